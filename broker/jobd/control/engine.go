@@ -1,0 +1,114 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// Engine is what the control server drives: the part of a jobd daemon that
+// owns targets and rows. All methods may be called from any goroutine, and
+// none keeps the slices and maps that it was given.
+//
+// Errors are sent to the client as they are, so their texts are part of the
+// protocol; the constructors below make the ones that clients know.
+type Engine interface {
+	// Targets returns the names of all targets, in the order of the
+	// configuration; targets added later come last.
+	Targets() []string
+
+	// Poll asks for the waiting rows of the named targets to be fetched; nil
+	// means all targets. It does not wait. Unknown names are skipped: the
+	// caller has checked them against Targets, but a target may go between.
+	Poll(targets []string)
+
+	// Pause stops the named targets (nil: all) from starting jobs, Continue
+	// lets them go on. Both are idempotent and skip unknown names.
+	Pause(targets []string)
+	Continue(targets []string)
+
+	// Status reports every target, in the order of Targets.
+	Status() Status
+
+	// AddTarget adds a target (ErrTargetExists), SetConcurrency resizes one
+	// (ErrTargetUnknown), RemoveTarget removes one that has nothing queued or
+	// running (ErrTargetUnknown, ErrTargetBusy). The concurrency is at least 1
+	// (ErrConcurrency).
+	AddTarget(name string, concurrency int) error
+	SetConcurrency(name string, concurrency int) error
+	RemoveTarget(name string) error
+
+	// RunManual runs the manual jobs with these ids, each once however often
+	// it is named, and returns when all have ended: outcomes by id for those
+	// that ran, texts by id for those that did not. An error stands for the
+	// whole call: nothing was started, or nothing more is known. When ctx ends
+	// the call returns at once with its error; started jobs go on.
+	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
+
+	// SendSignal sends each signal to the running job with that id, and tells
+	// for every id whether it was delivered. Zero is a signal that exists
+	// nowhere and is never delivered.
+	SendSignal(ctx context.Context, signals map[int64]syscall.Signal) map[int64]bool
+
+	// Recover settles at once the rows that dead daemons have left behind,
+	// and returns how many.
+	Recover(ctx context.Context) (int, error)
+
+	// OnTargets registers a function to be called, from any goroutine and
+	// without any lock of the engine held, after the set of targets changed.
+	// It replaces the one registered before; nil removes it.
+	OnTargets(func())
+}
+
+// Outcome is how one manual job ended.
+type Outcome struct {
+	Result         string  // "ok" or "fail"
+	Code           *int    // exit code, 0 to 255; nil when there is none
+	Signal         *string // name of the signal that ended the job, such as "SIGTERM"; nil when none did
+	Stdout, Stderr string
+}
+
+// Status is a snapshot of the engine.
+type Status struct {
+	Targets []TargetStatus
+	Waiting int // run-manual calls that wait for their jobs
+}
+
+// TargetStatus is one target in a Status.
+type TargetStatus struct {
+	Name        string
+	Paused      bool
+	Concurrency int
+	Length      int // jobs queued or running
+}
+
+// ErrTargetBusy refuses to remove a target that has jobs queued or running.
+var ErrTargetBusy = errors.New("queue is not empty")
+
+// ErrConcurrency refuses a concurrency below 1.
+var ErrConcurrency = errors.New("Invalid concurrency value.")
+
+// ErrTargetExists refuses a second target of the same name.
+func ErrTargetExists(name string) error { return fmt.Errorf("target '%s' already added", name) }
+
+// ErrTargetUnknown refuses a target that does not exist.
+func ErrTargetUnknown(name string) error { return fmt.Errorf("target '%s' not found", name) }
+
+// The texts that RunManual reports for a single job.
+
+// JobTargetUnknown: the row's target is not one of this daemon's.
+func JobTargetUnknown(target string, id int64) string {
+	return fmt.Sprintf("target '%s' not found (job id=%d)", target, id)
+}
+
+// JobNotManual: the row is not waiting to be run by hand.
+func JobNotManual(status string) string { return fmt.Sprintf("status = %s != manual", status) }
+
+// JobUnknown: there is no such row.
+func JobUnknown(id int64) string { return fmt.Sprintf("job %d not found", id) }
+
+// JobAwaited is the error of a RunManual whose job another call waits for.
+func JobAwaited(id int64) error {
+	return fmt.Errorf("another client is already waiting for job %d", id)
+}
