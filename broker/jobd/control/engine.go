@@ -47,8 +47,8 @@ type Engine interface {
 	RunManual(ctx context.Context, ids []int64) (map[int64]Outcome, map[int64]string, error)
 
 	// SendSignal sends each signal to the running job with that id, and tells
-	// for every id whether it was delivered. Zero is a signal that exists
-	// nowhere and is never delivered.
+	// for every id whether it was delivered. The signals are ones that the
+	// system has; 0 delivers nothing and tells whether the job runs.
 	SendSignal(ctx context.Context, signals map[int64]syscall.Signal) map[int64]bool
 
 	// Recover settles at once the rows that dead daemons have left behind,
@@ -72,7 +72,7 @@ type Outcome struct {
 // Status is a snapshot of the engine.
 type Status struct {
 	Targets []TargetStatus
-	Waiting int // run-manual calls that wait for their jobs
+	Waiting int // jobs that a run-manual waits for
 }
 
 // TargetStatus is one target in a Status.

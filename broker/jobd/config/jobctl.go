@@ -1,0 +1,45 @@
+package config
+
+import "math"
+
+// Jobctl is the configuration of jobctl: what its file says, before the
+// options of the command line.
+type Jobctl struct {
+	Master   bool
+	Host     string // default 127.0.0.1
+	Port     int    // 0 is the default of the mode: WorkerPort or MasterPort
+	Password string
+	LogLevel string // one of Levels, default "warn"
+}
+
+// The ports that the daemons listen on by convention.
+const (
+	WorkerPort = 7080
+	MasterPort = 7081
+)
+
+// DefaultJobctl is what holds without a file.
+func DefaultJobctl() *Jobctl { return &Jobctl{Host: "127.0.0.1", LogLevel: "warn"} }
+
+// LoadJobctl reads the configuration of jobctl.
+func LoadJobctl(path string) (*Jobctl, error) {
+	_, r, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	byDefault := DefaultJobctl()
+	c := &Jobctl{
+		Master:   r.boolean("master"),
+		Password: r.text("password", ""),
+		LogLevel: r.text("log_level", byDefault.LogLevel),
+		Host:     r.text("host", byDefault.Host),
+		Port:     r.integer("port", 0, 0, math.MaxUint16),
+	}
+	if err := CheckLevel(c.LogLevel); err != nil {
+		r.fail("'log_level': %w", err)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return c, nil
+}

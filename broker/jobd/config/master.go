@@ -1,0 +1,41 @@
+package config
+
+import (
+	"time"
+)
+
+// Master is the configuration of jobd-master.
+type Master struct {
+	Server Server
+	Log    Log
+
+	PingInterval         time.Duration // between two pings to a worker
+	PokeThrottleInterval time.Duration // at least, between two rounds of polls
+	WorkerTimeout        time.Duration // how long one worker may take to answer for a client's request
+	HTTPAddr             string        // metrics and health; "" serves none
+
+	Warnings []string
+}
+
+// LoadMaster reads the configuration of jobd-master.
+func LoadMaster(path string) (*Master, error) {
+	_, r, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &Master{
+		Server:               r.server(),
+		PingInterval:         r.seconds("ping_interval", "an integer", 30*time.Second, 100*time.Millisecond),
+		PokeThrottleInterval: r.seconds("poke_throttle_interval", "a float", 500*time.Millisecond, 0),
+		Log:                  r.log(),
+		WorkerTimeout:        r.seconds("worker_timeout", "a number", 5*time.Second, 10*time.Millisecond),
+		HTTPAddr:             r.text("http_addr", ""),
+	}
+	for _, key := range r.unknown() {
+		m.Warnings = append(m.Warnings, "unknown key '"+key+"' is ignored")
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return m, nil
+}

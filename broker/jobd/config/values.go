@@ -1,0 +1,145 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// reader takes typed values out of the unnamed section. The first error
+// sticks, and what follows it reads as empty: files are reported one fault at
+// a time, in the order in which the keys are asked for.
+type reader struct {
+	top   *section
+	err   error
+	known []string
+}
+
+func open(path string) (*document, *reader, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("file %s not found", path)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	doc := parse(string(text))
+	return doc, &reader{top: doc.top()}, nil
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (r *reader) look(key string) (value string, ok bool) {
+	r.known = append(r.known, key)
+	return r.top.get(key)
+}
+
+// require reports a key that is absent or says nothing.
+func (r *reader) require(key string) {
+	if value, ok := r.look(key); !ok || value == "" || value == "false" {
+		r.fail("'%s' is not defined", key)
+	}
+}
+
+// text reads a string; "false" stands for none, as it did for the programs
+// that these files were written for.
+func (r *reader) text(key, byDefault string) string {
+	value, ok := r.look(key)
+	switch {
+	case !ok:
+		return byDefault
+	case value == "false":
+		return ""
+	}
+	return value
+}
+
+func (r *reader) boolean(key string) bool {
+	value, _ := r.look(key)
+	return value == "true" || value == "1"
+}
+
+var (
+	numeric = regexp.MustCompile(`^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$`)
+	whole   = regexp.MustCompile(`^[+-]?\d+`)
+)
+
+// integer reads the integral part of a number between min and max.
+func (r *reader) integer(key string, byDefault, min, max int) int {
+	value, ok := r.look(key)
+	if !ok {
+		return byDefault
+	}
+	n, numeric := leading(value)
+	if !numeric {
+		r.fail("'%s' must be an integer", key)
+		return byDefault
+	}
+	if n < min || n > max {
+		r.fail("'%s' must be between %d and %d, got %s", key, min, max, value)
+	}
+	return n
+}
+
+// leading returns the integral digits that a number starts with.
+func leading(value string) (n int, ok bool) {
+	if !numeric.MatchString(value) {
+		return 0, false
+	}
+	n, err := strconv.Atoi(whole.FindString(value))
+	if errors.Is(err, strconv.ErrRange) {
+		return n, true // the nearest one: out of any range that is asked for
+	}
+	return n, true
+}
+
+// seconds reads a number of seconds, with a fraction or not, that is at least
+// min. The text is the kind of number that an error asks for.
+func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Duration {
+	value, ok := r.look(key)
+	if !ok {
+		return byDefault
+	}
+	n, err := strconv.ParseFloat(value, 64)
+	if !numeric.MatchString(value) || err != nil {
+		r.fail("'%s' must be %s", key, kind)
+		return byDefault
+	}
+	d := time.Duration(n * float64(time.Second))
+	if n > math.MaxInt64/float64(time.Second) || d < min {
+		r.fail("'%s' must be at least %v seconds, got %s", key, min.Seconds(), value)
+		return byDefault
+	}
+	return d
+}
+
+// choice reads one of a few words.
+func (r *reader) choice(key string, words ...string) string {
+	value := r.text(key, words[0])
+	if !slices.Contains(words, value) {
+		r.fail("'%s' must be one of: %s, got '%s'", key, strings.Join(words, ", "), value)
+	}
+	return value
+}
+
+// unknown lists the keys of the section that nobody asked for.
+func (r *reader) unknown(prefixes ...string) (keys []string) {
+	for _, e := range r.top.entries {
+		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
+		if !ours && !slices.Contains(r.known, e.key) {
+			keys = append(keys, e.key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,216 @@
+package config
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+// Paths of the configuration files that are read when none is named.
+const (
+	DefaultWorkerPath = "/etc/jobd.conf"
+	DefaultMasterPath = "/etc/jobd-master.conf"
+	DefaultJobctlFile = ".jobctl.conf" // in the home directory
+)
+
+// Worker is the configuration of jobd.
+type Worker struct {
+	Name   string // "" stands for the host's name
+	Server Server
+
+	MasterHost             string // "" or port 0: no master
+	MasterPort             int
+	MasterReconnectTimeout time.Duration // the longest pause between two attempts
+
+	Log   Log
+	MySQL MySQL
+
+	Launcher        string   // template of the command; "" leaves rows to the broker's workers
+	LauncherCwd     string   // "" is the daemon's own directory
+	LauncherEnv     []string // NAME=value, in the order of the file; added to the daemon's environment
+	MaxOutputBuffer int      // bytes kept of each of stdout and stderr
+
+	Targets []Target // in the order of the file; may be empty
+
+	Broker Broker
+
+	HTTPAddr        string        // metrics and health; "" serves none
+	Orphans         string        // what becomes of running rows of a dead daemon: "fail" or "requeue"
+	ClaimsTable     string        // companion table; "" is the table's name and "_claims"
+	Lease           time.Duration // how long a claim outlives its last renewal
+	ShutdownTimeout time.Duration // for running jobs, after SIGTERM
+	SpoolDir        string        // where results wait for a database that is away; "" keeps them in memory
+
+	Warnings []string // what looks like a mistake, and is none that stops the daemon
+}
+
+// Target is a queue and how many of its jobs may run at once.
+type Target struct {
+	Name        string
+	Concurrency int // at least 1
+}
+
+// Server is how a daemon listens for control connections.
+type Server struct {
+	Host                 string
+	Port                 int    // 0 takes a free one
+	Password             string // "" asks for none
+	AlwaysAllowLocalhost bool   // loopback peers need no password
+	MaxConnections       int
+	MaxMessage           int // bytes of one request
+}
+
+// MySQL is the database and the table of jobs.
+type MySQL struct {
+	Host       string
+	Port       int
+	Socket     string // path; used in place of host and port when not ""
+	User       string
+	Password   string
+	Database   string
+	Table      string
+	TLS        string // "false", "preferred", "skip-verify" or "true"
+	FetchLimit int    // rows of one page; 0 is no limit
+}
+
+// Broker is the Gloom broker that the rows go through. Without addresses the
+// daemon brings its own.
+type Broker struct {
+	SubmitAddr, WorkerAddr                string // "host:port" or "unix:/path"
+	Token                                 string
+	TLSCA, TLSCert, TLSKey, TLSServerName string // paths; any of them turns TLS on
+	TypePrefix                            string // before a target's name, where there is no launcher
+	IDPrefix                              string // before a row's id; "" is "database.table"
+}
+
+// LoadWorker reads the configuration of jobd.
+func LoadWorker(path string) (*Worker, error) {
+	doc, r, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{Name: r.text("name", ""), Server: r.server()}
+	w.MasterHost = r.text("master_host", "")
+	w.MasterPort = r.integer("master_port", 0, 0, math.MaxUint16)
+	w.MasterReconnectTimeout = r.seconds("master_reconnect_timeout", "an integer", 10*time.Second, 0)
+	w.Log = r.log()
+	w.MySQL = r.mysql()
+
+	w.Broker = r.broker()
+	if w.Broker.SubmitAddr == "" && w.Broker.WorkerAddr == "" {
+		r.require("launcher") // nobody else could do the rows
+	}
+	w.Launcher = r.text("launcher", "")
+	w.LauncherCwd = r.text("launcher.cwd", "")
+	w.MaxOutputBuffer = r.integer("max_output_buffer", 1<<20, 0, math.MaxInt32)
+	w.readTargets(doc, r)
+
+	w.HTTPAddr = r.text("http_addr", "")
+	w.Orphans = r.choice("orphans", "fail", "requeue")
+	w.ClaimsTable = r.text("claims_table", "")
+	w.Lease = r.seconds("lease", "a number", 10*time.Second, 2*time.Second)
+	w.ShutdownTimeout = r.seconds("shutdown_timeout", "a number", 30*time.Second, 0)
+	w.SpoolDir = r.text("spool_dir", "")
+
+	const env = "launcher.env."
+	for _, e := range doc.top().entries {
+		if name, ok := strings.CutPrefix(e.key, env); ok {
+			w.LauncherEnv = append(w.LauncherEnv, name+"="+e.value)
+		}
+	}
+	for _, key := range r.unknown(env) {
+		w.Warnings = append(w.Warnings, "unknown key '"+key+"' is ignored")
+	}
+	if (w.MasterHost == "") != (w.MasterPort == 0) {
+		w.Warnings = append(w.Warnings, "master_host and master_port belong together: no connection to a master")
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return w, nil
+}
+
+func (r *reader) server() Server {
+	r.require("host")
+	r.require("port")
+	return Server{
+		Host:                 r.text("host", ""),
+		Port:                 r.integer("port", 0, 0, math.MaxUint16),
+		Password:             r.text("password", ""),
+		AlwaysAllowLocalhost: r.boolean("always_allow_localhost"),
+		MaxConnections:       r.integer("max_connections", 1024, 1, 1<<20),
+		MaxMessage:           r.integer("max_message_size", 16<<20, 1<<10, 1<<30),
+	}
+}
+
+func (r *reader) mysql() MySQL {
+	m := MySQL{Socket: r.text("mysql_socket", "")}
+	if m.Socket == "" {
+		r.require("mysql_host")
+		r.require("mysql_port")
+	}
+	r.require("mysql_user")
+	// Empty is a password too; a file that names none is unfinished.
+	if _, ok := r.look("mysql_password"); !ok {
+		r.fail("'mysql_password' is not defined")
+	}
+	r.require("mysql_database")
+	r.require("mysql_table")
+	m.Host = r.text("mysql_host", "")
+	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
+	m.User = r.text("mysql_user", "")
+	m.Password = r.text("mysql_password", "")
+	m.Database = r.text("mysql_database", "")
+	m.Table = r.text("mysql_table", "")
+	m.FetchLimit = r.integer("mysql_fetch_limit", 100, 0, math.MaxInt32)
+	m.TLS = "false"
+	if value, ok := r.look("mysql_tls"); ok && value != "false" {
+		m.TLS = r.choice("mysql_tls", "preferred", "skip-verify", "true")
+	}
+	return m
+}
+
+func (r *reader) broker() Broker {
+	b := Broker{
+		SubmitAddr:    r.text("broker_submit_addr", ""),
+		WorkerAddr:    r.text("broker_worker_addr", ""),
+		Token:         r.text("broker_token", ""),
+		TLSCA:         r.text("broker_tls_ca", ""),
+		TLSCert:       r.text("broker_tls_cert", ""),
+		TLSKey:        r.text("broker_tls_key", ""),
+		TLSServerName: r.text("broker_tls_server_name", ""),
+		TypePrefix:    r.text("broker_type_prefix", ""),
+		IDPrefix:      r.text("broker_id_prefix", ""),
+	}
+	if (b.TLSCert == "") != (b.TLSKey == "") {
+		r.fail("'broker_tls_cert' and 'broker_tls_key' belong together")
+	}
+	return b
+}
+
+func (w *Worker) readTargets(doc *document, r *reader) {
+	list := doc.section("targets")
+	if list == nil {
+		if _, ok := r.look("targets"); ok {
+			r.fail("'targets' must be an object")
+		}
+		r.fail("'targets' is not defined")
+		return
+	}
+	for _, e := range list.entries {
+		if e.key == "null" {
+			r.fail("word 'null' is reserved, please don't use it as a target name")
+			return
+		}
+		n, ok := leading(e.value)
+		switch {
+		case !ok:
+			r.fail("value of target '%s' must be a number", e.key)
+			return
+		case n < 1:
+			r.fail("target '%s' has invalid value", e.key)
+			return
+		}
+		w.Targets = append(w.Targets, Target{Name: e.key, Concurrency: min(n, math.MaxInt32)})
+	}
+}
