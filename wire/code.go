@@ -1,0 +1,117 @@
+package wire
+
+// Code is the stable name of an error. The zero Code is none.
+type Code uint8
+
+// The codes. The comments say when a peer sees them.
+const (
+	MissingField  Code = iota + 1 // a required key is not there
+	InvalidType                   // a value of the wrong kind
+	InvalidValue                  // the right kind, out of its range
+	InvalidAction                 // a verb of the other port
+	UnknownAction                 // no verb at all
+	InvalidState                  // not now: respond without a job, hello too late
+	IDExists                      // the id is held by a job that has not ended
+	UnknownID                     // no such job, or not this peer's
+	InvalidJSON                   // no JSON, no UTF-8, or nested too deep
+	SizeError                     // a frame longer than the limit
+	Forbidden                     // the token lacks the scope or the type
+	Unauthorized                  // no token, or a wrong one
+	Overloaded                    // a limit on jobs, bytes or connections
+	Draining                      // the broker is stopping
+	JobFailed                     // an accepted job ended without an answer
+	Expired                       // an accepted job passed its deadline
+	Cancelled                     // an accepted job was cancelled by somebody else
+)
+
+// Reach says what an error does to the connection it is sent on.
+type Reach uint8
+
+const (
+	// Reply leaves the connection as it was.
+	Reply Reach = iota
+	// ReplyMayClose leaves it open or closes it once the error is flushed; a
+	// client copes with both.
+	ReplyMayClose
+	// ReplyAndClose closes it once the error is flushed.
+	ReplyAndClose
+)
+
+type codeInfo struct {
+	name  string
+	reach Reach
+	job   bool // always about one job, whose id it carries
+	ends  bool // with the id of an accepted job, ends that job
+}
+
+// codes is the one table of errors, for broker and clients alike.
+var codes = [...]codeInfo{
+	0:             {name: "none"},
+	MissingField:  {name: "missing_field"},
+	InvalidType:   {name: "invalid_type"},
+	InvalidValue:  {name: "invalid_value"},
+	InvalidAction: {name: "invalid_action"},
+	UnknownAction: {name: "unknown_action"},
+	InvalidState:  {name: "invalid_state"},
+	IDExists:      {name: "id_exists", job: true},
+	UnknownID:     {name: "unknown_id", job: true},
+	InvalidJSON:   {name: "invalid_json", reach: ReplyMayClose},
+	SizeError:     {name: "size_error", reach: ReplyAndClose},
+	Forbidden:     {name: "forbidden"},
+	Unauthorized:  {name: "unauthorized", reach: ReplyAndClose},
+	Overloaded:    {name: "overloaded", reach: ReplyMayClose},
+	Draining:      {name: "draining", ends: true},
+	JobFailed:     {name: "job_failed", job: true, ends: true},
+	Expired:       {name: "expired", job: true, ends: true},
+	Cancelled:     {name: "cancelled", job: true, ends: true},
+}
+
+func (c Code) info() *codeInfo {
+	if int(c) < len(codes) {
+		return &codes[c]
+	}
+	return &codes[0]
+}
+
+// String is the code's name on the wire, such as "missing_field".
+func (c Code) String() string { return c.info().name }
+
+// Reach says whether the connection survives the error.
+func (c Code) Reach() Reach { return c.info().reach }
+
+// NamesJob reports whether the error is always about one job and carries its
+// id. Other codes carry an id when the refused request had a readable one.
+func (c Code) NamesJob() bool { return c.info().job }
+
+// EndsJob reports whether the error, sent with the id of an accepted job, is
+// that job's last frame. Draining also refuses submits that were never accepted.
+func (c Code) EndsJob() bool { return c.info().ends }
+
+// Codes returns every code, in the order of the table.
+func Codes() []Code {
+	all := make([]Code, 0, len(codes)-1)
+	for c := range codes[1:] {
+		all = append(all, Code(c+1))
+	}
+	return all
+}
+
+// ParseCode finds a code by its name on the wire. An unknown name gives zero
+// and false: later brokers may have codes that this package does not know.
+func ParseCode(name string) (Code, bool) {
+	for c := range codes[1:] {
+		if codes[c+1].name == name {
+			return Code(c + 1), true
+		}
+	}
+	return 0, false
+}
+
+// Error is a refusal: what is sent as {"error":…,"reason":…,"id":…}.
+type Error struct {
+	Code   Code
+	Reason string // for people: lower case, never empty, valid UTF-8, unescaped
+	ID     []byte // canonical id of the job meant, nil when none is
+}
+
+func (e *Error) Error() string { return e.Code.String() + ": " + e.Reason }

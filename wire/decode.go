@@ -1,0 +1,200 @@
+package wire
+
+// Decoder reads the requests of peers. It is reused and not safe for concurrent
+// use; the zero Decoder is ready, without a default type.
+type Decoder struct {
+	// DefaultType is the canonical type of submits without one; "" refuses them.
+	DefaultType string
+	// MaxPrefetch is the largest prefetch; 0 stands for DefaultMaxPrefetch.
+	MaxPrefetch int
+
+	env     Envelope
+	scratch []byte // names that had escapes
+	typ     []byte // DefaultType as bytes
+}
+
+// maxScratch is the most memory that a decoder keeps between messages.
+const maxScratch = 64 << 10
+
+// Decode reads one payload that came in on port into r. named says that this
+// worker socket has joined with prefetch, so that respond, fail and progress
+// must carry an id; on other sockets theirs is ignored, whatever it is.
+//
+// It judges the frame only, in this order: JSON, an object, the action, the id,
+// the other fields. An error carries the id once that was readable. r is
+// undefined after an error. The id of an error, like the slices of r, is valid
+// until the next Decode.
+func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
+	*r = emptyRequest
+	if cap(d.scratch) > maxScratch {
+		d.scratch = nil
+	}
+	d.scratch = d.scratch[:0]
+	if err := d.env.Scan(payload); err != nil {
+		return err
+	}
+	f := fields{env: &d.env, payload: payload, scratch: &d.scratch}
+	if err := f.verb(port, r); err != nil {
+		return err
+	}
+	switch r.Verb {
+	case Submit:
+		return d.submit(&f, r)
+	case Cancel:
+		return f.id(r)
+	case Join:
+		return d.join(&f, r)
+	case Respond:
+		return f.work(named, r)
+	case Fail:
+		return f.fail(named, r)
+	case Progress:
+		return f.work(named, r)
+	case Hello:
+		return f.hello(r)
+	}
+	return nil // leave, ping and pong have no fields
+}
+
+func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
+	if err = f.id(r); err != nil {
+		return err
+	}
+	if f.given(KeyType) {
+		if r.Type, err = f.name(KeyType, r); err != nil {
+			return err
+		}
+	} else if d.DefaultType != "" {
+		if string(d.typ) != d.DefaultType {
+			d.typ = []byte(d.DefaultType)
+		}
+		r.Type = d.typ
+	} else {
+		return missing(r.Verb, KeyType, r.ID)
+	}
+	if err = f.body(r); err != nil {
+		return err
+	}
+	if f.env.has&(1<<KeyPriority) != 0 {
+		if r.Priority, err = f.priority(r); err != nil {
+			return err
+		}
+	}
+	if f.env.has&submitOptions != 0 {
+		return f.options(r)
+	}
+	return nil
+}
+
+func (d *Decoder) join(f *fields, r *Request) (err *Error) {
+	if !f.given(KeyType) {
+		return missing(r.Verb, KeyType, nil)
+	}
+	if r.Type, err = f.name(KeyType, r); err != nil {
+		return err
+	}
+	limit := d.MaxPrefetch
+	if limit <= 0 {
+		limit = DefaultMaxPrefetch
+	}
+	if f.given(KeyPrefetch) {
+		n, err := f.integer(KeyPrefetch, MinPrefetch, int64(limit), r)
+		if err != nil {
+			return err
+		}
+		r.Prefetch = int(n)
+	}
+	r.Cancel, err = f.boolean(KeyCancel, false, r)
+	return err
+}
+
+const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBackoffMS |
+	1<<KeyExpiresMS | 1<<KeyDetach | 1<<KeyAck | 1<<KeyProgress
+
+func (f *fields) options(r *Request) (err *Error) {
+	for k := KeyDelayMS; k <= KeyProgress; k++ {
+		if submitOptions>>k&1 != 0 && f.given(k) {
+			r.Options = true
+		}
+	}
+	if r.DelayMS, err = f.duration(KeyDelayMS, MaxDurationMS, 0, r); err != nil {
+		return err
+	}
+	if r.TimeoutMS, err = f.duration(KeyTimeoutMS, MaxDurationMS, 0, r); err != nil {
+		return err
+	}
+	retries, err := f.duration(KeyRetries, MaxRetries, -1, r)
+	if err != nil {
+		return err
+	}
+	r.Retries = int(retries)
+	if r.BackoffMS, err = f.duration(KeyBackoffMS, MaxBackoffMS, 0, r); err != nil {
+		return err
+	}
+	if r.ExpiresMS, err = f.duration(KeyExpiresMS, MaxDurationMS, 0, r); err != nil {
+		return err
+	}
+	if r.ExpiresMS != 0 && r.DelayMS >= r.ExpiresMS {
+		return refuse(InvalidValue, r.ID, "delay_ms must be below expires_ms, %d is not below %d", r.DelayMS, r.ExpiresMS)
+	}
+	if r.Detach, err = f.boolean(KeyDetach, false, r); err != nil {
+		return err
+	}
+	ack, err := f.boolean(KeyAck, true, r)
+	if err != nil {
+		return err
+	}
+	r.NoAck = !ack
+	r.Progress, err = f.boolean(KeyProgress, false, r)
+	return err
+}
+
+// work reads a respond or a progress.
+func (f *fields) work(named bool, r *Request) *Error {
+	if named {
+		if err := f.id(r); err != nil {
+			return err
+		}
+	}
+	return f.body(r)
+}
+
+func (f *fields) fail(named bool, r *Request) (err *Error) {
+	if named {
+		if err = f.id(r); err != nil {
+			return err
+		}
+	}
+	if r.Reason, err = f.text(KeyReason, r); err != nil {
+		return err
+	}
+	if r.Reason != nil && len(r.Reason) == 0 {
+		return refuse(InvalidValue, r.ID, "reason must be a string of 1 byte or more, not \"\"")
+	}
+	retry, err := f.boolean(KeyRetry, true, r)
+	if err != nil {
+		return err
+	}
+	r.NoRetry = !retry
+	r.FailDelayMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	return err
+}
+
+func (f *fields) hello(r *Request) (err *Error) {
+	if r.Token, err = f.text(KeyToken, r); err != nil {
+		return err
+	}
+	r.Token = f.byValue(KeyToken, r.Token)
+	if r.Client, err = f.text(KeyClient, r); err != nil {
+		return err
+	}
+	r.Client = f.byValue(KeyClient, r.Client)
+	if !f.given(KeyHeartbeatMS) {
+		return nil
+	}
+	r.HeartbeatMS, err = f.integer(KeyHeartbeatMS, 0, MaxHeartbeatMS, r)
+	if err == nil && r.HeartbeatMS != 0 && r.HeartbeatMS < MinHeartbeatMS {
+		err = refuse(InvalidValue, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %d", MinHeartbeatMS, MaxHeartbeatMS, r.HeartbeatMS)
+	}
+	return err
+}

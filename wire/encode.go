@@ -1,0 +1,176 @@
+package wire
+
+import (
+	"slices"
+	"strconv"
+)
+
+// The Append functions append one whole frame, header included, to dst. Ids and
+// types are canonical, bodies valid JSON; neither is looked at.
+
+const (
+	jobID      = `{"action":"job","id":"`
+	jobType    = `","type":"`
+	jobBody    = `","body":`
+	onlyID     = `{"id":"`
+	progress   = `","progress":`
+	okID       = `{"ok":true,"id":"`
+	cancelID   = `{"action":"cancel","id":"`
+	okFrame    = "\x00\x00\x00\x0b" + `{"ok":true}`
+	pingFrame  = "\x00\x00\x00\x11" + `{"action":"ping"}`
+	pongFrame  = "\x00\x00\x00\x11" + `{"action":"pong"}`
+	leaveFrame = "\x00\x00\x00\x12" + `{"action":"leave"}`
+)
+
+// BodyEnd closes a frame that was begun with one of the Head functions, behind
+// its body.
+const BodyEnd = '}'
+
+// appendHeader makes room for the whole frame and appends its length.
+func appendHeader(dst []byte, n int) []byte {
+	dst = slices.Grow(dst, HeaderLen+n)
+	return append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+// AppendOK appends {"ok":true}: the reply to everything but submit and cancel.
+func AppendOK(dst []byte) []byte { return append(dst, okFrame...) }
+
+// AppendOKID appends {"ok":true,"id":…}: the reply to submit and cancel.
+func AppendOKID(dst, id []byte) []byte {
+	dst = appendHeader(dst, len(okID)+len(id)+2)
+	dst = append(dst, okID...)
+	dst = append(dst, id...)
+	return append(dst, '"', '}')
+}
+
+// AppendJobHead appends a job frame up to its body, which has bodyLen bytes.
+// The body and BodyEnd must follow.
+func AppendJobHead(dst, id, typ []byte, bodyLen int) []byte {
+	n := len(jobID) + len(id) + len(jobType) + len(typ) + len(jobBody)
+	dst = slices.Grow(dst, HeaderLen+n)
+	n += bodyLen + 1
+	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	dst = append(dst, jobID...)
+	dst = append(dst, id...)
+	dst = append(dst, jobType...)
+	dst = append(dst, typ...)
+	return append(dst, jobBody...)
+}
+
+// AppendJob appends {"action":"job","id":…,"type":…,"body":…}: work for a worker.
+func AppendJob(dst, id, typ, body []byte) []byte {
+	dst = slices.Grow(dst, HeaderLen+len(jobID)+len(id)+len(jobType)+len(typ)+len(jobBody)+len(body)+1)
+	dst = AppendJobHead(dst, id, typ, len(body))
+	dst = append(dst, body...)
+	return append(dst, BodyEnd)
+}
+
+// AppendResultHead appends a result frame up to its body, which has bodyLen
+// bytes. The body and BodyEnd must follow.
+func AppendResultHead(dst, id []byte, bodyLen int) []byte {
+	return appendIDHead(dst, id, jobBody, bodyLen)
+}
+
+// AppendResult appends {"id":…,"body":…}: the answer to a job.
+func AppendResult(dst, id, body []byte) []byte {
+	return appendIDBody(dst, id, jobBody, body)
+}
+
+// AppendProgressHead appends a progress frame up to its value, which has bodyLen
+// bytes. The value and BodyEnd must follow.
+func AppendProgressHead(dst, id []byte, bodyLen int) []byte {
+	return appendIDHead(dst, id, progress, bodyLen)
+}
+
+// AppendProgress appends {"id":…,"progress":…}: news of a job.
+func AppendProgress(dst, id, body []byte) []byte {
+	return appendIDBody(dst, id, progress, body)
+}
+
+func appendIDHead(dst, id []byte, key string, bodyLen int) []byte {
+	n := len(onlyID) + len(id) + len(key)
+	dst = slices.Grow(dst, HeaderLen+n)
+	n += bodyLen + 1
+	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	dst = append(dst, onlyID...)
+	dst = append(dst, id...)
+	return append(dst, key...)
+}
+
+func appendIDBody(dst, id []byte, key string, body []byte) []byte {
+	dst = slices.Grow(dst, HeaderLen+len(onlyID)+len(id)+len(key)+len(body)+1)
+	dst = appendIDHead(dst, id, key, len(body))
+	dst = append(dst, body...)
+	return append(dst, BodyEnd)
+}
+
+// AppendError appends {"error":…,"reason":…} and, unless id is nil, "id". The
+// reason is any text; an empty one becomes the code's name.
+func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
+	if reason == "" {
+		reason = code.String()
+	}
+	start := len(dst)
+	dst = appendErrorHead(dst, code)
+	dst = Canonical(dst, reason)
+	return appendErrorTail(dst, start, id)
+}
+
+// AppendErrorCanonical is AppendError with a reason in canonical form, such as
+// the one of a fail; it must not be empty.
+func AppendErrorCanonical(dst []byte, code Code, reason, id []byte) []byte {
+	start := len(dst)
+	dst = appendErrorHead(dst, code)
+	dst = append(dst, reason...)
+	return appendErrorTail(dst, start, id)
+}
+
+func appendErrorHead(dst []byte, code Code) []byte {
+	dst = append(dst, 0, 0, 0, 0)
+	dst = append(dst, `{"error":"`...)
+	dst = append(dst, code.String()...)
+	return append(dst, `","reason":"`...)
+}
+
+func appendErrorTail(dst []byte, start int, id []byte) []byte {
+	if id != nil {
+		dst = append(dst, `","id":"`...)
+		dst = append(dst, id...)
+	}
+	return setHeader(append(dst, '"', '}'), start)
+}
+
+// setHeader writes the length of the frame that begins at start.
+func setHeader(dst []byte, start int) []byte {
+	n := len(dst) - start - HeaderLen
+	dst[start], dst[start+1], dst[start+2], dst[start+3] = byte(n>>24), byte(n>>16), byte(n>>8), byte(n)
+	return dst
+}
+
+// AppendCancel appends {"action":"cancel","id":…}: to a worker, the run is no
+// longer wanted; from a submitter, the same frame asks to cancel.
+func AppendCancel(dst, id []byte) []byte {
+	dst = appendHeader(dst, len(cancelID)+len(id)+2)
+	dst = append(dst, cancelID...)
+	dst = append(dst, id...)
+	return append(dst, '"', '}')
+}
+
+// AppendPing appends {"action":"ping"}, which either side may send.
+func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
+
+// AppendHelloOK appends the reply to hello: the server's name and version, and
+// its limits on a frame's bytes, a name's bytes and prefetch.
+func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch int) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = append(dst, `{"ok":true,"server":"`...)
+	dst = Canonical(dst, server)
+	dst = append(dst, `","limits":{"max_frame":`...)
+	dst = strconv.AppendInt(dst, int64(maxFrame), 10)
+	dst = append(dst, `,"max_id":`...)
+	dst = strconv.AppendInt(dst, int64(maxID), 10)
+	dst = append(dst, `,"max_prefetch":`...)
+	dst = strconv.AppendInt(dst, int64(maxPrefetch), 10)
+	return setHeader(append(dst, '}', '}'), start)
+}

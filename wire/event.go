@@ -1,0 +1,201 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// EventKind is what a frame from the broker is.
+type EventKind uint8
+
+const (
+	EventOK       EventKind = iota + 1 // the reply to a request
+	EventError                         // a refusal, or the bad end of a job
+	EventJob                           // to a worker: work
+	EventResult                        // to a submitter: the answer to a job
+	EventProgress                      // to a submitter: news of a job
+	EventCancel                        // to a worker: a run is no longer wanted
+	EventPing                          // answer with a pong
+)
+
+var eventNames = [...]string{"none", "ok", "error", "job", "result", "progress", "cancel", "ping"}
+
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) {
+		return eventNames[k]
+	}
+	return eventNames[0]
+}
+
+// Event is a frame from the broker. Its slices point into the payload or the
+// decoder's scratch and are valid until the next Decode.
+type Event struct {
+	Kind EventKind
+	ID   []byte // canonical; nil where there is none
+	Type []byte // of a job, canonical
+	Body []byte // of a job, result or progress: verbatim JSON
+
+	Code   string // of an error, by its name on the wire
+	Reason string // of an error, unescaped
+
+	Server      string // of the reply to hello, else ""
+	MaxFrame    int    // bytes; these three are 0 where they are not given
+	MaxID       int    // bytes
+	MaxPrefetch int
+}
+
+// ErrUnknownFrame says that a valid message is none that this package knows. A
+// client may ignore it: a later broker may have more frames.
+var ErrUnknownFrame = errors.New("unknown frame")
+
+// ClientDecoder reads what a broker sends. It is reused and not safe for
+// concurrent use; the zero value is ready. Keys it does not know are ignored.
+type ClientDecoder struct {
+	env     Envelope
+	limits  Envelope
+	scratch []byte
+}
+
+// Decode reads one payload into ev. Its error is an *Error for what is no
+// message, wraps ErrUnknownFrame for one of no known kind, and otherwise tells
+// of a field that is missing or wrong; the connection is of no use then. An
+// error frame of the broker is an event and no error.
+func (d *ClientDecoder) Decode(payload []byte, ev *Event) error {
+	*ev = Event{}
+	if cap(d.scratch) > maxScratch {
+		d.scratch = nil
+	}
+	d.scratch = d.scratch[:0]
+	if err := d.env.Scan(payload); err != nil {
+		return err
+	}
+	f := fields{env: &d.env, payload: payload, scratch: &d.scratch}
+	switch has := d.env.has; {
+	case has>>KeyError&1 != 0:
+		return d.error(&f, ev)
+	case has>>KeyAction&1 != 0:
+		return d.action(&f, ev)
+	case has>>KeyOK&1 != 0:
+		return d.ok(&f, ev)
+	case has>>KeyID&1 != 0 && has>>KeyBody&1 != 0:
+		ev.Kind, ev.Body = EventResult, f.raw(KeyBody)
+		return f.eventID(ev)
+	case has>>KeyID&1 != 0 && has>>KeyProgress&1 != 0:
+		ev.Kind, ev.Body = EventProgress, f.raw(KeyProgress)
+		return f.eventID(ev)
+	}
+	return fmt.Errorf("%w: %s", ErrUnknownFrame, shown(payload))
+}
+
+func (d *ClientDecoder) error(f *fields, ev *Event) error {
+	ev.Kind = EventError
+	code, err := f.eventString(KeyError)
+	if err != nil {
+		return err
+	}
+	reason, err := f.eventString(KeyReason)
+	if err != nil {
+		return err
+	}
+	if c, ok := ParseCode(string(code)); ok {
+		ev.Code = c.String()
+	} else {
+		ev.Code = Value(code)
+	}
+	ev.Reason = Value(reason)
+	if !f.given(KeyID) {
+		return nil
+	}
+	return f.eventID(ev)
+}
+
+func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
+	action, err := f.eventString(KeyAction)
+	if err != nil {
+		return err
+	}
+	switch string(action) {
+	case "job":
+		ev.Kind = EventJob
+		if ev.Type, err = f.eventString(KeyType); err != nil {
+			return err
+		}
+		if ev.Body = f.raw(KeyBody); ev.Body == nil {
+			return errors.New("job without body")
+		}
+		return f.eventID(ev)
+	case "cancel":
+		ev.Kind = EventCancel
+		return f.eventID(ev)
+	case "ping":
+		ev.Kind = EventPing
+		return nil
+	}
+	return fmt.Errorf("%w: action %s", ErrUnknownFrame, shown(f.raw(KeyAction)))
+}
+
+func (d *ClientDecoder) ok(f *fields, ev *Event) (err error) {
+	if raw := f.raw(KeyOK); string(raw) != "true" {
+		return fmt.Errorf("ok must be true, not %s", shown(raw))
+	}
+	ev.Kind = EventOK
+	if f.given(KeyServer) {
+		server, err := f.eventString(KeyServer)
+		if err != nil {
+			return err
+		}
+		ev.Server = Value(server)
+	}
+	if f.given(KeyLimits) {
+		if err := d.readLimits(f.raw(KeyLimits), ev); err != nil {
+			return err
+		}
+	}
+	if !f.given(KeyID) {
+		return nil
+	}
+	return f.eventID(ev)
+}
+
+func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
+	if err := d.limits.Scan(raw); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	f := fields{env: &d.limits, payload: raw, scratch: &d.scratch}
+	for _, limit := range [...]struct {
+		key Key
+		to  *int
+	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}} {
+		if !f.given(limit.key) {
+			continue
+		}
+		n, kind := parseInteger(f.raw(limit.key))
+		if kind != inRange || n < 0 || n > math.MaxInt {
+			return fmt.Errorf("%s must be an integer from 0, not %s", limit.key, shown(f.raw(limit.key)))
+		}
+		*limit.to = int(n)
+	}
+	return nil
+}
+
+func (f *fields) eventID(ev *Event) (err error) {
+	ev.ID, err = f.eventString(KeyID)
+	return err
+}
+
+// eventString is the canonical form of a string that must be there.
+func (f *fields) eventString(k Key) ([]byte, error) {
+	raw := f.raw(k)
+	if raw == nil {
+		return nil, fmt.Errorf("%s is missing", k)
+	}
+	if raw[0] != '"' {
+		return nil, fmt.Errorf("%s must be a string, not %s", k, shown(raw))
+	}
+	content := raw[1 : len(raw)-1 : len(raw)-1]
+	if f.env.esc>>k&1 != 0 {
+		content, _, _ = f.canonical(content)
+	}
+	return content, nil
+}

@@ -1,0 +1,207 @@
+package wire
+
+import "math"
+
+// fields reads single fields of a scanned message. Errors carry r.ID, which is
+// nil until it has been read.
+type fields struct {
+	env     *Envelope
+	payload []byte
+	scratch *[]byte
+}
+
+func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
+
+// given reports whether a key is there and not null.
+func (f *fields) given(k Key) bool {
+	return f.env.has>>k&1 != 0 && f.payload[f.env.at[k].start] != 'n'
+}
+
+func (f *fields) verb(port Port, r *Request) *Error {
+	raw := f.raw(KeyAction)
+	if raw == nil {
+		return refuse(MissingField, nil, "a message needs action")
+	}
+	if raw[0] != '"' {
+		return refuse(InvalidType, nil, "action must be a string, not %s", shown(raw))
+	}
+	action := raw[1 : len(raw)-1]
+	if f.env.esc>>KeyAction&1 != 0 {
+		var whole bool
+		if action, whole = appendValue(nil, action, 0); !whole {
+			return f.loneSurrogate(KeyAction, r)
+		}
+	}
+	v := lookupVerb(action)
+	switch {
+	case v == 0:
+		return refuse(UnknownAction, nil, "no action %s on the %s", shown(raw), port)
+	case v.On(port):
+		r.Verb = v
+		return nil
+	case port == WorkerPort:
+		return refuse(InvalidAction, nil, "not_a_master: %s is for the submitter port, this is the worker port", v)
+	}
+	return refuse(InvalidAction, nil, "not_a_slave: %s is for the worker port, this is the submitter port", v)
+}
+
+func (f *fields) loneSurrogate(k Key, r *Request) *Error {
+	return refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", k, shown(f.raw(k)))
+}
+
+// id reads the id that r.Verb needs.
+func (f *fields) id(r *Request) (err *Error) {
+	if f.env.has>>KeyID&1 == 0 {
+		return missing(r.Verb, KeyID, nil)
+	}
+	r.ID, err = f.name(KeyID, r)
+	return err
+}
+
+// name reads an id or a type that is there.
+func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
+	raw := f.raw(k)
+	if raw[0] != '"' || len(raw) == 2 {
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", k, MaxName, shown(raw))
+	}
+	name := raw[1 : len(raw)-1 : len(raw)-1]
+	size := len(name)
+	if f.env.esc>>k&1 != 0 {
+		var whole bool
+		if name, size, whole = f.canonical(name); !whole {
+			return nil, f.loneSurrogate(k, r)
+		}
+	}
+	if size > MaxName {
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", k, MaxName, shown(raw), size)
+	}
+	return name, nil
+}
+
+// canonical resolves a string's content in the scratch buffer.
+func (f *fields) canonical(content []byte) (name []byte, size int, whole bool) {
+	start := len(*f.scratch)
+	*f.scratch, size, whole = appendCanonical(*f.scratch, content)
+	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)], size, whole
+}
+
+// text reads an optional string of any length, in canonical form; nil when it
+// is absent or null.
+func (f *fields) text(k Key, r *Request) ([]byte, *Error) {
+	if !f.given(k) {
+		return nil, nil
+	}
+	raw := f.raw(k)
+	if raw[0] != '"' {
+		return nil, refuse(InvalidType, r.ID, "%s must be a string, not %s", k, shown(raw))
+	}
+	text := raw[1 : len(raw)-1 : len(raw)-1]
+	if f.env.esc>>k&1 != 0 {
+		var whole bool
+		if text, _, whole = f.canonical(text); !whole {
+			return nil, f.loneSurrogate(k, r)
+		}
+	}
+	return text, nil
+}
+
+// byValue resolves what is escaped even in canonical form.
+func (f *fields) byValue(k Key, text []byte) []byte {
+	if text == nil || f.env.esc>>k&1 == 0 {
+		return text
+	}
+	start := len(*f.scratch)
+	*f.scratch, _ = appendValue(*f.scratch, text, 0)
+	return (*f.scratch)[start:len(*f.scratch):len(*f.scratch)]
+}
+
+func (f *fields) body(r *Request) *Error {
+	if r.Body = f.raw(KeyBody); r.Body == nil {
+		return missing(r.Verb, KeyBody, r.ID)
+	}
+	return nil
+}
+
+func (f *fields) priority(r *Request) (int64, *Error) {
+	raw := f.raw(KeyPriority)
+	n, kind := parseInteger(raw)
+	if kind != inRange {
+		return 0, refuse(InvalidType, r.ID, "priority must be an integer from %d to %d, not %s",
+			int64(math.MinInt64), int64(math.MaxInt64), shown(raw))
+	}
+	return n, nil
+}
+
+// duration reads an optional integer from 0 to max.
+func (f *fields) duration(k Key, max, absent int64, r *Request) (int64, *Error) {
+	if !f.given(k) {
+		return absent, nil
+	}
+	return f.integer(k, 0, max, r)
+}
+
+// integer reads an integer that is there and not null.
+func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
+	raw := f.raw(k)
+	n, kind := parseInteger(raw)
+	code := InvalidValue
+	switch {
+	case kind == noInteger:
+		code = InvalidType
+	case kind == inRange && n >= min && n <= max:
+		return n, nil
+	}
+	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, shown(raw))
+}
+
+func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
+	if !f.given(k) {
+		return absent, nil
+	}
+	raw := f.raw(k)
+	switch raw[0] {
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	}
+	return absent, refuse(InvalidType, r.ID, "%s must be true or false, not %s", k, shown(raw))
+}
+
+type integerKind uint8
+
+const (
+	noInteger  integerKind = iota // another kind, or with a fraction or exponent
+	outOfRange                    // beyond int64
+	inRange
+)
+
+// parseInteger reads a valid JSON value as an integer of 64 bits.
+func parseInteger(raw []byte) (int64, integerKind) {
+	digits := raw
+	negative := raw[0] == '-'
+	if negative {
+		digits = raw[1:]
+	}
+	var n uint64
+	fits := true
+	for _, c := range digits {
+		if !isDigit(c) {
+			return 0, noInteger
+		}
+		if n > (math.MaxUint64-9)/10 {
+			fits = false // go on: what follows may show that it is no integer
+			continue
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	switch {
+	case !fits:
+		return 0, outOfRange
+	case negative && n <= 1<<63:
+		return int64(-n), inRange
+	case !negative && n <= math.MaxInt64:
+		return int64(n), inRange
+	}
+	return 0, outOfRange
+}

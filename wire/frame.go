@@ -1,0 +1,39 @@
+package wire
+
+import (
+	"encoding/binary"
+	"strconv"
+)
+
+const (
+	// HeaderLen is the number of bytes before each payload: its length as an
+	// unsigned 32-bit integer, most significant byte first.
+	HeaderLen = 4
+	// MaxName limits an id or a type: bytes of UTF-8 by value, that is with its
+	// escapes resolved.
+	MaxName = 1024
+	// MaxDepth limits nesting. The object that is the message counts as level 1,
+	// so a body may have MaxDepth-1 levels of arrays and objects.
+	MaxDepth = 256
+)
+
+// SplitFrame takes the first frame off buf. It returns the payload, which
+// aliases buf, and the bytes used, header included. With used == 0 and no error
+// more bytes are needed. A frame that announces more than max bytes is a
+// SizeError at once, whatever follows. A length of zero is a frame too: its
+// payload is empty and not nil, and scanning it gives InvalidJSON.
+func SplitFrame(buf []byte, max int) (payload []byte, used int, err *Error) {
+	if len(buf) < HeaderLen {
+		return nil, 0, nil
+	}
+	n := binary.BigEndian.Uint32(buf)
+	if uint64(n) > uint64(max) {
+		return nil, 0, &Error{Code: SizeError, Reason: "frame of " + strconv.FormatUint(uint64(n), 10) +
+			" bytes, at most " + strconv.Itoa(max) + " are taken"}
+	}
+	end := HeaderLen + int(n)
+	if len(buf) < end {
+		return nil, 0, nil
+	}
+	return buf[HeaderLen:end:end], end, nil
+}

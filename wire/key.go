@@ -1,0 +1,115 @@
+package wire
+
+// Key is a top-level key that the protocol gives a meaning. All others are
+// ignored, whatever they hold.
+type Key uint8
+
+// The keys, of requests and replies alike.
+const (
+	KeyAction Key = iota
+	KeyID
+	KeyType
+	KeyBody
+	KeyPriority
+	KeyOK
+	KeyError
+	KeyReason
+	KeyDelayMS
+	KeyTimeoutMS
+	KeyRetries
+	KeyBackoffMS
+	KeyExpiresMS
+	KeyDetach
+	KeyAck
+	KeyProgress
+	KeyPrefetch
+	KeyCancel
+	KeyRetry
+	KeyToken
+	KeyClient
+	KeyHeartbeatMS
+	KeyServer
+	KeyLimits
+	KeyMaxFrame // the last three are keys of limits
+	KeyMaxID
+	KeyMaxPrefetch
+	numKeys
+)
+
+// keyBufLen holds the longest key and one byte more, to tell a longer one.
+const keyBufLen = 16
+
+var keyNames = [numKeys]string{
+	"action", "id", "type", "body", "priority", "ok", "error", "reason",
+	"delay_ms", "timeout_ms", "retries", "backoff_ms", "expires_ms", "detach",
+	"ack", "progress", "prefetch", "cancel", "retry", "token", "client",
+	"heartbeat_ms", "server", "limits", "max_frame", "max_id", "max_prefetch",
+}
+
+func (k Key) String() string {
+	if k < numKeys {
+		return keyNames[k]
+	}
+	return "none"
+}
+
+// lookupKey returns numKeys for a key without a meaning.
+func lookupKey(name []byte) Key {
+	switch string(name) {
+	case "action":
+		return KeyAction
+	case "id":
+		return KeyID
+	case "type":
+		return KeyType
+	case "body":
+		return KeyBody
+	case "priority":
+		return KeyPriority
+	case "ok":
+		return KeyOK
+	case "error":
+		return KeyError
+	case "reason":
+		return KeyReason
+	case "delay_ms":
+		return KeyDelayMS
+	case "timeout_ms":
+		return KeyTimeoutMS
+	case "retries":
+		return KeyRetries
+	case "backoff_ms":
+		return KeyBackoffMS
+	case "expires_ms":
+		return KeyExpiresMS
+	case "detach":
+		return KeyDetach
+	case "ack":
+		return KeyAck
+	case "progress":
+		return KeyProgress
+	case "prefetch":
+		return KeyPrefetch
+	case "cancel":
+		return KeyCancel
+	case "retry":
+		return KeyRetry
+	case "token":
+		return KeyToken
+	case "client":
+		return KeyClient
+	case "heartbeat_ms":
+		return KeyHeartbeatMS
+	case "server":
+		return KeyServer
+	case "limits":
+		return KeyLimits
+	case "max_frame":
+		return KeyMaxFrame
+	case "max_id":
+		return KeyMaxID
+	case "max_prefetch":
+		return KeyMaxPrefetch
+	}
+	return numKeys
+}

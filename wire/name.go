@@ -1,0 +1,160 @@
+package wire
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Ids and types are kept in canonical form: the content of a JSON string,
+// without its quotes, in which only the quote, the backslash and characters
+// below 0x20 are escaped, as \" \\ \b \t \n \f \r or \u00xx in lower case. One
+// value has one canonical form, so bytes compare by value, and a name goes out
+// by copying. A string without a backslash is canonical as it stands.
+
+const hexDigits = "0123456789abcdef"
+
+// shortEscapes has the letter of the short escape, or 0, below 0x20.
+var shortEscapes = [' ']byte{'\b': 'b', '\t': 't', '\n': 'n', '\f': 'f', '\r': 'r'}
+
+// Canonical appends the canonical form of value to dst. Bytes that are no UTF-8
+// become U+FFFD.
+func Canonical(dst []byte, value string) []byte {
+	plain := 0 // start of what needs no change
+	for i := 0; i < len(value); {
+		c := value[i]
+		if c < utf8.RuneSelf {
+			if c >= ' ' && c != '"' && c != '\\' {
+				i++
+				continue
+			}
+			dst = append(dst, value[plain:i]...)
+			dst = appendByte(dst, c)
+			i++
+			plain = i
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(value[i:])
+		if r == utf8.RuneError && n == 1 {
+			dst = append(dst, value[plain:i]...)
+			dst = append(dst, "\uFFFD"...)
+			plain = i + n
+		}
+		i += n
+	}
+	return append(dst, value[plain:]...)
+}
+
+// Value is the string that a canonical form stands for.
+func Value(canonical []byte) string {
+	for i, c := range canonical {
+		if c == '\\' {
+			buf, _ := appendValue(make([]byte, 0, len(canonical)), canonical, i)
+			return string(buf)
+		}
+	}
+	return string(canonical)
+}
+
+// appendByte appends an ASCII character as it stands in a canonical string.
+func appendByte(dst []byte, c byte) []byte {
+	switch {
+	case c == '"' || c == '\\':
+		return append(dst, '\\', c)
+	case c >= ' ':
+		return append(dst, c)
+	case shortEscapes[c] != 0:
+		return append(dst, '\\', shortEscapes[c])
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+}
+
+// appendValue appends the value of a string's content, whose first escape is at
+// index i or later. It is not whole when there is a lone surrogate in it, which
+// becomes U+FFFD.
+func appendValue(dst, content []byte, i int) (out []byte, whole bool) {
+	whole = true
+	dst = append(dst, content[:i]...)
+	for i < len(content) {
+		if content[i] != '\\' {
+			dst = append(dst, content[i])
+			i++
+			continue
+		}
+		r, n := unescape(content[i:])
+		if r < 0 {
+			whole, r = false, utf8.RuneError
+		}
+		dst = utf8.AppendRune(dst, r)
+		i += n
+	}
+	return dst, whole
+}
+
+// appendCanonical appends the canonical form of a valid string's content and
+// counts the bytes of its value. It is not whole when there is a lone surrogate
+// in it.
+func appendCanonical(dst, content []byte) (out []byte, size int, whole bool) {
+	whole = true
+	for i := 0; i < len(content); {
+		if content[i] != '\\' {
+			dst = append(dst, content[i])
+			size++
+			i++
+			continue
+		}
+		r, n := unescape(content[i:])
+		if r < 0 {
+			whole, r = false, utf8.RuneError
+		}
+		if r < utf8.RuneSelf {
+			dst = appendByte(dst, byte(r))
+		} else {
+			dst = utf8.AppendRune(dst, r)
+		}
+		size += utf8.RuneLen(r)
+		i += n
+	}
+	return dst, size, whole
+}
+
+// unescape reads the escape at the start of s, which is valid, and tells its
+// length; a pair of surrogates is one escape. A lone surrogate gives -1.
+func unescape(s []byte) (r rune, n int) {
+	switch s[1] {
+	case 'b':
+		return '\b', 2
+	case 't':
+		return '\t', 2
+	case 'n':
+		return '\n', 2
+	case 'f':
+		return '\f', 2
+	case 'r':
+		return '\r', 2
+	case 'u':
+		r = hex4(s[2:6])
+		if !utf16.IsSurrogate(r) {
+			return r, 6
+		}
+		if len(s) >= 12 && s[6] == '\\' && s[7] == 'u' {
+			if pair := utf16.DecodeRune(r, hex4(s[8:12])); pair != utf8.RuneError {
+				return pair, 12
+			}
+		}
+		return -1, 6
+	}
+	return rune(s[1]), 2
+}
+
+func hex4(s []byte) (r rune) {
+	for _, c := range s {
+		switch {
+		case c <= '9':
+			c -= '0'
+		default:
+			c = c | 0x20 - 'a' + 10
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}

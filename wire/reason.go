@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxShown is how many bytes of an offending value a reason repeats.
+const maxShown = 64
+
+// shown is a value as reasons give it: as it was sent, but short, and UTF-8
+// even where what was sent is not.
+func shown(raw []byte) string {
+	if len(raw) <= maxShown {
+		return strings.ToValidUTF8(string(raw), "\uFFFD")
+	}
+	end := maxShown
+	for end > maxShown-utf8.UTFMax && !utf8.RuneStart(raw[end]) {
+		end--
+	}
+	return strings.ToValidUTF8(string(raw[:end]), "\uFFFD") + "… (" + strconv.Itoa(len(raw)) + " bytes)"
+}
+
+func refuse(code Code, id []byte, format string, args ...any) *Error {
+	return &Error{Code: code, Reason: fmt.Sprintf(format, args...), ID: id}
+}
+
+func missing(v Verb, k Key, id []byte) *Error {
+	return refuse(MissingField, id, "%s needs %s", v, k)
+}

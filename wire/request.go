@@ -1,0 +1,138 @@
+package wire
+
+// Port is the side of the broker that a frame came in on.
+type Port uint8
+
+const (
+	SubmitPort Port = iota // of submitters, 9998 by default ("master")
+	WorkerPort             // of workers, 9999 by default ("slave")
+)
+
+func (p Port) String() string {
+	if p == WorkerPort {
+		return "worker port"
+	}
+	return "submitter port"
+}
+
+// Verb is what a request asks for. The zero Verb is none.
+type Verb uint8
+
+const (
+	Submit   Verb = iota + 1 // submitter: a new job
+	Cancel                   // submitter: take a job back
+	Join                     // worker: serve a type
+	Respond                  // worker: the answer to a job
+	Fail                     // worker: the run has failed
+	Progress                 // worker: news of a run
+	Leave                    // worker: no more jobs
+	Hello                    // both: token, name, heartbeat
+	Ping                     // both
+	Pong                     // both: the answer to a ping of the broker
+)
+
+var verbNames = [...]string{
+	"none", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
+	"hello", "ping", "pong",
+}
+
+// String is the verb's action on the wire.
+func (v Verb) String() string {
+	if int(v) < len(verbNames) {
+		return verbNames[v]
+	}
+	return verbNames[0]
+}
+
+// On reports whether a port takes the verb.
+func (v Verb) On(p Port) bool {
+	switch v {
+	case Submit, Cancel:
+		return p == SubmitPort
+	case Join, Respond, Fail, Progress, Leave:
+		return p == WorkerPort
+	}
+	return v >= Hello && v <= Pong
+}
+
+func lookupVerb(action []byte) Verb {
+	switch string(action) {
+	case "submit":
+		return Submit
+	case "cancel":
+		return Cancel
+	case "join":
+		return Join
+	case "respond":
+		return Respond
+	case "fail":
+		return Fail
+	case "progress":
+		return Progress
+	case "leave":
+		return Leave
+	case "hello":
+		return Hello
+	case "ping":
+		return Ping
+	case "pong":
+		return Pong
+	}
+	return 0
+}
+
+// The ranges of part-4 integers. All begin at 0, but for the two that have a
+// minimum here.
+const (
+	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms
+	MaxBackoffMS   = 86_400_000     // a day
+	MaxRetries     = 1000
+	MinHeartbeatMS = 100 // or 0, none
+	MaxHeartbeatMS = 3_600_000
+	MinPrefetch    = 1
+	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder takes.
+	DefaultMaxPrefetch = 1000
+)
+
+// DefaultFailReason stands in for the reason of a fail that gives none.
+const DefaultFailReason = "failed by the worker"
+
+// Request is what a peer asks for. Its slices point into the payload or into
+// the decoder's scratch and are valid until the next Decode. Fields that do not
+// belong to Verb hold what ResetRequest gives them.
+type Request struct {
+	Verb     Verb
+	ID       []byte // canonical; nil where a worker's id is ignored
+	Type     []byte // canonical; of a submit and a join
+	Body     []byte // verbatim JSON; of submit, respond and progress
+	Priority int64
+
+	// Options says that a submit has at least one of the keys below, not null.
+	// When encoding, it must be set for them to be written.
+	Options   bool
+	DelayMS   int64 // 0 is none; so for the other durations
+	TimeoutMS int64
+	BackoffMS int64
+	ExpiresMS int64
+	Retries   int // -1: absent
+	Detach    bool
+	NoAck     bool // "ack":false
+	Progress  bool // wants progress frames
+
+	Prefetch int  // of join; 0: absent
+	Cancel   bool // of join: wants cancel frames
+
+	Reason      []byte // of fail, canonical; nil: absent
+	NoRetry     bool   // "retry":false
+	FailDelayMS int64  // -1: absent
+
+	Token       []byte // of hello, by value, unescaped; nil: absent
+	Client      []byte // of hello, by value, unescaped; nil: absent
+	HeartbeatMS int64  // of hello; 0: none
+}
+
+// emptyRequest has every key absent.
+var emptyRequest = Request{Retries: -1, FailDelayMS: -1}
+
+// ResetRequest makes every field of r absent.
+func ResetRequest(r *Request) { *r = emptyRequest }

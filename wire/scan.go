@@ -1,0 +1,282 @@
+package wire
+
+import (
+	"strconv"
+	"unicode/utf8"
+)
+
+// Envelope is where the top-level keys of one message are in its payload. It is
+// reused from message to message and holds positions only, so that it keeps no
+// payload alive and costs the collector nothing.
+type Envelope struct {
+	has   uint32                // bit per Key: it is there
+	esc   uint32                // bit per Key: its value is a string with escapes
+	at    [numKeys]span         // valid where has is set
+	stack [MaxDepth / 64]uint64 // scratch: bit per level, set for an object
+	deep  bool                  // scratch: the last skip failed for its depth
+}
+
+type span struct{ start, end uint32 }
+
+// Scan checks a whole payload and notes where the known keys are. What it takes
+// is exactly what json.Valid and utf8.Valid both take, nested at most MaxDepth
+// deep; everything else is InvalidJSON. A payload that is valid but no object
+// is InvalidType. Keys are compared by value and case-sensitively; of a key
+// that comes twice the last one counts.
+func (e *Envelope) Scan(payload []byte) *Error {
+	at, object := e.scan(payload)
+	if at < 0 {
+		return e.syntaxError(payload, ^at)
+	}
+	if !object {
+		return &Error{Code: InvalidType, Reason: "a message must be an object, not " + shown(trimSpace(payload))}
+	}
+	return nil
+}
+
+// Raw is the verbatim JSON value of a key in the payload last scanned, nil when
+// the key is absent. It aliases payload, which must be the one given to Scan.
+func (e *Envelope) Raw(payload []byte, k Key) []byte {
+	if k >= numKeys || e.has>>k&1 == 0 {
+		return nil
+	}
+	s := e.at[k]
+	return payload[s.start:s.end:s.end]
+}
+
+func (e *Envelope) scan(p []byte) (at int, object bool) {
+	e.has, e.esc, e.deep = 0, 0, false
+	var ascii = true
+	i := skipSpace(p, 0)
+	if i == len(p) {
+		return ^i, false
+	}
+	if p[i] != '{' {
+		i = e.skipValue(p, i, 0, &ascii)
+	} else {
+		object = true
+		i = e.scanObject(p, i+1, &ascii)
+	}
+	if i < 0 {
+		return i, object
+	}
+	if i = skipSpace(p, i); i != len(p) {
+		return ^i, object
+	}
+	if !ascii && !utf8.Valid(p) {
+		return ^badUTF8(p), object
+	}
+	return i, object
+}
+
+// scanObject starts behind the brace of the message.
+func (e *Envelope) scanObject(p []byte, i int, ascii *bool) int {
+	i = skipSpace(p, i)
+	if i < len(p) && p[i] == '}' {
+		return i + 1
+	}
+	for {
+		if i >= len(p) || p[i] != '"' {
+			return ^i
+		}
+		end, saw := skipString(p, i+1)
+		if end < 0 {
+			return end
+		}
+		key := numKeys
+		if saw == 0 {
+			key = lookupKey(p[i+1 : end])
+		} else {
+			if saw&sawNonASCII != 0 {
+				*ascii = false
+			}
+			if saw&sawEscape != 0 {
+				key = lookupEscapedKey(p[i+1 : end])
+			}
+		}
+		i = skipSpace(p, end+1)
+		if i >= len(p) || p[i] != ':' {
+			return ^i
+		}
+		if i = skipSpace(p, i+1); i >= len(p) {
+			return ^i
+		}
+		start := i
+		saw = 0
+		if p[i] == '"' {
+			if i, saw = skipString(p, i+1); i < 0 {
+				return i
+			}
+			i++
+			if saw&sawNonASCII != 0 {
+				*ascii = false
+			}
+		} else if i = e.skipValue(p, i, 1, ascii); i < 0 {
+			return i
+		}
+		if key < numKeys {
+			e.at[key] = span{uint32(start), uint32(i)}
+			e.has |= 1 << key
+			e.esc = e.esc&^(1<<key) | uint32(saw&sawEscape)<<key
+		}
+		if i = skipSpace(p, i); i >= len(p) {
+			return ^i
+		}
+		if p[i] == '}' {
+			return i + 1
+		}
+		if p[i] != ',' {
+			return ^i
+		}
+		i = skipSpace(p, i+1)
+	}
+}
+
+// skipValue takes any value, inside of so many levels.
+func (e *Envelope) skipValue(p []byte, i, level int, ascii *bool) int {
+	base := level
+value:
+	if i >= len(p) {
+		return ^i
+	}
+	switch p[i] {
+	case '"':
+		end, saw := skipString(p, i+1)
+		if end < 0 {
+			return end
+		}
+		if saw&sawNonASCII != 0 {
+			*ascii = false
+		}
+		i = end + 1
+	case '{':
+		if level == MaxDepth {
+			e.deep = true
+			return ^i
+		}
+		e.stack[level/64] |= 1 << (level % 64)
+		level++
+		i = skipSpace(p, i+1)
+		if i < len(p) && p[i] == '}' {
+			i++
+			level--
+			break
+		}
+		goto key
+	case '[':
+		if level == MaxDepth {
+			e.deep = true
+			return ^i
+		}
+		e.stack[level/64] &^= 1 << (level % 64)
+		level++
+		i = skipSpace(p, i+1)
+		if i < len(p) && p[i] == ']' {
+			i++
+			level--
+			break
+		}
+		goto value
+	default:
+		if i = skipAtom(p, i); i < 0 {
+			return i
+		}
+	}
+	for level > base {
+		if i = skipSpace(p, i); i >= len(p) {
+			return ^i
+		}
+		object := e.stack[(level-1)/64]>>((level-1)%64)&1 != 0
+		switch {
+		case p[i] == ',':
+			i = skipSpace(p, i+1)
+			if object {
+				goto key
+			}
+			goto value
+		case p[i] == '}' && object, p[i] == ']' && !object:
+			i++
+			level--
+		default:
+			return ^i
+		}
+	}
+	return i
+
+key:
+	if i >= len(p) || p[i] != '"' {
+		return ^i
+	}
+	{
+		end, saw := skipString(p, i+1)
+		if end < 0 {
+			return end
+		}
+		if saw&sawNonASCII != 0 {
+			*ascii = false
+		}
+		i = skipSpace(p, end+1)
+	}
+	if i >= len(p) || p[i] != ':' {
+		return ^i
+	}
+	i = skipSpace(p, i+1)
+	goto value
+}
+
+// lookupEscapedKey resolves the escapes of a key that has some.
+func lookupEscapedKey(content []byte) Key {
+	var buf [keyBufLen]byte
+	n := 0
+	for i := 0; i < len(content) && n < len(buf); n++ {
+		if content[i] != '\\' {
+			buf[n] = content[i]
+			i++
+			continue
+		}
+		r, size := unescape(content[i:])
+		if r >= utf8.RuneSelf || r < 0 {
+			return numKeys
+		}
+		buf[n] = byte(r)
+		i += size
+	}
+	return lookupKey(buf[:n])
+}
+
+func trimSpace(p []byte) []byte {
+	i, end := skipSpace(p, 0), len(p)
+	for end > i && isSpace(p[end-1]) {
+		end--
+	}
+	return p[i:end]
+}
+
+// badUTF8 is the index of the first byte that is not UTF-8.
+func badUTF8(p []byte) int {
+	for i := 0; i < len(p); {
+		r, n := utf8.DecodeRune(p[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return len(p)
+}
+
+func (e *Envelope) syntaxError(p []byte, at int) *Error {
+	var reason string
+	switch byteAt := "at byte " + strconv.Itoa(at); {
+	case len(p) == 0:
+		reason = "empty frame"
+	case e.deep:
+		reason = "nested deeper than " + strconv.Itoa(MaxDepth) + " levels " + byteAt
+	case at >= len(p):
+		reason = "json ends too early, after " + strconv.Itoa(len(p)) + " bytes"
+	case p[at] >= utf8.RuneSelf && badUTF8(p) == at:
+		reason = "not utf-8 " + byteAt + ": " + strconv.QuoteToASCII(string(p[at:at+1]))
+	default:
+		reason = "not json " + byteAt + ": " + shown(p[at:])
+	}
+	return &Error{Code: InvalidJSON, Reason: reason}
+}

@@ -1,0 +1,172 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// The skip functions walk over one JSON token or value. They return the index
+// behind it, or ^at, which is negative, when the byte at index at cannot stand
+// there (at == len(p): the payload ends too early).
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// What skipString saw on its way.
+const (
+	sawEscape = 1 << iota
+	sawNonASCII
+)
+
+// spaces has a bit for each of the four characters that JSON skips.
+const spaces = 1<<' ' | 1<<'\t' | 1<<'\n' | 1<<'\r'
+
+func isSpace(c byte) bool { return c <= ' ' && spaces>>c&1 != 0 }
+
+func skipSpace(p []byte, i int) int {
+	for i < len(p) && isSpace(p[i]) {
+		i++
+	}
+	return i
+}
+
+// stops marks, in the high bit of each byte of x, a quote, a backslash or a
+// control character. Only the lowest mark is sure: a borrow may leave false
+// ones above it.
+//
+// Flipping bit 1 swaps the quote (0x22) with the space (0x20), so that one
+// comparison with 0x21 finds control characters and the quote together.
+func stops(x uint64) uint64 {
+	low := (x ^ 0x02*ones) - 0x21*ones
+	backslash := (x ^ 0x5c*ones) - ones
+	return (low | backslash) &^ x & highs
+}
+
+// skipString starts behind the opening quote and returns the index of the
+// closing one. It does not judge bytes above 0x7f, but tells of them in saw.
+func skipString(p []byte, i int) (end int, saw uint) {
+	var high uint64
+	for {
+		for len(p)-i >= 8 {
+			x := binary.LittleEndian.Uint64(p[i:])
+			high |= x
+			if m := stops(x); m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				goto stop
+			}
+			i += 8
+		}
+		for i < len(p) && p[i] >= ' ' && p[i] != '"' && p[i] != '\\' {
+			high |= uint64(p[i])
+			i++
+		}
+		if i == len(p) {
+			return ^i, saw
+		}
+	stop:
+		switch p[i] {
+		case '"':
+			if high&highs != 0 {
+				saw |= sawNonASCII
+			}
+			return i, saw
+		case '\\':
+			if i = skipEscape(p, i+1); i < 0 {
+				return i, saw
+			}
+			saw |= sawEscape
+		default:
+			return ^i, saw
+		}
+	}
+}
+
+// skipEscape starts behind the backslash.
+func skipEscape(p []byte, i int) int {
+	if i >= len(p) {
+		return ^i
+	}
+	switch p[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1
+	case 'u':
+		for end := i + 4; i < end; {
+			i++
+			if i >= len(p) || !isHex(p[i]) {
+				return ^i
+			}
+		}
+		return i + 1
+	}
+	return ^i
+}
+
+func isHex(c byte) bool {
+	return c-'0' < 10 || c|0x20-'a' < 6
+}
+
+func isDigit(c byte) bool { return c-'0' < 10 }
+
+// skipNumber starts at a minus or a digit.
+func skipNumber(p []byte, i int) int {
+	if p[i] == '-' {
+		i++
+	}
+	if i < len(p) && p[i] == '0' {
+		i++
+	} else if i = skipDigits(p, i); i < 0 {
+		return i
+	}
+	if i < len(p) && p[i] == '.' {
+		if i = skipDigits(p, i+1); i < 0 {
+			return i
+		}
+	}
+	if i < len(p) && p[i]|0x20 == 'e' {
+		i++
+		if i < len(p) && (p[i] == '+' || p[i] == '-') {
+			i++
+		}
+		return skipDigits(p, i)
+	}
+	return i
+}
+
+// skipDigits wants one at least.
+func skipDigits(p []byte, i int) int {
+	start := i
+	for i < len(p) && isDigit(p[i]) {
+		i++
+	}
+	if i == start {
+		return ^i
+	}
+	return i
+}
+
+// skipLiteral starts at the first letter of word, which is right already.
+func skipLiteral(p []byte, i int, word string) int {
+	for k := 1; k < len(word); k++ {
+		if i+k >= len(p) || p[i+k] != word[k] {
+			return ^(i + k)
+		}
+	}
+	return i + len(word)
+}
+
+// skipAtom takes a number, true, false or null.
+func skipAtom(p []byte, i int) int {
+	switch c := p[i]; {
+	case c == '-' || isDigit(c):
+		return skipNumber(p, i)
+	case c == 't':
+		return skipLiteral(p, i, "true")
+	case c == 'f':
+		return skipLiteral(p, i, "false")
+	case c == 'n':
+		return skipLiteral(p, i, "null")
+	}
+	return ^i
+}
