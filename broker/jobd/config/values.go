@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -116,12 +115,12 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 		r.fail("'%s' must be %s", key, kind)
 		return byDefault
 	}
-	d := time.Duration(n * float64(time.Second))
-	if n > math.MaxInt64/float64(time.Second) || d < min {
-		r.fail("'%s' must be at least %v seconds, got %s", key, min.Seconds(), value)
+	const most = 1e9 // a Duration ends at nine times that
+	if n < min.Seconds() || n > most {
+		r.fail("'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), most, value)
 		return byDefault
 	}
-	return d
+	return time.Duration(n * float64(time.Second))
 }
 
 // choice reads one of a few words.

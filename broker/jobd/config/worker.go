@@ -149,18 +149,18 @@ func (r *reader) mysql() MySQL {
 		r.require("mysql_host")
 		r.require("mysql_port")
 	}
+	m.Host = r.text("mysql_host", "")
+	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
 	r.require("mysql_user")
+	m.User = r.text("mysql_user", "")
 	// Empty is a password too; a file that names none is unfinished.
 	if _, ok := r.look("mysql_password"); !ok {
 		r.fail("'mysql_password' is not defined")
 	}
-	r.require("mysql_database")
-	r.require("mysql_table")
-	m.Host = r.text("mysql_host", "")
-	m.Port = r.integer("mysql_port", 3306, 1, math.MaxUint16)
-	m.User = r.text("mysql_user", "")
 	m.Password = r.text("mysql_password", "")
+	r.require("mysql_database")
 	m.Database = r.text("mysql_database", "")
+	r.require("mysql_table")
 	m.Table = r.text("mysql_table", "")
 	m.FetchLimit = r.integer("mysql_fetch_limit", 100, 0, math.MaxInt32)
 	m.TLS = "false"
