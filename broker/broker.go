@@ -1,0 +1,136 @@
+package broker
+
+import (
+	"bytes"
+	"hash/maphash"
+	"math/rand/v2"
+)
+
+// Broker is the core's state. It is not safe for concurrent use.
+type Broker struct {
+	cfg Config
+	now int64
+	fx  []Effect
+
+	seq     uint64 // the last arrival number
+	timerNo uint64 // orders timers of the same instant
+	rng     *rand.PCG
+
+	jobs    table[job]
+	timings table[timing]
+	slabs   slabs
+	big     map[uint32][]byte // bodies kept by reference, by record
+	index   index
+
+	bigBytes int64
+	bytes    int64 // weight of all jobs held
+
+	total       Ledger
+	types       []*jobType
+	typesByName map[string]*jobType
+	freeTypes   []uint32
+	// spare is the head of the ring of types that nobody uses.
+	spare          jobType
+	spareTypes     int
+	forgotten      Ledger
+	forgottenStats TypeStats
+
+	flows     []*flow
+	freeFlows []*flow
+	// swept holds flows of submitters that went, with jobs still to free.
+	swept   []*flow
+	unswept int // jobs among them
+
+	peers     []peer
+	freePeers []uint32
+	gens      uint32
+
+	timers heap
+	// touched lists the types to be matched at the end of the command.
+	touched []*jobType
+
+	draining bool
+	// expelling: Expel has begun, nothing is handed out any more.
+	expelling bool
+	drainNext uint32 // record at which Expel goes on
+
+	dead deadLetters
+
+	ghosts  int // overdue runs
+	refused [Cancelled + 1]uint64
+}
+
+// peer is a slot of the table of living connections.
+type peer struct {
+	id  Peer
+	sub *submitter
+	wrk *worker
+}
+
+// New returns a core without peers and jobs.
+func New(cfg Config) *Broker {
+	if cfg.Pages == nil {
+		cfg.Pages = heapPages{}
+	}
+	b := &Broker{
+		cfg:         cfg,
+		big:         map[uint32][]byte{},
+		typesByName: map[string]*jobType{},
+		rng:         rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
+		peers:       make([]peer, 1),
+		flows:       make([]*flow, 1),
+	}
+	b.jobs.pages, b.timings.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages
+	b.index.seed = maphash.MakeSeed()
+	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
+	b.slabs.lives = func(r, slab, off uint32) bool {
+		c := int(r >> tableShift)
+		if c >= len(b.jobs.chunks) || b.jobs.chunks[c] == nil {
+			return false
+		}
+		j := b.jobs.get(r)
+		return j.state != stFree && j.slab == slab && j.off == off
+	}
+	b.slabs.place = func(r, slab, off uint32) {
+		j := b.jobs.get(r)
+		j.slab, j.off = slab, off
+	}
+	b.spare.spareNext, b.spare.sparePrev = &b.spare, &b.spare
+	b.timers.place = b.placeTimer
+	return b
+}
+
+func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.get(r).next = uint32(pos) }
+func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.get(r).prev = uint32(pos) }
+func (b *Broker) placeFlow(f uint32, pos int32)  { b.flows[f].pos = pos }
+
+// begin opens a command.
+func (b *Broker) begin(now int64) {
+	if now > b.now {
+		b.now = now
+	}
+	b.fx = b.fx[:0]
+	b.slabs.settle()
+}
+
+// end closes a command.
+func (b *Broker) end() []Effect {
+	for i := 0; i < len(b.touched); i++ {
+		k := b.touched[i]
+		b.match(k)
+		k.touched = false
+		b.rest(k)
+	}
+	b.touched = b.touched[:0]
+	for b.spareTypes > b.cfg.IdleTypes {
+		b.forgetType(b.spare.spareNext)
+	}
+	b.verify()
+	return b.fx
+}
+
+// Totals returns the ledger of all types.
+func (b *Broker) Totals() Ledger { return b.total }
+
+// Refused returns how many requests were refused with code c.
+func (b *Broker) Refused(c Code) uint64 { return b.refused[c] }

@@ -1,0 +1,39 @@
+package broker
+
+import "time"
+
+// JobOverhead is what a held job counts against limits on bytes beside its id
+// and body: its record, its share of the index and of the slabs' waste.
+const JobOverhead = 128
+
+// Config holds the core's limits and defaults. A limit of 0 means none.
+type Config struct {
+	// MaxJobs bounds the jobs held (delayed, queued and running) in all,
+	// MaxTypeJobs those of one type, MaxSubmitterJobs those of one submitter.
+	MaxJobs, MaxTypeJobs, MaxSubmitterJobs int
+	// MaxBytes bounds ids, bodies and overhead (JobOverhead) of the jobs held,
+	// in all, of one type, of one submitter.
+	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
+	// MaxTypes bounds the types known at a time, used or configured.
+	MaxTypes int
+	// IdleTypes is how many types that nobody uses are remembered.
+	IdleTypes int
+	// Retries is how often a job is handed out again after its first run, for
+	// jobs that do not say.
+	Retries int
+	// DeadLetters bounds the failed jobs kept per type; DeadBytes bounds them
+	// in all; DeadAge is how long they are kept, in nanoseconds. With 0 of any
+	// none is kept.
+	DeadLetters int
+	DeadBytes   int64
+	DeadAge     time.Duration
+	// Pages provides memory; nil takes Go's heap.
+	Pages Pages
+	// Seed makes the random part of backoffs.
+	Seed uint64
+}
+
+// Ranges of what peers may ask for; the wire checks them.
+const (
+	MaxBackoff = 24 * time.Hour
+)

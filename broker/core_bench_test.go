@@ -1,0 +1,56 @@
+package broker_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"gloom/broker"
+)
+
+// benchmarkCycle measures submit + dispatch + answer with so many jobs queued
+// behind, on priorities like the given function gives.
+func benchmarkCycle(b *testing.B, queued int, prio func(i int) int64) {
+	c := broker.New(broker.Config{Retries: 3, IdleTypes: 100})
+	sub, wrk := c.AddSubmitter(), c.AddWorker()
+	typ, body := []byte("echo"), make([]byte, 100)
+	id := make([]byte, 16)
+	now := int64(0)
+	n := 0
+	submit := func() {
+		n++
+		binary.LittleEndian.PutUint64(id, uint64(n)*0x9e3779b97f4a7c15)
+		now += 1000
+		c.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Priority: prio(n), Retries: -1})
+	}
+	for range queued {
+		submit()
+	}
+	c.Join(now, wrk, &broker.Joining{Type: typ})
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		submit()
+		c.Respond(now, wrk, nil, body, false)
+	}
+	b.StopTimer()
+	if l := c.Totals(); l.Imbalance() != 0 || l.Answered != uint64(b.N) {
+		b.Fatalf("ledger: %+v", l)
+	}
+}
+
+func BenchmarkCycle(b *testing.B) {
+	one := func(int) int64 { return 0 }
+	some := func(i int) int64 { return int64(i % 10) }
+	many := func(i int) int64 { return int64(uint32(i) * 2654435761 >> 4) }
+	for _, queued := range []int{0, 10_000, 1_000_000, 2_000_000} {
+		for _, p := range []struct {
+			name string
+			f    func(int) int64
+		}{{"one", one}, {"ten", some}, {"distinct", many}} {
+			b.Run(fmt.Sprintf("queued=%d/priorities=%s", queued, p.name), func(b *testing.B) {
+				benchmarkCycle(b, queued, p.f)
+			})
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package broker
+
+import "time"
+
+// DeadLetter is a job that failed, kept so that someone can look at it and
+// hand it in again.
+type DeadLetter struct {
+	ID, Type, Body []byte
+	Reason         string
+	Priority       int64
+	Attempts       int
+	// Submitted and Failed are times of the caller's clock.
+	Submitted, Failed int64
+
+	gone bool
+}
+
+const deadOverhead = 256
+
+func (d *DeadLetter) weight() int64 {
+	return int64(len(d.ID)+len(d.Body)+len(d.Reason)) + deadOverhead
+}
+
+// deadLetters keeps the latest failed jobs: so many per type, so many bytes in
+// all, for so long. Types hold their own; this list has all by age.
+type deadLetters struct {
+	byAge []*DeadLetter
+	bytes int64
+	count int
+}
+
+// bury keeps a copy of failed job r.
+func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason string) {
+	c := &b.cfg
+	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
+		return
+	}
+	l := &DeadLetter{
+		ID: append([]byte(nil), b.id(j)...), Type: k.name,
+		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
+		Submitted: j.at, Failed: b.now,
+	}
+	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
+		l.Body = append([]byte(nil), l.Body...)
+	}
+	if l.weight() > c.DeadBytes {
+		return
+	}
+	if len(k.dead) >= c.DeadLetters {
+		d.drop(k, 0)
+	}
+	k.dead = append(k.dead, l)
+	d.byAge = append(d.byAge, l)
+	d.bytes += l.weight()
+	d.count++
+	for d.bytes > c.DeadBytes {
+		d.dropOldest(b)
+	}
+}
+
+// drop forgets the type's letter number i.
+func (d *deadLetters) drop(k *jobType, i int) {
+	l := k.dead[i]
+	k.dead = append(k.dead[:i], k.dead[i+1:]...)
+	l.gone = true
+	d.bytes -= l.weight()
+	d.count--
+	l.Body = nil
+	d.trim()
+}
+
+// trim forgets the letters at the front that are gone.
+func (d *deadLetters) trim() {
+	n := 0
+	for n < len(d.byAge) && d.byAge[n].gone {
+		n++
+	}
+	d.byAge = d.byAge[n:]
+	// Gone ones in the middle are few unless letters are taken out by hand.
+	if len(d.byAge) > 2*d.count+64 {
+		kept := make([]*DeadLetter, 0, d.count)
+		for _, l := range d.byAge {
+			if !l.gone {
+				kept = append(kept, l)
+			}
+		}
+		d.byAge = kept
+	}
+}
+
+func (d *deadLetters) dropOldest(b *Broker) {
+	l := d.byAge[0]
+	k := b.typesByName[string(l.Type)]
+	for i := range k.dead {
+		if k.dead[i] == l {
+			d.drop(k, i)
+			break
+		}
+	}
+	b.rest(k)
+}
+
+// age forgets what failed before the given time.
+func (d *deadLetters) age(b *Broker, before int64) {
+	for n := 0; n < tickTimers && len(d.byAge) > 0 && d.byAge[0].Failed <= before; n++ {
+		d.dropOldest(b)
+	}
+}
+
+// next is when the oldest letter is to be forgotten.
+func (d *deadLetters) next(age int64) int64 {
+	if len(d.byAge) == 0 {
+		return Never
+	}
+	return d.byAge[0].Failed + age
+}
+
+// DeadLetters returns the failed jobs kept of a type, oldest first. They are
+// never written to again.
+func (b *Broker) DeadLetters(name []byte) []*DeadLetter {
+	if k := b.typesByName[string(name)]; k != nil {
+		return append([]*DeadLetter(nil), k.dead...)
+	}
+	return nil
+}
+
+// Revive hands a failed job in again, detached, and forgets the letter. It
+// returns UnknownID when no such letter is kept, or why the job was refused.
+func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
+	b.begin(now)
+	k := b.typesByName[string(name)]
+	if k == nil {
+		return b.end(), UnknownID, "no failed job of this type is kept"
+	}
+	for i, l := range k.dead {
+		if string(l.ID) != string(id) {
+			continue
+		}
+		s := Submission{
+			ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
+			Retries: -1, Detach: true, Quiet: true,
+		}
+		if c, reason := b.admits(nil, &s); c != 0 {
+			return b.end(), c, reason
+		}
+		b.take(nil, &s)
+		b.dead.drop(k, i)
+		return b.end(), 0, ""
+	}
+	return b.end(), UnknownID, "no failed job with this id is kept"
+}
+
+// DeadCount returns how many failed jobs are kept in all, and their bytes.
+func (b *Broker) DeadCount() (int, int64) { return b.dead.count, b.dead.bytes }
+
+// Since converts a time of the core's clock to an age.
+func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

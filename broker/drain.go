@@ -1,0 +1,55 @@
+package broker
+
+// Drain refuses new jobs from now on.
+func (b *Broker) Drain() { b.draining = true }
+
+// Draining tells whether Drain was called.
+func (b *Broker) Draining() bool { return b.draining }
+
+// Held returns how many jobs are delayed, queued or running.
+func (b *Broker) Held() uint64 { return b.total.Delayed + b.total.Queued + b.total.Running }
+
+// expelJobs bounds the jobs that one Expel ends.
+const expelJobs = 1024
+
+// Expel ends jobs that a drain has left over, so many at a time: their
+// submitters are told Draining. It returns false when none is left.
+func (b *Broker) Expel(now int64) ([]Effect, bool) {
+	b.begin(now)
+	b.draining, b.expelling = true, true
+	for n := 0; n < expelJobs && int(b.drainNext>>tableShift) < len(b.jobs.chunks); b.drainNext++ {
+		r := b.drainNext
+		if b.jobs.chunks[r>>tableShift] == nil {
+			b.drainNext |= tableChunk - 1
+			continue
+		}
+		j := b.jobs.get(r)
+		if j.state == stFree || j.state == stOverdue || b.abandoned(j) {
+			continue
+		}
+		n++
+		b.expel(r, j)
+	}
+	more := int(b.drainNext>>tableShift) < len(b.jobs.chunks)
+	return b.end(), more
+}
+
+func (b *Broker) expel(r uint32, j *job) {
+	f := b.flows[j.flow]
+	k := f.kind
+	if j.state == stRunning {
+		w := b.peers[j.worker].wrk
+		unwanted := b.unwanted(j)
+		// Whatever this worker still says of the job goes nowhere.
+		b.haunt(w, b.id(j))
+		b.stopRun(w, f, j)
+		if unwanted {
+			b.finishUnwanted(f, r, j)
+			return
+		}
+	} else {
+		b.leaveQueue(r, j)
+	}
+	b.tell(j, Draining, "the broker stops; the job was not done")
+	b.finish(r, j, &k.Failed, &b.total.Failed)
+}

@@ -1,0 +1,71 @@
+package broker
+
+// Peer is a connection as the core knows it. Numbers are never reused; zero
+// is nobody.
+type Peer uint64
+
+// Slot is the peer's place in a table of living peers: small, and reused once
+// the peer is gone.
+func (p Peer) Slot() uint32 { return uint32(p) }
+
+func makePeer(gen, slot uint32) Peer { return Peer(gen)<<32 | Peer(slot) }
+
+// Op says what an Effect sends.
+type Op uint8
+
+// The kinds of effects. Each is one frame to one peer.
+const (
+	// OpOK accepts a request; ID is set where the reply names a job.
+	OpOK Op = iota + 1
+	// OpJob hands a job to a worker: ID, Type, Body.
+	OpJob
+	// OpResult carries an answer to its submitter: ID, Body.
+	OpResult
+	// OpProgress carries a worker's progress to its submitter: ID, Body. The
+	// hub may drop it when its peer reads slowly.
+	OpProgress
+	// OpCancel tells a worker that nobody waits for this run: ID.
+	OpCancel
+	// OpRefuse refuses a request: Code, Reason, and ID where a job is meant.
+	OpRefuse
+	// OpEnd ends an accepted job without an answer: Code, Reason, ID.
+	OpEnd
+)
+
+// Effect is one frame to be sent. Its slices are valid until the next command.
+type Effect struct {
+	Op     Op
+	Code   Code
+	Peer   Peer
+	ID     []byte
+	Type   []byte
+	Body   []byte
+	Reason string
+	// Kept says that Body is memory of its own, never written again: it may be
+	// referred to beyond the next command instead of being copied.
+	Kept bool
+}
+
+// Code is the reason of a refusal or of an end without an answer.
+type Code uint8
+
+// The codes that the core itself gives. Their wire texts stand in the
+// protocol document.
+const (
+	IDExists Code = iota + 1
+	UnknownID
+	NotProcessing
+	Overloaded
+	Draining
+	JobFailed
+	Expired
+	Cancelled
+)
+
+func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }
+
+func (b *Broker) ok(p Peer, id []byte) { b.emit(Effect{Op: OpOK, Peer: p, ID: id}) }
+
+func (b *Broker) refuse(p Peer, c Code, id []byte, reason string) {
+	b.emit(Effect{Op: OpRefuse, Peer: p, Code: c, ID: id, Reason: reason})
+}

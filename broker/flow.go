@@ -1,0 +1,132 @@
+package broker
+
+// flow is what one submitter has in one type. Detached jobs belong to a flow
+// without a submitter, one per type.
+type flow struct {
+	no   uint32
+	sub  *submitter // nil: detached
+	kind *jobType
+	// dead: its submitter has gone. What waited is abandoned and will be
+	// swept; what runs is unwanted.
+	dead    bool
+	ready   queue
+	pos     int32 // in kind.flows, -1 when nothing is ready
+	delayed list
+	running list
+	bytes   int64 // weight of its jobs
+	at      int   // place in sub.flows
+}
+
+// list is the head of a doubly linked list of jobs.
+type list struct {
+	head, tail uint32
+	n          int
+}
+
+func (b *Broker) link(l *list, r uint32, j *job) {
+	j.prev, j.next = l.tail, 0
+	if l.tail != 0 {
+		b.jobs.get(l.tail).next = r
+	} else {
+		l.head = r
+	}
+	l.tail = r
+	l.n++
+}
+
+func (b *Broker) unlinkFrom(l *list, j *job) {
+	if j.prev == 0 {
+		l.head = j.next
+	}
+	if j.next == 0 {
+		l.tail = j.prev
+	}
+	b.unlink(j)
+	l.n--
+}
+
+// held is the number of its jobs.
+func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n }
+
+func (b *Broker) newFlow(s *submitter, k *jobType) *flow {
+	var f *flow
+	if n := len(b.freeFlows); n > 0 {
+		f = b.freeFlows[n-1]
+		b.freeFlows = b.freeFlows[:n-1]
+	} else {
+		f = &flow{no: uint32(len(b.flows))}
+		f.ready.spill.place = b.placeSpill
+		f.ready.ages.place = b.placeAge
+		b.flows = append(b.flows, f)
+	}
+	f.sub, f.kind, f.pos = s, k, -1
+	k.flowCount++
+	b.wake(k)
+	return f
+}
+
+// dropFlow takes back an empty flow.
+func (b *Broker) dropFlow(f *flow) {
+	k := f.kind
+	switch {
+	case f.dead:
+	case f.sub != nil:
+		f.sub.forget(f)
+	default:
+		k.detached = nil
+	}
+	f.sub, f.kind, f.dead = nil, nil, false
+	b.freeFlows = append(b.freeFlows, f)
+	k.flowCount--
+	b.rest(k)
+}
+
+// flowFor returns the flow for a new job.
+func (b *Broker) flowFor(s *submitter, k *jobType, detached bool) *flow {
+	if detached {
+		if k.detached == nil {
+			k.detached = b.newFlow(nil, k)
+		}
+		return k.detached
+	}
+	if f := s.find(k); f != nil {
+		return f
+	}
+	f := b.newFlow(s, k)
+	s.add(f)
+	return f
+}
+
+// emptied is called when a job has left its flow: an empty flow goes, but each
+// living submitter keeps its last one, which it will most likely need again.
+func (b *Broker) emptied(f *flow) {
+	if f.held() > 0 {
+		return
+	}
+	if f.dead || f.sub == nil {
+		b.dropFlow(f)
+		return
+	}
+	if e := f.sub.idle; e != nil && e != f && e.held() == 0 {
+		b.dropFlow(e)
+	}
+	f.sub.idle = f
+}
+
+// rank puts the flow where its best job puts it among the flows of its type.
+func (b *Broker) rank(f *flow) {
+	h := &f.kind.flows
+	switch {
+	case f.ready.n == 0 && f.pos >= 0:
+		h.remove(f.pos)
+		f.pos = -1
+	case f.ready.n > 0:
+		x := b.best(&f.ready)
+		x.ref = f.no
+		if f.pos < 0 {
+			h.push(x)
+		} else if cur := h.at(int(f.pos)); cur.a != x.a || cur.b != x.b {
+			h.fix(f.pos, x)
+		}
+	}
+}

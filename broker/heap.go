@@ -1,0 +1,102 @@
+package broker
+
+// entry is an element of a heap: ordered by a, then b, smaller first.
+type entry struct {
+	a, b uint64
+	ref  uint32
+}
+
+func (x *entry) before(y *entry) bool {
+	return x.a < y.a || x.a == y.a && x.b < y.b
+}
+
+const (
+	heapShift = 9
+	heapChunk = 1 << heapShift
+)
+
+// heap is a 4-ary min-heap that tells each element its position, so that one
+// can leave from the middle. It grows by chunks: a plain slice of a million
+// entries would stop the broker for 10 ms whenever it doubles.
+type heap struct {
+	chunks []*[heapChunk]entry
+	n      int
+	place  func(ref uint32, pos int32)
+}
+
+func (h *heap) at(i int) *entry { return &h.chunks[i>>heapShift][i&(heapChunk-1)] }
+
+func (h *heap) set(i int, x entry) {
+	*h.at(i) = x
+	h.place(x.ref, int32(i))
+}
+
+// top is the smallest element; the heap must not be empty.
+func (h *heap) top() *entry { return h.at(0) }
+
+func (h *heap) push(x entry) {
+	if h.n>>heapShift == len(h.chunks) {
+		h.chunks = append(h.chunks, new([heapChunk]entry))
+	}
+	h.n++
+	h.up(h.n-1, x)
+}
+
+// remove takes out the element at pos.
+func (h *heap) remove(pos int32) {
+	h.n--
+	last := *h.at(h.n)
+	// One spare chunk stays, so that a heap at a chunk's border does not
+	// allocate at each push.
+	if spare := h.n>>heapShift + 2; len(h.chunks) > spare {
+		h.chunks[len(h.chunks)-1] = nil
+		h.chunks = h.chunks[:len(h.chunks)-1]
+	}
+	if int(pos) == h.n {
+		return
+	}
+	h.fix(pos, last)
+}
+
+// fix puts x, which may have any key, in place of the element at pos.
+func (h *heap) fix(pos int32, x entry) {
+	i := int(pos)
+	if i > 0 && x.before(h.at((i-1)>>2)) {
+		h.up(i, x)
+		return
+	}
+	h.down(i, x)
+}
+
+func (h *heap) up(i int, x entry) {
+	for i > 0 {
+		p := (i - 1) >> 2
+		if !x.before(h.at(p)) {
+			break
+		}
+		h.set(i, *h.at(p))
+		i = p
+	}
+	h.set(i, x)
+}
+
+func (h *heap) down(i int, x entry) {
+	for {
+		c := i<<2 + 1
+		if c >= h.n {
+			break
+		}
+		least := c
+		for k := c + 1; k < c+4 && k < h.n; k++ {
+			if h.at(k).before(h.at(least)) {
+				least = k
+			}
+		}
+		if !h.at(least).before(&x) {
+			break
+		}
+		h.set(i, *h.at(least))
+		i = least
+	}
+	h.set(i, x)
+}

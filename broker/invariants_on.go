@@ -1,0 +1,280 @@
+//go:build invariants
+
+package broker
+
+import "fmt"
+
+// Checking tells whether invariants are swept after each command.
+const Checking = true
+
+func must(ok bool, format string, args ...any) {
+	if !ok {
+		panic("broker: invariant broken: " + fmt.Sprintf(format, args...))
+	}
+}
+
+// verify proves every invariant of the state, at the cost of a walk over all
+// of it.
+func (b *Broker) verify() {
+	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}}
+	v.records()
+	v.kinds()
+	v.flows()
+	v.peers()
+	v.heap("timers", &b.timers, func(ref uint32) int32 {
+		if ref&typeTimer != 0 {
+			return b.types[ref&^typeTimer].timer
+		}
+		return b.timings.get(ref).pos
+	})
+	v.memory()
+}
+
+type census struct {
+	b      *Broker
+	types  map[*jobType]*Ledger
+	bytes  map[*jobType]int64
+	subs   map[*submitter]*[2]int64
+	held   uint32
+	ghosts int
+	unswep int
+	stored int64
+	weight int64
+	timing int
+}
+
+func (v *census) records() {
+	b := v.b
+	for n, c := range b.jobs.chunks {
+		if c == nil {
+			continue
+		}
+		live := 0
+		for i := range c.rec {
+			j := &c.rec[i]
+			if j.state == stFree {
+				continue
+			}
+			live++
+			v.record(uint32(n)<<tableShift|uint32(i), j)
+		}
+		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
+	}
+	must(b.ghosts == v.ghosts, "ghosts %d, counted %d", b.ghosts, v.ghosts)
+	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
+	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
+	must(b.timings.live == v.timing, "timings %d, counted %d", b.timings.live, v.timing)
+}
+
+func (v *census) record(r uint32, j *job) {
+	b := v.b
+	v.stored += int64(j.stored() + entryHead)
+	if j.flags&flagHeld != 0 {
+		v.held++
+		id := b.id(j)
+		must(b.index.find(b.index.hash(id), id) == r, "id %q does not lead to its record", id)
+	}
+	if j.timing != 0 {
+		v.timing++
+		must(b.timings.get(j.timing).job == r, "timing of job %d names another", r)
+	}
+	if j.state == stOverdue {
+		v.ghosts++
+		must(j.flags&flagHeld == 0, "an overdue run holds its id")
+		return
+	}
+	f := b.flows[j.flow]
+	if b.abandoned(j) {
+		v.unswep++
+		return
+	}
+	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
+	v.weight += j.weight()
+	v.bytes[f.kind] += j.weight()
+	l := v.types[f.kind]
+	if l == nil {
+		l = &Ledger{}
+		v.types[f.kind] = l
+	}
+	switch j.state {
+	case stDelayed:
+		l.Delayed++
+		must(b.timings.get(j.timing).pos >= 0, "a delayed job has no timer")
+	case stQueued, stSpilled:
+		l.Queued++
+	case stRunning:
+		l.Running++
+		must(b.peers[j.worker].wrk != nil, "job %d runs on nobody", r)
+	}
+	if f.sub != nil && !f.dead {
+		s := v.subs[f.sub]
+		if s == nil {
+			s = &[2]int64{}
+			v.subs[f.sub] = s
+		}
+		s[0]++
+		s[1] += j.weight()
+	}
+}
+
+func (v *census) kinds() {
+	b := v.b
+	sum := b.forgotten
+	spare := 0
+	for _, k := range b.types {
+		if k == nil {
+			continue
+		}
+		sum.add(&k.Ledger)
+		l := v.types[k]
+		if l == nil {
+			l = &Ledger{}
+		}
+		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
+		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
+			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
+		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
+		v.heap("flows", &k.flows, func(ref uint32) int32 { return b.flows[ref].pos })
+		blocked := k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
+			k.limits.Rate > 0 && k.timer >= 0 || b.expelling
+		must(k.flows.n == 0 || k.idle.n == 0 || blocked, "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
+		must(k.spare == !k.inUse(), "type %q: spare %v, in use %v", k.name, k.spare, k.inUse())
+		if k.spare {
+			spare++
+		}
+		n := 0
+		for w := k.idle.head; w != nil; w = w.idleNext {
+			must(w.idle && w.kind == k && w.free(), "a worker stands in line that may not")
+			n++
+		}
+		must(n == k.idle.n, "type %q counts %d idle workers, has %d", k.name, k.idle.n, n)
+	}
+	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
+	must(spare == b.spareTypes, "spare types %d, counted %d", b.spareTypes, spare)
+	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
+}
+
+func (v *census) flows() {
+	b := v.b
+	for _, f := range b.flows[1:] {
+		if f.kind == nil {
+			must(f.held() == 0, "a free flow holds jobs")
+			continue
+		}
+		if f.ready.n > 0 && !f.dead {
+			must(f.pos >= 0, "a flow with ready jobs is not ranked")
+			x, y := b.best(&f.ready), f.kind.flows.at(int(f.pos))
+			must(x.a == y.a && x.b == y.b && y.ref == f.no, "a flow is ranked by another job than its best")
+		} else {
+			must(f.pos < 0, "a flow without ready jobs is ranked")
+		}
+		v.queue(&f.ready, f.no)
+		v.list(&f.delayed, stDelayed, f.no)
+		v.list(&f.running, stRunning, f.no)
+	}
+}
+
+func (v *census) queue(q *queue, no uint32) {
+	b := v.b
+	n := q.spill.n
+	must(q.spill.n == q.ages.n, "spill %d, ages %d", q.spill.n, q.ages.n)
+	for i, l := range q.lanes {
+		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
+		prev, seq := uint32(0), uint64(0)
+		for r := l.head; r != 0; {
+			j := b.jobs.get(r)
+			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds a stranger")
+			must(j.prev == prev && j.seq > seq, "a lane is out of order")
+			prev, seq = r, j.seq
+			r = j.next
+			n++
+		}
+		must(prev == l.tail && prev != 0, "a lane's tail is wrong")
+	}
+	must(n == q.n, "queue counts %d, has %d", q.n, n)
+	v.heap("spill", &q.spill, func(ref uint32) int32 { return int32(b.jobs.get(ref).next) })
+	v.heap("ages", &q.ages, func(ref uint32) int32 { return int32(b.jobs.get(ref).prev) })
+}
+
+func (v *census) list(l *list, st state, no uint32) {
+	n, prev := 0, uint32(0)
+	for r := l.head; r != 0; {
+		j := v.b.jobs.get(r)
+		must(j.state == st && j.flow == no && j.prev == prev, "a list of state %d holds a stranger", st)
+		prev = r
+		r = j.next
+		n++
+	}
+	must(n == l.n && prev == l.tail, "a list counts %d, has %d", l.n, n)
+}
+
+func (v *census) heap(name string, h *heap, pos func(uint32) int32) {
+	for i := range h.n {
+		must(pos(h.at(i).ref) == int32(i), "%s: element %d thinks it is at %d", name, i, pos(h.at(i).ref))
+		must(i == 0 || !h.at(i).before(h.at((i-1)/4)), "%s: out of order at %d", name, i)
+	}
+}
+
+func (v *census) peers() {
+	b := v.b
+	joined := map[*jobType]int{}
+	for i := range b.peers {
+		if s := b.peers[i].sub; s != nil {
+			have := v.subs[s]
+			if have == nil {
+				have = &[2]int64{}
+			}
+			must(int64(s.jobs) == have[0] && s.bytes == have[1], "submitter counts %d jobs, %d bytes; has %v", s.jobs, s.bytes, *have)
+			for i, f := range s.flows {
+				must(f.sub == s && !f.dead && f.at == i, "a submitter lists a stranger's flow")
+			}
+		}
+		w := b.peers[i].wrk
+		if w == nil {
+			continue
+		}
+		if w.kind != nil {
+			joined[w.kind]++
+		}
+		must(w.idle == w.free(), "worker idle %v, free %v", w.idle, w.free())
+		n, over := 0, 0
+		for r := w.out.head; r != 0; {
+			j := b.jobs.get(r)
+			must(j.worker == uint32(i), "a job is out on another worker")
+			if j.state == stOverdue {
+				over++
+			} else {
+				must(j.state == stRunning, "a job in state %d is out", j.state)
+			}
+			n++
+			r = j.wnext
+		}
+		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
+	}
+	for k, n := range joined {
+		must(k.workers == n, "type %q counts %d workers, has %d", k.name, k.workers, n)
+	}
+}
+
+func (v *census) memory() {
+	b := v.b
+	must(b.slabs.live == v.stored, "slabs count %d live bytes, have %d", b.slabs.live, v.stored)
+	n := uint32(0)
+	for i := range b.index.seg {
+		used := uint32(0)
+		for _, s := range b.index.seg[i].slot {
+			if s != 0 {
+				used++
+			}
+		}
+		must(used == b.index.seg[i].n, "index segment counts %d, has %d", b.index.seg[i].n, used)
+		n += used
+	}
+	must(n == v.held, "index has %d ids, %d are held", n, v.held)
+	big := int64(0)
+	for r, body := range b.big {
+		must(b.jobs.get(r).flags&flagBig != 0, "a big body belongs to nobody")
+		big += int64(len(body))
+	}
+	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
+}

@@ -1,0 +1,160 @@
+package broker
+
+// state is where a job stands in its life.
+type state uint8
+
+const (
+	// stFree is a record that nobody uses.
+	stFree state = iota
+	// stDelayed waits for its delay or backoff.
+	stDelayed
+	// stQueued stands in a lane of its flow's queue.
+	stQueued
+	// stSpilled stands in the keyed heap of its flow's queue.
+	stSpilled
+	// stRunning is out at a worker.
+	stRunning
+	// stOverdue is no job but what is left of one at a worker that let its
+	// timeout pass: it holds a place of that worker until it is answered.
+	stOverdue
+)
+
+const (
+	flagDetached = 1 << iota
+	flagProgress
+	// flagUnwanted: cancelled while it runs.
+	flagUnwanted
+	// flagBig: the body is in Broker.big.
+	flagBig
+	// flagHeld: the id index names this record.
+	flagHeld
+)
+
+// job is one job's record. It holds no pointers: two million of them must cost
+// the garbage collector nothing.
+type job struct {
+	prio int64
+	// seq is the arrival number. It is kept for life: a job that comes back
+	// stands where its submission put it.
+	seq uint64
+	// at is when it was submitted.
+	at int64
+	// since is when it began to be delayed, to be ready or to run.
+	since     int64
+	slab, off uint32 // where id and body lie
+	bodyLen   uint32
+	idLen     uint16
+	attempts  uint16 // times handed out
+	retries   uint16 // runs allowed after the first one
+	state     state
+	flags     uint8
+	flow      uint32
+	worker    uint32 // slot of the worker, while out
+	// next and prev link a lane, the flow's delayed jobs or its running ones;
+	// for a spilled job they are its positions in the two heaps.
+	next, prev uint32
+	// wnext and wprev link what is out at a worker.
+	wnext, wprev uint32
+	timing       uint32 // record in Broker.timings, 0 if none
+}
+
+// timing holds what only jobs with a deadline of some kind need.
+type timing struct {
+	delay   int64 // until when it is delayed, absolute
+	timeout int64 // of one run
+	backoff int64
+	expires int64 // deadline, absolute; 0 none
+	job     uint32
+	pos     int32 // in Broker.timers; -1 when no timer runs
+}
+
+func (b *Broker) id(j *job) []byte { return b.slabs.bytes(j.slab, j.off, uint32(j.idLen)) }
+
+func (b *Broker) body(r uint32, j *job) []byte {
+	if j.flags&flagBig != 0 {
+		return b.big[r]
+	}
+	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen), j.bodyLen)
+}
+
+// stored is the length of the job's entry in the slabs.
+func (j *job) stored() uint32 {
+	if j.flags&flagBig != 0 {
+		return uint32(j.idLen)
+	}
+	return uint32(j.idLen) + j.bodyLen
+}
+
+// weight is what the job counts against limits on bytes.
+func (j *job) weight() int64 { return int64(j.idLen) + int64(j.bodyLen) + JobOverhead }
+
+// store keeps id and body for record r.
+func (b *Broker) store(r uint32, j *job, id, body []byte, kept bool) {
+	j.idLen, j.bodyLen = uint16(len(id)), uint32(len(body))
+	if len(body) >= bigBody {
+		if !kept {
+			body = append([]byte(nil), body...)
+		}
+		b.big[r] = body
+		b.bigBytes += int64(len(body))
+		j.flags |= flagBig
+		body = nil
+	}
+	j.slab, j.off = b.slabs.add(r, id, body)
+}
+
+// free takes back the record and all memory of the job.
+func (b *Broker) free(r uint32, j *job) {
+	b.unhold(r, j)
+	b.stopTimer(j)
+	if j.timing != 0 {
+		b.timings.put(j.timing)
+	}
+	if j.flags&flagBig != 0 {
+		b.bigBytes -= int64(j.bodyLen)
+		delete(b.big, r)
+	}
+	b.slabs.drop(j.slab, j.off, j.stored())
+	b.jobs.put(r)
+}
+
+// hold makes the id belong to record r, unhold frees it.
+func (b *Broker) hold(r uint32, j *job) {
+	id := b.id(j)
+	hash := b.index.hash(id)
+	j.flags |= flagHeld
+	if old := b.index.find(hash, id); old != 0 {
+		// An abandoned job, not yet swept, has the same id.
+		b.index.replace(hash, old, r)
+		b.jobs.get(old).flags &^= flagHeld
+		return
+	}
+	b.index.insert(hash, r)
+}
+
+func (b *Broker) unhold(r uint32, j *job) {
+	if j.flags&flagHeld != 0 {
+		b.index.remove(b.index.hash(b.id(j)), r)
+		j.flags &^= flagHeld
+	}
+}
+
+// find returns the job that holds this id, or 0.
+func (b *Broker) find(hash uint64, id []byte) uint32 {
+	r := b.index.find(hash, id)
+	if r == 0 || b.abandoned(b.jobs.get(r)) {
+		return 0
+	}
+	return r
+}
+
+// abandoned: it waited when its submitter went. It has ended; only its memory
+// is still to be swept.
+func (b *Broker) abandoned(j *job) bool {
+	return j.state <= stSpilled && b.flows[j.flow].dead
+}
+
+// unwanted: it runs, but nobody waits for it.
+func (b *Broker) unwanted(j *job) bool {
+	return j.flags&flagUnwanted != 0 || b.flows[j.flow].dead
+}

@@ -1,0 +1,50 @@
+package broker
+
+// Ledger counts what became of the jobs of a type (or of all). At every moment
+//
+//	Submitted = Delayed + Queued + Running + Answered + Failed + Cancelled + Expired + Discarded
+//
+// Runs that are overdue are in none of these.
+type Ledger struct {
+	Submitted uint64 `json:"submitted"`
+	Delayed   uint64 `json:"delayed"`
+	Queued    uint64 `json:"queued"`
+	Running   uint64 `json:"running"`
+	// Answered: the result was handed to a living submitter's connection, or
+	// there was none to hand it to because the job was detached.
+	Answered uint64 `json:"answered"`
+	Failed   uint64 `json:"failed"`
+	// Cancelled by a submitter or an operator.
+	Cancelled uint64 `json:"cancelled"`
+	// Expired: its deadline came before it could run to an end.
+	Expired uint64 `json:"expired"`
+	// Discarded with its submitter.
+	Discarded uint64 `json:"discarded"`
+
+	// Dispatched counts every handing out, Requeued every coming back.
+	Dispatched uint64 `json:"-"`
+	Requeued   uint64 `json:"-"`
+	// Overdue counts runs that passed their timeout.
+	Overdue uint64 `json:"-"`
+}
+
+// Imbalance is what the equation is off by; anything but 0 is a bug.
+func (l *Ledger) Imbalance() int64 {
+	return int64(l.Submitted - (l.Delayed + l.Queued + l.Running +
+		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
+}
+
+func (l *Ledger) add(o *Ledger) {
+	l.Submitted += o.Submitted
+	l.Delayed += o.Delayed
+	l.Queued += o.Queued
+	l.Running += o.Running
+	l.Answered += o.Answered
+	l.Failed += o.Failed
+	l.Cancelled += o.Cancelled
+	l.Expired += o.Expired
+	l.Discarded += o.Discarded
+	l.Dispatched += o.Dispatched
+	l.Requeued += o.Requeued
+	l.Overdue += o.Overdue
+}

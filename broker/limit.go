@@ -1,0 +1,68 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+)
+
+// paced asks the rate limit of a type for one job. When it must wait, the
+// type's timer is set. (GCRA, the generic cell rate algorithm of ATM, with a
+// tolerance of a tenth of a second.)
+func (b *Broker) paced(k *jobType) bool {
+	step := int64(math.Max(1, 1e9/k.limits.Rate))
+	tolerance := max(0, int64(1e8)-step)
+	if wait := k.tat - tolerance - b.now; wait > 0 {
+		b.startRateTimer(k, b.now+wait)
+		return false
+	}
+	k.tat = max(k.tat, b.now) + step
+	return true
+}
+
+// TypeError says why a type cannot be configured.
+type TypeError struct {
+	Type   []byte
+	Reason string
+}
+
+func (e *TypeError) Error() string { return fmt.Sprintf("type %q: %s", e.Type, e.Reason) }
+
+// configure returns a type to be configured, made if there is room.
+func (b *Broker) configure(name []byte) (*jobType, error) {
+	if b.typesByName[string(name)] == nil && b.cfg.MaxTypes > 0 && len(b.typesByName)-b.spareTypes >= b.cfg.MaxTypes {
+		return nil, &TypeError{name, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)}
+	}
+	k := b.typeNamed(name)
+	b.wake(k)
+	return k, nil
+}
+
+// Pause keeps jobs of a type from being handed out, whether or not it is known
+// yet; Resume lets them go on.
+func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, error) {
+	b.begin(now)
+	k, err := b.configure(name)
+	if err != nil {
+		return b.end(), err
+	}
+	k.paused = pause
+	b.touch(k)
+	return b.end(), nil
+}
+
+// Limit sets how much of a type may run.
+func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
+	b.begin(now)
+	if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e9) {
+		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0, at most 1e9 a second)", l.Concurrency, l.Rate)}
+	}
+	k, err := b.configure(name)
+	if err != nil {
+		return b.end(), err
+	}
+	k.limits = l
+	k.tat = 0
+	b.stopRateTimer(k)
+	b.touch(k)
+	return b.end(), nil
+}

@@ -1,0 +1,265 @@
+package broker
+
+import "slices"
+
+// submitter is a connection that hands in jobs.
+type submitter struct {
+	id    Peer
+	flows []*flow
+	// byKind finds a flow once there are many.
+	byKind map[*jobType]*flow
+	last   *flow // the flow used last
+	idle   *flow // the one empty flow it may keep
+	jobs   int
+	bytes  int64
+}
+
+// manyFlows is from when on a submitter's flows are found by map.
+const manyFlows = 8
+
+func (s *submitter) find(k *jobType) *flow {
+	if s.last != nil && s.last.kind == k {
+		return s.last
+	}
+	if s.byKind != nil {
+		if f := s.byKind[k]; f != nil {
+			s.last = f
+			return f
+		}
+		return nil
+	}
+	for _, f := range s.flows {
+		if f.kind == k {
+			s.last = f
+			return f
+		}
+	}
+	return nil
+}
+
+func (s *submitter) add(f *flow) {
+	s.flows = append(s.flows, f)
+	s.last = f
+	if s.byKind != nil {
+		s.byKind[f.kind] = f
+	} else if len(s.flows) > manyFlows {
+		s.byKind = make(map[*jobType]*flow, 2*manyFlows)
+		for _, f := range s.flows {
+			s.byKind[f.kind] = f
+		}
+	}
+	f.at = len(s.flows) - 1
+}
+
+func (s *submitter) forget(f *flow) {
+	n := len(s.flows) - 1
+	moved := s.flows[n]
+	s.flows[f.at] = moved
+	moved.at = f.at
+	s.flows[n] = nil
+	s.flows = s.flows[:n]
+	if s.byKind != nil {
+		delete(s.byKind, f.kind)
+	}
+	if s.last == f {
+		s.last = nil
+	}
+	if s.idle == f {
+		s.idle = nil
+	}
+}
+
+// worker is a connection that does jobs.
+type worker struct {
+	id   Peer
+	kind *jobType // nil before its first join
+	// room is how many jobs may be out on it at a time.
+	room int
+	// out lists what is out on it, oldest first, overdue runs among them.
+	out      list
+	overdue  int
+	named    bool // it ever joined with prefetch: its answers carry ids
+	notices  bool // it wants cancel frames
+	left     bool
+	idle     bool // stands in kind.idle
+	since    int64
+	idlePrev *worker
+	idleNext *worker
+}
+
+func (w *worker) free() bool {
+	return w.kind != nil && !w.left && w.overdue == 0 && w.out.n < w.room
+}
+
+type workerList struct {
+	head, tail *worker
+	n          int
+}
+
+func (l *workerList) push(w *worker) {
+	w.idle = true
+	w.idlePrev, w.idleNext = l.tail, nil
+	if l.tail != nil {
+		l.tail.idleNext = w
+	} else {
+		l.head = w
+	}
+	l.tail = w
+	l.n++
+}
+
+func (l *workerList) remove(w *worker) {
+	if w.idlePrev != nil {
+		w.idlePrev.idleNext = w.idleNext
+	} else {
+		l.head = w.idleNext
+	}
+	if w.idleNext != nil {
+		w.idleNext.idlePrev = w.idlePrev
+	} else {
+		l.tail = w.idlePrev
+	}
+	w.idlePrev, w.idleNext, w.idle = nil, nil, false
+	l.n--
+}
+
+// AddSubmitter and AddWorker let a new connection in.
+func (b *Broker) AddSubmitter() Peer {
+	p := b.newPeer()
+	b.peers[p.Slot()].sub = &submitter{id: p}
+	return p
+}
+
+// AddWorker lets a new worker in; it gets nothing before it joins.
+func (b *Broker) AddWorker() Peer {
+	p := b.newPeer()
+	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, since: b.now}
+	return p
+}
+
+func (b *Broker) newPeer() Peer {
+	b.gens++
+	var slot uint32
+	if n := len(b.freePeers); n > 0 {
+		slot = b.freePeers[n-1]
+		b.freePeers = b.freePeers[:n-1]
+	} else {
+		slot = uint32(len(b.peers))
+		b.peers = append(b.peers, peer{})
+	}
+	p := makePeer(b.gens, slot)
+	b.peers[slot] = peer{id: p}
+	return p
+}
+
+func (b *Broker) submitter(p Peer) *submitter {
+	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
+		return b.peers[s].sub
+	}
+	return nil
+}
+
+func (b *Broker) worker(p Peer) *worker {
+	if s := p.Slot(); int(s) < len(b.peers) && b.peers[s].id == p {
+		return b.peers[s].wrk
+	}
+	return nil
+}
+
+// Gone tells that a connection is lost. What a submitter had waiting ends at
+// once, what it has running is unwanted from now on. A worker's jobs are
+// handed to others, as far as their retries allow.
+func (b *Broker) Gone(now int64, p Peer) []Effect { return b.gone(now, p, "") }
+
+// Expelled tells that a worker was closed because it sent what cannot be read
+// (reason). If one job was out on it, that job fails at once: the next worker
+// would say the same. With several out, nobody knows which one it was, and
+// they are handed on like those of a lost worker.
+func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.gone(now, p, reason) }
+
+func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
+	b.begin(now)
+	if s := b.submitter(p); s != nil {
+		b.dropSubmitter(s)
+	} else if w := b.worker(p); w != nil {
+		b.dropWorker(w, reason)
+	} else {
+		return b.end()
+	}
+	slot := p.Slot()
+	b.peers[slot] = peer{}
+	b.freePeers = append(b.freePeers, slot)
+	return b.end()
+}
+
+func (b *Broker) dropSubmitter(s *submitter) {
+	for _, f := range s.flows {
+		k := f.kind
+		waiting := f.ready.n + f.delayed.n
+		for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
+			l.Queued -= uint64(f.ready.n)
+			l.Delayed -= uint64(f.delayed.n)
+			l.Discarded += uint64(waiting)
+		}
+		if f.pos >= 0 {
+			k.flows.remove(f.pos)
+			f.pos = -1
+		}
+		running := int64(0)
+		for r := f.running.head; r != 0; {
+			j := b.jobs.get(r)
+			running += j.weight()
+			b.notice(j)
+			r = j.next
+		}
+		k.bytes -= f.bytes - running
+		b.bytes -= f.bytes - running
+		f.bytes = running
+		f.dead = true
+		if waiting > 0 {
+			b.swept = append(b.swept, f)
+			b.unswept += waiting
+		} else if f.running.n == 0 {
+			b.dropFlow(f)
+		}
+	}
+}
+
+// notice tells the worker of a run that nobody waits for it any more.
+func (b *Broker) notice(j *job) {
+	if j.flags&flagUnwanted != 0 {
+		return
+	}
+	if w := b.peers[j.worker].wrk; w.notices {
+		b.emit(Effect{Op: OpCancel, Peer: w.id, ID: b.id(j)})
+	}
+}
+
+// sweep frees up to n jobs that vanished submitters left behind.
+func (b *Broker) sweep(n int) {
+	for ; n > 0 && len(b.swept) > 0; n-- {
+		f := b.swept[len(b.swept)-1]
+		var r uint32
+		if f.delayed.n > 0 {
+			r = f.delayed.head
+		} else {
+			r = b.best(&f.ready).ref
+		}
+		b.bury(f, r, b.jobs.get(r))
+	}
+}
+
+// bury frees one abandoned job of f.
+func (b *Broker) bury(f *flow, r uint32, j *job) {
+	if j.state == stDelayed {
+		b.unlinkFrom(&f.delayed, j)
+	} else {
+		b.pull(&f.ready, r, j)
+	}
+	b.unswept--
+	b.free(r, j)
+	if f.ready.n+f.delayed.n == 0 {
+		b.swept = slices.DeleteFunc(b.swept, func(g *flow) bool { return g == f })
+		b.emptied(f)
+	}
+}

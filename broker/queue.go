@@ -1,0 +1,134 @@
+package broker
+
+// maxLanes is how many priorities of one flow are kept as FIFO lanes. With
+// more distinct priorities than this at a time, the rest share a keyed heap.
+const maxLanes = 64
+
+// queue holds the ready jobs of one flow in order of priority (larger first),
+// then of arrival.
+//
+// Jobs that arrive in order stand in lanes, one FIFO per priority, at the cost
+// of two links each. What comes back out of order (requeued, delayed), or has
+// a priority beyond the number of lanes, stands in a heap keyed by priority and
+// arrival, and in a second one by arrival alone, which knows the oldest.
+type queue struct {
+	lanes []lane // by priority, largest last; none is empty
+	spill heap
+	ages  heap
+	n     int
+}
+
+type lane struct {
+	prio       int64
+	head, tail uint32
+}
+
+// prioKey orders larger priorities first.
+func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
+
+// laneOf returns the place of the lane with this priority, or where it belongs.
+func (q *queue) laneOf(prio int64) (int, bool) {
+	lo, hi := 0, len(q.lanes)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if q.lanes[m].prio < prio {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo, lo < len(q.lanes) && q.lanes[lo].prio == prio
+}
+
+// push makes job r ready.
+func (b *Broker) push(q *queue, r uint32, j *job) {
+	q.n++
+	i, found := q.laneOf(j.prio)
+	switch {
+	case found:
+		l := &q.lanes[i]
+		t := b.jobs.get(l.tail)
+		if t.seq > j.seq {
+			break
+		}
+		j.state, j.prev, j.next = stQueued, l.tail, 0
+		t.next = r
+		l.tail = r
+		return
+	case len(q.lanes) < maxLanes:
+		j.state, j.prev, j.next = stQueued, 0, 0
+		q.lanes = append(q.lanes, lane{})
+		copy(q.lanes[i+1:], q.lanes[i:])
+		q.lanes[i] = lane{prio: j.prio, head: r, tail: r}
+		return
+	}
+	j.state = stSpilled
+	q.spill.push(entry{prioKey(j.prio), j.seq, r})
+	q.ages.push(entry{j.seq, 0, r})
+}
+
+// best returns the key of the first job; the queue must not be empty.
+func (b *Broker) best(q *queue) entry {
+	var x entry
+	if n := len(q.lanes); n > 0 {
+		l := &q.lanes[n-1]
+		x = entry{prioKey(l.prio), b.jobs.get(l.head).seq, l.head}
+		if q.spill.n == 0 || x.before(q.spill.top()) {
+			return x
+		}
+	}
+	return *q.spill.top()
+}
+
+// pull takes job r out of the queue.
+func (b *Broker) pull(q *queue, r uint32, j *job) {
+	q.n--
+	if j.state == stSpilled {
+		q.spill.remove(int32(j.next))
+		q.ages.remove(int32(j.prev))
+		j.next, j.prev = 0, 0
+		return
+	}
+	if j.prev != 0 && j.next != 0 {
+		b.unlink(j)
+		return
+	}
+	i, _ := q.laneOf(j.prio)
+	l := &q.lanes[i]
+	switch {
+	case j.prev == 0 && j.next == 0:
+		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)
+	case j.prev == 0:
+		l.head = j.next
+	default:
+		l.tail = j.prev
+	}
+	b.unlink(j)
+}
+
+// unlink takes j out of the list of its next and prev.
+func (b *Broker) unlink(j *job) {
+	if j.next != 0 {
+		b.jobs.get(j.next).prev = j.prev
+	}
+	if j.prev != 0 {
+		b.jobs.get(j.prev).next = j.next
+	}
+	j.next, j.prev = 0, 0
+}
+
+// oldest returns the arrival time of the oldest ready job; the queue must not
+// be empty. It looks at each lane once.
+func (b *Broker) oldest(q *queue) int64 {
+	var r uint32
+	var least uint64
+	if q.ages.n > 0 {
+		r, least = q.ages.top().ref, q.ages.top().a
+	}
+	for i := range q.lanes {
+		if s := b.jobs.get(q.lanes[i].head).seq; r == 0 || s < least {
+			r, least = q.lanes[i].head, s
+		}
+	}
+	return b.jobs.get(r).at
+}

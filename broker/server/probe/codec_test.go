@@ -1,0 +1,318 @@
+package probe
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+// tb is what helpers need of a test; *testing.T and *fiber have it.
+type tb interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
+// pack puts the length before a payload.
+func pack(payload string) []byte {
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(payload)), uint32(len(payload)))
+	return append(out, payload...)
+}
+
+// announce is the head of a frame of n bytes.
+func announce(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// quote makes a JSON string of s.
+func quote(s string) string {
+	out, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+// frame is one message of the broker, its values as they came.
+type frame struct {
+	raw  string
+	keys map[string]json.RawMessage
+}
+
+// parse checks what holds for every frame, whatever it is about.
+func parse(payload []byte) (frame, error) {
+	f := frame{raw: string(payload)}
+	if !utf8.Valid(payload) {
+		return f, fmt.Errorf("frame is not UTF-8: %.200q", payload)
+	}
+	if err := json.Unmarshal(payload, &f.keys); err != nil || f.keys == nil {
+		return f, fmt.Errorf("frame is no JSON object: %.200q", payload)
+	}
+	if ok, has := f.keys["ok"]; has && string(ok) != "true" {
+		return f, fmt.Errorf("ok is not the boolean true: %.200s", payload)
+	}
+	if _, has := f.keys["error"]; has {
+		if f.text("error") == "" || f.text("reason") == "" {
+			return f, fmt.Errorf("an error frame needs error and reason, non-empty strings: %.200s", payload)
+		}
+		if _, has := f.keys["ok"]; has {
+			return f, fmt.Errorf("both ok and error: %.200s", payload)
+		}
+	}
+	return f, nil
+}
+
+// text is the value of a string key, "" for anything else.
+func (f frame) text(key string) string {
+	var s string
+	if json.Unmarshal(f.keys[key], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func (f frame) has(key string) bool { _, has := f.keys[key]; return has }
+
+// shape is the sorted list of the keys.
+func (f frame) shape() string {
+	var names []string
+	for k := range f.keys {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// kind names what a frame is by its keys alone.
+func (f frame) kind() string {
+	switch f.shape() {
+	case "ok":
+		return "ok"
+	case "id ok":
+		return "ack"
+	case "action body id type":
+		if f.text("action") == "job" {
+			return "job"
+		}
+	case "body id":
+		return "result"
+	case "id progress":
+		return "progress"
+	case "action":
+		return f.text("action")
+	case "action id":
+		return f.text("action")
+	}
+	if f.has("error") {
+		return "error"
+	}
+	return "unknown kind"
+}
+
+func (f frame) String() string {
+	if len(f.raw) > 300 {
+		return fmt.Sprintf("%s… (%d bytes)", f.raw[:300], len(f.raw))
+	}
+	return f.raw
+}
+
+// conn is one socket to the broker.
+type conn struct {
+	t   tb
+	net net.Conn
+	in  *bufio.Reader
+}
+
+// splitAddr makes dialable parts of an address in the daemon's spelling.
+func splitAddr(addr string) (network, address string) {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return "unix", path
+	}
+	return "tcp", addr
+}
+
+func dial(t tb, addr string) *conn {
+	t.Helper()
+	network, address := splitAddr(addr)
+	c, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		t.Fatalf("dial %s: %v", addr, err)
+	}
+	return adopt(t, c)
+}
+
+func adopt(t tb, c net.Conn) *conn {
+	t.Cleanup(func() { _ = c.Close() })
+	return &conn{t: t, net: c, in: bufio.NewReader(c)}
+}
+
+// put writes bytes as they are.
+func (c *conn) put(b []byte) error {
+	_ = c.net.SetWriteDeadline(time.Now().Add(patience))
+	_, err := c.net.Write(b)
+	return err
+}
+
+func (c *conn) raw(b []byte) {
+	c.t.Helper()
+	if err := c.put(b); err != nil {
+		c.t.Fatalf("write %d bytes: %v", len(b), err)
+	}
+}
+
+// send writes one frame.
+func (c *conn) send(format string, args ...any) {
+	c.t.Helper()
+	c.raw(pack(fmt.Sprintf(format, args...)))
+}
+
+// next reads one frame; it must come within limit.
+func (c *conn) next(limit time.Duration) (frame, error) {
+	_ = c.net.SetReadDeadline(time.Now().Add(limit))
+	var head [4]byte
+	if _, err := io.ReadFull(c.in, head[:]); err != nil {
+		return frame{}, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > 256<<20 {
+		return frame{}, fmt.Errorf("the broker announced a frame of %d bytes", n)
+	}
+	payload := make([]byte, n)
+	if _, err := io.ReadFull(c.in, payload); err != nil {
+		return frame{}, fmt.Errorf("inside a frame of %d bytes: %w", n, err)
+	}
+	return parse(payload)
+}
+
+// recv is the next frame, whatever it is.
+func (c *conn) recv() frame {
+	c.t.Helper()
+	f, err := c.next(patience)
+	if err != nil {
+		c.t.Fatalf("read: %v", err)
+	}
+	return f
+}
+
+// want is the next frame, which must be of this kind.
+func (c *conn) want(kind string) frame {
+	c.t.Helper()
+	f := c.recv()
+	if f.kind() != kind {
+		c.t.Fatalf("got %s, want kind %s", f, kind)
+	}
+	return f
+}
+
+// ok expects exactly {"ok":true}.
+func (c *conn) ok() { c.t.Helper(); c.want("ok") }
+
+// ack expects {"ok":true,"id":id}.
+func (c *conn) ack(id string) {
+	c.t.Helper()
+	if f := c.want("ack"); f.text("id") != id {
+		c.t.Fatalf("ack for id %q, want %q", f.text("id"), id)
+	}
+}
+
+// fails expects an error frame with one of the codes, split by "|".
+func (c *conn) fails(codes string) frame {
+	c.t.Helper()
+	f := c.want("error")
+	if !slices.Contains(strings.Split(codes, "|"), f.text("error")) {
+		c.t.Fatalf("got %s, want error %s", f, codes)
+	}
+	return f
+}
+
+// failsFor expects an error frame about this job.
+func (c *conn) failsFor(code, id string) frame {
+	c.t.Helper()
+	f := c.fails(code)
+	if f.text("id") != id {
+		c.t.Fatalf("got %s, want id %q in it", f, id)
+	}
+	return f
+}
+
+// result expects the answer of a job with this very body.
+func (c *conn) result(id, body string) {
+	c.t.Helper()
+	f := c.want("result")
+	if f.text("id") != id || string(f.keys["body"]) != body {
+		c.t.Fatalf("got %s, want result %.200q with body %.200s", f, id, body)
+	}
+}
+
+// quiet shows that nothing is under way to this peer: the reply to a request
+// that changes nothing is the very next frame.
+func (c *conn) quiet() {
+	c.t.Helper()
+	c.send(`{"action":"are you quiet?"}`)
+	if f := c.recv(); f.text("error") != "unknown_action" {
+		c.t.Fatalf("got %s, want silence", f)
+	}
+}
+
+// silent shows that nothing comes for a short while: for what another
+// connection's end or a timer might cause.
+func (c *conn) silent(d time.Duration) {
+	c.t.Helper()
+	if f, err := c.next(d); err == nil {
+		c.t.Fatalf("got %s, want silence", f)
+	} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("want silence, read: %v", err)
+	}
+}
+
+// eof expects the broker to close without another frame.
+func (c *conn) eof() {
+	c.t.Helper()
+	if err := c.closes(patience); err != nil {
+		c.t.Fatalf("want the end of the connection: %v", err)
+	}
+}
+
+func (c *conn) closes(limit time.Duration) error {
+	f, err := c.next(limit)
+	switch {
+	case err == nil:
+		return fmt.Errorf("got %s", f)
+	case isEnd(err):
+		return nil
+	}
+	return err
+}
+
+// isEnd tells an ended connection from a slow one.
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// close ends the connection with a FIN.
+func (c *conn) close() { _ = c.net.Close() }
+
+// reset ends it with an RST.
+func (c *conn) reset() {
+	if tcp, ok := c.net.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.net.Close()
+}
+
+// halfClose says that nothing more will be sent, and goes on listening.
+func (c *conn) halfClose() {
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}

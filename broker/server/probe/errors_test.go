@@ -1,0 +1,319 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// refusal is a request and the error it must get.
+type refusal struct {
+	what, payload string
+	code          string // alternatives split by "|"
+	reason        string // must occur in the reason
+	id            string // must be in the frame
+}
+
+var submitRefusals = []refusal{
+	{"empty object", `{}`, "missing_field", "action", ""},
+	{"no action", `{"id":"r","type":"t","body":1}`, "missing_field", "action", ""},
+	{"action null", `{"action":null}`, "missing_field|invalid_type", "action", ""},
+	{"action a number", `{"action":5,"id":"r","type":"t","body":1}`, "invalid_type", "action", ""},
+	{"action an array", `{"action":["submit"],"id":"r","type":"t","body":1}`, "invalid_type", "action", ""},
+	{"action an object", `{"action":{}}`, "invalid_type", "action", ""},
+	{"action a boolean", `{"action":true}`, "invalid_type", "action", ""},
+	{"unknown action", `{"action":"frobnicate"}`, "unknown_action", "", ""},
+	{"unknown action, long", `{"action":"` + strings.Repeat("long", 5000) + `"}`, "unknown_action", "", ""},
+	{"a frame of ours as an action", `{"action":"job","id":"r","type":"t","body":1}`, "unknown_action", "", ""},
+	{"action with a space", `{"action":"submit ","id":"r","type":"t","body":1}`, "unknown_action", "", ""},
+	{"join", `{"action":"join","type":"t"}`, "invalid_action", "not_a_slave", ""},
+	{"join without type", `{"action":"join"}`, "invalid_action", "not_a_slave", ""},
+	{"respond", `{"action":"respond","body":1}`, "invalid_action", "not_a_slave", ""},
+	{"no id", `{"action":"submit","type":"t","body":1}`, "missing_field", "id", ""},
+	{"no body", `{"action":"submit","id":"r","type":"t"}`, "missing_field", "body", "r"},
+	{"no body, no type", `{"action":"submit","id":"r"}`, "missing_field", "body", "r"},
+	{"priority a string", `{"action":"submit","id":"r","type":"t","body":1,"priority":"5"}`, "invalid_type", "priority", "r"},
+	{"priority a fraction", `{"action":"submit","id":"r","type":"t","body":1,"priority":1.5}`, "invalid_type", "priority", "r"},
+	{"priority 5.0", `{"action":"submit","id":"r","type":"t","body":1,"priority":5.0}`, "invalid_type", "priority", "r"},
+	{"priority with exponent", `{"action":"submit","id":"r","type":"t","body":1,"priority":1e2}`, "invalid_type", "priority", "r"},
+	{"priority true", `{"action":"submit","id":"r","type":"t","body":1,"priority":true}`, "invalid_type", "priority", "r"},
+	{"priority an array", `{"action":"submit","id":"r","type":"t","body":1,"priority":[]}`, "invalid_type", "priority", "r"},
+	{"priority an object", `{"action":"submit","id":"r","type":"t","body":1,"priority":{}}`, "invalid_type", "priority", "r"},
+	{"priority above int64", `{"action":"submit","id":"r","type":"t","body":1,"priority":9223372036854775808}`, "invalid_type", "priority", "r"},
+	{"priority below int64", `{"action":"submit","id":"r","type":"t","body":1,"priority":-9223372036854775809}`, "invalid_type", "priority", "r"},
+	{"priority that wraps to 5", `{"action":"submit","id":"r","type":"t","body":1,"priority":18446744073709551621}`, "invalid_type", "priority", "r"},
+	{"priority of 400 digits", `{"action":"submit","id":"r","type":"t","body":1,"priority":1` + strings.Repeat("0", 400) + `}`, "invalid_type", "priority", "r"},
+	{"array", `[]`, "invalid_type", "", ""},
+	{"array with a submit", `[{"action":"submit","id":"r","type":"t","body":1}]`, "invalid_type", "", ""},
+	{"string", `"submit"`, "invalid_type", "", ""},
+	{"number", `5`, "invalid_type", "", ""},
+	{"true", `true`, "invalid_type", "", ""},
+	{"null", `null`, "invalid_type", "", ""},
+	{"number with white space", " \n7\t", "invalid_type", "", ""},
+}
+
+var workerRefusals = []refusal{
+	{"empty object", `{}`, "missing_field", "action", ""},
+	{"action a number", `{"action":5}`, "invalid_type", "action", ""},
+	{"unknown action", `{"action":"frobnicate"}`, "unknown_action", "", ""},
+	{"submit", `{"action":"submit","id":"r","type":"t","body":1}`, "invalid_action", "not_a_master", ""},
+	{"submit that lacks all", `{"action":"submit"}`, "invalid_action", "not_a_master", ""},
+	{"join without type", `{"action":"join"}`, "missing_field", "type", ""},
+	{"join with type null", `{"action":"join","type":null}`, "missing_field", "type", ""},
+	{"array", `[1,2]`, "invalid_type", "", ""},
+	{"string", `"join"`, "invalid_type", "", ""},
+	{"number", `-0.5`, "invalid_type", "", ""},
+	{"null", `null`, "invalid_type", "", ""},
+	{"respond without a job", `{"action":"respond","body":1}`, "invalid_state", "not_processing", ""},
+	{"respond without a job, null", `{"action":"respond","body":null}`, "invalid_state", "not_processing", ""},
+}
+
+func (r refusal) check(t *testing.T, c *conn) {
+	t.Helper()
+	c.raw(pack(r.payload))
+	f := c.fails(r.code)
+	if !strings.Contains(f.text("reason"), r.reason) {
+		t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
+	}
+	if f.text("id") != r.id {
+		t.Errorf("%s: id %q, want %q", f, f.text("id"), r.id)
+	}
+	if len(f.raw) > 4096 {
+		t.Errorf("an error frame of %d bytes", len(f.raw))
+	}
+}
+
+func TestSubmitRefusals(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("after")
+	s, w := b.submitter(t), b.joined(t, typ) // one socket for all: none may cost it
+	for _, r := range submitRefusals {
+		t.Run(r.what, func(t *testing.T) {
+			s := submitter{&conn{t, s.net, s.in}}
+			r.check(t, s.conn)
+			serve(t, s, w, typ)
+		})
+	}
+}
+
+func TestWorkerRefusals(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("after")
+	w, s := b.joined(t, typ), b.submitter(t)
+	for _, r := range workerRefusals {
+		t.Run("idle: "+r.what, func(t *testing.T) {
+			w := worker{&conn{t, w.net, w.in}}
+			r.check(t, w.conn)
+			serve(t, s, w, typ)
+		})
+		t.Run("before join: "+r.what, func(t *testing.T) {
+			r.check(t, b.worker(t).conn)
+		})
+	}
+	for _, r := range append(workerRefusals[:len(workerRefusals)-2:len(workerRefusals)-2],
+		refusal{"respond without body", `{"action":"respond"}`, "missing_field", "body", "*"},
+		refusal{"respond with BODY", `{"action":"respond","BODY":1}`, "missing_field", "body", "*"}) {
+		t.Run("at work: "+r.what, func(t *testing.T) {
+			w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
+			id := s.fresh(typ, `1`)
+			w.takes(id)
+			w.raw(pack(r.payload))
+			if f := w.fails(r.code); !strings.Contains(f.text("reason"), r.reason) {
+				t.Errorf("reason %q does not name %q", f.text("reason"), r.reason)
+			}
+			// the job is still this worker's, and nobody was told anything
+			s.put(id, typ, `1`, "")
+			s.failsFor("id_exists", id)
+			w.respond(`"still mine"`)
+			s.result(id, `"still mine"`)
+		})
+	}
+	t.Run("a failed rejoin changes nothing", func(t *testing.T) {
+		for _, bad := range []string{`{"action":"join"}`, `{"action":"join","type":5}`, `{"action":"join","type":""}`} {
+			w.raw(pack(bad))
+			w.fails("missing_field|invalid_type")
+			serve(t, s, w, typ)
+		}
+	})
+	t.Run("respond twice", func(t *testing.T) {
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.respond(`1`)
+		w.send(`{"action":"respond","body":2}`)
+		w.fails("invalid_state")
+		s.result(id, `1`)
+		s.quiet()
+		serve(t, s, w, typ)
+	})
+}
+
+// Payloads that are no JSON, or no UTF-8.
+var brokenPayloads = []struct{ what, payload string }{
+	{"open brace", `{`},
+	{"no value", `{"action":}`},
+	{"word", `nope`},
+	{"two objects", `{"action":"ping"}{"action":"ping"}`},
+	{"rubbish behind", `{"action":"ping"}x`},
+	{"single quotes", `{'action':'ping'}`},
+	{"trailing comma", `{"action":"ping",}`},
+	{"comma in array", `{"action":"ping","body":[1,]}`},
+	{"comment", `{"action":"ping"/**/}`},
+	{"NaN", `{"action":"ping","body":NaN}`},
+	{"leading zero", `{"action":"ping","body":01}`},
+	{"plus sign", `{"action":"ping","body":+1}`},
+	{"dot without digits", `{"action":"ping","body":1.}`},
+	{"dot first", `{"action":"ping","body":.5}`},
+	{"bare minus", `{"action":"ping","body":-}`},
+	{"exponent without digits", `{"action":"ping","body":1e}`},
+	{"True", `{"action":"ping","body":True}`},
+	{"cut literal", `{"action":"ping","body":tru}`},
+	{"unquoted key", `{action:"ping"}`},
+	{"key without value", `{"action"}`},
+	{"open string", `{"action":"ping}`},
+	{"open array", `{"action":"ping","body":[1}`},
+	{"crossed brackets", `{"action":"ping","body":[}]`},
+	{"bad escape", `{"action":"ping","body":"\x"}`},
+	{"short escape", `{"action":"ping","body":"\u12"}`},
+	{"no hex", `{"action":"ping","body":"\u12G4"}`},
+	{"raw line feed in a string", "{\"action\":\"ping\",\"body\":\"\n\"}"},
+	{"raw nul in a string", "{\"action\":\"ping\",\"body\":\"\x00\"}"},
+	{"nul behind", "{\"action\":\"ping\"}\x00"},
+	{"byte order mark", "\ufeff{\"action\":\"ping\"}"},
+	{"no-break space", "{\u00a0\"action\":\"ping\"}"},
+	{"white space only", "  \n"},
+	{"a length within", "\x00\x00\x00\x03foo"},
+	{"0xff in a string", "{\"action\":\"ping\",\"body\":\"\xff\"}"},
+	{"0xff in a key", "{\"action\":\"ping\",\"\xff\":1}"},
+	{"0xff in the id", "{\"action\":\"submit\",\"id\":\"\xff\",\"type\":\"t\",\"body\":1}"},
+	{"0xff in the type", "{\"action\":\"submit\",\"id\":\"i\",\"type\":\"\xff\",\"body\":1}"},
+	{"0xff in the action", "{\"action\":\"\xff\"}"},
+	{"overlong slash", "{\"action\":\"ping\",\"body\":\"\xc0\xaf\"}"},
+	{"surrogate in UTF-8", "{\"action\":\"ping\",\"body\":\"\xed\xa0\x80\"}"},
+	{"above U+10FFFF", "{\"action\":\"ping\",\"body\":\"\xf4\x90\x80\x80\"}"},
+	{"cut sequence", "{\"action\":\"ping\",\"body\":\"\xe6\xbc\"}"},
+	{"lone continuation", "{\"action\":\"ping\",\"body\":\"\x80\"}"},
+	{"UTF-16", "{\x00\"\x00a\x00\"\x00}\x00"},
+	{"0xff outside of strings", "{\"action\":\"ping\"}\xff"},
+}
+
+// invalid_json may close a connection, and must not touch others.
+func TestInvalidJSON(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("bystander")
+	s, w := b.submitter(t), b.joined(t, typ)
+	for _, c := range brokenPayloads {
+		for _, port := range []string{"submit", "work"} {
+			t.Run(fmt.Sprintf("%s: %s", port, c.what), func(t *testing.T) {
+				bad := dial(t, map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port])
+				bad.raw(pack(c.payload))
+				bad.fails("invalid_json")
+				staysOrCloses(t, bad)
+				serve(t, s, w, typ)
+			})
+		}
+	}
+}
+
+// staysOrCloses: either the connection goes on as ever, or it ends.
+func staysOrCloses(t *testing.T, c *conn) (open bool) {
+	t.Helper()
+	if err := c.put(pack(`{"action":"still there?"}`)); err != nil {
+		return false
+	}
+	f, err := c.next(patience)
+	if err == nil && f.text("error") == "unknown_action" {
+		return true
+	}
+	if err == nil || !isEnd(err) {
+		t.Fatalf("got %s, %v: want unknown_action or the end", f, err)
+	}
+	return false
+}
+
+// An empty frame is an error, and leaves everything as it was.
+func TestEmptyFrame(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("empty")
+	s, w := b.submitter(t), b.joined(t, typ)
+	t.Run("submitter", func(t *testing.T) {
+		for range 3 {
+			s.raw(announce(0))
+			s.fails("invalid_json")
+		}
+		serve(t, s, w, typ)
+	})
+	t.Run("idle worker", func(t *testing.T) {
+		for range 3 {
+			w.raw(announce(0))
+			w.fails("invalid_json")
+		}
+		serve(t, s, w, typ)
+	})
+	t.Run("worker at work", func(t *testing.T) {
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.raw(announce(0))
+		w.fails("invalid_json")
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("between other frames in one segment", func(t *testing.T) {
+		id := name("job")
+		batch := append(announce(0), pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))...)
+		s.raw(append(batch, announce(0)...))
+		s.fails("invalid_json")
+		s.ack(id)
+		s.fails("invalid_json")
+		w.takes(id)
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+}
+
+func TestNestingBombs(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	typ := name("bystander")
+	s, w := b.submitter(t), b.joined(t, typ)
+	const deep = 1_000_000
+	for _, c := range []struct{ what, body string }{
+		{"arrays", strings.Repeat("[", deep) + strings.Repeat("]", deep)},
+		{"objects", strings.Repeat(`{"a":`, deep) + "1" + strings.Repeat("}", deep)},
+		{"arrays never closed", strings.Repeat("[", deep)},
+		{"objects never closed", strings.Repeat(`{"":`, deep)},
+	} {
+		t.Run("body: "+c.what, func(t *testing.T) {
+			bad := b.submitter(t)
+			bad.send(`{"action":"submit","id":"bomb","type":"bomb","body":%s}`, c.body)
+			bad.fails("invalid_json")
+			staysOrCloses(t, bad.conn)
+			serve(t, s, w, typ)
+		})
+		t.Run("answer: "+c.what, func(t *testing.T) {
+			bomb := name("bomb")
+			bad, owner := b.joined(t, bomb), b.submitter(t)
+			id := owner.fresh(bomb, `1`)
+			bad.takes(id)
+			bad.send(`{"action":"respond","body":%s}`, c.body)
+			bad.fails("invalid_json")
+			if staysOrCloses(t, bad.conn) {
+				bad.respond(`1`)
+				owner.result(id, `1`)
+			} else {
+				owner.failsFor("job_failed", id)
+			}
+			serve(t, s, w, typ)
+		})
+		t.Run("whole frame: "+c.what, func(t *testing.T) {
+			bad := b.submitter(t)
+			bad.raw(pack(c.body))
+			bad.fails("invalid_json|invalid_type")
+			staysOrCloses(t, bad.conn)
+			serve(t, s, w, typ)
+		})
+	}
+}

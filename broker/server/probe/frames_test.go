@@ -1,0 +1,273 @@
+package probe
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFraming(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("byte by byte", func(t *testing.T) {
+		typ := name("bytes")
+		s, w := b.submitter(t), b.worker(t)
+		id := name("job")
+		trickle := func(c *conn, payload string) {
+			for _, one := range pack(payload) {
+				c.raw([]byte{one})
+			}
+		}
+		trickle(w.conn, fmt.Sprintf(`{"action":"join","type":%q}`, typ))
+		w.ok()
+		trickle(s.conn, fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":"é"}`, id, typ))
+		s.ack(id)
+		w.takes(id)
+		trickle(w.conn, `{"action":"respond","body":"😀"}`)
+		w.ok()
+		s.result(id, `"😀"`)
+	})
+	t.Run("cut at every offset", func(t *testing.T) {
+		typ := name("cuts")
+		s := b.submitter(t)
+		payload := fmt.Sprintf(`{"action":"submit","id":"%%d-%s","type":%q,"body":1}`, typ, typ)
+		for cut := 1; ; cut++ {
+			whole := pack(fmt.Sprintf(payload, cut))
+			if cut >= len(whole) {
+				break
+			}
+			s.raw(whole[:cut])
+			if cut%8 == 0 {
+				time.Sleep(time.Millisecond) // lets some of the halves travel alone
+			}
+			s.raw(whole[cut:])
+			s.ack(fmt.Sprintf("%d-%s", cut, typ))
+		}
+	})
+	t.Run("a half frame gets no reply", func(t *testing.T) {
+		typ := name("half")
+		s := b.submitter(t)
+		id := name("job")
+		whole := pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":1}`, id, typ))
+		for _, cut := range []int{1, 4, len(whole) - 1} {
+			s := b.submitter(t)
+			s.raw(whole[:cut])
+			s.silent(50 * time.Millisecond)
+			s.close()
+		}
+		s.submit(id, typ, `1`) // none of the halves has taken it
+	})
+	t.Run("a thousand frames in one segment", func(t *testing.T) {
+		typ := name("segment")
+		s, w := b.submitter(t), b.joined(t, typ)
+		var batch []byte
+		for i := range 1000 {
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d}`, typ, i, typ, i))...)
+		}
+		s.raw(batch)
+		for i := range 1000 {
+			s.ack(fmt.Sprintf("%s-%d", typ, i))
+		}
+		for i := range 3 {
+			w.takes(fmt.Sprintf("%s-%d", typ, i))
+			w.respond(`0`)
+		}
+	})
+	t.Run("random segments", func(t *testing.T) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		r := rand.New(rand.NewPCG(seed, 2))
+		typ := name("random")
+		s := b.submitter(t)
+		var batch []byte
+		for i := range 500 {
+			body := quote(strings.Repeat("x", r.IntN(300)))
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%s}`, typ, i, typ, body))...)
+		}
+		for len(batch) > 0 {
+			n := min(len(batch), 1+r.IntN(700))
+			s.raw(batch[:n])
+			batch = batch[n:]
+		}
+		for i := range 500 {
+			s.ack(fmt.Sprintf("%s-%d", typ, i))
+		}
+	})
+	t.Run("join and respond ahead of time", func(t *testing.T) {
+		typ := name("ahead")
+		s := b.submitter(t)
+		id := s.fresh(typ, `1`)
+		w := b.worker(t)
+		w.raw(append(pack(fmt.Sprintf(`{"action":"join","type":%q}`, typ)), pack(`{"action":"respond","body":"blind"}`)...))
+		w.ok()
+		w.takes(id)
+		w.ok()
+		s.result(id, `"blind"`)
+	})
+	t.Run("a big frame and a small one behind it", func(t *testing.T) {
+		typ := name("big")
+		s, w := b.submitter(t), b.joined(t, typ)
+		big := quote(strings.Repeat("y", 3<<20))
+		id1, id2 := name("job"), name("job")
+		s.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s}`, id1, typ, big)),
+			pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":2}`, id2, typ))...))
+		s.ack(id1)
+		s.ack(id2)
+		if got, body := w.job(); got != id1 || body != big {
+			t.Fatalf("job %q of %d bytes, want %q of %d", got, len(body), id1, len(big))
+		}
+		w.respond(big)
+		w.takes(id2)
+		s.result(id1, big)
+	})
+}
+
+// submitOf is a submit frame of exactly n bytes of payload.
+func submitOf(n int, id, typ string) []byte {
+	empty := fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":""}`, id, typ)
+	return pack(strings.Replace(empty, `"body":""`, `"body":"`+strings.Repeat("z", n-len(empty))+`"`, 1))
+}
+
+func TestFrameSize(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	b := start(t, "--max-frame=64KiB")
+	typ := name("size")
+	s, w := b.submitter(t), b.joined(t, typ)
+	t.Run("exactly the limit", func(t *testing.T) {
+		s.raw(submitOf(limit, "exact", typ))
+		s.ack("exact")
+		// the job frame may be longer than the submit was: it must go out all the same
+		w.takes("exact")
+		answer := `{"action":"respond","body":""}`
+		body := quote(strings.Repeat("a", limit-len(answer)))
+		w.respond(body)
+		s.result("exact", body)
+	})
+	t.Run("a byte too many", func(t *testing.T) {
+		bad := b.submitter(t)
+		bad.raw(submitOf(limit+1, "over", typ))
+		bad.fails("size_error")
+		bad.eof()
+		serve(t, s, w, typ)
+	})
+	t.Run("the reason names the limit", func(t *testing.T) {
+		bad := b.worker(t)
+		bad.raw(announce(limit + 1))
+		f := bad.fails("size_error")
+		if reason := strings.ReplaceAll(f.text("reason"), ",", ""); !strings.Contains(reason, "65536") && !strings.Contains(reason, "64KiB") && !strings.Contains(reason, "64 KiB") {
+			t.Errorf("reason %q", f.text("reason"))
+		}
+		bad.eof()
+	})
+	t.Run("frames before it are served", func(t *testing.T) {
+		bad := b.submitter(t)
+		bad.raw(append(pack(fmt.Sprintf(`{"action":"submit","id":"before","type":%q,"body":1}`, name("x"))), announce(limit+1)...))
+		bad.ack("before")
+		bad.fails("size_error")
+		bad.eof()
+	})
+	t.Run("nothing behind it is served", func(t *testing.T) {
+		bad := b.submitter(t)
+		bad.raw(append(announce(limit+1), pack(`{"action":"frobnicate"}`)...))
+		bad.fails("size_error")
+		bad.eof()
+	})
+	t.Run("the default limit is 16 MiB", func(t *testing.T) {
+		b := shared(t)
+		typ := name("size")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := name("big")
+		s.raw(submitOf(16<<20, id, typ))
+		s.ack(id)
+		w.takes(id)
+		w.respond(`1`)
+		s.result(id, `1`)
+		bad := b.submitter(t)
+		bad.raw(announce(16<<20 + 1))
+		bad.fails("size_error")
+		bad.eof()
+	})
+	// a client that is still writing must be able to read why it is cut off
+	t.Run("error readable by a peer in the middle of its frame", func(t *testing.T) {
+		for range 5 {
+			bad := b.submitter(t)
+			_ = bad.put(submitOf(1<<20, "over", typ)) // may be cut off
+			bad.fails("size_error")
+			bad.eof()
+		}
+	})
+}
+
+func TestAnnouncedLengths(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, n := range []uint32{16<<20 + 1, 1 << 30, 0x7fffffff, 0x80000000, 0xffffffff} {
+		for _, port := range []string{"submit", "idle worker", "unjoined worker"} {
+			t.Run(fmt.Sprintf("%s %#x", port, n), func(t *testing.T) {
+				var bad *conn
+				switch port {
+				case "submit":
+					bad = b.submitter(t).conn
+				case "idle worker":
+					bad = b.joined(t, name("huge")).conn
+				default:
+					bad = b.worker(t).conn
+				}
+				bad.raw(announce(n))
+				bad.fails("size_error")
+				bad.eof()
+			})
+		}
+	}
+}
+
+// Rubbish in any amount costs only the peer that sends it.
+func TestRubbish(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	typ := name("bystander")
+	s, w := b.submitter(t), b.joined(t, typ)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	crew(t, 8, func(f *fiber, i int) {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		seeds := []string{
+			`{"action":"submit","id":"g","type":"garbage","body":{"a":[1,2.5e3,"x\u00e9"]},"priority":5}`,
+			`{"action":"join","type":"garbage"}`, `{"action":"respond","body":[null,true]}`,
+		}
+		for n := range 60 {
+			addr := b.submitAddr
+			if n%2 == 1 {
+				addr = b.workerAddr
+			}
+			c := dial(f, addr)
+			for range 20 {
+				payload := []byte(seeds[r.IntN(len(seeds))])
+				for range r.IntN(4) {
+					payload[r.IntN(len(payload))] = byte(r.Uint32())
+				}
+				wire := pack(string(payload))
+				if r.IntN(10) == 0 {
+					wire[r.IntN(4)] = byte(r.Uint32())
+				}
+				if c.put(wire) != nil {
+					break
+				}
+			}
+			if r.IntN(2) == 0 {
+				c.reset()
+			} else {
+				c.close()
+			}
+		}
+	})
+	serve(t, s, w, typ)
+	b.alive(t)
+	if text := b.log.text(); bytes.Contains([]byte(text), []byte("panic")) {
+		t.Errorf("the log speaks of a panic:\n%s", b.log.tail(20))
+	}
+}

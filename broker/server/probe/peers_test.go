@@ -1,0 +1,196 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var serial atomic.Int64
+
+// name makes a type or an id that no other test uses.
+func name(prefix string) string { return fmt.Sprintf("%s-%d", prefix, serial.Add(1)) }
+
+// submitter is a connection on the submit port.
+type submitter struct{ *conn }
+
+// worker is a connection on the worker port.
+type worker struct{ *conn }
+
+func (d *daemon) submitter(t tb) submitter { t.Helper(); return submitter{dial(t, d.submitAddr)} }
+func (d *daemon) worker(t tb) worker       { t.Helper(); return worker{dial(t, d.workerAddr)} }
+
+// joined is a worker that serves a type.
+func (d *daemon) joined(t tb, typ string) worker {
+	t.Helper()
+	w := d.worker(t)
+	w.join(typ)
+	return w
+}
+
+// put sends a submit without waiting; more is appended to its keys.
+func (s submitter) put(id, typ, body, more string) {
+	s.t.Helper()
+	s.send(`{"action":"submit","id":%s,"type":%s,"body":%s%s}`, quote(id), quote(typ), body, more)
+}
+
+// submit hands in a job and takes its ack.
+func (s submitter) submit(id, typ, body string) {
+	s.t.Helper()
+	s.put(id, typ, body, "")
+	s.ack(id)
+}
+
+// submitWith also sets further keys, written as `,"priority":5`.
+func (s submitter) submitWith(id, typ, body, more string) {
+	s.t.Helper()
+	s.put(id, typ, body, more)
+	s.ack(id)
+}
+
+// fresh submits a job under a new id and returns that.
+func (s submitter) fresh(typ, body string) string {
+	s.t.Helper()
+	id := name("job")
+	s.submit(id, typ, body)
+	return id
+}
+
+func (s submitter) freshWith(typ, body, more string) string {
+	s.t.Helper()
+	id := name("job")
+	s.submitWith(id, typ, body, more)
+	return id
+}
+
+func (w worker) join(typ string) {
+	w.t.Helper()
+	w.send(`{"action":"join","type":%s}`, quote(typ))
+	w.ok()
+}
+
+func (w worker) joinWith(typ, more string) {
+	w.t.Helper()
+	w.send(`{"action":"join","type":%s%s}`, quote(typ), more)
+	w.ok()
+}
+
+// job takes the next job, whichever it is.
+func (w worker) job() (id, body string) {
+	w.t.Helper()
+	f := w.want("job")
+	return f.text("id"), string(f.keys["body"])
+}
+
+// takes expects this job next.
+func (w worker) takes(id string) {
+	w.t.Helper()
+	if got, _ := w.job(); got != id {
+		w.t.Fatalf("worker got job %q, want %q", got, id)
+	}
+}
+
+// respond answers and takes the ok.
+func (w worker) respond(body string) {
+	w.t.Helper()
+	w.send(`{"action":"respond","body":%s}`, body)
+	w.ok()
+}
+
+// respondTo answers a named job.
+func (w worker) respondTo(id, body string) {
+	w.t.Helper()
+	w.send(`{"action":"respond","id":%s,"body":%s}`, quote(id), body)
+	w.ok()
+}
+
+// serve runs one job through, to show that both peers are alive and well.
+func serve(t tb, s submitter, w worker, typ string) {
+	t.Helper()
+	id := s.fresh(typ, `"ping"`)
+	w.takes(id)
+	w.respond(`"pong"`)
+	s.result(id, `"pong"`)
+}
+
+// alive shows that a daemon serves new peers.
+func (d *daemon) alive(t tb) {
+	t.Helper()
+	typ := name("alive")
+	s, w := d.submitter(t), d.joined(t, typ)
+	serve(t, s, w, typ)
+	s.close()
+	w.close()
+}
+
+// claim submits id, again and again while it is taken, and returns the
+// submitter that got it.
+func (d *daemon) claim(t tb, id, typ string) submitter {
+	t.Helper()
+	s := d.submitter(t)
+	until(t, fmt.Sprintf("id %q is free", id), func() error {
+		s.put(id, typ, `"claimed"`, "")
+		f := s.recv()
+		switch {
+		case f.kind() == "ack":
+			return nil
+		case f.text("error") == "id_exists":
+			return fmt.Errorf("%s", f)
+		}
+		t.Fatalf("claim %q: %s", id, f)
+		return nil
+	})
+	return s
+}
+
+// until polls a condition that must become true.
+func until(t tb, what string, check func() error) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s: %v", patience, what, err)
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// fiber is the test as seen from a goroutine: Fatalf ends only that.
+type fiber struct{ *testing.T }
+
+func (f *fiber) Fatalf(format string, args ...any) {
+	f.T.Helper()
+	f.T.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// crew runs n goroutines and waits for all of them.
+func crew(t *testing.T, n int, do func(f *fiber, i int)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(&fiber{t}, i) })
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// sameJSON compares two JSON texts by value.
+func sameJSON(a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return false
+	}
+	return fmt.Sprint(x) == fmt.Sprint(y)
+}

@@ -1,0 +1,254 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("submit, then join", func(t *testing.T) {
+		typ := name("echo")
+		s := b.submitter(t)
+		id := s.fresh(typ, `"Here"`)
+		w := b.joined(t, typ)
+		f := w.want("job")
+		if f.text("id") != id || f.text("type") != typ || string(f.keys["body"]) != `"Here"` {
+			t.Fatalf("job %s", f)
+		}
+		w.respond(`"ohai!"`)
+		s.result(id, `"ohai!"`)
+	})
+	t.Run("join, then submit", func(t *testing.T) {
+		typ := name("echo")
+		w, s := b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `{"a":1}`)
+		w.takes(id)
+		w.respond(`{"b":2}`)
+		s.result(id, `{"b":2}`)
+	})
+	t.Run("many jobs on one pair", func(t *testing.T) {
+		typ := name("echo")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for range 50 {
+			serve(t, s, w, typ)
+		}
+	})
+	t.Run("results in the order of the answers", func(t *testing.T) {
+		typ := name("echo")
+		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		w1.takes(id1)
+		w2.takes(id2)
+		w2.respond(`"second"`)
+		s.result(id2, `"second"`)
+		w1.respond(`"first"`)
+		s.result(id1, `"first"`)
+	})
+	t.Run("one job at a time per socket", func(t *testing.T) {
+		typ := name("echo")
+		w, s := b.joined(t, typ), b.submitter(t)
+		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		w.takes(id1)
+		w.quiet()
+		w.respond(`1`)
+		w.takes(id2)
+		w.respond(`2`)
+	})
+	t.Run("types are apart", func(t *testing.T) {
+		a, z := name("a"), name("z")
+		wa, wz, s := b.joined(t, a), b.joined(t, z), b.submitter(t)
+		id := s.fresh(z, `1`)
+		wz.takes(id)
+		wa.quiet()
+	})
+	t.Run("types are compared exactly", func(t *testing.T) {
+		typ := name("Case")
+		w, s := b.joined(t, strings.ToLower(typ)), b.submitter(t)
+		id := s.fresh(typ, `1`)
+		w.quiet()
+		b.joined(t, typ).takes(id)
+	})
+	t.Run("one socket may submit to many types", func(t *testing.T) {
+		s := b.submitter(t)
+		for range 5 {
+			typ := name("echo")
+			serve(t, s, b.joined(t, typ), typ)
+		}
+	})
+}
+
+// The exact sets of keys are what existing clients compare with.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("shape")
+	s, w := b.submitter(t), b.worker(t)
+	check := func(what string, f frame, shape string) {
+		t.Run(what, func(t *testing.T) {
+			if f.shape() != shape {
+				t.Errorf("%s: keys %q, want %q", f, f.shape(), shape)
+			}
+			if ok, has := f.keys["ok"]; has && string(ok) != "true" {
+				t.Errorf("ok is %s, want the boolean true", ok)
+			}
+		})
+	}
+	w.send(`{"action":"join","type":%q}`, typ)
+	check("join's ok", w.recv(), "ok")
+	s.send(`{"action":"submit","id":"%s-1","type":%q,"body":{"x":[1]},"priority":5,"more":true}`, typ, typ)
+	check("submit's ok", s.recv(), "id ok")
+	check("job", w.recv(), "action body id type")
+	w.send(`{"action":"respond","body":7}`)
+	check("respond's ok", w.recv(), "ok")
+	check("result", s.recv(), "body id")
+	for _, e := range []struct{ what, payload string }{
+		{"error without a job", `{"action":"frobnicate"}`},
+		{"error about a job", fmt.Sprintf(`{"action":"submit","id":"%s-2","type":%q}`, typ, typ)},
+	} {
+		s.send("%s", e.payload)
+		f := s.fails("unknown_action|missing_field")
+		t.Run(e.what, func(t *testing.T) {
+			for _, key := range []string{"ok", "body", "action"} {
+				if f.has(key) {
+					t.Errorf("%s has key %q", f, key)
+				}
+			}
+		})
+	}
+}
+
+func TestDefaultType(t *testing.T) {
+	t.Parallel()
+	t.Run("named default", func(t *testing.T) {
+		b := start(t)
+		w, s := b.joined(t, "default"), b.submitter(t)
+		for _, key := range []string{``, `,"type":null`, `,"type":"default"`} {
+			id := name("job")
+			s.send(`{"action":"submit","id":%q%s,"body":1}`, id, key)
+			s.ack(id)
+			f := w.want("job")
+			if f.text("id") != id || f.text("type") != "default" {
+				t.Errorf("with %q: job %s, want type default", key, f)
+			}
+			w.respond(`2`)
+			s.result(id, `2`)
+		}
+	})
+	t.Run("renamed", func(t *testing.T) {
+		b := start(t, "--default-type=misc")
+		w, s := b.joined(t, "misc"), b.submitter(t)
+		s.send(`{"action":"submit","id":"d","body":1}`)
+		s.ack("d")
+		if f := w.want("job"); f.text("type") != "misc" {
+			t.Errorf("job %s, want type misc", f)
+		}
+	})
+	t.Run("empty refuses", func(t *testing.T) {
+		b := start(t, "--default-type=")
+		s := b.submitter(t)
+		for _, key := range []string{``, `,"type":null`} {
+			s.send(`{"action":"submit","id":"d"%s,"body":1}`, key)
+			if f := s.failsFor("missing_field", "d"); !strings.Contains(f.text("reason"), "type") {
+				t.Errorf("reason %q does not name type", f.text("reason"))
+			}
+		}
+		s.submit("d", "named", `1`)
+	})
+}
+
+// Clients read an ok as the very next frame.
+func TestOrderOfFrames(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("ack before the result", func(t *testing.T) {
+		typ := name("fast")
+		w, s := b.joined(t, typ), b.submitter(t)
+		const rounds = 300
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f := &fiber{t}
+			w := worker{&conn{f, w.net, w.in}}
+			for range rounds {
+				if fr, err := w.next(patience); err != nil || fr.kind() != "job" {
+					t.Errorf("worker got %s, %v", fr, err)
+					return
+				}
+				if err := w.put(pack(`{"action":"respond","body":0}`)); err != nil {
+					t.Errorf("respond: %v", err)
+					return
+				}
+				if fr, err := w.next(patience); err != nil || fr.kind() != "ok" {
+					t.Errorf("worker got %s, %v, want ok", fr, err)
+					return
+				}
+			}
+		}()
+		for range rounds {
+			id := s.fresh(typ, `0`) // takes the ack first
+			s.result(id, `0`)
+		}
+		<-done
+	})
+	t.Run("join's ok before a waiting job", func(t *testing.T) {
+		typ := name("waiting")
+		s := b.submitter(t)
+		for range 50 {
+			id := s.fresh(typ, `0`)
+			w := b.joined(t, typ) // takes the ok first
+			w.takes(id)
+			w.respond(`0`)
+			s.result(id, `0`)
+			w.close()
+		}
+	})
+	t.Run("respond's ok before the next job", func(t *testing.T) {
+		typ := name("next")
+		s := b.submitter(t)
+		var ids []string
+		for range 100 {
+			ids = append(ids, s.fresh(typ, `0`))
+		}
+		w := b.joined(t, typ)
+		for _, id := range ids {
+			w.takes(id)
+			w.respond(`0`) // takes the ok first
+		}
+	})
+	t.Run("rejoin's ok before the next job", func(t *testing.T) {
+		one, two := name("one"), name("two")
+		s, w := b.submitter(t), b.joined(t, one)
+		id := s.fresh(two, `0`)
+		w.join(two)
+		w.takes(id)
+	})
+	t.Run("replies in the order of the requests", func(t *testing.T) {
+		typ := name("pipeline")
+		s := b.submitter(t)
+		var batch []byte
+		for i := range 100 {
+			id := fmt.Sprintf("%s-%d", typ, i)
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d}`, id, typ, i))...)
+			batch = append(batch, pack(`{"action":"frobnicate"}`)...)
+		}
+		s.raw(batch)
+		for i := range 100 {
+			id := fmt.Sprintf("%s-%d", typ, i)
+			s.ack(id)
+			s.failsFor("id_exists", id)
+			s.fails("unknown_action")
+		}
+	})
+	t.Run("a refused submit gets an error and nothing else", func(t *testing.T) {
+		typ := name("dup")
+		s := b.submitter(t)
+		id := s.fresh(typ, `0`)
+		s.put(id, typ, `0`, "")
+		s.failsFor("id_exists", id)
+		s.quiet()
+	})
+}

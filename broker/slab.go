@@ -1,0 +1,139 @@
+package broker
+
+import "encoding/binary"
+
+const (
+	// slabSize is the size of one slab in bytes; an entry never crosses slabs.
+	slabSize = 1 << 20
+	// bigBody is the length from which a body is kept outside the slabs, in
+	// memory of its own: moving it would cost more than it saves.
+	bigBody = 32 << 10
+	// entryHead is the record's number and the entry's length.
+	entryHead = 8
+	// slabSlack is the waste in bytes that is never worth a compaction.
+	slabSlack = 8 << 20
+)
+
+// slabs is an append-only store for the ids and bodies of jobs. A slab whose
+// last entry has gone is emptied as a whole. Where long-lived jobs keep many
+// slabs nearly empty, what lives in them is moved together (compact).
+//
+// Bytes handed out stay unchanged until the next call of settle, whatever is
+// freed or moved meanwhile: effects refer to them.
+type slabs struct {
+	pages  Pages
+	all    []slab
+	holes  []uint32 // numbers of slabs that were given back
+	gone   []uint32 // slabs without entries, to be given back by settle
+	head   uint32   // the slab being filled
+	live   int64    // bytes of live entries
+	held   int64    // bytes of all slabs
+	cursor uint32   // where the next look for a slab worth compacting starts
+	// lives says whether the entry at this place is still its record's.
+	lives func(rec, slab, off uint32) bool
+	// place tells a record where its entry went.
+	place func(rec, slab, off uint32)
+}
+
+type slab struct {
+	mem  []byte
+	used uint32
+	live uint32 // bytes of live entries
+}
+
+// add stores a and b side by side for record rec and returns their place.
+func (s *slabs) add(rec uint32, a, b []byte) (slabNo, off uint32) {
+	need := uint32(entryHead + len(a) + len(b))
+	no, at := s.room(need)
+	m := s.all[no].mem[at : at+need]
+	binary.LittleEndian.PutUint32(m, rec)
+	binary.LittleEndian.PutUint32(m[4:], need)
+	copy(m[entryHead:], a)
+	copy(m[entryHead+len(a):], b)
+	return no, at + entryHead
+}
+
+// room reserves need bytes in the head slab, or in a new one.
+func (s *slabs) room(need uint32) (no, at uint32) {
+	if len(s.all) == 0 || s.all[s.head].mem == nil || s.all[s.head].used+need > slabSize {
+		if len(s.all) > 0 && s.all[s.head].mem != nil && s.all[s.head].live == 0 {
+			s.gone = append(s.gone, s.head)
+		}
+		if k := len(s.holes); k > 0 {
+			s.head = s.holes[k-1]
+			s.holes = s.holes[:k-1]
+		} else {
+			s.head = uint32(len(s.all))
+			s.all = append(s.all, slab{})
+		}
+		s.all[s.head] = slab{mem: s.pages.Get(slabSize)}
+		s.held += slabSize
+	}
+	b := &s.all[s.head]
+	at = b.used
+	b.used += need
+	b.live += need
+	s.live += int64(need)
+	return s.head, at
+}
+
+func (s *slabs) bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
+
+// drop frees the entry whose payload of n bytes begins at off.
+func (s *slabs) drop(no, off, n uint32) {
+	b := &s.all[no]
+	b.live -= n + entryHead
+	s.live -= int64(n + entryHead)
+	if b.live == 0 && no != s.head {
+		s.gone = append(s.gone, no)
+		return
+	}
+	if s.held > 2*s.live+slabSlack {
+		s.compactOne()
+	}
+}
+
+// compactOne looks at one slab and moves its entries to the head if less than
+// half of it lives. Called for every entry that goes while more than half of
+// all slabs is waste, it meets a worthwhile slab often enough.
+func (s *slabs) compactOne() {
+	s.cursor++
+	if s.cursor >= uint32(len(s.all)) {
+		s.cursor = 0
+	}
+	no := s.cursor
+	b := s.all[no]
+	if no == s.head || b.mem == nil || b.live == 0 || b.live > b.used/2 {
+		return
+	}
+	for at := uint32(0); at < b.used; {
+		rec := binary.LittleEndian.Uint32(b.mem[at:])
+		need := binary.LittleEndian.Uint32(b.mem[at+4:])
+		if s.lives(rec, no, at+entryHead) {
+			n, to := s.room(need)
+			copy(s.all[n].mem[to:to+need], b.mem[at:at+need])
+			s.place(rec, n, to+entryHead)
+			s.live -= int64(need)
+			s.all[no].live -= need
+		}
+		at += need
+	}
+	s.gone = append(s.gone, no)
+}
+
+// settle gives back what was emptied since the last call. Bytes handed out
+// before it are void after it.
+func (s *slabs) settle() {
+	if len(s.all) > 0 {
+		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {
+			h.used = 0
+		}
+	}
+	for _, no := range s.gone {
+		s.pages.Put(s.all[no].mem)
+		s.all[no] = slab{}
+		s.held -= slabSize
+		s.holes = append(s.holes, no)
+	}
+	s.gone = s.gone[:0]
+}

@@ -1,0 +1,17 @@
+package broker
+
+import "math/bits"
+
+func statBucket(ns int64) int {
+	return min(bits.Len64(uint64(max(ns, 0))/1000), StatBuckets-1)
+}
+
+func (s *TypeStats) wait(ns int64) {
+	s.Wait[statBucket(ns)]++
+	s.WaitSum += uint64(max(ns, 0))
+}
+
+func (s *TypeStats) run(ns int64) {
+	s.Run[statBucket(ns)]++
+	s.RunSum += uint64(max(ns, 0))
+}

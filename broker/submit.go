@@ -1,0 +1,278 @@
+package broker
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Submission is a job handed in. ID and Type are the canonical names of the
+// wire; the core compares them byte by byte.
+type Submission struct {
+	ID, Type, Body []byte
+	// Kept says that Body may be referred to: nobody writes to it again.
+	Kept     bool
+	Priority int64
+	// Delay is how long it is not handed out; Timeout bounds one run; Backoff
+	// is the wait before the first retry, doubled for each further one;
+	// Expires is its deadline, counted from now. 0 means none.
+	Delay, Timeout, Backoff, Expires time.Duration
+	// Retries is how many runs may follow the first one; negative takes
+	// Config.Retries.
+	Retries int
+	// Detach lets the job outlive its submitter, which hears nothing of it
+	// after the ack.
+	Detach bool
+	// Quiet leaves out the ack.
+	Quiet bool
+	// Progress asks for the worker's progress.
+	Progress bool
+}
+
+// Submit takes in a job of submitter p. It is refused with IDExists,
+// Overloaded (a limit is reached) or Draining.
+func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
+	b.begin(now)
+	sub := b.submitter(p)
+	if sub == nil {
+		return b.end()
+	}
+	// A submitter that comes and goes must not outrun the sweep.
+	if b.unswept > 0 {
+		b.sweep(2)
+	}
+	if c, reason := b.admits(sub, s); c != 0 {
+		b.deny(p, c, s.ID, reason)
+		return b.end()
+	}
+	b.take(sub, s)
+	return b.end()
+}
+
+// admits says whether a submission is taken in, and if not, why.
+func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
+	if b.find(b.index.hash(s.ID), s.ID) != 0 {
+		return IDExists, "a job with this id is queued or running"
+	}
+	if b.draining {
+		return Draining, "the broker is shutting down and takes no new jobs"
+	}
+	if reason := b.full(sub, s); reason != "" {
+		return Overloaded, reason
+	}
+	return 0, ""
+}
+
+// take takes a submission in. sub is nil for a detached job that nobody's
+// connection handed in.
+func (b *Broker) take(sub *submitter, s *Submission) {
+	k := b.typeNamed(s.Type)
+	f := b.flowFor(sub, k, s.Detach)
+	r, j := b.jobs.take()
+	b.seq++
+	j.seq, j.prio, j.at, j.since, j.flow = b.seq, s.Priority, b.now, b.now, f.no
+	j.retries = uint16(b.cfg.Retries)
+	if s.Retries >= 0 {
+		j.retries = uint16(min(s.Retries, math.MaxUint16))
+	}
+	if s.Detach {
+		j.flags |= flagDetached
+	}
+	if s.Progress {
+		j.flags |= flagProgress
+	}
+	b.store(r, j, s.ID, s.Body, s.Kept)
+	b.hold(r, j)
+	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 {
+		var t *timing
+		j.timing, t = b.timings.take()
+		t.job, t.pos = r, -1
+		t.timeout, t.backoff = int64(s.Timeout), int64(s.Backoff)
+		if s.Expires > 0 {
+			t.expires = b.now + int64(s.Expires)
+		}
+	}
+	b.admit(f, j, +1)
+	k.Submitted++
+	b.total.Submitted++
+	if sub != nil && !s.Quiet {
+		b.ok(sub.id, b.id(j))
+	}
+	b.wait(f, r, j, b.now+int64(s.Delay))
+}
+
+// deny refuses and counts it.
+func (b *Broker) deny(p Peer, c Code, id []byte, reason string) {
+	b.refused[c]++
+	b.refuse(p, c, id, reason)
+}
+
+// full names the limit that keeps a submission out, if any does.
+func (b *Broker) full(sub *submitter, s *Submission) string {
+	c := &b.cfg
+	w := int64(len(s.ID)) + int64(len(s.Body)) + JobOverhead
+	var k *jobType
+	if k = b.typesByName[string(s.Type)]; k == nil && c.MaxTypes > 0 && len(b.typesByName)-b.spareTypes >= c.MaxTypes {
+		return fmt.Sprintf("the broker holds %d types (max-types)", c.MaxTypes)
+	}
+	switch held := b.total.Delayed + b.total.Queued + b.total.Running; {
+	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
+		return fmt.Sprintf("the broker holds %d jobs (max-jobs)", held)
+	case c.MaxBytes > 0 && b.bytes+w > c.MaxBytes:
+		return fmt.Sprintf("the broker holds %d bytes, %d more would pass %d (max-bytes)", b.bytes, w, c.MaxBytes)
+	}
+	if k != nil {
+		switch held := k.Delayed + k.Queued + k.Running; {
+		case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
+			return fmt.Sprintf("type %q holds %d jobs (max-type-jobs)", k.name, held)
+		case c.MaxTypeBytes > 0 && k.bytes+w > c.MaxTypeBytes:
+			return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", k.name, k.bytes, w, c.MaxTypeBytes)
+		}
+	}
+	if s.Detach {
+		return ""
+	}
+	switch {
+	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
+		return fmt.Sprintf("this submitter holds %d jobs (max-submitter-jobs)", sub.jobs)
+	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
+		return fmt.Sprintf("this submitter holds %d bytes, %d more would pass %d (max-submitter-bytes)", sub.bytes, w, c.MaxSubmitterBytes)
+	}
+	return ""
+}
+
+// admit adds a job to what its limits count (n = +1), or takes it out (-1).
+func (b *Broker) admit(f *flow, j *job, n int) {
+	w := j.weight() * int64(n)
+	b.bytes += w
+	f.bytes += w
+	f.kind.bytes += w
+	if f.sub != nil && !f.dead {
+		f.sub.jobs += n
+		f.sub.bytes += w
+	}
+}
+
+// Cancel ends a waiting job of submitter p, or a detached one of anybody; a
+// running one becomes unwanted. Anything else is UnknownID.
+func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
+	b.begin(now)
+	sub := b.submitter(p)
+	if sub == nil {
+		return b.end()
+	}
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		b.deny(p, UnknownID, id, "no job of this connection, and no detached one, has this id")
+		return b.end()
+	}
+	j := b.jobs.get(r)
+	f := b.flows[j.flow]
+	switch {
+	case f.sub != sub && j.flags&flagDetached == 0:
+		b.deny(p, UnknownID, id, "no job of this connection, and no detached one, has this id")
+	case j.state == stRunning && b.unwanted(j):
+		b.deny(p, UnknownID, id, "the job was cancelled before")
+	case j.state == stRunning:
+		b.ok(p, b.id(j))
+		b.notice(j)
+		j.flags |= flagUnwanted
+	default:
+		b.ok(p, b.id(j))
+		b.leaveQueue(r, j)
+		b.finish(r, j, &f.kind.Cancelled, &b.total.Cancelled)
+	}
+	return b.end()
+}
+
+// Revoke ends a waiting job on an operator's word; its submitter is told. It
+// returns UnknownID when no job has this id, and NotProcessing when it is out
+// at a worker and cannot be revoked.
+func (b *Broker) Revoke(now int64, id []byte) ([]Effect, Code) {
+	b.begin(now)
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		return b.end(), UnknownID
+	}
+	j := b.jobs.get(r)
+	if j.state == stRunning {
+		return b.end(), NotProcessing
+	}
+	f := b.flows[j.flow]
+	b.leaveQueue(r, j)
+	b.tell(j, Cancelled, "cancelled by an operator")
+	b.finish(r, j, &f.kind.Cancelled, &b.total.Cancelled)
+	return b.end(), 0
+}
+
+// tell sends the end of job j to its submitter, if it wants to know.
+func (b *Broker) tell(j *job, c Code, reason string) {
+	f := b.flows[j.flow]
+	if f.sub == nil || f.dead {
+		return
+	}
+	b.emit(Effect{Op: OpEnd, Peer: f.sub.id, Code: c, ID: b.id(j), Reason: reason})
+}
+
+// wait lets a job wait until it is ready, or makes it ready at once.
+func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {
+	j.since = b.now
+	if until <= b.now {
+		b.enqueue(f, r, j)
+		return
+	}
+	j.state = stDelayed
+	b.link(&f.delayed, r, j)
+	f.kind.Delayed++
+	b.total.Delayed++
+	t := b.timings.get(j.timing)
+	t.delay = until
+	b.startTimer(j.timing, t, soonest(until, t.expires))
+}
+
+// enqueue makes a job ready.
+func (b *Broker) enqueue(f *flow, r uint32, j *job) {
+	b.push(&f.ready, r, j)
+	f.kind.Queued++
+	b.total.Queued++
+	b.rank(f)
+	b.touch(f.kind)
+	if j.timing != 0 {
+		if t := b.timings.get(j.timing); t.expires != 0 {
+			b.startTimer(j.timing, t, t.expires)
+		}
+	}
+}
+
+// leaveQueue takes a waiting job out of where it waits.
+func (b *Broker) leaveQueue(r uint32, j *job) {
+	f := b.flows[j.flow]
+	b.stopTimer(j)
+	if j.state == stDelayed {
+		b.unlinkFrom(&f.delayed, j)
+		f.kind.Delayed--
+		b.total.Delayed--
+		return
+	}
+	b.pull(&f.ready, r, j)
+	b.rank(f)
+	f.kind.Queued--
+	b.total.Queued--
+}
+
+// finish counts the end of a job that stands in no list any more, and frees it.
+func (b *Broker) finish(r uint32, j *job, ofType, ofAll *uint64) {
+	*ofType++
+	*ofAll++
+	f := b.flows[j.flow]
+	b.admit(f, j, -1)
+	b.free(r, j)
+	b.emptied(f)
+}
+
+func soonest(a, b int64) int64 {
+	if b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,130 @@
+package broker
+
+import "unsafe"
+
+// Pages provides the memory of records and slabs. The daemon takes it from the
+// system directly, so that a drained backlog is given back at once and the
+// garbage collector never sees it.
+type Pages interface {
+	// Get returns n zeroed bytes, aligned to 8.
+	Get(n int) []byte
+	// Put takes back what Get returned.
+	Put([]byte)
+}
+
+// heapPages takes memory from Go's heap.
+type heapPages struct{}
+
+func (heapPages) Get(n int) []byte {
+	w := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), n)
+}
+
+func (heapPages) Put([]byte) {}
+
+const (
+	tableShift = 10
+	tableChunk = 1 << tableShift
+)
+
+// table holds records of one pointer-free type, reached by number. Number 0 is
+// never given out. Chunks that become empty go back to the system.
+type table[T any] struct {
+	pages  Pages
+	chunks []*chunk[T]
+	open   []uint32 // chunks with room; the last is filled first
+	holes  []uint32 // numbers of chunks that were given back
+	empty  int      // chunks without a live record
+	live   int
+}
+
+type chunk[T any] struct {
+	rec   []T
+	mem   []byte
+	next  [tableChunk]uint16 // free list: number within the chunk + 1
+	free  uint16
+	fresh uint16 // records below this one have been used
+	live  uint16
+	// listed: stands in table.open.
+	listed bool
+}
+
+func (t *table[T]) get(r uint32) *T {
+	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
+}
+
+// take gives out a zeroed record.
+func (t *table[T]) take() (uint32, *T) {
+	for len(t.open) > 0 {
+		n := t.open[len(t.open)-1]
+		if c := t.chunks[n]; c != nil && (c.free != 0 || c.fresh < tableChunk) {
+			return t.takeFrom(n, c)
+		} else if c != nil {
+			c.listed = false
+		}
+		t.open = t.open[:len(t.open)-1]
+	}
+	var n uint32
+	if k := len(t.holes); k > 0 {
+		n = t.holes[k-1]
+		t.holes = t.holes[:k-1]
+	} else {
+		n = uint32(len(t.chunks))
+		t.chunks = append(t.chunks, nil)
+	}
+	c := &chunk[T]{listed: true}
+	var zero T
+	c.mem = t.pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
+	c.rec = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
+	if n == 0 {
+		c.fresh = 1
+	}
+	t.chunks[n] = c
+	t.open = append(t.open, n)
+	t.empty++
+	return t.takeFrom(n, c)
+}
+
+func (t *table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
+	var i uint16
+	if c.free != 0 {
+		i = c.free - 1
+		c.free = c.next[i]
+	} else {
+		i = c.fresh
+		c.fresh++
+	}
+	if c.live == 0 {
+		t.empty--
+	}
+	c.live++
+	t.live++
+	return n<<tableShift | uint32(i), &c.rec[i]
+}
+
+// put takes record r back and zeroes it.
+func (t *table[T]) put(r uint32) {
+	n, i := r>>tableShift, uint16(r&(tableChunk-1))
+	c := t.chunks[n]
+	var zero T
+	c.rec[i] = zero
+	c.next[i] = c.free
+	c.free = i + 1
+	c.live--
+	t.live--
+	if c.live == 0 {
+		t.empty++
+		// One empty chunk stays for the next record.
+		if t.empty > 1 {
+			t.empty--
+			t.pages.Put(c.mem)
+			t.chunks[n] = nil
+			t.holes = append(t.holes, n)
+			return
+		}
+	}
+	if !c.listed {
+		c.listed = true
+		t.open = append(t.open, n)
+	}
+}

@@ -1,0 +1,125 @@
+package broker
+
+import "math"
+
+// typeTimer marks the timer of a type's rate limit among those of jobs.
+const typeTimer = 1 << 31
+
+// Never is the deadline when nothing is due.
+const Never = math.MaxInt64
+
+func (b *Broker) placeTimer(ref uint32, pos int32) {
+	if ref&typeTimer != 0 {
+		b.types[ref&^typeTimer].timer = pos
+		return
+	}
+	b.timings.get(ref).pos = pos
+}
+
+func (b *Broker) timerEntry(at int64, ref uint32) entry {
+	b.timerNo++
+	return entry{uint64(at), b.timerNo, ref}
+}
+
+func (b *Broker) startTimer(ref uint32, t *timing, at int64) {
+	if t.pos >= 0 {
+		b.timers.fix(t.pos, b.timerEntry(at, ref))
+		return
+	}
+	b.timers.push(b.timerEntry(at, ref))
+}
+
+func (b *Broker) stopTimer(j *job) {
+	if j.timing == 0 {
+		return
+	}
+	if t := b.timings.get(j.timing); t.pos >= 0 {
+		b.timers.remove(t.pos)
+		t.pos = -1
+	}
+}
+
+func (b *Broker) startRateTimer(k *jobType, at int64) {
+	x := b.timerEntry(at, k.no|typeTimer)
+	if k.timer >= 0 {
+		b.timers.fix(k.timer, x)
+		return
+	}
+	b.timers.push(x)
+}
+
+func (b *Broker) stopRateTimer(k *jobType) {
+	if k.timer >= 0 {
+		b.timers.remove(k.timer)
+		k.timer = -1
+	}
+}
+
+const (
+	// tickTimers and tickSweep bound the work of one Tick.
+	tickTimers = 512
+	tickSweep  = 2048
+)
+
+// Next returns when Tick has something to do, or Never. A time that has
+// passed means: at once, but let others in between.
+func (b *Broker) Next() int64 {
+	at := int64(Never)
+	if b.timers.n > 0 {
+		at = int64(b.timers.top().a)
+	}
+	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
+		at = d
+	}
+	if len(b.swept) > 0 && b.now < at {
+		at = b.now
+	}
+	return at
+}
+
+// Tick does what is due, up to a bounded amount of work; Next says when to
+// call it again.
+func (b *Broker) Tick(now int64) []Effect {
+	b.begin(now)
+	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= b.now; n++ {
+		ref := b.timers.top().ref
+		b.timers.remove(0)
+		if ref&typeTimer != 0 {
+			k := b.types[ref&^typeTimer]
+			k.timer = -1
+			b.touch(k)
+			continue
+		}
+		t := b.timings.get(ref)
+		t.pos = -1
+		b.due(t)
+	}
+	b.sweep(tickSweep)
+	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
+	return b.end()
+}
+
+// due handles the one timer of a job: what it means depends on the state.
+func (b *Broker) due(t *timing) {
+	r := t.job
+	j := b.jobs.get(r)
+	f := b.flows[j.flow]
+	switch {
+	case b.abandoned(j):
+		b.bury(f, r, j)
+	case j.state == stRunning:
+		b.overdue(r, j)
+	case t.expires != 0 && t.expires <= b.now:
+		b.leaveQueue(r, j)
+		b.expire(r, j)
+	default:
+		b.leaveQueue(r, j)
+		b.wait(f, r, j, b.now)
+	}
+}
+
+func (b *Broker) expire(r uint32, j *job) {
+	b.tell(j, Expired, "its deadline (expires_ms) passed before it was done")
+	k := b.flows[j.flow].kind
+	b.finish(r, j, &k.Expired, &b.total.Expired)
+}

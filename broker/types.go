@@ -1,0 +1,115 @@
+package broker
+
+// jobType is a kind of work: what waits for it, who can do it.
+type jobType struct {
+	no   uint32
+	name []byte
+	Ledger
+	// flows holds the flows with ready jobs, best job first.
+	flows     heap
+	flowCount int
+	detached  *flow
+	// idle lists the workers with room, longest idle first.
+	idle    workerList
+	workers int // joined, idle or not
+	bytes   int64
+	limits  TypeLimits
+	paused  bool
+	// tat is the theoretical arrival time of the rate limit (GCRA).
+	tat   int64
+	timer int32 // position in Broker.timers of its rate timer, -1
+	dead  []*DeadLetter
+	stats *TypeStats
+	// touched: stands in Broker.touched.
+	touched bool
+	// spare links types that nobody uses, least recently used first.
+	sparePrev, spareNext *jobType
+	spare                bool
+}
+
+// TypeLimits bound what of a type may run. Zero means no limit.
+type TypeLimits struct {
+	// Concurrency is how many jobs may run at a time.
+	Concurrency int `json:"concurrency"`
+	// Rate is how many jobs may be handed out per second, evenly spaced; a
+	// tenth of a second's worth may come at once.
+	Rate float64 `json:"rate"`
+}
+
+// TypeStats counts durations in powers of two: bucket i holds those of less
+// than 2^i µs, the last one all others.
+type TypeStats struct {
+	Wait, Run       [StatBuckets]uint64
+	WaitSum, RunSum uint64 // ns
+}
+
+// StatBuckets is the number of buckets of TypeStats: up to 2^31 µs, 36 min.
+const StatBuckets = 33
+
+// typeNamed returns the type with this name, made if need be.
+func (b *Broker) typeNamed(name []byte) *jobType {
+	if k := b.typesByName[string(name)]; k != nil {
+		return k
+	}
+	k := &jobType{name: append([]byte(nil), name...), timer: -1, stats: &TypeStats{}}
+	k.flows.place = b.placeFlow
+	if n := len(b.freeTypes); n > 0 {
+		k.no = b.freeTypes[n-1]
+		b.freeTypes = b.freeTypes[:n-1]
+		b.types[k.no] = k
+	} else {
+		k.no = uint32(len(b.types))
+		b.types = append(b.types, k)
+	}
+	b.typesByName[string(k.name)] = k
+	b.rest(k)
+	return k
+}
+
+// inUse: the type cannot be forgotten.
+func (k *jobType) inUse() bool {
+	return k.touched || k.flowCount > 0 || k.workers > 0 || k.paused || k.limits != (TypeLimits{}) || len(k.dead) > 0
+}
+
+// wake and rest keep the list of types that nobody uses. Only so many of them
+// are remembered (Config.IdleTypes) beyond the end of a command; what the
+// forgotten ones counted is added up in one place.
+func (b *Broker) wake(k *jobType) {
+	if !k.spare {
+		return
+	}
+	k.spare = false
+	k.sparePrev.spareNext, k.spareNext.sparePrev = k.spareNext, k.sparePrev
+	k.spareNext, k.sparePrev = nil, nil
+	b.spareTypes--
+}
+
+func (b *Broker) rest(k *jobType) {
+	if k.spare || k.inUse() {
+		return
+	}
+	k.spare = true
+	last := b.spare.sparePrev
+	k.sparePrev, k.spareNext = last, &b.spare
+	last.spareNext, b.spare.sparePrev = k, k
+	b.spareTypes++
+}
+
+func (b *Broker) forgetType(k *jobType) {
+	b.wake(k)
+	b.stopRateTimer(k)
+	b.forgotten.add(&k.Ledger)
+	b.forgottenStats.add(k.stats)
+	delete(b.typesByName, string(k.name))
+	b.types[k.no] = nil
+	b.freeTypes = append(b.freeTypes, k.no)
+}
+
+func (s *TypeStats) add(o *TypeStats) {
+	for i := range s.Wait {
+		s.Wait[i] += o.Wait[i]
+		s.Run[i] += o.Run[i]
+	}
+	s.WaitSum += o.WaitSum
+	s.RunSum += o.RunSum
+}

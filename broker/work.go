@@ -1,0 +1,410 @@
+package broker
+
+import "fmt"
+
+// Joining is what a worker asks for.
+type Joining struct {
+	Type []byte
+	// Prefetch is how many jobs may be out on the connection at a time. A
+	// connection that ever gave one (even 1) names its jobs; 0 means one job.
+	Prefetch int
+	// Notices asks for a cancel frame when nobody waits for a run any more.
+	Notices bool
+}
+
+// Join sets what worker p does from now on. What is out on it stays out. It is
+// refused with Overloaded when the type is new and there are too many.
+func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	if c := b.cfg.MaxTypes; c > 0 && b.typesByName[string(q.Type)] == nil && len(b.typesByName)-b.spareTypes >= c {
+		b.deny(p, Overloaded, nil, fmt.Sprintf("the broker holds %d types (max-types)", c))
+		return b.end()
+	}
+	b.unjoin(w)
+	w.kind = b.typeNamed(q.Type)
+	w.kind.workers++
+	b.wake(w.kind)
+	w.room = max(1, q.Prefetch)
+	w.named = w.named || q.Prefetch > 0
+	w.notices = q.Notices
+	w.left = false
+	b.ok(p, nil)
+	b.offer(w)
+	return b.end()
+}
+
+// unjoin takes the worker out of its type.
+func (b *Broker) unjoin(w *worker) {
+	k := w.kind
+	if k == nil {
+		return
+	}
+	if w.idle {
+		k.idle.remove(w)
+	}
+	k.workers--
+	w.kind = nil
+	b.rest(k)
+}
+
+// Leave lets worker p get no more jobs.
+func (b *Broker) Leave(now int64, p Peer) []Effect {
+	b.begin(now)
+	if w := b.worker(p); w != nil {
+		w.left = true
+		if w.idle {
+			w.kind.idle.remove(w)
+		}
+		b.ok(p, nil)
+	}
+	return b.end()
+}
+
+// offer lets a worker that may have room stand in line for jobs.
+func (b *Broker) offer(w *worker) {
+	if !w.free() {
+		if w.idle {
+			w.kind.idle.remove(w)
+		}
+		return
+	}
+	if !w.idle {
+		if w.out.n == 0 {
+			w.since = b.now
+		}
+		w.kind.idle.push(w)
+	}
+	b.touch(w.kind)
+}
+
+// touch marks a type whose jobs, workers or limits have changed, to be matched
+// at the end of the command: when all that is due has happened, the best job
+// goes first.
+func (b *Broker) touch(k *jobType) {
+	if !k.touched {
+		k.touched = true
+		b.touched = append(b.touched, k)
+	}
+}
+
+// match hands out jobs of a type while there are both jobs and workers.
+func (b *Broker) match(k *jobType) {
+	for k.flows.n > 0 && k.idle.n > 0 && !k.paused && !b.expelling {
+		if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
+			return
+		}
+		if k.limits.Rate > 0 && !b.paced(k) {
+			return
+		}
+		f := b.flows[k.flows.top().ref]
+		r := b.best(&f.ready).ref
+		j := b.jobs.get(r)
+		b.leaveQueue(r, j)
+		w := k.idle.head
+		k.idle.remove(w)
+		b.dispatch(w, f, r, j)
+		if w.free() {
+			k.idle.push(w)
+		}
+	}
+}
+
+// dispatch hands job r to worker w.
+func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
+	k := f.kind
+	k.stats.wait(b.now - j.since)
+	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
+	j.attempts++
+	b.link(&f.running, r, j)
+	b.takeOut(w, r, j)
+	k.Running++
+	b.total.Running++
+	k.Dispatched++
+	b.total.Dispatched++
+	if j.timing != 0 {
+		if t := b.timings.get(j.timing); t.timeout > 0 {
+			b.startTimer(j.timing, t, b.now+t.timeout)
+		}
+	}
+	b.emit(Effect{
+		Op: OpJob, Peer: w.id, ID: b.id(j), Type: k.name,
+		Body: b.body(r, j), Kept: j.flags&flagBig != 0,
+	})
+}
+
+func (b *Broker) takeOut(w *worker, r uint32, j *job) {
+	l := &w.out
+	j.wprev, j.wnext = l.tail, 0
+	if l.tail != 0 {
+		b.jobs.get(l.tail).wnext = r
+	} else {
+		l.head = r
+	}
+	l.tail = r
+	l.n++
+}
+
+func (b *Broker) takeBack(w *worker, j *job) {
+	l := &w.out
+	if j.wprev != 0 {
+		b.jobs.get(j.wprev).wnext = j.wnext
+	} else {
+		l.head = j.wnext
+	}
+	if j.wnext != 0 {
+		b.jobs.get(j.wnext).wprev = j.wprev
+	} else {
+		l.tail = j.wprev
+	}
+	j.wnext, j.wprev = 0, 0
+	l.n--
+}
+
+// Respond ends a run with an answer. id names the job on connections that name
+// theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
+// refused respond leaves everything as it was.
+func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	r, j := b.outOn(w, id)
+	if r == 0 {
+		return b.end()
+	}
+	b.ok(p, nil)
+	if !b.settleRun(w, r, j) {
+		f := b.flows[j.flow]
+		if f.sub != nil {
+			b.emit(Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
+		}
+		k := f.kind
+		b.stopRun(w, f, j)
+		b.finish(r, j, &k.Answered, &b.total.Answered)
+	}
+	b.offerIfFree(w)
+	return b.end()
+}
+
+func (b *Broker) offerIfFree(w *worker) {
+	if w.free() {
+		b.offer(w)
+	}
+}
+
+// Failure is what a worker says of a run that failed.
+type Failure struct {
+	ID     []byte
+	Reason string
+	// NoRetry ends the job whatever retries it has left.
+	NoRetry bool
+	// Delay replaces the backoff of this retry; negative keeps it.
+	Delay int64
+}
+
+// Fail ends a run without an answer. Refused like Respond.
+func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	r, j := b.outOn(w, q.ID)
+	if r == 0 {
+		return b.end()
+	}
+	b.ok(p, nil)
+	if !b.settleRun(w, r, j) {
+		f := b.flows[j.flow]
+		b.stopRun(w, f, j)
+		b.failed(r, j, q.Reason, q.NoRetry, q.Delay)
+	}
+	b.offerIfFree(w)
+	return b.end()
+}
+
+// Progress passes on what a worker says of a run. Refused like Respond.
+func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	r, j := b.outOn(w, id)
+	if r == 0 {
+		return b.end()
+	}
+	b.ok(p, nil)
+	if j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
+		if f := b.flows[j.flow]; f.sub != nil {
+			b.emit(Effect{Op: OpProgress, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
+		}
+	}
+	return b.end()
+}
+
+// outOn finds the run that a worker speaks of, or refuses.
+func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
+	if !w.named {
+		if r := w.out.head; r != 0 {
+			return r, b.jobs.get(r)
+		}
+		b.deny(w.id, NotProcessing, nil, "not_processing: no job is out on this connection")
+		return 0, nil
+	}
+	if r := b.index.find(b.index.hash(id), id); r != 0 {
+		if j := b.jobs.get(r); j.state == stRunning && j.worker == w.id.Slot() {
+			return r, j
+		}
+	}
+	if w.overdue > 0 {
+		for r := w.out.head; r != 0; {
+			j := b.jobs.get(r)
+			if j.state == stOverdue && string(b.id(j)) == string(id) {
+				return r, j
+			}
+			r = j.wnext
+		}
+	}
+	b.deny(w.id, UnknownID, id, "no job with this id is out on this connection")
+	return 0, nil
+}
+
+// settleRun ends a run whose outcome nobody wants to know, and says so.
+func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
+	if j.state == stOverdue {
+		b.dropOverdue(w, r, j)
+		return true
+	}
+	if !b.unwanted(j) {
+		return false
+	}
+	f := b.flows[j.flow]
+	b.stopRun(w, f, j)
+	b.finishUnwanted(f, r, j)
+	return true
+}
+
+func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
+	k := f.kind
+	if j.flags&flagUnwanted != 0 {
+		b.finish(r, j, &k.Cancelled, &b.total.Cancelled)
+	} else {
+		b.finish(r, j, &k.Discarded, &b.total.Discarded)
+	}
+}
+
+func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
+	b.takeBack(w, j)
+	w.overdue--
+	b.ghosts--
+	b.free(r, j)
+}
+
+// stopRun takes a job from its worker.
+func (b *Broker) stopRun(w *worker, f *flow, j *job) {
+	b.takeBack(w, j)
+	b.unlinkFrom(&f.running, j)
+	b.stopTimer(j)
+	f.kind.Running--
+	b.total.Running--
+	b.touch(f.kind)
+	f.kind.stats.run(b.now - j.since)
+}
+
+// failed settles a job whose run has failed: it waits again, or ends.
+func (b *Broker) failed(r uint32, j *job, reason string, noRetry bool, delay int64) {
+	f := b.flows[j.flow]
+	k := f.kind
+	if noRetry || j.attempts > j.retries {
+		b.tell(j, JobFailed, reason)
+		b.dead.bury(b, k, r, j, reason)
+		b.finish(r, j, &k.Failed, &b.total.Failed)
+		return
+	}
+	if j.timing != 0 {
+		if t := b.timings.get(j.timing); t.expires != 0 && t.expires <= b.now {
+			b.expire(r, j)
+			return
+		} else if delay < 0 && t.backoff > 0 {
+			delay = b.backoff(t.backoff, int(j.attempts))
+		}
+	}
+	k.Requeued++
+	b.total.Requeued++
+	if delay > 0 && j.timing == 0 {
+		var t *timing
+		j.timing, t = b.timings.take()
+		t.job, t.pos = r, -1
+	}
+	b.wait(f, r, j, b.now+max(delay, 0))
+}
+
+// backoff is the wait before retry n (from 1): doubled each time, at most
+// MaxBackoff, plus up to a quarter at random.
+func (b *Broker) backoff(base int64, n int) int64 {
+	d := int64(MaxBackoff)
+	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < d {
+		d = base << (n - 1)
+	}
+	return d + int64(b.rng.Uint64()%uint64(d/4+1))
+}
+
+// overdue ends a run that passed its timeout. The job goes on without it; the
+// worker keeps a place filled until it answers.
+func (b *Broker) overdue(r uint32, j *job) {
+	w := b.peers[j.worker].wrk
+	f := b.flows[j.flow]
+	k := f.kind
+	unwanted := b.unwanted(j)
+	if !unwanted {
+		b.notice(j)
+	}
+	b.haunt(w, b.id(j))
+	b.stopRun(w, f, j)
+	k.Overdue++
+	b.total.Overdue++
+	if unwanted {
+		b.finishUnwanted(f, r, j)
+		return
+	}
+	t := b.timings.get(j.timing)
+	b.failed(r, j, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
+}
+
+// haunt leaves an overdue run on worker w.
+func (b *Broker) haunt(w *worker, id []byte) {
+	r, j := b.jobs.take()
+	j.state, j.worker = stOverdue, w.id.Slot()
+	b.store(r, j, id, nil, false)
+	b.takeOut(w, r, j)
+	b.ghosts++
+	w.overdue++
+	if w.idle {
+		w.kind.idle.remove(w)
+	}
+}
+
+// dropWorker lets a lost worker's jobs go on without it.
+func (b *Broker) dropWorker(w *worker, expelled string) {
+	b.unjoin(w)
+	one := w.out.n == 1
+	for w.out.n > 0 {
+		r := w.out.head
+		j := b.jobs.get(r)
+		if b.settleRun(w, r, j) {
+			continue
+		}
+		b.stopRun(w, b.flows[j.flow], j)
+		if expelled != "" && one {
+			b.failed(r, j, "its worker was closed: "+expelled, true, -1)
+		} else {
+			b.failed(r, j, fmt.Sprintf("its worker was lost, %d times in all", j.attempts), false, -1)
+		}
+	}
+}
