@@ -1,0 +1,108 @@
+package load
+
+// book is what one submitter is owed. A job takes a free place (slot) and that
+// place's next turn; its number tells both, so every answer is judged exactly
+// without a map: the place must be taken, by this very turn.
+type book struct {
+	sub   uint32
+	slots []slot
+	free  []uint32
+	out   int // jobs submitted and not answered
+	acked int // of these, how many were acked
+}
+
+type slot struct {
+	sent  int64
+	turn  uint32
+	state slotState
+}
+
+type slotState uint8
+
+const (
+	slotFree slotState = iota
+	slotSent
+	slotAcked
+)
+
+// open takes a place for a job sent (or meant to be sent) at the given time;
+// false when MaxOutstanding are out.
+func (b *book) open(sent int64) (Number, bool) {
+	var i uint32
+	if k := len(b.free); k > 0 {
+		i = b.free[k-1]
+		b.free = b.free[:k-1]
+	} else {
+		if len(b.slots) == MaxOutstanding {
+			return 0, false
+		}
+		i = uint32(len(b.slots))
+		b.slots = append(b.slots, slot{})
+	}
+	s := &b.slots[i]
+	s.turn = (s.turn + 1) & (1<<turnBits - 1)
+	s.sent, s.state = sent, slotSent
+	b.out++
+	return makeNumber(b.sub, s.turn, i), true
+}
+
+// find judges a number: the place it holds, or what is wrong with it.
+func (b *book) find(n Number) (*slot, Fault, bool) {
+	if n.Submitter() != int(b.sub) {
+		return nil, Swapped, false
+	}
+	i := n.slot()
+	if int(i) >= len(b.slots) {
+		return nil, Unknown, false
+	}
+	s := &b.slots[i]
+	switch {
+	case n.turn() == s.turn && s.state != slotFree:
+		return s, 0, true
+	case n.turn() <= s.turn:
+		return nil, Doubled, false
+	}
+	return nil, Unknown, false
+}
+
+func (b *book) ack(n Number) (Fault, bool) {
+	s, fault, ok := b.find(n)
+	switch {
+	case !ok:
+		return fault, false
+	case s.state == slotAcked:
+		return Doubled, false
+	}
+	s.state = slotAcked
+	b.acked++
+	return 0, true
+}
+
+// close ends a job and gives its sending time; unacked tells that its ack had
+// not come.
+func (b *book) close(n Number) (sent int64, unacked bool, fault Fault, ok bool) {
+	s, fault, ok := b.find(n)
+	if !ok {
+		return 0, false, fault, false
+	}
+	unacked = s.state == slotSent
+	if !unacked {
+		b.acked--
+	}
+	s.state = slotFree
+	b.out--
+	b.free = append(b.free, n.slot())
+	return s.sent, unacked, 0, true
+}
+
+// forget drops all that is owed, as when the submitter hangs up: later answers
+// are then answers nobody may send.
+func (b *book) forget() {
+	for i := range b.slots {
+		if s := &b.slots[i]; s.state != slotFree {
+			s.state = slotFree
+			b.free = append(b.free, uint32(i))
+		}
+	}
+	b.out, b.acked = 0, 0
+}

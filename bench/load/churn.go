@@ -1,0 +1,132 @@
+package load
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Churn makes peers come and go at random.
+type Churn struct {
+	Workers    float64       // ends of workers per second: closed, reset, idle or at work
+	Submitters float64       // ends of submitters per second, with jobs outstanding
+	Steady     int           // submitters that stay; their jobs must all be answered
+	Away       time.Duration // a peer stays away up to so long
+}
+
+type churn struct {
+	Churn
+	lane       *lane
+	rng        *rand.Rand
+	workers    *schedule
+	submitters *schedule
+	away       []absence
+	stopped    bool
+}
+
+type absence struct {
+	until  int64
+	dial   func() error
+	resume func()
+}
+
+// Churn starts the coming and going.
+func (g *Generator) Churn(c Churn) error {
+	i := uint64(0)
+	share := float64(len(g.lanes))
+	return g.each(func(l *lane) error {
+		seed := g.cfg.Seed + i*7919
+		i++
+		l.churn = &churn{Churn: c, lane: l, rng: rand.New(rand.NewPCG(seed, 1))}
+		if c.Workers > 0 {
+			l.churn.workers = newSchedule(NewPoisson(c.Workers/share, seed+1), l.now)
+		}
+		if c.Submitters > 0 {
+			l.churn.submitters = newSchedule(NewPoisson(c.Submitters/share, seed+2), l.now)
+		}
+		return nil
+	})
+}
+
+// stop ends the going; who is away comes back at once.
+func (c *churn) stop() {
+	c.stopped = true
+	for _, a := range c.away {
+		c.back(a)
+	}
+	c.away = nil
+}
+
+func (c *churn) step(now int64) (next int64) {
+	if c.stopped {
+		return -1
+	}
+	next = -1
+	for i := 0; i < len(c.away); {
+		a := c.away[i]
+		if a.until > now {
+			next = sooner(next, a.until)
+			i++
+			continue
+		}
+		c.away[i] = c.away[len(c.away)-1]
+		c.away = c.away[:len(c.away)-1]
+		c.back(a)
+	}
+	if s := c.workers; s != nil {
+		for _, ok := s.take(now); ok; _, ok = s.take(now) {
+			next = sooner(next, c.endWorker(now))
+		}
+		next = sooner(next, s.next)
+	}
+	if s := c.submitters; s != nil {
+		for _, ok := s.take(now); ok; _, ok = s.take(now) {
+			next = sooner(next, c.endSubmitter(now))
+		}
+		next = sooner(next, s.next)
+	}
+	return next
+}
+
+func (c *churn) back(a absence) {
+	if err := a.dial(); err != nil {
+		c.lane.faults.add(Disconnected, "coming back: %v", err)
+		return
+	}
+	a.resume()
+}
+
+func (c *churn) endWorker(now int64) int64 {
+	w := c.lane.workers[c.rng.IntN(len(c.lane.workers))]
+	if !w.ready {
+		return -1
+	}
+	w.hangup(c.rng.IntN(2) == 0)
+	c.lane.count.WorkerHup++
+	return c.leave(now, w.dial, func() {})
+}
+
+func (c *churn) endSubmitter(now int64) int64 {
+	s := c.lane.submitters[c.rng.IntN(len(c.lane.submitters))]
+	if !s.ready || s.Index < c.Steady {
+		return -1
+	}
+	budget := s.budget
+	s.hangup(c.rng.IntN(2) == 0)
+	s.budget = 0
+	c.lane.count.SubmitHup++
+	return c.leave(now, s.dial, func() {
+		if !c.stopped {
+			s.budget = budget
+			s.pump()
+		}
+	})
+}
+
+func (c *churn) leave(now int64, dial func() error, resume func()) int64 {
+	until := now
+	if c.Away > 0 {
+		until += c.rng.Int64N(int64(c.Away))
+	}
+	c.away = append(c.away, absence{until, dial, resume})
+	return until
+}

@@ -1,0 +1,69 @@
+package load
+
+import (
+	"fmt"
+	"time"
+)
+
+// Config is what a run looks like. Zero values of optional fields mean none.
+type Config struct {
+	Protocol   Protocol
+	SubmitAddr string // "host:port" or "unix:/path"
+	WorkAddr   string
+
+	Submitters int           // 1 … MaxSubmitters
+	Window     int           // jobs outstanding per submitter, 1 … MaxOutstanding
+	Workers    int           // connections that do the work
+	Idle       int           // further workers on a type that gets no jobs
+	Types      int           // job types, at most as many as workers
+	Priorities int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
+	BodySize   int           // bytes, at least MinBody
+	WorkTime   time.Duration // how long a worker keeps each job
+	Prefetch   int           // jobs out per worker connection; 0: the plain protocol
+	Lanes      int           // event loops (threads) of the generator
+	Seed       uint64        // of everything random
+
+	// MayFail says that jobs may end in an error of the server without that
+	// being a fault, as when workers are killed.
+	MayFail bool
+}
+
+// Validate names the first field that is out of range.
+func (c *Config) Validate() error {
+	for _, f := range []struct {
+		name          string
+		value, lo, hi int
+	}{
+		{"submitters", c.Submitters, 1, MaxSubmitters},
+		{"window", c.Window, 1, MaxOutstanding},
+		{"workers", c.Workers, 1, 1 << 20},
+		{"idle workers", c.Idle, 0, 1 << 20},
+		{"types", c.Types, 1, c.Workers},
+		{"priorities", c.Priorities, 1, 1 << 30},
+		{"body size", c.BodySize, MinBody, 1 << 30},
+		{"prefetch", c.Prefetch, 0, 1 << 20},
+		{"generator loops", c.Lanes, 1, 256},
+	} {
+		if f.value < f.lo || f.value > f.hi {
+			return fmt.Errorf("%s %d: must be %d … %d", f.name, f.value, f.lo, f.hi)
+		}
+	}
+	if c.WorkTime < 0 {
+		return fmt.Errorf("work time %v: must not be negative", c.WorkTime)
+	}
+	if c.Prefetch > 0 && !c.Protocol.Traits().Prefetch {
+		return fmt.Errorf("prefetch %d: this server has no such thing", c.Prefetch)
+	}
+	return nil
+}
+
+// TypeName is the name of job type i of a run with that many types.
+func TypeName(i, types int) string {
+	if types == 1 {
+		return "echo"
+	}
+	return fmt.Sprintf("echo-%05d", i)
+}
+
+// IdleType is what idle workers wait for in vain.
+const IdleType = "idle"

@@ -1,0 +1,87 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Fault is one way in which a server can be wrong.
+type Fault uint8
+
+const (
+	Lost         Fault = iota // no answer when all were waited for
+	Doubled                   // answered a second time
+	Swapped                   // an answer that belongs to another job or submitter
+	Damaged                   // an answer whose body is not what was sent
+	Unacked                   // answered before its ack, or never acked
+	Unknown                   // about a job that nobody submitted
+	Refused                   // an error frame where none is due
+	Misbehaved                // bytes that the protocol does not allow
+	Disconnected              // a connection ended by the server
+	faultKinds
+)
+
+var faultNames = [faultKinds]string{"lost", "doubled", "swapped", "damaged", "unacked", "unknown", "refused",
+	"misbehaved", "disconnected"}
+
+func (f Fault) String() string { return faultNames[f] }
+
+const maxSamples = 8
+
+// Faults counts faults, and keeps the first few in words.
+type Faults struct {
+	Counts  [faultKinds]int64
+	Samples []string
+}
+
+func (f *Faults) add(kind Fault, format string, args ...any) {
+	f.Counts[kind]++
+	if len(f.Samples) < maxSamples {
+		f.Samples = append(f.Samples, kind.String()+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// Merge adds other's faults.
+func (f *Faults) Merge(other *Faults) {
+	for i, n := range other.Counts {
+		f.Counts[i] += n
+	}
+	for _, s := range other.Samples {
+		if len(f.Samples) < maxSamples {
+			f.Samples = append(f.Samples, s)
+		}
+	}
+}
+
+// Total is the number of all faults.
+func (f *Faults) Total() (n int64) {
+	for _, c := range f.Counts {
+		n += c
+	}
+	return n
+}
+
+// ByName gives the counts above zero by their names.
+func (f *Faults) ByName() map[string]int64 {
+	m := make(map[string]int64)
+	for i, n := range f.Counts {
+		if n > 0 {
+			m[Fault(i).String()] = n
+		}
+	}
+	return m
+}
+
+// String lists the counts above zero, "none" without any.
+func (f *Faults) String() string {
+	var parts []string
+	for i, n := range f.Counts {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, Fault(i)))
+		}
+	}
+	if parts == nil {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}

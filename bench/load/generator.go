@@ -1,0 +1,340 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"gloom/bench/poll"
+)
+
+// connectBatch is how many peers connect at a time: fewer than any server's
+// listen backlog.
+const connectBatch = 128
+
+// Unlimited is a budget that does not run out.
+const Unlimited = int64(1) << 62
+
+// Generator runs the peers of one run. Its methods are for one goroutine.
+type Generator struct {
+	cfg   Config
+	start time.Time
+	lanes []*lane
+	errs  chan error
+	total *hdrhistogram.Histogram
+}
+
+// New makes a generator with nothing connected. Close must be called.
+func New(cfg Config) (*Generator, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	body, err := NewBody(cfg.BodySize)
+	if err != nil {
+		return nil, err
+	}
+	g := &Generator{cfg: cfg, start: time.Now(), errs: make(chan error, cfg.Lanes), total: newHistogram()}
+	for range cfg.Lanes {
+		loop, err := poll.New(g.start)
+		if err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+		l := &lane{cfg: &g.cfg, body: body, loop: loop, window: cfg.Window, hist: newHistogram(), spare: newHistogram()}
+		g.lanes = append(g.lanes, l)
+		go func() { g.errs <- loop.Run(l.step) }()
+	}
+	traits := cfg.Protocol.Traits()
+	for i := range cfg.Submitters {
+		l := g.lanes[i%len(g.lanes)]
+		l.submitters = append(l.submitters, &Submitter{Index: i, lane: l, traits: traits, book: book{sub: uint32(i)}})
+	}
+	for i := range cfg.Workers + cfg.Idle {
+		l := g.lanes[i%len(g.lanes)]
+		w := &Worker{Index: i, lane: l, Type: TypeName(i%cfg.Types, cfg.Types), Prefetch: cfg.Prefetch}
+		if i >= cfg.Workers {
+			w.Type, w.Prefetch = IdleType, 0
+		}
+		l.workers = append(l.workers, w)
+	}
+	return g, nil
+}
+
+// each runs f on every lane's thread, one lane after the other.
+func (g *Generator) each(f func(l *lane) error) error {
+	for _, l := range g.lanes {
+		var err error
+		if !l.loop.Do(func() { l.now = l.loop.Now(); err = f(l) }) {
+			return errors.Join(errors.New("an event loop of the generator has stopped"), <-g.errs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until cond holds on every lane and returns when the last one saw
+// it, in nanoseconds of the generator's clock.
+func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) bool) (int64, error) {
+	waiter := make(chan int64, len(g.lanes))
+	err := g.each(func(l *lane) error {
+		l.waiter, l.await = waiter, func() bool { return cond(l) }
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	var last int64
+	for range g.lanes {
+		select {
+		case at := <-waiter:
+			last = max(last, at)
+		case <-ctx.Done():
+			_ = g.each(func(l *lane) error { l.await = nil; return nil })
+			return 0, fmt.Errorf("waiting for %s: %w (faults so far: %s)", what, ctx.Err(), g.Faults())
+		}
+	}
+	return last, nil
+}
+
+// ConnectWorkers connects the workers numbered from … to-1 and waits until the
+// server counts all of them in.
+func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
+	for ; from < to; from += connectBatch {
+		end := min(from+connectBatch, to)
+		err := g.each(func(l *lane) error {
+			for _, w := range l.workers {
+				if w.Index >= from && w.Index < end {
+					if err := w.dial(); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		_, err = g.await(ctx, fmt.Sprintf("workers %d to %d to be ready", from, end-1), func(l *lane) bool {
+			for _, w := range l.workers {
+				if w.Index >= from && w.Index < end && !w.ready {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ConnectSubmitters connects all submitters and waits until they may submit.
+func (g *Generator) ConnectSubmitters(ctx context.Context) error {
+	for from := 0; from < g.cfg.Submitters; from += connectBatch {
+		end := min(from+connectBatch, g.cfg.Submitters)
+		err := g.each(func(l *lane) error {
+			for _, s := range l.submitters {
+				if s.Index >= from && s.Index < end {
+					if err := s.dial(); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		_, err = g.await(ctx, fmt.Sprintf("submitters %d to %d to be ready", from, end-1), func(l *lane) bool {
+			for _, s := range l.submitters {
+				if s.Index >= from && s.Index < end && !s.ready {
+					return false
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Submit lets the submitters submit that many jobs together, keeping at most
+// window outstanding each. It returns at once, with the time it began.
+func (g *Generator) Submit(jobs int64, window int) (began int64, err error) {
+	n := int64(g.cfg.Submitters)
+	first := true
+	err = g.each(func(l *lane) error {
+		if first {
+			began, first = l.now, false
+		}
+		l.window = window
+		for _, s := range l.submitters {
+			s.budget = jobs / n
+			if int64(s.Index) < jobs%n {
+				s.budget++
+			}
+			s.pump()
+		}
+		return nil
+	})
+	return began, err
+}
+
+// Pace starts an open loop: pacer i serves lane i.
+func (g *Generator) Pace(pacer func(lane, lanes int) Pacer) error {
+	i := -1
+	return g.each(func(l *lane) error {
+		i++
+		l.sched = newSchedule(pacer(i, len(g.lanes)), l.now)
+		return nil
+	})
+}
+
+// Pause ends submitting; what is outstanding goes on.
+func (g *Generator) Pause() error {
+	return g.each(func(l *lane) error {
+		l.sched = nil
+		if l.churn != nil {
+			l.churn.stop()
+		}
+		for _, s := range l.submitters {
+			s.budget = 0
+		}
+		return nil
+	})
+}
+
+// Acked waits until the budget is used up and every submit is acked.
+func (g *Generator) Acked(ctx context.Context) (at int64, err error) {
+	return g.await(ctx, "acks", func(l *lane) bool {
+		for _, s := range l.submitters {
+			if s.budget > 0 || s.unack > 0 || (s.side != nil && s.side.Pending() > 0) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Answered waits until the budget is used up and every job is answered, and
+// acked on both sides.
+func (g *Generator) Answered(ctx context.Context) (at int64, err error) {
+	return g.await(ctx, "answers", (*lane).settled)
+}
+
+func (l *lane) settled() bool {
+	for _, s := range l.submitters {
+		if s.budget > 0 || s.book.out > 0 || s.unack > 0 {
+			return false
+		}
+	}
+	for _, w := range l.workers {
+		if w.owed > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Snapshot is what a generator has seen up to a moment.
+type Snapshot struct {
+	At    int64 // nanoseconds of the generator's clock
+	Count Count
+	// Latency since the last snapshot, in nanoseconds.
+	Latency *hdrhistogram.Histogram
+}
+
+// Take reads the counters and takes the latencies recorded since the last
+// time. record says whether to record from now on. The histogram is valid
+// until the next Take.
+func (g *Generator) Take(record bool) (Snapshot, error) {
+	var snap Snapshot
+	g.total.Reset()
+	err := g.each(func(l *lane) error {
+		l.hist, l.spare = l.spare, l.hist
+		l.hist.Reset()
+		l.recording = record
+		snap.At = l.now
+		snap.Count.add(l.count)
+		snap.Count.BytesIn += l.loop.BytesIn
+		snap.Count.BytesOut += l.loop.BytesOut
+		return nil
+	})
+	for _, l := range g.lanes {
+		g.total.Merge(l.spare)
+	}
+	snap.Latency = g.total
+	return snap, err
+}
+
+// Outstanding is the number of jobs submitted and not ended.
+func (g *Generator) Outstanding() (n int) {
+	_ = g.each(func(l *lane) error {
+		for _, s := range l.submitters {
+			n += s.book.out
+		}
+		return nil
+	})
+	return n
+}
+
+// Settle waits up to grace for what is outstanding, then counts what did not
+// come as lost or unacked.
+func (g *Generator) Settle(ctx context.Context, grace time.Duration) error {
+	if err := g.Pause(); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if _, err := g.await(wait, "answers", (*lane).settled); err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return g.each(func(l *lane) error {
+		for _, s := range l.submitters {
+			l.missing(s)
+		}
+		for _, w := range l.workers {
+			if w.owed > 0 {
+				l.faults.Counts[Unacked] += int64(w.owed) - 1
+				l.faults.add(Unacked, "worker %d: %d answers", w.Index, w.owed)
+			}
+		}
+		return nil
+	})
+}
+
+func (l *lane) missing(s *Submitter) {
+	if s.book.out > 0 {
+		l.faults.Counts[Lost] += int64(s.book.out) - 1
+		l.faults.add(Lost, "submitter %d: %d jobs", s.Index, s.book.out)
+	}
+	if s.unack > 0 {
+		l.faults.Counts[Unacked] += int64(s.unack) - 1
+		l.faults.add(Unacked, "submitter %d: %d submits", s.Index, s.unack)
+	}
+}
+
+// Faults is what went wrong so far.
+func (g *Generator) Faults() *Faults {
+	var f Faults
+	_ = g.each(func(l *lane) error { f.Merge(&l.faults); return nil })
+	return &f
+}
+
+// Close ends all connections and loops.
+func (g *Generator) Close() error {
+	var errs []error
+	for _, l := range g.lanes {
+		l.loop.Stop()
+		errs = append(errs, <-g.errs)
+	}
+	g.lanes = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,43 @@
+package load
+
+// heldJobs are jobs that workers work on. The work time is the same for all,
+// so they are done in the order in which they came: a ring, no heap.
+type heldJobs struct {
+	ring []heldJob
+	head int
+	n    int
+}
+
+type heldJob struct {
+	due    int64
+	worker *Worker
+	life   int
+	job    Job
+	text   []byte // what job's slices point into, kept for the next user of the place
+}
+
+func (h *heldJobs) due() int64 { return h.ring[h.head].due }
+
+func (h *heldJobs) push(due int64, w *Worker, job Job) {
+	if h.n == len(h.ring) {
+		grown := make([]heldJob, max(64, 2*len(h.ring)))
+		for i := range h.n {
+			grown[i] = h.ring[(h.head+i)%len(h.ring)]
+		}
+		h.ring, h.head = grown, 0
+	}
+	p := &h.ring[(h.head+h.n)%len(h.ring)]
+	h.n++
+	p.due, p.worker, p.life = due, w, w.life
+	p.text = append(append(append(p.text[:0], job.ID...), job.Reply...), job.Body...)
+	i, j := len(job.ID), len(job.ID)+len(job.Reply)
+	p.job = Job{ID: p.text[:i:i], Reply: p.text[i:j:j], Body: p.text[j:]}
+}
+
+// pop gives the oldest job; its slices are valid until the next push.
+func (h *heldJobs) pop() heldJob {
+	p := h.ring[h.head]
+	h.head = (h.head + 1) % len(h.ring)
+	h.n--
+	return p
+}

@@ -1,0 +1,67 @@
+package load
+
+// Number names one job of a run for ever: which submitter sent it, which of
+// that submitter's places it took, and how often that place had been taken.
+// So an answer says by itself whether it is due, came before, or never was.
+type Number uint64
+
+const (
+	slotBits = 22 // 4 M jobs outstanding per submitter
+	turnBits = 30
+	subBits  = 12
+
+	// MaxSubmitters is the largest number of submitters in one run.
+	MaxSubmitters = 1 << subBits
+	// MaxOutstanding is the most jobs one submitter may have out at a time.
+	MaxOutstanding = 1 << slotBits
+	// NumberLen is the length of a number's text.
+	NumberLen = 13
+)
+
+const digits = "0123456789abcdefghijklmnopqrstuv"
+
+var digitValue = func() (t [256]uint8) {
+	for i := range t {
+		t[i] = 0xff
+	}
+	for i := range len(digits) {
+		t[digits[i]] = uint8(i)
+	}
+	return t
+}()
+
+func makeNumber(sub, turn, slot uint32) Number {
+	return Number(sub)<<(turnBits+slotBits) | Number(turn)<<slotBits | Number(slot)
+}
+
+func (n Number) slot() uint32 { return uint32(n) & (1<<slotBits - 1) }
+func (n Number) turn() uint32 { return uint32(n>>slotBits) & (1<<turnBits - 1) }
+
+// Submitter is the index of the submitter that sent the job.
+func (n Number) Submitter() int { return int(n >> (turnBits + slotBits)) }
+
+// Append appends the number's text: NumberLen characters that JSON, Redis keys
+// and subjects of NATS take as they are.
+func (n Number) Append(dst []byte) []byte {
+	var t [NumberLen]byte
+	for i := NumberLen - 1; i >= 0; i-- {
+		t[i] = digits[n&31]
+		n >>= 5
+	}
+	return append(dst, t[:]...)
+}
+
+// ParseNumber reads what Append wrote, and nothing else.
+func ParseNumber(text []byte) (Number, bool) {
+	if len(text) != NumberLen || text[0] > 'f' { // 13 digits hold one bit too many
+		return 0, false
+	}
+	var n Number
+	var bad uint8
+	for _, c := range text {
+		v := digitValue[c]
+		bad |= v
+		n = n<<5 | Number(v&31)
+	}
+	return n, bad < 32
+}

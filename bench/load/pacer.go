@@ -1,0 +1,87 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Pacer says when the jobs of an open-loop run are to leave. It is a function
+// of the count alone, never of what the server did, so a slow server cannot
+// slow its own test down.
+type Pacer interface {
+	// At is when job n (from 0) is to leave, from the start of the run. It must
+	// be asked in ascending order of n.
+	At(n int64) time.Duration
+}
+
+// Constant sends at even intervals.
+type Constant struct{ PerSecond float64 }
+
+// At implements Pacer without accumulating rounding errors.
+func (c Constant) At(n int64) time.Duration {
+	return time.Duration(math.Round(float64(n) / c.PerSecond * 1e9))
+}
+
+// Poisson sends at random with a mean rate: independent users do not take
+// turns. The same seed gives the same times.
+type Poisson struct {
+	perSecond float64
+	rng       *rand.Rand
+	next      int64
+	at        float64
+}
+
+// NewPoisson makes a Poisson pacer.
+func NewPoisson(perSecond float64, seed uint64) *Poisson {
+	return &Poisson{perSecond: perSecond, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
+}
+
+// At implements Pacer.
+func (p *Poisson) At(n int64) time.Duration {
+	for p.next <= n {
+		p.at += p.rng.ExpFloat64() / p.perSecond
+		p.next++
+	}
+	return time.Duration(p.at * 1e9)
+}
+
+// NewPacer makes the pacer of a given name, "constant" or "poisson".
+func NewPacer(name string, perSecond float64, seed uint64) (Pacer, error) {
+	if perSecond <= 0 || math.IsInf(perSecond, 0) || math.IsNaN(perSecond) {
+		return nil, fmt.Errorf("rate %v: must be a positive number of jobs per second", perSecond)
+	}
+	switch name {
+	case "constant":
+		return Constant{perSecond}, nil
+	case "poisson":
+		return NewPoisson(perSecond, seed), nil
+	}
+	return nil, fmt.Errorf("arrivals %q: must be constant or poisson", name)
+}
+
+// schedule is a pacer at work: it remembers how many have left.
+type schedule struct {
+	pacer Pacer
+	start int64
+	sent  int64
+	next  int64 // when the next is to leave, on the loop's clock
+}
+
+func newSchedule(p Pacer, start int64) *schedule {
+	s := &schedule{pacer: p, start: start}
+	s.next = start + int64(p.At(0))
+	return s
+}
+
+// take gives the intended time of the next job that is due, if one is.
+func (s *schedule) take(now int64) (intended int64, ok bool) {
+	if s.next > now {
+		return 0, false
+	}
+	intended = s.next
+	s.sent++
+	s.next = s.start + int64(s.pacer.At(s.sent))
+	return intended, true
+}

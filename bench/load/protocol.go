@@ -1,0 +1,60 @@
+package load
+
+import "gloom/bench/poll"
+
+// Acks tells how a server acknowledges submissions.
+type Acks uint8
+
+const (
+	NoAcks      Acks = iota // not at all
+	CountedAcks             // one for each, without saying which
+	NamedAcks               // with the job's id
+)
+
+// Traits is what a run must know of a protocol.
+type Traits struct {
+	Acks     Acks
+	Queues   bool // holds jobs for which no worker is there
+	Prefetch bool // may send a worker several jobs at a time
+	Jobs     bool // requeues what a dead worker had, drops what a gone submitter queued
+}
+
+// Protocol is how one kind of server is spoken to. One value serves all peers
+// of a run and must be immutable.
+type Protocol interface {
+	Traits() Traits
+	// Submitter and Worker make one peer's side of the protocol.
+	Submitter(s *Submitter) SubmitSide
+	Worker(w *Worker) WorkSide
+}
+
+// SubmitSide is a submitter's end of a protocol. It reports to its Submitter:
+// Ready, then Acked, Answered, Refused, Misbehaved, Lost.
+type SubmitSide interface {
+	// Dial connects, and greets as the protocol wants it.
+	Dial(l *poll.Loop) error
+	// Submit queues one job.
+	Submit(typ int, priority int64, n Number)
+	// Pending is how many bytes are queued and not yet written.
+	Pending() int
+	// Hangup closes the connections, with a reset if hard.
+	Hangup(hard bool)
+}
+
+// WorkSide is a worker's end of a protocol. It reports to its Worker: Ready,
+// then Job, Misbehaved, Lost.
+type WorkSide interface {
+	Dial(l *poll.Loop) error
+	// Answer queues the echo of a job that was given to Worker.Job, and asks for
+	// the next one where the protocol wants that said.
+	Answer(job Job)
+	Hangup(hard bool)
+}
+
+// Job is what a worker got. The slices are valid until Worker.Job returns; a
+// job kept for later is a copy.
+type Job struct {
+	ID    []byte // what the answer must name, if the protocol wants that
+	Reply []byte // where the answer goes, if the protocol wants that
+	Body  []byte
+}

@@ -1,0 +1,217 @@
+package load
+
+// maxUnacked keeps a submitter that fills a queue from running far ahead of
+// its server, and its buffers small.
+const maxUnacked = 4096
+
+// Submitter submits jobs and judges what comes back. Its methods are called by
+// its SubmitSide, on the loop's thread.
+type Submitter struct {
+	Index int
+
+	lane   *lane
+	side   SubmitSide
+	traits Traits
+	book   book
+	ready  bool
+	gone   bool  // hung up on purpose
+	budget int64 // jobs it may still submit by itself
+	seq    int64 // jobs submitted
+	unack  int   // submitted, ack not seen
+}
+
+// Types is the number of job types of the run.
+func (s *Submitter) Types() int { return s.lane.cfg.Types }
+
+// Body makes the run's bodies.
+func (s *Submitter) Body() *Body { return s.lane.body }
+
+// Addr is where the submitter connects to.
+func (s *Submitter) Addr() string { return s.lane.cfg.SubmitAddr }
+
+// Arrived is to be called first by every Data of a side: it sets the time for
+// all that follows from those bytes.
+func (s *Submitter) Arrived(now int64) { s.lane.now = now }
+
+// Ready says that the server has accepted the connection.
+func (s *Submitter) Ready() {
+	if !s.ready {
+		s.ready = true
+		s.lane.readySubmitters++
+		s.pump()
+	}
+}
+
+func (s *Submitter) dial() error {
+	s.gone = false
+	s.side = s.lane.cfg.Protocol.Submitter(s)
+	return s.side.Dial(s.lane.loop)
+}
+
+// pump submits what the window allows.
+func (s *Submitter) pump() {
+	for s.budget > 0 && s.book.out < s.lane.window && s.unack < maxUnacked && s.ready {
+		if !s.submit(s.lane.now) {
+			return
+		}
+		s.budget--
+	}
+}
+
+// submit sends one job whose latency counts from the given time.
+func (s *Submitter) submit(intended int64) bool {
+	n, ok := s.book.open(intended)
+	if !ok {
+		return false
+	}
+	cfg := s.lane.cfg
+	typ, priority := 0, int64(0)
+	if cfg.Types > 1 {
+		typ = int((s.seq + int64(s.Index)) % int64(cfg.Types))
+	}
+	if cfg.Priorities > 1 {
+		priority = int64(mix(uint64(n)) % uint64(cfg.Priorities))
+	}
+	s.seq++
+	if s.traits.Acks != NoAcks {
+		s.unack++
+	}
+	s.lane.count.Submitted++
+	s.side.Submit(typ, priority, n)
+	return true
+}
+
+// mix spreads numbers evenly (the finaliser of splitmix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Acked reports an ack that names its job.
+func (s *Submitter) Acked(id []byte) {
+	n, ok := ParseNumber(id)
+	if !ok {
+		s.fault(Unknown, "ack for id %.40q", id)
+		return
+	}
+	if fault, ok := s.book.ack(n); !ok {
+		s.fault(fault, "ack for id %s", id)
+		return
+	}
+	s.oneAck()
+}
+
+// AckedNext reports an ack without a name.
+func (s *Submitter) AckedNext() {
+	if s.unack == 0 {
+		s.fault(Unknown, "an ack more than there were submits")
+		return
+	}
+	s.oneAck()
+}
+
+func (s *Submitter) oneAck() {
+	s.unack--
+	s.lane.count.Acked++
+	if s.budget > 0 {
+		s.pump()
+	}
+}
+
+// Answered reports an answer. id is nil where the protocol names none.
+func (s *Submitter) Answered(id, body []byte) {
+	n, whole := s.lane.body.Number(body)
+	if id != nil {
+		named, ok := ParseNumber(id)
+		switch {
+		case !ok:
+			s.fault(Unknown, "answer for id %.40q", id)
+			return
+		case !whole:
+			s.fault(Damaged, "answer for id %s: body %.60q", id, body)
+		case named != n:
+			s.fault(Swapped, "answer for id %s with the body of %s", id, n.Append(nil))
+		}
+		n, whole = named, true
+	}
+	if !whole {
+		s.fault(Damaged, "body %.60q", body)
+		return
+	}
+	if sent, ok := s.closeJob(n); ok {
+		s.lane.count.Answered++
+		if s.lane.recording {
+			s.lane.record(s.lane.now - sent)
+		}
+	}
+	if s.budget > 0 {
+		s.pump()
+	}
+}
+
+func (s *Submitter) closeJob(n Number) (sent int64, ok bool) {
+	sent, unacked, fault, ok := s.book.close(n)
+	if !ok {
+		s.fault(fault, "answer for %s", n.Append(nil))
+		return 0, false
+	}
+	if unacked && s.traits.Acks == NamedAcks {
+		s.unack--
+		s.fault(Unacked, "%s was answered first", n.Append(nil))
+	}
+	return sent, true
+}
+
+// Refused reports an error of the server: about a job, or (id nil) about
+// something unknown. Where jobs may fail, an accepted job's end is no fault.
+func (s *Submitter) Refused(id []byte, code, reason string) {
+	n, ok := ParseNumber(id)
+	if !ok {
+		s.fault(Refused, "%s: %s", code, reason)
+		return
+	}
+	if !s.lane.cfg.MayFail {
+		s.fault(Refused, "%s: %s (id %s)", code, reason, id)
+	}
+	if _, ok := s.closeJob(n); ok {
+		s.lane.count.Failed++
+	}
+	s.pump()
+}
+
+// Misbehaved reports bytes that the protocol does not allow.
+func (s *Submitter) Misbehaved(format string, args ...any) { s.fault(Misbehaved, format, args...) }
+
+// Lost reports that a connection is gone.
+func (s *Submitter) Lost(err error) {
+	if s.gone {
+		return
+	}
+	s.fault(Disconnected, "submitter %d: %s", s.Index, lossText(err))
+	s.ready, s.budget = false, 0
+}
+
+func (s *Submitter) fault(kind Fault, format string, args ...any) {
+	s.lane.faults.add(kind, format, args...)
+}
+
+// hangup leaves with jobs outstanding; they are forgotten.
+func (s *Submitter) hangup(hard bool) {
+	s.gone = true
+	if s.ready {
+		s.lane.readySubmitters--
+	}
+	s.ready = false
+	s.lane.count.Forgotten += int64(s.book.out)
+	s.book.forget()
+	s.unack = 0
+	s.side.Hangup(hard)
+}
+
+func lossText(err error) string {
+	if err == nil {
+		return "closed by the server"
+	}
+	return err.Error()
+}

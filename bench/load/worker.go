@@ -1,0 +1,99 @@
+package load
+
+// Worker echoes jobs. Its methods are called by its WorkSide, on the loop's
+// thread.
+type Worker struct {
+	Index    int
+	Type     string // the job type it serves
+	Prefetch int    // jobs that may be out on it; 0: the plain protocol
+
+	lane  *lane
+	side  WorkSide
+	ready bool
+	gone  bool // hung up on purpose
+	life  int  // counts connections, so that old jobs are not answered on new ones
+	owed  int  // answers the server has not acknowledged
+}
+
+// Addr is where the worker connects to.
+func (w *Worker) Addr() string { return w.lane.cfg.WorkAddr }
+
+// Body makes the run's bodies.
+func (w *Worker) Body() *Body { return w.lane.body }
+
+// Arrived is to be called first by every Data of a side.
+func (w *Worker) Arrived(now int64) { w.lane.now = now }
+
+// Ready says that the server counts the worker in.
+func (w *Worker) Ready() {
+	if !w.ready {
+		w.ready = true
+		w.lane.readyWorkers++
+	}
+}
+
+func (w *Worker) dial() error {
+	w.gone = false
+	w.life++
+	w.side = w.lane.cfg.Protocol.Worker(w)
+	return w.side.Dial(w.lane.loop)
+}
+
+// Job reports a job: it is answered now, or when the work time is over.
+func (w *Worker) Job(job Job) {
+	w.lane.count.Handed++
+	if w.lane.cfg.WorkTime == 0 {
+		w.side.Answer(job)
+		return
+	}
+	w.lane.hold(w, job)
+}
+
+// Owe and Paid keep count of answers the server must acknowledge. Paid is false
+// when none is due.
+func (w *Worker) Owe() { w.owed++ }
+
+// Paid reports the server's acknowledgement of an answer.
+func (w *Worker) Paid() bool {
+	if w.owed == 0 {
+		return false
+	}
+	w.owed--
+	return true
+}
+
+// Owed is the number of answers not yet acknowledged.
+func (w *Worker) Owed() int { return w.owed }
+
+// Misbehaved reports bytes that the protocol does not allow.
+func (w *Worker) Misbehaved(format string, args ...any) {
+	w.lane.faults.add(Misbehaved, format, args...)
+}
+
+// Refused reports an error of the server.
+func (w *Worker) Refused(code, reason string) {
+	w.lane.faults.add(Refused, "to a worker: %s: %s", code, reason)
+}
+
+// Lost reports that the connection is gone.
+func (w *Worker) Lost(err error) {
+	if w.gone {
+		return
+	}
+	w.lane.faults.add(Disconnected, "worker %d: %s", w.Index, lossText(err))
+	if w.ready {
+		w.ready = false
+		w.lane.readyWorkers--
+	}
+}
+
+func (w *Worker) hangup(hard bool) {
+	w.gone = true
+	w.life++
+	w.owed = 0
+	if w.ready {
+		w.ready = false
+		w.lane.readyWorkers--
+	}
+	w.side.Hangup(hard)
+}

@@ -1,0 +1,194 @@
+package poll
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is one non-blocking socket of a loop. It must be used on the loop's
+// thread only.
+type Conn struct {
+	loop    *Loop
+	h       Handler
+	fd      int    // -1 once closed
+	in      []byte // bytes read and not yet consumed
+	out     []byte // bytes to be written
+	dirty   bool   // in the loop's list of sockets to flush
+	blocked bool   // connecting, or the kernel took less than it was given
+}
+
+// Dial starts connecting to a TCP address ("host:port") or a unix socket
+// ("unix:/path") and adds the socket to the loop. A refusal that comes later is
+// told to Closed, like any lost connection; output may be queued at once.
+func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
+	sa, family, err := sockaddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
+	}
+	if family != unix.AF_UNIX {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+	c := &Conn{loop: l, h: h, fd: fd}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(fd)}
+	if err == nil {
+		err = unix.Connect(fd, sa)
+		if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
+			c.blocked, err = true, nil
+			ev.Events |= unix.EPOLLOUT
+		}
+	}
+	if err == nil {
+		err = unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &ev)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
+	}
+	for len(l.conns) <= fd {
+		l.conns = append(l.conns, nil)
+	}
+	l.conns[fd] = c
+	return c, nil
+}
+
+func sockaddr(addr string) (unix.Sockaddr, int, error) {
+	if path, ok := cutUnix(addr); ok {
+		return &unix.SockaddrUnix{Name: path}, unix.AF_UNIX, nil
+	}
+	tcp, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return nil, 0, fmt.Errorf("address %q: %w", addr, err)
+	}
+	if ip := tcp.IP.To4(); ip != nil {
+		return &unix.SockaddrInet4{Port: tcp.Port, Addr: [4]byte(ip)}, unix.AF_INET, nil
+	}
+	return &unix.SockaddrInet6{Port: tcp.Port, Addr: [16]byte(tcp.IP.To16())}, unix.AF_INET6, nil
+}
+
+func cutUnix(addr string) (string, bool) {
+	const prefix = "unix:"
+	if len(addr) > len(prefix) && addr[:len(prefix)] == prefix {
+		return addr[len(prefix):], true
+	}
+	return "", false
+}
+
+// Out is the buffer of bytes that leave at the end of this round; append to it
+// and hand it back with SetOut.
+func (c *Conn) Out() []byte { return c.out }
+
+// SetOut replaces the output buffer by an extended one.
+func (c *Conn) SetOut(out []byte) {
+	c.out = out
+	if !c.dirty && c.fd >= 0 {
+		c.dirty = true
+		c.loop.dirty = append(c.loop.dirty, c)
+	}
+}
+
+// Pending is how many bytes wait to be written.
+func (c *Conn) Pending() int { return len(c.out) }
+
+// Open tells whether the socket is still in use.
+func (c *Conn) Open() bool { return c.fd >= 0 }
+
+// Close ends the connection in order (FIN). Unwritten bytes are dropped.
+func (c *Conn) Close() {
+	if c.fd < 0 {
+		return
+	}
+	c.loop.conns[c.fd] = nil
+	unix.Close(c.fd)
+	c.fd, c.in, c.out = -1, nil, nil
+}
+
+// Reset ends the connection the hard way (RST).
+func (c *Conn) Reset() {
+	if c.fd >= 0 {
+		_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		c.Close()
+	}
+}
+
+func (c *Conn) fail(err error) {
+	c.Close()
+	c.h.Closed(c, err)
+}
+
+func (c *Conn) read() {
+	buf, kept := c.loop.shared, 0
+	if len(c.in) > 0 {
+		if cap(c.in)-len(c.in) < minSpare {
+			grown := make([]byte, len(c.in), 2*len(c.in)+2*minSpare)
+			copy(grown, c.in)
+			c.in = grown
+		}
+		buf, kept = c.in[:cap(c.in)], len(c.in)
+	}
+	n, errno := readFD(c.fd, buf[kept:])
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+		return
+	case errno != 0:
+		c.fail(errno)
+		return
+	case n == 0:
+		if kept > 0 {
+			c.fail(io.ErrUnexpectedEOF)
+		} else {
+			c.fail(nil)
+		}
+		return
+	}
+	c.loop.BytesIn += int64(n)
+	all := buf[:kept+n]
+	used := c.h.Data(c, all, c.loop.Now())
+	if c.fd < 0 {
+		return
+	}
+	rest := all[used:]
+	switch {
+	case len(rest) > 0 && kept > 0:
+		c.in = all[:copy(all, rest)]
+	case len(rest) > 0:
+		c.in = append(c.in[:0], rest...)
+	case cap(c.in) > keepBuffer:
+		c.in = nil
+	default:
+		c.in = c.in[:0]
+	}
+}
+
+func (c *Conn) write() {
+	if len(c.out) > 0 {
+		n, errno := writeFD(c.fd, c.out)
+		if errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR {
+			c.fail(errno)
+			return
+		}
+		c.loop.BytesOut += int64(n)
+		c.out = c.out[:copy(c.out, c.out[n:])]
+	}
+	if blocked := len(c.out) > 0; blocked != c.blocked {
+		c.blocked = blocked
+		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(c.fd)}
+		if blocked {
+			ev.Events |= unix.EPOLLOUT
+		}
+		if err := unix.EpollCtl(c.loop.ep, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	if len(c.out) == 0 && cap(c.out) > keepBuffer {
+		c.out = nil
+	}
+}
