@@ -189,12 +189,6 @@ func (f *fields) hello(r *Request) (err *Error) {
 		return err
 	}
 	r.Client = f.byValue(KeyClient, r.Client)
-	if !f.given(KeyHeartbeatMS) {
-		return nil
-	}
-	r.HeartbeatMS, err = f.integer(KeyHeartbeatMS, 0, MaxHeartbeatMS, r)
-	if err == nil && r.HeartbeatMS != 0 && r.HeartbeatMS < MinHeartbeatMS {
-		err = refuse(InvalidValue, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %d", MinHeartbeatMS, MaxHeartbeatMS, r.HeartbeatMS)
-	}
+	r.HeartbeatMS, err = f.heartbeat()
 	return err
 }

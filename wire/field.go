@@ -154,6 +154,24 @@ func (f *fields) integer(k Key, min, max int64, r *Request) (int64, *Error) {
 	return 0, refuse(code, r.ID, "%s must be an integer from %d to %d, not %s", k, min, max, shown(raw))
 }
 
+// heartbeat reads the optional heartbeat_ms: 0 or a range that begins above it.
+func (f *fields) heartbeat() (int64, *Error) {
+	if !f.given(KeyHeartbeatMS) {
+		return 0, nil
+	}
+	raw := f.raw(KeyHeartbeatMS)
+	n, kind := parseInteger(raw)
+	code := InvalidValue
+	switch {
+	case kind == noInteger:
+		code = InvalidType
+	case kind == inRange && (n == 0 || n >= MinHeartbeatMS && n <= MaxHeartbeatMS):
+		return n, nil
+	}
+	return 0, refuse(code, nil, "heartbeat_ms must be 0 or an integer from %d to %d, not %s",
+		MinHeartbeatMS, MaxHeartbeatMS, shown(raw))
+}
+
 func (f *fields) boolean(k Key, absent bool, r *Request) (bool, *Error) {
 	if !f.given(k) {
 		return absent, nil

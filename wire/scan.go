@@ -46,16 +46,15 @@ func (e *Envelope) Raw(payload []byte, k Key) []byte {
 
 func (e *Envelope) scan(p []byte) (at int, object bool) {
 	e.has, e.esc, e.deep = 0, 0, false
-	var ascii = true
 	i := skipSpace(p, 0)
 	if i == len(p) {
 		return ^i, false
 	}
-	if p[i] != '{' {
-		i = e.skipValue(p, i, 0, &ascii)
+	var saw uint64
+	if object = p[i] == '{'; object {
+		i, saw = e.scanObject(p, i+1)
 	} else {
-		object = true
-		i = e.scanObject(p, i+1, &ascii)
+		i, saw = e.skipValue(p, i, 0)
 	}
 	if i < 0 {
 		return i, object
@@ -63,96 +62,89 @@ func (e *Envelope) scan(p []byte) (at int, object bool) {
 	if i = skipSpace(p, i); i != len(p) {
 		return ^i, object
 	}
-	if !ascii && !utf8.Valid(p) {
+	if saw&sawNonASCII != 0 && !utf8.Valid(p) {
 		return ^badUTF8(p), object
 	}
 	return i, object
 }
 
 // scanObject starts behind the brace of the message.
-func (e *Envelope) scanObject(p []byte, i int, ascii *bool) int {
+func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	i = skipSpace(p, i)
 	if i < len(p) && p[i] == '}' {
-		return i + 1
+		return i + 1, 0
 	}
 	for {
 		if i >= len(p) || p[i] != '"' {
-			return ^i
+			return ^i, 0
 		}
-		end, saw := skipString(p, i+1)
+		end, s := skipString(p, i+1)
 		if end < 0 {
-			return end
+			return end, 0
 		}
-		key := numKeys
-		if saw == 0 {
+		saw |= s
+		var key Key
+		if s&sawEscape == 0 {
 			key = lookupKey(p[i+1 : end])
 		} else {
-			if saw&sawNonASCII != 0 {
-				*ascii = false
-			}
-			if saw&sawEscape != 0 {
-				key = lookupEscapedKey(p[i+1 : end])
-			}
+			key = lookupEscapedKey(p[i+1 : end])
 		}
 		i = skipSpace(p, end+1)
 		if i >= len(p) || p[i] != ':' {
-			return ^i
+			return ^i, 0
 		}
 		if i = skipSpace(p, i+1); i >= len(p) {
-			return ^i
+			return ^i, 0
 		}
 		start := i
-		saw = 0
 		if p[i] == '"' {
-			if i, saw = skipString(p, i+1); i < 0 {
-				return i
+			if i, s = skipString(p, i+1); i >= 0 {
+				i++
 			}
-			i++
-			if saw&sawNonASCII != 0 {
-				*ascii = false
-			}
-		} else if i = e.skipValue(p, i, 1, ascii); i < 0 {
-			return i
+		} else {
+			i, s = e.skipValue(p, i, 1)
 		}
+		if i < 0 {
+			return i, 0
+		}
+		saw |= s
 		if key < numKeys {
 			e.at[key] = span{uint32(start), uint32(i)}
 			e.has |= 1 << key
-			e.esc = e.esc&^(1<<key) | uint32(saw&sawEscape)<<key
+			e.esc = e.esc&^(1<<key) | uint32(s&sawEscape)<<key
 		}
 		if i = skipSpace(p, i); i >= len(p) {
-			return ^i
+			return ^i, 0
 		}
 		if p[i] == '}' {
-			return i + 1
+			return i + 1, saw
 		}
 		if p[i] != ',' {
-			return ^i
+			return ^i, 0
 		}
 		i = skipSpace(p, i+1)
 	}
 }
 
 // skipValue takes any value, inside of so many levels.
-func (e *Envelope) skipValue(p []byte, i, level int, ascii *bool) int {
+func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
 	base := level
 value:
 	if i >= len(p) {
-		return ^i
+		return ^i, 0
 	}
 	switch p[i] {
 	case '"':
-		end, saw := skipString(p, i+1)
+		end, s := skipString(p, i+1)
 		if end < 0 {
-			return end
+			return end, 0
 		}
-		if saw&sawNonASCII != 0 {
-			*ascii = false
-		}
+		saw |= s
 		i = end + 1
 	case '{':
 		if level == MaxDepth {
 			e.deep = true
-			return ^i
+			return ^i, 0
 		}
 		e.stack[level/64] |= 1 << (level % 64)
 		level++
@@ -166,7 +158,7 @@ value:
 	case '[':
 		if level == MaxDepth {
 			e.deep = true
-			return ^i
+			return ^i, 0
 		}
 		e.stack[level/64] &^= 1 << (level % 64)
 		level++
@@ -179,12 +171,12 @@ value:
 		goto value
 	default:
 		if i = skipAtom(p, i); i < 0 {
-			return i
+			return i, 0
 		}
 	}
 	for level > base {
 		if i = skipSpace(p, i); i >= len(p) {
-			return ^i
+			return ^i, 0
 		}
 		object := e.stack[(level-1)/64]>>((level-1)%64)&1 != 0
 		switch {
@@ -198,27 +190,25 @@ value:
 			i++
 			level--
 		default:
-			return ^i
+			return ^i, 0
 		}
 	}
-	return i
+	return i, saw
 
 key:
 	if i >= len(p) || p[i] != '"' {
-		return ^i
+		return ^i, 0
 	}
 	{
-		end, saw := skipString(p, i+1)
+		end, s := skipString(p, i+1)
 		if end < 0 {
-			return end
+			return end, 0
 		}
-		if saw&sawNonASCII != 0 {
-			*ascii = false
-		}
+		saw |= s
 		i = skipSpace(p, end+1)
 	}
 	if i >= len(p) || p[i] != ':' {
-		return ^i
+		return ^i, 0
 	}
 	i = skipSpace(p, i+1)
 	goto value

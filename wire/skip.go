@@ -14,10 +14,11 @@ const (
 	highs = 0x8080808080808080
 )
 
-// What skipString saw on its way.
+// What skipString saw on its way: escapes for sure; bytes above 0x7f, one high
+// bit for each, in the string or a little behind it.
 const (
-	sawEscape = 1 << iota
-	sawNonASCII
+	sawEscape   = 1
+	sawNonASCII = highs
 )
 
 // spaces has a bit for each of the four characters that JSON skips.
@@ -46,8 +47,8 @@ func stops(x uint64) uint64 {
 
 // skipString starts behind the opening quote and returns the index of the
 // closing one. It does not judge bytes above 0x7f, but tells of them in saw.
-func skipString(p []byte, i int) (end int, saw uint) {
-	var high uint64
+func skipString(p []byte, i int) (end int, saw uint64) {
+	var high, escapes uint64
 	for {
 		for len(p)-i >= 8 {
 			x := binary.LittleEndian.Uint64(p[i:])
@@ -63,23 +64,19 @@ func skipString(p []byte, i int) (end int, saw uint) {
 			i++
 		}
 		if i == len(p) {
-			return ^i, saw
+			return ^i, 0
 		}
 	stop:
-		switch p[i] {
-		case '"':
-			if high&highs != 0 {
-				saw |= sawNonASCII
-			}
-			return i, saw
-		case '\\':
-			if i = skipEscape(p, i+1); i < 0 {
-				return i, saw
-			}
-			saw |= sawEscape
-		default:
-			return ^i, saw
+		if p[i] == '"' {
+			return i, high&sawNonASCII | escapes
 		}
+		if p[i] != '\\' {
+			return ^i, 0
+		}
+		if i = skipEscape(p, i+1); i < 0 {
+			return i, 0
+		}
+		escapes = sawEscape
 	}
 }
 
