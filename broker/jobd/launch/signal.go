@@ -1,0 +1,94 @@
+package launch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Real-time signals, as the C library numbers them: it keeps the kernel's
+// first two for itself.
+const (
+	rtMin = 34
+	rtMax = 64
+)
+
+// aliases are second names that clients may use.
+var aliases = map[string]syscall.Signal{
+	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
+}
+
+// nameSize is what the sig column of the owner's table holds, in characters.
+const nameSize = 10
+
+// SignalName is the name of a signal, at most ten characters: SIGTERM, or
+// SIGRTMIN+3, SIGRTMAX-3 and, in the middle where neither fits, SIG45.
+func SignalName(signal syscall.Signal) string {
+	if name := unix.SignalName(signal); name != "" {
+		return name
+	}
+	n := int(signal)
+	candidates := []string{}
+	switch {
+	case n == rtMin:
+		return "SIGRTMIN"
+	case n == rtMax:
+		return "SIGRTMAX"
+	case n > rtMin && n < rtMax:
+		candidates = append(candidates, fmt.Sprintf("SIGRTMIN+%d", n-rtMin), fmt.Sprintf("SIGRTMAX-%d", rtMax-n))
+	}
+	for _, name := range candidates {
+		if len(name) <= nameSize {
+			return name
+		}
+	}
+	return fmt.Sprintf("SIG%d", n)
+}
+
+// ParseSignal is the signal of that name, with SIG in front: the ordinary ones,
+// SIGRTMIN+n, SIGRTMAX-n and SIGn. It tells whether there is such a signal.
+func ParseSignal(name string) (syscall.Signal, bool) {
+	rest, ok := strings.CutPrefix(name, "SIG")
+	if !ok {
+		return 0, false
+	}
+	if signal, ok := aliases[name]; ok {
+		return signal, true
+	}
+	if signal := unix.SignalNum(name); signal != 0 {
+		return signal, true
+	}
+	base, sign := 0, 1
+	switch {
+	case strings.HasPrefix(rest, "RTMIN"):
+		base, rest = rtMin, strings.TrimPrefix(rest, "RTMIN")
+		if rest == "" {
+			return rtMin, true
+		}
+		if rest[0] != '+' {
+			return 0, false
+		}
+		rest = rest[1:]
+	case strings.HasPrefix(rest, "RTMAX"):
+		base, sign, rest = rtMax, -1, strings.TrimPrefix(rest, "RTMAX")
+		if rest == "" {
+			return rtMax, true
+		}
+		if rest[0] != '-' {
+			return 0, false
+		}
+		rest = rest[1:]
+	}
+	n, err := strconv.ParseUint(rest, 10, 8)
+	if err != nil {
+		return 0, false
+	}
+	signal := base + sign*int(n)
+	if signal < 1 || signal > rtMax || base != 0 && signal < rtMin {
+		return 0, false
+	}
+	return syscall.Signal(signal), true
+}
