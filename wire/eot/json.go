@@ -1,0 +1,269 @@
+package eot
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The functions of this file take JSON that is known to be valid.
+
+// Member is one member of a JSON object: its name, and its value as it is
+// written.
+type Member struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// Members returns the members of an object in the order in which they are
+// written; of members with one name the last value counts, at the first place.
+// It returns nil for anything that is no object.
+func Members(raw json.RawMessage) []Member {
+	if kindOf(raw) != '{' {
+		return nil
+	}
+	var list []Member
+	seen := make(map[string]int)
+	walk(raw, func(name, value json.RawMessage) {
+		m := Member{Name: String(name), Value: value}
+		if at, again := seen[m.Name]; again {
+			list[at] = m
+			return
+		}
+		seen[m.Name] = len(list)
+		list = append(list, m)
+	})
+	return list
+}
+
+// Elements returns the elements of an array, and nil for anything else.
+func Elements(raw json.RawMessage) []json.RawMessage {
+	if kindOf(raw) != '[' {
+		return nil
+	}
+	list := []json.RawMessage{}
+	walk(raw, func(_, value json.RawMessage) { list = append(list, value) })
+	return list
+}
+
+// String returns the text of a JSON string, and "" for anything else.
+func String(raw json.RawMessage) string {
+	if kindOf(raw) != '"' {
+		return ""
+	}
+	var text string
+	_ = json.Unmarshal(raw, &text) // valid, and a string
+	return text
+}
+
+// Integer returns the value of a JSON number that has no fraction; ok is false
+// for anything else.
+func Integer(raw json.RawMessage) (n No, ok bool) {
+	f, ok := number(raw)
+	return No(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
+}
+
+// TypeOf names the type of a JSON value as JavaScript's typeof does: "object"
+// (arrays and null too), "string", "number", "boolean", and "undefined" when
+// there is no value.
+func TypeOf(raw json.RawMessage) string {
+	switch kindOf(raw) {
+	case 0:
+		return "undefined"
+	case '{', '[', 'n':
+		return "object"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	}
+	return "number"
+}
+
+// IsArray tells whether the value is a JSON array.
+func IsArray(raw json.RawMessage) bool { return kindOf(raw) == '[' }
+
+// kindOf returns the first byte of a value, 0 when there is none.
+func kindOf(raw json.RawMessage) byte {
+	for _, c := range raw {
+		if !space(c) {
+			return c
+		}
+	}
+	return 0
+}
+
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// trueish tells whether JavaScript takes the value for true.
+func trueish(raw json.RawMessage) bool {
+	switch kindOf(raw) {
+	case 0, 'n', 'f':
+		return false
+	case '"':
+		return String(raw) != ""
+	case '{', '[', 't':
+		return true
+	}
+	f, _ := number(raw)
+	return f != 0
+}
+
+func number(raw json.RawMessage) (f float64, ok bool) {
+	if c := kindOf(raw); c != '-' && (c < '0' || c > '9') {
+		return 0, false
+	}
+	f, _ = strconv.ParseFloat(strings.Trim(string(raw), " \t\r\n"), 64) // out of range: infinite
+	return f, true
+}
+
+// walk calls f with every name and value of an object, or with every value of
+// an array.
+func walk(raw json.RawMessage, f func(name, value json.RawMessage)) {
+	i := skip(raw, 0)
+	object := raw[i] == '{'
+	for i = skip(raw, i+1); raw[i] != '}' && raw[i] != ']'; i = skip(raw, i) {
+		var name json.RawMessage
+		if raw[i] == ',' {
+			i = skip(raw, i+1)
+		}
+		if object {
+			end := after(raw, i)
+			name = raw[i:end:end]
+			i = skip(raw, skip(raw, end)+1) // the colon
+		}
+		end := after(raw, i)
+		f(name, raw[i:end:end])
+		i = end
+	}
+}
+
+func skip(raw []byte, i int) int {
+	for space(raw[i]) {
+		i++
+	}
+	return i
+}
+
+// after returns the place behind the value that starts at i.
+func after(raw []byte, i int) int {
+	depth := 0
+	for {
+		switch raw[i] {
+		case '"':
+			for i++; raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+			i++
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			i++
+			continue // these end no value
+		default:
+			for i < len(raw) && strings.IndexByte(",:]} \t\n\r", raw[i]) < 0 {
+				i++
+			}
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+// text writes a value the way that JavaScript puts it into a string.
+func text(raw json.RawMessage) string {
+	if kindOf(raw) == 0 {
+		return "undefined"
+	}
+	out, _ := appendText(nil, raw, skip(raw, 0))
+	return string(out)
+}
+
+// appendText writes the value at i and returns the place behind it. It looks
+// at every byte once, however deep arrays are nested.
+func appendText(dst, raw []byte, i int) ([]byte, int) {
+	if raw[i] == '[' {
+		for i = skip(raw, i+1); raw[i] != ']'; i = skip(raw, i) {
+			switch raw[i] {
+			case ',':
+				dst = append(dst, ',')
+				i++
+			case 'n': // null leaves its place empty
+				i += len("null")
+			default:
+				dst, i = appendText(dst, raw, i)
+			}
+		}
+		return dst, i + 1
+	}
+	end := after(raw, i)
+	value := raw[i:end]
+	switch raw[i] {
+	case '{':
+		dst = append(dst, "[object Object]"...)
+	case '"':
+		dst = append(dst, String(value)...)
+	case 't', 'f', 'n':
+		dst = append(dst, value...)
+	default:
+		f, _ := number(value)
+		dst = append(dst, formatNumber(f)...)
+	}
+	return dst, end
+}
+
+// formatNumber writes a number as JavaScript does: no exponent between 1e-6
+// and 1e21, and no zero in front of one.
+func formatNumber(f float64) string {
+	switch abs := math.Abs(f); {
+	case math.IsInf(f, 0):
+		return strings.TrimPrefix(strconv.FormatFloat(f, 'g', -1, 64), "+") + "inity"
+	case f == 0:
+		return "0" // never -0
+	case abs >= 1e-6 && abs < 1e21:
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	mantissa, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
+	return mantissa + "e" + exponent[:1] + strings.TrimLeft(exponent[1:], "0")
+}
+
+// AppendString appends text as a JSON string; bytes that are no UTF-8 become
+// U+FFFD.
+func AppendString(dst []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(text[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += n
+			continue
+		}
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c < ' ':
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+		i++
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,165 @@
+package eot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Kind is the first element of a message.
+type Kind uint8
+
+// The kinds of messages.
+const (
+	Request Kind = iota
+	Response
+	Ping
+	Pong
+)
+
+// No is the number that ties a response to its request. Peers hold it in a
+// double, so an integer beyond 2^53 comes back as the nearest one. Responses to
+// messages whose number cannot be known bear 0.
+type No float64
+
+func (n No) String() string { return formatNumber(float64(n)) }
+
+// Message is one message of any kind.
+type Message struct {
+	Kind     Kind
+	No       No              // requests and responses
+	Type     string          // requests
+	Password string          // requests; "" when there is none
+	Data     json.RawMessage // requests and responses; nil when there is none
+	Error    string          // responses; "" when there is none
+}
+
+// ErrMalformed says that a message is no JSON. Nothing is answered to it.
+var ErrMalformed = errors.New("message is not JSON")
+
+// Error says that a message is JSON but none of ours. Its text goes back to
+// the peer in a response with number 0.
+type Error struct{ Text string }
+
+func (e *Error) Error() string { return e.Text }
+
+var (
+	requestFields = []Field{
+		{"type", "s", true}, // missing type is told before missing number
+		{"no", "i", true},
+		{"password", "s", false},
+		{"data", "snoa", false},
+	}
+	responseFields = []Field{
+		{"no", "i", true},
+		{"data", "snoa", false},
+		{"error", "s", false},
+	}
+)
+
+// Decode reads a message as Splitter returns it. Data that JavaScript takes for
+// false (null, 0, an empty string) counts as absent. The message keeps no
+// reference to the payload. The error is ErrMalformed or an *Error.
+func Decode(payload []byte) (Message, error) {
+	if !json.Valid(payload) {
+		return Message{}, ErrMalformed
+	}
+	// A copy in any case: Data outlives the payload. Bytes that are no UTF-8
+	// can only stand in strings, where they become U+FFFD.
+	raw := []byte(string(payload))
+	if !utf8.Valid(payload) {
+		raw = []byte(string([]rune(string(payload))))
+	}
+	if !IsArray(raw) {
+		return Message{}, &Error{"JSON array expected, got: " + text(raw)}
+	}
+	var kind, data json.RawMessage
+	elements := Elements(raw)
+	if len(elements) > 0 {
+		kind = elements[0]
+	}
+	if len(elements) > 1 {
+		data = elements[1]
+	}
+	n, isNumber := number(kind)
+	if !isNumber {
+		n = -1
+	}
+	switch n {
+	case float64(Request):
+		return decodeRequest(data)
+	case float64(Response):
+		return decodeResponse(data)
+	case float64(Ping):
+		return Message{Kind: Ping}, nil
+	case float64(Pong):
+		return Message{Kind: Pong}, nil
+	}
+	return Message{}, &Error{"unexpected type " + text(kind)}
+}
+
+func decodeRequest(data json.RawMessage) (Message, error) {
+	o, err := ParseObject(data, requestFields...)
+	if err != nil {
+		return Message{}, &Error{fmt.Sprintf("malformed REQUEST message: %v", err)}
+	}
+	m := Message{Kind: Request, Type: String(o.Get("type")), Password: String(o.Get("password")), Data: present(o.Get("data"))}
+	m.No, _ = Integer(o.Get("no"))
+	return m, nil
+}
+
+func decodeResponse(data json.RawMessage) (Message, error) {
+	o, err := ParseObject(data, responseFields...)
+	if err != nil {
+		return Message{}, &Error{fmt.Sprintf("malformed RESPONSE message: %v", err)}
+	}
+	m := Message{Kind: Response, Error: String(o.Get("error")), Data: present(o.Get("data"))}
+	m.No, _ = Integer(o.Get("no"))
+	return m, nil
+}
+
+func present(data json.RawMessage) json.RawMessage {
+	if !trueish(data) {
+		return nil
+	}
+	return data
+}
+
+// Append appends the message and its End to dst. Data must be JSON; peers
+// refuse booleans, so true and false are written as 1 and 0, and null is left
+// out.
+func (m Message) Append(dst []byte) []byte {
+	dst = append(dst, '[', '0'+byte(m.Kind))
+	if m.Kind == Request || m.Kind == Response {
+		dst = append(dst, `,{"no":`...)
+		dst = append(dst, m.No.String()...)
+		if m.Kind == Request {
+			dst = append(dst, `,"type":`...)
+			dst = AppendString(dst, m.Type)
+		}
+		if m.Error != "" {
+			dst = append(dst, `,"error":`...)
+			dst = AppendString(dst, m.Error)
+		}
+		dst = appendData(dst, m.Data)
+		if m.Password != "" {
+			dst = append(dst, `,"password":`...)
+			dst = AppendString(dst, m.Password)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']', End)
+}
+
+func appendData(dst []byte, data json.RawMessage) []byte {
+	switch kindOf(data) {
+	case 0, 'n':
+		return dst
+	case 't':
+		data = json.RawMessage("1")
+	case 'f':
+		data = json.RawMessage("0")
+	}
+	return append(append(dst, `,"data":`...), data...)
+}

@@ -1,0 +1,87 @@
+package eot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Object is the members of a JSON object that is looked into by name.
+type Object []Member
+
+// Field is what a message must or may have. Types are letters: i an integer, s
+// a string, n a number, o an object (arrays and null too), a an array.
+type Field struct {
+	Name     string
+	Types    string
+	Required bool
+}
+
+var typeNames = map[byte]string{'i': "integer", 'n': "number", 's': "string", 'o': "object", 'a': "array"}
+
+var errNoObject = errors.New("data is not an object")
+
+// ParseObject returns the members of an object and checks them against the
+// fields, in their order; members that no field names are let through. An
+// array is an object without members.
+func ParseObject(raw json.RawMessage, fields ...Field) (Object, error) {
+	if c := kindOf(raw); c != '{' && c != '[' {
+		return nil, errNoObject
+	}
+	o := Object(Members(raw))
+	for _, f := range fields {
+		value := o.Get(f.Name)
+		if value == nil {
+			if f.Required {
+				return nil, fmt.Errorf("missing required field %s", f.Name)
+			}
+			continue
+		}
+		if !f.accepts(value) {
+			return nil, fmt.Errorf("'%s' must be %s", f.Name, f.wanted())
+		}
+	}
+	return o, nil
+}
+
+// Get returns the value of a member as it is written, nil when there is none.
+func (o Object) Get(name string) json.RawMessage {
+	for _, m := range o {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+func (f Field) accepts(value json.RawMessage) bool {
+	for _, t := range []byte(f.Types) {
+		switch t {
+		case 'i':
+			if _, ok := Integer(value); ok {
+				return true
+			}
+		case 'a':
+			if IsArray(value) {
+				return true
+			}
+		default:
+			if TypeOf(value) == typeNames[t] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (f Field) wanted() string {
+	var names []string
+	for _, t := range []byte(f.Types) {
+		names = append(names, typeNames[t])
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return "any of: " + strings.Join(names, ", ")
+}
