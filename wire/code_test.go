@@ -1,0 +1,44 @@
+package wire_test
+
+import (
+	"testing"
+
+	"gloom/wire"
+)
+
+func TestCodesAgreeWithGoldenTable(t *testing.T) {
+	type row struct {
+		Name     string
+		Reach    string
+		NamesJob bool `json:"names_job"`
+		EndsJob  bool `json:"ends_job"`
+	}
+	reaches := map[wire.Reach]string{wire.Reply: "reply", wire.ReplyAndClose: "close", wire.ReplyMayClose: "either"}
+	rows := loadGolden[row](t, "codes.json")
+	codes := wire.Codes()
+	if len(rows) != len(codes) {
+		t.Fatalf("%d codes, the golden table has %d", len(codes), len(rows))
+	}
+	for i, code := range codes {
+		got := row{code.String(), reaches[code.Reach()], code.NamesJob(), code.EndsJob()}
+		if got != rows[i] {
+			t.Errorf("code %d is %+v, the golden table says %+v", code, got, rows[i])
+		}
+		if back, ok := wire.ParseCode(code.String()); back != code || !ok {
+			t.Errorf("%v parses to %v, %v", code, back, ok)
+		}
+	}
+}
+
+func TestUnknownCodes(t *testing.T) {
+	for _, name := range []string{"", "none", "Missing_Field", "missing_field "} {
+		if c, ok := wire.ParseCode(name); ok || c != 0 {
+			t.Errorf("%q parses to %v", name, c)
+		}
+	}
+	for _, c := range []wire.Code{0, 200} {
+		if c.String() != "none" || c.EndsJob() || c.NamesJob() {
+			t.Errorf("code %d is %v", uint8(c), c)
+		}
+	}
+}
