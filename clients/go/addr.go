@@ -1,0 +1,54 @@
+package gloom
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// splitAddr tells the network and address of "host:port" or "unix:/path".
+func splitAddr(s string) (network, addr string, err error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if path == "" {
+			return "", "", fmt.Errorf("gloom: address %q: path is empty", s)
+		}
+		return "unix", path, nil
+	}
+	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
+		return "", "", fmt.Errorf("gloom: address %q: want host:port or unix:/path", s)
+	}
+	return "tcp", s, nil
+}
+
+// connect opens a socket to a broker, with TLS if asked for.
+func (c *config) connect(ctx context.Context, broker string) (net.Conn, error) {
+	network, addr, err := splitAddr(broker)
+	if err != nil {
+		return nil, err
+	}
+	dial := c.dial
+	if dial == nil {
+		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
+		}}
+		dial = d.DialContext
+	}
+	nc, err := dial(ctx, network, addr)
+	if err != nil || c.tls == nil {
+		return nc, err
+	}
+	conf := c.tls
+	if conf.ServerName == "" && network == "tcp" {
+		conf = conf.Clone()
+		conf.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	tc := tls.Client(nc, conf)
+	if err := tc.HandshakeContext(ctx); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return tc, nil
+}

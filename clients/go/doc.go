@@ -1,0 +1,39 @@
+// Package gloom is the Go client of the Gloom job broker.
+//
+// A [Submitter] hands jobs in over one connection that any number of goroutines
+// share: [Submitter.Do] waits for the answer, [Submitter.Submit] returns a
+// [Pending] to wait on later, [Submitter.SubmitFunc] calls a function back. A
+// [Worker] serves jobs of one type with a pool of handlers.
+//
+//	jobs, err := gloom.Dial(ctx, gloom.Addrs("127.0.0.1:9998"))
+//	result, err := jobs.Do(ctx, gloom.Job{Type: "echo", Body: json.RawMessage(`"hi"`)})
+//
+//	w := &gloom.Worker{Type: "echo", Concurrency: 4, Handler: handle,
+//		Options: []gloom.Option{gloom.Addrs("127.0.0.1:9999")}}
+//	err = w.Run(ctx)
+//
+// # Several brokers, lost connections
+//
+// With several addresses a submitter uses one broker and turns to the next when
+// that one is lost or drains; a worker joins all of them. Both reconnect by
+// themselves, with exponential backoff and full jitter.
+//
+// Jobs live in the broker's memory and belong to their submitter's connection.
+// When it is lost, every job pending on it ends at once with a [*LostError],
+// which says whether the broker had taken the job. What to do then is for the
+// caller to decide: a job that was sent may have run.
+//
+// # Errors
+//
+// What the broker answers comes back as a [*RefusedError], when it did not take
+// a request, or as a [*JobError], when a job that it had taken ended without an
+// answer. Both match the [Code] constants:
+//
+//	if errors.Is(err, gloom.ErrIDExists) { … }
+//
+// # What the package does not do
+//
+// It does not store jobs, submit a job a second time by itself, spread one
+// submitter's jobs over several brokers, or look brokers up: addresses are given.
+// It does not interpret bodies: JSON goes in and comes out as it is.
+package gloom

@@ -1,0 +1,161 @@
+package gloom
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"gloom/wire"
+)
+
+// encoder holds what encoding a frame needs; encoders are pooled.
+type encoder struct {
+	frame []byte
+	names []byte
+	env   wire.Envelope
+	req   wire.Request
+}
+
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+func (e *encoder) release() {
+	if cap(e.frame) > keepBuffer {
+		e.frame = nil
+	}
+	e.req = wire.Request{}
+	encoders.Put(e)
+}
+
+var null = []byte("null")
+
+// submit encodes a job as a whole frame, valid until release.
+func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
+	key := p.key
+	r := &e.req
+	wire.ResetRequest(r)
+	e.names = append(e.names[:0], key...)
+	e.names = wire.Canonical(e.names, job.Type)
+	r.Verb = wire.Submit
+	r.ID = e.names[:len(key):len(key)]
+	if job.Type != "" {
+		r.Type = e.names[len(key):]
+	}
+	r.Body, r.Priority = job.Body, job.Priority
+	if len(r.Body) == 0 {
+		r.Body = null
+	}
+	if job.hasOptions() {
+		r.Options = true
+		r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
+		r.BackoffMS, r.ExpiresMS = millis(job.Backoff), millis(job.Expires)
+		r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
+		switch {
+		case job.Retries > 0:
+			r.Retries = job.Retries
+		case job.Retries == NoRetries:
+			r.Retries = 0
+		}
+	}
+	e.frame = wire.AppendSubmit(e.frame[:0], r)
+	if trust {
+		return e.frame, nil
+	}
+	if reason := e.wrong(r.Body); reason != "" {
+		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: "body: " + reason}
+	}
+	return e.frame, nil
+}
+
+// wrong says why the body that the frame was made with is not one JSON value
+// that a broker takes.
+func (e *encoder) wrong(body []byte) string {
+	payload := e.frame[wire.HeaderLen:]
+	if err := e.env.Scan(payload); err != nil {
+		return err.Reason
+	}
+	// A body that closes the message and goes on makes valid frames, too.
+	if seen := e.env.Raw(payload, wire.KeyBody); len(seen) != len(bytes.Trim(body, " \t\r\n")) {
+		return "not one JSON value"
+	}
+	return ""
+}
+
+func tooLarge(id string, size, limit int) *RefusedError {
+	return &RefusedError{Code: ErrSizeError, ID: id,
+		Reason: fmt.Sprintf("frame of %d bytes, at most %d are taken", size, limit)}
+}
+
+func (j *Job) hasOptions() bool {
+	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 || j.Expires != 0 || j.Retries != 0 ||
+		j.Detach || j.NoAck || j.OnProgress != nil
+}
+
+// validate refuses what the broker could not even answer with the job's id, and
+// what would be sent as something else.
+func (j *Job) validate() *RefusedError {
+	if err := checkName("id", j.ID); err != nil {
+		return err
+	}
+	if err := checkName("type", j.Type); err != nil {
+		err.ID = j.ID
+		return err
+	}
+	if j.Retries < NoRetries {
+		return &RefusedError{Code: ErrInvalidValue, ID: j.ID,
+			Reason: fmt.Sprintf("retries is %d: must be 0 … %d, or NoRetries", j.Retries, wire.MaxRetries)}
+	}
+	return nil
+}
+
+func checkName(what, name string) *RefusedError {
+	switch {
+	case !utf8.ValidString(name):
+		return &RefusedError{Code: ErrInvalidType, Reason: fmt.Sprintf("%s %q: must be UTF-8", what, short(name))}
+	case len(name) > wire.MaxName:
+		return &RefusedError{Code: ErrInvalidType,
+			Reason: fmt.Sprintf("%s %q of %d bytes: must be at most %d", what, short(name), len(name), wire.MaxName)}
+	}
+	return nil
+}
+
+func short(s string) string {
+	if len(s) > 64 {
+		s = strings.ToValidUTF8(s[:64], "") + "…"
+	}
+	return s
+}
+
+// millis rounds away from zero, so that little is not none.
+func millis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	switch rest := d % time.Millisecond; {
+	case rest > 0:
+		ms++
+	case rest < 0:
+		ms--
+	}
+	return ms
+}
+
+// canonical is the form in which ids are sent and compared.
+func canonical(id string) string {
+	for i := range len(id) {
+		if c := id[i]; c < ' ' || c == '"' || c == '\\' {
+			return string(wire.Canonical(nil, id))
+		}
+	}
+	return id
+}
+
+// idPrefix is random enough to tell submitters apart: 50 bits.
+func idPrefix() string { return strings.ToLower(rand.Text()[:10]) + "-" }
+
+func numberedID(prefix string, n uint64) string {
+	var buf [32]byte
+	return string(strconv.AppendUint(append(buf[:0], prefix...), n, 36))
+}

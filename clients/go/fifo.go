@@ -1,0 +1,41 @@
+package gloom
+
+// fifo is a queue whose elements are numbered from 0 on as they come.
+type fifo[T any] struct {
+	ring []T    // its length is 0 or a power of two
+	head uint64 // number of the first element that is still in
+	tail uint64 // number of the next one to come
+}
+
+// push adds an element and returns its number.
+func (q *fifo[T]) push(v T) uint64 {
+	if q.tail-q.head == uint64(len(q.ring)) {
+		q.grow()
+	}
+	*q.at(q.tail) = v
+	q.tail++
+	return q.tail - 1
+}
+
+func (q *fifo[T]) grow() {
+	ring := make([]T, max(8, 2*len(q.ring)))
+	for n := q.head; n != q.tail; n++ {
+		ring[n&uint64(len(ring)-1)] = *q.at(n)
+	}
+	q.ring = ring
+}
+
+// at is the element of a number, which must be in.
+func (q *fifo[T]) at(n uint64) *T { return &q.ring[n&uint64(len(q.ring)-1)] }
+
+func (q *fifo[T]) empty() bool { return q.head == q.tail }
+
+// pop takes the first element out; there must be one.
+func (q *fifo[T]) pop() T {
+	var zero T
+	at := q.at(q.head)
+	first := *at
+	*at = zero
+	q.head++
+	return first
+}

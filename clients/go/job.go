@@ -1,0 +1,89 @@
+package gloom
+
+import (
+	"errors"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// NoRetries as Job.Retries asks for a single run.
+const NoRetries = -1
+
+// Job is what a submitter hands in and what a handler receives. A handler's job
+// has ID, Type and Body only.
+type Job struct {
+	// ID names the job: 1 … 1024 bytes of UTF-8, unique in the broker while the
+	// job has not ended. Empty: a short unique one is generated.
+	ID string
+	// Type says which workers serve the job: at most 1024 bytes of UTF-8. Empty:
+	// the broker's default type.
+	Type string
+	// Body is one JSON value. It is passed on byte for byte and copied before
+	// Submit returns. Nil is null; JSON encodes other values.
+	Body json.RawMessage
+	// Priority puts larger numbers first. Equals go by age.
+	Priority int64
+
+	// The durations are rounded up to milliseconds, at most a year. 0 is none.
+
+	Delay   time.Duration // not handed out before
+	Timeout time.Duration // of one run; then that run has failed
+	Backoff time.Duration // before the first retry, doubled for each further one; at most a day
+	Expires time.Duration // a deadline for starting, counted from the submit, Delay included
+
+	// Retries is the number of runs after the first one, at most 1000. 0 leaves
+	// it to the broker, NoRetries is none.
+	Retries int
+	// Detach lets the job outlive its submitter. It is done, for this package,
+	// as soon as the broker has taken it: nothing is sent about it later, and its
+	// Result has no body.
+	Detach bool
+	// NoAck saves the broker's ack. That the job was taken is then known only
+	// from a later reply or from its result; a refusal still comes. Detached jobs
+	// without an ack are confirmed in batches, by a ping after each write.
+	NoAck bool
+	// OnProgress, when set, receives what the job's worker reports on its way,
+	// which the broker may drop when it comes too fast. It is called on the
+	// goroutine that reads the connection: it must return soon.
+	OnProgress func(body json.RawMessage)
+
+	run *run // set for a handler
+}
+
+// Progress sends news of the running job to a submitter that asked for it. The
+// body is as a handler's result: any value. It does not wait for the broker, but
+// for room when many reports are unanswered. It returns the cause of the
+// handler's context when that has ended, and ErrUnsupported when the job did not
+// come from a worker or the broker knows no progress.
+func (j *Job) Progress(body any) error {
+	if j.run == nil {
+		return ErrUnsupported
+	}
+	return j.run.progress(body)
+}
+
+// Result is the answer to a job.
+type Result struct {
+	ID   string
+	Body json.RawMessage // as the worker sent it, the caller's to keep; nil for a detached job
+}
+
+// Decode puts the body into v, as json.Unmarshal does.
+func (r Result) Decode(v any) error {
+	if r.Body == nil {
+		return errors.New("gloom: result of a detached job has no body")
+	}
+	return json.Unmarshal(r.Body, v)
+}
+
+// JSON encodes a value as a body.
+func JSON(v any) (json.RawMessage, error) {
+	switch b := v.(type) {
+	case json.RawMessage:
+		return b, nil
+	case []byte:
+		return b, nil
+	}
+	return json.Marshal(v)
+}

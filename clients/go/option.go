@@ -1,0 +1,163 @@
+package gloom
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"gloom/wire"
+)
+
+// Defaults of the options.
+const (
+	DefaultSubmitAddr  = "127.0.0.1:9998"
+	DefaultWorkerAddr  = "127.0.0.1:9999"
+	DefaultWindow      = 1024
+	DefaultMaxFrame    = 16 << 20
+	DefaultDialTimeout = 10 * time.Second
+	DefaultBackoffBase = 100 * time.Millisecond
+	DefaultBackoffMax  = 15 * time.Second
+	DefaultStopTimeout = 30 * time.Second
+)
+
+// Option sets something up for Dial, NewSubmitter and Worker.
+type Option func(*config)
+
+type config struct {
+	addrs       []string
+	token       string
+	client      string
+	heartbeat   time.Duration
+	tls         *tls.Config
+	dial        func(ctx context.Context, network, addr string) (net.Conn, error)
+	dialTimeout time.Duration
+	maxFrame    int
+	window      int
+	backoffBase time.Duration
+	backoffMax  time.Duration
+	notify      func(Notice)
+	trust       bool
+	compat      bool
+}
+
+// Addrs sets the brokers: "host:port", or "unix:/path" for a unix socket. The
+// default is DefaultSubmitAddr for a submitter, DefaultWorkerAddr for a worker.
+func Addrs(addrs ...string) Option {
+	addrs = slices.Clone(addrs)
+	return func(c *config) { c.addrs = addrs }
+}
+
+// Token authenticates every connection. It makes them begin with a hello.
+func Token(token string) Option { return func(c *config) { c.token = token } }
+
+// ClientName is what the broker logs about its peer, such as "mailer/1.4". It
+// makes connections begin with a hello.
+func ClientName(name string) Option { return func(c *config) { c.client = name } }
+
+// Heartbeat asks the broker to ping at this pace, between 100 ms and an hour. A
+// connection on which nothing came for three beats is given up, and the broker
+// does the same after two. It makes connections begin with a hello.
+func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
+
+// TLS encrypts connections. Without a ServerName in the configuration, the host
+// of the address is what the certificate must name. The configuration must not
+// be changed afterwards.
+func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
+
+// Dialer replaces how sockets are opened. The network is "tcp" or "unix". TLS, if
+// asked for, is put on top.
+func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
+	return func(c *config) { c.dial = dial }
+}
+
+// DialTimeout limits one attempt to connect, TLS handshake and hello included.
+func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
+
+// MaxFrame is the largest frame, in bytes, that the broker takes (its
+// --max-frame), unless its hello says so. Larger jobs and answers are refused
+// with ErrSizeError before they are sent; a frame from the broker that is larger
+// by more than its envelope ends the connection. At least 1024.
+func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
+
+// Window is how many jobs of a submitter may be outstanding: submitted and not
+// ended. Submit waits for room.
+func Window(jobs int) Option { return func(c *config) { c.window = jobs } }
+
+// Backoff sets the waits before attempts to connect: random, between 0 and a
+// limit that begins at base, doubles with each failure up to max, and begins
+// anew once a connection has lasted for max.
+func Backoff(base, max time.Duration) Option {
+	return func(c *config) { c.backoffBase, c.backoffMax = base, max }
+}
+
+// Notify reports what happens to connections, and panics of handlers. It is
+// called from several goroutines and must return soon.
+func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
+
+// TrustBodies skips the check that bodies are JSON. The caller vouches for them:
+// a body that is none costs the connection, with all that is pending on it, or
+// says something else than was meant.
+func TrustBodies() Option { return func(c *config) { c.trust = true } }
+
+// Compat is for brokers that know the original protocol only. A handler's error
+// is answered as a result with the body {"error":"…"}, since there is no fail;
+// workers leave by closing idle sockets; and nothing newer is sent: Prefetch,
+// Token, ClientName and Heartbeat are refused as configuration, progress, Cancel
+// and Ping with ErrUnsupported.
+func Compat() Option { return func(c *config) { c.compat = true } }
+
+func newConfig(addr string, opts []Option) (*config, error) {
+	c := &config{
+		addrs:       []string{addr},
+		dialTimeout: DefaultDialTimeout,
+		maxFrame:    DefaultMaxFrame,
+		window:      DefaultWindow,
+		backoffBase: DefaultBackoffBase,
+		backoffMax:  DefaultBackoffMax,
+		notify:      func(Notice) {},
+	}
+	for _, o := range opts {
+		o(c)
+	}
+	if c.notify == nil {
+		c.notify = func(Notice) {}
+	}
+	return c, c.validate()
+}
+
+func (c *config) validate() error {
+	const minBeat, maxBeat = wire.MinHeartbeatMS * time.Millisecond, wire.MaxHeartbeatMS * time.Millisecond
+	switch {
+	case len(c.addrs) == 0:
+		return errors.New("gloom: no broker address")
+	case c.dialTimeout <= 0:
+		return fmt.Errorf("gloom: dial timeout %v: must be above 0", c.dialTimeout)
+	case c.maxFrame < 1024 || c.maxFrame > 1<<31-1-frameSlack:
+		return fmt.Errorf("gloom: max frame %d: must be 1024 … %d", c.maxFrame, 1<<31-1-frameSlack)
+	case c.window < 1:
+		return fmt.Errorf("gloom: window %d: must be at least 1", c.window)
+	case c.backoffBase <= 0 || c.backoffMax < c.backoffBase:
+		return fmt.Errorf("gloom: backoff %v … %v: must be above 0 and rising", c.backoffBase, c.backoffMax)
+	case c.heartbeat != 0 && (c.heartbeat < minBeat || c.heartbeat > maxBeat):
+		return fmt.Errorf("gloom: heartbeat %v: must be %v … %v", c.heartbeat, minBeat, maxBeat)
+	case !utf8.ValidString(c.token) || !utf8.ValidString(c.client):
+		return errors.New("gloom: token and client name must be UTF-8")
+	case c.compat && c.wantsHello():
+		return errors.New("gloom: token, client name and heartbeat cannot be had from a Compat broker")
+	}
+	for _, a := range c.addrs {
+		if _, _, err := splitAddr(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *config) wantsHello() bool {
+	return c.token != "" || c.client != "" || c.heartbeat != 0
+}

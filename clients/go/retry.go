@@ -1,0 +1,62 @@
+package gloom
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// retry spaces attempts to connect.
+type retry struct {
+	policy backoff.ExponentialBackOff
+	stable time.Duration
+}
+
+func newRetry(c *config) *retry {
+	// The policy draws from 0 … 2 × its interval when its factor is 1: with half of
+	// the limits that is full jitter, from 0 to the limit.
+	r := &retry{stable: c.backoffMax, policy: backoff.ExponentialBackOff{
+		InitialInterval:     max(c.backoffBase/2, 1),
+		MaxInterval:         max(c.backoffMax/2, 1),
+		Multiplier:          2,
+		RandomizationFactor: 1,
+	}}
+	r.policy.Reset()
+	return r
+}
+
+// next is how long to wait before the next attempt.
+func (r *retry) next() time.Duration { return r.policy.NextBackOff() }
+
+// lasted tells how long the last connection stood.
+func (r *retry) lasted(d time.Duration) {
+	if d >= r.stable {
+		r.policy.Reset()
+	}
+}
+
+// pause waits, unless stop is closed first.
+func pause(d time.Duration, stop <-chan struct{}) (stopped bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return false
+	case <-stop:
+		return true
+	}
+}
+
+// hopeless reports whether trying again would only get the same refusal.
+func hopeless(err error) bool {
+	var r *RefusedError
+	if !errors.As(err, &r) {
+		return false
+	}
+	switch r.Code {
+	case ErrOverloaded, ErrDraining, ErrInvalidState:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,318 @@
+package gloom
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"gloom/wire"
+)
+
+// Submitter hands jobs to a broker over one connection. It is safe for
+// concurrent use. Close or Drain it when done.
+type Submitter struct {
+	conf   *config
+	prefix string // of generated ids
+	number atomic.Uint64
+	window chan struct{} // holds one element per outstanding job
+
+	life context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu       sync.Mutex // guards what follows
+	closing  bool       // Drain or Close was called
+	sessions []*session // the current one, and those retired with jobs pending
+	current  *session   // nil: none
+	refusal  error      // every broker refuses us for good, as of the last attempt
+	lastErr  error      // of the last attempt
+	changed  chan struct{}
+
+	next int // of the goroutine that connects: the address to try first
+}
+
+// NewSubmitter returns a submitter that connects in the background. Jobs can be
+// submitted at once: Submit waits for the connection. The error is about the
+// options.
+func NewSubmitter(opts ...Option) (*Submitter, error) {
+	s, err := newSubmitter(opts)
+	if err != nil {
+		return nil, err
+	}
+	go s.stayConnected(nil)
+	return s, nil
+}
+
+// Dial is NewSubmitter, but returns once connected, after at most one attempt at
+// each address. The context limits this only.
+func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
+	s, err := newSubmitter(opts)
+	if err != nil {
+		return nil, err
+	}
+	first, err := s.tryAll(ctx, "")
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.adopt(first)
+	go s.stayConnected(first)
+	return s, nil
+}
+
+func newSubmitter(opts []Option) (*Submitter, error) {
+	conf, err := newConfig(DefaultSubmitAddr, opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Submitter{
+		conf: conf, prefix: idPrefix(),
+		window: make(chan struct{}, conf.window), changed: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+// Submit hands a job in and returns as soon as it is on its way. It waits for
+// room in the window and for a connection, both at most as long as ctx lasts;
+// after that ctx has no effect on the job.
+//
+// The error is about the job itself (a *RefusedError), the context's cause,
+// ErrClosed, or the refusal of all brokers. Everything later, a refusal by the
+// broker included, is told by the Pending.
+func (s *Submitter) Submit(ctx context.Context, job Job) (*Pending, error) {
+	return s.submit(ctx, &job, nil, true)
+}
+
+// SubmitFunc is Submit with a function in place of the Pending. It is called
+// exactly once, with the result or the error that Pending.Result would return,
+// unless SubmitFunc itself returns an error.
+//
+// The function is called on the goroutine that reads the connection, in the
+// order of the broker's frames. It must return soon and must not wait for
+// anything of this submitter: from within it, use TrySubmit and TrySubmitFunc.
+// Its own job no longer counts in the window.
+func (s *Submitter) SubmitFunc(ctx context.Context, job Job, done func(Result, error)) error {
+	_, err := s.submit(ctx, &job, done, true)
+	return err
+}
+
+// TrySubmit is Submit without waiting: where that would wait, it returns
+// ErrWindowFull or ErrNotConnected.
+func (s *Submitter) TrySubmit(job Job) (*Pending, error) {
+	return s.submit(context.Background(), &job, nil, false)
+}
+
+// TrySubmitFunc is SubmitFunc without waiting, as TrySubmit.
+func (s *Submitter) TrySubmitFunc(job Job, done func(Result, error)) error {
+	_, err := s.submit(context.Background(), &job, done, false)
+	return err
+}
+
+// Do submits a job and waits for its result. When ctx ends first, Do returns its
+// cause and asks the broker to cancel the job, unless it is detached or the
+// broker is of the Compat kind; whether it was cancelled in time is not told.
+func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
+	p, err := s.submit(ctx, &job, nil, true)
+	if err != nil {
+		return Result{}, err
+	}
+	r, err := p.Result(ctx)
+	if err != nil && ctx.Err() != nil && !job.Detach && !s.conf.compat {
+		p.session.abandon(p)
+	}
+	return r, err
+}
+
+// Cancel asks the broker to cancel a job: one of this submitter's, which then
+// ends with a *JobError of ErrCancelled, or anybody's detached one. Nil means
+// cancelled. A *RefusedError with ErrUnknownID means that the job had ended, its
+// answer having won, or was never there.
+func (s *Submitter) Cancel(ctx context.Context, id string) error {
+	if s.conf.compat {
+		return ErrUnsupported
+	}
+	if id == "" {
+		return &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
+	}
+	if err := checkName("id", id); err != nil {
+		return err
+	}
+	key := canonical(id)
+	sess, err := s.holder(ctx, key)
+	if err != nil {
+		return err
+	}
+	return sess.cancel(ctx, key)
+}
+
+// Ping asks the broker for a sign of life.
+func (s *Submitter) Ping(ctx context.Context) error {
+	if s.conf.compat {
+		return ErrUnsupported
+	}
+	sess, err := s.session(ctx, nil, true)
+	if err != nil {
+		return err
+	}
+	return sess.ping(ctx)
+}
+
+// Outstanding is how many jobs are submitted and have not ended, and Submit calls
+// about to send one.
+func (s *Submitter) Outstanding() int { return len(s.window) }
+
+// Drain takes no more jobs, waits for the outstanding ones to end, and closes the
+// submitter. When ctx ends first it is closed at once, and Drain returns the
+// context's cause.
+func (s *Submitter) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	defer s.Close()
+	for range cap(s.window) {
+		select {
+		case s.window <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.life.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// Close closes the connection. Jobs still pending end with a *LostError whose
+// cause is ErrClosed; Close does not wait for that. It may be called repeatedly
+// and always returns nil.
+func (s *Submitter) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.end(ErrClosed)
+	return nil
+}
+
+func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, error), wait bool) (*Pending, error) {
+	if err := job.validate(); err != nil {
+		return nil, err
+	}
+	p := &Pending{
+		id: job.ID, detach: job.Detach, progress: job.OnProgress, notify: notify, window: s.window,
+	}
+	if p.id == "" {
+		p.id = numberedID(s.prefix, s.number.Add(1))
+		p.key = p.id
+	} else {
+		p.key = canonical(p.id)
+	}
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	frame, refused := e.submit(job, p, s.conf.trust)
+	if refused != nil {
+		return nil, refused
+	}
+	if err := s.enterWindow(ctx, wait); err != nil {
+		return nil, err
+	}
+	if err := s.send(ctx, p, job.NoAck, frame, wait); err != nil {
+		<-s.window
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
+	select {
+	case s.window <- struct{}{}:
+		return nil
+	default:
+	}
+	if !wait {
+		return ErrWindowFull
+	}
+	select {
+	case s.window <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.life.Done():
+		return ErrClosed
+	}
+}
+
+// send puts a frame on a connection, waiting for one that has room.
+func (s *Submitter) send(ctx context.Context, p *Pending, quiet bool, frame []byte, wait bool) error {
+	var gone *session
+	for {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		sess, err := s.session(ctx, gone, wait)
+		if err != nil {
+			return err
+		}
+		if size := len(frame) - wire.HeaderLen; size > sess.outgoing {
+			return tooLarge(p.id, size, sess.outgoing)
+		}
+		room, err := sess.submit(p, quiet, frame)
+		switch {
+		case err == errGone:
+			gone = sess
+			continue
+		case err != nil || room == nil:
+			return err
+		case !wait:
+			return ErrWindowFull
+		}
+		if err := sess.await(ctx, room); err == errGone {
+			gone = sess
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// session returns the current connection, waiting for one other than gone.
+func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*session, error) {
+	for {
+		s.mu.Lock()
+		current, changed, closing, refusal := s.current, s.changed, s.closing, s.refusal
+		s.mu.Unlock()
+		switch {
+		case closing:
+			return nil, ErrClosed
+		case current != nil && current != gone:
+			return current, nil
+		case refusal != nil:
+			return nil, refusal
+		case !wait:
+			return nil, ErrNotConnected
+		}
+		select {
+		case <-changed:
+		case <-s.life.Done():
+			return nil, ErrClosed
+		case <-ctx.Done():
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.lastErr == nil {
+				return nil, fmt.Errorf("gloom: not connected yet: %w", context.Cause(ctx))
+			}
+			return nil, fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", context.Cause(ctx), s.lastErr)
+		}
+	}
+}
+
+// holder returns the connection on which a job is pending, else the current one.
+func (s *Submitter) holder(ctx context.Context, key string) (*session, error) {
+	s.mu.Lock()
+	sessions := append([]*session(nil), s.sessions...)
+	s.mu.Unlock()
+	for _, sess := range sessions {
+		if sess.holds(key) {
+			return sess, nil
+		}
+	}
+	return s.session(ctx, nil, true)
+}

@@ -1,0 +1,264 @@
+package gloom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Handler does a job. What it returns is the answer: a json.RawMessage or []byte
+// as it is, anything else encoded as JSON, nil as null.
+//
+// An error fails the run, with its text as the reason, and the job is retried as
+// long as it has retries left; Fatal and RetryAfter mark errors that ask for
+// something else. A panic fails the run, too.
+//
+// The context ends, with a cause, when nobody waits for the run any more
+// (ErrCancelled), when the connection is lost (ErrLost), and when a Stop runs out
+// of time (ErrClosed). What the handler returns then is discarded by the broker
+// or not sent; until it returns, its place in the pool is taken. The context
+// carries the values of the one given to Run or Start, not its end.
+type Handler func(ctx context.Context, job *Job) (any, error)
+
+// Worker serves jobs of one type. Fill in the fields, then call Run or Start,
+// once. With several addresses it joins all the brokers, each with the whole of
+// its concurrency: it runs up to Concurrency × addresses jobs at once.
+type Worker struct {
+	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8.
+	Type string
+	// Handler does the jobs, several at once.
+	Handler Handler
+	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch
+	// if that is set.
+	Concurrency int
+	// Prefetch, at least Concurrency, makes the handlers of a broker share one
+	// socket, on which so many jobs may be out: those that run, and others that
+	// wait here to save a round trip. 0: a socket per handler, each with one job.
+	Prefetch int
+	// StopTimeout is how long Run waits for running jobs after its context has
+	// ended. 0 is DefaultStopTimeout.
+	StopTimeout time.Duration
+	// Options say which brokers to join and how: Addrs, Token, TLS and others.
+	Options []Option
+
+	conf *config
+
+	base    context.Context // of the handlers
+	abort   context.CancelCauseFunc
+	leaving context.Context // ends when Stop begins
+	leave   context.CancelFunc
+	joined  chan struct{} // closed when a socket has joined
+	done    chan struct{} // closed when all has ended
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	ready   bool    // joined is closed
+	refused []error // why sockets were given up
+}
+
+// Run serves jobs until ctx ends or Stop is called, then leaves, finishes what
+// runs, and returns nil. It returns earlier, with an error, when the fields are
+// wrong or when every broker refuses the worker for good; brokers that cannot be
+// reached are tried again and again. When running jobs take longer than
+// StopTimeout to finish, their contexts end, the connections are closed, and Run
+// returns an error that matches context.DeadlineExceeded.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-w.done:
+		return w.Err()
+	case <-ctx.Done():
+	}
+	timeout := w.StopTimeout
+	if timeout == 0 {
+		timeout = DefaultStopTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return w.Stop(ctx)
+}
+
+// Start begins to serve jobs and returns when the first socket has joined a
+// broker. When ctx ends before that, the worker is stopped. Stop must be called
+// in the end.
+func (w *Worker) Start(ctx context.Context) error {
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-w.joined:
+		return nil
+	case <-w.done:
+		if err := w.Err(); err != nil {
+			return err
+		}
+		return ErrClosed
+	case <-ctx.Done():
+		stopped, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.Stop(stopped)
+		return fmt.Errorf("gloom: no broker joined: %w", context.Cause(ctx))
+	}
+}
+
+// Stop takes no more jobs, lets running ones finish and waits until the brokers
+// have their answers. When ctx ends first, the handlers' contexts end, the
+// connections are closed, and Stop returns the context's cause without waiting
+// for the handlers. It may be called repeatedly, and before Start has returned.
+func (w *Worker) Stop(ctx context.Context) error {
+	w.mu.Lock()
+	if !w.started {
+		w.mu.Unlock()
+		return nil
+	}
+	w.mu.Unlock()
+	w.leave()
+	select {
+	case <-w.done:
+		return nil
+	default:
+	}
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		w.abort(ErrClosed)
+		return fmt.Errorf("gloom: worker stopped with jobs running: %w", context.Cause(ctx))
+	}
+}
+
+// Done is closed when the worker has ended: stopped, or refused for good. It is
+// nil before Run or Start.
+func (w *Worker) Done() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done
+}
+
+// Err is, once Done is closed, why the worker ended: nil after Stop, else the
+// brokers' refusals.
+func (w *Worker) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leaving == nil || w.leaving.Err() != nil {
+		return nil
+	}
+	return errors.Join(w.refused...)
+}
+
+func (w *Worker) start(ctx context.Context) error {
+	conf, err := w.check()
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.started {
+		return errors.New("gloom: worker was started before")
+	}
+	w.started = true
+	w.conf = conf
+	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
+	w.leaving, w.leave = context.WithCancel(context.Background())
+	w.joined, w.done = make(chan struct{}), make(chan struct{})
+
+	var all sync.WaitGroup
+	for _, addr := range conf.addrs {
+		for range w.perBroker() {
+			all.Go(func() { w.serve(addr) })
+		}
+	}
+	go func() {
+		all.Wait()
+		w.abort(ErrClosed)
+		close(w.done)
+	}()
+	return nil
+}
+
+func (w *Worker) check() (*config, error) {
+	conf, err := newConfig(DefaultWorkerAddr, w.Options)
+	if err != nil {
+		return nil, err
+	}
+	if w.Type == "" {
+		return nil, errors.New("gloom: worker type is empty")
+	}
+	if err := checkName("type", w.Type); err != nil {
+		return nil, err
+	}
+	switch {
+	case w.Handler == nil:
+		return nil, errors.New("gloom: worker has no handler")
+	case w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0:
+		return nil, errors.New("gloom: concurrency, prefetch and stop timeout must not be negative")
+	case w.Prefetch > 0 && w.Prefetch < w.Concurrency:
+		return nil, fmt.Errorf("gloom: prefetch %d: must be at least the concurrency, %d", w.Prefetch, w.Concurrency)
+	case w.Prefetch > 0 && conf.compat:
+		return nil, errors.New("gloom: prefetch cannot be had from a Compat broker")
+	}
+	return conf, nil
+}
+
+// perBroker is the number of sockets.
+func (w *Worker) perBroker() int {
+	if w.Prefetch > 0 {
+		return 1
+	}
+	return max(w.Concurrency, 1)
+}
+
+// handlers is the number of handlers per socket.
+func (w *Worker) handlers() int {
+	switch {
+	case w.Prefetch == 0:
+		return 1
+	case w.Concurrency == 0:
+		return w.Prefetch
+	}
+	return w.Concurrency
+}
+
+// serve keeps one socket joined to a broker until the worker stops.
+func (w *Worker) serve(addr string) {
+	retry := newRetry(w.conf)
+	for {
+		since := time.Now()
+		joined, err := w.attend(addr)
+		if w.leaving.Err() != nil {
+			return
+		}
+		if hopeless(err) {
+			w.mu.Lock()
+			w.refused = append(w.refused, err)
+			w.mu.Unlock()
+			w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
+			return
+		}
+		event := EventFailed
+		if joined {
+			event = EventLost
+			retry.lasted(time.Since(since))
+		}
+		wait := retry.next()
+		w.conf.notify(Notice{Event: event, Addr: addr, Err: err, Wait: wait})
+		if pause(wait, w.leaving.Done()) {
+			return
+		}
+	}
+}
+
+// noteJoin lets Start return.
+func (w *Worker) noteJoin(addr string) {
+	w.mu.Lock()
+	if !w.ready {
+		w.ready = true
+		close(w.joined)
+	}
+	w.mu.Unlock()
+	w.conf.notify(Notice{Event: EventJoined, Addr: addr})
+}
