@@ -142,12 +142,23 @@ func splitAddr(addr string) (network, address string) {
 
 func dial(t tb, addr string) *conn {
 	t.Helper()
-	network, address := splitAddr(addr)
-	c, err := net.DialTimeout(network, address, patience)
+	c, err := dialTry(addr)
 	if err != nil {
 		t.Fatalf("dial %s: %v", addr, err)
 	}
-	return adopt(t, c)
+	c.t = t
+	t.Cleanup(c.close)
+	return c
+}
+
+// dialTry is for a daemon that may refuse; the caller closes.
+func dialTry(addr string) (*conn, error) {
+	network, address := splitAddr(addr)
+	c, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{net: c, in: bufio.NewReader(c)}, nil
 }
 
 func adopt(t tb, c net.Conn) *conn {
@@ -155,8 +166,8 @@ func adopt(t tb, c net.Conn) *conn {
 	return &conn{t: t, net: c, in: bufio.NewReader(c)}
 }
 
-// put writes bytes as they are.
-func (c *conn) put(b []byte) error {
+// write sends bytes as they are.
+func (c *conn) write(b []byte) error {
 	_ = c.net.SetWriteDeadline(time.Now().Add(patience))
 	_, err := c.net.Write(b)
 	return err
@@ -164,7 +175,7 @@ func (c *conn) put(b []byte) error {
 
 func (c *conn) raw(b []byte) {
 	c.t.Helper()
-	if err := c.put(b); err != nil {
+	if err := c.write(b); err != nil {
 		c.t.Fatalf("write %d bytes: %v", len(b), err)
 	}
 }

@@ -195,7 +195,7 @@ func TestFrameSize(t *testing.T) {
 	t.Run("error readable by a peer in the middle of its frame", func(t *testing.T) {
 		for range 5 {
 			bad := b.submitter(t)
-			_ = bad.put(submitOf(1<<20, "over", typ)) // may be cut off
+			_ = bad.write(submitOf(1<<20, "over", typ)) // may be cut off
 			bad.fails("size_error")
 			bad.eof()
 		}
@@ -254,7 +254,7 @@ func TestRubbish(t *testing.T) {
 				if r.IntN(10) == 0 {
 					wire[r.IntN(4)] = byte(r.Uint32())
 				}
-				if c.put(wire) != nil {
+				if c.write(wire) != nil {
 					break
 				}
 			}

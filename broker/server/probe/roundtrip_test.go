@@ -177,7 +177,7 @@ func TestOrderOfFrames(t *testing.T) {
 					t.Errorf("worker got %s, %v", fr, err)
 					return
 				}
-				if err := w.put(pack(`{"action":"respond","body":0}`)); err != nil {
+				if err := w.write(pack(`{"action":"respond","body":0}`)); err != nil {
 					t.Errorf("respond: %v", err)
 					return
 				}

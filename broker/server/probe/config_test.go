@@ -1,0 +1,227 @@
+package probe
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestStartUp(t *testing.T) {
+	t.Parallel()
+	t.Run("the start-up line has what was bound", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		for _, addr := range []string{b.submitAddr, b.workerAddr, b.httpAddr} {
+			host, port, err := net.SplitHostPort(addr)
+			if err != nil || host != "127.0.0.1" || port == "0" || port == "" {
+				t.Errorf("address %q in %v", addr, b.ready)
+			}
+		}
+	})
+	t.Run("default ports", func(t *testing.T) {
+		// The defaults may be taken on this machine: then the refusal must name one.
+		d, err := launch(spec{bare: true, flags: []string{"--log-format=json"}})
+		if err != nil {
+			if d == nil || !strings.Contains(d.log.text(), "999") {
+				t.Fatal(err)
+			}
+			t.Logf("default ports are taken here: %v", err)
+			return
+		}
+		defer func() {
+			if err := d.end(); err != nil {
+				t.Error(err)
+			}
+		}()
+		if d.submitAddr != "127.0.0.1:9998" || d.workerAddr != "127.0.0.1:9999" || d.httpAddr != "127.0.0.1:9997" {
+			t.Errorf("bound %s, %s, %s", d.submitAddr, d.workerAddr, d.httpAddr)
+		}
+		d.alive(t)
+	})
+	t.Run("port in use", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		for _, c := range []struct{ flag, addr string }{
+			{"--submit-addr=", b.submitAddr}, {"--worker-addr=", b.workerAddr}, {"--http-addr=", b.httpAddr},
+		} {
+			text := refused(t, spec{flags: []string{c.flag + c.addr}})
+			if !strings.Contains(text, c.addr) || !strings.Contains(text, "in use") {
+				t.Errorf("%s%s: the error does not say what is in use:\n%s", c.flag, c.addr, text)
+			}
+		}
+		b.alive(t)
+	})
+	t.Run("a foreign address is refused", func(t *testing.T) {
+		t.Parallel()
+		for _, flag := range []string{"--submit-addr=0.0.0.0:0", "--worker-addr=0.0.0.0:0", "--worker-addr=:0", "--submit-addr=[::]:0"} {
+			if text := refused(t, spec{flags: []string{flag}}); !strings.Contains(text, "insecure") {
+				t.Errorf("%s: the error does not name --insecure:\n%s", flag, text)
+			}
+		}
+	})
+	t.Run("unless --insecure is given", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--submit-addr=0.0.0.0:0", "--worker-addr=0.0.0.0:0", "--insecure")
+		for _, addr := range []*string{&b.submitAddr, &b.workerAddr} {
+			_, port, err := net.SplitHostPort(*addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*addr = "127.0.0.1:" + port
+		}
+		b.alive(t)
+	})
+	t.Run("more loops", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--loops=3")
+		typ := name("loops")
+		for range 8 {
+			serve(t, b.submitter(t), b.joined(t, typ), typ)
+			typ = name("loops")
+		}
+	})
+	t.Run("debug logs", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--log-level=debug")
+		b.alive(t)
+	})
+	t.Run("console logs", func(t *testing.T) {
+		t.Parallel()
+		text := refused(t, spec{flags: []string{"--log-format=console", "--submit-addr=127.0.0.1:1", "--worker-addr=nowhere:x"}})
+		if strings.HasPrefix(strings.TrimSpace(text), "{") {
+			t.Errorf("console format wrote JSON:\n%s", text)
+		}
+	})
+}
+
+func TestBadFlags(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flag, names string }{
+		{"--max-frame=banana", "max-frame"},
+		{"--max-frame=0", "max-frame"},
+		{"--max-frame=-1", "max-frame"},
+		{"--max-frame=8GiB", "max-frame"},
+		{"--max-jobs=-1", "max-jobs"},
+		{"--max-jobs=many", "max-jobs"},
+		{"--max-bytes=-1", "max-bytes"},
+		{"--max-bytes=1XiB", "max-bytes"},
+		{"--max-type-jobs=-1", "max-type-jobs"},
+		{"--max-submitter-jobs=x", "max-submitter-jobs"},
+		{"--max-conns=-5", "max-conns"},
+		{"--max-outbound=-1", "max-outbound"},
+		{"--max-inbound=nothing", "max-inbound"},
+		{"--retries=-1", "retries"},
+		{"--retries=1001", "retries"},
+		{"--retries=1.5", "retries"},
+		{"--drain-timeout=-1s", "drain-timeout"},
+		{"--drain-timeout=soon", "drain-timeout"},
+		{"--loops=-1", "loops"},
+		{"--log-level=loud", "log-level"},
+		{"--log-format=xml", "log-format"},
+		{"--submit-addr=nonsense", "submit-addr"},
+		{"--worker-addr=127.0.0.1:99999", "worker-addr"},
+		{"--http-addr=127.0.0.1", "http-addr"},
+		{"--submit-addr=", "submit-addr"},
+		{"--worker-addr=", "worker-addr"},
+		{"--submit-addr=unix:", "submit-addr"},
+		{"--default-type=" + strings.Repeat("x", 2000), "default-type"},
+		{"--config=/no/such/file", "/no/such/file"},
+		{"--no-such-flag", "no-such-flag"},
+		{"stray", "stray"},
+	} {
+		what := c.flag
+		if len(what) > 60 {
+			what = what[:60]
+		}
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			if text := refused(t, spec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
+				t.Errorf("the error does not name %s:\n%.1000s", c.names, text)
+			}
+		})
+	}
+	for _, c := range []struct{ env, names string }{
+		{"GLOOM_MAX_FRAME=banana", "max"},
+		{"GLOOM_RETRIES=1001", "retries"},
+		{"GLOOM_LOG_LEVEL=loud", "level"},
+	} {
+		t.Run(c.env, func(t *testing.T) {
+			t.Parallel()
+			if text := refused(t, spec{env: []string{c.env}}); !strings.Contains(strings.ToLower(text), c.names) {
+				t.Errorf("the error does not name %s:\n%s", c.names, text)
+			}
+		})
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	// whichever worker gets the job names the setting that won
+	winner := func(t *testing.T, b *daemon) string {
+		t.Helper()
+		got := make(chan string, 4)
+		for _, typ := range []string{"default", "from-file", "from-env", "from-flag"} {
+			w := b.joined(t, typ)
+			go func() {
+				if f, err := w.next(patience); err == nil {
+					got <- f.text("type")
+				}
+			}()
+		}
+		s := b.submitter(t)
+		s.send(`{"action":"submit","id":"typeless","body":0}`)
+		s.ack("typeless")
+		return <-got
+	}
+	file := filepath.Join(t.TempDir(), "gloomd.json")
+	if err := os.WriteFile(file, []byte(`{"default-type":"from-file"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, env, flag := "--config="+file, []string{"GLOOM_DEFAULT_TYPE=from-env"}, "--default-type=from-flag"
+	for _, c := range []struct {
+		what string
+		spec spec
+		want string
+	}{
+		{"nothing", spec{}, "default"},
+		{"file", spec{flags: []string{config}}, "from-file"},
+		{"environment", spec{env: env}, "from-env"},
+		{"flag", spec{flags: []string{flag}}, "from-flag"},
+		{"environment over file", spec{flags: []string{config}, env: env}, "from-env"},
+		{"flag over file", spec{flags: []string{config, flag}}, "from-flag"},
+		{"flag over environment", spec{flags: []string{flag}, env: env}, "from-flag"},
+		{"flag over both", spec{flags: []string{config, flag}, env: env}, "from-flag"},
+		{"file named by the environment", spec{env: []string{"GLOOM_CONFIG=" + file}}, "from-file"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			if got := winner(t, startSpec(t, c.spec)); got != c.want {
+				t.Errorf("a submit without type went to %q, want %q", got, c.want)
+			}
+		})
+	}
+	t.Run("addresses by environment", func(t *testing.T) {
+		t.Parallel()
+		b := startSpec(t, spec{bare: true, env: []string{"GLOOM_SUBMIT_ADDR=127.0.0.1:0",
+			"GLOOM_WORKER_ADDR=127.0.0.1:0", "GLOOM_HTTP_ADDR=127.0.0.1:0", "GLOOM_LOG_FORMAT=json"}})
+		b.alive(t)
+	})
+	for _, c := range []struct{ what, text, names string }{
+		{"unknown key in the file", `{"no-such-key":1}`, "no-such-key"},
+		{"bad value in the file", `{"retries":"many"}`, "retries"},
+		{"no configuration at all", `not [ a { file`, ""},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "bad.json")
+			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if text := refused(t, spec{flags: []string{"--config=" + path}}); !strings.Contains(text, c.names) {
+				t.Errorf("the error does not name %s:\n%s", c.names, text)
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Many submitters and workers at once: every answer finds its owner.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	const submitters, workers, types, jobs = 24, 24, 6, 150
+	base := name("crowd")
+	typeOf := func(n int) string { return fmt.Sprintf("%s-%d", base, n%types) }
+	var ws []worker
+	for i := range workers {
+		ws = append(ws, b.joined(t, typeOf(i)))
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		crew(t, workers, func(f *fiber, i int) {
+			w := worker{&conn{f, ws[i].net, ws[i].in}}
+			for {
+				fr, err := w.next(patience)
+				if err != nil {
+					return // closed below
+				}
+				switch {
+				case fr.kind() == "ok":
+				case fr.kind() == "job" && fr.text("type") == typeOf(i):
+					_ = w.write(pack(fmt.Sprintf(`{"action":"respond","body":[%s,%s]}`, fr.keys["id"], fr.keys["body"])))
+				default:
+					f.Fatalf("worker of %s got %s", typeOf(i), fr)
+				}
+			}
+		})
+	}()
+	defer func() {
+		for _, w := range ws {
+			w.close()
+		}
+		<-served
+	}()
+	crew(t, submitters, func(f *fiber, i int) {
+		s := b.submitter(f)
+		open := map[string]string{} // id → the answer it must get
+		acked := map[string]bool{}
+		sent, done := 0, 0
+		for done < jobs {
+			for ; sent < jobs && len(open) < 16; sent++ {
+				id := fmt.Sprintf("%s-%d-%d", base, i, sent)
+				body := fmt.Sprintf(`{"owner":%d,"n":%d}`, i, sent)
+				open[id] = fmt.Sprintf(`[%s,%s]`, quote(id), body)
+				s.put(id, typeOf(sent), body, "")
+			}
+			fr := s.recv()
+			id := fr.text("id")
+			switch fr.kind() {
+			case "ack":
+				acked[id] = true
+			case "result":
+				if want, mine := open[id]; !mine || !acked[id] || string(fr.keys["body"]) != want {
+					f.Fatalf("submitter %d got %s, want %s", i, fr, want)
+				}
+				delete(open, id)
+				done++
+			default:
+				f.Fatalf("submitter %d got %s", i, fr)
+			}
+		}
+		s.quiet()
+	})
+}
+
+// The same id wanted by many at once goes to exactly one.
+func TestRaceForAnID(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("race")
+	const rivals, rounds = 8, 60
+	won := make([][]bool, rivals)
+	crew(t, rivals, func(f *fiber, i int) {
+		s := b.submitter(f)
+		won[i] = make([]bool, rounds)
+		for n := range rounds {
+			id := fmt.Sprintf("%s-%d", typ, n)
+			s.put(id, typ, fmt.Sprint(i), "")
+			switch fr := s.recv(); {
+			case fr.kind() == "ack":
+				won[i][n] = true
+			case fr.text("error") != "id_exists":
+				f.Fatalf("got %s", fr)
+			}
+		}
+		// the winners' jobs must stay queued until all have tried: keep the connection
+		t.Cleanup(s.close)
+	})
+	for n := range rounds {
+		winners := 0
+		for i := range rivals {
+			if won[i][n] {
+				winners++
+			}
+		}
+		if winners != 1 {
+			t.Errorf("id %d was accepted %d times", n, winners)
+		}
+	}
+}
+
+func TestThousandConnects(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	const peers, dialers = 1000, 8
+	typ := name("thousand")
+	all := make([]worker, peers)
+	begin := time.Now()
+	crew(t, dialers, func(f *fiber, d int) {
+		for i := d; i < peers; i += dialers {
+			all[i] = b.worker(t)
+			all[i].send(`{"action":"join","type":%q}`, typ)
+		}
+	})
+	for i := range all {
+		all[i].ok()
+	}
+	took := time.Since(begin)
+	t.Logf("%d connects and joins in %s", peers, took)
+	if limit := scaled(3 * time.Second); took > limit {
+		t.Errorf("%d connects and joins took %s, more than %s", peers, took, limit)
+	}
+	s := b.submitter(t)
+	for range peers {
+		s.put(name("job"), typ, `0`, "")
+	}
+	acks, results := 0, 0
+	for i := range all {
+		_, _ = all[i].job()
+		all[i].send(`{"action":"respond","body":0}`)
+	}
+	for acks < peers || results < peers {
+		switch f := s.recv(); f.kind() {
+		case "ack":
+			acks++
+		case "result":
+			results++
+		default:
+			t.Fatalf("got %s", f)
+		}
+	}
+	for i := range all {
+		all[i].close()
+	}
+	b.alive(t)
+}
+
+// Descriptors do not leak over many short connections.
+func TestDescriptorsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	b.alive(t)
+	before := b.files()
+	crew(t, 4, func(f *fiber, i int) {
+		for n := range 150 {
+			s, w := b.submitter(f), b.worker(f)
+			w.join(name("fd"))
+			s.fresh(name("fd"), `0`)
+			deaths[n%5].end(s.conn)
+			deaths[(n+i)%5].end(w.conn)
+			s.close()
+			w.close()
+		}
+	})
+	until(t, "descriptors are given back", func() error {
+		if now := b.files(); now > before+5 {
+			return fmt.Errorf("%d open, %d before", now, before)
+		}
+		return nil
+	})
+	b.alive(t)
+}
+
+// More connections than the daemon may have files: it survives, keeps the
+// ones it has, and serves again when the flood is over.
+func TestFloodPastTheFileLimit(t *testing.T) {
+	t.Parallel()
+	b := startSpec(t, spec{files: 96})
+	typ := name("resident")
+	s, w := b.submitter(t), b.joined(t, typ)
+	serve(t, s, w, typ)
+	for range 2 {
+		var flood []*conn
+		for i := range 400 {
+			addr := b.submitAddr
+			if i%2 == 1 {
+				addr = b.workerAddr
+			}
+			flood = append(flood, dial(t, addr)) // the kernel's backlog takes them
+			if i%40 == 0 {
+				serve(t, s, w, typ)
+			}
+		}
+		serve(t, s, w, typ)
+		for _, c := range flood {
+			c.reset()
+		}
+		until(t, "new peers are served after the flood", func() error {
+			c, err := dialTry(b.submitAddr)
+			if err != nil {
+				return err
+			}
+			defer c.close()
+			if err := c.write(pack(`{"action":"anybody?"}`)); err != nil {
+				return err
+			}
+			f, err := c.next(time.Second)
+			if err == nil && f.text("error") != "unknown_action" {
+				err = fmt.Errorf("got %s", f)
+			}
+			return err
+		})
+		serve(t, s, w, typ)
+	}
+	until(t, "both ports and HTTP serve", func() error {
+		status, _, err := b.get("/healthz")
+		if err == nil && status != 200 {
+			err = fmt.Errorf("status %d", status)
+		}
+		return err
+	})
+	b.alive(t)
+	if n := len(strings.Split(b.log.text(), "\n")); n > 500 {
+		t.Errorf("the flood wrote %d lines of log: not rate-limited", n)
+	}
+}

@@ -1,0 +1,375 @@
+package probe
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deaths are the ways in which a connection can end.
+var deaths = []struct {
+	what string
+	end  func(c *conn)
+}{
+	{"FIN", (*conn).close},
+	{"RST", (*conn).reset},
+	{"half-close", (*conn).halfClose},
+	{"FIN in mid-header", func(c *conn) { c.raw([]byte{0, 0}); c.close() }},
+	{"FIN in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.close() }},
+	{"RST in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.reset() }},
+	{"half-close in mid-frame", func(c *conn) { c.raw(pack(`{"action":"respond","body":1}`)[:20]); c.halfClose() }},
+	{"FIN a byte short", func(c *conn) { p := pack(`{"action":"respond","body":1}`); c.raw(p[:len(p)-1]); c.close() }},
+	{"FIN behind a refused request", func(c *conn) { c.raw(pack(`{"action":"frobnicate"}`)); c.close() }},
+	{"FIN behind a rejoin", func(c *conn) { c.raw(pack(`{"action":"join","type":"elsewhere"}`)); c.close() }},
+}
+
+func TestWorkerLostAtWork(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, d := range deaths {
+		t.Run(d.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("lost")
+			w, s := b.joined(t, typ), b.submitter(t)
+			id := s.fresh(typ, `{"n":1}`)
+			w.takes(id)
+			d.end(w.conn)
+			heir := b.joined(t, typ)
+			if got, body := heir.job(); got != id || body != `{"n":1}` {
+				t.Fatalf("job %q body %s, want %q", got, body, id)
+			}
+			heir.respond(`"done"`)
+			s.result(id, `"done"`)
+			s.quiet()
+			serve(t, s, heir, typ)
+		})
+		t.Run(d.what+", heir already idle", func(t *testing.T) {
+			t.Parallel()
+			typ := name("lost")
+			w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+			id := s.fresh(typ, `1`)
+			w.takes(id)
+			d.end(w.conn)
+			heir.takes(id)
+			heir.respond(`2`)
+			s.result(id, `2`)
+		})
+	}
+}
+
+func TestIdleWorkerLost(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, d := range deaths {
+		t.Run(d.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("idle")
+			w, s := b.joined(t, typ), b.submitter(t)
+			d.end(w.conn)
+			// Whether or not the loss is known when the job comes, it must be served,
+			// and a peer that is gone for good must not swallow more than one.
+			id := s.fresh(typ, `1`)
+			heir := b.joined(t, typ)
+			heir.takes(id)
+			heir.respond(`2`)
+			s.result(id, `2`)
+		})
+	}
+	t.Run("never joined", func(t *testing.T) {
+		for _, d := range deaths {
+			d.end(b.worker(t).conn)
+		}
+		b.alive(t)
+	})
+}
+
+// A lost worker's job stands ahead of its equals.
+func TestRequeuePlace(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("ahead of equals, behind its betters", func(t *testing.T) {
+		typ := name("place")
+		w, s := b.joined(t, typ), b.submitter(t)
+		lost := s.fresh(typ, `0`)
+		w.takes(lost)
+		equal1, equal2 := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		better := s.freshWith(typ, `0`, `,"priority":1`)
+		worse := s.freshWith(typ, `0`, `,"priority":-1`)
+		w.close()
+		waitRequeued(t, b, typ, s, lost)
+		got := drainOrder(t, b, typ, 5)
+		want := []string{better, lost, equal1, equal2, worse}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("order %v, want %v", got, want)
+		}
+	})
+	t.Run("two lost ones keep their ages", func(t *testing.T) {
+		typ := name("place")
+		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		first, second := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		w1.takes(first)
+		w2.takes(second)
+		third := s.fresh(typ, `0`)
+		w2.close()
+		waitRequeued(t, b, typ, s, second)
+		w1.close()
+		waitRequeued(t, b, typ, s, first)
+		got := drainOrder(t, b, typ, 3)
+		if want := []string{first, second, third}; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("order %v, want %v", got, want)
+		}
+	})
+}
+
+// waitRequeued waits until the broker knows that a worker is lost: HTTP says
+// so for a job where /v1/jobs is served, and a worker that joined for the
+// purpose and leaves idle says so otherwise.
+func waitRequeued(t *testing.T, d *daemon, typ string, s submitter, id string) {
+	t.Helper()
+	until(t, "job is queued again", func() error {
+		status, body, err := d.get("/v1/jobs/" + id)
+		if err != nil {
+			return err
+		}
+		if status == 404 {
+			time.Sleep(300 * time.Millisecond) // no such door yet: the loss is seen by now, or the order below says not
+			return nil
+		}
+		if !strings.Contains(body, `"queued"`) {
+			return fmt.Errorf("%s", body)
+		}
+		return nil
+	})
+}
+
+// loseWorkers hands a job out and loses its worker, n times.
+func loseWorkers(t *testing.T, d *daemon, typ, id string, n int) {
+	t.Helper()
+	for i := range n {
+		w := d.joined(t, typ)
+		w.takes(id)
+		deaths[i%3].end(w.conn)
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("three more times, then job_failed", func(t *testing.T) {
+		typ := name("attempt")
+		s := b.submitter(t)
+		id := s.fresh(typ, `0`)
+		loseWorkers(t, b, typ, id, 4)
+		s.failsFor("job_failed", id)
+		w := b.joined(t, typ)
+		w.quiet()
+		s.submit(id, typ, `"again"`) // free again
+		w.takes(id)
+		w.respond(`1`)
+		s.result(id, `1`)
+		s.quiet()
+	})
+	t.Run("the fourth run still counts", func(t *testing.T) {
+		typ := name("attempt")
+		s := b.submitter(t)
+		id := s.fresh(typ, `0`)
+		loseWorkers(t, b, typ, id, 3)
+		w := b.joined(t, typ)
+		w.takes(id)
+		w.respond(`"at last"`)
+		s.result(id, `"at last"`)
+		s.quiet()
+	})
+	t.Run("a new job with the old id starts from nought", func(t *testing.T) {
+		typ := name("attempt")
+		s := b.submitter(t)
+		id := name("job")
+		for range 2 {
+			s.submit(id, typ, `0`)
+			loseWorkers(t, b, typ, id, 3)
+			w := b.joined(t, typ)
+			w.takes(id)
+			w.respond(`1`)
+			s.result(id, `1`)
+			w.close()
+		}
+	})
+	for _, retries := range []int{0, 1, 5} {
+		t.Run(fmt.Sprintf("--retries=%d", retries), func(t *testing.T) {
+			t.Parallel()
+			b := start(t, fmt.Sprintf("--retries=%d", retries))
+			typ := name("attempt")
+			s := b.submitter(t)
+			id := s.fresh(typ, `0`)
+			loseWorkers(t, b, typ, id, retries+1)
+			s.failsFor("job_failed", id)
+			b.joined(t, typ).quiet()
+		})
+	}
+}
+
+// An answer that was sent counts, whatever became of its sender.
+func TestAnswerThenDeath(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("last words")
+	s := b.submitter(t)
+	for i := range 30 {
+		id := s.fresh(typ, `0`)
+		w := b.joined(t, typ)
+		w.takes(id)
+		w.raw(pack(fmt.Sprintf(`{"action":"respond","body":%d}`, i)))
+		if i%2 == 0 {
+			w.close()
+		} else {
+			w.halfClose()
+		}
+		s.result(id, fmt.Sprint(i))
+	}
+	s.quiet()
+	b.joined(t, typ).quiet()
+}
+
+// A worker that we close for what it sent ends its job at once.
+func TestBadFrameAtWork(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("size_error", func(t *testing.T) {
+		typ := name("bad")
+		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		w.raw(announce(0x7fffffff))
+		w.fails("size_error")
+		w.eof()
+		s.failsFor("job_failed", id)
+		heir.quiet()
+		s.submit(id, typ, `1`) // the id is free
+		heir.takes(id)
+	})
+	t.Run("invalid_json", func(t *testing.T) {
+		typ := name("bad")
+		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		w.raw(pack(`{"action":"respond","body":[1,}`))
+		w.fails("invalid_json")
+		if staysOrCloses(t, w.conn) {
+			w.respond(`1`)
+			s.result(id, `1`)
+			return
+		}
+		s.failsFor("job_failed", id)
+		heir.quiet()
+		s.submit(id, typ, `1`)
+		heir.takes(id)
+	})
+	t.Run("invalid UTF-8", func(t *testing.T) {
+		typ := name("bad")
+		w, heir, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		w.raw(pack("{\"action\":\"respond\",\"body\":\"\xff\"}"))
+		w.fails("invalid_json")
+		if staysOrCloses(t, w.conn) {
+			w.respond(`1`)
+			s.result(id, `1`)
+			return
+		}
+		s.failsFor("job_failed", id) // and the submitter is still there
+		heir.quiet()
+		serve(t, s, heir, typ)
+	})
+	t.Run("an idle one gets no jobs any more", func(t *testing.T) {
+		for _, bad := range []string{"{", "\xff"} {
+			typ := name("bad")
+			w, s := b.joined(t, typ), b.submitter(t)
+			w.raw(pack(bad))
+			w.fails("invalid_json")
+			if staysOrCloses(t, w.conn) {
+				serve(t, s, w, typ)
+				continue
+			}
+			id := s.fresh(typ, `0`)
+			b.joined(t, typ).takes(id)
+		}
+	})
+	t.Run("its submitter may be gone", func(t *testing.T) {
+		typ := name("bad")
+		w, s := b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		s.close()
+		w.raw(announce(0xffffffff))
+		w.fails("size_error")
+		w.eof()
+		b.claim(t, id, name("bad"))
+	})
+}
+
+// Workers come, work, and die at random moments: every job ends, once.
+func TestRandomDeaths(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--retries=1000")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	typ := name("chaos")
+	const jobs, workers = 400, 12
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		crew(t, workers, func(f *fiber, i int) {
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w := b.worker(f)
+				w.send(`{"action":"join","type":%q}`, typ)
+				for life := r.IntN(6); life >= 0; life-- {
+					fr, err := w.next(200 * time.Millisecond)
+					if err != nil {
+						break
+					}
+					if fr.kind() == "job" && life > 0 {
+						w.send(`{"action":"respond","body":%s}`, fr.keys["id"])
+					}
+				}
+				deaths[r.IntN(7)].end(w.conn)
+				w.close()
+			}
+		})
+	}()
+	defer func() { close(stop); <-done }()
+	crew(t, 4, func(f *fiber, i int) {
+		s := b.submitter(f)
+		want := map[string]bool{}
+		for n := range jobs / 4 {
+			id := fmt.Sprintf("%s-%d-%d", typ, i, n)
+			s.put(id, typ, `0`, "")
+			want[id] = true
+		}
+		acked := map[string]bool{}
+		for len(want) > 0 {
+			fr := s.recv()
+			id := fr.text("id")
+			switch fr.kind() {
+			case "ack":
+				acked[id] = true
+			case "result":
+				if !want[id] || !acked[id] || string(fr.keys["body"]) != quote(id) {
+					f.Fatalf("got %s: unknown, unacked, twice or not its answer", fr)
+				}
+				delete(want, id)
+			default:
+				f.Fatalf("got %s", fr)
+			}
+		}
+		s.quiet()
+	})
+}

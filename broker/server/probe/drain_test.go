@@ -1,0 +1,177 @@
+package probe
+
+import (
+	"errors"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// exits waits for the end and wants this exit code; -1 takes any.
+func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
+	t.Helper()
+	if !d.endsWithin(scaled(limit)) {
+		t.Fatalf("still running after %s", scaled(limit))
+	}
+	if got := d.cmd.ProcessState.ExitCode(); code >= 0 && got != code {
+		t.Errorf("ended with %s, want exit status %d", d.cmd.ProcessState, code)
+	}
+}
+
+// draining waits until the broker refuses new jobs.
+func draining(t *testing.T, s submitter) {
+	t.Helper()
+	until(t, "new submits are refused", func() error {
+		id := name("late")
+		s.put(id, name("late"), `0`, "")
+		f := s.recv()
+		if f.kind() == "ack" {
+			time.Sleep(time.Millisecond)
+			return errNotYet
+		}
+		if f.text("error") != "draining" || f.text("id") != id {
+			t.Fatalf("got %s, want draining for %q", f, id)
+		}
+		return nil
+	})
+}
+
+var errNotYet = errors.New("not yet")
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run("idle, "+sig.String(), func(t *testing.T) {
+			t.Parallel()
+			b := start(t, "--drain-timeout=60s")
+			typ := name("drain")
+			s, w := b.submitter(t), b.joined(t, typ)
+			serve(t, s, w, typ)
+			b.signal(sig)
+			b.exits(t, 5*time.Second, 0)
+			s.eof()
+			w.eof()
+		})
+	}
+	t.Run("running jobs finish, then it ends at once", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=60s")
+		typ := name("drain")
+		s, w1, w2 := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		id1, id2 := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		w1.takes(id1)
+		w2.takes(id2)
+		b.signal(syscall.SIGTERM)
+		late := b.submitter(t)
+		draining(t, late)
+		late.close()
+		w1.respond(`"one"`)
+		s.result(id1, `"one"`)
+		w2.respond(`"two"`)
+		s.result(id2, `"two"`)
+		s.eof()
+		w1.eof()
+		b.exits(t, 5*time.Second, 0)
+	})
+	t.Run("leftovers are told", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=700ms")
+		typ := name("drain")
+		s, w := b.submitter(t), b.joined(t, typ)
+		running, queued := s.fresh(typ, `0`), s.fresh(name("nobody"), `0`)
+		w.takes(running)
+		begin := time.Now()
+		b.signal(syscall.SIGTERM)
+		told := map[string]bool{}
+		for range 2 {
+			f := s.fails("draining")
+			told[f.text("id")] = true
+		}
+		if !told[running] || !told[queued] {
+			t.Errorf("told about %v, want %q and %q", told, running, queued)
+		}
+		if d := time.Since(begin); d < 600*time.Millisecond {
+			t.Errorf("the running job was given up after %s, drain timeout 700 ms", d)
+		}
+		s.eof()
+		w.eof()
+		b.exits(t, 5*time.Second, -1)
+		t.Logf("exit after leftovers: %s", b.cmd.ProcessState)
+	})
+	t.Run("new submits while others run", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=60s")
+		typ := name("drain")
+		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		b.signal(syscall.SIGTERM)
+		draining(t, late)
+		for range 5 {
+			late.put("late", typ, `0`, "")
+			late.failsFor("draining", "late")
+		}
+		w.quiet()
+		w.send(`{"action":"respond"}`) // requests are served as ever
+		w.fails("missing_field")
+		w.respond(`1`)
+		s.result(id, `1`)
+	})
+	t.Run("a worker lost while draining", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=1s")
+		typ := name("drain")
+		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		b.signal(syscall.SIGTERM)
+		draining(t, late)
+		w.close()
+		s.failsFor("draining|job_failed", id)
+		b.exits(t, 6*time.Second, -1)
+	})
+	t.Run("a second signal stops at once", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=120s")
+		typ := name("drain")
+		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		b.signal(syscall.SIGTERM)
+		draining(t, late)
+		b.signal(syscall.SIGTERM)
+		b.exits(t, 3*time.Second, -1)
+		t.Logf("exit after the second signal: %s", b.cmd.ProcessState)
+	})
+	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=1s")
+		s := submitter{deaf(t, b.submitAddr)}
+		typ := name("drain")
+		id := s.fresh(typ, `0`)
+		w := b.joined(t, typ)
+		w.takes(id)
+		w.respond(quote(string(make([]byte, 1<<20))))
+		b.signal(syscall.SIGTERM)
+		b.exits(t, 15*time.Second, -1)
+	})
+	t.Run("health while draining", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=60s")
+		typ := name("drain")
+		s, w, late := b.submitter(t), b.joined(t, typ), b.submitter(t)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		b.signal(syscall.SIGTERM)
+		draining(t, late)
+		if status, _, err := b.get("/metrics"); err != nil || status != http.StatusOK {
+			t.Errorf("/metrics while draining: status %d, %v", status, err)
+		}
+		if status, _, err := b.get("/healthz"); err != nil || status != http.StatusOK {
+			t.Errorf("/healthz while draining: status %d, %v", status, err)
+		}
+		w.respond(`1`)
+		s.result(id, `1`)
+	})
+}

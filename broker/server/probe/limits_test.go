@@ -1,0 +1,218 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// overloaded expects a refusal whose reason names the limit.
+func overloaded(t *testing.T, s submitter, id, names string) {
+	t.Helper()
+	f := s.failsFor("overloaded", id)
+	if !strings.Contains(strings.ToLower(f.text("reason")), names) {
+		t.Errorf("reason %q does not speak of %q", f.text("reason"), names)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	t.Run("--max-jobs", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-jobs=5")
+		typ := name("limit")
+		s := b.submitter(t)
+		for i := range 5 {
+			s.submit(fmt.Sprintf("j%d", i), typ, `0`)
+		}
+		s.put("j5", typ, `0`, "")
+		overloaded(t, s, "j5", "job")
+		other := b.submitter(t)
+		other.put("j6", name("limit"), `0`, "") // the limit is everybody's
+		overloaded(t, other, "j6", "job")
+		if got := drainOrder(t, b, typ, 5); len(got) != 5 {
+			t.Fatal(got)
+		}
+		for i := range 5 {
+			s.result(fmt.Sprintf("j%d", i), `0`)
+		}
+		s.submit("j5", typ, `0`) // room again
+	})
+	t.Run("--max-type-jobs", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-type-jobs=3")
+		one, two := name("limit"), name("limit")
+		s := b.submitter(t)
+		for i := range 3 {
+			s.submit(fmt.Sprintf("a%d", i), one, `0`)
+		}
+		s.put("a3", one, `0`, "")
+		overloaded(t, s, "a3", "type")
+		for i := range 3 {
+			s.submit(fmt.Sprintf("b%d", i), two, `0`)
+		}
+		drainOrder(t, b, one, 3)
+		for i := range 3 {
+			s.result(fmt.Sprintf("a%d", i), `0`)
+		}
+		s.submit("a3", one, `0`)
+	})
+	t.Run("--max-submitter-jobs", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-submitter-jobs=3")
+		typ := name("limit")
+		s1, s2 := b.submitter(t), b.submitter(t)
+		for i := range 3 {
+			s1.submit(fmt.Sprintf("a%d", i), typ, `0`)
+		}
+		s1.put("a3", name("limit"), `0`, "")
+		overloaded(t, s1, "a3", "submitter")
+		for i := range 3 {
+			s2.submit(fmt.Sprintf("b%d", i), typ, `0`)
+		}
+		drainOrder(t, b, typ, 6)
+		for i := range 3 {
+			s1.result(fmt.Sprintf("a%d", i), `0`)
+		}
+		s1.submit("a3", typ, `0`)
+	})
+	t.Run("--max-bytes", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-bytes=1MiB")
+		typ := name("limit")
+		s := b.submitter(t)
+		body := quote(strings.Repeat("b", 100<<10))
+		taken := 0
+		for taken < 12 {
+			id := fmt.Sprintf("m%d", taken)
+			s.put(id, typ, body, "")
+			f := s.recv()
+			if f.kind() != "ack" {
+				if f.text("error") != "overloaded" || f.text("id") != id || !strings.Contains(f.text("reason"), "byte") {
+					t.Fatalf("got %s", f)
+				}
+				break
+			}
+			taken++
+		}
+		if taken < 7 || taken > 10 {
+			t.Fatalf("%d jobs of 100 KiB fitted in 1 MiB", taken)
+		}
+		s.submit("small", typ, `0`) // what fits, fits
+		drainOrder(t, b, typ, taken+1)
+		for range taken + 1 {
+			s.want("result")
+		}
+		for i := range taken {
+			s.submit(fmt.Sprintf("again%d", i), typ, body)
+		}
+		s.close()
+		s2 := b.submitter(t)
+		until(t, "the bytes of a submitter that is gone are free", func() error {
+			s2.put("last", typ, body, "")
+			if f := s2.recv(); f.kind() != "ack" {
+				return fmt.Errorf("%s", f)
+			}
+			return nil
+		})
+	})
+	t.Run("room comes back with a submitter that is gone", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-jobs=4")
+		s := b.submitter(t)
+		for i := range 4 {
+			s.submit(fmt.Sprintf("j%d", i), name("limit"), `0`)
+		}
+		s.close()
+		s2 := b.submitter(t)
+		until(t, "room for a job", func() error {
+			s2.put("new", name("limit"), `0`, "")
+			if f := s2.recv(); f.kind() != "ack" {
+				return fmt.Errorf("%s", f)
+			}
+			return nil
+		})
+	})
+	t.Run("a requeue is no submit", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-jobs=2", "--max-type-jobs=2", "--max-submitter-jobs=2")
+		typ := name("limit")
+		s, w := b.submitter(t), b.joined(t, typ)
+		s.submit("lost", typ, `0`)
+		w.takes("lost")
+		s.submit("waits", typ, `0`)
+		w.close()
+		waitRequeued(t, b, typ, s, "lost")
+		heir := b.joined(t, typ)
+		for _, id := range []string{"lost", "waits"} {
+			heir.takes(id)
+			heir.respond(`1`)
+			s.result(id, `1`)
+		}
+	})
+	t.Run("a duplicate is told so when the queue is full", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-jobs=1")
+		s := b.submitter(t)
+		s.submit("one", name("limit"), `0`)
+		s.put("one", name("limit"), `0`, "")
+		s.failsFor("id_exists|overloaded", "one")
+	})
+}
+
+func TestMaxConns(t *testing.T) {
+	t.Parallel()
+	for _, port := range []string{"submit", "work"} {
+		t.Run(port, func(t *testing.T) {
+			t.Parallel()
+			const limit = 10
+			b := start(t, fmt.Sprintf("--max-conns=%d", limit))
+			addr := map[string]string{"submit": b.submitAddr, "work": b.workerAddr}[port]
+			var served []*conn
+			refusals := 0
+			for range 3 * limit {
+				c := dial(t, addr)
+				// a refused one may be closed before it has sent anything
+				_ = c.write(pack(`{"action":"may I?"}`))
+				f, err := c.next(patience)
+				switch {
+				case err != nil:
+					t.Fatalf("read: %v, want a reply or a refusal", err)
+				case f.text("error") == "unknown_action":
+					served = append(served, c)
+				case f.text("error") == "overloaded":
+					refusals++
+					if err := c.closes(patience); err != nil {
+						t.Errorf("behind the refusal: %v, want the end", err)
+					}
+				default:
+					t.Fatalf("got %s", f)
+				}
+			}
+			if len(served) != limit || refusals != 2*limit {
+				t.Errorf("%d connections served and %d refused, limit %d", len(served), refusals, limit)
+			}
+			for _, c := range served {
+				c.t = t
+				c.quiet() // none of them was hurt
+			}
+			for _, c := range served[:2] {
+				c.close()
+			}
+			until(t, "a connection fits again", func() error {
+				c, err := dialTry(addr)
+				if err != nil {
+					return err
+				}
+				_ = c.write(pack(`{"action":"may I?"}`))
+				f, err := c.next(time.Second)
+				c.close()
+				if err == nil && f.text("error") != "unknown_action" {
+					err = fmt.Errorf("got %s", f)
+				}
+				return err
+			})
+		})
+	}
+}

@@ -1,0 +1,235 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+const mib = 1 << 20
+
+// backTo waits until resident memory is at most limit. Under the race
+// detector shadow memory stays, so that only the log tells.
+func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
+	t.Helper()
+	begin := time.Now()
+	for {
+		now := d.rss()
+		if now <= limit {
+			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", what, base/mib, peak/mib, now/mib, since(begin))
+			return
+		}
+		if raceEnabled || time.Since(begin) > 20*time.Second {
+			text := fmt.Sprintf("%s: resident %d MiB before, %d at the peak, still %d after %s, limit %d",
+				what, base/mib, peak/mib, now/mib, since(begin), limit/mib)
+			if raceEnabled {
+				t.Log(text)
+			} else {
+				t.Error(text)
+			}
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestMemoryComesBack(t *testing.T) {
+	t.Parallel()
+	body := quote(strings.Repeat("m", 1000))
+	const jobs = 60_000
+	fill := func(t *testing.T, b *daemon, s submitter, typ string) (peak int64) {
+		acks := make(chan error, 1)
+		go func() {
+			for range jobs {
+				if f, err := s.next(patience); err != nil || f.kind() != "ack" {
+					acks <- fmt.Errorf("got %s, %v", f, err)
+					return
+				}
+			}
+			acks <- nil
+		}()
+		var batch []byte
+		for i := range jobs {
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"m-%d","type":%q,"body":%s}`, i, typ, body))...)
+			if len(batch) > 256<<10 {
+				s.raw(batch)
+				batch = batch[:0]
+			}
+		}
+		s.raw(batch)
+		if err := <-acks; err != nil {
+			t.Fatal(err)
+		}
+		return b.rss()
+	}
+	t.Run("after a backlog was worked off", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		b.alive(t)
+		base := b.rss()
+		typ := name("backlog")
+		s := b.submitter(t)
+		peak := fill(t, b, s, typ)
+		if grown := peak - base; grown < jobs*1000 {
+			t.Errorf("%d jobs of 1,000 bytes and resident memory grew by %d: is the figure right?", jobs, grown)
+		}
+		var ws []worker
+		for range 4 {
+			ws = append(ws, b.joined(t, typ))
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			crew(t, len(ws), func(f *fiber, i int) {
+				for {
+					fr, err := ws[i].next(patience)
+					if err != nil {
+						return // closed below
+					}
+					if fr.kind() == "job" {
+						_ = ws[i].write(pack(`{"action":"respond","body":0}`))
+					}
+				}
+			})
+		}()
+		for range jobs {
+			s.want("result")
+		}
+		for _, w := range ws {
+			w.close()
+		}
+		<-done
+		b.backTo(t, "backlog worked off", base, peak, base+(peak-base)/3+16*mib)
+		b.alive(t)
+	})
+	t.Run("after its submitter was gone", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		b.alive(t)
+		base := b.rss()
+		typ := name("backlog")
+		s := b.submitter(t)
+		peak := fill(t, b, s, typ)
+		s.close()
+		b.claim(t, "m-0", name("new"))
+		b.backTo(t, "submitter gone", base, peak, base+(peak-base)/3+16*mib)
+		b.alive(t)
+	})
+}
+
+// Half of many big frames: bounded while they last, given back after.
+func TestPartialFrames(t *testing.T) {
+	t.Parallel()
+	half := make([]byte, 8*mib)
+	for _, c := range []struct {
+		what  string
+		flags []string
+		limit int64 // growth allowed at the peak, 0: any
+	}{
+		{"200 MiB", nil, 0},
+		{"200 MiB, at most 32 allowed", []string{"--max-inbound=32MiB"}, 128 * mib},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			b := start(t, c.flags...)
+			typ := name("bystander")
+			s, w := b.submitter(t), b.joined(t, typ)
+			serve(t, s, w, typ)
+			base := b.rss()
+			peak := base
+			var flood []*conn
+			cut := 0
+			for i := range 25 {
+				addr := b.submitAddr
+				if i%2 == 1 {
+					addr = b.workerAddr
+				}
+				f := dial(t, addr)
+				flood = append(flood, f)
+				if f.write(append(announce(16*mib), half...)) != nil {
+					cut++
+				}
+				serve(t, s, w, typ)
+				peak = max(peak, b.rss())
+			}
+			if grown := peak - base; c.limit > 0 && grown > c.limit && !raceEnabled {
+				t.Errorf("resident memory grew by %d MiB, more than %d", grown/mib, c.limit/mib)
+			}
+			if c.limit > 0 {
+				for _, f := range flood {
+					if err := f.closes(50 * time.Millisecond); err == nil {
+						cut++
+					} else if strings.Contains(err.Error(), "got ") { // a refusal, then the end
+						cut++
+					}
+				}
+				if cut == 0 {
+					t.Errorf("200 MiB of halves and nobody was cut off")
+				}
+			}
+			for _, f := range flood {
+				f.reset()
+			}
+			serve(t, s, w, typ)
+			b.backTo(t, "halves gone", base, peak, base+(peak-base)/3+16*mib)
+			b.alive(t)
+		})
+	}
+}
+
+// An announced length costs nothing before its bytes are there.
+func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	typ := name("bystander")
+	s, w := b.submitter(t), b.joined(t, typ)
+	serve(t, s, w, typ)
+	base := b.rss()
+	const peers = 200 // 3.2 GiB announced
+	for i := range peers {
+		addr := b.submitAddr
+		if i%2 == 1 {
+			addr = b.workerAddr
+		}
+		dial(t, addr).raw(append(announce(16*mib), '{'))
+	}
+	for range 20 {
+		serve(t, s, w, typ)
+	}
+	grown := b.rss() - base
+	t.Logf("%d announced frames: resident memory grew by %d KiB", peers, grown>>10)
+	if grown > 64*mib && !raceEnabled {
+		t.Errorf("%d announced frames made resident memory grow by %d MiB", peers, grown/mib)
+	}
+}
+
+// A big frame that trickles in must not be read over and over.
+func TestTrickledBigFrame(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	typ, other := name("trickle"), name("other")
+	s, w := b.submitter(t), b.joined(t, other)
+	slow, taker := b.submitter(t), b.joined(t, typ)
+	whole := submitOf(16*mib, "trickled", typ)
+	begin := time.Now()
+	worst := time.Duration(0)
+	for i := 0; len(whole) > 0; i++ {
+		n := min(len(whole), 8192)
+		slow.raw(whole[:n])
+		whole = whole[n:]
+		if i%50 == 0 {
+			round := time.Now()
+			serve(t, s, w, other)
+			worst = max(worst, time.Since(round))
+		}
+	}
+	slow.ack("trickled")
+	taker.takes("trickled")
+	taker.respond(`1`)
+	slow.result("trickled", `1`)
+	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", since(begin), worst)
+	if worst > scaled(2*time.Second) {
+		t.Errorf("a bystander waited %s", worst)
+	}
+}

@@ -1,0 +1,206 @@
+package probe
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// drainOrder takes every queued job of a type with one worker and returns
+// the ids in the order they came.
+func drainOrder(t tb, d *daemon, typ string, n int) []string {
+	t.Helper()
+	w := d.joined(t, typ)
+	var got []string
+	for range n {
+		id, _ := w.job()
+		got = append(got, id)
+		w.respond(`0`)
+	}
+	w.quiet()
+	w.close()
+	return got
+}
+
+func TestPriorityOrder(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, c := range []struct {
+		what       string
+		priorities []string // as written; "" is absent
+		order      []int    // indexes in the order to be served
+	}{
+		{"larger first", []string{"1", "3", "2"}, []int{1, 2, 0}},
+		{"default is 0", []string{"-1", "", "1"}, []int{2, 1, 0}},
+		{"0 and default are equals", []string{"", "0", "", "0"}, []int{0, 1, 2, 3}},
+		{"minus zero is zero", []string{"0", "-0", ""}, []int{0, 1, 2}},
+		{"ties by age", []string{"5", "5", "5", "5", "5"}, []int{0, 1, 2, 3, 4}},
+		{"negative", []string{"-5", "-1", "-3", "-2", "-4"}, []int{1, 3, 2, 4, 0}},
+		{"ends of int64", []string{"0", "-9223372036854775808", "9223372036854775807", "-9223372036854775807", "9223372036854775806"}, []int{2, 4, 0, 3, 1}},
+		{"differences beyond float64", []string{"9007199254740992", "9007199254740993", "9007199254740994", "9007199254740993"}, []int{2, 1, 3, 0}},
+		{"differences at the top", []string{"9223372036854775805", "9223372036854775807", "9223372036854775806"}, []int{1, 2, 0}},
+		{"differences beyond int32", []string{"4294967296", "0", "4294967297", "1"}, []int{2, 0, 3, 1}},
+		{"groups", []string{"1", "2", "1", "2", "1", "2"}, []int{1, 3, 5, 0, 2, 4}},
+		{"rising", []string{"1", "2", "3", "4", "5", "6", "7"}, []int{6, 5, 4, 3, 2, 1, 0}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("prio")
+			s := b.submitter(t)
+			for i, p := range c.priorities {
+				if p != "" {
+					p = `,"priority":` + p
+				}
+				s.submitWith(fmt.Sprintf("%s-%d", typ, i), typ, `0`, p)
+			}
+			got := drainOrder(t, b, typ, len(c.order))
+			for i, n := range c.order {
+				if want := fmt.Sprintf("%s-%d", typ, n); got[i] != want {
+					t.Fatalf("order %v, want indexes %v", got, c.order)
+				}
+			}
+		})
+	}
+	t.Run("an idle worker takes what comes", func(t *testing.T) {
+		typ := name("prio")
+		w, s := b.joined(t, typ), b.submitter(t)
+		low := s.freshWith(typ, `0`, `,"priority":-1000`)
+		high := s.freshWith(typ, `0`, `,"priority":1000`)
+		w.takes(low)
+		w.respond(`0`)
+		w.takes(high)
+	})
+	t.Run("a later one overtakes while the worker is busy", func(t *testing.T) {
+		typ := name("prio")
+		w, s := b.joined(t, typ), b.submitter(t)
+		w.takes(s.fresh(typ, `0`))
+		low := s.fresh(typ, `0`)
+		high := s.freshWith(typ, `0`, `,"priority":1`)
+		w.respond(`0`)
+		w.takes(high)
+		w.respond(`0`)
+		w.takes(low)
+	})
+	t.Run("age counts across submitters", func(t *testing.T) {
+		typ := name("prio")
+		s1, s2 := b.submitter(t), b.submitter(t)
+		var want []string
+		for i := range 20 {
+			s := s1
+			if i%3 == 0 {
+				s = s2
+			}
+			want = append(want, s.fresh(typ, `0`))
+		}
+		if got := drainOrder(t, b, typ, len(want)); !slices.Equal(got, want) {
+			t.Fatalf("order %v, want %v", got, want)
+		}
+	})
+}
+
+// 5,000 jobs come out in exactly the order of priority, then age.
+func TestFiveThousandInOrder(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, c := range []struct {
+		what   string
+		choose func(r *rand.Rand) int64
+	}{
+		{"few priorities", func(r *rand.Rand) int64 { return r.Int64N(5) - 2 }},
+		{"distinct priorities", func(r *rand.Rand) int64 { return int64(r.Uint64()) }},
+		{"one priority", func(*rand.Rand) int64 { return 7 }},
+		{"ends of the range", func(r *rand.Rand) int64 {
+			return []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}[r.IntN(7)]
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(seed, 3))
+			const jobs = 5000
+			typ := name("order")
+			s := b.submitter(t)
+			type entry struct {
+				id       string
+				priority int64
+			}
+			var all []entry
+			var batch []byte
+			for i := range jobs {
+				e := entry{fmt.Sprintf("%s-%d", typ, i), c.choose(r)}
+				all = append(all, e)
+				batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%d,"priority":%d}`, e.id, typ, i, e.priority))...)
+			}
+			s.raw(batch)
+			for _, e := range all {
+				s.ack(e.id)
+			}
+			slices.SortStableFunc(all, func(a, b entry) int {
+				switch {
+				case a.priority > b.priority:
+					return -1
+				case a.priority < b.priority:
+					return 1
+				}
+				return 0
+			})
+			for i, id := range drainOrder(t, b, typ, jobs) {
+				if id != all[i].id {
+					t.Fatalf("place %d: job %s, want %s of priority %d (seed %d)", i, id, all[i].id, all[i].priority, seed)
+				}
+			}
+			for _, e := range all {
+				s.result(e.id, `0`)
+			}
+		})
+	}
+}
+
+// Submits and answers interleaved, judged by a sorted list.
+func TestInterleavedOrder(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 4))
+	typ := name("mix")
+	s, w := b.submitter(t), b.joined(t, typ)
+	type entry struct {
+		id       string
+		priority int64
+	}
+	var waiting []entry
+	running := ""
+	take := func() {
+		if len(waiting) == 0 {
+			return
+		}
+		best := 0
+		for i := range waiting {
+			if waiting[i].priority > waiting[best].priority {
+				best = i
+			}
+		}
+		running = waiting[best].id
+		waiting = slices.Delete(waiting, best, best+1)
+		w.takes(running)
+	}
+	for range 3000 {
+		if r.IntN(2) == 0 {
+			e := entry{name(typ), r.Int64N(7) - 3}
+			s.submitWith(e.id, typ, `0`, fmt.Sprintf(`,"priority":%d`, e.priority))
+			waiting = append(waiting, e)
+			if running == "" {
+				take()
+			}
+		} else if running != "" {
+			w.respond(`1`)
+			s.result(running, `1`)
+			running = ""
+			take()
+		}
+	}
+}

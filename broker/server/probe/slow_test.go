@@ -1,0 +1,168 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deaf dials with a small receive buffer, so that not reading shows soon.
+func deaf(t tb, addr string) *conn {
+	t.Helper()
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		})
+	}}
+	c, err := d.DialContext(context.Background(), "tcp", addr)
+	if err != nil {
+		t.Fatalf("dial %s: %v", addr, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &conn{t, c, bufio.NewReader(c)}
+}
+
+// shout writes the same frame until the broker closes the connection.
+func shout(t *testing.T, c *conn, wire func(n int) []byte, most int) {
+	t.Helper()
+	end := time.Now().Add(2 * patience)
+	for n := range most {
+		_ = c.net.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := c.net.Write(wire(n)); err != nil {
+			if !isEnd(err) {
+				t.Fatalf("after %d frames: %v, want the connection closed", n, err)
+			}
+			t.Logf("closed after %d frames", n)
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	// all written: the end may still be on its way
+	until(t, "the connection of a peer that never reads is closed", func() error {
+		if _, err := c.net.Write(wire(most)); err == nil {
+			return fmt.Errorf("still open after %d frames", most)
+		}
+		return nil
+	})
+}
+
+// Whoever does not read is bounded, then closed, and hurts nobody else.
+func TestSlowReaders(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	big := quote(strings.Repeat("s", 64<<10))
+	for _, c := range []struct {
+		what string
+		do   func(t *testing.T, b *daemon)
+	}{
+		{"submitter that never reads its results", func(t *testing.T, b *daemon) {
+			typ := name("slow")
+			w := b.joined(t, typ)
+			finished := make(chan struct{})
+			go func() {
+				defer close(finished)
+				for {
+					f, err := w.next(2 * patience)
+					if err != nil {
+						return
+					}
+					if f.kind() == "job" && w.write(pack(`{"action":"respond","body":`+big+`}`)) != nil {
+						return
+					}
+				}
+			}()
+			shout(t, deaf(t, b.submitAddr), func(n int) []byte {
+				return pack(fmt.Sprintf(`{"action":"submit","id":"slow-%d","type":%q,"body":%s}`, n, typ, big))
+			}, 4000)
+			w.close()
+			<-finished
+		}},
+		{"submitter that never reads its errors", func(t *testing.T, b *daemon) {
+			batch := []byte(strings.Repeat(string(pack(`{"action":"frobnicate"}`)), 2000))
+			shout(t, deaf(t, b.submitAddr), func(int) []byte { return batch }, 3000)
+		}},
+		{"worker that never reads its oks", func(t *testing.T, b *daemon) {
+			batch := []byte(strings.Repeat(string(pack(`{"action":"join","type":"slow"}`)), 2000))
+			shout(t, deaf(t, b.workerAddr), func(int) []byte { return batch }, 3000)
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			b := start(t, "--max-outbound=1MiB")
+			other := name("other")
+			s, w := b.submitter(t), b.joined(t, other)
+			serve(t, s, w, other)
+			base := b.rss()
+			stop := make(chan struct{})
+			watched := make(chan int64, 1)
+			go func() {
+				f := &fiber{t}
+				peak := int64(0)
+				defer func() { watched <- peak }()
+				s, w := submitter{&conn{f, s.net, s.in}}, worker{&conn{f, w.net, w.in}}
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					begin := time.Now()
+					serve(f, s, w, other)
+					if d := time.Since(begin); d > scaled(3*time.Second) {
+						f.Errorf("a bystander's round took %s", d)
+					}
+					peak = max(peak, b.rss())
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
+			c.do(t, b)
+			close(stop)
+			peak := <-watched
+			t.Logf("resident: %d MiB before, %d MiB at the peak", base/mib, peak/mib)
+			if limit := base + 192*mib; !raceEnabled && peak > limit {
+				t.Errorf("resident memory rose to %d MiB, more than %d", peak/mib, limit/mib)
+			}
+			if t.Failed() {
+				return
+			}
+			serve(t, s, w, other)
+			b.alive(t)
+		})
+	}
+}
+
+// A worker that stopped reading holds its own job, and nothing else.
+func TestDeafWorker(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	typ, other := name("deaf"), name("other")
+	w := worker{deaf(t, b.workerAddr)}
+	w.join(typ)
+	s := b.submitter(t)
+	body := quote(strings.Repeat("d", 8<<20))
+	id := s.fresh(typ, body) // one frame always goes, however big
+	w2, s2 := b.joined(t, other), b.submitter(t)
+	for range 100 {
+		serve(t, s2, w2, other)
+	}
+	// when it reads at last, everything is there
+	if got, gotBody := w.job(); got != id || gotBody != body {
+		t.Fatalf("job %q of %d bytes", got, len(gotBody))
+	}
+	w.respond(`1`)
+	s.result(id, `1`)
+	// and when it dies instead, another one gets it
+	id = s.fresh(typ, body)
+	heir := b.joined(t, typ)
+	w.reset()
+	heir.takes(id)
+	heir.respond(`2`)
+	s.result(id, `2`)
+}

@@ -1,0 +1,189 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// submitterEnds are deaths that are good for a submitter too.
+var submitterEnds = []struct {
+	what string
+	end  func(c *conn)
+}{
+	{"FIN", (*conn).close},
+	{"RST", (*conn).reset},
+	{"half-close", (*conn).halfClose},
+	{"FIN in mid-frame", func(c *conn) { c.raw(pack(`{"action":"submit","id":"x","body":1}`)[:20]); c.close() }},
+	{"RST in mid-header", func(c *conn) { c.raw([]byte{0}); c.reset() }},
+	{"size_error", func(c *conn) { c.raw(announce(0x7fffffff)) }},
+}
+
+func TestSubmitterGone(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, d := range submitterEnds {
+		t.Run("queued jobs cleared: "+d.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("gone")
+			s, other := b.submitter(t), b.submitter(t)
+			var ids []string
+			for range 20 {
+				ids = append(ids, s.fresh(typ, `0`))
+			}
+			d.end(s.conn)
+			for _, id := range ids {
+				b.claim(t, id, name("new")).close()
+			}
+			kept := other.fresh(typ, `"kept"`)
+			w := b.joined(t, typ)
+			w.takes(kept)
+			w.respond(`1`)
+			other.result(kept, `1`)
+			w.quiet()
+		})
+		t.Run("running job finishes: "+d.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("gone")
+			s, w := b.submitter(t), b.joined(t, typ)
+			running := s.fresh(typ, `0`)
+			w.takes(running)
+			queued := s.fresh(typ, `0`)
+			d.end(s.conn)
+			b.claim(t, queued, name("new")) // now the broker knows
+			other := b.submitter(t)
+			other.put(running, typ, `0`, "")
+			other.failsFor("id_exists", running) // the worker still holds it
+			w.quiet()
+			w.respond(`"for nobody"`)
+			other.submit(running, typ, `"mine"`) // free at once
+			if id, body := w.job(); id != running || body != `"mine"` {
+				t.Fatalf("job %q %s", id, body)
+			}
+			w.respond(`"for other"`)
+			other.result(running, `"for other"`)
+			other.quiet()
+		})
+		t.Run("then its worker is lost: "+d.what, func(t *testing.T) {
+			t.Parallel()
+			typ := name("gone")
+			s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+			running := s.fresh(typ, `0`)
+			w.takes(running)
+			queued := s.fresh(name("elsewhere"), `0`)
+			d.end(s.conn)
+			b.claim(t, queued, name("new"))
+			w.close()
+			// dropped, not handed on: the id becomes free and the heir hears nothing
+			b.claim(t, running, name("new"))
+			heir.quiet()
+		})
+	}
+	t.Run("the worker after an orphan is as good as new", func(t *testing.T) {
+		typ := name("gone")
+		w := b.joined(t, typ)
+		for range 20 {
+			s := b.submitter(t)
+			w.takes(s.fresh(typ, `0`))
+			s.close()
+			w.respond(`1`)
+		}
+		serve(t, b.submitter(t), w, typ)
+		w.join(name("other"))
+		w.quiet()
+	})
+	t.Run("an orphan's worker may rejoin", func(t *testing.T) {
+		one, two := name("gone"), name("gone")
+		w, s, other := b.joined(t, one), b.submitter(t), b.submitter(t)
+		id := s.fresh(one, `0`)
+		w.takes(id)
+		queued := s.fresh(one, `0`)
+		s.close()
+		b.claim(t, queued, name("new"))
+		next := other.fresh(two, `0`)
+		w.join(two)
+		w.quiet()
+		w.respond(`1`)
+		w.takes(next)
+	})
+	t.Run("others' jobs stay", func(t *testing.T) {
+		typ := name("gone")
+		s1, s2 := b.submitter(t), b.submitter(t)
+		var gone, kept []string
+		for range 50 {
+			gone = append(gone, s1.fresh(typ, `0`))
+			kept = append(kept, s2.fresh(typ, `0`))
+		}
+		s1.close()
+		b.claim(t, gone[49], name("new"))
+		if got := drainOrder(t, b, typ, 50); fmt.Sprint(got) != fmt.Sprint(kept) {
+			t.Fatalf("order %v, want %v", got, kept)
+		}
+	})
+	t.Run("before its first frame", func(t *testing.T) {
+		for _, d := range submitterEnds {
+			d.end(b.submitter(t).conn)
+		}
+		b.alive(t)
+	})
+	t.Run("a requeued job of one that is gone is cleared", func(t *testing.T) {
+		typ := name("gone")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `0`)
+		w.takes(id)
+		w.close()
+		waitRequeued(t, b, typ, s, id)
+		s.close()
+		b.claim(t, id, name("new"))
+		b.joined(t, typ).quiet()
+	})
+}
+
+// A submitter with many queued jobs goes: its ids are free soon, and nobody
+// waits for that.
+func TestBigSubmitterGone(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	const jobs = 100_000
+	typ := name("heap")
+	s := b.submitter(t)
+	acks := make(chan error, 1)
+	go func() {
+		for range jobs {
+			if f, err := s.next(patience); err != nil || f.kind() != "ack" {
+				acks <- fmt.Errorf("got %s, %v, want an ack", f, err)
+				return
+			}
+		}
+		acks <- nil
+	}()
+	var batch []byte
+	for i := range jobs {
+		batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"heap-%d","type":%q,"body":0}`, i, typ))...)
+		if len(batch) > 1<<20 {
+			s.raw(batch)
+			batch = batch[:0]
+		}
+	}
+	s.raw(batch)
+	if err := <-acks; err != nil {
+		t.Fatal(err)
+	}
+	other := name("bystander")
+	s2, w2 := b.submitter(t), b.joined(t, other)
+	s.close()
+	worst := time.Duration(0)
+	for range 200 {
+		begin := time.Now()
+		serve(t, s2, w2, other)
+		worst = max(worst, time.Since(begin))
+	}
+	t.Logf("slowest bystander round while %d jobs were cleared: %s", jobs, worst)
+	if worst > scaled(2*time.Second) {
+		t.Errorf("a bystander waited %s", worst)
+	}
+	for _, i := range []int{0, 1, jobs / 2, jobs - 1} {
+		b.claim(t, fmt.Sprintf("heap-%d", i), name("new"))
+	}
+	b.joined(t, typ).quiet()
+}

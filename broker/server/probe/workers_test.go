@@ -1,0 +1,143 @@
+package probe
+
+import "testing"
+
+func TestLongestIdleFirst(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("in the order of joining", func(t *testing.T) {
+		typ := name("idle")
+		var ws []worker
+		for range 5 {
+			ws = append(ws, b.joined(t, typ))
+		}
+		s := b.submitter(t)
+		for _, w := range ws {
+			w.takes(s.fresh(typ, `0`))
+		}
+	})
+	t.Run("in the order of answering", func(t *testing.T) {
+		typ := name("idle")
+		s := b.submitter(t)
+		var ws []worker
+		for range 4 {
+			w := b.joined(t, typ)
+			w.takes(s.fresh(typ, `0`))
+			ws = append(ws, w)
+		}
+		for _, i := range []int{2, 0, 3, 1} {
+			ws[i].respond(`0`)
+		}
+		for _, i := range []int{2, 0, 3, 1} {
+			ws[i].takes(s.fresh(typ, `0`))
+		}
+	})
+	t.Run("they take turns", func(t *testing.T) {
+		typ := name("idle")
+		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		for range 10 {
+			serve(t, s, w1, typ)
+			serve(t, s, w2, typ)
+		}
+	})
+	t.Run("one that left is passed over", func(t *testing.T) {
+		typ := name("idle")
+		w1, w2, s := b.joined(t, typ), b.joined(t, typ), b.submitter(t)
+		w1.join(name("elsewhere"))
+		w2.takes(s.fresh(typ, `0`))
+		w1.quiet()
+	})
+}
+
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("idle, to another type", func(t *testing.T) {
+		one, two := name("one"), name("two")
+		w, s := b.joined(t, one), b.submitter(t)
+		w.join(two)
+		stays := s.fresh(one, `0`)
+		w.quiet()
+		serve(t, s, w, two)
+		w.join(one)
+		w.takes(stays)
+	})
+	t.Run("idle, to the same type", func(t *testing.T) {
+		typ := name("same")
+		w, s := b.joined(t, typ), b.submitter(t)
+		w.join(typ)
+		w.join(typ)
+		serve(t, s, w, typ)
+		w.quiet()
+	})
+	t.Run("idle, a hundred times", func(t *testing.T) {
+		w, s := b.worker(t), b.submitter(t)
+		for range 100 {
+			typ := name("hop")
+			w.join(typ)
+			serve(t, s, w, typ)
+		}
+	})
+	t.Run("at work", func(t *testing.T) {
+		one, two := name("one"), name("two")
+		w, s := b.joined(t, one), b.submitter(t)
+		old := s.fresh(one, `0`)
+		w.takes(old)
+		waiting := s.fresh(two, `0`)
+		oldType := s.fresh(one, `0`)
+		w.join(two) // ok at once, no second job
+		w.quiet()
+		w.respond(`"old"`)
+		s.result(old, `"old"`)
+		w.takes(waiting)
+		w.respond(`"new"`)
+		s.result(waiting, `"new"`)
+		w.quiet() // the old type is not served any more
+		b.joined(t, one).takes(oldType)
+	})
+	t.Run("at work, there and back", func(t *testing.T) {
+		one, two := name("one"), name("two")
+		w, s := b.joined(t, one), b.submitter(t)
+		id := s.fresh(one, `0`)
+		w.takes(id)
+		w.join(two)
+		w.join(one)
+		w.respond(`1`)
+		s.result(id, `1`)
+		serve(t, s, w, one)
+	})
+	t.Run("at work, to the same type", func(t *testing.T) {
+		typ := name("same")
+		w, s := b.joined(t, typ), b.submitter(t)
+		id, next := s.fresh(typ, `0`), s.fresh(typ, `0`)
+		w.takes(id)
+		w.join(typ)
+		w.quiet()
+		w.respond(`1`)
+		s.result(id, `1`)
+		w.takes(next)
+	})
+	t.Run("at work, then lost", func(t *testing.T) {
+		one, two := name("one"), name("two")
+		w, s := b.joined(t, one), b.submitter(t)
+		id := s.fresh(one, `0`)
+		w.takes(id)
+		w.join(two)
+		w.close()
+		// the job goes back to its own type
+		heir := b.joined(t, one)
+		f := heir.want("job")
+		if f.text("id") != id || f.text("type") != one {
+			t.Fatalf("job %s, want %q of type %q", f, id, one)
+		}
+		heir.respond(`1`)
+		s.result(id, `1`)
+	})
+	t.Run("a type without jobs", func(t *testing.T) {
+		typ := name("none")
+		w := b.joined(t, typ)
+		w.quiet()
+		s := b.submitter(t)
+		serve(t, s, w, typ)
+	})
+}
