@@ -65,6 +65,14 @@ func Integer(raw json.RawMessage) (n No, ok bool) {
 	return No(f), ok && !math.IsInf(f, 0) && f == math.Trunc(f)
 }
 
+// Number returns the value of a JSON number, 0 for anything else, and whether
+// it is an integer.
+func Number(raw json.RawMessage) (n No, integer bool) {
+	f, _ := number(raw)
+	_, integer = Integer(raw)
+	return No(f), integer
+}
+
 // TypeOf names the type of a JSON value as JavaScript's typeof does: "object"
 // (arrays and null too), "string", "number", "boolean", and "undefined" when
 // there is no value.

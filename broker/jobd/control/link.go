@@ -1,0 +1,113 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/jobd/peer"
+)
+
+// Link keeps this daemon registered with a master. The master makes its
+// requests over the connection that we dial.
+type Link struct {
+	Host     string
+	Port     int
+	Name     string // under which the master shows us
+	Password string
+	// MaxPause is the longest pause between two attempts; the first ones
+	// come sooner.
+	MaxPause time.Duration
+	Log      zerolog.Logger
+}
+
+const (
+	firstPause      = 500 * time.Millisecond
+	dialTimeout     = 10 * time.Second
+	registerTimeout = 30 * time.Second
+)
+
+// registration is the data of register-worker.
+type registration struct {
+	Targets []string `json:"targets"`
+	Name    string   `json:"name"`
+}
+
+// errNoTargets ends a connection that has nothing left to be registered for:
+// masters refuse an empty list.
+var errNoTargets = errors.New("no targets are left")
+
+// Run stays connected until ctx ends. Whenever the engine's targets change it
+// registers again, which replaces what the master knew.
+func (l *Link) Run(ctx context.Context, engine Engine) {
+	changed := make(chan struct{}, 1)
+	engine.OnTargets(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer engine.OnTargets(nil)
+
+	pause := min(firstPause, l.MaxPause)
+	for ctx.Err() == nil {
+		for len(engine.Targets()) == 0 {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+		registered, err := l.session(ctx, engine, changed)
+		if ctx.Err() != nil {
+			return
+		}
+		if registered {
+			pause = min(firstPause, l.MaxPause)
+		}
+		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
+		l.Log.Warn().Err(err).Dur("pause", wait).Msg("no connection to the master")
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, l.MaxPause)
+	}
+}
+
+// session is one connection, from the dialling to its end. Requests of the
+// master are served from the first moment on, its answer to our registration
+// may come after them.
+func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}) (registered bool, err error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := peer.Dial(dialCtx, l.Host, l.Port, peer.Options{Password: l.Password, Log: l.Log}, Routes(engine))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	for {
+		targets := engine.Targets()
+		if len(targets) == 0 {
+			return registered, errNoTargets
+		}
+		callCtx, cancel := context.WithTimeout(ctx, registerTimeout)
+		_, err := conn.Call(callCtx, "register-worker", registration{targets, l.Name})
+		cancel()
+		if err != nil {
+			return registered, err
+		}
+		registered = true
+		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")
+		select {
+		case <-changed:
+		case <-conn.Done():
+			return registered, peer.ErrClosed
+		case <-ctx.Done():
+			return registered, ctx.Err()
+		}
+	}
+}

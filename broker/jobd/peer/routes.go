@@ -1,0 +1,47 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+
+	gojson "github.com/goccy/go-json"
+)
+
+// Handler does one request. Data is nil when the request has none (or one that
+// JavaScript takes for false). What it returns becomes the data of the
+// response: raw JSON as it is, an After as that says, anything else encoded.
+// An error becomes the response's error. The context ends with the connection.
+type Handler func(ctx context.Context, c *Conn, data json.RawMessage) (any, error)
+
+// Route is how a request type is served.
+type Route struct {
+	Handle Handler
+	// Waits says that the handler may take long: it gets a goroutine of its
+	// own, and later requests of the connection overtake it. The others are
+	// done one after the other, in the order in which they arrived.
+	Waits bool
+}
+
+// Routes are the request types that a daemon knows.
+type Routes map[string]Route
+
+// After is a result with something to be done once its response is on the way.
+type After struct {
+	Data any
+	Do   func()
+}
+
+// OK is the data of a request that has nothing to tell.
+const OK = "ok"
+
+// Marshal encodes a value as JSON the way that JSON.stringify does, without
+// escapes for HTML.
+func Marshal(v any) (json.RawMessage, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case json.RawMessage:
+		return v, nil
+	}
+	return gojson.MarshalWithOption(v, gojson.DisableHTMLEscape())
+}

@@ -1,0 +1,30 @@
+package peer
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// userTimeout bounds how long sent data may stay unacknowledged: keepalive
+// probes do not run meanwhile.
+func userTimeout(_, _ string, raw syscall.RawConn) error {
+	return raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stallTimeout.Milliseconds()))
+	})
+}
+
+const tcpClose = 7 // TCP_CLOSE of <netinet/tcp.h>
+
+func tcpClosed(sock *net.TCPConn) (closed bool) {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		closed = err == nil && info.State == tcpClose
+	})
+	return closed || err != nil
+}
