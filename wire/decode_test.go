@@ -1,0 +1,170 @@
+package wire_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gloom/wire"
+)
+
+func TestMaxPrefetch(t *testing.T) {
+	for _, c := range []struct {
+		limit, prefetch int
+		refuse          string
+	}{
+		{0, wire.DefaultMaxPrefetch, ""}, {0, wire.DefaultMaxPrefetch + 1, "1 to 1000"},
+		{7, 7, ""}, {7, 8, "1 to 7"}, {1, 1, ""}, {1, 0, "1 to 1"}, {5000, 5000, ""},
+	} {
+		d := wire.Decoder{MaxPrefetch: c.limit}
+		var r wire.Request
+		err := d.Decode(fmt.Appendf(nil, `{"action":"join","type":"t","prefetch":%d}`, c.prefetch), wire.WorkerPort, false, &r)
+		switch {
+		case c.refuse == "" && (err != nil || r.Prefetch != c.prefetch):
+			t.Errorf("prefetch %d of %d is read as %d, %v", c.prefetch, c.limit, r.Prefetch, err)
+		case c.refuse != "" && (err == nil || err.Code != wire.InvalidValue || !strings.Contains(err.Reason, c.refuse)):
+			t.Errorf("prefetch %d of %d: %v", c.prefetch, c.limit, err)
+		}
+	}
+}
+
+func TestDefaultTypeMayChange(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	for _, typ := range []string{"a", "", "bb", "a"} {
+		d.DefaultType = typ
+		err := d.Decode([]byte(`{"action":"submit","id":"x","body":1}`), wire.SubmitPort, false, &r)
+		if typ == "" {
+			if err == nil || err.Code != wire.MissingField {
+				t.Errorf("without a default type: %v", err)
+			}
+		} else if err != nil || string(r.Type) != typ {
+			t.Errorf("default %q: %q, %v", typ, r.Type, err)
+		}
+	}
+}
+
+// Options is the broker's fast path: it must be set by any option and by
+// nothing else.
+func TestOptionsSaysWhetherThereAreAny(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	for text, want := range map[string]bool{
+		``: false, `"priority":1,`: false, `"delay_ms":null,"ack":null,`: false, `"prefetch":1,"cancel":true,"retry":false,`: false,
+		`"delay_ms":0,`: true, `"timeout_ms":5,`: true, `"retries":0,`: true, `"backoff_ms":1,`: true, `"expires_ms":1,`: true,
+		`"detach":false,`: true, `"ack":true,`: true, `"progress":true,`: true, `"delay_ms":null,"ack":false,`: true,
+	} {
+		payload := `{"action":"submit","id":"x","type":"t",` + text + `"body":1}`
+		if err := d.Decode([]byte(payload), wire.SubmitPort, false, &r); err != nil || r.Options != want {
+			t.Errorf("%s: options %v, %v", payload, r.Options, err)
+		}
+	}
+}
+
+// An id or type without escapes must point into the payload: the broker copies
+// it once, into its own slab.
+func TestSlicesPointIntoThePayload(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	payload := []byte(submitLine)
+	if err := d.Decode(payload, wire.SubmitPort, false, &r); err != nil {
+		t.Fatal(err)
+	}
+	for i := range payload {
+		payload[i] = '#'
+	}
+	if string(r.ID) != "##" || string(r.Type) != "####" || strings.Trim(string(r.Body), "#") != "" {
+		t.Errorf("copied: id %q, type %q, body %q", r.ID, r.Type, r.Body)
+	}
+	if cap(r.ID) != len(r.ID) || cap(r.Type) != len(r.Type) || cap(r.Body) != len(r.Body) {
+		t.Error("appending to a slice would write into the payload")
+	}
+}
+
+func TestEscapedNamesDoNotMixUp(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	long := strings.Repeat(`\u0061`, 1000)
+	payload := fmt.Appendf(nil, `{"action":"submit","id":"i%s","type":"t%s","body":1}`, long, long)
+	for range 3 { // the scratch buffer grows in the first round
+		if err := d.Decode(payload, wire.SubmitPort, false, &r); err != nil {
+			t.Fatal(err)
+		}
+		as := strings.Repeat("a", 1000)
+		if string(r.ID) != "i"+as || string(r.Type) != "t"+as {
+			t.Fatalf("id %.20q, type %.20q", r.ID, r.Type)
+		}
+	}
+	hello := []byte(`{"action":"hello","token":"\u0061\"b","client":"\u0063\\d"}`)
+	if err := d.Decode(hello, wire.WorkerPort, false, &r); err != nil || string(r.Token) != `a"b` || string(r.Client) != `c\d` {
+		t.Errorf("token %q, client %q, %v", r.Token, r.Client, err)
+	}
+}
+
+// A reason that a worker gives has no limit but the frame's, and comes out as
+// it went in.
+func TestLongFailReason(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	reason := strings.Repeat("why? \"because\"\n", 20000)
+	frame := wire.AppendFail(nil, nil, wire.Canonical(nil, reason), true, -1)
+	for range 2 {
+		if err := d.Decode(frame[wire.HeaderLen:], wire.WorkerPort, false, &r); err != nil {
+			t.Fatal(err)
+		}
+		if wire.Value(r.Reason) != reason {
+			t.Fatalf("reason of %d bytes, want %d", len(wire.Value(r.Reason)), len(reason))
+		}
+	}
+}
+
+// Reasons repeat what a peer sent, but never all of it.
+func TestReasonsStayShort(t *testing.T) {
+	var d wire.Decoder
+	var r wire.Request
+	long := strings.Repeat("é", 5000)
+	for _, payload := range []string{
+		`{"action":"` + long + `"}`,
+		`{"action":["` + long + `"]}`,
+		`{"action":"submit","id":"` + long + `","body":1}`,
+		`{"action":"submit","id":["` + long + `"],"body":1}`,
+		`{"action":"submit","id":"a","type":{"` + long + `":1},"body":1}`,
+		`{"action":"submit","id":"a","type":"t","body":1,"priority":"` + long + `"}`,
+		`{"action":"submit","id":"a","type":"t","body":1,"detach":"x` + long + `"}`,
+		`{"action":"submit","id":"a","type":"t","body":1} ` + long,
+		`["` + long + `"]`,
+	} {
+		err := d.Decode([]byte(payload), wire.SubmitPort, false, &r)
+		if err == nil {
+			t.Fatalf("%.60s is accepted", payload)
+		}
+		checkReason(t, err.Reason)
+		if err.Error() != err.Code.String()+": "+err.Reason {
+			t.Errorf("error text %q", err.Error())
+		}
+	}
+}
+
+func TestVerbsAndPorts(t *testing.T) {
+	submitter, worker := 0, 0
+	for v := wire.Submit; v <= wire.Pong; v++ {
+		if v.String() == "none" {
+			t.Errorf("verb %d has no name", v)
+		}
+		if v.On(wire.SubmitPort) {
+			submitter++
+		}
+		if v.On(wire.WorkerPort) {
+			worker++
+		}
+		if !v.On(wire.SubmitPort) && !v.On(wire.WorkerPort) {
+			t.Errorf("%v is on no port", v)
+		}
+	}
+	if submitter != 5 || worker != 8 {
+		t.Errorf("%d verbs for submitters, %d for workers", submitter, worker)
+	}
+	if v := wire.Verb(99); v.String() != "none" || v.On(wire.SubmitPort) {
+		t.Error("verb 99 is something")
+	}
+}

@@ -1,0 +1,113 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"gloom/wire"
+)
+
+func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
+	id, typ := []byte("é\\\""), []byte("echo")
+	for _, size := range []int{1, 100, 255, 256, 65535, 70000} {
+		body := []byte(`"` + strings.Repeat("x", size) + `"`)
+		for name, pair := range map[string][2][]byte{
+			"job":      {wire.AppendJob(nil, id, typ, body), wire.AppendJobHead(nil, id, typ, len(body))},
+			"result":   {wire.AppendResult(nil, id, body), wire.AppendResultHead(nil, id, len(body))},
+			"progress": {wire.AppendProgress(nil, id, body), wire.AppendProgressHead(nil, id, len(body))},
+		} {
+			whole, parts := pair[0], append(append(pair[1], body...), wire.BodyEnd)
+			if !bytes.Equal(whole, parts) {
+				t.Errorf("%s of %d bytes: %.60q and %.60q", name, size, whole, parts)
+			}
+			payload, used, err := wire.SplitFrame(whole, 1<<20)
+			if err != nil || used != len(whole) || !json.Valid(payload) {
+				t.Errorf("%s of %d bytes splits into %d of %d, %v", name, size, used, len(whole), err)
+			}
+		}
+	}
+}
+
+// Frames are appended behind what is there, and to the buffer that is given if
+// it has room.
+func TestEncodersAppend(t *testing.T) {
+	id, typ, body := []byte("i"), []byte("t"), []byte("[1]")
+	r := wire.Request{ID: id, Type: typ, Body: body, Priority: -3, Options: true, Retries: -1, Detach: true}
+	encoders := map[string]func([]byte) []byte{
+		"ok":       wire.AppendOK,
+		"okID":     func(b []byte) []byte { return wire.AppendOKID(b, id) },
+		"job":      func(b []byte) []byte { return wire.AppendJob(b, id, typ, body) },
+		"result":   func(b []byte) []byte { return wire.AppendResult(b, id, body) },
+		"progress": func(b []byte) []byte { return wire.AppendProgress(b, id, body) },
+		"error":    func(b []byte) []byte { return wire.AppendError(b, wire.UnknownID, "why", id) },
+		"error2":   func(b []byte) []byte { return wire.AppendErrorCanonical(b, wire.JobFailed, []byte("why"), id) },
+		"cancel":   func(b []byte) []byte { return wire.AppendCancel(b, id) },
+		"ping":     wire.AppendPing,
+		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3) },
+		"submit":   func(b []byte) []byte { return wire.AppendSubmit(b, &r) },
+		"join":     func(b []byte) []byte { return wire.AppendJoin(b, typ, 4, true) },
+		"respond":  func(b []byte) []byte { return wire.AppendRespond(b, id, body) },
+		"fail":     func(b []byte) []byte { return wire.AppendFail(b, id, []byte("no"), false, 0) },
+		"news":     func(b []byte) []byte { return wire.AppendWorkerProgress(b, id, body) },
+		"leave":    wire.AppendLeave,
+		"cancel2":  func(b []byte) []byte { return wire.AppendCancelRequest(b, id) },
+		"hello":    func(b []byte) []byte { return wire.AppendHello(b, "t", "c", 100) },
+		"pong":     wire.AppendPong,
+		"ping2":    wire.AppendPingRequest,
+	}
+	for name, encode := range encoders {
+		alone := encode(nil)
+		if payload, used, err := wire.SplitFrame(alone, 1000); err != nil || used != len(alone) || !json.Valid(payload) {
+			t.Errorf("%s: %q splits into %q, %v", name, alone, payload, err)
+		}
+		roomy := make([]byte, 3, 512)
+		copy(roomy, "abc")
+		behind := encode(roomy)
+		if string(behind) != "abc"+string(alone) {
+			t.Errorf("%s behind others: %q", name, behind)
+		}
+		if &behind[0] != &roomy[0] {
+			t.Errorf("%s left a buffer that had room", name)
+		}
+		tight := encode([]byte("abc")[:3:3])
+		if string(tight) != "abc"+string(alone) {
+			t.Errorf("%s behind others, growing: %q", name, tight)
+		}
+	}
+}
+
+func TestErrorNeedsAReason(t *testing.T) {
+	got := wire.AppendError(nil, wire.Expired, "", nil)
+	if string(got[wire.HeaderLen:]) != `{"error":"expired","reason":"expired"}` {
+		t.Errorf("%q", got)
+	}
+	got = wire.AppendError(nil, wire.JobFailed, "bad \xff byte", []byte("i"))
+	if string(got[wire.HeaderLen:]) != `{"error":"job_failed","reason":"bad `+"\uFFFD"+` byte","id":"i"}` {
+		t.Errorf("%q", got)
+	}
+	plain := wire.AppendError(nil, wire.JobFailed, "said \"no\"\n", []byte("i"))
+	canonical := wire.AppendErrorCanonical(nil, wire.JobFailed, wire.Canonical(nil, "said \"no\"\n"), []byte("i"))
+	if !bytes.Equal(plain, canonical) {
+		t.Errorf("%q and %q", plain, canonical)
+	}
+}
+
+// The zero Request must not ask for anything: retries 0 is not the default.
+func TestSubmitWithoutOptionsWritesNone(t *testing.T) {
+	r := wire.Request{ID: []byte("i"), Body: []byte("1")}
+	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","body":1}` {
+		t.Errorf("%s", got)
+	}
+	r.Options = true
+	r.Type = []byte("t")
+	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","type":"t","retries":0,"body":1}` {
+		t.Errorf("%s", got)
+	}
+	wire.ResetRequest(&r)
+	r.ID, r.Body, r.Options = []byte("i"), []byte("1"), true
+	if got := string(wire.AppendSubmit(nil, &r)[wire.HeaderLen:]); got != `{"action":"submit","id":"i","body":1}` {
+		t.Errorf("%s", got)
+	}
+}

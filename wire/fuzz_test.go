@@ -1,0 +1,201 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"gloom/wire"
+)
+
+// FuzzScan compares the scanner with encoding/json on any bytes.
+func FuzzScan(f *testing.F) {
+	for _, seed := range scanSeeds {
+		f.Add([]byte(seed))
+	}
+	for _, c := range allGolden(f) {
+		f.Add(c.payload(f))
+	}
+	var e wire.Envelope
+	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, &e, payload) })
+}
+
+// FuzzDecodeEncode demands that what decodes means the same after encoding, in
+// both directions, and that a refusal is fit to be sent.
+func FuzzDecodeEncode(f *testing.F) {
+	for _, c := range allGolden(f) {
+		for _, port := range c.ports() {
+			f.Add(c.payload(f), port == wire.WorkerPort, c.Named)
+		}
+	}
+	f.Fuzz(func(t *testing.T, payload []byte, worker, named bool) {
+		port := wire.SubmitPort
+		if worker {
+			port = wire.WorkerPort
+		}
+		d := wire.Decoder{DefaultType: "default"}
+		var r wire.Request
+		if refused := d.Decode(payload, port, named, &r); refused != nil {
+			checkRefusal(t, refused)
+		} else {
+			checkReadFields(t, payload, &r)
+			checkRequestRoundTrip(t, &r, port, named)
+		}
+		checkEventRoundTrip(t, payload)
+	})
+}
+
+// checkRefusal sends an error as the broker does and reads it as a client does.
+func checkRefusal(t *testing.T, refused *wire.Error) {
+	t.Helper()
+	checkReason(t, refused.Reason)
+	var c wire.ClientDecoder
+	var ev wire.Event
+	frame := wire.AppendError(nil, refused.Code, refused.Reason, refused.ID)
+	if err := c.Decode(frame[wire.HeaderLen:], &ev); err != nil {
+		t.Fatalf("%v is sent as %q: %v", refused, frame, err)
+	}
+	if ev.Code != refused.Code.String() || ev.Reason != refused.Reason || !bytes.Equal(ev.ID, refused.ID) {
+		t.Fatalf("%v, id %q, arrives as %+v", refused, refused.ID, ev)
+	}
+}
+
+// checkReadFields compares an accepted request with what encoding/json reads.
+func checkReadFields(t *testing.T, payload []byte, r *wire.Request) {
+	t.Helper()
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &m); err != nil {
+		t.Fatalf("%q: %v", payload, err)
+	}
+	if r.Body != nil && string(r.Body) != string(m["body"]) {
+		t.Fatalf("%q: body %q", payload, r.Body)
+	}
+	if r.ID != nil {
+		var id string
+		if err := json.Unmarshal(m["id"], &id); err != nil || id != wire.Value(r.ID) || id == "" || len(id) > wire.MaxName {
+			t.Fatalf("%q: id %q, want %q, %v", payload, wire.Value(r.ID), id, err)
+		}
+	}
+	var priority int64
+	if raw, there := m["priority"]; there && r.Verb == wire.Submit {
+		if err := json.Unmarshal(raw, &priority); err != nil || string(raw) == "null" {
+			t.Fatalf("%q: priority %s accepted, %v", payload, raw, err)
+		}
+	}
+	if r.Priority != priority {
+		t.Fatalf("%q: priority %d, want %d", payload, r.Priority, priority)
+	}
+}
+
+func checkEventRoundTrip(t *testing.T, payload []byte) {
+	t.Helper()
+	var c wire.ClientDecoder
+	var first, second wire.Event
+	if err := c.Decode(payload, &first); err != nil {
+		return
+	}
+	if first.Kind == wire.EventError {
+		if _, known := wire.ParseCode(first.Code); !known || first.Reason == "" {
+			return // the broker never sends such
+		}
+	}
+	want := eventMeaning(&first)
+	if first.Kind == wire.EventOK {
+		if first.Server == "" {
+			delete(want, "max_frame")
+			delete(want, "max_id")
+			delete(want, "max_prefetch")
+		} else {
+			delete(want, "id") // a reply to hello has none
+		}
+	}
+	var again wire.ClientDecoder
+	frame := encodeEvent(t, &first)
+	if err := again.Decode(frame[wire.HeaderLen:], &second); err != nil {
+		t.Fatalf("%q is encoded as %q: %v", payload, frame, err)
+	}
+	got, err1 := json.Marshal(eventMeaning(&second))
+	exp, err2 := json.Marshal(want)
+	if err1 != nil || err2 != nil || string(got) != string(exp) {
+		t.Fatalf("%q is encoded as %q\n got %s\nwant %s", payload, frame, got, exp)
+	}
+}
+
+// FuzzSplit feeds a stream whole and in pieces of any sizes.
+func FuzzSplit(f *testing.F) {
+	for _, c := range loadGolden[goldenStream](f, "streams.json") {
+		f.Add(goldenCase{Hex: c.Hex}.payload(f), []byte{1, 3, 2}, uint16(c.MaxFrame))
+	}
+	f.Fuzz(func(t *testing.T, stream, sizes []byte, max uint16) {
+		var whole, pieces splitter
+		whole.feed(stream, int(max))
+		rest := stream
+		for i := 0; len(rest) > 0; i++ {
+			n := len(rest)
+			if len(sizes) > 0 {
+				n = min(n, 1+int(sizes[i%len(sizes)]))
+			}
+			pieces.feed(rest[:n], int(max))
+			rest = rest[n:]
+		}
+		if pieces.String() != whole.String() {
+			t.Fatalf("in pieces %v\nwhole %v", &pieces, &whole)
+		}
+		var back []byte
+		for _, payload := range whole.payloads {
+			if len(payload) > int(max) {
+				t.Fatalf("a frame of %d bytes, at most %d", len(payload), max)
+			}
+			back = append(back, frame(payload)...)
+		}
+		if back = append(back, whole.buf...); !bytes.Equal(back, stream) {
+			t.Fatalf("the frames of %q make %q", stream, back)
+		}
+	})
+}
+
+// FuzzCanonical demands that a canonical form stands for its value, that
+// encoding/json reads it as that value, and that every spelling leads to it.
+func FuzzCanonical(f *testing.F) {
+	for _, seed := range []string{"", "a1", "é漢😀", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "\xff", "\xed\xa0\x80", "\uFFFD", strings.Repeat("\x01", 300)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		canonical := wire.Canonical(nil, value)
+		valid := strings.ToValidUTF8(value, "") == value
+		if !valid {
+			var b strings.Builder // each bad byte by itself becomes U+FFFD
+			for _, r := range value {
+				b.WriteRune(r)
+			}
+			value = b.String()
+		}
+		if got := wire.Value(canonical); got != value {
+			t.Fatalf("%q: canonical %q stands for %q", value, canonical, got)
+		}
+		var read string
+		if err := json.Unmarshal([]byte(`"`+string(canonical)+`"`), &read); err != nil || read != value {
+			t.Fatalf("%q: canonical %q is read as %q, %v", value, canonical, read, err)
+		}
+		if again := wire.Canonical(nil, wire.Value(canonical)); !bytes.Equal(again, canonical) {
+			t.Fatalf("%q: canonical %q, then %q", value, canonical, again)
+		}
+		if err := wire.CheckName("id", value); err != nil {
+			return
+		}
+		spelled, err := json.Marshal(value) // escapes more than we do
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d wire.Decoder
+		var r wire.Request
+		if refused := d.Decode([]byte(`{"action":"cancel","id":`+string(spelled)+`}`), wire.SubmitPort, false, &r); refused != nil {
+			t.Fatalf("%s: %v", spelled, refused)
+		}
+		if !bytes.Equal(r.ID, canonical) || !utf8.Valid(r.ID) {
+			t.Fatalf("%s is %q, want %q", spelled, r.ID, canonical)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"gloom/wire"
+)
+
+// depthOf counts the nesting of a valid JSON text.
+func depthOf(text []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// knownKeys are all keys that the scanner may know.
+func knownKeys() (keys []wire.Key) {
+	for k := wire.Key(0); k.String() != "none"; k++ {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// checkScan compares the scanner with encoding/json: which payloads are valid,
+// and what the value of each key is.
+func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
+	t.Helper()
+	err := e.Scan(payload)
+	valid := json.Valid(payload) && utf8.Valid(payload) && depthOf(payload) <= wire.MaxDepth
+	switch {
+	case err != nil && err.Code == wire.InvalidJSON:
+		if valid {
+			t.Fatalf("%q is valid, but %v", payload, err)
+		}
+		checkReason(t, err.Reason)
+		return
+	case !valid:
+		t.Fatalf("%q is not valid, but accepted (%v)", payload, err)
+	}
+	if object := bytes.TrimLeft(payload, " \t\r\n")[0] == '{'; object != (err == nil) {
+		t.Fatalf("%q: an object: %v, but %v", payload, object, err)
+	}
+	if err != nil {
+		if err.Code != wire.InvalidType {
+			t.Fatalf("%q: %v", payload, err)
+		}
+		checkReason(t, err.Reason)
+		return
+	}
+	var want map[string]json.RawMessage // by value, case-sensitive, the last one wins
+	if err := json.Unmarshal(payload, &want); err != nil {
+		t.Fatalf("%q: %v", payload, err)
+	}
+	for _, k := range knownKeys() {
+		got := e.Raw(payload, k)
+		raw, there := want[k.String()]
+		if (got != nil) != there || string(got) != string(raw) {
+			t.Fatalf("%q: %v is %q, want %q", payload, k, got, raw)
+		}
+	}
+}
+
+var scanSeeds = []string{
+	``, ` `, `{}`, ` { } `, `[]`, `null`, `"x"`, `1`, `{"id":1}`, `{"id":1,"id":"2"}`, `{"\u0069d":[1,{"a":null}]}`,
+	`{"ID":1,"Id":2,"iD":3}`, `{"id ":1," id":2,"id\u0000":3}`, `{"body":{"id":1},"id":{"body":2}}`,
+	`{"heartbeat_ms":1,"heartbeat_msx":2,"heartbeat_m":3}`, `{"h\u0065artbeat_ms_and_more_of_it":1}`,
+	`{"a":"é","body":"é"}`, `{"id":"é"}`, `{"é":1,"id":2}`, `{"id":"\ud83d\ude00","type":"\ud800"}`, `{"\ud800":1,"\ud800id":2}`,
+	`{"x":[[[]],[{}],{"a":{"b":[1,2,3]}}],"id":-0.5e+10}`, `{"x":01}`, `{"x":-}`, `{"x":1.}`, `{"x":1e}`, `{"x":.1}`, `{"x":1.5E-3}`,
+	`{"x":tru}`, `{"x":true,"y":false,"z":null}`, `{"x":nul`, `{"x":"\u12"}`, `{"x":"\u12G4"}`, `{"x":"\q"}`, `{"x":"\`,
+	`{"x":"aaaaaaa` + "\x1f" + `"}`, `{"x":"aaaaaaaaaaaaaaaaaaaa\n` + "\t" + `"}`, "{\"x\":\"\x7f\x80\"}", "{\"x\":\"\xed\xa0\x80\"}",
+	`{"x":1,}`, `{,}`, `{"x"}`, `{"x":}`, `{"x":1 "y":2}`, `{x:1}`, `{"x":1}}`, `{"x":[1}`, `{"x":{]}`, `[1,]`, `[,1]`, `{"x":1} {}`,
+	"{\"x\":1}\x00", "\ufeff{}", "{\u00a0}", "{\"x\":1\v}", `{"x":"` + strings.Repeat("a", 64) + `\"","id":5}`,
+	strings.Repeat("[", 256) + strings.Repeat("]", 256), strings.Repeat("[", 257) + strings.Repeat("]", 257),
+	`{"a":` + strings.Repeat(`{"b":[`, 127) + `1` + strings.Repeat(`]}`, 127) + `}`,
+	`{"a":` + strings.Repeat(`{"b":[`, 128) + `1` + strings.Repeat(`]}`, 128) + `}`,
+	submitLine, `{"action":"hello","token":"t","client":"c","heartbeat_ms":100,"server":1,"limits":{"max_frame":1}}`,
+}
+
+const submitLine = `{"action":"submit","id":"a1","type":"echo","priority":5,"delay_ms":1,"body":{"text":"hello"}}`
+
+func TestScanAgreesWithEncodingJSON(t *testing.T) {
+	var e wire.Envelope // reused: nothing may be left over
+	for _, seed := range scanSeeds {
+		checkScan(t, &e, []byte(seed))
+	}
+	for _, c := range allGolden(t) {
+		checkScan(t, &e, c.payload(t))
+	}
+}
+
+// Every single change of a byte and every shortening of a message that uses all
+// of the grammar.
+func TestScanAgreesOnDamagedMessages(t *testing.T) {
+	message := []byte(` {"action":"submit" , "id":"\u00e9\\\"é","body":[1,-0.5e+3,true,false,null,{"":[{}]},"\ud83d\ude00漢字 and so on"],"\u0074ype":"x"}`)
+	var e wire.Envelope
+	for i := range message {
+		checkScan(t, &e, message[:i])
+		damaged := bytes.Clone(message)
+		for b := range 256 {
+			damaged[i] = byte(b)
+			checkScan(t, &e, damaged)
+		}
+	}
+}
+
+// Strings are read eight bytes at a time: every special byte at every place.
+func TestScanStringsAtEveryOffset(t *testing.T) {
+	var e wire.Envelope
+	for length := range 34 {
+		for at := range length + 1 {
+			for _, special := range []string{`"`, `\"`, `\\`, `\`, "\x1f", "\x20", "\x21", "\x22", "\x23", "\x00", "\x5b", "\x5d", "\x7f", "\x80", "\xff", "é", "漢", "😀", "\xa2", "\xdc", `\u00e9`, "\x02"} {
+				text := strings.Repeat("a", at) + special + strings.Repeat("b", length-at)
+				checkScan(t, &e, fmt.Appendf(nil, `{"id":"%s","body":1}`, text))
+				checkScan(t, &e, fmt.Appendf(nil, `{"%s":2,"body":[1,"%s"]}`, text, text))
+				checkScan(t, &e, fmt.Appendf(nil, `{"body":"%s`, text))
+			}
+		}
+	}
+}
+
+func TestScanCountsDepthFromTheMessage(t *testing.T) {
+	var e wire.Envelope
+	for _, c := range []struct{ open, close string }{{"[", "]"}, {`{"a":`, "}"}, {`[{"a":`, "}]"}} {
+		perRepeat := depthOf([]byte(c.open + "1" + c.close))
+		for _, body := range []int{wire.MaxDepth - 2, wire.MaxDepth - 1, wire.MaxDepth, wire.MaxDepth + 1} {
+			n := body / perRepeat
+			payload := []byte(`{"body":` + strings.Repeat(c.open, n) + "1" + strings.Repeat(c.close, n) + `}`)
+			err := e.Scan(payload)
+			deep := 1+n*perRepeat > wire.MaxDepth
+			if deep != (err != nil) {
+				t.Errorf("%d levels of %s: %v", 1+n*perRepeat, c.open, err)
+			}
+			if err != nil && (err.Code != wire.InvalidJSON || !strings.Contains(err.Reason, fmt.Sprint(wire.MaxDepth))) {
+				t.Errorf("%d levels of %s: %v", 1+n*perRepeat, c.open, err)
+			}
+		}
+	}
+	// Width is not depth.
+	if err := e.Scan([]byte(`{"body":[` + strings.Repeat(`{"a":[]},`, 2000) + `1]}`)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryKeyIsFoundInEverySpelling(t *testing.T) {
+	var e wire.Envelope
+	keys := knownKeys()
+	if len(keys) < 24 {
+		t.Fatalf("only %d keys", len(keys))
+	}
+	for _, k := range keys {
+		name := k.String()
+		for at := range len(name) {
+			escaped := name[:at] + fmt.Sprintf(`\u%04x`, name[at]) + name[at+1:]
+			for _, spelled := range []string{name, escaped} {
+				payload := fmt.Appendf(nil, `{"%s":[%d]}`, spelled, at)
+				checkScan(t, &e, payload)
+				if want := fmt.Sprintf("[%d]", at); string(e.Raw(payload, k)) != want {
+					t.Errorf("%s: %s is %q, want %s", payload, name, e.Raw(payload, k), want)
+				}
+			}
+			upper := name[:at] + strings.ToUpper(name[at:at+1]) + name[at+1:]
+			for _, other := range []string{upper, name[:at] + name[at+1:], name + "x", "x" + name, name + `\u0000`} {
+				payload := fmt.Appendf(nil, `{"%s":1}`, other)
+				checkScan(t, &e, payload)
+				if other != name && e.Raw(payload, k) != nil {
+					t.Errorf("%q was taken for %s", other, name)
+				}
+			}
+		}
+	}
+	if e.Raw([]byte(`{}`), wire.Key(200)) != nil {
+		t.Error("a key beyond the table has a value")
+	}
+}
