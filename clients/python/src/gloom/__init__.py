@@ -1,0 +1,3 @@
+from .errors import *
+from .submitter import Pending, Submitter
+from .wire import RawJSON

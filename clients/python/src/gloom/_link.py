@@ -1,0 +1,265 @@
+"""One connection to a broker: bytes out, messages in, and its end.
+
+What the messages mean is for their receiver to say, but for hello and ping,
+which are about the connection itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import Callable, List, Optional, Tuple, cast
+
+from . import wire
+from ._demux import PendingJob
+from ._options import FRAME_SLACK, Options, split_addr
+from .errors import GloomError, ProtocolError, from_code
+from .wire import FrameReader, Message
+
+Receive = Callable[[Message], None]
+
+# Beats without a byte after which a connection is given up.  The broker does
+# so after two; one more leaves the decision to the side that pings.
+_SILENT_BEATS = 3
+
+
+class Link(asyncio.Protocol):
+    """A connection.  All methods belong to the event loop's thread."""
+
+    def __init__(self, options: Options, addr: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._options = options
+        self.addr = addr
+        #: Largest frame that the broker takes, in bytes.
+        self.max_frame = options.max_frame
+        #: Most jobs that may be out on one socket; None when not told.
+        self.max_prefetch: Optional[int] = None
+        #: Whose messages these are.
+        self.receive: Receive = self._unexpected
+        #: Called before each write, to add frames of its own.
+        self.before_flush: Optional[Callable[[], None]] = None
+        #: Called when writing is to pause, and when it may go on.
+        self.on_writable: Optional[Callable[[bool], None]] = None
+        #: Done with the cause when the connection is gone.
+        self.lost: "asyncio.Future[Exception]" = self._loop.create_future()
+        self.writable = True
+        self._reader = FrameReader(options.max_frame + FRAME_SLACK)
+        self._transport: Optional[asyncio.Transport] = None
+        self._out: List[Tuple[bytes, Optional[PendingJob]]] = []
+        self._flush_due = False
+        self._closing = False
+        self._cause: Optional[Exception] = None
+        self._last_byte = 0.0
+        self._watch: Optional[asyncio.TimerHandle] = None
+
+    # What our side does.
+
+    def send(self, frame: bytes, job: Optional[PendingJob] = None) -> None:
+        """Send a frame, together with others of this round of the loop."""
+        if self.lost.done() or self._closing:
+            return
+        self._out.append((frame, job))
+        if not self._flush_due and self.writable:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Send what is waiting, then close."""
+        if self._closing or self.lost.done():
+            return
+        self._write()
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, cause: Exception) -> None:
+        """Drop the connection; lost is done with this cause."""
+        if self._cause is None:
+            self._cause = cause
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if not self._closing and self.writable:
+            if self.before_flush is not None:
+                self.before_flush()
+            self._write()
+
+    def _write(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is None or not out:
+            return
+        for _, job in out:
+            if job is not None:
+                job.sent = True
+        if len(out) == 1:
+            self._transport.write(out[0][0])
+        else:
+            self._transport.write(b"".join([frame for frame, _ in out]))
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._closing:
+            self._transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            _keep_alive(sock)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_byte = self._loop.time()
+        if self._closing:
+            return
+        try:
+            self._reader.feed(data)
+            while True:
+                payload = self._reader.next()
+                if payload is None:
+                    return
+                message = wire.decode(payload)
+                if message.values.get("action") == "ping":
+                    self.send(wire.PONG)
+                else:
+                    self.receive(message)
+                if self._closing:
+                    return
+        except GloomError as err:
+            self.abort(err)
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._closing = True
+        cause = self._cause or exc
+        if cause is None:
+            where = " in the middle of a frame" if self._reader.partial else ""
+            cause = ConnectionResetError(f"closed by the broker{where}")
+        if not self.lost.done():
+            self.lost.set_result(cause)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        if self.on_writable is not None:
+            self.on_writable(False)
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._flush()
+        if self.on_writable is not None and self.writable:
+            self.on_writable(True)
+
+    def _unexpected(self, message: Message) -> None:
+        code = message.name("error")
+        if code:
+            raise from_code(
+                code, message.name("reason") or "no reason given", None
+            )
+        raise ProtocolError("a message before anything was asked")
+
+    # Hello and heartbeat.
+
+    async def hello(self) -> None:
+        """Introduce ourselves and learn the broker's limits.
+
+        Raises the broker's refusal, or what ended the connection.
+        """
+        options = self._options
+        reply: "asyncio.Future[Message]" = self._loop.create_future()
+
+        def receive(message: Message) -> None:
+            self.receive = self._unexpected
+            if not reply.done():
+                reply.set_result(message)
+
+        self.receive = receive
+        beat = round(options.heartbeat * 1000)
+        self.send(wire.hello(options.token, options.client, beat or None))
+
+        def gone(lost: "asyncio.Future[Exception]") -> None:
+            if not reply.done():
+                reply.set_exception(lost.result())
+
+        self.lost.add_done_callback(gone)
+        message = await reply
+        if message.get("ok") is not True:
+            self._unexpected(message)
+        limits = message.get("limits")
+        if isinstance(limits, dict):
+            self.max_frame = _limit(limits, "max_frame") or self.max_frame
+            self.max_prefetch = _limit(limits, "max_prefetch")
+            self._reader.max_frame = max(
+                self._reader.max_frame, self.max_frame + FRAME_SLACK
+            )
+        if options.heartbeat:
+            self._watch_silence()
+
+    def _watch_silence(self) -> None:
+        patience = _SILENT_BEATS * self._options.heartbeat
+        silent = self._loop.time() - self._last_byte
+        if silent >= patience:
+            self.abort(TimeoutError(f"no byte came for {silent:.1f} s"))
+            return
+        self._watch = self._loop.call_later(
+            patience - silent, self._watch_silence
+        )
+
+
+def _limit(limits: "dict[str, object]", key: str) -> Optional[int]:
+    value = limits.get(key)
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """A broker whose machine is gone is noticed within a minute."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPCNT", 3),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def dial(options: Options, addr: str) -> Link:
+    """Connect to one broker, TLS and hello included.
+
+    Raises OSError (ssl.SSLError, TimeoutError, …) or what the broker said.
+    """
+    link = Link(options, addr)
+    try:
+        await asyncio.wait_for(_open(options, link), options.dial_timeout)
+    except asyncio.TimeoutError:
+        link.abort(TimeoutError("took too long"))
+        raise TimeoutError(
+            f"no connection within {options.dial_timeout:g} s"
+        ) from None
+    except BaseException:
+        link.abort(ConnectionAbortedError("given up"))
+        raise
+    return link
+
+
+async def _open(options: Options, link: Link) -> None:
+    loop = asyncio.get_running_loop()
+    path, host, port = split_addr(link.addr)
+    tls: Optional[ssl.SSLContext] = options.tls
+    if path is not None:
+        name = (options.server_hostname or "localhost") if tls else None
+        await loop.create_unix_connection(
+            lambda: link, path, ssl=tls, server_hostname=name
+        )
+    else:
+        name = (options.server_hostname or host) if tls else None
+        await loop.create_connection(
+            lambda: link, host, port, ssl=tls, server_hostname=name
+        )
+    if options.wants_hello:
+        await link.hello()

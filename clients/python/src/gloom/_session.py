@@ -1,0 +1,253 @@
+"""A submitter's connection to one of several brokers, kept up by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Awaitable, Callable, Coroutine, Optional, Set
+
+from . import wire
+from ._backoff import Backoff
+from ._demux import Demux, Done, PendingJob
+from ._link import Link, dial
+from ._options import Event, Notice, Options, logger
+from .errors import (
+    ClosedError,
+    Draining,
+    InvalidState,
+    LostError,
+    NotConnected,
+    Overloaded,
+    RefusedError,
+)
+from .wire import Message
+
+Dial = Callable[[Options, str], Awaitable[Link]]
+
+
+def hopeless(error: BaseException) -> bool:
+    """Whether trying again would only get the same refusal."""
+    return isinstance(error, RefusedError) and not isinstance(
+        error, (Overloaded, Draining, InvalidState)
+    )
+
+
+def start(work: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
+    """Run a coroutine beside the others.  Only a mistake in this package ends
+    it with an exception, which must not go unseen."""
+
+    def look(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("internal error", exc_info=task.exception())
+
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(look)
+    return task
+
+
+class Session:
+    """One connection that stands: its link and what is pending on it."""
+
+    def __init__(self, link: Link, freed: Callable[[], None]) -> None:
+        self.link = link
+        self.demux = Demux(link.send, freed)
+        #: Done when the broker has said that it is stopping.
+        self.drains: "asyncio.Future[None]" = (
+            link.lost.get_loop().create_future()
+        )
+        self._retired = False
+        link.receive = self._receive
+        link.before_flush = self.demux.confirm
+        link.lost.add_done_callback(self._lost)
+
+    def _receive(self, message: Message) -> None:
+        self.demux.receive(message)
+        if self.demux.draining and not self.drains.done():
+            self.drains.set_result(None)
+        self._close_if_done()
+
+    def _lost(self, lost: "asyncio.Future[Exception]") -> None:
+        self.demux.lost(lost.result(), self.link.addr)
+
+    def retire(self) -> None:
+        """Close once nothing is pending any more."""
+        self._retired = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._retired and self.demux.idle:
+            self.link.close()
+
+
+class Connector:
+    """Keeps a session to one of the brokers as long as that serves, then to
+    the next one that does.  Belongs to the event loop's thread.
+
+    freed: a job no longer counts against the window.  changed: whether jobs
+    can be sent now and, after an attempt at every broker has failed, why: a
+    RefusedError when all refuse for good, else NotConnected.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        freed: Callable[[], None],
+        changed: Callable[[bool, Optional[Exception]], None],
+        dial: Dial = dial,
+    ) -> None:
+        self._options = options
+        self._freed = freed
+        self._changed = changed
+        self._dial = dial
+        self._backoff = Backoff(options.backoff)
+        self._next = 0
+        self._sessions: Set[Session] = set()
+        self._current: Optional[Session] = None
+
+    async def run(self) -> None:
+        """Connect and reconnect until cancelled."""
+        loop = asyncio.get_running_loop()
+        session = await self._connect()
+        while True:
+            since = loop.time()
+            await self._until_over(session)
+            if not session.link.lost.done():
+                other = await self._leave(session)
+                if other is not None:
+                    session = other
+                    continue
+            self._current = None
+            self._changed(False, None)
+            self._backoff.lasted(loop.time() - since)
+            wait = self._backoff.wait()
+            link = session.link
+            self._options.tell(
+                Notice(Event.LOST, link.addr, link.lost.result(), wait)
+            )
+            await asyncio.sleep(wait)
+            session = await self._connect()
+
+    async def _connect(self) -> Session:
+        while True:
+            try:
+                return self._adopt(await self._try_all(None))
+            except (NotConnected, RefusedError) as err:
+                self._changed(False, err)
+                await asyncio.sleep(self._failed(err))
+
+    async def _until_over(self, session: Session) -> None:
+        """Wait until a session is lost or, if there is somewhere else to go,
+        its broker drains."""
+        over = asyncio.Event()
+        session.link.lost.add_done_callback(lambda _: over.set())
+        if len(self._options.addrs) > 1:
+            session.drains.add_done_callback(lambda _: over.set())
+        await over.wait()
+
+    async def _leave(self, old: Session) -> Optional[Session]:
+        """Turn from a draining broker to another one; what is pending on the
+        old connection stays there.  None when the old one goes first."""
+        while not old.link.lost.done():
+            try:
+                session = self._adopt(await self._try_all(old.link.addr))
+            except (NotConnected, RefusedError) as err:
+                await asyncio.wait({old.link.lost}, timeout=self._failed(err))
+            else:
+                old.retire()
+                return session
+        return None
+
+    def _failed(self, error: Exception) -> float:
+        wait = self._backoff.wait()
+        self._options.tell(
+            Notice(Event.FAILED, ", ".join(self._options.addrs), error, wait)
+        )
+        return wait
+
+    async def _try_all(self, leave_out: Optional[str]) -> Link:
+        """One attempt at each address in turn, but for the one left out."""
+        errors = []
+        for _ in self._options.addrs:
+            addr = self._options.addrs[self._next % len(self._options.addrs)]
+            self._next += 1
+            if addr == leave_out:
+                continue
+            try:
+                return await self._dial(self._options, addr)
+            except Exception as err:
+                errors.append((addr, err))
+        if not errors:
+            raise NotConnected(f"no broker but {leave_out}, which drains")
+        first = errors[0][1]
+        if all(hopeless(err) for _, err in errors):
+            raise first
+        told = "; ".join(f"{addr}: {err}" for addr, err in errors)
+        raise NotConnected(f"no broker reached: {told}") from first
+
+    def _adopt(self, link: Link) -> Session:
+        """Make a connection the one for new jobs."""
+        session = Session(link, self._freed)
+
+        def forget(_: object) -> None:
+            self._sessions.discard(session)
+            if session is self._current:
+                self._current = None
+                self._changed(False, None)
+
+        def writable(can: bool) -> None:
+            if session is self._current:
+                self._changed(can, None)
+
+        self._sessions.add(session)
+        self._current = session
+        link.lost.add_done_callback(forget)
+        link.on_writable = writable
+        self._options.tell(Notice(Event.CONNECTED, link.addr))
+        self._changed(link.writable, None)
+        return session
+
+    # What submitters ask for.
+
+    @property
+    def max_frame(self) -> int:
+        """Largest frame that the broker takes, in bytes."""
+        if self._current is not None:
+            return self._current.link.max_frame
+        return self._options.max_frame
+
+    def submit(self, job: PendingJob, frame: bytes) -> None:
+        """Send a job; it fails at once when the connection has just gone."""
+        if self._current is None:
+            self._freed()
+            cause = NotConnected("gone before the job was sent")
+            job._failed(LostError(cause, "", job.id, sent=False))
+            return
+        self._current.demux.submit(job, frame)
+
+    def cancel(self, id: str, done: Done) -> None:
+        """Cancel a job where it is pending, else where new jobs would go."""
+        for session in self._sessions:
+            if id in session.demux.jobs:
+                break
+        else:
+            if self._current is None:
+                done(NotConnected("no connection to a broker"))
+                return
+            session = self._current
+        session.demux.cancel(id, wire.cancel(id), done)
+
+    def ping(self, done: Done) -> None:
+        """Ask the broker for a sign of life."""
+        if self._current is None:
+            done(NotConnected("no connection to a broker"))
+        else:
+            self._current.demux.ping(done)
+
+    async def close(self) -> None:
+        """Drop all connections; what is pending fails with a LostError whose
+        cause is a ClosedError."""
+        error = ClosedError("closed")
+        lost = [session.link.lost for session in self._sessions]
+        for session in list(self._sessions):
+            session.link.abort(error)
+        if lost:
+            await asyncio.wait(lost)

@@ -1,0 +1,71 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+import weakref
+from typing import Any, Callable, Coroutine, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs an event loop until stopped.  on_exit is called when Python ends
+    and the loop still runs: it is to stop the loop."""
+
+    def __init__(self, name: str, on_exit: Callable[[], None]) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.on_exit = weakref.WeakMethod(on_exit)
+        self._thread = threading.Thread(
+            target=self._run, name=name, daemon=True
+        )
+        self._stopping = False
+        _running.add(self)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller is the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the loop soon; RuntimeError after stop."""
+        self.loop.call_soon_threadsafe(function, *args)
+
+    def run(self, work: "Coroutine[Any, Any, T]") -> T:
+        """Run a coroutine in the loop and wait for its result."""
+        if self.inside:
+            work.close()
+            raise RuntimeError("a callback must not wait for the event loop")
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def stop(self) -> None:
+        """End the loop and, unless called inside it, wait for its thread."""
+        _running.discard(self)
+        if not self._stopping:
+            self._stopping = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if not self.inside:
+            self._thread.join()
+
+
+_running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for thread in list(_running):
+        close = thread.on_exit()
+        if close is not None:
+            close()
