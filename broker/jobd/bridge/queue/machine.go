@@ -1,0 +1,294 @@
+// Package queue decides what a jobd daemon does next: which targets to fetch
+// rows for, and which accepted rows to hand to the broker. It is a state
+// machine: commands go in, Effects come out. It knows no database, no broker,
+// no clock and no goroutine, and is not safe for concurrent use.
+//
+// The rules:
+//
+//   - A poll marks its targets as wanted. A wanted target is fetched when it is
+//     not paused and has room: fewer rows queued and running than its
+//     concurrency. Until then the mark stays: no poll is lost to a pause or to
+//     a full target.
+//   - One fetch is under way at a time, for all targets that can be fetched
+//     then. A poll during it marks anew, for the rows that it may have missed.
+//     What a page could not hold, and what a fetch failed to bring, stays
+//     wanted.
+//   - An accepted row queues for its target, larger priorities first, then in
+//     the order of arrival, and starts when fewer than concurrency rows of the
+//     target run and it is not paused. Rows of manual runs queue likewise,
+//     whatever room there is.
+//   - A row that arrives while it is still queued or running here (somebody set
+//     it back) runs again afterwards, never beside itself.
+//   - After Stop nothing is fetched and nothing starts; what had not started is
+//     released.
+package queue
+
+import (
+	"errors"
+	"slices"
+)
+
+// The ways to refuse a change of targets.
+var (
+	ErrExists  = errors.New("target exists")
+	ErrUnknown = errors.New("target is unknown")
+	ErrBusy    = errors.New("target has rows")
+)
+
+// Row is an accepted row.
+type Row struct {
+	ID       int64
+	Target   string
+	Priority int64
+}
+
+// Effects is what is to be done now. Every effect is returned once.
+type Effects struct {
+	Start   []Row    // hand these to the broker
+	Fetch   []string // accept a page of waiting rows of these targets, then call Fetched or FetchFailed
+	Release []int64  // set these accepted rows back
+}
+
+// Status describes one target.
+type Status struct {
+	Name        string
+	Paused      bool
+	Concurrency int
+	Queued      int // accepted, not started
+	Running     int
+}
+
+// Machine holds the state. The zero value is not usable; see New.
+type Machine struct {
+	targets map[string]*target
+	order   []*target
+	jobs    map[int64]*job
+	arrived uint64
+
+	fetching bool // a Fetch is out
+	held     bool // the last fetch failed, Resume has not been called
+	stopped  bool
+
+	release []int64
+}
+
+type target struct {
+	name    string
+	limit   int
+	paused  bool
+	wanted  bool
+	running int
+	queue   heap
+}
+
+func (t *target) length() int   { return t.running + len(t.queue) }
+func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit }
+
+type job struct {
+	row     Row
+	arrival uint64
+	place   int // in its target's queue; -1 while running
+	again   *Row
+}
+
+// New returns a machine without targets.
+func New() *Machine {
+	return &Machine{targets: make(map[string]*target), jobs: make(map[int64]*job)}
+}
+
+// Add adds a target with a concurrency of at least 1.
+func (m *Machine) Add(name string, concurrency int) error {
+	if m.targets[name] != nil {
+		return ErrExists
+	}
+	t := &target{name: name, limit: concurrency}
+	m.targets[name] = t
+	m.order = append(m.order, t)
+	return nil
+}
+
+// Remove removes a target that has no rows.
+func (m *Machine) Remove(name string) error {
+	t := m.targets[name]
+	switch {
+	case t == nil:
+		return ErrUnknown
+	case t.length() > 0:
+		return ErrBusy
+	}
+	delete(m.targets, name)
+	m.order = slices.DeleteFunc(m.order, func(other *target) bool { return other == t })
+	return nil
+}
+
+// Resize changes a target's concurrency. Rows that run go on.
+func (m *Machine) Resize(name string, concurrency int) error {
+	t := m.targets[name]
+	if t == nil {
+		return ErrUnknown
+	}
+	t.limit = concurrency
+	return nil
+}
+
+// Poll marks targets as wanted; nil means all, unknown names are skipped.
+func (m *Machine) Poll(names []string) {
+	m.each(names, func(t *target) { t.wanted = true })
+}
+
+// Pause keeps targets from fetching and starting; nil means all.
+func (m *Machine) Pause(names []string) {
+	m.each(names, func(t *target) { t.paused = true })
+}
+
+// Continue ends a pause; nil means all.
+func (m *Machine) Continue(names []string) {
+	m.each(names, func(t *target) { t.paused = false })
+}
+
+func (m *Machine) each(names []string, f func(*target)) {
+	if names == nil {
+		for _, t := range m.order {
+			f(t)
+		}
+		return
+	}
+	for _, name := range names {
+		if t := m.targets[name]; t != nil {
+			f(t)
+		}
+	}
+}
+
+// Has tells whether there is a target of that name.
+func (m *Machine) Has(name string) bool { return m.targets[name] != nil }
+
+// Fetched reports the rows that a fetch has accepted and the targets that may
+// have more.
+func (m *Machine) Fetched(rows []Row, more []string) {
+	m.fetching = false
+	m.Poll(append([]string{}, more...))
+	m.Accept(rows)
+}
+
+// FetchFailed reports that a fetch brought nothing: its targets are wanted
+// again, and nothing is fetched before Resume.
+func (m *Machine) FetchFailed(names []string) {
+	m.fetching, m.held = false, true
+	m.Poll(append([]string{}, names...))
+}
+
+// Resume allows fetching again after FetchFailed.
+func (m *Machine) Resume() { m.held = false }
+
+// Accept queues rows that were accepted in another way than by a fetch. Rows
+// of targets that are gone are released.
+func (m *Machine) Accept(rows []Row) {
+	for _, row := range rows {
+		t := m.targets[row.Target]
+		if t == nil || m.stopped {
+			m.release = append(m.release, row.ID)
+			continue
+		}
+		if j := m.jobs[row.ID]; j != nil {
+			if j.place < 0 {
+				j.again = &row
+			}
+			continue // still queued: once is enough
+		}
+		m.enqueue(t, row)
+	}
+}
+
+func (m *Machine) enqueue(t *target, row Row) {
+	m.arrived++
+	j := &job{row: row, arrival: m.arrived}
+	m.jobs[row.ID] = j
+	t.queue.push(j)
+}
+
+// Done reports that a started row has left the broker. It tells whether the
+// row was running here.
+func (m *Machine) Done(id int64) bool {
+	j := m.jobs[id]
+	if j == nil || j.place >= 0 {
+		return false
+	}
+	delete(m.jobs, id)
+	if t := m.targets[j.row.Target]; t != nil {
+		t.running--
+	}
+	if j.again != nil {
+		m.Accept([]Row{*j.again})
+	}
+	return true
+}
+
+// Drop takes a row that has not started out of its queue, and tells whether it
+// was there. The caller settles the row.
+func (m *Machine) Drop(id int64) bool {
+	j := m.jobs[id]
+	if j == nil || j.place < 0 {
+		return false
+	}
+	m.targets[j.row.Target].queue.remove(j)
+	delete(m.jobs, id)
+	return true
+}
+
+// Stop ends fetching and starting for good and releases what is queued.
+func (m *Machine) Stop() {
+	m.stopped = true
+	for _, t := range m.order {
+		for len(t.queue) > 0 {
+			j := t.queue.pop()
+			delete(m.jobs, j.row.ID)
+			m.release = append(m.release, j.row.ID)
+		}
+	}
+}
+
+// Running is how many rows have started and not left.
+func (m *Machine) Running() int {
+	n := 0
+	for _, t := range m.order {
+		n += t.running
+	}
+	return n
+}
+
+// Status describes all targets, in the order in which they were added.
+func (m *Machine) Status() []Status {
+	list := make([]Status, 0, len(m.order))
+	for _, t := range m.order {
+		list = append(list, Status{Name: t.name, Paused: t.paused, Concurrency: t.limit, Queued: len(t.queue), Running: t.running})
+	}
+	return list
+}
+
+// Next returns what is to be done now. Call it after every command.
+func (m *Machine) Next() Effects {
+	e := Effects{Release: m.release}
+	m.release = nil
+	if m.stopped {
+		return e
+	}
+	for _, t := range m.order {
+		for !t.paused && t.running < t.limit && len(t.queue) > 0 {
+			j := t.queue.pop()
+			t.running++
+			e.Start = append(e.Start, j.row)
+		}
+	}
+	if m.fetching || m.held {
+		return e
+	}
+	for _, t := range m.order {
+		if t.fetches() {
+			t.wanted = false
+			e.Fetch = append(e.Fetch, t.name)
+		}
+	}
+	m.fetching = len(e.Fetch) > 0
+	return e
+}

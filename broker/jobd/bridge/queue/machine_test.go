@@ -1,0 +1,439 @@
+package queue
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "replay one simulation")
+
+// world is a table of rows, a machine that serves it, its naive twin, and the
+// answers that are still to come.
+type world struct {
+	t    *testing.T
+	rng  *rand.Rand
+	seed uint64
+
+	m     *Machine
+	n     *naive
+	limit int // of a page
+
+	table   map[int64]*tableRow
+	nextID  int64
+	fetch   []string // under way
+	names   []string // targets that ever were
+	running map[int64]bool
+	log     []string
+}
+
+type tableRow struct {
+	Row
+	status string // waiting manual accepted done
+	runs   int    // runs that have ended
+	due    int    // times that it was accepted and not released or merged
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	rng := rand.New(rand.NewPCG(seed, 6))
+	w := &world{
+		t: t, rng: rng, seed: seed, m: New(), n: &naive{}, limit: rng.IntN(8),
+		table: map[int64]*tableRow{}, running: map[int64]bool{},
+	}
+	for i := range 1 + rng.IntN(4) {
+		w.add(fmt.Sprint("t", i), 1+rng.IntN(5))
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	from := max(0, len(w.log)-60)
+	for _, line := range w.log[from:] {
+		w.t.Log(line)
+	}
+	w.t.Fatalf("seed %d: "+format, append([]any{w.seed}, args...)...)
+}
+
+func (w *world) add(name string, concurrency int) {
+	err := w.m.Add(name, concurrency)
+	if (err == nil) != (w.n.target(name) == nil) {
+		w.fail("add %s: %v", name, err)
+	}
+	if err == nil {
+		w.n.targets = append(w.n.targets, naiveTarget{name: name, limit: concurrency})
+		if !slices.Contains(w.names, name) {
+			w.names = append(w.names, name)
+		}
+	}
+}
+
+func (w *world) some() []string {
+	if w.rng.IntN(4) == 0 {
+		return nil
+	}
+	list := []string{}
+	for _, name := range w.names {
+		if w.rng.IntN(2) == 0 {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func (w *world) anyID(status ...string) int64 {
+	var ids []int64
+	for id, r := range w.table {
+		if slices.Contains(status, r.status) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return -1
+	}
+	slices.Sort(ids)
+	return ids[w.rng.IntN(len(ids))]
+}
+
+// step does one random thing.
+func (w *world) step() {
+	r := w.rng
+	name := w.names[r.IntN(len(w.names))]
+	switch r.IntN(17) {
+	case 0, 1, 2:
+		for range 1 + r.IntN(6) {
+			w.nextID++
+			status := "waiting"
+			if r.IntN(5) == 0 {
+				status = "manual"
+			}
+			w.table[w.nextID] = &tableRow{Row: Row{ID: w.nextID, Target: w.names[r.IntN(len(w.names))], Priority: int64(r.IntN(3))}, status: status}
+		}
+		w.note("rows up to %d", w.nextID)
+	case 3, 4:
+		names := w.some()
+		w.note("poll %v", names)
+		w.m.Poll(names)
+		w.n.each(names, func(t *naiveTarget) { t.wanted = true })
+	case 5:
+		names := w.some()
+		w.note("pause %v", names)
+		w.m.Pause(names)
+		w.n.each(names, func(t *naiveTarget) { t.paused = true })
+	case 6, 7:
+		names := w.some()
+		w.note("continue %v", names)
+		w.m.Continue(names)
+		w.n.each(names, func(t *naiveTarget) { t.paused = false })
+	case 8:
+		c := 1 + r.IntN(5)
+		w.note("resize %s %d", name, c)
+		if err := w.m.Resize(name, c); (err == nil) != (w.n.target(name) != nil) {
+			w.fail("resize: %v", err)
+		}
+		if t := w.n.target(name); t != nil {
+			t.limit = c
+		}
+	case 9:
+		w.note("remove %s", name)
+		err := w.m.Remove(name)
+		busy := w.n.count(name, true)+w.n.count(name, false) > 0
+		if (err == ErrUnknown) != (w.n.target(name) == nil) || (err == ErrBusy) != busy {
+			w.fail("remove: %v", err)
+		}
+		if err == nil {
+			w.n.targets = slices.DeleteFunc(w.n.targets, func(t naiveTarget) bool { return t.name == name })
+		}
+	case 10:
+		w.note("add %s", name)
+		w.add(name, 1+r.IntN(5))
+	case 11:
+		// A manual run of a few rows, of any target.
+		var rows []Row
+		for range 1 + r.IntN(3) {
+			if row := w.table[w.anyID("manual")]; row != nil && w.m.Has(row.Target) {
+				row.status = "accepted"
+				rows = append(rows, row.Row)
+			}
+		}
+		w.note("manual %v", rows)
+		w.arrive(rows)
+		w.m.Accept(rows)
+		w.n.accept(rows)
+	case 12:
+		// Somebody sets a row back, maybe one that is out.
+		if row := w.table[w.anyID("done", "accepted")]; row != nil {
+			w.note("set back %d", row.ID)
+			row.status = []string{"waiting", "manual"}[r.IntN(2)]
+		}
+	case 13:
+		if id := w.anyID("accepted"); id >= 0 {
+			dropped := w.m.Drop(id)
+			w.note("drop %d: %v", id, dropped)
+			if dropped != w.n.drop(id) {
+				w.fail("drop %d: %v", id, dropped)
+			}
+			if dropped {
+				w.table[id].status, w.table[id].due = "done", w.table[id].due-1
+			}
+		}
+	case 14:
+		w.m.Resume()
+		w.n.held = false
+	default:
+		w.progress()
+	}
+	w.settle()
+}
+
+// progress lets the database or a run answer.
+func (w *world) progress() {
+	if w.fetch != nil && w.rng.IntN(2) == 0 {
+		w.answer()
+		return
+	}
+	var ids []int64
+	for id := range w.running {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	slices.Sort(ids)
+	id := ids[w.rng.IntN(len(ids))]
+	w.note("done %d", id)
+	row := w.table[id]
+	delete(w.running, id)
+	row.runs++
+	if row.status == "accepted" && row.runs == row.due {
+		row.status = "done"
+	}
+	if w.m.Done(id) != w.n.done(id) {
+		w.fail("done %d differs", id)
+	}
+	if w.m.Done(-5) {
+		w.fail("an unknown row was running")
+	}
+}
+
+func (w *world) answer() {
+	names := w.fetch
+	w.fetch = nil
+	if w.rng.IntN(6) == 0 {
+		w.note("fetch %v fails", names)
+		w.m.FetchFailed(names)
+		w.n.fetching, w.n.held = false, true
+		w.n.each(names, func(t *naiveTarget) { t.wanted = true })
+		return
+	}
+	var found []Row
+	for _, r := range w.table {
+		if r.status == "waiting" && slices.Contains(names, r.Target) {
+			found = append(found, r.Row)
+		}
+	}
+	slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
+	more := []string{}
+	if w.limit > 0 && len(found) > w.limit {
+		for _, r := range found[w.limit:] {
+			more = append(more, r.Target)
+		}
+		found = found[:w.limit]
+	}
+	for _, r := range found {
+		w.table[r.ID].status = "accepted"
+	}
+	w.note("fetched %v, more %v", found, more)
+	w.arrive(found)
+	w.m.Fetched(found, more)
+	w.n.fetching = false
+	w.n.each(more, func(t *naiveTarget) { t.wanted = true })
+	w.n.accept(found)
+}
+
+// arrive counts the runs that newly accepted rows are due.
+func (w *world) arrive(rows []Row) {
+	for _, r := range rows {
+		row, old := w.table[r.ID], w.n.row(r.ID)
+		if old == nil || old.running && old.again == nil {
+			row.due++
+		}
+	}
+}
+
+// settle compares the twins and carries out what they want.
+func (w *world) settle() {
+	got, want := w.m.Next(), w.n.next()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		w.fail("effects %+v, want %+v", got, want)
+	}
+	for _, id := range got.Release {
+		w.note("release %d", id)
+		w.table[id].status, w.table[id].due = "waiting", w.table[id].due-1
+	}
+	for _, row := range got.Start {
+		w.note("start %v", row)
+		if w.running[row.ID] {
+			w.fail("row %d runs beside itself", row.ID)
+		}
+		w.running[row.ID] = true
+	}
+	if got.Fetch != nil {
+		w.note("fetch %v", got.Fetch)
+		if w.fetch != nil {
+			w.fail("a second fetch while one is under way")
+		}
+		w.fetch = got.Fetch
+	}
+	if again := w.m.Next(); again.Start != nil || again.Fetch != nil || again.Release != nil {
+		w.fail("effects come twice: %+v", again)
+	}
+	running := 0
+	for i, s := range w.m.Status() {
+		t := w.n.targets[i]
+		if s != (Status{t.name, t.paused, t.limit, w.n.count(t.name, false), w.n.count(t.name, true)}) {
+			w.fail("status %+v", s)
+		}
+		if !s.Paused && s.Queued > 0 && s.Running < s.Concurrency {
+			w.fail("%s has queued rows and a free place", s.Name)
+		}
+		running += s.Running
+	}
+	if running != len(w.running) || running != w.m.Running() {
+		w.fail("%d rows run, %d counted", len(w.running), running)
+	}
+}
+
+// finish lets everything end and checks that everything was done.
+func (w *world) finish() {
+	for _, name := range w.names {
+		w.add(name, 1+w.rng.IntN(3))
+	}
+	w.m.Continue(nil)
+	w.n.each(nil, func(t *naiveTarget) { t.paused = false })
+	w.m.Poll(nil)
+	w.n.each(nil, func(t *naiveTarget) { t.wanted = true })
+	w.settle()
+	for range 100_000 {
+		w.m.Resume()
+		w.n.held = false
+		w.settle()
+		if w.fetch == nil && len(w.running) == 0 {
+			break
+		}
+		w.progress()
+		w.settle()
+	}
+	for id, r := range w.table {
+		if r.status != "done" && r.status != "manual" {
+			w.fail("row %d is left %s", id, r.status)
+		}
+		if r.runs != r.due {
+			w.fail("row %d ran %d times, was due %d times", id, r.runs, r.due)
+		}
+	}
+}
+
+func TestSimulation(t *testing.T) {
+	if *seedFlag != 0 {
+		simulate(t, *seedFlag)
+		return
+	}
+	base := rand.Uint64N(1 << 40)
+	t.Logf("seeds from %d", base)
+	for i := range uint64(150) {
+		simulate(t, base+i)
+	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	w := newWorld(t, seed)
+	for range 400 {
+		w.step()
+	}
+	if seed%4 == 0 {
+		w.note("stop")
+		w.m.Stop()
+		w.n.stop()
+		w.settle()
+		for range 1000 {
+			w.progress()
+			w.settle()
+		}
+		if w.m.Running() != 0 {
+			w.fail("rows still run")
+		}
+		for id, r := range w.table {
+			if r.status == "accepted" {
+				w.fail("row %d is left accepted", id)
+			}
+		}
+		return
+	}
+	w.finish()
+}
+
+func TestEqualPrioritiesStartInOrderOfArrival(t *testing.T) {
+	m := New()
+	m.Add("a", 1)
+	var rows []Row
+	for id := range int64(100) {
+		rows = append(rows, Row{ID: id, Target: "a", Priority: id % 3})
+	}
+	m.Accept(rows)
+	var got []int64
+	for {
+		e := m.Next()
+		if len(e.Start) == 0 {
+			break
+		}
+		got = append(got, e.Start[0].ID)
+		m.Done(e.Start[0].ID)
+	}
+	want := slices.Clone(rows)
+	slices.SortStableFunc(want, func(a, b Row) int { return int(b.Priority - a.Priority) })
+	for i, row := range want {
+		if got[i] != row.ID {
+			t.Fatalf("place %d: row %d, want %d", i, got[i], row.ID)
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d started", len(got))
+	}
+}
+
+func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
+	m := New()
+	m.Add("a", 1)
+	m.Add("b", 1)
+	expect := func(what string, want Effects) {
+		t.Helper()
+		if got := m.Next(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	a1 := Row{ID: 1, Target: "a"}
+	m.Pause([]string{"a"})
+	m.Poll(nil)
+	expect("poll, a paused", Effects{Fetch: []string{"b"}})
+	m.Fetched(nil, nil)
+	expect("nothing for b", Effects{})
+	m.Continue([]string{"a"})
+	expect("pause over", Effects{Fetch: []string{"a"}})
+	m.Fetched([]Row{a1}, []string{"a"})
+	expect("a is full, and has more", Effects{Start: []Row{a1}})
+	m.Poll([]string{"b", "nobody"})
+	expect("b does not wait for a", Effects{Fetch: []string{"b"}})
+	m.Done(1)
+	expect("one fetch at a time", Effects{})
+	m.FetchFailed([]string{"b"})
+	expect("nothing before Resume", Effects{})
+	m.Resume()
+	expect("both are wanted still", Effects{Fetch: []string{"a", "b"}})
+}

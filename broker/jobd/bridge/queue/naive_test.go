@@ -1,0 +1,145 @@
+package queue
+
+import "slices"
+
+// naive is the machine written so that it can be checked by reading: plain
+// lists, searched from the front every time.
+type naive struct {
+	targets  []naiveTarget
+	rows     []naiveRow // queued and running, in the order of arrival
+	fetching bool
+	held     bool
+	stopped  bool
+	release  []int64
+}
+
+type naiveTarget struct {
+	name   string
+	limit  int
+	paused bool
+	wanted bool
+}
+
+type naiveRow struct {
+	Row
+	running bool
+	again   []Row
+}
+
+func (n *naive) target(name string) *naiveTarget {
+	for i := range n.targets {
+		if n.targets[i].name == name {
+			return &n.targets[i]
+		}
+	}
+	return nil
+}
+
+func (n *naive) row(id int64) *naiveRow {
+	for i := range n.rows {
+		if n.rows[i].ID == id {
+			return &n.rows[i]
+		}
+	}
+	return nil
+}
+
+func (n *naive) count(target string, running bool) int {
+	c := 0
+	for _, r := range n.rows {
+		if r.Target == target && r.running == running {
+			c++
+		}
+	}
+	return c
+}
+
+func (n *naive) each(names []string, f func(*naiveTarget)) {
+	for i := range n.targets {
+		if names == nil || slices.Contains(names, n.targets[i].name) {
+			f(&n.targets[i])
+		}
+	}
+}
+
+func (n *naive) accept(rows []Row) {
+	for _, r := range rows {
+		old := n.row(r.ID)
+		switch {
+		case n.target(r.Target) == nil || n.stopped:
+			n.release = append(n.release, r.ID)
+		case old != nil && old.running:
+			old.again = []Row{r}
+		case old == nil:
+			n.rows = append(n.rows, naiveRow{Row: r})
+		}
+	}
+}
+
+func (n *naive) done(id int64) bool {
+	r := n.row(id)
+	if r == nil || !r.running {
+		return false
+	}
+	again := r.again
+	n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
+	n.accept(again)
+	return true
+}
+
+func (n *naive) drop(id int64) bool {
+	r := n.row(id)
+	if r == nil || r.running {
+		return false
+	}
+	n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
+	return true
+}
+
+// stop lists the released rows per target, best first, as the machine does.
+func (n *naive) stop() {
+	n.stopped = true
+	for _, t := range n.targets {
+		for best := n.best(t.name); best != nil; best = n.best(t.name) {
+			n.release = append(n.release, best.ID)
+			n.drop(best.ID)
+		}
+	}
+}
+
+func (n *naive) best(target string) *naiveRow {
+	var best *naiveRow
+	for i := range n.rows {
+		r := &n.rows[i]
+		if r.Target == target && !r.running && (best == nil || r.Priority > best.Priority) {
+			best = r
+		}
+	}
+	return best
+}
+
+func (n *naive) next() Effects {
+	e := Effects{Release: n.release}
+	n.release = nil
+	if n.stopped {
+		return e
+	}
+	for _, t := range n.targets {
+		for best := n.best(t.name); best != nil && !t.paused && n.count(t.name, true) < t.limit; best = n.best(t.name) {
+			best.running = true
+			e.Start = append(e.Start, best.Row)
+		}
+	}
+	if n.fetching || n.held {
+		return e
+	}
+	for i := range n.targets {
+		t := &n.targets[i]
+		if t.wanted && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit {
+			t.wanted = false
+			n.fetching = true
+			e.Fetch = append(e.Fetch, t.name)
+		}
+	}
+	return e
+}
