@@ -105,8 +105,8 @@ func kindOf(raw json.RawMessage) byte {
 
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// trueish tells whether JavaScript takes the value for true.
-func trueish(raw json.RawMessage) bool {
+// Truthy tells whether JavaScript takes the value for true.
+func Truthy(raw json.RawMessage) bool {
 	switch kindOf(raw) {
 	case 0, 'n', 'f':
 		return false

@@ -120,7 +120,7 @@ func decodeResponse(data json.RawMessage) (Message, error) {
 }
 
 func present(data json.RawMessage) json.RawMessage {
-	if !trueish(data) {
+	if !Truthy(data) {
 		return nil
 	}
 	return data

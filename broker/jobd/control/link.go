@@ -26,6 +26,7 @@ type Link struct {
 
 const (
 	firstPause      = 500 * time.Millisecond
+	leastPause      = 100 * time.Millisecond // whatever the configuration says
 	dialTimeout     = 10 * time.Second
 	registerTimeout = 30 * time.Second
 )
@@ -52,7 +53,8 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 	})
 	defer engine.OnTargets(nil)
 
-	pause := min(firstPause, l.MaxPause)
+	most := max(l.MaxPause, leastPause)
+	pause := min(firstPause, most)
 	for ctx.Err() == nil {
 		for len(engine.Targets()) == 0 {
 			select {
@@ -66,7 +68,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 			return
 		}
 		if registered {
-			pause = min(firstPause, l.MaxPause)
+			pause = min(firstPause, most)
 		}
 		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
 		l.Log.Warn().Err(err).Dur("pause", wait).Msg("no connection to the master")
@@ -74,7 +76,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, l.MaxPause)
+		pause = min(2*pause, most)
 	}
 }
 
@@ -89,6 +91,10 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 		return false, err
 	}
 	defer conn.Close()
+	select {
+	case <-changed: // before we look
+	default:
+	}
 	for {
 		targets := engine.Targets()
 		if len(targets) == 0 {
