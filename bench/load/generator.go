@@ -18,7 +18,8 @@ const connectBatch = 128
 // Unlimited is a budget that does not run out.
 const Unlimited = int64(1) << 62
 
-// Generator runs the peers of one run. Its methods are for one goroutine.
+// Generator runs the peers of one run. Its methods are for one goroutine, but
+// for Outstanding and Faults.
 type Generator struct {
 	cfg   Config
 	start time.Time

@@ -97,3 +97,6 @@ func (w *Worker) hangup(hard bool) {
 	}
 	w.side.Hangup(hard)
 }
+
+// Joined tells whether Ready was reported on this connection.
+func (w *Worker) Joined() bool { return w.ready }

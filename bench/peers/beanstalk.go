@@ -1,0 +1,227 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+
+	"gloom/bench/load"
+	"gloom/bench/poll"
+)
+
+// Beanstalk speaks beanstalkd's protocol. It has no answers: a worker puts the
+// echo into a tube of the submitter, which reserves from it on a second
+// connection, since a connection that waits in reserve takes nothing else.
+type Beanstalk struct{}
+
+// Traits implements load.Protocol.
+func (Beanstalk) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Queues: true} }
+
+// Submitter implements load.Protocol.
+func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
+	b := &beanSubmitter{s: s, typ: -1}
+	for i := range s.Types() {
+		b.uses = append(b.uses, []byte("use "+load.TypeName(i, s.Types())+"\r\n"))
+	}
+	return b
+}
+
+// Worker implements load.Protocol.
+func (Beanstalk) Worker(w *load.Worker) load.WorkSide { return &beanWorker{w: w, using: -1} }
+
+const (
+	beanTTR = "3600" // seconds a reserved job may take
+	// beanAhead is how many reserves a submitter keeps in flight, so that one
+	// read brings many answers.
+	beanAhead  = 64
+	replyTube  = "reply-"
+	beanMiddle = 1 << 31 // priority 0 is the most urgent there
+)
+
+// beanReply is one reply: its words, and the data of a RESERVED.
+type beanReply struct {
+	word, arg, data []byte
+}
+
+// nextBean cuts the first reply off in; used 0 when it is not complete.
+func nextBean(in []byte) (r beanReply, used int) {
+	end := bytes.IndexByte(in, '\n')
+	if end < 1 {
+		return r, 0
+	}
+	var rest []byte
+	r.word, rest, _ = bytes.Cut(in[:end-1], []byte(" "))
+	used = end + 1
+	if string(r.word) != "RESERVED" {
+		r.arg = rest
+		return r, used
+	}
+	var size []byte
+	r.arg, size, _ = bytes.Cut(rest, []byte(" "))
+	n, err := strconv.Atoi(string(size))
+	if err != nil || len(in)-used < n+2 {
+		return r, 0
+	}
+	r.data = in[used : used+n]
+	return r, used + n + 2
+}
+
+func appendPut(out []byte, priority int64, size int) []byte {
+	out = append(out, "put "...)
+	out = appendInt(out, beanMiddle-priority)
+	out = append(out, " 0 "+beanTTR+" "...)
+	out = appendInt(out, int64(size))
+	return append(out, "\r\n"...)
+}
+
+func appendDelete(out, id []byte) []byte {
+	out = append(out, "delete "...)
+	out = append(out, id...)
+	return append(out, "\r\n"...)
+}
+
+type beanSubmitter struct {
+	s     *load.Submitter
+	puts  *poll.Conn
+	takes *poll.Conn
+	uses  [][]byte
+	typ   int // the tube in use
+}
+
+func (b *beanSubmitter) Dial(l *poll.Loop) (err error) {
+	if b.puts, err = l.Dial(b.s.Addr(), b); err != nil {
+		return err
+	}
+	if b.takes, err = l.Dial(b.s.Addr(), b); err != nil {
+		return err
+	}
+	out := append([]byte(nil), "watch "+replyTube+strconv.Itoa(b.s.Index)+"\r\nignore default\r\n"...)
+	for range beanAhead {
+		out = append(out, "reserve\r\n"...)
+	}
+	b.takes.SetOut(out)
+	return nil
+}
+
+func (b *beanSubmitter) Submit(typ int, priority int64, n load.Number) {
+	out := b.puts.Out()
+	if typ != b.typ {
+		b.typ = typ
+		out = append(out, b.uses[typ]...)
+	}
+	out = appendPut(out, priority, b.s.Body().Len())
+	out = b.s.Body().Append(out, n)
+	b.puts.SetOut(append(out, "\r\n"...))
+}
+
+func (b *beanSubmitter) Pending() int { return b.puts.Pending() }
+
+func (b *beanSubmitter) Hangup(hard bool) {
+	hangup(b.puts, hard)
+	hangup(b.takes, hard)
+}
+
+func (b *beanSubmitter) Closed(_ *poll.Conn, err error) { b.s.Lost(err) }
+
+func (b *beanSubmitter) Data(c *poll.Conn, in []byte, now int64) (used int) {
+	b.s.Arrived(now)
+	for {
+		r, n := nextBean(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch string(r.word) {
+		case "INSERTED":
+			b.s.AckedNext()
+		case "RESERVED":
+			b.s.Answered(nil, r.data)
+			c.SetOut(append(appendDelete(c.Out(), r.arg), "reserve\r\n"...))
+		case "DELETED", "USING":
+		case "WATCHING":
+			if string(r.arg) == "1" { // after the ignore
+				b.s.Ready()
+			}
+		default:
+			b.s.Refused(nil, string(r.word), string(r.arg))
+		}
+	}
+}
+
+type beanWorker struct {
+	w     *load.Worker
+	c     *poll.Conn
+	using int // the submitter whose tube is in use
+}
+
+func (b *beanWorker) Dial(l *poll.Loop) (err error) {
+	if b.c, err = l.Dial(b.w.Addr(), b); err != nil {
+		return err
+	}
+	b.c.SetOut(append([]byte(nil), "watch "+b.w.Type+"\r\nignore default\r\nreserve\r\n"...))
+	return nil
+}
+
+func (b *beanWorker) Hangup(hard bool) { hangup(b.c, hard) }
+
+func (b *beanWorker) Closed(_ *poll.Conn, err error) { b.w.Lost(err) }
+
+// Answer puts the echo, ends the job and reserves the next one in one go.
+func (b *beanWorker) Answer(job load.Job) {
+	n, ok := b.w.Body().Number(job.Body)
+	if !ok {
+		b.w.Misbehaved("job %s with body %.60q", job.ID, job.Body)
+		return
+	}
+	out := b.c.Out()
+	if to := n.Submitter(); to != b.using {
+		b.using = to
+		out = append(out, "use "+replyTube...)
+		out = appendInt(out, int64(to))
+		out = append(out, "\r\n"...)
+	}
+	out = appendPut(out, 0, len(job.Body))
+	out = append(out, job.Body...)
+	out = append(out, "\r\n"...)
+	b.c.SetOut(append(appendDelete(out, job.ID), "reserve\r\n"...))
+}
+
+func (b *beanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	b.w.Arrived(now)
+	for {
+		r, n := nextBean(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch string(r.word) {
+		case "RESERVED":
+			b.w.Job(load.Job{ID: r.arg, Body: r.data})
+		case "INSERTED", "DELETED", "USING":
+		case "WATCHING":
+			if string(r.arg) == "1" {
+				b.w.Ready()
+			}
+		default:
+			b.w.Refused(string(r.word), string(r.arg))
+		}
+	}
+}
+
+func startBeanstalkd(ctx context.Context, k *Kind, set *Settings) (*Server, error) {
+	path, err := k.program(ctx)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"-l", "127.0.0.1", "-p", port, "-z", strconv.Itoa(max(65535, set.BodySize))}
+	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Beanstalk{})
+	if err != nil {
+		return nil, err
+	}
+	s.Version = version(ctx, path, "-v")
+	return s, nil
+}

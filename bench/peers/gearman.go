@@ -1,0 +1,225 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"gloom/bench/load"
+	"gloom/bench/poll"
+)
+
+// Gearman speaks gearmand's binary protocol.
+type Gearman struct{}
+
+// Packet types, as gearmand's protocol document numbers them.
+const (
+	gearCanDo        = 1
+	gearPreSleep     = 4
+	gearNoop         = 6
+	gearSubmit       = 7
+	gearCreated      = 8
+	gearGrab         = 9
+	gearNoJob        = 10
+	gearAssign       = 11
+	gearComplete     = 13
+	gearFail         = 14
+	gearError        = 19
+	gearSubmitHigh   = 21
+	gearSubmitLow    = 33
+	gearHead         = 12
+	gearmanBacklog   = "4096"
+	gearmanHashTable = "100003" // for millions of jobs; the default of 991 makes long chains
+)
+
+// Traits implements load.Protocol.
+func (Gearman) Traits() load.Traits {
+	return load.Traits{Acks: load.CountedAcks, Queues: true, Jobs: true}
+}
+
+// Submitter implements load.Protocol.
+func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
+	g := &gearmanSubmitter{s: s}
+	for i := range s.Types() {
+		g.types = append(g.types, load.TypeName(i, s.Types()))
+	}
+	return g
+}
+
+// Worker implements load.Protocol.
+func (Gearman) Worker(w *load.Worker) load.WorkSide { return &gearmanWorker{w: w} }
+
+// packet appends a packet's head; size is that of its arguments.
+func packet(out []byte, typ, size int) []byte {
+	out = append(out, "\x00REQ"...)
+	out = binary.BigEndian.AppendUint32(out, uint32(typ))
+	return binary.BigEndian.AppendUint32(out, uint32(size))
+}
+
+// response cuts the first packet off in; used 0 when it is not complete.
+func response(in []byte) (typ int, args []byte, used int) {
+	if len(in) < gearHead {
+		return 0, nil, 0
+	}
+	n := int(binary.BigEndian.Uint32(in[8:]))
+	if len(in)-gearHead < n {
+		return 0, nil, 0
+	}
+	return int(binary.BigEndian.Uint32(in[4:])), in[gearHead : gearHead+n], gearHead + n
+}
+
+type gearmanSubmitter struct {
+	s     *load.Submitter
+	c     *poll.Conn
+	types []string
+}
+
+func (g *gearmanSubmitter) Dial(l *poll.Loop) (err error) {
+	if g.c, err = l.Dial(g.s.Addr(), g); err != nil {
+		return err
+	}
+	g.s.Ready()
+	return nil
+}
+
+func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
+	name, body := g.types[typ], g.s.Body()
+	verb := gearSubmit
+	if priority > 0 { // three levels are all there is
+		verb = gearSubmitHigh
+	}
+	out := packet(g.c.Out(), verb, len(name)+2+body.Len())
+	out = append(out, name...)
+	out = append(out, 0, 0) // no unique id: gearmand need not look for a twin
+	g.c.SetOut(body.Append(out, n))
+}
+
+func (g *gearmanSubmitter) Pending() int { return g.c.Pending() }
+
+func (g *gearmanSubmitter) Hangup(hard bool) { hangup(g.c, hard) }
+
+func (g *gearmanSubmitter) Closed(_ *poll.Conn, err error) { g.s.Lost(err) }
+
+func (g *gearmanSubmitter) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	g.s.Arrived(now)
+	for {
+		typ, args, n := response(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch typ {
+		case gearCreated:
+			g.s.AckedNext()
+		case gearComplete:
+			_, body, _ := bytes.Cut(args, []byte{0})
+			g.s.Answered(nil, body)
+		case gearFail, gearError:
+			g.s.Refused(nil, "gearman error", string(args))
+		default:
+			g.s.Misbehaved("packet of type %d to a submitter", typ)
+		}
+	}
+}
+
+type gearmanWorker struct {
+	w      *load.Worker
+	c      *poll.Conn
+	asleep bool
+}
+
+func (g *gearmanWorker) Dial(l *poll.Loop) (err error) {
+	if g.c, err = l.Dial(g.w.Addr(), g); err != nil {
+		return err
+	}
+	out := packet(nil, gearCanDo, len(g.w.Type))
+	out = append(out, g.w.Type...)
+	g.c.SetOut(packet(out, gearGrab, 0))
+	return nil
+}
+
+func (g *gearmanWorker) Hangup(hard bool) { hangup(g.c, hard) }
+
+func (g *gearmanWorker) Closed(_ *poll.Conn, err error) { g.w.Lost(err) }
+
+// Answer sends the result and asks for the next job in one go.
+func (g *gearmanWorker) Answer(job load.Job) {
+	out := packet(g.c.Out(), gearComplete, len(job.ID)+1+len(job.Body))
+	out = append(out, job.ID...)
+	out = append(out, 0)
+	out = append(out, job.Body...)
+	g.c.SetOut(packet(out, gearGrab, 0))
+}
+
+func (g *gearmanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	g.w.Arrived(now)
+	for {
+		typ, args, n := response(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch typ {
+		case gearNoJob:
+			g.w.Ready()
+			g.asleep = true
+			g.c.SetOut(packet(g.c.Out(), gearPreSleep, 0))
+		case gearNoop:
+			if g.asleep {
+				g.asleep = false
+				g.c.SetOut(packet(g.c.Out(), gearGrab, 0))
+			}
+		case gearAssign:
+			g.w.Ready()
+			handle, rest, _ := bytes.Cut(args, []byte{0})
+			_, body, _ := bytes.Cut(rest, []byte{0})
+			g.w.Job(load.Job{ID: handle, Body: body})
+		case gearError:
+			g.w.Refused("gearman error", string(args))
+		default:
+			g.w.Misbehaved("packet of type %d to a worker", typ)
+		}
+	}
+}
+
+func startGearmand(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
+	return gearmand(ctx, k)
+}
+
+func startGearmandTuned(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
+	return gearmand(ctx, k, "--threads=1", "--hashtable-buckets="+gearmanHashTable, "--worker-wakeup=1")
+}
+
+func gearmand(ctx context.Context, k *Kind, flags ...string) (*Server, error) {
+	path, err := k.program(ctx)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"--listen=127.0.0.1", "--port=" + port, "--backlog=" + gearmanBacklog,
+		"--log-file=stderr", "--pid-file=pid"}, flags...)
+	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Gearman{})
+	if err != nil {
+		return nil, err
+	}
+	s.Version = strings.TrimSpace(strings.Split(version(ctx, path, "--version"), " - ")[0])
+	return s, nil
+}
+
+// startListening starts a program and waits until it takes connections.
+func startListening(ctx context.Context, path string, args []string, addr string, p load.Protocol) (*Server, error) {
+	proc, err := spawn(path, args, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := proc.reach(ctx, addr); err != nil {
+		return nil, errors.Join(err, proc.stop())
+	}
+	return &Server{Command: commandLine(path, args), Protocol: p, SubmitAddr: addr, WorkAddr: addr, PID: proc.pid(),
+		stop: proc.stop}, nil
+}

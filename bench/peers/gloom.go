@@ -1,0 +1,267 @@
+package peers
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+
+	"gloom/bench/load"
+	"gloom/bench/poll"
+)
+
+// Gloom speaks to gloomd, or to anything else that keeps its protocol. Frames
+// as gloomd writes them are recognised by comparing bytes; any other spelling
+// goes through a JSON decoder, so it costs time, not truth.
+type Gloom struct{}
+
+// Traits implements load.Protocol.
+func (Gloom) Traits() load.Traits {
+	return load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Jobs: true}
+}
+
+// Submitter implements load.Protocol.
+func (Gloom) Submitter(s *load.Submitter) load.SubmitSide {
+	return &gloomSubmitter{s: s, heads: submitHeads(s.Types())}
+}
+
+// Worker implements load.Protocol.
+func (Gloom) Worker(w *load.Worker) load.WorkSide {
+	return &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), named: w.Prefetch > 0}
+}
+
+const frameHead = 4
+
+// frame cuts the first frame off in; nil when it is not complete.
+func frame(in []byte) (payload []byte, used int) {
+	if len(in) < frameHead {
+		return nil, 0
+	}
+	n := int(binary.BigEndian.Uint32(in))
+	if len(in)-frameHead < n {
+		return nil, 0
+	}
+	return in[frameHead : frameHead+n : frameHead+n], frameHead + n
+}
+
+// closeFrame writes the length of the frame that begins at from.
+func closeFrame(out []byte, from int) []byte {
+	binary.BigEndian.PutUint32(out[from:], uint32(len(out)-from-frameHead))
+	return out
+}
+
+func submitHeads(types int) [][]byte {
+	heads := make([][]byte, types)
+	for i := range heads {
+		heads[i] = []byte(`","type":"` + load.TypeName(i, types) + `"`)
+	}
+	return heads
+}
+
+type gloomSubmitter struct {
+	s     *load.Submitter
+	c     *poll.Conn
+	heads [][]byte // by type: from the end of the id to before the body or priority
+}
+
+func (g *gloomSubmitter) Dial(l *poll.Loop) (err error) {
+	if g.c, err = l.Dial(g.s.Addr(), g); err != nil {
+		return err
+	}
+	g.s.Ready() // a submitter needs no greeting
+	return nil
+}
+
+const submitOpen = "\x00\x00\x00\x00" + `{"action":"submit","id":"`
+
+func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
+	out := g.c.Out()
+	from := len(out)
+	out = append(out, submitOpen...)
+	out = n.Append(out)
+	out = append(out, g.heads[typ]...)
+	if priority != 0 {
+		out = append(out, `,"priority":`...)
+		out = appendInt(out, priority)
+	}
+	out = append(out, `,"body":`...)
+	out = g.s.Body().Append(out, n)
+	out = append(out, '}')
+	g.c.SetOut(closeFrame(out, from))
+}
+
+func (g *gloomSubmitter) Pending() int { return g.c.Pending() }
+
+func (g *gloomSubmitter) Hangup(hard bool) { hangup(g.c, hard) }
+
+func (g *gloomSubmitter) Closed(_ *poll.Conn, err error) { g.s.Lost(err) }
+
+const (
+	ackOpen     = `{"ok":true,"id":"`
+	ackLen      = len(ackOpen) + load.NumberLen + len(`"}`)
+	resultOpen  = `{"id":"`
+	resultMid   = `","body":`
+	resultStart = len(resultOpen) + load.NumberLen + len(resultMid)
+)
+
+func (g *gloomSubmitter) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	g.s.Arrived(now)
+	for {
+		p, n := frame(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch {
+		case len(p) == ackLen && string(p[:len(ackOpen)]) == ackOpen && string(p[ackLen-2:]) == `"}`:
+			g.s.Acked(p[len(ackOpen) : ackLen-2])
+		case len(p) > resultStart && string(p[:len(resultOpen)]) == resultOpen &&
+			string(p[resultStart-len(resultMid):resultStart]) == resultMid && p[len(p)-1] == '}':
+			g.s.Answered(p[len(resultOpen):resultStart-len(resultMid)], p[resultStart:len(p)-1])
+		default:
+			g.slow(p)
+		}
+	}
+}
+
+// message is any frame that a submitter or worker may get.
+type message struct {
+	Action string          `json:"action"`
+	OK     *bool           `json:"ok"`
+	ID     *string         `json:"id"`
+	Type   *string         `json:"type"`
+	Body   json.RawMessage `json:"body"`
+	Error  *string         `json:"error"`
+	Reason string          `json:"reason"`
+}
+
+func (m *message) id() []byte {
+	if m.ID == nil {
+		return nil
+	}
+	return []byte(*m.ID)
+}
+
+func (g *gloomSubmitter) slow(p []byte) {
+	var m message
+	err := json.Unmarshal(p, &m)
+	switch {
+	case err != nil:
+		g.s.Misbehaved("frame %.80q: %v", p, err)
+	case m.Error != nil:
+		g.s.Refused(m.id(), *m.Error, m.Reason)
+	case m.OK != nil && *m.OK && m.ID != nil:
+		g.s.Acked(m.id())
+	case m.ID != nil && m.Body != nil:
+		g.s.Answered(m.id(), m.Body)
+	default:
+		g.s.Misbehaved("frame %.80q to a submitter", p)
+	}
+}
+
+type gloomWorker struct {
+	w     *load.Worker
+	c     *poll.Conn
+	mid   []byte // of a job frame, between id and body
+	named bool   // answers must name their job
+}
+
+func (g *gloomWorker) Dial(l *poll.Loop) (err error) {
+	if g.c, err = l.Dial(g.w.Addr(), g); err != nil {
+		return err
+	}
+	out := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join","type":"`+g.w.Type+`"`...)
+	if g.named {
+		out = append(out, `,"prefetch":`...)
+		out = appendInt(out, int64(g.w.Prefetch))
+	}
+	g.c.SetOut(closeFrame(append(out, '}'), 0))
+	return nil
+}
+
+func (g *gloomWorker) Hangup(hard bool) { hangup(g.c, hard) }
+
+func (g *gloomWorker) Closed(_ *poll.Conn, err error) { g.w.Lost(err) }
+
+const (
+	okFrame   = `{"ok":true}`
+	jobOpen   = `{"action":"job","id":"`
+	answerTop = "\x00\x00\x00\x00" + `{"action":"respond",`
+)
+
+func (g *gloomWorker) Answer(job load.Job) {
+	out := g.c.Out()
+	from := len(out)
+	out = append(out, answerTop...)
+	if g.named {
+		out = append(out, `"id":"`...)
+		out = append(out, job.ID...)
+		out = append(out, `",`...)
+	}
+	out = append(out, `"body":`...)
+	out = append(out, job.Body...)
+	out = append(out, '}')
+	g.c.SetOut(closeFrame(out, from))
+	g.w.Owe()
+}
+
+func (g *gloomWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	g.w.Arrived(now)
+	for {
+		p, n := frame(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		if string(p) == okFrame {
+			g.ok()
+			continue
+		}
+		if id, body, ok := g.job(p); ok {
+			g.handed(id, body)
+		} else {
+			g.slow(p)
+		}
+	}
+}
+
+func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {
+	const idEnd = len(jobOpen) + load.NumberLen
+	start := idEnd + len(g.mid)
+	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.mid) || p[len(p)-1] != '}' {
+		return nil, nil, false
+	}
+	return p[len(jobOpen):idEnd], p[start : len(p)-1], true
+}
+
+func (g *gloomWorker) ok() {
+	switch {
+	case !g.w.Joined():
+		g.w.Ready()
+	case !g.w.Paid():
+		g.w.Misbehaved("an ok too many to worker %d", g.w.Index)
+	}
+}
+
+func (g *gloomWorker) handed(id, body []byte) {
+	if !g.w.Joined() || !g.named && g.w.Owed() > 0 {
+		g.w.Misbehaved("job %s before the ok that is due to worker %d", id, g.w.Index)
+	}
+	g.w.Job(load.Job{ID: id, Body: body})
+}
+
+func (g *gloomWorker) slow(p []byte) {
+	var m message
+	err := json.Unmarshal(p, &m)
+	switch {
+	case err != nil:
+		g.w.Misbehaved("frame %.80q: %v", p, err)
+	case m.Error != nil:
+		g.w.Refused(*m.Error, m.Reason)
+	case m.OK != nil && *m.OK:
+		g.ok()
+	case m.Action == "job" && m.ID != nil && m.Type != nil && *m.Type == g.w.Type && m.Body != nil:
+		g.handed(m.id(), m.Body)
+	default:
+		g.w.Misbehaved("frame %.80q to a worker of %s", p, g.w.Type)
+	}
+}

@@ -1,0 +1,244 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+
+	"gloom/bench/load"
+	"gloom/bench/poll"
+)
+
+// Redis uses lists: submitters push onto one per type, workers block on it one
+// job at a time and push the echo onto a list of the submitter, which takes as
+// many as are there with one BLMPOP, on a second connection since that blocks.
+type Redis struct{}
+
+// Traits implements load.Protocol.
+func (Redis) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Queues: true} }
+
+// Submitter implements load.Protocol.
+func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
+	r := &redisSubmitter{s: s, take: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
+	for i := range s.Types() {
+		r.pushes = append(r.pushes, pushHead(load.TypeName(i, s.Types()), s.Body().Len()))
+	}
+	return r
+}
+
+// Worker implements load.Protocol.
+func (Redis) Worker(w *load.Worker) load.WorkSide {
+	return &redisWorker{w: w, take: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
+}
+
+func replyList(submitter int) string { return "reply-" + strconv.Itoa(submitter) }
+
+// command spells a command as Redis reads it.
+func command(words ...string) []byte {
+	out := append([]byte("*"), strconv.Itoa(len(words))...)
+	for _, w := range words {
+		out = append(out, "\r\n$"...)
+		out = appendInt(out, int64(len(w)))
+		out = append(out, "\r\n"...)
+		out = append(out, w...)
+	}
+	return append(out, "\r\n"...)
+}
+
+// pushHead is an RPUSH of one value up to before that value.
+func pushHead(list string, size int) []byte {
+	out := command("RPUSH", list)
+	out[1] = '3'
+	out = append(out, '$')
+	out = appendInt(out, int64(size))
+	return append(out, "\r\n"...)
+}
+
+// item is one element of a reply, arrays taken apart.
+type item struct {
+	kind byte // one of + - : $ *
+	n    int  // of an integer, or the length of an array
+	text []byte
+}
+
+// nextItem cuts the first element off in; used 0 when it is not complete.
+func nextItem(in []byte) (it item, used int) {
+	end := bytes.IndexByte(in, '\n')
+	if end < 2 {
+		return it, 0
+	}
+	it.kind, it.text, used = in[0], in[1:end-1], end+1
+	if it.kind == '+' || it.kind == '-' {
+		return it, used
+	}
+	for _, c := range it.text {
+		it.n = it.n*10 + int(c-'0') // no reply of ours is negative
+	}
+	if it.kind != '$' {
+		return it, used
+	}
+	if len(in)-used < it.n+2 {
+		return it, 0
+	}
+	it.text = in[used : used+it.n]
+	return it, used + it.n + 2
+}
+
+type redisSubmitter struct {
+	s      *load.Submitter
+	puts   *poll.Conn
+	takes  *poll.Conn
+	pushes [][]byte
+	take   []byte
+	left   int // answers still to come of the reply under way
+	named  bool
+}
+
+func (r *redisSubmitter) Dial(l *poll.Loop) (err error) {
+	if r.puts, err = l.Dial(r.s.Addr(), r); err != nil {
+		return err
+	}
+	if r.takes, err = l.Dial(r.s.Addr(), r); err != nil {
+		return err
+	}
+	r.puts.SetOut(command("PING"))
+	r.takes.SetOut(append([]byte(nil), r.take...))
+	return nil
+}
+
+func (r *redisSubmitter) Submit(typ int, _ int64, n load.Number) {
+	out := append(r.puts.Out(), r.pushes[typ]...)
+	out = r.s.Body().Append(out, n)
+	r.puts.SetOut(append(out, "\r\n"...))
+}
+
+func (r *redisSubmitter) Pending() int { return r.puts.Pending() }
+
+func (r *redisSubmitter) Hangup(hard bool) {
+	hangup(r.puts, hard)
+	hangup(r.takes, hard)
+}
+
+func (r *redisSubmitter) Closed(_ *poll.Conn, err error) { r.s.Lost(err) }
+
+func (r *redisSubmitter) Data(c *poll.Conn, in []byte, now int64) (used int) {
+	r.s.Arrived(now)
+	for {
+		it, n := nextItem(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch {
+		case it.kind == '-':
+			r.s.Refused(nil, "redis error", string(it.text))
+		case c == r.puts && it.kind == ':':
+			r.s.AckedNext()
+		case c == r.puts && it.kind == '+':
+			r.s.Ready()
+		case c == r.takes:
+			r.taken(it)
+		default:
+			r.s.Misbehaved("reply %c%.60q to a push", it.kind, it.text)
+		}
+	}
+}
+
+// taken walks through [list, [answer, …]].
+func (r *redisSubmitter) taken(it item) {
+	switch {
+	case it.kind == '*' && !r.named: // the outer array
+	case it.kind == '*':
+		r.left = it.n
+		// The next take is asked for at once; it waits until this reply is read.
+		r.takes.SetOut(append(r.takes.Out(), r.take...))
+	case !r.named:
+		r.named = true
+	case r.left > 0:
+		r.s.Answered(nil, it.text)
+		r.left--
+		r.named = r.left > 0
+	default:
+		r.s.Misbehaved("reply %c%.60q to a take", it.kind, it.text)
+	}
+}
+
+type redisWorker struct {
+	w       *load.Worker
+	c       *poll.Conn
+	take    []byte
+	replies map[int][]byte // by submitter: a push up to before its value
+	named   bool           // the list's name was read, the job comes next
+}
+
+func (r *redisWorker) Dial(l *poll.Loop) (err error) {
+	if r.c, err = l.Dial(r.w.Addr(), r); err != nil {
+		return err
+	}
+	r.c.SetOut(append(command("PING"), r.take...))
+	return nil
+}
+
+func (r *redisWorker) Hangup(hard bool) { hangup(r.c, hard) }
+
+func (r *redisWorker) Closed(_ *poll.Conn, err error) { r.w.Lost(err) }
+
+// Answer pushes the echo and blocks for the next job in one go.
+func (r *redisWorker) Answer(job load.Job) {
+	n, ok := r.w.Body().Number(job.Body)
+	if !ok {
+		r.w.Misbehaved("a job with body %.60q", job.Body)
+		return
+	}
+	head, ok := r.replies[n.Submitter()]
+	if !ok {
+		head = pushHead(replyList(n.Submitter()), len(job.Body))
+		r.replies[n.Submitter()] = head
+	}
+	out := append(r.c.Out(), head...)
+	out = append(out, job.Body...)
+	out = append(out, "\r\n"...)
+	r.c.SetOut(append(out, r.take...))
+}
+
+func (r *redisWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	r.w.Arrived(now)
+	for {
+		it, n := nextItem(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+		switch {
+		case it.kind == '-':
+			r.w.Refused("redis error", string(it.text))
+		case it.kind == '+':
+			r.w.Ready()
+		case it.kind == '$' && !r.named:
+			r.named = true
+		case it.kind == '$':
+			r.named = false
+			r.w.Job(load.Job{Body: it.text})
+		}
+	}
+}
+
+func startRedis(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
+	path, err := k.program(ctx)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	// In memory only, like the others.
+	args := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--tcp-backlog", "4096",
+		"--maxclients", "100000"}
+	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Redis{})
+	if err != nil {
+		return nil, err
+	}
+	s.Version = version(ctx, path, "--version")
+	return s, nil
+}

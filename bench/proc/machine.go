@@ -1,0 +1,23 @@
+package proc
+
+import (
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// Machine is the processor time that the whole machine has spent on work, to
+// 10 ms, time stolen by the hypervisor included.
+func Machine() time.Duration {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		return 0
+	}
+	t := stat.CPUTotal
+	busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+	return time.Duration(busy * float64(time.Second))
+}

@@ -1,0 +1,70 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/prometheus/procfs"
+)
+
+// Usage is what a process holds at a moment.
+type Usage struct {
+	RSS         int64 `json:"rss_bytes"` // resident memory
+	Descriptors int   `json:"descriptors"`
+	Threads     int   `json:"threads"`
+}
+
+// UsageOf reads the usage of process pid.
+func UsageOf(pid int) (Usage, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	fds, err := p.FileDescriptorsLen()
+	if err != nil {
+		return Usage{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
+}
+
+// Listener finds the process that listens on a TCP port of this machine.
+func Listener(port int) (pid int, err error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, err
+	}
+	inodes := make(map[string]bool)
+	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+		lines, err := read()
+		if err != nil {
+			continue // no IPv6
+		}
+		for _, l := range lines {
+			if l.St == tcpListen && l.LocalPort == uint64(port) {
+				inodes[fmt.Sprintf("socket:[%d]", l.Inode)] = true
+			}
+		}
+	}
+	procs, err := fs.AllProcs()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range procs {
+		targets, err := p.FileDescriptorTargets()
+		if err != nil {
+			continue // gone, or not ours to look at
+		}
+		for _, t := range targets {
+			if inodes[t] {
+				return p.PID, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no process that may be looked at listens on port %d", port)
+}
+
+const tcpListen = 0x0a

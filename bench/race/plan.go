@@ -1,0 +1,40 @@
+package race
+
+import (
+	"time"
+
+	"gloom/bench/peers"
+	"gloom/bench/shape"
+)
+
+// Names of the race's events.
+const (
+	Throughput = "throughput"
+	One        = "one outstanding"
+	Backlog    = "backlog"
+)
+
+// Small is the race in about two minutes, Full the one to publish.
+func Small(kinds []*peers.Kind) *Plan {
+	return plan(kinds, 5, 800*time.Millisecond, 300*time.Millisecond, 50_000)
+}
+
+// Full is the race with long rounds and the whole backlog.
+func Full(kinds []*peers.Kind) *Plan {
+	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
+}
+
+func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backlog int64) *Plan {
+	through := shape.Defaults()
+	through.Duration, through.Warmup = duration, warmup
+	one := through
+	one.Submitters, one.Window, one.Workers, one.OneCPU = 1, 1, 1, true
+	one.Duration, one.Warmup = duration/2, warmup/2
+	queue := shape.Defaults()
+	queue.Jobs = backlog
+	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
+		{Name: Throughput, Options: through, Run: shape.Steady},
+		{Name: One, Options: one, Run: shape.Steady},
+		{Name: Backlog, Fresh: true, Options: queue, Run: shape.Backlog},
+	}}
+}

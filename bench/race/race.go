@@ -1,0 +1,139 @@
+package race
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gloom/bench/peers"
+	"gloom/bench/proc"
+	"gloom/bench/result"
+	"gloom/bench/shape"
+)
+
+// Event is one shape of the race.
+type Event struct {
+	Name    string // of the shape, in the result file
+	Fresh   bool   // wants a server that has not yet done anything
+	Options shape.Options
+	Run     func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
+}
+
+// Plan is what a race consists of.
+type Plan struct {
+	Kinds    []*peers.Kind
+	Events   []*Event
+	Rounds   int
+	Settings peers.Settings
+	// Started is told before each measurement, Ended after it; both may be nil.
+	// A kind that cannot be started is told to Ended without a round.
+	Started func(round int, kind *peers.Kind, event *Event)
+	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
+}
+
+// Run runs the plan. In each round every server is started anew and measured
+// in every event, in an order that moves on from round to round. A server that
+// fails is out of that event for the rest of the race; its run says why.
+func (p *Plan) Run(ctx context.Context) ([]*result.Run, error) {
+	var files uint64
+	for _, e := range p.Events {
+		files = max(files, shape.Files(&e.Options))
+	}
+	if err := proc.NeedFiles(files); err != nil {
+		return nil, err
+	}
+	runs := make(map[key]*result.Run)
+	var order []*result.Run
+	for _, e := range p.Events {
+		for _, k := range p.Kinds {
+			r := &result.Run{Shape: e.Name, Server: result.Server{Kind: k.Name, Title: k.Title}, Params: e.Options.Params()}
+			runs[key{e, k}] = r
+			order = append(order, r)
+		}
+	}
+	for i := range p.Rounds {
+		for j := range p.Kinds {
+			k := p.Kinds[(i+j)%len(p.Kinds)]
+			if err := p.lap(ctx, i, k, runs); err != nil {
+				return order, err
+			}
+		}
+	}
+	return order, nil
+}
+
+type key struct {
+	event *Event
+	kind  *peers.Kind
+}
+
+// lap measures one server in every event.
+func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) (err error) {
+	var srv *peers.Server
+	stop := func() {
+		if srv != nil {
+			err = errors.Join(err, srv.Stop())
+			srv = nil
+		}
+	}
+	defer func() { stop() }()
+	for _, e := range p.Events {
+		run := runs[key{e, k}]
+		if run.Skipped != "" {
+			continue
+		}
+		if e.Fresh {
+			stop()
+		}
+		if srv == nil {
+			if srv, err = k.Start(ctx, p.Settings); err != nil {
+				run.Skipped, err = err.Error(), ctx.Err()
+				p.ended(round, k, e, nil, errors.New(run.Skipped))
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		run.Server.Version, run.Server.Command, run.Server.Build = srv.Version, srv.Command, srv.Build
+		if p.Started != nil {
+			p.Started(round, k, e)
+		}
+		r, rerr := e.Run(ctx, srv, e.Options)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.ended(round, k, e, r, rerr)
+		if rerr != nil {
+			run.Skipped = rerr.Error()
+			if !errors.Is(rerr, shape.ErrNoQueue) {
+				stop() // whatever state it is in
+			}
+			continue
+		}
+		run.Rounds = append(run.Rounds, r)
+	}
+	return err
+}
+
+func (p *Plan) ended(round int, k *peers.Kind, e *Event, r *result.Round, err error) {
+	if p.Ended != nil {
+		p.Ended(round, k, e, r, err)
+	}
+}
+
+// Faults counts the faults in all rounds, by server and kind of fault.
+func Faults(runs []*result.Run) (total int64, lines []string) {
+	for _, run := range runs {
+		for i, r := range run.Rounds {
+			for name, n := range r.Faults {
+				total += n
+				lines = append(lines, fmt.Sprintf("%s, %s, round %d: %d %s", run.Server.Title, run.Shape, i+1, n, name))
+			}
+			for _, s := range r.FaultSamples {
+				lines = append(lines, "  "+s)
+			}
+		}
+	}
+	return total, lines
+}

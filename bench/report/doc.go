@@ -1,0 +1,3 @@
+// Package report turns result files into tables, plots and verdicts. It reads
+// nothing but result files, so that every figure shown can be traced to one.
+package report

@@ -1,0 +1,182 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/bench/result"
+)
+
+// Write writes a whole file: a table to compare servers where several did the
+// same, a table of all figures for each run, faults where there were any.
+func Write(w io.Writer, f *result.File, s Style) {
+	header(w, f, s)
+	for _, name := range shapes(f) {
+		runs := runsOf(f, name)
+		if len(runs) > 1 {
+			compareServers(name, runs).write(w, s)
+		} else {
+			figures(runs[0]).write(w, s)
+		}
+	}
+	faults(w, f, s)
+}
+
+func header(w io.Writer, f *result.File, s Style) {
+	commit := f.Build.Commit
+	if commit == "" {
+		commit = "unknown"
+	} else {
+		commit = commit[:min(12, len(commit))]
+	}
+	if f.Build.Modified {
+		commit += " with changes"
+	}
+	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
+		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
+	fmt.Fprintln(w, text)
+	if s == Markdown {
+		fmt.Fprintln(w)
+	}
+}
+
+// shapes are the names of a file's shapes in their order.
+func shapes(f *result.File) []string {
+	var names []string
+	for _, r := range f.Runs {
+		if !slices.Contains(names, r.Shape) {
+			names = append(names, r.Shape)
+		}
+	}
+	return names
+}
+
+func runsOf(f *result.File, shape string) []*result.Run {
+	var runs []*result.Run
+	for _, r := range f.Runs {
+		if r.Shape == shape {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// figures is the table of everything one run measured.
+func figures(r *result.Run) *grid {
+	g := &grid{title: capital(r.Shape) + " on " + r.Server.Title, head: []string{"figure", "median", "min", "max"}}
+	if r.Skipped != "" {
+		g.notes = append(g.notes, "Not measured: "+r.Skipped+".")
+	}
+	for _, m := range result.Metrics() {
+		v := m.Values(r)
+		if len(v) == 0 {
+			continue
+		}
+		g.rows = append(g.rows, []string{m.Name, figure(median(v), m.Unit), figure(slices.Min(v), m.Unit), figure(slices.Max(v), m.Unit)})
+	}
+	g.notes = append(g.notes, load(&r.Params, len(r.Rounds)))
+	if n := events(r); n != "" {
+		g.notes = append(g.notes, n)
+	}
+	return g
+}
+
+// load says in one line what was done.
+func load(p *result.Params, rounds int) string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if p.Rate > 0 {
+		add("%s jobs/s at %s intervals from %s", thousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))
+	} else if p.Window > 0 {
+		add("%s × %s outstanding", plural(p.Submitters, "submitter"), thousands(float64(p.Window)))
+	}
+	add("%s", plural(p.Workers, "worker"))
+	if p.Idle > 0 {
+		add("%s idle workers", thousands(float64(p.Idle)))
+	}
+	if p.Types > 1 {
+		add("%s types", thousands(float64(p.Types)))
+	}
+	if p.Priorities > 1 {
+		add("%s priorities", thousands(float64(p.Priorities)))
+	}
+	if p.Prefetch > 0 {
+		add("prefetch %d", p.Prefetch)
+	}
+	if p.WorkTimeUS > 0 {
+		add("work of %v", time.Duration(p.WorkTimeUS)*time.Microsecond)
+	}
+	add("body %s", size(float64(p.BodySize)))
+	if p.OneCPU {
+		add("all on one processor")
+	}
+	if c := p.Churn; c != nil {
+		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
+	}
+	if p.Jobs > 0 {
+		add("%s jobs", thousands(float64(p.Jobs)))
+	} else {
+		add("%v", time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
+	}
+	add("%s", plural(rounds, "round"))
+	return capital(strings.Join(parts, ", ")) + "."
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return thousands(float64(n)) + " " + what + "s"
+}
+
+// events says what happened besides answers.
+func events(r *result.Run) string {
+	var failed, forgotten, again, late, workers, submitters int64
+	for _, x := range r.Rounds {
+		failed += x.Failed
+		forgotten += x.Forgotten
+		again += x.Redelivered
+		late += x.Deferred
+		workers += x.WorkersHung
+		submitters += x.SubmitHung
+	}
+	var parts []string
+	for _, e := range []struct {
+		n    int64
+		what string
+	}{
+		{workers, "workers hung up"}, {submitters, "submitters hung up"}, {again, "jobs handed out again"},
+		{failed, "jobs failed after losing their workers"}, {forgotten, "jobs were outstanding when their submitter left"},
+		{late, "jobs left over 1 ms late by the generator's doing"},
+	} {
+		if e.n > 0 {
+			parts = append(parts, thousands(float64(e.n))+" "+e.what)
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	return "In all rounds: " + strings.Join(parts, ", ") + "."
+}
+
+func faults(w io.Writer, f *result.File, s Style) {
+	for _, run := range f.Runs {
+		for i, r := range run.Rounds {
+			if len(r.Faults) == 0 {
+				continue
+			}
+			var parts []string
+			for name, n := range r.Faults {
+				parts = append(parts, fmt.Sprintf("%d %s", n, name))
+			}
+			slices.Sort(parts)
+			fmt.Fprintf(w, "FAULTS of %s, %s, round %d: %s\n", run.Server.Title, run.Shape, i+1, strings.Join(parts, ", "))
+			for _, x := range r.FaultSamples {
+				fmt.Fprintf(w, "  %s\n", x)
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// Style is how a report is written.
+type Style uint8
+
+const (
+	Terminal Style = iota
+	Markdown
+)
+
+// ParseStyle reads "terminal" or "markdown".
+func ParseStyle(name string) (Style, error) {
+	switch name {
+	case "terminal":
+		return Terminal, nil
+	case "markdown":
+		return Markdown, nil
+	}
+	return 0, fmt.Errorf("format %q: must be terminal or markdown", name)
+}
+
+// grid is a table before it is written. The first column is text, the others
+// are figures.
+type grid struct {
+	title string
+	head  []string
+	rows  [][]string
+	notes []string
+}
+
+func (g *grid) write(w io.Writer, s Style) {
+	t := table.NewWriter()
+	t.AppendHeader(row(g.head))
+	for _, r := range g.rows {
+		t.AppendRow(row(r))
+	}
+	var cols []table.ColumnConfig
+	for i := range g.head {
+		align := text.AlignRight
+		if i == 0 {
+			align = text.AlignLeft
+		}
+		cols = append(cols, table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align})
+	}
+	t.SetColumnConfigs(cols)
+	if s == Markdown {
+		if g.title != "" {
+			fmt.Fprintf(w, "### %s\n\n", g.title)
+		}
+		fmt.Fprintln(w, t.RenderMarkdown())
+		fmt.Fprintln(w)
+		for _, n := range g.notes {
+			fmt.Fprintf(w, "%s\n\n", n)
+		}
+		return
+	}
+	style := table.StyleRounded
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	if g.title != "" {
+		fmt.Fprintln(w, text.Bold.Sprint(g.title))
+	}
+	fmt.Fprintln(w, t.Render())
+	for _, n := range g.notes {
+		fmt.Fprintln(w, text.WrapSoft(n, 110))
+	}
+	fmt.Fprintln(w)
+}
+
+func row(cells []string) table.Row {
+	r := make(table.Row, len(cells))
+	for i, c := range cells {
+		r[i] = c
+	}
+	return r
+}
+
+func percent(x float64) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return ""
+	}
+	return fmt.Sprintf("±%.0f %%", x*100)
+}
+
+// capital makes a sentence of a phrase.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

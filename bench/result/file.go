@@ -1,0 +1,115 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Format is the version of the file format this package writes and reads.
+const Format = 1
+
+// File is the outcome of one command.
+type File struct {
+	Format  int       `json:"format"`
+	Started time.Time `json:"started"`
+	Command []string  `json:"command"`
+	Host    Host      `json:"host"`
+	Build   Build     `json:"build"`
+	Runs    []*Run    `json:"runs"`
+}
+
+// Run is one shape of load on one server, repeated in rounds.
+type Run struct {
+	Shape  string   `json:"shape"` // a name, unique within a file together with the server's
+	Server Server   `json:"server"`
+	Params Params   `json:"params"`
+	Rounds []*Round `json:"rounds"`
+	// Skipped says why there are no rounds, when the server cannot do this.
+	Skipped string `json:"skipped,omitempty"`
+}
+
+// Server is what was measured.
+type Server struct {
+	Kind    string `json:"kind"`
+	Title   string `json:"title"`
+	Version string `json:"version,omitempty"`
+	Command string `json:"command,omitempty"` // how it was started; empty when it was found running
+	Build   *Build `json:"build,omitempty"`   // of a gloomd that was started
+}
+
+// Params is the load, in the words of the flags.
+type Params struct {
+	Submitters int     `json:"submitters"`
+	Window     int     `json:"window,omitempty"`
+	Workers    int     `json:"workers"`
+	Idle       int     `json:"idle_workers,omitempty"`
+	Types      int     `json:"types"`
+	Priorities int     `json:"priorities"`
+	BodySize   int     `json:"body_bytes"`
+	WorkTimeUS int64   `json:"work_time_us,omitempty"`
+	Prefetch   int     `json:"prefetch,omitempty"`
+	Rate       float64 `json:"rate_per_s,omitempty"` // open loop
+	Arrivals   string  `json:"arrivals,omitempty"`
+	Jobs       int64   `json:"jobs,omitempty"`
+	Seconds    float64 `json:"seconds,omitempty"`
+	OneCPU     bool    `json:"one_cpu,omitempty"`
+	Lanes      int     `json:"generator_loops"`
+	Seed       uint64  `json:"seed"`
+	Churn      *Churn  `json:"churn,omitempty"`
+}
+
+// Churn is how peers come and go.
+type Churn struct {
+	Workers    float64 `json:"workers_per_s"`
+	Submitters float64 `json:"submitters_per_s"`
+	Steady     int     `json:"steady_submitters"`
+	AwayMS     int64   `json:"away_ms"`
+}
+
+// Find gives the run of a shape on a server.
+func (f *File) Find(shape, kind string) *Run {
+	for _, r := range f.Runs {
+		if r.Shape == shape && r.Server.Kind == kind {
+			return r
+		}
+	}
+	return nil
+}
+
+// Read reads a file and refuses one that is of another format or holds nothing.
+func Read(path string) (*File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var f File
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Format != Format {
+		return nil, fmt.Errorf("%s: format %d: only format %d is known", path, f.Format, Format)
+	}
+	if len(f.Runs) == 0 {
+		return nil, fmt.Errorf("%s: no runs in it", path)
+	}
+	return &f, nil
+}
+
+// Write writes a file whole or not at all.
+func (f *File) Write(path string) error {
+	text, err := json.MarshalIndent(f, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
+}

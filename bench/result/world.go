@@ -1,0 +1,116 @@
+package result
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prometheus/procfs"
+)
+
+// Host is the machine.
+type Host struct {
+	CPU        string `json:"cpu"`
+	Processors int    `json:"processors"` // that this process may use
+	Kernel     string `json:"kernel"`
+	OS         string `json:"os"`
+	Memory     int64  `json:"memory_bytes"`
+}
+
+// ThisHost describes the machine we run on; what cannot be learnt stays empty.
+func ThisHost() Host {
+	h := Host{Processors: runtime.NumCPU(), OS: osName()}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		h.Kernel = text(u.Sysname[:]) + " " + text(u.Release[:]) + " " + text(u.Machine[:])
+	}
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 {
+			h.CPU = cpus[0].ModelName
+		}
+		if m, err := fs.Meminfo(); err == nil && m.MemTotalBytes != nil {
+			h.Memory = int64(*m.MemTotalBytes)
+		}
+	}
+	return h
+}
+
+func text(field []byte) string {
+	field, _, _ = bytes.Cut(field, []byte{0})
+	return string(field)
+}
+
+func osName() string {
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return runtime.GOOS
+	}
+	for line := range strings.Lines(string(release)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"`)
+		}
+	}
+	return runtime.GOOS
+}
+
+// Build is what a program was made of.
+type Build struct {
+	Commit   string `json:"commit,omitempty"` // "" when it cannot be known
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+}
+
+// ThisBuild describes this program: from its build information, or else from
+// the git checkout it is run in.
+func ThisBuild() Build {
+	b := Build{Go: runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.read(info)
+	}
+	if b.Commit == "" {
+		b.askGit()
+	}
+	return b
+}
+
+// BuildOf describes a Go program in a file; nil when it is none.
+func BuildOf(path string) *Build {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	b := &Build{Go: info.GoVersion}
+	b.read(info)
+	return b
+}
+
+func (b *Build) read(info *debug.BuildInfo) {
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+}
+
+func (b *Build) askGit() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		return
+	}
+	b.Commit = strings.TrimSpace(string(out))
+	status, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
+	b.Modified = err != nil || len(bytes.TrimSpace(status)) > 0
+}

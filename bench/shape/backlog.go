@@ -1,0 +1,151 @@
+package shape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gloom/bench/load"
+	"gloom/bench/peers"
+	"gloom/bench/result"
+)
+
+// Backlog fills the queue with Jobs jobs while no worker is there, looks at the
+// server's memory, then lets the workers in and drains it.
+func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+	switch {
+	case !srv.Protocol.Traits().Queues:
+		return nil, ErrNoQueue
+	case opt.Jobs <= 0:
+		return nil, fmt.Errorf("jobs %d: a backlog needs a number of jobs", opt.Jobs)
+	case opt.Jobs > int64(opt.Submitters)*load.MaxOutstanding:
+		return nil, fmt.Errorf("jobs %d: %d submitters can have at most %d outstanding", opt.Jobs, opt.Submitters,
+			int64(opt.Submitters)*load.MaxOutstanding)
+	}
+	s, err := open(srv, &opt)
+	if err != nil {
+		return nil, wrap(srv, "backlog", err)
+	}
+	round, err := s.backlog(ctx)
+	return round, wrap(srv, "backlog", errors.Join(err, s.close()))
+}
+
+// ErrNoQueue is returned for a server that holds no jobs without a worker.
+var ErrNoQueue = errors.New("it has no queue: what no worker waits for is dropped")
+
+func (s *session) backlog(ctx context.Context) (*result.Round, error) {
+	limit, cancel := context.WithTimeout(ctx, s.opt.Within)
+	defer cancel()
+	if err := s.gen.ConnectSubmitters(limit); err != nil {
+		return nil, err
+	}
+	if err := s.fill(limit); err != nil {
+		return nil, err
+	}
+	if err := s.drain(limit, ctx); err != nil {
+		return nil, err
+	}
+	return s.finish(ctx)
+}
+
+func (s *session) fill(ctx context.Context) error {
+	b := &result.Backlog{}
+	s.round.Backlog = b
+	empty, err := s.usage()
+	if err != nil {
+		return err
+	}
+	before, err := s.meter()
+	if err != nil {
+		return err
+	}
+	s.report("fill", -1, 0, nil)
+	began, err := s.gen.Submit(s.opt.Jobs, load.MaxOutstanding)
+	if err != nil {
+		return err
+	}
+	ended, err := s.gen.Acked(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := s.meter()
+	if err != nil {
+		return err
+	}
+	b.FillSeconds = float64(ended-began) / 1e9
+	b.FillCPU = int64(after.server - before.server)
+	full, err := s.usage()
+	if err != nil {
+		return err
+	}
+	if empty != nil && full != nil {
+		b.RSSEmpty, b.RSSFull = empty.RSS, full.RSS
+	}
+	return nil
+}
+
+// drain connects the workers; the first jobs go out while the last ones join.
+func (s *session) drain(limit, ctx context.Context) error {
+	a, err := s.meter()
+	if err != nil {
+		return err
+	}
+	from, err := s.gen.Take(true)
+	if err != nil {
+		return err
+	}
+	s.report("drain", -1, 0, nil)
+	if err := s.gen.ConnectWorkers(limit, 0, s.opt.Workers); err != nil {
+		return err
+	}
+	stop := s.watch(ctx)
+	ended, err := s.gen.Answered(limit)
+	stop()
+	if err != nil && limit.Err() == nil {
+		return err // past the limit, the end counts what is lost
+	}
+	to, terr := s.gen.Take(false)
+	if terr != nil {
+		return terr
+	}
+	b, merr := s.meter()
+	if merr != nil {
+		return merr
+	}
+	if err == nil {
+		to.At = ended
+	}
+	s.account(from, to, a, b)
+	if s.round.Server, err = s.usage(); err != nil {
+		return err
+	}
+	if s.round.Server != nil {
+		s.round.Backlog.RSSDrained = s.round.Server.RSS
+	}
+	return nil
+}
+
+// watch reports on the drain until it is stopped.
+func (s *session) watch(ctx context.Context) (stop func()) {
+	if s.opt.Progress == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(progressEvery):
+			}
+			left := float64(s.gen.Outstanding())
+			gone := float64(s.opt.Jobs) - left
+			s.report("drain", gone/float64(s.opt.Jobs), gone/time.Since(began).Seconds(), nil)
+		}
+	}()
+	return func() { cancel(); <-done }
+}

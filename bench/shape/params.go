@@ -1,0 +1,98 @@
+package shape
+
+import (
+	"fmt"
+	"time"
+
+	"gloom/bench/load"
+	"gloom/bench/peers"
+	"gloom/bench/result"
+)
+
+// Options is one round of load. Fields without a word here are load.Config's.
+type Options struct {
+	Submitters int
+	Window     int
+	Workers    int
+	Idle       int
+	Types      int
+	Priorities int
+	BodySize   int
+	WorkTime   time.Duration
+	Prefetch   int
+	Lanes      int
+	Seed       uint64
+
+	Rate     float64 // jobs per second of an open loop; 0: closed loop
+	Arrivals string  // of an open loop: constant or poisson
+
+	Duration time.Duration // of the measurement, unless Jobs is given
+	Warmup   time.Duration // before it, not counted; not used with Jobs
+	Jobs     int64         // measure exactly these
+	Grace    time.Duration // for answers after the end, before they are lost
+	Interval time.Duration // of samples; 0: none
+	Within   time.Duration // for any step that should end by itself, as connecting or draining
+
+	OneCPU bool // server and generator share one processor
+	Churn  *load.Churn
+
+	Progress func(Progress) // called a few times per second; may be nil
+}
+
+// Progress is how a round stands.
+type Progress struct {
+	Phase    string
+	Done     float64 // 0 … 1 of the phase; negative when unknown
+	Rate     float64 // jobs per second, lately
+	P50, P99 time.Duration
+	Faults   int64
+}
+
+// Defaults are the options that all shapes start from.
+func Defaults() Options {
+	return Options{Submitters: 4, Window: 64, Workers: 32, Types: 1, Priorities: 1, BodySize: 100, Lanes: 1, Seed: 1,
+		Arrivals: "constant", Duration: 5 * time.Second, Warmup: 500 * time.Millisecond, Grace: 10 * time.Second,
+		Within: 2 * time.Minute}
+}
+
+// Validate names the first option that is out of range. What load.Config
+// checks is left to it.
+func (o *Options) Validate() error {
+	switch {
+	case o.Jobs < 0:
+		return fmt.Errorf("jobs %d: must not be negative", o.Jobs)
+	case o.Jobs == 0 && o.Duration <= 0:
+		return fmt.Errorf("duration %v: must be positive", o.Duration)
+	case o.Rate < 0:
+		return fmt.Errorf("rate %v: must not be negative", o.Rate)
+	case o.Jobs > 0 && o.Churn != nil:
+		return fmt.Errorf("jobs %d: churn runs for a duration", o.Jobs)
+	case o.Jobs > 0 && o.Rate > 0:
+		return fmt.Errorf("jobs %d: a fixed rate runs for a duration", o.Jobs)
+	}
+	return nil
+}
+
+func (o *Options) config(s *peers.Server) load.Config {
+	return load.Config{Protocol: s.Protocol, SubmitAddr: s.SubmitAddr, WorkAddr: s.WorkAddr, Submitters: o.Submitters,
+		Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types, Priorities: o.Priorities,
+		BodySize: o.BodySize, WorkTime: o.WorkTime, Prefetch: o.Prefetch, Lanes: o.Lanes, Seed: o.Seed,
+		MayFail: o.Churn != nil}
+}
+
+// Params are the options as a result file keeps them.
+func (o *Options) Params() result.Params {
+	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
+		Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
+		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Lanes: o.Lanes, Seed: o.Seed}
+	if o.Rate > 0 {
+		p.Window, p.Arrivals = 0, o.Arrivals
+	}
+	if o.Jobs == 0 {
+		p.Seconds = o.Duration.Seconds()
+	}
+	if c := o.Churn; c != nil {
+		p.Churn = &result.Churn{Workers: c.Workers, Submitters: c.Submitters, Steady: c.Steady, AwayMS: c.Away.Milliseconds()}
+	}
+	return p
+}

@@ -1,0 +1,231 @@
+package shape
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"gloom/bench/load"
+	"gloom/bench/peers"
+	"gloom/bench/result"
+)
+
+// progressEvery is the pace of progress reports.
+const progressEvery = 200 * time.Millisecond
+
+// Steady is a load that stays the same: a window of jobs outstanding per
+// submitter, or a fixed rate; with idle workers, many types, prefetch or peers
+// that come and go, as the options want it.
+func Steady(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+	s, err := open(srv, &opt)
+	if err != nil {
+		return nil, wrap(srv, "load", err)
+	}
+	round, err := s.steady(ctx)
+	return round, wrap(srv, "load", errors.Join(err, s.close()))
+}
+
+func (s *session) steady(ctx context.Context) (*result.Round, error) {
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.opt.Jobs > 0 {
+		err = s.count(ctx)
+	} else {
+		err = s.timed(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.finish(ctx)
+}
+
+// count measures a number of jobs, from the first submit to the last answer.
+func (s *session) count(ctx context.Context) error {
+	a, err := s.meter()
+	if err != nil {
+		return err
+	}
+	from, err := s.gen.Take(true)
+	if err != nil {
+		return err
+	}
+	began, err := s.gen.Submit(s.opt.Jobs, s.opt.Window)
+	if err != nil {
+		return err
+	}
+	s.report("measure", -1, 0, nil)
+	ctx, cancel := context.WithTimeout(ctx, s.opt.Within)
+	defer cancel()
+	ended, err := s.gen.Answered(ctx)
+	if err != nil && ctx.Err() == nil {
+		return err // the deadline alone means lost jobs, which the end will count
+	}
+	b, merr := s.meter()
+	if merr != nil {
+		return merr
+	}
+	to, terr := s.gen.Take(false)
+	if terr != nil {
+		return terr
+	}
+	from.At = began
+	if err == nil {
+		to.At = ended
+	}
+	s.account(from, to, a, b)
+	s.round.Server, err = s.usage()
+	if err != nil {
+		return err
+	}
+	s.round.Latency, err = result.NewLatency(to.Latency)
+	return err
+}
+
+// timed measures for a time, after a warm-up.
+func (s *session) timed(ctx context.Context) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+		return err
+	}
+	a, err := s.meter()
+	if err != nil {
+		return err
+	}
+	from, err := s.gen.Take(true)
+	if err != nil {
+		return err
+	}
+	total := hdrhistogram.New(1, from.Latency.HighestTrackableValue(), 3)
+	if err := s.pass(ctx, "measure", s.opt.Duration, total); err != nil {
+		return err
+	}
+	to, err := s.gen.Take(false)
+	if err != nil {
+		return err
+	}
+	b, err := s.meter()
+	if err != nil {
+		return err
+	}
+	total.Merge(to.Latency)
+	s.account(from, to, a, b)
+	if s.round.Server, err = s.usage(); err != nil {
+		return err
+	}
+	s.round.Latency, err = result.NewLatency(total)
+	return err
+}
+
+// begin starts the load.
+func (s *session) begin() error {
+	if s.opt.Churn != nil {
+		if err := s.gen.Churn(*s.opt.Churn); err != nil {
+			return err
+		}
+	}
+	if s.opt.Rate == 0 {
+		_, err := s.gen.Submit(load.Unlimited, s.opt.Window)
+		return err
+	}
+	if _, err := load.NewPacer(s.opt.Arrivals, s.opt.Rate, s.opt.Seed); err != nil {
+		return err
+	}
+	return s.gen.Pace(func(lane, lanes int) load.Pacer {
+		p, _ := load.NewPacer(s.opt.Arrivals, s.opt.Rate/float64(lanes), s.opt.Seed+uint64(lane))
+		return p
+	})
+}
+
+// pass lets time pass. With total, it records, samples if that is wanted, and
+// adds all latencies but those of the last moments to total.
+func (s *session) pass(ctx context.Context, phase string, d time.Duration, total *hdrhistogram.Histogram) error {
+	began := time.Now()
+	end := time.NewTimer(d)
+	defer end.Stop()
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	last, err := s.look(total != nil, total)
+	if err != nil {
+		return err
+	}
+	smp := sampler{s: s, since: last, hist: hdrhistogram.New(1, last.Latency.HighestTrackableValue(), 3)}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end.C:
+			return smp.take(began, true)
+		case <-tick.C:
+		}
+		if s.opt.Progress == nil && s.opt.Interval == 0 {
+			continue
+		}
+		now, err := s.look(total != nil, total)
+		if err != nil {
+			return err
+		}
+		rate := float64(now.Count.Answered-last.Count.Answered) / (float64(now.At-last.At) / 1e9)
+		s.report(phase, min(1, time.Since(began).Seconds()/d.Seconds()), rate, quantiles(now.Latency))
+		last = now
+		if total != nil && s.opt.Interval > 0 {
+			smp.hist.Merge(now.Latency)
+			smp.now = now
+			if err := smp.take(began, false); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look takes a snapshot and keeps its latencies.
+func (s *session) look(record bool, total *hdrhistogram.Histogram) (load.Snapshot, error) {
+	snap, err := s.gen.Take(record)
+	if err == nil && total != nil {
+		total.Merge(snap.Latency)
+	}
+	return snap, err
+}
+
+func quantiles(h *hdrhistogram.Histogram) *result.Latency {
+	if h.TotalCount() == 0 {
+		return nil
+	}
+	return &result.Latency{P50: h.ValueAtQuantile(50), P99: h.ValueAtQuantile(99)}
+}
+
+// sampler books samples of a long round.
+type sampler struct {
+	s     *session
+	since load.Snapshot
+	now   load.Snapshot
+	hist  *hdrhistogram.Histogram
+}
+
+func (p *sampler) take(began time.Time, last bool) error {
+	interval := p.s.opt.Interval
+	if interval == 0 || p.now.At == 0 || !last && time.Duration(p.now.At-p.since.At) < interval {
+		return nil
+	}
+	if last && time.Duration(p.now.At-p.since.At) < interval/2 {
+		return nil
+	}
+	sample := result.Sample{At: time.Since(began).Seconds(), Jobs: p.now.Count.Answered - p.since.Count.Answered,
+		P50: p.hist.ValueAtQuantile(50), P99: p.hist.ValueAtQuantile(99), Max: p.hist.Max()}
+	u, err := p.s.usage()
+	if err != nil {
+		return err
+	}
+	if u != nil {
+		sample.RSS, sample.Descriptors = u.RSS, u.Descriptors
+	}
+	p.s.round.Samples = append(p.s.round.Samples, sample)
+	p.since = p.now
+	p.hist.Reset()
+	return nil
+}

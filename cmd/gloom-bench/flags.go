@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"gloom/bench/peers"
+	"gloom/bench/proc"
+	"gloom/bench/shape"
+)
+
+// target is the server under load, as the flags name it.
+type target struct {
+	server   string
+	pid      int
+	settings peers.Settings
+}
+
+func (t *target) flags(f *pflag.FlagSet) {
+	f.StringVar(&t.server, "server", "gloomd", "kind of server to start, or SUBMIT_ADDR,WORKER_ADDR of a running gloomd")
+	f.IntVar(&t.pid, "pid", 0, "process of a running server, for its CPU and memory (default: who listens on its port)")
+	gloomdFlags(f, &t.settings)
+}
+
+func gloomdFlags(f *pflag.FlagSet, s *peers.Settings) {
+	f.StringVar(&s.Gloomd, "gloomd", "", "the gloomd to start (default: beside this program, in PATH, or built)")
+	f.StringArrayVar(&s.Flags, "gloomd-flag", nil, "a further flag for gloomd, as --gloomd-flag=--loops=2; may be repeated")
+}
+
+// start starts the server, or finds the running one.
+func (t *target) start(ctx context.Context, body int) (*peers.Server, error) {
+	submit, work, running := strings.Cut(t.server, ",")
+	if !running {
+		k, err := peers.KindByName(t.server)
+		if err != nil {
+			return nil, err
+		}
+		set := t.settings
+		set.BodySize = body
+		return k.Start(ctx, set)
+	}
+	s := &peers.Server{Kind: "gloomd", Title: "gloomd at " + submit, Protocol: peers.Gloom{}, SubmitAddr: submit, WorkAddr: work,
+		PID: t.pid}
+	if _, port, err := net.SplitHostPort(submit); err == nil && s.PID == 0 {
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, fmt.Errorf("server %q: port %q is no number", t.server, port)
+		}
+		s.PID, _ = proc.Listener(n) // of another machine or user: no figures of it
+	}
+	return s, nil
+}
+
+// loadFlags are those of every shape.
+func loadFlags(f *pflag.FlagSet, o *shape.Options) {
+	f.IntVar(&o.Submitters, "submitters", o.Submitters, "connections that submit")
+	f.IntVar(&o.Window, "window", o.Window, "jobs outstanding per submitter")
+	f.IntVar(&o.Workers, "workers", o.Workers, "connections that do the work")
+	f.IntVar(&o.Idle, "idle-workers", o.Idle, "further workers, on a type that gets no jobs")
+	f.IntVar(&o.Types, "types", o.Types, "job types, spread evenly over jobs and workers")
+	f.IntVar(&o.Priorities, "priorities", o.Priorities, "distinct priorities, spread evenly over jobs")
+	f.IntVar(&o.BodySize, "body", o.BodySize, "body size in bytes")
+	f.DurationVar(&o.WorkTime, "work-time", o.WorkTime, "how long a worker keeps a job")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "of a measurement")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "before a measurement, not counted")
+	f.Int64Var(&o.Jobs, "jobs", o.Jobs, "measure so many jobs instead of a duration")
+	f.DurationVar(&o.Grace, "grace", o.Grace, "wait for late answers before they count as lost")
+	f.DurationVar(&o.Within, "within", o.Within, "give up when connecting, filling or draining takes longer")
+	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, whatever the server does (0: closed loop)")
+	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: constant or poisson")
+	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
+	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all that is random")
+}
+
+// output is where results go.
+type output struct {
+	file  string
+	style string
+	quiet bool
+}
+
+func (o *output) flags(f *pflag.FlagSet) {
+	f.StringVarP(&o.file, "out", "o", "", "write raw results as JSON to this file")
+	f.StringVar(&o.style, "format", "terminal", "of the tables: terminal or markdown")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress line")
+}

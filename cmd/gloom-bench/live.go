@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/schollz/progressbar/v3"
+
+	"gloom/bench/shape"
+)
+
+// live is the progress line, on a terminal only.
+type live struct {
+	bar *progressbar.ProgressBar
+}
+
+const barSteps = 1000
+
+func newLive(quiet bool) *live {
+	if quiet || !isatty.IsTerminal(os.Stderr.Fd()) {
+		return &live{}
+	}
+	return &live{bar: progressbar.NewOptions(barSteps,
+		progressbar.OptionSetWriter(os.Stderr), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(20),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false))}
+}
+
+// round gives the function that shows how a round stands; nil without a
+// terminal, which spares the generator the trouble.
+func (l *live) round(name string) func(shape.Progress) {
+	if l.bar == nil {
+		return nil
+	}
+	return func(p shape.Progress) {
+		text := name + ", " + p.Phase
+		if p.Rate > 0 {
+			text += fmt.Sprintf(": %.0f jobs/s", p.Rate)
+		}
+		if p.P50 > 0 {
+			text += fmt.Sprintf(", p50 %v, p99 %v", short(p.P50), short(p.P99))
+		}
+		l.bar.Describe(text)
+		_ = l.bar.Set(int(max(0, min(p.Done, 0.999)) * barSteps))
+	}
+}
+
+func (l *live) done() {
+	if l.bar != nil {
+		_ = l.bar.Finish()
+	}
+}
+
+func short(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(10 * time.Microsecond)
+}

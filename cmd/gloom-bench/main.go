@@ -1,0 +1,50 @@
+// Command gloom-bench measures a Gloom broker, and others of its kind, under
+// loads that it makes and checks itself. See bench/README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// errFaults ends the program with 1: a server answered wrongly or not at all.
+var errFaults = errors.New("the server was wrong: see the faults above")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := root().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "gloom-bench:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gloom-bench",
+		Short: "measure a Gloom broker and its peers",
+		Long: `gloom-bench puts a broker under load and checks every answer: that it belongs
+to its job, carries what was sent, came once and after its ack. A lost, doubled,
+swapped, damaged or unacked job ends in exit status 1.
+
+Without --server it starts a gloomd of its own on free ports of the loopback
+interface, anew for every round.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.AddGroup(
+		&cobra.Group{ID: "shapes", Title: "Shapes of load:"},
+		&cobra.Group{ID: "reading", Title: "Comparing and reading:"},
+	)
+	for _, s := range shapes() {
+		cmd.AddCommand(s.command())
+	}
+	cmd.AddCommand(raceCommand(), reportCommand(), compareCommand(), relayCommand())
+	return cmd
+}

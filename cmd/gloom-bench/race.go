@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/peers"
+	"gloom/bench/race"
+	"gloom/bench/report"
+	"gloom/bench/result"
+)
+
+func raceCommand() *cobra.Command {
+	var (
+		out     output
+		set     peers.Settings
+		small   bool
+		rounds  int
+		backlog int64
+		only    []string
+	)
+	cmd := &cobra.Command{
+		Use: "race", Short: "gloomd, the relay and its peers in one run, rounds interleaved", GroupID: "reading", Args: cobra.NoArgs,
+		Long: `race starts each server from the system's packages (installing them with apt-get
+where it may), on private ports of the loopback interface, and runs the same
+shapes on all of them in turns. One table says where gloomd stands.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			style, err := report.ParseStyle(out.style)
+			if err != nil {
+				return err
+			}
+			kinds, err := chosen(only)
+			if err != nil {
+				return err
+			}
+			plan := race.Full(kinds)
+			if small {
+				plan = race.Small(kinds)
+			}
+			if rounds > 0 {
+				plan.Rounds = rounds
+			}
+			for _, e := range plan.Events {
+				if e.Options.Jobs > 0 && backlog > 0 {
+					e.Options.Jobs = backlog
+				}
+			}
+			plan.Settings = set
+			show(plan, newLive(out.quiet))
+			file := newFile()
+			file.Runs, err = plan.Run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if out.file != "" {
+				if err := file.Write(out.file); err != nil {
+					return err
+				}
+			}
+			report.Write(os.Stdout, file, style)
+			if n, _ := race.Faults(file.Runs); n > 0 {
+				return errFaults
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	out.flags(f)
+	gloomdFlags(f, &set)
+	f.BoolVar(&small, "small", false, "short rounds and a small backlog: about two minutes")
+	f.IntVar(&rounds, "rounds", 0, "rounds of each server (default: 5 small, 9 in full)")
+	f.Int64Var(&backlog, "backlog", 0, "jobs queued in the backlog event (default: 50,000 small, 200,000 in full)")
+	f.StringSliceVar(&only, "servers", nil, "kinds of server that take part (default: all)")
+	return cmd
+}
+
+func chosen(only []string) ([]*peers.Kind, error) {
+	if only == nil {
+		return peers.Kinds(), nil
+	}
+	var kinds []*peers.Kind
+	for _, name := range only {
+		k, err := peers.KindByName(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(kinds, func(x *peers.Kind) bool { return x.Name == k.Name }) {
+			return nil, fmt.Errorf("servers: %s is named twice", k.Name)
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+// show reports on the race: a live line on a terminal, and a line for each
+// thing that did not work out.
+func show(p *race.Plan, l *live) {
+	steps := p.Rounds * len(p.Kinds) * len(p.Events)
+	done := 0
+	p.Started = func(round int, k *peers.Kind, e *race.Event) {
+		if l.bar == nil {
+			return
+		}
+		l.bar.Describe(fmt.Sprintf("round %d of %d: %s, %s", round+1, p.Rounds, k.Title, e.Name))
+		_ = l.bar.Set(min(done*barSteps/steps, barSteps-1))
+	}
+	p.Ended = func(round int, k *peers.Kind, e *race.Event, r *result.Round, err error) {
+		done++
+		if done == steps {
+			l.done()
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s, %s: %v\n", k.Title, e.Name, err)
+		}
+		if r != nil && len(r.Faults) > 0 {
+			fmt.Fprintf(os.Stderr, "%s, %s, round %d: faults %v\n", k.Title, e.Name, round+1, r.Faults)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/relay"
+)
+
+// relayGC is how far the relay's heap may grow between collections: a ceiling
+// should not pay for a collector that a tuned server would run rarely.
+const relayGC = 400
+
+func relayCommand() *cobra.Command {
+	var submit, work string
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "serve the relay, the ceiling that brokers are measured against",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			debug.SetGCPercent(relayGC)
+			r, err := relay.Start(submit, work)
+			if err != nil {
+				return err
+			}
+			err = json.NewEncoder(os.Stderr).Encode(map[string]string{"message": "the relay is ready",
+				"submit_addr": r.SubmitAddr().String(), "worker_addr": r.WorkAddr().String()})
+			if err != nil {
+				return err
+			}
+			<-cmd.Context().Done()
+			return r.Close()
+		},
+	}
+	cmd.Flags().StringVar(&submit, "submit-addr", "127.0.0.1:0", "where submitters connect to")
+	cmd.Flags().StringVar(&work, "worker-addr", "127.0.0.1:0", "where workers connect to")
+	return cmd
+}

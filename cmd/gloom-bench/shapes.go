@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/load"
+	"gloom/bench/peers"
+	"gloom/bench/proc"
+	"gloom/bench/race"
+	"gloom/bench/report"
+	"gloom/bench/result"
+	"gloom/bench/shape"
+)
+
+// aShape is a command that puts one server under one shape of load.
+type aShape struct {
+	name, short, long string
+	rounds            int
+	options           shape.Options
+	run               func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
+	check             func(o *shape.Options) error
+}
+
+func shapes() []*aShape {
+	closed := shape.Defaults()
+
+	latency := shape.Defaults()
+	latency.Rate, latency.Duration = 10_000, 10*time.Second
+
+	backlog := shape.Defaults()
+	backlog.Jobs = 200_000
+
+	churn := shape.Defaults()
+	churn.Duration, churn.WorkTime = 10*time.Second, time.Millisecond
+	churn.Churn = &load.Churn{Workers: 50, Submitters: 5, Steady: 2, Away: 50 * time.Millisecond}
+
+	soak := churn
+	soak.Duration, soak.Interval, soak.Submitters, soak.Workers, soak.Window = 10*time.Minute, 10*time.Second, 20, 200, 16
+	soak.Churn = &load.Churn{Workers: 20, Submitters: 2, Steady: 10, Away: time.Second}
+
+	fanout := shape.Defaults()
+	fanout.Types, fanout.Workers, fanout.Idle, fanout.Rate = 100, 100, 10_000, 5_000
+
+	prefetch := shape.Defaults()
+	prefetch.Prefetch, prefetch.Window, prefetch.Workers = 64, 256, 4
+
+	return []*aShape{
+		{name: "throughput", short: "as many jobs as go, a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
+		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
+			long: `Jobs leave at a fixed rate whatever the server does. A job's latency counts from
+the moment it should have left: a server that stalls cannot hide the jobs that
+would have come meanwhile.`,
+			check: needRate},
+		{name: "backlog", short: "fill the queue, weigh it, drain it", rounds: 3, options: backlog, run: shape.Backlog},
+		{name: "churn", short: "workers and submitters that come, go and die", rounds: 1, options: churn, run: shape.Steady},
+		{name: "soak", short: "churn for long, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
+		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
+		{name: "prefetch", short: "several jobs out per worker connection", rounds: 3, options: prefetch, run: shape.Steady},
+	}
+}
+
+func needRate(o *shape.Options) error {
+	if o.Rate <= 0 {
+		return fmt.Errorf("rate %v: latency needs a rate above 0", o.Rate)
+	}
+	return nil
+}
+
+func (s *aShape) command() *cobra.Command {
+	var to target
+	var out output
+	o := s.options
+	rounds := s.rounds
+	cmd := &cobra.Command{
+		Use: s.name, Short: s.short, Long: s.long, GroupID: "shapes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rounds < 1 {
+				return fmt.Errorf("rounds %d: must be at least 1", rounds)
+			}
+			if s.check != nil {
+				if err := s.check(&o); err != nil {
+					return err
+				}
+			}
+			return s.measure(cmd.Context(), &to, &out, o, rounds)
+		},
+	}
+	f := cmd.Flags()
+	to.flags(f)
+	out.flags(f)
+	loadFlags(f, &o)
+	f.IntVar(&rounds, "rounds", rounds, "measurements, each on a server started anew")
+	if s.options.Rate == 0 && s.options.Jobs == 0 || s.options.Churn != nil {
+		f.DurationVar(&o.Interval, "interval", o.Interval, "of samples in the results (0: none)")
+	}
+	if s.options.Prefetch > 0 {
+		f.IntVar(&o.Prefetch, "prefetch", o.Prefetch, "jobs out per worker connection")
+	}
+	if c := o.Churn; c != nil {
+		copied := *c
+		o.Churn = &copied
+		f.Float64Var(&o.Churn.Workers, "worker-ends", c.Workers, "workers that go or die per second")
+		f.Float64Var(&o.Churn.Submitters, "submitter-ends", c.Submitters, "submitters that go or die per second")
+		f.IntVar(&o.Churn.Steady, "steady-submitters", c.Steady, "submitters that stay")
+		f.DurationVar(&o.Churn.Away, "away", c.Away, "longest absence of who went")
+	}
+	return cmd
+}
+
+func (s *aShape) measure(ctx context.Context, to *target, out *output, o shape.Options, rounds int) error {
+	style, err := report.ParseStyle(out.style)
+	if err != nil {
+		return err
+	}
+	if err := proc.NeedFiles(shape.Files(&o)); err != nil {
+		return err
+	}
+	file := newFile()
+	run := &result.Run{Shape: s.name, Params: o.Params()}
+	file.Runs = []*result.Run{run}
+	live := newLive(out.quiet)
+	for i := range rounds {
+		o.Progress = live.round(fmt.Sprintf("round %d of %d", i+1, rounds))
+		srv, err := to.start(ctx, o.BodySize)
+		if err != nil {
+			live.done()
+			return err
+		}
+		run.Server = result.Server{Kind: srv.Kind, Title: srv.Title, Version: srv.Version, Command: srv.Command, Build: srv.Build}
+		r, err := s.run(ctx, srv, o)
+		if err = errors.Join(err, srv.Stop()); err != nil {
+			live.done()
+			return err
+		}
+		run.Rounds = append(run.Rounds, r)
+	}
+	live.done()
+	if out.file != "" {
+		if err := file.Write(out.file); err != nil {
+			return err
+		}
+	}
+	report.Write(os.Stdout, file, style)
+	if n, _ := race.Faults(file.Runs); n > 0 {
+		return errFaults
+	}
+	return nil
+}
+
+func newFile() *result.File {
+	return &result.File{Format: result.Format, Started: time.Now().UTC().Truncate(time.Second), Command: os.Args,
+		Host: result.ThisHost(), Build: result.ThisBuild()}
+}
