@@ -1,0 +1,181 @@
+package hub
+
+import (
+	"sync/atomic"
+
+	"gloom/broker"
+	"gloom/wire"
+)
+
+// Conn is a connection as the hub knows it.
+type Conn struct {
+	hub  *Hub
+	sink *Sink
+	port wire.Port
+	peer broker.Peer
+	// Owner is whatever the connection's owner wants to find here.
+	Owner any
+	// Remote is the peer's address; both are set before the first Step.
+	Remote string
+	// Opened is when it came, on the hub's clock.
+	Opened int64
+
+	client atomic.Pointer[string]
+
+	// Guarded by the hub's lock.
+	out      outbox
+	before   int // what waited before the frame being appended
+	dirty    bool
+	closing  bool // nothing is appended any more; to be closed behind its output
+	overflow bool // it did not read; to be closed at once
+	gone     bool // the core knows it no more
+
+	// held is what the owner could not write yet, in bytes.
+	held atomic.Int64
+	// batches are the outputs not wholly written. Of the owner only.
+	batches []batch
+	written uint64 // bytes handed to the connection
+}
+
+// batch is an output whose last byte is at end of the stream.
+type batch struct {
+	end     uint64
+	answers int
+}
+
+// outbox is what a connection is to be sent.
+type outbox struct {
+	buf     []byte
+	refs    []Ref
+	large   int // bytes of refs
+	answers int
+}
+
+func (o *outbox) size() int { return len(o.buf) + o.large }
+
+// Open lets a connection in.
+func (h *Hub) Open(port wire.Port, sink *Sink) *Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := &Conn{hub: h, sink: sink, port: port, Opened: h.clock()}
+	if port == wire.SubmitPort {
+		c.peer = h.core.AddSubmitter()
+	} else {
+		c.peer = h.core.AddWorker()
+	}
+	slot := int(c.peer.Slot())
+	for len(h.conns) <= slot {
+		h.conns = append(h.conns, nil)
+	}
+	h.conns[slot] = c
+	return c
+}
+
+// Gone tells that a connection is lost. It may be called twice.
+func (h *Hub) Gone(c *Conn) {
+	h.lock()
+	h.leave(c, "")
+	h.stats.Undelivered += uint64(c.undelivered())
+	h.unlock(nil)
+}
+
+// leave takes c from the core. For a worker, a reason says why we close it.
+func (h *Hub) leave(c *Conn, reason string) {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	slot := c.peer.Slot()
+	defer h.guard()
+	var fx []broker.Effect
+	if reason != "" {
+		fx = h.core.Expelled(h.clock(), c.peer, reason)
+	} else {
+		fx = h.core.Gone(h.clock(), c.peer)
+	}
+	h.conns[slot] = nil
+	h.apply(fx)
+}
+
+// Peer is the connection's number in the core.
+func (c *Conn) Peer() broker.Peer { return c.peer }
+
+// Port is the port it came in on.
+func (c *Conn) Port() wire.Port { return c.port }
+
+// SetClient notes the name that a peer gave itself.
+func (c *Conn) SetClient(name string) { c.client.Store(&name) }
+
+// Client is the name that the peer gave itself.
+func (c *Conn) Client() string {
+	if p := c.client.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// Find returns the connection of a peer, or nil.
+func (h *Hub) Find(p broker.Peer) *Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.find(p)
+}
+
+func (h *Hub) find(p broker.Peer) *Conn {
+	if s := int(p.Slot()); s < len(h.conns) && h.conns[s] != nil && h.conns[s].peer == p {
+		return h.conns[s]
+	}
+	return nil
+}
+
+// Waiting is how many bytes wait for the peer to read them.
+func (c *Conn) waiting() int { return c.out.size() + int(c.held.Load()) }
+
+// Held is what the owner last said it holds back, in bytes; SetHeld corrects
+// it when the connection has written some since.
+func (c *Conn) Held() int { return int(c.held.Load()) }
+
+// SetHeld: see Held. Of the owner only.
+func (c *Conn) SetHeld(n int) { c.sent(0, 0, n) }
+
+// sent notes what the owner has written, and what of it is held back.
+func (c *Conn) sent(answers, n, unsent int) {
+	c.written += uint64(n)
+	c.held.Store(int64(unsent))
+	if unsent == 0 {
+		c.batches = c.batches[:0]
+		return
+	}
+	if answers > 0 {
+		c.batches = append(c.batches, batch{c.written, answers})
+	}
+	done := c.written - uint64(unsent)
+	for len(c.batches) > 0 && c.batches[0].end <= done {
+		c.batches = c.batches[1:]
+	}
+}
+
+// undelivered counts the answers that did not get out: of output held back,
+// and of output never taken.
+func (c *Conn) undelivered() int {
+	n := c.out.answers
+	for _, b := range c.batches {
+		n += b.answers
+	}
+	c.out.answers, c.batches = 0, nil
+	return n
+}
+
+// Writing notes that n bytes are about to be written by an owner that blocks.
+func (c *Conn) Writing(n int) { c.held.Store(int64(n)) }
+
+// CloseAll closes every connection behind its output.
+func (h *Hub) CloseAll() {
+	h.lock()
+	for _, c := range append([]*Conn(nil), h.conns...) {
+		if c != nil && !c.closing {
+			h.dismiss(c, nil)
+		}
+	}
+	h.unlock(nil)
+}

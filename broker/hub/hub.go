@@ -1,0 +1,188 @@
+// Package hub puts the core behind one lock: it steps it, appends what follows
+// to the outboxes of connections, and runs its timer.
+//
+// Decoding is done before the lock is taken, writing after it is released; in
+// between, a step costs well under a microsecond. Since every effect is
+// appended under the lock, the frames of a connection leave in the order of
+// steps, whoever caused them. The hub knows no sockets: a connection's owner (an
+// event loop, or the writer of a TLS connection) takes the output and writes it.
+package hub
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"gloom/broker"
+	"gloom/wire"
+)
+
+// Config holds what the hub needs beside the core's own configuration.
+type Config struct {
+	Core broker.Config
+	// MaxOutbound bounds the bytes that wait for one connection to read them.
+	// From half of it on its submits are refused and progress is dropped;
+	// beyond it the connection is closed. One frame always fits.
+	MaxOutbound int
+	// Clock returns nanoseconds of a monotonic clock; nil takes the system's.
+	Clock func() int64
+	// Fatal is called with a description when the core breaks down. It must
+	// not return; nil prints it and ends the process with status 70.
+	Fatal func(what string)
+}
+
+// Hub is the lock around the core. All methods are safe for concurrent use.
+type Hub struct {
+	cfg   Config
+	clock func() int64
+
+	mu    sync.Mutex
+	core  *broker.Broker
+	conns []*Conn // by the slot of their peer
+	free  [][]byte
+	timer *time.Timer
+	// armed is when the timer fires, or broker.Never.
+	armed  int64
+	closed bool
+	// woken lists the sinks that have new output since the lock was taken,
+	// late the connections given up meanwhile.
+	woken []*Sink
+	late  []*Conn
+	// doing is the command under way, for the message when the core breaks.
+	doing *Command
+	stats Stats
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	Frames      uint64 // requests and broken frames that came in
+	FramesOut   uint64
+	Errors      [32]uint64 // error frames sent, by wire code
+	Undelivered uint64     // answers whose connection closed before they were written, at most
+	Dropped     uint64     // progress frames dropped because their submitter reads slowly
+	Overflows   uint64     // connections closed because they did not read
+	Ticks       uint64
+}
+
+// New returns a hub around an empty core.
+func New(cfg Config) *Hub {
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never}
+	if h.clock == nil {
+		start := time.Now()
+		h.clock = func() int64 { return int64(time.Since(start)) }
+	}
+	if h.cfg.Fatal == nil {
+		h.cfg.Fatal = func(what string) {
+			fmt.Fprintln(os.Stderr, what)
+			os.Exit(70)
+		}
+	}
+	h.timer = time.AfterFunc(time.Hour, h.tick)
+	h.timer.Stop()
+	return h
+}
+
+// Close stops the timer.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	h.timer.Stop()
+}
+
+// Now reads the hub's clock.
+func (h *Hub) Now() int64 { return h.clock() }
+
+// guard ends the process when the core panics: half-changed state is a lie.
+// It is deferred by whoever steps the core, with the lock held.
+func (h *Hub) guard() {
+	e := recover()
+	if e == nil {
+		return
+	}
+	what := "a timer or an operator's request"
+	if h.doing != nil {
+		what = h.doing.String()
+	}
+	h.cfg.Fatal(fmt.Sprintf("the core broke down on %s: %v\n%s", what, e, debug.Stack()))
+	panic(e)
+}
+
+// tick runs what is due in the core.
+func (h *Hub) tick() {
+	h.lock()
+	if !h.closed {
+		h.armed = broker.Never
+		h.stats.Ticks++
+		func() {
+			defer h.guard()
+			h.apply(h.core.Tick(h.clock()))
+		}()
+	}
+	h.unlock(nil)
+}
+
+// tickPause is the least time between two ticks, which leaves room for others
+// when the core has much to do.
+const tickPause = 500 * time.Microsecond
+
+func (h *Hub) lock() { h.mu.Lock() }
+
+// unlock arms the timer, releases the lock and wakes the owners that have new
+// output, but for self, who knows.
+func (h *Hub) unlock(self *Sink) {
+	for len(h.late) > 0 {
+		c := h.late[len(h.late)-1]
+		h.late = h.late[:len(h.late)-1]
+		h.leave(c, "")
+	}
+	if next := h.core.Next(); next < h.armed && !h.closed {
+		h.armed = next
+		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
+	}
+	var few [4]*Sink
+	wake := append(few[:0], h.wakeList(self)...)
+	h.mu.Unlock()
+	for _, s := range wake {
+		s.wake()
+	}
+}
+
+// Do runs fn on the core under the lock; fn returns effects, which are sent.
+// It is for operators' requests and must be brief.
+func (h *Hub) Do(fn func(core *broker.Broker, now int64) []broker.Effect) {
+	h.lock()
+	func() {
+		defer h.guard()
+		h.apply(fn(h.core, h.clock()))
+	}()
+	h.unlock(nil)
+}
+
+// View runs fn under the lock; fn must change nothing and keep nothing of the
+// core's.
+func (h *Hub) View(fn func(core *broker.Broker, now int64)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fn(h.core, h.clock())
+}
+
+// Stats returns the hub's counts.
+func (h *Hub) Stats() Stats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stats
+}
+
+var codes = [...]wire.Code{
+	broker.IDExists:      wire.IDExists,
+	broker.UnknownID:     wire.UnknownID,
+	broker.NotProcessing: wire.InvalidState,
+	broker.Overloaded:    wire.Overloaded,
+	broker.Draining:      wire.Draining,
+	broker.JobFailed:     wire.JobFailed,
+	broker.Expired:       wire.Expired,
+	broker.Cancelled:     wire.Cancelled,
+}

@@ -1,0 +1,154 @@
+package hub
+
+// Sink is an owner of connections: it alone writes to them. Connections with
+// new output stand in its dirty list.
+type Sink struct {
+	hub *Hub
+	// wakeUp asks the owner to take its output soon.
+	wakeUp func()
+
+	// Guarded by the hub's lock.
+	dirty   []*Conn
+	pending bool // the owner knows and will take
+	listed  bool // stands in hub.woken
+
+	// Of the owner only.
+	spent [][]byte
+}
+
+// NewSink returns a sink whose owner is asked by wake to call Take. wake is
+// called without the lock, from any goroutine, at most once between two Takes.
+func (h *Hub) NewSink(wake func()) *Sink { return &Sink{hub: h, wakeUp: wake} }
+
+func (s *Sink) wake() { s.wakeUp() }
+
+// mark puts c on its owner's list.
+func (h *Hub) mark(c *Conn) {
+	if c.dirty {
+		return
+	}
+	c.dirty = true
+	s := c.sink
+	s.dirty = append(s.dirty, c)
+	if !s.pending && !s.listed {
+		s.listed = true
+		h.woken = append(h.woken, s)
+	}
+}
+
+// wakeList returns the sinks to be woken; self is left to itself.
+func (h *Hub) wakeList(self *Sink) []*Sink {
+	list := h.woken[:0]
+	for _, s := range h.woken {
+		s.listed = false
+		if s != self {
+			s.pending = true
+			list = append(list, s)
+		}
+	}
+	h.woken = h.woken[:0]
+	return list
+}
+
+// Output is what one connection has to write.
+type Output struct {
+	Conn *Conn
+	// Buf is to be written, with each of Refs inserted where it belongs. Both
+	// go back with Done.
+	Buf  []byte
+	Refs []Ref
+	// Close: nothing follows; the connection is to be closed behind it.
+	Close bool
+	// Abort: it is to be closed at once, nothing is written.
+	Abort   bool
+	answers int
+}
+
+// Ref is a body that stands behind the first At bytes of its buffer.
+type Ref struct {
+	At   int
+	Body []byte
+}
+
+// Parts returns the output as a list of pieces, in order.
+func (o *Output) Parts(to [][]byte) [][]byte {
+	at := 0
+	for _, r := range o.Refs {
+		to = append(to, o.Buf[at:r.At], r.Body)
+		at = r.At
+	}
+	return append(to, o.Buf[at:])
+}
+
+// Len is the output's length in bytes.
+func (o *Output) Len() int {
+	n := len(o.Buf)
+	for _, r := range o.Refs {
+		n += len(r.Body)
+	}
+	return n
+}
+
+// Expect says that the owner will call Take without being woken. It returns
+// false when there is nothing to take or a wake is under way already.
+func (s *Sink) Expect() bool {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.pending || len(s.dirty) == 0 {
+		return false
+	}
+	s.pending = true
+	return true
+}
+
+// Unexpect takes an Expect back, when the owner could not arrange to be called.
+func (s *Sink) Unexpect() {
+	s.hub.mu.Lock()
+	s.pending = false
+	s.hub.mu.Unlock()
+}
+
+// Take moves the output of all connections of the sink to outs.
+func (s *Sink) Take(outs []Output) []Output {
+	h := s.hub
+	h.mu.Lock()
+	s.pending = false
+	for _, b := range s.spent {
+		if len(h.free) < maxFree {
+			h.free = append(h.free, b)
+		}
+	}
+	for _, c := range s.dirty {
+		c.dirty = false
+		if c.overflow {
+			outs = append(outs, Output{Conn: c, Abort: true})
+			continue
+		}
+		outs = append(outs, Output{
+			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
+			Close: c.closing, answers: c.out.answers,
+		})
+		c.out = outbox{}
+	}
+	s.dirty = s.dirty[:0]
+	h.mu.Unlock()
+	s.spent = s.spent[:0]
+	return outs
+}
+
+const (
+	// maxFree bounds the spare buffers, maxKept what one of them may hold.
+	maxFree = 256
+	maxKept = 64 << 10
+)
+
+// Done gives an output's buffer back, once it is written; unsent is how many
+// bytes the connection still holds back.
+func (s *Sink) Done(o *Output, unsent int) {
+	if cap(o.Buf) > 0 && cap(o.Buf) <= maxKept {
+		s.spent = append(s.spent, o.Buf[:0])
+	}
+	o.Conn.sent(o.answers, o.Len(), unsent)
+	o.Buf, o.Refs = nil, nil
+}

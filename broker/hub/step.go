@@ -1,0 +1,244 @@
+package hub
+
+import (
+	"fmt"
+	"time"
+
+	"gloom/broker"
+	"gloom/wire"
+)
+
+// Command is one frame of a peer, decoded: a request for the core, or what is
+// to be replied without asking it.
+type Command struct {
+	Req wire.Request
+	// Kept says that the body lies in memory that nobody writes to again.
+	Kept bool
+	// Refuse is sent instead of asking the core.
+	Refuse *wire.Error
+	// Reply is a whole frame, sent instead of asking the core.
+	Reply []byte
+	// Close closes the connection behind the reply.
+	Close bool
+	// Ignore: no reply, nothing to do (pong).
+	Ignore bool
+}
+
+func (m *Command) String() string {
+	return fmt.Sprintf("verb %d, id %q, type %q, %d bytes of body: %+v", m.Req.Verb, m.Req.ID, m.Req.Type, len(m.Req.Body), m.Req)
+}
+
+// Step carries out the commands of one connection, in order, under one lock.
+// The owner, if it is self, is not woken and must look for output itself.
+func (h *Hub) Step(c *Conn, cmds []Command, self *Sink) {
+	now := h.clock()
+	h.lock()
+	h.run(now, c, cmds)
+	h.unlock(self)
+}
+
+func (h *Hub) run(now int64, c *Conn, cmds []Command) {
+	defer h.guard()
+	for i := range cmds {
+		if c.gone {
+			break
+		}
+		h.doing = &cmds[i]
+		h.step(now, c, &cmds[i])
+	}
+	h.doing = nil
+}
+
+func (h *Hub) step(now int64, c *Conn, m *Command) {
+	h.stats.Frames++
+	switch {
+	case m.Ignore:
+	case m.Refuse != nil:
+		h.refuse(c, m.Refuse)
+		if m.Close {
+			h.dismiss(c, m.Refuse)
+		}
+	case m.Reply != nil:
+		h.append(c, m.Reply)
+	default:
+		h.ask(now, c, m)
+	}
+}
+
+// ask steps the core with a request.
+func (h *Hub) ask(now int64, c *Conn, m *Command) {
+	r := &m.Req
+	var fx []broker.Effect
+	switch r.Verb {
+	case wire.Submit:
+		if c.waiting() > h.cfg.MaxOutbound/2 {
+			h.refuse(c, &wire.Error{
+				Code: wire.Overloaded, ID: r.ID,
+				Reason: fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", c.waiting(), h.cfg.MaxOutbound/2),
+			})
+			return
+		}
+		fx = h.core.Submit(now, c.peer, &broker.Submission{
+			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
+			Delay: ms(r.DelayMS), Timeout: ms(r.TimeoutMS), Backoff: ms(r.BackoffMS), Expires: ms(r.ExpiresMS),
+			Retries: r.Retries, Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
+		})
+	case wire.Respond:
+		fx = h.core.Respond(now, c.peer, r.ID, r.Body, m.Kept)
+	case wire.Join:
+		fx = h.core.Join(now, c.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel})
+	case wire.Cancel:
+		fx = h.core.Cancel(now, c.peer, r.ID)
+	case wire.Fail:
+		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
+		if r.Reason != nil {
+			f.Reason = wire.Value(r.Reason)
+		}
+		if r.FailDelayMS >= 0 {
+			f.Delay = int64(ms(r.FailDelayMS))
+		}
+		fx = h.core.Fail(now, c.peer, &f)
+	case wire.Progress:
+		fx = h.core.Progress(now, c.peer, r.ID, r.Body, m.Kept)
+	case wire.Leave:
+		fx = h.core.Leave(now, c.peer)
+	case wire.Ping:
+		c.out.buf = wire.AppendOK(h.buffer(c))
+		h.queued(c)
+		return
+	default:
+		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))
+	}
+	h.apply(fx)
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// dismiss closes c behind what it is still to be sent.
+func (h *Hub) dismiss(c *Conn, why *wire.Error) {
+	reason := ""
+	if why != nil && (why.Code == wire.SizeError || why.Code == wire.InvalidJSON) {
+		reason = why.Code.String() + ": " + why.Reason
+	}
+	c.closing = true
+	h.mark(c)
+	h.leave(c, reason)
+}
+
+// Dismiss closes c behind an error frame and what else it is to be sent.
+func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
+	h.lock()
+	if !c.gone {
+		h.refuse(c, why)
+		h.dismiss(c, why)
+	}
+	h.unlock(nil)
+}
+
+// Send appends a whole frame to c's output.
+func (h *Hub) Send(c *Conn, frame []byte) {
+	h.lock()
+	h.append(c, frame)
+	h.unlock(nil)
+}
+
+func (h *Hub) append(c *Conn, frame []byte) {
+	if c.closing || c.overflow || c.gone {
+		return
+	}
+	c.out.buf = append(h.buffer(c), frame...)
+	h.queued(c)
+}
+
+func (h *Hub) refuse(c *Conn, e *wire.Error) {
+	if c.closing || c.overflow || c.gone {
+		return
+	}
+	h.stats.Errors[e.Code]++
+	c.out.buf = wire.AppendError(h.buffer(c), e.Code, e.Reason, e.ID)
+	h.queued(c)
+}
+
+// refBody is the length from which a body that is kept is referred to instead
+// of copied.
+const refBody = 32 << 10
+
+// apply appends each effect to its peer's output.
+func (h *Hub) apply(fx []broker.Effect) {
+	for i := range fx {
+		e := &fx[i]
+		c := h.conns[e.Peer.Slot()]
+		if c == nil || c.peer != e.Peer || c.closing || c.overflow {
+			if e.Op == broker.OpResult {
+				h.stats.Undelivered++
+			}
+			continue
+		}
+		buf := h.buffer(c)
+		switch e.Op {
+		case broker.OpOK:
+			if e.ID != nil {
+				c.out.buf = wire.AppendOKID(buf, e.ID)
+			} else {
+				c.out.buf = wire.AppendOK(buf)
+			}
+		case broker.OpJob:
+			if e.Kept && len(e.Body) >= refBody {
+				c.out.refer(wire.AppendJobHead(buf, e.ID, e.Type, len(e.Body)), e.Body)
+			} else {
+				c.out.buf = wire.AppendJob(buf, e.ID, e.Type, e.Body)
+			}
+		case broker.OpResult:
+			c.out.answers++
+			if e.Kept && len(e.Body) >= refBody {
+				c.out.refer(wire.AppendResultHead(buf, e.ID, len(e.Body)), e.Body)
+			} else {
+				c.out.buf = wire.AppendResult(buf, e.ID, e.Body)
+			}
+		case broker.OpProgress:
+			if c.waiting() > h.cfg.MaxOutbound/2 {
+				h.stats.Dropped++
+				continue
+			}
+			c.out.buf = wire.AppendProgress(buf, e.ID, e.Body)
+		case broker.OpCancel:
+			c.out.buf = wire.AppendCancel(buf, e.ID)
+		case broker.OpRefuse, broker.OpEnd:
+			h.stats.Errors[codes[e.Code]]++
+			c.out.buf = wire.AppendError(buf, codes[e.Code], e.Reason, e.ID)
+		}
+		h.queued(c)
+	}
+}
+
+func (o *outbox) refer(buf, body []byte) {
+	o.refs = append(o.refs, Ref{At: len(buf), Body: body})
+	o.large += len(body)
+	o.buf = append(buf, wire.BodyEnd)
+}
+
+// buffer returns c's buffer to append to.
+func (h *Hub) buffer(c *Conn) []byte {
+	c.before = c.waiting()
+	if c.out.buf == nil {
+		if n := len(h.free); n > 0 {
+			c.out.buf = h.free[n-1]
+			h.free = h.free[:n-1]
+		} else {
+			c.out.buf = make([]byte, 0, 512)
+		}
+	}
+	return c.out.buf
+}
+
+// queued counts the frame just appended to c, and gives c up if it is more
+// than c may have waiting: but one frame always fits.
+func (h *Hub) queued(c *Conn) {
+	h.stats.FramesOut++
+	h.mark(c)
+	if c.before > 0 && c.waiting() > h.cfg.MaxOutbound && !c.overflow {
+		c.overflow = true
+		h.stats.Overflows++
+		h.late = append(h.late, c)
+	}
+}

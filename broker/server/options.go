@@ -1,0 +1,233 @@
+package server
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"gloom/wire"
+)
+
+// Options are everything that can be set on a broker. The zero value is not
+// usable; start from DefaultOptions.
+type Options struct {
+	// SubmitAddr and WorkerAddr are where submitters and workers connect,
+	// HTTPAddr is where operators do: "host:port" (port 0 takes a free one),
+	// "unix:/path", or, of HTTPAddr, "" for none.
+	SubmitAddr, WorkerAddr, HTTPAddr string
+	// PlainSubmitAddr and PlainWorkerAddr are further addresses without TLS,
+	// where the others have it; "" for none.
+	PlainSubmitAddr, PlainWorkerAddr string
+
+	// MaxFrame bounds the payload of a frame in bytes.
+	MaxFrame int
+	// MaxJobs, MaxTypeJobs and MaxSubmitterJobs bound the jobs held in all, of
+	// a type, of a submitter; 0 is no limit.
+	MaxJobs, MaxTypeJobs, MaxSubmitterJobs int
+	// MaxBytes, MaxTypeBytes and MaxSubmitterBytes bound the memory of the jobs
+	// held; 0 is no limit.
+	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
+	// MaxTypes bounds the types that are in use or configured at a time.
+	MaxTypes int
+	// MaxConns bounds connections; 0 is what the limit on open files allows.
+	MaxConns int
+	// MaxOutbound bounds the bytes that wait for one connection to read them.
+	MaxOutbound int
+	// MaxInbound bounds the bytes of frames that have not arrived whole, of all
+	// connections together.
+	MaxInbound int64
+	// MaxPrefetch bounds the jobs that may be out on one connection.
+	MaxPrefetch int
+	// Retries is how often a job is handed out again, unless it says otherwise.
+	Retries int
+	// DefaultType is the type of submits without one; "" refuses them.
+	DefaultType string
+	// DrainTimeout is how long a graceful stop waits for jobs to end.
+	DrainTimeout time.Duration
+	// DeadLetters, DeadBytes and DeadAge bound the failed jobs that are kept:
+	// per type, in all, and how long.
+	DeadLetters int
+	DeadBytes   int64
+	DeadAge     time.Duration
+	// Loops is the number of event loops.
+	Loops int
+	// Insecure allows addresses beyond this host without token or client
+	// certificates.
+	Insecure bool
+	// TokenFile holds the tokens; "" asks for none.
+	TokenFile string
+	// TLSCert and TLSKey turn TLS on; TLSClientCA asks for client certificates.
+	TLSCert, TLSKey, TLSClientCA string
+	// Pprof serves profiles on the HTTP address.
+	Pprof bool
+	// LogLevel and LogFormat are for the daemon's log.
+	LogLevel, LogFormat string
+	// Version is what hello and the start-up line say.
+	Version string
+}
+
+// DefaultOptions are right for most.
+func DefaultOptions() Options {
+	return Options{
+		SubmitAddr:        "127.0.0.1:9998",
+		WorkerAddr:        "127.0.0.1:9999",
+		HTTPAddr:          "127.0.0.1:9997",
+		MaxFrame:          16 << 20,
+		MaxJobs:           10_000_000,
+		MaxSubmitterJobs:  5_000_000,
+		MaxBytes:          4 << 30,
+		MaxSubmitterBytes: 2 << 30,
+		MaxTypes:          100_000,
+		MaxOutbound:       64 << 20,
+		MaxInbound:        256 << 20,
+		MaxPrefetch:       wire.DefaultMaxPrefetch,
+		Retries:           3,
+		DefaultType:       "default",
+		DrainTimeout:      30 * time.Second,
+		DeadLetters:       100,
+		DeadBytes:         64 << 20,
+		DeadAge:           24 * time.Hour,
+		Loops:             1,
+		LogLevel:          "info",
+		LogFormat:         "json",
+		Version:           "devel",
+	}
+}
+
+// OptionError names the flag whose value cannot be.
+type OptionError struct {
+	Flag   string // without the dashes
+	Value  string
+	Reason string
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
+}
+
+func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
+	if v < low || v > high {
+		return &OptionError{flag, fmt.Sprint(v), fmt.Sprintf("must be from %v to %v", low, high)}
+	}
+	return nil
+}
+
+// Validate returns an *OptionError for the first option that cannot be.
+func (o *Options) Validate() error {
+	const much = 1 << 40
+	checks := []error{
+		between("max-frame", o.MaxFrame, 1<<10, 1<<30),
+		between("max-jobs", o.MaxJobs, 0, 1<<30),
+		between("max-type-jobs", o.MaxTypeJobs, 0, 1<<30),
+		between("max-submitter-jobs", o.MaxSubmitterJobs, 0, 1<<30),
+		between("max-bytes", o.MaxBytes, 0, much),
+		between("max-type-bytes", o.MaxTypeBytes, 0, much),
+		between("max-submitter-bytes", o.MaxSubmitterBytes, 0, much),
+		between("max-types", o.MaxTypes, 1, 1<<24),
+		between("max-conns", o.MaxConns, 0, 1<<24),
+		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
+		between("max-inbound", o.MaxInbound, 1<<10, much),
+		between("max-prefetch", o.MaxPrefetch, 1, 1<<20),
+		between("retries", o.Retries, 0, wire.MaxRetries),
+		between("drain-timeout", o.DrainTimeout, 0, 24*time.Hour),
+		between("dead-letters", o.DeadLetters, 0, 1<<20),
+		between("dead-bytes", o.DeadBytes, 0, much),
+		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
+		between("loops", o.Loops, 1, 256),
+		o.checkType(), o.checkTLS(),
+	}
+	for _, a := range o.addresses() {
+		checks = append(checks, o.checkAddress(a))
+	}
+	for _, err := range checks {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Options) checkType() error {
+	if len(o.DefaultType) > wire.MaxName {
+		return &OptionError{"default-type", fmt.Sprintf("%.20q…", o.DefaultType),
+			fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
+	}
+	return nil
+}
+
+func (o *Options) checkTLS() error {
+	switch {
+	case (o.TLSCert == "") != (o.TLSKey == ""):
+		return &OptionError{"tls-cert", fmt.Sprintf("%q", o.TLSCert), "goes together with --tls-key"}
+	case o.TLSClientCA != "" && o.TLSCert == "":
+		return &OptionError{"tls-client-ca", o.TLSClientCA, "needs --tls-cert and --tls-key"}
+	case o.TLSCert == "" && (o.PlainSubmitAddr != "" || o.PlainWorkerAddr != ""):
+		return &OptionError{"plain-submit-addr", fmt.Sprintf("%q", o.PlainSubmitAddr+o.PlainWorkerAddr),
+			"plain addresses stand beside those with TLS; without --tls-cert use --submit-addr and --worker-addr"}
+	case o.TLSCert != "":
+		if _, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
+			return &OptionError{"tls-cert", o.TLSCert, err.Error()}
+		}
+	}
+	return nil
+}
+
+type address struct {
+	flag, value string
+	plain       bool
+	optional    bool
+}
+
+func (o *Options) addresses() []address {
+	return []address{
+		{flag: "submit-addr", value: o.SubmitAddr},
+		{flag: "worker-addr", value: o.WorkerAddr},
+		{flag: "http-addr", value: o.HTTPAddr, optional: true},
+		{flag: "plain-submit-addr", value: o.PlainSubmitAddr, plain: true, optional: true},
+		{flag: "plain-worker-addr", value: o.PlainWorkerAddr, plain: true, optional: true},
+	}
+}
+
+// split takes an address apart into what net.Listen wants.
+func split(addr string) (network, address string) {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return "unix", path
+	}
+	return "tcp", addr
+}
+
+func (o *Options) checkAddress(a address) error {
+	if a.value == "" && a.optional {
+		return nil
+	}
+	network, addr := split(a.value)
+	if network == "unix" {
+		if addr == "" {
+			return &OptionError{a.flag, a.value, "names no path behind unix:"}
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "is neither host:port nor unix:/path"}
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "has no port from 0 to 65535"}
+	}
+	guarded := o.TokenFile != "" || o.TLSClientCA != "" && !a.plain
+	if o.Insecure || guarded || loopback(host) {
+		return nil
+	}
+	return &OptionError{a.flag, fmt.Sprintf("%q", a.value),
+		"can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"}
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

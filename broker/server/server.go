@@ -1,0 +1,266 @@
+// Package server runs a broker on sockets: it accepts connections, cuts their
+// bytes into frames, checks who they are, and lets the hub carry out what they
+// ask. It decides nothing about jobs.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// Server is a running broker.
+type Server struct {
+	opt         Options
+	log         zerolog.Logger
+	hub         *hub.Hub
+	loops       *loops
+	tokens      tokens
+	certs       *certificates // nil without TLS
+	defaultType string        // canonical
+	maxConns    int
+	started     time.Time
+
+	listeners []*listener
+	httpLn    net.Listener
+	httpSrv   *http.Server
+	secure    secureConns
+
+	conns        atomic.Int64
+	inbound      atomic.Int64 // bytes of frames not arrived whole
+	released     atomic.Int64 // bytes of big frames that are or will be garbage
+	bytesIn      atomic.Uint64
+	bytesOut     atomic.Uint64
+	accepted     atomic.Uint64
+	refusedConns atomic.Uint64
+	acceptErrors atomic.Uint64
+	unauthorized atomic.Uint64
+	draining     atomic.Bool
+
+	stop   chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup
+	closed error
+}
+
+// Start listens on the addresses of opt and serves them. An *OptionError says
+// which option cannot be.
+func Start(opt Options, log zerolog.Logger) (*Server, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), started: time.Now()}
+	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
+	s.tokens.file = opt.TokenFile
+	if err := s.tokens.load(); err != nil {
+		return nil, &OptionError{"token-file", opt.TokenFile, err.Error()}
+	}
+	if opt.TLSCert != "" {
+		var err error
+		if s.certs, err = loadCertificates(&opt); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.maxConns, err = connLimit(opt.MaxConns); err != nil {
+		return nil, err
+	}
+	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound})
+	if err := s.listen(); err != nil {
+		s.closeListeners()
+		return nil, err
+	}
+	if s.loops, err = s.newLoops(); err != nil {
+		s.closeListeners()
+		return nil, fmt.Errorf("starting event loops: %w", err)
+	}
+	for _, l := range s.listeners {
+		s.wg.Go(func() { s.accept(l) })
+	}
+	s.wg.Go(s.giveBack)
+	return s, nil
+}
+
+func coreConfig(opt *Options) broker.Config {
+	var seed [8]byte
+	_, _ = rand.Read(seed[:])
+	return broker.Config{
+		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
+		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
+		MaxTypes: opt.MaxTypes, IdleTypes: min(1000, opt.MaxTypes), Retries: opt.Retries,
+		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
+		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
+	}
+}
+
+// Hub is the hub, for the operators' side.
+func (s *Server) Hub() *hub.Hub { return s.hub }
+
+// Options are the options in force.
+func (s *Server) Options() Options { return s.opt }
+
+// MaxConns is the number of connections that may be open.
+func (s *Server) MaxConns() int { return s.maxConns }
+
+// Started is when the broker was started.
+func (s *Server) Started() time.Time { return s.started }
+
+// Draining tells whether the broker is shutting down.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// SubmitAddr and WorkerAddr are the addresses that were bound.
+func (s *Server) SubmitAddr() net.Addr { return s.addr(wire.SubmitPort) }
+
+// WorkerAddr is where workers connect.
+func (s *Server) WorkerAddr() net.Addr { return s.addr(wire.WorkerPort) }
+
+// HTTPAddr is where operators connect, nil for nowhere.
+func (s *Server) HTTPAddr() net.Addr {
+	if s.httpLn == nil {
+		return nil
+	}
+	return s.httpLn.Addr()
+}
+
+func (s *Server) addr(port wire.Port) net.Addr {
+	for _, l := range s.listeners {
+		if l.port == port {
+			return l.Addr()
+		}
+	}
+	return nil
+}
+
+// ServeHTTP serves operators with h on the HTTP address, if there is one.
+func (s *Server) ServeHTTP(h http.Handler) {
+	if s.httpLn == nil {
+		return
+	}
+	s.httpSrv = &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: nil,
+	}
+	s.wg.Go(func() {
+		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error().Err(err).Msg("the HTTP side has stopped")
+		}
+	})
+}
+
+// Reload reads tokens and certificates again. What cannot be read stays as it
+// was.
+func (s *Server) Reload() error {
+	err := s.tokens.load()
+	if s.certs != nil {
+		err = errors.Join(err, s.certs.load())
+	}
+	return err
+}
+
+// drainPoll is how often a drain looks whether all jobs have ended.
+const drainPoll = 10 * time.Millisecond
+
+// Drain takes no new jobs and connections from now on.
+func (s *Server) Drain() {
+	if s.draining.Swap(true) {
+		return
+	}
+	s.closeListeners()
+	s.hub.Do(func(c *broker.Broker, _ int64) []broker.Effect {
+		c.Drain()
+		return nil
+	})
+}
+
+// Shutdown drains: it takes no new jobs and connections, waits until all jobs
+// have ended or ctx is done, answers what is left with an error, and closes.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	t := time.NewTicker(drainPoll)
+	defer t.Stop()
+	for s.held() > 0 {
+		select {
+		case <-ctx.Done():
+			s.expel()
+		case <-s.stop:
+			return s.closed
+		case <-t.C:
+		}
+	}
+	s.farewell()
+	return s.Close()
+}
+
+func (s *Server) held() (n uint64) {
+	s.hub.View(func(c *broker.Broker, _ int64) { n = c.Held() })
+	return n
+}
+
+// expel ends what is left, in slices that let others in between.
+func (s *Server) expel() {
+	for more := true; more; {
+		s.hub.Do(func(c *broker.Broker, now int64) (fx []broker.Effect) {
+			fx, more = c.Expel(now)
+			return fx
+		})
+	}
+}
+
+// farewell closes all connections behind their last frames, and waits a little
+// for the peers to read them.
+func (s *Server) farewell() {
+	s.hub.CloseAll()
+	for end := time.Now().Add(lingerTime); s.conns.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(drainPoll)
+	}
+}
+
+// Close stops at once.
+func (s *Server) Close() error {
+	s.once.Do(func() {
+		s.draining.Store(true)
+		close(s.stop)
+		s.closeListeners()
+		if s.httpSrv != nil {
+			s.closed = s.httpSrv.Close()
+		} else if s.httpLn != nil {
+			s.closed = s.httpLn.Close()
+		}
+		s.secure.closeAll()
+		s.closed = errors.Join(s.closed, s.loops.stop())
+		s.hub.Close()
+		s.wg.Wait()
+	})
+	return s.closed
+}
+
+// Counts are the server's own counts since the start, and what is open now.
+type Counts struct {
+	Conns, Inbound                       int64
+	BytesIn, BytesOut                    uint64
+	Accepted, RefusedConns, AcceptErrors uint64
+	Unauthorized                         uint64
+}
+
+// Counts returns the server's own counts.
+func (s *Server) Counts() Counts {
+	return Counts{
+		Conns: s.conns.Load(), Inbound: s.inbound.Load(),
+		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
+		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
+		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
+	}
+}

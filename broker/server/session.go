@@ -1,0 +1,320 @@
+package server
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+const (
+	// bigFrame is the payload from which a frame is gathered in memory of its
+	// own, so that its body can be kept without being copied.
+	bigFrame = 32 << 10
+	// firstPiece is what is allocated for a big frame before more has come.
+	firstPiece = 64 << 10
+	// batchSize is how many requests are decoded before the hub is asked.
+	batchSize = 32
+	// helloTime is how long a peer may wait with its token.
+	helloTime = 10 * time.Second
+)
+
+// session is what a connection's bytes mean: frames, hello, scopes. It belongs
+// to whoever reads the connection.
+type session struct {
+	srv  *Server
+	conn *hub.Conn
+	self *hub.Sink // set if the reader also takes the output
+	port wire.Port
+	// shut asks for the connection to be closed at once, from any goroutine.
+	shut func()
+
+	named   bool   // a worker that ever joined with prefetch
+	spoke   bool   // a frame other than a refused hello has come
+	closing bool   // whatever still comes is thrown away
+	grant   *grant // what its token allows; nil before hello, or without tokens
+
+	big     []byte // a big frame that is still coming, or nil
+	bigLen  int
+	partial int64 // bytes counted in Server.inbound
+
+	beat    time.Duration
+	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
+	beater  *time.Timer
+	waiting *time.Timer // for hello
+}
+
+// batch gathers the requests of one connection between two steps of the hub.
+type batch struct {
+	dec [batchSize]wire.Decoder
+	cmd [batchSize]hub.Command
+	n   int
+}
+
+func (s *Server) newBatch() *batch {
+	b := &batch{}
+	for i := range b.dec {
+		b.dec[i].DefaultType = s.defaultType
+		b.dec[i].MaxPrefetch = s.opt.MaxPrefetch
+	}
+	return b
+}
+
+// opened is called once the hub knows the connection.
+func (s *session) opened() {
+	if s.srv.tokens.required() {
+		s.waiting = time.AfterFunc(helloTime, func() {
+			s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
+		})
+	}
+}
+
+// closed is called when the connection is gone.
+func (s *session) closed() {
+	s.big = nil
+	s.count(0)
+	s.srv.hub.Gone(s.conn)
+	for _, t := range []*time.Timer{s.beater, s.waiting} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// take reads frames from data and has them carried out. It returns how many
+// bytes it used; the rest is the beginning of a frame, to be given again with
+// more behind it.
+func (s *session) take(b *batch, data []byte) (used int) {
+	s.srv.bytesIn.Add(uint64(len(data)))
+	for !s.closing {
+		var payload []byte
+		kept := false
+		if s.big != nil {
+			n := s.gather(data[used:])
+			used += n
+			if len(s.big) < s.bigLen {
+				break
+			}
+			payload, kept, s.big = s.big, true, nil
+		} else {
+			p, n, err := wire.SplitFrame(data[used:], s.srv.opt.MaxFrame)
+			if err != nil {
+				s.refuse(b, err, true)
+				break
+			}
+			if n == 0 {
+				if !s.begin(data[used:]) {
+					break
+				}
+				used += wire.HeaderLen
+				continue
+			}
+			payload = p
+			used += n
+		}
+		s.handle(b, payload, kept)
+		if b.n == batchSize {
+			s.step(b)
+		}
+	}
+	if s.closing {
+		used = len(data)
+	}
+	s.step(b)
+	return used
+}
+
+// begin starts to gather a big frame, if data begins one.
+func (s *session) begin(data []byte) bool {
+	if len(data) < wire.HeaderLen {
+		return false
+	}
+	n := int(binary.BigEndian.Uint32(data))
+	if n <= bigFrame {
+		return false
+	}
+	s.bigLen = n
+	s.big = make([]byte, 0, min(n, firstPiece))
+	return true
+}
+
+// gather appends what there is of a big frame. Memory grows with what has
+// come, never with what is announced.
+func (s *session) gather(data []byte) int {
+	n := min(len(data), s.bigLen-len(s.big))
+	if need := len(s.big) + n; need > cap(s.big) {
+		grown := make([]byte, len(s.big), min(s.bigLen, max(need, 2*cap(s.big))))
+		copy(grown, s.big)
+		s.big = grown
+	}
+	s.big = append(s.big, data[:n]...)
+	return n
+}
+
+// hungry says how many bytes make a read worthwhile, header included: so many
+// must be there before take can get anywhere.
+func (s *session) hungry(head []byte) int {
+	n := int(binary.BigEndian.Uint32(head))
+	if n > bigFrame || n > s.srv.opt.MaxFrame {
+		return wire.HeaderLen
+	}
+	return wire.HeaderLen + n
+}
+
+// count notes that the connection holds so many bytes of an unfinished frame.
+// If that is too much for all together, it is closed.
+func (s *session) count(left int) {
+	n := int64(left + cap(s.big))
+	if n == s.partial {
+		return
+	}
+	total := s.srv.inbound.Add(n - s.partial)
+	grew := n > s.partial
+	s.partial = n
+	if grew && total > s.srv.opt.MaxInbound && !s.closing {
+		s.closing = true
+		s.big = nil
+		s.srv.released.Add(n)
+		s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf(
+			"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound)", total, s.srv.opt.MaxInbound)})
+		s.count(0)
+	}
+}
+
+// step lets the hub carry out what was gathered.
+func (s *session) step(b *batch) {
+	if b.n == 0 {
+		return
+	}
+	s.srv.hub.Step(s.conn, b.cmd[:b.n], s.self)
+	b.n = 0
+}
+
+func (b *batch) next() (*hub.Command, *wire.Decoder) {
+	c := &b.cmd[b.n]
+	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore = false, nil, nil, false, false
+	b.n++
+	return c, &b.dec[b.n-1]
+}
+
+// refuse answers with an error, and closes behind it if it is told to.
+func (s *session) refuse(b *batch, err *wire.Error, closing bool) {
+	c, _ := b.next()
+	c.Refuse, c.Close = err, closing
+	s.closing = s.closing || closing
+}
+
+// handle turns one payload into a command.
+func (s *session) handle(b *batch, payload []byte, kept bool) {
+	c, d := b.next()
+	c.Kept = kept
+	if kept {
+		s.srv.released.Add(int64(len(payload)))
+	}
+	r := &c.Req
+	err := d.Decode(payload, s.port, s.named, r)
+	if s.grant == nil && s.srv.tokens.required() && (err != nil || r.Verb != wire.Hello) {
+		c.Refuse, c.Close = &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"}, true
+		s.closing = true
+		return
+	}
+	if err != nil {
+		s.spoke = s.spoke || r.Verb != wire.Hello
+		c.Refuse = err
+		// A worker that cannot write JSON would break every job it gets. A
+		// submitter stays: its frames' borders are known, and closing would
+		// cost it all its jobs.
+		c.Close = err.Code.Reach() == wire.ReplyAndClose ||
+			err.Code == wire.InvalidJSON && s.port == wire.WorkerPort && len(payload) > 0
+		s.closing = c.Close
+		return
+	}
+	switch r.Verb {
+	case wire.Hello:
+		s.hello(c)
+		return
+	case wire.Pong:
+		c.Ignore = true
+	case wire.Join:
+		if c.Refuse = s.allowed(work, r.Type, nil); c.Refuse == nil && r.Prefetch > 0 {
+			s.named = true
+		}
+	case wire.Submit:
+		c.Refuse = s.allowed(submit, r.Type, r.ID)
+	case wire.Cancel:
+		c.Refuse = s.allowed(submit, nil, r.ID)
+	}
+	s.spoke = true
+}
+
+// allowed refuses what the connection's token does not cover.
+func (s *session) allowed(sc scope, typ, id []byte) *wire.Error {
+	if s.grant == nil {
+		return nil
+	}
+	if s.grant.scopes&sc == 0 {
+		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token lacks the scope %s", sc)}
+	}
+	if typ != nil && !s.grant.covers(wire.Value(typ)) {
+		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(typ))}
+	}
+	return nil
+}
+
+func (s *session) hello(c *hub.Command) {
+	r := &c.Req
+	if s.spoke {
+		c.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
+		return
+	}
+	if s.srv.tokens.required() {
+		g := s.srv.tokens.find(r.Token)
+		if g == nil {
+			// The refusal is slowed: guessing tokens shall take time.
+			s.closing = true
+			c.Ignore = true
+			s.srv.tokenFailed(s.conn)
+			conn := s.conn
+			time.AfterFunc(tokenDelay, func() {
+				s.srv.hub.Dismiss(conn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
+			})
+			return
+		}
+		s.grant = g
+		s.waiting.Stop()
+	}
+	s.spoke = true
+	if r.Client != nil {
+		s.conn.SetClient(string(r.Client))
+	}
+	if s.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; s.beat > 0 {
+		s.startBeat()
+	}
+	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch)
+}
+
+// startBeat pings the peer at its pace, and drops it when nothing came from it
+// for two beats.
+func (s *session) startBeat() {
+	start := s.srv.hub.Now()
+	s.heard.Store(start)
+	beats := int64(0)
+	// The pace is counted from the start, so that it does not drift.
+	s.beater = time.AfterFunc(time.Hour, func() {
+		beats++
+		now := s.srv.hub.Now()
+		if now-s.heard.Load() >= 2*int64(s.beat) {
+			s.srv.log.Info().Str("peer", s.conn.Remote).Str("client", s.conn.Client()).Dur("beat", s.beat).Msg("no byte for two beats, dropped")
+			s.shut()
+			return
+		}
+		s.srv.hub.Send(s.conn, pingFrame)
+		s.beater.Reset(max(time.Duration(start+(beats+1)*int64(s.beat)-now), s.beat/2))
+	})
+	s.beater.Reset(s.beat)
+}
+
+var pingFrame = wire.AppendPing(nil)

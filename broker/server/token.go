@@ -1,0 +1,178 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"gloom/broker/hub"
+)
+
+// tokenDelay is how long the refusal of a wrong token is held back.
+const tokenDelay = time.Second
+
+// scope is what a token allows.
+type scope uint8
+
+const (
+	submit scope = 1 << iota
+	work
+	admin
+)
+
+var scopeNames = []struct {
+	name string
+	scope
+}{{"submit", submit}, {"work", work}, {"admin", admin}}
+
+func (s scope) String() string {
+	for _, n := range scopeNames {
+		if n.scope == s {
+			return n.name
+		}
+	}
+	return fmt.Sprintf("scope(%d)", uint8(s))
+}
+
+// grant is one line of the token file.
+type grant struct {
+	hash   [sha256.Size]byte
+	scopes scope
+	types  []string // globs with * only
+}
+
+func (g *grant) covers(typ string) bool {
+	for _, t := range g.types {
+		if matches(t, typ) {
+			return true
+		}
+	}
+	return false
+}
+
+// matches compares with * for any characters; everything else is literal.
+func matches(glob, s string) bool {
+	parts := strings.Split(glob, "*")
+	if len(parts) == 1 {
+		return glob == s
+	}
+	if !strings.HasPrefix(s, parts[0]) {
+		return false
+	}
+	s = s[len(parts[0]):]
+	last := parts[len(parts)-1]
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(s, p)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(p):]
+	}
+	return strings.HasSuffix(s, last)
+}
+
+// tokens are the grants in force. Without a file none is asked for.
+type tokens struct {
+	file   string
+	grants atomic.Pointer[[]grant]
+}
+
+func (t *tokens) required() bool { return t.file != "" }
+
+// load reads the file again; the grants in force stay when it cannot be read.
+func (t *tokens) load() error {
+	if t.file == "" {
+		return nil
+	}
+	data, err := os.ReadFile(t.file)
+	if err != nil {
+		return err
+	}
+	g, err := parseTokens(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path.Clean(t.file), err)
+	}
+	t.grants.Store(&g)
+	return nil
+}
+
+// parseTokens reads lines of TOKEN SCOPES [TYPES].
+func parseTokens(data []byte) ([]grant, error) {
+	var out []grant
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; sc.Scan(); n++ {
+		line, _, _ := strings.Cut(sc.Text(), "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) < 2 || len(f) > 3 {
+			return nil, fmt.Errorf("line %d: want TOKEN SCOPES [TYPES], got %d fields", n, len(f))
+		}
+		g := grant{hash: sha256.Sum256([]byte(f[0])), types: []string{"*"}}
+		for _, name := range strings.Split(f[1], ",") {
+			sc, ok := scopeNamed(name)
+			if !ok {
+				return nil, fmt.Errorf("line %d: unknown scope %q, want submit, work or admin", n, name)
+			}
+			g.scopes |= sc
+		}
+		if len(f) == 3 {
+			g.types = strings.Split(f[2], ",")
+		}
+		out = append(out, g)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func scopeNamed(name string) (scope, bool) {
+	for _, n := range scopeNames {
+		if n.name == name {
+			return n.scope, true
+		}
+	}
+	return 0, false
+}
+
+// find returns what a token grants, or nil. It compares with every token, by
+// hash, so that its time tells nothing.
+func (t *tokens) find(token []byte) *grant {
+	h := sha256.Sum256(token)
+	var found *grant
+	grants := *t.grants.Load()
+	for i := range grants {
+		if subtle.ConstantTimeCompare(grants[i].hash[:], h[:]) == 1 {
+			found = &grants[i]
+		}
+	}
+	if len(token) == 0 {
+		return nil
+	}
+	return found
+}
+
+// tokenFailed logs a wrong token.
+func (s *Server) tokenFailed(c *hub.Conn) {
+	s.unauthorized.Add(1)
+	s.log.Warn().Str("peer", c.Remote).Msg("a missing or unknown token was refused")
+}
+
+// Authorize judges a token for the HTTP side: known, and allowed to administer.
+// Without tokens everybody may.
+func (s *Server) Authorize(token string) (known, allowed bool) {
+	if !s.tokens.required() {
+		return true, true
+	}
+	g := s.tokens.find([]byte(token))
+	return g != nil, g != nil && g.scopes&admin != 0
+}
