@@ -218,9 +218,6 @@ func (c *Conn) run() {
 func (c *Conn) read() error {
 	buf := make([]byte, 16<<10)
 	for {
-		if !c.waitReadable() {
-			return net.ErrClosed
-		}
 		n, err := c.sock.Read(buf)
 		if n > 0 {
 			c.heard.Store(time.Now().UnixNano())
@@ -235,7 +232,8 @@ func (c *Conn) read() error {
 	}
 }
 
-// waitReadable waits until the peer has taken enough of what it was sent.
+// waitReadable waits until the peer has taken enough of what it was sent to be
+// served again.
 func (c *Conn) waitReadable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,6 +246,9 @@ func (c *Conn) waitReadable() bool {
 // messages does all whole messages that have arrived.
 func (c *Conn) messages() error {
 	for {
+		if !c.waitReadable() {
+			return net.ErrClosed
+		}
 		payload, ok, err := c.in.Next()
 		if err != nil {
 			c.log.Warn().Err(err).Msg("closing the connection")

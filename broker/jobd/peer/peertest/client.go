@@ -1,0 +1,149 @@
+// Package peertest talks jobd's protocol in bytes, for tests: what it sends
+// and expects is what stands in the test, not what our own codec makes of it.
+package peertest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+const patience = 20 * time.Second
+
+// Client is one plain connection.
+type Client struct {
+	t    testing.TB
+	sock *net.TCPConn
+	in   *bufio.Reader
+}
+
+// Dial connects to a daemon; the connection is closed with the test.
+func Dial(t testing.TB, addr string) *Client {
+	t.Helper()
+	sock, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sock.Close() })
+	return &Client{t, sock.(*net.TCPConn), bufio.NewReader(sock)}
+}
+
+// LocalPort is the port of this end.
+func (c *Client) LocalPort() int { return c.sock.LocalAddr().(*net.TCPAddr).Port }
+
+// Write sends bytes; '|' stands for the end of a message.
+func (c *Client) Write(text string) {
+	c.t.Helper()
+	c.WriteRaw(strings.ReplaceAll(text, "|", "\x04"))
+}
+
+// WriteRaw sends bytes as they are.
+func (c *Client) WriteRaw(text string) {
+	c.t.Helper()
+	_ = c.sock.SetWriteDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c.sock, text); err != nil {
+		c.t.Fatalf("cannot write: %v", err)
+	}
+}
+
+// Read returns the next message without its end.
+func (c *Client) Read() string {
+	c.t.Helper()
+	_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+	message, err := c.in.ReadString(4)
+	if err != nil {
+		c.t.Fatalf("no message: %v (after %q)", err, message)
+	}
+	return strings.TrimSuffix(message, "\x04")
+}
+
+// Expect reads the messages and compares them.
+func (c *Client) Expect(messages ...string) {
+	c.t.Helper()
+	for _, want := range messages {
+		if got := c.Read(); got != want {
+			c.t.Fatalf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// Ask sends one request in one piece and returns the answer.
+func (c *Client) Ask(request string) string {
+	c.t.Helper()
+	c.WriteRaw(request + "\x04")
+	return c.Read()
+}
+
+// Quiet makes sure that nothing was sent to this client, and that it is still
+// served: a ping's answer comes behind whatever there is.
+func (c *Client) Quiet() {
+	c.t.Helper()
+	c.WriteRaw("[2]\x04")
+	c.Expect("[3]")
+}
+
+// HalfClose says that nothing more will be sent.
+func (c *Client) HalfClose() {
+	c.t.Helper()
+	if err := c.sock.CloseWrite(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Close closes the connection.
+func (c *Client) Close() { c.sock.Close() }
+
+// Reset closes the connection so that the other end gets an error.
+func (c *Client) Reset() {
+	_ = c.sock.SetLinger(0)
+	c.sock.Close()
+}
+
+// ExpectEnd makes sure that the other end closes, without another message.
+func (c *Client) ExpectEnd() {
+	c.t.Helper()
+	_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+	rest, err := io.ReadAll(c.in)
+	if err != nil && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+		c.t.Fatalf("not closed: %v", err)
+	}
+	if len(rest) > 0 {
+		c.t.Fatalf("there is more before the end: %q", rest)
+	}
+}
+
+// Until polls a condition.
+func Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited %v: %s", patience, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// Data returns the data of a response, decoded.
+func Data(t testing.TB, response string) map[string]any {
+	t.Helper()
+	var message []json.RawMessage
+	if err := json.Unmarshal([]byte(response), &message); err != nil || len(message) != 2 {
+		t.Fatalf("no response: %s", response)
+	}
+	var body struct{ Data map[string]any }
+	if err := json.Unmarshal(message[1], &body); err != nil || body.Data == nil {
+		t.Fatalf("no data: %s", response)
+	}
+	return body.Data
+}
