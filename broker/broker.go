@@ -44,6 +44,8 @@ type Broker struct {
 	peers     []peer
 	freePeers []uint32
 	gens      uint32
+	// submitters and workers count the living ones.
+	submitters, workers int
 
 	timers heap
 	// touched lists the types to be matched at the end of the command.
@@ -131,6 +133,12 @@ func (b *Broker) end() []Effect {
 
 // Totals returns the ledger of all types.
 func (b *Broker) Totals() Ledger { return b.total }
+
+// Peers returns how many submitters and workers are connected.
+func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.workers }
+
+// TypeCount returns how many types are known.
+func (b *Broker) TypeCount() int { return len(b.typesByName) }
 
 // Refused returns how many requests were refused with code c.
 func (b *Broker) Refused(c Code) uint64 { return b.refused[c] }

@@ -64,7 +64,8 @@ func (b *Broker) Types(now int64, from, limit int) ([]TypeInfo, int) {
 
 // Stats calls fn for each type from the given place on, up to limit, and
 // returns where to go on, or -1. What fn is given must not be kept.
-func (b *Broker) Stats(from, limit int, fn func(name []byte, l *Ledger, s *TypeStats)) int {
+func (b *Broker) Stats(now int64, from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
+	b.now = max(b.now, now)
 	for n := 0; from < len(b.types); from++ {
 		k := b.types[from]
 		if k == nil {
@@ -74,7 +75,8 @@ func (b *Broker) Stats(from, limit int, fn func(name []byte, l *Ledger, s *TypeS
 			return from
 		}
 		n++
-		fn(k.name, &k.Ledger, k.stats)
+		t := b.typeInfo(k)
+		fn(&t, k.stats)
 	}
 	return -1
 }

@@ -125,7 +125,7 @@ func (v *census) kinds() {
 		if k == nil {
 			continue
 		}
-		sum.add(&k.Ledger)
+		sum.Add(&k.Ledger)
 		l := v.types[k]
 		if l == nil {
 			l = &Ledger{}

@@ -34,7 +34,8 @@ func (l *Ledger) Imbalance() int64 {
 		l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded))
 }
 
-func (l *Ledger) add(o *Ledger) {
+// Add adds up.
+func (l *Ledger) Add(o *Ledger) {
 	l.Submitted += o.Submitted
 	l.Delayed += o.Delayed
 	l.Queued += o.Queued

@@ -127,6 +127,7 @@ func (l *workerList) remove(w *worker) {
 func (b *Broker) AddSubmitter() Peer {
 	p := b.newPeer()
 	b.peers[p.Slot()].sub = &submitter{id: p}
+	b.submitters++
 	return p
 }
 
@@ -134,6 +135,7 @@ func (b *Broker) AddSubmitter() Peer {
 func (b *Broker) AddWorker() Peer {
 	p := b.newPeer()
 	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, since: b.now}
+	b.workers++
 	return p
 }
 
@@ -181,8 +183,10 @@ func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
 	if s := b.submitter(p); s != nil {
 		b.dropSubmitter(s)
+		b.submitters--
 	} else if w := b.worker(p); w != nil {
 		b.dropWorker(w, reason)
+		b.workers--
 	} else {
 		return b.end()
 	}

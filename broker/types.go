@@ -71,6 +71,13 @@ func (k *jobType) inUse() bool {
 	return k.touched || k.flowCount > 0 || k.workers > 0 || k.paused || k.limits != (TypeLimits{}) || len(k.dead) > 0
 }
 
+// tooManyTypes: the type (nil when it is not known) is not in use, and cannot
+// come into use because as many as may be are.
+func (b *Broker) tooManyTypes(k *jobType) bool {
+	c := b.cfg.MaxTypes
+	return c > 0 && (k == nil || k.spare) && len(b.typesByName)-b.spareTypes >= c
+}
+
 // wake and rest keep the list of types that nobody uses. Only so many of them
 // are remembered (Config.IdleTypes) beyond the end of a command; what the
 // forgotten ones counted is added up in one place.
@@ -98,14 +105,15 @@ func (b *Broker) rest(k *jobType) {
 func (b *Broker) forgetType(k *jobType) {
 	b.wake(k)
 	b.stopRateTimer(k)
-	b.forgotten.add(&k.Ledger)
-	b.forgottenStats.add(k.stats)
+	b.forgotten.Add(&k.Ledger)
+	b.forgottenStats.Add(k.stats)
 	delete(b.typesByName, string(k.name))
 	b.types[k.no] = nil
 	b.freeTypes = append(b.freeTypes, k.no)
 }
 
-func (s *TypeStats) add(o *TypeStats) {
+// Add adds up.
+func (s *TypeStats) Add(o *TypeStats) {
 	for i := range s.Wait {
 		s.Wait[i] += o.Wait[i]
 		s.Run[i] += o.Run[i]

@@ -179,3 +179,25 @@ func (h *Hub) CloseAll() {
 	}
 	h.unlock(nil)
 }
+
+// Backlog sums up what waits for peers to read it, over all connections, and
+// the most that waits for one. It takes the lock for slices of them.
+func (h *Hub) Backlog() (total, most int) {
+	const slice = 1024
+	for from := 0; ; from += slice {
+		h.mu.Lock()
+		end := min(from+slice, len(h.conns))
+		for i := from; i < end; i++ {
+			if c := h.conns[i]; c != nil {
+				w := c.waiting()
+				total += w
+				most = max(most, w)
+			}
+		}
+		done := end == len(h.conns)
+		h.mu.Unlock()
+		if done {
+			return total, most
+		}
+	}
+}

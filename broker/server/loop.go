@@ -90,6 +90,36 @@ func (l *loops) enroll(nc net.Conn, port wire.Port) error {
 	return err
 }
 
+// lagEvery is how often the loops' lag is looked at.
+const lagEvery = time.Second
+
+// watch measures how long a loop takes to get to a task put on it.
+func (l *loops) watch() {
+	t := time.NewTicker(lagEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.srv.stop:
+			return
+		case <-t.C:
+		}
+		l.mu.Lock()
+		for el := range l.byEL {
+			sent := time.Now()
+			_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+				lag := int64(time.Since(sent))
+				for {
+					most := l.srv.lag.Load()
+					if lag <= most || l.srv.lag.CompareAndSwap(most, lag) {
+						return nil
+					}
+				}
+			}))
+		}
+		l.mu.Unlock()
+	}
+}
+
 func (l *loops) stop() error { return l.cli.Stop() }
 
 func (l *loops) of(el gnet.EventLoop) *loop {

@@ -48,6 +48,7 @@ type Server struct {
 	refusedConns atomic.Uint64
 	acceptErrors atomic.Uint64
 	unauthorized atomic.Uint64
+	lag          atomic.Int64 // longest lag of a loop since it was last asked for, ns
 	draining     atomic.Bool
 
 	stop   chan struct{}
@@ -91,6 +92,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		s.wg.Go(func() { s.accept(l) })
 	}
 	s.wg.Go(s.giveBack)
+	s.wg.Go(s.loops.watch)
 	return s, nil
 }
 
@@ -253,6 +255,9 @@ type Counts struct {
 	BytesIn, BytesOut                    uint64
 	Accepted, RefusedConns, AcceptErrors uint64
 	Unauthorized                         uint64
+	// Lag is the longest time that a loop took to get to a task since Counts
+	// was last called.
+	Lag time.Duration
 }
 
 // Counts returns the server's own counts.
@@ -262,5 +267,6 @@ func (s *Server) Counts() Counts {
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
 		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
 		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
+		Lag: time.Duration(s.lag.Swap(0)),
 	}
 }

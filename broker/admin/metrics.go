@@ -1,0 +1,253 @@
+package admin
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gloom/broker"
+	"gloom/broker/server"
+	"gloom/wire"
+)
+
+// typeLabels is how many types get a label of their own; the rest share the
+// label "other".
+const typeLabels = 100
+
+const otherLabel = "other"
+
+// collector reads the broker's counts when it is scraped. It never walks jobs,
+// and takes the hub's lock for slices of the types.
+type collector struct {
+	srv *server.Server
+
+	mu sync.Mutex
+	// labels are the types that have a label of their own: the first ones seen,
+	// for good, since a counter must not move to another label.
+	labels map[string]bool
+}
+
+func newCollector(srv *server.Server) *collector {
+	return &collector{srv: srv, labels: map[string]bool{}}
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("gloom_"+name, help, labels, nil)
+}
+
+var (
+	descSubmitted   = desc("jobs_submitted_total", "Jobs accepted.", "type")
+	descDispatched  = desc("jobs_dispatched_total", "Times a job was handed to a worker.", "type")
+	descRequeued    = desc("jobs_requeued_total", "Times a job went back to wait after a failed run.", "type")
+	descOverdue     = desc("runs_overdue_total", "Runs that passed their timeout.", "type")
+	descEnded       = desc("jobs_ended_total", "Jobs that ended, by outcome.", "type", "outcome")
+	descJobs        = desc("jobs", "Jobs held, by state.", "type", "state")
+	descBytes       = desc("job_bytes", "Memory that the jobs held count against limits.", "type")
+	descOldest      = desc("oldest_queued_seconds", "Age of the oldest queued job.", "type")
+	descWorkers     = desc("workers", "Workers joined, by state: idle ones have room for a job.", "type", "state")
+	descPaused      = desc("type_paused", "1 while the type is paused.", "type")
+	descDead        = desc("dead_letters", "Failed jobs kept.", "type")
+	descWait        = desc("wait_seconds", "Time from ready to handed out.", "type")
+	descRun         = desc("run_seconds", "Time from handed out to the end of the run.", "type")
+	descTypes       = desc("types", "Types known.")
+	descConns       = desc("connections", "Open connections.", "port")
+	descMaxConns    = desc("connections_limit", "Connections that may be open.")
+	descAccepted    = desc("connections_accepted_total", "Connections let in.")
+	descRefusedConn = desc("connections_refused_total", "Connections turned away because too many were open.")
+	descAcceptErr   = desc("accept_errors_total", "Failures to accept or serve a connection.")
+	descUnauth      = desc("unauthorized_total", "Wrong or missing tokens.")
+	descErrors      = desc("error_frames_total", "Error frames sent, by code.", "code")
+	descFrames      = desc("frames_total", "Frames, by direction.", "direction")
+	descNetBytes    = desc("network_bytes_total", "Bytes on connections, by direction.", "direction")
+	descBacklog     = desc("outbound_bytes", "Bytes that wait for peers to read them.")
+	descBacklogMost = desc("outbound_bytes_max", "The most bytes that wait for one peer.")
+	descOverflows   = desc("outbound_overflows_total", "Connections closed because they did not read.")
+	descPartial     = desc("inbound_bytes", "Bytes of frames that have not arrived whole.")
+	descLag         = desc("loop_lag_seconds", "Longest time that an event loop took to get to a task, since the last scrape.")
+	descUndelivered = desc("answers_undelivered_total", "Answers whose connection closed before they were written, at most.")
+	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
+	descImbalance   = desc("ledger_imbalance", "What the ledger of jobs is off by; anything but 0 is a bug.")
+	descMemory      = desc("store_bytes", "Memory of the job store, used or not.")
+	descDraining    = desc("draining", "1 while the broker is shutting down.")
+	descInfo        = desc("build_info", "1; the version is the label.", "version")
+)
+
+var all = []*prometheus.Desc{
+	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
+	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descTypes, descConns,
+	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
+	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
+	descLag, descUndelivered, descDropped, descImbalance, descMemory, descDraining, descInfo,
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
+
+// typeSum is what is shown under one label.
+type typeSum struct {
+	broker.TypeInfo
+	stats  broker.TypeStats
+	paused int
+}
+
+func (t *typeSum) add(i *broker.TypeInfo, s *broker.TypeStats) {
+	t.Ledger.Add(&i.Ledger)
+	t.Workers += i.Workers
+	t.Idle += i.Idle
+	t.Bytes += i.Bytes
+	t.Dead += i.Dead
+	t.Oldest = max(t.Oldest, i.Oldest)
+	if i.Paused {
+		t.paused++
+	}
+	t.stats.Add(s)
+}
+
+// sums reads all types, slice by slice.
+func (c *collector) sums() map[string]*typeSum {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]*typeSum{}
+	h := c.srv.Hub()
+	const slice = 512
+	for from := 0; from >= 0; {
+		h.View(func(b *broker.Broker, now int64) {
+			from = b.Stats(now, from, slice, func(t *broker.TypeInfo, s *broker.TypeStats) {
+				c.sum(out, t, s)
+			})
+		})
+	}
+	var l broker.Ledger
+	var s broker.TypeStats
+	h.View(func(b *broker.Broker, _ int64) { l, s = b.Forgotten() })
+	if l.Submitted > 0 {
+		other(out).add(&broker.TypeInfo{Ledger: l}, &s)
+	}
+	return out
+}
+
+func other(out map[string]*typeSum) *typeSum {
+	if out[otherLabel] == nil {
+		out[otherLabel] = &typeSum{}
+	}
+	return out[otherLabel]
+}
+
+func (c *collector) sum(out map[string]*typeSum, t *broker.TypeInfo, s *broker.TypeStats) {
+	own := c.labels[string(t.Name)]
+	if !own && len(c.labels) < typeLabels && string(t.Name) != otherLabel {
+		c.labels[string(t.Name)] = true
+		own = true
+	}
+	if !own {
+		other(out).add(t, s)
+		return
+	}
+	x := &typeSum{}
+	x.add(t, s)
+	out[wire.Value(t.Name)] = x
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	for name, t := range c.sums() {
+		collectType(ch, name, t)
+	}
+	c.collectCore(ch)
+	c.collectServer(ch)
+}
+
+func count(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
+	count(ch, descSubmitted, t.Submitted, name)
+	count(ch, descDispatched, t.Dispatched, name)
+	count(ch, descRequeued, t.Requeued, name)
+	count(ch, descOverdue, t.Overdue, name)
+	count(ch, descEnded, t.Answered, name, "answered")
+	count(ch, descEnded, t.Failed, name, "failed")
+	count(ch, descEnded, t.Cancelled, name, "cancelled")
+	count(ch, descEnded, t.Expired, name, "expired")
+	count(ch, descEnded, t.Discarded, name, "discarded")
+	gauge(ch, descJobs, float64(t.Delayed), name, "delayed")
+	gauge(ch, descJobs, float64(t.Queued), name, "queued")
+	gauge(ch, descJobs, float64(t.Running), name, "running")
+	gauge(ch, descBytes, float64(t.Bytes), name)
+	gauge(ch, descOldest, t.Oldest.Seconds(), name)
+	gauge(ch, descWorkers, float64(t.Idle), name, "idle")
+	gauge(ch, descWorkers, float64(t.Workers-t.Idle), name, "busy")
+	gauge(ch, descPaused, float64(t.paused), name)
+	gauge(ch, descDead, float64(t.Dead), name)
+	histogram(ch, descWait, &t.stats.Wait, t.stats.WaitSum, name)
+	histogram(ch, descRun, &t.stats.Run, t.stats.RunSum, name)
+}
+
+// histogram shows every second power of two: 64 µs, 256 µs, … 18 min.
+func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatBuckets]uint64, sum uint64, name string) {
+	shown := make(map[float64]uint64, 13)
+	var n uint64
+	for i, v := range b {
+		n += v
+		if i >= 6 && i <= 30 && i%2 == 0 {
+			shown[float64(uint64(1)<<i)/1e6] = n
+		}
+	}
+	ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, name)
+}
+
+func (c *collector) collectCore(ch chan<- prometheus.Metric) {
+	var total broker.Ledger
+	var submitters, workers, types int
+	var memory int64
+	h := c.srv.Hub()
+	h.View(func(b *broker.Broker, _ int64) {
+		total, types, memory = b.Totals(), b.TypeCount(), b.Memory()
+		submitters, workers = b.Peers()
+	})
+	gauge(ch, descImbalance, float64(total.Imbalance()))
+	gauge(ch, descTypes, float64(types))
+	gauge(ch, descMemory, float64(memory))
+	gauge(ch, descConns, float64(submitters), "submit")
+	gauge(ch, descConns, float64(workers), "worker")
+	s := h.Stats()
+	for _, code := range wire.Codes() {
+		count(ch, descErrors, s.Errors[code], code.String())
+	}
+	count(ch, descFrames, s.Frames, "in")
+	count(ch, descFrames, s.FramesOut, "out")
+	count(ch, descUndelivered, s.Undelivered)
+	count(ch, descDropped, s.Dropped)
+	count(ch, descOverflows, s.Overflows)
+	sum, most := h.Backlog()
+	gauge(ch, descBacklog, float64(sum))
+	gauge(ch, descBacklogMost, float64(most))
+}
+
+func (c *collector) collectServer(ch chan<- prometheus.Metric) {
+	n := c.srv.Counts()
+	count(ch, descNetBytes, n.BytesIn, "in")
+	count(ch, descNetBytes, n.BytesOut, "out")
+	count(ch, descAccepted, n.Accepted)
+	count(ch, descRefusedConn, n.RefusedConns)
+	count(ch, descAcceptErr, n.AcceptErrors)
+	count(ch, descUnauth, n.Unauthorized)
+	gauge(ch, descPartial, float64(n.Inbound))
+	gauge(ch, descLag, n.Lag.Seconds())
+	gauge(ch, descMaxConns, float64(c.srv.MaxConns()))
+	draining := 0.0
+	if c.srv.Draining() {
+		draining = 1
+	}
+	gauge(ch, descDraining, draining)
+	gauge(ch, descInfo, 1, c.srv.Options().Version)
+}
