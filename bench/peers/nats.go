@@ -11,7 +11,10 @@ import (
 
 // NATS uses request and reply: submitters publish with a reply subject of their
 // own, workers are one queue group. Nothing is acknowledged and nothing waits: a
-// job goes to a worker's socket at once, however busy that worker is.
+// job goes to a worker's socket at once, however busy that worker is. To do the
+// same work as elsewhere, a worker takes its jobs one at a time and sends each
+// answer before it looks at the next job; with prefetch it takes all that have
+// come and answers them together.
 type NATS struct{}
 
 // Traits implements load.Protocol.
@@ -126,6 +129,9 @@ func (n *natsWorker) Answer(job load.Job) {
 	out = append(out, "\r\n"...)
 	out = append(out, job.Body...)
 	n.c.SetOut(append(out, "\r\n"...))
+	if n.w.Prefetch == 0 {
+		n.c.Flush()
+	}
 }
 
 func (n *natsWorker) Data(c *poll.Conn, in []byte, now int64) (used int) {

@@ -94,6 +94,13 @@ func (c *Conn) SetOut(out []byte) {
 	}
 }
 
+// Flush writes at once what is queued, for peers that must not save up.
+func (c *Conn) Flush() {
+	if c.fd >= 0 && !c.blocked {
+		c.write()
+	}
+}
+
 // Pending is how many bytes wait to be written.
 func (c *Conn) Pending() int { return len(c.out) }
 

@@ -11,6 +11,7 @@ import (
 const (
 	Throughput = "throughput"
 	One        = "one outstanding"
+	Prefetch   = "prefetch"
 	Backlog    = "backlog"
 )
 
@@ -30,11 +31,14 @@ func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backl
 	one := through
 	one.Submitters, one.Window, one.Workers, one.OneCPU = 1, 1, 1, true
 	one.Duration, one.Warmup = duration/2, warmup/2
+	ahead := through
+	ahead.Prefetch = 64
 	queue := shape.Defaults()
 	queue.Jobs = backlog
 	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
 		{Name: Throughput, Options: through, Run: shape.Steady},
 		{Name: One, Options: one, Run: shape.Steady},
-		{Name: Backlog, Fresh: true, Options: queue, Run: shape.Backlog},
+		{Name: Prefetch, Options: ahead, Run: shape.Steady},
+		{Name: Backlog, Options: queue, Run: shape.Backlog},
 	}}
 }

@@ -14,7 +14,6 @@ import (
 // Event is one shape of the race.
 type Event struct {
 	Name    string // of the shape, in the result file
-	Fresh   bool   // wants a server that has not yet done anything
 	Options shape.Options
 	Run     func(ctx context.Context, s *peers.Server, o shape.Options) (*result.Round, error)
 }
@@ -26,7 +25,7 @@ type Plan struct {
 	Rounds   int
 	Settings peers.Settings
 	// Started is told before each measurement, Ended after it; both may be nil.
-	// A kind that cannot be started is told to Ended without a round.
+	// Ended has a round or an error.
 	Started func(round int, kind *peers.Kind, event *Event)
 	Ended   func(round int, kind *peers.Kind, event *Event, r *result.Round, err error)
 }
@@ -67,59 +66,58 @@ type key struct {
 	kind  *peers.Kind
 }
 
-// lap measures one server in every event.
-func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) (err error) {
-	var srv *peers.Server
-	stop := func() {
-		if srv != nil {
-			err = errors.Join(err, srv.Stop())
-			srv = nil
-		}
-	}
-	defer func() { stop() }()
+// lap measures one server in every event, started anew for each: what one event
+// leaves behind (memory, jobs taken and not yet deleted) is not the next one's.
+func (p *Plan) lap(ctx context.Context, round int, k *peers.Kind, runs map[key]*result.Run) error {
 	for _, e := range p.Events {
 		run := runs[key{e, k}]
 		if run.Skipped != "" {
 			continue
 		}
-		if e.Fresh {
-			stop()
-		}
-		if srv == nil {
-			if srv, err = k.Start(ctx, p.Settings); err != nil {
-				run.Skipped, err = err.Error(), ctx.Err()
-				p.ended(round, k, e, nil, errors.New(run.Skipped))
-				if err != nil {
-					return err
-				}
-				continue
-			}
-		}
-		run.Server.Version, run.Server.Command, run.Server.Build = srv.Version, srv.Command, srv.Build
 		if p.Started != nil {
 			p.Started(round, k, e)
 		}
-		r, rerr := e.Run(ctx, srv, e.Options)
+		r, err := p.measure(ctx, k, e, run)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.ended(round, k, e, r, rerr)
-		if rerr != nil {
-			run.Skipped = rerr.Error()
-			if !errors.Is(rerr, shape.ErrNoQueue) {
-				stop() // whatever state it is in
-			}
-			continue
+		if err != nil {
+			run.Skipped = reason(err)
+		} else {
+			run.Rounds = append(run.Rounds, r)
 		}
-		run.Rounds = append(run.Rounds, r)
+		if p.Ended != nil {
+			p.Ended(round, k, e, r, err)
+		}
 	}
-	return err
+	return nil
 }
 
-func (p *Plan) ended(round int, k *peers.Kind, e *Event, r *result.Round, err error) {
-	if p.Ended != nil {
-		p.Ended(round, k, e, r, err)
+func (p *Plan) measure(ctx context.Context, k *peers.Kind, e *Event, run *result.Run) (*result.Round, error) {
+	set := p.Settings
+	set.BodySize = e.Options.BodySize
+	srv, err := k.Start(ctx, set)
+	if err != nil {
+		return nil, err
 	}
+	run.Server.Version, run.Server.Command, run.Server.Build = srv.Version, srv.Command, srv.Build
+	r, err := e.Run(ctx, srv, e.Options)
+	return r, errors.Join(err, srv.Stop())
+}
+
+// CannotTakePart tells whether a server lacks what an event is about, rather
+// than having failed in it.
+func CannotTakePart(err error) bool {
+	return errors.Is(err, shape.ErrNoQueue) || errors.Is(err, shape.ErrNoPrefetch)
+}
+
+func reason(err error) string {
+	for _, known := range []error{shape.ErrNoQueue, shape.ErrNoPrefetch} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return err.Error()
 }
 
 // Faults counts the faults in all rounds, by server and kind of fault.

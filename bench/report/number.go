@@ -23,7 +23,7 @@ func figure(x float64, u result.Unit) string {
 
 func duration(ns float64) string {
 	switch {
-	case ns < 99_950: // a CPU cost per job is compared in microseconds, whatever its size
+	case ns < 999_500:
 		return digits(ns/1e3) + " µs"
 	case ns < 999.5e6:
 		return digits(ns/1e6) + " ms"

@@ -14,10 +14,13 @@ import (
 // same, a table of all figures for each run, faults where there were any.
 func Write(w io.Writer, f *result.File, s Style) {
 	header(w, f, s)
+	if g := standings(f); g != nil {
+		g.write(w, s)
+	}
 	for _, name := range shapes(f) {
 		runs := runsOf(f, name)
 		if len(runs) > 1 {
-			compareServers(name, runs).write(w, s)
+			servers(name, runs).write(w, s)
 		} else {
 			figures(runs[0]).write(w, s)
 		}

@@ -1,95 +1,155 @@
 package report
 
 import (
+	"slices"
+	"strings"
+
 	"gloom/bench/result"
 )
 
-const (
-	ours    = "gloomd"
-	ceiling = "relay"
-)
+const ours = "gloomd"
 
-// columns are the metrics that tell servers apart, by shape; the first one
-// decides who is ahead.
+// columns are the metrics that tell servers apart, by the nature of the load.
 func columns(runs []*result.Run) []*result.Metric {
 	switch {
-	case has(runs, result.JobMemory) || has(runs, result.Fill):
+	case has(runs, result.Fill):
 		return []*result.Metric{result.Rate, result.ServerCPU, result.Fill, result.FillCPU, result.JobMemory}
 	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
-		return []*result.Metric{result.P50, result.P99, result.P999, result.ServerCPU, result.Rate}
+		return []*result.Metric{result.P50, result.P99, result.P999, result.ServerCPU}
 	}
 	return []*result.Metric{result.Rate, result.ServerCPU, result.P50, result.P99, result.RSS}
 }
 
-func has(runs []*result.Run, m *result.Metric) bool {
-	for _, r := range runs {
-		if len(m.Values(r)) > 0 {
-			return true
-		}
+// decisive are the metrics by which a race is won or lost, of those in columns.
+func decisive(runs []*result.Run) []*result.Metric {
+	switch {
+	case has(runs, result.Fill):
+		return []*result.Metric{result.Rate, result.JobMemory}
+	case runs[0].Params.Rate > 0 || runs[0].Params.Submitters*runs[0].Params.Window == 1:
+		return []*result.Metric{result.P50}
 	}
-	return false
+	return []*result.Metric{result.Rate, result.ServerCPU}
 }
 
-// compareServers is the table of one shape on several servers. Beside every
-// figure of another server stands how ours compares: above 1 ours is better.
-func compareServers(shape string, runs []*result.Run) *grid {
+func has(runs []*result.Run, m *result.Metric) bool {
+	return slices.ContainsFunc(runs, func(r *result.Run) bool { return len(m.Values(r)) > 0 })
+}
+
+// metricName is a metric's name in a table of runs: where there is a fill, the
+// jobs per second are those of the drain.
+func metricName(m *result.Metric, runs []*result.Run) string {
+	if !has(runs, result.Fill) {
+		return m.Name
+	}
+	switch m {
+	case result.Rate:
+		return "drain jobs/s"
+	case result.ServerCPU:
+		return "drain CPU/job"
+	}
+	return m.Name
+}
+
+// servers is the table of one shape on several servers: medians, and how far
+// the rounds were apart.
+func servers(shape string, runs []*result.Run) *grid {
 	metrics := columns(runs)
 	g := &grid{title: capital(shape), head: []string{"server"}}
-	var own *result.Run
+	for _, m := range metrics {
+		g.head = append(g.head, metricName(m, runs))
+	}
 	rounds := 0
+	absent := map[string][]string{}
 	for _, r := range runs {
 		rounds = max(rounds, len(r.Rounds))
-		if r.Server.Kind == ours && len(r.Rounds) > 0 {
-			own = r
+		if r.Skipped != "" {
+			absent[r.Skipped] = append(absent[r.Skipped], r.Server.Title)
 		}
-	}
-	for _, m := range metrics {
-		name := m.Name
-		if m == result.Rate && (has(runs, result.Fill)) {
-			name = "drain jobs/s"
+		if len(r.Rounds) == 0 {
+			continue
 		}
-		g.head = append(g.head, name)
-		if own != nil {
-			g.head = append(g.head, "gloomd")
-		}
-	}
-	for _, r := range runs {
 		cells := []string{r.Server.Title}
 		for _, m := range metrics {
 			v := m.Values(r)
 			cell := summary(m, v)
-			if s := spreadOf(v); s != "" {
-				cell += " " + s
+			if len(v) > 1 {
+				cell += " " + spread(v)
 			}
 			cells = append(cells, cell)
-			if own != nil {
-				cells = append(cells, standing(m, own, r))
-			}
 		}
 		g.rows = append(g.rows, cells)
-		if r.Skipped != "" {
-			g.notes = append(g.notes, r.Server.Title+" not measured here: "+r.Skipped+".")
-		}
 	}
 	g.notes = append(g.notes, load(&runs[0].Params, rounds))
+	for _, why := range sortedKeys(absent) {
+		g.notes = append(g.notes, "Not here: "+strings.Join(absent[why], ", ")+" ("+why+").")
+	}
 	return g
 }
 
-func spreadOf(v []float64) string {
-	if len(v) < 2 {
-		return ""
+func sortedKeys(m map[string][]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
 	}
-	return spread(v)
+	slices.Sort(keys)
+	return keys
 }
 
-// standing is how ours compares with another server in one metric.
-func standing(m *result.Metric, own, other *result.Run) string {
-	if own == other {
-		return ""
+// standings is the one table that says where ours stands: for every other
+// server and decisive metric by what factor ours is better (above 1) or worse,
+// and whether that is more than noise. Nil when ours did not take part.
+func standings(f *result.File) *grid {
+	g := &grid{title: "Gloomd against …", head: []string{""}}
+	type column struct {
+		runs []*result.Run
+		own  *result.Run
+		m    *result.Metric
 	}
+	var cols []column
+	var kinds []string
+	titles := map[string]string{}
+	for _, name := range shapes(f) {
+		runs := runsOf(f, name)
+		own := f.Find(name, ours)
+		for _, r := range runs {
+			if r.Server.Kind != ours && !slices.Contains(kinds, r.Server.Kind) {
+				kinds = append(kinds, r.Server.Kind)
+				titles[r.Server.Kind] = r.Server.Title
+			}
+		}
+		if own == nil || len(own.Rounds) == 0 || len(runs) < 2 {
+			continue
+		}
+		for _, m := range decisive(runs) {
+			cols = append(cols, column{runs, own, m})
+			g.head = append(g.head, name+", "+metricName(m, runs))
+		}
+	}
+	if len(cols) == 0 {
+		return nil
+	}
+	for _, k := range kinds {
+		cells := []string{titles[k]}
+		for _, c := range cols {
+			cell := "–"
+			for _, r := range c.runs {
+				if r.Server.Kind == k {
+					cell = standing(c.m, c.own, r)
+				}
+			}
+			cells = append(cells, cell)
+		}
+		g.rows = append(g.rows, cells)
+	}
+	g.notes = append(g.notes, "Factors of medians, above 1 where gloomd is better; won or lost where the rounds of the two differ "+
+		"by more than noise (Mann-Whitney U, p ≤ 0.05), ~ where they do not.")
+	return g
+}
+
+func standing(m *result.Metric, own, other *result.Run) string {
 	v, ok := Judge(m, m.Values(other), m.Values(own))
-	if !ok || v.Old == 0 || v.New == 0 {
-		return ""
+	if !ok || v.Old <= 0 || v.New <= 0 {
+		return "–"
 	}
 	x := v.New / v.Old
 	if !m.Higher {

@@ -16,7 +16,7 @@ import (
 func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
 	switch {
 	case !srv.Protocol.Traits().Queues:
-		return nil, ErrNoQueue
+		return nil, wrap(srv, "backlog", ErrNoQueue)
 	case opt.Jobs <= 0:
 		return nil, fmt.Errorf("jobs %d: a backlog needs a number of jobs", opt.Jobs)
 	case opt.Jobs > int64(opt.Submitters)*load.MaxOutstanding:
@@ -30,9 +30,6 @@ func Backlog(ctx context.Context, srv *peers.Server, opt Options) (*result.Round
 	round, err := s.backlog(ctx)
 	return round, wrap(srv, "backlog", errors.Join(err, s.close()))
 }
-
-// ErrNoQueue is returned for a server that holds no jobs without a worker.
-var ErrNoQueue = errors.New("it has no queue: what no worker waits for is dropped")
 
 func (s *session) backlog(ctx context.Context) (*result.Round, error) {
 	limit, cancel := context.WithTimeout(ctx, s.opt.Within)

@@ -29,6 +29,9 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
+	if opt.Prefetch > 0 && !srv.Protocol.Traits().Prefetch {
+		return nil, ErrNoPrefetch
+	}
 	if err := proc.NeedFiles(Files(opt)); err != nil {
 		return nil, err
 	}
@@ -50,6 +53,12 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 func Files(opt *Options) uint64 {
 	return uint64(2*opt.Submitters + opt.Workers + opt.Idle + spareFiles)
 }
+
+// Reasons for which a server cannot take part in a shape.
+var (
+	ErrNoQueue    = errors.New("it has no queue: what no worker waits for is dropped")
+	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")
+)
 
 func (s *session) pin(processor int) error {
 	if s.srv.PID == 0 {

@@ -113,7 +113,7 @@ func show(p *race.Plan, l *live) {
 		if done == steps {
 			l.done()
 		}
-		if err != nil {
+		if err != nil && !race.CannotTakePart(err) {
 			fmt.Fprintf(os.Stderr, "%s, %s: %v\n", k.Title, e.Name, err)
 		}
 		if r != nil && len(r.Faults) > 0 {
