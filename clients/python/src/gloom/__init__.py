@@ -1,3 +1,110 @@
-from .errors import *
+"""The Python client of the Gloom job broker.
+
+A Submitter hands jobs in over one connection that threads share: do waits for
+the answer, submit returns a Pending, which is a concurrent.futures.Future.  A
+Worker serves jobs of one type with a pool of handlers, in threads or in
+processes.  AsyncSubmitter and AsyncWorker are their twins for asyncio.
+
+    with gloom.Submitter("127.0.0.1:9998") as jobs:
+        print(jobs.do("echo", {"text": "hi"}))
+
+    gloom.Worker("echo", lambda job: job.body, "127.0.0.1:9999").run()
+
+With several addresses a submitter uses one broker and turns to the next when
+that one is lost or drains; a worker joins all of them.  Both reconnect by
+themselves, with exponential backoff and full jitter.
+
+Jobs live in the broker's memory and belong to their submitter's connection.
+When it is lost, every job pending on it ends at once with a LostError, which
+says whether the broker had taken the job.  What to do then is for the caller
+to decide: a job that was sent may have run.
+
+The package does not store jobs, submit a job a second time by itself, spread
+one submitter's jobs over several brokers, or look brokers up.  Bodies are
+Python values, or RawJSON where every byte must stay as it is.
+"""
+
+from ._options import Event, Notice
+from .async_submitter import AsyncPending, AsyncSubmitter
+from .async_worker import AsyncJob, AsyncWorker
+from .errors import (
+    BrokerError,
+    Cancelled,
+    ClosedError,
+    Draining,
+    Expired,
+    Forbidden,
+    FrameTooLarge,
+    GloomError,
+    IDExists,
+    InvalidAction,
+    InvalidJSON,
+    InvalidState,
+    InvalidType,
+    InvalidValue,
+    JobError,
+    JobFailed,
+    LostError,
+    MissingField,
+    NotConnected,
+    Overloaded,
+    ProtocolError,
+    RefusedError,
+    SizeError,
+    Unauthorized,
+    UnknownAction,
+    UnknownID,
+    Unsupported,
+    WindowFull,
+)
+from .failure import Fatal, RetryAfter
+from .job import Job
 from .submitter import Pending, Submitter
 from .wire import RawJSON
+from .worker import Worker
+
+__version__ = "1.0.0"
+
+__all__ = [
+    "AsyncJob",
+    "AsyncPending",
+    "AsyncSubmitter",
+    "AsyncWorker",
+    "BrokerError",
+    "Cancelled",
+    "ClosedError",
+    "Draining",
+    "Event",
+    "Expired",
+    "Fatal",
+    "Forbidden",
+    "FrameTooLarge",
+    "GloomError",
+    "IDExists",
+    "InvalidAction",
+    "InvalidJSON",
+    "InvalidState",
+    "InvalidType",
+    "InvalidValue",
+    "Job",
+    "JobError",
+    "JobFailed",
+    "LostError",
+    "MissingField",
+    "Notice",
+    "NotConnected",
+    "Overloaded",
+    "Pending",
+    "ProtocolError",
+    "RawJSON",
+    "RefusedError",
+    "RetryAfter",
+    "SizeError",
+    "Submitter",
+    "Unauthorized",
+    "UnknownAction",
+    "UnknownID",
+    "Unsupported",
+    "WindowFull",
+    "Worker",
+]

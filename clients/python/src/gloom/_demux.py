@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Callable, Deque, Dict, Optional
 
+from . import wire
 from .errors import (
     END_CODES,
     BrokerError,
@@ -156,25 +157,22 @@ class Demux:
         Raises ProtocolError, or the broker's own error when it is about the
         whole connection; the connection is then of no use.
         """
-        values = message.values
-        if "error" in values:
-            self._error(message)
-        elif values.get("ok") is True:
+        kind = message.kind
+        if kind == wire.OK:
             self._ok(message)
-        elif "action" in values:
-            pass  # of a later protocol
-        elif "body" in values:
-            job = self.jobs.get(self._id(message))
-            if job is not None:
-                self._confirm(job)
-                self.jobs.pop(job.id, None)
-                self._freed()
-                job._answered(message)
-        elif "progress" in values:
-            job = self.jobs.get(self._id(message))
-            if job is not None:
-                self._confirm(job)
+        elif kind == wire.ERROR:
+            self._error(message)
+        elif kind == wire.RESULT or kind == wire.PROGRESS:
+            job = self.jobs.get(message.id or "")
+            if job is None:
+                return  # not asked for any more
+            self._confirm(job)
+            if kind == wire.PROGRESS:
                 job._progressed(message)
+                return
+            self.jobs.pop(job.id, None)
+            self._freed()
+            job._answered(message)
 
     def lost(self, cause: Exception, addr: str) -> None:
         """The connection is gone: everything pending fails now."""
@@ -188,18 +186,11 @@ class Demux:
             if request.job is None:
                 request.finish(LostError(cause, addr))
 
-    @staticmethod
-    def _id(message: Message) -> str:
-        id = message.name("id")
-        if id is None:
-            raise ProtocolError("a message about a job, but without its id")
-        return id
-
     def _ok(self, message: Message) -> None:
         request = self._pop()
         if request is None:
             raise ProtocolError("an ok that nothing asked for")
-        id = message.name("id")
+        id = message.id
         if id is not None and request.id is not None and id != request.id:
             raise ProtocolError(f"an ok for {id!r} instead of {request.id!r}")
         if request.job is not None:
@@ -244,11 +235,8 @@ class Demux:
         raise ProtocolError(f"news of job {job.id!r} before its ack")
 
     def _error(self, message: Message) -> None:
-        code, reason = message.name("error"), message.name("reason")
-        if not code:
-            raise ProtocolError("an error whose code is no string")
-        id = message.name("id")
-        error: BrokerError = from_code(code, reason or "no reason given", id)
+        code, reason, id = message.get("error"), message.get("reason"), message.id
+        error: BrokerError = from_code(code, reason, id)
         if isinstance(error, Draining):
             self.draining = True
         if id is None:
@@ -265,7 +253,7 @@ class Demux:
                 self._forget(job)
             self._freed()
             if code in END_CODES:
-                error = from_code(code, error.reason, id, ended=True)
+                error = from_code(code, reason, id, ended=True)
             job._failed(error)
             return
         head = next((r for r in self._requests if not r.silent), None)

@@ -33,8 +33,6 @@ class Link(asyncio.Protocol):
         self.addr = addr
         #: Largest frame that the broker takes, in bytes.
         self.max_frame = options.max_frame
-        #: Most jobs that may be out on one socket; None when not told.
-        self.max_prefetch: Optional[int] = None
         #: Whose messages these are.
         self.receive: Receive = self._unexpected
         #: Called before each write, to add frames of its own.
@@ -64,10 +62,11 @@ class Link(asyncio.Protocol):
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
-    def close(self) -> None:
-        """Send what is waiting, then close."""
+    def close(self, cause: Exception) -> None:
+        """Send what is waiting, then close; lost is done with this cause."""
         if self._closing or self.lost.done():
             return
+        self._cause = cause
         self._write()
         self._closing = True
         if self._transport is not None:
@@ -121,8 +120,8 @@ class Link(asyncio.Protocol):
                 payload = self._reader.next()
                 if payload is None:
                     return
-                message = wire.decode(payload)
-                if message.values.get("action") == "ping":
+                message = wire.read(payload)
+                if message.kind == wire.PING_KIND:
                     self.send(wire.PONG)
                 else:
                     self.receive(message)
@@ -154,12 +153,10 @@ class Link(asyncio.Protocol):
             self.on_writable(True)
 
     def _unexpected(self, message: Message) -> None:
-        code = message.name("error")
-        if code:
-            raise from_code(
-                code, message.name("reason") or "no reason given", None
-            )
-        raise ProtocolError("a message before anything was asked")
+        if message.kind == wire.ERROR:
+            raise from_code(message.get("error"), message.get("reason"))
+        if message.kind is not None:
+            raise ProtocolError(f"{message.kind} before anything was asked")
 
     # Hello and heartbeat.
 
@@ -172,8 +169,9 @@ class Link(asyncio.Protocol):
         reply: "asyncio.Future[Message]" = self._loop.create_future()
 
         def receive(message: Message) -> None:
-            self.receive = self._unexpected
-            if not reply.done():
+            if message.kind != wire.OK:
+                self._unexpected(message)
+            elif not reply.done():
                 reply.set_result(message)
 
         self.receive = receive
@@ -186,15 +184,10 @@ class Link(asyncio.Protocol):
 
         self.lost.add_done_callback(gone)
         message = await reply
-        if message.get("ok") is not True:
-            self._unexpected(message)
-        limits = message.get("limits")
-        if isinstance(limits, dict):
-            self.max_frame = _limit(limits, "max_frame") or self.max_frame
-            self.max_prefetch = _limit(limits, "max_prefetch")
-            self._reader.max_frame = max(
-                self._reader.max_frame, self.max_frame + FRAME_SLACK
-            )
+        self.max_frame = wire.limit(message, "max_frame") or self.max_frame
+        self._reader.max_frame = max(
+            self._reader.max_frame, self.max_frame + FRAME_SLACK
+        )
         if options.heartbeat:
             self._watch_silence()
 
@@ -207,13 +200,6 @@ class Link(asyncio.Protocol):
         self._watch = self._loop.call_later(
             patience - silent, self._watch_silence
         )
-
-
-def _limit(limits: "dict[str, object]", key: str) -> Optional[int]:
-    value = limits.get(key)
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    return None
 
 
 def _keep_alive(sock: socket.socket) -> None:

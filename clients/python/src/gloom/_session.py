@@ -75,7 +75,7 @@ class Session:
 
     def _close_if_done(self) -> None:
         if self._retired and self.demux.idle:
-            self.link.close()
+            self.link.close(ClosedError("nothing pending"))
 
 
 class Connector:

@@ -130,7 +130,7 @@ class FrameReader:
 class Message:
     """The top level of one frame: every value, and the bytes it came as."""
 
-    __slots__ = ("values", "_text", "_spans")
+    __slots__ = ("kind", "id", "values", "_text", "_spans")
 
     def __init__(
         self,
@@ -138,12 +138,13 @@ class Message:
         text: str,
         spans: Dict[str, Tuple[int, int]],
     ) -> None:
+        #: What it is; set by read.
+        self.kind: Optional[str] = None
+        #: Which job it is about, if any; set by read.
+        self.id: Optional[str] = None
         self.values = values
         self._text = text
         self._spans = spans
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
 
     def get(self, key: str) -> Any:
         """The value of a key, None when absent."""
@@ -154,10 +155,12 @@ class Message:
         begin, end = self._spans[key]
         return RawJSON._trusted(self._text[begin:end].encode("utf-8"))
 
-    def name(self, key: str) -> Optional[str]:
-        """The string under a key, None when it is absent or no string."""
+    def string(self, key: str) -> str:
+        """The string under a key; ProtocolError when there is none."""
         value = self.values.get(key)
-        return value if isinstance(value, str) else None
+        if not isinstance(value, str):
+            raise ProtocolError(f"{self.kind} frame: {key} is not a string")
+        return value
 
 
 # What JSON takes for space, which is less than what str.isspace takes.
@@ -256,6 +259,66 @@ def decode(payload: bytes) -> Message:
     if at != len(text):
         raise ProtocolError(f"bytes after the object at character {at}")
     return Message(values, text, spans)
+
+
+OK = "ok"
+ERROR = "error"
+JOB = "job"
+RESULT = "result"
+PROGRESS = "progress"
+CANCEL = "cancel"
+PING_KIND = "ping"
+
+
+def read(payload: bytes) -> Message:
+    """Read a frame of the broker and say what it is.
+
+    kind stays None for a message that only later protocols know.  Raises
+    ProtocolError for what is no message at all.
+    """
+    message = decode(payload)
+    values = message.values
+    if "error" in values:
+        message.kind = ERROR
+        message.string("error")
+        message.string("reason")
+        optional_id = True
+    elif "action" in values:
+        action = values["action"]
+        if action not in (JOB, CANCEL, PING_KIND):
+            return message
+        message.kind = action
+        if action == PING_KIND:
+            return message
+        if action == JOB:
+            message.string("type")
+            if "body" not in values:
+                raise ProtocolError("job frame: body is missing")
+        optional_id = False
+    elif "ok" in values:
+        message.kind = OK
+        if values["ok"] is not True:
+            raise ProtocolError(f"ok is {values['ok']!r} instead of true")
+        optional_id = True
+    elif "id" in values and ("body" in values or "progress" in values):
+        message.kind = RESULT if "body" in values else PROGRESS
+        optional_id = False
+    else:
+        return message
+    if values.get("id") is not None or not optional_id:
+        message.id = message.string("id")
+    return message
+
+
+def limit(message: Message, key: str) -> Optional[int]:
+    """One of the limits in the reply to hello, None when it is not told."""
+    limits = message.get("limits")
+    value = limits.get(key) if isinstance(limits, dict) else None
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ProtocolError(f"limit {key} is {value!r}")
+    return value
 
 
 def check_name(field: str, value: object) -> str:

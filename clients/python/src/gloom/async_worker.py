@@ -1,0 +1,267 @@
+"""The worker whose handlers are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from typing import Any, Awaitable, Callable, List, Optional, Set
+
+from . import wire
+from ._pool import Pool
+from ._socket import Run
+from ._work import WorkerBase
+from .errors import ClosedError, GloomError, NotConnected
+from .failure import Outcome, answer, verdict
+
+__all__ = ["AsyncJob", "AsyncWorker"]
+
+
+class AsyncJob:
+    """A job for a handler that is a coroutine."""
+
+    def __init__(self, run: Run, body: Any) -> None:
+        self.id = run.id
+        self.type: str = run.message.get("type")
+        #: The Python value, or RawJSON from a worker with raw.
+        self.body = body
+        self._run = run
+
+    @property
+    def cause(self) -> Optional[GloomError]:
+        """Why nobody waits for this run any more: Cancelled, LostError, or
+        ClosedError when stop has run out of time.  None while somebody does.
+        The handler's task is cancelled when this is set."""
+        return self._run.cause
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether nobody waits for this run any more.  What the handler
+        returns then is discarded, but until it returns its place is taken."""
+        return self._run.cause is not None
+
+    async def progress(self, body: Any) -> None:
+        """Send news to a submitter that asked for it; as Job.progress."""
+        data = wire.encode_body(body)
+        if self._run.cause is not None:
+            raise self._run.cause
+        await self._run.report(data)
+
+    def __repr__(self) -> str:
+        return f"AsyncJob(id={self.id!r}, type={self.type!r})"
+
+
+AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
+
+
+class _TaskRunner:
+    """Runs handlers as tasks."""
+
+    def __init__(self, handler: AsyncHandler, raw: bool) -> None:
+        self._handler = handler
+        self._raw = raw
+        self._tasks: "Set[asyncio.Task[Outcome]]" = set()
+
+    def start(self, run: Run) -> None:
+        message = run.message
+        job = AsyncJob(
+            run, message.raw("body") if self._raw else message.get("body")
+        )
+        task = asyncio.get_running_loop().create_task(self._work(job))
+        self._tasks.add(task)
+
+        def done(_: object) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                # Called off, perhaps before it began: it has nothing to say.
+                run.finish(Outcome(reason="cancelled"))
+            else:
+                error = task.exception()
+                run.finish(verdict(error) if error else task.result())
+
+        def unwanted(_: GloomError) -> None:
+            task.cancel()
+
+        task.add_done_callback(done)
+        run.on_unwanted = unwanted
+
+    async def _work(self, job: AsyncJob) -> Outcome:
+        return answer(await self._handler(job))
+
+    def close(self, wait: bool) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class AsyncWorker(WorkerBase[AsyncHandler]):
+    """Serves jobs of one type with coroutines; Worker's asyncio twin.
+
+    handler: an async function, called with an AsyncJob, concurrency times at
+    once per broker.  Its task is cancelled when nobody waits for the run any
+    more.  Settings, semantics and errors are those of Worker.
+    """
+
+    _news: asyncio.Event
+    _over: asyncio.Event
+    _pool: Optional[Pool] = None
+    _joined = False
+    _leaving = False
+    _aborted = False
+
+    async def run(self, handle_signals: bool = True) -> None:
+        """Serve jobs until leave or stop is called or the task is cancelled,
+        then finish what runs.
+
+        In the main thread SIGTERM and SIGINT call leave, and a second signal
+        stops at once, unless handle_signals is False.  Raises the refusal when
+        every broker refuses the worker for good, and asyncio.TimeoutError
+        when running jobs take longer than stop_timeout.
+        """
+        self._begin()
+        caught = self._catch_signals() if handle_signals else []
+        try:
+            while not (self._leaving or self._over.is_set()):
+                await self._news.wait()
+                self._news.clear()
+            error = self.error
+            await self.stop()
+            if error is not None:
+                raise error
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        finally:
+            loop = asyncio.get_running_loop()
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    async def start(self, wait: Optional[float] = None) -> None:
+        """Begin to serve jobs; returns when the first socket has joined.
+
+        Raises the refusal when every broker refuses the worker for good.
+        After wait seconds, None as long as it takes, the worker is stopped
+        and NotConnected is raised.  Stop must be called in the end.
+        """
+        self._begin()
+        try:
+            await asyncio.wait_for(self._news.wait(), wait)
+        except asyncio.TimeoutError:
+            await self._end(0)
+            raise NotConnected(f"no broker joined within {wait:g} s") from None
+        except asyncio.CancelledError:
+            await self._end(0)
+            raise
+        if not self._joined:
+            error = self.error or ClosedError("the worker was stopped")
+            await self._end(0)
+            raise error
+
+    async def __aenter__(self) -> "AsyncWorker":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def leave(self) -> None:
+        """Begin to stop, without waiting: handlers may call this.  No new job
+        is taken; run returns when all is answered."""
+        self._leaving = True
+        if self._pool is not None:
+            self._news.set()
+            self._pool.leave()
+
+    async def stop(self, timeout: Optional[float] = None) -> None:
+        """Take no more jobs, let running ones finish, and wait until the
+        brokers have their answers.
+
+        After timeout seconds, None is stop_timeout, the handlers' tasks are
+        cancelled, the connections are closed, and asyncio.TimeoutError is
+        raised.  May be called repeatedly, but not by a handler.
+        """
+        if self._pool is None:
+            return
+        if timeout is None:
+            timeout = self._stop_timeout
+        self.leave()
+        if not await self._end(timeout):
+            raise asyncio.TimeoutError(
+                f"worker stopped with jobs running after {timeout:g} s"
+            )
+
+    @property
+    def done(self) -> bool:
+        """Whether the worker has ended: stopped, or refused for good."""
+        return self._pool is not None and self._over.is_set()
+
+    @property
+    def error(self) -> Optional[Exception]:
+        """Once done, why: None after leave or stop, else the first of the
+        brokers' refusals."""
+        if self._leaving or self._pool is None or not self._pool.refused:
+            return None
+        return self._pool.refused[0] if self.done else None
+
+    def _begin(self) -> None:
+        if self._pool is not None:
+            raise RuntimeError("the worker was started before")
+        if self._leaving:
+            raise ClosedError("the worker was stopped before")
+        self._news = asyncio.Event()
+        self._over = asyncio.Event()
+        self._runner = _TaskRunner(self._handler, self._raw)
+        self._pool = Pool(
+            self._options,
+            self._type,
+            self._concurrency,
+            self._prefetch,
+            self._runner,
+            self._on_joined,
+            self._on_done,
+        )
+        self._pool.start()
+
+    def _on_joined(self) -> None:
+        self._joined = True
+        self._news.set()
+
+    def _on_done(self) -> None:
+        self._over.set()
+        self._news.set()
+
+    async def _end(self, timeout: float) -> bool:
+        assert self._pool is not None
+        try:
+            if not self._over.is_set():
+                await asyncio.wait_for(self._over.wait(), timeout)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            if not self._over.is_set():
+                self._abort()
+        await self._over.wait()
+        return not self._aborted
+
+    def _abort(self) -> None:
+        assert self._pool is not None
+        self._leaving = self._aborted = True
+        self._pool.abort()
+        self._runner.close(wait=False)
+
+    def _catch_signals(self) -> List[int]:
+        if threading.current_thread() is not threading.main_thread():
+            return []
+        loop = asyncio.get_running_loop()
+
+        def caught() -> None:
+            if self._leaving:
+                self._abort()
+            self.leave()
+
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        try:
+            for number in numbers:
+                loop.add_signal_handler(number, caught)
+        except NotImplementedError:  # Windows
+            return []
+        return [int(number) for number in numbers]

@@ -1,0 +1,85 @@
+"""What becomes of a job whose handler raises."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from . import wire
+from ._options import millis
+from .errors import BrokerError
+
+#: Bytes of an error's text that are sent as a reason.
+MAX_REASON = 4096
+
+
+class Fatal(Exception):
+    """Raised by a handler: the job fails at once, whatever retries it has
+    left.  Its text is the reason that the submitter gets."""
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: the run has failed, and the next one, if the job
+    has retries left, comes after so many seconds (0 … a year) in place of the
+    job's backoff."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(seconds, reason)
+        self.delay_ms = millis("seconds", seconds)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Outcome(NamedTuple):
+    """What came of a run: the answer's body, or why there is none."""
+
+    body: Optional[bytes] = None
+    reason: str = ""
+    retry: bool = True
+    delay_ms: Optional[int] = None
+
+
+def answer(value: object) -> Outcome:
+    """The outcome of a run whose handler returned."""
+    try:
+        return Outcome(wire.encode_body(value))
+    except (TypeError, ValueError, RecursionError) as err:
+        return fatal(f"encode answer: {err}")
+
+
+def verdict(error: BaseException) -> Outcome:
+    """The outcome of a run whose handler raised."""
+    if isinstance(error, Fatal):
+        return Outcome(reason=_clip(str(error) or "fatal error"), retry=False)
+    if isinstance(error, RetryAfter):
+        reason = _clip(error.reason or "failed, to be retried later")
+        return Outcome(reason=reason, delay_ms=error.delay_ms)
+    return Outcome(reason=_clip(_text(error)))
+
+
+def _text(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return f"{name}: {said}" if said else name
+
+
+def fatal(reason: str) -> Outcome:
+    """The outcome of a run that would only fail again."""
+    return Outcome(reason=_clip(reason), retry=False)
+
+
+def refused(outcome: Outcome, refusal: BrokerError) -> Outcome:
+    """What to answer in place of an answer that the broker refused."""
+    reason = _clip(f"answer {refusal}")
+    return Outcome(reason=reason, retry=outcome.body is None)
+
+
+def _clip(text: str) -> str:
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > MAX_REASON:
+        return data[:MAX_REASON].decode("utf-8", "ignore") + "…"
+    return data.decode("utf-8")
