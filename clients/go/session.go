@@ -342,7 +342,7 @@ func (s *session) mismatch(due uint64, ev *wire.Event) error {
 		return &ProtocolError{Reason: "ok without a request"}
 	}
 	want := s.waiting.at(due).name()
-	if ev.ID != nil && want != "" && want != string(ev.ID) {
+	if ev.ID != nil && want != string(ev.ID) {
 		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
 			" in place of " + strconv.Quote(wire.Value([]byte(want)))}
 	}

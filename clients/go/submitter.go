@@ -17,11 +17,12 @@ type Submitter struct {
 	number atomic.Uint64
 	window chan struct{} // holds one element per outstanding job
 
+	closing atomic.Bool // Drain or Close was called
+
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
 	mu       sync.Mutex // guards what follows
-	closing  bool       // Drain or Close was called
 	sessions []*session // the current one, and those retired with jobs pending
 	current  *session   // nil: none
 	refusal  error      // every broker refuses us for good, as of the last attempt
@@ -166,9 +167,7 @@ func (s *Submitter) Outstanding() int { return len(s.window) }
 // submitter. When ctx ends first it is closed at once, and Drain returns the
 // context's cause.
 func (s *Submitter) Drain(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
+	s.closing.Store(true)
 	defer s.Close()
 	for range cap(s.window) {
 		select {
@@ -186,9 +185,7 @@ func (s *Submitter) Drain(ctx context.Context) error {
 // cause is ErrClosed; Close does not wait for that. It may be called repeatedly
 // and always returns nil.
 func (s *Submitter) Close() error {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
+	s.closing.Store(true)
 	s.end(ErrClosed)
 	return nil
 }
@@ -211,6 +208,9 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	frame, refused := e.submit(job, p, s.conf.trust)
 	if refused != nil {
 		return nil, refused
+	}
+	if s.closing.Load() {
+		return nil, ErrClosed
 	}
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
@@ -277,10 +277,10 @@ func (s *Submitter) send(ctx context.Context, p *Pending, quiet bool, frame []by
 func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*session, error) {
 	for {
 		s.mu.Lock()
-		current, changed, closing, refusal := s.current, s.changed, s.closing, s.refusal
+		current, changed, refusal := s.current, s.changed, s.refusal
 		s.mu.Unlock()
 		switch {
-		case closing:
+		case s.closing.Load():
 			return nil, ErrClosed
 		case current != nil && current != gone:
 			return current, nil

@@ -232,7 +232,7 @@ func (w *Worker) serve(addr string) {
 		if w.leaving.Err() != nil {
 			return
 		}
-		if hopeless(err) {
+		if !joined && hopeless(err) {
 			w.mu.Lock()
 			w.refused = append(w.refused, err)
 			w.mu.Unlock()

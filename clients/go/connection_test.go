@@ -1,0 +1,496 @@
+package gloom_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+func TestLostConnection(t *testing.T) {
+	for name, cut := range map[string]func(*peer){"closed": (*peer).close, "reset": (*peer).reset} {
+		t.Run(name, func(t *testing.T) {
+			s, broker := dial(t, newFake(t))
+			a, b := submit(t, s, gloom.Job{ID: "a"}), submit(t, s, gloom.Job{ID: "b"})
+			broker.read()
+			broker.read()
+			broker.send(okFor("a"))
+			if err := a.Ack(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			cut(broker)
+			for p, want := range map[*gloom.Pending]string{a: "lost, acked", b: "lost, sent"} {
+				err := resultError(t, p)
+				wantError(t, err, gloom.ErrLost)
+				if got := outcome(err); got != want {
+					t.Errorf("job %s: %s, want %s", p.ID(), got, want)
+				}
+			}
+			if n := s.Outstanding(); n != 0 {
+				t.Errorf("%d outstanding", n)
+			}
+		})
+	}
+}
+
+func TestWaitingCallsEndWithTheConnection(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	done := make(chan error, 2)
+	go func() { done <- s.Ping(within(t)) }()
+	broker.expect(`{"action":"ping"}`)
+	go func() { done <- s.Cancel(within(t), "x") }()
+	broker.expect(`{"action":"cancel","id":"x"}`)
+	broker.close()
+	for range 2 {
+		wantError(t, received(t, done, "a call"), gloom.ErrLost)
+	}
+}
+
+func TestUnsentJobsSaySo(t *testing.T) {
+	s, broker := dial(t, newFake(t)) // which reads nothing
+	var all []*gloom.Pending
+	for {
+		p, err := s.TrySubmit(gloom.Job{Body: []byte(`"` + strings.Repeat("x", 256<<10) + `"`)})
+		if errors.Is(err, gloom.ErrWindowFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	broker.reset()
+	if got := outcome(resultError(t, all[0])); got != "lost, sent" {
+		t.Errorf("first: %s", got)
+	}
+	if got := outcome(resultError(t, all[len(all)-1])); got != "lost, not sent" {
+		t.Errorf("last: %s", got)
+	}
+}
+
+func TestReconnect(t *testing.T) {
+	f := newFake(t)
+	var n notices
+	s, broker := dial(t, f, n.option())
+	broker.close()
+	for range 5 {
+		broker = f.accept()
+		p := submit(t, s, gloom.Job{ID: "a"}) // waits for the new connection
+		broker.expect(`{"action":"submit","id":"a","body":null}`)
+		broker.send(okFor("a"), resultFor("a", "1"))
+		wantResult(t, p, "1")
+		broker.close()
+	}
+	if lost, ok := n.find(gloom.EventLost); !ok || lost.Addr != f.addr() || lost.Err == nil {
+		t.Errorf("notice %+v", lost)
+	}
+	if _, ok := n.find(gloom.EventConnected); !ok {
+		t.Error("no notice of a connection")
+	}
+}
+
+func TestNothingIsSubmittedTwice(t *testing.T) {
+	f := newFake(t)
+	s, broker := dial(t, f)
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.read()
+	broker.close()
+	resultError(t, p)
+	broker = f.accept()
+	submit(t, s, gloom.Job{ID: "b"})
+	broker.expect(`{"action":"submit","id":"b","body":null}`)
+}
+
+func TestSubmitWaitsForABroker(t *testing.T) {
+	f := newFake(t)
+	addr := f.addr()
+	f.ln.Close()
+	var n notices
+	s, err := gloom.NewSubmitter(gloom.Addrs(addr), quick, n.option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.TrySubmit(gloom.Job{})
+	wantError(t, err, gloom.ErrNotConnected)
+	eventually(t, "an attempt has failed", func() bool {
+		failed, ok := n.find(gloom.EventFailed)
+		return ok && failed.Err != nil
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err = s.Submit(ctx, gloom.Job{})
+	if wantError(t, err, context.DeadlineExceeded); !strings.Contains(err.Error(), addr) {
+		t.Errorf("%v does not name %s", err, addr)
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = &fake{t, ln}
+	defer ln.Close()
+	submit(t, s, gloom.Job{ID: "a"})
+	f.accept().expect(`{"action":"submit","id":"a","body":null}`)
+}
+
+func TestFailover(t *testing.T) {
+	one, two := newFake(t), newFake(t)
+	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	broker := one.accept()
+	one.ln.Close()
+	broker.close()
+	broker = two.accept()
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestDialTriesEveryAddress(t *testing.T) {
+	dead, alive := newFake(t), newFake(t)
+	dead.ln.Close()
+	s, err := gloom.Dial(within(t), gloom.Addrs(dead.addr(), alive.addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	alive.ln.Close()
+	_, err = gloom.Dial(within(t), gloom.Addrs(dead.addr(), alive.addr()))
+	if err == nil || !strings.Contains(err.Error(), dead.addr()) || !strings.Contains(err.Error(), alive.addr()) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestDrainingBrokerIsLeft(t *testing.T) {
+	one, two := newFake(t), newFake(t)
+	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old := one.accept()
+	a := submit(t, s, gloom.Job{ID: "a"})
+	b := submit(t, s, gloom.Job{ID: "b"})
+	old.expect(`{"action":"submit","id":"a","body":null}`, `{"action":"submit","id":"b","body":null}`)
+	old.send(okFor("a"), errorFor("draining", "b"))
+	wantError(t, resultError(t, b), gloom.ErrDraining)
+
+	fresh := two.accept()
+	// While the old broker still has a job, both connections serve.
+	done := make(chan error, 1)
+	eventually(t, "jobs go to the new broker", func() bool {
+		p := submit(t, s, gloom.Job{NoAck: true})
+		fresh.nc.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		payload, err := readFrame(fresh.nc)
+		fresh.nc.SetReadDeadline(time.Now().Add(patience))
+		return err == nil && strings.Contains(string(payload), p.ID())
+	})
+	go func() { done <- a.Cancel(within(t)) }()
+	for !strings.Contains(old.read(), "cancel") { // behind jobs sent before the move
+	}
+	old.send(errorFor("unknown_id", "a"))
+	wantError(t, received(t, done, "cancel"), gloom.ErrUnknownID)
+	old.send(resultFor("a", "1"))
+	wantResult(t, a, "1")
+}
+
+func TestRetiredConnectionEndsWithItsLastJob(t *testing.T) {
+	one, two := newFake(t), newFake(t)
+	var n notices
+	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick, n.option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old := one.accept()
+	a := submit(t, s, gloom.Job{ID: "a"})
+	b := submit(t, s, gloom.Job{ID: "b"})
+	old.read()
+	old.read()
+	old.send(okFor("a"), errorFor("draining", "b"))
+	wantError(t, resultError(t, b), gloom.ErrDraining)
+	two.accept()
+	eventually(t, "the old connection is retired", func() bool {
+		p, err := s.TrySubmit(gloom.Job{ID: "a"}) // refused as long as it goes to the old one
+		return err == nil && p != nil
+	})
+	old.send(resultFor("a", "1"))
+	wantResult(t, a, "1")
+	old.expectClose()
+}
+
+func TestHello(t *testing.T) {
+	f := newFake(t)
+	done := make(chan *gloom.Submitter, 1)
+	go func() {
+		s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("s3\"cret"), gloom.ClientName("test/1"),
+			gloom.Heartbeat(time.Hour), gloom.MaxFrame(4096))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- s
+	}()
+	broker := f.accept()
+	broker.expect(`{"action":"hello","token":"s3\"cret","client":"test/1","heartbeat_ms":3600000}`)
+	select {
+	case <-done:
+		t.Fatal("dialled before the reply to hello")
+	default:
+	}
+	broker.send(`{"ok":true,"server":"gloomd/1","limits":{"max_frame":100,"max_id":1024,"max_prefetch":9}}`)
+	s := received(t, done, "dial")
+	defer s.Close()
+	_, err := s.Submit(within(t), gloom.Job{Body: []byte(`"` + strings.Repeat("x", 100) + `"`)})
+	wantError(t, err, gloom.ErrSizeError)
+	broker.send(`{"action":"ping"}`)
+	broker.expect(`{"action":"pong"}`)
+	submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+}
+
+func TestHelloRefused(t *testing.T) {
+	f := newFake(t)
+	go func() {
+		broker := f.accept()
+		broker.read()
+		broker.send(`{"error":"unauthorized","reason":"unknown token"}`)
+		broker.close()
+	}()
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"))
+	wantError(t, err, gloom.ErrUnauthorized)
+}
+
+// A refusal for good is told to those who wait; the connection is tried again
+// all the same.
+func TestHelloRefusedInTheBackground(t *testing.T) {
+	f := newFake(t)
+	var open atomic.Bool
+	go func() {
+		for {
+			nc, err := f.ln.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := readFrame(nc); err != nil {
+				return
+			}
+			if !open.Load() {
+				nc.Write(frames(`{"error":"unauthorized","reason":"unknown token"}`))
+				nc.Close()
+				continue
+			}
+			nc.Write(frames(`{"ok":true,"server":"s","limits":{}}`))
+			go echo(nc)
+		}
+	}()
+	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token("x"), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Submit(context.Background(), gloom.Job{})
+	wantError(t, err, gloom.ErrUnauthorized)
+	open.Store(true)
+	eventually(t, "connected", func() bool {
+		_, err := s.Do(within(t), gloom.Job{})
+		return err == nil
+	})
+}
+
+func TestNoAnswerToHello(t *testing.T) {
+	f := newFake(t)
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
+	wantError(t, err, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { f.accept().read(); cancel() }()
+	f.accept()
+	_, err = gloom.Dial(ctx, gloom.Addrs(f.addr()), gloom.Token("x"))
+	wantError(t, err, context.Canceled)
+}
+
+func TestSilentBrokerIsGivenUp(t *testing.T) {
+	f := newFake(t)
+	go func() {
+		broker := f.accept()
+		broker.expect(`{"action":"hello","heartbeat_ms":100}`)
+		broker.send(`{"ok":true,"server":"s","limits":{}}`)
+	}()
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Heartbeat(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	start := time.Now()
+	p := submit(t, s, gloom.Job{ID: "a"})
+	wantError(t, resultError(t, p), gloom.ErrLost)
+	if d := time.Since(start); d < 200*time.Millisecond {
+		t.Errorf("given up after %v", d)
+	}
+}
+
+func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.MaxFrame(1<<30))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // 1 GiB is to follow
+	broker.close()
+	if got := outcome(resultError(t, p)); got != "lost, sent" { // so it was read
+		t.Error(got)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("%d bytes were allocated for 5 that came", grown)
+	}
+}
+
+func TestFrameTooLargeForUs(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.MaxFrame(1024))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.nc.Write([]byte{0xff, 0xff, 0xff, 0xff})
+	if got := outcome(resultError(t, p)); got != "protocol error" {
+		t.Error(got)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	f := newUnixFake(t)
+	s, broker := dial(t, f)
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestDialerOption(t *testing.T) {
+	ours, theirs := net.Pipe()
+	var network, addr string
+	s, err := gloom.Dial(within(t), gloom.Addrs("unix:/somewhere"), gloom.Dialer(
+		func(_ context.Context, n, a string) (net.Conn, error) {
+			network, addr = n, a
+			return ours, nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if network != "unix" || addr != "/somewhere" {
+		t.Errorf("dialled %s %s", network, addr)
+	}
+	broker := newPeer(t, theirs)
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestTLS(t *testing.T) {
+	cert, pool := certificate(t)
+	f := newFake(t)
+	f.ln = &deadlineListener{tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}}), f.ln}
+	go func() {
+		nc, err := f.ln.Accept()
+		if err == nil {
+			echo(nc)
+		}
+	}()
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{RootCAs: pool}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r, err := s.Do(within(t), gloom.Job{Body: []byte(`"over tls"`)})
+	if err != nil || string(r.Body) != `"over tls"` {
+		t.Fatalf("%s, %v", r.Body, err)
+	}
+}
+
+func TestTLSWithAnUnknownCertificate(t *testing.T) {
+	cert, _ := certificate(t)
+	f := newFake(t)
+	ln := tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}})
+	go func() {
+		if nc, err := ln.Accept(); err == nil {
+			nc.(*tls.Conn).Handshake()
+			nc.Close()
+		}
+	}()
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{}))
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+type deadlineListener struct {
+	net.Listener
+	under net.Listener
+}
+
+func (l *deadlineListener) SetDeadline(at time.Time) error {
+	return l.under.(*net.TCPListener).SetDeadline(at)
+}
+
+// certificate makes one for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gloom test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestBadOptions(t *testing.T) {
+	for says, o := range map[string]gloom.Option{
+		"no broker address":     gloom.Addrs(),
+		`address "localhost"`:   gloom.Addrs("localhost"),
+		`address "unix:"`:       gloom.Addrs("unix:"),
+		`address "host:"`:       gloom.Addrs("host:"),
+		"window 0":              gloom.Window(0),
+		"max frame 10":          gloom.MaxFrame(10),
+		"heartbeat 1ms":         gloom.Heartbeat(time.Millisecond),
+		"backoff 2s … 1s":       gloom.Backoff(2*time.Second, time.Second),
+		"dial timeout 0s":       gloom.DialTimeout(0),
+		"token and client name": gloom.Token("\xff"),
+	} {
+		_, err := gloom.NewSubmitter(o)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error is %v, want one that says %q", err, says)
+		}
+	}
+	_, err := gloom.NewSubmitter(gloom.Compat(), gloom.Token("x"))
+	if err == nil {
+		t.Error("a token for a Compat broker")
+	}
+}

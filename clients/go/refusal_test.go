@@ -1,0 +1,278 @@
+package gloom_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	gloom "gloom/clients/go"
+)
+
+// outcome names how a job or a cancel ended: the kind of error and its code.
+func outcome(err error) string {
+	var (
+		refused *gloom.RefusedError
+		job     *gloom.JobError
+		lost    *gloom.LostError
+		broken  *gloom.ProtocolError
+	)
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &broken):
+		return "protocol error"
+	case errors.As(err, &lost):
+		text := "lost, not sent"
+		if lost.Sent {
+			text = "lost, sent"
+		}
+		if lost.Acked {
+			text = "lost, acked"
+		}
+		if errors.As(err, &refused) {
+			text += ", " + string(refused.Code)
+		}
+		return text
+	case errors.As(err, &refused):
+		return "refused " + string(refused.Code)
+	case errors.As(err, &job):
+		return "ended " + string(job.Code)
+	}
+	return err.Error()
+}
+
+// Each case submits jobs and asks for cancels, in the order of ask, lets the
+// broker say something, and tells what becomes of each. A quiet job is written
+// a?, a detached one a!, both a!?, which a ping follows, and a cancel -a.
+func TestWhoseErrorItIs(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ask  string
+		says []string
+		want string
+	}{
+		{"refused in place of the ack", "a",
+			[]string{errorFor("id_exists", "a")}, "a refused id_exists"},
+		{"refused with a code of a later broker", "a",
+			[]string{errorFor("on_strike", "a")}, "a refused on_strike"},
+		{"ended by a code of a later broker", "a",
+			[]string{okFor("a"), errorFor("on_strike", "a")}, "a ended on_strike"},
+		{"refused while another is pending", "a b c",
+			[]string{okFor("a"), errorFor("overloaded", "b"), okFor("c"), errorFor("job_failed", "a"), resultFor("c", "1")},
+			"a ended job_failed; b refused overloaded; c ok"},
+		{"every end", "a b c d",
+			[]string{okFor("a"), okFor("b"), okFor("c"), okFor("d"), errorFor("expired", "b"), errorFor("cancelled", "a"),
+				errorFor("draining", "d"), errorFor("job_failed", "c")},
+			"a ended cancelled; b ended expired; c ended job_failed; d ended draining"},
+		{"draining in place of the ack", "a b",
+			[]string{okFor("a"), errorFor("draining", "b"), resultFor("a", "1")}, "a ok; b refused draining"},
+		{"draining of an earlier job while an ack is due", "a b",
+			[]string{okFor("a"), errorFor("draining", "a"), okFor("b"), resultFor("b", "1")}, "a ended draining; b ok"},
+		{"a nameless refusal is the next reply", "a b",
+			[]string{`{"error":"invalid_type","reason":"why"}`, okFor("b"), resultFor("b", "1")}, "a refused invalid_type; b ok"},
+		{"id_exists after the ack, as the original may", "a b",
+			[]string{okFor("a"), errorFor("id_exists", "a"), okFor("b"), resultFor("b", "1")}, "a ended id_exists; b ok"},
+
+		{"a quiet job is answered", "a?", []string{resultFor("a", "1")}, "a ok"},
+		{"a quiet job is refused", "a?", []string{errorFor("overloaded", "a")}, "a refused overloaded"},
+		{"a quiet job fails", "a?", []string{errorFor("job_failed", "a")}, "a ended job_failed"},
+		{"a quiet job meets a drain", "a?", []string{errorFor("draining", "a")}, "a ended draining"},
+		{"a quiet job fails after a later ack", "a? b",
+			[]string{okFor("b"), errorFor("on_strike", "a"), resultFor("b", "1")}, "a ended on_strike; b ok"},
+		{"quiet jobs refused among others", "a? b c? d",
+			[]string{errorFor("forbidden", "a"), okFor("b"), errorFor("forbidden", "c"), okFor("d"), resultFor("d", "1"), resultFor("b", "1")},
+			"a refused forbidden; b ok; c refused forbidden; d ok"},
+		{"a later quiet job refused first", "a? b? c",
+			[]string{errorFor("invalid_value", "b"), okFor("c"), resultFor("c", "1"), resultFor("a", "1")},
+			"a ok; b refused invalid_value; c ok"},
+
+		{"cancelled by us", "a -a", []string{okFor("a"), okFor("a")}, "a ended cancelled; -a ok"},
+		{"cancelled too late", "a -a",
+			[]string{okFor("a"), resultFor("a", "1"), errorFor("unknown_id", "a")}, "a ok; -a refused unknown_id"},
+		{"cancelled just as it failed", "a -a",
+			[]string{okFor("a"), errorFor("job_failed", "a"), errorFor("unknown_id", "a")}, "a ended job_failed; -a refused unknown_id"},
+		{"cancelled just as the broker went", "a -a",
+			[]string{okFor("a"), errorFor("draining", "a"), errorFor("unknown_id", "a")}, "a ended draining; -a refused unknown_id"},
+		{"a quiet job cancelled", "a? -a", []string{okFor("a")}, "a ended cancelled; -a ok"},
+		{"a quiet job refused before its cancel", "a? -a",
+			[]string{errorFor("forbidden", "a"), errorFor("unknown_id", "a")}, "a refused forbidden; -a refused unknown_id"},
+		{"a cancel forbidden", "a -a b",
+			[]string{okFor("a"), errorFor("forbidden", "a"), okFor("b"), resultFor("a", "1"), resultFor("b", "1")},
+			"a ok; -a refused forbidden; b ok"},
+		{"somebody's detached job cancelled", "a -x", []string{okFor("a"), okFor("x"), resultFor("a", "1")}, "a ok; -x ok"},
+		{"nobody's job cancelled", "-x a", []string{errorFor("unknown_id", "x"), okFor("a"), resultFor("a", "1")}, "-x refused unknown_id; a ok"},
+
+		{"detached", "a! b", []string{okFor("a"), errorFor("draining", "b")}, "a ok; b refused draining"},
+		{"a detached id again, and the old one cancelled", "a! -x",
+			[]string{okFor("a"), okFor("x")}, "a ok; -x ok"},
+		{"detached and refused", "a!", []string{errorFor("overloaded", "a")}, "a refused overloaded"},
+		{"quiet and detached", "a!? b", []string{`{"ok":true}`, okFor("b"), resultFor("b", "1")}, "a ok; b ok"},
+		{"quiet and detached, refused", "a!? b", []string{errorFor("overloaded", "a"), `{"ok":true}`, okFor("b"), resultFor("b", "1")},
+			"a refused overloaded; b ok"},
+		{"an ok with an id for a ping", "a!?", []string{okFor("a")}, "a protocol error"},
+
+		{"unauthorized", "a b", []string{okFor("a"), `{"error":"unauthorized","reason":"why"}`}, "a lost, acked, unauthorized; b lost, sent, unauthorized"},
+		{"a connection too many", "a", []string{`{"error":"overloaded","reason":"connections"}`}, "a lost, sent, overloaded"},
+		{"a frame too large for the broker", "a b c",
+			[]string{okFor("a"), `{"error":"size_error","reason":"why"}`, "close"},
+			"a lost, acked, size_error; b refused size_error; c lost, sent, size_error"},
+		{"ok for another id", "a b", []string{okFor("b")}, "a protocol error; b protocol error"},
+		{"ok for nothing", "a", []string{okFor("a"), okFor("a")}, "a protocol error"},
+		{"a refusal out of order", "a b", []string{errorFor("overloaded", "b")}, "a protocol error; b protocol error"},
+		{"no JSON", "a", []string{"{"}, "a protocol error"},
+		{"an empty frame", "a", []string{""}, "a protocol error"},
+		{"frames of a later broker", "a",
+			[]string{`{"news":1}`, okFor("a"), `{"action":"dance"}`, resultFor("a", "1")}, "a ok"},
+		{"word of unknown jobs", "a",
+			[]string{okFor("a"), resultFor("x", "1"), errorFor("job_failed", "x"), resultFor("a", "1")}, "a ok"},
+		{"a result before its ack", "a b",
+			[]string{resultFor("a", "1"), okFor("a"), okFor("b"), resultFor("b", "1")}, "a ok; b ok"},
+	} {
+		t.Run(c.name, func(t *testing.T) { runOrder(t, c.ask, c.says, c.want) })
+	}
+}
+
+func runOrder(t *testing.T, ask string, says []string, want string) {
+	s, broker := dial(t, newFake(t))
+	type waiter func() string
+	var waiters []waiter
+	for _, what := range strings.Fields(ask) {
+		if id, ok := strings.CutPrefix(what, "-"); ok {
+			done := make(chan error, 1)
+			go func() { done <- s.Cancel(within(t), id) }()
+			waiters = append(waiters, func() string { return what + " " + outcome(received(t, done, what)) })
+		} else {
+			id := strings.TrimRight(what, "?!")
+			p := submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(what, "!"), NoAck: strings.HasSuffix(what, "?")})
+			waiters = append(waiters, func() string {
+				_, err := p.Result(within(t))
+				return id + " " + outcome(err)
+			})
+		}
+		broker.read() // so that requests go out in this order
+		if strings.HasSuffix(what, "!?") {
+			broker.expect(`{"action":"ping"}`)
+		}
+	}
+	for _, payload := range says {
+		if payload == "close" {
+			broker.close()
+		} else {
+			broker.send(payload)
+		}
+	}
+	var got []string
+	for _, wait := range waiters {
+		got = append(got, wait())
+	}
+	if got := strings.Join(got, "; "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestOneIDTwice(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	a := submit(t, s, gloom.Job{ID: "a"})
+	_, err := s.Submit(within(t), gloom.Job{ID: "a"})
+	if got := outcome(err); got != "refused id_exists" {
+		t.Fatal(got)
+	}
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, a, "1")
+	again := submit(t, s, gloom.Job{ID: "a"})
+	broker.send(okFor("a"), resultFor("a", "2"))
+	wantResult(t, again, "2")
+}
+
+func TestDetachedIDAgain(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	old := submit(t, s, gloom.Job{ID: "a", Detach: true})
+	broker.expect(`{"action":"submit","id":"a","detach":true,"body":null}`)
+	broker.send(okFor("a"))
+	if r, err := old.Result(within(t)); err != nil || r.Body != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	// The detached job is taken back, and its id used again in the same breath.
+	cancelled := make(chan error, 1)
+	go func() { cancelled <- s.Cancel(within(t), "a") }()
+	broker.expect(`{"action":"cancel","id":"a"}`)
+	again := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), okFor("a"), resultFor("a", "1"))
+	if err := received(t, cancelled, "cancel"); err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, again, "1")
+}
+
+func TestAckTellsTheRefusal(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.send(errorFor("forbidden", "a"))
+	wantError(t, p.Ack(within(t)), gloom.ErrForbidden)
+	received(t, p.Acked(), "acked, for it has ended")
+}
+
+func TestQuietJobsAreProvenTaken(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	a, b := submit(t, s, gloom.Job{ID: "a", NoAck: true}), submit(t, s, gloom.Job{ID: "b", NoAck: true})
+	broker.send(resultFor("b", "1"))
+	wantResult(t, b, "1")
+	if err := a.Ack(within(t)); err != nil { // a refusal would have come first
+		t.Fatal(err)
+	}
+	select {
+	case <-a.Done():
+		t.Fatal("a has not ended")
+	default:
+	}
+}
+
+func TestQuietDetachedJobsAreConfirmedInBatches(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.Window(64))
+	const jobs = 500
+	done := make(chan error, jobs)
+	go func() {
+		for range jobs {
+			err := s.SubmitFunc(context.Background(), gloom.Job{Detach: true, NoAck: true},
+				func(_ gloom.Result, err error) { done <- err })
+			if err != nil {
+				done <- err
+			}
+		}
+	}()
+	submits, pings := 0, 0
+	for submits < jobs {
+		if payload := broker.read(); strings.Contains(payload, "ping") {
+			pings++
+			broker.send(`{"ok":true}`)
+		} else {
+			submits++
+		}
+	}
+	broker.expect(`{"action":"ping"}`)
+	broker.send(`{"ok":true}`)
+	for range jobs {
+		if err := received(t, done, "a confirmation"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d jobs took %d pings", jobs, pings+1)
+}
+
+func TestErrorTexts(t *testing.T) {
+	for want, err := range map[string]error{
+		`gloom: refused: overloaded: queue is full (id "a")`:         &gloom.RefusedError{Code: gloom.ErrOverloaded, Reason: "queue is full", ID: "a"},
+		`gloom: refused: unauthorized`:                               &gloom.RefusedError{Code: gloom.ErrUnauthorized},
+		`gloom: job ended: job_failed: disk full (id "a")`:           &gloom.JobError{Code: gloom.ErrJobFailed, Reason: "disk full", ID: "a"},
+		`gloom: connection to x:1 lost with job "a" acked: EOF`:      &gloom.LostError{Addr: "x:1", ID: "a", Acked: true, Sent: true, Cause: errors.New("EOF")},
+		`gloom: connection to x:1 lost with job "a" sent, not acked`: &gloom.LostError{Addr: "x:1", ID: "a", Sent: true},
+		`gloom: connection to x:1 lost with job "a" not sent`:        &gloom.LostError{Addr: "x:1", ID: "a"},
+		`gloom: connection to x:1 lost`:                              &gloom.LostError{Addr: "x:1"},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

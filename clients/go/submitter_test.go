@@ -1,0 +1,371 @@
+package gloom_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+func TestSubmitAckResult(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a", Type: "echo", Body: json.RawMessage(`{"x": 1E400}`), Priority: -5})
+	broker.expect(`{"action":"submit","id":"a","type":"echo","priority":-5,"body":{"x": 1E400}}`)
+	select {
+	case <-p.Acked():
+		t.Fatal("acked before the ack")
+	case <-p.Done():
+		t.Fatal("done before the result")
+	default:
+	}
+	broker.send(okFor("a"))
+	if err := p.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Done():
+		t.Fatal("done with the ack")
+	default:
+	}
+	broker.send(resultFor("a", `[ 1,2 ]`))
+	wantResult(t, p, `[ 1,2 ]`)
+	received(t, p.Done(), "done")
+	received(t, p.Acked(), "acked")
+	if n := s.Outstanding(); n != 0 {
+		t.Errorf("%d jobs outstanding", n)
+	}
+}
+
+func TestEveryOptionOfASubmit(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	for _, c := range []struct {
+		job  gloom.Job
+		want string
+	}{
+		{gloom.Job{ID: "a"}, `{"action":"submit","id":"a","body":null}`},
+		{gloom.Job{ID: "b", Type: "t", Body: []byte(" 1 ")}, `{"action":"submit","id":"b","type":"t","body": 1 }`},
+		{gloom.Job{ID: "c", Delay: time.Second, Timeout: time.Minute, Backoff: 1, Expires: 1500 * time.Microsecond, Retries: 7},
+			`{"action":"submit","id":"c","delay_ms":1000,"timeout_ms":60000,"retries":7,"backoff_ms":1,"expires_ms":2,"body":null}`},
+		{gloom.Job{ID: "d", Retries: gloom.NoRetries}, `{"action":"submit","id":"d","retries":0,"body":null}`},
+		{gloom.Job{ID: "e", Detach: true}, `{"action":"submit","id":"e","detach":true,"body":null}`},
+		{gloom.Job{ID: "f", NoAck: true}, `{"action":"submit","id":"f","ack":false,"body":null}`},
+		{gloom.Job{ID: "g", OnProgress: func(json.RawMessage) {}}, `{"action":"submit","id":"g","progress":true,"body":null}`},
+		{gloom.Job{ID: "é\"\n", Type: "漢"}, `{"action":"submit","id":"é\"\n","type":"漢","body":null}`},
+	} {
+		submit(t, s, c.job)
+		broker.expect(c.want)
+	}
+}
+
+func TestGeneratedIDs(t *testing.T) {
+	f := newFake(t)
+	seen := map[string]bool{}
+	for range 2 {
+		s, broker := dial(t, f)
+		for range 100 {
+			p := submit(t, s, gloom.Job{Type: "t"})
+			if !regexp.MustCompile(`^[a-z0-9]{10}-[0-9a-z]{1,3}$`).MatchString(p.ID()) || seen[p.ID()] {
+				t.Fatalf("id %q", p.ID())
+			}
+			seen[p.ID()] = true
+			broker.expect(`{"action":"submit","id":"` + p.ID() + `","type":"t","body":null}`)
+		}
+	}
+}
+
+func TestResultsInAnyOrder(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	a, b, c := submit(t, s, gloom.Job{ID: "a"}), submit(t, s, gloom.Job{ID: "b"}), submit(t, s, gloom.Job{ID: "c"})
+	broker.send(okFor("a"), okFor("b"), resultFor("b", "2"), okFor("c"), resultFor("c", "3"), resultFor("a", "1"))
+	wantResult(t, c, "3")
+	wantResult(t, a, "1")
+	wantResult(t, b, "2")
+}
+
+func TestIDsCompareByValue(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "é/\t"})
+	broker.send(`{"id":"\u00e9\/\u0009","ok":true}`, `{"body":1,"id":"\u00E9/\t"}`)
+	wantResult(t, p, "1")
+}
+
+func TestFramesCutAnywhere(t *testing.T) {
+	f := newFake(t)
+	stream := frames(okFor("a"), `{"id":"a","progress":0.5}`, resultFor("a", `"x"`))
+	for cut := range len(stream) {
+		s, broker := dial(t, f)
+		p := submit(t, s, gloom.Job{ID: "a"})
+		broker.read()
+		broker.nc.Write(stream[:cut])
+		broker.nc.Write(stream[cut:])
+		wantResult(t, p, `"x"`)
+		s.Close()
+	}
+}
+
+func TestLargeResult(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	for _, size := range []int{1 << 10, 8<<10 - 20, 3 << 20, 100} {
+		p := submit(t, s, gloom.Job{ID: "a"})
+		body := `"` + strings.Repeat("x", size) + `"`
+		broker.send(okFor("a"), resultFor("a", body))
+		wantResult(t, p, body)
+	}
+}
+
+func TestDo(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	go broker.send(okFor("a"), resultFor("a", `{"n":7}`))
+	r, err := s.Do(within(t), gloom.Job{ID: "a", Type: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct{ N int }
+	if err := r.Decode(&v); err != nil || v.N != 7 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+func TestDoCancelsWhatItNoLongerWaitsFor(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := s.Do(ctx, gloom.Job{ID: "a"})
+		done <- err
+	}()
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"))
+	why := errors.New("lunch")
+	cancel(why)
+	wantError(t, received(t, done, "Do"), why)
+	broker.expect(`{"action":"cancel","id":"a"}`)
+	if s.Outstanding() != 1 {
+		t.Error("the job is outstanding until the broker has cancelled it")
+	}
+	broker.send(okFor("a"))
+	eventually(t, "its place in the window is free", func() bool { return s.Outstanding() == 0 })
+}
+
+func TestResultWithItsOwnContext(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := p.Result(ctx)
+	wantError(t, err, context.Canceled)
+	wantError(t, p.Ack(ctx), context.Canceled)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+	if _, err := p.Result(ctx); err != nil {
+		t.Errorf("a result that is there counts: %v", err)
+	}
+}
+
+func TestSubmitFunc(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	type outcome struct {
+		id  string
+		err error
+	}
+	got := make(chan outcome, 3)
+	for _, id := range []string{"a", "b", "c"} {
+		err := s.SubmitFunc(within(t), gloom.Job{ID: id}, func(r gloom.Result, err error) { got <- outcome{r.ID, err} })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	broker.send(okFor("a"), errorFor("id_exists", "b"), okFor("c"), resultFor("c", "1"), errorFor("job_failed", "a"))
+	wantError(t, received(t, got, "b").err, gloom.ErrIDExists)
+	if c := received(t, got, "c"); c.id != "c" || c.err != nil {
+		t.Errorf("c: %+v", c)
+	}
+	wantError(t, received(t, got, "a").err, gloom.ErrJobFailed)
+}
+
+func TestSubmitFromACallback(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.Window(1))
+	next := make(chan error, 1)
+	err := s.SubmitFunc(within(t), gloom.Job{ID: "a"}, func(gloom.Result, error) {
+		next <- s.TrySubmitFunc(gloom.Job{ID: "b"}, func(gloom.Result, error) {})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	if err := received(t, next, "callback"); err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(`{"action":"submit","id":"b","body":null}`)
+}
+
+func TestProgress(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	got := make(chan string, 8)
+	p := submit(t, s, gloom.Job{ID: "a", OnProgress: func(b json.RawMessage) { got <- string(b) }})
+	broker.send(okFor("a"), `{"id":"a","progress":1}`, `{"id":"a","progress":{"of": 2}}`, `{"id":"z","progress":0}`, resultFor("a", "9"))
+	wantResult(t, p, "9")
+	if a, b := <-got, <-got; a != "1" || b != `{"of": 2}` || len(got) != 0 {
+		t.Errorf("progress %s, %s and %d more", a, b, len(got))
+	}
+}
+
+func TestWindowBlocks(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.Window(2))
+	submit(t, s, gloom.Job{ID: "a"})
+	submit(t, s, gloom.Job{ID: "b"})
+	_, err := s.TrySubmit(gloom.Job{ID: "c"})
+	wantError(t, err, gloom.ErrWindowFull)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err = s.Submit(ctx, gloom.Job{ID: "c"})
+	wantError(t, err, context.DeadlineExceeded)
+
+	done := make(chan error)
+	go func() {
+		_, err := s.Submit(context.Background(), gloom.Job{ID: "c"})
+		done <- err
+	}()
+	broker.send(okFor("a"), resultFor("a", "1"))
+	if err := received(t, done, "the third submit"); err != nil {
+		t.Fatal(err)
+	}
+	broker.expect(`{"action":"submit","id":"a","body":null}`, `{"action":"submit","id":"b","body":null}`,
+		`{"action":"submit","id":"c","body":null}`)
+	if n := s.Outstanding(); n != 2 {
+		t.Errorf("%d outstanding, want 2", n)
+	}
+}
+
+func TestBytesBlock(t *testing.T) {
+	s, _ := dial(t, newFake(t)) // which reads nothing
+	body := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	var err error
+	for n := 0; err == nil; n++ {
+		if n == 100 {
+			t.Fatal("100 MiB are waiting to be sent")
+		}
+		_, err = s.Submit(ctx, gloom.Job{Body: body})
+	}
+	wantError(t, err, context.DeadlineExceeded)
+	_, err = s.TrySubmit(gloom.Job{Body: body})
+	wantError(t, err, gloom.ErrWindowFull)
+}
+
+func TestRefusedBeforeItIsSent(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.MaxFrame(2000))
+	for _, c := range []struct {
+		job  gloom.Job
+		code gloom.Code
+		says string
+	}{
+		{gloom.Job{Body: []byte(`{`)}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte(`1 2`)}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte(`1,"priority":9`)}, gloom.ErrInvalidJSON, "not one JSON value"},
+		{gloom.Job{Body: []byte(`1,"body":1`)}, gloom.ErrInvalidJSON, "not one JSON value"},
+		{gloom.Job{Body: []byte(`1}`)}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte("\"\xff\"")}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte(" ")}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte(strings.Repeat("[", 300) + strings.Repeat("]", 300))}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{ID: "a\xff"}, gloom.ErrInvalidType, "UTF-8"},
+		{gloom.Job{ID: strings.Repeat("a", 1025)}, gloom.ErrInvalidType, "1024"},
+		{gloom.Job{Type: strings.Repeat("é", 513)}, gloom.ErrInvalidType, "1026"},
+		{gloom.Job{Retries: -2}, gloom.ErrInvalidValue, "-2"},
+		{gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2000) + `"`)}, gloom.ErrSizeError, "2000"},
+	} {
+		_, err := s.Submit(within(t), c.job)
+		if wantError(t, err, c.code); !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v does not say %q", err, c.says)
+		}
+	}
+	if n := s.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+	submit(t, s, gloom.Job{ID: "next"})
+	broker.expect(`{"action":"submit","id":"next","body":null}`)
+}
+
+func TestManyGoroutines(t *testing.T) {
+	f := newFake(t)
+	s, broker := dial(t, f, gloom.Window(50))
+	go echo(broker.nc)
+	var all sync.WaitGroup
+	for g := range 20 {
+		all.Go(func() {
+			for n := range 200 {
+				body := fmt.Sprintf(`[%d,%d]`, g, n)
+				r, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%3 == 0})
+				if err != nil || string(r.Body) != body {
+					t.Errorf("%s gave %s, %v", body, r.Body, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := s.Outstanding(); n != 0 {
+		t.Errorf("%d outstanding", n)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	done := make(chan error)
+	go func() { done <- s.Drain(within(t)) }()
+	eventually(t, "the window is taken", func() bool { return s.Outstanding() == gloom.DefaultWindow })
+	_, err := s.TrySubmit(gloom.Job{ID: "z"})
+	wantError(t, err, gloom.ErrClosed)
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	if err := received(t, done, "drain"); err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, p, "1")
+	broker.expectClose()
+}
+
+func TestDrainRunsOutOfTime(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	wantError(t, s.Drain(ctx), context.DeadlineExceeded)
+	wantError(t, resultError(t, p), gloom.ErrClosed)
+	broker.read()
+	broker.expectClose()
+}
+
+func TestClose(t *testing.T) {
+	s, broker := dial(t, newFake(t))
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"))
+	p.Ack(within(t))
+	for range 3 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := resultError(t, p)
+	wantError(t, err, gloom.ErrClosed)
+	var lost *gloom.LostError
+	if !errors.As(err, &lost) || !lost.Acked {
+		t.Errorf("%v", err)
+	}
+	broker.expectClose()
+	_, err = s.Submit(within(t), gloom.Job{})
+	wantError(t, err, gloom.ErrClosed)
+	wantError(t, s.Cancel(within(t), "x"), gloom.ErrClosed)
+	wantError(t, s.Ping(within(t)), gloom.ErrClosed)
+}

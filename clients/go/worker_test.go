@@ -1,0 +1,604 @@
+package gloom_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+const join = `{"action":"join","type":"echo","cancel":true}`
+
+func jobFor(id, body string) string {
+	return fmt.Sprintf(`{"action":"job","id":%q,"type":"echo","body":%s}`, id, body)
+}
+
+// work starts a worker on a fake and takes its first socket through the join.
+func work(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) *peer {
+	t.Helper()
+	begin(t, f, w, opts...)
+	broker := f.accept()
+	want := join
+	if w.Prefetch > 0 {
+		want = fmt.Sprintf(`{"action":"join","type":"echo","prefetch":%d,"cancel":true}`, w.Prefetch)
+	}
+	broker.expect(want)
+	broker.send(`{"ok":true}`)
+	return broker
+}
+
+// begin starts a worker and sees to its end.
+func begin(t *testing.T, f *fake, w *gloom.Worker, opts ...gloom.Option) {
+	t.Helper()
+	w.Type = "echo"
+	w.Options = append([]gloom.Option{gloom.Addrs(f.addr()), quick}, opts...)
+	failed := make(chan error, 1)
+	go func() { failed <- w.Start(context.Background()) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		f.ln.Close()
+		stopped, cancelled := context.WithCancel(ctx)
+		cancelled()
+		w.Stop(stopped)
+		<-failed
+		select {
+		case <-w.Done():
+		case <-ctx.Done():
+			t.Error("the worker did not end")
+		}
+	})
+}
+
+// echoes is a handler that answers with the body.
+func echoes(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }
+
+func TestWorkerAnswers(t *testing.T) {
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		switch job.ID {
+		case "raw":
+			return json.RawMessage(`{"verbatim": 1E400}`), nil
+		case "bytes":
+			return []byte(` [1]`), nil
+		case "nil":
+			return nil, nil
+		case "nil body":
+			return json.RawMessage(nil), nil
+		}
+		return map[string]any{"id": job.ID, "type": job.Type, "body": job.Body}, nil
+	}})
+	for _, c := range [][2]string{
+		{jobFor("raw", "1"), `{"action":"respond","body":{"verbatim": 1E400}}`},
+		{jobFor("bytes", "1"), `{"action":"respond","body": [1]}`},
+		{jobFor("nil", "1"), `{"action":"respond","body":null}`},
+		{jobFor("nil body", "1"), `{"action":"respond","body":null}`},
+		{`{"action":"job","id":"\u00e9\"","type":"t","body":[7]}`, `{"action":"respond","body":{"body":[7],"id":"é\"","type":"t"}}`},
+	} {
+		broker.send(c[0])
+		broker.expect(c[1])
+		broker.send(`{"ok":true}`)
+	}
+}
+
+func TestWorkerErrors(t *testing.T) {
+	errs := map[string]error{
+		"plain":   errors.New("disk full"),
+		"quoted":  errors.New("line 1\n\"line 2\"\xff"),
+		"empty":   errors.New(""),
+		"fatal":   gloom.Fatal(errors.New("bad input")),
+		"wrapped": fmt.Errorf("mail: %w", gloom.Fatal(errors.New("bad input"))),
+		"later":   gloom.RetryAfter(errors.New("busy"), 1500*time.Millisecond),
+		"soon":    gloom.RetryAfter(errors.New("busy"), 0),
+	}
+	var n notices
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		switch job.ID {
+		case "panic":
+			panic("boom")
+		case "nil map":
+			var m map[string]int
+			m["x"] = 1
+		case "unencodable":
+			return make(chan int), nil
+		case "broken":
+			return json.RawMessage(`{"a":1},"b":2`), nil
+		case "large":
+			return strings.Repeat("x", 3000), nil
+		}
+		return nil, errs[job.ID]
+	}}, n.option(), gloom.MaxFrame(2000))
+	for id, want := range map[string]string{
+		"plain":       `{"action":"fail","reason":"disk full"}`,
+		"quoted":      `{"action":"fail","reason":"line 1\n\"line 2\"` + "\uFFFD" + `"}`,
+		"empty":       `{"action":"fail","reason":"failed by the worker"}`,
+		"fatal":       `{"action":"fail","reason":"bad input","retry":false}`,
+		"wrapped":     `{"action":"fail","reason":"mail: bad input","retry":false}`,
+		"later":       `{"action":"fail","reason":"busy","delay_ms":1500}`,
+		"soon":        `{"action":"fail","reason":"busy","delay_ms":0}`,
+		"panic":       `{"action":"fail","reason":"panic: boom"}`,
+		"nil map":     `{"action":"fail","reason":"panic: assignment to entry in nil map"}`,
+		"unencodable": `{"action":"fail","reason":"encode answer: json: unsupported type: chan int","retry":false}`,
+		"broken":      `{"action":"fail","reason":"answer: not one JSON value","retry":false}`,
+		"large":       `{"action":"fail","reason":"answer makes a frame of 3030 bytes, at most 2000 are taken","retry":false}`,
+	} {
+		broker.send(jobFor(id, "1"))
+		broker.expect(want)
+		broker.send(`{"ok":true}`)
+	}
+	what, ok := n.find(gloom.EventPanic)
+	var p *gloom.PanicError
+	if !ok || !errors.As(what.Err, &p) || !strings.Contains(string(p.Stack), "worker_test.go") {
+		t.Errorf("panic notice: %v", what.Err)
+	}
+	if gloom.Fatal(nil) != nil || gloom.RetryAfter(nil, time.Second) != nil {
+		t.Error("a mark on no error is an error")
+	}
+}
+
+func TestLongReasonIsCut(t *testing.T) {
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
+		return nil, errors.New(strings.Repeat("é", 100_000))
+	}})
+	broker.send(jobFor("a", "1"))
+	if got := broker.read(); len(got) > 5000 || !strings.HasSuffix(got, `é…"}`) {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func TestCancelNotice(t *testing.T) {
+	running := make(chan string, 1)
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		running <- job.ID
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}})
+	broker.send(jobFor("a", "1"))
+	received(t, running, "the job")
+	broker.send(`{"action":"cancel","id":"other"}`, `{"action":"cancel","id":"a"}`)
+	broker.expect(`{"action":"fail","reason":"cancelled"}`)
+	// A notice that crossed the answer is of no consequence.
+	broker.send(`{"action":"cancel","id":"a"}`, `{"ok":true}`, jobFor("b", "1"))
+	if id := received(t, running, "the next job"); id != "b" {
+		t.Errorf("job %s", id)
+	}
+}
+
+func TestLostConnectionEndsTheRun(t *testing.T) {
+	f := newFake(t)
+	cause := make(chan error, 1)
+	broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, nil
+	}})
+	broker.send(jobFor("a", "1"))
+	broker.close()
+	wantError(t, received(t, cause, "the end of the context"), gloom.ErrLost)
+	again := f.accept()
+	again.expect(join)
+	again.send(`{"ok":true}`)
+	again.nc.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if payload, err := readFrame(again.nc); err == nil {
+		t.Errorf("sent %s: an answer belongs to the connection its job came on", payload)
+	}
+}
+
+func TestWorkerProgress(t *testing.T) {
+	var job *gloom.Job
+	done := make(chan struct{})
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		defer close(done)
+		job = j
+		if err := j.Progress(map[string]int{"percent": 50}); err != nil {
+			t.Error(err)
+		}
+		if err := j.Progress([]byte("nonsense")); err == nil {
+			t.Error("progress with a broken body")
+		}
+		if err := j.Progress(nil); err != nil {
+			t.Error(err)
+		}
+		return 1, nil
+	}})
+	broker.send(jobFor("a", "1"))
+	broker.expect(`{"action":"progress","body":{"percent":50}}`, `{"action":"progress","body":null}`, `{"action":"respond","body":1}`)
+	broker.send(`{"ok":true}`, errorFor("unknown_id", "a"), `{"ok":true}`)
+	<-done
+	if err := job.Progress(1); err == nil {
+		t.Error("progress after the answer")
+	}
+	if err := (&gloom.Job{}).Progress(1); !errors.Is(err, gloom.ErrUnsupported) {
+		t.Error("progress of a job from nowhere")
+	}
+	broker.send(jobFor("b", "1")) // still in step
+	broker.read()
+}
+
+func TestProgressIsBounded(t *testing.T) {
+	sent := make(chan int, 1)
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, j *gloom.Job) (any, error) {
+		n := 0
+		for j.Progress(n) == nil {
+			n++
+		}
+		sent <- n
+		return nil, context.Cause(ctx)
+	}})
+	broker.send(jobFor("a", "1"))
+	for n := range 64 {
+		broker.expect(fmt.Sprintf(`{"action":"progress","body":%d}`, n))
+	}
+	broker.send(`{"action":"cancel","id":"a"}`)
+	if n := received(t, sent, "the end of the reports"); n != 64 {
+		t.Errorf("%d reports without an answer", n)
+	}
+	broker.expect(`{"action":"fail","reason":"cancelled"}`)
+}
+
+func TestStopFinishesWhatRuns(t *testing.T) {
+	f := newFake(t)
+	running, release := make(chan struct{}), make(chan struct{})
+	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		close(running)
+		<-release
+		return "done", ctx.Err()
+	}}
+	broker := work(t, f, w)
+	broker.send(jobFor("a", "1"))
+	received(t, running, "the job")
+	stopped := make(chan error, 2)
+	for range 2 {
+		go func() { stopped <- w.Stop(within(t)) }()
+	}
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`)
+	close(release)
+	broker.expect(`{"action":"respond","body":"done"}`)
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped before the broker has the answer: %v", err)
+	default:
+	}
+	broker.send(`{"ok":true}`)
+	broker.expectClose()
+	for range 2 {
+		if err := received(t, stopped, "Stop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A job that comes before the ok of leave is to be answered as ever.
+func TestJobCrossesLeave(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Handler: echoes}
+	broker := work(t, f, w)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Stop(within(t)) }()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(jobFor("a", "1"), `{"ok":true}`)
+	broker.expect(`{"action":"respond","body":1}`)
+	broker.send(`{"ok":true}`)
+	broker.expectClose()
+	if err := received(t, stopped, "Stop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStopRunsOutOfTime(t *testing.T) {
+	f := newFake(t)
+	running := make(chan struct{})
+	cause := make(chan error, 1)
+	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		close(running)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, nil
+	}}
+	broker := work(t, f, w)
+	broker.send(jobFor("a", "1"))
+	received(t, running, "the job")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	wantError(t, w.Stop(ctx), context.DeadlineExceeded)
+	wantError(t, received(t, cause, "the end of the context"), gloom.ErrClosed)
+	received(t, w.Done(), "the end of the worker")
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	f := newFake(t)
+	type key struct{}
+	value := make(chan any, 1)
+	w := &gloom.Worker{Type: "echo", Options: []gloom.Option{gloom.Addrs(f.addr())},
+		Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+			value <- ctx.Value(key{})
+			return nil, nil
+		}}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "carried"))
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	broker := f.accept()
+	broker.expect(join)
+	broker.send(`{"ok":true}`, jobFor("a", "1"))
+	if v := received(t, value, "the job"); v != "carried" {
+		t.Errorf("the context carries %v", v)
+	}
+	broker.read()
+	cancel()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`, `{"ok":true}`)
+	if err := received(t, ended, "Run"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(ctx); err == nil {
+		t.Error("a worker runs once")
+	}
+}
+
+func TestSlotsAreSockets(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
+	first := work(t, f, w)
+	for _, broker := range []*peer{first, f.accept(), f.accept()} {
+		if broker != first {
+			broker.expect(join)
+			broker.send(`{"ok":true}`)
+		}
+		broker.send(jobFor("a", "1"))
+		broker.expect(`{"action":"respond","body":1}`)
+	}
+}
+
+func TestPrefetch(t *testing.T) {
+	f := newFake(t)
+	var running, most atomic.Int32
+	release := make(chan struct{})
+	w := &gloom.Worker{Concurrency: 2, Prefetch: 4, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer running.Add(-1)
+		<-release
+		if job.ID == "b" {
+			return nil, gloom.Fatal(errors.New("no"))
+		}
+		return 1, job.Progress(0)
+	}}
+	broker := work(t, f, w)
+	broker.send(jobFor("a", "1"), jobFor("b", "1"), jobFor("c", "1"), jobFor("d", "1"), `{"action":"cancel","id":"d"}`)
+	eventually(t, "two run", func() bool { return running.Load() == 2 })
+	close(release)
+	want := map[string]bool{
+		`{"action":"progress","id":"a","body":0}`:                true,
+		`{"action":"progress","id":"c","body":0}`:                true,
+		`{"action":"respond","id":"a","body":1}`:                 true,
+		`{"action":"respond","id":"c","body":1}`:                 true,
+		`{"action":"fail","id":"b","reason":"no","retry":false}`: true,
+		`{"action":"fail","id":"d","reason":"cancelled"}`:        true,
+	}
+	for len(want) > 0 {
+		got := broker.read()
+		if !want[got] {
+			t.Fatalf("unexpected %s", got)
+		}
+		delete(want, got)
+		broker.send(`{"ok":true}`)
+	}
+	if most.Load() != 2 {
+		t.Errorf("%d at once", most.Load())
+	}
+}
+
+func TestRefusedAnswerIsReplaced(t *testing.T) {
+	f := newFake(t)
+	broker := work(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		if job.ID == "b" {
+			return nil, gloom.RetryAfter(errors.New("x"), 2*365*24*time.Hour)
+		}
+		return 1, nil
+	}})
+	broker.send(jobFor("a", "1"))
+	broker.expect(`{"action":"respond","body":1}`)
+	broker.send(errorFor("overloaded", "a"))
+	broker.expect(`{"action":"fail","reason":"answer refused: overloaded: because","retry":false}`)
+	broker.send(`{"ok":true}`, jobFor("b", "1"))
+	broker.read()
+	broker.send(errorFor("invalid_value", "b"))
+	broker.expect(`{"action":"fail","reason":"answer refused: invalid_value: because"}`)
+	broker.send(`{"ok":true}`, jobFor("c", "1"))
+	broker.expect(`{"action":"respond","body":1}`)
+	// Refused twice, the connection is given up, so that the broker has its job.
+	broker.send(errorFor("invalid_type", "c"))
+	broker.read()
+	broker.send(errorFor("invalid_type", "c"))
+	broker.expectClose()
+	f.accept().expect(join)
+}
+
+func TestWorkerBreaches(t *testing.T) {
+	for name, says := range map[string][]string{
+		"two jobs at once":  {jobFor("a", "1"), jobFor("b", "1")},
+		"ok for nothing":    {`{"ok":true}`},
+		"no JSON":           {"nonsense"},
+		"error for nothing": {errorFor("invalid_type", "a")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
+				<-ctx.Done()
+				return nil, nil
+			}})
+			broker.send(says...)
+			broker.expectClose()
+			f.accept().expect(join)
+		})
+	}
+}
+
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	f := newFake(t)
+	broker := work(t, f, &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
+		runtime.Goexit()
+		return nil, nil
+	}})
+	broker.send(jobFor("a", "1"))
+	broker.expectClose() // so that another worker gets the job
+	f.accept().expect(join)
+}
+
+func TestWorkersJoinAllBrokers(t *testing.T) {
+	one, two := newFake(t), newFake(t)
+	begin(t, one, &gloom.Worker{Handler: echoes}, gloom.Addrs(one.addr(), two.addr()))
+	defer two.ln.Close()
+	for _, broker := range []*peer{one.accept(), two.accept()} {
+		broker.expect(join)
+		broker.send(`{"ok":true}`, jobFor("a", "1"))
+		broker.expect(`{"action":"respond","body":1}`)
+	}
+}
+
+func TestWorkerRefusedForGood(t *testing.T) {
+	for _, code := range []string{"forbidden", "invalid_value", "unauthorized"} {
+		f := newFake(t)
+		w := &gloom.Worker{Type: "echo", Handler: echoes, Concurrency: 2,
+			Options: []gloom.Option{gloom.Addrs(f.addr()), quick, gloom.Token("t")}}
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(context.Background()) }()
+		for range 2 {
+			broker := f.accept()
+			broker.expect(`{"action":"hello","token":"t"}`, join)
+			broker.send(`{"ok":true}`, fmt.Sprintf(`{"error":%q,"reason":"why"}`, code))
+			broker.expectClose()
+		}
+		wantError(t, received(t, ended, "Run"), gloom.Code(code))
+	}
+}
+
+func TestWorkerRefusedForNow(t *testing.T) {
+	f := newFake(t)
+	begin(t, f, &gloom.Worker{Handler: echoes})
+	for range 3 {
+		broker := f.accept()
+		broker.expect(join)
+		broker.send(`{"error":"overloaded","reason":"connections"}`)
+		broker.expectClose()
+	}
+}
+
+func TestNoAnswerToJoin(t *testing.T) {
+	f := newFake(t)
+	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.DialTimeout(20*time.Millisecond))
+	for range 2 {
+		broker := f.accept()
+		broker.expect(join)
+		broker.expectClose()
+	}
+}
+
+func TestStartGivesUpWithItsContext(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	wantError(t, w.Start(ctx), context.DeadlineExceeded)
+	received(t, w.Done(), "the end of the worker")
+}
+
+func TestWorkerHeartbeat(t *testing.T) {
+	f := newFake(t)
+	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.Heartbeat(100*time.Millisecond))
+	broker := f.accept()
+	broker.expect(`{"action":"hello","heartbeat_ms":100}`, join)
+	broker.send(`{"ok":true,"server":"s","limits":{}}`, `{"ok":true}`, `{"action":"ping"}`)
+	broker.expect(`{"action":"pong"}`)
+	broker.expectClose() // for nothing comes any more
+}
+
+const compatJoin = `{"action":"join","type":"echo"}`
+
+func TestCompat(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		if err := job.Progress(1); !errors.Is(err, gloom.ErrUnsupported) {
+			t.Errorf("progress: %v", err)
+		}
+		if job.ID == "a" {
+			return nil, gloom.Fatal(errors.New("it \"failed\""))
+		}
+		return 7, nil
+	}}
+	begin(t, f, w, gloom.Compat())
+	broker := f.accept()
+	broker.expect(compatJoin)
+	broker.send(`{"ok":true}`, jobFor("a", "1"))
+	broker.expect(`{"action":"respond","body":{"error":"it \"failed\""}}`)
+	broker.send(`{"ok":true}`, jobFor("b", "1"))
+	broker.expect(`{"action":"respond","body":7}`)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Stop(within(t)) }()
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped before the broker has the answer: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	broker.send(`{"ok":true}`, jobFor("c", "1")) // the next one is not for us
+	broker.expectClose()
+	if err := received(t, stopped, "Stop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompatStopsIdleSockets(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Handler: echoes}
+	begin(t, f, w, gloom.Compat())
+	broker := f.accept()
+	broker.expect(compatJoin)
+	broker.send(`{"ok":true}`)
+	if err := w.Stop(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	broker.expectClose()
+}
+
+// A broker without leave says so; the worker then goes as from a Compat one.
+func TestLeaveUnknown(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Handler: echoes}
+	broker := work(t, f, w)
+	go w.Stop(within(t))
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"error":"unknown_action","reason":"no leave"}`)
+	broker.expectClose()
+}
+
+func TestBadWorkers(t *testing.T) {
+	for says, w := range map[string]*gloom.Worker{
+		"type is empty":        {Handler: echoes},
+		"no handler":           {Type: "t"},
+		"UTF-8":                {Type: "\xff", Handler: echoes},
+		"prefetch 2":           {Type: "t", Handler: echoes, Concurrency: 3, Prefetch: 2},
+		"must not be negative": {Type: "t", Handler: echoes, Concurrency: -1},
+		"no broker address":    {Type: "t", Handler: echoes, Options: []gloom.Option{gloom.Addrs()}},
+		"prefetch cannot be":   {Type: "t", Handler: echoes, Prefetch: 1, Options: []gloom.Option{gloom.Compat()}},
+	} {
+		err := w.Run(context.Background())
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error is %v, want one that says %q", err, says)
+		}
+		if err := w.Stop(context.Background()); err != nil {
+			t.Errorf("stop of a worker that never ran: %v", err)
+		}
+	}
+}
