@@ -16,7 +16,7 @@ func must(ok bool, format string, args ...any) {
 // verify proves every invariant of the state, at the cost of a walk over all
 // of it.
 func (b *Broker) verify() {
-	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}}
+	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}}
 	v.records()
 	v.kinds()
 	v.flows()
@@ -39,6 +39,7 @@ type census struct {
 	ghosts int
 	unswep int
 	stored int64
+	inSlab map[uint32]uint32
 	weight int64
 	timing int
 }
@@ -69,6 +70,7 @@ func (v *census) records() {
 func (v *census) record(r uint32, j *job) {
 	b := v.b
 	v.stored += int64(j.stored() + entryHead)
+	v.inSlab[j.slab] += j.stored() + entryHead
 	if j.flags&flagHeld != 0 {
 		v.held++
 		id := b.id(j)
@@ -259,6 +261,11 @@ func (v *census) peers() {
 func (v *census) memory() {
 	b := v.b
 	must(b.slabs.live == v.stored, "slabs count %d live bytes, have %d", b.slabs.live, v.stored)
+	for no := range b.slabs.all {
+		s := &b.slabs.all[no]
+		must(s.live == v.inSlab[uint32(no)], "slab %d counts %d live bytes, has %d", no, s.live, v.inSlab[uint32(no)])
+		must(s.live <= s.used && int(s.used) <= len(s.mem), "slab %d: %d bytes of %d live, %d in all", no, s.live, s.used, len(s.mem))
+	}
 	n := uint32(0)
 	for i := range b.index.seg {
 		used := uint32(0)

@@ -114,8 +114,10 @@ func (b *Broker) free(r uint32, j *job) {
 		b.bigBytes -= int64(j.bodyLen)
 		delete(b.big, r)
 	}
-	b.slabs.drop(j.slab, j.off, j.stored())
+	slab, off, stored := j.slab, j.off, j.stored()
 	b.jobs.put(r)
+	// Last: a compaction that follows must not take the entry for a live one.
+	b.slabs.drop(slab, off, stored)
 }
 
 // hold makes the id belong to record r, unhold frees it.

@@ -29,7 +29,7 @@ func (e *TypeError) Error() string { return fmt.Sprintf("type %q: %s", e.Type, e
 
 // configure returns a type to be configured, made if there is room.
 func (b *Broker) configure(name []byte) (*jobType, error) {
-	if b.typesByName[string(name)] == nil && b.cfg.MaxTypes > 0 && len(b.typesByName)-b.spareTypes >= b.cfg.MaxTypes {
+	if b.tooManyTypes(b.typesByName[string(name)]) {
 		return nil, &TypeError{name, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)}
 	}
 	k := b.typeNamed(name)

@@ -111,8 +111,8 @@ func (b *Broker) deny(p Peer, c Code, id []byte, reason string) {
 func (b *Broker) full(sub *submitter, s *Submission) string {
 	c := &b.cfg
 	w := int64(len(s.ID)) + int64(len(s.Body)) + JobOverhead
-	var k *jobType
-	if k = b.typesByName[string(s.Type)]; k == nil && c.MaxTypes > 0 && len(b.typesByName)-b.spareTypes >= c.MaxTypes {
+	k := b.typesByName[string(s.Type)]
+	if b.tooManyTypes(k) {
 		return fmt.Sprintf("the broker holds %d types (max-types)", c.MaxTypes)
 	}
 	switch held := b.total.Delayed + b.total.Queued + b.total.Running; {
@@ -121,13 +121,16 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	case c.MaxBytes > 0 && b.bytes+w > c.MaxBytes:
 		return fmt.Sprintf("the broker holds %d bytes, %d more would pass %d (max-bytes)", b.bytes, w, c.MaxBytes)
 	}
+	var ofType Ledger
+	var typeBytes int64
 	if k != nil {
-		switch held := k.Delayed + k.Queued + k.Running; {
-		case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
-			return fmt.Sprintf("type %q holds %d jobs (max-type-jobs)", k.name, held)
-		case c.MaxTypeBytes > 0 && k.bytes+w > c.MaxTypeBytes:
-			return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", k.name, k.bytes, w, c.MaxTypeBytes)
-		}
+		ofType, typeBytes = k.Ledger, k.bytes
+	}
+	switch held := ofType.Delayed + ofType.Queued + ofType.Running; {
+	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
+		return fmt.Sprintf("type %q holds %d jobs (max-type-jobs)", s.Type, held)
+	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
+		return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", s.Type, typeBytes, w, c.MaxTypeBytes)
 	}
 	if s.Detach {
 		return ""

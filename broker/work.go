@@ -20,8 +20,8 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	if w == nil {
 		return b.end()
 	}
-	if c := b.cfg.MaxTypes; c > 0 && b.typesByName[string(q.Type)] == nil && len(b.typesByName)-b.spareTypes >= c {
-		b.deny(p, Overloaded, nil, fmt.Sprintf("the broker holds %d types (max-types)", c))
+	if b.tooManyTypes(b.typesByName[string(q.Type)]) {
+		b.deny(p, Overloaded, nil, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes))
 		return b.end()
 	}
 	b.unjoin(w)

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// verb is what a command does.
+type verb uint8
+
+const (
+	addSubmitter verb = iota
+	addWorker
+	submit
+	cancel
+	join
+	respond
+	fail
+	progress
+	leave
+	gone
+	expelled
+	tick
+	pause
+	limit
+	drain
+	expel
+	revoke
+	revive
+	verbs
+)
+
+var verbNames = [verbs]string{
+	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
+	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive",
+}
+
+func (v verb) String() string { return verbNames[v] }
+
+// command is one step of a run, complete in itself: any part of a run can be
+// run again without the rest.
+type command struct {
+	verb verb
+	now  int64
+	// peer is the run's own number of a connection. A number that no earlier
+	// command introduced stands for a connection the core never saw.
+	peer int
+
+	id, typ  string
+	body     []byte
+	kept     bool
+	priority int64
+
+	delay, timeout, backoff, expires time.Duration
+	retries                          int
+	detach, quiet, progress          bool
+
+	prefetch int
+	notices  bool
+
+	reason    string
+	noRetry   bool
+	failDelay int64
+
+	on          bool
+	concurrency int
+	rate        float64
+}
+
+// String is the command's line in a trace.
+func (c *command) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
+	switch c.verb {
+	case tick, drain, expel, pause, limit, revoke, revive:
+	default:
+		fmt.Fprintf(&s, " p%d", c.peer)
+	}
+	opt := func(name string, set bool, v any) {
+		if set {
+			fmt.Fprintf(&s, " %s=%v", name, v)
+		}
+	}
+	flag := func(name string, set bool) {
+		if set {
+			s.WriteString(" " + name)
+		}
+	}
+	opt("id", c.id != "", c.id)
+	opt("type", c.typ != "", c.typ)
+	switch c.verb {
+	case submit:
+		opt("priority", c.priority != 0, c.priority)
+		opt("delay", c.delay > 0, c.delay)
+		opt("timeout", c.timeout > 0, c.timeout)
+		opt("backoff", c.backoff > 0, c.backoff)
+		opt("expires", c.expires > 0, c.expires)
+		opt("retries", c.retries >= 0, c.retries)
+		flag("detach", c.detach)
+		flag("quiet", c.quiet)
+		flag("progress", c.progress)
+		opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
+		flag("kept", c.kept)
+	case respond, progress:
+		opt("body", true, fmt.Sprintf("%d bytes", len(c.body)))
+		flag("kept", c.kept)
+	case join:
+		opt("prefetch", c.prefetch > 0, c.prefetch)
+		flag("notices", c.notices)
+	case fail:
+		flag("no-retry", c.noRetry)
+		opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))
+	case expelled:
+		opt("reason", true, c.reason)
+	case pause:
+		opt("on", true, c.on)
+	case limit:
+		opt("concurrency", true, c.concurrency)
+		opt("rate", true, c.rate)
+	}
+	return s.String()
+}

@@ -1,0 +1,207 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/broker"
+)
+
+var opNames = map[broker.Op]string{
+	broker.OpOK: "ok", broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
+	broker.OpCancel: "cancel", broker.OpRefuse: "refuse", broker.OpEnd: "end",
+}
+
+var codeNames = map[broker.Code]string{
+	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed",
+	broker.Expired: "expired", broker.Cancelled: "cancelled",
+}
+
+func (f *frame) String() string {
+	s := fmt.Sprintf("p%d %s", f.peer, opNames[f.op])
+	if f.code != 0 {
+		s += " " + codeNames[f.code]
+	}
+	if f.id != "" {
+		s += " id=" + f.id
+	}
+	if f.typ != "" {
+		s += " type=" + f.typ
+	}
+	if f.body != nil {
+		s += fmt.Sprintf(" body=%.12q… %d bytes", f.body, len(f.body))
+	}
+	if f.reason != "" {
+		s += fmt.Sprintf(" reason=%q", f.reason)
+	}
+	return s
+}
+
+// loose frames of one command may come in any order among their neighbours of
+// the same kind: the protocol does not say which of several jobs that end
+// together is told first.
+func (f *frame) loose(g *frame) bool {
+	return f.op == g.op && f.code == g.code &&
+		(f.op == broker.OpCancel || f.op == broker.OpEnd && f.code == broker.Draining)
+}
+
+// arrange orders frames by peer, each peer's as sent, and loose ones by id.
+func arrange(fs []frame) {
+	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
+	for i := 0; i < len(fs); {
+		n := i + 1
+		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].loose(&fs[i]) {
+			n++
+		}
+		if n > i+1 {
+			slices.SortFunc(fs[i:n], func(a, b frame) int { return strings.Compare(a.id, b.id) })
+		}
+		i = n
+	}
+}
+
+func (want *frame) same(got *frame) bool {
+	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
+		want.typ != got.typ || !bytes.Equal(want.body, got.body) {
+		return false
+	}
+	if want.code != 0 && got.reason == "" {
+		return false
+	}
+	return want.reason == "" || want.reason == got.reason
+}
+
+func compareFrames(want, got []frame) error {
+	arrange(want)
+	arrange(got)
+	ok := len(want) == len(got)
+	for i := 0; ok && i < len(want); i++ {
+		ok = want[i].same(&got[i])
+	}
+	if ok {
+		return nil
+	}
+	var s strings.Builder
+	s.WriteString("frames differ, by peer\n")
+	list := func(name string, fs []frame) {
+		fmt.Fprintf(&s, "  %s:\n", name)
+		for i := range fs {
+			fmt.Fprintf(&s, "    %s\n", &fs[i])
+		}
+	}
+	list("expected", want)
+	list("got", got)
+	return fmt.Errorf("%s", s.String())
+}
+
+// ledger is the core's ledger as the oracle would count it.
+func (o *oracle) ledger(c *counts, d, q, r uint64) broker.Ledger {
+	return broker.Ledger{
+		Submitted: c.submitted, Delayed: d, Queued: q, Running: r,
+		Answered: c.answered, Failed: c.failed, Cancelled: c.cancelled, Expired: c.expired, Discarded: c.discarded,
+		Dispatched: c.dispatched, Requeued: c.requeued, Overdue: c.overdue,
+	}
+}
+
+// compareLedgers compares what is counted per type and in all.
+func (r *runner) compareLedgers() error {
+	o, b := r.oracle, r.driver.core
+	var sum counts
+	var d, q, n uint64
+	unused := 0
+	for _, name := range o.names {
+		k := o.types[name]
+		td, tq, tr := o.tally(name)
+		info, known := b.Type(o.now, []byte(name))
+		if !known {
+			if o.used(name) {
+				return fmt.Errorf("type %q is in use, and forgotten", name)
+			}
+			o.forgotten.add(&k.counts)
+			k.counts = counts{}
+			continue
+		}
+		if !o.used(name) {
+			unused++
+		}
+		if l := info.Ledger; l.Submitted != l.Delayed+l.Queued+l.Running+l.Answered+l.Failed+l.Cancelled+l.Expired+l.Discarded {
+			return fmt.Errorf("the ledger of type %q does not balance: %+v", name, l)
+		}
+		if want := o.ledger(&k.counts, td, tq, tr); info.Ledger != want {
+			return fmt.Errorf("ledgers of type %q differ:\n  expected %+v\n  got      %+v", name, want, info.Ledger)
+		}
+		sum.add(&k.counts)
+		d, q, n = d+td, q+tq, n+tr
+		if err := o.compareType(k, &info); err != nil {
+			return err
+		}
+	}
+	forgotten, _ := b.Forgotten()
+	if want := o.ledger(&o.forgotten, 0, 0, 0); forgotten != want {
+		return fmt.Errorf("ledgers of forgotten types differ:\n  expected %+v\n  got      %+v", want, forgotten)
+	}
+	sum.add(&o.forgotten)
+	if want := o.ledger(&sum, d, q, n); b.Totals() != want {
+		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", want, b.Totals())
+	}
+	if b.Held() != uint64(len(o.jobs)) {
+		return fmt.Errorf("%d jobs are held, expected %d", b.Held(), len(o.jobs))
+	}
+	// A living submitter may keep its last type, and what is to be swept its own.
+	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {
+		return fmt.Errorf("%d types that nobody uses are remembered, at most %d", unused, most)
+	}
+	return nil
+}
+
+func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
+	bytes, oldest := int64(0), int64(-1)
+	for _, j := range o.jobs {
+		if j.typ == k.name {
+			bytes += j.weight()
+			if j.place == queued && oldest < 0 {
+				oldest = j.at
+			}
+		}
+	}
+	free := 0
+	for _, w := range o.peers {
+		if w.free() && w.typ == k.name {
+			free++
+		}
+	}
+	age := time.Duration(0)
+	if oldest >= 0 {
+		age = time.Duration(o.now - oldest)
+	}
+	type view struct {
+		bytes               int64
+		workers, idle, dead int
+		paused              bool
+		limits              broker.TypeLimits
+		oldest              time.Duration
+	}
+	want := view{bytes, o.workers(k.name), free, len(k.letters), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
+	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, info.Oldest}
+	if want != got {
+		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)
+	}
+	return nil
+}
+
+// compareNext: the core must ask for a tick in time, and without need for no
+// other.
+func (r *runner) compareNext() error {
+	want, got := r.oracle.next(), r.driver.core.Next()
+	if got > want {
+		return fmt.Errorf("the next deadline is at %v, the core asks for %v", time.Duration(want), time.Duration(got))
+	}
+	if got < want && r.oracle.vanished == 0 && !r.paced {
+		return fmt.Errorf("the next deadline is at %v, the core asks for %v already", time.Duration(want), time.Duration(got))
+	}
+	return nil
+}

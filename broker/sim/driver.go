@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+
+	"gloom/broker"
+)
+
+// driver carries commands to the core as a hub would: what it lends is
+// overwritten before the next command.
+type driver struct {
+	core *broker.Broker
+	// peers and numbers translate between the run's numbers and the core's.
+	peers   map[int]broker.Peer
+	numbers map[broker.Peer]int
+	scratch []byte
+	used    int
+
+	frames []frame
+	// code and refused are what operators' commands return.
+	code    broker.Code
+	refused bool
+
+	kept []keptBody
+}
+
+// keptBody is memory that the core promised never to change again.
+type keptBody struct{ body, want []byte }
+
+const keptBodies = 64
+
+func newDriver(cfg broker.Config) *driver {
+	return &driver{
+		core:    broker.New(cfg),
+		peers:   map[int]broker.Peer{},
+		numbers: map[broker.Peer]int{},
+	}
+}
+
+// peer translates; who was never introduced gets a number that the core has
+// not given out, near to those it has.
+func (d *driver) peer(no int) broker.Peer {
+	if p, known := d.peers[no]; known {
+		return p
+	}
+	return broker.Peer(uint64(no%7) | uint64(no%3)<<40)
+}
+
+// lend copies b to memory that is spoiled before the next command.
+func (d *driver) lend(b []byte) []byte {
+	if d.used+len(b) > len(d.scratch) {
+		d.scratch = make([]byte, 2*(d.used+len(b))+256)
+		d.used = 0
+	}
+	m := d.scratch[d.used : d.used+len(b) : d.used+len(b)]
+	d.used += len(b)
+	copy(m, b)
+	return m
+}
+
+func (d *driver) body(c *command) []byte {
+	if c.kept {
+		return c.body
+	}
+	return d.lend(c.body)
+}
+
+// do carries out a command and leaves in frames what the core sends.
+func (d *driver) do(c *command) {
+	for i := range d.scratch[:d.used] {
+		d.scratch[i] = 0xEE
+	}
+	d.used = 0
+	d.frames, d.code, d.refused = d.frames[:0], 0, false
+	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
+	p := d.peer(c.peer)
+	b := d.core
+	var fx []broker.Effect
+	switch c.verb {
+	case addSubmitter:
+		d.introduce(c.peer, b.AddSubmitter())
+	case addWorker:
+		d.introduce(c.peer, b.AddWorker())
+	case submit:
+		fx = b.Submit(c.now, p, &broker.Submission{
+			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
+			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
+			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress,
+		})
+	case cancel:
+		fx = b.Cancel(c.now, p, id)
+	case join:
+		fx = b.Join(c.now, p, &broker.Joining{Type: typ, Prefetch: c.prefetch, Notices: c.notices})
+	case respond:
+		fx = b.Respond(c.now, p, id, d.body(c), c.kept)
+	case fail:
+		fx = b.Fail(c.now, p, &broker.Failure{ID: id, Reason: c.reason, NoRetry: c.noRetry, Delay: c.failDelay})
+	case progress:
+		fx = b.Progress(c.now, p, id, d.body(c), c.kept)
+	case leave:
+		fx = b.Leave(c.now, p)
+	case gone:
+		fx = b.Gone(c.now, p)
+	case expelled:
+		fx = b.Expelled(c.now, p, c.reason)
+	case tick:
+		fx = b.Tick(c.now)
+	case pause:
+		var err error
+		fx, err = b.Pause(c.now, typ, c.on)
+		d.refused = err != nil
+	case limit:
+		var err error
+		fx, err = b.Limit(c.now, typ, broker.TypeLimits{Concurrency: c.concurrency, Rate: c.rate})
+		d.refused = err != nil
+	case drain:
+		b.Drain()
+	case expel:
+		for more := true; more; {
+			fx, more = b.Expel(c.now)
+			d.note(fx)
+		}
+		return
+	case revoke:
+		fx, d.code = b.Revoke(c.now, id)
+	case revive:
+		var reason string
+		fx, d.code, reason = b.Revive(c.now, typ, id)
+		d.refused = d.code == broker.Overloaded
+		if (reason == "") != (d.code == 0) {
+			panic(fmt.Sprintf("sim: revive returns code %d with reason %q", d.code, reason))
+		}
+	}
+	d.note(fx)
+}
+
+func (d *driver) introduce(no int, p broker.Peer) {
+	if _, again := d.numbers[p]; again || p == 0 {
+		panic(fmt.Sprintf("sim: the core gave out peer %d twice", p))
+	}
+	d.peers[no], d.numbers[p] = p, no
+}
+
+// note keeps a copy of effects: they end with the next command.
+func (d *driver) note(fx []broker.Effect) {
+	for i := range fx {
+		e := &fx[i]
+		no, known := d.numbers[e.Peer]
+		if !known {
+			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
+		}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, reason: e.Reason}
+		if e.Op == broker.OpRefuse && e.Code == broker.Overloaded {
+			d.refused = true
+		}
+		if e.Kept && len(d.kept) < keptBodies {
+			d.kept = append(d.kept, keptBody{e.Body, bytes.Clone(e.Body)})
+		}
+		d.frames = append(d.frames, f)
+	}
+}
+
+// settle tells whether memory that was to stay has changed.
+func (d *driver) settle() error {
+	for _, k := range d.kept {
+		if !bytes.Equal(k.body, k.want) {
+			return fmt.Errorf("a body of %d bytes changed that was said to be kept", len(k.body))
+		}
+	}
+	return nil
+}
+
+// sight shows the oracle what it may look up at a moment.
+func (d *driver) sight(now int64) sight {
+	return sight{
+		due: func(id string) (int64, bool) {
+			x, found := d.core.Explain(now, []byte(id))
+			return int64(x.Due), found && x.State == "delayed"
+		},
+		overloaded: d.refused,
+		handed: func(typ string) int {
+			n := 0
+			for i := range d.frames {
+				if d.frames[i].op == broker.OpJob && d.frames[i].typ == typ {
+					n++
+				}
+			}
+			return n
+		},
+		letterReason: func(typ, id string) (string, bool) {
+			letters := d.core.DeadLetters([]byte(typ))
+			for i := len(letters) - 1; i >= 0; i-- {
+				if string(letters[i].ID) == id {
+					return letters[i].Reason, true
+				}
+			}
+			for i := range d.frames {
+				if f := &d.frames[i]; f.op == broker.OpEnd && f.id == id {
+					return f.reason, true
+				}
+			}
+			return "", false
+		},
+	}
+}

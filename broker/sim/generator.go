@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"gloom/broker"
+)
+
+// generator invents the commands of a run. It looks at the oracle, to hit what
+// matters more often than chance would.
+type generator struct {
+	p      profile
+	rng    *rand.Rand
+	o      *oracle
+	weight [verbs]int
+	step   int
+	steps  int
+	now    int64
+	peers  int // numbers given out
+	fresh  int // ids made beyond the common ones
+	buried []int
+}
+
+// noise is where bodies are cut from.
+var noise = func() []byte {
+	r := rand.New(rand.NewPCG(1, 2))
+	m := make([]byte, 1<<20)
+	for i := range m {
+		m[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[r.IntN(36)]
+	}
+	return m
+}()
+
+func (g *generator) chance(percent int) bool { return g.rng.IntN(100) < percent }
+
+func (g *generator) next() *command {
+	g.step++
+	g.weight = g.p.weight
+	if g.p.phase != nil {
+		g.p.phase(g.step, g.steps, &g.weight)
+	}
+	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
+	c.now = g.time(c.verb)
+	c.peer = g.peer(c.verb)
+	switch c.verb {
+	case submit:
+		g.submit(c)
+	case cancel, revoke:
+		c.id = g.id(c.peer)
+	case join:
+		c.typ = g.typ()
+		if g.p.names && g.chance(50) {
+			c.prefetch = 1 + g.rng.IntN(4)
+		}
+		c.notices = g.p.notices && g.chance(50)
+	case respond, progress:
+		c.id = g.outID(c.peer)
+		g.body(c)
+	case fail:
+		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("it broke in step %d", g.step)
+		c.noRetry = g.chance(15)
+		if g.chance(30) {
+			c.failDelay = int64(g.duration()) * int64(g.rng.IntN(2))
+		}
+	case expelled:
+		c.reason = "size_error: too long"
+	case pause:
+		c.typ, c.on = g.typ(), g.chance(50)
+	case limit:
+		c.typ = g.typ()
+		if g.chance(50) {
+			c.concurrency = g.rng.IntN(4)
+		}
+		if g.chance(50) {
+			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 2e9, -1, math.NaN()}[g.rng.IntN(9)]
+		}
+	case revive:
+		c.typ, c.id = g.typ(), g.id(0)
+		if n := len(g.o.letters); n > 0 && g.chance(80) {
+			l := g.o.letters[g.rng.IntN(n)]
+			c.typ, c.id = l.typ, l.id
+		}
+	}
+	return c
+}
+
+func (g *generator) verb() verb {
+	subs, workers := 0, 0
+	for _, p := range g.o.peers {
+		if p.worker {
+			workers++
+		} else {
+			subs++
+		}
+	}
+	if subs == 0 && g.chance(50) || subs < g.p.submitters && g.chance(10) {
+		return addSubmitter
+	}
+	if workers == 0 && g.chance(50) || workers < g.p.workers && g.chance(10) {
+		return addWorker
+	}
+	sum := 0
+	for _, w := range g.weight {
+		sum += w
+	}
+	n := g.rng.IntN(sum)
+	for v, w := range g.weight {
+		if n -= w; n < 0 {
+			if v := verb(v); v == addSubmitter && subs >= 2*g.p.submitters || v == addWorker && workers >= 2*g.p.workers {
+				return tick
+			}
+			return verb(v)
+		}
+	}
+	panic("sim: weights do not add up")
+}
+
+// time lets some pass: often none, often until just a deadline, and now and
+// then it jumps, backwards too.
+func (g *generator) time(v verb) int64 {
+	still := g.p.still
+	if v == tick {
+		still /= 3
+	}
+	if g.chance(still) {
+		return g.now
+	}
+	switch n := g.rng.IntN(100); {
+	case n < 50:
+		if at := g.o.next(); at < math.MaxInt64 {
+			g.now = max(g.now, at) + int64(g.rng.IntN(3)-1)
+			break
+		}
+		fallthrough
+	case n < 80:
+		g.now += g.rng.Int64N(int64(4 * time.Millisecond))
+	case n < 90:
+		g.now += g.rng.Int64N(int64(3 * time.Second))
+	case n < 94:
+		g.now -= g.rng.Int64N(int64(10 * time.Millisecond))
+	case n < 96:
+		// One command from the past, as of a thread that was held up.
+		return g.now - g.rng.Int64N(int64(time.Hour))
+	case n < 97:
+		g.now += int64(400 * 24 * time.Hour)
+	default:
+		g.now += g.rng.Int64N(int64(2 * time.Hour))
+	}
+	return g.now
+}
+
+// peer chooses who does it: mostly somebody alive and of the right kind.
+func (g *generator) peer(v verb) int {
+	switch v {
+	case addSubmitter, addWorker:
+		g.peers++
+		return g.peers
+	case tick, pause, limit, drain, expel, revoke, revive:
+		return 0
+	}
+	worker := v != submit && v != cancel
+	if v == gone || v == expelled {
+		worker = g.chance(60)
+	}
+	switch n := g.rng.IntN(100); {
+	case n < 2:
+		return g.rng.IntN(g.peers+3) + 1 // dead, alive or never seen
+	case n < 3:
+		return 100000 + g.rng.IntN(20)
+	case n < 4:
+		worker = !worker
+	}
+	return g.somebody(worker, v)
+}
+
+func (g *generator) somebody(worker bool, v verb) int {
+	var all, busy []int
+	for _, p := range g.o.peers {
+		if p.worker != worker {
+			continue
+		}
+		all = append(all, p.no)
+		if len(p.out) > 0 || worker && !p.joined && v == join {
+			busy = append(busy, p.no)
+		}
+	}
+	if len(busy) > 0 && g.chance(85) {
+		switch v {
+		case respond, fail, progress, join, gone, expelled:
+			return busy[g.rng.IntN(len(busy))]
+		}
+	}
+	if len(all) == 0 {
+		return 100000
+	}
+	return all[g.rng.IntN(len(all))]
+}
+
+func (g *generator) commonID() string { return fmt.Sprintf("j%d", g.rng.IntN(g.p.ids)) }
+
+// id is one that a peer may speak of: often of a job of its own.
+func (g *generator) id(peer int) string {
+	if len(g.o.jobs) > 0 && g.chance(70) {
+		for range 4 {
+			j := g.o.jobs[g.rng.IntN(len(g.o.jobs))]
+			if j.owner == peer || j.detached || peer == 0 {
+				return j.id
+			}
+		}
+	}
+	return g.commonID()
+}
+
+// outID is one that a worker may speak of: mostly of what is out on it.
+func (g *generator) outID(peer int) string {
+	if w := g.o.peer(peer, true); w != nil {
+		if !w.named && g.chance(50) {
+			return ""
+		}
+		if len(w.out) > 0 && g.chance(85) {
+			return w.out[g.rng.IntN(len(w.out))].id
+		}
+	}
+	return g.id(0)
+}
+
+func (g *generator) typ() string { return string(rune('a' + g.rng.IntN(g.p.types))) }
+
+var durations = []time.Duration{
+	time.Millisecond, 2 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Hour,
+}
+
+func (g *generator) duration() time.Duration { return durations[g.rng.IntN(len(durations))] }
+
+func (g *generator) body(c *command) {
+	n := g.p.bodies(g.rng)
+	at := g.rng.IntN(len(noise) - n)
+	c.body = noise[at : at+n : at+n]
+	c.kept = g.chance(20)
+}
+
+func (g *generator) submit(c *command) {
+	p := &g.p
+	c.id, c.typ = g.commonID(), g.typ()
+	if g.chance(p.churn) {
+		g.fresh++
+		c.id = fmt.Sprintf("n%d", g.fresh)
+	}
+	g.body(c)
+	switch {
+	case p.wild:
+		c.priority = []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64, int64(g.rng.Uint64())}[g.rng.IntN(7)]
+	case g.chance(60):
+		c.priority = int64(g.rng.IntN(p.priorities)) - int64(p.priorities/3)
+	}
+	if g.chance(p.delay) {
+		c.delay = g.duration()
+	}
+	if g.chance(p.timeout) {
+		c.timeout = g.duration()
+	}
+	if g.chance(p.backoff) {
+		c.backoff = []time.Duration{time.Millisecond, 3 * time.Millisecond, time.Second, 20 * time.Hour, broker.MaxBackoff}[g.rng.IntN(5)]
+	}
+	if g.chance(p.expires) {
+		// A deadline within the delay is refused before it gets to the core.
+		c.expires = c.delay + g.duration()
+	}
+	if g.chance(p.retries) {
+		c.retries = []int{0, 0, 1, 2, 5, 1000}[g.rng.IntN(6)]
+	}
+	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)
+}

@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"gloom/broker"
+)
+
+// comparePeers compares all that can be seen of connections.
+func (r *runner) comparePeers() error {
+	o, b := r.oracle, r.driver.core
+	workers, next := b.Workers(o.now, 0, 1000)
+	if next != -1 {
+		return fmt.Errorf("workers are listed up to %d only", next)
+	}
+	submitters, _ := b.Submitters(0, 1000)
+	if len(workers)+len(submitters) != len(o.peers) {
+		return fmt.Errorf("%d workers and %d submitters are listed, expected are %d in all", len(workers), len(submitters), len(o.peers))
+	}
+	for _, x := range workers {
+		w := o.peer(r.driver.numbers[x.Peer], true)
+		if w == nil {
+			return fmt.Errorf("a worker is listed that nobody knows: %+v", x)
+		}
+		typ := w.typ
+		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.Left != w.left {
+			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.no, w, x)
+		}
+		var got, want []string
+		for _, id := range x.Jobs {
+			got = append(got, string(id))
+		}
+		for _, run := range w.out {
+			want = append(want, run.id)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if len(want) <= 16 && !slices.Equal(got, want) {
+			return fmt.Errorf("worker p%d has out %q, expected %q", w.no, got, want)
+		}
+	}
+	for _, x := range submitters {
+		no := r.driver.numbers[x.Peer]
+		jobs, bytes := 0, int64(0)
+		for _, j := range o.jobs {
+			if j.owner == no {
+				jobs++
+				bytes += j.weight()
+			}
+		}
+		if o.peer(no, false) == nil || x.Jobs != jobs || x.Bytes != bytes {
+			return fmt.Errorf("submitter p%d differs: expected %d jobs and %d bytes, got %+v", no, jobs, bytes, x)
+		}
+	}
+	return nil
+}
+
+// compareJob compares all that can be seen of the job with an id.
+func (r *runner) compareJob(id string) error {
+	o := r.oracle
+	x, found := r.driver.core.Explain(o.now, []byte(id))
+	j := o.held[id]
+	if found != (j != nil) {
+		return fmt.Errorf("job %q: found %v, expected %v", id, found, j != nil)
+	}
+	if j == nil {
+		return nil
+	}
+	type view struct {
+		id, typ, state           string
+		priority                 int64
+		attempts, retries, bytes int
+		age, in, due             time.Duration
+		detached                 bool
+		submitter, worker, ahead int
+		exact                    bool
+	}
+	want := view{
+		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
+		attempts: j.attempts, retries: j.retries, bytes: len(j.body),
+		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detached, submitter: j.owner,
+	}
+	if due, set := j.due(); set {
+		want.due = time.Duration(max(0, due-o.now))
+	}
+	switch {
+	case j.place == running:
+		want.worker = j.worker
+		if j.unwanted() {
+			want.state = "unwanted"
+		}
+	case j.place == queued:
+		want.exact = true
+		for _, other := range o.jobs {
+			if other.place == queued && other.typ == j.typ &&
+				(other.priority > j.priority || other.priority == j.priority && other.arrival < j.arrival) {
+				want.ahead++
+			}
+		}
+	}
+	got := view{
+		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes,
+		x.Age, x.In, x.Due, x.Detached, r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], x.Ahead, x.Exact,
+	}
+	if want != got {
+		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)
+	}
+	return nil
+}
+
+// compareLetters compares the dead letters of every type.
+func (r *runner) compareLetters() error {
+	o, b := r.oracle, r.driver.core
+	for _, name := range o.names {
+		want, got := o.types[name].letters, b.DeadLetters([]byte(name))
+		ok := len(want) == len(got)
+		for i := 0; ok && i < len(want); i++ {
+			w, g := want[i], got[i]
+			ok = w.id == string(g.ID) && w.typ == string(g.Type) && bytes.Equal(w.body, g.Body) && w.priority == g.Priority &&
+				w.attempts == g.Attempts && w.at == g.Submitted && w.failed == g.Failed && g.Reason != "" && w.reason == g.Reason
+		}
+		if !ok {
+			return fmt.Errorf("dead letters of type %q differ:\n  expected %s\n  got      %s", name, letterNames(want), coreLetters(got))
+		}
+	}
+	n, size := b.DeadCount()
+	if n != len(o.letters) || size != o.letterBytes() || size > max(0, o.cfg.DeadBytes) {
+		return fmt.Errorf("%d dead letters of %d bytes are kept, expected %d of %d, limit %d", n, size, len(o.letters), o.letterBytes(), o.cfg.DeadBytes)
+	}
+	return nil
+}
+
+func letterNames(ls []*letter) (s string) {
+	for _, l := range ls {
+		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.id, time.Duration(l.failed), l.attempts, l.reason)
+	}
+	return s
+}
+
+func coreLetters(ls []*broker.DeadLetter) (s string) {
+	for _, l := range ls {
+		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.ID, time.Duration(l.Failed), l.Attempts, l.Reason)
+	}
+	return s
+}

@@ -1,0 +1,383 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"gloom/broker"
+)
+
+// frame is one frame that a peer is to be sent. Only what the protocol fixes
+// is compared: an empty reason stands for any text.
+type frame struct {
+	op     broker.Op
+	code   broker.Code
+	peer   int
+	id     string
+	typ    string
+	body   []byte
+	reason string
+}
+
+// place is where a job stands.
+type place string
+
+const (
+	delayed place = "delayed"
+	queued  place = "queued"
+	running place = "running"
+)
+
+// oracleJob is a job that holds its id.
+type oracleJob struct {
+	id, typ  string
+	body     []byte
+	priority int64
+	// arrival orders jobs by age.
+	arrival int
+	owner   int // peer, 0 when nobody waits for it
+	// lost: its owner went while it ran. cancelled: while it ran.
+	lost, cancelled bool
+	detached        bool
+	progress        bool
+
+	at, since int64
+	place     place
+	until     int64 // delayed: till then
+	timeout   time.Duration
+	backoff   time.Duration
+	expires   int64 // 0: no deadline
+	attempts  int
+	retries   int
+	worker    int
+	// timer orders deadlines of the same moment by when they were set.
+	timer int
+}
+
+func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
+
+func (j *oracleJob) weight() int64 {
+	return int64(len(j.id)+len(j.body)) + broker.JobOverhead
+}
+
+// due is the moment at which time does something to the job.
+func (j *oracleJob) due() (int64, bool) {
+	switch {
+	case j.place == running:
+		return j.since + int64(j.timeout), j.timeout > 0
+	case j.place == delayed && (j.expires == 0 || j.until < j.expires):
+		return j.until, true
+	}
+	return j.expires, j.expires != 0
+}
+
+// run is a job out at a worker.
+type run struct {
+	id  string
+	job *oracleJob // nil once the run is overdue
+}
+
+type oraclePeer struct {
+	no     int
+	worker bool
+
+	joined   bool
+	typ      string
+	room     int
+	named    bool
+	notices  bool
+	left     bool
+	out      []run
+	inLine   bool
+	position int // in the line of workers with room: smaller is longer idle
+}
+
+func (w *oraclePeer) overdue() int {
+	n := 0
+	for _, r := range w.out {
+		if r.job == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// free: it may be sent a job.
+func (w *oraclePeer) free() bool {
+	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0
+}
+
+// counts is the ledger of a type, in plain words.
+type counts struct {
+	submitted, answered, failed, cancelled, expired, discarded uint64
+	dispatched, requeued, overdue                              uint64
+}
+
+func (c *counts) add(d *counts) {
+	c.submitted += d.submitted
+	c.answered += d.answered
+	c.failed += d.failed
+	c.cancelled += d.cancelled
+	c.expired += d.expired
+	c.discarded += d.discarded
+	c.dispatched += d.dispatched
+	c.requeued += d.requeued
+	c.overdue += d.overdue
+}
+
+type oracleType struct {
+	name string
+	counts
+	paused      bool
+	concurrency int
+	rate        float64
+	// level is how much of the rate is used up, in time, at the moment filled.
+	level, filled int64
+	// blocked is until when the rate let nothing through, 0 if it did.
+	blocked int64
+	letters []*letter
+}
+
+// sight is what the oracle looks up at the core where the protocol leaves the
+// choice to it.
+type sight struct {
+	// due tells how long it is until the timer of a delayed job comes.
+	due func(id string) (int64, bool)
+	// overloaded: the core refused this command for a limit.
+	overloaded bool
+	// handed tells how many jobs of a type were handed out.
+	handed func(typ string) int
+	// letterReason tells why the latest job with this id failed, if the core
+	// told its submitter or kept it.
+	letterReason func(typ, id string) (string, bool)
+}
+
+// oracle is the broker as the protocol describes it.
+type oracle struct {
+	cfg   broker.Config
+	now   int64
+	jobs  []*oracleJob // by arrival
+	held  map[string]*oracleJob
+	peers []*oraclePeer
+	types map[string]*oracleType
+	names []string // of types, in order of appearance
+	// forgotten adds up what types counted that the core forgot.
+	forgotten counts
+
+	arrivals, timers, positions int
+
+	letters  []*letter // of all types, by age
+	draining bool
+	stopped  bool
+	// vanished: a submitter went with jobs waiting, and no tick has come since
+	// that surely swept up behind it.
+	vanished int
+	ticking  bool
+
+	sight  sight
+	frames []frame
+	// complaint is a choice of the core that is not allowed.
+	complaint string
+}
+
+func newOracle(cfg broker.Config) *oracle {
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, types: map[string]*oracleType{}}
+}
+
+// do carries out a command; frames holds what follows from it.
+func (o *oracle) do(c *command, s sight) {
+	switch c.verb {
+	case addSubmitter, addWorker, drain:
+		// These take no time.
+	default:
+		o.now = max(o.now, c.now)
+	}
+	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
+	o.ticking = c.verb == tick
+	switch c.verb {
+	case addSubmitter, addWorker:
+		o.peers = append(o.peers, &oraclePeer{no: c.peer, worker: c.verb == addWorker, room: 1})
+	case submit:
+		o.submit(c)
+	case cancel:
+		o.cancel(c)
+	case join:
+		o.join(c)
+	case respond:
+		o.respond(c)
+	case fail:
+		o.fail(c)
+	case progress:
+		o.progress(c)
+	case leave:
+		o.leave(c)
+	case gone:
+		o.gone(c, "")
+	case expelled:
+		o.gone(c, c.reason)
+	case tick:
+		o.tick()
+	case pause:
+		o.pause(c)
+	case limit:
+		o.limit(c)
+	case drain:
+		o.draining = true
+	case expel:
+		o.expel()
+	case revoke:
+		o.revoke(c)
+	case revive:
+		o.revive(c)
+	}
+	o.lineUp()
+	o.handOut()
+}
+
+func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }
+
+func (o *oracle) ok(peer int, id string) { o.send(frame{op: broker.OpOK, peer: peer, id: id}) }
+
+func (o *oracle) refuse(peer int, c broker.Code, id string) {
+	o.send(frame{op: broker.OpRefuse, peer: peer, code: c, id: id})
+}
+
+// end tells a job's submitter, if there is one to be told.
+func (o *oracle) end(j *oracleJob, c broker.Code, reason string) {
+	if j.owner != 0 {
+		o.send(frame{op: broker.OpEnd, peer: j.owner, code: c, id: j.id, reason: reason})
+	}
+}
+
+func (o *oracle) peer(no int, worker bool) *oraclePeer {
+	for _, p := range o.peers {
+		if p.no == no && p.worker == worker {
+			return p
+		}
+	}
+	return nil
+}
+
+func (o *oracle) kind(name string) *oracleType {
+	k := o.types[name]
+	if k == nil {
+		k = &oracleType{name: name}
+		o.types[name] = k
+		o.names = append(o.names, name)
+	}
+	return k
+}
+
+// forget drops a job that has ended.
+func (o *oracle) forget(j *oracleJob) {
+	delete(o.held, j.id)
+	i := slices.Index(o.jobs, j)
+	o.jobs = slices.Delete(o.jobs, i, i+1)
+}
+
+// tally counts the jobs of a type by place.
+func (o *oracle) tally(typ string) (d, q, r uint64) {
+	for _, j := range o.jobs {
+		if j.typ != typ {
+			continue
+		}
+		switch j.place {
+		case delayed:
+			d++
+		case queued:
+			q++
+		case running:
+			r++
+		}
+	}
+	return d, q, r
+}
+
+// lineUp lets workers that have room now, and had none, stand in line.
+func (o *oracle) lineUp() {
+	for _, w := range o.peers {
+		if f := w.free(); f != w.inLine {
+			w.inLine = f
+			o.positions++
+			w.position = o.positions
+		}
+	}
+}
+
+// handOut gives the best job of each type to the worker that is idle longest,
+// while there are both.
+func (o *oracle) handOut() {
+	if o.stopped {
+		return
+	}
+	for _, name := range o.names {
+		k := o.types[name]
+		late := k.blocked != 0 && !o.ticking && o.now >= k.blocked
+		for n := 0; ; n++ {
+			w := o.firstInLine(name)
+			if w == nil || k.paused {
+				break
+			}
+			j := o.best(name)
+			if j == nil {
+				break
+			}
+			if k.concurrency > 0 {
+				if _, _, r := o.tally(name); r >= uint64(k.concurrency) {
+					break
+				}
+			}
+			// The core looks at a rate again when its timer comes or when
+			// something about the type changes; in between it may let time
+			// pass, but not miss the tick.
+			if k.rate > 0 {
+				wait := o.rateWait(k)
+				if wait > 0 {
+					k.blocked = o.now + wait
+				}
+				if wait > 0 || late && n >= o.sight.handed(name) {
+					break
+				}
+				o.pour(k)
+			}
+			o.dispatch(k, w, j)
+		}
+	}
+}
+
+func (o *oracle) firstInLine(typ string) *oraclePeer {
+	var first *oraclePeer
+	for _, w := range o.peers {
+		if w.free() && w.typ == typ && (first == nil || w.position < first.position) {
+			first = w
+		}
+	}
+	return first
+}
+
+// best is the queued job of the largest priority, the oldest of these.
+func (o *oracle) best(typ string) *oracleJob {
+	var best *oracleJob
+	for _, j := range o.jobs {
+		if j.place == queued && j.typ == typ && (best == nil || j.priority > best.priority) {
+			best = j
+		}
+	}
+	return best
+}
+
+func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
+	j.place, j.since, j.worker = running, o.now, w.no
+	j.attempts++
+	o.setTimer(j)
+	k.dispatched++
+	w.out = append(w.out, run{j.id, j})
+	o.positions++
+	w.position, w.inLine = o.positions, w.free()
+	o.send(frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body})
+}
+
+func (o *oracle) setTimer(j *oracleJob) {
+	o.timers++
+	j.timer = o.timers
+}

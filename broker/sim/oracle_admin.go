@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+
+	"gloom/broker"
+)
+
+// letter is a failed job that is kept.
+type letter struct {
+	id, typ  string
+	body     []byte
+	reason   string
+	priority int64
+	attempts int
+	at       int64
+	failed   int64
+}
+
+// letterOverhead is what the core counts for a letter beside its id, body and
+// reason.
+const letterOverhead = 256
+
+func (l *letter) weight() int64 {
+	return int64(len(l.id)+len(l.body)+len(l.reason)) + letterOverhead
+}
+
+func (o *oracle) bury(k *oracleType, j *oracleJob, reason string) {
+	if o.cfg.DeadLetters <= 0 || o.cfg.DeadBytes <= 0 || o.cfg.DeadAge <= 0 {
+		return
+	}
+	if reason == "" {
+		var found bool
+		if reason, found = o.sight.letterReason(j.typ, j.id); !found {
+			// Too large to be kept, for all that can be known.
+			reason = strings.Repeat("?", 100)
+		}
+	}
+	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now}
+	if l.weight() > o.cfg.DeadBytes {
+		return
+	}
+	if len(k.letters) >= o.cfg.DeadLetters {
+		o.burn(k.letters[0])
+	}
+	k.letters = append(k.letters, l)
+	o.letters = append(o.letters, l)
+	for o.letterBytes() > o.cfg.DeadBytes {
+		o.burn(o.letters[0])
+	}
+}
+
+func (o *oracle) letterBytes() int64 {
+	n := int64(0)
+	for _, l := range o.letters {
+		n += l.weight()
+	}
+	return n
+}
+
+func (o *oracle) burn(l *letter) {
+	without := func(all []*letter) []*letter {
+		return slices.DeleteFunc(all, func(m *letter) bool { return m == l })
+	}
+	k := o.kind(l.typ)
+	k.letters, o.letters = without(k.letters), without(o.letters)
+}
+
+// age forgets letters that are too old.
+func (o *oracle) age() {
+	for n := 0; n < timersPerTick && len(o.letters) > 0; n++ {
+		if l := o.letters[0]; l.failed+int64(o.cfg.DeadAge) <= o.now {
+			o.burn(l)
+		}
+	}
+}
+
+// revive hands the oldest letter with this id in again, detached.
+func (o *oracle) revive(c *command) {
+	k := o.types[c.typ]
+	if k == nil {
+		return
+	}
+	for _, l := range k.letters {
+		if l.id != c.id {
+			continue
+		}
+		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: -1, detach: true}
+		if o.held[l.id] != nil || o.draining || o.full(&again) {
+			return
+		}
+		o.take(&again, 0)
+		o.burn(l)
+		return
+	}
+}
+
+// configure makes room for a type that an operator speaks of.
+func (o *oracle) configure(name string) *oracleType {
+	if o.tooManyTypes(name) {
+		return nil
+	}
+	return o.kind(name)
+}
+
+func (o *oracle) pause(c *command) {
+	if k := o.configure(c.typ); k != nil {
+		k.paused = c.on
+	}
+}
+
+func (o *oracle) limit(c *command) {
+	if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) {
+		return
+	}
+	if k := o.configure(c.typ); k != nil {
+		k.concurrency, k.rate = c.concurrency, c.rate
+		k.level, k.filled, k.blocked = 0, o.now, 0
+	}
+}
+
+// expel ends all that a drain has left over.
+func (o *oracle) expel() {
+	o.draining, o.stopped = true, true
+	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+		if j.place == running {
+			// The worker may still answer; that goes nowhere.
+			w := o.peer(j.worker, true)
+			for i := range w.out {
+				if w.out[i].job == j {
+					w.out[i].job = nil
+				}
+			}
+			if j.unwanted() {
+				o.unwantedEnds(j)
+				continue
+			}
+		}
+		o.end(j, broker.Draining, "")
+		o.kind(j.typ).failed++
+		o.forget(j)
+	}
+}

@@ -1,0 +1,189 @@
+package sim
+
+import "gloom/broker"
+
+func (o *oracle) submit(c *command) {
+	s := o.peer(c.peer, false)
+	if s == nil {
+		return
+	}
+	switch {
+	case o.held[c.id] != nil:
+		o.refuse(s.no, broker.IDExists, c.id)
+		return
+	case o.draining:
+		o.refuse(s.no, broker.Draining, c.id)
+		return
+	case o.full(c):
+		o.refuse(s.no, broker.Overloaded, c.id)
+		return
+	}
+	j := o.take(c, s.no)
+	if !c.quiet {
+		o.ok(s.no, j.id)
+	}
+}
+
+// take makes a job of a submission.
+func (o *oracle) take(c *command, owner int) *oracleJob {
+	o.arrivals++
+	j := &oracleJob{
+		id: c.id, typ: c.typ, body: c.body, priority: c.priority, arrival: o.arrivals,
+		owner: owner, detached: c.detach, progress: c.progress,
+		at: o.now, since: o.now, place: queued,
+		timeout: c.timeout, backoff: c.backoff, retries: c.retries,
+	}
+	if c.detach {
+		j.owner = 0
+	}
+	if c.retries < 0 {
+		j.retries = o.cfg.Retries
+	}
+	if c.expires > 0 {
+		j.expires = o.now + int64(c.expires)
+	}
+	if c.delay > 0 {
+		j.place, j.until = delayed, o.now+int64(c.delay)
+	}
+	o.setTimer(j)
+	o.jobs = append(o.jobs, j)
+	o.held[j.id] = j
+	o.kind(j.typ).submitted++
+	return j
+}
+
+// full: one more job would pass a limit.
+func (o *oracle) full(c *command) bool {
+	g := &o.cfg
+	weight := int64(len(c.id)+len(c.body)) + broker.JobOverhead
+	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes int64) bool {
+		if maxJobs == 0 && maxBytes == 0 {
+			return false
+		}
+		n, bytes := 0, weight
+		for _, j := range o.jobs {
+			if mine(j) {
+				n++
+				bytes += j.weight()
+			}
+		}
+		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes
+	}
+	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes) ||
+		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes) ||
+		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes) ||
+		o.tooManyTypes(c.typ)
+}
+
+// used: somebody uses or configured the type.
+func (o *oracle) used(name string) bool {
+	k := o.types[name]
+	if k == nil {
+		return false
+	}
+	if k.paused || k.concurrency > 0 || k.rate > 0 || len(k.letters) > 0 {
+		return true
+	}
+	for _, j := range o.jobs {
+		if j.typ == name {
+			return true
+		}
+	}
+	return o.workers(name) > 0
+}
+
+func (o *oracle) workers(typ string) int {
+	n := 0
+	for _, w := range o.peers {
+		if w.joined && w.typ == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// tooManyTypes: the type would be one too many. The core may count the last
+// type of a submitter as used, and types whose jobs it has yet to sweep up.
+func (o *oracle) tooManyTypes(name string) bool {
+	limit := o.cfg.MaxTypes
+	if limit == 0 || o.used(name) {
+		return false
+	}
+	least, most := 0, 0
+	for _, n := range o.names {
+		if o.used(n) {
+			least++
+		}
+	}
+	for _, p := range o.peers {
+		if !p.worker {
+			most++
+		}
+	}
+	if most += least; o.vanished > 0 {
+		most = len(o.names)
+	}
+	switch {
+	case least >= limit:
+		return true
+	case most < limit:
+		return false
+	}
+	return o.sight.overloaded
+}
+
+func (o *oracle) cancel(c *command) {
+	s := o.peer(c.peer, false)
+	if s == nil {
+		return
+	}
+	j := o.held[c.id]
+	if j == nil || !j.detached && j.owner != s.no || j.unwanted() {
+		o.refuse(s.no, broker.UnknownID, c.id)
+		return
+	}
+	o.ok(s.no, j.id)
+	if j.place == running {
+		o.notice(j)
+		j.cancelled = true
+		return
+	}
+	o.kind(j.typ).cancelled++
+	o.forget(j)
+}
+
+// notice tells the worker that nobody waits for a run from now on.
+func (o *oracle) notice(j *oracleJob) {
+	if w := o.peer(j.worker, true); w.notices && !j.unwanted() {
+		o.send(frame{op: broker.OpCancel, peer: w.no, id: j.id})
+	}
+}
+
+// revoke is an operator's cancel: waiting jobs only.
+func (o *oracle) revoke(c *command) {
+	j := o.held[c.id]
+	if j == nil || j.place == running {
+		return
+	}
+	o.end(j, broker.Cancelled, "")
+	o.kind(j.typ).cancelled++
+	o.forget(j)
+}
+
+// submitterGone: what waits ends, what runs is unwanted.
+func (o *oracle) submitterGone(s *oraclePeer) {
+	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+		if j.owner != s.no {
+			continue
+		}
+		if j.place == running {
+			o.notice(j)
+			j.lost = true
+			j.owner = 0
+			continue
+		}
+		o.vanished++
+		o.kind(j.typ).discarded++
+		o.forget(j)
+	}
+}

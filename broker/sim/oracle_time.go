@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"gloom/broker"
+)
+
+// timersPerTick is how many deadlines one tick may handle: the rest waits for
+// the next tick, with other commands in between.
+const timersPerTick = 512
+
+func (o *oracle) tick() {
+	type alarm struct {
+		at  int64
+		job *oracleJob
+	}
+	var due []alarm
+	for _, j := range o.jobs {
+		if at, set := j.due(); set && at <= o.now {
+			due = append(due, alarm{at, j})
+		}
+	}
+	slices.SortFunc(due, func(a, b alarm) int {
+		if a.at != b.at {
+			return int(min(1, max(-1, a.at-b.at)))
+		}
+		return a.job.timer - b.job.timer
+	})
+	if len(due) > timersPerTick {
+		due = due[:timersPerTick]
+	}
+	for _, a := range due {
+		j := a.job
+		switch {
+		case j.place == running:
+			o.overdue(j)
+		case j.expires != 0 && j.expires <= o.now:
+			o.expire(j)
+		default:
+			j.place, j.since = queued, o.now
+			o.setTimer(j)
+		}
+	}
+	for _, k := range o.types {
+		k.blocked = 0
+	}
+	o.vanished = max(0, o.vanished-2048)
+	o.age()
+}
+
+func (o *oracle) expire(j *oracleJob) {
+	o.end(j, broker.Expired, "")
+	o.kind(j.typ).expired++
+	o.forget(j)
+}
+
+// overdue: a run passed its timeout. The worker keeps it until it answers, the
+// job goes on.
+func (o *oracle) overdue(j *oracleJob) {
+	w := o.peer(j.worker, true)
+	o.notice(j)
+	for i := range w.out {
+		if w.out[i].job == j {
+			w.out[i].job = nil
+		}
+	}
+	o.kind(j.typ).overdue++
+	if j.unwanted() {
+		o.unwantedEnds(j)
+		return
+	}
+	o.failed(j, "", false, -1)
+}
+
+// next is the earliest moment at which a tick has something to do.
+func (o *oracle) next() int64 {
+	at := int64(math.MaxInt64)
+	for _, j := range o.jobs {
+		if due, set := j.due(); set {
+			at = min(at, due)
+		}
+	}
+	if len(o.letters) > 0 {
+		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
+	}
+	for _, k := range o.types {
+		if k.blocked != 0 && !k.paused && !o.stopped && o.firstInLine(k.name) != nil && o.best(k.name) != nil {
+			if _, _, r := o.tally(k.name); k.concurrency == 0 || r < uint64(k.concurrency) {
+				at = min(at, k.blocked)
+			}
+		}
+	}
+	return at
+}
+
+// A rate is a vessel that empties with time, into which each job handed out
+// pours the time it stands for. Beside one job a tenth of a second fits.
+
+// rateWait is how long the next job has to wait.
+func (o *oracle) rateWait(k *oracleType) int64 {
+	room := max(0, int64(1e8)-rateStep(k))
+	return max(0, k.level-(o.now-k.filled)-room)
+}
+
+func (o *oracle) pour(k *oracleType) {
+	k.level = max(0, k.level-(o.now-k.filled)) + rateStep(k)
+	k.filled = o.now
+}
+
+func rateStep(k *oracleType) int64 { return int64(max(1, 1e9/k.rate)) }

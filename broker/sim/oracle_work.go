@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"gloom/broker"
+)
+
+func (o *oracle) join(c *command) {
+	w := o.peer(c.peer, true)
+	if w == nil {
+		return
+	}
+	if o.tooManyTypes(c.typ) {
+		o.refuse(w.no, broker.Overloaded, "")
+		return
+	}
+	o.kind(c.typ)
+	w.joined, w.typ, w.room, w.notices, w.left = true, c.typ, max(1, c.prefetch), c.notices, false
+	w.named = w.named || c.prefetch > 0
+	w.inLine = false // a join lines up anew
+	o.ok(w.no, "")
+}
+
+func (o *oracle) leave(c *command) {
+	if w := o.peer(c.peer, true); w != nil {
+		w.left = true
+		o.ok(w.no, "")
+	}
+}
+
+// meant is the run that a worker speaks of; -1 after a refusal.
+func (o *oracle) meant(w *oraclePeer, c *command) int {
+	if !w.named {
+		if len(w.out) == 0 {
+			o.refuse(w.no, broker.NotProcessing, "")
+			return -1
+		}
+		return 0
+	}
+	for i, r := range w.out {
+		if r.id == c.id {
+			return i
+		}
+	}
+	o.refuse(w.no, broker.UnknownID, c.id)
+	return -1
+}
+
+// over takes a run from its worker; the job, if the run was not overdue, is
+// returned.
+func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
+	j := w.out[i].job
+	w.out = slices.Delete(w.out, i, i+1)
+	return j
+}
+
+// unwantedEnds ends a run for which nobody waits.
+func (o *oracle) unwantedEnds(j *oracleJob) {
+	if j.cancelled {
+		o.kind(j.typ).cancelled++
+	} else {
+		o.kind(j.typ).discarded++
+	}
+	o.forget(j)
+}
+
+func (o *oracle) respond(c *command) {
+	w := o.peer(c.peer, true)
+	if w == nil {
+		return
+	}
+	i := o.meant(w, c)
+	if i < 0 {
+		return
+	}
+	o.ok(w.no, "")
+	switch j := o.over(w, i); {
+	case j == nil:
+	case j.unwanted():
+		o.unwantedEnds(j)
+	default:
+		if j.owner != 0 {
+			o.send(frame{op: broker.OpResult, peer: j.owner, id: j.id, body: c.body})
+		}
+		o.kind(j.typ).answered++
+		o.forget(j)
+	}
+}
+
+func (o *oracle) fail(c *command) {
+	w := o.peer(c.peer, true)
+	if w == nil {
+		return
+	}
+	i := o.meant(w, c)
+	if i < 0 {
+		return
+	}
+	o.ok(w.no, "")
+	switch j := o.over(w, i); {
+	case j == nil:
+	case j.unwanted():
+		o.unwantedEnds(j)
+	default:
+		o.failed(j, c.reason, c.noRetry, c.failDelay)
+	}
+}
+
+func (o *oracle) progress(c *command) {
+	w := o.peer(c.peer, true)
+	if w == nil {
+		return
+	}
+	i := o.meant(w, c)
+	if i < 0 {
+		return
+	}
+	o.ok(w.no, "")
+	if j := w.out[i].job; j != nil && j.progress && j.owner != 0 && !j.unwanted() {
+		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body})
+	}
+}
+
+// failed: a run is over without an answer. An empty reason is the core's own.
+func (o *oracle) failed(j *oracleJob, reason string, noRetry bool, delay int64) {
+	k := o.kind(j.typ)
+	if noRetry || j.attempts >= 1+j.retries {
+		o.end(j, broker.JobFailed, reason)
+		o.bury(k, j, reason)
+		k.failed++
+		o.forget(j)
+		return
+	}
+	if j.expires != 0 && j.expires <= o.now {
+		o.expire(j)
+		return
+	}
+	k.requeued++
+	j.since, j.worker, j.place = o.now, 0, queued
+	if delay < 0 {
+		delay = o.backoff(j)
+	}
+	if delay > 0 {
+		j.place, j.until = delayed, o.now+delay
+	}
+	o.setTimer(j)
+}
+
+// backoff is the wait before the retry that is due: the core's choice, checked
+// against the range that the protocol gives.
+func (o *oracle) backoff(j *oracleJob) int64 {
+	if j.backoff == 0 {
+		return 0
+	}
+	least := j.backoff
+	for n := 1; n < j.attempts && least < 24*time.Hour; n++ {
+		least *= 2
+	}
+	least = min(least, 24*time.Hour)
+	most := least + least/4
+	wait, found := o.sight.due(j.id)
+	deadline := j.expires != 0 && o.now+wait == j.expires
+	if !found || wait > int64(most) || wait < int64(least) && !deadline {
+		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
+	}
+	return wait
+}
+
+func (o *oracle) gone(c *command, reason string) {
+	for i, p := range o.peers {
+		if p.no != c.peer {
+			continue
+		}
+		o.peers = slices.Delete(o.peers, i, i+1)
+		if p.worker {
+			o.workerGone(p, reason)
+		} else {
+			o.submitterGone(p)
+		}
+		return
+	}
+}
+
+// workerGone: its jobs go to others, while their retries last. Was it closed
+// for what it sent, and one job out on it, then that job fails.
+func (o *oracle) workerGone(w *oraclePeer, reason string) {
+	guilty := reason != "" && len(w.out) == 1
+	for len(w.out) > 0 {
+		switch j := o.over(w, 0); {
+		case j == nil:
+		case j.unwanted():
+			o.unwantedEnds(j)
+		default:
+			o.failed(j, "", guilty, -1)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"gloom/broker"
+)
+
+// profile is what runs of one kind have in common.
+type profile struct {
+	name string
+	// weight of each verb among the commands.
+	weight [verbs]int
+	steps  func(r *rand.Rand) int
+	// ids, types and priorities are how many different ones are used: few, so
+	// that commands collide.
+	ids, types, priorities int
+	// submitters and workers are how many of them there are to be.
+	submitters, workers int
+	// names: workers may ask for prefetch; notices: for cancel frames.
+	names, notices bool
+	// options are chances in percent of a submit to use each of part 4.
+	delay, timeout, backoff, expires, retries, detach, quiet, progress int
+	// bodies gives the length of a body.
+	bodies func(r *rand.Rand) int
+	// wild priorities are spread over all of int64.
+	wild bool
+	// config sets limits.
+	config func(r *rand.Rand, c *broker.Config)
+	// every is how often, in commands, ledgers are compared.
+	every int
+	// phase, if set, replaces the weights as a run goes on.
+	phase func(step, steps int, weight *[verbs]int)
+	// churn is the chance in percent of a submit to take a new id.
+	churn int
+	// still is the chance in percent of a command to come at the same moment
+	// as the one before it.
+	still int
+}
+
+func between(lo, hi int) func(*rand.Rand) int {
+	return func(r *rand.Rand) int { return lo + r.IntN(hi-lo+1) }
+}
+
+// plainWeights are those of a life that knows only parts 1 to 3.
+func plainWeights() [verbs]int {
+	var w [verbs]int
+	w[submit], w[respond], w[join], w[gone], w[expelled] = 100, 70, 25, 8, 3
+	w[addSubmitter], w[addWorker], w[tick] = 3, 5, 10
+	return w
+}
+
+func richWeights() [verbs]int {
+	w := plainWeights()
+	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
+	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
+	return w
+}
+
+func plain() profile {
+	return profile{
+		name: "plain", weight: plainWeights(), steps: between(40, 200),
+		ids: 8, types: 2, priorities: 3, submitters: 3, workers: 3,
+		bodies: between(1, 40), every: 1, still: 70,
+	}
+}
+
+func rich() profile {
+	p := plain()
+	p.name, p.weight = "rich", richWeights()
+	p.names, p.notices = true, true
+	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
+	p.detach, p.quiet, p.progress = 15, 10, 25
+	p.still = 50
+	return p
+}
+
+func configured(p profile, name string, change func(p *profile)) profile {
+	p.name = name
+	change(&p)
+	return p
+}
+
+// common are the kinds of short runs, each with its share.
+var common = []struct {
+	share int
+	make  func() profile
+}{
+	{30, plain},
+	{25, rich},
+	{10, func() profile {
+		return configured(rich(), "prefetch", func(p *profile) {
+			p.ids, p.workers, p.types = 16, 4, 1
+			p.weight[leave] = 15
+			p.weight[respond] = 100
+		})
+	}},
+	{10, func() profile {
+		return configured(rich(), "time", func(p *profile) {
+			p.delay, p.timeout, p.backoff, p.expires = 60, 60, 60, 60
+			p.weight[tick], p.weight[fail] = 120, 60
+			p.still = 20
+		})
+	}},
+	{6, func() profile {
+		return configured(rich(), "limits", func(p *profile) {
+			p.weight[pause], p.weight[limit], p.weight[tick] = 20, 30, 80
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				some := func(n int) int { return r.IntN(2) * (1 + r.IntN(n)) }
+				c.MaxJobs, c.MaxTypeJobs, c.MaxSubmitterJobs = some(8), some(6), some(5)
+				c.MaxBytes, c.MaxTypeBytes, c.MaxSubmitterBytes = int64(some(1200)), int64(some(1000)), int64(some(800))
+			}
+		})
+	}},
+	{6, func() profile {
+		return configured(rich(), "vanishing", func(p *profile) {
+			p.submitters, p.weight[gone], p.weight[addSubmitter] = 6, 40, 15
+			p.weight[tick] = 8
+			p.ids = 5
+		})
+	}},
+	{5, func() profile {
+		return configured(rich(), "letters", func(p *profile) {
+			p.weight[revive], p.weight[fail] = 30, 90
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(4), 1<<20, []time.Duration{2 * time.Millisecond, time.Second, time.Hour}[r.IntN(3)]
+				c.Retries = r.IntN(2)
+			}
+		})
+	}},
+	{3, func() profile {
+		// No more than one job fails at a time: the oracle learns its reason,
+		// whose length counts, only from the letter.
+		return configured(plain(), "letter bytes", func(p *profile) {
+			p.weight = richWeights()
+			p.weight[revive], p.weight[fail] = 30, 90
+			p.backoff, p.delay, p.expires, p.detach = 20, 20, 20, 30
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				c.DeadLetters, c.DeadBytes, c.DeadAge = 1+r.IntN(5), int64(290+r.IntN(1200)), time.Second
+				c.Retries = r.IntN(2)
+			}
+		})
+	}},
+	{4, func() profile {
+		return configured(rich(), "types", func(p *profile) {
+			p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				c.IdleTypes = r.IntN(3)
+				c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
+			}
+		})
+	}},
+	{3, func() profile {
+		return configured(rich(), "drain", func(p *profile) {
+			p.phase = func(step, steps int, w *[verbs]int) {
+				switch {
+				case step > steps*3/4:
+					w[expel] = 10
+				case step > steps/2:
+					w[drain] = 10
+				}
+			}
+		})
+	}},
+	{3, func() profile {
+		return configured(rich(), "many", func(p *profile) {
+			p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
+			p.weight[addSubmitter], p.steps = 30, between(150, 300)
+		})
+	}},
+}
+
+// special are kinds of long runs, one of each in so many seeds.
+var special = []struct {
+	every uint64
+	make  func() profile
+}{
+	{101, func() profile {
+		return configured(rich(), "lanes", func(p *profile) {
+			p.ids, p.types, p.priorities, p.churn = 400, 1, 150, 70
+			p.submitters, p.workers = 2, 2
+			p.steps = between(400, 700)
+			p.weight[submit], p.weight[gone] = 250, 3
+			p.every = 8
+		})
+	}},
+	{103, func() profile {
+		return configured(rich(), "wild", func(p *profile) {
+			p.wild, p.ids, p.churn = true, 60, 50
+			p.steps = between(200, 400)
+		})
+	}},
+	{211, func() profile {
+		return configured(rich(), "long", func(p *profile) { p.steps = between(2000, 4000) })
+	}},
+	{223, func() profile {
+		return configured(rich(), "big", func(p *profile) {
+			p.bodies = func(r *rand.Rand) int { return []int{1, 32<<10 - 1, 32 << 10, 40 << 10, 300 << 10}[r.IntN(5)] }
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
+				c.MaxBytes = 4 << 20
+			}
+		})
+	}},
+	// Bodies just below those that are kept apart fill slabs; most end soon,
+	// a few stay: compaction.
+	{499, func() profile {
+		return configured(rich(), "slabs", func(p *profile) {
+			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 95, 2, 4, 3
+			p.bodies = func(r *rand.Rand) int { return []int{100, 20 << 10, 30 << 10}[r.IntN(3)] }
+			p.steps, p.every = between(2500, 3500), 64
+			p.weight[gone], p.weight[expelled], p.weight[pause], p.weight[limit] = 2, 1, 1, 1
+			p.phase = func(step, steps int, w *[verbs]int) {
+				w[submit], w[respond], w[cancel] = 60, 90, 90
+				if step < steps/3 {
+					w[submit], w[respond], w[cancel] = 200, 10, 5
+				}
+			}
+		})
+	}},
+	// More jobs than fit in some chunks of records, then fewer: chunks return.
+	{997, func() profile {
+		return configured(rich(), "crowd", func(p *profile) {
+			p.ids, p.churn, p.types, p.submitters, p.workers = 6000, 97, 3, 5, 5
+			p.steps, p.every = between(9000, 10000), 256
+			p.weight[gone], p.weight[addSubmitter] = 1, 3
+			p.phase = func(step, steps int, w *[verbs]int) {
+				w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
+				if step < steps/2 {
+					w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
+				}
+			}
+		})
+	}},
+	// More deadlines at a time than one tick handles.
+	{983, func() profile {
+		return configured(rich(), "alarms", func(p *profile) {
+			p.ids, p.churn, p.types, p.submitters, p.workers = 3000, 98, 2, 3, 3
+			p.delay, p.expires, p.timeout, p.backoff = 90, 50, 50, 10
+			p.steps, p.every = between(3000, 4000), 64
+			p.weight[submit], p.weight[gone], p.weight[expelled], p.weight[limit] = 600, 0, 0, 0
+			p.still = 97
+		})
+	}},
+}
+
+// profileOf returns the kind of run that a seed makes.
+func profileOf(seed uint64, r *rand.Rand) profile {
+	for _, s := range special {
+		if seed%s.every == 0 {
+			return s.make()
+		}
+	}
+	sum := 0
+	for _, c := range common {
+		sum += c.share
+	}
+	n := r.IntN(sum)
+	for _, c := range common {
+		if n -= c.share; n < 0 {
+			return c.make()
+		}
+	}
+	panic("sim: shares do not add up")
+}
+
+// configOf returns the core's configuration for a run.
+func configOf(p *profile, r *rand.Rand) broker.Config {
+	c := broker.Config{
+		Retries: r.IntN(4), IdleTypes: 1000, Seed: r.Uint64(),
+		DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour,
+	}
+	if p.config != nil {
+		p.config(r, &c)
+	}
+	return c
+}

@@ -1,0 +1,308 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/broker"
+)
+
+// Options change how seeds are run.
+type Options struct {
+	// Steps replaces the number of commands of a run, if it is not 0.
+	Steps int
+	// Trace is called with each command and the frames that follow, if set.
+	Trace func(line string)
+	// NoShrink leaves failing runs as long as they are.
+	NoShrink bool
+}
+
+// Failure is a run that went wrong.
+type Failure struct {
+	Seed    uint64
+	Profile string
+	Config  broker.Config
+	Step    int // of the run as the seed makes it, from 1
+	Err     error
+	// Trace is the shortest run found that goes wrong as well, and ShortErr
+	// what goes wrong in it.
+	Trace    []string
+	ShortErr error
+}
+
+// traceLines bounds the commands printed of a run that cannot be shortened.
+const traceLines = 60
+
+// Error describes the failure with all that is needed to see it again.
+func (f *Failure) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "seed %d (%s) fails at step %d: %v\n", f.Seed, f.Profile, f.Step, f.Err)
+	fmt.Fprintf(&s, "replay: go test ./broker/sim -seed %d -v\n", f.Seed)
+	fmt.Fprintf(&s, "config: %s\n", configLine(&f.Config))
+	fmt.Fprintf(&s, "shortest run found, %d commands:\n", len(f.Trace))
+	shown := f.Trace
+	if n := len(shown) - traceLines; n > 0 {
+		fmt.Fprintf(&s, "  (%d commands left out here)\n", n)
+		shown = shown[n:]
+	}
+	for _, line := range shown {
+		fmt.Fprintf(&s, "  %s\n", line)
+	}
+	fmt.Fprintf(&s, "  %v", f.ShortErr)
+	return s.String()
+}
+
+func configLine(c *broker.Config) string {
+	shown := *c
+	shown.Pages, shown.Seed = nil, 0
+	line := fmt.Sprintf("%+v", shown)
+	return strings.Join(slices.DeleteFunc(strings.Fields(line[1:len(line)-1]), func(f string) bool {
+		return strings.HasSuffix(f, ":0") || strings.HasSuffix(f, ":0s") || strings.HasSuffix(f, "<nil>")
+	}), " ")
+}
+
+// Runner runs seeds, one at a time. It keeps memory from run to run.
+type Runner struct {
+	pages *poisonPages
+	// Commands counts what was done, Peak the most bytes lent at a time,
+	// Returns how often memory was given back.
+	Commands, Peak, Returns int
+	// Profiles counts runs by kind.
+	Profiles map[string]int
+}
+
+// NewRunner returns a runner.
+func NewRunner() *Runner { return &Runner{pages: newPages(), Profiles: map[string]int{}} }
+
+// Run runs one seed.
+func (x *Runner) Run(seed uint64, opt Options) *Failure {
+	rng := rand.New(rand.NewPCG(seed, 0x6a09e667f3bcc909))
+	p := profileOf(seed, rng)
+	x.Profiles[p.name]++
+	cfg := configOf(&p, rng)
+	steps := p.steps(rng)
+	if opt.Steps > 0 {
+		steps = opt.Steps
+	}
+	r := x.begin(cfg, &p)
+	g := &generator{p: p, rng: rng, o: r.oracle, steps: steps}
+	if opt.Trace != nil {
+		opt.Trace(fmt.Sprintf("seed %d, %s, %d commands, config: %s", seed, p.name, steps, configLine(&cfg)))
+	}
+	var done []*command
+	for len(done) < steps {
+		c := g.next()
+		done = append(done, c)
+		err := r.step(c)
+		if opt.Trace != nil {
+			opt.Trace(r.line(c))
+		}
+		if err == nil {
+			continue
+		}
+		return x.fail(seed, opt, cfg, &p, done, err)
+	}
+	if err := r.finish(); err != nil {
+		return x.fail(seed, opt, cfg, &p, done, err)
+	}
+	x.Commands += steps
+	return nil
+}
+
+func (x *Runner) fail(seed uint64, opt Options, cfg broker.Config, p *profile, done []*command, err error) *Failure {
+	f := &Failure{Seed: seed, Profile: p.name, Config: cfg, Step: len(done), Err: err}
+	short := done
+	if !opt.NoShrink {
+		short = x.shrink(cfg, p, done)
+	}
+	f.Trace, f.ShortErr = x.replay(cfg, p, short, true)
+	if f.ShortErr == nil {
+		f.ShortErr = fmt.Errorf("the run does not fail again: what went wrong depends on more than the commands")
+	}
+	return f
+}
+
+// replay runs a list of commands and the finish, and returns its trace if that
+// is wanted.
+func (x *Runner) replay(cfg broker.Config, p *profile, cmds []*command, trace bool) ([]string, error) {
+	r := x.begin(cfg, p)
+	var lines []string
+	for _, c := range cmds {
+		err := r.step(c)
+		if trace {
+			lines = append(lines, r.line(c))
+		}
+		if err != nil {
+			return lines, err
+		}
+	}
+	return lines, r.finish()
+}
+
+// shrinkTime bounds how long a shorter run is looked for.
+const shrinkTime = 10 * time.Second
+
+// shrink looks for a part of a failing run that fails as well: it leaves out
+// ever smaller pieces until nothing can be left out any more.
+func (x *Runner) shrink(cfg broker.Config, p *profile, cmds []*command) []*command {
+	until := time.Now().Add(shrinkTime)
+	for size := (len(cmds) + 1) / 2; size > 0; {
+		shorter := false
+		for at := 0; at < len(cmds) && time.Now().Before(until); {
+			rest := append(append([]*command(nil), cmds[:at]...), cmds[min(len(cmds), at+size):]...)
+			if _, err := x.replay(cfg, p, rest, false); err != nil {
+				cmds, shorter = rest, true
+				continue
+			}
+			at += size
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+	}
+	return cmds
+}
+
+// runner is one run.
+type runner struct {
+	x      *Runner
+	p      *profile
+	driver *driver
+	oracle *oracle
+	steps  int
+	// paced: a rate was ever set; its timer may come earlier than needed.
+	paced bool
+	want  []frame
+	inner *rand.Rand
+}
+
+func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
+	x.Peak = max(x.Peak, x.pages.peak)
+	x.Returns += x.pages.returns
+	x.pages.settle()
+	cfg.Pages = x.pages
+	return &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}
+}
+
+// step carries out a command on both sides and compares.
+func (r *runner) step(c *command) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			err = fmt.Errorf("panic: %v\n%s", e, debug.Stack())
+		}
+	}()
+	r.steps++
+	o := r.oracle
+	r.paced = r.paced || c.verb == limit && c.rate > 0
+	r.driver.do(c)
+	o.do(c, r.driver.sight(c.now))
+	r.want = append(r.want[:0], o.frames...)
+	if o.complaint != "" {
+		return fmt.Errorf("%s", o.complaint)
+	}
+	if err := compareFrames(r.want, r.driver.frames); err != nil {
+		return err
+	}
+	if err := r.compareNext(); err != nil {
+		return err
+	}
+	if r.steps%r.p.every != 0 {
+		return nil
+	}
+	if err := r.compareLedgers(); err != nil {
+		return err
+	}
+	if r.steps/r.p.every%6 != 0 {
+		return nil
+	}
+	if err := r.comparePeers(); err != nil {
+		return err
+	}
+	if n := len(o.jobs); n > 0 {
+		if err := r.compareJob(o.jobs[r.inner.IntN(n)].id); err != nil {
+			return err
+		}
+	}
+	if c.id != "" {
+		if err := r.compareJob(c.id); err != nil {
+			return err
+		}
+	}
+	return r.compareLetters()
+}
+
+// finish lets everybody go and all time pass, and proves that nothing is left.
+func (r *runner) finish() error {
+	o, core := r.oracle, r.driver.core
+	end := []*command{}
+	for _, p := range o.peers {
+		end = append(end, &command{verb: gone, now: o.now, peer: p.no})
+	}
+	r.inner.Shuffle(len(end), func(i, j int) { end[i], end[j] = end[j], end[i] })
+	for _, j := range o.jobs {
+		if j.detached {
+			end = append(end, &command{verb: revoke, now: o.now, id: j.id})
+		}
+	}
+	for _, name := range o.names {
+		end = append(end, &command{verb: pause, now: o.now, typ: name}, &command{verb: limit, now: o.now, typ: name})
+	}
+	for _, c := range end {
+		if err := r.step(c); err != nil {
+			return fmt.Errorf("at the end, %v: %w", c, err)
+		}
+	}
+	for n := 0; core.Next() < broker.Never; n++ {
+		if err := r.step(&command{verb: tick, now: max(o.now, core.Next())}); err != nil {
+			return fmt.Errorf("at the end: %w", err)
+		}
+		if n > 10000 {
+			return fmt.Errorf("10,000 ticks after the end there is still something to do")
+		}
+	}
+	// What the last command emptied goes back with the one after it.
+	if err := r.step(&command{verb: tick, now: o.now}); err != nil {
+		return fmt.Errorf("at the end: %w", err)
+	}
+	for _, compare := range []func() error{r.compareLedgers, r.comparePeers, r.compareLetters, r.driver.settle, r.compareMemory} {
+		if err := compare(); err != nil {
+			return fmt.Errorf("after the end: %w", err)
+		}
+	}
+	return nil
+}
+
+// rest is what an empty core may keep: a slab, and a chunk of each table.
+const rest = 1<<20 + 256<<10
+
+func (r *runner) compareMemory() error {
+	p := r.x.pages
+	if held := r.driver.core.Held(); held != 0 {
+		return fmt.Errorf("%d jobs are left", held)
+	}
+	if p.held > rest {
+		return fmt.Errorf("%d bytes of memory are held without a job, at most %d are to be", p.held, rest)
+	}
+	for _, m := range p.back {
+		if err := spoiledStill(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line is a command and what followed, for a trace.
+func (r *runner) line(c *command) string {
+	var s strings.Builder
+	s.WriteString(c.String())
+	for i := range r.driver.frames {
+		f := r.driver.frames[i]
+		f.body = nil
+		fmt.Fprintf(&s, "\n      -> %s", &f)
+	}
+	return s.String()
+}

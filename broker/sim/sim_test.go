@@ -1,0 +1,93 @@
+package sim
+
+import (
+	"flag"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gloom/broker"
+)
+
+var (
+	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 20000, or 2000 with invariants or the race detector)")
+	seed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
+	from  = flag.Uint64("from", 1, "the first seed")
+	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
+)
+
+// failures is how many failing seeds end the test.
+const failures = 3
+
+func TestSeeds(t *testing.T) {
+	opt := Options{Steps: *steps}
+	if *seed != 0 {
+		if testing.Verbose() {
+			opt.Trace = func(line string) { t.Log(line) }
+		}
+		if f := NewRunner().Run(*seed, opt); f != nil {
+			t.Fatal(f)
+		}
+		return
+	}
+	n := *seeds
+	if n == 0 {
+		n = 20000
+		if broker.Checking || slow {
+			n = 2000
+		}
+	}
+	var (
+		next     atomic.Uint64
+		failed   atomic.Int32
+		wg       sync.WaitGroup
+		mu       sync.Mutex
+		commands int
+		returns  int
+		peak     int
+		profiles = map[string]int{}
+	)
+	next.Store(*from)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			x := NewRunner()
+			for failed.Load() < failures {
+				s := next.Add(1) - 1
+				if s >= *from+n {
+					break
+				}
+				if f := x.Run(s, opt); f != nil {
+					failed.Add(1)
+					t.Error(f)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			commands += x.Commands
+			returns += x.Returns
+			peak = max(peak, x.Peak)
+			for name, k := range x.Profiles {
+				profiles[name] += k
+			}
+		})
+	}
+	wg.Wait()
+	var names []string
+	for name := range profiles {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	t.Logf("seeds %d to %d, %d commands, kinds %s; up to %d bytes lent, returned %d times",
+		*from, *from+n-1, commands, strings.Join(names, ", "), peak, returns)
+	if failed.Load() == 0 && n >= 2000 {
+		if kinds := len(common) + len(special); len(profiles) != kinds {
+			t.Errorf("%d kinds of runs of %d were run", len(profiles), kinds)
+		}
+		if returns == 0 {
+			t.Error("no memory was ever given back: the kinds that are to exercise that do not")
+		}
+	}
+}
