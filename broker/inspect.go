@@ -87,9 +87,10 @@ func (b *Broker) Forgotten() (Ledger, TypeStats) { return b.forgotten, b.forgott
 // JobInfo explains where a job stands.
 type JobInfo struct {
 	ID, Type []byte
-	// State is delayed, queued, running or unwanted (running, and nobody waits
-	// for it).
-	State    string
+	// State is delayed, queued or running.
+	State string
+	// Unwanted: it runs, but nobody waits for it.
+	Unwanted bool
 	Priority int64
 	Attempts int
 	Retries  int
@@ -143,9 +144,7 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(time.Millisecond))
 	case j.state == stRunning:
 		x.State = "running"
-		if b.unwanted(j) {
-			x.State = "unwanted"
-		}
+		x.Unwanted = b.unwanted(j)
 		x.Worker = b.peers[j.worker].id
 	default:
 		x.State = "queued"

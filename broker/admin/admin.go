@@ -1,9 +1,11 @@
 // Package admin is the operators' side of a broker, over HTTP: metrics, health,
-// and a look inside.
+// a look inside, and the few things that may be changed. It asks the hub and
+// decides nothing about jobs itself. openapi.json describes it.
 package admin
 
 import (
 	"net/http"
+	"net/http/pprof"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -13,22 +15,52 @@ import (
 	"gloom/broker/server"
 )
 
+// API serves the operators of one broker.
+type API struct {
+	srv *server.Server
+	log zerolog.Logger
+	mux *http.ServeMux
+}
+
 // New returns the handler for the HTTP address of a broker.
-func New(srv *server.Server, _ zerolog.Logger) http.Handler {
+func New(srv *server.Server, log zerolog.Logger) *API {
+	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(newCollector(srv), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n"))
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if srv.Draining() {
-			http.Error(w, "draining", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok\n"))
-	})
-	return mux
+	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	a.mux.HandleFunc("GET /healthz", a.healthz)
+	a.mux.HandleFunc("GET /readyz", a.readyz)
+	a.mux.HandleFunc("GET /openapi.json", a.openapi)
+	for _, r := range routes {
+		a.mux.HandleFunc(r.pattern, a.guarded(r))
+	}
+	a.mux.HandleFunc("/v1/", a.unknown)
+	if srv.Options().Pprof {
+		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: plainly(pprof.Index)}))
+		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: plainly(pprof.Profile)}))
+		a.mux.HandleFunc("GET /debug/pprof/symbol", a.guarded(route{serve: plainly(pprof.Symbol)}))
+		a.mux.HandleFunc("GET /debug/pprof/trace", a.guarded(route{serve: plainly(pprof.Trace)}))
+	}
+	return a
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+func plainly(h http.HandlerFunc) handler {
+	return func(_ *API, w http.ResponseWriter, r *http.Request) error {
+		h(w, r)
+		return nil
+	}
+}
+
+func (a *API) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+func (a *API) readyz(w http.ResponseWriter, _ *http.Request) {
+	if a.srv.Draining() {
+		http.Error(w, "draining", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
 }

@@ -60,6 +60,9 @@ type Options struct {
 	TokenFile string
 	// TLSCert and TLSKey turn TLS on; TLSClientCA asks for client certificates.
 	TLSCert, TLSKey, TLSClientCA string
+	// HTTPHosts are further names, separated by commas, under which requests
+	// that change something may reach the HTTP address.
+	HTTPHosts string
 	// Pprof serves profiles on the HTTP address.
 	Pprof bool
 	// LogLevel and LogFormat are for the daemon's log.

@@ -52,6 +52,7 @@ type Server struct {
 	draining     atomic.Bool
 
 	stop   chan struct{}
+	asked  chan struct{}
 	once   sync.Once
 	wg     sync.WaitGroup
 	closed error
@@ -63,7 +64,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), started: time.Now()}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.file = opt.TokenFile
 	if err := s.tokens.load(); err != nil {
@@ -171,6 +172,18 @@ func (s *Server) Reload() error {
 	}
 	return err
 }
+
+// AskDrain asks whoever runs the broker to shut it down gracefully.
+func (s *Server) AskDrain() {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	s.Drain()
+}
+
+// Asked receives when AskDrain was called.
+func (s *Server) Asked() <-chan struct{} { return s.asked }
 
 // drainPoll is how often a drain looks whether all jobs have ended.
 const drainPoll = 10 * time.Millisecond

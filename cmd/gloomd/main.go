@@ -89,9 +89,16 @@ func run(opt server.Options) error {
 	}
 	srv.ServeHTTP(admin.New(srv, log))
 	announce(srv, log)
-	for sig := range signals {
-		if sig != syscall.SIGHUP {
-			break
+	for waiting := true; waiting; {
+		select {
+		case <-srv.Asked():
+			waiting = false
+			continue
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				waiting = false
+				continue
+			}
 		}
 		if err := srv.Reload(); err != nil {
 			log.Error().Err(err).Msg("reloading failed; what was in force stays")

@@ -59,6 +59,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates")
+	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, under which the HTTP address may be asked to change something")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(newChoice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(newChoice(&o.LogFormat, "json", "console"), "log-format", "json or console")

@@ -80,6 +80,7 @@ func launch(s spec) (*daemon, error) {
 		d.cmd = exec.Command("sh", append([]string{"-c", script, bin}, flags...)...)
 	}
 	d.cmd.Dir = scratch
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test binary that times out leaves nothing behind
 	d.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}, s.env...)
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {

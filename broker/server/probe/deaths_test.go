@@ -193,7 +193,7 @@ func TestAttempts(t *testing.T) {
 			w.takes(id)
 			w.respond(`1`)
 			s.result(id, `1`)
-			w.close()
+			w.retire()
 		}
 	})
 	for _, retries := range []int{0, 1, 5} {

@@ -117,6 +117,8 @@ func TestDrain(t *testing.T) {
 		w.fails("missing_field")
 		w.respond(`1`)
 		s.result(id, `1`)
+		late.close()
+		b.exits(t, 5*time.Second, 0)
 	})
 	t.Run("a worker lost while draining", func(t *testing.T) {
 		t.Parallel()
@@ -173,5 +175,7 @@ func TestDrain(t *testing.T) {
 		}
 		w.respond(`1`)
 		s.result(id, `1`)
+		late.close()
+		b.exits(t, 5*time.Second, 0)
 	})
 }

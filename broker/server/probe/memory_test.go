@@ -147,8 +147,11 @@ func TestPartialFrames(t *testing.T) {
 				}
 				f := dial(t, addr)
 				flood = append(flood, f)
-				if f.write(append(announce(16*mib), half...)) != nil {
+				_ = f.net.SetWriteDeadline(time.Now().Add(scaled(3 * time.Second)))
+				if _, err := f.net.Write(append(announce(16*mib), half...)); isEnd(err) {
 					cut++
+				} else if err != nil {
+					t.Fatalf("half a frame: %v, want it read or the connection closed", err)
 				}
 				serve(t, s, w, typ)
 				peak = max(peak, b.rss())

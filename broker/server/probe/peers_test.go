@@ -108,6 +108,14 @@ func (w worker) respondTo(id, body string) {
 	w.ok()
 }
 
+// retire closes an idle worker so that no job is handed to it meanwhile: the
+// broker learns of a closed connection only some time later.
+func (w worker) retire() {
+	w.t.Helper()
+	w.join(name("retired"))
+	w.close()
+}
+
 // serve runs one job through, to show that both peers are alive and well.
 func serve(t tb, s submitter, w worker, typ string) {
 	t.Helper()
@@ -124,7 +132,7 @@ func (d *daemon) alive(t tb) {
 	s, w := d.submitter(t), d.joined(t, typ)
 	serve(t, s, w, typ)
 	s.close()
-	w.close()
+	w.retire()
 }
 
 // claim submits id, again and again while it is taken, and returns the

@@ -20,7 +20,7 @@ func drainOrder(t tb, d *daemon, typ string, n int) []string {
 		w.respond(`0`)
 	}
 	w.quiet()
-	w.close()
+	w.retire()
 	return got
 }
 

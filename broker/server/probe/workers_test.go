@@ -20,13 +20,16 @@ func TestLongestIdleFirst(t *testing.T) {
 		typ := name("idle")
 		s := b.submitter(t)
 		var ws []worker
+		var ids []string
 		for range 4 {
 			w := b.joined(t, typ)
-			w.takes(s.fresh(typ, `0`))
+			ids = append(ids, s.fresh(typ, `0`))
+			w.takes(ids[len(ids)-1])
 			ws = append(ws, w)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
 			ws[i].respond(`0`)
+			s.result(ids[i], `0`)
 		}
 		for _, i := range []int{2, 0, 3, 1} {
 			ws[i].takes(s.fresh(typ, `0`))

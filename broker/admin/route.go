@@ -1,0 +1,202 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-json"
+)
+
+// handler serves a request; an error becomes the reply.
+type handler func(a *API, w http.ResponseWriter, r *http.Request) error
+
+// route is one operation of /v1.
+type route struct {
+	pattern string // of http.ServeMux
+	serve   handler
+}
+
+var routes = []route{
+	{"GET /v1/status", (*API).getStatus},
+	{"GET /v1/types", (*API).getTypes},
+	{"GET /v1/types/{type}", (*API).getType},
+	{"POST /v1/types/{type}/pause", (*API).pause},
+	{"POST /v1/types/{type}/resume", (*API).resume},
+	{"PUT /v1/types/{type}/limits", (*API).putLimits},
+	{"GET /v1/jobs/{id}", (*API).getJob},
+	{"DELETE /v1/jobs/{id}", (*API).deleteJob},
+	{"GET /v1/workers", (*API).getWorkers},
+	{"GET /v1/submitters", (*API).getSubmitters},
+	{"GET /v1/dead/{type}", (*API).getDead},
+	{"GET /v1/dead/{type}/{id}", (*API).getDeadJob},
+	{"POST /v1/dead/{type}/{id}/retry", (*API).retryDead},
+	{"POST /v1/drain", (*API).drain},
+}
+
+// Error is the body of every reply that is no success.
+type Error struct {
+	Status int    `json:"-"`
+	Code   string `json:"error"`
+	Reason string `json:"reason"`
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Reason }
+
+func fail(status int, code, format string, args ...any) *Error {
+	return &Error{status, code, fmt.Sprintf(format, args...)}
+}
+
+// guarded lets in who may come in, and turns errors into replies.
+func (a *API) guarded(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := a.allowed(r)
+		if err == nil {
+			err = rt.serve(a, w, r)
+		}
+		if err == nil {
+			return
+		}
+		var e *Error
+		if !errors.As(err, &e) {
+			e = fail(http.StatusInternalServerError, "internal", "%v", err)
+		}
+		if e.Status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="gloom"`)
+		}
+		reply(w, e.Status, e)
+	}
+}
+
+func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
+	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all", r.Method, r.URL.Path)
+	// Another method may be known for this path.
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		probe := r.Clone(r.Context())
+		probe.Method = m
+		if _, p := a.mux.Handler(probe); p != "" && p != "/v1/" {
+			e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not work on %.200s, %s does", r.Method, r.URL.Path, m)
+			w.Header().Set("Allow", m)
+			break
+		}
+	}
+	reply(w, e.Status, e)
+}
+
+// allowed checks the token and, for requests that change something, that they
+// come from no web page: such a page cannot send JSON across origins unasked,
+// and cannot make a foreign name of its own a name of ours.
+func (a *API) allowed(r *http.Request) error {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		token = ""
+	}
+	known, may := a.srv.Authorize(strings.TrimSpace(token))
+	switch {
+	case !known:
+		return fail(http.StatusUnauthorized, "unauthorized", "give a known token: Authorization: Bearer TOKEN")
+	case !may:
+		return fail(http.StatusForbidden, "forbidden", "this token lacks the scope admin")
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return nil
+	}
+	if h := r.Host; !a.ours(h) {
+		return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q is not this broker's; use an IP address, localhost, the host's name, or one that --http-hosts lists", h)
+	}
+	ct := r.Header.Get("Content-Type")
+	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
+		return nil // no page can send it without asking first
+	}
+	if mt, _, err := mime.ParseMediaType(ct); err != nil || mt != "application/json" {
+		return fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
+	}
+	return nil
+}
+
+func (a *API) ours(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+	if name == "localhost" || net.ParseIP(name) != nil {
+		return true
+	}
+	opt := a.srv.Options()
+	if h, _, err := net.SplitHostPort(opt.HTTPAddr); err == nil && strings.EqualFold(h, name) {
+		return true
+	}
+	if strings.HasPrefix(opt.HTTPAddr, "unix:") {
+		return true
+	}
+	for _, h := range strings.Split(opt.HTTPHosts, ",") {
+		if h != "" && strings.EqualFold(strings.TrimSpace(h), name) {
+			return true
+		}
+	}
+	h, err := os.Hostname()
+	return err == nil && strings.EqualFold(h, name)
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// maxBody bounds the body of a request in bytes.
+const maxBody = 64 << 10
+
+// read decodes a request's body; an empty one leaves v as it is.
+func read(r *http.Request, v any) error {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+	}
+	if len(data) > maxBody {
+		return fail(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fail(http.StatusBadRequest, "invalid_body", "the body is not what this path takes: %v", err)
+	}
+	return nil
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// page reads where a listing begins and how much of it is wanted.
+func page(r *http.Request) (from, limit int, err error) {
+	limit = defaultPage
+	q := r.URL.Query()
+	if v := q.Get("limit"); v != "" {
+		if limit, err = strconv.Atoi(v); err != nil || limit < 1 || limit > maxPage {
+			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "limit must be an integer from 1 to %d, got %.64q", maxPage, v)
+		}
+	}
+	if v := q.Get("cursor"); v != "" {
+		if from, err = strconv.Atoi(v); err != nil || from < 0 {
+			return 0, 0, fail(http.StatusBadRequest, "invalid_value", "cursor must be what next of the last page said, got %.64q", v)
+		}
+	}
+	return from, limit, nil
+}

@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+	"unicode/utf8"
+
+	"gloom/broker"
+	"gloom/wire"
+)
+
+// Type is a type as operators see it.
+type Type struct {
+	Type       string            `json:"type"`
+	Paused     bool              `json:"paused"`
+	Limits     broker.TypeLimits `json:"limits"`
+	Queued     uint64            `json:"queued"`
+	Delayed    uint64            `json:"delayed"`
+	Running    uint64            `json:"running"`
+	Workers    int               `json:"workers"`
+	Idle       int               `json:"idle"`
+	Submitters int               `json:"submitters"`
+	Bytes      int64             `json:"bytes"`
+	Dead       int               `json:"dead"`
+	// OldestSeconds is the age of the oldest queued job.
+	OldestSeconds float64 `json:"oldest_seconds"`
+	Dispatched    uint64  `json:"dispatched"`
+	Requeued      uint64  `json:"requeued"`
+	Overdue       uint64  `json:"overdue"`
+	// Wait and Run count durations: bucket i those below 2^i µs, cumulative
+	// from the start.
+	Wait   []uint64      `json:"wait_log2_us,omitempty"`
+	Ledger broker.Ledger `json:"ledger"`
+}
+
+func typeOf(t *broker.TypeInfo) Type {
+	return Type{
+		Type: wire.Value(t.Name), Paused: t.Paused, Limits: t.Limits,
+		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
+		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
+		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
+		Overdue: t.Overdue, Ledger: t.Ledger,
+	}
+}
+
+// list is a page of a listing. Next goes on as ?cursor=; it is absent at the
+// end.
+type list[T any] struct {
+	Items []T  `json:"items"`
+	Next  *int `json:"next,omitempty"`
+}
+
+func listOf[T any](items []T, next int) list[T] {
+	l := list[T]{Items: items}
+	if l.Items == nil {
+		l.Items = []T{}
+	}
+	if next >= 0 {
+		l.Next = &next
+	}
+	return l
+}
+
+// name reads a name from the path, in the form that the core knows.
+func name(r *http.Request, key string) ([]byte, error) {
+	v := r.PathValue(key)
+	if v == "" || len(v) > wire.MaxName || !utf8.ValidString(v) {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8 of 1 to %d bytes, got %d bytes", key, wire.MaxName, len(v))
+	}
+	return wire.Canonical(nil, v), nil
+}
+
+func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
+	from, limit, err := page(r)
+	if err != nil {
+		return err
+	}
+	var items []Type
+	a.srv.Hub().View(func(b *broker.Broker, now int64) {
+		from = b.Stats(now, from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
+			x := typeOf(t)
+			x.Wait = append([]uint64(nil), s.Wait[:]...)
+			items = append(items, x)
+		})
+	})
+	reply(w, http.StatusOK, listOf(items, from))
+	return nil
+}
+
+func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	var t broker.TypeInfo
+	var ok bool
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { t, ok = b.Type(now, n) })
+	if !ok {
+		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
+	}
+	reply(w, http.StatusOK, typeOf(&t))
+	return nil
+}
+
+func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.setPaused(w, r, true) }
+func (a *API) resume(w http.ResponseWriter, r *http.Request) error { return a.setPaused(w, r, false) }
+
+func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) error {
+	if err := read(r, &struct{}{}); err != nil {
+		return err
+	}
+	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", r.RemoteAddr).Msg("an operator paused or resumed a type")
+	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
+		return b.Pause(now, n, paused)
+	})
+}
+
+func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
+	var l broker.TypeLimits
+	if err := read(r, &l); err != nil {
+		return err
+	}
+	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", r.RemoteAddr).Msg("an operator set limits")
+	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
+		return b.Limit(now, n, l)
+	})
+}
+
+// change configures a type and replies with what it is now.
+func (a *API) change(w http.ResponseWriter, r *http.Request, fn func(*broker.Broker, int64, []byte) ([]broker.Effect, error)) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	var t broker.TypeInfo
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, err = fn(b, now, n)
+		t, _ = b.Type(now, n)
+		return fx
+	})
+	var te *broker.TypeError
+	if errors.As(err, &te) {
+		return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
+	}
+	if t.Name == nil {
+		t.Name = n
+	}
+	reply(w, http.StatusOK, typeOf(&t))
+	return nil
+}
