@@ -166,7 +166,7 @@ func hex4(s []byte) (r rune) {
 		case c <= '9':
 			c -= '0'
 		default:
-			c = c | 0x20 - 'a' + 10
+			c = (c | 0x20) - 'a' + 10
 		}
 		r = r<<4 | rune(c)
 	}

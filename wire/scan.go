@@ -126,9 +126,11 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// skipValue takes any value, inside of so many levels.
+// skipValue takes any value, inside of so many levels. It keeps no call stack: a
+// bit per level says whether that is an object, and object repeats the last one.
 func (e *Envelope) skipValue(p []byte, i, level int) (end int, saw uint64) {
 	base := level
+	object := false
 value:
 	if i >= len(p) {
 		return ^i, 0
@@ -148,11 +150,9 @@ value:
 		}
 		e.stack[level/64] |= 1 << (level % 64)
 		level++
-		i = skipSpace(p, i+1)
-		if i < len(p) && p[i] == '}' {
-			i++
-			level--
-			break
+		object = true
+		if i = skipSpace(p, i+1); i < len(p) && p[i] == '}' {
+			goto pop
 		}
 		goto key
 	case '[':
@@ -162,11 +162,9 @@ value:
 		}
 		e.stack[level/64] &^= 1 << (level % 64)
 		level++
-		i = skipSpace(p, i+1)
-		if i < len(p) && p[i] == ']' {
-			i++
-			level--
-			break
+		object = false
+		if i = skipSpace(p, i+1); i < len(p) && p[i] == ']' {
+			goto pop
 		}
 		goto value
 	default:
@@ -174,26 +172,39 @@ value:
 			return i, 0
 		}
 	}
-	for level > base {
-		if i = skipSpace(p, i); i >= len(p) {
-			return ^i, 0
+
+next: // behind a value
+	if level == base {
+		return i, saw
+	}
+	if i = skipSpace(p, i); i >= len(p) {
+		return ^i, 0
+	}
+	switch p[i] {
+	case ',':
+		i = skipSpace(p, i+1)
+		if object {
+			goto key
 		}
-		object := e.stack[(level-1)/64]>>((level-1)%64)&1 != 0
-		switch {
-		case p[i] == ',':
-			i = skipSpace(p, i+1)
-			if object {
-				goto key
-			}
-			goto value
-		case p[i] == '}' && object, p[i] == ']' && !object:
-			i++
-			level--
-		default:
-			return ^i, 0
+		goto value
+	case '}':
+		if object {
+			goto pop
+		}
+	case ']':
+		if !object {
+			goto pop
 		}
 	}
-	return i, saw
+	return ^i, 0
+
+pop: // at the bracket that closes a level
+	i++
+	level--
+	if level > base {
+		object = e.stack[(level-1)/64]>>((level-1)%64)&1 != 0
+	}
+	goto next
 
 key:
 	if i >= len(p) || p[i] != '"' {

@@ -101,7 +101,7 @@ func skipEscape(p []byte, i int) int {
 }
 
 func isHex(c byte) bool {
-	return c-'0' < 10 || c|0x20-'a' < 6
+	return c-'0' < 10 || (c|0x20)-'a' < 6
 }
 
 func isDigit(c byte) bool { return c-'0' < 10 }
