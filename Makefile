@@ -1,0 +1,85 @@
+# Everything that people and automation run. Each target installs what it needs.
+
+GO      ?= go
+BIN     := .build
+SEEDS   ?= 20000
+FUZZ    ?= 60s
+# Two packages at a time: several start daemons and databases of their own.
+TESTING := -timeout 12m -p 2
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build all programs into .build
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/ ./cmd/...
+
+.PHONY: run
+run: build ## start the broker on its default ports
+	$(BIN)/gloomd --log-format console
+
+.PHONY: demo
+demo: build ## a broker, workers, and every file of this repository as a job
+	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
+
+.PHONY: test
+test: deps ## all tests: race detector, invariants, simulator, fuzz targets, Python
+	$(GO) vet ./...
+	$(GO) test -race $(TESTING) ./...
+	$(GO) test -tags invariants $(TESTING) ./broker ./broker/sim
+	$(GO) test $(TESTING) ./broker/sim -seeds $(SEEDS)
+	@$(MAKE) --no-print-directory fuzz FUZZ=3s
+	python3 -m unittest discover -s clients/python/tests
+
+.PHONY: sim
+sim: ## drive the core with SEEDS=20000 random worlds
+	$(GO) test ./broker/sim -timeout 0 -seeds $(SEEDS)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZ=60s
+	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6- | sort); do \
+			echo "fuzz $$pkg $$f"; \
+			$(GO) test $$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ) -parallel 2; \
+		done; \
+	done
+
+.PHONY: lint
+lint: ## formatting, vet, staticcheck, shell scripts
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@2026.1 ./...
+
+.PHONY: microbench
+microbench: ## benchmarks of core and wire, six runs, through benchstat
+	$(GO) test ./broker ./wire -run '^$$' -bench . -benchmem -count 6 | tee $(BIN)/microbench.txt
+	$(GO) run golang.org/x/perf/cmd/benchstat@latest $(BIN)/microbench.txt
+
+.PHONY: bench
+bench: build ## gloomd and its peers in one run, small: about two minutes
+	$(BIN)/gloom-bench race --small
+
+.PHONY: race
+race: build ## gloomd and its peers in one run, in full
+	$(BIN)/gloom-bench race -o $(BIN)/race.json
+
+# The race detector needs a C compiler, the Python client Python; test servers
+# are installed by the tests that start them.
+.PHONY: deps
+deps:
+	@command -v $(GO) >/dev/null || { echo "Go is missing: install it from go.dev"; exit 1; }
+	@missing=; \
+	command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
+	command -v python3 >/dev/null || missing="$$missing python3"; \
+	if [ -n "$$missing" ]; then \
+		echo "installing$$missing"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	fi
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BIN)
