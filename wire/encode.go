@@ -104,7 +104,7 @@ func appendIDBody(dst, id []byte, key string, body []byte) []byte {
 	return append(dst, BodyEnd)
 }
 
-// AppendError appends {"error":…,"reason":…} and, unless id is nil, "id". The
+// AppendError appends {"error":…,"reason":…} and, unless id is empty, "id". The
 // reason is any text; an empty one becomes the code's name.
 func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 	if reason == "" {
@@ -133,7 +133,7 @@ func appendErrorHead(dst []byte, code Code) []byte {
 }
 
 func appendErrorTail(dst []byte, start int, id []byte) []byte {
-	if id != nil {
+	if len(id) > 0 {
 		dst = append(dst, `","id":"`...)
 		dst = append(dst, id...)
 	}

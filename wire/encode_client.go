@@ -5,7 +5,7 @@ import "strconv"
 // The client side of the Append functions. As there, ids and types are
 // canonical and bodies valid JSON.
 
-// AppendSubmit appends a submit of r.ID, r.Type (nil: the broker's default
+// AppendSubmit appends a submit of r.ID, r.Type (empty: the broker's default
 // type), r.Body and r.Priority. The other options are written only if r.Options
 // is set, and of these only what differs from absent.
 func AppendSubmit(dst []byte, r *Request) []byte {
@@ -14,7 +14,7 @@ func AppendSubmit(dst []byte, r *Request) []byte {
 	dst = append(dst, `{"action":"submit","id":"`...)
 	dst = append(dst, r.ID...)
 	dst = append(dst, '"')
-	if r.Type != nil {
+	if len(r.Type) > 0 {
 		dst = appendStringKey(dst, KeyType, r.Type)
 	}
 	if r.Priority != 0 {
@@ -86,7 +86,7 @@ func AppendJoin(dst, typ []byte, prefetch int, cancel bool) []byte {
 	return setHeader(append(dst, '}'), start)
 }
 
-// AppendRespond appends the answer to a job. A nil id is left out: only sockets
+// AppendRespond appends the answer to a job. An empty id is left out: only sockets
 // that joined with prefetch name their jobs.
 func AppendRespond(dst, id, body []byte) []byte {
 	return appendWork(dst, `{"action":"respond"`, id, body)
@@ -101,7 +101,7 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 	start := len(dst)
 	dst = appendHeader(dst, len(head)+len(`,"id":"","body":}`)+len(id)+len(body))
 	dst = append(dst, head...)
-	if id != nil {
+	if len(id) > 0 {
 		dst = appendStringKey(dst, KeyID, id)
 	}
 	dst = append(dst, `,"body":`...)
@@ -110,15 +110,15 @@ func appendWork(dst []byte, head string, id, body []byte) []byte {
 }
 
 // AppendFail appends the news that a run has failed, with id as in
-// AppendRespond. A nil reason and a negative delayMS are left out; retry is
+// AppendRespond. An empty reason and a negative delayMS are left out; retry is
 // written when it is false.
 func AppendFail(dst, id, reason []byte, retry bool, delayMS int64) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"fail"`...)
-	if id != nil {
+	if len(id) > 0 {
 		dst = appendStringKey(dst, KeyID, id)
 	}
-	if reason != nil {
+	if len(reason) > 0 {
 		dst = appendStringKey(dst, KeyReason, reason)
 	}
 	if !retry {
