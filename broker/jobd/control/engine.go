@@ -112,3 +112,23 @@ func JobUnknown(id int64) string { return fmt.Sprintf("job %d not found", id) }
 func JobAwaited(id int64) error {
 	return fmt.Errorf("another client is already waiting for job %d", id)
 }
+
+// Daemon is an Engine together with what its program needs to run it.
+type Daemon interface {
+	Engine
+
+	// Health returns nil as long as the daemon can do its work, and otherwise
+	// why not: the database is away, the broker is.
+	Health() error
+
+	// Shutdown stops taking rows, gives back those that have not begun, lets
+	// running jobs end for as long as the configuration says, and writes what
+	// is to be written. RunManual calls end with it. It returns when all is
+	// done or, with an error, when ctx ends.
+	Shutdown(ctx context.Context) error
+
+	// Done is closed when the daemon has ended, by Shutdown or by itself; Err
+	// tells why, nil after a Shutdown.
+	Done() <-chan struct{}
+	Err() error
+}
