@@ -46,7 +46,7 @@ func TestStartUp(t *testing.T) {
 		for _, c := range []struct{ flag, addr string }{
 			{"--submit-addr=", b.submitAddr}, {"--worker-addr=", b.workerAddr}, {"--http-addr=", b.httpAddr},
 		} {
-			text := refused(t, spec{flags: []string{c.flag + c.addr}})
+			text := refusedWith(t, 0, spec{flags: []string{c.flag + c.addr}})
 			if !strings.Contains(text, c.addr) || !strings.Contains(text, "in use") {
 				t.Errorf("%s%s: the error does not say what is in use:\n%s", c.flag, c.addr, text)
 			}
@@ -56,7 +56,7 @@ func TestStartUp(t *testing.T) {
 	t.Run("a foreign address is refused", func(t *testing.T) {
 		t.Parallel()
 		for _, flag := range []string{"--submit-addr=0.0.0.0:0", "--worker-addr=0.0.0.0:0", "--worker-addr=:0", "--submit-addr=[::]:0"} {
-			if text := refused(t, spec{flags: []string{flag}}); !strings.Contains(text, "insecure") {
+			if text := refusedWith(t, 2, spec{flags: []string{flag}}); !strings.Contains(text, "insecure") {
 				t.Errorf("%s: the error does not name --insecure:\n%s", flag, text)
 			}
 		}
@@ -89,7 +89,7 @@ func TestStartUp(t *testing.T) {
 	})
 	t.Run("console logs", func(t *testing.T) {
 		t.Parallel()
-		text := refused(t, spec{flags: []string{"--log-format=console", "--submit-addr=127.0.0.1:1", "--worker-addr=nowhere:x"}})
+		text := refusedWith(t, 2, spec{flags: []string{"--log-format=console", "--submit-addr=127.0.0.1:1", "--worker-addr=nowhere:x"}})
 		if strings.HasPrefix(strings.TrimSpace(text), "{") {
 			t.Errorf("console format wrote JSON:\n%s", text)
 		}
@@ -137,7 +137,7 @@ func TestBadFlags(t *testing.T) {
 		}
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			if text := refused(t, spec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
+			if text := refusedWith(t, 2, spec{flags: []string{c.flag}}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%.1000s", c.names, text)
 			}
 		})
@@ -149,7 +149,7 @@ func TestBadFlags(t *testing.T) {
 	} {
 		t.Run(c.env, func(t *testing.T) {
 			t.Parallel()
-			if text := refused(t, spec{env: []string{c.env}}); !strings.Contains(strings.ToLower(text), c.names) {
+			if text := refusedWith(t, 2, spec{env: []string{c.env}}); !strings.Contains(strings.ToLower(text), c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)
 			}
 		})
@@ -175,8 +175,8 @@ func TestPrecedence(t *testing.T) {
 		s.ack("typeless")
 		return <-got
 	}
-	file := filepath.Join(t.TempDir(), "gloomd.json")
-	if err := os.WriteFile(file, []byte(`{"default-type":"from-file"}`), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "gloomd.toml")
+	if err := os.WriteFile(file, []byte("default-type = \"from-file\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	config, env, flag := "--config="+file, []string{"GLOOM_DEFAULT_TYPE=from-env"}, "--default-type=from-flag"
@@ -209,17 +209,17 @@ func TestPrecedence(t *testing.T) {
 		b.alive(t)
 	})
 	for _, c := range []struct{ what, text, names string }{
-		{"unknown key in the file", `{"no-such-key":1}`, "no-such-key"},
-		{"bad value in the file", `{"retries":"many"}`, "retries"},
+		{"unknown key in the file", `no-such-key = 1`, "no-such-key"},
+		{"bad value in the file", `retries = "many"`, "retries"},
 		{"no configuration at all", `not [ a { file`, ""},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(t.TempDir(), "bad.json")
+			path := filepath.Join(t.TempDir(), "bad.toml")
 			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if text := refused(t, spec{flags: []string{"--config=" + path}}); !strings.Contains(text, c.names) {
+			if text := refusedWith(t, 2, spec{flags: []string{"--config=" + path}}); !strings.Contains(text, c.names) {
 				t.Errorf("the error does not name %s:\n%s", c.names, text)
 			}
 		})

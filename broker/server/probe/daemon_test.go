@@ -150,8 +150,10 @@ func startSpec(t *testing.T, s spec) *daemon {
 	return d
 }
 
-// refused starts a daemon that must not come up and returns what it wrote.
-func refused(t *testing.T, s spec) string {
+// refusedWith starts a daemon that must not come up, and returns what it
+// wrote. Its exit code is 2 for options that cannot be; code 0 takes 1, a failure,
+// as well.
+func refusedWith(t *testing.T, code int, s spec) string {
 	t.Helper()
 	d, err := launch(s)
 	if err == nil {
@@ -161,8 +163,8 @@ func refused(t *testing.T, s spec) string {
 	if d == nil {
 		t.Fatal(err)
 	}
-	if code := d.cmd.ProcessState.ExitCode(); code <= 0 {
-		t.Errorf("exit code %d (%s), want a positive one", code, d.cmd.ProcessState)
+	if got := d.cmd.ProcessState.ExitCode(); got != code && !(code == 0 && (got == 1 || got == 2)) {
+		t.Errorf("ended with %s, want exit status %d", d.cmd.ProcessState, code)
 	}
 	text := d.log.text()
 	if strings.Contains(text, "goroutine ") {

@@ -60,7 +60,7 @@ func TestUnixSockets(t *testing.T) {
 		bad.eof()
 	})
 	t.Run("a socket in use is not taken", func(t *testing.T) {
-		text := refused(t, spec{flags: []string{"--submit-addr=unix:" + sub}})
+		text := refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + sub}})
 		if !strings.Contains(text, sub) {
 			t.Errorf("the error does not name %s:\n%s", sub, text)
 		}
@@ -83,7 +83,7 @@ func TestUnixSockets(t *testing.T) {
 		if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text := refused(t, spec{flags: []string{"--worker-addr=unix:" + path}})
+		text := refusedWith(t, 0, spec{flags: []string{"--worker-addr=unix:" + path}})
 		if !strings.Contains(text, path) {
 			t.Errorf("the error does not name %s:\n%s", path, text)
 		}
@@ -96,12 +96,12 @@ func TestUnixSockets(t *testing.T) {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, spec{flags: []string{"--submit-addr=unix:" + path}})
+		refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + path}})
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			t.Errorf("the directory is gone: %v", err)
 		}
 	})
 	t.Run("a directory that is not there", func(t *testing.T) {
-		refused(t, spec{flags: []string{"--submit-addr=unix:" + filepath.Join(dir, "no", "such", "sock")}})
+		refusedWith(t, 0, spec{flags: []string{"--submit-addr=unix:" + filepath.Join(dir, "no", "such", "sock")}})
 	})
 }
