@@ -74,8 +74,7 @@ func (s *session) opened() {
 
 // closed is called when the connection is gone.
 func (s *session) closed() {
-	s.big = nil
-	s.count(0)
+	s.drop()
 	s.srv.hub.Gone(s.conn)
 	for _, t := range []*time.Timer{s.beater, s.waiting} {
 		if t != nil {
@@ -148,6 +147,7 @@ func (s *session) gather(data []byte) int {
 	if need := len(s.big) + n; need > cap(s.big) {
 		grown := make([]byte, len(s.big), min(s.bigLen, max(need, 2*cap(s.big))))
 		copy(grown, s.big)
+		s.srv.released.Add(int64(cap(s.big)))
 		s.big = grown
 	}
 	s.big = append(s.big, data[:n]...)
@@ -176,12 +176,17 @@ func (s *session) count(left int) {
 	s.partial = n
 	if grew && total > s.srv.opt.MaxInbound && !s.closing {
 		s.closing = true
-		s.big = nil
-		s.srv.released.Add(n)
+		s.drop()
 		s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf(
 			"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound)", total, s.srv.opt.MaxInbound)})
-		s.count(0)
 	}
+}
+
+// drop throws the unfinished frame away.
+func (s *session) drop() {
+	s.srv.released.Add(int64(cap(s.big)))
+	s.big = nil
+	s.count(0)
 }
 
 // step lets the hub carry out what was gathered.
