@@ -317,9 +317,11 @@ func TestNoAnswerToHello(t *testing.T) {
 	f := newFake(t)
 	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
 	wantError(t, err, context.DeadlineExceeded)
+	first := f.accept()
+	first.read()
+	first.expectClose()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { f.accept().read(); cancel() }()
-	f.accept()
 	_, err = gloom.Dial(ctx, gloom.Addrs(f.addr()), gloom.Token("x"))
 	wantError(t, err, context.Canceled)
 }
@@ -347,6 +349,7 @@ func TestSilentBrokerIsGivenUp(t *testing.T) {
 func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(1<<30))
 	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.read()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	broker.nc.Write([]byte{0x3f, 0, 0, 0, '{'}) // 1 GiB is to follow

@@ -121,6 +121,7 @@ func (p *Pending) wakeAck() {
 
 // end is called once, by the goroutine that reads the session's connection.
 func (p *Pending) end(result Result, err error) {
+	<-p.window // first: who waits for the end may count on the room
 	p.mu.Lock()
 	p.ended, p.result, p.err = true, result, err
 	p.acked = p.acked || err == nil
@@ -129,7 +130,6 @@ func (p *Pending) end(result Result, err error) {
 		close(p.doneCh)
 	}
 	p.mu.Unlock()
-	<-p.window
 	if p.notify != nil {
 		p.notify(result, err)
 	}

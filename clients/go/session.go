@@ -364,12 +364,19 @@ func (s *session) onResult(ev *wire.Event) {
 }
 
 // settleThrough settles p and what was sent silently before it, if p itself was
-// sent silently and no reply is due before it. It is called with mu held.
+// sent silently and no reply is due before it. It is called with mu held, and
+// looks at nothing behind p, so that each request is looked at once.
 func (s *session) settleThrough(p *Pending) {
-	if due := s.due(); p.seq >= s.waiting.head && p.seq < due {
-		s.settle(p.seq)
-		s.waiting.pop()
+	if p.seq < s.waiting.head {
+		return
 	}
+	for n := s.waiting.head; n <= p.seq; n++ {
+		if s.waiting.at(n).kind != askQuietSubmit {
+			return
+		}
+	}
+	s.settle(p.seq)
+	s.waiting.pop()
 }
 
 func (s *session) onProgress(ev *wire.Event) {

@@ -172,13 +172,15 @@ func TestCancelNotice(t *testing.T) {
 
 func TestLostConnectionEndsTheRun(t *testing.T) {
 	f := newFake(t)
-	cause := make(chan error, 1)
+	running, cause := make(chan struct{}), make(chan error, 1)
 	broker := work(t, f, &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		close(running)
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
 		return nil, nil
 	}})
 	broker.send(jobFor("a", "1"))
+	received(t, running, "the job")
 	broker.close()
 	wantError(t, received(t, cause, "the end of the context"), gloom.ErrLost)
 	again := f.accept()

@@ -1,0 +1,189 @@
+package gloom_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/wire"
+)
+
+// The peer of these benchmarks is the trivial echo broker of echo_test.go, in
+// this process: its share of the two is about a third.
+
+var payload = json.RawMessage(`{"user":12345,"text":"hello"}`)
+
+func benchmarkSubmitter(b *testing.B, opts ...gloom.Option) *gloom.Submitter {
+	s, err := gloom.Dial(context.Background(), append([]gloom.Option{gloom.Addrs(echoBroker(b))}, opts...)...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	b.ReportAllocs()
+	return s
+}
+
+func perSecond(b *testing.B) {
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+// BenchmarkCallbacks is one goroutine that submits as fast as the window allows.
+func BenchmarkCallbacks(b *testing.B) {
+	for name, job := range map[string]gloom.Job{
+		"acked": {Type: "echo", Body: payload},
+		"quiet": {Type: "echo", Body: payload, NoAck: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			s := benchmarkSubmitter(b)
+			var all sync.WaitGroup
+			done := func(_ gloom.Result, err error) {
+				if err != nil {
+					b.Error(err)
+				}
+				all.Done()
+			}
+			ctx := context.Background()
+			for b.Loop() {
+				all.Add(1)
+				if err := s.SubmitFunc(ctx, job, done); err != nil {
+					b.Fatal(err)
+				}
+			}
+			all.Wait()
+			perSecond(b)
+		})
+	}
+}
+
+// BenchmarkFutures keeps a ring of pending jobs.
+func BenchmarkFutures(b *testing.B) {
+	s := benchmarkSubmitter(b)
+	ctx := context.Background()
+	var ring [512]*gloom.Pending
+	n := 0
+	for b.Loop() {
+		at := &ring[n%len(ring)]
+		n++
+		if *at != nil {
+			if _, err := (*at).Result(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+		p, err := s.Submit(ctx, gloom.Job{Type: "echo", Body: payload})
+		if err != nil {
+			b.Fatal(err)
+		}
+		*at = p
+	}
+	perSecond(b)
+}
+
+// BenchmarkDo is 256 goroutines that wait for each answer.
+func BenchmarkDo(b *testing.B) {
+	s := benchmarkSubmitter(b)
+	b.SetParallelism(128)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: payload}); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	perSecond(b)
+}
+
+// BenchmarkRoundTrip is one goroutine, one job at a time.
+func BenchmarkRoundTrip(b *testing.B) {
+	s := benchmarkSubmitter(b)
+	for b.Loop() {
+		if _, err := s.Do(context.Background(), gloom.Job{Type: "echo", Body: payload}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWorker is fed by a peer that keeps a socket full.
+func BenchmarkWorker(b *testing.B) {
+	for name, prefetch := range map[string]int{"one": 0, "prefetch": 64} {
+		b.Run(name, func(b *testing.B) {
+			f := newFake(b)
+			w := &gloom.Worker{Type: "echo", Prefetch: prefetch, Concurrency: max(1, prefetch/32),
+				Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
+			go w.Start(context.Background())
+			nc, err := f.ln.Accept()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			feed(b, nc, max(prefetch, 1))
+			b.StopTimer()
+			perSecond(b)
+			nc.Close()
+			stopped, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			defer cancel()
+			w.Stop(stopped)
+			<-w.Done()
+		})
+	}
+}
+
+// feed hands b.N jobs to a worker, so many at a time.
+func feed(b *testing.B, nc net.Conn, window int) {
+	var (
+		dec   wire.Decoder
+		req   wire.Request
+		buf   = make([]byte, 64<<10)
+		in    = buf[:0]
+		out   []byte
+		sent  int
+		id    = []byte("job-000000")
+		named = window > 1
+	)
+	next := func() {
+		if sent == b.N {
+			return
+		}
+		sent++
+		for n, i := sent, len(id)-1; i > 3; n, i = n/10, i-1 {
+			id[i] = byte('0' + n%10)
+		}
+		out = wire.AppendJob(out, id, []byte("echo"), payload)
+	}
+	for answered := 0; answered < b.N; {
+		n, err := nc.Read(buf[len(in):])
+		if err != nil {
+			b.Fatal(err)
+		}
+		in, out = buf[:len(in)+n], out[:0]
+		for {
+			frame, used, _ := wire.SplitFrame(in, 1<<20)
+			if used == 0 {
+				break
+			}
+			if err := dec.Decode(frame, wire.WorkerPort, named, &req); err != nil {
+				b.Fatal(err)
+			}
+			in = in[used:]
+			out = wire.AppendOK(out)
+			switch req.Verb {
+			case wire.Join:
+				for range window {
+					next()
+				}
+			case wire.Respond:
+				answered++
+				next()
+			}
+		}
+		in = buf[:copy(buf, in)]
+		if _, err := nc.Write(out); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
