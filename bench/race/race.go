@@ -3,7 +3,6 @@ package race
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"gloom/bench/peers"
 	"gloom/bench/proc"
@@ -120,18 +119,14 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// Faults counts the faults in all rounds, by server and kind of fault.
-func Faults(runs []*result.Run) (total int64, lines []string) {
+// Faults counts the faults in all rounds.
+func Faults(runs []*result.Run) (total int64) {
 	for _, run := range runs {
-		for i, r := range run.Rounds {
-			for name, n := range r.Faults {
+		for _, r := range run.Rounds {
+			for _, n := range r.Faults {
 				total += n
-				lines = append(lines, fmt.Sprintf("%s, %s, round %d: %d %s", run.Server.Title, run.Shape, i+1, n, name))
-			}
-			for _, s := range r.FaultSamples {
-				lines = append(lines, "  "+s)
 			}
 		}
 	}
-	return total, lines
+	return total
 }

@@ -14,6 +14,13 @@ import (
 // same, a table of all figures for each run, faults where there were any.
 func Write(w io.Writer, f *result.File, s Style) {
 	header(w, f, s)
+	if f.Sweep != "" {
+		for _, g := range sweepTables(f) {
+			g.write(w, s)
+		}
+		faults(w, f, s)
+		return
+	}
 	if g := standings(f); g != nil {
 		g.write(w, s)
 	}
@@ -40,10 +47,26 @@ func header(w io.Writer, f *result.File, s Style) {
 	}
 	text := fmt.Sprintf("%s, commit %s, %s; %s, %d processors, %s, %s.", f.Started.Format(time.DateOnly), commit, f.Build.Go,
 		f.Host.CPU, f.Host.Processors, f.Host.Kernel, f.Host.OS)
-	fmt.Fprintln(w, text)
-	if s == Markdown {
-		fmt.Fprintln(w)
+	if n := noise(f); n >= loud {
+		text += fmt.Sprintf(" Other programs kept %.1f processors busy meanwhile: trust CPU per job before jobs per second.", n)
 	}
+	fmt.Fprintln(w, text)
+	fmt.Fprintln(w)
+}
+
+// loud is from how many busy processors of others on a report warns.
+const loud = 0.15
+
+// noise is how many processors others kept busy, in the median of all rounds.
+func noise(f *result.File) float64 {
+	var v []float64
+	for _, r := range f.Runs {
+		v = append(v, result.Noise.Values(r)...)
+	}
+	if v == nil {
+		return 0
+	}
+	return median(v)
 }
 
 // shapes are the names of a file's shapes in their order.
@@ -87,41 +110,46 @@ func figures(r *result.Run) *grid {
 	return g
 }
 
-// load says in one line what was done.
-func load(p *result.Params, rounds int) string {
+// load says in one line what was done, but for what was varied.
+func load(p *result.Params, rounds int, varied ...string) string {
 	var parts []string
+	is := func(name string) bool { return !slices.Contains(varied, name) }
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if p.Rate > 0 {
+	if p.Rate > 0 && is("rate") && is("submitters") {
 		add("%s jobs/s at %s intervals from %s", thousands(p.Rate), p.Arrivals, plural(p.Submitters, "submitter"))
-	} else if p.Window > 0 {
+	} else if p.Window > 0 && is("window") && is("submitters") {
 		add("%s × %s outstanding", plural(p.Submitters, "submitter"), thousands(float64(p.Window)))
 	}
-	add("%s", plural(p.Workers, "worker"))
-	if p.Idle > 0 {
+	if is("workers") {
+		add("%s", plural(p.Workers, "worker"))
+	}
+	if p.Idle > 0 && is("idle-workers") {
 		add("%s idle workers", thousands(float64(p.Idle)))
 	}
-	if p.Types > 1 {
+	if p.Types > 1 && is("types") {
 		add("%s types", thousands(float64(p.Types)))
 	}
-	if p.Priorities > 1 {
+	if p.Priorities > 1 && is("priorities") {
 		add("%s priorities", thousands(float64(p.Priorities)))
 	}
-	if p.Prefetch > 0 {
+	if p.Prefetch > 0 && is("prefetch") {
 		add("prefetch %d", p.Prefetch)
 	}
 	if p.WorkTimeUS > 0 {
 		add("work of %v", time.Duration(p.WorkTimeUS)*time.Microsecond)
 	}
-	add("body %s", size(float64(p.BodySize)))
+	if is("body") {
+		add("body %s", size(float64(p.BodySize)))
+	}
 	if p.OneCPU {
 		add("all on one processor")
 	}
 	if c := p.Churn; c != nil {
 		add("%g workers and %g submitters lost per second", c.Workers, c.Submitters)
 	}
-	if p.Jobs > 0 {
+	if p.Jobs > 0 && is("backlog") {
 		add("%s jobs", thousands(float64(p.Jobs)))
-	} else {
+	} else if p.Seconds > 0 {
 		add("%v", time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
 	}
 	add("%s", plural(rounds, "round"))

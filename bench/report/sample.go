@@ -23,12 +23,23 @@ func summary(m *result.Metric, v []float64) string {
 	return figure(median(v), m.Unit)
 }
 
-// spread writes the half-width between the smallest and the largest value as a
-// share of the median.
+// spread writes the half-distance between the quartiles as a share of the
+// median: one round that was disturbed does not make it meaningless.
 func spread(v []float64) string {
 	mid := median(v)
 	if len(v) < 2 || mid == 0 {
 		return ""
 	}
-	return percent((slices.Max(v) - slices.Min(v)) / 2 / mid)
+	return percent((quantile(v, 0.75) - quantile(v, 0.25)) / 2 / mid)
+}
+
+// quantile interpolates between the two values around it.
+func quantile(v []float64, q float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	at := q * float64(len(v)-1)
+	i := min(int(at), len(v)-2)
+	if i < 0 {
+		return v[0]
+	}
+	return v[i] + (v[i+1]-v[i])*(at-float64(i))
 }

@@ -18,6 +18,7 @@ type File struct {
 	Command []string  `json:"command"`
 	Host    Host      `json:"host"`
 	Build   Build     `json:"build"`
+	Sweep   string    `json:"sweep,omitempty"` // the parameter that was varied from run to run
 	Runs    []*Run    `json:"runs"`
 }
 
@@ -67,6 +68,33 @@ type Churn struct {
 	Submitters float64 `json:"submitters_per_s"`
 	Steady     int     `json:"steady_submitters"`
 	AwayMS     int64   `json:"away_ms"`
+}
+
+// Value is the value of a parameter that a sweep may vary.
+func (p *Params) Value(name string) (float64, bool) {
+	switch name {
+	case "submitters":
+		return float64(p.Submitters), true
+	case "window":
+		return float64(p.Window), true
+	case "workers":
+		return float64(p.Workers), true
+	case "idle-workers":
+		return float64(p.Idle), true
+	case "types":
+		return float64(p.Types), true
+	case "priorities":
+		return float64(p.Priorities), true
+	case "body":
+		return float64(p.BodySize), true
+	case "prefetch":
+		return float64(p.Prefetch), true
+	case "backlog":
+		return float64(p.Jobs), true
+	case "rate":
+		return p.Rate, true
+	}
+	return 0, false
 }
 
 // Find gives the run of a shape on a server.

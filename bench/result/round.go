@@ -92,6 +92,25 @@ func NewLatency(h *hdrhistogram.Histogram) (*Latency, error) {
 	}, nil
 }
 
+// Latency is that of all rounds together; nil when none was recorded.
+func (r *Run) Latency() (total *hdrhistogram.Histogram, err error) {
+	for _, round := range r.Rounds {
+		if round.Latency == nil {
+			continue
+		}
+		h, err := round.Latency.Decode()
+		if err != nil {
+			return nil, fmt.Errorf("%s on %s: %w", r.Shape, r.Server.Kind, err)
+		}
+		if total == nil {
+			total = h
+		} else {
+			total.Merge(h)
+		}
+	}
+	return total, nil
+}
+
 // Decode gives the whole distribution back.
 func (l *Latency) Decode() (*hdrhistogram.Histogram, error) {
 	if _, err := base64.StdEncoding.DecodeString(l.Histogram); err != nil {

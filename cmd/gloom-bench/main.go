@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 )
 
@@ -19,6 +21,9 @@ var errFaults = errors.New("the server was wrong: see the faults above")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if !isatty.IsTerminal(os.Stdout.Fd()) {
+		text.DisableColors()
+	}
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "gloom-bench:", err)
 		os.Exit(1)
@@ -45,6 +50,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), reportCommand(), compareCommand(), relayCommand())
+	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand())
 	return cmd
 }

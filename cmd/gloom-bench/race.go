@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,12 +18,13 @@ import (
 
 func raceCommand() *cobra.Command {
 	var (
-		out     output
-		set     peers.Settings
-		small   bool
-		rounds  int
-		backlog int64
-		only    []string
+		out      output
+		set      peers.Settings
+		small    bool
+		rounds   int
+		duration time.Duration
+		backlog  int64
+		only     []string
 	)
 	cmd := &cobra.Command{
 		Use: "race", Short: "gloomd, the relay and its peers in one run, rounds interleaved", GroupID: "reading", Args: cobra.NoArgs,
@@ -29,10 +32,6 @@ func raceCommand() *cobra.Command {
 where it may), on private ports of the loopback interface, and runs the same
 shapes on all of them in turns. One table says where gloomd stands.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			style, err := report.ParseStyle(out.style)
-			if err != nil {
-				return err
-			}
 			kinds, err := chosen(only)
 			if err != nil {
 				return err
@@ -45,27 +44,15 @@ shapes on all of them in turns. One table says where gloomd stands.`,
 				plan.Rounds = rounds
 			}
 			for _, e := range plan.Events {
-				if e.Options.Jobs > 0 && backlog > 0 {
-					e.Options.Jobs = backlog
+				switch o := &e.Options; {
+				case o.Jobs > 0 && backlog > 0:
+					o.Jobs = backlog
+				case o.Jobs == 0 && duration > 0:
+					o.Duration, o.Warmup = duration, duration/5
 				}
 			}
 			plan.Settings = set
-			show(plan, newLive(out.quiet))
-			file := newFile()
-			file.Runs, err = plan.Run(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if out.file != "" {
-				if err := file.Write(out.file); err != nil {
-					return err
-				}
-			}
-			report.Write(os.Stdout, file, style)
-			if n, _ := race.Faults(file.Runs); n > 0 {
-				return errFaults
-			}
-			return nil
+			return runPlan(cmd.Context(), plan, &out, "")
 		},
 	}
 	f := cmd.Flags()
@@ -73,9 +60,25 @@ shapes on all of them in turns. One table says where gloomd stands.`,
 	gloomdFlags(f, &set)
 	f.BoolVar(&small, "small", false, "short rounds and a small backlog: about two minutes")
 	f.IntVar(&rounds, "rounds", 0, "rounds of each server (default: 5 small, 9 in full)")
+	f.DurationVar(&duration, "duration", 0, "of each timed measurement (default: 800ms small, 5s in full)")
 	f.Int64Var(&backlog, "backlog", 0, "jobs queued in the backlog event (default: 50,000 small, 200,000 in full)")
 	f.StringSliceVar(&only, "servers", nil, "kinds of server that take part (default: all)")
 	return cmd
+}
+
+// runPlan runs a race or sweep, saves and shows it.
+func runPlan(ctx context.Context, plan *race.Plan, out *output, sweep string) error {
+	style, err := report.ParseStyle(out.style)
+	if err != nil {
+		return err
+	}
+	show(plan, newLive(out.quiet))
+	file := newFile()
+	file.Sweep = sweep
+	if file.Runs, err = plan.Run(ctx); err != nil {
+		return err
+	}
+	return out.finish(file, style)
 }
 
 func chosen(only []string) ([]*peers.Kind, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,7 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	var style string
+	var style, plots string
 	cmd := &cobra.Command{
 		Use: "report FILE…", Short: "render result files as tables and plots", GroupID: "reading", Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -24,14 +25,45 @@ func reportCommand() *cobra.Command {
 					return err
 				}
 				report.Write(os.Stdout, f, s)
+				if plots == "" {
+					continue
+				}
+				drawn, err := report.Plot(f, plots)
+				if err != nil {
+					return fmt.Errorf("plots of %s: %w", path, err)
+				}
+				for _, p := range drawn {
+					fmt.Fprintln(os.Stderr, "wrote", p)
+				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&style, "format", "terminal", "terminal or markdown")
+	cmd.Flags().StringVar(&style, "format", "terminal", "of the tables: terminal or markdown")
+	cmd.Flags().StringVar(&plots, "plots", "", "write SVG plots into this directory")
 	return cmd
 }
 
 func compareCommand() *cobra.Command {
-	return &cobra.Command{Use: "compare OLD NEW", Short: "say whether two result files differ", GroupID: "reading", Args: cobra.ExactArgs(2)}
+	var style string
+	cmd := &cobra.Command{
+		Use: "compare OLD NEW", Short: "say of two result files what really changed", GroupID: "reading", Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := report.ParseStyle(style)
+			if err != nil {
+				return err
+			}
+			before, err := result.Read(args[0])
+			if err != nil {
+				return err
+			}
+			after, err := result.Read(args[1])
+			if err != nil {
+				return err
+			}
+			return report.Compare(os.Stdout, before, after, s)
+		},
+	}
+	cmd.Flags().StringVar(&style, "format", "terminal", "of the tables: terminal or markdown")
+	return cmd
 }

@@ -141,13 +141,18 @@ func (s *aShape) measure(ctx context.Context, to *target, out *output, o shape.O
 		run.Rounds = append(run.Rounds, r)
 	}
 	live.done()
-	if out.file != "" {
-		if err := file.Write(out.file); err != nil {
+	return out.finish(file, style)
+}
+
+// finish saves and shows a file; faults in it are an error.
+func (o *output) finish(file *result.File, style report.Style) error {
+	if o.file != "" {
+		if err := file.Write(o.file); err != nil {
 			return err
 		}
 	}
 	report.Write(os.Stdout, file, style)
-	if n, _ := race.Faults(file.Runs); n > 0 {
+	if n := race.Faults(file.Runs); n > 0 {
 		return errFaults
 	}
 	return nil

@@ -1,0 +1,60 @@
+package race
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gloom/bench/peers"
+	"gloom/bench/shape"
+)
+
+type parameter struct {
+	name string
+	set  func(o *shape.Options, v int)
+}
+
+// sweepable are the parameters a sweep may vary.
+var sweepable = []parameter{
+	{"submitters", func(o *shape.Options, v int) { o.Submitters = v }},
+	{"window", func(o *shape.Options, v int) { o.Window = v }},
+	{"workers", func(o *shape.Options, v int) { o.Workers = v }},
+	{"idle-workers", func(o *shape.Options, v int) { o.Idle = v }},
+	{"types", func(o *shape.Options, v int) { o.Types, o.Workers = v, max(v, o.Workers) }},
+	{"priorities", func(o *shape.Options, v int) { o.Priorities = v }},
+	{"body", func(o *shape.Options, v int) { o.BodySize = v }},
+	{"prefetch", func(o *shape.Options, v int) { o.Prefetch = v }},
+	{"rate", func(o *shape.Options, v int) { o.Rate = float64(v) }},
+	{"backlog", func(o *shape.Options, v int) { o.Jobs = int64(v) }},
+}
+
+// Sweepable are the names of the parameters a sweep may vary.
+func Sweepable() string {
+	var names []string
+	for _, s := range sweepable {
+		names = append(names, s.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Sweep is a race whose events differ in one parameter.
+func Sweep(kinds []*peers.Kind, over string, values []int, base shape.Options) (*Plan, error) {
+	i := slices.IndexFunc(sweepable, func(s parameter) bool { return s.name == over })
+	if i < 0 {
+		return nil, fmt.Errorf("over %q: must be one of %s", over, Sweepable())
+	}
+	if len(values) < 2 {
+		return nil, fmt.Errorf("values: %d given, a sweep needs at least 2", len(values))
+	}
+	run := shape.Steady
+	if over == "backlog" {
+		run = shape.Backlog
+	}
+	p := &Plan{Kinds: kinds}
+	for _, v := range values {
+		o := base
+		sweepable[i].set(&o, v)
+		p.Events = append(p.Events, &Event{Name: fmt.Sprintf("%s %d", over, v), Options: o, Run: run})
+	}
+	return p, nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/peers"
+	"gloom/bench/race"
+	"gloom/bench/shape"
+)
+
+func sweepCommand() *cobra.Command {
+	var (
+		out    output
+		set    peers.Settings
+		over   string
+		values []int
+		only   []string
+		rounds int
+	)
+	base := shape.Defaults()
+	cmd := &cobra.Command{
+		Use: "sweep --over NAME --values N,N,…", Short: "one parameter in several values: how cost grows", GroupID: "reading", Args: cobra.NoArgs,
+		Long: `sweep measures the throughput shape (or with --rate an open loop, or over backlog
+the backlog shape) at several values of one parameter, rounds interleaved.
+gloom-bench report --plots draws the result.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			kinds, err := chosen(only)
+			if err != nil {
+				return err
+			}
+			if rounds < 1 {
+				return fmt.Errorf("rounds %d: must be at least 1", rounds)
+			}
+			plan, err := race.Sweep(kinds, over, values, base)
+			if err != nil {
+				return err
+			}
+			plan.Rounds, plan.Settings = rounds, set
+			return runPlan(cmd.Context(), plan, &out, over)
+		},
+	}
+	f := cmd.Flags()
+	out.flags(f)
+	gloomdFlags(f, &set)
+	loadFlags(f, &base)
+	f.IntVar(&base.Prefetch, "prefetch", 0, "jobs out per worker connection (0: the plain protocol)")
+	f.StringVar(&over, "over", "", "the parameter: "+race.Sweepable())
+	f.IntSliceVar(&values, "values", nil, "its values")
+	f.StringSliceVar(&only, "servers", []string{"gloomd", "relay"}, "kinds of server that take part")
+	f.IntVar(&rounds, "rounds", 3, "rounds of each value and server")
+	for _, name := range []string{"over", "values"} {
+		_ = cmd.MarkFlagRequired(name) // both are defined above
+	}
+	return cmd
+}
