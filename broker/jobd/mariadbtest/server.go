@@ -92,8 +92,13 @@ func (s *Server) Config(database string) *mysql.Config {
 	c.DBName = database
 	c.Timeout = 5 * time.Second
 	c.MultiStatements = true
+	c.Logger = silent{} // a killed server is what tests are about
 	return c
 }
+
+type silent struct{}
+
+func (silent) Print(...any) {}
 
 // Open returns a pool on a database. The caller closes it.
 func (s *Server) Open(database string) (*sql.DB, error) {

@@ -1,0 +1,14 @@
+// Package fault marks the moments at which a test may end the daemon. Nothing
+// sets the hook outside of tests.
+package fault
+
+// Hook is called at every point with its name. It is set once, before any
+// point is reached.
+var Hook func(name string)
+
+// Point is a moment between two writes.
+func Point(name string) {
+	if Hook != nil {
+		Hook(name)
+	}
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// fit makes a text of what a column can hold: characters outside its charset
+// are replaced where we can tell, and what is too long is cut between two
+// characters and marked. limit is a further bound, in bytes of UTF-8.
+func (c column) fit(s string, limit int64) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if c.charset == "utf8" || c.charset == "utf8mb3" {
+		s = basic(s)
+	}
+	if room := c.bytes / c.width(); c.bytes > 0 && room < limit {
+		limit = room
+	}
+	if int64(len(s)) > limit {
+		s = shorten(s, limit)
+	}
+	if c.chars > 0 && int64(len(s)) > c.chars && int64(utf8.RuneCountInString(s)) > c.chars {
+		at, n := 0, int64(0)
+		for at = range s {
+			if n == c.chars {
+				break
+			}
+			n++
+		}
+		s = s[:at]
+	}
+	return s
+}
+
+// width is by how much a text in UTF-8 can grow in the charset.
+func (c column) width() int64 {
+	switch {
+	case strings.HasPrefix(c.charset, "utf32"):
+		return 4
+	case strings.HasPrefix(c.charset, "utf16"), strings.HasPrefix(c.charset, "ucs2"):
+		return 2
+	}
+	return 1
+}
+
+// parameter is how SQL names a text for this column. An explicit conversion
+// replaces what the charset lacks; an implicit one cuts the text there.
+func (c column) parameter() string {
+	switch c.charset {
+	case "", "utf8", "utf8mb3", "utf8mb4":
+		return "?"
+	}
+	return "CONVERT(? USING " + c.charset + ")"
+}
+
+// basic replaces the characters beyond the basic plane, which MySQL's utf8 has
+// no room for.
+func basic(s string) string {
+	for _, r := range s {
+		if r > 0xFFFF {
+			return strings.Map(func(r rune) rune {
+				if r > 0xFFFF {
+					return utf8.RuneError
+				}
+				return r
+			}, s)
+		}
+	}
+	return s
+}
+
+// cutMark ends a text that was cut.
+const cutMark = "\n[cut to fit the database]"
+
+// shorten cuts a text to that many bytes, mark included.
+func shorten(s string, limit int64) string {
+	s = strings.TrimSuffix(s, cutMark)
+	mark := cutMark
+	if int64(len(mark)) > limit/2 {
+		mark = ""
+	}
+	end := min(max(limit-int64(len(mark)), 0), int64(len(s)))
+	for end > 0 && end < int64(len(s)) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
+}
+
+// escaped is how many bytes a text takes in a statement.
+func escaped(s string) int64 {
+	n := int64(len(s)) + 2
+	for i := range len(s) {
+		switch s[i] {
+		case 0, '\n', '\r', '\x1a', '\'', '"', '\\':
+			n++
+		}
+	}
+	return n
+}
+
+// fitPacket cuts two texts until both fit into one statement of that size. Each
+// has at least half of it.
+func fitPacket(a, b string, packet int64) (string, string) {
+	ea, eb := escaped(a), escaped(b)
+	if ea+eb <= packet {
+		return a, b
+	}
+	a = fitEscaped(a, max(packet/2, packet-eb))
+	return a, fitEscaped(b, packet-escaped(a))
+}
+
+// fitEscaped cuts a text until it takes no more than size bytes in a statement.
+func fitEscaped(s string, size int64) string {
+	for excess := escaped(s) - size; excess > 0 && len(s) > 0; excess = escaped(s) - size {
+		s = shorten(s, max(0, int64(len(s))-max(excess/2, 1)))
+	}
+	return s
+}

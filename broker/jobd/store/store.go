@@ -1,0 +1,172 @@
+// Package store reads and writes the rows of jobd's table and the claims on
+// them. It decides nothing: what to fetch, when to start and whose rows to
+// settle is the bridge's business.
+//
+// A claim is a record, in a companion table, that a row which is accepted or
+// running belongs to one incarnation of a daemon, known by its token. It is
+// made in the transaction that accepts the row, checked and locked by each that
+// writes it, and removed by the one that ends or returns it. An incarnation has
+// a lease, which it renews; when it is dead its claims are settled, and none of
+// its writes, however late, finds a claim any more.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// The states of a row.
+const (
+	Waiting  = "waiting"
+	Manual   = "manual"
+	Accepted = "accepted"
+	Running  = "running"
+	Done     = "done"
+	Ignored  = "ignored"
+)
+
+// Row is an accepted row.
+type Row struct {
+	ID       int64
+	Target   string
+	Priority int64  // of the column of that name; 0 where there is none
+	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
+}
+
+// Page is what one Accept brought.
+type Page struct {
+	Rows []Row // by id
+
+	// More names the targets that may have further rows. Busy names those of
+	// which a waiting row was passed over because somebody else had it locked:
+	// it may still be waiting when that lock is gone.
+	More, Busy []string
+}
+
+// Request is what became of one row that was to be run by hand.
+type Request struct {
+	Row      Row
+	Found    bool
+	Accepted bool
+	Status   string // found, when not accepted
+}
+
+// Final is how a row ends.
+type Final struct {
+	ID             int64
+	OK             bool
+	Code           int    // return_code, 0 to 255; negative for NULL
+	Signal         string // sig; "" for NULL
+	Stdout, Stderr string // valid UTF-8; cut and replaced to fit their columns
+	At             int64  // time_finished, UNIX seconds
+}
+
+// Batch is a set of writes, each row in one list only.
+type Batch struct {
+	Start   []int64 // accepted rows that begin to run
+	At      int64   // their time_started, UNIX seconds
+	Finish  []Final // running rows that have ended
+	Return  []int64 // accepted rows that go back unrun, to where they came from
+	Requeue []int64 // running rows that are to run again
+}
+
+// Written tells what became of the rows of a batch. Those in no list have been
+// written.
+type Written struct {
+	Lost   map[int64]string // not ours any more; why
+	Busy   []int64          // locked by somebody else: try again
+	Failed map[int64]error  // refused by the database, however small: try again, in vain perhaps
+}
+
+// Owner is an incarnation of a daemon.
+type Owner struct {
+	Token int64
+	Name  string
+	Place Place
+
+	Beat    int64 // grows with every renewal
+	Expired bool  // the lease is over, by the database's clock
+	Dead    bool  // somebody has begun to settle it
+}
+
+// Orphans says what becomes of the running rows of a dead incarnation.
+type Orphans struct {
+	Requeue bool   // back to waiting; otherwise done and failed
+	Reason  string // for stderr
+	At      int64  // time_finished, UNIX seconds
+}
+
+// Settled tells what a settlement changed.
+type Settled struct {
+	Returned int      // rows that wait again
+	Failed   int      // rows that have ended
+	Targets  []string // of the rows that wait again
+	Left     bool     // some rows were locked, and are still to be settled
+}
+
+// Store is a table of jobs and its claims, as one daemon sees it. Methods may
+// be called from any goroutine. Short conflicts are retried inside; an error
+// for which Away is true means that the database could not be reached or
+// written, and nothing was done or, after a lost commit, the same call made
+// again finds out.
+type Store interface {
+	// Accept takes the waiting rows of these targets, the lowest ids first, at
+	// most limit of them; 0 leaves the number to the store.
+	Accept(ctx context.Context, targets []string, limit int) (Page, error)
+
+	// AcceptManual takes the manual rows with these ids whose target is served.
+	// Others that wait, by hand or not, become ignored. The answers are in the
+	// order of the ids.
+	AcceptManual(ctx context.Context, ids []int64, serves func(target string) bool) ([]Request, error)
+
+	// Resolve finds out about rows that an Accept or AcceptManual took whose
+	// commit got lost, and returns those that are ours, to be run. Rows of a
+	// lost AcceptManual are set back. Accept does the same first.
+	Resolve(ctx context.Context) ([]Row, error)
+
+	// Write writes a batch.
+	Write(ctx context.Context, b Batch) (Written, error)
+
+	// Register begins a new incarnation under a new token; Renew prolongs its
+	// lease, or returns ErrFenced when it has been settled. Leave ends it. All
+	// do nothing where there is no companion table.
+	Register(ctx context.Context) error
+	Renew(ctx context.Context) error
+	Leave(ctx context.Context) error
+
+	// Owners lists all other incarnations.
+	Owners(ctx context.Context) ([]Owner, error)
+
+	// Settle frees the rows of a dead incarnation. It does nothing when the
+	// incarnation has renewed its lease since it was listed.
+	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
+
+	// Claims tells whether there is a companion table, and so recovery.
+	Claims() bool
+
+	// Token is that of this incarnation.
+	Token() int64
+
+	Close() error
+}
+
+// ErrFenced means that this incarnation was taken for dead: its rows are
+// somebody else's.
+var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled by another one")
+
+// Away tells whether an error means that the database is out of reach, does
+// not accept writes or is too busy, rather than that it objects to what it was
+// told.
+func Away(err error) bool {
+	var away *awayError
+	return errors.As(err, &away)
+}
+
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return fmt.Sprintf("database is away: %v", e.err) }
+func (e *awayError) Unwrap() error { return e.err }
+
+// page is how many rows an Accept without limit takes at once.
+const page = 1000

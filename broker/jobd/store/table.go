@@ -1,0 +1,179 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// table is what the store knows of the table of jobs: names quoted for SQL, the
+// limits of the columns that it fills, and which index reads targets in order.
+type table struct {
+	name    string // quoted, as all below
+	claims  string
+	index   string // that begins with status, target; "" when there is none
+	target  string // condition that a target is exactly the parameter
+	fields  []field
+	hasPrio bool
+
+	stdout, stderr column
+}
+
+// column is a text column and what fits into it.
+type column struct {
+	charset string // "" holds bytes
+	bytes   int64
+	chars   int64
+}
+
+// field is a column of the user's.
+type field struct {
+	name   string // as it is
+	number bool   // its text is a JSON number
+}
+
+// required are the columns that we read and write.
+var required = []string{"id", "target", "status", "time_started", "time_finished", "result", "return_code", "sig", "stdout", "stderr"}
+
+// owned are the columns that are not the user's.
+var owned = append([]string{"time_created"}, required...)
+
+// quote makes an identifier of a name that may be qualified by a database, and
+// may be quoted already.
+func quote(name string) string {
+	database, bare := split(name)
+	if database == "" {
+		return quoteOne(bare)
+	}
+	return quoteOne(database) + "." + quoteOne(bare)
+}
+
+func quoteOne(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// split returns the database, "" when it is not named, and the bare name.
+func split(name string) (database, bare string) {
+	name = strings.ReplaceAll(name, "`", "")
+	if database, bare, ok := strings.Cut(name, "."); ok {
+		return database, bare
+	}
+	return "", name
+}
+
+// companion is the name of the companion table when the configuration names
+// none: beside the table, and as qualified as it is.
+func companion(table string) string { return strings.ReplaceAll(table, "`", "") + "_claims" }
+
+func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, error) {
+	database, bare := split(name)
+	t := &table{name: quote(name), claims: quote(claims)}
+	rows, err := db.QueryContext(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COALESCE(CHARACTER_SET_NAME, ''),
+		COALESCE(CHARACTER_OCTET_LENGTH, 0), COALESCE(CHARACTER_MAXIMUM_LENGTH, 0)
+		FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, database, bare)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var name, kind string
+		var c column
+		if err := rows.Scan(&name, &kind, &c.charset, &c.bytes, &c.chars); err != nil {
+			return nil, err
+		}
+		kind = strings.ToLower(kind)
+		lower := strings.ToLower(name)
+		names = append(names, lower)
+		switch lower {
+		case "target":
+			t.target = "target = ?"
+			if c.charset != "" {
+				// The usual collations take Low for low; a target does not.
+				t.target += " AND target COLLATE " + c.charset + "_bin = ?"
+			} else {
+				t.target += " AND target = ?"
+			}
+		case "stdout":
+			t.stdout = c
+		case "stderr":
+			t.stderr = c
+		}
+		if lower == "priority" && isInteger(kind) {
+			t.hasPrio = true
+		}
+		if !slices.Contains(owned, lower) {
+			t.fields = append(t.fields, field{name: name, number: isNumeric(kind)})
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("table %s does not exist, or is not for this user to see", t.name)
+	}
+	for _, want := range required {
+		if !slices.Contains(names, want) {
+			return nil, fmt.Errorf("table %s has no column '%s'", t.name, want)
+		}
+	}
+	t.index, err = findIndex(ctx, db, database, bare)
+	return t, err
+}
+
+// findIndex looks for an index that serves a target's waiting rows by id. The
+// primary key is the hidden end of every index.
+func findIndex(ctx context.Context, db *sql.DB, database, bare string) (string, error) {
+	rows, err := db.QueryContext(ctx, `SELECT INDEX_NAME, GROUP_CONCAT(LOWER(COLUMN_NAME) ORDER BY SEQ_IN_INDEX),
+		COUNT(SUB_PART) FROM information_schema.STATISTICS
+		WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ? GROUP BY INDEX_NAME`, database, bare)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	found := ""
+	for rows.Next() {
+		var name, columns string
+		var partial int
+		if err := rows.Scan(&name, &columns, &partial); err != nil {
+			return "", err
+		}
+		if partial == 0 && slices.Contains([]string{"status,target,id", "status,target", "target,status,id", "target,status"}, columns) {
+			found = quoteOne(name)
+		}
+	}
+	return found, rows.Err()
+}
+
+func isInteger(kind string) bool {
+	return slices.Contains([]string{"tinyint", "smallint", "mediumint", "int", "bigint"}, kind)
+}
+
+func isNumeric(kind string) bool {
+	return isInteger(kind) || slices.Contains([]string{"decimal", "float", "double", "year"}, kind)
+}
+
+// force is the hint that makes a statement use the index on targets, byID the
+// one that makes it use the primary key: left alone, the server may walk a
+// covering index and lock every row on its way.
+func (t *table) force() string {
+	if t.index == "" {
+		return ""
+	}
+	return " FORCE INDEX (" + t.index + ")"
+}
+
+const byID = " FORCE INDEX (PRIMARY)"
+
+// list is a comma-separated list of ids.
+func list(ids []int64) string {
+	b := make([]byte, 0, 12*len(ids))
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Appendf(b, "%d", id)
+	}
+	return string(b)
+}
