@@ -18,11 +18,11 @@ import (
 // worker serves an engine on a port of its own.
 func worker(t *testing.T, e *controltest.Engine) *peer.Server {
 	t.Helper()
-	s, err := peer.Listen("127.0.0.1", 0, peer.Options{Log: zerolog.Nop()}, control.Routes(e))
+	s, err := peer.Listen("127.0.0.1", 0, peer.Options{Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go s.Serve()
+	go s.Serve(control.Routes(e))
 	t.Cleanup(s.Close)
 	return s
 }

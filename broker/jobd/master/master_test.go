@@ -92,11 +92,11 @@ func start(t *testing.T, password string) *fixture {
 	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
 		WorkerTimeout: 300 * time.Millisecond, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
 	var err error
-	f.server, err = peer.Listen("127.0.0.1", 0, peer.Options{Password: password, Log: zerolog.Nop()}, m.Routes())
+	f.server, err = peer.Listen("127.0.0.1", 0, peer.Options{Password: password, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go f.server.Serve()
+	go f.server.Serve(m.Routes())
 	t.Cleanup(func() {
 		f.server.Close()
 		m.Close()

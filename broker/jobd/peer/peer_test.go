@@ -80,16 +80,17 @@ func serve(t *testing.T, opt peer.Options) *served {
 	}
 	opt.Log = zerolog.New(s.log).Level(zerolog.TraceLevel)
 	var err error
-	if s.Server, err = peer.Listen("127.0.0.1", 0, opt, routes); err != nil {
+	if s.Server, err = peer.Listen("127.0.0.1", 0, opt); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve() }()
+	done := make(chan struct{})
+	go func() {
+		s.Serve(routes)
+		close(done)
+	}()
 	t.Cleanup(func() {
 		s.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
 	})
 	return s
 }
@@ -433,7 +434,7 @@ func TestShutdownGivesUp(t *testing.T) {
 
 func TestBusyPort(t *testing.T) {
 	s := serve(t, peer.Options{})
-	_, err := peer.Listen("127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{}, nil)
+	_, err := peer.Listen("127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{})
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("got %v", err)
 	}

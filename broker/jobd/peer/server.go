@@ -37,7 +37,6 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 // Server accepts connections and serves them.
 type Server struct {
 	opt      Options
-	routes   Routes
 	listener net.Listener
 
 	mu     sync.Mutex
@@ -48,14 +47,14 @@ type Server struct {
 
 // Listen opens the port; nothing is accepted before Serve. Port 0 takes a free
 // one.
-func Listen(host string, port int, opt Options, routes Routes) (*Server, error) {
+func Listen(host string, port int, opt Options) (*Server, error) {
 	opt.fill()
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
 	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
-	return &Server{opt: opt, routes: routes, listener: listener, conns: make(map[*Conn]struct{})}, nil
+	return &Server{opt: opt, listener: listener, conns: make(map[*Conn]struct{})}, nil
 }
 
 // Addr is the address that the server is bound to.
@@ -68,14 +67,15 @@ func (s *Server) Connections() int {
 	return len(s.conns)
 }
 
-// Serve accepts connections until Shutdown or Close, and returns nil then.
-func (s *Server) Serve() error {
+// Serve accepts connections, whose requests the routes serve, until Shutdown
+// or Close, and returns then.
+func (s *Server) Serve(routes Routes) {
 	pause := time.Duration(0)
 	for {
 		sock, err := s.listener.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
-			return nil
+			return
 		case err != nil:
 			// Out of descriptors or memory: others may give some back.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
@@ -84,12 +84,12 @@ func (s *Server) Serve() error {
 			continue
 		}
 		pause = 0
-		s.start(sock)
+		s.start(sock, routes)
 	}
 }
 
-func (s *Server) start(sock net.Conn) {
-	c := newConn(sock, s.opt, s.routes, false)
+func (s *Server) start(sock net.Conn, routes Routes) {
+	c := newConn(sock, s.opt, routes, false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Signals turns the signals of the process into what a daemon does about them.
+type Signals struct {
+	// Stop ends at the first SIGTERM or SIGINT, Kill at the second.
+	Stop, Kill context.Context
+	incoming   chan os.Signal
+	done       chan struct{}
+}
+
+// Notify listens for signals until Close; SIGHUP calls reopen.
+func Notify(reopen func()) *Signals {
+	s := &Signals{incoming: make(chan os.Signal, 4), done: make(chan struct{})}
+	var stop, kill context.CancelFunc
+	s.Stop, stop = context.WithCancel(context.Background())
+	s.Kill, kill = context.WithCancel(context.Background())
+	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	go func() {
+		defer kill()
+		defer stop()
+		for {
+			select {
+			case sig := <-s.incoming:
+				switch {
+				case sig == syscall.SIGHUP:
+					reopen()
+				case s.Stop.Err() == nil:
+					stop()
+				default:
+					kill()
+				}
+			case <-s.done:
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// Close stops listening.
+func (s *Signals) Close() {
+	signal.Stop(s.incoming)
+	close(s.done)
+}

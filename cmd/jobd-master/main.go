@@ -1,0 +1,74 @@
+// Command jobd-master is the central daemon of a fleet of jobd workers.
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"gloom/broker/jobd/config"
+	"gloom/broker/jobd/daemon"
+	"gloom/broker/jobd/master"
+	"gloom/broker/jobd/peer"
+)
+
+func main() {
+	var cfg *config.Master
+	os.Exit(daemon.Program{
+		Name:   "jobd-master",
+		Short:  "The central daemon: passes polls and requests on to the workers that serve a target",
+		Config: config.DefaultMasterPath,
+		Load:   func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
+		Run:    func() error { return run(cfg) },
+	}.Main(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(cfg *config.Master) error {
+	log, err := daemon.OpenLog(cfg.Log, os.Stdout)
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		log.Warn().Msg(w)
+	}
+	signals := daemon.Notify(log.Reopen)
+	defer signals.Close()
+	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
+		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
+		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, Log: log.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	registry := daemon.NewRegistry()
+	m := master.New(master.Options{
+		PingInterval: cfg.PingInterval, PokeThrottle: cfg.PokeThrottleInterval,
+		WorkerTimeout: cfg.WorkerTimeout, Log: log.Logger, Metrics: registry,
+	})
+	defer m.Close()
+	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	web.Serve()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		server.Serve(m.Routes())
+	}()
+	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
+
+	<-signals.Stop.Done()
+	log.Info().Msg("stopping")
+	// Workers hold their connections for ever; what is half answered gets a
+	// moment.
+	ctx, cancel := context.WithTimeout(signals.Kill, 500*time.Millisecond)
+	defer cancel()
+	server.Shutdown(ctx)
+	<-served
+	log.Info().Msg("jobd-master has stopped")
+	return nil
+}

@@ -1,0 +1,20 @@
+// Command jobd runs the rows of a MySQL table as jobs.
+package main
+
+import (
+	"os"
+
+	"gloom/broker/jobd/config"
+	"gloom/broker/jobd/daemon"
+)
+
+func main() {
+	var cfg *config.Worker
+	os.Exit(daemon.Program{
+		Name:   "jobd",
+		Short:  "The worker daemon: runs the rows of a MySQL table as jobs",
+		Config: config.DefaultWorkerPath,
+		Load:   func(path string) (err error) { cfg, err = config.LoadWorker(path); return err },
+		Run:    func() error { return run(cfg, openBridge, os.Stdout) },
+	}.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"gloom/broker/jobd/config"
+	"gloom/broker/jobd/control"
+	"gloom/broker/jobd/daemon"
+	"gloom/broker/jobd/peer"
+)
+
+// open starts the part of the daemon that has the database and the jobs.
+type open func(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer) (control.Daemon, error)
+
+// grace is what is left after shutdown_timeout for killing and for writing
+// results.
+const grace = 20 * time.Second
+
+// run is the daemon from its first log line to its last: the ports first, as
+// a second daemon by mistake must not touch a row before it fails.
+func run(cfg *config.Worker, open open, console io.Writer) error {
+	log, err := daemon.OpenLog(cfg.Log, console)
+	if err != nil {
+		return err
+	}
+	if cfg.Name == "" {
+		cfg.Name = daemon.Hostname()
+	}
+	for _, w := range cfg.Warnings {
+		log.Warn().Msg(w)
+	}
+	signals := daemon.Notify(log.Reopen)
+	defer signals.Close()
+
+	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
+		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
+		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, Log: log.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	var engine control.Daemon
+	registry := daemon.NewRegistry()
+	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, func() error { return engine.Health() })
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	if engine, err = open(signals.Stop, *cfg, log.Logger, registry); err != nil {
+		if signals.Stop.Err() != nil {
+			return nil // told to stop while it was starting
+		}
+		return err
+	}
+	web.Serve()
+
+	ctx, leave := context.WithCancel(context.Background())
+	defer leave()
+	var all sync.WaitGroup
+	all.Go(func() { server.Serve(control.Routes(engine)) })
+	if cfg.MasterHost != "" && cfg.MasterPort != 0 {
+		link := control.Link{
+			Host: cfg.MasterHost, Port: cfg.MasterPort, Name: cfg.Name, Password: cfg.Server.Password,
+			MaxPause: cfg.MasterReconnectTimeout, Log: log.With().Str("master", cfg.MasterHost).Logger(),
+		}
+		all.Go(func() { link.Run(ctx, engine) })
+	}
+	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
+		Msg("jobd is ready")
+
+	select {
+	case <-signals.Stop.Done():
+		err = stop(cfg, engine, signals, log.Logger)
+	case <-engine.Done():
+		err = fmt.Errorf("the bridge has ended: %w", engine.Err())
+	}
+	// Whoever waits for jobs has been answered by now, over the link too.
+	last, cancel := context.WithTimeout(signals.Kill, 2*time.Second)
+	defer cancel()
+	server.Shutdown(last)
+	leave()
+	all.Wait()
+	log.Info().Err(err).Msg("jobd has stopped")
+	return err
+}
+
+// stop ends the engine. Clients are served meanwhile: they may want to know
+// how far it is.
+func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
+	log.Info().Dur("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
+	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
+	defer cancel()
+	err := engine.Shutdown(ctx)
+	if errors.Is(err, context.Canceled) {
+		return daemon.ErrStopped
+	}
+	return err
+}
