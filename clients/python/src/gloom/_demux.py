@@ -181,7 +181,8 @@ class Demux:
         jobs, self.jobs = self.jobs, {}
         for job in jobs.values():
             self._freed()
-            job._failed(LostError(cause, addr, job.id, job.acked, job.sent))
+            sent = job.sent or job.acked
+            job._failed(LostError(cause, addr, job.id, job.acked, sent))
         for request in requests:
             if request.job is None:
                 request.finish(LostError(cause, addr))

@@ -1,0 +1,521 @@
+"""Which frame belongs to whom, without a socket."""
+
+import json
+import random
+import unittest
+
+import support  # noqa: F401  (finds the package)
+
+from gloom import errors, wire
+from gloom._demux import Demux, PendingJob
+
+
+class Job(PendingJob):
+    def __init__(self, id, silent=False, detached=False):
+        self.id, self.silent, self.detached = id, silent, detached
+        self.events = []
+
+    def _accepted(self):
+        self.events.append("accepted")
+
+    def _progressed(self, message):
+        self.events.append(("progress", message.get("progress")))
+
+    def _answered(self, message):
+        self.events.append(("answer", message.get("body")))
+
+    def _failed(self, error):
+        self.events.append(error)
+
+    @property
+    def error(self):
+        return self.events[-1]
+
+
+class DemuxCase(unittest.TestCase):
+    def setUp(self):
+        self.sent = []
+        self.freed = 0
+        self.demux = Demux(self.send, self.free)
+
+    def send(self, frame, job):
+        self.sent.append(json.loads(frame[4:]))
+
+    def free(self):
+        self.freed += 1
+
+    def submit(self, id, **how):
+        job = Job(id, **how)
+        self.demux.submit(job, wire.submit(id, "t", b"1"))
+        return job
+
+    def cancel(self, id):
+        replies = []
+        self.demux.cancel(id, wire.cancel(id), replies.append)
+        return replies
+
+    def get(self, **message):
+        self.demux.receive(wire.read(json.dumps(message).encode()))
+
+    def refuse(self, code, id=None):
+        self.get(error=code, reason="why", id=id)
+
+    def check_over(self, freed):
+        self.assertEqual(self.freed, freed)
+        self.assertTrue(self.demux.idle)
+
+
+class Acked(DemuxCase):
+    def test_ack_then_answer(self):
+        job = self.submit("a")
+        self.assertFalse(job.acked)
+        self.get(ok=True, id="a")
+        self.assertTrue(job.acked)
+        self.get(id="a", progress=1)
+        self.get(id="a", body="x")
+        self.assertEqual(job.events, ["accepted", ("progress", 1), ("answer", "x")])
+        self.check_over(1)
+
+    def test_any_order_of_answers(self):
+        jobs = [self.submit(id) for id in "abc"]
+        for id in "abc":
+            self.get(ok=True, id=id)
+        for id in "cab":
+            self.get(id=id, body=id)
+        self.assertEqual([job.events[-1][1] for job in jobs], list("abc"))
+        self.check_over(3)
+
+    def test_answer_between_acks(self):
+        a, b = self.submit("a"), self.submit("b")
+        self.get(ok=True, id="a")
+        self.get(id="a", body=1)
+        self.get(ok=True, id="b")
+        self.refuse("job_failed", "b")
+        self.assertEqual(a.events[-1], ("answer", 1))
+        self.assertIsInstance(b.error, errors.JobFailed)
+        self.check_over(2)
+
+    def test_refused(self):
+        for code in ("id_exists", "overloaded", "forbidden", "invalid_value"):
+            job = self.submit("a")
+            self.refuse(code, "a")
+            self.assertIsInstance(job.error, errors.RefusedError)
+            self.assertEqual((job.error.code, job.acked), (code, False))
+        self.check_over(4)
+
+    def test_refused_without_an_id(self):
+        a, b = self.submit("a"), self.submit("b")
+        self.refuse("invalid_type")
+        self.assertIsInstance(a.error, errors.InvalidType)
+        self.get(ok=True, id="b")
+        self.assertTrue(b.acked)
+
+    def test_draining_refuses_or_ends(self):
+        a, b = self.submit("a"), self.submit("b")
+        self.get(ok=True, id="a")
+        self.assertFalse(self.demux.draining)
+        self.refuse("draining", "b")
+        self.refuse("draining", "a")
+        self.assertIsInstance(b.error, errors.RefusedError)
+        self.assertIsInstance(a.error, errors.JobError)
+        for job in a, b:
+            self.assertIsInstance(job.error, errors.Draining)
+        self.assertTrue(self.demux.draining)
+        self.check_over(2)
+
+    def test_end_of_one_while_another_is_due(self):
+        a = self.submit("a")
+        self.get(ok=True, id="a")
+        b = self.submit("b")
+        self.refuse("expired", "a")
+        self.assertIsInstance(a.error, errors.Expired)
+        self.get(ok=True, id="b")
+        self.assertTrue(b.acked)
+
+    def test_unknown_code_refuses(self):
+        job = self.submit("a")
+        self.refuse("on_strike", "a")
+        self.assertIs(type(job.error), errors.RefusedError)
+
+    def test_id_pending_here(self):
+        first, second = self.submit("a"), self.submit("a")
+        self.assertIsInstance(second.error, errors.IDExists)
+        self.assertEqual((len(self.sent), self.freed), (1, 1))
+        self.get(ok=True, id="a")
+        self.get(id="a", body=1)
+        self.assertEqual(first.events[-1], ("answer", 1))
+        third = self.submit("a")
+        self.get(ok=True, id="a")
+        self.assertTrue(third.acked)
+
+    def test_detached_ends_with_its_ack(self):
+        job = self.submit("a", detached=True)
+        self.get(ok=True, id="a")
+        self.assertEqual(job.events, ["accepted"])
+        self.check_over(1)
+
+
+class Silent(DemuxCase):
+    def test_answer_confirms_those_before(self):
+        a, b, c = (self.submit(id, silent=True) for id in "abc")
+        self.get(id="b", body=1)
+        self.assertEqual((a.acked, b.acked, c.acked), (True, True, False))
+        self.get(id="c", body=1)
+        self.get(id="a", body=1)
+        self.check_over(3)
+
+    def test_progress_confirms(self):
+        job = self.submit("a", silent=True)
+        self.get(id="a", progress=1)
+        self.assertTrue(job.acked)
+        self.get(id="a", progress=2)
+        self.refuse("job_failed", "a")
+        self.assertIsInstance(job.error, errors.JobFailed)
+        self.check_over(1)
+
+    def test_reply_to_another_confirms(self):
+        a, b = self.submit("a", silent=True), self.submit("b")
+        self.get(ok=True, id="b")
+        self.assertTrue(a.acked and b.acked)
+
+    def test_refused(self):
+        a, b, c = (self.submit(id, silent=True) for id in "abc")
+        self.refuse("id_exists", "b")
+        self.assertIsInstance(b.error, errors.IDExists)
+        self.assertEqual((a.acked, c.acked), (True, False))
+        for id in "ac":
+            self.get(id=id, body=1)
+        self.check_over(3)
+
+    def test_ended_before_anything_confirmed_it(self):
+        job = self.submit("a", silent=True)
+        self.refuse("job_failed", "a")
+        self.assertIsInstance(job.error, errors.JobFailed)
+        self.check_over(1)
+
+    def test_detached_is_confirmed_by_a_ping(self):
+        a, b = (self.submit(id, silent=True, detached=True) for id in "ab")
+        self.assertEqual(a.events, [])
+        self.demux.confirm()
+        self.demux.confirm()
+        self.assertEqual([m["action"] for m in self.sent], ["submit", "submit", "ping"])
+        self.refuse("id_exists", "b")
+        self.get(ok=True)
+        self.assertEqual(a.events, ["accepted"])
+        self.assertIsInstance(b.error, errors.IDExists)
+        self.check_over(2)
+
+    def test_no_ping_where_something_else_replies(self):
+        a = self.submit("a", silent=True, detached=True)
+        self.submit("b")
+        self.demux.confirm()
+        self.submit("c", silent=True)
+        self.demux.confirm()
+        self.assertEqual(len(self.sent), 3)
+        self.get(ok=True, id="b")
+        self.assertEqual(a.events, ["accepted"])
+
+
+class Cancels(DemuxCase):
+    def test_ok(self):
+        job = self.submit("a")
+        self.get(ok=True, id="a")
+        replies = self.cancel("a")
+        self.get(ok=True, id="a")
+        self.assertEqual(replies, [None])
+        self.assertIsInstance(job.error, errors.Cancelled)
+        self.check_over(1)
+
+    def test_answer_wins(self):
+        job = self.submit("a")
+        self.get(ok=True, id="a")
+        replies = self.cancel("a")
+        self.get(id="a", body=1)
+        self.refuse("unknown_id", "a")
+        self.assertEqual(job.events[-1], ("answer", 1))
+        self.assertIsInstance(replies[0], errors.UnknownID)
+        self.check_over(1)
+
+    def test_end_wins(self):
+        for code in sorted(errors.END_CODES):
+            job = self.submit("a")
+            self.get(ok=True, id="a")
+            replies = self.cancel("a")
+            self.refuse(code, "a")
+            self.assertIsInstance(job.error, errors.JobError)
+            self.assertEqual(replies, [])
+            self.refuse("unknown_id", "a")
+            self.assertIsInstance(replies[0], errors.UnknownID)
+        self.check_over(4)
+
+    def test_forbidden_leaves_the_job(self):
+        job = self.submit("a")
+        self.get(ok=True, id="a")
+        replies = self.cancel("a")
+        self.refuse("forbidden", "a")
+        self.assertIsInstance(replies[0], errors.Forbidden)
+        self.get(id="a", body=1)
+        self.assertEqual(job.events[-1], ("answer", 1))
+
+    def test_of_a_silent_job(self):
+        job = self.submit("a", silent=True)
+        replies = self.cancel("a")
+        self.refuse("forbidden", "a")
+        self.assertIsInstance(job.error, errors.Forbidden)
+        self.assertEqual(replies, [])
+        self.refuse("forbidden", "a")
+        self.assertIsInstance(replies[0], errors.Forbidden)
+        self.check_over(1)
+
+    def test_of_a_silent_job_that_was_answered(self):
+        job = self.submit("a", silent=True)
+        replies = self.cancel("a")
+        self.get(id="a", body=1)
+        self.refuse("unknown_id", "a")
+        self.assertEqual(job.events[-1], ("answer", 1))
+        self.assertIsInstance(replies[0], errors.UnknownID)
+
+    def test_of_a_detached_one_before_a_new_job_of_its_id(self):
+        replies = self.cancel("a")
+        job = self.submit("a")
+        self.get(ok=True, id="a")
+        self.assertEqual((replies, job.events), ([None], []))
+        self.get(ok=True, id="a")
+        self.assertTrue(job.acked)
+
+    def test_refused_before_a_silent_job_of_its_id(self):
+        replies = self.cancel("a")
+        job = self.submit("a", silent=True)
+        self.refuse("forbidden", "a")
+        self.assertIsInstance(replies[0], errors.Forbidden)
+        self.refuse("overloaded", "a")
+        self.assertIsInstance(job.error, errors.Overloaded)
+
+    def test_twice(self):
+        job = self.submit("a")
+        self.get(ok=True, id="a")
+        first, second = self.cancel("a"), self.cancel("a")
+        self.get(ok=True, id="a")
+        self.refuse("unknown_id", "a")
+        self.assertEqual(first, [None])
+        self.assertIsInstance(second[0], errors.UnknownID)
+        self.assertEqual(len(job.events), 2)
+
+
+class Connection(DemuxCase):
+    def test_lost(self):
+        a, b, c = self.submit("a"), self.submit("b"), self.submit("c", silent=True)
+        self.get(ok=True, id="a")
+        b.sent = True
+        replies = self.cancel("a")
+        self.demux.lost(ConnectionResetError("reset"), "h:1")
+        self.assertEqual(
+            [(j.error.id, j.error.acked, j.error.sent) for j in (a, b, c)],
+            [("a", True, True), ("b", False, True), ("c", False, False)],
+        )
+        self.assertIsInstance(replies[0], errors.LostError)
+        self.check_over(3)
+
+    def test_what_is_about_the_connection(self):
+        for code in ("overloaded", "unauthorized"):
+            self.submit(code)
+            with self.assertRaises(errors.RefusedError):
+                self.refuse(code)
+        with self.assertRaises(errors.RefusedError):
+            Demux(self.send, self.free).receive(
+                wire.read(b'{"error":"invalid_json","reason":"x"}')
+            )
+
+    def test_size_error_is_why_it_closes(self):
+        a, b = self.submit("a"), self.submit("b")
+        self.refuse("size_error")
+        self.demux.lost(ConnectionResetError("closed"), "h:1")
+        self.assertIsInstance(a.error, errors.SizeError)
+        self.assertIsInstance(b.error.cause, errors.SizeError)
+
+    def test_against_the_protocol(self):
+        self.submit("a")
+        self.submit("b", silent=True)
+        for message in (
+            {"ok": True, "id": "b"},
+            {"id": "a", "body": 1},
+            {"id": "a", "progress": 1},
+            {"id": "b", "body": 1},
+        ):
+            demux, self.demux = self.demux, Demux(self.send, self.free)
+            self.submit("a")
+            self.submit("b", silent=True)
+            with self.subTest(message), self.assertRaises(errors.ProtocolError):
+                self.get(**message)
+            self.demux = demux
+        self.demux = Demux(self.send, self.free)
+        with self.assertRaises(errors.ProtocolError):
+            self.get(ok=True)
+
+    def test_about_nothing_of_ours(self):
+        self.get(id="x", body=1)
+        self.get(id="x", progress=1)
+        self.get(action="dance")
+        self.refuse("job_failed", "x")
+        self.check_over(0)
+
+    def test_pings(self):
+        replies = []
+        self.demux.ping(replies.append)
+        self.demux.ping(replies.append)
+        self.get(ok=True)
+        self.refuse("unknown_action")
+        self.assertIsNone(replies[0])
+        self.assertIsInstance(replies[1], errors.UnknownAction)
+
+
+class ModelBroker:
+    """A broker that keeps the protocol's rules and decides the rest by lot.
+
+    Notes what it does to each submitted job, to be compared with what the
+    client makes of the frames.
+    """
+
+    REFUSALS = ("overloaded", "forbidden", "invalid_value")
+    #: The id of somebody else's detached job, of a type we may not touch.
+    FOREIGN = "g"
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.requests = []  # (message, job) not yet handled
+        self.running = {}  # id -> job of this connection
+        self.held = set()  # ids of unwanted and of detached jobs
+        self.out = []  # frames on their way to the client
+        self.truth = {}  # job -> what became of it
+
+    def handle(self):
+        message, job = self.requests.pop(0)
+        action, id = message["action"], message.get("id")
+        if action == "submit":
+            self.submit(message, job)
+        elif action == "ping":
+            self.out.append({"ok": True})
+        elif id in self.running:
+            self.truth[self.running.pop(id)] = "cancelled"
+            if self.rng.random() < 0.5:
+                self.held.add(id)
+            self.out.append({"ok": True, "id": id})
+        elif id == self.FOREIGN:
+            self.error("forbidden", id)
+        else:
+            self.error("unknown_id", id)
+
+    def submit(self, message, job):
+        id = message["id"]
+        if id in self.running or id in self.held or id == self.FOREIGN:
+            code = "id_exists"
+        elif self.rng.random() < 0.2:
+            code = self.rng.choice(self.REFUSALS)
+        else:
+            if message.get("ack", True):
+                self.out.append({"ok": True, "id": id})
+            if message.get("detach"):
+                self.held.add(id)
+                self.truth[job] = "accepted"
+            else:
+                self.running[id] = job
+            return
+        self.truth[job] = code
+        self.error(code, id)
+
+    def work(self):
+        """Something happens to a job that was accepted."""
+        if self.held and self.rng.random() < 0.3:
+            self.held.remove(self.rng.choice(sorted(self.held)))
+        if not self.running:
+            return
+        id = self.rng.choice(sorted(self.running))
+        what = self.rng.choice(("progress", "answer", "answer", "end"))
+        if what == "progress":
+            self.out.append({"id": id, "progress": 1})
+        elif what == "answer":
+            self.truth[self.running.pop(id)] = "answer"
+            self.out.append({"id": id, "body": 1})
+        else:
+            code = self.rng.choice(sorted(errors.END_CODES))
+            self.truth[self.running.pop(id)] = code
+            self.error(code, id)
+
+    def error(self, code, id):
+        self.out.append({"error": code, "reason": "why", "id": id})
+
+
+class Random(unittest.TestCase):
+    """Whatever a broker that keeps the rules does, and however late its
+    frames come, each job ends once, as it ended there."""
+
+    def test_against_a_model(self):
+        first = random.randrange(2**32)
+        for seed in range(first, first + 400):
+            with self.subTest(seed=seed):
+                self.run_one(random.Random(seed))
+
+    def run_one(self, rng):
+        broker = ModelBroker(rng)
+        freed = []
+        demux = Demux(
+            lambda frame, job: broker.requests.append((json.loads(frame[4:]), job)),
+            lambda: freed.append(1),
+        )
+        jobs, cancels, asked = [], [], 0
+        for step in range(300):
+            choice = rng.random() if step < 200 else 0.5 + rng.random() / 2
+            if choice < 0.25:
+                job = Job(rng.choice("abcdefg"), rng.random() < 0.4, rng.random() < 0.3)
+                options = {"ack": not job.silent, "detach": job.detached}
+                demux.submit(job, wire.submit(job.id, "t", b"1", options))
+                jobs.append(job)
+                if rng.random() < 0.7:
+                    demux.confirm()
+            elif choice < 0.35:
+                id = rng.choice("abcdefg")
+                demux.cancel(id, wire.cancel(id), cancels.append)
+                asked += 1
+            elif choice < 0.4:
+                demux.ping(cancels.append)
+                asked += 1
+            elif choice < 0.6:
+                if broker.requests:
+                    broker.handle()
+            elif choice < 0.75:
+                broker.work()
+            elif broker.out:
+                self.deliver(demux, broker)
+        demux.confirm()
+        while broker.requests:
+            broker.handle()
+        while broker.running:
+            broker.work()
+        while broker.out:
+            self.deliver(demux, broker)
+        self.assertEqual(len(cancels), asked)
+        self.assertEqual(len(freed), len(jobs))
+        self.assertTrue(demux.idle)
+        for job in jobs:
+            self.assertEqual(self.told(job), broker.truth.get(job, "id_exists"))
+
+    @staticmethod
+    def deliver(demux, broker):
+        demux.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
+
+    def told(self, job):
+        ends = []
+        for event in job.events:
+            if isinstance(event, errors.BrokerError):
+                ends.append(event.code)
+            elif event == ("answer", 1):
+                ends.append("answer")
+            elif event == "accepted" and job.detached:
+                ends.append("accepted")
+        self.assertEqual(len(ends), 1, (job.id, job.events))
+        self.assertLessEqual(job.events.count("accepted"), 1)
+        return ends[0]
+
+
+if __name__ == "__main__":
+    unittest.main()

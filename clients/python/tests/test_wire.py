@@ -1,0 +1,323 @@
+"""Frames and messages, against the golden frames of the repository."""
+
+import json
+import pickle
+import random
+import unittest
+from decimal import Decimal
+
+from support import golden, payload_of
+
+from gloom import ProtocolError, RawJSON, errors, wire
+
+
+class Replies(unittest.TestCase):
+    """What the broker sends."""
+
+    def test_golden(self):
+        for case in golden("replies.json"):
+            with self.subTest(case["name"]):
+                message = wire.read(payload_of(case))
+                self.assertEqual(self.meaning(message), case["meaning"])
+
+    @staticmethod
+    def meaning(message):
+        said = {"kind": message.kind, "id": message.id}
+        said["type"] = message.get("type")
+        key = "progress" if message.kind == wire.PROGRESS else "body"
+        if key in message.values:
+            said["body"] = message.raw(key).data.decode()
+        if message.kind == wire.ERROR:
+            said["code"] = message.get("error")
+            said["reason"] = message.get("reason")
+        said["server"] = message.get("server")
+        for limit in ("max_frame", "max_id", "max_prefetch"):
+            said[limit] = wire.limit(message, limit)
+        return {key: value for key, value in said.items() if value is not None}
+
+    def test_refused(self):
+        for text in (
+            "",
+            " ",
+            "[]",
+            "1",
+            '"ok"',
+            "null",
+            "{",
+            '{"ok":true',
+            '{"ok":true}}',
+            '{"ok":true} x',
+            '{"ok":true,}',
+            '{"ok" true}',
+            "{'ok':true}",
+            '{"ok":True}',
+            '{"ok":"true"}',
+            '{"ok":1}',
+            '{"ok":true,"id":5}',
+            '{"id":5,"body":1}',
+            '{"id":null,"body":1}',
+            '{"id":"a","body":NaN}',
+            '{"id":"a","body":-Infinity}',
+            '{"id":"a","body":01}',
+            '{"id":"a","body":1.}',
+            '{"id":"a","body":"\t"}',
+            '{"id":"a","body":"\\x41"}',
+            '\ufeff{"ok":true}',
+            '{"ok":true}\u00a0',
+            '{"error":5,"reason":"x"}',
+            '{"error":"id_exists"}',
+            '{"action":"job","id":"a","type":"t"}',
+            '{"action":"job","id":"a","body":1}',
+            '{"action":"job","type":"t","body":1}',
+            '{"action":"cancel"}',
+        ):
+            with self.subTest(text):
+                with self.assertRaises(ProtocolError):
+                    wire.read(text.encode())
+
+    def test_bad_utf8(self):
+        for data in (b'{"id":"\xff","body":1}', b'{"id":"a","body":"\xed\xa0\x80"}'):
+            with self.assertRaisesRegex(ProtocolError, "UTF-8"):
+                wire.read(data)
+
+    def test_of_later_protocols(self):
+        for text in ('{"action":"dance"}', '{"id":"a"}', "{}", '{"action":5}'):
+            with self.subTest(text):
+                self.assertIsNone(wire.read(text.encode()).kind)
+
+    def test_last_of_equal_keys_counts(self):
+        message = wire.read(b'{"id":"a","body":1,"\\u0062ody":2,"BODY":3}')
+        self.assertEqual(message.get("body"), 2)
+        self.assertEqual(message.raw("body").data, b"2")
+
+    def test_numbers_too_long_for_int(self):
+        digits = "1" * 5000
+        message = wire.read(f'{{"id":"a","body":[{digits}]}}'.encode())
+        self.assertEqual(message.raw("body").data, f"[{digits}]".encode())
+        (value,) = message.get("body")
+        self.assertIn(value, (Decimal(digits),))
+
+    def test_nested_too_deep_for_python(self):
+        text = '{"id":"a","body":' + "[" * 100000 + "]" * 100000 + "}"
+        with self.assertRaises(ProtocolError):
+            wire.read(text.encode())
+
+
+class Streams(unittest.TestCase):
+    """Cutting bytes into frames."""
+
+    @staticmethod
+    def cut(pieces, limit):
+        reader, payloads, error = wire.FrameReader(limit), [], None
+        for piece in pieces:
+            if error is None:
+                reader.feed(piece)
+            try:
+                while error is None:
+                    payload = reader.next()
+                    if payload is None:
+                        break
+                    payloads.append(payload)
+            except errors.FrameTooLarge as err:
+                error = err
+        return payloads, error, reader
+
+    def test_golden_cut_everywhere(self):
+        for case in golden("streams.json"):
+            data = bytes.fromhex(case["hex"])
+            want = [text.encode() for text in case["payloads"]]
+            cuts = [[data], [data[i : i + 1] for i in range(len(data))]]
+            if len(data) <= 4096:
+                cuts += [[data[:i], data[i:]] for i in range(len(data))]
+            for pieces in cuts:
+                with self.subTest(case["name"], pieces=len(pieces)):
+                    got, error, reader = self.cut(pieces, case["max_frame"])
+                    self.assertEqual(got, want)
+                    self.assertEqual(error is not None, "error" in case)
+                    if error is None:
+                        rest = len(data) - sum(4 + len(p) for p in got)
+                        self.assertEqual(rest, case.get("rest", 0))
+                        self.assertEqual(reader.partial, rest > 0)
+
+    def test_random_pieces(self):
+        seed = random.randrange(2**32)
+        rng = random.Random(seed)
+        want = [rng.randbytes(rng.choice((0, 1, 5, 300))) for _ in range(200)]
+        data = b"".join(wire.frame(payload) for payload in want)
+        pieces = []
+        while data:
+            size = rng.choice((1, 2, 3, 5, 70, 1000))
+            pieces.append(data[:size])
+            data = data[size:]
+        got, error, _ = self.cut(pieces, 300)
+        self.assertEqual((got, error), (want, None), f"seed {seed}")
+
+    def test_length_is_refused_when_announced(self):
+        reader = wire.FrameReader(10)
+        reader.feed(b"\x00\x00\x00\x0b")
+        with self.assertRaisesRegex(errors.FrameTooLarge, "11 bytes, at most 10"):
+            reader.next()
+
+
+class Requests(unittest.TestCase):
+    """What we send means to the broker what it should."""
+
+    def test_golden(self):
+        tried = 0
+        for name in ("submitter.json", "worker.json", "both.json"):
+            for case in golden(name):
+                meaning = case.get("meaning")
+                if case["direction"] != "request" or meaning is None:
+                    continue
+                with self.subTest(case["name"]):
+                    tried += 1
+                    frame = self.encode(dict(meaning), case.get("named", False))
+                    (size,) = wire.HEADER.unpack(frame[:4])
+                    self.assertEqual(size, len(frame) - 4)
+                    self.assertEqual(self.said(frame[4:]), meaning)
+        self.assertGreater(tried, 40)
+
+    @staticmethod
+    def encode(meaning, named):
+        verb = meaning.pop("verb")
+        body = meaning.pop("body", None)
+        body = None if body is None else RawJSON(body).data
+        if verb == "submit":
+            id, type = meaning.pop("id"), meaning.pop("type")
+            return wire.submit(id, type, body, meaning)
+        if verb in ("respond", "progress"):
+            return getattr(wire, verb)(meaning.pop("id", None), body, **meaning)
+        if verb == "fail":
+            return wire.fail(meaning.pop("id", None), **meaning)
+        if verb in ("leave", "ping", "pong"):
+            return getattr(wire, verb.upper())
+        return getattr(wire, verb)(**meaning)
+
+    @staticmethod
+    def said(payload):
+        message = wire.decode(payload)
+        said = dict(message.values)
+        said["verb"] = said.pop("action")
+        if "body" in said:
+            said["body"] = message.raw("body").data.decode()
+        return said
+
+    def test_bodies(self):
+        for value, data in (
+            ({"b": [1, 2.5, None, True], "a": "é\n"}, '{"b":[1,2.5,null,true],"a":"é\\n"}'),
+            ("\ud800", '"\\ud800"'),
+            (2**70, str(2**70)),
+            (RawJSON(b' {"z" : 1E400} '), ' {"z" : 1E400} '),
+            (None, "null"),
+        ):
+            self.assertEqual(wire.encode_body(value).decode(), data)
+
+    def test_bodies_refused(self):
+        loop = []
+        loop.append(loop)
+        deep = json.loads("[" * 256 + "]" * 256)
+        for value, kind in (
+            (object(), TypeError),
+            ({1, 2}, TypeError),
+            (b"x", TypeError),
+            (float("nan"), ValueError),
+            (float("inf"), ValueError),
+            (loop, ValueError),
+            (deep, ValueError),
+        ):
+            with self.assertRaises(kind):
+                wire.encode_body(value)
+
+    def test_depth(self):
+        wire.check_depth(b"[" * 255 + b"]" * 255)
+        wire.check_depth(b'["' + b"[" * 500 + b'\\""]')
+        wire.check_depth(b"[" + b",".join([b"{}"] * 500) + b"]")
+        with self.assertRaisesRegex(ValueError, "deeper than 255"):
+            wire.check_depth(b'["\\"",' + b"[" * 255 + b"]" * 256)
+
+    def test_names(self):
+        self.assertEqual(wire.check_name("id", "é" * 512), "é" * 512)
+        for value, kind in (
+            ("", ValueError),
+            ("é" * 513, ValueError),
+            ("\udc00", ValueError),
+            (5, TypeError),
+            (None, TypeError),
+            (b"a", TypeError),
+        ):
+            with self.assertRaises(kind):
+                wire.check_name("id", value)
+
+
+class Raw(unittest.TestCase):
+    def test_verbatim(self):
+        data = b'{"b":1.50,"a":[1e400,"\\u00e9\\/"]}'
+        self.assertEqual(bytes(RawJSON(data)), data)
+        self.assertEqual(RawJSON(data).value()["b"], 1.5)
+        self.assertEqual(RawJSON(data), RawJSON(data.decode()))
+        self.assertEqual(pickle.loads(pickle.dumps(RawJSON(data))), RawJSON(data))
+        self.assertEqual(len({RawJSON(b"1"), RawJSON("1"), RawJSON(b"2")}), 2)
+
+    def test_refused(self):
+        for data in (
+            b"",
+            b" ",
+            b"1 2",
+            b'1,"priority":5',
+            b"1}",
+            b"NaN",
+            b'"\xff"',
+            b"[1,]",
+            b"[" * 300 + b"]" * 300,
+        ):
+            with self.subTest(data[:20]):
+                with self.assertRaises(ValueError):
+                    RawJSON(data)
+
+
+class Codes(unittest.TestCase):
+    def test_golden(self):
+        cases = golden("codes.json")
+        self.assertEqual({case["name"] for case in cases}, errors.CODES)
+        ends = {case["name"] for case in cases if case["ends_job"]}
+        self.assertEqual(ends, errors.END_CODES)
+
+    def test_each_has_its_class(self):
+        for code in sorted(errors.CODES):
+            for ended in (False, True):
+                err = errors.from_code(code, "why", "a1", ended)
+                self.assertEqual((err.code, err.reason, err.id), (code, "why", "a1"))
+                base = errors.JobError if ended else errors.RefusedError
+                self.assertIsInstance(err, base)
+                copy = pickle.loads(pickle.dumps(err))
+                self.assertEqual((type(copy), str(copy)), (type(err), str(err)))
+        self.assertIsInstance(errors.from_code("id_exists", ""), errors.IDExists)
+        for ended in (False, True):
+            err = errors.from_code("draining", "", ended=ended)
+            self.assertIsInstance(err, errors.Draining)
+
+    def test_unknown(self):
+        err = errors.from_code("on_strike", "tomorrow", "a")
+        self.assertIs(type(err), errors.RefusedError)
+        self.assertEqual(str(err), "refused: on_strike: tomorrow (id 'a')")
+
+    def test_lost_error(self):
+        cause = ConnectionResetError("reset")
+        for acked, sent, words in (
+            (True, True, "acked"),
+            (False, True, "sent, not acked"),
+            (False, False, "not sent"),
+        ):
+            err = errors.LostError(cause, "h:1", "a", acked, sent)
+            self.assertEqual(
+                str(err), f"connection to h:1 lost with job 'a' {words}: reset"
+            )
+            copy = pickle.loads(pickle.dumps(err))
+            self.assertEqual(
+                (copy.id, copy.addr, copy.acked, copy.sent),
+                ("a", "h:1", acked, sent),
+            )
+
+
+if __name__ == "__main__":
+    unittest.main()
