@@ -14,7 +14,7 @@ const (
 	MaxName = 1024
 	// MaxDepth limits nesting. The object that is the message counts as level 1,
 	// so a body may have MaxDepth-1 levels of arrays and objects.
-	MaxDepth = 256
+	MaxDepth = 1024
 )
 
 // SplitFrame takes the first frame off buf. It returns the payload, which

@@ -3,6 +3,7 @@ package hub
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"gloom/broker"
 	"gloom/wire"
@@ -92,7 +93,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
-			f.Reason = wire.Value(r.Reason)
+			f.Reason = brief(wire.Value(r.Reason))
 		}
 		if r.FailDelayMS >= 0 {
 			f.Delay = int64(ms(r.FailDelayMS))
@@ -110,6 +111,21 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))
 	}
 	h.apply(fx)
+}
+
+// maxReason bounds what is kept of a worker's reason, in bytes.
+const maxReason = 16 << 10
+
+// brief cuts a reason on a character's border.
+func brief(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	n := maxReason
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

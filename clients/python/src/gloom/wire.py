@@ -24,7 +24,7 @@ MAX_FRAME = 16 * 1024 * 1024
 #: UTF-8 bytes an id or a type may have.
 MAX_NAME = 1024
 #: Nesting a frame may have; the frame's own object is the first level.
-MAX_DEPTH = 256
+MAX_DEPTH = 1024
 #: Largest duration on the wire: a year, in milliseconds.
 MAX_MS = 31_536_000_000
 #: Largest backoff: a day, in milliseconds.
