@@ -1,0 +1,399 @@
+package gloom_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/wire"
+)
+
+// The golden frames that all clients share: what a broker says must reach the
+// caller with its meaning, and what can be asked for through this package must
+// reach a broker with its meaning.
+
+type goldenCase struct {
+	Name        string          `json:"name"`
+	Port        string          `json:"port"`
+	Direction   string          `json:"direction"`
+	Text        string          `json:"text"`
+	Named       bool            `json:"named"`
+	DefaultType *string         `json:"default_type"`
+	Meaning     *goldenMeaning  `json:"meaning"`
+	Error       json.RawMessage `json:"error"`
+}
+
+type goldenMeaning struct {
+	Verb      string  `json:"verb"`
+	Kind      string  `json:"kind"`
+	ID        *string `json:"id"`
+	Type      string  `json:"type"`
+	Body      string  `json:"body"`
+	Priority  int64   `json:"priority"`
+	DelayMS   int64   `json:"delay_ms"`
+	TimeoutMS int64   `json:"timeout_ms"`
+	Retries   *int    `json:"retries"`
+	BackoffMS int64   `json:"backoff_ms"`
+	ExpiresMS int64   `json:"expires_ms"`
+	Detach    bool    `json:"detach"`
+	Ack       *bool   `json:"ack"`
+	Progress  bool    `json:"progress"`
+	Prefetch  int     `json:"prefetch"`
+	Reason    string  `json:"reason"`
+	Retry     *bool   `json:"retry"`
+	Token     string  `json:"token"`
+	Client    string  `json:"client"`
+	Heartbeat int64   `json:"heartbeat_ms"`
+	Code      string  `json:"code"`
+}
+
+func golden(t *testing.T, file string) []goldenCase {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "wire", "testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ Cases []goldenCase }
+	if err := json.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Cases) == 0 {
+		t.Fatalf("%s has no cases", file)
+	}
+	return doc.Cases
+}
+
+func (m *goldenMeaning) id(otherwise string) string {
+	if m.ID != nil {
+		return *m.ID
+	}
+	return otherwise
+}
+
+// quoted is an id as a broker may send it.
+func quoted(id string) string { return `"` + string(wire.Canonical(nil, id)) + `"` }
+
+func TestGoldenReplies(t *testing.T) {
+	tested := 0
+	for _, c := range golden(t, "replies.json") {
+		if c.Meaning == nil {
+			continue
+		}
+		tested++
+		t.Run(c.Name, func(t *testing.T) {
+			switch {
+			case c.Meaning.Kind == "job" || c.Meaning.Kind == "cancel":
+				goldenToWorker(t, c)
+			case strings.Contains(c.Text, `"server"`):
+				goldenHello(t, c)
+			default:
+				goldenToSubmitter(t, c)
+			}
+		})
+	}
+	if tested < 30 {
+		t.Errorf("only %d cases", tested)
+	}
+}
+
+func goldenToSubmitter(t *testing.T, c goldenCase) {
+	m := c.Meaning
+	s, broker := dial(t, newFake(t))
+	news := make(chan string, 1)
+	id := m.id("unnamed")
+	p := submit(t, s, gloom.Job{ID: id, Type: "t", OnProgress: func(b json.RawMessage) { news <- string(b) }})
+	broker.read()
+	ack, result := `{"ok":true,"id":`+quoted(id)+`}`, `{"id":`+quoted(id)+`,"body":0}`
+	switch m.Kind {
+	case "ok":
+		broker.send(c.Text)
+		if err := p.Ack(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	case "result":
+		broker.send(ack, c.Text)
+		wantResult(t, p, m.Body)
+	case "progress":
+		broker.send(ack, c.Text)
+		if got := received(t, news, "progress"); got != m.Body {
+			t.Errorf("progress %s, want %s", got, m.Body)
+		}
+	case "ping":
+		broker.send(c.Text)
+		broker.expect(`{"action":"pong"}`)
+	case "error":
+		if code, known := wire.ParseCode(m.Code); known && code.EndsJob() {
+			broker.send(ack)
+		}
+		broker.send(c.Text)
+		goldenError(t, resultError(t, p), m)
+		return
+	default:
+		t.Fatalf("unknown kind %q", m.Kind)
+	}
+	if m.Kind == "ok" {
+		broker.send(result)
+		wantResult(t, p, "0")
+	}
+}
+
+func goldenError(t *testing.T, err error, m *goldenMeaning) {
+	wantError(t, err, gloom.Code(m.Code))
+	var (
+		refused    *gloom.RefusedError
+		job        *gloom.JobError
+		reason, id string
+	)
+	switch {
+	case errors.As(err, &refused):
+		reason, id = refused.Reason, refused.ID
+	case errors.As(err, &job):
+		reason, id = job.Reason, job.ID
+	}
+	if reason != m.Reason || m.ID != nil && id != *m.ID {
+		t.Errorf("reason %q, id %q; want %q, %q", reason, id, m.Reason, m.id(""))
+	}
+}
+
+func goldenHello(t *testing.T, c goldenCase) {
+	f := newFake(t)
+	go func() {
+		broker := f.accept()
+		broker.read()
+		broker.send(c.Text)
+	}()
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.ClientName("golden"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func goldenToWorker(t *testing.T, c goldenCase) {
+	m := c.Meaning
+	type seen struct{ id, typ, body string }
+	got, cancelled := make(chan seen, 1), make(chan struct{})
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		got <- seen{job.ID, job.Type, string(job.Body)}
+		<-ctx.Done()
+		if errors.Is(context.Cause(ctx), gloom.ErrCancelled) {
+			close(cancelled)
+		}
+		return nil, nil
+	}})
+	if m.Kind == "cancel" {
+		broker.send(jobFor(m.id(""), "1"))
+		received(t, got, "the job")
+		broker.send(c.Text)
+		received(t, cancelled, "the end of the context")
+		return
+	}
+	broker.send(c.Text)
+	if job := received(t, got, "the job"); job != (seen{m.id(""), m.Type, m.Body}) {
+		t.Errorf("the handler got %q", job)
+	}
+}
+
+func TestGoldenSubmits(t *testing.T) {
+	tested := 0
+	for _, c := range golden(t, "submitter.json") {
+		if c.Meaning == nil {
+			continue
+		}
+		tested++
+		t.Run(c.Name, func(t *testing.T) {
+			m := c.Meaning
+			s, broker := dial(t, newFake(t))
+			switch m.Verb {
+			case "submit":
+				submit(t, s, m.job())
+			case "cancel":
+				go s.Cancel(within(t), m.id(""))
+			default:
+				t.Fatalf("no way to send %s", m.Verb)
+			}
+			sameMeaning(t, c, wire.SubmitPort, broker.read())
+		})
+	}
+	if tested < 40 {
+		t.Errorf("only %d cases", tested)
+	}
+}
+
+func (m *goldenMeaning) job() gloom.Job {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	job := gloom.Job{
+		ID: m.id(""), Type: m.Type, Body: json.RawMessage(m.Body), Priority: m.Priority,
+		Delay: ms(m.DelayMS), Timeout: ms(m.TimeoutMS), Backoff: ms(m.BackoffMS), Expires: ms(m.ExpiresMS),
+		Detach: m.Detach, NoAck: m.Ack != nil,
+	}
+	if m.Retries != nil {
+		if job.Retries = *m.Retries; job.Retries == 0 {
+			job.Retries = gloom.NoRetries
+		}
+	}
+	if m.Progress {
+		job.OnProgress = func(json.RawMessage) {}
+	}
+	return job
+}
+
+// sameMeaning compares what the client sent with the golden frame, as a broker
+// reads them.
+func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
+	t.Helper()
+	read := func(payload string) (dec wire.Decoder, r wire.Request) {
+		dec.DefaultType = "default"
+		if c.DefaultType != nil {
+			dec.DefaultType = *c.DefaultType
+		}
+		if err := dec.Decode([]byte(payload), port, c.Named, &r); err != nil {
+			t.Fatalf("%s: %v", payload, err)
+		}
+		return dec, r
+	}
+	_, got := read(sent)
+	_, want := read(c.Text)
+	if port == wire.WorkerPort {
+		want.Cancel = got.Cancel // a worker always asks for cancel frames
+		if want.Reason == nil {
+			want.Reason = []byte(wire.DefaultFailReason)
+		}
+		if want.Verb != wire.Fail {
+			want.Reason = nil
+		}
+	}
+	got.Options, want.Options = false, false // whether any is there, not which
+	if !sameRequest(got, want) {
+		t.Errorf("sent %s\nfor  %s", sent, c.Text)
+	}
+}
+
+func sameRequest(a, b wire.Request) bool {
+	for _, pair := range [][2]*[]byte{{&a.ID, &b.ID}, {&a.Type, &b.Type}, {&a.Body, &b.Body}, {&a.Reason, &b.Reason},
+		{&a.Token, &b.Token}, {&a.Client, &b.Client}} {
+		if string(*pair[0]) != string(*pair[1]) {
+			return false
+		}
+		*pair[0], *pair[1] = nil, nil
+	}
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+func TestGoldenWork(t *testing.T) {
+	tested := 0
+	for _, c := range golden(t, "worker.json") {
+		if c.Meaning == nil {
+			continue
+		}
+		tested++
+		t.Run(c.Name, func(t *testing.T) { goldenWork(t, c) })
+	}
+	if tested < 20 {
+		t.Errorf("only %d cases", tested)
+	}
+}
+
+// goldenWork brings a worker to send a frame of the case's meaning.
+func goldenWork(t *testing.T, c goldenCase) {
+	m := c.Meaning
+	f := newFake(t)
+	w := &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		switch m.Verb {
+		case "progress":
+			return nil, job.Progress([]byte(m.Body))
+		case "fail":
+			err := errors.New(m.Reason)
+			if m.Retry != nil && m.DelayMS == 0 {
+				return nil, gloom.Fatal(err)
+			}
+			if strings.Contains(c.Text, `"delay_ms":`) && !strings.Contains(c.Text, `"delay_ms":null`) {
+				return nil, gloom.RetryAfter(err, time.Duration(m.DelayMS)*time.Millisecond)
+			}
+			return nil, err
+		}
+		return []byte(m.Body), nil
+	}}
+	if m.Verb == "join" {
+		w.Type, w.Prefetch = m.Type, m.Prefetch
+	} else if c.Named {
+		w.Prefetch = 1
+	}
+	w.Options = []gloom.Option{gloom.Addrs(f.addr())}
+	go w.Start(within(t))
+	defer func() {
+		<-w.Done()
+	}()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	defer w.Stop(now)
+	broker := f.accept()
+	sent := broker.read()
+	if m.Verb != "join" {
+		broker.send(`{"ok":true}`)
+		if m.Verb == "leave" {
+			go w.Stop(within(t))
+		} else {
+			broker.send(`{"action":"job","id":` + quoted(m.id("a1")) + `,"type":"echo","body":1}`)
+		}
+		sent = broker.read()
+	}
+	if m.Verb == "fail" && m.Retry != nil && m.DelayMS != 0 {
+		c.Text = strings.Replace(c.Text, `,"retry":false`, "", 1) // a final failure has no delay here
+	}
+	sameMeaning(t, c, wire.WorkerPort, sent)
+}
+
+func TestGoldenHello(t *testing.T) {
+	tested := 0
+	for _, c := range golden(t, "both.json") {
+		if c.Meaning == nil || c.Meaning.Verb != "hello" {
+			continue
+		}
+		m := c.Meaning
+		if m.Token == "" && m.Client == "" && m.Heartbeat == 0 {
+			continue // nothing to ask for: no hello is sent
+		}
+		tested++
+		t.Run(c.Name, func(t *testing.T) {
+			f := newFake(t)
+			s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token(m.Token), gloom.ClientName(m.Client),
+				gloom.Heartbeat(time.Duration(m.Heartbeat)*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			sameMeaning(t, c, wire.SubmitPort, f.accept().read())
+		})
+	}
+	if tested < 3 {
+		t.Errorf("only %d cases", tested)
+	}
+}
+
+// The constants are the table of the wire.
+func TestCodes(t *testing.T) {
+	ours := map[gloom.Code]bool{
+		gloom.ErrMissingField: true, gloom.ErrInvalidType: true, gloom.ErrInvalidValue: true, gloom.ErrInvalidAction: true,
+		gloom.ErrUnknownAction: true, gloom.ErrInvalidState: true, gloom.ErrIDExists: true, gloom.ErrUnknownID: true,
+		gloom.ErrInvalidJSON: true, gloom.ErrSizeError: true, gloom.ErrForbidden: true, gloom.ErrUnauthorized: true,
+		gloom.ErrOverloaded: true, gloom.ErrDraining: true, gloom.ErrJobFailed: true, gloom.ErrExpired: true, gloom.ErrCancelled: true,
+	}
+	for _, code := range wire.Codes() {
+		if !ours[gloom.Code(code.String())] {
+			t.Errorf("no constant for %s", code)
+		}
+		delete(ours, gloom.Code(code.String()))
+	}
+	if len(ours) != 0 {
+		t.Errorf("constants that are no codes: %v", ours)
+	}
+}

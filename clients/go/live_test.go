@@ -1,0 +1,438 @@
+package gloom_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// live is a broker in this process.
+type live struct {
+	*server.Server
+	t testing.TB
+}
+
+func startBroker(t testing.TB, change ...func(*server.Options)) *live {
+	t.Helper()
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	for _, c := range change {
+		c(&opt)
+	}
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	return &live{srv, t}
+}
+
+func (l *live) submitter(opts ...gloom.Option) *gloom.Submitter {
+	l.t.Helper()
+	s, err := gloom.Dial(within(l.t), append([]gloom.Option{gloom.Addrs(l.SubmitAddr().String()), quick}, opts...)...)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// serve starts a worker, which has joined when serve returns.
+func (l *live) serve(w *gloom.Worker, opts ...gloom.Option) *gloom.Worker {
+	l.t.Helper()
+	if w.Type == "" {
+		w.Type = "echo"
+	}
+	w.Options = append([]gloom.Option{gloom.Addrs(l.WorkerAddr().String()), quick}, opts...)
+	if err := w.Start(within(l.t)); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		w.Stop(ctx)
+	})
+	return w
+}
+
+func do(t testing.TB, s *gloom.Submitter, job gloom.Job, want string) {
+	t.Helper()
+	r, err := s.Do(within(t), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(r.Body) != want {
+		t.Fatalf("result %s, want %s", r.Body, want)
+	}
+}
+
+func TestLiveEcho(t *testing.T) {
+	for name, w := range map[string]*gloom.Worker{
+		"sockets":  {Handler: echoes, Concurrency: 4},
+		"prefetch": {Handler: echoes, Concurrency: 4, Prefetch: 16},
+		"compat":   {Handler: echoes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t)
+			var opts []gloom.Option
+			if name == "compat" {
+				opts = append(opts, gloom.Compat())
+			}
+			b.serve(w, opts...)
+			s := b.submitter(gloom.Window(100))
+			var all sync.WaitGroup
+			for n := range 2000 {
+				body := fmt.Sprintf(`{"n": %d}`, n)
+				all.Add(1)
+				job := gloom.Job{Type: "echo", Body: []byte(body), NoAck: n%5 == 0, Priority: int64(n % 3)}
+				err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+					defer all.Done()
+					if err != nil || string(r.Body) != body {
+						t.Errorf("%s gave %s, %v", body, r.Body, err)
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			all.Wait()
+		})
+	}
+}
+
+func TestLiveFailures(t *testing.T) {
+	b := startBroker(t)
+	var runs atomic.Int32
+	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		switch n := runs.Add(1); {
+		case string(job.Body) == `"fatal"`:
+			return nil, gloom.Fatal(errors.New("no use"))
+		case string(job.Body) == `"panic"`:
+			panic("oh")
+		case n < 3:
+			return nil, gloom.RetryAfter(errors.New("again"), time.Millisecond)
+		}
+		return "third time lucky", nil
+	}})
+	s := b.submitter()
+	do(t, s, gloom.Job{Type: "echo", Backoff: time.Hour}, `"third time lucky"`)
+	if n := runs.Load(); n != 3 {
+		t.Errorf("%d runs", n)
+	}
+	for body, reason := range map[string]string{`"fatal"`: "no use", `"panic"`: "panic: oh"} {
+		_, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte(body), Retries: gloom.NoRetries})
+		var ended *gloom.JobError
+		if !errors.As(err, &ended) || ended.Code != gloom.ErrJobFailed || !strings.Contains(ended.Reason, reason) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestLiveProgressAndCancel(t *testing.T) {
+	b := startBroker(t)
+	ended := make(chan error, 1)
+	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		if err := job.Progress("under way"); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return nil, nil
+	}})
+	s := b.submitter()
+	news := make(chan string, 1)
+	p := submit(t, s, gloom.Job{Type: "echo", OnProgress: func(b json.RawMessage) { news <- string(b) }})
+	if got := received(t, news, "progress"); got != `"under way"` {
+		t.Errorf("progress %s", got)
+	}
+	if err := p.Cancel(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, resultError(t, p), gloom.ErrCancelled)
+	wantError(t, received(t, ended, "the end of the handler"), gloom.ErrCancelled)
+	wantError(t, p.Cancel(within(t)), gloom.ErrUnknownID)
+	wantError(t, s.Cancel(within(t), "never was"), gloom.ErrUnknownID)
+}
+
+func TestLiveTimeout(t *testing.T) {
+	b := startBroker(t)
+	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		<-ctx.Done()
+		return nil, nil
+	}})
+	s := b.submitter()
+	for range 2 { // the slot is free again after each
+		_, err := s.Do(within(t), gloom.Job{Type: "echo", Timeout: 10 * time.Millisecond, Retries: gloom.NoRetries})
+		wantError(t, err, gloom.ErrJobFailed)
+	}
+}
+
+func TestLiveOptions(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter()
+	_, err := s.Do(within(t), gloom.Job{Type: "nobody", Expires: 5 * time.Millisecond})
+	wantError(t, err, gloom.ErrExpired)
+	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Delay: time.Second, Expires: time.Second})
+	wantError(t, err, gloom.ErrInvalidValue)
+	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Retries: 1001})
+	wantError(t, err, gloom.ErrInvalidValue)
+	_, err = s.Do(within(t), gloom.Job{Type: "nobody", Retries: 1001, NoAck: true})
+	if got := outcome(err); got != "refused invalid_value" {
+		t.Error(got)
+	}
+
+	// Detached jobs outlive their submitter; anybody may cancel them.
+	for _, quiet := range []bool{false, true} {
+		mine := b.submitter()
+		if _, err := mine.Do(within(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = mine.Do(within(t), gloom.Job{ID: "d", Type: "nobody", Detach: true, NoAck: quiet})
+		wantError(t, err, gloom.ErrIDExists)
+		mine.Close()
+		if err := s.Cancel(within(t), "d"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	other := b.submitter()
+	p := submit(t, other, gloom.Job{ID: "held", Type: "nobody"})
+	if err := p.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Do(within(t), gloom.Job{ID: "held", Type: "nobody"})
+	if got := outcome(err); got != "refused id_exists" {
+		t.Error(got)
+	}
+	if err := s.Ping(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLiveDoLetsGo(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter(gloom.Window(1))
+	for range 3 { // each takes the only place in the window
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		_, err := s.Do(ctx, gloom.Job{ID: "x", Type: "nobody"})
+		cancel()
+		wantError(t, err, context.DeadlineExceeded)
+		eventually(t, "the job is cancelled", func() bool { return s.Outstanding() == 0 })
+	}
+}
+
+func TestLiveStop(t *testing.T) {
+	for name, prefetch := range map[string]int{"sockets": 0, "prefetch": 8} {
+		t.Run(name, func(t *testing.T) {
+			b := startBroker(t)
+			s := b.submitter(gloom.Window(5000))
+			var all []*gloom.Pending
+			for range 3000 {
+				all = append(all, submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Retries: gloom.NoRetries}))
+			}
+			// Workers come and go; with no retry, a job lost by one would fail.
+			for done := false; !done; {
+				w := b.serve(&gloom.Worker{Handler: echoes, Concurrency: 4, Prefetch: prefetch})
+				select {
+				case <-all[len(all)-1].Done():
+					done = true
+				case <-time.After(time.Millisecond):
+				}
+				if err := w.Stop(within(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, p := range all {
+				wantResult(t, p, "1")
+			}
+		})
+	}
+}
+
+func TestLiveLostWorker(t *testing.T) {
+	b := startBroker(t)
+	var runs atomic.Int32
+	taken := make(chan struct{})
+	first := b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		runs.Add(1)
+		close(taken)
+		<-ctx.Done()
+		return nil, nil
+	}})
+	s := b.submitter()
+	p := submit(t, s, gloom.Job{Type: "echo", Body: []byte("5")})
+	received(t, taken, "the job")
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	wantError(t, first.Stop(now), context.Canceled)
+	b.serve(&gloom.Worker{Handler: echoes})
+	wantResult(t, p, "5")
+}
+
+func TestLiveDrain(t *testing.T) {
+	one := startBroker(t)
+	two := startBroker(t)
+	s, err := gloom.Dial(within(t), gloom.Addrs(one.SubmitAddr().String(), two.SubmitAddr().String()), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	running, release := make(chan struct{}, 1), make(chan struct{})
+	w := &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		if string(job.Body) == `"slow"` {
+			running <- struct{}{}
+			<-release
+		}
+		return job.Body, nil
+	}, Options: []gloom.Option{gloom.Addrs(one.WorkerAddr().String(), two.WorkerAddr().String()), quick}}
+	if err := w.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop(within(t))
+	slow := submit(t, s, gloom.Job{Type: "echo", Body: []byte(`"slow"`)})
+	received(t, running, "the slow job")
+	drained := make(chan error, 1)
+	go func() { drained <- one.Shutdown(within(t)) }()
+	eventually(t, "jobs go to the other broker", func() bool {
+		_, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte("1")})
+		if err != nil && !errors.Is(err, gloom.ErrDraining) {
+			t.Fatal(err)
+		}
+		return err == nil && one.Draining()
+	})
+	close(release)
+	wantResult(t, slow, `"slow"`)
+	if err := received(t, drained, "the drain"); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s, gloom.Job{Type: "echo", Body: []byte("2")}, "2")
+}
+
+func TestLiveBrokerGoes(t *testing.T) {
+	b := startBroker(t)
+	b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+		<-ctx.Done()
+		return nil, nil
+	}})
+	s := b.submitter()
+	var all []*gloom.Pending
+	for range 10 {
+		all = append(all, submit(t, s, gloom.Job{Type: "echo"}))
+	}
+	for _, p := range all {
+		if err := p.Ack(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Close()
+	for _, p := range all {
+		err := resultError(t, p)
+		if got := outcome(err); got != "lost, acked" && got != "ended draining" {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}
+
+func TestLiveTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("sub submit echo*\nwrk work\nboth submit,work echo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := startBroker(t, func(o *server.Options) { o.TokenFile = file })
+	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(100*time.Millisecond))
+	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(100*time.Millisecond))
+	do(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
+	_, err := s.Do(within(t), gloom.Job{Type: "mail"})
+	wantError(t, err, gloom.ErrForbidden)
+
+	_, err = gloom.Dial(within(t), gloom.Addrs(b.SubmitAddr().String()), gloom.Token("wrong"))
+	wantError(t, err, gloom.ErrUnauthorized)
+	w := &gloom.Worker{Type: "mail", Handler: echoes, Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), gloom.Token("both")}}
+	wantError(t, w.Run(context.Background()), gloom.ErrForbidden)
+	bare := b.submitter()
+	_, err = bare.Do(within(t), gloom.Job{Type: "echo"})
+	wantError(t, err, gloom.ErrUnauthorized)
+
+	// Heartbeats keep an idle connection: five beats later it is the same one.
+	var lost atomic.Bool
+	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(100*time.Millisecond),
+		gloom.Notify(func(n gloom.Notice) {
+			if n.Event == gloom.EventLost {
+				lost.Store(true)
+			}
+		}))
+	p := submit(t, idle, gloom.Job{Type: "echo-nobody", Expires: 500 * time.Millisecond})
+	wantError(t, resultError(t, p), gloom.ErrExpired)
+	if lost.Load() {
+		t.Error("the connection was lost")
+	}
+}
+
+func TestLiveTLS(t *testing.T) {
+	cert, pool := certificate(t)
+	dir := t.TempDir()
+	key, err := x509.MarshalECPrivateKey(cert.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"cert": {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, "key": {Type: "EC PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := startBroker(t, func(o *server.Options) {
+		o.TLSCert, o.TLSKey = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	})
+	secure := gloom.TLS(&tls.Config{RootCAs: pool})
+	b.serve(&gloom.Worker{Handler: echoes, Concurrency: 2}, secure)
+	s := b.submitter(secure)
+	for range 50 {
+		do(t, s, gloom.Job{Type: "echo", Body: []byte(`"secret"`)}, `"secret"`)
+	}
+}
+
+func TestLiveUnixSockets(t *testing.T) {
+	dir, err := os.MkdirTemp("", "gloom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	sub, work := "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w")
+	b := startBroker(t, func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = sub, work })
+	b.serve(&gloom.Worker{Handler: echoes}, gloom.Addrs(work))
+	do(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
+}
+
+func TestLiveLargeBodies(t *testing.T) {
+	b := startBroker(t)
+	b.serve(&gloom.Worker{Handler: echoes})
+	s := b.submitter()
+	body := make([]byte, 16<<20-200)
+	for i := range body {
+		body[i] = 'x'
+	}
+	body[0], body[len(body)-1] = '"', '"'
+	r, err := s.Do(within(t), gloom.Job{Type: "echo", Body: body})
+	if err != nil || string(r.Body) != string(body) {
+		t.Fatalf("%d bytes, %v", len(r.Body), err)
+	}
+}
