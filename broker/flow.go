@@ -15,6 +15,7 @@ type flow struct {
 	running list
 	bytes   int64 // weight of its jobs
 	at      int   // place in sub.flows
+	sweptAt int   // place in Broker.swept
 }
 
 // list is the head of a doubly linked list of jobs.

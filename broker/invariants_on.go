@@ -62,6 +62,9 @@ func (v *census) records() {
 		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
 	}
 	must(b.ghosts == v.ghosts, "ghosts %d, counted %d", b.ghosts, v.ghosts)
+	for i, f := range b.swept {
+		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
+	}
 	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
 	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
 	must(b.timings.live == v.timing, "timings %d, counted %d", b.timings.live, v.timing)

@@ -1,5 +1,7 @@
 package broker
 
+import "math"
+
 // state is where a job stands in its life.
 type state uint8
 
@@ -29,6 +31,9 @@ const (
 	// flagHeld: the id index names this record.
 	flagHeld
 )
+
+// maxRetries is the most that a record can count: one run more must fit too.
+const maxRetries = math.MaxUint16 - 1
 
 // job is one job's record. It holds no pointers: two million of them must cost
 // the garbage collector nothing.

@@ -1,15 +1,13 @@
 package broker
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // paced asks the rate limit of a type for one job. When it must wait, the
 // type's timer is set. (GCRA, the generic cell rate algorithm of ATM, with a
 // tolerance of a tenth of a second.)
 func (b *Broker) paced(k *jobType) bool {
-	step := int64(math.Max(1, 1e9/k.limits.Rate))
+	// Beyond 30 years between two jobs the clock would overflow.
+	step := int64(min(max(1, 1e9/k.limits.Rate), 1e18))
 	tolerance := max(0, int64(1e8)-step)
 	if wait := k.tat - tolerance - b.now; wait > 0 {
 		b.startRateTimer(k, b.now+wait)

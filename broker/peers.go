@@ -1,7 +1,5 @@
 package broker
 
-import "slices"
-
 // submitter is a connection that hands in jobs.
 type submitter struct {
 	id    Peer
@@ -221,6 +219,7 @@ func (b *Broker) dropSubmitter(s *submitter) {
 		f.bytes = running
 		f.dead = true
 		if waiting > 0 {
+			f.sweptAt = len(b.swept)
 			b.swept = append(b.swept, f)
 			b.unswept += waiting
 		} else if f.running.n == 0 {
@@ -263,7 +262,11 @@ func (b *Broker) bury(f *flow, r uint32, j *job) {
 	b.unswept--
 	b.free(r, j)
 	if f.ready.n+f.delayed.n == 0 {
-		b.swept = slices.DeleteFunc(b.swept, func(g *flow) bool { return g == f })
+		n := len(b.swept) - 1
+		last := b.swept[n]
+		b.swept[f.sweptAt], last.sweptAt = last, f.sweptAt
+		b.swept[n] = nil
+		b.swept = b.swept[:n]
 		b.emptied(f)
 	}
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -71,10 +70,11 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.since, j.flow = b.seq, s.Priority, b.now, b.now, f.no
-	j.retries = uint16(b.cfg.Retries)
-	if s.Retries >= 0 {
-		j.retries = uint16(min(s.Retries, math.MaxUint16))
+	retries := s.Retries
+	if retries < 0 {
+		retries = b.cfg.Retries
 	}
+	j.retries = uint16(min(retries, maxRetries))
 	if s.Detach {
 		j.flags |= flagDetached
 	}

@@ -75,7 +75,7 @@ func (g *generator) next() *command {
 			c.concurrency = g.rng.IntN(4)
 		}
 		if g.chance(50) {
-			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 2e9, -1, math.NaN()}[g.rng.IntN(9)]
+			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
 		}
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
@@ -130,7 +130,7 @@ func (g *generator) time(v verb) int64 {
 	}
 	switch n := g.rng.IntN(100); {
 	case n < 50:
-		if at := g.o.next(); at < math.MaxInt64 {
+		if at := g.o.next(); at < g.now+int64(800*24*time.Hour) {
 			g.now = max(g.now, at) + int64(g.rng.IntN(3)-1)
 			break
 		}
@@ -270,7 +270,7 @@ func (g *generator) submit(c *command) {
 		c.expires = c.delay + g.duration()
 	}
 	if g.chance(p.retries) {
-		c.retries = []int{0, 0, 1, 2, 5, 1000}[g.rng.IntN(6)]
+		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)
 }

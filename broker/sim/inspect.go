@@ -17,6 +17,9 @@ func (r *runner) comparePeers() error {
 		return fmt.Errorf("workers are listed up to %d only", next)
 	}
 	submitters, _ := b.Submitters(0, 1000)
+	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
+		return fmt.Errorf("%d submitters and %d workers are counted, listed are %d and %d", s, w, len(submitters), len(workers))
+	}
 	if len(workers)+len(submitters) != len(o.peers) {
 		return fmt.Errorf("%d workers and %d submitters are listed, expected are %d in all", len(workers), len(submitters), len(o.peers))
 	}
@@ -70,13 +73,12 @@ func (r *runner) compareJob(id string) error {
 		return nil
 	}
 	type view struct {
-		id, typ, state           string
-		priority                 int64
-		attempts, retries, bytes int
-		age, in, due             time.Duration
-		detached                 bool
-		submitter, worker, ahead int
-		exact                    bool
+		id, typ, state            string
+		priority                  int64
+		attempts, retries, bytes  int
+		age, in, due              time.Duration
+		detached, unwanted, exact bool
+		submitter, worker, ahead  int
 	}
 	want := view{
 		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
@@ -88,10 +90,7 @@ func (r *runner) compareJob(id string) error {
 	}
 	switch {
 	case j.place == running:
-		want.worker = j.worker
-		if j.unwanted() {
-			want.state = "unwanted"
-		}
+		want.worker, want.unwanted = j.worker, j.unwanted()
 	case j.place == queued:
 		want.exact = true
 		for _, other := range o.jobs {
@@ -103,7 +102,7 @@ func (r *runner) compareJob(id string) error {
 	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes,
-		x.Age, x.In, x.Due, x.Detached, r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], x.Ahead, x.Exact,
+		x.Age, x.In, x.Due, x.Detached, x.Unwanted, x.Exact, r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], x.Ahead,
 	}
 	if want != got {
 		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)

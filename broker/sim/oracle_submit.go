@@ -24,6 +24,9 @@ func (o *oracle) submit(c *command) {
 	}
 }
 
+// mostRetries is what the core can count; the wire allows 1000.
+const mostRetries = 65534
+
 // take makes a job of a submission.
 func (o *oracle) take(c *command, owner int) *oracleJob {
 	o.arrivals++
@@ -39,6 +42,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	if c.retries < 0 {
 		j.retries = o.cfg.Retries
 	}
+	j.retries = min(j.retries, mostRetries)
 	if c.expires > 0 {
 		j.expires = o.now + int64(c.expires)
 	}

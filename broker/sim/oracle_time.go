@@ -109,4 +109,4 @@ func (o *oracle) pour(k *oracleType) {
 	k.filled = o.now
 }
 
-func rateStep(k *oracleType) int64 { return int64(max(1, 1e9/k.rate)) }
+func rateStep(k *oracleType) int64 { return int64(min(max(1, 1e9/k.rate), 1e18)) }

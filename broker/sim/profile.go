@@ -87,8 +87,8 @@ var common = []struct {
 	share int
 	make  func() profile
 }{
-	{30, plain},
-	{25, rich},
+	{28, plain},
+	{24, rich},
 	{10, func() profile {
 		return configured(rich(), "prefetch", func(p *profile) {
 			p.ids, p.workers, p.types = 16, 4, 1
@@ -164,6 +164,12 @@ var common = []struct {
 		})
 	}},
 	{3, func() profile {
+		return configured(rich(), "spread", func(p *profile) {
+			p.submitters, p.workers, p.ids, p.types = 2, 6, 60, 26
+			p.weight[submit], p.weight[gone], p.steps = 200, 3, between(150, 300)
+		})
+	}},
+	{3, func() profile {
 		return configured(rich(), "many", func(p *profile) {
 			p.submitters, p.workers, p.ids, p.types = 40, 12, 60, 12
 			p.weight[addSubmitter], p.steps = 30, between(150, 300)
@@ -189,6 +195,14 @@ var special = []struct {
 		return configured(rich(), "wild", func(p *profile) {
 			p.wild, p.ids, p.churn = true, 60, 50
 			p.steps = between(200, 400)
+		})
+	}},
+	{107, func() profile {
+		return configured(rich(), "old letters", func(p *profile) {
+			p.weight[revive], p.weight[fail], p.ids, p.churn = 60, 120, 30, 60
+			p.steps, p.types = between(600, 900), 4
+			p.retries, p.delay, p.still = 10, 5, 80
+			p.config = func(r *rand.Rand, c *broker.Config) { c.Retries = 0 }
 		})
 	}},
 	{211, func() profile {
@@ -229,6 +243,19 @@ var special = []struct {
 				w[submit], w[respond], w[cancel], w[gone] = 50, 150, 150, 3
 				if step < steps/2 {
 					w[submit], w[respond], w[cancel], w[gone] = 400, 10, 5, 0
+				}
+			}
+		})
+	}},
+	// A stop with more jobs than one step ends.
+	{1009, func() profile {
+		return configured(rich(), "stop", func(p *profile) {
+			p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
+			p.steps, p.every = between(2500, 3000), 256
+			p.weight[submit], p.weight[gone] = 900, 1
+			p.phase = func(step, steps int, w *[verbs]int) {
+				if step > steps-100 {
+					w[expel] = 60
 				}
 			}
 		})

@@ -16,6 +16,7 @@ var (
 	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 20000, or 2000 with invariants or the race detector)")
 	seed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
 	from  = flag.Uint64("from", 1, "the first seed")
+	whole = flag.Bool("whole", false, "leave failing runs as long as they are")
 	steps = flag.Int("steps", 0, "commands of each run (0: as the seed says)")
 )
 
@@ -23,7 +24,7 @@ var (
 const failures = 3
 
 func TestSeeds(t *testing.T) {
-	opt := Options{Steps: *steps}
+	opt := Options{Steps: *steps, NoShrink: *whole}
 	if *seed != 0 {
 		if testing.Verbose() {
 			opt.Trace = func(line string) { t.Log(line) }
