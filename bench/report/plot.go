@@ -148,8 +148,8 @@ func (d *drawer) curves(shape string, runs []*result.Run) {
 	p.X.Label.Text = "share of jobs, %"
 	p.Y.Label.Text = "ms"
 	p.Y.Scale = plot.LogScale{}
-	p.Y.Tick.Marker = plot.LogTicks{Prec: 3}
-	p.X.Tick.Marker = nines(5)
+	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+	p.X.Tick.Marker = nines(4)
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Add(plotter.NewGrid())
 	drawn := 0

@@ -1,0 +1,82 @@
+package load
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func TestBookTellsFaultsApart(t *testing.T) {
+	b := book{sub: 3}
+	first, _ := b.open(100)
+	second, _ := b.open(200)
+
+	if _, ok := b.ack(first); !ok {
+		t.Fatal("the ack of a job that is due was refused")
+	}
+	if fault, ok := b.ack(first); ok || fault != Doubled {
+		t.Errorf("second ack: %v, %v", fault, ok)
+	}
+	if sent, unacked, _, ok := b.close(first); !ok || unacked || sent != 100 {
+		t.Errorf("answer: sent %d, unacked %v, ok %v", sent, unacked, ok)
+	}
+	if _, _, fault, ok := b.close(first); ok || fault != Doubled {
+		t.Errorf("second answer: %v, %v", fault, ok)
+	}
+	if _, unacked, _, ok := b.close(second); !ok || !unacked {
+		t.Errorf("answer before its ack: unacked %v, ok %v", unacked, ok)
+	}
+
+	again, _ := b.open(300) // takes a place that was used before
+	if _, _, fault, ok := b.close(first); ok || fault != Doubled {
+		t.Errorf("old answer while its place is taken again: %v, %v", fault, ok)
+	}
+	for name, c := range map[string]struct {
+		n    Number
+		want Fault
+	}{
+		"another submitter's": {makeNumber(4, again.turn(), again.slot()), Swapped},
+		"a turn to come":      {makeNumber(3, again.turn()+1, again.slot()), Unknown},
+		"a place never taken": {makeNumber(3, 1, 999), Unknown},
+	} {
+		if _, _, fault, ok := b.close(c.n); ok || fault != c.want {
+			t.Errorf("%s: %v, %v, want %v", name, fault, ok, c.want)
+		}
+	}
+	if b.out != 1 {
+		t.Errorf("%d outstanding, want 1", b.out)
+	}
+	b.forget()
+	if _, _, fault, ok := b.close(again); ok || fault != Doubled || b.out != 0 {
+		t.Errorf("after forgetting: %v, %v, %d outstanding", fault, ok, b.out)
+	}
+}
+
+// The book agrees with a plain set, whatever the order of answers.
+func TestBookAgainstSet(t *testing.T) {
+	const seed = 11
+	rng := rand.New(rand.NewPCG(seed, seed))
+	b := book{sub: 1}
+	due := map[Number]int64{}
+	var all []Number
+	for i := range int64(50_000) {
+		if rng.IntN(2) == 0 {
+			n, ok := b.open(i)
+			if _, twice := due[n]; !ok || twice {
+				t.Fatalf("seed %d, step %d: %x given out twice", seed, i, n)
+			}
+			due[n] = i
+			all = append(all, n)
+		} else if len(all) > 0 {
+			n := all[rng.IntN(len(all))]
+			want, isDue := due[n]
+			sent, _, fault, ok := b.close(n)
+			if ok != isDue || ok && sent != want || !ok && fault != Doubled {
+				t.Fatalf("seed %d, step %d: %x: %v (sent %d, %v), due %v (%d)", seed, i, n, ok, sent, fault, isDue, want)
+			}
+			delete(due, n)
+		}
+		if b.out != len(due) {
+			t.Fatalf("seed %d, step %d: %d outstanding, want %d", seed, i, b.out, len(due))
+		}
+	}
+}

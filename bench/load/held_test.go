@@ -1,0 +1,38 @@
+package load
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestHeldJobsKeepOrderAndBytes(t *testing.T) {
+	var h heldJobs
+	w := &Worker{}
+	scratch := make([]byte, 0, 64)
+	pushed, popped := 0, 0
+	for round := range 200 {
+		for range round % 7 {
+			scratch = fmt.Appendf(scratch[:0], "id%d reply%d body%d", pushed, pushed, pushed) // reused: push must copy
+			id, reply := len(fmt.Sprint("id", pushed)), len(fmt.Sprint("reply", pushed))
+			h.push(int64(pushed), w, Job{ID: scratch[:id], Reply: scratch[id+1 : id+1+reply], Body: scratch[id+reply+2:]})
+			pushed++
+		}
+		for range round % 5 {
+			if h.n == 0 {
+				break
+			}
+			if h.due() != int64(popped) {
+				t.Fatalf("next is due at %d, want %d", h.due(), popped)
+			}
+			j := h.pop().job
+			got := fmt.Sprintf("%s %s %s", j.ID, j.Reply, j.Body)
+			if want := fmt.Sprintf("id%d reply%d body%d", popped, popped, popped); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			popped++
+		}
+	}
+	if h.n != pushed-popped || popped == 0 {
+		t.Fatalf("%d held, %d pushed, %d popped", h.n, pushed, popped)
+	}
+}
