@@ -58,7 +58,7 @@ func (b *Broker) stopRateTimer(k *jobType) {
 const (
 	// tickTimers and tickSweep bound the work of one Tick.
 	tickTimers = 512
-	tickSweep  = 2048
+	tickSweep  = 1024
 )
 
 // Next returns when Tick has something to do, or Never. A time that has
