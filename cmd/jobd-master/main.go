@@ -60,8 +60,10 @@ func run(cfg *config.Master) error {
 	}()
 	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
 		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
+	daemon.Ready()
 
 	<-signals.Stop.Done()
+	daemon.Stopping()
 	log.Info().Msg("stopping")
 	// Workers hold their connections for ever; what is half answered gets a
 	// moment.

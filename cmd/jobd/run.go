@@ -77,6 +77,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
 		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
 		Msg("jobd is ready")
+	daemon.Ready()
 
 	select {
 	case <-signals.Stop.Done():
@@ -97,6 +98,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 // stop ends the engine. Clients are served meanwhile: they may want to know
 // how far it is.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
+	daemon.Stopping()
 	log.Info().Dur("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
 	defer cancel()

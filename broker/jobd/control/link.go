@@ -29,6 +29,7 @@ const (
 	leastPause      = 100 * time.Millisecond // whatever the configuration says
 	dialTimeout     = 10 * time.Second
 	registerTimeout = 30 * time.Second
+	flushTimeout    = 2 * time.Second
 )
 
 // registration is the data of register-worker.
@@ -41,7 +42,8 @@ type registration struct {
 // masters refuse an empty list.
 var errNoTargets = errors.New("no targets are left")
 
-// Run stays connected until ctx ends. Whenever the engine's targets change it
+// Run stays connected until ctx ends; answers that are on their way then are
+// still sent. Whenever the engine's targets change it
 // registers again, which replaces what the master knew.
 func (l *Link) Run(ctx context.Context, engine Engine) {
 	changed := make(chan struct{}, 1)
@@ -113,6 +115,9 @@ func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct
 		case <-conn.Done():
 			return registered, peer.ErrClosed
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.Background(), flushTimeout)
+			defer cancel()
+			conn.Flush(last)
 			return registered, ctx.Err()
 		}
 	}

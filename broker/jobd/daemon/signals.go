@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
 )
 
 // Signals turns the signals of the process into what a daemon does about them.
@@ -49,3 +51,10 @@ func (s *Signals) Close() {
 	signal.Stop(s.incoming)
 	close(s.done)
 }
+
+// Ready tells the service manager that the daemon serves, where it asks to be
+// told.
+func Ready() { _, _ = sd.SdNotify(false, sd.SdNotifyReady) }
+
+// Stopping tells it that the daemon is about to end.
+func Stopping() { _, _ = sd.SdNotify(false, sd.SdNotifyStopping) }

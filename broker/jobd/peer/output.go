@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net"
@@ -87,6 +88,21 @@ func (c *Conn) flush(enough func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for !c.closed && (len(c.out)+c.writing > 0 || !enough()) {
+		c.changed.Wait()
+	}
+}
+
+// Flush waits until the requests of the peer are answered and the answers are
+// written, or until ctx ends.
+func (c *Conn) Flush(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.closed && ctx.Err() == nil && (c.pending > 0 || len(c.out)+c.writing > 0) {
 		c.changed.Wait()
 	}
 }

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gloom/broker/jobd/config"
+	"gloom/broker/jobd/peer"
+	"gloom/wire/eot"
+)
+
+// app is one run of the program.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+
+	flags   *pflag.FlagSet
+	given   config.Jobctl // by flags
+	path    string        // of the configuration
+	prompt  bool          // for the password
+	json    bool
+	noColor bool
+	timeout time.Duration
+
+	settings config.Jobctl // what holds: the file, and over it the flags
+	log      zerolog.Logger
+	conn     *peer.Conn
+}
+
+func (a *app) bind(f *pflag.FlagSet) {
+	a.flags = f
+	home, _ := os.UserHomeDir()
+	f.BoolVar(&a.given.Master, "master", false, "connect to jobd-master")
+	f.StringVar(&a.given.Host, "host", "127.0.0.1", "`address` of jobd or jobd-master")
+	f.IntVar(&a.given.Port, "port", 0, "`port` (default 7080, with --master 7081)")
+	f.StringVar(&a.path, "config", filepath.Join(home, config.DefaultJobctlFile), "path of the configuration `file`")
+	f.BoolVar(&a.prompt, "password", false, "ask for a password first")
+	f.StringVar(&a.given.LogLevel, "log-level", "warn", "`level`: trace, debug, info, warn or error")
+	f.BoolVar(&a.json, "json", false, "print the daemon's answer as JSON")
+	f.BoolVar(&a.noColor, "no-color", false, "no colours on a terminal (NO_COLOR does the same)")
+	f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long to wait for an answer; jobs are waited for without end")
+}
+
+// settle merges the file and the flags. A file that is not there says nothing.
+func (a *app) settle() error {
+	c := config.DefaultJobctl()
+	if _, err := os.Stat(a.path); err == nil {
+		if c, err = config.LoadJobctl(a.path); err != nil {
+			return fmt.Errorf("config parsing error: %w", err)
+		}
+	}
+	c.Master = c.Master || a.given.Master
+	if a.flags.Changed("host") {
+		c.Host = a.given.Host
+	}
+	if a.flags.Changed("port") {
+		if c.Port = a.given.Port; c.Port < 1 || c.Port > 65535 {
+			return fmt.Errorf("--port must be between 1 and 65535, got %d", c.Port)
+		}
+	}
+	if a.flags.Changed("log-level") {
+		if c.LogLevel = a.given.LogLevel; config.CheckLevel(c.LogLevel) != nil {
+			return fmt.Errorf("--log-level: %w", config.CheckLevel(c.LogLevel))
+		}
+	}
+	if c.Port == 0 {
+		c.Port = config.WorkerPort
+		if c.Master {
+			c.Port = config.MasterPort
+		}
+	}
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		return err
+	}
+	a.log = zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: true}).Level(level)
+	a.settings = *c
+	return nil
+}
+
+// mode is which daemons a command is for.
+type mode int
+
+const (
+	worker mode = iota
+	master
+	both
+)
+
+// action makes what cobra runs of a command that needs a daemon.
+func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := a.settle(); err != nil {
+			return err
+		}
+		err := fmt.Errorf("unsupported command: '%s'", cmd.Name())
+		switch {
+		case m == worker && a.settings.Master:
+			return &hintError{err, "it is one for a worker, and jobctl talks to the master"}
+		case m == master && !a.settings.Master:
+			return &hintError{err, "it is one for the master: add --master"}
+		}
+		if a.prompt {
+			if a.settings.Password, err = a.ask("Enter password: "); err != nil {
+				return err
+			}
+		}
+		return do(args)
+	}
+}
+
+func (a *app) connect() error {
+	if a.conn != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(a.timeout, 10*time.Second))
+	defer cancel()
+	s := a.settings
+	conn, err := peer.Dial(ctx, s.Host, s.Port, peer.Options{Password: s.Password, MaxMessage: 1 << 30, Log: a.log}, nil)
+	if err != nil {
+		what := "jobd"
+		if s.Master {
+			what = "jobd-master"
+		}
+		return &hintError{fmt.Errorf("connection failure: %w", err),
+			fmt.Sprintf("is %s running, and are --host and --port its own?", what)}
+	}
+	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
+	a.conn = conn
+	return nil
+}
+
+// request makes a request; wait says that it takes as long as the jobs do.
+func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) {
+	if err := a.connect(); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if !wait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+	}
+	answer, err := a.conn.Call(ctx, typ, data)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("no answer to %s within %v", typ, a.timeout)
+	case errors.Is(err, peer.ErrClosed):
+		return nil, fmt.Errorf("the connection was closed before %s was answered", typ)
+	}
+	return answer, err
+}
+
+// tell makes a request whose answer is a word, and prints it.
+func (a *app) tell(typ string, data any) error {
+	answer, err := a.request(typ, data, false)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(answer)
+	}
+	_, err = fmt.Fprintln(a.stdout, eot.String(answer))
+	return err
+}
+
+func (a *app) printJSON(data json.RawMessage) error {
+	if data == nil {
+		data = json.RawMessage("null")
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s\n", data)
+	return err
+}
+
+func (a *app) close() {
+	if a.conn != nil {
+		a.conn.Close()
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"gloom/wire/eot"
+)
+
+var (
+	errNoIDs  = errors.New("no ids specified")
+	errFailed = errors.New("not all jobs have succeeded")
+	errUnsent = errors.New("not all jobs could be signalled")
+	errTarget = &hintError{errors.New("no target specified"), "the master finds the worker by it: add --target"}
+)
+
+func (a *app) runManualCommand() *cobra.Command {
+	var target string
+	var output bool
+	c := &cobra.Command{
+		Use: "run-manual ID...", Short: "Run manual jobs and wait for their end",
+		Long: "Runs jobs whose status is manual, and waits for their end.\n" +
+			"The exit code is 0 when all have succeeded.",
+	}
+	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")
+	c.Flags().BoolVar(&output, "output", false, "print what the jobs wrote, to where they wrote it")
+	c.RunE = a.action(both, func(args []string) error { return a.runManual(args, target, output) })
+	return c
+}
+
+func (a *app) runManual(args []string, target string, output bool) error {
+	ids, err := idsOf(args)
+	if err != nil {
+		return err
+	}
+	var data any = map[string][]int64{"ids": ids}
+	if a.settings.Master {
+		if target == "" {
+			return errTarget
+		}
+		var jobs []masterJob
+		for _, id := range ids {
+			jobs = append(jobs, masterJob{ID: id, Target: target})
+		}
+		data = map[string][]masterJob{"jobs": jobs}
+	}
+	answer, err := a.request("run-manual", data, true)
+	if err != nil {
+		return err
+	}
+	o := eot.Object(eot.Members(answer))
+	failed := len(eot.Members(o.Get("errors"))) > 0
+	t := newTable("id", "result", "code", "signal", "error")
+	for _, m := range eot.Members(o.Get("jobs")) {
+		job := eot.Object(eot.Members(m.Value))
+		result := eot.String(job.Get("result"))
+		failed = failed || result != "ok"
+		t.add(m.Name, result, orDash(job.Get("code")), orDash(job.Get("signal")), "")
+		if output && !a.json {
+			fmt.Fprint(a.stdout, eot.String(job.Get("stdout")))
+			fmt.Fprint(a.stderr, eot.String(job.Get("stderr")))
+		}
+	}
+	for _, m := range eot.Members(o.Get("errors")) {
+		t.add(m.Name, "-", "-", "-", eot.String(m.Value))
+	}
+	switch {
+	case a.json:
+		err = a.printJSON(answer)
+	case !output || len(eot.Members(o.Get("errors"))) > 0:
+		err = a.print(t)
+	}
+	if err == nil && failed {
+		return errFailed
+	}
+	return err
+}
+
+type masterJob struct {
+	ID     int64  `json:"id"`
+	Signal *int   `json:"signal,omitempty"`
+	Target string `json:"target"`
+}
+
+func (a *app) sendSignalCommand() *cobra.Command {
+	var target string
+	c := &cobra.Command{
+		Use: "send-signal SIGNAL ID...", Short: "Send a signal, by name or number, to running jobs",
+	}
+	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")
+	c.RunE = a.action(both, func(args []string) error { return a.sendSignal(args, target) })
+	return c
+}
+
+func (a *app) sendSignal(args []string, target string) error {
+	if len(args) < 2 {
+		return errArguments
+	}
+	signal, err := signalOf(args[0])
+	if err != nil {
+		return err
+	}
+	ids, err := idsOf(args[1:])
+	if err != nil {
+		return err
+	}
+	var data any
+	if a.settings.Master {
+		if target == "" {
+			return errTarget
+		}
+		var jobs []masterJob
+		for _, id := range ids {
+			jobs = append(jobs, masterJob{ID: id, Signal: &signal, Target: target})
+		}
+		data = map[string][]masterJob{"jobs": jobs}
+	} else {
+		jobs := make(map[string]int)
+		for _, id := range ids {
+			jobs[strconv.FormatInt(id, 10)] = signal
+		}
+		data = map[string]map[string]int{"jobs": jobs}
+	}
+	answer, err := a.request("send-signal", data, false)
+	if err != nil {
+		return err
+	}
+	t, unsent := newTable("id", "sent", "error"), false
+	for _, m := range eot.Members(answer) {
+		if m.Name == "errors" {
+			for _, e := range eot.Members(m.Value) {
+				t.add(e.Name, "no", eot.String(e.Value))
+				unsent = true
+			}
+			continue
+		}
+		sent := "yes"
+		if !eot.Truthy(m.Value) {
+			sent, unsent = "no", true
+		}
+		t.add(m.Name, sent, "")
+	}
+	if a.json {
+		err = a.printJSON(answer)
+	} else {
+		err = a.print(t)
+	}
+	if err == nil && unsent {
+		return errUnsent
+	}
+	return err
+}
+
+// signalOf reads a signal: a number, or a name with or without SIG.
+func signalOf(text string) (int, error) {
+	if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= 64 {
+		return n, nil
+	}
+	name := strings.ToUpper(text)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if s := unix.SignalNum(name); s != 0 {
+		return int(s), nil
+	}
+	return 0, fmt.Errorf("unknown signal '%s'", text)
+}
+
+func idsOf(args []string) (ids []int64, err error) {
+	if len(args) == 0 {
+		return nil, errNoIDs
+	}
+	for _, arg := range args {
+		id, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("id must be a number, got '%s'", arg)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// orDash shows a value that may be null.
+func orDash(raw json.RawMessage) string {
+	switch {
+	case raw == nil || string(raw) == "null":
+		return "-"
+	case eot.TypeOf(raw) == "string":
+		return eot.String(raw)
+	}
+	return string(raw)
+}

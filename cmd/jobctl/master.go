@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gloom/wire/eot"
+)
+
+const completionTimeout = 2 * time.Second
+
+func (a *app) masterCommands() []*cobra.Command {
+	list := []*cobra.Command{
+		{
+			Use: "list-workers", Short: "Workers that are registered, and their targets", Args: cobra.NoArgs,
+			RunE: a.action(master, func([]string) error { return a.listWorkers() }),
+		}, {
+			Use: "poke TARGET...", Short: "Have the workers that serve these targets fetch their waiting jobs",
+			ValidArgsFunction: a.completeTargets,
+			RunE:              a.action(master, func(args []string) error { return a.forTargets("poke", args) }),
+		},
+	}
+	for _, c := range list {
+		c.GroupID = groupMaster
+	}
+	return list
+}
+
+func (a *app) commonCommands() []*cobra.Command {
+	list := []*cobra.Command{
+		{
+			Use: "pause [TARGET...]", Short: "Start no more jobs of these targets, or of all",
+			ValidArgsFunction: a.completeTargets,
+			RunE:              a.action(both, func(args []string) error { return a.forTargets("pause", args) }),
+		}, {
+			Use: "continue [TARGET...]", Short: "Start jobs of these targets again, or of all",
+			ValidArgsFunction: a.completeTargets,
+			RunE:              a.action(both, func(args []string) error { return a.forTargets("continue", args) }),
+		}, {
+			Use: "memory-usage", Short: "Memory of the daemon, in bytes", Args: cobra.NoArgs,
+			RunE: a.action(both, func([]string) error { return a.memoryUsage() }),
+		}, {
+			Use: "status", Short: "Everything that the daemon tells of itself", Args: cobra.NoArgs,
+			RunE: a.action(both, func([]string) error { return a.status() }),
+		},
+		a.runManualCommand(), a.sendSignalCommand(),
+	}
+	for _, c := range list {
+		c.GroupID = groupBoth
+	}
+	return list
+}
+
+type pollWorkers struct {
+	PollWorkers bool `json:"poll_workers"`
+}
+
+func (a *app) listWorkers() error {
+	status, err := a.request("status", pollWorkers{true}, false)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(eot.Object(eot.Members(status)).Get("workers"))
+	}
+	return a.printWorkers(status)
+}
+
+// printWorkers shows the workers; those that did not tell their status are an
+// error once all are shown.
+func (a *app) printWorkers(status json.RawMessage) error {
+	t := newTable("worker", "targets", "concurrency", "length", "paused")
+	var silent []error
+	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
+		w := eot.Object(eot.Members(raw))
+		name, addr := eot.String(w.Get("name")), eot.String(w.Get("remoteAddr"))
+		targets := targetsOf(w.Get("workerStatus"))
+		if w.Get("workerStatus") == nil {
+			silent = append(silent, fmt.Errorf("worker '%s' (%s): %s", name, addr, eot.String(w.Get("workerStatusError"))))
+			for _, e := range eot.Elements(w.Get("targets")) {
+				targets = append(targets, target{eot.String(e), "-", "-", "-"})
+			}
+		}
+		var cells [4][]string
+		for _, t := range targets {
+			for i, text := range []string{t.name, t.concurrency, t.length, t.paused} {
+				cells[i] = append(cells[i], clean(text))
+			}
+		}
+		lines := func(i int) string { return strings.Join(cells[i], "\n") }
+		t.addLines(clean(name)+"\n("+clean(addr)+")", lines(0), lines(1), lines(2), lines(3))
+	}
+	return errors.Join(a.print(t), errors.Join(silent...))
+}
+
+func (a *app) memoryUsage() error {
+	status, err := a.request("status", nil, false)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(eot.Object(eot.Members(status)).Get("memoryUsage"))
+	}
+	return a.print(memoryTable(status))
+}
+
+func (a *app) status() error {
+	var ask any
+	if a.settings.Master {
+		ask = pollWorkers{true}
+	}
+	status, err := a.request("status", ask, false)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(status)
+	}
+	if a.settings.Master {
+		err = a.printWorkers(status)
+	} else {
+		err = a.print(targetTable(status))
+	}
+	fmt.Fprintln(a.stdout)
+	return errors.Join(a.print(memoryTable(status)), err)
+}

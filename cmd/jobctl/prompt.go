@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// ask reads a secret: unseen from a terminal, else a line of the input.
+func (a *app) ask(prompt string) (string, error) {
+	fmt.Fprint(a.stderr, prompt)
+	f, ok := a.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		line, err := bufio.NewReader(a.stdin).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("cannot read the password: %w", err)
+		}
+		return strings.TrimRight(line, "\r\n"), nil
+	}
+	defer fmt.Fprintln(a.stderr)
+	// An interrupt must not leave a terminal that shows nothing.
+	state, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		return "", fmt.Errorf("cannot read the password: %w", err)
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(interrupted)
+	go func() {
+		if _, ok := <-interrupted; ok {
+			_ = term.Restore(int(f.Fd()), state)
+			fmt.Fprintln(a.stderr)
+			os.Exit(1)
+		}
+	}()
+	secret, err := term.ReadPassword(int(f.Fd()))
+	if err != nil {
+		return "", fmt.Errorf("cannot read the password: %w", err)
+	}
+	return string(secret), nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gloom/wire/eot"
+)
+
+type targetsArg struct {
+	Targets []string `json:"targets,omitempty"`
+}
+
+func (a *app) workerCommands() []*cobra.Command {
+	list := []*cobra.Command{
+		{
+			Use: "list-targets", Short: "Targets, their queues and whether they are paused", Args: cobra.NoArgs,
+			RunE: a.action(worker, func([]string) error { return a.listTargets() }),
+		}, {
+			Use: "poll TARGET...", Short: "Fetch the waiting jobs of these targets",
+			ValidArgsFunction: a.completeTargets,
+			RunE:              a.action(worker, func(args []string) error { return a.forTargets("poll", args) }),
+		}, {
+			Use: "set-target-concurrency TARGET N", Short: "Let N jobs of the target run at once",
+			ValidArgsFunction: a.completeTargets,
+			RunE:              a.action(worker, func(args []string) error { return a.concurrency("set-target-concurrency", args) }),
+		}, {
+			Use: "add-target TARGET N", Short: "Serve one more target, N of its jobs at once",
+			RunE: a.action(worker, func(args []string) error { return a.concurrency("add-target", args) }),
+		}, {
+			Use: "remove-target TARGET", Short: "Serve a target no longer; its queue must be empty",
+			ValidArgsFunction: a.completeTargets,
+			RunE: a.action(worker, func(args []string) error {
+				if len(args) != 1 {
+					return errArguments
+				}
+				return a.tell("remove-target", map[string]string{"target": args[0]})
+			}),
+		}, {
+			Use: "recover", Short: "Settle the jobs that dead daemons have left behind", Args: cobra.NoArgs,
+			RunE: a.action(worker, func([]string) error { return a.recover() }),
+		},
+	}
+	for _, c := range list {
+		c.GroupID = groupWorker
+	}
+	return list
+}
+
+var errArguments = errors.New("invalid number of arguments")
+
+// forTargets makes a request for some targets; poll and poke want them named,
+// the others mean all when none is.
+func (a *app) forTargets(typ string, targets []string) error {
+	if len(targets) == 0 && (typ == "poll" || typ == "poke") {
+		return errors.New("no targets specified")
+	}
+	return a.tell(typ, targetsArg{targets})
+}
+
+func (a *app) concurrency(typ string, args []string) error {
+	if len(args) != 2 {
+		return errArguments
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return fmt.Errorf("'concurrency' must be a number, got '%s'", args[1])
+	}
+	return a.tell(typ, struct {
+		Target      string `json:"target"`
+		Concurrency int    `json:"concurrency"`
+	}{args[0], n})
+}
+
+func (a *app) recover() error {
+	answer, err := a.request("recover", nil, true)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(answer)
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s\n", eot.Object(eot.Members(answer)).Get("recovered"))
+	return err
+}
+
+// target is one target of a worker's status.
+type target struct {
+	name                        string
+	concurrency, length, paused string
+}
+
+// targetsOf reads the targets of a worker's status, in its order.
+func targetsOf(status json.RawMessage) (list []target) {
+	for _, m := range eot.Members(eot.Object(eot.Members(status)).Get("targets")) {
+		o := eot.Object(eot.Members(m.Value))
+		t := target{m.Name, string(o.Get("concurrency")), string(o.Get("length")), "no"}
+		if eot.Truthy(o.Get("paused")) {
+			t.paused = "yes"
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+func (a *app) listTargets() error {
+	status, err := a.request("status", nil, false)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(eot.Object(eot.Members(status)).Get("targets"))
+	}
+	return a.print(targetTable(status))
+}
+
+func targetTable(status json.RawMessage) *table {
+	t := newTable("target", "concurrency", "length", "paused")
+	for _, target := range targetsOf(status) {
+		t.add(target.name, target.concurrency, target.length, target.paused)
+	}
+	return t
+}
+
+// memoryTable shows what a status says of memory; a worker's also how many
+// jobs are waited for.
+func memoryTable(status json.RawMessage) *table {
+	o := eot.Object(eot.Members(status))
+	t := newTable("what", "value")
+	for _, m := range eot.Members(o.Get("memoryUsage")) {
+		t.add(m.Name, string(m.Value))
+	}
+	if n := o.Get("jobPromisesCount"); n != nil {
+		t.add("pendingJobPromises", string(n))
+	}
+	return t
+}
+
+// completeTargets proposes the targets of the daemon, where it can be asked.
+func (a *app) completeTargets(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	if a.settle() != nil || a.prompt {
+		return nil, none
+	}
+	a.timeout = completionTimeout
+	status, err := a.request("status", map[string]bool{"poll_workers": false}, false)
+	if err != nil {
+		return nil, none
+	}
+	var names []string
+	for _, t := range targetsOf(status) {
+		names = append(names, t.name)
+	}
+	for _, w := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
+		for _, t := range eot.Elements(eot.Object(eot.Members(w)).Get("targets")) {
+			names = append(names, eot.String(t))
+		}
+	}
+	given := make(map[string]bool)
+	for _, name := range args {
+		given[name] = true
+	}
+	var fit []string
+	for _, name := range names {
+		if !given[name] && strings.HasPrefix(name, prefix) {
+			given[name] = true
+			fit = append(fit, name)
+		}
+	}
+	return fit, none
+}
