@@ -120,6 +120,9 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	if !s.claimed {
 		return nil
 	}
+	if err := s.alive(ctx, tx); err != nil {
+		return err
+	}
 	var b strings.Builder
 	// A claim that is there already is on a row that somebody set back by hand.
 	b.WriteString("REPLACE INTO " + s.table.claims + " (id, token, manual) VALUES ")
@@ -135,6 +138,16 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	}
 	_, err := tx.ExecContext(ctx, b.String())
 	fault.Point("accept: rows claimed")
+	return err
+}
+
+// alive keeps this incarnation from being taken for dead until the transaction
+// is over: who marks it afterwards sees the claims made here.
+func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
+	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table.claims, -s.Token()))
+	if err == nil && len(own) == 0 {
+		err = ErrFenced
+	}
 	return err
 }
 

@@ -138,13 +138,15 @@ func (s *SQL) Leave(ctx context.Context) error {
 	})
 }
 
-// Owners lists the other incarnations.
+// Owners lists the other incarnations, and whoever has claims without being
+// one.
 func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
 	if !s.claimed {
 		return nil, nil
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT token, owner, place, beat, lease IS NULL, COALESCE(lease < UTC_TIMESTAMP(3), 1) FROM "+
-		s.table.claims+" WHERE id < 0 AND token <> ? ORDER BY id", s.Token())
+	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(lease < UTC_TIMESTAMP(3), 1) FROM %[1]s"+
+		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 1 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table.claims, s.Token()))
 	if err != nil {
 		return nil, s.direct(err)
 	}
@@ -176,7 +178,11 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 			return err
 		}
 		n, err := result.RowsAffected()
-		marked = n > 0
+		if marked = n > 0; marked || err != nil {
+			return err
+		}
+		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table.claims, -o.Token))
+		marked = len(record) == 0 // nobody can renew what is not there
 		return err
 	})
 	if err != nil || !marked {

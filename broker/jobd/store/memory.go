@@ -125,6 +125,9 @@ func (s *Memory) Accept(_ context.Context, targets []string, limit int) (Page, e
 		return Page{}, err
 	}
 	defer leave()
+	if o := s.t.owners[s.token]; o == nil || o.Dead {
+		return Page{}, ErrFenced
+	}
 	if limit <= 0 {
 		limit = page
 	}
@@ -170,6 +173,9 @@ func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string
 		return nil, err
 	}
 	defer leave()
+	if o := s.t.owners[s.token]; o == nil || o.Dead {
+		return nil, ErrFenced
+	}
 	requests := make([]Request, len(ids))
 	for i, id := range ids {
 		r := s.t.rows[id]
@@ -202,12 +208,16 @@ func (s *Memory) Write(_ context.Context, b Batch) (Written, error) {
 	for _, f := range b.Finish {
 		ids = append(ids, f.ID)
 	}
+	token := b.Token
+	if token == 0 {
+		token = s.token
+	}
 	rows := make(map[int64]held)
 	for _, id := range ids {
 		c, ok := s.t.claims[id]
 		r := s.t.rows[id]
 		switch {
-		case !ok || c.token != s.token:
+		case !ok || c.token != token:
 			w.Lost[id] = "claim is gone"
 		case r == nil:
 			w.Lost[id] = "row was deleted"
@@ -318,6 +328,12 @@ func (s *Memory) Owners(context.Context) ([]Owner, error) {
 			owners = append(owners, o.Owner)
 		}
 	}
+	for _, c := range s.t.claims {
+		known := slices.ContainsFunc(owners, func(o Owner) bool { return o.Token == c.token })
+		if s.t.owners[c.token] == nil && c.token != s.token && !known {
+			owners = append(owners, Owner{Token: c.token, Expired: true, Dead: true})
+		}
+	}
 	slices.SortFunc(owners, func(a, b Owner) int { return cmp.Compare(b.Token, a.Token) })
 	return owners, nil
 }
@@ -330,7 +346,7 @@ func (s *Memory) Settle(_ context.Context, o Owner, how Orphans) (Settled, error
 	}
 	defer leave()
 	own := s.t.owners[o.Token]
-	if own == nil || !own.Dead && own.Beat != o.Beat {
+	if own != nil && !own.Dead && own.Beat != o.Beat {
 		return sum, nil
 	}
 	var p plan

@@ -147,6 +147,8 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 			return nil
 		}
 		switch kind := kindOf(err); {
+		case err == ErrFenced:
+			return err
 		case undecided(err), kind == away:
 			return &awayError{err}
 		case kind == refused:

@@ -64,6 +64,7 @@ type Final struct {
 
 // Batch is a set of writes, each row in one list only.
 type Batch struct {
+	Token   int64   // of the incarnation whose rows they are; 0 is this one
 	Start   []int64 // accepted rows that begin to run
 	At      int64   // their time_started, UNIX seconds
 	Finish  []Final // running rows that have ended
@@ -112,7 +113,8 @@ type Settled struct {
 // again finds out.
 type Store interface {
 	// Accept takes the waiting rows of these targets, the lowest ids first, at
-	// most limit of them; 0 leaves the number to the store.
+	// most limit of them; 0 leaves the number to the store. Like AcceptManual it
+	// returns ErrFenced, and takes nothing, when this incarnation is settled.
 	Accept(ctx context.Context, targets []string, limit int) (Page, error)
 
 	// AcceptManual takes the manual rows with these ids whose target is served.
@@ -135,7 +137,8 @@ type Store interface {
 	Renew(ctx context.Context) error
 	Leave(ctx context.Context) error
 
-	// Owners lists all other incarnations.
+	// Owners lists all other incarnations, and as Dead the tokens of claims
+	// that no incarnation has.
 	Owners(ctx context.Context) ([]Owner, error)
 
 	// Settle frees the rows of a dead incarnation. It does nothing when the

@@ -274,6 +274,12 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			if err := dead.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
+			if _, err := dead.Accept(t.Context(), []string{"a"}, 5); err != ErrFenced {
+				t.Fatalf("accepted: %v", err)
+			}
+			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
+				t.Fatalf("accepted by hand: %v", err)
+			}
 			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Final{{ID: 2, OK: true}}})
 			equal(t, "lost", len(w.Lost), 3)
 			before := statuses(t, table, 8)
@@ -352,6 +358,44 @@ func TestLeave(t *testing.T) {
 		if owners, err := a.Owners(t.Context()); err != nil || len(owners) != 0 {
 			t.Fatalf("%+v, %v", owners, err)
 		}
+	})
+}
+
+func TestWritesForAnEarlierIncarnation(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a")
+		old, s := table.open(t, "old", long), table.open(t, "new", long)
+		accept(t, old, 1, "a")
+		write(t, old, Batch{Start: []int64{1}})
+		accept(t, s, 1, "a")
+		write(t, s, Batch{Start: []int64{2}})
+		b := Batch{Token: old.Token(), Finish: []Final{{ID: 1, OK: true}, {ID: 2, OK: true}}}
+		w := write(t, s, b)
+		equal(t, "lost", len(w.Lost), 1)
+		equal(t, "statuses", statuses(t, table, 2), "done running")
+	})
+}
+
+func TestClaimsOfNobodyAreSettled(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a")
+		gone, s := table.open(t, "gone", long), table.open(t, "s", long)
+		accept(t, gone, 1, "a")
+		switch table := table.(type) {
+		case *sqlTable:
+			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -gone.Token())
+		case memoryTable:
+			delete(table.owners, gone.Token())
+		}
+		owners, err := s.Owners(t.Context())
+		if err != nil || len(owners) != 1 || !owners[0].Dead {
+			t.Fatalf("%+v %v", owners, err)
+		}
+		if _, err := s.Settle(t.Context(), owners[0], Orphans{}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "status", statuses(t, table, 1), Waiting)
+		equal(t, "claims", table.claims(t), 0)
 	})
 }
 

@@ -23,6 +23,9 @@ const (
 // Write writes a batch, in as many transactions as are needed.
 func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	w := Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+	if b.Token == 0 {
+		b.Token = s.Token()
+	}
 	b.Finish = s.fitted(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
@@ -37,7 +40,7 @@ func (b Batch) parts() func(func(Batch) bool) {
 	return func(yield func(Batch) bool) {
 		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
 			room, bytes := batchRows, int64(0)
-			part := Batch{At: b.At}
+			part := Batch{Token: b.Token, At: b.At}
 			part.Start, b.Start = cutList(b.Start, &room)
 			part.Return, b.Return = cutList(b.Return, &room)
 			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
@@ -92,7 +95,7 @@ func (s *SQL) writePart(ctx context.Context, b Batch, w *Written) error {
 		return nil
 	}
 	if len(b.Finish) == 1 {
-		return s.shrink(ctx, b.Finish[0], err, w)
+		return s.shrink(ctx, b, err, w)
 	}
 	for _, id := range slices.Concat(b.Start, b.Return, b.Requeue) {
 		w.Failed[id] = err
@@ -105,22 +108,23 @@ func (b Batch) size() int { return len(b.Start) + len(b.Finish) + len(b.Return) 
 func (b Batch) singles() []Batch {
 	var singles []Batch
 	for i := range b.Start {
-		singles = append(singles, Batch{Start: b.Start[i : i+1], At: b.At})
+		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], At: b.At})
 	}
 	for i := range b.Return {
-		singles = append(singles, Batch{Return: b.Return[i : i+1]})
+		singles = append(singles, Batch{Token: b.Token, Return: b.Return[i : i+1]})
 	}
 	for i := range b.Requeue {
-		singles = append(singles, Batch{Requeue: b.Requeue[i : i+1]})
+		singles = append(singles, Batch{Token: b.Token, Requeue: b.Requeue[i : i+1]})
 	}
 	for i := range b.Finish {
-		singles = append(singles, Batch{Finish: b.Finish[i : i+1]})
+		singles = append(singles, Batch{Token: b.Token, Finish: b.Finish[i : i+1]})
 	}
 	return singles
 }
 
 // shrink repeats a final update with ever less output.
-func (s *SQL) shrink(ctx context.Context, f Final, err error, w *Written) error {
+func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
+	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
 		if size == 0 {
 			w.Failed[f.ID] = err
@@ -131,7 +135,7 @@ func (s *SQL) shrink(ctx context.Context, f Final, err error, w *Written) error 
 		}
 		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused, trying with less output")
 		f.Stdout, f.Stderr = column{bytes: size}.cut(f.Stdout), column{bytes: size}.cut(f.Stderr)
-		err = s.writeOnce(ctx, Batch{Finish: []Final{f}}, w)
+		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
 		if err == nil || Away(err) {
 			return err
 		}
@@ -158,12 +162,12 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	var busy []int64
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
 		var plan plan
-		held, err := s.lock(ctx, tx, ids)
+		held, err := s.lock(ctx, tx, b.Token, ids)
 		if err != nil {
 			return err
 		}
 		fault.Point("write: rows locked")
-		if lost, busy, err = s.absent(ctx, tx, ids, held, &plan); err != nil {
+		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &plan); err != nil {
 			return err
 		}
 		plan.make(b, held, lost)
@@ -282,12 +286,12 @@ func (f Final) args() []any {
 
 // lock locks the rows that are ours and, where the server can, passes over
 // those that somebody else has locked.
-func (s *SQL) lock(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]held, error) {
+func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
 	query := "SELECT id, status, 0 FROM " + s.table.name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {
 		query = fmt.Sprintf("SELECT c.id, j.status, c.manual FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
-			s.table.claims, byID, s.table.name, byID, list(ids), s.Token(), s.skip)
+			s.table.claims, byID, s.table.name, byID, list(ids), token, s.skip)
 	}
 	rows, err := tx.QueryContext(ctx, query)
 	if err != nil {
@@ -308,7 +312,7 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]held
 
 // absent tells why rows could not be locked: they are not ours any more, or
 // somebody else has them locked.
-func (s *SQL) absent(ctx context.Context, tx *sql.Tx, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
+func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
 	for _, id := range ids {
@@ -321,7 +325,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, ids []int64, found map[int
 	}
 	ours := missing
 	if s.claimed {
-		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table.claims, list(missing), s.Token()))
+		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table.claims, list(missing), token))
 		if err != nil {
 			return nil, nil, err
 		}
