@@ -404,7 +404,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		if expelled != "" && one {
 			b.failed(r, j, "its worker was closed: "+expelled, true, -1)
 		} else {
-			b.failed(r, j, fmt.Sprintf("its worker was lost, %d times in all", j.attempts), false, -1)
+			b.failed(r, j, fmt.Sprintf("its worker was lost in run %d", j.attempts), false, -1)
 		}
 	}
 }

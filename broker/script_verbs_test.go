@@ -1,0 +1,338 @@
+package broker_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker"
+)
+
+// words are the parts of a line: plain ones in order, and key=value options.
+type words struct {
+	plain []string
+	opts  map[string]string
+	used  map[string]bool
+}
+
+func split(line string) *words {
+	w := &words{opts: map[string]string{}, used: map[string]bool{}}
+	for _, f := range strings.Fields(line) {
+		if k, v, ok := strings.Cut(f, "="); ok {
+			w.opts[k] = v
+		} else {
+			w.plain = append(w.plain, f)
+		}
+	}
+	return w
+}
+
+// at returns the plain word number i, "" if there are fewer.
+func (w *words) at(i int) string {
+	if i < len(w.plain) {
+		return w.plain[i]
+	}
+	return ""
+}
+
+func (w *words) bytes(i int) []byte {
+	if s := w.at(i); s != "" {
+		return []byte(s)
+	}
+	return nil
+}
+
+// flag tells whether a word stands behind the first n plain ones.
+func (w *words) flag(n int, name string) bool {
+	for i := n; i < len(w.plain); i++ {
+		if w.plain[i] == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *words) opt(name, otherwise string) string {
+	w.used[name] = true
+	if v, ok := w.opts[name]; ok {
+		return v
+	}
+	return otherwise
+}
+
+func (w *words) number(name string, otherwise int64) int64 {
+	n, err := strconv.ParseInt(w.opt(name, strconv.FormatInt(otherwise, 10)), 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", name, err))
+	}
+	return n
+}
+
+func (w *words) duration(name string, otherwise time.Duration) time.Duration {
+	d, err := time.ParseDuration(w.opt(name, otherwise.String()))
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", name, err))
+	}
+	return d
+}
+
+// do carries out a line.
+func (s *script) do(line string) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			err = fmt.Errorf("%v", e)
+		}
+	}()
+	w := split(line)
+	s.since = s.now
+	if s.core == nil {
+		s.configure(w)
+		if w.at(0) == "config" {
+			return w.unused()
+		}
+	}
+	do := verbs[w.at(0)]
+	if do == nil {
+		return fmt.Errorf("unknown verb %q", w.at(0))
+	}
+	do(s, int64(s.now), w)
+	return w.unused()
+}
+
+func (w *words) unused() error {
+	for name := range w.opts {
+		if !w.used[name] {
+			return fmt.Errorf("unknown option %q", name)
+		}
+	}
+	return nil
+}
+
+func (s *script) configure(w *words) {
+	s.core = broker.New(broker.Config{
+		Retries: int(w.number("retries", 3)), IdleTypes: int(w.number("idle-types", 100)),
+		MaxJobs: int(w.number("max-jobs", 0)), MaxTypeJobs: int(w.number("max-type-jobs", 0)),
+		MaxSubmitterJobs: int(w.number("max-submitter-jobs", 0)), MaxTypes: int(w.number("max-types", 0)),
+		MaxBytes:    w.number("max-bytes", 0),
+		DeadLetters: int(w.number("dead-letters", 0)), DeadBytes: w.number("dead-bytes", 1<<20),
+		DeadAge: w.duration("dead-age", time.Hour), Seed: 1,
+	})
+}
+
+// peer finds a connection by its name; a name that was never introduced is
+// somebody the core does not know.
+func (s *script) peer(name string) broker.Peer {
+	if p, ok := s.peers[name]; ok {
+		return p
+	}
+	return broker.Peer(99)<<32 | 99
+}
+
+func (s *script) introduce(w *words, add func() broker.Peer) {
+	for _, name := range w.plain[1:] {
+		p := add()
+		s.peers[name], s.names[p] = p, name
+	}
+}
+
+func body(w *words, otherwise string) []byte { return []byte(w.opt("body", otherwise)) }
+
+var verbs map[string]func(s *script, now int64, w *words)
+
+func init() {
+	verbs = map[string]func(s *script, now int64, w *words){
+		"submitter": func(s *script, _ int64, w *words) { s.introduce(w, s.core.AddSubmitter) },
+		"worker":    func(s *script, _ int64, w *words) { s.introduce(w, s.core.AddWorker) },
+		"submit": func(s *script, now int64, w *words) {
+			s.note(s.core.Submit(now, s.peer(w.at(1)), s.submission(w, w.at(2), w.at(3))))
+		},
+		// flood submitter prefix count type: so many quiet submits.
+		"flood": func(s *script, now int64, w *words) {
+			n, err := strconv.Atoi(w.at(3))
+			if err != nil {
+				panic(err)
+			}
+			for i := range n {
+				sub := s.submission(w, fmt.Sprintf("%s%d", w.at(2), i+1), w.at(4))
+				sub.Quiet = true
+				s.note(s.core.Submit(now, s.peer(w.at(1)), sub))
+			}
+		},
+		"cancel": func(s *script, now int64, w *words) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
+		"join": func(s *script, now int64, w *words) {
+			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.Joining{
+				Type: w.bytes(2), Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(3, "notices"),
+			}))
+		},
+		"respond": func(s *script, now int64, w *words) {
+			s.note(s.core.Respond(now, s.peer(w.at(1)), w.bytes(2), body(w, `"done"`), false))
+		},
+		"progress": func(s *script, now int64, w *words) {
+			s.note(s.core.Progress(now, s.peer(w.at(1)), w.bytes(2), body(w, `50`), false))
+		},
+		// fail worker [id | - for none] …
+		"fail": func(s *script, now int64, w *words) {
+			s.note(s.core.Fail(now, s.peer(w.at(1)), &broker.Failure{
+				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.flag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
+			}))
+		},
+		"leave":    func(s *script, now int64, w *words) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
+		"gone":     func(s *script, now int64, w *words) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
+		"expelled": func(s *script, now int64, w *words) { s.note(s.core.Expelled(now, s.peer(w.at(1)), w.at(2))) },
+		"wait":     (*script).wait,
+		// late moves the clock and no tick comes: the timer is held up.
+		"late": func(s *script, _ int64, w *words) { s.now += pause(w); s.since = s.now },
+		// back moves the clock back, as no monotonic clock does.
+		"back":   func(s *script, _ int64, w *words) { s.now -= pause(w); s.since = s.now },
+		"tick":   func(s *script, now int64, _ *words) { s.note(s.core.Tick(now)) },
+		"pause":  func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
+		"resume": func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), false)) },
+		"limit": func(s *script, now int64, w *words) {
+			rate, err := strconv.ParseFloat(w.opt("rate", "0"), 64)
+			if err != nil {
+				panic(err)
+			}
+			s.configured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{Concurrency: int(w.number("concurrency", 0)), Rate: rate}))
+		},
+		"drain": func(s *script, _ int64, _ *words) { s.core.Drain() },
+		"expel": func(s *script, now int64, _ *words) {
+			for more := true; more; {
+				var fx []broker.Effect
+				fx, more = s.core.Expel(now)
+				s.note(fx)
+			}
+		},
+		"revoke": func(s *script, now int64, w *words) {
+			fx, c := s.core.Revoke(now, w.bytes(1))
+			s.note(fx)
+			if c != 0 {
+				s.say("refused: %s", codes[c])
+			}
+		},
+		"revive": func(s *script, now int64, w *words) {
+			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2))
+			s.note(fx)
+			if c != 0 {
+				s.say("refused: %s: %s", codes[c], reason)
+			}
+		},
+		"dead": func(s *script, _ int64, w *words) {
+			for _, l := range s.core.DeadLetters(w.bytes(1)) {
+				s.say("%s %s, submitted %v, failed %v, attempts %d, priority %d: %s", l.ID, l.Body,
+					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority, l.Reason)
+			}
+		},
+		"explain": (*script).explain,
+		"ledger":  (*script).ledger,
+		"types": func(s *script, now int64, _ *words) {
+			all, _ := s.core.Types(now, 0, 1000)
+			for _, t := range all {
+				s.say("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
+			}
+		},
+		// sweep ticks while there is something to do at once, and says how
+		// often that was.
+		"sweep": func(s *script, now int64, _ *words) {
+			n := 0
+			for ; s.core.Next() <= now; n++ {
+				s.note(s.core.Tick(now))
+			}
+			s.say("%d ticks", n)
+		},
+	}
+}
+
+func pause(w *words) time.Duration {
+	d, err := time.ParseDuration(w.at(1))
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func (s *script) configured(fx []broker.Effect, err error) {
+	s.note(fx)
+	if err != nil {
+		s.say("refused: %v", err)
+	}
+}
+
+func (s *script) submission(w *words, id, typ string) *broker.Submission {
+	return &broker.Submission{
+		ID: []byte(id), Type: []byte(typ), Body: body(w, strconv.Quote(id)),
+		Priority: w.number("priority", 0), Retries: int(w.number("retries", -1)),
+		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
+		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
+		Detach: w.flag(4, "detach"), Quiet: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
+	}
+}
+
+// wait lets time pass; ticks come when the core asks for them.
+func (s *script) wait(_ int64, w *words) {
+	until := s.now + pause(w)
+	for {
+		next := s.core.Next()
+		if next > int64(until) {
+			break
+		}
+		s.now = max(s.now, time.Duration(next))
+		s.note(s.core.Tick(int64(s.now)))
+	}
+	s.now = until
+}
+
+func (s *script) explain(now int64, w *words) {
+	x, found := s.core.Explain(now, w.bytes(1))
+	if !found {
+		s.say("no such job")
+		return
+	}
+	line := fmt.Sprintf("%s, attempts %d of %d", x.State, x.Attempts, x.Retries+1)
+	if x.Unwanted {
+		line += ", unwanted"
+	}
+	if x.Worker != 0 {
+		line += ", on " + s.names[x.Worker]
+	}
+	if x.Due != 0 {
+		line += fmt.Sprintf(", timer in %v", x.Due.Round(time.Millisecond))
+	}
+	if x.State == "queued" {
+		line += fmt.Sprintf(", %d ahead", x.Ahead)
+	}
+	if x.Holds != "" {
+		line += ": " + x.Holds
+	}
+	s.say("%s", line)
+}
+
+func (s *script) ledger(now int64, w *words) {
+	l := s.core.Totals()
+	if name := w.at(1); name != "" {
+		t, found := s.core.Type(now, w.bytes(1))
+		if !found {
+			s.say("unknown type")
+			return
+		}
+		l = t.Ledger
+	}
+	line := fmt.Sprintf("submitted %d =", l.Submitted)
+	sum := uint64(0)
+	for _, part := range []struct {
+		name string
+		n    uint64
+	}{
+		{"delayed", l.Delayed}, {"queued", l.Queued}, {"running", l.Running}, {"answered", l.Answered}, {"failed", l.Failed},
+		{"cancelled", l.Cancelled}, {"expired", l.Expired}, {"discarded", l.Discarded},
+	} {
+		sum += part.n
+		if part.n > 0 {
+			line += fmt.Sprintf(" %s %d", part.name, part.n)
+		}
+	}
+	if sum != l.Submitted {
+		panic(fmt.Sprintf("the ledger does not balance: %+v", l))
+	}
+	s.say("%s", line)
+}
