@@ -200,3 +200,12 @@ func page(r *http.Request) (from, limit int, err error) {
 	}
 	return from, limit, nil
 }
+
+// Patterns lists the operations of /v1 that are served, as METHOD PATH.
+func Patterns() []string {
+	var out []string
+	for _, r := range routes {
+		out = append(out, r.pattern)
+	}
+	return out
+}

@@ -27,8 +27,8 @@ type Type struct {
 	Dispatched    uint64  `json:"dispatched"`
 	Requeued      uint64  `json:"requeued"`
 	Overdue       uint64  `json:"overdue"`
-	// Wait and Run count durations: bucket i those below 2^i µs, cumulative
-	// from the start.
+	// Wait counts waits since the start: element i those below 2^i µs and not
+	// below half of it. In listings only.
 	Wait   []uint64      `json:"wait_log2_us,omitempty"`
 	Ledger broker.Ledger `json:"ledger"`
 }

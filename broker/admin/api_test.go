@@ -1,0 +1,345 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+	"github.com/rs/zerolog"
+
+	"gloom/broker/admin"
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// world is a broker with its HTTP side, and the document that describes it.
+type world struct {
+	t      *testing.T
+	srv    *server.Server
+	url    string
+	token  string
+	router routers.Router
+	// seen are the operations whose success was checked.
+	seen map[string]bool
+}
+
+func start(t *testing.T, change func(*server.Options)) *world {
+	t.Helper()
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	if change != nil {
+		change(&opt)
+	}
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	srv.ServeHTTP(admin.New(srv, zerolog.Nop()))
+	w := &world{t: t, srv: srv, url: "http://" + srv.HTTPAddr().String(), seen: map[string]bool{}}
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.router, err = gorillamux.NewRouter(doc); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// call makes a request, checks request and reply against the document, and
+// decodes the reply.
+func (w *world) call(method, path, body string, want int, headers ...string) map[string]any {
+	w.t.Helper()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	r, err := http.NewRequest(method, w.url+path, in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if method != http.MethodGet {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if w.token != "" {
+		r.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if resp.StatusCode != want {
+		w.t.Fatalf("%s %s: status %d, want %d: %s", method, path, resp.StatusCode, want, data)
+	}
+	w.check(r, path, resp, data)
+	var out map[string]any
+	if err := json.Unmarshal(data, &out); err != nil {
+		w.t.Fatalf("%s %s: %v in %s", method, path, err, data)
+	}
+	if want >= 400 && (out["error"] == "" || out["reason"] == "" || len(out) != 2) {
+		w.t.Errorf("%s %s: an error without error and reason: %s", method, path, data)
+	}
+	return out
+}
+
+func (w *world) check(r *http.Request, path string, resp *http.Response, data []byte) {
+	w.t.Helper()
+	plain, err := http.NewRequest(r.Method, path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	route, params, err := w.router.FindRoute(plain)
+	if err != nil {
+		return // not in the document: an unknown path
+	}
+	in := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: plain, PathParams: params, Route: route},
+		Status:                 resp.StatusCode, Header: resp.Header,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	}
+	in.SetBodyBytes(data)
+	if err := openapi3filter.ValidateResponse(context.Background(), in); err != nil {
+		w.t.Errorf("%s %s: the reply is not what openapi.json says: %v\n%s", r.Method, path, err, data)
+	}
+	if resp.StatusCode < 300 {
+		w.seen[r.Method+" "+route.Path] = true
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// TestOperations goes through every operation of the document with a broker
+// that has something to show, and fails if one was left out.
+func TestOperations(t *testing.T) {
+	w := start(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	sub, err := gloom.Dial(ctx, gloom.Addrs(w.srv.SubmitAddr().String()), gloom.ClientName("tester"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	submit := func(id, typ string, job gloom.Job) *gloom.Pending {
+		job.ID, job.Type = id, typ
+		p, err := sub.Submit(ctx, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Ack(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := submit("first", "a/b c", gloom.Job{Priority: 7})
+	submit("second", "a/b c", gloom.Job{})
+	submit("later", "a/b c", gloom.Job{Delay: time.Hour})
+
+	j := w.call("GET", "/v1/jobs/second", "", 200)
+	if j["state"] != "queued" || j["ahead"] != 1.0 || j["ahead_exact"] != true || j["holds"] != "no worker has joined its type" {
+		t.Errorf("second: %v", j)
+	}
+	if s := j["submitter"].(map[string]any); s["client"] != "tester" || s["address"] == "" {
+		t.Errorf("submitter: %v", s)
+	}
+	if j := w.call("GET", "/v1/jobs/later", "", 200); j["state"] != "delayed" || j["due_seconds"].(float64) < 3500 {
+		t.Errorf("later: %v", j)
+	}
+	w.call("GET", "/v1/jobs/nobody", "", 404)
+	ty := w.call("GET", "/v1/types/a%2Fb%20c", "", 200)
+	if ty["type"] != "a/b c" || ty["ledger"].(map[string]any)["queued"] != 2.0 || ty["ledger"].(map[string]any)["delayed"] != 1.0 {
+		t.Errorf("type: %v", ty)
+	}
+	w.call("GET", "/v1/types/none", "", 404)
+
+	if x := w.call("POST", "/v1/types/a%2Fb%20c/pause", "", 200); x["paused"] != true {
+		t.Errorf("pause: %v", x)
+	}
+	release := make(chan struct{})
+	worker := &gloom.Worker{Type: "a/b c", Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String())},
+		Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+			if job.ID == "bad" {
+				return nil, gloom.Fatal(fmt.Errorf("no good"))
+			}
+			<-release
+			return job.ID, nil
+		}}
+	if err := worker.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Stop(ctx)
+	eventually(t, "the worker has joined", func() bool {
+		return w.call("GET", "/v1/types/a%2Fb%20c", "", 200)["idle"] == 1.0
+	})
+	if x := w.call("GET", "/v1/jobs/first", "", 200); x["holds"] != "its type is paused" {
+		t.Errorf("paused: %v", x)
+	}
+	if x := w.call("PUT", "/v1/types/a%2Fb%20c/limits", `{"concurrency":3,"rate":50.5}`, 200); x["limits"].(map[string]any)["rate"] != 50.5 {
+		t.Errorf("limits: %v", x)
+	}
+	w.call("POST", "/v1/types/a%2Fb%20c/resume", "{}", 200)
+	eventually(t, "first runs", func() bool { return w.call("GET", "/v1/jobs/first", "", 200)["state"] == "running" })
+	if x := w.call("DELETE", "/v1/jobs/first", "", 409); x["error"] != "running" {
+		t.Errorf("delete of a running job: %v", x)
+	}
+	workers := w.call("GET", "/v1/workers", "", 200)["items"].([]any)
+	if len(workers) != 1 || workers[0].(map[string]any)["jobs"].([]any)[0] != "first" {
+		t.Errorf("workers: %v", workers)
+	}
+	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
+		t.Errorf("submitters: %v", x)
+	}
+	w.call("DELETE", "/v1/jobs/later", "", 200)
+	w.call("DELETE", "/v1/jobs/later", "", 404)
+	close(release)
+	if r, err := first.Result(ctx); err != nil || string(r.Body) != `"first"` {
+		t.Errorf("first: %s %v", r.Body, err)
+	}
+	if _, err := submit("bad", "a/b c", gloom.Job{Body: json.RawMessage(`{"x":1.50}`)}).Result(ctx); err == nil {
+		t.Error("bad did not fail")
+	}
+	dead := w.call("GET", "/v1/dead/a%2Fb%20c", "", 200)["items"].([]any)
+	if len(dead) != 1 || dead[0].(map[string]any)["reason"] != "no good" {
+		t.Errorf("dead: %v", dead)
+	}
+	w.call("GET", "/v1/dead/a%2Fb%20c/nobody", "", 404)
+	w.call("GET", "/v1/dead/a%2Fb%20c/bad", "", 200)
+	w.call("POST", "/v1/dead/a%2Fb%20c/nobody/retry", "", 404)
+	w.call("POST", "/v1/dead/a%2Fb%20c/bad/retry", "", 200)
+	w.call("GET", "/v1/types", "", 200)
+	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 {
+		t.Errorf("status: %v", x)
+	}
+	w.call("POST", "/v1/drain", "", 202)
+	resp, err := http.Get(w.url + "/readyz")
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("readyz while draining: %v %v", resp, err)
+	}
+	w.covered()
+}
+
+// covered fails for each operation of the document that nothing has called.
+func (w *world) covered() {
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			n++
+			if !w.seen[method+" "+path] {
+				w.t.Errorf("%s %s is described but was never called with success", method, path)
+			}
+		}
+	}
+	if n == 0 {
+		w.t.Error("openapi.json describes nothing")
+	}
+}
+
+// TestDescribed compares the routes that are served with those described.
+func TestDescribed(t *testing.T) {
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		t.Error(err)
+	}
+	var described []string
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			described = append(described, method+" "+path)
+		}
+	}
+	served := admin.Patterns()
+	slices.Sort(described)
+	slices.Sort(served)
+	if !slices.Equal(described, served) {
+		t.Errorf("described:\n%s\nserved:\n%s", strings.Join(described, "\n"), strings.Join(served, "\n"))
+	}
+	w := start(t, nil)
+	resp, err := http.Get(w.url + "/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, _ := io.ReadAll(resp.Body)
+	if !bytes.Contains(data, []byte(`"openapi"`)) {
+		t.Error("/openapi.json does not serve the document")
+	}
+}
+
+// TestRefusals: what must not get through, and says why.
+func TestRefusals(t *testing.T) {
+	w := start(t, nil)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		headers            []string
+		says               string
+	}{
+		{"POST", "/v1/types/x/pause", "", 415, []string{"Content-Type", "text/plain"}, "text/plain"},
+		{"POST", "/v1/types/x/pause", "", 415, []string{"Content-Type", ""}, "application/json"},
+		{"POST", "/v1/types/x/pause", "", 403, []string{"Host", "evil.example"}, "evil.example"},
+		{"POST", "/v1/types/x/pause", "", 403, []string{"Host", "evil.example:80"}, "http-hosts"},
+		{"DELETE", "/v1/jobs/x", "", 403, []string{"Host", "evil.example"}, "evil.example"},
+		{"POST", "/v1/drain", "", 403, []string{"Host", "evil.example"}, "evil.example"},
+		{"PUT", "/v1/types/x/limits", `{"concurrency":-1}`, 400, nil, "-1"},
+		{"PUT", "/v1/types/x/limits", `{"rate":1e99}`, 400, nil, "1e+99"},
+		{"PUT", "/v1/types/x/limits", `{"rat":1}`, 400, nil, "rat"},
+		{"PUT", "/v1/types/x/limits", `{`, 400, nil, "body"},
+		{"PUT", "/v1/types/x/limits", `{"rate":` + strings.Repeat(" ", 70000) + `1}`, 413, nil, "65536"},
+		{"GET", "/v1/types?limit=0", "", 400, nil, "limit"},
+		{"GET", "/v1/types?limit=x", "", 400, nil, "limit"},
+		{"GET", "/v1/workers?limit=1001", "", 400, nil, "1000"},
+		{"GET", "/v1/types?cursor=-3", "", 400, nil, "cursor"},
+		{"GET", "/v1/jobs/" + strings.Repeat("a", 1025), "", 400, nil, "1024"},
+		{"GET", "/v1/jobs/%ff", "", 400, nil, "UTF-8"},
+		{"GET", "/v1/nothing", "", 404, nil, "/v1/nothing"},
+		{"PATCH", "/v1/types/x", "", 405, nil, "GET"},
+	} {
+		e := w.call(c.method, c.path, c.body, c.status, c.headers...)
+		if !strings.Contains(fmt.Sprint(e["reason"]), c.says) {
+			t.Errorf("%s %.60s: %v does not name %q", c.method, c.path, e, c.says)
+		}
+	}
+}
+
+// TestHosts: names under which requests that change something come through.
+func TestHosts(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.HTTPHosts = "gloom.example, other.example" })
+	for _, h := range []string{"localhost", "localhost:9997", "127.0.0.1:1", "[::1]:9997", "[::1]", "gloom.example", "OTHER.example:80"} {
+		w.call("POST", "/v1/types/x/resume", "", 200, "Host", h)
+	}
+}

@@ -1,0 +1,153 @@
+package admin_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"gloom/broker"
+	"gloom/broker/server"
+)
+
+func scrape(t *testing.T, w *world) (string, map[string]*dto.MetricFamily) {
+	t.Helper()
+	resp, err := http.Get(w.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %v %s", resp.StatusCode, err, data)
+	}
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data), families
+}
+
+// value sums a family's metrics whose labels hold all of want.
+func value(f map[string]*dto.MetricFamily, name string, want ...string) float64 {
+	sum := 0.0
+	for _, m := range f[name].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		match := true
+		for i := 0; i+1 < len(want); i += 2 {
+			match = match && labels[want[i]] == want[i+1]
+		}
+		if match {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+// TestMetrics: lint finds nothing, and the figures are what happened.
+func TestMetrics(t *testing.T) {
+	w := start(t, nil)
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s, k := b.AddSubmitter(), b.AddWorker()
+		for i := range 5 {
+			b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("mail"), Body: []byte("1"), Retries: 0})
+		}
+		b.Join(now, k, &broker.Joining{Type: []byte("mail")})
+		b.Respond(now, k, nil, []byte("1"), false)
+		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+		return nil
+	})
+	text, f := scrape(t, w)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "gloom_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	for _, c := range []struct {
+		want   float64
+		name   string
+		labels []string
+	}{
+		{5, "gloom_jobs_submitted_total", []string{"type", "mail"}},
+		{3, "gloom_jobs_dispatched_total", []string{"type", "mail"}},
+		{1, "gloom_jobs_ended_total", []string{"type", "mail", "outcome", "answered"}},
+		{1, "gloom_jobs_ended_total", []string{"type", "mail", "outcome", "failed"}},
+		{2, "gloom_jobs", []string{"type", "mail", "state", "queued"}},
+		{1, "gloom_jobs", []string{"type", "mail", "state", "running"}},
+		{1, "gloom_workers", []string{"type", "mail", "state", "busy"}},
+		{1, "gloom_dead_letters", []string{"type", "mail"}},
+		{3, "gloom_wait_seconds", []string{"type", "mail"}},
+		{2, "gloom_run_seconds", []string{"type", "mail"}},
+		{1, "gloom_connections", []string{"port", "submit"}},
+		{0, "gloom_ledger_imbalance", nil},
+		{1, "gloom_types", nil},
+	} {
+		if f[c.name] == nil {
+			t.Errorf("%s is missing", c.name)
+		} else if got := value(f, c.name, c.labels...); got != c.want {
+			t.Errorf("%s%v = %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+}
+
+// TestTypeLabels: with 100,000 types labels stay few, sums stay right, and a
+// scrape holds nobody up.
+func TestTypeLabels(t *testing.T) {
+	const types = 100_000
+	w := start(t, func(o *server.Options) { o.MaxTypes = types })
+	for from := 0; from < types; from += 1000 {
+		w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+			s := b.AddSubmitter()
+			for i := from; i < from+1000; i++ {
+				b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Appendf(nil, "type-%d", i), Body: []byte("1")})
+			}
+			return nil
+		})
+	}
+	done := make(chan time.Duration)
+	stop := make(chan struct{})
+	go func() { // how long the lock is held at a time, as another client sees it
+		most := time.Duration(0)
+		for {
+			select {
+			case <-stop:
+				done <- most
+				return
+			default:
+			}
+			at := time.Now()
+			w.srv.Hub().View(func(*broker.Broker, int64) {})
+			most = max(most, time.Since(at))
+		}
+	}()
+	_, f := scrape(t, w)
+	close(stop)
+	t.Logf("longest wait for the lock during the scrape: %v", <-done)
+	if n := len(f["gloom_jobs_submitted_total"].Metric); n > 101 {
+		t.Errorf("%d types have a label", n)
+	}
+	if got := value(f, "gloom_jobs_submitted_total"); got != types {
+		t.Errorf("submitted adds up to %v, want %d", got, types)
+	}
+	if got := value(f, "gloom_types"); got != types {
+		t.Errorf("gloom_types = %v", got)
+	}
+	if got := value(f, "gloom_jobs_submitted_total", "type", "other"); got != types-100 {
+		t.Errorf("other = %v", got)
+	}
+}

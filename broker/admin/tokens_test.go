@@ -1,0 +1,35 @@
+package admin_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gloom/broker/server"
+)
+
+// TestTokens: with tokens, /v1 needs one with the scope admin; health and
+// metrics stay open.
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("root admin\nwork submit,work a*\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	w.call("GET", "/v1/status", "", 401)
+	w.token = "nobody"
+	w.call("GET", "/v1/status", "", 401)
+	w.token = "work"
+	w.call("GET", "/v1/status", "", 403)
+	w.call("POST", "/v1/drain", "", 403)
+	w.token = "root"
+	w.call("GET", "/v1/status", "", 200)
+	w.call("POST", "/v1/types/x/pause", "", 200)
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		resp, err := http.Get(w.url + path)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %v %v", path, resp, err)
+		}
+	}
+}
