@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/bench/peers"
+	"gloom/bench/result"
+)
+
+// asProgram makes the test binary be the program: the relay is run that way.
+const asProgram = "GLOOM_BENCH_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// gloomd is built once for all tests.
+var gloomd string
+
+func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// run wants the program to succeed and gives back the results it wrote.
+func run(t *testing.T, args ...string) *result.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "r.json")
+	stdout, stderr, err := bench(t, append(args, "--out", path)...)
+	if err != nil {
+		t.Fatalf("%q: %v\n%s%s", args, err, stdout, stderr)
+	}
+	f, err := result.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func needGloomd(t *testing.T) string {
+	t.Helper()
+	if gloomd == "" {
+		path := filepath.Join(os.TempDir(), "gloom-bench-test-gloomd")
+		if out, err := exec.Command("go", "build", "-o", path, "gloom/cmd/gloomd").CombinedOutput(); err != nil {
+			t.Fatalf("build gloomd: %v\n%s", err, out)
+		}
+		gloomd = path
+	}
+	return gloomd
+}
+
+// Every shape runs against gloomd, small, and says what it is there to say.
+func TestShapesOnGloomd(t *testing.T) {
+	short := []string{"--duration=300ms", "--warmup=50ms"}
+	for _, c := range []struct {
+		shape string
+		flags []string
+		check func(t *testing.T, p *result.Params, r *result.Round)
+	}{
+		{"throughput", []string{"--jobs=5000", "--types=4", "--priorities=3", "--body=300"}, func(t *testing.T, _ *result.Params, r *result.Round) {
+			if r.Jobs != 5000 || r.Latency.Count != 5000 {
+				t.Errorf("%d jobs, %d latencies", r.Jobs, r.Latency.Count)
+			}
+		}},
+		{"throughput", append(short, "--work-time=1ms", "--one-cpu", "--generator-loops=2"), func(t *testing.T, _ *result.Params, r *result.Round) {
+			if least := time.Millisecond; time.Duration(r.Latency.P50) < least {
+				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
+			}
+		}},
+		{"latency", append(short, "--rate=2000", "--arrivals=poisson"), func(t *testing.T, _ *result.Params, r *result.Round) {
+			if rate := float64(r.Jobs) / r.Seconds; rate < 1500 || rate > 2500 {
+				t.Errorf("%.0f jobs/s, wanted 2000", rate)
+			}
+		}},
+		{"backlog", []string{"--jobs=20000"}, func(t *testing.T, _ *result.Params, r *result.Round) {
+			if b := r.Backlog; r.Jobs != 20000 || b.FillSeconds <= 0 || b.RSSFull-b.RSSEmpty < 20000*100 {
+				t.Errorf("%d jobs, backlog %+v: bodies alone are 2 MB", r.Jobs, *b)
+			}
+		}},
+		{"churn", append(short, "--worker-ends=100", "--submitter-ends=20"), func(t *testing.T, _ *result.Params, r *result.Round) {
+			if r.WorkersHung == 0 {
+				t.Error("no worker hung up")
+			}
+		}},
+		{"soak", append(short, "--interval=200ms", "--submitters=10", "--steady-submitters=5", "--workers=20"),
+			func(t *testing.T, _ *result.Params, r *result.Round) {
+				if len(r.Samples) == 0 || r.Samples[0].Jobs == 0 || r.Samples[0].Descriptors == 0 {
+					t.Errorf("samples %+v", r.Samples)
+				}
+			}},
+		{"fanout", append(short, "--idle-workers=500", "--types=20", "--workers=20", "--rate=1000"),
+			func(t *testing.T, _ *result.Params, r *result.Round) {
+				if r.Idle == nil || r.Idle.Workers != 500 || r.Idle.RSSAfter <= r.Idle.RSSBefore {
+					t.Errorf("idle %+v", r.Idle)
+				}
+			}},
+		{"prefetch", []string{"--jobs=5000"}, func(t *testing.T, p *result.Params, r *result.Round) {
+			if p.Prefetch != 64 || r.Jobs != 5000 {
+				t.Errorf("prefetch %d, %d jobs", p.Prefetch, r.Jobs)
+			}
+		}},
+	} {
+		t.Run(c.shape, func(t *testing.T) {
+			f := run(t, append([]string{c.shape, "--rounds=1", "--gloomd", needGloomd(t)}, c.flags...)...)
+			r := f.Runs[0].Rounds[0]
+			if r.ServerCPU <= 0 || r.Server.RSS <= 0 || r.GeneratorCPU <= 0 || r.BytesIn <= 0 || r.Jobs <= 0 {
+				t.Errorf("figures are missing: %+v", r)
+			}
+			c.check(t, &f.Runs[0].Params, r)
+		})
+	}
+}
+
+// A race of all kinds, small: every server answers every job it should.
+func TestRaceOfAllKinds(t *testing.T) {
+	f := run(t, "race", "--small", "--rounds=1", "--duration=100ms", "--backlog=2000", "--gloomd", needGloomd(t))
+	skipped := map[string]bool{"backlog nats": true, "prefetch relay": true, "prefetch redis": true, "prefetch gearmand": true,
+		"prefetch gearmand-t1": true, "prefetch beanstalkd": true}
+	for _, r := range f.Runs {
+		name := r.Shape + " " + r.Server.Kind
+		if (r.Skipped != "") != skipped[name] {
+			t.Errorf("%s: skipped %q", name, r.Skipped)
+		}
+		if r.Skipped == "" && (len(r.Rounds) != 1 || r.Rounds[0].Jobs == 0) {
+			t.Errorf("%s: %d rounds", name, len(r.Rounds))
+		}
+	}
+	if want := 4 * len(peers.Kinds()); len(f.Runs) != want {
+		t.Errorf("%d runs, want %d", len(f.Runs), want)
+	}
+}
+
+func TestSweepReportCompare(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
+	for _, path := range []string{a, b} {
+		if out, errs, err := bench(t, "sweep", "--over=body", "--values=16,4096", "--jobs=500", "--rounds=1", "--servers=relay", "-o", path); err != nil {
+			t.Fatalf("%v\n%s%s", err, out, errs)
+		}
+	}
+	out, errs, err := bench(t, "report", "--format=markdown", "--plots", dir, a)
+	if err != nil || !strings.Contains(out, "| 4,096 |") || !strings.Contains(errs, "jobs-s-over-body.svg") {
+		t.Errorf("report: %v\n%s%s", err, out, errs)
+	}
+	out, errs, err = bench(t, "compare", a, b)
+	if err != nil || !strings.Contains(out, "Too few rounds") {
+		t.Errorf("compare: %v\n%s%s", err, out, errs)
+	}
+}
+
+// A server that swallows jobs ends the program with 1, and the report says so.
+func TestFaultsExitWithOne(t *testing.T) {
+	addr := silentServer(t)
+	out, errs, err := bench(t, "throughput", "--server", addr+","+addr, "--jobs=10", "--rounds=1", "--grace=50ms", "--within=300ms")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "10 lost") {
+		t.Errorf("%v\n%s%s", err, out, errs)
+	}
+}
+
+// silentServer lets workers join and submitters submit, and that is all.
+func silentServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = c.Write([]byte("\x00\x00\x00\x0b" + `{"ok":true}`)) // of a join; a submitter wonders
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"throughput", "--submitters=0"}, {"throughput", "--types=64"}, {"throughput", "--body=3"}, {"latency", "--rate=0"},
+		{"throughput", "--rounds=0"}, {"throughput", "--server=rabbit"}, {"throughput", "--format=html"},
+		{"backlog", "--jobs=0"}, {"race", "--servers=gloomd,gloomd"}, {"sweep", "--over=luck", "--values=1,2"},
+		{"sweep", "--over=body", "--values=100"}, {"compare", "/does/not/exist", "/nor/this"}, {"throughput", "--server=redis", "--prefetch=3"},
+	} {
+		if _, errs, err := bench(t, args...); err == nil || !strings.HasPrefix(errs, "gloom-bench: ") {
+			t.Errorf("%q: %v, %q", args, err, errs)
+		}
+	}
+}
