@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"gloom/broker/server"
+)
+
+// parse runs the command line up to the point where the broker would start.
+func parse(t *testing.T, args ...string) (server.Options, error) {
+	t.Helper()
+	opt := server.DefaultOptions()
+	cmd := command(&opt, func() error { return nil })
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	return opt, err
+}
+
+// TestSampleConfig: the file that is shipped names every option, with its
+// default.
+func TestSampleConfig(t *testing.T) {
+	got, err := parse(t, "--config", "gloomd.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := server.DefaultOptions(); !reflect.DeepEqual(got, want) {
+		t.Errorf("gloomd.toml gives\n%+v\nthe defaults are\n%+v", got, want)
+	}
+	data, err := os.ReadFile("gloomd.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range flags(t) {
+		if !regexp.MustCompile(`(?m)^` + name + ` = `).Match(data) {
+			t.Errorf("gloomd.toml does not mention %s", name)
+		}
+	}
+}
+
+// flags lists the options that a config file may hold.
+func flags(t *testing.T) []string {
+	t.Helper()
+	opt := server.DefaultOptions()
+	var names []string
+	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "config" && f.Name != "help" && f.Name != "version" {
+			names = append(names, f.Name)
+		}
+	})
+	if len(names) < 20 {
+		t.Fatalf("only %d flags", len(names))
+	}
+	return names
+}
+
+// TestReadme: the README's table of options is the one that the program has.
+func TestReadme(t *testing.T) {
+	data, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := server.DefaultOptions()
+	n := 0
+	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" || f.Name == "version" {
+			return
+		}
+		def := f.DefValue
+		if def == "" {
+			def = "–"
+		}
+		if row := "| `--" + f.Name + "` | " + def + " | "; !strings.Contains(string(data), row) {
+			t.Errorf("the README has no row %q", row)
+		}
+		n++
+	})
+	if rows := strings.Count(string(data), "\n| `--"); rows != n {
+		t.Errorf("the README has %d rows of options, there are %d", rows, n)
+	}
+}
+
+// TestPrecedence: flag over environment over file over default.
+func TestPrecedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(file, []byte("max-jobs = 1\nretries = 1\nmax-frame = \"1MiB\"\ninsecure = true\ndrain-timeout = \"1s\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GLOOM_MAX_JOBS", "2")
+	t.Setenv("GLOOM_RETRIES", "2")
+	t.Setenv("GLOOM_CONFIG", file)
+	got, err := parse(t, "--max-jobs", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.MaxJobs != 3 || got.Retries != 2 || got.MaxFrame != 1<<20 || !got.Insecure || got.DrainTimeout.Seconds() != 1 || got.MaxConns != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestErrors: what is wrong is said with flag, value and limit.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		env  string
+		args []string
+		flag string
+		says []string
+	}{
+		{"", []string{"--max-frame", "10"}, "max-frame", []string{"10", "1024"}},
+		{"", []string{"--loops", "0"}, "loops", []string{"0", "1 to 256"}},
+		{"", []string{"--retries", "1001"}, "retries", []string{"1001", "1000"}},
+		{"", []string{"--submit-addr", "0.0.0.0:1"}, "submit-addr", []string{"0.0.0.0:1", "--insecure"}},
+		{"", []string{"--worker-addr", ":9999"}, "worker-addr", []string{":9999", "--token-file"}},
+		{"", []string{"--submit-addr", "nowhere"}, "submit-addr", []string{"nowhere", "host:port"}},
+		{"", []string{"--submit-addr", "127.0.0.1:99999"}, "submit-addr", []string{"99999"}},
+		{"", []string{"--http-addr", "unix:"}, "http-addr", []string{"path"}},
+		{"", []string{"--tls-cert", "x"}, "tls-cert", []string{"--tls-key"}},
+		{"", []string{"--tls-client-ca", "x"}, "tls-client-ca", []string{"--tls-cert"}},
+		{"", []string{"--default-type", strings.Repeat("x", 1025)}, "default-type", []string{"1025", "1024"}},
+		{"", []string{"--config", dir + "/none"}, "config", []string{"none"}},
+		{"", []string{"--config", file("a", "max-jbos = 1\n")}, "config", []string{"max-jbos"}},
+		{"", []string{"--config", file("b", "max-jobs = [1]\n")}, "config", []string{"max-jobs"}},
+		{"", []string{"--config", file("c", "max-jobs = \n")}, "config", nil},
+		{"", []string{"--config", file("d", "max-jobs = \"many\"\n")}, "max-jobs", []string{"many", "d"}},
+		{"GLOOM_LOG_LEVEL=loud", nil, "log-level", []string{"loud", "GLOOM_LOG_LEVEL", "debug"}},
+		{"GLOOM_MAX_BYTES=-1", nil, "max-bytes", []string{"-1", "GLOOM_MAX_BYTES"}},
+	} {
+		t.Run(strings.Join(append(c.args, c.env), " "), func(t *testing.T) {
+			if k, v, ok := strings.Cut(c.env, "="); ok {
+				t.Setenv(k, v)
+			}
+			_, err := parse(t, c.args...)
+			var oe *server.OptionError
+			if !errors.As(err, &oe) {
+				t.Fatalf("error %v", err)
+			}
+			if oe.Flag != c.flag {
+				t.Errorf("blames --%s, not --%s: %v", oe.Flag, c.flag, err)
+			}
+			for _, s := range c.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("%q does not say %q", err, s)
+				}
+			}
+		})
+	}
+}
