@@ -92,9 +92,9 @@ func (a *app) settle() error {
 type mode int
 
 const (
-	worker mode = iota
-	master
-	both
+	forWorker mode = iota
+	forMaster
+	forBoth
 )
 
 // action makes what cobra runs of a command that needs a daemon.
@@ -105,9 +105,9 @@ func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, 
 		}
 		err := fmt.Errorf("unsupported command: '%s'", cmd.Name())
 		switch {
-		case m == worker && a.settings.Master:
+		case m == forWorker && a.settings.Master:
 			return &hintError{err, "it is one for a worker, and jobctl talks to the master"}
-		case m == master && !a.settings.Master:
+		case m == forMaster && !a.settings.Master:
 			return &hintError{err, "it is one for the master: add --master"}
 		}
 		if a.prompt {

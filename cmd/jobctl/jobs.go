@@ -30,7 +30,7 @@ func (a *app) runManualCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")
 	c.Flags().BoolVar(&output, "output", false, "print what the jobs wrote, to where they wrote it")
-	c.RunE = a.action(both, func(args []string) error { return a.runManual(args, target, output) })
+	c.RunE = a.action(forBoth, func(args []string) error { return a.runManual(args, target, output) })
 	return c
 }
 
@@ -94,7 +94,7 @@ func (a *app) sendSignalCommand() *cobra.Command {
 		Use: "send-signal SIGNAL ID...", Short: "Send a signal, by name or number, to running jobs",
 	}
 	c.Flags().StringVar(&target, "target", "", "the jobs' `target` (with --master)")
-	c.RunE = a.action(both, func(args []string) error { return a.sendSignal(args, target) })
+	c.RunE = a.action(forBoth, func(args []string) error { return a.sendSignal(args, target) })
 	return c
 }
 

@@ -17,12 +17,12 @@ const completionTimeout = 2 * time.Second
 func (a *app) masterCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		{
-			Use: "list-workers", Short: "Workers that are registered, and their targets", Args: cobra.NoArgs,
-			RunE: a.action(master, func([]string) error { return a.listWorkers() }),
+			Use: "list-workers", Short: "Workers that are registered, and their targets", Args: noArgs,
+			RunE: a.action(forMaster, func([]string) error { return a.listWorkers() }),
 		}, {
 			Use: "poke TARGET...", Short: "Have the workers that serve these targets fetch their waiting jobs",
 			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(master, func(args []string) error { return a.forTargets("poke", args) }),
+			RunE:              a.action(forMaster, func(args []string) error { return a.forTargets("poke", args) }),
 		},
 	}
 	for _, c := range list {
@@ -36,17 +36,17 @@ func (a *app) commonCommands() []*cobra.Command {
 		{
 			Use: "pause [TARGET...]", Short: "Start no more jobs of these targets, or of all",
 			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(both, func(args []string) error { return a.forTargets("pause", args) }),
+			RunE:              a.action(forBoth, func(args []string) error { return a.forTargets("pause", args) }),
 		}, {
 			Use: "continue [TARGET...]", Short: "Start jobs of these targets again, or of all",
 			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(both, func(args []string) error { return a.forTargets("continue", args) }),
+			RunE:              a.action(forBoth, func(args []string) error { return a.forTargets("continue", args) }),
 		}, {
-			Use: "memory-usage", Short: "Memory of the daemon, in bytes", Args: cobra.NoArgs,
-			RunE: a.action(both, func([]string) error { return a.memoryUsage() }),
+			Use: "memory-usage", Short: "Memory of the daemon, in bytes", Args: noArgs,
+			RunE: a.action(forBoth, func([]string) error { return a.memoryUsage() }),
 		}, {
-			Use: "status", Short: "Everything that the daemon tells of itself", Args: cobra.NoArgs,
-			RunE: a.action(both, func([]string) error { return a.status() }),
+			Use: "status", Short: "Everything that the daemon tells of itself", Args: noArgs,
+			RunE: a.action(forBoth, func([]string) error { return a.status() }),
 		},
 		a.runManualCommand(), a.sendSignalCommand(),
 	}

@@ -16,6 +16,7 @@ import (
 // ask reads a secret: unseen from a terminal, else a line of the input.
 func (a *app) ask(prompt string) (string, error) {
 	fmt.Fprint(a.stderr, prompt)
+	defer fmt.Fprintln(a.stderr)
 	f, ok := a.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		line, err := bufio.NewReader(a.stdin).ReadString('\n')
@@ -24,7 +25,6 @@ func (a *app) ask(prompt string) (string, error) {
 		}
 		return strings.TrimRight(line, "\r\n"), nil
 	}
-	defer fmt.Fprintln(a.stderr)
 	// An interrupt must not leave a terminal that shows nothing.
 	state, err := term.GetState(int(f.Fd()))
 	if err != nil {

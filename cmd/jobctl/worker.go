@@ -19,31 +19,31 @@ type targetsArg struct {
 func (a *app) workerCommands() []*cobra.Command {
 	list := []*cobra.Command{
 		{
-			Use: "list-targets", Short: "Targets, their queues and whether they are paused", Args: cobra.NoArgs,
-			RunE: a.action(worker, func([]string) error { return a.listTargets() }),
+			Use: "list-targets", Short: "Targets, their queues and whether they are paused", Args: noArgs,
+			RunE: a.action(forWorker, func([]string) error { return a.listTargets() }),
 		}, {
 			Use: "poll TARGET...", Short: "Fetch the waiting jobs of these targets",
 			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(worker, func(args []string) error { return a.forTargets("poll", args) }),
+			RunE:              a.action(forWorker, func(args []string) error { return a.forTargets("poll", args) }),
 		}, {
 			Use: "set-target-concurrency TARGET N", Short: "Let N jobs of the target run at once",
 			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(worker, func(args []string) error { return a.concurrency("set-target-concurrency", args) }),
+			RunE:              a.action(forWorker, func(args []string) error { return a.concurrency("set-target-concurrency", args) }),
 		}, {
 			Use: "add-target TARGET N", Short: "Serve one more target, N of its jobs at once",
-			RunE: a.action(worker, func(args []string) error { return a.concurrency("add-target", args) }),
+			RunE: a.action(forWorker, func(args []string) error { return a.concurrency("add-target", args) }),
 		}, {
 			Use: "remove-target TARGET", Short: "Serve a target no longer; its queue must be empty",
 			ValidArgsFunction: a.completeTargets,
-			RunE: a.action(worker, func(args []string) error {
+			RunE: a.action(forWorker, func(args []string) error {
 				if len(args) != 1 {
 					return errArguments
 				}
 				return a.tell("remove-target", map[string]string{"target": args[0]})
 			}),
 		}, {
-			Use: "recover", Short: "Settle the jobs that dead daemons have left behind", Args: cobra.NoArgs,
-			RunE: a.action(worker, func([]string) error { return a.recover() }),
+			Use: "recover", Short: "Settle the jobs that dead daemons have left behind", Args: noArgs,
+			RunE: a.action(forWorker, func([]string) error { return a.recover() }),
 		},
 	}
 	for _, c := range list {
@@ -53,6 +53,13 @@ func (a *app) workerCommands() []*cobra.Command {
 }
 
 var errArguments = errors.New("invalid number of arguments")
+
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return errArguments
+	}
+	return nil
+}
 
 // forTargets makes a request for some targets; poll and poke want them named,
 // the others mean all when none is.

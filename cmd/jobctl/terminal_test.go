@@ -1,0 +1,129 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gloom/broker/jobd/peer/peertest"
+)
+
+// pty opens a terminal; what is written to one end is read at the other.
+func pty(t *testing.T) (outside, inside *os.File) {
+	t.Helper()
+	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { outside.Close() })
+	if err := unix.IoctlSetPointerInt(int(outside.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(outside.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { inside.Close() })
+	return outside, inside
+}
+
+// read reads from a terminal until it has said enough.
+func read(t *testing.T, from *os.File, enough func(string) bool) string {
+	t.Helper()
+	said := make(chan string)
+	go func() {
+		var all strings.Builder
+		buf := make([]byte, 4096)
+		for !enough(all.String()) {
+			n, err := from.Read(buf)
+			all.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		said <- all.String()
+	}()
+	select {
+	case text := <-said:
+		return text
+	case <-time.After(20 * time.Second):
+		t.Fatal("the terminal does not say it")
+		return ""
+	}
+}
+
+func TestColoursOnATerminal(t *testing.T) {
+	w := newWorld(t)
+	if err := w.engine.SetConcurrency("any", 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		env    []string
+		args   []string
+		colour bool
+	}{
+		{nil, nil, true},
+		{[]string{"NO_COLOR=1"}, nil, false},
+		{[]string{"TERM=dumb"}, nil, false},
+		{nil, []string{"--no-color"}, false},
+	} {
+		outside, inside := pty(t)
+		cmd := exec.Command(binary, append([]string{"list-targets"}, tc.args...)...)
+		cmd.Env = append([]string{"HOME=" + w.home, "TERM=xterm"}, tc.env...)
+		cmd.Stdout = inside
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		got := read(t, outside, func(s string) bool { return strings.Count(s, "\n") == 4 })
+		if colour := strings.Contains(got, "\x1b["); colour != tc.colour {
+			t.Errorf("%v %v: %q", tc.env, tc.args, got)
+		}
+		if !tc.colour && !strings.Contains(got, "any               100      12  no\r\n") {
+			t.Errorf("not aligned: %q", got)
+		}
+	}
+}
+
+func TestPasswordIsNotShown(t *testing.T) {
+	w := newWorld(t)
+	outside, inside := pty(t)
+	cmd := exec.Command(binary, "--config", "/no/such/file", "--port", strconv.Itoa(w.worker), "--password", "poll", "any")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inside, inside, inside
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := read(t, outside, func(s string) bool { return strings.Contains(s, "Enter password: ") })
+	// The prompt comes first, and the silence after it: typed too early, the
+	// terminal itself would show it.
+	peertest.Until(t, "the terminal is silent", func() bool {
+		state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
+		return err == nil && state.Lflag&unix.ECHO == 0
+	})
+	if _, err := io.WriteString(outside, password+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	said += read(t, outside, func(s string) bool { return strings.Contains(s, "ok") })
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(said, password) {
+		t.Errorf("the terminal shows the password: %q", said)
+	}
+	state, err := unix.IoctlGetTermios(int(inside.Fd()), unix.TCGETS)
+	if err != nil || state.Lflag&unix.ECHO == 0 {
+		t.Errorf("the terminal is left silent (%v)", err)
+	}
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"gloom/broker/jobd/control"
+	"gloom/broker/jobd/control/controltest"
+	"gloom/broker/jobd/master"
+	"gloom/broker/jobd/peer"
+	"gloom/broker/jobd/peer/peertest"
+)
+
+var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the program prints")
+
+var binary string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "jobctl")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "jobctl")
+		build := exec.Command("go", "build", "-o", binary, ".")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build jobctl:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// world is a worker and a master that knows it, both with a password, and a
+// home directory whose .jobctl.conf leads to the worker.
+type world struct {
+	engine         *controltest.Engine
+	worker, master int // ports
+	home           string
+}
+
+const password = "s3cret"
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{engine: controltest.New("w1/low", "any", "toString"), home: t.TempDir()}
+	zero, seven, term := 0, 7, "SIGTERM"
+	w.engine.Length("any", 12)
+	w.engine.Put(37, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "ok", Code: &zero, Stdout: "to stdout\n", Stderr: "to stderr\n"}})
+	w.engine.Put(38, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Signal: &term}})
+	w.engine.Put(39, controltest.Job{Target: "any", Status: "manual", Outcome: control.Outcome{Result: "fail", Code: &seven}})
+	w.engine.Put(40, controltest.Job{Target: "any", Status: "done"})
+	w.engine.Put(46, controltest.Job{Target: "any", Status: "running", Running: true})
+	opt := peer.Options{Password: password, Log: zerolog.Nop()}
+	w.worker = listen(t, opt, control.Routes(w.engine))
+	m := master.New(master.Options{PingInterval: time.Minute, PokeThrottle: 0, WorkerTimeout: 300 * time.Millisecond, Log: zerolog.Nop()})
+	t.Cleanup(m.Close)
+	w.master = listen(t, opt, m.Routes())
+	w.register(t, `{"targets":["w1/low","any"],"name":"probe-w1"}`)
+	conf := fmt.Sprintf("password = %s ; of both\nport = %d\n", password, w.worker)
+	if err := os.WriteFile(filepath.Join(w.home, ".jobctl.conf"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func listen(t *testing.T, opt peer.Options, routes peer.Routes) (port int) {
+	t.Helper()
+	s, err := peer.Listen("127.0.0.1", 0, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(routes)
+	t.Cleanup(s.Close)
+	return s.Addr().(*net.TCPAddr).Port
+}
+
+// register makes the engine a worker of the master.
+func (w *world) register(t *testing.T, data string) {
+	t.Helper()
+	opt := peer.Options{Password: password, Log: zerolog.Nop()}
+	c, err := peer.Dial(t.Context(), "127.0.0.1", w.master, opt, control.Routes(w.engine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if _, err := c.Call(t.Context(), "register-worker", raw(data)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a command line and returns what it printed, standard error marked,
+// and its exit code when that is not 0.
+func (w *world) run(t *testing.T, line, stdin string) string {
+	t.Helper()
+	closed := freePort(t)
+	line = strings.NewReplacer("$WORKER", strconv.Itoa(w.worker), "$MASTER", strconv.Itoa(w.master),
+		"$CLOSED", closed, "$HOME", w.home).Replace(line)
+	cmd := exec.Command(binary, strings.Fields(line)[1:]...)
+	cmd.Env = []string{"HOME=" + w.home}
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	out := stdout.String()
+	for text := range strings.Lines(stderr.String()) {
+		out += "! " + text
+	}
+	if out != "" && !strings.HasSuffix(out, "\n") {
+		out += "\n"
+	}
+	if exit != nil {
+		out += fmt.Sprintf("exit %d\n", exit.ExitCode())
+	}
+	return strings.NewReplacer(strconv.Itoa(w.worker), "$WORKER", strconv.Itoa(w.master), "$MASTER",
+		closed, "$CLOSED", w.home, "$HOME").Replace(out)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// TestTranscripts runs the command lines of testdata/*.txt, those that begin
+// with "$ ", and compares what they print with what stands below them. Lines
+// of standard error are marked "! ", "< " is typed input, and what the engine
+// was asked meanwhile stands behind "= ".
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d transcripts, error %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newWorld(t)
+			got := w.replay(t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(text), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// replay repeats a transcript: comments, blank lines and commands as they
+// stand there, and under each command what it prints now.
+func (w *world) replay(t *testing.T, lines []string) string {
+	t.Helper()
+	var out strings.Builder
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		switch {
+		case strings.HasPrefix(line, "#"), line == "":
+			out.WriteString(line + "\n")
+		case strings.HasPrefix(line, "$ jobctl"):
+			out.WriteString(line + "\n")
+			stdin := ""
+			for ; i+1 < len(lines) && strings.HasPrefix(lines[i+1], "< "); i++ {
+				stdin += lines[i+1][2:] + "\n"
+				out.WriteString(lines[i+1] + "\n")
+			}
+			w.engine.Calls()
+			out.WriteString(w.run(t, line[2:], stdin))
+			for _, call := range w.engine.Calls() {
+				out.WriteString("= " + call + "\n")
+			}
+		}
+	}
+	return out.String()
+}
+
+// Polls and signals go through the master without waiting for an answer, so
+// the engine hears of them a little later.
+func TestPokeReachesTheWorker(t *testing.T) {
+	w := newWorld(t)
+	if got := w.run(t, "jobctl --master --port $MASTER poke any", ""); got != "ok\n" {
+		t.Fatal(got)
+	}
+	peertest.Until(t, "the worker polls", func() bool { return strings.Join(w.engine.Calls(), "") == "poll [any]" })
+}
+
+func TestMemoryUsage(t *testing.T) {
+	w := newWorld(t)
+	for line, want := range map[string][]string{
+		"jobctl memory-usage":                         {"rss", "heapTotal", "heapUsed", "external", "arrayBuffers", "pendingJobPromises"},
+		"jobctl --master --port $MASTER memory-usage": {"rss", "heapTotal", "heapUsed", "external", "arrayBuffers"},
+	} {
+		lines := strings.Split(strings.TrimSuffix(w.run(t, line, ""), "\n"), "\n")
+		if len(lines) != len(want)+2 || !strings.HasPrefix(lines[0], "WHAT ") || !strings.HasSuffix(strings.TrimRight(lines[0], " "), "| VALUE") {
+			t.Fatalf("%s: %q", line, lines)
+		}
+		for i, l := range lines[2:] {
+			what, value, _ := strings.Cut(l, "|")
+			if strings.TrimSpace(what) != want[i] {
+				t.Errorf("%s: line %d is %s, want %s", line, i, l, want[i])
+			}
+			if _, err := strconv.Atoi(strings.TrimSpace(value)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for line, want := range map[string]string{
+		"jobctl status --json":                         `{"targets":{"w1/low":{"paused":`,
+		"jobctl --master --port $MASTER status --json": `{"workers":[{"remoteAddr":"127.0.0.1","remotePort":`,
+		"jobctl memory-usage --json":                   `{"rss":`,
+	} {
+		if got := w.run(t, line, ""); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%s: %s", line, got)
+		}
+	}
+	got := w.run(t, "jobctl status", "")
+	if !strings.HasPrefix(got, "TARGET   | CONCURRENCY | LENGTH | PAUSED\n") || !strings.Contains(got, "\n\nWHAT  ") {
+		t.Error(got)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	w := newWorld(t)
+	for line, want := range map[string]string{
+		"jobctl __complete poll t":                         "toString\n:4\n",
+		"jobctl __complete pause any w":                    "w1/low\n:4\n",
+		"jobctl __complete --master --port $MASTER poke a": "any\n:4\n",
+		"jobctl __complete --port $CLOSED poll t":          ":4\n",
+		"jobctl __complete list-w":                         "list-workers\tWorkers that are registered, and their targets\n:4\n",
+	} {
+		got, _, _ := strings.Cut(w.run(t, line, ""), "! Completion ended")
+		if got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := w.run(t, "jobctl completion "+shell, ""); !strings.Contains(got, "__complete") {
+			t.Errorf("%s: %.200s", shell, got)
+		}
+	}
+}
