@@ -31,9 +31,12 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, error) {
 	}
 	dial := c.dial
 	if dial == nil {
-		d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
-		}}
+		d := net.Dialer{
+			KeepAliveConfig: net.KeepAliveConfig{
+				Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3,
+			},
+			Control: limitUnacked,
+		}
 		dial = d.DialContext
 	}
 	nc, err := dial(ctx, network, addr)

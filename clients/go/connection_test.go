@@ -497,3 +497,66 @@ func TestBadOptions(t *testing.T) {
 		t.Error("a token for a Compat broker")
 	}
 }
+
+func TestDrainingBrokerWithoutAnother(t *testing.T) {
+	one, two := newFake(t), newFake(t)
+	two.ln.Close()
+	var n notices
+	s, err := gloom.Dial(within(t), gloom.Addrs(one.addr(), two.addr()), quick, n.option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	broker := one.accept()
+	for _, id := range []string{"a", "b"} { // it stays in use
+		p := submit(t, s, gloom.Job{ID: id})
+		broker.read()
+		broker.send(errorFor("draining", id))
+		wantError(t, resultError(t, p), gloom.ErrDraining)
+		eventually(t, "the other was tried", func() bool {
+			failed, ok := n.find(gloom.EventFailed)
+			return ok && strings.Contains(failed.Err.Error(), two.addr())
+		})
+	}
+	broker.close()
+	broker = one.accept()
+	p := submit(t, s, gloom.Job{ID: "c"})
+	broker.expect(`{"action":"submit","id":"c","body":null}`)
+	broker.send(okFor("c"), resultFor("c", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestJobThatWaitsForRoomMovesOn(t *testing.T) {
+	f := newFake(t)
+	s, broker := dial(t, f) // which reads nothing
+	body := []byte(`"` + strings.Repeat("x", 512<<10) + `"`)
+	for {
+		if _, err := s.TrySubmit(gloom.Job{Body: body}); errors.Is(err, gloom.ErrWindowFull) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Submit(context.Background(), gloom.Job{ID: "late", Body: []byte("1")})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("submitted without room: %v", err)
+	case <-time.After(10 * time.Millisecond):
+	}
+	broker.reset()
+	broker = f.accept()
+	broker.expect(`{"action":"submit","id":"late","body":1}`)
+	if err := received(t, done, "the submit"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTrustBodies(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.TrustBodies())
+	submit(t, s, gloom.Job{ID: "a", Body: []byte(`1,"priority":5`)})
+	broker.expect(`{"action":"submit","id":"a","body":1,"priority":5}`)
+}

@@ -137,8 +137,11 @@ func (e *ProtocolError) Error() string { return "gloom: broker broke the protoco
 // PanicError is what a Notice reports when a handler panicked. The job has
 // failed, its reason being the panic's value.
 type PanicError struct {
-	Value any
+	ID    string // the job's id
+	Value any    // what the handler panicked with
 	Stack []byte
 }
 
-func (e *PanicError) Error() string { return "gloom: handler panicked: " + panicText(e.Value) }
+func (e *PanicError) Error() string {
+	return "gloom: handler panicked on job " + strconv.Quote(e.ID) + ": " + panicText(e.Value)
+}

@@ -310,12 +310,13 @@ func TestLiveDrain(t *testing.T) {
 	received(t, running, "the slow job")
 	drained := make(chan error, 1)
 	go func() { drained <- one.Shutdown(within(t)) }()
+	eventually(t, "the drain has begun", one.Draining)
 	eventually(t, "jobs go to the other broker", func() bool {
 		_, err := s.Do(within(t), gloom.Job{Type: "echo", Body: []byte("1")})
 		if err != nil && !errors.Is(err, gloom.ErrDraining) {
 			t.Fatal(err)
 		}
-		return err == nil && one.Draining()
+		return err == nil
 	})
 	close(release)
 	wantResult(t, slow, `"slow"`)

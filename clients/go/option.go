@@ -107,8 +107,8 @@ func TrustBodies() Option { return func(c *config) { c.trust = true } }
 // Compat is for brokers that know the original protocol only. A handler's error
 // is answered as a result with the body {"error":"…"}, since there is no fail;
 // workers leave by closing idle sockets; and nothing newer is sent: Prefetch,
-// Token, ClientName and Heartbeat are refused as configuration, progress, Cancel
-// and Ping with ErrUnsupported.
+// Token, ClientName and Heartbeat are refused as configuration, Progress, Cancel,
+// Ping and jobs with more than ID, Type, Body and Priority with ErrUnsupported.
 func Compat() Option { return func(c *config) { c.compat = true } }
 
 func newConfig(addr string, opts []Option) (*config, error) {

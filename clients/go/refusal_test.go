@@ -269,6 +269,8 @@ func TestErrorTexts(t *testing.T) {
 		`gloom: connection to x:1 lost with job "a" acked: EOF`:      &gloom.LostError{Addr: "x:1", ID: "a", Acked: true, Sent: true, Cause: errors.New("EOF")},
 		`gloom: connection to x:1 lost with job "a" sent, not acked`: &gloom.LostError{Addr: "x:1", ID: "a", Sent: true},
 		`gloom: connection to x:1 lost with job "a" not sent`:        &gloom.LostError{Addr: "x:1", ID: "a"},
+		`gloom: broker broke the protocol: why`:                      &gloom.ProtocolError{Reason: "why"},
+		`gloom: handler panicked on job "a": boom`:                   &gloom.PanicError{ID: "a", Value: "boom"},
 		`gloom: connection to x:1 lost`:                              &gloom.LostError{Addr: "x:1"},
 	} {
 		if got := err.Error(); got != want {

@@ -47,7 +47,9 @@ func (s *socket) work() {
 		if err == nil { // else cancelled while it waited
 			body, err = s.call(r)
 		}
-		s.answer(r, body, err)
+		if s.ctx.Err() == nil { // else the run is lost, however its handler took that
+			s.answer(r, body, err)
+		}
 		r.cancel(nil)
 	}
 	regular = true
@@ -57,7 +59,7 @@ func (s *socket) work() {
 func (s *socket) call(r *run) (body json.RawMessage, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			p := &PanicError{Value: v, Stack: debug.Stack()}
+			p := &PanicError{ID: r.job.ID, Value: v, Stack: debug.Stack()}
 			s.w.conf.notify(Notice{Event: EventPanic, Addr: s.addr, Err: p})
 			body, err = nil, fmt.Errorf("panic: %s", panicText(v))
 		}

@@ -21,6 +21,7 @@ import (
 type session struct {
 	link
 
+	compat   bool
 	outgoing int // largest frame the broker takes; only the reply to hello changes it
 
 	// Guarded by link.mu.
@@ -46,7 +47,7 @@ var errRetired = errors.New("retired")
 
 func newSession(c *config, addr string, nc net.Conn) *session {
 	s := &session{
-		outgoing: c.maxFrame, jobs: make(map[string]*Pending),
+		compat: c.compat, outgoing: c.maxFrame, jobs: make(map[string]*Pending),
 		drains: make(chan struct{}), over: make(chan struct{}),
 	}
 	s.init(c, addr, nc)
@@ -148,6 +149,9 @@ func (s *session) submit(p *Pending, quiet bool, frame []byte) (room <-chan stru
 
 // ask sends a request that is not about a new job. A nil call waits for nothing.
 func (s *session) ask(r request, encode func(dst []byte) []byte) error {
+	if s.compat {
+		return ErrUnsupported
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {

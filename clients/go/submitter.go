@@ -119,7 +119,7 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 		return Result{}, err
 	}
 	r, err := p.Result(ctx)
-	if err != nil && ctx.Err() != nil && !job.Detach && !s.conf.compat {
+	if err != nil && ctx.Err() != nil && !job.Detach {
 		p.session.abandon(p)
 	}
 	return r, err
@@ -130,9 +130,6 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 // cancelled. A *RefusedError with ErrUnknownID means that the job had ended, its
 // answer having won, or was never there.
 func (s *Submitter) Cancel(ctx context.Context, id string) error {
-	if s.conf.compat {
-		return ErrUnsupported
-	}
 	if id == "" {
 		return &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
 	}
@@ -149,9 +146,6 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 
 // Ping asks the broker for a sign of life.
 func (s *Submitter) Ping(ctx context.Context) error {
-	if s.conf.compat {
-		return ErrUnsupported
-	}
 	sess, err := s.session(ctx, nil, true)
 	if err != nil {
 		return err
@@ -193,6 +187,9 @@ func (s *Submitter) Close() error {
 func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, error), wait bool) (*Pending, error) {
 	if err := job.validate(); err != nil {
 		return nil, err
+	}
+	if s.conf.compat && job.hasOptions() {
+		return nil, ErrUnsupported
 	}
 	p := &Pending{
 		id: job.ID, detach: job.Detach, progress: job.OnProgress, notify: notify, window: s.window,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/wire"
 )
 
 func TestSubmitAckResult(t *testing.T) {
@@ -281,7 +282,7 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 		{gloom.Job{Body: []byte(`1}`)}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte("\"\xff\"")}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(" ")}, gloom.ErrInvalidJSON, "body"},
-		{gloom.Job{Body: []byte(strings.Repeat("[", 300) + strings.Repeat("]", 300))}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Body: []byte(strings.Repeat("[", wire.MaxDepth) + strings.Repeat("]", wire.MaxDepth))}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{ID: "a\xff"}, gloom.ErrInvalidType, "UTF-8"},
 		{gloom.Job{ID: strings.Repeat("a", 1025)}, gloom.ErrInvalidType, "1024"},
 		{gloom.Job{Type: strings.Repeat("é", 513)}, gloom.ErrInvalidType, "1026"},
@@ -289,6 +290,9 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 		{gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2000) + `"`)}, gloom.ErrSizeError, "2000"},
 	} {
 		_, err := s.Submit(within(t), c.job)
+		if err == nil {
+			t.Fatalf("a job was sent that %s should refuse", c.code)
+		}
 		if wantError(t, err, c.code); !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v does not say %q", err, c.says)
 		}
@@ -373,4 +377,24 @@ func TestClose(t *testing.T) {
 	wantError(t, err, gloom.ErrClosed)
 	wantError(t, s.Cancel(within(t), "x"), gloom.ErrClosed)
 	wantError(t, s.Ping(within(t)), gloom.ErrClosed)
+}
+
+func TestCompatSubmitter(t *testing.T) {
+	s, broker := dial(t, newFake(t), gloom.Compat())
+	p := submit(t, s, gloom.Job{ID: "a", Type: "t", Priority: 1})
+	broker.expect(`{"action":"submit","id":"a","type":"t","priority":1,"body":null}`)
+	for _, job := range []gloom.Job{{NoAck: true}, {Delay: 1}, {Detach: true}, {Retries: gloom.NoRetries}} {
+		_, err := s.Submit(within(t), job)
+		wantError(t, err, gloom.ErrUnsupported)
+	}
+	wantError(t, s.Ping(within(t)), gloom.ErrUnsupported)
+	wantError(t, s.Cancel(within(t), "a"), gloom.ErrUnsupported)
+	wantError(t, p.Cancel(within(t)), gloom.ErrUnsupported)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err := s.Do(ctx, gloom.Job{ID: "b"})
+	wantError(t, err, context.DeadlineExceeded)
+	broker.expect(`{"action":"submit","id":"b","body":null}`)
+	s.Close()
+	broker.expectClose()
 }

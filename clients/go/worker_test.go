@@ -196,6 +196,9 @@ func TestWorkerProgress(t *testing.T) {
 	var job *gloom.Job
 	done := make(chan struct{})
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		if j.ID != "a" {
+			return 2, nil
+		}
 		defer close(done)
 		job = j
 		if err := j.Progress(map[string]int{"percent": 50}); err != nil {
@@ -220,7 +223,7 @@ func TestWorkerProgress(t *testing.T) {
 		t.Error("progress of a job from nowhere")
 	}
 	broker.send(jobFor("b", "1")) // still in step
-	broker.read()
+	broker.expect(`{"action":"respond","body":2}`)
 }
 
 func TestProgressIsBounded(t *testing.T) {
@@ -602,5 +605,50 @@ func TestBadWorkers(t *testing.T) {
 		if err := w.Stop(context.Background()); err != nil {
 			t.Errorf("stop of a worker that never ran: %v", err)
 		}
+	}
+}
+
+func TestJobAfterLeave(t *testing.T) {
+	f := newFake(t)
+	release := make(chan struct{})
+	w := &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
+	broker := work(t, f, w)
+	broker.send(jobFor("a", "1"))
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Stop(within(t)) }()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`, jobFor("b", "1")) // a breach: b goes back with the connection
+	broker.expectClose()
+	close(release)
+	if err := received(t, stopped, "Stop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOneIDOutTwice(t *testing.T) {
+	f := newFake(t)
+	broker := work(t, f, &gloom.Worker{Prefetch: 4, Handler: func(ctx context.Context, _ *gloom.Job) (any, error) {
+		<-ctx.Done()
+		return nil, nil
+	}})
+	broker.send(jobFor("a", "1"), jobFor("a", "1"))
+	broker.expectClose()
+}
+
+func TestAnswersWaitForRoom(t *testing.T) {
+	f := newFake(t)
+	const jobs = 32
+	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+	broker := work(t, f, &gloom.Worker{Prefetch: jobs, Concurrency: jobs, Handler: func(context.Context, *gloom.Job) (any, error) {
+		return body, nil
+	}}, gloom.TrustBodies())
+	for n := range jobs {
+		broker.send(jobFor(fmt.Sprint(n), "1"))
+	}
+	for range jobs {
+		if got := broker.read(); len(got) < len(body) {
+			t.Fatalf("sent %.100s", got)
+		}
+		broker.send(`{"ok":true}`)
 	}
 }

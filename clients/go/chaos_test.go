@@ -1,0 +1,144 @@
+package gloom_test
+
+import (
+	"context"
+	"flag"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+var seed = flag.Uint64("seed", 0, "of TestChaos; 0 takes a new one")
+
+// cutter passes connections on to an address and cuts them at random.
+type cutter struct {
+	ln   net.Listener
+	to   string
+	all  sync.WaitGroup
+	mu   sync.Mutex // guards what follows
+	rng  *rand.Rand
+	calm bool
+	cuts int
+}
+
+func newCutter(t *testing.T, to string, rng *rand.Rand) *cutter {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cutter{ln: ln, to: to, rng: rng}
+	c.all.Go(func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.all.Go(func() { c.pass(nc) })
+		}
+	})
+	return c
+}
+
+// budget is how many bytes pass before a connection is cut.
+func (c *cutter) budget() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calm {
+		return 1 << 60
+	}
+	c.cuts++
+	return c.rng.Int64N(20_000)
+}
+
+func (c *cutter) pass(client net.Conn) {
+	broker, err := net.Dial("tcp", c.to)
+	if err != nil {
+		client.Close()
+		return
+	}
+	limit := c.budget()
+	var both sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{client, broker}, {broker, client}} {
+		both.Go(func() {
+			io.CopyN(pair[0], pair[1], limit)
+			client.(*net.TCPConn).SetLinger(0)
+			client.Close()
+			broker.Close()
+		})
+	}
+	both.Wait()
+}
+
+// With connections cut at random, every job ends exactly once: with its result,
+// or with an error that says that the connection was lost.
+func TestChaos(t *testing.T) {
+	seed := *seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-seed=%d", seed)
+	b := startBroker(t)
+	sub := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(seed, 1)))
+	work := newCutter(t, b.WorkerAddr().String(), rand.New(rand.NewPCG(seed, 2)))
+
+	for _, prefetch := range []int{0, 8} {
+		b.serve(&gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+			job.Progress(1) // may be lost with the connection
+			return job.Body, nil
+		}, Concurrency: 3, Prefetch: prefetch}, gloom.Addrs(work.ln.Addr().String()))
+	}
+	s := b.submitter(gloom.Addrs(sub.ln.Addr().String()), gloom.Window(64))
+	var submitted, answered, lost, failed, other atomic.Int64
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		var called atomic.Bool
+		body := []byte{byte('0' + rng.IntN(10))}
+		job := gloom.Job{Type: "echo", Body: body, NoAck: rng.IntN(4) == 0, Detach: rng.IntN(8) == 0, Retries: 1000}
+		err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+			if called.Swap(true) {
+				t.Error("a job ended twice")
+			}
+			switch what := outcome(err); {
+			case err == nil && (job.Detach || string(r.Body) == string(body)):
+				answered.Add(1)
+			case what == "lost, acked" || what == "lost, sent" || what == "lost, not sent":
+				lost.Add(1)
+			case what == "ended job_failed":
+				failed.Add(1)
+			default:
+				other.Add(1)
+				t.Errorf("result %s: %v", r.Body, err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		submitted.Add(1)
+	}
+	for _, c := range []*cutter{sub, work} {
+		c.mu.Lock()
+		c.calm = true
+		c.mu.Unlock()
+	}
+	if err := s.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "every job has ended", func() bool {
+		return answered.Load()+lost.Load()+failed.Load()+other.Load() == submitted.Load()
+	})
+	t.Logf("%d jobs: %d answered, %d lost, %d failed; %d and %d connections cut",
+		submitted.Load(), answered.Load(), lost.Load(), failed.Load(), sub.cuts, work.cuts)
+	if answered.Load() == 0 || lost.Load() == 0 {
+		t.Error("nothing was tried")
+	}
+	// The workers' connections end with the test; the listeners end here.
+	sub.ln.Close()
+	work.ln.Close()
+}

@@ -1,0 +1,26 @@
+package gloom
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unackedTimeout ends a connection whose data the broker's host does not
+// acknowledge; keepalive does not probe while there is any.
+const unackedTimeout = 60 * time.Second
+
+func limitUnacked(network, _ string, c syscall.RawConn) (err error) {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	failed := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
