@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,22 @@ func (c *Client) ExpectEnd() {
 	}
 	if len(rest) > 0 {
 		c.t.Fatalf("there is more before the end: %q", rest)
+	}
+}
+
+// ExpectEndAfterPings is ExpectEnd for one that may be pinged until then.
+func (c *Client) ExpectEndAfterPings() {
+	c.t.Helper()
+	for {
+		_ = c.sock.SetReadDeadline(time.Now().Add(patience))
+		message, err := c.in.ReadString(4)
+		switch {
+		case err == nil && message == "[2]\x04":
+		case err != nil && message == "" && !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		default:
+			c.t.Fatalf("got %q, %v; want pings and the end", message, err)
+		}
 	}
 }
 

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker/jobd/peer/peertest"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "jobd-master")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "jobd-master")
+		build := exec.Command("go", "build", "-o", binary, ".")
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, "cannot build jobd-master:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// process is a running daemon.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  *output
+	addr string // of the control port
+	web  string // of the HTTP port
+}
+
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+func conf(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "test.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var ready = regexp.MustCompile(`jobd-master is ready addr=(\S+) http_addr=(\S*) `)
+
+func start(t *testing.T, config string) *process {
+	t.Helper()
+	p := &process{t: t, out: &output{}}
+	p.cmd = exec.Command(binary, "--config", conf(t, config))
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	peertest.Until(t, "the daemon is ready", func() bool { return ready.MatchString(p.out.String()) })
+	at := ready.FindStringSubmatch(p.out.String())
+	p.addr, p.web = at[1], at[2]
+	return p
+}
+
+// stop sends a signal and returns the exit code.
+func (p *process) stop(sig syscall.Signal) int {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	timer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = p.cmd.Wait()
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func TestErrorsAtTheStart(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	port := busy.Addr().(*net.TCPAddr).Port
+	const fine = "host = 127.0.0.1\nport = 0\n"
+	for name, tc := range map[string]struct{ config, want string }{
+		"no host":       {"port = 1", "config parsing error: 'host' is not defined\n"},
+		"port":          {"host = a\nport = b", "config parsing error: 'port' must be an integer\n"},
+		"log level":     {fine + "log_level_console = loud", "config parsing error: 'log_level_console': level 'loud' is not allowed, use one of [trace debug info warn error]\n"},
+		"busy port":     {fmt.Sprintf("host = 127.0.0.1\nport = %d", port), fmt.Sprintf("listen tcp 127.0.0.1:%d: bind: address already in use\n", port)},
+		"busy web port": {fmt.Sprintf(fine+"http_addr = 127.0.0.1:%d", port), fmt.Sprintf("http_addr: listen tcp 127.0.0.1:%d: bind: address already in use\n", port)},
+		"log file":      {fine + "log_file = /no/such/dir/log", "cannot write the log file: open /no/such/dir/log: no such file or directory\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			cmd := exec.Command(binary, "--config", conf(t, tc.config))
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			_ = cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != 1 || stderr.String() != tc.want || stdout.Len() > 0 {
+				t.Errorf("exit %d, stdout %q, stderr %q; want 1 and %q", code, stdout.String(), stderr.String(), tc.want)
+			}
+		})
+	}
+	out, err := exec.Command(binary, "--config", "/no/such.conf").CombinedOutput()
+	if err == nil || string(out) != "config parsing error: file /no/such.conf not found\n" {
+		t.Errorf("no file: %s, %v", out, err)
+	}
+	path := conf(t, fine)
+	if out, err := exec.Command(binary, "--config", path, "--check").CombinedOutput(); err != nil || string(out) != path+": no errors\n" {
+		t.Errorf("--check: %s, %v", out, err)
+	}
+	if out, err := exec.Command(binary, "--version").CombinedOutput(); err != nil || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("--version: %s, %v", out, err)
+	}
+	if out, err := exec.Command(binary, "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "/etc/jobd-master.conf") {
+		t.Errorf("--help: %s, %v", out, err)
+	}
+}
+
+func TestLifeOfTheMaster(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "master.log")
+	p := start(t, `host = 127.0.0.1
+port = 0
+password = "s3cret # word"
+ping_interval = 0.1
+http_addr = 127.0.0.1:0
+log_file = `+file+`
+log_level_file = warn
+log_level_console = trace
+typo_key = 1
+`)
+	w := peertest.Dial(t, p.addr)
+	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"},"password":"s3cret # word"}]`); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Fatal(got)
+	}
+	w.Expect(`[2]`) // pings
+	thief := peertest.Dial(t, p.addr)
+	thief.Write(`[0,{"no":9,"type":"status","password":"gu3ss"}]|[2]|`)
+	thief.Expect(`[1,{"no":9,"error":"invalid password"}]`)
+	thief.ExpectEnd()
+
+	get := func(path string) string {
+		t.Helper()
+		response, err := http.Get("http://" + p.web + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(response.Status, err)
+		}
+		return string(body)
+	}
+	if got := get("/healthz") + get("/readyz"); got != "ok\nok\n" {
+		t.Errorf("health: %q", got)
+	}
+	if got := get("/metrics"); !strings.Contains(got, "\njobd_master_workers 1\n") || !strings.Contains(got, "\ngo_goroutines ") {
+		t.Errorf("metrics: %s", got)
+	}
+
+	// A moved log file is left alone after a hangup.
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	peertest.Until(t, "the log file is opened anew", func() bool {
+		c := peertest.Dial(t, p.addr)
+		c.Write(`[4]|`)
+		c.Read()
+		c.Close()
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "unexpected type 4")
+	})
+	if code := p.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	w.ExpectEndAfterPings()
+	old, err := os.ReadFile(file + ".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(old), "WRN unknown key 'typo_key' is ignored") || strings.Contains(string(old), "INF") {
+		t.Errorf("the file's log:\n%s", old)
+	}
+	for _, log := range []string{p.out.String(), string(old)} {
+		if strings.Contains(log, "s3cret") || strings.Contains(log, "gu3ss") {
+			t.Errorf("a password in the log:\n%s", log)
+		}
+		if !strings.Contains(log, "invalid password") {
+			t.Errorf("no word of the wrong password in the log:\n%s", log)
+		}
+	}
+}
+
+func TestQuietByDefault(t *testing.T) {
+	var stdout bytes.Buffer
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	cmd := exec.Command(binary, "--config", conf(t, fmt.Sprintf("host = 127.0.0.1\nport = %d\n", port)))
+	cmd.Stdout, cmd.Stderr = &stdout, &stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	peertest.Until(t, "the port is open", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	peertest.Dial(t, addr).Quiet()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || stdout.Len() > 0 {
+		t.Errorf("%v, output %q", err, stdout.String())
+	}
+}
