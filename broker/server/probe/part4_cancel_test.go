@@ -1,0 +1,381 @@
+package probe
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+func TestPart4Cancel(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("queued", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s := b.submitter(t)
+		id, next := s.fresh(typ, `1`), s.fresh(typ, `2`)
+		s.cancel(id)
+		s.submit(id, typ, `"again"`) // free at once, and last in line now
+		if got := drainOrder(t, b, typ, 2); fmt.Sprint(got) != fmt.Sprint([]string{next, id}) {
+			t.Errorf("order %v", got)
+		}
+	})
+	t.Run("delayed", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"delay_ms":100`)
+		s.cancel(id)
+		w.silent(200 * ms)
+		s.quiet()
+		s.submit(id, name("elsewhere"), `1`)
+	})
+	t.Run("waiting for its retry", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":100`)
+		w.takes(id)
+		w.fail(``)
+		s.cancel(id)
+		s.submit(id, name("elsewhere"), `1`)
+		w.silent(250 * ms)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+	})
+	t.Run("with a deadline", func(t *testing.T) {
+		t.Parallel()
+		s := b.submitter(t)
+		id := s.freshWith(name("cancel"), `1`, `,"expires_ms":150`)
+		s.cancel(id)
+		s.silent(300 * ms) // no expired either
+	})
+	t.Run("running", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		next := s.fresh(typ, `2`)
+		s.cancel(id)
+		w.quiet() // it did not ask for notices, and is still at work
+		s.put(id, typ, `1`, "")
+		s.failsFor("id_exists", id)
+		w.respond(`"unwanted"`)
+		s.submit(id, typ, `3`)
+		w.takes(next)
+		w.respond(`2`)
+		s.result(next, `2`)
+		w.takes(id)
+		w.respond(`3`)
+		s.result(id, `3`)
+		s.quiet()
+	})
+	t.Run("running, then failed", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.fail(``) // ok, discarded: no retry, no job_failed
+		s.quiet()
+		w.quiet()
+		s.submit(id, name("elsewhere"), `1`)
+	})
+	t.Run("running, then its worker lost", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.close()
+		b.waitState(t, id, "")
+		heir.quiet()
+		s.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+	})
+	t.Run("running, then a size_error of its worker", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.raw(announce(0x7fffffff))
+		w.fails("size_error")
+		b.waitState(t, id, "")
+		s.quiet() // nothing more ever comes for that id
+	})
+	t.Run("running, then its submitter gone", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		mark := s.fresh(name("elsewhere"), `1`)
+		s.close()
+		b.waitState(t, mark, "")
+		w.respond(`1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+	})
+	t.Run("what is not there", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		s.cancelFails("unknown_id", name("never"))
+		answered := s.fresh(typ, `1`)
+		w.takes(answered)
+		w.respond(`1`)
+		s.result(answered, `1`)
+		s.cancelFails("unknown_id", answered)
+		queued := s.fresh(name("elsewhere"), `1`)
+		s.cancel(queued)
+		s.cancelFails("unknown_id", queued) // cancelled before
+		running := s.fresh(typ, `1`)
+		w.takes(running)
+		s.cancel(running)
+		s.cancelFails("unknown_id", running) // though it still runs
+		w.respond(`1`)
+		s.cancelFails("unknown_id", running)
+		failed := s.freshWith(typ, `1`, `,"retries":0`)
+		w.takes(failed)
+		w.fail(``)
+		s.failsFor("job_failed", failed)
+		s.cancelFails("unknown_id", failed)
+	})
+	t.Run("others' jobs", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		running := s.fresh(typ, `1`)
+		w.takes(running)
+		queued := s.fresh(typ, `2`)
+		other.cancelFails("unknown_id", running)
+		other.cancelFails("unknown_id", queued)
+		w.respond(`1`)
+		s.result(running, `1`)
+		w.takes(queued)
+		w.respond(`2`)
+		s.result(queued, `2`)
+	})
+	t.Run("by value", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s := b.submitter(t)
+		s.submit(typ+"é/", typ, `1`)
+		s.send(`{"action":"cancel","id":"%s\u00e9\/"}`, typ)
+		s.ack(typ + "é/")
+		b.joined(t, typ).quiet()
+	})
+	t.Run("overdue: the job, not the run, is cancelled", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"backoff_ms":60000`)
+		w.takes(id)
+		b.waitState(t, id, "delayed")
+		s.cancel(id)
+		s.submit(id, name("elsewhere"), `1`) // free at once: no run holds it
+		w.quiet()
+		w.respond(`"late"`)
+		s.quiet()
+		serve(t, s, w, typ)
+	})
+	t.Run("many of a queue", func(t *testing.T) {
+		t.Parallel()
+		typ := name("cancel")
+		s := b.submitter(t)
+		var left []string
+		for i := range 300 {
+			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, i%3))
+			if i%2 == 0 {
+				s.cancel(id)
+			} else {
+				left = append(left, id)
+			}
+		}
+		if got := drainOrder(t, b, typ, len(left)); len(got) != len(left) {
+			t.Errorf("%d left, want %d", len(got), len(left))
+		}
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "answered": 150, "cancelled": 150})
+	})
+}
+
+// Against an answer, exactly one wins.
+func TestPart4CancelAgainstAnswer(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("race")
+	s, w := b.submitter(t), b.worker(t)
+	w.joinWith(typ, `,"cancel":true`)
+	won := map[string]int{}
+	for range 300 {
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		var both sync.WaitGroup
+		both.Go(func() { _ = s.write(pack(`{"action":"cancel","id":` + quote(id) + `}`)) })
+		both.Go(func() { _ = w.write(pack(`{"action":"respond","body":"answer"}`)) })
+		both.Wait()
+		switch f := s.recv(); f.kind() {
+		case "result":
+			won["answer"]++
+			s.failsFor("unknown_id", id)
+			w.ok()
+		case "ack":
+			won["cancel"]++
+			w.cancelled(id) // before the ok, never after
+			w.ok()
+		default:
+			t.Fatalf("got %s", f)
+		}
+		s.quiet()
+		w.quiet()
+	}
+	t.Logf("won by %v", won)
+	b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
+}
+
+func TestPart4CancelNotices(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	asking := func(t *testing.T, typ string) worker {
+		t.Helper()
+		w := b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		return w
+	}
+	t.Run("when the job is cancelled", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		next := s.fresh(typ, `1`)
+		s.cancel(id)
+		w.cancelled(id)
+		w.quiet()         // once, and the worker still answers
+		w.respond(`null`) // early, if it likes
+		w.takes(next)
+	})
+	t.Run("when its submitter goes", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.close()
+		w.cancelled(id)
+		w.quiet()
+		w.respond(`null`)
+	})
+	t.Run("when the run is overdue", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":80,"retries":0`)
+		w.takes(id)
+		w.cancelled(id)
+		s.failsFor("job_failed", id)
+		w.respond(`"late"`)
+		w.quiet()
+	})
+	t.Run("once, though cancelled and then overdue", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		w.takes(id)
+		s.cancel(id)
+		w.cancelled(id)
+		b.waitState(t, id, "")
+		// a second notice for the same run would be harmless, but one for a run
+		// that was answered would not: none may follow the ok
+		w.send(`{"action":"respond","body":1}`)
+		for {
+			f := w.recv()
+			if f.kind() == "ok" {
+				break
+			}
+			if f.kind() != "cancel" {
+				t.Fatalf("got %s", f)
+			}
+		}
+		w.quiet()
+	})
+	t.Run("not for a queued job", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(s.fresh(typ, `1`))
+		w.quiet()
+	})
+	t.Run("not for an answered one", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.respond(`1`)
+		s.result(id, `1`)
+		s.cancelFails("unknown_id", id)
+		s.close()
+		w.silent(60 * ms)
+	})
+	t.Run("each join sets it anew", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), asking(t, typ)
+		w.join(typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.quiet()
+		w.respond(`1`)
+		w.joinWith(typ, `,"cancel":true`)
+		id = s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.cancelled(id)
+		w.respond(`1`)
+		w.joinWith(typ, `,"cancel":false`)
+		id = s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.quiet()
+	})
+	t.Run("asked for while at work", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.joinWith(typ, `,"cancel":true`)
+		s.cancel(id)
+		w.cancelled(id)
+		w.respond(`1`)
+	})
+	t.Run("with several jobs out, for the right one", func(t *testing.T) {
+		t.Parallel()
+		typ := name("notice")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true,"prefetch":3`)
+		var ids []string
+		for range 3 {
+			ids = append(ids, s.fresh(typ, `1`))
+			w.takes(ids[len(ids)-1])
+		}
+		s.cancel(ids[1])
+		w.cancelled(ids[1])
+		w.respondTo(ids[2], `2`)
+		s.result(ids[2], `2`)
+		w.respondTo(ids[1], `1`)
+		w.respondTo(ids[0], `0`)
+		s.result(ids[0], `0`)
+		s.quiet()
+		w.quiet()
+	})
+}

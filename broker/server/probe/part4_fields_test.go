@@ -1,0 +1,266 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const year = "31536000000"
+
+// numbers are the integer keys of a verb and what they allow.
+type numbers struct{ key, low, high string }
+
+var submitNumbers = []numbers{
+	{"delay_ms", "0", year}, {"timeout_ms", "0", year}, {"expires_ms", "0", year},
+	{"backoff_ms", "0", "86400000"}, {"retries", "0", "1000"},
+}
+
+var (
+	noIntegers = []string{`"5"`, `""`, `1.5`, `5.0`, `5e0`, `1E3`, `-1.5`, `true`, `false`, `[]`, `[5]`, `{}`}
+	noBooleans = []string{`0`, `1`, `"true"`, `""`, `[]`, `{}`, `1.5`}
+	farNumbers = []string{`99999999999999999999`, `-99999999999999999999`, `9223372036854775808`, `1` + strings.Repeat("0", 300)}
+)
+
+// reasonNames checks that an error names field, value and range.
+func reasonNames(t *testing.T, f frame, parts ...string) {
+	t.Helper()
+	reason := strings.ReplaceAll(f.text("reason"), ",", "")
+	for _, p := range parts {
+		if !strings.Contains(reason, p) {
+			t.Errorf("reason %q does not name %q", f.text("reason"), p)
+		}
+	}
+	if len(reason) > 1000 {
+		t.Errorf("a reason of %d bytes", len(reason))
+	}
+}
+
+func isNumber(v string) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
+
+func TestPart4SubmitNumbers(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, n := range submitNumbers {
+		t.Run(n.key, func(t *testing.T) {
+			t.Parallel()
+			s := b.submitter(t)
+			typ := name("field")
+			refuse := func(v, code string, parts ...string) {
+				t.Helper()
+				id := name("field")
+				s.put(id, typ, `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+				reasonNames(t, s.failsFor(code, id), parts...)
+				s.put(id, typ, `1`, `,"ack":false`+fmt.Sprintf(`,%q:%s`, n.key, v)) // told even then
+				s.failsFor(code, id)
+				s.submit(id, name("elsewhere"), `1`) // a refused request changes nothing
+			}
+			for _, v := range noIntegers {
+				parts := []string{n.key, n.high}
+				if isNumber(v) {
+					parts = append(parts, v)
+				}
+				refuse(v, "invalid_type", parts...)
+			}
+			refuse(`-1`, "invalid_value", n.key, "-1", n.high)
+			refuse(plusOne(n.high), "invalid_value", n.key, plusOne(n.high), n.high)
+			for _, v := range farNumbers {
+				refuse(v, "invalid_value", n.key, n.high)
+			}
+			for _, v := range []string{n.low, "1", n.high} {
+				s.freshWith(name("elsewhere"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+			}
+			// null counts as absent: the job goes the way of any other
+			w := b.joined(t, typ)
+			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, n.key))
+			w.takes(id)
+			w.respond(`2`)
+			s.result(id, `2`)
+			s.quiet()
+		})
+	}
+	t.Run("all at their ends", func(t *testing.T) {
+		s := b.submitter(t)
+		s.freshWith(name("ends"), `1`, `,"delay_ms":0,"timeout_ms":`+year+`,"expires_ms":`+year+`,"backoff_ms":86400000,"retries":1000`)
+		s.freshWith(name("ends"), `1`, `,"delay_ms":31535999999,"expires_ms":`+year)
+		s.quiet()
+	})
+	t.Run("delay_ms not below expires_ms", func(t *testing.T) {
+		s := b.submitter(t)
+		for _, pair := range [][2]string{{"100", "100"}, {"101", "100"}, {year, "1"}, {year, year}} {
+			id := name("field")
+			s.put(id, "t", `1`, fmt.Sprintf(`,"delay_ms":%s,"expires_ms":%s`, pair[0], pair[1]))
+			reasonNames(t, s.failsFor("invalid_value", id), "delay_ms")
+		}
+		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":0`) // 0 is none
+		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":60001`)
+		s.freshWith(name("field"), `1`, `,"delay_ms":60000,"expires_ms":null`)
+	})
+}
+
+func plusOne(digits string) string {
+	var n int64
+	fmt.Sscan(digits, &n)
+	return fmt.Sprint(n + 1)
+}
+
+func TestPart4SubmitBooleans(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, key := range []string{"detach", "ack", "progress"} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			s := b.submitter(t)
+			for _, v := range noBooleans {
+				id := name("field")
+				s.put(id, name("t"), `1`, fmt.Sprintf(`,%q:%s`, key, v))
+				reasonNames(t, s.failsFor("invalid_type", id), key)
+				s.submit(id, name("t"), `1`)
+			}
+			typ := name("field")
+			w := b.joined(t, typ)
+			id := s.freshWith(typ, `1`, fmt.Sprintf(`,%q:null`, key))
+			w.takes(id)
+			w.respond(`2`)
+			s.result(id, `2`)
+		})
+	}
+}
+
+func TestPart4JoinFields(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	most := limits(t, b)["max_prefetch"]
+	typ := name("join")
+	w, s := b.joined(t, typ), b.submitter(t)
+	refuse := func(t *testing.T, more, code string, parts ...string) {
+		t.Helper()
+		w := worker{&conn{t, w.net, w.in}}
+		w.send(`{"action":"join","type":"elsewhere"%s}`, more)
+		reasonNames(t, w.fails(code), parts...)
+		serve(t, s, w, typ) // still joined as before, still without names
+	}
+	t.Run("prefetch of a wrong kind", func(t *testing.T) {
+		for _, v := range noIntegers {
+			refuse(t, `,"prefetch":`+v, "invalid_type", "prefetch", fmt.Sprint(most))
+		}
+	})
+	t.Run("prefetch out of range", func(t *testing.T) {
+		for _, v := range append([]string{`0`, `-1`, fmt.Sprint(most + 1)}, farNumbers...) {
+			refuse(t, `,"prefetch":`+v, "invalid_value", "prefetch", fmt.Sprint(most))
+		}
+	})
+	t.Run("cancel of a wrong kind", func(t *testing.T) {
+		for _, v := range noBooleans {
+			refuse(t, `,"cancel":`+v, "invalid_type", "cancel")
+		}
+	})
+	t.Run("null is absent", func(t *testing.T) {
+		w := worker{&conn{t, w.net, w.in}}
+		w.joinWith(typ, `,"prefetch":null,"cancel":null`)
+		serve(t, s, w, typ) // respond without id: no prefetch was asked for
+	})
+	t.Run("the ends", func(t *testing.T) {
+		w := b.worker(t)
+		w.joinWith(typ, fmt.Sprintf(`,"prefetch":%d,"cancel":true`, most))
+		w.joinWith(name("elsewhere"), `,"prefetch":1,"cancel":false`)
+	})
+}
+
+func TestPart4FailFields(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("fail")
+	w, s := b.joined(t, typ), b.submitter(t)
+	id := s.fresh(typ, `1`)
+	w.takes(id)
+	refuse := func(t *testing.T, more, codes string, parts ...string) {
+		t.Helper()
+		w := worker{&conn{t, w.net, w.in}}
+		w.send(`{"action":"fail"%s}`, more)
+		reasonNames(t, w.fails(codes), parts...)
+		w.quiet()
+	}
+	t.Run("reason of a wrong kind", func(t *testing.T) {
+		for _, v := range []string{`5`, `true`, `[]`, `{}`, `["x"]`} {
+			refuse(t, `,"reason":`+v, "invalid_type", "reason")
+		}
+	})
+	t.Run("reason empty", func(t *testing.T) { refuse(t, `,"reason":""`, "invalid_type|invalid_value", "reason") })
+	t.Run("retry of a wrong kind", func(t *testing.T) {
+		for _, v := range noBooleans {
+			refuse(t, `,"retry":`+v, "invalid_type", "retry")
+		}
+	})
+	t.Run("delay_ms of a wrong kind", func(t *testing.T) {
+		for _, v := range noIntegers {
+			refuse(t, `,"delay_ms":`+v, "invalid_type", "delay_ms", year)
+		}
+	})
+	t.Run("delay_ms out of range", func(t *testing.T) {
+		for _, v := range append([]string{`-1`, plusOne(year)}, farNumbers...) {
+			refuse(t, `,"delay_ms":`+v, "invalid_value", "delay_ms", year)
+		}
+	})
+	t.Run("the job is still there, and nulls are absent", func(t *testing.T) {
+		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
+		w.send(`{"action":"fail","reason":null,"retry":null,"delay_ms":null}`)
+		w.ok()
+		w.takes(id) // retried at once
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("progress without body", func(t *testing.T) {
+		w, s := worker{&conn{t, w.net, w.in}}, submitter{&conn{t, s.net, s.in}}
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.send(`{"action":"progress"}`)
+		reasonNames(t, w.fails("missing_field"), "body")
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+}
+
+func TestPart4CancelFields(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	s := b.submitter(t)
+	s.send(`{"action":"cancel"}`)
+	reasonNames(t, s.fails("missing_field"), "id")
+	for _, v := range []string{`5`, `true`, `[]`, `{}`, `""`, `"\ud800"`} {
+		s.send(`{"action":"cancel","id":%s}`, v)
+		reasonNames(t, s.fails("invalid_type"), "id")
+	}
+	s.send(`{"action":"cancel","id":"%s"}`, strings.Repeat("x", 1025))
+	reasonNames(t, s.fails("invalid_type|invalid_value|unknown_id"))
+}
+
+// Verbs on the wrong port.
+func TestPart4Ports(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	s, w := b.submitter(t), b.joined(t, name("port"))
+	for _, verb := range []string{"fail", "progress", "leave"} {
+		s.send(`{"action":%q}`, verb)
+		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+	}
+	w.send(`{"action":"cancel","id":"x"}`)
+	reasonNames(t, w.fails("invalid_action"), "not_a_master")
+	w.send(`{"action":"cancel"}`)
+	reasonNames(t, w.fails("invalid_action"), "not_a_master")
+}
+
+// Who asks for nothing new gets nothing new, whatever keys it happens to send.
+func TestPart4KeysOfOthers(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("foreign")
+	s, w := b.submitter(t), b.worker(t)
+	w.send(`{"action":"join","type":%q,"delay_ms":"x","retries":[],"ack":5,"heartbeat_ms":"often","detach":7}`, typ)
+	w.ok()
+	id := s.freshWith(typ, `1`, `,"prefetch":"x","cancel":5,"retry":7,"reason":[],"heartbeat_ms":1,"token":5,"client":{}`)
+	w.takes(id)
+	w.send(`{"action":"respond","body":1,"id":[],"delay_ms":"x","retry":5,"reason":"","type":9}`)
+	w.ok()
+	s.result(id, `1`)
+}

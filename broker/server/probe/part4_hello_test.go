@@ -1,0 +1,318 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// onBoth runs a check on a fresh connection to either port.
+func onBoth(t *testing.T, b *daemon, do func(t *testing.T, c *conn)) {
+	t.Helper()
+	for _, port := range []struct{ what, addr string }{{"submit", b.submitAddr}, {"work", b.workerAddr}} {
+		t.Run(port.what, func(t *testing.T) {
+			t.Parallel()
+			do(t, dial(t, port.addr))
+		})
+	}
+}
+
+func TestPart4Hello(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("reply", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			f := c.hello(`,"client":"probe/1.0"`)
+			if f.shape() != "limits ok server" {
+				t.Errorf("keys of %s", f)
+			}
+			if !strings.HasPrefix(f.text("server"), "gloomd/") {
+				t.Errorf("server %q", f.text("server"))
+			}
+			var l map[string]json.Number
+			if err := json.Unmarshal(f.keys["limits"], &l); err != nil {
+				t.Fatalf("limits of %s: %v", f, err)
+			}
+			if l["max_frame"] != "16777216" || l["max_id"] != "1024" {
+				t.Errorf("limits %v", l)
+			}
+			if n, err := l["max_prefetch"].Int64(); err != nil || n < 1 {
+				t.Errorf("limits %v", l)
+			}
+		})
+	})
+	t.Run("says --max-frame", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-frame=64KiB")
+		if l := limits(t, b); l["max_frame"] != 65536 {
+			t.Errorf("limits %v", l)
+		}
+	})
+	for _, more := range []string{``, `,"token":null,"client":null,"heartbeat_ms":null`, `,"heartbeat_ms":0`,
+		`,"client":""`, `,"client":"é\ud83d\ude00"`, `,"token":"ignored without tokens"`, `,"id":5,"type":[],"body":{},"extra":1`} {
+		t.Run("accepted"+more, func(t *testing.T) {
+			onBoth(t, b, func(t *testing.T, c *conn) { c.hello(more); c.quiet() })
+		})
+	}
+	t.Run("twice", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			c.hello(``)
+			c.send(`{"action":"hello"}`)
+			reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+			c.ping()
+		})
+	})
+	for _, first := range []string{`{"action":"ping"}`, `{"action":"pong"}`, `{"action":"frobnicate"}`, `{}`, `[]`} {
+		t.Run("after "+first, func(t *testing.T) {
+			onBoth(t, b, func(t *testing.T, c *conn) {
+				c.raw(pack(first))
+				if !strings.Contains(first, "pong") {
+					c.recv()
+				}
+				c.send(`{"action":"hello"}`)
+				reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+				c.ping()
+			})
+		})
+	}
+	t.Run("after a submit and a join", func(t *testing.T) {
+		typ := name("hello")
+		s, w := b.submitter(t), b.joined(t, typ)
+		serve(t, s, w, typ)
+		for _, c := range []*conn{s.conn, w.conn} {
+			c.send(`{"action":"hello"}`)
+			reasonNames(t, c.fails("invalid_state"), "hello_not_first")
+		}
+		serve(t, s, w, typ)
+	})
+	t.Run("refused, then again", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			for _, bad := range []struct{ more, code, names string }{
+				{`,"token":5`, "invalid_type", "token"},
+				{`,"token":{}`, "invalid_type", "token"},
+				{`,"client":[]`, "invalid_type", "client"},
+				{`,"client":1`, "invalid_type", "client"},
+				{`,"heartbeat_ms":"often"`, "invalid_type", "heartbeat_ms"},
+				{`,"heartbeat_ms":1000.0`, "invalid_type", "heartbeat_ms"},
+				{`,"heartbeat_ms":true`, "invalid_type", "heartbeat_ms"},
+				{`,"heartbeat_ms":1e3`, "invalid_type", "heartbeat_ms"},
+				{`,"heartbeat_ms":1`, "invalid_value", "heartbeat_ms"},
+				{`,"heartbeat_ms":99`, "invalid_value", "heartbeat_ms"},
+				{`,"heartbeat_ms":3600001`, "invalid_value", "3600000"},
+				{`,"heartbeat_ms":-1`, "invalid_value", "heartbeat_ms"},
+				{`,"heartbeat_ms":99999999999999999999`, "invalid_value", "heartbeat_ms"},
+			} {
+				c.send(`{"action":"hello"%s}`, bad.more)
+				reasonNames(t, c.fails(bad.code), bad.names)
+			}
+			c.hello(`,"heartbeat_ms":3600000`)
+			c.silent(50 * ms)
+		})
+	})
+}
+
+func TestPart4Ping(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("any time", func(t *testing.T) {
+		typ := name("ping")
+		s, w := b.submitter(t), b.worker(t)
+		s.ping()
+		w.ping()
+		w.join(typ)
+		w.ping()
+		id := s.fresh(typ, `1`)
+		s.ping()
+		w.takes(id)
+		w.ping()
+		w.send(`{"action":"ping","id":5,"body":[],"type":7}`)
+		w.ok()
+		w.respond(`1`)
+		s.result(id, `1`)
+		w.ping()
+	})
+	t.Run("pong has no reply, and anyone may send it", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			for range 5 {
+				c.send(`{"action":"pong"}`)
+			}
+			c.send(`{"action":"pong","id":5,"reason":[]}`)
+			c.ping()
+			c.quiet()
+		})
+	})
+	t.Run("a thousand pipelined", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			c.raw([]byte(strings.Repeat(string(pack(`{"action":"ping"}`))+string(pack(`{"action":"pong"}`)), 1000)))
+			for range 1000 {
+				c.ok()
+			}
+			c.quiet()
+		})
+	})
+}
+
+// beat takes the next frame, which must be exactly a ping.
+func beat(t *testing.T, c *conn) {
+	t.Helper()
+	if f := c.want("ping"); f.shape() != "action" {
+		t.Fatalf("got %s", f)
+	}
+}
+
+func TestPart4Heartbeat(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("answered", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			begin := time.Now()
+			c.hello(`,"heartbeat_ms":100`)
+			for range 10 {
+				beat(t, c)
+				c.send(`{"action":"pong"}`)
+			}
+			notBefore(t, begin, 900*ms, "ten beats of 100 ms")
+			soonAfter(t, begin, 1000*ms, "ten beats of 100 ms")
+		})
+	})
+	t.Run("not answered", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			begin := time.Now()
+			c.hello(`,"heartbeat_ms":150`)
+			for {
+				f, err := c.next(patience)
+				if err != nil {
+					if !isEnd(err) {
+						t.Fatalf("read: %v", err)
+					}
+					break
+				}
+				if f.kind() != "ping" {
+					t.Fatalf("dropped with %s, want no frame", f)
+				}
+			}
+			notBefore(t, begin, 300*ms, "dropped")
+			soonAfter(t, begin, 450*ms, "dropped")
+		})
+	})
+	t.Run("any byte will do", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			c.hello(`,"heartbeat_ms":200`)
+			begin := time.Now()
+			for _, one := range pack(`{"action":"ping"}`) {
+				c.raw([]byte{one}) // a frame of 21 bytes that takes well over two beats
+				time.Sleep(60 * ms)
+			}
+			notBefore(t, begin, 800*ms, "trickled")
+			for {
+				f := c.recv()
+				if f.kind() == "ok" {
+					break
+				}
+				if f.kind() != "ping" {
+					t.Fatalf("got %s", f)
+				}
+			}
+		})
+	})
+	t.Run("whatever else is sent", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			c.hello(`,"heartbeat_ms":100`)
+			pings, oks := 0, 0
+			begin := time.Now()
+			for time.Since(begin) < 600*ms {
+				c.send(`{"action":"ping"}`)
+				for {
+					f := c.recv()
+					if f.kind() == "ok" {
+						oks++
+						break
+					}
+					if f.kind() != "ping" {
+						t.Fatalf("got %s", f)
+					}
+					pings++
+				}
+				time.Sleep(5 * ms)
+			}
+			if pings < 3 || pings > 7 {
+				t.Errorf("%d pings among %d oks in 600 ms of beats of 100 ms", pings, oks)
+			}
+		})
+	})
+	t.Run("at work", func(t *testing.T) {
+		t.Parallel()
+		typ := name("beat")
+		w, s := b.worker(t), b.submitter(t)
+		w.hello(`,"heartbeat_ms":100`)
+		w.join(typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		for range 5 {
+			beat(t, w.conn)
+			w.send(`{"action":"pong"}`)
+		}
+		w.send(`{"action":"respond","body":2}`)
+		for {
+			f := w.recv()
+			if f.kind() == "ok" {
+				break
+			}
+			if f.kind() != "ping" {
+				t.Fatalf("got %s", f)
+			}
+		}
+		s.result(id, `2`)
+	})
+	t.Run("a silent worker is lost", func(t *testing.T) {
+		t.Parallel()
+		typ := name("beat")
+		w, s := b.worker(t), b.submitter(t)
+		w.hello(`,"heartbeat_ms":150`)
+		w.join(typ)
+		id := s.fresh(typ, `1`)
+		f := w.recv()
+		for f.kind() == "ping" {
+			f = w.recv()
+		}
+		if f.text("id") != id {
+			t.Fatalf("got %s", f)
+		}
+		heir := b.joined(t, typ)
+		heir.takes(id)
+		heir.respond(`1`)
+		s.result(id, `1`)
+	})
+	t.Run("a silent submitter is gone", func(t *testing.T) {
+		t.Parallel()
+		s := b.submitter(t)
+		s.hello(`,"heartbeat_ms":150`)
+		id := name("beat")
+		s.put(id, name("beat"), `1`, `,"ack":false`)
+		b.waitState(t, id, "queued")
+		b.waitState(t, id, "")
+	})
+	t.Run("who did not ask is never pinged, nor dropped", func(t *testing.T) {
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			c.hello(`,"heartbeat_ms":0`)
+			c.silent(500 * ms)
+			c.ping()
+		})
+	})
+	t.Run("many", func(t *testing.T) {
+		t.Parallel()
+		crew(t, 100, func(f *fiber, i int) {
+			c := dial(f, []string{b.submitAddr, b.workerAddr}[i%2])
+			c.hello(fmt.Sprintf(`,"heartbeat_ms":%d`, 300+i))
+			for range 4 {
+				if fr := c.recv(); fr.kind() != "ping" {
+					f.Fatalf("got %s", fr)
+				}
+				c.send(`{"action":"pong"}`)
+			}
+			c.close()
+		})
+	})
+}

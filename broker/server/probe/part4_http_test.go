@@ -1,0 +1,312 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// ask sends a request to the HTTP side; token "" sends none.
+func (d *daemon) ask(method, path, token string) (status int, body string, err error) {
+	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := plainHTTP.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(text), err
+}
+
+// state is what HTTP says about a job, "" when it has ended.
+func (d *daemon) state(t tb, id string) string {
+	t.Helper()
+	status, body, err := d.ask("GET", "/v1/jobs/"+url.PathEscape(id), "")
+	if err != nil {
+		t.Fatalf("GET job: %v", err)
+	}
+	if status == http.StatusNotFound {
+		return ""
+	}
+	var job struct {
+		State string `json:"state"`
+	}
+	if status != http.StatusOK || json.Unmarshal([]byte(body), &job) != nil || job.State == "" {
+		t.Fatalf("GET job %q: status %d, %s", id, status, body)
+	}
+	return job.State
+}
+
+// waitState polls until the job is in a state; "" waits for its end.
+func (d *daemon) waitState(t tb, id, want string) {
+	t.Helper()
+	until(t, fmt.Sprintf("job %q is %q", id, want), func() error {
+		if got := d.state(t, id); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+var ledgerNames = []string{"submitted", "delayed", "queued", "running", "answered", "failed", "cancelled", "expired", "discarded"}
+
+// ledger reads the nine numbers of a type and checks their equation.
+func (d *daemon) ledger(t tb, typ string) map[string]int64 {
+	t.Helper()
+	status, body, err := d.ask("GET", "/v1/types/"+url.PathEscape(typ), "")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("GET type %q: status %d, %v, %s", typ, status, err, body)
+	}
+	var info struct {
+		Ledger map[string]int64 `json:"ledger"`
+	}
+	if err := json.Unmarshal([]byte(body), &info); err != nil {
+		t.Fatalf("GET type %q: %v: %s", typ, err, body)
+	}
+	l := info.Ledger
+	total := int64(0)
+	for _, n := range ledgerNames {
+		if _, has := l[n]; !has {
+			t.Fatalf("ledger of %q lacks %s: %s", typ, n, body)
+		}
+		if n != "submitted" {
+			total += l[n]
+		}
+	}
+	if l["submitted"] != total {
+		t.Fatalf("ledger of %q is out of balance: %v", typ, l)
+	}
+	return l
+}
+
+// ledgerIs waits until a type's ledger has these numbers and zeros else.
+func (d *daemon) ledgerIs(t tb, typ string, want map[string]int64) {
+	t.Helper()
+	until(t, "ledger of "+typ, func() error {
+		got := d.ledger(t, typ)
+		for _, n := range ledgerNames {
+			if got[n] != want[n] {
+				return fmt.Errorf("%s is %d, want %d: %v", n, got[n], want[n], got)
+			}
+		}
+		return nil
+	})
+}
+
+func TestPart4HTTPJobs(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("states", func(t *testing.T) {
+		typ := name("http")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"delay_ms":1000`)
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q, want delayed", got)
+		}
+		b.waitState(t, id, "queued")
+		w := b.joined(t, typ)
+		w.takes(id)
+		if got := b.state(t, id); got != "running" {
+			t.Errorf("state %q, want running", got)
+		}
+		w.respond(`2`)
+		if got := b.state(t, id); got != "" {
+			t.Errorf("state %q, want 404 once ended", got)
+		}
+	})
+	t.Run("waiting for a retry is delayed", func(t *testing.T) {
+		typ := name("http")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.send(`{"action":"fail","delay_ms":60000}`)
+		w.ok()
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q, want delayed", got)
+		}
+	})
+	t.Run("unwanted is running", func(t *testing.T) {
+		typ := name("http")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		if got := b.state(t, id); !strings.HasPrefix(got, "running") {
+			t.Errorf("state %q, want running", got)
+		}
+		w.respond(`1`)
+		if got := b.state(t, id); got != "" {
+			t.Errorf("state %q, want 404", got)
+		}
+	})
+	t.Run("unknown is 404", func(t *testing.T) {
+		for _, method := range []string{"GET", "DELETE"} {
+			if status, body, err := b.ask(method, "/v1/jobs/no-such-job", ""); err != nil || status != 404 {
+				t.Errorf("%s: status %d, %v, %s", method, status, err, body)
+			}
+		}
+	})
+	t.Run("ids that need escaping", func(t *testing.T) {
+		s := b.submitter(t)
+		typ := name("http")
+		for _, id := range []string{typ + " /a?b#c%d", typ + "é😀", typ + `"quoted"`, typ + "/../x", typ + "\x00\n", typ + ";&=+"} {
+			s.submit(id, typ, `1`)
+			if got := b.state(t, id); got != "queued" {
+				t.Errorf("%q: state %q, want queued", id, got)
+			}
+		}
+	})
+	t.Run("DELETE a queued one", func(t *testing.T) {
+		typ := name("http")
+		s := b.submitter(t)
+		id := s.fresh(typ, `1`)
+		del(t, b, id, 200)
+		s.failsFor("cancelled", id)
+		b.joined(t, typ).quiet()
+		s.submit(id, typ, `2`) // free
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+	})
+	t.Run("DELETE a delayed one", func(t *testing.T) {
+		typ := name("http")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		del(t, b, id, 200)
+		s.failsFor("cancelled", id)
+		del(t, b, id, 404)
+		s.quiet()
+	})
+	t.Run("DELETE a detached one", func(t *testing.T) {
+		s := b.submitter(t)
+		id := s.freshWith(name("http"), `1`, `,"detach":true`)
+		del(t, b, id, 200)
+		s.quiet() // nothing is ever sent about it
+	})
+	t.Run("DELETE a running one is 409", func(t *testing.T) {
+		typ := name("http")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		del(t, b, id, 409)
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("a page in a browser cannot cancel", func(t *testing.T) {
+		s := b.submitter(t)
+		id := s.fresh(name("http"), `1`)
+		req, _ := http.NewRequest("DELETE", "http://"+b.httpAddr+"/v1/jobs/"+id, nil)
+		req.Host = "evil.example"
+		req.Header.Set("Content-Type", "application/json")
+		res, err := plainHTTP.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode < 400 || b.state(t, id) != "queued" {
+			t.Errorf("a request for another host got %d", res.StatusCode)
+		}
+	})
+	t.Run("readyz", func(t *testing.T) {
+		if status, body, err := b.get("/readyz"); err != nil || status != 200 {
+			t.Errorf("status %d, %v, %s", status, err, body)
+		}
+	})
+}
+
+func del(t *testing.T, d *daemon, id string, want int) {
+	t.Helper()
+	status, body, err := d.ask("DELETE", "/v1/jobs/"+url.PathEscape(id), "")
+	if want == 200 && status/100 == 2 {
+		status = 200
+	}
+	if err != nil || status != want {
+		t.Fatalf("DELETE %q: status %d, %v, %s; want %d", id, status, err, body, want)
+	}
+}
+
+// Every way a job can end is counted under its own name.
+func TestPart4Ledger(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("ledger")
+	s, w := b.submitter(t), b.joined(t, typ)
+	want := map[string]int64{}
+	step := func(what string, do func(t *testing.T, s submitter, w worker), change ...string) {
+		t.Run(what, func(t *testing.T) {
+			do(t, submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}})
+			for _, c := range change {
+				want[c]++
+			}
+			b.ledgerIs(t, typ, want)
+		})
+	}
+	step("answered", func(t *testing.T, s submitter, w worker) { serve(t, s, w, typ) }, "submitted", "answered")
+	step("failed by retries", func(t *testing.T, s submitter, w worker) {
+		id := s.freshWith(typ, `1`, `,"retries":0`)
+		w.takes(id)
+		w.fail(``)
+		s.failsFor("job_failed", id)
+	}, "submitted", "failed")
+	step("failed by word", func(t *testing.T, s submitter, w worker) {
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.fail(`,"retry":false`)
+		s.failsFor("job_failed", id)
+	}, "submitted", "failed")
+	step("failed by timeout", func(t *testing.T, s submitter, w worker) {
+		id := s.freshWith(typ, `1`, `,"retries":0,"timeout_ms":50`)
+		w.takes(id)
+		s.failsFor("job_failed", id)
+		w.respond(`0`) // overdue: in no number
+	}, "submitted", "failed")
+	step("cancelled at work", func(t *testing.T, s submitter, w worker) {
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.respond(`1`)
+	}, "submitted", "cancelled")
+	step("discarded at work", func(t *testing.T, _ submitter, w worker) {
+		s := b.submitter(t)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		queued := s.fresh(name("elsewhere"), `1`)
+		s.close()
+		b.waitState(t, queued, "")
+		w.respond(`1`)
+	}, "submitted", "discarded")
+	step("detached and answered", func(t *testing.T, _ submitter, w worker) {
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		s.close()
+		w.respond(`1`)
+	}, "submitted", "answered")
+	step("running", func(t *testing.T, s submitter, w worker) { w.takes(s.fresh(typ, `1`)) }, "submitted", "running")
+	step("queued", func(t *testing.T, s submitter, _ worker) { s.fresh(typ, `1`) }, "submitted", "queued")
+	step("delayed", func(t *testing.T, s submitter, _ worker) { s.freshWith(typ, `1`, `,"delay_ms":600000`) }, "submitted", "delayed")
+	step("cancelled in the queue", func(t *testing.T, s submitter, _ worker) { s.cancel(s.fresh(typ, `1`)) }, "submitted", "cancelled")
+	step("expired", func(t *testing.T, s submitter, _ worker) {
+		s.failsFor("expired", s.freshWith(typ, `1`, `,"expires_ms":50`))
+	}, "submitted", "expired")
+	step("discarded in the queue", func(t *testing.T, _ submitter, _ worker) {
+		s := b.submitter(t)
+		s.fresh(typ, `1`)
+		s.close()
+	}, "submitted", "discarded")
+	step("refused submits count nowhere", func(t *testing.T, s submitter, _ worker) {
+		s.send(`{"action":"submit","id":"x","type":%q}`, typ)
+		s.fails("missing_field")
+		s.put("x", typ, `1`, `,"retries":-1`)
+		s.fails("invalid_value")
+	})
+}

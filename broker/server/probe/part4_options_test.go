@@ -1,0 +1,317 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPart4Detach(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("outlives its submitter", func(t *testing.T) {
+		t.Parallel()
+		for _, d := range submitterEnds[:3] {
+			typ := name("detach")
+			s := b.submitter(t)
+			id := s.freshWith(typ, `{"keep":1}`, `,"detach":true`)
+			plain := s.fresh(typ, `1`)
+			d.end(s.conn)
+			b.waitState(t, plain, "") // now the broker knows
+			if got := b.state(t, id); got != "queued" {
+				t.Errorf("state %q", got)
+			}
+			w := b.joined(t, typ)
+			if got, body := w.job(); got != id || body != `{"keep":1}` {
+				t.Fatalf("job %q %s", got, body)
+			}
+			w.respond(`1`)
+			w.quiet()
+		}
+	})
+	t.Run("nothing is sent about it", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s, w := b.submitter(t), b.joined(t, typ)
+		answered := s.freshWith(typ, `1`, `,"detach":true,"progress":true`)
+		w.takes(answered)
+		w.progress(`50`)
+		w.respond(`2`)
+		failed := s.freshWith(typ, `1`, `,"detach":true,"retries":0`)
+		w.takes(failed)
+		w.fail(``)
+		timedOut := s.freshWith(typ, `1`, `,"detach":true,"retries":0,"timeout_ms":50`)
+		w.takes(timedOut)
+		b.waitState(t, timedOut, "")
+		w.respond(`1`)
+		expired := s.freshWith(name("nobody"), `1`, `,"detach":true,"expires_ms":50`)
+		b.waitState(t, expired, "")
+		s.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 3, "answered": 1, "failed": 2})
+	})
+	t.Run("holds its id", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		s.close()
+		other.put(id, typ, `1`, "")
+		other.failsFor("id_exists", id)
+		w.respond(`1`)
+		other.submit(id, typ, `1`)
+	})
+	t.Run("running without its submitter, it is retried", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s, w, heir := b.submitter(t), b.worker(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		heir.join(typ)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		plain := s.fresh(name("elsewhere"), `1`)
+		s.close()
+		b.waitState(t, plain, "")
+		w.quiet() // it is not unwanted: no cancel notice
+		w.close()
+		heir.takes(id)
+		heir.respond(`1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+	})
+	t.Run("cancelled by anybody", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s, other := b.submitter(t), b.submitter(t)
+		queued := s.freshWith(typ, `1`, `,"detach":true`)
+		other.cancel(queued)
+		own := s.freshWith(typ, `1`, `,"detach":true`)
+		s.cancel(own)
+		s.quiet()
+		b.joined(t, typ).quiet()
+		orphan := s.freshWith(typ, `1`, `,"detach":true,"delay_ms":60000`)
+		s.close()
+		other.cancel(orphan)
+		other.cancelFails("unknown_id", orphan)
+	})
+	t.Run("cancelled by anybody at work", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s, other, w := b.submitter(t), b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		other.cancel(id)
+		w.cancelled(id)
+		w.respond(`1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+	})
+	t.Run("false is the plain job", func(t *testing.T) {
+		t.Parallel()
+		typ := name("detach")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"detach":false`)
+		s.close()
+		b.waitState(t, id, "")
+	})
+}
+
+func TestPart4Ack(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("false: the result is the first frame", func(t *testing.T) {
+		typ := name("ack")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := name("job")
+		s.put(id, typ, `1`, `,"ack":false`)
+		w.takes(id)
+		s.quiet()
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("true: as ever", func(t *testing.T) {
+		s := b.submitter(t)
+		s.freshWith(name("ack"), `1`, `,"ack":true`)
+		s.quiet()
+	})
+	t.Run("errors are sent all the same", func(t *testing.T) {
+		s := b.submitter(t)
+		id := s.fresh(name("ack"), `1`)
+		s.put(id, "t", `1`, `,"ack":false`)
+		s.failsFor("id_exists", id)
+		s.send(`{"action":"submit","id":%q,"type":"t","ack":false}`, id)
+		s.failsFor("missing_field", id)
+		s.put(id, "t", `1`, `,"ack":false,"priority":"high"`)
+		s.failsFor("invalid_type", id)
+		failed := name("job")
+		s.put(failed, name("ack"), `1`, `,"ack":false,"expires_ms":50`)
+		s.failsFor("expired", failed)
+	})
+	t.Run("mixed in one segment", func(t *testing.T) {
+		typ := name("ack")
+		s := b.submitter(t)
+		var batch []byte
+		for i := range 100 {
+			more := ""
+			if i%3 != 0 {
+				more = `,"ack":false`
+			}
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":1%s}`, typ, i, typ, more))...)
+		}
+		s.raw(batch)
+		for i := 0; i < 100; i += 3 {
+			s.ack(fmt.Sprintf("%s-%d", typ, i))
+		}
+		s.quiet()
+		if got := b.ledger(t, typ)["queued"]; got != 100 {
+			t.Errorf("%d queued, want 100", got)
+		}
+	})
+	t.Run("fire and forget", func(t *testing.T) {
+		typ := name("ack")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for range 20 {
+			id := name("job")
+			s.put(id, typ, `1`, `,"ack":false,"detach":true`)
+			w.takes(id)
+			w.respond(`1`)
+		}
+		s.quiet()
+	})
+}
+
+func TestPart4Progress(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("to one that asked", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		w.takes(id)
+		for _, body := range []string{`1`, `null`, `{"b" : 1e400, "a":"\u00e9"}`, `[ ]`, `"` + strings.Repeat("p", 100<<10) + `"`} {
+			w.progress(body)
+			s.progressOf(id, body)
+		}
+		w.respond(`2`)
+		s.result(id, `2`)
+		s.quiet()
+	})
+	t.Run("to nobody else", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for _, more := range []string{``, `,"progress":false`, `,"progress":null`} {
+			id := s.freshWith(typ, `1`, more)
+			w.takes(id)
+			w.progress(`1`)
+			s.quiet()
+			w.respond(`2`)
+			s.result(id, `2`)
+		}
+	})
+	t.Run("in order, and never after the end", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for range 20 {
+			id := s.freshWith(typ, `1`, `,"progress":true`)
+			w.takes(id)
+			var batch []byte
+			for i := range 20 {
+				batch = append(batch, pack(fmt.Sprintf(`{"action":"progress","body":%d}`, i))...)
+			}
+			w.raw(append(batch, pack(`{"action":"respond","body":"end"}`)...))
+			for i := range 20 {
+				w.ok()
+				s.progressOf(id, fmt.Sprint(i))
+			}
+			w.ok()
+			s.result(id, `"end"`)
+		}
+		s.quiet()
+	})
+	t.Run("without a job", func(t *testing.T) {
+		w := b.worker(t)
+		w.send(`{"action":"progress","body":1}`)
+		reasonNames(t, w.fails("invalid_state"), "not_processing")
+		w.join(name("progress"))
+		w.send(`{"action":"progress","body":1}`)
+		reasonNames(t, w.fails("invalid_state"), "not_processing")
+	})
+	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		w.takes(id)
+		for _, v := range []string{`5`, `"another"`, `null`, `[]`} {
+			w.send(`{"action":"progress","id":%s,"body":1}`, v)
+			w.ok()
+			s.progressOf(id, `1`)
+		}
+		w.send(`{"action":"respond","id":{},"body":2}`)
+		w.ok()
+		s.result(id, `2`)
+	})
+	t.Run("prolongs nothing", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"timeout_ms":200,"retries":0,"progress":true`)
+		w.takes(id)
+		for time.Since(begin) < 150*ms {
+			w.progress(`1`)
+		}
+		for {
+			f := s.recv()
+			if f.kind() == "progress" {
+				continue
+			}
+			if f.text("error") != "job_failed" || f.text("id") != id {
+				t.Fatalf("got %s", f)
+			}
+			break
+		}
+		notBefore(t, begin, 200*ms, "timed out")
+		soonAfter(t, begin, 200*ms, "timed out")
+		s.quiet()
+	})
+	t.Run("of an unwanted run", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		w.takes(id)
+		s.cancel(id)
+		w.progress(`1`) // ok, discarded
+		s.quiet()
+		w.respond(`1`)
+		s.quiet()
+	})
+	t.Run("of every run of a job", func(t *testing.T) {
+		typ := name("progress")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		for i := range 3 {
+			w.takes(id)
+			w.progress(fmt.Sprint(i))
+			s.progressOf(id, fmt.Sprint(i))
+			w.fail(``)
+		}
+		w.takes(id)
+		w.respond(`1`)
+		s.result(id, `1`)
+	})
+	t.Run("to a submitter that never reads", func(t *testing.T) {
+		b := start(t, "--max-outbound=1MiB")
+		typ := name("progress")
+		s, w := submitter{deaf(t, b.submitAddr)}, b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		w.takes(id)
+		body := quote(strings.Repeat("p", 32<<10))
+		for range 1000 { // 32 MiB: may be dropped, may not pile up, and the worker gets its oks
+			w.progress(body)
+		}
+		if grown := b.rss(); grown > 256*mib && !raceEnabled {
+			t.Errorf("resident memory is %d MiB", grown/mib)
+		}
+		w.respond(`1`)
+		b.alive(t)
+	})
+}

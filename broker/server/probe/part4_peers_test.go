@@ -1,0 +1,93 @@
+package probe
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// cancel asks for a job's end and takes the ok.
+func (s submitter) cancel(id string) {
+	s.t.Helper()
+	s.send(`{"action":"cancel","id":%s}`, quote(id))
+	s.ack(id)
+}
+
+func (s submitter) cancelFails(code, id string) {
+	s.t.Helper()
+	s.send(`{"action":"cancel","id":%s}`, quote(id))
+	s.failsFor(code, id)
+}
+
+// progressOf expects a progress frame.
+func (s submitter) progressOf(id, body string) {
+	s.t.Helper()
+	f := s.want("progress")
+	if f.text("id") != id || string(f.keys["progress"]) != body {
+		s.t.Fatalf("got %s, want progress of %q: %s", f, id, body)
+	}
+}
+
+// fail gives a run up and takes the ok; more is appended to its keys.
+func (w worker) fail(more string) {
+	w.t.Helper()
+	w.send(`{"action":"fail"%s}`, more)
+	w.ok()
+}
+
+func (w worker) progress(body string) {
+	w.t.Helper()
+	w.send(`{"action":"progress","body":%s}`, body)
+	w.ok()
+}
+
+func (w worker) leave() {
+	w.t.Helper()
+	w.send(`{"action":"leave"}`)
+	w.ok()
+}
+
+// cancelled expects a cancel notice.
+func (w worker) cancelled(id string) {
+	w.t.Helper()
+	if f := w.want("cancel"); f.text("id") != id {
+		w.t.Fatalf("got %s, want a cancel of %q", f, id)
+	}
+}
+
+// named is a worker that joined with prefetch.
+func (d *daemon) named(t tb, typ, prefetch string) worker {
+	t.Helper()
+	w := d.worker(t)
+	w.joinWith(typ, `,"prefetch":`+prefetch)
+	return w
+}
+
+// hello greets and returns the reply.
+func (c *conn) hello(more string) frame {
+	c.t.Helper()
+	c.send(`{"action":"hello"%s}`, more)
+	f := c.recv()
+	if string(f.keys["ok"]) != "true" {
+		c.t.Fatalf("hello: %s", f)
+	}
+	return f
+}
+
+func (c *conn) ping() {
+	c.t.Helper()
+	c.send(`{"action":"ping"}`)
+	c.ok()
+}
+
+// limits are what hello says of them.
+func limits(t *testing.T, d *daemon) map[string]int64 {
+	t.Helper()
+	c := d.submitter(t)
+	defer c.close()
+	f := c.hello("")
+	var l map[string]int64
+	if err := json.Unmarshal(f.keys["limits"], &l); err != nil {
+		t.Fatalf("hello: %s: limits: %v", f, err)
+	}
+	return l
+}

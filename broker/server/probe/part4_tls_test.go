@@ -1,0 +1,446 @@
+package probe
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// authority signs certificates for one test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
+	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	plan := &x509.Certificate{
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: name("authority")},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, plan, plan, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.cert, _ = x509.ParseCertificate(der)
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+// issue makes a certificate for servers and clients on loopback.
+func (a *authority) issue(until time.Time) (certPEM, keyPEM []byte) {
+	a.t.Helper()
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	plan := &x509.Certificate{
+		SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "probe"},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, plan, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, _ := x509.MarshalECPrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+func (a *authority) client() tls.Certificate {
+	a.t.Helper()
+	c, err := tls.X509KeyPair(a.issue(time.Now().Add(time.Hour)))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c
+}
+
+func (a *authority) write(file string, text []byte) string {
+	a.t.Helper()
+	path := filepath.Join(a.dir, file)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// flags writes a server's files and names them.
+func (a *authority) flags() []string {
+	a.t.Helper()
+	cert, key := a.issue(time.Now().Add(time.Hour))
+	return []string{"--tls-cert=" + a.write("cert.pem", cert), "--tls-key=" + a.write("key.pem", key)}
+}
+
+func (a *authority) caFile() string {
+	return a.write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+}
+
+// secure dials with TLS; the handshake may fail late, on the first read.
+func secure(addr string, conf *tls.Config) (*conn, error) {
+	d := &net.Dialer{Timeout: patience}
+	c, err := tls.DialWithDialer(d, "tcp", addr, conf)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{net: c, in: bufio.NewReader(c)}, nil
+}
+
+func secured(t *testing.T, addr string, conf *tls.Config) *conn {
+	t.Helper()
+	c, err := secure(addr, conf)
+	if err != nil {
+		t.Fatalf("TLS to %s: %v", addr, err)
+	}
+	c.t = t
+	t.Cleanup(c.close)
+	return c
+}
+
+// shut expects that nothing of ours can be had with this configuration.
+func shut(t *testing.T, addr string, conf *tls.Config) {
+	t.Helper()
+	c, err := secure(addr, conf)
+	if err != nil {
+		return
+	}
+	defer c.close()
+	_ = c.write(pack(`{"action":"ping"}`))
+	if f, err := c.next(patience); err == nil {
+		t.Errorf("got %s, want the handshake to fail", f)
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("left waiting, want the handshake to fail")
+	}
+}
+
+// securely starts a daemon whose HTTP side the ledger check cannot read plainly.
+func securely(t *testing.T, flags ...string) *daemon {
+	t.Helper()
+	d, err := launch(spec{flags: flags})
+	if err != nil {
+		t.Fatalf("start gloomd: %v", err)
+	}
+	web := d.httpAddr
+	t.Cleanup(func() {
+		d.httpAddr = ""
+		if err := d.end(); err != nil {
+			t.Errorf("end of gloomd: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("gloomd (HTTP on %s) wrote:\n%s", web, d.log.tail(40))
+		}
+	})
+	return d
+}
+
+func TestPart4TLS(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	b := securely(t, ca.flags()...)
+	conf := &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12}
+	typ := name("tls")
+	s, w := submitter{secured(t, b.submitAddr, conf)}, worker{secured(t, b.workerAddr, conf)}
+	w.join(typ)
+	t.Run("round trip", func(t *testing.T) {
+		for range 20 {
+			serve(t, s, w, typ)
+		}
+	})
+	for what, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
+		t.Run(what, func(t *testing.T) {
+			c := secured(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version})
+			c.ping()
+		})
+	}
+	t.Run("nothing older", func(t *testing.T) {
+		shut(t, b.submitAddr, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+	})
+	t.Run("a body of 4 MiB, both ways", func(t *testing.T) {
+		s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
+		body := quote(strings.Repeat("t", 4<<20))
+		id := s.fresh(typ, body)
+		if got, gotBody := w.job(); got != id || gotBody != body {
+			t.Fatalf("job %q of %d bytes", got, len(gotBody))
+		}
+		w.respond(body)
+		s.result(id, body)
+	})
+	t.Run("frames in pieces", func(t *testing.T) {
+		c := secured(t, b.submitAddr, conf)
+		for _, one := range pack(`{"action":"ping"}`) {
+			c.raw([]byte{one})
+		}
+		c.ok()
+	})
+	t.Run("many frames at once", func(t *testing.T) {
+		c := secured(t, b.workerAddr, conf)
+		c.raw([]byte(strings.Repeat(string(pack(`{"action":"ping"}`)), 2000)))
+		for range 2000 {
+			c.ok()
+		}
+	})
+	t.Run("errors and closing", func(t *testing.T) {
+		c := secured(t, b.submitAddr, conf)
+		c.send(`{"action":"submit"}`)
+		c.fails("missing_field")
+		c.raw(announce(0x7fffffff))
+		c.fails("size_error")
+		c.eof()
+	})
+	for _, d := range []struct {
+		what string
+		end  func(c *conn)
+	}{
+		{"closed", (*conn).close},
+		{"cut", func(c *conn) {
+			under := c.net.(*tls.Conn).NetConn().(*net.TCPConn)
+			_ = under.SetLinger(0)
+			_ = under.Close()
+		}},
+		{"half-closed", (*conn).halfClose},
+	} {
+		t.Run("worker lost: "+d.what, func(t *testing.T) {
+			typ := name("tls")
+			w := worker{secured(t, b.workerAddr, conf)}
+			w.join(typ)
+			s := submitter{&conn{t, s.net, s.in}}
+			id := s.fresh(typ, `1`)
+			w.takes(id)
+			d.end(w.conn)
+			heir := worker{secured(t, b.workerAddr, conf)}
+			heir.join(typ)
+			heir.takes(id)
+			heir.respond(`2`)
+			s.result(id, `2`)
+		})
+		t.Run("submitter gone: "+d.what, func(t *testing.T) {
+			gone := submitter{secured(t, b.submitAddr, conf)}
+			id := gone.fresh(name("tls"), `1`)
+			d.end(gone.conn)
+			next := submitter{secured(t, b.submitAddr, conf)}
+			until(t, "the id is free", func() error {
+				next.put(id, name("tls"), `1`, "")
+				if f := next.recv(); f.kind() != "ack" {
+					return errors.New(f.raw)
+				}
+				return nil
+			})
+		})
+	}
+	t.Run("heartbeats", func(t *testing.T) {
+		c := secured(t, b.workerAddr, conf)
+		c.hello(`,"heartbeat_ms":150`)
+		beat(t, c)
+		c.send(`{"action":"pong"}`)
+		beat(t, c)
+		for {
+			f, err := c.next(patience)
+			if err != nil {
+				if !isEnd(err) {
+					t.Fatalf("read: %v", err)
+				}
+				break
+			}
+			if f.kind() != "ping" {
+				t.Fatalf("got %s", f)
+			}
+		}
+	})
+	t.Run("a plain client gets nowhere", func(t *testing.T) {
+		for _, addr := range []string{b.submitAddr, b.workerAddr} {
+			c := dial(t, addr)
+			_ = c.write(pack(`{"action":"ping"}`))
+			_ = c.net.SetReadDeadline(time.Now().Add(patience))
+			said, err := io.ReadAll(c.in)
+			if err != nil && !isEnd(err) {
+				t.Errorf("read: %v", err)
+			}
+			if strings.Contains(string(said), "{") {
+				t.Errorf("it was told %q", said)
+			}
+		}
+	})
+	t.Run("a client that trusts another authority", func(t *testing.T) {
+		if _, err := secure(b.submitAddr, &tls.Config{RootCAs: newAuthority(t).pool}); err == nil {
+			t.Error("the handshake went well: whose certificate is this?")
+		}
+		serve(t, s, w, typ)
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		web := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}}
+		res, err := web.Get("https://" + b.httpAddr + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 200 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+	})
+	t.Run("a handshake has ten seconds", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, b, func(t *testing.T, c *conn) {
+			begin := time.Now()
+			_ = c.net.SetReadDeadline(begin.Add(scaled(20 * time.Second)))
+			if _, err := io.ReadAll(c.in); err != nil && !isEnd(err) {
+				t.Fatalf("read: %v", err)
+			}
+			notBefore(t, begin, 9*time.Second, "cut off")
+			soonAfter(t, begin, 10*time.Second, "cut off")
+		})
+	})
+	t.Run("many at once, some half way", func(t *testing.T) {
+		for range 50 {
+			_ = dial(t, b.submitAddr).write([]byte{22, 3, 1, 2, 0, 1})
+		}
+		serve(t, s, w, typ)
+		crew(t, 20, func(f *fiber, _ int) {
+			c, err := secure(b.submitAddr, conf)
+			if err != nil {
+				f.Fatalf("TLS: %v", err)
+			}
+			c.t = f
+			c.ping()
+			c.close()
+		})
+	})
+}
+
+func TestPart4MutualTLS(t *testing.T) {
+	t.Parallel()
+	ca, foreign := newAuthority(t), newAuthority(t)
+	b := securely(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
+	mine := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{ca.client()}}
+	typ := name("mutual")
+	s, w := submitter{secured(t, b.submitAddr, mine)}, worker{secured(t, b.workerAddr, mine)}
+	w.join(typ)
+	serve(t, s, w, typ)
+	expired, err := tls.X509KeyPair(ca.issue(time.Now().Add(-time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, certs := range map[string][]tls.Certificate{
+		"no certificate": nil, "one of another authority": {foreign.client()}, "an expired one": {expired},
+	} {
+		for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+			t.Run(what+" "+tls.VersionName(version), func(t *testing.T) {
+				for _, addr := range []string{b.submitAddr, b.workerAddr} {
+					shut(t, addr, &tls.Config{RootCAs: ca.pool, MinVersion: version, MaxVersion: version,
+						// sent whatever the server says it would accept
+						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+							if certs == nil {
+								return &tls.Certificate{}, nil
+							}
+							return &certs[0], nil
+						}})
+				}
+			})
+		}
+	}
+	serve(t, s, w, typ)
+}
+
+func TestPart4CertificatesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	b := securely(t, ca.flags()...)
+	conf := &tls.Config{RootCAs: ca.pool}
+	number := func() *big.Int {
+		c := secured(t, b.submitAddr, conf)
+		defer c.close()
+		return c.net.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber
+	}
+	typ := name("reload")
+	s, w := submitter{secured(t, b.submitAddr, conf)}, worker{secured(t, b.workerAddr, conf)}
+	w.join(typ)
+	before := number()
+	_ = ca.flags() // new files under the same names
+	b.signal(syscall.SIGHUP)
+	until(t, "the new certificate is shown", func() error {
+		if number().Cmp(before) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
+	serve(t, s, w, typ) // open connections go on
+	ca.write("cert.pem", []byte("rubbish"))
+	b.signal(syscall.SIGHUP)
+	for range 5 {
+		number() // still the last good one
+	}
+	serve(t, s, w, typ)
+}
+
+func TestPart4BadTLSFlags(t *testing.T) {
+	t.Parallel()
+	ca, other := newAuthority(t), newAuthority(t)
+	flags, others := ca.flags(), other.flags()
+	for _, c := range []struct {
+		what  string
+		flags []string
+		names string
+	}{
+		{"certificate alone", flags[:1], "tls-key"},
+		{"key alone", flags[1:], "tls-cert"},
+		{"key of another", []string{flags[0], others[1]}, "tls-"},
+		{"no file", []string{"--tls-cert=/no/such.pem", flags[1]}, "/no/such.pem"},
+		{"no PEM", []string{"--tls-cert=" + ca.write("no.pem", []byte("x")), flags[1]}, "tls-cert"},
+		{"authority without certificate", []string{"--tls-client-ca=" + ca.caFile()}, "tls-client-ca"},
+		{"authority that is none", append([]string{"--tls-client-ca=" + ca.write("none.pem", []byte("x"))}, flags...), "tls-client-ca"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			if text := refusedWith(t, 0, spec{flags: c.flags}); !strings.Contains(text, c.names) {
+				t.Errorf("the error does not name %s:\n%s", c.names, text)
+			}
+		})
+	}
+}
+
+// Tokens inside TLS, and plain listeners beside it.
+func TestPart4TLSWithTokensAndPlain(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	b := securely(t, append(ca.flags(), "--token-file="+tokenFile(t, "tok submit,work\n"),
+		"--plain-submit-addr=127.0.0.1:0", "--plain-worker-addr=127.0.0.1:0")...)
+	conf := &tls.Config{RootCAs: ca.pool}
+	s := submitter{secured(t, b.submitAddr, conf)}
+	s.hello(`,"token":"tok"`)
+	s.ping()
+	bad := secured(t, b.workerAddr, conf)
+	bad.send(`{"action":"ping"}`)
+	bad.fails("unauthorized")
+	bad.eof()
+	submit, _ := b.ready["plain_submit_addr"].(string)
+	work, _ := b.ready["plain_worker_addr"].(string)
+	if submit == "" || work == "" {
+		t.Fatalf("start-up line lacks the plain addresses: %v", b.ready)
+	}
+	typ := name("plain")
+	w := worker{b.greeted(t, work, "tok")}
+	w.join(typ)
+	serve(t, s, w, typ)
+	plain := submitter{b.greeted(t, submit, "tok")}
+	serve(t, plain, w, typ)
+	shut(t, submit, conf)
+}
