@@ -97,7 +97,7 @@ func LoadWorker(path string) (*Worker, error) {
 	w.MySQL = r.mysql()
 
 	w.Broker = r.broker()
-	if w.Broker.SubmitAddr == "" && w.Broker.WorkerAddr == "" {
+	if w.Broker.SubmitAddr == "" {
 		r.require("launcher") // nobody else could do the rows
 	}
 	w.Launcher = r.text("launcher", "")

@@ -219,7 +219,7 @@ func TestRunManualWaits(t *testing.T) {
 
 func TestEngineErrors(t *testing.T) {
 	e := table()
-	e.Err = errors.New("the database is away")
+	e.Fail(errors.New("the database is away"))
 	c := peertest.Dial(t, worker(t, e).Addr().String())
 	for _, request := range []string{`"run-manual","data":{"ids":[37]}`, `"recover"`} {
 		if got := c.Ask(`[0,{"no":1,"type":` + request + `}]`); got != `[1,{"no":1,"error":"the database is away"}]` {

@@ -29,13 +29,16 @@ type Engine struct {
 	awaited map[int64]bool
 	calls   []string
 	changed func()
-	Err     error // of RunManual and Recover, when not nil; set before use
+	done    chan struct{}
+	end     error
+	fail    error
+	hold    chan struct{}
 }
 
 // New returns an engine that serves these targets with concurrency 1, 2, and
 // so on.
 func New(targets ...string) *Engine {
-	e := &Engine{jobs: make(map[int64]*Job), awaited: make(map[int64]bool)}
+	e := &Engine{jobs: make(map[int64]*Job), awaited: make(map[int64]bool), done: make(chan struct{})}
 	for i, t := range targets {
 		e.targets = append(e.targets, control.TargetStatus{Name: t, Concurrency: i + 1})
 	}
@@ -73,7 +76,27 @@ func (e *Engine) at(target string) int {
 	return slices.IndexFunc(e.targets, func(t control.TargetStatus) bool { return t.Name == target })
 }
 
-// Targets implements control.Engine, as do the methods below.
+// Fail sets the error of RunManual, Recover and Health; nil is none.
+func (e *Engine) Fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fail = err
+}
+
+// HoldShutdown keeps a Shutdown from its end until the channel is closed.
+func (e *Engine) HoldShutdown(until chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold = until
+}
+
+// End makes the engine end by itself.
+func (e *Engine) End(err error) {
+	e.end = err
+	close(e.done)
+}
+
+// Targets implements control.Daemon, as do the methods below.
 func (e *Engine) Targets() (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -157,9 +180,9 @@ func (e *Engine) change(do func() error) error {
 func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
 	e.mu.Lock()
 	e.note("run-manual %v", ids)
-	if e.Err != nil {
+	if e.fail != nil {
 		e.mu.Unlock()
-		return nil, nil, e.Err
+		return nil, nil, e.fail
 	}
 	for _, id := range ids {
 		if e.awaited[id] {
@@ -222,7 +245,7 @@ func (e *Engine) Recover(context.Context) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.note("recover")
-	return 3, e.Err
+	return 3, e.fail
 }
 
 func (e *Engine) OnTargets(f func()) {
@@ -230,3 +253,28 @@ func (e *Engine) OnTargets(f func()) {
 	defer e.mu.Unlock()
 	e.changed = f
 }
+
+func (e *Engine) Health() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fail
+}
+
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	e.note("shutdown")
+	hold := e.hold
+	e.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	close(e.done)
+	return nil
+}
+
+func (e *Engine) Done() <-chan struct{} { return e.done }
+func (e *Engine) Err() error            { return e.end }

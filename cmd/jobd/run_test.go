@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"gloom/broker/jobd/config"
+	"gloom/broker/jobd/control"
+	"gloom/broker/jobd/control/controltest"
+	"gloom/broker/jobd/master"
+	"gloom/broker/jobd/peer"
+	"gloom/broker/jobd/peer/peertest"
+)
+
+// The tests of this file run the daemon around an engine without a database;
+// those of package bridge have one.
+
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// daemon is run in this process.
+type running struct {
+	t         *testing.T
+	engine    *controltest.Engine
+	out       *output
+	addr, web string
+	done      chan error
+}
+
+var ready = regexp.MustCompile(`jobd is ready addr=(\S+) http_addr=(\S*) `)
+
+func start(t *testing.T, cfg config.Worker) *running {
+	t.Helper()
+	d := &running{t: t, engine: controltest.New("w1/low", "any"), out: &output{}, done: make(chan error, 1)}
+	cfg.Server.Host = "127.0.0.1"
+	cfg.Log = config.Log{LevelConsole: "trace"}
+	open := func(_ context.Context, c config.Worker, _ zerolog.Logger, _ prometheus.Registerer) (control.Daemon, error) {
+		if c.Name == "" {
+			t.Error("the engine gets no name")
+		}
+		return d.engine, nil
+	}
+	go func() { d.done <- run(&cfg, open, d.out) }()
+	peertest.Until(t, "the daemon is ready", func() bool { return ready.MatchString(d.out.String()) })
+	at := ready.FindStringSubmatch(d.out.String())
+	d.addr, d.web = at[1], at[2]
+	return d
+}
+
+func (d *running) signal(sig syscall.Signal) {
+	d.t.Helper()
+	if err := syscall.Kill(os.Getpid(), sig); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *running) wait() error {
+	d.t.Helper()
+	select {
+	case err := <-d.done:
+		return err
+	case <-time.After(20 * time.Second):
+		d.t.Fatalf("the daemon does not end; its log:\n%s", d.out)
+		return nil
+	}
+}
+
+func TestLifeOfAWorker(t *testing.T) {
+	m := master.New(master.Options{PingInterval: time.Minute, WorkerTimeout: 5 * time.Second, Log: zerolog.Nop()})
+	defer m.Close()
+	server, err := peer.Listen("127.0.0.1", 0, peer.Options{Password: "s3cret", Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(m.Routes())
+	defer server.Close()
+
+	d := start(t, config.Worker{
+		Server:     config.Server{Password: "s3cret"},
+		MasterHost: "127.0.0.1", MasterPort: server.Addr().(*net.TCPAddr).Port, MasterReconnectTimeout: 50 * time.Millisecond,
+		HTTPAddr: "127.0.0.1:0", Name: "probe-w1", Warnings: []string{"something is odd"},
+	})
+	hold := make(chan struct{})
+	zero := 0
+	d.engine.Put(43, controltest.Job{Target: "any", Status: "manual", Hold: hold, Outcome: control.Outcome{Result: "ok", Code: &zero}})
+	d.engine.HoldShutdown(hold)
+
+	client := peertest.Dial(t, server.Addr().String())
+	ask := func(rest string) string { return client.Ask(`[0,{"no":1,"password":"s3cret","type":` + rest + `}]`) }
+	peertest.Until(t, "the worker is registered", func() bool {
+		return strings.Contains(ask(`"status"`), `"targets":["w1/low","any"],"name":"probe-w1"`)
+	})
+	direct := peertest.Dial(t, d.addr)
+	if got := direct.Ask(`[0,{"no":1,"type":"add-target","data":{"target":"new","concurrency":3},"password":"s3cret"}]`); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Error(got)
+	}
+	peertest.Until(t, "the master knows of the target", func() bool {
+		return strings.Contains(ask(`"status"`), `"targets":["w1/low","any","new"]`)
+	})
+	get := func(path string) (int, string) {
+		t.Helper()
+		response, err := http.Get("http://" + d.web + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+	if code, body := get("/readyz"); code != 200 || body != "ok\n" {
+		t.Errorf("ready: %d %s", code, body)
+	}
+	if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "process_open_fds") {
+		t.Errorf("metrics: %d %s", code, body)
+	}
+
+	// At the end, those who wait are answered: over the link and directly.
+	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":43,"target":"any"}]}}]|`)
+	peertest.Until(t, "the job is waited for", func() bool {
+		return strings.Contains(direct.Ask(`[0,{"no":2,"type":"status"}]`), `"jobPromisesCount":1`)
+	})
+	d.signal(syscall.SIGTERM)
+	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
+	direct.Quiet() // still served
+	close(hold)
+	client.Expect(`[1,{"no":2,"data":{"jobs":{"43":{"result":"ok","code":0,"signal":null,"stdout":"","stderr":""}}}}]`)
+	if err := d.wait(); err != nil {
+		t.Error(err)
+	}
+	direct.ExpectEnd()
+	if log := d.out.String(); strings.Contains(log, "s3cret") || !strings.Contains(log, "WRN something is odd") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	d := start(t, config.Worker{ShutdownTimeout: time.Hour})
+	d.engine.HoldShutdown(make(chan struct{}))
+	d.signal(syscall.SIGINT)
+	peertest.Until(t, "the engine is shut down", func() bool { return strings.Contains(strings.Join(d.engine.Calls(), " "), "shutdown") })
+	d.signal(syscall.SIGTERM)
+	if err := d.wait(); err == nil || err.Error() != "stopped before everything had ended" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEngineThatEnds(t *testing.T) {
+	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
+	d.engine.End(errors.New("the table is gone"))
+	if err := d.wait(); err == nil || err.Error() != "the bridge has ended: the table is gone" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	d := start(t, config.Worker{HTTPAddr: "127.0.0.1:0"})
+	d.engine.Fail(errors.New("the database is away"))
+	response, err := http.Get("http://" + d.web + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); response.StatusCode != 503 || string(body) != "the database is away\n" {
+		t.Errorf("%d %s", response.StatusCode, body)
+	}
+	d.engine.Fail(nil)
+	d.signal(syscall.SIGTERM)
+	if err := d.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A port that is taken is found out before the engine touches a row.
+func TestBusyPort(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	port := busy.Addr().(*net.TCPAddr).Port
+	for name, cfg := range map[string]config.Worker{
+		"control": {Server: config.Server{Host: "127.0.0.1", Port: port}},
+		"http":    {Server: config.Server{Host: "127.0.0.1"}, HTTPAddr: fmt.Sprintf("127.0.0.1:%d", port)},
+	} {
+		err := run(&cfg, func(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer) (control.Daemon, error) {
+			t.Error("the engine was opened")
+			return nil, errors.New("no")
+		}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "address already in use") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "jobd")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("cannot build jobd: %v\n%s", err, out)
+	}
+	const example = "../../broker/jobd/config/examples/jobd.conf"
+	empty := filepath.Join(t.TempDir(), "empty.conf")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		{[]string{"--config", "/no/such.conf"}, 1, "", "config parsing error: file /no/such.conf not found\n"},
+		{[]string{"--config", empty}, 1, "", "config parsing error: 'host' is not defined\n"},
+		{[]string{"--config", example, "--check"}, 0, example + ": no errors\n", ""},
+		{[]string{"--nonsense"}, 1, "", "unknown flag: --nonsense\n"},
+	} {
+		var stdout, stderr bytes.Buffer
+		cmd := exec.Command(binary, tc.args...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		_ = cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != tc.code || stdout.String() != tc.stdout || stderr.String() != tc.stderr {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q", tc.args, code, stdout.String(), stderr.String())
+		}
+	}
+}
