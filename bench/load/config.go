@@ -12,9 +12,11 @@ type Config struct {
 	WorkAddr   string
 
 	Submitters int           // 1 … MaxSubmitters
+	First      int           // index of the first one: two generators on one server must not share ids
 	Window     int           // jobs outstanding per submitter, 1 … MaxOutstanding
 	Workers    int           // connections that do the work
 	Idle       int           // further workers on a type that gets no jobs
+	Type       string        // name of the job type, or the beginning of their names; default echo
 	Types      int           // job types, at most as many as workers
 	Priorities int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
 	BodySize   int           // bytes, at least MinBody
@@ -35,6 +37,7 @@ func (c *Config) Validate() error {
 		value, lo, hi int
 	}{
 		{"submitters", c.Submitters, 1, MaxSubmitters},
+		{"first submitter", c.First, 0, MaxSubmitters - c.Submitters},
 		{"window", c.Window, 1, MaxOutstanding},
 		{"workers", c.Workers, 1, 1 << 20},
 		{"idle workers", c.Idle, 0, 1 << 20},
@@ -57,12 +60,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// TypeName is the name of job type i of a run with that many types.
-func TypeName(i, types int) string {
-	if types == 1 {
-		return "echo"
+// typeName is the name of job type i.
+func (c *Config) typeName(i int) string {
+	name := c.Type
+	if name == "" {
+		name = "echo"
 	}
-	return fmt.Sprintf("echo-%05d", i)
+	if c.Types == 1 {
+		return name
+	}
+	return fmt.Sprintf("%s-%05d", name, i)
 }
 
 // IdleType is what idle workers wait for in vain.

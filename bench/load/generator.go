@@ -50,11 +50,11 @@ func New(cfg Config) (*Generator, error) {
 	traits := cfg.Protocol.Traits()
 	for i := range cfg.Submitters {
 		l := g.lanes[i%len(g.lanes)]
-		l.submitters = append(l.submitters, &Submitter{Index: i, lane: l, traits: traits, book: book{sub: uint32(i)}})
+		l.submitters = append(l.submitters, &Submitter{Index: cfg.First + i, lane: l, traits: traits, book: book{sub: uint32(cfg.First + i)}})
 	}
 	for i := range cfg.Workers + cfg.Idle {
 		l := g.lanes[i%len(g.lanes)]
-		w := &Worker{Index: i, lane: l, Type: TypeName(i%cfg.Types, cfg.Types), Prefetch: cfg.Prefetch}
+		w := &Worker{Index: i, lane: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
 		if i >= cfg.Workers {
 			w.Type, w.Prefetch = IdleType, 0
 		}
@@ -136,8 +136,9 @@ func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
 
 // ConnectSubmitters connects all submitters and waits until they may submit.
 func (g *Generator) ConnectSubmitters(ctx context.Context) error {
-	for from := 0; from < g.cfg.Submitters; from += connectBatch {
-		end := min(from+connectBatch, g.cfg.Submitters)
+	last := g.cfg.First + g.cfg.Submitters
+	for from := g.cfg.First; from < last; from += connectBatch {
+		end := min(from+connectBatch, last)
 		err := g.each(func(l *lane) error {
 			for _, s := range l.submitters {
 				if s.Index >= from && s.Index < end {
@@ -178,7 +179,7 @@ func (g *Generator) Submit(jobs int64, window int) (began int64, err error) {
 		l.window = window
 		for _, s := range l.submitters {
 			s.budget = jobs / n
-			if int64(s.Index) < jobs%n {
+			if int64(s.Index-g.cfg.First) < jobs%n {
 				s.budget++
 			}
 			s.pump()

@@ -20,8 +20,14 @@ type Submitter struct {
 	unack  int   // submitted, ack not seen
 }
 
-// Types is the number of job types of the run.
-func (s *Submitter) Types() int { return s.lane.cfg.Types }
+// Types are the names of the run's job types.
+func (s *Submitter) Types() []string {
+	names := make([]string, s.lane.cfg.Types)
+	for i := range names {
+		names[i] = s.lane.cfg.typeName(i)
+	}
+	return names
+}
 
 // Body makes the run's bodies.
 func (s *Submitter) Body() *Body { return s.lane.body }

@@ -20,8 +20,8 @@ func (Beanstalk) Traits() load.Traits { return load.Traits{Acks: load.CountedAck
 // Submitter implements load.Protocol.
 func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
 	b := &beanSubmitter{s: s, typ: -1}
-	for i := range s.Types() {
-		b.uses = append(b.uses, []byte("use "+load.TypeName(i, s.Types())+"\r\n"))
+	for _, name := range s.Types() {
+		b.uses = append(b.uses, []byte("use "+name+"\r\n"))
 	}
 	return b
 }

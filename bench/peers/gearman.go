@@ -41,11 +41,7 @@ func (Gearman) Traits() load.Traits {
 
 // Submitter implements load.Protocol.
 func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
-	g := &gearmanSubmitter{s: s}
-	for i := range s.Types() {
-		g.types = append(g.types, load.TypeName(i, s.Types()))
-	}
-	return g
+	return &gearmanSubmitter{s: s, types: s.Types()}
 }
 
 // Worker implements load.Protocol.

@@ -49,10 +49,10 @@ func closeFrame(out []byte, from int) []byte {
 	return out
 }
 
-func submitHeads(types int) [][]byte {
-	heads := make([][]byte, types)
-	for i := range heads {
-		heads[i] = []byte(`","type":"` + load.TypeName(i, types) + `"`)
+func submitHeads(types []string) [][]byte {
+	heads := make([][]byte, len(types))
+	for i, name := range types {
+		heads[i] = []byte(`","type":"` + name + `"`)
 	}
 	return heads
 }

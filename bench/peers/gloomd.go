@@ -20,6 +20,7 @@ type ready struct {
 	Message    string `json:"message"`
 	SubmitAddr string `json:"submit_addr"`
 	WorkerAddr string `json:"worker_addr"`
+	HTTPAddr   string `json:"http_addr"`
 	Version    string `json:"version"`
 }
 
@@ -29,7 +30,7 @@ func startGloomd(ctx context.Context, _ *Kind, set *Settings) (*Server, error) {
 		return nil, err
 	}
 	args := append([]string{"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0",
-		"--log-format=json", "--max-jobs=0", "--max-bytes=0", "--max-conns=0"}, set.Flags...)
+		"--log-format=json"}, set.Flags...)
 	s, err := startAnnounced(ctx, path, args, Gloom{})
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func startAnnounced(ctx context.Context, path string, args []string, p load.Prot
 	select {
 	case r := <-found:
 		return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: r.SubmitAddr,
-			WorkAddr: r.WorkerAddr, PID: proc.pid(), stop: proc.stop}, nil
+			WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: proc.pid(), stop: proc.stop}, nil
 	case <-proc.done:
 		err = fmt.Errorf("%s ended at once: %v: %s", path, proc.err, proc.tail)
 	case <-time.After(startWithin):

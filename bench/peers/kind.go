@@ -18,6 +18,7 @@ type Server struct {
 	Protocol   load.Protocol
 	SubmitAddr string
 	WorkAddr   string
+	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
 	Build      *result.Build // of a gloomd that was started
 	stop       func() error

@@ -23,8 +23,8 @@ func (NATS) Traits() load.Traits { return load.Traits{Acks: load.NoAcks, Prefetc
 // Submitter implements load.Protocol.
 func (NATS) Submitter(s *load.Submitter) load.SubmitSide {
 	n := &natsSubmitter{s: s, inbox: "reply." + strconv.Itoa(s.Index)}
-	for i := range s.Types() {
-		n.pubs = append(n.pubs, []byte("PUB "+load.TypeName(i, s.Types())+" "+n.inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
+	for _, name := range s.Types() {
+		n.pubs = append(n.pubs, []byte("PUB "+name+" "+n.inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
 	}
 	return n
 }

@@ -20,8 +20,8 @@ func (Redis) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Q
 // Submitter implements load.Protocol.
 func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
 	r := &redisSubmitter{s: s, take: command("BLMPOP", "0", "1", replyList(s.Index), "LEFT", "COUNT", "1024")}
-	for i := range s.Types() {
-		r.pushes = append(r.pushes, pushHead(load.TypeName(i, s.Types()), s.Body().Len()))
+	for _, name := range s.Types() {
+		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
 	}
 	return r
 }

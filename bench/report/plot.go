@@ -39,6 +39,9 @@ func Plot(f *result.File, dir string) ([]string, error) {
 			d.bars(name, runs)
 		}
 		d.curves(name, runs)
+		for _, r := range runs {
+			d.timeline(r)
+		}
 	}
 	return d.paths, d.err
 }

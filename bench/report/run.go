@@ -30,6 +30,9 @@ func Write(w io.Writer, f *result.File, s Style) {
 			servers(name, runs).write(w, s)
 		} else {
 			figures(runs[0]).write(w, s)
+			if g := samples(runs[0]); g != nil {
+				g.write(w, s)
+			}
 		}
 	}
 	faults(w, f, s)

@@ -53,8 +53,10 @@ type Idle struct {
 	RSSAfter  int64   `json:"rss_after_bytes,omitempty"`
 }
 
-// Sample is one interval of a long round.
+// Sample is one part of a round: an interval of a long one, or what happened
+// meanwhile.
 type Sample struct {
+	Name        string  `json:"name,omitempty"`
 	At          float64 `json:"at_s"` // its end
 	Jobs        int64   `json:"jobs"`
 	P50         int64   `json:"p50_ns"`

@@ -68,10 +68,14 @@ type Build struct {
 	Go       string `json:"go"`
 }
 
+// commit may be set by the linker (-X gloom/bench/result.commit=…), for builds
+// outside a checkout.
+var commit string
+
 // ThisBuild describes this program: from its build information, or else from
 // the git checkout it is run in.
 func ThisBuild() Build {
-	b := Build{Go: runtime.Version()}
+	b := Build{Go: runtime.Version(), Commit: commit}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.read(info)
 	}

@@ -115,6 +115,20 @@ func TestShapesOnGloomd(t *testing.T) {
 					t.Errorf("idle %+v", r.Idle)
 				}
 			}},
+		{"stall", []string{"--jobs=20000", "--duration=100ms", "--warmup=50ms"}, func(t *testing.T, _ *result.Params, r *result.Round) {
+			var names []string
+			for _, s := range r.Samples {
+				names = append(names, s.Name)
+				if s.Jobs == 0 || s.Max == 0 {
+					t.Errorf("sample %+v", s)
+				}
+			}
+			for _, want := range []string{"20000 jobs", "vanishes", "scraped", "16 MiB"} {
+				if !strings.Contains(strings.Join(names, ","), want) {
+					t.Errorf("no sample for %q in %q", want, names)
+				}
+			}
+		}},
 		{"prefetch", []string{"--jobs=5000"}, func(t *testing.T, p *result.Params, r *result.Round) {
 			if p.Prefetch != 64 || r.Jobs != 5000 {
 				t.Errorf("prefetch %d, %d jobs", p.Prefetch, r.Jobs)

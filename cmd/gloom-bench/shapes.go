@@ -50,6 +50,9 @@ func shapes() []*aShape {
 	prefetch := shape.Defaults()
 	prefetch.Prefetch, prefetch.Window, prefetch.Workers = 64, 256, 4
 
+	stall := shape.Defaults()
+	stall.Submitters, stall.Workers, stall.Rate, stall.Jobs, stall.Duration = 1, 1, 1000, 1_000_000, 2*time.Second
+
 	return []*aShape{
 		{name: "throughput", short: "as many jobs as go, a window outstanding per submitter", rounds: 3, options: closed, run: shape.Steady},
 		{name: "latency", short: "a fixed rate, timed from when each job should have left", rounds: 3, options: latency, run: shape.Steady,
@@ -61,6 +64,12 @@ would have come meanwhile.`,
 		{name: "churn", short: "workers and submitters that come, go and die", rounds: 1, options: churn, run: shape.Steady},
 		{name: "soak", short: "churn for long, with samples of memory and descriptors", rounds: 1, options: soak, run: shape.Steady},
 		{name: "fanout", short: "many types and many idle workers", rounds: 3, options: fanout, run: shape.Steady},
+		{name: "stall", short: "a probe at a fixed rate while others do what may make the broker stop", rounds: 1, options: stall,
+			run: shape.Stall, check: needRate,
+			long: `A probe of a type of its own submits at a fixed rate while, one after the other,
+a submitter queues --jobs jobs of another type and vanishes, metrics and jobs are
+asked for over HTTP, and a frame of 16 MiB trickles in. The worst latency of the
+probe's jobs is how long the broker stood still.`},
 		{name: "prefetch", short: "several jobs out per worker connection", rounds: 3, options: prefetch, run: shape.Steady},
 	}
 }

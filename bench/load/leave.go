@@ -1,0 +1,15 @@
+package load
+
+// Vanish makes every submitter hang up at once, with a reset, whatever it has
+// queued.
+func (g *Generator) Vanish() error {
+	return g.each(func(l *lane) error {
+		for _, s := range l.submitters {
+			if s.side != nil && !s.gone {
+				s.budget = 0
+				s.hangup(true)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+
+	"gonum.org/v1/plot/plotter"
+
+	"gloom/bench/result"
+)
+
+// maxSampleRows is how many intervals a table shows of a long round.
+const maxSampleRows = 12
+
+// samples are the tables of the parts of a run's rounds; nil without any.
+func samples(r *result.Run) *grid {
+	g := &grid{title: "What happened meanwhile", head: []string{"while", "jobs/s", "p50", "p99", "max", "RSS", "descriptors"}}
+	for i, round := range r.Rounds {
+		n := len(round.Samples)
+		step := 1
+		if n > 0 && round.Samples[0].Name == "" {
+			step = max(1, (n+maxSampleRows-1)/maxSampleRows)
+		}
+		last := 0.0
+		for k, s := range round.Samples {
+			seconds := s.At - last
+			last = s.At
+			if k%step != 0 {
+				continue
+			}
+			name := s.Name
+			if name == "" {
+				name = fmt.Sprintf("until %.0f s", s.At)
+			}
+			if len(r.Rounds) > 1 {
+				name = fmt.Sprintf("round %d: %s", i+1, name)
+			}
+			g.rows = append(g.rows, []string{name, thousands(float64(s.Jobs) / seconds), duration(float64(s.P50)),
+				duration(float64(s.P99)), duration(float64(s.Max)), size(float64(s.RSS)), thousands(float64(s.Descriptors))})
+		}
+		if n >= 8 && round.Samples[0].Name == "" {
+			g.notes = append(g.notes, trend(round.Samples))
+		}
+	}
+	if g.rows == nil {
+		return nil
+	}
+	return g
+}
+
+// trend says whether memory and descriptors grew: second quarter against last,
+// since a server takes a while to reach its size.
+func trend(s []result.Sample) string {
+	q := len(s) / 4
+	of := func(part []result.Sample, f func(result.Sample) float64) float64 {
+		var v []float64
+		for _, x := range part {
+			v = append(v, f(x))
+		}
+		return median(v)
+	}
+	rss := func(x result.Sample) float64 { return float64(x.RSS) }
+	fds := func(x result.Sample) float64 { return float64(x.Descriptors) }
+	second, end := s[q:2*q], s[len(s)-q:]
+	return fmt.Sprintf("From the second quarter to the last: RSS %s → %s, descriptors %s → %s (medians).", size(of(second, rss)),
+		size(of(end, rss)), thousands(of(second, fds)), thousands(of(end, fds)))
+}
+
+// timeline draws a long round's samples over time.
+func (d *drawer) timeline(r *result.Run) {
+	for i, round := range r.Rounds {
+		if len(round.Samples) < 2 || round.Samples[0].Name != "" {
+			continue
+		}
+		for _, m := range []struct {
+			name string
+			of   func(s result.Sample) float64
+		}{
+			{"p99, µs", func(s result.Sample) float64 { return float64(s.P99) / 1e3 }},
+			{"RSS, MiB", func(s result.Sample) float64 { return float64(s.RSS) / (1 << 20) }},
+		} {
+			p := newPlot(fmt.Sprintf("%s on %s", capital(r.Shape), r.Server.Title))
+			p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "seconds", m.name, 0
+			var points plotter.XYs
+			for _, s := range round.Samples {
+				points = append(points, plotter.XY{X: s.At, Y: m.of(s)})
+			}
+			line, err := plotter.NewLine(points)
+			if err != nil {
+				d.err = err
+				return
+			}
+			line.LineStyle = stroke(0)
+			p.Add(plotter.NewGrid(), line)
+			p.Y.Max *= headroom
+			d.save(p, fmt.Sprintf("%s %d %.3s over time", r.Shape, i+1, m.name))
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package shape
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"gloom/bench/load"
+	"gloom/bench/peers"
+	"gloom/bench/result"
+)
+
+const (
+	// giant is the payload of the large frame, a little below gloomd's limit.
+	giant = 16<<20 - 1<<10
+	// trickleChunk of it leave at a time, every trickleEvery.
+	trickleChunk = 256 << 10
+	trickleEvery = 5 * time.Millisecond
+	// calm is how long the probe runs on when a disturbance is over: what it
+	// started may go on.
+	calm = 300 * time.Millisecond
+)
+
+// Stall probes a server at a fixed rate with jobs of a type of their own while
+// others do what may make it stop: fill a queue with Jobs jobs, vanish and leave
+// them there, scrape and list over HTTP, send a giant frame bit by bit. The
+// round has a sample for each, with the latency of the probe's jobs.
+func Stall(ctx context.Context, srv *peers.Server, opt Options) (*result.Round, error) {
+	if !srv.Protocol.Traits().Jobs {
+		return nil, wrap(srv, "stall", errors.New("it keeps a vanished submitter's jobs"))
+	}
+	backlog := opt.Jobs
+	opt.Jobs = 0
+	s, err := open(srv, &opt)
+	if err != nil {
+		return nil, wrap(srv, "stall", err)
+	}
+	round, err := s.stall(ctx, backlog)
+	return round, wrap(srv, "stall", errors.Join(err, s.close()))
+}
+
+func (s *session) stall(ctx context.Context, backlog int64) (*result.Round, error) {
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	flood, err := s.flood()
+	if err != nil {
+		return nil, err
+	}
+	defer flood.Close()
+	if err := flood.ConnectSubmitters(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	if err := s.pass(ctx, "warm up", s.opt.Warmup, nil); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	a, err := s.meter()
+	if err != nil {
+		return nil, err
+	}
+	first, err := s.gen.Take(true)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{"nothing else", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
+		{fmt.Sprintf("a submitter queues %d jobs", backlog), func(ctx context.Context) error {
+			if _, err := flood.Submit(backlog, load.MaxOutstanding); err != nil {
+				return err
+			}
+			_, err := flood.Acked(ctx)
+			return err
+		}},
+		{"they are queued", func(ctx context.Context) error { return wait(ctx, s.opt.Duration) }},
+		{"metrics are scraped", func(ctx context.Context) error { return s.ask(ctx, "/metrics") }},
+		{"types are listed", func(ctx context.Context) error { return s.ask(ctx, "/v1/types") }},
+		{"jobs are listed", func(ctx context.Context) error { return s.ask(ctx, "/v1/jobs") }},
+		{"their submitter vanishes", func(context.Context) error { return flood.Vanish() }},
+		{"a frame of 16 MiB trickles in", s.trickle},
+	} {
+		if err := s.disturb(ctx, began, d.name, d.do); err != nil {
+			return nil, fmt.Errorf("while %s: %w", d.name, err)
+		}
+	}
+	last, err := s.gen.Take(false)
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.meter()
+	if err != nil {
+		return nil, err
+	}
+	s.account(first, last, a, b)
+	if s.round.Server, err = s.usage(); err != nil {
+		return nil, err
+	}
+	return s.finish(ctx)
+}
+
+// flood makes the generator of the submitter that queues and vanishes.
+func (s *session) flood() (*load.Generator, error) {
+	cfg := s.opt.config(s.srv)
+	cfg.Type, cfg.Submitters, cfg.Workers, cfg.Types, cfg.Lanes, cfg.Idle = "flood", 1, 1, 1, 1, 0
+	cfg.First = load.MaxSubmitters - 1
+	return load.New(cfg)
+}
+
+// disturb does something and books the probe's latency meanwhile and shortly
+// after.
+func (s *session) disturb(ctx context.Context, began time.Time, name string, do func(context.Context) error) error {
+	s.report(name, -1, 0, nil)
+	from, err := s.gen.Take(true)
+	if err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeout(ctx, s.opt.Within)
+	defer cancel()
+	err = do(limit)
+	if errors.Is(err, errNotThere) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, calm); err != nil {
+		return err
+	}
+	to, err := s.gen.Take(true)
+	if err != nil {
+		return err
+	}
+	sample := result.Sample{Name: name, At: time.Since(began).Seconds(), Jobs: to.Count.Answered - from.Count.Answered,
+		P50: to.Latency.ValueAtQuantile(50), P99: to.Latency.ValueAtQuantile(99), Max: to.Latency.Max()}
+	u, err := s.usage()
+	if err != nil {
+		return err
+	}
+	if u != nil {
+		sample.RSS, sample.Descriptors = u.RSS, u.Descriptors
+	}
+	s.round.Samples = append(s.round.Samples, sample)
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// errNotThere says that the server does not offer what a disturbance needs.
+var errNotThere = errors.New("not there")
+
+// ask asks for a page again and again for a while.
+func (s *session) ask(ctx context.Context, path string) error {
+	if s.srv.HTTPAddr == "" {
+		return errNotThere
+	}
+	for end := time.Now().Add(s.opt.Duration); time.Now().Before(end); {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.srv.HTTPAddr+path, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err = errors.Join(err, resp.Body.Close()); err != nil {
+			return err
+		}
+		if resp.StatusCode == http.StatusNotFound {
+			return errNotThere
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("GET %s: %s", path, resp.Status)
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trickle submits one job of giant size, bit by bit.
+func (s *session) trickle(ctx context.Context) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", s.srv.SubmitAddr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	frame := make([]byte, 0, giant+4)
+	frame = binary.BigEndian.AppendUint32(frame, giant)
+	frame = append(frame, `{"action":"submit","id":"giant","type":"giant","body":"`...)
+	for len(frame) < giant+4-2 {
+		frame = append(frame, 'x')
+	}
+	frame = append(frame, `"}`...)
+	for len(frame) > 0 {
+		n, err := c.Write(frame[:min(trickleChunk, len(frame))])
+		if err != nil {
+			return err
+		}
+		frame = frame[n:]
+		if err := wait(ctx, trickleEvery); err != nil {
+			return err
+		}
+	}
+	_, err = io.ReadFull(c, make([]byte, 4)) // the reply, whatever it is
+	return err
+}
