@@ -217,5 +217,5 @@ func startListening(ctx context.Context, path string, args []string, addr string
 		return nil, errors.Join(err, proc.stop())
 	}
 	return &Server{Command: commandLine(path, args), Protocol: p, SubmitAddr: addr, WorkAddr: addr, PID: proc.pid(),
-		stop: proc.stop}, nil
+		Ended: proc.stop}, nil
 }

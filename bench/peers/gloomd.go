@@ -67,7 +67,7 @@ func startAnnounced(ctx context.Context, path string, args []string, p load.Prot
 	select {
 	case r := <-found:
 		return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: r.SubmitAddr,
-			WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: proc.pid(), stop: proc.stop}, nil
+			WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: proc.pid(), Ended: proc.stop}, nil
 	case <-proc.done:
 		err = fmt.Errorf("%s ended at once: %v: %s", path, proc.err, proc.tail)
 	case <-time.After(startWithin):

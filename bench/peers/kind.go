@@ -21,15 +21,15 @@ type Server struct {
 	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
 	Build      *result.Build // of a gloomd that was started
-	stop       func() error
+	Ended      func() error  // ends it; nil for one that was found running
 }
 
 // Stop ends a server that was started; one that was found running stays.
 func (s *Server) Stop() error {
-	if s.stop == nil {
+	if s.Ended == nil {
 		return nil
 	}
-	return s.stop()
+	return s.Ended()
 }
 
 // Settings is what starting a server may need to know.
@@ -46,6 +46,13 @@ type Kind struct {
 	Program string // "" for what is built into this program
 	Package string // of Debian and its kin
 	start   func(ctx context.Context, k *Kind, set *Settings) (*Server, error)
+}
+
+// NewKind makes a kind of its own making.
+func NewKind(name, title string, start func(ctx context.Context, set Settings) (*Server, error)) *Kind {
+	return &Kind{Name: name, Title: title, start: func(ctx context.Context, _ *Kind, set *Settings) (*Server, error) {
+		return start(ctx, *set)
+	}}
 }
 
 // Start starts a server of this kind on free ports of the loopback interface,

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxPID is the largest the kernel gives out.
+const maxPID = 1 << 22
+
 // cpuClockSched selects the scheduler's own account in a process clock's id.
 const cpuClockSched = 2
 
@@ -14,6 +17,9 @@ const cpuClockSched = 2
 // process pid has used. /proc/PID/stat counts it in ticks of 10 ms; the
 // process's CPU clock has nanoseconds.
 func CPU(pid int) (time.Duration, error) {
+	if pid <= 0 || pid > maxPID {
+		return 0, fmt.Errorf("cpu clock of process %d: no such number, they are 1 … %d", pid, maxPID)
+	}
 	var ts unix.Timespec
 	clock := int32(^pid<<3 | cpuClockSched)
 	if err := unix.ClockGettime(clock, &ts); err != nil {

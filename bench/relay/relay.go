@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/panjf2000/gnet/v2/pkg/logging"
 )
 
 // SubmitAck is the payload that acknowledges a submit: as long as a broker's,
@@ -52,7 +53,7 @@ func Start(submitAddr, workAddr string) (*Relay, error) {
 	}
 	r := &Relay{submit: submit, work: work}
 	r.client, err = gnet.NewClient(newHandler(), gnet.WithNumEventLoop(1), gnet.WithTCPNoDelay(gnet.TCPNoDelay),
-		gnet.WithReadBufferCap(64<<10))
+		gnet.WithReadBufferCap(64<<10), gnet.WithLogLevel(logging.ErrorLevel))
 	if err == nil {
 		err = r.client.Start()
 	}
@@ -163,7 +164,9 @@ func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 			h.answered(p, f)
 		}
 	}
-	_, _ = c.Discard(used)
+	if used > 0 { // Discard(0) would throw everything away
+		_, _ = c.Discard(used)
+	}
 	if len(h.dirty) > 0 && !h.pending {
 		h.pending = true
 		if c.EventLoop().Execute(context.Background(), gnet.RunnableFunc(h.flush)) != nil {

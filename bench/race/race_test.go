@@ -1,0 +1,108 @@
+package race
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"gloom/bench/peers"
+	"gloom/bench/relay"
+	"gloom/bench/result"
+	"gloom/bench/shape"
+)
+
+// fake is a kind of server that is a relay in this process.
+func fake(name string) *peers.Kind {
+	return peers.NewKind(name, name, func(context.Context, peers.Settings) (*peers.Server, error) {
+		r, err := relay.Start("127.0.0.1:0", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		return &peers.Server{Protocol: peers.Relay{}, SubmitAddr: r.SubmitAddr().String(), WorkAddr: r.WorkAddr().String(), Ended: r.Close}, nil
+	})
+}
+
+// Rounds are interleaved and each begins with another server; who fails is out
+// of that event only, with the reason kept.
+func TestOrderAndFailures(t *testing.T) {
+	var order []string
+	bad := errors.New("out of luck")
+	event := func(name string, fail string) *Event {
+		o := shape.Defaults()
+		o.Jobs = 10
+		return &Event{Name: name, Options: o, Run: func(_ context.Context, s *peers.Server, _ shape.Options) (*result.Round, error) {
+			order = append(order, s.Kind+name)
+			if s.Kind == fail {
+				return nil, bad
+			}
+			return &result.Round{Jobs: 10, Faults: map[string]int64{"lost": 1}}, nil
+		}}
+	}
+	broken := peers.NewKind("d", "d", func(context.Context, peers.Settings) (*peers.Server, error) { return nil, bad })
+	p := &Plan{Kinds: []*peers.Kind{fake("a"), fake("b"), fake("c"), broken}, Events: []*Event{event("1", ""), event("2", "b")}, Rounds: 2}
+	ended := 0
+	p.Ended = func(int, *peers.Kind, *Event, *result.Round, error) { ended++ }
+	runs, err := p.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(order, " "), "a1 a2 b1 b2 c1 c2 b1 c1 c2 a1 a2"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+	for _, r := range runs {
+		name := r.Server.Kind + r.Shape
+		want := 2
+		if name == "b2" || name == "d1" || name == "d2" {
+			want = 0
+			if !strings.Contains(r.Skipped, "out of luck") {
+				t.Errorf("%s: skipped %q", name, r.Skipped)
+			}
+		}
+		if len(r.Rounds) != want {
+			t.Errorf("%s: %d rounds, want %d", name, len(r.Rounds), want)
+		}
+	}
+	if n := Faults(runs); n != 10 {
+		t.Errorf("%d faults, want 10", n)
+	}
+	if ended != 13 { // all eight once, and the five that had not failed again
+		t.Errorf("Ended was told %d times, want 13", ended)
+	}
+}
+
+func TestInterruptedRace(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := shape.Defaults()
+	p := &Plan{Kinds: []*peers.Kind{fake("a")}, Rounds: 5, Events: []*Event{{Name: "x", Options: o,
+		Run: func(context.Context, *peers.Server, shape.Options) (*result.Round, error) {
+			cancel()
+			return &result.Round{}, nil
+		}}}}
+	if _, err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestSweepSetsItsParameter(t *testing.T) {
+	for _, s := range sweepable {
+		p, err := Sweep([]*peers.Kind{fake("a")}, s.name, []int{16, 32}, shape.Defaults())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []float64{16, 32} {
+			params := p.Events[i].Options.Params()
+			if got, ok := params.Value(s.name); !ok || got != want {
+				t.Errorf("%s is %v, %v in event %s, want %v", s.name, got, ok, p.Events[i].Name, want)
+			}
+		}
+		if got, want := p.Events[1].Name, fmt.Sprintf("%s 32", s.name); got != want {
+			t.Errorf("event is called %q, want %q", got, want)
+		}
+	}
+	if names := strings.Split(Sweepable(), ", "); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(sweepable) {
+		t.Errorf("parameters %v", names)
+	}
+}

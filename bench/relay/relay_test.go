@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+type wire struct {
+	t *testing.T
+	net.Conn
+}
+
+func dial(t *testing.T, addr net.Addr) wire {
+	t.Helper()
+	c, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return wire{t, c}
+}
+
+func (w wire) send(payload string) {
+	w.t.Helper()
+	if _, err := w.Write(frame(payload)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w wire) want(payload string) {
+	w.t.Helper()
+	var n uint32
+	if err := binary.Read(w, binary.BigEndian, &n); err != nil {
+		w.t.Fatalf("waiting for %.40q: %v", payload, err)
+	}
+	got := make([]byte, n)
+	if _, err := io.ReadFull(w, got); err != nil {
+		w.t.Fatal(err)
+	}
+	if string(got) != payload {
+		w.t.Fatalf("got %.60q, want %.60q", got, payload)
+	}
+}
+
+func start(t *testing.T) *Relay {
+	t.Helper()
+	r, err := Start("127.0.0.1:0", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// Frames go from submitter to worker and back untouched, oldest first, each to
+// whom it belongs.
+func TestFramesArePassedOn(t *testing.T) {
+	r := start(t)
+	a, b := dial(t, r.SubmitAddr()), dial(t, r.SubmitAddr())
+	big := strings.Repeat("x", 3<<20)
+	a.send("job 1")
+	a.want(SubmitAck)
+	b.send("job 2 " + big)
+	b.want(SubmitAck)
+	a.send("job 3")
+	a.want(SubmitAck)
+
+	w := dial(t, r.WorkAddr())
+	w.send("join")
+	w.want(WorkerAck)
+	w.want("job 1")
+	w.send("answer 1")
+	w.want(WorkerAck)
+	w.want("job 2 " + big)
+	a.want("answer 1")
+	w.send("answer 2 " + big)
+	w.want(WorkerAck)
+	w.want("job 3")
+	b.want("answer 2 " + big)
+	b.Close() // and nothing of a's is hurt
+	w.send("answer 3")
+	w.want(WorkerAck)
+	a.want("answer 3")
+
+	a.send("job 4") // an idle worker gets it at once
+	a.want(SubmitAck)
+	w.want("job 4")
+}
+
+// A submitter's answers and acks leave in one write per loop round: many jobs,
+// few segments. What counts is that none is missing.
+func TestManyFramesAtOnce(t *testing.T) {
+	r := start(t)
+	s, w := dial(t, r.SubmitAddr()), dial(t, r.WorkAddr())
+	w.send("join")
+	w.want(WorkerAck)
+	const jobs = 500
+	var all []byte
+	for range jobs {
+		all = append(all, frame("job")...)
+	}
+	if _, err := s.Write(all); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for range jobs {
+			if _, err := io.ReadFull(w, make([]byte, len(frame("job")))); err != nil {
+				return
+			}
+			if _, err := w.Write(frame("done")); err != nil {
+				return
+			}
+			if _, err := io.ReadFull(w, make([]byte, len(workerAck))); err != nil {
+				return
+			}
+		}
+	}()
+	acks, answers := 0, 0
+	for acks+answers < 2*jobs {
+		var n uint32
+		if err := binary.Read(s, binary.BigEndian, &n); err != nil {
+			t.Fatalf("after %d acks and %d answers: %v", acks, answers, err)
+		}
+		p := make([]byte, n)
+		if _, err := io.ReadFull(s, p); err != nil {
+			t.Fatal(err)
+		}
+		if string(p) == SubmitAck {
+			acks++
+		} else {
+			answers++
+		}
+	}
+	if acks != jobs || answers != jobs {
+		t.Errorf("%d acks and %d answers, want %d each", acks, answers, jobs)
+	}
+}
