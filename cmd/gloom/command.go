@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	gloom "gloom/clients/go"
+)
+
+// grace is how long a command that was told to stop has until it is killed.
+const grace = 5 * time.Second
+
+// stderrKept is how much of the end of stderr is kept, stderrTold how much of
+// that goes into a reason; in bytes.
+const (
+	stderrKept = 64 << 10
+	stderrTold = 1000
+)
+
+// command runs one program for each job.
+type command struct {
+	name, path string
+	args       []string // {id} and {type} are replaced
+
+	timeout    time.Duration // 0: none
+	input      string        // formAuto or formJSON
+	output     string        // one of the forms
+	maxOutput  int64
+	final      statuses      // that end the job without a retry
+	retryDelay time.Duration // negative: the job's own backoff
+	progress   bool          // read progress from descriptor 3
+	compat     bool
+	stderr     io.Writer // gets what commands write to stderr; nil: nobody
+
+	kill    <-chan struct{} // closed: no more grace
+	running sync.WaitGroup
+}
+
+// Causes of a stop other than the job's own.
+var (
+	errTimeout  = errors.New("timeout")
+	errOverflow = errors.New("overflow")
+)
+
+// failure is a run that failed.
+type failure struct {
+	what   string // exit status 3, timeout after 5s, …
+	stderr string // its end
+	final  bool
+	delay  time.Duration
+}
+
+// serve is the handler of a worker.
+func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
+	c.running.Add(1)
+	defer c.running.Done()
+	answer, f := c.run(ctx, job)
+	if f == nil {
+		return answer, nil
+	}
+	if c.compat {
+		return struct {
+			Error  string `json:"error"`
+			Stderr string `json:"stderr"`
+		}{f.what, f.stderr}, nil
+	}
+	reason := f.what
+	if f.stderr != "" {
+		reason += ": " + f.stderr
+	}
+	err := errors.New(reason)
+	switch {
+	case f.final:
+		return nil, gloom.Fatal(err)
+	case f.delay >= 0:
+		return nil, gloom.RetryAfter(err, f.delay)
+	}
+	return nil, err
+}
+
+func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *failure) {
+	if strings.Contains(job.ID, "\x00") {
+		return nil, &failure{what: "the job's id has a zero byte, which no command can be given", final: true}
+	}
+	args := make([]string, len(c.args))
+	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
+	for i, a := range c.args {
+		args[i] = fill.Replace(a)
+	}
+	cmd := exec.Command(c.path, args...)
+	cmd.Args[0] = c.name
+	cmd.Env = append(os.Environ(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type)
+	cmd.SysProcAttr = groupOfItsOwn()
+	cmd.WaitDelay = grace
+	if c.input == formJSON {
+		cmd.Stdin = bytes.NewReader(job.Body)
+	} else {
+		cmd.Stdin = bytes.NewReader(text(job.Body))
+	}
+	stdout := &capped{limit: c.maxOutput, over: make(chan struct{})}
+	stderr := &tail{limit: stderrKept, also: c.stderr}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	var news *news
+	if c.progress {
+		var err error
+		if news, err = newNews(job); err != nil {
+			return nil, c.cannotStart(ctx, err)
+		}
+		cmd.ExtraFiles = []*os.File{news.w}
+		cmd.Env = append(cmd.Env, "GLOOM_PROGRESS_FD=3")
+		defer news.close()
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, c.cannotStart(ctx, err)
+	}
+	if news != nil {
+		news.w.Close()
+	}
+	why, err := c.watch(ctx, cmd, stdout.over)
+	if why != nil || errors.Is(err, exec.ErrWaitDelay) {
+		killGroup(cmd, syscall.SIGKILL) // whatever outlived the command
+	}
+	return c.outcome(why, err, stdout, stderr)
+}
+
+// cannotStart is about this machine, not the job: the slot takes a rest, so
+// that it does not eat up the retries of a whole queue.
+func (c *command) cannotStart(ctx context.Context, err error) *failure {
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return &failure{what: fmt.Sprintf("the command could not be started: %v", err), delay: c.retryDelay}
+}
+
+// watch waits for a command's end, and brings it about when its time is over,
+// when nobody waits for it any more, or when it says too much.
+func (c *command) watch(ctx context.Context, cmd *exec.Cmd, over <-chan struct{}) (why, err error) {
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	var limit <-chan time.Time
+	if c.timeout > 0 {
+		t := time.NewTimer(c.timeout)
+		defer t.Stop()
+		limit = t.C
+	}
+	select {
+	case err := <-done:
+		return nil, err
+	case <-limit:
+		why = errTimeout
+	case <-over:
+		why = errOverflow
+	case <-ctx.Done():
+		why = context.Cause(ctx)
+	}
+	killGroup(cmd, syscall.SIGTERM)
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return why, err
+	case <-t.C:
+	case <-c.kill:
+	}
+	killGroup(cmd, syscall.SIGKILL)
+	return why, <-done
+}
+
+// outcome makes an answer or a failure of what a command did.
+func (c *command) outcome(why, err error, stdout *capped, stderr *tail) (json.RawMessage, *failure) {
+	f := &failure{stderr: stderr.told(), delay: c.retryDelay}
+	var exit *exec.ExitError
+	switch {
+	case why == errTimeout:
+		f.what = fmt.Sprintf("timeout after %v", c.timeout)
+	case why == errOverflow || stdout.overflown():
+		f.what, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
+	case why != nil:
+		f.what = "stopped: " + plain(why)
+	case errors.As(err, &exit):
+		f.what = exit.Error()
+		f.final = exit.Exited() && c.final.has(exit.ExitCode())
+	case errors.Is(err, exec.ErrWaitDelay):
+		f.what = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
+	case err != nil:
+		f.what = err.Error()
+	default:
+		body, err := toBody(stdout.buf.Bytes(), c.output)
+		if err == nil {
+			return body, nil
+		}
+		f.what, f.final = "its output "+err.Error(), true
+	}
+	return nil, f
+}
+
+// capped keeps what is written to it up to a limit.
+type capped struct {
+	limit int64
+	buf   bytes.Buffer
+	over  chan struct{} // closed once more came
+}
+
+func (b *capped) Write(p []byte) (int, error) {
+	if int64(b.buf.Len()+len(p)) > b.limit {
+		if !b.overflown() {
+			close(b.over)
+		}
+		return 0, errOverflow
+	}
+	return b.buf.Write(p)
+}
+
+func (b *capped) overflown() bool {
+	select {
+	case <-b.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	limit int
+	buf   []byte
+	cut   bool
+	also  io.Writer
+}
+
+func (b *tail) Write(p []byte) (int, error) {
+	if b.also != nil {
+		_, _ = b.also.Write(p)
+	}
+	b.buf = append(b.buf, p...)
+	if n := len(b.buf) - b.limit; n > b.limit {
+		b.buf = append(b.buf[:0], b.buf[n:]...)
+		b.cut = true
+	}
+	return len(p), nil
+}
+
+// told is what goes into a reason: the last bytes, in whole lines if possible.
+func (b *tail) told() string {
+	s := bytes.TrimSpace(b.buf)
+	cut := b.cut
+	if n := len(s) - stderrTold; n > 0 {
+		s, cut = s[n:], true
+		if i := bytes.IndexByte(s, '\n'); i >= 0 && i < len(s)/2 {
+			s = s[i+1:]
+		}
+	}
+	out := strings.ToValidUTF8(string(s), "�")
+	if cut {
+		out = "… " + out
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	gloom "gloom/clients/go"
+)
+
+// Exit statuses; the help of the root command lists them.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitDenied      = 4
+	exitInterrupted = 130
+	exitTerminated  = 143
+)
+
+const exitHelp = `Exit status: 0 when all went well; 1 when a job failed or was refused, or there
+is no such thing; 2 for a command line that cannot be; 3 when no broker was
+reached or the connection was lost; 4 when the broker does not let us (token,
+scope, certificate); 130 after Ctrl-C, 143 after SIGTERM.`
+
+// fault is an error with an exit status and, if there is one, a hint at what to
+// do about it.
+type fault struct {
+	code int
+	err  error
+	hint string
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// advise sets the hint.
+func (f *fault) advise(format string, args ...any) *fault {
+	f.hint = fmt.Sprintf(format, args...)
+	return f
+}
+
+func faultf(code int, format string, args ...any) *fault {
+	return &fault{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// usage is a command line that cannot be.
+func usage(format string, args ...any) *fault { return faultf(exitUsage, format, args...) }
+
+// interrupted is what a signal makes of a command.
+type interrupted struct{ sig os.Signal }
+
+func (e *interrupted) Error() string {
+	if e.sig == syscall.SIGTERM {
+		return "terminated"
+	}
+	return "interrupted"
+}
+
+func (e *interrupted) code() int {
+	if e.sig == syscall.SIGTERM {
+		return exitTerminated
+	}
+	return exitInterrupted
+}
+
+// quiet is a failure that has been told already.
+type quiet struct{ code int }
+
+func (q quiet) Error() string { return fmt.Sprintf("exit status %d", q.code) }
+
+// report says what went wrong on stderr and returns the exit status.
+func (t *tool) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	var q quiet
+	if errors.As(err, &q) {
+		return q.code
+	}
+	var sig *interrupted
+	if errors.As(err, &sig) {
+		fmt.Fprintf(t.err, "gloom: %v\n", sig)
+		return sig.code()
+	}
+	f := t.classify(err)
+	fmt.Fprintf(t.err, "gloom: %s\n", plain(f.err))
+	if f.hint != "" {
+		fmt.Fprintf(t.err, "hint: %s\n", f.hint)
+	}
+	return f.code
+}
+
+// plain is an error's text without the client's prefix.
+func plain(err error) string {
+	return strings.TrimPrefix(err.Error(), "gloom: ")
+}
+
+// classify gives an error of the client its exit status and hint.
+func (t *tool) classify(err error) *fault {
+	var f *fault
+	var refused *gloom.RefusedError
+	var ended *gloom.JobError
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &refused):
+		return &fault{code: refusalStatus(refused.Code), err: errors.New(say(refused.Code, refused.Reason, refused.ID)), hint: advice(refused.Code)}
+	case errors.As(err, &ended):
+		return &fault{code: exitFailed, err: errors.New(say(ended.Code, ended.Reason, ended.ID)), hint: advice(ended.Code)}
+	case errors.Is(err, gloom.ErrLost):
+		return &fault{code: exitUnreachable, err: err, hint: "whether the job ran is not known; its answer, if any, is discarded"}
+	case unreachable(err):
+		return &fault{code: exitUnreachable, err: err, hint: reachHint(err)}
+	}
+	return &fault{code: exitFailed, err: err}
+}
+
+func refusalStatus(c gloom.Code) int {
+	if c == gloom.ErrUnauthorized || c == gloom.ErrForbidden {
+		return exitDenied
+	}
+	return exitFailed
+}
+
+// say is the text of what the broker answered.
+func say(code gloom.Code, reason, id string) string {
+	s := string(code)
+	if reason != "" {
+		s += ": " + reason
+	}
+	if id != "" {
+		s += fmt.Sprintf(" (id %.200q)", id)
+	}
+	return s
+}
+
+// advice is what to do about a code.
+func advice(c gloom.Code) string {
+	switch c {
+	case gloom.ErrUnauthorized:
+		return "give a token that the broker knows: --token or GLOOM_TOKEN"
+	case gloom.ErrForbidden:
+		return "the token's line in the broker's token file lacks this scope or type"
+	case gloom.ErrUnknownAction:
+		return "a broker that speaks the original protocol only? try --compat"
+	case gloom.ErrInvalidAction:
+		return "the addresses for submitters and for workers may be swapped: --submit-addr, --worker-addr"
+	case gloom.ErrDraining:
+		return "the broker is stopping; several addresses (--submit-addr A,B) allow for another one"
+	case gloom.ErrIDExists:
+		return "a job with this id has not ended yet; gloom explain ID shows it"
+	}
+	return ""
+}
+
+// unreachable reports whether an error is about getting through to a broker.
+func unreachable(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &op) || errors.As(err, &dns) || errors.As(err, &cert) ||
+		errors.As(err, &record) || errors.As(err, &alert) || errors.Is(err, context.DeadlineExceeded) ||
+		strings.Contains(err.Error(), "connect to ")
+}
+
+func reachHint(err error) string {
+	var cert *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	switch {
+	case errors.As(err, &unknown):
+		return "--tls-ca FILE names the authority that signed the broker's certificate"
+	case errors.As(err, &cert):
+		return "the broker's certificate is not for this address; --tls-server-name says what it names"
+	case errors.As(err, &record):
+		return "the broker does not speak TLS here; leave --tls away"
+	case errors.As(err, &alert):
+		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+		return "is gloomd running there?"
+	}
+	return "is gloomd running there, and does it speak TLS (--tls)?"
+}
+
+// cause is the innermost text of a failure to connect.
+func cause(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return plain(err)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// maxNews is the longest line of progress in bytes; longer ones are dropped.
+const maxNews = 64 << 10
+
+// news carries the lines that a command writes to descriptor 3 to whoever
+// asked for progress.
+type news struct {
+	r, w *os.File
+	done chan struct{}
+}
+
+func newNews(job *gloom.Job) (*news, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	n := &news{r: r, w: w, done: make(chan struct{})}
+	go n.forward(job)
+	return n, nil
+}
+
+func (n *news) forward(job *gloom.Job) {
+	defer close(n.done)
+	in := bufio.NewReaderSize(n.r, maxNews)
+	for {
+		line, more, err := in.ReadLine()
+		if err != nil {
+			return
+		}
+		long := more
+		for more && err == nil {
+			_, more, err = in.ReadLine()
+		}
+		if long {
+			continue
+		}
+		if body, err := toBody(line, formAuto); err == nil {
+			_ = job.Progress(body) // nobody waits for it any more
+		}
+	}
+}
+
+// close ends the forwarding, after what the command wrote has been read; what
+// outlives the command is not waited for.
+func (n *news) close() {
+	n.w.Close()
+	_ = n.r.SetReadDeadline(time.Now().Add(time.Second))
+	<-n.done
+	n.r.Close()
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	gloom "gloom/clients/go"
+)
+
+// show prints what comes of a stream: answers on stdout, failures and, if that
+// is a terminal, a bar on stderr.
+type show struct {
+	*submit
+	began    time.Time
+	terminal bool // stderr is one
+	shared   bool // stdout is the same one, so that the bar must make way
+
+	mu  sync.Mutex // guards what follows
+	w   *bufio.Writer
+	bar *progressbar.ProgressBar
+}
+
+func newShow(s *submit, in *os.File) *show {
+	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: isTerminal(s.err)}
+	v.shared = v.terminal && isTerminal(s.out)
+	if v.terminal && !s.quiet {
+		v.bar = newBar(s, countLines(in))
+	}
+	return v
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" }
+
+func newBar(s *submit, total int) *progressbar.ProgressBar {
+	return progressbar.NewOptions(total,
+		progressbar.OptionSetWriter(s.err),
+		progressbar.OptionSetDescription(s.job.Type),
+		progressbar.OptionFullWidth(),
+		progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetItsString("jobs"),
+		progressbar.OptionSetPredictTime(total > 0),
+		progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSpinnerType(14),
+		progressbar.OptionSetTheme(progressbar.Theme{
+			Saucer: "█", SaucerPadding: "░", BarStart: "", BarEnd: "",
+		}),
+	)
+}
+
+// countLines counts the lines of a file; -1 of what can be read only once.
+func countLines(f *os.File) int {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return -1
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return -1
+	}
+	defer f.Seek(at, io.SeekStart)
+	n, last := 0, byte('\n')
+	for buf := make([]byte, 256<<10); ; {
+		k, err := f.Read(buf)
+		n += bytes.Count(buf[:k], []byte("\n"))
+		if k > 0 {
+			last = buf[k-1]
+		}
+		if err != nil {
+			break
+		}
+	}
+	if last != '\n' {
+		n++
+	}
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+func (v *show) start() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.began = time.Now()
+	if v.bar != nil {
+		_ = v.bar.RenderBlank()
+	}
+}
+
+// outcome prints an answer or a failure, the n-th one.
+func (v *show) outcome(o outcome, n int) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.print(o)
+	if v.bar != nil {
+		if v.bar.GetMax64() > 0 {
+			n = min(n, v.bar.GetMax()-1) // finish ends it
+		}
+		_ = v.bar.Set(n)
+	}
+	return err
+}
+
+func (v *show) print(o outcome) error {
+	switch {
+	case v.records:
+		return v.record(o)
+	case o.err != nil:
+		v.makeWay()
+		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, brief(o.err))
+		return err
+	}
+	if v.number {
+		v.w.WriteString(strconv.Itoa(o.number))
+		v.w.WriteByte('\t')
+	}
+	switch {
+	case v.job.Detach:
+		v.w.WriteString(o.ID)
+	case v.asJSON:
+		v.w.Write(oneLine(o.Body))
+	default:
+		v.w.Write(text(o.Body))
+	}
+	return v.w.WriteByte('\n')
+}
+
+// record prints a line's outcome for programs.
+func (v *show) record(o outcome) error {
+	code, reason, id := anatomy(o.err)
+	if o.err == nil {
+		id = o.ID
+	}
+	fmt.Fprintf(v.w, `{"line":%d`, o.number)
+	if id != "" {
+		fmt.Fprintf(v.w, `,"id":%s`, quote(id))
+	}
+	switch {
+	case o.err != nil:
+		fmt.Fprintf(v.w, `,"error":%s,"reason":%s`, quote(code), quote(reason))
+	case !v.job.Detach:
+		fmt.Fprintf(v.w, `,"body":%s`, oneLine(o.Body))
+	}
+	_, err := v.w.WriteString("}\n")
+	return err
+}
+
+// anatomy takes an error of a job apart.
+func anatomy(err error) (code, reason, id string) {
+	var refused *gloom.RefusedError
+	var ended *gloom.JobError
+	var lost *gloom.LostError
+	switch {
+	case err == nil:
+		return "", "", ""
+	case errors.As(err, &refused):
+		return string(refused.Code), refused.Reason, refused.ID
+	case errors.As(err, &ended):
+		return string(ended.Code), ended.Reason, ended.ID
+	case errors.As(err, &lost):
+		reason = "the connection was lost before the job was taken"
+		if lost.Acked {
+			reason = "the connection was lost while the job was queued or running"
+		} else if lost.Sent {
+			reason = "the connection was lost; whether the job was taken is not known"
+		}
+		return "connection_lost", reason, lost.ID
+	}
+	return "invalid_line", err.Error(), ""
+}
+
+// brief is the text of a failure after a line number.
+func brief(err error) string {
+	code, reason, _ := anatomy(err)
+	if code == "invalid_line" {
+		return reason
+	}
+	return say(gloom.Code(code), reason, "")
+}
+
+// makeWay takes the bar off the terminal; it comes back by itself.
+func (v *show) makeWay() {
+	if v.bar != nil {
+		_ = v.bar.Clear()
+	}
+}
+
+// flush puts answers out.
+func (v *show) flush() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.w.Buffered() == 0 {
+		return nil
+	}
+	if v.shared {
+		v.makeWay()
+	}
+	err := v.w.Flush()
+	if v.shared && v.bar != nil {
+		_ = v.bar.RenderBlank()
+	}
+	return err
+}
+
+// note tells the user something.
+func (v *show) note(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.makeWay()
+	v.tool.note(format, args...)
+}
+
+// finish ends the bar and sums up where someone watches or something went wrong.
+func (v *show) finish(n tally, outstanding int, cause error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.bar != nil {
+		if cause == nil {
+			_ = v.bar.Finish()
+			fmt.Fprintln(v.err)
+		} else {
+			v.makeWay()
+		}
+	}
+	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil {
+		return
+	}
+	took := time.Since(v.began)
+	jobs := n.answered + n.failed
+	s := fmt.Sprintf("%s jobs in %v", humanize.Comma(int64(jobs)), took.Round(time.Millisecond))
+	if sec := took.Seconds(); jobs > 0 && sec > 0 {
+		s += fmt.Sprintf(", %s a second", humanize.CommafWithDigits(float64(jobs)/sec, 0))
+	}
+	if n.failed > 0 {
+		s += fmt.Sprintf("; %s failed", humanize.Comma(int64(n.failed)))
+	}
+	var sig *interrupted
+	if errors.As(cause, &sig) && outstanding > 0 && !v.job.Detach {
+		s += fmt.Sprintf("; %s cancelled", humanize.Comma(int64(outstanding)))
+	}
+	v.tool.note("%s", s)
+}
+
+// reconnects ends a stream whose connection does not come back.
+type reconnects struct {
+	*submit
+	show   *show
+	giveUp context.CancelCauseFunc
+
+	mu    sync.Mutex // guards what follows
+	timer *time.Timer
+	over  bool
+}
+
+func (r *reconnects) notice(n gloom.Notice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	switch n.Event {
+	case gloom.EventConnected:
+		if r.timer != nil {
+			r.timer.Stop()
+			r.timer = nil
+			r.say("connected again, to %s", n.Addr)
+		}
+	case gloom.EventLost:
+		r.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
+		why := cause(n.Err)
+		if r.timer == nil {
+			r.timer = time.AfterFunc(r.reconnect, func() {
+				r.giveUp(faultf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).
+					advise("--reconnect sets how long to try"))
+			})
+		}
+	}
+}
+
+func (r *reconnects) say(format string, args ...any) {
+	if !r.quiet {
+		r.show.note(format, args...)
+	}
+}
+
+func (r *reconnects) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}

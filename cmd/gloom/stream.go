@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	gloom "gloom/clients/go"
+)
+
+// maxLine is the longest line in bytes; a longer one fails.
+const maxLine = 256 << 20
+
+// heldBack is how many times the window of answers --ordered may hold back.
+const heldBack = 8
+
+// overloadPause is how long nothing is handed in after the broker refused a job
+// for a reason that passes.
+const overloadPause = 100 * time.Millisecond
+
+// line is a job of the stream.
+type line struct {
+	seq    int // counts lines that are jobs, from 0
+	number int // of the line in its file, from 1
+	body   json.RawMessage
+}
+
+// outcome is what became of a line.
+type outcome struct {
+	line
+	gloom.Result
+	err error
+}
+
+// stream is one run of submit --lines. One goroutine reads lines, one hands
+// jobs in, and the one that runs it prints.
+type stream struct {
+	*submit
+	in   *bufio.Reader
+	jobs *gloom.Submitter
+	show *show
+	fail context.CancelCauseFunc
+
+	// places holds an element for each line that is read and not printed. The
+	// other channels are as roomy, so that nothing waits to send on them.
+	places   chan struct{}
+	outcomes chan outcome
+	again    chan line
+
+	lines  chan line
+	total  chan int // how many jobs there were, at the end of the input
+	paused atomic.Int64
+}
+
+func (s *submit) stream(ctx context.Context) error {
+	in := os.Stdin
+	if s.lines != "-" {
+		f, err := os.Open(s.lines)
+		if err != nil {
+			return usage("--lines: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	st := &stream{submit: s, fail: fail, in: bufio.NewReaderSize(in, 64<<10), show: newShow(s, in)}
+	places := s.window
+	if s.ordered {
+		places *= heldBack
+	}
+	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan outcome, places), make(chan line, places)
+	st.lines, st.total = make(chan line), make(chan int, 1)
+	r := &reconnects{submit: s, show: st.show, giveUp: fail}
+	defer r.stop()
+	var err error
+	if st.jobs, err = s.dial(ctx, gloom.Window(s.window), gloom.Notify(r.notice)); err != nil {
+		return err
+	}
+	defer st.jobs.Close()
+	return st.run(ctx)
+}
+
+func (st *stream) run(ctx context.Context) error {
+	go st.read(ctx)
+	go st.handInAll(ctx)
+	st.show.start()
+	n, err := st.print(ctx)
+	outstanding := st.jobs.Outstanding()
+	if err == nil {
+		err = st.show.flush()
+	}
+	cause := context.Cause(ctx)
+	st.show.finish(n, outstanding, cause)
+	switch {
+	case err != nil:
+		return outputError(err)
+	case cause != nil:
+		return cause
+	case n.failed > 0:
+		return quiet{exitFailed}
+	}
+	return nil
+}
+
+// read makes jobs of lines.
+func (st *stream) read(ctx context.Context) {
+	seq := 0
+	for number := 1; ; number++ {
+		data, err := readLine(st.in)
+		if err == io.EOF {
+			st.total <- seq
+			return
+		}
+		if err != nil && err != errLongLine {
+			st.fail(fmt.Errorf("reading line %d: %w", number, err))
+			return
+		}
+		if st.asJSON && err == nil && len(bytes.TrimSpace(data)) == 0 {
+			continue
+		}
+		l := line{seq: seq, number: number}
+		seq++
+		select {
+		case st.places <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		if err == nil {
+			l.body, err = toBody(data, st.form())
+		}
+		if err != nil {
+			st.outcomes <- outcome{line: l, err: err}
+			continue
+		}
+		select {
+		case st.lines <- l:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// handInAll hands jobs in, those first that must be handed in again.
+func (st *stream) handInAll(ctx context.Context) {
+	for {
+		var l line
+		select {
+		case l = <-st.again:
+		default:
+			select {
+			case l = <-st.again:
+			case l = <-st.lines:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if wait := time.Until(time.Unix(0, st.paused.Load())); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+		}
+		st.handIn(ctx, l)
+	}
+}
+
+func (st *stream) handIn(ctx context.Context, l line) {
+	job := st.job
+	job.Body = l.body
+	if job.ID != "" {
+		job.ID = strings.ReplaceAll(job.ID, "{line}", strconv.Itoa(l.number))
+	}
+	if st.progress {
+		job.OnProgress = func(body json.RawMessage) { st.show.note("line %d: progress: %s", l.number, text(body)) }
+	}
+	err := st.jobs.SubmitFunc(ctx, job, func(r gloom.Result, err error) {
+		st.outcomes <- outcome{line: l, Result: r, err: err}
+	})
+	if refused, ok := err.(*gloom.RefusedError); ok { // about this job, not about us
+		st.outcomes <- outcome{line: l, err: refused}
+	} else if err != nil && ctx.Err() == nil {
+		st.fail(err)
+	}
+}
+
+// tally counts outcomes.
+type tally struct{ answered, failed int }
+
+// print prints outcomes until there are no more, or the context ends.
+func (st *stream) print(ctx context.Context) (n tally, err error) {
+	held := map[int]outcome{} // that come too early for --ordered
+	next, done, total := 0, 0, -1
+	settle := func(o outcome) error {
+		if st.goesAgain(o) {
+			return nil
+		}
+		held[o.seq] = o
+		if !st.ordered {
+			next = o.seq
+		}
+		for {
+			o, ok := held[next]
+			if !ok {
+				return nil
+			}
+			delete(held, next)
+			next++
+			done++
+			if o.err == nil {
+				n.answered++
+			} else {
+				n.failed++
+			}
+			if err := st.show.outcome(o, done); err != nil {
+				return err
+			}
+			<-st.places
+		}
+	}
+	for done != total {
+		if len(st.outcomes) == 0 {
+			if err := st.show.flush(); err != nil {
+				return n, err
+			}
+		}
+		select {
+		case o := <-st.outcomes:
+			if err := settle(o); err != nil {
+				return n, err
+			}
+		case total = <-st.total:
+		case <-ctx.Done():
+			for len(st.outcomes) > 0 { // what came before the end
+				if err := settle(<-st.outcomes); err != nil {
+					return n, err
+				}
+			}
+			return n, nil
+		}
+	}
+	return n, nil
+}
+
+// goesAgain hands a line in once more, where that is asked for or harmless.
+func (st *stream) goesAgain(o outcome) bool {
+	var refused *gloom.RefusedError
+	overloaded := errors.As(o.err, &refused) && refused.Code == gloom.ErrOverloaded
+	draining := errors.Is(o.err, gloom.ErrDraining)
+	lost := errors.Is(o.err, gloom.ErrLost)
+	if !overloaded && !(st.resubmit && (lost || draining)) {
+		return false
+	}
+	if !lost {
+		st.paused.Store(time.Now().Add(overloadPause).UnixNano())
+	}
+	st.again <- o.line
+	return true
+}
+
+var errLongLine = fmt.Errorf("is longer than %d bytes", maxLine)
+
+// readLine reads a line without its end, which the last one may lack.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var data []byte
+	long := false
+	for {
+		part, err := in.ReadSlice('\n')
+		if long = long || len(data)+len(part) > maxLine; !long {
+			data = append(data, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == io.EOF && len(data) == 0 && !long:
+			return nil, io.EOF
+		case err != nil && err != io.EOF:
+			return nil, err
+		case long:
+			return nil, errLongLine
+		}
+		return chomp(data), nil
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+)
+
+// size is a flag for bytes: 16MiB, 64k, 1000000.
+type size int64
+
+func (s *size) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "") }
+
+func (s *size) Set(v string) error {
+	n, err := humanize.ParseBytes(v)
+	if err != nil || n < 1 || n > 1<<40 {
+		return errors.New("must be a size such as 16MiB, 64k or 1000000, at most 1TiB")
+	}
+	*s = size(n)
+	return nil
+}
+
+func (*size) Type() string { return "bytes" }
+
+// choice is a flag for one of a few words.
+type choice struct {
+	to    *string
+	words []string
+}
+
+func newChoice(to *string, first string, others ...string) *choice {
+	*to = first
+	return &choice{to, append([]string{first}, others...)}
+}
+
+func (c *choice) String() string { return *c.to }
+
+func (c *choice) Set(v string) error {
+	if !slices.Contains(c.words, v) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.words, ", "))
+	}
+	*c.to = v
+	return nil
+}
+
+func (*choice) Type() string { return "word" }
+
+// rate is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
+type rate struct {
+	perSecond float64
+	set       bool
+}
+
+func (r *rate) String() string {
+	if r == nil || !r.set {
+		return ""
+	}
+	return strconv.FormatFloat(r.perSecond, 'g', -1, 64) + "/s"
+}
+
+func (r *rate) Set(v string) error {
+	number, unit, _ := strings.Cut(v, "/")
+	var per float64
+	switch unit {
+	case "", "s":
+		per = 1
+	case "m", "min":
+		per = 60
+	case "h":
+		per = 3600
+	}
+	if v == "none" {
+		number, per = "0", 1
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || per == 0 || !(n >= 0 && n <= 1e9) {
+		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
+	}
+	*r = rate{n / per, true}
+	return nil
+}
+
+func (*rate) Type() string { return "rate" }
+
+// statuses is a flag for exit statuses: all, or a list such as 2,64.
+type statuses struct {
+	all  bool
+	list []int
+}
+
+func (s *statuses) String() string {
+	if s.all {
+		return "all"
+	}
+	var b []string
+	for _, n := range s.list {
+		b = append(b, strconv.Itoa(n))
+	}
+	return strings.Join(b, ",")
+}
+
+func (s *statuses) Set(v string) error {
+	if v == "all" {
+		s.all = true
+		return nil
+	}
+	for _, f := range strings.Split(v, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(f))
+		if err != nil || n < 1 || n > 255 {
+			return errors.New("must be all or a list of exit statuses from 1 to 255, such as 2,64")
+		}
+		s.list = append(s.list, n)
+	}
+	return nil
+}
+
+func (*statuses) Type() string { return "list" }
+
+func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	gloom "gloom/clients/go"
+)
+
+const workLong = `Serve jobs of TYPE with a command, which is run once for each job.
+
+The job's body is the command's standard input: a JSON string as its text,
+anything else as JSON. What the command writes to standard output is the answer:
+JSON if it is JSON, else a string, less one line end. {id} and {type} in the
+arguments are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same.
+
+An exit status other than 0 fails the run, with the end of standard error as the
+reason, and the job is tried again as long as it has retries left; --final names
+the statuses that spare it that. With --compat, which knows no failures, the
+answer is {"error":"exit status 3","stderr":"…"} instead.
+
+Commands run in a process group of their own. It gets SIGTERM, and 5 seconds
+later SIGKILL, when --timeout is over, when the job is cancelled, and when the
+connection is lost, since the broker then gives the job to someone else.
+
+SIGINT and SIGTERM take no more jobs and let running commands finish; a second
+signal stops them as above, a third kills them. A lost connection is made again.
+With several addresses (--worker-addr A,B) every broker is joined, with all of -j.
+
+The id in an argument comes from whoever submits: mind commands that take it for
+an option.`
+
+const workExample = `  gloom work shout -- tr a-z A-Z
+  gloom work -j 8 --timeout 30s thumbnail -- convert - -resize 200 png:-
+  gloom work page -- sh -c 'read -r url && curl -fsS "$url"'
+  gloom work --progress encode -- sh -c 'for p in 25 50 75; do echo $p >&3; sleep 1; done'`
+
+func newWork(t *tool) *cobra.Command {
+	w := &work{tool: t, maxOutput: 16 << 20}
+	cmd := &cobra.Command{
+		Use:     "work TYPE [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
+		Short:   "Serve jobs with a command",
+		Long:    workLong,
+		Example: workExample,
+		RunE:    func(cmd *cobra.Command, args []string) error { return w.run(args, cmd.ArgsLenAtDash()) },
+
+		DisableFlagsInUseLine: true,
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.IntVarP(&w.jobs, "jobs", "j", 1, "commands to run at once, for each broker")
+	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer; 0 is never")
+	f.Var(newChoice(&w.input, formAuto, formJSON), "input", "body on standard input: auto, or json for strings too")
+	f.Var(newChoice(&w.output, formAuto, formText, formJSON), "output", "answer of standard output: auto, text for always a string, or json")
+	f.Var(&w.maxOutput, "max-output", "fail a command that writes more to standard output")
+	f.Var(&w.final, "final", "exit statuses that fail the job without a retry: all, or a list such as 2,64")
+	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, in place of the job's own backoff")
+	f.BoolVar(&w.progress, "progress", false, "send lines that the command writes to descriptor 3 as progress")
+	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
+	f.BoolVarP(&w.quiet, "quiet", "q", false, "say nothing about connections")
+	f.Lookup("retry-delay").DefValue = "0" // left out of the help
+	return cmd
+}
+
+// work is the command that serves jobs.
+type work struct {
+	*tool
+	jobs       int
+	timeout    time.Duration
+	input      string
+	output     string
+	maxOutput  size
+	final      statuses
+	retryDelay time.Duration
+	progress   bool
+	stderr     bool
+	quiet      bool
+}
+
+// maxJobs bounds -j: each job needs a connection and several descriptors.
+const maxJobs = 10000
+
+func (w *work) check(args []string, dash int) error {
+	switch {
+	case len(args) == 0 || dash == 0:
+		return usage("work needs a type").advise("gloom work TYPE -- COMMAND")
+	case len(args) == 1:
+		return usage("work %s needs a command", args[0]).advise("gloom work %s -- COMMAND", args[0])
+	case dash > 1:
+		return usage("expected one type before --, got %q", args[:dash])
+	case w.jobs < 1 || w.jobs > maxJobs:
+		return usage("-j %d: must be 1 … %d", w.jobs, maxJobs)
+	case w.timeout < 0:
+		return usage("--timeout %v: must not be negative", w.timeout)
+	case w.progress && w.link.compat:
+		return usage("--progress and --compat exclude each other: the original protocol knows no progress")
+	}
+	return nil
+}
+
+func (w *work) run(args []string, dash int) error {
+	if err := w.check(args, dash); err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[1])
+	if err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return usage("command not found: %q", args[1]).advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
+		}
+		return usage("command cannot be run: %w", err)
+	}
+	kill := make(chan struct{})
+	c := &command{
+		name: args[1], path: path, args: args[2:], timeout: w.timeout, input: w.input, output: w.output,
+		maxOutput: int64(w.maxOutput), final: w.final, retryDelay: w.retryDelay,
+		progress: w.progress, compat: w.link.compat, kill: kill,
+	}
+	if w.stderr {
+		c.stderr = w.err
+	}
+	opts, err := w.link.options(w.link.worker, clientName("work"))
+	if err != nil {
+		return err
+	}
+	tell := &teller{work: w, typ: args[0], brokers: map[string]*joined{}}
+	worker := &gloom.Worker{
+		Type: args[0], Concurrency: w.jobs, Handler: tell.counting(c.serve),
+		Options: append(opts, gloom.Notify(tell.notice)),
+	}
+	return w.serve(worker, c, kill, tell)
+}
+
+// serve runs the worker until signals end it.
+func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell *teller) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	worker.StopTimeout = 1 << 62 // signals decide
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	for n := 1; ; n++ {
+		select {
+		case err := <-ended:
+			c.running.Wait()
+			tell.summary()
+			if n > 2 {
+				return quiet{exitInterrupted}
+			}
+			return noBroker(w.link.worker, "worker-addr", err)
+		case <-signals:
+		}
+		switch n {
+		case 1:
+			if r := tell.running.Load(); r > 0 && !w.quiet {
+				w.note("no more jobs; waiting for %d commands, a second signal stops them", r)
+			}
+			cancel()
+		case 2:
+			stopped, now := context.WithCancel(context.Background())
+			now()
+			go worker.Stop(stopped)
+		case 3:
+			close(kill)
+		}
+	}
+}
+
+// teller says what happens to connections, once per broker instead of once per
+// socket, and counts jobs.
+type teller struct {
+	*work
+	typ     string
+	running atomic.Int64
+	ok, bad atomic.Int64
+
+	mu      sync.Mutex // guards brokers
+	brokers map[string]*joined
+}
+
+// joined is the state of a broker's connections; each kind of trouble is told
+// once until one of them stands again.
+type joined struct {
+	before       bool
+	lost, failed bool
+}
+
+func (t *teller) counting(h gloom.Handler) gloom.Handler {
+	return func(ctx context.Context, job *gloom.Job) (any, error) {
+		t.running.Add(1)
+		defer t.running.Add(-1)
+		v, err := h(ctx, job)
+		if err == nil {
+			t.ok.Add(1)
+		} else {
+			t.bad.Add(1)
+		}
+		return v, err
+	}
+}
+
+func (t *teller) notice(n gloom.Notice) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.brokers[n.Addr]
+	if b == nil {
+		b = &joined{}
+		t.brokers[n.Addr] = b
+	}
+	switch n.Event {
+	case gloom.EventJoined:
+		if !b.before || b.lost || b.failed {
+			again := ""
+			if b.before {
+				again = "again "
+			}
+			t.say("serving %s %sat %s, %d at a time", t.typ, again, n.Addr, t.jobs)
+		}
+		*b = joined{before: true}
+	case gloom.EventLost:
+		if !b.lost {
+			t.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
+		}
+		b.lost = true
+	case gloom.EventFailed:
+		if !b.failed {
+			t.say("no broker reached at %s: %s; trying again (%s)", n.Addr, cause(n.Err), reachHint(n.Err))
+		}
+		b.failed = true
+	case gloom.EventPanic:
+		t.say("%v", n.Err)
+	}
+}
+
+func (t *teller) say(format string, args ...any) {
+	if !t.quiet {
+		t.note(format, args...)
+	}
+}
+
+func (t *teller) summary() {
+	if ok, bad := t.ok.Load(), t.bad.Load(); bad > 0 {
+		t.say("%d runs answered, %d failed", ok, bad)
+	} else {
+		t.say("%d runs answered", ok)
+	}
+}
