@@ -67,6 +67,10 @@ bench: build ## gloomd and its peers in one run, small: about two minutes
 race: build ## gloomd and its peers in one run, in full
 	$(BIN)/gloom-bench race -o $(BIN)/race.json
 
+.PHONY: deb
+deb: build ## a Debian package in .build
+	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
+
 # The race detector needs a C compiler, the Python client Python; test servers
 # are installed by the tests that start them.
 .PHONY: deps

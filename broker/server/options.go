@@ -201,6 +201,23 @@ func split(addr string) (network, address string) {
 	return "tcp", addr
 }
 
+// Exposed tells whether other hosts reach an address without having to show a
+// token or a certificate.
+func (o *Options) Exposed() bool {
+	for _, a := range o.addresses() {
+		if network, addr := split(a.value); network == "tcp" && a.value != "" && !o.guarded(a) {
+			if host, _, err := net.SplitHostPort(addr); err == nil && !loopback(host) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (o *Options) guarded(a address) bool {
+	return o.TokenFile != "" || o.TLSClientCA != "" && !a.plain
+}
+
 func (o *Options) checkAddress(a address) error {
 	if a.value == "" && a.optional {
 		return nil
@@ -219,8 +236,7 @@ func (o *Options) checkAddress(a address) error {
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "has no port from 0 to 65535"}
 	}
-	guarded := o.TokenFile != "" || o.TLSClientCA != "" && !a.plain
-	if o.Insecure || guarded || loopback(host) {
+	if o.Insecure || o.guarded(a) || loopback(host) {
 		return nil
 	}
 	return &OptionError{a.flag, fmt.Sprintf("%q", a.value),

@@ -145,6 +145,9 @@ func announce(srv *server.Server, log zerolog.Logger) {
 		Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
 		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
 		Msg("gloomd is ready")
+	if o.Insecure && o.Exposed() {
+		log.Warn().Msg("--insecure: whoever reaches these addresses may submit, work and administer")
+	}
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
 }
 

@@ -1,0 +1,22 @@
+# The Gloom broker and its tool, static, in an image with nothing else.
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/gloomd ./cmd/gloom
+
+FROM scratch
+COPY --from=build /out/gloomd /out/gloom /usr/bin/
+USER 65532:65532
+# Within a container other hosts are the point; whoever can reach the ports may
+# do as they like unless GLOOM_TOKEN_FILE or GLOOM_TLS_CLIENT_CA is set. gloomd
+# says so when it starts.
+ENV GLOOM_SUBMIT_ADDR=0.0.0.0:9998 \
+    GLOOM_WORKER_ADDR=0.0.0.0:9999 \
+    GLOOM_HTTP_ADDR=0.0.0.0:9997 \
+    GLOOM_INSECURE=true
+EXPOSE 9997 9998 9999
+HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
+    CMD ["/usr/bin/gloom", "status", "--http-addr", "127.0.0.1:9997"]
+ENTRYPOINT ["/usr/bin/gloomd"]

@@ -1,0 +1,128 @@
+// Package deploy holds what installs and watches a broker; its tests hold these
+// files to what the broker really has.
+package deploy
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker"
+	"gloom/broker/admin"
+	"gloom/broker/server"
+)
+
+// metrics returns the names of all metrics of a broker that has done something.
+func metrics(t *testing.T) map[string]bool {
+	t.Helper()
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	srv.ServeHTTP(admin.New(srv, zerolog.Nop()))
+	srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		b.Submit(now, b.AddSubmitter(), &broker.Submission{ID: []byte("a"), Type: []byte("t"), Body: []byte("1")})
+		return nil
+	})
+	resp, err := http.Get("http://" + srv.HTTPAddr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z_:]+)[{ ]`).FindAllStringSubmatch(string(data), -1) {
+		names[m[1]] = true
+	}
+	if !names["gloom_jobs_submitted_total"] {
+		t.Fatalf("the broker shows no metrics:\n%s", data)
+	}
+	return names
+}
+
+var metricName = regexp.MustCompile(`\b(gloom|process|go)_[a-z_]+\b`)
+
+func known(t *testing.T, names map[string]bool, where, expr string) int {
+	t.Helper()
+	found := metricName.FindAllString(expr, -1)
+	for _, m := range found {
+		if !names[m] {
+			t.Errorf("%s asks for %s, which the broker does not have: %s", where, m, expr)
+		}
+	}
+	return len(found)
+}
+
+// TestDashboard: every query of the dashboard asks for metrics that exist.
+func TestDashboard(t *testing.T) {
+	data, err := os.ReadFile("dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		t.Fatal(err)
+	}
+	names := metrics(t)
+	n := 0
+	for _, p := range d.Panels {
+		for _, q := range p.Targets {
+			n += known(t, names, "panel "+p.Title, q.Expr)
+		}
+	}
+	if n < 10 {
+		t.Errorf("the dashboard asks for %d metrics", n)
+	}
+}
+
+// TestAlerts: every rule asks for metrics that exist, and promtool accepts the
+// file.
+func TestAlerts(t *testing.T) {
+	data, err := os.ReadFile("alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := metrics(t)
+	n := 0
+	for _, line := range strings.Split(string(data), "\n") {
+		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: "); ok {
+			known(t, names, "a rule", expr)
+			n++
+		}
+	}
+	if n == 0 {
+		t.Error("no rules")
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		install := exec.Command("sh", "-c", "apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus")
+		install.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := install.CombinedOutput(); err != nil {
+			t.Fatalf("promtool is missing and cannot be installed (Debian: prometheus): %v\n%s", err, out)
+		}
+		if promtool, err = exec.LookPath("promtool"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(promtool, "check", "rules", "alerts.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
