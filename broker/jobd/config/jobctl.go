@@ -27,6 +27,14 @@ func LoadJobctl(path string) (*Jobctl, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := readJobctl(r)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return c, nil
+}
+
+func readJobctl(r *reader) *Jobctl {
 	byDefault := DefaultJobctl()
 	c := &Jobctl{
 		Master:   r.boolean("master"),
@@ -38,8 +46,5 @@ func LoadJobctl(path string) (*Jobctl, error) {
 	if err := CheckLevel(c.LogLevel); err != nil {
 		r.fail("'log_level': %w", err)
 	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	return c, nil
+	return c
 }

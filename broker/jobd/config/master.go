@@ -23,6 +23,14 @@ func LoadMaster(path string) (*Master, error) {
 	if err != nil {
 		return nil, err
 	}
+	m := readMaster(r)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return m, nil
+}
+
+func readMaster(r *reader) *Master {
 	m := &Master{
 		Server:               r.server(),
 		PingInterval:         r.seconds("ping_interval", "an integer", 30*time.Second, 100*time.Millisecond),
@@ -34,8 +42,5 @@ func LoadMaster(path string) (*Master, error) {
 	for _, key := range r.unknown() {
 		m.Warnings = append(m.Warnings, "unknown key '"+key+"' is ignored")
 	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	return m, nil
+	return m
 }

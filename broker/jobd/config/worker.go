@@ -80,7 +80,7 @@ type Broker struct {
 	Token                                 string
 	TLSCA, TLSCert, TLSKey, TLSServerName string // paths; any of them turns TLS on
 	TypePrefix                            string // before a target's name, where there is no launcher
-	IDPrefix                              string // before a row's id; "" is "database.table"
+	IDPrefix                              string // before a row's id; "" is "database.table/"
 }
 
 // LoadWorker reads the configuration of jobd.
@@ -89,6 +89,14 @@ func LoadWorker(path string) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	w := readWorker(doc, r)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return w, nil
+}
+
+func readWorker(doc *document, r *reader) *Worker {
 	w := &Worker{Name: r.text("name", ""), Server: r.server()}
 	w.MasterHost = r.text("master_host", "")
 	w.MasterPort = r.integer("master_port", 0, 0, math.MaxUint16)
@@ -124,10 +132,7 @@ func LoadWorker(path string) (*Worker, error) {
 	if (w.MasterHost == "") != (w.MasterPort == 0) {
 		w.Warnings = append(w.Warnings, "master_host and master_port belong together: no connection to a master")
 	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	return w, nil
+	return w
 }
 
 func (r *reader) server() Server {

@@ -1,0 +1,48 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The tables of the README name exactly the keys that are read.
+func TestReadmeKeys(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, master, jobctl := reader{top: &section{}}, reader{top: &section{}}, reader{top: &section{}}
+	readWorker(&document{sections: []*section{{}}}, &worker)
+	readMaster(&master)
+	readJobctl(&jobctl)
+	for title, known := range map[string][]string{
+		"### jobd.conf\n":        append(worker.known, "launcher.env.X"),
+		"### jobd-master.conf\n": master.known,
+		"### .jobctl.conf\n":     jobctl.known,
+	} {
+		_, part, found := strings.Cut(string(text), title)
+		if !found {
+			t.Fatalf("no %s", title)
+		}
+		part, _, _ = strings.Cut(part, "\n#")
+		var keys []string
+		for line := range strings.Lines(part) {
+			if cells := strings.Split(line, "|"); len(cells) > 2 && !strings.Contains(cells[1], "---") {
+				for _, m := range regexp.MustCompile("`([a-z_.A-Z]+)`").FindAllStringSubmatch(cells[1], -1) {
+					keys = append(keys, m[1])
+				}
+			}
+		}
+		slices.Sort(keys)
+		known = slices.DeleteFunc(known, func(key string) bool { return key == "targets" })
+		slices.Sort(known)
+		if diff := cmp.Diff(slices.Compact(known), keys); diff != "" {
+			t.Errorf("%s%s", title, diff)
+		}
+	}
+}
