@@ -61,9 +61,9 @@ func chomp(b []byte) []byte {
 	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
-// text is a body for people and programs that know no JSON: a string's
+// bodyText is a body for people and programs that know no JSON: a string's
 // content, anything else as it is.
-func text(body json.RawMessage) []byte {
+func bodyText(body json.RawMessage) []byte {
 	if len(body) == 0 || body[0] != '"' {
 		return body
 	}

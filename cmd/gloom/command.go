@@ -106,7 +106,7 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	if c.input == formJSON {
 		cmd.Stdin = bytes.NewReader(job.Body)
 	} else {
-		cmd.Stdin = bytes.NewReader(text(job.Body))
+		cmd.Stdin = bytes.NewReader(bodyText(job.Body))
 	}
 	stdout := &capped{limit: c.maxOutput, over: make(chan struct{})}
 	stderr := &tail{limit: stderrKept, also: c.stderr}

@@ -77,6 +77,8 @@ func newRoot(t *tool) *cobra.Command {
 	}{
 		{groupJobs, newWork(t)},
 		{groupJobs, newSubmit(t)},
+		{groupLook, newLs(t)},
+		{groupLook, newPing(t)},
 	} {
 		c.cmd.GroupID = c.group
 		c.cmd.InheritedFlags().SortFlags = false

@@ -134,7 +134,7 @@ func (v *show) print(o outcome) error {
 	case v.asJSON:
 		v.w.Write(oneLine(o.Body))
 	default:
-		v.w.Write(text(o.Body))
+		v.w.Write(bodyText(o.Body))
 	}
 	return v.w.WriteByte('\n')
 }

@@ -183,7 +183,7 @@ func (st *stream) handIn(ctx context.Context, l line) {
 		job.ID = strings.ReplaceAll(job.ID, "{line}", strconv.Itoa(l.number))
 	}
 	if st.progress {
-		job.OnProgress = func(body json.RawMessage) { st.show.note("line %d: progress: %s", l.number, text(body)) }
+		job.OnProgress = func(body json.RawMessage) { st.show.note("line %d: progress: %s", l.number, bodyText(body)) }
 	}
 	err := st.jobs.SubmitFunc(ctx, job, func(r gloom.Result, err error) {
 		st.outcomes <- outcome{line: l, Result: r, err: err}

@@ -224,7 +224,7 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	job := s.job
 	job.Body = body
 	if s.progress {
-		job.OnProgress = func(body json.RawMessage) { s.note("progress: %s", text(body)) }
+		job.OnProgress = func(body json.RawMessage) { s.note("progress: %s", bodyText(body)) }
 	}
 	p, err := jobs.Submit(ctx, job)
 	if err != nil {
@@ -241,7 +241,7 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	case s.asJSON:
 		_, err = fmt.Fprintf(s.out, "%s\n", r.Body)
 	default:
-		_, err = fmt.Fprintf(s.out, "%s\n", text(r.Body))
+		_, err = fmt.Fprintf(s.out, "%s\n", bodyText(r.Body))
 	}
 	return outputError(err)
 }

@@ -40,9 +40,9 @@ The id in an argument comes from whoever submits: mind commands that take it for
 an option.`
 
 const workExample = `  gloom work shout -- tr a-z A-Z
-  gloom work -j 8 --timeout 30s thumbnail -- convert - -resize 200 png:-
-  gloom work page -- sh -c 'read -r url && curl -fsS "$url"'
-  gloom work --progress encode -- sh -c 'for p in 25 50 75; do echo $p >&3; sleep 1; done'`
+  gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum "$(cat)"'
+  gloom work page -- sh -c 'curl -fsS "$(cat)"'
+  gloom work --progress slow -- sh -c 'for p in 1 2 3; do sleep 1; echo $p >&3; done'`
 
 func newWork(t *tool) *cobra.Command {
 	w := &work{tool: t, maxOutput: 16 << 20}

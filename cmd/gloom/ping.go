@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/spf13/cobra"
+
+	gloom "gloom/clients/go"
+)
+
+func newPing(t *tool) *cobra.Command {
+	p := &ping{tool: t}
+	cmd := &cobra.Command{
+		Use:   "ping",
+		Short: "Ask every address for a sign of life",
+		Long: `Ask the broker for a sign of life at each of its addresses, and print how long
+it took. The exit status is 3 if an address does not answer.`,
+		Example: `  gloom ping
+  gloom ping --wait 30s && gloom submit report '"weekly"'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.run() },
+
+		DisableFlagsInUseLine: true,
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.DurationVar(&p.wait, "wait", 0, "try again for so long, until all answer")
+	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	return cmd
+}
+
+type ping struct {
+	*tool
+	wait time.Duration
+	json bool
+}
+
+// pingPause is between attempts.
+const pingPause = 50 * time.Millisecond
+
+// answer is what came of one address.
+type answer struct {
+	Port    string  `json:"port"`
+	Address string  `json:"address"`
+	OK      bool    `json:"ok"`
+	Millis  float64 `json:"ms,omitempty"`
+	Error   string  `json:"error,omitempty"`
+}
+
+func (p *ping) run() error {
+	ctx, stop := untilSignal(context.Background())
+	defer stop()
+	deadline := time.Now().Add(p.wait)
+	type target struct {
+		port, addr, flag string
+	}
+	var targets []target
+	for _, a := range p.link.submit {
+		targets = append(targets, target{"submit", a, "submit-addr"})
+	}
+	for _, a := range p.link.worker {
+		targets = append(targets, target{"worker", a, "worker-addr"})
+	}
+	if p.link.http != "" {
+		targets = append(targets, target{"http", p.link.http, "http-addr"})
+	}
+	var failed error
+	for _, to := range targets {
+		took, err := p.try(ctx, to.port, to.addr, to.flag)
+		for err != nil && time.Now().Before(deadline) && ctx.Err() == nil {
+			select {
+			case <-time.After(pingPause):
+			case <-ctx.Done():
+			}
+			took, err = p.try(ctx, to.port, to.addr, to.flag)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := p.tell(to.port, to.addr, took, err); err != nil {
+			return err
+		}
+		if failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if port == "http" {
+		a, err := p.link.api()
+		if err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		err = a.do(ctx, http.MethodGet, "/healthz", nil, nil)
+		return time.Since(began), err
+	}
+	// Both ports know hello and ping, so that the submitter's side serves both.
+	opts, err := p.link.options([]string{addr}, clientName("ping"))
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	jobs, err := gloom.Dial(ctx, opts...)
+	if err != nil {
+		return 0, noBroker([]string{addr}, flag, err)
+	}
+	defer jobs.Close()
+	if !p.link.compat {
+		began = time.Now()
+		err = jobs.Ping(ctx)
+	}
+	return time.Since(began), err
+}
+
+func (p *ping) tell(port, addr string, took time.Duration, err error) error {
+	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(took.Microseconds()) / 1000}
+	if err != nil {
+		a.Millis, a.Error = 0, plain(err)
+		var f *fault
+		if errors.As(err, &f) {
+			a.Error = plain(f.err)
+		}
+	}
+	switch {
+	case p.json:
+		data, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		return p.printJSON(data)
+	case err != nil:
+		return nil // the last word says it
+	}
+	_, werr := fmt.Fprintf(p.out, "%-6s  %s  answers in %.1f ms\n", port, addr, a.Millis)
+	return outputError(werr)
+}
