@@ -87,6 +87,8 @@ type TargetStatus struct {
 var ErrTargetBusy = errors.New("queue is not empty")
 
 // ErrConcurrency refuses a concurrency below 1.
+//
+//lint:ignore ST1005 clients match on this text
 var ErrConcurrency = errors.New("Invalid concurrency value.")
 
 // ErrTargetExists refuses a second target of the same name.

@@ -29,7 +29,10 @@ const (
 	maxNo           = 999999           // of a request; the numbers start again behind it
 )
 
-// ErrClosed is the error of a call whose connection has ended.
+// ErrClosed is the error of a call whose connection has ended. The master's
+// clients read it where a worker was lost.
+//
+//lint:ignore ST1005 they know this text
 var ErrClosed = errors.New("Socket is closed")
 
 // RemoteError is an error that the peer has answered with.
