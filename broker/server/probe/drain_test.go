@@ -100,6 +100,18 @@ func TestDrain(t *testing.T) {
 		w.eof()
 		b.exits(t, 5*time.Second, 0)
 	})
+	t.Run("delayed and detached ones, too", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--drain-timeout=500ms")
+		s, w := b.submitter(t), b.joined(t, name("drain"))
+		delayed := s.freshWith(name("nobody"), `0`, `,"delay_ms":600000`)
+		s.freshWith(name("nobody"), `0`, `,"detach":true`)
+		b.signal(syscall.SIGTERM)
+		s.failsFor("draining", delayed)
+		s.eof() // and nothing about the detached one
+		w.eof()
+		b.exits(t, 5*time.Second, 0)
+	})
 	t.Run("new submits while others run", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=60s")

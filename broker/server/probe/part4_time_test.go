@@ -44,7 +44,7 @@ func TestPart4Delay(t *testing.T) {
 		t.Parallel()
 		typ := name("delay")
 		s, w := b.submitter(t), b.joined(t, typ)
-		late := s.freshWith(typ, `1`, `,"delay_ms":200,"priority":100`)
+		late := s.freshWith(typ, `1`, `,"delay_ms":1000,"priority":100`)
 		for range 3 {
 			serve(t, s, w, typ)
 		}
@@ -164,13 +164,13 @@ func TestPart4Timeout(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
 		s, w := b.submitter(t), b.joined(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":150,"retries":0`)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
 		w.takes(id)
 		w.respond(`1`)
 		s.result(id, `1`)
 		next := s.freshWith(typ, `1`, `,"retries":0`) // no timeout of its own
 		w.takes(next)
-		s.silent(250 * ms)
+		s.silent(1200 * ms)
 		w.respond(`2`)
 		s.result(next, `2`)
 	})
@@ -205,7 +205,7 @@ func TestPart4Timeout(t *testing.T) {
 		t.Parallel()
 		typ := name("timeout")
 		s, w := b.submitter(t), b.joined(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"backoff_ms":300,"retries":1`)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
 		w.takes(id)
 		b.waitState(t, id, "delayed")
 		w.fail(`,"retry":false`) // not of this job any more
@@ -499,7 +499,7 @@ func TestPart4Backoff(t *testing.T) {
 		t.Parallel()
 		typ := name("backoff")
 		s, w := b.submitter(t), b.joined(t, typ)
-		id := s.freshWith(typ, `1`, `,"backoff_ms":150`)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
 		w.takes(id)
 		w.fail(``)
 		serve(t, s, w, typ)
