@@ -79,7 +79,8 @@ func (s *slabs) room(need uint32) (no, at uint32) {
 
 func (s *slabs) bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
 
-// drop frees the entry whose payload of n bytes begins at off.
+// drop frees the entry whose payload of n bytes begins at off. Its record must
+// not lay claim to it any more.
 func (s *slabs) drop(no, off, n uint32) {
 	b := &s.all[no]
 	b.live -= n + entryHead

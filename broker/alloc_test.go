@@ -1,0 +1,201 @@
+package broker_test
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// recycling lends the same memory again and again, as the daemon's pages do.
+type recycling struct{ free map[int][][]byte }
+
+func (p *recycling) Get(n int) []byte {
+	if f := p.free[n]; len(f) > 0 {
+		m := f[len(f)-1]
+		p.free[n] = f[:len(f)-1]
+		clear(m)
+		return m
+	}
+	return make([]byte, n)
+}
+
+func (p *recycling) Put(m []byte) { p.free[len(m)] = append(p.free[len(m)], m) }
+
+// bed is a core with somebody to hand in and somebody to work.
+type bed struct {
+	t        *testing.T
+	core     *broker.Broker
+	sub, wrk broker.Peer
+	now      int64
+	n        uint64
+	id       [16]byte
+	typ      []byte
+	body     []byte
+	s        broker.Submission
+}
+
+func newBed(t *testing.T) *bed {
+	b := &bed{
+		t: t, core: broker.New(broker.Config{Retries: 3, IdleTypes: 10, Pages: &recycling{map[int][][]byte{}}}),
+		typ: []byte("echo"), body: make([]byte, 100),
+	}
+	b.sub, b.wrk = b.core.AddSubmitter(), b.core.AddWorker()
+	return b
+}
+
+func (b *bed) join(prefetch int) {
+	b.core.Join(b.now, b.wrk, &broker.Joining{Type: b.typ, Prefetch: prefetch})
+}
+
+// submit hands in a new job; change may set more of it.
+func (b *bed) submit(change func(*broker.Submission)) []byte {
+	b.n++
+	b.now += 1000
+	binary.LittleEndian.PutUint64(b.id[:], b.n*0x9e3779b97f4a7c15)
+	b.s = broker.Submission{ID: b.id[:], Type: b.typ, Body: b.body, Retries: -1}
+	if change != nil {
+		change(&b.s)
+	}
+	b.core.Submit(b.now, b.sub, &b.s)
+	return b.id[:]
+}
+
+// TestSteadyStateAllocatesNothing runs each kind of cycle many times and counts
+// allocations: less than one in a hundred cycles is what growing once costs.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	many := func(b *bed) func(*broker.Submission) {
+		return func(s *broker.Submission) { s.Priority = int64(uint32(b.n) * 2654435761 >> 4) }
+	}
+	backlog := func(b *bed, change func(*broker.Submission)) {
+		n := 10_000
+		if broker.Checking {
+			n = 300
+		}
+		for range n {
+			b.submit(change)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		make func(b *bed) (cycle func())
+	}{
+		{"submit, respond", func(b *bed) func() {
+			b.join(0)
+			return func() {
+				b.submit(nil)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+		{"behind a backlog", func(b *bed) func() {
+			backlog(b, nil)
+			b.join(0)
+			return func() {
+				b.submit(nil)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+		{"distinct priorities", func(b *bed) func() {
+			backlog(b, many(b))
+			b.join(0)
+			prio := many(b)
+			return func() {
+				b.submit(prio)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+		{"prefetch", func(b *bed) func() {
+			b.join(8)
+			return func() {
+				id := b.submit(nil)
+				b.core.Progress(b.now, b.wrk, id, b.body, false)
+				b.core.Respond(b.now, b.wrk, id, b.body, false)
+			}
+		}},
+		{"cancel", func(b *bed) func() {
+			backlog(b, nil)
+			return func() { b.core.Cancel(b.now, b.sub, b.submit(nil)) }
+		}},
+		{"fail and again", func(b *bed) func() {
+			backlog(b, nil)
+			b.join(0)
+			q := broker.Failure{Reason: "broken", Delay: -1}
+			return func() {
+				b.submit(nil)
+				b.core.Fail(b.now, b.wrk, &q)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+		{"delay, timeout, deadline", func(b *bed) func() {
+			b.join(0)
+			change := func(s *broker.Submission) {
+				s.Delay, s.Timeout, s.Expires, s.Backoff = 500, time.Hour, time.Hour, time.Hour
+			}
+			return func() {
+				b.submit(change)
+				b.core.Tick(b.now + 1000)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+		{"two types in turn, detached", func(b *bed) func() {
+			b.join(0)
+			types := [][]byte{[]byte("echo"), []byte("other")}
+			i := 0
+			change := func(s *broker.Submission) { s.Type, s.Detach = types[i%2], i%3 == 0 }
+			q := broker.Joining{}
+			return func() {
+				i++
+				b.submit(change)
+				q.Type = types[i%2]
+				b.core.Join(b.now, b.wrk, &q)
+				b.core.Respond(b.now, b.wrk, nil, b.body, false)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t)
+			cycle := c.make(b)
+			rounds, warm := 20_000, 100_000
+			if broker.Checking {
+				rounds, warm = 50, 50
+			}
+			// The parts of the index grow to what chance brings together.
+			for range warm {
+				cycle()
+			}
+			before := b.core.Totals()
+			n := testing.AllocsPerRun(10, func() {
+				for range rounds / 10 {
+					cycle()
+				}
+			})
+			if l := b.core.Totals(); l.Imbalance() != 0 || l.Submitted == before.Submitted {
+				t.Fatalf("the cycle does nothing: %+v", l)
+			}
+			if most := float64(rounds/10) / 100; !broker.Checking && n > most {
+				t.Errorf("%v allocations in %d cycles", n, rounds/10)
+			}
+		})
+	}
+}
+
+// TestRetriesHaveAnEnd: however many retries a job asks for, it ends.
+func TestRetriesHaveAnEnd(t *testing.T) {
+	b := newBed(t)
+	b.join(0)
+	b.submit(func(s *broker.Submission) { s.Retries = 1 << 30 })
+	q := broker.Failure{Reason: "broken", Delay: 0}
+	runs := 0
+	for ended := false; !ended; runs++ {
+		if runs > 70_000 {
+			t.Fatal("70,000 runs, and no end")
+		}
+		for _, e := range b.core.Fail(b.now, b.wrk, &q) {
+			ended = ended || e.Op == broker.OpEnd && e.Code == broker.JobFailed
+		}
+	}
+	if runs != 65535 {
+		t.Errorf("the job ended after %d runs, want 65535: as many as can be counted", runs)
+	}
+}

@@ -1,0 +1,230 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+)
+
+// many is n, or less where every command walks over everything, or all is slow.
+func many(n, checked int) int {
+	switch {
+	case Checking:
+		return checked
+	case racing:
+		return n / 10
+	}
+	return n
+}
+
+func numbered(id []byte, n int) []byte {
+	binary.LittleEndian.PutUint64(id, uint64(n)*0x9e3779b97f4a7c15)
+	return id
+}
+
+// TestVanishedInSlices: a submitter with very many jobs goes. Everything that
+// can be seen changes at once, and no step frees more than its share.
+func TestVanishedInSlices(t *testing.T) {
+	n := many(1_000_000, 6000)
+	b := New(Config{Pages: &countingPages{}})
+	s := b.AddSubmitter()
+	id, body := make([]byte, 16), make([]byte, 100)
+	for i := range n {
+		sub := Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 200), Retries: -1, Quiet: true}
+		if i%10 == 0 {
+			sub.Delay = 3600e9
+		}
+		b.Submit(int64(i), s, &sub)
+	}
+	now := int64(n)
+	b.Gone(now, s)
+	if b.Held() != 0 || b.total.Discarded != uint64(n) || b.bytes != 0 {
+		t.Fatalf("after it went: %d jobs and %d bytes are held, %d discarded", b.Held(), b.bytes, b.total.Discarded)
+	}
+	if b.unswept != n || b.jobs.live != n {
+		t.Fatalf("%d jobs are to be swept, %d records live: going is not to touch them", b.unswept, b.jobs.live)
+	}
+
+	// Their ids are free at once, and a submit in between sweeps a little too.
+	other := b.AddSubmitter()
+	for i := range 100 {
+		before := b.unswept
+		fx := b.Submit(now, other, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Retries: -1})
+		if len(fx) != 1 || fx[0].Op != OpOK {
+			t.Fatalf("id %d is not free: %+v", i, fx)
+		}
+		if d := before - b.unswept; d < 1 || d > 4 {
+			t.Fatalf("a submit swept %d jobs", d)
+		}
+	}
+
+	ticks := 0
+	for ; b.Next() <= now; ticks++ {
+		before := b.unswept
+		b.Tick(now)
+		if d := before - b.unswept; d > tickSweep {
+			t.Fatalf("a tick swept %d jobs, at most %d", d, tickSweep)
+		}
+		if ticks > n/tickSweep+2 {
+			t.Fatalf("%d ticks, and still %d jobs to sweep", ticks, b.unswept)
+		}
+	}
+	if b.jobs.live != 100 || b.unswept != 0 || b.Held() != 100 {
+		t.Errorf("%d records live, %d unswept, %d jobs held, want 100, 0, 100", b.jobs.live, b.unswept, b.Held())
+	}
+	if b.timers.n != 0 {
+		t.Errorf("%d timers are left", b.timers.n)
+	}
+}
+
+// TestComingAndGoing: a submitter that floods, goes and comes again cannot
+// outrun the sweep, even if no tick comes.
+func TestComingAndGoing(t *testing.T) {
+	b := New(Config{})
+	id := make([]byte, 16)
+	n := many(2000, 200)
+	for round := range 50 {
+		s := b.AddSubmitter()
+		for i := range n {
+			b.Submit(0, s, &Submission{ID: numbered(id, round*n+i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
+		}
+		b.Gone(0, s)
+		if b.unswept > 2*n {
+			t.Fatalf("round %d: %d jobs are unswept", round, b.unswept)
+		}
+	}
+}
+
+// TestVanishedWithManyTypes: jobs of very many types are swept as fast.
+func TestVanishedWithManyTypes(t *testing.T) {
+	n := many(100_000, 500)
+	b := New(Config{IdleTypes: 10})
+	s := b.AddSubmitter()
+	for i := range n {
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: fmt.Appendf(nil, "t%d", i), Body: []byte("1"), Retries: -1, Quiet: true})
+	}
+	if got := len(b.types) - len(b.freeTypes); got != n {
+		t.Fatalf("%d types, want %d", got, n)
+	}
+	b.Gone(0, s)
+	ticks := 0
+	for ; b.Next() <= 0; ticks++ {
+		b.Tick(0)
+	}
+	if most := n/tickSweep + 2; ticks > most {
+		t.Errorf("%d ticks to sweep, at most %d", ticks, most)
+	}
+	if got := len(b.typesByName); got > 10 {
+		t.Errorf("%d types are remembered, at most 10", got)
+	}
+	if l, _ := b.Forgotten(); l.Discarded+10 < uint64(n) || b.total.Discarded != uint64(n) {
+		t.Errorf("%d discarded in forgotten types, %d in all, want about %d", l.Discarded, b.total.Discarded, n)
+	}
+}
+
+// TestTypesStayBounded: types that come and go leave nothing behind, and no
+// more are let in than may be.
+func TestTypesStayBounded(t *testing.T) {
+	n := many(100_000, 3000)
+	b := New(Config{IdleTypes: 100, MaxTypes: 1000})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	for i := range n {
+		typ := fmt.Appendf(nil, "t%d", i)
+		b.Submit(0, s, &Submission{ID: []byte("a"), Type: typ, Body: []byte("1"), Retries: -1})
+		b.Join(0, w, &Joining{Type: typ})
+		b.Respond(0, w, nil, []byte("1"), false)
+		// The last type of the submitter and that of the worker are in use.
+		if got := len(b.typesByName); got > 100+2 {
+			t.Fatalf("after %d types %d are known", i, got)
+		}
+	}
+	if len(b.types) > 110 {
+		t.Errorf("the table of types has %d places", len(b.types))
+	}
+	if len(b.flows) > 10 {
+		t.Errorf("%d flows were made", len(b.flows))
+	}
+	if b.total.Answered != uint64(n) {
+		t.Errorf("%d answered, want %d", b.total.Answered, n)
+	}
+
+	// In use at a time.
+	refused := 0
+	const more = 1500
+	for i := range more {
+		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "k%d", i), Type: fmt.Appendf(nil, "u%d", i), Body: []byte("1"), Retries: -1})
+		if fx[0].Code == Overloaded {
+			refused++
+		}
+	}
+	if got := len(b.typesByName) - b.spareTypes; got != 1000 || refused != more-999 {
+		t.Errorf("%d types are in use, %d submits were refused", got, refused)
+	}
+	if _, err := b.Pause(0, []byte("one more"), true); err == nil {
+		t.Error("a type too many was configured")
+	}
+}
+
+// TestBytesPerQueuedJob holds two million jobs with a body of 100 bytes and an
+// id of 16.
+func TestBytesPerQueuedJob(t *testing.T) {
+	n := many(2_000_000, 5000)
+	const goal = 250.0
+	for _, priorities := range []int{1, 10} {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		pages := &countingPages{heap: heapPages{}}
+		b := New(Config{Pages: pages})
+		s := b.AddSubmitter()
+		id, body := make([]byte, 16), make([]byte, 100)
+		for i := range n {
+			b.Submit(int64(i), s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % priorities), Retries: -1, Quiet: true})
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if got := b.Held(); got != uint64(n) {
+			t.Fatalf("%d jobs are held", got)
+		}
+		// Pages come from the heap here, so the heap holds everything.
+		heap := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+		lent := float64(pages.held) / float64(n)
+		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, lent, float64(b.Memory())/float64(n))
+		if !Checking && heap > goal {
+			t.Errorf("%.1f bytes per queued job, the goal is %.0f", heap, goal)
+		}
+		if m := float64(b.Memory()); m > 1.01*float64(pages.held) || m < 0.9*float64(pages.held) {
+			t.Errorf("Memory says %.0f, lent are %d", m, pages.held)
+		}
+		runtime.KeepAlive(b)
+	}
+}
+
+// TestDrainedBacklogGivesBack: once a backlog is done its memory is back.
+func TestDrainedBacklogGivesBack(t *testing.T) {
+	n := many(200_000, 4000)
+	pages := &countingPages{}
+	b := New(Config{Pages: pages})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	id, body := make([]byte, 16), make([]byte, 100)
+	for i := range n {
+		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: body, Priority: int64(i % 100), Retries: -1, Quiet: true})
+	}
+	full := pages.held
+	b.Join(0, w, &Joining{Type: []byte("echo")})
+	for range n {
+		b.Respond(0, w, nil, body, false)
+	}
+	b.Tick(0)
+	if b.Held() != 0 || pages.held > slabSize+2*tableChunk*128 {
+		t.Errorf("%d bytes are held after %d of a backlog, for %d jobs", pages.held, full, b.Held())
+	}
+	slots := 0
+	for i := range b.index.seg {
+		slots += len(b.index.seg[i].slot)
+	}
+	if most := len(b.index.seg) * 4 * indexMin * 2; slots > most {
+		t.Errorf("the empty index has %d slots, at most %d", slots, most)
+	}
+}

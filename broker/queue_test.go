@@ -1,0 +1,157 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// queuedJob is a job of the twin of a queue.
+type queuedJob struct {
+	r    uint32
+	prio int64
+	seq  uint64
+}
+
+// queueTwin is a queue beside a sorted slice.
+type queueTwin struct {
+	t    *testing.T
+	b    *Broker
+	q    *queue
+	want []queuedJob // best first
+	seq  uint64
+	// spilled and laned count what took which way.
+	spilled, laned int
+}
+
+func newQueueTwin(t *testing.T) *queueTwin {
+	b := New(Config{})
+	f := &flow{}
+	f.ready.spill.place, f.ready.ages.place = b.placeSpill, b.placeAge
+	return &queueTwin{t: t, b: b, q: &f.ready}
+}
+
+func orderQueued(x, y queuedJob) int {
+	switch {
+	case x.prio != y.prio && x.prio > y.prio, x.prio == y.prio && x.seq < y.seq:
+		return -1
+	}
+	return 1
+}
+
+// push adds a job; seq 0 takes the next number.
+func (x *queueTwin) push(prio int64, seq uint64) {
+	if seq == 0 {
+		x.seq++
+		seq = x.seq
+	}
+	r, j := x.b.jobs.take()
+	j.prio, j.seq, j.at = prio, seq, int64(seq)
+	x.b.push(x.q, r, j)
+	if j.state == stSpilled {
+		x.spilled++
+	} else {
+		x.laned++
+	}
+	e := queuedJob{r, prio, seq}
+	i, _ := slices.BinarySearchFunc(x.want, e, orderQueued)
+	x.want = slices.Insert(x.want, i, e)
+}
+
+func (x *queueTwin) pull(i int) queuedJob {
+	e := x.want[i]
+	x.b.pull(x.q, e.r, x.b.jobs.get(e.r))
+	x.b.jobs.put(e.r)
+	x.want = slices.Delete(x.want, i, i+1)
+	return e
+}
+
+func (x *queueTwin) check() {
+	x.t.Helper()
+	if x.q.n != len(x.want) {
+		x.t.Fatalf("%d jobs, want %d", x.q.n, len(x.want))
+	}
+	if len(x.want) == 0 {
+		return
+	}
+	if got := x.b.best(x.q); got.ref != x.want[0].r {
+		j := x.b.jobs.get(got.ref)
+		x.t.Fatalf("the best has priority %d and number %d, want %+v", j.prio, j.seq, x.want[0])
+	}
+	oldest := x.want[0].seq
+	for _, e := range x.want {
+		oldest = min(oldest, e.seq)
+	}
+	if got := x.b.oldest(x.q); got != int64(oldest) {
+		x.t.Fatalf("the oldest has number %d, want %d", got, oldest)
+	}
+}
+
+// TestQueueAgainstSort pushes in order and out of order, with few priorities
+// and many, pulls the best and others, and compares with a sorted slice.
+func TestQueueAgainstSort(t *testing.T) {
+	spilled, laned := 0, 0
+	for seed := range times(200) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		x := newQueueTwin(t)
+		span := []int{1, 3, maxLanes, maxLanes + 2, 1000}[seed%5]
+		prio := func() int64 {
+			if span == 1000 && r.IntN(10) == 0 {
+				return int64(r.Uint64())
+			}
+			return int64(r.IntN(span) - span/2)
+		}
+		var back []queuedJob
+		grow := 45 + r.IntN(30)
+		for range 1200 {
+			switch n := r.IntN(100); {
+			case n < grow || len(x.want) == 0:
+				x.push(prio(), 0)
+			case n < 80:
+				// The best goes out; now and then it comes back later.
+				e := x.pull(0)
+				if r.IntN(3) == 0 {
+					back = append(back, e)
+				}
+			case n < 90:
+				x.pull(r.IntN(len(x.want)))
+			case len(back) > 0:
+				i := r.IntN(len(back))
+				x.push(back[i].prio, back[i].seq)
+				back = slices.Delete(back, i, i+1)
+			}
+			x.check()
+		}
+		for len(x.want) > 0 {
+			x.pull(0)
+			x.check()
+		}
+		if len(x.q.lanes) != 0 || x.q.spill.n != 0 || x.q.ages.n != 0 {
+			t.Fatalf("seed %d: an empty queue has %d lanes and %d spilled", seed, len(x.q.lanes), x.q.spill.n)
+		}
+		spilled += x.spilled
+		laned += x.laned
+	}
+	if spilled < 500 || laned < 500 {
+		t.Errorf("%d jobs were spilled, %d in lanes: one of the ways is hardly tried", spilled, laned)
+	}
+}
+
+// TestQueueFIFO: of equal priority, first come, first out, through thousands.
+func TestQueueFIFO(t *testing.T) {
+	x := newQueueTwin(t)
+	for i := range 5000 {
+		x.push(int64(i%3), 0)
+	}
+	var last queuedJob
+	for i := range 5000 {
+		e := x.b.jobs.get(x.b.best(x.q).ref)
+		if got := (queuedJob{prio: e.prio, seq: e.seq}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
+			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
+		}
+		last = x.pull(0)
+	}
+	if x.spilled > 0 {
+		t.Errorf("%d jobs in order were spilled", x.spilled)
+	}
+}

@@ -1,0 +1,137 @@
+package broker
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+)
+
+// slabTwin keeps entries in slabs and beside them.
+type slabTwin struct {
+	slabs slabs
+	place map[uint32][2]uint32
+	data  map[uint32][]byte
+}
+
+func newSlabTwin(pages Pages) *slabTwin {
+	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
+	x.slabs.pages = pages
+	x.slabs.lives = func(rec, slab, off uint32) bool {
+		p, lives := x.place[rec]
+		return lives && p == [2]uint32{slab, off}
+	}
+	x.slabs.place = func(rec, slab, off uint32) { x.place[rec] = [2]uint32{slab, off} }
+	return x
+}
+
+func (x *slabTwin) bytes(rec uint32) []byte {
+	return x.slabs.bytes(x.place[rec][0], x.place[rec][1], uint32(len(x.data[rec])))
+}
+
+func (x *slabTwin) drop(rec uint32) {
+	p, n := x.place[rec], len(x.data[rec])
+	delete(x.place, rec)
+	delete(x.data, rec)
+	x.slabs.drop(p[0], p[1], uint32(n))
+}
+
+// TestSlabs stores and drops entries of all sizes, with some that stay, and
+// checks that contents stay right through compactions, that what was handed
+// out stays valid until the next settle, and that memory is bounded by what
+// lives.
+func TestSlabs(t *testing.T) {
+	for seed := range times(6) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		pages := &countingPages{}
+		x := newSlabTwin(pages)
+		var all []uint32
+		next := uint32(0)
+		lent := map[uint32][2][]byte{} // what was handed out, and a copy
+		for step := range 20000 {
+			if r.IntN(8) == 0 {
+				for rec, pair := range lent {
+					if !bytes.Equal(pair[0], pair[1]) {
+						t.Fatalf("seed %d, step %d: bytes of entry %d changed before settle", seed, step, rec)
+					}
+				}
+				clear(lent)
+				x.slabs.settle()
+			}
+			// Waves: filling up, then most of it goes and something stays.
+			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
+				next++
+				d := make([]byte, []int{0, 1, 30, 200, 5000, 20000}[r.IntN(6)])
+				for i := range d {
+					d[i] = byte(next) + byte(i)
+				}
+				cut := r.IntN(len(d) + 1)
+				slab, off := x.slabs.add(next, d[:cut], d[cut:])
+				x.place[next], x.data[next] = [2]uint32{slab, off}, d
+				all = append(all, next)
+			} else {
+				i := r.IntN(len(all))
+				if r.IntN(20) > 0 {
+					i = len(all)/20 + r.IntN(len(all)-len(all)/20) // the oldest twentieth mostly stays
+				}
+				rec := all[i]
+				all = append(all[:i], all[i+1:]...)
+				lent[rec] = [2][]byte{x.bytes(rec), bytes.Clone(x.data[rec])}
+				x.drop(rec)
+			}
+			if len(all) == 0 {
+				continue
+			}
+			if rec := all[r.IntN(len(all))]; !bytes.Equal(x.bytes(rec), x.data[rec]) {
+				t.Fatalf("seed %d, step %d: entry %d is wrong", seed, step, rec)
+			}
+		}
+		live := int64(0)
+		for rec, d := range x.data {
+			live += int64(len(d) + entryHead)
+			if !bytes.Equal(x.bytes(rec), d) {
+				t.Fatalf("seed %d: entry %d is wrong", seed, rec)
+			}
+		}
+		if x.slabs.live != live {
+			t.Errorf("seed %d: %d bytes are counted live, want %d", seed, x.slabs.live, live)
+		}
+		if pages.returns < 20 {
+			t.Errorf("seed %d: memory was given back %d times only", seed, pages.returns)
+		}
+		for _, rec := range all {
+			x.drop(rec)
+		}
+		x.slabs.settle()
+		if pages.held > slabSize {
+			t.Errorf("seed %d: %d bytes are held without an entry", seed, pages.held)
+		}
+	}
+}
+
+// TestSlabsCompact: a few entries that stay in many slabs do not keep them.
+func TestSlabsCompact(t *testing.T) {
+	pages := &countingPages{}
+	x := newSlabTwin(pages)
+	const n, size = 400_000, 116
+	data := make([]byte, size)
+	for rec := uint32(1); rec <= n; rec++ {
+		slab, off := x.slabs.add(rec, data[:16], data[16:])
+		x.place[rec], x.data[rec] = [2]uint32{slab, off}, data
+		x.slabs.settle()
+	}
+	full := pages.held
+	for rec := uint32(1); rec <= n; rec++ {
+		if rec%100 != 0 {
+			x.drop(rec)
+			x.slabs.settle()
+		}
+	}
+	if most := slabSlack + 2*int(x.slabs.live) + 2*slabSize; pages.held > most {
+		t.Errorf("%d bytes are held for %d live ones (of %d when full), at most %d", pages.held, x.slabs.live, full, most)
+	}
+	for rec := uint32(100); rec <= n; rec += 100 {
+		if !bytes.Equal(x.bytes(rec), data) {
+			t.Fatalf("entry %d is wrong", rec)
+		}
+	}
+}

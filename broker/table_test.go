@@ -1,0 +1,123 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+// countingPages counts what is lent and spoils what comes back.
+type countingPages struct {
+	heap    heapPages
+	held    int
+	returns int
+}
+
+func (p *countingPages) Get(n int) []byte {
+	p.held += n
+	return p.heap.Get(n)
+}
+
+func (p *countingPages) Put(m []byte) {
+	p.held -= len(m)
+	p.returns++
+	for i := range m {
+		m[i] = 0xA5
+	}
+}
+
+type record struct {
+	a, b uint64
+	c    uint32
+}
+
+// TestTableAgainstMap takes and puts records and checks that each keeps its
+// own content, that a new one is zero, and that memory goes back.
+func TestTableAgainstMap(t *testing.T) {
+	for seed := range times(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		pages := &countingPages{}
+		x := table[record]{pages: pages}
+		want := map[uint32]record{}
+		var all []uint32
+		take := func() {
+			n, rec := x.take()
+			if n == 0 {
+				t.Fatal("record 0 was given out")
+			}
+			if _, again := want[n]; again {
+				t.Fatalf("seed %d: record %d was given out twice", seed, n)
+			}
+			if *rec != (record{}) {
+				t.Fatalf("seed %d: a new record holds %+v", seed, *rec)
+			}
+			*rec = record{r.Uint64(), r.Uint64(), n}
+			want[n] = *rec
+			all = append(all, n)
+		}
+		put := func() {
+			i := r.IntN(len(all))
+			n := all[i]
+			all[i] = all[len(all)-1]
+			all = all[:len(all)-1]
+			if *x.get(n) != want[n] {
+				t.Fatalf("seed %d: record %d holds %+v, want %+v", seed, n, *x.get(n), want[n])
+			}
+			delete(want, n)
+			x.put(n)
+		}
+		for range 6 {
+			for target := r.IntN(12 * tableChunk); len(all) < target; {
+				if r.IntN(4) == 0 && len(all) > 0 {
+					put()
+				} else {
+					take()
+				}
+			}
+			for target := r.IntN(tableChunk); len(all) > target; {
+				if r.IntN(6) == 0 {
+					take()
+				} else {
+					put()
+				}
+			}
+			if x.live != len(all) {
+				t.Fatalf("seed %d: %d live records, want %d", seed, x.live, len(all))
+			}
+		}
+		for len(all) > 0 {
+			put()
+		}
+		if most := 2 * tableChunk * int(unsafe.Sizeof(record{})); pages.held > most {
+			t.Errorf("seed %d: an empty table holds %d bytes, at most %d", seed, pages.held, most)
+		}
+		if len(x.open) > 2*len(x.chunks)+2 {
+			t.Errorf("seed %d: %d chunks are listed as open, of %d", seed, len(x.open), len(x.chunks))
+		}
+		if pages.returns == 0 {
+			t.Errorf("seed %d: no memory was given back", seed)
+		}
+	}
+}
+
+// TestTableAtChunkBorder: going to and fro over the border of a chunk neither
+// takes nor gives back memory.
+func TestTableAtChunkBorder(t *testing.T) {
+	pages := &countingPages{}
+	x := table[record]{pages: pages}
+	var last []uint32
+	for range tableChunk + 1 {
+		n, _ := x.take()
+		last = append(last, n)
+	}
+	last = last[len(last)-2:]
+	for range 1000 {
+		x.put(last[0])
+		x.put(last[1])
+		last[0], _ = x.take()
+		last[1], _ = x.take()
+	}
+	if pages.returns > 0 {
+		t.Errorf("memory was given back %d times", pages.returns)
+	}
+}
