@@ -23,7 +23,9 @@ func Notify(reopen func()) *Signals {
 	var stop, kill context.CancelFunc
 	s.Stop, stop = context.WithCancel(context.Background())
 	s.Kill, kill = context.WithCancel(context.Background())
-	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	// SIGPIPE is caught so that a log which nobody reads any longer does not
+	// end the process; ignored, it would be ignored by jobs too.
+	signal.Notify(s.incoming, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	go func() {
 		defer kill()
 		defer stop()
@@ -31,6 +33,7 @@ func Notify(reopen func()) *Signals {
 			select {
 			case sig := <-s.incoming:
 				switch {
+				case sig == syscall.SIGPIPE:
 				case sig == syscall.SIGHUP:
 					reopen()
 				case s.Stop.Err() == nil:

@@ -28,6 +28,8 @@ const (
 	// registration: old ones listen only then, and what reaches them in one
 	// piece with the answer is lost to them.
 	listenGap = 50 * time.Millisecond
+	// maxPolls is how many polls one worker may leave unanswered.
+	maxPolls = 16
 	// maxAnswer bounds one message of a worker: outputs of many jobs.
 	maxAnswer = 1 << 30
 	// silence is for how long at least a worker that used to answer pings may
@@ -60,9 +62,9 @@ type worker struct {
 	targets []string
 	open    bool // ready is closed
 
-	polls   names // to be asked for once the poll under way is answered
-	polling bool
-	proven  bool // has answered a request
+	polls   names // to be asked for as soon as may be
+	polling int   // polls that are not answered yet
+	proven  bool  // has answered a request
 
 	heard  time.Time // as of the last ping
 	pongs  bool      // was ever heard after a ping
@@ -143,10 +145,8 @@ func (m *Master) remove(w *worker) {
 	defer m.mu.Unlock()
 	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
 	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
-	if !w.polling && len(w.polls.list) > 0 {
-		m.again(w.polls.list)
-		w.polls = names{}
-	}
+	m.again(w.polls.list)
+	w.polls = names{}
 }
 
 // poke asks the workers that serve the targets to poll, now or in the next
@@ -165,6 +165,9 @@ func (m *Master) poke(targets []string) error {
 
 // again pokes targets whose poll did not arrive. Callers hold mu.
 func (m *Master) again(targets []string) {
+	if len(targets) == 0 {
+		return
+	}
 	if wait, err := m.pokes.ask(m.clock.Now(), targets); err == nil {
 		m.schedule(wait)
 	}
@@ -211,15 +214,16 @@ func (m *Master) round() {
 	}
 }
 
-// poll asks a worker to poll, as soon as it listens and has answered the poll
-// before: what is asked for meanwhile goes into one. Callers hold mu.
+// poll asks a worker to poll, as soon as it listens. What is asked of one that
+// is behind with its answers goes into one poll. Callers hold mu.
 func (m *Master) poll(w *worker, targets []string) {
 	w.polls.add(targets...)
-	if !w.open || w.polling || len(w.polls.list) == 0 {
+	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
 		return
 	}
 	due := w.polls.list
-	w.polls, w.polling = names{}, true
+	w.polls = names{}
+	w.polling++
 	go m.sendPoll(w, due, !w.proven)
 }
 
@@ -239,7 +243,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w.polling = false
+	w.polling--
 	var answered *peer.RemoteError
 	switch {
 	case err == nil:
@@ -248,9 +252,7 @@ func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
 		w.proven = true
 		log.Warn().Err(err).Msg("worker refuses to poll")
 	case errors.Is(err, peer.ErrClosed):
-		w.polls.add(due...)
-		m.again(w.polls.list)
-		w.polls = names{}
+		m.again(due)
 		return
 	case repeat && !w.proven:
 		w.proven = true // once

@@ -88,9 +88,14 @@ const throttle = 500 * time.Millisecond
 
 func start(t *testing.T, password string) *fixture {
 	t.Helper()
+	return startWith(t, password, 300*time.Millisecond)
+}
+
+func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
+	t.Helper()
 	f := &fixture{t: t, clock: &clock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
 	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
-		WorkerTimeout: 300 * time.Millisecond, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
+		WorkerTimeout: timeout, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
 	var err error
 	f.server, err = peer.Listen("127.0.0.1", 0, peer.Options{Password: password, Log: zerolog.Nop()})
 	if err != nil {
@@ -204,18 +209,27 @@ func TestPokesAreThrottled(t *testing.T) {
 	answer(t, w, poll("z"), ok)
 }
 
-// A worker that is slow to answer gets the polls that came meanwhile as one.
+// Polls do not wait for answers, but those of a worker that is far behind with
+// them go into one.
 func TestPollsOfASlowWorker(t *testing.T) {
-	f := start(t, "")
+	f := startWith(t, "", time.Minute)
 	w := f.worker("w", "x", "y", "z")
 	client := f.dial()
 	f.poke(client, "x")
-	no, _ := request(t, w)
-	for _, target := range []string{"y", "z", "y"} {
-		f.poke(client, target)
+	first, _ := request(t, w)
+	w.Write(`[1,{"no":` + first + `,"data":"ok"}]|`)
+	var unanswered []string
+	for range 16 {
 		f.clock.advance(throttle)
+		f.poke(client, "x")
+		no, _ := request(t, w)
+		unanswered = append(unanswered, no)
 	}
-	w.Write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	for _, target := range []string{"y", "z", "y"} {
+		f.clock.advance(throttle)
+		f.poke(client, target)
+	}
+	w.Write(`[1,{"no":` + unanswered[0] + `,"data":"ok"}]|`)
 	answer(t, w, poll("y", "z"), ok)
 }
 
@@ -357,6 +371,7 @@ func TestRequestErrors(t *testing.T) {
 		{"poke", ``, `"error":"missing required field targets"`},
 		{"poke", `{"targets":[]}`, `"error":"targets are empty"`},
 		{"poke", `{"targets":"x"}`, `"error":"targets must be array"`},
+		{"poke", `{"targets":["` + strings.Repeat("x", 1025) + `"]}`, `"error":"name of a target is too long: 1025 bytes (limit 1024)"`},
 		{"poke", `{"targets":[1]}`, `"error":"all targets must be strings, number given"`},
 		{"pause", `{"targets":[]}`, `"error":"targets are empty"`},
 		{"pause", `{"targets":["nobody"]}`, ok},

@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// maxPokes bounds the names that clients can make us remember.
-const maxPokes = 1 << 16
+// What clients can make us remember.
+const (
+	maxPokes = 1 << 16 // names
+	maxName  = 1 << 10 // bytes of one; the column holds 16 characters
+)
 
 // pokes is which targets have been poked: those of the round to come, and
 // those that nobody served. It knows no clock; time is an argument.
