@@ -25,28 +25,40 @@ func NeedFiles(n uint64) error {
 	return nil
 }
 
-// Pin binds every thread of process pid, and all it will start, to the given
-// processor; processor -1 sets it free.
-func Pin(pid, processor int) error {
-	var set unix.CPUSet
-	if processor >= 0 {
-		set.Set(processor)
-	} else {
-		for i := range maxProcessors {
+// allowed are the processors this process could use when it started.
+var allowed = func() (set unix.CPUSet) {
+	_ = unix.SchedGetaffinity(0, &set) // empty if it fails, which Pin then reports
+	return set
+}()
+
+// Pin binds every thread of process pid, and all it will start, to one
+// processor: the first that this process may use.
+func Pin(pid int) error {
+	for i := range maxProcessors {
+		if allowed.IsSet(i) {
+			var set unix.CPUSet
 			set.Set(i)
+			return bind(pid, &set)
 		}
 	}
+	return fmt.Errorf("pin process %d: the processors it may use are not known", pid)
+}
+
+// Unpin gives process pid all processors that this one could use at its start.
+func Unpin(pid int) error { return bind(pid, &allowed) }
+
+func bind(pid int, set *unix.CPUSet) error {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
-		return fmt.Errorf("pin process %d: %w", pid, err)
+		return fmt.Errorf("bind process %d to processors: %w", pid, err)
 	}
 	for _, t := range tasks {
 		tid, err := strconv.Atoi(t.Name())
 		if err != nil {
 			continue
 		}
-		if err := unix.SchedSetaffinity(tid, &set); err != nil && err != unix.ESRCH {
-			return fmt.Errorf("pin thread %d of process %d to processor %d: %w", tid, pid, processor, err)
+		if err := unix.SchedSetaffinity(tid, set); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("bind thread %d of process %d to processors: %w", tid, pid, err)
 		}
 	}
 	return nil

@@ -104,13 +104,13 @@ func TestPin(t *testing.T) {
 		return list
 	}
 	free := allowed()
-	if err := Pin(cmd.Process.Pid, 0); err != nil {
+	if err := Pin(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	if got := allowed(); got != "0" {
-		t.Errorf("pinned to %q, want 0", got)
+	if got := allowed(); strings.ContainsAny(got, ",-") || got == "" {
+		t.Errorf("pinned to %q, want one processor", got)
 	}
-	if err := Pin(cmd.Process.Pid, -1); err != nil {
+	if err := Unpin(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	if got := allowed(); got != free {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"gloom/bench/result"
 )
@@ -58,15 +59,22 @@ func thousands(x float64) string {
 		unit := math.Pow(10, math.Floor(math.Log10(a))-3)
 		x = math.Round(x/unit) * unit
 	}
-	s := strconv.FormatFloat(x, 'f', 0, 64)
-	sign := ""
-	if x < 0 && s[0] == '-' {
+	return grouped(strconv.FormatFloat(x, 'f', 0, 64))
+}
+
+// grouped puts commas between the thousands of a number's whole part.
+func grouped(s string) string {
+	sign, fraction := "", ""
+	if s[0] == '-' {
 		sign, s = "-", s[1:]
+	}
+	if i := strings.IndexByte(s, '.'); i >= 0 {
+		s, fraction = s[:i], s[i:]
 	}
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
-	return sign + s
+	return sign + s + fraction
 }
 
 func ratio(x float64) string { return fmt.Sprintf("%.2f ×", x) }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"gloom/bench/result"
@@ -30,13 +31,14 @@ func sweepTables(f *result.File) []*grid {
 		absent := map[string][]string{}
 		for _, r := range runs {
 			x, _ := r.Params.Value(f.Sweep)
+			value := grouped(strconv.FormatFloat(x, 'f', -1, 64))
 			if r.Skipped != "" {
-				absent[r.Skipped] = append(absent[r.Skipped], thousands(x))
+				absent[r.Skipped] = append(absent[r.Skipped], value)
 			}
 			if len(r.Rounds) == 0 {
 				continue
 			}
-			cells := []string{thousands(x)}
+			cells := []string{value}
 			for _, m := range metrics {
 				v := m.Values(r)
 				cell := summary(m, v)
@@ -47,11 +49,20 @@ func sweepTables(f *result.File) []*grid {
 			}
 			g.rows = append(g.rows, cells)
 		}
-		g.notes = append(g.notes, "Besides: "+load(&runs[0].Params, len(runs[0].Rounds), f.Sweep))
+		g.notes = append(g.notes, "Besides: "+load(&runs[0].Params, len(runs[0].Rounds), varied(f.Sweep)...))
 		for _, why := range sortedKeys(absent) {
 			g.notes = append(g.notes, "Not at "+strings.Join(absent[why], ", ")+": "+why+".")
 		}
 		tables = append(tables, g)
 	}
 	return tables
+}
+
+// varied are the parameters that a sweep varies: with the types the workers,
+// of which each type needs one.
+func varied(sweep string) []string {
+	if sweep == "types" {
+		return []string{sweep, "workers"}
+	}
+	return []string{sweep}
 }

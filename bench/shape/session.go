@@ -41,7 +41,7 @@ func open(srv *peers.Server, opt *Options) (*session, error) {
 	}
 	s := &session{opt: opt, srv: srv, gen: gen}
 	if opt.OneCPU {
-		if err := s.pin(0); err != nil {
+		if err := s.pin(proc.Pin); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
@@ -60,17 +60,17 @@ var (
 	ErrNoPrefetch = errors.New("it gives a worker connection one job at a time")
 )
 
-func (s *session) pin(processor int) error {
+func (s *session) pin(bind func(pid int) error) error {
 	if s.srv.PID == 0 {
 		return errors.New("one processor for all: the server's process is not known")
 	}
-	return errors.Join(proc.Pin(os.Getpid(), processor), proc.Pin(s.srv.PID, processor))
+	return errors.Join(bind(os.Getpid()), bind(s.srv.PID))
 }
 
 func (s *session) close() error {
 	err := s.gen.Close()
 	if s.opt.OneCPU {
-		err = errors.Join(err, s.pin(-1))
+		err = errors.Join(err, s.pin(proc.Unpin))
 	}
 	return err
 }
