@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"runtime"
@@ -59,24 +60,41 @@ func TestWaitingCallsEndWithTheConnection(t *testing.T) {
 	}
 }
 
-func TestUnsentJobsSaySo(t *testing.T) {
-	s, broker := dial(t, newFake(t)) // which reads nothing
-	var all []*gloom.Pending
-	for {
-		p, err := s.TrySubmit(gloom.Job{Body: []byte(`"` + strings.Repeat("x", 256<<10) + `"`)})
-		if errors.Is(err, gloom.ErrWindowFull) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
+// clogged is a submitter whose writer is at work on job "first", which its
+// broker does not read on, so that what is submitted next stays here. The next
+// connection goes to the fake.
+func clogged(t *testing.T, f *fake) (s *gloom.Submitter, first *gloom.Pending, broker *peer) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	var dials atomic.Int32
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), quick, gloom.Dialer(
+		func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials.Add(1) == 1 {
+				return ours, nil
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	broker.reset()
-	if got := outcome(resultError(t, all[0])); got != "lost, sent" {
+	t.Cleanup(func() { s.Close() })
+	first = submit(t, s, gloom.Job{ID: "first"})
+	if _, err := io.ReadFull(theirs, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return s, first, newPeer(t, theirs)
+}
+
+func TestUnsentJobsSaySo(t *testing.T) {
+	s, first, broker := clogged(t, newFake(t))
+	second := submit(t, s, gloom.Job{ID: "second"})
+	broker.close()
+	if got := outcome(resultError(t, first)); got != "lost, sent" {
 		t.Errorf("first: %s", got)
 	}
-	if got := outcome(resultError(t, all[len(all)-1])); got != "lost, not sent" {
-		t.Errorf("last: %s", got)
+	if got := outcome(resultError(t, second)); got != "lost, not sent" {
+		t.Errorf("second: %s", got)
 	}
 }
 
@@ -317,9 +335,8 @@ func TestNoAnswerToHello(t *testing.T) {
 	f := newFake(t)
 	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
 	wantError(t, err, context.DeadlineExceeded)
-	first := f.accept()
-	first.read()
-	first.expectClose()
+	f.ln.Close()
+	f = newFake(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { f.accept().read(); cancel() }()
 	_, err = gloom.Dial(ctx, gloom.Addrs(f.addr()), gloom.Token("x"))
@@ -528,26 +545,23 @@ func TestDrainingBrokerWithoutAnother(t *testing.T) {
 
 func TestJobThatWaitsForRoomMovesOn(t *testing.T) {
 	f := newFake(t)
-	s, broker := dial(t, f) // which reads nothing
-	body := []byte(`"` + strings.Repeat("x", 512<<10) + `"`)
-	for {
-		if _, err := s.TrySubmit(gloom.Job{Body: body}); errors.Is(err, gloom.ErrWindowFull) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	s, _, broker := clogged(t, f)
+	big := gloom.Job{Body: []byte(`"` + strings.Repeat("x", 2<<20) + `"`)}
+	submit(t, s, big)
+	_, err := s.TrySubmit(big)
+	wantError(t, err, gloom.ErrWindowFull)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err = s.Submit(ctx, big)
+	wantError(t, err, context.DeadlineExceeded)
+
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Submit(context.Background(), gloom.Job{ID: "late", Body: []byte("1")})
 		done <- err
 	}()
-	select {
-	case err := <-done:
-		t.Fatalf("submitted without room: %v", err)
-	case <-time.After(10 * time.Millisecond):
-	}
-	broker.reset()
+	eventually(t, "the job waits", func() bool { return s.Outstanding() == 3 })
+	broker.close()
 	broker = f.accept()
 	broker.expect(`{"action":"submit","id":"late","body":1}`)
 	if err := received(t, done, "the submit"); err != nil {

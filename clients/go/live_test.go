@@ -357,8 +357,8 @@ func TestLiveTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBroker(t, func(o *server.Options) { o.TokenFile = file })
-	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(100*time.Millisecond))
-	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(100*time.Millisecond))
+	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(time.Second))
+	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(time.Second))
 	do(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 	_, err := s.Do(within(t), gloom.Job{Type: "mail"})
 	wantError(t, err, gloom.ErrForbidden)
@@ -371,15 +371,16 @@ func TestLiveTokens(t *testing.T) {
 	_, err = bare.Do(within(t), gloom.Job{Type: "echo"})
 	wantError(t, err, gloom.ErrUnauthorized)
 
-	// Heartbeats keep an idle connection: five beats later it is the same one.
+	// Heartbeats keep an idle connection: after more than three beats, when either
+	// side would have given it up, it is the same one.
 	var lost atomic.Bool
-	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(100*time.Millisecond),
+	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(400*time.Millisecond),
 		gloom.Notify(func(n gloom.Notice) {
 			if n.Event == gloom.EventLost {
 				lost.Store(true)
 			}
 		}))
-	p := submit(t, idle, gloom.Job{Type: "echo-nobody", Expires: 500 * time.Millisecond})
+	p := submit(t, idle, gloom.Job{Type: "echo-nobody", Expires: 1300 * time.Millisecond})
 	wantError(t, resultError(t, p), gloom.ErrExpired)
 	if lost.Load() {
 		t.Error("the connection was lost")

@@ -34,6 +34,7 @@ type socket struct {
 	// Guarded by link.mu.
 	waiting fifo[reply]
 	runs    map[string]*run // not yet answered, by canonical id
+	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
 	refusal *RefusedError
@@ -71,6 +72,10 @@ func (w *Worker) attend(addr string) (joined bool, err error) {
 	cancel()
 	if err != nil {
 		return false, fmt.Errorf("gloom: connect to %s: %w", addr, err)
+	}
+	if w.leaving.Err() != nil {
+		nc.Close()
+		return false, errLeft
 	}
 	s := newSocket(w, addr, nc)
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
@@ -123,7 +128,7 @@ func (s *socket) why() error {
 func (s *socket) greet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.err != nil || s.leaving {
 		return
 	}
 	conf := s.w.conf
@@ -133,6 +138,7 @@ func (s *socket) greet() {
 	}
 	s.out = wire.AppendJoin(s.out, []byte(canonical(s.w.Type)), s.w.Prefetch, !conf.compat)
 	s.waiting.push(reply{kind: toJoin})
+	s.greeted = true
 	s.kick()
 }
 
@@ -144,9 +150,10 @@ func (s *socket) leave() {
 		return
 	}
 	s.leaving = true
-	if s.w.conf.compat {
+	switch {
+	case s.w.conf.compat || !s.greeted: // a join behind a leave would undo it
 		s.left = true
-	} else {
+	default:
 		s.out = wire.AppendLeave(s.out)
 		s.waiting.push(reply{kind: toLeave})
 		s.kick()

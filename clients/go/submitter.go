@@ -242,9 +242,6 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 func (s *Submitter) send(ctx context.Context, p *Pending, quiet bool, frame []byte, wait bool) error {
 	var gone *session
 	for {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
 		sess, err := s.session(ctx, gone, wait)
 		if err != nil {
 			return err
@@ -279,6 +276,8 @@ func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*ses
 		switch {
 		case s.closing.Load():
 			return nil, ErrClosed
+		case ctx.Err() != nil:
+			return nil, s.overdue(ctx)
 		case current != nil && current != gone:
 			return current, nil
 		case refusal != nil:
@@ -291,13 +290,23 @@ func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*ses
 		case <-s.life.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.lastErr == nil {
-				return nil, fmt.Errorf("gloom: not connected yet: %w", context.Cause(ctx))
-			}
-			return nil, fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", context.Cause(ctx), s.lastErr)
+			return nil, s.overdue(ctx)
 		}
+	}
+}
+
+// overdue is the error of a context that ended, with why there was no connection
+// if there was none.
+func (s *Submitter) overdue(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch cause := context.Cause(ctx); {
+	case s.current != nil:
+		return cause
+	case s.lastErr == nil:
+		return fmt.Errorf("gloom: not connected yet: %w", cause)
+	default:
+		return fmt.Errorf("gloom: no broker reached: %w (last attempt: %w)", cause, s.lastErr)
 	}
 }
 

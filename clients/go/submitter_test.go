@@ -249,25 +249,6 @@ func TestWindowBlocks(t *testing.T) {
 	}
 }
 
-func TestBytesBlock(t *testing.T) {
-	s, _ := dial(t, newFake(t)) // which reads nothing
-	body := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	var err error
-	for n := 0; err == nil; n++ {
-		if n == 100 {
-			t.Fatal("100 MiB are waiting to be sent")
-		}
-		_, err = s.Submit(ctx, gloom.Job{Body: body})
-	}
-	wantError(t, err, context.DeadlineExceeded)
-	eventually(t, "no room", func() bool { // the system may take a little more
-		_, err := s.TrySubmit(gloom.Job{Body: body})
-		return errors.Is(err, gloom.ErrWindowFull)
-	})
-}
-
 func TestRefusedBeforeItIsSent(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.MaxFrame(2000))
 	for _, c := range []struct {

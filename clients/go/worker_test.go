@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -650,5 +651,28 @@ func TestAnswersWaitForRoom(t *testing.T) {
 			t.Fatalf("sent %.100s", got)
 		}
 		broker.send(`{"ok":true}`)
+	}
+}
+
+// A join behind a leave would undo it: a worker stopped while it connects does
+// not join at all.
+func TestStopWhileConnecting(t *testing.T) {
+	ours, theirs := net.Pipe()
+	dialling := make(chan struct{})
+	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Dialer(
+		func(ctx context.Context, _, _ string) (net.Conn, error) {
+			close(dialling)
+			<-ctx.Done() // stopped, and yet connected
+			return ours, nil
+		})}}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(context.Background()) }()
+	received(t, dialling, "the attempt")
+	if err := w.Stop(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	newPeer(t, theirs).expectClose()
+	if err := received(t, ended, "Run"); err != nil {
+		t.Fatal(err)
 	}
 }
