@@ -77,8 +77,19 @@ func newRoot(t *tool) *cobra.Command {
 	}{
 		{groupJobs, newWork(t)},
 		{groupJobs, newSubmit(t)},
+		{groupLook, newTop(t)},
 		{groupLook, newLs(t)},
+		{groupLook, newExplain(t)},
+		{groupLook, newStatus(t)},
 		{groupLook, newPing(t)},
+		{groupSteer, newPause(t)},
+		{groupSteer, newResume(t)},
+		{groupSteer, newLimit(t)},
+		{groupSteer, newCancel(t)},
+		{groupSteer, newDead(t)},
+		{groupSteer, newDrain(t)},
+		{"", newVersion(t)},
+		{"", newMan(t)},
 	} {
 		c.cmd.GroupID = c.group
 		c.cmd.InheritedFlags().SortFlags = false

@@ -51,6 +51,8 @@ func newSubmit(t *tool) *cobra.Command {
 		Example: submitExample,
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
 
+		ValidArgsFunction: t.completeType,
+
 		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()

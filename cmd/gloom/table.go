@@ -86,6 +86,22 @@ func span(seconds float64) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
+// short is a duration in at most six characters.
+func short(seconds float64) string {
+	us := seconds * 1e6
+	switch {
+	case us < 1000:
+		return fmt.Sprintf("%.0fµs", us)
+	case us < 10_000:
+		return fmt.Sprintf("%.1fms", us/1e3)
+	case us < 1e6:
+		return fmt.Sprintf("%.0fms", us/1e3)
+	case seconds < 10:
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	return span(seconds)
+}
+
 // perSecond is a rate for people, in at most five characters.
 func perSecond(r float64) string {
 	switch {

@@ -53,6 +53,8 @@ func newWork(t *tool) *cobra.Command {
 		Example: workExample,
 		RunE:    func(cmd *cobra.Command, args []string) error { return w.run(args, cmd.ArgsLenAtDash()) },
 
+		ValidArgsFunction: w.complete,
+
 		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
@@ -84,6 +86,14 @@ type work struct {
 	progress   bool
 	stderr     bool
 	quiet      bool
+}
+
+// complete offers types, then programs and files, as a shell does by itself.
+func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return w.completeType(cmd, args, begin)
+	}
+	return nil, cobra.ShellCompDirectiveDefault
 }
 
 // maxJobs bounds -j: each job needs a connection and several descriptors.

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	gloom "gloom/clients/go"
+)
+
+// exactly takes so many arguments, called by their names in a complaint.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage("%s needs %s", cmd.Name(), names[len(args)]).advise("%s", cmd.UseLine())
+		case len(args) > len(names):
+			return usage("%s: one argument too many, %q", cmd.Name(), args[len(names)]).advise("%s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// atLeast is exactly with any number of arguments in the last place.
+func atLeast(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return exactly(names...)(cmd, args[:min(len(args), len(names))])
+	}
+}
+
+func newPause(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause TYPE",
+		Short: "Hand out no more jobs of a type",
+		Long: `Hand out no more jobs of TYPE, which need not be known yet. What runs goes on,
+and jobs are still taken. It lasts until resume, or until the broker stops.`,
+		Example:           `  gloom pause mail`,
+		Args:              exactly("a type"),
+		ValidArgsFunction: t.completeType,
+		RunE:              func(cmd *cobra.Command, args []string) error { return t.setPaused(cmd.Context(), args[0], "pause") },
+
+		DisableFlagsInUseLine: true,
+	}
+}
+
+func newResume(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:               "resume TYPE",
+		Short:             "Hand out jobs of a type again",
+		Long:              `Hand out jobs of TYPE again, after pause.`,
+		Example:           `  gloom resume mail`,
+		Args:              exactly("a type"),
+		ValidArgsFunction: t.completeType,
+		RunE:              func(cmd *cobra.Command, args []string) error { return t.setPaused(cmd.Context(), args[0], "resume") },
+
+		DisableFlagsInUseLine: true,
+	}
+}
+
+func (t *tool) setPaused(ctx context.Context, typ, verb string) error {
+	a, err := t.link.api()
+	if err != nil {
+		return err
+	}
+	var now typeInfo
+	if err := a.do(ctx, http.MethodPost, "/v1/types/"+segment(typ)+"/"+verb, struct{}{}, &now); err != nil {
+		return err
+	}
+	state := "is paused"
+	if !now.Paused {
+		state = "goes on"
+	}
+	t.note("%s %s: %d queued, %d running", clean(typ), state, now.Queued, now.Running)
+	return nil
+}
+
+func newLimit(t *tool) *cobra.Command {
+	var concurrency int
+	var pace rate
+	cmd := &cobra.Command{
+		Use:   "limit TYPE [--concurrency N] [--rate R]",
+		Short: "Set how many jobs of a type run, and how fast they start",
+		Long: `Set how many jobs of TYPE may run at a time, and how many may be handed out per
+second, minute or hour. What is not given stays as it is; without both, the
+limits are shown. They last until they are changed, or the broker stops.`,
+		Example: `  gloom limit mail --concurrency 5 --rate 100/s
+  gloom limit report --rate 30/m
+  gloom limit mail --concurrency 0 --rate none`,
+		Args:              exactly("a type"),
+		ValidArgsFunction: t.completeType,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var set *int
+			if cmd.Flags().Changed("concurrency") {
+				set = &concurrency
+			}
+			return t.limit(cmd.Context(), args[0], set, pace)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.IntVar(&concurrency, "concurrency", 0, "most jobs that run at a time; 0 is no limit")
+	f.Var(&pace, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
+	return cmd
+}
+
+func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rate) error {
+	if concurrency != nil && *concurrency < 0 {
+		return usage("--concurrency %d: must not be negative", *concurrency)
+	}
+	a, err := t.link.api()
+	if err != nil {
+		return err
+	}
+	path := "/v1/types/" + segment(typ)
+	var now typeInfo
+	set := concurrency != nil || pace.set
+	if err := a.do(ctx, http.MethodGet, path, nil, &now); err != nil && (!set || status(err) != http.StatusNotFound) {
+		return err
+	}
+	if set {
+		if concurrency != nil {
+			now.Limits.Concurrency = *concurrency
+		}
+		if pace.set {
+			now.Limits.Rate = pace.perSecond
+		}
+		if err := a.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
+			return err
+		}
+	}
+	s := now.Limits.String()
+	if s == "" {
+		s = "no limits"
+	}
+	_, err = fmt.Fprintf(t.out, "%s: %s\n", clean(typ), s)
+	return outputError(err)
+}
+
+func newCancel(t *tool) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel ID...",
+		Short: "Cancel jobs",
+		Long: `Cancel jobs that wait: their submitters are told. Of running ones only those can
+be cancelled that were handed in with --detach; their workers are told to stop.`,
+		Example: `  gloom cancel weekly`,
+		Args:    atLeast("an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := untilSignal(context.Background())
+			defer stop()
+			return t.cancel(ctx, args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+}
+
+// cancel asks as an operator first, and as a submitter where that is not
+// possible: submitters may cancel detached jobs, also running ones, and need
+// no operator's token.
+func (t *tool) cancel(ctx context.Context, ids []string) error {
+	a, err := t.link.api()
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, id := range ids {
+		err := a.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
+		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
+			if t.cancelAsSubmitter(ctx, id) == nil {
+				err = nil
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			t.note("cancelled %s", clean(id))
+		case status(err) == http.StatusConflict:
+			err = faultf(exitFailed, "%.200q is running, and only its submitter can cancel it", id).
+				advise("gloom explain ID shows who that is")
+		}
+		if err != nil && len(ids) > 1 {
+			t.report(err)
+			err = quiet{t.classify(err).code}
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (t *tool) cancelAsSubmitter(ctx context.Context, id string) error {
+	opts, err := t.link.options(t.link.submit, clientName("cancel"))
+	if err != nil {
+		return err
+	}
+	jobs, err := gloom.Dial(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	defer jobs.Close()
+	return jobs.Cancel(ctx, id)
+}
+
+func newDrain(t *tool) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "drain",
+		Short: "Stop the broker gracefully",
+		Long: `Stop the broker as SIGTERM does: it takes no more jobs, lets those that it has
+end within its --drain-timeout, and exits. What is left then has failed.`,
+		Example: `  gloom drain --wait && systemctl restart gloomd`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := untilSignal(context.Background())
+			defer stop()
+			return t.drain(ctx, wait)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the broker has gone, and say what is left meanwhile")
+	return cmd
+}
+
+// drainPause is between looks at a broker that drains.
+const drainPause = 200 * time.Millisecond
+
+func (t *tool) drain(ctx context.Context, wait bool) error {
+	a, err := t.link.api()
+	if err != nil {
+		return err
+	}
+	if err := a.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
+		return err
+	}
+	t.note("the broker at %s drains", a.addr)
+	if !wait {
+		return nil
+	}
+	told := ""
+	for {
+		var s brokerStatus
+		err := a.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+		var f *fault
+		switch {
+		case errors.As(err, &f) && f.code == exitUnreachable:
+			t.note("it has gone")
+			return nil
+		case err != nil:
+			return err
+		}
+		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),
+			humanize.Comma(int64(s.Ledger.Queued+s.Ledger.Delayed)))
+		if left != told {
+			t.note("%s", left)
+			told = left
+		}
+		select {
+		case <-time.After(drainPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
