@@ -99,7 +99,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 // how far it is.
 func stop(cfg *config.Worker, engine control.Daemon, signals *daemon.Signals, log zerolog.Logger) error {
 	daemon.Stopping()
-	log.Info().Dur("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
+	log.Info().Stringer("shutdown_timeout", cfg.ShutdownTimeout).Msg("stopping: no new rows; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(signals.Kill, cfg.ShutdownTimeout+grace)
 	defer cancel()
 	err := engine.Shutdown(ctx)

@@ -73,7 +73,7 @@ func (l *Link) Run(ctx context.Context, engine Engine) {
 			pause = min(firstPause, most)
 		}
 		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
-		l.Log.Warn().Err(err).Dur("pause", wait).Msg("no connection to the master")
+		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

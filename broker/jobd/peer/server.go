@@ -79,7 +79,7 @@ func (s *Server) Serve(routes Routes) {
 		case err != nil:
 			// Out of descriptors or memory: others may give some back.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.opt.Log.Error().Err(err).Dur("pause", pause).Msg("cannot accept")
+			s.opt.Log.Error().Err(err).Stringer("pause", pause).Msg("cannot accept")
 			time.Sleep(pause)
 			continue
 		}
