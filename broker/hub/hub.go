@@ -24,7 +24,7 @@ type Config struct {
 	Core broker.Config
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
 	// From half of it on its submits are refused and progress is dropped;
-	// beyond it the connection is closed. One frame always fits.
+	// with more than it waiting, the next frame closes the connection.
 	MaxOutbound int
 	// Clock returns nanoseconds of a monotonic clock; nil takes the system's.
 	Clock func() int64

@@ -247,12 +247,13 @@ func (h *Hub) buffer(c *Conn) []byte {
 	return c.out.buf
 }
 
-// queued counts the frame just appended to c, and gives c up if it is more
-// than c may have waiting: but one frame always fits.
+// queued counts the frame just appended to c, and gives c up if more than it
+// may have was waiting before: the frame that passes the limit still fits, or a
+// big job would cost every worker its connection.
 func (h *Hub) queued(c *Conn) {
 	h.stats.FramesOut++
 	h.mark(c)
-	if c.before > 0 && c.waiting() > h.cfg.MaxOutbound && !c.overflow {
+	if c.before > h.cfg.MaxOutbound && !c.overflow {
 		c.overflow = true
 		h.stats.Overflows++
 		h.late = append(h.late, c)

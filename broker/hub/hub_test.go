@@ -1,0 +1,233 @@
+package hub_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// side is a connection whose owner is the test.
+type side struct {
+	t    *testing.T
+	conn *hub.Conn
+	sink *hub.Sink
+	port wire.Port
+	dec  wire.Decoder
+	mu   sync.Mutex
+	woke int
+}
+
+func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
+	s := &side{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
+	s.sink = h.NewSink(func() {
+		s.mu.Lock()
+		s.woke++
+		s.mu.Unlock()
+	})
+	s.conn = h.Open(port, s.sink)
+	return s
+}
+
+// does has the frames carried out in one step.
+func (s *side) does(h *hub.Hub, frames ...string) {
+	s.t.Helper()
+	decs := make([]wire.Decoder, len(frames))
+	cmds := make([]hub.Command, len(frames))
+	for i, f := range frames {
+		decs[i] = s.dec
+		if err := decs[i].Decode([]byte(f), s.port, false, &cmds[i].Req); err != nil {
+			s.t.Fatalf("%s: %v", f, err)
+		}
+	}
+	h.Step(s.conn, cmds, s.sink)
+}
+
+// gets takes the output and compares it with the payloads expected.
+func (s *side) gets(want ...string) {
+	s.t.Helper()
+	var got []string
+	for _, o := range s.sink.Take(nil) {
+		buf := bytes.Join(o.Parts(nil), nil)
+		for len(buf) > 0 {
+			p, n, err := wire.SplitFrame(buf, 1<<30)
+			if err != nil || n == 0 {
+				s.t.Fatalf("output is no frames: %q %v", buf, err)
+			}
+			got = append(got, string(p))
+			buf = buf[n:]
+		}
+		if o.Close {
+			got = append(got, "close")
+		}
+		if o.Abort {
+			got = append(got, "abort")
+		}
+		s.sink.Done(&o, 0)
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		s.t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func newHub(max int) *hub.Hub {
+	return hub.New(hub.Config{Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: max, Clock: func() int64 { return 0 }})
+}
+
+// TestOrder: whoever causes them, frames of one peer come in the order of
+// steps: ack before result, ok before the next job.
+func TestOrder(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":{"x": 2}}`)
+	w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
+	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`, `{"ok":true}`,
+		`{"action":"job","id":"b","type":"default","body":{"x": 2}}`)
+	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`, `{"id":"a","body":"A"}`)
+	w.gets()
+}
+
+// TestWake: an owner is woken once for any number of frames until it takes
+// them, and not at all for what it caused itself.
+func TestWake(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	w.does(h, `{"action":"join","type":"default","prefetch":10}`)
+	w.gets(`{"ok":true}`)
+	for i := range 3 {
+		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1}`, i))
+	}
+	if s.woke != 0 || w.woke != 1 {
+		t.Errorf("woken %d and %d times, want 0 and 1", s.woke, w.woke)
+	}
+	if w.sink.Expect() {
+		t.Error("expected although a wake is under way")
+	}
+	w.sink.Take(nil)
+	if w.sink.Expect() {
+		t.Error("expected although there is nothing")
+	}
+	if !s.sink.Expect() {
+		t.Error("not expected although its own frames are there")
+	}
+	s.sink.Take(nil)
+	s.does(h, `{"action":"submit","id":"x","body":1}`)
+	if w.woke != 2 {
+		t.Errorf("woken %d times, want 2", w.woke)
+	}
+}
+
+// TestKept: a large body that is kept is referred to, and arrives whole.
+func TestKept(t *testing.T) {
+	h := newHub(1 << 30)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	body := `"` + strings.Repeat("x", 100_000) + `"`
+	var c hub.Command
+	if err := s.dec.Decode([]byte(`{"action":"submit","id":"a","body":`+body+`}`), s.port, false, &c.Req); err != nil {
+		t.Fatal(err)
+	}
+	c.Kept = true
+	h.Step(s.conn, []hub.Command{c}, s.sink)
+	w.does(h, `{"action":"join","type":"default"}`)
+	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
+}
+
+// TestSlowReader: from half of its cap on a peer may not submit, beyond it it
+// is given up, and its jobs with it; but one frame always fits.
+func TestSlowReader(t *testing.T) {
+	h := newHub(4000)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	big := `"` + strings.Repeat("x", 9000) + `"`
+	s.does(h, `{"action":"submit","id":"a","body":`+big+`}`)
+	s.gets(`{"ok":true,"id":"a"}`)
+	w.does(h, `{"action":"join","type":"default"}`)
+	if n := w.sink.Take(nil); len(n) != 1 || n[0].Abort {
+		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", n)
+	}
+	half := `"` + strings.Repeat("y", 1200) + `"`
+	respond := func() {
+		w.does(h, `{"action":"respond","body":`+half+`}`)
+		w.sink.Take(nil)
+	}
+	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
+	respond()
+	respond()
+	s.does(h, `{"action":"submit","id":"e","body":1}`)
+	respond()
+	if st := h.Stats(); st.Overflows != 0 || st.Errors[wire.Overloaded] != 1 {
+		t.Fatalf("%+v", st)
+	}
+	respond()
+	s.does(h, `{"action":"ping"}`)
+	s.does(h, `{"action":"ping"}`)
+	s.gets("abort")
+	h.Gone(s.conn)
+	if st := h.Stats(); st.Overflows != 1 || st.Undelivered != 4 {
+		t.Errorf("%+v", st)
+	}
+	h.View(func(b *broker.Broker, _ int64) {
+		if l := b.Totals(); l.Imbalance() != 0 || l.Answered != 4 || b.Held() != 0 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// TestDismiss: nothing follows the error, and a worker's only job fails.
+func TestDismiss(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`)
+	w.does(h, `{"action":"join","type":"default"}`)
+	h.Step(w.conn, []hub.Command{
+		{Refuse: &wire.Error{Code: wire.SizeError, Reason: "too big"}, Close: true},
+		{Reply: wire.AppendPing(nil)},
+	}, w.sink)
+	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":1}`,
+		`{"error":"size_error","reason":"too big"}`, "close")
+	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`,
+		`{"error":"job_failed","reason":"its worker was closed: size_error: too big","id":"a"}`)
+	h.Gone(w.conn)
+	h.Gone(w.conn)
+}
+
+// TestFatal: when the core breaks, the command is named and nothing goes on.
+func TestFatal(t *testing.T) {
+	said := ""
+	h := hub.New(hub.Config{Core: broker.Config{}, MaxOutbound: 1 << 20, Fatal: func(s string) { said = s }})
+	s := open(t, h, wire.SubmitPort)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		h.Step(s.conn, []hub.Command{{Req: wire.Request{Verb: 99, ID: []byte("culprit")}}}, s.sink)
+	}()
+	if !strings.Contains(said, "culprit") || !strings.Contains(said, "verb 99") {
+		t.Errorf("said %q", said)
+	}
+}
+
+// TestTimer: what is due happens without anybody asking.
+func TestTimer(t *testing.T) {
+	h := hub.New(hub.Config{Core: broker.Config{Retries: 0, IdleTypes: 10}, MaxOutbound: 1 << 20})
+	defer h.Close()
+	s := open(t, h, wire.SubmitPort)
+	woken := make(chan struct{}, 1)
+	s.sink = h.NewSink(func() { woken <- struct{}{} })
+	s.conn = h.Open(wire.SubmitPort, s.sink)
+	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
+	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
+	<-woken
+	s.gets(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
+}
