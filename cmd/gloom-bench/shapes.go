@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -168,6 +169,6 @@ func (o *output) finish(file *result.File, style report.Style) error {
 }
 
 func newFile() *result.File {
-	return &result.File{Format: result.Format, Started: time.Now().UTC().Truncate(time.Second), Command: os.Args,
+	return &result.File{Format: result.Format, Started: time.Now().UTC().Truncate(time.Second), Command: append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...),
 		Host: result.ThisHost(), Build: result.ThisBuild()}
 }
