@@ -421,8 +421,9 @@ func TestPart4BadTLSFlags(t *testing.T) {
 func TestPart4TLSWithTokensAndPlain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
+	submit, work := freeAddr(t), freeAddr(t)
 	b := securely(t, append(ca.flags(), "--token-file="+tokenFile(t, "tok submit,work\n"),
-		"--plain-submit-addr=127.0.0.1:0", "--plain-worker-addr=127.0.0.1:0")...)
+		"--plain-submit-addr="+submit, "--plain-worker-addr="+work)...)
 	conf := &tls.Config{RootCAs: ca.pool}
 	s := submitter{secured(t, b.submitAddr, conf)}
 	s.hello(`,"token":"tok"`)
@@ -431,11 +432,6 @@ func TestPart4TLSWithTokensAndPlain(t *testing.T) {
 	bad.send(`{"action":"ping"}`)
 	bad.fails("unauthorized")
 	bad.eof()
-	submit, _ := b.ready["plain_submit_addr"].(string)
-	work, _ := b.ready["plain_worker_addr"].(string)
-	if submit == "" || work == "" {
-		t.Fatalf("start-up line lacks the plain addresses: %v", b.ready)
-	}
 	typ := name("plain")
 	w := worker{b.greeted(t, work, "tok")}
 	w.join(typ)
@@ -443,4 +439,26 @@ func TestPart4TLSWithTokensAndPlain(t *testing.T) {
 	plain := submitter{b.greeted(t, submit, "tok")}
 	serve(t, plain, w, typ)
 	shut(t, submit, conf)
+	t.Run("the start-up line has what was bound", func(t *testing.T) {
+		b := securely(t, append(ca.flags(), "--plain-submit-addr=127.0.0.1:0", "--plain-worker-addr=127.0.0.1:0")...)
+		for _, key := range []string{"plain_submit_addr", "plain_worker_addr"} {
+			addr, _ := b.ready[key].(string)
+			if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
+				t.Errorf("%s is %q: %v", key, addr, b.ready)
+				continue
+			}
+			dial(t, addr).ping()
+		}
+	})
+}
+
+// freeAddr is a loopback address that nobody listens on at the moment.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
