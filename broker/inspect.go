@@ -84,6 +84,14 @@ func (b *Broker) Stats(now int64, from, limit int, fn func(t *TypeInfo, s *TypeS
 // Forgotten returns what types counted that are known no more.
 func (b *Broker) Forgotten() (Ledger, TypeStats) { return b.forgotten, b.forgottenStats }
 
+// TypeOf returns the type of the job that holds an id, or nil.
+func (b *Broker) TypeOf(id []byte) []byte {
+	if r := b.find(b.index.hash(id), id); r != 0 {
+		return b.flows[b.jobs.get(r).flow].kind.name
+	}
+	return nil
+}
+
 // JobInfo explains where a job stands.
 type JobInfo struct {
 	ID, Type []byte

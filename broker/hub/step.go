@@ -23,6 +23,8 @@ type Command struct {
 	Close bool
 	// Ignore: no reply, nothing to do (pong).
 	Ignore bool
+	// Covers says whether the peer may cancel jobs of a type; nil: of any.
+	Covers func(typ []byte) bool
 }
 
 func (m *Command) String() string {
@@ -89,6 +91,10 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	case wire.Join:
 		fx = h.core.Join(now, c.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel})
 	case wire.Cancel:
+		if typ := h.core.TypeOf(r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
+			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
+			return
+		}
 		fx = h.core.Cancel(now, c.peer, r.ID)
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}

@@ -124,11 +124,18 @@ func (s *Server) Started() time.Time { return s.started }
 // Draining tells whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// SubmitAddr and WorkerAddr are the addresses that were bound.
-func (s *Server) SubmitAddr() net.Addr { return s.addr(wire.SubmitPort) }
+// SubmitAddr is where submitters connect, as it was bound.
+func (s *Server) SubmitAddr() net.Addr { return s.addr(wire.SubmitPort, 0) }
 
-// WorkerAddr is where workers connect.
-func (s *Server) WorkerAddr() net.Addr { return s.addr(wire.WorkerPort) }
+// WorkerAddr is where workers connect, as it was bound.
+func (s *Server) WorkerAddr() net.Addr { return s.addr(wire.WorkerPort, 0) }
+
+// PlainSubmitAddr and PlainWorkerAddr are the further addresses without TLS,
+// nil where there is none.
+func (s *Server) PlainSubmitAddr() net.Addr { return s.addr(wire.SubmitPort, 1) }
+
+// PlainWorkerAddr: see PlainSubmitAddr.
+func (s *Server) PlainWorkerAddr() net.Addr { return s.addr(wire.WorkerPort, 1) }
 
 // HTTPAddr is where operators connect, nil for nowhere.
 func (s *Server) HTTPAddr() net.Addr {
@@ -138,11 +145,16 @@ func (s *Server) HTTPAddr() net.Addr {
 	return s.httpLn.Addr()
 }
 
-func (s *Server) addr(port wire.Port) net.Addr {
+// addr is the address of the listener number n of a port.
+func (s *Server) addr(port wire.Port, n int) net.Addr {
 	for _, l := range s.listeners {
-		if l.port == port {
+		if l.port != port {
+			continue
+		}
+		if n == 0 {
 			return l.Addr()
 		}
+		n--
 	}
 	return nil
 }

@@ -201,7 +201,7 @@ func (s *session) step(b *batch) {
 
 func (b *batch) next() (*hub.Command, *wire.Decoder) {
 	c := &b.cmd[b.n]
-	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore = false, nil, nil, false, false
+	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore, c.Covers = false, nil, nil, false, false, nil
 	b.n++
 	return c, &b.dec[b.n-1]
 }
@@ -252,6 +252,9 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 		c.Refuse = s.allowed(submit, r.Type, r.ID)
 	case wire.Cancel:
 		c.Refuse = s.allowed(submit, nil, r.ID)
+		if s.grant != nil {
+			c.Covers = s.grant.coversName
+		}
 	}
 	s.spoke = true
 }

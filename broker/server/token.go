@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gloom/broker/hub"
+	"gloom/wire"
 )
 
 // tokenDelay is how long the refusal of a wrong token is held back.
@@ -56,6 +57,9 @@ func (g *grant) covers(typ string) bool {
 	}
 	return false
 }
+
+// coversName is covers for a name as the core has it.
+func (g *grant) coversName(typ []byte) bool { return g.covers(wire.Value(typ)) }
 
 // matches compares with * for any characters; everything else is literal.
 func matches(glob, s string) bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -136,8 +137,12 @@ func announce(srv *server.Server, log zerolog.Logger) {
 	o := srv.Options()
 	e := log.Info().Str("version", o.Version).
 		Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
-	if a := srv.HTTPAddr(); a != nil {
-		e = e.Str("http_addr", a.String())
+	for name, a := range map[string]net.Addr{
+		"http_addr": srv.HTTPAddr(), "plain_submit_addr": srv.PlainSubmitAddr(), "plain_worker_addr": srv.PlainWorkerAddr(),
+	} {
+		if a != nil {
+			e = e.Str(name, a.String())
+		}
 	}
 	e.Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
 		Int("loops", o.Loops).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
