@@ -97,10 +97,44 @@ class Replies(unittest.TestCase):
         (value,) = message.get("body")
         self.assertIn(value, (Decimal(digits),))
 
-    def test_nested_too_deep_for_python(self):
+    def test_nested_deeper_than_the_usual_decoder_goes(self):
+        levels = wire.MAX_DEPTH - 1
+        text = '{"a": [' * (levels // 2) + ' 1.5 , "x"' + " ] }" * (levels // 2)
+        message = wire.read(('{"id":"a","body":%s}' % text).encode())
+        self.assertEqual(message.raw("body").data, text.encode())
+        value = message.get("body")
+        for _ in range(levels // 2):
+            (value,) = [value["a"]] if len(value["a"]) == 2 else value["a"]
+        self.assertEqual(value, [1.5, "x"])
         text = '{"id":"a","body":' + "[" * 100000 + "]" * 100000 + "}"
-        with self.assertRaises(ProtocolError):
+        with self.assertRaisesRegex(ProtocolError, "deeper"):
             wire.read(text.encode())
+
+    def test_the_slow_decoder_agrees_with_the_usual_one(self):
+        rng = random.Random(20)
+        good = [
+            "[]", "{}", "[ ]", "{ }", "[[],{}]", ' [1, 2.5e3 ,"x\\u00e9"] ',
+            '{"a":1,"b":[true,false,null],"a":{"c":{}}}', '"x"', "-0", "[[[[0]]]]",
+            '{"\\u0061" : [ { "b" : [ ] } , 7 ] }',
+        ]
+        texts = list(good)
+        for _ in range(3000):
+            text = list(rng.choice(good))
+            for _ in range(rng.randint(1, 2)):
+                at = rng.randrange(len(text))
+                text[at : at + rng.randint(0, 1)] = rng.choice('[]{},:"1 e')
+            texts.append("".join(text))
+        for text in texts:
+            at = len(text) - len(text.lstrip(" "))
+            try:
+                want = json.JSONDecoder().raw_decode(text, at)
+            except ValueError:
+                want = None
+            try:
+                got = wire._slow_value(text, at)
+            except ProtocolError:
+                got = None
+            self.assertEqual(got, want, text)
 
 
 class Streams(unittest.TestCase):
@@ -215,7 +249,9 @@ class Requests(unittest.TestCase):
     def test_bodies_refused(self):
         loop = []
         loop.append(loop)
-        deep = json.loads("[" * 256 + "]" * 256)
+        deep = []
+        for _ in range(wire.MAX_DEPTH):
+            deep = [deep]
         for value, kind in (
             (object(), TypeError),
             ({1, 2}, TypeError),
@@ -229,11 +265,12 @@ class Requests(unittest.TestCase):
                 wire.encode_body(value)
 
     def test_depth(self):
-        wire.check_depth(b"[" * 255 + b"]" * 255)
-        wire.check_depth(b'["' + b"[" * 500 + b'\\""]')
-        wire.check_depth(b"[" + b",".join([b"{}"] * 500) + b"]")
-        with self.assertRaisesRegex(ValueError, "deeper than 255"):
-            wire.check_depth(b'["\\"",' + b"[" * 255 + b"]" * 256)
+        most = wire.MAX_DEPTH - 1
+        wire.check_depth(b"[" * most + b"]" * most)
+        wire.check_depth(b'["' + b"[" * 2 * most + b'\\""]')
+        wire.check_depth(b"[" + b",".join([b"{}"] * 2 * most) + b"]")
+        with self.assertRaisesRegex(ValueError, f"deeper than {most}"):
+            wire.check_depth(b'["\\"",' + b"[" * most + b"]" * (most + 1))
 
     def test_names(self):
         self.assertEqual(wire.check_name("id", "é" * 512), "é" * 512)
@@ -268,7 +305,7 @@ class Raw(unittest.TestCase):
             b"NaN",
             b'"\xff"',
             b"[1,]",
-            b"[" * 300 + b"]" * 300,
+            b"[" * wire.MAX_DEPTH + b"]" * wire.MAX_DEPTH,
         ):
             with self.subTest(data[:20]):
                 with self.assertRaises(ValueError):

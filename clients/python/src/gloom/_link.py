@@ -13,6 +13,7 @@ from typing import Callable, List, Optional, Tuple, cast
 
 from . import wire
 from ._demux import PendingJob
+from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
 from .errors import GloomError, ProtocolError, from_code
 from .wire import FrameReader, Message
@@ -221,7 +222,7 @@ async def dial(options: Options, addr: str) -> Link:
     """
     link = Link(options, addr)
     try:
-        await asyncio.wait_for(_open(options, link), options.dial_timeout)
+        await within(_open(options, link), options.dial_timeout)
     except asyncio.TimeoutError:
         link.abort(TimeoutError("took too long"))
         raise TimeoutError(

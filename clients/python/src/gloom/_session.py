@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Awaitable, Callable, Coroutine, Optional, Set
+from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, Union
 
 from . import wire
 from ._backoff import Backoff
@@ -13,6 +13,7 @@ from ._options import Event, Notice, Options, logger
 from .errors import (
     ClosedError,
     Draining,
+    GloomError,
     InvalidState,
     LostError,
     NotConnected,
@@ -128,11 +129,11 @@ class Connector:
 
     async def _connect(self) -> Session:
         while True:
-            try:
-                return self._adopt(await self._try_all(None))
-            except (NotConnected, RefusedError) as err:
-                self._changed(False, err)
-                await asyncio.sleep(self._failed(err))
+            tried = await self._try_all(None)
+            if isinstance(tried, Link):
+                return self._adopt(tried)
+            self._changed(False, tried)
+            await asyncio.sleep(self._failed(tried))
 
     async def _until_over(self, session: Session) -> None:
         """Wait until a session is lost or, if there is somewhere else to go,
@@ -147,13 +148,12 @@ class Connector:
         """Turn from a draining broker to another one; what is pending on the
         old connection stays there.  None when the old one goes first."""
         while not old.link.lost.done():
-            try:
-                session = self._adopt(await self._try_all(old.link.addr))
-            except (NotConnected, RefusedError) as err:
-                await asyncio.wait({old.link.lost}, timeout=self._failed(err))
-            else:
+            tried = await self._try_all(old.link.addr)
+            if isinstance(tried, Link):
+                session = self._adopt(tried)
                 old.retire()
                 return session
+            await asyncio.wait({old.link.lost}, timeout=self._failed(tried))
         return None
 
     def _failed(self, error: Exception) -> float:
@@ -163,8 +163,14 @@ class Connector:
         )
         return wait
 
-    async def _try_all(self, leave_out: Optional[str]) -> Link:
-        """One attempt at each address in turn, but for the one left out."""
+    async def _try_all(
+        self, leave_out: Optional[str]
+    ) -> Union[Link, GloomError]:
+        """One attempt at each address in turn, but for the one left out.
+
+        Errors are returned, not raised: users will get them, and must not get
+        hold of the frames that go on running here.
+        """
         errors = []
         for _ in self._options.addrs:
             addr = self._options.addrs[self._next % len(self._options.addrs)]
@@ -174,14 +180,18 @@ class Connector:
             try:
                 return await self._dial(self._options, addr)
             except Exception as err:
-                errors.append((addr, err))
+                errors.append((addr, err.with_traceback(None)))
         if not errors:
-            raise NotConnected(f"no broker but {leave_out}, which drains")
+            return NotConnected(f"no broker but {leave_out}, which drains")
         first = errors[0][1]
-        if all(hopeless(err) for _, err in errors):
-            raise first
+        if isinstance(first, RefusedError) and all(
+            hopeless(err) for _, err in errors
+        ):
+            return first
         told = "; ".join(f"{addr}: {err}" for addr, err in errors)
-        raise NotConnected(f"no broker reached: {told}") from first
+        error = NotConnected(f"no broker reached: {told}")
+        error.__cause__ = first
+        return error
 
     def _adopt(self, link: Link) -> Session:
         """Make a connection the one for new jobs."""

@@ -20,6 +20,7 @@ from .errors import (
     Unauthorized,
     UnknownID,
     Unsupported,
+    again,
     from_code,
 )
 from .failure import Outcome, fatal, refused
@@ -300,7 +301,7 @@ class Socket:
                 if waiter in self._room:
                     self._room.remove(waiter)
         if run.cause is not None:
-            raise run.cause
+            raise again(run.cause)
         if self._runs.get(run.id) is not run:
             raise RuntimeError(f"job {run.id!r} has been answered")
         self._reports += 1

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Generator, Optional
 
 from ._demux import Done
+from ._loop import within
 from ._session import Connector, start
 from ._submit import JobBase, OnProgress, SubmitterBase, check_size, encode
 from .errors import (
@@ -16,6 +17,7 @@ from .errors import (
     RefusedError,
     Unsupported,
     WindowFull,
+    again,
 )
 from .wire import Message, check_name
 
@@ -50,7 +52,7 @@ class _Gate:
             raise ClosedError("closed")
         if not self._ready:
             if self._error is not None:
-                raise self._error
+                raise again(self._error)
             self._raise(wait)
 
     async def empty(self, wait: Optional[float]) -> bool:
@@ -91,17 +93,17 @@ class _Gate:
         if self._ready:
             return self.outstanding < self._window
         if isinstance(self._error, RefusedError):
-            raise self._error
+            raise again(self._error)
         return False
 
     def _raise(self, wait: Optional[float]) -> None:
-        within = f" within {wait:g} s" if wait else ""
+        after = f" within {wait:g} s" if wait else ""
         if self._ready:
             raise WindowFull(
-                f"{self.outstanding} jobs outstanding, no room{within}"
+                f"{self.outstanding} jobs outstanding, no room{after}"
             )
         raise NotConnected(
-            f"not connected{within}: {self._error or 'nothing tried yet'}"
+            f"not connected{after}: {self._error or 'nothing tried yet'}"
         ) from self._error
 
     def change(self, ready: bool, error: Optional[Exception]) -> None:
@@ -353,7 +355,7 @@ class AsyncSubmitter(SubmitterBase):
         )
         try:
             left = None if until is None else max(0.0, until - loop.time())
-            return await asyncio.wait_for(asyncio.shield(pending._end), left)
+            return await within(asyncio.shield(pending._end), left)
         finally:
             if not pending.done() and not self._options.compat:
                 pending.cancel()

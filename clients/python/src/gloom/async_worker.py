@@ -8,10 +8,11 @@ import threading
 from typing import Any, Awaitable, Callable, List, Optional, Set
 
 from . import wire
+from ._loop import within
 from ._pool import Pool
 from ._socket import Run
 from ._work import WorkerBase
-from .errors import ClosedError, GloomError, NotConnected
+from .errors import ClosedError, GloomError, NotConnected, again
 from .failure import Outcome, answer, verdict
 
 __all__ = ["AsyncJob", "AsyncWorker"]
@@ -44,7 +45,7 @@ class AsyncJob:
         """Send news to a submitter that asked for it; as Job.progress."""
         data = wire.encode_body(body)
         if self._run.cause is not None:
-            raise self._run.cause
+            raise again(self._run.cause)
         await self._run.report(data)
 
     def __repr__(self) -> str:
@@ -144,17 +145,20 @@ class AsyncWorker(WorkerBase[AsyncHandler]):
         """
         self._begin()
         try:
-            await asyncio.wait_for(self._news.wait(), wait)
+            await within(self._news.wait(), wait)
         except asyncio.TimeoutError:
             await self._end(0)
             raise NotConnected(f"no broker joined within {wait:g} s") from None
         except asyncio.CancelledError:
             await self._end(0)
             raise
-        if not self._joined:
-            error = self.error or ClosedError("the worker was stopped")
-            await self._end(0)
-            raise error
+        if self._joined:
+            return
+        error = self.error
+        if error is None:
+            raise ClosedError("the worker was stopped")
+        await self._end(0)
+        raise error
 
     async def __aenter__(self) -> "AsyncWorker":
         await self.start()
@@ -233,7 +237,7 @@ class AsyncWorker(WorkerBase[AsyncHandler]):
         assert self._pool is not None
         try:
             if not self._over.is_set():
-                await asyncio.wait_for(self._over.wait(), timeout)
+                await within(self._over.wait(), timeout)
         except asyncio.TimeoutError:
             pass
         finally:

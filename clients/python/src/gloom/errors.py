@@ -6,7 +6,8 @@ ValueError instead, before anything is sent.
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple, Type
+import copy
+from typing import Dict, Optional, Tuple, Type, TypeVar
 
 
 class GloomError(Exception):
@@ -253,6 +254,19 @@ class _DrainingRefused(Draining, RefusedError):
 
 class _DrainingEnded(Draining, JobError):
     pass
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def again(error: E) -> E:
+    """A copy to raise of an error that is kept.  The kept one would collect
+    the tracebacks of all who raise it, and through them hold, or even let
+    others close, what runs here."""
+    twin = copy.copy(error)
+    twin.__traceback__ = None
+    twin.__cause__ = error.__cause__
+    return twin
 
 
 def _table() -> Dict[Tuple[str, bool], Type[BrokerError]]:

@@ -44,7 +44,7 @@ def answer(value: object) -> Outcome:
     """The outcome of a run whose handler returned."""
     try:
         return Outcome(wire.encode_body(value))
-    except (TypeError, ValueError, RecursionError) as err:
+    except (TypeError, ValueError) as err:
         return fatal(f"encode answer: {err}")
 
 

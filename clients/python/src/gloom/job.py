@@ -6,7 +6,7 @@ import threading
 from typing import Any, Callable, Optional
 
 from . import wire
-from .errors import GloomError
+from .errors import GloomError, again
 
 __all__ = ["Job"]
 
@@ -52,7 +52,7 @@ class Job:
         """
         data = wire.encode_body(body)
         if self.cause is not None:
-            raise self.cause
+            raise again(self.cause)
         self._report(data)
 
     def _end(self, cause: GloomError) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Tuple
 
 from ._demux import Done
+from ._loop import LoopThread
 from ._session import Connector, start
 from ._submit import (
     JobBase,
@@ -18,7 +19,6 @@ from ._submit import (
     check_size,
     encode,
 )
-from ._thread import LoopThread
 from .errors import (
     Cancelled,
     ClosedError,
@@ -26,6 +26,7 @@ from .errors import (
     RefusedError,
     Unsupported,
     WindowFull,
+    again,
 )
 from .wire import Message, cancel, check_name
 
@@ -64,17 +65,17 @@ class _Gate:
         if self._ready:
             return self.outstanding < self._window
         if isinstance(self._error, RefusedError):
-            raise self._error
+            raise again(self._error)
         return False
 
     def _raise(self, wait: Optional[float]) -> None:
-        within = f" within {wait:g} s" if wait else ""
+        after = f" within {wait:g} s" if wait else ""
         if self._ready:
             raise WindowFull(
-                f"{self.outstanding} jobs outstanding, no room{within}"
+                f"{self.outstanding} jobs outstanding, no room{after}"
             )
         raise NotConnected(
-            f"not connected{within}: {self._error or 'nothing tried yet'}"
+            f"not connected{after}: {self._error or 'nothing tried yet'}"
         ) from self._error
 
     def connected(self, wait: Optional[float]) -> None:
@@ -88,7 +89,7 @@ class _Gate:
             if self._ready:
                 return
             if self._error is not None:
-                raise self._error
+                raise again(self._error)
             self._raise(wait)
 
     def change(self, ready: bool, error: Optional[Exception]) -> None:
@@ -258,6 +259,7 @@ class Submitter(SubmitterBase):
         """Wait until connected, at most for one attempt at each address and
         wait seconds.  Raises NotConnected, or a RefusedError when all brokers
         refuse for good; attempts go on in the background all the same."""
+        self._may_wait()
         self._gate.connected(wait)
 
     def __enter__(self) -> "Submitter":
@@ -433,8 +435,7 @@ class Submitter(SubmitterBase):
     ) -> None:
         if self._options.compat:
             raise Unsupported("not known to a compat broker")
-        if self._thread.inside:
-            raise RuntimeError("a callback must not wait for the broker")
+        self._may_wait()
         reply: "concurrent.futures.Future[None]" = concurrent.futures.Future()
 
         def done(error: Optional[Exception]) -> None:
@@ -462,6 +463,10 @@ class Submitter(SubmitterBase):
         except RuntimeError:
             raise ClosedError("closed") from None
 
+    def _may_wait(self) -> None:
+        if self._thread.inside:
+            raise RuntimeError("a callback must not wait for the broker")
+
     @property
     def outstanding(self) -> int:
         """Jobs submitted and not ended."""
@@ -473,6 +478,7 @@ class Submitter(SubmitterBase):
         After wait seconds it closes at once and raises
         concurrent.futures.TimeoutError.
         """
+        self._may_wait()
         self._gate.close()
         try:
             if not self._gate.empty(wait):

@@ -208,13 +208,75 @@ def _value(text: str, at: int) -> Tuple[Any, int]:
         raise ProtocolError(
             f"invalid JSON at character {err.pos}: {err.msg}"
         ) from None
-    except RecursionError:
-        raise ProtocolError("JSON nested too deep") from None
+    except (RecursionError, ValueError):
+        # More levels or digits than the usual decoder takes.
+        return _slow_value(text, at)
+
+
+def _slow_value(text: str, at: int) -> Tuple[Any, int]:
+    """As _value, without recursion and for numbers of any length."""
+    root: List[Any] = []
+    within: List[Any] = [root]  # the containers around
+    keys: List[str] = []  # of the objects among them, each awaiting a value
+    while True:
+        mark = text[at : at + 1]
+        if mark in ("[", "{") and mark:
+            if len(within) > MAX_DEPTH:
+                raise ProtocolError(f"JSON nested deeper than {MAX_DEPTH}")
+            value: Any = [] if mark == "[" else {}
+            at = _skip(text, at + 1)
+            closed = text[at : at + 1] == ("]" if mark == "[" else "}")
+            _put(within[-1], keys, value)
+            if closed:
+                at += 1
+            else:
+                within.append(value)
+                if mark == "{":
+                    at = _key(text, at, keys)
+                continue
+        else:
+            value, at = _scalar(text, at)
+            _put(within[-1], keys, value)
+        while within[-1] is not root:
+            at = _skip(text, at)
+            mark, inner = text[at : at + 1], within[-1]
+            at += 1
+            if mark == ",":
+                at = _skip(text, at)
+                if isinstance(inner, dict):
+                    at = _key(text, at, keys)
+                break
+            if mark != ("]" if isinstance(inner, list) else "}"):
+                raise ProtocolError(f"invalid JSON at character {at - 1}")
+            within.pop()
+        else:
+            return root[0], at
+
+
+def _put(container: Any, keys: List[str], value: Any) -> None:
+    if isinstance(container, list):
+        container.append(value)
+    else:
+        container[keys.pop()] = value
+
+
+def _key(text: str, at: int, keys: List[str]) -> int:
+    """Read a key and its colon; where its value begins."""
+    if text[at : at + 1] != '"':
+        raise ProtocolError(f"no key at character {at}")
+    key, at = _scalar(text, at)
+    at = _skip(text, at)
+    if text[at : at + 1] != ":":
+        raise ProtocolError(f"no colon at character {at}")
+    keys.append(key)
+    return _skip(text, at + 1)
+
+
+def _scalar(text: str, at: int) -> Tuple[Any, int]:
+    try:
+        return _long_decoder.raw_decode(text, at)
     except ValueError as err:
-        try:
-            return _long_decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            raise ProtocolError(f"invalid JSON: {err}") from None
+        raise ProtocolError(f"invalid JSON at character {at}: {err}") from None
 
 
 def decode(payload: bytes) -> Message:
@@ -237,16 +299,11 @@ def decode(payload: bytes) -> Message:
         at += 1
     else:
         while True:
-            if text[at : at + 1] != '"':
-                raise ProtocolError(f"no key at character {at}")
-            key, at = _value(text, at)
-            at = _skip(text, at)
-            if text[at : at + 1] != ":":
-                raise ProtocolError(f"no colon at character {at}")
-            at = _skip(text, at + 1)
+            keys: List[str] = []
+            at = _key(text, at, keys)
             value, end = _value(text, at)
-            values[key] = value
-            spans[key] = (at, end)
+            values[keys[0]] = value
+            spans[keys[0]] = (at, end)
             at = _skip(text, end)
             mark = text[at : at + 1]
             at += 1
@@ -367,9 +424,12 @@ def encode_body(value: object) -> bytes:
     """
     if isinstance(value, RawJSON):
         return value.data
-    text = json.dumps(
-        value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+    except RecursionError:
+        raise ValueError("body: nested too deep for json.dumps") from None
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which only an escape can say

@@ -13,9 +13,9 @@ from typing import Any, Callable, List, Optional, Tuple, Union
 
 from . import wire
 from ._options import BACKOFF, DIAL_TIMEOUT, STOP_TIMEOUT, Notify
+from ._loop import LoopThread
 from ._pool import Pool
 from ._processes import ProcessRunner
-from ._thread import LoopThread
 from ._threads import Handler, ThreadRunner
 from ._work import WorkerBase
 from .errors import ClosedError, NotConnected
@@ -144,10 +144,13 @@ class Worker(WorkerBase[Handler]):
         if not self._news.wait(wait):
             self._end(0)
             raise NotConnected(f"no broker joined within {wait:g} s")
-        if not self._joined:
-            error = self.error or ClosedError("the worker was stopped")
-            self._end(0)
-            raise error
+        if self._joined:
+            return
+        error = self.error
+        if error is None:
+            raise ClosedError("the worker was stopped")
+        self._end(0)
+        raise error
 
     def __enter__(self) -> "Worker":
         self.start()

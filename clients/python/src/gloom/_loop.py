@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in a thread of its own, and waiting with a limit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,26 @@ import asyncio
 import atexit
 import threading
 import weakref
-from typing import Any, Callable, Coroutine, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
 
 T = TypeVar("T")
+
+
+async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
+    """Wait at most so many seconds, then raise asyncio.TimeoutError.
+
+    Before Python 3.12, asyncio.wait_for may swallow a cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=timeout)
+    except BaseException:
+        task.cancel()
+        raise
+    if not task.done():
+        task.cancel()
+        raise asyncio.TimeoutError(f"not within {timeout:g} s")
+    return task.result()
 
 
 class LoopThread:
@@ -30,9 +47,16 @@ class LoopThread:
         try:
             self.loop.run_forever()
         finally:
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.run_until_complete(self._finish())
             self.loop.close()
+
+    async def _finish(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        await self.loop.shutdown_default_executor()
 
     @property
     def inside(self) -> bool:

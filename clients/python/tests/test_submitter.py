@@ -1,0 +1,819 @@
+"""The submitters, against a broker whose every frame is scripted."""
+
+import asyncio
+import concurrent.futures
+import logging
+import socket
+import threading
+import unittest
+
+from support import PATIENCE, FakeBroker, closed_port, eventually
+
+import gloom
+from gloom import Event, RawJSON
+
+FAST = (0.001, 0.01)
+
+
+class SubmitterCase(unittest.TestCase):
+    def setUp(self):
+        self.broker = FakeBroker()
+        self.addCleanup(self.broker.__exit__)
+        self.notices = []
+
+    def submitter(self, *addrs, **settings):
+        settings.setdefault("backoff", FAST)
+        settings.setdefault("notify", self.notices.append)
+        submitter = gloom.Submitter(*(addrs or (self.broker.addr,)), **settings)
+        self.addCleanup(submitter.close)
+        return submitter
+
+    def events(self):
+        return [notice.event for notice in self.notices]
+
+
+class Jobs(SubmitterCase):
+    def test_the_frame(self):
+        jobs = self.submitter()
+        jobs.submit("echo", {"a": [1, "é"]}, id="a1")
+        peer = self.broker.accept()
+        self.assertEqual(
+            peer.recv(),
+            {"action": "submit", "id": "a1", "type": "echo", "body": {"a": [1, "é"]}},
+        )
+
+    def test_every_option(self):
+        jobs = self.submitter()
+        jobs.submit(
+            None,
+            id="a1",
+            priority=-5,
+            delay=0.1,
+            timeout=2,
+            retries=0,
+            backoff=0.0001,
+            expires=3600,
+            detach=True,
+            ack=False,
+            on_progress=print,
+        )
+        self.assertEqual(
+            self.broker.accept().recv(),
+            {
+                "action": "submit",
+                "id": "a1",
+                "priority": -5,
+                "delay_ms": 100,
+                "timeout_ms": 2000,
+                "retries": 0,
+                "backoff_ms": 1,
+                "expires_ms": 3600000,
+                "detach": True,
+                "ack": False,
+                "progress": True,
+                "body": None,
+            },
+        )
+
+    def test_ack_answer_progress(self):
+        told = []
+        jobs = self.submitter()
+        job = jobs.submit("echo", 1, on_progress=told.append)
+        peer = self.broker.accept()
+        id = peer.expect("submit")["id"]
+        self.assertEqual((job.id, job.acked, job.done()), (id, False, False))
+        peer.ok(id)
+        job.ack(PATIENCE)
+        self.assertTrue(job.acked)
+        peer.send({"id": id, "progress": 0.5}, {"id": id, "body": [1]})
+        self.assertEqual(job.result(PATIENCE), [1])
+        self.assertEqual((told, jobs.outstanding), ([0.5], 0))
+
+    def test_raw(self):
+        body = b'{"z":1.0,"a":123456789012345678901234567890,"u":"\\u00e9"}'
+        jobs = self.submitter(raw=True)
+        job = jobs.submit("echo", RawJSON(body))
+        peer = self.broker.accept()
+        id = peer.take()
+        peer.send(b'{"id":"%s","body":%s}' % (id.encode(), body))
+        self.assertEqual(job.result(PATIENCE), RawJSON(body))
+        job = jobs.submit("echo", 1, raw=False)
+        peer.send({"id": peer.take(), "body": 1.5})
+        self.assertEqual(job.result(PATIENCE), 1.5)
+
+    def test_answers_in_any_order(self):
+        jobs = self.submitter()
+        pending = [jobs.submit("echo", n) for n in range(50)]
+        peer = self.broker.accept()
+        ids = [peer.take() for _ in pending]
+        for id in reversed(ids):
+            peer.send({"id": id, "body": id})
+        done, rest = concurrent.futures.wait(pending, PATIENCE)
+        self.assertFalse(rest)
+        self.assertEqual([job.result() for job in pending], ids)
+
+    def test_many_threads(self):
+        jobs = self.submitter(window=16)
+        results = []
+
+        def work(number):
+            for i in range(50):
+                results.append(jobs.do("echo", [number, i], wait=PATIENCE) == [number, i])
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        peer = self.broker.accept()
+        for _ in range(400):
+            message = peer.expect("submit")
+            peer.send(
+                {"ok": True, "id": message["id"]},
+                {"id": message["id"], "body": message["body"]},
+            )
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(results, [True] * 400)
+
+    def test_refused_and_failed(self):
+        jobs = self.submitter()
+        first, second = jobs.submit("echo", id="a"), jobs.submit("echo", id="b")
+        peer = self.broker.accept()
+        peer.refuse("id_exists", peer.expect("submit")["id"])
+        peer.refuse("job_failed", peer.take())
+        with self.assertRaisesRegex(gloom.IDExists, "because of id_exists"):
+            first.result(PATIENCE)
+        with self.assertRaises(gloom.IDExists):
+            first.ack(PATIENCE)
+        with self.assertRaises(gloom.JobFailed) as caught:
+            second.result(PATIENCE)
+        self.assertEqual((caught.exception.id, second.acked), ("b", True))
+
+    def test_detached(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo", detach=True)
+        self.broker.accept().take()
+        self.assertIsNone(job.result(PATIENCE))
+
+    def test_detached_without_ack_is_confirmed(self):
+        jobs = self.submitter()
+        pending = [jobs.submit("echo", detach=True, ack=False, id=id) for id in "ab"]
+        peer = self.broker.accept()
+        submits, action = 0, ""
+        while submits < 2 or action != "ping":
+            action = peer.recv()["action"]
+            submits += action == "submit"
+            if action == "ping":
+                peer.ok()
+        for job in pending:
+            self.assertIsNone(job.result(PATIENCE))
+
+    def test_misuse(self):
+        jobs = self.submitter()
+        for arguments, kind in (
+            ({"type": ""}, ValueError),
+            ({"type": 5}, TypeError),
+            ({"id": ""}, ValueError),
+            ({"id": "x" * 1025}, ValueError),
+            ({"body": object()}, TypeError),
+            ({"body": float("nan")}, ValueError),
+            ({"priority": 2**63}, ValueError),
+            ({"priority": -(2**63) - 1}, ValueError),
+            ({"priority": True}, TypeError),
+            ({"priority": 1.5}, TypeError),
+            ({"delay": -1}, ValueError),
+            ({"delay": "1"}, TypeError),
+            ({"delay": float("nan")}, ValueError),
+            ({"timeout": 31536000.001}, ValueError),
+            ({"backoff": 86400.001}, ValueError),
+            ({"retries": -1}, ValueError),
+            ({"retries": 1001}, ValueError),
+        ):
+            with self.subTest(arguments), self.assertRaises(kind):
+                jobs.submit(**{"type": "echo", **arguments})
+        self.assertEqual(jobs.outstanding, 0)
+
+    def test_too_large(self):
+        jobs = self.submitter(max_frame=2000)
+        jobs.connect(PATIENCE)
+        with self.assertRaisesRegex(gloom.SizeError, "at most 2000"):
+            jobs.submit("echo", "x" * 2000)
+        self.assertEqual(jobs.outstanding, 0)
+        job = jobs.submit("echo", "x" * 1800)
+        self.broker.accept().take()
+        job.ack(PATIENCE)
+
+    def test_pings_are_answered(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        peer = self.broker.accept()
+        id = peer.expect("submit")["id"]
+        peer.send({"action": "ping"}, {"ok": True, "id": id})
+        peer.expect("pong")
+        peer.send({"id": id, "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+
+
+class Cancels(SubmitterCase):
+    def start(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo", id="a")
+        peer = self.broker.accept()
+        peer.take()
+        return jobs, job, peer
+
+    def ask(self, jobs, id):
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        return pool.submit(jobs.cancel, id, PATIENCE)
+
+    def test_cancelled(self):
+        jobs, job, peer = self.start()
+        reply = self.ask(jobs, "a")
+        self.assertEqual(peer.recv(), {"action": "cancel", "id": "a"})
+        peer.ok("a")
+        reply.result(PATIENCE)
+        with self.assertRaises(gloom.Cancelled):
+            job.result(PATIENCE)
+        self.assertTrue(job.cancelled())
+        self.assertFalse(job.cancel())
+
+    def test_answer_wins(self):
+        jobs, job, peer = self.start()
+        reply = self.ask(jobs, "a")
+        peer.expect("cancel")
+        peer.send({"id": "a", "body": 7})
+        peer.refuse("unknown_id", "a")
+        with self.assertRaises(gloom.UnknownID):
+            reply.result(PATIENCE)
+        self.assertEqual(job.result(PATIENCE), 7)
+        self.assertFalse(job.cancelled())
+
+    def test_without_waiting(self):
+        jobs, job, peer = self.start()
+        self.assertTrue(job.cancel())
+        peer.expect("cancel")
+        peer.ok("a")
+        with self.assertRaises(gloom.Cancelled):
+            job.result(PATIENCE)
+
+    def test_do_gives_up(self):
+        jobs, _, peer = self.start()
+        with self.assertRaises(concurrent.futures.TimeoutError):
+            jobs.do("echo", wait=0.01)
+        id = peer.take()
+        self.assertEqual(peer.expect("cancel")["id"], id)
+        peer.ok(id)
+        eventually(lambda: jobs.outstanding == 1)
+
+    def test_from_a_callback(self):
+        jobs, job, peer = self.start()
+        failed = concurrent.futures.Future()
+
+        def callback(_):
+            for ask in (lambda: jobs.cancel("x"), jobs.ping, jobs.drain):
+                try:
+                    ask()
+                    failed.set_result("waited")
+                except RuntimeError:
+                    pass
+            failed.set_result(None)
+
+        job.add_done_callback(callback)
+        peer.send({"id": "a", "body": 1})
+        self.assertIsNone(failed.result(PATIENCE))
+
+    def test_ping(self):
+        jobs, _, peer = self.start()
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        reply = pool.submit(jobs.ping, PATIENCE)
+        peer.expect("ping")
+        peer.ok()
+        reply.result(PATIENCE)
+
+
+class Window(SubmitterCase):
+    def test_full(self):
+        jobs = self.submitter(window=2)
+        jobs.connect(PATIENCE)
+        pending = [jobs.submit("echo"), jobs.submit("echo")]
+        with self.assertRaisesRegex(gloom.WindowFull, "2 jobs outstanding"):
+            jobs.submit("echo", wait=0)
+        with self.assertRaises(gloom.WindowFull):
+            jobs.submit("echo", wait=0.01)
+        peer = self.broker.accept()
+        ids = [peer.take() for _ in pending]
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        third = pool.submit(jobs.submit, "echo")
+        peer.send({"id": ids[1], "body": 1})
+        peer.take()
+        self.assertFalse(third.result(PATIENCE).done())
+        self.assertEqual(jobs.outstanding, 2)
+
+    def test_from_a_callback(self):
+        jobs = self.submitter(window=1)
+        first = jobs.submit("echo", 1)
+        peer = self.broker.accept()
+        outcome = concurrent.futures.Future()
+
+        def callback(job):
+            try:
+                second = jobs.submit("echo", 2)  # its own place is free again
+                with self.assertRaises(gloom.WindowFull):
+                    jobs.submit("echo", 3)
+                outcome.set_result(second)
+            except BaseException as err:
+                outcome.set_exception(err)
+
+        first.add_done_callback(callback)
+        peer.send({"id": peer.take(), "body": 1})
+        second = outcome.result(PATIENCE)
+        peer.send({"id": peer.take(), "body": 2})
+        self.assertEqual(second.result(PATIENCE), 2)
+
+    def test_failing_callbacks_harm_nobody(self):
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        jobs = self.submitter()
+
+        def fail(_):
+            raise ValueError("in a callback")
+
+        job = jobs.submit("echo", on_progress=fail)
+        job.add_done_callback(fail)
+        peer = self.broker.accept()
+        id = peer.take()
+        peer.send({"id": id, "progress": 1}, {"id": id, "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+        other = jobs.submit("echo")
+        peer.send({"id": peer.take(), "body": 2})
+        self.assertEqual(other.result(PATIENCE), 2)
+
+
+class Losses(SubmitterCase):
+    def test_pending_jobs_fail_at_once(self):
+        jobs = self.submitter()
+        acked, unacked = jobs.submit("echo", id="a"), jobs.submit("echo", id="b")
+        peer = self.broker.accept()
+        peer.take()
+        peer.expect("submit")
+        acked.ack(PATIENCE)
+        peer.reset()
+        for job, told in ((acked, True), (unacked, False)):
+            err = job.exception(PATIENCE)
+            self.assertIsInstance(err, gloom.LostError)
+            self.assertEqual(
+                (err.id, err.acked, err.sent, err.addr),
+                (job.id, told, True, self.broker.addr),
+            )
+        self.assertEqual(jobs.outstanding, 0)
+
+    def test_comes_back(self):
+        jobs = self.submitter()
+        jobs.connect(PATIENCE)
+        for n in range(5):
+            job = jobs.submit("echo", n)
+            peer = self.broker.accept()
+            peer.send({"id": peer.take(), "body": n})
+            self.assertEqual(job.result(PATIENCE), n)
+            peer.close()
+            eventually(lambda: self.events().count(Event.LOST) == n + 1)
+        self.assertEqual(self.events()[:3], [Event.CONNECTED, Event.LOST, Event.CONNECTED])
+
+    def test_half_a_frame(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        peer = self.broker.accept()
+        peer.take()
+        peer.sock.sendall(b"\x00\x00\x00\x10{")
+        peer.close()
+        with self.assertRaisesRegex(gloom.LostError, "middle of a frame"):
+            job.result(PATIENCE)
+
+    def test_nonsense(self):
+        for nonsense in (
+            b"\xff\xff\xff\xff",
+            b"\x00\x00\x00\x00",
+            b"\x00\x00\x00\x02[]",
+            b"\x00\x00\x00\x03{\xff}",
+            b'\x00\x00\x00\x0b{"ok":true}' * 2,
+        ):
+            with self.subTest(nonsense), FakeBroker() as broker:
+                jobs = self.submitter(broker.addr)
+                job = jobs.submit("echo")
+                peer = broker.accept()
+                peer.expect("submit")
+                peer.sock.sendall(nonsense)
+                err = job.exception(PATIENCE)
+                self.assertIsInstance(err, gloom.LostError)
+                self.assertIsInstance(err.cause, gloom.ProtocolError)
+                jobs.close()
+
+    def test_silence(self):
+        jobs = self.submitter(heartbeat=0.1)
+        peer = self.broker.accept()
+        self.assertEqual(peer.recv(), {"action": "hello", "heartbeat_ms": 100})
+        peer.ok()
+        job = jobs.submit("echo")
+        with self.assertRaisesRegex(gloom.LostError, "no byte came for 0.3"):
+            job.result(PATIENCE)
+
+    def test_size_error_is_the_cause(self):
+        jobs = self.submitter()
+        first, second = jobs.submit("echo", id="a"), jobs.submit("echo", id="b")
+        peer = self.broker.accept()
+        for _ in "ab":
+            peer.expect("submit")
+        peer.refuse("size_error")
+        peer.close()
+        self.assertIsInstance(first.exception(PATIENCE), gloom.SizeError)
+        self.assertIsInstance(second.exception(PATIENCE).cause, gloom.SizeError)
+
+
+class Brokers(SubmitterCase):
+    def test_none(self):
+        with self.assertRaisesRegex(gloom.NotConnected, "no broker reached"):
+            with self.submitter(closed_port()):
+                self.fail("connected")
+        jobs = self.submitter(closed_port(), closed_port())
+        with self.assertRaisesRegex(gloom.NotConnected, "; 127"):
+            jobs.connect()
+        with self.assertRaisesRegex(gloom.NotConnected, "within 0.01 s"):
+            jobs.submit("echo", wait=0.01)
+        with self.assertRaises(gloom.NotConnected):
+            jobs.submit("echo", wait=0)
+
+    def test_submit_waits_for_the_first_one(self):
+        addr = closed_port()
+        jobs = self.submitter(addr)
+        eventually(lambda: Event.FAILED in self.events())
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        job = pool.submit(jobs.submit, "echo")
+        host, port = addr.split(":")
+        self.broker._server.close()
+        self.broker._server = socket.create_server((host, int(port)))
+        self.broker._server.settimeout(PATIENCE)
+        peer = self.broker.accept()
+        peer.send({"id": peer.take(), "body": 1})
+        self.assertEqual(job.result(PATIENCE).result(PATIENCE), 1)
+
+    def test_next_one(self):
+        with FakeBroker() as other:
+            jobs = self.submitter(closed_port(), self.broker.addr, other.addr)
+            jobs.submit("echo")
+            peer = self.broker.accept()
+            peer.take()
+            self.broker.stop()
+            peer.close()
+            peer = other.accept()
+            job = jobs.submit("echo")
+            peer.send({"id": peer.take(), "body": 1})
+            self.assertEqual(job.result(PATIENCE), 1)
+
+    def test_draining(self):
+        with FakeBroker() as other:
+            jobs = self.submitter(self.broker.addr, other.addr)
+            kept, refused = jobs.submit("echo"), jobs.submit("echo")
+            old = self.broker.accept()
+            kept_id = old.take()
+            old.refuse("draining", old.expect("submit")["id"])
+            with self.assertRaises(gloom.Draining):
+                refused.result(PATIENCE)
+            new = other.accept()
+            eventually(lambda: self.events().count(Event.CONNECTED) == 2)
+            moved = jobs.submit("echo")
+            new.send({"id": new.take(), "body": 2})
+            self.assertEqual(moved.result(PATIENCE), 2)
+            self.assertTrue(kept.cancel())
+            self.assertEqual(old.expect("cancel")["id"], kept_id)
+            old.refuse("unknown_id", kept_id)
+            old.send({"id": kept_id, "body": 1})
+            self.assertEqual(kept.result(PATIENCE), 1)
+            self.assertTrue(old.at_end())
+            self.assertNotIn(Event.LOST, self.events())
+
+    def test_draining_with_nowhere_to_go(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        peer = self.broker.accept()
+        peer.refuse("draining", peer.expect("submit")["id"])
+        self.assertIsInstance(job.exception(PATIENCE), gloom.Draining)
+        job = jobs.submit("echo")
+        peer.send({"id": peer.take(), "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+
+    def test_a_connection_too_many(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        peer = self.broker.accept()
+        peer.expect("submit")
+        peer.refuse("overloaded")
+        err = job.exception(PATIENCE)
+        self.assertIsInstance(err.cause, gloom.Overloaded)
+
+
+class Hello(SubmitterCase):
+    def test_limits(self):
+        jobs = self.submitter(token="s3cret", client="test/1")
+        peer = self.broker.accept()
+        self.assertEqual(
+            peer.recv(),
+            {"action": "hello", "token": "s3cret", "client": "test/1"},
+        )
+        peer.send(
+            {"ok": True, "server": "x", "limits": {"max_frame": 1024, "more": []}}
+        )
+        jobs.connect(PATIENCE)
+        with self.assertRaisesRegex(gloom.SizeError, "at most 1024"):
+            jobs.submit("echo", "x" * 1024)
+
+    def test_unauthorized(self):
+        jobs = self.submitter(token="wrong", backoff=(5, 5))
+        peer = self.broker.accept()
+        peer.expect("hello")
+        peer.refuse("unauthorized")
+        peer.close()
+        with self.assertRaises(gloom.Unauthorized):
+            jobs.submit("echo", wait=PATIENCE)
+        with self.assertRaises(gloom.Unauthorized):
+            jobs.connect(PATIENCE)
+
+    def test_no_answer(self):
+        jobs = self.submitter(token="x", dial_timeout=0.05, backoff=(5, 5))
+        with self.assertRaisesRegex(gloom.NotConnected, "within 0.05 s"):
+            jobs.connect(PATIENCE)
+
+    def test_ping_before_the_reply(self):
+        jobs = self.submitter(heartbeat=60)
+        peer = self.broker.accept()
+        peer.expect("hello")
+        peer.send({"action": "ping"}, {"ok": True})
+        peer.expect("pong")
+        jobs.connect(PATIENCE)
+
+
+class Ends(SubmitterCase):
+    def test_close(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        self.broker.accept().take()
+        jobs.close()
+        err = job.exception(PATIENCE)
+        self.assertIsInstance(err, gloom.LostError)
+        self.assertIsInstance(err.cause, gloom.ClosedError)
+        for ask in (
+            lambda: jobs.submit("echo"),
+            lambda: jobs.cancel("a"),
+            jobs.ping,
+            jobs.connect,
+        ):
+            with self.assertRaises(gloom.ClosedError):
+                ask()
+        jobs.close()
+
+    def test_close_from_a_callback(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        job.add_done_callback(lambda _: jobs.close())
+        peer = self.broker.accept()
+        peer.send({"id": peer.take(), "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+        self.assertTrue(peer.at_end())
+        jobs.close()
+
+    def test_close_wakes_those_who_wait(self):
+        jobs = self.submitter(window=1)
+        jobs.connect(PATIENCE)
+        jobs.submit("echo")
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        waiting = pool.submit(jobs.submit, "echo")
+        jobs.close()
+        with self.assertRaises(gloom.ClosedError):
+            waiting.result(PATIENCE)
+
+    def test_drain(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        peer = self.broker.accept()
+        id = peer.take()
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        drained = pool.submit(jobs.drain)
+        eventually(lambda: self.closed(jobs))
+        self.assertFalse(drained.done())
+        peer.send({"id": id, "body": 1})
+        drained.result(PATIENCE)
+        self.assertEqual(job.result(0), 1)
+        self.assertTrue(peer.at_end())
+
+    @staticmethod
+    def closed(jobs):
+        try:
+            jobs.submit("echo", wait=0).cancel()
+        except gloom.ClosedError:
+            return True
+        except gloom.GloomError:
+            pass
+        return False
+
+    def test_drain_too_long(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo")
+        self.broker.accept().take()
+        with self.assertRaises(concurrent.futures.TimeoutError):
+            jobs.drain(0.01)
+        self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
+
+    def test_compat(self):
+        jobs = self.submitter(compat=True)
+        job = jobs.submit("echo")
+        self.broker.accept().take()
+        for ask in (lambda: jobs.cancel("a"), jobs.ping, job.cancel):
+            with self.assertRaises(gloom.Unsupported):
+                ask()
+
+    def test_settings(self):
+        for settings in (
+            {"window": 0},
+            {"max_frame": 1023},
+            {"dial_timeout": 0},
+            {"backoff": (0, 1)},
+            {"backoff": (2, 1)},
+            {"heartbeat": 0.01},
+            {"heartbeat": 3601},
+            {"token": "\ud800"},
+            {"compat": True, "token": "x"},
+        ):
+            with self.subTest(settings), self.assertRaises(ValueError):
+                gloom.Submitter(self.broker.addr, **settings)
+        for addr in ("", "host", "host:", "host:x", "h:65536", "unix:", "::1:99"):
+            with self.subTest(addr), self.assertRaises(ValueError):
+                gloom.Submitter(addr)
+
+
+class Async(unittest.IsolatedAsyncioTestCase):
+    """AsyncSubmitter where it is not the code that the tests above go through."""
+
+    def setUp(self):
+        self.broker = FakeBroker()
+        self.addCleanup(self.broker.__exit__)
+
+    def submitter(self, *addrs, **settings):
+        settings.setdefault("backoff", FAST)
+        settings.setdefault("notify", lambda _: None)
+        return gloom.AsyncSubmitter(*(addrs or (self.broker.addr,)), **settings)
+
+    async def accept(self):
+        return await asyncio.to_thread(self.broker.accept)
+
+    async def take(self, peer):
+        return await asyncio.to_thread(peer.take)
+
+    async def within(self, work):
+        return await asyncio.wait_for(work, PATIENCE)
+
+    async def test_answers(self):
+        told = []
+        async with self.submitter() as jobs:
+            pending = [
+                await jobs.submit("echo", n, on_progress=told.append) for n in range(9)
+            ]
+            peer = await self.accept()
+            ids = [await self.take(peer) for _ in pending]
+            await self.within(pending[8].ack())
+            for id in reversed(ids):
+                peer.send({"id": id, "progress": id}, {"id": id, "body": id})
+            got = [await self.within(job) for job in pending]
+            self.assertEqual((got, told), (ids, ids[::-1]))
+            self.assertEqual([await job for job in pending], ids)
+            self.assertEqual(jobs.outstanding, 0)
+            self.assertTrue(pending[0].done())
+            self.assertEqual(pending[0].result(), ids[0])
+            self.assertIsNone(pending[0].exception())
+
+    async def test_refused_and_lost(self):
+        async with self.submitter() as jobs:
+            refused, lost = await jobs.submit("echo"), await jobs.submit("echo")
+            ended = []
+            lost.add_done_callback(ended.append)
+            peer = await self.accept()
+            message = await asyncio.to_thread(peer.expect, "submit")
+            peer.refuse("id_exists", message["id"])
+            await self.take(peer)
+            with self.assertRaises(gloom.IDExists):
+                await self.within(refused.ack())
+            with self.assertRaises(gloom.IDExists):
+                await self.within(refused)
+            await self.within(lost.ack())
+            peer.reset()
+            with self.assertRaises(gloom.LostError) as caught:
+                await self.within(lost)
+            self.assertTrue(caught.exception.acked)
+            self.assertEqual(ended, [lost])
+
+    async def test_window(self):
+        async with self.submitter(window=2) as jobs:
+            for _ in range(2):
+                await jobs.submit("echo")
+            for wait in (0, 0.01):
+                with self.assertRaises(gloom.WindowFull):
+                    await jobs.submit("echo", wait=wait)
+            waiting = [
+                asyncio.ensure_future(jobs.submit("echo", n)) for n in range(3)
+            ]
+            peer = await self.accept()
+            first, second = [await self.take(peer) for _ in range(2)]
+            self.assertFalse(any(task.done() for task in waiting))
+            waiting[0].cancel()
+            peer.send({"id": first, "body": 1}, {"id": second, "body": 2})
+            for task in waiting[1:]:
+                await self.within(task)
+            self.assertTrue(waiting[0].cancelled())
+            self.assertEqual(jobs.outstanding, 2)
+
+    async def test_cancels(self):
+        async with self.submitter() as jobs:
+            job = await jobs.submit("echo", id="a")
+            peer = await self.accept()
+            await self.take(peer)
+            reply = asyncio.ensure_future(jobs.cancel("a"))
+            await asyncio.to_thread(peer.expect, "cancel")
+            peer.ok("a")
+            await self.within(reply)
+            with self.assertRaises(gloom.Cancelled):
+                await self.within(job)
+            self.assertTrue(job.cancelled())
+            self.assertFalse(job.cancel())
+            reply = asyncio.ensure_future(jobs.cancel("a"))
+            await asyncio.to_thread(peer.expect, "cancel")
+            peer.refuse("unknown_id", "a")
+            with self.assertRaises(gloom.UnknownID):
+                await self.within(reply)
+            reply = asyncio.ensure_future(jobs.ping())
+            await asyncio.to_thread(peer.expect, "ping")
+            peer.ok()
+            await self.within(reply)
+
+    async def test_do_cancels_what_it_gives_up(self):
+        async with self.submitter() as jobs:
+            peer = None
+            for wait in (0.02, None):
+                task = asyncio.ensure_future(jobs.do("echo", wait=wait))
+                if peer is None:
+                    peer = await self.accept()
+                id = await self.take(peer)
+                if wait is None:
+                    task.cancel()
+                message = await asyncio.to_thread(peer.expect, "cancel")
+                self.assertEqual(message["id"], id)
+                with self.assertRaises((asyncio.TimeoutError, asyncio.CancelledError)):
+                    await task
+                peer.ok(id)
+
+    async def test_awaiting_task_is_not_the_job(self):
+        async with self.submitter() as jobs:
+            job = await jobs.submit("echo")
+            task = asyncio.ensure_future(self.within(job))
+            await asyncio.sleep(0)
+            task.cancel()
+            peer = await self.accept()
+            peer.send({"id": await self.take(peer), "body": 1})
+            self.assertEqual(await self.within(job), 1)
+
+    async def test_none(self):
+        with self.assertRaises(gloom.NotConnected):
+            async with self.submitter(closed_port()):
+                self.fail("connected")
+        jobs = self.submitter(closed_port())
+        with self.assertRaisesRegex(gloom.NotConnected, "within 0.01 s"):
+            await jobs.submit("echo", wait=0.01)
+        await jobs.close()
+        with self.assertRaises(gloom.ClosedError):
+            await jobs.submit("echo")
+
+    async def test_close_and_drain(self):
+        jobs = self.submitter(window=1)
+        job = await jobs.submit("echo")
+        waiting = asyncio.ensure_future(jobs.submit("echo"))
+        peer = await self.accept()
+        id = await self.take(peer)
+        drained = asyncio.ensure_future(jobs.drain())
+        with self.assertRaises(gloom.ClosedError):
+            await self.within(waiting)
+        self.assertFalse(drained.done())
+        peer.send({"id": id, "body": 1})
+        await self.within(drained)
+        self.assertEqual(await job, 1)
+        jobs = self.submitter()
+        job = await jobs.submit("echo")
+        with self.assertRaises(asyncio.TimeoutError):
+            await jobs.drain(0.01)
+        with self.assertRaises(gloom.LostError):
+            await self.within(job)
+
+
+if __name__ == "__main__":
+    unittest.main()
