@@ -12,6 +12,10 @@ const (
 	entryHead = 8
 	// slabSlack is the waste in bytes that is never worth a compaction.
 	slabSlack = 8 << 20
+	// slabSpare is how many empty slabs are kept for the next jobs, plus one
+	// for every slabShare that are in use: fresh pages cost more than they hold.
+	slabSpare = 4
+	slabShare = 16
 )
 
 // slabs is an append-only store for the ids and bodies of jobs. A slab whose
@@ -27,7 +31,8 @@ type slabs struct {
 	gone   []uint32 // slabs without entries, to be given back by settle
 	head   uint32   // the slab being filled
 	live   int64    // bytes of live entries
-	held   int64    // bytes of all slabs
+	held   int64    // bytes of all slabs in use
+	spare  [][]byte // empty slabs kept for later
 	cursor uint32   // where the next look for a slab worth compacting starts
 	// lives says whether the entry at this place is still its record's.
 	lives func(rec, slab, off uint32) bool
@@ -66,7 +71,7 @@ func (s *slabs) room(need uint32) (no, at uint32) {
 			s.head = uint32(len(s.all))
 			s.all = append(s.all, slab{})
 		}
-		s.all[s.head] = slab{mem: s.pages.Get(slabSize)}
+		s.all[s.head] = slab{mem: s.fresh()}
 		s.held += slabSize
 	}
 	b := &s.all[s.head]
@@ -75,6 +80,16 @@ func (s *slabs) room(need uint32) (no, at uint32) {
 	b.live += need
 	s.live += int64(need)
 	return s.head, at
+}
+
+func (s *slabs) fresh() []byte {
+	if k := len(s.spare); k > 0 {
+		m := s.spare[k-1]
+		s.spare[k-1] = nil
+		s.spare = s.spare[:k-1]
+		return m
+	}
+	return s.pages.Get(slabSize)
 }
 
 func (s *slabs) bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
@@ -131,10 +146,15 @@ func (s *slabs) settle() {
 		}
 	}
 	for _, no := range s.gone {
-		s.pages.Put(s.all[no].mem)
+		s.spare = append(s.spare, s.all[no].mem)
 		s.all[no] = slab{}
 		s.held -= slabSize
 		s.holes = append(s.holes, no)
 	}
 	s.gone = s.gone[:0]
+	for k := len(s.spare); k > slabSpare+int(s.held/slabSize/slabShare); k-- {
+		s.pages.Put(s.spare[k-1])
+		s.spare[k-1] = nil
+		s.spare = s.spare[:k-1]
+	}
 }

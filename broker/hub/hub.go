@@ -41,7 +41,9 @@ type Hub struct {
 	mu    sync.Mutex
 	core  *broker.Broker
 	conns []*Conn // by the slot of their peer
-	free  [][]byte
+	// free holds spare buffers by size, spare counts their bytes.
+	free  [classes][][]byte
+	spare int
 	timer *time.Timer
 	// armed is when the timer fires, or broker.Never.
 	armed  int64

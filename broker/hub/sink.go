@@ -115,9 +115,7 @@ func (s *Sink) Take(outs []Output) []Output {
 	h.mu.Lock()
 	s.pending = false
 	for _, b := range s.spent {
-		if len(h.free) < maxFree {
-			h.free = append(h.free, b)
-		}
+		h.recycle(b)
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
@@ -138,9 +136,49 @@ func (s *Sink) Take(outs []Output) []Output {
 }
 
 const (
-	// maxFree bounds the spare buffers, maxKept what one of them may hold.
-	maxFree = 256
-	maxKept = 64 << 10
+	// maxKept is the largest buffer that is used again, maxFree what all spare
+	// buffers together may hold, in bytes.
+	maxKept = 1 << 20
+	maxFree = 16 << 20
+)
+
+// recycle keeps a spare buffer, the large ones apart, so that a peer that is
+// sent little does not hold what another needs.
+func (h *Hub) recycle(b []byte) {
+	if h.spare+cap(b) > maxFree {
+		return
+	}
+	h.spare += cap(b)
+	k := class(cap(b))
+	h.free[k] = append(h.free[k], b)
+}
+
+// blank returns an empty buffer for n bytes, spare or new.
+func (h *Hub) blank(n int) []byte {
+	for k := class(n); k < len(h.free); k++ {
+		if f := h.free[k]; len(f) > 0 && cap(f[len(f)-1]) >= n {
+			b := f[len(f)-1]
+			f[len(f)-1] = nil
+			h.free[k] = f[:len(f)-1]
+			h.spare -= cap(b)
+			return b
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+// class sorts buffers by size: powers of four from 1 KiB on.
+func class(n int) int {
+	k := 0
+	for ; n > 1<<10 && k < classes-1; k++ {
+		n >>= 2
+	}
+	return k
+}
+
+const (
+	classes  = 6
+	minBlank = 1 << 10
 )
 
 // Done gives an output's buffer back, once it is written; unsent is how many

@@ -196,7 +196,12 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 			continue
 		}
-		buf := h.buffer(c)
+		refer := e.Kept && len(e.Body) >= refBody
+		n := len(e.ID) + len(e.Type)
+		if !refer {
+			n += len(e.Body)
+		}
+		buf := h.room(c, n)
 		switch e.Op {
 		case broker.OpOK:
 			if e.ID != nil {
@@ -205,14 +210,14 @@ func (h *Hub) apply(fx []broker.Effect) {
 				c.out.buf = wire.AppendOK(buf)
 			}
 		case broker.OpJob:
-			if e.Kept && len(e.Body) >= refBody {
+			if refer {
 				c.out.refer(wire.AppendJobHead(buf, e.ID, e.Type, len(e.Body)), e.Body)
 			} else {
 				c.out.buf = wire.AppendJob(buf, e.ID, e.Type, e.Body)
 			}
 		case broker.OpResult:
 			c.out.answers++
-			if e.Kept && len(e.Body) >= refBody {
+			if refer {
 				c.out.refer(wire.AppendResultHead(buf, e.ID, len(e.Body)), e.Body)
 			} else {
 				c.out.buf = wire.AppendResult(buf, e.ID, e.Body)
@@ -240,17 +245,26 @@ func (o *outbox) refer(buf, body []byte) {
 }
 
 // buffer returns c's buffer to append to.
-func (h *Hub) buffer(c *Conn) []byte {
+func (h *Hub) buffer(c *Conn) []byte { return h.room(c, 0) }
+
+// frameSlack is more than a frame has beside id, type and body.
+const frameSlack = 64
+
+// room returns c's buffer with room for n bytes and a frame around them. It
+// grows by fours, and what it outgrows is used again.
+func (h *Hub) room(c *Conn, n int) []byte {
 	c.before = c.waiting()
-	if c.out.buf == nil {
-		if n := len(h.free); n > 0 {
-			c.out.buf = h.free[n-1]
-			h.free = h.free[:n-1]
-		} else {
-			c.out.buf = make([]byte, 0, 512)
-		}
+	b := c.out.buf
+	need := len(b) + n + frameSlack
+	if need <= cap(b) {
+		return b
 	}
-	return c.out.buf
+	if b == nil {
+		return h.blank(max(need, minBlank))
+	}
+	grown := append(h.blank(max(need, 4*cap(b))), b...)
+	h.recycle(b[:0])
+	return grown
 }
 
 // queued counts the frame just appended to c, and gives c up if more than it

@@ -54,6 +54,8 @@ const (
 	loneRounds = 8
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
+	// readBuffer is how much one read of a loop takes in at the most.
+	readBuffer = 256 << 10
 	// lingerTime is how long a connection that we close may take to read the
 	// reason; lingerBytes is what it may still send meanwhile.
 	lingerTime  = 2 * time.Second
@@ -74,6 +76,7 @@ func (s *Server) newLoops() (*loops, error) {
 	l := &loops{srv: s, byEL: map[gnet.EventLoop]*loop{}}
 	cli, err := gnet.NewClient(l,
 		gnet.WithNumEventLoop(s.opt.Loops), gnet.WithTCPNoDelay(gnet.TCPNoDelay),
+		gnet.WithReadBufferCap(readBuffer),
 		gnet.WithLogger(quiet{s}), gnet.WithLogLevel(logging.ErrorLevel))
 	if err != nil {
 		return nil, err

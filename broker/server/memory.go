@@ -1,7 +1,11 @@
 package server
 
 import (
+	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,4 +46,35 @@ func (s *Server) giveBack() {
 			debug.FreeOSMemory()
 		}
 	}
+}
+
+const (
+	// garbage is how many bytes may be allocated between two collections at the
+	// least: with a small heap the collector would otherwise run for every few
+	// dozen big frames.
+	garbage = 64 << 20
+	// mostPercent is the highest percentage that pace sets.
+	mostPercent = 1600
+)
+
+// pace sets the collector's pace anew after each collection: garbage, or as
+// much as lives, whichever is more. An embedder's GOGC is left alone.
+var pace = sync.OnceFunc(func() {
+	if os.Getenv("GOGC") == "" {
+		adjust(nil)
+	}
+})
+
+// sentinel is collected by every collection, and so tells when one was.
+type sentinel struct{ _ [16]byte }
+
+func adjust(*sentinel) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	percent := mostPercent
+	if n := live[0].Value.Uint64(); n > 0 {
+		percent = min(mostPercent, max(100, int(garbage*100/n)))
+	}
+	debug.SetGCPercent(percent)
+	runtime.SetFinalizer(&sentinel{}, adjust)
 }

@@ -92,6 +92,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	for _, l := range s.listeners {
 		s.wg.Go(func() { s.accept(l) })
 	}
+	pace()
 	s.wg.Go(s.giveBack)
 	s.wg.Go(s.loops.watch)
 	return s, nil

@@ -14,8 +14,8 @@ const (
 	// bigFrame is the payload from which a frame is gathered in memory of its
 	// own, so that its body can be kept without being copied.
 	bigFrame = 32 << 10
-	// firstPiece is what is allocated for a big frame before more has come.
-	firstPiece = 64 << 10
+	// growth is how many times what has come is allocated for a big frame.
+	growth = 4
 	// batchSize is how many requests are decoded before the hub is asked.
 	batchSize = 32
 	// helloTime is how long a peer may wait with its token.
@@ -136,7 +136,7 @@ func (s *session) begin(data []byte) bool {
 		return false
 	}
 	s.bigLen = n
-	s.big = make([]byte, 0, min(n, firstPiece))
+	s.big = make([]byte, 0, min(n, growth*len(data)))
 	return true
 }
 
@@ -146,7 +146,7 @@ func (s *session) begin(data []byte) bool {
 func (s *session) gather(data []byte) int {
 	n := min(len(data), s.bigLen-len(s.big))
 	if need := len(s.big) + n; need > cap(s.big) {
-		grown := make([]byte, len(s.big), min(s.bigLen, max(need, 4*cap(s.big))))
+		grown := make([]byte, len(s.big), min(s.bigLen, max(need, growth*cap(s.big))))
 		copy(grown, s.big)
 		s.srv.released.Add(int64(cap(s.big)))
 		s.big = grown
