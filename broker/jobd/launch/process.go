@@ -78,3 +78,10 @@ func (p *Process) wait() {
 	}
 	close(p.ended)
 }
+
+// Running tells whether the process has not ended yet.
+func (p *Process) Running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.reaped
+}

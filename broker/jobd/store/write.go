@@ -29,6 +29,8 @@ func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
 	b.Finish = s.fitted(b.Finish)
 	for part := range b.parts() {
 		if err := s.writePart(ctx, part, &w); err != nil {
+			// Some of it is written, and will not be claimed the next time.
+			s.remember(b)
 			return w, err
 		}
 	}
@@ -174,9 +176,6 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		return s.carryOut(ctx, tx, b.At, &plan)
 	})
 	if err != nil {
-		if undecided(err) {
-			s.remember(b)
-		}
 		return err
 	}
 	s.forget(ids, lost)
@@ -365,7 +364,7 @@ func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string) ([]int64, e
 	return ids, rows.Err()
 }
 
-// remember notes the rows of a write whose commit got lost: that they are not
+// remember notes the rows of a write that ended midway: that they are not
 // claimed any more will not mean that they were taken from us.
 func (s *SQL) remember(b Batch) {
 	s.mu.Lock()

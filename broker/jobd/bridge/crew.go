@@ -1,0 +1,73 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	gloom "gloom/clients/go"
+)
+
+// crew is the workers of one target's type, with as many slots together as the
+// target's concurrency.
+type crew struct {
+	link    *link
+	log     zerolog.Logger
+	typ     string
+	handler gloom.Handler
+
+	all    *sync.WaitGroup
+	cancel context.CancelFunc // of the present workers
+}
+
+// slotsPerSocket is far below the prefetch that brokers allow.
+const slotsPerSocket = 250
+
+// regiveUp is how long to wait before a broker that refuses is tried again.
+const regiveUp = 10 * time.Second
+
+// resize gives the crew so many slots. Slots at work finish.
+func (c *crew) resize(ctx context.Context, slots int) {
+	c.leave()
+	crewCtx, cancel := context.WithCancel(ctx)
+	c.cancel = cancel
+	for slots > 0 {
+		n := min(slots, slotsPerSocket)
+		slots -= n
+		c.add(crewCtx, n)
+	}
+}
+
+func (c *crew) add(ctx context.Context, slots int) {
+	c.all.Go(func() {
+		for {
+			err := c.worker(slots).Run(ctx)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			c.log.Error().Err(err).Str("type", c.typ).Msg("the broker refuses the launcher's slots")
+			if !sleep(ctx, regiveUp, nil) {
+				return
+			}
+		}
+	})
+}
+
+func (c *crew) worker(slots int) *gloom.Worker {
+	return &gloom.Worker{
+		Type: c.typ, Handler: c.handler, Concurrency: slots, Prefetch: slots,
+		// A slot's process may take as long as it likes; the bridge ends it.
+		StopTimeout: 1000 * time.Hour,
+		Options:     c.link.options(c.typ, c.link.work),
+	}
+}
+
+// leave lets the workers finish in the background.
+func (c *crew) leave() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.cancel = nil
+	c.link.forget(c.typ)
+}

@@ -1,0 +1,191 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+const (
+	// termTimeout is how long processes have between SIGTERM and SIGKILL.
+	termTimeout  = 5 * time.Second
+	leaveTimeout = 5 * time.Second
+	stopPoll     = 5 * time.Millisecond
+)
+
+// Shutdown implements control.Daemon.
+func (b *Bridge) Shutdown(ctx context.Context) error {
+	if b.stopped() {
+		<-b.done
+		return b.Err()
+	}
+	b.stopAccepting()
+
+	// What has not begun goes back at once; what runs has its time.
+	patience, cancel := context.WithTimeout(ctx, b.cfg.ShutdownTimeout)
+	b.until(patience, b.idle)
+	cancel()
+	b.endRunning(ctx)
+	err := b.until(ctx, func() bool {
+		unwritten, _ := b.writer.backlog()
+		return unwritten == 0 && b.idle()
+	})
+	if err != nil {
+		unwritten, _ := b.writer.backlog()
+		err = fmt.Errorf("stopped with %d rows running and %d changes unwritten: %w", b.running(), unwritten, context.Cause(ctx))
+	}
+	b.depart(err)
+	return err
+}
+
+// Close ends everything at once: processes are killed, and what is not written
+// stays so, to be settled as a dead daemon's.
+func (b *Bridge) Close() error {
+	b.mu.Lock()
+	first := !b.stopping
+	b.stopping = true
+	b.mu.Unlock()
+	if !first {
+		<-b.done
+		return nil
+	}
+	b.end()
+	b.signalAll(syscall.SIGKILL)
+	b.release()
+	b.store.Close()
+	b.mu.Lock()
+	b.dismiss()
+	b.mu.Unlock()
+	close(b.done)
+	return nil
+}
+
+// dismiss answers whoever still waits; b.mu is held.
+func (b *Bridge) dismiss() {
+	for id := range b.awaited {
+		b.answer(id, result{err: fmt.Sprintf("it is not known how job %d ended: the daemon has stopped", id)})
+	}
+}
+
+func (b *Bridge) stopped() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stopping
+}
+
+// stopAccepting gives back what has not begun.
+func (b *Bridge) stopAccepting() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopping = true
+	for _, r := range b.inside {
+		if r.begun || r.returned {
+			continue
+		}
+		r.returned = true
+		if r.awaited {
+			b.answer(r.ID, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping", r.ID)})
+		}
+		ch := b.writer.enter(&change{verb: giveBack, id: r.ID})
+		b.drives.Go(func() {
+			<-ch
+			b.leaveBroker(r, "returned", result{})
+			if b.launcher != nil {
+				close(r.ended)
+			}
+		})
+	}
+	b.machine.Stop()
+	b.step()
+}
+
+// idle tells whether nothing runs and nothing is being fetched.
+func (b *Bridge) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inside) == 0 && !b.fetching && b.taking == 0
+}
+
+func (b *Bridge) running() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.inside)
+}
+
+// until waits for a condition or the context.
+func (b *Bridge) until(ctx context.Context, ok func() bool) error {
+	tick := time.NewTicker(stopPoll)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// endRunning tells what still runs to end, then makes it.
+func (b *Bridge) endRunning(ctx context.Context) {
+	if b.idle() {
+		return
+	}
+	b.log.Warn().Int("rows", b.running()).Msg("shutdown_timeout is over: running jobs are told to end")
+	b.giveUp()
+	b.mu.Lock()
+	for _, r := range b.inside {
+		if b.launcher == nil && r.pending != nil {
+			p := r.pending
+			b.drives.Go(func() { p.Cancel(b.life) })
+		}
+	}
+	b.mu.Unlock()
+	b.signalAll(syscall.SIGTERM)
+	patience, cancel := context.WithTimeout(ctx, termTimeout)
+	defer cancel()
+	b.until(patience, b.noProcess)
+	b.signalAll(syscall.SIGKILL)
+}
+
+func (b *Bridge) noProcess() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.inside {
+		if r.process != nil && r.process.Running() {
+			return false
+		}
+	}
+	return true
+}
+
+// signalAll also reaches processes that are being started.
+func (b *Bridge) signalAll(signal syscall.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.signal = signal
+	for _, r := range b.inside {
+		if r.process != nil {
+			r.process.SignalGroup(signal)
+		}
+	}
+}
+
+// depart leaves broker and database.
+func (b *Bridge) depart(err error) {
+	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	b.end()
+	b.signalAll(syscall.SIGKILL)
+	b.release()
+	if leaveErr := b.store.Leave(leaving); leaveErr != nil {
+		b.log.Warn().Err(leaveErr).Msg("the lease could not be given up: it will run out")
+	}
+	b.store.Close()
+	b.mu.Lock()
+	b.err = err
+	b.dismiss()
+	b.mu.Unlock()
+	close(b.done)
+}
