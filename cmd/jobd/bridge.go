@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/broker/jobd/bridge"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/control"
 )
 
-func openBridge(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer) (control.Daemon, error) {
-	return nil, errors.New("the bridge is not there yet")
+func openBridge(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (control.Daemon, error) {
+	return bridge.Open(ctx, cfg, log, registry)
 }
