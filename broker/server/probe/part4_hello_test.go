@@ -169,13 +169,13 @@ func TestPart4Heartbeat(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
 			begin := time.Now()
 			// long enough that two beats outlast any stall of this process
-			c.hello(`,"heartbeat_ms":400`)
-			for range 6 {
+			c.hello(`,"heartbeat_ms":800`)
+			for range 4 {
 				beat(t, c)
 				c.send(`{"action":"pong"}`)
 			}
-			notBefore(t, begin, 2000*ms, "six beats of 400 ms")
-			soonAfter(t, begin, 2400*ms, "six beats of 400 ms")
+			notBefore(t, begin, 2400*ms, "four beats of 800 ms")
+			soonAfter(t, begin, 3200*ms, "four beats of 800 ms")
 		})
 	})
 	t.Run("not answered", func(t *testing.T) {
@@ -220,10 +220,10 @@ func TestPart4Heartbeat(t *testing.T) {
 	})
 	t.Run("whatever else is sent", func(t *testing.T) {
 		onBoth(t, b, func(t *testing.T, c *conn) {
-			c.hello(`,"heartbeat_ms":300`)
+			c.hello(`,"heartbeat_ms":600`)
 			pings, oks := 0, 0
 			begin := time.Now()
-			for time.Since(begin) < 1800*ms {
+			for time.Since(begin) < 3600*ms {
 				c.send(`{"action":"ping"}`)
 				for {
 					f := c.recv()
@@ -239,7 +239,7 @@ func TestPart4Heartbeat(t *testing.T) {
 				time.Sleep(5 * ms)
 			}
 			if pings < 4 || pings > 7 {
-				t.Errorf("%d pings among %d oks in 1800 ms of beats of 300 ms", pings, oks)
+				t.Errorf("%d pings among %d oks in 3600 ms of beats of 600 ms", pings, oks)
 			}
 		})
 	})
@@ -247,11 +247,11 @@ func TestPart4Heartbeat(t *testing.T) {
 		t.Parallel()
 		typ := name("beat")
 		w, s := b.worker(t), b.submitter(t)
-		w.hello(`,"heartbeat_ms":400`)
+		w.hello(`,"heartbeat_ms":800`)
 		w.join(typ)
 		id := s.fresh(typ, `1`)
 		w.takes(id)
-		for range 4 {
+		for range 3 {
 			beat(t, w.conn)
 			w.send(`{"action":"pong"}`)
 		}
@@ -306,8 +306,8 @@ func TestPart4Heartbeat(t *testing.T) {
 		t.Parallel()
 		crew(t, 100, func(f *fiber, i int) {
 			c := dial(f, []string{b.submitAddr, b.workerAddr}[i%2])
-			c.hello(fmt.Sprintf(`,"heartbeat_ms":%d`, 500+i))
-			for range 4 {
+			c.hello(fmt.Sprintf(`,"heartbeat_ms":%d`, 1000+i))
+			for range 3 {
 				if fr := c.recv(); fr.kind() != "ping" {
 					f.Fatalf("got %s", fr)
 				}
