@@ -15,6 +15,9 @@ func (s *Submitter) stayConnected(sess *session) {
 		if sess == nil {
 			var err error
 			if sess, err = s.tryAll(s.life, ""); err != nil {
+				if s.life.Err() != nil {
+					return
+				}
 				wait := retry.next()
 				s.conf.notify(Notice{Event: EventFailed, Err: err, Wait: wait})
 				if pause(wait, s.life.Done()) {
@@ -57,9 +60,12 @@ func (s *Submitter) moveOn(old *session, retry *retry) *session {
 			old.retire()
 			return sess
 		}
+		if s.life.Err() != nil {
+			return old
+		}
 		wait := retry.next()
 		s.conf.notify(Notice{Event: EventFailed, Err: err, Wait: wait})
-		if pause(wait, old.done) { // closed with the submitter, too
+		if pause(wait, old.done) {
 			return old
 		}
 	}

@@ -75,22 +75,25 @@ func Dialer(dial func(ctx context.Context, network, addr string) (net.Conn, erro
 	return func(c *config) { c.dial = dial }
 }
 
-// DialTimeout limits one attempt to connect, TLS handshake and hello included.
+// DialTimeout limits one attempt to connect, TLS handshake included, and then the
+// reply to hello and join. The default is DefaultDialTimeout.
 func DialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
 // MaxFrame is the largest frame, in bytes, that the broker takes (its
 // --max-frame), unless its hello says so. Larger jobs and answers are refused
 // with ErrSizeError before they are sent; a frame from the broker that is larger
-// by more than its envelope ends the connection. At least 1024.
+// by more than its envelope ends the connection. At least 1024; the default is
+// DefaultMaxFrame.
 func MaxFrame(bytes int) Option { return func(c *config) { c.maxFrame = bytes } }
 
 // Window is how many jobs of a submitter may be outstanding: submitted and not
-// ended. Submit waits for room.
+// ended. Submit waits for room. At least 1; the default is DefaultWindow.
 func Window(jobs int) Option { return func(c *config) { c.window = jobs } }
 
 // Backoff sets the waits before attempts to connect: random, between 0 and a
 // limit that begins at base, doubles with each failure up to max, and begins
-// anew once a connection has lasted for max.
+// anew once a connection has lasted for max. The defaults are DefaultBackoffBase
+// and DefaultBackoffMax.
 func Backoff(base, max time.Duration) Option {
 	return func(c *config) { c.backoffBase, c.backoffMax = base, max }
 }

@@ -124,7 +124,6 @@ func (p *Pending) end(result Result, err error) {
 	<-p.window // first: who waits for the end may count on the room
 	p.mu.Lock()
 	p.ended, p.result, p.err = true, result, err
-	p.acked = p.acked || err == nil
 	p.wakeAck()
 	if p.doneCh != nil {
 		close(p.doneCh)

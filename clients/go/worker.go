@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -233,10 +234,7 @@ func (w *Worker) serve(addr string) {
 			return
 		}
 		if !joined && hopeless(err) {
-			w.mu.Lock()
-			w.refused = append(w.refused, err)
-			w.mu.Unlock()
-			w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
+			w.giveUp(addr, err)
 			return
 		}
 		event := EventFailed
@@ -250,6 +248,17 @@ func (w *Worker) serve(addr string) {
 			return
 		}
 	}
+}
+
+// giveUp keeps why a broker refuses the worker, once for all its sockets.
+func (w *Worker) giveUp(addr string, err error) {
+	err = fmt.Errorf("gloom: broker %s: %w", addr, err)
+	w.mu.Lock()
+	if !slices.ContainsFunc(w.refused, func(e error) bool { return e.Error() == err.Error() }) {
+		w.refused = append(w.refused, err)
+	}
+	w.mu.Unlock()
+	w.conf.notify(Notice{Event: EventGivenUp, Addr: addr, Err: err})
 }
 
 // noteJoin lets Start return.

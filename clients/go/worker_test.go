@@ -314,10 +314,14 @@ func TestStopRunsOutOfTime(t *testing.T) {
 	broker := work(t, f, w)
 	broker.send(jobFor("a", "1"))
 	received(t, running, "the job")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	wantError(t, w.Stop(ctx), context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Stop(ctx) }()
+	broker.expect(`{"action":"leave"}`)
+	cancel()
+	wantError(t, received(t, stopped, "Stop"), context.Canceled)
 	wantError(t, received(t, cause, "the end of the context"), gloom.ErrClosed)
+	broker.expectClose() // and no answer from a handler that was told to stop
 	received(t, w.Done(), "the end of the worker")
 }
 
