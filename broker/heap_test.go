@@ -71,7 +71,7 @@ func TestHeapAgainstSort(t *testing.T) {
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
 	h := heap{place: func(uint32, int32) {}}
-	for i := range uint64(heapChunk) {
+	for i := range uint64(heapChunk - 1) {
 		h.push(entry{i, 0, 0})
 	}
 	if n := testing.AllocsPerRun(100, func() {

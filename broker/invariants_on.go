@@ -7,6 +7,13 @@ import "fmt"
 // Checking tells whether invariants are swept after each command.
 const Checking = true
 
+// scribble spoils memory whose time is over, so that who still reads it shows.
+func scribble(m []byte) {
+	for i := range m {
+		m[i] = 0xA5
+	}
+}
+
 func must(ok bool, format string, args ...any) {
 	if !ok {
 		panic("broker: invariant broken: " + fmt.Sprintf(format, args...))
@@ -28,6 +35,7 @@ func (b *Broker) verify() {
 		return b.timings.get(ref).pos
 	})
 	v.memory()
+	v.letters()
 }
 
 type census struct {
@@ -287,4 +295,30 @@ func (v *census) memory() {
 		big += int64(len(body))
 	}
 	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
+}
+
+func (v *census) letters() {
+	d := &v.b.dead
+	n, bytes := 0, int64(0)
+	for _, k := range v.b.types {
+		if k == nil {
+			continue
+		}
+		must(len(k.dead) <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, len(k.dead))
+		for _, l := range k.dead {
+			must(!l.gone && string(l.Type) == string(k.name), "type %q keeps a stranger's letter", k.name)
+			n++
+			bytes += l.weight()
+		}
+	}
+	must(n == d.count && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.count, d.bytes, n, bytes)
+	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
+	for _, l := range d.byAge {
+		if !l.gone {
+			n--
+		}
+	}
+	must(n == 0, "%d letters are not in the list by age", n)
+	must(len(d.byAge) <= 2*d.count+65, "the list by age has %d places for %d letters", len(d.byAge), d.count)
+	must(len(d.byAge) == 0 || !d.byAge[0].gone, "the oldest letter is gone")
 }

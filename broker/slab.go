@@ -142,10 +142,16 @@ func (s *slabs) compactOne() {
 func (s *slabs) settle() {
 	if len(s.all) > 0 {
 		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {
+			if Checking {
+				scribble(h.mem[:h.used])
+			}
 			h.used = 0
 		}
 	}
 	for _, no := range s.gone {
+		if Checking {
+			scribble(s.all[no].mem)
+		}
 		s.spare = append(s.spare, s.all[no].mem)
 		s.all[no] = slab{}
 		s.held -= slabSize

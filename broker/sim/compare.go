@@ -27,10 +27,10 @@ func (f *frame) String() string {
 		s += " " + codeNames[f.code]
 	}
 	if f.id != "" {
-		s += " id=" + f.id
+		s += fmt.Sprintf(" id=%q", f.id)
 	}
 	if f.typ != "" {
-		s += " type=" + f.typ
+		s += fmt.Sprintf(" type=%q", f.typ)
 	}
 	if f.body != nil {
 		s += fmt.Sprintf(" body=%.12q… %d bytes", f.body, len(f.body))

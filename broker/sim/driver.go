@@ -188,10 +188,10 @@ func (d *driver) sight(now int64) sight {
 			}
 			return n
 		},
-		letterReason: func(typ, id string) (string, bool) {
+		letterReason: func(typ, id string, failed int64) (string, bool) {
 			letters := d.core.DeadLetters([]byte(typ))
 			for i := len(letters) - 1; i >= 0; i-- {
-				if string(letters[i].ID) == id {
+				if string(letters[i].ID) == id && letters[i].Failed == failed {
 					return letters[i].Reason, true
 				}
 			}

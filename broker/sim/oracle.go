@@ -147,9 +147,9 @@ type sight struct {
 	overloaded bool
 	// handed tells how many jobs of a type were handed out.
 	handed func(typ string) int
-	// letterReason tells why the latest job with this id failed, if the core
-	// told its submitter or kept it.
-	letterReason func(typ, id string) (string, bool)
+	// letterReason tells why a job failed at a moment, if the core told its
+	// submitter or kept it.
+	letterReason func(typ, id string, failed int64) (string, bool)
 }
 
 // oracle is the broker as the protocol describes it.

@@ -11,6 +11,9 @@ import (
 // the next tick, with other commands in between.
 const timersPerTick = 512
 
+// sweptPerTick is how many jobs of vanished submitters one tick surely sweeps.
+const sweptPerTick = 512
+
 func (o *oracle) tick() {
 	type alarm struct {
 		at  int64
@@ -46,7 +49,7 @@ func (o *oracle) tick() {
 	for _, k := range o.types {
 		k.blocked = 0
 	}
-	o.vanished = max(0, o.vanished-2048)
+	o.vanished = max(0, o.vanished-sweptPerTick)
 	o.age()
 }
 

@@ -252,7 +252,7 @@ var special = []struct {
 		return configured(rich(), "stop", func(p *profile) {
 			p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
 			p.steps, p.every = between(2500, 3000), 256
-			p.weight[submit], p.weight[gone] = 900, 1
+			p.weight[submit], p.weight[gone], p.weight[limit] = 900, 1, 60
 			p.phase = func(step, steps int, w *[verbs]int) {
 				if step > steps-100 {
 					w[expel] = 60

@@ -276,8 +276,9 @@ func (r *runner) finish() error {
 	return nil
 }
 
-// rest is what an empty core may keep: a slab, and a chunk of each table.
-const rest = 1<<20 + 256<<10
+// rest is what an empty core may keep: the slab in use and some spare ones, and
+// a chunk of each table.
+const rest = 6<<20 + 256<<10
 
 func (r *runner) compareMemory() error {
 	p := r.x.pages
