@@ -188,15 +188,15 @@ func (d *driver) sight(now int64) sight {
 			}
 			return n
 		},
-		letterReason: func(typ, id string, failed int64) (string, bool) {
-			letters := d.core.DeadLetters([]byte(typ))
+		letterReason: func(j *oracleJob, failed int64) (string, bool) {
+			letters := d.core.DeadLetters([]byte(j.typ))
 			for i := len(letters) - 1; i >= 0; i-- {
-				if string(letters[i].ID) == id && letters[i].Failed == failed {
-					return letters[i].Reason, true
+				if l := letters[i]; string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
+					return l.Reason, true
 				}
 			}
 			for i := range d.frames {
-				if f := &d.frames[i]; f.op == broker.OpEnd && f.id == id {
+				if f := &d.frames[i]; f.op == broker.OpEnd && f.id == j.id {
 					return f.reason, true
 				}
 			}

@@ -149,7 +149,7 @@ type sight struct {
 	handed func(typ string) int
 	// letterReason tells why a job failed at a moment, if the core told its
 	// submitter or kept it.
-	letterReason func(typ, id string, failed int64) (string, bool)
+	letterReason func(j *oracleJob, failed int64) (string, bool)
 }
 
 // oracle is the broker as the protocol describes it.

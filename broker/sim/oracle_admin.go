@@ -32,7 +32,7 @@ func (o *oracle) bury(k *oracleType, j *oracleJob, reason string) {
 	}
 	if reason == "" {
 		var found bool
-		if reason, found = o.sight.letterReason(j.typ, j.id, o.now); !found {
+		if reason, found = o.sight.letterReason(j, o.now); !found {
 			// Too large to be kept, for all that can be known.
 			reason = strings.Repeat("?", 100)
 		}
