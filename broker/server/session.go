@@ -306,22 +306,29 @@ func (s *session) hello(c *hub.Command) {
 }
 
 // startBeat pings the peer at its pace, and drops it when nothing came from it
-// for two beats.
+// for two beats. Before that it waits a quarter of a beat: what came while this
+// process itself stood still has yet to be read.
 func (s *session) startBeat() {
 	start := s.srv.hub.Now()
 	s.heard.Store(start)
 	beats := int64(0)
+	suspected := false
 	// The pace is counted from the start, so that it does not drift.
 	s.beater = time.AfterFunc(time.Hour, func() {
-		beats++
 		now := s.srv.hub.Now()
-		if now-s.heard.Load() >= 2*int64(s.beat) {
+		silent := now-s.heard.Load() >= 2*int64(s.beat)
+		if silent && suspected {
 			s.srv.log.Info().Str("peer", s.conn.Remote).Str("client", s.conn.Client()).Dur("beat", s.beat).Msg("no byte for two beats, dropped")
 			s.shut()
 			return
 		}
+		if suspected = silent; silent {
+			s.beater.Reset(s.beat / 4)
+			return
+		}
 		s.srv.hub.Send(s.conn, pingFrame)
-		s.beater.Reset(max(time.Duration(start+(beats+1)*int64(s.beat)-now), s.beat/2))
+		beats = max(beats+1, (now-start)/int64(s.beat))
+		s.beater.Reset(time.Duration(start + (beats+1)*int64(s.beat) - now))
 	})
 	s.beater.Reset(s.beat)
 }
