@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -248,113 +247,7 @@ func TestProgressIsBounded(t *testing.T) {
 	broker.expect(`{"action":"fail","reason":"cancelled"}`)
 }
 
-func TestStopFinishesWhatRuns(t *testing.T) {
-	f := newFake(t)
-	running, release := make(chan struct{}), make(chan struct{})
-	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
-		close(running)
-		<-release
-		return "done", ctx.Err()
-	}}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
-	received(t, running, "the job")
-	stopped := make(chan error, 2)
-	for range 2 {
-		go func() { stopped <- w.Stop(within(t)) }()
-	}
-	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`)
-	close(release)
-	broker.expect(`{"action":"respond","body":"done"}`)
-	select {
-	case err := <-stopped:
-		t.Fatalf("stopped before the broker has the answer: %v", err)
-	default:
-	}
-	broker.send(`{"ok":true}`)
-	broker.expectClose()
-	for range 2 {
-		if err := received(t, stopped, "Stop"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Err(); err != nil {
-		t.Error(err)
-	}
-}
-
 // A job that comes before the ok of leave is to be answered as ever.
-func TestJobCrossesLeave(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	broker := work(t, f, w)
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
-	broker.expect(`{"action":"leave"}`)
-	broker.send(jobFor("a", "1"), `{"ok":true}`)
-	broker.expect(`{"action":"respond","body":1}`)
-	broker.send(`{"ok":true}`)
-	broker.expectClose()
-	if err := received(t, stopped, "Stop"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestStopRunsOutOfTime(t *testing.T) {
-	f := newFake(t)
-	running := make(chan struct{})
-	cause := make(chan error, 1)
-	w := &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
-		close(running)
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return nil, nil
-	}}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
-	received(t, running, "the job")
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(ctx) }()
-	broker.expect(`{"action":"leave"}`)
-	cancel()
-	wantError(t, received(t, stopped, "Stop"), context.Canceled)
-	wantError(t, received(t, cause, "the end of the context"), gloom.ErrClosed)
-	broker.expectClose() // and no answer from a handler that was told to stop
-	received(t, w.Done(), "the end of the worker")
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	f := newFake(t)
-	type key struct{}
-	value := make(chan any, 1)
-	w := &gloom.Worker{Type: "echo", Options: []gloom.Option{gloom.Addrs(f.addr())},
-		Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
-			value <- ctx.Value(key{})
-			return nil, nil
-		}}
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "carried"))
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	broker := f.accept()
-	broker.expect(join)
-	broker.send(`{"ok":true}`, jobFor("a", "1"))
-	if v := received(t, value, "the job"); v != "carried" {
-		t.Errorf("the context carries %v", v)
-	}
-	broker.read()
-	cancel()
-	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`, `{"ok":true}`)
-	if err := received(t, ended, "Run"); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Run(ctx); err == nil {
-		t.Error("a worker runs once")
-	}
-}
-
 func TestSlotsAreSockets(t *testing.T) {
 	f := newFake(t)
 	w := &gloom.Worker{Handler: echoes, Concurrency: 3}
@@ -515,15 +408,6 @@ func TestNoAnswerToJoin(t *testing.T) {
 	}
 }
 
-func TestStartGivesUpWithItsContext(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Addrs(f.addr())}}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	wantError(t, w.Start(ctx), context.DeadlineExceeded)
-	received(t, w.Done(), "the end of the worker")
-}
-
 func TestWorkerHeartbeat(t *testing.T) {
 	f := newFake(t)
 	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.Heartbeat(100*time.Millisecond))
@@ -534,65 +418,7 @@ func TestWorkerHeartbeat(t *testing.T) {
 	broker.expectClose() // for nothing comes any more
 }
 
-const compatJoin = `{"action":"join","type":"echo"}`
-
-func TestCompat(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
-		if err := job.Progress(1); !errors.Is(err, gloom.ErrUnsupported) {
-			t.Errorf("progress: %v", err)
-		}
-		if job.ID == "a" {
-			return nil, gloom.Fatal(errors.New("it \"failed\""))
-		}
-		return 7, nil
-	}}
-	begin(t, f, w, gloom.Compat())
-	broker := f.accept()
-	broker.expect(compatJoin)
-	broker.send(`{"ok":true}`, jobFor("a", "1"))
-	broker.expect(`{"action":"respond","body":{"error":"it \"failed\""}}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1"))
-	broker.expect(`{"action":"respond","body":7}`)
-
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
-	select {
-	case err := <-stopped:
-		t.Fatalf("stopped before the broker has the answer: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	broker.send(`{"ok":true}`, jobFor("c", "1")) // the next one is not for us
-	broker.expectClose()
-	if err := received(t, stopped, "Stop"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestCompatStopsIdleSockets(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	begin(t, f, w, gloom.Compat())
-	broker := f.accept()
-	broker.expect(compatJoin)
-	broker.send(`{"ok":true}`)
-	if err := w.Stop(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	broker.expectClose()
-}
-
 // A broker without leave says so; the worker then goes as from a Compat one.
-func TestLeaveUnknown(t *testing.T) {
-	f := newFake(t)
-	w := &gloom.Worker{Handler: echoes}
-	broker := work(t, f, w)
-	go w.Stop(within(t))
-	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"error":"unknown_action","reason":"no leave"}`)
-	broker.expectClose()
-}
-
 func TestBadWorkers(t *testing.T) {
 	for says, w := range map[string]*gloom.Worker{
 		"type is empty":        {Handler: echoes},
@@ -610,23 +436,6 @@ func TestBadWorkers(t *testing.T) {
 		if err := w.Stop(context.Background()); err != nil {
 			t.Errorf("stop of a worker that never ran: %v", err)
 		}
-	}
-}
-
-func TestJobAfterLeave(t *testing.T) {
-	f := newFake(t)
-	release := make(chan struct{})
-	w := &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { <-release; return nil, nil }}
-	broker := work(t, f, w)
-	broker.send(jobFor("a", "1"))
-	stopped := make(chan error, 1)
-	go func() { stopped <- w.Stop(within(t)) }()
-	broker.expect(`{"action":"leave"}`)
-	broker.send(`{"ok":true}`, jobFor("b", "1")) // a breach: b goes back with the connection
-	broker.expectClose()
-	close(release)
-	if err := received(t, stopped, "Stop"); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -660,23 +469,3 @@ func TestAnswersWaitForRoom(t *testing.T) {
 
 // A join behind a leave would undo it: a worker stopped while it connects does
 // not join at all.
-func TestStopWhileConnecting(t *testing.T) {
-	ours, theirs := net.Pipe()
-	dialling := make(chan struct{})
-	w := &gloom.Worker{Type: "echo", Handler: echoes, Options: []gloom.Option{gloom.Dialer(
-		func(ctx context.Context, _, _ string) (net.Conn, error) {
-			close(dialling)
-			<-ctx.Done() // stopped, and yet connected
-			return ours, nil
-		})}}
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(context.Background()) }()
-	received(t, dialling, "the attempt")
-	if err := w.Stop(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	newPeer(t, theirs).expectClose()
-	if err := received(t, ended, "Run"); err != nil {
-		t.Fatal(err)
-	}
-}

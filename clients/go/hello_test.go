@@ -1,0 +1,253 @@
+package gloom_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+func TestHello(t *testing.T) {
+	f := newFake(t)
+	done := make(chan *gloom.Submitter, 1)
+	go func() {
+		s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("s3\"cret"), gloom.ClientName("test/1"),
+			gloom.Heartbeat(time.Hour), gloom.MaxFrame(4096))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- s
+	}()
+	broker := f.accept()
+	broker.expect(`{"action":"hello","token":"s3\"cret","client":"test/1","heartbeat_ms":3600000}`)
+	select {
+	case <-done:
+		t.Fatal("dialled before the reply to hello")
+	default:
+	}
+	broker.send(`{"ok":true,"server":"gloomd/1","limits":{"max_frame":100,"max_id":1024,"max_prefetch":9}}`)
+	s := received(t, done, "dial")
+	defer s.Close()
+	_, err := s.Submit(within(t), gloom.Job{Body: []byte(`"` + strings.Repeat("x", 100) + `"`)})
+	wantError(t, err, gloom.ErrSizeError)
+	broker.send(`{"action":"ping"}`)
+	broker.expect(`{"action":"pong"}`)
+	submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+}
+
+func TestHelloRefused(t *testing.T) {
+	f := newFake(t)
+	go func() {
+		broker := f.accept()
+		broker.read()
+		broker.send(`{"error":"unauthorized","reason":"unknown token"}`)
+		broker.close()
+	}()
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"))
+	wantError(t, err, gloom.ErrUnauthorized)
+}
+
+func TestHelloRefusedInTheBackground(t *testing.T) {
+	f := newFake(t)
+	var open atomic.Bool
+	go func() {
+		for {
+			nc, err := f.ln.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := readFrame(nc); err != nil {
+				return
+			}
+			if !open.Load() {
+				nc.Write(frames(`{"error":"unauthorized","reason":"unknown token"}`))
+				nc.Close()
+				continue
+			}
+			nc.Write(frames(`{"ok":true,"server":"s","limits":{}}`))
+			go echo(nc)
+		}
+	}()
+	s, err := gloom.NewSubmitter(gloom.Addrs(f.addr()), gloom.Token("x"), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Submit(context.Background(), gloom.Job{})
+	wantError(t, err, gloom.ErrUnauthorized)
+	open.Store(true)
+	eventually(t, "connected", func() bool {
+		_, err := s.Do(within(t), gloom.Job{})
+		return err == nil
+	})
+}
+
+func TestNoAnswerToHello(t *testing.T) {
+	f := newFake(t)
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Token("x"), gloom.DialTimeout(20*time.Millisecond))
+	wantError(t, err, context.DeadlineExceeded)
+	f.ln.Close()
+	f = newFake(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { f.accept().read(); cancel() }()
+	_, err = gloom.Dial(ctx, gloom.Addrs(f.addr()), gloom.Token("x"))
+	wantError(t, err, context.Canceled)
+}
+
+func TestSilentBrokerIsGivenUp(t *testing.T) {
+	f := newFake(t)
+	go func() {
+		broker := f.accept()
+		broker.expect(`{"action":"hello","heartbeat_ms":100}`)
+		broker.send(`{"ok":true,"server":"s","limits":{}}`)
+	}()
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Heartbeat(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	start := time.Now()
+	p := submit(t, s, gloom.Job{ID: "a"})
+	wantError(t, resultError(t, p), gloom.ErrLost)
+	if d := time.Since(start); d < 200*time.Millisecond {
+		t.Errorf("given up after %v", d)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	f := newUnixFake(t)
+	s, broker := dial(t, f)
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestDialerOption(t *testing.T) {
+	ours, theirs := net.Pipe()
+	var network, addr string
+	s, err := gloom.Dial(within(t), gloom.Addrs("unix:/somewhere"), gloom.Dialer(
+		func(_ context.Context, n, a string) (net.Conn, error) {
+			network, addr = n, a
+			return ours, nil
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if network != "unix" || addr != "/somewhere" {
+		t.Errorf("dialled %s %s", network, addr)
+	}
+	broker := newPeer(t, theirs)
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.send(okFor("a"), resultFor("a", "1"))
+	wantResult(t, p, "1")
+}
+
+func TestTLS(t *testing.T) {
+	cert, pool := certificate(t)
+	f := newFake(t)
+	f.ln = &deadlineListener{tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}}), f.ln}
+	go func() {
+		nc, err := f.ln.Accept()
+		if err == nil {
+			echo(nc)
+		}
+	}()
+	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{RootCAs: pool}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r, err := s.Do(within(t), gloom.Job{Body: []byte(`"over tls"`)})
+	if err != nil || string(r.Body) != `"over tls"` {
+		t.Fatalf("%s, %v", r.Body, err)
+	}
+}
+
+func TestTLSWithAnUnknownCertificate(t *testing.T) {
+	cert, _ := certificate(t)
+	f := newFake(t)
+	ln := tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}})
+	go func() {
+		if nc, err := ln.Accept(); err == nil {
+			nc.(*tls.Conn).Handshake()
+			nc.Close()
+		}
+	}()
+	_, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{}))
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+type deadlineListener struct {
+	net.Listener
+	under net.Listener
+}
+
+func (l *deadlineListener) SetDeadline(at time.Time) error {
+	return l.under.(*net.TCPListener).SetDeadline(at)
+}
+
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gloom test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestBadOptions(t *testing.T) {
+	for says, o := range map[string]gloom.Option{
+		"no broker address":     gloom.Addrs(),
+		`address "localhost"`:   gloom.Addrs("localhost"),
+		`address "unix:"`:       gloom.Addrs("unix:"),
+		`address "host:"`:       gloom.Addrs("host:"),
+		"window 0":              gloom.Window(0),
+		"max frame 10":          gloom.MaxFrame(10),
+		"heartbeat 1ms":         gloom.Heartbeat(time.Millisecond),
+		"backoff 2s … 1s":       gloom.Backoff(2*time.Second, time.Second),
+		"dial timeout 0s":       gloom.DialTimeout(0),
+		"token and client name": gloom.Token("\xff"),
+	} {
+		_, err := gloom.NewSubmitter(o)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error is %v, want one that says %q", err, says)
+		}
+	}
+	_, err := gloom.NewSubmitter(gloom.Compat(), gloom.Token("x"))
+	if err == nil {
+		t.Error("a token for a Compat broker")
+	}
+}
