@@ -94,6 +94,14 @@ func begin(t *testing.T, table *store.Table, cfg config.Worker) *fixture {
 	return f
 }
 
+// touch makes a file that jobs wait for.
+func touch(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (f *fixture) put(status, target string, ids ...int64) {
 	for _, id := range ids {
 		f.table.Put(store.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
@@ -296,9 +304,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 	}
 	f.Poll([]string{"b"})
 	f.await(store.Running, 4)
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	touch(t, dir, "go")
 	f.await(store.Done, 1, 2, 3, 4)
 	eventually(t, "target a can be removed", func() bool { return f.RemoveTarget("a") == nil })
 	if got := fmt.Sprint(<-changes); got != "[b]" {
@@ -402,7 +408,7 @@ func TestPagesAndRoom(t *testing.T) {
 	if f.length("a") != 3 || f.status(4) != store.Waiting {
 		t.Fatalf("length %d, row 4 %s", f.length("a"), f.status(4))
 	}
-	os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+	touch(t, dir, "go")
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
 }
 
@@ -423,7 +429,7 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	if _, _, err := manual(t, f, 5); err == nil || !strings.Contains(err.Error(), "database is away") {
 		t.Fatal(err)
 	}
-	os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+	touch(t, dir, "go")
 	eventually(t, "both results wait", func() bool { n, _ := f.writer.backlog(); return n == 2 })
 	eventually(t, "both results are spooled", func() bool {
 		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
@@ -461,7 +467,7 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 	f.Poll(nil)
 	f.await(store.Running, 1)
 	table.Fail(store.ErrUnreachable)
-	os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+	touch(t, dir, "go")
 	eventually(t, "the result is spooled", func() bool {
 		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
 		return len(files) == 1
@@ -512,7 +518,7 @@ func TestGracefulStop(t *testing.T) {
 	if _, _, err := manual(t, f, 6); err == nil {
 		t.Fatal("a stopping daemon takes jobs")
 	}
-	os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+	touch(t, dir, "go")
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
@@ -566,11 +572,12 @@ func TestAbruptEnds(t *testing.T) {
 			f.Poll(nil)
 			f.await(store.Running, 1)
 			f.await(store.Accepted, 2)
+			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
 			f.Close()
 			if f.status(1) != store.Running || f.status(2) != store.Accepted {
 				t.Fatalf("%s %s: an abrupt end writes nothing", f.status(1), f.status(2))
 			}
-			os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+			touch(t, dir, "go")
 			g := begin(t, table, cfg)
 			g.await(store.Done, 1, 2)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
@@ -611,6 +618,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 				}
 				return p != nil
 			})
+			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
 			f.table.Fail(store.ErrUnreachable)
 			until, _ := f.lease.look()
 			if orphans == "requeue" {
@@ -624,7 +632,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 					t.Fatal("the process was ended")
 				}
 			}
-			os.WriteFile(filepath.Join(dir, "go"), nil, 0o600)
+			touch(t, dir, "go")
 			f.table.Fail(nil)
 			f.await(store.Done, 1)
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))

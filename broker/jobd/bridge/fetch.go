@@ -42,7 +42,7 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			return
 		}
 		fails++
-		b.log.Warn().Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
+		b.log.WithLevel(levelOf(err)).Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
 		if err == store.ErrFenced {
 			select {
 			case b.fenced <- struct{}{}:

@@ -33,7 +33,7 @@ type change struct {
 	token int64       // of an earlier incarnation; 0 is this one
 
 	size    int64 // of its outputs, as long as they are in memory
-	saved   bool  // it is in the spool
+	spooled int64 // the token under which it is in the spool; 0 when it is not
 	dropped bool  // its outputs are only there
 	after   time.Time
 	fails   int
@@ -122,8 +122,8 @@ func (w *writer) bound(c *change) {
 }
 
 func (w *writer) save(c *change) bool {
-	if c.saved || w.spool == nil || c.verb != finish {
-		return c.saved
+	if c.spooled != 0 || w.spool == nil || c.verb != finish {
+		return c.spooled != 0
 	}
 	token := c.token
 	if token == 0 {
@@ -133,7 +133,7 @@ func (w *writer) save(c *change) bool {
 		w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled")
 		return false
 	}
-	c.saved, c.token = true, token
+	c.spooled = token
 	return true
 }
 
@@ -181,6 +181,15 @@ func (w *writer) loop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// levelOf keeps a database that is away, which is told once, from filling the
+// log.
+func levelOf(err error) zerolog.Level {
+	if store.Away(err) {
+		return zerolog.DebugLevel
+	}
+	return zerolog.ErrorLevel
 }
 
 // delay grows with the number of failures in a row.
@@ -261,7 +270,7 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	w.m.wrote(len(batch), time.Since(now), err)
 	w.state(err)
 	if err != nil {
-		w.log.Warn().Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
+		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
 	}
 	var again []*change
 	for _, c := range batch {
@@ -293,7 +302,7 @@ func (w *writer) whole(c *change) store.Final {
 	if !c.dropped {
 		return c.final
 	}
-	f, err := w.spool.load(c.token, c.id)
+	f, err := w.spool.load(c.spooled, c.id)
 	if err != nil {
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
 		return c.final
@@ -306,8 +315,8 @@ func (w *writer) settle(c *change, v verdict) {
 	w.bytes -= c.size
 	w.open--
 	w.mu.Unlock()
-	if c.saved {
-		w.spool.remove(c.token, c.id)
+	if c.spooled != 0 {
+		w.spool.remove(c.spooled, c.id)
 	}
 	c.done <- v
 }
@@ -324,7 +333,7 @@ func (w *writer) putBack(changes []*change) {
 		}
 		return
 	}
-	w.pending = append(changes, w.pending...)
+	w.pending = append(w.pending, changes...) // last: others may fare better
 	w.kick()
 }
 
