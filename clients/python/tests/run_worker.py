@@ -1,4 +1,4 @@
-"""A worker that test_worker runs as a program, to send it signals."""
+"""A worker that tests run as a program: run_worker.py ADDRESS [TYPE]."""
 
 import sys
 
@@ -14,4 +14,5 @@ def handler(job):
 
 
 if __name__ == "__main__":
-    gloom.Worker("echo", handler, sys.argv[1]).run()
+    type = sys.argv[2] if len(sys.argv) > 2 else "echo"
+    gloom.Worker(type, handler, sys.argv[1]).run()

@@ -8,7 +8,9 @@ from decimal import Decimal
 
 from support import golden, payload_of
 
-from gloom import ProtocolError, RawJSON, errors, wire
+from gloom import ProtocolError, RawJSON, _json, errors, wire
+from gloom._json import MAX_DEPTH
+from gloom.body import check_depth, encode_body
 
 
 class Replies(unittest.TestCase):
@@ -98,7 +100,7 @@ class Replies(unittest.TestCase):
         self.assertIn(value, (Decimal(digits),))
 
     def test_nested_deeper_than_the_usual_decoder_goes(self):
-        levels = wire.MAX_DEPTH - 1
+        levels = MAX_DEPTH - 1
         text = '{"a": [' * (levels // 2) + ' 1.5 , "x"' + " ] }" * (levels // 2)
         message = wire.read(('{"id":"a","body":%s}' % text).encode())
         self.assertEqual(message.raw("body").data, text.encode())
@@ -131,10 +133,33 @@ class Replies(unittest.TestCase):
             except ValueError:
                 want = None
             try:
-                got = wire._slow_value(text, at)
+                got = _json.slow_value_at(text, at)
             except ProtocolError:
                 got = None
             self.assertEqual(got, want, text)
+
+
+    def test_the_slow_encoder_agrees_with_the_usual_one(self):
+        for value in (
+            [], {}, (), [[], {}, ()], [1, "é\n", None, [True, 2.5]],
+            {"a": {"b": [{}, {"c": 1}]}, "d": 2}, 5, "x",
+            {1: 2, None: 3, 2.5: 4, True: 5, "q\"": 6},
+        ):
+            want = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            self.assertEqual(_json.slow_dump(value), want)
+            self.assertEqual(_json.dump(value), want)
+        for value, kind in (
+            ([object()], TypeError),
+            ({(1,): 2}, TypeError),
+            ([float("nan")], ValueError),
+        ):
+            with self.assertRaises(kind):
+                _json.slow_dump(value)
+
+    def test_deep_values(self):
+        text = b'{"a":[' * 511 + b"1" + b"]}" * 511
+        value = RawJSON(text).value()
+        self.assertEqual(encode_body(value), text)
 
 
 class Streams(unittest.TestCase):
@@ -244,13 +269,13 @@ class Requests(unittest.TestCase):
             (RawJSON(b' {"z" : 1E400} '), ' {"z" : 1E400} '),
             (None, "null"),
         ):
-            self.assertEqual(wire.encode_body(value).decode(), data)
+            self.assertEqual(encode_body(value).decode(), data)
 
     def test_bodies_refused(self):
         loop = []
         loop.append(loop)
         deep = []
-        for _ in range(wire.MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             deep = [deep]
         for value, kind in (
             (object(), TypeError),
@@ -262,15 +287,15 @@ class Requests(unittest.TestCase):
             (deep, ValueError),
         ):
             with self.assertRaises(kind):
-                wire.encode_body(value)
+                encode_body(value)
 
     def test_depth(self):
-        most = wire.MAX_DEPTH - 1
-        wire.check_depth(b"[" * most + b"]" * most)
-        wire.check_depth(b'["' + b"[" * 2 * most + b'\\""]')
-        wire.check_depth(b"[" + b",".join([b"{}"] * 2 * most) + b"]")
+        most = MAX_DEPTH - 1
+        check_depth(b"[" * most + b"]" * most)
+        check_depth(b'["' + b"[" * 2 * most + b'\\""]')
+        check_depth(b"[" + b",".join([b"{}"] * 2 * most) + b"]")
         with self.assertRaisesRegex(ValueError, f"deeper than {most}"):
-            wire.check_depth(b'["\\"",' + b"[" * most + b"]" * (most + 1))
+            check_depth(b'["\\"",' + b"[" * most + b"]" * (most + 1))
 
     def test_names(self):
         self.assertEqual(wire.check_name("id", "é" * 512), "é" * 512)
@@ -305,7 +330,7 @@ class Raw(unittest.TestCase):
             b"NaN",
             b'"\xff"',
             b"[1,]",
-            b"[" * wire.MAX_DEPTH + b"]" * wire.MAX_DEPTH,
+            b"[" * MAX_DEPTH + b"]" * MAX_DEPTH,
         ):
             with self.subTest(data[:20]):
                 with self.assertRaises(ValueError):

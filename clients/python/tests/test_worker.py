@@ -285,6 +285,8 @@ class Pools(WorkerCase):
         self.job(peer, "a")
         self.job(peer, "b")
         peer.send({"action": "cancel", "id": "b"}, {"action": "cancel", "id": "x"})
+        peer.send({"action": "ping"})
+        peer.expect("pong")  # so it has seen what came before
         gate.await_inside("a")
         gate.open("a")
         self.assertEqual(peer.expect("respond")["id"], "a")

@@ -60,7 +60,7 @@ from .errors import (
 from .failure import Fatal, RetryAfter
 from .job import Job
 from .submitter import Pending, Submitter
-from .wire import RawJSON
+from .body import RawJSON
 from .worker import Worker
 
 __version__ = "1.0.0"

@@ -21,7 +21,7 @@ from ._threads import Handler
 from .errors import ClosedError, GloomError
 from .failure import Outcome, answer, verdict
 from .job import Job
-from .wire import RawJSON
+from .body import RawJSON
 
 _Pipe = multiprocessing.connection.Connection
 

@@ -8,6 +8,7 @@ from typing import Callable, Deque, Dict, Optional, Set, Tuple
 
 from . import wire
 from ._link import Link
+from .body import encode_body
 from .errors import (
     BrokerError,
     Cancelled,
@@ -273,7 +274,7 @@ class Socket:
             return wire.respond(id, outcome.body)
         if self._compat:
             return wire.respond(
-                None, wire.encode_body({"error": outcome.reason})
+                None, encode_body({"error": outcome.reason})
             )
         return wire.fail(
             id, outcome.reason, outcome.retry and None, outcome.delay_ms

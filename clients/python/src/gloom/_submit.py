@@ -19,6 +19,7 @@ from ._options import (
     logger,
     millis,
 )
+from .body import encode_body
 from .errors import SizeError
 from .wire import Message
 
@@ -109,7 +110,7 @@ def encode(
         options["ack"] = False
     if progress:
         options["progress"] = True
-    return wire.submit(id, type, wire.encode_body(body), options)
+    return wire.submit(id, type, encode_body(body), options)
 
 
 def _integer(field: str, value: object, least: int, most: int) -> int:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Generator, Optional
 
 from ._demux import Done
+from ._gate import AsyncGate
 from ._loop import within
 from ._session import Connector, start
 from ._submit import JobBase, OnProgress, SubmitterBase, check_size, encode
@@ -22,108 +23,6 @@ from .errors import (
 from .wire import Message, check_name
 
 __all__ = ["AsyncPending", "AsyncSubmitter"]
-
-
-class _Gate:
-    """Where tasks wait for room in the window and for a connection."""
-
-    def __init__(self, window: int) -> None:
-        self._window = window
-        self._ready = False
-        self._closing = False
-        self._error: Optional[Exception] = None
-        self._waiters: "Deque[asyncio.Future[None]]" = deque()
-        self.outstanding = 0
-
-    async def enter(self, wait: Optional[float]) -> None:
-        """Take a place in the window once jobs can be sent."""
-        if not (self._passable() and not self._waiters):
-            await self._until(self._passable, wait)
-            if not self._passable():
-                self._raise(wait)
-        self.outstanding += 1
-
-    async def connected(self, wait: Optional[float]) -> None:
-        """Wait for a connection; raise when all attempts failed."""
-        await self._until(
-            lambda: self._ready or self._closing or bool(self._error), wait
-        )
-        if self._closing:
-            raise ClosedError("closed")
-        if not self._ready:
-            if self._error is not None:
-                raise again(self._error)
-            self._raise(wait)
-
-    async def empty(self, wait: Optional[float]) -> bool:
-        """Wait until no job is outstanding."""
-        await self._until(lambda: not self.outstanding, wait)
-        return not self.outstanding
-
-    async def _until(
-        self, true: Callable[[], bool], wait: Optional[float]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        until = None if wait is None else loop.time() + wait
-        while not true():
-            left = None if until is None else until - loop.time()
-            if left is not None and left <= 0:
-                return
-            waiter: "asyncio.Future[None]" = loop.create_future()
-            self._waiters.append(waiter)
-            try:
-                await asyncio.wait({waiter}, timeout=left)
-            except BaseException:
-                if waiter.done():
-                    self._wake()  # the turn was ours; the next one's then
-                raise
-            finally:
-                if not waiter.done():
-                    self._waiters.remove(waiter)
-
-    def _wake(self, all: bool = False) -> None:
-        while self._waiters:
-            self._waiters.popleft().set_result(None)
-            if not all:
-                return
-
-    def _passable(self) -> bool:
-        if self._closing:
-            raise ClosedError("closed")
-        if self._ready:
-            return self.outstanding < self._window
-        if isinstance(self._error, RefusedError):
-            raise again(self._error)
-        return False
-
-    def _raise(self, wait: Optional[float]) -> None:
-        after = f" within {wait:g} s" if wait else ""
-        if self._ready:
-            raise WindowFull(
-                f"{self.outstanding} jobs outstanding, no room{after}"
-            )
-        raise NotConnected(
-            f"not connected{after}: {self._error or 'nothing tried yet'}"
-        ) from self._error
-
-    def change(self, ready: bool, error: Optional[Exception]) -> None:
-        """Whether jobs can be sent, and the last failure to connect."""
-        self._ready = ready
-        if ready:
-            self._error = None
-        elif error is not None:
-            self._error = error
-        self._wake(all=True)
-
-    def leave(self) -> None:
-        """A job no longer counts."""
-        self.outstanding -= 1
-        self._wake(all=self._closing)
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        self._closing = True
-        self._wake(all=True)
 
 
 class AsyncPending(JobBase):
@@ -228,7 +127,7 @@ class AsyncSubmitter(SubmitterBase):
     """
 
     def _start(self) -> None:
-        self._gate = _Gate(self._window)
+        self._gate = AsyncGate(self._window)
         self._connector = Connector(
             self._options, self._gate.leave, self._gate.change
         )

@@ -7,11 +7,11 @@ import signal
 import threading
 from typing import Any, Awaitable, Callable, List, Optional, Set
 
-from . import wire
 from ._loop import within
 from ._pool import Pool
 from ._socket import Run
 from ._work import WorkerBase
+from .body import encode_body
 from .errors import ClosedError, GloomError, NotConnected, again
 from .failure import Outcome, answer, verdict
 
@@ -43,7 +43,7 @@ class AsyncJob:
 
     async def progress(self, body: Any) -> None:
         """Send news to a submitter that asked for it; as Job.progress."""
-        data = wire.encode_body(body)
+        data = encode_body(body)
         if self._run.cause is not None:
             raise again(self._run.cause)
         await self._run.report(data)

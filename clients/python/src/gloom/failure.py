@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
-from . import wire
 from ._options import millis
+from .body import encode_body
 from .errors import BrokerError
 
 #: Bytes of an error's text that are sent as a reason.
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
 def answer(value: object) -> Outcome:
     """The outcome of a run whose handler returned."""
     try:
-        return Outcome(wire.encode_body(value))
+        return Outcome(encode_body(value))
     except (TypeError, ValueError) as err:
         return fatal(f"encode answer: {err}")
 

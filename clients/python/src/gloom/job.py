@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Optional
 
-from . import wire
+from .body import encode_body
 from .errors import GloomError, again
 
 __all__ = ["Job"]
@@ -50,7 +50,7 @@ class Job:
         TypeError and ValueError for what JSON cannot express, SizeError, and
         Unsupported when the broker knows no progress.
         """
-        data = wire.encode_body(body)
+        data = encode_body(body)
         if self.cause is not None:
             raise again(self.cause)
         self._report(data)

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Tuple
 
 from ._demux import Done
+from ._gate import Gate
 from ._loop import LoopThread
 from ._session import Connector, start
 from ._submit import (
@@ -31,98 +32,6 @@ from .errors import (
 from .wire import Message, cancel, check_name
 
 __all__ = ["Pending", "Submitter"]
-
-
-class _Gate:
-    """Where threads wait for room in the window and for a connection."""
-
-    def __init__(self, window: int) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._window = window
-        self._ready = False
-        self._closing = False
-        #: Why the last attempt at all brokers failed.
-        self._error: Optional[Exception] = None
-        #: Jobs submitted and not ended.
-        self.outstanding = 0
-
-    def enter(self, wait: Optional[float]) -> None:
-        """Take a place in the window once jobs can be sent."""
-        with self._changed:
-            if self._passable():
-                self.outstanding += 1
-                return
-            if wait is None or wait > 0:
-                self._changed.wait_for(self._passable, wait)
-            if self._passable():
-                self.outstanding += 1
-                return
-            self._raise(wait)
-
-    def _passable(self) -> bool:
-        if self._closing:
-            raise ClosedError("closed")
-        if self._ready:
-            return self.outstanding < self._window
-        if isinstance(self._error, RefusedError):
-            raise again(self._error)
-        return False
-
-    def _raise(self, wait: Optional[float]) -> None:
-        after = f" within {wait:g} s" if wait else ""
-        if self._ready:
-            raise WindowFull(
-                f"{self.outstanding} jobs outstanding, no room{after}"
-            )
-        raise NotConnected(
-            f"not connected{after}: {self._error or 'nothing tried yet'}"
-        ) from self._error
-
-    def connected(self, wait: Optional[float]) -> None:
-        """Wait for a connection; NotConnected when all attempts failed."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._ready or self._closing or self._error, wait
-            )
-            if self._closing:
-                raise ClosedError("closed")
-            if self._ready:
-                return
-            if self._error is not None:
-                raise again(self._error)
-            self._raise(wait)
-
-    def change(self, ready: bool, error: Optional[Exception]) -> None:
-        """Whether jobs can be sent, and the last failure to connect."""
-        with self._changed:
-            self._ready = ready
-            if ready:
-                self._error = None
-            elif error is not None:
-                self._error = error
-            self._changed.notify_all()
-
-    def leave(self) -> None:
-        """A job no longer counts."""
-        with self._changed:
-            self.outstanding -= 1
-            if self._closing:
-                self._changed.notify_all()
-            else:
-                self._changed.notify()
-
-    def close(self) -> bool:
-        """Let nobody in any more; whether that is news."""
-        with self._changed:
-            news = not self._closing
-            self._closing = True
-            self._changed.notify_all()
-            return news
-
-    def empty(self, wait: Optional[float]) -> bool:
-        """Wait until no job is outstanding."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self.outstanding, wait)
 
 
 # Held for moments only, so one of each for all will do.
@@ -242,7 +151,7 @@ class Submitter(SubmitterBase):
     """
 
     def _start(self) -> None:
-        self._gate = _Gate(self._window)
+        self._gate = Gate(self._window)
         self._inbox: Deque[Tuple[Pending, bytes]] = deque()
         self._emptying = False
         self._closed = False

@@ -9,11 +9,11 @@ submitters and workers send.  It does not know who may say what when.
 from __future__ import annotations
 
 import json
-import re
 import struct
-from decimal import Decimal
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
+from ._json import key_at, skip, text_of, value_at
+from .body import RawJSON
 from .errors import FrameTooLarge, ProtocolError
 
 HEADER = struct.Struct(">I")
@@ -23,69 +23,12 @@ HEADER_LEN = HEADER.size
 MAX_FRAME = 16 * 1024 * 1024
 #: UTF-8 bytes an id or a type may have.
 MAX_NAME = 1024
-#: Nesting a frame may have; the frame's own object is the first level.
-MAX_DEPTH = 1024
 #: Largest duration on the wire: a year, in milliseconds.
 MAX_MS = 31_536_000_000
 #: Largest backoff: a day, in milliseconds.
 MAX_BACKOFF_MS = 86_400_000
 #: Most retries of a job.
 MAX_RETRIES = 1000
-
-
-class RawJSON:
-    """One JSON value as UTF-8 bytes, sent and received verbatim.
-
-    Numbers beyond 64 bits, the order of keys, escapes: all stay as they are.
-    The constructor checks that the bytes are one valid JSON value and raises
-    ValueError otherwise.
-    """
-
-    __slots__ = ("data",)
-
-    data: bytes
-
-    def __init__(self, data: Union[bytes, bytearray, memoryview, str]) -> None:
-        raw = data.encode("utf-8") if isinstance(data, str) else bytes(data)
-        try:
-            text = _text(raw)
-            _, end = _value(text, _skip(text, 0))
-        except ProtocolError as err:
-            raise ValueError(f"no JSON value: {err}") from None
-        if _skip(text, end) != len(text):
-            raise ValueError(f"more than one JSON value, at character {end}")
-        check_depth(raw)
-        self.data = raw
-
-    @classmethod
-    def _trusted(cls, data: bytes) -> "RawJSON":
-        self = cls.__new__(cls)
-        self.data = data
-        return self
-
-    def value(self) -> Any:
-        """The Python value.  Integers too long for int become Decimal."""
-        text = self.data.decode("utf-8")
-        return _value(text, _skip(text, 0))[0]
-
-    def __bytes__(self) -> bytes:
-        return self.data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RawJSON) and self.data == other.data
-
-    def __hash__(self) -> int:
-        return hash(self.data)
-
-    def __repr__(self) -> str:
-        shown = self.data if len(self.data) <= 60 else self.data[:57] + b"..."
-        return f"RawJSON({shown!r})"
-
-    def __getstate__(self) -> bytes:
-        return self.data
-
-    def __setstate__(self, data: bytes) -> None:
-        self.data = data
 
 
 class FrameReader:
@@ -163,156 +106,40 @@ class Message:
         return value
 
 
-# What JSON takes for space, which is less than what str.isspace takes.
-_SPACE = re.compile(r"[ \t\n\r]*")
-
-
-def _constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON value")
-
-
-def _long_int(text: str) -> Union[int, Decimal]:
-    try:
-        return int(text)
-    except ValueError:
-        return Decimal(text)
-
-
-_decoder = json.JSONDecoder(parse_constant=_constant)
-# Newer Pythons refuse to turn thousands of digits into an int.
-_long_decoder = json.JSONDecoder(
-    parse_constant=_constant, parse_int=_long_int
-)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as err:
-        raise ProtocolError(
-            f"invalid UTF-8 at byte {err.start} of {len(data)}"
-        ) from None
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    assert match is not None
-    return match.end()
-
-
-def _value(text: str, at: int) -> Tuple[Any, int]:
-    """The value that begins at a character, and where it ends."""
-    try:
-        return _decoder.raw_decode(text, at)
-    except json.JSONDecodeError as err:
-        raise ProtocolError(
-            f"invalid JSON at character {err.pos}: {err.msg}"
-        ) from None
-    except (RecursionError, ValueError):
-        # More levels or digits than the usual decoder takes.
-        return _slow_value(text, at)
-
-
-def _slow_value(text: str, at: int) -> Tuple[Any, int]:
-    """As _value, without recursion and for numbers of any length."""
-    root: List[Any] = []
-    within: List[Any] = [root]  # the containers around
-    keys: List[str] = []  # of the objects among them, each awaiting a value
-    while True:
-        mark = text[at : at + 1]
-        if mark in ("[", "{") and mark:
-            if len(within) > MAX_DEPTH:
-                raise ProtocolError(f"JSON nested deeper than {MAX_DEPTH}")
-            value: Any = [] if mark == "[" else {}
-            at = _skip(text, at + 1)
-            closed = text[at : at + 1] == ("]" if mark == "[" else "}")
-            _put(within[-1], keys, value)
-            if closed:
-                at += 1
-            else:
-                within.append(value)
-                if mark == "{":
-                    at = _key(text, at, keys)
-                continue
-        else:
-            value, at = _scalar(text, at)
-            _put(within[-1], keys, value)
-        while within[-1] is not root:
-            at = _skip(text, at)
-            mark, inner = text[at : at + 1], within[-1]
-            at += 1
-            if mark == ",":
-                at = _skip(text, at)
-                if isinstance(inner, dict):
-                    at = _key(text, at, keys)
-                break
-            if mark != ("]" if isinstance(inner, list) else "}"):
-                raise ProtocolError(f"invalid JSON at character {at - 1}")
-            within.pop()
-        else:
-            return root[0], at
-
-
-def _put(container: Any, keys: List[str], value: Any) -> None:
-    if isinstance(container, list):
-        container.append(value)
-    else:
-        container[keys.pop()] = value
-
-
-def _key(text: str, at: int, keys: List[str]) -> int:
-    """Read a key and its colon; where its value begins."""
-    if text[at : at + 1] != '"':
-        raise ProtocolError(f"no key at character {at}")
-    key, at = _scalar(text, at)
-    at = _skip(text, at)
-    if text[at : at + 1] != ":":
-        raise ProtocolError(f"no colon at character {at}")
-    keys.append(key)
-    return _skip(text, at + 1)
-
-
-def _scalar(text: str, at: int) -> Tuple[Any, int]:
-    try:
-        return _long_decoder.raw_decode(text, at)
-    except ValueError as err:
-        raise ProtocolError(f"invalid JSON at character {at}: {err}") from None
-
-
 def decode(payload: bytes) -> Message:
     """Read one payload.  Of two equal keys the last one counts.
 
     Raises ProtocolError when it is not valid UTF-8, not valid JSON or not an
     object.
     """
-    text = _text(payload)
+    text = text_of(payload)
     values: Dict[str, Any] = {}
     spans: Dict[str, Tuple[int, int]] = {}
-    at = _skip(text, 0)
+    at = skip(text, 0)
     if text[at : at + 1] != "{":
-        _, end = _value(text, at)
-        if _skip(text, end) != len(text):
+        _, end = value_at(text, at)
+        if skip(text, end) != len(text):
             raise ProtocolError(f"invalid JSON at character {end}")
         raise ProtocolError("the frame's JSON is not an object")
-    at = _skip(text, at + 1)
+    at = skip(text, at + 1)
     if text[at : at + 1] == "}":
         at += 1
     else:
         while True:
             keys: List[str] = []
-            at = _key(text, at, keys)
-            value, end = _value(text, at)
+            at = key_at(text, at, keys)
+            value, end = value_at(text, at)
             values[keys[0]] = value
             spans[keys[0]] = (at, end)
-            at = _skip(text, end)
+            at = skip(text, end)
             mark = text[at : at + 1]
             at += 1
             if mark == "}":
                 break
             if mark != ",":
                 raise ProtocolError(f"no comma at character {at - 1}")
-            at = _skip(text, at)
-    at = _skip(text, at)
+            at = skip(text, at)
+    at = skip(text, at)
     if at != len(text):
         raise ProtocolError(f"bytes after the object at character {at}")
     return Message(values, text, spans)
@@ -393,51 +220,6 @@ def check_name(field: str, value: object) -> str:
             f"{field} {value[:40] + '...'!r}: {size} bytes, at most {MAX_NAME}"
         )
     return value
-
-
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
-
-
-def check_depth(data: bytes) -> None:
-    """ValueError when a body is nested deeper than a frame may hold."""
-    limit = MAX_DEPTH - 1
-    if data.count(b"[") + data.count(b"{") <= limit:
-        return
-    depth = 0
-    for token in _NESTING.finditer(data):
-        mark = data[token.start()]
-        if mark in b"[{":
-            depth += 1
-            if depth > limit:
-                raise ValueError(
-                    f"body: nested deeper than {limit} at byte {token.start()}"
-                )
-        elif mark in b"]}":
-            depth -= 1
-
-
-def encode_body(value: object) -> bytes:
-    """The JSON bytes of a body.
-
-    Raises TypeError for what JSON cannot express, ValueError for NaN,
-    infinities, circular references and too deep nesting.
-    """
-    if isinstance(value, RawJSON):
-        return value.data
-    try:
-        text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        )
-    except RecursionError:
-        raise ValueError("body: nested too deep for json.dumps") from None
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
-        data = json.dumps(
-            value, allow_nan=False, separators=(",", ":")
-        ).encode("ascii")
-    check_depth(data)
-    return data
 
 
 def frame(payload: bytes) -> bytes:

@@ -1,0 +1,185 @@
+"""Where submitters wait for room in the window and for a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Callable, Deque, Optional
+
+from .errors import (
+    ClosedError,
+    NotConnected,
+    RefusedError,
+    WindowFull,
+    again,
+)
+
+
+class _State:
+    """What decides whether a job may be sent."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._ready = False
+        self._closing = False
+        #: Why the last attempt at all brokers failed.
+        self._error: Optional[Exception] = None
+        #: Jobs submitted and not ended.
+        self.outstanding = 0
+
+    def _passable(self) -> bool:
+        if self._closing:
+            raise ClosedError("closed")
+        if self._ready:
+            return self.outstanding < self._window
+        if isinstance(self._error, RefusedError):
+            raise again(self._error)
+        return False
+
+    def _decided(self) -> bool:
+        """Whether a first attempt to connect is over."""
+        return self._ready or self._closing or self._error is not None
+
+    def _check_connected(self, wait: Optional[float]) -> None:
+        if self._closing:
+            raise ClosedError("closed")
+        if not self._ready:
+            if self._error is not None:
+                raise again(self._error)
+            self._give_up(wait)
+
+    def _give_up(self, wait: Optional[float]) -> None:
+        after = f" within {wait:g} s" if wait else ""
+        if self._ready:
+            raise WindowFull(
+                f"{self.outstanding} jobs outstanding, no room{after}"
+            )
+        raise NotConnected(
+            f"not connected{after}: {self._error or 'nothing tried yet'}"
+        ) from self._error
+
+    def _set(self, ready: bool, error: Optional[Exception]) -> None:
+        self._ready = ready
+        if ready:
+            self._error = None
+        elif error is not None:
+            self._error = error
+
+
+class Gate(_State):
+    """For threads."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__(window)
+        self._changed = threading.Condition(threading.Lock())
+
+    def enter(self, wait: Optional[float]) -> None:
+        """Take a place in the window once jobs can be sent."""
+        with self._changed:
+            if not self._passable():
+                if wait is None or wait > 0:
+                    self._changed.wait_for(self._passable, wait)
+                if not self._passable():
+                    self._give_up(wait)
+            self.outstanding += 1
+
+    def connected(self, wait: Optional[float]) -> None:
+        """Wait for a connection; raises what made all attempts fail."""
+        with self._changed:
+            self._changed.wait_for(self._decided, wait)
+            self._check_connected(wait)
+
+    def empty(self, wait: Optional[float]) -> bool:
+        """Wait until no job is outstanding; whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.outstanding, wait)
+
+    def change(self, ready: bool, error: Optional[Exception]) -> None:
+        """Whether jobs can be sent, and the last failure to connect."""
+        with self._changed:
+            self._set(ready, error)
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """A job no longer counts."""
+        with self._changed:
+            self.outstanding -= 1
+            if self._closing:
+                self._changed.notify_all()
+            else:
+                self._changed.notify()
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+
+class AsyncGate(_State):
+    """For the tasks of one event loop."""
+
+    def __init__(self, window: int) -> None:
+        super().__init__(window)
+        self._waiters: "Deque[asyncio.Future[None]]" = deque()
+
+    async def enter(self, wait: Optional[float]) -> None:
+        """Take a place in the window once jobs can be sent."""
+        if not self._passable() or self._waiters:
+            await self._until(self._passable, wait)
+            if not self._passable():
+                self._give_up(wait)
+        self.outstanding += 1
+
+    async def connected(self, wait: Optional[float]) -> None:
+        """Wait for a connection; raises what made all attempts fail."""
+        await self._until(self._decided, wait)
+        self._check_connected(wait)
+
+    async def empty(self, wait: Optional[float]) -> bool:
+        """Wait until no job is outstanding; whether that is so."""
+        await self._until(lambda: not self.outstanding, wait)
+        return not self.outstanding
+
+    def change(self, ready: bool, error: Optional[Exception]) -> None:
+        """Whether jobs can be sent, and the last failure to connect."""
+        self._set(ready, error)
+        self._wake(all=True)
+
+    def leave(self) -> None:
+        """A job no longer counts."""
+        self.outstanding -= 1
+        self._wake(all=self._closing)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._closing = True
+        self._wake(all=True)
+
+    async def _until(
+        self, true: Callable[[], bool], wait: Optional[float]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        until = None if wait is None else loop.time() + wait
+        while not true():
+            left = None if until is None else until - loop.time()
+            if left is not None and left <= 0:
+                return
+            waiter: "asyncio.Future[None]" = loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await asyncio.wait({waiter}, timeout=left)
+            except BaseException:
+                if waiter.done():
+                    self._wake()  # the turn was ours; the next one's then
+                raise
+            finally:
+                if not waiter.done():
+                    self._waiters.remove(waiter)
+
+    def _wake(self, all: bool = False) -> None:
+        while self._waiters:
+            self._waiters.popleft().set_result(None)
+            if not all:
+                return

@@ -1,0 +1,755 @@
+"""Submitters and workers together, on the real daemon."""
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from support import (
+    HERE,
+    PATIENCE,
+    Daemon,
+    certificate,
+    daemon_binary,
+    eventually,
+    scratch,
+    trusting,
+)
+
+import gloom
+from gloom import Event, Fatal, RawJSON, RetryAfter
+from gloom.body import encode_body
+
+FAST = (0.005, 0.05)
+
+# What must come through unharmed, byte by byte.
+BODIES = (
+    b"null",
+    b"0",
+    b'""',
+    b"[]",
+    b"-0.0e-0",
+    b"123456789012345678901234567890",
+    b"1E400",
+    b'{"z":1,"a":2,"z":3}',
+    b'{ "spaced" : [ 1 , 2 ] }',
+    b'"\\u00e9\\/\\ud800 \\u0000"',
+    "\"é漢😀\u2028\"".encode(),
+    b"1" * 5000,
+    b"[" * 1000 + b"]" * 1000,
+    b'"' + b"x" * 1_000_000 + b'"',
+)
+
+
+def echo(job):
+    return job.body
+
+
+def setUpModule():
+    daemon_binary()
+
+
+class DaemonCase(unittest.TestCase):
+    """One daemon for the tests of a class, a job type for each test."""
+
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(*cls.flags)
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def setUp(self):
+        self.type = self.id().rpartition(".")[2]
+
+    def submitter(self, *addrs, **settings):
+        settings.setdefault("backoff", FAST)
+        submitter = gloom.Submitter(
+            *(addrs or (self.daemon.submit_addr,)), **settings
+        )
+        self.addCleanup(submitter.close)
+        return submitter
+
+    def worker(self, handler, *addrs, **settings):
+        settings.setdefault("backoff", FAST)
+        worker = gloom.Worker(
+            self.type, handler, *(addrs or (self.daemon.worker_addr,)), **settings
+        )
+        worker.start(PATIENCE)
+        self.addCleanup(worker.stop, PATIENCE)
+        return worker
+
+
+class Jobs(DaemonCase):
+    def test_bodies_are_verbatim(self):
+        for settings in ({}, {"prefetch": 4}, {"processes": True}):
+            with self.subTest(settings):
+                worker = self.worker(echo, raw=True, **settings)
+                with self.submitter(raw=True) as jobs:
+                    for body in BODIES:
+                        got = jobs.do(self.type, RawJSON(body), wait=PATIENCE)
+                        self.assertEqual(got.data, body)
+                worker.stop(PATIENCE)
+
+    def test_bodies_as_values(self):
+        value = {"a": [1, 2.5, None, True, "é\ud800"], "b": {"c": 2**70}}
+        self.worker(echo)
+        with self.submitter() as jobs:
+            self.assertEqual(jobs.do(self.type, value, wait=PATIENCE), value)
+            deep = RawJSON(b'{"a":[' * 511 + b"]}" * 511)
+            got = jobs.do(self.type, deep, wait=PATIENCE)
+            self.assertEqual(encode_body(got), deep.data)
+
+    def test_names(self):
+        self.type = 'ty"pe\\ é漢\x00'
+        self.worker(lambda job: [job.id, job.type])
+        with self.submitter() as jobs:
+            for id in ("a", 'q"\\/\n\x1f', "é" * 512, "\u2028<>&"):
+                got = jobs.do(self.type, id=id, wait=PATIENCE)
+                self.assertEqual(got, [id, self.type])
+
+    def test_default_type(self):
+        self.type = "default"
+        self.worker(echo)
+        with self.submitter() as jobs:
+            self.assertEqual(jobs.do(None, 5, wait=PATIENCE), 5)
+
+    def test_many(self):
+        with self.submitter(window=100) as jobs:
+            pending = {
+                jobs.submit(self.type, n, ack=n % 3 > 0): n for n in range(100)
+            }
+            for settings in (
+                {"concurrency": 2},
+                {"concurrency": 2, "prefetch": 10},
+            ):
+                self.worker(lambda job: job.body * job.body, **settings)
+            for n in range(100, 2000):
+                pending[jobs.submit(self.type, n, ack=n % 3 > 0)] = n
+            for job in concurrent.futures.as_completed(pending, PATIENCE):
+                self.assertEqual(job.result(), pending[job] ** 2)
+            self.assertEqual(jobs.outstanding, 0)
+
+    def test_priorities(self):
+        order = []
+        with self.submitter() as jobs:
+            pending = [
+                jobs.submit(self.type, [priority, n], priority=priority)
+                for n, priority in enumerate((0, 5, -(2**63), 2**63 - 1, 5, 0))
+            ]
+            pending[-1].ack(PATIENCE)
+            self.worker(lambda job: order.append(job.body))
+            concurrent.futures.wait(pending, PATIENCE)
+        want = [[2**63 - 1, 3], [5, 1], [5, 4], [0, 0], [0, 5], [-(2**63), 2]]
+        self.assertEqual(order, want)
+
+    def test_id_exists(self):
+        with self.submitter() as one, self.submitter() as other:
+            one.submit(self.type, id="a").ack(PATIENCE)
+            with self.assertRaises(gloom.IDExists):
+                other.submit(self.type, id="a").result(PATIENCE)
+            with self.assertRaises(gloom.IDExists):
+                one.submit(self.type, id="a").result(PATIENCE)
+            one.cancel("a", PATIENCE)
+            other.submit(self.type, id="a").ack(PATIENCE)
+
+    def test_too_large(self):
+        with self.submitter(max_frame=2**26) as jobs:
+            first = jobs.submit(self.type)
+            first.ack(PATIENCE)
+            with self.assertRaises((gloom.SizeError, gloom.LostError)):
+                jobs.submit(self.type, "x" * 2**25).result(PATIENCE)
+            self.assertIsInstance(first.exception(PATIENCE), gloom.LostError)
+            self.worker(echo)
+            self.assertEqual(jobs.do(self.type, 1, wait=PATIENCE), 1)
+
+    def test_ping(self):
+        with self.submitter() as jobs:
+            jobs.ping(PATIENCE)
+
+    def test_hello_tells_the_limits(self):
+        with self.submitter(client="test/1", max_frame=2**30) as jobs:
+            with self.assertRaisesRegex(gloom.SizeError, "at most 16777216"):
+                jobs.submit(self.type, "x" * 2**24)
+
+    def test_threads_die_with_their_runs_only(self):
+        self.worker(lambda job: sys.exit(3) if job.body else "fine")
+        with self.submitter() as jobs:
+            with self.assertRaisesRegex(gloom.JobFailed, "SystemExit: 3"):
+                jobs.do(self.type, True, retries=0, wait=PATIENCE)
+            self.assertEqual(jobs.do(self.type, False, wait=PATIENCE), "fine")
+
+
+class Options(DaemonCase):
+    """Part 4 of the protocol."""
+
+    def test_delay(self):
+        self.worker(echo)
+        with self.submitter() as jobs:
+            begun = time.monotonic()
+            jobs.do(self.type, delay=0.15, wait=PATIENCE)
+            self.assertGreaterEqual(time.monotonic() - begun, 0.15)
+
+    def test_timeout(self):
+        causes = []
+
+        def handler(job):
+            job.wait(PATIENCE)
+            causes.append(job.cause)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            with self.assertRaises(gloom.JobFailed):
+                jobs.do(self.type, timeout=0.05, retries=0, wait=PATIENCE)
+            eventually(lambda: causes)
+        self.assertIsInstance(causes[0], gloom.Cancelled)
+
+    def test_retries(self):
+        runs = []
+
+        def handler(job):
+            runs.append(time.monotonic())
+            if len(runs) < job.body:
+                raise ValueError("not yet")
+            return len(runs)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            got = jobs.do(self.type, 3, retries=2, backoff=0.05, wait=PATIENCE)
+            self.assertEqual(got, 3)
+            self.assertGreaterEqual(runs[1] - runs[0], 0.05)
+            self.assertGreaterEqual(runs[2] - runs[1], 0.1)
+            runs.clear()
+            with self.assertRaisesRegex(gloom.JobFailed, "ValueError: not yet"):
+                jobs.do(self.type, 9, retries=1, wait=PATIENCE)
+            self.assertEqual(len(runs), 2)
+
+    def test_fatal_and_retry_after(self):
+        runs = []
+
+        def handler(job):
+            runs.append(time.monotonic())
+            if job.body == "fatal":
+                raise Fatal("never works")
+            if len(runs) == 1:
+                raise RetryAfter(0.1)
+            return "done"
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            with self.assertRaisesRegex(gloom.JobFailed, "never works"):
+                jobs.do(self.type, "fatal", wait=PATIENCE)
+            self.assertEqual(len(runs), 1)
+            runs.clear()
+            got = jobs.do(self.type, "later", backoff=3600, wait=PATIENCE)
+            self.assertEqual(got, "done")
+            self.assertGreaterEqual(runs[1] - runs[0], 0.1)
+
+    def test_expires(self):
+        with self.submitter() as jobs:
+            with self.assertRaises(gloom.Expired) as caught:
+                jobs.do(self.type, expires=0.05, wait=PATIENCE)
+            self.assertIsInstance(caught.exception, gloom.JobError)
+            with self.assertRaises(gloom.InvalidValue):
+                jobs.do(self.type, expires=1, delay=2, wait=PATIENCE)
+
+    def test_detach(self):
+        done = threading.Event()
+        with self.submitter() as jobs:
+            for ack in (True, False):
+                job = jobs.submit(self.type, detach=True, ack=ack)
+                self.assertIsNone(job.result(PATIENCE))
+        seen = []
+
+        def handler(job):
+            seen.append(job.id)
+            if len(seen) == 2:
+                done.set()
+
+        self.worker(handler)
+        self.assertTrue(done.wait(PATIENCE))
+
+    def test_detached_can_be_cancelled_by_anybody(self):
+        with self.submitter() as one:
+            one.submit(self.type, id="det", detach=True).result(PATIENCE)
+        with self.submitter() as other:
+            other.cancel("det", PATIENCE)
+            with self.assertRaises(gloom.UnknownID):
+                other.cancel("det", PATIENCE)
+
+    def test_no_ack(self):
+        with self.submitter() as jobs:
+            jobs.submit(self.type, id="a").ack(PATIENCE)
+            with self.submitter() as other:
+                refused = other.submit(self.type, id="a", ack=False)
+                self.assertIsInstance(refused.exception(PATIENCE), gloom.IDExists)
+            pending = [jobs.submit(self.type, n, ack=False) for n in range(20)]
+            self.worker(echo)
+            got = [job.result(PATIENCE) for job in pending]
+            self.assertEqual(got, list(range(20)))
+
+    def test_progress(self):
+        for settings in ({}, {"prefetch": 3}):
+            told = []
+
+            def handler(job):
+                for n in range(5):
+                    job.progress({"done": n / 5})
+                return "all"
+
+            worker = self.worker(handler, **settings)
+            with self.submitter() as jobs:
+                got = jobs.do(self.type, on_progress=told.append, wait=PATIENCE)
+                self.assertEqual(got, "all")
+                self.assertEqual(told, [{"done": n / 5} for n in range(5)])
+                self.assertEqual(jobs.do(self.type, wait=PATIENCE), "all")
+            worker.stop(PATIENCE)
+
+    def test_cancel(self):
+        running, causes = threading.Event(), []
+
+        def handler(job):
+            running.set()
+            job.wait(PATIENCE)
+            causes.append(job.cause)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            first, second = jobs.submit(self.type), jobs.submit(self.type)
+            self.assertTrue(running.wait(PATIENCE))
+            jobs.cancel(second.id, PATIENCE)
+            jobs.cancel(first.id, PATIENCE)
+            for job in first, second:
+                with self.assertRaises(gloom.Cancelled):
+                    job.result(PATIENCE)
+            eventually(lambda: causes)
+            self.assertIsInstance(causes[0], gloom.Cancelled)
+            with self.assertRaises(gloom.UnknownID):
+                jobs.cancel(first.id, PATIENCE)
+
+    def test_submitter_gone(self):
+        running, causes = threading.Event(), []
+
+        def handler(job):
+            running.set()
+            job.wait(PATIENCE)
+            causes.append(job.cause)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            jobs.submit(self.type)
+            self.assertTrue(running.wait(PATIENCE))
+        eventually(lambda: causes)
+        self.assertIsInstance(causes[0], gloom.Cancelled)
+
+    def test_heartbeat_during_work(self):
+        beats = 0.1
+        lost = []
+
+        def notify(notice):
+            if notice.event is Event.LOST:
+                lost.append(notice)
+
+        def handler(job):
+            return job.wait(6 * beats)  # long enough to be dropped, if silent
+
+        self.worker(handler, heartbeat=beats, notify=notify)
+        with self.submitter(heartbeat=beats, notify=notify) as jobs:
+            self.assertIs(jobs.do(self.type, retries=0, wait=PATIENCE), False)
+        self.assertEqual(lost, [])
+
+    def test_processes(self):
+        self.worker(in_process, processes=True, concurrency=2)
+        with self.submitter() as jobs:
+            pids = {jobs.do(self.type, "pid", wait=PATIENCE) for _ in range(6)}
+            self.assertNotIn(os.getpid(), pids)
+            self.assertLessEqual(len(pids), 2)
+            with self.assertRaisesRegex(gloom.JobFailed, "exit code -9"):
+                jobs.do(self.type, "die", retries=1, wait=PATIENCE)
+            self.assertEqual(jobs.do(self.type, "x", wait=PATIENCE), "x")
+
+
+def in_process(job):
+    if job.body == "pid":
+        return os.getpid()
+    if job.body == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.body
+
+
+class Stops(DaemonCase):
+    def test_nothing_is_lost_when_workers_come_and_go(self):
+        runs = []
+
+        def handler(job):
+            runs.append(job.id)
+            return job.body
+
+        with self.submitter(window=20) as jobs:
+            pending = []
+            for n in range(8):
+                worker = gloom.Worker(
+                    self.type,
+                    handler,
+                    self.daemon.worker_addr,
+                    concurrency=2,
+                    prefetch=8 * (n % 2),
+                )
+                worker.start(PATIENCE)
+                pending += [jobs.submit(self.type, i, retries=0) for i in range(20)]
+                worker.stop(PATIENCE)
+            self.worker(handler)
+            for n, job in enumerate(pending):
+                self.assertEqual(job.result(PATIENCE), n % 20)
+        self.assertEqual(len(runs), len(pending))
+
+    def test_job_of_a_killed_worker_is_run_again(self):
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                str(HERE / "run_worker.py"),
+                self.daemon.worker_addr,
+                self.type,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        with self.submitter() as jobs:
+            job = jobs.submit(self.type, 7)
+            self.assertEqual(child.stdout.readline(), "begun\n")
+            child.kill()
+            self.worker(echo)
+            self.assertEqual(job.result(PATIENCE), 7)
+
+
+class Brokers(unittest.TestCase):
+    """Daemons that go and come back."""
+
+    def setUp(self):
+        self.notices = []
+
+    def start(self, *flags):
+        daemon = Daemon(*flags)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def events(self, event):
+        return [notice for notice in self.notices if notice.event is event]
+
+    def test_killed_and_restarted(self):
+        daemon = self.start()
+        with gloom.Worker(
+            "echo",
+            echo,
+            daemon.worker_addr,
+            backoff=FAST,
+            notify=self.notices.append,
+        ), gloom.Submitter(
+            daemon.submit_addr, backoff=FAST, notify=lambda _: None
+        ) as jobs:
+            self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
+            pending = [jobs.submit("nobody", n) for n in range(10)]
+            for job in pending:
+                job.ack(PATIENCE)
+            daemon.kill()
+            for job in pending:
+                err = job.exception(PATIENCE)
+                self.assertIsInstance(err, gloom.LostError)
+                self.assertTrue(err.acked)
+            self.start(
+                "--submit-addr",
+                daemon.submit_addr,
+                "--worker-addr",
+                daemon.worker_addr,
+            )
+            self.assertEqual(jobs.do("echo", 2, wait=PATIENCE), 2)
+
+    def test_draining(self):
+        first, second = self.start(), self.start()
+        begun, go = threading.Event(), threading.Event()
+
+        def handler(job):
+            begun.set()
+            go.wait(PATIENCE)
+            return job.body
+
+        addrs = (first.worker_addr, second.worker_addr)
+        with gloom.Worker(
+            "echo", handler, *addrs, backoff=FAST, notify=self.notices.append
+        ), gloom.Submitter(
+            first.submit_addr,
+            second.submit_addr,
+            backoff=FAST,
+            notify=lambda _: None,
+        ) as jobs:
+            eventually(lambda: len(self.events(Event.JOINED)) == 2)
+            running = jobs.submit("echo", 1)
+            self.assertTrue(begun.wait(PATIENCE))
+            first.process.terminate()
+            refused = None
+            while refused is None:
+                job = jobs.submit("nobody")
+                try:
+                    job.ack(PATIENCE)
+                except gloom.Draining as err:
+                    refused = err
+            self.assertIsInstance(refused, gloom.RefusedError)
+            go.set()
+            self.assertEqual(running.result(PATIENCE), 1)
+            eventually(lambda: self.moved(jobs))
+            self.assertEqual(jobs.do("echo", 2, wait=PATIENCE), 2)
+            self.assertEqual(first.process.wait(PATIENCE), 0)
+
+    @staticmethod
+    def moved(jobs):
+        try:
+            jobs.do("echo", wait=PATIENCE)
+            return True
+        except (gloom.Draining, gloom.LostError):
+            return False
+
+    def test_fail_over(self):
+        first, second = self.start(), self.start()
+        with gloom.Worker(
+            "echo",
+            echo,
+            first.worker_addr,
+            second.worker_addr,
+            backoff=FAST,
+            notify=self.notices.append,
+        ), gloom.Submitter(
+            first.submit_addr,
+            second.submit_addr,
+            backoff=FAST,
+            notify=lambda _: None,
+        ) as jobs:
+            eventually(lambda: len(self.events(Event.JOINED)) == 2)
+            self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
+            first.kill()
+            eventually(lambda: self.moved(jobs))
+            self.assertEqual(jobs.do("echo", 2, wait=PATIENCE), 2)
+
+    def test_unix_sockets(self):
+        flags = []
+        for name in ("submit", "worker"):
+            path = scratch() / f"{name}.sock"
+            flags += [f"--{name}-addr", f"unix:{path}"]
+        self.start(*flags)
+        with gloom.Worker("echo", echo, flags[3]):
+            with gloom.Submitter(flags[1]) as jobs:
+                self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
+
+
+class Guarded(unittest.TestCase):
+    """Tokens and TLS."""
+
+    @classmethod
+    def setUpClass(cls):
+        tokens = scratch() / "tokens"
+        tokens.write_text(
+            "s3cret submit,work\n"
+            "onlywork work echo*\n"
+            "onlysubmit submit echo*,other # a comment\n"
+        )
+        cls.cert, cls.key = certificate()
+        tls = ("--tls-cert", str(cls.cert), "--tls-key", str(cls.key))
+        cls.daemon = Daemon("--token-file", str(tokens), *tls)
+        cls.addClassCleanup(cls.daemon.stop)
+        cls.trust = trusting(cls.cert)
+
+    def settings(self, token, **more):
+        return {
+            "token": token,
+            "tls": self.trust,
+            "backoff": FAST,
+            "notify": lambda _: None,
+            **more,
+        }
+
+    def test_let_in(self):
+        worker = gloom.Worker(
+            "echo", echo, self.daemon.worker_addr, **self.settings("onlywork")
+        )
+        submitter = gloom.Submitter(
+            self.daemon.submit_addr,
+            **self.settings("onlysubmit", server_hostname="localhost"),
+        )
+        body = "x" * 3_000_000
+        with worker, submitter as jobs:
+            self.assertEqual(jobs.do("echo", body, wait=PATIENCE), body)
+            pending = [jobs.submit("echo", n) for n in range(500)]
+            got = [job.result(PATIENCE) for job in pending]
+            self.assertEqual(got, list(range(500)))
+
+    def test_forbidden(self):
+        with gloom.Submitter(
+            self.daemon.submit_addr, **self.settings("onlysubmit")
+        ) as jobs:
+            with self.assertRaises(gloom.Forbidden):
+                jobs.submit("secret").result(PATIENCE)
+            jobs.submit("other").ack(PATIENCE)
+        for token, type in (("onlysubmit", "echo"), ("onlywork", "other")):
+            worker = gloom.Worker(
+                type, echo, self.daemon.worker_addr, **self.settings(token)
+            )
+            with self.assertRaises(gloom.Forbidden):
+                worker.start(PATIENCE)
+
+    def test_unauthorized(self):
+        jobs = gloom.Submitter(self.daemon.submit_addr, **self.settings("wrong"))
+        self.addCleanup(jobs.close)
+        with self.assertRaises(gloom.Unauthorized):
+            jobs.connect(PATIENCE)
+        with self.assertRaises(gloom.Unauthorized):
+            jobs.submit("echo", wait=PATIENCE)
+
+    def test_no_token(self):
+        jobs = gloom.Submitter(self.daemon.submit_addr, **self.settings(None))
+        self.addCleanup(jobs.close)
+        with self.assertRaises((gloom.LostError, gloom.Unauthorized)) as caught:
+            jobs.do("echo", wait=PATIENCE)
+        if isinstance(caught.exception, gloom.LostError):
+            self.assertIsInstance(caught.exception.cause, gloom.Unauthorized)
+
+    def test_strange_certificate(self):
+        settings = self.settings("s3cret", tls=ssl.create_default_context())
+        with self.assertRaises(gloom.NotConnected) as caught:
+            with gloom.Submitter(self.daemon.submit_addr, **settings):
+                self.fail("connected")
+        self.assertIsInstance(
+            caught.exception.__cause__, ssl.SSLCertVerificationError
+        )
+        settings = self.settings("s3cret", server_hostname="elsewhere")
+        with self.assertRaises(gloom.NotConnected):
+            with gloom.Submitter(self.daemon.submit_addr, **settings):
+                self.fail("connected")
+
+    def test_asyncio(self):
+        async def handler(job):
+            return job.body
+
+        async def run():
+            worker = gloom.AsyncWorker(
+                "echo2",
+                handler,
+                self.daemon.worker_addr,
+                prefetch=8,
+                **self.settings("s3cret"),
+            )
+            jobs = gloom.AsyncSubmitter(
+                self.daemon.submit_addr, **self.settings("s3cret")
+            )
+            async with worker, jobs:
+                return await jobs.do("echo2", 5, wait=PATIENCE)
+
+        self.assertEqual(asyncio.run(run()), 5)
+
+
+class Async(unittest.IsolatedAsyncioTestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def worker(self, type, handler, **settings):
+        return gloom.AsyncWorker(
+            type, handler, self.daemon.worker_addr, backoff=FAST, **settings
+        )
+
+    def submitter(self, **settings):
+        return gloom.AsyncSubmitter(
+            self.daemon.submit_addr, backoff=FAST, **settings
+        )
+
+    async def test_many(self):
+        async def handler(job):
+            await asyncio.sleep(0)
+            return job.body * 2
+
+        for settings in ({"concurrency": 3}, {"prefetch": 32}):
+            type = "many" + str(len(settings))
+            async with self.worker(type, handler, **settings):
+                async with self.submitter(window=64) as jobs:
+                    pending = [
+                        await jobs.submit(type, n, ack=n % 2 > 0) for n in range(500)
+                    ]
+                    for n, job in enumerate(pending):
+                        got = await asyncio.wait_for(job, PATIENCE)
+                        self.assertEqual(got, n * 2)
+
+    async def test_raw(self):
+        async def handler(job):
+            self.assertIsInstance(job.body, RawJSON)
+            return job.body
+
+        async with self.worker("raw", handler, raw=True):
+            async with self.submitter(raw=True) as jobs:
+                for body in BODIES:
+                    got = await jobs.do("raw", RawJSON(body), wait=PATIENCE)
+                    self.assertEqual(got.data, body)
+
+    async def test_progress_cancel_and_failures(self):
+        begun = asyncio.Event()
+        ended = []
+
+        async def handler(job):
+            if job.body == "hang":
+                begun.set()
+                try:
+                    await asyncio.sleep(PATIENCE)
+                finally:
+                    ended.append(job.cause)
+            if job.body == "fail":
+                raise Fatal("as asked")
+            for n in range(3):
+                await job.progress(n)
+            return "done"
+
+        told = []
+        async with self.worker("mixed", handler, concurrency=2, prefetch=4):
+            async with self.submitter() as jobs:
+                got = await jobs.do("mixed", on_progress=told.append, wait=PATIENCE)
+                self.assertEqual((got, told), ("done", [0, 1, 2]))
+                with self.assertRaisesRegex(gloom.JobFailed, "as asked"):
+                    await jobs.do("mixed", "fail", wait=PATIENCE)
+                job = await jobs.submit("mixed", "hang")
+                await asyncio.wait_for(begun.wait(), PATIENCE)
+                await jobs.cancel(job.id)
+                with self.assertRaises(gloom.Cancelled):
+                    await asyncio.wait_for(job, PATIENCE)
+                self.assertEqual(await jobs.do("mixed", wait=PATIENCE), "done")
+                self.assertIsInstance(ended[0], gloom.Cancelled)
+                await jobs.ping()
+
+    async def test_stop_answers_what_runs(self):
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def handler(job):
+            begun.set()
+            await go.wait()
+            return job.body
+
+        worker = self.worker("stop", handler, prefetch=4)
+        await worker.start(PATIENCE)
+        async with self.submitter() as jobs:
+            pending = [await jobs.submit("stop", n, retries=0) for n in range(4)]
+            await asyncio.wait_for(begun.wait(), PATIENCE)
+            stopping = asyncio.ensure_future(worker.stop())
+            go.set()
+            await stopping
+            async with self.worker("stop", handler):
+                got = [await asyncio.wait_for(job, PATIENCE) for job in pending]
+            self.assertEqual(got, [0, 1, 2, 3])
+
+
+if __name__ == "__main__":
+    unittest.main()
