@@ -36,6 +36,8 @@ const (
 	brokerBackoff   = 50 * time.Millisecond
 	brokerPatience  = 3 * time.Second
 	brokerHeartbeat = 10 * time.Second
+
+	staleAge = time.Minute // of the sockets of killed daemons, before they are removed
 )
 
 func openLink(c config.Broker, log zerolog.Logger) (*link, error) {
@@ -103,6 +105,10 @@ func lockFile(path string) (*os.File, error) {
 func removeStale(parent string) {
 	locks, _ := filepath.Glob(filepath.Join(parent, "jobd-*", "lock"))
 	for _, path := range locks {
+		// A young directory's daemon may not have got to its lock yet.
+		if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < staleAge {
+			continue
+		}
 		lock, err := lockFile(path)
 		if err != nil {
 			continue // its daemon lives, or it is somebody else's
