@@ -132,7 +132,7 @@ func (a *api) notReached(ctx context.Context, err error) error {
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		return f.advise("this may be the address for submitters or workers, or want TLS: --http-addr, --tls")
 	}
-	return f.advise("%s --http-addr names another address", reachHint(err))
+	return f.advise("%s", reachHint(err, " --http-addr names another address"))
 }
 
 func (a *api) refused(resp *http.Response, data []byte) error {

@@ -82,10 +82,7 @@ func (l *deadLs) run(ctx context.Context, types []string) error {
 			}
 		}
 	}
-	w := grid([]column{
-		{name: "TYPE", left: true, max: 16}, {name: "ID", left: true, max: 24}, {name: "FAILED"}, {name: "RUNS"},
-		{name: "BYTES"}, {name: "REASON", left: true, max: 100},
-	})
+	var kept []deadJob
 	for _, typ := range types {
 		path := "/v1/dead/" + segment(typ)
 		if l.json {
@@ -93,9 +90,7 @@ func (l *deadLs) run(ctx context.Context, types []string) error {
 		} else {
 			var items []deadJob
 			items, _, err = listOf[deadJob](ctx, a, path, l.limit)
-			for _, d := range items {
-				w.AppendRow(table.Row{clean(d.Type), clean(d.ID), span(d.Age) + " ago", d.Attempts, bytesOf(d.Bytes), firstLine(d.Reason)})
-			}
+			kept = append(kept, items...)
 		}
 		if err != nil {
 			return err
@@ -104,12 +99,20 @@ func (l *deadLs) run(ctx context.Context, types []string) error {
 	switch {
 	case l.json:
 		return nil
-	case w.Length() == 0:
+	case len(kept) == 0:
 		l.note("no failed jobs are kept")
 		return nil
 	}
-	_, err = fmt.Fprintln(l.out, w.Render())
-	return outputError(err)
+	return l.render(func(most int) table.Writer {
+		w := grid([]column{
+			{name: "TYPE", left: true, max: min(most, 24)}, {name: "ID", left: true}, {name: "FAILED"}, {name: "RUNS"},
+			{name: "BYTES"}, {name: "REASON", left: true, max: min(most, 200)},
+		})
+		for _, d := range kept {
+			w.AppendRow(table.Row{clean(d.Type), clean(d.ID), span(d.Age) + " ago", d.Attempts, bytesOf(d.Bytes), firstLine(d.Reason)})
+		}
+		return w
+	})
 }
 
 // firstLine is a reason's first line, for a table.
@@ -166,7 +169,7 @@ func (t *tool) showDead(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &d); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, "%s, of type %s, has failed %s ago\n", clean(d.ID), clean(d.Type), span(d.Age))
+	fmt.Fprintf(t.out, "%s, of type %s, failed %s ago\n", clean(d.ID), clean(d.Type), span(d.Age))
 	body := string(oneLine(d.Body))
 	if len(body) > shownBody {
 		body = strings.ToValidUTF8(body[:shownBody], "") + " …"
@@ -241,6 +244,8 @@ func (t *tool) retryDead(ctx context.Context, typ string, ids []string, all bool
 			first = err
 		}
 	}
-	t.note("handed in again: %s", plural(again, "job"))
+	if again > 0 || first == nil {
+		t.note("handed in again: %s", plural(again, "job"))
+	}
 	return first
 }

@@ -6,8 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -115,16 +117,20 @@ func (t *tool) classify(err error) *fault {
 	case errors.As(err, &ended):
 		return &fault{code: exitFailed, err: errors.New(say(ended.Code, ended.Reason, ended.ID)), hint: advice(ended.Code)}
 	case errors.Is(err, gloom.ErrLost):
-		return &fault{code: exitUnreachable, err: err, hint: "whether the job ran is not known; its answer, if any, is discarded"}
+		code, reason, id := anatomy(err)
+		return &fault{code: exitUnreachable, err: errors.New(say(gloom.Code(code), reason, id)), hint: "gloom ping tells whether the broker is back"}
 	case unreachable(err):
-		return &fault{code: exitUnreachable, err: err, hint: reachHint(err)}
+		return &fault{code: exitUnreachable, err: err, hint: reachHint(err, "")}
 	}
 	return &fault{code: exitFailed, err: err}
 }
 
 func refusalStatus(c gloom.Code) int {
-	if c == gloom.ErrUnauthorized || c == gloom.ErrForbidden {
+	switch c {
+	case gloom.ErrUnauthorized, gloom.ErrForbidden:
 		return exitDenied
+	case gloom.ErrInvalidValue, gloom.ErrInvalidType, gloom.ErrMissingField:
+		return exitUsage // of what was given for the job
 	}
 	return exitFailed
 }
@@ -132,11 +138,11 @@ func refusalStatus(c gloom.Code) int {
 // say is the text of what the broker answered.
 func say(code gloom.Code, reason, id string) string {
 	s := string(code)
+	if id != "" {
+		s = fmt.Sprintf("job %.200s: %s", clean(id), code)
+	}
 	if reason != "" {
 		s += ": " + reason
-	}
-	if id != "" {
-		s += fmt.Sprintf(" (id %.200q)", id)
 	}
 	return s
 }
@@ -166,17 +172,17 @@ func unreachable(err error) bool {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
 	return errors.As(err, &op) || errors.As(err, &dns) || errors.As(err, &cert) ||
-		errors.As(err, &record) || errors.As(err, &alert) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) ||
 		strings.Contains(err.Error(), "connect to ")
 }
 
-func reachHint(err error) string {
+// reachHint is what to do about it; more is added where the address may be
+// wrong.
+func reachHint(err error, more string) string {
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var record tls.RecordHeaderError
-	var alert tls.AlertError
 	switch {
 	case errors.As(err, &unknown):
 		return "--tls-ca FILE names the authority that signed the broker's certificate"
@@ -184,19 +190,45 @@ func reachHint(err error) string {
 		return "the broker's certificate is not for this address; --tls-server-name says what it names"
 	case errors.As(err, &record):
 		return "the broker does not speak TLS here; leave --tls away"
-	case errors.As(err, &alert):
+	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
-		return "is gloomd running there?"
+		return "is gloomd running there?" + more
 	}
-	return "is gloomd running there, and does it speak TLS (--tls)?"
+	return "is gloomd running there, and does it speak TLS (--tls)?" + more
 }
 
-// cause is the innermost text of a failure to connect.
+// cause is why a connection failed, without what is said elsewhere: to whom.
 func cause(err error) string {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno.Error()
+	for {
+		switch e := err.(type) {
+		case *gloom.LostError:
+			err = e.Cause
+			continue
+		case *os.SyscallError:
+			err = e.Err
+			continue
+		case *net.OpError:
+			if e.Op != "remote error" {
+				err = e.Err
+				continue
+			}
+		case interface{ Unwrap() []error }: // one for each address
+			var all []string
+			for _, x := range e.Unwrap() {
+				if s := cause(x); !slices.Contains(all, s) {
+					all = append(all, s)
+				}
+			}
+			return strings.Join(all, "; ")
+		}
+		if err == io.EOF {
+			return "the broker closed it"
+		}
+		inner := errors.Unwrap(err)
+		if inner == nil || !strings.Contains(err.Error(), "connect to ") {
+			return plain(err)
+		}
+		err = inner
 	}
-	return plain(err)
 }

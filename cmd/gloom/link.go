@@ -161,9 +161,12 @@ func version() string {
 // noBroker is a failure to reach any of the addresses.
 func noBroker(addrs []string, flag string, err error) error {
 	var refused *gloom.RefusedError
-	if err == nil || errors.As(err, &refused) || !unreachable(err) {
+	switch {
+	case err == nil || errors.As(err, &refused):
 		return err
+	case !unreachable(err): // about the options
+		return usage("%s", plain(err))
 	}
 	return faultf(exitUnreachable, "no broker reached at %s: %s", strings.Join(addrs, ", "), cause(err)).
-		advise("%s --%s names another address", reachHint(err), flag)
+		advise("%s", reachHint(err, " --"+flag+" names another address"))
 }

@@ -83,17 +83,17 @@ func (l *ls) run(ctx context.Context, what string) error {
 	case what == "types":
 		var items []typeInfo
 		if items, more, err = listOf[typeInfo](ctx, a, "/v1/types", l.limit); err == nil {
-			l.print(l.types(items), len(items), "no jobs, no workers, no types yet")
+			err = l.print(func(most int) table.Writer { return l.types(items, most) }, len(items), "no jobs, no workers, no types yet")
 		}
 	case what == "workers":
 		var items []workerInfo
 		if items, more, err = listOf[workerInfo](ctx, a, "/v1/workers", l.limit); err == nil {
-			l.print(l.workers(items), len(items), "no workers")
+			err = l.print(func(most int) table.Writer { return l.workers(items, most) }, len(items), "no workers")
 		}
 	default:
 		var items []submitterInfo
 		if items, more, err = listOf[submitterInfo](ctx, a, "/v1/submitters", l.limit); err == nil {
-			l.print(l.submitters(items), len(items), "no submitters")
+			err = l.print(func(most int) table.Writer { return l.submitters(items, most) }, len(items), "no submitters")
 		}
 	}
 	if more {
@@ -107,15 +107,17 @@ func (t *tool) printJSON(raw json.RawMessage) error {
 	return outputError(err)
 }
 
-func (l *ls) print(w table.Writer, n int, none string) {
+// print prints a table whose widest column is at most so wide that it fits a
+// terminal.
+func (l *ls) print(make func(most int) table.Writer, n int, none string) error {
 	if n == 0 {
 		l.note("%s", none)
-		return
+		return nil
 	}
-	fmt.Fprintln(l.out, w.Render())
+	return l.render(make)
 }
 
-func (l *ls) types(items []typeInfo) table.Writer {
+func (l *ls) types(items []typeInfo, most int) table.Writer {
 	var sum ledger
 	notes := false
 	for _, t := range items {
@@ -126,7 +128,7 @@ func (l *ls) types(items []typeInfo) table.Writer {
 		notes = notes || t.note() != ""
 	}
 	w := grid([]column{
-		{name: "TYPE", left: true, max: 40}, {name: "WORKERS"}, {name: "SUBMITTED"},
+		{name: "TYPE", left: true, max: most}, {name: "WORKERS"}, {name: "SUBMITTED"},
 		{name: "DELAYED", hide: sum.Delayed == 0 && !l.all}, {name: "QUEUED"}, {name: "RUNNING"},
 		{name: "ANSWERED"}, {name: "FAILED"},
 		{name: "CANCELLED", hide: sum.Cancelled == 0 && !l.all},
@@ -158,18 +160,21 @@ func (t *typeInfo) note() string {
 func (l limits) String() string {
 	var s []string
 	if l.Concurrency > 0 {
-		s = append(s, fmt.Sprintf("at most %d at a time", l.Concurrency))
+		s = append(s, fmt.Sprintf("%d at a time", l.Concurrency))
 	}
 	if l.Rate > 0 {
-		s = append(s, fmt.Sprintf("at most %g/s", l.Rate))
+		s = append(s, fmt.Sprintf("%g/s", l.Rate))
 	}
-	return strings.Join(s, ", ")
+	if s == nil {
+		return ""
+	}
+	return "at most " + strings.Join(s, ", ")
 }
 
-func (l *ls) workers(items []workerInfo) table.Writer {
+func (l *ls) workers(items []workerInfo, most int) table.Writer {
 	w := grid([]column{
 		{name: "ADDRESS", left: true}, {name: "TYPE", left: true, max: 24}, {name: "STATE", left: true},
-		{name: "SINCE"}, {name: "CLIENT", left: true, max: 44},
+		{name: "SINCE"}, {name: "CLIENT", left: true, max: most},
 	})
 	for _, x := range items {
 		state, since := "at work", ""
@@ -190,10 +195,10 @@ func (l *ls) workers(items []workerInfo) table.Writer {
 	return w
 }
 
-func (l *ls) submitters(items []submitterInfo) table.Writer {
+func (l *ls) submitters(items []submitterInfo, most int) table.Writer {
 	w := grid([]column{
 		{name: "ADDRESS", left: true}, {name: "JOBS"}, {name: "BYTES"}, {name: "TYPES"},
-		{name: "CONNECTED"}, {name: "CLIENT", left: true, max: 44},
+		{name: "CONNECTED"}, {name: "CLIENT", left: true, max: most},
 	})
 	for _, x := range items {
 		w.AppendRow(table.Row{x.at(), x.Jobs, bytesOf(x.Bytes), x.Types, span(x.Seconds), clean(x.Client)})

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -19,8 +20,9 @@ func run(args []string) int {
 	root := newRoot(t)
 	root.SetArgs(args)
 	err := root.Execute()
-	if err != nil && !t.started {
-		err = &fault{code: exitUsage, err: err, hint: "gloom --help and gloom COMMAND --help show what can be given"}
+	var f *fault
+	if err != nil && !t.started && !errors.As(err, &f) {
+		err = usage("%w", err).advise("gloom --help and gloom COMMAND --help show what can be given")
 	}
 	return t.report(err)
 }
@@ -49,6 +51,7 @@ func newRoot(t *tool) *cobra.Command {
 		Short:         "Work, submit and operate with the Gloom job broker",
 		Long:          rootLong,
 		Example:       rootExample,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,6 +62,7 @@ func newRoot(t *tool) *cobra.Command {
 			return nil
 		},
 	}
+	root.SetVersionTemplate("gloom {{.Version}}\n")
 	root.SetOut(t.out)
 	root.SetErr(t.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

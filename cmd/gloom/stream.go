@@ -24,15 +24,16 @@ const maxLine = 256 << 20
 // heldBack is how many times the window of answers --ordered may hold back.
 const heldBack = 8
 
-// overloadPause is how long nothing is handed in after the broker refused a job
-// for a reason that passes.
-const overloadPause = 100 * time.Millisecond
+// pause is how long nothing is handed in after the broker refused a job for a
+// reason that passes, unless an answer makes room before.
+const pause = 100 * time.Millisecond
 
 // line is a job of the stream.
 type line struct {
 	seq    int // counts lines that are jobs, from 0
 	number int // of the line in its file, from 1
 	body   json.RawMessage
+	again  bool // it has been handed in before
 }
 
 // outcome is what became of a line.
@@ -57,9 +58,11 @@ type stream struct {
 	outcomes chan outcome
 	again    chan line
 
-	lines  chan line
-	total  chan int // how many jobs there were, at the end of the input
-	paused atomic.Int64
+	lines chan line
+	total chan int // how many jobs there were, at the end of the input
+
+	refused atomic.Bool   // something was, since the last pause
+	room    chan struct{} // has an element when an answer has come since
 }
 
 func (s *submit) stream(ctx context.Context) error {
@@ -80,7 +83,7 @@ func (s *submit) stream(ctx context.Context) error {
 		places *= heldBack
 	}
 	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan outcome, places), make(chan line, places)
-	st.lines, st.total = make(chan line), make(chan int, 1)
+	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
 	r := &reconnects{submit: s, show: st.show, giveUp: fail}
 	defer r.stop()
 	var err error
@@ -165,9 +168,10 @@ func (st *stream) handInAll(ctx context.Context) {
 				return
 			}
 		}
-		if wait := time.Until(time.Unix(0, st.paused.Load())); wait > 0 {
+		if st.refused.Swap(false) {
 			select {
-			case <-time.After(wait):
+			case <-time.After(pause):
+			case <-st.room:
 			case <-ctx.Done():
 				return
 			}
@@ -219,6 +223,10 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 			next++
 			done++
 			if o.err == nil {
+				select {
+				case st.room <- struct{}{}:
+				default:
+				}
 				n.answered++
 			} else {
 				n.failed++
@@ -259,11 +267,18 @@ func (st *stream) goesAgain(o outcome) bool {
 	overloaded := errors.As(o.err, &refused) && refused.Code == gloom.ErrOverloaded
 	draining := errors.Is(o.err, gloom.ErrDraining)
 	lost := errors.Is(o.err, gloom.ErrLost)
-	if !overloaded && !(st.resubmit && (lost || draining)) {
+	// A run whose submitter was lost holds its id until it has ended.
+	held := o.again && errors.Is(o.err, gloom.ErrIDExists)
+	if !overloaded && !held && !(st.resubmit && (lost || draining)) {
 		return false
 	}
+	o.line.again = o.line.again || lost
 	if !lost {
-		st.paused.Store(time.Now().Add(overloadPause).UnixNano())
+		st.refused.Store(true)
+		select {
+		case <-st.room: // was made before
+		default:
+		}
 	}
 	st.again <- o.line
 	return true

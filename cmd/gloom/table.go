@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
 )
 
 // column is one of a table's.
@@ -45,6 +46,28 @@ func grid(columns []column) table.Writer {
 	w.AppendHeader(head)
 	w.SetColumnConfigs(configs)
 	return w
+}
+
+// render prints a table whose widest column takes what room a terminal leaves.
+func (t *tool) render(make func(most int) table.Writer) error {
+	const widest, narrowest = 1000, 10
+	out := make(widest).Render()
+	if isTerminal(t.out) {
+		width, _, err := term.GetSize(int(t.out.Fd()))
+		for most := width; err == nil && most >= narrowest && lineWidth(out) > width; most -= 2 {
+			out = make(most).Render()
+		}
+	}
+	_, err := fmt.Fprintln(t.out, out)
+	return outputError(err)
+}
+
+func lineWidth(s string) int {
+	widest := 0
+	for l := range strings.Lines(s) {
+		widest = max(widest, text.StringWidthWithoutEscSequences(strings.TrimRight(l, "\n")))
+	}
+	return widest
 }
 
 // cutTo shortens what is too wide.

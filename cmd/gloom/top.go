@@ -339,8 +339,8 @@ func (s *screen) draw(lines []string) error {
 		if i > 0 {
 			b = append(b, "\r\n"...)
 		}
+		b = append(b, "\x1b[K"...) // first: at the end it would take the last column
 		b = append(b, l...)
-		b = append(b, "\x1b[K"...)
 	}
 	_, err := s.out.Write(append(b, "\x1b[J"...))
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -157,11 +158,14 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 	defer cancel()
 	worker.StopTimeout = 1 << 62 // signals decide
 	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(ctx) }()
+	go func() {
+		err := worker.Run(ctx)
+		c.running.Wait() // for those that have been told to stop
+		ended <- err
+	}()
 	for n := 1; ; n++ {
 		select {
 		case err := <-ended:
-			c.running.Wait()
 			tell.summary()
 			if n > 2 {
 				return quiet{exitInterrupted}
@@ -172,7 +176,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 		switch n {
 		case 1:
 			if r := tell.running.Load(); r > 0 && !w.quiet {
-				w.note("no more jobs; waiting for %d commands, a second signal stops them", r)
+				w.note("no more jobs; waiting for %s, a second signal stops them", plural(int(r), "command"))
 			}
 			cancel()
 		case 2:
@@ -202,6 +206,7 @@ type teller struct {
 type joined struct {
 	before       bool
 	lost, failed bool
+	given        bool // up
 }
 
 func (t *teller) counting(h gloom.Handler) gloom.Handler {
@@ -235,7 +240,7 @@ func (t *teller) notice(n gloom.Notice) {
 			}
 			t.say("serving %s %sat %s, %d at a time", t.typ, again, n.Addr, t.jobs)
 		}
-		*b = joined{before: true}
+		*b = joined{before: true, given: b.given}
 	case gloom.EventLost:
 		if !b.lost {
 			t.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
@@ -243,9 +248,14 @@ func (t *teller) notice(n gloom.Notice) {
 		b.lost = true
 	case gloom.EventFailed:
 		if !b.failed {
-			t.say("no broker reached at %s: %s; trying again (%s)", n.Addr, cause(n.Err), reachHint(n.Err))
+			t.say("no broker reached at %s: %s; trying again (%s)", n.Addr, cause(n.Err), reachHint(n.Err, ""))
 		}
 		b.failed = true
+	case gloom.EventGivenUp:
+		if len(t.link.worker) > 1 && !b.given {
+			t.say("giving up on %s: %s", n.Addr, plain(n.Err))
+		}
+		b.given = true
 	case gloom.EventPanic:
 		t.say("%v", n.Err)
 	}
@@ -258,9 +268,9 @@ func (t *teller) say(format string, args ...any) {
 }
 
 func (t *teller) summary() {
-	if ok, bad := t.ok.Load(), t.bad.Load(); bad > 0 {
-		t.say("%d runs answered, %d failed", ok, bad)
-	} else {
-		t.say("%d runs answered", ok)
+	s := plural(int(t.ok.Load()), "run") + " answered"
+	if bad := t.bad.Load(); bad > 0 {
+		s += fmt.Sprintf(", %d failed", bad)
 	}
+	t.say("%s", s)
 }

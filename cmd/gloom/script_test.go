@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// bin holds the programs under test, built once.
+var bin string
+
+func TestMain(m *testing.M) {
+	code, err := build(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func build(m *testing.M) (int, error) {
+	var err error
+	if bin, err = os.MkdirTemp("", "gloom-test-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(bin)
+	for name, flags := range map[string][]string{"gloom": raceFlags, "gloomd": nil} {
+		args := append(append([]string{"build"}, flags...), "-o", filepath.Join(bin, name), "../"+name)
+		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return m.Run(), nil
+}
+
+// patience bounds everything that a test waits for.
+const patience = 20 * time.Second
+
+// TestScripts runs the transcripts in testdata against a real broker. Beside
+// the usual commands there are
+//
+//	broker [FLAGS]      starts gloomd on free ports, or again where it was, and
+//	                    points GLOOM_… at it; with unix first, on unix sockets
+//	stopbroker SIGNAL   ends it
+//	until REGEXP CMD…   runs a command until its output matches
+//	status N CMD…       runs a command that must exit with N
+//	gone FILE           waits until the process with the id in a file has ended
+//	matches FILE N RE   counts the lines of a file that match
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GORACE", "halt_on_error=1")
+			env.Setenv("TERM", "dumb")
+			b := &broker{}
+			env.Values[brokerKey{}] = b
+			env.Defer(b.kill)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"broker":     cmdBroker,
+			"stopbroker": cmdStopBroker,
+			"until":      cmdUntil,
+			"status":     cmdStatus,
+			"matches":    cmdMatches,
+			"gone":       cmdGone,
+			"certs":      cmdCerts,
+		},
+	})
+}
+
+type brokerKey struct{}
+
+// broker is a running gloomd.
+type broker struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+
+	submit, worker, http string
+}
+
+// startBroker starts gloomd and waits until it serves.
+func startBroker(dir string, flags ...string) (*broker, error) {
+	b := &broker{cmd: exec.Command(filepath.Join(bin, "gloomd"), flags...), done: make(chan struct{})}
+	b.cmd.Dir = dir
+	stderr, err := b.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.cmd.Start(); err != nil {
+		return nil, err
+	}
+	log := bufio.NewReader(stderr)
+	var said strings.Builder
+	for {
+		line, err := log.ReadString('\n')
+		said.WriteString(line)
+		if err != nil {
+			b.cmd.Wait()
+			close(b.done)
+			return b, fmt.Errorf("gloomd %s: %s", strings.Join(flags, " "), said.String())
+		}
+		var e struct {
+			Message string
+			Submit  string `json:"submit_addr"`
+			Worker  string `json:"worker_addr"`
+			HTTP    string `json:"http_addr"`
+		}
+		if json.Unmarshal([]byte(line), &e) == nil && e.Message == "gloomd is ready" {
+			b.submit, b.worker, b.http = e.Submit, e.Worker, e.HTTP
+			break
+		}
+	}
+	go func() {
+		io.Copy(io.Discard, log)
+		b.cmd.Wait()
+		close(b.done)
+	}()
+	return b, nil
+}
+
+func (b *broker) kill() {
+	if b.cmd != nil && b.cmd.Process != nil {
+		b.cmd.Process.Kill()
+		<-b.done
+	}
+}
+
+func cmdBroker(ts *testscript.TestScript, neg bool, args []string) {
+	b := ts.Value(brokerKey{}).(*broker)
+	addrs := []string{"127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"}
+	prefix := ""
+	switch {
+	case len(args) > 0 && args[0] == "unix":
+		args, prefix = args[1:], "unix:"
+		for i, name := range []string{"s", "w", "h"} {
+			addrs[i] = "unix:" + ts.MkAbs(name)
+		}
+	case b.submit != "":
+		addrs = []string{b.submit, b.worker, b.http}
+	}
+	b.kill()
+	next, err := startBroker(ts.MkAbs("."), append([]string{
+		"--submit-addr", addrs[0], "--worker-addr", addrs[1], "--http-addr", addrs[2],
+	}, args...)...)
+	ts.Check(err)
+	*b = *next
+	ts.Setenv("GLOOM_SUBMIT_ADDR", prefix+b.submit)
+	ts.Setenv("GLOOM_WORKER_ADDR", prefix+b.worker)
+	ts.Setenv("GLOOM_HTTP_ADDR", prefix+b.http)
+}
+
+func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
+	b := ts.Value(brokerKey{}).(*broker)
+	sig := syscall.SIGTERM
+	if len(args) > 0 && args[0] == "KILL" {
+		sig = syscall.SIGKILL
+	}
+	ts.Check(b.cmd.Process.Signal(sig))
+	select {
+	case <-b.done:
+	case <-time.After(patience):
+		ts.Fatalf("gloomd did not stop")
+	}
+}
+
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP COMMAND [ARGUMENT...]")
+	}
+	want, err := regexp.Compile(`(?m)` + args[0])
+	ts.Check(err)
+	deadline := time.Now().Add(patience)
+	for {
+		ts.Exec(args[1], args[2:]...)
+		out := ts.ReadFile("stdout") + ts.ReadFile("stderr")
+		if want.MatchString(out) != neg {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("after %v %q is still %v; the output is\n%s", patience, args[0], neg, out)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit status %d, want %s", code, args[0])
+	}
+}
+
+func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
+	pid := strings.TrimSpace(ts.ReadFile(args[0]))
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if err != nil || strings.HasPrefix(state, "Z") { // nobody has waited for it
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("process %s is still there: %s", pid, stat)
+		}
+	}
+}
+
+func cmdMatches(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := regexp.Compile(args[2])
+	ts.Check(err)
+	n := 0
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		if want.MatchString(strings.TrimSuffix(line, "\n")) {
+			n++
+		}
+	}
+	if fmt.Sprint(n) != args[1] {
+		ts.Fatalf("%d lines of %s match %q, want %s", n, args[0], args[2], args[1])
+	}
+}
