@@ -126,7 +126,7 @@ class AsyncGate(_State):
 
     async def enter(self, wait: Optional[float]) -> None:
         """Take a place in the window once jobs can be sent."""
-        if not self._passable() or self._waiters:
+        if not self._passable():
             await self._until(self._passable, wait)
             if not self._passable():
                 self._give_up(wait)
