@@ -228,3 +228,52 @@ func TestDrainedBacklogGivesBack(t *testing.T) {
 		t.Errorf("the empty index has %d slots, at most %d", slots, most)
 	}
 }
+
+// TestManyDeadlinesAtOnce: when very many jobs are past their deadline and the
+// timer is late, neither a tick nor a worker that joins ends more than its
+// share of them, none of them is handed out, and the one job left is.
+func TestManyDeadlinesAtOnce(t *testing.T) {
+	n := many(20_000, 2000)
+	b := New(Config{})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	for i := range n {
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: []byte("echo"), Body: []byte("1"), Expires: 1000, Retries: -1})
+	}
+	b.Submit(0, s, &Submission{ID: []byte("last"), Type: []byte("echo"), Body: []byte("1"), Retries: -1})
+	expired, handed := 0, 0
+	count := func(fx []Effect, share int) {
+		t.Helper()
+		ends := 0
+		for _, e := range fx {
+			switch {
+			case e.Op == OpEnd && e.Code == Expired:
+				ends++
+			case e.Op == OpJob && string(e.ID) == "last":
+				handed++
+			case e.Op == OpJob:
+				t.Fatalf("job %s was handed out past its deadline", e.ID)
+			}
+		}
+		if ends > share {
+			t.Fatalf("%d jobs ended in one step, at most %d", ends, share)
+		}
+		expired += ends
+	}
+	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)
+	if expired != tickTimers || handed != 0 {
+		t.Fatalf("the join ended %d jobs and handed out %d", expired, handed)
+	}
+	// Whatever comes next goes on with it, and a tick is asked for.
+	count(b.Leave(1000, b.AddWorker()), tickTimers)
+	count(b.Leave(1000, w), 0)
+	count(b.Join(1000, w, &Joining{Type: []byte("echo")}), tickTimers)
+	for ticks := 0; b.Next() <= 1000; ticks++ {
+		count(b.Tick(1000), 2*tickTimers)
+		if ticks > n/tickTimers+2 {
+			t.Fatalf("%d ticks, and %d of %d jobs have expired", ticks, expired, n)
+		}
+	}
+	if expired != n || handed != 1 {
+		t.Errorf("%d of %d jobs expired, the last one was handed out %d times", expired, n, handed)
+	}
+}

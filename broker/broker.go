@@ -117,13 +117,17 @@ func (b *Broker) begin(now int64) {
 
 // end closes a command.
 func (b *Broker) end() []Effect {
+	unfinished := b.touched[:0]
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
-		b.match(k)
+		if !b.match(k) {
+			unfinished = append(unfinished, k)
+			continue
+		}
 		k.touched = false
 		b.rest(k)
 	}
-	b.touched = b.touched[:0]
+	b.touched = unfinished
 	for b.spareTypes > b.cfg.IdleTypes {
 		b.forgetType(b.spare.spareNext)
 	}

@@ -149,7 +149,7 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("flows", &k.flows, func(ref uint32) int32 { return b.flows[ref].pos })
 		blocked := k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
-			k.limits.Rate > 0 && k.timer >= 0 || b.expelling
+			k.limits.Rate > 0 && k.timer >= 0 || b.expelling || k.touched
 		must(k.flows.n == 0 || k.idle.n == 0 || blocked, "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
 		must(k.spare == !k.inUse(), "type %q: spare %v, in use %v", k.name, k.spare, k.inUse())
 		if k.spare {

@@ -40,6 +40,7 @@ func TestTableAgainstMap(t *testing.T) {
 		x := table[record]{pages: pages}
 		want := map[uint32]record{}
 		var all []uint32
+		peak := 0
 		take := func() {
 			n, rec := x.take()
 			if n == 0 {
@@ -54,6 +55,10 @@ func TestTableAgainstMap(t *testing.T) {
 			*rec = record{r.Uint64(), r.Uint64(), n}
 			want[n] = *rec
 			all = append(all, n)
+			peak = max(peak, len(all))
+			if most := (peak/tableChunk + 2) * tableChunk * int(unsafe.Sizeof(record{})); pages.held > most {
+				t.Fatalf("seed %d: %d bytes are held, there never were more than %d records", seed, pages.held, peak)
+			}
 		}
 		put := func() {
 			i := r.IntN(len(all))

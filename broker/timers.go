@@ -109,7 +109,7 @@ func (b *Broker) due(t *timing) {
 		b.bury(f, r, j)
 	case j.state == stRunning:
 		b.overdue(r, j)
-	case t.expires != 0 && t.expires <= b.now:
+	case b.lapsed(j):
 		b.leaveQueue(r, j)
 		b.expire(r, j)
 	default:

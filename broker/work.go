@@ -91,18 +91,29 @@ func (b *Broker) touch(k *jobType) {
 	}
 }
 
-// match hands out jobs of a type while there are both jobs and workers.
-func (b *Broker) match(k *jobType) {
-	for k.flows.n > 0 && k.idle.n > 0 && !k.paused && !b.expelling {
+// match hands out jobs of a type while there are both jobs and workers. A job
+// past its deadline, whose timer is late, ends instead; false is returned when
+// so many of these were met that others must get their turn first.
+func (b *Broker) match(k *jobType) bool {
+	for lapsed := 0; k.flows.n > 0 && k.idle.n > 0 && !k.paused && !b.expelling; {
 		if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
-			return
-		}
-		if k.limits.Rate > 0 && !b.paced(k) {
-			return
+			return true
 		}
 		f := b.flows[k.flows.top().ref]
 		r := b.best(&f.ready).ref
 		j := b.jobs.get(r)
+		if b.lapsed(j) {
+			if lapsed == tickTimers {
+				return false
+			}
+			lapsed++
+			b.leaveQueue(r, j)
+			b.expire(r, j)
+			continue
+		}
+		if k.limits.Rate > 0 && !b.paced(k) {
+			return true
+		}
 		b.leaveQueue(r, j)
 		w := k.idle.head
 		k.idle.remove(w)
@@ -111,6 +122,16 @@ func (b *Broker) match(k *jobType) {
 			k.idle.push(w)
 		}
 	}
+	return true
+}
+
+// lapsed: a job's deadline has passed.
+func (b *Broker) lapsed(j *job) bool {
+	if j.timing == 0 {
+		return false
+	}
+	t := b.timings.get(j.timing)
+	return t.expires != 0 && t.expires <= b.now
 }
 
 // dispatch hands job r to worker w.
@@ -327,11 +348,12 @@ func (b *Broker) failed(r uint32, j *job, reason string, noRetry bool, delay int
 		b.finish(r, j, &k.Failed, &b.total.Failed)
 		return
 	}
-	if j.timing != 0 {
-		if t := b.timings.get(j.timing); t.expires != 0 && t.expires <= b.now {
-			b.expire(r, j)
-			return
-		} else if delay < 0 && t.backoff > 0 {
+	if b.lapsed(j) {
+		b.expire(r, j)
+		return
+	}
+	if j.timing != 0 && delay < 0 {
+		if t := b.timings.get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}

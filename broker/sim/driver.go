@@ -178,6 +178,10 @@ func (d *driver) sight(now int64) sight {
 			x, found := d.core.Explain(now, []byte(id))
 			return int64(x.Due), found && x.State == "delayed"
 		},
+		held: func(id string) bool {
+			_, found := d.core.Explain(now, []byte(id))
+			return found
+		},
 		overloaded: d.refused,
 		handed: func(typ string) int {
 			n := 0

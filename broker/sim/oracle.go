@@ -145,6 +145,8 @@ type sight struct {
 	due func(id string) (int64, bool)
 	// overloaded: the core refused this command for a limit.
 	overloaded bool
+	// held tells whether the core knows a job with this id.
+	held func(id string) bool
 	// handed tells how many jobs of a type were handed out.
 	handed func(typ string) int
 	// letterReason tells why a job failed at a moment, if the core told its
@@ -184,14 +186,19 @@ func newOracle(cfg broker.Config) *oracle {
 	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, types: map[string]*oracleType{}}
 }
 
-// do carries out a command; frames holds what follows from it.
-func (o *oracle) do(c *command, s sight) {
+// moment is when a command happens: time never goes back, and some commands
+// have none of their own.
+func (o *oracle) moment(c *command) int64 {
 	switch c.verb {
 	case addSubmitter, addWorker, drain:
-		// These take no time.
-	default:
-		o.now = max(o.now, c.now)
+		return o.now
 	}
+	return max(o.now, c.now)
+}
+
+// do carries out a command; frames holds what follows from it.
+func (o *oracle) do(c *command, s sight) {
+	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
 	o.ticking = c.verb == tick
 	switch c.verb {
@@ -313,7 +320,7 @@ func (o *oracle) handOut() {
 	for _, name := range o.names {
 		k := o.types[name]
 		late := k.blocked != 0 && !o.ticking && o.now >= k.blocked
-		for n := 0; ; n++ {
+		for n, lapsed := 0, 0; ; n++ {
 			w := o.firstInLine(name)
 			if w == nil || k.paused {
 				break
@@ -326,6 +333,18 @@ func (o *oracle) handOut() {
 				if _, _, r := o.tally(name); r >= uint64(k.concurrency) {
 					break
 				}
+			}
+			// The tick is late, but the deadline has passed. (Of a type with a
+			// rate the core may leave it to the tick, as below.)
+			if j.expires != 0 && j.expires <= o.now {
+				lazy := k.rate > 0 && !o.ticking && o.sight.held(j.id)
+				if lapsed == timersPerTick || lazy {
+					break
+				}
+				lapsed++
+				n--
+				o.expire(j)
+				continue
 			}
 			// The core looks at a rate again when its timer comes or when
 			// something about the type changes; in between it may let time

@@ -248,7 +248,7 @@ var special = []struct {
 		})
 	}},
 	// A stop with more jobs than one step ends.
-	{1009, func() profile {
+	{401, func() profile {
 		return configured(rich(), "stop", func(p *profile) {
 			p.ids, p.churn, p.types, p.submitters, p.workers = 4000, 99, 3, 4, 4
 			p.steps, p.every = between(2500, 3000), 256

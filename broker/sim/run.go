@@ -199,7 +199,7 @@ func (r *runner) step(c *command) (err error) {
 	o := r.oracle
 	r.paced = r.paced || c.verb == limit && c.rate > 0
 	r.driver.do(c)
-	o.do(c, r.driver.sight(c.now))
+	o.do(c, r.driver.sight(o.moment(c)))
 	r.want = append(r.want[:0], o.frames...)
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
