@@ -63,7 +63,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
-			env.Setenv("GORACE", "halt_on_error=1")
+			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 			env.Setenv("TERM", "dumb")
 			b := &broker{}
 			env.Values[brokerKey{}] = b
