@@ -70,6 +70,7 @@ class DaemonCase(unittest.TestCase):
 
     def submitter(self, *addrs, **settings):
         settings.setdefault("backoff", FAST)
+        settings.setdefault("notify", lambda _: None)
         submitter = gloom.Submitter(
             *(addrs or (self.daemon.submit_addr,)), **settings
         )

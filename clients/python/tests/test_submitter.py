@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import logging
+import os
 import socket
 import threading
 import unittest
@@ -310,6 +311,22 @@ class Window(SubmitterCase):
         peer.take()
         self.assertFalse(third.result(PATIENCE).done())
         self.assertEqual(jobs.outstanding, 2)
+
+    def test_broker_that_does_not_read(self):
+        jobs = self.submitter()
+        jobs.connect(PATIENCE)
+        peer = self.broker.accept()
+        body = "x" * 1_000_000
+        sent = 0
+        with self.assertRaisesRegex(gloom.WindowFull, "too many bytes unsent"):
+            while sent < 100:
+                jobs.submit("echo", body, wait=0.3)
+                sent += 1
+        self.assertGreater(sent, 0)
+        for _ in range(sent):
+            peer.take()
+        jobs.submit("echo", body, wait=PATIENCE)
+        peer.take()
 
     def test_from_a_callback(self):
         jobs = self.submitter(window=1)
@@ -627,6 +644,27 @@ class Ends(SubmitterCase):
             jobs.drain(0.01)
         self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
 
+    def test_forked(self):
+        jobs = self.submitter()
+        jobs.connect(PATIENCE)
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            word = b"no error"
+            try:
+                jobs.submit("echo")
+            except gloom.ClosedError:
+                word = b"closed"
+            finally:
+                os.write(theirs, word)
+                os._exit(0)
+        os.close(theirs)
+        with open(ours, "rb") as pipe:
+            self.assertEqual(pipe.read(), b"closed")
+        os.waitpid(child, 0)
+        jobs.submit("echo")
+        self.broker.accept().take()
+
     def test_compat(self):
         jobs = self.submitter(compat=True)
         job = jobs.submit("echo")
@@ -733,6 +771,20 @@ class Async(unittest.IsolatedAsyncioTestCase):
                 await self.within(task)
             self.assertTrue(waiting[0].cancelled())
             self.assertEqual(jobs.outstanding, 2)
+
+    async def test_broker_that_does_not_read(self):
+        async with self.submitter() as jobs:
+            peer = await self.accept()
+            body = "x" * 1_000_000
+            sent = 0
+            with self.assertRaisesRegex(gloom.WindowFull, "too many bytes"):
+                while sent < 100:
+                    await jobs.submit("echo", body, wait=0.3)
+                    sent += 1
+            for _ in range(sent):
+                await self.take(peer)
+            await jobs.submit("echo", body, wait=PATIENCE)
+            await self.take(peer)
 
     async def test_cancels(self):
         async with self.submitter() as jobs:

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -555,6 +556,11 @@ class Settings(unittest.TestCase):
             for type in ("", "\ud800", "x" * 1025):
                 with self.assertRaises(ValueError):
                     kind(type, print)
+
+    def test_fork_is_no_way_to_start_handlers(self):
+        fork = multiprocessing.get_context("fork")
+        with self.assertRaisesRegex(ValueError, "fork"):
+            gloom.Worker("echo", in_process, processes=True, mp_context=fork)
 
     def test_handler_that_cannot_be_imported(self):
         with self.assertRaisesRegex(TypeError, "import it by name"):

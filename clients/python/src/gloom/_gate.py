@@ -21,7 +21,8 @@ class _State:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._ready = False
+        self._connected = False
+        self._writable = False
         self._closing = False
         #: Why the last attempt at all brokers failed.
         self._error: Optional[Exception] = None
@@ -31,51 +32,58 @@ class _State:
     def _passable(self) -> bool:
         if self._closing:
             raise ClosedError("closed")
-        if self._ready:
-            return self.outstanding < self._window
+        if self._connected:
+            return self._writable and self.outstanding < self._window
         if isinstance(self._error, RefusedError):
             raise again(self._error)
         return False
 
     def _decided(self) -> bool:
         """Whether a first attempt to connect is over."""
-        return self._ready or self._closing or self._error is not None
+        return self._connected or self._closing or self._error is not None
 
     def _check_connected(self, wait: Optional[float]) -> None:
         if self._closing:
             raise ClosedError("closed")
-        if not self._ready:
+        if not self._connected:
             if self._error is not None:
                 raise again(self._error)
             self._give_up(wait)
 
     def _give_up(self, wait: Optional[float]) -> None:
         after = f" within {wait:g} s" if wait else ""
-        if self._ready:
-            raise WindowFull(
-                f"{self.outstanding} jobs outstanding, no room{after}"
-            )
+        if self._connected:
+            why = "too many bytes unsent"
+            if self.outstanding >= self._window:
+                why = f"{self.outstanding} jobs outstanding"
+            raise WindowFull(f"{why}, no room{after}")
         raise NotConnected(
             f"not connected{after}: {self._error or 'nothing tried yet'}"
         ) from self._error
 
-    def _set(self, ready: bool, error: Optional[Exception]) -> None:
-        self._ready = ready
-        if ready:
+    def _set(self, connected: bool, error: Optional[Exception]) -> None:
+        self._connected = connected
+        if connected:
             self._error = None
         elif error is not None:
             self._error = error
 
 
+#: Bytes that may wait to be taken over by the thread that sends them.
+MAX_UNSENT = 1024 * 1024
+
+
 class Gate(_State):
-    """For threads."""
+    """For threads, which hand their frames over to another one."""
 
     def __init__(self, window: int) -> None:
         super().__init__(window)
         self._changed = threading.Condition(threading.Lock())
+        self._unsent = 0
 
-    def enter(self, wait: Optional[float]) -> None:
-        """Take a place in the window once jobs can be sent."""
+    def enter(self, size: int, wait: Optional[float]) -> None:
+        """Take a place in the window, for a frame of so many bytes, once it
+        can be sent."""
         with self._changed:
             if not self._passable():
                 if wait is None or wait > 0:
@@ -83,6 +91,18 @@ class Gate(_State):
                 if not self._passable():
                     self._give_up(wait)
             self.outstanding += 1
+            self._unsent += size
+
+    def _passable(self) -> bool:
+        return super()._passable() and self._unsent < MAX_UNSENT
+
+    def taken(self, size: int) -> None:
+        """So many bytes have been taken over."""
+        with self._changed:
+            full = self._unsent >= MAX_UNSENT
+            self._unsent -= size
+            if full:
+                self._changed.notify_all()
 
     def connected(self, wait: Optional[float]) -> None:
         """Wait for a connection; raises what made all attempts fail."""
@@ -95,10 +115,16 @@ class Gate(_State):
         with self._changed:
             return self._changed.wait_for(lambda: not self.outstanding, wait)
 
-    def change(self, ready: bool, error: Optional[Exception]) -> None:
-        """Whether jobs can be sent, and the last failure to connect."""
+    def change(self, connected: bool, error: Optional[Exception]) -> None:
+        """Whether there is a connection, and the last failure to connect."""
         with self._changed:
-            self._set(ready, error)
+            self._set(connected, error)
+            self._changed.notify_all()
+
+    def writable(self, can: bool) -> None:
+        """Whether the connection takes more bytes."""
+        with self._changed:
+            self._writable = can
             self._changed.notify_all()
 
     def leave(self) -> None:
@@ -142,9 +168,14 @@ class AsyncGate(_State):
         await self._until(lambda: not self.outstanding, wait)
         return not self.outstanding
 
-    def change(self, ready: bool, error: Optional[Exception]) -> None:
-        """Whether jobs can be sent, and the last failure to connect."""
-        self._set(ready, error)
+    def change(self, connected: bool, error: Optional[Exception]) -> None:
+        """Whether there is a connection, and the last failure to connect."""
+        self._set(connected, error)
+        self._wake(all=True)
+
+    def writable(self, can: bool) -> None:
+        """Whether the connection takes more bytes."""
+        self._writable = can
         self._wake(all=True)
 
     def leave(self) -> None:

@@ -24,6 +24,9 @@ Receive = Callable[[Message], None]
 # so after two; one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
 
+# Bytes that wait for the end of a round of the loop at most.
+_BATCH = 256 * 1024
+
 
 class Link(asyncio.Protocol):
     """A connection.  All methods belong to the event loop's thread."""
@@ -46,6 +49,7 @@ class Link(asyncio.Protocol):
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: Optional[asyncio.Transport] = None
         self._out: List[Tuple[bytes, Optional[PendingJob]]] = []
+        self._out_size = 0
         self._flush_due = False
         self._closing = False
         self._cause: Optional[Exception] = None
@@ -59,7 +63,12 @@ class Link(asyncio.Protocol):
         if self.lost.done() or self._closing:
             return
         self._out.append((frame, job))
-        if not self._flush_due and self.writable:
+        self._out_size += len(frame)
+        if not self.writable:
+            return
+        if self._out_size > _BATCH:
+            self._write()  # so that writing is paused in time
+        elif not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
@@ -90,6 +99,7 @@ class Link(asyncio.Protocol):
 
     def _write(self) -> None:
         out, self._out = self._out, []
+        self._out_size = 0
         if self._transport is None or not out:
             return
         for _, job in out:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 import weakref
 from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
@@ -29,16 +30,27 @@ async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
 
 
 class LoopThread:
-    """Runs an event loop until stopped.  on_exit is called when Python ends
-    and the loop still runs: it is to stop the loop."""
+    """Runs an event loop until stopped.
 
-    def __init__(self, name: str, on_exit: Callable[[], None]) -> None:
+    on_exit is called when Python ends and the loop still runs: it is to stop
+    the loop.  on_fork is called in a forked process, where the loop's thread
+    does not exist.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        on_exit: Callable[[], None],
+        on_fork: Callable[[], None],
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self.on_exit = weakref.WeakMethod(on_exit)
+        self.on_fork = weakref.WeakMethod(on_fork)
         self._thread = threading.Thread(
             target=self._run, name=name, daemon=True
         )
         self._stopping = False
+        self._pid = os.getpid()
         _running.add(self)
         self._thread.start()
 
@@ -64,7 +76,9 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop soon; RuntimeError after stop."""
+        """Call a function in the loop soon; RuntimeError when it has ended."""
+        if self._pid != os.getpid():
+            raise RuntimeError("the loop runs in another process")
         self.loop.call_soon_threadsafe(function, *args)
 
     def run(self, work: "Coroutine[Any, Any, T]") -> T:
@@ -93,3 +107,15 @@ def _close_all() -> None:
         close = thread.on_exit()
         if close is not None:
             close()
+
+
+def _forget_all() -> None:
+    for thread in list(_running):
+        forget = thread.on_fork()
+        if forget is not None:
+            forget()
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -65,7 +65,7 @@ def log_notice(notice: Notice) -> None:
         logger.error("%s: given up: %s", notice.addr, notice.error)
     else:
         logger.warning(
-            "%s: %s: %s; next attempt in %.1f s",
+            "%s: %s: %s; next attempt in %.2f s",
             notice.addr,
             notice.event.value,
             notice.error,

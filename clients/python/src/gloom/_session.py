@@ -83,9 +83,10 @@ class Connector:
     """Keeps a session to one of the brokers as long as that serves, then to
     the next one that does.  Belongs to the event loop's thread.
 
-    freed: a job no longer counts against the window.  changed: whether jobs
-    can be sent now and, after an attempt at every broker has failed, why: a
-    RefusedError when all refuse for good, else NotConnected.
+    freed: a job no longer counts against the window.  changed: whether there
+    is a connection and, after an attempt at every broker has failed, why not:
+    a RefusedError when all refuse for good, else NotConnected.  writable:
+    whether the connection takes more bytes.
     """
 
     def __init__(
@@ -93,11 +94,13 @@ class Connector:
         options: Options,
         freed: Callable[[], None],
         changed: Callable[[bool, Optional[Exception]], None],
+        writable: Callable[[bool], None],
         dial: Dial = dial,
     ) -> None:
         self._options = options
         self._freed = freed
         self._changed = changed
+        self._writable = writable
         self._dial = dial
         self._backoff = Backoff(options.backoff)
         self._next = 0
@@ -205,14 +208,15 @@ class Connector:
 
         def writable(can: bool) -> None:
             if session is self._current:
-                self._changed(can, None)
+                self._writable(can)
 
         self._sessions.add(session)
         self._current = session
         link.lost.add_done_callback(forget)
         link.on_writable = writable
         self._options.tell(Notice(Event.CONNECTED, link.addr))
-        self._changed(link.writable, None)
+        self._writable(link.writable)
+        self._changed(True, None)
         return session
 
     # What submitters ask for.

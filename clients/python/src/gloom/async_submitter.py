@@ -129,7 +129,10 @@ class AsyncSubmitter(SubmitterBase):
     def _start(self) -> None:
         self._gate = AsyncGate(self._window)
         self._connector = Connector(
-            self._options, self._gate.leave, self._gate.change
+            self._options,
+            self._gate.leave,
+            self._gate.change,
+            self._gate.writable,
         )
         self._task: "Optional[asyncio.Task[None]]" = None
 

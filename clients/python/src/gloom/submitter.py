@@ -127,7 +127,8 @@ class Submitter(SubmitterBase):
     Connecting begins at once, in the background; submit waits for it.
     Entering a with block waits for the first attempt and raises NotConnected,
     or the RefusedError of all brokers, when none can be had.  Leaving the
-    block closes the submitter; what is pending then fails.
+    block closes the submitter; what is pending then fails.  In a process that
+    was forked it is closed from the beginning: make one there.
 
     addrs: brokers, "host:port" or "unix:/path" (default 127.0.0.1:9998).  One
     is used, and the next when that is lost or drains.
@@ -156,10 +157,18 @@ class Submitter(SubmitterBase):
         self._emptying = False
         self._closed = False
         self._connector = Connector(
-            self._options, self._gate.leave, self._gate.change
+            self._options,
+            self._gate.leave,
+            self._gate.change,
+            self._gate.writable,
         )
-        self._thread = LoopThread("gloom-submitter", self.close)
+        self._thread = LoopThread("gloom-submitter", self.close, self._forked)
         self._thread.call(self._run)
+
+    def _forked(self) -> None:
+        self._gate = Gate(self._window)  # the old one may be locked for ever
+        self._gate.close()
+        self._closed = True
 
     def _run(self) -> None:
         self._task = start(self._connector.run())
@@ -253,18 +262,17 @@ class Submitter(SubmitterBase):
             on_progress,
         )
         inside = self._thread.inside
-        self._gate.enter(0 if inside else wait)
+        self._gate.enter(len(frame), 0 if inside else wait)
         try:
             check_size(id, frame, self._connector.max_frame)
         except BaseException:
+            self._gate.taken(len(frame))
             self._gate.leave()
             raise
-        if inside:
-            self._empty_inbox()  # what was submitted earlier goes first
-            self._connector.submit(pending, frame)
-            return pending
         self._inbox.append((pending, frame))
-        if not self._emptying:
+        if inside:
+            self._empty_inbox()
+        elif not self._emptying:
             self._emptying = True
             try:
                 self._thread.call(self._empty_inbox)
@@ -274,8 +282,13 @@ class Submitter(SubmitterBase):
 
     def _empty_inbox(self) -> None:
         self._emptying = False
+        size = 0
         while self._inbox:
-            self._connector.submit(*self._inbox.popleft())
+            pending, frame = self._inbox.popleft()
+            size += len(frame)
+            self._connector.submit(pending, frame)
+        if size:
+            self._gate.taken(size)
 
     def do(
         self,
@@ -337,7 +350,7 @@ class Submitter(SubmitterBase):
 
     def ping(self, wait: Optional[float] = None) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        self._ask(lambda done: self._later(self._connector.ping, done), wait)
+        self._ask(lambda done: self._later(self._ping, done), wait)
 
     def _ask(
         self, ask: Callable[[Done], None], wait: Optional[float]
@@ -365,6 +378,10 @@ class Submitter(SubmitterBase):
     def _cancel(self, id: str, done: Done) -> None:
         self._empty_inbox()
         self._connector.cancel(id, done)
+
+    def _ping(self, done: Done) -> None:
+        self._empty_inbox()
+        self._connector.ping(done)
 
     def _later(self, function: Callable[..., None], *args: Any) -> None:
         try:

@@ -43,7 +43,7 @@ class Worker(WorkerBase[Handler]):
     processes: handlers run in processes instead of threads: they use all
     cores, and one that dies fails its run only.  The handler must be a
     function that can be imported by name.  mp_context is what starts them, by
-    default multiprocessing's "spawn".
+    default multiprocessing's "spawn"; any but "fork" will do.
     stop_timeout: seconds that run and stop wait for running jobs.
     raw: bodies are RawJSON, the bytes as the submitter sent them.
 
@@ -98,8 +98,10 @@ class Worker(WorkerBase[Handler]):
         self._context: Optional[BaseContext] = None
         if processes:
             self._context = mp_context or multiprocessing.get_context("spawn")
-            if self._context.get_start_method() != "fork":
-                _check_importable(handler)
+            if self._context.get_start_method() == "fork":
+                # Children would hold copies of connections and pipes open.
+                raise ValueError('mp_context: not "fork", but another method')
+            _check_importable(handler)
         self._thread: Optional[LoopThread] = None
         self._news = threading.Event()  # joined, done, or asked to stop
         self._over = threading.Event()
@@ -210,7 +212,7 @@ class Worker(WorkerBase[Handler]):
                 raise RuntimeError("the worker was started before")
             if self._leaving:
                 raise ClosedError("the worker was stopped before")
-            thread = LoopThread("gloom-worker", self._at_exit)
+            thread = LoopThread("gloom-worker", self._at_exit, self._forked)
             handlers = self._concurrency * len(self._options.addrs)
             self._runner: Union[ThreadRunner, ProcessRunner]
             if self._context is None:
@@ -266,6 +268,10 @@ class Worker(WorkerBase[Handler]):
     def _at_exit(self) -> None:
         if not self._stopped:
             self._end(0)
+
+    def _forked(self) -> None:
+        self._stopped = True
+        self._over.set()
 
     def _catch_signals(self) -> List[Tuple[int, Any]]:
         if threading.current_thread() is not threading.main_thread():
