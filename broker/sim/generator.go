@@ -21,7 +21,6 @@ type generator struct {
 	now    int64
 	peers  int // numbers given out
 	fresh  int // ids made beyond the common ones
-	buried []int
 }
 
 // noise is where bodies are cut from.
