@@ -195,3 +195,7 @@ func tlsConfig(c config.Broker) (*tls.Config, error) {
 	}
 	return conf, nil
 }
+
+// WorkerAddr is where workers reach the broker: of one that the bridge brought
+// along, only from this process's user and host.
+func (b *Bridge) WorkerAddr() string { return b.link.work }

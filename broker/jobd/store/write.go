@@ -254,10 +254,10 @@ func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error
 	simple("status = 'waiting'", p.back)
 	simple("status = 'manual'", p.hand)
 	simple("status = 'waiting', time_started = 0", p.requeue)
-	for _, f := range p.finish {
+	for _, same := range alike(p.finish) {
 		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table.stdout.parameter() +
-			", stderr = " + s.table.stderr.parameter() + ", time_finished = ? WHERE id = ?;")
-		args = append(args, f.args()...)
+			", stderr = " + s.table.stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")
+		args = append(args, same.args()...)
 	}
 	if b.Len() > 0 {
 		if _, err := tx.ExecContext(ctx, b.String(), args...); err != nil {
@@ -280,7 +280,31 @@ func (f Final) args() []any {
 	if f.Signal != "" {
 		sig = f.Signal
 	}
-	return []any{result, code, sig, f.Stdout, f.Stderr, f.At, f.ID}
+	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
+}
+
+// ending is rows that end in the same way.
+type ending struct {
+	Final
+	ids []int64
+}
+
+// alike puts rows together that one statement can end: many jobs say nothing,
+// or the same.
+func alike(finals []Final) []ending {
+	var endings []ending
+	at := make(map[Final]int, len(finals))
+	for _, f := range finals {
+		key := f
+		key.ID = 0
+		if i, ok := at[key]; ok {
+			endings[i].ids = append(endings[i].ids, f.ID)
+			continue
+		}
+		at[key] = len(endings)
+		endings = append(endings, ending{f, []int64{f.ID}})
+	}
+	return endings
 }
 
 // lock locks the rows that are ours and, where the server can, passes over

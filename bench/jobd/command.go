@@ -1,0 +1,93 @@
+package jobd
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is the subcommand of gloom-bench.
+func Command() *cobra.Command {
+	o := DefaultOptions()
+	var out string
+	cmd := &cobra.Command{
+		Use:   "jobd",
+		Short: "rows per second through the MySQL bridge",
+		Long: `jobd measures how many rows of a table go from waiting to done per second.
+
+--mode bridge (the default) has them done by workers that answer at once, through
+the broker that a jobd brings along; --mode launch runs a process per row; --mode
+original does without either, on one connection with one UPDATE per state of a
+row, as the original daemon is documented to do.
+
+Without --mysql-user a MariaDB is started on a throw-away directory, at its
+default durability: every commit is flushed. Every row is checked in the end.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			rep, err := Run(cmd.Context(), o, func(r Round) {
+				fmt.Fprintf(w, "%9.0f rows/s  %6.2f s  database %5.1f µs/row  own %5.1f µs/row  %.0f rows/write  %.3f flushes/row  others %.2f CPUs\n", r.Rate(), r.Seconds,
+					perRow(r.DatabaseCPU, r), perRow(r.OwnCPU, r), r.Batch, float64(r.Flushes)/float64(r.Rows), r.OthersCPU)
+			})
+			if rep != nil {
+				rep.summary(w)
+				if out != "" {
+					if err := rep.save(out); err != nil {
+						return err
+					}
+				}
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Mode, "mode", o.Mode, "bridge, launch or original")
+	f.IntVar(&o.Rows, "rows", o.Rows, "rows of a round")
+	f.IntVar(&o.Backlog, "backlog", o.Backlog, "further rows that wait for a target that nobody serves")
+	f.IntVar(&o.Targets, "targets", o.Targets, "targets that the rows are spread over")
+	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "rows of a target at once")
+	f.IntVar(&o.FetchLimit, "fetch-limit", o.FetchLimit, "mysql_fetch_limit, 0 for none")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements")
+	f.StringVar(&o.Command, "command", o.Command, "launcher of --mode launch; {id} is the row's id")
+	f.IntVar(&o.Answer, "answer", o.Answer, "bytes of a worker's answer")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of a round")
+	f.StringVar(&o.MySQL.Host, "mysql-host", "127.0.0.1", "server to use, with --mysql-user")
+	f.IntVar(&o.MySQL.Port, "mysql-port", 3306, "its port")
+	f.StringVar(&o.MySQL.Socket, "mysql-socket", "", "its unix socket, in place of host and port")
+	f.StringVar(&o.MySQL.User, "mysql-user", "", "user; none starts a server")
+	f.StringVar(&o.MySQL.Password, "mysql-password", os.Getenv("GLOOM_BENCH_MYSQL_PASSWORD"), "password, also from GLOOM_BENCH_MYSQL_PASSWORD")
+	f.StringVar(&o.MySQL.Database, "mysql-database", "test", "database; tables named "+tableName+" in it are dropped")
+	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
+	cmd.Flags().Lookup("mysql-password").DefValue = ""
+	return cmd
+}
+
+func perRow(ns int64, r Round) float64 {
+	return float64(ns) / float64(time.Microsecond) / float64(r.Rows)
+}
+
+// summary prints the median and the spread.
+func (rep *Report) summary(w interface{ Write([]byte) (int, error) }) {
+	if len(rep.Rounds) == 0 {
+		return
+	}
+	var rates []float64
+	for _, r := range rep.Rounds {
+		rates = append(rates, r.Rate())
+	}
+	slices.Sort(rates)
+	fmt.Fprintf(w, "%s: median %.0f rows/s, %.0f to %.0f in %d rounds; %s, innodb_flush_log_at_trx_commit=%s\n",
+		rep.Options.Mode, rates[len(rates)/2], rates[0], rates[len(rates)-1], len(rates), rep.Database, rep.Flush)
+}
+
+func (rep *Report) save(path string) error {
+	text, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,75 @@
+// Package jobd measures the MySQL bridge: how many rows per second go from
+// waiting to done, through the broker and back. Every row is checked in the
+// end. It starts a MariaDB of its own, at that server's default durability,
+// unless it is given one.
+package jobd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"gloom/broker/jobd/config"
+)
+
+// The ways of doing rows.
+const (
+	// ModeBridge has rows done by workers that answer at once.
+	ModeBridge = "bridge"
+	// ModeLaunch runs a process per row.
+	ModeLaunch = "launch"
+	// ModeOriginal does without bridge and broker what is documented of the
+	// original daemon: one connection, one UPDATE for each state of each row.
+	ModeOriginal = "original"
+)
+
+// Options says what to measure.
+type Options struct {
+	Mode        string
+	Rows        int // of a round
+	Backlog     int // rows of another target that wait all the time
+	Targets     int
+	Concurrency int // of each target
+	FetchLimit  int // mysql_fetch_limit
+	Rounds      int
+	Command     string        // launcher of ModeLaunch
+	Answer      int           // bytes of a worker's answer
+	Timeout     time.Duration // of a round
+
+	// MySQL is a server to use; with an empty user one is started. Its database
+	// must exist, and tables of ours in it are dropped.
+	MySQL config.MySQL
+}
+
+// DefaultOptions are those of the goal: 4 targets, 64 rows of each at once.
+func DefaultOptions() Options {
+	return Options{
+		Mode: ModeBridge, Rows: 50_000, Targets: 4, Concurrency: 64, FetchLimit: 100, Rounds: 3,
+		Command: "true", Answer: 2, Timeout: 5 * time.Minute,
+	}
+}
+
+// Validate returns an error for what cannot be measured.
+func (o Options) Validate() error {
+	for _, c := range []struct {
+		name  string
+		value int
+		least int
+	}{
+		{"rows", o.Rows, 1}, {"targets", o.Targets, 1}, {"concurrency", o.Concurrency, 1}, {"rounds", o.Rounds, 1},
+		{"fetch-limit", o.FetchLimit, 0}, {"backlog", o.Backlog, 0}, {"answer", o.Answer, 0},
+	} {
+		if c.value < c.least {
+			return fmt.Errorf("%s %d: must be at least %d", c.name, c.value, c.least)
+		}
+	}
+	switch o.Mode {
+	case ModeBridge, ModeLaunch, ModeOriginal:
+	default:
+		return fmt.Errorf("mode '%s' is none of %s, %s, %s", o.Mode, ModeBridge, ModeLaunch, ModeOriginal)
+	}
+	if o.Mode == ModeLaunch && o.Command == "" {
+		return errors.New("command is empty")
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package jobd
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// original does the rows as the documentation of the original daemon has it:
+// a page is selected for update and accepted with one UPDATE; then each row
+// costs one UPDATE to running and one to done, each its own transaction, all
+// over one connection. What a Node process adds to that is not counted.
+type original struct {
+	conn    *sql.Conn
+	targets string
+	limit   int
+	answer  string
+}
+
+func newOriginal(ctx context.Context, b *base, o Options, answer string) (*original, error) {
+	conn, err := b.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range o.Targets {
+		names = append(names, "'"+targetName(i)+"'")
+	}
+	return &original{conn: conn, targets: strings.Join(names, ","), limit: max(o.FetchLimit, 1), answer: answer}, nil
+}
+
+func (w *original) run(ctx context.Context, _ int) error {
+	for {
+		if n, err := w.page(ctx); err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+func (w *original) page(ctx context.Context) (int, error) {
+	tx, err := w.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback()
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT id, status, target FROM %s WHERE status = 'waiting' AND target IN (%s) ORDER BY id LIMIT 0, %d FOR UPDATE",
+		tableName, w.targets, w.limit))
+	if err != nil {
+		return 0, err
+	}
+	var ids []string
+	for rows.Next() {
+		var id, status, target string
+		if err := rows.Scan(&id, &status, &target); err != nil {
+			return 0, err
+		}
+		ids = append(ids, id)
+	}
+	rows.Close()
+	if len(ids) == 0 {
+		return 0, rows.Err()
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'accepted' WHERE id IN ("+strings.Join(ids, ",")+")"); err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	for _, id := range ids {
+		if _, err := w.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'running', result = 'ok', time_started = ? WHERE id = ?", time.Now().Unix(), id); err != nil {
+			return 0, err
+		}
+		if _, err := w.conn.ExecContext(ctx, "UPDATE "+tableName+" SET status = 'done', result = 'ok', time_finished = ?, return_code = 0, sig = NULL, stderr = '', stdout = ? WHERE id = ?",
+			time.Now().Unix(), w.answer, id); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), nil
+}
+
+func (w *original) close() {
+	w.conn.Close()
+}

@@ -1,0 +1,228 @@
+package jobd
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/rs/zerolog"
+
+	"gloom/bench/proc"
+	"gloom/bench/result"
+	"gloom/broker/jobd/bridge"
+	"gloom/broker/jobd/config"
+	gloom "gloom/clients/go"
+)
+
+// Report is the outcome of a Run.
+type Report struct {
+	Started  time.Time    `json:"started"`
+	Host     result.Host  `json:"host"`
+	Build    result.Build `json:"build"`
+	Database string       `json:"database"` // version
+	Flush    string       `json:"innodb_flush_log_at_trx_commit"`
+	Options  Options      `json:"options"`
+	Rounds   []Round      `json:"rounds"`
+}
+
+// Round is one measurement. CPU is user and system time.
+type Round struct {
+	Rows        int     `json:"rows"`
+	Seconds     float64 `json:"seconds"`
+	Undone      int     `json:"undone"` // rows that did not end as they should
+	DatabaseCPU int64   `json:"database_cpu_ns"`
+	OwnCPU      int64   `json:"own_cpu_ns"`     // bridge, broker and workers
+	OthersCPU   float64 `json:"others_cpu"`     // processors that others kept busy
+	Flushes     int64   `json:"flushes"`        // of the redo log
+	Batch       float64 `json:"rows_per_write"` // row changes per transaction of the bridge
+}
+
+// Rate is rows per second.
+func (r Round) Rate() float64 { return float64(r.Rows) / r.Seconds }
+
+// Run measures. It stops at the first round in which a row was not done.
+func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := openBase(o)
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
+	conn, err := b.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	rep := &Report{Started: time.Now(), Host: result.ThisHost(), Build: result.ThisBuild(), Options: o}
+	rep.Options.MySQL.Password = ""
+	rep.Database, rep.Flush = b.version(ctx)
+	if err := b.fill(ctx, conn, o); err != nil {
+		return nil, err
+	}
+	for range o.Rounds {
+		round, err := measure(ctx, b, conn, o)
+		if err != nil {
+			return rep, err
+		}
+		rep.Rounds = append(rep.Rounds, round)
+		if progress != nil {
+			progress(round)
+		}
+		if round.Undone > 0 {
+			return rep, fmt.Errorf("%d rows were not done as they should", round.Undone)
+		}
+		if _, err := conn.ExecContext(ctx, "DELETE FROM "+tableName+" WHERE target <> ?", resting); err != nil {
+			return rep, err
+		}
+	}
+	return rep, nil
+}
+
+// worker does what a mode does with the rows that are there.
+type worker interface {
+	// run returns when so many rows are done. It does not look at the table:
+	// that would be measured too.
+	run(ctx context.Context, rows int) error
+	close()
+}
+
+func measure(ctx context.Context, b *base, conn *sql.Conn, o Options) (Round, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	answer := strings.Repeat("x", o.Answer)
+	var w worker
+	var err error
+	switch o.Mode {
+	case ModeOriginal:
+		w, err = newOriginal(ctx, b, o, answer)
+	default:
+		w, err = newBridged(ctx, b, o, answer)
+	}
+	if err != nil {
+		return Round{}, err
+	}
+	defer w.close()
+	if o.Mode == ModeLaunch {
+		answer = ""
+	}
+	if err := b.insert(ctx, conn, o.Rows, func(i int) string { return targetName(i % o.Targets) }); err != nil {
+		return Round{}, err
+	}
+	r := Round{Rows: o.Rows}
+	database, own, machine, flushes, began := b.cpu(), proc.OwnCPU(), proc.Machine(), b.flushes(ctx), time.Now()
+	if err := w.run(ctx, o.Rows); err != nil {
+		return r, err
+	}
+	took := time.Since(began)
+	r.Seconds = took.Seconds()
+	r.DatabaseCPU, r.OwnCPU = int64(b.cpu()-database), int64(proc.OwnCPU()-own)
+	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.DatabaseCPU+r.OwnCPU)).Seconds()/took.Seconds())
+	r.Flushes = b.flushes(ctx) - flushes
+	if b, ok := w.(*bridged); ok {
+		r.Batch = b.batch()
+	}
+	r.Undone, err = b.undone(ctx, conn, answer)
+	return r, err
+}
+
+// flushes is how often the server has flushed a file.
+func (b *base) flushes(ctx context.Context) (n int64) {
+	var name string
+	b.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_data_fsyncs'").Scan(&name, &n)
+	return n
+}
+
+// bridged is a bridge in this process, with workers or a launcher.
+type bridged struct {
+	b       *bridge.Bridge
+	metrics *prometheus.Registry
+	workers []*gloom.Worker
+}
+
+func newBridged(ctx context.Context, base *base, o Options, answer string) (*bridged, error) {
+	cfg := config.Worker{
+		Name: "bench", Orphans: "fail", MaxOutputBuffer: 1 << 20, Lease: 10 * time.Second, ShutdownTimeout: 10 * time.Second, MySQL: base.mysql,
+	}
+	for i := range o.Targets {
+		cfg.Targets = append(cfg.Targets, config.Target{Name: targetName(i), Concurrency: o.Concurrency})
+	}
+	if o.Mode == ModeLaunch {
+		cfg.Launcher = o.Command
+	}
+	w := &bridged{metrics: prometheus.NewRegistry()}
+	var err error
+	if w.b, err = bridge.Open(ctx, cfg, zerolog.Nop(), w.metrics); err != nil {
+		return nil, err
+	}
+	for i := range o.Targets {
+		if o.Mode == ModeLaunch {
+			break
+		}
+		g := &gloom.Worker{
+			Type: targetName(i), Concurrency: min(o.Concurrency, 500), Prefetch: min(o.Concurrency, 500),
+			Handler: func(context.Context, *gloom.Job) (any, error) { return answer, nil },
+			Options: []gloom.Option{gloom.Addrs(w.b.WorkerAddr()), gloom.TrustBodies()},
+		}
+		if err := g.Start(ctx); err != nil {
+			w.close()
+			return nil, err
+		}
+		w.workers = append(w.workers, g)
+	}
+	return w, nil
+}
+
+// batch is the mean size of a transaction.
+func (w *bridged) batch() float64 {
+	for _, m := range w.family("jobd_write_rows") {
+		return m.GetHistogram().GetSampleSum() / float64(max(m.GetHistogram().GetSampleCount(), 1))
+	}
+	return 0
+}
+
+// ended is how many rows the bridge has brought to their ends.
+func (w *bridged) ended() (n float64) {
+	for _, m := range w.family("jobd_rows_ended_total") {
+		n += m.GetCounter().GetValue()
+	}
+	return n
+}
+
+func (w *bridged) family(name string) []*dto.Metric {
+	families, _ := w.metrics.Gather()
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()
+		}
+	}
+	return nil
+}
+
+func (w *bridged) run(ctx context.Context, rows int) error {
+	w.b.Poll(nil)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for w.ended() < float64(rows) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%.0f of %d rows have ended: %w", w.ended(), rows, ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+func (w *bridged) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, g := range w.workers {
+		g.Stop(ctx)
+	}
+	w.b.Shutdown(ctx)
+}
