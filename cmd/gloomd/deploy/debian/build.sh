@@ -21,7 +21,7 @@ install -m 755 "$bin/gloomd" "$bin/gloom" "$bin/gloom-bench" "$root/usr/bin/"
 install -m 644 "$here/../../gloomd.toml" "$root/etc/gloom/gloomd.toml"
 install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.socket "$root/lib/systemd/system/"
 install -m 644 "$here/../alerts.yml" "$here/../dashboard.json" "$here/../../../../wire/PROTOCOL.md" \
-    "$here/../../../../LICENSE" "$root/usr/share/doc/gloom/"
+    "$here/../systemd/sockets.conf" "$here/../../../../LICENSE" "$root/usr/share/doc/gloom/"
 for p in gloom gloomd; do
     "$bin/$p" completion bash > "$root/usr/share/bash-completion/completions/$p"
     "$bin/$p" completion zsh > "$root/usr/share/zsh/vendor-completions/_$p"
