@@ -350,7 +350,7 @@ class Options(DaemonCase):
         self.assertIsInstance(causes[0], gloom.Cancelled)
 
     def test_heartbeat_during_work(self):
-        beats = 0.1
+        beat = 0.5
         lost = []
 
         def notify(notice):
@@ -358,10 +358,10 @@ class Options(DaemonCase):
                 lost.append(notice)
 
         def handler(job):
-            return job.wait(6 * beats)  # long enough to be dropped, if silent
+            return job.wait(3 * beat)  # long enough to be dropped, if silent
 
-        self.worker(handler, heartbeat=beats, notify=notify)
-        with self.submitter(heartbeat=beats, notify=notify) as jobs:
+        self.worker(handler, heartbeat=beat, notify=notify)
+        with self.submitter(heartbeat=beat, notify=notify) as jobs:
             self.assertIs(jobs.do(self.type, retries=0, wait=PATIENCE), False)
         self.assertEqual(lost, [])
 
@@ -501,6 +501,7 @@ class Brokers(unittest.TestCase):
                 job = jobs.submit("nobody")
                 try:
                     job.ack(PATIENCE)
+                    jobs.cancel(job.id, PATIENCE)  # or the drain waits for it
                 except gloom.Draining as err:
                     refused = err
             self.assertIsInstance(refused, gloom.RefusedError)
