@@ -3,7 +3,8 @@ package broker
 import "time"
 
 // DeadLetter is a job that failed, kept so that someone can look at it and
-// hand it in again.
+// hand it in again. It is never written to once it is kept: others read it
+// without the lock.
 type DeadLetter struct {
 	ID, Type, Body []byte
 	Reason         string
@@ -11,8 +12,6 @@ type DeadLetter struct {
 	Attempts       int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
-
-	gone bool
 }
 
 const deadOverhead = 256
@@ -21,10 +20,13 @@ func (d *DeadLetter) weight() int64 {
 	return int64(len(d.ID)+len(d.Body)+len(d.Reason)) + deadOverhead
 }
 
+// letter is the place of a dead letter, nil once that is gone.
+type letter struct{ *DeadLetter }
+
 // deadLetters keeps the latest failed jobs: so many per type, so many bytes in
 // all, for so long. Types hold their own; this list has all by age.
 type deadLetters struct {
-	byAge []*DeadLetter
+	byAge []*letter
 	bytes int64
 	count int
 }
@@ -35,11 +37,11 @@ func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
 	}
-	l := &DeadLetter{
+	l := &letter{&DeadLetter{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name,
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
 		Submitted: j.at, Failed: b.now,
-	}
+	}}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
 		l.Body = append([]byte(nil), l.Body...)
 	}
@@ -62,25 +64,24 @@ func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason strin
 func (d *deadLetters) drop(k *jobType, i int) {
 	l := k.dead[i]
 	k.dead = append(k.dead[:i], k.dead[i+1:]...)
-	l.gone = true
 	d.bytes -= l.weight()
 	d.count--
-	l.Body = nil
+	l.DeadLetter = nil
 	d.trim()
 }
 
 // trim forgets the letters at the front that are gone.
 func (d *deadLetters) trim() {
 	n := 0
-	for n < len(d.byAge) && d.byAge[n].gone {
+	for n < len(d.byAge) && d.byAge[n].DeadLetter == nil {
 		n++
 	}
 	d.byAge = d.byAge[n:]
 	// Gone ones in the middle are few unless letters are taken out by hand.
 	if len(d.byAge) > 2*d.count+64 {
-		kept := make([]*DeadLetter, 0, d.count)
+		kept := make([]*letter, 0, d.count)
 		for _, l := range d.byAge {
-			if !l.gone {
+			if l.DeadLetter != nil {
 				kept = append(kept, l)
 			}
 		}
@@ -115,13 +116,17 @@ func (d *deadLetters) next(age int64) int64 {
 	return d.byAge[0].Failed + age
 }
 
-// DeadLetters returns the failed jobs kept of a type, oldest first. They are
-// never written to again.
+// DeadLetters returns the failed jobs kept of a type, oldest first.
 func (b *Broker) DeadLetters(name []byte) []*DeadLetter {
-	if k := b.typesByName[string(name)]; k != nil {
-		return append([]*DeadLetter(nil), k.dead...)
+	k := b.typesByName[string(name)]
+	if k == nil {
+		return nil
 	}
-	return nil
+	out := make([]*DeadLetter, len(k.dead))
+	for i, l := range k.dead {
+		out[i] = l.DeadLetter
+	}
+	return out
 }
 
 // Revive hands a failed job in again, detached, and forgets the letter. It

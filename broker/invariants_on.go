@@ -306,7 +306,7 @@ func (v *census) letters() {
 		}
 		must(len(k.dead) <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, len(k.dead))
 		for _, l := range k.dead {
-			must(!l.gone && string(l.Type) == string(k.name), "type %q keeps a stranger's letter", k.name)
+			must(l.DeadLetter != nil && string(l.Type) == string(k.name), "type %q keeps a stranger's letter", k.name)
 			n++
 			bytes += l.weight()
 		}
@@ -314,11 +314,11 @@ func (v *census) letters() {
 	must(n == d.count && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.count, d.bytes, n, bytes)
 	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
 	for _, l := range d.byAge {
-		if !l.gone {
+		if l.DeadLetter != nil {
 			n--
 		}
 	}
 	must(n == 0, "%d letters are not in the list by age", n)
 	must(len(d.byAge) <= 2*d.count+65, "the list by age has %d places for %d letters", len(d.byAge), d.count)
-	must(len(d.byAge) == 0 || !d.byAge[0].gone, "the oldest letter is gone")
+	must(len(d.byAge) == 0 || d.byAge[0].DeadLetter != nil, "the oldest letter is gone")
 }

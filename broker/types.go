@@ -18,7 +18,7 @@ type jobType struct {
 	// tat is the theoretical arrival time of the rate limit (GCRA).
 	tat   int64
 	timer int32 // position in Broker.timers of its rate timer, -1
-	dead  []*DeadLetter
+	dead  []*letter
 	stats *TypeStats
 	// touched: stands in Broker.touched.
 	touched bool

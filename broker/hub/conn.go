@@ -15,7 +15,7 @@ type Conn struct {
 	peer broker.Peer
 	// Owner is whatever the connection's owner wants to find here.
 	Owner any
-	// Remote is the peer's address; both are set before the first Step.
+	// Remote is the peer's address.
 	Remote string
 	// Opened is when it came, on the hub's clock.
 	Opened int64
@@ -53,11 +53,12 @@ type outbox struct {
 
 func (o *outbox) size() int { return len(o.buf) + o.large }
 
-// Open lets a connection in.
-func (h *Hub) Open(port wire.Port, sink *Sink) *Conn {
+// Open lets a connection in. Others can find it from now on, so what it is
+// opened with does not change any more.
+func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &Conn{hub: h, sink: sink, port: port, Opened: h.clock()}
+	c := &Conn{hub: h, sink: sink, port: port, Owner: owner, Remote: remote, Opened: h.clock()}
 	if port == wire.SubmitPort {
 		c.peer = h.core.AddSubmitter()
 	} else {

@@ -30,7 +30,7 @@ func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 		s.woke++
 		s.mu.Unlock()
 	})
-	s.conn = h.Open(port, s.sink)
+	s.conn = h.Open(port, s.sink, s, "test")
 	return s
 }
 
@@ -225,7 +225,7 @@ func TestTimer(t *testing.T) {
 	s := open(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
 	s.sink = h.NewSink(func() { woken <- struct{}{} })
-	s.conn = h.Open(wire.SubmitPort, s.sink)
+	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
 	<-woken

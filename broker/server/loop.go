@@ -148,8 +148,7 @@ func (l *loops) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	p.shut = func() { _ = c.Close() }
 	p.loop = l.of(c.EventLoop())
 	p.self = p.loop.sink
-	p.conn = l.srv.hub.Open(p.port, p.loop.sink)
-	p.conn.Owner, p.conn.Remote = p, p.remote
+	p.conn = l.srv.hub.Open(p.port, p.loop.sink, p, p.remote)
 	p.opened()
 	return nil, gnet.None
 }

@@ -130,8 +130,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 		}
 	})
 	p := &session{srv: s, port: port, shut: func() { _ = raw.Close() }}
-	p.conn = s.hub.Open(port, w.sink)
-	p.conn.Remote = remoteOf(raw)
+	p.conn = s.hub.Open(port, w.sink, p, remoteOf(raw))
 	p.opened()
 	written := make(chan struct{})
 	go func() {
