@@ -465,6 +465,8 @@ class Brokers(SubmitterCase):
         addr = closed_port()
         jobs = self.submitter(addr)
         eventually(lambda: Event.FAILED in self.events())
+        with self.assertRaisesRegex(gloom.NotConnected, "no broker reached"):
+            jobs.connect(0.01)
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         job = pool.submit(jobs.submit, "echo")
@@ -560,7 +562,7 @@ class Hello(SubmitterCase):
     def test_no_answer(self):
         jobs = self.submitter(token="x", dial_timeout=0.05, backoff=(5, 5))
         with self.assertRaisesRegex(gloom.NotConnected, "within 0.05 s"):
-            jobs.connect(PATIENCE)
+            jobs.connect()
 
     def test_ping_before_the_reply(self):
         jobs = self.submitter(heartbeat=60)
@@ -672,6 +674,16 @@ class Ends(SubmitterCase):
         for ask in (lambda: jobs.cancel("a"), jobs.ping, job.cancel):
             with self.assertRaises(gloom.Unsupported):
                 ask()
+        for option in (
+            {"delay": 1},
+            {"retries": 0},
+            {"detach": True},
+            {"ack": False},
+            {"on_progress": print},
+        ):
+            with self.assertRaisesRegex(gloom.Unsupported, "compat broker: "):
+                jobs.submit("echo", **option)
+        jobs.submit("echo", priority=5)
 
     def test_settings(self):
         for settings in (

@@ -13,7 +13,7 @@ import unittest
 from support import HERE, PATIENCE, FakeBroker, closed_port, eventually
 
 import gloom
-from gloom import Event, Fatal, RawJSON, RetryAfter
+from gloom import Event, Fatal, RetryAfter
 
 FAST = (0.001, 0.01)
 

@@ -38,9 +38,17 @@ class _State:
             raise again(self._error)
         return False
 
-    def _decided(self) -> bool:
-        """Whether a first attempt to connect is over."""
+    def _tried(self) -> bool:
+        """Whether there is a connection or a reason why there is none."""
         return self._connected or self._closing or self._error is not None
+
+    def _settled(self) -> bool:
+        """Whether there is a connection, or no hope of one."""
+        return (
+            self._connected
+            or self._closing
+            or isinstance(self._error, RefusedError)
+        )
 
     def _check_connected(self, wait: Optional[float]) -> None:
         if self._closing:
@@ -107,7 +115,9 @@ class Gate(_State):
     def connected(self, wait: Optional[float]) -> None:
         """Wait for a connection; raises what made all attempts fail."""
         with self._changed:
-            self._changed.wait_for(self._decided, wait)
+            self._changed.wait_for(
+                self._tried if wait is None else self._settled, wait
+            )
             self._check_connected(wait)
 
     def empty(self, wait: Optional[float]) -> bool:
@@ -160,7 +170,9 @@ class AsyncGate(_State):
 
     async def connected(self, wait: Optional[float]) -> None:
         """Wait for a connection; raises what made all attempts fail."""
-        await self._until(self._decided, wait)
+        await self._until(
+            self._tried if wait is None else self._settled, wait
+        )
         self._check_connected(wait)
 
     async def empty(self, wait: Optional[float]) -> bool:

@@ -220,6 +220,8 @@ def _keep_alive(sock: socket.socket) -> None:
         ("TCP_KEEPIDLE", 30),
         ("TCP_KEEPINTVL", 10),
         ("TCP_KEEPCNT", 3),
+        # Keepalive does not probe while there is data to be acknowledged.
+        ("TCP_USER_TIMEOUT", 60_000),
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

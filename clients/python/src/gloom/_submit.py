@@ -20,7 +20,7 @@ from ._options import (
     millis,
 )
 from .body import encode_body
-from .errors import SizeError
+from .errors import SizeError, Unsupported
 from .wire import Message
 
 OnProgress = Callable[[Any], None]
@@ -74,6 +74,7 @@ class SubmitterBase:
 
 
 def encode(
+    compat: bool,
     id: str,
     type: Optional[str],
     body: object,
@@ -87,7 +88,8 @@ def encode(
     ack: bool,
     progress: bool,
 ) -> bytes:
-    """A submit frame.  TypeError or ValueError for what cannot be sent."""
+    """A submit frame.  TypeError or ValueError for what cannot be sent,
+    Unsupported for what a compat broker would not understand."""
     wire.check_name("id", id)
     if type is not None:
         wire.check_name("type", type)
@@ -110,6 +112,9 @@ def encode(
         options["ack"] = False
     if progress:
         options["progress"] = True
+    newer = sorted(options.keys() - {"priority"})
+    if compat and newer:
+        raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
     return wire.submit(id, type, encode_body(body), options)
 
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any, Callable, Deque, Generator, Optional
+from typing import Any, Callable, Generator, Optional
 
 from ._demux import Done
 from ._gate import AsyncGate
 from ._loop import within
 from ._session import Connector, start
 from ._submit import JobBase, OnProgress, SubmitterBase, check_size, encode
-from .errors import (
-    Cancelled,
-    ClosedError,
-    NotConnected,
-    RefusedError,
-    Unsupported,
-    WindowFull,
-    again,
-)
+from .errors import Cancelled, Unsupported
 from .wire import Message, check_name
 
 __all__ = ["AsyncPending", "AsyncSubmitter"]
@@ -141,9 +132,7 @@ class AsyncSubmitter(SubmitterBase):
             self._task = start(self._connector.run())
 
     async def connect(self, wait: Optional[float] = None) -> None:
-        """Wait until connected, at most for one attempt at each address and
-        wait seconds.  Raises NotConnected, or a RefusedError when all brokers
-        refuse for good; attempts go on in the background all the same."""
+        """Wait until connected; as Submitter.connect."""
         self._begin()
         await self._gate.connected(wait)
 
@@ -184,6 +173,7 @@ class AsyncSubmitter(SubmitterBase):
         if id is None:
             id = self._new_id()
         frame = encode(
+            self._options.compat,
             id,
             type,
             body,

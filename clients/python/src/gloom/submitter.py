@@ -20,16 +20,8 @@ from ._submit import (
     check_size,
     encode,
 )
-from .errors import (
-    Cancelled,
-    ClosedError,
-    NotConnected,
-    RefusedError,
-    Unsupported,
-    WindowFull,
-    again,
-)
-from .wire import Message, cancel, check_name
+from .errors import Cancelled, ClosedError, Unsupported
+from .wire import Message, check_name
 
 __all__ = ["Pending", "Submitter"]
 
@@ -148,7 +140,7 @@ class Submitter(SubmitterBase):
     notify: called with each Notice about connections, by default they are
     logged under "gloom".  It must return soon.
     compat: for brokers that know the original protocol only.  Nothing newer
-    is sent; cancel and ping raise Unsupported.
+    is sent; cancel, ping and the newer options raise Unsupported.
     """
 
     def _start(self) -> None:
@@ -174,9 +166,10 @@ class Submitter(SubmitterBase):
         self._task = start(self._connector.run())
 
     def connect(self, wait: Optional[float] = None) -> None:
-        """Wait until connected, at most for one attempt at each address and
-        wait seconds.  Raises NotConnected, or a RefusedError when all brokers
-        refuse for good; attempts go on in the background all the same."""
+        """Wait until connected: at most wait seconds, or with None until
+        there has been an attempt at each address.  Then NotConnected is raised,
+        and a RefusedError as soon as all brokers refuse for good; attempts go
+        on in the background all the same."""
         self._may_wait()
         self._gate.connected(wait)
 
@@ -233,12 +226,14 @@ class Submitter(SubmitterBase):
         as long as it takes.  Then WindowFull or NotConnected is raised.
 
         Raises TypeError and ValueError for what cannot be sent, SizeError,
-        ClosedError, and a RefusedError when all brokers refuse us for good.
+        ClosedError, a RefusedError when all brokers refuse us for good, and
+        Unsupported for any option but priority that a compat broker lacks.
         All else, a refusal by the broker included, is told by the Pending.
         """
         if id is None:
             id = self._new_id()
         frame = encode(
+            self._options.compat,
             id,
             type,
             body,
