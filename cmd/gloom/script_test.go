@@ -58,6 +58,10 @@ const patience = 20 * time.Second
 //	gone FILE           waits until the process with the id in a file has ended
 //	matches FILE N RE   counts the lines of a file that match
 func TestScripts(t *testing.T) {
+	demo, err := filepath.Abs("demo.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
@@ -65,6 +69,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
 			env.Setenv("TERM", "dumb")
+			env.Setenv("BIN", bin)
+			env.Setenv("DEMO", demo)
+			env.Setenv("TMPDIR", env.WorkDir)
 			b := &broker{}
 			env.Values[brokerKey{}] = b
 			env.Defer(b.kill)

@@ -34,7 +34,7 @@ long it may take. --number puts the line number and a tab before each answer;
 
 A job that the broker refuses as overloaded is handed in again a little later.
 When the connection is lost, what was outstanding has failed, or with --resubmit
-is handed in again, so that it may run twice. Ctrl-C cancels what is outstanding.`
+is handed in again, so that it may run twice. Ctrl-C cancels what is left.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1

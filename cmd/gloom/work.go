@@ -35,7 +35,7 @@ connection is lost, since the broker then gives the job to someone else.
 
 SIGINT and SIGTERM take no more jobs and let running commands finish; a second
 signal stops them as above, a third kills them. A lost connection is made again.
-With several addresses (--worker-addr A,B) every broker is joined, with all of -j.
+With several addresses (--worker-addr A,B) each broker gets the whole of -j.
 
 The id in an argument comes from whoever submits: mind commands that take it for
 an option.`
@@ -43,7 +43,7 @@ an option.`
 const workExample = `  gloom work shout -- tr a-z A-Z
   gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum "$(cat)"'
   gloom work page -- sh -c 'curl -fsS "$(cat)"'
-  gloom work --progress slow -- sh -c 'for p in 1 2 3; do sleep 1; echo $p >&3; done'`
+  gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
 	w := &work{tool: t, maxOutput: 16 << 20}

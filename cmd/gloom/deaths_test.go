@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestDeaths streams lines through workers of eight commands each, which are
+// killed at random: every line gets its own answer all the same. GLOOM_LINES
+// and GLOOM_SEED set how many and which.
+func TestDeaths(t *testing.T) {
+	lines, seed := 1500, uint64(time.Now().UnixNano())
+	for name, v := range map[string]any{"GLOOM_LINES": &lines, "GLOOM_SEED": &seed} {
+		if s := os.Getenv(name); s != "" {
+			if _, err := fmt.Sscan(s, v); err != nil {
+				t.Fatalf("%s=%q: %v", name, s, err)
+			}
+		}
+	}
+	t.Logf("GLOOM_SEED=%d GLOOM_LINES=%d", seed, lines)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	tool := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, "gloom"), args...)
+		cmd.Env = append(os.Environ(), "GLOOM_SUBMIT_ADDR="+b.submit, "GLOOM_WORKER_ADDR="+b.worker, "GORACE=atexit_sleep_ms=0")
+		return cmd
+	}
+	worker := func() *exec.Cmd {
+		cmd := tool("work", "-q", "-j", "8", "sha256", "--", "sha256sum")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	workers := make([]*exec.Cmd, 3)
+	for i := range workers {
+		workers[i] = worker()
+	}
+	t.Cleanup(func() {
+		for _, w := range workers {
+			w.Process.Kill()
+			w.Wait()
+		}
+	})
+
+	var in, want strings.Builder
+	for i := range lines {
+		line := fmt.Sprintf("line %d of %d", i, seed)
+		fmt.Fprintln(&in, line)
+		fmt.Fprintf(&want, "%x  -\n", sha256.Sum256([]byte(line)))
+	}
+	var stdout, stderr bytes.Buffer
+	submit := tool("submit", "sha256", "--lines", "-", "--ordered", "--retries", "1000")
+	submit.Stdin, submit.Stdout, submit.Stderr = strings.NewReader(in.String()), &stdout, &stderr
+	if err := submit.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- submit.Wait() }()
+	kills := 0
+	timeout := time.After(3 * time.Minute)
+	for running := true; running; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("submit: %v\n%s", err, stderr.String())
+			}
+			running = false
+		case <-time.After(time.Duration(rnd.IntN(200)) * time.Millisecond):
+			i := rnd.IntN(len(workers))
+			workers[i].Process.Kill()
+			workers[i].Wait()
+			workers[i] = worker()
+			kills++
+		case <-timeout:
+			submit.Process.Kill()
+			t.Fatalf("not done; %d of %d answers, %d workers killed", strings.Count(stdout.String(), "\n"), lines, kills)
+		}
+	}
+	t.Logf("%d workers killed", kills)
+	if kills == 0 {
+		t.Error("no worker was killed: too few lines")
+	}
+	if got := stdout.String(); got != want.String() {
+		t.Errorf("%d answers, want %d", strings.Count(got, "\n"), lines)
+		for i, g := range strings.Split(got, "\n") {
+			if w := strings.Split(want.String(), "\n"); i >= len(w) || w[i] != g {
+				t.Fatalf("line %d: got %q", i+1, g)
+			}
+		}
+	}
+}

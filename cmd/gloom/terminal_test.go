@@ -1,0 +1,160 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// terminal is a program that runs on a terminal of its own.
+type terminal struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	tty  *os.File
+	done chan error
+
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+// onTerminal starts the tool on a terminal of 80 columns and 12 lines.
+func onTerminal(t *testing.T, b *broker, args ...string) *terminal {
+	t.Helper()
+	x := &terminal{t: t, done: make(chan error, 1)}
+	x.cmd = exec.Command(filepath.Join(bin, "gloom"), args...)
+	x.cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=", "GORACE=atexit_sleep_ms=0",
+		"GLOOM_SUBMIT_ADDR="+b.submit, "GLOOM_WORKER_ADDR="+b.worker, "GLOOM_HTTP_ADDR="+b.http)
+	var err error
+	if x.tty, err = pty.StartWithSize(x.cmd, &pty.Winsize{Cols: 80, Rows: 12}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		io.Copy(x, x.tty)
+		x.done <- x.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		x.cmd.Process.Kill()
+		x.tty.Close()
+	})
+	return x
+}
+
+func (x *terminal) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.out.Write(p)
+}
+
+func (x *terminal) text() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.out.String()
+}
+
+// expect waits until the output matches, from a place on, and returns where the
+// match ends.
+func (x *terminal) expect(from int, re string) int {
+	x.t.Helper()
+	want := regexp.MustCompile(re)
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		out := x.text()
+		if at := want.FindStringIndex(out[from:]); at != nil {
+			return from + at[1]
+		}
+		if time.Now().After(deadline) {
+			x.t.Fatalf("no %q in %q", re, out[from:])
+		}
+	}
+}
+
+func (x *terminal) exit() error {
+	x.t.Helper()
+	select {
+	case err := <-x.done:
+		return err
+	case <-time.After(patience):
+		x.t.Fatalf("still running; it said %q", x.text())
+		return nil
+	}
+}
+
+func someBroker(t *testing.T) *broker {
+	t.Helper()
+	b, err := startBroker(t.TempDir(), "--submit-addr", "127.0.0.1:0", "--worker-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.kill)
+	return b
+}
+
+func TestTopOnTerminal(t *testing.T) {
+	b := someBroker(t)
+	for _, typ := range []string{"a-type-with-a-long-name", "mail"} {
+		x := onTerminal(t, b, "submit", typ, "x", "--detach")
+		if err := x.exit(); err != nil {
+			t.Fatalf("submit: %v: %s", err, x.text())
+		}
+	}
+	x := onTerminal(t, b, "top", "--interval", "100ms")
+	at := x.expect(0, `\x1b\[\?1049h`)
+	at = x.expect(at, `2 types, 0 workers`)
+	at = x.expect(at, `(?s)\(nobody\) a-type-wit….*\(nobody\) mail .*q quit`)
+	at = x.expect(at, `sort by queued`)
+	x.tty.WriteString("\x1b[D")
+	at = x.expect(at, `sort by type`)
+	x.tty.WriteString("r")
+	at = x.expect(at, `(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
+	wide := at
+	pty.Setsize(x.tty, &pty.Winsize{Cols: 120, Rows: 12})
+	at = x.expect(at, `\(nobody\) a-type-with-a-long-name `)
+	b.cmd.Process.Kill()
+	at = x.expect(at, `no news: no broker reached at`)
+	x.tty.WriteString("q")
+	if err := x.exit(); err != nil {
+		t.Errorf("top: %v", err)
+	}
+	x.expect(at, `\x1b\[\?7h\x1b\[\?25h\x1b\[\?1049l$`)
+	for frame := range strings.SplitSeq(x.text()[:wide], "\x1b[H") {
+		for l := range strings.SplitSeq(frame, "\r\n") {
+			if n := len([]rune(regexp.MustCompile(`\x1b\[[?0-9;]*[A-Za-z]`).ReplaceAllString(l, ""))); n > 80 {
+				t.Errorf("a line of %d characters: %q", n, l)
+			}
+		}
+	}
+}
+
+func TestBarOnTerminal(t *testing.T) {
+	b := someBroker(t)
+	w := onTerminal(t, b, "work", "-j", "2", "shout", "--", "tr", "a-z", "A-Z")
+	w.expect(0, `gloom: serving shout at 127.0.0.1:\d+, 2 at a time\r\n`)
+	file := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(file, []byte(strings.Repeat("word\n", 200)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x := onTerminal(t, b, "submit", "shout", "--lines", file)
+	at := x.expect(0, `shout   0% ░+ \(0/200`)
+	at = x.expect(at, `WORD\r\n`)
+	at = x.expect(at, `shout 100% █+ \(200/200, \d+ jobs/s\)`)
+	x.expect(at, `\r\ngloom: 200 jobs in .*s, [\d,]+ a second\r\n$`)
+	if err := x.exit(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(x.text(), "WORD\r\n"); n != 200 {
+		t.Errorf("%d answers shown, want 200", n)
+	}
+	// Ctrl-C on the terminal reaches the tool, not its commands.
+	w.tty.WriteString("\x03")
+	w.expect(0, `gloom: \d+ runs answered\r\n$`)
+	if err := w.exit(); err != nil {
+		t.Errorf("work: %v", err)
+	}
+}

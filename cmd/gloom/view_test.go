@@ -1,0 +1,116 @@
+package main
+
+import (
+	"math"
+	"testing"
+)
+
+func TestP99(t *testing.T) {
+	bucket := func(i int, n uint64) []uint64 {
+		b := make([]uint64, 33)
+		b[i] = n
+		return b
+	}
+	sum := func(a, b []uint64) []uint64 {
+		c := make([]uint64, len(a))
+		for i := range a {
+			c[i] = a[i] + b[i]
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		was, now []uint64
+		total    uint64
+		us       float64 // NaN: none
+	}{
+		"nothing at all":            {nil, nil, 0, math.NaN()},
+		"nothing since":             {bucket(5, 9), bucket(5, 9), 0, math.NaN()},
+		"all in one bucket":         {nil, bucket(11, 100), 100, 1024 + 1024*0.99},
+		"below a microsecond":       {nil, bucket(0, 100), 100, 0.99},
+		"what was before is out":    {bucket(30, 1000), sum(bucket(30, 1000), bucket(3, 100)), 100, 4 + 4*0.99},
+		"one slow in a thousand":    {nil, sum(bucket(3, 999), bucket(30, 1)), 1000, 4 + 4*990.0/999},
+		"two slow in a hundred":     {nil, sum(bucket(3, 98), bucket(11, 2)), 100, 1024 + 1024*0.5},
+		"the broker began anew":     {bucket(3, 50), bucket(3, 10), 10, 4 + 4*0.99},
+		"the last bucket is a time": {nil, bucket(32, 1), 1, (1 << 31) * 1.99},
+	} {
+		total, s := p99(c.was, c.now)
+		got := math.NaN()
+		if s != nil {
+			got = *s * 1e6
+		}
+		if total != c.total || math.IsNaN(got) != math.IsNaN(c.us) || math.Abs(got-c.us) > c.us*1e-9 {
+			t.Errorf("%s: got %d, %v µs, want %d, %v µs", name, total, got, c.total, c.us)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	at := func(sec int, types ...typeInfo) *sample {
+		s := &sample{types: types}
+		s.at = s.at.AddDate(1, 0, 0)
+		for range sec {
+			s.at = s.at.Add(1e9)
+		}
+		return s
+	}
+	typ := func(name string, submitted, answered, failed uint64) typeInfo {
+		return typeInfo{Type: name, Ledger: ledger{Submitted: submitted, Answered: answered, Failed: failed}}
+	}
+	v := compare(
+		at(0, typ("steady", 100, 50, 10), typ("reborn", 1000, 900, 0), typ("gone", 1, 1, 0)),
+		at(2, typ("steady", 120, 55, 11), typ("reborn", 8, 4, 0), typ("new", 6, 2, 2)),
+	)
+	want := map[string][2]float64{"steady": {10, 3}, "reborn": {4, 2}, "new": {3, 2}}
+	if v.Interval != 2 || len(v.Types) != len(want) {
+		t.Fatalf("got %+v", v)
+	}
+	for _, r := range v.Types {
+		if got := [2]float64{r.In, r.Out}; got != want[r.Type] {
+			t.Errorf("%s: in and out per second %v, want %v", r.Type, got, want[r.Type])
+		}
+	}
+	v.sort("in", true)
+	for i, name := range []string{"steady", "reborn", "new"} {
+		if v.Types[i].Type != name {
+			t.Errorf("place %d by in: %s, want %s", i, v.Types[i].Type, name)
+		}
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{span(0), "0s"},
+		{span(12e-6), "12µs"},
+		{span(0.0123), "12ms"},
+		{span(1.25), "1.2s"},
+		{span(59.4), "59s"},
+		{span(140), "2m20s"},
+		{span(3 * 3600), "3h00m"},
+		{span(50 * 3600), "2d02h"},
+		{short(999e-6), "999µs"},
+		{short(0.00123), "1.2ms"},
+		{short(0.0999), "100ms"},
+		{short(9.94), "9.9s"},
+		{short(66), "1m06s"},
+		{perSecond(0), "0"},
+		{perSecond(0.04), "0.0"},
+		{perSecond(9.94), "9.9"},
+		{perSecond(9.96), "10"},
+		{perSecond(1234567), "1.2M"},
+		{count(999_999), "999999"},
+		{count(99_949_999), "99.9M"},
+		{count(100_000_000), "100M"},
+		{count(12_345_678_901), "12G"},
+		{plural(1, "job"), "1 job"},
+		{plural(0, "job"), "0 jobs"},
+		{plural(1234, "job"), "1,234 jobs"},
+		{clean("plain ü"), "plain ü"},
+		{clean("a\x1b[31mb\n"), `a\x1b[31mb\n`},
+		{limits{}.String(), ""},
+		{limits{2, 0.5}.String(), "at most 2 at a time, 0.5/s"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
