@@ -29,23 +29,27 @@ async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
     return task.result()
 
 
+class LoopOwner:
+    """Whose loop it is; told what happens to it."""
+
+    def _at_exit(self) -> None:
+        """Python ends while the loop runs: to stop the loop."""
+        raise NotImplementedError
+
+    def _forked(self) -> None:
+        """This is a forked process, where the loop's thread does not exist."""
+        raise NotImplementedError
+
+    def _ended(self) -> None:
+        """The loop has ended; still in its thread."""
+
+
 class LoopThread:
-    """Runs an event loop until stopped.
+    """Runs an event loop until stopped."""
 
-    on_exit is called when Python ends and the loop still runs: it is to stop
-    the loop.  on_fork is called in a forked process, where the loop's thread
-    does not exist.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        on_exit: Callable[[], None],
-        on_fork: Callable[[], None],
-    ) -> None:
+    def __init__(self, name: str, owner: LoopOwner) -> None:
         self.loop = asyncio.new_event_loop()
-        self.on_exit = weakref.WeakMethod(on_exit)
-        self.on_fork = weakref.WeakMethod(on_fork)
+        self.owner = weakref.ref(owner)
         self._thread = threading.Thread(
             target=self._run, name=name, daemon=True
         )
@@ -61,6 +65,9 @@ class LoopThread:
         finally:
             self.loop.run_until_complete(self._finish())
             self.loop.close()
+            owner = self.owner()
+            if owner is not None:
+                owner._ended()
 
     async def _finish(self) -> None:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -104,16 +111,16 @@ _running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for thread in list(_running):
-        close = thread.on_exit()
-        if close is not None:
-            close()
+        owner = thread.owner()
+        if owner is not None:
+            owner._at_exit()
 
 
 def _forget_all() -> None:
     for thread in list(_running):
-        forget = thread.on_fork()
-        if forget is not None:
-            forget()
+        owner = thread.owner()
+        if owner is not None:
+            owner._forked()
     _running.clear()
 
 

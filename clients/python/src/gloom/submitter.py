@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 import time
 from collections import deque
@@ -11,7 +12,7 @@ from typing import Any, Callable, Deque, Optional, Tuple
 
 from ._demux import Done
 from ._gate import Gate
-from ._loop import LoopThread
+from ._loop import LoopOwner, LoopThread
 from ._session import Connector, start
 from ._submit import (
     JobBase,
@@ -113,7 +114,7 @@ class Pending(JobBase, concurrent.futures.Future[Any]):
             self._reply.set()
 
 
-class Submitter(SubmitterBase):
+class Submitter(SubmitterBase, LoopOwner):
     """Hands jobs to a broker over one connection that threads may share.
 
     Connecting begins at once, in the background; submit waits for it.
@@ -154,8 +155,14 @@ class Submitter(SubmitterBase):
             self._gate.change,
             self._gate.writable,
         )
-        self._thread = LoopThread("gloom-submitter", self.close, self._forked)
+        self._thread = LoopThread("gloom-submitter", self)
         self._thread.call(self._run)
+
+    def _at_exit(self) -> None:
+        self.close()
+
+    def _ended(self) -> None:
+        self._empty_inbox()  # what came in while it closed fails
 
     def _forked(self) -> None:
         self._gate = Gate(self._window)  # the old one may be locked for ever
@@ -331,7 +338,8 @@ class Submitter(SubmitterBase):
             return pending.result(max(0.0, deadline - time.monotonic()))
         finally:
             if not pending.done() and not self._options.compat:
-                pending.cancel()
+                with contextlib.suppress(ClosedError):
+                    pending.cancel()
 
     def cancel(self, id: str, wait: Optional[float] = None) -> None:
         """Have the broker cancel a job: one of this submitter's, which then
@@ -423,7 +431,6 @@ class Submitter(SubmitterBase):
             return
         self._thread.run(self._shut_down())
         self._thread.stop()
-        self._empty_inbox()  # what came in between fails as well
 
     async def _shut_down(self) -> None:
         self._task.cancel()

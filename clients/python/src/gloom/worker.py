@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, Tuple, Union
 
 from . import wire
 from ._options import BACKOFF, DIAL_TIMEOUT, STOP_TIMEOUT, Notify
-from ._loop import LoopThread
+from ._loop import LoopOwner, LoopThread
 from ._pool import Pool
 from ._processes import ProcessRunner
 from ._threads import Handler, ThreadRunner
@@ -23,7 +23,7 @@ from .errors import ClosedError, NotConnected
 __all__ = ["Worker"]
 
 
-class Worker(WorkerBase[Handler]):
+class Worker(WorkerBase[Handler], LoopOwner):
     """Serves jobs of one type with a pool of handlers.
 
     handler: does a job; called with a Job, several at once.  What it returns
@@ -212,7 +212,7 @@ class Worker(WorkerBase[Handler]):
                 raise RuntimeError("the worker was started before")
             if self._leaving:
                 raise ClosedError("the worker was stopped before")
-            thread = LoopThread("gloom-worker", self._at_exit, self._forked)
+            thread = LoopThread("gloom-worker", self)
             handlers = self._concurrency * len(self._options.addrs)
             self._runner: Union[ThreadRunner, ProcessRunner]
             if self._context is None:
