@@ -191,6 +191,7 @@ func (b *Bridge) connect() (err error) {
 	if err != nil {
 		return err
 	}
+	b.limit()
 	for _, t := range b.cfg.Targets {
 		b.staff(t.Name, t.Concurrency)
 	}
@@ -228,7 +229,7 @@ func (b *Bridge) run() {
 	b.loops.Go(func() { b.fetchLoop(b.life) })
 	b.loops.Go(func() { b.leaseLoop(b.life) })
 	b.loops.Go(func() { b.reapLoop(b.life) })
-	if b.launcher != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims() {
+	if b.guards() {
 		b.loops.Go(func() { b.guardLoop(b.life) })
 	}
 	b.do(func() { b.machine.Poll(nil) })

@@ -239,3 +239,34 @@ func TestKillAtAnyTime(t *testing.T) {
 		})
 	}
 }
+
+// TestAStoppedDaemon is taken for dead: its process is gone before its row runs
+// again elsewhere, though it cannot end it itself; when it goes on, it finds its
+// rows gone and works on.
+func TestAStoppedDaemon(t *testing.T) {
+	c := newCrash(t, "requeue")
+	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
+	job := "#!/bin/sh\n[ $WHO = A ] || { grep -q '^State:.[^Z]' /proc/$(cat " + c.dir + "/pid.A)/status && echo beside; echo out $1; exit; } 2>/dev/null\n" +
+		"echo $$ > " + c.dir + "/pid.$WHO\nexec sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := c.start(c.config("A", "requeue", 1))
+	<-a.ready
+	eventually(t, "A runs the row", func() bool { _, err := os.Stat(filepath.Join(c.dir, "pid.A")); return err == nil })
+	<-c.start(c.config("B", "requeue", 1)).ready
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	eventually(t, "B has run the row", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
+	var out string
+	if err := c.db.QueryRow("SELECT stdout FROM jobs WHERE id = 1").Scan(&out); err != nil || out != "out 1\n" {
+		t.Fatalf("%q %v", out, err)
+	}
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "A lives again", func() bool {
+		return c.count("SELECT COUNT(*) FROM jobs_claims WHERE id < 0 AND owner = 'A' AND lease > UTC_TIMESTAMP(3)") == 1
+	})
+	var result string
+	if err := c.db.QueryRow("SELECT result FROM jobs WHERE id = 1").Scan(&result); err != nil || result != "ok" {
+		t.Fatal(result, err)
+	}
+}

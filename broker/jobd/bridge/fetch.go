@@ -9,15 +9,16 @@ import (
 	"gloom/broker/jobd/store/fault"
 )
 
+// Targets of which rows were locked by somebody else are fetched again after a
+// while that grows as long as that is so.
 const (
-	// rereadBusy is when targets are fetched again of which rows were locked by
-	// somebody else.
-	rereadBusy = 100 * time.Millisecond
+	rereadLeast = 50 * time.Millisecond
+	rereadMost  = 2 * time.Second
 )
 
 // fetchLoop accepts pages of rows as the machine asks for them.
 func (b *Bridge) fetchLoop(ctx context.Context) {
-	fails := 0
+	fails, busy := 0, 0
 	for {
 		var targets []string
 		select {
@@ -33,9 +34,12 @@ func (b *Bridge) fetchLoop(ctx context.Context) {
 			fails = 0
 			fault.Point("bridge: accepted")
 			b.arrive(page)
-			if len(page.Busy) > 0 {
-				time.AfterFunc(rereadBusy, func() { b.do(func() { b.machine.Poll(page.Busy) }) })
+			if len(page.Busy) == 0 {
+				busy = 0
+				continue
 			}
+			busy++
+			time.AfterFunc(min(rereadMost, rereadLeast<<min(busy, 10)), func() { b.do(func() { b.machine.Poll(page.Busy) }) })
 			continue
 		}
 		if ctx.Err() != nil {

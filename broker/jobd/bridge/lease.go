@@ -74,7 +74,7 @@ func (b *Bridge) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.lease.renewed(sent)
+	b.prolong(sent)
 	adopted, err := b.store.Resolve(ctx)
 	if len(adopted) > 0 {
 		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
@@ -95,9 +95,29 @@ func (b *Bridge) beginAnew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.lease.renewed(sent)
+	b.prolong(sent)
 	b.do(func() { b.machine.Poll(nil) })
 	return nil
+}
+
+// prolong notes a renewal, and tells those who end the processes in time.
+func (b *Bridge) prolong(sent time.Time) {
+	b.lease.renewed(sent)
+	b.limit()
+}
+
+// limit has the processes killed before the lease is over even if this daemon
+// cannot: it may be stopped by then.
+func (b *Bridge) limit() {
+	if b.guards() {
+		until, _ := b.lease.look()
+		b.launcher.Until(until.Add(-b.margin()))
+	}
+}
+
+// guards tells whether processes must not outlive the lease.
+func (b *Bridge) guards() bool {
+	return b.launcher != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
 // revoke ends the processes of rows that are no longer, or soon not, ours.
@@ -152,7 +172,7 @@ func (b *Bridge) guardLoop(ctx context.Context) {
 // mayLaunch tells whether a process may be started: where rows run again, not
 // when others may soon take this daemon for dead.
 func (b *Bridge) mayLaunch() bool {
-	if b.cfg.Orphans != requeueOrphans || !b.store.Claims() {
+	if !b.guards() {
 		return true
 	}
 	until, _ := b.lease.look()

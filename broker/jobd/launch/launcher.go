@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Options describes the processes of a launcher.
@@ -27,10 +28,12 @@ var ErrClosed = errors.New("launcher is closed")
 
 // Launcher starts processes. Its methods may be called from any goroutine.
 type Launcher struct {
-	opt   Options
-	env   []string
-	stdin *os.File
-	forks chan func()
+	opt     Options
+	env     []string
+	stdin   *os.File
+	forks   chan func()
+	watcher *watcher
+	reaper  *reaper // nil when orphans are somebody else's
 
 	mu     sync.RWMutex // guards closed; held while a fork is under way
 	closed bool
@@ -48,9 +51,23 @@ func New(opt Options) (*Launcher, error) {
 		stdin: stdin,
 		forks: make(chan func()),
 	}
+	if l.watcher, err = newWatcher(); err != nil {
+		stdin.Close()
+		return nil, err
+	}
+	if adopts() {
+		l.reaper = newReaper()
+	}
 	go l.fork()
 	return l, nil
 }
+
+// adopts tells whether the orphans of this host or container become ours.
+var adopts = func() bool { return os.Getpid() == 1 }
+
+// Until limits how long processes may run: when it has passed they are killed,
+// even if the daemon is stopped or stuck by then. Every call moves the limit.
+func (l *Launcher) Until(t time.Time) { l.watcher.limit(t) }
 
 // fork does all forking on one thread that lives as long as the launcher: the
 // kernel sends the parent-death signal when the forking thread ends, not when
@@ -63,6 +80,14 @@ func (l *Launcher) fork() {
 	}
 }
 
+func (l *Launcher) making(process func() int) {
+	if l.reaper == nil {
+		process()
+		return
+	}
+	l.reaper.forking(process)
+}
+
 // Close ends the launcher. No process must be running.
 func (l *Launcher) Close() {
 	l.mu.Lock()
@@ -71,6 +96,10 @@ func (l *Launcher) Close() {
 		l.closed = true
 		close(l.forks)
 		l.stdin.Close()
+		l.watcher.close()
+		if l.reaper != nil {
+			l.reaper.close()
+		}
 	}
 }
 
@@ -90,7 +119,7 @@ func (l *Launcher) Start(id int64) (*Process, error) {
 	if err != nil {
 		return nil, reason(argv[0], l.opt.Dir, err)
 	}
-	p := &Process{ended: make(chan struct{})}
+	p := &Process{launcher: l, ended: make(chan struct{})}
 	p.stdout.limit, p.stderr.limit = l.opt.MaxOutput, l.opt.MaxOutput
 	stdout, err := p.stdout.open()
 	if err != nil {
@@ -107,11 +136,18 @@ func (l *Launcher) Start(id int64) (*Process, error) {
 	done := make(chan struct{})
 	l.forks <- func() {
 		defer close(done)
-		p.process, err = os.StartProcess(path, argv, &os.ProcAttr{
-			Dir:   l.opt.Dir,
-			Env:   l.env,
-			Files: []*os.File{l.stdin, stdout, stderr},
-			Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		l.making(func() int {
+			p.process, err = os.StartProcess(path, argv, &os.ProcAttr{
+				Dir:   l.opt.Dir,
+				Env:   l.env,
+				Files: []*os.File{l.stdin, stdout, stderr},
+				Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+			})
+			if err != nil {
+				return 0
+			}
+			l.watcher.begun(p.process.Pid)
+			return p.process.Pid
 		})
 	}
 	<-done

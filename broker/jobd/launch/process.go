@@ -17,6 +17,7 @@ type Result struct {
 
 // Process is a running or ended process of a job.
 type Process struct {
+	launcher       *Launcher
 	process        *os.Process
 	stdout, stderr stream
 	ended          chan struct{}
@@ -64,8 +65,12 @@ func (p *Process) wait() {
 	}
 	p.mu.Lock()
 	p.reaped = true
+	p.launcher.watcher.gone(p.process.Pid)
 	state, err := p.process.Wait()
 	p.mu.Unlock()
+	if r := p.launcher.reaper; r != nil {
+		r.reaped(p.process.Pid)
+	}
 	p.result.Stdout, p.result.Stderr = p.stdout.finish(), p.stderr.finish()
 	if err != nil {
 		// Somebody else has reaped it: how it ended is not to be known.

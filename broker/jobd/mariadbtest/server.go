@@ -281,3 +281,6 @@ func (s *Server) PID() int {
 	}
 	return s.process.cmd.Process.Pid
 }
+
+// SetArgs replaces the further arguments, from the next Launch on.
+func (s *Server) SetArgs(args ...string) { s.opt.Args = args }

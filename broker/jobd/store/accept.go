@@ -71,8 +71,10 @@ func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
 
 // waiting reads and locks the first waiting rows of a target.
 func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, target string, limit int) ([]Row, error) {
-	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE%s",
+	rows, err := s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE%s",
 		s.priority(), s.table.name, s.table.force(), s.table.target, limit, s.skip), target, target)
+	// A name that the column's charset cannot hold may look like another's.
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != target }), err
 }
 
 func (s *SQL) priority() string {
@@ -125,7 +127,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	}
 	var b strings.Builder
 	// A claim that is there already is on a row that somebody set back by hand.
-	b.WriteString("REPLACE INTO " + s.table.claims + " (id, token, manual) VALUES ")
+	b.WriteString("REPLACE INTO " + s.table.claims + " (id, token, by_hand) VALUES ")
 	token, manual := s.Token(), 0
 	if from == Manual {
 		manual = 1
@@ -161,14 +163,12 @@ func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, targets []str
 		if cut[target] {
 			continue
 		}
-		var one int
-		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT 1 FROM %s%s WHERE status = 'waiting' AND %s LIMIT 1",
-			s.table.name, s.table.force(), s.table.target), target, target).Scan(&one)
-		switch err {
-		case nil:
+		var name string
+		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s LIMIT 1",
+			s.table.name, s.table.force(), s.table.target), target, target).Scan(&name)
+		if err == nil && name == target {
 			p.Busy = append(p.Busy, target)
-		case sql.ErrNoRows:
-		default:
+		} else if err != nil && err != sql.ErrNoRows {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 const createClaims = `CREATE TABLE IF NOT EXISTS %s (
   id BIGINT NOT NULL PRIMARY KEY,
   token BIGINT NOT NULL,
-  manual TINYINT NOT NULL DEFAULT 0,
+  by_hand TINYINT NOT NULL DEFAULT 0,
   owner VARCHAR(255) NOT NULL DEFAULT '',
   place VARCHAR(255) NOT NULL DEFAULT '',
   beat BIGINT NOT NULL DEFAULT 0,
@@ -55,7 +55,7 @@ func (s *SQL) tryClaims(ctx context.Context) error {
 	defer tx.Rollback()
 	id := -rand.Int64N(1<<62) - 1
 	for _, query := range []string{
-		"INSERT INTO %[1]s (id, token, manual, owner, place, beat, lease) VALUES (%[2]d, 0, 0, '', '', 0, NULL)",
+		"INSERT INTO %[1]s (id, token, by_hand, owner, place, beat, lease) VALUES (%[2]d, 0, 0, '', '', 0, NULL)",
 		"UPDATE %[1]s SET beat = beat + 1 WHERE id = %[2]d",
 		"DELETE FROM %[1]s WHERE id = %[2]d",
 	} {
@@ -248,7 +248,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 		if err != nil || len(claims) == 0 {
 			return err
 		}
-		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT j.id, j.target, j.status, c.manual FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
+		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT j.id, j.target, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table.claims, byID, s.table.name, byID, list(claims), s.skip))
 		if err != nil {
 			return err

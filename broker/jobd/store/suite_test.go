@@ -127,10 +127,11 @@ func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
 
 func TestTargetsAreExact(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
-		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów")
+		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
 		s := table.open(t, "d", long)
 		equal(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
-		equal(t, "rows", ids(accept(t, s, 10, "LOW", "Löw").Rows), "2LOW 3Löw")
+		equal(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
+		equal(t, "status of a row whose name looks like one that cannot be", table.get(t, 6).Status, Waiting)
 	})
 }
 

@@ -88,12 +88,12 @@ func inspect(ctx context.Context, db *sql.DB, name, claims string) (*table, erro
 		names = append(names, lower)
 		switch lower {
 		case "target":
-			t.target = "target = ?"
+			t.target = "target = ? AND target = ?"
 			if c.charset != "" {
-				// The usual collations take Low for low; a target does not.
-				t.target += " AND target COLLATE " + c.charset + "_bin = ?"
-			} else {
-				t.target += " AND target = ?"
+				// The usual collations take Low for low; a target does not. A name is
+				// converted by hand, as the server refuses to when that loses something.
+				name := "CONVERT(? USING " + c.charset + ")"
+				t.target = "target = " + name + " AND target COLLATE " + c.charset + "_bin = " + name
 			}
 		case "stdout":
 			t.stdout = c

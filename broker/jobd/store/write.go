@@ -312,7 +312,7 @@ func alike(finals []Final) []ending {
 func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
 	query := "SELECT id, status, 0 FROM " + s.table.name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
 	if s.claimed {
-		query = fmt.Sprintf("SELECT c.id, j.status, c.manual FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
+		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
 			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
 			s.table.claims, byID, s.table.name, byID, list(ids), token, s.skip)
 	}
