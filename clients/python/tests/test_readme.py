@@ -38,7 +38,8 @@ class Examples(unittest.TestCase):
         self.environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
     def run_all(self, daemon, programs):
-        """Run the workers, and then the others, whose output is checked."""
+        """Run all together; those that end by themselves print what they
+        should, and then the workers stop when told to."""
         running = []
         for name, text, output in programs:
             text = text.replace("127.0.0.1:9998", daemon.submit_addr)
@@ -46,23 +47,20 @@ class Examples(unittest.TestCase):
             path = os.path.join(self.folder, name)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-            if name.endswith("_worker.py"):
-                process = self.start(name)
-                running.append((name, process))
+            running.append((name, self.start(name), output))
         tried = 0
-        for name, _, output in programs:
+        for name, process, output in running:
+            if not name.endswith("_worker.py"):
+                with self.subTest(name):
+                    out, err = process.communicate(timeout=3 * PATIENCE)
+                    self.assertEqual((out, err), (output, ""))
+                    tried += 1
+        for name, process, _ in running:
             if name.endswith("_worker.py"):
-                continue
-            with self.subTest(name):
-                process = self.start(name)
-                out, err = process.communicate(timeout=2 * PATIENCE)
-                self.assertEqual((out, err), (output, ""))
-                tried += 1
-        for name, process in running:
-            with self.subTest(name):
-                process.send_signal(signal.SIGTERM)
-                out, err = process.communicate(timeout=PATIENCE)
-                self.assertEqual((process.returncode, out, err), (0, "", ""))
+                with self.subTest(name):
+                    process.send_signal(signal.SIGTERM)
+                    out, err = process.communicate(timeout=PATIENCE)
+                    self.assertEqual((process.returncode, out, err), (0, "", ""))
         return tried
 
     def start(self, name):
