@@ -38,6 +38,13 @@ step() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
 
 PATH=$bin:$PATH
 
+# A copy of the files, so that nothing changes them while they are read.
+mkdir "$dir/tree"
+find . -type f -not -path '*/.*' -not -path '*/__pycache__/*' |
+	tar -cf - -T - 2>"$dir/tar.log" | tar -xf - -C "$dir/tree"
+cd "$dir/tree"
+find . -type f >"$dir/files"
+
 step '$ gloomd &'
 gloomd --log-format console 2>"$dir/gloomd.log" &
 pids="$pids $!"
@@ -50,8 +57,6 @@ for n in 1 2 3; do
 	gloom work -j 2 sha256 -- sh -c 'sha256sum "$(cat)"' 2>"$dir/work$n.log" &
 	pids="$pids $!"
 done
-
-find . -type f -not -path '*/.*' -not -path '*/__pycache__/*' >"$dir/files"
 
 step '$ find . -type f | gloom submit sha256 --lines -     # a job for every file'
 gloom submit sha256 --lines "$dir/files" >"$dir/answers"

@@ -63,7 +63,8 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir:      "testdata",
+		Deadline: time.Now().Add(3 * time.Minute),
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
