@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/broker"
 )
 
 // mapped takes pages from the system, where the garbage collector does not
@@ -41,6 +43,8 @@ func (s *Server) giveBack() {
 			return
 		case <-t.C:
 		}
+		// What the last command emptied goes back with the next one.
+		s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
 		if s.released.Load() >= giveLeast {
 			s.released.Store(0)
 			debug.FreeOSMemory()
