@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds everything a test waits for.
-const patience = 10 * time.Second
+const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	// The event loops of the in-process server keep goroutines of their pool.
