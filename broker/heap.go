@@ -13,13 +13,16 @@ func (x *entry) before(y *entry) bool {
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
+	// heapFirst is the room of a heap's first chunk at first. It grows by fours:
+	// there are heaps of every type and flow, and most hold one or two elements.
+	heapFirst = 2
 )
 
 // heap is a 4-ary min-heap that tells each element its position, so that one
 // can leave from the middle. It grows by chunks: a plain slice of a million
 // entries would stop the broker for 10 ms whenever it doubles.
 type heap struct {
-	chunks []*[heapChunk]entry
+	chunks [][]entry
 	n      int
 	place  func(ref uint32, pos int32)
 }
@@ -35,8 +38,16 @@ func (h *heap) set(i int, x entry) {
 func (h *heap) top() *entry { return h.at(0) }
 
 func (h *heap) push(x entry) {
-	if h.n>>heapShift == len(h.chunks) {
-		h.chunks = append(h.chunks, new([heapChunk]entry))
+	if n := h.n >> heapShift; n == len(h.chunks) {
+		room := heapChunk
+		if n == 0 {
+			room = heapFirst
+		}
+		h.chunks = append(h.chunks, make([]entry, room))
+	} else if h.n == len(h.chunks[0]) && n == 0 {
+		grown := make([]entry, min(4*h.n, heapChunk))
+		copy(grown, h.chunks[0])
+		h.chunks[0] = grown
 	}
 	h.n++
 	h.up(h.n-1, x)

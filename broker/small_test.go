@@ -1,0 +1,55 @@
+package broker_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+func heapBytes() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestSmallTypesAndFlows: what types and flows take besides their jobs is
+// counted against no limit on bytes, so it must be little: a broker may have
+// 100,000 types, and as many submitters as connections.
+func TestSmallTypesAndFlows(t *testing.T) {
+	const n = 2000
+	for _, c := range []struct {
+		what string
+		most int64
+		do   func(b *broker.Broker)
+	}{
+		{"a type with one job", 3000, func(b *broker.Broker) {
+			p := b.AddSubmitter()
+			for i := range n {
+				b.Submit(0, p, &broker.Submission{ID: fmt.Append(nil, "i", i), Type: fmt.Append(nil, "t", i), Body: []byte("1")})
+			}
+		}},
+		{"a submitter with an older job behind a younger one", 3000, func(b *broker.Broker) {
+			for i := range n {
+				p := b.AddSubmitter()
+				b.Submit(0, p, &broker.Submission{ID: fmt.Append(nil, "a", i), Type: []byte("t"), Body: []byte("1"), Delay: time.Second})
+				b.Submit(0, p, &broker.Submission{ID: fmt.Append(nil, "b", i), Type: []byte("t"), Body: []byte("1")})
+			}
+			for now := int64(2 * time.Second); b.Next() <= now; {
+				b.Tick(now)
+			}
+		}},
+	} {
+		b := broker.New(broker.Config{MaxTypes: 2 * n})
+		before := heapBytes()
+		c.do(b)
+		if each := (heapBytes() - before) / n; each > c.most {
+			t.Errorf("%s takes %d bytes, want at most %d", c.what, each, c.most)
+		}
+		runtime.KeepAlive(b)
+	}
+}
