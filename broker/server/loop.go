@@ -60,6 +60,8 @@ const (
 	// reason; lingerBytes is what it may still send meanwhile.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
+	// maxParts is how many pieces the system takes in one write (IOV_MAX).
+	maxParts = 1024
 )
 
 // plain is a connection on an event loop.
@@ -315,7 +317,12 @@ func (lp *loop) write(o *hub.Output) {
 		_, _ = p.c.Write(o.Buf)
 	default:
 		lp.iov = o.Parts(lp.iov[:0])
-		_, _ = p.c.Writev(lp.iov)
+		// A failed write has closed the connection.
+		for rest := lp.iov; len(rest) > 0 && p.c != nil; {
+			k := min(len(rest), maxParts)
+			_, _ = p.c.Writev(rest[:k])
+			rest = rest[k:]
+		}
 		clear(lp.iov)
 	}
 	unsent := n

@@ -1,0 +1,104 @@
+package server
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 20 * time.Second
+
+// begin starts a broker on free ports; set changes its options first.
+func begin(t *testing.T, set func(o *Options)) *Server {
+	t.Helper()
+	s, err := Start(options(set), zerolog.New(zerolog.NewTestWriter(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// options are the defaults on free ports.
+func options(set func(o *Options)) Options {
+	o := DefaultOptions()
+	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	if set != nil {
+		set(&o)
+	}
+	return o
+}
+
+// peer is a connection of the test.
+type peer struct {
+	t *testing.T
+	net.Conn
+}
+
+func dial(t *testing.T, a net.Addr) *peer {
+	t.Helper()
+	c, err := net.Dial(a.Network(), a.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &peer{t, c}
+}
+
+func frame(format string, args ...any) []byte {
+	p := fmt.Appendf(nil, format, args...)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
+}
+
+func (p *peer) send(format string, args ...any) {
+	p.t.Helper()
+	_ = p.SetWriteDeadline(time.Now().Add(patience))
+	if _, err := p.Write(frame(format, args...)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// next reads one frame.
+func (p *peer) next() (map[string]any, error) {
+	_ = p.SetReadDeadline(time.Now().Add(patience))
+	var head [4]byte
+	if _, err := io.ReadFull(p, head[:]); err != nil {
+		return nil, err
+	}
+	payload := make([]byte, binary.BigEndian.Uint32(head[:]))
+	if _, err := io.ReadFull(p, payload); err != nil {
+		return nil, err
+	}
+	var m map[string]any
+	return m, json.Unmarshal(payload, &m)
+}
+
+// want reads one frame, which must have this value under this key.
+func (p *peer) want(key string, value any) map[string]any {
+	p.t.Helper()
+	m, err := p.next()
+	if err != nil {
+		p.t.Fatalf("no frame with %s %v: %v", key, value, err)
+	}
+	if m[key] != value {
+		p.t.Fatalf("got %.300v, want %s %v", m, key, value)
+	}
+	return m
+}
+
+// until polls a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
