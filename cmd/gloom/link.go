@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -37,9 +36,6 @@ type link struct {
 	serverName     string
 	compat         bool
 }
-
-// heartbeat is the pace at which long connections are checked.
-const heartbeat = 15 * time.Second
 
 // bind makes flags of the options of the connection. settle looks for the same
 // names in the environment.
@@ -88,7 +84,7 @@ func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
 		}
 		opts = append(opts, gloom.Compat())
 	} else {
-		opts = append(opts, gloom.ClientName(name), gloom.Heartbeat(heartbeat))
+		opts = append(opts, gloom.ClientName(name))
 		if l.token != "" {
 			opts = append(opts, gloom.Token(l.token))
 		}

@@ -24,19 +24,26 @@ import (
 type show struct {
 	*submit
 	began    time.Time
+	total    int  // lines, -1 where that is not known
 	terminal bool // stderr is one
 	shared   bool // stdout is the same one, so that the bar must make way
 
-	mu  sync.Mutex // guards what follows
-	w   *bufio.Writer
-	bar *progressbar.ProgressBar
+	mu   sync.Mutex // guards what follows
+	w    *bufio.Writer
+	bar  *progressbar.ProgressBar
+	jobs int // that have ended
 }
+
+// drawPace is how often the bar is drawn; where answers share its terminal,
+// they come out at the same moments.
+const drawPace = 100 * time.Millisecond
 
 func newShow(s *submit, in *os.File) *show {
 	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: isTerminal(s.err)}
 	v.shared = v.terminal && isTerminal(s.out)
 	if v.terminal && !s.quiet {
-		v.bar = newBar(s, countLines(in))
+		v.total = countLines(in)
+		v.bar = newBar(s, v.total)
 	}
 	return v
 }
@@ -53,8 +60,9 @@ func newBar(s *submit, total int) *progressbar.ProgressBar {
 		progressbar.OptionSetItsString("jobs"),
 		progressbar.OptionSetPredictTime(total > 0),
 		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionUseANSICodes(true),
 		progressbar.OptionSpinnerType(14),
+		progressbar.OptionSetSpinnerChangeInterval(0), // or it would draw when it likes
 		progressbar.OptionSetTheme(progressbar.Theme{
 			Saucer: "█", SaucerPadding: "░", BarStart: "", BarEnd: "",
 		}),
@@ -96,23 +104,37 @@ func (v *show) start() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.began = time.Now()
-	if v.bar != nil {
-		_ = v.bar.RenderBlank()
+	v.draw()
+}
+
+// draw shows how far it is; finish shows the end.
+func (v *show) draw() {
+	if v.bar == nil {
+		return
 	}
+	n := v.jobs
+	if v.total > 0 {
+		n = min(n, v.total-1)
+	}
+	_ = v.bar.Set(n)
+}
+
+// tick is for the printing goroutine: when to call flush, beside the moments
+// when there is nothing else to do.
+func (v *show) tick() (c <-chan time.Time, stop func()) {
+	if v.bar == nil {
+		return nil, func() {}
+	}
+	t := time.NewTicker(drawPace)
+	return t.C, t.Stop
 }
 
 // outcome prints an answer or a failure, the n-th one.
 func (v *show) outcome(o outcome, n int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	err := v.print(o)
-	if v.bar != nil {
-		if v.bar.GetMax64() > 0 {
-			n = min(n, v.bar.GetMax()-1) // finish ends it
-		}
-		_ = v.bar.Set(n)
-	}
-	return err
+	v.jobs = n
+	return v.print(o)
 }
 
 func (v *show) print(o outcome) error {
@@ -192,27 +214,30 @@ func brief(err error) string {
 	return say(gloom.Code(code), reason, "")
 }
 
-// makeWay takes the bar off the terminal; it comes back by itself.
+// makeWay takes the bar off the terminal until it is drawn again.
 func (v *show) makeWay() {
 	if v.bar != nil {
 		_ = v.bar.Clear()
 	}
 }
 
-// flush puts answers out.
+// idle puts answers out, unless the bar would have to make way for each.
+func (v *show) idle() error {
+	if v.bar != nil && v.shared {
+		return nil
+	}
+	return v.w.Flush()
+}
+
+// flush puts answers out and draws the bar.
 func (v *show) flush() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.w.Buffered() == 0 {
-		return nil
-	}
-	if v.shared {
+	if v.shared && v.w.Buffered() > 0 {
 		v.makeWay()
 	}
 	err := v.w.Flush()
-	if v.shared && v.bar != nil {
-		_ = v.bar.RenderBlank()
-	}
+	v.draw()
 	return err
 }
 
@@ -228,13 +253,13 @@ func (v *show) note(format string, args ...any) {
 func (v *show) finish(n tally, outstanding int, cause error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.bar != nil {
-		if cause == nil {
-			_ = v.bar.Finish()
-			fmt.Fprintln(v.err)
-		} else {
-			v.makeWay()
-		}
+	switch {
+	case v.bar == nil:
+	case cause == nil && v.total > 0:
+		_ = v.bar.Finish()
+		fmt.Fprintln(v.err)
+	default:
+		v.makeWay()
 	}
 	if !(v.terminal && !v.quiet) && n.failed == 0 && cause == nil {
 		return

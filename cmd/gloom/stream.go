@@ -237,13 +237,19 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 			<-st.places
 		}
 	}
+	tick, stop := st.show.tick()
+	defer stop()
 	for done != total {
 		if len(st.outcomes) == 0 {
-			if err := st.show.flush(); err != nil {
+			if err := st.show.idle(); err != nil {
 				return n, err
 			}
 		}
 		select {
+		case <-tick:
+			if err := st.show.flush(); err != nil {
+				return n, err
+			}
 		case o := <-st.outcomes:
 			if err := settle(o); err != nil {
 				return n, err

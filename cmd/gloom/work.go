@@ -97,6 +97,11 @@ func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]stri
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
+// heartbeat is the pace at which broker and worker look after each other. A
+// worker that was suspended loses its jobs to others; submitters do without, so
+// that theirs survive Ctrl-Z.
+const heartbeat = 15 * time.Second
+
 // maxJobs bounds -j: each job needs a connection and several descriptors.
 const maxJobs = 10000
 
@@ -141,6 +146,9 @@ func (w *work) run(args []string, dash int) error {
 	opts, err := w.link.options(w.link.worker, clientName("work"))
 	if err != nil {
 		return err
+	}
+	if !w.link.compat {
+		opts = append(opts, gloom.Heartbeat(heartbeat))
 	}
 	tell := &teller{work: w, typ: args[0], brokers: map[string]*joined{}}
 	worker := &gloom.Worker{
