@@ -27,6 +27,7 @@ type Conn struct {
 	before   int // what waited before the frame being appended
 	dirty    bool
 	closing  bool // nothing is appended any more; to be closed behind its output
+	doubted  bool // it seems not to read; to be looked at
 	overflow bool // it did not read; to be closed at once
 	gone     bool // the core knows it no more
 

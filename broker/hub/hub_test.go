@@ -29,7 +29,7 @@ func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 		s.mu.Lock()
 		s.woke++
 		s.mu.Unlock()
-	})
+	}, nil)
 	s.conn = h.Open(port, s.sink, s, "test")
 	return s
 }
@@ -181,6 +181,54 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// TestStaleHold: output that was held back and has been read since counts no
+// more, although its owner did not hear of it; what is still held back does.
+func TestStaleHold(t *testing.T) {
+	h := newHub(4000)
+	defer h.Close()
+	w := open(t, h, wire.WorkerPort)
+	left := 0
+	s := &side{t: t, port: wire.SubmitPort, dec: wire.Decoder{DefaultType: "default"}}
+	s.sink = h.NewSink(func() {}, func(*hub.Conn) int { return left })
+	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
+	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
+	w.does(h, `{"action":"join","type":"default"}`)
+	answer := func(length int) []hub.Output {
+		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", length)+`"}`)
+		return s.sink.Take(nil)
+	}
+	hold := func(outs []hub.Output, unsent int) {
+		t.Helper()
+		if len(outs) != 1 || outs[0].Abort {
+			t.Fatalf("%+v", outs)
+		}
+		s.sink.Done(&outs[0], unsent)
+	}
+	hold(answer(9000), 9000)
+	// It has been read: two more fit.
+	hold(answer(9000), 9000)
+	left = 4000
+	hold(answer(9000), 9000)
+	if st := h.Stats(); st.Overflows != 0 {
+		t.Fatalf("%+v", st)
+	}
+	left = 4001
+	if outs := answer(1); len(outs) != 1 || !outs[0].Abort {
+		t.Errorf("%+v", outs)
+	}
+	if st := h.Stats(); st.Overflows != 1 {
+		t.Errorf("%+v", st)
+	}
+	if submitters := peers(h); submitters != 0 {
+		t.Errorf("the core still has %d submitters", submitters)
+	}
+}
+
+func peers(h *hub.Hub) (submitters int) {
+	h.View(func(b *broker.Broker, _ int64) { submitters, _ = b.Peers() })
+	return submitters
+}
+
 // TestDismiss: nothing follows the error, and a worker's only job fails.
 func TestDismiss(t *testing.T) {
 	h := newHub(1 << 20)
@@ -224,7 +272,7 @@ func TestTimer(t *testing.T) {
 	defer h.Close()
 	s := open(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
-	s.sink = h.NewSink(func() { woken <- struct{}{} })
+	s.sink = h.NewSink(func() { woken <- struct{}{} }, nil)
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)

@@ -6,6 +6,9 @@ type Sink struct {
 	hub *Hub
 	// wakeUp asks the owner to take its output soon.
 	wakeUp func()
+	// holds tells what the owner holds back of a connection; nil if it always
+	// says so itself.
+	holds func(*Conn) int
 
 	// Guarded by the hub's lock.
 	dirty   []*Conn
@@ -18,7 +21,14 @@ type Sink struct {
 
 // NewSink returns a sink whose owner is asked by wake to call Take. wake is
 // called without the lock, from any goroutine, at most once between two Takes.
-func (h *Hub) NewSink(wake func()) *Sink { return &Sink{hub: h, wakeUp: wake} }
+//
+// holds is for an owner whose output goes on being written without its doing,
+// so that what it said with Done grows stale: it tells how many bytes the owner
+// holds back of a connection now. It is called within Take, under the lock. An
+// owner that blocks until all is written has none.
+func (h *Hub) NewSink(wake func(), holds func(*Conn) int) *Sink {
+	return &Sink{hub: h, wakeUp: wake, holds: holds}
+}
 
 func (s *Sink) wake() { s.wakeUp() }
 
@@ -119,6 +129,13 @@ func (s *Sink) Take(outs []Output) []Output {
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
+		if c.doubted && !c.overflow {
+			c.doubted = false
+			held := s.holds(c)
+			if c.held.Store(int64(held)); held > h.cfg.MaxOutbound {
+				h.giveUp(c)
+			}
+		}
 		if c.overflow {
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
@@ -130,7 +147,7 @@ func (s *Sink) Take(outs []Output) []Output {
 		c.out = outbox{}
 	}
 	s.dirty = s.dirty[:0]
-	h.mu.Unlock()
+	h.unlock(nil)
 	s.spent = s.spent[:0]
 	return outs
 }

@@ -40,6 +40,8 @@ type loop struct {
 	scheduled bool
 	flushing  bool
 	gone      []*plain // closed connections that the hub is to hear of
+	// slow are connections that gnet held output back for when last looked at.
+	slow map[*plain]struct{}
 
 	// What follows decides between writing at once and once per round.
 	events  int // reads since the last flush
@@ -98,7 +100,8 @@ func (l *loops) enroll(nc net.Conn, port wire.Port) error {
 // lagEvery is how often the loops' lag is looked at.
 const lagEvery = time.Second
 
-// watch measures how long a loop takes to get to a task put on it.
+// watch measures how long a loop takes to get to a task put on it, and has it
+// look at its slow connections.
 func (l *loops) watch() {
 	t := time.NewTicker(lagEvery)
 	defer t.Stop()
@@ -109,20 +112,45 @@ func (l *loops) watch() {
 		case <-t.C:
 		}
 		l.mu.Lock()
-		for el := range l.byEL {
+		for el, lp := range l.byEL {
 			sent := time.Now()
 			_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-				lag := int64(time.Since(sent))
-				for {
-					most := l.srv.lag.Load()
-					if lag <= most || l.srv.lag.CompareAndSwap(most, lag) {
-						return nil
-					}
-				}
+				l.srv.lagged(time.Since(sent))
+				lp.look()
+				return nil
 			}))
 		}
 		l.mu.Unlock()
 	}
+}
+
+// lagged notes how long a loop took to get to a task.
+func (s *Server) lagged(d time.Duration) {
+	for {
+		most := s.lag.Load()
+		if int64(d) <= most || s.lag.CompareAndSwap(most, int64(d)) {
+			return
+		}
+	}
+}
+
+// look tells the hub what slow peers have read since: gnet goes on writing
+// what it holds back, and says nothing.
+func (lp *loop) look() {
+	for p := range lp.slow {
+		held := p.held()
+		if p.conn.SetHeld(held); held == 0 {
+			delete(lp.slow, p)
+		}
+	}
+}
+
+// held is how many bytes gnet holds back.
+func (p *plain) held() int {
+	if p.c == nil {
+		return 0
+	}
+	return p.c.OutboundBuffered()
 }
 
 func (l *loops) stop() error { return l.cli.Stop() }
@@ -133,12 +161,12 @@ func (l *loops) of(el gnet.EventLoop) *loop {
 	if lp := l.byEL[el]; lp != nil {
 		return lp
 	}
-	lp := &loop{srv: l.srv, el: el, batch: l.srv.newBatch()}
+	lp := &loop{srv: l.srv, el: el, batch: l.srv.newBatch(), slow: map[*plain]struct{}{}}
 	lp.sink = l.srv.hub.NewSink(func() {
 		if err := el.Execute(context.Background(), lp); err != nil {
 			lp.sink.Unexpect()
 		}
-	})
+	}, func(c *hub.Conn) int { return c.Owner.(*plain).held() })
 	l.byEL[el] = lp
 	return lp
 }
@@ -327,7 +355,9 @@ func (lp *loop) write(o *hub.Output) {
 	}
 	unsent := n
 	if p.c != nil {
-		unsent = p.c.OutboundBuffered()
+		if unsent = p.held(); unsent > 0 {
+			lp.slow[p] = struct{}{}
+		}
 	}
 	lp.sink.Done(o, unsent)
 	if o.Close && p.c != nil {

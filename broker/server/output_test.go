@@ -23,3 +23,29 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 		worker.want("id", fmt.Sprint("j", i))
 	}
 }
+
+// TestReadLate: a submitter that has read all it was sent is not taken for one
+// that does not read, and no backlog of it is shown.
+func TestReadLate(t *testing.T) {
+	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 20 })
+	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+	const n = 3
+	for i := range n {
+		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)
+		submitter.want("ok", true)
+	}
+	worker.send(`{"action":"join","type":"t"}`)
+	worker.want("ok", true)
+	body := strings.Repeat("x", 12<<20) // more than sockets hold
+	for i := range n {
+		worker.want("id", fmt.Sprint("j", i))
+		worker.send(`{"action":"respond","body":"%s"}`, body)
+		worker.want("ok", true)
+		until(t, "output is held back", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		submitter.want("id", fmt.Sprint("j", i))
+	}
+	until(t, "the backlog is gone", func() bool { sum, _ := s.Hub().Backlog(); return sum == 0 })
+	if n := s.Hub().Stats().Overflows; n != 0 {
+		t.Errorf("%d connections were given up", n)
+	}
+}

@@ -128,7 +128,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 		case w.wake <- struct{}{}:
 		default:
 		}
-	})
+	}, nil)
 	p := &session{srv: s, port: port, shut: func() { _ = raw.Close() }}
 	p.conn = s.hub.Open(port, w.sink, p, remoteOf(raw))
 	p.opened()
