@@ -35,7 +35,7 @@ var (
 		1053, 1077, 1079, // shutdown in progress
 		1129, 1130, // host is blocked
 		1192, 1223, // locked tables
-		1194, 1195, 1194, 1034, // table crashed
+		1194, 1195, 1034, // table crashed
 		1290, 1792, 1836, 3100, 3101, // read-only; hooks
 		1317, 1927, 3024, 1969, // interrupted, connection killed, statement timeout
 		4031, // disconnected for inactivity

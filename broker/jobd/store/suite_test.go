@@ -23,9 +23,15 @@ type jobs interface {
 	open(t *testing.T, name string, lease time.Duration) Store
 }
 
-// both runs a test on the database and on its twin.
+// both runs a test on the database, with and without SKIP LOCKED, and on its
+// twin.
 func both(t *testing.T, f func(t *testing.T, table jobs)) {
 	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
+	t.Run("old sql", func(t *testing.T) {
+		table := newSQLTable(t)
+		table.old = true
+		f(t, table)
+	})
 	t.Run("memory", func(t *testing.T) { f(t, memoryTable{NewTable()}) })
 }
 
