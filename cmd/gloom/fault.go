@@ -92,7 +92,7 @@ func (t *tool) report(err error) int {
 		return sig.code()
 	}
 	f := t.classify(err)
-	fmt.Fprintf(t.err, "gloom: %s\n", plain(f.err))
+	fmt.Fprintf(t.err, "gloom: %s\n", tame(plain(f.err)))
 	if f.hint != "" {
 		fmt.Fprintf(t.err, "hint: %s\n", f.hint)
 	}

@@ -143,7 +143,7 @@ func (v *show) print(o outcome) error {
 		return v.record(o)
 	case o.err != nil:
 		v.makeWay()
-		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, brief(o.err))
+		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, tame(brief(o.err)))
 		return err
 	}
 	if v.number {

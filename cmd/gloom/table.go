@@ -87,6 +87,19 @@ func clean(s string) string {
 	return q[1 : len(q)-1]
 }
 
+// tame is clean for texts of several lines.
+func tame(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		parts := strings.Split(l, "\t")
+		for k, p := range parts {
+			parts[k] = clean(p)
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 // span is a duration for people, of two units at most.
 func span(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))

@@ -106,6 +106,7 @@ func TestNumbersForPeople(t *testing.T) {
 		{plural(1234, "job"), "1,234 jobs"},
 		{clean("plain ü"), "plain ü"},
 		{clean("a\x1b[31mb\n"), `a\x1b[31mb\n`},
+		{tame("a\tb\n\x1b[2Jc\n"), "a\tb\n\\x1b[2Jc\n"},
 		{limits{}.String(), ""},
 		{limits{2, 0.5}.String(), "at most 2 at a time, 0.5/s"},
 	} {
