@@ -18,7 +18,10 @@ finish() {
 	# shellcheck disable=SC2086 # a list of process ids
 	[ -z "$pids" ] || kill $pids 2>/dev/null || :
 	wait
-	[ $status -eq 0 ] || cat "$dir"/*.log >&2 2>/dev/null || :
+	case $status in
+	0 | 130 | 143) ;;
+	*) cat "$dir"/*.log >&2 || : ;;
+	esac
 	rm -rf "$dir"
 	exit $status
 }

@@ -30,11 +30,11 @@ func run(args []string) int {
 const rootLong = `gloom turns any command into a worker, hands in jobs and prints their answers,
 and shows and steers the broker, gloomd.
 
-  gloom work TYPE -- COMMAND     serve jobs of a type with a command
-  gloom submit TYPE BODY         hand a job in, print its answer
-  gloom submit TYPE --lines -    hand in a job per line of standard input
-  gloom top                      watch the types: queued, running, rates
-  gloom explain ID               why does this job not run?
+    gloom work TYPE -- COMMAND     serve jobs of a type with a command
+    gloom submit TYPE BODY         hand a job in, print its answer
+    gloom submit TYPE --lines -    hand in a job per line of standard input
+    gloom top                      watch the types: queued, running, rates
+    gloom explain ID               why does this job not run?
 
 Addresses are host:port or unix:/path. Options of the connection can also be
 set in the environment, under the names that --help shows; a flag wins.

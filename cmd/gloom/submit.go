@@ -30,7 +30,7 @@ the lines. Failures go to standard error with their line number, and the exit
 status is 1 if there were any. On a terminal a bar shows how far it is, and how
 long it may take. --number puts the line number and a tab before each answer;
 --records prints JSON records instead, failures too:
-  {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
+    {"line":3,"id":"…","body":…}   {"line":4,"id":"…","error":"…","reason":"…"}
 
 A job that the broker refuses as overloaded is handed in again a little later.
 When the connection is lost, what was outstanding has failed, or with --resubmit

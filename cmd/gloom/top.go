@@ -17,20 +17,20 @@ import (
 
 const topLong = `Watch the types of a broker: a table that renews itself.
 
-  QUEUED    ready jobs that wait for a worker
-  OLDEST    age of the oldest of them
-  RUNNING   jobs at workers
-  WORKERS   that have joined; IDLE ones have room for a job
-  IN/S      jobs submitted per second, since the last look
-  OUT/S     jobs that ended per second, however they did
-  P99 WAIT  99 of 100 jobs handed out since the last look had waited less:
-            an estimate, from counts by powers of 2
+    QUEUED    ready jobs that wait for a worker
+    OLDEST    age of the oldest of them
+    RUNNING   jobs at workers
+    WORKERS   that have joined; IDLE ones have room for a job
+    IN/S      jobs submitted per second, since the last look
+    OUT/S     jobs that ended per second, however they did
+    P99 WAIT  99 of 100 jobs handed out since the last look had waited less:
+              an estimate, from counts by powers of 2
 
 Types that are paused, limited, or without workers for what is queued are
 marked. On a terminal, q quits, the arrow keys choose the column to sort by,
 r reverses the order, and the space bar looks at once. Elsewhere a table is
 printed for each look, or with --json an object:
-  {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
+    {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
 --once looks for one interval and ends.`
 
 const topExample = `  gloom top --sort wait
