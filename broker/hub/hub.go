@@ -49,9 +49,11 @@ type Hub struct {
 	armed  int64
 	closed bool
 	// woken lists the sinks that have new output since the lock was taken,
-	// late the connections given up meanwhile.
+	// late the connections given up meanwhile, ends those whose owners are to be
+	// told that they are to be closed.
 	woken []*Sink
 	late  []*Conn
+	ends  []end
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
 	stats Stats
@@ -66,6 +68,12 @@ type Stats struct {
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
+}
+
+// end is a connection that is to be closed, at once or behind its output.
+type end struct {
+	conn   *Conn
+	atOnce bool
 }
 
 // New returns a hub around an empty core.
@@ -146,9 +154,14 @@ func (h *Hub) unlock(self *Sink) {
 	}
 	var few [4]*Sink
 	wake := append(few[:0], h.wakeList(self)...)
+	ends := h.ends
+	h.ends = nil
 	h.mu.Unlock()
 	for _, s := range wake {
-		s.wake()
+		s.owner.Wake()
+	}
+	for _, e := range ends {
+		e.conn.sink.owner.Ends(e.conn, e.atOnce)
 	}
 }
 

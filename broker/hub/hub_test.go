@@ -25,11 +25,11 @@ type side struct {
 
 func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
 	s := &side{t: t, port: port, dec: wire.Decoder{DefaultType: "default"}}
-	s.sink = h.NewSink(func() {
+	s.sink = h.NewSink(hub.Owner{Wake: func() {
 		s.mu.Lock()
 		s.woke++
 		s.mu.Unlock()
-	}, nil)
+	}})
 	s.conn = h.Open(port, s.sink, s, "test")
 	return s
 }
@@ -189,7 +189,7 @@ func TestStaleHold(t *testing.T) {
 	w := open(t, h, wire.WorkerPort)
 	left := 0
 	s := &side{t: t, port: wire.SubmitPort, dec: wire.Decoder{DefaultType: "default"}}
-	s.sink = h.NewSink(func() {}, func(*hub.Conn) int { return left })
+	s.sink = h.NewSink(hub.Owner{Wake: func() {}, Holds: func(*hub.Conn) int { return left }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	w.does(h, `{"action":"join","type":"default"}`)
@@ -272,7 +272,7 @@ func TestTimer(t *testing.T) {
 	defer h.Close()
 	s := open(t, h, wire.SubmitPort)
 	woken := make(chan struct{}, 1)
-	s.sink = h.NewSink(func() { woken <- struct{}{} }, nil)
+	s.sink = h.NewSink(hub.Owner{Wake: func() { woken <- struct{}{} }})
 	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
 	s.does(h, `{"action":"submit","id":"a","body":1,"expires_ms":60000}`, `{"action":"submit","id":"b","body":1,"expires_ms":20}`)
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)

@@ -3,12 +3,8 @@ package hub
 // Sink is an owner of connections: it alone writes to them. Connections with
 // new output stand in its dirty list.
 type Sink struct {
-	hub *Hub
-	// wakeUp asks the owner to take its output soon.
-	wakeUp func()
-	// holds tells what the owner holds back of a connection; nil if it always
-	// says so itself.
-	holds func(*Conn) int
+	hub   *Hub
+	owner Owner
 
 	// Guarded by the hub's lock.
 	dirty   []*Conn
@@ -19,18 +15,23 @@ type Sink struct {
 	spent [][]byte
 }
 
-// NewSink returns a sink whose owner is asked by wake to call Take. wake is
-// called without the lock, from any goroutine, at most once between two Takes.
-//
-// holds is for an owner whose output goes on being written without its doing,
-// so that what it said with Done grows stale: it tells how many bytes the owner
-// holds back of a connection now. It is called within Take, under the lock. An
-// owner that blocks until all is written has none.
-func (h *Hub) NewSink(wake func(), holds func(*Conn) int) *Sink {
-	return &Sink{hub: h, wakeUp: wake, holds: holds}
+// Owner is what a sink asks of the owner of its connections.
+type Owner struct {
+	// Wake asks for a Take soon. It is called without the lock, from any
+	// goroutine, at most once between two Takes.
+	Wake func()
+	// Holds is for an owner whose output goes on being written without its
+	// doing, so that what it said with Done grows stale: it tells how many bytes
+	// are held back of a connection now. It is called within Take, under the
+	// lock. An owner that blocks until all is written has none.
+	Holds func(*Conn) int
+	// Ends is for an owner that blocks: it is told, without the lock, of a
+	// connection that is to be closed behind its output or at once.
+	Ends func(c *Conn, atOnce bool)
 }
 
-func (s *Sink) wake() { s.wakeUp() }
+// NewSink returns a sink without connections.
+func (h *Hub) NewSink(o Owner) *Sink { return &Sink{hub: h, owner: o} }
 
 // mark puts c on its owner's list.
 func (h *Hub) mark(c *Conn) {
@@ -131,7 +132,7 @@ func (s *Sink) Take(outs []Output) []Output {
 		c.dirty = false
 		if c.doubted && !c.overflow {
 			c.doubted = false
-			held := s.holds(c)
+			held := s.owner.Holds(c)
 			if c.held.Store(int64(held)); held > h.cfg.MaxOutbound {
 				h.giveUp(c)
 			}

@@ -144,6 +144,7 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	}
 	c.closing = true
 	h.mark(c)
+	h.tellEnd(c, false)
 	h.leave(c, reason)
 }
 
@@ -277,7 +278,7 @@ func (h *Hub) queued(c *Conn) {
 	h.mark(c)
 	switch {
 	case c.before <= h.cfg.MaxOutbound || c.overflow:
-	case c.sink.holds != nil && c.before-int(c.held.Load()) <= h.cfg.MaxOutbound:
+	case c.sink.owner.Holds != nil && c.before-int(c.held.Load()) <= h.cfg.MaxOutbound:
 		c.doubted = true
 	default:
 		h.giveUp(c)
@@ -289,4 +290,12 @@ func (h *Hub) giveUp(c *Conn) {
 	c.overflow = true
 	h.stats.Overflows++
 	h.late = append(h.late, c)
+	h.tellEnd(c, true)
+}
+
+// tellEnd has an owner that may block told that c is to be closed.
+func (h *Hub) tellEnd(c *Conn, atOnce bool) {
+	if c.sink.owner.Ends != nil {
+		h.ends = append(h.ends, end{c, atOnce})
+	}
 }

@@ -162,11 +162,14 @@ func (l *loops) of(el gnet.EventLoop) *loop {
 		return lp
 	}
 	lp := &loop{srv: l.srv, el: el, batch: l.srv.newBatch(), slow: map[*plain]struct{}{}}
-	lp.sink = l.srv.hub.NewSink(func() {
-		if err := el.Execute(context.Background(), lp); err != nil {
-			lp.sink.Unexpect()
-		}
-	}, func(c *hub.Conn) int { return c.Owner.(*plain).held() })
+	lp.sink = l.srv.hub.NewSink(hub.Owner{
+		Wake: func() {
+			if err := el.Execute(context.Background(), lp); err != nil {
+				lp.sink.Unexpect()
+			}
+		},
+		Holds: func(c *hub.Conn) int { return c.Owner.(*plain).held() },
+	})
 	l.byEL[el] = lp
 	return lp
 }

@@ -28,7 +28,7 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 // that does not read, and no backlog of it is shown.
 func TestReadLate(t *testing.T) {
 	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 20 })
-	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
 	const n = 3
 	for i := range n {
 		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)

@@ -15,8 +15,13 @@ import (
 	"gloom/wire"
 )
 
-// handshakeTime is how long a TLS handshake may take.
-const handshakeTime = 10 * time.Second
+const (
+	// handshakeTime is how long a TLS handshake may take.
+	handshakeTime = 10 * time.Second
+	// atATime is how many bytes are written before the hub is told how many are
+	// left.
+	atATime = 256 << 10
+)
 
 // certificates are what TLS listeners show and ask for; they can be read again
 // while connections stand.
@@ -123,12 +128,22 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	}
 	_ = raw.SetDeadline(time.Time{})
 	w := &tlsWriter{srv: s, nc: nc, raw: raw, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	w.sink = s.hub.NewSink(func() {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
-	}, nil)
+	w.sink = s.hub.NewSink(hub.Owner{
+		Wake: func() {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		},
+		// The writer may stand in a write that the peer does not read.
+		Ends: func(_ *hub.Conn, atOnce bool) {
+			if atOnce {
+				_ = raw.Close()
+				return
+			}
+			_ = raw.SetDeadline(time.Now().Add(lingerTime))
+		},
+	})
 	p := &session{srv: s, port: port, shut: func() { _ = raw.Close() }}
 	p.conn = s.hub.Open(port, w.sink, p, remoteOf(raw))
 	p.opened()
@@ -213,11 +228,15 @@ func (w *tlsWriter) write(o *hub.Output) bool {
 	}
 	n := o.Len()
 	w.srv.bytesOut.Add(uint64(n))
-	o.Conn.Writing(n)
+	left := n
 	var err error
 	for _, part := range o.Parts(nil) {
-		if err == nil && len(part) > 0 {
-			_, err = w.nc.Write(part)
+		for err == nil && len(part) > 0 {
+			o.Conn.Writing(left)
+			k := min(len(part), atATime)
+			_, err = w.nc.Write(part[:k])
+			part = part[k:]
+			left -= k
 		}
 	}
 	unsent := 0

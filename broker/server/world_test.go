@@ -52,6 +52,17 @@ func dial(t *testing.T, a net.Addr) *peer {
 	return &peer{t, c}
 }
 
+// narrow keeps the system from taking in much that p does not read.
+func (p *peer) narrow() *peer {
+	p.t.Helper()
+	if c, ok := p.Conn.(interface{ SetReadBuffer(int) error }); ok {
+		if err := c.SetReadBuffer(64 << 10); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return p
+}
+
 func frame(format string, args ...any) []byte {
 	p := fmt.Appendf(nil, format, args...)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)

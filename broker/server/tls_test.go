@@ -1,0 +1,69 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// deafTLS lets a broker have a worker with TLS, and a submitter with TLS that
+// submits n jobs and reads nothing but their oks.
+func deafTLS(t *testing.T, n int, set func(o *Options)) (s *Server, submitter, worker *peer) {
+	t.Helper()
+	s = begin(t, func(o *Options) {
+		secure(t, o)
+		set(o)
+	})
+	submitter, worker = dialTLS(t, s.SubmitAddr()), dialTLS(t, s.WorkerAddr())
+	worker.send(`{"action":"join","type":"t"}`)
+	worker.want("ok", true)
+	for i := range n {
+		submitter.send(`{"action":"submit","id":"j%d","type":"t","body":1}`, i)
+		submitter.want("ok", true)
+	}
+	return s, submitter, worker
+}
+
+// TestDeafTLS: a TLS peer that does not read is closed although its writer
+// stands in a write.
+func TestDeafTLS(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			const n = 3
+			s, _, worker := deafTLS(t, n, func(o *Options) {
+				o.MaxOutbound = 1 << 20
+				if network == "unix" {
+					o.SubmitAddr = "unix:" + t.TempDir() + "/s"
+				}
+			})
+			body := strings.Repeat("x", 12<<20)
+			for i := range n {
+				worker.want("id", fmt.Sprint("j", i))
+				worker.send(`{"action":"respond","body":"%s"}`, body)
+				worker.want("ok", true)
+				if i == 0 {
+					until(t, "output waits", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+				}
+				if s.Hub().Stats().Overflows > 0 {
+					break
+				}
+			}
+			until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+			if n := s.Hub().Stats().Overflows; n != 1 {
+				t.Errorf("%d connections were given up", n)
+			}
+		})
+	}
+}
+
+// TestDismissedTLS: a TLS peer that is to be closed behind its output has a
+// while to read that, and no more.
+func TestDismissedTLS(t *testing.T) {
+	s, submitter, worker := deafTLS(t, 1, func(*Options) {})
+	worker.want("id", "j0")
+	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
+	worker.want("ok", true)
+	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // a frame too long
+	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+}
