@@ -21,14 +21,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/bridge/queue"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/control"
 	"gloom/broker/jobd/launch"
 	"gloom/broker/jobd/store"
 	gloom "gloom/clients/go"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 )
 
 // Bridge is a running engine.

@@ -12,10 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/config"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
+
+	"github.com/rs/zerolog"
 )
 
 // link is how the bridge reaches its broker: one of its own or a shared one.

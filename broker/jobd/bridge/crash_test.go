@@ -270,3 +270,17 @@ func TestAStoppedDaemon(t *testing.T) {
 		t.Fatal(result, err)
 	}
 }
+
+// TestTwoDaemonsOfOneName: a living namesake is not a dead predecessor.
+func TestTwoDaemonsOfOneName(t *testing.T) {
+	c := newCrash(t, "requeue")
+	for range 2 {
+		c.victims = append(c.victims, c.start(c.config(crashOwner, "requeue", 2)))
+	}
+	c.settled()
+	for id, runs := range c.runs() {
+		if len(runs) != 1 {
+			c.fail("row %d ran %d times", id, len(runs))
+		}
+	}
+}

@@ -5,8 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	gloom "gloom/clients/go"
+
+	"github.com/rs/zerolog"
 )
 
 // crew is the workers of one target's type, with as many slots together as the

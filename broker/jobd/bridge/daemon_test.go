@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-json"
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/mariadbtest"
 	"gloom/broker/jobd/store/fault"
+
+	"github.com/goccy/go-json"
+	"github.com/rs/zerolog"
 )
 
 // The test binary is also the daemon that is killed: as a process of its own,

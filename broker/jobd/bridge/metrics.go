@@ -3,8 +3,9 @@ package bridge
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"gloom/broker/jobd/control"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics are what the bridge counts. Targets are labels: there are as many as

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/mariadbtest"
 	gloom "gloom/clients/go"
+
+	"github.com/rs/zerolog"
 )
 
 // TestTheDatabaseMisbehaves drops connections, restarts the server, stops it,

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-json"
 	"gloom/broker/jobd/store"
 	"gloom/broker/jobd/store/fault"
 	gloom "gloom/clients/go"
+
+	"github.com/goccy/go-json"
 )
 
 const (

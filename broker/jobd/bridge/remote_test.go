@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-json"
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/store"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
+
+	"github.com/goccy/go-json"
+	"github.com/rs/zerolog"
 )
 
 // shared is a broker of its own, that can be restarted.

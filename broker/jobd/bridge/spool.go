@@ -8,8 +8,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/goccy/go-json"
 	"gloom/broker/jobd/store"
+
+	"github.com/goccy/go-json"
 )
 
 const (

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/store"
+
+	"github.com/rs/zerolog"
 )
 
 // errStopped means that a row was not written because the daemon stops. Unless

@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"gloom/broker/jobd/config"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 const (

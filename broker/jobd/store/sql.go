@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"gloom/broker/jobd/config"
 	"gloom/broker/jobd/store/fault"
+
+	"github.com/rs/zerolog"
 )
 
 // Options says which table to open, and as whom.
