@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"gloom/broker/hub"
 	"gloom/wire"
@@ -20,6 +21,9 @@ const (
 	batchSize = 32
 	// helloTime is how long a peer may wait with its token.
 	helloTime = 10 * time.Second
+	// maxClient is how much is kept of the name that a peer gives itself, in
+	// bytes.
+	maxClient = 256
 )
 
 // session is what a connection's bytes mean: frames, hello, scopes. It belongs
@@ -43,6 +47,7 @@ type session struct {
 
 	beat    time.Duration
 	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
+	over    atomic.Bool  // the connection is gone
 	beater  *time.Timer
 	waiting *time.Timer // for hello
 }
@@ -74,6 +79,7 @@ func (s *session) opened() {
 
 // closed is called when the connection is gone.
 func (s *session) closed() {
+	s.over.Store(true)
 	s.drop()
 	s.srv.hub.Gone(s.conn)
 	for _, t := range []*time.Timer{s.beater, s.waiting} {
@@ -87,7 +93,6 @@ func (s *session) closed() {
 // bytes it used; the rest is the beginning of a frame, to be given again with
 // more behind it.
 func (s *session) take(b *batch, data []byte) (used int) {
-	s.srv.bytesIn.Add(uint64(len(data)))
 	for !s.closing {
 		var payload []byte
 		kept := false
@@ -122,6 +127,7 @@ func (s *session) take(b *batch, data []byte) (used int) {
 	if s.closing {
 		used = len(data)
 	}
+	s.srv.bytesIn.Add(uint64(used))
 	s.step(b)
 	return used
 }
@@ -196,6 +202,12 @@ func (s *session) step(b *batch) {
 		return
 	}
 	s.srv.hub.Step(s.conn, b.cmd[:b.n], s.self)
+	for i := range b.n {
+		// Big frames live as long as their jobs, not as long as the batch.
+		if c := &b.cmd[i]; c.Kept {
+			c.Req.Body = nil
+		}
+	}
 	b.n = 0
 }
 
@@ -297,7 +309,7 @@ func (s *session) hello(c *hub.Command) {
 	}
 	s.spoke = true
 	if r.Client != nil {
-		s.conn.SetClient(string(r.Client))
+		s.conn.SetClient(brief(r.Client, maxClient))
 	}
 	if s.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; s.beat > 0 {
 		s.startBeat()
@@ -315,6 +327,10 @@ func (s *session) startBeat() {
 	suspected := false
 	// The pace is counted from the start, so that it does not drift.
 	s.beater = time.AfterFunc(time.Hour, func() {
+		// Stopping this timer misses it while it runs.
+		if s.over.Load() {
+			return
+		}
 		now := s.srv.hub.Now()
 		silent := now-s.heard.Load() >= 2*int64(s.beat)
 		if silent && suspected {
@@ -331,6 +347,17 @@ func (s *session) startBeat() {
 		s.beater.Reset(time.Duration(start + (beats+1)*int64(s.beat) - now))
 	})
 	s.beater.Reset(s.beat)
+}
+
+// brief cuts a text to n bytes, on a character's border.
+func brief(text []byte, n int) string {
+	if len(text) <= n {
+		return string(text)
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return string(text[:n]) + "…"
 }
 
 var pingFrame = wire.AppendPing(nil)

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker"
+)
+
+// TestBytesIn: bytes are counted once, however they arrive.
+func TestBytesIn(t *testing.T) {
+	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
+	all := append(append([]byte{}, ping...), submit...)
+	for _, what := range []string{"plain", "TLS"} {
+		s := begin(t, func(o *Options) {
+			if what == "TLS" {
+				secure(t, o)
+			}
+		})
+		p := dial(t, s.SubmitAddr())
+		if what == "TLS" {
+			p = dialTLS(t, s.SubmitAddr())
+		}
+		_, _ = p.Write(all[:20000])
+		p.want("ok", true)
+		_, _ = p.Write(all[20000:])
+		p.want("id", "j")
+		until(t, "all bytes are counted", func() bool { return s.Counts().BytesIn >= uint64(len(all)) })
+		if n := s.Counts().BytesIn; n != uint64(len(all)) {
+			t.Errorf("%s: %d bytes were counted, %d sent", what, n, len(all))
+		}
+	}
+}
+
+// TestBodiesAreLetGo: a connection that is idle keeps nothing of the big frames
+// that it has sent.
+func TestBodiesAreLetGo(t *testing.T) {
+	const n, size = 8, 8 << 20
+	s := begin(t, func(o *Options) { secure(t, o) })
+	submitter := dialTLS(t, s.SubmitAddr())
+	live := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := live()
+	body := strings.Repeat("x", size)
+	for i := range n {
+		worker := dialTLS(t, s.WorkerAddr())
+		worker.send(`{"action":"join","type":"t%d"}`, i)
+		worker.want("ok", true)
+		submitter.send(`{"action":"submit","id":"j","type":"t%d","body":1}`, i)
+		submitter.want("ok", true)
+		worker.want("id", "j")
+		worker.send(`{"action":"respond","body":"%s"}`, body)
+		worker.want("ok", true)
+		submitter.want("id", "j")
+	}
+	body = ""
+	until(t, "the bodies are given back", func() bool { return live()-before < size*n/2 })
+}
+
+// TestClientIsCut: of the name that a peer gives itself only so much is kept.
+func TestClientIsCut(t *testing.T) {
+	s := begin(t, nil)
+	p := dial(t, s.WorkerAddr())
+	p.send(`{"action":"hello","client":"%s"}`, strings.Repeat("é", 1<<20))
+	p.want("ok", true)
+	var workers []broker.WorkerInfo
+	s.Hub().View(func(b *broker.Broker, _ int64) { workers, _ = b.Workers(0, 0, 1) })
+	if got, want := s.Hub().Find(workers[0].Peer).Client(), strings.Repeat("é", maxClient/2)+"…"; got != want {
+		t.Errorf("kept %d bytes: %q", len(got), got)
+	}
+}
+
+// TestNoBeatAfterTheEnd: a connection that closes while its heartbeat is due
+// leaves no timer behind that would report it once more.
+func TestNoBeatAfterTheEnd(t *testing.T) {
+	said := &journal{}
+	s, err := Start(options(nil), zerolog.New(said))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const beat = 100 * time.Millisecond
+	for range 5 {
+		p := dial(t, s.WorkerAddr())
+		p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
+		p.want("ok", true)
+		// The end, then the beat, wait for the hub's lock.
+		s.Hub().View(func(*broker.Broker, int64) {
+			_ = p.Close()
+			time.Sleep(2 * beat)
+		})
+	}
+	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
+	time.Sleep(4 * beat)
+	if text := said.text(); strings.Contains(text, "two beats") {
+		t.Errorf("connections that had closed were dropped:\n%s", text)
+	}
+}
