@@ -97,7 +97,7 @@ func (a *API) allowed(r *http.Request) error {
 	if !ok {
 		token = ""
 	}
-	known, may := a.srv.Authorize(strings.TrimSpace(token))
+	known, may := a.srv.Authorize(r.Context(), strings.TrimSpace(token), r.RemoteAddr)
 	switch {
 	case !known:
 		return fail(http.StatusUnauthorized, "unauthorized", "give a known token: Authorization: Bearer TOKEN")

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gloom/broker/server"
 )
@@ -19,7 +20,14 @@ func TestTokens(t *testing.T) {
 	w := start(t, func(o *server.Options) { o.TokenFile = file })
 	w.call("GET", "/v1/status", "", 401)
 	w.token = "nobody"
+	begin := time.Now()
 	w.call("GET", "/v1/status", "", 401)
+	if d := time.Since(begin); d < time.Second/2 {
+		t.Errorf("a wrong token was refused after %v: guessing is not slowed", d)
+	}
+	if n := w.srv.Counts().Unauthorized; n != 2 {
+		t.Errorf("%d missing or wrong tokens were counted, want 2", n)
+	}
 	w.token = "work"
 	w.call("GET", "/v1/status", "", 403)
 	w.call("POST", "/v1/drain", "", 403)

@@ -72,6 +72,7 @@ func (s *Server) newBatch() *batch {
 func (s *session) opened() {
 	if s.srv.tokens.required() {
 		s.waiting = time.AfterFunc(helloTime, func() {
+			s.srv.tokenFailed(s.conn.Remote)
 			s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
 		})
 	}
@@ -237,6 +238,7 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 	if s.grant == nil && s.srv.tokens.required() && (err != nil || r.Verb != wire.Hello) {
 		c.Refuse, c.Close = &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"}, true
 		s.closing = true
+		s.srv.tokenFailed(s.conn.Remote)
 		return
 	}
 	if err != nil {
@@ -293,11 +295,12 @@ func (s *session) hello(c *hub.Command) {
 	}
 	if s.srv.tokens.required() {
 		g := s.srv.tokens.find(r.Token)
+		s.waiting.Stop()
 		if g == nil {
 			// The refusal is slowed: guessing tokens shall take time.
 			s.closing = true
 			c.Ignore = true
-			s.srv.tokenFailed(s.conn)
+			s.srv.tokenFailed(s.conn.Remote)
 			conn := s.conn
 			time.AfterFunc(tokenDelay, func() {
 				s.srv.hub.Dismiss(conn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
@@ -305,7 +308,6 @@ func (s *session) hello(c *hub.Command) {
 			return
 		}
 		s.grant = g
-		s.waiting.Stop()
 	}
 	s.spoke = true
 	if r.Client != nil {

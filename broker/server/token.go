@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/broker/hub"
 	"gloom/wire"
 )
 
@@ -165,18 +165,29 @@ func (t *tokens) find(token []byte) *grant {
 	return found
 }
 
-// tokenFailed logs a wrong token.
-func (s *Server) tokenFailed(c *hub.Conn) {
+// tokenFailed counts and logs a missing or wrong token.
+func (s *Server) tokenFailed(peer string) {
 	s.unauthorized.Add(1)
-	s.log.Warn().Str("peer", c.Remote).Msg("a missing or unknown token was refused")
+	s.log.Warn().Str("peer", peer).Msg("a missing or unknown token was refused")
 }
 
 // Authorize judges a token for the HTTP side: known, and allowed to administer.
-// Without tokens everybody may.
-func (s *Server) Authorize(token string) (known, allowed bool) {
+// Without tokens everybody may. It takes its time over a wrong one, unless ctx
+// is done.
+func (s *Server) Authorize(ctx context.Context, token, peer string) (known, allowed bool) {
 	if !s.tokens.required() {
 		return true, true
 	}
 	g := s.tokens.find([]byte(token))
-	return g != nil, g != nil && g.scopes&admin != 0
+	if g == nil {
+		s.tokenFailed(peer)
+		if token != "" {
+			select {
+			case <-ctx.Done():
+			case <-time.After(tokenDelay):
+			}
+		}
+		return false, false
+	}
+	return true, g.scopes&admin != 0
 }
