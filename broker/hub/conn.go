@@ -182,6 +182,18 @@ func (h *Hub) CloseAll() {
 	h.unlock(nil)
 }
 
+// Owed sums up what waits for submitters to read it, in bytes.
+func (h *Hub) Owed() (total int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		if c != nil && c.port == wire.SubmitPort {
+			total += c.waiting()
+		}
+	}
+	return total
+}
+
 // Backlog sums up what waits for peers to read it, over all connections, and
 // the most that waits for one. It takes the lock for slices of them.
 func (h *Hub) Backlog() (total, most int) {

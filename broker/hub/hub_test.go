@@ -150,13 +150,16 @@ func TestSlowReader(t *testing.T) {
 	s.does(h, `{"action":"submit","id":"a","body":`+big+`}`)
 	s.gets(`{"ok":true,"id":"a"}`)
 	w.does(h, `{"action":"join","type":"default"}`)
-	if n := w.sink.Take(nil); len(n) != 1 || n[0].Abort {
-		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", n)
+	outs := w.sink.Take(nil)
+	if len(outs) != 1 || outs[0].Abort {
+		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
+	w.sink.Done(&outs[0], 0)
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
 		w.does(h, `{"action":"respond","body":`+half+`}`)
-		w.sink.Take(nil)
+		outs := w.sink.Take(nil)
+		w.sink.Done(&outs[0], 0)
 	}
 	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	respond()
@@ -227,6 +230,31 @@ func TestStaleHold(t *testing.T) {
 func peers(h *hub.Hub) (submitters int) {
 	h.View(func(b *broker.Broker, _ int64) { submitters, _ = b.Peers() })
 	return submitters
+}
+
+// TestOwed: an answer is owed until it is written, also while its owner is at it.
+func TestOwed(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	w.does(h, `{"action":"join","type":"default"}`)
+	if n := h.Owed(); n != 0 {
+		t.Errorf("%d bytes are owed to submitters, a worker has not been sent its ok", n)
+	}
+	s.does(h, `{"action":"ping"}`)
+	owes := func(when string, want int) {
+		t.Helper()
+		if n := h.Owed(); n != want {
+			t.Errorf("%s: %d bytes are owed, want %d", when, n, want)
+		}
+	}
+	owes("appended", 15)
+	outs := s.sink.Take(nil)
+	owes("taken", 15)
+	s.sink.Done(&outs[0], 5)
+	owes("written in part", 5)
+	s.conn.SetHeld(0)
+	owes("written", 0)
 }
 
 // TestDismiss: nothing follows the error, and a worker's only job fails.

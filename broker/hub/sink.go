@@ -145,6 +145,7 @@ func (s *Sink) Take(outs []Output) []Output {
 			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
 			Close: c.closing, answers: c.out.answers,
 		})
+		c.held.Add(int64(c.out.size()))
 		c.out = outbox{}
 	}
 	s.dirty = s.dirty[:0]

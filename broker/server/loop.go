@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"runtime/debug"
@@ -94,6 +95,10 @@ func (l *loops) enroll(nc net.Conn, port wire.Port) error {
 	p := &plain{session: session{srv: l.srv, port: port}}
 	p.remote = remoteOf(nc)
 	_, err := l.cli.EnrollContext(nc, p)
+	if err == nil && p.conn == nil {
+		// The loop could not watch it; this, gnet does not tell.
+		err = errors.New("the event loop did not take it")
+	}
 	return err
 }
 

@@ -9,8 +9,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,11 +53,12 @@ type Server struct {
 	lag          atomic.Int64 // longest lag of a loop since it was last asked for, ns
 	draining     atomic.Bool
 
-	stop   chan struct{}
-	asked  chan struct{}
-	once   sync.Once
-	wg     sync.WaitGroup
-	closed error
+	stop      chan struct{}
+	asked     chan struct{}
+	once      sync.Once
+	accepting sync.WaitGroup
+	wg        sync.WaitGroup
+	closed    error
 }
 
 // Start listens on the addresses of opt and serves them. An *OptionError says
@@ -87,10 +90,13 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	if s.loops, err = s.newLoops(); err != nil {
 		s.closeListeners()
+		if s.httpLn != nil {
+			_ = s.httpLn.Close()
+		}
 		return nil, fmt.Errorf("starting event loops: %w", err)
 	}
 	for _, l := range s.listeners {
-		s.wg.Go(func() { s.accept(l) })
+		s.accepting.Go(func() { s.accept(l) })
 	}
 	pace()
 	s.wg.Go(s.giveBack)
@@ -167,13 +173,21 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	}
 	s.httpSrv = &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: nil,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: stdlog.New(httpLog{s.log}, "", 0),
 	}
 	s.wg.Go(func() {
 		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error().Err(err).Msg("the HTTP side has stopped")
 		}
 	})
+}
+
+// httpLog takes what the HTTP side has to say of its peers.
+type httpLog struct{ log zerolog.Logger }
+
+func (l httpLog) Write(p []byte) (int, error) {
+	l.log.Warn().Str("from", "http").Msg(strings.TrimSpace(string(p)))
+	return len(p), nil
 }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it
@@ -214,17 +228,19 @@ func (s *Server) Drain() {
 }
 
 // Shutdown drains: it takes no new jobs and connections, waits until all jobs
-// have ended or ctx is done, answers what is left with an error, and closes.
+// have ended and submitters have read what became of them, or ctx is done,
+// answers what is left with an error, and closes.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	t := time.NewTicker(drainPoll)
 	defer t.Stop()
-	for s.held() > 0 {
+	for over := false; s.held() > 0 || !over && s.hub.Owed() > 0; {
 		select {
 		case <-ctx.Done():
 			s.expel()
+			over = true
 		case <-s.stop:
-			return s.closed
+			return s.Close()
 		case <-t.C:
 		}
 	}
@@ -268,6 +284,8 @@ func (s *Server) Close() error {
 			s.closed = s.httpLn.Close()
 		}
 		s.secure.closeAll()
+		// A loop that has stopped would never take what they hand it.
+		s.accepting.Wait()
 		s.closed = errors.Join(s.closed, s.loops.stop())
 		s.hub.Close()
 		s.wg.Wait()

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"gloom/wire"
+)
+
+// TestStartThatFailsLetsGo: when the last step of a start fails, no address
+// stays bound.
+func TestStartThatFailsLetsGo(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	low := limit
+	low.Cur = 200
+	addrs := make([]string, 3)
+	for i := range addrs {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[i] = l.Addr().String()
+		_ = l.Close()
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(options(func(o *Options) {
+		o.Loops = 256 // two descriptors each
+		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = addrs[0], addrs[1], addrs[2]
+	}), zerolog.Nop())
+	if e := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); e != nil {
+		t.Fatal(e)
+	}
+	if err == nil || !strings.Contains(err.Error(), "event loops") {
+		t.Fatalf("the start gave %v, want no event loops", err)
+	}
+	for _, a := range addrs {
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		_ = l.Close()
+	}
+}
+
+// lateListener accepts one connection just when it is closed.
+type lateListener struct {
+	net.Listener
+	closed chan struct{}
+	late   net.Conn
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	<-l.closed
+	if c := l.late; c != nil {
+		l.late = nil
+		time.Sleep(200 * time.Millisecond) // the broker closes all else meanwhile
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *lateListener) Close() error {
+	select {
+	case <-l.closed:
+	default:
+		close(l.closed)
+	}
+	return l.Listener.Close()
+}
+
+// TestCloseWhileAccepting: a connection that comes in at the last moment holds
+// nothing up.
+func TestCloseWhileAccepting(t *testing.T) {
+	s := begin(t, nil)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial(t, inner.Addr())
+	c, err := inner.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{&lateListener{inner, make(chan struct{}), c}, wire.SubmitPort, false}
+	s.listeners = append(s.listeners, l)
+	s.accepting.Go(func() { s.accept(l) })
+	closed := make(chan struct{})
+	go func() {
+		_ = s.Close()
+		s.accepting.Wait()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("Close hangs")
+	}
+	if n := s.Counts().Conns; n != 0 {
+		t.Errorf("%d connections are counted after all", n)
+	}
+}
+
+// TestDrainLetsRead: an answer that was given within the time of a drain can be
+// read for as long, by a submitter that reads slowly.
+func TestDrainLetsRead(t *testing.T) {
+	s := begin(t, nil)
+	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
+	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
+	submitter.want("ok", true)
+	worker.send(`{"action":"join","type":"t"}`)
+	worker.want("ok", true)
+	worker.want("id", "j")
+	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 14<<20))
+	worker.want("ok", true)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		_ = s.Shutdown(ctx)
+		close(done)
+	}()
+	select {
+	case <-done:
+		t.Error("the drain was over before the answer was read")
+	case <-time.After(lingerTime + time.Second):
+	}
+	submitter.want("id", "j")
+	select {
+	case <-done:
+	case <-time.After(patience / 2):
+		t.Error("the drain goes on although all is read")
+	}
+	if n := s.Hub().Stats().Undelivered; n != 0 {
+		t.Errorf("%d answers were undelivered", n)
+	}
+}
+
+// TestHTTPLog: what the HTTP side says of its peers is a line of the log.
+func TestHTTPLog(t *testing.T) {
+	said := &journal{}
+	s, err := Start(options(func(o *Options) {
+		secure(t, o)
+		o.HTTPAddr = "127.0.0.1:0"
+	}), zerolog.New(said))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.ServeHTTP(nil)
+	_, _ = dial(t, s.HTTPAddr()).Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+	until(t, "a line about it", func() bool {
+		return strings.Contains(said.text(), `"from":"http"`) && strings.Contains(said.text(), "TLS handshake error")
+	})
+}
