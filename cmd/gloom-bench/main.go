@@ -13,6 +13,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"gloom/bench/jobd"
 )
 
 // errFaults ends the program with 1: a server answered wrongly or not at all.
@@ -50,6 +52,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand())
+	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand(), jobd.Command())
 	return cmd
 }

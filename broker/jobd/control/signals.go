@@ -7,8 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"gloom/broker/jobd/launch"
 	"gloom/broker/jobd/peer"
 	"gloom/wire/eot"
 )
@@ -60,19 +59,11 @@ const (
 	lastRealtime  = 64
 )
 
-// aliases are names that the table of the library does not have.
-var aliases = map[string]syscall.Signal{"SIGIOT": unix.SIGIOT, "SIGPOLL": unix.SIGPOLL, "SIGCLD": unix.SIGCLD}
-
 // signalOf reads a signal, given by its number or its full name. Number 0
 // delivers nothing; it is a test.
 func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
 	if n, ok := eot.Integer(raw); ok {
 		return syscall.Signal(n), n >= 0 && n <= lastNamed || n >= firstRealtime && n <= lastRealtime
 	}
-	name := strings.ToUpper(eot.String(raw))
-	if signal, ok := aliases[name]; ok {
-		return signal, true
-	}
-	signal := unix.SignalNum(name)
-	return signal, signal != 0
+	return launch.ParseSignal(strings.ToUpper(eot.String(raw)))
 }
