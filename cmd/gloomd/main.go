@@ -90,6 +90,7 @@ func run(opt server.Options) error {
 	}
 	srv.ServeHTTP(admin.New(srv, log))
 	announce(srv, log)
+	signalled := false
 	for waiting := true; waiting; {
 		select {
 		case <-srv.Asked():
@@ -97,7 +98,7 @@ func run(opt server.Options) error {
 			continue
 		case sig := <-signals:
 			if sig != syscall.SIGHUP {
-				waiting = false
+				waiting, signalled = false, true
 				continue
 			}
 		}
@@ -107,11 +108,13 @@ func run(opt server.Options) error {
 			log.Info().Msg("tokens and certificates are read again")
 		}
 	}
-	return drain(srv, log, opt.DrainTimeout, signals)
+	return drain(srv, log, opt.DrainTimeout, signals, signalled)
 }
 
-// drain ends gracefully; a second signal ends it at once.
-func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals <-chan os.Signal) error {
+// drain ends gracefully; a second signal ends it at once. signalled says that
+// there was a first one: a drain may also be asked for over HTTP, and whoever
+// stops the service after that wants no job cut.
+func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals <-chan os.Signal, signalled bool) error {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -125,6 +128,11 @@ func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signal
 			return nil
 		case sig := <-signals:
 			if sig == syscall.SIGHUP {
+				continue
+			}
+			if !signalled {
+				signalled = true
+				log.Info().Msg("draining already; one more signal stops at once")
 				continue
 			}
 			log.Warn().Msg("stopped at once; what was left is lost")
