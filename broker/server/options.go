@@ -131,7 +131,7 @@ func (o *Options) Validate() error {
 		between("max-types", o.MaxTypes, 1, 1<<24),
 		between("max-conns", o.MaxConns, 0, 1<<24),
 		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
-		between("max-inbound", o.MaxInbound, 1<<10, much),
+		between("max-inbound", o.MaxInbound, 1<<10, much), o.checkInbound(),
 		between("max-prefetch", o.MaxPrefetch, 1, 1<<20),
 		between("retries", o.Retries, 0, wire.MaxRetries),
 		between("drain-timeout", o.DrainTimeout, 0, 24*time.Hour),
@@ -148,6 +148,14 @@ func (o *Options) Validate() error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (o *Options) checkInbound() error {
+	if o.MaxInbound < int64(o.MaxFrame) {
+		return &OptionError{"max-inbound", fmt.Sprint(o.MaxInbound),
+			fmt.Sprintf("must be at least max-frame, %d, or such a frame could never arrive whole", o.MaxFrame)}
 	}
 	return nil
 }
@@ -227,13 +235,16 @@ func (o *Options) checkAddress(a address) error {
 		if addr == "" {
 			return &OptionError{a.flag, a.value, "names no path behind unix:"}
 		}
+		if addr[0] == '@' {
+			return &OptionError{a.flag, a.value, "is an abstract socket, which every user of this host reaches; give a path"}
+		}
 		return nil
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "is neither host:port nor unix:/path"}
 	}
-	if _, err := net.LookupPort("tcp", port); err != nil {
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
 		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "has no port from 0 to 65535"}
 	}
 	if o.Insecure || o.guarded(a) || loopback(host) {

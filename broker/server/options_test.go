@@ -1,0 +1,104 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestValidate(t *testing.T) {
+	cert, key := certificate(t)
+	other, _ := certificate(t)
+	if o := DefaultOptions(); o.Validate() != nil {
+		t.Fatalf("the defaults: %v", o.Validate())
+	}
+	for _, c := range []struct {
+		set  func(o *Options)
+		flag string // "" when it can be
+		says string
+	}{
+		{func(o *Options) { o.MaxFrame = 1 << 10; o.MaxInbound = 1 << 10 }, "", ""},
+		{func(o *Options) { o.MaxFrame = 1<<10 - 1 }, "max-frame", "from 1024 to 1073741824"},
+		{func(o *Options) { o.MaxFrame = 1 << 30; o.MaxInbound = 1<<30 - 1 }, "max-inbound", "at least max-frame, 1073741824"},
+		{func(o *Options) { o.MaxJobs = -1 }, "max-jobs", "-1"},
+		{func(o *Options) { o.MaxTypes = 0 }, "max-types", "from 1"},
+		{func(o *Options) { o.MaxPrefetch = 0 }, "max-prefetch", "from 1"},
+		{func(o *Options) { o.Retries = 1001 }, "retries", "from 0 to 1000"},
+		{func(o *Options) { o.DrainTimeout = -time.Second }, "drain-timeout", "-1s"},
+		{func(o *Options) { o.DefaultType = strings.Repeat("x", 1025) }, "default-type", "1025 bytes"},
+		{func(o *Options) { o.DefaultType = "" }, "", ""},
+
+		{func(o *Options) { o.SubmitAddr = "" }, "submit-addr", "neither host:port nor unix:/path"},
+		{func(o *Options) { o.HTTPAddr = "" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "9998" }, "submit-addr", "neither"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:" }, "worker-addr", "port"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:65536" }, "worker-addr", "port"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:-1" }, "worker-addr", "port"},
+		{func(o *Options) { o.SubmitAddr = "[::1]:0" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "localhost:0" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "unix:/tmp/x" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "unix:" }, "submit-addr", "no path"},
+		{func(o *Options) { o.SubmitAddr = "unix:@x" }, "submit-addr", "abstract"},
+
+		{func(o *Options) { o.SubmitAddr = ":9998" }, "submit-addr", "other hosts"},
+		{func(o *Options) { o.WorkerAddr = "0.0.0.0:0" }, "worker-addr", "--token-file"},
+		{func(o *Options) { o.HTTPAddr = "[::]:0" }, "http-addr", "--tls-client-ca"},
+		{func(o *Options) { o.HTTPAddr = "example.org:0" }, "http-addr", "--insecure"},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.Insecure = true }, "", ""},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TokenFile = "tokens" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey = cert, key }, "submit-addr", "other hosts"},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert }, "", ""},
+		{func(o *Options) {
+			o.PlainSubmitAddr = ":0"
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "plain-submit-addr", "other hosts"},
+
+		{func(o *Options) { o.TLSCert = cert }, "tls-cert", "--tls-key"},
+		{func(o *Options) { o.TLSKey = key }, "tls-cert", "--tls-key"},
+		{func(o *Options) { o.TLSClientCA = cert }, "tls-client-ca", "--tls-cert"},
+		{func(o *Options) { o.TLSCert, o.TLSKey = other, key }, "tls-cert", "match"},
+		{func(o *Options) { o.TLSCert, o.TLSKey = "/none", key }, "tls-cert", "no such file"},
+		{func(o *Options) { o.PlainWorkerAddr = "127.0.0.1:0" }, "plain-submit-addr", "beside those with TLS"},
+	} {
+		o := DefaultOptions()
+		c.set(&o)
+		err := o.Validate()
+		var oe *OptionError
+		switch {
+		case c.flag == "":
+			if err != nil {
+				t.Errorf("%v, but it can be", err)
+			}
+		case !errors.As(err, &oe) || oe.Flag != c.flag || !strings.Contains(err.Error(), c.says):
+			t.Errorf("%v, want --%s and %q", err, c.flag, c.says)
+		}
+	}
+}
+
+// TestExposed: who reaches the broker from other hosts without showing anything.
+func TestExposed(t *testing.T) {
+	for _, c := range []struct {
+		set  func(o *Options)
+		want bool
+	}{
+		{func(o *Options) {}, false},
+		{func(o *Options) { o.HTTPAddr = "" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0" }, true},
+		{func(o *Options) { o.HTTPAddr = "192.0.2.1:0" }, true},
+		{func(o *Options) { o.WorkerAddr = "broker.example.org:0" }, true},
+		{func(o *Options) { o.WorkerAddr = "127.9.9.9:0" }, false},
+		{func(o *Options) { o.SubmitAddr = "unix:/tmp/x" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TokenFile = "t" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSClientCA = "c" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert = "c" }, true},
+		{func(o *Options) { o.PlainSubmitAddr = ":0"; o.TLSClientCA = "c" }, true},
+	} {
+		o := DefaultOptions()
+		o.Insecure = true
+		c.set(&o)
+		if got := o.Exposed(); got != c.want {
+			t.Errorf("exposed: %v, want %v: %+v", got, c.want, o.addresses())
+		}
+	}
+}
