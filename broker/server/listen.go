@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,27 +25,39 @@ type listener struct {
 	secure bool
 }
 
+// keepAlive finds a dead peer after 30 s + 3 × 10 s. Its probes do not run while
+// data is unacknowledged, when userTimeout does.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
 const (
-	// Probes find a dead peer after 30 s + 3 × 10 s; they do not run while data
-	// is unacknowledged, when userTimeout does.
-	keepIdle     = 30 * time.Second
-	keepInterval = 10 * time.Second
-	keepCount    = 3
-	userTimeout  = 60 * time.Second
+	userTimeout = 60 * time.Second
 	// httpConns is the number of connections of operators at a time.
 	httpConns = 64
 )
 
-// listen binds all addresses. Sockets that systemd hands over, named submit,
-// worker and http, come in place of the configured ones.
+// socketNames are the names of sockets that systemd may hand over.
+var socketNames = []string{"submit", "worker", "plain-submit", "plain-worker", "http"}
+
+// listen binds all addresses. Sockets that systemd hands over come in place of
+// the configured ones.
 func (s *Server) listen() error {
 	given, err := activation.ListenersWithNames()
 	if err != nil {
 		return fmt.Errorf("socket activation: %w", err)
 	}
+	return s.bind(given)
+}
+
+// bind binds what is not given, by the names of sockets.
+func (s *Server) bind(given map[string][]net.Listener) error {
+	for name := range given {
+		if !slices.Contains(socketNames, name) {
+			return fmt.Errorf("socket activation: a socket is named %.64q, FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
+		}
+	}
 	bind := func(flag, name, addr string) (net.Listener, error) {
-		if l := given[name]; len(l) > 0 && l[0] != nil {
-			return l[0], nil
+		if l := given[name]; len(l) > 0 {
+			return s.adopt(name, l)
 		}
 		l, err := listenOn(addr)
 		if err != nil {
@@ -85,21 +99,62 @@ func (s *Server) listen() error {
 	return nil
 }
 
+// adopt takes a socket that systemd hands over. What is asked of addresses and
+// set on sockets is the same for those of our own.
+func (s *Server) adopt(name string, given []net.Listener) (net.Listener, error) {
+	if len(given) > 1 {
+		return nil, fmt.Errorf("socket activation: %d sockets are named %s, one can be", len(given), name)
+	}
+	l, ok := given[0].(*net.TCPListener)
+	if !ok {
+		return given[0], nil
+	}
+	guard := address{plain: strings.HasPrefix(name, "plain-")}
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.guarded(guard) {
+		return nil, fmt.Errorf("socket activation: the socket %s on %s %s", name, a, reachable)
+	}
+	rc, err := l.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// Multipath sockets know no such limit.
+	if err := giveUpAfter(rc); err != nil && !errors.Is(err, unix.ENOPROTOOPT) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, err
+	}
+	return keptAlive{l}, nil
+}
+
+// keptAlive sets on accepted connections what a listener of our own would.
+type keptAlive struct{ *net.TCPListener }
+
+func (l keptAlive) Accept() (net.Conn, error) {
+	c, err := l.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetKeepAliveConfig(keepAlive)
+	return c, nil
+}
+
+// giveUpAfter has the connections that a listener will accept give up on data
+// that is not acknowledged. They inherit it.
+func giveUpAfter(c syscall.RawConn) (err error) {
+	e := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	})
+	return errors.Join(e, err)
+}
+
 func listenOn(addr string) (net.Listener, error) {
 	network, address := split(addr)
 	if network == "unix" {
 		return listenUnix(address)
 	}
 	lc := net.ListenConfig{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount},
-		// Accepted sockets inherit it.
-		Control: func(_, _ string, c syscall.RawConn) (err error) {
-			e := c.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-			})
-			return errors.Join(e, err)
-		},
+		KeepAliveConfig: keepAlive,
+		Control:         func(_, _ string, c syscall.RawConn) error { return giveUpAfter(c) },
 	}
+	lc.SetMultipathTCP(false)
 	return lc.Listen(context.Background(), "tcp", address)
 }
 

@@ -250,9 +250,10 @@ func (o *Options) checkAddress(a address) error {
 	if o.Insecure || o.guarded(a) || loopback(host) {
 		return nil
 	}
-	return &OptionError{a.flag, fmt.Sprintf("%q", a.value),
-		"can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"}
+	return &OptionError{a.flag, fmt.Sprintf("%q", a.value), reachable}
 }
+
+const reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"
 
 func loopback(host string) bool {
 	if host == "localhost" {
