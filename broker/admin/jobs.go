@@ -167,7 +167,8 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getDeadJob shows the latest failed job with an id, body included.
+// getDeadJob shows the failed job that a retry of this id would hand in, body
+// included: the oldest one, if there are several.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 	letters, now, err := a.deadOf(r)
 	if err != nil {
@@ -177,8 +178,8 @@ func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for i := len(letters) - 1; i >= 0; i-- {
-		if l := letters[i]; string(l.ID) == string(id) {
+	for _, l := range letters {
+		if string(l.ID) == string(id) {
 			j := deadJob(l, now)
 			j.Body = json.RawMessage(l.Body)
 			reply(w, http.StatusOK, j)

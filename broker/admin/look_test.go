@@ -1,23 +1,43 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin"
+	gloom "gloom/clients/go"
 )
 
 func frame(format string, args ...any) []byte {
 	p := fmt.Appendf(nil, format, args...)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
+}
+
+// payload reads one frame.
+func payload(t *testing.T, c net.Conn) string {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	var head [4]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, binary.BigEndian.Uint32(head[:]))
+	if _, err := io.ReadFull(c, p); err != nil {
+		t.Fatal(err)
+	}
+	return string(p)
 }
 
 // TestLookAmidChange looks at peers while they come and go, and at failed jobs
@@ -63,4 +83,43 @@ func TestLookAmidChange(t *testing.T) {
 	}
 	close(done)
 	lookers.Wait()
+}
+
+// TestDeadTwice: of two failed jobs with one id, the one that is shown is the
+// one that a retry hands in.
+func TestDeadTwice(t *testing.T) {
+	w := start(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	jobs, err := gloom.Dial(ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer jobs.Close()
+	worker, err := net.Dial("tcp", w.srv.WorkerAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	_, _ = worker.Write(frame(`{"action":"join","type":"t"}`))
+	for _, body := range []string{`"first"`, `"second"`} {
+		pending, err := jobs.Submit(ctx, gloom.Job{ID: "same", Type: "t", Body: json.RawMessage(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text := ""; !strings.Contains(text, `"job"`); {
+			text = payload(t, worker)
+		}
+		_, _ = worker.Write(frame(`{"action":"fail","retry":false}`))
+		if _, err := pending.Result(ctx); err == nil {
+			t.Fatal("the job did not fail")
+		}
+	}
+	shown := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
+	w.call("POST", "/v1/types/t/pause", "", 200)
+	w.call("POST", "/v1/dead/t/same/retry", "", 200)
+	left := w.call("GET", "/v1/dead/t/same", "", 200)["body"]
+	if shown != "first" || left != "second" {
+		t.Errorf("shown was %v, and a retry left %v", shown, left)
+	}
 }

@@ -124,20 +124,41 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestKept: a large body that is kept is referred to, and arrives whole.
+// TestKept: a large body that is kept is referred to, not copied under the lock,
+// and arrives whole.
 func TestKept(t *testing.T) {
 	h := newHub(1 << 30)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	body := `"` + strings.Repeat("x", 100_000) + `"`
-	var c hub.Command
-	if err := s.dec.Decode([]byte(`{"action":"submit","id":"a","body":`+body+`}`), s.port, false, &c.Req); err != nil {
-		t.Fatal(err)
+	big := func(from *side, frame string) {
+		t.Helper()
+		var c hub.Command
+		if err := from.dec.Decode([]byte(frame), from.port, false, &c.Req); err != nil {
+			t.Fatal(err)
+		}
+		c.Kept = true
+		h.Step(from.conn, []hub.Command{c}, from.sink)
 	}
-	c.Kept = true
-	h.Step(s.conn, []hub.Command{c}, s.sink)
+	gets := func(to *side, want string) {
+		t.Helper()
+		outs := to.sink.Take(nil)
+		if len(outs) != 1 || len(outs[0].Refs) != 1 || len(outs[0].Buf) > 200 {
+			t.Fatalf("%d outputs, want one that refers to a body", len(outs))
+		}
+		if got := bytes.Join(outs[0].Parts(nil), nil); !bytes.HasSuffix(got, []byte(want)) {
+			t.Errorf("got %.80q, want %.80q at its end", got, want)
+		}
+		to.sink.Done(&outs[0], 0)
+	}
+	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
 	w.does(h, `{"action":"join","type":"default"}`)
-	w.gets(`{"ok":true}`, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
+	gets(w, `{"action":"job","id":"a","type":"default","body":`+body+`}`)
+	s.gets(`{"ok":true,"id":"a"}`)
+	big(w, `{"action":"progress","body":`+body+`}`)
+	gets(s, `{"id":"a","progress":`+body+`}`)
+	big(w, `{"action":"respond","body":`+body+`}`)
+	gets(s, `{"id":"a","body":`+body+`}`)
 }
 
 // TestSlowReader: from half of its cap on a peer may not submit, beyond it it

@@ -228,7 +228,11 @@ func (h *Hub) apply(fx []broker.Effect) {
 				h.stats.Dropped++
 				continue
 			}
-			c.out.buf = wire.AppendProgress(buf, e.ID, e.Body)
+			if refer {
+				c.out.refer(wire.AppendProgressHead(buf, e.ID, len(e.Body)), e.Body)
+			} else {
+				c.out.buf = wire.AppendProgress(buf, e.ID, e.Body)
+			}
 		case broker.OpCancel:
 			c.out.buf = wire.AppendCancel(buf, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
