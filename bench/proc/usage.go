@@ -38,6 +38,7 @@ func Listener(port int) (pid int, err error) {
 		return 0, err
 	}
 	inodes := make(map[string]bool)
+	//lint:ignore SA1019 reading /proc once is enough, a netlink library would be much for it
 	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
 		lines, err := read()
 		if err != nil {

@@ -104,6 +104,7 @@ func TestWorkerErrors(t *testing.T) {
 			panic("boom")
 		case "nil map":
 			var m map[string]int
+			//lint:ignore SA5000 the panic is the point
 			m["x"] = 1
 		case "unencodable":
 			return make(chan int), nil

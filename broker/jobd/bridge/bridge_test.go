@@ -25,7 +25,6 @@ type fixture struct {
 	*Bridge
 	t     *testing.T
 	table *store.Table
-	dir   string // where jobs leave their traces
 	reg   *prometheus.Registry
 }
 
@@ -58,10 +57,6 @@ func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
 	}
 	cfg.Launcher = path + " {id}"
 	return dir
-}
-
-func testLog(t *testing.T) zerolog.Logger {
-	return zerolog.New(&testWriter{t: t}).Level(zerolog.WarnLevel)
 }
 
 // testWriter stops writing to a test that is over.

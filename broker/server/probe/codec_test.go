@@ -161,11 +161,6 @@ func dialTry(addr string) (*conn, error) {
 	return &conn{net: c, in: bufio.NewReader(c)}, nil
 }
 
-func adopt(t tb, c net.Conn) *conn {
-	t.Cleanup(func() { _ = c.Close() })
-	return &conn{t: t, net: c, in: bufio.NewReader(c)}
-}
-
 // write sends bytes as they are.
 func (c *conn) write(b []byte) error {
 	_ = c.net.SetWriteDeadline(time.Now().Add(patience))

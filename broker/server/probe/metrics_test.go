@@ -50,17 +50,6 @@ func (d *daemon) samples() (map[string]float64, error) {
 	return out, nil
 }
 
-// sum adds up the samples of a family: all its labels.
-func sum(samples map[string]float64, family string) float64 {
-	total := 0.0
-	for k, v := range samples {
-		if k == family || strings.HasPrefix(k, family+"{") {
-			total += v
-		}
-	}
-	return total
-}
-
 // checkLedger wants the imbalance gauge, and zero in it.
 func (d *daemon) checkLedger() error {
 	samples, err := d.samples()

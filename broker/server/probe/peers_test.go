@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"sync"
@@ -192,13 +191,4 @@ func crew(t *testing.T, n int, do func(f *fiber, i int)) {
 	if t.Failed() {
 		t.FailNow()
 	}
-}
-
-// sameJSON compares two JSON texts by value.
-func sameJSON(a, b string) bool {
-	var x, y any
-	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
-		return false
-	}
-	return fmt.Sprint(x) == fmt.Sprint(y)
 }
