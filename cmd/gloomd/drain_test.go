@@ -66,7 +66,11 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer jobs.Close()
-			if _, err := jobs.Submit(context.Background(), gloom.Job{Type: "nobody does it", Body: json.RawMessage(`1`)}); err != nil {
+			job, err := jobs.Submit(context.Background(), gloom.Job{Type: "nobody does it", Body: json.RawMessage(`1`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := job.Ack(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 			said := &lines{}
