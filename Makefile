@@ -71,21 +71,10 @@ race: build ## gloomd and its peers in one run, in full
 deb: build ## a Debian package in .build
 	cmd/gloomd/deploy/debian/build.sh $(BIN) $(BIN)
 
-# The race detector needs a C compiler, the Python client Python; test servers
-# are installed by the tests that start them.
 .PHONY: deps
-deps:
+deps: ## install what the tests need (as root, from the system's packages)
 	@command -v $(GO) >/dev/null || { echo "Go is missing: install it from go.dev"; exit 1; }
-	@missing=; \
-	command -v gcc >/dev/null || missing="$$missing gcc libc6-dev"; \
-	command -v python3 >/dev/null || missing="$$missing python3"; \
-	python3 -m pip --version >/dev/null 2>&1 || missing="$$missing python3-pip"; \
-	python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$$missing python3-venv"; \
-	command -v openssl >/dev/null || missing="$$missing openssl"; \
-	if [ -n "$$missing" ]; then \
-		echo "installing$$missing"; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
-	fi
+	@.ci/deps
 
 .PHONY: clean
 clean: ## remove what was built
