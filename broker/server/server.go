@@ -40,6 +40,7 @@ type Server struct {
 	httpLn    net.Listener
 	httpSrv   *http.Server
 	secure    secureConns
+	batches   sync.Pool // of *batch, for TLS: an idle connection needs none
 
 	conns        atomic.Int64
 	inbound      atomic.Int64 // bytes of frames not arrived whole
@@ -83,6 +84,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if s.maxConns, err = connLimit(opt.MaxConns); err != nil {
 		return nil, err
 	}
+	s.batches.New = func() any { return s.newBatch() }
 	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound})
 	if err := s.listen(); err != nil {
 		s.closeListeners()

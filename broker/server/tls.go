@@ -166,7 +166,6 @@ func (s *Server) readSecure(p *session, nc *tls.Conn) {
 			s.log.Error().Str("peer", p.conn.Remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
 		}
 	}()
-	b := s.newBatch()
 	buf := make([]byte, 0, 4<<10)
 	thrown := 0
 	for {
@@ -178,7 +177,9 @@ func (s *Server) readSecure(p *session, nc *tls.Conn) {
 			p.heard.Store(s.hub.Now())
 		}
 		buf = buf[:len(buf)+n]
+		b := s.batches.Get().(*batch)
 		used := p.take(b, buf)
+		s.batches.Put(b)
 		buf = buf[:copy(buf, buf[used:])]
 		if p.closing {
 			if thrown += n; thrown > lingerBytes {
