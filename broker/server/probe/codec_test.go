@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// tb is what helpers need of a test; *testing.T and *fiber have it.
+// tb is what is needed of a test; *testing.T and *fiber have it.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
