@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"runtime"
 	"strings"
 	"testing"
@@ -103,5 +104,55 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 	time.Sleep(4 * beat)
 	if text := said.text(); strings.Contains(text, "two beats") {
 		t.Errorf("connections that had closed were dropped:\n%s", text)
+	}
+}
+
+// TestGather: memory for a frame grows with what has come of it, not with what
+// its header announces, and is counted.
+func TestGather(t *testing.T) {
+	for _, announced := range []int{bigFrame + 1, 100_000, 1 << 20, 16 << 20} {
+		for _, step := range []int{1, 7, 1000, bigFrame, 256 << 10} {
+			if announced/step > 200_000 {
+				continue
+			}
+			s := &session{srv: &Server{opt: DefaultOptions()}}
+			header := binary.BigEndian.AppendUint32(nil, uint32(announced))
+			if !s.begin(header) {
+				t.Fatalf("a frame of %d bytes is no big one", announced)
+			}
+			came := len(header)
+			for left := announced; left > 0; {
+				// More may be there than belongs to this frame.
+				used := s.gather(make([]byte, step))
+				if used != min(step, left) {
+					t.Fatalf("%d bytes of %d were used, %d are left of the frame", used, step, left)
+				}
+				came += used
+				left -= used
+				s.count(0)
+				if most := min(announced, growth*came); cap(s.big) > most+64 {
+					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(s.big))
+				}
+				if n := s.srv.inbound.Load(); n != int64(cap(s.big)) {
+					t.Fatalf("%d bytes are counted, %d allocated", n, cap(s.big))
+				}
+			}
+			if len(s.big) != announced {
+				t.Errorf("%d bytes of %d were gathered", len(s.big), announced)
+			}
+			s.drop()
+			if s.big != nil || s.srv.inbound.Load() != 0 {
+				t.Errorf("%d bytes are counted after all", s.srv.inbound.Load())
+			}
+		}
+	}
+	s := &session{srv: &Server{opt: DefaultOptions()}}
+	for _, n := range []int{0, 1, bigFrame} {
+		if s.begin(binary.BigEndian.AppendUint32(nil, uint32(n))) {
+			t.Errorf("a frame of %d bytes is gathered apart", n)
+		}
+	}
+	if s.begin([]byte{1, 0, 0}) {
+		t.Error("a header that is not whole begins a frame")
 	}
 }
