@@ -9,6 +9,7 @@ import (
 // TestManyBigJobsAtOnce: more big bodies for one connection than the system
 // takes pieces in one write.
 func TestManyBigJobsAtOnce(t *testing.T) {
+	t.Parallel()
 	s := begin(t, nil)
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	const n = maxParts/2 + 100
@@ -27,6 +28,7 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 // TestReadLate: a submitter that has read all it was sent is not taken for one
 // that does not read, and no backlog of it is shown.
 func TestReadLate(t *testing.T) {
+	t.Parallel()
 	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 20 })
 	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
 	const n = 3

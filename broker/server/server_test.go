@@ -115,6 +115,7 @@ func TestCloseWhileAccepting(t *testing.T) {
 // TestDrainLetsRead: an answer that was given within the time of a drain can be
 // read for as long, by a submitter that reads slowly.
 func TestDrainLetsRead(t *testing.T) {
+	t.Parallel()
 	s := begin(t, nil)
 	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
 	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
@@ -137,6 +138,7 @@ func TestDrainLetsRead(t *testing.T) {
 	case <-time.After(lingerTime + time.Second):
 	}
 	submitter.want("id", "j")
+	_, _ = submitter.Close(), worker.Close()
 	select {
 	case <-done:
 	case <-time.After(patience / 2):

@@ -27,6 +27,7 @@ func deafTLS(t *testing.T, n int, set func(o *Options)) (s *Server, submitter, w
 // TestDeafTLS: a TLS peer that does not read is closed although its writer
 // stands in a write.
 func TestDeafTLS(t *testing.T) {
+	t.Parallel()
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
@@ -60,6 +61,7 @@ func TestDeafTLS(t *testing.T) {
 // TestDismissedTLS: a TLS peer that is to be closed behind its output has a
 // while to read that, and no more.
 func TestDismissedTLS(t *testing.T) {
+	t.Parallel()
 	s, submitter, worker := deafTLS(t, 1, func(*Options) {})
 	worker.want("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))

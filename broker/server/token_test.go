@@ -111,6 +111,7 @@ func TestReloadTokens(t *testing.T) {
 // TestUnauthorized: missing and wrong tokens are counted, and the connection is
 // closed; a token says what its bearer may do.
 func TestUnauthorized(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("good submit mail\n"), 0o600); err != nil {
 		t.Fatal(err)
