@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -193,11 +194,15 @@ func (l *loops) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 
 // OnClose may be called from within a write. The connection is dropped before
 // anything else: a write after it would reach whoever has its descriptor now.
-func (l *loops) OnClose(c gnet.Conn, _ error) gnet.Action {
+func (l *loops) OnClose(c gnet.Conn, err error) gnet.Action {
 	p := c.Context().(*plain)
 	p.c = nil
 	if p.conn == nil {
 		return gnet.None
+	}
+	// With a bare EOF gnet has thrown away already what it held back.
+	if err != io.EOF && p.conn.Held() > 0 {
+		p.conn.SetHeld(c.OutboundBuffered())
 	}
 	p.loop.gone = append(p.loop.gone, p)
 	if !p.loop.flushing {
