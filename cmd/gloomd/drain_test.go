@@ -45,6 +45,26 @@ func (l *lines) wait(t *testing.T, text string) {
 	}
 }
 
+// TestStatus: what an error makes of the exit status.
+func TestStatus(t *testing.T) {
+	option := &server.OptionError{Flag: "loops", Value: "0", Reason: "is too few"}
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("unknown flag"), 2},
+		{option, 2},
+		{&startError{option}, 2},
+		{&startError{errors.New("too few files")}, 1},
+		{&exitError{exitCut}, 3},
+	} {
+		if got := status(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
 // TestSignals: the second signal stops at once, and so it does when the drain
 // was asked for over HTTP: the first signal after that is not the second one.
 func TestSignals(t *testing.T) {

@@ -20,9 +20,8 @@ import (
 	"gloom/broker/server"
 )
 
-// Exit codes: 0 after a drain in which everything ended, 1 when something could
-// not be done, 2 for flags that cannot be, 3 when a second signal cut a drain
-// short.
+// Exit codes: 0 after a drain, 1 when the broker could not start, 2 for options
+// that cannot be, 3 when a second signal cut a drain short. (The hub's is 70.)
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -34,16 +33,36 @@ func main() {
 	opt.Version = version()
 	cmd := command(&opt, func() error { return run(opt) })
 	err := cmd.Execute()
+	code := status(err)
+	switch code {
+	case exitFailed:
+		fmt.Fprintf(os.Stderr, "gloomd: %v\n", err)
+	case exitUsage:
+		fmt.Fprintf(os.Stderr, "gloomd: %v\n%s\n", err, hint(err))
+	}
+	os.Exit(code)
+}
+
+// status is the process's exit status.
+func status(err error) int {
 	var exit *exitError
+	var option *server.OptionError
+	var start *startError
 	switch {
 	case err == nil:
+		return 0
 	case errors.As(err, &exit):
-		os.Exit(exit.code)
-	default:
-		fmt.Fprintf(os.Stderr, "gloomd: %v\n%s\n", err, hint(err))
-		os.Exit(exitUsage)
+		return exit.code
+	case errors.As(err, &start) && !errors.As(err, &option):
+		return exitFailed
 	}
+	return exitUsage
 }
+
+// startError says why the broker cannot start, though the command line can be.
+type startError struct{ error }
+
+func (e *startError) Unwrap() error { return e.error }
 
 // exitError ends the process with a status; what there is to say is logged.
 type exitError struct{ code int }
@@ -86,7 +105,7 @@ func run(opt server.Options) error {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	srv, err := server.Start(opt, log)
 	if err != nil {
-		return err
+		return &startError{err}
 	}
 	srv.ServeHTTP(admin.New(srv, log))
 	announce(srv, log)

@@ -24,8 +24,8 @@ the environment, the environment over the file.
 Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
 reads tokens and certificates again.
 
-Exit status: 0 after a drain, 1 on a failure, 2 for options that cannot be,
-3 when a second signal cut a drain short.`
+Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
+be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
 
 // bind makes a flag of every option.
 func bind(f *pflag.FlagSet, o *server.Options) {
@@ -36,7 +36,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.PlainSubmitAddr, "plain-submit-addr", o.PlainSubmitAddr, "a further address for submitters, without TLS")
 	f.StringVar(&o.PlainWorkerAddr, "plain-worker-addr", o.PlainWorkerAddr, "a further address for workers, without TLS")
 	f.Var(newSize(&o.MaxFrame), "max-frame", "largest frame")
-	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, here and below")
+	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, as for the five below")
 	f.Var(newSize(&o.MaxBytes), "max-bytes", "most memory for jobs in all")
 	f.IntVar(&o.MaxTypeJobs, "max-type-jobs", o.MaxTypeJobs, "most jobs held of one type")
 	f.Var(newSize(&o.MaxTypeBytes), "max-type-bytes", "most memory for jobs of one type")
