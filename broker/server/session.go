@@ -114,6 +114,12 @@ func (s *session) take(b *batch, data []byte) (used int) {
 				if !s.begin(data[used:]) {
 					break
 				}
+				if s.stranger() {
+					// Who has shown no token fills no memory.
+					s.big = nil
+					s.turnAway(b)
+					break
+				}
 				used += wire.HeaderLen
 				continue
 			}
@@ -235,10 +241,9 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 	}
 	r := &c.Req
 	err := d.Decode(payload, s.port, s.named, r)
-	if s.grant == nil && s.srv.tokens.required() && (err != nil || r.Verb != wire.Hello) {
-		c.Refuse, c.Close = &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"}, true
-		s.closing = true
-		s.srv.tokenFailed(s.conn.Remote)
+	if s.stranger() && (err != nil || r.Verb != wire.Hello) {
+		b.n--
+		s.turnAway(b)
 		return
 	}
 	if err != nil {
@@ -271,6 +276,15 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 		}
 	}
 	s.spoke = true
+}
+
+// stranger tells that a token has yet to be shown.
+func (s *session) stranger() bool { return s.grant == nil && s.srv.tokens.required() }
+
+// turnAway closes a connection whose first frame is not a hello.
+func (s *session) turnAway(b *batch) {
+	s.srv.tokenFailed(s.conn.Remote)
+	s.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"}, true)
 }
 
 // allowed refuses what the connection's token does not cover.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,6 +131,10 @@ func TestUnauthorized(t *testing.T) {
 			t.Errorf("%s: %d are counted, want %d", first, n, i+1)
 		}
 	}
+	// Nor may a stranger fill the memory that others need for their frames.
+	stranger := dial(t, s.SubmitAddr())
+	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, bigFrame+1))
+	stranger.want("error", "unauthorized")
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good"}`)
 	p.want("ok", true)

@@ -122,7 +122,7 @@ func run(opt server.Options) error {
 			}
 		}
 		if err := srv.Reload(); err != nil {
-			log.Error().Err(err).Msg("reloading failed; what was in force stays")
+			log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
 		} else {
 			log.Info().Msg("tokens and certificates are read again")
 		}
