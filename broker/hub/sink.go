@@ -101,12 +101,12 @@ func (o *Output) Len() int {
 }
 
 // Expect says that the owner will call Take without being woken. It returns
-// false when there is nothing to take or a wake is under way already.
+// false when a wake is under way already.
 func (s *Sink) Expect() bool {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.pending || len(s.dirty) == 0 {
+	if s.pending {
 		return false
 	}
 	s.pending = true
