@@ -27,7 +27,6 @@ type Conn struct {
 	before   int // what waited before the frame being appended
 	dirty    bool
 	closing  bool // nothing is appended any more; to be closed behind its output
-	doubted  bool // it seems not to read; to be looked at
 	overflow bool // it did not read; to be closed at once
 	gone     bool // the core knows it no more
 
@@ -133,11 +132,8 @@ func (h *Hub) find(p broker.Peer) *Conn {
 // Waiting is how many bytes wait for the peer to read them.
 func (c *Conn) waiting() int { return c.out.size() + int(c.held.Load()) }
 
-// Held is what the owner last said it holds back, in bytes; SetHeld corrects
-// it when the connection has written some since.
-func (c *Conn) Held() int { return int(c.held.Load()) }
-
-// SetHeld: see Held. Of the owner only.
+// SetHeld corrects what the owner said it holds back, in bytes, when some of it
+// has been written since. Of the owner only.
 func (c *Conn) SetHeld(n int) { c.sent(0, 0, n) }
 
 // sent notes what the owner has written, and what of it is held back.

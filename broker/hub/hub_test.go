@@ -206,16 +206,12 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestStaleHold: output that was held back and has been read since counts no
-// more, although its owner did not hear of it; what is still held back does.
-func TestStaleHold(t *testing.T) {
+// TestHeldBack: output that was held back counts against a connection until
+// its owner says that it has been read.
+func TestHeldBack(t *testing.T) {
 	h := newHub(4000)
 	defer h.Close()
-	w := open(t, h, wire.WorkerPort)
-	left := 0
-	s := &side{t: t, port: wire.SubmitPort, dec: wire.Decoder{DefaultType: "default"}}
-	s.sink = h.NewSink(hub.Owner{Wake: func() {}, Holds: func(*hub.Conn) int { return left }})
-	s.conn = h.Open(wire.SubmitPort, s.sink, s, "test")
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
 	s.does(h, `{"action":"submit","id":"a","body":1}`, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	w.does(h, `{"action":"join","type":"default"}`)
 	answer := func(length int) []hub.Output {
@@ -229,15 +225,16 @@ func TestStaleHold(t *testing.T) {
 		}
 		s.sink.Done(&outs[0], unsent)
 	}
+	s.sink.Done(&s.sink.Take(nil)[0], 0)
 	hold(answer(9000), 9000)
-	// It has been read: two more fit.
+	s.conn.SetHeld(0)
 	hold(answer(9000), 9000)
-	left = 4000
+	s.conn.SetHeld(4000)
 	hold(answer(9000), 9000)
 	if st := h.Stats(); st.Overflows != 0 {
 		t.Fatalf("%+v", st)
 	}
-	left = 4001
+	s.conn.SetHeld(4001)
 	if outs := answer(1); len(outs) != 1 || !outs[0].Abort {
 		t.Errorf("%+v", outs)
 	}

@@ -20,11 +20,6 @@ type Owner struct {
 	// Wake asks for a Take soon. It is called without the lock, from any
 	// goroutine, at most once between two Takes.
 	Wake func()
-	// Holds is for an owner whose output goes on being written without its
-	// doing, so that what it said with Done grows stale: it tells how many bytes
-	// are held back of a connection now. It is called within Take, under the
-	// lock. An owner that blocks until all is written has none.
-	Holds func(*Conn) int
 	// Ends is for an owner that blocks: it is told, without the lock, of a
 	// connection that is to be closed behind its output or at once.
 	Ends func(c *Conn, atOnce bool)
@@ -130,13 +125,6 @@ func (s *Sink) Take(outs []Output) []Output {
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
-		if c.doubted && !c.overflow {
-			c.doubted = false
-			held := s.owner.Holds(c)
-			if c.held.Store(int64(held)); held > h.cfg.MaxOutbound {
-				h.giveUp(c)
-			}
-		}
 		if c.overflow {
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue

@@ -274,17 +274,11 @@ func (h *Hub) room(c *Conn, n int) []byte {
 
 // queued counts the frame just appended to c, and gives c up if more than it
 // may have was waiting before: the frame that passes the limit still fits, or a
-// big job would cost every worker its connection. If it is over the limit only
-// by what its owner said to hold back, it may have been read since, and the
-// owner is to look.
+// big job would cost every worker its connection.
 func (h *Hub) queued(c *Conn) {
 	h.stats.FramesOut++
 	h.mark(c)
-	switch {
-	case c.before <= h.cfg.MaxOutbound || c.overflow:
-	case c.sink.owner.Holds != nil && c.before-int(c.held.Load()) <= h.cfg.MaxOutbound:
-		c.doubted = true
-	default:
+	if c.before > h.cfg.MaxOutbound && !c.overflow {
 		h.giveUp(c)
 	}
 }

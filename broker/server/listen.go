@@ -244,7 +244,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 		s.wg.Go(func() { s.serveSecure(nc, l.port) })
 		return
 	}
-	if err := s.loops.enroll(nc, l.port); err != nil {
+	if err := s.loops.enroll(s, nc, l.port); err != nil {
 		s.conns.Add(-1)
 		s.acceptErrors.Add(1)
 		s.log.Warn().Err(err).Msg("cannot serve a connection")

@@ -1,62 +1,74 @@
 package server
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"runtime/debug"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
-	"unsafe"
 
-	"github.com/panjf2000/gnet/v2"
-	"github.com/panjf2000/gnet/v2/pkg/logging"
+	errorx "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/panjf2000/gnet/v2/pkg/netpoll"
+	"github.com/panjf2000/gnet/v2/pkg/queue"
 	"golang.org/x/sys/unix"
 
 	"gloom/broker/hub"
 	"gloom/wire"
 )
 
-// loops runs the event loops. This file alone knows gnet: it turns bytes into
-// calls of sessions, and the output of the hub into writes.
+// loops are the event loops. This file alone knows gnet, and of it the poller
+// only: gnet's own event loop costs a processor's time where it must not (it
+// reads and writes as if descriptors were files, and asks for each event twice
+// unless one peer may keep it from all others), holds output back without a
+// bound, and does not say when it has written it.
 type loops struct {
-	gnet.BuiltinEventEngine
-	srv *Server
-	cli *gnet.Client
-
-	mu   sync.Mutex
-	byEL map[gnet.EventLoop]*loop
+	all  []*loop
+	next atomic.Uint32
+	done sync.WaitGroup
 }
 
-// loop is one event loop. All its fields belong to the loop's goroutine.
+// loop is an event loop. It works in rounds: it reads from all connections that
+// are ready, has what was read carried out, and writes what follows from it, once
+// per connection. All its fields belong to the loop's goroutine, but for mu.
 type loop struct {
-	srv   *Server
-	el    gnet.EventLoop
-	sink  *hub.Sink
-	batch *batch
-	outs  []hub.Output
-	iov   [][]byte
+	srv    *Server
+	poller *netpoll.Poller
+	conns  []*plain // by descriptor
+	sink   *hub.Sink
+	batch  *batch
+	outs   []hub.Output
+	parts  [][]byte
+	// round is endRound, as a task.
+	round func()
 
-	// put holds whole frames that were read in this round, in the order they
-	// came; kept are the bytes they lie in.
-	put  []putOff
-	kept []byte
+	// in is where reads go to, one behind the other; reads tells whose they are.
+	in    []byte
+	reads []portion
+	used  int // bytes of in
 
-	// scheduled: a flush is put on the loop.
+	carrying, flushing bool
+	// gone are closed connections that the hub is to hear of.
+	gone []*plain
+
+	// scheduled: the end of the round is put on the loop.
 	scheduled bool
-	flushing  bool
-	gone      []*plain // closed connections that the hub is to hear of
-	// slow are connections that gnet held output back for when last looked at.
-	slow map[*plain]struct{}
-
 	// What follows decides between writing at once and once per round.
-	events  int // reads since the last flush
+	events  int // reads since the last round
 	lone    int // rounds in a row with one read
 	instant bool
 	since   int // reads since the last round that was counted
+
+	// mu keeps others from using a poller that has closed.
+	mu     sync.RWMutex
+	closed bool
+}
+
+// portion is what one read of a connection brought: loop.in[from:to].
+type portion struct {
+	p        *plain
+	from, to int
 }
 
 const (
@@ -65,174 +77,142 @@ const (
 	loneRounds = 8
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
-	// readBuffer is how much one read of a loop takes in at the most.
+	// readBuffer is how much the reads of a round take in at the most, in bytes,
+	// and one read. With less than leastRead of it left, what was read so far is
+	// carried out first.
 	readBuffer = 256 << 10
-	// maxPutOff is the longest read that is put off to the end of the round,
-	// allPutOff how much is in all, in bytes.
-	maxPutOff = 8 << 10
-	allPutOff = 64 << 10
-	// lingerTime is how long a connection that we close may take to read the
-	// reason; lingerBytes is what it may still send meanwhile.
-	lingerTime  = 2 * time.Second
-	lingerBytes = 64 << 20
-	// maxParts is how many pieces the system takes in one write (IOV_MAX).
-	maxParts = 1024
+	leastRead  = 64 << 10
 )
 
-// putOff is what one read of a connection brought: its bytes in loop.kept.
-type putOff struct {
-	p        *plain
-	from, to int
-}
-
-// plain is a connection on an event loop.
-type plain struct {
-	session
-	remote    string
-	c         gnet.Conn // nil once closed
-	loop      *loop
-	lingering bool
-	thrown    int // bytes thrown away while lingering
-}
-
 func (s *Server) newLoops() (*loops, error) {
-	l := &loops{srv: s, byEL: map[gnet.EventLoop]*loop{}}
-	cli, err := gnet.NewClient(l,
-		gnet.WithNumEventLoop(s.opt.Loops), gnet.WithTCPNoDelay(gnet.TCPNoDelay),
-		gnet.WithReadBufferCap(readBuffer),
-		gnet.WithLogger(quiet{s}), gnet.WithLogLevel(logging.ErrorLevel))
-	if err != nil {
-		return nil, err
+	l := &loops{}
+	for range s.opt.Loops {
+		poller, err := netpoll.OpenPoller()
+		if err != nil {
+			return nil, errors.Join(err, l.stop())
+		}
+		lp := &loop{srv: s, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer)}
+		lp.round = lp.endRound
+		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {
+			if !lp.do(lp.round) {
+				lp.sink.Unexpect()
+			}
+		}})
+		l.all = append(l.all, lp)
+		l.done.Go(lp.run)
 	}
-	l.cli = cli
-	return l, cli.Start()
+	return l, nil
+}
+
+// stop closes all connections.
+func (l *loops) stop() error {
+	for _, lp := range l.all {
+		lp.do(nil)
+	}
+	l.done.Wait()
+	return nil
+}
+
+func (lp *loop) run() {
+	if err := lp.poller.Polling(lp.ready); !errors.Is(err, errorx.ErrEngineShutdown) {
+		// Only a descriptor closed by mistake can have come to this.
+		panic(fmt.Sprintf("an event loop cannot wait for events: %v", err))
+	}
+	for _, p := range lp.conns {
+		if p != nil {
+			lp.close(p)
+		}
+	}
+	lp.mu.Lock()
+	defer lp.mu.Unlock()
+	lp.closed = true
+	_ = lp.poller.Close()
+}
+
+// do has f run on the loop, soon; nil ends the loop. It returns false when the
+// loop has ended.
+func (lp *loop) do(f func()) bool {
+	lp.mu.RLock()
+	defer lp.mu.RUnlock()
+	return !lp.closed && lp.poller.Trigger(queue.HighPriority, runTask, f) == nil
+}
+
+func runTask(f any) error {
+	if f := f.(func()); f != nil {
+		f()
+		return nil
+	}
+	return errorx.ErrEngineShutdown
 }
 
 // enroll hands an accepted connection to a loop. It owns nc from now on.
-func (l *loops) enroll(nc net.Conn, port wire.Port) error {
-	p := &plain{session: session{srv: l.srv, port: port}}
-	p.remote = remoteOf(nc)
-	_, err := l.cli.EnrollContext(nc, p)
-	if err == nil && p.conn == nil {
-		// The loop could not watch it; this, gnet does not tell.
-		err = errors.New("the event loop did not take it")
+func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
+	fd, err := descriptor(nc)
+	if err != nil {
+		return err
 	}
-	return err
+	lp := l.all[int(l.next.Add(1))%len(l.all)]
+	p := &plain{session: session{srv: s, port: port, self: lp.sink}, loop: lp, remote: remoteOf(nc)}
+	p.fd = fd
+	p.shut = func() { lp.do(func() { lp.close(p) }) }
+	if !lp.do(func() { lp.admit(p) }) {
+		return errors.Join(net.ErrClosed, unix.Close(fd))
+	}
+	return nil
 }
 
-// lagEvery is how often the loops' lag is looked at.
-const lagEvery = time.Second
-
-// watch measures how long a loop takes to get to a task put on it, and has it
-// look at its slow connections.
-func (l *loops) watch() {
-	t := time.NewTicker(lagEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-l.srv.stop:
-			return
-		case <-t.C:
-		}
-		l.mu.Lock()
-		for el, lp := range l.byEL {
-			sent := time.Now()
-			_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-				l.srv.lagged(time.Since(sent))
-				lp.look()
-				return nil
-			}))
-		}
-		l.mu.Unlock()
+// descriptor takes the descriptor out of an accepted connection. It does not
+// block.
+func descriptor(nc net.Conn) (fd int, err error) {
+	defer nc.Close()
+	rc, err := nc.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return 0, err
 	}
+	e := rc.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(e, err)
 }
 
-// lagged notes how long a loop took to get to a task.
-func (s *Server) lagged(d time.Duration) {
-	for {
-		most := s.lag.Load()
-		if int64(d) <= most || s.lag.CompareAndSwap(most, int64(d)) {
-			return
-		}
+// admit lets a connection in.
+func (lp *loop) admit(p *plain) {
+	if err := lp.poller.AddReadWrite(&netpoll.PollAttachment{FD: p.fd}, true); err != nil {
+		_ = unix.Close(p.fd)
+		lp.srv.conns.Add(-1)
+		lp.srv.acceptErrors.Add(1)
+		lp.srv.log.Warn().Err(err).Msg("cannot serve a connection")
+		return
 	}
-}
-
-// look tells the hub what slow peers have read since: gnet goes on writing
-// what it holds back, and says nothing.
-func (lp *loop) look() {
-	for p := range lp.slow {
-		held := p.held()
-		if p.conn.SetHeld(held); held == 0 {
-			delete(lp.slow, p)
-		}
+	for len(lp.conns) <= p.fd {
+		lp.conns = append(lp.conns, nil)
 	}
-}
-
-// held is how many bytes gnet holds back.
-func (p *plain) held() int {
-	if p.c == nil {
-		return 0
-	}
-	return p.c.OutboundBuffered()
-}
-
-func (l *loops) stop() error { return l.cli.Stop() }
-
-func (l *loops) of(el gnet.EventLoop) *loop {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if lp := l.byEL[el]; lp != nil {
-		return lp
-	}
-	lp := &loop{srv: l.srv, el: el, batch: l.srv.newBatch(), slow: map[*plain]struct{}{}, kept: make([]byte, 0, allPutOff)}
-	lp.sink = l.srv.hub.NewSink(hub.Owner{
-		Wake: func() {
-			if err := el.Execute(context.Background(), lp); err != nil {
-				lp.sink.Unexpect()
-			}
-		},
-		Holds: func(c *hub.Conn) int { return c.Owner.(*plain).held() },
-	})
-	l.byEL[el] = lp
-	return lp
-}
-
-// OnOpen lets a connection in.
-func (l *loops) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	p := c.Context().(*plain)
-	p.c = c
-	p.shut = func() { _ = c.Close() }
-	p.loop = l.of(c.EventLoop())
-	p.self = p.loop.sink
-	p.conn = l.srv.hub.Open(p.port, p.loop.sink, p, p.remote)
+	lp.conns[p.fd] = p
+	p.conn = lp.srv.hub.Open(p.port, lp.sink, p, p.remote)
 	p.opened()
-	return nil, gnet.None
 }
 
-// OnClose may be called from within a write. The connection is dropped before
-// anything else: a write after it would reach whoever has its descriptor now.
-func (l *loops) OnClose(c gnet.Conn, err error) gnet.Action {
-	p := c.Context().(*plain)
-	if p.loop != nil {
-		p.loop.carryOut() // what it sent before it closed
+// close closes a connection. What it sent before is carried out.
+func (lp *loop) close(p *plain) {
+	if !lp.carrying {
+		lp.carryOut()
 	}
-	p.c = nil
-	if p.conn == nil {
-		return gnet.None
+	if p.gone() {
+		return
 	}
-	// With a bare EOF gnet has thrown away already what it held back.
-	if err != io.EOF && p.conn.Held() > 0 {
-		p.conn.SetHeld(c.OutboundBuffered())
-	}
-	p.loop.gone = append(p.loop.gone, p)
-	if !p.loop.flushing {
-		p.loop.bury()
-	}
-	return gnet.None
+	fd := p.fd
+	lp.conns[fd] = nil
+	_ = lp.poller.Delete(fd)
+	_ = unix.Close(fd)
+	p.drown()
+	lp.gone = append(lp.gone, p)
+	lp.bury()
 }
 
-// bury tells the hub of the connections that have closed.
+// bury tells the hub of the connections that have closed, unless the loop has
+// its output in hand.
 func (lp *loop) bury() {
+	if lp.carrying || lp.flushing {
+		return
+	}
 	for len(lp.gone) > 0 {
 		p := lp.gone[len(lp.gone)-1]
 		lp.gone = lp.gone[:len(lp.gone)-1]
@@ -241,138 +221,68 @@ func (lp *loop) bury() {
 	}
 }
 
-// OnTraffic reads what has come on a connection.
-func (l *loops) OnTraffic(c gnet.Conn) (action gnet.Action) {
-	p := c.Context().(*plain)
-	if p.beat > 0 {
-		p.heard.Store(l.srv.hub.Now())
+// ready is called with each event. Events are told once, when something has
+// changed (EPOLLET), which spares the system asking again after each of them.
+func (lp *loop) ready(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
+	if fd >= len(lp.conns) || lp.conns[fd] == nil {
+		return nil // closed earlier in this round
 	}
-	if p.conn.Held() > 0 {
-		p.conn.SetHeld(c.OutboundBuffered())
+	p := lp.conns[fd]
+	if p.held.n > 0 && ev&(netpoll.WriteEvents|netpoll.ErrEvents) != 0 {
+		p.writeOn()
 	}
-	if p.loop.putOff(p, c) {
-		p.loop.afterRead()
-		return gnet.None
+	if ended := ev & (netpoll.ErrEvents | unix.EPOLLRDHUP); ended != 0 || ev&netpoll.ReadEvents != 0 {
+		lp.read(p, ended != 0)
 	}
-	p.loop.carryOut() // first what came first
-	defer func() {
-		if e := recover(); e != nil {
-			p.fault(e)
-			action = gnet.Close
-		}
-	}()
-	for !p.closing {
-		n := c.InboundBuffered()
-		if n == 0 || p.big == nil && !ready(p, c, n) {
-			break
-		}
-		data, err := c.Peek(-1)
-		if err != nil {
-			return gnet.Close
-		}
-		used := p.take(p.loop.batch, data)
-		if used == 0 {
-			break
-		}
-		_, _ = c.Discard(used)
-	}
-	if p.closing {
-		return p.throwAway(c)
-	}
-	p.count(c.InboundBuffered())
-	p.loop.afterRead()
-	return gnet.None
+	return nil
 }
 
-// fault is for the recovery from a fault in decoding, which costs this peer
-// only. (One in the core has ended the process before it could come here.)
-func (p *plain) fault(e any) {
-	p.srv.log.Error().Str("peer", p.remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-	p.loop.batch.n = 0
-}
+// again has the connection's events told once more, in the next round.
+func (lp *loop) again(p *plain) { _ = lp.poller.ModReadWrite(&netpoll.PollAttachment{FD: p.fd}, true) }
 
-// putOff keeps what a connection has read for the end of the round, when all of
-// that is carried out in one go: between the system calls of a round, neither
-// code nor data of ours would stay in the processor's nearest caches. Only short
-// reads of whole frames are put off, and none while output is written at once.
-func (lp *loop) putOff(p *plain, c gnet.Conn) bool {
-	n := c.InboundBuffered()
-	if lp.instant || n > maxPutOff || p.big != nil || p.closing || p.partial > 0 {
-		return false
-	}
-	data, err := c.Peek(-1)
-	if err != nil || !whole(data) {
-		return false
-	}
-	if len(lp.kept)+n > cap(lp.kept) {
+// read reads once. What it brings is carried out at the end of the round with
+// all else that was read: between the system calls of a round, neither code nor
+// data of ours would stay in the processor's nearest caches.
+func (lp *loop) read(p *plain, ended bool) {
+	if len(lp.in)-lp.used < leastRead {
 		lp.carryOut()
 	}
-	from := len(lp.kept)
-	lp.kept = append(lp.kept, data...)
-	lp.put = append(lp.put, putOff{p, from, from + n})
-	_, _ = c.Discard(n)
-	return true
-}
-
-// whole tells whether data consists of whole frames.
-func whole(data []byte) bool {
-	for len(data) >= wire.HeaderLen {
-		n := wire.HeaderLen + uint64(binary.BigEndian.Uint32(data))
-		if n >= uint64(len(data)) {
-			return n == uint64(len(data))
+	if p.gone() {
+		return
+	}
+	room := lp.in[lp.used:]
+	n, errno := receive(p.fd, room)
+	switch {
+	case errno == unix.EAGAIN:
+		return
+	case errno == unix.EINTR:
+		lp.again(p)
+		return
+	case errno != 0:
+		lp.close(p)
+		return
+	case n == 0:
+		if lp.scheduled {
+			lp.flush() // it may still read what its last frames get
 		}
-		data = data[n:]
+		lp.close(p)
+		return
 	}
-	return false
+	if n == len(room) || ended {
+		lp.again(p) // there may be more, which would not be told
+	}
+	if p.beat > 0 {
+		p.heard.Store(lp.srv.hub.Now())
+	}
+	lp.reads = append(lp.reads, portion{p, lp.used, lp.used + n})
+	lp.used += n
+	lp.afterRead()
 }
 
-// carryOut has what was put off carried out.
-func (lp *loop) carryOut() {
-	for i := range lp.put {
-		w := &lp.put[i]
-		w.p.carryOut(lp.kept[w.from:w.to])
-		w.p = nil
-	}
-	lp.put, lp.kept = lp.put[:0], lp.kept[:0]
-}
-
-func (p *plain) carryOut(data []byte) {
-	defer func() {
-		if e := recover(); e != nil {
-			p.fault(e)
-			p.shut()
-		}
-	}()
-	p.take(p.loop.batch, data)
-}
-
-// ready tells whether n buffered bytes hold a frame that can be read. Looking
-// at all of them before that would copy a long partial frame at every read.
-func ready(p *plain, c gnet.Conn, n int) bool {
-	if n < wire.HeaderLen {
-		return false
-	}
-	head, err := c.Peek(wire.HeaderLen)
-	return err == nil && n >= p.hungry(head)
-}
-
-func (p *plain) throwAway(c gnet.Conn) gnet.Action {
-	n := c.InboundBuffered()
-	if n > 0 {
-		_, _ = c.Discard(n)
-	}
-	p.count(0)
-	if p.thrown += n; p.thrown > lingerBytes {
-		return gnet.Close
-	}
-	p.loop.afterRead()
-	return gnet.None
-}
-
-// afterRead sees to it that output is written: at once while reads come one by
-// one, which costs a write per frame and saves the time of another round; at
-// the end of the round when many connections are ready at a time, which saves
-// most of the writes.
+// afterRead sees to it that what was read is carried out and output is written:
+// at once while reads come one by one, which costs a write per frame and saves
+// the time of another round; at the end of the round when many connections are
+// ready at a time, which saves most of the writes.
 func (lp *loop) afterRead() {
 	lp.events++
 	if lp.scheduled {
@@ -388,18 +298,15 @@ func (lp *loop) afterRead() {
 		lp.lone = loneRounds - 1
 	}
 	if !lp.sink.Expect() {
-		return
+		return // the end of the round is put on the loop already
 	}
-	if err := lp.el.Execute(context.Background(), lp); err != nil {
+	if lp.scheduled = lp.do(lp.round); !lp.scheduled {
 		lp.sink.Unexpect()
 		lp.flush()
-		return
 	}
-	lp.scheduled = true
 }
 
-// Run is the flush at the end of a round.
-func (lp *loop) Run(context.Context) error {
+func (lp *loop) endRound() {
 	if lp.events <= 1 {
 		lp.lone++
 	} else {
@@ -408,10 +315,25 @@ func (lp *loop) Run(context.Context) error {
 	lp.instant = lp.lone >= loneRounds
 	lp.events, lp.scheduled = 0, false
 	lp.flush()
-	return nil
 }
 
-// flush writes the output of all the loop's connections.
+// carryOut has all that was read carried out.
+func (lp *loop) carryOut() {
+	lp.carrying = true
+	for i := range lp.reads {
+		r := &lp.reads[i]
+		if !r.p.gone() {
+			r.p.received(lp.in[r.from:r.to])
+		}
+		r.p = nil
+	}
+	lp.reads, lp.used = lp.reads[:0], 0
+	lp.carrying = false
+	lp.bury()
+}
+
+// flush has all that was read carried out, and writes the output of all the
+// loop's connections.
 func (lp *loop) flush() {
 	lp.carryOut()
 	lp.flushing = true
@@ -426,85 +348,50 @@ func (lp *loop) flush() {
 
 func (lp *loop) write(o *hub.Output) {
 	p := o.Conn.Owner.(*plain)
-	if p.c == nil {
+	if p.gone() {
 		lp.sink.Done(o, o.Len())
 		return
 	}
 	if o.Abort {
 		lp.srv.log.Warn().Str("peer", p.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
-		_ = lp.el.Close(p.c)
+		lp.close(p)
 		return
 	}
-	n := o.Len()
-	lp.srv.bytesOut.Add(uint64(n))
-	switch {
-	case n == 0:
-	case len(o.Refs) == 0:
-		if sent := p.send(o.Buf); sent < n {
-			_, _ = p.c.Write(o.Buf[sent:])
-		}
-	default:
-		lp.iov = o.Parts(lp.iov[:0])
-		// A failed write has closed the connection.
-		for rest := lp.iov; len(rest) > 0 && p.c != nil; {
-			k := min(len(rest), maxParts)
-			_, _ = p.c.Writev(rest[:k])
-			rest = rest[k:]
-		}
-		clear(lp.iov)
-	}
-	unsent := n
-	if p.c != nil {
-		if unsent = p.held(); unsent > 0 {
-			lp.slow[p] = struct{}{}
-		}
-	}
+	lp.srv.bytesOut.Add(uint64(o.Len()))
+	unsent := p.write(o)
+	closing := o.Close
 	lp.sink.Done(o, unsent)
-	if o.Close && p.c != nil {
+	if closing && !p.gone() {
 		p.linger()
 	}
 }
 
-// send writes what the socket takes at once and returns how much that is.
-// Nothing is sent before what gnet holds back, and errors are left to gnet,
-// which meets them again with the rest.
-//
-// It is a system call of its own since most of the server's time is spent in
-// this one: sendto spares the kernel what a write needs for files, and the
-// descriptor does not block, so the scheduler need not be told.
-func (p *plain) send(b []byte) int {
-	if p.c.OutboundBuffered() > 0 {
-		return 0
+// lagEvery is how often the loops' lag is looked at.
+const lagEvery = time.Second
+
+// watch measures how long a loop takes to get to a task put on it.
+func (s *Server) watch() {
+	t := time.NewTicker(lagEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+		}
+		for _, lp := range s.loops.all {
+			sent := time.Now()
+			lp.do(func() { s.lagged(time.Since(sent)) })
+		}
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(p.c.Fd()), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
-		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
 }
 
-// linger closes a connection in a way that lets the peer read what it was
-// sent: closing with unread input would reset it.
-func (p *plain) linger() {
-	if p.lingering {
-		return
+// lagged notes how long a loop took to get to a task.
+func (s *Server) lagged(d time.Duration) {
+	for {
+		most := s.lag.Load()
+		if int64(d) <= most || s.lag.CompareAndSwap(most, int64(d)) {
+			return
+		}
 	}
-	p.lingering, p.closing = true, true
-	if p.c.OutboundBuffered() == 0 {
-		_ = unix.Shutdown(p.c.Fd(), unix.SHUT_WR)
-	}
-	c := p.c
-	time.AfterFunc(lingerTime, func() { _ = c.Close() })
 }
-
-// quiet passes gnet's errors on to the log.
-type quiet struct{ srv *Server }
-
-func (quiet) Debugf(string, ...any) {}
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Warnf(string, ...any)  {}
-func (q quiet) Errorf(format string, args ...any) {
-	q.srv.log.Warn().Str("from", "gnet").Msgf(format, args...)
-}
-func (q quiet) Fatalf(format string, args ...any) { q.Errorf(format, args...) }

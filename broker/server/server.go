@@ -102,7 +102,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	pace()
 	s.wg.Go(s.giveBack)
-	s.wg.Go(s.loops.watch)
+	s.wg.Go(s.watch)
 	return s, nil
 }
 

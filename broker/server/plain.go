@@ -1,0 +1,186 @@
+package server
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// plain is a connection on an event loop, to whose goroutine it belongs.
+type plain struct {
+	session
+	remote string
+	loop   *loop
+	fd     int // -1 once closed
+	// rest is the beginning of a frame, shorter than a big one. Its memory grows
+	// with what has come of it, not with what its header announces.
+	rest []byte
+	held backlog
+
+	lingering bool
+	thrown    int // bytes thrown away while lingering
+}
+
+const (
+	// lingerTime is how long a connection that we close may take to read the
+	// reason; lingerBytes is what it may still send meanwhile.
+	lingerTime  = 2 * time.Second
+	lingerBytes = 64 << 20
+	// restKept is the most memory for beginnings of frames that a connection
+	// keeps between them.
+	restKept = 4 << 10
+	// writeTurn is how much of what is held back is written before others get
+	// their turn.
+	writeTurn = 1 << 20
+)
+
+func (p *plain) gone() bool { return p.fd < 0 }
+
+// drown is called once the descriptor has closed.
+func (p *plain) drown() {
+	p.fd = -1
+	p.rest, p.held = nil, backlog{}
+}
+
+// received carries out what a read has brought.
+func (p *plain) received(data []byte) {
+	defer func() {
+		// A fault in decoding costs this peer only. (One in the core has ended
+		// the process before it could come here.)
+		if e := recover(); e != nil {
+			p.srv.log.Error().Str("peer", p.remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+			p.loop.batch.n = 0
+			p.loop.close(p)
+		}
+	}()
+	if p.closing {
+		p.throwAway(len(data))
+		return
+	}
+	if len(p.rest) > 0 {
+		var whole bool
+		if data, whole = p.complete(data); whole {
+			p.take(p.loop.batch, p.rest)
+			if p.rest = p.rest[:0]; cap(p.rest) > restKept {
+				p.rest = nil
+			}
+		}
+	}
+	if len(data) > 0 && !p.closing {
+		data = data[p.take(p.loop.batch, data):]
+	}
+	if p.closing {
+		p.throwAway(len(data))
+		return
+	}
+	if p.rest = append(p.rest, data...); len(p.rest) > 0 {
+		p.count(cap(p.rest))
+	} else {
+		p.count(0)
+	}
+}
+
+// complete appends to the frame that has begun what data has of it. It returns
+// what else is there.
+func (p *plain) complete(data []byte) (left []byte, whole bool) {
+	for {
+		n := wire.HeaderLen
+		if len(p.rest) >= n {
+			n = p.hungry(p.rest)
+		}
+		k := min(n-len(p.rest), len(data))
+		p.rest = append(p.rest, data[:k]...)
+		data = data[k:]
+		switch {
+		case len(p.rest) < n:
+			return nil, false
+		case n > wire.HeaderLen || p.hungry(p.rest) == n:
+			return data, true
+		}
+	}
+}
+
+func (p *plain) throwAway(n int) {
+	p.rest = nil
+	p.count(0)
+	if p.thrown += n; p.thrown > lingerBytes {
+		p.loop.close(p)
+	}
+}
+
+// write writes an output as far as the socket takes it, holds the rest back,
+// and returns how much that is.
+func (p *plain) write(o *hub.Output) (unsent int) {
+	sent, n := 0, o.Len()
+	if p.held.n == 0 && len(o.Refs) == 0 && n > 0 {
+		var errno error
+		if sent, errno = send(p.fd, o.Buf); refused(errno) {
+			p.loop.close(p)
+			return n
+		}
+	}
+	if sent == n {
+		return p.held.n
+	}
+	parts := o.Parts(p.loop.parts[:0])
+	for i, part := range parts {
+		k := min(sent, len(part))
+		sent -= k
+		p.held.add(part[k:], i%2 == 1) // every second one is a body that is kept
+	}
+	clear(parts)
+	p.loop.parts = parts[:0]
+	if p.drain(); p.gone() {
+		return n
+	}
+	return p.held.n
+}
+
+// writeOn writes on when there is room again.
+func (p *plain) writeOn() {
+	if p.drain(); !p.gone() {
+		p.conn.SetHeld(p.held.n)
+	}
+}
+
+// drain writes what is held back as far as the socket takes it.
+func (p *plain) drain() {
+	for turn := 0; p.held.n > 0; {
+		n, err := p.held.write(p.fd)
+		if refused(err) {
+			p.loop.close(p)
+			return
+		}
+		if err == unix.EAGAIN {
+			break // it will be told when there is room
+		}
+		if turn += n; turn >= writeTurn {
+			p.loop.again(p)
+			break
+		}
+	}
+	if p.held.n == 0 {
+		p.held = backlog{}
+		if p.lingering {
+			_ = unix.Shutdown(p.fd, unix.SHUT_WR)
+		}
+	}
+}
+
+// linger closes a connection in a way that lets the peer read what it was
+// sent: closing with unread input would reset it.
+func (p *plain) linger() {
+	if p.lingering {
+		return
+	}
+	p.lingering, p.closing = true, true
+	if p.held.n == 0 {
+		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
+	}
+	time.AfterFunc(lingerTime, p.shut)
+}

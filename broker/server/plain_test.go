@@ -1,0 +1,112 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// TestPieces: what a connection is answered does not depend on how its bytes
+// were cut on their way, and of what has not arrived whole no more is kept than
+// has come.
+func TestPieces(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var stream []byte
+	for i := range 400 {
+		switch rng.IntN(10) {
+		case 0:
+			stream = append(stream, 0, 0, 0, 0)
+		case 1:
+			stream = append(stream, frame("{")...)
+		case 2:
+			stream = append(stream, frame(`{"action":"ping"}`)...)
+		case 3:
+			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("b", bigFrame-100+rng.IntN(200)))...)
+		default:
+			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("s", rng.IntN(3000)))...)
+		}
+	}
+	answers := func(most int) []byte {
+		s := begin(t, nil)
+		lp := &loop{srv: s, batch: s.newBatch()}
+		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
+		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink}, loop: lp}
+		p.conn = s.hub.Open(p.port, lp.sink, p, "test")
+		var out []byte
+		for left := stream; len(left) > 0; {
+			n := min(1+rng.IntN(most), len(left))
+			if most == len(stream) {
+				n = most
+			}
+			p.received(left[:n])
+			left = left[n:]
+			if cap(p.rest) > max(restKept, 2*len(p.rest)) {
+				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.rest), len(p.rest))
+			}
+			want := int64(cap(p.big))
+			if len(p.rest) > 0 {
+				want += int64(cap(p.rest))
+			}
+			if n := s.inbound.Load(); n != want {
+				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
+			}
+			for _, o := range lp.sink.Take(nil) {
+				out = append(out, o.Buf...)
+				lp.sink.Done(&o, 0)
+			}
+		}
+		return out
+	}
+	want := answers(len(stream))
+	if n := bytes.Count(want, []byte(`"ok":true`)); n < 100 {
+		t.Fatalf("%d frames were accepted: this proves nothing", n)
+	}
+	for _, most := range []int{2, 7, 500, 5000, 100_000} {
+		if got := answers(most); !bytes.Equal(got, want) {
+			t.Errorf("in pieces of 1 to %d bytes: %d bytes of answers, %d in one piece", most, len(got), len(want))
+		}
+	}
+}
+
+// TestLastWords: who says that nothing more will come still reads what its last
+// frames get.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+	s := begin(t, nil)
+	for range 50 {
+		p := dial(t, s.SubmitAddr())
+		p.send(`{"action":"ping"}`)
+		if err := p.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		p.want("ok", true)
+		_ = p.SetReadDeadline(time.Now().Add(patience))
+		if n, err := p.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("%d bytes, %v: the connection should have ended", n, err)
+		}
+	}
+	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
+}
+
+// TestLongReads: a peer that sends more than a read takes in is read to its end.
+func TestLongReads(t *testing.T) {
+	t.Parallel()
+	s := begin(t, nil)
+	p := dial(t, s.SubmitAddr())
+	body := strings.Repeat("x", 3*readBuffer)
+	for range 20 {
+		p.send(`{"action":"submit","id":"j","type":"t","body":"%s"}`, body)
+		p.want("ok", true)
+		p.send(`{"action":"cancel","id":"j"}`)
+		p.want("ok", true)
+	}
+}
