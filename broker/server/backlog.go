@@ -33,9 +33,16 @@ func (b *backlog) add(part []byte, stays bool) {
 	b.n += len(part)
 }
 
-// write writes once.
-func (b *backlog) write(fd int) (n int, err error) {
-	n, err = unix.SendmsgBuffers(fd, b.parts[:min(len(b.parts), maxParts)], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+// write writes once, most bytes at the most. It leaves nothing in iov.
+func (b *backlog) write(fd, most int, iov [][]byte) (n int, err error) {
+	for _, part := range b.parts[:min(len(b.parts), maxParts)] {
+		iov = append(iov, part[:min(len(part), most)])
+		if most -= len(part); most <= 0 {
+			break
+		}
+	}
+	n, err = unix.SendmsgBuffers(fd, iov, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	clear(iov)
 	if err != nil {
 		return 0, err
 	}

@@ -42,7 +42,11 @@ func TestBacklog(t *testing.T) {
 		}
 		if b.n > 0 {
 			before := b.n
-			n, err := b.write(fds[0])
+			most := 1 + rng.IntN(50_000)
+			n, err := b.write(fds[0], most, nil)
+			if n > most {
+				t.Fatalf("%d bytes were written, at most %d should be", n, most)
+			}
 			if refused(err) {
 				t.Fatal(err)
 			}

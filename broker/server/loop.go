@@ -40,6 +40,7 @@ type loop struct {
 	batch  *batch
 	outs   []hub.Output
 	parts  [][]byte
+	iov    [][]byte
 	// round is endRound, as a task.
 	round func()
 
@@ -91,7 +92,7 @@ func (s *Server) newLoops() (*loops, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
-		lp := &loop{srv: s, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer)}
+		lp := &loop{srv: s, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), iov: make([][]byte, 0, maxParts)}
 		lp.round = lp.endRound
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {
 			if !lp.do(lp.round) {
@@ -152,7 +153,7 @@ func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 		return err
 	}
 	lp := l.all[int(l.next.Add(1))%len(l.all)]
-	p := &plain{session: session{srv: s, port: port, self: lp.sink}, loop: lp, remote: remoteOf(nc)}
+	p := &plain{session: session{srv: s, port: port, self: lp.sink, giant: giantFrom}, loop: lp, remote: remoteOf(nc)}
 	p.fd = fd
 	p.shut = func() { lp.do(func() { lp.close(p) }) }
 	if !lp.do(func() { lp.admit(p) }) {
@@ -247,7 +248,10 @@ func (lp *loop) read(p *plain, ended bool) {
 	if len(lp.in)-lp.used < leastRead {
 		lp.carryOut()
 	}
-	if p.gone() {
+	if p.busy {
+		p.missed = true
+	}
+	if p.busy || p.gone() {
 		return
 	}
 	room := lp.in[lp.used:]

@@ -24,6 +24,11 @@ type plain struct {
 
 	lingering bool
 	thrown    int // bytes thrown away while lingering
+
+	// busy: something is done aside, and nothing is read; inHand is how many
+	// bytes that holds. missed: there is, or may be, something to read.
+	busy, missed bool
+	inHand       int
 }
 
 const (
@@ -47,22 +52,15 @@ func (p *plain) drown() {
 	p.rest, p.held = nil, backlog{}
 }
 
-// received carries out what a read has brought.
+// received carries out what a read has brought. While the connection is busy it
+// only keeps it.
 func (p *plain) received(data []byte) {
 	defer func() {
-		// A fault in decoding costs this peer only. (One in the core has ended
-		// the process before it could come here.)
 		if e := recover(); e != nil {
-			p.srv.log.Error().Str("peer", p.remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-			p.loop.batch.n = 0
-			p.loop.close(p)
+			p.fault(e)
 		}
 	}()
-	if p.closing {
-		p.throwAway(len(data))
-		return
-	}
-	if len(p.rest) > 0 {
+	if !p.closing && !p.busy && len(p.rest) > 0 {
 		var whole bool
 		if data, whole = p.complete(data); whole {
 			p.take(p.loop.batch, p.rest)
@@ -71,18 +69,38 @@ func (p *plain) received(data []byte) {
 			}
 		}
 	}
-	if len(data) > 0 && !p.closing {
+	if !p.closing && !p.busy && len(data) > 0 {
 		data = data[p.take(p.loop.batch, data):]
+		switch {
+		case p.giantFrame != nil:
+			p.decodeAside()
+		case p.giantCap > 0:
+			p.growAside()
+		}
 	}
 	if p.closing {
 		p.throwAway(len(data))
 		return
 	}
-	if p.rest = append(p.rest, data...); len(p.rest) > 0 {
-		p.count(cap(p.rest))
-	} else {
-		p.count(0)
+	p.rest = append(p.rest, data...)
+	p.recount()
+}
+
+// recount counts what the connection holds of unfinished frames.
+func (p *plain) recount() {
+	n := p.inHand
+	if len(p.rest) > 0 {
+		n += cap(p.rest)
 	}
+	p.count(n)
+}
+
+// fault is for what a recover has returned: a fault in decoding costs this peer
+// only. (One in the core has ended the process before it could come here.)
+func (p *plain) fault(e any) {
+	p.srv.log.Error().Str("peer", p.remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+	p.loop.batch.n = 0
+	p.loop.close(p)
 }
 
 // complete appends to the frame that has begun what data has of it. It returns
@@ -151,7 +169,7 @@ func (p *plain) writeOn() {
 // drain writes what is held back as far as the socket takes it.
 func (p *plain) drain() {
 	for turn := 0; p.held.n > 0; {
-		n, err := p.held.write(p.fd)
+		n, err := p.held.write(p.fd, writeTurn-turn, p.loop.iov[:0])
 		if refused(err) {
 			p.loop.close(p)
 			return

@@ -2,10 +2,12 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,5 +110,73 @@ func TestLongReads(t *testing.T) {
 		p.want("ok", true)
 		p.send(`{"action":"cancel","id":"j"}`)
 		p.want("ok", true)
+	}
+}
+
+// TestGiants: frames that are decoded beside the loop are answered in order with
+// those before and behind them, while others are served, and what is still being
+// decoded when its connection closes does no harm.
+func TestGiants(t *testing.T) {
+	t.Parallel()
+	s := begin(t, nil)
+	giant := strings.Repeat("x", 5<<20)
+	var senders sync.WaitGroup
+	for i := range 3 {
+		p, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+		worker.send(`{"action":"join","type":"t%d"}`, i)
+		worker.want("ok", true)
+		var stream []byte
+		const n = 6
+		for k := range n {
+			stream = append(stream, frame(`{"action":"submit","id":"%d-%d","type":"t%d","body":"%s"}`, i, k, i, giant)...)
+			stream = append(stream, frame(`{"action":"cancel","id":"no-%d"}`, k)...)
+			stream = append(stream, frame(`{"action":"submit","id":"bad","body":"%s}`, giant)...)
+		}
+		senders.Go(func() { _, _ = p.Write(stream) })
+		var replies sync.WaitGroup
+		replies.Go(func() {
+			var order []string
+			for results := 0; results < n || len(order) < 3*n; {
+				m, err := p.next()
+				if err != nil {
+					t.Errorf("after %d replies and %d results: %v", len(order), results, err)
+					return
+				}
+				switch {
+				case m["ok"] == true:
+					order = append(order, m["id"].(string))
+				case m["error"] == "invalid_json":
+					order = append(order, "bad")
+				case m["error"] != nil:
+					order = append(order, m["id"].(string))
+				case m["body"] != giant:
+					t.Errorf("another result: %.80v", m)
+				default:
+					results++
+				}
+			}
+			for k := range n {
+				if got, want := fmt.Sprint(order[3*k:3*k+3]), fmt.Sprintf("[%d-%d no-%d bad]", i, k, k); got != want {
+					t.Errorf("replied in the order %s, want %s", got, want)
+				}
+			}
+		})
+		for k := range n {
+			worker.want("id", fmt.Sprintf("%d-%d", i, k))
+			worker.send(`{"action":"respond","body":"%s"}`, giant)
+			worker.want("ok", true)
+		}
+		replies.Wait()
+		// Now some that close at once.
+		for range 5 {
+			c := dial(t, s.SubmitAddr())
+			_, _ = c.Write(frame(`{"action":"submit","id":"gone-%d","type":"none","body":"%s"}`, i, giant))
+			_ = c.Close()
+		}
+	}
+	senders.Wait()
+	until(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
+	if n := s.held(); n != 0 {
+		t.Errorf("%d jobs are held", n)
 	}
 }

@@ -40,7 +40,8 @@ type Server struct {
 	httpLn    net.Listener
 	httpSrv   *http.Server
 	secure    secureConns
-	batches   sync.Pool // of *batch, for TLS: an idle connection needs none
+	batches   sync.Pool     // of *batch, for TLS and giant frames
+	asides    chan struct{} // room for what is done beside the loops
 
 	conns        atomic.Int64
 	inbound      atomic.Int64 // bytes of frames not arrived whole
@@ -68,7 +69,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), started: time.Now()}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), asides: asides(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.file = opt.TokenFile
 	if err := s.tokens.load(); err != nil {

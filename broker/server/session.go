@@ -41,9 +41,15 @@ type session struct {
 	closing bool   // whatever still comes is thrown away
 	grant   *grant // what its token allows; nil before hello, or without tokens
 
-	big     []byte // a big frame that is still coming, or nil
-	bigLen  int
-	partial int64 // bytes counted in Server.inbound
+	big    []byte // a big frame that is still coming, or nil
+	bigLen int
+	// What takes long is done aside where it must not be done by the reader,
+	// who sets giant and looks here after each take: giantFrame has come whole
+	// and is to be decoded, or big is to grow to giantCap.
+	giant      int // payloads longer than this; 0 if none are
+	giantFrame []byte
+	giantCap   int
+	partial    int64 // bytes counted in Server.inbound
 
 	beat    time.Duration
 	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
@@ -104,6 +110,10 @@ func (s *session) take(b *batch, data []byte) (used int) {
 				break
 			}
 			payload, kept, s.big = s.big, true, nil
+			if s.giant > 0 && len(payload) > s.giant {
+				s.giantFrame = payload
+				break
+			}
 		} else {
 			p, n, err := wire.SplitFrame(data[used:], s.srv.opt.MaxFrame)
 			if err != nil {
@@ -154,18 +164,32 @@ func (s *session) begin(data []byte) bool {
 }
 
 // gather appends what there is of a big frame. Memory grows with what has
-// come, by fours: a frame of 16 MiB is copied a third of once more, and no copy
-// of it stops the loop for more than a millisecond.
+// come, by fours: a frame of 16 MiB is copied a third of once more.
 func (s *session) gather(data []byte) int {
 	n := min(len(data), s.bigLen-len(s.big))
 	if need := len(s.big) + n; need > cap(s.big) {
-		grown := make([]byte, len(s.big), min(s.bigLen, max(need, growth*cap(s.big))))
-		copy(grown, s.big)
-		s.srv.released.Add(int64(cap(s.big)))
-		s.big = grown
+		most := min(s.bigLen, max(need, growth*cap(s.big)))
+		if s.giant > 0 && most > s.giant {
+			s.giantCap = most
+			return 0
+		}
+		s.move(grown(s.big, most))
 	}
 	s.big = append(s.big, data[:n]...)
 	return n
+}
+
+// grown is a copy of big with room for most bytes.
+func grown(big []byte, most int) []byte {
+	to := make([]byte, len(big), most)
+	copy(to, big)
+	return to
+}
+
+// move lets big go on in other memory.
+func (s *session) move(to []byte) {
+	s.srv.released.Add(int64(cap(s.big)))
+	s.big = to
 }
 
 // hungry says how many bytes make a read worthwhile, header included: so many
@@ -239,8 +263,12 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 	if kept {
 		s.srv.released.Add(int64(len(payload)))
 	}
+	s.settle(b, c, payload, d.Decode(payload, s.port, s.named, &c.Req))
+}
+
+// settle makes a command, the last of b, of what was decoded.
+func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Error) {
 	r := &c.Req
-	err := d.Decode(payload, s.port, s.named, r)
 	if s.stranger() && (err != nil || r.Verb != wire.Hello) {
 		b.n--
 		s.turnAway(b)
