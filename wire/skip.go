@@ -80,6 +80,27 @@ func skipString(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
+// longValue is how much of a message must follow for a string to be taken for a
+// long one.
+const longValue = 1 << 10
+
+// skipLongString is skipString for a string that is likely long: it looks at four
+// words at a time, up to the first escape.
+func skipLongString(p []byte, i int) (end int, saw uint64) {
+	var high uint64
+	for ; len(p)-i >= 32; i += 32 {
+		q := p[i : i+32]
+		x0, x1 := binary.LittleEndian.Uint64(q), binary.LittleEndian.Uint64(q[8:])
+		x2, x3 := binary.LittleEndian.Uint64(q[16:]), binary.LittleEndian.Uint64(q[24:])
+		if stops(x0)|stops(x1)|stops(x2)|stops(x3) != 0 {
+			break
+		}
+		high |= x0 | x1 | x2 | x3
+	}
+	end, saw = skipString(p, i)
+	return end, saw | high&sawNonASCII
+}
+
 // skipEscape starts behind the backslash.
 func skipEscape(p []byte, i int) int {
 	if i >= len(p) {
