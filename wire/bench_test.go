@@ -19,6 +19,7 @@ var (
 	respondID   = `{"action":"respond","id":"job-0123456789","body":` + smallBody + `}`
 	result100   = `{"id":"job-0123456789","body":` + smallBody + `}`
 	longString  = `{"action":"submit","id":"j","body":"` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}`
+	longNested  = `{"action":"submit","id":"j","body":{"n":1,"text":"caf\u00e9 ` + strings.Repeat("all work and no play makes a dull string of text. ", 65536/50) + `"}}`
 	longEscapes = `{"action":"submit","id":"j","body":"` + strings.Repeat(`a line of text, then \"quotes\" and one more line\n`, 65536/50) + `"}`
 	longWide    = `{"action":"submit","id":"j","body":"` + strings.Repeat("三个字 and ascii ", 65536/20) + `"}`
 	longCJK     = `{"action":"submit","id":"j","body":"` + strings.Repeat("漢字仮名交じり文を", 65536/27) + `"}`
@@ -49,6 +50,7 @@ func BenchmarkDecode(b *testing.B) {
 		{"body16KiB", body16K, SubmitPort, false},
 		{"body16KiBindented", body16Kpad, SubmitPort, false},
 		{"string64KiB", longString, SubmitPort, false},
+		{"nested64KiB", longNested, SubmitPort, false},
 		{"escapes64KiB", longEscapes, SubmitPort, false},
 		{"mixed64KiB", longWide, SubmitPort, false},
 		{"cjk64KiB", longCJK, SubmitPort, false},

@@ -98,12 +98,7 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 		}
 		start := i
 		if p[i] == '"' {
-			if len(p)-i < longValue {
-				i, s = skipString(p, i+1)
-			} else {
-				i, s = skipLongString(p, i+1)
-			}
-			if i >= 0 {
+			if i, s = skipString(p, i+1); i >= 0 {
 				i++
 			}
 		} else {

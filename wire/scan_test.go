@@ -43,6 +43,13 @@ func knownKeys() (keys []wire.Key) {
 // and what the value of each key is.
 func checkScan(t *testing.T, e *wire.Envelope, payload []byte) {
 	t.Helper()
+	// Strings of long messages are read in another way.
+	checkOneScan(t, e, append(bytes.Repeat([]byte(" "), 4<<10), payload...))
+	checkOneScan(t, e, payload)
+}
+
+func checkOneScan(t *testing.T, e *wire.Envelope, payload []byte) {
+	t.Helper()
 	err := e.Scan(payload)
 	valid := json.Valid(payload) && utf8.Valid(payload) && depthOf(payload) <= wire.MaxDepth
 	switch {
@@ -121,10 +128,15 @@ func TestScanAgreesOnDamagedMessages(t *testing.T) {
 	}
 }
 
-// Strings are read eight bytes at a time: every special byte at every place.
+// Strings are read eight bytes at a time, and long ones 32 from the 64th on: every
+// special byte at every place.
 func TestScanStringsAtEveryOffset(t *testing.T) {
 	var e wire.Envelope
+	lengths := []int{64, 71, 72, 73, 96, 104, 105, 140}
 	for length := range 34 {
+		lengths = append(lengths, length)
+	}
+	for _, length := range lengths {
 		for at := range length + 1 {
 			for _, special := range []string{`"`, `\"`, `\\`, `\`, "\x1f", "\x20", "\x21", "\x22", "\x23", "\x00", "\x5b", "\x5d", "\x7f", "\x80", "\xff", "é", "漢", "😀", "\xa2", "\xdc", `\u00e9`, "\x02"} {
 				text := strings.Repeat("a", at) + special + strings.Repeat("b", length-at)

@@ -48,6 +48,9 @@ func stops(x uint64) uint64 {
 // skipString starts behind the opening quote and returns the index of the
 // closing one. It does not judge bytes above 0x7f, but tells of them in saw.
 func skipString(p []byte, i int) (end int, saw uint64) {
+	if len(p) >= longMessage {
+		return skipAnyString(p, i)
+	}
 	var high, escapes uint64
 	for {
 		for len(p)-i >= 8 {
@@ -80,25 +83,54 @@ func skipString(p []byte, i int) (end int, saw uint64) {
 	}
 }
 
-// longValue is how much of a message must follow for a string to be taken for a
-// long one.
-const longValue = 1 << 10
+const (
+	// longMessage is the message from which strings may be long, longRun how far
+	// one must have come without an escape for four words of it to be looked at
+	// together. All others would only pay for it.
+	longMessage = 4 << 10
+	longRun     = 64
+)
 
-// skipLongString is skipString for a string that is likely long: it looks at four
-// words at a time, up to the first escape.
-func skipLongString(p []byte, i int) (end int, saw uint64) {
-	var high uint64
-	for ; len(p)-i >= 32; i += 32 {
-		q := p[i : i+32]
-		x0, x1 := binary.LittleEndian.Uint64(q), binary.LittleEndian.Uint64(q[8:])
-		x2, x3 := binary.LittleEndian.Uint64(q[16:]), binary.LittleEndian.Uint64(q[24:])
-		if stops(x0)|stops(x1)|stops(x2)|stops(x3) != 0 {
-			break
+// skipAnyString is skipString for strings that may be long.
+func skipAnyString(p []byte, i int) (end int, saw uint64) {
+	var high, escapes uint64
+	for {
+		for short := min(i+longRun, len(p)-8); i <= short; i += 8 {
+			x := binary.LittleEndian.Uint64(p[i:])
+			high |= x
+			if m := stops(x); m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				goto stop
+			}
 		}
-		high |= x0 | x1 | x2 | x3
+		for ; len(p)-i >= 32; i += 32 {
+			q := p[i : i+32]
+			x0, x1 := binary.LittleEndian.Uint64(q), binary.LittleEndian.Uint64(q[8:])
+			x2, x3 := binary.LittleEndian.Uint64(q[16:]), binary.LittleEndian.Uint64(q[24:])
+			if stops(x0)|stops(x1)|stops(x2)|stops(x3) != 0 {
+				break
+			}
+			high |= x0 | x1 | x2 | x3
+		}
+		for i < len(p) && p[i] >= ' ' && p[i] != '"' && p[i] != '\\' {
+			high |= uint64(p[i])
+			i++
+		}
+		if i == len(p) {
+			return ^i, 0
+		}
+	stop:
+		if p[i] == '"' {
+			return i, high&sawNonASCII | escapes
+		}
+		if p[i] != '\\' {
+			return ^i, 0
+		}
+		if i = skipEscape(p, i+1); i < 0 {
+			return i, 0
+		}
+		escapes = sawEscape
 	}
-	end, saw = skipString(p, i)
-	return end, saw | high&sawNonASCII
 }
 
 // skipEscape starts behind the backslash.
