@@ -6,8 +6,8 @@ const (
 	// slabSize is the size of one slab in bytes; an entry never crosses slabs.
 	slabSize = 1 << 20
 	// bigBody is the length from which a body is kept outside the slabs, in
-	// memory of its own: moving it would cost more than it saves.
-	bigBody = 32 << 10
+	// memory of its own: it would leave too much of them unused.
+	bigBody = 128 << 10
 	// entryHead is the record's number and the entry's length.
 	entryHead = 8
 	// slabSlack is the waste in bytes that is never worth a compaction.

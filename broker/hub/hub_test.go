@@ -131,7 +131,7 @@ func TestKept(t *testing.T) {
 	h := newHub(1 << 30)
 	defer h.Close()
 	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
-	body := `"` + strings.Repeat("x", 100_000) + `"`
+	body := `"` + strings.Repeat("x", 200_000) + `"`
 	big := func(from *side, frame string) {
 		t.Helper()
 		var c hub.Command

@@ -145,7 +145,7 @@ func (s *Sink) Take(outs []Output) []Output {
 const (
 	// maxKept is the largest buffer that is used again, maxFree what all spare
 	// buffers together may hold, in bytes.
-	maxKept = 1 << 20
+	maxKept = 4 << 20
 	maxFree = 16 << 20
 )
 

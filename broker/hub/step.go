@@ -184,7 +184,7 @@ func (h *Hub) refuse(c *Conn, e *wire.Error) {
 
 // refBody is the length from which a body that is kept is referred to instead
 // of copied.
-const refBody = 32 << 10
+const refBody = 128 << 10
 
 // apply appends each effect to its peer's output.
 func (h *Hub) apply(fx []broker.Effect) {

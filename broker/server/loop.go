@@ -46,6 +46,7 @@ type loop struct {
 
 	// in is where reads go to, one behind the other; reads tells whose they are.
 	in    []byte
+	rests [][]byte // spare memory for beginnings of frames
 	reads []portion
 	used  int // bytes of in
 
@@ -81,8 +82,8 @@ const (
 	// readBuffer is how much the reads of a round take in at the most, in bytes,
 	// and one read. With less than leastRead of it left, what was read so far is
 	// carried out first.
-	readBuffer = 256 << 10
-	leastRead  = 64 << 10
+	readBuffer = 512 << 10
+	leastRead  = 256 << 10
 )
 
 func (s *Server) newLoops() (*loops, error) {
@@ -254,8 +255,24 @@ func (lp *loop) read(p *plain, ended bool) {
 	if p.busy || p.gone() {
 		return
 	}
+	if p.big != nil && p.put {
+		lp.carryOut() // first what came first
+		if p.busy || p.gone() {
+			p.missed = true
+			return
+		}
+	}
 	room := lp.in[lp.used:]
-	n, errno := receive(p.fd, room)
+	whole := len(room)
+	var n int
+	var errno unix.Errno
+	into := p.spare()
+	if len(into) > 0 {
+		whole += len(into)
+		n, errno = receiveTwo(p.fd, into, room)
+	} else {
+		n, errno = receive(p.fd, room)
+	}
 	switch {
 	case errno == unix.EAGAIN:
 		return
@@ -272,12 +289,18 @@ func (lp *loop) read(p *plain, ended bool) {
 		lp.close(p)
 		return
 	}
-	if n == len(room) || ended {
+	if n == whole || ended {
 		lp.again(p) // there may be more, which would not be told
 	}
 	if p.beat > 0 {
 		p.heard.Store(lp.srv.hub.Now())
 	}
+	if len(into) > 0 {
+		k := min(n, len(into))
+		p.filled(k)
+		n -= k
+	}
+	p.put = true
 	lp.reads = append(lp.reads, portion{p, lp.used, lp.used + n})
 	lp.used += n
 	lp.afterRead()
@@ -326,6 +349,7 @@ func (lp *loop) carryOut() {
 	lp.carrying = true
 	for i := range lp.reads {
 		r := &lp.reads[i]
+		r.p.put = false
 		if !r.p.gone() {
 			r.p.received(lp.in[r.from:r.to])
 		}

@@ -10,7 +10,7 @@ import (
 // takes pieces in one write.
 func TestManyBigJobsAtOnce(t *testing.T) {
 	t.Parallel()
-	s := begin(t, nil)
+	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 30 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	const n = maxParts/2 + 100
 	body := strings.Repeat("x", bigFrame)

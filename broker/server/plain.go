@@ -16,7 +16,8 @@ type plain struct {
 	session
 	remote string
 	loop   *loop
-	fd     int // -1 once closed
+	fd     int  // -1 once closed
+	put    bool // something it sent has been read and not been carried out
 	// rest is the beginning of a frame, shorter than a big one. Its memory grows
 	// with what has come of it, not with what its header announces.
 	rest []byte
@@ -36,9 +37,10 @@ const (
 	// reason; lingerBytes is what it may still send meanwhile.
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
-	// restKept is the most memory for beginnings of frames that a connection
-	// keeps between them.
-	restKept = 4 << 10
+	// restsKept is how many pieces of memory for beginnings of frames a loop
+	// keeps, restKept how large they are at the most.
+	restsKept = 16
+	restKept  = 256 << 10
 	// writeTurn is how much of what is held back is written before others get
 	// their turn.
 	writeTurn = 1 << 20
@@ -64,12 +66,11 @@ func (p *plain) received(data []byte) {
 		var whole bool
 		if data, whole = p.complete(data); whole {
 			p.take(p.loop.batch, p.rest)
-			if p.rest = p.rest[:0]; cap(p.rest) > restKept {
-				p.rest = nil
-			}
+			p.loop.spareRest(p.rest)
+			p.rest = nil
 		}
 	}
-	if !p.closing && !p.busy && len(data) > 0 {
+	if !p.closing && !p.busy && (len(data) > 0 || p.big != nil) {
 		data = data[p.take(p.loop.batch, data):]
 		switch {
 		case p.giantFrame != nil:
@@ -82,8 +83,29 @@ func (p *plain) received(data []byte) {
 		p.throwAway(len(data))
 		return
 	}
-	p.rest = append(p.rest, data...)
+	if len(data) > 0 {
+		if p.rest == nil {
+			p.rest = p.loop.blankRest()
+		}
+		p.rest = append(p.rest, data...)
+	}
 	p.recount()
+}
+
+func (lp *loop) blankRest() []byte {
+	n := len(lp.rests)
+	if n == 0 {
+		return nil
+	}
+	b := lp.rests[n-1]
+	lp.rests = lp.rests[:n-1]
+	return b
+}
+
+func (lp *loop) spareRest(b []byte) {
+	if len(lp.rests) < restsKept && cap(b) <= restKept {
+		lp.rests = append(lp.rests, b[:0])
+	}
 }
 
 // recount counts what the connection holds of unfinished frames.

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// bigFrame is the payload from which a frame is gathered in memory of its
-	// own, so that its body can be kept without being copied.
-	bigFrame = 32 << 10
+	// bigFrame is the payload from which a frame is gathered in memory of its own,
+	// so that its body can be kept without being copied. For smaller ones, copies
+	// into memory that is used again cost less than the collector does.
+	bigFrame = 128 << 10
 	// growth is how many times what has come is allocated for a big frame.
 	growth = 4
 	// batchSize is how many requests are decoded before the hub is asked.
@@ -177,6 +178,15 @@ func (s *session) gather(data []byte) int {
 	}
 	s.big = append(s.big, data[:n]...)
 	return n
+}
+
+// spare is room for more of the frame that is gathered, filled tells how much of
+// it has been read into.
+func (s *session) spare() []byte { return s.big[len(s.big):min(cap(s.big), s.bigLen)] }
+
+func (s *session) filled(n int) {
+	s.big = s.big[:len(s.big)+n]
+	s.srv.bytesIn.Add(uint64(n))
 }
 
 // grown is a copy of big with room for most bytes.

@@ -111,7 +111,7 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 // TestGather: memory for a frame grows with what has come of it, not with what
 // its header announces, and is counted.
 func TestGather(t *testing.T) {
-	for _, announced := range []int{bigFrame + 1, 100_000, 1 << 20, 16 << 20} {
+	for _, announced := range []int{bigFrame + 1, 200_000, 1 << 20, 16 << 20} {
 		for _, step := range []int{1, 7, 1000, bigFrame, 256 << 10} {
 			if announced/step > 200_000 {
 				continue

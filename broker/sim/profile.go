@@ -210,7 +210,7 @@ var special = []struct {
 	}},
 	{223, func() profile {
 		return configured(rich(), "big", func(p *profile) {
-			p.bodies = func(r *rand.Rand) int { return []int{1, 32<<10 - 1, 32 << 10, 40 << 10, 300 << 10}[r.IntN(5)] }
+			p.bodies = func(r *rand.Rand) int { return []int{1, 40 << 10, 128<<10 - 1, 128 << 10, 300 << 10}[r.IntN(5)] }
 			p.config = func(r *rand.Rand, c *broker.Config) {
 				c.DeadLetters, c.DeadBytes, c.DeadAge = 3, 1<<20, time.Hour
 				c.MaxBytes = 4 << 20
