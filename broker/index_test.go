@@ -50,15 +50,28 @@ func TestIndexAgainstMap(t *testing.T) {
 		}
 		return h ^ h>>29
 	}
+	// withHome are tags whose probes begin at a slot of a segment.
+	withHome := func(slots ...int) (tags []uint64) {
+		for _, slot := range slots {
+			for tag, found := uint32(1), 0; found < 2; tag++ {
+				if home(tag) == slot {
+					tags = append(tags, uint64(tag))
+					found++
+				}
+			}
+		}
+		return tags
+	}
+	last, around := withHome(segmentSlots-1), withHome(segmentSlots-2, segmentSlots-1, 0, 1)
 	hashes := map[string]func(id string) uint64{
-		"spread":       sum,
-		"one segment":  func(id string) uint64 { return sum(id) >> indexBits },
-		"one hash":     func(string) uint64 { return 42 },
-		"one tag":      func(id string) uint64 { return sum(id) << 32 },
-		"few tags":     func(id string) uint64 { return sum(id) % 7 << 29 },
-		"last slot":    func(id string) uint64 { return 0xffffffff - sum(id)%3 },
-		"first, last":  func(id string) uint64 { return uint64(uint32(-(sum(id) % 2))) },
-		"neighbouring": func(id string) uint64 { return 1<<31 + sum(id)%5<<27 },
+		"spread":          sum,
+		"one segment":     func(id string) uint64 { return sum(id) >> 10 },
+		"one hash":        func(string) uint64 { return 42 },
+		"one tag":         func(id string) uint64 { return sum(id) & 0xffffffff },
+		"few tags":        func(id string) uint64 { return sum(id) % 7 << 61 },
+		"last slot":       func(id string) uint64 { return last[sum(id)%uint64(len(last))] << 32 },
+		"around the end":  func(id string) uint64 { return around[sum(id)%uint64(len(around))] << 32 },
+		"all bits chosen": func(id string) uint64 { return sum(id) % 4 << 32 },
 	}
 	for name, hash := range hashes {
 		t.Run(name, func(t *testing.T) {
@@ -96,34 +109,34 @@ func TestIndexAgainstMap(t *testing.T) {
 				for id := range x.recs {
 					x.remove(id)
 				}
-				for i := range x.index.seg {
-					if s := &x.index.seg[i]; s.n != 0 || len(s.slot) > 4*indexMin*2 {
-						t.Fatalf("seed %d: segment %d of an empty index has %d entries, %d slots", seed, i, s.n, len(s.slot))
-					}
+				if x.index.bits != 0 || len(x.index.dir) > 1 {
+					t.Fatalf("seed %d: the empty index has a directory of %d segments", seed, len(x.index.dir))
 				}
+				x.index.each(func(g *segment) {
+					if g.n != 0 {
+						t.Fatalf("seed %d: a segment of the empty index has %d entries", seed, g.n)
+					}
+				})
 			}
 		})
 	}
 }
 
-// TestIndexGrowsInPieces: no insertion moves more than a small part of it.
+// TestIndexGrowsInPieces: it takes what its entries need. (Since segments have
+// one size, no insertion moves more than one.)
 func TestIndexGrowsInPieces(t *testing.T) {
-	const n = 1 << 17
 	x := newIndexTwin(nil)
-	for i := range uint64(n) {
-		h := (i + 1) * 0x9e3779b97f4a7c15
-		g := &x.index.seg[h>>(64-indexBits)]
-		before, held := len(g.slot), int(g.n)
-		x.index.insert(h, uint32(i+1))
-		if len(g.slot) != before && held > 8*n>>indexBits {
-			t.Fatalf("insertion %d moved %d of %d entries", i, held, i)
+	for i := range uint64(1 << 17) {
+		x.index.insert((i+1)*0x9e3779b97f4a7c15, uint32(i+1))
+		if i < 1000 || i&(i+1) != 0 {
+			continue
 		}
-	}
-	slots := 0
-	for i := range x.index.seg {
-		slots += len(x.index.seg[i].slot)
-	}
-	if slots > 2*n {
-		t.Errorf("%d slots for %d entries", slots, n)
+		slots := 0
+		x.index.each(func(g *segment) {
+			slots += len(g.slot)
+		})
+		if slots > 5*int(i+1)/2 {
+			t.Errorf("%d slots for %d entries", slots, i+1)
+		}
 	}
 }

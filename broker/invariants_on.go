@@ -278,16 +278,23 @@ func (v *census) memory() {
 		must(s.live <= s.used && int(s.used) <= len(s.mem), "slab %d: %d bytes of %d live, %d in all", no, s.live, s.used, len(s.mem))
 	}
 	n := uint32(0)
-	for i := range b.index.seg {
+	at := 0
+	b.index.each(func(g *segment) {
 		used := uint32(0)
-		for _, s := range b.index.seg[i].slot {
+		for _, s := range g.slot {
 			if s != 0 {
+				must(b.index.segment(uint32(s>>32)) == g, "an id stands in another segment than its tag's")
 				used++
 			}
 		}
-		must(used == b.index.seg[i].n, "index segment counts %d, has %d", b.index.seg[i].n, used)
+		must(used == g.n, "index segment counts %d, has %d", g.n, used)
 		n += used
-	}
+		for range 1 << (b.index.bits - g.bits) {
+			must(b.index.dir[at] == g, "the index's directory names a segment outside of its range")
+			at++
+		}
+	})
+	must(at == len(b.index.dir), "the index's directory has %d entries, its segments account for %d", len(b.index.dir), at)
 	must(n == v.held, "index has %d ids, %d are held", n, v.held)
 	big := int64(0)
 	for r, body := range b.big {
