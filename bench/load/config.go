@@ -45,7 +45,7 @@ func (c *Config) Validate() error {
 		{"priorities", c.Priorities, 1, 1 << 30},
 		{"body size", c.BodySize, MinBody, 1 << 30},
 		{"prefetch", c.Prefetch, 0, 1 << 20},
-		{"generator loops", c.Lanes, 1, 256},
+		{"generator loops", c.Lanes, 1, min(256, c.Submitters)},
 	} {
 		if f.value < f.lo || f.value > f.hi {
 			return fmt.Errorf("%s %d: must be %d … %d", f.name, f.value, f.lo, f.hi)

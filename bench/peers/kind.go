@@ -70,7 +70,7 @@ func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
 func Kinds() []*Kind {
 	return []*Kind{
 		{Name: "gloomd", Title: "gloomd", start: startGloomd},
-		{Name: "relay", Title: "relay (ceiling)", start: startRelay},
+		{Name: "relay", Title: "relay on gnet", start: startRelay},
 		{Name: "nats", Title: "NATS request/reply", Program: "nats-server", Package: "nats-server", start: startNATS},
 		{Name: "redis", Title: "Redis lists", Program: "redis-server", Package: "redis-server", start: startRedis},
 		{Name: "gearmand-t1", Title: "gearmand -t 1, tuned", Program: "gearmand", Package: "gearman-job-server", start: startGearmandTuned},

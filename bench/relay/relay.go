@@ -1,5 +1,5 @@
-// Package relay is the ceiling: what a broker on gnet would reach if it had
-// nothing to do. One loop passes Gloom's frames from submitters to workers and
+// Package relay is a ceiling: what a broker on gnet's event loop would reach if
+// it had nothing to do. One loop passes frames from submitters to workers and
 // back, on sockets of the same kind, with as many frames per job as a broker
 // sends. It reads no JSON, knows no ids, types or priorities, loses the job of
 // a worker that dies, and is of no use but to be measured.

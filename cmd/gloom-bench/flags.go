@@ -74,7 +74,7 @@ func loadFlags(f *pflag.FlagSet, o *shape.Options) {
 	f.Float64Var(&o.Rate, "rate", o.Rate, "open loop: jobs per second, whatever the server does (0: closed loop)")
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: constant or poisson")
 	f.BoolVar(&o.OneCPU, "one-cpu", o.OneCPU, "bind server and generator to one processor")
-	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator")
+	f.IntVar(&o.Lanes, "generator-loops", o.Lanes, "threads of the generator, at most one per submitter")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "of all that is random")
 }
 

@@ -18,7 +18,7 @@ func relayCommand() *cobra.Command {
 	var submit, work string
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "serve the relay, the ceiling that brokers are measured against",
+		Short: "serve the relay, what a broker on gnet could reach",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			debug.SetGCPercent(relayGC)
