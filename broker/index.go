@@ -10,9 +10,9 @@ const (
 	segmentFull   = segmentSlots * 4 / 5
 	segmentFew    = segmentSlots / 10
 	segmentJoined = segmentSlots / 5
-	// indexBits is the most bits of a tag that choose a segment. Half a billion
-	// entries need them all.
-	indexBits = 22
+	// indexBits is the most bits of a tag that choose a segment. More than a
+	// billion entries need them all.
+	indexBits = 24
 )
 
 // index finds records by id. A directory names a segment by the first bits of a

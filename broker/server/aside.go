@@ -1,7 +1,9 @@
 package server
 
 import (
+	"math"
 	"runtime"
+	"runtime/debug"
 
 	"gloom/wire"
 )
@@ -19,18 +21,23 @@ func asides() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPRO
 // meanwhile.
 func (p *plain) aside(bytes int, work, done func()) {
 	p.busy, p.inHand = true, bytes
+	// What it sends meanwhile is not read: its silence means nothing.
+	p.heard.Store(math.MaxInt64 / 2)
 	s, lp := p.srv, p.loop
 	go func() {
 		s.asides <- struct{}{}
 		defer func() {
 			<-s.asides
 			if e := recover(); e != nil {
-				lp.do(func() { p.fault(e) })
+				stack := debug.Stack()
+				lp.do(func() { p.fault(e, stack) })
 				return
 			}
 			lp.do(func() { p.resume(done) })
 		}()
-		work()
+		if !p.over.Load() {
+			work()
+		}
 	}()
 }
 
@@ -39,6 +46,7 @@ func (p *plain) resume(done func()) {
 	if p.gone() {
 		return
 	}
+	p.heard.Store(p.srv.hub.Now())
 	p.finish(done)
 	rest := p.rest
 	p.rest = nil
@@ -53,7 +61,7 @@ func (p *plain) resume(done func()) {
 func (p *plain) finish(done func()) {
 	defer func() {
 		if e := recover(); e != nil {
-			p.fault(e)
+			p.fault(e, debug.Stack())
 		}
 	}()
 	done()
@@ -73,7 +81,7 @@ func (p *plain) decodeAside() {
 			p.settle(b, c, payload, err)
 			p.step(b)
 		}
-		b.n = 0
+		c.Req, b.n = wire.Request{}, 0
 		p.srv.batches.Put(b)
 	})
 }
@@ -83,7 +91,7 @@ func (p *plain) growAside() {
 	big, most := p.big, p.giantCap
 	p.giantCap = 0
 	var to []byte
-	p.aside(most, func() { to = grown(big, most) }, func() {
+	p.aside(most-cap(big), func() { to = grown(big, most) }, func() {
 		if p.big != nil {
 			p.move(to)
 		}

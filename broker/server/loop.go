@@ -49,6 +49,8 @@ type loop struct {
 	rests [][]byte // spare memory for beginnings of frames
 	reads []portion
 	used  int // bytes of in
+	// direct is how many bytes were read to where they belong instead.
+	direct int
 
 	carrying, flushing bool
 	// gone are closed connections that the hub is to hear of.
@@ -80,8 +82,7 @@ const (
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
 	// readBuffer is how much the reads of a round take in at the most, in bytes,
-	// and one read. With less than leastRead of it left, what was read so far is
-	// carried out first.
+	// and one read. With less than leastRead of it left, the round ends early.
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
 )
@@ -233,7 +234,7 @@ func (lp *loop) ready(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 	if p.held.n > 0 && ev&(netpoll.WriteEvents|netpoll.ErrEvents) != 0 {
 		p.writeOn()
 	}
-	if ended := ev & (netpoll.ErrEvents | unix.EPOLLRDHUP); ended != 0 || ev&netpoll.ReadEvents != 0 {
+	if ended := ev & (netpoll.ErrEvents | unix.EPOLLRDHUP | unix.EPOLLPRI); ended != 0 || ev&netpoll.ReadEvents != 0 {
 		lp.read(p, ended != 0)
 	}
 	return nil
@@ -246,8 +247,8 @@ func (lp *loop) again(p *plain) { _ = lp.poller.ModReadWrite(&netpoll.PollAttach
 // all else that was read: between the system calls of a round, neither code nor
 // data of ours would stay in the processor's nearest caches.
 func (lp *loop) read(p *plain, ended bool) {
-	if len(lp.in)-lp.used < leastRead {
-		lp.carryOut()
+	if len(lp.in)-lp.used-lp.direct < leastRead {
+		lp.flush()
 	}
 	if p.busy {
 		p.missed = true
@@ -262,13 +263,13 @@ func (lp *loop) read(p *plain, ended bool) {
 			return
 		}
 	}
-	room := lp.in[lp.used:]
-	whole := len(room)
+	into, room := p.spare(), lp.in[lp.used:]
+	if len(into) > readBuffer {
+		into, room = into[:readBuffer], nil
+	}
 	var n int
 	var errno unix.Errno
-	into := p.spare()
 	if len(into) > 0 {
-		whole += len(into)
 		n, errno = receiveTwo(p.fd, into, room)
 	} else {
 		n, errno = receive(p.fd, room)
@@ -283,13 +284,11 @@ func (lp *loop) read(p *plain, ended bool) {
 		lp.close(p)
 		return
 	case n == 0:
-		if lp.scheduled {
-			lp.flush() // it may still read what its last frames get
-		}
+		lp.flush() // it may still read what its last frames get
 		lp.close(p)
 		return
 	}
-	if n == whole || ended {
+	if n == len(into)+len(room) || ended {
 		lp.again(p) // there may be more, which would not be told
 	}
 	if p.beat > 0 {
@@ -299,6 +298,7 @@ func (lp *loop) read(p *plain, ended bool) {
 		k := min(n, len(into))
 		p.filled(k)
 		n -= k
+		lp.direct += k
 	}
 	p.put = true
 	lp.reads = append(lp.reads, portion{p, lp.used, lp.used + n})
@@ -355,7 +355,7 @@ func (lp *loop) carryOut() {
 		}
 		r.p = nil
 	}
-	lp.reads, lp.used = lp.reads[:0], 0
+	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
 	lp.carrying = false
 	lp.bury()
 }

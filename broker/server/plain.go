@@ -59,7 +59,7 @@ func (p *plain) drown() {
 func (p *plain) received(data []byte) {
 	defer func() {
 		if e := recover(); e != nil {
-			p.fault(e)
+			p.fault(e, debug.Stack())
 		}
 	}()
 	if !p.closing && !p.busy && len(p.rest) > 0 {
@@ -108,19 +108,21 @@ func (lp *loop) spareRest(b []byte) {
 	}
 }
 
-// recount counts what the connection holds of unfinished frames.
+// recount counts what the connection holds of unfinished frames. Memory that
+// will be used again counts as far as it is needed here, and what has come while
+// the connection is busy not at all: a read or two, behind a frame that must fit.
 func (p *plain) recount() {
-	n := p.inHand
-	if len(p.rest) > 0 {
-		n += cap(p.rest)
+	if p.busy {
+		p.count(p.inHand)
+	} else {
+		p.count(min(cap(p.rest), 2*len(p.rest)))
 	}
-	p.count(n)
 }
 
 // fault is for what a recover has returned: a fault in decoding costs this peer
 // only. (One in the core has ended the process before it could come here.)
-func (p *plain) fault(e any) {
-	p.srv.log.Error().Str("peer", p.remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+func (p *plain) fault(e any, stack []byte) {
+	p.srv.log.Error().Str("peer", p.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
 	p.loop.batch.n = 0
 	p.loop.close(p)
 }
@@ -175,8 +177,9 @@ func (p *plain) write(o *hub.Output) (unsent int) {
 	}
 	clear(parts)
 	p.loop.parts = parts[:0]
+	unsent = p.held.n
 	if p.drain(); p.gone() {
-		return n
+		return unsent
 	}
 	return p.held.n
 }
@@ -219,6 +222,8 @@ func (p *plain) linger() {
 		return
 	}
 	p.lingering, p.closing = true, true
+	p.rest = nil
+	p.drop()
 	if p.held.n == 0 {
 		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
 	}

@@ -54,10 +54,7 @@ func TestPieces(t *testing.T) {
 			if cap(p.rest) > max(restKept, 2*len(p.rest)) {
 				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.rest), len(p.rest))
 			}
-			want := int64(cap(p.big))
-			if len(p.rest) > 0 {
-				want += int64(cap(p.rest))
-			}
+			want := int64(cap(p.big) + min(cap(p.rest), 2*len(p.rest)))
 			if n := s.inbound.Load(); n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
@@ -178,5 +175,26 @@ func TestGiants(t *testing.T) {
 	until(t, "those that left are gone", func() bool { return s.Counts().Conns == 6 && s.Counts().Inbound == 0 })
 	if n := s.held(); n != 0 {
 		t.Errorf("%d jobs are held", n)
+	}
+}
+
+// TestLoneGiantFits: one frame of the largest size fits, however little room
+// there is for unfinished ones, and more may follow at once.
+func TestLoneGiantFits(t *testing.T) {
+	t.Parallel()
+	const most = 4 << 20
+	s := begin(t, func(o *Options) { o.MaxFrame, o.MaxInbound = most, most })
+	p := dial(t, s.SubmitAddr())
+	head, tail := `{"action":"submit","id":"j","type":"t","body":"`, `"}`
+	giant := frame("%s%s%s", head, strings.Repeat("x", most-len(head)-len(tail)), tail)
+	end := frame(`{"action":"cancel","id":"j"}`)
+	for range 5 {
+		for _, piece := range [][]byte{giant[:3], giant[3:1000], giant[1000 : most/3], giant[most/3:], end[:2], end[2:]} {
+			if _, err := p.Write(piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.want("ok", true)
+		p.want("ok", true)
 	}
 }

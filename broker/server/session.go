@@ -16,6 +16,9 @@ const (
 	// so that its body can be kept without being copied. For smaller ones, copies
 	// into memory that is used again cost less than the collector does.
 	bigFrame = 128 << 10
+	// strangerFrame is the longest payload that is gathered for a peer that has
+	// shown no token yet.
+	strangerFrame = 32 << 10
 	// growth is how many times what has come is allocated for a big frame.
 	growth = 4
 	// batchSize is how many requests are decoded before the hub is asked.
@@ -122,13 +125,11 @@ func (s *session) take(b *batch, data []byte) (used int) {
 				break
 			}
 			if n == 0 {
-				if !s.begin(data[used:]) {
+				if s.stranger() && announced(data[used:]) > strangerFrame {
+					s.turnAway(b)
 					break
 				}
-				if s.stranger() {
-					// Who has shown no token fills no memory.
-					s.big = nil
-					s.turnAway(b)
+				if !s.begin(data[used:]) {
 					break
 				}
 				used += wire.HeaderLen
@@ -150,12 +151,17 @@ func (s *session) take(b *batch, data []byte) (used int) {
 	return used
 }
 
+// announced is the length of the payload that data begins, or 0.
+func announced(data []byte) int {
+	if len(data) < wire.HeaderLen {
+		return 0
+	}
+	return int(binary.BigEndian.Uint32(data))
+}
+
 // begin starts to gather a big frame, if data begins one.
 func (s *session) begin(data []byte) bool {
-	if len(data) < wire.HeaderLen {
-		return false
-	}
-	n := int(binary.BigEndian.Uint32(data))
+	n := announced(data)
 	if n <= bigFrame {
 		return false
 	}
@@ -246,7 +252,7 @@ func (s *session) step(b *batch) {
 	for i := range b.n {
 		// Big frames live as long as their jobs, not as long as the batch.
 		if c := &b.cmd[i]; c.Kept {
-			c.Req.Body = nil
+			c.Req = wire.Request{}
 		}
 	}
 	b.n = 0

@@ -133,7 +133,7 @@ func TestUnauthorized(t *testing.T) {
 	}
 	// Nor may a stranger fill the memory that others need for their frames.
 	stranger := dial(t, s.SubmitAddr())
-	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, bigFrame+1))
+	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, strangerFrame+1))
 	stranger.want("error", "unauthorized")
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good"}`)
