@@ -49,8 +49,9 @@ type loop struct {
 	rests [][]byte // spare memory for beginnings of frames
 	reads []portion
 	used  int // bytes of in
-	// direct is how many bytes were read to where they belong instead.
-	direct int
+	// direct is how many bytes were read to where they belong instead, carried
+	// how many were carried out in this round.
+	direct, carried int
 
 	carrying, flushing bool
 	// gone are closed connections that the hub is to hear of.
@@ -81,10 +82,12 @@ const (
 	loneRounds = 8
 	// countEvery is how often a round is counted while writing at once.
 	countEvery = 16
-	// readBuffer is how much the reads of a round take in at the most, in bytes,
-	// and one read. With less than leastRead of it left, the round ends early.
+	// readBuffer is how much reads take in at the most, in bytes, before it is
+	// carried out. That is done with less than leastRead of it left. After
+	// mostRound in all, the round ends early.
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
+	mostRound  = 4 << 20
 )
 
 func (s *Server) newLoops() (*loops, error) {
@@ -248,7 +251,9 @@ func (lp *loop) again(p *plain) { _ = lp.poller.ModReadWrite(&netpoll.PollAttach
 // data of ours would stay in the processor's nearest caches.
 func (lp *loop) read(p *plain, ended bool) {
 	if len(lp.in)-lp.used-lp.direct < leastRead {
-		lp.flush()
+		if lp.carryOut(); lp.carried >= mostRound {
+			lp.flush()
+		}
 	}
 	if p.busy {
 		p.missed = true
@@ -355,6 +360,7 @@ func (lp *loop) carryOut() {
 		}
 		r.p = nil
 	}
+	lp.carried += lp.used + lp.direct
 	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
 	lp.carrying = false
 	lp.bury()
@@ -364,6 +370,7 @@ func (lp *loop) carryOut() {
 // loop's connections.
 func (lp *loop) flush() {
 	lp.carryOut()
+	lp.carried = 0
 	lp.flushing = true
 	lp.outs = lp.sink.Take(lp.outs[:0])
 	for i := range lp.outs {
