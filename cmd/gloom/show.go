@@ -288,7 +288,23 @@ type reconnects struct {
 
 	mu    sync.Mutex // guards what follows
 	timer *time.Timer
+	told  bool // that the connection is lost
 	over  bool
+}
+
+// jobLost tells of a lost connection as soon as the first of its jobs has failed
+// with it: after the last one, the stream may be over.
+func (r *reconnects) jobLost(err *gloom.LostError) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell(err.Addr, err)
+}
+
+func (r *reconnects) tell(addr string, err error) {
+	if !r.told {
+		r.told = true
+		r.say("connection to %s lost: %s; trying again", addr, cause(err))
+	}
 }
 
 func (r *reconnects) notice(n gloom.Notice) {
@@ -299,13 +315,14 @@ func (r *reconnects) notice(n gloom.Notice) {
 	}
 	switch n.Event {
 	case gloom.EventConnected:
+		r.told = false
 		if r.timer != nil {
 			r.timer.Stop()
 			r.timer = nil
 			r.say("connected again, to %s", n.Addr)
 		}
 	case gloom.EventLost:
-		r.say("connection to %s lost: %s; trying again", n.Addr, cause(n.Err))
+		r.tell(n.Addr, n.Err)
 		why := cause(n.Err)
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {

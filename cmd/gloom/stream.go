@@ -51,6 +51,7 @@ type stream struct {
 	jobs *gloom.Submitter
 	show *show
 	fail context.CancelCauseFunc
+	lost func(*gloom.LostError)
 
 	// places holds an element for each line that is read and not printed. The
 	// other channels are as roomy, so that nothing waits to send on them.
@@ -85,6 +86,7 @@ func (s *submit) stream(ctx context.Context) error {
 	st.places, st.outcomes, st.again = make(chan struct{}, places), make(chan outcome, places), make(chan line, places)
 	st.lines, st.total, st.room = make(chan line), make(chan int, 1), make(chan struct{}, 1)
 	r := &reconnects{submit: s, show: st.show, giveUp: fail}
+	st.lost = r.jobLost
 	defer r.stop()
 	var err error
 	if st.jobs, err = s.dial(ctx, gloom.Window(s.window), gloom.Notify(r.notice)); err != nil {
@@ -190,6 +192,9 @@ func (st *stream) handIn(ctx context.Context, l line) {
 		job.OnProgress = func(body json.RawMessage) { st.show.note("line %d: progress: %s", l.number, bodyText(body)) }
 	}
 	err := st.jobs.SubmitFunc(ctx, job, func(r gloom.Result, err error) {
+		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
+			st.lost(lost)
+		}
 		st.outcomes <- outcome{line: l, Result: r, err: err}
 	})
 	if refused, ok := err.(*gloom.RefusedError); ok { // about this job, not about us
