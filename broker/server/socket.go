@@ -31,12 +31,15 @@ func receiveTwo(fd int, a, b []byte) (int, unix.Errno) {
 
 // send writes what the socket takes at once.
 func send(fd int, b []byte) (int, error) {
-	call := unix.RawSyscall6
-	if len(b) > rawMost {
-		call = unix.Syscall6
+	const flags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	var n uintptr
+	var errno unix.Errno
+	// The calls stand here by name: only then does the compiler keep b in place.
+	if len(b) <= rawMost {
+		n, _, errno = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
+	} else {
+		n, _, errno = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	}
-	n, _, errno := call(unix.SYS_SENDTO, uintptr(fd),
-		uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
