@@ -51,9 +51,8 @@ func (p *plain) resume(done func()) {
 	rest := p.rest
 	p.rest = nil
 	p.received(rest)
-	if p.missed && !p.busy && !p.gone() {
-		p.missed = false
-		p.loop.again(p)
+	if !p.busy && !p.gone() {
+		p.loop.again(p) // what came meanwhile has not been read
 	}
 	p.loop.afterRead()
 }

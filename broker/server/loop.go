@@ -250,23 +250,14 @@ func (lp *loop) again(p *plain) { _ = lp.poller.ModReadWrite(&netpoll.PollAttach
 // all else that was read: between the system calls of a round, neither code nor
 // data of ours would stay in the processor's nearest caches.
 func (lp *loop) read(p *plain, ended bool) {
-	if len(lp.in)-lp.used-lp.direct < leastRead {
+	// What was read before belongs in front of what is read to its place now.
+	if len(lp.in)-lp.used-lp.direct < leastRead || p.big != nil && p.put {
 		if lp.carryOut(); lp.carried >= mostRound {
 			lp.flush()
 		}
 	}
-	if p.busy {
-		p.missed = true
-	}
 	if p.busy || p.gone() {
-		return
-	}
-	if p.big != nil && p.put {
-		lp.carryOut() // first what came first
-		if p.busy || p.gone() {
-			p.missed = true
-			return
-		}
+		return // resume asks for it again
 	}
 	into, room := p.spare(), lp.in[lp.used:]
 	if len(into) > readBuffer {

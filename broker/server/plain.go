@@ -27,9 +27,9 @@ type plain struct {
 	thrown    int // bytes thrown away while lingering
 
 	// busy: something is done aside, and nothing is read; inHand is how many
-	// bytes that holds. missed: there is, or may be, something to read.
-	busy, missed bool
-	inHand       int
+	// bytes that holds.
+	busy   bool
+	inHand int
 }
 
 const (

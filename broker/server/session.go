@@ -16,7 +16,7 @@ const (
 	// so that its body can be kept without being copied. For smaller ones, copies
 	// into memory that is used again cost less than the collector does.
 	bigFrame = 128 << 10
-	// strangerFrame is the longest payload that is gathered for a peer that has
+	// strangerFrame is the longest payload that is taken from a peer that has
 	// shown no token yet.
 	strangerFrame = 32 << 10
 	// growth is how many times what has come is allocated for a big frame.
@@ -285,7 +285,7 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 // settle makes a command, the last of b, of what was decoded.
 func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Error) {
 	r := &c.Req
-	if s.stranger() && (err != nil || r.Verb != wire.Hello) {
+	if s.stranger() && (err != nil || r.Verb != wire.Hello || len(payload) > strangerFrame) {
 		b.n--
 		s.turnAway(b)
 		return

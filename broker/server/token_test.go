@@ -120,15 +120,16 @@ func TestUnauthorized(t *testing.T) {
 	s := begin(t, func(o *Options) { o.TokenFile = file })
 	for i, first := range []string{
 		`{"action":"ping"}`, `{"action":"hello"}`, `{"action":"hello","token":"bad"}`, `no json`,
+		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", strangerFrame) + `"}`,
 	} {
 		p := dial(t, s.SubmitAddr())
 		p.send("%s", first)
 		p.want("error", "unauthorized")
 		if _, err := p.next(); err == nil {
-			t.Errorf("%s: the connection is still open", first)
+			t.Errorf("%.80s: the connection is still open", first)
 		}
 		if n := s.Counts().Unauthorized; n != uint64(i+1) {
-			t.Errorf("%s: %d are counted, want %d", first, n, i+1)
+			t.Errorf("%.80s: %d are counted, want %d", first, n, i+1)
 		}
 	}
 	// Nor may a stranger fill the memory that others need for their frames.
