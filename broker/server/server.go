@@ -248,6 +248,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	s.farewell()
+	if s.httpSrv != nil {
+		// Who asked for this over HTTP is still to be told that it was heard.
+		last, cancel := context.WithTimeout(context.Background(), lingerTime)
+		defer cancel()
+		_ = s.httpSrv.Shutdown(last)
+	}
 	return s.Close()
 }
 
