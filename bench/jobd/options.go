@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"gloom/broker/jobd/config"
+	"gloom/cmd/jobd/config"
 )
 
 // The ways of doing rows.

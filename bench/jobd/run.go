@@ -13,9 +13,9 @@ import (
 
 	"gloom/bench/proc"
 	"gloom/bench/result"
-	"gloom/broker/jobd/bridge"
-	"gloom/broker/jobd/config"
 	gloom "gloom/clients/go"
+	"gloom/cmd/jobd/bridge"
+	"gloom/cmd/jobd/config"
 )
 
 // Report is the outcome of a Run.

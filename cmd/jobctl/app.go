@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/peer"
-	"gloom/wire/eot"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
 )
 
 // app is one run of the program.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"gloom/wire/eot"
+	"gloom/cmd/jobd/eot"
 )
 
 var (

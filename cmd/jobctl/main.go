@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/broker/jobd/daemon"
+	"gloom/cmd/internal/daemon"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/wire/eot"
+	"gloom/cmd/jobd/eot"
 )
 
 const completionTimeout = 2 * time.Second

@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"gloom/broker/jobd/control"
-	"gloom/broker/jobd/control/controltest"
-	"gloom/broker/jobd/master"
-	"gloom/broker/jobd/peer"
-	"gloom/broker/jobd/peer/peertest"
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/control/controltest"
+	"gloom/cmd/jobd/peer"
+	"gloom/cmd/jobd/peer/peertest"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the program prints")

@@ -6,10 +6,10 @@ import (
 	"os"
 	"time"
 
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/daemon"
-	"gloom/broker/jobd/master"
-	"gloom/broker/jobd/peer"
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/peer"
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/broker/jobd/peer/peertest"
+	"gloom/cmd/jobd/peer/peertest"
 )
 
 var binary string

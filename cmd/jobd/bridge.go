@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"gloom/broker/jobd/bridge"
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/control"
+	"gloom/cmd/jobd/bridge"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
 )
 
 func openBridge(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (control.Daemon, error) {

@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/daemon"
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/jobd/config"
 )
 
 func main() {

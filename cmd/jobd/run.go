@@ -11,10 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/control"
-	"gloom/broker/jobd/daemon"
-	"gloom/broker/jobd/peer"
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/peer"
 )
 
 // open starts the part of the daemon that has the database and the jobs.

@@ -21,12 +21,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"gloom/broker/jobd/config"
-	"gloom/broker/jobd/control"
-	"gloom/broker/jobd/control/controltest"
-	"gloom/broker/jobd/master"
-	"gloom/broker/jobd/peer"
-	"gloom/broker/jobd/peer/peertest"
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/control/controltest"
+	"gloom/cmd/jobd/peer"
+	"gloom/cmd/jobd/peer/peertest"
 )
 
 // The tests of this file run the daemon around an engine without a database;
@@ -231,7 +231,7 @@ func TestCommandLine(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("cannot build jobd: %v\n%s", err, out)
 	}
-	const example = "../../broker/jobd/config/examples/jobd.conf"
+	const example = "config/examples/jobd.conf"
 	empty := filepath.Join(t.TempDir(), "empty.conf")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)

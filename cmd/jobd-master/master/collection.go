@@ -1,0 +1,86 @@
+package master
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"gloom/cmd/jobd/eot"
+)
+
+// collection is a JSON object in the making. Values go through as they came:
+// outputs of jobs are not decoded and encoded again.
+type collection struct {
+	members []eot.Member
+	at      map[string]int
+}
+
+func (c *collection) set(name string, value json.RawMessage) {
+	if c.at == nil {
+		c.at = make(map[string]int)
+	}
+	if i, ok := c.at[name]; ok {
+		c.members[i].Value = value
+		return
+	}
+	c.at[name] = len(c.members)
+	c.members = append(c.members, eot.Member{Name: name, Value: value})
+}
+
+func (c *collection) setText(name, text string) { c.set(name, eot.AppendString(nil, text)) }
+
+// merge takes the members of an object over.
+func (c *collection) merge(object json.RawMessage) {
+	for _, m := range eot.Members(object) {
+		c.set(m.Name, m.Value)
+	}
+}
+
+func (c *collection) has(name string) bool {
+	_, ok := c.at[name]
+	return ok
+}
+
+func (c *collection) get(name string) json.RawMessage {
+	if i, ok := c.at[name]; ok {
+		return c.members[i].Value
+	}
+	return nil
+}
+
+// sortedMembers returns the members by their ids, the numbers first, which is
+// the order in which JavaScript would write them.
+func (c *collection) sortedMembers() []eot.Member {
+	list := slices.Clone(c.members)
+	slices.SortStableFunc(list, func(a, b eot.Member) int {
+		m, errM := strconv.ParseUint(a.Name, 10, 32)
+		n, errN := strconv.ParseUint(b.Name, 10, 32)
+		switch {
+		case errM == nil && errN == nil:
+			return cmp.Compare(m, n)
+		case errM == nil:
+			return -1
+		case errN == nil:
+			return 1
+		}
+		return 0
+	})
+	return list
+}
+
+func (c *collection) sorted() json.RawMessage {
+	return (&collection{members: c.sortedMembers()}).json()
+}
+
+func (c *collection) json() json.RawMessage {
+	out := []byte{'{'}
+	for i, m := range c.members {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(eot.AppendString(out, m.Name), ':')
+		out = append(out, m.Value...)
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,235 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
+)
+
+// known is a worker as it was at one moment.
+type known struct {
+	conn    *peer.Conn
+	ready   <-chan struct{}
+	name    string
+	targets []string
+}
+
+func (m *Master) snapshot() []known {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]known, len(m.workers))
+	for i, w := range m.workers {
+		list[i] = known{w.conn, w.ready, w.name, w.targets}
+	}
+	return list
+}
+
+// call is one request to one worker, and what came of it.
+type call struct {
+	to     known
+	data   any
+	answer json.RawMessage
+	err    error
+}
+
+// each makes all calls at the same time and waits for them, up to timeout when
+// that is not 0.
+func (m *Master) each(ctx context.Context, typ string, timeout time.Duration, calls []call) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	var all sync.WaitGroup
+	for i := range calls {
+		c := &calls[i]
+		all.Go(func() {
+			select {
+			case <-c.to.ready:
+				c.answer, c.err = c.to.conn.Call(ctx, typ, c.data)
+			case <-ctx.Done():
+				c.err = ctx.Err()
+			case <-c.to.conn.Done():
+				c.err = peer.ErrClosed
+			}
+			if errors.Is(c.err, context.DeadlineExceeded) {
+				c.err = fmt.Errorf("no answer within %v", timeout)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// job is one of a request, with its id as JSON writes it.
+type job struct {
+	id     string
+	target string
+	signal json.RawMessage
+}
+
+var jobFields = []eot.Field{{Name: "id", Types: "i", Required: true}, {Name: "target", Types: "s", Required: true}}
+var signalFields = []eot.Field{jobFields[0], {Name: "signal", Types: "i", Required: true}, jobFields[1]}
+
+// jobs reads the jobs of a request, each id once.
+func jobs(data json.RawMessage, fields []eot.Field) ([]job, error) {
+	raw := eot.Object(eot.Members(data)).Get("jobs")
+	if !eot.IsArray(raw) {
+		return nil, errors.New("jobs must be array")
+	}
+	var list []job
+	seen := make(map[string]bool)
+	for _, e := range eot.Elements(raw) {
+		o, err := eot.ParseObject(e, fields...)
+		if err != nil {
+			return nil, err
+		}
+		id, _ := eot.Integer(o.Get("id"))
+		if !seen[id.String()] {
+			seen[id.String()] = true
+			list = append(list, job{id.String(), eot.String(o.Get("target")), o.Get("signal")})
+		}
+	}
+	return list, nil
+}
+
+// serving lists for every target the workers that serve it, by their places.
+func serving(workers []known) map[string][]int {
+	by := make(map[string][]int)
+	for i, w := range workers {
+		for t := range set(w.targets) {
+			by[t] = append(by[t], i)
+		}
+	}
+	return by
+}
+
+func unserved(target string) string {
+	return fmt.Sprintf("worker serving target '%s' not found", target)
+}
+
+// onRunManual gives every job to one worker that serves its target, chosen at
+// random, and waits for all: for as long as the jobs take.
+func (m *Master) onRunManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	list, err := jobs(data, jobFields)
+	if err != nil {
+		return nil, err
+	}
+	workers := m.snapshot()
+	by := serving(workers)
+	var results, errs collection
+	given := make(map[int][]string) // ids by worker
+	for _, j := range list {
+		if at := by[j.target]; len(at) > 0 {
+			i := at[rand.IntN(len(at))]
+			given[i] = append(given[i], j.id)
+		} else {
+			errs.setText(j.id, unserved(j.target))
+		}
+	}
+	var calls []call
+	var ids [][]string
+	for i, theirs := range given {
+		calls = append(calls, call{to: workers[i], data: idsArg(theirs)})
+		ids = append(ids, theirs)
+	}
+	m.each(ctx, "run-manual", 0, calls)
+	for i, c := range calls {
+		answer := eot.Object(eot.Members(c.answer))
+		results.merge(answer.Get("jobs"))
+		errs.merge(answer.Get("errors"))
+		for _, id := range ids[i] {
+			switch {
+			case c.err != nil:
+				errs.setText(id, c.err.Error())
+			case !results.has(id) && !errs.has(id):
+				errs.setText(id, "worker has answered without a result for job "+id)
+			}
+		}
+	}
+	var out collection
+	if len(results.members) > 0 {
+		out.set("jobs", results.sorted())
+	}
+	if len(errs.members) > 0 {
+		out.set("errors", errs.sorted())
+	}
+	return out.json(), nil
+}
+
+func idsArg(ids []string) json.RawMessage {
+	out := []byte(`{"ids":[`)
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, id...)
+	}
+	return append(out, "]}"...)
+}
+
+// onSendSignal asks every worker that serves a job's target, as any of them
+// may run it.
+func (m *Master) onSendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	list, err := jobs(data, signalFields)
+	if err != nil {
+		return nil, err
+	}
+	workers := m.snapshot()
+	by := serving(workers)
+	var sent, errs collection
+	given := make([]collection, len(workers))
+	for _, j := range list {
+		if len(by[j.target]) == 0 {
+			errs.setText(j.id, unserved(j.target))
+			continue
+		}
+		sent.set(j.id, json.RawMessage("false"))
+		for _, i := range by[j.target] {
+			given[i].set(j.id, j.signal)
+		}
+	}
+	var calls []call
+	var ids []collection
+	for i, w := range workers {
+		if len(given[i].members) > 0 {
+			var arg collection
+			arg.set("jobs", given[i].json())
+			calls = append(calls, call{to: w, data: arg.json()})
+			ids = append(ids, given[i])
+		}
+	}
+	m.each(ctx, "send-signal", m.opt.WorkerTimeout, calls)
+	var lost collection
+	for i, c := range calls {
+		var answer collection
+		answer.merge(c.answer)
+		for _, asked := range ids[i].members {
+			if eot.Truthy(answer.get(asked.Name)) {
+				sent.set(asked.Name, json.RawMessage("true"))
+			}
+			if c.err != nil {
+				lost.setText(asked.Name, c.err.Error())
+			}
+		}
+	}
+	// A worker that cannot be asked counts where no other has the job.
+	var out collection
+	for _, m := range sent.sortedMembers() {
+		if why := lost.get(m.Name); why != nil && !eot.Truthy(m.Value) {
+			errs.set(m.Name, why)
+		} else {
+			out.set(m.Name, m.Value)
+		}
+	}
+	if len(errs.members) > 0 {
+		out.set("errors", errs.sorted())
+	}
+	return out.json(), nil
+}

@@ -1,0 +1,289 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/peer"
+)
+
+// Options are what a master is run with.
+type Options struct {
+	PingInterval  time.Duration // between two pings to a worker
+	PokeThrottle  time.Duration // at least, between two rounds of polls
+	WorkerTimeout time.Duration // for one worker's part of an answer
+	Clock         Clock         // default SystemClock
+	Log           zerolog.Logger
+	Metrics       prometheus.Registerer // nil: none
+}
+
+const (
+	// listenGap is how long a worker is left alone after the answer to its
+	// registration: old ones listen only then, and what reaches them in one
+	// piece with the answer is lost to them.
+	listenGap = 50 * time.Millisecond
+	// maxPolls is how many polls one worker may leave unanswered.
+	maxPolls = 16
+	// maxAnswer bounds one message of a worker: outputs of many jobs.
+	maxAnswer = 1 << 30
+	// silence is for how long at least a worker that used to answer pings may
+	// say nothing before its connection is given up.
+	silence = 15 * time.Second
+)
+
+// Master is the registry of workers and what passes through it.
+type Master struct {
+	opt     Options
+	clock   Clock
+	log     zerolog.Logger
+	metrics metrics
+	misses  int // pings without an answer that end a connection
+
+	mu       sync.Mutex // guards what follows, and the workers' fields
+	workers  []*worker  // in the order of registration
+	pokes    pokes
+	timer    func() bool // stops the next round, nil when none is due
+	stopPing func() bool
+	closed   bool
+}
+
+// worker is one registered connection.
+type worker struct {
+	conn  *peer.Conn
+	ready chan struct{} // closed when it listens
+
+	name    string
+	targets []string
+	open    bool // ready is closed
+
+	polls   names // to be asked for as soon as may be
+	polling int   // polls that are not answered yet
+	proven  bool  // has answered a request
+
+	heard  time.Time // as of the last ping
+	pongs  bool      // was ever heard after a ping
+	silent int       // pings since it was heard
+}
+
+// New returns a master; Close stops its timers.
+func New(opt Options) *Master {
+	if opt.Clock == nil {
+		opt.Clock = SystemClock{}
+	}
+	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, pokes: pokes{interval: opt.PokeThrottle}}
+	m.misses = max(3, int((silence+opt.PingInterval-1)/opt.PingInterval))
+	m.metrics = newMetrics(opt.Metrics, m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopPing = m.clock.AfterFunc(opt.PingInterval, m.ping)
+	return m
+}
+
+// Close stops the timers. Connections are the server's.
+func (m *Master) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.stopPing()
+	if m.timer != nil {
+		m.timer()
+		m.timer = nil
+	}
+}
+
+// register makes a connection a worker, or replaces what was known of it. It
+// returns what is to be done once the worker has its answer.
+func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func()) {
+	conn.Trust(maxAnswer)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })
+	if i < 0 {
+		i = len(m.workers)
+		w := &worker{conn: conn, ready: make(chan struct{}), heard: conn.Heard()}
+		m.workers = append(m.workers, w)
+		go func() {
+			<-conn.Done()
+			m.remove(w)
+		}()
+	}
+	w := m.workers[i]
+	w.name, w.targets = name, targets
+	m.log.Info().Stringer("peer", conn.Remote()).Str("name", name).Strs("targets", targets).Msg("worker registered")
+	return func() { m.clock.AfterFunc(listenGap, func() { m.listening(w) }) }
+}
+
+// listening lets requests through to a worker, those first that had been asked
+// for before it came.
+func (m *Master) listening(w *worker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !w.open {
+		w.open = true
+		close(w.ready)
+	}
+	if !slices.Contains(m.workers, w) {
+		return // it left, and what is remembered waits for another
+	}
+	if due := m.pokes.remembered.take(w.targets); len(due) > 0 {
+		m.log.Info().Stringer("peer", w.conn.Remote()).Strs("targets", due).Msg("polling for remembered pokes")
+		m.poll(w, due)
+	}
+	if len(w.polls.list) > 0 {
+		m.poll(w, nil)
+	}
+}
+
+func (m *Master) remove(w *worker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.workers = slices.DeleteFunc(m.workers, func(other *worker) bool { return other == w })
+	m.log.Info().Stringer("peer", w.conn.Remote()).Str("name", w.name).Msg("worker is gone")
+	m.again(w.polls.list)
+	w.polls = names{}
+}
+
+// poke asks the workers that serve the targets to poll, now or in the next
+// round.
+func (m *Master) poke(targets []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait, err := m.pokes.ask(m.clock.Now(), targets)
+	if err != nil {
+		return err
+	}
+	m.metrics.pokes.Inc()
+	m.schedule(wait)
+	return nil
+}
+
+// again pokes targets whose poll did not arrive. Callers hold mu.
+func (m *Master) again(targets []string) {
+	if len(targets) == 0 {
+		return
+	}
+	if wait, err := m.pokes.ask(m.clock.Now(), targets); err == nil {
+		m.schedule(wait)
+	}
+}
+
+// schedule has the next round begin after wait, or sees that it is due
+// already. Callers hold mu.
+func (m *Master) schedule(wait time.Duration) {
+	switch {
+	case m.timer != nil || m.closed:
+	case wait == 0:
+		m.round()
+	default:
+		m.timer = m.clock.AfterFunc(wait, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.timer = nil
+			if !m.closed {
+				m.round()
+			}
+		})
+	}
+}
+
+// round sends what has been poked to every worker that serves it, and
+// remembers what none does. Callers hold mu.
+func (m *Master) round() {
+	targets := m.pokes.round(m.clock.Now())
+	asked, served := set(targets), make(map[string]bool)
+	for _, w := range m.workers {
+		due := intersect(w.targets, asked)
+		for _, t := range due {
+			served[t] = true
+		}
+		if len(due) > 0 {
+			m.poll(w, due)
+		}
+	}
+	for _, t := range targets {
+		if !served[t] {
+			m.log.Debug().Str("target", t).Msg("nobody serves a poked target: remembered")
+			m.pokes.remembered.add(t)
+		}
+	}
+}
+
+// poll asks a worker to poll, as soon as it listens. What is asked of one that
+// is behind with its answers goes into one poll. Callers hold mu.
+func (m *Master) poll(w *worker, targets []string) {
+	w.polls.add(targets...)
+	if !w.open || w.polling == maxPolls || len(w.polls.list) == 0 {
+		return
+	}
+	due := w.polls.list
+	w.polls = names{}
+	w.polling++
+	go m.sendPoll(w, due, !w.proven)
+}
+
+type targetsArg struct {
+	Targets []string `json:"targets,omitempty"`
+}
+
+// sendPoll makes one poll. The first one to a worker is repeated when it is
+// not answered: it may have come before the worker listened.
+func (m *Master) sendPoll(w *worker, due []string, repeat bool) {
+	log := m.log.With().Stringer("peer", w.conn.Remote()).Strs("targets", due).Logger()
+	log.Debug().Msg("poll")
+	m.metrics.polls.Inc()
+	ctx, cancel := context.WithTimeout(context.Background(), m.opt.WorkerTimeout)
+	defer cancel()
+	_, err := w.conn.Call(ctx, "poll", targetsArg{due})
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w.polling--
+	var answered *peer.RemoteError
+	switch {
+	case err == nil:
+		w.proven = true
+	case errors.As(err, &answered):
+		w.proven = true
+		log.Warn().Err(err).Msg("worker refuses to poll")
+	case errors.Is(err, peer.ErrClosed):
+		m.again(due)
+		return
+	case repeat && !w.proven:
+		w.proven = true // once
+		w.polls.add(due...)
+	default:
+		log.Warn().Err(err).Msg("worker does not answer a poll")
+	}
+	m.poll(w, nil)
+}
+
+// ping pings all workers, and gives up those that used to answer and no
+// longer do.
+func (m *Master) ping() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
+	for _, w := range m.workers {
+		heard := w.conn.Heard()
+		if heard.After(w.heard) {
+			w.pongs, w.silent = w.silent > 0 || w.pongs, 0
+		}
+		w.heard = heard
+		if w.silent++; w.pongs && w.silent > m.misses {
+			m.log.Warn().Stringer("peer", w.conn.Remote()).Str("name", w.name).Int("pings", w.silent-1).
+				Msg("worker has stopped answering pings: closing its connection")
+			w.conn.Close()
+			continue
+		}
+		w.conn.Ping()
+	}
+	m.stopPing = m.clock.AfterFunc(m.opt.PingInterval, m.ping)
+}

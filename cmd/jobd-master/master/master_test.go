@@ -1,0 +1,549 @@
+package master_test
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd-master/master"
+	"gloom/cmd/jobd/peer"
+	"gloom/cmd/jobd/peer/peertest"
+)
+
+// clock stands still until a test moves it.
+type clock struct {
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+}
+
+type timer struct {
+	at time.Time
+	f  func()
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{c.now.Add(d), f}
+	c.timers = append(c.timers, t)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		n := len(c.timers)
+		c.timers = slices.DeleteFunc(c.timers, func(other *timer) bool { return other == t })
+		return len(c.timers) < n
+	}
+}
+
+func (c *clock) waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.timers)
+}
+
+// advance moves the time, and does what is due in its order.
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	end := c.now.Add(d)
+	for {
+		slices.SortStableFunc(c.timers, func(a, b *timer) int { return a.at.Compare(b.at) })
+		if len(c.timers) == 0 || c.timers[0].at.After(end) {
+			c.now = end
+			c.mu.Unlock()
+			return
+		}
+		t := c.timers[0]
+		c.timers = c.timers[1:]
+		c.now = t.at
+		c.mu.Unlock()
+		t.f()
+		c.mu.Lock()
+	}
+}
+
+type fixture struct {
+	t        *testing.T
+	clock    *clock
+	server   *peer.Server
+	registry *prometheus.Registry
+}
+
+const throttle = 500 * time.Millisecond
+
+func start(t *testing.T, password string) *fixture {
+	t.Helper()
+	return startWith(t, password, 300*time.Millisecond)
+}
+
+func startWith(t *testing.T, password string, timeout time.Duration) *fixture {
+	t.Helper()
+	f := &fixture{t: t, clock: &clock{now: time.Unix(1000, 0)}, registry: prometheus.NewRegistry()}
+	m := master.New(master.Options{PingInterval: 30 * time.Second, PokeThrottle: throttle,
+		WorkerTimeout: timeout, Clock: f.clock, Log: zerolog.Nop(), Metrics: f.registry})
+	var err error
+	f.server, err = peer.Listen("127.0.0.1", 0, peer.Options{Password: password, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.server.Serve(m.Routes())
+	t.Cleanup(func() {
+		f.server.Close()
+		m.Close()
+		if n := f.clock.waiting(); n > 0 {
+			// A worker's gap may be left, nothing else.
+			t.Logf("%d timers are left", n)
+		}
+	})
+	return f
+}
+
+func (f *fixture) dial() *peertest.Client {
+	f.t.Helper()
+	return peertest.Dial(f.t, f.server.Addr().String())
+}
+
+// worker registers a fake worker.
+func (f *fixture) worker(name string, targets ...string) *peertest.Client {
+	f.t.Helper()
+	w := f.dial()
+	f.register(w, name, targets...)
+	return w
+}
+
+func (f *fixture) register(w *peertest.Client, name string, targets ...string) {
+	f.t.Helper()
+	before := f.clock.waiting()
+	if got := w.Ask(fmt.Sprintf(`[0,{"no":1,"type":"register-worker","data":{"targets":["%s"],"name":"%s"}}]`,
+		strings.Join(targets, `","`), name)); got != `[1,{"no":1,"data":"ok"}]` {
+		f.t.Fatal(got)
+	}
+	peertest.Until(f.t, "the gap begins", func() bool { return f.clock.waiting() > before })
+	f.clock.advance(50 * time.Millisecond)
+}
+
+var requestNo = regexp.MustCompile(`^\[0,\{"no":(\d+),(.*)\}\]$`)
+
+// request reads the next request that a fake worker gets.
+func request(t *testing.T, w *peertest.Client) (no, rest string) {
+	t.Helper()
+	message := w.Read()
+	parts := requestNo.FindStringSubmatch(message)
+	if parts == nil {
+		t.Fatalf("not a request: %s", message)
+	}
+	return parts[1], parts[2]
+}
+
+// answer expects a request and answers it; reply is what stands behind the
+// number in the response.
+func answer(t *testing.T, w *peertest.Client, want, reply string) {
+	t.Helper()
+	no, got := request(t, w)
+	if got != want {
+		t.Fatalf("worker is asked %s, want %s", got, want)
+	}
+	w.Write(`[1,{"no":` + no + `,` + reply + `}]|`)
+}
+
+func poll(targets ...string) string {
+	return `"type":"poll","data":{"targets":["` + strings.Join(targets, `","`) + `"]}`
+}
+
+const ok = `"data":"ok"`
+
+func (f *fixture) poke(c *peertest.Client, targets ...string) {
+	f.t.Helper()
+	if got := c.Ask(`[0,{"no":5,"type":"poke","data":{"targets":["` + strings.Join(targets, `","`) + `"]}}]`); got != `[1,{"no":5,"data":"ok"}]` {
+		f.t.Fatal(got)
+	}
+}
+
+func TestPokeGoesToAllWhoServe(t *testing.T) {
+	f := start(t, "")
+	a, b, c := f.worker("a", "x", "y"), f.worker("b", "y", "z"), f.worker("c", "other")
+	client := f.dial()
+	f.poke(client, "z", "y", "nobody")
+	answer(t, a, poll("y"), ok)
+	answer(t, b, poll("y", "z"), ok)
+	c.Quiet()
+	client.Quiet()
+	a.Quiet()
+	b.Quiet()
+}
+
+func TestPokesAreThrottled(t *testing.T) {
+	f := start(t, "")
+	w := f.worker("w", "x", "y", "z")
+	client := f.dial()
+	f.poke(client, "x")
+	answer(t, w, poll("x"), ok)
+	for range 10 {
+		f.poke(client, "y")
+		f.poke(client, "x")
+	}
+	w.Quiet()
+	f.clock.advance(throttle - time.Millisecond)
+	w.Quiet()
+	f.clock.advance(time.Millisecond)
+	answer(t, w, poll("x", "y"), ok)
+	w.Quiet()
+	f.clock.advance(10 * throttle)
+	w.Quiet()
+	f.poke(client, "z")
+	answer(t, w, poll("z"), ok)
+}
+
+// Polls do not wait for answers, but those of a worker that is far behind with
+// them go into one.
+func TestPollsOfASlowWorker(t *testing.T) {
+	f := startWith(t, "", time.Minute)
+	w := f.worker("w", "x", "y", "z")
+	client := f.dial()
+	f.poke(client, "x")
+	first, _ := request(t, w)
+	w.Write(`[1,{"no":` + first + `,"data":"ok"}]|`)
+	var unanswered []string
+	for range 16 {
+		f.clock.advance(throttle)
+		f.poke(client, "x")
+		no, _ := request(t, w)
+		unanswered = append(unanswered, no)
+	}
+	for _, target := range []string{"y", "z", "y"} {
+		f.clock.advance(throttle)
+		f.poke(client, target)
+	}
+	w.Write(`[1,{"no":` + unanswered[0] + `,"data":"ok"}]|`)
+	answer(t, w, poll("y", "z"), ok)
+}
+
+func TestPokesAreRemembered(t *testing.T) {
+	f := start(t, "")
+	client := f.dial()
+	f.poke(client, "x", "toString", "y", "__proto__")
+	f.poke(client, "z")
+	f.clock.advance(throttle)
+	if got := f.metric("jobd_master_remembered_pokes"); got != 5 {
+		t.Errorf("%v pokes are remembered, want 5", got)
+	}
+	w := f.dial()
+	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["other","z","toString","__proto__"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Fatal(got)
+	}
+	w.Quiet() // old workers do not listen yet
+	f.clock.advance(9 * time.Millisecond)
+	w.Quiet()
+	peertest.Until(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	f.clock.advance(50 * time.Millisecond)
+	answer(t, w, poll("toString", "__proto__", "z"), ok)
+	w.Quiet()
+	answer(t, f.worker("second", "x", "z"), poll("x"), ok)
+	f.worker("third", "x", "z").Quiet()
+}
+
+// What comes in the gap after a registration waits for its end.
+func TestNothingInTheGap(t *testing.T) {
+	f := start(t, "")
+	w, client := f.dial(), f.dial()
+	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Fatal(got)
+	}
+	peertest.Until(t, "the gap begins", func() bool { return f.clock.waiting() == 2 })
+	f.poke(client, "x")
+	client.Write(`[0,{"no":8,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"}]}}]|`)
+	client.Quiet()
+	w.Quiet()
+	f.clock.advance(50 * time.Millisecond)
+	var got []string
+	for range 2 {
+		no, rest := request(t, w)
+		got = append(got, rest)
+		w.Write(`[1,{"no":` + no + `,"data":{"jobs":{"1":"r"}}}]|`)
+	}
+	slices.Sort(got)
+	if want := []string{poll("x"), `"type":"run-manual","data":{"ids":[1]}`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	client.Expect(`[1,{"no":8,"data":{"jobs":{"1":"r"}}}]`)
+}
+
+// A poll that its worker did not live to answer is not lost.
+func TestPollOfALostWorker(t *testing.T) {
+	f := start(t, "")
+	w, client := f.worker("w", "x"), f.dial()
+	f.poke(client, "x")
+	request(t, w)
+	w.Close()
+	peertest.Until(t, "the worker is gone", func() bool { return f.workers() == 0 })
+	f.clock.advance(throttle)
+	peertest.Until(t, "the poke is remembered", func() bool {
+		f.clock.advance(throttle)
+		return f.metric("jobd_master_remembered_pokes") == 1
+	})
+	answer(t, f.worker("next", "x"), poll("x"), ok)
+}
+
+// The first poll to a worker is repeated: it may not have been heard.
+func TestFirstPollIsRepeated(t *testing.T) {
+	f := start(t, "")
+	w, client := f.worker("w", "x"), f.dial()
+	f.poke(client, "x")
+	request(t, w) // not answered
+	answer(t, w, poll("x"), ok)
+	w.Quiet()
+}
+
+func (f *fixture) workers() int {
+	return int(f.metric("jobd_master_workers"))
+}
+
+// metric returns the value of one metric.
+func (f *fixture) metric(name string) float64 {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, family := range families {
+		if m := family.GetMetric(); family.GetName() == name && len(m) == 1 {
+			return m[0].GetGauge().GetValue() + m[0].GetCounter().GetValue()
+		}
+	}
+	f.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func TestRegistration(t *testing.T) {
+	f := start(t, "")
+	c := f.dial()
+	for data, want := range map[string]string{
+		`{"name":"w"}`:                     "missing required field targets",
+		`{"targets":[],"name":"w"}`:        "targets are empty",
+		`{"targets":"x","name":"w"}`:       "targets must be array",
+		`{"targets":[1],"name":"w"}`:       "all targets must be strings, number given",
+		`{"targets":["x"],"name":5}`:       "name is missing or invalid",
+		`{"targets":["x"],"name":null}`:    "name is missing or invalid",
+		`"x"`:                              "missing required field targets",
+		`{"targets":["x",null],"name":""}`: "all targets must be strings, object given",
+	} {
+		if got := c.Ask(`[0,{"no":1,"type":"register-worker","data":` + data + `}]`); got != `[1,{"no":1,"error":"`+want+`"}]` {
+			t.Errorf("%s: %s", data, got)
+		}
+	}
+	if f.workers() != 0 {
+		t.Fatalf("%d workers are registered", f.workers())
+	}
+	w := f.dial()
+	if got := w.Ask(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"]}}]`); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Errorf("without a name: %s", got)
+	}
+	f.register(w, "later", "y", "z")
+	status := peertest.Data(t, c.Ask(`[0,{"no":1,"type":"status"}]`))
+	want := fmt.Sprintf("[map[name:later remoteAddr:127.0.0.1 remotePort:%d targets:[y z]]]", w.LocalPort())
+	if got := fmt.Sprint(status["workers"]); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	f.poke(c, "x", "y")
+	answer(t, w, poll("y"), ok)
+}
+
+func TestRequestErrors(t *testing.T) {
+	f := start(t, "")
+	f.worker("w", "x")
+	c := f.dial()
+	for _, tc := range []struct{ typ, data, want string }{
+		{"poke", ``, `"error":"missing required field targets"`},
+		{"poke", `{"targets":[]}`, `"error":"targets are empty"`},
+		{"poke", `{"targets":"x"}`, `"error":"targets must be array"`},
+		{"poke", `{"targets":["` + strings.Repeat("x", 1025) + `"]}`, `"error":"name of a target is too long: 1025 bytes (limit 1024)"`},
+		{"poke", `{"targets":[1]}`, `"error":"all targets must be strings, number given"`},
+		{"pause", `{"targets":[]}`, `"error":"targets are empty"`},
+		{"pause", `{"targets":["nobody"]}`, ok},
+		{"continue", `{"targets":["nobody"]}`, ok},
+		{"run-manual", ``, `"error":"jobs must be array"`},
+		{"run-manual", `{"jobs":{}}`, `"error":"jobs must be array"`},
+		{"run-manual", `{"jobs":[5]}`, `"error":"data is not an object"`},
+		{"run-manual", `{"jobs":[{"target":"x"}]}`, `"error":"missing required field id"`},
+		{"run-manual", `{"jobs":[{"id":"1","target":"x"}]}`, `"error":"'id' must be integer"`},
+		{"run-manual", `{"jobs":[{"id":1}]}`, `"error":"missing required field target"`},
+		{"run-manual", `{"jobs":[{"id":1,"target":5}]}`, `"error":"'target' must be string"`},
+		{"run-manual", `{"jobs":[]}`, `"data":{}`},
+		{"run-manual", `{"jobs":[{"id":7,"target":"zzz"},{"id":6,"target":"toString"}]}`,
+			`"data":{"errors":{"6":"worker serving target 'toString' not found","7":"worker serving target 'zzz' not found"}}`},
+		{"send-signal", ``, `"error":"jobs must be array"`},
+		{"send-signal", `{"jobs":[{"id":1,"target":"x"}]}`, `"error":"missing required field signal"`},
+		{"send-signal", `{"jobs":[{"id":1,"signal":"SIGTERM","target":"x"}]}`, `"error":"'signal' must be integer"`},
+		{"send-signal", `{"jobs":[]}`, `"data":{}`},
+		{"send-signal", `{"jobs":[{"id":2,"signal":9,"target":"zzz"}]}`, `"data":{"errors":{"2":"worker serving target 'zzz' not found"}}`},
+		{"poll", ``, `"error":"unknown request type: 'poll'"`},
+	} {
+		request := `[0,{"no":3,"type":"` + tc.typ + `"`
+		if tc.data != "" {
+			request += `,"data":` + tc.data
+		}
+		if got, want := c.Ask(request+"}]"), `[1,{"no":3,`+tc.want+"}]"; got != want {
+			t.Errorf("%s %s\ngot  %s\nwant %s", tc.typ, tc.data, got, want)
+		}
+	}
+}
+
+func TestPauseAndContinue(t *testing.T) {
+	f := start(t, "")
+	a, b, client := f.worker("a", "x", "y"), f.worker("b", "z"), f.dial()
+	client.Write(`[0,{"no":1,"type":"pause"}]|[0,{"no":2,"type":"continue","data":{"targets":["y","x","nobody"]}}]|[0,{"no":3,"type":"pause","data":[]}]|`)
+	answer(t, a, `"type":"pause","data":{}`, ok)
+	answer(t, b, `"type":"pause","data":{}`, ok)
+	client.Expect(`[1,{"no":1,"data":"ok"}]`)
+	answer(t, a, `"type":"continue","data":{"targets":["x","y"]}`, ok)
+	client.Expect(`[1,{"no":2,"data":"ok"}]`)
+	answer(t, a, `"type":"pause","data":{}`, ok)
+	// One that says nothing costs a while, not the answer.
+	client.Expect(`[1,{"no":3,"data":"ok"}]`)
+	request(t, b)
+	b.Quiet()
+}
+
+func TestStatusOfWorkers(t *testing.T) {
+	f := start(t, "")
+	a, b, c, client := f.worker("a", "x"), f.worker("", "y"), f.worker("c", "z"), f.dial()
+	client.Write(`[0,{"no":1,"type":"status","data":{"poll_workers":true}}]|`)
+	answer(t, a, `"type":"status"`, `"data":{"targets":{"z":{"paused":false},"2":1,"1":2},"x":"<&>\u0004"}`)
+	answer(t, c, `"type":"status"`, `"error":"no"`)
+	request(t, b) // and says nothing
+	got := client.Read()
+	memory := regexp.MustCompile(`"memoryUsage":\{"rss":\d+,"heapTotal":\d+,"heapUsed":\d+,"external":\d+,"arrayBuffers":\d+\}`)
+	got = memory.ReplaceAllString(got, `"memoryUsage":MEMORY`)
+	port := func(w *peertest.Client) string { return strconv.Itoa(w.LocalPort()) }
+	want := `[1,{"no":1,"data":{"workers":[` +
+		`{"remoteAddr":"127.0.0.1","remotePort":` + port(a) + `,"targets":["x"],"name":"a","workerStatus":{"targets":{"z":{"paused":false},"2":1,"1":2},"x":"<&>\u0004"}},` +
+		`{"remoteAddr":"127.0.0.1","remotePort":` + port(b) + `,"targets":["y"],"name":"","workerStatusError":"no answer within 300ms"},` +
+		`{"remoteAddr":"127.0.0.1","remotePort":` + port(c) + `,"targets":["z"],"name":"c","workerStatusError":"no"}],` +
+		`"memoryUsage":MEMORY}}]`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := client.Ask(`[0,{"no":2,"type":"status","data":{"poll_workers":false}}]`); strings.Contains(got, "workerStatus") {
+		t.Error(got)
+	}
+	a.Quiet()
+}
+
+func TestRunManual(t *testing.T) {
+	f := start(t, "")
+	a, b, client := f.worker("a", "x"), f.worker("b", "y"), f.dial()
+	client.Write(`[0,{"no":1,"type":"run-manual","data":{"jobs":[{"id":10,"target":"x"},{"id":9,"target":"y"},{"id":8,"target":"zzz"},{"id":11,"target":"x"},{"id":10,"target":"x"}]}}]|`)
+	answer(t, a, `"type":"run-manual","data":{"ids":[10,11]}`, `"data":{"jobs":{"11":{"stdout":"\u0004"}},"errors":{"10":"e"}}`)
+	client.Quiet() // the others are waited for
+	answer(t, b, `"type":"run-manual","data":{"ids":[9]}`, `"data":{"jobs":{"9":{"result":"ok"}}}`)
+	client.Expect(`[1,{"no":1,"data":{"jobs":{"9":{"result":"ok"},"11":{"stdout":"\u0004"}},"errors":{"8":"worker serving target 'zzz' not found","10":"e"}}}]`)
+
+	// Each worker's trouble is its own jobs'.
+	client.Write(`[0,{"no":2,"type":"run-manual","data":{"jobs":[{"id":1,"target":"x"},{"id":2,"target":"x"},{"id":3,"target":"y"}]}}]|`)
+	request(t, a)
+	a.Close()
+	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{"jobs":{"3":1}}`)
+	client.Expect(`[1,{"no":2,"data":{"jobs":{"3":1},"errors":{"1":"Socket is closed","2":"Socket is closed"}}}]`)
+	client.Write(`[0,{"no":3,"type":"run-manual","data":{"jobs":[{"id":3,"target":"y"}]}}]|`)
+	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"error":"another client is already waiting for job 3"`)
+	client.Expect(`[1,{"no":3,"data":{"errors":{"3":"another client is already waiting for job 3"}}}]`)
+	client.Write(`[0,{"no":4,"type":"run-manual","data":{"jobs":[{"id":3,"target":"y"}]}}]|`)
+	answer(t, b, `"type":"run-manual","data":{"ids":[3]}`, `"data":{}`)
+	client.Expect(`[1,{"no":4,"data":{"errors":{"3":"worker has answered without a result for job 3"}}}]`)
+}
+
+func TestSendSignal(t *testing.T) {
+	f := start(t, "")
+	a, b, c, client := f.worker("a", "x"), f.worker("b", "x", "y"), f.worker("c", "z"), f.dial()
+	client.Write(`[0,{"no":1,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":1,"signal":9,"target":"y"},{"id":2,"signal":9,"target":"zzz"}]}}]|`)
+	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
+	answer(t, b, `"type":"send-signal","data":{"jobs":{"3":15,"1":9}}`, `"data":{"3":false,"1":false}`)
+	client.Expect(`[1,{"no":1,"data":{"1":false,"3":true,"errors":{"2":"worker serving target 'zzz' not found"}}}]`)
+
+	client.Write(`[0,{"no":2,"type":"send-signal","data":{"jobs":[{"id":3,"signal":15,"target":"x"},{"id":5,"signal":1,"target":"z"}]}}]|`)
+	answer(t, a, `"type":"send-signal","data":{"jobs":{"3":15}}`, `"data":{"3":true}`)
+	request(t, b) // and says nothing: the other one had the job
+	request(t, c)
+	c.Close()
+	client.Expect(`[1,{"no":2,"data":{"3":true,"errors":{"5":"Socket is closed"}}}]`)
+}
+
+func TestPings(t *testing.T) {
+	f := start(t, "")
+	w, mute, client := f.worker("w", "x"), f.worker("mute", "y"), f.dial()
+	client.Quiet()
+	for i := range 5 {
+		f.clock.advance(30 * time.Second)
+		w.Expect("[2]")
+		mute.Expect("[2]")
+		if i < 2 {
+			w.Write("[3]|")
+			w.Quiet() // it has arrived
+		}
+		client.Quiet()
+		if f.workers() != 2 {
+			t.Fatalf("%d workers are left after %d pings", f.workers(), i+1)
+		}
+	}
+	// One that used to answer and stopped is given up; one that never did is
+	// none of our business.
+	peertest.Until(t, "a worker that fell silent is given up", func() bool {
+		f.clock.advance(30 * time.Second)
+		return f.workers() == 1
+	})
+	status := peertest.Data(t, client.Ask(`[0,{"no":1,"type":"status"}]`))
+	if got := fmt.Sprint(status["workers"]); !strings.Contains(got, "name:mute") {
+		t.Errorf("left is %s", got)
+	}
+}
+
+func TestPasswordOfWorkers(t *testing.T) {
+	f := start(t, "secret")
+	w := f.dial()
+	w.Write(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"},"password":"wrong"}]|`)
+	w.Expect(`[1,{"no":1,"error":"invalid password"}]`)
+	w.ExpectEnd()
+	w = f.dial()
+	w.Write(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"},"password":"secret"}]|`)
+	w.Expect(`[1,{"no":1,"data":"ok"}]`)
+}
+
+// A worker and clients come and go while pokes fly; meant for the race
+// detector.
+func TestManyAtOnce(t *testing.T) {
+	f := start(t, "")
+	var all sync.WaitGroup
+	addr := f.server.Addr().(*net.TCPAddr).String()
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 20 {
+				c := peertest.Dial(t, addr)
+				if i%2 == 0 {
+					c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"register-worker","data":{"targets":["t%d"],"name":"w"}}]|`, n, i))
+				} else {
+					c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"poke","data":{"targets":["t%d"]}}]|`, n, i-1))
+				}
+				c.Read()
+				f.clock.advance(throttle)
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+	peertest.Until(t, "all workers are gone", func() bool { return f.workers() == 0 })
+}

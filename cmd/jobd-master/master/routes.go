@@ -1,0 +1,122 @@
+package master
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
+)
+
+// Routes are the requests that a master answers.
+func (m *Master) Routes() peer.Routes {
+	return peer.Routes{
+		"register-worker": {Handle: m.onRegister},
+		"poke":            {Handle: m.onPoke},
+		"pause":           {Handle: m.onVerb("pause")},
+		"continue":        {Handle: m.onVerb("continue")},
+		"status":          {Handle: m.onStatus, Waits: true},
+		"run-manual":      {Handle: m.onRunManual, Waits: true},
+		"send-signal":     {Handle: m.onSendSignal, Waits: true},
+	}
+}
+
+var errNoTargets = errors.New("missing required field targets")
+
+func (m *Master) onRegister(_ context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
+	targets, err := peer.Targets(data)
+	if err != nil {
+		return nil, err
+	}
+	if targets == nil {
+		return nil, errNoTargets
+	}
+	name := eot.Object(eot.Members(data)).Get("name")
+	if name != nil && eot.TypeOf(name) != "string" {
+		return nil, errors.New("name is missing or invalid")
+	}
+	return peer.After{Data: peer.OK, Do: m.register(c, eot.String(name), targets)}, nil
+}
+
+func (m *Master) onPoke(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	targets, err := peer.Targets(data)
+	if err != nil {
+		return nil, err
+	}
+	if targets == nil {
+		return nil, errNoTargets
+	}
+	for _, t := range targets {
+		if len(t) > maxName {
+			return nil, fmt.Errorf("name of a target is too long: %d bytes (limit %d)", len(t), maxName)
+		}
+	}
+	if err := m.poke(targets); err != nil {
+		return nil, err
+	}
+	return peer.OK, nil
+}
+
+// onVerb passes pause or continue on, and answers when the workers have, or
+// when they have had their time. It does not leave its turn: a continue that a
+// client sends after a pause reaches the workers after it.
+func (m *Master) onVerb(verb string) peer.Handler {
+	return func(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+		targets, err := peer.Targets(data)
+		if err != nil {
+			return nil, err
+		}
+		wanted := set(targets)
+		var calls []call
+		for _, w := range m.snapshot() {
+			theirs := intersect(w.targets, wanted)
+			if targets == nil || len(theirs) > 0 {
+				calls = append(calls, call{to: w, data: targetsArg{theirs}})
+			}
+		}
+		m.each(ctx, verb, m.opt.WorkerTimeout, calls)
+		for _, c := range calls {
+			if c.err != nil {
+				m.log.Warn().Stringer("peer", c.to.conn.Remote()).Err(c.err).Msg("worker did not " + verb)
+			}
+		}
+		return peer.OK, nil
+	}
+}
+
+type workerInfo struct {
+	RemoteAddr        string          `json:"remoteAddr"`
+	RemotePort        uint16          `json:"remotePort"`
+	Targets           []string        `json:"targets"`
+	Name              string          `json:"name"`
+	WorkerStatus      json.RawMessage `json:"workerStatus,omitempty"`
+	WorkerStatusError string          `json:"workerStatusError,omitempty"`
+}
+
+func (m *Master) onStatus(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	workers := m.snapshot()
+	calls := make([]call, len(workers))
+	for i, w := range workers {
+		calls[i].to = w
+	}
+	ask := eot.Truthy(eot.Object(eot.Members(data)).Get("poll_workers"))
+	if ask {
+		m.each(ctx, "status", m.opt.WorkerTimeout, calls)
+	}
+	infos := make([]workerInfo, len(workers))
+	for i, w := range workers {
+		infos[i] = workerInfo{
+			RemoteAddr: w.conn.Remote().Addr().String(), RemotePort: w.conn.Remote().Port(),
+			Targets: w.targets, Name: w.name, WorkerStatus: calls[i].answer,
+		}
+		if calls[i].err != nil {
+			infos[i].WorkerStatusError = calls[i].err.Error()
+		}
+	}
+	return struct {
+		Workers     []workerInfo `json:"workers"`
+		MemoryUsage peer.Memory  `json:"memoryUsage"`
+	}{infos, peer.MemoryUsage()}, nil
+}

@@ -1,0 +1,359 @@
+// Package bridge makes rows of a MySQL table jobs of a Gloom broker, and their
+// ends row updates. It is the engine of a jobd daemon: what to do next is
+// decided by package queue, rows are read and written through package store,
+// processes started by package launch.
+//
+// A row's way: accepted and claimed by the fetch loop or by RunManual; queued
+// here until its target has a free place; inside the broker; with a launcher
+// taken by one of this daemon's own slots, which writes it running, runs the
+// process and writes its end; without one written running before it is
+// submitted, and ended by whatever the worker answers.
+//
+// Whatever dies on that way, the claim tells whose the row was: see watch for
+// when an incarnation is dead and package store for how its rows are settled.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/bridge/queue"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// Bridge is a running engine.
+type Bridge struct {
+	// Set once.
+	cfg      config.Worker
+	log      zerolog.Logger
+	store    store.Store
+	writer   *writer
+	launcher *launch.Launcher // nil without one
+	link     *link
+	jobs     *gloom.Submitter
+	m        *metrics
+	idPrefix string
+	registry prometheus.Registerer
+	life     context.Context // of everything; ends last
+	end      context.CancelFunc
+	giving   context.Context // of submits; ends when a stop runs out of patience
+	giveUp   context.CancelFunc
+	loops    sync.WaitGroup
+	drives   sync.WaitGroup // goroutines of rows
+	slots    sync.WaitGroup // workers of crews
+	fetches  chan []string
+	fenced   chan struct{} // an Accept found this incarnation dead
+	done     chan struct{}
+	database health
+	lease    lease
+	reaper   reaper
+
+	mu       sync.Mutex // guards the following
+	machine  *queue.Machine
+	inside   map[int64]*row
+	fields   map[int64][]byte // of queued rows, without a launcher
+	byHand   map[int64]bool   // queued rows that a RunManual waits for
+	awaited  map[int64]*await
+	crews    map[string]*crew
+	changed  func() // of OnTargets
+	fetching bool
+	taking   int // RunManual calls that accept rows
+	stopping bool
+	signal   syscall.Signal // the last one that all processes were sent; new ones get it too
+	requeued map[int64]int
+	labels   map[string]string
+	err      error
+}
+
+// row is a row inside the broker.
+type row struct {
+	store.Row
+	awaited bool
+	pending *gloom.Pending
+
+	begun    bool // a slot has it, or its answer is being written
+	returned bool // given back: no slot may begin it
+	process  *launch.Process
+	revoked  bool          // the process was killed because the claim was about to end, or had
+	ended    chan struct{} // closed when the row is written
+}
+
+// openTimeout bounds what Open does with the database.
+const openTimeout = 30 * time.Second
+
+// Open starts an engine on the table and broker of the configuration. When it
+// returns, rows that a dead predecessor has left are settled and the targets'
+// rows are being fetched.
+func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
+	s, err := store.Open(ctx, store.Options{
+		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	b, err := open(ctx, cfg, log, registry, s)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// open is Open on any store.
+func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, s store.Store) (_ *Bridge, err error) {
+	b := &Bridge{
+		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
+		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
+		awaited: make(map[int64]*await), crews: make(map[string]*crew), requeued: make(map[int64]int), labels: make(map[string]string),
+		fetches: make(chan []string, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
+		database: health{what: "database is away"}, idPrefix: cfg.Broker.IDPrefix,
+	}
+	if b.idPrefix == "" {
+		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"
+	}
+	b.life, b.end = context.WithCancel(context.Background())
+	b.giving, b.giveUp = context.WithCancel(b.life)
+	defer func() {
+		if err != nil {
+			b.release()
+			s.Leave(context.WithoutCancel(ctx))
+		}
+	}()
+	var sp *spool
+	if cfg.SpoolDir != "" {
+		table := fmt.Sprintf("%s:%d%s/%s.%s/%s", cfg.MySQL.Host, cfg.MySQL.Port, cfg.MySQL.Socket, cfg.MySQL.Database, cfg.MySQL.Table, cfg.Name)
+		if sp, err = newSpool(cfg.SpoolDir, table); err != nil {
+			return nil, err
+		}
+	}
+	b.writer = newWriter(s, sp, b.m, log, b.noteDatabase)
+	for _, t := range cfg.Targets {
+		if err := b.machine.Add(t.Name, t.Concurrency); err != nil {
+			return nil, control.ErrTargetExists(t.Name)
+		}
+	}
+	starting, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := s.Register(starting); err != nil {
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	b.lease.start(cfg.Lease, time.Now())
+	if err := b.connect(); err != nil {
+		return nil, err
+	}
+	if registry != nil {
+		if err := registry.Register(collector{b, b.m}); err != nil {
+			return nil, err
+		}
+	}
+	b.reaper.watch = watch{patience: cfg.Lease / 2, gap: 3 * b.reapEvery()}
+	b.redeem(starting, sp)
+	if _, err := b.reap(starting); err != nil {
+		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
+	}
+	b.run()
+	// The rows that waited are in before the first client is: what a client sees
+	// afterwards comes from its own polls.
+	b.until(starting, func() bool { return !b.isFetching() })
+	return b, nil
+}
+
+// connect reaches or starts the broker, and joins it where there is a
+// launcher.
+func (b *Bridge) connect() (err error) {
+	if b.link, err = openLink(b.cfg.Broker, b.log); err != nil {
+		return err
+	}
+	b.link.news = b.brokerNews
+	if b.jobs, err = gloom.NewSubmitter(append(b.link.options("submitter", b.link.submit), gloom.Window(1<<20))...); err != nil {
+		return err
+	}
+	if b.cfg.Launcher == "" {
+		return nil
+	}
+	if b.link.work == "" {
+		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
+	}
+	b.launcher, err = launch.New(launch.Options{
+		Command: b.cfg.Launcher, Dir: b.cfg.LauncherCwd, MaxOutput: b.cfg.MaxOutputBuffer,
+		Env: append(append([]string{}, b.cfg.LauncherEnv...), launch.Mark(markOf(store.Here()))),
+	})
+	if err != nil {
+		return err
+	}
+	b.limit()
+	for _, t := range b.cfg.Targets {
+		b.staff(t.Name, t.Concurrency)
+	}
+	return nil
+}
+
+// markOf is what tells the processes of a daemon from others'.
+func markOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
+
+// staff gives a target's type that many slots.
+func (b *Bridge) staff(target string, slots int) {
+	if b.launcher == nil {
+		return
+	}
+	c := b.crews[target]
+	if c == nil {
+		c = &crew{link: b.link, log: b.log, typ: b.typeOf(target), handler: b.slot, all: &b.slots}
+		b.crews[target] = c
+	}
+	c.resize(b.life, slots)
+}
+
+// typeOf is the type of a target's jobs: with a launcher a private one.
+func (b *Bridge) typeOf(target string) string {
+	if b.cfg.Launcher != "" {
+		return b.cfg.Name + "/" + b.cfg.MySQL.Table + "/" + target
+	}
+	return b.cfg.Broker.TypePrefix + target
+}
+
+// run starts the loops. They live until the bridge is released: nothing that
+// the database or the broker does ends one.
+func (b *Bridge) run() {
+	b.loops.Go(func() { b.writer.run(b.life) })
+	b.loops.Go(func() { b.fetchLoop(b.life) })
+	b.loops.Go(func() { b.leaseLoop(b.life) })
+	b.loops.Go(func() { b.reapLoop(b.life) })
+	if b.guards() {
+		b.loops.Go(func() { b.guardLoop(b.life) })
+	}
+	b.do(func() { b.machine.Poll(nil) })
+}
+
+const requeueOrphans = "requeue"
+
+// do changes the machine and carries out what follows.
+func (b *Bridge) do(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	b.step()
+}
+
+// step carries out what the machine wants; b.mu is held.
+func (b *Bridge) step() {
+	e := b.machine.Next()
+	for _, r := range e.Start {
+		in := &row{Row: store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]}, awaited: b.byHand[r.ID], ended: make(chan struct{})}
+		delete(b.fields, r.ID)
+		delete(b.byHand, r.ID)
+		b.inside[r.ID] = in
+		b.drives.Go(func() { b.drive(in) })
+	}
+	for _, id := range e.Release {
+		b.giveBack(id)
+	}
+	if e.Fetch != nil {
+		b.fetching = true
+		b.fetches <- e.Fetch // one is out at a time: there is room
+	}
+}
+
+// giveBack sets an accepted row back; b.mu is held.
+func (b *Bridge) giveBack(id int64) {
+	delete(b.fields, id)
+	if b.byHand[id] {
+		delete(b.byHand, id)
+		b.answer(id, result{err: fmt.Sprintf("job %d was not started: the daemon is stopping, or its target was removed", id)})
+	}
+	b.writer.enter(&change{verb: giveBack, id: id})
+}
+
+// leaveBroker ends a row's stay in the broker.
+func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.m.ended.WithLabelValues(b.label(r.Target), outcome).Inc()
+	if b.inside[r.ID] == r {
+		delete(b.inside, r.ID)
+	}
+	if outcome == "ok" || outcome == "fail" {
+		delete(b.requeued, r.ID)
+	}
+	if r.awaited {
+		b.answer(r.ID, answer)
+	}
+	b.machine.Done(r.ID)
+	b.step()
+}
+
+// label is a target's name as a metric's label; b.mu is held.
+func (b *Bridge) label(target string) string {
+	if l, ok := b.labels[target]; ok {
+		return l
+	}
+	l := target
+	if len(b.labels) >= maxTargets {
+		l = "other"
+	}
+	b.labels[target] = l
+	return l
+}
+
+func (b *Bridge) noteDatabase(err error) {
+	if err != nil && !store.Away(err) {
+		return
+	}
+	if b.database.note(err) {
+		if err != nil {
+			b.log.Error().Err(err).Msg("the database is away")
+		} else {
+			b.log.Warn().Msg("the database is back")
+		}
+	}
+}
+
+func (b *Bridge) brokerNews(side string, n gloom.Notice) {
+	switch n.Event {
+	case gloom.EventConnected, gloom.EventJoined:
+		b.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
+	case gloom.EventPanic:
+		b.log.Error().Err(n.Err).Msg("a slot panicked")
+	default:
+		if b.life.Err() == nil {
+			b.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
+		}
+	}
+}
+
+func (b *Bridge) brokerHealth() error { return b.link.health() }
+
+// release frees everything; what has not been written by then is not written.
+func (b *Bridge) release() {
+	b.mu.Lock()
+	b.machine.Stop()
+	b.machine.Next() // nothing starts or goes back any more
+	b.mu.Unlock()
+	b.end()
+	if b.jobs != nil {
+		b.jobs.Close()
+	}
+	b.drives.Wait()
+	b.slots.Wait()
+	b.loops.Wait()
+	if b.launcher != nil {
+		b.launcher.Close()
+	}
+	if b.link != nil {
+		b.link.close()
+	}
+	if b.registry != nil {
+		b.registry.Unregister(collector{b, b.m})
+	}
+}

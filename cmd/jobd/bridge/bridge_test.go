@@ -1,0 +1,494 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// fixture is a bridge over a table in memory, with real processes.
+type fixture struct {
+	*Bridge
+	t     *testing.T
+	table *store.Table
+	reg   *prometheus.Registry
+}
+
+const testLease = 2 * time.Second
+
+func configFor(t *testing.T, targets ...string) config.Worker {
+	cfg := config.Worker{
+		Name: "d", Lease: testLease, ShutdownTimeout: 10 * time.Second, Orphans: "fail", MaxOutputBuffer: 1 << 20,
+		MySQL: config.MySQL{Database: "app", Table: "jobs", FetchLimit: 100},
+	}
+	for _, t := range targets {
+		name, n := t, 1
+		if before, after, ok := strings.Cut(t, "="); ok {
+			name = before
+			fmt.Sscan(after, &n)
+		}
+		cfg.Targets = append(cfg.Targets, config.Target{Name: name, Concurrency: n})
+	}
+	return cfg
+}
+
+// script makes the launcher of a configuration. {dir} is the fixture's.
+func script(t *testing.T, cfg *config.Worker, text string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	path := filepath.Join(dir, "job")
+	text = strings.ReplaceAll(text, "{dir}", dir)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nid=$1\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Launcher = path + " {id}"
+	return dir
+}
+
+// testWriter stops writing to a test that is over.
+type testWriter struct {
+	mu   sync.Mutex
+	t    *testing.T
+	over bool
+}
+
+func (w *testWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.t.Log(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}
+
+func begin(t *testing.T, table *store.Table, cfg config.Worker) *fixture {
+	t.Helper()
+	f := &fixture{t: t, table: table, reg: prometheus.NewRegistry()}
+	w := &testWriter{t: t}
+	t.Cleanup(func() { w.mu.Lock(); w.over = true; w.mu.Unlock() })
+	b, err := open(t.Context(), cfg, zerolog.New(w).Level(zerolog.WarnLevel), f.reg, table.Open(cfg.Name, cfg.Lease, store.Place{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Bridge = b
+	t.Cleanup(func() { b.Close() })
+	return f
+}
+
+// touch makes a file that jobs wait for.
+func touch(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) put(status, target string, ids ...int64) {
+	for _, id := range ids {
+		f.table.Put(store.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
+	}
+}
+
+func (f *fixture) status(id int64) string {
+	r, _ := f.table.Get(id)
+	return r.Status
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in 30 s: %s", what)
+		}
+	}
+}
+
+// await waits until rows have a status.
+func (f *fixture) await(status string, ids ...int64) {
+	f.t.Helper()
+	for _, id := range ids {
+		eventually(f.t, fmt.Sprintf("row %d is %s", id, status), func() bool { return f.status(id) == status })
+	}
+}
+
+func (f *fixture) length(target string) int {
+	for _, t := range f.Status().Targets {
+		if t.Name == target {
+			return t.Length
+		}
+	}
+	return -1
+}
+
+func (f *fixture) record(id int64) store.Record {
+	r, _ := f.table.Get(id)
+	return r
+}
+
+func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, map[int64]string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	return f.RunManual(ctx, ids)
+}
+
+const quick = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
+
+func TestPolledRowsRun(t *testing.T) {
+	cfg := configFor(t, "a=3", "b=2")
+	script(t, &cfg, quick)
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2, 3, 4, 5)
+	f.put(store.Waiting, "b", 6)
+	f.put(store.Waiting, "c", 7)
+	f.Poll([]string{"a", "nobody"})
+	f.await(store.Done, 1, 2, 3, 4, 5)
+	if f.status(6) != store.Waiting {
+		t.Fatal("a target that was not polled was fetched")
+	}
+	f.Poll(nil)
+	f.await(store.Done, 6)
+	if f.status(7) != store.Waiting {
+		t.Fatal("a row of nobody's target was touched")
+	}
+	r := f.record(1)
+	if *r.Result != "fail" || *r.Code != 1 || r.Signal != nil || *r.Stdout != "out 1\n" || *r.Stderr != "err\n" || r.TimeStarted == 0 || r.TimeFinished < r.TimeStarted {
+		t.Fatalf("%+v", r)
+	}
+	if r := f.record(3); *r.Result != "ok" || *r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if n := f.table.ClaimCount(); n != 0 {
+		t.Fatalf("%d claims are left", n)
+	}
+}
+
+func TestRowsThatWaitAtTheStartRun(t *testing.T) {
+	cfg := configFor(t, "a")
+	script(t, &cfg, quick)
+	table := store.NewTable()
+	table.Put(store.Record{Row: store.Row{ID: 1, Target: "a"}, Status: store.Waiting})
+	f := begin(t, table, cfg)
+	f.await(store.Done, 1)
+}
+
+func TestCommandThatCannotBeLaunched(t *testing.T) {
+	cfg := configFor(t, "a")
+	cfg.Launcher = "/no/such/command {id}"
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1)
+	f.put(store.Manual, "a", 2)
+	f.Poll(nil)
+	f.await(store.Done, 1)
+	if r := f.record(1); *r.Result != "fail" || r.Code != nil || r.Signal != nil || !strings.Contains(*r.Stderr, "/no/such/command") {
+		t.Fatalf("%+v", r)
+	}
+	got, texts, err := manual(t, f, 2)
+	if err != nil || len(texts) > 0 || got[2].Result != "fail" || got[2].Code != nil || !strings.Contains(got[2].Stderr, "/no/such/command") {
+		t.Fatalf("%+v %v %v", got, texts, err)
+	}
+}
+
+func TestConcurrencyHolds(t *testing.T) {
+	cfg := configFor(t, "a=3")
+	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
+	_ = dir
+	f := begin(t, store.NewTable(), cfg)
+	var ids []int64
+	for id := int64(1); id <= 30; id++ {
+		ids = append(ids, id)
+	}
+	f.put(store.Waiting, "a", ids...)
+	f.Poll(nil)
+	f.await(store.Done, ids...)
+	most := 0
+	for _, id := range ids {
+		var n int
+		fmt.Sscan(*f.record(id).Stdout, &n)
+		most = max(most, n)
+	}
+	if most != 3 {
+		t.Fatalf("%d ran at once, want 3", most)
+	}
+}
+
+func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
+	cfg := configFor(t, "a=2", "b")
+	script(t, &cfg, quick)
+	f := begin(t, store.NewTable(), cfg)
+	f.Pause([]string{"a"})
+	f.put(store.Waiting, "a", 1)
+	f.put(store.Waiting, "b", 2)
+	f.put(store.Manual, "a", 3)
+	f.Poll(nil)
+	f.await(store.Done, 2)
+	type answer struct {
+		got map[int64]control.Outcome
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		got, _, err := f.RunManual(context.Background(), []int64{3})
+		answers <- answer{got, err}
+	}()
+	f.await(store.Accepted, 3)
+	if s := f.Status(); !s.Targets[0].Paused || s.Targets[0].Length != 1 || s.Waiting != 1 {
+		t.Fatalf("%+v", s)
+	}
+	if f.status(1) != store.Waiting {
+		t.Fatalf("row 1 is %s during the pause", f.status(1))
+	}
+	f.Continue(nil)
+	f.await(store.Done, 1, 3)
+	if a := <-answers; a.err != nil || a.got[3].Result != "ok" {
+		t.Fatalf("%+v", a)
+	}
+}
+
+func TestTargetsAtRunTime(t *testing.T) {
+	cfg := configFor(t, "a")
+	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	f := begin(t, store.NewTable(), cfg)
+	changes := make(chan []string, 10)
+	f.OnTargets(func() { changes <- f.Targets() })
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{f.AddTarget("a", 1), "target 'a' already added"},
+		{f.AddTarget("x", 0), "Invalid concurrency value."},
+		{f.SetConcurrency("x", 1), "target 'x' not found"},
+		{f.SetConcurrency("a", 0), "Invalid concurrency value."},
+		{f.RemoveTarget("x"), "target 'x' not found"},
+	} {
+		if c.err == nil || c.err.Error() != c.want {
+			t.Errorf("%v, want %s", c.err, c.want)
+		}
+	}
+	f.put(store.Waiting, "a", 1, 2, 3)
+	f.put(store.Waiting, "b", 4)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	if err := f.RemoveTarget("a"); err != control.ErrTargetBusy {
+		t.Fatal(err)
+	}
+	if err := f.SetConcurrency("a", 3); err != nil {
+		t.Fatal(err)
+	}
+	f.await(store.Running, 2, 3)
+	if err := f.AddTarget("b", 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(<-changes); got != "[a b]" {
+		t.Fatal(got)
+	}
+	f.Poll([]string{"b"})
+	f.await(store.Running, 4)
+	touch(t, dir, "go")
+	f.await(store.Done, 1, 2, 3, 4)
+	eventually(t, "target a can be removed", func() bool { return f.RemoveTarget("a") == nil })
+	if got := fmt.Sprint(<-changes); got != "[b]" {
+		t.Fatal(got)
+	}
+	if err := f.SetConcurrency("b", 2); err != nil || len(changes) != 0 {
+		t.Fatal("a new size is no change of the targets", err)
+	}
+}
+
+func TestRunManual(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	script(t, &cfg, quick)
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Manual, "a", 3, 4)
+	f.put(store.Done, "a", 5)
+	f.put(store.Manual, "nobody", 6)
+	got, texts, err := manual(t, f, 3, 4, 3, 5, 6, 999)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int64]string{5: "status = done != manual", 6: "target 'nobody' not found (job id=6)", 999: "job 999 not found"}
+	if !maps.Equal(texts, want) {
+		t.Errorf("%v", texts)
+	}
+	if o := got[3]; len(got) != 2 || o.Result != "ok" || *o.Code != 0 || o.Signal != nil || o.Stdout != "out 3\n" || o.Stderr != "err\n" {
+		t.Errorf("%+v", got)
+	}
+	if o := got[4]; o.Result != "fail" || *o.Code != 1 {
+		t.Errorf("%+v", o)
+	}
+	if f.Status().Waiting != 0 {
+		t.Error("nobody waits any more")
+	}
+}
+
+func TestSignalsAndTheSecondClient(t *testing.T) {
+	cfg := configFor(t, "a")
+	script(t, &cfg, "exec sleep 1000")
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Manual, "a", 1, 2)
+	type answer struct {
+		got map[int64]control.Outcome
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		got, _, err := f.RunManual(context.Background(), []int64{1})
+		answers <- answer{got, err}
+	}()
+	f.await(store.Running, 1)
+	if _, _, err := manual(t, f, 2, 1); err == nil || err.Error() != "another client is already waiting for job 1" {
+		t.Fatal(err)
+	}
+	if f.status(2) != store.Manual {
+		t.Fatal("a refused call started something")
+	}
+	eventually(t, "the process takes signals", func() bool {
+		return f.SendSignal(t.Context(), map[int64]syscall.Signal{1: 0})[1]
+	})
+	sent := f.SendSignal(t.Context(), map[int64]syscall.Signal{1: syscall.SIGTERM, 2: syscall.SIGTERM, 999: 9})
+	if !maps.Equal(sent, map[int64]bool{1: true, 2: false, 999: false}) {
+		t.Fatal(sent)
+	}
+	a := <-answers
+	if a.err != nil || a.got[1].Code != nil || *a.got[1].Signal != "SIGTERM" || a.got[1].Result != "fail" {
+		t.Fatalf("%+v", a)
+	}
+	if r := f.record(1); *r.Signal != "SIGTERM" || r.Code != nil || *r.Result != "fail" {
+		t.Fatalf("%+v", r)
+	}
+	// A client that goes does not take its job along, and blocks nobody.
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		f.RunManual(ctx, []int64{2})
+		answers <- answer{}
+	}()
+	f.await(store.Running, 2)
+	cancel()
+	<-answers
+	if n := f.Status().Waiting; n != 0 {
+		t.Fatal(n)
+	}
+	f.SendSignal(t.Context(), map[int64]syscall.Signal{2: syscall.SIGKILL})
+	eventually(t, "row 2 is killed", func() bool {
+		f.SendSignal(t.Context(), map[int64]syscall.Signal{2: syscall.SIGKILL})
+		return f.status(2) == store.Done
+	})
+}
+
+func TestPagesAndRoom(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	cfg.MySQL.FetchLimit = 3
+	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	f.await(store.Accepted, 2, 3)
+	if f.length("a") != 3 || f.status(4) != store.Waiting {
+		t.Fatalf("length %d, row 4 %s", f.length("a"), f.status(4))
+	}
+	touch(t, dir, "go")
+	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
+}
+
+func TestTheDatabaseGoesAway(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
+	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2, 3)
+	f.Poll(nil)
+	f.await(store.Running, 1, 2)
+	f.await(store.Accepted, 3)
+	f.table.Fail(store.ErrUnreachable)
+	f.put(store.Waiting, "a", 4)
+	f.put(store.Manual, "a", 5)
+	f.Poll(nil)
+	if _, _, err := manual(t, f, 5); err == nil || !strings.Contains(err.Error(), "database is away") {
+		t.Fatal(err)
+	}
+	touch(t, dir, "go")
+	eventually(t, "both results wait", func() bool { n, _ := f.writer.backlog(); return n == 2 })
+	eventually(t, "both results are spooled", func() bool {
+		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
+		return len(files) == 2
+	})
+	if f.Health() == nil {
+		t.Error("healthy without a database")
+	}
+	f.table.Fail(nil)
+	f.await(store.Done, 1, 2, 3, 4)
+	if r := f.record(1); *r.Stdout != "done 1\n" {
+		t.Fatalf("%+v", r)
+	}
+	if got, _, err := manual(t, f, 5); err != nil || got[5].Result != "ok" {
+		t.Fatal(got, err)
+	}
+	if err := f.Health(); err != nil {
+		t.Error(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*"))
+	if len(files) != 0 {
+		t.Errorf("%v is left in the spool", files)
+	}
+}
+
+func TestMetricsMove(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	cfg.Launcher = "true"
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2, 3)
+	f.Poll(nil)
+	f.await(store.Done, 1, 2, 3)
+	want := map[string]float64{
+		`jobd_rows_accepted_total{by="poll",target="a"}`: 3, `jobd_rows_ended_total{outcome="ok",target="a"}`: 3,
+		`jobd_target_concurrency{target="a"}`: 2, `jobd_target_running{target="a"}`: 0, `jobd_database_up{}`: 1, `jobd_broker_up{}`: 1,
+		`jobd_writes_pending{}`: 0,
+	}
+	eventually(t, "all is counted", func() bool {
+		got := gather(t, f.reg)
+		for name, v := range want {
+			if got[name] != v {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := family.GetName() + "{" + strings.Join(labels, ",") + "}"
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return values
+}

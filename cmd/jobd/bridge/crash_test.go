@@ -1,0 +1,286 @@
+package bridge
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/mariadbtest"
+	"gloom/cmd/jobd/store"
+)
+
+const (
+	crashRows   = 14 // of target a; two more of target b are run by hand
+	settledIn   = 20 * time.Second
+	crashOwner  = "A"
+	crashFellow = "B"
+)
+
+// crash is one walk: daemon A dies at a point while B shares its target, and
+// comes back.
+type crash struct {
+	*site
+	orphans string
+	victims []*child // lives of A
+	fellow  *child
+}
+
+func newCrash(t *testing.T, orphans string) *crash {
+	s := newSite(t, mariadbtest.Shared(t))
+	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_14")
+	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual'), ('b', 'manual')")
+	return &crash{site: s, orphans: orphans}
+}
+
+func (c *crash) life(env ...string) *child {
+	c.t.Helper()
+	// Each life signs its runs, so that they can be told apart.
+	cfg := c.config(crashOwner, c.orphans, 3)
+	cfg.LauncherEnv = []string{fmt.Sprintf("WHO=%s%d", crashOwner, len(c.victims)+1)}
+	v := c.start(cfg, env...)
+	c.victims = append(c.victims, v)
+	return v
+}
+
+func (c *crash) fail(format string, args ...any) {
+	c.t.Helper()
+	for _, v := range c.victims {
+		v.dump()
+	}
+	if c.fellow != nil {
+		c.fellow.dump()
+	}
+	c.t.Fatalf(format, args...)
+}
+
+// settled waits until everything has ended, and checks how.
+func (c *crash) settled() {
+	c.t.Helper()
+	deadline := time.Now().Add(settledIn)
+	for c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND NOT (status = 'manual' AND target = 'b')") > 0 ||
+		c.count("SELECT COUNT(*) FROM jobs_claims WHERE id > 0") > 0 {
+		if time.Now().After(deadline) {
+			rows, _ := c.db.Query("SELECT id, status FROM jobs WHERE status <> 'done'")
+			for rows.Next() {
+				var id int64
+				var status string
+				rows.Scan(&id, &status)
+				c.t.Logf("row %d is %s", id, status)
+			}
+			rows.Close()
+			c.fail("not settled in %s, %d claims", settledIn, c.count("SELECT COUNT(*) FROM jobs_claims WHERE id > 0"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	runs := c.runs()
+	rows, err := c.db.Query("SELECT id, status, COALESCE(result, ''), COALESCE(stdout, ''), COALESCE(stderr, '') FROM jobs")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		var status, result, stdout, stderr string
+		if err := rows.Scan(&id, &status, &result, &stdout, &stderr); err != nil {
+			c.t.Fatal(err)
+		}
+		c.check(id, status, result, stdout, stderr, runs[id])
+	}
+}
+
+func (c *crash) check(id int64, status, result, stdout, stderr string, runs []run) {
+	c.t.Helper()
+	tell := fmt.Sprintf("row %d: %s %s %q %q, runs %v", id, status, result, stdout, stderr, runs)
+	died := strings.Contains(stderr, "died")
+	switch {
+	case status == store.Manual:
+		if len(runs) > 0 {
+			c.fail("%s: it ran", tell)
+		}
+	case result == "ok":
+		if len(runs) == 0 || !runs[len(runs)-1].ended || stdout != fmt.Sprintf("out %d\n", id) {
+			c.fail("%s: not what an ok row looks like", tell)
+		}
+	case !died || c.orphans == "requeue":
+		c.fail("%s: no reason to fail", tell)
+	}
+	if len(runs) > 1 && (c.orphans == "fail" || len(runs) > len(c.victims)) {
+		c.fail("%s: it ran too often", tell)
+	}
+	for i, r := range runs {
+		last := i == len(runs)-1
+		if !last && strings.HasPrefix(r.who, crashFellow) {
+			c.fail("%s: the row of a living daemon was touched", tell)
+		}
+	}
+	if died && len(runs) == 1 && strings.HasPrefix(runs[0].who, crashFellow) {
+		c.fail("%s: the row of a living daemon was touched", tell)
+	}
+}
+
+// points lists the fault points that a life of A passes, in the order in which
+// it first passes them, but for those of the kinds left out.
+func points(t *testing.T, leaveOut ...string) []string {
+	t.Helper()
+	c := newCrash(t, "fail")
+	path := filepath.Join(c.dir, "points")
+	v := c.life(envPoints+"="+path, envManual+"=[15,16]")
+	c.settled()
+	v.cmd.Process.Signal(syscall.SIGTERM)
+	v.await("graceful stop")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range bytes.Lines(text) {
+		name := string(bytes.TrimSpace(line))
+		kind, _, _ := strings.Cut(name, ":")
+		if !slices.Contains(names, name) && !slices.Contains(leaveOut, kind) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestCrashAtEveryPoint kills A at every point between two writes.
+func TestCrashAtEveryPoint(t *testing.T) {
+	names := points(t, "settle", "leave", "resolve")
+	if len(names) < 15 {
+		t.Fatalf("only %d points: %v", len(names), names)
+	}
+	t.Logf("%d points: %v", len(names), names)
+	for _, orphans := range []string{"fail", "requeue"} {
+		for _, name := range names {
+			for _, count := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/%s/%d", orphans, strings.ReplaceAll(name, ": ", "-"), count), func(t *testing.T) {
+					t.Parallel()
+					c := newCrash(t, orphans)
+					v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, count), envManual+"=[15,16]")
+					<-v.ready
+					c.fellow = c.start(c.config(crashFellow, orphans, 1))
+					select {
+					case <-v.ended:
+					case <-time.After(10 * time.Second):
+						if count == 1 {
+							c.fail("A does not get to %s", name)
+						}
+						v.kill() // the fellow was quicker
+					}
+					c.life()
+					c.settled()
+				})
+			}
+		}
+	}
+}
+
+// TestCrashWhileSettling kills A, then its next life while that settles what the
+// first has left, then brings it back.
+func TestCrashWhileSettling(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		for _, name := range []string{"settle: before commit", "settle: after commit", "settle: rows locked", "settle: before the record goes"} {
+			for _, count := range []int{1, 2} {
+				if count == 2 && (strings.HasSuffix(name, "locked") || strings.HasSuffix(name, "goes")) {
+					continue // there is one
+				}
+				t.Run(fmt.Sprintf("%s/%s/%d", orphans, name, count), func(t *testing.T) {
+					t.Parallel()
+					c := newCrash(t, orphans)
+					c.life(envFault + "=slot: launched:3").await("the first life")
+					c.life(fmt.Sprintf("%s=%s:%d", envFault, name, count)).await("the second life")
+					c.life()
+					c.settled()
+				})
+			}
+		}
+	}
+}
+
+// TestCrashWhileStopping kills A at every point of a graceful stop.
+func TestCrashWhileStopping(t *testing.T) {
+	for _, name := range []string{"write: rows locked", "write: rows updated", "write: before commit", "write: after commit",
+		"slot: ended", "slot: finished", "leave: before commit", "leave: after commit"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrash(t, "fail")
+			// Row 1 starts with the first writes; the fault counts from the stop.
+			v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, map[bool]int{true: 3, false: 1}[strings.HasPrefix(name, "write")]))
+			<-v.ready
+			v.cmd.Process.Signal(syscall.SIGTERM)
+			v.await("stop")
+			c.life()
+			c.settled()
+		})
+	}
+}
+
+// TestKillAtAnyTime kills and stops daemons at random moments.
+func TestKillAtAnyTime(t *testing.T) {
+	for i := range 4 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			c := newCrash(t, []string{"fail", "requeue"}[i%2])
+			c.fellow = c.start(c.config(crashFellow, c.orphans, 1))
+			for range 4 {
+				v := c.life()
+				<-v.ready
+				time.Sleep(time.Duration(i*7+len(c.victims)*5) * time.Millisecond) // a moment to die at, not a wait
+				v.kill()
+			}
+			c.life()
+			c.settled()
+		})
+	}
+}
+
+// TestAStoppedDaemon is taken for dead: its process is gone before its row runs
+// again elsewhere, though it cannot end it itself; when it goes on, it finds its
+// rows gone and works on.
+func TestAStoppedDaemon(t *testing.T) {
+	c := newCrash(t, "requeue")
+	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
+	job := "#!/bin/sh\n[ $WHO = A ] || { grep -q '^State:.[^Z]' /proc/$(cat " + c.dir + "/pid.A)/status && echo beside; echo out $1; exit; } 2>/dev/null\n" +
+		"echo $$ > " + c.dir + "/pid.$WHO\nexec sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := c.start(c.config("A", "requeue", 1))
+	<-a.ready
+	eventually(t, "A runs the row", func() bool { _, err := os.Stat(filepath.Join(c.dir, "pid.A")); return err == nil })
+	<-c.start(c.config("B", "requeue", 1)).ready
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	eventually(t, "B has run the row", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
+	var out string
+	if err := c.db.QueryRow("SELECT stdout FROM jobs WHERE id = 1").Scan(&out); err != nil || out != "out 1\n" {
+		t.Fatalf("%q %v", out, err)
+	}
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "A lives again", func() bool {
+		return c.count("SELECT COUNT(*) FROM jobs_claims WHERE id < 0 AND owner = 'A' AND lease > UTC_TIMESTAMP(3)") == 1
+	})
+	var result string
+	if err := c.db.QueryRow("SELECT result FROM jobs WHERE id = 1").Scan(&result); err != nil || result != "ok" {
+		t.Fatal(result, err)
+	}
+}
+
+// TestTwoDaemonsOfOneName: a living namesake is not a dead predecessor.
+func TestTwoDaemonsOfOneName(t *testing.T) {
+	c := newCrash(t, "requeue")
+	for range 2 {
+		c.victims = append(c.victims, c.start(c.config(crashOwner, "requeue", 2)))
+	}
+	c.settled()
+	for id, runs := range c.runs() {
+		if len(runs) != 1 {
+			c.fail("row %d ran %d times", id, len(runs))
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package bridge
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/mariadbtest"
+	"gloom/cmd/jobd/store/fault"
+
+	"github.com/goccy/go-json"
+	"github.com/rs/zerolog"
+)
+
+// The test binary is also the daemon that is killed: as a process of its own,
+// with a configuration and a fault from the environment.
+const (
+	envConfig = "BRIDGE_TEST_CONFIG"
+	envFault  = "BRIDGE_TEST_FAULT"  // name:count, the moment to die
+	envManual = "BRIDGE_TEST_MANUAL" // ids to run by hand
+	envPoints = "BRIDGE_TEST_POINTS" // file to note the points passed
+)
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(envConfig); text != "" {
+		daemon(text)
+		return
+	}
+	os.Exit(mariadbtest.Main(m))
+}
+
+func daemon(text string) {
+	must := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "daemon:", err)
+			os.Exit(1)
+		}
+	}
+	var cfg config.Worker
+	must(json.Unmarshal([]byte(text), &cfg))
+	fault.Hook = hook(os.Getenv(envFault), os.Getenv(envPoints))
+	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	b, err := Open(context.Background(), cfg, zerolog.New(os.Stderr).With().Timestamp().Logger().Level(zerolog.DebugLevel), nil)
+	must(err)
+	fmt.Println("ready")
+	if text := os.Getenv(envManual); text != "" {
+		var ids []int64
+		must(json.Unmarshal([]byte(text), &ids))
+		go func() {
+			outcomes, texts, err := b.RunManual(context.Background(), ids)
+			fmt.Fprintln(os.Stderr, "manual:", len(outcomes), texts, err)
+		}()
+	}
+	<-stop.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	must(b.Shutdown(ctx))
+}
+
+// hook ends the process at the count-th passage of a point.
+func hook(at, points string) func(string) {
+	name, count := "", 0
+	if i := strings.LastIndexByte(at, ':'); i >= 0 {
+		name = at[:i]
+		fmt.Sscan(at[i+1:], &count)
+	}
+	var mu sync.Mutex
+	return func(point string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if points != "" {
+			if f, err := os.OpenFile(points, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+				fmt.Fprintln(f, point)
+				f.Close()
+			}
+		}
+		if point == name {
+			if count--; count == 0 {
+				syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		}
+	}
+}
+
+// site is a database and a directory that daemons share.
+type site struct {
+	t      *testing.T
+	server *mariadbtest.Server
+	name   string
+	db     *sql.DB
+	dir    string
+}
+
+const ownersTable = `CREATE TABLE jobs (
+  id int(10) unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  target char(16) NOT NULL,
+  time_created int(10) unsigned NOT NULL DEFAULT 0,
+  time_started int(10) unsigned NOT NULL DEFAULT 0,
+  time_finished int(10) unsigned NOT NULL DEFAULT 0,
+  status enum('waiting','manual','accepted','running','done','ignored') NOT NULL DEFAULT 'waiting',
+  result enum('ok','fail') DEFAULT NULL,
+  return_code tinyint(3) unsigned DEFAULT NULL,
+  sig char(10) DEFAULT NULL,
+  stdout mediumtext DEFAULT NULL,
+  stderr mediumtext DEFAULT NULL,
+  KEY status_target_idx (status, target, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8`
+
+func newSite(t *testing.T, server *mariadbtest.Server) *site {
+	t.Helper()
+	s := &site{t: t, server: server, name: server.Database(t), dir: t.TempDir()}
+	db, err := server.Open(s.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s.db = db
+	s.exec(ownersTable)
+	job := "#!/bin/sh\necho \"start $1 $WHO\" >> " + s.dir + "/runs\nsleep 0.0$(($1 % 7))\necho \"end $1 $WHO\" >> " + s.dir + "/runs\necho out $1\n"
+	if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *site) exec(query string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.Exec(query, args...); err != nil {
+		s.t.Fatalf("%.100s: %v", query, err)
+	}
+}
+
+func (s *site) count(query string) (n int) {
+	s.t.Helper()
+	if err := s.db.QueryRow(query).Scan(&n); err != nil {
+		s.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func (s *site) config(name, orphans string, concurrency int) config.Worker {
+	return config.Worker{
+		Name: name, Lease: 2 * time.Second, ShutdownTimeout: 10 * time.Second, Orphans: orphans, MaxOutputBuffer: 1000,
+		MySQL:    config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs", FetchLimit: 5},
+		Launcher: filepath.Join(s.dir, "job") + " {id}", LauncherEnv: []string{"WHO=" + name},
+		Targets: []config.Target{{Name: "a", Concurrency: concurrency}, {Name: "b", Concurrency: 1}},
+	}
+}
+
+// child is a daemon in a process of its own.
+type child struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	ready chan struct{} // closed when it is ready or has ended
+	ended chan struct{}
+	log   string
+}
+
+func (s *site) start(cfg config.Worker, env ...string) *child {
+	s.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := &child{t: s.t, name: cfg.Name, cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{})}
+	c.log = filepath.Join(s.dir, fmt.Sprintf("log.%s.%d", cfg.Name, time.Now().UnixNano()))
+	log, err := os.Create(c.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	c.cmd.Env = append(append(os.Environ(), envConfig+"="+string(text)), env...)
+	c.cmd.Stderr = log
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		bufio.NewReader(out).ReadString('\n')
+		close(c.ready)
+		c.cmd.Wait()
+		close(c.ended)
+	}()
+	s.t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) kill() {
+	c.cmd.Process.Kill()
+	<-c.ended
+}
+
+// await waits for the daemon's end.
+func (c *child) await(what string) {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(30 * time.Second):
+		c.dump()
+		c.t.Fatalf("%s: daemon %s does not end", what, c.name)
+	}
+}
+
+func (c *child) dump() {
+	text, _ := os.ReadFile(c.log)
+	if len(text) > 20_000 {
+		text = text[len(text)-20_000:]
+	}
+	c.t.Logf("log of %s:\n%s", c.name, text)
+}
+
+// run is one execution of a row's process.
+type run struct {
+	who   string
+	ended bool
+}
+
+// runs reads what the processes have noted, by row, in order.
+func (s *site) runs() map[int64][]run {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, "runs"))
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	all := make(map[int64][]run)
+	for line := range strings.Lines(string(text)) {
+		var what, who string
+		var id int64
+		if _, err := fmt.Sscan(line, &what, &id, &who); err != nil {
+			s.t.Fatalf("%q: %v", line, err)
+		}
+		if what == "start" {
+			all[id] = append(all[id], run{who: who})
+			continue
+		}
+		for i := range all[id] {
+			if all[id][i].who == who {
+				all[id][i].ended = true
+			}
+		}
+	}
+	return all
+}
+
+// killConnections has the server drop everybody but this connection.
+func (s *site) killConnections() {
+	rows, err := s.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
+	if err != nil {
+		return
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if rows.Scan(&id) == nil {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		s.db.Exec(fmt.Sprint("KILL ", id))
+	}
+}

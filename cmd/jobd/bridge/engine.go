@@ -1,0 +1,146 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"gloom/cmd/jobd/bridge/queue"
+	"gloom/cmd/jobd/control"
+)
+
+// Targets implements control.Engine, as do the methods below.
+func (b *Bridge) Targets() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.machine.Status()
+	names := make([]string, len(list))
+	for i, t := range list {
+		names[i] = t.Name
+	}
+	return names
+}
+
+func (b *Bridge) Poll(targets []string) { b.do(func() { b.machine.Poll(targets) }) }
+
+func (b *Bridge) Pause(targets []string) { b.do(func() { b.machine.Pause(targets) }) }
+
+func (b *Bridge) Continue(targets []string) { b.do(func() { b.machine.Continue(targets) }) }
+
+func (b *Bridge) Status() control.Status {
+	targets, waiting := b.census()
+	s := control.Status{Waiting: waiting}
+	for _, t := range targets {
+		s.Targets = append(s.Targets, control.TargetStatus{
+			Name: t.Name, Paused: t.Paused, Concurrency: t.Concurrency, Length: t.Queued + t.Running,
+		})
+	}
+	return s
+}
+
+func (b *Bridge) census() (targets []queue.Status, waiting int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.machine.Status(), len(b.awaited)
+}
+
+func (b *Bridge) AddTarget(name string, concurrency int) error {
+	err := b.change(name, concurrency, b.machine.Add)
+	if err == nil {
+		b.tell()
+	}
+	return err
+}
+
+func (b *Bridge) SetConcurrency(name string, concurrency int) error {
+	return b.change(name, concurrency, b.machine.Resize)
+}
+
+// change adds or resizes a target.
+func (b *Bridge) change(name string, concurrency int, how func(string, int) error) error {
+	if concurrency < 1 {
+		return control.ErrConcurrency
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := how(name, concurrency)
+	switch {
+	case errors.Is(err, queue.ErrExists):
+		return control.ErrTargetExists(name)
+	case errors.Is(err, queue.ErrUnknown):
+		return control.ErrTargetUnknown(name)
+	case err == nil && !b.stopping:
+		b.staff(name, concurrency)
+		b.step()
+	}
+	return err
+}
+
+// tell reports a change of the set of targets.
+func (b *Bridge) tell() {
+	b.mu.Lock()
+	told := b.changed
+	b.mu.Unlock()
+	if told != nil {
+		told()
+	}
+}
+
+func (b *Bridge) RemoveTarget(name string) error {
+	b.mu.Lock()
+	err := b.machine.Remove(name)
+	if c := b.crews[name]; err == nil && c != nil {
+		delete(b.crews, name)
+		c.leave()
+	}
+	b.mu.Unlock()
+	switch {
+	case errors.Is(err, queue.ErrUnknown):
+		return control.ErrTargetUnknown(name)
+	case errors.Is(err, queue.ErrBusy):
+		return control.ErrTargetBusy
+	}
+	b.tell()
+	return nil
+}
+
+func (b *Bridge) OnTargets(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changed = f
+}
+
+// SendSignal reaches processes of this daemon only; rows that are with other
+// workers have none here.
+func (b *Bridge) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sent := make(map[int64]bool, len(signals))
+	for id, signal := range signals {
+		r := b.inside[id]
+		switch {
+		case r == nil || r.process == nil:
+			sent[id] = false
+		case signal == 0:
+			sent[id] = r.process.Running()
+		default:
+			sent[id] = r.process.Signal(signal)
+		}
+	}
+	return sent
+}
+
+func (b *Bridge) Health() error {
+	if err := b.database.check(); err != nil {
+		return err
+	}
+	return b.brokerHealth()
+}
+
+func (b *Bridge) Done() <-chan struct{} { return b.done }
+
+func (b *Bridge) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}

@@ -1,0 +1,97 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"gloom/cmd/jobd/bridge/queue"
+	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/fault"
+)
+
+// Targets of which rows were locked by somebody else are fetched again after a
+// while that grows as long as that is so.
+const (
+	rereadLeast = 50 * time.Millisecond
+	rereadMost  = 2 * time.Second
+)
+
+// fetchLoop accepts pages of rows as the machine asks for them.
+func (b *Bridge) fetchLoop(ctx context.Context) {
+	fails, busy := 0, 0
+	for {
+		var targets []string
+		select {
+		case <-ctx.Done():
+			return
+		case targets = <-b.fetches:
+		}
+		began := time.Now()
+		page, err := b.store.Accept(ctx, targets, b.cfg.MySQL.FetchLimit)
+		b.m.fetched(time.Since(began), err)
+		b.noteDatabase(err)
+		if err == nil {
+			fails = 0
+			fault.Point("bridge: accepted")
+			b.arrive(page)
+			if len(page.Busy) == 0 {
+				busy = 0
+				continue
+			}
+			busy++
+			time.AfterFunc(min(rereadMost, rereadLeast<<min(busy, 10)), func() { b.do(func() { b.machine.Poll(page.Busy) }) })
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		fails++
+		b.log.WithLevel(levelOf(err)).Err(err).Strs("targets", targets).Msg("rows cannot be fetched, trying again")
+		if err == store.ErrFenced {
+			select {
+			case b.fenced <- struct{}{}:
+			default:
+			}
+		}
+		b.do(func() { b.fetching = false; b.machine.FetchFailed(targets) })
+		if !sleep(ctx, delay(fails), nil) {
+			return
+		}
+		b.do(b.machine.Resume)
+	}
+}
+
+func (b *Bridge) isFetching() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.fetching
+}
+
+// arrive queues a page.
+func (b *Bridge) arrive(page store.Page) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fetching = false
+	b.machine.Fetched(b.note(page.Rows, "poll"), page.More)
+	b.step()
+}
+
+// note counts accepted rows and keeps their fields; b.mu is held.
+func (b *Bridge) note(rows []store.Row, by string) []queue.Row {
+	list := make([]queue.Row, len(rows))
+	for i, r := range rows {
+		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority}
+		if b.launcher == nil {
+			b.fields[r.ID] = r.Fields
+		}
+		b.m.accepted.WithLabelValues(b.label(r.Target), by).Inc()
+	}
+	if e := b.log.Debug(); e.Enabled() && len(rows) > 0 {
+		ids := make([]int64, len(rows))
+		for i, r := range rows {
+			ids[i] = r.ID
+		}
+		e.Ints64("ids", ids).Str("by", by).Msg("accepted")
+	}
+	return list
+}

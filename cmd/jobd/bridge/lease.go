@@ -1,0 +1,180 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"gloom/cmd/jobd/store"
+)
+
+// lease is what this daemon knows of its own lease: it was renewed by a
+// statement that was sent at a certain time, so it lasts at least from then.
+type lease struct {
+	mu    sync.Mutex // guards the following
+	term  time.Duration
+	until time.Time
+	moved chan struct{} // closed and replaced with every renewal
+}
+
+func (l *lease) start(term time.Duration, sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term, l.until, l.moved = term, sent.Add(term), make(chan struct{})
+}
+
+func (l *lease) renewed(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = sent.Add(l.term)
+	close(l.moved)
+	l.moved = make(chan struct{})
+}
+
+// look returns when the lease is over, and what tells that it was renewed.
+func (l *lease) look() (until time.Time, moved <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until, l.moved
+}
+
+// renewEvery is how often the lease is renewed: some renewals may fail before
+// it is over.
+func (b *Bridge) renewEvery() time.Duration { return b.cfg.Lease / 4 }
+
+// leaseLoop renews the lease, begins a new incarnation when it was lost, and
+// brings in rows whose acceptance was in doubt.
+func (b *Bridge) leaseLoop(ctx context.Context) {
+	fails := 0
+	for {
+		wait := b.renewEvery()
+		if err := b.renew(ctx); err != nil {
+			fails++
+			wait = min(wait, delay(fails)/2)
+		} else {
+			fails = 0
+		}
+		if !sleep(ctx, wait, b.fenced) {
+			return
+		}
+	}
+}
+
+func (b *Bridge) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease/2)
+	defer cancel()
+	sent := time.Now()
+	err := b.store.Renew(ctx)
+	b.m.transaction("renew", err)
+	b.noteDatabase(err)
+	if err == store.ErrFenced {
+		return b.beginAnew(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b.prolong(sent)
+	adopted, err := b.store.Resolve(ctx)
+	if len(adopted) > 0 {
+		b.log.Info().Int("rows", len(adopted)).Msg("rows were accepted by a transaction that seemed lost")
+		b.do(func() { b.machine.Accept(b.note(adopted, "poll")) })
+	}
+	return err
+}
+
+// beginAnew is for a daemon that was taken for dead. Its rows are somebody
+// else's now: what runs for them is ended, what is queued will find its claim
+// gone.
+func (b *Bridge) beginAnew(ctx context.Context) error {
+	b.log.Error().Msg("the lease was lost: this daemon's rows have been settled by another one, their processes are killed")
+	b.revoke(syscall.SIGKILL)
+	sent := time.Now()
+	err := b.store.Register(ctx)
+	b.noteDatabase(err)
+	if err != nil {
+		return err
+	}
+	b.prolong(sent)
+	b.do(func() { b.machine.Poll(nil) })
+	return nil
+}
+
+// prolong notes a renewal, and tells those who end the processes in time.
+func (b *Bridge) prolong(sent time.Time) {
+	b.lease.renewed(sent)
+	b.limit()
+}
+
+// limit has the processes killed before the lease is over even if this daemon
+// cannot: it may be stopped by then.
+func (b *Bridge) limit() {
+	if b.guards() {
+		until, _ := b.lease.look()
+		b.launcher.Until(until.Add(-b.margin()))
+	}
+}
+
+// guards tells whether processes must not outlive the lease.
+func (b *Bridge) guards() bool {
+	return b.launcher != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
+}
+
+// revoke ends the processes of rows that are no longer, or soon not, ours.
+func (b *Bridge) revoke(signal syscall.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.inside {
+		if r.process != nil {
+			r.revoked = true
+			r.process.SignalGroup(signal)
+		}
+	}
+}
+
+// margin is how long before the end of the lease its processes must be gone.
+func (b *Bridge) margin() time.Duration { return b.cfg.Lease / 10 }
+
+// guardLoop ends the processes before the lease does: once it is over, others
+// may run the rows again.
+func (b *Bridge) guardLoop(ctx context.Context) {
+	for {
+		until, moved := b.lease.look()
+		for _, step := range []struct {
+			at     time.Time
+			signal syscall.Signal
+		}{
+			{until.Add(-2 * b.margin()), syscall.SIGTERM},
+			{until.Add(-b.margin()), syscall.SIGKILL},
+		} {
+			if !sleep(ctx, max(0, time.Until(step.at)), moved) {
+				return
+			}
+			select {
+			case <-moved:
+			default:
+				b.log.Error().Stringer("signal", step.signal).Msg("the lease cannot be renewed: running processes are ended, their rows will run again")
+				b.revoke(step.signal)
+				continue
+			}
+			break
+		}
+		select {
+		case <-moved:
+		default:
+			if !sleep(ctx, -1, moved) {
+				return
+			}
+		}
+	}
+}
+
+// mayLaunch tells whether a process may be started: where rows run again, not
+// when others may soon take this daemon for dead.
+func (b *Bridge) mayLaunch() bool {
+	if !b.guards() {
+		return true
+	}
+	until, _ := b.lease.look()
+	return time.Until(until) > 2*b.margin()
+}

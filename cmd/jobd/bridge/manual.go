@@ -1,0 +1,166 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/store"
+)
+
+// await is one job that a RunManual waits for.
+type await struct {
+	id      int64
+	results chan<- result // of the call, with room for all its jobs
+}
+
+// result is how a job ended, or why it did not run.
+type result struct {
+	id      int64
+	outcome control.Outcome
+	err     string
+}
+
+const (
+	// manualTimeout bounds the time in which a RunManual takes its rows.
+	manualTimeout = 15 * time.Second
+	// answerTimeout is how long a client waits for its ended job's row to be
+	// written.
+	answerTimeout = 5 * time.Second
+)
+
+// RunManual implements control.Engine.
+func (b *Bridge) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
+	ids = unique(ids)
+	results := make(chan result, len(ids))
+	if err := b.expect(ids, results); err != nil {
+		return nil, nil, err
+	}
+	defer b.unexpect(ids, results)
+
+	taking, cancel := context.WithTimeout(ctx, manualTimeout)
+	defer cancel()
+	answers, err := b.store.AcceptManual(taking, ids, b.serves)
+	b.m.transaction("manual", err)
+	b.noteDatabase(err)
+	if err != nil {
+		b.taken()
+		if err == store.ErrFenced {
+			select {
+			case b.fenced <- struct{}{}:
+			default:
+			}
+		}
+		return nil, nil, fmt.Errorf("jobs cannot be accepted: %w", err)
+	}
+	texts := make(map[int64]string)
+	waiting := b.arriveByHand(answers, texts)
+	b.taken()
+
+	outcomes := make(map[int64]control.Outcome)
+	for waiting > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case r := <-results:
+			waiting--
+			if r.err != "" {
+				texts[r.id] = r.err
+			} else {
+				outcomes[r.id] = r.outcome
+			}
+		}
+	}
+	return outcomes, texts, nil
+}
+
+func unique(ids []int64) []int64 {
+	seen := make(map[int64]bool, len(ids))
+	list := make([]int64, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func (b *Bridge) expect(ids []int64, results chan<- result) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopping {
+		return errors.New("the daemon is stopping")
+	}
+	for _, id := range ids {
+		if b.awaited[id] != nil {
+			return control.JobAwaited(id)
+		}
+	}
+	for _, id := range ids {
+		b.awaited[id] = &await{id: id, results: results}
+	}
+	b.taking++
+	return nil
+}
+
+func (b *Bridge) taken() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taking--
+}
+
+// unexpect ends the call's waiting, whatever is still running.
+func (b *Bridge) unexpect(ids []int64, results chan<- result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		if a := b.awaited[id]; a != nil && a.results == results {
+			delete(b.awaited, id)
+		}
+	}
+}
+
+func (b *Bridge) serves(target string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.machine.Has(target)
+}
+
+// arriveByHand queues the rows that were accepted, notes why others were not,
+// and returns how many results are to come.
+func (b *Bridge) arriveByHand(answers []store.Request, texts map[int64]string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rows []store.Row
+	for _, a := range answers {
+		id := a.Row.ID
+		switch {
+		case a.Accepted:
+			rows = append(rows, a.Row)
+			b.byHand[id] = true
+			continue
+		case !a.Found:
+			texts[id] = control.JobUnknown(id)
+		case a.Status != store.Manual:
+			texts[id] = control.JobNotManual(a.Status)
+		default:
+			texts[id] = control.JobTargetUnknown(a.Row.Target, id)
+		}
+		delete(b.awaited, id)
+	}
+	b.machine.Accept(b.note(rows, "hand"))
+	b.step()
+	return len(rows)
+}
+
+// answer tells a waiting RunManual about a job, the first time; b.mu is held.
+func (b *Bridge) answer(id int64, r result) {
+	if a := b.awaited[id]; a != nil {
+		delete(b.awaited, id)
+		r.id = id
+		a.results <- r
+	}
+}

@@ -1,0 +1,126 @@
+package bridge
+
+import (
+	"time"
+
+	"gloom/cmd/jobd/control"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the bridge counts. Targets are labels: there are as many as
+// are configured or added by hand.
+type metrics struct {
+	accepted, lost, settled, ended *prometheus.CounterVec
+	transactions                   *prometheus.CounterVec
+	fetchTime, writeTime, runTime  prometheus.Histogram
+	writeRows                      prometheus.Histogram
+}
+
+// maxTargets bounds the labels; further targets share one.
+const maxTargets = 200
+
+func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "jobd_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "jobd_" + name, Help: help, Buckets: buckets})
+	}
+	quick := prometheus.ExponentialBuckets(0.0005, 2, 15)
+	return &metrics{
+		accepted:     counter("rows_accepted_total", "Rows taken from the table, by how they were asked for.", "target", "by"),
+		ended:        counter("rows_ended_total", "Rows that left the daemon, by how.", "target", "outcome"),
+		lost:         counter("rows_lost_total", "Rows that were not this daemon's any more when it wanted to write them."),
+		settled:      counter("rows_settled_total", "Rows of dead daemons, by what became of them.", "outcome"),
+		transactions: counter("transactions_total", "Transactions with the database, by outcome.", "kind", "outcome"),
+		fetchTime:    histogram("fetch_seconds", "Time to accept a page of rows.", quick),
+		writeTime:    histogram("write_seconds", "Time to write a batch of rows.", quick),
+		writeRows:    histogram("write_rows", "Rows of a batch.", prometheus.ExponentialBuckets(1, 2, 9)),
+		runTime:      histogram("run_seconds", "Time from a row's start to its end.", prometheus.ExponentialBuckets(0.001, 4, 12)),
+	}
+}
+
+func (m *metrics) wrote(rows int, took time.Duration, err error) {
+	m.writeTime.Observe(took.Seconds())
+	m.writeRows.Observe(float64(rows))
+	m.transaction("write", err)
+}
+
+func (m *metrics) fetched(took time.Duration, err error) {
+	m.fetchTime.Observe(took.Seconds())
+	m.transaction("fetch", err)
+}
+
+func (m *metrics) transaction(kind string, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = "error"
+	}
+	m.transactions.WithLabelValues(kind, outcome).Inc()
+}
+
+// collector adds what is known at any moment.
+type collector struct {
+	b *Bridge
+	*metrics
+}
+
+var (
+	descConcurrency = prometheus.NewDesc("jobd_target_concurrency", "Rows of a target that may run at once.", []string{"target"}, nil)
+	descPaused      = prometheus.NewDesc("jobd_target_paused", "1 when a target is paused.", []string{"target"}, nil)
+	descQueued      = prometheus.NewDesc("jobd_target_queued", "Accepted rows that wait for a place.", []string{"target"}, nil)
+	descRunning     = prometheus.NewDesc("jobd_target_running", "Rows that are inside the broker.", []string{"target"}, nil)
+	descManual      = prometheus.NewDesc("jobd_manual_waiting", "Jobs that a run-manual waits for.", nil, nil)
+	descPending     = prometheus.NewDesc("jobd_writes_pending", "Row changes that wait for the database.", nil, nil)
+	descBytes       = prometheus.NewDesc("jobd_writes_pending_bytes", "Outputs in memory that wait for the database.", nil, nil)
+	descDatabase    = prometheus.NewDesc("jobd_database_up", "1 when the database answered the last time.", nil, nil)
+	descBroker      = prometheus.NewDesc("jobd_broker_up", "1 when the broker is connected.", nil, nil)
+)
+
+func (c collector) vectors() []prometheus.Collector {
+	return []prometheus.Collector{c.accepted, c.ended, c.lost, c.settled, c.transactions, c.fetchTime, c.writeTime, c.writeRows, c.runTime}
+}
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, v := range c.vectors() {
+		v.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{descConcurrency, descPaused, descQueued, descRunning, descManual, descPending, descBytes, descDatabase, descBroker} {
+		ch <- d
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	for _, v := range c.vectors() {
+		v.Collect(ch)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	targets, manual := c.b.census()
+	for i, t := range targets {
+		if i == maxTargets {
+			break
+		}
+		gauge(descConcurrency, float64(t.Concurrency), t.Name)
+		gauge(descPaused, one(t.Paused), t.Name)
+		gauge(descQueued, float64(t.Queued), t.Name)
+		gauge(descRunning, float64(t.Running), t.Name)
+	}
+	pending, bytes := c.b.writer.backlog()
+	gauge(descManual, float64(manual))
+	gauge(descPending, float64(pending))
+	gauge(descBytes, float64(bytes))
+	gauge(descDatabase, one(c.b.database.ok()))
+	gauge(descBroker, one(c.b.brokerHealth() == nil))
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+var _ control.Daemon = (*Bridge)(nil)

@@ -1,0 +1,227 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/mariadbtest"
+
+	"github.com/rs/zerolog"
+)
+
+// TestTheDatabaseMisbehaves drops connections, restarts the server, stops it,
+// locks rows and makes it read-only while two daemons work. Nothing is lost,
+// and nothing runs twice: no daemon dies here.
+func TestTheDatabaseMisbehaves(t *testing.T) {
+	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
+	c := &crash{site: newSite(t, server), orphans: "fail"}
+	const n = 300
+	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
+	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
+	for _, name := range []string{crashOwner, crashFellow} {
+		cfg := c.config(name, "fail", 3)
+		cfg.Lease = 10 * time.Second
+		cfg.MySQL.User = "app"
+		d := c.start(cfg)
+		c.victims = append(c.victims, d)
+		<-d.ready
+	}
+	faults := map[string]func(){
+		"connections": c.killConnections,
+		"restart": func() {
+			server.Stop()
+			if err := server.Launch(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"kill": func() {
+			server.Kill()
+			if err := server.Launch(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"locks": func() {
+			tx, err := c.db.Begin()
+			if err != nil {
+				return
+			}
+			rows, err := tx.Query("SELECT id FROM jobs WHERE status <> 'done' ORDER BY id LIMIT 10 FOR UPDATE")
+			if err == nil {
+				for rows.Next() {
+				}
+				rows.Close()
+			}
+			wait(200 * time.Millisecond)
+			tx.Rollback()
+		},
+		"read-only": func() {
+			c.db.Exec("SET GLOBAL read_only = 1")
+			wait(200 * time.Millisecond)
+			c.db.Exec("SET GLOBAL read_only = 0")
+		},
+		"frozen": func() {
+			server.Freeze()
+			wait(300 * time.Millisecond)
+			server.Thaw()
+		},
+	}
+	for _, name := range []string{"connections", "restart", "locks", "connections", "read-only", "kill", "frozen", "connections"} {
+		before := c.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'")
+		t.Logf("%s with %d done", name, before)
+		faults[name]()
+		eventually(t, "work goes on after "+name, func() bool {
+			var done int
+			return c.db.QueryRow("SELECT COUNT(*) FROM jobs WHERE status = 'done'").Scan(&done) == nil && done >= min(n, before+8)
+		})
+	}
+	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
+	c.settled()
+	for id, runs := range c.runs() {
+		if len(runs) != 1 {
+			c.fail("row %d ran %d times", id, len(runs))
+		}
+	}
+	if bad := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok'"); bad > 0 {
+		c.fail("%d rows failed", bad)
+	}
+}
+
+// wait is the length of an outage.
+func wait(d time.Duration) { <-time.After(d) }
+
+// TestAFellowKeepsItsRowsThroughAnOutage: when the database comes back after
+// longer than a lease, all leases are over and everybody may be taken for dead.
+func TestAFellowKeepsItsRowsThroughAnOutage(t *testing.T) {
+	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
+	s := newSite(t, server)
+	job := "#!/bin/sh\nwhile [ ! -e " + s.dir + "/go ]; do sleep 0.02; done\necho out $1\n"
+	if err := os.WriteFile(filepath.Join(s.dir, "job"), []byte(job), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_6")
+	for _, name := range []string{"A", "B", "C"} {
+		cfg := s.config(name, "fail", 2)
+		cfg.MySQL.FetchLimit = 2
+		<-s.start(cfg).ready
+	}
+	eventually(t, "all rows run", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'") == 6 })
+	server.Stop()
+	wait(3 * time.Second) // a lease and a half
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	// Everybody looks for the dead several times before the rows end.
+	wait(3 * time.Second)
+	if n := s.count("SELECT COUNT(*) FROM jobs WHERE status = 'running'"); n != 6 {
+		t.Fatalf("%d of 6 rows still run", n)
+	}
+	touch(t, s.dir, "go")
+	eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done' AND result = 'ok'") == 6 })
+}
+
+// TestCrashWithOtherWorkers kills a daemon whose rows are with workers of a
+// shared broker.
+func TestCrashWithOtherWorkers(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		for _, name := range []string{"remote: running", "remote: submitted", "remote: ended", "slot: finished"} {
+			t.Run(orphans+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				b := newShared(t)
+				c := newCrash(t, orphans)
+				var twice atomic.Int64
+				var busy [64]atomic.Bool
+				b.work("rows.a", 4, func(_ context.Context, job *gloom.Job) (any, error) {
+					var id int
+					fmt.Sscanf(string(job.Body), `{"id":%d`, &id)
+					if busy[id].Swap(true) {
+						twice.Add(1)
+					}
+					defer busy[id].Store(false)
+					wait(time.Duration(rand.N(20)) * time.Millisecond)
+					return fmt.Sprintf("out %d\n", id), nil
+				})
+				cfg := c.config(crashOwner, orphans, 3)
+				b.config(&cfg)
+				cfg.Launcher = ""
+				cfg.Broker.IDPrefix = c.name + "/"
+				v := c.start(cfg, fmt.Sprintf("%s=%s:2", envFault, name))
+				c.victims = append(c.victims, v)
+				v.await(name)
+				c.victims = append(c.victims, c.start(cfg))
+				eventually(t, "all is done", func() bool {
+					return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done' AND target = 'a'")+c.count("SELECT COUNT(*) FROM jobs_claims WHERE id > 0") == 0
+				})
+				if twice.Load() > 0 {
+					c.fail("%d rows ran beside themselves", twice.Load())
+				}
+				failed := c.count("SELECT COUNT(*) FROM jobs WHERE result = 'fail'")
+				if orphans == "requeue" && failed > 0 || failed > 3 || failed != c.count("SELECT COUNT(*) FROM jobs WHERE stderr LIKE '%died%'") {
+					c.fail("%d rows failed", failed)
+				}
+			})
+		}
+	}
+}
+
+// TestWithoutCompanionTable: no recovery, but rows run.
+func TestWithoutCompanionTable(t *testing.T) {
+	s := newSite(t, mariadbtest.Shared(t))
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		s.exec(fmt.Sprintf("CREATE USER p%s@'%s'; GRANT SELECT, UPDATE ON %s.jobs TO p%[1]s@'%[2]s'", s.name, host, s.name))
+		t.Cleanup(func() { s.db.Exec(fmt.Sprintf("DROP USER p%s@'%s'", s.name, host)) })
+	}
+	s.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_20")
+	s.exec("INSERT INTO jobs (target, status) VALUES ('b', 'manual')")
+	cfg := s.config("A", "requeue", 3)
+	cfg.MySQL.User = "p" + s.name
+	cfg.SpoolDir = t.TempDir()
+	b, err := Open(t.Context(), cfg, zerolog.Nop(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	eventually(t, "all is done", func() bool { return s.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 20 })
+	id := int64(s.count("SELECT MAX(id) FROM jobs"))
+	if got, texts, err := b.RunManual(t.Context(), []int64{id}); err != nil || got[id].Result != "ok" {
+		t.Fatal(got, texts, err)
+	}
+	if _, err := b.Recover(t.Context()); err == nil {
+		t.Error("nothing can be recovered, and nobody says so")
+	}
+	if err := b.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOpenFails(t *testing.T) {
+	s := newSite(t, mariadbtest.Shared(t))
+	for what, change := range map[string]func(*config.Worker){
+		"no table":  func(c *config.Worker) { c.MySQL.Table = "nope" },
+		"no server": func(c *config.Worker) { c.MySQL.Port = 1 },
+		"no user":   func(c *config.Worker) { c.MySQL.User = "nobody"; c.MySQL.Password = "hush-hush" },
+		"no spool":  func(c *config.Worker) { c.SpoolDir = "/proc/nope" },
+		"no CA": func(c *config.Worker) {
+			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.TLSCA = "x:1", "x:2", "/nope"
+		},
+		"target twice": func(c *config.Worker) { c.Targets = append(c.Targets, c.Targets[0]) },
+	} {
+		cfg := s.config("A", "fail", 1)
+		change(&cfg)
+		b, err := Open(t.Context(), cfg, zerolog.Nop(), nil)
+		if err == nil {
+			b.Close()
+			t.Errorf("%s: opened", what)
+		}
+	}
+	if n := s.count("SELECT COUNT(*) FROM jobs_claims"); n != 0 {
+		t.Errorf("%d records are left", n)
+	}
+}

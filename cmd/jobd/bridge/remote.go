@@ -1,0 +1,157 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/fault"
+
+	"github.com/goccy/go-json"
+)
+
+const (
+	// lostWorker begins the broker's reason for a job whose worker went away.
+	lostWorker = "its worker was lost"
+	// maxRequeues is how often a row is set back because nobody knows how it
+	// ended: one that kills its workers must end some time.
+	maxRequeues = 3
+)
+
+// driveRemote brings a row to whatever workers have joined its type. It is
+// written running before it is submitted.
+func (b *Bridge) driveRemote(r *row) {
+	defer close(r.ended)
+	if b.begin(r.ID) == nil {
+		return // given back
+	}
+	if v := b.writer.write(&change{verb: start, id: r.ID}); !v.written() {
+		b.gone(r, v)
+		return
+	}
+	fault.Point("remote: running")
+	began := time.Now()
+	f, known := b.askWorkers(r)
+	b.m.runTime.Observe(time.Since(began).Seconds())
+	fault.Point("remote: ended")
+	if known {
+		b.finish(r, f)
+		return
+	}
+	v := b.writer.write(&change{verb: requeue, id: r.ID})
+	b.noteLost(r, v)
+	b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was given up: it is not known how it ended, and it will run again", r.ID)})
+	b.do(func() { b.machine.Poll([]string{r.Target}) })
+}
+
+// askWorkers returns how a row ended; known is false when the row is to run
+// again.
+func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
+	for fails := 0; ; fails++ {
+		if fails > 0 && !b.waitFor(r, min(resubmitMost, resubmitLeast<<min(fails-1, 10))) {
+			return f, false
+		}
+		p, err := b.submit(r, r.Fields)
+		var res gloom.Result
+		if err == nil {
+			fault.Point("remote: submitted")
+			res, err = p.Result(b.life)
+		}
+		fate, reason := fateOf(err)
+		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
+			fate, reason = unknown, "the daemon stopped before the answer"
+		}
+		switch fate {
+		case answered:
+			return remoteFinal(r.ID, true, answerText(res.Body), ""), true
+		case failed:
+			return remoteFinal(r.ID, false, "", reason), true
+		case unknown:
+			return b.unknownEnd(r, reason)
+		case unrun:
+			if b.stopped() {
+				return f, false
+			}
+			if fails > 0 && fails%20 == 0 {
+				b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker does not take a row, submitting it again")
+			}
+		}
+	}
+}
+
+// fate is what an answer of the broker means for a row.
+type fate uint8
+
+const (
+	answered fate = iota
+	failed        // and will not do better
+	unrun         // it certainly did not run
+	unknown       // it may have run
+)
+
+func fateOf(err error) (fate, string) {
+	if err == nil {
+		return answered, ""
+	}
+	var lost *gloom.LostError
+	var refused *gloom.RefusedError
+	var ended *gloom.JobError
+	switch {
+	case errors.As(err, &lost):
+		if lost.Sent {
+			return unknown, "the broker was lost while it had the job"
+		}
+		return unrun, ""
+	case errors.As(err, &ended):
+		switch {
+		case ended.Code == gloom.ErrDraining:
+			return unknown, "the broker stopped while it had the job"
+		case ended.Code == gloom.ErrJobFailed && strings.HasPrefix(ended.Reason, lostWorker):
+			return unknown, "the worker was lost while it ran the job"
+		}
+		return failed, ended.Reason
+	case errors.As(err, &refused):
+		switch refused.Code {
+		case gloom.ErrSizeError, gloom.ErrInvalidType, gloom.ErrInvalidValue, gloom.ErrMissingField, gloom.ErrInvalidJSON:
+			return failed, fmt.Sprintf("the broker refuses the job: %s: %s", refused.Code, refused.Reason)
+		}
+		return unrun, "" // an earlier copy still runs, or the broker has no room
+	}
+	return unrun, ""
+}
+
+// unknownEnd decides about a row that may have run: it has failed, or it runs
+// again.
+func (b *Bridge) unknownEnd(r *row, reason string) (f store.Final, known bool) {
+	if b.cfg.Orphans == requeueOrphans {
+		b.mu.Lock()
+		b.requeued[r.ID]++
+		n := b.requeued[r.ID]
+		if n > maxRequeues {
+			delete(b.requeued, r.ID)
+		}
+		b.mu.Unlock()
+		if n <= maxRequeues {
+			b.log.Warn().Int64("id", r.ID).Str("why", reason).Msg("a row will run again")
+			return f, false
+		}
+		reason = fmt.Sprintf("%s; it was run again %d times", reason, maxRequeues)
+	}
+	return remoteFinal(r.ID, false, "", reason), true
+}
+
+func remoteFinal(id int64, ok bool, stdout, stderr string) store.Final {
+	return store.Final{ID: id, OK: ok, Code: -1, Stdout: stdout, Stderr: stderr, At: time.Now().Unix()}
+}
+
+// answerText is a JSON string as it is, anything else as JSON.
+func answerText(body []byte) string {
+	var s string
+	if len(body) > 0 && body[0] == '"' && json.Unmarshal(body, &s) == nil {
+		return s
+	}
+	return string(body)
+}

@@ -1,0 +1,324 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/store"
+
+	"github.com/goccy/go-json"
+	"github.com/rs/zerolog"
+)
+
+// shared is a broker of its own, that can be restarted.
+type shared struct {
+	t   *testing.T
+	opt server.Options
+	srv *server.Server
+}
+
+func newShared(t *testing.T) *shared {
+	t.Helper()
+	dir := t.TempDir()
+	s := &shared{t: t, opt: server.DefaultOptions()}
+	s.opt.SubmitAddr, s.opt.WorkerAddr, s.opt.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
+	s.start()
+	t.Cleanup(func() { s.srv.Close() })
+	return s
+}
+
+func (s *shared) start() {
+	s.t.Helper()
+	var err error
+	if s.srv, err = server.Start(s.opt, zerolog.Nop()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *shared) config(cfg *config.Worker) {
+	cfg.Broker.SubmitAddr, cfg.Broker.WorkerAddr = s.opt.SubmitAddr, s.opt.WorkerAddr
+	cfg.Broker.TypePrefix = "rows."
+}
+
+// work joins a type until the test ends or stop is called.
+func (s *shared) work(typ string, concurrency int, h gloom.Handler) (stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &gloom.Worker{Type: typ, Concurrency: concurrency, Handler: h, StopTimeout: time.Millisecond,
+		Options: []gloom.Option{gloom.Addrs(s.opt.WorkerAddr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}}
+	done := make(chan struct{})
+	go func() { w.Run(ctx); close(done) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func TestRowsForOtherWorkers(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a=2")
+	s.config(&cfg)
+	f := begin(t, store.NewTable(), cfg)
+	var most, now atomic.Int64
+	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		var row struct{ ID int64 }
+		if err := json.Unmarshal(job.Body, &row); err != nil || job.ID != fmt.Sprint("app.jobs/", row.ID) {
+			return nil, gloom.Fatal(fmt.Errorf("%s %s", job.ID, job.Body))
+		}
+		switch row.ID {
+		case 1:
+			return "line\n\"two\" é", nil
+		case 2:
+			return json.RawMessage(`{"n": [1, 2.50]}`), nil
+		case 3:
+			return nil, errors.New("no such invoice")
+		case 4:
+			return nil, nil
+		}
+		return row.ID, nil
+	})
+	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7, 8)
+	f.put(store.Manual, "a", 9)
+	f.Poll(nil)
+	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7, 8)
+	for id, want := range map[int64]string{1: "ok line\n\"two\" é ", 2: `ok {"n": [1, 2.50]} `, 3: "fail  no such invoice", 4: "ok null ", 5: "ok 5 "} {
+		r := f.record(id)
+		if got := fmt.Sprint(*r.Result, " ", *r.Stdout, " ", *r.Stderr); got != want || r.Code != nil || r.Signal != nil || r.TimeStarted == 0 {
+			t.Errorf("row %d: %q, want %q, %+v", id, got, want, r)
+		}
+	}
+	if most.Load() > 2 {
+		t.Errorf("%d rows were out at once", most.Load())
+	}
+	got, _, err := manual(t, f, 9)
+	if err != nil || got[9].Result != "ok" || got[9].Stdout != "9" || got[9].Code != nil {
+		t.Fatal(got, err)
+	}
+	if f.SendSignal(t.Context(), map[int64]syscall.Signal{1: syscall.SIGTERM})[1] {
+		t.Error("a signal was delivered to somebody else's worker")
+	}
+}
+
+func TestALostWorker(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		t.Run(orphans, func(t *testing.T) {
+			s := newShared(t)
+			cfg := configFor(t, "a")
+			s.config(&cfg)
+			cfg.Orphans = orphans
+			f := begin(t, store.NewTable(), cfg)
+			begun := make(chan struct{}, 10)
+			stop := s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+				begun <- struct{}{}
+				<-ctx.Done()
+				return nil, nil
+			})
+			f.put(store.Waiting, "a", 1)
+			f.Poll(nil)
+			<-begun
+			stop()
+			if orphans == "fail" {
+				f.await(store.Done, 1)
+				if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "worker was lost") {
+					t.Fatalf("%+v", r)
+				}
+				return
+			}
+			s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "second", nil })
+			f.await(store.Done, 1)
+			if r := f.record(1); *r.Result != "ok" || *r.Stdout != "second" {
+				t.Fatalf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestARowThatKillsItsWorkersEnds(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a")
+	s.config(&cfg)
+	cfg.Orphans = "requeue"
+	f := begin(t, store.NewTable(), cfg)
+	var runs atomic.Int64
+	stops := make(chan func(), 1)
+	var next func()
+	next = func() {
+		stops <- s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+			runs.Add(1)
+			go func() { (<-stops)(); next() }()
+			<-ctx.Done()
+			return nil, nil
+		})
+	}
+	next()
+	f.put(store.Waiting, "a", 1)
+	f.Poll(nil)
+	f.await(store.Done, 1)
+	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "run again 3 times") || runs.Load() != 4 {
+		t.Fatalf("%+v after %d runs", r, runs.Load())
+	}
+	(<-stops)()
+}
+
+// TestABrokerThatGoesAway has rows with and without a worker when the broker is
+// restarted: what may have run is settled, the rest goes on.
+func TestABrokerThatGoesAway(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a=2", "b=1")
+	s.config(&cfg)
+	f := begin(t, store.NewTable(), cfg)
+	begun := make(chan struct{}, 10)
+	s.work("rows.a", 1, func(ctx context.Context, job *gloom.Job) (any, error) {
+		if job.ID == "app.jobs/1" {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return "fine", nil
+	})
+	f.put(store.Waiting, "a", 1, 2, 3)
+	f.Poll(nil)
+	<-begun
+	s.srv.Close()
+	f.await(store.Done, 1)
+	if r := f.record(1); *r.Result != "fail" || !strings.Contains(*r.Stderr, "broker") {
+		t.Fatalf("%+v", r)
+	}
+	f.put(store.Waiting, "b", 4)
+	f.Poll(nil)
+	f.await(store.Running, 4)
+	if f.Health() == nil {
+		t.Error("healthy without a broker")
+	}
+	s.start()
+	s.work("rows.b", 1, func(context.Context, *gloom.Job) (any, error) { return "late", nil })
+	f.await(store.Done, 2, 3, 4)
+	if r := f.record(4); *r.Result != "ok" || *r.Stdout != "late" {
+		t.Fatalf("%+v", r)
+	}
+	eventually(t, "healthy again", func() bool { return f.Health() == nil })
+}
+
+// TestAnEarlierCopyStillRuns: the id is taken, so the row waits for it to be
+// free.
+func TestAnEarlierCopyStillRuns(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a")
+	s.config(&cfg)
+	other, err := gloom.Dial(t.Context(), gloom.Addrs(s.opt.SubmitAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	p, err := other.Submit(t.Context(), gloom.Job{ID: "app.jobs/1", Type: "elsewhere"})
+	if err != nil || p.Ack(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	f := begin(t, store.NewTable(), cfg)
+	s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "fine", nil })
+	f.put(store.Waiting, "a", 1, 2)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	if f.status(2) == store.Done {
+		t.Fatal("row 2 went past")
+	}
+	if err := p.Cancel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.await(store.Done, 1, 2)
+}
+
+// TestALauncherBehindASharedBroker loses that broker while a process runs: the
+// process finishes, and so does its row; a row that had not begun is submitted
+// again.
+func TestALauncherBehindASharedBroker(t *testing.T) {
+	s := newShared(t)
+	cfg := configFor(t, "a=1", "b=1")
+	s.config(&cfg)
+	script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	s.srv.Close()
+	touch(t, dir, "go.1")
+	f.await(store.Done, 1)
+	f.put(store.Waiting, "b", 3)
+	f.Poll(nil)
+	f.await(store.Accepted, 2, 3)
+	touch(t, dir, "go.2")
+	touch(t, dir, "go.3")
+	s.start()
+	f.await(store.Done, 2, 3)
+	for id := int64(1); id <= 3; id++ {
+		if r := f.record(id); *r.Result != "ok" || *r.Stdout != fmt.Sprintf("done %d\n", id) {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
+func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		t.Run(orphans, func(t *testing.T) {
+			s := newShared(t)
+			cfg := configFor(t, "a=2")
+			s.config(&cfg)
+			cfg.Orphans = orphans
+			cfg.ShutdownTimeout = 50 * time.Millisecond
+			f := begin(t, store.NewTable(), cfg)
+			f.put(store.Waiting, "a", 1, 2, 3)
+			f.Poll(nil)
+			f.await(store.Running, 1, 2)
+			f.await(store.Accepted, 3)
+			if err := f.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"fail": store.Done, "requeue": store.Waiting}[orphans]
+			if f.status(1) != want || f.status(2) != want || f.status(3) != store.Waiting {
+				t.Fatal(f.status(1), f.status(2), f.status(3))
+			}
+			if n := f.table.ClaimCount(); n != 0 {
+				t.Fatal(n)
+			}
+		})
+	}
+}
+
+func TestFates(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want fate
+	}{
+		{nil, answered},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "no"}, failed},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "its worker was lost, 1 times in all"}, unknown},
+		{&gloom.JobError{Code: gloom.ErrDraining}, unknown},
+		{&gloom.JobError{Code: gloom.ErrCancelled}, failed},
+		{&gloom.LostError{Sent: true}, unknown},
+		{&gloom.LostError{}, unrun},
+		{&gloom.RefusedError{Code: gloom.ErrIDExists}, unrun},
+		{&gloom.RefusedError{Code: gloom.ErrOverloaded}, unrun},
+		{&gloom.RefusedError{Code: gloom.ErrForbidden}, unrun},
+		{&gloom.RefusedError{Code: gloom.ErrSizeError}, failed},
+		{context.Canceled, unrun},
+	} {
+		if got, _ := fateOf(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}

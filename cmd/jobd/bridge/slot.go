@@ -1,0 +1,234 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/fault"
+)
+
+// resubmit is how long to wait before a row that the broker did not take, or
+// lost before a slot had it, is submitted again.
+const (
+	resubmitLeast = 20 * time.Millisecond
+	resubmitMost  = 2 * time.Second
+)
+
+// drive brings a row through the broker.
+func (b *Bridge) drive(r *row) {
+	if b.launcher == nil {
+		b.driveRemote(r)
+		return
+	}
+	for fails := 0; ; fails++ {
+		if fails > 0 && !b.waitFor(r, min(resubmitMost, resubmitLeast<<min(fails-1, 10))) {
+			return
+		}
+		p, err := b.submit(r, strconv.AppendInt(nil, r.ID, 10))
+		if err == nil {
+			select {
+			case <-r.ended:
+				return
+			case <-b.life.Done():
+				return
+			case <-p.Done():
+				_, err = p.Result(b.life)
+			}
+		}
+		// Its end is what the slot says. Without a slot the row has not run.
+		if b.begun(r) {
+			b.waitFor(r, -1)
+			return
+		}
+		if err != nil && !errors.Is(err, gloom.ErrLost) {
+			b.log.Warn().Err(err).Int64("id", r.ID).Msg("the broker did not hand a row to our slots, submitting it again")
+		}
+	}
+}
+
+// waitFor waits, for ever when d is negative, and tells whether the row is
+// still to be submitted.
+func (b *Bridge) waitFor(r *row, d time.Duration) bool {
+	var due <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-r.ended:
+		return false
+	case <-b.life.Done():
+		return false
+	case <-due:
+		return true
+	}
+}
+
+// submit hands a row to the broker, when that is connected.
+func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
+	p, err := b.jobs.Submit(b.giving, gloom.Job{
+		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Body: body,
+		Priority: r.Priority, Retries: gloom.NoRetries,
+	})
+	if err == nil {
+		b.mu.Lock()
+		r.pending = p
+		b.mu.Unlock()
+	}
+	return p, err
+}
+
+func (b *Bridge) begun(r *row) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return r.begun || r.returned
+}
+
+// begin gives a row to a slot, once.
+func (b *Bridge) begin(id int64) *row {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.inside[id]
+	if r == nil || r.begun || r.returned {
+		return nil
+	}
+	r.begun = true
+	return r
+}
+
+// slot is the handler of the launcher's workers.
+func (b *Bridge) slot(_ context.Context, job *gloom.Job) (any, error) {
+	id, err := strconv.ParseInt(string(job.Body), 10, 64)
+	if err != nil {
+		return nil, gloom.Fatal(fmt.Errorf("body is no row's id: %.40s", job.Body))
+	}
+	r := b.begin(id)
+	if r == nil {
+		return nil, gloom.Fatal(fmt.Errorf("row %d does not wait for a slot of this daemon", id))
+	}
+	defer close(r.ended)
+	fault.Point("slot: begun")
+	if v := b.writer.write(&change{verb: start, id: id}); !v.written() {
+		b.gone(r, v)
+		return "gone", nil
+	}
+	fault.Point("slot: running")
+	began := time.Now()
+	final, ran := b.perform(r)
+	b.m.runTime.Observe(time.Since(began).Seconds())
+	fault.Point("slot: ended")
+	if !ran {
+		v := b.writer.write(&change{verb: requeue, id: id})
+		b.leaveBroker(r, "requeued", result{err: fmt.Sprintf("job %d was stopped because the database is away; it will run again", id)})
+		b.noteLost(r, v)
+		b.do(func() { b.machine.Poll([]string{r.Target}) })
+		return "requeued", nil
+	}
+	b.finish(r, final)
+	return outcomeOf(final).Result, nil
+}
+
+// gone ends the stay of a row that turned out not to be ours.
+func (b *Bridge) gone(r *row, v verdict) {
+	b.noteLost(r, v)
+	text := fmt.Sprintf("job %d was not run: %s", r.ID, v.lost)
+	if v.err != nil {
+		text = fmt.Sprintf("job %d was not run: %v", r.ID, v.err)
+	}
+	b.leaveBroker(r, "lost", result{err: text})
+}
+
+func (b *Bridge) noteLost(r *row, v verdict) {
+	if v.lost != "" {
+		b.m.lost.WithLabelValues().Inc()
+		b.log.Warn().Int64("id", r.ID).Str("why", v.lost).Msg("row is not ours any more")
+	}
+}
+
+// perform runs a row's process. ran is false when it was kept from running, or
+// killed, because others may soon run the row.
+func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
+	if !b.mayLaunch() {
+		return f, false
+	}
+	p, err := b.launcher.Start(r.ID)
+	if err != nil {
+		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
+		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, true
+	}
+	b.log.Debug().Int64("id", r.ID).Int("pid", p.Pid()).Msg("launched")
+	fault.Point("slot: launched")
+	b.mu.Lock()
+	r.process = p
+	if b.signal != 0 {
+		p.SignalGroup(b.signal)
+	}
+	b.mu.Unlock()
+	if !b.mayLaunch() { // it may have been too late to be killed with the others
+		b.revoke(syscall.SIGKILL)
+	}
+	res := p.Result()
+	b.mu.Lock()
+	revoked := r.revoked
+	b.mu.Unlock()
+	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
+		return f, false
+	}
+	return finalOf(r.ID, res), true
+}
+
+func finalOf(id int64, res launch.Result) store.Final {
+	f := store.Final{ID: id, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, Stdout: res.Stdout, Stderr: res.Stderr, At: time.Now().Unix()}
+	if res.Signal != 0 {
+		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
+	}
+	return f
+}
+
+// finish writes a row's end. A client that waits for the job is told when it is
+// written, or when that takes too long.
+func (b *Bridge) finish(r *row, f store.Final) {
+	answer := result{outcome: outcomeOf(f)}
+	written := b.writer.enter(&change{verb: finish, id: r.ID, final: f})
+	var v verdict
+	if r.awaited {
+		timer := time.NewTimer(answerTimeout)
+		defer timer.Stop()
+		select {
+		case v = <-written:
+		case <-timer.C:
+			b.mu.Lock()
+			b.answer(r.ID, answer)
+			b.mu.Unlock()
+			v = <-written
+		}
+	} else {
+		v = <-written
+	}
+	fault.Point("slot: finished")
+	b.noteLost(r, v)
+	b.leaveBroker(r, answer.outcome.Result, answer)
+}
+
+func outcomeOf(f store.Final) control.Outcome {
+	o := control.Outcome{Result: "fail", Stdout: f.Stdout, Stderr: f.Stderr}
+	if f.OK {
+		o.Result = "ok"
+	}
+	if f.Code >= 0 {
+		o.Code = &f.Code
+	}
+	if f.Signal != "" {
+		o.Signal = &f.Signal
+	}
+	return o
+}

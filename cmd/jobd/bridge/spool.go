@@ -1,0 +1,128 @@
+package bridge
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"gloom/cmd/jobd/store"
+
+	"github.com/goccy/go-json"
+)
+
+const (
+	// memoryLimit is how many bytes of results may wait in memory. Beyond it
+	// outputs of more than cutTo bytes are spooled, or cut to that.
+	memoryLimit = 128 << 20
+	cutTo       = 64 << 10
+)
+
+// spool keeps results on disk as long as the database is away, one file per
+// row. They outlive the daemon: its successor writes them, if the rows are
+// still its predecessor's.
+type spool struct {
+	dir    string
+	prefix string // of the files of one table
+}
+
+type spooled struct {
+	Token int64       `json:"token"`
+	Final store.Final `json:"final"`
+}
+
+// newSpool makes the directory. table tells apart daemons that share it.
+func newSpool(dir, table string) (*spool, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("spool_dir: %w", err)
+	}
+	probe, err := os.CreateTemp(dir, ".probe-")
+	if err != nil {
+		return nil, fmt.Errorf("spool_dir: %w", err)
+	}
+	probe.Close()
+	os.Remove(probe.Name())
+	h := fnv.New64a()
+	h.Write([]byte(table))
+	return &spool{dir: dir, prefix: fmt.Sprintf("jobd-%016x-", h.Sum64())}, nil
+}
+
+func (s *spool) path(token, id int64) string {
+	return filepath.Join(s.dir, fmt.Sprintf("%s%d-%d.json", s.prefix, token, id))
+}
+
+// save writes a result so that it is there whole or not at all.
+func (s *spool) save(token int64, f store.Final) error {
+	text, err := json.Marshal(spooled{Token: token, Final: f})
+	if err != nil {
+		return err
+	}
+	path := s.path(token, f.ID)
+	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		os.Remove(path + ".new")
+	}
+	return err
+}
+
+func (s *spool) load(token, id int64) (store.Final, error) {
+	return s.read(s.path(token, id))
+}
+
+func (s *spool) read(path string) (store.Final, error) {
+	entry, err := s.entry(path)
+	return entry.Final, err
+}
+
+func (s *spool) entry(path string) (e spooled, err error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	return e, err
+}
+
+func (s *spool) remove(token, id int64) { os.Remove(s.path(token, id)) }
+
+// left calls f with what earlier daemons have spooled.
+func (s *spool) left(f func(spooled)) error {
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if !strings.HasPrefix(file.Name(), s.prefix) || !strings.HasSuffix(file.Name(), ".json") {
+			continue
+		}
+		if e, err := s.entry(filepath.Join(s.dir, file.Name())); err == nil && e.Token > 0 {
+			f(e)
+		}
+	}
+	return nil
+}
+
+// clip cuts a text between two characters.
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "\n[cut while the database was away]"
+}

@@ -1,0 +1,255 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/store"
+)
+
+func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
+	cfg := configFor(t, "a")
+	cfg.SpoolDir = t.TempDir()
+	cfg.ShutdownTimeout = time.Minute
+	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	table := store.NewTable()
+	f := begin(t, table, cfg)
+	f.put(store.Waiting, "a", 1)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	table.Fail(store.ErrUnreachable)
+	touch(t, dir, "go")
+	eventually(t, "the result is spooled", func() bool {
+		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
+		return len(files) == 1
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := f.Shutdown(ctx); err == nil {
+		t.Fatal("an unwritten result is an error")
+	}
+	if f.Err() == nil {
+		t.Fatal("and stays one")
+	}
+	table.Fail(nil)
+	g := begin(t, table, cfg)
+	g.await(store.Done, 1)
+	if r := g.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestGracefulStop(t *testing.T) {
+	cfg := configFor(t, "a=2", "b")
+	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2, 3, 4)
+	f.put(store.Manual, "b", 5, 6)
+	f.Poll(nil)
+	type answer struct {
+		got   map[int64]control.Outcome
+		texts map[int64]string
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		got, texts, err := f.RunManual(context.Background(), []int64{5, 6})
+		answers <- answer{got, texts, err}
+	}()
+	f.await(store.Running, 1, 2, 5)
+	f.await(store.Accepted, 3, 4, 6)
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Shutdown(t.Context()) }()
+	f.await(store.Waiting, 3, 4)
+	f.await(store.Manual, 6)
+	if f.status(1) != store.Running {
+		t.Fatal("running jobs were not given their time")
+	}
+	if _, _, err := manual(t, f, 6); err == nil {
+		t.Fatal("a stopping daemon takes jobs")
+	}
+	touch(t, dir, "go")
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if f.status(1) != store.Done || f.status(2) != store.Done || f.status(3) != store.Waiting {
+		t.Fatal(f.status(1), f.status(2), f.status(3))
+	}
+	if a := <-answers; a.err != nil || a.got[5].Result != "ok" || !strings.Contains(a.texts[6], "stopping") {
+		t.Fatalf("%+v", a)
+	}
+	if n := f.table.ClaimCount(); n != 0 {
+		t.Fatal(n)
+	}
+	<-f.Done()
+	if f.Err() != nil {
+		t.Fatal(f.Err())
+	}
+}
+
+func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
+	cfg := configFor(t, "a=2")
+	cfg.ShutdownTimeout = 50 * time.Millisecond
+	script(t, &cfg, `[ $id = 2 ] && trap '' TERM; echo ready; while :; do sleep 0.05; done`)
+	f := begin(t, store.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1, 2)
+	f.Poll(nil)
+	f.await(store.Running, 1, 2)
+	if err := f.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.record(1); r.Status != store.Done || *r.Signal != "SIGTERM" || *r.Result != "fail" {
+		t.Fatalf("%+v", r)
+	}
+	if r := f.record(2); r.Status != store.Done || *r.Result != "fail" || *r.Signal != "SIGTERM" && *r.Signal != "SIGKILL" {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestAbruptEnds has daemons of one process replace one another: the rows are
+// settled when the lease is over, and not before.
+func TestAbruptEnds(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		t.Run(orphans, func(t *testing.T) {
+			cfg := configFor(t, "a=1")
+			cfg.Orphans = orphans
+			cfg.Lease = 300 * time.Millisecond
+			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+			table := store.NewTable()
+			f := begin(t, table, cfg)
+			f.put(store.Waiting, "a", 1, 2)
+			f.Poll(nil)
+			f.await(store.Running, 1)
+			f.await(store.Accepted, 2)
+			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
+			f.Close()
+			if f.status(1) != store.Running || f.status(2) != store.Accepted {
+				t.Fatalf("%s %s: an abrupt end writes nothing", f.status(1), f.status(2))
+			}
+			touch(t, dir, "go")
+			g := begin(t, table, cfg)
+			g.await(store.Done, 1, 2)
+			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
+			r := g.record(1)
+			if orphans == "fail" && (*r.Result != "fail" || !strings.Contains(*r.Stderr, "died") || r.Code != nil || len(runs) != 2) {
+				t.Fatalf("%+v, runs %q", r, runs)
+			}
+			if orphans == "requeue" && (*r.Result != "ok" || len(runs) != 4) {
+				t.Fatalf("%+v, runs %q", r, runs)
+			}
+			if r := g.record(2); *r.Result != "ok" {
+				t.Fatalf("%+v", r)
+			}
+		})
+	}
+}
+
+// TestALeaseThatCannotBeRenewed: with requeue, processes are gone before the
+// lease is; otherwise they go on, and their results are written.
+func TestALeaseThatCannotBeRenewed(t *testing.T) {
+	for _, orphans := range []string{"fail", "requeue"} {
+		t.Run(orphans, func(t *testing.T) {
+			cfg := configFor(t, "a=1")
+			cfg.Orphans = orphans
+			cfg.Lease = time.Second
+			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
+			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+			f := begin(t, store.NewTable(), cfg)
+			f.put(store.Waiting, "a", 1)
+			f.Poll(nil)
+			f.await(store.Running, 1)
+			var p interface{ Running() bool }
+			eventually(t, "the process is there", func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if r := f.inside[1]; r != nil && r.process != nil {
+					p = r.process
+				}
+				return p != nil
+			})
+			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
+			f.table.Fail(store.ErrUnreachable)
+			until, _ := f.lease.look()
+			if orphans == "requeue" {
+				eventually(t, "the process is ended", func() bool { return !p.Running() })
+				if late := time.Since(until); late > 0 {
+					t.Fatalf("the process outlived the lease by %s", late)
+				}
+			} else {
+				eventually(t, "the lease is over", func() bool { return time.Now().After(until) })
+				if !p.Running() {
+					t.Fatal("the process was ended")
+				}
+			}
+			touch(t, dir, "go")
+			f.table.Fail(nil)
+			f.await(store.Done, 1)
+			runs, _ := os.ReadFile(filepath.Join(dir, "runs.1"))
+			if r := f.record(1); *r.Result != "ok" || len(runs) != map[string]int{"fail": 2, "requeue": 4}[orphans] {
+				t.Fatalf("%+v, runs %q", r, runs)
+			}
+		})
+	}
+}
+
+// TestADaemonThatWasTakenForDead loses its rows, ends their processes and goes
+// on under a new token.
+func TestADaemonThatWasTakenForDead(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
+	table := store.NewTable()
+	f := begin(t, table, cfg)
+	f.put(store.Waiting, "a", 1)
+	f.Poll(nil)
+	f.await(store.Running, 1)
+	other := table.Open("other", time.Hour, store.Place{})
+	other.Register(t.Context())
+	owners, err := other.Owners(t.Context())
+	if err != nil || len(owners) != 1 {
+		t.Fatal(owners, err)
+	}
+	if sum, err := other.Settle(t.Context(), owners[0], store.Orphans{Reason: "taken for dead"}); err != nil || sum.Failed != 1 {
+		t.Fatal(sum, err)
+	}
+	eventually(t, "the process is ended", func() bool { return f.length("a") == 0 })
+	if r := f.record(1); *r.Stderr != "taken for dead" {
+		t.Fatalf("%+v", r)
+	}
+	f.put(store.Waiting, "a", 3)
+	f.Poll(nil)
+	f.await(store.Done, 3)
+}
+
+func TestRecover(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	cfg.Launcher = "true"
+	table := store.NewTable()
+	f := begin(t, table, cfg)
+	f.Pause(nil)
+	for i := int64(0); i < 2; i++ {
+		dead := table.Open(fmt.Sprint("dead", i), time.Millisecond, store.Place{})
+		dead.Register(t.Context())
+		f.put(store.Manual, "a", 1+i)
+		if _, err := dead.AcceptManual(t.Context(), []int64{1 + i}, func(string) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the lease is over", func() bool {
+			owners, _ := f.store.Owners(t.Context())
+			return slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == dead.Token() && o.Expired })
+		})
+	}
+	n, err := f.Recover(t.Context())
+	if err != nil || n > 2 || f.status(1) != store.Manual || f.status(2) != store.Manual {
+		t.Fatal(n, err, f.status(1), f.status(2))
+	}
+}

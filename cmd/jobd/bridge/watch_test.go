@@ -1,0 +1,64 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/store"
+)
+
+// TestWhoIsDead looks at the same incarnation every second.
+func TestWhoIsDead(t *testing.T) {
+	living := func(store.Place) bool { return false }
+	type look struct {
+		beat    int64
+		expired bool
+		pause   time.Duration // before it, instead of a second
+		blind   bool          // the look before failed
+	}
+	fresh, over := look{beat: 1}, look{beat: 1, expired: true}
+	for _, c := range []struct {
+		name  string
+		looks []look
+		dead  int // the look at which it is dead, 0 for never
+	}{
+		{"a lease that runs", []look{fresh, fresh, fresh, fresh, fresh, fresh, fresh}, 0},
+		{"silence", []look{fresh, fresh, over, over, over}, 4},
+		{"silence from the first look on", []look{over, over, over, over, over}, 4},
+		{"a slow one", []look{over, over, {beat: 2, expired: true}, {beat: 2, expired: true}, {beat: 3, expired: true}}, 0},
+		{"back after an outage", []look{fresh, {beat: 1, expired: true, pause: time.Minute}, {beat: 1, expired: true}, {beat: 2}}, 0},
+		{"not back after an outage", []look{fresh, {beat: 1, expired: true, pause: time.Minute}, over, over, over}, 5},
+		{"after a failed look", []look{over, over, {beat: 1, expired: true, blind: true}, over, over, over}, 6},
+		{"a clock that jumped", []look{over, {beat: 2, expired: true}, {beat: 3, expired: true}, {beat: 4, expired: true}, {beat: 5, expired: true}}, 0},
+	} {
+		w := watch{patience: 3 * time.Second, gap: 5 * time.Second}
+		now := time.Unix(1000, 0)
+		got := 0
+		for i, l := range c.looks {
+			if l.pause == 0 {
+				l.pause = time.Second
+			}
+			if l.blind {
+				w.blind()
+			}
+			now = now.Add(l.pause)
+			dead, undecided := w.look([]store.Owner{{Token: 1, Beat: l.beat, Expired: l.expired}}, now, living)
+			if len(dead) > 0 && got == 0 {
+				got = i + 1
+			}
+			if (undecided == 1) != (l.expired && len(dead) == 0) {
+				t.Errorf("%s: %d undecided at look %d", c.name, undecided, i+1)
+			}
+		}
+		if got != c.dead {
+			t.Errorf("%s: dead at look %d, want %d", c.name, got, c.dead)
+		}
+	}
+	w := watch{patience: time.Hour, gap: time.Hour}
+	gone := func(p store.Place) bool { return p.PID == 7 }
+	dead, _ := w.look([]store.Owner{{Token: 1, Place: store.Place{PID: 7}}, {Token: 2, Dead: true}, {Token: 3, Place: store.Place{PID: 8}, Expired: true}}, time.Unix(5, 0), gone)
+	if len(dead) != 2 || dead[0].Token != 1 || dead[1].Token != 2 {
+		t.Errorf("%s", fmt.Sprint(dead))
+	}
+}

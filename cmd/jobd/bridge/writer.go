@@ -1,0 +1,367 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"gloom/cmd/jobd/store"
+
+	"github.com/rs/zerolog"
+)
+
+// errStopped means that a row was not written because the daemon stops. Unless
+// it is spooled, the row is left to whoever settles this incarnation.
+var errStopped = errors.New("daemon is stopping")
+
+// verb is what a change does to its row.
+type verb uint8
+
+const (
+	start verb = iota
+	finish
+	giveBack // accepted, not begun
+	requeue  // running, to run again
+)
+
+// change is one row to be written.
+type change struct {
+	verb  verb
+	id    int64
+	final store.Final // of a finish
+	token int64       // of an earlier incarnation; 0 is this one
+
+	size    int64 // of its outputs, as long as they are in memory
+	spooled int64 // the token under which it is in the spool; 0 when it is not
+	dropped bool  // its outputs are only there
+	after   time.Time
+	fails   int
+	done    chan verdict
+}
+
+// verdict is what became of a change.
+type verdict struct {
+	lost string // why the row is not ours any more; "" means written
+	err  error  // errStopped
+}
+
+func (v verdict) written() bool { return v.lost == "" && v.err == nil }
+
+// writer makes large transactions of single changes: what arrives while one is
+// on its way makes up the next. A change stays until it is written or lost,
+// however long the database is away.
+type writer struct {
+	store store.Store
+	spool *spool
+	m     *metrics
+	log   zerolog.Logger
+	state func(error) // told how every transaction went
+
+	mu      sync.Mutex // guards the following
+	pending []*change
+	open    int   // changes without a verdict, pending or in a transaction
+	bytes   int64 // of outputs in memory
+	closed  bool
+	wake    chan struct{}
+}
+
+const (
+	writeRows  = 256
+	writeBytes = 1 << 20
+	// writers is how many transactions are under way at once: while one waits
+	// for the disk, the next is made.
+	writers = 2
+
+	retryBusy  = 20 * time.Millisecond
+	retryLeast = 50 * time.Millisecond
+	retryMost  = 2 * time.Second
+)
+
+func newWriter(s store.Store, sp *spool, m *metrics, log zerolog.Logger, state func(error)) *writer {
+	return &writer{store: s, spool: sp, m: m, log: log, state: state, wake: make(chan struct{}, writers)}
+}
+
+// write makes a change and waits until it is written, lost, or the writer
+// stops.
+func (w *writer) write(c *change) verdict { return <-w.enter(c) }
+
+// enter makes a change without waiting. The channel gets one verdict.
+func (w *writer) enter(c *change) <-chan verdict {
+	c.done = make(chan verdict, 1)
+	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open++
+	w.bytes += c.size
+	if w.closed {
+		w.abandon(c)
+		return c.done
+	}
+	w.bound(c)
+	w.pending = append(w.pending, c)
+	w.kick()
+	return c.done
+}
+
+// bound keeps outputs that wait for the database from filling the memory: the
+// spool takes them, or they are cut.
+func (w *writer) bound(c *change) {
+	if c.verb != finish || w.bytes <= memoryLimit || c.size <= cutTo {
+		return
+	}
+	if w.save(c) {
+		w.drop(c)
+		return
+	}
+	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database: output is cut")
+	c.final.Stdout, c.final.Stderr = clip(c.final.Stdout, cutTo/2), clip(c.final.Stderr, cutTo/2)
+	w.bytes -= c.size
+	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
+	w.bytes += c.size
+}
+
+func (w *writer) save(c *change) bool {
+	if c.spooled != 0 || w.spool == nil || c.verb != finish {
+		return c.spooled != 0
+	}
+	token := c.token
+	if token == 0 {
+		token = w.store.Token()
+	}
+	if err := w.spool.save(token, c.final); err != nil {
+		w.log.Error().Err(err).Int64("id", c.id).Msg("result cannot be spooled")
+		return false
+	}
+	c.spooled = token
+	return true
+}
+
+// drop frees the memory of outputs that are in the spool.
+func (w *writer) drop(c *change) {
+	w.bytes -= c.size
+	c.size, c.dropped = 0, true
+	c.final.Stdout, c.final.Stderr = "", ""
+}
+
+func (w *writer) kick() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends; then it takes nothing more.
+func (w *writer) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() { w.loop(ctx) })
+	}
+	all.Wait()
+	w.close()
+}
+
+func (w *writer) loop(ctx context.Context) {
+	fails := 0
+	for {
+		batch, wait := w.take(time.Now())
+		if len(batch) == 0 {
+			if !sleep(ctx, wait, w.wake) {
+				return
+			}
+			continue
+		}
+		err := w.transact(ctx, batch)
+		if err == nil {
+			fails = 0
+			continue
+		}
+		fails++
+		if !sleep(ctx, delay(fails), nil) {
+			return
+		}
+	}
+}
+
+// levelOf keeps a database that is away, which is told once, from filling the
+// log.
+func levelOf(err error) zerolog.Level {
+	if store.Away(err) {
+		return zerolog.DebugLevel
+	}
+	return zerolog.ErrorLevel
+}
+
+// delay grows with the number of failures in a row.
+func delay(fails int) time.Duration {
+	return min(retryMost, retryLeast<<min(fails-1, 10))
+}
+
+// sleep waits for the time to pass or for something to do. A negative time is
+// for ever.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	var due <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+	case <-wake:
+	}
+	return ctx.Err() == nil
+}
+
+// take picks the changes of the next transaction, all of one incarnation. When
+// there is none that is due, it tells how long to wait.
+func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wait = -1
+	bytes := int64(0)
+	ids := make(map[int64]bool)
+	left := w.pending[:0]
+	for _, c := range w.pending {
+		due := c.after.Sub(now)
+		switch {
+		case due > 0:
+			if wait < 0 || due < wait {
+				wait = due
+			}
+		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size > writeBytes, len(batch) > 0 && c.token != batch[0].token,
+			ids[c.id]:
+		default:
+			batch = append(batch, c)
+			ids[c.id] = true
+			bytes += max(c.size, 1)
+			continue
+		}
+		left = append(left, c)
+	}
+	clear(w.pending[len(left):])
+	w.pending = left
+	if len(batch) > 0 && len(left) > 0 {
+		w.kick()
+	}
+	return batch, wait
+}
+
+// transact writes a batch and hands out verdicts. What could not be written is
+// pending again.
+func (w *writer) transact(ctx context.Context, batch []*change) error {
+	now := time.Now()
+	b := store.Batch{Token: batch[0].token, At: now.Unix()}
+	for _, c := range batch {
+		switch c.verb {
+		case start:
+			b.Start = append(b.Start, c.id)
+		case finish:
+			b.Finish = append(b.Finish, w.whole(c))
+		case giveBack:
+			b.Return = append(b.Return, c.id)
+		case requeue:
+			b.Requeue = append(b.Requeue, c.id)
+		}
+	}
+	result, err := w.store.Write(ctx, b)
+	w.m.wrote(len(batch), time.Since(now), err)
+	w.state(err)
+	if err != nil {
+		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
+	}
+	var again []*change
+	for _, c := range batch {
+		lost, isLost := result.Lost[c.id]
+		switch {
+		case err != nil:
+			w.save(c)
+			again = append(again, c)
+		case isLost:
+			w.settle(c, verdict{lost: lost})
+		case result.Failed[c.id] != nil:
+			c.fails++
+			c.after = time.Now().Add(delay(c.fails))
+			w.log.Error().Err(result.Failed[c.id]).Int64("id", c.id).Msg("row is refused, trying again")
+			again = append(again, c)
+		case slices.Contains(result.Busy, c.id):
+			c.after = time.Now().Add(retryBusy)
+			again = append(again, c)
+		default:
+			w.settle(c, verdict{})
+		}
+	}
+	w.putBack(again)
+	return err
+}
+
+// whole is the final of a change with its outputs.
+func (w *writer) whole(c *change) store.Final {
+	if !c.dropped {
+		return c.final
+	}
+	f, err := w.spool.load(c.spooled, c.id)
+	if err != nil {
+		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
+		return c.final
+	}
+	return f
+}
+
+func (w *writer) settle(c *change, v verdict) {
+	w.mu.Lock()
+	w.bytes -= c.size
+	w.open--
+	w.mu.Unlock()
+	if c.spooled != 0 {
+		w.spool.remove(c.spooled, c.id)
+	}
+	c.done <- v
+}
+
+func (w *writer) putBack(changes []*change) {
+	if len(changes) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		for _, c := range changes {
+			w.abandon(c)
+		}
+		return
+	}
+	w.pending = append(w.pending, changes...) // last: others may fare better
+	w.kick()
+}
+
+// close ends what is pending. Results are spooled if that is possible.
+func (w *writer) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, c := range w.pending {
+		w.abandon(c)
+	}
+	w.pending = nil
+}
+
+func (w *writer) abandon(c *change) {
+	if c.verb == finish && !w.save(c) {
+		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the end")
+	}
+	w.open--
+	w.bytes -= c.size
+	c.done <- verdict{err: errStopped}
+}
+
+// backlog tells how many changes have no verdict yet, and how much memory their
+// outputs take.
+func (w *writer) backlog() (changes int, bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open, w.bytes
+}

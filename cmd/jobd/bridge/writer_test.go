@@ -1,0 +1,211 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/store"
+
+	"github.com/rs/zerolog"
+)
+
+// obstinate is a store whose writes a test decides about.
+type obstinate struct {
+	store.Store
+	mu    sync.Mutex
+	write func(store.Batch) (store.Written, error)
+	seen  []store.Batch
+}
+
+func (o *obstinate) Token() int64 { return 7 }
+
+func (o *obstinate) Write(_ context.Context, b store.Batch) (store.Written, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen = append(o.seen, b)
+	return o.write(b)
+}
+
+func (o *obstinate) set(f func(store.Batch) (store.Written, error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.write = f
+}
+
+func writerOn(t *testing.T, s store.Store, sp *spool) (*writer, context.CancelFunc) {
+	w := newWriter(s, sp, newMetrics(), zerolog.Nop(), func(error) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { w.run(ctx); close(done) }()
+	stop := func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return w, stop
+}
+
+func fine(store.Batch) (store.Written, error) { return store.Written{}, nil }
+
+func TestWriterRepeatsWhatIsBusyAndRefused(t *testing.T) {
+	o := &obstinate{}
+	tries := make(map[int64]int)
+	o.write = func(b store.Batch) (store.Written, error) {
+		w := store.Written{Lost: map[int64]string{}, Failed: map[int64]error{}}
+		for _, id := range b.Start {
+			tries[id]++
+			switch {
+			case id == 1 && tries[id] < 3:
+				w.Busy = append(w.Busy, id)
+			case id == 2 && tries[id] < 2:
+				w.Failed[id] = errors.New("trigger says no")
+			case id == 3:
+				w.Lost[id] = "gone"
+			}
+		}
+		return w, nil
+	}
+	w, _ := writerOn(t, o, nil)
+	var answers []<-chan verdict
+	for id := int64(1); id <= 4; id++ {
+		answers = append(answers, w.enter(&change{verb: start, id: id}))
+	}
+	for i, ch := range answers {
+		v := <-ch
+		if v.written() != (i != 2) || (i == 2 && v.lost != "gone") {
+			t.Errorf("row %d: %+v", i+1, v)
+		}
+	}
+	if n, bytes := w.backlog(); n != 0 || bytes != 0 {
+		t.Errorf("%d changes, %d bytes are left", n, bytes)
+	}
+}
+
+func TestWriterMakesLargeTransactions(t *testing.T) {
+	o := &obstinate{}
+	gate := make(chan struct{})
+	o.write = func(store.Batch) (store.Written, error) { <-gate; return store.Written{}, nil }
+	w, _ := writerOn(t, o, nil)
+	var answers []<-chan verdict
+	for id := int64(0); id < 2*writeRows; id++ {
+		answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id}}))
+	}
+	close(gate)
+	for _, ch := range answers {
+		<-ch
+	}
+	// The first ones go at once, the rest together.
+	if len(o.seen) > 6 {
+		t.Errorf("%d transactions", len(o.seen))
+	}
+	for _, b := range o.seen {
+		if len(b.Finish) > writeRows {
+			t.Errorf("%d rows at once", len(b.Finish))
+		}
+	}
+}
+
+func TestChangesOfOneRowKeepApart(t *testing.T) {
+	o := &obstinate{write: fine}
+	w := newWriter(o, nil, newMetrics(), zerolog.Nop(), func(error) {})
+	w.enter(&change{verb: finish, id: 1})
+	w.enter(&change{verb: giveBack, id: 1})
+	w.enter(&change{verb: finish, id: 2, token: 9})
+	batch, _ := w.take(time.Now())
+	if len(batch) != 1 || batch[0].verb != finish {
+		t.Fatalf("%+v", batch)
+	}
+}
+
+// TestWaitingResultsAreBounded holds the database away while more comes in than
+// the memory may hold.
+func TestWaitingResultsAreBounded(t *testing.T) {
+	const size, n = 4 << 20, memoryLimit/(4<<20) + 6
+	out := strings.Repeat("x", size)
+	for _, dir := range []string{"", filepath.Join(t.TempDir(), "spool")} {
+		o := &obstinate{}
+		o.set(func(store.Batch) (store.Written, error) { return store.Written{}, errAway })
+		var sp *spool
+		if dir != "" {
+			var err error
+			if sp, err = newSpool(dir, "t"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+		var answers []<-chan verdict
+		for id := int64(1); id <= n; id++ {
+			answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id, Stdout: out}}))
+			if _, bytes := w.backlog(); bytes > memoryLimit+size {
+				t.Fatalf("%d bytes wait in memory", bytes)
+			}
+		}
+		var whole, cut int
+		o.set(func(b store.Batch) (store.Written, error) {
+			for _, f := range b.Finish {
+				switch {
+				case len(f.Stdout) == size:
+					whole++
+				case len(f.Stdout) <= cutTo && strings.HasSuffix(f.Stdout, "away]"):
+					cut++
+				}
+			}
+			return store.Written{}, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go w.run(ctx)
+		for _, ch := range answers {
+			if v := <-ch; !v.written() {
+				t.Fatalf("%+v", v)
+			}
+		}
+		cancel()
+		o.mu.Lock()
+		if whole+cut != n || dir != "" && cut > 0 || dir == "" && cut == 0 {
+			t.Errorf("spool %q: %d whole, %d cut", dir, whole, cut)
+		}
+		o.mu.Unlock()
+	}
+}
+
+var errAway = errors.New("away")
+
+func TestSpoolKeepsResultsWhole(t *testing.T) {
+	dir := t.TempDir()
+	a, err := newSpool(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newSpool(dir, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.Final{ID: 5, Code: -1, Signal: "SIGTERM", Stdout: "é\x00\n\u2028", Stderr: "<&>", At: 9}
+	for _, f := range []store.Final{want, {ID: 6, OK: true}} {
+		if err := a.save(3, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := a.load(3, 5); err != nil || got != want {
+		t.Fatalf("%+v %v", got, err)
+	}
+	ids := func(s *spool) (list []int64) {
+		if err := s.left(func(e spooled) { list = append(list, e.Token, e.Final.ID) }); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if got := ids(a); !slices.Equal(got, []int64{3, 5, 3, 6}) {
+		t.Fatal(got)
+	}
+	if got := ids(b); got != nil {
+		t.Fatal("another table's results", got)
+	}
+	a.remove(3, 5)
+	if got := ids(a); !slices.Equal(got, []int64{3, 6}) {
+		t.Fatal(got)
+	}
+}

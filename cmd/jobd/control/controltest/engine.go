@@ -1,0 +1,280 @@
+// Package controltest has an Engine without database and processes, for tests
+// of what stands before one.
+package controltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+
+	"gloom/cmd/jobd/control"
+)
+
+// Job is a row of the fake's table.
+type Job struct {
+	Target  string
+	Status  string // "manual" runs
+	Outcome control.Outcome
+	Running bool          // takes signals
+	Hold    chan struct{} // when not nil, the job ends once it is closed
+}
+
+// Engine is a fake. Its calls are noted in the order in which they came.
+type Engine struct {
+	mu      sync.Mutex
+	targets []control.TargetStatus
+	jobs    map[int64]*Job
+	awaited map[int64]bool
+	calls   []string
+	changed func()
+	done    chan struct{}
+	end     error
+	fail    error
+	hold    chan struct{}
+}
+
+// New returns an engine that serves these targets with concurrency 1, 2, and
+// so on.
+func New(targets ...string) *Engine {
+	e := &Engine{jobs: make(map[int64]*Job), awaited: make(map[int64]bool), done: make(chan struct{})}
+	for i, t := range targets {
+		e.targets = append(e.targets, control.TargetStatus{Name: t, Concurrency: i + 1})
+	}
+	return e
+}
+
+// Put adds a job or replaces it.
+func (e *Engine) Put(id int64, j Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs[id] = &j
+}
+
+// Length sets how long a target's queue seems to be.
+func (e *Engine) Length(target string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.targets[e.at(target)].Length = n
+}
+
+// Calls returns what was asked of the engine, and forgets it.
+func (e *Engine) Calls() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	calls := e.calls
+	e.calls = nil
+	return calls
+}
+
+func (e *Engine) note(format string, args ...any) {
+	e.calls = append(e.calls, fmt.Sprintf(format, args...))
+}
+
+func (e *Engine) at(target string) int {
+	return slices.IndexFunc(e.targets, func(t control.TargetStatus) bool { return t.Name == target })
+}
+
+// Fail sets the error of RunManual, Recover and Health; nil is none.
+func (e *Engine) Fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fail = err
+}
+
+// HoldShutdown keeps a Shutdown from its end until the channel is closed.
+func (e *Engine) HoldShutdown(until chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold = until
+}
+
+// End makes the engine end by itself.
+func (e *Engine) End(err error) {
+	e.end = err
+	close(e.done)
+}
+
+// Targets implements control.Daemon, as do the methods below.
+func (e *Engine) Targets() (names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.targets {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func (e *Engine) Poll(targets []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note("poll %v", targets)
+}
+
+func (e *Engine) Pause(targets []string)    { e.pause("pause", targets, true) }
+func (e *Engine) Continue(targets []string) { e.pause("continue", targets, false) }
+
+func (e *Engine) pause(verb string, targets []string, paused bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note("%s %v", verb, targets)
+	for i := range e.targets {
+		if targets == nil || slices.Contains(targets, e.targets[i].Name) {
+			e.targets[i].Paused = paused
+		}
+	}
+}
+
+func (e *Engine) Status() control.Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return control.Status{Targets: slices.Clone(e.targets), Waiting: len(e.awaited)}
+}
+
+func (e *Engine) AddTarget(name string, concurrency int) error {
+	return e.change(func() error {
+		if e.at(name) >= 0 {
+			return control.ErrTargetExists(name)
+		}
+		e.targets = append(e.targets, control.TargetStatus{Name: name, Concurrency: concurrency})
+		return nil
+	})
+}
+
+func (e *Engine) SetConcurrency(name string, concurrency int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i := e.at(name)
+	if i < 0 {
+		return control.ErrTargetUnknown(name)
+	}
+	e.targets[i].Concurrency = concurrency
+	return nil
+}
+
+func (e *Engine) RemoveTarget(name string) error {
+	return e.change(func() error {
+		i := e.at(name)
+		switch {
+		case i < 0:
+			return control.ErrTargetUnknown(name)
+		case e.targets[i].Length > 0:
+			return control.ErrTargetBusy
+		}
+		e.targets = slices.Delete(e.targets, i, i+1)
+		return nil
+	})
+}
+
+func (e *Engine) change(do func() error) error {
+	e.mu.Lock()
+	err, changed := do(), e.changed
+	e.mu.Unlock()
+	if err == nil && changed != nil {
+		changed()
+	}
+	return err
+}
+
+func (e *Engine) RunManual(ctx context.Context, ids []int64) (map[int64]control.Outcome, map[int64]string, error) {
+	e.mu.Lock()
+	e.note("run-manual %v", ids)
+	if e.fail != nil {
+		e.mu.Unlock()
+		return nil, nil, e.fail
+	}
+	for _, id := range ids {
+		if e.awaited[id] {
+			e.mu.Unlock()
+			return nil, nil, control.JobAwaited(id)
+		}
+	}
+	outcomes, errs := make(map[int64]control.Outcome), make(map[int64]string)
+	var held []*Job
+	for _, id := range ids {
+		j := e.jobs[id]
+		switch {
+		case j == nil:
+			errs[id] = control.JobUnknown(id)
+		case j.Status != "manual":
+			errs[id] = control.JobNotManual(j.Status)
+		case e.at(j.Target) < 0:
+			errs[id] = control.JobTargetUnknown(j.Target, id)
+		default:
+			outcomes[id] = j.Outcome
+			e.awaited[id] = true
+			held = append(held, j)
+		}
+	}
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for id := range outcomes {
+			delete(e.awaited, id)
+		}
+	}()
+	for _, j := range held {
+		if j.Hold == nil {
+			continue
+		}
+		select {
+		case <-j.Hold:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+	return outcomes, errs, nil
+}
+
+func (e *Engine) SendSignal(_ context.Context, signals map[int64]syscall.Signal) map[int64]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sent := make(map[int64]bool)
+	for id, signal := range signals {
+		j := e.jobs[id]
+		sent[id] = j != nil && j.Running
+		e.note("signal %d %d", id, int(signal))
+	}
+	slices.Sort(e.calls)
+	return sent
+}
+
+func (e *Engine) Recover(context.Context) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.note("recover")
+	return 3, e.fail
+}
+
+func (e *Engine) OnTargets(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changed = f
+}
+
+func (e *Engine) Health() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fail
+}
+
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	e.note("shutdown")
+	hold := e.hold
+	e.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	close(e.done)
+	return nil
+}
+
+func (e *Engine) Done() <-chan struct{} { return e.done }
+func (e *Engine) Err() error            { return e.end }

@@ -1,0 +1,124 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/peer"
+)
+
+// Link keeps this daemon registered with a master. The master makes its
+// requests over the connection that we dial.
+type Link struct {
+	Host     string
+	Port     int
+	Name     string // under which the master shows us
+	Password string
+	// MaxPause is the longest pause between two attempts; the first ones
+	// come sooner.
+	MaxPause time.Duration
+	Log      zerolog.Logger
+}
+
+const (
+	firstPause      = 500 * time.Millisecond
+	leastPause      = 100 * time.Millisecond // whatever the configuration says
+	dialTimeout     = 10 * time.Second
+	registerTimeout = 30 * time.Second
+	flushTimeout    = 2 * time.Second
+)
+
+// registration is the data of register-worker.
+type registration struct {
+	Targets []string `json:"targets"`
+	Name    string   `json:"name"`
+}
+
+// errNoTargets ends a connection that has nothing left to be registered for:
+// masters refuse an empty list.
+var errNoTargets = errors.New("no targets are left")
+
+// Run stays connected until ctx ends; answers that are on their way then are
+// still sent. Whenever the engine's targets change it
+// registers again, which replaces what the master knew.
+func (l *Link) Run(ctx context.Context, engine Engine) {
+	changed := make(chan struct{}, 1)
+	engine.OnTargets(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer engine.OnTargets(nil)
+
+	most := max(l.MaxPause, leastPause)
+	pause := min(firstPause, most)
+	for ctx.Err() == nil {
+		for len(engine.Targets()) == 0 {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+		registered, err := l.session(ctx, engine, changed)
+		if ctx.Err() != nil {
+			return
+		}
+		if registered {
+			pause = min(firstPause, most)
+		}
+		wait := pause + rand.N(pause/4+1) // a master's workers do not come back all at once
+		l.Log.Warn().Err(err).Stringer("pause", wait.Round(time.Millisecond)).Msg("no connection to the master")
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, most)
+	}
+}
+
+// session is one connection, from the dialling to its end. Requests of the
+// master are served from the first moment on, its answer to our registration
+// may come after them.
+func (l *Link) session(ctx context.Context, engine Engine, changed <-chan struct{}) (registered bool, err error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := peer.Dial(dialCtx, l.Host, l.Port, peer.Options{Password: l.Password, Log: l.Log}, Routes(engine))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	select {
+	case <-changed: // before we look
+	default:
+	}
+	for {
+		targets := engine.Targets()
+		if len(targets) == 0 {
+			return registered, errNoTargets
+		}
+		callCtx, cancel := context.WithTimeout(ctx, registerTimeout)
+		_, err := conn.Call(callCtx, "register-worker", registration{targets, l.Name})
+		cancel()
+		if err != nil {
+			return registered, err
+		}
+		registered = true
+		l.Log.Info().Strs("targets", targets).Str("name", l.Name).Msg("registered with the master")
+		select {
+		case <-changed:
+		case <-conn.Done():
+			return registered, peer.ErrClosed
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.Background(), flushTimeout)
+			defer cancel()
+			conn.Flush(last)
+			return registered, ctx.Err()
+		}
+	}
+}

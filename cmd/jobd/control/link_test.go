@@ -1,0 +1,185 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/control"
+	"gloom/cmd/jobd/control/controltest"
+)
+
+// fakeMaster accepts what links dial and talks in bytes.
+type fakeMaster struct {
+	t *testing.T
+	net.Listener
+}
+
+type masterSide struct {
+	t    *testing.T
+	sock net.Conn
+	in   *bufio.Reader
+}
+
+func newMaster(t *testing.T) fakeMaster {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return fakeMaster{t, l}
+}
+
+func (m fakeMaster) accept() masterSide {
+	m.t.Helper()
+	_ = m.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+	sock, err := m.Accept()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { sock.Close() })
+	return masterSide{m.t, sock, bufio.NewReader(sock)}
+}
+
+func (s masterSide) read() string {
+	s.t.Helper()
+	_ = s.sock.SetReadDeadline(time.Now().Add(20 * time.Second))
+	message, err := s.in.ReadString(4)
+	if err != nil {
+		s.t.Fatalf("the link says nothing: %v", err)
+	}
+	return strings.TrimSuffix(message, "\x04")
+}
+
+func (s masterSide) write(text string) {
+	s.t.Helper()
+	if _, err := s.sock.Write([]byte(strings.ReplaceAll(text, "|", "\x04"))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// registered reads a registration, and returns its number and the rest.
+func (s masterSide) registered() (no, rest string) {
+	s.t.Helper()
+	message := s.read()
+	no, rest, ok := strings.Cut(strings.TrimPrefix(message, `[0,{"no":`), `,"type":"register-worker",`)
+	if !ok {
+		s.t.Fatalf("no registration: %s", message)
+	}
+	return no, rest
+}
+
+func (s masterSide) expectRegistration(want string) (no string) {
+	s.t.Helper()
+	no, got := s.registered()
+	if got != want {
+		s.t.Fatalf("got registration %s, want %s", got, want)
+	}
+	return no
+}
+
+func link(t *testing.T, m fakeMaster, e *controltest.Engine, password string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	l := control.Link{Host: "127.0.0.1", Port: m.Addr().(*net.TCPAddr).Port, Name: "probe-w1", Password: password,
+		MaxPause: 20 * time.Millisecond, Log: zerolog.Nop()}
+	go func() {
+		defer close(done)
+		l.Run(ctx, e)
+	}()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestLinkRegisters(t *testing.T) {
+	m, e := newMaster(t), controltest.New("b", "a")
+	stop := link(t, m, e, "pass")
+	s := m.accept()
+	no := s.expectRegistration(`"data":{"targets":["b","a"],"name":"probe-w1"},"password":"pass"}]`)
+
+	// The master's requests are done before it has answered, without password.
+	s.write(`[0,{"no":1,"type":"poll","data":{"targets":["a"]}}]|`)
+	if got := s.read(); got != `[1,{"no":1,"data":"ok"}]` {
+		t.Error(got)
+	}
+	s.write(`[2]|`)
+	if got := s.read(); got != `[3]` {
+		t.Error(got)
+	}
+	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":2,"type":"pause"}]|`)
+	if got := s.read(); got != `[1,{"no":2,"data":"ok"}]` {
+		t.Error(got)
+	}
+	if got := strings.Join(e.Calls(), ","); got != "poll [a],pause []" {
+		t.Errorf("engine was asked %s", got)
+	}
+
+	// Targets that change are told on the same connection; the password is not
+	// repeated.
+	if err := e.AddTarget("new", 1); err != nil {
+		t.Fatal(err)
+	}
+	no = s.expectRegistration(`"data":{"targets":["b","a","new"],"name":"probe-w1"}}]`)
+	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	if err := e.RemoveTarget("b"); err != nil {
+		t.Fatal(err)
+	}
+	no = s.expectRegistration(`"data":{"targets":["a","new"],"name":"probe-w1"}}]`)
+
+	// A poll that names a target which has just gone is done for the others.
+	s.write(`[1,{"no":` + no + `,"data":"ok"}]|[0,{"no":3,"type":"poll","data":{"targets":["b","a"]}}]|`)
+	if got := s.read(); got != `[1,{"no":3,"error":"invalid target 'b'"}]` {
+		t.Error(got)
+	}
+	if got := strings.Join(e.Calls(), ","); got != "poll [a]" {
+		t.Errorf("engine was asked %s", got)
+	}
+	stop()
+}
+
+func TestLinkComesBack(t *testing.T) {
+	m, e := newMaster(t), controltest.New("a")
+	link(t, m, e, "")
+	for range 3 {
+		s := m.accept()
+		no := s.expectRegistration(`"data":{"targets":["a"],"name":"probe-w1"}}]`)
+		s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+		s.sock.Close()
+	}
+	s := m.accept() // refused: it tries again all the same
+	no, _ := s.registered()
+	s.write(`[1,{"no":` + no + `,"error":"invalid password"}]|`)
+	s.sock.Close()
+	m.accept().registered()
+}
+
+func TestLinkWithoutTargets(t *testing.T) {
+	m, e := newMaster(t), controltest.New()
+	link(t, m, e, "")
+	if err := e.AddTarget("first", 1); err != nil {
+		t.Fatal(err)
+	}
+	s := m.accept()
+	no := s.expectRegistration(`"data":{"targets":["first"],"name":"probe-w1"}}]`)
+	s.write(`[1,{"no":` + no + `,"data":"ok"}]|`)
+	// Masters refuse an empty list, so the connection ends.
+	if err := e.RemoveTarget("first"); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.sock.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if rest, err := s.in.ReadString(4); err == nil {
+		t.Fatalf("still connected: %s", rest)
+	}
+	if err := e.AddTarget("second", 1); err != nil {
+		t.Fatal(err)
+	}
+	m.accept().expectRegistration(`"data":{"targets":["second"],"name":"probe-w1"}}]`)
+}

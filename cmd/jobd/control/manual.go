@@ -1,0 +1,123 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
+)
+
+func (s server) runManual(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	ids, strange, err := manualIDs(data)
+	if err != nil {
+		return nil, err
+	}
+	var outcomes map[int64]Outcome
+	errs := make(map[int64]string)
+	if len(ids) > 0 {
+		if outcomes, errs, err = s.engine.RunManual(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	return manualJSON(outcomes, errs, strange), nil
+}
+
+// manualIDs reads the ids, each once. Strange ones are numbers that no row can
+// have.
+func manualIDs(data json.RawMessage) (ids []int64, strange []eot.No, err error) {
+	args, err := peer.Args(data, eot.Field{Name: "ids", Types: "a", Required: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	elements := eot.Elements(args.Get("ids"))
+	if len(elements) == 0 {
+		return nil, nil, errors.New("ids are empty")
+	}
+	const most = 1 << 53 // integers beyond are not exact in JSON
+	seen := make(map[eot.No]bool, len(elements))
+	for _, e := range elements {
+		if t := eot.TypeOf(e); t != "number" {
+			return nil, nil, fmt.Errorf("all ids must be numbers, got %s", t)
+		}
+		n, whole := eot.Number(e)
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		if whole && n >= -most && n <= most {
+			ids = append(ids, int64(n))
+		} else {
+			strange = append(strange, n)
+		}
+	}
+	return ids, strange, nil
+}
+
+// manualJSON writes what came of the jobs; a member with nothing in it is left
+// out.
+func manualJSON(outcomes map[int64]Outcome, errs map[int64]string, strange []eot.No) json.RawMessage {
+	out := []byte{'{'}
+	separate := func(open string) {
+		if out[len(out)-1] != '{' {
+			out = append(out, ',')
+		}
+		out = append(out, open...)
+	}
+	if len(outcomes) > 0 {
+		separate(`"jobs":{`)
+		for _, id := range slices.Sorted(maps.Keys(outcomes)) {
+			separate("")
+			out = appendID(out, id)
+			out = outcomes[id].append(out)
+		}
+		out = append(out, '}')
+	}
+	if len(errs)+len(strange) > 0 {
+		separate(`"errors":{`)
+		for _, id := range slices.Sorted(maps.Keys(errs)) {
+			separate("")
+			out = eot.AppendString(appendID(out, id), errs[id])
+		}
+		for _, n := range strange {
+			separate("")
+			out = append(eot.AppendString(out, n.String()), ':')
+			out = eot.AppendString(out, fmt.Sprintf("job %s not found", n))
+		}
+		out = append(out, '}')
+	}
+	return append(out, '}')
+}
+
+func appendID(out []byte, id int64) []byte {
+	out = append(out, '"')
+	out = strconv.AppendInt(out, id, 10)
+	return append(out, '"', ':')
+}
+
+func (o Outcome) append(out []byte) []byte {
+	out = append(out, `{"result":`...)
+	out = eot.AppendString(out, o.Result)
+	out = append(out, `,"code":`...)
+	if o.Code != nil {
+		out = strconv.AppendInt(out, int64(*o.Code), 10)
+	} else {
+		out = append(out, "null"...)
+	}
+	out = append(out, `,"signal":`...)
+	if o.Signal != nil {
+		out = eot.AppendString(out, *o.Signal)
+	} else {
+		out = append(out, "null"...)
+	}
+	out = append(out, `,"stdout":`...)
+	out = eot.AppendString(out, o.Stdout)
+	out = append(out, `,"stderr":`...)
+	out = eot.AppendString(out, o.Stderr)
+	return append(out, '}')
+}

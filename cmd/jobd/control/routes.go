@@ -1,0 +1,130 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
+)
+
+// Routes are the requests that a worker answers.
+func Routes(engine Engine) peer.Routes {
+	s := server{engine: engine}
+	return peer.Routes{
+		"poll":                   {Handle: s.poll},
+		"pause":                  {Handle: s.onTargets(engine.Pause)},
+		"continue":               {Handle: s.onTargets(engine.Continue)},
+		"status":                 {Handle: s.status},
+		"add-target":             {Handle: s.addTarget},
+		"set-target-concurrency": {Handle: s.setConcurrency},
+		"remove-target":          {Handle: s.removeTarget},
+		"run-manual":             {Handle: s.runManual, Waits: true},
+		"send-signal":            {Handle: s.sendSignal, Waits: true},
+		"recover":                {Handle: s.recover, Waits: true}, // unknown to other implementations
+	}
+}
+
+type server struct{ engine Engine }
+
+// poll refuses a list that names a target which is not there. The master may
+// know of a removal later than we do: its list is done as far as it goes, lest
+// one target take the poll from the others.
+func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
+	_, known, err := s.targets(data)
+	if err == nil || c.Dialled() && len(known) > 0 {
+		s.engine.Poll(known)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return peer.OK, nil
+}
+
+// onTargets makes a handler of a method that takes targets, nil for all.
+func (s server) onTargets(do func([]string)) peer.Handler {
+	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+		targets, _, err := s.targets(data)
+		if err != nil {
+			return nil, err
+		}
+		do(targets)
+		return peer.OK, nil
+	}
+}
+
+// targets reads a list of targets, and those of them that exist; the error
+// names the first that does not.
+func (s server) targets(data json.RawMessage) (all, known []string, err error) {
+	all, err = peer.Targets(data)
+	if err != nil || all == nil {
+		return nil, nil, err
+	}
+	ours := make(map[string]bool)
+	for _, t := range s.engine.Targets() {
+		ours[t] = true
+	}
+	for _, t := range all {
+		if ours[t] {
+			known = append(known, t)
+		} else if err == nil {
+			err = fmt.Errorf("invalid target '%s'", t)
+		}
+	}
+	return all, known, err
+}
+
+func (s server) status(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+	return statusJSON(s.engine.Status())
+}
+
+var (
+	targetField      = eot.Field{Name: "target", Types: "s", Required: true}
+	concurrencyField = eot.Field{Name: "concurrency", Types: "i", Required: true}
+)
+
+func (s server) addTarget(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	return s.withConcurrency(data, s.engine.AddTarget)
+}
+
+func (s server) setConcurrency(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	return s.withConcurrency(data, s.engine.SetConcurrency)
+}
+
+func (s server) withConcurrency(data json.RawMessage, do func(string, int) error) (any, error) {
+	args, err := peer.Args(data, targetField, concurrencyField)
+	if err != nil {
+		return nil, err
+	}
+	n, _ := eot.Integer(args.Get("concurrency"))
+	if n < 1 || n > math.MaxInt32 {
+		return nil, ErrConcurrency
+	}
+	if err := do(eot.String(args.Get("target")), int(n)); err != nil {
+		return nil, err
+	}
+	return peer.OK, nil
+}
+
+func (s server) removeTarget(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	args, err := peer.Args(data, targetField)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.engine.RemoveTarget(eot.String(args.Get("target"))); err != nil {
+		return nil, err
+	}
+	return peer.OK, nil
+}
+
+func (s server) recover(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
+	n, err := s.engine.Recover(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Recovered int `json:"recovered"`
+	}{n}, nil
+}

@@ -1,0 +1,69 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/eot"
+	"gloom/cmd/jobd/peer"
+)
+
+func (s server) sendSignal(ctx context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+	jobs := signalled(data)
+	signals := make(map[int64]syscall.Signal)
+	for _, j := range jobs {
+		id, err := strconv.ParseInt(j.Name, 10, 64)
+		if signal, ok := signalOf(j.Value); ok && err == nil {
+			signals[id] = signal
+		}
+	}
+	var sent map[int64]bool
+	if len(signals) > 0 {
+		sent = s.engine.SendSignal(ctx, signals)
+	}
+	out := []byte{'{'}
+	for i, j := range jobs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		id, err := strconv.ParseInt(j.Name, 10, 64)
+		out = append(eot.AppendString(out, j.Name), ':')
+		_, valid := signalOf(j.Value)
+		out = strconv.AppendBool(out, err == nil && valid && sent[id])
+	}
+	return json.RawMessage(append(out, '}')), nil
+}
+
+// signalled reads the jobs and their signals. A list, which is what PHP makes
+// of a map whose keys count from 0, has its places for ids.
+func signalled(data json.RawMessage) []eot.Member {
+	raw := eot.Object(eot.Members(data)).Get("jobs")
+	if !eot.IsArray(raw) {
+		return eot.Members(raw)
+	}
+	var jobs []eot.Member
+	for i, e := range eot.Elements(raw) {
+		jobs = append(jobs, eot.Member{Name: strconv.Itoa(i), Value: e})
+	}
+	return jobs
+}
+
+// Signals of the system: the named ones, and the real-time ones behind them.
+const (
+	lastNamed     = 31
+	firstRealtime = 34
+	lastRealtime  = 64
+)
+
+// signalOf reads a signal, given by its number or its full name. Number 0
+// delivers nothing; it is a test.
+func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
+	if n, ok := eot.Integer(raw); ok {
+		return syscall.Signal(n), n >= 0 && n <= lastNamed || n >= firstRealtime && n <= lastRealtime
+	}
+	return launch.ParseSignal(strings.ToUpper(eot.String(raw)))
+}

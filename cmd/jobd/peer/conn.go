@@ -1,0 +1,378 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/eot"
+)
+
+const (
+	unauthorizedMax = 64 << 10         // bytes of a message before the password is known
+	unreadMax       = 1 << 20          // bytes that a peer may leave unread before we stop reading from it
+	stallTimeout    = 60 * time.Second // for a peer that takes nothing of what it is sent
+	chunk           = 256 << 10        // bytes written under one deadline
+	lingerTime      = 2 * time.Second  // for a refused peer to read why
+	maxNo           = 999999           // of a request; the numbers start again behind it
+)
+
+// ErrClosed is the error of a call whose connection has ended. The master's
+// clients read it where a worker was lost.
+//
+//lint:ignore ST1005 they know this text
+var ErrClosed = errors.New("Socket is closed")
+
+// RemoteError is an error that the peer has answered with.
+type RemoteError struct{ Text string }
+
+func (e *RemoteError) Error() string { return e.Text }
+
+// errRefused ends a connection after its peer has been told why.
+var errRefused = errors.New("refused")
+
+// Conn is one connection, accepted or dialled.
+type Conn struct {
+	// Immutable.
+	sock     net.Conn
+	remote   netip.AddrPort
+	routes   Routes
+	password string // asked for when accepted, given when dialled
+	dialled  bool
+	log      zerolog.Logger
+	ctx      context.Context // ends when the socket is closed
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when nothing more can arrive
+
+	// The reading goroutine's.
+	in         eot.Splitter
+	maxMessage int
+	authorized bool
+
+	heard atomic.Int64 // when the peer was last heard, UnixNano
+
+	mu      sync.Mutex
+	changed *sync.Cond // out, writing, pending or closed
+	out     []byte     // to be written
+	writing int        // bytes that the writer has taken and not yet written
+	pending int        // requests whose handlers wait
+	closed  bool
+	trusted bool // no bound on what it leaves unread
+	ended   bool // no more calls
+	calls   map[eot.No]chan eot.Message
+	lastNo  int
+	greeted bool // the password was sent
+}
+
+func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
+	c := &Conn{
+		sock: sock, routes: routes, password: opt.Password, dialled: dialled, maxMessage: opt.MaxMessage,
+		authorized: dialled || opt.Password == "", trusted: dialled,
+		done: make(chan struct{}), calls: make(map[eot.No]chan eot.Message),
+		lastNo: rand.IntN(maxNo),
+	}
+	c.changed = sync.NewCond(&c.mu)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if tcp, ok := sock.RemoteAddr().(*net.TCPAddr); ok {
+		a := tcp.AddrPort()
+		c.remote = netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+	}
+	if !dialled && opt.AllowLocalhost && c.remote.Addr().IsLoopback() {
+		c.authorized = true
+	}
+	c.in.Max = opt.MaxMessage
+	if !c.authorized {
+		c.in.Max = min(opt.MaxMessage, unauthorizedMax)
+	}
+	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
+	c.heard.Store(time.Now().UnixNano())
+	return c
+}
+
+// Remote returns the peer's address.
+func (c *Conn) Remote() netip.AddrPort { return c.remote }
+
+// Dialled tells whether this side made the connection.
+func (c *Conn) Dialled() bool { return c.dialled }
+
+// Done is closed when nothing more can arrive from the peer. It may still
+// read.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Heard tells when the peer last sent anything.
+func (c *Conn) Heard() time.Time { return time.Unix(0, c.heard.Load()) }
+
+// Trust lets the peer send messages of up to max bytes and leave unread what
+// it likes. It is for handlers, at a moment when they know who the peer is.
+func (c *Conn) Trust(max int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trusted = true
+	c.in.Max = max
+}
+
+// Close ends the connection at once.
+func (c *Conn) Close() {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	if !again {
+		c.cancel()
+		c.sock.Close()
+	}
+}
+
+// Ping sends a ping.
+func (c *Conn) Ping() { c.send(eot.Message{Kind: eot.Ping}) }
+
+// Call makes a request and waits for its response, whose data it returns: nil
+// when there is none. The error is a *RemoteError when the peer has answered
+// with one, ErrClosed when the connection ended, or that of ctx.
+func (c *Conn) Call(ctx context.Context, typ string, data any) (json.RawMessage, error) {
+	raw, err := Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	request := eot.Message{Kind: eot.Request, Type: typ, Data: raw}
+	answer := make(chan eot.Message, 1)
+
+	c.mu.Lock()
+	if c.ended || c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	request.No = c.nextNo()
+	c.calls[request.No] = answer
+	if c.dialled && !c.greeted {
+		request.Password, c.greeted = c.password, true
+	}
+	c.enqueue(request.Append(nil))
+	c.mu.Unlock()
+
+	select {
+	case m := <-answer:
+		if m.Error != "" {
+			return nil, &RemoteError{m.Error}
+		}
+		return m.Data, nil
+	case <-c.done:
+		select {
+		case m := <-answer: // it came with the last bytes
+			if m.Error != "" {
+				return nil, &RemoteError{m.Error}
+			}
+			return m.Data, nil
+		default:
+			return nil, ErrClosed
+		}
+	case <-ctx.Done():
+		c.mu.Lock()
+		delete(c.calls, request.No)
+		c.mu.Unlock()
+		return nil, ctx.Err()
+	}
+}
+
+// nextNo returns a number that no call waits for. Callers hold mu.
+func (c *Conn) nextNo() eot.No {
+	for {
+		c.lastNo = c.lastNo%maxNo + 1
+		if _, taken := c.calls[eot.No(c.lastNo)]; !taken {
+			return eot.No(c.lastNo)
+		}
+	}
+}
+
+// run reads until the connection ends, and closes it.
+func (c *Conn) run() {
+	defer c.Close()
+	go c.write()
+	err := c.read()
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	close(c.done)
+	switch {
+	case errors.Is(err, errRefused):
+		c.linger()
+	case errors.Is(err, io.EOF) && !c.dialled, errors.Is(err, os.ErrDeadlineExceeded):
+		// The peer has closed its half, or we shut down: what it has asked
+		// for is still answered.
+		c.drain()
+	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
+		c.log.Debug().Err(err).Msg("connection broke")
+	}
+}
+
+func (c *Conn) read() error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := c.sock.Read(buf)
+		if n > 0 {
+			c.heard.Store(time.Now().UnixNano())
+			c.in.Feed(buf[:n])
+			if err := c.messages(); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// waitReadable waits until the peer has taken enough of what it was sent to be
+// served again.
+func (c *Conn) waitReadable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.closed && !c.trusted && len(c.out)+c.writing > unreadMax {
+		c.changed.Wait()
+	}
+	return !c.closed
+}
+
+// messages does all whole messages that have arrived.
+func (c *Conn) messages() error {
+	for {
+		if !c.waitReadable() {
+			return net.ErrClosed
+		}
+		payload, ok, err := c.in.Next()
+		if err != nil {
+			c.log.Warn().Err(err).Msg("closing the connection")
+			c.send(eot.Message{Kind: eot.Response, Error: err.Error()})
+			return errRefused
+		}
+		if !ok {
+			return nil
+		}
+		m, err := eot.Decode(payload)
+		var wrong *eot.Error
+		switch {
+		case errors.As(err, &wrong):
+			c.log.Warn().Str("error", clip(wrong.Text)).Msg("malformed message")
+			c.send(eot.Message{Kind: eot.Response, Error: wrong.Text})
+		case err != nil:
+			c.log.Warn().Int("bytes", len(payload)).Msg("a message that is not JSON is ignored")
+		case m.Kind == eot.Ping:
+			c.send(eot.Message{Kind: eot.Pong})
+		case m.Kind == eot.Response:
+			c.response(m)
+		case m.Kind == eot.Request:
+			if err := c.request(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (c *Conn) response(m eot.Message) {
+	c.mu.Lock()
+	answer := c.calls[m.No]
+	delete(c.calls, m.No)
+	c.mu.Unlock()
+	if answer == nil {
+		c.log.Warn().Stringer("no", m.No).Str("error", clip(m.Error)).Msg("a response that nobody waits for")
+		return
+	}
+	answer <- m
+}
+
+func (c *Conn) request(m eot.Message) error {
+	if !c.authorized {
+		if !samePassword(m.Password, c.password) {
+			c.log.Warn().Str("type", clip(m.Type)).Msg("invalid password")
+			c.send(eot.Message{Kind: eot.Response, No: m.No, Error: "invalid password"})
+			return errRefused
+		}
+		c.authorized = true
+		c.in.Max = c.maxMessage
+	}
+	c.log.Debug().Str("type", clip(m.Type)).Stringer("no", m.No).Msg("request")
+	route, known := c.routes[m.Type]
+	if !known {
+		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("unknown request type: '%s'", m.Type)})
+		return nil
+	}
+	if !route.Waits {
+		c.serve(route.Handle, m)
+		return nil
+	}
+	most := 1024
+	c.mu.Lock()
+	if c.trusted {
+		most = 64 << 10
+	}
+	full := c.pending >= most
+	if !full {
+		c.pending++
+	}
+	c.mu.Unlock()
+	if full {
+		c.send(eot.Message{Kind: eot.Response, No: m.No, Error: fmt.Sprintf("%d requests of this connection wait already", most)})
+		return nil
+	}
+	go func() {
+		c.serve(route.Handle, m)
+		c.mu.Lock()
+		c.pending--
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	}()
+	return nil
+}
+
+// serve runs a handler and sends what it returns.
+func (c *Conn) serve(handle Handler, m eot.Message) {
+	result, err := c.guard(handle, m)
+	after, _ := result.(After)
+	if after.Do != nil {
+		result = after.Data
+	}
+	answer := eot.Message{Kind: eot.Response, No: m.No}
+	if err == nil {
+		answer.Data, err = Marshal(result)
+	}
+	if err != nil {
+		c.log.Debug().Str("type", m.Type).Stringer("no", m.No).Err(err).Msg("request failed")
+		answer.Error = err.Error()
+	}
+	c.send(answer)
+	if after.Do != nil && err == nil {
+		after.Do()
+	}
+}
+
+// guard keeps a fault in one handler from ending the jobs of the daemon.
+func (c *Conn) guard(handle Handler, m eot.Message) (result any, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			c.log.Error().Str("type", m.Type).Any("panic", fault).Bytes("stack", debug.Stack()).Msg("handler failed")
+			result, err = nil, errors.New("internal error")
+		}
+	}()
+	return handle(c.ctx, c, m.Data)
+}
+
+// clip shortens what a peer has sent, for the log.
+func clip(text string) string {
+	if most := 200; len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}

@@ -1,0 +1,141 @@
+package peer
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net"
+	"time"
+
+	"gloom/cmd/jobd/eot"
+)
+
+// send queues a message. It never waits.
+func (c *Conn) send(m eot.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.enqueue(m.Append(nil))
+}
+
+// enqueue takes a whole message over. Callers hold mu.
+func (c *Conn) enqueue(message []byte) {
+	if c.closed {
+		return
+	}
+	if len(c.out) == 0 {
+		c.out = message
+	} else {
+		c.out = append(c.out, message...)
+	}
+	c.changed.Broadcast()
+}
+
+// write sends what is queued until the connection is closed. A peer that takes
+// nothing for stallTimeout loses it.
+func (c *Conn) write() {
+	defer c.Close()
+	for {
+		c.mu.Lock()
+		c.writing = 0
+		c.changed.Broadcast()
+		for len(c.out) == 0 && !c.closed {
+			c.changed.Wait()
+		}
+		if c.closed {
+			c.mu.Unlock()
+			return
+		}
+		out := c.out
+		c.out, c.writing = nil, len(out)
+		c.mu.Unlock()
+		for len(out) > 0 {
+			n := min(len(out), chunk)
+			_ = c.sock.SetWriteDeadline(time.Now().Add(stallTimeout))
+			if _, err := c.sock.Write(out[:n]); err != nil {
+				c.log.Debug().Err(err).Int("unread", len(out)).Msg("cannot write")
+				return
+			}
+			out = out[n:]
+		}
+	}
+}
+
+// drain waits until every request is answered and every answer written, as
+// long as the peer is there.
+func (c *Conn) drain() {
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		tick := time.NewTicker(5 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				if gone(c.sock) {
+					c.Close()
+				}
+			}
+		}
+	}()
+	c.flush(func() bool { return c.pending == 0 })
+}
+
+// flush waits until everything is written and enough holds, or the connection
+// is closed.
+func (c *Conn) flush(enough func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.closed && (len(c.out)+c.writing > 0 || !enough()) {
+		c.changed.Wait()
+	}
+}
+
+// Flush waits until the requests of the peer are answered and the answers are
+// written, or until ctx ends.
+func (c *Conn) Flush(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.closed && ctx.Err() == nil && (c.pending > 0 || len(c.out)+c.writing > 0) {
+		c.changed.Wait()
+	}
+}
+
+// linger lets the peer read why it is refused: a socket closed while input is
+// unread would be reset, and the reset overtakes the answer.
+func (c *Conn) linger() {
+	c.flush(func() bool { return true })
+	half, ok := c.sock.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.sock.SetReadDeadline(time.Now().Add(lingerTime))
+	var waste [4 << 10]byte
+	for n := 0; n < 64<<20; {
+		m, err := c.sock.Read(waste[:])
+		if err != nil {
+			return
+		}
+		n += m
+	}
+}
+
+// samePassword compares in a time that tells nothing of the right one.
+func samePassword(given, right string) bool {
+	g, r := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(right))
+	return subtle.ConstantTimeCompare(g[:], r[:]) == 1
+}
+
+// gone tells whether the other end of a half-closed connection is no more. The
+// kernel finds out by itself (keepalive), but nobody reads any longer to be
+// told.
+func gone(sock net.Conn) bool {
+	tcp, ok := sock.(*net.TCPConn)
+	return ok && tcpClosed(tcp)
+}

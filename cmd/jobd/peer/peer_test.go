@@ -1,0 +1,460 @@
+package peer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/peer"
+	"gloom/cmd/jobd/peer/peertest"
+)
+
+// served is a server for a test, with routes that show how requests arrive.
+type served struct {
+	*peer.Server
+	log     *syncBuffer
+	release chan struct{} // lets "wait" go on, once for each value
+	gone    atomic.Int32  // waits that ended with their connection
+	bigs    atomic.Int32  // how many were made
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func serve(t *testing.T, opt peer.Options) *served {
+	t.Helper()
+	s := &served{log: &syncBuffer{}, release: make(chan struct{})}
+	routes := peer.Routes{
+		"echo": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+			return data, nil
+		}},
+		"fail": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+			return nil, errors.New("it failed")
+		}},
+		"panic": {Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+			panic("oh no")
+		}},
+		"wait": {Waits: true, Handle: func(ctx context.Context, _ *peer.Conn, _ json.RawMessage) (any, error) {
+			select {
+			case <-s.release:
+				return "waited", nil
+			case <-ctx.Done():
+				s.gone.Add(1)
+				return nil, ctx.Err()
+			}
+		}},
+		"big": {Handle: func(context.Context, *peer.Conn, json.RawMessage) (any, error) {
+			s.bigs.Add(1)
+			return strings.Repeat("x", 1<<20), nil
+		}},
+		"call": {Waits: true, Handle: func(ctx context.Context, c *peer.Conn, data json.RawMessage) (any, error) {
+			return c.Call(ctx, "back", data)
+		}},
+		"after": {Handle: func(ctx context.Context, c *peer.Conn, _ json.RawMessage) (any, error) {
+			return peer.After{Data: "first", Do: c.Ping}, nil
+		}},
+	}
+	opt.Log = zerolog.New(s.log).Level(zerolog.TraceLevel)
+	var err error
+	if s.Server, err = peer.Listen("127.0.0.1", 0, opt); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		s.Serve(routes)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		s.Close()
+		<-done
+	})
+	return s
+}
+
+func (s *served) dial(t *testing.T) *peertest.Client { return peertest.Dial(t, s.Addr().String()) }
+
+const malformed = `[1,{"no":0,"error":"malformed `
+
+// framing is what comes back for what is sent; '|' ends a message, and a
+// quiet case is one where nothing comes back.
+var framing = []struct{ in, out string }{
+	{`[2]|`, `[3]`},
+	{`[2,{"no":1}]|`, `[3]`},
+	{`[3]|`, ``},
+	{`[1,{"no":77,"data":"ok"}]|`, ``},
+	{`|`, ``},
+	{`|||`, ``},
+	{`nonsense|`, ``},
+	{`[0,{"no":1|`, ``},
+	{`{}|`, `[1,{"no":0,"error":"JSON array expected, got: [object Object]"}]`},
+	{`5|`, `[1,{"no":0,"error":"JSON array expected, got: 5"}]`},
+	{`null|`, `[1,{"no":0,"error":"JSON array expected, got: null"}]`},
+	{`[]|`, `[1,{"no":0,"error":"unexpected type undefined"}]`},
+	{`[4]|`, `[1,{"no":0,"error":"unexpected type 4"}]`},
+	{`["0"]|`, `[1,{"no":0,"error":"unexpected type 0"}]`},
+	{`[0]|`, malformed + `REQUEST message: data is not an object"}]`},
+	{`[0,5]|`, malformed + `REQUEST message: data is not an object"}]`},
+	{`[0,{}]|`, malformed + `REQUEST message: missing required field type"}]`},
+	{`[0,{"no":1}]|`, malformed + `REQUEST message: missing required field type"}]`},
+	{`[0,{"type":"echo"}]|`, malformed + `REQUEST message: missing required field no"}]`},
+	{`[0,{"no":"1","type":"echo"}]|`, malformed + `REQUEST message: 'no' must be integer"}]`},
+	{`[0,{"no":1,"type":[]}]|`, malformed + `REQUEST message: 'type' must be string"}]`},
+	{`[0,{"no":1,"type":"echo","password":1}]|`, malformed + `REQUEST message: 'password' must be string"}]`},
+	{`[0,{"no":1,"type":"echo","data":true}]|`, malformed + `REQUEST message: 'data' must be any of: string, number, object, array"}]`},
+	{`[0,{"no":1,"type":"echo","data":null}]|`, `[1,{"no":1}]`},
+	{`[1]|`, malformed + `RESPONSE message: data is not an object"}]`},
+	{`[1,{}]|`, malformed + `RESPONSE message: missing required field no"}]`},
+	{`[0,{"no":0,"type":"fail"}]|`, `[1,{"no":0,"error":"it failed"}]`},
+	{`[0,{"no":-3,"type":"fail"}]|`, `[1,{"no":-3,"error":"it failed"}]`},
+	{`[0,{"no":7.0,"type":"fail"}]|`, `[1,{"no":7,"error":"it failed"}]`},
+	{`[0,{"no":1,"type":"nope"}]|`, `[1,{"no":1,"error":"unknown request type: 'nope'"}]`},
+	{`[0,{"no":1,"type":"toString"}]|`, `[1,{"no":1,"error":"unknown request type: 'toString'"}]`},
+	{`[0,{"no":1,"type":""}]|`, `[1,{"no":1,"error":"unknown request type: ''"}]`},
+	{`[0,{"no":1,"type":"echo","data":{"a":"<&>\u0004é"}}]|`, `[1,{"no":1,"data":{"a":"<&>\u0004é"}}]`},
+	{`[0,{"no":1,"type":"panic"}]|[2]|`, `[1,{"no":1,"error":"internal error"}]|[3]`},
+	{`[0,{"no":1,"type":"after"}]|`, `[1,{"no":1,"data":"first"}]|[2]`},
+	{`[0,{"no":1,"type":"fail"}]|x|[2]|[0,{"no":2,"type":"fail"}]|`,
+		`[1,{"no":1,"error":"it failed"}]|[3]|[1,{"no":2,"error":"it failed"}]`},
+}
+
+func TestFraming(t *testing.T) {
+	s := serve(t, peer.Options{})
+	for name, write := range map[string]func(*peertest.Client, string){
+		"whole": (*peertest.Client).Write,
+		"byte by byte": func(c *peertest.Client, text string) {
+			for _, b := range []byte(text) {
+				c.Write(string([]byte{b}))
+			}
+		},
+	} {
+		for _, tc := range framing {
+			t.Run(name+"/"+tc.in, func(t *testing.T) {
+				c := s.dial(t)
+				write(c, tc.in)
+				if tc.out != "" {
+					c.Expect(strings.Split(tc.out, "|")...)
+				}
+				c.Quiet()
+			})
+		}
+	}
+}
+
+func TestEveryCut(t *testing.T) {
+	s := serve(t, peer.Options{})
+	in := `[0,{"no":1,"type":"echo","data":{"a":"é\u0004"}}]|[2]|`
+	for cut := range len(in) {
+		c := s.dial(t)
+		c.Write(in[:cut])
+		c.Write(in[cut:])
+		c.Expect(`[1,{"no":1,"data":{"a":"é\u0004"}}]`, `[3]`)
+		c.Close()
+	}
+}
+
+func TestOneSegmentManyRequests(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	var in strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&in, `[0,{"no":%d,"type":"fail"}]|`, i)
+	}
+	go c.Write(in.String())
+	for i := range 10_000 {
+		c.Expect(fmt.Sprintf(`[1,{"no":%d,"error":"it failed"}]`, i))
+	}
+}
+
+func TestRepliesOvertake(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
+	c.Expect(`[1,{"no":2,"error":"it failed"}]`)
+	s.release <- struct{}{}
+	c.Expect(`[1,{"no":1,"data":"waited"}]`)
+	c.Quiet()
+}
+
+func TestHalfClose(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"wait"}]|[0,{"no":2,"type":"fail"}]|`)
+	c.HalfClose()
+	c.Expect(`[1,{"no":2,"error":"it failed"}]`)
+	s.release <- struct{}{}
+	c.Expect(`[1,{"no":1,"data":"waited"}]`)
+	c.ExpectEnd()
+	peertest.Until(t, "the connection is forgotten", func() bool { return s.Connections() == 0 })
+}
+
+func TestUnfinishedAtTheEnd(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"fail"}]`)
+	c.HalfClose()
+	c.ExpectEnd()
+}
+
+func TestWaitEndsWithConnection(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"wait"}]|`)
+	c.Quiet()
+	c.Reset()
+	peertest.Until(t, "the handler is told", func() bool { return s.gone.Load() == 1 })
+}
+
+func TestPassword(t *testing.T) {
+	const secret = "s3cret word"
+	refused := func(no int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"invalid password"}]`, no) }
+	request := func(no int, password string) string {
+		return fmt.Sprintf(`[0,{"no":%d,"type":"fail"%s}]|`, no, password)
+	}
+	right := `,"password":"` + secret + `"`
+	failed := func(no int) string { return fmt.Sprintf(`[1,{"no":%d,"error":"it failed"}]`, no) }
+	tests := map[string]struct {
+		in   string
+		out  []string
+		ends bool
+	}{
+		"right":                      {request(1, right), []string{failed(1)}, false},
+		"missing":                    {request(1, ""), []string{refused(1)}, true},
+		"empty":                      {request(1, `,"password":""`), []string{refused(1)}, true},
+		"wrong":                      {request(1, `,"password":"S3cret word"`), []string{refused(1)}, true},
+		"rest of the batch dropped":  {request(1, "") + request(2, right) + "[2]|", []string{refused(1)}, true},
+		"right once, then none":      {request(1, right) + request(2, ""), []string{failed(1), failed(2)}, false},
+		"right once, then wrong":     {request(1, right) + request(2, `,"password":"x"`), []string{failed(1), failed(2)}, false},
+		"ping before":                {"[2]|" + request(1, right), []string{"[3]", failed(1)}, false},
+		"malformed before":           {"[4]|" + request(1, right), []string{`[1,{"no":0,"error":"unexpected type 4"}]`, failed(1)}, false},
+		"malformed with no password": {"[0,{}]|", []string{malformed + `REQUEST message: missing required field type"}]`}, false},
+		"unknown without":            {`[0,{"no":9,"type":"nope"}]|`, []string{refused(9)}, true},
+	}
+	s := serve(t, peer.Options{Password: secret})
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := s.dial(t)
+			c.Write(tc.in)
+			c.Expect(tc.out...)
+			if tc.ends {
+				c.ExpectEnd()
+			} else {
+				c.Quiet()
+			}
+		})
+	}
+	if strings.Contains(s.log.String(), "s3cret") || strings.Contains(s.log.String(), "S3cret") {
+		t.Errorf("the log tells a password:\n%s", s.log)
+	}
+}
+
+func TestLocalhostNeedsNoPassword(t *testing.T) {
+	s := serve(t, peer.Options{Password: "secret", AllowLocalhost: true})
+	c := s.dial(t)
+	if got := c.Ask(`[0,{"no":1,"type":"fail"}]`); got != `[1,{"no":1,"error":"it failed"}]` {
+		t.Error(got)
+	}
+}
+
+func TestMessageTooLong(t *testing.T) {
+	s := serve(t, peer.Options{MaxMessage: 100})
+	for name, text := range map[string]string{
+		"unfinished": strings.Repeat("x", 101),
+		"finished":   strings.Repeat("x", 101) + "|[2]|",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.dial(t)
+			c.Write("[2]|" + text)
+			c.Expect(`[3]`, `[1,{"no":0,"error":"message is longer than 100 bytes"}]`)
+			c.ExpectEnd()
+		})
+	}
+	locked := serve(t, peer.Options{Password: "p"})
+	c := locked.dial(t)
+	c.Write(strings.Repeat("x", 64<<10+1))
+	c.Expect(`[1,{"no":0,"error":"message is longer than 65536 bytes"}]`)
+	c.ExpectEnd()
+	// With the password, more is let through.
+	c = locked.dial(t)
+	c.Write(`[0,{"no":1,"type":"fail","password":"p"}]|[0,{"no":2,"type":"fail","data":"` + strings.Repeat("x", 100<<10) + `"}]|`)
+	c.Expect(`[1,{"no":1,"error":"it failed"}]`, `[1,{"no":2,"error":"it failed"}]`)
+}
+
+func TestTooManyConnections(t *testing.T) {
+	s := serve(t, peer.Options{MaxConnections: 2})
+	a, b := s.dial(t), s.dial(t)
+	a.Quiet()
+	b.Quiet()
+	c := s.dial(t)
+	c.Expect(`[1,{"no":0,"error":"too many connections (limit 2)"}]`)
+	c.ExpectEnd()
+	a.Close()
+	peertest.Until(t, "a place is free", func() bool { return s.Connections() == 1 })
+	s.dial(t).Quiet()
+}
+
+func TestTooManyWaits(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	for i := range 1024 {
+		c.Write(fmt.Sprintf(`[0,{"no":%d,"type":"wait"}]|`, i))
+	}
+	if got := c.Ask(`[0,{"no":5000,"type":"wait"}]`); got != `[1,{"no":5000,"error":"1024 requests of this connection wait already"}]` {
+		t.Error(got)
+	}
+	s.release <- struct{}{}
+	c.Read()
+	c.Quiet()
+}
+
+// A client that reads nothing is not read from either, and nothing piles up.
+func TestUnreadReplies(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(strings.Repeat(`[0,{"no":1,"type":"big"}]|`, 200))
+	for before := int32(-1); before != s.bigs.Load(); s.dial(t).Quiet() { // nobody else is held up
+		before = s.bigs.Load()
+	}
+	if n := s.bigs.Load(); n > 100 {
+		t.Errorf("%d replies of 1 MiB were made and none was read", n)
+	}
+	for i := range 200 {
+		if got := c.Read(); len(got) != 1<<20+len(`[1,{"no":1,"data":""}]`) {
+			t.Fatalf("reply %d has %d bytes", i, len(got))
+		}
+	}
+	c.Quiet()
+}
+
+func TestCallsBothWays(t *testing.T) {
+	s := serve(t, peer.Options{Password: "secret"})
+	addr := s.Addr().(*net.TCPAddr)
+	back := peer.Routes{"back": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
+		if data == nil {
+			return nil, errors.New("nothing came")
+		}
+		return []any{"back", data}, nil
+	}}}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := peer.Dial(ctx, "127.0.0.1", addr.Port, peer.Options{Password: "secret", Log: zerolog.Nop()}, back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := c.Call(ctx, "call", map[string]int{"a": 1}); err != nil || string(got) != `["back",{"a":1}]` {
+		t.Errorf("got %s, %v", got, err)
+	}
+	var remote *peer.RemoteError
+	if _, err := c.Call(ctx, "call", nil); !errors.As(err, &remote) || remote.Text != "nothing came" {
+		t.Errorf("got %v", err)
+	}
+	if got, err := c.Call(ctx, "echo", nil); err != nil || got != nil {
+		t.Errorf("got %s, %v", got, err)
+	}
+	short, cancelShort := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancelShort()
+	if _, err := c.Call(short, "wait", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Call(ctx, "wait", nil)
+		failed <- err
+	}()
+	peertest.Until(t, "the call is made", func() bool { return strings.Count(s.log.String(), `"type":"wait"`) == 2 })
+	s.Close()
+	if err := <-failed; !errors.Is(err, peer.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Call(ctx, "echo", nil); !errors.Is(err, peer.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestShutdownAnswersFirst(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"wait"}]|`)
+	c.Quiet()
+	down := make(chan struct{})
+	go func() {
+		s.Shutdown(context.Background())
+		close(down)
+	}()
+	peertest.Until(t, "nobody new is served", func() bool {
+		sock, err := net.Dial("tcp", s.Addr().String())
+		if err == nil {
+			sock.Close()
+		}
+		return err != nil
+	})
+	s.release <- struct{}{}
+	c.Expect(`[1,{"no":1,"data":"waited"}]`)
+	c.ExpectEnd()
+	<-down
+}
+
+func TestShutdownGivesUp(t *testing.T) {
+	s := serve(t, peer.Options{})
+	c := s.dial(t)
+	c.Write(`[0,{"no":1,"type":"wait"}]|`)
+	c.Quiet()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Shutdown(ctx)
+	if s.Connections() != 0 {
+		t.Errorf("%d connections are left", s.Connections())
+	}
+	c.ExpectEnd()
+}
+
+func TestBusyPort(t *testing.T) {
+	s := serve(t, peer.Options{})
+	_, err := peer.Listen("127.0.0.1", s.Addr().(*net.TCPAddr).Port, peer.Options{})
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMemoryUsage(t *testing.T) {
+	m := peer.MemoryUsage()
+	if m.RSS < 1<<20 || m.HeapTotal < m.HeapUsed || m.HeapUsed == 0 || m.External > m.RSS {
+		t.Errorf("unlikely: %+v", m)
+	}
+	raw, err := peer.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, key := range []string{`{"rss":`, `,"heapTotal":`, `,"heapUsed":`, `,"external":`, `,"arrayBuffers":`} {
+		i := strings.Index(string(raw), key)
+		if i < at {
+			t.Errorf("%s out of place in %s", key, raw)
+		}
+		at = i
+	}
+}

@@ -1,0 +1,160 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/eot"
+)
+
+// Options are what connections are kept with.
+type Options struct {
+	Password       string // "" asks for none
+	AllowLocalhost bool   // loopback peers need no password
+	MaxConnections int    // default 1024
+	MaxMessage     int    // bytes of one message from the peer, default 16 MiB
+	Log            zerolog.Logger
+}
+
+func (o *Options) fill() {
+	if o.MaxConnections == 0 {
+		o.MaxConnections = 1024
+	}
+	if o.MaxMessage == 0 {
+		o.MaxMessage = 16 << 20
+	}
+}
+
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+// Server accepts connections and serves them.
+type Server struct {
+	opt      Options
+	listener net.Listener
+
+	mu     sync.Mutex
+	conns  map[*Conn]struct{}
+	closed bool
+	all    sync.WaitGroup
+}
+
+// Listen opens the port; nothing is accepted before Serve. Port 0 takes a free
+// one.
+func Listen(host string, port int, opt Options) (*Server, error) {
+	opt.fill()
+	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
+	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	return &Server{opt: opt, listener: listener, conns: make(map[*Conn]struct{})}, nil
+}
+
+// Addr is the address that the server is bound to.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Connections tells how many there are.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Serve accepts connections, whose requests the routes serve, until Shutdown
+// or Close, and returns then.
+func (s *Server) Serve(routes Routes) {
+	pause := time.Duration(0)
+	for {
+		sock, err := s.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			// Out of descriptors or memory: others may give some back.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.opt.Log.Error().Err(err).Stringer("pause", pause).Msg("cannot accept")
+			time.Sleep(pause)
+			continue
+		}
+		pause = 0
+		s.start(sock, routes)
+	}
+}
+
+func (s *Server) start(sock net.Conn, routes Routes) {
+	c := newConn(sock, s.opt, routes, false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		sock.Close()
+		return
+	}
+	if len(s.conns) >= s.opt.MaxConnections {
+		c.log.Warn().Int("limit", s.opt.MaxConnections).Msg("too many connections")
+		refuse(sock, fmt.Sprintf("too many connections (limit %d)", s.opt.MaxConnections))
+		return
+	}
+	c.log.Info().Msg("new connection")
+	s.conns[c] = struct{}{}
+	s.all.Go(func() {
+		c.run()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		c.log.Info().Msg("connection closed")
+	})
+}
+
+// refuse says why and closes, without a goroutine: the words fit into the
+// socket's buffer.
+func refuse(sock net.Conn, why string) {
+	_ = sock.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = sock.Write(eot.Message{Kind: eot.Response, Error: why}.Append(nil))
+	sock.Close()
+}
+
+// Shutdown stops accepting and reading, waits until what was asked is answered
+// or ctx ends, and closes all connections.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	s.listener.Close()
+	for c := range s.conns {
+		_ = c.sock.SetReadDeadline(time.Now())
+	}
+	s.mu.Unlock()
+	defer context.AfterFunc(ctx, s.Close)()
+	s.all.Wait()
+}
+
+// Close stops accepting and closes all connections at once.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.listener.Close()
+	for c := range s.conns {
+		c.Close()
+	}
+}
+
+// Dial connects to a daemon. The password goes with the first call; requests
+// of the other side are served by routes, which may be nil.
+func Dial(ctx context.Context, host string, port int, opt Options, routes Routes) (*Conn, error) {
+	opt.fill()
+	dialer := net.Dialer{KeepAliveConfig: keepAlive, Control: userTimeout}
+	sock, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	c := newConn(sock, opt, routes, true)
+	go c.run()
+	return c, nil
+}

@@ -1,0 +1,43 @@
+package peer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"gloom/cmd/jobd/eot"
+)
+
+// Targets reads the member "targets" of a request's data. It returns nil when
+// there is none, which stands for all targets; data of any other type than an
+// object has no members.
+func Targets(data json.RawMessage) ([]string, error) {
+	raw := eot.Object(eot.Members(data)).Get("targets")
+	if raw == nil {
+		return nil, nil
+	}
+	if !eot.IsArray(raw) {
+		return nil, errors.New("targets must be array")
+	}
+	elements := eot.Elements(raw)
+	if len(elements) == 0 {
+		return nil, errors.New("targets are empty")
+	}
+	targets := make([]string, 0, len(elements))
+	for _, e := range elements {
+		if t := eot.TypeOf(e); t != "string" {
+			return nil, fmt.Errorf("all targets must be strings, %s given", t)
+		}
+		targets = append(targets, eot.String(e))
+	}
+	return targets, nil
+}
+
+// Args reads the data of a request as an object with these fields; a request
+// without data has an empty one.
+func Args(data json.RawMessage, fields ...eot.Field) (eot.Object, error) {
+	if data == nil {
+		data = json.RawMessage("{}")
+	}
+	return eot.ParseObject(data, fields...)
+}

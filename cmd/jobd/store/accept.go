@@ -1,0 +1,349 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gloom/cmd/jobd/store/fault"
+)
+
+// Accept takes waiting rows. There is one range read per target, which the
+// index answers in the order of ids; one read for all targets would have to
+// sort, and lock, every row that waits.
+func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, error) {
+	adopted, err := s.Resolve(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	if limit <= 0 {
+		limit = page
+	}
+	var p Page
+	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
+		p = Page{}
+		cut := make(map[string]bool)
+		for _, target := range targets {
+			rows, err := s.waiting(ctx, tx, target, limit)
+			if err != nil {
+				return err
+			}
+			cut[target] = len(rows) == limit
+			p.Rows = append(p.Rows, rows...)
+		}
+		slices.SortFunc(p.Rows, byRowID)
+		if len(p.Rows) > limit {
+			for _, row := range p.Rows[limit:] {
+				cut[row.Target] = true
+			}
+			p.Rows = p.Rows[:limit]
+		}
+		for _, target := range targets {
+			if cut[target] {
+				p.More = append(p.More, target)
+			}
+		}
+		fault.Point("accept: rows locked")
+		if err := s.take(ctx, tx, p.Rows, Waiting); err != nil {
+			return err
+		}
+		return s.passedOver(ctx, tx, &p, targets, cut)
+	})
+	if err != nil {
+		if undecided(err) {
+			s.doubtful(p.Rows, false)
+		}
+		if len(adopted) > 0 {
+			// These are ours: the error must not hide them. It comes again.
+			return Page{Rows: adopted, More: targets}, nil
+		}
+		return Page{}, err
+	}
+	p.Rows = append(adopted, p.Rows...)
+	return p, nil
+}
+
+func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
+
+// waiting reads and locks the first waiting rows of a target.
+func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, target string, limit int) ([]Row, error) {
+	rows, err := s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE%s",
+		s.priority(), s.table.name, s.table.force(), s.table.target, limit, s.skip), target, target)
+	// A name that the column's charset cannot hold may look like another's.
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != target }), err
+}
+
+func (s *SQL) priority() string {
+	if s.table.hasPrio {
+		return "COALESCE(CAST(priority AS SIGNED), 0)"
+	}
+	return "0"
+}
+
+func (s *SQL) rows(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]Row, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var found []Row
+	for rows.Next() {
+		var r Row
+		if err := rows.Scan(&r.ID, &r.Target, &r.Priority); err != nil {
+			return nil, err
+		}
+		found = append(found, r)
+	}
+	return found, rows.Err()
+}
+
+// take makes locked rows ours.
+func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	ids := make([]int64, len(rows))
+	for i, row := range rows {
+		ids[i] = row.ID
+	}
+	if s.opt.Fields {
+		if err := s.readFields(ctx, tx, rows); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = 'accepted' WHERE id IN ("+list(ids)+")"); err != nil {
+		return err
+	}
+	fault.Point("accept: rows updated")
+	if !s.claimed {
+		return nil
+	}
+	if err := s.alive(ctx, tx); err != nil {
+		return err
+	}
+	var b strings.Builder
+	// A claim that is there already is on a row that somebody set back by hand.
+	b.WriteString("REPLACE INTO " + s.table.claims + " (id, token, by_hand) VALUES ")
+	token, manual := s.Token(), 0
+	if from == Manual {
+		manual = 1
+	}
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "(%d,%d,%d)", id, token, manual)
+	}
+	_, err := tx.ExecContext(ctx, b.String())
+	fault.Point("accept: rows claimed")
+	return err
+}
+
+// alive keeps this incarnation from being taken for dead until the transaction
+// is over: who marks it afterwards sees the claims made here.
+func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
+	own, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d AND lease IS NOT NULL LOCK IN SHARE MODE", s.table.claims, -s.Token()))
+	if err == nil && len(own) == 0 {
+		err = ErrFenced
+	}
+	return err
+}
+
+// passedOver finds the targets of which waiting rows are left that this
+// transaction could not see because they were locked.
+func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, targets []string, cut map[string]bool) error {
+	if s.skip == "" {
+		return nil
+	}
+	for _, target := range targets {
+		if cut[target] {
+			continue
+		}
+		var name string
+		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT target FROM %s%s WHERE status = 'waiting' AND %s LIMIT 1",
+			s.table.name, s.table.force(), s.table.target), target, target).Scan(&name)
+		if err == nil && name == target {
+			p.Busy = append(p.Busy, target)
+		} else if err != nil && err != sql.ErrNoRows {
+			return err
+		}
+	}
+	return nil
+}
+
+// AcceptManual takes rows that are to be run by hand.
+func (s *SQL) AcceptManual(ctx context.Context, ids []int64, serves func(string) bool) ([]Request, error) {
+	answers := make(map[int64]Request, len(ids))
+	for part := range slices.Chunk(ids, page) {
+		var taken []Row
+		err := s.transact(ctx, "manual", func(tx *sql.Tx) error {
+			found, err := s.states(ctx, tx, part)
+			if err != nil {
+				return err
+			}
+			taken = nil
+			var ignored []int64
+			for id, r := range found {
+				r.Accepted = r.Status == Manual && serves(r.Row.Target)
+				if r.Accepted {
+					taken = append(taken, r.Row)
+				} else if r.Status == Manual || r.Status == Waiting {
+					ignored = append(ignored, id)
+				}
+				found[id] = r
+			}
+			slices.SortFunc(taken, byRowID)
+			fault.Point("manual: rows locked")
+			if err := s.take(ctx, tx, taken, Manual); err != nil {
+				return err
+			}
+			for _, row := range taken { // with their fields, now
+				found[row.ID] = Request{Row: row, Found: true, Accepted: true}
+			}
+			maps.Copy(answers, found)
+			if len(ignored) == 0 {
+				return nil
+			}
+			slices.Sort(ignored)
+			_, err = tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = 'ignored' WHERE id IN ("+list(ignored)+")")
+			return err
+		})
+		if err != nil {
+			if undecided(err) {
+				s.doubtful(taken, true)
+			}
+			s.giveBack(answers, part)
+			return nil, err
+		}
+	}
+	requests := make([]Request, len(ids))
+	for i, id := range ids {
+		requests[i] = answers[id]
+		requests[i].Row.ID = id
+	}
+	return requests, nil
+}
+
+// giveBack puts what earlier parts of a failed AcceptManual took among the rows
+// that Resolve sets back.
+func (s *SQL) giveBack(answers map[int64]Request, failed []int64) {
+	var rows []Row
+	for id, r := range answers {
+		if r.Accepted && !slices.Contains(failed, id) {
+			rows = append(rows, r.Row)
+		}
+	}
+	s.doubtful(rows, true)
+}
+
+// states reads and locks rows by id.
+func (s *SQL) states(ctx context.Context, tx *sql.Tx, ids []int64) (map[int64]Request, error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, target, status, "+s.priority()+" FROM "+s.table.name+byID+
+		" WHERE id IN ("+list(ids)+") ORDER BY id FOR UPDATE")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make(map[int64]Request, len(ids))
+	for rows.Next() {
+		r := Request{Found: true}
+		if err := rows.Scan(&r.Row.ID, &r.Row.Target, &r.Status, &r.Row.Priority); err != nil {
+			return nil, err
+		}
+		found[r.Row.ID] = r
+	}
+	return found, rows.Err()
+}
+
+func (s *SQL) doubtful(rows []Row, manual bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range rows {
+		s.doubt[row.ID] = manual
+	}
+}
+
+// Resolve finds out about rows whose commit got lost. Its read waits for a
+// transaction that is still on its way, so its answer is final.
+func (s *SQL) Resolve(ctx context.Context) ([]Row, error) {
+	s.mu.Lock()
+	doubt := maps.Clone(s.doubt)
+	token := s.token
+	s.mu.Unlock()
+	if len(doubt) == 0 {
+		return nil, nil
+	}
+	ids := slices.Sorted(maps.Keys(doubt))
+	if !s.claimed {
+		s.opt.Log.Warn().Ints64("ids", ids).Msg("connection was lost while rows were accepted: without the companion table they may be left accepted")
+		s.settled(ids)
+		return nil, nil
+	}
+	var adopted []Row
+	err := s.transact(ctx, "resolve", func(tx *sql.Tx) error {
+		mine, err := s.rows(ctx, tx, "SELECT c.id, j.target, "+s.joinedPriority()+" FROM "+s.table.claims+" c"+byID+
+			" STRAIGHT_JOIN "+s.table.name+" j"+byID+" ON j.id = c.id WHERE c.id IN ("+list(ids)+
+			") AND c.token = ? AND j.status = 'accepted' FOR UPDATE", token)
+		if err != nil {
+			return err
+		}
+		adopted = nil
+		var back []int64
+		for _, row := range mine {
+			if doubt[row.ID] {
+				back = append(back, row.ID)
+			} else {
+				adopted = append(adopted, row)
+			}
+		}
+		if s.opt.Fields && len(adopted) > 0 {
+			if err := s.readFields(ctx, tx, adopted); err != nil {
+				return err
+			}
+		}
+		return s.setBack(ctx, tx, back, "manual")
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.settled(ids)
+	return adopted, nil
+}
+
+func (s *SQL) joinedPriority() string {
+	if s.table.hasPrio {
+		return "COALESCE(CAST(j.priority AS SIGNED), 0)"
+	}
+	return "0"
+}
+
+func (s *SQL) settled(ids []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.doubt, id)
+	}
+}
+
+// setBack gives accepted rows their old status and frees them.
+func (s *SQL) setBack(ctx context.Context, tx *sql.Tx, ids []int64, status string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.table.name+byID+" SET status = ? WHERE id IN ("+list(ids)+")", status); err != nil {
+		return err
+	}
+	return s.unclaim(ctx, tx, ids)
+}
+
+func (s *SQL) unclaim(ctx context.Context, tx *sql.Tx, ids []int64) error {
+	if len(ids) == 0 || !s.claimed {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "DELETE FROM "+s.table.claims+" WHERE id IN ("+list(ids)+")")
+	return err
+}

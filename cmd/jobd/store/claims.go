@@ -1,0 +1,341 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"gloom/cmd/jobd/store/fault"
+)
+
+// The companion table holds two kinds of records. A claim has the id of its
+// row. An incarnation's own record has its token, negated, for an id; owner,
+// place, beat and lease are its, and a lease of NULL says that somebody is
+// settling it. Leases are made and judged by the database's clock alone.
+const createClaims = `CREATE TABLE IF NOT EXISTS %s (
+  id BIGINT NOT NULL PRIMARY KEY,
+  token BIGINT NOT NULL,
+  by_hand TINYINT NOT NULL DEFAULT 0,
+  owner VARCHAR(255) NOT NULL DEFAULT '',
+  place VARCHAR(255) NOT NULL DEFAULT '',
+  beat BIGINT NOT NULL DEFAULT 0,
+  lease DATETIME(3) NULL
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COMMENT='rows that jobd daemons have accepted'`
+
+// makeClaims creates the companion table unless it is there.
+func (s *SQL) makeClaims(ctx context.Context) error {
+	err := s.tryClaims(ctx)
+	if isNumber(err, 1146, 1142) { // there is none, or it is not for us
+		if _, err = s.db.ExecContext(ctx, fmt.Sprintf(createClaims, s.table.claims)); err == nil {
+			err = s.tryClaims(ctx)
+		}
+	}
+	switch {
+	case err == nil:
+		s.claimed = true
+	case isNumber(err, 1044, 1045, 1142, 1143, 1227, 1290, 1792, 1836):
+		s.opt.Log.Warn().Err(err).Str("table", s.table.claims).
+			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
+	case isNumber(err, 1054):
+		return fmt.Errorf("%s is not the companion table that it should be: %w", s.table.claims, err)
+	default:
+		return err
+	}
+	return nil
+}
+
+// tryClaims does, and undoes, all that will be done with the companion table.
+func (s *SQL) tryClaims(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	id := -rand.Int64N(1<<62) - 1
+	for _, query := range []string{
+		"INSERT INTO %[1]s (id, token, by_hand, owner, place, beat, lease) VALUES (%[2]d, 0, 0, '', '', 0, NULL)",
+		"UPDATE %[1]s SET beat = beat + 1 WHERE id = %[2]d",
+		"DELETE FROM %[1]s WHERE id = %[2]d",
+	} {
+		if _, err := tx.ExecContext(ctx, fmt.Sprintf(query, s.table.claims, id)); err != nil {
+			return err
+		}
+	}
+	_, err = s.present(ctx, tx, "SELECT id FROM "+s.table.claims+" WHERE id = 0 FOR UPDATE")
+	return err
+}
+
+// Register begins a new incarnation.
+func (s *SQL) Register(ctx context.Context) error {
+	token := rand.Int64N(1<<62) + 1
+	if s.claimed {
+		name := []rune(s.opt.Name)
+		if len(name) > 255 {
+			name = name[:255]
+		}
+		_, err := s.db.ExecContext(ctx, "INSERT INTO "+s.table.claims+" (id, token, owner, place, beat, lease) VALUES (?, ?, ?, ?, 1, "+s.end()+")",
+			-token, token, string(name), Here().String())
+		if err != nil {
+			return s.direct(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+	clear(s.doubt) // settled by those who took us for dead
+	clear(s.unsure)
+	return nil
+}
+
+// end is when a lease made now is over, in SQL.
+func (s *SQL) end() string {
+	return fmt.Sprintf("UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND", s.opt.Lease.Microseconds())
+}
+
+// direct sorts the error of a statement outside of transactions.
+func (s *SQL) direct(err error) error {
+	if err == nil || kindOf(err) == refused {
+		return err
+	}
+	return &awayError{err}
+}
+
+// Renew prolongs the lease.
+func (s *SQL) Renew(ctx context.Context) error {
+	if !s.claimed {
+		return s.direct(s.db.PingContext(ctx))
+	}
+	result, err := s.db.ExecContext(ctx, "UPDATE "+s.table.claims+" SET beat = beat + 1, lease = "+s.end()+" WHERE id = ? AND lease IS NOT NULL", -s.Token())
+	if err != nil {
+		return s.direct(err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		return ErrFenced
+	}
+	return nil
+}
+
+// Leave ends this incarnation. Claims that it could not bring to an end are
+// left for others to settle at once.
+func (s *SQL) Leave(ctx context.Context) error {
+	if !s.claimed {
+		return nil
+	}
+	token := s.Token()
+	return s.transact(ctx, "leave", func(tx *sql.Tx) error {
+		ids, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0", s.table.claims, token))
+		if err != nil {
+			return err
+		}
+		query := "DELETE FROM " + s.table.claims + " WHERE id = ?"
+		if len(ids) > 0 {
+			query = "UPDATE " + s.table.claims + " SET lease = NULL WHERE id = ?"
+		}
+		_, err = tx.ExecContext(ctx, query, -token)
+		return err
+	})
+}
+
+// Owners lists the other incarnations, and whoever has claims without being
+// one.
+func (s *SQL) Owners(ctx context.Context) ([]Owner, error) {
+	if !s.claimed {
+		return nil, nil
+	}
+	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT token, owner, place, beat, lease IS NULL, COALESCE(lease < UTC_TIMESTAMP(3), 1) FROM %[1]s"+
+		" WHERE id < 0 AND token <> %[2]d UNION ALL SELECT DISTINCT c.token, '', '', 0, 1, 1 FROM %[1]s c LEFT JOIN %[1]s o ON o.id = -c.token"+
+		" WHERE c.id > 0 AND c.token <> %[2]d AND o.id IS NULL", s.table.claims, s.Token()))
+	if err != nil {
+		return nil, s.direct(err)
+	}
+	defer rows.Close()
+	var owners []Owner
+	for rows.Next() {
+		var o Owner
+		var place string
+		if err := rows.Scan(&o.Token, &o.Name, &place, &o.Beat, &o.Dead, &o.Expired); err != nil {
+			return nil, err
+		}
+		o.Place = parsePlace(place)
+		owners = append(owners, o)
+	}
+	return owners, s.direct(rows.Err())
+}
+
+// Settle frees the rows of a dead incarnation, some at a time: first it is
+// marked, so that it cannot renew its lease any more, at last its record goes.
+func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error) {
+	var sum Settled
+	if !s.claimed {
+		return sum, nil
+	}
+	marked := false
+	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
+		result, err := tx.ExecContext(ctx, "UPDATE "+s.table.claims+" SET lease = NULL WHERE id = ? AND (beat = ? OR lease IS NULL)", -o.Token, o.Beat)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if marked = n > 0; marked || err != nil {
+			return err
+		}
+		record, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id = %d", s.table.claims, -o.Token))
+		marked = len(record) == 0 // nobody can renew what is not there
+		return err
+	})
+	if err != nil || !marked {
+		return sum, err
+	}
+	targets := make(map[string]bool)
+	for {
+		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0 LIMIT %d", s.table.claims, o.Token, page))
+		if err != nil {
+			return sum, err
+		}
+		if len(ids) == 0 {
+			break
+		}
+		n, err := s.settlePart(ctx, o, how, ids, &sum, targets)
+		if err != nil {
+			return sum, err
+		}
+		if n < len(ids) {
+			sum.Left = true
+			break
+		}
+	}
+	for target := range targets {
+		sum.Targets = append(sum.Targets, target)
+	}
+	slices.Sort(sum.Targets)
+	if sum.Left {
+		return sum, nil
+	}
+	fault.Point("settle: before the record goes")
+	_, err = s.db.ExecContext(ctx, "DELETE FROM "+s.table.claims+" WHERE id = ?", -o.Token)
+	return sum, s.direct(err)
+}
+
+func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
+	rows, err := s.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, s.direct(err)
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, s.direct(rows.Err())
+}
+
+// settlePart frees some rows and returns how many; the others were locked.
+func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
+	slices.Sort(ids)
+	var part Settled
+	var freed []int64
+	var names []string
+	err := s.transact(ctx, "settle", func(tx *sql.Tx) error {
+		part, freed, names = Settled{}, nil, nil
+		claims, err := s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s%s WHERE id IN (%s) AND token = %d ORDER BY id FOR UPDATE%s",
+			s.table.claims, byID, list(ids), o.Token, s.skip))
+		if err != nil || len(claims) == 0 {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT j.id, j.target, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
+			" WHERE c.id IN (%s) ORDER BY c.id FOR UPDATE%s", s.table.claims, byID, s.table.name, byID, list(claims), s.skip))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		var back, hand, running []int64
+		locked := make(map[int64]bool)
+		for rows.Next() {
+			var id int64
+			var target, status string
+			var manual bool
+			if err := rows.Scan(&id, &target, &status, &manual); err != nil {
+				return err
+			}
+			locked[id] = true
+			switch {
+			case status == Accepted && manual:
+				hand = append(hand, id)
+			case status == Accepted:
+				back = append(back, id)
+				names = append(names, target)
+			case status == Running:
+				running = append(running, id)
+				if how.Requeue {
+					names = append(names, target)
+				}
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		rows.Close()
+		if freed, err = s.deleted(ctx, tx, claims, locked); err != nil {
+			return err
+		}
+		for id := range locked {
+			freed = append(freed, id)
+		}
+		slices.Sort(freed)
+		part.Returned = len(back) + len(hand)
+		if how.Requeue {
+			part.Returned += len(running)
+		} else {
+			part.Failed = len(running)
+		}
+		return s.free(ctx, tx, how, back, hand, running, freed)
+	})
+	if err != nil {
+		return 0, err
+	}
+	sum.Returned += part.Returned
+	sum.Failed += part.Failed
+	for _, name := range names {
+		targets[name] = true
+	}
+	return len(freed), nil
+}
+
+// deleted lists the claims whose rows are gone.
+func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
+	var missing []int64
+	for _, id := range claims {
+		if !locked[id] {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(missing)+")")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) }), nil
+}
+
+func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, running, freed []int64) error {
+	p := plan{back: back, hand: hand, free: freed}
+	if how.Requeue {
+		p.requeue = running
+	} else {
+		for _, id := range running {
+			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: s.table.stderr.fit(how.Reason, 1<<16), At: how.At})
+		}
+	}
+	fault.Point("settle: rows locked")
+	return s.carryOut(ctx, tx, 0, &p)
+}
+
+var _ Store = (*SQL)(nil)

@@ -1,0 +1,204 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/store/fault"
+
+	"github.com/rs/zerolog"
+)
+
+// Options says which table to open, and as whom.
+type Options struct {
+	MySQL  config.MySQL
+	Claims string        // companion table; "" is the table's name and "_claims"
+	Name   string        // of the daemon
+	Lease  time.Duration // of an incarnation
+	Fields bool          // accepted rows carry the user's columns
+	Log    zerolog.Logger
+}
+
+// SQL is a Store in MySQL or MariaDB.
+type SQL struct {
+	opt     Options
+	db      *sql.DB
+	link    *connector
+	table   *table
+	skip    string // " SKIP LOCKED" where the server has it
+	claimed bool   // there is a companion table
+
+	mu     sync.Mutex     // guards the following
+	token  int64          // of this incarnation
+	doubt  map[int64]bool // rows of accepts whose commit got lost; true: manual
+	unsure map[int64]bool // rows of writes whose commit got lost
+}
+
+const (
+	// callTimeout bounds one transaction, waits for locks included.
+	callTimeout = 20 * time.Second
+	connections = 8
+	attempts    = 10
+)
+
+// Open connects, looks at the table and makes the companion table. Where that
+// is not permitted it logs one warning and goes on without.
+func Open(ctx context.Context, opt Options) (*SQL, error) {
+	if opt.Claims == "" {
+		opt.Claims = companion(opt.MySQL.Table)
+	}
+	link, err := newConnector(opt.MySQL)
+	if err != nil {
+		return nil, err
+	}
+	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool)}
+	s.db.SetMaxOpenConns(connections)
+	s.db.SetMaxIdleConns(connections)
+	s.db.SetConnMaxIdleTime(time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.open(ctx); err != nil {
+		s.db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *SQL) open(ctx context.Context) error {
+	if err := s.statementLog(ctx); err != nil {
+		return err
+	}
+	var err error
+	if s.table, err = inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims); err != nil {
+		return err
+	}
+	if s.table.index == "" {
+		s.opt.Log.Warn().Str("table", s.opt.MySQL.Table).
+			Msg("there is no index on (status, target, id): every poll reads the whole table")
+	}
+	// Asking is surer than the version: forks number themselves as they like.
+	rows, err := s.db.QueryContext(ctx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN (-1) FOR UPDATE SKIP LOCKED")
+	switch {
+	case err == nil:
+		rows.Close()
+		s.skip = " SKIP LOCKED"
+	case !isNumber(err, 1064):
+		return err
+	}
+	return s.makeClaims(ctx)
+}
+
+// statementLog raises the isolation where READ COMMITTED is refused, because
+// the server replicates statements instead of rows.
+func (s *SQL) statementLog(ctx context.Context) error {
+	var on int
+	var format string
+	if err := s.db.QueryRowContext(ctx, "SELECT @@log_bin, @@binlog_format").Scan(&on, &format); err != nil {
+		if kindOf(err) == refused {
+			return nil // a server that knows no such thing
+		}
+		return err
+	}
+	if on == 1 && format == "STATEMENT" {
+		s.link.isolation = "REPEATABLE READ"
+		s.db.SetMaxIdleConns(0) // those that are open already go
+		s.db.SetMaxIdleConns(connections)
+	}
+	return nil
+}
+
+// Claims tells whether there is a companion table.
+func (s *SQL) Claims() bool { return s.claimed }
+
+// Token is that of this incarnation.
+func (s *SQL) Token() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.token
+}
+
+// Close closes the connections. It leaves claims and lease as they are.
+func (s *SQL) Close() error { return s.db.Close() }
+
+// undecidedError is the error of a commit whose outcome is unknown.
+type undecidedError struct{ err error }
+
+func (e *undecidedError) Error() string {
+	return fmt.Sprintf("outcome of commit is unknown: %v", e.err)
+}
+func (e *undecidedError) Unwrap() error { return e.err }
+
+func undecided(err error) bool {
+	var u *undecidedError
+	return errors.As(err, &u)
+}
+
+// transact runs a transaction, again after a conflict, and rolls it back on
+// every error. The name is that of its fault points.
+func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := s.once(ctx, name, f)
+		if err == nil {
+			return nil
+		}
+		switch kind := kindOf(err); {
+		case err == ErrFenced:
+			return err
+		case undecided(err), kind == away:
+			return &awayError{err}
+		case kind == refused:
+			return err
+		case attempt == attempts:
+			return &awayError{err}
+		}
+		if !pause(ctx, backoff(attempt)) {
+			return &awayError{err}
+		}
+	}
+}
+
+func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := f(tx); err != nil {
+		return err
+	}
+	fault.Point(name + ": before commit")
+	if err := tx.Commit(); err != nil {
+		if kindOf(err) != away {
+			return err // the server said no
+		}
+		return &undecidedError{err}
+	}
+	fault.Point(name + ": after commit")
+	return nil
+}
+
+// backoff grows from a few milliseconds to half a second, and differs between
+// daemons that got into each other's way.
+func backoff(attempt int) time.Duration {
+	most := min(500*time.Millisecond, 4*time.Millisecond<<attempt)
+	return most/2 + rand.N(most/2)
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,488 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/config"
+	"gloom/cmd/jobd/mariadbtest"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/rs/zerolog"
+)
+
+const ownersTable = `CREATE TABLE jobs (
+  id int(10) unsigned NOT NULL AUTO_INCREMENT,
+  target char(16) NOT NULL,
+  time_created int(10) unsigned NOT NULL DEFAULT 0,
+  time_started int(10) unsigned NOT NULL DEFAULT 0,
+  time_finished int(10) unsigned NOT NULL DEFAULT 0,
+  status enum('waiting','manual','accepted','running','done','ignored') NOT NULL DEFAULT 'waiting',
+  result enum('ok','fail') DEFAULT NULL,
+  return_code tinyint(3) unsigned DEFAULT NULL,
+  sig char(10) DEFAULT NULL,
+  stdout mediumtext DEFAULT NULL,
+  stderr mediumtext DEFAULT NULL,
+  PRIMARY KEY (id),
+  KEY status_target_idx (status, target, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8`
+
+type sqlTable struct {
+	server *mariadbtest.Server
+	name   string
+	db     *sql.DB
+	fields bool
+	old    bool // as with a server that cannot pass over locked rows
+	log    *bytes.Buffer
+}
+
+func newSQLTable(t *testing.T) *sqlTable { return newTableOn(t, mariadbtest.Shared(t)) }
+
+func newTableOn(t *testing.T, server *mariadbtest.Server) *sqlTable {
+	t.Helper()
+	s := &sqlTable{server: server, name: server.Database(t), log: new(bytes.Buffer)}
+	db, err := server.Open(s.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s.db = db
+	s.exec(t, ownersTable)
+	return s
+}
+
+func (s *sqlTable) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if _, err := s.db.Exec(query, args...); err != nil {
+		t.Fatalf("%.100s: %v", query, err)
+	}
+}
+
+func (s *sqlTable) options(name string) Options {
+	return Options{
+		MySQL: config.MySQL{Host: "127.0.0.1", Port: s.server.Port(), User: "root", Database: s.name, Table: "jobs"},
+		Name:  name, Lease: long, Fields: s.fields, Log: zerolog.New(s.log),
+	}
+}
+
+func (s *sqlTable) open(t *testing.T, name string, lease time.Duration) Store {
+	t.Helper()
+	opt := s.options(name)
+	opt.Lease = lease
+	return registered(t, s.openWith(t, opt))
+}
+
+func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
+	t.Helper()
+	store, err := Open(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	if s.old {
+		store.skip = ""
+	} else if store.skip == "" {
+		t.Fatal("the server can pass over locked rows, and is not asked to")
+	}
+	return store
+}
+
+func (s *sqlTable) put(t *testing.T, r Record) {
+	t.Helper()
+	s.exec(t, `INSERT INTO jobs (id, target, status, time_started) VALUES (?, ?, ?, ?)
+		ON DUPLICATE KEY UPDATE target = VALUES(target), status = VALUES(status)`, r.ID, r.Target, r.Status, r.TimeStarted)
+}
+
+func (s *sqlTable) get(t *testing.T, id int64) Record {
+	t.Helper()
+	var r Record
+	err := s.db.QueryRow("SELECT id, target, status, time_started, time_finished, result, return_code, sig, stdout, stderr FROM jobs WHERE id = ?", id).
+		Scan(&r.ID, &r.Target, &r.Status, &r.TimeStarted, &r.TimeFinished, &r.Result, &r.Code, &r.Signal, &r.Stdout, &r.Stderr)
+	if err != nil && err != sql.ErrNoRows {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (s *sqlTable) remove(t *testing.T, id int64) {
+	t.Helper()
+	s.exec(t, "DELETE FROM jobs WHERE id = ?", id)
+}
+
+func (s *sqlTable) claims(t *testing.T) int {
+	t.Helper()
+	return s.count(t, "SELECT COUNT(*) FROM jobs_claims WHERE id > 0")
+}
+
+func (s *sqlTable) count(t *testing.T, query string, args ...any) (n int) {
+	t.Helper()
+	if err := s.db.QueryRow(query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func TestOpenRefusesWhatIsNoJobTable(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "CREATE TABLE half (id INT PRIMARY KEY, target CHAR(16))")
+	for name, want := range map[string]string{"nope": "does not exist", "half": "no column 'status'"} {
+		opt := table.options("d")
+		opt.MySQL.Table = name
+		if _, err := Open(t.Context(), opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	opt := table.options("d")
+	opt.MySQL.Port = 1
+	if _, err := Open(t.Context(), opt); err == nil {
+		t.Error("a server that is not there was opened")
+	}
+}
+
+func TestOtherTableNames(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "RENAME TABLE jobs TO `order`")
+	opt := table.options("d")
+	for _, name := range []string{"order", "`order`", table.name + ".order", "`" + table.name + "`.`order`"} {
+		opt.MySQL.Table = name
+		s := registered(t, table.openWith(t, opt))
+		table.exec(t, "INSERT INTO `order` (target) VALUES ('a')")
+		if p := accept(t, s, 5, "a"); len(p.Rows) != 1 {
+			t.Fatalf("%s: %v", name, p)
+		}
+	}
+	if n := table.count(t, "SELECT COUNT(*) FROM order_claims WHERE id > 0"); n != 4 {
+		t.Fatalf("%d claims", n)
+	}
+}
+
+// TestAMillionRowsArePolledWithoutAScan looks at what the server itself says
+// that it read.
+func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "INSERT INTO jobs (target, status) SELECT CONCAT('t', seq % 4), 'waiting' FROM seq_1_to_1000000")
+	s := table.open(t, "d", long).(*SQL)
+	s.db.SetMaxOpenConns(1)
+	reads := func() (n int) {
+		t.Helper()
+		rows, err := s.db.Query("SHOW SESSION STATUS LIKE 'Handler_read%'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			var value int
+			if err := rows.Scan(&name, &value); err != nil {
+				t.Fatal(err)
+			}
+			n += value
+		}
+		return n
+	}
+	before := reads()
+	p := accept(t, s, 100, "t0", "t1", "t2", "t3")
+	if len(p.Rows) != 100 || p.Rows[99].ID != 100 {
+		t.Fatalf("%d rows", len(p.Rows))
+	}
+	if n := reads() - before; n > 2000 {
+		t.Errorf("a poll for 100 rows of 4 targets read %d", n)
+	}
+	before = reads()
+	var start []int64
+	var finish []Final
+	for _, r := range p.Rows {
+		start = append(start, r.ID)
+		finish = append(finish, Final{ID: r.ID})
+	}
+	write(t, s, Batch{Start: start})
+	write(t, s, Batch{Finish: finish})
+	if n := reads() - before; n > 2000 {
+		t.Errorf("writing 100 rows read %d", n)
+	}
+	before = reads()
+	if _, err := s.AcceptManual(t.Context(), []int64{500_000, 900_000}, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if n := reads() - before; n > 100 {
+		t.Errorf("taking 2 rows by hand read %d", n)
+	}
+	for _, query := range []string{
+		fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT 100 FOR UPDATE", s.table.force(), s.table.target),
+	} {
+		var id, kind, name, kinds, possible, key, keyLen, ref, rows, extra sql.NullString
+		if err := table.db.QueryRow("EXPLAIN "+query, "t1", "t1").Scan(&id, &kind, &name, &kinds, &possible, &key, &keyLen, &ref, &rows, &extra); err != nil {
+			t.Fatal(err)
+		}
+		if key.String != "status_target_idx" || !strings.Contains("ref range", kinds.String) || strings.Contains(extra.String, "filesort") {
+			t.Errorf("key %s, type %s, %s", key.String, kinds.String, extra.String)
+		}
+	}
+}
+
+func TestWithoutAnIndex(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx")
+	fill(t, table, Waiting, "b", "a", "a")
+	s := table.open(t, "d", long)
+	equal(t, "rows", ids(accept(t, s, 1, "a").Rows), "2a")
+	if !strings.Contains(table.log.String(), "no index") {
+		t.Errorf("no warning: %s", table.log)
+	}
+}
+
+// TestLockedRowsHoldUpNobodyElse has an outsider keep rows locked.
+func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a", "b")
+	s := table.open(t, "d", long)
+	lock := func(id int64) *sql.Tx {
+		t.Helper()
+		tx, err := table.db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec("SELECT id FROM jobs WHERE id = ? FOR UPDATE", id); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	tx := lock(2)
+	begin := time.Now()
+	p := accept(t, s, 5, "a", "b")
+	equal(t, "rows", ids(p.Rows), "1a 3a 4b")
+	equal(t, "busy", p.Busy, "[a]")
+	tx.Rollback()
+	tx = lock(3)
+	w := write(t, s, Batch{Start: []int64{1, 3, 4}})
+	equal(t, "busy", w.Busy, "[3]")
+	equal(t, "lost", w.Lost, "map[]")
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("took %s", took)
+	}
+	tx.Rollback()
+	equal(t, "busy", write(t, s, Batch{Start: []int64{3}}).Busy, "[]")
+	equal(t, "statuses", statuses(t, table, 4), "running waiting running running")
+	equal(t, "rows", ids(accept(t, s, 5, "a").Rows), "2a")
+}
+
+// TestDeadlocksAreRetried lets outsiders and daemons lock the same rows in
+// opposite orders.
+func TestDeadlocksAreRetried(t *testing.T) {
+	table := newSQLTable(t)
+	const n = 40
+	for id := int64(1); id <= n; id++ {
+		table.put(t, Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
+	}
+	s := table.open(t, "d", long)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan int)
+	go func() {
+		deadlocks := 0
+		for ctx.Err() == nil {
+			tx, err := table.db.Begin()
+			if err != nil {
+				break
+			}
+			for id := int64(n) - rand.Int64N(n/2); id > 0 && err == nil; id -= 1 + rand.Int64N(n) {
+				_, err = tx.Exec("UPDATE jobs SET time_created = time_created + 1 WHERE id = ?", id)
+			}
+			if isNumber(err, 1213) {
+				deadlocks++
+			}
+			tx.Rollback()
+		}
+		done <- deadlocks
+	}()
+	for range 50 {
+		var all []int64
+		for id := int64(1); id <= n; id++ {
+			all = append(all, id)
+		}
+		answers, err := s.AcceptManual(t.Context(), all, func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if !a.Accepted {
+				t.Fatalf("%+v", a)
+			}
+		}
+		for len(all) > 0 {
+			all = write(t, s, Batch{Return: all}).Busy
+		}
+	}
+	stop()
+	t.Logf("%d deadlocks", <-done)
+}
+
+func TestKilledConnectionsAndRestarts(t *testing.T) {
+	server := mariadbtest.New(t, "--innodb-flush-log-at-trx-commit=1")
+	table := newTableOn(t, server)
+	fill(t, table, Waiting, "a", "a", "a", "a", "a")
+	s := table.open(t, "d", long)
+	kill := func() {
+		t.Helper()
+		rows, err := table.db.Query("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command <> 'Daemon'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id int64
+			rows.Scan(&id)
+			table.db.Exec(fmt.Sprint("KILL ", id))
+		}
+	}
+	retry := func(what string, f func() error) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			err := f()
+			if err == nil {
+				return
+			}
+			if !Away(err) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: still %v", what, err)
+			}
+		}
+	}
+	kill()
+	var p Page
+	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), []string{"a"}, 3); return err })
+	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
+	server.Stop()
+	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !Away(err) {
+		t.Fatalf("with the server down: %v", err)
+	}
+	if err := s.Renew(t.Context()); !Away(err) {
+		t.Fatalf("with the server down: %v", err)
+	}
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Start: []int64{1, 2, 3}}); return err })
+	retry("renew", func() error { return s.Renew(t.Context()) })
+	server.Kill()
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	retry("write", func() error { _, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: 1}}}); return err })
+	equal(t, "statuses", statuses(t, table, 5), "done running running waiting waiting")
+}
+
+func TestReadOnlyServer(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	fill(t, table, Waiting, "a")
+	server.Exec(t, table.name, "CREATE USER d@localhost; GRANT ALL ON "+table.name+".* TO d@localhost; CREATE USER d@'127.0.0.1'; GRANT ALL ON "+table.name+".* TO d@'127.0.0.1'")
+	opt := table.options("d")
+	opt.MySQL.User = "d"
+	s := registered(t, table.openWith(t, opt))
+	server.Exec(t, "", "SET GLOBAL read_only = 1")
+	if _, err := s.Accept(t.Context(), []string{"a"}, 3); !Away(err) {
+		t.Fatalf("%v", err)
+	}
+	server.Exec(t, "", "SET GLOBAL read_only = 0")
+	equal(t, "rows", ids(accept(t, s, 3, "a").Rows), "1a")
+}
+
+func TestWithoutRightsForTheCompanionTable(t *testing.T) {
+	table := newSQLTable(t)
+	user := "u" + table.name
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		table.exec(t, fmt.Sprintf("CREATE USER %s@'%s'; GRANT SELECT, UPDATE ON %s.jobs TO %[1]s@'%[2]s'", user, host, table.name))
+		t.Cleanup(func() { table.db.Exec(fmt.Sprintf("DROP USER %s@'%s'", user, host)) })
+	}
+	opt := table.options("d")
+	opt.MySQL.User = user
+	s := registered(t, table.openWith(t, opt))
+	if s.Claims() || strings.Count(table.log.String(), "companion") != 1 {
+		t.Fatalf("%s", table.log)
+	}
+	fill(t, table, Waiting, "a", "a", "a")
+	table.put(t, Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
+	accept(t, s, 5, "a")
+	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].Accepted {
+		t.Fatalf("%v %v", a, err)
+	}
+	write(t, s, Batch{Start: []int64{1, 4}, Return: []int64{2}})
+	write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}, {ID: 4, OK: true}}})
+	equal(t, "statuses", statuses(t, table, 4), "done waiting accepted done")
+	for _, err := range []error{s.Renew(t.Context()), s.Leave(t.Context())} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if owners, err := s.Owners(t.Context()); err != nil || owners != nil {
+		t.Fatalf("%v %v", owners, err)
+	}
+}
+
+// TestCommitsWhoseAnswerGetsLost plays the cases with rows that look as such a
+// commit leaves them.
+func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a", "a")
+	table.put(t, Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
+	s := table.open(t, "d", long).(*SQL)
+	// Rows 1 and 2 were taken, 3 was not: the transaction is done either way.
+	accept(t, s, 2, "a")
+	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	s.doubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
+	s.doubtful([]Row{{ID: 5}}, true)
+	p := accept(t, s, 1, "a")
+	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
+	equal(t, "the manual row is for the client to ask for again", table.get(t, 5).Status, Manual)
+	equal(t, "claims", table.claims(t), 3)
+	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	b := Batch{Finish: []Final{{ID: 1}, {ID: 2}}}
+	write(t, s, b)
+	s.remember(b)
+	equal(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Final{ID: 3})}).Lost, "map[]")
+	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
+}
+
+// TestStatementReplication has a server that refuses READ COMMITTED.
+func TestStatementReplication(t *testing.T) {
+	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
+	fill(t, table, Waiting, "a", "a")
+	table.put(t, Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
+	s := table.open(t, "d", long)
+	accept(t, s, 5, "a")
+	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].Accepted {
+		t.Fatal(a, err)
+	}
+	write(t, s, Batch{Start: []int64{1, 3}, Return: []int64{2}})
+	write(t, s, Batch{Finish: []Final{{ID: 1, OK: true, Stdout: "x"}, {ID: 3}}})
+	equal(t, "statuses", statuses(t, table, 3), "done waiting done")
+}
+
+func TestLaterStatementsOfABatchMayFail(t *testing.T) {
+	table := newSQLTable(t)
+	_, err := table.db.Exec("UPDATE jobs SET status = 'done' WHERE id = 1; UPDATE nowhere SET x = 1; UPDATE jobs SET id = 2 WHERE id = 1")
+	if !isNumber(err, 1146) {
+		t.Fatalf("the driver hides the error of a later statement: %v", err)
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	for number, want := range map[uint16]kind{1213: conflict, 1205: conflict, 1290: away, 1114: away, 1927: away, 1064: refused, 1366: refused} {
+		if got := kindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {
+			t.Errorf("%d: %d", number, got)
+		}
+	}
+	if kindOf(mysql.ErrInvalidConn) != away || kindOf(context.DeadlineExceeded) != away {
+		t.Error("a lost connection is not the statement's fault")
+	}
+}

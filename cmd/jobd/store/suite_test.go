@@ -1,0 +1,479 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/mariadbtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
+
+// jobs is a table of jobs as an outsider sees it.
+type jobs interface {
+	put(t *testing.T, r Record)
+	get(t *testing.T, id int64) Record
+	remove(t *testing.T, id int64)
+	claims(t *testing.T) int
+	open(t *testing.T, name string, lease time.Duration) Store
+}
+
+// both runs a test on the database, with and without SKIP LOCKED, and on its
+// twin.
+func both(t *testing.T, f func(t *testing.T, table jobs)) {
+	t.Run("sql", func(t *testing.T) { f(t, newSQLTable(t)) })
+	t.Run("old sql", func(t *testing.T) {
+		table := newSQLTable(t)
+		table.old = true
+		f(t, table)
+	})
+	t.Run("memory", func(t *testing.T) { f(t, memoryTable{NewTable()}) })
+}
+
+type memoryTable struct{ *Table }
+
+func (m memoryTable) put(_ *testing.T, r Record) { m.Put(r) }
+func (m memoryTable) get(_ *testing.T, id int64) Record {
+	r, _ := m.Get(id)
+	return r
+}
+func (m memoryTable) remove(_ *testing.T, id int64) { m.Delete(id) }
+func (m memoryTable) claims(*testing.T) int         { return m.ClaimCount() }
+func (m memoryTable) open(t *testing.T, name string, lease time.Duration) Store {
+	return registered(t, m.Open(name, lease, Place{}))
+}
+
+func registered(t *testing.T, s Store) Store {
+	t.Helper()
+	if err := s.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const long = time.Hour
+
+func fill(t *testing.T, table jobs, status string, targets ...string) {
+	t.Helper()
+	for i, target := range targets {
+		table.put(t, Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+	}
+}
+
+func accept(t *testing.T, s Store, limit int, targets ...string) Page {
+	t.Helper()
+	p, err := s.Accept(t.Context(), targets, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func write(t *testing.T, s Store, b Batch) Written {
+	t.Helper()
+	w, err := s.Write(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Failed) > 0 {
+		t.Fatalf("failed: %v", w.Failed)
+	}
+	return w
+}
+
+func ids(rows []Row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%d%s ", r.ID, r.Target)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func statuses(t *testing.T, table jobs, n int64) string {
+	t.Helper()
+	var list []string
+	for id := int64(1); id <= n; id++ {
+		list = append(list, table.get(t, id).Status)
+	}
+	return strings.Join(list, " ")
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
+		table.put(t, Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
+		table.put(t, Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
+		s := table.open(t, "d", long)
+		p := accept(t, s, 4, "a", "c")
+		equal(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
+		equal(t, "more", p.More, "[a c]")
+		p = accept(t, s, 4, "c", "a")
+		equal(t, "rows", ids(p.Rows), "7a 9c 10a")
+		equal(t, "more", p.More, "[]")
+		p = accept(t, s, 0, "a", "b", "c")
+		equal(t, "rows", ids(p.Rows), "2b 5b 8b")
+		equal(t, "claims", table.claims(t), 10)
+		p = accept(t, s, 4, "a", "b", "c", "nobody")
+		equal(t, "nothing is left", ids(p.Rows), "")
+		equal(t, "statuses", statuses(t, table, 12), strings.Repeat("accepted ", 10)+"manual done")
+	})
+}
+
+func TestTargetsAreExact(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "low", "LOW", "Löw", "low", "lów", "?")
+		s := table.open(t, "d", long)
+		equal(t, "rows", ids(accept(t, s, 10, "low").Rows), "1low 4low")
+		equal(t, "rows", ids(accept(t, s, 10, "LOW", "😀", "Löw").Rows), "2LOW 3Löw")
+		equal(t, "status of a row whose name looks like one that cannot be", table.get(t, 6).Status, Waiting)
+	})
+}
+
+func TestALifeOfRows(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a", "a", "a", "a")
+		s := table.open(t, "d", long)
+		accept(t, s, 10, "a")
+		w := write(t, s, Batch{Start: []int64{1, 2, 3}, At: 1000, Return: []int64{4}})
+		equal(t, "lost", w.Lost, "map[]")
+		equal(t, "statuses", statuses(t, table, 5), "running running running waiting accepted")
+		if r := table.get(t, 1); r.TimeStarted != 1000 || r.Result != nil || r.Code != nil || r.Stdout != nil {
+			t.Fatalf("%+v", r)
+		}
+		write(t, s, Batch{Start: []int64{5}, At: 1001, Requeue: []int64{3}, Finish: []Final{
+			{ID: 1, OK: true, Code: 0, Stdout: "out'\\\x00\n", Stderr: "ärr", At: 2000},
+			{ID: 2, Code: -1, Signal: "SIGRTMIN+9", At: 2001},
+		}})
+		equal(t, "statuses", statuses(t, table, 5), "done done waiting waiting running")
+		equal(t, "claims", table.claims(t), 1)
+		r := table.get(t, 1)
+		equal(t, "row 1", []any{*r.Result, *r.Code, r.Signal == nil, *r.Stdout, *r.Stderr, r.TimeFinished}, []any{"ok", 0, true, "out'\\\x00\n", "ärr", 2000})
+		r = table.get(t, 2)
+		equal(t, "row 2", []any{*r.Result, r.Code == nil, *r.Signal, r.TimeFinished}, []any{"fail", true, "SIGRTMIN+9", 2001})
+		if r := table.get(t, 3); r.TimeStarted != 0 {
+			t.Fatalf("a row that waits again says it started at %d", r.TimeStarted)
+		}
+	})
+}
+
+func TestAcceptManual(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		for i, status := range []string{Manual, Waiting, Done, Running, Accepted, Ignored, Manual, Manual} {
+			target := "a"
+			if i == 6 {
+				target = "nobody"
+			}
+			table.put(t, Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+		}
+		s := table.open(t, "d", long)
+		answers, err := s.AcceptManual(t.Context(), []int64{8, 7, 6, 5, 4, 3, 2, 1, 99, -1}, func(target string) bool { return target == "a" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range answers {
+			got = append(got, fmt.Sprintf("%d %v %v %s", a.Row.ID, a.Found, a.Accepted, a.Status))
+		}
+		equal(t, "answers", strings.Join(got, ", "), "8 true true , 7 true false manual, 6 true false ignored, 5 true false accepted, "+
+			"4 true false running, 3 true false done, 2 true false waiting, 1 true true , 99 false false , -1 false false ")
+		equal(t, "target of 7", answers[1].Row.Target, "nobody")
+		equal(t, "statuses", statuses(t, table, 8), "accepted ignored done running accepted ignored ignored accepted")
+		write(t, s, Batch{Return: []int64{8}})
+		equal(t, "what came by hand goes back there", table.get(t, 8).Status, Manual)
+	})
+}
+
+func TestRowsThatSomebodyElseChanged(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a", "a", "a", "a", "a", "a", "a")
+		s := table.open(t, "d", long)
+		accept(t, s, 10, "a")
+		set := func(id int64, status string) {
+			r := table.get(t, id)
+			r.Status = status
+			table.put(t, r)
+		}
+		write(t, s, Batch{Start: []int64{5, 6, 7, 8}, At: 1})
+		set(1, Ignored)
+		table.remove(t, 2)
+		set(3, Ignored)
+		set(5, Waiting)
+		table.remove(t, 6)
+		set(7, Done)
+		w := write(t, s, Batch{Start: []int64{1, 2}, Return: []int64{3, 4}, Finish: []Final{{ID: 5}, {ID: 6}, {ID: 8}}, Requeue: []int64{7}})
+		var lost []int64
+		for id := range w.Lost {
+			lost = append(lost, id)
+		}
+		slices.Sort(lost)
+		equal(t, "lost", lost, "[1 2 3 5 6 7]")
+		equal(t, "claims", table.claims(t), 0)
+		equal(t, "statuses", statuses(t, table, 8), "ignored  ignored waiting waiting  done done")
+	})
+}
+
+func TestARowThatWasSetBackAndTakenAgain(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a")
+		s := table.open(t, "d", long)
+		accept(t, s, 10, "a")
+		write(t, s, Batch{Start: []int64{1}, At: 1})
+		table.put(t, Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
+		equal(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
+		w := write(t, s, Batch{Finish: []Final{{ID: 1}}})
+		equal(t, "lost", len(w.Lost), 1)
+		equal(t, "the new claim stays", table.claims(t), 1)
+		write(t, s, Batch{Start: []int64{1}, At: 2})
+		write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}}})
+		equal(t, "status", statuses(t, table, 1), Done)
+		equal(t, "claims", table.claims(t), 0)
+	})
+}
+
+func TestADeadDaemonsRowsAreSettled(t *testing.T) {
+	for _, requeue := range []bool{false, true} {
+		both(t, func(t *testing.T, table jobs) {
+			fill(t, table, Waiting, "a", "b", "a", "b", "a")
+			table.put(t, Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
+			table.put(t, Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
+			table.put(t, Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
+			dead := table.open(t, "dead", time.Millisecond)
+			living := table.open(t, "living", long)
+			accept(t, dead, 3, "a", "b")
+			accept(t, living, 3, "a", "b")
+			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dead, Batch{Start: []int64{2}, At: 5})
+			write(t, living, Batch{Start: []int64{4}, At: 5})
+
+			o := expired(t, living, dead.Token())
+			sum, err := living.Settle(t.Context(), o, Orphans{Requeue: requeue, Reason: "daemon died", At: 77})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if requeue {
+				equal(t, "sum", sum, "{4 0 [a b] false}")
+				equal(t, "statuses", statuses(t, table, 8), "waiting waiting waiting running accepted manual accepted running")
+			} else {
+				equal(t, "sum", sum, "{3 1 [a] false}")
+				equal(t, "statuses", statuses(t, table, 8), "waiting done waiting running accepted manual accepted running")
+				r := table.get(t, 2)
+				equal(t, "row 2", []any{*r.Result, r.Code == nil, r.Signal == nil, *r.Stderr, r.TimeFinished}, []any{"fail", true, true, "daemon died", 77})
+			}
+			if owners, err := living.Owners(t.Context()); err != nil || len(owners) != 0 {
+				t.Fatalf("%v %v", owners, err)
+			}
+
+			// The dead one was only slow: nothing of what it still wants happens.
+			if err := dead.Renew(t.Context()); err != ErrFenced {
+				t.Fatalf("renewed: %v", err)
+			}
+			if _, err := dead.Accept(t.Context(), []string{"a"}, 5); err != ErrFenced {
+				t.Fatalf("accepted: %v", err)
+			}
+			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
+				t.Fatalf("accepted by hand: %v", err)
+			}
+			w := write(t, dead, Batch{Start: []int64{1}, Return: []int64{3}, Finish: []Final{{ID: 2, OK: true}}})
+			equal(t, "lost", len(w.Lost), 3)
+			before := statuses(t, table, 8)
+			accept(t, living, 10, "a", "b")
+			write(t, dead, Batch{Start: []int64{1, 3}, Requeue: []int64{2}})
+			if before == statuses(t, table, 8) || strings.Contains(statuses(t, table, 3), Running) {
+				t.Fatalf("%s", statuses(t, table, 8))
+			}
+
+			// It may begin anew.
+			registered(t, dead)
+			if err := dead.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// expired waits until an incarnation's lease is over.
+func expired(t *testing.T, s Store, token int64) Owner {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		owners, err := s.Owners(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range owners {
+			if o.Token == token && o.Expired {
+				return o
+			}
+		}
+	}
+	t.Fatal("the lease is never over")
+	return Owner{}
+}
+
+func TestALivingDaemonIsNotSettled(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a")
+		slow := table.open(t, "slow", time.Millisecond)
+		other := table.open(t, "other", long)
+		accept(t, slow, 10, "a")
+		o := expired(t, other, slow.Token())
+		if err := slow.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := other.Settle(t.Context(), o, Orphans{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "sum", sum, Settled{})
+		equal(t, "statuses", statuses(t, table, 2), "accepted accepted")
+		equal(t, "lost", write(t, slow, Batch{Start: []int64{1, 2}}).Lost, "map[]")
+	})
+}
+
+func TestLeave(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a")
+		a, b := table.open(t, "a", long), table.open(t, "b", long)
+		accept(t, a, 10, "a")
+		if err := a.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		owners, err := b.Owners(t.Context())
+		if err != nil || len(owners) != 1 || !owners[0].Dead || owners[0].Name != "a" {
+			t.Fatalf("with a row left: %+v, %v", owners, err)
+		}
+		if _, err := b.Settle(t.Context(), owners[0], Orphans{}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "status", statuses(t, table, 1), Waiting)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if owners, err := a.Owners(t.Context()); err != nil || len(owners) != 0 {
+			t.Fatalf("%+v, %v", owners, err)
+		}
+	})
+}
+
+func TestWritesForAnEarlierIncarnation(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a")
+		old, s := table.open(t, "old", long), table.open(t, "new", long)
+		accept(t, old, 1, "a")
+		write(t, old, Batch{Start: []int64{1}})
+		accept(t, s, 1, "a")
+		write(t, s, Batch{Start: []int64{2}})
+		b := Batch{Token: old.Token(), Finish: []Final{{ID: 1, OK: true}, {ID: 2, OK: true}}}
+		w := write(t, s, b)
+		equal(t, "lost", len(w.Lost), 1)
+		equal(t, "statuses", statuses(t, table, 2), "done running")
+	})
+}
+
+func TestClaimsOfNobodyAreSettled(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a")
+		gone, s := table.open(t, "gone", long), table.open(t, "s", long)
+		accept(t, gone, 1, "a")
+		switch table := table.(type) {
+		case *sqlTable:
+			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -gone.Token())
+		case memoryTable:
+			delete(table.owners, gone.Token())
+		}
+		owners, err := s.Owners(t.Context())
+		if err != nil || len(owners) != 1 || !owners[0].Dead {
+			t.Fatalf("%+v %v", owners, err)
+		}
+		if _, err := s.Settle(t.Context(), owners[0], Orphans{}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "status", statuses(t, table, 1), Waiting)
+		equal(t, "claims", table.claims(t), 0)
+	})
+}
+
+func TestSeveralDaemonsShareATarget(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		const n, daemons = 300, 3
+		for id := int64(1); id <= n; id++ {
+			table.put(t, Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
+		}
+		type result struct {
+			rows []Row
+			err  error
+		}
+		results := make(chan result)
+		for i := range daemons {
+			s := table.open(t, fmt.Sprint("d", i), long)
+			go func() {
+				var r result
+				for empty := 0; empty < 3; {
+					p, err := s.Accept(context.Background(), []string{"a", "b"}, 7)
+					if err != nil {
+						r.err = err
+						break
+					}
+					if len(p.Rows) == 0 && len(p.Busy) == 0 {
+						empty++
+					}
+					var start []int64
+					var finish []Final
+					for _, row := range p.Rows {
+						start = append(start, row.ID)
+						finish = append(finish, Final{ID: row.ID, OK: true})
+					}
+					for len(start)+len(finish) > 0 && r.err == nil {
+						// The others' reads lock a neighbour now and then.
+						var w Written
+						if w, r.err = s.Write(context.Background(), Batch{Start: start}); len(w.Busy) > 0 {
+							start = w.Busy
+							continue
+						}
+						start = nil
+						w, r.err = s.Write(context.Background(), Batch{Finish: finish})
+						finish = slices.DeleteFunc(finish, func(f Final) bool { return !slices.Contains(w.Busy, f.ID) })
+					}
+					if r.err != nil {
+						break
+					}
+					r.rows = append(r.rows, p.Rows...)
+				}
+				results <- r
+			}()
+		}
+		seen := make(map[int64]bool)
+		for range daemons {
+			r := <-results
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			for _, row := range r.rows {
+				if seen[row.ID] {
+					t.Fatalf("row %d was taken twice", row.ID)
+				}
+				seen[row.ID] = true
+			}
+		}
+		equal(t, "rows taken", len(seen), n)
+		for id := int64(1); id <= n; id++ {
+			if r := table.get(t, id); r.Status != Done {
+				t.Fatalf("row %d is %s", id, r.Status)
+			}
+		}
+		equal(t, "claims", table.claims(t), 0)
+	})
+}

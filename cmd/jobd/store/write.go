@@ -1,0 +1,416 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gloom/cmd/jobd/store/fault"
+)
+
+const (
+	// batchRows and batchBytes bound one transaction: larger ones gain nothing
+	// and keep their rows locked for longer.
+	batchRows  = 256
+	batchBytes = 1 << 20
+	// statement is what a final update takes beside its outputs.
+	statement = 512
+)
+
+// Write writes a batch, in as many transactions as are needed.
+func (s *SQL) Write(ctx context.Context, b Batch) (Written, error) {
+	w := Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+	if b.Token == 0 {
+		b.Token = s.Token()
+	}
+	b.Finish = s.fitted(b.Finish)
+	for part := range b.parts() {
+		if err := s.writePart(ctx, part, &w); err != nil {
+			// Some of it is written, and will not be claimed the next time.
+			s.remember(b)
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+// parts cuts a batch into ones that are small enough.
+func (b Batch) parts() func(func(Batch) bool) {
+	return func(yield func(Batch) bool) {
+		for len(b.Start)+len(b.Finish)+len(b.Return)+len(b.Requeue) > 0 {
+			room, bytes := batchRows, int64(0)
+			part := Batch{Token: b.Token, At: b.At}
+			part.Start, b.Start = cutList(b.Start, &room)
+			part.Return, b.Return = cutList(b.Return, &room)
+			part.Requeue, b.Requeue = cutList(b.Requeue, &room)
+			for room > 0 && len(b.Finish) > 0 {
+				size := escaped(b.Finish[0].Stdout) + escaped(b.Finish[0].Stderr) + statement
+				if bytes > 0 && bytes+size > batchBytes {
+					break
+				}
+				part.Finish, b.Finish = append(part.Finish, b.Finish[0]), b.Finish[1:]
+				bytes += size
+				room--
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+func cutList(ids []int64, room *int) (part, rest []int64) {
+	n := min(len(ids), *room)
+	*room -= n
+	return ids[:n], ids[n:]
+}
+
+// fitted makes the outputs fit their columns and one packet.
+func (s *SQL) fitted(finals []Final) []Final {
+	packet := s.link.packet.Load() - statement
+	fitted := make([]Final, len(finals))
+	for i, f := range finals {
+		f.Stdout = s.table.stdout.fit(f.Stdout, packet)
+		f.Stderr = s.table.stderr.fit(f.Stderr, packet)
+		f.Stdout, f.Stderr = fitPacket(f.Stdout, f.Stderr, packet)
+		fitted[i] = f
+	}
+	return fitted
+}
+
+// writePart writes a part, and when the database refuses it, each row alone, so
+// that one row's trouble is not another's.
+func (s *SQL) writePart(ctx context.Context, b Batch, w *Written) error {
+	err := s.writeOnce(ctx, b, w)
+	if err == nil || Away(err) {
+		return err
+	}
+	if b.size() > 1 {
+		for _, single := range b.singles() {
+			if err := s.writePart(ctx, single, w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(b.Finish) == 1 {
+		return s.shrink(ctx, b, err, w)
+	}
+	for _, id := range slices.Concat(b.Start, b.Return, b.Requeue) {
+		w.Failed[id] = err
+	}
+	return nil
+}
+
+func (b Batch) size() int { return len(b.Start) + len(b.Finish) + len(b.Return) + len(b.Requeue) }
+
+func (b Batch) singles() []Batch {
+	var singles []Batch
+	for i := range b.Start {
+		singles = append(singles, Batch{Token: b.Token, Start: b.Start[i : i+1], At: b.At})
+	}
+	for i := range b.Return {
+		singles = append(singles, Batch{Token: b.Token, Return: b.Return[i : i+1]})
+	}
+	for i := range b.Requeue {
+		singles = append(singles, Batch{Token: b.Token, Requeue: b.Requeue[i : i+1]})
+	}
+	for i := range b.Finish {
+		singles = append(singles, Batch{Token: b.Token, Finish: b.Finish[i : i+1]})
+	}
+	return singles
+}
+
+// shrink repeats a final update with ever less output.
+func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
+	f := b.Finish[0]
+	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
+		if size == 0 {
+			w.Failed[f.ID] = err
+			return nil
+		}
+		if size /= 4; size < 256 {
+			size = 0
+		}
+		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused, trying with less output")
+		f.Stdout, f.Stderr = column{bytes: size}.cut(f.Stdout), column{bytes: size}.cut(f.Stderr)
+		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
+		if err == nil || Away(err) {
+			return err
+		}
+	}
+}
+
+// cut is fit for sizes that may be 0.
+func (c column) cut(s string) string {
+	if int64(len(s)) <= c.bytes {
+		return s
+	}
+	return shorten(s, c.bytes)
+}
+
+// writeOnce writes a part in one transaction. Its first statement locks claims
+// and rows and tells their state; all that follows goes by that.
+func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
+	ids := slices.Concat(b.Start, b.Return, b.Requeue)
+	for _, f := range b.Finish {
+		ids = append(ids, f.ID)
+	}
+	slices.Sort(ids)
+	var lost map[int64]string
+	var busy []int64
+	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
+		var plan plan
+		held, err := s.lock(ctx, tx, b.Token, ids)
+		if err != nil {
+			return err
+		}
+		fault.Point("write: rows locked")
+		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &plan); err != nil {
+			return err
+		}
+		plan.make(b, held, lost)
+		return s.carryOut(ctx, tx, b.At, &plan)
+	})
+	if err != nil {
+		return err
+	}
+	s.forget(ids, lost)
+	maps.Copy(w.Lost, lost)
+	w.Busy = append(w.Busy, busy...)
+	return nil
+}
+
+// plan is what a part comes down to, given the states of its rows.
+type plan struct {
+	start, back, hand, requeue []int64 // back to waiting, to manual
+	finish                     []Final
+	free                       []int64 // claims to remove
+}
+
+// held is a row that is ours.
+type held struct {
+	status string
+	manual bool
+}
+
+func (p *plan) make(b Batch, rows map[int64]held, lost map[int64]string) {
+	changed := func(id int64, status string) {
+		lost[id] = "status was set to " + status
+		if status != Accepted { // accepted: by us, anew
+			p.free = append(p.free, id)
+		}
+	}
+	for _, id := range b.Start {
+		if row, ok := rows[id]; ok && (row.status == Accepted || row.status == Running) {
+			p.start = append(p.start, id)
+		} else if ok {
+			changed(id, row.status)
+		}
+	}
+	for _, id := range b.Return {
+		row, ok := rows[id]
+		switch {
+		case !ok:
+		case row.status != Accepted:
+			changed(id, row.status)
+		case row.manual:
+			p.hand = append(p.hand, id)
+		default:
+			p.back = append(p.back, id)
+		}
+	}
+	for _, id := range b.Requeue {
+		if row, ok := rows[id]; ok && row.status == Running {
+			p.requeue = append(p.requeue, id)
+		} else if ok {
+			changed(id, row.status)
+		}
+	}
+	for _, f := range b.Finish {
+		if row, ok := rows[f.ID]; ok && row.status == Running {
+			p.finish = append(p.finish, f)
+			p.free = append(p.free, f.ID)
+		} else if ok {
+			changed(f.ID, row.status)
+		}
+	}
+	p.free = slices.Concat(p.free, p.back, p.hand, p.requeue)
+}
+
+func (s *SQL) carryOut(ctx context.Context, tx *sql.Tx, at int64, p *plan) error {
+	update := "UPDATE " + s.table.name + byID + " SET "
+	var b strings.Builder
+	var args []any
+	simple := func(set string, ids []int64) {
+		if len(ids) > 0 {
+			b.WriteString(update + set + " WHERE id IN (" + list(ids) + ");")
+		}
+	}
+	simple(fmt.Sprintf("status = 'running', time_started = %d", at), p.start)
+	simple("status = 'waiting'", p.back)
+	simple("status = 'manual'", p.hand)
+	simple("status = 'waiting', time_started = 0", p.requeue)
+	for _, same := range alike(p.finish) {
+		b.WriteString(update + "status = 'done', result = ?, return_code = ?, sig = ?, stdout = " + s.table.stdout.parameter() +
+			", stderr = " + s.table.stderr.parameter() + ", time_finished = ? WHERE id IN (" + list(same.ids) + ");")
+		args = append(args, same.args()...)
+	}
+	if b.Len() > 0 {
+		if _, err := tx.ExecContext(ctx, b.String(), args...); err != nil {
+			return err
+		}
+	}
+	fault.Point("write: rows updated")
+	return s.unclaim(ctx, tx, p.free)
+}
+
+func (f Final) args() []any {
+	result := "fail"
+	if f.OK {
+		result = "ok"
+	}
+	var code, sig any
+	if f.Code >= 0 {
+		code = f.Code & 0xff
+	}
+	if f.Signal != "" {
+		sig = f.Signal
+	}
+	return []any{result, code, sig, f.Stdout, f.Stderr, f.At}
+}
+
+// ending is rows that end in the same way.
+type ending struct {
+	Final
+	ids []int64
+}
+
+// alike puts rows together that one statement can end: many jobs say nothing,
+// or the same.
+func alike(finals []Final) []ending {
+	var endings []ending
+	at := make(map[Final]int, len(finals))
+	for _, f := range finals {
+		key := f
+		key.ID = 0
+		if i, ok := at[key]; ok {
+			endings[i].ids = append(endings[i].ids, f.ID)
+			continue
+		}
+		at[key] = len(endings)
+		endings = append(endings, ending{f, []int64{f.ID}})
+	}
+	return endings
+}
+
+// lock locks the rows that are ours and, where the server can, passes over
+// those that somebody else has locked.
+func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (map[int64]held, error) {
+	query := "SELECT id, status, 0 FROM " + s.table.name + byID + " WHERE id IN (" + list(ids) + ") ORDER BY id FOR UPDATE" + s.skip
+	if s.claimed {
+		query = fmt.Sprintf("SELECT c.id, j.status, c.by_hand FROM %s c%s STRAIGHT_JOIN %s j%s ON j.id = c.id"+
+			" WHERE c.id IN (%s) AND c.token = %d ORDER BY c.id FOR UPDATE%s",
+			s.table.claims, byID, s.table.name, byID, list(ids), token, s.skip)
+	}
+	rows, err := tx.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	found := make(map[int64]held, len(ids))
+	for rows.Next() {
+		var id int64
+		var h held
+		if err := rows.Scan(&id, &h.status, &h.manual); err != nil {
+			return nil, err
+		}
+		found[id] = h
+	}
+	return found, rows.Err()
+}
+
+// absent tells why rows could not be locked: they are not ours any more, or
+// somebody else has them locked.
+func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
+	lost = make(map[int64]string)
+	var missing []int64
+	for _, id := range ids {
+		if _, ok := found[id]; !ok {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return lost, nil, nil
+	}
+	ours := missing
+	if s.claimed {
+		ours, err = s.present(ctx, tx, fmt.Sprintf("SELECT id FROM %s WHERE id IN (%s) AND token = %d", s.table.claims, list(missing), token))
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	there, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(missing)+")")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range missing {
+		switch {
+		case !slices.Contains(ours, id):
+			lost[id] = "claim is gone"
+		case !slices.Contains(there, id):
+			lost[id] = "row was deleted"
+			p.free = append(p.free, id)
+		default:
+			busy = append(busy, id)
+		}
+	}
+	return lost, busy, nil
+}
+
+func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string) ([]int64, error) {
+	rows, err := tx.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// remember notes the rows of a write that ended midway: that they are not
+// claimed any more will not mean that they were taken from us.
+func (s *SQL) remember(b Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range b.Finish {
+		s.unsure[f.ID] = true
+	}
+	for _, id := range slices.Concat(b.Return, b.Requeue) {
+		s.unsure[id] = true
+	}
+}
+
+func (s *SQL) forget(ids []int64, lost map[int64]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unsure) == 0 {
+		return
+	}
+	for _, id := range ids {
+		if s.unsure[id] {
+			delete(s.unsure, id)
+			delete(lost, id)
+		}
+	}
+}
