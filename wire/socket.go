@@ -1,0 +1,22 @@
+package wire
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// Socket is the path of the unix socket that a broker opens for the port unless
+// it is told otherwise, and that clients on its host look for when they are told
+// no address: in $XDG_RUNTIME_DIR/gloom, or in /run/gloom for root and for those
+// without that variable.
+func (p Port) Socket() string {
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if os.Geteuid() == 0 || !filepath.IsAbs(dir) {
+		dir = "/run"
+	}
+	name := "submit.sock"
+	if p == WorkerPort {
+		name = "worker.sock"
+	}
+	return filepath.Join(dir, "gloom", name)
+}
