@@ -1,0 +1,134 @@
+// Package cli is what the command lines of all programs share: how they start
+// and end, where options come from, and how text meets a terminal. It knows
+// nothing of brokers.
+package cli
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Execute runs a program's command line and returns its exit status. An error
+// before a command has begun is one of usage, whatever its type.
+func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
+	began := false
+	prepare(root)
+	each(root, func(c *cobra.Command) {
+		if run := c.RunE; run != nil {
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				began = true
+				return run(cmd, args)
+			}
+		}
+	})
+	root.SetArgs(args)
+	err := root.Execute()
+	var fault *Fault
+	if err != nil && !began && !errors.As(err, &fault) {
+		err = Usagef("%w", err).Advise("%s --help shows what can be given", root.Name())
+	}
+	return Report(stderr, root.Name(), err)
+}
+
+// prepare gives all programs the same manners: the version, help of 80 columns
+// with flags in their order, manual pages, and an error for a command or flag
+// that is not there, with what may have been meant.
+func prepare(root *cobra.Command) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	if root.Version == "" {
+		root.Version = Version()
+	}
+	root.AddCommand(manual(root))
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	each(root, func(c *cobra.Command) {
+		c.Flags().SortFlags = false
+		c.PersistentFlags().SortFlags = false
+		if c.Name() == "help" && c.Parent() == root {
+			c.Args = knownTopic
+		}
+		if !c.Runnable() && c.HasSubCommands() {
+			c.Args, c.RunE = cobra.ArbitraryArgs, group
+		}
+	})
+	root.SetFlagErrorFunc(flagError)
+	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string {
+		f.SortFlags = false
+		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
+	})
+	usage := strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1)
+	for _, which := range []string{"Local", "Inherited"} {
+		usage = strings.ReplaceAll(usage, "{{."+which+"Flags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped ."+which+"Flags}}")
+	}
+	root.SetUsageTemplate(usage)
+}
+
+func each(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		each(sub, do)
+	}
+}
+
+// group is what a command does that only holds others.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return noCommand(cmd, args[0])
+}
+
+func knownTopic(cmd *cobra.Command, args []string) error {
+	found, rest, _ := cmd.Root().Find(args)
+	if len(rest) == 0 || !found.HasSubCommands() {
+		return nil
+	}
+	return noCommand(found, rest[0])
+}
+
+func noCommand(in *cobra.Command, name string) error {
+	f := Usagef("there is no command %q", strings.TrimSpace(in.CommandPath()+" "+name))
+	var names []string
+	for _, c := range in.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := Suggest(name, names); near != "" {
+		return f.Advise("did you mean %s?", near)
+	}
+	return f.Advise("%s --help lists all", in.CommandPath())
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	var none *pflag.NotExistError
+	var value *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &none) && none.GetSpecifiedShortnames() == "":
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := Suggest(none.GetSpecifiedName(), names); near != "" {
+			return Usagef("%w", err).Advise("did you mean --%s?", near)
+		}
+	case errors.As(err, &value):
+		err = wrong(value.GetFlag(), value.GetValue(), value.Unwrap(), "")
+	}
+	return Usagef("%w", err).Advise("%s --help shows the options", cmd.CommandPath())
+}
+
+// Suggest returns which of some names was probably meant, or "".
+func Suggest(typed string, names []string) string {
+	// The judgement is cobra's, so that it is the same for commands and keys.
+	known := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, n := range names {
+		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	if near := known.SuggestionsFor(typed); len(near) > 0 {
+		return near[0]
+	}
+	return ""
+}

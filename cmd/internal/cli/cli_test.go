@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// program is a small one with a group of commands, run once; its output goes to
+// one place.
+func program(out *bytes.Buffer) *cobra.Command {
+	var n int
+	var wait time.Duration
+	root := &cobra.Command{Use: "prog", Short: "Try things"}
+	root.SetOut(out)
+	run := &cobra.Command{Use: "run", Short: "Run", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+		switch n {
+		case 1:
+			return errors.New("it broke")
+		case 2:
+			return Failf(4, "denied").Advise("ask\x1b[31m nicely")
+		case 3:
+			return Quiet(7)
+		}
+		return nil
+	}}
+	run.Flags().IntVar(&n, "number", 0, "what happens")
+	run.Flags().DurationVar(&wait, "wait", 0, "how long")
+	group := &cobra.Command{Use: "dead", Short: "Look at the dead"}
+	group.AddCommand(&cobra.Command{Use: "list", Short: "List", RunE: func(*cobra.Command, []string) error { return nil }})
+	root.AddCommand(run, group)
+	return root
+}
+
+// TestExecute: the exit status, and what is said, for every way to go wrong.
+func TestExecute(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		says string // the whole of what goes to stderr
+	}{
+		{"run", 0, ""},
+		{"run --number 1", 1, "prog: it broke\n"},
+		{"run --number 2", 4, "prog: denied\nhint: ask\\x1b[31m nicely\n"},
+		{"run --number 3", 7, ""},
+		{"run --number many", 2, "prog: --number \"many\": must be a whole number\nhint: prog run --help shows the options\n"},
+		{"run --number 99999999999999999999", 2, "prog: --number \"99999999999999999999\": is too large a number\nhint: prog run --help shows the options\n"},
+		{"run --wait long", 2, "prog: --wait \"long\": must be a time such as 1m30s, 5s or 200ms\nhint: prog run --help shows the options\n"},
+		{"run --nubmer 1", 2, "prog: unknown flag: --nubmer\nhint: did you mean --number?\n"},
+		{"run -x", 2, "prog: unknown shorthand flag: 'x' in -x\nhint: prog run --help shows the options\n"},
+		{"run extra", 2, "prog: unknown command \"extra\" for \"prog run\"\nhint: prog --help shows what can be given\n"},
+		{"rnu", 2, "prog: there is no command \"prog rnu\"\nhint: did you mean run?\n"},
+		{"dead lits", 2, "prog: there is no command \"prog dead lits\"\nhint: did you mean list?\n"},
+		{"help nosuch", 2, "prog: there is no command \"prog nosuch\"\nhint: prog --help lists all\n"},
+		{"help dead nosuch", 2, "prog: there is no command \"prog dead nosuch\"\nhint: prog dead --help lists all\n"},
+		{"help run", 0, ""},
+		{"completion frob", 2, "prog: there is no command \"prog completion frob\"\nhint: prog completion --help lists all\n"},
+		{"completion bash", 0, ""},
+		{"", 0, ""},
+		{"dead", 0, ""},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			code := Execute(program(&out), strings.Fields(c.args), &errs)
+			if code != c.code || errs.String() != c.says {
+				t.Errorf("exit status %d, want %d; stderr\n%s\nwant\n%s", code, c.code, errs.String(), c.says)
+			}
+		})
+	}
+}
+
+// TestManual: every command has a page, the hidden ones have none.
+func TestManual(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man")
+	var out, errs bytes.Buffer
+	if code := Execute(program(&out), []string{"man", dir}, &errs); code != 0 {
+		t.Fatal(code, errs.String())
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range pages {
+		names = append(names, filepath.Base(p))
+	}
+	if got := strings.Join(names, " "); !strings.Contains(got, "prog-dead-list.1") || !strings.Contains(got, "prog-run.1") || strings.Contains(got, "prog-man.1") {
+		t.Errorf("pages %s", got)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "prog-run.1"))
+	if err != nil || !bytes.Contains(data, []byte("number")) {
+		t.Errorf("%v\n%s", err, data)
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	names := []string{"max-jobs", "max-bytes", "retries"}
+	for typed, want := range map[string]string{"max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs"} {
+		if got := Suggest(typed, names); got != want {
+			t.Errorf("%s: %q, want %q", typed, got, want)
+		}
+	}
+}

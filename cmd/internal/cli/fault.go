@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit statuses that mean the same in all programs.
+const (
+	ExitFailed      = 1
+	ExitUsage       = 2 // a command line or configuration that cannot be
+	ExitInterrupted = 130
+	ExitTerminated  = 143
+)
+
+// Fault is an error with an exit status and, if there is one, a hint at what to
+// do about it.
+type Fault struct {
+	Code int
+	Err  error // nil when what there is to say has been said
+	Hint string
+}
+
+// Failf returns a Fault with a status; the text follows fmt.Errorf.
+func Failf(code int, format string, args ...any) *Fault {
+	return &Fault{Code: code, Err: fmt.Errorf(format, args...)}
+}
+
+// Usagef is Failf for a command line that cannot be.
+func Usagef(format string, args ...any) *Fault { return Failf(ExitUsage, format, args...) }
+
+// Quiet ends the program with a status and without a word.
+func Quiet(code int) *Fault { return &Fault{Code: code} }
+
+// Advise sets the hint.
+func (f *Fault) Advise(format string, args ...any) *Fault {
+	f.Hint = fmt.Sprintf(format, args...)
+	return f
+}
+
+func (f *Fault) Error() string {
+	if f.Err == nil {
+		return fmt.Sprintf("exit status %d", f.Code)
+	}
+	return f.Err.Error()
+}
+
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Report tells an error to whoever ran the program and returns the exit status:
+// the Fault's in it, else ExitFailed; 0 without an error.
+func Report(stderr io.Writer, program string, err error) int {
+	if err == nil {
+		return 0
+	}
+	var f *Fault
+	if !errors.As(err, &f) {
+		f = &Fault{Code: ExitFailed, Err: err}
+	}
+	if f.Err == nil {
+		return f.Code
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", program, Tame(err.Error()))
+	if f.Hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", Tame(f.Hint))
+	}
+	return f.Code
+}
+
+// UntilSignal is a context that ends at Ctrl-C or SIGTERM; its cause is then a
+// Fault. The next signal ends the process. Stop releases it.
+func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		select {
+		case sig := <-signals:
+			signal.Stop(signals)
+			if sig == syscall.SIGTERM {
+				cancel(Failf(ExitTerminated, "terminated"))
+			} else {
+				cancel(Failf(ExitInterrupted, "interrupted"))
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
+}

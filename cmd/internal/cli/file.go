@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// FileError says what is wrong with a file of options, and where.
+type FileError struct {
+	Path   string
+	Line   int // from 1 on; 0 for the file as a whole
+	Reason string
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return e.Path + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s:%d: %s", e.Path, e.Line, e.Reason)
+}
+
+// File is a TOML file of options: keys without a table, or those of one table.
+type File struct {
+	path   string
+	prefix string // of the keys in lines: "contexts.home."
+	values map[string]any
+	lines  map[string]int // by dotted key
+}
+
+// ReadFile reads a file. Its error is a *FileError in a Fault of usage.
+func ReadFile(path string) (*File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		var at *os.PathError
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		return nil, Usagef("%w", &FileError{path, 0, err.Error()})
+	}
+	f := &File{path: path, lines: map[string]int{}}
+	if err := toml.Unmarshal(data, &f.values); err != nil {
+		e := &FileError{path, 0, strings.TrimPrefix(err.Error(), "toml: ")}
+		var at *toml.DecodeError
+		if errors.As(err, &at) {
+			e.Line, _ = at.Position()
+		}
+		return nil, Usagef("%w", e)
+	}
+	f.findLines(data)
+	return f, nil
+}
+
+// findLines notes where the keys stand.
+func (f *File) findLines(data []byte) {
+	var p unstable.Parser
+	var table []string
+	p.Reset(data)
+	for p.NextExpression() {
+		e := p.Expression()
+		var key []string
+		line := 0
+		for it := e.Key(); it.Next(); {
+			n := it.Node()
+			key = append(key, string(n.Data))
+			line = p.Shape(n.Raw).Start.Line
+		}
+		if e.Kind == unstable.Table || e.Kind == unstable.ArrayTable {
+			table = key
+		} else {
+			key = slices.Concat(table, key)
+		}
+		f.lines[strings.Join(key, ".")] = line
+	}
+}
+
+// Table is the file's table of that name; the second result tells whether there
+// is one.
+func (f *File) Table(name string) (*File, bool) {
+	values, ok := f.values[name].(map[string]any)
+	return &File{f.path, f.prefix + name + ".", values, f.lines}, ok
+}
+
+// Keys are the names that stand in the file, or in the table, in order.
+func (f *File) Keys() []string {
+	var keys []string
+	for k := range f.values {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b string) int { return f.lines[f.prefix+a] - f.lines[f.prefix+b] })
+	return keys
+}
+
+// Errorf is about a key of the file.
+func (f *File) Errorf(key, format string, args ...any) *FileError {
+	return &FileError{f.path, f.lines[f.prefix+key], fmt.Sprintf(format, args...)}
+}
+
+// check returns an error for the first key that is none of the options.
+func (f *File) check(options []string) error {
+	if f == nil {
+		return nil
+	}
+	for _, k := range f.Keys() {
+		if !slices.Contains(options, k) {
+			if near := Suggest(k, options); near != "" {
+				return f.Errorf(k, "there is no option %q; did you mean %s?", k, near)
+			}
+			return f.Errorf(k, "there is no option %q", k)
+		}
+		if _, ok := flagText(f.values[k]); !ok {
+			return f.Errorf(k, "option %q must be a string, a number, true or false, or a list of strings", k)
+		}
+	}
+	return nil
+}
+
+// get returns a value as a flag would have it, and where it stands.
+func (f *File) get(key string) (value, from string, ok bool) {
+	if f == nil {
+		return "", "", false
+	}
+	value, ok = flagText(f.values[key])
+	return value, fmt.Sprintf("%s:%d", f.path, f.lines[f.prefix+key]), ok
+}
+
+// flagText is a value of TOML as a flag takes it: lists with commas.
+func flagText(v any) (string, bool) {
+	switch v := v.(type) {
+	case string, bool, int64, float64:
+		return fmt.Sprint(v), true
+	case []any:
+		var parts []string
+		for _, x := range v {
+			s, ok := x.(string)
+			if !ok {
+				return "", false
+			}
+			parts = append(parts, s)
+		}
+		return strings.Join(parts, ","), true
+	}
+	return "", false
+}

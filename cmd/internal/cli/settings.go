@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// OptionError names the option whose value is refused.
+type OptionError struct {
+	Option string // the flag without its dashes
+	Value  string
+	Reason string
+	From   string // a variable of the environment, or file:line; "" for the command line
+}
+
+func (e *OptionError) Error() string {
+	s := fmt.Sprintf("--%s %q: %s", e.Option, e.Value, e.Reason)
+	if e.From != "" {
+		s += " (from " + e.From + ")"
+	}
+	return s
+}
+
+// Settings are the places beside the command line where options come from. A
+// flag wins over the environment, the environment over the file.
+type Settings struct {
+	Prefix string   // of variables: with GLOOM_ max-jobs is GLOOM_MAX_JOBS
+	Names  []string // of the options; nil for all but config, help and version
+	File   *File    // nil for none
+	// Lookup is os.LookupEnv when nil.
+	Lookup func(variable string) (value string, ok bool)
+}
+
+// Variable is the name that an option has in the environment.
+func Variable(prefix, option string) string {
+	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
+}
+
+// Apply sets the flags that the command line has left alone. What it returns is
+// an *OptionError or a *FileError, in a Fault of usage.
+func (s Settings) Apply(f *pflag.FlagSet) error {
+	names := s.Names
+	if names == nil {
+		f.VisitAll(func(fl *pflag.Flag) {
+			if !slices.Contains([]string{"config", "help", "version"}, fl.Name) {
+				names = append(names, fl.Name)
+			}
+		})
+	}
+	if err := s.File.check(names); err != nil {
+		return Usagef("%w", err)
+	}
+	lookup := s.Lookup
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	for _, name := range names {
+		fl := f.Lookup(name)
+		if fl == nil || fl.Changed {
+			continue
+		}
+		from := Variable(s.Prefix, name)
+		value, ok := lookup(from)
+		if !ok {
+			value, from, ok = s.File.get(name)
+		}
+		if !ok {
+			continue
+		}
+		if err := fl.Value.Set(value); err != nil {
+			return Usagef("%w", wrong(fl, value, err, from)).
+				Advise("%s is also --%s; --help lists all options with their defaults", Variable(s.Prefix, name), name)
+		}
+	}
+	return nil
+}
+
+// wrong says in words for people what a flag refuses; err is what its Set
+// returned.
+func wrong(f *pflag.Flag, value string, err error, from string) *OptionError {
+	e := &OptionError{Option: f.Name, Value: value, From: from}
+	switch f.Value.Type() {
+	case "int", "int64":
+		e.Reason = "must be a whole number"
+	case "uint", "uint64", "uint16", "uint8", "count":
+		e.Reason = "must be a whole number, not below 0"
+	case "float64":
+		e.Reason = "must be a number"
+	case "bool":
+		e.Reason = "must be true or false"
+	case "duration":
+		e.Reason = "must be a time such as 1m30s, 5s or 200ms"
+	default:
+		e.Reason = err.Error()
+	}
+	if len(value) > 100 {
+		e.Value = value[:100] + "…"
+	}
+	if _, err := strconv.ParseFloat(value, 64); err == nil && e.Reason == "must be a whole number" && !strings.ContainsAny(value, ".eExX") {
+		e.Reason = "is too large a number"
+	}
+	return e
+}

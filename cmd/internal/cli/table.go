@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// Column is one of a table's.
+type Column struct {
+	Name string
+	Left bool // aligned so; numbers are to the right
+	Max  int  // width beyond which it is cut; 0 is none
+	Hide bool
+}
+
+// Table is a table without lines: good to read, to grep and to cut.
+func Table(columns ...Column) table.Writer {
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	w.SetStyle(style)
+	w.SuppressTrailingSpaces()
+	var head table.Row
+	var configs []table.ColumnConfig
+	for i, c := range columns {
+		head = append(head, c.Name)
+		align := text.AlignRight
+		if c.Left {
+			align = text.AlignLeft
+		}
+		configs = append(configs, table.ColumnConfig{
+			Number: i + 1, Align: align, AlignHeader: align, Hidden: c.Hide,
+			WidthMax: c.Max, WidthMaxEnforcer: Cut,
+		})
+	}
+	w.AppendHeader(head)
+	w.SetColumnConfigs(configs)
+	return w
+}
+
+// PrintTable writes a table whose widest column takes what room a terminal
+// leaves: make builds it with that column at most so wide.
+func PrintTable(to io.Writer, make func(most int) table.Writer) error {
+	const widest, narrowest = 1000, 10
+	out := make(widest).Render()
+	if Terminal(to) {
+		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
+		for most := width; err == nil && most >= narrowest && linesWidth(out) > width; most -= 2 {
+			out = make(most).Render()
+		}
+	}
+	_, err := fmt.Fprintln(to, out)
+	return err
+}
+
+func linesWidth(s string) int {
+	widest := 0
+	for l := range strings.Lines(s) {
+		widest = max(widest, Width(strings.TrimRight(l, "\n")))
+	}
+	return widest
+}

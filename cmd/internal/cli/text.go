@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+// Terminal tells whether output goes to a screen that can move its cursor.
+func Terminal(to any) bool {
+	f, ok := to.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// Colours tells whether output may have them.
+func Colours(to any) bool { return Terminal(to) && os.Getenv("NO_COLOR") == "" }
+
+// Width is that of a text of one line on a screen; escape sequences have none.
+func Width(s string) int { return text.StringWidthWithoutEscSequences(s) }
+
+// Cut shortens what is wider than width, with an ellipsis.
+func Cut(s string, width int) string {
+	if width <= 0 || Width(s) <= width {
+		return s
+	}
+	return text.Trim(s, width-1) + "…"
+}
+
+// Clean makes a name that others have chosen fit for a line of a terminal: what
+// cannot be printed is escaped.
+func Clean(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return s
+	}
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+// Tame is Clean for texts with several lines and tabs.
+func Tame(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		parts := strings.Split(l, "\t")
+		for k, p := range parts {
+			parts[k] = Clean(p)
+		}
+		lines[i] = strings.Join(parts, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Plural is a count with its noun.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return humanize.Comma(int64(n)) + " " + noun + "s"
+}

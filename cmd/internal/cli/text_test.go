@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+)
+
+func TestText(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{Cut("abcdef", 4), "abc…"},
+		{Cut("abcdef", 6), "abcdef"},
+		{Cut("日本語", 4), "日…"},
+		{Cut("abc", 0), "abc"},
+		{Clean("a\x1b[2Jb\n"), `a\x1b[2Jb\n`},
+		{Clean("naïve"), "naïve"},
+		{Tame("a\tb\n\x07c"), "a\tb\n\\ac"},
+		{Plural(0, "job"), "0 jobs"},
+		{Plural(1, "job"), "1 job"},
+		{Plural(1200, "job"), "1,200 jobs"},
+		{Bytes(16 << 20), "16MiB"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	err := PrintTable(&out, func(most int) table.Writer {
+		w := Table(Column{Name: "TYPE", Left: true, Max: most}, Column{Name: "N"}, Column{Name: "SECRET", Hide: true})
+		w.AppendRow(table.Row{"mail", 7, "x"})
+		w.AppendRow(table.Row{"a longer one", 123, "x"})
+		return w
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{"TYPE            N", "mail            7", "a longer one  123", ""}, "\n")
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

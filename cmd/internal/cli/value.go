@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+)
+
+type size[T int | int64] struct {
+	to        *T
+	low, high uint64
+}
+
+// Size is a flag for bytes from low to high: 16MiB, 64k, 1000000.
+func Size[T int | int64](to *T, low, high uint64) pflag.Value { return size[T]{to, low, high} }
+
+func (s size[T]) String() string {
+	if s.to == nil || *s.to == 0 {
+		return "0"
+	}
+	if *s.to%(1<<10) == 0 {
+		return Bytes(int64(*s.to))
+	}
+	return strconv.FormatInt(int64(*s.to), 10)
+}
+
+func (s size[T]) Set(v string) error {
+	n, err := humanize.ParseBytes(v)
+	if err != nil || n < s.low || n > s.high {
+		return fmt.Errorf("must be a size such as 16MiB, 64k or 1000000, from %d bytes to %s", s.low, Bytes(int64(s.high)))
+	}
+	*s.to = T(n)
+	return nil
+}
+
+func (size[T]) Type() string { return "bytes" }
+
+// Bytes writes a number of bytes as a flag takes it.
+func Bytes(n int64) string { return strings.ReplaceAll(humanize.IBytes(uint64(max(n, 0))), " ", "") }
+
+type choice struct {
+	to    *string
+	words []string
+}
+
+// Choice is a flag for one of a few words.
+func Choice(to *string, words ...string) pflag.Value { return choice{to, words} }
+
+func (c choice) String() string {
+	if c.to == nil {
+		return ""
+	}
+	return *c.to
+}
+
+func (c choice) Set(v string) error {
+	if !slices.Contains(c.words, v) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.words, ", "))
+	}
+	*c.to = v
+	return nil
+}
+
+func (choice) Type() string { return "word" }
