@@ -6,26 +6,26 @@ package broker
 //
 // Runs that are overdue are in none of these.
 type Ledger struct {
-	Submitted uint64 `json:"submitted"`
-	Delayed   uint64 `json:"delayed"`
-	Queued    uint64 `json:"queued"`
-	Running   uint64 `json:"running"`
+	Submitted uint64
+	Delayed   uint64
+	Queued    uint64
+	Running   uint64
 	// Answered: the result was handed to a living submitter's connection, or
 	// there was none to hand it to because the job was detached.
-	Answered uint64 `json:"answered"`
-	Failed   uint64 `json:"failed"`
+	Answered uint64
+	Failed   uint64
 	// Cancelled by a submitter or an operator.
-	Cancelled uint64 `json:"cancelled"`
+	Cancelled uint64
 	// Expired: its deadline came before it could run to an end.
-	Expired uint64 `json:"expired"`
+	Expired uint64
 	// Discarded with its submitter.
-	Discarded uint64 `json:"discarded"`
+	Discarded uint64
 
 	// Dispatched counts every handing out, Requeued every coming back.
-	Dispatched uint64 `json:"-"`
-	Requeued   uint64 `json:"-"`
+	Dispatched uint64
+	Requeued   uint64
 	// Overdue counts runs that passed their timeout.
-	Overdue uint64 `json:"-"`
+	Overdue uint64
 }
 
 // Imbalance is what the equation is off by; anything but 0 is a bug.

@@ -30,10 +30,10 @@ type jobType struct {
 // TypeLimits bound what of a type may run. Zero means no limit.
 type TypeLimits struct {
 	// Concurrency is how many jobs may run at a time.
-	Concurrency int `json:"concurrency"`
+	Concurrency int
 	// Rate is how many jobs may be handed out per second, evenly spaced; a
 	// tenth of a second's worth may come at once.
-	Rate float64 `json:"rate"`
+	Rate float64
 }
 
 // TypeStats counts durations in powers of two: bucket i holds those of less

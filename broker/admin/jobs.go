@@ -6,50 +6,15 @@ import (
 	"github.com/goccy/go-json"
 
 	"gloom/broker"
+	"gloom/broker/admin/api"
 	"gloom/wire"
 )
 
-// Job explains where a job stands.
-type Job struct {
-	ID       string `json:"id"`
-	Type     string `json:"type"`
-	State    string `json:"state"`
-	Priority int64  `json:"priority"`
-	// Attempts is how often it was handed out, Retries how often it may be
-	// handed out again after the first time.
-	Attempts int  `json:"attempts"`
-	Retries  int  `json:"retries"`
-	Bytes    int  `json:"bytes"`
-	Detached bool `json:"detached"`
-	// Unwanted: it runs, but nobody waits for it any more.
-	Unwanted   bool    `json:"unwanted"`
-	AgeSeconds float64 `json:"age_seconds"`
-	// InSeconds is how long it has been in this state.
-	InSeconds float64 `json:"in_state_seconds"`
-	// DueSeconds is when its delay, run or deadline is over, if it has one.
-	DueSeconds *float64 `json:"due_seconds,omitempty"`
-	// Ahead is how many ready jobs come before it; AheadExact is false where
-	// there are at least so many.
-	Ahead      *int   `json:"ahead,omitempty"`
-	AheadExact *bool  `json:"ahead_exact,omitempty"`
-	Holds      string `json:"holds,omitempty"`
-	Submitter  *Peer  `json:"submitter,omitempty"`
-	Worker     *Peer  `json:"worker,omitempty"`
-}
-
-// Peer says who is on the other side of a connection.
-type Peer struct {
-	Number  uint64  `json:"number"`
-	Address string  `json:"address"`
-	Client  string  `json:"client,omitempty"`
-	Seconds float64 `json:"connected_seconds"`
-}
-
-func (a *API) peer(p broker.Peer) *Peer {
+func (a *API) peer(p broker.Peer) *api.Peer {
 	if p == 0 {
 		return nil
 	}
-	out := &Peer{Number: uint64(p)}
+	out := &api.Peer{Number: uint64(p)}
 	h := a.srv.Hub()
 	if c := h.Find(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
@@ -69,7 +34,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return unknownJob(id)
 	}
-	j := Job{
+	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
 		Unwanted: x.Unwanted, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
@@ -107,23 +72,8 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only its submitter can cancel it now", wire.Value(id))
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator cancelled a job")
-	reply(w, http.StatusOK, struct {
-		ID    string `json:"id"`
-		State string `json:"state"`
-	}{wire.Value(id), "cancelled"})
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "cancelled"})
 	return nil
-}
-
-// DeadJob is a failed job that is kept.
-type DeadJob struct {
-	ID         string          `json:"id"`
-	Type       string          `json:"type"`
-	Reason     string          `json:"reason"`
-	Priority   int64           `json:"priority"`
-	Attempts   int             `json:"attempts"`
-	Bytes      int             `json:"bytes"`
-	AgeSeconds float64         `json:"failed_seconds_ago"`
-	Body       json.RawMessage `json:"body,omitempty"`
 }
 
 func (a *API) deadOf(r *http.Request) ([]*broker.DeadLetter, int64, error) {
@@ -137,10 +87,10 @@ func (a *API) deadOf(r *http.Request) ([]*broker.DeadLetter, int64, error) {
 	return letters, h.Now(), nil
 }
 
-func deadJob(l *broker.DeadLetter, now int64) DeadJob {
-	return DeadJob{
+func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
+	return api.DeadJob{
 		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: l.Reason, Priority: l.Priority,
-		Attempts: l.Attempts, Bytes: len(l.Body), AgeSeconds: float64(now-l.Failed) / 1e9,
+		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
 
@@ -154,7 +104,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var items []DeadJob
+	var items []api.DeadJob
 	next := -1
 	for i := len(letters) - 1 - from; i >= 0; i-- {
 		if len(items) == limit {
@@ -215,9 +165,6 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "refused", "%s", reason)
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator handed a failed job in again")
-	reply(w, http.StatusOK, struct {
-		ID    string `json:"id"`
-		State string `json:"state"`
-	}{wire.Value(id), "queued"})
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "queued"})
 	return nil
 }

@@ -6,22 +6,9 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/admin/api"
 	"gloom/wire"
 )
-
-// Worker is a worker's connection.
-type Worker struct {
-	Peer
-	Type     string `json:"type,omitempty"`
-	Prefetch int    `json:"prefetch"`
-	// Out is how many jobs are out on it, Overdue how many of them passed
-	// their timeout and keep it from getting more.
-	Out         int      `json:"out"`
-	Overdue     int      `json:"overdue"`
-	Left        bool     `json:"left"`
-	IdleSeconds float64  `json:"idle_seconds"`
-	Jobs        []string `json:"jobs"`
-}
 
 func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := page(r)
@@ -30,10 +17,10 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found []broker.WorkerInfo
 	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, from = b.Workers(now, from, limit) })
-	var items []Worker
+	var items []api.Worker
 	for i := range found {
 		x := &found[i]
-		v := Worker{
+		v := api.Worker{
 			Peer: *a.peer(x.Peer), Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
 			IdleSeconds: x.Idle.Seconds(), Jobs: []string{},
 		}
@@ -49,14 +36,6 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Submitter is a submitter's connection.
-type Submitter struct {
-	Peer
-	Jobs  int   `json:"jobs"`
-	Bytes int64 `json:"bytes"`
-	Types int   `json:"types"`
-}
-
 func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 	from, limit, err := page(r)
 	if err != nil {
@@ -64,32 +43,17 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 	}
 	var found []broker.SubmitterInfo
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, from = b.Submitters(from, limit) })
-	var items []Submitter
+	var items []api.Submitter
 	for _, x := range found {
-		items = append(items, Submitter{Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types})
+		items = append(items, api.Submitter{Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types})
 	}
 	reply(w, http.StatusOK, listOf(items, from))
 	return nil
 }
 
-// Status is the broker as a whole.
-type Status struct {
-	Version       string           `json:"version"`
-	UptimeSeconds float64          `json:"uptime_seconds"`
-	Draining      bool             `json:"draining"`
-	Submitters    int              `json:"submitters"`
-	Workers       int              `json:"workers"`
-	Types         int              `json:"types"`
-	Dead          int              `json:"dead"`
-	StoreBytes    int64            `json:"store_bytes"`
-	Ledger        broker.Ledger    `json:"ledger"`
-	Imbalance     int64            `json:"imbalance"`
-	Limits        map[string]int64 `json:"limits"`
-}
-
 func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 	o := a.srv.Options()
-	s := Status{
+	s := api.Status{
 		Version: o.Version, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(),
 		Limits: map[string]int64{
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -98,12 +62,13 @@ func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 			"max_inbound": o.MaxInbound, "max_prefetch": int64(o.MaxPrefetch), "retries": int64(o.Retries),
 		},
 	}
+	var total broker.Ledger
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) {
-		s.Ledger, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory()
+		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory()
 		s.Submitters, s.Workers = b.Peers()
 		s.Dead, _ = b.DeadCount()
 	})
-	s.Imbalance = s.Ledger.Imbalance()
+	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
 	reply(w, http.StatusOK, s)
 	return nil
 }
@@ -115,9 +80,7 @@ func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.log.Info().Str("peer", r.RemoteAddr).Msg("an operator asked to drain")
 	a.srv.AskDrain()
-	reply(w, http.StatusAccepted, struct {
-		Draining bool `json:"draining"`
-	}{true})
+	reply(w, http.StatusAccepted, api.Draining{Draining: true})
 	return nil
 }
 

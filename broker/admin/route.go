@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-json"
+
+	"gloom/broker/admin/api"
 )
 
 // handler serves a request; an error becomes the reply.
@@ -40,17 +42,8 @@ var routes = []route{
 	{"POST /v1/drain", (*API).drain},
 }
 
-// Error is the body of every reply that is no success.
-type Error struct {
-	Status int    `json:"-"`
-	Code   string `json:"error"`
-	Reason string `json:"reason"`
-}
-
-func (e *Error) Error() string { return e.Code + ": " + e.Reason }
-
-func fail(status int, code, format string, args ...any) *Error {
-	return &Error{status, code, fmt.Sprintf(format, args...)}
+func fail(status int, code, format string, args ...any) *api.Error {
+	return &api.Error{Status: status, Code: code, Reason: fmt.Sprintf(format, args...)}
 }
 
 // guarded lets in who may come in, and turns errors into replies.
@@ -63,7 +56,7 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 		if err == nil {
 			return
 		}
-		var e *Error
+		var e *api.Error
 		if !errors.As(err, &e) {
 			e = fail(http.StatusInternalServerError, "internal", "%v", err)
 		}

@@ -6,52 +6,30 @@ import (
 	"unicode/utf8"
 
 	"gloom/broker"
+	"gloom/broker/admin/api"
 	"gloom/wire"
 )
 
-// Type is a type as operators see it.
-type Type struct {
-	Type       string            `json:"type"`
-	Paused     bool              `json:"paused"`
-	Limits     broker.TypeLimits `json:"limits"`
-	Queued     uint64            `json:"queued"`
-	Delayed    uint64            `json:"delayed"`
-	Running    uint64            `json:"running"`
-	Workers    int               `json:"workers"`
-	Idle       int               `json:"idle"`
-	Submitters int               `json:"submitters"`
-	Bytes      int64             `json:"bytes"`
-	Dead       int               `json:"dead"`
-	// OldestSeconds is the age of the oldest queued job.
-	OldestSeconds float64 `json:"oldest_seconds"`
-	Dispatched    uint64  `json:"dispatched"`
-	Requeued      uint64  `json:"requeued"`
-	Overdue       uint64  `json:"overdue"`
-	// Wait counts waits since the start: element i those below 2^i µs and not
-	// below half of it. In listings only.
-	Wait   []uint64      `json:"wait_log2_us,omitempty"`
-	Ledger broker.Ledger `json:"ledger"`
-}
-
-func typeOf(t *broker.TypeInfo) Type {
-	return Type{
-		Type: wire.Value(t.Name), Paused: t.Paused, Limits: t.Limits,
+func typeOf(t *broker.TypeInfo) api.Type {
+	return api.Type{
+		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
 		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
-		Overdue: t.Overdue, Ledger: t.Ledger,
+		Overdue: t.Overdue, Ledger: ledger(&t.Ledger),
 	}
 }
 
-// list is a page of a listing. Next goes on as ?cursor=; it is absent at the
-// end.
-type list[T any] struct {
-	Items []T  `json:"items"`
-	Next  *int `json:"next,omitempty"`
+func ledger(l *broker.Ledger) api.Ledger {
+	return api.Ledger{
+		Submitted: l.Submitted, Delayed: l.Delayed, Queued: l.Queued, Running: l.Running,
+		Answered: l.Answered, Failed: l.Failed, Cancelled: l.Cancelled, Expired: l.Expired,
+		Discarded: l.Discarded,
+	}
 }
 
-func listOf[T any](items []T, next int) list[T] {
-	l := list[T]{Items: items}
+func listOf[T any](items []T, next int) api.List[T] {
+	l := api.List[T]{Items: items}
 	if l.Items == nil {
 		l.Items = []T{}
 	}
@@ -75,7 +53,7 @@ func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var items []Type
+	var items []api.Type
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
 		from = b.Stats(now, from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 			x := typeOf(t)
@@ -116,13 +94,13 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 }
 
 func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
-	var l broker.TypeLimits
+	var l api.Limits
 	if err := read(r, &l); err != nil {
 		return err
 	}
 	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", r.RemoteAddr).Msg("an operator set limits")
 	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
-		return b.Limit(now, n, l)
+		return b.Limit(now, n, broker.TypeLimits(l))
 	})
 }
 

@@ -1,0 +1,170 @@
+// Package api has the types of what /v1 takes and answers, for the broker's
+// HTTP side and for whoever asks it from Go. openapi.json describes the same.
+package api
+
+import "encoding/json"
+
+// Error is the body of every answer that is no success.
+type Error struct {
+	Status int    `json:"-"`
+	Code   string `json:"error"`
+	Reason string `json:"reason"`
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Reason }
+
+// List is a page of a listing. Next goes on as ?cursor=; it is nil at the end.
+type List[T any] struct {
+	Items []T  `json:"items"`
+	Next  *int `json:"next,omitempty"`
+}
+
+// Ledger counts what became of jobs since the start: Submitted is the sum of
+// all the others.
+type Ledger struct {
+	Submitted uint64 `json:"submitted"`
+	Delayed   uint64 `json:"delayed"`
+	Queued    uint64 `json:"queued"`
+	Running   uint64 `json:"running"`
+	Answered  uint64 `json:"answered"`
+	Failed    uint64 `json:"failed"`
+	Cancelled uint64 `json:"cancelled"`
+	Expired   uint64 `json:"expired"`
+	Discarded uint64 `json:"discarded"`
+}
+
+// Ended counts the jobs that are over.
+func (l *Ledger) Ended() uint64 {
+	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
+}
+
+// Limits bound what of a type may run; 0 is no limit.
+type Limits struct {
+	// Concurrency is how many jobs may run at a time.
+	Concurrency int `json:"concurrency"`
+	// Rate is how many jobs may be handed out per second.
+	Rate float64 `json:"rate"`
+}
+
+// Type is a type as operators see it.
+type Type struct {
+	Type       string `json:"type"`
+	Paused     bool   `json:"paused"`
+	Limits     Limits `json:"limits"`
+	Queued     uint64 `json:"queued"`
+	Delayed    uint64 `json:"delayed"`
+	Running    uint64 `json:"running"`
+	Workers    int    `json:"workers"`
+	Idle       int    `json:"idle"` // workers with room for a job
+	Submitters int    `json:"submitters"`
+	Bytes      int64  `json:"bytes"`
+	Dead       int    `json:"dead"`
+	// OldestSeconds is the age of the oldest queued job.
+	OldestSeconds float64 `json:"oldest_seconds"`
+	Dispatched    uint64  `json:"dispatched"`
+	Requeued      uint64  `json:"requeued"`
+	Overdue       uint64  `json:"overdue"`
+	// Wait counts waits since the start: element i those below 2^i µs and not
+	// below half of it. In listings only.
+	Wait   []uint64 `json:"wait_log2_us,omitempty"`
+	Ledger Ledger   `json:"ledger"`
+}
+
+// Peer says who is on the other side of a connection.
+type Peer struct {
+	Number  uint64  `json:"number"`
+	Address string  `json:"address"`
+	Client  string  `json:"client,omitempty"`
+	Seconds float64 `json:"connected_seconds"`
+}
+
+// Job says where a job stands.
+type Job struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	State    string `json:"state"` // delayed, queued or running
+	Priority int64  `json:"priority"`
+	// Attempts is how often it was handed out, Retries how often it may be
+	// handed out again after the first time.
+	Attempts int  `json:"attempts"`
+	Retries  int  `json:"retries"`
+	Bytes    int  `json:"bytes"` // of its body
+	Detached bool `json:"detached"`
+	// Unwanted: it runs, but nobody waits for it any more.
+	Unwanted   bool    `json:"unwanted"`
+	AgeSeconds float64 `json:"age_seconds"`
+	// InSeconds is how long it has been in this state.
+	InSeconds float64 `json:"in_state_seconds"`
+	// DueSeconds is when its delay, run or deadline is over, if it has one.
+	DueSeconds *float64 `json:"due_seconds,omitempty"`
+	// Ahead is how many ready jobs come before it; AheadExact is false where
+	// there are at least so many.
+	Ahead      *int  `json:"ahead,omitempty"`
+	AheadExact *bool `json:"ahead_exact,omitempty"`
+	// Holds says what a waiting job waits for.
+	Holds     string `json:"holds,omitempty"`
+	Submitter *Peer  `json:"submitter,omitempty"`
+	Worker    *Peer  `json:"worker,omitempty"`
+}
+
+// State is a job after a request that changed its state.
+type State struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+}
+
+// DeadJob is a failed job that is kept.
+type DeadJob struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Reason   string `json:"reason"`
+	Priority int64  `json:"priority"`
+	Attempts int    `json:"attempts"`
+	Bytes    int    `json:"bytes"` // of its body
+	// FailedSeconds is how long ago it failed.
+	FailedSeconds float64 `json:"failed_seconds_ago"`
+	// Body is absent in listings.
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+// Worker is a worker's connection.
+type Worker struct {
+	Peer
+	Type     string `json:"type,omitempty"`
+	Prefetch int    `json:"prefetch"`
+	// Out is how many jobs are out on it, Overdue how many of them passed
+	// their timeout and keep it from getting more.
+	Out         int      `json:"out"`
+	Overdue     int      `json:"overdue"`
+	Left        bool     `json:"left"`
+	IdleSeconds float64  `json:"idle_seconds"`
+	Jobs        []string `json:"jobs"` // ids of the first 16 that are out
+}
+
+// Submitter is a submitter's connection.
+type Submitter struct {
+	Peer
+	Jobs  int   `json:"jobs"`
+	Bytes int64 `json:"bytes"`
+	Types int   `json:"types"`
+}
+
+// Status is the broker as a whole.
+type Status struct {
+	Version       string           `json:"version"`
+	UptimeSeconds float64          `json:"uptime_seconds"`
+	Draining      bool             `json:"draining"`
+	Submitters    int              `json:"submitters"`
+	Workers       int              `json:"workers"`
+	Types         int              `json:"types"`
+	Dead          int              `json:"dead"`
+	StoreBytes    int64            `json:"store_bytes"`
+	Ledger        Ledger           `json:"ledger"`
+	Imbalance     int64            `json:"imbalance"`
+	Limits        map[string]int64 `json:"limits"`
+}
+
+// Draining answers a request to drain.
+type Draining struct {
+	Draining bool `json:"draining"`
+}

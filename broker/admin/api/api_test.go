@@ -1,0 +1,72 @@
+package api_test
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"gloom/broker/admin/api"
+)
+
+// TestSchemas: each schema of the document has a type here with the same keys,
+// and what may be absent there may be absent here.
+func TestSchemas(t *testing.T) {
+	types := map[string]any{
+		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
+		"Peer": api.Peer{}, "Job": api.Job{}, "State": api.State{}, "DeadJob": api.DeadJob{},
+		"Worker": api.Worker{}, "Submitter": api.Submitter{}, "Status": api.Status{},
+		"Draining": api.Draining{}, "Empty": struct{}{},
+		"TypeList": api.List[api.Type]{}, "WorkerList": api.List[api.Worker]{},
+		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
+	}
+	// Requests may leave out what answers always have.
+	asked := map[string]bool{"Limits": true}
+	doc, err := openapi3.NewLoader().LoadFromFile("../openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := doc.Components.Schemas
+	if want, got := slices.Sorted(maps.Keys(described)), slices.Sorted(maps.Keys(types)); !slices.Equal(got, want) {
+		t.Errorf("types for the schemas %v, want %v", got, want)
+	}
+	for name, v := range types {
+		s := described[name]
+		if s == nil {
+			continue
+		}
+		var keys, needed []string
+		for key, optional := range fields(reflect.TypeOf(v)) {
+			keys = append(keys, key)
+			if !optional && !asked[name] {
+				needed = append(needed, key)
+			}
+		}
+		slices.Sort(keys)
+		slices.Sort(needed)
+		if want := slices.Sorted(maps.Keys(s.Value.Properties)); !slices.Equal(keys, want) {
+			t.Errorf("%s has the keys %v, the document says %v", name, keys, want)
+		}
+		if want := slices.Sorted(slices.Values(s.Value.Required)); !slices.Equal(needed, want) {
+			t.Errorf("%s always has %v, the document says %v", name, needed, want)
+		}
+	}
+}
+
+// fields are the keys of a struct in JSON, and whether they may be absent.
+func fields(t reflect.Type) map[string]bool {
+	out := map[string]bool{}
+	for f := range t.Fields() {
+		if f.Anonymous {
+			maps.Copy(out, fields(f.Type))
+			continue
+		}
+		if key, rest, _ := strings.Cut(f.Tag.Get("json"), ","); key != "-" {
+			out[key] = rest == "omitempty"
+		}
+	}
+	return out
+}
