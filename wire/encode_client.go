@@ -152,7 +152,8 @@ func AppendHello(dst []byte, token, client string, heartbeatMS int64) []byte {
 	if heartbeatMS != 0 {
 		dst = appendIntKey(dst, KeyHeartbeatMS, heartbeatMS)
 	}
-	return setHeader(append(dst, '}'), start)
+	// After the line end an HTTP server, met by mistake, answers at once.
+	return setHeader(append(dst, '}', '\n'), start)
 }
 
 // AppendPong appends {"action":"pong"}: the answer to a ping of the broker.

@@ -31,7 +31,7 @@ func TestHello(t *testing.T) {
 		done <- s
 	}()
 	broker := f.accept()
-	broker.expect(`{"action":"hello","token":"s3\"cret","client":"test/1","heartbeat_ms":3600000}`)
+	broker.expect(`{"action":"hello","token":"s3\"cret","client":"test/1","heartbeat_ms":3600000}` + "\n")
 	select {
 	case <-done:
 		t.Fatal("dialled before the reply to hello")
@@ -111,7 +111,7 @@ func TestSilentBrokerIsGivenUp(t *testing.T) {
 	f := newFake(t)
 	go func() {
 		broker := f.accept()
-		broker.expect(`{"action":"hello","heartbeat_ms":100}`)
+		broker.expect(`{"action":"hello","heartbeat_ms":100}` + "\n")
 		broker.send(`{"ok":true,"server":"s","limits":{}}`)
 	}()
 	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.Heartbeat(100*time.Millisecond))

@@ -1,6 +1,7 @@
 package gloom
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -29,7 +30,10 @@ const (
 	deadBeats = 3
 )
 
-var errGone = errors.New("connection has gone")
+var (
+	errGone = errors.New("connection has gone")
+	errHTTP = errors.New("this is an HTTP server")
+)
 
 // link is one socket: a goroutine that writes what others append to a buffer, so
 // that many frames leave in one call, and a loop that reads frames.
@@ -181,6 +185,9 @@ func (l *link) readLoop(handle func(payload []byte) error) error {
 		for {
 			payload, used, tooLarge := wire.SplitFrame(buf[start:end], l.maxIn)
 			if tooLarge != nil {
+				if bytes.HasPrefix(buf[start:end], []byte("HTTP")) {
+					return errHTTP
+				}
 				return &ProtocolError{Reason: tooLarge.Reason}
 			}
 			if used == 0 {

@@ -380,7 +380,7 @@ func TestWorkerRefusedForGood(t *testing.T) {
 		go func() { ended <- w.Run(context.Background()) }()
 		for range 2 {
 			broker := f.accept()
-			broker.expect(`{"action":"hello","token":"t"}`, join)
+			broker.expect(`{"action":"hello","token":"t"}`+"\n", join)
 			broker.send(`{"ok":true}`, fmt.Sprintf(`{"error":%q,"reason":"why"}`, code))
 			broker.expectClose()
 		}
@@ -413,7 +413,7 @@ func TestWorkerHeartbeat(t *testing.T) {
 	f := newFake(t)
 	begin(t, f, &gloom.Worker{Handler: echoes}, gloom.Heartbeat(100*time.Millisecond))
 	broker := f.accept()
-	broker.expect(`{"action":"hello","heartbeat_ms":100}`, join)
+	broker.expect(`{"action":"hello","heartbeat_ms":100}`+"\n", join)
 	broker.send(`{"ok":true,"server":"s","limits":{}}`, `{"ok":true}`, `{"action":"ping"}`)
 	broker.expect(`{"action":"pong"}`)
 	broker.expectClose() // for nothing comes any more

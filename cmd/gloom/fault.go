@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -99,6 +100,14 @@ func (t *tool) report(err error) int {
 	return f.code
 }
 
+// inBrackets sets a hint behind an error, where it has no line of its own.
+func inBrackets(hint string) string {
+	if hint == "" {
+		return ""
+	}
+	return " (" + hint + ")"
+}
+
 // plain is an error's text without the client's prefix.
 func plain(err error) string {
 	return strings.TrimPrefix(err.Error(), "gloom: ")
@@ -157,7 +166,7 @@ func advice(c gloom.Code) string {
 	case gloom.ErrUnknownAction:
 		return "a broker that speaks the original protocol only? try --compat"
 	case gloom.ErrInvalidAction:
-		return "the addresses for submitters and for workers may be swapped: --submit-addr, --worker-addr"
+		return "the addresses for submitters and for workers may be swapped (--submit-addr, --worker-addr), or the broker may speak the original protocol only (--compat)"
 	case gloom.ErrDraining:
 		return "the broker is stopping; several addresses (--submit-addr A,B) allow for another one"
 	case gloom.ErrIDExists:
@@ -192,8 +201,12 @@ func reachHint(err error, more string) string {
 		return "the broker does not speak TLS here; leave --tls away"
 	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
+	case strings.HasSuffix(err.Error(), "this is an HTTP server"):
+		return "this may be the address for operators;" + cmp.Or(more, " --submit-addr and --worker-addr name the others")
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
 		return "is gloomd running there?" + more
+	case errors.Is(err, io.EOF):
+		return "does the broker want TLS (--tls), or speak the original protocol only (--compat)?" + more
 	}
 	return "is gloomd running there, and does it speak TLS (--tls)?" + more
 }

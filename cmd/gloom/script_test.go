@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +55,7 @@ const patience = 20 * time.Second
 //	broker [FLAGS]      starts gloomd on free ports, or again where it was, and
 //	                    points GLOOM_… at it; with unix first, on unix sockets
 //	stopbroker SIGNAL   ends it
+//	original            starts a broker that knows no hello, and points GLOOM_… at it
 //	until REGEXP CMD…   runs a command until its output matches
 //	status N CMD…       runs a command that must exit with N
 //	gone FILE           waits until the process with the id in a file has ended
@@ -81,6 +84,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"broker":     cmdBroker,
 			"stopbroker": cmdStopBroker,
+			"original":   cmdOriginal,
 			"until":      cmdUntil,
 			"status":     cmdStatus,
 			"matches":    cmdMatches,
@@ -183,6 +187,39 @@ func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(patience):
 		ts.Fatalf("gloomd did not stop")
 	}
+}
+
+func cmdOriginal(ts *testscript.TestScript, neg bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for {
+					var n uint32
+					if binary.Read(c, binary.BigEndian, &n) != nil {
+						return
+					}
+					frame, err := io.ReadAll(io.LimitReader(c, int64(n)))
+					reply := `{"ok":true}`
+					if strings.Contains(string(frame), `"action":"hello"`) {
+						reply = `{"error":"unknown_action","reason":"unknown action"}`
+					}
+					if err != nil || binary.Write(c, binary.BigEndian, append(binary.BigEndian.AppendUint32(nil, uint32(len(reply))), reply...)) != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	ts.Setenv("GLOOM_SUBMIT_ADDR", l.Addr().String())
+	ts.Setenv("GLOOM_WORKER_ADDR", l.Addr().String())
 }
 
 func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {

@@ -256,12 +256,13 @@ func (t *teller) notice(n gloom.Notice) {
 		b.lost = true
 	case gloom.EventFailed:
 		if !b.failed {
-			t.say("no broker reached at %s: %s; trying again (%s)", n.Addr, cause(n.Err), reachHint(n.Err, ""))
+			t.say("no broker reached at %s: %s; trying again%s", n.Addr, cause(n.Err), inBrackets(reachHint(n.Err, "")))
 		}
 		b.failed = true
 	case gloom.EventGivenUp:
 		if len(t.link.worker) > 1 && !b.given {
-			t.say("giving up on %s: %s", n.Addr, plain(n.Err))
+			f := t.classify(n.Err)
+			t.say("giving up on %s: %s%s", n.Addr, plain(f.err), inBrackets(f.hint))
 		}
 		b.given = true
 	case gloom.EventPanic:
