@@ -32,7 +32,7 @@ demo: build ## a broker, workers, and every file of this repository as a job
 test: deps ## all tests: race detector, invariants, simulator, fuzz targets, Python
 	$(GO) vet ./...
 	$(GO) test -race $(TESTING) ./...
-	$(GO) test -tags invariants $(TESTING) ./broker ./broker/sim
+	$(GO) test -tags invariants $(TESTING) ./broker ./broker/hub ./broker/sim
 	$(GO) test $(TESTING) ./broker/sim -seeds $(SEEDS)
 	@$(MAKE) --no-print-directory fuzz FUZZ=20000x
 	python3 -m unittest discover -s clients/python/tests

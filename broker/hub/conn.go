@@ -24,7 +24,6 @@ type Conn struct {
 
 	// Guarded by the hub's lock.
 	out      outbox
-	before   int // what waited before the frame being appended
 	dirty    bool
 	closing  bool // nothing is appended any more; to be closed behind its output
 	overflow bool // it did not read; to be closed at once

@@ -19,8 +19,10 @@ type side struct {
 	sink *hub.Sink
 	port wire.Port
 	dec  wire.Decoder
-	mu   sync.Mutex
-	woke int
+	// named says that its frames name their jobs.
+	named bool
+	mu    sync.Mutex
+	woke  int
 }
 
 func open(t *testing.T, h *hub.Hub, port wire.Port) *side {
@@ -41,7 +43,7 @@ func (s *side) does(h *hub.Hub, frames ...string) {
 	cmds := make([]hub.Command, len(frames))
 	for i, f := range frames {
 		decs[i] = s.dec
-		if err := decs[i].Decode([]byte(f), s.port, false, &cmds[i].Req); err != nil {
+		if err := decs[i].Decode([]byte(f), s.port, s.named, &cmds[i].Req); err != nil {
 			s.t.Fatalf("%s: %v", f, err)
 		}
 	}

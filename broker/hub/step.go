@@ -110,8 +110,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	case wire.Leave:
 		fx = h.core.Leave(now, c.peer)
 	case wire.Ping:
-		c.out.buf = wire.AppendOK(h.buffer(c))
-		h.queued(c)
+		h.put(c, 0, func(o *outbox) { o.buf = wire.AppendOK(o.buf) })
 		return
 	default:
 		panic(fmt.Sprintf("verb %d is not for the core", r.Verb))
@@ -169,8 +168,7 @@ func (h *Hub) append(c *Conn, frame []byte) {
 	if c.closing || c.overflow || c.gone {
 		return
 	}
-	c.out.buf = append(h.buffer(c), frame...)
-	h.queued(c)
+	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
 }
 
 func (h *Hub) refuse(c *Conn, e *wire.Error) {
@@ -178,8 +176,7 @@ func (h *Hub) refuse(c *Conn, e *wire.Error) {
 		return
 	}
 	h.stats.Errors[e.Code]++
-	c.out.buf = wire.AppendError(h.buffer(c), e.Code, e.Reason, e.ID)
-	h.queued(c)
+	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.buf = wire.AppendError(o.buf, e.Code, e.Reason, e.ID) })
 }
 
 // refBody is the length from which a body that is kept is referred to instead
@@ -197,49 +194,56 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 			continue
 		}
-		refer := e.Kept && len(e.Body) >= refBody
-		n := len(e.ID) + len(e.Type)
-		if !refer {
-			n += len(e.Body)
-		}
-		buf := h.room(c, n)
 		switch e.Op {
-		case broker.OpOK:
-			if e.ID != nil {
-				c.out.buf = wire.AppendOKID(buf, e.ID)
-			} else {
-				c.out.buf = wire.AppendOK(buf)
-			}
-		case broker.OpJob:
-			if refer {
-				c.out.refer(wire.AppendJobHead(buf, e.ID, e.Type, len(e.Body)), e.Body)
-			} else {
-				c.out.buf = wire.AppendJob(buf, e.ID, e.Type, e.Body)
-			}
-		case broker.OpResult:
-			c.out.answers++
-			if refer {
-				c.out.refer(wire.AppendResultHead(buf, e.ID, len(e.Body)), e.Body)
-			} else {
-				c.out.buf = wire.AppendResult(buf, e.ID, e.Body)
-			}
 		case broker.OpProgress:
 			if c.waiting() > h.cfg.MaxOutbound/2 {
 				h.stats.Dropped++
 				continue
 			}
-			if refer {
-				c.out.refer(wire.AppendProgressHead(buf, e.ID, len(e.Body)), e.Body)
-			} else {
-				c.out.buf = wire.AppendProgress(buf, e.ID, e.Body)
-			}
-		case broker.OpCancel:
-			c.out.buf = wire.AppendCancel(buf, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
-			c.out.buf = wire.AppendError(buf, codes[e.Code], e.Reason, e.ID)
 		}
-		h.queued(c)
+		n := len(e.ID) + len(e.Type) + len(e.Reason)
+		refer := e.Kept && len(e.Body) >= refBody
+		if !refer {
+			n += len(e.Body)
+		}
+		h.put(c, n, func(o *outbox) { o.effect(e, refer) })
+	}
+}
+
+// effect encodes e; its body is referred to or copied.
+func (o *outbox) effect(e *broker.Effect, refer bool) {
+	switch e.Op {
+	case broker.OpOK:
+		if e.ID != nil {
+			o.buf = wire.AppendOKID(o.buf, e.ID)
+		} else {
+			o.buf = wire.AppendOK(o.buf)
+		}
+	case broker.OpJob:
+		if refer {
+			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, len(e.Body)), e.Body)
+		} else {
+			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, e.Body)
+		}
+	case broker.OpResult:
+		o.answers++
+		if refer {
+			o.refer(wire.AppendResultHead(o.buf, e.ID, len(e.Body)), e.Body)
+		} else {
+			o.buf = wire.AppendResult(o.buf, e.ID, e.Body)
+		}
+	case broker.OpProgress:
+		if refer {
+			o.refer(wire.AppendProgressHead(o.buf, e.ID, len(e.Body)), e.Body)
+		} else {
+			o.buf = wire.AppendProgress(o.buf, e.ID, e.Body)
+		}
+	case broker.OpCancel:
+		o.buf = wire.AppendCancel(o.buf, e.ID)
+	case broker.OpRefuse, broker.OpEnd:
+		o.buf = wire.AppendError(o.buf, codes[e.Code], e.Reason, e.ID)
 	}
 }
 
@@ -249,37 +253,40 @@ func (o *outbox) refer(buf, body []byte) {
 	o.buf = append(buf, wire.BodyEnd)
 }
 
-// buffer returns c's buffer to append to.
-func (h *Hub) buffer(c *Conn) []byte { return h.room(c, 0) }
-
-// frameSlack is more than a frame has beside id, type and body.
+// frameSlack is more than a frame has beside id, type, reason and body.
 const frameSlack = 64
 
-// room returns c's buffer with room for n bytes and a frame around them. It
-// grows by fours, and what it outgrows is used again.
-func (h *Hub) room(c *Conn, n int) []byte {
-	c.before = c.waiting()
-	b := c.out.buf
-	need := len(b) + n + frameSlack
-	if need <= cap(b) {
-		return b
-	}
-	if b == nil {
-		return h.blank(max(need, minBlank))
-	}
-	grown := append(h.blank(max(need, 4*cap(b))), b...)
-	h.recycle(b[:0])
-	return grown
-}
-
-// queued counts the frame just appended to c, and gives c up if more than it
-// may have was waiting before: the frame that passes the limit still fits, or a
-// big job would cost every worker its connection.
-func (h *Hub) queued(c *Conn) {
+// put appends one frame to c's output, whole: the only way in. What decides
+// whether c gets the frame comes before it, so that no branch can leave c with
+// a buffer that somebody else is given. n is about the frame's length, encode
+// appends exactly one frame.
+//
+// It gives c up if more than it may have was waiting before: the frame that
+// passes the limit still fits, or a big job would cost every worker its
+// connection.
+func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
+	before := c.waiting()
+	h.grow(&c.out, n+frameSlack)
+	encode(&c.out)
 	h.stats.FramesOut++
 	h.mark(c)
-	if c.before > h.cfg.MaxOutbound && !c.overflow {
+	if before > h.cfg.MaxOutbound && !c.overflow {
 		h.giveUp(c)
+	}
+}
+
+// grow makes room for n bytes more in o. It grows by fours, and what it
+// outgrows is used again.
+func (h *Hub) grow(o *outbox, n int) {
+	b := o.buf
+	need := len(b) + n
+	switch {
+	case need <= cap(b):
+	case b == nil:
+		o.buf = h.blank(max(need, minBlank))
+	default:
+		o.buf = append(h.blank(max(need, 4*cap(b))), b...)
+		h.recycle(b[:0])
 	}
 }
 

@@ -1,0 +1,411 @@
+package hub_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+var twinSeed = flag.Uint64("twin-seed", 0, "run this seed of the hub's twin alone")
+
+// twin is a hub in its simplest form: a core of its own and, per peer, a slice
+// that nobody else ever has. What a peer of the real hub is sent must be what
+// stands here, to the byte.
+type twin struct {
+	core     *broker.Broker
+	max      int
+	shadows  map[broker.Peer]*shadow
+	late     []*shadow
+	dropped  uint64
+	overflow uint64
+}
+
+type shadow struct {
+	peer   broker.Peer
+	out    []byte
+	held   int
+	over   bool     // given up
+	gone   bool     // the core knows it no more
+	closed bool     // by its owner
+	jobs   []string // sent to this worker and not answered
+}
+
+func (s *shadow) waiting() int { return len(s.out) + s.held }
+
+func (w *twin) put(s *shadow, frame []byte) {
+	before := s.waiting()
+	s.out = append(s.out, frame...)
+	if before > w.max && !s.over {
+		s.over = true
+		w.overflow++
+		w.late = append(w.late, s)
+	}
+}
+
+func (w *twin) apply(fx []broker.Effect) {
+	for i := range fx {
+		e := &fx[i]
+		s := w.shadows[e.Peer]
+		if s == nil || s.over || s.gone {
+			continue
+		}
+		var f []byte
+		switch e.Op {
+		case broker.OpOK:
+			if f = wire.AppendOK(nil); e.ID != nil {
+				f = wire.AppendOKID(nil, e.ID)
+			}
+		case broker.OpJob:
+			f = wire.AppendJob(nil, e.ID, e.Type, e.Body)
+			s.jobs = append(s.jobs, string(e.ID))
+		case broker.OpResult:
+			f = wire.AppendResult(nil, e.ID, e.Body)
+		case broker.OpProgress:
+			if s.waiting() > w.max/2 {
+				w.dropped++
+				continue
+			}
+			f = wire.AppendProgress(nil, e.ID, e.Body)
+		case broker.OpCancel:
+			f = wire.AppendCancel(nil, e.ID)
+		case broker.OpRefuse, broker.OpEnd:
+			f = wire.AppendError(nil, twinCodes[e.Code], e.Reason, e.ID)
+		}
+		w.put(s, f)
+	}
+}
+
+var twinCodes = map[broker.Code]wire.Code{
+	broker.IDExists: wire.IDExists, broker.UnknownID: wire.UnknownID, broker.NotProcessing: wire.InvalidState,
+	broker.Overloaded: wire.Overloaded, broker.JobFailed: wire.JobFailed, broker.Cancelled: wire.Cancelled,
+}
+
+// step carries out a request of s; it knows the verbs that the test sends.
+func (w *twin) step(s *shadow, r *wire.Request) {
+	if s.gone {
+		return
+	}
+	switch r.Verb {
+	case wire.Submit:
+		if n := s.waiting(); n > w.max/2 {
+			if s.over {
+				return
+			}
+			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.max/2), r.ID))
+			return
+		}
+		w.apply(w.core.Submit(0, s.peer, &broker.Submission{ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: r.Retries, Progress: r.Progress}))
+	case wire.Join:
+		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel}))
+	case wire.Respond:
+		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
+	case wire.Progress:
+		w.apply(w.core.Progress(0, s.peer, r.ID, r.Body, false))
+	case wire.Fail:
+		w.apply(w.core.Fail(0, s.peer, &broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}))
+	case wire.Cancel:
+		w.apply(w.core.Cancel(0, s.peer, r.ID))
+	case wire.Ping:
+		if !s.over {
+			w.put(s, wire.AppendOK(nil))
+		}
+	}
+}
+
+// settle lets those go who were given up, as the hub does when its lock is
+// released.
+func (w *twin) settle() {
+	for len(w.late) > 0 {
+		s := w.late[len(w.late)-1]
+		w.late = w.late[:len(w.late)-1]
+		w.leave(s)
+	}
+}
+
+func (w *twin) leave(s *shadow) {
+	if !s.gone {
+		s.gone = true
+		w.apply(w.core.Gone(0, s.peer))
+	}
+}
+
+// pair is a peer of both hubs, and its owner: several share one.
+type pair struct {
+	conn   *hub.Conn
+	port   wire.Port
+	shadow *shadow
+	owner  *owner
+	dec    wire.Decoder
+}
+
+// owner writes for its connections, and may be in the middle of writing.
+type owner struct {
+	sink    *hub.Sink
+	writing []written
+}
+
+// written is an output under way, and a copy of what it was when taken.
+type written struct {
+	out  hub.Output
+	want []byte
+}
+
+type twins struct {
+	t     *testing.T
+	rng   *rand.Rand
+	real  *hub.Hub
+	twin  *twin
+	pairs []*pair
+	all   map[*hub.Conn]*pair
+	own   []*owner
+	next  int
+}
+
+// TestTwin drives a hub and its naive twin with the same random requests, slow
+// readers, half-written output and closes, and compares every byte.
+func TestTwin(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 50
+	}
+	from, to := uint64(1), seeds
+	if *twinSeed != 0 {
+		from, to = *twinSeed, *twinSeed
+	}
+	for seed := from; seed <= to && !t.Failed(); seed++ {
+		runTwins(t, seed)
+		if t.Failed() {
+			t.Logf("seed %d; again with: go test ./broker/hub -run TestTwin -twin-seed %d", seed, seed)
+		}
+	}
+}
+
+func runTwins(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	limit := []int{16 << 10, 128 << 10, 1 << 20}[rng.IntN(3)]
+	cfg := broker.Config{Retries: 2, IdleTypes: 10}
+	x := &twins{
+		t: t, rng: rng, all: map[*hub.Conn]*pair{},
+		real: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
+		twin: &twin{core: broker.New(cfg), max: limit, shadows: map[broker.Peer]*shadow{}},
+	}
+	defer x.real.Close()
+	for range 3 {
+		x.own = append(x.own, &owner{sink: x.real.NewSink(hub.Owner{Wake: func() {}})})
+	}
+	for range 400 {
+		x.turn()
+		if t.Failed() {
+			return
+		}
+	}
+	for _, o := range x.own {
+		x.finish(o)
+		x.take(o)
+		x.finish(o)
+	}
+	if s := x.real.Stats(); s.Dropped != x.twin.dropped || s.Overflows != x.twin.overflow {
+		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.Dropped, s.Overflows, x.twin.dropped, x.twin.overflow)
+	}
+}
+
+func (x *twins) turn() {
+	switch n := x.rng.IntN(100); {
+	case len(x.pairs) < 4 || n < 4 && len(x.pairs) < 10:
+		x.join()
+	case n < 75:
+		x.frames(x.pairs[x.rng.IntN(len(x.pairs))])
+	case n < 84:
+		if o := x.own[x.rng.IntN(len(x.own))]; len(o.writing) == 0 {
+			x.take(o)
+		}
+	case n < 96:
+		x.finish(x.own[x.rng.IntN(len(x.own))])
+	case n < 98:
+		p := x.pairs[x.rng.IntN(len(x.pairs))]
+		if n := p.shadow.held; n > 0 && len(p.owner.writing) == 0 {
+			p.shadow.held = x.rng.IntN(n + 1)
+			p.conn.SetHeld(p.shadow.held)
+		}
+	default:
+		x.close(x.pairs[x.rng.IntN(len(x.pairs))])
+	}
+}
+
+func (x *twins) join() {
+	p := &pair{port: wire.SubmitPort, owner: x.own[x.rng.IntN(len(x.own))]}
+	if len(x.pairs)%2 == 1 {
+		p.port = wire.WorkerPort
+	}
+	p.dec = wire.Decoder{DefaultType: "t"}
+	p.conn = x.real.Open(p.port, p.owner.sink, nil, "twin")
+	p.shadow = &shadow{}
+	if p.port == wire.SubmitPort {
+		p.shadow.peer = x.twin.core.AddSubmitter()
+	} else {
+		p.shadow.peer = x.twin.core.AddWorker()
+	}
+	if p.shadow.peer != p.conn.Peer() {
+		x.t.Fatalf("peer %d, the twin's %d", p.conn.Peer(), p.shadow.peer)
+	}
+	x.twin.shadows[p.shadow.peer] = p.shadow
+	x.pairs = append(x.pairs, p)
+	x.all[p.conn] = p
+	if p.port == wire.WorkerPort {
+		x.does(p, fmt.Sprintf(`{"action":"join","type":"t","prefetch":%d,"cancel":true}`, 1+x.rng.IntN(4)))
+	}
+}
+
+// does has frames carried out in one step by both.
+func (x *twins) does(p *pair, frames ...string) {
+	cmds := make([]hub.Command, len(frames))
+	decs := make([]wire.Decoder, len(frames))
+	for i, f := range frames {
+		decs[i] = p.dec
+		if err := decs[i].Decode([]byte(f), p.port, true, &cmds[i].Req); err != nil {
+			x.t.Fatalf("%.200s: %v", f, err)
+		}
+		cmds[i].Kept = len(cmds[i].Req.Body) > 100<<10
+	}
+	x.real.Step(p.conn, cmds, p.owner.sink)
+	for i := range cmds {
+		x.twin.step(p.shadow, &cmds[i].Req)
+	}
+	x.twin.settle()
+}
+
+func (x *twins) body() string {
+	n := []int{5, 100, 900, x.twin.max / 50, x.twin.max / 8, x.twin.max / 4}[x.rng.IntN(6)]
+	return `"` + strings.Repeat(string(rune('a'+x.rng.IntN(26))), x.rng.IntN(n)) + `"`
+}
+
+// frames sends one to six requests of p in one batch.
+func (x *twins) frames(p *pair) {
+	var list []string
+	for range 1 + x.rng.IntN(6) {
+		if x.rng.IntN(20) == 0 {
+			list = append(list, `{"action":"ping"}`)
+			continue
+		}
+		if p.port == wire.SubmitPort {
+			if x.rng.IntN(8) == 0 && x.next > 0 {
+				list = append(list, fmt.Sprintf(`{"action":"cancel","id":"j%d"}`, x.rng.IntN(x.next)))
+				continue
+			}
+			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","body":%s,"progress":%t}`, x.next, x.body(), x.rng.IntN(3) > 0))
+			x.next += x.rng.IntN(20) / 2 % 2 // now and then an id that exists
+			continue
+		}
+		jobs := p.shadow.jobs
+		if len(jobs) == 0 {
+			continue
+		}
+		i := x.rng.IntN(len(jobs))
+		id := jobs[i]
+		switch n := x.rng.IntN(10); {
+		case n < 4:
+			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, x.body()))
+			continue
+		case n < 9:
+			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, x.body()))
+		default:
+			list = append(list, fmt.Sprintf(`{"action":"fail","id":%q,"retry":%t}`, id, n == 9))
+		}
+		p.shadow.jobs = slices.Delete(jobs, i, i+1)
+	}
+	x.does(p, list...)
+}
+
+// take takes an owner's output and compares it with the twin's.
+func (x *twins) take(o *owner) {
+	for _, out := range o.sink.Take(nil) {
+		p := x.all[out.Conn]
+		if p.shadow.closed {
+			o.sink.Done(&out, 0)
+			continue
+		}
+		if out.Abort != p.shadow.over {
+			x.t.Errorf("%d: to be closed at once is %t, want %t", p.shadow.peer, out.Abort, p.shadow.over)
+		}
+		if out.Abort {
+			x.drop(p)
+			continue
+		}
+		got := bytes.Join(out.Parts(nil), nil)
+		if !bytes.Equal(got, p.shadow.out) {
+			x.t.Errorf("peer %d is sent\n  %.300q\nwant\n  %.300q", p.shadow.peer, got, p.shadow.out)
+			return
+		}
+		p.shadow.held += len(got)
+		p.shadow.out = nil
+		o.writing = append(o.writing, written{out, got})
+	}
+}
+
+// finish ends an owner's writing: what it was given must still be what it was.
+func (x *twins) finish(o *owner) {
+	for i := range o.writing {
+		w := &o.writing[i]
+		if got := bytes.Join(w.out.Parts(nil), nil); !bytes.Equal(got, w.want) {
+			x.t.Errorf("what was taken for peer %d changed before it was written:\n  %.300q\nwas\n  %.300q", w.out.Conn.Peer(), got, w.want)
+		}
+		p := x.all[w.out.Conn]
+		unsent := 0
+		if x.rng.IntN(2) == 0 {
+			unsent = x.rng.IntN(p.shadow.held + 1)
+		}
+		p.shadow.held = unsent
+		o.sink.Done(&w.out, unsent)
+	}
+	o.writing = o.writing[:0]
+}
+
+func (x *twins) close(p *pair) {
+	if len(p.owner.writing) > 0 {
+		return
+	}
+	x.real.Gone(p.conn)
+	x.twin.leave(p.shadow)
+	x.twin.settle()
+	x.drop(p)
+	p.shadow.closed = true
+}
+
+func (x *twins) drop(p *pair) {
+	for i, q := range x.pairs {
+		if q == p {
+			x.pairs = append(x.pairs[:i], x.pairs[i+1:]...)
+			return
+		}
+	}
+}
+
+// TestDroppedProgress: a progress frame that a slow reader does not get leaves
+// its output alone, although it would have needed a larger buffer: what another
+// peer is sent next does not end up in it.
+func TestDroppedProgress(t *testing.T) {
+	h := newHub(1 << 20)
+	defer h.Close()
+	slow, other, w := open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	slow.does(h, `{"action":"submit","id":"s1","body":1}`, `{"action":"submit","id":"s2","body":1,"progress":true}`)
+	other.does(h, `{"action":"submit","id":"o","body":1}`)
+	slow.gets(`{"ok":true,"id":"s1"}`, `{"ok":true,"id":"s2"}`)
+	other.gets(`{"ok":true,"id":"o"}`)
+	w.named = true
+	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
+	w.sink.Take(nil)
+	slow.conn.Writing(600 << 10) // more than half of what may wait for it
+	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
+		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
+		`{"action":"respond","id":"o","body":"for another"}`)
+	slow.gets(`{"id":"s1","body":"for the slow one"}`)
+	other.gets(`{"id":"o","body":"for another"}`)
+}
