@@ -72,7 +72,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), asides: asides(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.file = opt.TokenFile
-	if err := s.tokens.load(); err != nil {
+	if err := s.loadTokens(); err != nil {
 		return nil, &OptionError{"token-file", opt.TokenFile, err.Error()}
 	}
 	if opt.TLSCert != "" {
@@ -196,11 +196,21 @@ func (l httpLog) Write(p []byte) (int, error) {
 // Reload reads tokens and certificates again. What cannot be read stays as it
 // was.
 func (s *Server) Reload() error {
-	err := s.tokens.load()
+	err := s.loadTokens()
 	if s.certs != nil {
 		err = errors.Join(err, s.certs.load())
 	}
 	return err
+}
+
+func (s *Server) loadTokens() error {
+	if err := s.tokens.load(); err != nil {
+		return err
+	}
+	if s.tokens.required() && len(*s.tokens.grants.Load()) == 0 {
+		s.log.Warn().Str("token_file", s.opt.TokenFile).Msg("the token file holds no token: nobody can connect")
+	}
+	return nil
 }
 
 // AskDrain asks whoever runs the broker to shut it down gracefully.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -107,13 +108,17 @@ func (t *tokens) load() error {
 	return nil
 }
 
-// parseTokens reads lines of TOKEN SCOPES [TYPES].
+// parseTokens reads lines of TOKEN SCOPES [TYPES]. A # at the beginning of a
+// line or behind white space begins a comment; elsewhere it is a character like
+// any other, of a token too.
 func parseTokens(data []byte) ([]grant, error) {
 	var out []grant
 	sc := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; sc.Scan(); n++ {
-		line, _, _ := strings.Cut(sc.Text(), "#")
-		f := strings.Fields(line)
+		f := strings.Fields(sc.Text())
+		if i := slices.IndexFunc(f, func(s string) bool { return s[0] == '#' }); i >= 0 {
+			f = f[:i]
+		}
 		if len(f) == 0 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -12,18 +13,22 @@ func TestParseTokens(t *testing.T) {
 	const file = "# comment\n\n" +
 		"s3cret\tsubmit   mail,thumb-*\r\n" +
 		"  w0rker work # behind\n" +
-		"0wner submit,work,admin *\n"
+		"0wner submit,work,admin *\n" +
+		"to#ken work mail#1 #behind\n"
 	got, err := parseTokens([]byte(file))
-	if err != nil || len(got) != 3 {
+	if err != nil || len(got) != 4 {
 		t.Fatalf("%d grants, %v", len(got), err)
 	}
 	for i, c := range []struct {
 		scopes scope
 		types  string
-	}{{submit, "mail thumb-*"}, {work, "*"}, {submit | work | admin, "*"}} {
+	}{{submit, "mail thumb-*"}, {work, "*"}, {submit | work | admin, "*"}, {work, "mail#1"}} {
 		if g := got[i]; g.scopes != c.scopes || strings.Join(g.types, " ") != c.types {
 			t.Errorf("grant %d has the scopes %b and the types %q", i, g.scopes, g.types)
 		}
+	}
+	if got[3].hash != sha256.Sum256([]byte("to#ken")) {
+		t.Error("a token with # is cut")
 	}
 	for _, c := range []struct{ file, says string }{
 		{"token\n", "line 1: want TOKEN SCOPES [TYPES], got 1 fields"},
@@ -31,7 +36,7 @@ func TestParseTokens(t *testing.T) {
 		{"token read\n", `line 1: unknown scope "read", want submit, work or admin`},
 		{"token submit,\n", `line 1: unknown scope "", want submit, work or admin`},
 		{"token Submit\n", `unknown scope "Submit"`},
-		{"to#ken submit\n", "got 1 fields"},
+		{"token #submit\n", "got 1 fields"},
 		{"token submit " + strings.Repeat("x", 1<<17), "too long"},
 	} {
 		if g, err := parseTokens([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.says) {
