@@ -61,7 +61,7 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 		}
 		l, err := listenOn(addr)
 		if err != nil {
-			return nil, &OptionError{flag, addr, err.Error()}
+			return nil, fmt.Errorf("--%s %s: %w", flag, addr, err)
 		}
 		return l, nil
 	}

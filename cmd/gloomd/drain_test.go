@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,8 @@ import (
 
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
 )
 
 // lines keeps what is logged.
@@ -30,38 +33,33 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// await waits until something was logged.
+func (l *lines) await(text string) error {
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(l.String(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("nobody said %q:\n%s", text, l.String())
+		}
+	}
+	return nil
+}
+
 func (l *lines) wait(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		l.mu.Lock()
-		said := l.buf.String()
-		l.mu.Unlock()
-		if strings.Contains(said, text) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nobody said %q:\n%s", text, said)
-		}
+	if err := l.await(text); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestStatus: what an error makes of the exit status.
-func TestStatus(t *testing.T) {
-	option := &server.OptionError{Flag: "loops", Value: "0", Reason: "is too few"}
-	for _, c := range []struct {
-		err  error
-		want int
-	}{
-		{nil, 0},
-		{errors.New("unknown flag"), 2},
-		{option, 2},
-		{&startError{option}, 2},
-		{&startError{errors.New("too few files")}, 1},
-		{&exitError{exitCut}, 3},
-	} {
-		if got := status(c.err); got != c.want {
-			t.Errorf("%v: %d, want %d", c.err, got, c.want)
-		}
+func send(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(os.Getpid(), sig); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -94,13 +92,20 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			said := &lines{}
-			signals := make(chan os.Signal, 4)
+			hangups := make(chan bool, 1)
+			signals := daemon.Notify(func() { hangups <- true })
+			defer signals.Close()
+			if c.signalled {
+				send(t, syscall.SIGTERM)
+				<-signals.Stop.Done()
+			}
 			done := make(chan error, 1)
-			go func() { done <- drain(srv, zerolog.New(said), time.Hour, signals, c.signalled) }()
+			go func() { done <- drain(srv, zerolog.New(said), time.Hour, signals) }()
 			said.wait(t, "draining: no new jobs")
-			signals <- syscall.SIGHUP
+			send(t, syscall.SIGHUP)
+			<-hangups
 			for range c.signals - 1 {
-				signals <- syscall.SIGTERM
+				send(t, syscall.SIGTERM)
 				said.wait(t, "draining already")
 			}
 			select {
@@ -108,11 +113,11 @@ func TestSignals(t *testing.T) {
 				t.Fatalf("stopped too early: %v", err)
 			default:
 			}
-			signals <- syscall.SIGINT
-			var exit *exitError
+			send(t, syscall.SIGINT)
+			var exit *cli.Fault
 			select {
 			case err := <-done:
-				if !errors.As(err, &exit) || exit.code != exitCut {
+				if !errors.As(err, &exit) || exit.Code != exitCut {
 					t.Errorf("stopped with %v, want exit status %d", err, exitCut)
 				}
 			case <-time.After(20 * time.Second):

@@ -3,161 +3,174 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gloom/broker/admin"
 	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
 )
 
-// Exit codes: 0 after a drain, 1 when the broker could not start, 2 for options
-// that cannot be, 3 when a second signal cut a drain short. (The hub's is 70.)
-const (
-	exitFailed = 1
-	exitUsage  = 2
-	exitCut    = 3
-)
+// exitCut is the status after a drain that a second signal cut short. (The
+// hub's is 70.)
+const exitCut = 3
+
+// healthTime is how long a broker may take to say that it is well.
+const healthTime = 2 * time.Second
 
 func main() {
 	opt := server.DefaultOptions()
-	opt.Version = version()
-	cmd := command(&opt, func() error { return run(opt) })
-	err := cmd.Execute()
-	code := status(err)
-	switch code {
-	case exitFailed:
-		fmt.Fprintf(os.Stderr, "gloomd: %v\n", err)
-	case exitUsage:
-		fmt.Fprintf(os.Stderr, "gloomd: %v\n%s\n", err, hint(err))
-	}
-	os.Exit(code)
-}
-
-// status is the process's exit status.
-func status(err error) int {
-	var exit *exitError
-	var option *server.OptionError
-	var start *startError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return exit.code
-	case errors.As(err, &start) && !errors.As(err, &option):
-		return exitFailed
-	}
-	return exitUsage
-}
-
-// startError says why the broker cannot start, though the command line can be.
-type startError struct{ error }
-
-func (e *startError) Unwrap() error { return e.error }
-
-// exitError ends the process with a status; what there is to say is logged.
-type exitError struct{ code int }
-
-func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
-
-func hint(err error) string {
-	var oe *server.OptionError
-	if errors.As(err, &oe) {
-		return "hint: the same option is GLOOM_" + envName(oe.Flag) + " in the environment; gloomd --help lists all with their defaults"
-	}
-	return "hint: gloomd --help lists all options"
+	opt.Version = cli.Version()
+	os.Exit(cli.Execute(command(&opt, func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
 func command(opt *server.Options, run func() error) *cobra.Command {
+	var config string
+	var check bool
 	cmd := &cobra.Command{
-		Use:           "gloomd",
-		Short:         "The Gloom broker: hands jobs to idle workers, best priority first",
-		Long:          longHelp,
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Version:       opt.Version,
-		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd.Flags()); err != nil {
+		Use:     "gloomd",
+		Short:   "The Gloom broker: hands jobs to idle workers, best priority first",
+		Long:    longHelp,
+		Args:    cobra.NoArgs,
+		Version: opt.Version,
+	}
+	f := cmd.Flags()
+	bind(f, opt)
+	var names []string
+	f.VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
+	f.StringVar(&config, "config", os.Getenv("GLOOM_CONFIG"), "file of options in TOML")
+	f.BoolVar(&check, "healthcheck", false, "ask the broker that these options describe whether it is well, and exit")
+	f.Lookup("config").DefValue = ""
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		set := cli.Settings{Prefix: "GLOOM_", Names: names}
+		if config != "" {
+			var err error
+			if set.File, err = cli.ReadFile(config); err != nil {
 				return err
 			}
-			return opt.Validate()
-		},
-		RunE: func(*cobra.Command, []string) error { return run() },
+		}
+		if err := set.Apply(f); err != nil {
+			return err
+		}
+		return fault(opt.Validate())
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if check {
+			return healthcheck(cmd.Context(), opt)
+		}
+		return run()
 	}
 	cmd.SetVersionTemplate("gloomd {{.Version}}\n")
-	bind(cmd.Flags(), opt)
 	return cmd
 }
 
-func run(opt server.Options) error {
-	log := logger(opt, os.Stderr)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	srv, err := server.Start(opt, log)
-	if err != nil {
-		return &startError{err}
+// fault gives what Validate and Start return its exit status and a hint.
+func fault(err error) error {
+	var option *server.OptionError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &option):
+		return cli.Usagef("%w", err).Advise("%s is the same option in the environment; gloomd --help lists all with their defaults",
+			cli.Variable("GLOOM_", option.Flag))
+	case errors.Is(err, syscall.EADDRINUSE):
+		return cli.Failf(cli.ExitFailed, "%w", err).Advise("another program has this address, perhaps another gloomd: ss -ltnp shows which one")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return cli.Failf(cli.ExitFailed, "%w", err).Advise("this host does not have this address: ip address shows which it has")
+	case errors.Is(err, syscall.EACCES):
+		return cli.Failf(cli.ExitFailed, "%w", err).Advise("ports below 1024, and directories of others, take rights that this process does not have")
 	}
-	srv.ServeHTTP(admin.New(srv, log))
-	announce(srv, log)
-	signalled := false
-	for waiting := true; waiting; {
-		select {
-		case <-srv.Asked():
-			waiting = false
-			continue
-		case sig := <-signals:
-			if sig != syscall.SIGHUP {
-				waiting, signalled = false, true
-				continue
-			}
-		}
-		if err := srv.Reload(); err != nil {
-			log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
-		} else {
-			log.Info().Msg("tokens and certificates are read again")
-		}
-	}
-	return drain(srv, log, opt.DrainTimeout, signals, signalled)
+	return err
 }
 
-// drain ends gracefully; a second signal ends it at once. signalled says that
-// there was a first one: a drain may also be asked for over HTTP, and whoever
-// stops the service after that wants no job cut.
-func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals <-chan os.Signal, signalled bool) error {
-	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+func run(opt server.Options) error {
+	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.LogLevel, Format: opt.LogFormat}, os.Stderr)
+	if err != nil {
+		return err
+	}
+	var srv *server.Server
+	started := make(chan struct{})
+	signals := daemon.Notify(func() {
+		<-started
+		reload(srv, log)
+	})
+	defer signals.Close()
+	if srv, err = server.Start(opt, log.Logger); err != nil {
+		return fault(err)
+	}
+	close(started)
+	srv.ServeHTTP(admin.New(srv, log.Audit))
+	announce(srv, log.Logger)
+	select {
+	case <-srv.Asked():
+	case <-signals.Stop.Done():
+	}
+	return drain(srv, log.Logger, opt.DrainTimeout, signals)
+}
+
+func reload(srv *server.Server, log *daemon.Log) {
+	if err := srv.Reload(); err != nil {
+		log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+		return
+	}
+	log.Audit.Info().Msg("tokens and certificates are read again")
+}
+
+// drain ends gracefully; a second signal ends it at once. A drain may also have
+// been asked for over HTTP, and whoever stops the service after that wants no
+// job cut: their signal is the first one.
+func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
+	daemon.Stopping()
 	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- srv.Shutdown(ctx) }()
+	var first <-chan struct{}
+	if signals.Stop.Err() == nil {
+		first = signals.Stop.Done()
+	}
 	for {
 		select {
 		case err := <-done:
 			log.Info().Err(err).Msg("gloomd has stopped")
 			return nil
-		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				continue
-			}
-			if !signalled {
-				signalled = true
-				log.Info().Msg("draining already; one more signal stops at once")
-				continue
-			}
+		case <-first:
+			first = nil
+			log.Info().Msg("draining already; one more signal stops at once")
+		case <-signals.Kill.Done():
 			log.Warn().Msg("stopped at once; what was left is lost")
-			return &exitError{exitCut}
+			return cli.Quiet(exitCut)
 		}
 	}
+}
+
+// healthcheck needs no token, and nobody's word for the certificate: it asks
+// this host's own broker, and tells it nothing.
+func healthcheck(ctx context.Context, opt *server.Options) error {
+	if opt.HTTPAddr == "" {
+		return cli.Usagef("--healthcheck asks the HTTP address, and there is none").Advise("--http-addr names it")
+	}
+	var secure *tls.Config
+	if opt.TLSCert != "" {
+		own, err := tls.LoadX509KeyPair(opt.TLSCert, opt.TLSKey)
+		if err != nil {
+			return err
+		}
+		secure = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{own}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthTime)
+	defer cancel()
+	return daemon.Healthy(ctx, opt.HTTPAddr, secure)
 }
 
 func announce(srv *server.Server, log zerolog.Logger) {
@@ -180,14 +193,5 @@ func announce(srv *server.Server, log zerolog.Logger) {
 	if o.Insecure && o.Exposed() {
 		log.Warn().Msg("--insecure: whoever reaches these addresses may submit, work and administer")
 	}
-	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady)
-}
-
-func logger(opt server.Options, to io.Writer) zerolog.Logger {
-	level, _ := zerolog.ParseLevel(opt.LogLevel)
-	if opt.LogFormat == "console" {
-		to = zerolog.ConsoleWriter{Out: to, TimeFormat: time.TimeOnly}
-	}
-	return zerolog.New(to).Level(level).With().Timestamp().Logger().
-		Hook(newRateLimit(logRate))
+	daemon.Ready()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
 )
 
 // parse runs the command line up to the point where the broker would start.
@@ -19,6 +20,7 @@ func parse(t *testing.T, args ...string) (server.Options, error) {
 	t.Helper()
 	opt := server.DefaultOptions()
 	cmd := command(&opt, func() error { return nil })
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	err := cmd.Execute()
 	return opt, err
@@ -51,7 +53,7 @@ func flags(t *testing.T) []string {
 	opt := server.DefaultOptions()
 	var names []string
 	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "config" && f.Name != "help" && f.Name != "version" {
+		if f.Name != "config" && f.Name != "healthcheck" {
 			names = append(names, f.Name)
 		}
 	})
@@ -105,6 +107,28 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// blamed is the option that an error is about.
+func blamed(t *testing.T, err error) string {
+	t.Helper()
+	var fault *cli.Fault
+	if !errors.As(err, &fault) || fault.Code != cli.ExitUsage {
+		t.Fatalf("error %v", err)
+	}
+	var judged *server.OptionError
+	var unread *cli.OptionError
+	var file *cli.FileError
+	switch {
+	case errors.As(err, &judged):
+		return judged.Flag
+	case errors.As(err, &unread):
+		return unread.Option
+	case errors.As(err, &file):
+		return "config"
+	}
+	t.Fatalf("error %v", err)
+	return ""
+}
+
 // TestErrors: what is wrong is said with flag, value and limit.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
@@ -133,10 +157,10 @@ func TestErrors(t *testing.T) {
 		{"", []string{"--tls-client-ca", "x"}, "tls-client-ca", []string{"--tls-cert"}},
 		{"", []string{"--default-type", strings.Repeat("x", 1025)}, "default-type", []string{"1025", "1024"}},
 		{"", []string{"--config", dir + "/none"}, "config", []string{"none"}},
-		{"", []string{"--config", file("a", "max-jbos = 1\n")}, "config", []string{"max-jbos"}},
-		{"", []string{"--config", file("b", "max-jobs = [1]\n")}, "config", []string{"max-jobs"}},
-		{"", []string{"--config", file("c", "max-jobs = \n")}, "config", nil},
-		{"", []string{"--config", file("d", "max-jobs = \"many\"\n")}, "max-jobs", []string{"many", "d"}},
+		{"", []string{"--config", file("a", "max-jbos = 1\n")}, "config", []string{"a:1", "max-jbos", "did you mean max-jobs?"}},
+		{"", []string{"--config", file("b", "\nmax-jobs = [1]\n")}, "config", []string{"b:2", "max-jobs"}},
+		{"", []string{"--config", file("c", "max-jobs = \n")}, "config", []string{"c:1"}},
+		{"", []string{"--config", file("d", "max-jobs = \"many\"\n")}, "max-jobs", []string{"many", "d:1"}},
 		{"GLOOM_LOG_LEVEL=loud", nil, "log-level", []string{"loud", "GLOOM_LOG_LEVEL", "debug"}},
 		{"GLOOM_MAX_BYTES=-1", nil, "max-bytes", []string{"-1", "GLOOM_MAX_BYTES"}},
 	} {
@@ -145,12 +169,8 @@ func TestErrors(t *testing.T) {
 				t.Setenv(k, v)
 			}
 			_, err := parse(t, c.args...)
-			var oe *server.OptionError
-			if !errors.As(err, &oe) {
-				t.Fatalf("error %v", err)
-			}
-			if oe.Flag != c.flag {
-				t.Errorf("blames --%s, not --%s: %v", oe.Flag, c.flag, err)
+			if flag := blamed(t, err); flag != c.flag {
+				t.Errorf("blames --%s, not --%s: %v", flag, c.flag, err)
 			}
 			for _, s := range c.says {
 				if !strings.Contains(err.Error(), s) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/cli"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -56,7 +56,7 @@ func (a *app) command() *cobra.Command {
 		Use:           "jobctl [OPTIONS] COMMAND",
 		Short:         "Control jobd and jobd-master",
 		Long:          long,
-		Version:       daemon.Version(),
+		Version:       cli.Version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,

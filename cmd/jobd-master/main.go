@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/config"
@@ -24,7 +25,7 @@ func main() {
 }
 
 func run(cfg *config.Master) error {
-	log, err := daemon.OpenLog(cfg.Log, os.Stdout)
+	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), os.Stdout)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func run(cfg *config.Master) error {
 		defer close(served)
 		server.Serve(m.Routes())
 	}()
-	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
 		Bool("password", cfg.Server.Password != "").Msg("jobd-master is ready")
 	daemon.Ready()
 

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
@@ -27,7 +28,7 @@ const grace = 20 * time.Second
 // run is the daemon from its first log line to its last: the ports first, as
 // a second daemon by mistake must not touch a row before it fails.
 func run(cfg *config.Worker, open open, console io.Writer) error {
-	log, err := daemon.OpenLog(cfg.Log, console)
+	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), console)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		}
 		all.Go(func() { link.Run(ctx, engine) })
 	}
-	log.Info().Str("version", daemon.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
+	log.Info().Str("version", cli.Version()).Stringer("addr", server.Addr()).Str("http_addr", web.Addr()).
 		Str("name", cfg.Name).Int("targets", len(cfg.Targets)).Bool("password", cfg.Server.Password != "").
 		Msg("jobd is ready")
 	daemon.Ready()

@@ -16,7 +16,7 @@ import (
 // before a command has begun is one of usage, whatever its type.
 func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	began := false
-	prepare(root)
+	Prepare(root)
 	each(root, func(c *cobra.Command) {
 		if run := c.RunE; run != nil {
 			c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -34,16 +34,17 @@ func Execute(root *cobra.Command, args []string, stderr io.Writer) int {
 	return Report(stderr, root.Name(), err)
 }
 
-// prepare gives all programs the same manners: the version, help of 80 columns
+// Prepare gives all programs the same manners: the version, help of 80 columns
 // with flags in their order, manual pages, and an error for a command or flag
 // that is not there, with what may have been meant.
-func prepare(root *cobra.Command) {
+func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	if root.Version == "" {
 		root.Version = Version()
 	}
 	root.AddCommand(manual(root))
 	root.InitDefaultHelpCmd()
+	root.CompletionOptions.HiddenDefaultCmd = !root.HasAvailableSubCommands()
 	root.InitDefaultCompletionCmd()
 	each(root, func(c *cobra.Command) {
 		c.Flags().SortFlags = false

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -30,7 +29,7 @@ func (e *OptionError) Error() string {
 // flag wins over the environment, the environment over the file.
 type Settings struct {
 	Prefix string   // of variables: with GLOOM_ max-jobs is GLOOM_MAX_JOBS
-	Names  []string // of the options; nil for all but config, help and version
+	Names  []string // of the options that may come from there
 	File   *File    // nil for none
 	// Lookup is os.LookupEnv when nil.
 	Lookup func(variable string) (value string, ok bool)
@@ -44,22 +43,14 @@ func Variable(prefix, option string) string {
 // Apply sets the flags that the command line has left alone. What it returns is
 // an *OptionError or a *FileError, in a Fault of usage.
 func (s Settings) Apply(f *pflag.FlagSet) error {
-	names := s.Names
-	if names == nil {
-		f.VisitAll(func(fl *pflag.Flag) {
-			if !slices.Contains([]string{"config", "help", "version"}, fl.Name) {
-				names = append(names, fl.Name)
-			}
-		})
-	}
-	if err := s.File.check(names); err != nil {
+	if err := s.File.check(s.Names); err != nil {
 		return Usagef("%w", err)
 	}
 	lookup := s.Lookup
 	if lookup == nil {
 		lookup = os.LookupEnv
 	}
-	for _, name := range names {
+	for _, name := range s.Names {
 		fl := f.Lookup(name)
 		if fl == nil || fl.Changed {
 			continue

@@ -5,18 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"gloom/cmd/internal/cli"
 )
 
-// Exit codes of the daemons.
-const (
-	exitOK     = 0
-	exitFailed = 1
-)
-
-// Program is one daemon as its command line shows it.
+// Program is a daemon that reads one file, as its command line shows it. Every
+// error of it ends in exit status 1, those of usage too.
 type Program struct {
 	Name   string
 	Short  string
@@ -34,8 +30,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var path string
 	var check bool
 	cmd := &cobra.Command{
-		Use: p.Name, Short: p.Short, Args: cobra.NoArgs, Version: Version(),
-		SilenceErrors: true, SilenceUsage: true,
+		Use: p.Name, Short: p.Short, Args: cobra.NoArgs, Version: cli.Version(),
 		RunE: func(*cobra.Command, []string) error {
 			if err := p.Load(path); err != nil {
 				return fmt.Errorf("config parsing error: %w", err)
@@ -50,15 +45,15 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	cmd.Flags().StringVar(&path, "config", p.Config, "path of the configuration `file`")
 	cmd.Flags().BoolVar(&check, "check", false, "read the configuration, say whether it is right, and exit")
 	cmd.SetVersionTemplate("{{.Version}}\n")
-	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
+	cli.Prepare(cmd)
 	if err := cmd.Execute(); err != nil {
 		fmt.Fprintln(stderr, err)
-		return exitFailed
+		return cli.ExitFailed
 	}
-	return exitOK
+	return 0
 }
 
 // ErrStopped ends a program that a second signal has stopped before its time;
@@ -72,21 +67,4 @@ func Hostname() string {
 		return "localhost"
 	}
 	return name
-}
-
-// Version is that of the build.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "devel"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "devel-" + s.Value[:12]
-		}
-	}
-	return "devel"
 }

@@ -1,3 +1,3 @@
-// Package daemon is what the programs jobd and jobd-master have in common:
-// their command line, their log, and the optional HTTP port.
+// Package daemon is what the long-running programs have in common: signals,
+// readiness, the log, health, and the command line of those that read one file.
 package daemon

@@ -4,36 +4,46 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/term"
 	"gopkg.in/natefinch/lumberjack.v2"
 
-	"gloom/cmd/jobd/config"
+	"gloom/cmd/internal/cli"
 )
 
 const (
 	logFileMB = 50 // of one log file, before it is set aside
 	logFiles  = 5  // that are set aside
-	logBurst  = 100
+	// logRate is how many lines a second may be logged below error, after a
+	// burst of as many: a flood of bad peers must not become a flood of lines.
+	logRate = 100
 )
 
+// LogConfig says what is logged, and where.
+type LogConfig struct {
+	File         string // path; "" writes no file
+	LevelFile    string // trace, debug, info, warn or error
+	LevelConsole string
+	Format       string // "json", or "console" for lines that people read
+}
+
 // Log is a daemon's log: the console, and a file where one is configured, each
-// with its own level.
+// with its own level. Its lines are limited in rate.
 type Log struct {
 	zerolog.Logger
-	file *lumberjack.Logger
+	// Audit is the same log without the limit, for what operators do: a flood of
+	// other lines must not hide it.
+	Audit zerolog.Logger
+	file  *lumberjack.Logger
 }
 
 // OpenLog opens the log. An error says that the file cannot be written.
-func OpenLog(c config.Log, console io.Writer) (*Log, error) {
+func OpenLog(c LogConfig, console io.Writer) (*Log, error) {
 	l := &Log{}
 	low := level(c.LevelConsole)
-	if c.Format != "json" {
-		console = text(console)
-	}
-	writers := []io.Writer{&zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: console}, Level: low}}
+	writers := []io.Writer{leveled(format(console, c.Format), low)}
 	if c.File != "" {
 		// The library opens at the first line; a path that cannot be is told now.
 		f, err := os.OpenFile(c.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
@@ -42,18 +52,11 @@ func OpenLog(c config.Log, console io.Writer) (*Log, error) {
 		}
 		f.Close()
 		l.file = &lumberjack.Logger{Filename: c.File, MaxSize: logFileMB, MaxBackups: logFiles}
-		file := io.Writer(l.file)
-		if c.Format != "json" {
-			file = text(file)
-		}
-		writers = append(writers, &zerolog.FilteredLevelWriter{
-			Writer: zerolog.LevelWriterAdapter{Writer: file}, Level: level(c.LevelFile)})
+		writers = append(writers, leveled(format(l.file, c.Format), level(c.LevelFile)))
 		low = min(low, level(c.LevelFile))
 	}
-	// A flood of bad peers must not become a flood of lines.
-	enough := &zerolog.BurstSampler{Burst: logBurst, Period: time.Second}
-	l.Logger = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger().
-		Sample(zerolog.LevelSampler{InfoSampler: enough, WarnSampler: enough})
+	l.Audit = zerolog.New(zerolog.MultiLevelWriter(writers...)).Level(low).With().Timestamp().Logger()
+	l.Logger = l.Audit.Hook(newRateLimit(logRate))
 	return l, nil
 }
 
@@ -73,8 +76,50 @@ func level(name string) zerolog.Level {
 	return l
 }
 
-// text writes lines for people, with colours where these are shown.
-func text(to io.Writer) io.Writer {
-	f, ok := to.(*os.File)
-	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !ok || !term.IsTerminal(int(f.Fd()))}
+func leveled(to io.Writer, low zerolog.Level) io.Writer {
+	return &zerolog.FilteredLevelWriter{Writer: zerolog.LevelWriterAdapter{Writer: to}, Level: low}
+}
+
+// format writes JSON or lines for people, with colours where these are shown.
+func format(to io.Writer, name string) io.Writer {
+	if name == "json" {
+		return to
+	}
+	return zerolog.ConsoleWriter{Out: to, TimeFormat: time.RFC3339, NoColor: !cli.Colours(to)}
+}
+
+// rateLimit drops lines beyond a rate. What was dropped is said by the next
+// line that passes.
+type rateLimit struct {
+	mu      sync.Mutex
+	rate    float64
+	tokens  float64
+	last    time.Time
+	dropped int
+}
+
+func newRateLimit(rate float64) *rateLimit {
+	return &rateLimit{rate: rate, tokens: rate, last: time.Now()}
+}
+
+// Run implements zerolog.Hook.
+func (r *rateLimit) Run(e *zerolog.Event, level zerolog.Level, _ string) {
+	if level >= zerolog.ErrorLevel {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.tokens = min(r.rate, r.tokens+now.Sub(r.last).Seconds()*r.rate)
+	r.last = now
+	if r.tokens < 1 {
+		r.dropped++
+		e.Discard()
+		return
+	}
+	r.tokens--
+	if r.dropped > 0 {
+		e.Int("lines_dropped", r.dropped)
+		r.dropped = 0
+	}
 }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain makes the test binary be gloomd, too, for the transcripts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gloomd": main})
+}
+
+// TestScripts runs the transcripts in testdata. Beside the usual commands there
+// are
+//
+//	status N CMD…    runs a command that must exit with N
+//	taken VAR        sets VAR to an address that somebody else listens on
+//	certs            writes cert.pem and key.pem, and other.pem with other.key
+//	broker FLAGS…    starts gloomd with HTTP on a free port, $HTTP
+//	signal NAME      sends the broker HUP or TERM
+//	said TEXT        waits until the broker's log, or the console, says so
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			b := &running{}
+			env.Values[brokerKey{}] = b
+			env.Defer(b.kill)
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"status": cmdStatus, "taken": cmdTaken, "certs": cmdCerts,
+			"broker": cmdBroker, "signal": cmdSignal, "said": cmdSaid,
+		},
+	})
+}
+
+func cmdStatus(ts *testscript.TestScript, _ bool, args []string) {
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit status %d, want %s", code, args[0])
+	}
+}
+
+func cmdTaken(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv(args[0], l.Addr().String())
+}
+
+func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, name := range []string{"cert.pem key.pem", "other.pem other.key"} {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		ts.Check(err)
+		tmpl := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+			DNSNames: []string{"broker.example"}, IsCA: true, BasicConstraintsValid: true,
+		}
+		cert, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+		ts.Check(err)
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		ts.Check(err)
+		certFile, keyFile, _ := strings.Cut(name, " ")
+		ts.Check(os.WriteFile(ts.MkAbs(certFile), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+		ts.Check(os.WriteFile(ts.MkAbs(keyFile), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	}
+}
+
+type brokerKey struct{}
+
+// running is a gloomd in a process of its own.
+type running struct {
+	cmd  *exec.Cmd
+	log  lines
+	done chan struct{}
+}
+
+func (b *running) kill() {
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill()
+		<-b.done
+	}
+}
+
+func cmdBroker(ts *testscript.TestScript, _ bool, args []string) {
+	b := ts.Value(brokerKey{}).(*running)
+	b.kill()
+	path, err := exec.LookPath("gloomd")
+	ts.Check(err)
+	*b = running{done: make(chan struct{})}
+	b.cmd = exec.Command(path, append([]string{
+		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0",
+	}, args...)...)
+	b.cmd.Dir = ts.MkAbs(".")
+	b.cmd.Env = append(os.Environ(), "HOME="+ts.MkAbs("."))
+	r, err := b.cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(b.cmd.Start())
+	ready := make(chan string, 1)
+	go func() {
+		defer close(b.done)
+		in := bufio.NewReader(r)
+		for {
+			line, err := in.ReadString('\n')
+			_, _ = io.WriteString(&b.log, line)
+			var e struct {
+				Message string
+				HTTP    string `json:"http_addr"`
+			}
+			if json.Unmarshal([]byte(line), &e) == nil && e.Message == "gloomd is ready" {
+				ready <- e.HTTP
+			}
+			if err != nil {
+				close(ready)
+				_ = b.cmd.Wait()
+				return
+			}
+		}
+	}()
+	addr, ok := <-ready
+	if !ok {
+		ts.Fatalf("gloomd did not start:\n%s", b.log.String())
+	}
+	ts.Setenv("HTTP", addr)
+}
+
+func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
+	b := ts.Value(brokerKey{}).(*running)
+	sig := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM}[args[0]]
+	ts.Check(b.cmd.Process.Signal(sig))
+}
+
+func cmdSaid(ts *testscript.TestScript, _ bool, args []string) {
+	if err := ts.Value(brokerKey{}).(*running).log.await(args[0]); err != nil {
+		ts.Fatalf("%v", err)
+	}
+}

@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// Healthy asks a daemon's HTTP address, "host:port" or "unix:/path", for
+// /healthz, with TLS if secure is given; nil means that it is well. A daemon
+// that refuses our certificate has answered, and is.
+func Healthy(ctx context.Context, addr string, secure *tls.Config) error {
+	network, scheme := "tcp", "http"
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	if secure != nil {
+		scheme = "https"
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   secure,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/healthz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	var op *net.OpError
+	switch {
+	case secure != nil && errors.As(err, &op) && op.Op == "remote error":
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s has not answered in time", addr)
+	case errors.As(err, &op):
+		return fmt.Errorf("%s: %w", addr, op.Err)
+	case err != nil:
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
+		return fmt.Errorf("%s answers %s: %s", addr, resp.Status, strings.TrimSpace(string(said)))
+	}
+	return nil
+}

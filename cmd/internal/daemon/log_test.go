@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLogFlood: lines beyond the rate are dropped and counted; what operators
+// do is written all the same.
+func TestLogFlood(t *testing.T) {
+	var out bytes.Buffer
+	log, err := OpenLog(LogConfig{LevelConsole: "info", Format: "json"}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flood = 10 * logRate
+	for range flood {
+		log.Warn().Msg("a bad peer")
+	}
+	log.Audit.Info().Msg("an operator paused a type")
+	log.Error().Msg("it is broken")
+	text := out.String()
+	if n := strings.Count(text, "a bad peer"); n < logRate || n >= flood/2 {
+		t.Errorf("%d lines of %d passed", n, flood)
+	}
+	for _, want := range []string{"an operator paused a type", "it is broken"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the flood hides %q", want)
+		}
+	}
+}
+
+// TestLogFile: file and console have levels of their own, and no line has an
+// escape sequence where nobody looks at a screen.
+func TestLogFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	console, err := os.Create(filepath.Join(dir, "console"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.Close()
+	log, err := OpenLog(LogConfig{File: path, LevelFile: "debug", LevelConsole: "warn", Format: "console"}, console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Debug().Msg("small")
+	log.Warn().Str("peer", "a").Msg("large")
+	log.Reopen()
+	log.Warn().Msg("after")
+	for file, want := range map[string][3]bool{path: {true, true, true}, console.Name(): {false, true, true}} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, word := range []string{"small", "large", "after"} {
+			if bytes.Contains(data, []byte(word)) != want[i] {
+				t.Errorf("%s: %q: want %v\n%s", file, word, want[i], data)
+			}
+		}
+		if bytes.ContainsRune(data, '\x1b') {
+			t.Errorf("%s has escape sequences: %q", file, data)
+		}
+	}
+	if _, err := OpenLog(LogConfig{File: "/no/such/dir/log"}, console); err == nil || !strings.Contains(err.Error(), "/no/such/dir/log") {
+		t.Errorf("got %v", err)
+	}
+}
