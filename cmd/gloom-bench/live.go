@@ -5,10 +5,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"github.com/schollz/progressbar/v3"
 
 	"gloom/bench/shape"
+	"gloom/cmd/internal/cli"
 )
 
 // live is the progress line, on a terminal only.
@@ -19,7 +19,7 @@ type live struct {
 const barSteps = 1000
 
 func newLive(quiet bool) *live {
-	if quiet || !isatty.IsTerminal(os.Stderr.Fd()) {
+	if quiet || !cli.Terminal(os.Stderr) {
 		return &live{}
 	}
 	return &live{bar: progressbar.NewOptions(barSteps,

@@ -4,32 +4,28 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"gloom/bench/jobd"
+	"gloom/cmd/internal/cli"
 )
 
 // errFaults ends the program with 1: a server answered wrongly or not at all.
-var errFaults = errors.New("the server was wrong: see the faults above")
+var errFaults = cli.Failf(cli.ExitFailed, "the server was wrong: see the faults above")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if !isatty.IsTerminal(os.Stdout.Fd()) {
+	ctx, stop := cli.UntilSignal(context.Background())
+	if !cli.Colours(os.Stdout) {
 		text.DisableColors()
 	}
-	if err := root().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "gloom-bench:", err)
-		os.Exit(1)
-	}
+	cmd := root()
+	cmd.SetContext(ctx)
+	status := cli.Execute(cmd, os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(status)
 }
 
 func root() *cobra.Command {
@@ -38,12 +34,11 @@ func root() *cobra.Command {
 		Short: "measure a Gloom broker and its peers",
 		Long: `gloom-bench puts a broker under load and checks every answer: that it belongs
 to its job, carries what was sent, came once and after its ack. A lost, doubled,
-swapped, damaged or unacked job ends in exit status 1.
+swapped, damaged or unacked job ends in exit status 1, a command line that
+cannot be in 2.
 
 Without --server it starts a gloomd of its own on free ports of the loopback
 interface, anew for every round.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
 	}
 	cmd.AddGroup(
 		&cobra.Group{ID: "shapes", Title: "Shapes of load:"},
