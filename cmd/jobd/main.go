@@ -5,10 +5,12 @@ import (
 	"os"
 
 	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
 )
 
 func main() {
+	launch.Main()
 	var cfg *config.Worker
 	os.Exit(daemon.Program{
 		Name:   "jobd",

@@ -1,29 +1,46 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Placeholder is replaced, wherever it stands in the command, by the job's id.
-const Placeholder = "{id}"
+// Command is a process to be started.
+type Command struct {
+	// Args are the program, looked for in the PATH of Env unless it has a slash,
+	// and its arguments.
+	Args []string
+	Dir  string   // "" is this program's own
+	Env  []string // NAME=value, the whole of it; of one name the last counts. nil is this program's own
 
-// words is the command line for one job: placeholders filled in, split on runs
-// of spaces. There is no shell, so quotes and everything else are literal.
-func words(command string, id int64) []string {
-	filled := strings.ReplaceAll(command, Placeholder, strconv.FormatInt(id, 10))
-	return strings.FieldsFunc(filled, func(r rune) bool { return r == ' ' })
+	Stdin          []byte     // written to its standard input
+	Stdout, Stderr io.Writer  // nil discards. An error ends the reading: the process writes to a closed pipe
+	Files          []*os.File // its descriptors from 3 on
+
+	// Linger is for how long after the process's end its outputs are read while
+	// descendants hold them open. When it is over the whole group is killed. 0
+	// takes in what has been written, and leaves the descendants alone.
+	Linger time.Duration
+
+	// Death is the signal that the process gets when this program dies, on Linux;
+	// 0 is SIGKILL.
+	Death syscall.Signal
+
+	Guard *Guard // ends the descendants too; may be nil
 }
 
-// find is execvp's search with the job's PATH and directory, not the daemon's.
+// find is execvp's search with the command's PATH and directory, not ours.
 func find(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, nil // the system resolves it from the job's directory
+		return name, nil // the system resolves it from the command's directory
 	}
 	failure := error(unix.ENOENT)
 	for _, place := range filepath.SplitList(variable(env, "PATH")) {
@@ -55,27 +72,26 @@ func variable(env []string, name string) string {
 	return ""
 }
 
-// environment is the daemon's own with additions; the last setting of a name
-// wins, and stands once.
-func environment(inherited, added []string) []string {
-	at := make(map[string]int, len(inherited)+len(added))
-	var env []string
-	for _, list := range [][]string{inherited, added} {
-		for _, setting := range list {
-			name, _, ok := strings.Cut(setting, "=")
-			if !ok || strings.Contains(setting, "\x00") {
-				continue // execve knows no such setting
-			}
-			if i, ok := at[name]; ok {
-				env[i] = setting
-				continue
-			}
-			at[name] = len(env)
-			env = append(env, setting)
+// settings lets the last setting of a name win, and stand once.
+func settings(env []string) []string {
+	at := make(map[string]int, len(env))
+	var once []string
+	for _, setting := range env {
+		name, _, ok := strings.Cut(setting, "=")
+		if !ok || strings.Contains(setting, "\x00") {
+			continue // execve knows no such setting
 		}
+		if i, ok := at[name]; ok {
+			once[i] = setting
+			continue
+		}
+		at[name] = len(once)
+		once = append(once, setting)
 	}
-	return env
+	return once
 }
+
+var errEmpty = errors.New("cannot launch: the command is empty")
 
 // reason tells what kept a command from starting.
 func reason(name, dir string, err error) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,162 +16,312 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is what the test binary does in a process of its own: it starts one
-// job from a goroutine that is soon gone, and waits to be killed.
+// daemon is what the test binary does in a process of its own: it starts a
+// process from a goroutine that is soon gone, and waits to be killed. It starts
+// more as it is told to, a line of its input for each.
 func daemon(command string) {
-	l, err := New(Options{Command: command, MaxOutput: 1000, Env: []string{Mark("launch-test-" + os.Getenv("LAUNCH_TEST_MARK"))}})
+	guard, err := NewGuard(owner(os.Getpid()))
 	if err != nil {
 		panic(err)
+	}
+	if os.Getenv("LAUNCH_TEST_NO_GROUP") != "" {
+		guard.leaveGroup()
+		guard.cgroup = nil
 	}
 	if limit, err := time.ParseDuration(os.Getenv("LAUNCH_TEST_LIMIT")); err == nil {
 		go func() {
 			for {
-				l.Until(time.Now().Add(limit))
+				guard.Until(time.Now().Add(limit))
 				time.Sleep(limit / 4)
 			}
 		}()
 	}
 	pid := make(chan int)
-	go func() {
-		p, err := l.Start(1)
-		if err != nil {
-			panic(err)
-		}
-		pid <- p.Pid()
-	}()
-	fmt.Println(<-pid)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		go func() {
+			p, err := Start(Command{Args: []string{command}, Guard: guard})
+			if err != nil {
+				panic(err)
+			}
+			pid <- p.Pid()
+		}()
+		fmt.Println(<-pid)
+	}
 	select {}
 }
 
-// startDaemon starts the daemon and returns it and its job.
-func startDaemon(t *testing.T, command string, env ...string) (*exec.Cmd, int) {
+func owner(pid int) string { return fmt.Sprintf("test-%d", pid) }
+
+// subject is a daemon in a process of its own.
+type subject struct {
+	*exec.Cmd
+	t     *testing.T
+	say   io.Writer
+	hears *bufio.Reader
+}
+
+func startDaemon(t *testing.T, command string, env ...string) *subject {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(append(os.Environ(), "LAUNCH_TEST_DAEMON="+command), env...)
-	out, err := cmd.StdoutPipe()
+	d := &subject{t: t, Cmd: exec.Command(self)}
+	d.Env = append(append(os.Environ(), "LAUNCH_TEST_DAEMON="+command), env...)
+	d.Stderr = os.Stderr
+	out, err := d.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
+	in, err := d.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var child int
-	fmt.Sscan(line, &child)
-	return cmd, child
+	d.say, d.hears = in, bufio.NewReader(out)
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.kill()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		KillOrphans(ctx, owner(d.Process.Pid))
+	})
+	return d
 }
 
-func TestChildrenDieWithTheDaemon(t *testing.T) {
+// start has the daemon start a process, and returns it.
+func (d *subject) start() (pid int) {
+	d.t.Helper()
+	fmt.Fprintln(d.say)
+	line, err := d.hears.ReadString('\n')
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	fmt.Sscan(line, &pid)
+	return pid
+}
+
+func (d *subject) kill() {
+	d.Process.Kill()
+	d.Wait()
+}
+
+// guard is the daemon's guard; 0 for none.
+func (d *subject) guard() int {
+	for pid, state := range children(d.Process.Pid) {
+		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == guardName && state != "Z" {
+			return pid
+		}
+	}
+	return 0
+}
+
+func (d *subject) awaitGuard(except int) (pid int) {
+	d.t.Helper()
+	eventually(d.t, "there is a guard", func() bool { pid = d.guard(); return pid != 0 && pid != except })
+	return pid
+}
+
+// family is a process with a child.
+func (d *subject) family() (child, grandchild int) {
+	d.t.Helper()
+	child = d.start()
+	eventually(d.t, "the process has a child", func() bool {
+		for pid := range children(child) {
+			grandchild = pid
+		}
+		return grandchild != 0
+	})
+	return child, grandchild
+}
+
+const twoSleep = "sleep 1000 & exec sleep 1000"
+
+// ways are those to find a daemon's processes: by their control group, where
+// this host lets us make one, or without.
+func ways(t *testing.T, f func(t *testing.T, env ...string)) {
+	t.Run("without a control group", func(t *testing.T) { f(t, "LAUNCH_TEST_NO_GROUP=1") })
+	t.Run("control group", func(t *testing.T) {
+		needGroup(t)
+		f(t)
+	})
+}
+
+func needGroup(t *testing.T) {
+	dir := makeGroup("probe")
+	if dir == nil {
+		t.Skip("this host has no control groups of the second version for us")
+	}
+	dir.Close()
+	os.Remove(dir.Name())
+}
+
+func TestProcessesDieWithTheDaemon(t *testing.T) {
+	ways(t, func(t *testing.T, env ...string) {
+		d := startDaemon(t, script(t, twoSleep), env...)
+		child, grandchild := d.family()
+		d.kill()
+		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+	})
+}
+
+// TestOrphansAreKilled has daemon and guard die at once: the kernel ends the
+// process, its child is left to whoever comes next.
+func TestOrphansAreKilled(t *testing.T) {
+	ways(t, func(t *testing.T, env ...string) {
+		d := startDaemon(t, script(t, twoSleep), env...)
+		child, grandchild := d.family()
+		d.Process.Signal(syscall.SIGSTOP) // it replaces no guard
+		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
+		d.kill()
+		eventually(t, "the process is gone", func() bool { return gone(child) })
+		if gone(grandchild) {
+			t.Fatal("its child is gone already: nothing is left to find")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if n, err := KillOrphans(ctx, owner(d.Process.Pid)); err != nil || n < 1 {
+			t.Fatalf("%d killed, %v", n, err)
+		}
+		if !gone(grandchild) {
+			t.Fatal("its child is still there")
+		}
+	})
+}
+
+// TestStoppedDaemonsProcessesEnd stops the daemon without killing it: its guard
+// ends the processes, their children too, when their time is over.
+func TestStoppedDaemonsProcessesEnd(t *testing.T) {
+	ways(t, func(t *testing.T, env ...string) {
+		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LIMIT=300ms")...)
+		child, grandchild := d.family()
+		d.Process.Signal(syscall.SIGSTOP)
+		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+	})
+}
+
+// TestDisguisedProcessesEnd has one that left its group and its environment.
+func TestDisguisedProcessesEnd(t *testing.T) {
+	needGroup(t)
 	note := filepath.Join(t.TempDir(), "pid")
-	job := script(t, "sh -c 'echo $$ > "+note+".new; mv "+note+".new "+note+"; exec sleep 1000' & exec sleep 1000")
-	mark := fmt.Sprint(os.Getpid())
-	cmd, child := startDaemon(t, job, "LAUNCH_TEST_MARK="+mark)
-	var grandchild int
-	eventually(t, "the job's own child runs", func() bool {
+	d := startDaemon(t, script(t, "env -i setsid sh -c 'echo $$ > "+note+".new; mv "+note+".new "+note+"; exec sleep 1000' & exec sleep 1000"))
+	d.start()
+	var hidden int
+	eventually(t, "the disguised process runs", func() bool {
 		text, err := os.ReadFile(note)
-		fmt.Sscan(string(text), &grandchild)
+		fmt.Sscan(string(text), &hidden)
 		return err == nil
 	})
-	if gone(child) {
-		t.Fatal("the job did not survive its goroutine")
-	}
-	// Without the guard, the kernel ends the job but not the job's child.
-	for pid := range children(cmd.Process.Pid) {
-		if pid != child {
-			syscall.Kill(pid, syscall.SIGSTOP)
-			t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
-		}
-	}
-	cmd.Process.Kill()
-	cmd.Wait()
-	eventually(t, "the job is gone", func() bool { return gone(child) })
-	if gone(grandchild) {
-		t.Fatal("the job's child is gone already: nothing to find by its mark")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if n, err := KillMarked(ctx, "launch-test-"+mark); err != nil || n < 1 {
-		t.Fatalf("%d killed, %v", n, err)
-	}
-	if !gone(grandchild) {
-		t.Fatal("the job's child is still there")
+	d.kill()
+	eventually(t, "it is gone", func() bool { return gone(hidden) })
+	if group := groupOf(owner(d.Process.Pid)); group != "" {
+		eventually(t, "its control group is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })
 	}
 }
 
-// TestAStoppedDaemonsJobsEnd stops the daemon without killing it: its guard ends
-// the jobs, their children too, when their time is over.
-func TestAStoppedDaemonsJobsEnd(t *testing.T) {
-	job := script(t, "sleep 1000 & exec sleep 1000")
-	cmd, child := startDaemon(t, job, "LAUNCH_TEST_LIMIT=300ms")
-	var grandchild int
-	eventually(t, "the job has a child", func() bool {
-		for pid := range children(child) {
-			grandchild = pid
-		}
-		return grandchild != 0
+// TestGuardIsReplaced kills the guard, or stops it, and then the daemon:
+// everything ends all the same, and launching has gone on meanwhile.
+func TestGuardIsReplaced(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			d := startDaemon(t, script(t, twoSleep), "LAUNCH_TEST_NO_GROUP=1")
+			child, grandchild := d.family()
+			first := d.awaitGuard(0)
+			syscall.Kill(first, syscall.SIGTERM) // ignored
+			syscall.Kill(first, signal)
+			d.start()
+			d.awaitGuard(first)
+			d.kill()
+			eventually(t, "all are gone", func() bool { return gone(child) && gone(grandchild) })
+		})
+	}
+}
+
+// TestGuardThatStandsStill has one whose stop nobody hears of, as when the
+// system freezes it: launching goes on when its pipe is full.
+func TestGuardThatStandsStill(t *testing.T) {
+	g, err := NewGuard("still")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	g.mu.Lock()
+	first, pipe := g.pid, g.pipe
+	g.pipe = w // nobody reads it
+	g.mu.Unlock()
+	defer pipe.Close()
+	for range 5000 {
+		g.Until(time.Now().Add(time.Hour))
+	}
+	eventually(t, "the guard is replaced", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.pid != 0 && g.pid != first
 	})
-	cmd.Process.Signal(syscall.SIGSTOP)
-	eventually(t, "job and child are gone", func() bool { return gone(child) && gone(grandchild) })
 }
 
-// TestTheGuardIsReplaced kills the guard, then the daemon: the job's child ends
-// all the same, which no parent-death signal reaches.
-func TestTheGuardIsReplaced(t *testing.T) {
-	cmd, child := startDaemon(t, script(t, "sleep 1000 & exec sleep 1000"))
-	var grandchild int
-	eventually(t, "the job has a child", func() bool {
-		for pid := range children(child) {
-			grandchild = pid
-		}
-		return grandchild != 0
-	})
-	guards := func() (found []int) {
-		for pid := range children(cmd.Process.Pid) {
-			if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == guardName {
-				found = append(found, pid)
-			}
-		}
-		return found
+func TestGuardNeedsMain(t *testing.T) {
+	mainCalled = false
+	defer func() { mainCalled = true }()
+	if _, err := NewGuard("x"); err == nil || !strings.Contains(err.Error(), "launch.Main") {
+		t.Fatal(err)
 	}
-	eventually(t, "there is a guard", func() bool { return len(guards()) == 1 })
-	first := guards()[0]
-	syscall.Kill(first, syscall.SIGTERM) // ignored
-	syscall.Kill(first, syscall.SIGKILL)
-	eventually(t, "there is another one", func() bool { g := guards(); return len(g) == 1 && g[0] != first })
-	cmd.Process.Kill()
-	eventually(t, "all are gone", func() bool { return gone(child) && gone(grandchild) })
 }
 
-// TestOrphansAreReaped has this process adopt, as one with the id 1 does.
+// TestClosingEndsNoProcess: what a process has left behind may go on.
+func TestClosingEndsNoProcess(t *testing.T) {
+	g, err := NewGuard(owner(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, Command{Args: []string{"sleep", "1000"}, Guard: g})
+	g.Close()
+	if !p.SignalGroup(syscall.SIGKILL) || result(t, p).Signal != syscall.SIGKILL {
+		t.Fatal("it was gone")
+	}
+	if _, err := KillOrphans(context.Background(), owner(os.Getpid())); err != nil {
+		t.Fatal(err) // the control group goes too
+	}
+}
+
+// TestOrphansAreReaped has a process adopt, as one with the id 1 does.
 func TestOrphansAreReaped(t *testing.T) {
+	if os.Getenv("LAUNCH_TEST_ADOPT") == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self, "-test.run=^TestOrphansAreReaped$", "-test.v")
+		cmd.Env = append(os.Environ(), "LAUNCH_TEST_ADOPT=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: TestOrphansAreReaped") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 	adopts = func() bool { return true }
-	defer func() { adopts = func() bool { return false } }()
-	l := launcher(t, Options{Command: script(t, `(sleep 0.0$(($1 % 5)); exit 3) & echo $!; exit $1`) + " {id}"})
+	job := script(t, `(sleep 0.0$(($1 % 5)); exit 3) & echo $!; exit $1`)
 	var orphans []int
-	for id := int64(0); id < 50; id++ {
-		r := run(t, l, id)
+	for code := range 50 {
+		r := run(t, job, fmt.Sprint(code))
 		var pid int
-		fmt.Sscan(r.Stdout, &pid)
-		if r.Code != int(id) || pid == 0 {
+		fmt.Sscan(r.out, &pid)
+		if r.Code != code || pid == 0 {
 			t.Fatalf("%+v", r)
 		}
 		orphans = append(orphans, pid)
 	}
 	eventually(t, "no orphan is left", func() bool {
 		for _, pid := range orphans {
-			if state, _ := look(pid); state != "" {
+			if state, _, _ := look(pid); state != "" {
 				return false
 			}
 		}

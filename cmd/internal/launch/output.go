@@ -2,14 +2,13 @@ package launch
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // chunk is how much is read at a time, and what a pipe holds by default.
@@ -17,58 +16,51 @@ const chunk = 64 << 10
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// stream reads what a process writes to one of its outputs, keeps the
-// beginning and lets the rest go by.
+// stream reads what a process writes to one of its outputs.
 type stream struct {
-	limit int      // bytes kept
+	to    io.Writer
 	pipe  *os.File // reading end
 	ended chan struct{}
 
-	kept []byte
-	lost bool // there was more than is kept
+	// The reading goroutine's until ended.
+	over bool // the pipe has ended
+	full bool // to takes no more
 }
 
-// open makes the pipe of a stream and returns the end that the process gets.
-func (s *stream) open() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	s.pipe, s.ended = r, make(chan struct{})
-	return w, nil
-}
-
-// read collects until the pipe ends or finish asks it to stop.
+// read passes on until the pipe ends or finish asks it to stop.
 func (s *stream) read() {
 	defer close(s.ended)
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	for {
 		n, err := s.pipe.Read(buf[:])
-		s.keep(buf[:n])
+		if s.pass(buf[:n]); s.full {
+			s.pipe.Close()
+		}
 		if err != nil {
+			s.over = err == io.EOF
 			return
 		}
 	}
 }
 
-func (s *stream) keep(data []byte) {
-	if room := s.limit - len(s.kept); len(data) > room {
-		data, s.lost = data[:room], true
+func (s *stream) pass(data []byte) {
+	if !s.full && len(data) > 0 {
+		_, err := s.to.Write(data)
+		s.full = err != nil
 	}
-	s.kept = append(s.kept, data...)
 }
 
-// finish takes in what the process had written when it ended, closes the pipe
-// and returns the text. It does not wait for the pipe's end: descendants of the
-// process may hold it open for as long as they like.
-func (s *stream) finish() string {
-	s.pipe.SetReadDeadline(time.Unix(1, 0))
+// finish takes in what comes until the deadline, or the pipe's end before it,
+// and what has been written by then. It tells whether the pipe is still open:
+// descendants of the process may hold it for as long as they like.
+func (s *stream) finish(deadline time.Time) (held bool) {
+	s.pipe.SetReadDeadline(deadline)
 	<-s.ended
 	s.pipe.SetReadDeadline(time.Time{})
 	s.drain()
 	s.pipe.Close()
-	return text(s.kept, s.lost, s.limit)
+	return !s.over && !s.full
 }
 
 // drain empties the pipe without waiting. A descendant that writes as fast as
@@ -81,16 +73,12 @@ func (s *stream) drain() {
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	conn.Read(func(fd uintptr) bool {
-		left, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0)
-		if err != nil {
-			left = chunk
-		}
-		for left > 0 {
+		for left := pipeSize(fd); left > 0; {
 			n, err := ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf[:]) })
 			if n <= 0 || err != nil {
 				break
 			}
-			s.keep(buf[:n])
+			s.pass(buf[:n])
 			left -= n
 		}
 		return true
@@ -106,10 +94,33 @@ func ignoringInterrupts(call func() (int, error)) (int, error) {
 	}
 }
 
+// Kept keeps the beginning of what is written to it and lets the rest go by.
+type Kept struct {
+	Limit int // bytes
+
+	data []byte
+	lost bool
+}
+
+// Write never fails.
+func (k *Kept) Write(p []byte) (int, error) {
+	kept := p
+	if room := k.Limit - len(k.data); len(p) > room {
+		kept, k.lost = p[:room], true
+	}
+	k.data = append(k.data, kept...)
+	return len(p), nil
+}
+
+// Text is what was written, as valid UTF-8 of at most Limit bytes, and whether
+// something is missing. Then it is cut before a character and ends with a mark
+// that counts towards the limit. The memory is the text's from here on.
+func (k *Kept) Text() (s string, cut bool) { return text(k.data, k.lost, k.Limit) }
+
 // text makes valid UTF-8 of at most limit bytes out of what a process wrote.
 // When something is missing, the text is cut before a character and ends with
 // a marker that counts towards the limit.
-func text(data []byte, lost bool, limit int) string {
+func text(data []byte, lost bool, limit int) (s string, cut bool) {
 	if lost {
 		data = data[:border(data, len(data))]
 	}
@@ -117,10 +128,10 @@ func text(data []byte, lost bool, limit int) string {
 		data = valid(data)
 	}
 	if !lost && len(data) <= limit {
-		return unsafe.String(unsafe.SliceData(data), len(data))
+		return unsafe.String(unsafe.SliceData(data), len(data)), false
 	}
 	mark := marker(limit)
-	return string(data[:border(data, min(limit-len(mark), len(data)))]) + mark
+	return string(data[:border(data, min(limit-len(mark), len(data)))]) + mark, true
 }
 
 // marker is what a cut text of that many bytes ends with.

@@ -1,92 +1,234 @@
 package launch
 
 import (
+	"io"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Result is how a process ended.
 type Result struct {
-	Code           int            // exit code, when Signal is 0
-	Signal         syscall.Signal // what killed it; 0 when it exited
-	Stdout, Stderr string         // valid UTF-8, at most MaxOutput bytes each
+	Code   int            // exit code, when Signal is 0
+	Signal syscall.Signal // what killed it; 0 when it exited
+	Held   bool           // descendants held an output open until Linger was over
+	Err    error          // how it ended is not known: somebody else has waited for it
 }
 
-// Process is a running or ended process of a job.
+// Process is a running or ended process.
 type Process struct {
-	launcher       *Launcher
-	process        *os.Process
-	stdout, stderr stream
-	ended          chan struct{}
-	result         Result
+	process *os.Process
+	guard   *Guard
+	linger  time.Duration
+	stdin   *os.File // nil unless there is something to write
+	written chan struct{}
+	outputs []*stream
+	ended   chan struct{}
+	state   *os.ProcessState
+	result  Result
 
-	mu     sync.Mutex // guards reaped; held while a signal is sent
-	reaped bool
+	mu     sync.Mutex // guards the following; held while a signal is sent
+	over   bool       // the process itself has ended
+	reaped bool       // its id, and its group's, may be somebody else's
+}
+
+// forks has all forking done on one thread that never ends: the kernel sends
+// the parent-death signal when the forking thread ends, not when the process
+// does.
+var forks = sync.OnceValue(func() chan func() {
+	calls := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range calls {
+			f()
+		}
+	}()
+	return calls
+})
+
+// fork starts a process on that thread.
+func fork(path string, args []string, attr *os.ProcAttr) (process *os.Process, err error) {
+	done := make(chan struct{})
+	forks() <- func() {
+		defer close(done)
+		strangers().forking(func() (pid int) {
+			if process, err = os.StartProcess(path, args, attr); err == nil {
+				pid = process.Pid
+			}
+			return pid
+		})
+	}
+	<-done
+	return process, err
+}
+
+// Start starts a process. The error tells, for the record of whatever it was to
+// do, what kept it from starting.
+func Start(c Command) (_ *Process, err error) {
+	if len(c.Args) == 0 {
+		return nil, errEmpty
+	}
+	name, env := c.Args[0], c.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	if c.Guard != nil {
+		env = append(env[:len(env):len(env)], Mark(c.Guard.owner))
+	}
+	env = settings(env)
+	path, err := find(name, c.Dir, env)
+	if err != nil {
+		return nil, reason(name, c.Dir, err)
+	}
+
+	p := &Process{guard: c.Guard, linger: c.Linger, ended: make(chan struct{})}
+	var theirs []*os.File // ends of pipes, which we close in any case
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			p.close()
+		}
+	}()
+	stdin, err := p.input(len(c.Stdin) > 0)
+	if err != nil {
+		return nil, reason(name, "", err)
+	}
+	theirs = append(theirs, stdin)
+	for _, to := range []io.Writer{c.Stdout, c.Stderr} {
+		out, err := p.output(to)
+		if err != nil {
+			return nil, reason(name, "", err)
+		}
+		theirs = append(theirs, out)
+	}
+	files := append(theirs[:3:3], c.Files...)
+	p.process, err = fork(path, c.Args, &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)})
+	if err != nil {
+		return nil, reason(name, c.Dir, err)
+	}
+	c.Guard.begun(p.process.Pid)
+	if p.stdin != nil {
+		go p.feed(c.Stdin)
+	}
+	for _, s := range p.outputs {
+		go s.read()
+	}
+	go p.wait()
+	return p, nil
+}
+
+// input makes the process's end of its standard input.
+func (p *Process) input(some bool) (*os.File, error) {
+	if !some {
+		return os.Open(os.DevNull)
+	}
+	r, w, err := os.Pipe()
+	if err == nil {
+		p.stdin, p.written = w, make(chan struct{})
+	}
+	return r, err
+}
+
+// output makes the process's end of an output.
+func (p *Process) output(to io.Writer) (*os.File, error) {
+	if to == nil {
+		return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	r, w, err := os.Pipe()
+	if err == nil {
+		p.outputs = append(p.outputs, &stream{to: to, pipe: r, ended: make(chan struct{})})
+	}
+	return w, err
+}
+
+// close closes our ends of the pipes.
+func (p *Process) close() {
+	if p.stdin != nil {
+		p.stdin.Close()
+	}
+	for _, s := range p.outputs {
+		s.pipe.Close()
+	}
+}
+
+func (p *Process) feed(text []byte) {
+	defer close(p.written)
+	_, _ = p.stdin.Write(text) // who does not read it does not need it
+	p.stdin.Close()
 }
 
 // Pid is the process's id, and its group's.
 func (p *Process) Pid() int { return p.process.Pid }
 
-// Ended is closed when the process has ended and Result is there.
+// Ended is closed when the process has ended and its outputs have been read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Result is how the process ended, once Ended is closed.
+// Result is how the process ended. It waits for that.
 func (p *Process) Result() Result {
 	<-p.ended
 	return p.result
-}
-
-// Signal sends a signal to the process and tells whether it was delivered.
-func (p *Process) Signal(signal syscall.Signal) bool { return p.send(p.process.Pid, signal) }
-
-// SignalGroup sends a signal to the process and its descendants in its group,
-// and tells whether any got it.
-func (p *Process) SignalGroup(signal syscall.Signal) bool { return p.send(-p.process.Pid, signal) }
-
-func (p *Process) send(pid int, signal syscall.Signal) bool {
-	if signal <= 0 {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	// The id may belong to somebody else as soon as the process is reaped.
-	return !p.reaped && unix.Kill(pid, signal) == nil
-}
-
-func (p *Process) wait() {
-	// First without reaping: until then its id, and its group's, are its own.
-	for {
-		if err := unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
-			break
-		}
-	}
-	p.mu.Lock()
-	p.reaped = true
-	p.launcher.watcher.gone(p.process.Pid)
-	state, err := p.process.Wait()
-	p.mu.Unlock()
-	if r := p.launcher.reaper; r != nil {
-		r.reaped(p.process.Pid)
-	}
-	p.result.Stdout, p.result.Stderr = p.stdout.finish(), p.stderr.finish()
-	if err != nil {
-		// Somebody else has reaped it: how it ended is not to be known.
-		p.result.Code = 255
-		p.result.Stderr += "\nexit status is unknown: " + err.Error()
-	} else if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		p.result.Signal = status.Signal()
-	} else {
-		p.result.Code = state.ExitCode()
-	}
-	close(p.ended)
 }
 
 // Running tells whether the process has not ended yet.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.reaped
+	return !p.over
+}
+
+// Signal sends a signal to the process and tells whether it was delivered.
+func (p *Process) Signal(signal syscall.Signal) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return signal > 0 && !p.over && unix.Kill(p.process.Pid, signal) == nil
+}
+
+// SignalGroup sends a signal to the process and its descendants in its group,
+// and tells whether any got it. Until Ended, that includes descendants whose
+// process has ended before them.
+func (p *Process) SignalGroup(signal syscall.Signal) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return signal > 0 && !p.reaped && unix.Kill(-p.process.Pid, signal) == nil
+}
+
+func (p *Process) wait() {
+	p.waitEnd()
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	// As long as it is not reaped, its id, and its group's, is nobody else's.
+	deadline := time.Now().Add(p.linger)
+	for _, s := range p.outputs {
+		p.result.Held = s.finish(deadline) || p.result.Held
+	}
+	if p.result.Held = p.result.Held && p.linger > 0; p.result.Held {
+		p.SignalGroup(syscall.SIGKILL)
+	}
+	p.mu.Lock()
+	if !p.reaped {
+		p.guard.ended(p.process.Pid)
+		p.state, p.result.Err = p.process.Wait()
+		p.reaped = true
+	}
+	p.mu.Unlock()
+	strangers().reaped(p.process.Pid)
+	if p.stdin != nil {
+		p.stdin.SetWriteDeadline(time.Unix(1, 0))
+		<-p.written
+	}
+	if p.result.Err != nil {
+		p.result.Code = 255
+	} else if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		p.result.Signal = status.Signal()
+	} else {
+		p.result.Code = p.state.ExitCode()
+	}
+	close(p.ended)
 }

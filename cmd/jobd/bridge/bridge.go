@@ -39,7 +39,7 @@ type Bridge struct {
 	log      zerolog.Logger
 	store    store.Store
 	writer   *writer
-	launcher *launch.Launcher // nil without one
+	guard    *launch.Guard // of processes; nil without a launcher
 	link     *link
 	jobs     *gloom.Submitter
 	m        *metrics
@@ -185,11 +185,7 @@ func (b *Bridge) connect() (err error) {
 	if b.link.work == "" {
 		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
 	}
-	b.launcher, err = launch.New(launch.Options{
-		Command: b.cfg.Launcher, Dir: b.cfg.LauncherCwd, MaxOutput: b.cfg.MaxOutputBuffer,
-		Env: append(append([]string{}, b.cfg.LauncherEnv...), launch.Mark(markOf(store.Here()))),
-	})
-	if err != nil {
+	if b.guard, err = launch.NewGuard(ownerOf(store.Here())); err != nil {
 		return err
 	}
 	b.limit()
@@ -199,12 +195,12 @@ func (b *Bridge) connect() (err error) {
 	return nil
 }
 
-// markOf is what tells the processes of a daemon from others'.
-func markOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
+// ownerOf is what tells the processes of a daemon from others'.
+func ownerOf(p store.Place) string { return fmt.Sprintf("%d-%s", p.PID, p.Start) }
 
 // staff gives a target's type that many slots.
 func (b *Bridge) staff(target string, slots int) {
-	if b.launcher == nil {
+	if b.guard == nil {
 		return
 	}
 	c := b.crews[target]
@@ -347,8 +343,8 @@ func (b *Bridge) release() {
 	b.drives.Wait()
 	b.slots.Wait()
 	b.loops.Wait()
-	if b.launcher != nil {
-		b.launcher.Close()
+	if b.guard != nil {
+		b.guard.Close()
 	}
 	if b.link != nil {
 		b.link.close()

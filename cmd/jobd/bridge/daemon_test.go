@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
 	"gloom/cmd/jobd/store/fault"
@@ -33,6 +34,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	launch.Main()
 	if text := os.Getenv(envConfig); text != "" {
 		daemon(text)
 		return

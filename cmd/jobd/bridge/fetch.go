@@ -81,7 +81,7 @@ func (b *Bridge) note(rows []store.Row, by string) []queue.Row {
 	list := make([]queue.Row, len(rows))
 	for i, r := range rows {
 		list[i] = queue.Row{ID: r.ID, Target: r.Target, Priority: r.Priority}
-		if b.launcher == nil {
+		if b.guard == nil {
 			b.fields[r.ID] = r.Fields
 		}
 		b.m.accepted.WithLabelValues(b.label(r.Target), by).Inc()

@@ -111,13 +111,13 @@ func (b *Bridge) prolong(sent time.Time) {
 func (b *Bridge) limit() {
 	if b.guards() {
 		until, _ := b.lease.look()
-		b.launcher.Until(until.Add(-b.margin()))
+		b.guard.Until(until.Add(-b.margin()))
 	}
 }
 
 // guards tells whether processes must not outlive the lease.
 func (b *Bridge) guards() bool {
-	return b.launcher != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
+	return b.guard != nil && b.cfg.Orphans == requeueOrphans && b.store.Claims()
 }
 
 // revoke ends the processes of rows that are no longer, or soon not, ours.

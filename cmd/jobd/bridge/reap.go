@@ -71,7 +71,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	if o.Place.Host == store.Here().Host && o.Place.Gone() {
 		// The kernel has killed its processes; their own may be left.
 		killing, cancel := context.WithTimeout(ctx, killTimeout)
-		n, err := launch.KillMarked(killing, markOf(o.Place))
+		n, err := launch.KillOrphans(killing, ownerOf(o.Place))
 		cancel()
 		if n > 0 {
 			b.log.Warn().Err(err).Str("owner", o.Name).Int("processes", n).Msg("killed what a dead daemon had left running")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,7 +26,7 @@ const (
 
 // drive brings a row through the broker.
 func (b *Bridge) drive(r *row) {
-	if b.launcher == nil {
+	if b.guard == nil {
 		b.driveRemote(r)
 		return
 	}
@@ -160,7 +162,11 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	if !b.mayLaunch() {
 		return f, false
 	}
-	p, err := b.launcher.Start(r.ID)
+	stdout, stderr := &launch.Kept{Limit: b.cfg.MaxOutputBuffer}, &launch.Kept{Limit: b.cfg.MaxOutputBuffer}
+	p, err := launch.Start(launch.Command{
+		Args: words(b.cfg.Launcher, r.ID), Dir: b.cfg.LauncherCwd, Env: append(os.Environ(), b.cfg.LauncherEnv...),
+		Stdout: stdout, Stderr: stderr, Guard: b.guard,
+	})
 	if err != nil {
 		b.log.Error().Err(err).Int64("id", r.ID).Msg("command cannot be launched")
 		return store.Final{ID: r.ID, Code: -1, Stderr: err.Error(), At: time.Now().Unix()}, true
@@ -183,15 +189,26 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
 	}
-	return finalOf(r.ID, res), true
-}
-
-func finalOf(id int64, res launch.Result) store.Final {
-	f := store.Final{ID: id, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, Stdout: res.Stdout, Stderr: res.Stderr, At: time.Now().Unix()}
+	f = store.Final{ID: r.ID, Code: res.Code, OK: res.Code == 0 && res.Signal == 0, At: time.Now().Unix()}
 	if res.Signal != 0 {
 		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
 	}
-	return f
+	f.Stdout, _ = stdout.Text()
+	f.Stderr, _ = stderr.Text()
+	if res.Err != nil {
+		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
+	}
+	return f, true
+}
+
+// placeholder is replaced, wherever it stands in the command, by the row's id.
+const placeholder = "{id}"
+
+// words is the command line for one row: placeholders filled in, split on runs
+// of spaces. There is no shell, so quotes and everything else are literal.
+func words(command string, id int64) []string {
+	filled := strings.ReplaceAll(command, placeholder, strconv.FormatInt(id, 10))
+	return strings.FieldsFunc(filled, func(r rune) bool { return r == ' ' })
 }
 
 // finish writes a row's end. A client that waits for the job is told when it is

@@ -91,7 +91,7 @@ func (b *Bridge) stopAccepting() {
 		b.drives.Go(func() {
 			<-ch
 			b.leaveBroker(r, "returned", result{})
-			if b.launcher != nil {
+			if b.guard != nil {
 				close(r.ended)
 			}
 		})
@@ -136,7 +136,7 @@ func (b *Bridge) endRunning(ctx context.Context) {
 	b.giveUp()
 	b.mu.Lock()
 	for _, r := range b.inside {
-		if b.launcher == nil && r.pending != nil {
+		if b.guard == nil && r.pending != nil {
 			p := r.pending
 			b.drives.Go(func() { p.Cancel(b.life) })
 		}

@@ -11,42 +11,37 @@ import (
 )
 
 // reaper takes care of strangers: a process with the id 1, as in a container,
-// inherits whatever its jobs leave behind, and must wait for it.
+// inherits whatever its processes leave behind, and must wait for it.
 type reaper struct {
 	mu  sync.Mutex // guards own; held while forking
 	own map[int]bool
-
-	stop chan struct{}
-	done chan struct{}
 }
+
+// strangers is nil when orphans are somebody else's.
+var strangers = sync.OnceValue(func() *reaper {
+	if !adopts() {
+		return nil
+	}
+	return newReaper()
+})
+
+// adopts tells whether the orphans of this host or container become ours.
+var adopts = func() bool { return os.Getpid() == 1 }
 
 // reapEvery keeps a storm of ends from becoming one of looks.
 const reapEvery = 200 * time.Millisecond
 
 func newReaper() *reaper {
-	r := &reaper{own: make(map[int]bool), stop: make(chan struct{}), done: make(chan struct{})}
-	go r.run()
-	return r
-}
-
-func (r *reaper) run() {
-	defer close(r.done)
+	r := &reaper{own: make(map[int]bool)}
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGCHLD)
-	defer signal.Stop(ends)
-	for {
-		select {
-		case <-r.stop:
-			return
-		case <-ends:
+	go func() {
+		for range ends {
 			r.reap()
+			time.Sleep(reapEvery)
 		}
-		select {
-		case <-r.stop:
-			return
-		case <-time.After(reapEvery):
-		}
-	}
+	}()
+	return r
 }
 
 // reap waits for dead children that nobody here has started.
@@ -78,22 +73,24 @@ func (r *reaper) reap() {
 }
 
 // forking is held while a child of ours is being made.
-func (r *reaper) forking(make func() int) {
+func (r *reaper) forking(fork func() int) {
+	if r == nil {
+		fork()
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if pid := make(); pid > 0 {
+	if pid := fork(); pid > 0 {
 		r.own[pid] = true
 	}
 }
 
 // reaped says that a child of ours has been waited for.
 func (r *reaper) reaped(pid int) {
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.own, pid)
-}
-
-func (r *reaper) close() {
-	close(r.stop)
-	<-r.done
 }

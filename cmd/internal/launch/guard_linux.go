@@ -1,0 +1,316 @@
+package launch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The guard's process is this same program, started with a variable set to the
+// owner. It reads notes of 16 bytes: the time on the boot clock until which
+// processes may run, 0 for as long as the program lives, and the id of a
+// process that has begun, or, negated, is about to be reaped; 0 for none.
+const (
+	guardVariable = "JOBD_LAUNCH_GUARD"
+	guardName     = "job-guard"
+	noteSize      = 16
+	// guardTick bounds how late a clock that jumped, as after a suspend, is
+	// noticed.
+	guardTick = 500 * time.Millisecond
+	// killTimeout bounds one attempt to kill all that is left.
+	killTimeout = 10 * time.Second
+)
+
+var mainCalled bool
+
+// Main is called first in main by every program that uses a Guard. In a process
+// that was started to be one it does that, and does not return.
+func Main() {
+	mainCalled = true
+	if owner := os.Getenv(guardVariable); owner != "" {
+		watch(owner)
+		os.Exit(0)
+	}
+}
+
+// watch is the whole life of a guard's process.
+func watch(owner string) {
+	if name, err := unix.BytePtrFromString(guardName); err == nil {
+		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
+	}
+	// Whoever ends the program with its whole group or control group must give it
+	// the time to end in order.
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	w := watched{owner: owner, groups: make(map[int]bool)}
+	notes := make([]byte, 256*noteSize)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: 0, Events: unix.POLLIN}}, w.patience())
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == nil && n == 0: // nothing new has been said
+			if w.until != 0 && bootTime() >= w.until {
+				w.kill()
+			}
+			continue
+		}
+		// A note is written, and so read, whole.
+		if n, err = unix.Read(0, notes); n <= 0 && err != unix.EINTR {
+			w.kill()
+			if group := groupOf(owner); group != "" {
+				os.Remove(group)
+			}
+			return
+		}
+		for at := 0; at+noteSize <= n; at += noteSize {
+			w.note(notes[at:])
+		}
+	}
+}
+
+// watched is what a guard's process knows.
+type watched struct {
+	owner  string
+	groups map[int]bool // of processes that have not been reaped
+	until  int64        // on the boot clock, in nanoseconds; 0 for no limit
+}
+
+func (w *watched) note(note []byte) {
+	w.until = int64(binary.LittleEndian.Uint64(note))
+	if pid := int(int64(binary.LittleEndian.Uint64(note[8:]))); pid > 0 {
+		w.groups[pid] = true
+	} else {
+		delete(w.groups, -pid)
+	}
+}
+
+// patience is when to look at the clock again, in milliseconds; -1 for never.
+func (w *watched) patience() int {
+	left := time.Duration(w.until - bootTime())
+	switch {
+	case w.until == 0:
+		return -1
+	case left > 0:
+		return int(min(guardTick, left+time.Millisecond).Milliseconds())
+	case len(w.groups) > 0:
+		return 0
+	}
+	return int(guardTick.Milliseconds())
+}
+
+// kill ends everything: the control group where there is one, and else the
+// groups of processes and what bears the mark.
+func (w *watched) kill() {
+	for pid := range w.groups {
+		unix.Kill(-pid, syscall.SIGKILL)
+		delete(w.groups, pid)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	_, _ = kill(ctx, w.owner)
+}
+
+// bootTime is the time since boot, suspends included: the same for all
+// processes of a host.
+func bootTime() int64 {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return t.Nano()
+}
+
+// Guard is a small process beside this program that outlives it. It kills the
+// processes that were started under it, and their descendants, when the program
+// is gone, or has not prolonged their time: it may be stopped, or stuck. The
+// parent-death signal alone reaches a process itself only, and never in a
+// program that merely hangs.
+type Guard struct {
+	owner  string
+	cgroup *os.File // of all processes; nil where there is none
+	done   chan struct{}
+
+	mu      sync.Mutex // guards the following
+	pid     int        // of the guard's process; 0 when there is none
+	pipe    *os.File
+	running map[int]bool
+	until   int64
+	closed  bool
+}
+
+// NewGuard starts a guard. The owner is this program's name for KillOrphans,
+// which no other one on this host has.
+func NewGuard(owner string) (*Guard, error) {
+	if !mainCalled {
+		return nil, errors.New("launch.Main was not called at the start of the program")
+	}
+	g := &Guard{owner: owner, cgroup: makeGroup(owner), done: make(chan struct{}), running: make(map[int]bool)}
+	if err := g.start(); err != nil {
+		g.leaveGroup()
+		return nil, fmt.Errorf("start the guard of processes: %w", err)
+	}
+	go g.keep()
+	return g, nil
+}
+
+// Until limits how long processes may run: when it has passed they are killed,
+// even if this program is stopped or stuck by then. Every call moves the limit.
+func (g *Guard) Until(t time.Time) {
+	// In this order, a delay between the two makes the limit earlier.
+	now := bootTime()
+	at := now + int64(time.Until(t))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = at
+	g.say(0)
+}
+
+// Close ends the guard, and no process.
+func (g *Guard) Close() {
+	g.mu.Lock()
+	g.closed = true
+	g.stop()
+	g.mu.Unlock()
+	<-g.done
+	g.leaveGroup()
+}
+
+func (g *Guard) leaveGroup() {
+	if g.cgroup != nil {
+		g.cgroup.Close()
+		os.Remove(g.cgroup.Name()) // unless somebody is left in it
+	}
+}
+
+func (g *Guard) begun(pid int) {
+	if g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.running[pid] = true
+		g.say(pid)
+	}
+}
+
+// ended says that a process is about to be reaped.
+func (g *Guard) ended(pid int) {
+	if g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.running, pid)
+		g.say(-pid)
+	}
+}
+
+// say writes a note, and does not wait: a guard whose pipe is full stands still.
+// It is replaced, and the next one is told everything. Callers hold mu.
+func (g *Guard) say(pid int) {
+	if g.pid == 0 {
+		return
+	}
+	var note [noteSize]byte
+	binary.LittleEndian.PutUint64(note[:], uint64(g.until))
+	binary.LittleEndian.PutUint64(note[8:], uint64(pid))
+	raw, err := g.pipe.SyscallConn()
+	if err == nil {
+		_ = raw.Write(func(fd uintptr) bool {
+			_, err = ignoringInterrupts(func() (int, error) { return unix.Write(int(fd), note[:]) })
+			return true
+		})
+	}
+	if err != nil {
+		g.stop()
+	}
+}
+
+// stop ends the guard's process. Callers hold mu.
+func (g *Guard) stop() {
+	if g.pid != 0 {
+		unix.Kill(g.pid, syscall.SIGKILL)
+	}
+}
+
+// start starts the guard's process and tells it all.
+func (g *Guard) start() error {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		pipe.Close()
+		return err
+	}
+	defer null.Close()
+	process, err := fork("/proc/self/exe", []string{guardName}, &os.ProcAttr{
+		Dir: "/", Env: []string{guardVariable + "=" + g.owner, "GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
+		Files: []*os.File{r, null, null}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		pipe.Close()
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// Room for more processes than there will be: a full pipe means that nobody
+	// reads it.
+	_, _ = unix.FcntlInt(r.Fd(), unix.F_SETPIPE_SZ, 1<<20)
+	g.pid, g.pipe = process.Pid, pipe
+	process.Release() // keep waits by its id, to hear of a stop too
+	if g.closed {
+		g.stop()
+	}
+	g.say(0)
+	for pid := range g.running {
+		g.say(pid)
+	}
+	return nil
+}
+
+// keep replaces a guard that somebody has killed or stopped.
+func (g *Guard) keep() {
+	defer close(g.done)
+	for g.await() {
+		for g.start() != nil {
+			if g.over() {
+				return
+			}
+			time.Sleep(guardTick)
+		}
+	}
+}
+
+// await returns when the guard's process has ended, and tells whether there
+// shall be another one.
+func (g *Guard) await() bool {
+	for {
+		var status unix.WaitStatus
+		_, err := unix.Wait4(g.pid, &status, unix.WUNTRACED, nil)
+		g.mu.Lock()
+		switch {
+		case err == unix.EINTR:
+		case err == nil && status.Stopped():
+			g.stop()
+		default:
+			strangers().reaped(g.pid)
+			g.pid = 0
+			g.pipe.Close()
+			defer g.mu.Unlock()
+			return !g.closed
+		}
+		g.mu.Unlock()
+	}
+}
+
+func (g *Guard) over() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}

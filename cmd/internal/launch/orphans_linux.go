@@ -1,0 +1,146 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markName is the variable by which the processes of a dead program are known,
+// where it had no control group for them.
+const markName = "JOBD_OWNER"
+
+// Mark is the setting that the processes of a guard with that owner, and their
+// descendants, have in their environment.
+func Mark(owner string) string { return markName + "=" + owner }
+
+// KillOrphans kills what a dead program has left of the processes that it
+// started under a Guard with that owner, on this host. It returns when they are
+// gone or ctx ends.
+func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
+	killed, err = kill(ctx, owner)
+	if group := groupOf(owner); err == nil && group != "" {
+		os.Remove(group)
+	}
+	return killed, err
+}
+
+// kill kills all processes of the owner's control group and all that bear its
+// mark, until there are none.
+func kill(ctx context.Context, owner string) (killed int, err error) {
+	mark, group := []byte(Mark(owner)), groupOf(owner)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	seen := make(map[int]bool)
+	for {
+		left := killMarked(mark)
+		if group != "" {
+			inside, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+			for _, pid := range strings.Fields(string(inside)) {
+				n, _ := strconv.Atoi(pid)
+				left = append(left, n)
+			}
+			if len(inside) > 0 {
+				_ = os.WriteFile(filepath.Join(group, killFile), []byte("1"), 0)
+			}
+		}
+		for _, pid := range left {
+			seen[pid] = true
+		}
+		if len(left) == 0 {
+			return len(seen), nil
+		}
+		select {
+		case <-ctx.Done():
+			return len(seen), ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// killMarked kills, and lists, the processes with the setting in their
+// environment. Zombies have none, and other users' processes are not ours to
+// read.
+func killMarked(mark []byte) (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() || !marked(pid, mark) {
+			continue
+		}
+		// The handle, taken before a second look, is that of no later process with
+		// the same id.
+		process, err := os.FindProcess(pid)
+		if err != nil {
+			continue
+		}
+		if marked(pid, mark) && process.Signal(syscall.SIGKILL) == nil {
+			pids = append(pids, pid)
+		}
+		process.Release()
+	}
+	return pids
+}
+
+func marked(pid int, mark []byte) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for setting := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(setting, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// killFile is there since Linux 5.14.
+const killFile = "cgroup.kill"
+
+// makeGroup makes the owner's control group, and returns nil where that is not
+// for us to do.
+func makeGroup(owner string) *os.File {
+	group := groupOf(owner)
+	if group == "" || unix.Access(filepath.Join(filepath.Dir(group), "cgroup.procs"), unix.W_OK) != nil {
+		return nil
+	}
+	if err := os.Mkdir(group, 0o755); err != nil && !os.IsExist(err) {
+		return nil
+	}
+	if unix.Access(filepath.Join(group, killFile), unix.W_OK) == nil {
+		if dir, err := os.Open(group); err == nil {
+			return dir
+		}
+	}
+	os.Remove(group)
+	return nil
+}
+
+// groupOf is the path of the owner's control group, which is inside our own; ""
+// without control groups of the second version.
+func groupOf(owner string) string {
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	ours, _ := os.ReadFile("/proc/self/cgroup")
+	inside := ""
+	for line := range strings.Lines(string(ours)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			inside = path
+		}
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" && inside != "" {
+			return filepath.Join(fields[4], inside, "launch-"+owner)
+		}
+	}
+	return ""
+}

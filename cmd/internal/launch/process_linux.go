@@ -1,0 +1,34 @@
+package launch
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes are those of a new process: a group of its own, which the
+// terminal's Ctrl-C does not reach, and an end with ours.
+func attributes(c Command) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if c.Death != 0 {
+		a.Pdeathsig = c.Death
+	}
+	if c.Guard != nil && c.Guard.cgroup != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(c.Guard.cgroup.Fd())
+	}
+	return a
+}
+
+// waitEnd waits for the process's end without reaping it.
+func (p *Process) waitEnd() {
+	for unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// pipeSize is what a pipe holds, in bytes.
+func pipeSize(fd uintptr) int {
+	if size, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0); err == nil {
+		return size
+	}
+	return chunk
+}

@@ -1,0 +1,42 @@
+//go:build unix && !linux
+
+package launch
+
+import (
+	"errors"
+	"syscall"
+)
+
+// Elsewhere a process's end with ours, and of what it leaves behind, is not to
+// be had.
+
+func attributes(Command) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// waitEnd reaps at once: signals to the group that follow may miss it.
+func (p *Process) waitEnd() {
+	state, err := p.process.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.result.Err, p.reaped = state, err, true
+}
+
+func pipeSize(uintptr) int { return chunk }
+
+// Guard is what ends the descendants of processes, on Linux.
+type Guard struct{ owner string }
+
+// NewGuard says that there is none.
+func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
+
+func (*Guard) begun(int) {}
+func (*Guard) ended(int) {}
+
+// Mark is a setting in the environment of processes with a guard.
+func Mark(owner string) string { return "" }
+
+func strangers() noReaper { return noReaper{} }
+
+type noReaper struct{}
+
+func (noReaper) forking(f func() int) { f() }
+func (noReaper) reaped(int)           {}
