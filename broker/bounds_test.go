@@ -118,7 +118,7 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	if got := len(b.typesByName); got > 10 {
 		t.Errorf("%d types are remembered, at most 10", got)
 	}
-	if l, _ := b.Forgotten(); l.Discarded+10 < uint64(n) || b.total.Discarded != uint64(n) {
+	if l := b.Forgotten(); l.Discarded+10 < uint64(n) || b.total.Discarded != uint64(n) {
 		t.Errorf("%d discarded in forgotten types, %d in all, want about %d", l.Discarded, b.total.Discarded, n)
 	}
 }

@@ -30,10 +30,10 @@ type Broker struct {
 	typesByName map[string]*jobType
 	freeTypes   []uint32
 	// spare is the head of the ring of types that nobody uses.
-	spare          jobType
-	spareTypes     int
-	forgotten      Ledger
-	forgottenStats TypeStats
+	spare      jobType
+	spareTypes int
+	forgotten  Ledger // of types known no more
+	otherStats TypeStats
 
 	flows     []*flow
 	freeFlows []*flow

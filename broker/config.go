@@ -16,8 +16,10 @@ type Config struct {
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types known at a time, used or configured.
 	MaxTypes int
-	// IdleTypes is how many types that nobody uses are remembered.
-	IdleTypes int
+	// IdleTypes is how many types that nobody uses are remembered. The first
+	// KeptTypes (at most IdleTypes) types ever are never forgotten, so that
+	// what they count can be shown under their names for good.
+	IdleTypes, KeptTypes int
 	// Retries is how often a job is handed out again after its first run, for
 	// jobs that do not say.
 	Retries int

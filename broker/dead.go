@@ -116,17 +116,17 @@ func (d *deadLetters) next(age int64) int64 {
 	return d.byAge[0].Failed + age
 }
 
-// DeadLetters returns the failed jobs kept of a type, oldest first.
-func (b *Broker) DeadLetters(name []byte) []*DeadLetter {
+// DeadLetters lists the failed jobs kept of a type like Types lists types,
+// latest first.
+func (b *Broker) DeadLetters(name []byte, from, limit int) (found []*DeadLetter, next int) {
 	k := b.typesByName[string(name)]
 	if k == nil {
-		return nil
+		return nil, -1
 	}
-	out := make([]*DeadLetter, len(k.dead))
-	for i, l := range k.dead {
-		out[i] = l.DeadLetter
+	for end := from + min(limit, lookVisits); from < min(end, len(k.dead)); from++ {
+		found = append(found, k.dead[len(k.dead)-1-from].DeadLetter)
 	}
-	return out
+	return found, following(from, len(k.dead))
 }
 
 // Revive hands a failed job in again, detached, and forgets the letter. It

@@ -69,6 +69,23 @@ func (h *heap) remove(pos int32) {
 	h.fix(pos, last)
 }
 
+// eachBefore calls fn for all elements before x among the one at pos and those
+// below it, until fn returns false, which it then returns as well.
+func (h *heap) eachBefore(pos int, x *entry, fn func(*entry) bool) bool {
+	if pos >= h.n || !h.at(pos).before(x) {
+		return true
+	}
+	if !fn(h.at(pos)) {
+		return false
+	}
+	for c := pos<<2 + 1; c <= pos<<2+4; c++ {
+		if !h.eachBefore(c, x, fn) {
+			return false
+		}
+	}
+	return true
+}
+
 // fix puts x, which may have any key, in place of the element at pos.
 func (h *heap) fix(pos int32, x entry) {
 	i := int(pos)

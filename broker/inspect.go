@@ -5,10 +5,17 @@ import (
 	"time"
 )
 
+// Looks from outside are taken in pieces, since they hold up everybody else:
+// lookVisits is how many things in memory one piece visits at most, or little
+// more. With cold caches that takes about a tenth of a millisecond.
+const lookVisits = 1024
+
 // TypeInfo is what can be seen of a type.
 type TypeInfo struct {
 	Name []byte
 	Ledger
+	// Kept: the type is never forgotten (Config.KeptTypes).
+	Kept       bool
 	Limits     TypeLimits
 	Paused     bool
 	Workers    int
@@ -16,29 +23,19 @@ type TypeInfo struct {
 	Submitters int
 	Bytes      int64
 	Dead       int
-	// Oldest is the age of the oldest queued job, 0 if there is none.
-	Oldest time.Duration
+	kind       *jobType
 }
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
-	t := TypeInfo{
-		Name: k.name, Ledger: k.Ledger, Limits: k.limits, Paused: k.paused,
+	return TypeInfo{
+		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused,
 		Workers: k.workers, Idle: k.idle.n, Submitters: k.flowCount,
-		Bytes: k.bytes, Dead: len(k.dead),
+		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
-	oldest := int64(Never)
-	for i := range k.flows.n {
-		oldest = min(oldest, b.oldest(&b.flows[k.flows.at(i).ref].ready))
-	}
-	if k.flows.n > 0 {
-		t.Oldest = b.Since(oldest)
-	}
-	return t
 }
 
 // Type returns what is known of a type.
-func (b *Broker) Type(now int64, name []byte) (TypeInfo, bool) {
-	b.now = max(b.now, now)
+func (b *Broker) Type(name []byte) (TypeInfo, bool) {
 	k := b.typesByName[string(name)]
 	if k == nil {
 		return TypeInfo{}, false
@@ -46,43 +43,73 @@ func (b *Broker) Type(now int64, name []byte) (TypeInfo, bool) {
 	return b.typeInfo(k), true
 }
 
-// Types returns up to limit types from the place where an earlier call left
-// off (0 at first), and the place to go on from, or -1.
-func (b *Broker) Types(now int64, from, limit int) ([]TypeInfo, int) {
-	b.now = max(b.now, now)
-	var out []TypeInfo
-	for ; from < len(b.types); from++ {
-		if len(out) == limit {
-			return out, from
-		}
+// Types calls fn for up to limit types from the place where an earlier call
+// left off (0 at first), and returns the place to go on from, or -1 at the end.
+// It may call fn less often, even never, before the end. What fn is given must
+// not be kept.
+func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
+	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types)); from++ {
 		if k := b.types[from]; k != nil {
-			out = append(out, b.typeInfo(k))
+			limit--
+			t := b.typeInfo(k)
+			fn(&t, k.stats)
 		}
 	}
-	return out, -1
+	return following(from, len(b.types))
 }
 
-// Stats calls fn for each type from the given place on, up to limit, and
-// returns where to go on, or -1. What fn is given must not be kept.
-func (b *Broker) Stats(now int64, from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
-	b.now = max(b.now, now)
-	for n := 0; from < len(b.types); from++ {
-		k := b.types[from]
-		if k == nil {
-			continue
-		}
-		if n == limit {
-			return from
-		}
-		n++
-		t := b.typeInfo(k)
-		fn(&t, k.stats)
+// following is the place to go on from in a listing of n places.
+func following(from, n int) int {
+	if from < n {
+		return from
 	}
 	return -1
 }
 
 // Forgotten returns what types counted that are known no more.
-func (b *Broker) Forgotten() (Ledger, TypeStats) { return b.forgotten, b.forgottenStats }
+func (b *Broker) Forgotten() Ledger { return b.forgotten }
+
+// OtherStats returns the durations of all types that are not kept, known or
+// forgotten.
+func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
+
+// Ages collects how old the oldest queued job of each type is.
+type Ages struct {
+	now  int64
+	next int                // the flow to go on with
+	at   map[*jobType]int64 // when the oldest job was submitted
+}
+
+// Ages looks at one piece of all queues and tells whether there is more. A job
+// that is queued all the while is not missed, whatever happens between calls.
+func (b *Broker) Ages(now int64, a *Ages) (more bool) {
+	b.now = max(b.now, now)
+	if a.at == nil {
+		a.at, a.next = map[*jobType]int64{}, 1
+	}
+	a.now = b.now
+	for n := 0; n < lookVisits && a.next < len(b.flows); a.next++ {
+		n++
+		f := b.flows[a.next]
+		if f.ready.n == 0 || f.dead {
+			continue
+		}
+		n += len(f.ready.lanes)
+		at := b.oldest(&f.ready)
+		if least, ok := a.at[f.kind]; !ok || at < least {
+			a.at[f.kind] = at
+		}
+	}
+	return a.next < len(b.flows)
+}
+
+// Of returns the age of the oldest queued job of a type, 0 if there is none.
+func (a *Ages) Of(t *TypeInfo) time.Duration {
+	if at, ok := a.at[t.kind]; ok {
+		return time.Duration(max(0, a.now-at))
+	}
+	return 0
+}
 
 // TypeOf returns the type of the job that holds an id, or nil.
 func (b *Broker) TypeOf(id []byte) []byte {
@@ -112,16 +139,9 @@ type JobInfo struct {
 	Detached  bool
 	Submitter Peer
 	Worker    Peer
-	// Ahead is how many ready jobs of its type come before it; Exact is false
-	// where there are at least so many.
-	Ahead int
-	Exact bool
 	// Holds says what a waiting job waits for.
 	Holds string
 }
-
-// explainAhead bounds the jobs counted for a place in line.
-const explainAhead = 10000
 
 // Explain says where the job with this id stands.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
@@ -156,7 +176,6 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		x.Worker = b.peers[j.worker].id
 	default:
 		x.State = "queued"
-		x.Ahead, x.Exact = b.ahead(k, j)
 		x.Holds = b.holds(k, &x)
 	}
 	return x, true
@@ -176,37 +195,63 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 	return fmt.Sprintf("all %d workers of its type are at work", k.workers)
 }
 
-// ahead counts the ready jobs that come before j, up to explainAhead.
-func (b *Broker) ahead(k *jobType, j *job) (int, bool) {
+// Place is a job's place in line: Ahead ready jobs of its type come before it,
+// counted up to mostAhead.
+type Place struct {
+	Ahead int
+	next  int // the flow to go on with
+}
+
+const mostAhead = 10_000
+
+// Exact is false where at least so many jobs are ahead.
+func (p *Place) Exact() bool { return p.Ahead < mostAhead }
+
+// Place looks at one piece of the line before a queued job and tells whether
+// there is more.
+func (b *Broker) Place(id []byte, p *Place) (more bool) {
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		return false
+	}
+	j := b.jobs.get(r)
+	if j.state != stQueued && j.state != stSpilled {
+		return false
+	}
+	k := b.flows[j.flow].kind
 	me := entry{prioKey(j.prio), j.seq, 0}
-	n := 0
-	// Both the flows' order and the lanes' lets whole parts be skipped.
-	for i := range k.flows.n {
-		q := &b.flows[k.flows.at(i).ref].ready
-		for l := len(q.lanes) - 1; l >= 0 && q.lanes[l].prio >= j.prio; l-- {
-			for r := q.lanes[l].head; r != 0; {
-				o := b.jobs.get(r)
-				if x := (entry{prioKey(o.prio), o.seq, 0}); !x.before(&me) {
-					break
-				}
-				if n++; n >= explainAhead {
-					return n, false
-				}
-				r = o.next
-			}
+	p.next = max(p.next, 1)
+	for n := 0; n < lookVisits && p.next < len(b.flows); p.next++ {
+		n++
+		f := b.flows[p.next]
+		if f.kind != k || f.pos < 0 || !k.flows.at(int(f.pos)).before(&me) {
+			continue
 		}
-		for s := range q.spill.n {
-			if s >= explainAhead {
-				return n, false
+		before := p.Ahead
+		if b.countAhead(&f.ready, &me, j, p); !p.Exact() {
+			return false
+		}
+		n += p.Ahead - before
+	}
+	return p.next < len(b.flows)
+}
+
+// countAhead counts the jobs of q before j, whose key is me.
+func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
+	for l := len(q.lanes) - 1; l >= 0 && q.lanes[l].prio >= j.prio; l-- {
+		for r := q.lanes[l].head; r != 0 && p.Exact(); {
+			o := b.jobs.get(r)
+			if o.prio == j.prio && o.seq >= j.seq {
+				break
 			}
-			if q.spill.at(s).before(&me) {
-				if n++; n >= explainAhead {
-					return n, false
-				}
-			}
+			p.Ahead++
+			r = o.next
 		}
 	}
-	return n, true
+	_ = p.Exact() && q.spill.eachBefore(0, me, func(*entry) bool {
+		p.Ahead++
+		return p.Exact()
+	})
 }
 
 // WorkerInfo is what can be seen of a worker.
@@ -219,7 +264,7 @@ type WorkerInfo struct {
 	Left    bool
 	// Idle is how long it has had nothing to do, 0 while it works.
 	Idle time.Duration
-	// Jobs are the ids of up to 16 jobs out on it.
+	// Jobs are the ids of up to workerIDs jobs out on it.
 	Jobs [][]byte
 }
 
@@ -231,21 +276,20 @@ type SubmitterInfo struct {
 	Types int
 }
 
+// workerIDs is how many of the jobs out on a worker are shown.
+const workerIDs = 16
+
 // Workers lists workers like Types lists types.
-func (b *Broker) Workers(now int64, from, limit int) ([]WorkerInfo, int) {
+func (b *Broker) Workers(now int64, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
-	var out []WorkerInfo
-	for ; from < len(b.peers); from++ {
-		w := b.peers[from].wrk
-		if w == nil {
-			continue
+	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
+		n++
+		if w := b.peers[from].wrk; w != nil {
+			found = append(found, b.workerInfo(w))
+			n += min(w.out.n, workerIDs)
 		}
-		if len(out) == limit {
-			return out, from
-		}
-		out = append(out, b.workerInfo(w))
 	}
-	return out, -1
+	return found, following(from, len(b.peers))
 }
 
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
@@ -256,26 +300,20 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)
 	}
-	for r := w.out.head; r != 0 && len(x.Jobs) < 16; r = b.jobs.get(r).wnext {
+	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.get(r).wnext {
 		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.get(r))...))
 	}
 	return x
 }
 
 // Submitters lists submitters like Types lists types.
-func (b *Broker) Submitters(from, limit int) ([]SubmitterInfo, int) {
-	var out []SubmitterInfo
-	for ; from < len(b.peers); from++ {
-		s := b.peers[from].sub
-		if s == nil {
-			continue
+func (b *Broker) Submitters(from, limit int) (found []SubmitterInfo, next int) {
+	for end := from + lookVisits; len(found) < limit && from < min(end, len(b.peers)); from++ {
+		if s := b.peers[from].sub; s != nil {
+			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows)})
 		}
-		if len(out) == limit {
-			return out, from
-		}
-		out = append(out, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows)})
 	}
-	return out, -1
+	return found, following(from, len(b.peers))
 }
 
 // Memory returns the bytes that jobs occupy: records, slabs and bodies kept

@@ -49,3 +49,19 @@ func (l *Ledger) Add(o *Ledger) {
 	l.Requeued += o.Requeued
 	l.Overdue += o.Overdue
 }
+
+// Sub takes away what Add added.
+func (l *Ledger) Sub(o *Ledger) {
+	l.Submitted -= o.Submitted
+	l.Delayed -= o.Delayed
+	l.Queued -= o.Queued
+	l.Running -= o.Running
+	l.Answered -= o.Answered
+	l.Failed -= o.Failed
+	l.Cancelled -= o.Cancelled
+	l.Expired -= o.Expired
+	l.Discarded -= o.Discarded
+	l.Dispatched -= o.Dispatched
+	l.Requeued -= o.Requeued
+	l.Overdue -= o.Overdue
+}

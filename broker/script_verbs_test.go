@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,18 +219,18 @@ func init() {
 			}
 		},
 		"dead": func(s *script, _ int64, w *words) {
-			for _, l := range s.core.DeadLetters(w.bytes(1)) {
+			letters, _ := s.core.DeadLetters(w.bytes(1), 0, 1000)
+			for _, l := range slices.Backward(letters) {
 				s.say("%s %s, submitted %v, failed %v, attempts %d, priority %d: %s", l.ID, l.Body,
 					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority, l.Reason)
 			}
 		},
 		"explain": (*script).explain,
 		"ledger":  (*script).ledger,
-		"types": func(s *script, now int64, _ *words) {
-			all, _ := s.core.Types(now, 0, 1000)
-			for _, t := range all {
+		"types": func(s *script, _ int64, _ *words) {
+			s.core.Types(0, 1000, func(t *broker.TypeInfo, _ *broker.TypeStats) {
 				s.say("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
-			}
+			})
 		},
 		// sweep ticks while there is something to do at once, and says how
 		// often that was.
@@ -299,7 +300,10 @@ func (s *script) explain(now int64, w *words) {
 		line += fmt.Sprintf(", timer in %v", x.Due.Round(time.Millisecond))
 	}
 	if x.State == "queued" {
-		line += fmt.Sprintf(", %d ahead", x.Ahead)
+		var p broker.Place
+		for s.core.Place(w.bytes(1), &p) {
+		}
+		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}
 	if x.Holds != "" {
 		line += ": " + x.Holds
@@ -307,10 +311,10 @@ func (s *script) explain(now int64, w *words) {
 	s.say("%s", line)
 }
 
-func (s *script) ledger(now int64, w *words) {
+func (s *script) ledger(_ int64, w *words) {
 	l := s.core.Totals()
 	if name := w.at(1); name != "" {
-		t, found := s.core.Type(now, w.bytes(1))
+		t, found := s.core.Type(w.bytes(1))
 		if !found {
 			s.say("unknown type")
 			return

@@ -86,9 +86,12 @@ func (b *Broker) wake(k *jobType) {
 		return
 	}
 	k.spare = false
+	b.spareTypes--
+	if b.kept(k) {
+		return
+	}
 	k.sparePrev.spareNext, k.spareNext.sparePrev = k.spareNext, k.sparePrev
 	k.spareNext, k.sparePrev = nil, nil
-	b.spareTypes--
 }
 
 func (b *Broker) rest(k *jobType) {
@@ -96,17 +99,23 @@ func (b *Broker) rest(k *jobType) {
 		return
 	}
 	k.spare = true
+	b.spareTypes++
+	if b.kept(k) {
+		return
+	}
 	last := b.spare.sparePrev
 	k.sparePrev, k.spareNext = last, &b.spare
 	last.spareNext, b.spare.sparePrev = k, k
-	b.spareTypes++
 }
+
+// kept: the type is one of the first, which are never forgotten. Unused, it
+// counts as a spare one, but does not stand in their list.
+func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
 	b.wake(k)
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
-	b.forgottenStats.Add(k.stats)
 	delete(b.typesByName, string(k.name))
 	b.types[k.no] = nil
 	b.freeTypes = append(b.freeTypes, k.no)

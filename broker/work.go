@@ -137,7 +137,7 @@ func (b *Broker) lapsed(j *job) bool {
 // dispatch hands job r to worker w.
 func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	k := f.kind
-	k.stats.wait(b.now - j.since)
+	b.waited(k, b.now-j.since)
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
 	b.link(&f.running, r, j)
@@ -335,7 +335,7 @@ func (b *Broker) stopRun(w *worker, f *flow, j *job) {
 	f.kind.Running--
 	b.total.Running--
 	b.touch(f.kind)
-	f.kind.stats.run(b.now - j.since)
+	b.ran(f.kind, b.now-j.since)
 }
 
 // failed settles a job whose run has failed: it waits again, or ends.

@@ -1,9 +1,10 @@
 package admin
 
 import (
+	"bytes"
+	"math"
 	"net/http"
-
-	"github.com/goccy/go-json"
+	"strings"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
@@ -45,7 +46,12 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		j.DueSeconds = &due
 	}
 	if x.State == "queued" {
-		j.Ahead, j.AheadExact = &x.Ahead, &x.Exact
+		var p broker.Place
+		for more := true; more; {
+			a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.Place(id, &p) })
+		}
+		exact := p.Exact()
+		j.Ahead, j.AheadExact = &p.Ahead, &exact
 	}
 	reply(w, http.StatusOK, j)
 	return nil
@@ -76,51 +82,45 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) deadOf(r *http.Request) ([]*broker.DeadLetter, int64, error) {
-	n, err := name(r, "type")
-	if err != nil {
-		return nil, 0, err
-	}
-	var letters []*broker.DeadLetter
-	h := a.srv.Hub()
-	h.View(func(b *broker.Broker, _ int64) { letters = b.DeadLetters(n) })
-	return letters, h.Now(), nil
-}
+// longReason is how much is shown of a reason, in bytes.
+const longReason = 64 << 10
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
+	reason := l.Reason
+	if len(reason) > longReason {
+		reason = strings.ToValidUTF8(reason[:longReason], "") + "…"
+	}
 	return api.DeadJob{
-		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: l.Reason, Priority: l.Priority,
+		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: reason, Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
 
+func (a *API) letters(typ []byte, from, limit int) (found []*broker.DeadLetter, next int) {
+	a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.DeadLetters(typ, from, limit) })
+	return found, next
+}
+
 // getDead lists the failed jobs of a type, latest first, without bodies.
 func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
-	from, limit, err := page(r)
+	n, err := name(r, "type")
 	if err != nil {
 		return err
 	}
-	letters, now, err := a.deadOf(r)
-	if err != nil {
-		return err
-	}
-	var items []api.DeadJob
-	next := -1
-	for i := len(letters) - 1 - from; i >= 0; i-- {
-		if len(items) == limit {
-			next = from + limit
-			break
+	return listing(w, r, func(from, limit int) (items []api.DeadJob, next int) {
+		found, next := a.letters(n, from, limit)
+		now := a.srv.Hub().Now()
+		for _, l := range found {
+			items = append(items, deadJob(l, now))
 		}
-		items = append(items, deadJob(letters[i], now))
-	}
-	reply(w, http.StatusOK, listOf(items, next))
-	return nil
+		return items, next
+	})
 }
 
 // getDeadJob shows the failed job that a retry of this id would hand in, body
 // included: the oldest one, if there are several.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	letters, now, err := a.deadOf(r)
+	n, err := name(r, "type")
 	if err != nil {
 		return err
 	}
@@ -128,15 +128,20 @@ func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range letters {
-		if string(l.ID) == string(id) {
-			j := deadJob(l, now)
-			j.Body = json.RawMessage(l.Body)
-			reply(w, http.StatusOK, j)
-			return nil
+	var letter *broker.DeadLetter
+	for from := 0; from >= 0; {
+		var found []*broker.DeadLetter
+		found, from = a.letters(n, from, math.MaxInt)
+		for _, l := range found {
+			if bytes.Equal(l.ID, id) {
+				letter = l
+			}
 		}
 	}
-	return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+	if letter == nil {
+		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+	}
+	return replyWith(w, deadJob(letter, a.srv.Hub().Now()), "body", letter.Body)
 }
 
 func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {

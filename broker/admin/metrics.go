@@ -1,7 +1,8 @@
 package admin
 
 import (
-	"sync"
+	"math"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -10,26 +11,12 @@ import (
 	"gloom/wire"
 )
 
-// typeLabels is how many types get a label of their own; the rest share the
-// label "other".
-const typeLabels = 100
-
+// otherLabel is shared by all types but those that the core keeps: only these
+// have a label of their own, since what was counted under one must stay there.
 const otherLabel = "other"
 
-// collector reads the broker's counts when it is scraped. It never walks jobs,
-// and takes the hub's lock for slices of the types.
-type collector struct {
-	srv *server.Server
-
-	mu sync.Mutex
-	// labels are the types that have a label of their own: the first ones seen,
-	// for good, since a counter must not move to another label.
-	labels map[string]bool
-}
-
-func newCollector(srv *server.Server) *collector {
-	return &collector{srv: srv, labels: map[string]bool{}}
-}
+// collector reads the broker's counts when it is scraped. It never walks jobs.
+type collector struct{ srv *server.Server }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("gloom_"+name, help, labels, nil)
@@ -92,64 +79,48 @@ type typeSum struct {
 	broker.TypeInfo
 	stats  broker.TypeStats
 	paused int
+	oldest time.Duration
 }
 
-func (t *typeSum) add(i *broker.TypeInfo, s *broker.TypeStats) {
-	t.Ledger.Add(&i.Ledger)
+// gauge adds what goes up and down.
+func (t *typeSum) gauge(i *broker.TypeInfo, age time.Duration) {
 	t.Workers += i.Workers
 	t.Idle += i.Idle
 	t.Bytes += i.Bytes
 	t.Dead += i.Dead
-	t.Oldest = max(t.Oldest, i.Oldest)
+	t.oldest = max(t.oldest, age)
 	if i.Paused {
 		t.paused++
 	}
-	t.stats.Add(s)
 }
 
-// sums reads all types, slice by slice.
+// sums reads all types. What only grows is read in one piece, so that nothing
+// is counted twice or seen to go back.
 func (c *collector) sums() map[string]*typeSum {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := map[string]*typeSum{}
 	h := c.srv.Hub()
-	const slice = 512
-	for from := 0; from >= 0; {
-		h.View(func(b *broker.Broker, now int64) {
-			from = b.Stats(now, from, slice, func(t *broker.TypeInfo, s *broker.TypeStats) {
-				c.sum(out, t, s)
-			})
-		})
+	ages := agesOf(h)
+	other := &typeSum{}
+	out := map[string]*typeSum{otherLabel: other}
+	from := 0
+	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
+		x := other
+		if label := wire.Value(t.Name); t.Kept && label != otherLabel {
+			x = &typeSum{TypeInfo: broker.TypeInfo{Ledger: t.Ledger}, stats: *s}
+			out[label] = x
+			other.Ledger.Sub(&t.Ledger)
+		} else if t.Kept {
+			other.stats.Add(s)
+		}
+		x.gauge(t, ages.Of(t))
 	}
-	var l broker.Ledger
-	var s broker.TypeStats
-	h.View(func(b *broker.Broker, _ int64) { l, s = b.Forgotten() })
-	if l.Submitted > 0 {
-		other(out).add(&broker.TypeInfo{Ledger: l}, &s)
+	h.View(func(b *broker.Broker, _ int64) {
+		other.Ledger, other.stats = b.Totals(), *b.OtherStats()
+		from = b.Types(0, math.MaxInt, add) // those that are kept are the first
+	})
+	for from >= 0 {
+		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
 	}
 	return out
-}
-
-func other(out map[string]*typeSum) *typeSum {
-	if out[otherLabel] == nil {
-		out[otherLabel] = &typeSum{}
-	}
-	return out[otherLabel]
-}
-
-func (c *collector) sum(out map[string]*typeSum, t *broker.TypeInfo, s *broker.TypeStats) {
-	own := c.labels[string(t.Name)]
-	if !own && len(c.labels) < typeLabels && string(t.Name) != otherLabel {
-		c.labels[string(t.Name)] = true
-		own = true
-	}
-	if !own {
-		other(out).add(t, s)
-		return
-	}
-	x := &typeSum{}
-	x.add(t, s)
-	out[wire.Value(t.Name)] = x
 }
 
 // Collect implements prometheus.Collector.
@@ -183,7 +154,7 @@ func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
 	gauge(ch, descJobs, float64(t.Queued), name, "queued")
 	gauge(ch, descJobs, float64(t.Running), name, "running")
 	gauge(ch, descBytes, float64(t.Bytes), name)
-	gauge(ch, descOldest, t.Oldest.Seconds(), name)
+	gauge(ch, descOldest, t.oldest.Seconds(), name)
 	gauge(ch, descWorkers, float64(t.Idle), name, "idle")
 	gauge(ch, descWorkers, float64(t.Workers-t.Idle), name, "busy")
 	gauge(ch, descPaused, float64(t.paused), name)

@@ -11,44 +11,36 @@ import (
 )
 
 func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	from, limit, err := page(r)
-	if err != nil {
-		return err
-	}
-	var found []broker.WorkerInfo
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, from = b.Workers(now, from, limit) })
-	var items []api.Worker
-	for i := range found {
-		x := &found[i]
-		v := api.Worker{
-			Peer: *a.peer(x.Peer), Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
-			IdleSeconds: x.Idle.Seconds(), Jobs: []string{},
+	return listing(w, r, func(from, limit int) (items []api.Worker, next int) {
+		var found []broker.WorkerInfo
+		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, from, limit) })
+		for i := range found {
+			x := &found[i]
+			v := api.Worker{
+				Peer: *a.peer(x.Peer), Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
+				IdleSeconds: x.Idle.Seconds(), Jobs: []string{},
+			}
+			if x.Type != nil {
+				v.Type = wire.Value(x.Type)
+			}
+			for _, id := range x.Jobs {
+				v.Jobs = append(v.Jobs, wire.Value(id))
+			}
+			items = append(items, v)
 		}
-		if x.Type != nil {
-			v.Type = wire.Value(x.Type)
-		}
-		for _, id := range x.Jobs {
-			v.Jobs = append(v.Jobs, wire.Value(id))
-		}
-		items = append(items, v)
-	}
-	reply(w, http.StatusOK, listOf(items, from))
-	return nil
+		return items, next
+	})
 }
 
 func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
-	from, limit, err := page(r)
-	if err != nil {
-		return err
-	}
-	var found []broker.SubmitterInfo
-	a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, from = b.Submitters(from, limit) })
-	var items []api.Submitter
-	for _, x := range found {
-		items = append(items, api.Submitter{Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types})
-	}
-	reply(w, http.StatusOK, listOf(items, from))
-	return nil
+	return listing(w, r, func(from, limit int) (items []api.Submitter, next int) {
+		var found []broker.SubmitterInfo
+		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(from, limit) })
+		for _, x := range found {
+			items = append(items, api.Submitter{Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types})
+		}
+		return items, next
+	})
 }
 
 func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 
@@ -83,8 +81,7 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 }
 
 // allowed checks the token and, for requests that change something, that they
-// come from no web page: such a page cannot send JSON across origins unasked,
-// and cannot make a foreign name of its own a name of ours.
+// come from no web page: such a page cannot send JSON across origins unasked.
 func (a *API) allowed(r *http.Request) error {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -99,9 +96,6 @@ func (a *API) allowed(r *http.Request) error {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return nil
 	}
-	if h := r.Host; !a.ours(h) {
-		return fail(http.StatusForbidden, "forbidden_host", "the Host %.200q is not this broker's; use an IP address, localhost, the host's name, or one that --http-hosts lists", h)
-	}
 	ct := r.Header.Get("Content-Type")
 	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
 		return nil // no page can send it without asking first
@@ -110,43 +104,6 @@ func (a *API) allowed(r *http.Request) error {
 		return fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
 	}
 	return nil
-}
-
-func (a *API) ours(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-	if name == "localhost" || net.ParseIP(name) != nil {
-		return true
-	}
-	opt := a.srv.Options()
-	if h, _, err := net.SplitHostPort(opt.HTTPAddr); err == nil && strings.EqualFold(h, name) {
-		return true
-	}
-	if strings.HasPrefix(opt.HTTPAddr, "unix:") {
-		return true
-	}
-	for _, h := range strings.Split(opt.HTTPHosts, ",") {
-		if h != "" && strings.EqualFold(strings.TrimSpace(h), name) {
-			return true
-		}
-	}
-	h, err := os.Hostname()
-	return err == nil && strings.EqualFold(h, name)
-}
-
-func reply(w http.ResponseWriter, status int, v any) {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n'))
 }
 
 // maxBody bounds the body of a request in bytes.

@@ -7,15 +7,25 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/hub"
 	"gloom/wire"
 )
 
-func typeOf(t *broker.TypeInfo) api.Type {
+// agesOf looks at all queues, a piece at a time.
+func agesOf(h *hub.Hub) *broker.Ages {
+	var ages broker.Ages
+	for more := true; more; {
+		h.View(func(b *broker.Broker, now int64) { more = b.Ages(now, &ages) })
+	}
+	return &ages
+}
+
+func typeOf(t *broker.TypeInfo, ages *broker.Ages) api.Type {
 	return api.Type{
 		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
-		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
+		OldestSeconds: ages.Of(t).Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
 		Overdue: t.Overdue, Ledger: ledger(&t.Ledger),
 	}
 }
@@ -28,17 +38,6 @@ func ledger(l *broker.Ledger) api.Ledger {
 	}
 }
 
-func listOf[T any](items []T, next int) api.List[T] {
-	l := api.List[T]{Items: items}
-	if l.Items == nil {
-		l.Items = []T{}
-	}
-	if next >= 0 {
-		l.Next = &next
-	}
-	return l
-}
-
 // name reads a name from the path, in the form that the core knows.
 func name(r *http.Request, key string) ([]byte, error) {
 	v := r.PathValue(key)
@@ -49,20 +48,18 @@ func name(r *http.Request, key string) ([]byte, error) {
 }
 
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
-	from, limit, err := page(r)
-	if err != nil {
-		return err
-	}
-	var items []api.Type
-	a.srv.Hub().View(func(b *broker.Broker, now int64) {
-		from = b.Stats(now, from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
-			x := typeOf(t)
-			x.Wait = append([]uint64(nil), s.Wait[:]...)
-			items = append(items, x)
+	h := a.srv.Hub()
+	ages := agesOf(h)
+	return listing(w, r, func(from, limit int) (items []api.Type, next int) {
+		h.View(func(b *broker.Broker, _ int64) {
+			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
+				x := typeOf(t, ages)
+				x.Wait = append([]uint64(nil), s.Wait[:]...)
+				items = append(items, x)
+			})
 		})
+		return items, next
 	})
-	reply(w, http.StatusOK, listOf(items, from))
-	return nil
 }
 
 func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
@@ -70,14 +67,23 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var t broker.TypeInfo
-	var ok bool
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { t, ok = b.Type(now, n) })
+	t, ok := a.typeNamed(n)
 	if !ok {
 		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
 	}
-	reply(w, http.StatusOK, typeOf(&t))
+	reply(w, http.StatusOK, t)
 	return nil
+}
+
+func (a *API) typeNamed(name []byte) (api.Type, bool) {
+	var t broker.TypeInfo
+	var ok bool
+	h := a.srv.Hub()
+	h.View(func(b *broker.Broker, _ int64) { t, ok = b.Type(name) })
+	if !ok {
+		return api.Type{Type: wire.Value(name)}, false
+	}
+	return typeOf(&t, agesOf(h)), true
 }
 
 func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.setPaused(w, r, true) }
@@ -110,19 +116,15 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, fn func(*broker.Bro
 	if err != nil {
 		return err
 	}
-	var t broker.TypeInfo
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 		fx, err = fn(b, now, n)
-		t, _ = b.Type(now, n)
 		return fx
 	})
 	var te *broker.TypeError
 	if errors.As(err, &te) {
 		return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
 	}
-	if t.Name == nil {
-		t.Name = n
-	}
-	reply(w, http.StatusOK, typeOf(&t))
+	t, _ := a.typeNamed(n)
+	reply(w, http.StatusOK, t)
 	return nil
 }

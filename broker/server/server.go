@@ -107,13 +107,20 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	return s, nil
 }
 
+const (
+	// idleTypes is how many types that nobody uses are remembered, keptTypes
+	// how many have metrics of their own for good.
+	idleTypes = 1000
+	keptTypes = 100
+)
+
 func coreConfig(opt *Options) broker.Config {
 	var seed [8]byte
 	_, _ = rand.Read(seed[:])
 	return broker.Config{
 		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
-		MaxTypes: opt.MaxTypes, IdleTypes: min(1000, opt.MaxTypes), Retries: opt.Retries,
+		MaxTypes: opt.MaxTypes, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
 		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
 		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}

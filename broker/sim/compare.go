@@ -113,10 +113,13 @@ func (r *runner) compareLedgers() error {
 	var sum counts
 	var d, q, n uint64
 	unused := 0
+	var ages broker.Ages
+	for b.Ages(o.now, &ages) {
+	}
 	for _, name := range o.names {
 		k := o.types[name]
 		td, tq, tr := o.tally(name)
-		info, known := b.Type(o.now, []byte(name))
+		info, known := b.Type([]byte(name))
 		if !known {
 			if o.used(name) {
 				return fmt.Errorf("type %q is in use, and forgotten", name)
@@ -136,11 +139,11 @@ func (r *runner) compareLedgers() error {
 		}
 		sum.add(&k.counts)
 		d, q, n = d+td, q+tq, n+tr
-		if err := o.compareType(k, &info); err != nil {
+		if err := o.compareType(k, &info, &ages); err != nil {
 			return err
 		}
 	}
-	forgotten, _ := b.Forgotten()
+	forgotten := b.Forgotten()
 	if want := o.ledger(&o.forgotten, 0, 0, 0); forgotten != want {
 		return fmt.Errorf("ledgers of forgotten types differ:\n  expected %+v\n  got      %+v", want, forgotten)
 	}
@@ -158,7 +161,7 @@ func (r *runner) compareLedgers() error {
 	return nil
 }
 
-func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
+func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo, ages *broker.Ages) error {
 	bytes, oldest := int64(0), int64(-1)
 	for _, j := range o.jobs {
 		if j.typ == k.name {
@@ -186,7 +189,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 		oldest              time.Duration
 	}
 	want := view{bytes, o.workers(k.name), free, len(k.letters), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
-	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, info.Oldest}
+	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, ages.Of(info)}
 	if want != got {
 		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)
 	}

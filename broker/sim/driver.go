@@ -193,9 +193,9 @@ func (d *driver) sight(now int64) sight {
 			return n
 		},
 		letterReason: func(j *oracleJob, failed int64) (string, bool) {
-			letters := d.core.DeadLetters([]byte(j.typ))
-			for i := len(letters) - 1; i >= 0; i-- {
-				if l := letters[i]; string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
+			letters, _ := d.core.DeadLetters([]byte(j.typ), 0, 1000)
+			for _, l := range letters {
+				if string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
 					return l.Reason, true
 				}
 			}

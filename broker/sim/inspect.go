@@ -100,9 +100,12 @@ func (r *runner) compareJob(id string) error {
 			}
 		}
 	}
+	var p broker.Place
+	for r.driver.core.Place([]byte(id), &p) {
+	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes,
-		x.Age, x.In, x.Due, x.Detached, x.Unwanted, x.Exact, r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], x.Ahead,
+		x.Age, x.In, x.Due, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
 	}
 	if want != got {
 		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)
@@ -114,7 +117,9 @@ func (r *runner) compareJob(id string) error {
 func (r *runner) compareLetters() error {
 	o, b := r.oracle, r.driver.core
 	for _, name := range o.names {
-		want, got := o.types[name].letters, b.DeadLetters([]byte(name))
+		want := o.types[name].letters
+		got, _ := b.DeadLetters([]byte(name), 0, 1000)
+		slices.Reverse(got)
 		ok := len(want) == len(got)
 		for i := 0; ok && i < len(want); i++ {
 			w, g := want[i], got[i]

@@ -147,6 +147,7 @@ var common = []struct {
 			p.types, p.weight[join], p.weight[pause], p.weight[limit] = 10, 60, 10, 10
 			p.config = func(r *rand.Rand, c *broker.Config) {
 				c.IdleTypes = r.IntN(3)
+				c.KeptTypes = r.IntN(c.IdleTypes + 1)
 				c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
 			}
 		})

@@ -1,0 +1,111 @@
+package admin_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"gloom/broker"
+	"gloom/broker/server"
+)
+
+// TestCountersStay: while types come, are forgotten and come again, no counter
+// ever goes back or disappears, and what was counted under one label stays
+// there, as a model says that adds up each type by its name.
+func TestCountersStay(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	const few = 120 // types remembered: a hundred of them for good
+	w := start(t, func(o *server.Options) { o.MaxTypes, o.DeadLetters = few, 0 })
+	names := []string{"other"}
+	for i := range 400 {
+		names = append(names, fmt.Sprintf("type-%d", i))
+	}
+	model := map[string]float64{} // submitted, by type
+	var made []string             // types in the order of their coming
+	before := map[string]float64{}
+	id := 0
+	for range 30 {
+		for range r.IntN(200) {
+			name := names[r.IntN(1+r.IntN(len(names)))]
+			if model[name]++; model[name] == 1 {
+				made = append(made, name)
+			}
+			id++
+			oneJob(w, id, name, r.IntN(2) == 0)
+		}
+		_, f := scrape(t, w)
+		now := counters(f)
+		for series, v := range before {
+			if got, ok := now[series]; !ok || got < v {
+				t.Fatalf("%s was %v, now it is %v", series, v, got)
+			}
+		}
+		before = now
+		want := map[string]float64{"other": 0}
+		for i, name := range made {
+			if i >= 100 {
+				name = "other"
+			}
+			want[name] += model[made[i]]
+		}
+		for name, n := range want {
+			for _, got := range []float64{
+				value(f, "gloom_jobs_submitted_total", "type", name), value(f, "gloom_jobs_dispatched_total", "type", name),
+				value(f, "gloom_jobs_ended_total", "type", name), value(f, "gloom_wait_seconds", "type", name), value(f, "gloom_run_seconds", "type", name),
+			} {
+				if got != n {
+					t.Fatalf("%s counts %v jobs, want %v", name, got, n)
+				}
+			}
+		}
+	}
+	if len(made) < 3*few/2 {
+		t.Errorf("%d types came: none had to be forgotten", len(made))
+	}
+}
+
+// oneJob submits a job, does it, and lets both peers go.
+func oneJob(w *world, id int, name string, fails bool) {
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s, k := b.AddSubmitter(), b.AddWorker()
+		b.Submit(now, s, &broker.Submission{ID: fmt.Append(nil, id), Type: []byte(name), Body: []byte("1"), Detach: true})
+		b.Join(now, k, &broker.Joining{Type: []byte(name)})
+		if fails {
+			b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+		} else {
+			b.Respond(now, k, nil, []byte("1"), false)
+		}
+		b.Gone(now, k)
+		b.Gone(now, s)
+		return nil
+	})
+}
+
+// counters are all series that may only grow, by name and labels.
+func counters(f map[string]*dto.MetricFamily) map[string]float64 {
+	out := map[string]float64{}
+	for name, family := range f {
+		if !strings.HasPrefix(name, "gloom_") {
+			continue
+		}
+		for _, m := range family.Metric {
+			series := fmt.Sprint(name, m.Label)
+			switch {
+			case m.Counter != nil:
+				out[series] = m.Counter.GetValue()
+			case m.Histogram != nil:
+				out[series+"count"] = float64(m.Histogram.GetSampleCount())
+				out[series+"sum"] = m.Histogram.GetSampleSum()
+				for _, b := range m.Histogram.Bucket {
+					out[fmt.Sprint(series, b.GetUpperBound())] = float64(b.GetCumulativeCount())
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package broker_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// crowded is a core with one queued job of each of n submitters, all of one
+// type, of priorities as they come.
+func crowded(n int, priority func(i int) int64) *broker.Broker {
+	core := broker.New(broker.Config{})
+	for i := range n {
+		core.Submit(int64(i), core.AddSubmitter(), &broker.Submission{
+			ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: priority(i), Quiet: true,
+		})
+	}
+	return core
+}
+
+// TestLooks: looks at a type with very many submitters are taken in pieces,
+// none of which holds others up for long.
+func TestLooks(t *testing.T) {
+	const n = 50_000
+	r := rand.New(rand.NewPCG(1, 2))
+	priorities := make([]int64, n)
+	core := crowded(n, func(i int) int64 {
+		priorities[i] = r.Int64N(50)
+		return priorities[i]
+	})
+	longest := time.Duration(0)
+	timed := func(fn func()) {
+		begin := time.Now()
+		fn()
+		longest = max(longest, time.Since(begin))
+	}
+	var ages broker.Ages
+	pieces := 1
+	for more := true; more; pieces++ {
+		timed(func() { more = core.Ages(2*n, &ages) })
+	}
+	info, _ := core.Type([]byte("t"))
+	if got := ages.Of(&info); got != 2*n {
+		t.Errorf("the oldest job is %d old, want %d", got, 2*n)
+	}
+	if pieces < n/1024 {
+		t.Errorf("%d flows were looked at in %d pieces", n, pieces)
+	}
+	seen, listed := 0, 1
+	for from := 0; from >= 0; listed++ {
+		timed(func() {
+			var found []broker.SubmitterInfo
+			found, from = core.Submitters(from, n)
+			seen += len(found)
+		})
+	}
+	if seen != n || listed < n/1024 {
+		t.Errorf("%d submitters of %d were listed, in %d pieces", seen, n, listed)
+	}
+	for range 20 {
+		timed(func() {
+			if _, ok := core.Explain(2*n, fmt.Append(nil, r.IntN(n))); !ok {
+				t.Error("a job is not found")
+			}
+		})
+	}
+	// The first submitted of the lowest priority stands behind nearly all.
+	for _, c := range []struct{ id, ahead int }{{slices.Index(priorities, 49), 0}, {slices.Index(priorities, 0), 10_000}} {
+		var p broker.Place
+		for more := true; more; {
+			timed(func() { more = core.Place(fmt.Append(nil, c.id), &p) })
+		}
+		if p.Ahead != c.ahead || p.Exact() != (c.ahead < 10_000) {
+			t.Errorf("%d jobs are ahead (exact: %v), want %d", p.Ahead, p.Exact(), c.ahead)
+		}
+	}
+	t.Logf("the longest piece took %v", longest)
+}
+
+// TestKept: the first types are never forgotten, and are not counted as used.
+func TestKept(t *testing.T) {
+	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})
+	s, w := core.AddSubmitter(), core.AddWorker()
+	for i := range 10 {
+		typ := fmt.Appendf(nil, "t%d", i)
+		core.Submit(0, s, &broker.Submission{ID: typ, Type: typ, Body: []byte("1"), Quiet: true})
+		core.Join(0, w, &broker.Joining{Type: typ})
+		core.Respond(0, w, nil, []byte("1"), false)
+		core.Gone(0, w)
+		core.Gone(0, s)
+		s, w = core.AddSubmitter(), core.AddWorker()
+	}
+	known := map[string]bool{}
+	core.Types(0, 100, func(i *broker.TypeInfo, _ *broker.TypeStats) {
+		known[string(i.Name)] = i.Kept
+		if i.Submitted != 1 || i.Answered != 1 {
+			t.Errorf("%s: %+v", i.Name, i.Ledger)
+		}
+	})
+	if len(known) != 3 || !known["t0"] || !known["t1"] || known["t9"] {
+		t.Errorf("known are %v, want t0 and t1, kept, and t9", known)
+	}
+}
