@@ -26,7 +26,7 @@ type API struct {
 func New(srv *server.Server, log zerolog.Logger) *API {
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(newCollector(srv), collectors.NewGoCollector(),
+	reg.MustRegister(&collector{srv}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	a.mux.HandleFunc("GET /healthz", a.healthz)
@@ -46,7 +46,18 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 }
 
 // ServeHTTP implements http.Handler.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !open[r.URL.Path] && !a.ours(r.Host) {
+		e := foreign(r.Host)
+		reply(w, e.Status, e)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// open are the paths that tell nothing of jobs: anybody may ask for them, under
+// any name.
+var open = map[string]bool{"/healthz": true, "/readyz": true, "/metrics": true, "/openapi.json": true}
 
 func plainly(h http.HandlerFunc) handler {
 	return func(_ *API, w http.ResponseWriter, r *http.Request) error {

@@ -68,7 +68,7 @@ func TestLookAmidChange(t *testing.T) {
 				default:
 				}
 				out := httptest.NewRecorder()
-				if h.ServeHTTP(out, httptest.NewRequest(http.MethodGet, path, nil)); out.Code != http.StatusOK {
+				if h.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)); out.Code != http.StatusOK {
 					t.Errorf("%s: %d %s", path, out.Code, out.Body)
 					return
 				}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"gloom/wire"
@@ -31,8 +30,6 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 
 const (
 	userTimeout = 60 * time.Second
-	// httpConns is the number of connections of operators at a time.
-	httpConns = 64
 )
 
 // socketNames are the names of sockets that systemd may hand over.
@@ -92,7 +89,7 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 	if err != nil {
 		return err
 	}
-	s.httpLn = netutil.LimitListener(l, httpConns)
+	s.httpLn = l
 	if tls {
 		s.httpLn = s.certs.listener(s.httpLn)
 	}

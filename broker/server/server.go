@@ -9,10 +9,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	stdlog "log"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,30 +172,6 @@ func (s *Server) addr(port wire.Port, n int) net.Addr {
 		n--
 	}
 	return nil
-}
-
-// ServeHTTP serves operators with h on the HTTP address, if there is one.
-func (s *Server) ServeHTTP(h http.Handler) {
-	if s.httpLn == nil {
-		return
-	}
-	s.httpSrv = &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: stdlog.New(httpLog{s.log}, "", 0),
-	}
-	s.wg.Go(func() {
-		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error().Err(err).Msg("the HTTP side has stopped")
-		}
-	})
-}
-
-// httpLog takes what the HTTP side has to say of its peers.
-type httpLog struct{ log zerolog.Logger }
-
-func (l httpLog) Write(p []byte) (int, error) {
-	l.log.Warn().Str("from", "http").Msg(strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// httpConns is the number of connections of operators at a time, and so of
+// requests under way.
+const httpConns = 64
+
+// ServeHTTP serves operators with h on the HTTP address, if there is one.
+func (s *Server) ServeHTTP(h http.Handler) {
+	if s.httpLn == nil {
+		return
+	}
+	s.httpSrv = &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnState: (&crowd{since: map[net.Conn]time.Time{}}).note,
+		ErrorLog:  stdlog.New(httpLog{s.log}, "", 0),
+	}
+	s.wg.Go(func() {
+		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error().Err(err).Msg("the HTTP side has stopped")
+		}
+	})
+}
+
+// crowd bounds the connections of operators. Who comes is always let in: where
+// there are too many, the one goes that has been at the same request, or without
+// one, for longest. So whoever reads nothing keeps nobody out.
+type crowd struct {
+	mu    sync.Mutex
+	since map[net.Conn]time.Time // when its state last changed
+}
+
+// note is a ConnState of http.Server.
+func (c *crowd) note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch _, known := c.since[conn]; {
+	case state == http.StateClosed || state == http.StateHijacked:
+		delete(c.since, conn)
+	case known || state == http.StateNew:
+		c.since[conn] = time.Now()
+	}
+	if len(c.since) <= httpConns {
+		return
+	}
+	var oldest net.Conn
+	for other, t := range c.since {
+		if oldest == nil || t.Before(c.since[oldest]) {
+			oldest = other
+		}
+	}
+	delete(c.since, oldest)
+	if t, ok := oldest.(*tls.Conn); ok {
+		oldest = t.NetConn() // without a farewell that nobody may read
+	}
+	_ = oldest.Close()
+}
+
+// httpLog takes what the HTTP side has to say of its peers.
+type httpLog struct{ log zerolog.Logger }
+
+func (l httpLog) Write(p []byte) (int, error) {
+	l.log.Warn().Str("from", "http").Msg(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
