@@ -58,6 +58,7 @@ const (
 	Overloaded
 	Draining
 	JobFailed
+	JobLost // as JobFailed, but the last run went with its worker
 	Expired
 	Cancelled
 )

@@ -243,7 +243,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	if !b.settleRun(w, r, j) {
 		f := b.flows[j.flow]
 		b.stopRun(w, f, j)
-		b.failed(r, j, q.Reason, q.NoRetry, q.Delay)
+		b.failed(r, j, JobFailed, q.Reason, q.NoRetry, q.Delay)
 	}
 	b.offerIfFree(w)
 	return b.end()
@@ -338,12 +338,13 @@ func (b *Broker) stopRun(w *worker, f *flow, j *job) {
 	b.ran(f.kind, b.now-j.since)
 }
 
-// failed settles a job whose run has failed: it waits again, or ends.
-func (b *Broker) failed(r uint32, j *job, reason string, noRetry bool, delay int64) {
+// failed settles a job whose run has failed: it waits again, or ends with that
+// code.
+func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool, delay int64) {
 	f := b.flows[j.flow]
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
-		b.tell(j, JobFailed, reason)
+		b.tell(j, code, reason)
 		b.dead.bury(b, k, r, j, reason)
 		b.finish(r, j, &k.Failed, &b.total.Failed)
 		return
@@ -396,7 +397,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 		return
 	}
 	t := b.timings.get(j.timing)
-	b.failed(r, j, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
+	b.failed(r, j, JobFailed, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
 }
 
 // haunt leaves an overdue run on worker w.
@@ -424,9 +425,9 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		}
 		b.stopRun(w, b.flows[j.flow], j)
 		if expelled != "" && one {
-			b.failed(r, j, "its worker was closed: "+expelled, true, -1)
+			b.failed(r, j, JobFailed, "its worker was closed: "+expelled, true, -1)
 		} else {
-			b.failed(r, j, fmt.Sprintf("its worker was lost in run %d", j.attempts), false, -1)
+			b.failed(r, j, JobLost, fmt.Sprintf("its worker was lost in run %d", j.attempts), false, -1)
 		}
 	}
 }

@@ -125,6 +125,19 @@ func AppendErrorCanonical(dst []byte, code Code, reason, id []byte) []byte {
 	return appendErrorTail(dst, start, id)
 }
 
+// CauseLost is the cause of a job_failed whose last run was lost with its worker:
+// nobody knows whether it was done.
+const CauseLost = "lost"
+
+// AppendLost appends {"error":"job_failed","reason":…,"cause":"lost","id":…}.
+func AppendLost(dst []byte, reason string, id []byte) []byte {
+	start := len(dst)
+	dst = appendErrorHead(dst, JobFailed)
+	dst = Canonical(dst, reason)
+	dst = append(dst, `","cause":"`+CauseLost...)
+	return appendErrorTail(dst, start, id)
+}
+
 func appendErrorHead(dst []byte, code Code) []byte {
 	dst = append(dst, 0, 0, 0, 0)
 	dst = append(dst, `{"error":"`...)

@@ -38,6 +38,7 @@ type Event struct {
 
 	Code   string // of an error, by its name on the wire
 	Reason string // of an error, unescaped
+	Cause  string // of an error, "" where it has none: CauseLost
 
 	Server      string // of the reply to hello, else ""
 	MaxFrame    int    // bytes; these three are 0 where they are not given
@@ -104,6 +105,13 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 		ev.Code = Value(code)
 	}
 	ev.Reason = Value(reason)
+	if f.given(KeyCause) {
+		cause, err := f.eventString(KeyCause)
+		if err != nil {
+			return err
+		}
+		ev.Cause = Value(cause)
+	}
 	if !f.given(KeyID) {
 		return nil
 	}

@@ -149,6 +149,7 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	put("body", string(ev.Body), ev.Body != nil)
 	put("code", ev.Code, ev.Code != "")
 	put("reason", ev.Reason, ev.Reason != "")
+	put("cause", ev.Cause, ev.Cause != "")
 	put("server", ev.Server, ev.Server != "")
 	put("max_frame", ev.MaxFrame, ev.MaxFrame != 0)
 	put("max_id", ev.MaxID, ev.MaxID != 0)
@@ -300,6 +301,9 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 		code, known := wire.ParseCode(ev.Code)
 		if !known {
 			t.Fatalf("code %q is not in the table", ev.Code)
+		}
+		if ev.Cause == wire.CauseLost {
+			return wire.AppendLost(nil, ev.Reason, ev.ID)
 		}
 		return wire.AppendError(nil, code, ev.Reason, ev.ID)
 	case wire.EventJob:

@@ -14,6 +14,7 @@ const (
 	KeyOK
 	KeyError
 	KeyReason
+	KeyCause
 	KeyDelayMS
 	KeyTimeoutMS
 	KeyRetries
@@ -40,7 +41,7 @@ const (
 const keyBufLen = 16
 
 var keyNames = [numKeys]string{
-	"action", "id", "type", "body", "priority", "ok", "error", "reason",
+	"action", "id", "type", "body", "priority", "ok", "error", "reason", "cause",
 	"delay_ms", "timeout_ms", "retries", "backoff_ms", "expires_ms", "detach",
 	"ack", "progress", "prefetch", "cancel", "retry", "token", "client",
 	"heartbeat_ms", "server", "limits", "max_frame", "max_id", "max_prefetch",
@@ -72,6 +73,8 @@ func lookupKey(name []byte) Key {
 		return KeyError
 	case "reason":
 		return KeyReason
+	case "cause":
+		return KeyCause
 	case "delay_ms":
 		return KeyDelayMS
 	case "timeout_ms":

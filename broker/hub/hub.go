@@ -198,6 +198,7 @@ var codes = [...]wire.Code{
 	broker.Overloaded:    wire.Overloaded,
 	broker.Draining:      wire.Draining,
 	broker.JobFailed:     wire.JobFailed,
+	broker.JobLost:       wire.JobFailed,
 	broker.Expired:       wire.Expired,
 	broker.Cancelled:     wire.Cancelled,
 }

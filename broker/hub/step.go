@@ -243,6 +243,10 @@ func (o *outbox) effect(e *broker.Effect, refer bool) {
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
+		if e.Code == broker.JobLost {
+			o.buf = wire.AppendLost(o.buf, e.Reason, e.ID)
+			return
+		}
 		o.buf = wire.AppendError(o.buf, codes[e.Code], e.Reason, e.ID)
 	}
 }

@@ -78,6 +78,9 @@ func (w *twin) apply(fx []broker.Effect) {
 			f = wire.AppendCancel(nil, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
 			f = wire.AppendError(nil, twinCodes[e.Code], e.Reason, e.ID)
+			if e.Code == broker.JobLost {
+				f = wire.AppendLost(nil, e.Reason, e.ID)
+			}
 		}
 		w.put(s, f)
 	}

@@ -17,7 +17,7 @@ var opNames = map[broker.Op]string{
 
 var codeNames = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
-	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed",
+	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)",
 	broker.Expired: "expired", broker.Cancelled: "cancelled",
 }
 

@@ -74,7 +74,7 @@ func (o *oracle) overdue(j *oracleJob) {
 		o.unwantedEnds(j)
 		return
 	}
-	o.failed(j, "", false, -1)
+	o.failed(j, broker.JobFailed, "", false, -1)
 }
 
 // next is the earliest moment at which a tick has something to do.

@@ -105,7 +105,7 @@ func (o *oracle) fail(c *command) {
 	case j.unwanted():
 		o.unwantedEnds(j)
 	default:
-		o.failed(j, c.reason, c.noRetry, c.failDelay)
+		o.failed(j, broker.JobFailed, c.reason, c.noRetry, c.failDelay)
 	}
 }
 
@@ -125,10 +125,10 @@ func (o *oracle) progress(c *command) {
 }
 
 // failed: a run is over without an answer. An empty reason is the core's own.
-func (o *oracle) failed(j *oracleJob, reason string, noRetry bool, delay int64) {
+func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
-		o.end(j, broker.JobFailed, reason)
+		o.end(j, code, reason)
 		o.bury(k, j, reason)
 		k.failed++
 		o.forget(j)
@@ -187,14 +187,17 @@ func (o *oracle) gone(c *command, reason string) {
 // workerGone: its jobs go to others, while their retries last. Was it closed
 // for what it sent, and one job out on it, then that job fails.
 func (o *oracle) workerGone(w *oraclePeer, reason string) {
-	guilty := reason != "" && len(w.out) == 1
+	guilty, code := reason != "" && len(w.out) == 1, broker.JobLost
+	if guilty {
+		code = broker.JobFailed
+	}
 	for len(w.out) > 0 {
 		switch j := o.over(w, 0); {
 		case j == nil:
 		case j.unwanted():
 			o.unwantedEnds(j)
 		default:
-			o.failed(j, "", guilty, -1)
+			o.failed(j, code, "", guilty, -1)
 		}
 	}
 }

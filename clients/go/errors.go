@@ -72,6 +72,8 @@ type JobError struct {
 	Code   Code
 	Reason string // for people; of a worker's fail, what the worker said
 	ID     string
+	// Lost says that the last run went with its worker: it may have been done.
+	Lost bool
 }
 
 func (e *JobError) Error() string { return describe("job ended", e.Code, e.Reason, e.ID) }

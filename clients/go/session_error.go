@@ -55,7 +55,7 @@ func (s *session) onError(ev *wire.Event) error {
 	if refused {
 		p.end(Result{}, &RefusedError{Code: code, Reason: ev.Reason, ID: p.id})
 	} else {
-		p.end(Result{}, &JobError{Code: code, Reason: ev.Reason, ID: p.id})
+		p.end(Result{}, &JobError{Code: code, Reason: ev.Reason, ID: p.id, Lost: ev.Cause == wire.CauseLost})
 	}
 	s.heedDrain(code)
 	return s.leftover()

@@ -32,6 +32,7 @@ class Replies(unittest.TestCase):
         if message.kind == wire.ERROR:
             said["code"] = message.get("error")
             said["reason"] = message.get("reason")
+            said["cause"] = message.get("cause")
         said["server"] = message.get("server")
         for limit in ("max_frame", "max_id", "max_prefetch"):
             said[limit] = wire.limit(message, limit)

@@ -3,7 +3,6 @@ package bridge
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	gloom "gloom/clients/go"
@@ -13,13 +12,9 @@ import (
 	"github.com/goccy/go-json"
 )
 
-const (
-	// lostWorker begins the broker's reason for a job whose worker went away.
-	lostWorker = "its worker was lost"
-	// maxRequeues is how often a row is set back because nobody knows how it
-	// ended: one that kills its workers must end some time.
-	maxRequeues = 3
-)
+// maxRequeues is how often a row is set back because nobody knows how it ended:
+// one that kills its workers must end some time.
+const maxRequeues = 3
 
 // driveRemote brings a row to whatever workers have joined its type. It is
 // written running before it is submitted.
@@ -109,7 +104,7 @@ func fateOf(err error) (fate, string) {
 		switch {
 		case ended.Code == gloom.ErrDraining:
 			return unknown, "the broker stopped while it had the job"
-		case ended.Code == gloom.ErrJobFailed && strings.HasPrefix(ended.Reason, lostWorker):
+		case ended.Lost:
 			return unknown, "the worker was lost while it ran the job"
 		}
 		return failed, ended.Reason

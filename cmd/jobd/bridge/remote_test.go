@@ -306,7 +306,8 @@ func TestFates(t *testing.T) {
 	}{
 		{nil, answered},
 		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "no"}, failed},
-		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "its worker was lost, 1 times in all"}, unknown},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "its worker was lost, says the worker"}, failed},
+		{&gloom.JobError{Code: gloom.ErrJobFailed, Reason: "gone", Lost: true}, unknown},
 		{&gloom.JobError{Code: gloom.ErrDraining}, unknown},
 		{&gloom.JobError{Code: gloom.ErrCancelled}, failed},
 		{&gloom.LostError{Sent: true}, unknown},
