@@ -13,9 +13,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// httpConns is the number of connections of operators at a time, and so of
-// requests under way.
-const httpConns = 64
+const (
+	// httpConns is the number of connections of operators at a time, and so of
+	// requests under way.
+	httpConns = 64
+	// httpBuffer is how many bytes of an answer the system may hold.
+	httpBuffer = 256 << 10
+)
 
 // ServeHTTP serves operators with h on the HTTP address, if there is one.
 func (s *Server) ServeHTTP(h http.Handler) {
@@ -50,7 +54,12 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	switch _, known := c.since[conn]; {
 	case state == http.StateClosed || state == http.StateHijacked:
 		delete(c.since, conn)
-	case known || state == http.StateNew:
+	case state == http.StateNew:
+		if b, ok := socket(conn).(interface{ SetWriteBuffer(int) error }); ok {
+			_ = b.SetWriteBuffer(httpBuffer)
+		}
+		c.since[conn] = time.Now()
+	case known:
 		c.since[conn] = time.Now()
 	}
 	if len(c.since) <= httpConns {
@@ -63,10 +72,19 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 		}
 	}
 	delete(c.since, oldest)
-	if t, ok := oldest.(*tls.Conn); ok {
-		oldest = t.NetConn() // without a farewell that nobody may read
+	// What it has not read is thrown away.
+	if t, ok := socket(oldest).(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
 	}
-	_ = oldest.Close()
+	_ = socket(oldest).Close()
+}
+
+// socket is what is below TLS.
+func socket(conn net.Conn) net.Conn {
+	if t, ok := conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return conn
 }
 
 // httpLog takes what the HTTP side has to say of its peers.

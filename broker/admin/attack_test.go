@@ -1,0 +1,197 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// resident is this process' memory, in bytes, after a collection.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	debug.FreeOSMemory()
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(data), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// bury leaves a failed job with a body behind.
+func bury(w *world, id string, body []byte) {
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s, k := b.AddSubmitter(), b.AddWorker()
+		b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
+		b.Join(now, k, &broker.Joining{Type: []byte("t")})
+		b.Fail(now, k, &broker.Failure{Reason: "no", Delay: -1})
+		b.Gone(now, k)
+		b.Gone(now, s)
+		return nil
+	})
+}
+
+func get(t *testing.T, url string) []byte {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v", url, resp.Status, err)
+	}
+	return data
+}
+
+// TestBodiesAsTheyAre: a failed job's body is answered with byte by byte,
+// however deep it is, and left out where the answer would be too long.
+func TestBodiesAsTheyAre(t *testing.T) {
+	w := start(t, nil)
+	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
+	long := `"` + strings.Repeat("x", 16<<20) + `"`
+	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deep, "long": long} {
+		bury(w, id, []byte(body))
+		data := get(t, w.url+"/v1/dead/t/"+id)
+		if !json.Valid(data) {
+			t.Errorf("%s: the answer of %d bytes is no JSON", id, len(data))
+		}
+		if len(data) > 16<<20 {
+			t.Errorf("%s: the answer has %d bytes", id, len(data))
+		}
+		if whole := bytes.Contains(data, []byte(body)); whole != (id != "long") {
+			t.Errorf("%s: the body is in the answer: %v", id, whole)
+		}
+		if want := fmt.Sprintf(`"bytes": %d`, len(body)); !bytes.Contains(data, []byte(want)) {
+			t.Errorf("%s: the answer lacks %s", id, want)
+		}
+	}
+}
+
+// TestLongListing: a listing that would be too long ends early, and goes on
+// where it ended.
+func TestLongListing(t *testing.T) {
+	const workers, each = 1000, 16
+	w := start(t, nil)
+	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("<", 1018), n) } // six bytes for each <
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s := b.AddSubmitter()
+		for i := range workers {
+			k := b.AddWorker()
+			b.Join(now, k, &broker.Joining{Type: []byte("t"), Prefetch: each})
+			for j := range each {
+				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: []byte("t"), Body: []byte("1"), Quiet: true})
+			}
+		}
+		return nil
+	})
+	seen := map[uint64]bool{}
+	pages := 0
+	for cursor := 0; cursor >= 0; pages++ {
+		data := get(t, fmt.Sprintf("%s/v1/workers?limit=1000&cursor=%d", w.url, cursor))
+		if len(data) > 16<<20 {
+			t.Fatalf("a page has %d bytes", len(data))
+		}
+		var page struct {
+			Items []struct {
+				Number uint64
+				Jobs   []string
+			}
+			Next *int
+		}
+		if err := json.Unmarshal(data, &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range page.Items {
+			if seen[x.Number] || len(x.Jobs) != each {
+				t.Errorf("worker %d is listed with %d jobs, before: %v", x.Number, len(x.Jobs), seen[x.Number])
+			}
+			seen[x.Number] = true
+		}
+		cursor = -1
+		if page.Next != nil {
+			cursor = *page.Next
+		}
+	}
+	if len(seen) != workers || pages < 2 {
+		t.Errorf("%d workers of %d were listed on %d pages", len(seen), workers, pages)
+	}
+}
+
+// TestDeaf: clients that ask for much and read nothing, by the hundred, keep
+// nobody from asking for health, cost little, and are cut.
+func TestDeaf(t *testing.T) {
+	w := start(t, nil)
+	bury(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	before := resident(t)
+	var deaf []net.Conn
+	for range 300 {
+		c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.(*net.TCPConn).SetReadBuffer(4096)
+		if _, err := io.WriteString(c, "GET /v1/dead/t/big HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		deaf = append(deaf, c)
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		at := time.Now()
+		get(t, w.url+path)
+		if d := time.Since(at); d > time.Second {
+			t.Errorf("%s took %v", path, d)
+		}
+	}
+	if grown := resident(t) - before; grown > 32<<20 {
+		t.Errorf("%d deaf clients cost %d MiB", len(deaf), grown>>20)
+	}
+	// Those who came first had to go for those who came last.
+	_ = deaf[0].SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := io.Copy(io.Discard, deaf[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
+		t.Errorf("the first was not cut: %d bytes, %v", n, err)
+	}
+}
+
+// TestDeafAlone: a client that does not read is cut, though there is room.
+func TestDeafAlone(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil)
+	bury(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /v1/dead/t/big HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	stacks := make([]byte, 1<<20)
+	for end := time.Now().Add(20 * time.Second); bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("patient.Write")); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the answer is still being written after 20 s")
+		}
+	}
+	if n, _ := io.Copy(io.Discard, c); n >= 6<<20 {
+		t.Errorf("it was sent all %d bytes", n)
+	}
+}
