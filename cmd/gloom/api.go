@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,13 +13,18 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/goccy/go-json"
+
+	"gloom/broker/admin/api"
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
-// api speaks with the operators' side of a broker.
-type api struct {
+// operator speaks with the broker's side for operators.
+type operator struct {
 	addr  string // as it was given
 	base  string // of URLs
 	token string
@@ -28,55 +34,41 @@ type api struct {
 // requestTimeout bounds one request.
 const requestTimeout = 10 * time.Second
 
-func (l *link) api() (*api, error) {
+func (l *link) operator() (*operator, error) {
 	conf, err := l.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
-	a := &api{addr: l.http, token: l.token, base: "http://"}
+	o := &operator{addr: l.http, token: l.token, base: "http://"}
 	transport := &http.Transport{TLSClientConfig: conf}
 	if conf != nil {
-		a.base = "https://"
+		o.base = "https://"
 	}
 	path, unix := strings.CutPrefix(l.http, "unix:")
 	switch {
 	case l.http == "":
-		return nil, usage("--http-addr is empty: this needs the broker's address for operators")
+		return nil, cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
 	case unix:
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
-		a.base += "localhost"
+		o.base += "localhost"
 	default:
 		host, port, err := net.SplitHostPort(l.http)
 		if err != nil || port == "" {
-			return nil, usage("--http-addr %q: want host:port or unix:/path", l.http)
+			return nil, cli.Usagef("--http-addr %q: want host:port or unix:/path", l.http)
 		}
 		if host == "" {
 			host = "127.0.0.1"
 		}
-		a.base += net.JoinHostPort(host, port)
+		o.base += net.JoinHostPort(host, port)
 	}
-	a.http = &http.Client{Transport: transport, Timeout: requestTimeout}
-	return a, nil
-}
-
-// refusal is the broker's reply that is no success.
-type refusal struct {
-	Status int    `json:"-"`
-	Code   string `json:"error"`
-	Reason string `json:"reason"`
-}
-
-func (r *refusal) Error() string {
-	if r.Reason == "" {
-		return r.Code
-	}
-	return r.Reason
+	o.http = &http.Client{Transport: transport, Timeout: requestTimeout}
+	return o, nil
 }
 
 // do sends a request and decodes the reply; in and out may be nil.
-func (a *api) do(ctx context.Context, method, path string, in, out any) error {
+func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -85,38 +77,44 @@ func (a *api) do(ctx context.Context, method, path string, in, out any) error {
 		}
 		body = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, o.base+path, body)
 	if err != nil {
 		return err
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if a.token != "" {
-		req.Header.Set("Authorization", "Bearer "+a.token)
+	if o.token != "" {
+		req.Header.Set("Authorization", "Bearer "+o.token)
 	}
-	resp, err := a.http.Do(req)
+	resp, err := o.http.Do(req)
 	if err != nil {
-		return a.notReached(ctx, err)
+		return o.notReached(ctx, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return a.notReached(ctx, err)
+		return o.notReached(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return a.refused(resp, data)
+		return o.refused(resp, data)
 	}
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("the reply of %s to %s %s makes no sense: %w", a.addr, method, path, err)
+	return decode(data, out)
+}
+
+// decode reads an answer of a broker.
+func decode(data []byte, out any) error {
+	if json.Unmarshal(data, out) != nil {
+		return cli.Failf(cli.ExitFailed, "the answer makes no sense: %.60q", data).
+			Advise("is this a gloomd, and of a version that goes with this tool? --http-addr names another address")
 	}
 	return nil
 }
 
-func (a *api) notReached(ctx context.Context, err error) error {
+func (o *operator) notReached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -124,38 +122,45 @@ func (a *api) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	f := faultf(exitUnreachable, "no broker reached at %s, its address for operators: %s", a.addr, cause(err))
+	f := cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, cause(err))
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &record), strings.Contains(err.Error(), "HTTP response to HTTPS client"):
-		return f.advise("the broker does not speak TLS here; leave --tls away")
+		return f.Advise("the broker does not speak TLS here; leave --tls away")
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		return f.advise("this may be the address for submitters or workers, or want TLS: --http-addr, --tls")
+		return f.Advise("this may be the address for submitters or workers, or want TLS: --http-addr, --tls")
 	}
-	return f.advise("%s", reachHint(err, " --http-addr names another address"))
+	return f.Advise("%s", reachHint(err, " --http-addr names another address"))
 }
 
-func (a *api) refused(resp *http.Response, data []byte) error {
-	r := &refusal{Status: resp.StatusCode}
+// refused makes a fault of a reply that is no success.
+func (o *operator) refused(resp *http.Response, data []byte) error {
+	r := &refusal{}
 	if json.Unmarshal(data, r) != nil || r.Code == "" {
-		r.Code = fmt.Sprintf("%s answers %s: %.200s", a.addr, resp.Status, bytes.TrimSpace(data))
+		r.Code = fmt.Sprintf("%s answers %s: %.200s", o.addr, resp.Status, bytes.TrimSpace(data))
 	}
-	f := &fault{code: exitFailed, err: r}
+	r.Status = resp.StatusCode
+	f := &cli.Fault{Code: cli.ExitFailed, Err: r, Hint: advice(gloom.Code(r.Code))}
 	switch {
 	case r.Code == "unauthorized":
-		return (&fault{code: exitDenied, err: r}).advise("give a token that the broker knows: --token or GLOOM_TOKEN")
+		f.Code = exitDenied
 	case r.Code == "forbidden":
-		return (&fault{code: exitDenied, err: r}).advise("the token's line in the broker's token file must say admin")
+		f.Code = exitDenied
+		f.Hint = "the token's line in the broker's token file must say admin"
 	case r.Code == "forbidden_host":
-		return &fault{code: exitDenied, err: r}
-	case resp.StatusCode == http.StatusBadRequest && strings.Contains(string(data), "HTTPS server"):
-		f.code = exitUnreachable
-		return f.advise("the broker wants TLS: --tls")
-	case resp.StatusCode == http.StatusBadRequest:
-		f.code = exitUsage
+		f.Code = exitDenied
+	case r.Status == http.StatusBadRequest && strings.Contains(string(data), "HTTPS server"):
+		f.Code, f.Hint = exitUnreachable, "the broker wants TLS: --tls"
+	case r.Status == http.StatusBadRequest:
+		f.Code = cli.ExitUsage
 	}
 	return f
 }
+
+// refusal is the broker's reply that is no success, told by its reason alone.
+type refusal api.Error
+
+func (r *refusal) Error() string { return cmp.Or(r.Reason, r.Code) }
 
 // status tells the reply's status if err is a refusal, else 0.
 func status(err error) int {
@@ -175,22 +180,16 @@ func segment(s string) string {
 	return e
 }
 
-// page is what listings reply with.
-type page struct {
-	Items []json.RawMessage `json:"items"`
-	Next  *int              `json:"next"`
-}
-
 // pageSize is the most that a broker gives at once.
 const pageSize = 1000
 
-// list calls fn for up to most items of a listing, as they were sent; more
-// tells that there would have been others.
-func (a *api) list(ctx context.Context, path string, most int, fn func(item json.RawMessage) error) (more bool, err error) {
+// list calls fn for up to most items of a listing; more tells that there would
+// have been others.
+func list[T any](ctx context.Context, o *operator, path string, most int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
 	for n := 0; ; {
-		var p page
-		if err := a.do(ctx, http.MethodGet, path+"?limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
+		var p api.List[T]
+		if err := o.do(ctx, http.MethodGet, path+"?limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
 			return false, err
 		}
 		for _, item := range p.Items {
@@ -198,13 +197,57 @@ func (a *api) list(ctx context.Context, path string, most int, fn func(item json
 				return false, err
 			}
 		}
-		n += len(p.Items)
-		if p.Next == nil {
-			return false, nil
-		}
-		if n >= most {
-			return true, nil
+		if n += len(p.Items); p.Next == nil || n >= most {
+			return p.Next != nil, nil
 		}
 		cursor = "&cursor=" + strconv.Itoa(*p.Next)
 	}
+}
+
+// listOf reads up to most items of a listing.
+func listOf[T any](ctx context.Context, o *operator, path string, most int) (items []T, more bool, err error) {
+	more, err = list(ctx, o, path, most, func(item T) error {
+		items = append(items, item)
+		return nil
+	})
+	return items, more, err
+}
+
+// printOne asks for one thing and prints it.
+func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, words func(*T) string) error {
+	o, err := t.link.operator()
+	if err != nil {
+		return err
+	}
+	var raw json.RawMessage
+	if err := o.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
+		return err
+	}
+	return printAs(t, raw, asJSON, words)
+}
+
+// printAs prints what was sent: in words, or as it is.
+func printAs[T any](t *tool, raw json.RawMessage, asJSON bool, words func(*T) string) error {
+	if asJSON {
+		return t.printJSON(raw)
+	}
+	var v T
+	if err := decode(raw, &v); err != nil {
+		return err
+	}
+	_, err := t.out.WriteString(words(&v))
+	return outputError(err)
+}
+
+func (t *tool) printJSON(raw json.RawMessage) error {
+	_, err := fmt.Fprintf(t.out, "%s\n", oneLine(raw))
+	return outputError(err)
+}
+
+// outputError is a failure to write what was asked for.
+func outputError(err error) error {
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return fmt.Errorf("writing the output: %w", err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ const (
 	formAuto = "auto" // JSON if it is JSON, else a string
 	formText = "text" // always a string
 	formJSON = "json" // must be JSON
+
+	formBase64 = "base64" // bytes, as a string in base64
 )
 
 var errNotUTF8 = errors.New("is not UTF-8")
@@ -22,6 +25,9 @@ var errNotUTF8 = errors.New("is not UTF-8")
 // toBody makes a body of bytes that came from outside. One line end is taken
 // off text.
 func toBody(data []byte, form string) (json.RawMessage, error) {
+	if form == formBase64 {
+		return quote(base64.StdEncoding.EncodeToString(data)), nil
+	}
 	if !utf8.Valid(data) {
 		return nil, errNotUTF8
 	}
@@ -61,17 +67,28 @@ func chomp(b []byte) []byte {
 	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
-// bodyText is a body for people and programs that know no JSON: a string's
-// content, anything else as it is.
-func bodyText(body json.RawMessage) []byte {
-	if len(body) == 0 || body[0] != '"' {
-		return body
-	}
+// fromBody is a body for people and programs: a string's content, anything else
+// as it is; with formJSON strings, too, and with formBase64 what a string encodes.
+func fromBody(body json.RawMessage, form string) ([]byte, error) {
 	var s string
-	if err := stdjson.Unmarshal(body, &s); err != nil {
-		return body
+	isText := len(body) > 0 && body[0] == '"' && stdjson.Unmarshal(body, &s) == nil
+	switch {
+	case form == formBase64:
+		data, err := base64.StdEncoding.DecodeString(s)
+		if err != nil || !isText {
+			return nil, errors.New("is no string in base64")
+		}
+		return data, nil
+	case isText && form != formJSON:
+		return []byte(s), nil
 	}
-	return []byte(s)
+	return body, nil
+}
+
+// bodyText is fromBody for people.
+func bodyText(body json.RawMessage) []byte {
+	data, _ := fromBody(body, formAuto)
+	return data
 }
 
 // oneLine is a body without line ends between its tokens.

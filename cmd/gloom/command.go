@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,7 +35,7 @@ type command struct {
 	args       []string // {id} and {type} are replaced
 
 	timeout    time.Duration // 0: none
-	input      string        // formAuto or formJSON
+	input      string        // one of the forms
 	output     string        // one of the forms
 	maxOutput  int64
 	final      statuses      // that end the job without a retry
@@ -100,14 +101,14 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	}
 	cmd := exec.Command(c.path, args...)
 	cmd.Args[0] = c.name
-	cmd.Env = append(os.Environ(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type)
+	cmd.Env = append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type)
 	cmd.SysProcAttr = groupOfItsOwn()
 	cmd.WaitDelay = grace
-	if c.input == formJSON {
-		cmd.Stdin = bytes.NewReader(job.Body)
-	} else {
-		cmd.Stdin = bytes.NewReader(bodyText(job.Body))
+	input, err := fromBody(job.Body, c.input)
+	if err != nil {
+		return nil, &failure{what: "its body " + err.Error(), final: true}
 	}
+	cmd.Stdin = bytes.NewReader(input)
 	stdout := &capped{limit: c.maxOutput, over: make(chan struct{})}
 	stderr := &tail{limit: stderrKept, also: c.stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -132,6 +133,11 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		killGroup(cmd, syscall.SIGKILL) // whatever outlived the command
 	}
 	return c.outcome(why, err, stdout, stderr)
+}
+
+// strangersEnv is our environment without what is ours: tokens, keys, addresses.
+func strangersEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GLOOM_") })
 }
 
 // cannotStart is about this machine, not the job: the slot takes a rest, so

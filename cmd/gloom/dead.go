@@ -1,14 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
 )
 
 func newDead(t *tool) *cobra.Command {
@@ -21,107 +27,116 @@ shown, and handed in again.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
+			f := cli.Usagef("dead needs a command")
 			if len(args) > 0 {
-				return usage("dead: unknown command %q", args[0]).advise("gloom dead ls, gloom dead show or gloom dead retry")
+				f = cli.Usagef("dead: unknown command %q", args[0])
 			}
-			return nil
+			return f.Advise("gloom dead ls, gloom dead show or gloom dead retry")
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage("dead needs a command").advise("gloom dead ls, gloom dead show or gloom dead retry")
-		},
+		Args: cobra.ArbitraryArgs,
 	}
-	for _, c := range []*cobra.Command{newDeadLs(t), newDeadShow(t), newDeadRetry(t)} {
-		c.InheritedFlags().SortFlags = false
-		cmd.AddCommand(c)
-	}
+	cmd.AddCommand(newDeadLs(t), newDeadShow(t), newDeadRetry(t))
 	return cmd
 }
 
 func deadPath(typ, id string) string { return "/v1/dead/" + segment(typ) + "/" + segment(id) }
 
+// mostDead is how many types, and of each how many failed jobs, are looked at.
+const mostDead = 100 * pageSize
+
+// typesWithDead are the types of which failed jobs are kept.
+func (o *operator) typesWithDead(ctx context.Context) (names []string, err error) {
+	_, err = list(ctx, o, "/v1/types", mostDead, func(x api.Type) error {
+		if x.Dead > 0 {
+			names = append(names, x.Type)
+		}
+		return nil
+	})
+	return names, err
+}
+
 func newDeadLs(t *tool) *cobra.Command {
-	l := &deadLs{tool: t}
+	var asJSON bool
+	var limit int
 	cmd := &cobra.Command{
 		Use:               "ls [TYPE]",
 		Short:             "List jobs that failed, the latest first",
 		Example:           `  gloom dead ls mail`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeType,
-		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
-
-		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return cli.Usagef("--limit %d: must be at least 1", limit)
+			}
+			return t.listDead(cmd.Context(), args, limit, asJSON)
+		},
 	}
-	cmd.Flags().BoolVar(&l.json, "json", false, "print JSON, one object per line")
-	cmd.Flags().IntVar(&l.limit, "limit", 1000, "list no more than so many of each type")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object per line")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "list no more than so many")
 	return cmd
 }
 
-type deadLs struct {
-	*tool
-	json  bool
-	limit int
-}
-
-func (l *deadLs) run(ctx context.Context, types []string) error {
-	if l.limit < 1 {
-		return usage("--limit %d: must be at least 1", l.limit)
-	}
-	a, err := l.link.api()
+func (t *tool) listDead(ctx context.Context, types []string, limit int, asJSON bool) error {
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
 	if len(types) == 0 {
-		all, _, err := listOf[typeInfo](ctx, a, "/v1/types", 100*pageSize)
-		if err != nil {
+		if types, err = o.typesWithDead(ctx); err != nil {
 			return err
-		}
-		for _, k := range all {
-			if k.Dead > 0 {
-				types = append(types, k.Type)
-			}
 		}
 	}
-	var kept []deadJob
+	type letter struct {
+		api.DeadJob
+		raw json.RawMessage
+	}
+	var kept []letter
+	left := false
 	for _, typ := range types {
-		path := "/v1/dead/" + segment(typ)
-		if l.json {
-			_, err = a.list(ctx, path, l.limit, l.printJSON)
-		} else {
-			var items []deadJob
-			items, _, err = listOf[deadJob](ctx, a, path, l.limit)
-			kept = append(kept, items...)
-		}
+		more, err := list(ctx, o, "/v1/dead/"+segment(typ), limit, func(raw json.RawMessage) error {
+			kept = append(kept, letter{raw: raw})
+			return decode(raw, &kept[len(kept)-1].DeadJob)
+		})
 		if err != nil {
 			return err
 		}
+		slices.SortStableFunc(kept, func(a, b letter) int { return cmp.Compare(a.FailedSeconds, b.FailedSeconds) })
+		left = left || more || len(kept) > limit
+		kept = kept[:min(limit, len(kept))]
 	}
 	switch {
-	case l.json:
-		return nil
 	case len(kept) == 0:
-		l.note("no failed jobs are kept")
-		return nil
-	}
-	return l.render(func(most int) table.Writer {
-		w := grid([]column{
-			{name: "TYPE", left: true, max: min(most, 24)}, {name: "ID", left: true}, {name: "FAILED"}, {name: "RUNS"},
-			{name: "BYTES"}, {name: "REASON", left: true, max: min(most, 200)},
-		})
-		for _, d := range kept {
-			w.AppendRow(table.Row{clean(d.Type), clean(d.ID), span(d.Age) + " ago", d.Attempts, bytesOf(d.Bytes), firstLine(d.Reason)})
+		if !asJSON {
+			t.note("no failed jobs are kept")
 		}
-		return w
-	})
-}
-
-// firstLine is a reason's first line, for a table.
-func firstLine(s string) string {
-	first, rest, _ := strings.Cut(s, "\n")
-	if rest != "" {
-		first += " …"
+		return nil
+	case asJSON:
+		for _, d := range kept {
+			if err := t.printJSON(d.raw); err != nil {
+				return err
+			}
+		}
+	default:
+		err = outputError(cli.PrintTable(t.out, func(most int) table.Writer {
+			w := cli.Table(cli.Column{Name: "TYPE", Left: true, Max: min(most, 24)}, cli.Column{Name: "ID", Left: true},
+				cli.Column{Name: "FAILED"}, cli.Column{Name: "RUNS"}, cli.Column{Name: "BYTES"},
+				cli.Column{Name: "REASON", Left: true, Max: min(most, 200)})
+			for _, d := range kept {
+				first, rest, _ := strings.Cut(d.Reason, "\n")
+				if rest != "" {
+					first += " …"
+				}
+				w.AppendRow(table.Row{cli.Clean(d.Type), cli.Clean(d.ID), span(d.FailedSeconds) + " ago", d.Attempts,
+					bytesOf(int64(d.Bytes)), cli.Clean(first)})
+			}
+			return w
+		}))
 	}
-	return clean(first)
+	if left {
+		t.note("there are more than %d; --limit asks for more", limit)
+	}
+	return err
 }
 
 func newDeadShow(t *tool) *cobra.Command {
@@ -134,27 +149,13 @@ func newDeadShow(t *tool) *cobra.Command {
 		Args:              exactly("a type", "an id"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := t.link.api()
-			if err != nil {
-				return err
-			}
-			var raw json.RawMessage
-			if err := a.do(cmd.Context(), http.MethodGet, deadPath(args[0], args[1]), nil, &raw); err != nil {
-				return err
-			}
-			switch {
-			case asJSON:
-				return t.printJSON(raw)
-			case body:
-				var d deadJob
-				if err := json.Unmarshal(raw, &d); err != nil {
-					return err
+			return printOne(cmd.Context(), t, deadPath(args[0], args[1]), asJSON, func(d *api.DeadJob) string {
+				if body {
+					return string(oneLine(d.Body)) + "\n"
 				}
-				return t.printJSON(d.Body)
-			}
-			return t.showDead(raw)
+				return aboutDead(d)
+			})
 		},
-		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&body, "body", false, "print the body only, as JSON")
@@ -164,27 +165,23 @@ func newDeadShow(t *tool) *cobra.Command {
 // shownBody is how much of a body is shown among other facts, in bytes.
 const shownBody = 2000
 
-func (t *tool) showDead(raw json.RawMessage) error {
-	var d deadJob
-	if err := json.Unmarshal(raw, &d); err != nil {
-		return err
-	}
-	fmt.Fprintf(t.out, "%s, of type %s, failed %s ago\n", clean(d.ID), clean(d.Type), span(d.Age))
+// aboutDead is a failed job in words.
+func aboutDead(d *api.DeadJob) string {
 	body := string(oneLine(d.Body))
 	if len(body) > shownBody {
 		body = strings.ToValidUTF8(body[:shownBody], "") + " …"
 	}
 	var lines []string
 	for l := range strings.Lines(d.Reason) {
-		lines = append(lines, clean(strings.TrimRight(l, "\n")))
+		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
 	}
-	_, err := t.out.WriteString(facts([]fact{
-		{"reason", strings.Join(lines, "\n            ")},
-		{"runs", fmt.Sprint(d.Attempts)},
-		{"priority", fmt.Sprint(d.Priority)},
-		{"body", bytesOf(d.Bytes)},
-	}) + clean(body) + "\n")
-	return outputError(err)
+	return fmt.Sprintf("%s, of type %s, failed %s ago\n", cli.Clean(d.ID), cli.Clean(d.Type), span(d.FailedSeconds)) +
+		facts([]fact{
+			{"reason", strings.Join(lines, "\n            ")},
+			{"runs", fmt.Sprint(d.Attempts)},
+			{"priority", fmt.Sprint(d.Priority)},
+			{"body", bytesOf(int64(d.Bytes))},
+		}) + cli.Clean(body) + "\n"
 }
 
 func newDeadRetry(t *tool) *cobra.Command {
@@ -206,46 +203,53 @@ without anyone who waits for the answer.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.retryDead(cmd.Context(), args[0], args[1:], all)
 		},
-		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all that are kept of the type")
 	return cmd
 }
 
 func (t *tool) retryDead(ctx context.Context, typ string, ids []string, all bool) error {
-	a, err := t.link.api()
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
 	if all {
-		kept, _, err := listOf[deadJob](ctx, a, "/v1/dead/"+segment(typ), 1000*pageSize)
+		_, err := list(ctx, o, "/v1/dead/"+segment(typ), mostDead, func(d api.DeadJob) error {
+			ids = append(ids, d.ID)
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		for _, d := range kept {
-			ids = append(ids, d.ID)
-		}
 	}
-	again, first := 0, error(nil)
-	for _, id := range ids {
-		err := a.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
-		if status(err) == 0 && err != nil {
-			return err
-		}
+	again := 0
+	err = t.forEach(ids, func(id string) error {
+		err := o.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
 		if err == nil {
 			again++
-			continue
 		}
-		if len(ids) > 1 {
-			t.note("%s: %s", clean(id), plain(err))
-			err = quiet{t.classify(err).code}
-		}
-		if first == nil {
-			first = err
-		}
+		return err
+	})
+	if again > 0 || err == nil {
+		t.note("handed in again: %s", cli.Plural(again, "job"))
 	}
-	if again > 0 || first == nil {
-		t.note("handed in again: %s", plural(again, "job"))
+	return err
+}
+
+// forEach does something about several ids. It goes on after those that are
+// refused, telling each, and returns the first error.
+func (t *tool) forEach(ids []string, do func(id string) error) error {
+	var first error
+	for _, id := range ids {
+		err := classify(do(id))
+		var f *cli.Fault
+		if len(ids) > 1 && errors.As(err, &f) {
+			if f.Code != cli.ExitFailed {
+				return err
+			}
+			err = cli.Quiet(cli.Report(t.err, "gloom", err))
+		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }

@@ -15,90 +15,20 @@ import (
 	"syscall"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
-// Exit statuses; the help of the root command lists them.
+// Exit statuses beside those of all programs; the help of the root command
+// lists them.
 const (
-	exitFailed      = 1
-	exitUsage       = 2
 	exitUnreachable = 3
 	exitDenied      = 4
-	exitInterrupted = 130
-	exitTerminated  = 143
 )
 
 const exitHelp = `Exit status: 0 when all went well; 1 when a job failed or was refused, or there
 is no such thing; 2 for a command line that cannot be; 3 when no broker was
 reached or the connection was lost; 4 when the broker does not let us (token,
 scope, certificate); 130 after Ctrl-C, 143 after SIGTERM.`
-
-// fault is an error with an exit status and, if there is one, a hint at what to
-// do about it.
-type fault struct {
-	code int
-	err  error
-	hint string
-}
-
-func (f *fault) Error() string { return f.err.Error() }
-func (f *fault) Unwrap() error { return f.err }
-
-// advise sets the hint.
-func (f *fault) advise(format string, args ...any) *fault {
-	f.hint = fmt.Sprintf(format, args...)
-	return f
-}
-
-func faultf(code int, format string, args ...any) *fault {
-	return &fault{code: code, err: fmt.Errorf(format, args...)}
-}
-
-// usage is a command line that cannot be.
-func usage(format string, args ...any) *fault { return faultf(exitUsage, format, args...) }
-
-// interrupted is what a signal makes of a command.
-type interrupted struct{ sig os.Signal }
-
-func (e *interrupted) Error() string {
-	if e.sig == syscall.SIGTERM {
-		return "terminated"
-	}
-	return "interrupted"
-}
-
-func (e *interrupted) code() int {
-	if e.sig == syscall.SIGTERM {
-		return exitTerminated
-	}
-	return exitInterrupted
-}
-
-// quiet is a failure that has been told already.
-type quiet struct{ code int }
-
-func (q quiet) Error() string { return fmt.Sprintf("exit status %d", q.code) }
-
-// report says what went wrong on stderr and returns the exit status.
-func (t *tool) report(err error) int {
-	if err == nil {
-		return 0
-	}
-	var q quiet
-	if errors.As(err, &q) {
-		return q.code
-	}
-	var sig *interrupted
-	if errors.As(err, &sig) {
-		fmt.Fprintf(t.err, "gloom: %v\n", sig)
-		return sig.code()
-	}
-	f := t.classify(err)
-	fmt.Fprintf(t.err, "gloom: %s\n", tame(plain(f.err)))
-	if f.hint != "" {
-		fmt.Fprintf(t.err, "hint: %s\n", f.hint)
-	}
-	return f.code
-}
 
 // inBrackets sets a hint behind an error, where it has no line of its own.
 func inBrackets(hint string) string {
@@ -114,24 +44,43 @@ func plain(err error) string {
 }
 
 // classify gives an error of the client its exit status and hint.
-func (t *tool) classify(err error) *fault {
-	var f *fault
+func classify(err error) error {
+	var f *cli.Fault
 	var refused *gloom.RefusedError
 	var ended *gloom.JobError
 	switch {
-	case errors.As(err, &f):
-		return f
+	case err == nil || errors.As(err, &f):
+		return err
 	case errors.As(err, &refused):
-		return &fault{code: refusalStatus(refused.Code), err: errors.New(say(refused.Code, refused.Reason, refused.ID)), hint: advice(refused.Code)}
+		f = cli.Failf(refusalStatus(refused.Code), "%s", say(refused.Code, refused.Reason, refused.ID))
+		f.Hint = advice(refused.Code)
 	case errors.As(err, &ended):
-		return &fault{code: exitFailed, err: errors.New(say(ended.Code, ended.Reason, ended.ID)), hint: advice(ended.Code)}
+		f = cli.Failf(cli.ExitFailed, "%s", say(ended.Code, ended.Reason, ended.ID))
+		f.Hint = advice(ended.Code)
 	case errors.Is(err, gloom.ErrLost):
 		code, reason, id := anatomy(err)
-		return &fault{code: exitUnreachable, err: errors.New(say(gloom.Code(code), reason, id)), hint: "gloom ping tells whether the broker is back"}
+		f = cli.Failf(exitUnreachable, "%s", say(gloom.Code(code), reason, id)).
+			Advise("gloom ping tells whether the broker is back")
 	case unreachable(err):
-		return &fault{code: exitUnreachable, err: err, hint: reachHint(err, "")}
+		f = cli.Failf(exitUnreachable, "%s", plain(err))
+		f.Hint = reachHint(err, "")
+	default:
+		f = cli.Failf(cli.ExitFailed, "%s", plain(err))
 	}
-	return &fault{code: exitFailed, err: err}
+	return f
+}
+
+// noBroker is a failure to reach any of the addresses.
+func noBroker(addrs []string, flag string, err error) error {
+	var refused *gloom.RefusedError
+	switch {
+	case err == nil || errors.As(err, &refused):
+		return err
+	case !unreachable(err): // about the options
+		return cli.Usagef("%s", plain(err))
+	}
+	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", strings.Join(addrs, ", "), cause(err)).
+		Advise("%s", reachHint(err, " --"+flag+" names another address"))
 }
 
 func refusalStatus(c gloom.Code) int {
@@ -139,16 +88,16 @@ func refusalStatus(c gloom.Code) int {
 	case gloom.ErrUnauthorized, gloom.ErrForbidden:
 		return exitDenied
 	case gloom.ErrInvalidValue, gloom.ErrInvalidType, gloom.ErrMissingField:
-		return exitUsage // of what was given for the job
+		return cli.ExitUsage // of what was given for the job
 	}
-	return exitFailed
+	return cli.ExitFailed
 }
 
 // say is the text of what the broker answered.
 func say(code gloom.Code, reason, id string) string {
 	s := string(code)
 	if id != "" {
-		s = fmt.Sprintf("job %.200s: %s", clean(id), code)
+		s = fmt.Sprintf("job %.200s: %s", cli.Clean(id), code)
 	}
 	if reason != "" {
 		s += ": " + reason

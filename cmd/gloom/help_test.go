@@ -40,8 +40,8 @@ func TestHelp(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRoot(&tool{}))
-	if n < 18 {
+	walk(newRoot())
+	if n < 17 {
 		t.Errorf("only %d commands found", n)
 	}
 }

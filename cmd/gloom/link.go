@@ -1,102 +1,177 @@
 package main
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
-// tool is what all commands share.
-type tool struct {
-	out, err *os.File
-	link     link
-	started  bool // a command has begun: its errors are not about the command line
-}
+const linkHelp = `Addresses are host:port or unix:/path. Options of the connection can also be
+set in the environment, under the names that --help shows, and in contexts: the
+tables of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME), with the options'
+names as keys. A flag wins over the environment, the environment over the
+context "default". A context that --context names is taken in place of the
+environment.
 
-// note tells the user something on stderr.
-func (t *tool) note(format string, args ...any) {
-	fmt.Fprintf(t.err, "gloom: "+format+"\n", args...)
-}
+    [default]
+    submit-addr = "127.0.0.1:9998"
+    [prod]
+    submit-addr = ["a.example:9998", "b.example:9998"]
+    http-addr = "a.example:9997"
+    token-file = "/home/me/.config/gloom/prod.token"`
 
 // link says where brokers are and how to get through to them.
 type link struct {
+	context        string
 	submit, worker []string
 	http           string
 	token          string
+	tokenFile      string
 	tls            bool
 	ca, cert, key  string
 	serverName     string
 	compat         bool
 }
 
-// bind makes flags of the options of the connection. settle looks for the same
-// names in the environment.
+// bind makes flags of the options of the connection.
 func (l *link) bind(f *pflag.FlagSet) {
-	f.SortFlags = false
-	f.StringSliceVar(&l.submit, "submit-addr", []string{gloom.DefaultSubmitAddr}, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR)")
-	f.StringSliceVar(&l.worker, "worker-addr", []string{gloom.DefaultWorkerAddr}, "brokers' addresses for workers, separated by commas (GLOOM_WORKER_ADDR)")
+	f.StringVar(&l.context, "context", "", "table of the file of contexts to take options from (GLOOM_CONTEXT)")
+	f.StringSliceVar(&l.submit, "submit-addr", nil, "brokers' addresses for submitters, separated by commas (GLOOM_SUBMIT_ADDR); none: this host's unix socket, or "+gloom.DefaultSubmitAddr)
+	f.StringSliceVar(&l.worker, "worker-addr", nil, "the same for workers (GLOOM_WORKER_ADDR), with "+gloom.DefaultWorkerAddr)
 	f.StringVar(&l.http, "http-addr", "127.0.0.1:9997", "the broker's address for operators (GLOOM_HTTP_ADDR)")
 	f.StringVar(&l.token, "token", "", "token; better in GLOOM_TOKEN, where ps does not show it")
+	f.StringVar(&l.tokenFile, "token-file", "", "file that holds the token (GLOOM_CLIENT_TOKEN_FILE)")
 	f.BoolVar(&l.tls, "tls", false, "speak TLS; implied by the options below (GLOOM_TLS)")
 	f.StringVar(&l.ca, "tls-ca", "", "file of authorities to trust in place of the system's (GLOOM_TLS_CA)")
-	f.StringVar(&l.cert, "tls-cert", "", "file of our certificate (GLOOM_TLS_CERT)")
-	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_TLS_KEY)")
+	f.StringVar(&l.cert, "tls-cert", "", "file of our certificate (GLOOM_CLIENT_CERT)")
+	f.StringVar(&l.key, "tls-key", "", "file of its key (GLOOM_CLIENT_KEY)")
 	f.StringVar(&l.serverName, "tls-server-name", "", "name that the broker's certificate must have (GLOOM_TLS_SERVER_NAME)")
 	f.BoolVar(&l.compat, "compat", false, "speak the original protocol only (GLOOM_COMPAT)")
 }
 
-var linkFlags = []string{
-	"submit-addr", "worker-addr", "http-addr", "token",
+var linkOptions = []string{
+	"submit-addr", "worker-addr", "http-addr", "token", "token-file",
 	"tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "compat",
 }
 
-// settle sets the options of the connection that no flag has set from the
-// environment.
-func settle(f *pflag.FlagSet) error {
-	for _, name := range linkFlags {
-		fl := f.Lookup(name)
-		env := "GLOOM_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-		v, ok := os.LookupEnv(env)
-		if fl == nil || fl.Changed || !ok || v == "" {
-			continue
+// ours are the variables of options whose usual one is gloomd's.
+var ours = map[string]string{
+	"GLOOM_TOKEN_FILE": "GLOOM_CLIENT_TOKEN_FILE",
+	"GLOOM_TLS_CERT":   "GLOOM_CLIENT_CERT",
+	"GLOOM_TLS_KEY":    "GLOOM_CLIENT_KEY",
+}
+
+// environment looks a variable up; an empty one is none.
+func environment(name string) (string, bool) {
+	if own := ours[name]; own != "" {
+		name = own
+	}
+	v := os.Getenv(name)
+	return v, v != ""
+}
+
+// settle sets the options of the connection that no flag has set.
+func (l *link) settle(f *pflag.FlagSet) error {
+	s := cli.Settings{Prefix: "GLOOM_", Names: []string{"context"}, Lookup: environment}
+	if err := s.Apply(f); err != nil {
+		return err
+	}
+	var err error
+	if s.File, err = contextNamed(l.context); err != nil {
+		return err
+	}
+	if f.Changed("context") {
+		s.Lookup = func(string) (string, bool) { return "", false }
+	}
+	s.Names = linkOptions
+	if err := s.Apply(f); err != nil {
+		return err
+	}
+	return l.readToken(f)
+}
+
+// contextNamed reads a context; without a name the default one, if it is there.
+func contextNamed(name string) (*cli.File, error) {
+	dir, err := os.UserConfigDir()
+	path := filepath.Join(dir, "gloom", "contexts.toml")
+	if name == "" {
+		if _, missing := os.Stat(path); err != nil || missing != nil {
+			return nil, nil
 		}
-		if err := fl.Value.Set(v); err != nil {
-			return usage("%s=%q: %v", env, v, err)
+	} else if err != nil {
+		return nil, cli.Usagef("--context: %w", err)
+	}
+	file, err := cli.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range file.Keys() {
+		if _, ok := file.Table(k); !ok {
+			return nil, cli.Usagef("%w", file.Errorf(k, "%q stands outside of a context: put it below [default]", k))
 		}
+	}
+	table, ok := file.Table(name)
+	if name == "" {
+		if table, ok = file.Table("default"); !ok {
+			return nil, nil
+		}
+	}
+	if !ok {
+		f := cli.Usagef("%w", file.Errorf("", "there is no context %q", name))
+		if near := cli.Suggest(name, file.Keys()); near != "" {
+			return nil, f.Advise("did you mean %s?", near)
+		}
+		return nil, f.Advise("it has %s", strings.Join(file.Keys(), ", "))
+	}
+	return table, nil
+}
+
+// readToken takes the token from its file, unless one was given nearer by.
+func (l *link) readToken(f *pflag.FlagSet) error {
+	switch {
+	case l.tokenFile == "" || l.token != "" && !f.Changed("token-file"):
+		return nil
+	case f.Changed("token"):
+		return cli.Usagef("--token and --token-file exclude each other")
+	}
+	data, err := os.ReadFile(l.tokenFile)
+	if err != nil {
+		return cli.Usagef("--token-file: %w", err)
+	}
+	if l.token = string(bytes.TrimSpace(data)); l.token == "" || strings.ContainsAny(l.token, " \t\n") {
+		return cli.Usagef("--token-file %s: must hold a token and nothing else", l.tokenFile)
 	}
 	return nil
 }
 
 // options are those of the client for one of its kinds of connection.
 func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
-	opts := []gloom.Option{gloom.Addrs(addrs...)}
+	var opts []gloom.Option
+	if len(addrs) > 0 {
+		opts = append(opts, gloom.Addrs(addrs...))
+	}
 	if l.compat {
 		if l.token != "" {
-			return nil, usage("--compat and --token exclude each other: the original protocol knows no tokens")
+			return nil, cli.Usagef("--compat and --token exclude each other: the original protocol knows no tokens")
 		}
 		opts = append(opts, gloom.Compat())
 	} else {
-		opts = append(opts, gloom.ClientName(name))
-		if l.token != "" {
-			opts = append(opts, gloom.Token(l.token))
-		}
+		opts = append(opts, gloom.ClientName(name), gloom.Token(l.token))
 	}
 	conf, err := l.tlsConfig()
-	if err != nil {
-		return nil, err
+	if err != nil || conf == nil {
+		return opts, err
 	}
-	if conf != nil {
-		opts = append(opts, gloom.TLS(conf))
-	}
-	return opts, nil
+	return append(opts, gloom.TLS(conf)), nil
 }
 
 // tlsConfig is nil where no TLS is asked for.
@@ -108,20 +183,20 @@ func (l *link) tlsConfig() (*tls.Config, error) {
 	if l.ca != "" {
 		pem, err := os.ReadFile(l.ca)
 		if err != nil {
-			return nil, usage("--tls-ca: %w", err)
+			return nil, cli.Usagef("--tls-ca: %w", err)
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("--tls-ca %s: holds no certificate in PEM form", l.ca)
+			return nil, cli.Usagef("--tls-ca %s: holds no certificate in PEM form", l.ca)
 		}
 	}
 	if (l.cert == "") != (l.key == "") {
-		return nil, usage("--tls-cert and --tls-key go together")
+		return nil, cli.Usagef("--tls-cert and --tls-key go together")
 	}
 	if l.cert != "" {
 		pair, err := tls.LoadX509KeyPair(l.cert, l.key)
 		if err != nil {
-			return nil, usage("--tls-cert %s, --tls-key %s: %w", l.cert, l.key, err)
+			return nil, cli.Usagef("--tls-cert %s, --tls-key %s: %w", l.cert, l.key, err)
 		}
 		conf.Certificates = []tls.Certificate{pair}
 	}
@@ -134,35 +209,5 @@ func clientName(command string) string {
 	if err != nil {
 		host = "unknown host"
 	}
-	return fmt.Sprintf("gloom %s %s, pid %d on %s", command, version(), os.Getpid(), host)
-}
-
-// version is the module's, or the commit's.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "devel"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "devel-" + s.Value[:12]
-		}
-	}
-	return "devel"
-}
-
-// noBroker is a failure to reach any of the addresses.
-func noBroker(addrs []string, flag string, err error) error {
-	var refused *gloom.RefusedError
-	switch {
-	case err == nil || errors.As(err, &refused):
-		return err
-	case !unreachable(err): // about the options
-		return usage("%s", plain(err))
-	}
-	return faultf(exitUnreachable, "no broker reached at %s: %s", strings.Join(addrs, ", "), cause(err)).
-		advise("%s", reachHint(err, " --"+flag+" names another address"))
+	return fmt.Sprintf("gloom %s %s, pid %d on %s", command, cli.Version(), os.Getpid(), host)
 }

@@ -4,27 +4,25 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"gloom/cmd/internal/cli"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() { os.Exit(cli.Execute(newRoot(), os.Args[1:], os.Stderr)) }
 
-// run executes a command line and returns the exit status.
-func run(args []string) int {
-	t := &tool{out: os.Stdout, err: os.Stderr}
-	root := newRoot(t)
-	root.SetArgs(args)
-	err := root.Execute()
-	var f *fault
-	if err != nil && !t.started && !errors.As(err, &f) {
-		err = usage("%w", err).advise("gloom --help and gloom COMMAND --help show what can be given")
-	}
-	return t.report(err)
+// tool is what all commands share.
+type tool struct {
+	out, err *os.File
+	link     link
+}
+
+// note tells the user something on stderr.
+func (t *tool) note(format string, args ...any) {
+	fmt.Fprintf(t.err, "gloom: "+format+"\n", args...)
 }
 
 const rootLong = `gloom turns any command into a worker, hands in jobs and prints their answers,
@@ -36,8 +34,7 @@ and shows and steers the broker, gloomd.
     gloom top                      watch the types: queued, running, rates
     gloom explain ID               why does this job not run?
 
-Addresses are host:port or unix:/path. Options of the connection can also be
-set in the environment, under the names that --help shows; a flag wins.
+` + linkHelp + `
 
 ` + exitHelp
 
@@ -45,78 +42,41 @@ const rootExample = `  gloomd &
   gloom work -j 4 shout -- tr a-z A-Z &
   gloom submit shout 'hello, world'`
 
-func newRoot(t *tool) *cobra.Command {
+func newRoot() *cobra.Command {
+	t := &tool{out: os.Stdout, err: os.Stderr}
 	root := &cobra.Command{
-		Use:           "gloom",
-		Short:         "Work, submit and operate with the Gloom job broker",
-		Long:          rootLong,
-		Example:       rootExample,
-		Version:       version(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settle(cmd.Flags()); err != nil {
-				return err
-			}
-			t.started = true
-			return nil
-		},
+		Use: "gloom", Short: "Work, submit and operate with the Gloom job broker",
+		Long: rootLong, Example: rootExample,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return t.link.settle(cmd.Flags()) },
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
-	root.SetOut(t.out)
-	root.SetErr(t.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%v", err).advise("%s --help shows the options", cmd.CommandPath())
-	})
 	t.link.bind(root.PersistentFlags())
-	fitTerminal(root)
-	root.AddGroup(
-		&cobra.Group{ID: groupJobs, Title: "Jobs:"},
-		&cobra.Group{ID: groupLook, Title: "Looking:"},
-		&cobra.Group{ID: groupSteer, Title: "Steering:"},
-	)
-	for _, c := range []struct {
-		group string
-		cmd   *cobra.Command
+	for _, group := range []struct {
+		title string
+		cmds  []*cobra.Command
 	}{
-		{groupJobs, newWork(t)},
-		{groupJobs, newSubmit(t)},
-		{groupLook, newTop(t)},
-		{groupLook, newLs(t)},
-		{groupLook, newExplain(t)},
-		{groupLook, newStatus(t)},
-		{groupLook, newPing(t)},
-		{groupSteer, newPause(t)},
-		{groupSteer, newResume(t)},
-		{groupSteer, newLimit(t)},
-		{groupSteer, newCancel(t)},
-		{groupSteer, newDead(t)},
-		{groupSteer, newDrain(t)},
-		{"", newVersion(t)},
-		{"", newMan(t)},
+		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t)}},
+		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newExplain(t), newStatus(t), newPing(t)}},
+		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newCancel(t), newDead(t), newDrain(t)}},
 	} {
-		c.cmd.GroupID = c.group
-		c.cmd.InheritedFlags().SortFlags = false
-		root.AddCommand(c.cmd)
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, c := range group.cmds {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
 	}
+	root.AddCommand(newVersion(t))
+	finish(root)
 	return root
 }
 
-// fitTerminal wraps the help of flags at 80 columns and keeps their order.
-func fitTerminal(root *cobra.Command) {
-	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string {
-		f.SortFlags = false
-		return strings.TrimRight(f.FlagUsagesWrapped(80), "\n")
-	})
-	usage := root.UsageTemplate()
-	for _, which := range []string{"Local", "Inherited"} {
-		usage = strings.ReplaceAll(usage, "{{."+which+"Flags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped ."+which+"Flags}}")
+// finish gives every command what all have in common.
+func finish(c *cobra.Command) {
+	c.DisableFlagsInUseLine = true
+	if run := c.RunE; run != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error { return classify(run(cmd, args)) }
 	}
-	root.SetUsageTemplate(usage)
+	for _, sub := range c.Commands() {
+		finish(sub)
+	}
 }
-
-const (
-	groupJobs  = "jobs"
-	groupLook  = "look"
-	groupSteer = "steer"
-)

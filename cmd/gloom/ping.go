@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 func newPing(t *tool) *cobra.Command {
@@ -19,17 +19,16 @@ func newPing(t *tool) *cobra.Command {
 		Use:   "ping",
 		Short: "Ask every address for a sign of life",
 		Long: `Ask the broker for a sign of life at each of its addresses, and print how long
-it took. The exit status is 3 if an address does not answer.`,
+it took. The exit status is 3 if an address does not answer. --http asks only
+the address for operators whether the broker is alive, which needs no token.`,
 		Example: `  gloom ping
   gloom ping --wait 30s && gloom submit report '"weekly"'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.run() },
-
-		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.DurationVar(&p.wait, "wait", 0, "try again for so long, until all answer")
+	f.BoolVar(&p.http, "http", false, "ask at the address for operators only")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
 	return cmd
 }
@@ -37,6 +36,7 @@ it took. The exit status is 3 if an address does not answer.`,
 type ping struct {
 	*tool
 	wait time.Duration
+	http bool
 	json bool
 }
 
@@ -53,20 +53,22 @@ type answer struct {
 }
 
 func (p *ping) run() error {
-	ctx, stop := untilSignal(context.Background())
+	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	deadline := time.Now().Add(p.wait)
 	type target struct {
 		port, addr, flag string
 	}
 	var targets []target
-	for _, a := range p.link.submit {
-		targets = append(targets, target{"submit", a, "submit-addr"})
+	if !p.http {
+		for _, a := range p.link.submit {
+			targets = append(targets, target{"submit", a, "submit-addr"})
+		}
+		for _, a := range p.link.worker {
+			targets = append(targets, target{"worker", a, "worker-addr"})
+		}
 	}
-	for _, a := range p.link.worker {
-		targets = append(targets, target{"worker", a, "worker-addr"})
-	}
-	if p.link.http != "" {
+	if p.http || p.link.http != "" {
 		targets = append(targets, target{"http", p.link.http, "http-addr"})
 	}
 	var failed error
@@ -96,12 +98,12 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if port == "http" {
-		a, err := p.link.api()
+		o, err := p.link.operator()
 		if err != nil {
 			return 0, err
 		}
 		began := time.Now()
-		err = a.do(ctx, http.MethodGet, "/healthz", nil, nil)
+		err = o.do(ctx, http.MethodGet, "/healthz", nil, nil)
 		return time.Since(began), err
 	}
 	// Both ports know hello and ping, so that the submitter's side serves both.
@@ -125,11 +127,7 @@ func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration,
 func (p *ping) tell(port, addr string, took time.Duration, err error) error {
 	a := answer{Port: port, Address: addr, OK: err == nil, Millis: float64(took.Microseconds()) / 1000}
 	if err != nil {
-		a.Millis, a.Error = 0, plain(err)
-		var f *fault
-		if errors.As(err, &f) {
-			a.Error = plain(f.err)
-		}
+		a.Millis, a.Error = 0, plain(classify(err))
 	}
 	switch {
 	case p.json:

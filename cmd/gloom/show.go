@@ -14,9 +14,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 // show prints what comes of a stream: answers on stdout, failures and, if that
@@ -39,16 +39,14 @@ type show struct {
 const drawPace = 100 * time.Millisecond
 
 func newShow(s *submit, in *os.File) *show {
-	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: isTerminal(s.err)}
-	v.shared = v.terminal && isTerminal(s.out)
+	v := &show{submit: s, w: bufio.NewWriterSize(s.out, 64<<10), terminal: cli.Terminal(s.err)}
+	v.shared = v.terminal && cli.Terminal(s.out)
 	if v.terminal && !s.quiet {
 		v.total = countLines(in)
 		v.bar = newBar(s, v.total)
 	}
 	return v
 }
-
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" }
 
 func newBar(s *submit, total int) *progressbar.ProgressBar {
 	return progressbar.NewOptions(total,
@@ -143,7 +141,7 @@ func (v *show) print(o outcome) error {
 		return v.record(o)
 	case o.err != nil:
 		v.makeWay()
-		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, tame(brief(o.err)))
+		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, cli.Tame(brief(o.err)))
 		return err
 	}
 	if v.number {
@@ -156,7 +154,8 @@ func (v *show) print(o outcome) error {
 	case v.asJSON:
 		v.w.Write(oneLine(o.Body))
 	default:
-		v.w.Write(bodyText(o.Body))
+		answer, _ := fromBody(o.Body, v.printed())
+		v.w.Write(answer)
 	}
 	return v.w.WriteByte('\n')
 }
@@ -266,15 +265,15 @@ func (v *show) finish(n tally, outstanding int, cause error) {
 	}
 	took := time.Since(v.began)
 	jobs := n.answered + n.failed
-	s := fmt.Sprintf("%s jobs in %v", humanize.Comma(int64(jobs)), took.Round(time.Millisecond))
+	s := fmt.Sprintf("%s in %v", cli.Plural(jobs, "job"), took.Round(time.Millisecond))
 	if sec := took.Seconds(); jobs > 0 && sec > 0 {
 		s += fmt.Sprintf(", %s a second", humanize.CommafWithDigits(float64(jobs)/sec, 0))
 	}
 	if n.failed > 0 {
 		s += fmt.Sprintf("; %s failed", humanize.Comma(int64(n.failed)))
 	}
-	var sig *interrupted
-	if errors.As(cause, &sig) && outstanding > 0 && !v.job.Detach {
+	var stop *cli.Fault
+	if errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted && outstanding > 0 && !v.job.Detach {
 		s += fmt.Sprintf("; %s cancelled", humanize.Comma(int64(outstanding)))
 	}
 	v.tool.note("%s", s)
@@ -326,8 +325,8 @@ func (r *reconnects) notice(n gloom.Notice) {
 		why := cause(n.Err)
 		if r.timer == nil {
 			r.timer = time.AfterFunc(r.reconnect, func() {
-				r.giveUp(faultf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).
-					advise("--reconnect sets how long to try"))
+				r.giveUp(cli.Failf(exitUnreachable, "connection to %s lost and not back after %v: %s", n.Addr, r.reconnect, why).
+					Advise("--reconnect sets how long to try"))
 			})
 		}
 	}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +9,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
 )
 
 func newStatus(t *tool) *cobra.Command {
@@ -23,50 +24,32 @@ started, and its limits.`,
 		Example: `  gloom status
   gloom status --json | jq .ledger.queued`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.status(cmd.Context(), asJSON) },
-
-		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *api.Status) string {
+				state := "serves"
+				if s.Draining {
+					state = "drains"
+				}
+				return fmt.Sprintf("gloomd %s at %s %s, up for %s\n%s", cli.Clean(s.Version), t.link.http, state,
+					span(s.UptimeSeconds), facts(aboutBroker(s)))
+			})
+		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (t *tool) status(ctx context.Context, asJSON bool) error {
-	a, err := t.link.api()
-	if err != nil {
-		return err
-	}
-	var raw json.RawMessage
-	if err := a.do(ctx, http.MethodGet, "/v1/status", nil, &raw); err != nil {
-		return err
-	}
-	if asJSON {
-		return t.printJSON(raw)
-	}
-	var s brokerStatus
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return err
-	}
-	state := "serves"
-	if s.Draining {
-		state = "drains"
-	}
-	fmt.Fprintf(t.out, "gloomd %s at %s %s, up for %s\n", clean(s.Version), a.addr, state, span(s.Uptime))
-	_, err = t.out.WriteString(facts(s.facts()))
-	return outputError(err)
-}
-
-func (s *brokerStatus) facts() []fact {
+func aboutBroker(s *api.Status) []fact {
 	g := s.Ledger
 	n := func(v uint64) string { return humanize.Comma(int64(v)) }
 	f := []fact{
-		{"peers", plural(s.Submitters, "submitter") + ", " + plural(s.Workers, "worker") + ", " + plural(s.Types, "type")},
+		{"peers", cli.Plural(s.Submitters, "submitter") + ", " + cli.Plural(s.Workers, "worker") + ", " + cli.Plural(s.Types, "type")},
 		{"jobs", n(g.Submitted) + " submitted"},
 		{"  waiting", n(g.Queued) + " queued, " + n(g.Delayed) + " delayed"},
 		{"  running", n(g.Running)},
 		{"  ended", fmt.Sprintf("%s answered, %s failed, %s cancelled, %s expired, %s discarded",
 			n(g.Answered), n(g.Failed), n(g.Cancelled), n(g.Expired), n(g.Discarded))},
-		{"failed, kept", plural(s.Dead, "job")},
+		{"failed, kept", cli.Plural(s.Dead, "job")},
 		{"job store", bytesOf(s.StoreBytes)},
 	}
 	if s.Imbalance != 0 {
@@ -98,24 +81,21 @@ func newVersion(t *tool) *cobra.Command {
 		Short:   "Print the version of this program",
 		Example: `  gloom version --json`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := struct {
+		RunE: func(*cobra.Command, []string) error {
+			type version struct {
 				Version string `json:"version"`
 				Go      string `json:"go"`
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`
-			}{version(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
-			if asJSON {
-				data, err := json.Marshal(v)
-				if err != nil {
-					return err
-				}
-				return t.printJSON(data)
 			}
-			_, err := fmt.Fprintf(t.out, "gloom %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
-			return outputError(err)
+			raw, err := json.Marshal(version{cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH})
+			if err != nil {
+				return err
+			}
+			return printAs(t, raw, asJSON, func(v *version) string {
+				return fmt.Sprintf("gloom %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+			})
 		},
-		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

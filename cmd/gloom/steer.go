@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 // exactly takes so many arguments, called by their names in a complaint.
@@ -18,9 +21,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usage("%s needs %s", cmd.Name(), names[len(args)]).advise("%s", cmd.UseLine())
+			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).Advise("%s", cmd.UseLine())
 		case len(args) > len(names):
-			return usage("%s: one argument too many, %q", cmd.Name(), args[len(names)]).advise("%s", cmd.UseLine())
+			return cli.Usagef("%s: one argument too many, %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
 		}
 		return nil
 	}
@@ -42,9 +45,7 @@ and jobs are still taken. It lasts until resume, or until the broker stops.`,
 		Example:           `  gloom pause mail`,
 		Args:              exactly("a type"),
 		ValidArgsFunction: t.completeType,
-		RunE:              func(cmd *cobra.Command, args []string) error { return t.setPaused(cmd.Context(), args[0], "pause") },
-
-		DisableFlagsInUseLine: true,
+		RunE:              t.setPaused,
 	}
 }
 
@@ -56,26 +57,25 @@ func newResume(t *tool) *cobra.Command {
 		Example:           `  gloom resume mail`,
 		Args:              exactly("a type"),
 		ValidArgsFunction: t.completeType,
-		RunE:              func(cmd *cobra.Command, args []string) error { return t.setPaused(cmd.Context(), args[0], "resume") },
-
-		DisableFlagsInUseLine: true,
+		RunE:              t.setPaused,
 	}
 }
 
-func (t *tool) setPaused(ctx context.Context, typ, verb string) error {
-	a, err := t.link.api()
+// setPaused is both: the command's name is the verb.
+func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
-	var now typeInfo
-	if err := a.do(ctx, http.MethodPost, "/v1/types/"+segment(typ)+"/"+verb, struct{}{}, &now); err != nil {
+	var now api.Type
+	if err := o.do(cmd.Context(), http.MethodPost, "/v1/types/"+segment(args[0])+"/"+cmd.Name(), struct{}{}, &now); err != nil {
 		return err
 	}
 	state := "is paused"
 	if !now.Paused {
 		state = "goes on"
 	}
-	t.note("%s %s: %d queued, %d running", clean(typ), state, now.Queued, now.Running)
+	t.note("%s %s: %d queued, %d running", cli.Clean(args[0]), state, now.Queued, now.Running)
 	return nil
 }
 
@@ -100,10 +100,8 @@ limits are shown. They last until they are changed, or the broker stops.`,
 			}
 			return t.limit(cmd.Context(), args[0], set, pace)
 		},
-		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.IntVar(&concurrency, "concurrency", 0, "most jobs that run at a time; 0 is no limit")
 	f.Var(&pace, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
 	return cmd
@@ -111,16 +109,16 @@ limits are shown. They last until they are changed, or the broker stops.`,
 
 func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rate) error {
 	if concurrency != nil && *concurrency < 0 {
-		return usage("--concurrency %d: must not be negative", *concurrency)
+		return cli.Usagef("--concurrency %d: must not be negative", *concurrency)
 	}
-	a, err := t.link.api()
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
 	path := "/v1/types/" + segment(typ)
-	var now typeInfo
+	var now api.Type
 	set := concurrency != nil || pace.set
-	if err := a.do(ctx, http.MethodGet, path, nil, &now); err != nil && (!set || status(err) != http.StatusNotFound) {
+	if err := o.do(ctx, http.MethodGet, path, nil, &now); err != nil && (!set || status(err) != http.StatusNotFound) {
 		return err
 	}
 	if set {
@@ -130,15 +128,11 @@ func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rat
 		if pace.set {
 			now.Limits.Rate = pace.perSecond
 		}
-		if err := a.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
+		if err := o.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
 			return err
 		}
 	}
-	s := now.Limits.String()
-	if s == "" {
-		s = "no limits"
-	}
-	_, err = fmt.Fprintf(t.out, "%s: %s\n", clean(typ), s)
+	_, err = fmt.Fprintf(t.out, "%s: %s\n", cli.Clean(typ), cmp.Or(limited(now.Limits), "no limits"))
 	return outputError(err)
 }
 
@@ -151,11 +145,10 @@ be cancelled that were handed in with --detach; their workers are told to stop.`
 		Example: `  gloom cancel weekly`,
 		Args:    atLeast("an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := untilSignal(context.Background())
+			ctx, stop := cli.UntilSignal(context.Background())
 			defer stop()
 			return t.cancel(ctx, args)
 		},
-		DisableFlagsInUseLine: true,
 	}
 }
 
@@ -163,36 +156,26 @@ be cancelled that were handed in with --detach; their workers are told to stop.`
 // possible: submitters may cancel detached jobs, also running ones, and need
 // no operator's token.
 func (t *tool) cancel(ctx context.Context, ids []string) error {
-	a, err := t.link.api()
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
-	var first error
-	for _, id := range ids {
-		err := a.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
-			if t.cancelAsSubmitter(ctx, id) == nil {
-				err = nil
-			}
+	return t.forEach(ids, func(id string) error {
+		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
+		if err != nil && status(err) != http.StatusNotFound && !t.link.compat && t.cancelAsSubmitter(ctx, id) == nil {
+			err = nil
 		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err == nil:
-			t.note("cancelled %s", clean(id))
+			t.note("cancelled %s", cli.Clean(id))
 		case status(err) == http.StatusConflict:
-			err = faultf(exitFailed, "%.200q is running, and only its submitter can cancel it", id).
-				advise("gloom explain ID shows who that is")
+			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
+				Advise("gloom explain ID shows who that is")
 		}
-		if err != nil && len(ids) > 1 {
-			t.report(err)
-			err = quiet{t.classify(err).code}
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return first
+		return err
+	})
 }
 
 func (t *tool) cancelAsSubmitter(ctx context.Context, id string) error {
@@ -218,11 +201,10 @@ end within its --drain-timeout, and exits. What is left then has failed.`,
 		Example: `  gloom drain --wait && systemctl restart gloomd`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := untilSignal(context.Background())
+			ctx, stop := cli.UntilSignal(context.Background())
 			defer stop()
 			return t.drain(ctx, wait)
 		},
-		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the broker has gone, and say what is left meanwhile")
 	return cmd
@@ -232,24 +214,24 @@ end within its --drain-timeout, and exits. What is left then has failed.`,
 const drainPause = 200 * time.Millisecond
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
-	a, err := t.link.api()
+	o, err := t.link.operator()
 	if err != nil {
 		return err
 	}
-	if err := a.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
+	if err := o.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}
-	t.note("the broker at %s drains", a.addr)
+	t.note("the broker at %s drains", o.addr)
 	if !wait {
 		return nil
 	}
 	told := ""
 	for {
-		var s brokerStatus
-		err := a.do(ctx, http.MethodGet, "/v1/status", nil, &s)
-		var f *fault
+		var s api.Status
+		err := o.do(ctx, http.MethodGet, "/v1/status", nil, &s)
+		var f *cli.Fault
 		switch {
-		case errors.As(err, &f) && f.code == exitUnreachable:
+		case errors.As(err, &f) && f.Code == exitUnreachable:
 			t.note("it has gone")
 			return nil
 		case err != nil:

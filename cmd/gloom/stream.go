@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-json"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 // maxLine is the longest line in bytes; a longer one fails.
@@ -71,7 +72,7 @@ func (s *submit) stream(ctx context.Context) error {
 	if s.lines != "-" {
 		f, err := os.Open(s.lines)
 		if err != nil {
-			return usage("--lines: %w", err)
+			return cli.Usagef("--lines: %w", err)
 		}
 		defer f.Close()
 		in = f
@@ -100,6 +101,7 @@ func (st *stream) run(ctx context.Context) error {
 	go st.read(ctx)
 	go st.handInAll(ctx)
 	st.show.start()
+	defer st.mindWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
 	outstanding := st.jobs.Outstanding()
 	if err == nil {
@@ -113,7 +115,7 @@ func (st *stream) run(ctx context.Context) error {
 	case cause != nil:
 		return cause
 	case n.failed > 0:
-		return quiet{exitFailed}
+		return cli.Quiet(cli.ExitFailed)
 	}
 	return nil
 }
@@ -194,6 +196,11 @@ func (st *stream) handIn(ctx context.Context, l line) {
 	err := st.jobs.SubmitFunc(ctx, job, func(r gloom.Result, err error) {
 		if lost := (*gloom.LostError)(nil); errors.As(err, &lost) {
 			st.lost(lost)
+		}
+		if err == nil && !job.Detach {
+			if _, wrong := fromBody(r.Body, st.printed()); wrong != nil {
+				err = fmt.Errorf("the answer %w", wrong)
+			}
 		}
 		st.outcomes <- outcome{line: l, Result: r, err: err}
 	})

@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
 
+	"gloom/broker/admin/api"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 const submitLong = `Hand in a job of TYPE, wait for it, and print its answer.
@@ -22,6 +22,8 @@ const submitLong = `Hand in a job of TYPE, wait for it, and print its answer.
 BODY is sent as JSON if it is JSON, else as a string; --text and --json settle
 it. - reads it from standard input; without BODY it is null. An answer that is a
 string is printed as its text, anything else as JSON; --json prints JSON always.
+Bytes that are no text travel in base64: --base64 sends them so, and prints the
+bytes of the answer (gloom work --base64 is the other side).
 
 With --lines FILE (- is standard input) every line is a job: a string, or with
 --json a JSON value, blank lines left out. Up to --window jobs are outstanding
@@ -52,13 +54,11 @@ func newSubmit(t *tool) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.run(cmd, args) },
 
 		ValidArgsFunction: t.completeType,
-
-		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&s.asJSON, "json", false, "bodies are JSON, and answers are printed as JSON")
 	f.BoolVar(&s.asText, "text", false, "bodies are strings, whatever they look like")
+	f.BoolVar(&s.base64, "base64", false, "bodies are bytes, sent in base64, and so are answers, printed as bytes")
 	f.StringVar(&s.lines, "lines", "", "a job for each line of this file; - is standard input")
 	f.BoolVar(&s.ordered, "ordered", false, "print answers in the order of the lines")
 	f.BoolVarP(&s.number, "number", "n", false, "put the line number before each answer")
@@ -87,6 +87,7 @@ type submit struct {
 	progress  bool
 	asJSON    bool
 	asText    bool
+	base64    bool
 	lines     string
 	ordered   bool
 	number    bool
@@ -104,37 +105,39 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 	streaming := cmd.Flags().Changed("lines")
 	switch {
 	case len(args) == 0:
-		return usage("submit needs a type").advise("gloom submit TYPE BODY")
+		return cli.Usagef("submit needs a type").Advise("gloom submit TYPE BODY")
 	case len(args) > 2:
-		return usage("expected a type and a body, got %d arguments", len(args)).advise("quote a body that has blanks")
+		return cli.Usagef("expected a type and a body, got %d arguments", len(args)).Advise("quote a body that has blanks")
+	case args[0] == "":
+		return cli.Usagef("the type is empty")
 	case streaming && len(args) > 1:
-		return usage("a body and --lines exclude each other")
+		return cli.Usagef("a body and --lines exclude each other")
 	case streaming && s.lines == "":
-		return usage("--lines needs a file, or - for standard input")
-	case s.asJSON && s.asText:
-		return usage("--json and --text exclude each other")
+		return cli.Usagef("--lines needs a file, or - for standard input")
+	case s.asJSON && s.asText || s.base64 && (s.asJSON || s.asText):
+		return cli.Usagef("--json, --text and --base64 exclude each other")
 	case s.number && s.records:
-		return usage("--number and --records exclude each other")
+		return cli.Usagef("--number and --records exclude each other")
 	case s.window < 1 || s.window > 1_000_000:
-		return usage("--window %d: must be 1 … 1000000", s.window)
+		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
 	case s.reconnect < 0:
-		return usage("--reconnect %v: must not be negative", s.reconnect)
+		return cli.Usagef("--reconnect %v: must not be negative", s.reconnect)
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):
-		return usage("--id %q: with --lines it needs {line}, so that ids differ", s.job.ID)
+		return cli.Usagef("--id %q: with --lines it needs {line}, so that ids differ", s.job.ID)
 	case cmd.Flags().Changed("retries") && (s.retries < 0 || s.retries > 1000):
-		return usage("--retries %d: must be 0 … 1000", s.retries)
+		return cli.Usagef("--retries %d: must be 0 … 1000", s.retries)
 	}
 	if !streaming {
 		for _, name := range []string{"ordered", "number", "records", "resubmit"} {
 			if cmd.Flags().Changed(name) {
-				return usage("--%s goes with --lines", name)
+				return cli.Usagef("--%s goes with --lines", name)
 			}
 		}
 	}
 	if s.link.compat {
 		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress"} {
 			if cmd.Flags().Changed(name) {
-				return usage("--%s and --compat exclude each other: the original protocol does not know it", name)
+				return cli.Usagef("--%s and --compat exclude each other: the original protocol does not know it", name)
 			}
 		}
 	}
@@ -152,28 +155,12 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 			s.job.Retries = gloom.NoRetries
 		}
 	}
-	ctx, stop := untilSignal(context.Background())
+	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	if s.lines != "" {
 		return s.stream(ctx)
 	}
 	return s.one(ctx, args[1:])
-}
-
-// untilSignal is a context that SIGINT and SIGTERM end, with the cause.
-func untilSignal(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		select {
-		case sig := <-signals:
-			signal.Stop(signals) // the next one kills
-			cancel(&interrupted{sig})
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
 // dial connects to a broker; there is one attempt for each address.
@@ -194,10 +181,41 @@ func (s *submit) form() string {
 	switch {
 	case s.asJSON:
 		return formJSON
+	case s.base64:
+		return formBase64
 	case s.asText || s.lines != "":
 		return formText
 	}
 	return formAuto
+}
+
+// printed is the form in which answers are printed.
+func (s *submit) printed() string {
+	if f := s.form(); f != formText {
+		return f
+	}
+	return formAuto
+}
+
+// unserved is after which time someone who waits is told that nobody serves the
+// type.
+const unserved = 2 * time.Second
+
+// mindWorkers tells, if the operators' side lets us know, that jobs wait because
+// no worker serves their type.
+func (s *submit) mindWorkers(ctx context.Context, note func(format string, args ...any)) (stop func()) {
+	if s.quiet || s.job.Detach {
+		return func() {}
+	}
+	t := time.AfterFunc(unserved, func() {
+		var typ api.Type
+		o, err := s.link.operator()
+		if err == nil && o.do(ctx, http.MethodGet, "/v1/types/"+segment(s.job.Type), nil, &typ) == nil &&
+			typ.Queued > 0 && typ.Workers == 0 {
+			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
+		}
+	})
+	return func() { t.Stop() }
 }
 
 // one hands in a single job.
@@ -211,11 +229,11 @@ func (s *submit) one(ctx context.Context, args []string) error {
 			if data, err = io.ReadAll(io.LimitReader(os.Stdin, maxBody+1)); err != nil {
 				return fmt.Errorf("reading standard input: %w", err)
 			} else if len(data) > maxBody {
-				return usage("standard input has more than %d bytes", maxBody)
+				return cli.Usagef("standard input has more than %d bytes", maxBody)
 			}
 		}
 		if body, err = toBody(data, s.form()); err != nil {
-			return usage("%s %w", what, err)
+			return cli.Usagef("%s %w", what, err)
 		}
 	}
 	jobs, err := s.dial(ctx)
@@ -232,6 +250,7 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	defer s.mindWorkers(ctx, s.note)()
 	r, err := p.Result(ctx)
 	switch {
 	case ctx.Err() != nil: // closing cancels it
@@ -240,18 +259,15 @@ func (s *submit) one(ctx context.Context, args []string) error {
 		return err
 	case job.Detach:
 		_, err = fmt.Fprintln(s.out, r.ID)
-	case s.asJSON:
-		_, err = fmt.Fprintf(s.out, "%s\n", r.Body)
-	default:
-		_, err = fmt.Fprintf(s.out, "%s\n", bodyText(r.Body))
+		return outputError(err)
 	}
+	answer, err := fromBody(r.Body, s.printed())
+	if err != nil {
+		return cli.Failf(cli.ExitFailed, "the answer %w", err)
+	}
+	if !s.base64 {
+		answer = append(answer, '\n')
+	}
+	_, err = s.out.Write(answer)
 	return outputError(err)
-}
-
-// outputError is a failure to write what was asked for.
-func outputError(err error) error {
-	if err == nil || errors.Is(err, syscall.EPIPE) {
-		return err
-	}
-	return fmt.Errorf("writing the output: %w", err)
 }

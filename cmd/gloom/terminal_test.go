@@ -10,8 +10,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
+	"github.com/hinshun/vt10x"
 )
 
 // terminal is a program that runs on a terminal of its own.
@@ -21,14 +23,16 @@ type terminal struct {
 	tty  *os.File
 	done chan error
 
+	screen vt10x.Terminal // what is seen
+
 	mu  sync.Mutex
-	out strings.Builder
+	out strings.Builder // what was written
 }
 
 // onTerminal starts the tool on a terminal of 80 columns and 12 lines.
 func onTerminal(t *testing.T, b *broker, args ...string) *terminal {
 	t.Helper()
-	x := &terminal{t: t, done: make(chan error, 1)}
+	x := &terminal{t: t, done: make(chan error, 1), screen: vt10x.New(vt10x.WithSize(80, 12))}
 	x.cmd = exec.Command(filepath.Join(bin, "gloom"), args...)
 	x.cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=", "GORACE=atexit_sleep_ms=0",
 		"GLOOM_SUBMIT_ADDR="+b.submit, "GLOOM_WORKER_ADDR="+b.worker, "GLOOM_HTTP_ADDR="+b.http)
@@ -50,7 +54,19 @@ func onTerminal(t *testing.T, b *broker, args ...string) *terminal {
 func (x *terminal) Write(p []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.screen.Write(p)
 	return x.out.Write(p)
+}
+
+// shows waits until the screen matches.
+func (x *terminal) shows(re string) {
+	x.t.Helper()
+	want := regexp.MustCompile(re)
+	for deadline := time.Now().Add(patience); !want.MatchString(x.screen.String()); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			x.t.Fatalf("no %q on\n%s", re, x.screen)
+		}
+	}
 }
 
 func (x *terminal) text() string {
@@ -105,31 +121,22 @@ func TestTopOnTerminal(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "top", "--interval", "100ms")
-	at := x.expect(0, `\x1b\[\?1049h`)
-	at = x.expect(at, `2 types, 0 workers`)
-	at = x.expect(at, `(?s)\(nobody\) a-type-wit….*\(nobody\) mail .*q quit`)
-	at = x.expect(at, `sort by queued`)
+	x.shows(`(?s)2 types, 0 workers.*\(nobody\) a-type-wit….*\(nobody\) mail .*q quit .* sort by queued`)
 	x.tty.WriteString("\x1b[D")
-	at = x.expect(at, `sort by type`)
+	x.shows(`sort by type`)
 	x.tty.WriteString("r")
-	at = x.expect(at, `(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
-	wide := at
+	x.shows(`(?s)\(nobody\) mail .*\(nobody\) a-type-wit…`)
+	x.screen.Resize(120, 12)
 	pty.Setsize(x.tty, &pty.Winsize{Cols: 120, Rows: 12})
-	at = x.expect(at, `\(nobody\) a-type-with-a-long-name `)
+	x.shows(`\(nobody\) a-type-with-a-long-name `)
 	b.cmd.Process.Kill()
-	at = x.expect(at, `no news: no broker reached at`)
+	x.shows(`no news: no broker reached at`)
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {
 		t.Errorf("top: %v", err)
 	}
-	x.expect(at, `\x1b\[\?7h\x1b\[\?25h\x1b\[\?1049l$`)
-	for frame := range strings.SplitSeq(x.text()[:wide], "\x1b[H") {
-		for l := range strings.SplitSeq(frame, "\r\n") {
-			if n := len([]rune(regexp.MustCompile(`\x1b\[[?0-9;]*[A-Za-z]`).ReplaceAllString(l, ""))); n > 80 {
-				t.Errorf("a line of %d characters: %q", n, l)
-			}
-		}
-	}
+	x.expect(0, `\x1b\[\?1049l`)
+	x.shows(`^\s*$`)
 }
 
 func TestBarOnTerminal(t *testing.T) {
@@ -156,5 +163,22 @@ func TestBarOnTerminal(t *testing.T) {
 	w.expect(0, `gloom: \d+ runs answered\r\n$`)
 	if err := w.exit(); err != nil {
 		t.Errorf("work: %v", err)
+	}
+}
+
+func TestTableOnTerminal(t *testing.T) {
+	b := someBroker(t)
+	if x := onTerminal(t, b, "submit", "a-type-with-a-long-name", "x", "--detach"); x.exit() != nil {
+		t.Fatalf("submit: %s", x.text())
+	}
+	x := onTerminal(t, b, "ls", "--all") // which takes more than there is
+	if err := x.exit(); err != nil {
+		t.Errorf("ls: %v", err)
+	}
+	x.expect(0, `TYPE +WORKERS .*…\r\na-type-wi… +0`)
+	for l := range strings.Lines(x.text()) {
+		if n := utf8.RuneCountInString(strings.TrimRight(l, "\r\n")); n > 80 {
+			t.Errorf("a line of %d characters: %q", n, l)
+		}
 	}
 }

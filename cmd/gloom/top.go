@@ -3,16 +3,19 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"slices"
+	"strings"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/goccy/go-json"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
 )
 
 const topLong = `Watch the types of a broker: a table that renews itself.
@@ -41,7 +44,7 @@ const topExample = `  gloom top --sort wait
 const mostTypes = 10000
 
 func newTop(t *tool) *cobra.Command {
-	p := &top{tool: t}
+	p := &top{tool: t, sort: "queued"}
 	cmd := &cobra.Command{
 		Use:     "top",
 		Short:   "Watch types: queued, running, workers, rates",
@@ -52,14 +55,12 @@ func newTop(t *tool) *cobra.Command {
 			p.reverse = p.reverse != (p.sort != "type") // numbers begin with the largest
 			return p.run()
 		},
-		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.DurationVar(&p.interval, "interval", 2*time.Second, "between looks, at least 100ms")
 	f.BoolVar(&p.once, "once", false, "look for one interval, print, and end")
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
-	f.Var(newChoice(&p.sort, "queued", "type", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
+	f.Var(cli.Choice(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
 	f.BoolVar(&p.reverse, "reverse", false, "sort the other way round")
 	return cmd
@@ -73,24 +74,24 @@ type top struct {
 	sort     string
 	reverse  bool // descending
 
-	api *api
+	broker *operator
 }
 
 func (p *top) run() error {
 	if p.interval < 100*time.Millisecond || p.interval > time.Hour {
-		return usage("--interval %v: must be 100ms … 1h", p.interval)
+		return cli.Usagef("--interval %v: must be 100ms … 1h", p.interval)
 	}
 	var err error
-	if p.api, err = p.link.api(); err != nil {
+	if p.broker, err = p.link.operator(); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(context.Background())
+	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
-	last, err := p.look(ctx)
+	last, err := p.sample(ctx)
 	if err != nil {
 		return err
 	}
-	if !p.once && !p.json && isTerminal(p.out) {
+	if !p.once && !p.json && cli.Terminal(p.out) {
 		return p.live(ctx, last)
 	}
 	for {
@@ -99,7 +100,7 @@ func (p *top) run() error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		next, err := p.look(ctx)
+		next, err := p.sample(ctx)
 		if err != nil {
 			return err
 		}
@@ -113,18 +114,18 @@ func (p *top) run() error {
 // sample is the broker at a moment.
 type sample struct {
 	at     time.Time
-	status brokerStatus
-	types  []typeInfo
+	status api.Status
+	types  []api.Type
 	more   bool // there are types beyond those
 }
 
-func (p *top) look(ctx context.Context) (*sample, error) {
+func (p *top) sample(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now()}
-	if err := p.api.do(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
+	if err := p.broker.do(ctx, "GET", "/v1/status", nil, &s.status); err != nil {
 		return nil, err
 	}
 	var err error
-	s.types, s.more, err = listOf[typeInfo](ctx, p.api, "/v1/types", mostTypes)
+	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", mostTypes)
 	return s, err
 }
 
@@ -141,7 +142,7 @@ func (p *top) print(v *view) error {
 	if !p.once {
 		fmt.Fprintln(w, v.Time.Format(time.DateTime))
 	}
-	for _, line := range v.table(0, "", plainStyle) {
+	for _, line := range v.table(0, "", look{}) {
 		fmt.Fprintln(w, line)
 	}
 	if !p.once {
@@ -152,196 +153,118 @@ func (p *top) print(v *view) error {
 
 // live renews the table on the terminal until someone quits.
 func (p *top) live(ctx context.Context, last *sample) error {
-	scr, err := openScreen(p.out)
-	if err != nil {
-		return err
+	text.EnableColors() // the look knows whether there are any
+	s := &screen{top: p, ctx: ctx, last: last, view: compare(last, last), look: onScreen(cli.Colours(p.out))}
+	opts := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(p.out), tea.WithoutSignalHandler()}
+	if !cli.Terminal(os.Stdin) {
+		opts = append(opts, tea.WithInput(nil))
 	}
-	defer scr.close()
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	defer signal.Stop(resized)
-	tick := time.NewTicker(p.interval)
-	defer tick.Stop()
-	v := compare(last, last)
-	var trouble error
-	for {
-		v.sort(p.sort, p.reverse)
-		if err := scr.draw(p.frame(v, scr, trouble)); err != nil {
-			return outputError(err)
-		}
-		look := false
-		select {
-		case <-tick.C:
-			look = true
-		case <-resized:
-		case key := <-scr.keys:
-			switch key {
-			case keyQuit:
-				return nil
-			case keyNow:
-				look = true
-				tick.Reset(p.interval)
-			default:
-				p.press(key)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-		if !look {
-			continue
-		}
-		next, err := p.look(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if trouble = err; err == nil {
-			v, last = compare(last, next), next
-		}
+	_, err := tea.NewProgram(s, opts...).Run()
+	if ctx.Err() != nil {
+		return nil
 	}
-}
-
-// press acts on a key that changes the order.
-func (p *top) press(key int) {
-	i := 0
-	for n, c := range topColumns {
-		if c.sort == p.sort {
-			i = n
-		}
-	}
-	switch key {
-	case keyLeft:
-		i = (i + len(topColumns) - 1) % len(topColumns)
-	case keyRight:
-		i = (i + 1) % len(topColumns)
-	case keyReverse:
-		p.reverse = !p.reverse
-		return
-	default:
-		return
-	}
-	p.sort = topColumns[i].sort
-	p.reverse = p.sort != "type"
-}
-
-// frame is what the screen shows.
-func (p *top) frame(v *view, scr *screen, trouble error) []string {
-	width, height := scr.size()
-	head := v.summary(p.api.addr)
-	rows := v.table(width, p.sort, scr.style)
-	foot := "q quit   ←→ sort by " + p.sort + "   r reverse   space look now"
-	if trouble != nil {
-		var f *fault
-		if errors.As(trouble, &f) {
-			trouble = f.err
-		}
-		foot = "no news: " + plain(trouble)
-	}
-	room := max(height-len(head)-2, 1)
-	if len(rows) > room {
-		foot = fmt.Sprintf("%d of %d types   ", room-1, len(v.Types)) + foot
-		rows = rows[:room]
-	}
-	for i := range head {
-		head[i] = cutTo(head[i], width)
-	}
-	lines := append(head, rows...)
-	for len(lines) < height-1 {
-		lines = append(lines, "")
-	}
-	return append(lines, cutTo(foot, width-1))
+	return err
 }
 
 // screen is the terminal while top has it.
 type screen struct {
-	out   *os.File
-	style style
-	keys  chan int
-	state *term.State // nil: standard input is no terminal
+	*top
+	ctx           context.Context
+	last          *sample
+	view          *view
+	look          look
+	trouble       error // of the last attempt to look
+	looks         int
+	width, height int
 }
 
-// Keys that mean something.
-const (
-	keyQuit = iota + 1
-	keyNow
-	keyLeft
-	keyRight
-	keyReverse
+// due says that it is time to look for the n-th time, seen what there was.
+type (
+	due  int
+	seen struct {
+		sample *sample
+		err    error
+	}
 )
 
-func openScreen(out *os.File) (*screen, error) {
-	s := &screen{out: out, style: colorStyle, keys: make(chan int)}
-	if os.Getenv("NO_COLOR") != "" {
-		s.style = monoStyle
-	}
-	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
-		var err error
-		if s.state, err = term.MakeRaw(fd); err != nil {
-			return nil, fmt.Errorf("terminal: %w", err)
-		}
-		go s.read()
-	}
-	// The other screen, no cursor, no wrapping.
-	_, err := out.WriteString("\x1b[?1049h\x1b[?25l\x1b[?7l")
-	return s, err
+func (s *screen) Init() tea.Cmd { return s.wait() }
+
+func (s *screen) wait() tea.Cmd {
+	s.looks++
+	n := due(s.looks)
+	return tea.Tick(s.interval, func(time.Time) tea.Msg { return n })
 }
 
-func (s *screen) close() {
-	_, _ = s.out.WriteString("\x1b[?7h\x1b[?25h\x1b[?1049l")
-	if s.state != nil {
-		_ = term.Restore(int(os.Stdin.Fd()), s.state)
-	}
+func (s *screen) ask() tea.Msg {
+	x, err := s.sample(s.ctx)
+	return seen{x, err}
 }
 
-func (s *screen) read() {
-	in := bufio.NewReader(os.Stdin)
-	for {
-		r, _, err := in.ReadRune()
-		if err != nil {
-			return
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		s.width, s.height = msg.Width, msg.Height
+	case due:
+		if msg == due(s.looks) {
+			return s, s.ask
 		}
-		switch r {
-		case 'q', 'Q', 3, 4:
-			s.keys <- keyQuit
-		case ' ', '\r':
-			s.keys <- keyNow
-		case 'r', 'R':
-			s.keys <- keyReverse
-		case '<', 'h':
-			s.keys <- keyLeft
-		case '>', 'l':
-			s.keys <- keyRight
-		case 0x1b: // arrows: ESC [ D, or ESC O D
-			if r, _, err = in.ReadRune(); err != nil || r != '[' && r != 'O' {
-				continue
-			}
-			switch r, _, _ = in.ReadRune(); r {
-			case 'D':
-				s.keys <- keyLeft
-			case 'C':
-				s.keys <- keyRight
-			}
+	case seen:
+		if s.trouble = msg.err; msg.err == nil {
+			s.view, s.last = compare(s.last, msg.sample), msg.sample
+		}
+		return s, s.wait()
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "Q", "ctrl+c", "ctrl+d":
+			return s, tea.Quit
+		case "space", "enter":
+			s.looks++ // instead of the one that is due
+			return s, s.ask
+		case "left", "<", "h":
+			s.turn(-1)
+		case "right", ">", "l":
+			s.turn(1)
+		case "r", "R":
+			s.reverse = !s.reverse
 		}
 	}
+	return s, nil
 }
 
-func (s *screen) size() (width, height int) {
-	width, height, err := term.GetSize(int(s.out.Fd()))
-	if err != nil || width < 1 || height < 1 {
-		return 80, 24
-	}
-	return width, height
+// turn sorts by another column.
+func (s *screen) turn(by int) {
+	i := slices.IndexFunc(topColumns, func(c column) bool { return c.sort == s.sort })
+	s.sort = topColumns[(i+by+len(topColumns))%len(topColumns)].sort
+	s.reverse = s.sort != "type"
 }
 
-// draw replaces what is shown, in one write and without a blink.
-func (s *screen) draw(lines []string) error {
-	b := []byte("\x1b[H")
-	for i, l := range lines {
-		if i > 0 {
-			b = append(b, "\r\n"...)
-		}
-		b = append(b, "\x1b[K"...) // first: at the end it would take the last column
-		b = append(b, l...)
+func (s *screen) View() tea.View {
+	v := tea.NewView(s.content())
+	v.AltScreen = true
+	return v
+}
+
+func (s *screen) content() string {
+	if s.height == 0 {
+		return "" // before the terminal has told its size
 	}
-	_, err := s.out.Write(append(b, "\x1b[J"...))
-	return err
+	s.view.sort(s.sort, s.reverse)
+	lines := s.view.summary(s.broker.addr)
+	for i := range lines {
+		lines[i] = cli.Cut(lines[i], s.width)
+	}
+	rows := s.view.table(s.width, s.sort, s.look)
+	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   space look now"
+	if s.trouble != nil {
+		foot = "no news: " + plain(classify(s.trouble))
+	}
+	if room := max(s.height-len(lines)-2, 1); len(rows) > room {
+		foot = fmt.Sprintf("%d of %d types   ", room-1, len(s.view.Types)) + foot
+		rows = rows[:room]
+	}
+	lines = append(lines, rows...)
+	for len(lines) < s.height-1 {
+		lines = append(lines, "")
+	}
+	return strings.Join(append(lines, cli.Cut(foot, s.width)), "\n")
 }

@@ -2,52 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/dustin/go-humanize"
 )
-
-// size is a flag for bytes: 16MiB, 64k, 1000000.
-type size int64
-
-func (s *size) String() string { return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "") }
-
-func (s *size) Set(v string) error {
-	n, err := humanize.ParseBytes(v)
-	if err != nil || n < 1 || n > 1<<40 {
-		return errors.New("must be a size such as 16MiB, 64k or 1000000, at most 1TiB")
-	}
-	*s = size(n)
-	return nil
-}
-
-func (*size) Type() string { return "bytes" }
-
-// choice is a flag for one of a few words.
-type choice struct {
-	to    *string
-	words []string
-}
-
-func newChoice(to *string, first string, others ...string) *choice {
-	*to = first
-	return &choice{to, append([]string{first}, others...)}
-}
-
-func (c *choice) String() string { return *c.to }
-
-func (c *choice) Set(v string) error {
-	if !slices.Contains(c.words, v) {
-		return fmt.Errorf("must be one of %s", strings.Join(c.words, ", "))
-	}
-	*c.to = v
-	return nil
-}
-
-func (*choice) Type() string { return "word" }
 
 // rate is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
 type rate struct {

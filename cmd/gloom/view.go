@@ -9,6 +9,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
 )
 
 // view is what happened between two samples.
@@ -17,24 +20,24 @@ type view struct {
 	Interval float64   `json:"interval_seconds"`
 	Types    []row     `json:"types"`
 
-	status brokerStatus
+	status api.Status
 	more   bool
 }
 
 // row is a type in it.
 type row struct {
-	Type       string  `json:"type"`
-	Paused     bool    `json:"paused"`
-	Limits     limits  `json:"limits"`
-	Queued     uint64  `json:"queued"`
-	Delayed    uint64  `json:"delayed"`
-	Oldest     float64 `json:"oldest_seconds"`
-	Running    uint64  `json:"running"`
-	Workers    int     `json:"workers"`
-	Idle       int     `json:"idle"`
-	In         float64 `json:"in_per_second"`
-	Out        float64 `json:"out_per_second"`
-	Dispatched uint64  `json:"dispatched"` // in the interval
+	Type       string     `json:"type"`
+	Paused     bool       `json:"paused"`
+	Limits     api.Limits `json:"limits"`
+	Queued     uint64     `json:"queued"`
+	Delayed    uint64     `json:"delayed"`
+	Oldest     float64    `json:"oldest_seconds"`
+	Running    uint64     `json:"running"`
+	Workers    int        `json:"workers"`
+	Idle       int        `json:"idle"`
+	In         float64    `json:"in_per_second"`
+	Out        float64    `json:"out_per_second"`
+	Dispatched uint64     `json:"dispatched"` // in the interval
 	// Wait is nil when nothing was handed out.
 	Wait *float64 `json:"wait_p99_seconds"`
 }
@@ -43,25 +46,25 @@ type row struct {
 // or that the broker had forgotten in between, everything is new.
 func compare(a, b *sample) *view {
 	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, more: b.more, Types: []row{}}
-	before := make(map[string]*typeInfo, len(a.types))
+	before := make(map[string]*api.Type, len(a.types))
 	for i := range a.types {
 		before[a.types[i].Type] = &a.types[i]
 	}
 	for i := range b.types {
 		now := &b.types[i]
 		was := before[now.Type]
-		if was == nil || was.Ledger.Submitted > now.Ledger.Submitted || was.Ledger.ended() > now.Ledger.ended() {
-			was = &typeInfo{}
+		if was == nil || was.Ledger.Submitted > now.Ledger.Submitted || was.Ledger.Ended() > now.Ledger.Ended() {
+			was = &api.Type{}
 		}
 		r := row{
 			Type: now.Type, Paused: now.Paused, Limits: now.Limits, Queued: now.Queued, Delayed: now.Delayed,
-			Oldest: now.Oldest, Running: now.Running, Workers: now.Workers, Idle: now.Idle,
+			Oldest: now.OldestSeconds, Running: now.Running, Workers: now.Workers, Idle: now.Idle,
 		}
 		if v.Interval > 0 {
 			r.In = float64(now.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
-			r.Out = float64(now.Ledger.ended()-was.Ledger.ended()) / v.Interval
+			r.Out = float64(now.Ledger.Ended()-was.Ledger.Ended()) / v.Interval
 		}
-		r.Dispatched, r.Wait = p99(was.Wait, now.Wait)
+		r.Dispatched, r.Wait = p99(was.Wait, now.Wait, max(was.OldestSeconds, now.OldestSeconds))
 		v.Types = append(v.Types, r)
 	}
 	return v
@@ -69,8 +72,9 @@ func compare(a, b *sample) *view {
 
 // p99 estimates below which duration, in seconds, 99 of 100 lie that were
 // counted between two looks at a histogram: bucket i counts durations from
-// 2^(i-1) up to 2^i µs. Within a bucket they are taken to be spread evenly.
-func p99(was, now []uint64) (total uint64, seconds *float64) {
+// 2^(i-1) up to 2^i µs. Within a bucket they are taken to be spread evenly, up to
+// the age of the oldest job that was seen waiting, if that falls into it.
+func p99(was, now []uint64, oldest float64) (total uint64, seconds *float64) {
 	diff := make([]uint64, len(now))
 	for i, n := range now {
 		if i < len(was) && was[i] <= n {
@@ -79,36 +83,38 @@ func p99(was, now []uint64) (total uint64, seconds *float64) {
 		diff[i] = n
 		total += n
 	}
-	if total == 0 {
-		return 0, nil
-	}
 	below := 0.0
 	want := 0.99 * float64(total)
 	for i, n := range diff {
-		if below+float64(n) < want || n == 0 {
+		if n == 0 || below+float64(n) < want {
 			below += float64(n)
 			continue
 		}
-		from, to := 0.0, float64(uint64(1)<<i)
+		from, to := 0.0, float64(uint64(1)<<i)/1e6
 		if i > 0 {
 			from = to / 2
 		}
-		us := from + (to-from)*(want-below)/float64(n)
-		s := us / 1e6
+		if oldest > from {
+			to = min(to, oldest)
+		}
+		s := from + (to-from)*(want-below)/float64(n)
 		return total, &s
 	}
 	return total, nil
 }
 
-// topColumns are the columns of top. Their widths and the blanks between them
-// leave the type 20 characters of 80.
-var topColumns = []struct {
+// column is one of top's.
+type column struct {
 	name, sort string
 	width      int
 	cell       func(r *row) string
 	less       func(a, b *row) int
-}{
-	{"TYPE", "type", 0, nil, func(a, b *row) int { return strings.Compare(a.Type, b.Type) }},
+}
+
+// topColumns are the columns of top. Their widths and the blanks between them
+// leave the type 20 characters of 80.
+var topColumns = []column{
+	{"TYPE", "type", 0, (*row).label, func(a, b *row) int { return strings.Compare(a.Type, b.Type) }},
 	{"QUEUED", "queued", 7, func(r *row) string { return count(r.Queued) }, func(a, b *row) int { return cmp.Compare(a.Queued, b.Queued) }},
 	{"OLDEST", "oldest", 6, func(r *row) string { return spanOr(r.Oldest, r.Queued > 0) }, func(a, b *row) int { return cmp.Compare(a.Oldest, b.Oldest) }},
 	{"RUNNING", "running", 7, func(r *row) string { return count(r.Running) }, func(a, b *row) int { return cmp.Compare(a.Running, b.Running) }},
@@ -152,70 +158,64 @@ func (v *view) sort(by string, descending bool) {
 	}
 }
 
-// style says how parts of a table stand out: nothing that a dark or a light
-// screen could not show.
-type style struct{ head, sorted, bad, note, off string }
+// look says how parts of a table stand out.
+type look struct{ head, sorted, bad, note text.Colors }
 
-var (
-	plainStyle = style{}
-	monoStyle  = style{head: "\x1b[7m", sorted: "\x1b[7;1;4m", bad: "\x1b[1m", note: "\x1b[1m", off: "\x1b[0m"}
-	colorStyle = style{head: "\x1b[7m", sorted: "\x1b[7;1;4m", bad: "\x1b[31m", note: "\x1b[1m", off: "\x1b[0m"}
-)
+// onScreen is the look on a terminal, with or without colours: nothing that a
+// dark or a light screen could not show.
+func onScreen(colours bool) look {
+	l := look{
+		head: text.Colors{text.ReverseVideo}, sorted: text.Colors{text.ReverseVideo, text.Bold, text.Underline},
+		bad: text.Colors{text.Bold}, note: text.Colors{text.Bold},
+	}
+	if colours {
+		l.bad = text.Colors{text.FgRed}
+	}
+	return l
+}
 
 // table lays the rows out for a width; 0 is as wide as it takes.
-func (v *view) table(width int, sorted string, st style) []string {
-	fixed, name := 0, 4
-	for _, c := range topColumns {
-		if c.width > 0 {
-			fixed += c.width + 1
-		}
-	}
+func (v *view) table(width int, sorted string, l look) []string {
+	name := 4
 	for i := range v.Types {
-		name = max(name, text.StringWidthWithoutEscSequences(v.Types[i].label()))
+		name = max(name, cli.Width(v.Types[i].label()))
 	}
 	if width > 0 {
-		name = max(width-fixed, 8)
-	}
-	var head strings.Builder
-	for i, c := range topColumns {
-		w, align := c.width, text.AlignRight
-		if i == 0 {
-			w, align = name, text.AlignLeft
-		} else {
-			head.WriteString(st.head + " ")
+		name = width
+		for _, c := range topColumns[1:] {
+			name -= c.width + 1
 		}
-		on := st.head
-		cell := align.Apply(c.name, w)
-		if c.sort == sorted {
-			pad := strings.Repeat(" ", w-len(c.name))
-			cell = st.off + st.sorted + c.name + st.off + st.head
+		name = max(name, 8)
+	}
+	line := func(cell func(i int) (string, text.Colors), blank text.Colors) string {
+		var b strings.Builder
+		for i, c := range topColumns {
+			s, colours := cell(i)
 			if i == 0 {
-				cell += pad
+				s = cli.Cut(s, name)
+				b.WriteString(colours.Sprint(s) + blank.Sprint(strings.Repeat(" ", name-cli.Width(s))))
 			} else {
-				cell = pad + cell
+				b.WriteString(blank.Sprint(strings.Repeat(" ", max(1, 1+c.width-cli.Width(s)))) + colours.Sprint(s))
 			}
 		}
-		head.WriteString(on + cell)
+		return b.String()
 	}
-	lines := []string{head.String() + st.off}
+	lines := []string{line(func(i int) (string, text.Colors) {
+		if topColumns[i].sort == sorted {
+			return topColumns[i].name, l.sorted
+		}
+		return topColumns[i].name, l.head
+	}, l.head)}
 	for i := range v.Types {
 		r := &v.Types[i]
-		var b strings.Builder
-		on := ""
+		var on text.Colors
 		switch {
 		case r.Queued > 0 && r.Workers == 0:
-			on = st.bad
+			on = l.bad
 		case r.Paused:
-			on = st.note
+			on = l.note
 		}
-		b.WriteString(on + text.AlignLeft.Apply(cutTo(r.label(), name), name))
-		for _, c := range topColumns[1:] {
-			b.WriteString(" " + text.AlignRight.Apply(c.cell(r), c.width))
-		}
-		if on != "" {
-			b.WriteString(st.off)
-		}
-		lines = append(lines, b.String())
+		lines = append(lines, on.Sprint(line(func(i int) (string, text.Colors) { return topColumns[i].cell(r), nil }, nil)))
 	}
 	if len(v.Types) == 0 {
 		lines = append(lines, "no jobs, no workers, no types yet")
@@ -228,13 +228,13 @@ func (v *view) table(width int, sorted string, st style) []string {
 func (r *row) label() string {
 	switch {
 	case r.Paused:
-		return "(paused) " + clean(r.Type)
-	case r.Limits != limits{}:
-		return "(limit) " + clean(r.Type)
+		return "(paused) " + cli.Clean(r.Type)
+	case r.Limits != api.Limits{}:
+		return "(limit) " + cli.Clean(r.Type)
 	case r.Queued > 0 && r.Workers == 0:
-		return "(nobody) " + clean(r.Type)
+		return "(nobody) " + cli.Clean(r.Type)
 	}
-	return clean(r.Type)
+	return cli.Clean(r.Type)
 }
 
 // summary is the head of the screen.
@@ -250,13 +250,13 @@ func (v *view) summary(addr string) []string {
 		out += v.Types[i].Out
 	}
 	n := func(x uint64) string { return humanize.Comma(int64(x)) }
-	types := plural(s.Types, "type")
+	types := cli.Plural(s.Types, "type")
 	if v.more {
 		types += fmt.Sprintf(" (%d shown)", len(v.Types))
 	}
 	return []string{
-		fmt.Sprintf("gloomd %s at %s, up %s%s: %s, %s, %s", clean(s.Version), addr, span(s.Uptime), state,
-			types, plural(s.Workers, "worker"), plural(s.Submitters, "submitter")),
+		fmt.Sprintf("gloomd %s at %s, up %s%s: %s, %s, %s", cli.Clean(s.Version), addr, span(s.UptimeSeconds), state,
+			types, cli.Plural(s.Workers, "worker"), cli.Plural(s.Submitters, "submitter")),
 		fmt.Sprintf("%s queued, %s delayed, %s running; %s in/s, %s out/s; %s failed",
 			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), perSecond(in), perSecond(out), n(s.Ledger.Failed)),
 		"",

@@ -3,6 +3,8 @@ package main
 import (
 	"math"
 	"testing"
+
+	"gloom/broker/admin/api"
 )
 
 func TestP99(t *testing.T) {
@@ -22,18 +24,22 @@ func TestP99(t *testing.T) {
 		was, now []uint64
 		total    uint64
 		us       float64 // NaN: none
+		oldest   float64 // seen, in µs
 	}{
-		"nothing at all":            {nil, nil, 0, math.NaN()},
-		"nothing since":             {bucket(5, 9), bucket(5, 9), 0, math.NaN()},
-		"all in one bucket":         {nil, bucket(11, 100), 100, 1024 + 1024*0.99},
-		"below a microsecond":       {nil, bucket(0, 100), 100, 0.99},
-		"what was before is out":    {bucket(30, 1000), sum(bucket(30, 1000), bucket(3, 100)), 100, 4 + 4*0.99},
-		"one slow in a thousand":    {nil, sum(bucket(3, 999), bucket(30, 1)), 1000, 4 + 4*990.0/999},
-		"two slow in a hundred":     {nil, sum(bucket(3, 98), bucket(11, 2)), 100, 1024 + 1024*0.5},
-		"the broker began anew":     {bucket(3, 50), bucket(3, 10), 10, 4 + 4*0.99},
-		"the last bucket is a time": {nil, bucket(32, 1), 1, (1 << 31) * 1.99},
+		"nothing at all":            {nil, nil, 0, math.NaN(), 0},
+		"nothing since":             {bucket(5, 9), bucket(5, 9), 0, math.NaN(), 0},
+		"all in one bucket":         {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 0},
+		"below a microsecond":       {nil, bucket(0, 100), 100, 0.99, 0},
+		"what was before is out":    {bucket(30, 1000), sum(bucket(30, 1000), bucket(3, 100)), 100, 4 + 4*0.99, 0},
+		"one slow in a thousand":    {nil, sum(bucket(3, 999), bucket(30, 1)), 1000, 4 + 4*990.0/999, 0},
+		"two slow in a hundred":     {nil, sum(bucket(3, 98), bucket(11, 2)), 100, 1024 + 1024*0.5, 0},
+		"the broker began anew":     {bucket(3, 50), bucket(3, 10), 10, 4 + 4*0.99, 0},
+		"the last bucket is a time": {nil, bucket(32, 1), 1, (1 << 31) * 1.99, 0},
+		"not above the oldest seen": {nil, bucket(11, 100), 100, 1024 + 176*0.99, 1200},
+		"the oldest came later":     {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1000},
+		"the oldest is low in line": {nil, bucket(11, 100), 100, 1024 + 1024*0.99, 1e6},
 	} {
-		total, s := p99(c.was, c.now)
+		total, s := p99(c.was, c.now, c.oldest/1e6)
 		got := math.NaN()
 		if s != nil {
 			got = *s * 1e6
@@ -45,7 +51,7 @@ func TestP99(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	at := func(sec int, types ...typeInfo) *sample {
+	at := func(sec int, types ...api.Type) *sample {
 		s := &sample{types: types}
 		s.at = s.at.AddDate(1, 0, 0)
 		for range sec {
@@ -53,8 +59,8 @@ func TestCompare(t *testing.T) {
 		}
 		return s
 	}
-	typ := func(name string, submitted, answered, failed uint64) typeInfo {
-		return typeInfo{Type: name, Ledger: ledger{Submitted: submitted, Answered: answered, Failed: failed}}
+	typ := func(name string, submitted, answered, failed uint64) api.Type {
+		return api.Type{Type: name, Ledger: api.Ledger{Submitted: submitted, Answered: answered, Failed: failed}}
 	}
 	v := compare(
 		at(0, typ("steady", 100, 50, 10), typ("reborn", 1000, 900, 0), typ("gone", 1, 1, 0)),
@@ -101,14 +107,8 @@ func TestNumbersForPeople(t *testing.T) {
 		{count(99_949_999), "99.9M"},
 		{count(100_000_000), "100M"},
 		{count(12_345_678_901), "12G"},
-		{plural(1, "job"), "1 job"},
-		{plural(0, "job"), "0 jobs"},
-		{plural(1234, "job"), "1,234 jobs"},
-		{clean("plain ü"), "plain ü"},
-		{clean("a\x1b[31mb\n"), `a\x1b[31mb\n`},
-		{tame("a\tb\n\x1b[2Jc\n"), "a\tb\n\\x1b[2Jc\n"},
-		{limits{}.String(), ""},
-		{limits{2, 0.5}.String(), "at most 2 at a time, 0.5/s"},
+		{limited(api.Limits{}), ""},
+		{limited(api.Limits{Concurrency: 2, Rate: 0.5}), "at most 2 at a time, 0.5/s"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -7,6 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 )
 
 const workLong = `Serve jobs of TYPE with a command, which is run once for each job.
@@ -37,8 +41,13 @@ SIGINT and SIGTERM take no more jobs and let running commands finish; a second
 signal stops them as above, a third kills them. A lost connection is made again.
 With several addresses (--worker-addr A,B) each broker gets the whole of -j.
 
-The id in an argument comes from whoever submits: mind commands that take it for
-an option.`
+The id comes from whoever submits: mind commands that take it for an option. In
+the script of a shell it would be run as part of it, so {id} and {type} are
+refused there and given beside it, as arguments or in the environment:
+    gloom work mail -- sh -c 'echo "$1"' sh {id}
+    gloom work mail -- sh -c 'echo "$GLOOM_JOB_ID"'
+Of our own environment commands see no other GLOOM_ variable: no token, key or
+address of ours.`
 
 const workExample = `  gloom work shout -- tr a-z A-Z
   gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum "$(cat)"'
@@ -46,7 +55,7 @@ const workExample = `  gloom work shout -- tr a-z A-Z
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {
-	w := &work{tool: t, maxOutput: 16 << 20}
+	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto}
 	cmd := &cobra.Command{
 		Use:     "work TYPE [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
@@ -55,20 +64,19 @@ func newWork(t *tool) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return w.run(args, cmd.ArgsLenAtDash()) },
 
 		ValidArgsFunction: w.complete,
-
-		DisableFlagsInUseLine: true,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "commands to run at once, for each broker")
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer; 0 is never")
-	f.Var(newChoice(&w.input, formAuto, formJSON), "input", "body on standard input: auto, or json for strings too")
-	f.Var(newChoice(&w.output, formAuto, formText, formJSON), "output", "answer of standard output: auto, text for always a string, or json")
-	f.Var(&w.maxOutput, "max-output", "fail a command that writes more to standard output")
+	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "body on standard input: auto, json for strings too, or base64 for the bytes that a string encodes")
+	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "answer of standard output: auto, text for always a string, json, or base64 for a string that encodes it")
+	f.BoolVar(&w.base64, "base64", false, "for bytes that are no text: the same as --input base64 --output base64")
+	f.Var(cli.Size(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
 	f.Var(&w.final, "final", "exit statuses that fail the job without a retry: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, in place of the job's own backoff")
 	f.BoolVar(&w.progress, "progress", false, "send lines that the command writes to descriptor 3 as progress")
 	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
+	f.BoolVarP(&w.verbose, "verbose", "v", false, "say a line about each job")
 	f.BoolVarP(&w.quiet, "quiet", "q", false, "say nothing about connections")
 	f.Lookup("retry-delay").DefValue = "0" // left out of the help
 	return cmd
@@ -81,11 +89,13 @@ type work struct {
 	timeout    time.Duration
 	input      string
 	output     string
-	maxOutput  size
+	base64     bool
+	maxOutput  int64
 	final      statuses
 	retryDelay time.Duration
 	progress   bool
 	stderr     bool
+	verbose    bool
 	quiet      bool
 }
 
@@ -95,6 +105,38 @@ func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]stri
 		return w.completeType(cmd, args, begin)
 	}
 	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// interpreter matches programs that run an argument as a script, script the
+// options behind which it stands.
+var (
+	interpreter = regexp.MustCompile(`^((ba|da|a|[mkz]|mk|fi|c|tc)?sh|su|runuser|script|flock|python[0-9.]*|perl|ruby|node|lua|php)$`)
+	script      = regexp.MustCompile(`^([-+][A-Za-z]*[cerEp]|--command|--eval)$`)
+	placeholder = regexp.MustCompile(`\{(id|type)\}`)
+)
+
+// refuseInScript refuses placeholders in what an interpreter would run: whoever
+// submits chooses ids, and so would choose commands.
+func refuseInScript(args []string) error {
+	interprets, next := "", false // the interpreter, and whether its script comes
+	for _, a := range args {
+		switch {
+		case interprets == "":
+			if name := filepath.Base(a); interpreter.MatchString(name) {
+				interprets = name
+			}
+		case script.MatchString(a):
+			next = true
+		case next && a != "" && a[0] != '-' && a[0] != '+':
+			if name := placeholder.FindString(a); name != "" {
+				return cli.Usagef("%s in a script of %s would be run as part of it", name, interprets).
+					Advise(`as an argument: sh -c '… "$1" …' sh %s, or in the environment: sh -c '… "$GLOOM_JOB_%s" …'`,
+						name, strings.ToUpper(strings.Trim(name, "{}")))
+			}
+			interprets, next = "", false
+		}
+	}
+	return nil
 }
 
 // heartbeat is the pace at which broker and worker look after each other. A
@@ -108,17 +150,21 @@ const maxJobs = 10000
 func (w *work) check(args []string, dash int) error {
 	switch {
 	case len(args) == 0 || dash == 0:
-		return usage("work needs a type").advise("gloom work TYPE -- COMMAND")
+		return cli.Usagef("work needs a type").Advise("gloom work TYPE -- COMMAND")
+	case args[0] == "":
+		return cli.Usagef("the type is empty")
 	case len(args) == 1:
-		return usage("work %s needs a command", args[0]).advise("gloom work %s -- COMMAND", args[0])
+		return cli.Usagef("work %s needs a command", args[0]).Advise("gloom work %s -- COMMAND", args[0])
 	case dash > 1:
-		return usage("expected one type before --, got %q", args[:dash])
+		return cli.Usagef("expected one type before --, got %q", args[:dash])
 	case w.jobs < 1 || w.jobs > maxJobs:
-		return usage("-j %d: must be 1 … %d", w.jobs, maxJobs)
+		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.timeout < 0:
-		return usage("--timeout %v: must not be negative", w.timeout)
+		return cli.Usagef("--timeout %v: must not be negative", w.timeout)
+	case w.base64 && (w.input != formAuto || w.output != formAuto):
+		return cli.Usagef("--base64 stands for --input base64 --output base64")
 	case w.progress && w.link.compat:
-		return usage("--progress and --compat exclude each other: the original protocol knows no progress")
+		return cli.Usagef("--progress and --compat exclude each other: the original protocol knows no progress")
 	}
 	return nil
 }
@@ -130,14 +176,20 @@ func (w *work) run(args []string, dash int) error {
 	path, err := exec.LookPath(args[1])
 	if err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return usage("command not found: %q", args[1]).advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
+			return cli.Usagef("command not found: %q", args[1]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
-		return usage("command cannot be run: %w", err)
+		return cli.Usagef("command cannot be run: %w", err)
+	}
+	if err := refuseInScript(args[1:]); err != nil {
+		return err
+	}
+	if w.base64 {
+		w.input, w.output = formBase64, formBase64
 	}
 	kill := make(chan struct{})
 	c := &command{
 		name: args[1], path: path, args: args[2:], timeout: w.timeout, input: w.input, output: w.output,
-		maxOutput: int64(w.maxOutput), final: w.final, retryDelay: w.retryDelay,
+		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, compat: w.link.compat, kill: kill,
 	}
 	if w.stderr {
@@ -176,7 +228,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 		case err := <-ended:
 			tell.summary()
 			if n > 2 {
-				return quiet{exitInterrupted}
+				return cli.Quiet(cli.ExitInterrupted)
 			}
 			return noBroker(w.link.worker, "worker-addr", err)
 		case <-signals:
@@ -184,7 +236,7 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 		switch n {
 		case 1:
 			if r := tell.running.Load(); r > 0 && !w.quiet {
-				w.note("no more jobs; waiting for %s, a second signal stops them", plural(int(r), "command"))
+				w.note("no more jobs; waiting for %s, a second signal stops them", cli.Plural(int(r), "command"))
 			}
 			cancel()
 		case 2:
@@ -221,11 +273,21 @@ func (t *teller) counting(h gloom.Handler) gloom.Handler {
 	return func(ctx context.Context, job *gloom.Job) (any, error) {
 		t.running.Add(1)
 		defer t.running.Add(-1)
+		began := time.Now()
 		v, err := h(ctx, job)
+		took := time.Since(began).Round(time.Millisecond)
 		if err == nil {
 			t.ok.Add(1)
 		} else {
 			t.bad.Add(1)
+		}
+		switch {
+		case !t.verbose:
+		case err == nil:
+			t.note("job %s of type %s answered in %v", cli.Clean(job.ID), cli.Clean(job.Type), took)
+		default:
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			t.note("job %s of type %s failed after %v: %s", cli.Clean(job.ID), cli.Clean(job.Type), took, cli.Clean(plain(errors.New(first))))
 		}
 		return v, err
 	}
@@ -261,8 +323,9 @@ func (t *teller) notice(n gloom.Notice) {
 		b.failed = true
 	case gloom.EventGivenUp:
 		if len(t.link.worker) > 1 && !b.given {
-			f := t.classify(n.Err)
-			t.say("giving up on %s: %s%s", n.Addr, plain(f.err), inBrackets(f.hint))
+			var f *cli.Fault
+			errors.As(classify(n.Err), &f)
+			t.say("giving up on %s: %s%s", n.Addr, f, inBrackets(f.Hint))
 		}
 		b.given = true
 	case gloom.EventPanic:
@@ -277,7 +340,7 @@ func (t *teller) say(format string, args ...any) {
 }
 
 func (t *teller) summary() {
-	s := plural(int(t.ok.Load()), "run") + " answered"
+	s := cli.Plural(int(t.ok.Load()), "run") + " answered"
 	if bad := t.bad.Load(); bad > 0 {
 		s += fmt.Sprintf(", %d failed", bad)
 	}

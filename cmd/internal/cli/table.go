@@ -47,7 +47,8 @@ func Table(columns ...Column) table.Writer {
 }
 
 // PrintTable writes a table whose widest column takes what room a terminal
-// leaves: make builds it with that column at most so wide.
+// leaves: make builds it with that column at most so wide. Where even that is too
+// wide, lines are cut, so that none wraps.
 func PrintTable(to io.Writer, make func(most int) table.Writer) error {
 	const widest, narrowest = 1000, 10
 	out := make(widest).Render()
@@ -55,6 +56,13 @@ func PrintTable(to io.Writer, make func(most int) table.Writer) error {
 		width, _, err := term.GetSize(int(to.(*os.File).Fd()))
 		for most := width; err == nil && most >= narrowest && linesWidth(out) > width; most -= 2 {
 			out = make(most).Render()
+		}
+		if err == nil {
+			lines := strings.Split(out, "\n")
+			for i, l := range lines {
+				lines[i] = Cut(l, width)
+			}
+			out = strings.Join(lines, "\n")
 		}
 	}
 	_, err := fmt.Fprintln(to, out)
