@@ -3,6 +3,7 @@ package gloom
 import (
 	"errors"
 	"strconv"
+	"strings"
 )
 
 // Code is the stable name of an error on the wire. The constants are the one
@@ -144,6 +145,11 @@ type PanicError struct {
 	Stack []byte
 }
 
+// Error ends with the stack, so that every log has it.
 func (e *PanicError) Error() string {
-	return "gloom: handler panicked on job " + strconv.Quote(e.ID) + ": " + panicText(e.Value)
+	s := "gloom: handler panicked on job " + strconv.Quote(e.ID) + ": " + panicText(e.Value)
+	if len(e.Stack) > 0 {
+		s += "\n" + strings.TrimRight(string(e.Stack), "\n")
+	}
+	return s
 }

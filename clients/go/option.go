@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"slices"
 	"time"
@@ -99,7 +100,8 @@ func Backoff(base, max time.Duration) Option {
 }
 
 // Notify reports what happens to connections, and panics of handlers. It is
-// called from several goroutines and must return soon.
+// called from several goroutines and must return soon. Without it, panics are
+// logged by the standard logger.
 func Notify(notify func(Notice)) Option { return func(c *config) { c.notify = notify } }
 
 // TrustBodies skips the check that bodies are JSON. The caller vouches for them:
@@ -122,13 +124,12 @@ func newConfig(addr string, opts []Option) (*config, error) {
 		window:      DefaultWindow,
 		backoffBase: DefaultBackoffBase,
 		backoffMax:  DefaultBackoffMax,
-		notify:      func(Notice) {},
 	}
 	for _, o := range opts {
 		o(c)
 	}
 	if c.notify == nil {
-		c.notify = func(Notice) {}
+		c.notify = logPanics
 	}
 	return c, c.validate()
 }
@@ -163,4 +164,11 @@ func (c *config) validate() error {
 
 func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
+}
+
+// logPanics stands in for Notify: a panic must not go unseen.
+func logPanics(n Notice) {
+	if n.Event == EventPanic {
+		log.Print(n.Err)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -140,6 +142,21 @@ func TestWorkerErrors(t *testing.T) {
 	}
 	if gloom.Fatal(nil) != nil || gloom.RetryAfter(nil, time.Second) != nil {
 		t.Error("a mark on no error is an error")
+	}
+}
+
+// Without Notify the standard logger tells of a panic, and where it was.
+func TestPanicIsLogged(t *testing.T) {
+	var logged strings.Builder
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	broker := work(t, newFake(t), &gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) { panic("boom") }})
+	broker.send(jobFor("a", "1"))
+	broker.expect(`{"action":"fail","reason":"panic: boom"}`) // sent behind the log
+	for _, want := range []string{`handler panicked on job "a": boom`, "goroutine ", "worker_test.go"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, logged.String())
+		}
 	}
 }
 
