@@ -23,8 +23,16 @@ func splitAddr(s string) (network, addr string, err error) {
 	return "tcp", s, nil
 }
 
-// connect opens a socket to a broker, with TLS if asked for.
-func (c *config) connect(ctx context.Context, broker string) (net.Conn, error) {
+// connect opens a connection to a broker and tells at which address.
+func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, error) {
+	nc, err := c.connectTo(ctx, broker)
+	if err != nil {
+		err = fmt.Errorf("gloom: connect to %s: %w", broker, err)
+	}
+	return nc, broker, err
+}
+
+func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error) {
 	network, addr, err := splitAddr(broker)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"gloom/wire"
 )
 
 // stayConnected keeps a submitter connected until it is closed: to one broker as
@@ -13,19 +15,9 @@ func (s *Submitter) stayConnected(sess *session) {
 	retry := newRetry(s.conf)
 	for {
 		if sess == nil {
-			var err error
-			if sess, err = s.tryAll(s.life, ""); err != nil {
-				if s.life.Err() != nil {
-					return
-				}
-				wait := retry.next()
-				s.conf.notify(Notice{Event: EventFailed, Err: err, Wait: wait})
-				if pause(wait, s.life.Done()) {
-					return
-				}
-				continue
+			if sess = s.connect(retry, "", s.life.Done()); sess == nil {
+				return
 			}
-			s.adopt(sess)
 		}
 		drains := sess.drains
 		if len(s.conf.addrs) == 1 {
@@ -36,42 +28,43 @@ func (s *Submitter) stayConnected(sess *session) {
 		case <-s.life.Done():
 			return
 		case <-drains:
-			sess = s.moveOn(sess, retry)
-		case <-sess.done:
-			retry.lasted(time.Since(since))
-			s.dismiss(sess)
-			wait := retry.next()
-			s.conf.notify(Notice{Event: EventLost, Addr: sess.addr, Err: sess.why(), Wait: wait})
-			if pause(wait, s.life.Done()) {
-				return
+			// What is pending on the old connection stays there.
+			if next := s.connect(retry, sess.addr, sess.done); next != nil {
+				sess.retire()
+				sess = next
+				continue
 			}
-			sess = nil
-		}
-	}
-}
-
-// moveOn leaves a draining broker for another one. What is pending on the old
-// connection stays there. It returns the old session if that goes first.
-func (s *Submitter) moveOn(old *session, retry *retry) *session {
-	for {
-		sess, err := s.tryAll(s.life, old.addr)
-		if err == nil {
-			s.adopt(sess)
-			old.retire()
-			return sess
+			<-sess.done
+		case <-sess.done:
 		}
 		if s.life.Err() != nil {
-			return old
+			return
 		}
-		wait := retry.next()
-		s.conf.notify(Notice{Event: EventFailed, Err: err, Wait: wait})
-		if pause(wait, old.done) {
-			return old
+		retry.lasted(time.Since(since))
+		s.dismiss(sess)
+		if retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.why()}, s.life.Done()) {
+			return
+		}
+		sess = nil
+	}
+}
+
+// connect tries brokers, but for the one left out, until one takes us or stop is
+// closed.
+func (s *Submitter) connect(retry *retry, except string, stop <-chan struct{}) *session {
+	for {
+		sess, err := s.tryAll(s.life, except)
+		if err == nil {
+			return sess
+		}
+		if s.life.Err() != nil || retry.pause(Notice{Event: EventFailed, Err: err}, stop) {
+			return nil
 		}
 	}
 }
 
-// tryAll makes one attempt at each address in turn, but for the one left out.
+// tryAll makes one attempt at each address in turn, but for the one left out,
+// and makes the first broker that takes us the one for new jobs.
 func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error) {
 	var all error
 	refused := true
@@ -83,6 +76,10 @@ func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error)
 		}
 		sess, err := s.open(ctx, addr)
 		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.current, s.refusal, s.lastErr = sess, nil, nil
+			s.announce()
 			return sess, nil
 		}
 		refused = refused && hopeless(err)
@@ -110,39 +107,30 @@ func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.conf.dialTimeout,
 		fmt.Errorf("no answer within %v: %w", s.conf.dialTimeout, context.DeadlineExceeded))
 	defer cancel()
-	nc, err := s.conf.connect(ctx, addr)
+	nc, addr, err := s.conf.connect(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("gloom: connect to %s: %w", addr, err)
+		return nil, err
 	}
 	sess := newSession(s.conf, addr, nc)
+	s.mu.Lock()
+	s.sessions = append(s.sessions, sess)
+	s.mu.Unlock()
 	closing := context.AfterFunc(s.life, func() { sess.fail(ErrClosed) })
 	go func() {
 		sess.run()
 		closing()
-		s.forget(sess)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == sess })
 	}()
 	if s.conf.wantsHello() {
-		if err := sess.hello(ctx, s.conf); err != nil {
+		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello); err != nil {
 			sess.fail(err)
 			return nil, fmt.Errorf("gloom: connect to %s: %w", addr, err)
 		}
 	}
 	s.conf.notify(Notice{Event: EventConnected, Addr: addr})
 	return sess, nil
-}
-
-// adopt makes sess the connection for new jobs.
-func (s *Submitter) adopt(sess *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current = sess
-	s.refusal, s.lastErr = nil, nil
-	select {
-	case <-sess.over: // gone already, and forgotten
-	default:
-		s.sessions = append(s.sessions, sess)
-	}
-	s.announce()
 }
 
 // dismiss stops the use of sess for new jobs.
@@ -152,13 +140,6 @@ func (s *Submitter) dismiss(sess *session) {
 	if s.current == sess {
 		s.current = nil
 	}
-}
-
-// forget drops a session that is over.
-func (s *Submitter) forget(sess *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == sess })
 }
 
 // announce wakes those who wait for a connection; called with mu held.

@@ -7,22 +7,16 @@ type fifo[T any] struct {
 	tail uint64 // number of the next one to come
 }
 
-// push adds an element and returns its number.
-func (q *fifo[T]) push(v T) uint64 {
+func (q *fifo[T]) push(v T) {
 	if q.tail-q.head == uint64(len(q.ring)) {
-		q.grow()
+		old := *q
+		q.ring = make([]T, max(8, 2*len(old.ring)))
+		for n := q.head; n != q.tail; n++ {
+			*q.at(n) = *old.at(n)
+		}
 	}
 	*q.at(q.tail) = v
 	q.tail++
-	return q.tail - 1
-}
-
-func (q *fifo[T]) grow() {
-	ring := make([]T, max(8, 2*len(q.ring)))
-	for n := q.head; n != q.tail; n++ {
-		ring[n&uint64(len(ring)-1)] = *q.at(n)
-	}
-	q.ring = ring
 }
 
 // at is the element of a number, which must be in.

@@ -51,6 +51,7 @@ type goldenMeaning struct {
 	Client    string  `json:"client"`
 	Heartbeat int64   `json:"heartbeat_ms"`
 	Code      string  `json:"code"`
+	Cause     string  `json:"cause"`
 }
 
 func golden(t *testing.T, file string) []goldenCase {
@@ -155,6 +156,9 @@ func goldenError(t *testing.T, err error, m *goldenMeaning) {
 		reason, id = refused.Reason, refused.ID
 	case errors.As(err, &job):
 		reason, id = job.Reason, job.ID
+		if job.Lost != (m.Cause == wire.CauseLost) {
+			t.Errorf("lost is %v, the cause %q", job.Lost, m.Cause)
+		}
 	}
 	if reason != m.Reason || m.ID != nil && id != *m.ID {
 		t.Errorf("reason %q, id %q; want %q, %q", reason, id, m.Reason, m.id(""))

@@ -166,6 +166,10 @@ func (c *config) wantsHello() bool {
 	return c.token != "" || c.client != "" || c.heartbeat != 0
 }
 
+func (c *config) hello(dst []byte) []byte {
+	return wire.AppendHello(dst, c.token, c.client, c.heartbeat.Milliseconds())
+}
+
 // logPanics stands in for Notify: a panic must not go unseen.
 func logPanics(n Notice) {
 	if n.Event == EventPanic {

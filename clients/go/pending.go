@@ -13,21 +13,51 @@ type Pending struct {
 	id  string
 	key string // canonical id
 
-	detach   bool
 	progress func(json.RawMessage) // of Job.OnProgress
 	notify   func(Result, error)   // of SubmitFunc, else nil
 	window   chan struct{}         // one slot of it is held until the job ends
 	session  *session              // set before the job is in its table
 
-	seq uint64 // of its request; guarded by session.mu
+	// Guarded by session.mu.
+	seq  uint64 // of its request
+	over bool   // no longer in session's table
 
+	detach bool
 	mu     sync.Mutex // guards what follows
 	acked  bool       // the broker took the job
-	ended  bool
-	ackCh  chan struct{} // made when asked for
-	doneCh chan struct{} // made when asked for
-	result Result        // valid once ended
-	err    error         // valid once ended
+	ack    latch      // opened when its reply is in
+	done   latch      // opened when the job has ended
+	result Result     // valid once ended
+	err    error      // valid once ended
+}
+
+// latch is a channel to be closed, made when somebody asks for it.
+type latch struct {
+	open bool
+	ch   chan struct{}
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func (l *latch) wait() <-chan struct{} {
+	if l.open {
+		return closed
+	}
+	if l.ch == nil {
+		l.ch = make(chan struct{})
+	}
+	return l.ch
+}
+
+func (l *latch) release() {
+	if !l.open && l.ch != nil {
+		close(l.ch)
+	}
+	l.open = true
 }
 
 // ID is the job's id.
@@ -38,26 +68,14 @@ func (p *Pending) ID() string { return p.id }
 func (p *Pending) Acked() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.acked || p.ended {
-		return closed
-	}
-	if p.ackCh == nil {
-		p.ackCh = make(chan struct{})
-	}
-	return p.ackCh
+	return p.ack.wait()
 }
 
 // Done is closed when the job has ended, with a result or an error.
 func (p *Pending) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended {
-		return closed
-	}
-	if p.doneCh == nil {
-		p.doneCh = make(chan struct{})
-	}
-	return p.doneCh
+	return p.done.wait()
 }
 
 // Ack waits until the broker has taken the job, and returns nil then. It returns
@@ -98,36 +116,21 @@ func (p *Pending) Cancel(ctx context.Context) error {
 	return p.session.cancel(ctx, p.key)
 }
 
-// taken notes that the broker took the job, which ends it if it is detached. The
-// caller has removed a detached job from its session.
+// taken notes that the broker took the job.
 func (p *Pending) taken() {
-	if p.detach {
-		p.end(Result{ID: p.id}, nil)
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.acked = true
-	p.wakeAck()
-}
-
-// wakeAck is called with mu held, once acked or ended is set.
-func (p *Pending) wakeAck() {
-	if p.ackCh != nil {
-		close(p.ackCh)
-		p.ackCh = nil
-	}
+	p.ack.release()
 }
 
 // end is called once, by the goroutine that reads the session's connection.
 func (p *Pending) end(result Result, err error) {
 	<-p.window // first: who waits for the end may count on the room
 	p.mu.Lock()
-	p.ended, p.result, p.err = true, result, err
-	p.wakeAck()
-	if p.doneCh != nil {
-		close(p.doneCh)
-	}
+	p.result, p.err = result, err
+	p.ack.release()
+	p.done.release()
 	p.mu.Unlock()
 	if p.notify != nil {
 		p.notify(result, err)
@@ -140,9 +143,3 @@ func (p *Pending) lost(addr string, sent bool, cause error) error {
 	defer p.mu.Unlock()
 	return &LostError{ID: p.id, Addr: addr, Acked: p.acked, Sent: sent || p.acked, Cause: cause}
 }
-
-var closed = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()

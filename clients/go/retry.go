@@ -10,13 +10,13 @@ import (
 // retry spaces attempts to connect.
 type retry struct {
 	policy backoff.ExponentialBackOff
-	stable time.Duration
+	conf   *config
 }
 
 func newRetry(c *config) *retry {
 	// The policy draws from 0 … 2 × its interval when its factor is 1: with half of
 	// the limits that is full jitter, from 0 to the limit.
-	r := &retry{stable: c.backoffMax, policy: backoff.ExponentialBackOff{
+	r := &retry{conf: c, policy: backoff.ExponentialBackOff{
 		InitialInterval:     max(c.backoffBase/2, 1),
 		MaxInterval:         max(c.backoffMax/2, 1),
 		Multiplier:          2,
@@ -26,25 +26,25 @@ func newRetry(c *config) *retry {
 	return r
 }
 
-// next is how long to wait before the next attempt.
-func (r *retry) next() time.Duration { return r.policy.NextBackOff() }
-
-// lasted tells how long the last connection stood.
-func (r *retry) lasted(d time.Duration) {
-	if d >= r.stable {
-		r.policy.Reset()
-	}
-}
-
-// pause waits, unless stop is closed first.
-func pause(d time.Duration, stop <-chan struct{}) (stopped bool) {
-	t := time.NewTimer(d)
+// pause tells what went wrong and waits until the next attempt is due, unless
+// stop is closed first.
+func (r *retry) pause(n Notice, stop <-chan struct{}) (stopped bool) {
+	n.Wait = r.policy.NextBackOff()
+	r.conf.notify(n)
+	t := time.NewTimer(n.Wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return false
 	case <-stop:
 		return true
+	}
+}
+
+// lasted tells how long the last connection stood.
+func (r *retry) lasted(d time.Duration) {
+	if d >= r.conf.backoffMax {
+		r.policy.Reset()
 	}
 }
 

@@ -2,15 +2,15 @@ package gloom
 
 import (
 	"context"
-	"errors"
 	"net"
-	"strconv"
+
+	"github.com/goccy/go-json"
 
 	"gloom/wire"
 )
 
-// session is a submitter's connection to one broker: the requests that wait for
-// a reply, in order, and the jobs that have not ended, by id.
+// session is a submitter's connection to one broker, with the jobs that have not
+// ended, by id.
 //
 // An error frame with a job's id is either the reply to a request or the end of a
 // job taken earlier. Two rules make that unambiguous. Replies come in the order
@@ -19,383 +19,261 @@ import (
 // connection on which a job of that id is pending, so at most one job can be
 // meant.
 type session struct {
-	link
+	conn
 
-	compat   bool
-	outgoing int // largest frame the broker takes; only the reply to hello changes it
-
-	// Guarded by link.mu.
-	waiting fifo[request]
+	// Guarded by conn.mu.
 	jobs    map[string]*Pending // by canonical id
-	written uint64              // number of the first request not given to the writer
-	bare    int                 // detached jobs without ack since the last request with a reply
 	retired bool                // takes no new jobs; ends with the last pending one
-	refusal *RefusedError       // what the broker said before it closes the connection
 
 	drains   chan struct{} // closed when the broker has said that it drains
 	draining bool          // of the reading goroutine: drains is closed
-	over     chan struct{} // closed when the session has ended and said so to all
-
-	// Of the reading goroutine.
-	decoder wire.ClientDecoder
-	event   wire.Event
-	settled []*Pending // scratch: jobs proven taken by the frame at hand
+	news     []news        // of the reading goroutine: what the frame at hand means
 }
 
-// errRetired ends a retired session that has nothing left to wait for.
-var errRetired = errors.New("retired")
+// news is for the one who waits for a job: it was taken, it reports progress, or
+// it has ended.
+type news struct {
+	job  *Pending
+	what newsKind
+	body []byte // of the frame
+	err  error
+}
 
-func newSession(c *config, addr string, nc net.Conn) *session {
-	s := &session{
-		compat: c.compat, outgoing: c.maxFrame, jobs: make(map[string]*Pending),
-		drains: make(chan struct{}), over: make(chan struct{}),
-	}
-	s.init(c, addr, nc)
-	s.beforeWrite = s.confirm
+type newsKind uint8
+
+const (
+	jobTaken newsKind = iota
+	jobProgress
+	jobEnded
+)
+
+func newSession(conf *config, addr string, nc net.Conn) *session {
+	s := &session{jobs: make(map[string]*Pending), drains: make(chan struct{})}
+	s.init(conf, addr, nc, s)
 	return s
 }
 
-// run serves the connection until it goes.
+// run serves the connection until it goes, and ends what is pending on it.
 func (s *session) run() {
-	defer close(s.over)
-	writer := make(chan struct{})
-	go func() {
-		defer close(writer)
-		s.writeLoop()
-	}()
-	s.fail(s.readLoop(s.handle))
-	<-writer
-	s.endAll()
-}
-
-// endAll ends what is pending, after the link has failed.
-func (s *session) endAll() {
+	cause := s.conn.run()
 	s.mu.Lock()
-	cause := s.cause()
 	jobs := s.jobs
 	s.jobs = nil
-	var calls []*call
-	for !s.waiting.empty() {
-		if r := s.waiting.pop(); r.call != nil {
-			calls = append(calls, r.call)
-		}
-	}
-	written := s.written
 	s.mu.Unlock()
 	for _, p := range jobs {
-		p.end(Result{}, p.lost(s.addr, p.seq < written, cause))
+		p.end(Result{}, p.lost(s.addr, p.seq < s.written, cause))
 	}
-	for _, c := range calls {
-		c.finish(&LostError{Addr: s.addr, Cause: cause})
-	}
-}
-
-// cause is why the link failed; called with mu held.
-func (s *session) cause() error {
-	if s.refusal != nil && !errors.Is(s.err, ErrClosed) {
-		return s.refusal
-	}
-	return s.err
-}
-
-// why is cause, for others.
-func (s *session) why() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cause()
-}
-
-// confirm is called before each write. Nothing is ever sent about a detached job
-// without ack that was taken; the reply to a ping proves that no refusal comes.
-func (s *session) confirm() {
-	if s.bare > 0 {
-		s.bare = 0
-		s.waiting.push(request{kind: askPing})
-		s.out = wire.AppendPingRequest(s.out)
-	}
-	s.written = s.waiting.tail
 }
 
 // submit sends the frame of a job. It returns errGone when the session takes no
-// more jobs, and a channel to wait for when there is no room.
-func (s *session) submit(p *Pending, quiet bool, frame []byte) (room <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil || s.retired {
-		return nil, errGone
+// more jobs.
+func (s *session) submit(ctx context.Context, p *Pending, silent bool, frame []byte, wait bool) error {
+	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
+		return tooLarge(p.id, size, s.maxOut)
 	}
-	if room := s.full(); room != nil {
-		return room, nil
-	}
-	if _, held := s.jobs[p.key]; held {
-		return nil, &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
-	}
-	r := request{kind: askSubmit, job: p}
-	if quiet {
-		r.kind = askQuietSubmit
-		if p.detach {
-			s.bare++
+	return s.put(ctx, wait, frame, func() (request, error) {
+		if s.retired {
+			return request{}, errGone
 		}
-	} else {
-		s.bare = 0
-	}
-	p.session = s
-	p.seq = s.waiting.push(r)
-	s.jobs[p.key] = p
-	s.out = append(s.out, frame...)
-	s.kick()
-	return nil, nil
+		if s.jobs[p.key] != nil {
+			return request{}, &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
+		}
+		p.session, p.seq = s, s.waiting.tail
+		s.jobs[p.key] = p
+		return request{verb: wire.Submit, silent: silent, job: p}, nil
+	})
 }
 
-// ask sends a request that is not about a new job. A nil call waits for nothing.
-func (s *session) ask(r request, encode func(dst []byte) []byte) error {
-	if s.compat {
+// call sends a request that is not about a new job and waits for its reply.
+func (s *session) call(ctx context.Context, r request, encode func(dst []byte) []byte) error {
+	if s.conf.compat {
 		return ErrUnsupported
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return &LostError{Addr: s.addr, Cause: s.cause()}
+	call := make(chan error, 1)
+	if err := s.ask(r, call, encode); err != nil {
+		return err
 	}
-	if r.kind == askCancel {
-		r.job = s.jobs[r.id]
-	}
-	s.bare = 0
-	s.waiting.push(r)
-	s.out = encode(s.out)
-	s.kick()
-	return nil
-}
-
-func (s *session) wait(ctx context.Context, c *call) error {
 	select {
-	case <-c.done:
-		return c.err
+	case err := <-call:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *session) hello(ctx context.Context, conf *config) error {
-	c := newCall()
-	err := s.ask(request{kind: askHello, call: c}, func(dst []byte) []byte {
-		return wire.AppendHello(dst, conf.token, conf.client, conf.heartbeat.Milliseconds())
-	})
-	if err != nil {
-		return err
-	}
-	return s.wait(ctx, c)
-}
-
-func (s *session) ping(ctx context.Context) error {
-	c := newCall()
-	if err := s.ask(request{kind: askPing, call: c}, wire.AppendPingRequest); err != nil {
-		return err
-	}
-	return s.wait(ctx, c)
-}
-
 func (s *session) cancel(ctx context.Context, key string) error {
-	c := newCall()
-	if err := s.askCancel(key, c); err != nil {
-		return err
-	}
-	return s.wait(ctx, c)
-}
-
-func (s *session) askCancel(key string, c *call) error {
-	return s.ask(request{kind: askCancel, id: key, call: c}, func(dst []byte) []byte {
-		return wire.AppendCancelRequest(dst, []byte(key))
-	})
+	return s.call(ctx, request{verb: wire.Cancel, id: key}, cancelFrame(key))
 }
 
 // abandon asks to cancel a job that its caller no longer waits for.
 func (s *session) abandon(p *Pending) {
-	s.mu.Lock()
-	pending := s.jobs[p.key] == p
-	s.mu.Unlock()
-	if pending {
-		_ = s.askCancel(p.key, nil) // lost with the job if it fails
+	if s.job(p.key) == p && !s.conf.compat {
+		_ = s.ask(request{verb: wire.Cancel, id: p.key}, nil, cancelFrame(p.key)) // lost with the job if it fails
 	}
 }
 
-// holds reports whether a job with the id is pending here.
-func (s *session) holds(key string) bool {
+func cancelFrame(key string) func(dst []byte) []byte {
+	return func(dst []byte) []byte { return wire.AppendCancelRequest(dst, []byte(key)) }
+}
+
+// job is the job with the id that is pending here, or nil.
+func (s *session) job(key string) *Pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.jobs[key] != nil
+	return s.jobs[key]
 }
 
 // retire lets the session end when nothing is pending on it any more.
 func (s *session) retire() {
 	s.mu.Lock()
 	s.retired = true
-	idle := s.idle()
+	finished := s.finished()
 	s.mu.Unlock()
-	if idle {
-		s.fail(errRetired)
+	if finished {
+		s.fail(errFinished)
 	}
 }
 
-func (s *session) idle() bool {
-	return len(s.jobs) == 0 && s.waiting.empty()
+func (s *session) finished() bool {
+	return s.retired && len(s.jobs) == 0 && s.waiting.empty()
 }
 
-// handle acts on one frame of the broker.
-func (s *session) handle(payload []byte) error {
-	ev := &s.event
-	if err := s.decoder.Decode(payload, ev); err != nil {
-		if errors.Is(err, wire.ErrUnknownFrame) {
-			return nil
-		}
-		return &ProtocolError{Reason: err.Error()}
-	}
-	switch ev.Kind {
-	case wire.EventOK:
-		return s.onOK(ev)
-	case wire.EventResult:
-		s.onResult(ev)
-	case wire.EventProgress:
-		s.onProgress(ev)
-	case wire.EventError:
-		return s.onError(ev)
-	case wire.EventPing:
-		s.mu.Lock()
-		if s.err == nil {
-			s.out = wire.AppendPong(s.out)
-			s.kick()
-		}
-		s.mu.Unlock()
-		return nil
-	}
-	return s.leftover()
-}
-
-// leftover ends a retired session with its last job.
-func (s *session) leftover() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.retired && s.idle() {
-		return errRetired
-	}
-	return nil
-}
-
-// due is the number of the first request that must be replied to, or tail. It is
-// called with mu held.
-func (s *session) due() uint64 {
-	n := s.waiting.head
-	for n != s.waiting.tail && s.waiting.at(n).kind == askQuietSubmit {
-		n++
-	}
-	return n
-}
-
-// settle takes the silent submits before request number n off the queue: a later
-// frame proves that they were taken. It is called with mu held.
-func (s *session) settle(n uint64) {
-	for s.waiting.head != n {
-		p := s.waiting.pop().job
-		if p.detach {
-			delete(s.jobs, p.key)
-		}
-		s.settled = append(s.settled, p)
-	}
-}
-
-// tell acks the jobs that settle found, without the lock.
-func (s *session) tell() {
-	for i, p := range s.settled {
-		p.taken()
-		s.settled[i] = nil
-	}
-	s.settled = s.settled[:0]
-}
-
-func (s *session) onOK(ev *wire.Event) error {
-	s.mu.Lock()
-	due := s.due()
-	if err := s.mismatch(due, ev); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	s.settle(due)
-	r := s.waiting.pop()
-	cancelled := r.kind == askCancel && r.job != nil && s.jobs[r.id] == r.job
-	if cancelled || r.kind == askSubmit && r.job.detach {
-		delete(s.jobs, r.job.key)
-	}
-	s.mu.Unlock()
-	s.tell()
-	switch {
-	case r.kind == askSubmit:
-		r.job.taken()
-	case cancelled:
-		r.job.end(Result{}, &JobError{Code: ErrCancelled, ID: r.job.id, Reason: "by its submitter"})
-	case r.kind == askHello && ev.MaxFrame > 0:
-		s.outgoing = ev.MaxFrame
-		s.maxIn = max(s.maxIn, ev.MaxFrame+frameSlack)
-	}
-	r.call.finish(nil)
-	return s.leftover()
-}
-
-// mismatch checks that an ok fits request number due. It is called with mu held.
-func (s *session) mismatch(due uint64, ev *wire.Event) error {
-	if due == s.waiting.tail {
-		return &ProtocolError{Reason: "ok without a request"}
-	}
-	want := s.waiting.at(due).name()
-	if ev.ID != nil && want != string(ev.ID) {
-		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
-			" in place of " + strconv.Quote(wire.Value([]byte(want)))}
-	}
-	return nil
-}
-
-func (s *session) onResult(ev *wire.Event) {
-	s.mu.Lock()
+func (s *session) event(ev *wire.Event) error {
 	p := s.jobs[string(ev.ID)]
-	if p == nil {
-		s.mu.Unlock()
-		return
+	switch {
+	case ev.Kind == wire.EventError:
+		s.heedDrain(Code(ev.Code))
+		if ev.ID == nil {
+			return s.refused(ev)
+		}
+		return s.onError(ev, p)
+	case p == nil:
+	case ev.Kind == wire.EventResult:
+		s.settleThrough(p)
+		s.end(p, ev.Body, nil)
+	case ev.Kind == wire.EventProgress:
+		s.settleThrough(p)
+		s.news = append(s.news, news{job: p, what: jobProgress, body: ev.Body})
 	}
-	s.settleThrough(p)
-	delete(s.jobs, p.key)
-	s.mu.Unlock()
-	s.tell()
-	p.end(Result{ID: p.id, Body: append([]byte(nil), ev.Body...)}, nil)
+	return nil
+}
+
+func (s *session) replied(r request, refusal *RefusedError) error {
+	p := r.job
+	switch {
+	case r.verb == wire.Cancel:
+		// Of a job that was submitted behind the cancel, another one was meant.
+		if p := s.jobs[r.id]; refusal == nil && p != nil && p.seq < s.waiting.head {
+			s.end(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
+		}
+	case r.verb != wire.Submit:
+	case refusal != nil:
+		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
+	case p.detach:
+		s.end(p, nil, nil)
+	default:
+		s.news = append(s.news, news{job: p, what: jobTaken})
+	}
+	return nil
+}
+
+// onError acts on an error with the id of p, the job that is pending under it,
+// or nil.
+func (s *session) onError(ev *wire.Event, p *Pending) error {
+	refusal, due := newRefusal(ev), s.due()
+	if due != s.waiting.tail {
+		if r := s.waiting.at(due); r.name() == string(ev.ID) && s.replies(refusal.Code, r, p, due) {
+			return s.reply(due, refusal)
+		}
+	}
+	var err error = &JobError{Code: refusal.Code, Reason: ev.Reason, ID: refusal.ID, Lost: ev.Cause == wire.CauseLost}
+	switch {
+	case p == nil:
+		return nil
+	case p.seq > due:
+		return &ProtocolError{Reason: ev.Code + " for id " + refusal.ID + " before earlier replies"}
+	case s.unreplied(p, due):
+		// Without an ack this may be the refusal, or the end of a job taken in
+		// silence; only the code can tell.
+		if !endsJob(refusal.Code) {
+			err = refusal
+		}
+		s.settle(p.seq)
+		s.waiting.pop()
+	}
+	s.end(p, nil, err)
+	return nil
+}
+
+// replies tells the reply to request number due from the end of the job p of the
+// same id and from the refusal of its submit.
+func (s *session) replies(code Code, r *request, p *Pending, due uint64) bool {
+	switch {
+	case r.verb == wire.Submit, code == ErrUnknownID, p == nil, p.seq > due:
+		return true
+	}
+	return !endsJob(code) && !s.unreplied(p, due)
+}
+
+// unreplied says whether p was sent silently and nothing has proven it taken.
+func (s *session) unreplied(p *Pending, due uint64) bool {
+	return p.seq >= s.waiting.head && p.seq < due
+}
+
+// endsJob reports whether a code can end a job that was taken.
+func endsJob(code Code) bool {
+	c, known := wire.ParseCode(string(code))
+	return known && c.EndsJob()
 }
 
 // settleThrough settles p and what was sent silently before it, if p itself was
-// sent silently and no reply is due before it. It is called with mu held, and
-// looks at nothing behind p, so that each request is looked at once.
+// sent silently and no reply is due before it. It looks at nothing behind p, so
+// that each request is looked at once.
 func (s *session) settleThrough(p *Pending) {
-	if p.seq < s.waiting.head {
-		return
-	}
 	for n := s.waiting.head; n <= p.seq; n++ {
-		if s.waiting.at(n).kind != askQuietSubmit {
+		if !s.waiting.at(n).silent {
 			return
 		}
 	}
-	s.settle(p.seq)
-	s.waiting.pop()
+	s.settle(p.seq + 1)
 }
 
-func (s *session) onProgress(ev *wire.Event) {
-	s.mu.Lock()
-	p := s.jobs[string(ev.ID)]
-	if p != nil {
-		s.settleThrough(p)
+// end takes a job off the table, unless it has ended before.
+func (s *session) end(p *Pending, body []byte, err error) {
+	if !p.over {
+		p.over = true
+		delete(s.jobs, p.key)
+		s.news = append(s.news, news{job: p, what: jobEnded, body: body, err: err})
 	}
-	s.mu.Unlock()
-	s.tell()
-	if p == nil {
-		return
+}
+
+func (s *session) tell() {
+	for i := range s.news {
+		n := &s.news[i]
+		switch n.what {
+		case jobEnded:
+			r := Result{}
+			if n.err == nil {
+				r = Result{ID: n.job.id, Body: append(json.RawMessage(nil), n.body...)}
+			}
+			n.job.end(r, n.err)
+		case jobProgress:
+			n.job.taken()
+			if n.job.progress != nil {
+				n.job.progress(append(json.RawMessage(nil), n.body...))
+			}
+		default:
+			n.job.taken()
+		}
+		*n = news{}
 	}
-	p.taken()
-	if p.progress != nil {
-		p.progress(append([]byte(nil), ev.Body...))
+	s.news = s.news[:0]
+}
+
+// heedDrain tells the submitter to look for another broker.
+func (s *session) heedDrain(code Code) {
+	if code == ErrDraining && !s.draining {
+		s.draining = true
+		close(s.drains)
 	}
 }

@@ -14,76 +14,44 @@ import (
 // maxReports is how many progress frames may be unanswered on a socket.
 const maxReports = 64
 
-// errLeft ends a socket that has left and has nothing more to do.
-var errLeft = errors.New("left")
-
-// socket is a worker's connection: the frames that wait for their reply, in
-// order, and the runs that are out on it.
+// socket is a worker's connection, with the runs that are out on it.
 type socket struct {
-	link
-	w        *Worker
-	named    bool // joined with prefetch: answers carry ids
-	limit    int  // runs that may be out
-	outgoing int  // largest frame the broker takes; guarded by link.mu
+	conn
+	w     *Worker
+	named bool // joined with prefetch: answers carry ids
+	limit int  // runs that may be out
 
 	ctx     context.Context // of the runs
 	lose    context.CancelCauseFunc
 	queue   chan *run     // of limit: never full
 	reports chan struct{} // holds one element per unanswered progress frame
 
-	// Guarded by link.mu.
-	waiting fifo[reply]
+	// Guarded by conn.mu.
 	runs    map[string]*run // not yet answered, by canonical id
 	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
-	refusal *RefusedError
 
 	// Of the reading goroutine.
-	decoder  wire.ClientDecoder
-	event    wire.Event
-	joined   bool
-	deadline *time.Timer // for the join; nil once it is in
+	deadline     *time.Timer // for the reply to join
+	joined, told bool
 }
-
-// reply is what a worker's frame waits for.
-type reply struct {
-	kind   replyKind
-	run    *run // of an answer
-	failed bool // of an answer: it is a fail
-}
-
-type replyKind uint8
-
-const (
-	toHello replyKind = iota + 1
-	toJoin
-	toAnswer
-	toSubstitute // the answer in place of one that was refused
-	toProgress
-	toLeave
-)
 
 // attend connects to a broker and serves until the connection goes and every
-// handler has returned.
-func (w *Worker) attend(addr string) (joined bool, err error) {
+// handler has returned. It tells which address it came to, and why it ended.
+func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	ctx, cancel := context.WithTimeout(w.leaving, w.conf.dialTimeout)
-	nc, err := w.conf.connect(ctx, addr)
+	nc, at, err := w.conf.connect(ctx, addr)
 	cancel()
 	if err != nil {
-		return false, fmt.Errorf("gloom: connect to %s: %w", addr, err)
+		return at, false, err
 	}
-	if w.leaving.Err() != nil {
-		nc.Close()
-		return false, errLeft
-	}
-	s := newSocket(w, addr, nc)
+	s := newSocket(w, at, nc)
 	stopLeave := context.AfterFunc(w.leaving, s.leave)
 	stopAbort := context.AfterFunc(w.base, func() { s.fail(ErrClosed) })
 	defer func() { stopLeave(); stopAbort() }()
 
 	var all sync.WaitGroup
-	all.Go(s.writeLoop)
 	for range w.handlers() {
 		all.Go(s.work)
 	}
@@ -91,36 +59,24 @@ func (w *Worker) attend(addr string) (joined bool, err error) {
 		s.fail(fmt.Errorf("no answer to join within %v: %w", w.conf.dialTimeout, context.DeadlineExceeded))
 	})
 	s.greet()
-	s.fail(s.readLoop(s.handle))
+	err = s.run()
 	s.deadline.Stop()
-	cause := s.why()
-	s.lose(&LostError{Addr: addr, Cause: cause})
+	s.lose(&LostError{Addr: at, Cause: err})
 	close(s.queue)
 	all.Wait()
-	return s.joined, cause
+	return at, s.joined, err
 }
 
 func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 	s := &socket{
-		w: w, named: w.Prefetch > 0,
-		limit: max(w.Prefetch, 1), outgoing: w.conf.maxFrame,
+		w: w, named: w.Prefetch > 0, limit: max(w.Prefetch, 1),
 		reports: make(chan struct{}, maxReports),
 		runs:    make(map[string]*run),
 	}
-	s.init(w.conf, addr, nc)
+	s.init(w.conf, addr, nc, s)
 	s.queue = make(chan *run, s.limit)
 	s.ctx, s.lose = context.WithCancelCause(w.base)
 	return s
-}
-
-// why is why the socket has ended: what the broker said, if it did.
-func (s *socket) why() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refusal != nil && s.err != errLeft {
-		return s.refusal
-	}
-	return s.err
 }
 
 // greet sends hello, if asked for, and join in one go: a refused hello ends the
@@ -128,18 +84,16 @@ func (s *socket) why() error {
 func (s *socket) greet() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || s.leaving {
+	if s.err != nil || s.w.leaving.Err() != nil {
 		return
 	}
-	conf := s.w.conf
-	if conf.wantsHello() {
-		s.out = wire.AppendHello(s.out, conf.token, conf.client, conf.heartbeat.Milliseconds())
-		s.waiting.push(reply{kind: toHello})
+	if s.conf.wantsHello() {
+		s.out = s.conf.hello(s.out)
+		s.push(request{verb: wire.Hello})
 	}
-	s.out = wire.AppendJoin(s.out, []byte(canonical(s.w.Type)), s.w.Prefetch, !conf.compat)
-	s.waiting.push(reply{kind: toJoin})
+	s.out = wire.AppendJoin(s.out, []byte(canonical(s.w.Type)), s.w.Prefetch, !s.conf.compat)
+	s.push(request{verb: wire.Join})
 	s.greeted = true
-	s.kick()
 }
 
 // leave takes no more jobs. The socket ends when all is answered.
@@ -150,66 +104,41 @@ func (s *socket) leave() {
 		return
 	}
 	s.leaving = true
-	switch {
-	case s.w.conf.compat || !s.greeted: // a join behind a leave would undo it
+	if s.conf.compat || !s.greeted { // a join behind a leave would undo it
 		s.left = true
-	default:
+	} else {
 		s.out = wire.AppendLeave(s.out)
-		s.waiting.push(reply{kind: toLeave})
-		s.kick()
+		s.push(request{verb: wire.Leave})
 	}
 	finished := s.finished()
 	s.mu.Unlock()
 	if finished {
-		s.fail(errLeft)
+		s.fail(errFinished)
 	}
 }
 
-// finished is called with mu held.
 func (s *socket) finished() bool {
 	return s.left && len(s.runs) == 0 && s.waiting.empty()
 }
 
-// handle acts on one frame of the broker.
-func (s *socket) handle(payload []byte) error {
-	ev := &s.event
-	if err := s.decoder.Decode(payload, ev); err != nil {
-		if errors.Is(err, wire.ErrUnknownFrame) {
-			return nil
-		}
-		return &ProtocolError{Reason: err.Error()}
-	}
+func (s *socket) event(ev *wire.Event) error {
 	switch ev.Kind {
 	case wire.EventJob:
 		return s.onJob(ev)
-	case wire.EventOK:
-		return s.onOK(ev)
 	case wire.EventError:
-		return s.onError(ev)
+		return s.refused(ev)
 	case wire.EventCancel:
-		s.mu.Lock()
-		r := s.runs[string(ev.ID)]
-		s.mu.Unlock()
-		if r != nil {
+		if r := s.runs[string(ev.ID)]; r != nil {
 			r.cancel(ErrCancelled)
 		}
-	case wire.EventPing:
-		s.mu.Lock()
-		if s.err == nil {
-			s.out = wire.AppendPong(s.out)
-			s.kick()
-		}
-		s.mu.Unlock()
 	}
 	return nil
 }
 
 func (s *socket) onJob(ev *wire.Event) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
-	case s.left && s.w.conf.compat:
-		return errLeft // the broker hands the job to another worker
+	case s.left && s.conf.compat:
+		return errFinished // the broker hands the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
 	case len(s.runs) == s.limit:
@@ -223,72 +152,107 @@ func (s *socket) onJob(ev *wire.Event) error {
 	return nil
 }
 
-func (s *socket) onOK(ev *wire.Event) error {
-	s.mu.Lock()
-	if s.waiting.empty() {
-		s.mu.Unlock()
-		return &ProtocolError{Reason: "ok without a request"}
-	}
-	r := s.waiting.pop()
-	switch r.kind {
-	case toLeave:
-		s.left = true
-	case toHello:
-		if ev.MaxFrame > 0 {
-			s.outgoing = ev.MaxFrame
-			s.maxIn = max(s.maxIn, ev.MaxFrame+frameSlack)
+func (s *socket) replied(r request, refusal *RefusedError) error {
+	switch r.verb {
+	case wire.Join, wire.Hello:
+		if refusal != nil {
+			return refusal
 		}
-	case toProgress:
+		if r.verb == wire.Join {
+			s.deadline.Stop()
+			s.joined = true
+		}
+	case wire.Progress:
 		<-s.reports
-	}
-	finished := s.finished()
-	s.mu.Unlock()
-	if r.kind == toJoin {
-		s.deadline.Stop()
-		s.joined = true
-		s.w.noteJoin(s.addr)
-	}
-	if finished {
-		return errLeft
+	case wire.Leave:
+		s.left = true // if refused, too: then the socket closes as soon as nothing is out
+	default:
+		switch {
+		case refusal == nil, refusal.Code == ErrInvalidState, refusal.Code == ErrUnknownID:
+		case r.again:
+			return refusal // the job hangs on this socket: let the broker have it back
+		default:
+			s.substitute(r, refusal)
+		}
 	}
 	return nil
 }
 
-func (s *socket) onError(ev *wire.Event) error {
-	refusal := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
-	if ev.ID != nil {
-		refusal.ID = wire.Value(ev.ID)
+func (s *socket) tell() {
+	if s.joined && !s.told {
+		s.told = true
+		s.w.noteJoin(s.addr)
 	}
-	s.mu.Lock()
-	if s.waiting.empty() {
-		s.refusal = refusal
-		s.mu.Unlock()
-		return refusal
+}
+
+// work runs jobs until the socket has ended.
+func (s *socket) work() {
+	regular := false
+	defer func() {
+		if !regular {
+			s.fail(errors.New("handler ended its goroutine"))
+		}
+	}()
+	for r := range s.queue {
+		var body []byte
+		err := context.Cause(r.ctx)
+		if err == nil { // else cancelled while it waited
+			body, err = r.call(s.w.Handler)
+		}
+		if s.ctx.Err() == nil { // else the run is lost, however its handler took that
+			s.answer(r, body, err)
+		}
+		r.cancel(nil)
 	}
-	r := s.waiting.pop()
-	switch r.kind {
-	case toHello, toJoin:
-		s.mu.Unlock()
-		return refusal
-	case toProgress:
-		<-s.reports
-	case toLeave:
-		s.left = true // the broker cannot: close as soon as nothing is out
+	regular = true
+}
+
+// answer sends the outcome of a run, unless the connection has gone.
+func (s *socket) answer(r *run, body []byte, err error) {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	then := request{verb: wire.Respond, run: r}
+	if err == nil {
+		e.frame = wire.AppendRespond(e.frame[:0], r.name(), body)
+		err = s.check(e, body)
 	}
-	if c := refusal.Code; c == ErrSizeError || c == ErrInvalidJSON || c == ErrUnauthorized {
-		s.refusal = refusal // and it closes the connection now
+	if err != nil {
+		then.verb = wire.Fail
+		e.fail(r, err)
 	}
-	finished := s.finished()
-	s.mu.Unlock()
-	if r.kind == toAnswer && refusal.Code != ErrInvalidState && refusal.Code != ErrUnknownID {
-		s.substitute(r.run, r.failed, refusal)
+	_ = s.put(context.Background(), true, e.frame, func() (request, error) {
+		delete(s.runs, r.key)
+		return then, nil
+	})
+}
+
+// check refuses what the broker would not take; trying again would not help.
+func (s *socket) check(e *encoder, body []byte) error {
+	if size := len(e.frame) - wire.HeaderLen; size > s.maxOut {
+		return Fatal(fmt.Errorf("answer makes a frame of %d bytes, at most %d are taken", size, s.maxOut))
+	}
+	if s.conf.trust {
 		return nil
 	}
-	if r.kind == toSubstitute {
-		return refusal // the job hangs on this socket: let the broker have it back
-	}
-	if finished {
-		return errLeft
+	if reason := e.wrong(body); reason != "" {
+		return Fatal(fmt.Errorf("answer: %s", reason))
 	}
 	return nil
+}
+
+// substitute fails a run whose answer the broker has refused: that left the job
+// running on this socket. It does not wait for room.
+func (s *socket) substitute(answer request, refusal *RefusedError) {
+	if s.err != nil {
+		return
+	}
+	err := fmt.Errorf("answer refused: %s: %s", refusal.Code, refusal.Reason)
+	if answer.verb == wire.Respond {
+		err = Fatal(err)
+	}
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	e.fail(answer.run, err)
+	s.out = append(s.out, e.frame...)
+	s.push(request{verb: wire.Fail, run: answer.run, again: true})
 }

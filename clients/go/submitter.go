@@ -3,6 +3,7 @@ package gloom
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +24,7 @@ type Submitter struct {
 	end  context.CancelCauseFunc
 
 	mu       sync.Mutex // guards what follows
-	sessions []*session // the current one, and those retired with jobs pending
+	sessions []*session // the current one, others still with jobs pending
 	current  *session   // nil: none
 	refusal  error      // every broker refuses us for good, as of the last attempt
 	lastErr  error      // of the last attempt
@@ -56,7 +57,6 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 		s.Close()
 		return nil, err
 	}
-	s.adopt(first)
 	go s.stayConnected(first)
 	return s, nil
 }
@@ -146,11 +146,11 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 
 // Ping asks the broker for a sign of life.
 func (s *Submitter) Ping(ctx context.Context) error {
-	sess, err := s.session(ctx, nil, true)
+	sess, err := s.session(ctx, true)
 	if err != nil {
 		return err
 	}
-	return sess.ping(ctx)
+	return sess.call(ctx, request{verb: wire.Ping}, wire.AppendPingRequest)
 }
 
 // Outstanding is how many jobs are submitted and have not ended, and Submit calls
@@ -196,10 +196,8 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	}
 	if p.id == "" {
 		p.id = numberedID(s.prefix, s.number.Add(1))
-		p.key = p.id
-	} else {
-		p.key = canonical(p.id)
 	}
+	p.key = canonical(p.id)
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	frame, refused := e.submit(job, p, s.conf.trust)
@@ -217,6 +215,19 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		return nil, err
 	}
 	return p, nil
+}
+
+// send puts a job on the current connection, or the next one if that goes first.
+func (s *Submitter) send(ctx context.Context, p *Pending, silent bool, frame []byte, wait bool) error {
+	for {
+		sess, err := s.session(ctx, wait)
+		if err == nil {
+			err = sess.submit(ctx, p, silent, frame, wait)
+		}
+		if err != errGone {
+			return err
+		}
+	}
 }
 
 func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
@@ -238,37 +249,8 @@ func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
 	}
 }
 
-// send puts a frame on a connection, waiting for one that has room.
-func (s *Submitter) send(ctx context.Context, p *Pending, quiet bool, frame []byte, wait bool) error {
-	var gone *session
-	for {
-		sess, err := s.session(ctx, gone, wait)
-		if err != nil {
-			return err
-		}
-		if size := len(frame) - wire.HeaderLen; size > sess.outgoing {
-			return tooLarge(p.id, size, sess.outgoing)
-		}
-		room, err := sess.submit(p, quiet, frame)
-		switch {
-		case err == errGone:
-			gone = sess
-			continue
-		case err != nil || room == nil:
-			return err
-		case !wait:
-			return ErrWindowFull
-		}
-		if err := sess.await(ctx, room); err == errGone {
-			gone = sess
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-// session returns the current connection, waiting for one other than gone.
-func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*session, error) {
+// session returns the current connection, waiting for one that stands.
+func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 	for {
 		s.mu.Lock()
 		current, changed, refusal := s.current, s.changed, s.refusal
@@ -278,7 +260,7 @@ func (s *Submitter) session(ctx context.Context, gone *session, wait bool) (*ses
 			return nil, ErrClosed
 		case ctx.Err() != nil:
 			return nil, s.overdue(ctx)
-		case current != nil && current != gone:
+		case current != nil && !current.ended():
 			return current, nil
 		case refusal != nil:
 			return nil, refusal
@@ -313,12 +295,12 @@ func (s *Submitter) overdue(ctx context.Context) error {
 // holder returns the connection on which a job is pending, else the current one.
 func (s *Submitter) holder(ctx context.Context, key string) (*session, error) {
 	s.mu.Lock()
-	sessions := append([]*session(nil), s.sessions...)
+	sessions := slices.Clone(s.sessions)
 	s.mu.Unlock()
 	for _, sess := range sessions {
-		if sess.holds(key) {
+		if sess.job(key) != nil {
 			return sess, nil
 		}
 	}
-	return s.session(ctx, nil, true)
+	return s.session(ctx, true)
 }

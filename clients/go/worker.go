@@ -229,22 +229,19 @@ func (w *Worker) serve(addr string) {
 	retry := newRetry(w.conf)
 	for {
 		since := time.Now()
-		joined, err := w.attend(addr)
-		if w.leaving.Err() != nil {
+		at, joined, err := w.attend(addr)
+		n := Notice{Event: EventFailed, Addr: at, Err: err}
+		switch {
+		case w.leaving.Err() != nil:
 			return
-		}
-		if !joined && hopeless(err) {
-			w.giveUp(addr, err)
-			return
-		}
-		event := EventFailed
-		if joined {
-			event = EventLost
+		case joined:
+			n.Event = EventLost
 			retry.lasted(time.Since(since))
+		case hopeless(err):
+			w.giveUp(at, err)
+			return
 		}
-		wait := retry.next()
-		w.conf.notify(Notice{Event: event, Addr: addr, Err: err, Wait: wait})
-		if pause(wait, w.leaving.Done()) {
+		if retry.pause(n, w.leaving.Done()) {
 			return
 		}
 	}

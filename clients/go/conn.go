@@ -1,0 +1,467 @@
+package gloom
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"gloom/wire"
+)
+
+const (
+	// frameSlack is how much larger than its largest request a broker's frames
+	// can be: it puts an id and a type around a body, each with escapes.
+	frameSlack = 2*6*wire.MaxName + 1024
+	// maxUnsent is how many bytes may wait to be written before callers wait.
+	maxUnsent = 1 << 20
+	// keepBuffer is the largest buffer kept after a large frame has gone through.
+	keepBuffer = 256 << 10
+	readBuffer = 8 << 10
+	// lastWords is how long a connection that cannot be written to is still read:
+	// the broker may have said why.
+	lastWords = 250 * time.Millisecond
+	// deadBeats is how many beats may pass without a byte from the broker.
+	deadBeats = 3
+)
+
+var (
+	// errGone is what becomes of frames for a connection that has ended.
+	errGone = errors.New("connection has gone")
+	errHTTP = errors.New("this is an HTTP server")
+	// errFinished ends a connection that has nothing more to wait for.
+	errFinished = errors.New("finished")
+)
+
+// conn is a connection to a broker, of a submitter or a worker: a goroutine that
+// writes what others append to a buffer, so that many frames leave in one call;
+// a loop that reads frames; and, in order, the requests that wait for a reply.
+type conn struct {
+	conf *config
+	addr string
+	nc   net.Conn
+	user user
+	wake chan struct{} // to the writer: there is something to write
+	done chan struct{} // closed when the connection has failed
+
+	// Largest frames either way. Only the reply to hello changes them, before
+	// there is anything large to send.
+	maxIn, maxOut int
+
+	mu      sync.Mutex // guards what follows
+	out     []byte     // whole frames, not yet written
+	spare   []byte     // the writer's other buffer
+	kicked  bool       // wake has been sent and not been acted on
+	room    chan struct{}
+	waiting fifo[request]
+	written uint64        // number of the first request not given to the writer
+	bare    int           // detached jobs without ack since the last request with a reply
+	refusal *RefusedError // what the broker said before it closes the connection
+	err     error         // why the connection failed; nothing may be appended after that
+
+	// Of the reading goroutine.
+	decoder wire.ClientDecoder
+	frame   wire.Event
+}
+
+// user is whom a connection serves. The reading goroutine calls its methods, with
+// the connection's mu held but for tell.
+type user interface {
+	// replied acts on the reply to a request: ok if refusal is nil. A detached or
+	// other silent submit is ok when a later frame proves it.
+	replied(r request, refusal *RefusedError) error
+	// event acts on a frame that is neither ok nor ping.
+	event(*wire.Event) error
+	// finished says whether there is nothing left to wait for, now that all of
+	// what a frame means is known.
+	finished() bool
+	// tell passes on what a frame meant, where that must not hold up others.
+	tell()
+}
+
+// request is something asked of the broker. Replies come in the order of the
+// requests; only a silent one is replied to just when it is refused.
+type request struct {
+	verb   wire.Verb
+	silent bool         // "ack":false
+	again  bool         // of an answer: in place of one that was refused
+	job    *Pending     // of a submit
+	run    *run         // of an answer
+	id     string       // of a cancel, canonical
+	call   chan<- error // who waits for the reply; with room for it
+}
+
+// name is the canonical id that a reply to r may carry, "" for none.
+func (r *request) name() string {
+	switch {
+	case r.job != nil:
+		return r.job.key
+	case r.run != nil:
+		return r.run.key
+	}
+	return r.id
+}
+
+func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
+	c.conf, c.addr, c.nc, c.user = conf, addr, nc, user
+	c.maxIn, c.maxOut = conf.maxFrame+frameSlack, conf.maxFrame
+	c.wake, c.done = make(chan struct{}, 1), make(chan struct{})
+}
+
+// run serves the connection until it goes, and returns why.
+func (c *conn) run() error {
+	var writer sync.WaitGroup
+	writer.Go(c.writeLoop)
+	c.fail(c.readLoop())
+	writer.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.waiting.empty() {
+		if r := c.waiting.pop(); r.call != nil {
+			r.call <- c.lost()
+		}
+	}
+	return c.cause()
+}
+
+// fail ends the connection, once; the first cause stays.
+func (c *conn) fail(cause error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = cause
+		c.out, c.spare = nil, nil
+		close(c.done)
+	}
+	c.mu.Unlock()
+	if first {
+		c.nc.Close() // over TLS this may wait for the peer
+	}
+}
+
+// ended reports whether the connection has failed, without mu held.
+func (c *conn) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// cause is why the connection failed, by the broker's word if it gave one. It is
+// called with mu held.
+func (c *conn) cause() error {
+	if c.refusal != nil && c.err != errFinished && !errors.Is(c.err, ErrClosed) {
+		return c.refusal
+	}
+	return c.err
+}
+
+// why is cause, without mu held.
+func (c *conn) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause()
+}
+
+// lost is the error of what went with the connection; called with mu held.
+func (c *conn) lost() error { return &LostError{Addr: c.addr, Cause: c.cause()} }
+
+// push puts a request in line, whose frame is in out. It is called with mu held,
+// as are all below that do not say otherwise.
+func (c *conn) push(r request) {
+	switch {
+	case !r.silent:
+		c.bare = 0
+	case r.job.detach:
+		c.bare++
+	}
+	c.waiting.push(r)
+	c.kick()
+}
+
+// kick makes the writer look at out.
+func (c *conn) kick() {
+	if !c.kicked {
+		c.kicked = true
+		c.wake <- struct{}{} // has room: kicked says that it is empty
+	}
+}
+
+// put sends a frame when there is room for it, without mu held. Then enter says
+// what it asks for, or why it is not to be sent.
+func (c *conn) put(ctx context.Context, wait bool, frame []byte, enter func() (request, error)) error {
+	for {
+		c.mu.Lock()
+		room, err := c.tryPut(frame, enter)
+		c.mu.Unlock()
+		if room == nil {
+			return err
+		}
+		if !wait {
+			return ErrWindowFull
+		}
+		select {
+		case <-room:
+		case <-c.done:
+			return errGone
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tryPut returns a channel to wait for when there is no room.
+func (c *conn) tryPut(frame []byte, enter func() (request, error)) (room <-chan struct{}, err error) {
+	if c.err != nil {
+		return nil, errGone
+	}
+	if len(c.out) >= maxUnsent {
+		if c.room == nil {
+			c.room = make(chan struct{})
+		}
+		return c.room, nil
+	}
+	r, err := enter()
+	if err != nil {
+		return nil, err
+	}
+	c.out = append(c.out, frame...)
+	c.push(r)
+	return nil, nil
+}
+
+// ask sends a small request at once, without mu held, and gives its reply to
+// call, if that is not nil.
+func (c *conn) ask(r request, call chan<- error, encode func(dst []byte) []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.lost()
+	}
+	r.call = call
+	c.out = encode(c.out)
+	c.push(r)
+	return nil
+}
+
+func (c *conn) writeLoop() {
+	for {
+		select {
+		case <-c.wake:
+		case <-c.done:
+			return
+		}
+		for buf := c.take(nil); buf != nil; buf = c.take(buf) {
+			if _, err := c.nc.Write(buf); err != nil {
+				select {
+				case <-time.After(lastWords):
+					c.fail(err)
+				case <-c.done:
+				}
+				return
+			}
+		}
+	}
+}
+
+// take gives back what was written and returns what is to be written, or nil.
+// It is called without mu held.
+func (c *conn) take(wrote []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil
+	}
+	if cap(wrote) <= keepBuffer {
+		if c.out == nil {
+			c.out = wrote[:0]
+		} else if wrote != nil {
+			c.spare = wrote[:0]
+		}
+	}
+	if c.bare > 0 {
+		// Nothing is ever sent about a detached job without ack that was taken; the
+		// reply to a ping proves that no refusal comes.
+		c.out = wire.AppendPingRequest(c.out)
+		c.push(request{verb: wire.Ping})
+	}
+	c.written = c.waiting.tail
+	if len(c.out) == 0 {
+		c.kicked = false
+		return nil
+	}
+	buf := c.out
+	c.out, c.spare = c.spare, nil
+	if c.room != nil {
+		close(c.room)
+		c.room = nil
+	}
+	return buf
+}
+
+// Read is nc's, for the reading goroutine: with a heartbeat, bytes must come.
+func (c *conn) Read(p []byte) (int, error) {
+	beat := c.conf.heartbeat
+	if beat > 0 {
+		c.nc.SetReadDeadline(time.Now().Add(deadBeats * beat))
+	}
+	n, err := c.nc.Read(p)
+	if beat > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("nothing came for %v: %w", deadBeats*beat, err)
+	}
+	return n, err
+}
+
+// readLoop handles frames until reading or handling fails. Memory grows with what
+// has arrived, not with what was announced.
+func (c *conn) readLoop() error {
+	in, large := bufio.NewReaderSize(c, readBuffer), bytes.Buffer{}
+	for {
+		head, err := in.Peek(wire.HeaderLen)
+		if err != nil {
+			return err
+		}
+		if _, _, tooLarge := wire.SplitFrame(head, c.maxIn); tooLarge != nil {
+			if string(head) == "HTTP" {
+				return errHTTP
+			}
+			return &ProtocolError{Reason: tooLarge.Reason}
+		}
+		size := wire.HeaderLen + int(binary.BigEndian.Uint32(head))
+		var frame []byte
+		if size <= in.Size() {
+			frame, err = in.Peek(size)
+			in.Discard(len(frame)) // it stays until the next Peek
+		} else {
+			large.Grow(min(size+bytes.MinRead, keepBuffer))
+			_, err = io.CopyN(&large, in, int64(size))
+			frame = large.Bytes()
+		}
+		if err == nil {
+			err = c.handle(frame[wire.HeaderLen:])
+		}
+		if err != nil {
+			return err
+		}
+		if large.Reset(); large.Cap() > keepBuffer {
+			large = bytes.Buffer{}
+		}
+	}
+}
+
+// handle acts on one frame of the broker, without mu held.
+func (c *conn) handle(payload []byte) error {
+	if err := c.decoder.Decode(payload, &c.frame); err != nil {
+		if errors.Is(err, wire.ErrUnknownFrame) {
+			return nil
+		}
+		return &ProtocolError{Reason: err.Error()}
+	}
+	c.mu.Lock()
+	err := c.act(&c.frame)
+	if err == nil && c.user.finished() {
+		err = errFinished
+	}
+	c.mu.Unlock()
+	c.user.tell()
+	return err
+}
+
+func (c *conn) act(ev *wire.Event) error {
+	switch ev.Kind {
+	case wire.EventOK:
+		return c.accepted(ev)
+	case wire.EventPing:
+		if c.err == nil {
+			c.out = wire.AppendPong(c.out)
+			c.kick()
+		}
+		return nil
+	}
+	return c.user.event(ev)
+}
+
+// due is the number of the first request that must be replied to, or tail.
+func (c *conn) due() uint64 {
+	n := c.waiting.head
+	for n != c.waiting.tail && c.waiting.at(n).silent {
+		n++
+	}
+	return n
+}
+
+// settle takes the silent submits before request number n off the queue: a later
+// frame proves that they were taken.
+func (c *conn) settle(n uint64) {
+	for c.waiting.head < n {
+		c.user.replied(c.waiting.pop(), nil)
+	}
+}
+
+// reply takes request number due off the queue, which has been replied to.
+func (c *conn) reply(due uint64, refusal *RefusedError) error {
+	c.settle(due)
+	r := c.waiting.pop()
+	if r.call != nil {
+		if refusal == nil {
+			r.call <- nil
+		} else {
+			r.call <- refusal
+		}
+	}
+	return c.user.replied(r, refusal)
+}
+
+func (c *conn) accepted(ev *wire.Event) error {
+	due := c.due()
+	if due == c.waiting.tail {
+		return &ProtocolError{Reason: "ok without a request"}
+	}
+	r := c.waiting.at(due)
+	if want := r.name(); ev.ID != nil && want != string(ev.ID) {
+		return &ProtocolError{Reason: "ok for id " + strconv.Quote(wire.Value(ev.ID)) +
+			" in place of " + strconv.Quote(wire.Value([]byte(want)))}
+	}
+	if r.verb == wire.Hello && ev.MaxFrame > 0 {
+		c.maxOut = ev.MaxFrame
+		c.maxIn = max(c.maxIn, ev.MaxFrame+frameSlack)
+	}
+	return c.reply(due, nil)
+}
+
+// refused acts on an error that is no job's end: the next reply, or the broker's
+// word before it closes the connection.
+func (c *conn) refused(ev *wire.Event) error {
+	refusal := newRefusal(ev)
+	due := c.due()
+	none := due == c.waiting.tail
+	switch refusal.Code {
+	case ErrOverloaded, ErrUnauthorized:
+		none = none || ev.ID == nil && c.waiting.at(due).verb != wire.Hello
+	case ErrSizeError, ErrInvalidJSON:
+		c.refusal = refusal
+	}
+	if none {
+		c.refusal = refusal
+		return refusal
+	}
+	return c.reply(due, refusal)
+}
+
+func newRefusal(ev *wire.Event) *RefusedError {
+	r := &RefusedError{Code: Code(ev.Code), Reason: ev.Reason}
+	if ev.ID != nil {
+		r.ID = wire.Value(ev.ID)
+	}
+	return r
+}
