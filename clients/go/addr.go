@@ -9,22 +9,30 @@ import (
 	"time"
 )
 
-// splitAddr tells the network and address of "host:port" or "unix:/path".
-func splitAddr(s string) (network, addr string, err error) {
+// splitAddr tells the network and address of "host:port", "tls://host:port" or
+// "unix:/path", and whether it asks for TLS.
+func splitAddr(s string) (network, addr string, secure bool, err error) {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		if path == "" {
-			return "", "", fmt.Errorf("gloom: address %q: path is empty", s)
+			return "", "", false, fmt.Errorf("gloom: address %q: path is empty", s)
 		}
-		return "unix", path, nil
+		return "unix", path, false, nil
 	}
-	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
-		return "", "", fmt.Errorf("gloom: address %q: want host:port or unix:/path", s)
+	addr, secure = strings.CutPrefix(s, "tls://")
+	if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+		return "", "", false, fmt.Errorf("gloom: address %q: want host:port, tls://host:port or unix:/path", s)
 	}
-	return "tcp", s, nil
+	return "tcp", addr, secure, nil
 }
 
-// connect opens a connection to a broker and tells at which address.
+// connect opens a connection to a broker and tells at which address. Who was told
+// none takes the socket of this host's broker, if that lets us in.
 func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, error) {
+	if local := "unix:" + c.socket; c.socket != "" && c.tls == nil {
+		if nc, err := c.connectTo(ctx, local); err == nil {
+			return nc, local, nil
+		}
+	}
 	nc, err := c.connectTo(ctx, broker)
 	if err != nil {
 		err = fmt.Errorf("gloom: connect to %s: %w", broker, err)
@@ -33,7 +41,7 @@ func (c *config) connect(ctx context.Context, broker string) (net.Conn, string, 
 }
 
 func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error) {
-	network, addr, err := splitAddr(broker)
+	network, addr, secure, err := splitAddr(broker)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +56,13 @@ func (c *config) connectTo(ctx context.Context, broker string) (net.Conn, error)
 		dial = d.DialContext
 	}
 	nc, err := dial(ctx, network, addr)
-	if err != nil || c.tls == nil {
+	if err != nil || c.tls == nil && !secure {
 		return nc, err
 	}
 	conf := c.tls
+	if conf == nil {
+		conf = &tls.Config{}
+	}
 	if conf.ServerName == "" && network == "tcp" {
 		conf = conf.Clone()
 		conf.ServerName, _, _ = net.SplitHostPort(addr)

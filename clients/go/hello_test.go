@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
+	"io/fs"
 	"math/big"
 	"net"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/wire"
 )
 
 func TestHello(t *testing.T) {
@@ -157,24 +160,85 @@ func TestDialerOption(t *testing.T) {
 	wantResult(t, p, "1")
 }
 
+// Told no address, a client takes the socket of this host's broker when that
+// lets it in, with every attempt anew.
+func TestDefaultAddress(t *testing.T) {
+	local, tcp := newUnixFake(t), newFake(t)
+	var open atomic.Bool
+	var n notices
+	dialer := gloom.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		switch {
+		case network == "unix" && addr == wire.SubmitPort.Socket() && open.Load():
+			return d.DialContext(ctx, network, local.ln.Addr().String())
+		case network == "unix":
+			return nil, fs.ErrNotExist
+		case network == "tcp" && addr == gloom.DefaultSubmitAddr:
+			return d.DialContext(ctx, network, tcp.addr())
+		}
+		return nil, fmt.Errorf("dialled %s %s", network, addr)
+	})
+	s, err := gloom.Dial(within(t), dialer, quick, n.option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	over := tcp.accept()
+	if connected, _ := n.find(gloom.EventConnected); connected.Addr != gloom.DefaultSubmitAddr {
+		t.Errorf("connected to %s", connected.Addr)
+	}
+	open.Store(true)
+	over.close()
+	broker := local.accept()
+	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.expect(`{"action":"submit","id":"a","body":null}`)
+	broker.close()
+	var lost *gloom.LostError
+	if err := resultError(t, p); !errors.As(err, &lost) || lost.Addr != "unix:"+wire.SubmitPort.Socket() {
+		t.Error(err)
+	}
+
+	// What TLS is asked for is not sent in the clear.
+	secure, err := gloom.Dial(within(t), dialer, gloom.TLS(&tls.Config{}), gloom.DialTimeout(20*time.Millisecond))
+	if err == nil {
+		secure.Close()
+		t.Fatal("connected")
+	}
+	if !strings.Contains(err.Error(), gloom.DefaultSubmitAddr) {
+		t.Error(err)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	cert, pool := certificate(t)
 	f := newFake(t)
 	f.ln = &deadlineListener{tls.NewListener(f.ln, &tls.Config{Certificates: []tls.Certificate{cert}}), f.ln}
 	go func() {
-		nc, err := f.ln.Accept()
-		if err == nil {
-			echo(nc)
+		for {
+			nc, err := f.ln.Accept()
+			if err != nil {
+				return
+			}
+			go echo(nc)
 		}
 	}()
-	s, err := gloom.Dial(within(t), gloom.Addrs(f.addr()), gloom.TLS(&tls.Config{RootCAs: pool}))
-	if err != nil {
-		t.Fatal(err)
+	trusting := gloom.TLS(&tls.Config{RootCAs: pool})
+	for _, addr := range []string{f.addr(), "tls://" + f.addr()} {
+		s, err := gloom.Dial(within(t), gloom.Addrs(addr), trusting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r, err := s.Do(within(t), gloom.Job{Body: []byte(`"over tls"`)})
+		if err != nil || string(r.Body) != `"over tls"` {
+			t.Fatalf("%s, %v", r.Body, err)
+		}
 	}
-	defer s.Close()
-	r, err := s.Do(within(t), gloom.Job{Body: []byte(`"over tls"`)})
-	if err != nil || string(r.Body) != `"over tls"` {
-		t.Fatalf("%s, %v", r.Body, err)
+	// The scheme alone asks for TLS, and for a certificate that the system trusts.
+	_, err := gloom.Dial(within(t), gloom.Addrs("tls://"+f.addr()))
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		t.Errorf("error is %v", err)
 	}
 }
 
@@ -233,6 +297,7 @@ func TestBadOptions(t *testing.T) {
 		"no broker address":     gloom.Addrs(),
 		`address "localhost"`:   gloom.Addrs("localhost"),
 		`address "unix:"`:       gloom.Addrs("unix:"),
+		`address "tls://host"`:  gloom.Addrs("tls://host"),
 		`address "host:"`:       gloom.Addrs("host:"),
 		"window 0":              gloom.Window(0),
 		"max frame 10":          gloom.MaxFrame(10),

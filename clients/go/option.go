@@ -31,6 +31,7 @@ type Option func(*config)
 
 type config struct {
 	addrs       []string
+	socket      string // to be tried first, "" when addresses were told
 	token       string
 	client      string
 	heartbeat   time.Duration
@@ -46,11 +47,14 @@ type config struct {
 	compat      bool
 }
 
-// Addrs sets the brokers: "host:port", or "unix:/path" for a unix socket. The
-// default is DefaultSubmitAddr for a submitter, DefaultWorkerAddr for a worker.
+// Addrs sets the brokers: "host:port", "tls://host:port", or "unix:/path" for a
+// unix socket. The default is the socket of this host's broker (submit.sock or
+// worker.sock in $XDG_RUNTIME_DIR/gloom, for root in /run/gloom) if that can be
+// connected to and TLS is not asked for, else DefaultSubmitAddr or
+// DefaultWorkerAddr.
 func Addrs(addrs ...string) Option {
 	addrs = slices.Clone(addrs)
-	return func(c *config) { c.addrs = addrs }
+	return func(c *config) { c.addrs, c.socket = addrs, "" }
 }
 
 // Token authenticates every connection. It makes them begin with a hello.
@@ -65,9 +69,10 @@ func ClientName(name string) Option { return func(c *config) { c.client = name }
 // does the same after two. It makes connections begin with a hello.
 func Heartbeat(pace time.Duration) Option { return func(c *config) { c.heartbeat = pace } }
 
-// TLS encrypts connections. Without a ServerName in the configuration, the host
-// of the address is what the certificate must name. The configuration must not
-// be changed afterwards.
+// TLS encrypts connections to all addresses; without it those of the form
+// "tls://host:port" are encrypted and checked against the system's authorities.
+// Without a ServerName in the configuration, the host of the address is what the
+// certificate must name. The configuration must not be changed afterwards.
 func TLS(conf *tls.Config) Option { return func(c *config) { c.tls = conf } }
 
 // Dialer replaces how sockets are opened. The network is "tcp" or "unix". TLS, if
@@ -116,9 +121,10 @@ func TrustBodies() Option { return func(c *config) { c.trust = true } }
 // Ping and jobs with more than ID, Type, Body and Priority with ErrUnsupported.
 func Compat() Option { return func(c *config) { c.compat = true } }
 
-func newConfig(addr string, opts []Option) (*config, error) {
+func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 	c := &config{
 		addrs:       []string{addr},
+		socket:      port.Socket(),
 		dialTimeout: DefaultDialTimeout,
 		maxFrame:    DefaultMaxFrame,
 		window:      DefaultWindow,
@@ -155,7 +161,7 @@ func (c *config) validate() error {
 		return errors.New("gloom: token, client name and heartbeat cannot be had from a Compat broker")
 	}
 	for _, a := range c.addrs {
-		if _, _, err := splitAddr(a); err != nil {
+		if _, _, _, err := splitAddr(a); err != nil {
 			return err
 		}
 	}

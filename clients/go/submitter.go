@@ -62,7 +62,7 @@ func Dial(ctx context.Context, opts ...Option) (*Submitter, error) {
 }
 
 func newSubmitter(opts []Option) (*Submitter, error) {
-	conf, err := newConfig(DefaultSubmitAddr, opts)
+	conf, err := newConfig(wire.SubmitPort, DefaultSubmitAddr, opts)
 	if err != nil {
 		return nil, err
 	}

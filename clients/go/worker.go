@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gloom/wire"
 )
 
 // Handler does a job. What it returns is the answer: a json.RawMessage or []byte
@@ -182,7 +184,7 @@ func (w *Worker) start(ctx context.Context) error {
 }
 
 func (w *Worker) check() (*config, error) {
-	conf, err := newConfig(DefaultWorkerAddr, w.Options)
+	conf, err := newConfig(wire.WorkerPort, DefaultWorkerAddr, w.Options)
 	if err != nil {
 		return nil, err
 	}
