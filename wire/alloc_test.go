@@ -49,7 +49,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		"get progress":        reply(`{"id":"a1","progress":[1]}`),
 		"append ok":           func() { buf = wire.AppendOK(buf[:0]) },
 		"append ok with id":   func() { buf = wire.AppendOKID(buf[:0], id) },
-		"append job":          func() { buf = wire.AppendJob(buf[:0], id, typ, body) },
+		"append job":          func() { buf = wire.AppendJob(buf[:0], id, typ, nil, body) },
 		"append result":       func() { buf = wire.AppendResult(buf[:0], id, body) },
 		"append progress":     func() { buf = wire.AppendProgress(buf[:0], id, body) },
 		"append error":        func() { buf = wire.AppendError(buf[:0], wire.IDExists, "a \"reason\"", id) },

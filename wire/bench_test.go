@@ -108,13 +108,13 @@ func BenchmarkEncode(b *testing.B) {
 		name   string
 		append func()
 	}{
-		{"job100", func() { buf = AppendJob(buf[:0], id, typ, body) }},
+		{"job100", func() { buf = AppendJob(buf[:0], id, typ, nil, body) }},
 		{"result100", func() { buf = AppendResult(buf[:0], id, body) }},
 		{"okID", func() { buf = AppendOKID(buf[:0], id) }},
 		{"ok", func() { buf = AppendOK(buf[:0]) }},
 		{"error", func() { buf = AppendError(buf[:0], IDExists, "a job with this id is queued or running", id) }},
 		{"submit100", func() { buf = AppendSubmit(buf[:0], &Request{ID: id, Type: typ, Body: body}) }},
-		{"job64KiB", func() { buf = AppendJob(buf[:0], id, typ, big) }},
+		{"job64KiB", func() { buf = AppendJob(buf[:0], id, typ, nil, big) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -22,6 +22,7 @@ const (
 	JobFailed                     // an accepted job ended without an answer
 	Expired                       // an accepted job passed its deadline
 	Cancelled                     // an accepted job was cancelled by somebody else
+	TakenOver                     // another connection attached to this job
 )
 
 // Reach says what an error does to the connection it is sent on.
@@ -64,6 +65,7 @@ var codes = [...]codeInfo{
 	JobFailed:     {name: "job_failed", job: true, ends: true},
 	Expired:       {name: "expired", job: true, ends: true},
 	Cancelled:     {name: "cancelled", job: true, ends: true},
+	TakenOver:     {name: "taken_over", job: true},
 }
 
 func (c Code) info() *codeInfo {

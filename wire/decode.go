@@ -9,8 +9,9 @@ type Decoder struct {
 	MaxPrefetch int
 
 	env     Envelope
-	scratch []byte // names that had escapes
-	typ     []byte // DefaultType as bytes
+	scratch []byte   // names that had escapes
+	names   [][]byte // of lists
+	typ     []byte   // DefaultType as bytes
 }
 
 // maxScratch is the most memory that a decoder keeps between messages.
@@ -30,10 +31,14 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 		d.scratch = nil
 	}
 	d.scratch = d.scratch[:0]
+	if cap(d.names) > 2*MaxGroups {
+		d.names = nil
+	}
+	d.names = d.names[:0]
 	if err := d.env.Scan(payload); err != nil {
 		return err
 	}
-	f := fields{env: &d.env, payload: payload, scratch: &d.scratch}
+	f := fields{env: &d.env, payload: payload, scratch: &d.scratch, names: &d.names}
 	if err := f.verb(port, r); err != nil {
 		return err
 	}
@@ -52,6 +57,12 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 		return f.work(named, r)
 	case Hello:
 		return f.hello(r)
+	case Release:
+		return f.release(named, r)
+	case Change:
+		return f.change(r)
+	case Attach:
+		return f.attach(r)
 	}
 	return nil // leave, ping and pong have no fields
 }
@@ -87,10 +98,7 @@ func (d *Decoder) submit(f *fields, r *Request) (err *Error) {
 }
 
 func (d *Decoder) join(f *fields, r *Request) (err *Error) {
-	if !f.given(KeyType) {
-		return missing(r.Verb, KeyType, nil)
-	}
-	if r.Type, err = f.name(KeyType, r); err != nil {
+	if err = f.served(r); err != nil {
 		return err
 	}
 	limit := d.MaxPrefetch
@@ -104,15 +112,40 @@ func (d *Decoder) join(f *fields, r *Request) (err *Error) {
 		}
 		r.Prefetch = int(n)
 	}
-	r.Cancel, err = f.boolean(KeyCancel, false, r)
+	if r.Cancel, err = f.boolean(KeyCancel, false, r); err != nil {
+		return err
+	}
+	r.WantHeaders, err = f.boolean(KeyHeaders, false, r)
 	return err
 }
 
+// served reads what a join serves: one type, or lists of names and patterns.
+func (f *fields) served(r *Request) (err *Error) {
+	several := f.given(KeyTypes)
+	switch {
+	case f.given(KeyType) && several:
+		return refuse(InvalidValue, nil, "join takes type or types, not both: %s and %s", shown(f.raw(KeyType)), shown(f.raw(KeyTypes)))
+	case f.given(KeyExcept) && !several:
+		return refuse(InvalidValue, nil, "except goes with types, not alone or with type: %s", shown(f.raw(KeyExcept)))
+	case several:
+		if r.Types, err = f.list(KeyTypes, 1, MaxTypes, false, r); err != nil || !f.given(KeyExcept) {
+			return err
+		}
+		r.Except, err = f.list(KeyExcept, 1, MaxTypes, false, r)
+		return err
+	case f.given(KeyType):
+		r.Type, err = f.name(KeyType, r)
+		return err
+	}
+	return missing(r.Verb, KeyType, nil)
+}
+
 const submitOptions = 1<<KeyDelayMS | 1<<KeyTimeoutMS | 1<<KeyRetries | 1<<KeyBackoffMS |
-	1<<KeyExpiresMS | 1<<KeyDetach | 1<<KeyAck | 1<<KeyProgress
+	1<<KeyExpiresMS | 1<<KeyDetach | 1<<KeyAck | 1<<KeyProgress | 1<<KeyGroups |
+	1<<KeyAgeMS | 1<<KeyKeepMS | 1<<KeyHeaders
 
 func (f *fields) options(r *Request) (err *Error) {
-	for k := KeyDelayMS; k <= KeyProgress; k++ {
+	for k := KeyDelayMS; k <= KeyHeaders; k++ {
 		if submitOptions>>k&1 != 0 && f.given(k) {
 			r.Options = true
 		}
@@ -145,7 +178,79 @@ func (f *fields) options(r *Request) (err *Error) {
 		return err
 	}
 	r.NoAck = !ack
+	if r.Progress, err = f.boolean(KeyProgress, false, r); err != nil {
+		return err
+	}
+	if r.AgeMS, err = f.duration(KeyAgeMS, MaxDurationMS, 0, r); err != nil {
+		return err
+	}
+	if r.KeepMS, err = f.duration(KeyKeepMS, MaxKeepMS, 0, r); err != nil {
+		return err
+	}
+	if r.Detach && r.KeepMS != 0 {
+		return refuse(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
+	}
+	if f.given(KeyGroups) {
+		if r.Groups, err = f.list(KeyGroups, 1, MaxGroups, true, r); err != nil {
+			return err
+		}
+	}
+	return f.headers(r)
+}
+
+// headers reads the headers of a submit.
+func (f *fields) headers(r *Request) *Error {
+	if !f.given(KeyHeaders) {
+		return nil
+	}
+	raw := f.raw(KeyHeaders)
+	switch {
+	case raw[0] != '{':
+		return refuse(InvalidType, r.ID, "headers must be an object, not %s", shown(raw))
+	case len(raw) > MaxHeaders:
+		return refuse(InvalidValue, r.ID, "headers must have at most %d bytes as sent, not %d", MaxHeaders, len(raw))
+	}
+	r.Headers = raw
+	return nil
+}
+
+func (f *fields) change(r *Request) (err *Error) {
+	if err = f.id(r); err != nil {
+		return err
+	}
+	r.SetPriority, r.SetGroups = f.given(KeyPriority), f.given(KeyGroups)
+	if !r.SetPriority && !r.SetGroups && !f.given(KeyDelayMS) {
+		return refuse(MissingField, r.ID, "change needs one or more of priority, groups and delay_ms")
+	}
+	if r.SetPriority {
+		if r.Priority, err = f.priority(r); err != nil {
+			return err
+		}
+	}
+	if r.SetGroups {
+		if r.Groups, err = f.list(KeyGroups, 0, MaxGroups, true, r); err != nil {
+			return err
+		}
+	}
+	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	return err
+}
+
+func (f *fields) attach(r *Request) (err *Error) {
+	if err = f.id(r); err != nil {
+		return err
+	}
 	r.Progress, err = f.boolean(KeyProgress, false, r)
+	return err
+}
+
+func (f *fields) release(named bool, r *Request) (err *Error) {
+	if named {
+		if err = f.id(r); err != nil {
+			return err
+		}
+	}
+	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
 	return err
 }
 
@@ -176,7 +281,7 @@ func (f *fields) fail(named bool, r *Request) (err *Error) {
 		return err
 	}
 	r.NoRetry = !retry
-	r.FailDelayMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
+	r.AfterMS, err = f.duration(KeyDelayMS, MaxDurationMS, -1, r)
 	return err
 }
 

@@ -161,7 +161,7 @@ func TestVerbsAndPorts(t *testing.T) {
 			t.Errorf("%v is on no port", v)
 		}
 	}
-	if submitter != 5 || worker != 8 {
+	if submitter != 7 || worker != 9 {
 		t.Errorf("%d verbs for submitters, %d for workers", submitter, worker)
 	}
 	if v := wire.Verb(99); v.String() != "none" || v.On(wire.SubmitPort) {

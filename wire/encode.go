@@ -12,6 +12,9 @@ const (
 	jobID      = `{"action":"job","id":"`
 	jobType    = `","type":"`
 	jobBody    = `","body":`
+	jobHeaders = `","headers":`
+	thenBody   = `,"body":`
+	okState    = `","state":"`
 	onlyID     = `{"id":"`
 	progress   = `","progress":`
 	okID       = `{"ok":true,"id":"`
@@ -43,10 +46,23 @@ func AppendOKID(dst, id []byte) []byte {
 	return append(dst, '"', '}')
 }
 
-// AppendJobHead appends a job frame up to its body, which has bodyLen bytes.
-// The body and BodyEnd must follow.
-func AppendJobHead(dst, id, typ []byte, bodyLen int) []byte {
+// AppendAttached appends {"ok":true,"id":…,"state":…}: the reply to attach.
+func AppendAttached(dst, id []byte, state string) []byte {
+	dst = appendHeader(dst, len(okID)+len(id)+len(okState)+len(state)+2)
+	dst = append(dst, okID...)
+	dst = append(dst, id...)
+	dst = append(dst, okState...)
+	dst = append(dst, state...)
+	return append(dst, '"', '}')
+}
+
+// AppendJobHead appends a job frame up to its body, which has bodyLen bytes;
+// nil headers are left out. The body and BodyEnd must follow.
+func AppendJobHead(dst, id, typ, headers []byte, bodyLen int) []byte {
 	n := len(jobID) + len(id) + len(jobType) + len(typ) + len(jobBody)
+	if headers != nil {
+		n += len(jobHeaders) + len(headers) + len(thenBody) - len(jobBody)
+	}
 	dst = slices.Grow(dst, HeaderLen+n)
 	n += bodyLen + 1
 	dst = append(dst, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
@@ -54,13 +70,19 @@ func AppendJobHead(dst, id, typ []byte, bodyLen int) []byte {
 	dst = append(dst, id...)
 	dst = append(dst, jobType...)
 	dst = append(dst, typ...)
-	return append(dst, jobBody...)
+	if headers == nil {
+		return append(dst, jobBody...)
+	}
+	dst = append(dst, jobHeaders...)
+	dst = append(dst, headers...)
+	return append(dst, thenBody...)
 }
 
-// AppendJob appends {"action":"job","id":…,"type":…,"body":…}: work for a worker.
-func AppendJob(dst, id, typ, body []byte) []byte {
-	dst = slices.Grow(dst, HeaderLen+len(jobID)+len(id)+len(jobType)+len(typ)+len(jobBody)+len(body)+1)
-	dst = AppendJobHead(dst, id, typ, len(body))
+// AppendJob appends {"action":"job","id":…,"type":…,"headers":…,"body":…}: work
+// for a worker; nil headers are left out.
+func AppendJob(dst, id, typ, headers, body []byte) []byte {
+	dst = slices.Grow(dst, HeaderLen+len(jobID)+len(id)+len(jobType)+len(typ)+len(jobHeaders)+len(headers)+len(jobBody)+len(body)+1)
+	dst = AppendJobHead(dst, id, typ, headers, len(body))
 	dst = append(dst, body...)
 	return append(dst, BodyEnd)
 }
@@ -173,8 +195,8 @@ func AppendCancel(dst, id []byte) []byte {
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
 // AppendHelloOK appends the reply to hello: the server's name and version, and
-// its limits on a frame's bytes, a name's bytes and prefetch.
-func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch int) []byte {
+// its limits on a frame's bytes, a name's bytes, prefetch and the types of a join.
+func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch, maxTypes int) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	dst = append(dst, `{"ok":true,"server":"`...)
@@ -185,5 +207,7 @@ func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch int) 
 	dst = strconv.AppendInt(dst, int64(maxID), 10)
 	dst = append(dst, `,"max_prefetch":`...)
 	dst = strconv.AppendInt(dst, int64(maxPrefetch), 10)
+	dst = append(dst, `,"max_types":`...)
+	dst = strconv.AppendInt(dst, int64(maxTypes), 10)
 	return setHeader(append(dst, '}', '}'), start)
 }

@@ -10,7 +10,7 @@ import "strconv"
 // is set, and of these only what differs from absent.
 func AppendSubmit(dst []byte, r *Request) []byte {
 	start := len(dst)
-	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Body))
+	dst = appendHeader(dst, 64+len(r.ID)+len(r.Type)+len(r.Headers)+len(r.Body))
 	dst = append(dst, `{"action":"submit","id":"`...)
 	dst = append(dst, r.ID...)
 	dst = append(dst, '"')
@@ -53,7 +53,32 @@ func appendOptions(dst []byte, r *Request) []byte {
 	if r.Progress {
 		dst = append(dst, `,"progress":true`...)
 	}
+	if r.AgeMS != 0 {
+		dst = appendIntKey(dst, KeyAgeMS, r.AgeMS)
+	}
+	if r.KeepMS != 0 {
+		dst = appendIntKey(dst, KeyKeepMS, r.KeepMS)
+	}
+	if len(r.Groups) > 0 {
+		dst = appendListKey(dst, KeyGroups, r.Groups)
+	}
+	if r.Headers != nil {
+		dst = append(append(dst, `,"headers":`...), r.Headers...)
+	}
 	return dst
+}
+
+func appendListKey(dst []byte, k Key, names [][]byte) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, k.String()...)
+	dst = append(dst, '"', ':', '[')
+	for i, name := range names {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, '"'), name...), '"')
+	}
+	return append(dst, ']')
 }
 
 func appendStringKey(dst []byte, k Key, canonical []byte) []byte {
@@ -71,17 +96,71 @@ func appendIntKey(dst []byte, k Key, n int64) []byte {
 	return strconv.AppendInt(dst, n, 10)
 }
 
-// AppendJoin appends a join of typ, with prefetch unless it is 0, and with
-// "cancel":true if cancel is set.
-func AppendJoin(dst, typ []byte, prefetch int, cancel bool) []byte {
+// AppendJoin appends a join of r.Types, less r.Except, or else of r.Type. Of
+// r.Prefetch, r.Cancel and r.WantHeaders only what differs from absent is
+// written.
+func AppendJoin(dst []byte, r *Request) []byte {
 	start := len(dst)
 	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"join"`...)
-	dst = appendStringKey(dst, KeyType, typ)
-	if prefetch != 0 {
-		dst = appendIntKey(dst, KeyPrefetch, int64(prefetch))
+	if len(r.Types) > 0 {
+		dst = appendListKey(dst, KeyTypes, r.Types)
+	} else {
+		dst = appendStringKey(dst, KeyType, r.Type)
 	}
-	if cancel {
+	if len(r.Except) > 0 {
+		dst = appendListKey(dst, KeyExcept, r.Except)
+	}
+	if r.Prefetch != 0 {
+		dst = appendIntKey(dst, KeyPrefetch, int64(r.Prefetch))
+	}
+	if r.Cancel {
 		dst = append(dst, `,"cancel":true`...)
+	}
+	if r.WantHeaders {
+		dst = append(dst, `,"headers":true`...)
+	}
+	return setHeader(append(dst, '}'), start)
+}
+
+// AppendChange appends a change of r.ID: of r.Priority and r.Groups where they
+// are set, and of r.AfterMS unless it is negative.
+func AppendChange(dst []byte, r *Request) []byte {
+	start := len(dst)
+	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"change"`...)
+	dst = appendStringKey(dst, KeyID, r.ID)
+	if r.SetPriority {
+		dst = appendIntKey(dst, KeyPriority, r.Priority)
+	}
+	if r.SetGroups {
+		dst = appendListKey(dst, KeyGroups, r.Groups)
+	}
+	if r.AfterMS >= 0 {
+		dst = appendIntKey(dst, KeyDelayMS, r.AfterMS)
+	}
+	return setHeader(append(dst, '}'), start)
+}
+
+// AppendAttach appends an attach to a kept job, with its progress if that is set.
+func AppendAttach(dst, id []byte, progress bool) []byte {
+	start := len(dst)
+	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"attach"`...)
+	dst = appendStringKey(dst, KeyID, id)
+	if progress {
+		dst = append(dst, `,"progress":true`...)
+	}
+	return setHeader(append(dst, '}'), start)
+}
+
+// AppendRelease appends a release, with id as in AppendRespond; a negative
+// delayMS is left out.
+func AppendRelease(dst, id []byte, delayMS int64) []byte {
+	start := len(dst)
+	dst = append(dst, "\x00\x00\x00\x00"+`{"action":"release"`...)
+	if len(id) > 0 {
+		dst = appendStringKey(dst, KeyID, id)
+	}
+	if delayMS >= 0 {
+		dst = appendIntKey(dst, KeyDelayMS, delayMS)
 	}
 	return setHeader(append(dst, '}'), start)
 }

@@ -14,7 +14,8 @@ func TestHeadsAndWholeFramesAreTheSame(t *testing.T) {
 	for _, size := range []int{1, 100, 255, 256, 65535, 70000} {
 		body := []byte(`"` + strings.Repeat("x", size) + `"`)
 		for name, pair := range map[string][2][]byte{
-			"job":      {wire.AppendJob(nil, id, typ, body), wire.AppendJobHead(nil, id, typ, len(body))},
+			"job":      {wire.AppendJob(nil, id, typ, nil, body), wire.AppendJobHead(nil, id, typ, nil, len(body))},
+			"headers":  {wire.AppendJob(nil, id, typ, []byte("{}"), body), wire.AppendJobHead(nil, id, typ, []byte("{}"), len(body))},
 			"result":   {wire.AppendResult(nil, id, body), wire.AppendResultHead(nil, id, len(body))},
 			"progress": {wire.AppendProgress(nil, id, body), wire.AppendProgressHead(nil, id, len(body))},
 		} {
@@ -38,16 +39,16 @@ func TestEncodersAppend(t *testing.T) {
 	encoders := map[string]func([]byte) []byte{
 		"ok":       wire.AppendOK,
 		"okID":     func(b []byte) []byte { return wire.AppendOKID(b, id) },
-		"job":      func(b []byte) []byte { return wire.AppendJob(b, id, typ, body) },
+		"job":      func(b []byte) []byte { return wire.AppendJob(b, id, typ, nil, body) },
 		"result":   func(b []byte) []byte { return wire.AppendResult(b, id, body) },
 		"progress": func(b []byte) []byte { return wire.AppendProgress(b, id, body) },
 		"error":    func(b []byte) []byte { return wire.AppendError(b, wire.UnknownID, "why", id) },
 		"error2":   func(b []byte) []byte { return wire.AppendErrorCanonical(b, wire.JobFailed, []byte("why"), id) },
 		"cancel":   func(b []byte) []byte { return wire.AppendCancel(b, id) },
 		"ping":     wire.AppendPing,
-		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3) },
+		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3, 4) },
 		"submit":   func(b []byte) []byte { return wire.AppendSubmit(b, &r) },
-		"join":     func(b []byte) []byte { return wire.AppendJoin(b, typ, 4, true) },
+		"join":     func(b []byte) []byte { return wire.AppendJoin(b, &wire.Request{Type: typ, Prefetch: 4, Cancel: true}) },
 		"respond":  func(b []byte) []byte { return wire.AppendRespond(b, id, body) },
 		"fail":     func(b []byte) []byte { return wire.AppendFail(b, id, []byte("no"), false, 0) },
 		"news":     func(b []byte) []byte { return wire.AppendWorkerProgress(b, id, body) },
@@ -55,7 +56,16 @@ func TestEncodersAppend(t *testing.T) {
 		"cancel2":  func(b []byte) []byte { return wire.AppendCancelRequest(b, id) },
 		"hello":    func(b []byte) []byte { return wire.AppendHello(b, "t", "c", 100) },
 		"pong":     wire.AppendPong,
-		"ping2":    wire.AppendPingRequest,
+		"joinAll": func(b []byte) []byte {
+			return wire.AppendJoin(b, &wire.Request{Types: [][]byte{typ, id}, Except: [][]byte{id}})
+		},
+		"attached": func(b []byte) []byte { return wire.AppendAttached(b, id, "queued") },
+		"attach":   func(b []byte) []byte { return wire.AppendAttach(b, id, true) },
+		"change": func(b []byte) []byte {
+			return wire.AppendChange(b, &wire.Request{ID: id, SetGroups: true, AfterMS: -1})
+		},
+		"release": func(b []byte) []byte { return wire.AppendRelease(b, id, 0) },
+		"ping2":   wire.AppendPingRequest,
 	}
 	for name, encode := range encoders {
 		alone := encode(nil)

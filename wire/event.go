@@ -35,15 +35,20 @@ type Event struct {
 	ID   []byte // canonical; nil where there is none
 	Type []byte // of a job, canonical
 	Body []byte // of a job, result or progress: verbatim JSON
+	// Headers are those of a job, a verbatim JSON object; nil where there are none.
+	Headers []byte
+	// State is "delayed", "queued", "running" or "ended" in the reply to attach.
+	State string
 
 	Code   string // of an error, by its name on the wire
 	Reason string // of an error, unescaped
 	Cause  string // of an error, "" where it has none: CauseLost
 
 	Server      string // of the reply to hello, else ""
-	MaxFrame    int    // bytes; these three are 0 where they are not given
+	MaxFrame    int    // bytes; these four are 0 where they are not given
 	MaxID       int    // bytes
 	MaxPrefetch int
+	MaxTypes    int
 }
 
 // ErrUnknownFrame says that a valid message is none that this package knows. A
@@ -132,6 +137,11 @@ func (d *ClientDecoder) action(f *fields, ev *Event) (err error) {
 		if ev.Body = f.raw(KeyBody); ev.Body == nil {
 			return errors.New("job without body")
 		}
+		if f.given(KeyHeaders) {
+			if ev.Headers = f.raw(KeyHeaders); ev.Headers[0] != '{' {
+				return fmt.Errorf("headers must be an object, not %s", shown(ev.Headers))
+			}
+		}
 		return f.eventID(ev)
 	case "cancel":
 		ev.Kind = EventCancel
@@ -155,6 +165,13 @@ func (d *ClientDecoder) ok(f *fields, ev *Event) (err error) {
 		}
 		ev.Server = Value(server)
 	}
+	if f.given(KeyState) {
+		state, err := f.eventString(KeyState)
+		if err != nil {
+			return err
+		}
+		ev.State = Value(state)
+	}
 	if f.given(KeyLimits) {
 		if err := d.readLimits(f.raw(KeyLimits), ev); err != nil {
 			return err
@@ -174,7 +191,7 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 	for _, limit := range [...]struct {
 		key Key
 		to  *int
-	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}} {
+	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}, {KeyMaxTypes, &ev.MaxTypes}} {
 		if !f.given(limit.key) {
 			continue
 		}

@@ -1,6 +1,9 @@
 package wire
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // fields reads single fields of a scanned message. Errors carry r.ID, which is
 // nil until it has been read.
@@ -8,6 +11,7 @@ type fields struct {
 	env     *Envelope
 	payload []byte
 	scratch *[]byte
+	names   *[][]byte
 }
 
 func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }
@@ -60,22 +64,85 @@ func (f *fields) id(r *Request) (err *Error) {
 
 // name reads an id or a type that is there.
 func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
-	raw := f.raw(k)
+	return f.nameOf(f.raw(k), f.env.esc>>k&1 != 0, k.String(), r)
+}
+
+// nameOf reads a JSON value as a name; what says which in an error.
+func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]byte, *Error) {
 	if raw[0] != '"' || len(raw) == 2 {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", k, MaxName, shown(raw))
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, not %s", what, MaxName, shown(raw))
 	}
 	name := raw[1 : len(raw)-1 : len(raw)-1]
 	size := len(name)
-	if f.env.esc>>k&1 != 0 {
+	if escapes {
 		var whole bool
 		if name, size, whole = f.canonical(name); !whole {
-			return nil, f.loneSurrogate(k, r)
+			return nil, refuse(InvalidType, r.ID, "%s must be a string without lone surrogates, not %s", what, shown(raw))
 		}
 	}
 	if size > MaxName {
-		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", k, MaxName, shown(raw), size)
+		return nil, refuse(InvalidType, r.ID, "%s must be a string of 1 to %d bytes, %s has %d", what, MaxName, shown(raw), size)
 	}
 	return name, nil
+}
+
+// list reads an array of min to max names that is there. A name that comes
+// twice is refused where all must differ, else it counts once.
+func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
+	raw := f.raw(k)
+	if raw[0] != '[' {
+		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
+	}
+	var known map[string]bool // of long lists, where comparing each with each would take long
+	start, count := len(*f.names), 0
+	what := "a name in " + k.String()
+	for i := skipSpace(raw, 1); raw[i] != ']'; {
+		end, escapes := f.element(raw, i)
+		if count++; count > max {
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, it has more", k, min, max)
+		}
+		name, err := f.nameOf(raw[i:end], escapes, what, r)
+		if err != nil {
+			return nil, err
+		}
+		if count == MaxGroups+1 {
+			known = make(map[string]bool, max)
+			for _, n := range (*f.names)[start:] {
+				known[string(n)] = true
+			}
+		}
+		twice := known[string(name)]
+		if known == nil {
+			twice = slices.ContainsFunc((*f.names)[start:], func(n []byte) bool { return string(n) == string(name) })
+		} else {
+			known[string(name)] = true
+		}
+		switch {
+		case !twice:
+			*f.names = append(*f.names, name)
+		case differ:
+			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, shown(raw[i:end]))
+		}
+		if i = skipSpace(raw, end); raw[i] == ',' {
+			i = skipSpace(raw, i+1)
+		}
+	}
+	if count < min {
+		return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %s", k, min, max, shown(raw))
+	}
+	list := (*f.names)[start:]
+	return list[:len(list):len(list)], nil
+}
+
+// element finds the end of the element that begins at i of a valid array, and
+// whether it has escapes when it is a string.
+func (f *fields) element(raw []byte, i int) (end int, escapes bool) {
+	if raw[i] != '"' {
+		end, _ = f.env.skipValue(raw, i, 1)
+		return end, false
+	}
+	end, saw := skipString(raw, i+1)
+	return end + 1, saw&sawEscape != 0
 }
 
 // canonical resolves a string's content in the scratch buffer.

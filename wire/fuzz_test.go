@@ -79,7 +79,7 @@ func checkReadFields(t *testing.T, payload []byte, r *wire.Request) {
 		}
 	}
 	var priority int64
-	if raw, there := m["priority"]; there && r.Verb == wire.Submit {
+	if raw, there := m["priority"]; there && (r.Verb == wire.Submit || r.SetPriority) {
 		if err := json.Unmarshal(raw, &priority); err != nil || string(raw) == "null" {
 			t.Fatalf("%q: priority %s accepted, %v", payload, raw, err)
 		}

@@ -117,7 +117,7 @@ func requestMeaning(r *wire.Request) map[string]any {
 	put("id", wire.Value(r.ID), r.ID != nil)
 	put("type", wire.Value(r.Type), r.Type != nil)
 	put("body", string(r.Body), r.Body != nil)
-	put("priority", r.Priority, r.Priority != 0)
+	put("priority", r.Priority, r.Priority != 0 || r.SetPriority)
 	put("delay_ms", r.DelayMS, r.DelayMS != 0)
 	put("timeout_ms", r.TimeoutMS, r.TimeoutMS != 0)
 	put("retries", r.Retries, r.Retries != -1)
@@ -130,11 +130,26 @@ func requestMeaning(r *wire.Request) map[string]any {
 	put("cancel", true, r.Cancel)
 	put("reason", wire.Value(r.Reason), r.Reason != nil)
 	put("retry", false, r.NoRetry)
-	put("delay_ms", r.FailDelayMS, r.FailDelayMS != -1)
+	put("delay_ms", r.AfterMS, r.AfterMS != -1)
+	put("age_ms", r.AgeMS, r.AgeMS != 0)
+	put("keep_ms", r.KeepMS, r.KeepMS != 0)
+	put("headers", string(r.Headers), r.Headers != nil)
+	put("headers", true, r.WantHeaders)
+	put("types", values(r.Types), r.Types != nil)
+	put("except", values(r.Except), r.Except != nil)
+	put("groups", values(r.Groups), r.Groups != nil || r.SetGroups)
 	put("token", string(r.Token), len(r.Token) > 0)
 	put("client", string(r.Client), len(r.Client) > 0)
 	put("heartbeat_ms", r.HeartbeatMS, r.HeartbeatMS != 0)
 	return m
+}
+
+func values(names [][]byte) []string {
+	list := []string{}
+	for _, n := range names {
+		list = append(list, wire.Value(n))
+	}
+	return list
 }
 
 func eventMeaning(ev *wire.Event) map[string]any {
@@ -154,6 +169,9 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	put("max_frame", ev.MaxFrame, ev.MaxFrame != 0)
 	put("max_id", ev.MaxID, ev.MaxID != 0)
 	put("max_prefetch", ev.MaxPrefetch, ev.MaxPrefetch != 0)
+	put("max_types", ev.MaxTypes, ev.MaxTypes != 0)
+	put("headers", string(ev.Headers), ev.Headers != nil)
+	put("state", ev.State, ev.State != "")
 	return m
 }
 
@@ -292,7 +310,9 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 	case wire.EventOK:
 		switch {
 		case ev.Server != "":
-			return wire.AppendHelloOK(nil, ev.Server, ev.MaxFrame, ev.MaxID, ev.MaxPrefetch)
+			return wire.AppendHelloOK(nil, ev.Server, ev.MaxFrame, ev.MaxID, ev.MaxPrefetch, ev.MaxTypes)
+		case ev.State != "":
+			return wire.AppendAttached(nil, ev.ID, ev.State)
 		case ev.ID != nil:
 			return wire.AppendOKID(nil, ev.ID)
 		}
@@ -307,7 +327,7 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 		}
 		return wire.AppendError(nil, code, ev.Reason, ev.ID)
 	case wire.EventJob:
-		return wire.AppendJob(nil, ev.ID, ev.Type, ev.Body)
+		return wire.AppendJob(nil, ev.ID, ev.Type, ev.Headers, ev.Body)
 	case wire.EventResult:
 		return wire.AppendResult(nil, ev.ID, ev.Body)
 	case wire.EventProgress:
@@ -330,13 +350,19 @@ func encodeRequest(t testing.TB, r *wire.Request) []byte {
 	case wire.Cancel:
 		return wire.AppendCancelRequest(nil, r.ID)
 	case wire.Join:
-		return wire.AppendJoin(nil, r.Type, r.Prefetch, r.Cancel)
+		return wire.AppendJoin(nil, r)
 	case wire.Respond:
 		return wire.AppendRespond(nil, r.ID, r.Body)
 	case wire.Fail:
-		return wire.AppendFail(nil, r.ID, r.Reason, !r.NoRetry, r.FailDelayMS)
+		return wire.AppendFail(nil, r.ID, r.Reason, !r.NoRetry, r.AfterMS)
 	case wire.Progress:
 		return wire.AppendWorkerProgress(nil, r.ID, r.Body)
+	case wire.Release:
+		return wire.AppendRelease(nil, r.ID, r.AfterMS)
+	case wire.Change:
+		return wire.AppendChange(nil, r)
+	case wire.Attach:
+		return wire.AppendAttach(nil, r.ID, r.Progress)
 	case wire.Leave:
 		return wire.AppendLeave(nil)
 	case wire.Hello:

@@ -31,9 +31,17 @@ const (
 	KeyHeartbeatMS
 	KeyServer
 	KeyLimits
-	KeyMaxFrame // the last three are keys of limits
+	KeyTypes
+	KeyExcept
+	KeyGroups
+	KeyAgeMS
+	KeyKeepMS
+	KeyHeaders
+	KeyState
+	KeyMaxFrame // the last four are keys of limits
 	KeyMaxID
 	KeyMaxPrefetch
+	KeyMaxTypes
 	numKeys
 )
 
@@ -44,7 +52,9 @@ var keyNames = [numKeys]string{
 	"action", "id", "type", "body", "priority", "ok", "error", "reason", "cause",
 	"delay_ms", "timeout_ms", "retries", "backoff_ms", "expires_ms", "detach",
 	"ack", "progress", "prefetch", "cancel", "retry", "token", "client",
-	"heartbeat_ms", "server", "limits", "max_frame", "max_id", "max_prefetch",
+	"heartbeat_ms", "server", "limits", "types", "except", "groups", "age_ms",
+	"keep_ms", "headers", "state", "max_frame", "max_id", "max_prefetch",
+	"max_types",
 }
 
 func (k Key) String() string {
@@ -107,12 +117,28 @@ func lookupKey(name []byte) Key {
 		return KeyServer
 	case "limits":
 		return KeyLimits
+	case "types":
+		return KeyTypes
+	case "except":
+		return KeyExcept
+	case "groups":
+		return KeyGroups
+	case "age_ms":
+		return KeyAgeMS
+	case "keep_ms":
+		return KeyKeepMS
+	case "headers":
+		return KeyHeaders
+	case "state":
+		return KeyState
 	case "max_frame":
 		return KeyMaxFrame
 	case "max_id":
 		return KeyMaxID
 	case "max_prefetch":
 		return KeyMaxPrefetch
+	case "max_types":
+		return KeyMaxTypes
 	}
 	return numKeys
 }

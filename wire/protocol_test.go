@@ -172,10 +172,10 @@ func TestProtocolLimits(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n## Limits\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, row := range []string{
-		fmt.Sprintf("| id, type | 1 … %d bytes", wire.MaxName),
+		fmt.Sprintf("| id, type, group | 1 … %d bytes", wire.MaxName),
 		fmt.Sprintf("| nesting | %d,", wire.MaxDepth),
 		fmt.Sprintf("| durations | %d ms", wire.MaxDurationMS),
-		fmt.Sprintf("| `backoff_ms` | %d ms", wire.MaxBackoffMS),
+		fmt.Sprintf("| `backoff_ms`, `keep_ms` | %d ms", wire.MaxBackoffMS),
 		fmt.Sprintf("| `retries` | %d |", wire.MaxRetries),
 		fmt.Sprintf("| `heartbeat_ms` | %d … %d,", wire.MinHeartbeatMS, wire.MaxHeartbeatMS),
 	} {

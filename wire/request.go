@@ -26,6 +26,9 @@ const (
 	Fail                     // worker: the run has failed
 	Progress                 // worker: news of a run
 	Leave                    // worker: no more jobs
+	Release                  // worker: give a job back as if never handed out
+	Change                   // submitter: of a job that waits
+	Attach                   // submitter: a kept job's frames come here from now on
 	Hello                    // both: token, name, heartbeat
 	Ping                     // both
 	Pong                     // both: the answer to a ping of the broker
@@ -33,7 +36,7 @@ const (
 
 var verbNames = [...]string{
 	"none", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
-	"hello", "ping", "pong",
+	"release", "change", "attach", "hello", "ping", "pong",
 }
 
 // String is the verb's action on the wire.
@@ -47,9 +50,9 @@ func (v Verb) String() string {
 // On reports whether a port takes the verb.
 func (v Verb) On(p Port) bool {
 	switch v {
-	case Submit, Cancel:
+	case Submit, Cancel, Change, Attach:
 		return p == SubmitPort
-	case Join, Respond, Fail, Progress, Leave:
+	case Join, Respond, Fail, Progress, Leave, Release:
 		return p == WorkerPort
 	}
 	return v >= Hello && v <= Pong
@@ -71,6 +74,12 @@ func lookupVerb(action []byte) Verb {
 		return Progress
 	case "leave":
 		return Leave
+	case "release":
+		return Release
+	case "change":
+		return Change
+	case "attach":
+		return Attach
 	case "hello":
 		return Hello
 	case "ping":
@@ -81,17 +90,21 @@ func lookupVerb(action []byte) Verb {
 	return 0
 }
 
-// The ranges of part-4 integers. All begin at 0, but for the two that have a
-// minimum here.
+// The ranges of integers and lists. All begin at 0, but for those that have a
+// minimum here and for lists, which begin at 1.
 const (
-	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms
+	MaxDurationMS  = 31_536_000_000 // a year: delay_ms, timeout_ms, expires_ms, age_ms
 	MaxBackoffMS   = 86_400_000     // a day
+	MaxKeepMS      = 86_400_000
 	MaxRetries     = 1000
 	MinHeartbeatMS = 100 // or 0, none
 	MaxHeartbeatMS = 3_600_000
 	MinPrefetch    = 1
 	// DefaultMaxPrefetch is the largest prefetch that a zero Decoder takes.
 	DefaultMaxPrefetch = 1000
+	MaxTypes           = 1000    // of types and of except, in a join
+	MaxGroups          = 16      // of one job
+	MaxHeaders         = 4 << 10 // bytes of headers as sent
 )
 
 // DefaultFailReason stands in for the reason of a fail that gives none.
@@ -116,15 +129,28 @@ type Request struct {
 	ExpiresMS int64
 	Retries   int // -1: absent
 	Detach    bool
-	NoAck     bool // "ack":false
-	Progress  bool // wants progress frames
+	NoAck     bool     // "ack":false
+	Progress  bool     // wants progress frames; of attach, too
+	AgeMS     int64    // stands as if submitted so long ago
+	KeepMS    int64    // its last frame is kept so long; 0: bound to its connection
+	Groups    [][]byte // canonical, all different; of change, too
+	Headers   []byte   // verbatim JSON object; nil: absent
 
 	Prefetch int  // of join; 0: absent
 	Cancel   bool // of join: wants cancel frames
+	// Types is what a join with types serves instead of Type: names, and
+	// patterns in which * stands for any characters; Except is what it does not
+	// serve of these. Both are canonical, none twice; nil: absent.
+	Types, Except [][]byte
+	WantHeaders   bool // of join: wants headers in job frames
 
-	Reason      []byte // of fail, canonical; nil: absent
-	NoRetry     bool   // "retry":false
-	FailDelayMS int64  // -1: absent
+	// SetPriority and SetGroups say that a change names these; no groups then
+	// empties them.
+	SetPriority, SetGroups bool
+
+	Reason  []byte // of fail, canonical; nil: absent
+	NoRetry bool   // "retry":false
+	AfterMS int64  // delay_ms of fail, release and change; -1: absent
 
 	Token       []byte // of hello, by value, unescaped; nil: absent
 	Client      []byte // of hello, by value, unescaped; nil: absent
@@ -132,7 +158,7 @@ type Request struct {
 }
 
 // emptyRequest has every key absent.
-var emptyRequest = Request{Retries: -1, FailDelayMS: -1}
+var emptyRequest = Request{Retries: -1, AfterMS: -1}
 
 // ResetRequest makes every field of r absent.
 func ResetRequest(r *Request) { *r = emptyRequest }

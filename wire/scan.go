@@ -9,8 +9,8 @@ import (
 // reused from message to message and holds positions only, so that it keeps no
 // payload alive and costs the collector nothing.
 type Envelope struct {
-	has   uint32                // bit per Key: it is there
-	esc   uint32                // bit per Key: its value is a string with escapes
+	has   uint64                // bit per Key: it is there
+	esc   uint64                // bit per Key: its value is a string with escapes
 	at    [numKeys]span         // valid where has is set
 	stack [MaxDepth / 64]uint64 // scratch: bit per level, set for an object
 	deep  bool                  // scratch: the last skip failed for its depth
@@ -111,7 +111,7 @@ func (e *Envelope) scanObject(p []byte, i int) (end int, saw uint64) {
 		if key < numKeys {
 			e.at[key] = span{uint32(start), uint32(i)}
 			e.has |= 1 << key
-			e.esc = e.esc&^(1<<key) | uint32(s&sawEscape)<<key
+			e.esc = e.esc&^(1<<key) | s&sawEscape<<key
 		}
 		if i = skipSpace(p, i); i >= len(p) {
 			return ^i, 0

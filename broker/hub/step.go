@@ -71,6 +71,10 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 // ask steps the core with a request.
 func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	r := &m.Req
+	if r.Types != nil || r.Verb == wire.Change || r.Verb == wire.Attach || r.Verb == wire.Release {
+		h.refuse(c, &wire.Error{Code: wire.UnknownAction, ID: r.ID, Reason: r.Verb.String() + " of this kind is not served yet"})
+		return
+	}
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
@@ -101,8 +105,8 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		if r.Reason != nil {
 			f.Reason = brief(wire.Value(r.Reason))
 		}
-		if r.FailDelayMS >= 0 {
-			f.Delay = int64(ms(r.FailDelayMS))
+		if r.AfterMS >= 0 {
+			f.Delay = int64(ms(r.AfterMS))
 		}
 		fx = h.core.Fail(now, c.peer, &f)
 	case wire.Progress:
@@ -223,9 +227,9 @@ func (o *outbox) effect(e *broker.Effect, refer bool) {
 		}
 	case broker.OpJob:
 		if refer {
-			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, len(e.Body)), e.Body)
+			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, nil, len(e.Body)), e.Body)
 		} else {
-			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, e.Body)
+			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, nil, e.Body)
 		}
 	case broker.OpResult:
 		o.answers++

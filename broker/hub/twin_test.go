@@ -64,7 +64,7 @@ func (w *twin) apply(fx []broker.Effect) {
 				f = wire.AppendOKID(nil, e.ID)
 			}
 		case broker.OpJob:
-			f = wire.AppendJob(nil, e.ID, e.Type, e.Body)
+			f = wire.AppendJob(nil, e.ID, e.Type, nil, e.Body)
 			s.jobs = append(s.jobs, string(e.ID))
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)

@@ -374,7 +374,7 @@ func (s *session) hello(c *hub.Command) {
 	if s.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; s.beat > 0 {
 		s.startBeat()
 	}
-	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch)
+	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
 // startBeat pings the peer at its pace, and drops it when nothing came from it

@@ -153,7 +153,7 @@ func feed(b *testing.B, nc net.Conn, window int) {
 		for n, i := sent, len(id)-1; i > 3; n, i = n/10, i-1 {
 			id[i] = byte('0' + n%10)
 		}
-		out = wire.AppendJob(out, id, []byte("echo"), payload)
+		out = wire.AppendJob(out, id, []byte("echo"), nil, payload)
 	}
 	for answered := 0; answered < b.N; {
 		n, err := nc.Read(buf[len(in):])

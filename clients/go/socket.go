@@ -91,7 +91,7 @@ func (s *socket) greet() {
 		s.out = s.conf.hello(s.out)
 		s.push(request{verb: wire.Hello})
 	}
-	s.out = wire.AppendJoin(s.out, []byte(canonical(s.w.Type)), s.w.Prefetch, !s.conf.compat)
+	s.out = wire.AppendJoin(s.out, &wire.Request{Type: []byte(canonical(s.w.Type)), Prefetch: s.w.Prefetch, Cancel: !s.conf.compat})
 	s.push(request{verb: wire.Join})
 	s.greeted = true
 }
