@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/goccy/go-json"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/launch"
 )
 
 // grace is how long a command that was told to stop has until it is killed.
@@ -31,8 +31,7 @@ const (
 
 // command runs one program for each job.
 type command struct {
-	name, path string
-	args       []string // {id} and {type} are replaced
+	args []string // {id} and {type} are replaced
 
 	timeout    time.Duration // 0: none
 	input      string        // one of the forms
@@ -94,45 +93,40 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	if strings.Contains(job.ID, "\x00") {
 		return nil, &failure{what: "the job's id has a zero byte, which no command can be given", final: true}
 	}
-	args := make([]string, len(c.args))
-	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
-	for i, a := range c.args {
-		args[i] = fill.Replace(a)
-	}
-	cmd := exec.Command(c.path, args...)
-	cmd.Args[0] = c.name
-	cmd.Env = append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type)
-	cmd.SysProcAttr = groupOfItsOwn()
-	cmd.WaitDelay = grace
 	input, err := fromBody(job.Body, c.input)
 	if err != nil {
 		return nil, &failure{what: "its body " + err.Error(), final: true}
 	}
-	cmd.Stdin = bytes.NewReader(input)
 	stdout := &capped{limit: c.maxOutput, over: make(chan struct{})}
 	stderr := &tail{limit: stderrKept, also: c.stderr}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	var news *news
+	start := launch.Command{
+		Env:   append(strangersEnv(), "GLOOM_JOB_ID="+job.ID, "GLOOM_JOB_TYPE="+job.Type),
+		Stdin: input, Stdout: stdout, Stderr: stderr,
+		Linger: grace, Death: syscall.SIGTERM, // when we are killed, its job runs elsewhere
+		Args: c.args[:1:1],
+	}
+	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
+	for _, a := range c.args[1:] {
+		start.Args = append(start.Args, fill.Replace(a))
+	}
 	if c.progress {
-		var err error
-		if news, err = newNews(job); err != nil {
+		news, err := newNews(job)
+		if err != nil {
 			return nil, c.cannotStart(ctx, err)
 		}
-		cmd.ExtraFiles = []*os.File{news.w}
-		cmd.Env = append(cmd.Env, "GLOOM_PROGRESS_FD=3")
 		defer news.close()
+		start.Files = []*os.File{news.w}
+		start.Env = append(start.Env, "GLOOM_PROGRESS_FD=3")
 	}
-	if err := cmd.Start(); err != nil {
+	p, err := launch.Start(start)
+	for _, f := range start.Files {
+		f.Close()
+	}
+	if err != nil {
 		return nil, c.cannotStart(ctx, err)
 	}
-	if news != nil {
-		news.w.Close()
-	}
-	why, err := c.watch(ctx, cmd, stdout.over)
-	if why != nil || errors.Is(err, exec.ErrWaitDelay) {
-		killGroup(cmd, syscall.SIGKILL) // whatever outlived the command
-	}
-	return c.outcome(why, err, stdout, stderr)
+	why := c.watch(ctx, p, stdout.over)
+	return c.outcome(why, p.Result(), stdout, stderr)
 }
 
 // strangersEnv is our environment without what is ours: tokens, keys, addresses.
@@ -154,9 +148,7 @@ func (c *command) cannotStart(ctx context.Context, err error) *failure {
 
 // watch waits for a command's end, and brings it about when its time is over,
 // when nobody waits for it any more, or when it says too much.
-func (c *command) watch(ctx context.Context, cmd *exec.Cmd, over <-chan struct{}) (why, err error) {
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+func (c *command) watch(ctx context.Context, p *launch.Process, over <-chan struct{}) (why error) {
 	var limit <-chan time.Time
 	if c.timeout > 0 {
 		t := time.NewTimer(c.timeout)
@@ -164,8 +156,8 @@ func (c *command) watch(ctx context.Context, cmd *exec.Cmd, over <-chan struct{}
 		limit = t.C
 	}
 	select {
-	case err := <-done:
-		return nil, err
+	case <-p.Ended():
+		return nil
 	case <-limit:
 		why = errTimeout
 	case <-over:
@@ -173,23 +165,24 @@ func (c *command) watch(ctx context.Context, cmd *exec.Cmd, over <-chan struct{}
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	}
-	killGroup(cmd, syscall.SIGTERM)
+	p.KillRest()
+	p.SignalGroup(syscall.SIGTERM)
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {
-	case err := <-done:
-		return why, err
+	case <-p.Ended():
+		return why
 	case <-t.C:
 	case <-c.kill:
 	}
-	killGroup(cmd, syscall.SIGKILL)
-	return why, <-done
+	p.SignalGroup(syscall.SIGKILL)
+	<-p.Ended()
+	return why
 }
 
 // outcome makes an answer or a failure of what a command did.
-func (c *command) outcome(why, err error, stdout *capped, stderr *tail) (json.RawMessage, *failure) {
+func (c *command) outcome(why error, end launch.Result, stdout *capped, stderr *tail) (json.RawMessage, *failure) {
 	f := &failure{stderr: stderr.told(), delay: c.retryDelay}
-	var exit *exec.ExitError
 	switch {
 	case why == errTimeout:
 		f.what = fmt.Sprintf("timeout after %v", c.timeout)
@@ -197,13 +190,14 @@ func (c *command) outcome(why, err error, stdout *capped, stderr *tail) (json.Ra
 		f.what, f.final = fmt.Sprintf("its output is larger than %d bytes (--max-output)", c.maxOutput), true
 	case why != nil:
 		f.what = "stopped: " + plain(why)
-	case errors.As(err, &exit):
-		f.what = exit.Error()
-		f.final = exit.Exited() && c.final.has(exit.ExitCode())
-	case errors.Is(err, exec.ErrWaitDelay):
+	case end.Err != nil:
+		f.what = "how it ended is not known: " + end.Err.Error()
+	case end.Signal != 0:
+		f.what = "signal: " + end.Signal.String()
+	case end.Code != 0:
+		f.what, f.final = fmt.Sprintf("exit status %d", end.Code), c.final.has(end.Code)
+	case end.Held:
 		f.what = fmt.Sprintf("the command has exited, but what it started kept its output open for %v", grace)
-	case err != nil:
-		f.what = err.Error()
 	default:
 		body, err := toBody(stdout.buf.Bytes(), c.output)
 		if err == nil {

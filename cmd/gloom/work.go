@@ -173,8 +173,7 @@ func (w *work) run(args []string, dash int) error {
 	if err := w.check(args, dash); err != nil {
 		return err
 	}
-	path, err := exec.LookPath(args[1])
-	if err != nil {
+	if _, err := exec.LookPath(args[1]); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return cli.Usagef("command not found: %q", args[1]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
@@ -188,7 +187,7 @@ func (w *work) run(args []string, dash int) error {
 	}
 	kill := make(chan struct{})
 	c := &command{
-		name: args[1], path: path, args: args[2:], timeout: w.timeout, input: w.input, output: w.output,
+		args: args[1:], timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, compat: w.link.compat, kill: kill,
 	}

@@ -32,6 +32,7 @@ type Process struct {
 	result  Result
 
 	mu     sync.Mutex // guards the following; held while a signal is sent
+	rest   bool       // is to be killed: what is left of the group at the end
 	over   bool       // the process itself has ended
 	reaped bool       // its id, and its group's, may be somebody else's
 }
@@ -198,6 +199,13 @@ func (p *Process) SignalGroup(signal syscall.Signal) bool {
 	return signal > 0 && !p.reaped && unix.Kill(-p.process.Pid, signal) == nil
 }
 
+// KillRest has whatever is left of the group killed once the process has ended.
+func (p *Process) KillRest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rest = true
+}
+
 func (p *Process) wait() {
 	p.waitEnd()
 	p.mu.Lock()
@@ -208,11 +216,12 @@ func (p *Process) wait() {
 	for _, s := range p.outputs {
 		p.result.Held = s.finish(deadline) || p.result.Held
 	}
-	if p.result.Held = p.result.Held && p.linger > 0; p.result.Held {
-		p.SignalGroup(syscall.SIGKILL)
-	}
+	p.result.Held = p.result.Held && p.linger > 0
 	p.mu.Lock()
 	if !p.reaped {
+		if p.result.Held || p.rest {
+			_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
+		}
 		p.guard.ended(p.process.Pid)
 		p.state, p.result.Err = p.process.Wait()
 		p.reaped = true
