@@ -1,10 +1,13 @@
-# The Gloom broker and its tool, static, in an image with nothing else.
+# The Gloom broker and its tool, static, in an image with nothing else:
+# docker build -t gloom:VERSION --build-arg VERSION=VERSION .
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/ ./cmd/gloomd ./cmd/gloom
+ARG VERSION=
+RUN CGO_ENABLED=0 go build -trimpath -o /out/ \
+    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom
 
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/
@@ -18,5 +21,5 @@ ENV GLOOM_SUBMIT_ADDR=0.0.0.0:9998 \
     GLOOM_INSECURE=true
 EXPOSE 9997 9998 9999
 HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
-    CMD ["/usr/bin/gloom", "status", "--http-addr", "127.0.0.1:9997"]
+    CMD ["/usr/bin/gloomd", "--healthcheck"]
 ENTRYPOINT ["/usr/bin/gloomd"]

@@ -7,6 +7,14 @@ FUZZ    ?= 60s
 # Two packages at a time: several start daemons and databases of their own.
 TESTING := -timeout 12m -p 2
 
+VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
+LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
+
+# Where make install puts things; DESTDIR goes before them.
+PREFIX   ?= /usr/local
+ZSH      ?= $(PREFIX)/share/zsh/site-functions
+PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -16,14 +24,28 @@ help: ## list the targets
 .PHONY: build
 build: ## build all programs into .build
 	@mkdir -p $(BIN)
-	$(GO) build -o $(BIN)/ ./cmd/...
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%)
+
+.PHONY: install
+install: ## put programs, manual pages and completion below PREFIX=/usr/local
+	@test -x $(BIN)/gloomd || $(MAKE) --no-print-directory build
+	@set -e; to=$(DESTDIR)$(PREFIX); \
+	bash=$$to/share/bash-completion/completions; zsh=$(DESTDIR)$(ZSH); fish=$$to/share/fish/vendor_completions.d; \
+	install -d $$to/bin $$to/share/man/man1 $$bash $$zsh $$fish; \
+	for p in $(PROGRAMS); do \
+		install -m 755 $(BIN)/$$p $$to/bin/; \
+		$(BIN)/$$p man $$to/share/man/man1; \
+		$(BIN)/$$p completion bash > $$bash/$$p; \
+		$(BIN)/$$p completion zsh > $$zsh/_$$p; \
+		$(BIN)/$$p completion fish > $$fish/$$p.fish; \
+	done
 
 .PHONY: run
 run: build ## start the broker on its default ports
 	$(BIN)/gloomd --log-format console
 
 .PHONY: demo
-demo: build ## a broker, workers, and every file of this repository as a job
+demo: build ## a broker, three workers, and every file of this repository as a job
 	@GO="$(GO)" BIN=$(BIN) cmd/gloom/demo.sh
 
 # Fuzzing is counted here: when its time is up, go test fails now and then with
@@ -51,10 +73,11 @@ fuzz: ## run every fuzz target for FUZZ=60s
 	done
 
 .PHONY: lint
-lint: ## formatting, vet, staticcheck, shell scripts
+lint: deps ## formatting, vet, staticcheck, shell scripts
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
+	shellcheck $$(grep -rlI '^#!/bin/sh' --exclude-dir=.git --exclude-dir=$(BIN) .)
 
 .PHONY: microbench
 microbench: ## benchmarks of core and wire, six runs, through benchstat

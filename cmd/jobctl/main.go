@@ -19,6 +19,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	cmd := app.command()
+	cli.Prepare(cmd)
 	cmd.SetArgs(args)
 	err := cmd.Execute()
 	app.close()

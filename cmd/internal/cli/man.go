@@ -19,6 +19,11 @@ func manual(root *cobra.Command) *cobra.Command {
 				return err
 			}
 			root.DisableAutoGenTag = true
+			for _, c := range root.Commands() {
+				if c.Name() == "completion" {
+					c.Hidden = true // cobra's own
+				}
+			}
 			return doc.GenManTree(root, &doc.GenManHeader{
 				Title: strings.ToUpper(root.Name()), Section: "1", Source: "gloom " + root.Version, Manual: "Gloom",
 			}, args[0])

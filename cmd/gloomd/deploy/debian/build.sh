@@ -1,9 +1,11 @@
 #!/bin/sh
-# Builds a Debian package of gloomd, gloom and gloom-bench: build.sh BIN OUT
-# BIN holds the programs, OUT receives the package. Needs dpkg-deb.
+# Builds a Debian package of what make install installs, with the unit and the
+# configuration of gloomd: build.sh BIN OUT. BIN holds the programs, OUT
+# receives the package. Needs dpkg-deb.
 set -eu
 bin=$1 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
+top=$here/../../../..
 version=$("$bin/gloomd" --version | cut -d' ' -f2)
 # A Debian version begins with a digit.
 case $version in v*) version=${version#v} ;; esac
@@ -13,22 +15,13 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
-install -d "$root/usr/bin" "$root/etc/gloom" "$root/lib/systemd/system" "$root/DEBIAN" \
-    "$root/usr/share/doc/gloom" "$root/usr/share/man/man1" \
-    "$root/usr/share/bash-completion/completions" "$root/usr/share/zsh/vendor-completions" \
-    "$root/usr/share/fish/vendor_completions.d"
-install -m 755 "$bin/gloomd" "$bin/gloom" "$bin/gloom-bench" "$root/usr/bin/"
+make --no-print-directory -C "$top" install BIN="$bin" DESTDIR="$root" PREFIX=/usr ZSH=/usr/share/zsh/vendor-completions
+gzip -9n "$root"/usr/share/man/man1/*
+install -d "$root/etc/gloom" "$root/lib/systemd/system" "$root/DEBIAN" "$root/usr/share/doc/gloom"
 install -m 644 "$here/../../gloomd.toml" "$root/etc/gloom/gloomd.toml"
 install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.socket "$root/lib/systemd/system/"
-install -m 644 "$here/../alerts.yml" "$here/../dashboard.json" "$here/../../../../wire/PROTOCOL.md" \
-    "$here/../systemd/sockets.conf" "$here/../../../../LICENSE" "$root/usr/share/doc/gloom/"
-for p in gloom gloomd; do
-    "$bin/$p" completion bash > "$root/usr/share/bash-completion/completions/$p"
-    "$bin/$p" completion zsh > "$root/usr/share/zsh/vendor-completions/_$p"
-    "$bin/$p" completion fish > "$root/usr/share/fish/vendor_completions.d/$p.fish"
-done
-"$bin/gloom" man "$root/usr/share/man/man1"
-gzip -9n "$root"/usr/share/man/man1/*
+install -m 644 "$here/../alerts.yml" "$here/../dashboard.json" "$top/wire/PROTOCOL.md" \
+    "$here/../systemd/sockets.conf" "$top/LICENSE" "$root/usr/share/doc/gloom/"
 
 echo /etc/gloom/gloomd.toml > "$root/DEBIAN/conffiles"
 cat > "$root/DEBIAN/control" <<CONTROL
@@ -43,27 +36,6 @@ Description: job broker in memory, with a small protocol
  Gloom hands jobs from submitters to idle workers on any number of hosts, best
  priority first, and carries the answers back. It keeps jobs in memory only.
 CONTROL
-cat > "$root/DEBIAN/postinst" <<'POST'
-#!/bin/sh
-set -e
-if [ -d /run/systemd/system ]; then
-    systemctl daemon-reload
-    systemctl enable gloomd.service
-    if [ -n "$2" ]; then systemctl try-restart gloomd.service; else systemctl start gloomd.service; fi
-fi
-POST
-cat > "$root/DEBIAN/prerm" <<'PRERM'
-#!/bin/sh
-set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-    systemctl disable --now gloomd.service
-fi
-PRERM
-cat > "$root/DEBIAN/postrm" <<'POSTRM'
-#!/bin/sh
-set -e
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-POSTRM
-chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm" "$root/DEBIAN/postrm"
+install -m 755 "$here/postinst" "$here/prerm" "$here/postrm" "$root/DEBIAN/"
 mkdir -p "$out"
 dpkg-deb --root-owner-group --build "$root" "$out/gloom_${version}_${arch}.deb"
