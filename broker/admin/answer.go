@@ -17,7 +17,7 @@ const (
 	slice = 16
 	// stride is how much of an answer a client must take within strideTime.
 	stride     = 64 << 10
-	strideTime = 10 * time.Second
+	strideTime = 5 * time.Second
 )
 
 // patient writes a long answer: who does not read a stride of it in time is cut.

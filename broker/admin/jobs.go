@@ -153,7 +153,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := read(r, &struct{}{}); err != nil {
+	if _, err := read(r); err != nil {
 		return err
 	}
 	var code broker.Code

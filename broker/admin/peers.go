@@ -67,7 +67,7 @@ func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 
 // drain begins a graceful stop, like SIGTERM.
 func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
-	if err := read(r, &struct{}{}); err != nil {
+	if _, err := read(r); err != nil {
 		return err
 	}
 	a.log.Info().Str("peer", r.RemoteAddr).Msg("an operator asked to drain")

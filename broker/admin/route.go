@@ -3,13 +3,10 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
 	"strings"
-
-	"github.com/goccy/go-json"
 
 	"gloom/broker/admin/api"
 )
@@ -102,29 +99,6 @@ func (a *API) allowed(r *http.Request) error {
 	}
 	if mt, _, err := mime.ParseMediaType(ct); err != nil || mt != "application/json" {
 		return fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
-	}
-	return nil
-}
-
-// maxBody bounds the body of a request in bytes.
-const maxBody = 64 << 10
-
-// read decodes a request's body; an empty one leaves v as it is.
-func read(r *http.Request, v any) error {
-	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
-	}
-	if len(data) > maxBody {
-		return fail(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
-	}
-	if len(data) == 0 {
-		return nil
-	}
-	d := json.NewDecoder(strings.NewReader(string(data)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return fail(http.StatusBadRequest, "invalid_body", "the body is not what this path takes: %v", err)
 	}
 	return nil
 }

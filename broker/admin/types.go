@@ -2,6 +2,7 @@ package admin
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"unicode/utf8"
 
@@ -90,7 +91,7 @@ func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.se
 func (a *API) resume(w http.ResponseWriter, r *http.Request) error { return a.setPaused(w, r, false) }
 
 func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) error {
-	if err := read(r, &struct{}{}); err != nil {
+	if _, err := read(r); err != nil {
 		return err
 	}
 	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", r.RemoteAddr).Msg("an operator paused or resumed a type")
@@ -100,13 +101,22 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 }
 
 func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
-	var l api.Limits
-	if err := read(r, &l); err != nil {
+	b, err := read(r, "concurrency", "rate")
+	if err != nil {
 		return err
 	}
+	concurrency, err := b.integer("concurrency", 0, math.MaxInt, 0)
+	if err != nil {
+		return err
+	}
+	rate, err := b.rate(false)
+	if err != nil {
+		return err
+	}
+	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate}
 	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", r.RemoteAddr).Msg("an operator set limits")
 	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
-		return b.Limit(now, n, broker.TypeLimits(l))
+		return b.Limit(now, n, l)
 	})
 }
 

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"gloom/broker/admin/api"
+)
+
+// maxBody bounds the body of a request in bytes.
+const maxBody = 64 << 10
+
+// body is a request's, an object, by key. Keys that are null count as absent.
+type body map[string]json.RawMessage
+
+// read takes a request's body, which may have these keys; an empty one is an
+// object without any.
+func read(r *http.Request, keys ...string) (body, error) {
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+	case len(data) > maxBody:
+		return nil, fail(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
+	case len(data) == 0:
+		return nil, nil
+	case !utf8.Valid(data):
+		return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
+	}
+	var b body
+	if err := json.Unmarshal(data, &b); err != nil || b == nil {
+		return nil, fail(http.StatusBadRequest, "invalid_body", "the body must be a JSON object, got %.64q", data)
+	}
+	for key, v := range b {
+		if !slices.Contains(keys, key) {
+			takes := "no keys"
+			if len(keys) > 0 {
+				takes = strings.Join(keys, ", ")
+			}
+			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the key %.64q, this path takes %s", key, takes)
+		}
+		if string(v) == "null" {
+			delete(b, key)
+		}
+	}
+	return b, nil
+}
+
+var wholeNumber = regexp.MustCompile(`^-?[0-9]+$`)
+
+// integer reads a key that may be absent: then it is def.
+func (b body) integer(key string, low, high, def int64) (int64, error) {
+	v, ok := b[key]
+	if !ok {
+		return def, nil
+	}
+	if !wholeNumber.Match(v) {
+		return 0, wrong("invalid_type", key, v, "an integer from %d to %d", low, high)
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, wrong("invalid_value", key, v, "an integer from %d to %d", low, high)
+	}
+	return n, nil
+}
+
+// maxRate is the most per second that a limit may say.
+const maxRate = 1e9
+
+// rate reads the key of that name; where it is absent it is 0, which may be
+// said too unless it must be more.
+func (b body) rate(more bool) (float64, error) {
+	v, ok := b["rate"]
+	if !ok {
+		return 0, nil
+	}
+	want := "a number from 0 to %g"
+	if more {
+		want = "a number above 0, at most %g"
+	}
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return 0, wrong("invalid_type", "rate", v, want, maxRate)
+	}
+	n, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || n < 0 || n > maxRate || more && n == 0 {
+		return 0, wrong("invalid_value", "rate", v, want, maxRate)
+	}
+	return n, nil
+}
+
+// boolean reads a key that must be there.
+func (b body) boolean(key string) (bool, error) {
+	v, ok := b[key]
+	switch {
+	case !ok:
+		return false, fail(http.StatusBadRequest, "missing_field", "the body needs %s: true or false", key)
+	case string(v) != "true" && string(v) != "false":
+		return false, wrong("invalid_type", key, v, "true or false")
+	}
+	return string(v) == "true", nil
+}
+
+func wrong(code, key string, v json.RawMessage, want string, args ...any) *api.Error {
+	return fail(http.StatusBadRequest, code, "%s must be "+want+", got %.64s", append(append([]any{key}, args...), v)...)
+}
