@@ -138,6 +138,9 @@ func (b *Broker) end() []Effect {
 // Totals returns the ledger of all types.
 func (b *Broker) Totals() Ledger { return b.total }
 
+// BigBytes returns the length of all bodies kept by reference, of jobs held.
+func (b *Broker) BigBytes() int64 { return b.bigBytes }
+
 // Peers returns how many submitters and workers are connected.
 func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.workers }
 

@@ -28,9 +28,13 @@ type Conn struct {
 	closing  bool // nothing is appended any more; to be closed behind its output
 	overflow bool // it did not read; to be closed at once
 	gone     bool // the core knows it no more
+	lost     bool // its owner has closed it
+	named    bool // a worker whose answers carry ids
 
-	// held is what the owner could not write yet, in bytes.
-	held atomic.Int64
+	// held is what the owner could not write yet, in bytes, pinned the memory of
+	// that, since when nothing of it has been read (0: nothing is held). The owner
+	// writes them.
+	held, pinned, since atomic.Int64
 	// batches are the outputs not wholly written. Of the owner only.
 	batches []batch
 	written uint64 // bytes handed to the connection
@@ -76,6 +80,8 @@ func (h *Hub) Gone(c *Conn) {
 	h.lock()
 	h.leave(c, "")
 	h.stats.Undelivered += uint64(c.undelivered())
+	c.lost = true
+	h.discard(c)
 	h.unlock(nil)
 }
 
@@ -131,14 +137,20 @@ func (h *Hub) find(p broker.Peer) *Conn {
 // Waiting is how many bytes wait for the peer to read them.
 func (c *Conn) waiting() int { return c.out.size() + int(c.held.Load()) }
 
-// SetHeld corrects what the owner said it holds back, in bytes, when some of it
-// has been written since. Of the owner only.
-func (c *Conn) SetHeld(n int) { c.sent(0, 0, n) }
+// SetHeld corrects what the owner said it holds back, when some of it has been
+// written since: so many bytes, in so much memory. Of the owner only.
+func (c *Conn) SetHeld(n, memory int) { c.sent(0, 0, n, memory) }
 
 // sent notes what the owner has written, and what of it is held back.
-func (c *Conn) sent(answers, n, unsent int) {
+func (c *Conn) sent(answers, n, unsent, memory int) {
 	c.written += uint64(n)
+	if unsent == 0 {
+		c.since.Store(0)
+	} else if c.since.Load() == 0 || int64(unsent) < c.held.Load() {
+		c.since.Store(c.hub.clock())
+	}
 	c.held.Store(int64(unsent))
+	c.pin(int64(memory))
 	if unsent == 0 {
 		c.batches = c.batches[:0]
 		return
@@ -152,19 +164,24 @@ func (c *Conn) sent(answers, n, unsent int) {
 	}
 }
 
-// undelivered counts the answers that did not get out: of output held back,
-// and of output never taken.
+// undelivered counts the answers of output held back, which did not get out.
 func (c *Conn) undelivered() int {
-	n := c.out.answers
+	n := 0
 	for _, b := range c.batches {
 		n += b.answers
 	}
-	c.out.answers, c.batches = 0, nil
+	c.batches = nil
 	return n
 }
 
 // Writing notes that n bytes are about to be written by an owner that blocks.
-func (c *Conn) Writing(n int) { c.held.Store(int64(n)) }
+func (c *Conn) Writing(n int) {
+	c.held.Store(int64(n))
+	c.since.Store(c.hub.clock())
+}
+
+// Named tells whether answers of this worker carry ids. Of whoever steps it only.
+func (c *Conn) Named() bool { return c.named }
 
 // CloseAll closes every connection behind its output.
 func (h *Hub) CloseAll() {
@@ -190,23 +207,12 @@ func (h *Hub) Owed() (total int) {
 }
 
 // Backlog sums up what waits for peers to read it, over all connections, and
-// the most that waits for one. It takes the lock for slices of them.
+// the most that waits for one.
 func (h *Hub) Backlog() (total, most int) {
-	const slice = 1024
-	for from := 0; ; from += slice {
-		h.mu.Lock()
-		end := min(from+slice, len(h.conns))
-		for i := from; i < end; i++ {
-			if c := h.conns[i]; c != nil {
-				w := c.waiting()
-				total += w
-				most = max(most, w)
-			}
-		}
-		done := end == len(h.conns)
-		h.mu.Unlock()
-		if done {
-			return total, most
-		}
-	}
+	h.Each(func(c *Conn) {
+		w := c.waiting()
+		total += w
+		most = max(most, w)
+	})
+	return total, most
 }

@@ -26,6 +26,9 @@ type Config struct {
 	// From half of it on its submits are refused and progress is dropped;
 	// with more than it waiting, the next frame closes the connection.
 	MaxOutbound int
+	// MaxUnread bounds the memory of what waits for all connections together to
+	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
+	MaxUnread int64
 	// Clock returns nanoseconds of a monotonic clock; nil takes the system's.
 	Clock func() int64
 	// Fatal is called with a description when the core breaks down. It must
@@ -44,7 +47,9 @@ type Hub struct {
 	// free holds spare buffers by size, spare counts their bytes.
 	free  [classes][][]byte
 	spare int
-	timer *time.Timer
+	// unread is what peers have not read, by port.
+	unread [2]unread
+	timer  *time.Timer
 	// armed is when the timer fires, or broker.Never.
 	armed  int64
 	closed bool

@@ -70,7 +70,7 @@ func (s *side) gets(want ...string) {
 		if o.Abort {
 			got = append(got, "abort")
 		}
-		s.sink.Done(&o, 0)
+		s.sink.Done(&o, 0, 0)
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		s.t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -152,7 +152,7 @@ func TestKept(t *testing.T) {
 		if got := bytes.Join(outs[0].Parts(nil), nil); !bytes.HasSuffix(got, []byte(want)) {
 			t.Errorf("got %.80q, want %.80q at its end", got, want)
 		}
-		to.sink.Done(&outs[0], 0)
+		to.sink.Done(&outs[0], 0, 0)
 	}
 	big(s, `{"action":"submit","id":"a","progress":true,"body":`+body+`}`)
 	w.does(h, `{"action":"join","type":"default"}`)
@@ -178,12 +178,12 @@ func TestSlowReader(t *testing.T) {
 	if len(outs) != 1 || outs[0].Abort {
 		t.Fatalf("a job beyond the cap did not fit an empty outbox: %+v", outs)
 	}
-	w.sink.Done(&outs[0], 0)
+	w.sink.Done(&outs[0], 0, 0)
 	half := `"` + strings.Repeat("y", 1200) + `"`
 	respond := func() {
 		w.does(h, `{"action":"respond","body":`+half+`}`)
 		outs := w.sink.Take(nil)
-		w.sink.Done(&outs[0], 0)
+		w.sink.Done(&outs[0], 0, 0)
 	}
 	s.does(h, `{"action":"submit","id":"b","body":1}`, `{"action":"submit","id":"c","body":1}`, `{"action":"submit","id":"d","body":1}`)
 	respond()
@@ -225,18 +225,18 @@ func TestHeldBack(t *testing.T) {
 		if len(outs) != 1 || outs[0].Abort {
 			t.Fatalf("%+v", outs)
 		}
-		s.sink.Done(&outs[0], unsent)
+		s.sink.Done(&outs[0], unsent, unsent)
 	}
-	s.sink.Done(&s.sink.Take(nil)[0], 0)
+	s.sink.Done(&s.sink.Take(nil)[0], 0, 0)
 	hold(answer(9000), 9000)
-	s.conn.SetHeld(0)
+	s.conn.SetHeld(0, 0)
 	hold(answer(9000), 9000)
-	s.conn.SetHeld(4000)
+	s.conn.SetHeld(4000, 4000)
 	hold(answer(9000), 9000)
 	if st := h.Stats(); st.Overflows != 0 {
 		t.Fatalf("%+v", st)
 	}
-	s.conn.SetHeld(4001)
+	s.conn.SetHeld(4001, 4001)
 	if outs := answer(1); len(outs) != 1 || !outs[0].Abort {
 		t.Errorf("%+v", outs)
 	}
@@ -272,9 +272,9 @@ func TestOwed(t *testing.T) {
 	owes("appended", 15)
 	outs := s.sink.Take(nil)
 	owes("taken", 15)
-	s.sink.Done(&outs[0], 5)
+	s.sink.Done(&outs[0], 5, 5)
 	owes("written in part", 5)
-	s.conn.SetHeld(0)
+	s.conn.SetHeld(0, 0)
 	owes("written", 0)
 }
 

@@ -127,6 +127,9 @@ func (s *Sink) Take(outs []Output) []Output {
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
+		if c.lost {
+			continue
+		}
 		if c.overflow {
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
@@ -136,6 +139,9 @@ func (s *Sink) Take(outs []Output) []Output {
 			Close: c.closing, answers: c.out.answers,
 		})
 		c.held.Add(int64(c.out.size()))
+		n := c.out.memory()
+		h.unread[c.port].queued -= n
+		c.pin(c.pinned.Load() + n)
 		c.out = outbox{}
 	}
 	s.dirty = s.dirty[:0]
@@ -169,7 +175,7 @@ func (h *Hub) recycle(b []byte) {
 
 // blank returns an empty buffer for n bytes, spare or new.
 func (h *Hub) blank(n int) []byte {
-	for k := class(n); k < len(h.free); k++ {
+	for k := class(n); k < min(class(n)+2, classes); k++ {
 		if f := h.free[k]; len(f) > 0 && cap(f[len(f)-1]) >= n {
 			b := f[len(f)-1]
 			f[len(f)-1] = nil
@@ -196,11 +202,11 @@ const (
 )
 
 // Done gives an output's buffer back, once it is written; unsent is how many
-// bytes the connection still holds back.
-func (s *Sink) Done(o *Output, unsent int) {
+// bytes the connection still holds back, memory what they lie in.
+func (s *Sink) Done(o *Output, unsent, memory int) {
 	if cap(o.Buf) > 0 && cap(o.Buf) <= maxKept {
 		s.spent = append(s.spent, o.Buf[:0])
 	}
-	o.Conn.sent(o.answers, o.Len(), unsent)
+	o.Conn.sent(o.answers, o.Len(), unsent, memory)
 	o.Buf, o.Refs = nil, nil
 }

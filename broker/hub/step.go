@@ -28,7 +28,10 @@ type Command struct {
 }
 
 func (m *Command) String() string {
-	return fmt.Sprintf("verb %d, id %q, type %q, %d bytes of body: %+v", m.Req.Verb, m.Req.ID, m.Req.Type, len(m.Req.Body), m.Req)
+	r := m.Req
+	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
+	r.Body, r.Reason, r.Token, r.Client = nil, nil, nil, nil // what jobs say is nobody's but their own
+	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
 // Step carries out the commands of one connection, in order, under one lock.
@@ -78,6 +81,9 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
+		if c.overflow {
+			return
+		}
 		if c.waiting() > h.cfg.MaxOutbound/2 {
 			h.refuse(c, &wire.Error{
 				Code: wire.Overloaded, ID: r.ID,
@@ -94,6 +100,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 		fx = h.core.Respond(now, c.peer, r.ID, r.Body, m.Kept)
 	case wire.Join:
 		fx = h.core.Join(now, c.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel})
+		c.named = c.named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
 	case wire.Cancel:
 		if typ := h.core.TypeOf(r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
@@ -273,18 +280,22 @@ const frameSlack = 64
 // passes the limit still fits, or a big job would cost every worker its
 // connection.
 func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
-	before := c.waiting()
+	before, memory := c.waiting(), c.out.memory()
 	h.grow(&c.out, n+frameSlack)
 	encode(&c.out)
 	h.stats.FramesOut++
 	h.mark(c)
+	if grown := c.out.memory() - memory; grown != 0 {
+		h.unread[c.port].queued += grown
+		h.relieve()
+	}
 	if before > h.cfg.MaxOutbound && !c.overflow {
 		h.giveUp(c)
 	}
 }
 
-// grow makes room for n bytes more in o. It grows by fours, and what it
-// outgrows is used again.
+// grow makes room for n bytes more in o. It grows by fours, from a size on that
+// counts by halves, and what it outgrows is used again.
 func (h *Hub) grow(o *outbox, n int) {
 	b := o.buf
 	need := len(b) + n
@@ -293,14 +304,23 @@ func (h *Hub) grow(o *outbox, n int) {
 	case b == nil:
 		o.buf = h.blank(max(need, minBlank))
 	default:
-		o.buf = append(h.blank(max(need, 4*cap(b))), b...)
+		more := 3 * cap(b)
+		if cap(b) >= largeBuf {
+			more = cap(b) / 2
+		}
+		o.buf = append(h.blank(max(need, cap(b)+more)), b...)
 		h.recycle(b[:0])
 	}
 }
 
+// largeBuf is the buffer from which on output grows by halves, in bytes.
+const largeBuf = 256 << 10
+
 // giveUp closes a connection that does not read.
 func (h *Hub) giveUp(c *Conn) {
 	c.overflow = true
+	h.discard(c)
+	h.mark(c)
 	h.stats.Overflows++
 	h.late = append(h.late, c)
 	h.tellEnd(c, true)

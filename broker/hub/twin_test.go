@@ -236,7 +236,7 @@ func (x *twins) turn() {
 		p := x.pairs[x.rng.IntN(len(x.pairs))]
 		if n := p.shadow.held; n > 0 && len(p.owner.writing) == 0 {
 			p.shadow.held = x.rng.IntN(n + 1)
-			p.conn.SetHeld(p.shadow.held)
+			p.conn.SetHeld(p.shadow.held, p.shadow.held)
 		}
 	default:
 		x.close(x.pairs[x.rng.IntN(len(x.pairs))])
@@ -332,7 +332,7 @@ func (x *twins) take(o *owner) {
 	for _, out := range o.sink.Take(nil) {
 		p := x.all[out.Conn]
 		if p.shadow.closed {
-			o.sink.Done(&out, 0)
+			o.sink.Done(&out, 0, 0)
 			continue
 		}
 		if out.Abort != p.shadow.over {
@@ -366,7 +366,7 @@ func (x *twins) finish(o *owner) {
 			unsent = x.rng.IntN(p.shadow.held + 1)
 		}
 		p.shadow.held = unsent
-		o.sink.Done(&w.out, unsent)
+		o.sink.Done(&w.out, unsent, unsent)
 	}
 	o.writing = o.writing[:0]
 }

@@ -11,49 +11,53 @@ import (
 // giantFrom is the payload from which a frame is decoded, and memory for it
 // found, beside the event loop: at 16 MiB either takes milliseconds, for which
 // all other connections would wait. Meanwhile its own connection is not read.
-const giantFrom = 1 << 20
+// Where others have more than a turn's work, that begins with any big frame.
+const giantFrom = 512 << 10
 
 // asides bounds how many do so at a time. One processor is left to the loops.
 func asides() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// aside has work done beside the loop; it holds so many bytes and must touch
+// aside does what takes long for a reader that may block.
+func (s *Server) aside(work func()) {
+	s.asides <- struct{}{}
+	defer func() { <-s.asides }()
+	work()
+}
+
+// beside has work done beside the loop; it holds so many bytes and must touch
 // nothing that is the loop's. Then, on the loop, done follows, and what has come
 // meanwhile.
-func (p *plain) aside(bytes int, work, done func()) {
+func (p *plain) beside(bytes int, work, done func()) {
 	p.busy, p.inHand = true, bytes
 	// What it sends meanwhile is not read: its silence means nothing.
 	p.heard.Store(math.MaxInt64 / 2)
 	s, lp := p.srv, p.loop
 	go func() {
-		s.asides <- struct{}{}
 		defer func() {
-			<-s.asides
 			if e := recover(); e != nil {
 				stack := debug.Stack()
 				lp.do(func() { p.fault(e, stack) })
 				return
 			}
-			lp.do(func() { p.resume(done) })
+			lp.do(func() { p.resumed(done) })
 		}()
-		if !p.over.Load() {
-			work()
-		}
+		s.aside(func() {
+			if !p.over.Load() {
+				work()
+			}
+		})
 	}()
 }
 
-func (p *plain) resume(done func()) {
+func (p *plain) resumed(done func()) {
 	p.busy, p.inHand = false, 0
 	if p.gone() {
 		return
 	}
 	p.heard.Store(p.srv.hub.Now())
 	p.finish(done)
-	rest := p.rest
-	p.rest = nil
-	p.received(rest)
-	if !p.busy && !p.gone() {
-		p.loop.again(p) // what came meanwhile has not been read
-	}
+	p.loop.turn(p)
+	p.received(nil) // what has come meanwhile
 	p.loop.afterRead()
 }
 
@@ -69,30 +73,28 @@ func (p *plain) finish(done func()) {
 // decodeAside decodes a giant frame.
 func (p *plain) decodeAside() {
 	b := p.srv.batches.Get().(*batch)
-	payload, named := p.giantFrame, p.named
-	p.giantFrame = nil
+	payload := p.big.take()
 	c, d := b.next()
-	c.Kept = true
+	c.Kept, b.big = true, true
 	var err *wire.Error
-	p.aside(len(payload), func() { err = d.Decode(payload, p.port, named, &c.Req) }, func() {
-		p.srv.released.Add(int64(len(payload)))
+	p.beside(len(payload), func() { err = p.decode(d, c, payload) }, func() {
 		if !p.closing {
 			p.settle(b, c, payload, err)
 			p.step(b)
 		}
-		c.Req, b.n = wire.Request{}, 0
+		c.Req, b.n, b.big, b.now = wire.Request{}, 0, false, false
 		p.srv.batches.Put(b)
 	})
 }
 
 // growAside finds more memory for a giant frame.
 func (p *plain) growAside() {
-	big, most := p.big, p.giantCap
-	p.giantCap = 0
+	buf, most := p.big.buf, p.big.want
+	p.big.want = 0
 	var to []byte
-	p.aside(most-cap(big), func() { to = grown(big, most) }, func() {
-		if p.big != nil {
-			p.move(to)
+	p.beside(most-cap(buf), func() { to = grown(buf, most) }, func() {
+		if p.big.size > 0 {
+			p.big.buf = to
 		}
 	})
 }

@@ -4,8 +4,10 @@ import "golang.org/x/sys/unix"
 
 // backlog is output that a socket has not taken yet.
 type backlog struct {
-	parts [][]byte
-	n     int // bytes
+	parts  [][]byte
+	n      int // bytes
+	memory int // that parts lie in, those written in part whole
+	first  int // of it, the memory of the first part
 }
 
 const (
@@ -17,20 +19,39 @@ const (
 	maxParts = 1024
 )
 
-// add appends a copy of part, or part itself if it stays as it is.
-func (b *backlog) add(part []byte, stays bool) {
+// add appends a copy of part. The last part of an output leaves room for the next
+// one, as much as is held already.
+func (b *backlog) add(part []byte, last bool) {
+	if i := len(b.parts) - 1; i >= 0 {
+		k := min(len(part), cap(b.parts[i])-len(b.parts[i]))
+		b.parts[i] = append(b.parts[i], part[:k]...)
+		b.n += k
+		part = part[k:]
+	}
 	if len(part) == 0 {
 		return
 	}
-	if stays {
-		b.parts = append(b.parts, part[:len(part):len(part)]) // nothing is appended to it
-	} else if i := len(b.parts) - 1; i >= 0 && cap(b.parts[i])-len(b.parts[i]) >= len(part) {
-		b.parts[i] = append(b.parts[i], part...)
-	} else {
-		piece := make([]byte, 0, max(len(part), min(max(b.n, firstPiece), lastPiece)))
-		b.parts = append(b.parts, append(piece, part...))
+	size := len(part)
+	if last {
+		size = max(size, min(max(b.n, firstPiece), lastPiece))
 	}
+	b.push(append(make([]byte, 0, size), part...))
+}
+
+// refer appends part itself, which stays as it is.
+func (b *backlog) refer(part []byte) {
+	if len(part) > 0 {
+		b.push(part[:len(part):len(part)]) // nothing is appended to it
+	}
+}
+
+func (b *backlog) push(part []byte) {
+	if len(b.parts) == 0 {
+		b.first = cap(part)
+	}
+	b.parts = append(b.parts, part)
 	b.n += len(part)
+	b.memory += cap(part)
 }
 
 // write writes once, most bytes at the most. It leaves nothing in iov.
@@ -52,6 +73,11 @@ func (b *backlog) write(fd, most int, iov [][]byte) (n int, err error) {
 	for ; i < len(b.parts) && left >= len(b.parts[i]); i++ {
 		left -= len(b.parts[i])
 		b.parts[i] = nil
+		b.memory -= b.first
+		b.first = 0
+		if i+1 < len(b.parts) {
+			b.first = cap(b.parts[i+1])
+		}
 	}
 	if b.parts = b.parts[i:]; left > 0 {
 		b.parts[0] = b.parts[0][left:]

@@ -34,9 +34,10 @@ func TestBacklog(t *testing.T) {
 				part[i], next = next, next*5+1
 			}
 			want = append(want, part...)
-			stays := rng.IntN(2) == 0
-			b.add(part, stays)
-			if !stays {
+			if rng.IntN(2) == 0 {
+				b.refer(part)
+			} else {
+				b.add(part, rng.IntN(2) == 0)
 				clear(part)
 			}
 		}

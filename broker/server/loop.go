@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,10 @@ type loop struct {
 	// gone are closed connections that the hub is to hear of.
 	gone []*plain
 
+	// cut counts the turns that were used up in this round, crowd those of the round
+	// before.
+	cut, crowd int
+
 	// scheduled: the end of the round is put on the loop.
 	scheduled bool
 	// What follows decides between writing at once and once per round.
@@ -88,6 +93,10 @@ const (
 	readBuffer = 512 << 10
 	leastRead  = 256 << 10
 	mostRound  = 4 << 20
+	// leftBehind is how much of what was read may be left for later turns, of all
+	// connections together, as long as that is leastLeft for each.
+	leftBehind = 4 << 20
+	leastLeft  = 4 << 10
 )
 
 func (s *Server) newLoops() (*loops, error) {
@@ -158,9 +167,16 @@ func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 		return err
 	}
 	lp := l.all[int(l.next.Add(1))%len(l.all)]
-	p := &plain{session: session{srv: s, port: port, self: lp.sink, giant: giantFrom}, loop: lp, remote: remoteOf(nc)}
+	p := &plain{session: session{srv: s, port: port, self: lp.sink, aside: giantFrom}, loop: lp, remote: remoteOf(nc)}
 	p.fd = fd
 	p.shut = func() { lp.do(func() { lp.close(p) }) }
+	p.unpause = func() {
+		lp.do(func() {
+			if !p.gone() {
+				p.goOn()
+			}
+		})
+	}
 	if !lp.do(func() { lp.admit(p) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
 	}
@@ -237,7 +253,7 @@ func (lp *loop) ready(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 	if p.held.n > 0 && ev&(netpoll.WriteEvents|netpoll.ErrEvents) != 0 {
 		p.writeOn()
 	}
-	if ended := ev & (netpoll.ErrEvents | unix.EPOLLRDHUP | unix.EPOLLPRI); ended != 0 || ev&netpoll.ReadEvents != 0 {
+	if ended := ev & (netpoll.ErrEvents | unix.EPOLLRDHUP | unix.EPOLLPRI); ended != 0 || ev&netpoll.ReadEvents != 0 || p.more {
 		lp.read(p, ended != 0)
 	}
 	return nil
@@ -251,15 +267,30 @@ func (lp *loop) again(p *plain) { _ = lp.poller.ModReadWrite(&netpoll.PollAttach
 // data of ours would stay in the processor's nearest caches.
 func (lp *loop) read(p *plain, ended bool) {
 	// What was read before belongs in front of what is read to its place now.
-	if len(lp.in)-lp.used-lp.direct < leastRead || p.big != nil && p.put {
+	if len(lp.in)-lp.used-lp.direct < leastRead || p.big.size > 0 && p.put {
 		if lp.carryOut(); lp.carried >= mostRound {
 			lp.flush()
 		}
 	}
 	if p.busy || p.gone() {
-		return // resume asks for it again
+		return // resumed asks for it again
 	}
-	into, room := p.spare(), lp.in[lp.used:]
+	if p.more {
+		if !p.put {
+			p.put = true
+			lp.reads = append(lp.reads, portion{p, lp.used, lp.used})
+			lp.afterRead()
+		}
+		return
+	}
+	if p.conn.Clogged() && !p.closing {
+		p.paused.Store(true)
+		return
+	}
+	into, room := p.big.spare(), lp.in[lp.used:]
+	if most := max(leastLeft, leftBehind/(1+lp.crowd)); len(room) > most {
+		room = room[:most]
+	}
 	if len(into) > readBuffer {
 		into, room = into[:readBuffer], nil
 	}
@@ -292,7 +323,8 @@ func (lp *loop) read(p *plain, ended bool) {
 	}
 	if len(into) > 0 {
 		k := min(n, len(into))
-		p.filled(k)
+		p.big.filled(k)
+		lp.srv.bytesIn.Add(uint64(k))
 		n -= k
 		lp.direct += k
 	}
@@ -347,6 +379,7 @@ func (lp *loop) carryOut() {
 		r := &lp.reads[i]
 		r.p.put = false
 		if !r.p.gone() {
+			lp.turn(r.p)
 			r.p.received(lp.in[r.from:r.to])
 		}
 		r.p = nil
@@ -357,11 +390,25 @@ func (lp *loop) carryOut() {
 	lp.bury()
 }
 
+// turn begins p's turn, in which crowd decides what p may do on the loop.
+func (lp *loop) turn(p *plain) {
+	now := lp.srv.hub.Now()
+	if now >= lp.batch.end {
+		lp.cut++ // whose turn was before
+	}
+	crowd := max(lp.cut, lp.crowd)
+	if p.aside = giantFrom; crowd > 1 {
+		p.aside = bigFrame
+	}
+	lp.batch.turn(now, crowd)
+}
+
 // flush has all that was read carried out, and writes the output of all the
 // loop's connections.
 func (lp *loop) flush() {
 	lp.carryOut()
 	lp.carried = 0
+	lp.crowd, lp.cut, lp.batch.end = lp.cut, 0, math.MaxInt64
 	lp.flushing = true
 	lp.outs = lp.sink.Take(lp.outs[:0])
 	for i := range lp.outs {
@@ -375,7 +422,7 @@ func (lp *loop) flush() {
 func (lp *loop) write(o *hub.Output) {
 	p := o.Conn.Owner.(*plain)
 	if p.gone() {
-		lp.sink.Done(o, o.Len())
+		lp.sink.Done(o, o.Len(), 0)
 		return
 	}
 	if o.Abort {
@@ -386,7 +433,7 @@ func (lp *loop) write(o *hub.Output) {
 	lp.srv.bytesOut.Add(uint64(o.Len()))
 	unsent := p.write(o)
 	closing := o.Close
-	lp.sink.Done(o, unsent)
+	lp.sink.Done(o, unsent, p.held.memory)
 	if closing && !p.gone() {
 		p.linger()
 	}
@@ -395,19 +442,23 @@ func (lp *loop) write(o *hub.Output) {
 // lagEvery is how often the loops' lag is looked at.
 const lagEvery = time.Second
 
-// watch measures how long a loop takes to get to a task put on it.
+// watch measures how long a loop takes to get to a task put on it, and looks for
+// connections that stand still.
 func (s *Server) watch() {
-	t := time.NewTicker(lagEvery)
-	defer t.Stop()
+	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
+	defer lag.Stop()
+	defer sweep.Stop()
 	for {
 		select {
 		case <-s.stop:
 			return
-		case <-t.C:
-		}
-		for _, lp := range s.loops.all {
-			sent := time.Now()
-			lp.do(func() { s.lagged(time.Since(sent)) })
+		case <-sweep.C:
+			s.sweep()
+		case <-lag.C:
+			for _, lp := range s.loops.all {
+				sent := time.Now()
+				lp.do(func() { s.lagged(time.Since(sent)) })
+			}
 		}
 	}
 }

@@ -6,34 +6,55 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 )
 
 // mapped takes pages from the system, where the garbage collector does not
 // look, and gives them back at once.
 type mapped struct{}
 
+// mappedBytes counts what the process holds of them.
+var mappedBytes atomic.Int64
+
 func (mapped) Get(n int) []byte {
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		panic("out of memory: mmap: " + err.Error())
 	}
+	mappedBytes.Add(int64(n))
 	return m
 }
 
-func (mapped) Put(m []byte) { _ = unix.Munmap(m) }
+func (mapped) Put(m []byte) {
+	mappedBytes.Add(-int64(len(m)))
+	_ = unix.Munmap(m)
+}
+
+// Memory is what the hub and the server hold, in bytes.
+type Memory struct {
+	hub.Memory
+	Input int64 // frames that have not come whole
+	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
+}
+
+// Memory returns what the hub and the server hold.
+func (s *Server) Memory() Memory {
+	return Memory{Memory: s.hub.Memory(), Input: s.inbound.Load(), TLS: int64(s.secure.count()) * tlsIdle}
+}
 
 const (
 	givePeriod = 5 * time.Second
 	giveLeast  = 32 << 20
 )
 
-// giveBack returns memory of big frames to the system. The collector would
-// keep it for as long as nothing else is allocated.
+// giveBack returns memory that is not needed any more to the system. The
+// collector would keep it for as long as nothing else is allocated.
 func (s *Server) giveBack() {
 	t := time.NewTicker(givePeriod)
 	defer t.Stop()
@@ -45,11 +66,22 @@ func (s *Server) giveBack() {
 		}
 		// What the last command emptied goes back with the next one.
 		s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
-		if s.released.Load() >= giveLeast {
-			s.released.Store(0)
+		if h := heap(); h.free+h.objects-min(h.live, h.objects) >= giveLeast {
 			debug.FreeOSMemory()
 		}
 	}
+}
+
+// heapSize is the heap's, in bytes: free spans, objects with garbage among them,
+// what of them lived at the last collection.
+type heapSize struct{ free, objects, live uint64 }
+
+func heap() heapSize {
+	m := []metrics.Sample{
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"},
+	}
+	metrics.Read(m)
+	return heapSize{m[0].Value.Uint64(), m[1].Value.Uint64(), m[2].Value.Uint64()}
 }
 
 const (
@@ -57,28 +89,36 @@ const (
 	// least: with a small heap the collector would otherwise run for every few
 	// dozen big frames.
 	garbage = 64 << 20
-	// mostPercent is the highest percentage that pace sets.
+	// mostPercent is the highest percentage that Pace sets.
 	mostPercent = 1600
 )
 
-// pace sets the collector's pace anew after each collection: garbage, or as
-// much as lives, whichever is more. An embedder's GOGC is left alone.
-var pace = sync.OnceFunc(func() {
-	if os.Getenv("GOGC") == "" {
-		adjust(nil)
-	}
-})
+// Pace sets the collector's pace anew after each collection: garbage, or as much
+// as lives, whichever is more, and less where memory beyond budget would be used
+// (0 is no budget). It is for programs whose process is the broker's; a GOGC or
+// GOMEMLIMIT in the environment is left alone.
+func Pace(budget int64) {
+	paceOnce.Do(func() { (&sentinel{budget}).adjust() })
+}
+
+var paceOnce sync.Once
 
 // sentinel is collected by every collection, and so tells when one was.
-type sentinel struct{ _ [16]byte }
+type sentinel struct{ budget int64 }
 
-func adjust(*sentinel) {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	percent := mostPercent
-	if n := live[0].Value.Uint64(); n > 0 {
-		percent = min(mostPercent, max(100, int(garbage*100/n)))
+func (s *sentinel) adjust() {
+	if os.Getenv("GOGC") == "" {
+		percent := mostPercent
+		if n := heap().live; n > 0 {
+			percent = min(mostPercent, max(100, int(garbage*100/n)))
+		}
+		debug.SetGCPercent(percent)
 	}
-	debug.SetGCPercent(percent)
-	runtime.SetFinalizer(&sentinel{}, adjust)
+	if s.budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(max(leastHeap, s.budget-mappedBytes.Load()))
+	}
+	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)
 }
+
+// leastHeap is what the collector may use in any case.
+const leastHeap = 32 << 20

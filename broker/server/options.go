@@ -35,8 +35,11 @@ type Options struct {
 	MaxConns int
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
 	MaxOutbound int
+	// MaxUnread bounds the memory of all that waits for connections to read it; 0 is
+	// no limit. Beyond it, who has most to read is closed.
+	MaxUnread int64
 	// MaxInbound bounds the bytes of frames that have not arrived whole, of all
-	// connections together.
+	// connections together. Beyond it, who holds most of them is closed.
 	MaxInbound int64
 	// MaxPrefetch bounds the jobs that may be out on one connection.
 	MaxPrefetch int
@@ -84,6 +87,7 @@ func DefaultOptions() Options {
 		MaxSubmitterBytes: 2 << 30,
 		MaxTypes:          100_000,
 		MaxOutbound:       64 << 20,
+		MaxUnread:         512 << 20,
 		MaxInbound:        256 << 20,
 		MaxPrefetch:       wire.DefaultMaxPrefetch,
 		Retries:           3,
@@ -131,6 +135,7 @@ func (o *Options) Validate() error {
 		between("max-types", o.MaxTypes, 1, 1<<24),
 		between("max-conns", o.MaxConns, 0, 1<<24),
 		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
+		between("max-unread", o.MaxUnread, 0, much),
 		between("max-inbound", o.MaxInbound, 1<<10, much), o.checkInbound(),
 		between("max-prefetch", o.MaxPrefetch, 1, 1<<20),
 		between("retries", o.Retries, 0, wire.MaxRetries),

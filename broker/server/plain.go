@@ -19,8 +19,11 @@ type plain struct {
 	fd     int  // -1 once closed
 	put    bool // something it sent has been read and not been carried out
 	// rest is the beginning of a frame, shorter than a big one. Its memory grows
-	// with what has come of it, not with what its header announces.
+	// with what has come of it, not with what its header announces. With more, it
+	// is whatever came behind at, to be carried out before anything is read.
 	rest []byte
+	at   int
+	more bool
 	held backlog
 
 	lingering bool
@@ -54,42 +57,77 @@ func (p *plain) drown() {
 	p.rest, p.held = nil, backlog{}
 }
 
-// received carries out what a read has brought. While the connection is busy it
-// only keeps it.
+// received carries out what a read has brought, or, with more, what is left of an
+// earlier one. While the connection is busy it only keeps it.
 func (p *plain) received(data []byte) {
 	defer func() {
 		if e := recover(); e != nil {
 			p.fault(e, debug.Stack())
 		}
 	}()
-	if !p.closing && !p.busy && len(p.rest) > 0 {
-		var whole bool
-		if data, whole = p.complete(data); whole {
-			p.take(p.loop.batch, p.rest)
-			p.loop.spareRest(p.rest)
+	switch {
+	case p.closing:
+		p.throwAway(len(data))
+		return
+	case p.busy:
+		p.keep(data)
+	case p.more:
+		p.keep(data) // of a second read in this round
+		n := p.carry(p.rest[p.at:])
+		if p.at += n; !p.more { // the beginning of a frame is left
+			rest := p.rest
 			p.rest = nil
+			p.keep(rest[p.at:])
+			p.loop.spareRest(rest)
+			p.at = 0
+			p.loop.again(p) // what came meanwhile has not been read
 		}
-	}
-	if !p.closing && !p.busy && (len(data) > 0 || p.big != nil) {
-		data = data[p.take(p.loop.batch, data):]
-		switch {
-		case p.giantFrame != nil:
-			p.decodeAside()
-		case p.giantCap > 0:
-			p.growAside()
+	default:
+		if len(p.rest) > 0 {
+			var whole bool
+			if data, whole = p.complete(data); whole {
+				p.take(p.loop.batch, p.rest)
+				p.loop.spareRest(p.rest)
+				p.rest = nil
+			}
+		}
+		if (len(data) > 0 || p.big.size > 0) && !p.closing {
+			p.keep(data[p.carry(data):])
 		}
 	}
 	if p.closing {
-		p.throwAway(len(data))
+		p.throwAway(0)
 		return
 	}
-	if len(data) > 0 {
-		if p.rest == nil {
-			p.rest = p.loop.blankRest()
-		}
-		p.rest = append(p.rest, data...)
-	}
 	p.recount()
+}
+
+// carry has frames carried out for a turn, and returns how much of data that used.
+func (p *plain) carry(data []byte) (used int) {
+	used, cut := p.take(p.loop.batch, data)
+	switch {
+	case p.closing:
+	case p.big.whole():
+		p.decodeAside()
+	case p.big.want > 0:
+		p.growAside()
+	}
+	p.more = cut || p.busy
+	if cut {
+		p.loop.again(p) // for its next turn
+	}
+	return used
+}
+
+// keep appends what has come to rest.
+func (p *plain) keep(data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	if p.rest == nil {
+		p.rest = p.loop.blankRest()
+	}
+	p.rest = append(p.rest, data...)
 }
 
 func (lp *loop) blankRest() []byte {
@@ -115,7 +153,7 @@ func (p *plain) recount() {
 	if p.busy {
 		p.count(p.inHand)
 	} else {
-		p.count(min(cap(p.rest), 2*len(p.rest)))
+		p.count(min(cap(p.rest), 2*(len(p.rest)-p.at)))
 	}
 }
 
@@ -148,8 +186,8 @@ func (p *plain) complete(data []byte) (left []byte, whole bool) {
 }
 
 func (p *plain) throwAway(n int) {
-	p.rest = nil
-	p.count(0)
+	p.rest, p.at, p.more = nil, 0, false
+	p.drop()
 	if p.thrown += n; p.thrown > lingerBytes {
 		p.loop.close(p)
 	}
@@ -173,7 +211,11 @@ func (p *plain) write(o *hub.Output) (unsent int) {
 	for i, part := range parts {
 		k := min(sent, len(part))
 		sent -= k
-		p.held.add(part[k:], i%2 == 1) // every second one is a body that is kept
+		if i%2 == 1 { // every second one is a body that is kept
+			p.held.refer(part[k:])
+		} else {
+			p.held.add(part[k:], i == len(parts)-1)
+		}
 	}
 	clear(parts)
 	p.loop.parts = parts[:0]
@@ -187,8 +229,17 @@ func (p *plain) write(o *hub.Output) (unsent int) {
 // writeOn writes on when there is room again.
 func (p *plain) writeOn() {
 	if p.drain(); !p.gone() {
-		p.conn.SetHeld(p.held.n)
+		p.conn.SetHeld(p.held.n, p.held.memory)
+		if p.paused.Load() && !p.conn.Clogged() {
+			p.goOn()
+		}
 	}
+}
+
+// goOn reads again from a connection after a pause.
+func (p *plain) goOn() {
+	p.paused.Store(false)
+	p.loop.again(p)
 }
 
 // drain writes what is held back as far as the socket takes it.
@@ -222,8 +273,7 @@ func (p *plain) linger() {
 		return
 	}
 	p.lingering, p.closing = true, true
-	p.rest = nil
-	p.drop()
+	p.throwAway(0)
 	if p.held.n == 0 {
 		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
 	}

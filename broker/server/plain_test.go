@@ -1,15 +1,20 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/panjf2000/gnet/v2/pkg/netpoll"
 
 	"gloom/broker/hub"
 	"gloom/wire"
@@ -37,11 +42,17 @@ func TestPieces(t *testing.T) {
 			stream = append(stream, frame(`{"action":"submit","id":"%d","body":"%s"}`, i, strings.Repeat("s", rng.IntN(3000)))...)
 		}
 	}
+	cut := 0
 	answers := func(most int) []byte {
 		s := begin(t, nil)
-		lp := &loop{srv: s, batch: s.newBatch()}
+		poller, err := netpoll.OpenPoller()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer poller.Close()
+		lp := &loop{srv: s, batch: s.newBatch(), poller: poller}
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
-		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink}, loop: lp}
+		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink, aside: math.MaxInt}, loop: lp}
 		p.conn = s.hub.Open(p.port, lp.sink, p, "test")
 		var out []byte
 		for left := stream; len(left) > 0; {
@@ -49,18 +60,24 @@ func TestPieces(t *testing.T) {
 			if most == len(stream) {
 				n = most
 			}
+			lp.batch.turn(s.hub.Now()-rng.Int64N(2)*int64(turnTime), 0) // every second one is over at once
 			p.received(left[:n])
 			left = left[n:]
+			// More may come before what has come is carried out, but not after all.
+			for ; p.more && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+				lp.batch.turn(s.hub.Now()-int64(turnTime), 0) // it is over as soon as it begins
+				p.received(nil)
+			}
 			if cap(p.rest) > max(restKept, 2*len(p.rest)) {
 				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.rest), len(p.rest))
 			}
-			want := int64(cap(p.big) + min(cap(p.rest), 2*len(p.rest)))
+			want := int64(cap(p.big.buf) + min(cap(p.rest), 2*len(p.rest)))
 			if n := s.inbound.Load(); n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
 			for _, o := range lp.sink.Take(nil) {
 				out = append(out, o.Buf...)
-				lp.sink.Done(&o, 0)
+				lp.sink.Done(&o, 0, 0)
 			}
 		}
 		return out
@@ -73,6 +90,9 @@ func TestPieces(t *testing.T) {
 		if got := answers(most); !bytes.Equal(got, want) {
 			t.Errorf("in pieces of 1 to %d bytes: %d bytes of answers, %d in one piece", most, len(got), len(want))
 		}
+	}
+	if cut == 0 {
+		t.Error("no turn was cut: this proves less than it should")
 	}
 }
 
@@ -196,5 +216,40 @@ func TestLoneGiantFits(t *testing.T) {
 		}
 		p.want("ok", true)
 		p.want("ok", true)
+	}
+}
+
+// TestManyTurns: who sends more frames at once than a turn takes gets an answer
+// to each of them, in order, though nothing more comes.
+func TestManyTurns(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"plain", "TLS"} {
+		s := begin(t, func(o *Options) {
+			if what == "TLS" {
+				secure(t, o)
+			}
+		})
+		p := dial(t, s.SubmitAddr())
+		if what == "TLS" {
+			p = dialTLS(t, s.SubmitAddr())
+		}
+		const n = 20 * turnFrames
+		go func() {
+			var stream []byte
+			for i := range n {
+				stream = append(stream, frame(`{"action":"cancel","id":"%d"}`, i)...)
+			}
+			_, _ = p.Write(stream)
+		}()
+		in := bufio.NewReader(p)
+		_ = p.SetReadDeadline(time.Now().Add(2 * patience))
+		for i := range n {
+			var head [4]byte
+			_, _ = io.ReadFull(in, head[:])
+			payload := make([]byte, binary.BigEndian.Uint32(head[:]))
+			if _, err := io.ReadFull(in, payload); err != nil || !bytes.Contains(payload, fmt.Appendf(nil, `"id":"%d"`, i)) {
+				t.Fatalf("%s: answer %d is %.200q, %v", what, i, payload, err)
+			}
+		}
 	}
 }

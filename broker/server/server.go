@@ -43,7 +43,7 @@ type Server struct {
 
 	conns        atomic.Int64
 	inbound      atomic.Int64 // bytes of frames not arrived whole
-	released     atomic.Int64 // bytes of big frames that are or will be garbage
+	relieving    sync.Mutex   // who closes hoarders
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
 	accepted     atomic.Uint64
@@ -84,7 +84,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }
-	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound})
+	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		return nil, err
@@ -99,7 +99,6 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	for _, l := range s.listeners {
 		s.accepting.Go(func() { s.accept(l) })
 	}
-	pace()
 	s.wg.Go(s.giveBack)
 	s.wg.Go(s.watch)
 	return s, nil

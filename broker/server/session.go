@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -12,17 +11,9 @@ import (
 )
 
 const (
-	// bigFrame is the payload from which a frame is gathered in memory of its own,
-	// so that its body can be kept without being copied. For smaller ones, copies
-	// into memory that is used again cost less than the collector does.
-	bigFrame = 128 << 10
 	// strangerFrame is the longest payload that is taken from a peer that has
 	// shown no token yet.
 	strangerFrame = 32 << 10
-	// growth is how many times what has come is allocated for a big frame.
-	growth = 4
-	// batchSize is how many requests are decoded before the hub is asked.
-	batchSize = 32
 	// helloTime is how long a peer may wait with its token.
 	helloTime = 10 * time.Second
 	// maxClient is how much is kept of the name that a peer gives itself, in
@@ -37,45 +28,31 @@ type session struct {
 	conn *hub.Conn
 	self *hub.Sink // set if the reader also takes the output
 	port wire.Port
-	// shut asks for the connection to be closed at once, from any goroutine.
-	shut func()
+	// shut asks for the connection to be closed at once, unpause for it to be read
+	// again after a pause; from any goroutine.
+	shut, unpause func()
 
 	named   bool   // a worker that ever joined with prefetch
 	spoke   bool   // a frame other than a refused hello has come
 	closing bool   // whatever still comes is thrown away
 	grant   *grant // what its token allows; nil before hello, or without tokens
 
-	big    []byte // a big frame that is still coming, or nil
-	bigLen int
-	// What takes long is done aside where it must not be done by the reader,
-	// who sets giant and looks here after each take: giantFrame has come whole
-	// and is to be decoded, or big is to grow to giantCap.
-	giant      int // payloads longer than this; 0 if none are
-	giantFrame []byte
-	giantCap   int
-	partial    int64 // bytes counted in Server.inbound
+	big   gathered
+	aside int // payloads longer than this are not the reader's to grow or decode
+	// blocks: the reader may block, and waits for a slot (Server.aside) for what
+	// takes long; slotted: it has one.
+	blocks, slotted bool
+	frames          int // that have come
+	hoard           hoard
+	// paused: nothing is read from it until it has read some of what waits for it.
+	paused atomic.Bool
+	ending atomic.Bool // it is being closed by us; kept with TLS only
 
 	beat    time.Duration
 	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
 	over    atomic.Bool  // the connection is gone
 	beater  *time.Timer
 	waiting *time.Timer // for hello
-}
-
-// batch gathers the requests of one connection between two steps of the hub.
-type batch struct {
-	dec [batchSize]wire.Decoder
-	cmd [batchSize]hub.Command
-	n   int
-}
-
-func (s *Server) newBatch() *batch {
-	b := &batch{}
-	for i := range b.dec {
-		b.dec[i].DefaultType = s.defaultType
-		b.dec[i].MaxPrefetch = s.opt.MaxPrefetch
-	}
-	return b
 }
 
 // opened is called once the hub knows the connection.
@@ -100,171 +77,6 @@ func (s *session) closed() {
 	}
 }
 
-// take reads frames from data and has them carried out. It returns how many
-// bytes it used; the rest is the beginning of a frame, to be given again with
-// more behind it.
-func (s *session) take(b *batch, data []byte) (used int) {
-	for !s.closing {
-		var payload []byte
-		kept := false
-		if s.big != nil {
-			n := s.gather(data[used:])
-			used += n
-			if len(s.big) < s.bigLen {
-				break
-			}
-			payload, kept, s.big = s.big, true, nil
-			if s.giant > 0 && len(payload) > s.giant {
-				s.giantFrame = payload
-				break
-			}
-		} else {
-			p, n, err := wire.SplitFrame(data[used:], s.srv.opt.MaxFrame)
-			if err != nil {
-				s.refuse(b, err, true)
-				break
-			}
-			if n == 0 {
-				if s.stranger() && announced(data[used:]) > strangerFrame {
-					s.turnAway(b)
-					break
-				}
-				if !s.begin(data[used:]) {
-					break
-				}
-				used += wire.HeaderLen
-				continue
-			}
-			payload = p
-			used += n
-		}
-		s.handle(b, payload, kept)
-		if b.n == batchSize {
-			s.step(b)
-		}
-	}
-	if s.closing {
-		used = len(data)
-	}
-	s.srv.bytesIn.Add(uint64(used))
-	s.step(b)
-	return used
-}
-
-// announced is the length of the payload that data begins, or 0.
-func announced(data []byte) int {
-	if len(data) < wire.HeaderLen {
-		return 0
-	}
-	return int(binary.BigEndian.Uint32(data))
-}
-
-// begin starts to gather a big frame, if data begins one.
-func (s *session) begin(data []byte) bool {
-	n := announced(data)
-	if n <= bigFrame {
-		return false
-	}
-	s.bigLen = n
-	s.big = make([]byte, 0, min(n, growth*len(data)))
-	return true
-}
-
-// gather appends what there is of a big frame. Memory grows with what has
-// come, by fours: a frame of 16 MiB is copied a third of once more.
-func (s *session) gather(data []byte) int {
-	n := min(len(data), s.bigLen-len(s.big))
-	if need := len(s.big) + n; need > cap(s.big) {
-		most := min(s.bigLen, max(need, growth*cap(s.big)))
-		if s.giant > 0 && most > s.giant {
-			s.giantCap = most
-			return 0
-		}
-		s.move(grown(s.big, most))
-	}
-	s.big = append(s.big, data[:n]...)
-	return n
-}
-
-// spare is room for more of the frame that is gathered, filled tells how much of
-// it has been read into.
-func (s *session) spare() []byte { return s.big[len(s.big):min(cap(s.big), s.bigLen)] }
-
-func (s *session) filled(n int) {
-	s.big = s.big[:len(s.big)+n]
-	s.srv.bytesIn.Add(uint64(n))
-}
-
-// grown is a copy of big with room for most bytes.
-func grown(big []byte, most int) []byte {
-	to := make([]byte, len(big), most)
-	copy(to, big)
-	return to
-}
-
-// move lets big go on in other memory.
-func (s *session) move(to []byte) {
-	s.srv.released.Add(int64(cap(s.big)))
-	s.big = to
-}
-
-// hungry says how many bytes make a read worthwhile, header included: so many
-// must be there before take can get anywhere.
-func (s *session) hungry(head []byte) int {
-	n := int(binary.BigEndian.Uint32(head))
-	if n > bigFrame || n > s.srv.opt.MaxFrame {
-		return wire.HeaderLen
-	}
-	return wire.HeaderLen + n
-}
-
-// count notes that the connection holds so many bytes of an unfinished frame.
-// If that is too much for all together, it is closed.
-func (s *session) count(left int) {
-	n := int64(left + cap(s.big))
-	if n == s.partial {
-		return
-	}
-	total := s.srv.inbound.Add(n - s.partial)
-	grew := n > s.partial
-	s.partial = n
-	if grew && total > s.srv.opt.MaxInbound && !s.closing {
-		s.closing = true
-		s.drop()
-		s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf(
-			"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound)", total, s.srv.opt.MaxInbound)})
-	}
-}
-
-// drop throws the unfinished frame away.
-func (s *session) drop() {
-	s.srv.released.Add(int64(cap(s.big)))
-	s.big = nil
-	s.count(0)
-}
-
-// step lets the hub carry out what was gathered.
-func (s *session) step(b *batch) {
-	if b.n == 0 {
-		return
-	}
-	s.srv.hub.Step(s.conn, b.cmd[:b.n], s.self)
-	for i := range b.n {
-		// Big frames live as long as their jobs, not as long as the batch.
-		if c := &b.cmd[i]; c.Kept {
-			c.Req = wire.Request{}
-		}
-	}
-	b.n = 0
-}
-
-func (b *batch) next() (*hub.Command, *wire.Decoder) {
-	c := &b.cmd[b.n]
-	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore, c.Covers = false, nil, nil, false, false, nil
-	b.n++
-	return c, &b.dec[b.n-1]
-}
-
 // refuse answers with an error, and closes behind it if it is told to.
 func (s *session) refuse(b *batch, err *wire.Error, closing bool) {
 	c, _ := b.next()
@@ -276,19 +88,37 @@ func (s *session) refuse(b *batch, err *wire.Error, closing bool) {
 func (s *session) handle(b *batch, payload []byte, kept bool) {
 	c, d := b.next()
 	c.Kept = kept
-	if kept {
-		s.srv.released.Add(int64(len(payload)))
+	b.big = b.big || kept
+	var err *wire.Error
+	if kept && s.blocks && !s.slotted {
+		s.srv.aside(func() { err = s.decode(d, c, payload) })
+	} else {
+		err = s.decode(d, c, payload)
 	}
-	s.settle(b, c, payload, d.Decode(payload, s.port, s.named, &c.Req))
+	s.settle(b, c, payload, err)
+}
+
+func (s *session) decode(d *wire.Decoder, c *hub.Command, payload []byte) *wire.Error {
+	err := d.Decode(payload, s.port, s.named, &c.Req)
+	if c.Kept && err == nil {
+		loosen(c, payload)
+	}
+	return err
 }
 
 // settle makes a command, the last of b, of what was decoded.
 func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Error) {
 	r := &c.Req
-	if s.stranger() && (err != nil || r.Verb != wire.Hello || len(payload) > strangerFrame) {
-		b.n--
-		s.turnAway(b)
-		return
+	if s.stranger() {
+		switch known := r.Token != nil && s.srv.tokens.find(r.Token) != nil; {
+		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > strangerFrame:
+			b.n--
+			s.turnAway(b)
+			return
+		case !known:
+			s.mistrust(c)
+			return
+		}
 	}
 	if err != nil {
 		s.spoke = s.spoke || r.Verb != wire.Hello
@@ -308,9 +138,8 @@ func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Err
 	case wire.Pong:
 		c.Ignore = true
 	case wire.Join:
-		if c.Refuse = s.allowed(work, r.Type, nil); c.Refuse == nil && r.Prefetch > 0 {
-			s.named = true
-		}
+		c.Refuse = s.allowed(work, r.Type, nil)
+		b.now = r.Prefetch > 0 // whether it is accepted decides how answers are read
 	case wire.Submit:
 		c.Refuse = s.allowed(submit, r.Type, r.ID)
 	case wire.Cancel:
@@ -352,20 +181,8 @@ func (s *session) hello(c *hub.Command) {
 		return
 	}
 	if s.srv.tokens.required() {
-		g := s.srv.tokens.find(r.Token)
 		s.waiting.Stop()
-		if g == nil {
-			// The refusal is slowed: guessing tokens shall take time.
-			s.closing = true
-			c.Ignore = true
-			s.srv.tokenFailed(s.conn.Remote)
-			conn := s.conn
-			time.AfterFunc(tokenDelay, func() {
-				s.srv.hub.Dismiss(conn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
-			})
-			return
-		}
-		s.grant = g
+		s.grant = s.srv.tokens.find(r.Token)
 	}
 	s.spoke = true
 	if r.Client != nil {
@@ -375,6 +192,18 @@ func (s *session) hello(c *hub.Command) {
 		s.startBeat()
 	}
 	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
+}
+
+// mistrust closes a connection that showed an unknown token, or none. The refusal
+// is slowed: guessing tokens shall take time.
+func (s *session) mistrust(c *hub.Command) {
+	s.waiting.Stop()
+	s.closing, c.Ignore = true, true
+	s.srv.tokenFailed(s.conn.Remote)
+	conn := s.conn
+	time.AfterFunc(tokenDelay, func() {
+		s.srv.hub.Dismiss(conn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
+	})
 }
 
 // startBeat pings the peer at its pace, and drops it when nothing came from it

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/binary"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 )
 
 // TestBytesIn: bytes are counted once, however they arrive.
@@ -116,44 +118,44 @@ func TestGather(t *testing.T) {
 			if announced/step > 200_000 {
 				continue
 			}
-			s := &session{srv: &Server{opt: DefaultOptions()}}
+			s := &session{srv: &Server{opt: DefaultOptions(), hub: hub.New(hub.Config{})}}
 			header := binary.BigEndian.AppendUint32(nil, uint32(announced))
-			if !s.begin(header) {
+			if !s.big.begin(header) {
 				t.Fatalf("a frame of %d bytes is no big one", announced)
 			}
 			came := len(header)
 			for left := announced; left > 0; {
 				// More may be there than belongs to this frame.
-				used := s.gather(make([]byte, step))
+				used := s.big.add(make([]byte, step), math.MaxInt)
 				if used != min(step, left) {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame", used, step, left)
 				}
 				came += used
 				left -= used
 				s.count(0)
-				if most := min(announced, growth*came); cap(s.big) > most+64 {
-					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(s.big))
+				if most := min(announced, growth*came); cap(s.big.buf) > most+64 {
+					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(s.big.buf))
 				}
-				if n := s.srv.inbound.Load(); n != int64(cap(s.big)) {
-					t.Fatalf("%d bytes are counted, %d allocated", n, cap(s.big))
+				if n := s.srv.inbound.Load(); n != int64(cap(s.big.buf)) {
+					t.Fatalf("%d bytes are counted, %d allocated", n, cap(s.big.buf))
 				}
 			}
-			if len(s.big) != announced {
-				t.Errorf("%d bytes of %d were gathered", len(s.big), announced)
+			if len(s.big.buf) != announced {
+				t.Errorf("%d bytes of %d were gathered", len(s.big.buf), announced)
 			}
 			s.drop()
-			if s.big != nil || s.srv.inbound.Load() != 0 {
+			if s.big.buf != nil || s.srv.inbound.Load() != 0 {
 				t.Errorf("%d bytes are counted after all", s.srv.inbound.Load())
 			}
 		}
 	}
-	s := &session{srv: &Server{opt: DefaultOptions()}}
+	var g gathered
 	for _, n := range []int{0, 1, bigFrame} {
-		if s.begin(binary.BigEndian.AppendUint32(nil, uint32(n))) {
+		if g.begin(binary.BigEndian.AppendUint32(nil, uint32(n))) {
 			t.Errorf("a frame of %d bytes is gathered apart", n)
 		}
 	}
-	if s.begin([]byte{1, 0, 0}) {
+	if g.begin([]byte{1, 0, 0}) {
 		t.Error("a header that is not whole begins a frame")
 	}
 }

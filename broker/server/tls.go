@@ -3,7 +3,9 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -112,6 +114,12 @@ func (s *secureConns) closeAll() {
 	}
 }
 
+func (s *secureConns) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
 // serveSecure serves a TLS connection: this goroutine reads, another writes.
 func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	defer s.conns.Add(-1)
@@ -127,71 +135,145 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 		return
 	}
 	_ = raw.SetDeadline(time.Time{})
-	w := &tlsWriter{srv: s, nc: nc, raw: raw, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &tlsWriter{srv: s, nc: nc, raw: raw, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	p := &session{srv: s, port: port, blocks: true, aside: math.MaxInt, shut: func() { _ = raw.Close() }}
+	moved := make(chan struct{}, 1)
+	p.unpause = func() { notify(moved) }
+	w.wrote = p.unpause
 	w.sink = s.hub.NewSink(hub.Owner{
-		Wake: func() {
-			select {
-			case w.wake <- struct{}{}:
-			default:
-			}
-		},
+		Wake: func() { notify(w.wake) },
 		// The writer may stand in a write that the peer does not read.
 		Ends: func(_ *hub.Conn, atOnce bool) {
 			if atOnce {
 				_ = raw.Close()
 				return
 			}
-			_ = raw.SetDeadline(time.Now().Add(lingerTime))
+			p.ending.Store(true)
+			_ = raw.SetReadDeadline(time.Now()) // the reader lets go of what it holds
+			_ = raw.SetWriteDeadline(time.Now().Add(lingerTime))
 		},
 	})
-	p := &session{srv: s, port: port, shut: func() { _ = raw.Close() }}
 	p.conn = s.hub.Open(port, w.sink, p, remoteOf(raw))
 	p.opened()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		w.run()
-	}()
-	s.readSecure(p, nc)
+	go w.run()
+	(&tlsReader{srv: s, session: p, nc: nc, raw: raw, moved: moved, ended: w.ended}).run()
 	close(w.done)
 	_ = raw.Close()
-	<-written
+	<-w.ended
 	p.closed()
 }
 
-// readSecure feeds the session until the connection ends.
-func (s *Server) readSecure(p *session, nc *tls.Conn) {
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// tlsReader feeds the session of one TLS connection.
+type tlsReader struct {
+	*session
+	srv   *Server
+	nc    *tls.Conn
+	raw   net.Conn
+	moved chan struct{} // something that waited for the peer has been written
+	ended chan struct{} // the writer has ended
+	buf   []byte
+	// What comes while lingering is counted and thrown away.
+	lingering bool
+	thrown    int
+}
+
+const (
+	// tlsBuffer is what an idle TLS connection keeps to read into, tlsIdle about
+	// what it takes in all, in bytes.
+	tlsBuffer = 4 << 10
+	tlsIdle   = 40 << 10
+)
+
+func (r *tlsReader) run() {
 	defer func() {
 		if e := recover(); e != nil {
-			s.log.Error().Str("peer", p.conn.Remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+			r.srv.log.Error().Str("peer", r.conn.Remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
 		}
 	}()
-	buf := make([]byte, 0, 4<<10)
-	thrown := 0
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
+	r.buf = make([]byte, 0, tlsBuffer)
+	for r.pause() {
+		if len(r.buf) == cap(r.buf) {
+			r.buf = append(make([]byte, 0, 2*cap(r.buf)), r.buf...)
 		}
-		n, err := nc.Read(buf[len(buf):cap(buf)])
-		if n > 0 && p.beat > 0 {
-			p.heard.Store(s.hub.Now())
+		n, err := r.nc.Read(r.buf[len(r.buf):cap(r.buf)])
+		if n > 0 && r.beat > 0 {
+			r.heard.Store(r.srv.hub.Now())
 		}
-		buf = buf[:len(buf)+n]
-		b := s.batches.Get().(*batch)
-		used := p.take(b, buf)
-		s.batches.Put(b)
-		buf = buf[:copy(buf, buf[used:])]
-		if p.closing {
-			if thrown += n; thrown > lingerBytes {
-				return
-			}
-		} else {
-			p.count(len(buf))
-		}
-		if err != nil {
+		r.buf = r.buf[:len(r.buf)+n]
+		if !r.received(n) || err != nil && !r.outlives(err) {
 			return
 		}
 	}
+}
+
+// pause waits while the peer has too much to read. It returns false when the
+// connection has ended.
+func (r *tlsReader) pause() bool {
+	for r.conn.Clogged() && !r.closing && !r.ending.Load() {
+		r.paused.Store(true)
+		select {
+		case <-r.ended:
+			return false
+		case <-r.moved:
+		}
+	}
+	r.paused.Store(false)
+	return true
+}
+
+// received carries out what has come, in turns, of which n bytes are new.
+func (r *tlsReader) received(n int) bool {
+	if r.closing || r.ending.Load() {
+		r.closing, r.buf = true, r.buf[:0]
+		r.drop()
+		r.thrown += n
+		return r.thrown <= lingerBytes
+	}
+	b := r.srv.batches.Get().(*batch)
+	at, more := r.turn(b, r.buf)
+	for more {
+		var used int
+		r.slotted = true
+		r.srv.aside(func() { used, more = r.turn(b, r.buf[at:]) })
+		r.slotted = false
+		at += used
+	}
+	r.srv.batches.Put(b)
+	left := r.buf[at:]
+	if cap(r.buf) > 4*tlsBuffer && len(left) <= tlsBuffer {
+		r.buf = make([]byte, 0, tlsBuffer)
+	}
+	r.buf = append(r.buf[:0], left...)
+	if !r.closing && len(r.buf) > 0 {
+		r.count(cap(r.buf))
+	} else if !r.closing {
+		r.count(0)
+	}
+	return true
+}
+
+func (r *tlsReader) turn(b *batch, data []byte) (used int, more bool) {
+	b.turn(r.srv.hub.Now(), crowded)
+	return r.take(b, data)
+}
+
+// outlives tells whether the connection goes on in spite of an error: when we
+// close it, it is read on for a while, so that the peer can read why.
+func (r *tlsReader) outlives(err error) bool {
+	if !r.ending.Load() || r.lingering || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	r.lingering, r.closing = true, true
+	r.drop()
+	_ = r.raw.SetReadDeadline(time.Now().Add(lingerTime))
+	return true
 }
 
 // tlsWriter writes the output of one TLS connection.
@@ -202,9 +284,13 @@ type tlsWriter struct {
 	sink *hub.Sink
 	wake chan struct{}
 	done chan struct{}
+	// wrote is called when something has been written, ended is closed at the end.
+	wrote func()
+	ended chan struct{}
 }
 
 func (w *tlsWriter) run() {
+	defer close(w.ended)
 	var outs []hub.Output
 	for {
 		select {
@@ -236,6 +322,7 @@ func (w *tlsWriter) write(o *hub.Output) bool {
 			o.Conn.Writing(left)
 			k := min(len(part), atATime)
 			_, err = w.nc.Write(part[:k])
+			w.wrote()
 			part = part[k:]
 			left -= k
 		}
@@ -245,7 +332,8 @@ func (w *tlsWriter) write(o *hub.Output) bool {
 		unsent = n
 	}
 	closing := o.Close
-	w.sink.Done(o, unsent)
+	w.sink.Done(o, unsent, 0)
+	w.wrote()
 	if err != nil {
 		_ = w.raw.Close()
 		return false

@@ -104,6 +104,7 @@ func run(opt server.Options) error {
 		reload(srv, log)
 	})
 	defer signals.Close()
+	server.Pace(0)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
 		return fault(err)
 	}

@@ -1,0 +1,283 @@
+package attack
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/json"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var full = flag.Bool("full", false, "attack for longer, with more peers")
+
+const (
+	mib      = 1 << 20
+	patience = 30 * time.Second
+	// budget is what the attacked broker may hold, most what it may be in memory.
+	budget = 128 * mib
+	most   = budget*5/4 + 64*mib
+)
+
+var scratch string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if scratch, err = os.MkdirTemp("", "gloom-attack-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+var gloomd = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(scratch, "gloomd")
+	said, err := exec.Command("go", "build", "-o", out, "gloom/cmd/gloomd").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, said)
+	}
+	return out, nil
+})
+
+// daemon is a gloomd under attack.
+type daemon struct {
+	t              *testing.T
+	submit, worker string
+	secure         bool
+	cmd            *exec.Cmd
+	log            strings.Builder
+	done           chan struct{}
+}
+
+// start starts a gloomd with shares of budget as its limits.
+func start(t *testing.T, flags ...string) *daemon {
+	t.Helper()
+	bin, err := gloomd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, done: make(chan struct{})}
+	d.cmd = exec.Command(bin, append([]string{
+		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=", "--drain-timeout=1s",
+		"--max-bytes=64MiB", "--dead-bytes=8MiB", "--max-unread=16MiB", "--max-inbound=16MiB",
+	}, flags...)...)
+	d.cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(budget))
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stderr, err := d.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan bool, 1)
+	go func() {
+		defer close(d.done)
+		for in := bufio.NewScanner(stderr); in.Scan(); {
+			var line struct {
+				Message string `json:"message"`
+				Submit  string `json:"submit_addr"`
+				Worker  string `json:"worker_addr"`
+			}
+			_ = json.Unmarshal(in.Bytes(), &line)
+			if d.submit == "" && line.Submit != "" {
+				d.submit, d.worker = line.Submit, line.Worker
+				ready <- true
+			} else if d.log.Len() < 64<<10 {
+				d.log.Write(append(in.Bytes(), '\n'))
+			}
+		}
+		_ = d.cmd.Wait()
+		close(ready)
+	}()
+	if !<-ready {
+		t.Fatalf("gloomd did not start:\n%s", d.log.String())
+	}
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		<-d.done
+		if t.Failed() {
+			t.Logf("gloomd said:\n%s", d.log.String())
+		}
+	})
+	return d
+}
+
+// rss is the daemon's resident memory, in bytes.
+func (d *daemon) rss() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	if err != nil {
+		d.t.Fatalf("gloomd has gone: %v", err)
+	}
+	pages, _ := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// peer is a connection to the daemon.
+type peer struct {
+	net.Conn
+	t *testing.T
+}
+
+func (d *daemon) dial(addr string) *peer {
+	d.t.Helper()
+	c, err := d.tryDial(addr)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = c.Close() })
+	return &peer{c, d.t}
+}
+
+func (d *daemon) tryDial(addr string) (net.Conn, error) {
+	if d.secure {
+		return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", addr, &tls.Config{InsecureSkipVerify: true})
+	}
+	return net.DialTimeout("tcp", addr, patience)
+}
+
+func pack(format string, args ...any) []byte {
+	p := fmt.Appendf(nil, format, args...)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
+}
+
+// try writes for at most a second, and tells whether all was taken.
+func (p *peer) try(b []byte) bool {
+	_ = p.SetWriteDeadline(time.Now().Add(time.Second))
+	_, err := p.Write(b)
+	return err == nil
+}
+
+func (p *peer) send(format string, args ...any) {
+	p.t.Helper()
+	_ = p.SetWriteDeadline(time.Now().Add(patience))
+	if _, err := p.Write(pack(format, args...)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) next() (string, error) {
+	_ = p.SetReadDeadline(time.Now().Add(patience))
+	var head [4]byte
+	if _, err := io.ReadFull(p, head[:]); err != nil {
+		return "", err
+	}
+	b := make([]byte, binary.BigEndian.Uint32(head[:]))
+	_, err := io.ReadFull(p, b)
+	return string(b), err
+}
+
+// want reads a frame that begins as told.
+func (p *peer) want(prefix string) {
+	p.t.Helper()
+	if got, err := p.next(); err != nil || !strings.HasPrefix(got, prefix) {
+		p.t.Fatalf("got %.200q, %v; want %q", got, err, prefix)
+	}
+}
+
+// served tells that a job of an innocent submitter is done by an innocent worker.
+func (d *daemon) served(name string) {
+	d.t.Helper()
+	s, w := d.dial(d.submit), d.dial(d.worker)
+	w.send(`{"action":"join","type":%q}`, name)
+	w.want(`{"ok":true}`)
+	s.send(`{"action":"submit","id":%q,"type":%q,"body":1}`, name, name)
+	s.want(`{"ok":true`)
+	w.want(`{"action":"job"`)
+	w.send(`{"action":"respond","body":2}`)
+	s.want(`{"id":`)
+	_, _ = s.Close(), w.Close()
+}
+
+// watch notes the highest resident memory until it is told to stop.
+func (d *daemon) watch() (stop func() int64) {
+	end, peak := make(chan struct{}), make(chan int64)
+	go func() {
+		high := int64(0)
+		for t := time.NewTicker(5 * time.Millisecond); ; {
+			high = max(high, d.rss())
+			select {
+			case <-end:
+				t.Stop()
+				peak <- high
+				return
+			case <-t.C:
+			}
+		}
+	}()
+	return func() int64 { close(end); return <-peak }
+}
+
+// bounded runs an attack, and says so when memory grows beyond the bound, or does
+// not come back within 30 s of its end.
+func (d *daemon) bounded(attack func()) {
+	d.t.Helper()
+	d.served("before")
+	before := d.rss()
+	stop := d.watch()
+	attack()
+	d.served("after")
+	peak := stop()
+	if peak > most {
+		d.t.Errorf("resident memory rose to %d MiB, at most %d are allowed", peak/mib, most/mib)
+	}
+	end := time.Now()
+	for d.rss() > before+64*mib {
+		if time.Since(end) > patience {
+			d.t.Errorf("%v after the attack %d MiB are resident, %d before it", patience, d.rss()/mib, before/mib)
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second))
+}
+
+// certificate writes a key and a certificate for itself, and returns flags.
+func certificate(t *testing.T) []string {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	flags := []string{}
+	for _, f := range []struct {
+		flag, kind string
+		der        []byte
+	}{{"tls-cert", "CERTIFICATE", cert}, {"tls-key", "PRIVATE KEY", der}} {
+		path := filepath.Join(dir, f.flag)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, "--"+f.flag+"="+path)
+	}
+	return flags
+}

@@ -1,0 +1,71 @@
+package attack
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTurns: whatever a peer floods the broker with, others' pings are answered.
+func TestTurns(t *testing.T) {
+	floods := []struct {
+		what  string
+		bytes []byte
+	}{
+		{"empty frames", make([]byte, 256<<10)},
+		{"garbage", bytes.Repeat(pack(`{"a`), 32<<10)},
+		{"refused frames", bytes.Repeat(pack(`{"action":"submit","id":"x","priority":"high","type":"t","body":1}`), 4<<10)},
+		{"big garbage", pack(`{"action":"submit","id":"x","type":"t","body":[%s}`, strings.Repeat(`[1,"",{}],`, 90<<10))},
+	}
+	for _, secure := range []bool{false, true} {
+		for _, c := range []struct {
+			peers int
+			most  time.Duration
+		}{{1, 2 * time.Millisecond}, {32, 20 * time.Millisecond}} {
+			for i, f := range floods {
+				if !*full && i > 0 && (secure || c.peers == 1) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s from %d peers, TLS %t", f.what, c.peers, secure), func(t *testing.T) {
+					var flags []string
+					if secure {
+						flags = certificate(t)
+					}
+					d := start(t, flags...)
+					d.secure = secure
+					for range c.peers {
+						p := d.dial(d.submit)
+						go func() {
+							for err := error(nil); err == nil; {
+								_, err = p.Write(f.bytes)
+							}
+						}()
+						go func() { // reads what it gets, so that it is not slowed for that
+							buf := make([]byte, 1<<20)
+							for err := error(nil); err == nil; {
+								_, err = p.Read(buf)
+							}
+						}()
+					}
+					p := d.dial(d.submit)
+					var took []time.Duration
+					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+						begin := time.Now()
+						p.send(`{"action":"ping"}`)
+						p.want(`{"ok":true}`)
+						took = append(took, time.Since(begin))
+					}
+					slices.Sort(took)
+					p50 := took[len(took)/2]
+					t.Logf("%d pings: p50 %v, p99 %v", len(took), p50, took[len(took)*99/100])
+					if p50 > c.most {
+						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.most)
+					}
+				})
+			}
+		}
+	}
+}

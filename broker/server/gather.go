@@ -1,0 +1,90 @@
+package server
+
+import (
+	"encoding/binary"
+
+	"gloom/wire"
+)
+
+const (
+	// bigFrame is the payload from which a frame is gathered in memory of its own,
+	// so that its body can be kept without being copied. For smaller ones, copies
+	// into memory that is used again cost less than the collector does.
+	bigFrame = 128 << 10
+	// growth is how many times what has come is allocated for a big frame.
+	growth = 4
+)
+
+// gathered is a big frame on its way. The zero value is none.
+type gathered struct {
+	buf  []byte // what has come of the payload
+	size int    // of the whole payload; 0 for none
+	want int    // buf is to grow to so many bytes before more is appended
+}
+
+// begin starts to gather a big frame, if data begins one.
+func (g *gathered) begin(data []byte) bool {
+	n := announced(data)
+	if n <= bigFrame {
+		return false
+	}
+	*g = gathered{buf: make([]byte, 0, min(n, growth*len(data))), size: n}
+	return true
+}
+
+// add appends what there is of the frame and returns how much that was. Memory
+// grows with what has come, by fours: a frame of 16 MiB is copied a third of once
+// more. Where it would grow beyond most it is left to the caller, as want.
+func (g *gathered) add(data []byte, most int) int {
+	n := min(len(data), g.size-len(g.buf))
+	if need := len(g.buf) + n; need > cap(g.buf) {
+		want := min(g.size, max(need, growth*cap(g.buf)))
+		if want > most {
+			g.want = want
+			return 0
+		}
+		g.buf = grown(g.buf, want)
+	}
+	g.buf = append(g.buf, data[:n]...)
+	return n
+}
+
+func (g *gathered) whole() bool { return g.size > 0 && len(g.buf) == g.size }
+
+// take returns the whole payload, which is no longer g's.
+func (g *gathered) take() []byte {
+	payload := g.buf
+	*g = gathered{}
+	return payload
+}
+
+// spare is room for more of the frame, into which a read may go.
+func (g *gathered) spare() []byte { return g.buf[len(g.buf):min(cap(g.buf), g.size)] }
+
+// filled tells that n bytes have been read into spare.
+func (g *gathered) filled(n int) { g.buf = g.buf[:len(g.buf)+n] }
+
+// grown is a copy of buf with room for most bytes.
+func grown(buf []byte, most int) []byte {
+	to := make([]byte, len(buf), most)
+	copy(to, buf)
+	return to
+}
+
+// announced is the length of the payload that data begins, or 0.
+func announced(data []byte) int {
+	if len(data) < wire.HeaderLen {
+		return 0
+	}
+	return int(binary.BigEndian.Uint32(data))
+}
+
+// hungry says how many bytes make a read worthwhile, header included: so many
+// must be there before take can get anywhere.
+func (s *session) hungry(head []byte) int {
+	n := announced(head)
+	if n > bigFrame || n > s.srv.opt.MaxFrame {
+		return wire.HeaderLen
+	}
+	return wire.HeaderLen + n
+}
