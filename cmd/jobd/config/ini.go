@@ -92,73 +92,30 @@ func header(line string) (name string, ok bool) {
 		return "", false
 	}
 	name, rest, closed := strings.Cut(line[1:], "]")
-	if !closed || !blank(rest) {
+	if !closed || uncomment(rest) != "" {
 		return "", false
 	}
 	return unquote(name), true
 }
 
-// blank tells whether nothing but a comment is left.
-func blank(rest string) bool {
-	rest = strings.TrimSpace(rest)
-	return rest == "" || rest[0] == ';' || rest[0] == '#'
-}
-
-// unquote turns a key or value as written into what it means. In quotes, ';'
-// and '#' are characters like any other, and double quotes hold a JSON string;
-// what is not one stays as it is, quotes and all. Without quotes a comment
-// ends the value, unless its sign is escaped by a backslash.
+// unquote turns a key or value as written into what it means. In quotes, which
+// are such only around the whole of it, ';' and '#' are characters like any
+// other; they hold a JSON string, or, single ones, any text. Without quotes a
+// comment ends the value, unless its sign is escaped by a backslash: quotes with
+// a comment behind them belong to the value.
 func unquote(raw string) string {
 	raw = strings.TrimSpace(raw)
-	if raw == "" {
-		return ""
+	if raw == "" || raw[0] != raw[len(raw)-1] || raw[0] != '"' && raw[0] != '\'' {
+		return uncomment(raw)
 	}
-	quote := raw[0]
-	if quote == '"' || quote == '\'' {
-		if len(raw) > 1 && raw[len(raw)-1] == quote {
-			if value, ok := inQuotes(raw); ok {
-				return value
-			}
-			// Not one string: perhaps one with a comment that ends in a quote.
-		}
-		if end := closing(raw); end > 0 && blank(raw[end+1:]) {
-			if value, ok := inQuotes(raw[:end+1]); ok {
-				return value
-			}
-		}
-		if len(raw) > 1 && raw[len(raw)-1] == quote {
-			return raw
-		}
-	}
-	return uncomment(raw)
-}
-
-// inQuotes opens a string that is in quotes as a whole.
-func inQuotes(raw string) (value string, ok bool) {
 	if raw[0] == '\'' {
-		raw = raw[1 : len(raw)-1]
-		if json.Unmarshal([]byte(raw), &value) == nil {
-			return value, true
-		}
-		return raw, true
+		raw = strings.TrimSuffix(raw[1:], "'")
 	}
-	if json.Unmarshal([]byte(raw), &value) != nil {
-		return "", false
+	var value string
+	if json.Unmarshal([]byte(raw), &value) == nil {
+		return value
 	}
-	return value, true
-}
-
-// closing returns the place of the quote that ends the one at 0, or -1.
-func closing(raw string) int {
-	for i := 1; i < len(raw); i++ {
-		switch {
-		case raw[i] == raw[0]:
-			return i
-		case raw[i] == '\\' && raw[0] == '"':
-			i++
-		}
-	}
-	return -1
+	return raw
 }
 
 func uncomment(raw string) string {
