@@ -89,6 +89,9 @@ type row struct {
 	ended    chan struct{} // closed when the row is written
 }
 
+// outputMost bounds, in bytes, what is kept of an output whose column holds more.
+const outputMost = 64 << 20
+
 // openTimeout bounds what Open does with the database.
 const openTimeout = 30 * time.Second
 
@@ -121,6 +124,9 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}
 	if b.idPrefix == "" {
 		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"
+	}
+	if cfg.MaxOutputBuffer < 0 {
+		b.cfg.MaxOutputBuffer = int(min(s.OutputRoom(), outputMost))
 	}
 	b.life, b.end = context.WithCancel(context.Background())
 	b.giving, b.giveUp = context.WithCancel(b.life)

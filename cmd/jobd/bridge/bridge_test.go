@@ -177,6 +177,25 @@ func TestPolledRowsRun(t *testing.T) {
 	}
 }
 
+// TestOutputs: without a limit all is kept that the column holds; what is cut is
+// told of in stderr.
+func TestOutputs(t *testing.T) {
+	for limit, want := range map[int]int{-1: 3 << 20, 1 << 20: 1 << 20, 0: 0} {
+		cfg := configFor(t, "a")
+		cfg.MaxOutputBuffer = limit
+		script(t, &cfg, "head -c 3145728 /dev/zero | tr '\\0' x; echo why >&2")
+		f := begin(t, store.NewTable(), cfg)
+		f.put(store.Waiting, "a", 1)
+		f.Poll(nil)
+		f.await(store.Done, 1)
+		r := f.record(1)
+		told := strings.HasPrefix(*r.Stderr, "[stdout is cut")
+		if len(*r.Stdout) != want || told != (limit >= 0) || limit != 0 && !strings.HasSuffix(*r.Stderr, "why\n") {
+			t.Errorf("limit %d: %d bytes, stderr %q", limit, len(*r.Stdout), *r.Stderr)
+		}
+	}
+}
+
 func TestRowsThatWaitAtTheStartRun(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, quick)

@@ -193,8 +193,12 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	if res.Signal != 0 {
 		f.Code, f.Signal = -1, launch.SignalName(res.Signal)
 	}
-	f.Stdout, _ = stdout.Text()
+	var cut bool
+	f.Stdout, cut = stdout.Text()
 	f.Stderr, _ = stderr.Text()
+	if cut {
+		f.TellCut()
+	}
 	if res.Err != nil {
 		f.Stderr += "\nexit status is unknown: " + res.Err.Error()
 	}

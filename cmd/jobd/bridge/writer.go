@@ -116,6 +116,9 @@ func (w *writer) bound(c *change) {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database: output is cut")
+	if len(c.final.Stdout) > cutTo/2 {
+		c.final.TellCut()
+	}
 	c.final.Stdout, c.final.Stderr = clip(c.final.Stdout, cutTo/2), clip(c.final.Stderr, cutTo/2)
 	w.bytes -= c.size
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))

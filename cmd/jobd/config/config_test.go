@@ -110,7 +110,7 @@ func TestWorkerDefaults(t *testing.T) {
 		MySQL: MySQL{Host: "db", Port: 3307, User: "u", Password: "p", Database: "d", Table: "t",
 			TLS: "false", FetchLimit: 100},
 		Launcher:        "run {id}",
-		MaxOutputBuffer: 1048576,
+		MaxOutputBuffer: -1,
 		Orphans:         "fail",
 		Lease:           10 * time.Second,
 		ShutdownTimeout: 30 * time.Second,
@@ -266,7 +266,7 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.MySQL.Password != "pass;word" || w.MySQL.FetchLimit != 100 || w.MaxOutputBuffer != 1048576 || len(w.Targets) != 4 ||
+	if w.MySQL.Password != "pass;word" || w.MySQL.FetchLimit != 100 || w.MaxOutputBuffer != -1 || len(w.Targets) != 4 ||
 		w.Targets[0] != (Target{"1/high", 10}) || w.LauncherCwd != "/srv/app" || len(w.LauncherEnv) != 2 || w.Warnings != nil {
 		t.Errorf("jobd.conf reads as %+v", w)
 	}

@@ -28,7 +28,7 @@ type Worker struct {
 	Launcher        string   // template of the command; "" leaves rows to the broker's workers
 	LauncherCwd     string   // "" is the daemon's own directory
 	LauncherEnv     []string // NAME=value, in the order of the file; added to the daemon's environment
-	MaxOutputBuffer int      // bytes kept of each of stdout and stderr
+	MaxOutputBuffer int      // bytes kept of each of stdout and stderr; -1 is what their columns hold
 
 	Targets []Target // in the order of the file; may be empty
 
@@ -110,7 +110,7 @@ func readWorker(doc *document, r *reader) *Worker {
 	}
 	w.Launcher = r.text("launcher", "")
 	w.LauncherCwd = r.text("launcher.cwd", "")
-	w.MaxOutputBuffer = r.integer("max_output_buffer", 1<<20, 0, math.MaxInt32)
+	w.MaxOutputBuffer = r.integer("max_output_buffer", -1, 0, math.MaxInt32)
 	w.readTargets(doc, r)
 
 	w.HTTPAddr = r.text("http_addr", "")

@@ -330,8 +330,9 @@ func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, run
 	if how.Requeue {
 		p.requeue = running
 	} else {
+		reason, _ := s.table.stderr.fit(how.Reason, 1<<16)
 		for _, id := range running {
-			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: s.table.stderr.fit(how.Reason, 1<<16), At: how.At})
+			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
 		}
 	}
 	fault.Point("settle: rows locked")

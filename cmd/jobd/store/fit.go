@@ -8,7 +8,7 @@ import (
 // fit makes a text of what a column can hold: characters outside its charset
 // are replaced where we can tell, and what is too long is cut between two
 // characters and marked. limit is a further bound, in bytes of UTF-8.
-func (c column) fit(s string, limit int64) string {
+func (c column) fit(s string, limit int64) (fits string, cut bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if c.charset == "utf8" || c.charset == "utf8mb3" {
 		s = basic(s)
@@ -17,7 +17,7 @@ func (c column) fit(s string, limit int64) string {
 		limit = room
 	}
 	if int64(len(s)) > limit {
-		s = shorten(s, limit)
+		s, cut = shorten(s, limit), true
 	}
 	if c.chars > 0 && int64(len(s)) > c.chars && int64(utf8.RuneCountInString(s)) > c.chars {
 		at, n := 0, int64(0)
@@ -27,9 +27,9 @@ func (c column) fit(s string, limit int64) string {
 			}
 			n++
 		}
-		s = s[:at]
+		s, cut = s[:at], true
 	}
-	return s
+	return s, cut
 }
 
 // width is by how much a text in UTF-8 can grow in the charset.

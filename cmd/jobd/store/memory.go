@@ -381,6 +381,9 @@ func (s *Memory) Settle(_ context.Context, o Owner, how Orphans) (Settled, error
 	return sum, nil
 }
 
+// OutputRoom is that of a mediumtext.
+func (s *Memory) OutputRoom() int64 { return 1<<24 - 1 }
+
 func (s *Memory) Claims() bool { return true }
 
 func (s *Memory) Token() int64 {

@@ -113,6 +113,9 @@ func (s *SQL) statementLog(ctx context.Context) error {
 	return nil
 }
 
+// OutputRoom is how many bytes of an output the roomier column holds.
+func (s *SQL) OutputRoom() int64 { return max(s.table.stdout.bytes, s.table.stderr.bytes) }
+
 // Claims tells whether there is a companion table.
 func (s *SQL) Claims() bool { return s.claimed }
 

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The states of a row.
@@ -60,6 +61,19 @@ type Final struct {
 	Signal         string // sig; "" for NULL
 	Stdout, Stderr string // valid UTF-8; cut and replaced to fit their columns
 	At             int64  // time_finished, UNIX seconds
+}
+
+// stdoutCut begins the stderr of a row whose stdout is not whole.
+const stdoutCut = "[stdout is cut, its end says why]\n"
+
+// TellCut has stderr say that stdout is cut, and returns false if it does
+// already.
+func (f *Final) TellCut() bool {
+	if strings.HasPrefix(f.Stderr, stdoutCut) {
+		return false
+	}
+	f.Stderr = stdoutCut + f.Stderr
+	return true
 }
 
 // Batch is a set of writes, each row in one list only.
@@ -144,6 +158,10 @@ type Store interface {
 	// Settle frees the rows of a dead incarnation. It does nothing when the
 	// incarnation has renewed its lease since it was listed.
 	Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
+
+	// OutputRoom is how many bytes of an output the roomier of its two columns
+	// holds.
+	OutputRoom() int64
 
 	// Claims tells whether there is a companion table, and so recovery.
 	Claims() bool

@@ -73,12 +73,21 @@ func (s *SQL) fitted(finals []Final) []Final {
 	packet := s.link.packet.Load() - statement
 	fitted := make([]Final, len(finals))
 	for i, f := range finals {
-		f.Stdout = s.table.stdout.fit(f.Stdout, packet)
-		f.Stderr = s.table.stderr.fit(f.Stderr, packet)
-		f.Stdout, f.Stderr = fitPacket(f.Stdout, f.Stderr, packet)
-		fitted[i] = f
+		fitted[i] = s.table.fit(f, packet)
 	}
 	return fitted
+}
+
+// fit makes the outputs of one row fit. A cut stdout is told of in stderr.
+func (t *table) fit(f Final, packet int64) Final {
+	stdout, cut := t.stdout.fit(f.Stdout, packet)
+	stderr, _ := t.stderr.fit(f.Stderr, packet)
+	a, b := fitPacket(stdout, stderr, packet)
+	if (cut || len(a) < len(stdout)) && f.TellCut() {
+		return t.fit(f, packet)
+	}
+	f.Stdout, f.Stderr = a, b
+	return f
 }
 
 // writePart writes a part, and when the database refuses it, each row alone, so
@@ -136,6 +145,9 @@ func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error 
 			size = 0
 		}
 		s.opt.Log.Warn().Int64("id", f.ID).Int64("bytes", size).Err(err).Msg("final update was refused, trying with less output")
+		if size > 0 && int64(len(f.Stdout)) > size {
+			f.TellCut()
+		}
 		f.Stdout, f.Stderr = column{bytes: size}.cut(f.Stdout), column{bytes: size}.cut(f.Stderr)
 		err = s.writeOnce(ctx, Batch{Token: b.Token, Finish: []Final{f}}, w)
 		if err == nil || Away(err) {
