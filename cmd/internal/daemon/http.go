@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"gloom/cmd/internal/cli"
 )
 
 // NewRegistry returns a registry with the metrics of the process and the
@@ -33,7 +35,8 @@ func ListenHTTP(addr string, registry *prometheus.Registry, health func() error)
 	if addr == "" {
 		return &HTTP{}, nil
 	}
-	listener, err := net.Listen("tcp", addr)
+	host, _, _ := net.SplitHostPort(addr)
+	listener, err := net.Listen(cli.Network(host), addr)
 	if err != nil {
 		return nil, fmt.Errorf("http_addr: %w", err)
 	}

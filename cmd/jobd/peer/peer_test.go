@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -456,5 +457,24 @@ func TestMemoryUsage(t *testing.T) {
 			t.Errorf("%s out of place in %s", key, raw)
 		}
 		at = i
+	}
+}
+
+// TestHost: what is bound is what was written.
+func TestHost(t *testing.T) {
+	for host, want := range map[string]bool{"0.0.0.0": false, "127.0.0.1": false, "::": true, "::1": true} {
+		s, err := peer.Listen(host, 0, peer.Options{Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go s.Serve(nil)
+		t.Cleanup(s.Close)
+		c, err := net.Dial("tcp", net.JoinHostPort("::1", strconv.Itoa(s.Addr().(*net.TCPAddr).Port)))
+		if err == nil {
+			c.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("host %s: over IPv6: %v", host, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -50,7 +51,7 @@ type Server struct {
 func Listen(host string, port int, opt Options) (*Server, error) {
 	opt.fill()
 	config := net.ListenConfig{KeepAliveConfig: keepAlive, Control: userTimeout}
-	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	listener, err := config.Listen(context.Background(), cli.Network(host), net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
