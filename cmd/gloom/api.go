@@ -29,46 +29,39 @@ type operator struct {
 	base  string // of URLs
 	token string
 	http  *http.Client
+	err   error // of the options: what every request fails with
 }
 
 // requestTimeout bounds one request.
 const requestTimeout = 10 * time.Second
 
-func (l *link) operator() (*operator, error) {
-	conf, err := l.tlsConfig()
-	if err != nil {
-		return nil, err
-	}
+func (l *link) operator() *operator {
 	o := &operator{addr: l.http, token: l.token, base: "http://"}
-	transport := &http.Transport{TLSClientConfig: conf}
-	if conf != nil {
+	transport := &http.Transport{}
+	if transport.TLSClientConfig, o.err = l.tlsConfig(); transport.TLSClientConfig != nil {
 		o.base = "https://"
 	}
-	path, unix := strings.CutPrefix(l.http, "unix:")
-	switch {
-	case l.http == "":
-		return nil, cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
-	case unix:
+	if path, unix := strings.CutPrefix(l.http, "unix:"); unix {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
 		o.base += "localhost"
-	default:
-		host, port, err := net.SplitHostPort(l.http)
-		if err != nil || port == "" {
-			return nil, cli.Usagef("--http-addr %q: want host:port or unix:/path", l.http)
-		}
-		if host == "" {
-			host = "127.0.0.1"
-		}
-		o.base += net.JoinHostPort(host, port)
+	} else if host, port, err := net.SplitHostPort(l.http); l.http == "" {
+		o.err = cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
+	} else if err != nil || port == "" {
+		o.err = cli.Usagef("--http-addr %q: want host:port or unix:/path", l.http)
+	} else {
+		o.base += net.JoinHostPort(cmp.Or(host, "127.0.0.1"), port)
 	}
 	o.http = &http.Client{Transport: transport, Timeout: requestTimeout}
-	return o, nil
+	return o
 }
 
 // do sends a request and decodes the reply; in and out may be nil.
 func (o *operator) do(ctx context.Context, method, path string, in, out any) error {
+	if o.err != nil {
+		return o.err
+	}
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -215,10 +208,7 @@ func listOf[T any](ctx context.Context, o *operator, path string, most int) (ite
 
 // printOne asks for one thing and prints it.
 func printOne[T any](ctx context.Context, t *tool, path string, asJSON bool, words func(*T) string) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	var raw json.RawMessage
 	if err := o.do(ctx, http.MethodGet, path, nil, &raw); err != nil {
 		return err

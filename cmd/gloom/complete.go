@@ -23,10 +23,7 @@ func (t *tool) completeType(cmd *cobra.Command, args []string, begin string) ([]
 	if t.link.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	o, err := t.link.operator()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	o := t.link.operator()
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
 	types, _, err := listOf[api.Type](ctx, o, "/v1/types", pageSize)

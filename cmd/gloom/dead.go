@@ -78,10 +78,8 @@ func newDeadLs(t *tool) *cobra.Command {
 }
 
 func (t *tool) listDead(ctx context.Context, types []string, limit int, asJSON bool) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
+	var err error
 	if len(types) == 0 {
 		if types, err = o.typesWithDead(ctx); err != nil {
 			return err
@@ -209,10 +207,7 @@ without anyone who waits for the answer.`,
 }
 
 func (t *tool) retryDead(ctx context.Context, typ string, ids []string, all bool) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	if all {
 		_, err := list(ctx, o, "/v1/dead/"+segment(typ), mostDead, func(d api.DeadJob) error {
 			ids = append(ids, d.ID)
@@ -223,7 +218,7 @@ func (t *tool) retryDead(ctx context.Context, typ string, ids []string, all bool
 		}
 	}
 	again := 0
-	err = t.forEach(ids, func(id string) error {
+	err := t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
 		if err == nil {
 			again++

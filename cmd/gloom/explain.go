@@ -98,7 +98,7 @@ func who(p *api.Peer) string {
 
 // where a peer is; those on a unix socket have no address.
 func where(p *api.Peer) string {
-	if p.Address == "" || p.Address == "@" {
+	if p.Address == "" || p.Address == "@" || p.Address == "unix" {
 		return fmt.Sprintf("unix #%d", p.Number)
 	}
 	return p.Address
@@ -106,10 +106,7 @@ func where(p *api.Peer) string {
 
 // explainDead looks for the job among the failed ones.
 func (t *tool) explainDead(ctx context.Context, id string, asJSON bool, notFound error) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	types, err := o.typesWithDead(ctx)
 	if err != nil {
 		return err

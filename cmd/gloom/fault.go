@@ -79,7 +79,10 @@ func noBroker(addrs []string, flag string, err error) error {
 	case !unreachable(err): // about the options
 		return cli.Usagef("%s", plain(err))
 	}
-	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", strings.Join(addrs, ", "), cause(err)).
+	at := cmp.Or(strings.Join(addrs, ", "), "this host's socket or "+map[string]string{
+		"submit-addr": gloom.DefaultSubmitAddr, "worker-addr": gloom.DefaultWorkerAddr,
+	}[flag])
+	return cli.Failf(exitUnreachable, "no broker reached at %s: %s", at, cause(err)).
 		Advise("%s", reachHint(err, " --"+flag+" names another address"))
 }
 

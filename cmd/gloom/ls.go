@@ -69,12 +69,10 @@ func listing[T any](ctx context.Context, l *ls, what, none string, tabled func(i
 	if l.limit < 1 {
 		return cli.Usagef("--limit %d: must be at least 1", l.limit)
 	}
-	o, err := l.link.operator()
-	if err != nil {
-		return err
-	}
+	o := l.link.operator()
 	var items []T
 	var more bool
+	var err error
 	if l.json {
 		more, err = list(ctx, o, "/v1/"+what, l.limit, l.printJSON)
 	} else {

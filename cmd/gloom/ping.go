@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
+	"gloom/wire"
 )
 
 func newPing(t *tool) *cobra.Command {
@@ -61,10 +64,10 @@ func (p *ping) run() error {
 	}
 	var targets []target
 	if !p.http {
-		for _, a := range p.link.submit {
+		for _, a := range p.told(p.link.submit, wire.SubmitPort, gloom.DefaultSubmitAddr) {
 			targets = append(targets, target{"submit", a, "submit-addr"})
 		}
-		for _, a := range p.link.worker {
+		for _, a := range p.told(p.link.worker, wire.WorkerPort, gloom.DefaultWorkerAddr) {
 			targets = append(targets, target{"worker", a, "worker-addr"})
 		}
 	}
@@ -74,7 +77,7 @@ func (p *ping) run() error {
 	var failed error
 	for _, to := range targets {
 		took, err := p.try(ctx, to.port, to.addr, to.flag)
-		for err != nil && time.Now().Before(deadline) && ctx.Err() == nil {
+		for err != nil && mayPass(err) && time.Now().Before(deadline) && ctx.Err() == nil {
 			select {
 			case <-time.After(pingPause):
 			case <-ctx.Done():
@@ -94,16 +97,32 @@ func (p *ping) run() error {
 	return failed
 }
 
+// mayPass tells whether an error may be gone at the next attempt.
+func mayPass(err error) bool {
+	var f *cli.Fault
+	return !errors.As(err, &f) || f.Code != cli.ExitUsage
+}
+
+// told are the addresses that were told, or where a client that was told none
+// would go.
+func (p *ping) told(addrs []string, port wire.Port, standard string) []string {
+	if len(addrs) > 0 {
+		return addrs
+	}
+	if c, err := net.Dial("unix", port.Socket()); err == nil {
+		c.Close()
+		return []string{"unix:" + port.Socket()}
+	}
+	return []string{standard}
+}
+
 func (p *ping) try(ctx context.Context, port, addr, flag string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if port == "http" {
-		o, err := p.link.operator()
-		if err != nil {
-			return 0, err
-		}
+		o := p.link.operator()
 		began := time.Now()
-		err = o.do(ctx, http.MethodGet, "/healthz", nil, nil)
+		err := o.do(ctx, http.MethodGet, "/healthz", nil, nil)
 		return time.Since(began), err
 	}
 	// Both ports know hello and ping, so that the submitter's side serves both.

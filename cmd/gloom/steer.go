@@ -37,36 +37,25 @@ func atLeast(names ...string) cobra.PositionalArgs {
 }
 
 func newPause(t *tool) *cobra.Command {
-	return &cobra.Command{
-		Use:   "pause TYPE",
-		Short: "Hand out no more jobs of a type",
-		Long: `Hand out no more jobs of TYPE, which need not be known yet. What runs goes on,
-and jobs are still taken. It lasts until resume, or until the broker stops.`,
-		Example:           `  gloom pause mail`,
-		Args:              exactly("a type"),
-		ValidArgsFunction: t.completeType,
-		RunE:              t.setPaused,
-	}
+	return newSetPaused(t, "pause", "Hand out no more jobs of a type",
+		`Hand out no more jobs of TYPE, which need not be known yet. What runs goes on,
+and jobs are still taken. It lasts until resume, or until the broker stops.`)
 }
 
 func newResume(t *tool) *cobra.Command {
+	return newSetPaused(t, "resume", "Hand out jobs of a type again", "Hand out jobs of TYPE again, after pause.")
+}
+
+func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 	return &cobra.Command{
-		Use:               "resume TYPE",
-		Short:             "Hand out jobs of a type again",
-		Long:              `Hand out jobs of TYPE again, after pause.`,
-		Example:           `  gloom resume mail`,
-		Args:              exactly("a type"),
-		ValidArgsFunction: t.completeType,
-		RunE:              t.setPaused,
+		Use: verb + " TYPE", Short: short, Long: long, Example: "  gloom " + verb + " mail",
+		Args: exactly("a type"), ValidArgsFunction: t.completeType, RunE: t.setPaused,
 	}
 }
 
 // setPaused is both: the command's name is the verb.
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	var now api.Type
 	if err := o.do(cmd.Context(), http.MethodPost, "/v1/types/"+segment(args[0])+"/"+cmd.Name(), struct{}{}, &now); err != nil {
 		return err
@@ -111,10 +100,7 @@ func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rat
 	if concurrency != nil && *concurrency < 0 {
 		return cli.Usagef("--concurrency %d: must not be negative", *concurrency)
 	}
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	path := "/v1/types/" + segment(typ)
 	var now api.Type
 	set := concurrency != nil || pace.set
@@ -132,7 +118,7 @@ func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rat
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(t.out, "%s: %s\n", cli.Clean(typ), cmp.Or(limited(now.Limits), "no limits"))
+	_, err := fmt.Fprintf(t.out, "%s: %s\n", cli.Clean(typ), cmp.Or(limited(now.Limits), "no limits"))
 	return outputError(err)
 }
 
@@ -156,10 +142,7 @@ be cancelled that were handed in with --detach; their workers are told to stop.`
 // possible: submitters may cancel detached jobs, also running ones, and need
 // no operator's token.
 func (t *tool) cancel(ctx context.Context, ids []string) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
 		if err != nil && status(err) != http.StatusNotFound && !t.link.compat && t.cancelAsSubmitter(ctx, id) == nil {
@@ -214,10 +197,7 @@ end within its --drain-timeout, and exits. What is left then has failed.`,
 const drainPause = 200 * time.Millisecond
 
 func (t *tool) drain(ctx context.Context, wait bool) error {
-	o, err := t.link.operator()
-	if err != nil {
-		return err
-	}
+	o := t.link.operator()
 	if err := o.do(ctx, http.MethodPost, "/v1/drain", struct{}{}, nil); err != nil {
 		return err
 	}

@@ -209,9 +209,8 @@ func (s *submit) mindWorkers(ctx context.Context, note func(format string, args 
 	}
 	t := time.AfterFunc(unserved, func() {
 		var typ api.Type
-		o, err := s.link.operator()
-		if err == nil && o.do(ctx, http.MethodGet, "/v1/types/"+segment(s.job.Type), nil, &typ) == nil &&
-			typ.Queued > 0 && typ.Workers == 0 {
+		err := s.link.operator().do(ctx, http.MethodGet, "/v1/types/"+segment(s.job.Type), nil, &typ)
+		if err == nil && typ.Queued > 0 && typ.Workers == 0 {
 			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
 		}
 	})

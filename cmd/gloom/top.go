@@ -81,10 +81,7 @@ func (p *top) run() error {
 	if p.interval < 100*time.Millisecond || p.interval > time.Hour {
 		return cli.Usagef("--interval %v: must be 100ms … 1h", p.interval)
 	}
-	var err error
-	if p.broker, err = p.link.operator(); err != nil {
-		return err
-	}
+	p.broker = p.link.operator()
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
 	last, err := p.sample(ctx)
