@@ -21,6 +21,9 @@ type Options struct {
 	// where the others have it; "" for none.
 	PlainSubmitAddr, PlainWorkerAddr string
 
+	// MaxMemory is what the limits on memory are shares of, for people to see; 0 is
+	// unknown. Whoever sets it sets those, too.
+	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int
 	// MaxJobs, MaxTypeJobs and MaxSubmitterJobs bound the jobs held in all, of

@@ -30,10 +30,10 @@ const healthTime = 2 * time.Second
 func main() {
 	opt := server.DefaultOptions()
 	opt.Version = cli.Version()
-	os.Exit(cli.Execute(command(&opt, func() error { return run(opt) }), os.Args[1:], os.Stderr))
+	os.Exit(cli.Execute(command(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
-func command(opt *server.Options, run func() error) *cobra.Command {
+func command(opt *server.Options, host int64, run func() error) *cobra.Command {
 	var config string
 	var check bool
 	cmd := &cobra.Command{
@@ -45,6 +45,7 @@ func command(opt *server.Options, run func() error) *cobra.Command {
 	}
 	f := cmd.Flags()
 	bind(f, opt)
+	describeMemory(f)
 	var names []string
 	f.VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
 	f.StringVar(&config, "config", os.Getenv("GLOOM_CONFIG"), "file of options in TOML")
@@ -60,6 +61,9 @@ func command(opt *server.Options, run func() error) *cobra.Command {
 		}
 		if err := set.Apply(f); err != nil {
 			return err
+		}
+		if err := settleMemory(f, opt, host); err != nil {
+			return fault(err)
 		}
 		return fault(opt.Validate())
 	}
@@ -104,7 +108,7 @@ func run(opt server.Options) error {
 		reload(srv, log)
 	})
 	defer signals.Close()
-	server.Pace(0)
+	server.Pace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
 		return fault(err)
 	}
@@ -187,7 +191,7 @@ func announce(srv *server.Server, log zerolog.Logger) {
 	}
 	e.Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
 		Int("loops", o.Loops).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
-		Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
+		Int64("max_memory", o.MaxMemory).Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
 		Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
 		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
 		Msg("gloomd is ready")

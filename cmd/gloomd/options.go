@@ -29,6 +29,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (metrics, health, /v1); empty for nowhere")
 	f.StringVar(&o.PlainSubmitAddr, "plain-submit-addr", o.PlainSubmitAddr, "a further address for submitters, without TLS")
 	f.StringVar(&o.PlainWorkerAddr, "plain-worker-addr", o.PlainWorkerAddr, "a further address for workers, without TLS")
+	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory for all that the broker holds; the limits on bytes are shares of it unless they are set")
 	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
 	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, as for the five below")
 	f.Var(cli.Size(&o.MaxBytes, 0, most), "max-bytes", "most memory for jobs in all")

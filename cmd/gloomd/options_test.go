@@ -15,11 +15,14 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
+// host is the memory of the host that the tests are about.
+const host = 16 << 30
+
 // parse runs the command line up to the point where the broker would start.
 func parse(t *testing.T, args ...string) (server.Options, error) {
 	t.Helper()
 	opt := server.DefaultOptions()
-	cmd := command(&opt, func() error { return nil })
+	cmd := command(&opt, host, func() error { return nil })
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	err := cmd.Execute()
@@ -33,34 +36,38 @@ func TestSampleConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := server.DefaultOptions(); !reflect.DeepEqual(got, want) {
-		t.Errorf("gloomd.toml gives\n%+v\nthe defaults are\n%+v", got, want)
+	if want, err := parse(t); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("gloomd.toml gives\n%+v\nthe defaults are\n%+v, %v", got, want, err)
 	}
 	data, err := os.ReadFile("gloomd.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range flags(t) {
-		if !regexp.MustCompile(`(?m)^` + name + ` = `).Match(data) {
-			t.Errorf("gloomd.toml does not mention %s", name)
+	for _, f := range flags(t) {
+		line := `(?m)^` + f.Name + ` = `
+		if f.Value.String() != f.DefValue { // computed: shown, but not set
+			line = `(?m)^# ` + f.Name + ` = .* # ` + regexp.QuoteMeta(f.DefValue) + `$`
+		}
+		if !regexp.MustCompile(line).Match(data) {
+			t.Errorf("gloomd.toml has no line %s", line)
 		}
 	}
 }
 
 // flags lists the options that a config file may hold.
-func flags(t *testing.T) []string {
+func flags(t *testing.T) []*pflag.Flag {
 	t.Helper()
 	opt := server.DefaultOptions()
-	var names []string
-	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) {
+	var all []*pflag.Flag
+	command(&opt, host, nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "config" && f.Name != "healthcheck" {
-			names = append(names, f.Name)
+			all = append(all, f)
 		}
 	})
-	if len(names) < 20 {
-		t.Fatalf("only %d flags", len(names))
+	if len(all) < 20 {
+		t.Fatalf("only %d flags", len(all))
 	}
-	return names
+	return all
 }
 
 // TestReadme: the README's table of options is the one that the program has.
@@ -71,7 +78,7 @@ func TestReadme(t *testing.T) {
 	}
 	opt := server.DefaultOptions()
 	n := 0
-	command(&opt, nil).Flags().VisitAll(func(f *pflag.Flag) {
+	command(&opt, host, nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name == "help" || f.Name == "version" {
 			return
 		}

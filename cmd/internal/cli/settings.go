@@ -40,6 +40,16 @@ func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
+// given marks the flags that Apply has set.
+const given = "given"
+
+// Given tells whether an option was set, wherever.
+func Given(f *pflag.FlagSet, option string) bool {
+	fl := f.Lookup(option)
+	_, ok := fl.Annotations[given]
+	return ok || fl.Changed
+}
+
 // Apply sets the flags that the command line has left alone. What it returns is
 // an *OptionError or a *FileError, in a Fault of usage.
 func (s Settings) Apply(f *pflag.FlagSet) error {
@@ -67,6 +77,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			return Usagef("%w", wrong(fl, value, err, from)).
 				Advise("%s is also --%s; --help lists all options with their defaults", Variable(s.Prefix, name), name)
 		}
+		_ = f.SetAnnotation(name, given, nil) // the flag is there
 	}
 	return nil
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/spf13/pflag"
+
+	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
+)
+
+const (
+	leastMemory = 16 << 20
+	// leastDefault is for hosts so small that half of them would not do.
+	leastDefault = 64 << 20
+)
+
+// share is a limit that is a part of --max-memory unless it is set.
+type share struct {
+	flag  string
+	limit *int64
+	of16  int64 // sixteenths
+}
+
+// shares leave 3/16 for connections, records and what the collector has not
+// taken away yet.
+func shares(o *server.Options) []share {
+	return []share{
+		{"max-bytes", &o.MaxBytes, 8},
+		{"max-unread", &o.MaxUnread, 2},
+		{"max-inbound", &o.MaxInbound, 2},
+		{"dead-bytes", &o.DeadBytes, 1},
+	}
+}
+
+// describeMemory has --help say what the limits are when they are not set.
+func describeMemory(f *pflag.FlagSet) {
+	for name, text := range map[string]string{
+		"max-memory":          "half of what the host or its cgroup has",
+		"max-bytes":           "1/2 of max-memory",
+		"max-submitter-bytes": "1/2 of max-bytes",
+		"max-outbound":        "1/32 of max-memory, at most 64MiB",
+		"max-unread":          "1/8 of max-memory",
+		"max-inbound":         "1/8 of max-memory",
+		"dead-bytes":          "1/16 of max-memory",
+	} {
+		f.Lookup(name).DefValue = text
+	}
+}
+
+// settleMemory gives the limits that are not set their shares of the budget, of
+// what the ones that are set leave of it, and a quarter at least. Without --max-memory it is what the
+// host allows, or as much as those need.
+func settleMemory(f *pflag.FlagSet, o *server.Options, host int64) error {
+	var sum, open int64
+	var set []string
+	for _, s := range shares(o) {
+		if !cli.Given(f, s.flag) {
+			open += s.of16
+			continue
+		}
+		if *s.limit == 0 && s.flag != "dead-bytes" && cli.Given(f, "max-memory") {
+			return &server.OptionError{Flag: s.flag, Value: "0", Reason: "is no limit, but --max-memory is one"}
+		}
+		sum += *s.limit
+		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.Bytes(*s.limit)))
+	}
+	frame := int64(o.MaxFrame)
+	if !cli.Given(f, "max-memory") {
+		o.MaxMemory = max(host/2, leastDefault, sum, 4*frame)
+	}
+	budget := o.MaxMemory
+	shown := cli.Bytes(budget)
+	switch {
+	case budget < leastMemory:
+		return &server.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(leastMemory)}
+	case sum > budget:
+		return &server.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
+	case frame > budget/4:
+		return &server.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
+	}
+	for _, s := range shares(o) {
+		if !cli.Given(f, s.flag) {
+			whole := budget * s.of16 / 16
+			*s.limit = max(min(whole, (budget-sum)*s.of16/open), whole/4)
+		}
+	}
+	if !cli.Given(f, "max-inbound") {
+		o.MaxInbound = max(o.MaxInbound, frame)
+	}
+	if !cli.Given(f, "max-submitter-bytes") {
+		o.MaxSubmitterBytes = o.MaxBytes / 2
+	}
+	if !cli.Given(f, "max-outbound") {
+		o.MaxOutbound = int(min(int64(o.MaxOutbound), budget/32))
+	}
+	return nil
+}
+
+// hostMemory is what this host has, or the cgroup if it has less.
+func hostMemory() int64 {
+	var least uint64
+	for _, have := range []memlimit.Provider{memlimit.FromSystem, memlimit.FromCgroup} {
+		if n, err := have(); err == nil && n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return int64(min(least, 1<<50))
+}

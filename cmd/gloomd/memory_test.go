@@ -1,0 +1,86 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gloom/broker/server"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// figures are the limits on memory of a broker.
+type figures struct {
+	Memory, Bytes, Submitter, Unread, Inbound, Dead int64
+	Outbound                                        int
+}
+
+func figuresOf(o server.Options) figures {
+	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
+}
+
+// TestMemory: what is not set is a share of the budget, what is set stays, and
+// all of it together is never more than a person who set a budget may rely on.
+func TestMemory(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want figures
+	}{
+		{"", figures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // of a host with 16 GiB
+		{"--max-memory=256MiB", figures{256 * mib, 128 * mib, 64 * mib, 32 * mib, 32 * mib, 16 * mib, 8 * mib}},
+		{"--max-memory=64MiB", figures{64 * mib, 32 * mib, 16 * mib, 8 * mib, 16 * mib, 4 * mib, 2 * mib}},
+		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 50 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
+		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", figures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
+		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 512 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
+		// Without a budget, what is set is what a person relies on.
+		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 16 * gib, gib, gib, 512 * mib, 64 * mib}},
+		{"--max-bytes=0", figures{8 * gib, 0, 0, gib, gib, 512 * mib, 64 * mib}},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			o, err := parse(t, strings.Fields(c.args)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, figuresOf(o)); diff != "" {
+				t.Error(diff)
+			}
+			if sum := o.MaxBytes + o.MaxUnread + o.MaxInbound + o.DeadBytes; strings.Contains(c.args, "max-memory") && sum > o.MaxMemory+o.MaxMemory/8 {
+				t.Errorf("the limits add up to %d", sum)
+			}
+		})
+	}
+}
+
+// TestMemoryErrors: limits that cannot be together are both named.
+func TestMemoryErrors(t *testing.T) {
+	for _, c := range []struct{ args, flag, says string }{
+		{"--max-memory=1GiB --max-bytes=2GiB", "max-memory", "--max-memory 1.0GiB: is less than --max-bytes 2.0GiB"},
+		{"--max-memory=1GiB --max-bytes=900MiB --max-inbound=200MiB", "max-memory", "is less than --max-bytes 900MiB and --max-inbound 200MiB"},
+		{"--max-memory=1GiB --max-bytes=0", "max-bytes", "--max-bytes 0: is no limit, but --max-memory is one"},
+		{"--max-memory=1MiB", "max-memory", "--max-memory 1.0MiB: must be at least 16MiB"},
+		{"--max-memory=0", "max-memory", "--max-memory 0B: must be at least 16MiB"},
+		{"--max-memory=32MiB", "max-frame", "--max-frame 16MiB: must be at most a quarter of --max-memory 32MiB"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			_, err := parse(t, strings.Fields(c.args)...)
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("error %v, want %q", err, c.says)
+			}
+			if flag := blamed(t, err); flag != c.flag {
+				t.Errorf("blames --%s, not --%s", flag, c.flag)
+			}
+		})
+	}
+}
+
+// TestHostMemory: this host has some, and not more than there is.
+func TestHostMemory(t *testing.T) {
+	if n := hostMemory(); n < 64*mib || n > 1<<50 {
+		t.Errorf("%d bytes", n)
+	}
+}
