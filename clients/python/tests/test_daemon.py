@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 from support import (
     HERE,
@@ -550,6 +551,17 @@ class Brokers(unittest.TestCase):
             with gloom.Submitter(flags[1]) as jobs:
                 self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
 
+    def test_sockets_of_this_machine(self):
+        folder = scratch() / "gloom"
+        folder.mkdir()
+        flags = []
+        for name in ("submit", "worker"):
+            flags += [f"--{name}-addr", f"unix:{folder}/{name}.sock"]
+        self.start(*flags)
+        with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=str(scratch())):
+            with gloom.Worker("echo", echo), gloom.Submitter() as jobs:
+                self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
+
 
 class Guarded(unittest.TestCase):
     """Tokens and TLS."""
@@ -634,6 +646,13 @@ class Guarded(unittest.TestCase):
         with self.assertRaises(gloom.NotConnected):
             with gloom.Submitter(self.daemon.submit_addr, **settings):
                 self.fail("connected")
+
+    def test_tls_by_address(self):
+        with mock.patch.dict(os.environ, SSL_CERT_FILE=str(self.cert)):
+            with gloom.Submitter(
+                f"tls://{self.daemon.submit_addr}", token="s3cret"
+            ) as jobs:
+                jobs.ping(PATIENCE)
 
     def test_asyncio(self):
         async def handler(job):

@@ -8,11 +8,22 @@ import support  # noqa: F401  (finds the package)
 
 from gloom import errors, wire
 from gloom._demux import Demux, PendingJob
+from gloom._replies import Replies
+
+
+class Wire(Replies):
+    """A connection that passes on what is sent."""
+
+    def __init__(self, send):
+        super().__init__()
+        self.send = send
 
 
 class Job(PendingJob):
     def __init__(self, id, silent=False, detached=False):
         self.id, self.silent, self.detached = id, silent, detached
+        fields = {"ack": False if silent else None, "detach": detached or None}
+        self.frame = wire.request("submit", b"1", id=id, type="t", **fields)
         self.events = []
 
     def _accepted(self):
@@ -36,26 +47,27 @@ class DemuxCase(unittest.TestCase):
     def setUp(self):
         self.sent = []
         self.freed = 0
-        self.demux = Demux(self.send, self.free)
+        self.anew()
 
-    def send(self, frame, job):
-        self.sent.append(json.loads(frame[4:]))
+    def anew(self):
+        self.wire = Wire(lambda frame: self.sent.append(json.loads(frame[4:])))
+        self.demux = Demux(self.wire, self.free)
 
     def free(self):
         self.freed += 1
 
     def submit(self, id, **how):
         job = Job(id, **how)
-        self.demux.submit(job, wire.submit(id, "t", b"1"))
+        self.demux.submit(job)
         return job
 
     def cancel(self, id):
         replies = []
-        self.demux.cancel(id, wire.cancel(id), replies.append)
+        self.demux.cancel(id, replies.append)
         return replies
 
     def get(self, **message):
-        self.demux.receive(wire.read(json.dumps(message).encode()))
+        self.wire.receive(wire.read(json.dumps(message).encode()))
 
     def refuse(self, code, id=None):
         self.get(error=code, reason="why", id=id)
@@ -306,9 +318,8 @@ class Connection(DemuxCase):
     def test_lost(self):
         a, b, c = self.submit("a"), self.submit("b"), self.submit("c", silent=True)
         self.get(ok=True, id="a")
-        b.sent = True
         replies = self.cancel("a")
-        self.demux.lost(ConnectionResetError("reset"), "h:1")
+        self.demux.lost(ConnectionResetError("reset"), "h:1", [c.frame])
         self.assertEqual(
             [(j.error.id, j.error.acked, j.error.sent) for j in (a, b, c)],
             [("a", True, True), ("b", False, True), ("c", False, False)],
@@ -322,9 +333,8 @@ class Connection(DemuxCase):
             with self.assertRaises(errors.RefusedError):
                 self.refuse(code)
         with self.assertRaises(errors.RefusedError):
-            Demux(self.send, self.free).receive(
-                wire.read(b'{"error":"invalid_json","reason":"x"}')
-            )
+            self.anew()
+            self.get(error="invalid_json", reason="x")
 
     def test_size_error_is_why_it_closes(self):
         a, b = self.submit("a"), self.submit("b")
@@ -342,13 +352,12 @@ class Connection(DemuxCase):
             {"id": "a", "progress": 1},
             {"id": "b", "body": 1},
         ):
-            demux, self.demux = self.demux, Demux(self.send, self.free)
+            self.anew()
             self.submit("a")
             self.submit("b", silent=True)
             with self.subTest(message), self.assertRaises(errors.ProtocolError):
                 self.get(**message)
-            self.demux = demux
-        self.demux = Demux(self.send, self.free)
+        self.anew()
         with self.assertRaises(errors.ProtocolError):
             self.get(ok=True)
 
@@ -458,23 +467,21 @@ class Random(unittest.TestCase):
     def run_one(self, rng):
         broker = ModelBroker(rng)
         freed = []
-        demux = Demux(
-            lambda frame, job: broker.requests.append((json.loads(frame[4:]), job)),
-            lambda: freed.append(1),
-        )
-        jobs, cancels, asked = [], [], 0
+        jobs = []
+        link = Wire(lambda frame: broker.requests.append(self.sent(frame, jobs)))
+        demux = Demux(link, lambda: freed.append(1))
+        cancels, asked = [], 0
         for step in range(300):
             choice = rng.random() if step < 200 else 0.5 + rng.random() / 2
             if choice < 0.25:
                 job = Job(rng.choice("abcdefg"), rng.random() < 0.4, rng.random() < 0.3)
-                options = {"ack": not job.silent, "detach": job.detached}
-                demux.submit(job, wire.submit(job.id, "t", b"1", options))
                 jobs.append(job)
+                demux.submit(job)
                 if rng.random() < 0.7:
                     demux.confirm()
             elif choice < 0.35:
                 id = rng.choice("abcdefg")
-                demux.cancel(id, wire.cancel(id), cancels.append)
+                demux.cancel(id, cancels.append)
                 asked += 1
             elif choice < 0.4:
                 demux.ping(cancels.append)
@@ -485,14 +492,14 @@ class Random(unittest.TestCase):
             elif choice < 0.75:
                 broker.work()
             elif broker.out:
-                self.deliver(demux, broker)
+                self.deliver(link, broker)
         demux.confirm()
         while broker.requests:
             broker.handle()
         while broker.running:
             broker.work()
         while broker.out:
-            self.deliver(demux, broker)
+            self.deliver(link, broker)
         self.assertEqual(len(cancels), asked)
         self.assertEqual(len(freed), len(jobs))
         self.assertTrue(demux.idle)
@@ -500,8 +507,14 @@ class Random(unittest.TestCase):
             self.assertEqual(self.told(job), broker.truth.get(job, "id_exists"))
 
     @staticmethod
-    def deliver(demux, broker):
-        demux.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
+    def sent(frame, jobs):
+        """What a frame says, and the job that it submits."""
+        job = next((job for job in jobs if job.frame is frame), None)
+        return json.loads(frame[4:]), job
+
+    @staticmethod
+    def deliver(link, broker):
+        link.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
 
     def told(self, job):
         ends = []

@@ -1,11 +1,16 @@
 """Settings, durations, and the waits between attempts to connect."""
 
+import os
+import pathlib
+import socket
+import tempfile
 import unittest
+import unittest.mock
 
 import support  # noqa: F401  (finds the package)
 
 from gloom._backoff import Backoff
-from gloom._options import millis, split_addr
+from gloom._options import default_addr, millis, split_addr
 
 
 class Durations(unittest.TestCase):
@@ -39,12 +44,30 @@ class Durations(unittest.TestCase):
 class Addresses(unittest.TestCase):
     def test_split(self):
         for addr, parts in (
-            ("localhost:9998", (None, "localhost", 9998)),
-            ("[::1]:80", (None, "::1", 80)),
-            ("unix:/run/gloom.sock", ("/run/gloom.sock", "", 0)),
-            ("unix:relative", ("relative", "", 0)),
+            ("localhost:9998", ("", "localhost", 9998, False)),
+            ("[::1]:80", ("", "::1", 80, False)),
+            ("tls://[::1]:80", ("", "::1", 80, True)),
+            ("tls://broker:9998", ("", "broker", 9998, True)),
+            ("unix:/run/gloom.sock", ("/run/gloom.sock", "", 0, False)),
+            ("unix:relative", ("relative", "", 0, False)),
         ):
             self.assertEqual(split_addr(addr), parts)
+
+
+    def test_default(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(
+            os.environ, XDG_RUNTIME_DIR=folder
+        ), socket.socket(socket.AF_UNIX) as server:
+            run = "/run/gloom/submit.sock"
+            other = f"unix:{run}" if os.path.exists(run) else "127.0.0.1:9998"
+            path = pathlib.Path(folder, "gloom", "submit.sock")
+            self.assertEqual(default_addr("submit", 9998), other)
+            path.parent.mkdir()
+            path.write_text("a file, no socket")
+            self.assertEqual(default_addr("submit", 9998), other)
+            path.unlink()
+            server.bind(str(path))
+            self.assertEqual(default_addr("submit", 9998), f"unix:{path}")
 
 
 class Waits(unittest.TestCase):

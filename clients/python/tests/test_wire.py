@@ -8,9 +8,8 @@ from decimal import Decimal
 
 from support import golden, payload_of
 
-from gloom import ProtocolError, RawJSON, _json, errors, wire
-from gloom._json import MAX_DEPTH
-from gloom.body import check_depth, encode_body
+from gloom import ProtocolError, RawJSON, errors, wire
+from gloom.body import MAX_DEPTH, check_depth, encode_body
 
 
 class Replies(unittest.TestCase):
@@ -113,50 +112,6 @@ class Replies(unittest.TestCase):
         with self.assertRaisesRegex(ProtocolError, "deeper"):
             wire.read(text.encode())
 
-    def test_the_slow_decoder_agrees_with_the_usual_one(self):
-        rng = random.Random(20)
-        good = [
-            "[]", "{}", "[ ]", "{ }", "[[],{}]", ' [1, 2.5e3 ,"x\\u00e9"] ',
-            '{"a":1,"b":[true,false,null],"a":{"c":{}}}', '"x"', "-0", "[[[[0]]]]",
-            '{"\\u0061" : [ { "b" : [ ] } , 7 ] }',
-        ]
-        texts = list(good)
-        for _ in range(3000):
-            text = list(rng.choice(good))
-            for _ in range(rng.randint(1, 2)):
-                at = rng.randrange(len(text))
-                text[at : at + rng.randint(0, 1)] = rng.choice('[]{},:"1 e')
-            texts.append("".join(text))
-        for text in texts:
-            at = len(text) - len(text.lstrip(" "))
-            try:
-                want = json.JSONDecoder().raw_decode(text, at)
-            except ValueError:
-                want = None
-            try:
-                got = _json.slow_value_at(text, at)
-            except ProtocolError:
-                got = None
-            self.assertEqual(got, want, text)
-
-
-    def test_the_slow_encoder_agrees_with_the_usual_one(self):
-        for value in (
-            [], {}, (), [[], {}, ()], [1, "é\n", None, [True, 2.5]],
-            {"a": {"b": [{}, {"c": 1}]}, "d": 2}, 5, "x",
-            {7: 2, None: 3, 2.5: 4, True: 5, "q\"": 6},
-        ):
-            want = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            self.assertEqual(_json.slow_dump(value), want)
-            self.assertEqual(_json.dump(value), want)
-        for value, kind in (
-            ([object()], TypeError),
-            ({(1,): 2}, TypeError),
-            ([float("nan")], ValueError),
-        ):
-            with self.assertRaises(kind):
-                _json.slow_dump(value)
-
     def test_deep_values(self):
         text = b'{"a":[' * 511 + b"1" + b"]}" * 511
         value = RawJSON(text).value()
@@ -231,31 +186,21 @@ class Requests(unittest.TestCase):
                     continue
                 with self.subTest(case["name"]):
                     tried += 1
-                    frame = self.encode(dict(meaning), case.get("named", False))
+                    frame = self.encode(dict(meaning))
                     (size,) = wire.HEADER.unpack(frame[:4])
                     self.assertEqual(size, len(frame) - 4)
                     self.assertEqual(self.said(frame[4:]), meaning)
         self.assertGreater(tried, 40)
 
     @staticmethod
-    def encode(meaning, named):
-        verb = meaning.pop("verb")
+    def encode(meaning):
         body = meaning.pop("body", None)
         body = None if body is None else RawJSON(body).data
-        if verb == "submit":
-            id, type = meaning.pop("id"), meaning.pop("type")
-            return wire.submit(id, type, body, meaning)
-        if verb in ("respond", "progress"):
-            return getattr(wire, verb)(meaning.pop("id", None), body, **meaning)
-        if verb == "fail":
-            return wire.fail(meaning.pop("id", None), **meaning)
-        if verb in ("leave", "ping", "pong"):
-            return getattr(wire, verb.upper())
-        return getattr(wire, verb)(**meaning)
+        return wire.request(meaning.pop("verb"), body, **meaning)
 
     @staticmethod
     def said(payload):
-        message = wire.decode(payload)
+        message = wire.read(payload)
         said = dict(message.values)
         said["verb"] = said.pop("action")
         if "body" in said:

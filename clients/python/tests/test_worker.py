@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-import multiprocessing
+import logging
 import os
 import signal
 import subprocess
@@ -82,10 +82,10 @@ class WorkerCase(unittest.TestCase):
     def job(peer, id, body=None):
         peer.send({"action": "job", "id": id, "type": "echo", "body": body})
 
-    def run_one(self, handler, **settings):
+    def run_one(self, handler, body={"n": 1}, **settings):
         """What is answered to one job."""
         worker, peer = self.worker(handler, **settings)
-        self.job(peer, "a", {"n": 1})
+        self.job(peer, "a", body)
         answer = peer.recv()
         peer.ok()
         return answer
@@ -128,6 +128,40 @@ class Answers(WorkerCase):
                 self.assertEqual(fail(error), {"action": "fail", **answer})
         answer = fail(ValueError("é" * 5000))
         self.assertLess(len(answer["reason"].encode()), 4110)
+
+    def test_errors_that_were_not_meant_are_logged(self):
+        def divide(job):
+            return 1 / 0
+
+        with self.assertLogs("gloom", "ERROR") as log:
+            self.run_one(divide)
+            self.run_one(in_process, processes=True, body="divide")
+        for text in log.output:
+            self.assertIn("job 'a' of type 'echo' failed", text)
+            self.assertIn("in divide", text)
+            self.assertIn("ZeroDivisionError: division by zero", text)
+        self.assertEqual(len(log.output), 2)
+
+    def test_errors_that_were_meant_are_not_logged(self):
+        def raises(error):
+            def handler(job):
+                raise error
+
+            return handler
+
+        def cancelled(job):
+            job.wait(PATIENCE)
+            raise job.cause
+
+        with self.assertLogs("gloom", "ERROR") as log:
+            self.run_one(raises(Fatal("never")))
+            self.run_one(raises(RetryAfter(1)))
+            worker, peer = self.worker(cancelled)
+            self.job(peer, "a")
+            peer.send({"action": "cancel", "id": "a"})
+            peer.expect("fail")
+            logging.getLogger("gloom").error("the only one")
+        self.assertEqual(len(log.output), 1)
 
     def test_what_json_cannot_say(self):
         answer = self.run_one(lambda job: object())
@@ -378,7 +412,7 @@ class Losses(WorkerCase):
 
     def test_not_given_up(self):
         worker = gloom.Worker("echo", lambda job: 1, self.broker.addr, backoff=FAST)
-        worker._options.__dict__["notify"] = self.notices.append
+        worker._core._options.__dict__["notify"] = self.notices.append
         starting = self.aside(worker.start)
         self.addCleanup(self.stop_at_once, worker)
         peer = self.broker.accept()
@@ -559,14 +593,13 @@ class Settings(unittest.TestCase):
                 with self.assertRaises(ValueError):
                     kind(type, print)
 
-    def test_fork_is_no_way_to_start_handlers(self):
-        fork = multiprocessing.get_context("fork")
-        with self.assertRaisesRegex(ValueError, "fork"):
-            gloom.Worker("echo", in_process, processes=True, mp_context=fork)
-
     def test_handler_that_cannot_be_imported(self):
         with self.assertRaisesRegex(TypeError, "import it by name"):
             gloom.Worker("echo", lambda job: None, processes=True)
+
+
+def divide():
+    return 1 / 0
 
 
 def in_process(job):
@@ -576,6 +609,8 @@ def in_process(job):
         return os.getpid()
     if what == "raise":
         raise Fatal("as told")
+    if what == "divide":
+        return divide()
     if what == "die":
         os._exit(3)
     if what == "report":
@@ -715,6 +750,8 @@ class Async(unittest.IsolatedAsyncioTestCase):
                 raise Fatal("no")
             if job.body == "later":
                 raise RetryAfter(2, "busy")
+            if job.body == "divide":
+                return divide()
             return object()
 
         worker, peer = await self.worker(handler)
@@ -725,6 +762,11 @@ class Async(unittest.IsolatedAsyncioTestCase):
             self.job(peer, "a", body)
             self.assertEqual(await self.recv(peer), {"action": "fail", **answer})
             peer.ok()
+        with self.assertLogs("gloom", "ERROR") as log:
+            self.job(peer, "a", "divide")
+            await self.recv(peer)
+        self.assertIn("in divide", log.output[0])
+        peer.ok()
         self.job(peer, "a")
         self.assertIn("encode answer", (await self.recv(peer))["reason"])
         with self.assertRaises(asyncio.TimeoutError):
@@ -751,21 +793,21 @@ class Async(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await self.recv(peer), answer)
         peer.ok()
         self.job(peer, "b")
-        await asyncio.to_thread(eventually, lambda: worker._runner._tasks)
+        await asyncio.to_thread(eventually, lambda: worker._tasks)
         peer.send({"action": "cancel", "id": "b"})
         self.assertEqual(await self.recv(peer), answer)
         peer.ok()
         self.job(peer, "c")
-        await asyncio.to_thread(eventually, lambda: worker._runner._tasks)
+        await asyncio.to_thread(eventually, lambda: worker._tasks)
         peer.reset()
         peer = await asyncio.to_thread(self.broker.accept)
         await self.recv(peer)
         peer.ok()
         self.job(peer, "d")
-        await asyncio.to_thread(eventually, lambda: worker._runner._tasks)
+        await asyncio.to_thread(eventually, lambda: worker._tasks)
         with self.assertRaises(asyncio.TimeoutError):
             await worker.stop(0)
-        while worker._runner._tasks:
+        while worker._tasks:
             await asyncio.sleep(0)
         self.assertEqual(
             causes[-3:], [gloom.Cancelled, gloom.LostError, gloom.ClosedError]

@@ -24,8 +24,8 @@ one submitter's jobs over several brokers, or look brokers up.  Bodies are
 Python values, or RawJSON where every byte must stay as it is.
 """
 
-from ._options import Event, Notice
-from .async_submitter import AsyncPending, AsyncSubmitter
+from ._options import Event, Notice, Settings
+from .async_submitter import AsyncPending, AsyncSubmitter, JobOptions
 from .async_worker import AsyncJob, AsyncWorker
 from .errors import (
     BrokerError,
@@ -89,6 +89,7 @@ __all__ = [
     "Job",
     "JobError",
     "JobFailed",
+    "JobOptions",
     "LostError",
     "MissingField",
     "Notice",
@@ -99,6 +100,7 @@ __all__ = [
     "RawJSON",
     "RefusedError",
     "RetryAfter",
+    "Settings",
     "SizeError",
     "Submitter",
     "Unauthorized",

@@ -8,10 +8,10 @@ It knows no socket, no clock and no thread.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Callable, Deque, Dict, Optional
+from typing import Callable, Dict, Iterable, Optional
 
 from . import wire
+from ._replies import Done, Replies
 from .errors import (
     END_CODES,
     BrokerError,
@@ -28,8 +28,6 @@ from .errors import (
 )
 from .wire import PING, Message
 
-Done = Callable[[Optional[Exception]], None]
-
 
 class PendingJob:
     """A submitted job as its connection sees it, until it ends."""
@@ -39,8 +37,8 @@ class PendingJob:
     silent: bool = False
     #: Nothing comes about it once the broker has taken it.
     detached: bool = False
-    #: Some of the submit may have left this process.
-    sent: bool = False
+    #: The submit, until the broker is known to have taken it.
+    frame: bytes = b""
     #: The broker is known to have taken it.
     acked: bool = False
 
@@ -58,64 +56,30 @@ class PendingJob:
         raise NotImplementedError
 
 
-class _Request:
-    """A frame that will have a reply or, of a silent submit, may have one."""
-
-    __slots__ = ("id", "job", "cancels", "done")
-
-    def __init__(
-        self,
-        id: Optional[str],
-        job: Optional[PendingJob] = None,
-        cancels: Optional[PendingJob] = None,
-        done: Optional[Done] = None,
-    ) -> None:
-        self.id = id
-        #: What it submits.
-        self.job = job
-        #: What it cancels, when that is a job of this connection.
-        self.cancels = cancels
-        self.done = done
-
-    @property
-    def silent(self) -> bool:
-        return self.job is not None and self.job.silent
-
-    def finish(self, error: Optional[Exception]) -> None:
-        if self.done is not None:
-            self.done(error)
-
-
 class Demux:
-    """The pending requests and jobs of one connection.
+    """The pending jobs of one connection.
 
-    send takes an encoded frame and the job it submits, if any.  freed is
-    called once for each job, when it no longer counts against the window.
+    freed is called once for each job, when it no longer counts against the window.
     """
 
-    def __init__(
-        self,
-        send: Callable[[bytes, Optional[PendingJob]], None],
-        freed: Callable[[], None],
-    ) -> None:
-        self._send = send
+    def __init__(self, replies: Replies, freed: Callable[[], None]) -> None:
+        self._replies = replies
         self._freed = freed
         self._unconfirmed = False
-        self._requests: Deque[_Request] = deque()
         self.jobs: Dict[str, PendingJob] = {}
         #: Set once the broker has said that it is stopping.
         self.draining = False
-        #: What the broker said before it closes.
-        self.refusal: Optional[BrokerError] = None
+        replies.on_message = self._news
+        replies.on_error = self._error
 
     @property
     def idle(self) -> bool:
         """Whether nothing is pending."""
-        return not self.jobs and not self._requests
+        return not self.jobs and not self._replies.awaited
 
     # What goes out.
 
-    def submit(self, job: PendingJob, frame: bytes) -> None:
+    def submit(self, job: PendingJob) -> None:
         """Send a job.
 
         An id that is still pending here is refused without a frame: its
@@ -125,178 +89,107 @@ class Demux:
             self._freed()
             job._failed(IDExists("still pending on this connection", job.id))
             return
-        self._requests.append(_Request(job.id, job))
         self.jobs[job.id] = job
-        self._send(frame, job)
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
+        self._replies.ask(
+            job.frame, lambda error: self._submitted(job, error), job.id, job.silent
+        )
 
-    def cancel(self, id: str, frame: bytes, done: Done) -> None:
+    def cancel(self, id: str, done: Done) -> None:
         """Send a cancel; done gets None or the refusal."""
-        self._ask(_Request(id, None, self.jobs.get(id), done), frame)
+        job = self.jobs.get(id)
 
-    def ping(self, done: Optional[Done]) -> None:
+        def replied(error: Optional[Exception]) -> None:
+            if error is None and job is not None:
+                self._fail(job, Cancelled("by its submitter", id))
+            done(error)
+
+        self._unconfirmed = False
+        self._replies.ask(wire.request("cancel", id=id), replied, id)
+
+    def ping(self, done: Done) -> None:
         """Send a ping; its reply says that all before it was handled."""
-        self._ask(_Request(None, done=done), PING)
+        self._unconfirmed = False
+        self._replies.ask(PING, done)
 
     def confirm(self) -> None:
         """Call after each batch of submits: pings when only a ping can tell
         that detached jobs without an ack were taken."""
         if self._unconfirmed:
-            self.ping(None)
-
-    def _ask(self, request: _Request, frame: bytes) -> None:
-        self._requests.append(request)
-        self._unconfirmed = False
-        self._send(frame, None)
+            self.ping(lambda _: None)
 
     # What comes in.
 
-    def receive(self, message: Message) -> None:
-        """Handle one message of the broker, pings excepted.
+    def lost(self, cause: Exception, addr: str, unsent: Iterable[bytes] = ()) -> None:
+        """The connection is gone: everything pending fails now.  unsent are frames
+        of which nothing has left this process."""
+        cause = self._replies.refusal or cause
+        stayed = {id(frame) for frame in unsent}
+        for job in list(self.jobs.values()):
+            sent = job.acked or id(job.frame) not in stayed
+            self._fail(job, LostError(cause, addr, job.id, job.acked, sent))
+        self._replies.lose(LostError(cause, addr))
 
-        Raises ProtocolError, or the broker's own error when it is about the
-        whole connection; the connection is then of no use.
-        """
-        kind = message.kind
-        if kind == wire.OK:
-            self._ok(message)
-        elif kind == wire.ERROR:
-            self._error(message)
-        elif kind == wire.RESULT or kind == wire.PROGRESS:
-            job = self.jobs.get(message.id or "")
-            if job is None:
-                return  # not asked for any more
-            self._confirm(job)
-            if kind == wire.PROGRESS:
-                job._progressed(message)
-                return
-            self.jobs.pop(job.id, None)
-            self._freed()
-            job._answered(message)
-
-    def lost(self, cause: Exception, addr: str) -> None:
-        """The connection is gone: everything pending fails now."""
-        cause = self.refusal or cause
-        requests, self._requests = self._requests, deque()
-        jobs, self.jobs = self.jobs, {}
-        for job in jobs.values():
-            self._freed()
-            sent = job.sent or job.acked
-            job._failed(LostError(cause, addr, job.id, job.acked, sent))
-        for request in requests:
-            if request.job is None:
-                request.finish(LostError(cause, addr))
-
-    def _ok(self, message: Message) -> None:
-        request = self._pop()
-        if request is None:
-            raise ProtocolError("an ok that nothing asked for")
-        id = message.id
-        if id is not None and request.id is not None and id != request.id:
-            raise ProtocolError(f"an ok for {id!r} instead of {request.id!r}")
-        if request.job is not None:
-            self._accept(request.job)
+    def _submitted(self, job: PendingJob, error: Optional[Exception]) -> None:
+        if error is not None:
+            self._fail(job, error)
             return
-        job = request.cancels
-        if job is not None and self.jobs.get(job.id) is job:
-            del self.jobs[job.id]
-            self._freed()
-            job._failed(Cancelled("by its submitter", job.id))
-        request.finish(None)
-
-    def _pop(self) -> Optional[_Request]:
-        """Take the request that the present reply belongs to.  The silent
-        ones before it were accepted: else their error had come by now."""
-        while self._requests:
-            request = self._requests.popleft()
-            if not request.silent:
-                return request
-            assert request.job is not None
-            self._accept(request.job)
-        return None
-
-    def _accept(self, job: PendingJob) -> None:
-        job.acked = True
+        job.acked, job.frame = True, b""
         if job.detached:
-            self.jobs.pop(job.id, None)
-            self._freed()
+            self._forget(job)
         job._accepted()
 
-    def _confirm(self, job: PendingJob) -> None:
-        """News of a job, which the broker must therefore have taken, and with
-        it all silent ones before it."""
-        if job.acked:
-            return
-        while self._requests and self._requests[0].silent:
-            request = self._requests.popleft()
-            assert request.job is not None
-            self._accept(request.job)
-            if request.job is job:
-                return
-        raise ProtocolError(f"news of job {job.id!r} before its ack")
+    def _forget(self, job: PendingJob) -> bool:
+        """Whether the job was pending here until now."""
+        if self.jobs.get(job.id) is not job:
+            return False
+        del self.jobs[job.id]
+        self._freed()
+        return True
 
-    def _error(self, message: Message) -> None:
-        code, reason, id = message.get("error"), message.get("reason"), message.id
-        error: BrokerError = from_code(code, reason, id)
+    def _fail(self, job: PendingJob, error: Exception) -> None:
+        if self._forget(job):
+            job._failed(error)
+
+    def _news(self, message: Message) -> None:
+        if message.kind not in (wire.RESULT, wire.PROGRESS):
+            return
+        job = self.jobs.get(message.id or "")
+        if job is None:
+            return  # not asked for any more
+        if not job.acked and not self._replies.settle(job.id):
+            raise ProtocolError(f"news of job {job.id!r} before its ack")
+        if message.kind == wire.PROGRESS:
+            job._progressed(message)
+        elif self._forget(job):
+            job._answered(message)
+
+    def _error(self, error: BrokerError) -> None:
         if isinstance(error, Draining):
             self.draining = True
+        id = error.id
         if id is None:
             if isinstance(error, (Overloaded, Unauthorized)):
                 raise error  # about the connection
             if isinstance(error, SizeError):
-                self.refusal = error
-            self._refuse(error)
+                self._replies.refusal = error
+            self._replies.refuse(error)
             return
         job = self.jobs.get(id)
-        if job is not None and self._ends(job, code):
-            self.jobs.pop(id)
-            if not job.acked:
-                self._forget(job)
-            self._freed()
-            if code in END_CODES:
-                error = from_code(code, reason, id, ended=True)
-            job._failed(error)
-            return
-        head = next((r for r in self._requests if not r.silent), None)
-        if head is not None and head.id == id:
-            self._refuse(error)
+        end: BrokerError = error
+        if error.code in END_CODES:
+            end = from_code(error.code, error.reason, id, ended=True)
+        if job is not None and job.acked and end is not error:
+            self._fail(job, end)
+        elif job is not None and job.silent and not job.acked and self._settles(end):
+            pass
+        elif self._replies.is_due(id):
+            self._replies.refuse(error)
         elif job is not None:
             raise ProtocolError(f"an error about job {id!r} before its turn")
 
-    def _ends(self, job: PendingJob, code: str) -> bool:
-        """Whether an error with a live job's id ends that job, rather than
-        replying to a request about it."""
-        if job.acked:
-            return code in END_CODES
-        # Not taken yet, as far as we know.  A submit that awaits its ack is
-        # refused by its reply; of a silent one whose turn it is, every error
-        # is the end but the one that only a cancel can get.
-        if not job.silent or code == UnknownID.code:
-            return False
-        for request in self._requests:
-            if request.job is job:
-                return True
-            if not request.silent:
-                return False
-        return False
-
-    def _forget(self, job: PendingJob) -> None:
-        """A silent submit was refused: those before it were accepted."""
-        while self._requests:
-            request = self._requests.popleft()
-            if request.job is job:
-                return
-            assert request.job is not None
-            self._accept(request.job)
-
-    def _refuse(self, error: BrokerError) -> None:
-        request = self._pop()
-        if request is None:
-            raise error  # about the connection
-        job = request.job
-        if job is None:
-            request.finish(error)
-            return
-        self.jobs.pop(job.id, None)
-        self._freed()
-        job._failed(error)
+    def _settles(self, error: BrokerError) -> bool:
+        """Of a silent submit whose turn it is, every error is the end but the one
+        that only a cancel can get."""
+        id = error.id or ""
+        return error.code != UnknownID.code and self._replies.settle(id, error)

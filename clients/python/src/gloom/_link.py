@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import Callable, List, Optional, Tuple, cast
+from typing import Callable, List, Optional, cast
 
 from . import wire
-from ._demux import PendingJob
 from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
-from .errors import GloomError, ProtocolError, from_code
+from ._replies import Replies
+from .errors import GloomError, ProtocolError
 from .wire import FrameReader, Message
-
-Receive = Callable[[Message], None]
 
 # Beats without a byte after which a connection is given up.  The broker does
 # so after two; one more leaves the decision to the side that pings.
@@ -28,27 +26,30 @@ _SILENT_BEATS = 3
 _BATCH = 256 * 1024
 
 
-class Link(asyncio.Protocol):
+class Link(Replies, asyncio.Protocol):
     """A connection.  All methods belong to the event loop's thread."""
 
     def __init__(self, options: Options, addr: str) -> None:
+        super().__init__()
         self._loop = asyncio.get_running_loop()
         self._options = options
         self.addr = addr
         #: Largest frame that the broker takes, in bytes.
         self.max_frame = options.max_frame
-        #: Whose messages these are.
-        self.receive: Receive = self._unexpected
         #: Called before each write, to add frames of its own.
         self.before_flush: Optional[Callable[[], None]] = None
+        #: Called after what came has been handled.
+        self.after_read: Callable[[], None] = lambda: None
         #: Called when writing is to pause, and when it may go on.
         self.on_writable: Optional[Callable[[bool], None]] = None
         #: Done with the cause when the connection is gone.
         self.lost: "asyncio.Future[Exception]" = self._loop.create_future()
         self.writable = True
+        self.on_message = self._unexpected
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
         self._transport: Optional[asyncio.Transport] = None
-        self._out: List[Tuple[bytes, Optional[PendingJob]]] = []
+        #: Frames of which nothing was written.
+        self.unsent: List[bytes] = []
         self._out_size = 0
         self._flush_due = False
         self._closing = False
@@ -58,11 +59,11 @@ class Link(asyncio.Protocol):
 
     # What our side does.
 
-    def send(self, frame: bytes, job: Optional[PendingJob] = None) -> None:
+    def send(self, frame: bytes) -> None:
         """Send a frame, together with others of this round of the loop."""
         if self.lost.done() or self._closing:
             return
-        self._out.append((frame, job))
+        self.unsent.append(frame)
         self._out_size += len(frame)
         if not self.writable:
             return
@@ -98,17 +99,11 @@ class Link(asyncio.Protocol):
             self._write()
 
     def _write(self) -> None:
-        out, self._out = self._out, []
-        self._out_size = 0
-        if self._transport is None or not out:
+        if self._transport is None or not self.unsent:
             return
-        for _, job in out:
-            if job is not None:
-                job.sent = True
-        if len(out) == 1:
-            self._transport.write(out[0][0])
-        else:
-            self._transport.write(b"".join([frame for frame, _ in out]))
+        out, self.unsent = self.unsent, []
+        self._out_size = 0
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     # What the event loop calls.
 
@@ -127,17 +122,16 @@ class Link(asyncio.Protocol):
             return
         try:
             self._reader.feed(data)
-            while True:
+            while not self._closing:
                 payload = self._reader.next()
                 if payload is None:
+                    self.after_read()
                     return
                 message = wire.read(payload)
                 if message.kind == wire.PING_KIND:
                     self.send(wire.PONG)
                 else:
                     self.receive(message)
-                if self._closing:
-                    return
         except GloomError as err:
             self.abort(err)
 
@@ -164,8 +158,6 @@ class Link(asyncio.Protocol):
             self.on_writable(True)
 
     def _unexpected(self, message: Message) -> None:
-        if message.kind == wire.ERROR:
-            raise from_code(message.get("error"), message.get("reason"))
         if message.kind is not None:
             raise ProtocolError(f"{message.kind} before anything was asked")
 
@@ -177,25 +169,23 @@ class Link(asyncio.Protocol):
         Raises the broker's refusal, or what ended the connection.
         """
         options = self._options
-        reply: "asyncio.Future[Message]" = self._loop.create_future()
-
-        def receive(message: Message) -> None:
-            if message.kind != wire.OK:
-                self._unexpected(message)
-            elif not reply.done():
-                reply.set_result(message)
-
-        self.receive = receive
-        beat = round(options.heartbeat * 1000)
-        self.send(wire.hello(options.token, options.client, beat or None))
-
-        def gone(lost: "asyncio.Future[Exception]") -> None:
-            if not reply.done():
-                reply.set_exception(lost.result())
-
-        self.lost.add_done_callback(gone)
-        message = await reply
-        self.max_frame = wire.limit(message, "max_frame") or self.max_frame
+        replied: "asyncio.Future[Optional[Exception]]" = self._loop.create_future()
+        beat = round(options.heartbeat * 1000) or None
+        self.ask(
+            wire.request(
+                "hello",
+                token=options.token,
+                client=options.client,
+                heartbeat_ms=beat,
+            ),
+            replied.set_result,
+        )
+        await asyncio.wait({replied, self.lost}, return_when=asyncio.FIRST_COMPLETED)
+        error = replied.result() if replied.done() else self.lost.result()
+        if error is not None:
+            raise error
+        assert self.reply is not None
+        self.max_frame = wire.limit(self.reply, "max_frame") or self.max_frame
         self._reader.max_frame = max(
             self._reader.max_frame, self.max_frame + FRAME_SLACK
         )
@@ -248,17 +238,18 @@ async def dial(options: Options, addr: str) -> Link:
 
 async def _open(options: Options, link: Link) -> None:
     loop = asyncio.get_running_loop()
-    path, host, port = split_addr(link.addr)
-    tls: Optional[ssl.SSLContext] = options.tls
-    if path is not None:
-        name = (options.server_hostname or "localhost") if tls else None
+    where = split_addr(link.addr)
+    tls = options.tls
+    if tls is None and where.tls:
+        tls = ssl.create_default_context()
+    name = (options.server_hostname or where.host or "localhost") if tls else None
+    if where.path:
         await loop.create_unix_connection(
-            lambda: link, path, ssl=tls, server_hostname=name
+            lambda: link, where.path, ssl=tls, server_hostname=name
         )
     else:
-        name = (options.server_hostname or host) if tls else None
         await loop.create_connection(
-            lambda: link, host, port, ssl=tls, server_hostname=name
+            lambda: link, where.host, where.port, ssl=tls, server_hostname=name
         )
     if options.wants_hello:
         await link.hello()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import os
 import threading
 import weakref
 from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
+
+from .errors import ClosedError
 
 T = TypeVar("T")
 
@@ -29,32 +32,21 @@ async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
     return task.result()
 
 
-class LoopOwner:
-    """Whose loop it is; told what happens to it."""
-
-    def _at_exit(self) -> None:
-        """Python ends while the loop runs: to stop the loop."""
-        raise NotImplementedError
-
-    def _forked(self) -> None:
-        """This is a forked process, where the loop's thread does not exist."""
-        raise NotImplementedError
-
-    def _ended(self) -> None:
-        """The loop has ended; still in its thread."""
-
-
 class LoopThread:
-    """Runs an event loop until stopped."""
+    """Runs an event loop until stopped.
 
-    def __init__(self, name: str, owner: LoopOwner) -> None:
+    What is called in it after that, or in a forked process, where its thread does
+    not exist, raises ClosedError.  at_exit is called when Python ends while the
+    loop runs, and has to stop it.
+    """
+
+    def __init__(self, name: str, at_exit: Callable[[], None]) -> None:
         self.loop = asyncio.new_event_loop()
-        self.owner = weakref.ref(owner)
-        self._thread = threading.Thread(
-            target=self._run, name=name, daemon=True
-        )
-        self._stopping = False
+        self.at_exit = at_exit
         self._pid = os.getpid()
+        self._lock = threading.Lock()  # guards _stopped: none is called after it
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         _running.add(self)
         self._thread.start()
 
@@ -65,42 +57,68 @@ class LoopThread:
         finally:
             self.loop.run_until_complete(self._finish())
             self.loop.close()
-            owner = self.owner()
-            if owner is not None:
-                owner._ended()
 
     async def _finish(self) -> None:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        await self.loop.shutdown_asyncgens()
-        await self.loop.shutdown_default_executor()
 
     @property
     def inside(self) -> bool:
         """Whether the caller is the loop's own thread."""
         return threading.current_thread() is self._thread
 
-    def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop soon; RuntimeError when it has ended."""
-        if self._pid != os.getpid():
-            raise RuntimeError("the loop runs in another process")
-        self.loop.call_soon_threadsafe(function, *args)
-
-    def run(self, work: "Coroutine[Any, Any, T]") -> T:
-        """Run a coroutine in the loop and wait for its result."""
+    def check_outside(self) -> None:
+        """RuntimeError inside the loop's thread, where waiting for it never ends."""
         if self.inside:
-            work.close()
             raise RuntimeError("a callback must not wait for the event loop")
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the process in which the loop runs, or ran."""
+        return self._pid == os.getpid()
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the loop soon."""
+        if not self.here:
+            raise ClosedError("the loop runs in another process")
+        with self._lock:
+            if self._stopped:
+                raise ClosedError("closed")
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def run(
+        self, work: "Callable[[], Coroutine[Any, Any, T]]", wait: Optional[float] = None
+    ) -> T:
+        """Run a coroutine in the loop and wait for its result, for wait seconds at
+        most."""
+        self.check_outside()
+        result: "concurrent.futures.Future[T]" = concurrent.futures.Future()
+
+        async def run() -> None:
+            try:
+                result.set_result(await work())
+            except asyncio.CancelledError:
+                result.set_exception(ClosedError("closed"))
+            except asyncio.TimeoutError as err:
+                # These two are one only since Python 3.11.
+                result.set_exception(concurrent.futures.TimeoutError(*err.args))
+            except BaseException as err:
+                result.set_exception(err)
+
+        self.call(lambda: self.loop.create_task(run()))
+        return result.result(wait)
 
     def stop(self) -> None:
         """End the loop and, unless called inside it, wait for its thread."""
+        if not self.here:
+            return
         _running.discard(self)
-        if not self._stopping:
-            self._stopping = True
-            self.loop.call_soon_threadsafe(self.loop.stop)
+        with self._lock:
+            if not self._stopped:
+                self._stopped = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.inside:
             self._thread.join()
 
@@ -111,18 +129,5 @@ _running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     for thread in list(_running):
-        owner = thread.owner()
-        if owner is not None:
-            owner._at_exit()
-
-
-def _forget_all() -> None:
-    for thread in list(_running):
-        owner = thread.owner()
-        if owner is not None:
-            owner._forked()
-    _running.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+        if thread.here:
+            thread.at_exit()

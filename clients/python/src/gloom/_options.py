@@ -5,18 +5,13 @@ from __future__ import annotations
 import enum
 import logging
 import math
+import os
 import ssl
+import stat
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
 from .wire import MAX_FRAME, MAX_MS
-
-SUBMIT_ADDR = "127.0.0.1:9998"
-WORKER_ADDR = "127.0.0.1:9999"
-WINDOW = 1024
-DIAL_TIMEOUT = 10.0
-BACKOFF = (0.1, 15.0)
-STOP_TIMEOUT = 30.0
 
 #: A broker's frame may exceed max_frame by its envelope: a job that was just
 #: small enough to be submitted is a little larger when it is handed out.
@@ -73,22 +68,44 @@ def log_notice(notice: Notice) -> None:
         )
 
 
-def split_addr(addr: str) -> Tuple[Optional[str], str, int]:
-    """(path, "", 0) of "unix:/path", (None, host, port) of "host:port"."""
+class Address(NamedTuple):
+    """Where a broker listens: a path, or a host and a port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+
+
+def split_addr(addr: str) -> Address:
+    """The parts of "host:port", "tls://host:port" or "unix:/path"."""
     if addr.startswith("unix:"):
         if len(addr) == 5:
             raise ValueError(f"address {addr!r}: path is empty")
-        return addr[5:], "", 0
-    host, colon, port = addr.rpartition(":")
+        return Address(path=addr[5:])
+    tls = addr.startswith("tls://")
+    host, colon, port = (addr[6:] if tls else addr).rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError(f"address {addr!r}: IPv6 addresses want brackets")
     if not colon or not (port.isascii() and port.isdigit()):
-        raise ValueError(f"address {addr!r}: want host:port or unix:/path")
+        raise ValueError(
+            f"address {addr!r}: want host:port, tls://host:port or unix:/path"
+        )
     if int(port) > 65535:
         raise ValueError(f"address {addr!r}: port above 65535")
-    return None, host, int(port)
+    return Address("", host, int(port), tls)
+
+
+def default_addr(name: str, port: int) -> str:
+    """Where the broker of this machine listens: its Unix socket of this name if we
+    may use one, else a port."""
+    for folder in (os.environ.get("XDG_RUNTIME_DIR"), "/run"):
+        path = f"{folder}/gloom/{name}.sock"
+        if folder and os.access(path, os.W_OK) and stat.S_ISSOCK(os.stat(path).st_mode):
+            return f"unix:{path}"
+    return f"127.0.0.1:{port}"
 
 
 def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
@@ -103,9 +120,50 @@ def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
     return math.ceil(round(seconds * 1000, 6))
 
 
+def integer(field: str, value: object, least: int, most: int) -> int:
+    """An int within a range; TypeError or ValueError when it is none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{field} {value!r}: not an int")
+    if not least <= value <= most:
+        raise ValueError(f"{field} {value}: must be {least} … {most}")
+    return value
+
+
+class Settings(TypedDict, total=False):
+    """The keywords about connections that all four classes take.
+
+    token, client (a name for the broker's log), heartbeat (seconds between the
+    broker's pings, 0.1 … 3600): any of them makes connections begin with a hello.
+    A connection on which nothing came for three beats is given up.
+    tls: encrypts.  server_hostname: what the certificate must name, by default
+    the host of the address.
+    dial_timeout: seconds for one attempt to connect, TLS and hello included (10).
+    max_frame: bytes of the largest frame the broker takes, unless its hello says
+    so (16 MiB).  Larger ones are refused with SizeError before they are sent.
+    backoff: seconds (0.1, 15).  Waits before attempts to connect are random between
+    0 and a limit that begins at the first number, doubles up to the second, and
+    begins anew once a connection has lasted as long as the second.
+    notify: called with each Notice about connections, by default they are logged
+    under "gloom".  It must return soon.
+    compat: for brokers that know the original protocol only.  Nothing newer is
+    sent, and what would need it raises Unsupported.
+    """
+
+    token: Optional[str]
+    client: Optional[str]
+    heartbeat: float
+    tls: Optional[ssl.SSLContext]
+    server_hostname: Optional[str]
+    dial_timeout: float
+    max_frame: int
+    backoff: Tuple[float, float]
+    notify: Optional[Notify]
+    compat: bool
+
+
 @dataclass(frozen=True)
 class Options:
-    """The checked form of the keywords that all four classes take."""
+    """Settings as they were checked."""
 
     addrs: Sequence[str]
     token: Optional[str] = None
@@ -113,15 +171,13 @@ class Options:
     heartbeat: float = 0.0
     tls: Optional[ssl.SSLContext] = None
     server_hostname: Optional[str] = None
-    dial_timeout: float = DIAL_TIMEOUT
+    dial_timeout: float = 10.0
     max_frame: int = MAX_FRAME
-    backoff: Tuple[float, float] = BACKOFF
+    backoff: Tuple[float, float] = (0.1, 15.0)
     notify: Optional[Notify] = None
     compat: bool = False
 
     def __post_init__(self) -> None:
-        if not self.addrs:
-            raise ValueError("addrs: no broker address")
         for addr in self.addrs:
             split_addr(addr)
         if self.dial_timeout <= 0:

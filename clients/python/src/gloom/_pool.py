@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, List, Optional, Protocol
+from typing import Callable, List, Optional
 
 from ._backoff import Backoff
-from ._link import Link, dial
+from ._link import dial
 from ._options import Event, Notice, Options
 from ._session import hopeless, start
-from ._socket import Run, Socket
+from ._socket import Service, Socket
 from .errors import ClosedError
-
-
-class Runner(Protocol):
-    """Executes runs; called in the event loop's thread."""
-
-    def start(self, run: Run) -> None:
-        """Begin a run, and call its finish in the loop's thread later."""
-
-    def close(self, wait: bool) -> None:
-        """No run will be started any more; wait for those that run, or drop
-        them where that can be done."""
 
 
 class _Seat:
@@ -34,8 +23,8 @@ class _Seat:
 
 
 class Pool:
-    """Keeps a worker's sockets joined until it leaves.  Belongs to the event
-    loop's thread.
+    """Keeps a worker's sockets joined until it leaves, so many for each broker.
+    Belongs to the event loop's thread.
 
     on_joined: called with each join.  on_done: called once, when every socket
     has left or has been given up.
@@ -44,42 +33,28 @@ class Pool:
     def __init__(
         self,
         options: Options,
-        type: str,
-        concurrency: int,
-        prefetch: int,
-        runner: Runner,
+        service: Service,
+        sockets: int,
         on_joined: Callable[[], None],
         on_done: Callable[[], None],
     ) -> None:
         self._options = options
-        self._type = type
-        self._concurrency = concurrency
-        self._prefetch = prefetch
-        self._runner = runner
+        self._service = service
         self._on_joined = on_joined
         self._on_done = on_done
-        self._seats: List[_Seat] = []
         self._leaving = False
         #: Why sockets were given up.
         self.refused: List[Exception] = []
-
-    def start(self) -> None:
-        """Connect and join, in the background."""
-        sockets = 1 if self._prefetch else self._concurrency
-        self._seats = [
-            _Seat(addr) for addr in self._options.addrs for _ in range(sockets)
-        ]
-        left = len(self._seats)
-
-        def over(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self._on_done()
-
+        self._seats = [_Seat(addr) for addr in options.addrs for _ in range(sockets)]
+        self._left = len(self._seats)
         for seat in self._seats:
             seat.task = start(self._keep_joined(seat))
-            seat.task.add_done_callback(over)
+            seat.task.add_done_callback(self._over)
+
+    def _over(self, _: object) -> None:
+        self._left -= 1
+        if not self._left:
+            self._on_done()
 
     def leave(self) -> None:
         """Take no more jobs; sockets end when all is answered."""
@@ -114,10 +89,16 @@ class Pool:
             except Exception as err:
                 cause = err
             else:
-                socket = seat.socket = self._seat(seat.addr, link)
+                socket = seat.socket = Socket(
+                    link, self._service, lambda: self._joined(seat)
+                )
+                timeout = self._options.dial_timeout
+                late = loop.call_later(timeout, self._late, socket, timeout)
+                socket.join()
                 try:
                     cause = await socket.serve()
                 finally:
+                    late.cancel()
                     seat.socket = None
                 joined = socket.joined
             if self._leaving:
@@ -133,29 +114,12 @@ class Pool:
             self._options.tell(Notice(event, seat.addr, cause, wait))
             await asyncio.sleep(wait)
 
-    def _seat(self, addr: str, link: Link) -> Socket:
-        timeout = self._options.dial_timeout
+    def _joined(self, seat: _Seat) -> None:
+        self._options.tell(Notice(Event.JOINED, seat.addr))
+        self._on_joined()
 
-        def joined() -> None:
-            late.cancel()
-            self._options.tell(Notice(Event.JOINED, addr))
-            self._on_joined()
-
-        late = asyncio.get_running_loop().call_later(
-            timeout,
-            lambda: link.abort(
-                TimeoutError(f"no answer to join within {timeout:g} s")
-            ),
-        )
-        link.lost.add_done_callback(lambda _: late.cancel())
-        socket = Socket(
-            link,
-            self._runner.start,
-            joined,
-            self._type,
-            self._prefetch,
-            self._concurrency if self._prefetch else 1,
-            self._options.compat,
-        )
-        socket.join()
-        return socket
+    @staticmethod
+    def _late(socket: Socket, timeout: float) -> None:
+        if not socket.joined:
+            error = TimeoutError(f"no answer to join within {timeout:g} s")
+            socket.link.abort(error)

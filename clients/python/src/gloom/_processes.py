@@ -1,27 +1,24 @@
-"""Runs handlers in processes.
+"""Runs handlers in processes, each at the hand of a thread.
 
-Each child has a thread in the parent that talks to it through a pipe, so that
-the death of a child fails the one job it was running and nothing else.
+The death of a process fails the one job it was running and nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import queue
 import signal
 import threading
-from multiprocessing.context import BaseContext
-from typing import Any, List, Optional, Set
+from typing import Any, Callable, List, Optional, Set
 
-from ._socket import Run
-from ._threads import Handler
-from .errors import ClosedError, GloomError
-from .failure import Outcome, answer, verdict
-from .job import Job
 from .body import RawJSON
+from .errors import ClosedError, GloomError
+from .failure import Outcome, execute, verdict
+from .job import Job
 
 _Pipe = multiprocessing.connection.Connection
 
@@ -30,166 +27,121 @@ _JOB, _UNWANTED, _TAKEN = "job", "unwanted", "taken"  # to the child
 _REPORT, _DONE = "report", "done"  # from it
 
 
-class ProcessRunner:
+class Processes:
     """Children that are started when first needed and used again."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        handler: Handler,
-        context: BaseContext,
-        raw: bool,
-    ) -> None:
-        self.loop = loop
-        self.handler = handler
-        self.context = context
-        self.raw = raw
+    def __init__(self, handler: Callable[[Job], Any], raw: bool) -> None:
+        try:
+            pickle.dumps(handler)
+        except Exception as err:
+            raise TypeError(
+                f"handler {handler!r}: a process cannot import it by name: {err}"
+            ) from None
+        self._handler = handler
+        self._raw = raw
+        # Forked ones would hold copies of connections and pipes open.
+        self._context = multiprocessing.get_context("spawn")
+        self._lock = threading.Lock()  # guards the fields below
         self._idle: List[_Child] = []
         self._all: Set[_Child] = set()
         self._closed = False
 
-    def start(self, run: Run) -> None:
-        """Begin a run."""
-        if self._idle:
-            child = self._idle.pop()
-        else:
-            child = _Child(self)
-            self._all.add(child)
-        child.runs.put(run)
-
-    def close(self, wait: bool) -> None:
-        """End the children: idle ones, and others with wait=False, at once."""
-        self._closed = True
-        for child in list(self._all):
-            if not wait:
-                child.kill()
-            child.runs.put(None)
-        if wait:
-            for child in list(self._all):
-                child.thread.join()
-
-    def finished(self, child: "_Child", run: Run, outcome: Outcome) -> None:
-        """A child has done its job, or died of it; in the loop's thread."""
-        if child.alive:
+    def run(self, job: Job) -> Outcome:
+        """Have a child run the handler for a job whose body is RawJSON."""
+        child = None
+        try:
+            child = self._take()
+            outcome = child.run(job)
+        except (EOFError, OSError) as err:
+            if child is None:
+                return Outcome(reason=f"no process could be started: {err}")
+            with self._lock:
+                self._all.discard(child)
+            return Outcome(reason=child.death())
+        except Exception as err:  # such as a handler that cannot be pickled
+            return verdict(err)
+        with self._lock:
             self._idle.append(child)
-        else:
-            self._all.discard(child)
-        run.finish(outcome)
+        return outcome
+
+    def close(self, kill: bool) -> None:
+        """End the children, what they run as well when kill is set."""
+        with self._lock:
+            self._closed = True
+            children = list(self._all)
+        for child in children:
+            child.end(kill)
+
+    def _take(self) -> "_Child":
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.process.is_alive():
+                    return child
+                self._all.discard(child)
+            if self._closed:
+                raise EOFError("the worker was stopped")
+            child = _Child(self._context, self._handler, self._raw)
+            self._all.add(child)
+            return child
 
 
 class _Child:
-    """One process, and the thread that talks to it."""
+    """One process, as its parent sees it."""
 
-    def __init__(self, runner: ProcessRunner) -> None:
-        self.runs: "queue.SimpleQueue[Optional[Run]]" = queue.SimpleQueue()
-        self.alive = True
-        self._runner = runner
-        self._process: Any = None
-        self._killed = False
-        self._pipe: Optional[_Pipe] = None
+    def __init__(self, context: Any, handler: Callable[[Job], Any], raw: bool) -> None:
         self._sending = threading.Lock()
-        self.thread = threading.Thread(
-            target=self._serve, name="gloom-child", daemon=True
-        )
-        self.thread.start()
-
-    def kill(self) -> None:
-        """End the process, whatever it is doing."""
-        with self._sending:
-            self._killed = True
-            if self._process is not None:
-                self._process.kill()
-
-    def _serve(self) -> None:
-        while True:
-            run = self.runs.get()
-            if run is None:
-                break
-            try:
-                if self._process is None or not self._process.is_alive():
-                    self._spawn()
-                outcome = self._execute(run)
-            except (EOFError, OSError) as err:
-                outcome = Outcome(reason=self._death(err))
-            except Exception as err:  # such as a handler that cannot be pickled
-                self.alive = False
-                outcome = verdict(err)
-            loop = self._runner.loop
-            try:
-                loop.call_soon_threadsafe(
-                    self._runner.finished, self, run, outcome
-                )
-            except RuntimeError:
-                pass  # stopped meanwhile
-            if not self.alive:
-                break
-        if self._pipe is not None:
-            self._pipe.close()  # which ends the process
-        if self._process is not None:
-            self._process.join()
-
-    def _spawn(self) -> None:
-        context = self._runner.context
-        ours, theirs = context.Pipe()
-        process = context.Process(  # type: ignore[attr-defined]
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(
             target=_main,
-            args=(theirs, ours, self._runner.handler, self._runner.raw),
+            args=(theirs, self._pipe, handler, raw),
             name="gloom-worker",
             daemon=True,
         )
-        with self._sending:
-            if self._killed:
-                raise EOFError("stopped")
-            process.start()
-            self._process = process
-            self._pipe = ours
+        self.process.start()
         theirs.close()
 
-    def _death(self, err: Exception) -> str:
-        self.alive = False
-        if self._process is None:
-            return f"no process could be started: {err}"
-        self._process.join()
-        return f"worker process ended with exit code {self._process.exitcode}"
-
-    def _execute(self, run: Run) -> Outcome:
-        message = run.message
-        body = message.raw("body").data
-        self._send((_JOB, run.id, message.get("type"), body))
-
-        def unwanted(cause: GloomError) -> None:
-            try:
-                self._send((_UNWANTED, run.id, _portable(cause)))
-            except OSError:
-                pass  # it has died, which the thread will notice
-
-        def watch() -> None:
-            if run.cause is not None:
-                unwanted(run.cause)
-            run.on_unwanted = unwanted
-
-        assert self._pipe is not None
-        self._runner.loop.call_soon_threadsafe(watch)
+    def run(self, job: Job) -> Outcome:
+        """Run a job; EOFError or OSError when the process dies of it."""
+        self._send(_JOB, job.id, job.type, job.body.data)
+        job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
+        if job.cause is not None:
+            self._tell_unwanted(job.id, job.cause)
         while True:
             tag, value = self._pipe.recv()
             if tag == _DONE:
                 return Outcome(*value)
-            self._send((_TAKEN, self._report(run, value)))
+            self._send(_TAKEN, self._report(job, value))
 
-    def _report(self, run: Run, body: bytes) -> Optional[GloomError]:
+    def death(self) -> str:
+        """What it died of."""
+        self.process.join()
+        return f"worker process ended with exit code {self.process.exitcode}"
+
+    def end(self, kill: bool) -> None:
+        """Let it end, once it has nothing to do or else at once."""
+        if kill:
+            self.process.kill()
+        else:
+            self._pipe.close()
+        self.process.join()
+
+    def _tell_unwanted(self, id: str, cause: GloomError) -> None:
+        with contextlib.suppress(OSError):  # it has died, which run will notice
+            self._send(_UNWANTED, id, _portable(cause))
+
+    @staticmethod
+    def _report(job: Job, body: bytes) -> Optional[GloomError]:
         try:
-            asyncio.run_coroutine_threadsafe(
-                run.report(body), self._runner.loop
-            ).result()
+            job.progress(RawJSON._trusted(body))
         except GloomError as err:
             return _portable(err)
         except RuntimeError as err:
             return ClosedError(str(err))
         return None
 
-    def _send(self, message: object) -> None:
+    def _send(self, *message: object) -> None:
         with self._sending:
-            assert self._pipe is not None
             self._pipe.send(message)
 
 
@@ -205,7 +157,7 @@ def _portable(error: GloomError) -> GloomError:
 # What runs in the child.
 
 
-def _main(pipe: _Pipe, other: _Pipe, handler: Handler, raw: bool) -> None:
+def _main(pipe: _Pipe, other: _Pipe, handler: Callable[[Job], Any], raw: bool) -> None:
     other.close()
     # Ctrl-C reaches the whole process group; the parent stops in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -216,49 +168,39 @@ def _main(pipe: _Pipe, other: _Pipe, handler: Handler, raw: bool) -> None:
 class _Servant:
     """The child's side of the pipe: one thread listens, the main one works."""
 
-    def __init__(self, pipe: _Pipe, handler: Handler, raw: bool) -> None:
+    def __init__(self, pipe: _Pipe, handler: Callable[[Job], Any], raw: bool) -> None:
         self._pipe = pipe
         self._handler = handler
         self._raw = raw
         self._jobs: "queue.SimpleQueue[Job]" = queue.SimpleQueue()
-        self._taken: "queue.SimpleQueue[Optional[GloomError]]" = (
-            queue.SimpleQueue()
-        )
+        self._taken: "queue.SimpleQueue[Optional[GloomError]]" = queue.SimpleQueue()
         self._current: Optional[Job] = None
         self._reporting = threading.Lock()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
-            job = self._jobs.get()
-            try:
-                outcome = answer(self._handler(job))
-            except BaseException as err:
-                outcome = verdict(err)
+            outcome = execute(self._handler, self._jobs.get())
             with self._reporting:
                 self._pipe.send((_DONE, tuple(outcome)))
 
     def _listen(self) -> None:
         try:
             while True:
-                message = self._pipe.recv()
-                tag = message[0]
+                tag, *rest = self._pipe.recv()
                 if tag == _JOB:
-                    _, id, type, data = message
+                    id, type, data = rest
                     body = RawJSON._trusted(data)
                     self._current = Job(
-                        id,
-                        type,
-                        body if self._raw else body.value(),
-                        self._report,
+                        id, type, body if self._raw else body.value(), self._report
                     )
                     self._jobs.put(self._current)
                 elif tag == _UNWANTED:
                     job = self._current
-                    if job is not None and job.id == message[1]:
-                        job._end(message[2])
+                    if job is not None and job.id == rest[0]:
+                        job._end(rest[1])
                 elif tag == _TAKEN:
-                    self._taken.put(message[1])
+                    self._taken.put(rest[0])
         except (EOFError, OSError):
             os._exit(0)  # the parent has no more work, or is gone
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, Union
+from typing import Any, Coroutine, Optional, Set, Union
 
-from . import wire
 from ._backoff import Backoff
-from ._demux import Demux, Done, PendingJob
+from ._demux import Demux, PendingJob
+from ._gate import Gate
 from ._link import Link, dial
 from ._options import Event, Notice, Options, logger
+from ._replies import Done
 from .errors import (
     ClosedError,
     Draining,
@@ -20,9 +21,6 @@ from .errors import (
     Overloaded,
     RefusedError,
 )
-from .wire import Message
-
-Dial = Callable[[Options, str], Awaitable[Link]]
 
 
 def hopeless(error: BaseException) -> bool:
@@ -45,63 +43,48 @@ def start(work: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
     return task
 
 
-class Session:
-    """One connection that stands: its link and what is pending on it."""
+class Session(Demux):
+    """One connection that stands, and what is pending on it."""
 
-    def __init__(self, link: Link, freed: Callable[[], None]) -> None:
+    def __init__(self, link: Link, gate: Gate) -> None:
+        super().__init__(link, gate.leave)
         self.link = link
-        self.demux = Demux(link.send, freed)
-        #: Done when the broker has said that it is stopping.
-        self.drains: "asyncio.Future[None]" = (
-            link.lost.get_loop().create_future()
-        )
+        #: Set when the connection is lost or the broker has said that it is
+        #: stopping.
+        self.over = asyncio.Event()
         self._retired = False
-        link.receive = self._receive
-        link.before_flush = self.demux.confirm
+        link.before_flush = self.confirm
+        link.after_read = self._look
         link.lost.add_done_callback(self._lost)
 
-    def _receive(self, message: Message) -> None:
-        self.demux.receive(message)
-        if self.demux.draining and not self.drains.done():
-            self.drains.set_result(None)
-        self._close_if_done()
-
     def _lost(self, lost: "asyncio.Future[Exception]") -> None:
-        self.demux.lost(lost.result(), self.link.addr)
+        self.over.set()
+        self.lost(lost.result(), self.link.addr, self.link.unsent)
+
+    def _look(self) -> None:
+        if self.draining:
+            self.over.set()
+        if self._retired and self.idle:
+            self.link.close(ClosedError("nothing pending"))
 
     def retire(self) -> None:
         """Close once nothing is pending any more."""
         self._retired = True
-        self._close_if_done()
-
-    def _close_if_done(self) -> None:
-        if self._retired and self.demux.idle:
-            self.link.close(ClosedError("nothing pending"))
+        self._look()
 
 
 class Connector:
     """Keeps a session to one of the brokers as long as that serves, then to
     the next one that does.  Belongs to the event loop's thread.
 
-    freed: a job no longer counts against the window.  changed: whether there
-    is a connection and, after an attempt at every broker has failed, why not:
-    a RefusedError when all refuse for good, else NotConnected.  writable:
-    whether the connection takes more bytes.
+    It tells the gate whether there is a connection, whether that takes more bytes
+    and, after an attempt at every broker has failed, why not: a RefusedError when
+    all refuse for good, else NotConnected.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        freed: Callable[[], None],
-        changed: Callable[[bool, Optional[Exception]], None],
-        writable: Callable[[bool], None],
-        dial: Dial = dial,
-    ) -> None:
+    def __init__(self, options: Options, gate: Gate) -> None:
         self._options = options
-        self._freed = freed
-        self._changed = changed
-        self._writable = writable
-        self._dial = dial
+        self._gate = gate
         self._backoff = Backoff(options.backoff)
         self._next = 0
         self._sessions: Set[Session] = set()
@@ -113,20 +96,17 @@ class Connector:
         session = await self._connect()
         while True:
             since = loop.time()
-            await self._until_over(session)
-            if not session.link.lost.done():
+            await session.over.wait()
+            link = session.link
+            if len(self._options.addrs) > 1 and not link.lost.done():
                 other = await self._leave(session)
                 if other is not None:
                     session = other
                     continue
-            self._current = None
-            self._changed(False, None)
+            cause = await asyncio.shield(link.lost)
             self._backoff.lasted(loop.time() - since)
             wait = self._backoff.wait()
-            link = session.link
-            self._options.tell(
-                Notice(Event.LOST, link.addr, link.lost.result(), wait)
-            )
+            self._options.tell(Notice(Event.LOST, link.addr, cause, wait))
             await asyncio.sleep(wait)
             session = await self._connect()
 
@@ -135,17 +115,8 @@ class Connector:
             tried = await self._try_all(None)
             if isinstance(tried, Link):
                 return self._adopt(tried)
-            self._changed(False, tried)
+            self._gate.change(False, tried)
             await asyncio.sleep(self._failed(tried))
-
-    async def _until_over(self, session: Session) -> None:
-        """Wait until a session is lost or, if there is somewhere else to go,
-        its broker drains."""
-        over = asyncio.Event()
-        session.link.lost.add_done_callback(lambda _: over.set())
-        if len(self._options.addrs) > 1:
-            session.drains.add_done_callback(lambda _: over.set())
-        await over.wait()
 
     async def _leave(self, old: Session) -> Optional[Session]:
         """Turn from a draining broker to another one; what is pending on the
@@ -161,14 +132,11 @@ class Connector:
 
     def _failed(self, error: Exception) -> float:
         wait = self._backoff.wait()
-        self._options.tell(
-            Notice(Event.FAILED, ", ".join(self._options.addrs), error, wait)
-        )
+        addrs = ", ".join(self._options.addrs)
+        self._options.tell(Notice(Event.FAILED, addrs, error, wait))
         return wait
 
-    async def _try_all(
-        self, leave_out: Optional[str]
-    ) -> Union[Link, GloomError]:
+    async def _try_all(self, leave_out: Optional[str]) -> Union[Link, GloomError]:
         """One attempt at each address in turn, but for the one left out.
 
         Errors are returned, not raised: users will get them, and must not get
@@ -181,15 +149,13 @@ class Connector:
             if addr == leave_out:
                 continue
             try:
-                return await self._dial(self._options, addr)
+                return await dial(self._options, addr)
             except Exception as err:
                 errors.append((addr, err.with_traceback(None)))
         if not errors:
             return NotConnected(f"no broker but {leave_out}, which drains")
         first = errors[0][1]
-        if isinstance(first, RefusedError) and all(
-            hopeless(err) for _, err in errors
-        ):
+        if isinstance(first, RefusedError) and all(hopeless(err) for _, err in errors):
             return first
         told = "; ".join(f"{addr}: {err}" for addr, err in errors)
         error = NotConnected(f"no broker reached: {told}")
@@ -198,25 +164,24 @@ class Connector:
 
     def _adopt(self, link: Link) -> Session:
         """Make a connection the one for new jobs."""
-        session = Session(link, self._freed)
+        session = self._current = Session(link, self._gate)
 
-        def forget(_: object) -> None:
+        def lost(_: object) -> None:
             self._sessions.discard(session)
             if session is self._current:
                 self._current = None
-                self._changed(False, None)
+                self._gate.change(False, None)
 
         def writable(can: bool) -> None:
             if session is self._current:
-                self._writable(can)
+                self._gate.writable(can)
 
         self._sessions.add(session)
-        self._current = session
-        link.lost.add_done_callback(forget)
+        link.lost.add_done_callback(lost)
         link.on_writable = writable
         self._options.tell(Notice(Event.CONNECTED, link.addr))
-        self._writable(link.writable)
-        self._changed(True, None)
+        self._gate.writable(link.writable)
+        self._gate.change(True, None)
         return session
 
     # What submitters ask for.
@@ -224,44 +189,38 @@ class Connector:
     @property
     def max_frame(self) -> int:
         """Largest frame that the broker takes, in bytes."""
-        if self._current is not None:
-            return self._current.link.max_frame
-        return self._options.max_frame
+        session = self._current
+        return session.link.max_frame if session else self._options.max_frame
 
-    def submit(self, job: PendingJob, frame: bytes) -> None:
+    def submit(self, job: PendingJob) -> None:
         """Send a job; it fails at once when the connection has just gone."""
         if self._current is None:
-            self._freed()
+            self._gate.leave()
             cause = NotConnected("gone before the job was sent")
             job._failed(LostError(cause, "", job.id, sent=False))
             return
-        self._current.demux.submit(job, frame)
+        self._current.submit(job)
 
     def cancel(self, id: str, done: Done) -> None:
         """Cancel a job where it is pending, else where new jobs would go."""
-        for session in self._sessions:
-            if id in session.demux.jobs:
-                break
+        session = next((s for s in self._sessions if id in s.jobs), self._current)
+        if session is None:
+            done(NotConnected("no connection to a broker"))
         else:
-            if self._current is None:
-                done(NotConnected("no connection to a broker"))
-                return
-            session = self._current
-        session.demux.cancel(id, wire.cancel(id), done)
+            session.cancel(id, done)
 
     def ping(self, done: Done) -> None:
         """Ask the broker for a sign of life."""
         if self._current is None:
             done(NotConnected("no connection to a broker"))
         else:
-            self._current.demux.ping(done)
+            self._current.ping(done)
 
     async def close(self) -> None:
         """Drop all connections; what is pending fails with a LostError whose
         cause is a ClosedError."""
-        error = ClosedError("closed")
         lost = [session.link.lost for session in self._sessions]
         for session in list(self._sessions):
-            session.link.abort(error)
+            session.link.abort(ClosedError("closed"))
         if lost:
             await asyncio.wait(lost)

@@ -1,13 +1,14 @@
-"""A worker's connection: what is out on it, and the replies it waits for."""
+"""A worker's connection: what is out on it, and how it is answered."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Callable, Deque, Dict, Optional, Set, Tuple
+from typing import Callable, Deque, Dict, NamedTuple, Optional, Set
 
 from . import wire
 from ._link import Link
+from ._options import logger
 from .body import encode_body
 from .errors import (
     BrokerError,
@@ -22,17 +23,12 @@ from .errors import (
     UnknownID,
     Unsupported,
     again,
-    from_code,
 )
 from .failure import Outcome, fatal, refused
 from .wire import Message
 
 #: Progress frames that may be unanswered on a socket.
 MAX_REPORTS = 64
-
-_TO_JOIN, _TO_ANSWER, _TO_SUBSTITUTE, _TO_REPORT, _TO_LEAVE = range(5)
-
-_Reply = Tuple[int, Optional["Run"], Optional[Outcome]]
 
 
 class Run:
@@ -57,6 +53,9 @@ class Run:
 
     def finish(self, outcome: Outcome) -> None:
         """The handler has returned."""
+        if outcome.trace and self.cause is None:
+            type = self.message.get("type")
+            logger.error("job %r of type %r failed\n%s", self.id, type, outcome.trace)
         self.socket.finish(self, outcome)
 
     async def report(self, body: bytes) -> None:
@@ -64,32 +63,28 @@ class Run:
         await self.socket.report(self, body)
 
 
-class Socket:
-    """One connection that has joined, or is joining, a type.
+class Service(NamedTuple):
+    """What a socket serves."""
 
-    named: it joins with prefetch, so answers carry ids.  limit: runs that may
-    be out.  handlers: runs that may be executed at once; others wait.
-    """
+    type: str
+    #: Jobs that may be out on a socket which names them; 0 for one that does not.
+    prefetch: int
+    #: Runs that may be executed at once; others wait.
+    handlers: int
+    compat: bool
+    #: Begins a run, and calls its finish in the loop's thread later.
+    start: Callable[[Run], None]
+
+
+class Socket:
+    """One connection that has joined, or is joining."""
 
     def __init__(
-        self,
-        link: Link,
-        start: Callable[[Run], None],
-        joined: Callable[[], None],
-        type: str,
-        prefetch: int,
-        handlers: int,
-        compat: bool,
+        self, link: Link, service: Service, on_joined: Callable[[], None]
     ) -> None:
         self.link = link
-        self._start = start
-        self._on_joined = joined
-        self._type = type
-        self._prefetch = prefetch
-        self._limit = max(prefetch, 1)
-        self._handlers = handlers
-        self._compat = compat
-        self._replies: Deque[_Reply] = deque()
+        self._service = service
+        self._on_joined = on_joined
         self._runs: Dict[str, Run] = {}
         self._queue: Deque[Run] = deque()
         self._running: Set[Run] = set()
@@ -98,38 +93,38 @@ class Socket:
         self._idle: "Optional[asyncio.Future[None]]" = None
         self._leaving = False
         self._left = False
-        #: What the broker said before it closes.
-        self._refusal: Optional[BrokerError] = None
         self.joined = False
-        link.receive = self._receive
+        link.on_message = self._news
+        link.on_error = self._error
+        link.after_read = self._close_if_done
 
     def join(self) -> None:
         """Ask for jobs."""
-        self._ask(
-            wire.join(
-                self._type,
-                self._prefetch or None,
-                None if self._compat else True,
-            ),
-            _TO_JOIN,
+        service = self._service
+        frame = wire.request(
+            "join",
+            type=service.type,
+            prefetch=service.prefetch or None,
+            cancel=None if service.compat else True,
         )
+        self.link.ask(frame, self._join_replied)
 
     def leave(self) -> None:
         """Take no more jobs; the connection ends when all is answered."""
         if self._leaving:
             return
         self._leaving = True
-        if self._compat:
+        if self._service.compat:
             self._left = True
         else:
-            self._ask(wire.LEAVE, _TO_LEAVE)
+            self.link.ask(wire.request("leave"), self._leave_replied)
         self._close_if_done()
 
     async def serve(self) -> Exception:
         """Serve until the connection is gone; returns why, once the last
         handler has returned: until then its place is taken."""
         cause = await asyncio.shield(self.link.lost)
-        cause = self._refusal or cause
+        cause = self.link.refusal or cause
         self.abandon(LostError(cause, self.link.addr))
         if self._running:
             self._idle = asyncio.get_running_loop().create_future()
@@ -146,31 +141,16 @@ class Socket:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _ask(
-        self,
-        frame: bytes,
-        kind: int,
-        run: Optional[Run] = None,
-        outcome: Optional[Outcome] = None,
-    ) -> None:
-        self._replies.append((kind, run, outcome))
-        self.link.send(frame)
-
     def _close_if_done(self) -> None:
-        if self._left and not self._runs and not self._replies:
+        if self._left and not self._runs and not self.link.awaited:
             self.link.close(ClosedError("left"))
 
     # What the broker says.
 
-    def _receive(self, message: Message) -> None:
-        kind = message.kind
-        if kind == wire.JOB:
+    def _news(self, message: Message) -> None:
+        if message.kind == wire.JOB:
             self._job(message)
-        elif kind == wire.OK:
-            self._ok()
-        elif kind == wire.ERROR:
-            self._error(message)
-        elif kind == wire.CANCEL:
+        elif message.kind == wire.CANCEL:
             run = self._runs.get(message.id or "")
             if run is not None:
                 run.unwanted(Cancelled("nobody waits for the run", run.id))
@@ -179,11 +159,11 @@ class Socket:
         id = message.id
         assert id is not None
         if self._left:
-            if self._compat:  # the broker hands the job to another worker
+            if self._service.compat:  # the broker hands the job to another worker
                 self.link.abort(ClosedError("left"))
                 return
             raise ProtocolError("a job after the ok of leave")
-        if len(self._runs) >= self._limit:
+        if len(self._runs) >= max(self._service.prefetch, 1):
             raise ProtocolError(
                 f"a job while {len(self._runs)} are out, the most asked for"
             )
@@ -194,54 +174,30 @@ class Socket:
         self._queue.append(run)
         self._start_next()
 
-    def _ok(self) -> None:
-        if not self._replies:
-            raise ProtocolError("an ok that nothing asked for")
-        kind, _, _ = self._replies.popleft()
-        if kind == _TO_JOIN:
-            self.joined = True
-            self._on_joined()
-        elif kind == _TO_LEAVE:
-            self._left = True
-        elif kind == _TO_REPORT:
-            self._reported()
-        self._close_if_done()
+    def _error(self, error: BrokerError) -> None:
+        if isinstance(error, (SizeError, Unauthorized)):
+            self.link.refusal = error
+        self.link.refuse(error)
 
-    def _error(self, message: Message) -> None:
-        refusal = from_code(
-            message.get("error"), message.get("reason"), message.id
-        )
-        if not self._replies:
-            raise refusal
-        kind, run, outcome = self._replies.popleft()
-        if kind == _TO_JOIN:
-            raise refusal
-        if kind == _TO_REPORT:
-            self._reported()
-        elif kind == _TO_LEAVE:
-            self._left = True  # it cannot: close once nothing is out
-        if isinstance(refusal, (SizeError, Unauthorized)):
-            self._refusal = refusal
-        if kind == _TO_SUBSTITUTE:
-            raise refusal  # the job hangs here: let the broker have it back
-        if kind == _TO_ANSWER and not isinstance(
-            refusal, (InvalidState, UnknownID)
-        ):
-            # The broker changed nothing: the job is still out on this socket.
-            assert run is not None and outcome is not None
-            self._answer(run, refused(outcome, refusal), _TO_SUBSTITUTE)
-        self._close_if_done()
+    def _join_replied(self, error: Optional[Exception]) -> None:
+        if error is not None:
+            raise error
+        self.joined = True
+        self._on_joined()
+
+    def _leave_replied(self, error: Optional[Exception]) -> None:
+        self._left = True  # when it cannot: close once nothing is out
 
     # What handlers do.
 
     def _start_next(self) -> None:
-        while self._queue and len(self._running) < self._handlers:
+        while self._queue and len(self._running) < self._service.handlers:
             run = self._queue.popleft()
             if run.cause is not None:  # cancelled while it waited
                 self._send_answer(run, Outcome(reason="cancelled"))
                 continue
             self._running.add(run)
-            self._start(run)
+            self._service.start(run)
 
     def finish(self, run: Run, outcome: Outcome) -> None:
         """A handler has returned: answer, and begin the next run."""
@@ -253,48 +209,59 @@ class Socket:
                 self._idle.set_result(None)
 
     def _send_answer(self, run: Run, outcome: Outcome) -> None:
-        if self._runs.get(run.id) is run:
-            del self._runs[run.id]
-            self._answer(run, outcome, _TO_ANSWER)
+        if self._runs.get(run.id) is not run:
+            return
+        del self._runs[run.id]
 
-    def _answer(self, run: Run, outcome: Outcome, kind: int) -> None:
-        frame = self._encode(run, outcome)
-        size = len(frame) - wire.HEADER_LEN
-        if size > self.link.max_frame:
-            outcome = fatal(
-                f"answer makes a frame of {size} bytes, "
-                f"at most {self.link.max_frame} are taken"
-            )
-            frame = self._encode(run, outcome)
-        self._ask(frame, kind, run, outcome)
+        def substituted(error: Optional[Exception]) -> None:
+            if error is not None:
+                raise error  # the job hangs here: let the broker have it back
+
+        def replied(error: Optional[Exception]) -> None:
+            # Else the broker changed nothing: the job is still out on this socket.
+            if error is not None and not isinstance(error, (InvalidState, UnknownID)):
+                frame = self._encode(run, refused(outcome, error))
+                self.link.ask(frame, substituted)
+
+        self.link.ask(self._encode(run, outcome), replied)
 
     def _encode(self, run: Run, outcome: Outcome) -> bytes:
-        id = run.id if self._prefetch else None
+        id = self._name(run)
         if outcome.body is not None:
-            return wire.respond(id, outcome.body)
-        if self._compat:
-            return wire.respond(
-                None, encode_body({"error": outcome.reason})
-            )
-        return wire.fail(
-            id, outcome.reason, outcome.retry and None, outcome.delay_ms
+            frame = wire.request("respond", outcome.body, id=id)
+            too_large = self._too_large(frame)
+            if too_large is None:
+                return frame
+            outcome = fatal(f"answer makes a {too_large}")
+        if self._service.compat:
+            return wire.request("respond", encode_body({"error": outcome.reason}))
+        return wire.request(
+            "fail",
+            id=id,
+            reason=outcome.reason,
+            retry=None if outcome.retry else False,
+            delay_ms=outcome.delay_ms,
         )
+
+    def _name(self, run: Run) -> Optional[str]:
+        return run.id if self._service.prefetch else None
+
+    def _too_large(self, frame: bytes) -> Optional[str]:
+        size = len(frame) - wire.HEADER_LEN
+        if size <= self.link.max_frame:
+            return None
+        return f"frame of {size} bytes, at most {self.link.max_frame} are taken"
 
     async def report(self, run: Run, body: bytes) -> None:
         """Send progress of a run, when there is room for another one."""
-        if self._compat:
+        if self._service.compat:
             raise Unsupported("progress is not known to a compat broker")
-        frame = wire.progress(run.id if self._prefetch else None, body)
-        size = len(frame) - wire.HEADER_LEN
-        if size > self.link.max_frame:
-            raise SizeError(
-                f"frame of {size} bytes, at most {self.link.max_frame} are taken",
-                run.id,
-            )
+        frame = wire.request("progress", body, id=self._name(run))
+        too_large = self._too_large(frame)
+        if too_large is not None:
+            raise SizeError(too_large, run.id)
         while run.cause is None and self._reports >= MAX_REPORTS:
-            waiter: "asyncio.Future[None]" = (
-                asyncio.get_running_loop().create_future()
-            )
+            waiter: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
             self._room.append(waiter)
             try:
                 await waiter
@@ -306,9 +273,9 @@ class Socket:
         if self._runs.get(run.id) is not run:
             raise RuntimeError(f"job {run.id!r} has been answered")
         self._reports += 1
-        self._ask(frame, _TO_REPORT)
+        self.link.ask(frame, self._reported)
 
-    def _reported(self) -> None:
+    def _reported(self, error: Optional[Exception]) -> None:
         self._reports -= 1
         while self._room:
             waiter = self._room.popleft()

@@ -1,19 +1,197 @@
-"""The submitter for asyncio."""
+"""The submitter for asyncio, and what both submitters make of a job."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Generator, Optional
+import itertools
+import secrets
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Generator,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypedDict,
+    TypeVar,
+)
 
-from ._demux import Done
-from ._gate import AsyncGate
+from . import wire
+from ._demux import PendingJob
+from ._gate import Gate
 from ._loop import within
+from ._options import Options, Settings, default_addr, integer, logger, millis
+from ._replies import Done
 from ._session import Connector, start
-from ._submit import JobBase, OnProgress, SubmitterBase, check_size, encode
-from .errors import Cancelled, Unsupported
+from .body import encode_body
+from .errors import Cancelled, SizeError, Unsupported
 from .wire import Message, check_name
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 __all__ = ["AsyncPending", "AsyncSubmitter"]
+
+OnProgress = Callable[[Any], None]
+
+
+class JobOptions(TypedDict, total=False):
+    """What a job can ask for.
+
+    id: 1 … 1024 bytes of UTF-8, unique in the broker while the job has not
+    ended.  None: a unique one is made.
+    priority: larger first, 64 bits; equals go by age.
+    delay: seconds before which the job is not handed out.
+    timeout: seconds one run may take; then that run has failed.
+    retries: runs after the first one, 0 … 1000; None is the broker's.
+    backoff: seconds before the first retry, doubled for each further one.
+    expires: seconds from now after which the job is not started.
+    Durations are rounded up to milliseconds, 0 is none, at most a year
+    (backoff: a day).
+    detach: the job outlives this submitter; it is done, with the result None, as
+    soon as the broker has taken it.
+    ack: False saves the broker's ack.
+    on_progress: called with what the worker reports on its way, on the thread
+    that reads the connection: it must return soon.
+    raw: result and progress are RawJSON; None is the submitter's setting.
+    """
+
+    id: Optional[str]
+    priority: int
+    delay: float
+    timeout: float
+    retries: Optional[int]
+    backoff: float
+    expires: float
+    detach: bool
+    ack: bool
+    on_progress: Optional[OnProgress]
+    raw: Optional[bool]
+
+
+def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> Optional[int]:
+    return millis(field, seconds, most) or None
+
+
+# The wire's key of each option, and what makes its value; None is not sent.
+_KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
+    "priority": ("priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1) or None),
+    "delay": ("delay_ms", _duration),
+    "timeout": ("timeout_ms", _duration),
+    "retries": ("retries", lambda f, n: integer(f, n, 0, wire.MAX_RETRIES)),
+    "backoff": ("backoff_ms", lambda f, s: _duration(f, s, wire.MAX_BACKOFF_MS)),
+    "expires": ("expires_ms", _duration),
+    "detach": ("detach", lambda _, yes: True if yes else None),
+    "ack": ("ack", lambda _, yes: None if yes else False),
+    "on_progress": ("progress", lambda _, wanted: True),
+}
+
+
+def _encode(
+    compat: bool,
+    id: str,
+    type: Optional[str],
+    body: object,
+    options: Mapping[str, Any],
+) -> bytes:
+    """A submit frame.  TypeError or ValueError for what cannot be sent, Unsupported
+    for what a compat broker would not understand."""
+    check_name("id", id)
+    if type is not None:
+        check_name("type", type)
+    fields: Dict[str, object] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        try:
+            key, make = _KEYS[name]
+        except KeyError:
+            raise TypeError(f"submit has no option {name!r}") from None
+        value = make(name, value)
+        if value is not None:
+            fields[key] = value
+    newer = sorted(fields.keys() - {"priority"})
+    if compat and newer:
+        raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
+    return wire.request("submit", encode_body(body), id=id, type=type, **fields)
+
+
+class JobBase(PendingJob):
+    """What the two kinds of pending jobs share.
+
+    Futures tell of its end and, when somebody has asked, of its reply.
+    """
+
+    _end: Any
+    _reply: Any = None
+
+    def __init__(
+        self,
+        submitter: Any,
+        id: str,
+        type: Optional[str],
+        frame: bytes,
+        options: Mapping[str, Any],
+        raw: bool,
+    ) -> None:
+        self.id = id
+        #: The job's type, None for the broker's default one.
+        self.type = type
+        self.frame = frame
+        self.detached = bool(options.get("detach"))
+        self.silent = not options.get("ack", True)
+        self._submitter = submitter
+        self._raw = raw
+        self._on_progress: Optional[OnProgress] = options.get("on_progress")
+
+    def cancel(self) -> bool:
+        """Ask the broker to cancel the job; False when it has ended.
+
+        Does not wait: the job then ends with Cancelled or, if the answer was
+        faster, with that.  The submitter's cancel waits for the broker's word.
+        """
+        if self._end.done():
+            return False
+        self._submitter._ask_cancel(self.id)
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether the job has ended by being cancelled."""
+        return self._end.done() and isinstance(self._end.exception(), Cancelled)
+
+    def _accepted(self) -> None:
+        self._replied()
+        if self.detached:
+            self._end.set_result(None)
+
+    def _progressed(self, message: Message) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(self._value(message, "progress"))
+        except Exception:
+            logger.exception("on_progress of job %r failed", self.id)
+
+    def _answered(self, message: Message) -> None:
+        self._replied()
+        self._end.set_result(self._value(message, "body"))
+
+    def _failed(self, error: Exception) -> None:
+        self._end.set_exception(error)
+        self._replied()
+
+    def _replied(self) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(None)
+
+    def _value(self, message: Message, key: str) -> Any:
+        return message.raw(key) if self._raw else message.get(key)
+
+
+J = TypeVar("J", bound=JobBase)
 
 
 class AsyncPending(JobBase):
@@ -24,21 +202,9 @@ class AsyncPending(JobBase):
     by several tasks; cancelling such a task leaves the job alone.
     """
 
-    def __init__(
-        self,
-        submitter: "AsyncSubmitter",
-        id: str,
-        type: Optional[str],
-        detach: bool,
-        ack: bool,
-        raw: bool,
-        on_progress: Optional[OnProgress],
-    ) -> None:
-        super().__init__(id, type, detach, ack, raw, on_progress)
-        loop = asyncio.get_running_loop()
-        self._submitter = submitter
-        self._end: "asyncio.Future[Any]" = loop.create_future()
-        self._reply: "Optional[asyncio.Future[None]]" = None
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._end: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.shield(self._end).__await__()
@@ -46,10 +212,6 @@ class AsyncPending(JobBase):
     def done(self) -> bool:
         """Whether the job has ended."""
         return self._end.done()
-
-    def cancelled(self) -> bool:
-        """Whether the job has ended by being cancelled."""
-        return self.done() and isinstance(self._end.exception(), Cancelled)
 
     def exception(self) -> Optional[BaseException]:
         """The error it ended with; InvalidStateError before it has ended."""
@@ -59,9 +221,7 @@ class AsyncPending(JobBase):
         """The body, or raises the error; InvalidStateError before the end."""
         return self._end.result()
 
-    def add_done_callback(
-        self, callback: "Callable[[AsyncPending], object]"
-    ) -> None:
+    def add_done_callback(self, callback: "Callable[[AsyncPending], object]") -> None:
         """Call back soon after the end, with this object."""
         self._end.add_done_callback(lambda _: callback(self))
 
@@ -78,37 +238,12 @@ class AsyncPending(JobBase):
             if error is not None:
                 raise error
 
-    def cancel(self) -> bool:
-        """Ask the broker to cancel the job; False when it has ended.
-
-        The job then ends with Cancelled or, if the answer was faster, with
-        that.  AsyncSubmitter.cancel waits for the broker's word.
-        """
-        if self.done():
-            return False
-        self._submitter._ask_cancel(self.id)
-        return True
-
-    def _replied(self) -> None:
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_result(None)
-
-    def _accepted(self) -> None:
-        self._replied()
-        if self.detached:
-            self._end.set_result(None)
-
-    def _answered(self, message: Message) -> None:
-        self._replied()
-        self._end.set_result(self._value(message, "body"))
-
     def _failed(self, error: Exception) -> None:
-        self._end.set_exception(error)
+        super()._failed(error)
         self._end.exception()  # nobody need look at it
-        self._replied()
 
 
-class AsyncSubmitter(SubmitterBase):
+class AsyncSubmitter:
     """Hands jobs to a broker over one connection; Submitter's asyncio twin.
 
     Settings, semantics and errors are those of Submitter.  An object belongs
@@ -117,14 +252,23 @@ class AsyncSubmitter(SubmitterBase):
     NotConnected, or the RefusedError of all brokers, when none can be had.
     """
 
-    def _start(self) -> None:
-        self._gate = AsyncGate(self._window)
-        self._connector = Connector(
-            self._options,
-            self._gate.leave,
-            self._gate.change,
-            self._gate.writable,
+    def __init__(
+        self,
+        *addrs: str,
+        window: int = 1024,
+        raw: bool = False,
+        **settings: "Unpack[Settings]",
+    ) -> None:
+        if window < 1:
+            raise ValueError(f"window {window}: must be at least 1")
+        self._options = Options(
+            addrs or (default_addr("submit", 9998),), **settings
         )
+        self._raw = raw
+        self._prefix = secrets.token_hex(6) + "-"
+        self._numbers = itertools.count(1)
+        self._gate = Gate(window)
+        self._connector = Connector(self._options, self._gate)
         self._task: "Optional[asyncio.Task[None]]" = None
 
     def _begin(self) -> None:
@@ -134,7 +278,9 @@ class AsyncSubmitter(SubmitterBase):
     async def connect(self, wait: Optional[float] = None) -> None:
         """Wait until connected; as Submitter.connect."""
         self._begin()
-        await self._gate.connected(wait)
+        gate = self._gate
+        await gate.wait_async(gate.tried if wait is None else gate.settled, wait)
+        gate.check_connected(wait)
 
     async def __aenter__(self) -> "AsyncSubmitter":
         try:
@@ -152,57 +298,19 @@ class AsyncSubmitter(SubmitterBase):
         type: Optional[str],
         body: object = None,
         *,
-        id: Optional[str] = None,
-        priority: int = 0,
-        delay: float = 0,
-        timeout: float = 0,
-        retries: Optional[int] = None,
-        backoff: float = 0,
-        expires: float = 0,
-        detach: bool = False,
-        ack: bool = True,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
         wait: Optional[float] = None,
+        **options: "Unpack[JobOptions]",
     ) -> AsyncPending:
         """Hand a job in; returns as soon as it is on its way.
 
         Arguments and errors are those of Submitter.submit.
         """
         self._begin()
-        if id is None:
-            id = self._new_id()
-        frame = encode(
-            self._options.compat,
-            id,
-            type,
-            body,
-            priority,
-            delay,
-            timeout,
-            retries,
-            backoff,
-            expires,
-            detach,
-            ack,
-            on_progress is not None,
-        )
-        await self._gate.enter(wait)
-        try:
-            check_size(id, frame, self._connector.max_frame)
-        except BaseException:
-            self._gate.leave()
-            raise
-        pending = AsyncPending(
-            self,
-            id,
-            type,
-            detach,
-            ack,
-            self._raw if raw is None else raw,
-            on_progress,
-        )
-        self._connector.submit(pending, frame)
+        pending = self._make(AsyncPending, self, type, body, options)
+        if not await self._gate.wait_async(self._gate.enter, wait):
+            self._gate.give_up(wait)
+        self._check_size(pending)
+        self._connector.submit(pending)
         return pending
 
     async def do(
@@ -210,17 +318,8 @@ class AsyncSubmitter(SubmitterBase):
         type: Optional[str],
         body: object = None,
         *,
-        id: Optional[str] = None,
-        priority: int = 0,
-        delay: float = 0,
-        timeout: float = 0,
-        retries: Optional[int] = None,
-        backoff: float = 0,
-        expires: float = 0,
-        ack: bool = True,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
         wait: Optional[float] = None,
+        **options: "Unpack[JobOptions]",
     ) -> Any:
         """Submit a job and return its result; the arguments are submit's.
 
@@ -230,21 +329,7 @@ class AsyncSubmitter(SubmitterBase):
         """
         loop = asyncio.get_running_loop()
         until = None if wait is None else loop.time() + wait
-        pending = await self.submit(
-            type,
-            body,
-            id=id,
-            priority=priority,
-            delay=delay,
-            timeout=timeout,
-            retries=retries,
-            backoff=backoff,
-            expires=expires,
-            ack=ack,
-            on_progress=on_progress,
-            raw=raw,
-            wait=wait,
-        )
+        pending = await self.submit(type, body, wait=wait, **options)
         try:
             left = None if until is None else max(0.0, until - loop.time())
             return await within(asyncio.shield(pending._end), left)
@@ -265,19 +350,11 @@ class AsyncSubmitter(SubmitterBase):
 
     async def ping(self) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        if self._options.compat:
-            raise Unsupported("ping is not known to a compat broker")
+        self._needs("ping")
         self._begin()
         reply, done = _reply()
         self._connector.ping(done)
         await reply
-
-    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
-        if self._options.compat:
-            raise Unsupported("cancel is not known to a compat broker")
-        check_name("id", id)
-        self._begin()
-        self._connector.cancel(id, done)
 
     @property
     def outstanding(self) -> int:
@@ -291,7 +368,7 @@ class AsyncSubmitter(SubmitterBase):
         """
         self._gate.close()
         try:
-            if not await self._gate.empty(wait):
+            if not await self._gate.wait_async(self._gate.empty, wait):
                 raise asyncio.TimeoutError(
                     f"{self.outstanding} jobs outstanding after {wait} s"
                 )
@@ -307,11 +384,45 @@ class AsyncSubmitter(SubmitterBase):
             await asyncio.wait({self._task})
             await self._connector.close()
 
+    # What both submitters do.
 
-def _reply() -> "tuple[asyncio.Future[None], Done]":
-    reply: "asyncio.Future[None]" = (
-        asyncio.get_running_loop().create_future()
-    )
+    def _make(
+        self,
+        kind: Type[J],
+        submitter: object,
+        type: Optional[str],
+        body: object,
+        options: Any,
+    ) -> J:
+        id, raw = options.pop("id", None), options.pop("raw", None)
+        if id is None:
+            id = f"{self._prefix}{next(self._numbers)}"
+        frame = _encode(self._options.compat, id, type, body, options)
+        raw = self._raw if raw is None else raw
+        return kind(submitter, id, type, frame, options, raw)
+
+    def _check_size(self, pending: JobBase) -> None:
+        """Give its place in the window back when the broker would not take it."""
+        size, limit = len(pending.frame) - wire.HEADER_LEN, self._connector.max_frame
+        if size > limit:
+            self._gate.leave()
+            raise SizeError(
+                f"frame of {size} bytes, at most {limit} are taken", pending.id
+            )
+
+    def _needs(self, what: str) -> None:
+        if self._options.compat:
+            raise Unsupported(f"{what} is not known to a compat broker")
+
+    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
+        self._needs("cancel")
+        check_name("id", id)
+        self._begin()
+        self._connector.cancel(id, done)
+
+
+def _reply() -> "Tuple[asyncio.Future[None], Done]":
+    reply: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
 
     def done(error: Optional[Exception]) -> None:
         if reply.done():  # the task that asked was cancelled

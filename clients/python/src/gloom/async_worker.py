@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from typing import Any, Awaitable, Callable, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, List, Optional, Set
 
 from ._loop import within
+from ._options import Options, Settings, default_addr
 from ._pool import Pool
-from ._socket import Run
-from ._work import WorkerBase
+from ._socket import Run, Service
 from .body import encode_body
 from .errors import ClosedError, GloomError, NotConnected, again
 from .failure import Outcome, answer, verdict
+from .wire import check_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["AsyncJob", "AsyncWorker"]
 
@@ -55,46 +59,7 @@ class AsyncJob:
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 
 
-class _TaskRunner:
-    """Runs handlers as tasks."""
-
-    def __init__(self, handler: AsyncHandler, raw: bool) -> None:
-        self._handler = handler
-        self._raw = raw
-        self._tasks: "Set[asyncio.Task[Outcome]]" = set()
-
-    def start(self, run: Run) -> None:
-        message = run.message
-        job = AsyncJob(
-            run, message.raw("body") if self._raw else message.get("body")
-        )
-        task = asyncio.get_running_loop().create_task(self._work(job))
-        self._tasks.add(task)
-
-        def done(_: object) -> None:
-            self._tasks.discard(task)
-            if task.cancelled():
-                # Called off, perhaps before it began: it has nothing to say.
-                run.finish(Outcome(reason="cancelled"))
-            else:
-                error = task.exception()
-                run.finish(verdict(error) if error else task.result())
-
-        def unwanted(_: GloomError) -> None:
-            task.cancel()
-
-        task.add_done_callback(done)
-        run.on_unwanted = unwanted
-
-    async def _work(self, job: AsyncJob) -> Outcome:
-        return answer(await self._handler(job))
-
-    def close(self, wait: bool) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-
-class AsyncWorker(WorkerBase[AsyncHandler]):
+class AsyncWorker:
     """Serves jobs of one type with coroutines; Worker's asyncio twin.
 
     handler: an async function, called with an AsyncJob, concurrency times at
@@ -102,12 +67,47 @@ class AsyncWorker(WorkerBase[AsyncHandler]):
     more.  Settings, semantics and errors are those of Worker.
     """
 
-    _news: asyncio.Event
-    _over: asyncio.Event
-    _pool: Optional[Pool] = None
-    _joined = False
-    _leaving = False
-    _aborted = False
+    def __init__(
+        self,
+        type: str,
+        handler: AsyncHandler,
+        *addrs: str,
+        concurrency: int = 0,
+        prefetch: int = 0,
+        stop_timeout: float = 30.0,
+        raw: bool = False,
+        **settings: "Unpack[Settings]",
+    ) -> None:
+        if not callable(handler):
+            raise TypeError(f"handler {handler!r}: not callable")
+        for field, value in (
+            ("concurrency", concurrency),
+            ("prefetch", prefetch),
+            ("stop_timeout", stop_timeout),
+        ):
+            if value < 0:
+                raise ValueError(f"{field} {value}: must not be negative")
+        if prefetch and prefetch < concurrency:
+            raise ValueError(
+                f"prefetch {prefetch}: must be at least the concurrency, {concurrency}"
+            )
+        self._options = Options(addrs or (default_addr("worker", 9999),), **settings)
+        if prefetch and self._options.compat:
+            raise ValueError("prefetch cannot be had from a compat broker")
+        self._handler = handler
+        self._raw = raw
+        self._stop_timeout = stop_timeout
+        self._concurrency = concurrency or prefetch or 1
+        self._service = Service(
+            check_name("type", type),
+            prefetch,
+            self._concurrency if prefetch else 1,
+            self._options.compat,
+            self._start_run,
+        )
+        self._tasks: "Set[asyncio.Task[Outcome]]" = set()
+        self._pool: Optional[Pool] = None
+        self._joined = self._leaving = self._aborted = False
 
     async def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called or the task is cancelled,
@@ -211,19 +211,14 @@ class AsyncWorker(WorkerBase[AsyncHandler]):
             raise RuntimeError("the worker was started before")
         if self._leaving:
             raise ClosedError("the worker was stopped before")
-        self._news = asyncio.Event()
-        self._over = asyncio.Event()
-        self._runner = _TaskRunner(self._handler, self._raw)
+        self._news, self._over = asyncio.Event(), asyncio.Event()
         self._pool = Pool(
             self._options,
-            self._type,
-            self._concurrency,
-            self._prefetch,
-            self._runner,
+            self._service,
+            1 if self._service.prefetch else self._concurrency,
             self._on_joined,
             self._on_done,
         )
-        self._pool.start()
 
     def _on_joined(self) -> None:
         self._joined = True
@@ -250,7 +245,31 @@ class AsyncWorker(WorkerBase[AsyncHandler]):
         assert self._pool is not None
         self._leaving = self._aborted = True
         self._pool.abort()
-        self._runner.close(wait=False)
+        for task in self._tasks:
+            task.cancel()
+
+    def _start_run(self, run: Run) -> None:
+        """Begin a run, and call its finish in the end."""
+        message = run.message
+        body = message.raw("body") if self._raw else message.get("body")
+        job = AsyncJob(run, body)
+        task = asyncio.get_running_loop().create_task(self._work(job))
+        self._tasks.add(task)
+
+        def done(_: object) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                # Called off, perhaps before it began: it has nothing to say.
+                run.finish(Outcome(reason="cancelled"))
+            else:
+                error = task.exception()
+                run.finish(verdict(error) if error else task.result())
+
+        task.add_done_callback(done)
+        run.on_unwanted = lambda _: task.cancel()
+
+    async def _work(self, job: AsyncJob) -> Outcome:
+        return answer(await self._handler(job))
 
     def _catch_signals(self) -> List[int]:
         if threading.current_thread() is not threading.main_thread():

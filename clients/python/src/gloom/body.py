@@ -2,11 +2,96 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any, Union
+import sys
+import threading
+from decimal import Decimal
+from typing import Any, Callable, Tuple, TypeVar, Union
 
-from ._json import MAX_DEPTH, dump, skip, text_of, value_at
 from .errors import ProtocolError
+
+#: Nesting a frame may have; the frame's own object is the first level.
+MAX_DEPTH = 1024
+
+T = TypeVar("T")
+
+# What JSON takes for space, which is less than what str.isspace takes.
+_SPACE = re.compile(r"[ \t\n\r]*")
+_LONE = re.compile("[\ud800-\udfff]")
+_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON value")
+
+
+def _long_int(text: str) -> Union[int, Decimal]:
+    try:
+        return int(text)
+    except ValueError:
+        return Decimal(text)
+
+
+_decoder = json.JSONDecoder(parse_constant=_constant)
+# Newer Pythons refuse to turn thousands of digits into an int.
+_long_decoder = json.JSONDecoder(parse_constant=_constant, parse_int=_long_int)
+encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+_limit = threading.Lock()
+
+
+def _deeply(function: Callable[..., T], *args: Any) -> T:
+    """Call json's C code with room for MAX_DEPTH levels: before Python 3.12 these
+    count against the limit that is meant for Python's own calls."""
+    with _limit:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(before + 2 * MAX_DEPTH)
+        try:
+            return function(*args)
+        finally:
+            sys.setrecursionlimit(before)
+
+
+def text_of(data: bytes) -> str:
+    """The text of UTF-8 bytes; ProtocolError when they are none."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise ProtocolError(
+            f"invalid UTF-8 at byte {err.start} of {len(data)}"
+        ) from None
+
+
+def skip(text: str, at: int) -> int:
+    """Where what is no space begins."""
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+
+def value_at(text: str, at: int) -> Tuple[Any, int]:
+    """The value that begins at a character, and where it ends."""
+    try:
+        try:
+            return _decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            raise
+        except (RecursionError, ValueError):  # more levels or digits than usual
+            check_depth(text[at:].encode("utf-8"), MAX_DEPTH)
+            return _deeply(_long_decoder.raw_decode, text, at)
+    except json.JSONDecodeError as err:
+        raise ProtocolError(f"invalid JSON at character {err.pos}: {err.msg}") from None
+    except ValueError as err:
+        raise ProtocolError(f"invalid JSON: {err}") from None
+
+
+def decode(text: str) -> Any:
+    """The one value that a text holds; ProtocolError when it holds no such."""
+    value, end = value_at(text, skip(text, 0))
+    if skip(text, end) != len(text):
+        raise ProtocolError(f"more than one JSON value, at character {end}")
+    return value
 
 
 class RawJSON:
@@ -24,12 +109,9 @@ class RawJSON:
     def __init__(self, data: Union[bytes, bytearray, memoryview, str]) -> None:
         raw = data.encode("utf-8") if isinstance(data, str) else bytes(data)
         try:
-            text = text_of(raw)
-            _, end = value_at(text, skip(text, 0))
+            decode(text_of(raw))
         except ProtocolError as err:
             raise ValueError(f"no JSON value: {err}") from None
-        if skip(text, end) != len(text):
-            raise ValueError(f"more than one JSON value, at character {end}")
         check_depth(raw)
         self.data = raw
 
@@ -41,8 +123,7 @@ class RawJSON:
 
     def value(self) -> Any:
         """The Python value.  Integers too long for int become Decimal."""
-        text = self.data.decode("utf-8")
-        return value_at(text, skip(text, 0))[0]
+        return decode(self.data.decode("utf-8"))
 
     def __bytes__(self) -> bytes:
         return self.data
@@ -57,19 +138,9 @@ class RawJSON:
         shown = self.data if len(self.data) <= 60 else self.data[:57] + b"..."
         return f"RawJSON({shown!r})"
 
-    def __getstate__(self) -> bytes:
-        return self.data
 
-    def __setstate__(self, data: bytes) -> None:
-        self.data = data
-
-
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
-
-
-def check_depth(data: bytes) -> None:
-    """ValueError when a body is nested deeper than a frame may hold."""
-    limit = MAX_DEPTH - 1
+def check_depth(data: bytes, limit: int = MAX_DEPTH - 1) -> None:
+    """ValueError when JSON is nested deeper than a frame, or a body in it, may be."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return
     depth = 0
@@ -78,18 +149,9 @@ def check_depth(data: bytes) -> None:
         if mark in b"[{":
             depth += 1
             if depth > limit:
-                raise ValueError(
-                    f"body: nested deeper than {limit} at byte {token.start()}"
-                )
+                raise ValueError(f"nested deeper than {limit} at byte {token.start()}")
         elif mark in b"]}":
             depth -= 1
-
-
-_LONE = re.compile("[\ud800-\udfff]")
-
-
-def _escape(match: "re.Match[str]") -> str:
-    return f"\\u{ord(match.group()):04x}"
 
 
 def encode_body(value: object) -> bytes:
@@ -100,10 +162,17 @@ def encode_body(value: object) -> bytes:
     """
     if isinstance(value, RawJSON):
         return value.data
-    text = dump(value)
+    try:
+        text = encode(value)
+    except RecursionError:
+        try:
+            text = _deeply(encode, value)
+        except RecursionError:
+            raise ValueError(f"body: nested deeper than {MAX_DEPTH - 1}") from None
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which only an escape can say
-        data = _LONE.sub(_escape, text).encode("utf-8")
+        escaped = _LONE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+        data = escaped.encode("utf-8")
     check_depth(data)
     return data

@@ -36,11 +36,11 @@ class ClosedError(GloomError):
 
 
 class WindowFull(GloomError):
-    """try_submit found no room: too many jobs, or bytes, are outstanding."""
+    """submit found no room in time: too many jobs, or bytes, are outstanding."""
 
 
 class NotConnected(GloomError):
-    """try_submit found no connection to a broker."""
+    """No connection to a broker, or none in time."""
 
 
 class Unsupported(GloomError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+import traceback
+from typing import Callable, NamedTuple, Optional, TypeVar
 
 from ._options import millis
 from .body import encode_body
-from .errors import BrokerError
+
+T = TypeVar("T")
 
 #: Bytes of an error's text that are sent as a reason.
 MAX_REASON = 4096
@@ -38,6 +40,16 @@ class Outcome(NamedTuple):
     reason: str = ""
     retry: bool = True
     delay_ms: Optional[int] = None
+    #: The traceback of an error that the handler did not mean.
+    trace: str = ""
+
+
+def execute(handler: Callable[[T], object], job: T) -> Outcome:
+    """Run a handler."""
+    try:
+        return answer(handler(job))
+    except BaseException as err:
+        return verdict(err)
 
 
 def answer(value: object) -> Outcome:
@@ -55,7 +67,9 @@ def verdict(error: BaseException) -> Outcome:
     if isinstance(error, RetryAfter):
         reason = _clip(error.reason or "failed, to be retried later")
         return Outcome(reason=reason, delay_ms=error.delay_ms)
-    return Outcome(reason=_clip(_text(error)))
+    begin = error.__traceback__ and error.__traceback__.tb_next  # without our frame
+    trace = "".join(traceback.format_exception(type(error), error, begin))
+    return Outcome(reason=_clip(_text(error)), trace=trace.rstrip())
 
 
 def _text(error: BaseException) -> str:
@@ -72,7 +86,7 @@ def fatal(reason: str) -> Outcome:
     return Outcome(reason=_clip(reason), retry=False)
 
 
-def refused(outcome: Outcome, refusal: BrokerError) -> Outcome:
+def refused(outcome: Outcome, refusal: Exception) -> Outcome:
     """What to answer in place of an answer that the broker refused."""
     reason = _clip(f"answer {refusal}")
     return Outcome(reason=reason, retry=outcome.body is None)

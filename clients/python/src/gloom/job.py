@@ -30,6 +30,7 @@ class Job:
         self.cause: Optional[GloomError] = None
         self._report = report
         self._unwanted = threading.Event()
+        self._on_end: Optional[Callable[[GloomError], None]] = None
 
     @property
     def unwanted(self) -> bool:
@@ -58,6 +59,8 @@ class Job:
     def _end(self, cause: GloomError) -> None:
         self.cause = cause
         self._unwanted.set()
+        if self._on_end is not None:
+            self._on_end(cause)
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, type={self.type!r})"

@@ -2,18 +2,16 @@
 
 A frame is a 32-bit length in network byte order, then that many bytes of
 JSON holding one object.  This module cuts frames out of a byte stream, reads
-the object's top level while keeping every value's bytes, and encodes what
-submitters and workers send.  It does not know who may say what when.
+them, and encodes what submitters and workers send.  It does not know who may
+say what when.
 """
 
 from __future__ import annotations
 
-import json
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional
 
-from ._json import key_at, skip, text_of, value_at
-from .body import RawJSON
+from .body import RawJSON, decode, encode, skip, text_of, value_at
 from .errors import FrameTooLarge, ProtocolError
 
 HEADER = struct.Struct(">I")
@@ -71,23 +69,18 @@ class FrameReader:
 
 
 class Message:
-    """The top level of one frame: every value, and the bytes it came as."""
+    """One frame of the broker."""
 
-    __slots__ = ("kind", "id", "values", "_text", "_spans")
+    __slots__ = ("kind", "id", "values", "_text")
 
-    def __init__(
-        self,
-        values: Dict[str, Any],
-        text: str,
-        spans: Dict[str, Tuple[int, int]],
-    ) -> None:
-        #: What it is; set by read.
+    def __init__(self, values: Dict[str, Any], text: str) -> None:
+        #: What it is; None for what only later protocols know.
         self.kind: Optional[str] = None
-        #: Which job it is about, if any; set by read.
+        #: Which job it is about, if any.
         self.id: Optional[str] = None
+        #: The top level.  Of two equal keys the last one counts.
         self.values = values
         self._text = text
-        self._spans = spans
 
     def get(self, key: str) -> Any:
         """The value of a key, None when absent."""
@@ -95,8 +88,20 @@ class Message:
 
     def raw(self, key: str) -> RawJSON:
         """The value of a key as the bytes it came as; KeyError when absent."""
-        begin, end = self._spans[key]
-        return RawJSON._trusted(self._text[begin:end].encode("utf-8"))
+        if key not in self.values:
+            raise KeyError(key)
+        text, found = self._text, ""
+        at = skip(text, text.index("{") + 1)
+        while text[at] != "}":  # it is known to be an object
+            name, at = value_at(text, at)
+            begin = skip(text, skip(text, at) + 1)
+            _, at = value_at(text, begin)
+            if name == key:
+                found = text[begin:at]
+            at = skip(text, at)
+            if text[at] == ",":
+                at = skip(text, at + 1)
+        return RawJSON._trusted(found.encode("utf-8"))
 
     def string(self, key: str) -> str:
         """The string under a key; ProtocolError when there is none."""
@@ -104,45 +109,6 @@ class Message:
         if not isinstance(value, str):
             raise ProtocolError(f"{self.kind} frame: {key} is not a string")
         return value
-
-
-def decode(payload: bytes) -> Message:
-    """Read one payload.  Of two equal keys the last one counts.
-
-    Raises ProtocolError when it is not valid UTF-8, not valid JSON or not an
-    object.
-    """
-    text = text_of(payload)
-    values: Dict[str, Any] = {}
-    spans: Dict[str, Tuple[int, int]] = {}
-    at = skip(text, 0)
-    if text[at : at + 1] != "{":
-        _, end = value_at(text, at)
-        if skip(text, end) != len(text):
-            raise ProtocolError(f"invalid JSON at character {end}")
-        raise ProtocolError("the frame's JSON is not an object")
-    at = skip(text, at + 1)
-    if text[at : at + 1] == "}":
-        at += 1
-    else:
-        while True:
-            keys: List[str] = []
-            at = key_at(text, at, keys)
-            value, end = value_at(text, at)
-            values[keys[0]] = value
-            spans[keys[0]] = (at, end)
-            at = skip(text, end)
-            mark = text[at : at + 1]
-            at += 1
-            if mark == "}":
-                break
-            if mark != ",":
-                raise ProtocolError(f"no comma at character {at - 1}")
-            at = skip(text, at)
-    at = skip(text, at)
-    if at != len(text):
-        raise ProtocolError(f"bytes after the object at character {at}")
-    return Message(values, text, spans)
 
 
 OK = "ok"
@@ -155,13 +121,12 @@ PING_KIND = "ping"
 
 
 def read(payload: bytes) -> Message:
-    """Read a frame of the broker and say what it is.
-
-    kind stays None for a message that only later protocols know.  Raises
-    ProtocolError for what is no message at all.
-    """
-    message = decode(payload)
-    values = message.values
+    """Read a frame of the broker; ProtocolError for what is no message at all."""
+    text = text_of(payload)
+    values = decode(text)
+    if not isinstance(values, dict):
+        raise ProtocolError("the frame's JSON is not an object")
+    message = Message(values, text)
     if "error" in values:
         message.kind = ERROR
         message.string("error")
@@ -227,121 +192,17 @@ def frame(payload: bytes) -> bytes:
     return HEADER.pack(len(payload)) + payload
 
 
-_encode_str = json.JSONEncoder(ensure_ascii=False).encode
-
-# Numbers and flags of a submit, in the order in which they are written.
-_SUBMIT_KEYS = (
-    "priority",
-    "delay_ms",
-    "timeout_ms",
-    "retries",
-    "backoff_ms",
-    "expires_ms",
-    "detach",
-    "ack",
-    "progress",
-)
-
-
-def _message(action: str, fields: List[Tuple[str, object]]) -> bytes:
-    parts = [f'{{"action":"{action}"']
-    for key, value in fields:
-        if value is None:
-            continue
-        if isinstance(value, str):
-            text = _encode_str(value)
-        elif value is True or value is False:
-            text = "true" if value else "false"
-        else:
-            text = str(value)
-        parts.append(f',"{key}":{text}')
-    return "".join(parts).encode("utf-8")
-
-
-def _close(head: bytes, body: Optional[bytes] = None) -> bytes:
+def request(action: str, body: Optional[bytes] = None, **fields: object) -> bytes:
+    """A frame for the broker.  Fields hold wire keys; those that are None are left
+    out.  The body goes out verbatim."""
+    said = {"action": action}
+    said.update((key, value) for key, value in fields.items() if value is not None)
+    head = encode(said).encode("utf-8")
     if body is None:
-        return HEADER.pack(len(head) + 1) + head + b"}"
-    size = len(head) + 8 + len(body) + 1
-    return b"".join((HEADER.pack(size), head, b',"body":', body, b"}"))
+        return frame(head)
+    size = len(head) + len(body) + 8
+    return b"".join((HEADER.pack(size), head[:-1], b',"body":', body, b"}"))
 
 
-def submit(
-    id: str,
-    type: Optional[str],
-    body: bytes,
-    options: Optional[Dict[str, object]] = None,
-) -> bytes:
-    """A submit frame.  Options hold wire keys; type None: the default one."""
-    fields: List[Tuple[str, object]] = [("id", id), ("type", type)]
-    if options:
-        fields += [(key, options.get(key)) for key in _SUBMIT_KEYS]
-    return _close(_message("submit", fields), body)
-
-
-def cancel(id: str) -> bytes:
-    """A cancel frame, which only submitters send."""
-    return _close(_message("cancel", [("id", id)]))
-
-
-def join(
-    type: str, prefetch: Optional[int] = None, cancel: Optional[bool] = None
-) -> bytes:
-    """A join frame."""
-    return _close(
-        _message(
-            "join", [("type", type), ("prefetch", prefetch), ("cancel", cancel)]
-        )
-    )
-
-
-def respond(id: Optional[str], body: bytes) -> bytes:
-    """A respond frame; id None on a socket that does not name its jobs."""
-    return _close(_message("respond", [("id", id)]), body)
-
-
-def fail(
-    id: Optional[str],
-    reason: Optional[str] = None,
-    retry: Optional[bool] = None,
-    delay_ms: Optional[int] = None,
-) -> bytes:
-    """A fail frame."""
-    return _close(
-        _message(
-            "fail",
-            [
-                ("id", id),
-                ("reason", reason),
-                ("retry", retry),
-                ("delay_ms", delay_ms),
-            ],
-        )
-    )
-
-
-def progress(id: Optional[str], body: bytes) -> bytes:
-    """A worker's progress frame."""
-    return _close(_message("progress", [("id", id)]), body)
-
-
-def hello(
-    token: Optional[str] = None,
-    client: Optional[str] = None,
-    heartbeat_ms: Optional[int] = None,
-) -> bytes:
-    """A hello frame, the first one of a connection or none."""
-    return _close(
-        _message(
-            "hello",
-            [
-                ("token", token),
-                ("client", client),
-                ("heartbeat_ms", heartbeat_ms),
-            ],
-        )
-    )
-
-
-LEAVE = frame(b'{"action":"leave"}')
-PING = frame(b'{"action":"ping"}')
-PONG = frame(b'{"action":"pong"}')
+PING = request("ping")
+PONG = request("pong")
