@@ -158,7 +158,7 @@ func TestTypesStayBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if got := len(b.typesByName) - b.spareTypes; got != 1000 || refused != more-999 {
+	if got := len(b.typesByName) - b.unusedTypes(); got != 1000 || refused != more-999 {
 		t.Errorf("%d types are in use, %d submits were refused", got, refused)
 	}
 	if _, err := b.Pause(0, []byte("one more"), true); err == nil {
@@ -190,12 +190,16 @@ func TestBytesPerQueuedJob(t *testing.T) {
 		// Pages come from the heap here, so the heap holds everything.
 		heap := float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
 		lent := float64(pages.held) / float64(n)
-		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, lent, float64(b.Memory())/float64(n))
+		m := b.Memory()
+		t.Logf("%d jobs, %d priorities: %.1f bytes each, %.1f of them in pages; Memory says %.1f", n, priorities, heap, lent, float64(m.Total())/float64(n))
 		if !Checking && heap > goal {
 			t.Errorf("%.1f bytes per queued job, the goal is %.0f", heap, goal)
 		}
-		if m := float64(b.Memory()); m > 1.01*float64(pages.held) || m < 0.9*float64(pages.held) {
-			t.Errorf("Memory says %.0f, lent are %d", m, pages.held)
+		if lent, got := float64(pages.held), float64(m.Records+m.Slabs); got > 1.05*lent || got < 0.9*lent {
+			t.Errorf("records and slabs take %.0f bytes, lent are %.0f", got, lent)
+		}
+		if all, got := heap*float64(n), float64(m.Total()); !Checking && (got < 0.95*all || got > 1.1*all) {
+			t.Errorf("Memory says %.0f bytes in all, the heap has %.0f", got, all)
 		}
 		runtime.KeepAlive(b)
 	}

@@ -29,17 +29,24 @@ type Broker struct {
 	types       []*jobType
 	typesByName map[string]*jobType
 	freeTypes   []uint32
-	// spare is the head of the ring of types that nobody uses.
-	spare      jobType
-	spareTypes int
-	forgotten  Ledger // of types known no more
-	otherStats TypeStats
+	// Types that nobody uses, least recently used first: deadTypes while dead
+	// letters of them are kept, keptTypes those that are never forgotten.
+	spareTypes, deadTypes, keptTypes ring[jobType]
+	forgotten                        Ledger // of types known no more
+	otherStats                       TypeStats
 
-	flows     []*flow
-	freeFlows []*flow
+	flows     []*flow // by number; nil where free
+	freeFlows []uint32
+	// spareFlows are flows without a number, used again.
+	spareFlows []*flow
+	// heapBytes and laneBytes are what all heaps and lanes occupy.
+	heapBytes, laneBytes int64
 	// swept holds flows of submitters that went, with jobs still to free.
 	swept   []*flow
 	unswept int // jobs among them
+	// telling holds flows of submitters that went, with workers still to be told
+	// that nobody waits for their runs.
+	telling []*flow
 
 	peers     []peer
 	freePeers []uint32
@@ -58,8 +65,10 @@ type Broker struct {
 
 	dead deadLetters
 
-	ghosts  int // overdue runs
-	refused [Cancelled + 1]uint64
+	// ghosts counts overdue runs, ghostBytes what they weigh.
+	ghosts     int
+	ghostBytes int64
+	refused    [Cancelled + 1]uint64
 }
 
 // peer is a slot of the table of living connections.
@@ -97,8 +106,7 @@ func New(cfg Config) *Broker {
 		j := b.jobs.get(r)
 		j.slab, j.off = slab, off
 	}
-	b.spare.spareNext, b.spare.sparePrev = &b.spare, &b.spare
-	b.timers.place = b.placeTimer
+	b.timers = heap{place: b.placeTimer, held: &b.heapBytes}
 	return b
 }
 
@@ -128,8 +136,9 @@ func (b *Broker) end() []Effect {
 		b.rest(k)
 	}
 	b.touched = unfinished
-	for b.spareTypes > b.cfg.IdleTypes {
-		b.forgetType(b.spare.spareNext)
+	b.yield()
+	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.n > 0 {
+		b.forgetType(b.spareTypes.first())
 	}
 	b.verify()
 	return b.fx

@@ -17,7 +17,7 @@ type DeadLetter struct {
 const deadOverhead = 256
 
 func (d *DeadLetter) weight() int64 {
-	return int64(len(d.ID)+len(d.Body)+len(d.Reason)) + deadOverhead
+	return int64(len(d.ID)+cap(d.Body)+len(d.Reason)) + deadOverhead
 }
 
 // letter is the place of a dead letter, nil once that is gone.
@@ -43,13 +43,13 @@ func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason strin
 		Submitted: j.at, Failed: b.now,
 	}}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
-		l.Body = append([]byte(nil), l.Body...)
+		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
 	if l.weight() > c.DeadBytes {
 		return
 	}
 	if len(k.dead) >= c.DeadLetters {
-		d.drop(k, 0)
+		d.drop(b, k, 0)
 	}
 	k.dead = append(k.dead, l)
 	d.byAge = append(d.byAge, l)
@@ -61,9 +61,11 @@ func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason strin
 }
 
 // drop forgets the type's letter number i.
-func (d *deadLetters) drop(k *jobType, i int) {
+func (d *deadLetters) drop(b *Broker, k *jobType, i int) {
 	l := k.dead[i]
+	b.wake(k)
 	k.dead = append(k.dead[:i], k.dead[i+1:]...)
+	b.rest(k)
 	d.bytes -= l.weight()
 	d.count--
 	l.DeadLetter = nil
@@ -94,11 +96,10 @@ func (d *deadLetters) dropOldest(b *Broker) {
 	k := b.typesByName[string(l.Type)]
 	for i := range k.dead {
 		if k.dead[i] == l {
-			d.drop(k, i)
+			d.drop(b, k, i)
 			break
 		}
 	}
-	b.rest(k)
 }
 
 // age forgets what failed before the given time.
@@ -149,7 +150,7 @@ func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
 			return b.end(), c, reason
 		}
 		b.take(nil, &s)
-		b.dead.drop(k, i)
+		b.dead.drop(b, k, i)
 		return b.end(), 0, ""
 	}
 	return b.end(), UnknownID, "no failed job with this id is kept"

@@ -42,7 +42,7 @@ func (b *Broker) expel(r uint32, j *job) {
 		unwanted := b.unwanted(j)
 		// Whatever this worker still says of the job goes nowhere.
 		b.haunt(w, b.id(j))
-		b.stopRun(w, f, j)
+		b.stopRun(w, f, r, j)
 		if unwanted {
 			b.finishUnwanted(f, r, j)
 			return

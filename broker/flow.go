@@ -1,5 +1,7 @@
 package broker
 
+import "unsafe"
+
 // flow is what one submitter has in one type. Detached jobs belong to a flow
 // without a submitter, one per type.
 type flow struct {
@@ -13,10 +15,19 @@ type flow struct {
 	pos     int32 // in kind.flows, -1 when nothing is ready
 	delayed list
 	running list
-	bytes   int64 // weight of its jobs
-	at      int   // place in sub.flows
-	sweptAt int   // place in Broker.swept
+	// bytes is the weight of its jobs, runBytes of those that run.
+	bytes, runBytes int64
+	at              int // place in sub.flows
+	sweptAt         int // place in Broker.swept
+	// telling: stands in Broker.telling.
+	telling bool
 }
+
+const (
+	flowSize = int64(unsafe.Sizeof(flow{}))
+	// spareFlows is how many unused flows are kept for the next ones.
+	spareFlows = 16
+)
 
 // list is the head of a doubly linked list of jobs.
 type list struct {
@@ -46,21 +57,35 @@ func (b *Broker) unlinkFrom(l *list, j *job) {
 	l.n--
 }
 
+// flowBytes is what all flows occupy, but for their heaps.
+func (b *Broker) flowBytes() int64 {
+	return int64(len(b.flows)-1-len(b.freeFlows))*flowSize + b.laneBytes
+}
+
 // held is the number of its jobs.
 func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n }
 
 func (b *Broker) newFlow(s *submitter, k *jobType) *flow {
-	var f *flow
+	var no uint32
 	if n := len(b.freeFlows); n > 0 {
-		f = b.freeFlows[n-1]
+		no = b.freeFlows[n-1]
 		b.freeFlows = b.freeFlows[:n-1]
 	} else {
-		f = &flow{no: uint32(len(b.flows))}
-		f.ready.spill.place = b.placeSpill
-		f.ready.ages.place = b.placeAge
-		b.flows = append(b.flows, f)
+		no = uint32(len(b.flows))
+		b.flows = append(b.flows, nil)
 	}
-	f.sub, f.kind, f.pos = s, k, -1
+	var f *flow
+	if n := len(b.spareFlows); n > 0 {
+		f = b.spareFlows[n-1]
+		b.spareFlows = b.spareFlows[:n-1]
+	} else {
+		f = &flow{}
+		f.ready.spill = heap{place: b.placeSpill, held: &b.heapBytes}
+		f.ready.ages = heap{place: b.placeAge, held: &b.heapBytes}
+	}
+	b.laneBytes += int64(cap(f.ready.lanes)) * laneSize
+	b.flows[no] = f
+	f.no, f.sub, f.kind, f.pos = no, s, k, -1
 	k.flowCount++
 	b.wake(k)
 	return f
@@ -76,8 +101,14 @@ func (b *Broker) dropFlow(f *flow) {
 	default:
 		k.detached = nil
 	}
-	f.sub, f.kind, f.dead = nil, nil, false
-	b.freeFlows = append(b.freeFlows, f)
+	b.flows[f.no] = nil
+	b.freeFlows = append(b.freeFlows, f.no)
+	f.sub, f.kind, f.dead, f.telling = nil, nil, false, false
+	b.laneBytes -= int64(cap(f.ready.lanes)) * laneSize
+	f.ready.release()
+	if len(b.spareFlows) < spareFlows {
+		b.spareFlows = append(b.spareFlows, f)
+	}
 	k.flowCount--
 	b.rest(k)
 }

@@ -1,5 +1,7 @@
 package broker
 
+import "unsafe"
+
 // entry is an element of a heap: ordered by a, then b, smaller first.
 type entry struct {
 	a, b uint64
@@ -13,9 +15,11 @@ func (x *entry) before(y *entry) bool {
 const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
-	// heapFirst is the room of a heap's first chunk at first. It grows by fours:
-	// there are heaps of every type and flow, and most hold one or two elements.
+	// heapFirst is the room of a heap's first chunk at first. It grows and shrinks
+	// by fours: there are heaps of every type and flow, and most hold one or two
+	// elements.
 	heapFirst = 2
+	entrySize = int64(unsafe.Sizeof(entry{}))
 )
 
 // heap is a 4-ary min-heap that tells each element its position, so that one
@@ -25,6 +29,8 @@ type heap struct {
 	chunks [][]entry
 	n      int
 	place  func(ref uint32, pos int32)
+	// held counts the bytes of chunks, of all heaps that share it.
+	held *int64
 }
 
 func (h *heap) at(i int) *entry { return &h.chunks[i>>heapShift][i&(heapChunk-1)] }
@@ -44,10 +50,9 @@ func (h *heap) push(x entry) {
 			room = heapFirst
 		}
 		h.chunks = append(h.chunks, make([]entry, room))
+		*h.held += int64(room) * entrySize
 	} else if h.n == len(h.chunks[0]) && n == 0 {
-		grown := make([]entry, min(4*h.n, heapChunk))
-		copy(grown, h.chunks[0])
-		h.chunks[0] = grown
+		h.resize(min(4*h.n, heapChunk))
 	}
 	h.n++
 	h.up(h.n-1, x)
@@ -57,16 +62,43 @@ func (h *heap) push(x entry) {
 func (h *heap) remove(pos int32) {
 	h.n--
 	last := *h.at(h.n)
-	// One spare chunk stays, so that a heap at a chunk's border does not
-	// allocate at each push.
-	if spare := h.n>>heapShift + 2; len(h.chunks) > spare {
-		h.chunks[len(h.chunks)-1] = nil
-		h.chunks = h.chunks[:len(h.chunks)-1]
+	if int(pos) < h.n {
+		h.fix(pos, last)
 	}
-	if int(pos) == h.n {
+	h.shrink()
+}
+
+// shrink gives back a chunk once half of the one before it is empty too, and
+// three quarters of a lone chunk once a sixteenth of it is used: a heap whose
+// size swings does not allocate each time.
+func (h *heap) shrink() {
+	if k := len(h.chunks) - 1; k > 0 {
+		if h.n <= k<<heapShift-heapChunk/2 {
+			h.chunks[k] = nil
+			h.chunks = h.chunks[:k]
+			*h.held -= heapChunk * entrySize
+		}
 		return
 	}
-	h.fix(pos, last)
+	if room := len(h.chunks[0]); room > heapFirst && h.n <= room/16 {
+		h.resize(max(room/4, heapFirst))
+	}
+}
+
+// resize moves a heap's only chunk to one with this room.
+func (h *heap) resize(room int) {
+	*h.held += int64(room-len(h.chunks[0])) * entrySize
+	moved := make([]entry, room)
+	copy(moved, h.chunks[0][:h.n])
+	h.chunks[0] = moved
+}
+
+// release gives back all room of an empty heap.
+func (h *heap) release() {
+	for _, c := range h.chunks {
+		*h.held -= int64(len(c)) * entrySize
+	}
+	h.chunks = nil
 }
 
 // eachBefore calls fn for all elements before x among the one at pos and those

@@ -12,7 +12,7 @@ func TestHeapAgainstSort(t *testing.T) {
 	for seed := range times(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pos := map[uint32]int32{}
-		h := heap{place: func(ref uint32, p int32) { pos[ref] = p }}
+		h := heap{place: func(ref uint32, p int32) { pos[ref] = p }, held: new(int64)}
 		var want []entry
 		span := uint64(1 + r.IntN(40)) // few keys: many ties in a
 		key := func(ref uint32) entry { return entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref} }
@@ -70,7 +70,7 @@ func TestHeapAgainstSort(t *testing.T) {
 // TestHeapAtChunkBorder: going to and fro over the border of a chunk allocates
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
-	h := heap{place: func(uint32, int32) {}}
+	h := heap{place: func(uint32, int32) {}, held: new(int64)}
 	for i := range uint64(heapChunk - 1) {
 		h.push(entry{i, 0, 0})
 	}

@@ -1,6 +1,9 @@
 package broker
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"unsafe"
+)
 
 const (
 	// segmentSlots is the size of a segment (2 KiB with its head), segmentFull how
@@ -49,6 +52,15 @@ func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
 // alike, so the others of their bits are spread first.
 func home(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
+}
+
+// bytes is what the index occupies.
+func (x *index) bytes() int64 {
+	n := int64(len(x.dir)) * 8
+	for _, segments := range x.sharing {
+		n += int64(segments) * int64(unsafe.Sizeof(segment{}))
+	}
+	return n
 }
 
 // each calls f with every segment once.

@@ -315,15 +315,3 @@ func (b *Broker) Submitters(from, limit int) (found []SubmitterInfo, next int) {
 	}
 	return found, following(from, len(b.peers))
 }
-
-// Memory returns the bytes that jobs occupy: records, slabs and bodies kept
-// apart, whether used or not.
-func (b *Broker) Memory() int64 {
-	n := b.slabs.held + int64(len(b.slabs.spare))*slabSize + b.bigBytes
-	for _, c := range b.jobs.chunks {
-		if c != nil {
-			n += int64(len(c.mem))
-		}
-	}
-	return n
-}

@@ -39,17 +39,18 @@ func (b *Broker) verify() {
 }
 
 type census struct {
-	b      *Broker
-	types  map[*jobType]*Ledger
-	bytes  map[*jobType]int64
-	subs   map[*submitter]*[2]int64
-	held   uint32
-	ghosts int
-	unswep int
-	stored int64
-	inSlab map[uint32]uint32
-	weight int64
-	timing int
+	b          *Broker
+	types      map[*jobType]*Ledger
+	bytes      map[*jobType]int64
+	subs       map[*submitter]*[2]int64
+	held       uint32
+	ghosts     int
+	ghostBytes int64
+	unswep     int
+	stored     int64
+	inSlab     map[uint32]uint32
+	weight     int64
+	timing     int
 }
 
 func (v *census) records() {
@@ -69,7 +70,7 @@ func (v *census) records() {
 		}
 		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
 	}
-	must(b.ghosts == v.ghosts, "ghosts %d, counted %d", b.ghosts, v.ghosts)
+	must(b.ghosts == v.ghosts && b.ghostBytes == v.ghostBytes, "ghosts %d of %d bytes, counted %d of %d", b.ghosts, b.ghostBytes, v.ghosts, v.ghostBytes)
 	for i, f := range b.swept {
 		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
 	}
@@ -93,6 +94,7 @@ func (v *census) record(r uint32, j *job) {
 	}
 	if j.state == stOverdue {
 		v.ghosts++
+		v.ghostBytes += b.weight(r, j)
 		must(j.flags&flagHeld == 0, "an overdue run holds its id")
 		return
 	}
@@ -102,8 +104,8 @@ func (v *census) record(r uint32, j *job) {
 		return
 	}
 	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
-	v.weight += j.weight()
-	v.bytes[f.kind] += j.weight()
+	v.weight += b.weight(r, j)
+	v.bytes[f.kind] += b.weight(r, j)
 	l := v.types[f.kind]
 	if l == nil {
 		l = &Ledger{}
@@ -126,14 +128,14 @@ func (v *census) record(r uint32, j *job) {
 			v.subs[f.sub] = s
 		}
 		s[0]++
-		s[1] += j.weight()
+		s[1] += b.weight(r, j)
 	}
 }
 
 func (v *census) kinds() {
 	b := v.b
 	sum := b.forgotten
-	spare := 0
+	spare, dead := 0, 0
 	for _, k := range b.types {
 		if k == nil {
 			continue
@@ -151,29 +153,39 @@ func (v *census) kinds() {
 		blocked := k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
 			k.limits.Rate > 0 && k.timer >= 0 || b.expelling || k.touched
 		must(k.flows.n == 0 || k.idle.n == 0 || blocked, "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
-		must(k.spare == !k.inUse(), "type %q: spare %v, in use %v", k.name, k.spare, k.inUse())
-		if k.spare {
+		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
+		if k.resting.in() && len(k.dead) == 0 {
 			spare++
+		} else if k.resting.in() {
+			dead++
 		}
 		n := 0
-		for w := k.idle.head; w != nil; w = w.idleNext {
-			must(w.idle && w.kind == k && w.free(), "a worker stands in line that may not")
+		for l := k.idle.root.next; k.idle.n > 0 && l != &k.idle.root; l = l.next {
+			must(l.of.kind == k && l.of.free(), "a worker stands in line that may not")
 			n++
 		}
 		must(n == k.idle.n, "type %q counts %d idle workers, has %d", k.name, k.idle.n, n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
-	must(spare == b.spareTypes, "spare types %d, counted %d", b.spareTypes, spare)
+	must(spare == b.unusedTypes() && dead == b.deadTypes.n, "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.deadTypes.n, spare, dead)
+	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
 func (v *census) flows() {
 	b := v.b
+	lanes, heaps := int64(0), v.room(&b.timers)
+	for _, k := range b.types {
+		if k != nil {
+			heaps += v.room(&k.flows)
+		}
+	}
 	for _, f := range b.flows[1:] {
-		if f.kind == nil {
-			must(f.held() == 0, "a free flow holds jobs")
+		if f == nil {
 			continue
 		}
+		lanes += int64(cap(f.ready.lanes)) * laneSize
+		heaps += v.room(&f.ready.spill) + v.room(&f.ready.ages)
 		if f.ready.n > 0 && !f.dead {
 			must(f.pos >= 0, "a flow with ready jobs is not ranked")
 			x, y := b.best(&f.ready), f.kind.flows.at(int(f.pos))
@@ -184,7 +196,21 @@ func (v *census) flows() {
 		v.queue(&f.ready, f.no)
 		v.list(&f.delayed, stDelayed, f.no)
 		v.list(&f.running, stRunning, f.no)
+		run := int64(0)
+		for r := f.running.head; r != 0; r = b.jobs.get(r).next {
+			run += b.weight(r, b.jobs.get(r))
+		}
+		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
 	}
+	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
+}
+
+// room is what a heap occupies.
+func (v *census) room(h *heap) (n int64) {
+	for _, c := range h.chunks {
+		n += int64(len(c)) * entrySize
+	}
+	return n
 }
 
 func (v *census) queue(q *queue, no uint32) {
@@ -249,7 +275,7 @@ func (v *census) peers() {
 		if w.kind != nil {
 			joined[w.kind]++
 		}
-		must(w.idle == w.free(), "worker idle %v, free %v", w.idle, w.free())
+		must(w.idle.in() == w.free(), "worker idle %v, free %v", w.idle.in(), w.free())
 		n, over := 0, 0
 		for r := w.out.head; r != 0; {
 			j := b.jobs.get(r)
@@ -299,7 +325,7 @@ func (v *census) memory() {
 	big := int64(0)
 	for r, body := range b.big {
 		must(b.jobs.get(r).flags&flagBig != 0, "a big body belongs to nobody")
-		big += int64(len(body))
+		big += int64(cap(body))
 	}
 	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
 }

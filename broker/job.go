@@ -1,6 +1,9 @@
 package broker
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // state is where a job stands in its life.
 type state uint8
@@ -30,6 +33,8 @@ const (
 	flagBig
 	// flagHeld: the id index names this record.
 	flagHeld
+	// flagTold: its submitter went while it runs, and its worker was told.
+	flagTold
 )
 
 // maxRetries is the most that a record can count: one run more must fit too.
@@ -73,6 +78,8 @@ type timing struct {
 	pos     int32 // in Broker.timers; -1 when no timer runs
 }
 
+const timingSize = int64(unsafe.Sizeof(timing{}))
+
 func (b *Broker) id(j *job) []byte { return b.slabs.bytes(j.slab, j.off, uint32(j.idLen)) }
 
 func (b *Broker) body(r uint32, j *job) []byte {
@@ -90,18 +97,25 @@ func (j *job) stored() uint32 {
 	return uint32(j.idLen) + j.bodyLen
 }
 
-// weight is what the job counts against limits on bytes.
-func (j *job) weight() int64 { return int64(j.idLen) + int64(j.bodyLen) + JobOverhead }
+// weight is what the job counts against limits on bytes. A body kept by
+// reference weighs what it keeps from being freed.
+func (b *Broker) weight(r uint32, j *job) int64 {
+	n := int64(j.bodyLen)
+	if j.flags&flagBig != 0 {
+		n = int64(cap(b.big[r]))
+	}
+	return int64(j.idLen) + n + JobOverhead
+}
 
 // store keeps id and body for record r.
 func (b *Broker) store(r uint32, j *job, id, body []byte, kept bool) {
 	j.idLen, j.bodyLen = uint16(len(id)), uint32(len(body))
 	if len(body) >= bigBody {
 		if !kept {
-			body = append([]byte(nil), body...)
+			body = append(make([]byte, 0, len(body)), body...)
 		}
 		b.big[r] = body
-		b.bigBytes += int64(len(body))
+		b.bigBytes += int64(cap(body))
 		j.flags |= flagBig
 		body = nil
 	}
@@ -116,7 +130,7 @@ func (b *Broker) free(r uint32, j *job) {
 		b.timings.put(j.timing)
 	}
 	if j.flags&flagBig != 0 {
-		b.bigBytes -= int64(j.bodyLen)
+		b.bigBytes -= int64(cap(b.big[r]))
 		delete(b.big, r)
 	}
 	slab, off, stored := j.slab, j.off, j.stored()

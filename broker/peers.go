@@ -74,51 +74,17 @@ type worker struct {
 	// room is how many jobs may be out on it at a time.
 	room int
 	// out lists what is out on it, oldest first, overdue runs among them.
-	out      list
-	overdue  int
-	named    bool // it ever joined with prefetch: its answers carry ids
-	notices  bool // it wants cancel frames
-	left     bool
-	idle     bool // stands in kind.idle
-	since    int64
-	idlePrev *worker
-	idleNext *worker
+	out     list
+	overdue int
+	named   bool // it ever joined with prefetch: its answers carry ids
+	notices bool // it wants cancel frames
+	left    bool
+	idle    link[worker] // in kind.idle
+	since   int64
 }
 
 func (w *worker) free() bool {
 	return w.kind != nil && !w.left && w.overdue == 0 && w.out.n < w.room
-}
-
-type workerList struct {
-	head, tail *worker
-	n          int
-}
-
-func (l *workerList) push(w *worker) {
-	w.idle = true
-	w.idlePrev, w.idleNext = l.tail, nil
-	if l.tail != nil {
-		l.tail.idleNext = w
-	} else {
-		l.head = w
-	}
-	l.tail = w
-	l.n++
-}
-
-func (l *workerList) remove(w *worker) {
-	if w.idlePrev != nil {
-		w.idlePrev.idleNext = w.idleNext
-	} else {
-		l.head = w.idleNext
-	}
-	if w.idleNext != nil {
-		w.idleNext.idlePrev = w.idlePrev
-	} else {
-		l.tail = w.idlePrev
-	}
-	w.idlePrev, w.idleNext, w.idle = nil, nil, false
-	l.n--
 }
 
 // AddSubmitter and AddWorker let a new connection in.
@@ -207,24 +173,42 @@ func (b *Broker) dropSubmitter(s *submitter) {
 			k.flows.remove(f.pos)
 			f.pos = -1
 		}
-		running := int64(0)
-		for r := f.running.head; r != 0; {
-			j := b.jobs.get(r)
-			running += j.weight()
-			b.notice(j)
-			r = j.next
-		}
-		k.bytes -= f.bytes - running
-		b.bytes -= f.bytes - running
-		f.bytes = running
+		k.bytes -= f.bytes - f.runBytes
+		b.bytes -= f.bytes - f.runBytes
+		f.bytes = f.runBytes
 		f.dead = true
 		if waiting > 0 {
 			f.sweptAt = len(b.swept)
 			b.swept = append(b.swept, f)
 			b.unswept += waiting
-		} else if f.running.n == 0 {
+		}
+		if f.running.n > 0 {
+			f.telling = true
+			b.telling = append(b.telling, f)
+		} else if waiting == 0 {
 			b.dropFlow(f)
 		}
+	}
+	b.tellWorkers(tickSweep)
+}
+
+// tellWorkers has up to n runs that vanished submitters left behind noticed by
+// their workers. Those told go to the end of their flow's list.
+func (b *Broker) tellWorkers(n int) {
+	for ; n > 0 && len(b.telling) > 0; n-- {
+		f := b.telling[len(b.telling)-1]
+		r := f.running.head
+		if !f.telling || r == 0 || b.jobs.get(r).flags&flagTold != 0 {
+			f.telling = false
+			b.telling[len(b.telling)-1] = nil
+			b.telling = b.telling[:len(b.telling)-1]
+			continue
+		}
+		j := b.jobs.get(r)
+		b.notice(j)
+		j.flags |= flagTold
+		b.unlinkFrom(&f.running, j)
+		b.link(&f.running, r, j)
 	}
 }
 

@@ -1,5 +1,7 @@
 package broker
 
+import "unsafe"
+
 // maxLanes is how many priorities of one flow are kept as FIFO lanes. With
 // more distinct priorities than this at a time, the rest share a keyed heap.
 const maxLanes = 64
@@ -22,6 +24,8 @@ type lane struct {
 	prio       int64
 	head, tail uint32
 }
+
+const laneSize = int64(unsafe.Sizeof(lane{}))
 
 // prioKey orders larger priorities first.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
@@ -57,6 +61,9 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		return
 	case len(q.lanes) < maxLanes:
 		j.state, j.prev, j.next = stQueued, 0, 0
+		if n := len(q.lanes); n == cap(q.lanes) {
+			b.resizeLanes(q, max(1, 2*n))
+		}
 		q.lanes = append(q.lanes, lane{})
 		copy(q.lanes[i+1:], q.lanes[i:])
 		q.lanes[i] = lane{prio: j.prio, head: r, tail: r}
@@ -65,6 +72,21 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	j.state = stSpilled
 	q.spill.push(entry{prioKey(j.prio), j.seq, r})
 	q.ages.push(entry{j.seq, 0, r})
+}
+
+// resizeLanes moves the lanes of q to where there is room for so many.
+func (b *Broker) resizeLanes(q *queue, room int) {
+	b.laneBytes += int64(room-cap(q.lanes)) * laneSize
+	q.lanes = append(make([]lane, 0, room), q.lanes...)
+}
+
+// release gives back the memory of an empty queue, but for a few lanes.
+func (q *queue) release() {
+	if cap(q.lanes) > 4 {
+		q.lanes = nil
+	}
+	q.spill.release()
+	q.ages.release()
 }
 
 // best returns the key of the first job; the queue must not be empty.
@@ -98,6 +120,9 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	switch {
 	case j.prev == 0 && j.next == 0:
 		q.lanes = append(q.lanes[:i], q.lanes[i+1:]...)
+		if room := cap(q.lanes); room > 8 && len(q.lanes) <= room/8 {
+			b.resizeLanes(q, room/4)
+		}
 	case j.prev == 0:
 		l.head = j.next
 	default:

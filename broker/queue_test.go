@@ -27,7 +27,7 @@ type queueTwin struct {
 func newQueueTwin(t *testing.T) *queueTwin {
 	b := New(Config{})
 	f := &flow{}
-	f.ready.spill.place, f.ready.ages.place = b.placeSpill, b.placeAge
+	f.ready.spill, f.ready.ages = heap{place: b.placeSpill, held: &b.heapBytes}, heap{place: b.placeAge, held: &b.heapBytes}
 	return &queueTwin{t: t, b: b, q: &f.ready}
 }
 

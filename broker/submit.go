@@ -9,7 +9,8 @@ import (
 // wire; the core compares them byte by byte.
 type Submission struct {
 	ID, Type, Body []byte
-	// Kept says that Body may be referred to: nobody writes to it again.
+	// Kept says that Body may be referred to: nobody writes to it again. Its
+	// capacity is taken for what it keeps from being freed.
 	Kept     bool
 	Priority int64
 	// Delay is how long it is not handed out; Timeout bounds one run; Backoff
@@ -92,7 +93,7 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 			t.expires = b.now + int64(s.Expires)
 		}
 	}
-	b.admit(f, j, +1)
+	b.admit(f, r, j, +1)
 	k.Submitted++
 	b.total.Submitted++
 	if sub != nil && !s.Quiet {
@@ -110,16 +111,17 @@ func (b *Broker) deny(p Peer, c Code, id []byte, reason string) {
 // full names the limit that keeps a submission out, if any does.
 func (b *Broker) full(sub *submitter, s *Submission) string {
 	c := &b.cfg
-	w := int64(len(s.ID)) + int64(len(s.Body)) + JobOverhead
+	w := s.weight()
 	k := b.typesByName[string(s.Type)]
 	if b.tooManyTypes(k) {
 		return fmt.Sprintf("the broker holds %d types (max-types)", c.MaxTypes)
 	}
-	switch held := b.total.Delayed + b.total.Queued + b.total.Running; {
+	held, bytes := b.load()
+	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return fmt.Sprintf("the broker holds %d jobs (max-jobs)", held)
-	case c.MaxBytes > 0 && b.bytes+w > c.MaxBytes:
-		return fmt.Sprintf("the broker holds %d bytes, %d more would pass %d (max-bytes)", b.bytes, w, c.MaxBytes)
+		return fmt.Sprintf("the broker holds %d jobs%s (max-jobs)", held, b.overdueToo())
+	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
+		return fmt.Sprintf("the broker holds %d bytes%s, %d more would pass %d (max-bytes)", bytes, b.overdueToo(), w, c.MaxBytes)
 	}
 	var ofType Ledger
 	var typeBytes int64
@@ -144,9 +146,32 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	return ""
 }
 
+// weight is what the job will weigh.
+func (s *Submission) weight() int64 {
+	n := len(s.Body)
+	if s.Kept && n >= bigBody {
+		n = cap(s.Body)
+	}
+	return int64(len(s.ID)) + int64(n) + JobOverhead
+}
+
+func (b *Broker) overdueToo() string {
+	if b.ghosts == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d overdue runs among them)", b.ghosts)
+}
+
+// load is what counts against MaxJobs and MaxBytes: jobs and overdue runs, and
+// what stands around them.
+func (b *Broker) load() (jobs uint64, bytes int64) {
+	return b.Held() + uint64(b.ghosts),
+		b.bytes + b.ghostBytes + b.heapBytes + b.flowBytes() + int64(b.timings.live)*timingSize
+}
+
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).
-func (b *Broker) admit(f *flow, j *job, n int) {
-	w := j.weight() * int64(n)
+func (b *Broker) admit(f *flow, r uint32, j *job, n int) {
+	w := b.weight(r, j) * int64(n)
 	b.bytes += w
 	f.bytes += w
 	f.kind.bytes += w
@@ -268,7 +293,7 @@ func (b *Broker) finish(r uint32, j *job, ofType, ofAll *uint64) {
 	*ofType++
 	*ofAll++
 	f := b.flows[j.flow]
-	b.admit(f, j, -1)
+	b.admit(f, r, j, -1)
 	b.free(r, j)
 	b.emptied(f)
 }

@@ -36,6 +36,7 @@ type table[T any] struct {
 	holes  []uint32 // numbers of chunks that were given back
 	empty  int      // chunks without a live record
 	live   int
+	held   int64 // bytes of all chunks
 }
 
 type chunk[T any] struct {
@@ -79,6 +80,7 @@ func (t *table[T]) take() (uint32, *T) {
 	if n == 0 {
 		c.fresh = 1
 	}
+	t.held += int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 	t.chunks[n] = c
 	t.open = append(t.open, n)
 	t.empty++
@@ -117,6 +119,7 @@ func (t *table[T]) put(r uint32) {
 		// One empty chunk stays for the next record.
 		if t.empty > 1 {
 			t.empty--
+			t.held -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
 			t.pages.Put(c.mem)
 			t.chunks[n] = nil
 			t.holes = append(t.holes, n)

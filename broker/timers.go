@@ -71,7 +71,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if len(b.swept) > 0 && b.now < at {
+	if len(b.swept)+len(b.telling) > 0 && b.now < at {
 		at = b.now
 	}
 	return at
@@ -94,6 +94,7 @@ func (b *Broker) Tick(now int64) []Effect {
 		t.pos = -1
 		b.due(t)
 	}
+	b.tellWorkers(tickSweep)
 	b.sweep(tickSweep)
 	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()

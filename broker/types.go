@@ -10,7 +10,7 @@ type jobType struct {
 	flowCount int
 	detached  *flow
 	// idle lists the workers with room, longest idle first.
-	idle    workerList
+	idle    ring[worker]
 	workers int // joined, idle or not
 	bytes   int64
 	limits  TypeLimits
@@ -22,9 +22,8 @@ type jobType struct {
 	stats *TypeStats
 	// touched: stands in Broker.touched.
 	touched bool
-	// spare links types that nobody uses, least recently used first.
-	sparePrev, spareNext *jobType
-	spare                bool
+	// resting links it in a ring of types that nobody uses (Broker.restsIn).
+	resting link[jobType]
 }
 
 // TypeLimits bound what of a type may run. Zero means no limit.
@@ -52,7 +51,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		return k
 	}
 	k := &jobType{name: append([]byte(nil), name...), timer: -1, stats: &TypeStats{}}
-	k.flows.place = b.placeFlow
+	k.flows = heap{place: b.placeFlow, held: &b.heapBytes}
 	if n := len(b.freeTypes); n > 0 {
 		k.no = b.freeTypes[n-1]
 		b.freeTypes = b.freeTypes[:n-1]
@@ -68,54 +67,64 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 
 // inUse: the type cannot be forgotten.
 func (k *jobType) inUse() bool {
-	return k.touched || k.flowCount > 0 || k.workers > 0 || k.paused || k.limits != (TypeLimits{}) || len(k.dead) > 0
+	return k.touched || k.flowCount > 0 || k.workers > 0 || k.paused || k.limits != (TypeLimits{})
 }
 
 // tooManyTypes: the type (nil when it is not known) is not in use, and cannot
 // come into use because as many as may be are.
 func (b *Broker) tooManyTypes(k *jobType) bool {
 	c := b.cfg.MaxTypes
-	return c > 0 && (k == nil || k.spare) && len(b.typesByName)-b.spareTypes >= c
+	return c > 0 && (k == nil || k.resting.in()) && len(b.typesByName)-b.unusedTypes()-b.deadTypes.n >= c
 }
 
 // wake and rest keep the list of types that nobody uses. Only so many of them
 // are remembered (Config.IdleTypes) beyond the end of a command; what the
 // forgotten ones counted is added up in one place.
 func (b *Broker) wake(k *jobType) {
-	if !k.spare {
-		return
+	if k.resting.in() {
+		b.restsIn(k).remove(&k.resting)
 	}
-	k.spare = false
-	b.spareTypes--
-	if b.kept(k) {
-		return
-	}
-	k.sparePrev.spareNext, k.spareNext.sparePrev = k.spareNext, k.sparePrev
-	k.spareNext, k.sparePrev = nil, nil
 }
 
 func (b *Broker) rest(k *jobType) {
-	if k.spare || k.inUse() {
-		return
+	if !k.resting.in() && !k.inUse() {
+		b.restsIn(k).push(&k.resting, k)
 	}
-	k.spare = true
-	b.spareTypes++
-	if b.kept(k) {
-		return
-	}
-	last := b.spare.sparePrev
-	k.sparePrev, k.spareNext = last, &b.spare
-	last.spareNext, b.spare.sparePrev = k, k
 }
 
-// kept: the type is one of the first, which are never forgotten. Unused, it
-// counts as a spare one, but does not stand in their list.
+// restsIn is the ring for a type that nobody uses.
+func (b *Broker) restsIn(k *jobType) *ring[jobType] {
+	switch {
+	case len(k.dead) > 0:
+		return &b.deadTypes
+	case b.kept(k):
+		return &b.keptTypes
+	}
+	return &b.spareTypes
+}
+
+// unusedTypes is how many types nobody uses and no dead letter keeps.
+func (b *Broker) unusedTypes() int { return b.spareTypes.n + b.keptTypes.n }
+
+// yield forgets the dead letters of types that nobody uses, as far as types in
+// use need the room: of the type first whose use ended first.
+func (b *Broker) yield() {
+	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.n > 0 && len(b.typesByName)-b.unusedTypes() > c; {
+		k := b.deadTypes.first()
+		for len(k.dead) > 0 {
+			b.dead.drop(b, k, 0)
+		}
+	}
+}
+
+// kept: the type is one of the first, which are never forgotten.
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
 	b.wake(k)
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
+	k.flows.release()
 	delete(b.typesByName, string(k.name))
 	b.types[k.no] = nil
 	b.freeTypes = append(b.freeTypes, k.no)

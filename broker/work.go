@@ -43,8 +43,8 @@ func (b *Broker) unjoin(w *worker) {
 	if k == nil {
 		return
 	}
-	if w.idle {
-		k.idle.remove(w)
+	if w.idle.in() {
+		k.idle.remove(&w.idle)
 	}
 	k.workers--
 	w.kind = nil
@@ -56,8 +56,8 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.left = true
-		if w.idle {
-			w.kind.idle.remove(w)
+		if w.idle.in() {
+			w.kind.idle.remove(&w.idle)
 		}
 		b.ok(p, nil)
 	}
@@ -67,16 +67,16 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 // offer lets a worker that may have room stand in line for jobs.
 func (b *Broker) offer(w *worker) {
 	if !w.free() {
-		if w.idle {
-			w.kind.idle.remove(w)
+		if w.idle.in() {
+			w.kind.idle.remove(&w.idle)
 		}
 		return
 	}
-	if !w.idle {
+	if !w.idle.in() {
 		if w.out.n == 0 {
 			w.since = b.now
 		}
-		w.kind.idle.push(w)
+		w.kind.idle.push(&w.idle, w)
 	}
 	b.touch(w.kind)
 }
@@ -115,11 +115,11 @@ func (b *Broker) match(k *jobType) bool {
 			return true
 		}
 		b.leaveQueue(r, j)
-		w := k.idle.head
-		k.idle.remove(w)
+		w := k.idle.first()
+		k.idle.remove(&w.idle)
 		b.dispatch(w, f, r, j)
 		if w.free() {
-			k.idle.push(w)
+			k.idle.push(&w.idle, w)
 		}
 	}
 	return true
@@ -141,6 +141,7 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
 	b.link(&f.running, r, j)
+	f.runBytes += b.weight(r, j)
 	b.takeOut(w, r, j)
 	k.Running++
 	b.total.Running++
@@ -205,7 +206,7 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 			b.emit(Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
 		}
 		k := f.kind
-		b.stopRun(w, f, j)
+		b.stopRun(w, f, r, j)
 		b.finish(r, j, &k.Answered, &b.total.Answered)
 	}
 	b.offerIfFree(w)
@@ -242,7 +243,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	b.ok(p, nil)
 	if !b.settleRun(w, r, j) {
 		f := b.flows[j.flow]
-		b.stopRun(w, f, j)
+		b.stopRun(w, f, r, j)
 		b.failed(r, j, JobFailed, q.Reason, q.NoRetry, q.Delay)
 	}
 	b.offerIfFree(w)
@@ -306,7 +307,7 @@ func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 		return false
 	}
 	f := b.flows[j.flow]
-	b.stopRun(w, f, j)
+	b.stopRun(w, f, r, j)
 	b.finishUnwanted(f, r, j)
 	return true
 }
@@ -324,13 +325,15 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.takeBack(w, j)
 	w.overdue--
 	b.ghosts--
+	b.ghostBytes -= b.weight(r, j)
 	b.free(r, j)
 }
 
 // stopRun takes a job from its worker.
-func (b *Broker) stopRun(w *worker, f *flow, j *job) {
+func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 	b.takeBack(w, j)
 	b.unlinkFrom(&f.running, j)
+	f.runBytes -= b.weight(r, j)
 	b.stopTimer(j)
 	f.kind.Running--
 	b.total.Running--
@@ -389,7 +392,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 		b.notice(j)
 	}
 	b.haunt(w, b.id(j))
-	b.stopRun(w, f, j)
+	b.stopRun(w, f, r, j)
 	k.Overdue++
 	b.total.Overdue++
 	if unwanted {
@@ -407,9 +410,10 @@ func (b *Broker) haunt(w *worker, id []byte) {
 	b.store(r, j, id, nil, false)
 	b.takeOut(w, r, j)
 	b.ghosts++
+	b.ghostBytes += b.weight(r, j)
 	w.overdue++
-	if w.idle {
-		w.kind.idle.remove(w)
+	if w.idle.in() {
+		w.kind.idle.remove(&w.idle)
 	}
 }
 
@@ -423,7 +427,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		if b.settleRun(w, r, j) {
 			continue
 		}
-		b.stopRun(w, b.flows[j.flow], j)
+		b.stopRun(w, b.flows[j.flow], r, j)
 		if expelled != "" && one {
 			b.failed(r, j, JobFailed, "its worker was closed: "+expelled, true, -1)
 		} else {

@@ -182,7 +182,7 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var memory int64
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
-		total, types, memory = b.Totals(), b.TypeCount(), b.Memory()
+		total, types, memory = b.Totals(), b.TypeCount(), b.Memory().Jobs()
 		submitters, workers = b.Peers()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))

@@ -56,7 +56,7 @@ func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 	}
 	var total broker.Ledger
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) {
-		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory()
+		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory().Jobs()
 		s.Submitters, s.Workers = b.Peers()
 		s.Dead, _ = b.DeadCount()
 	})

@@ -121,14 +121,14 @@ func (r *runner) compareLedgers() error {
 		td, tq, tr := o.tally(name)
 		info, known := b.Type([]byte(name))
 		if !known {
-			if o.used(name) {
+			if o.used(name) || len(k.letters) > 0 {
 				return fmt.Errorf("type %q is in use, and forgotten", name)
 			}
 			o.forgotten.add(&k.counts)
 			k.counts = counts{}
 			continue
 		}
-		if !o.used(name) {
+		if !o.used(name) && len(k.letters) == 0 {
 			unused++
 		}
 		if l := info.Ledger; l.Submitted != l.Delayed+l.Queued+l.Running+l.Answered+l.Failed+l.Cancelled+l.Expired+l.Discarded {

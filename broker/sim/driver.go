@@ -192,6 +192,7 @@ func (d *driver) sight(now int64) sight {
 			}
 			return n
 		},
+		letters: func(typ string) int { return len(d.core.DeadLetters([]byte(typ))) },
 		letterReason: func(j *oracleJob, failed int64) (string, bool) {
 			letters, _ := d.core.DeadLetters([]byte(j.typ), 0, 1000)
 			for _, l := range letters {

@@ -149,6 +149,8 @@ type sight struct {
 	held func(id string) bool
 	// handed tells how many jobs of a type were handed out.
 	handed func(typ string) int
+	// letters tells how many dead letters of a type are kept.
+	letters func(typ string) int
 	// letterReason tells why a job failed at a moment, if the core told its
 	// submitter or kept it.
 	letterReason func(j *oracleJob, failed int64) (string, bool)
@@ -239,6 +241,7 @@ func (o *oracle) do(c *command, s sight) {
 	}
 	o.lineUp()
 	o.handOut()
+	o.yield()
 }
 
 func (o *oracle) send(f frame) { o.frames = append(o.frames, f) }

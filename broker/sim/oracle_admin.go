@@ -67,6 +67,19 @@ func (o *oracle) burn(l *letter) {
 	k.letters, o.letters = without(k.letters), without(o.letters)
 }
 
+// yield: the letters of types that nobody uses go when types in use need the
+// room. Which types those are is the core's choice.
+func (o *oracle) yield() {
+	for _, name := range o.names {
+		if o.cfg.MaxTypes == 0 || o.used(name) || len(o.names) <= o.cfg.MaxTypes || o.sight.letters(name) > 0 {
+			continue
+		}
+		for _, l := range slices.Clone(o.types[name].letters) {
+			o.burn(l)
+		}
+	}
+}
+
 // age forgets letters that are too old.
 func (o *oracle) age() {
 	for n := 0; n < timersPerTick && len(o.letters) > 0; n++ {

@@ -60,22 +60,34 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.body)) + broker.JobOverhead
-	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes int64) bool {
+	late, lateBytes := 0, int64(0)
+	for _, w := range o.peers {
+		for _, r := range w.out {
+			if r.job == nil {
+				late++
+				lateBytes += int64(len(r.id)) + broker.JobOverhead
+			}
+		}
+	}
+	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false
 		}
-		n, bytes := 0, weight
+		n, bytes := late, weight+lateBytes
 		for _, j := range o.jobs {
 			if mine(j) {
 				n++
 				bytes += j.weight()
 			}
 		}
-		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes
+		// What stands around jobs counts too, as the core knows it.
+		return maxJobs > 0 && n >= maxJobs || maxBytes > 0 && bytes > maxBytes ||
+			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
-	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes) ||
-		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes) ||
-		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes) ||
+	around := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs))<<8
+	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes) ||
+		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0) ||
+		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0) ||
 		o.tooManyTypes(c.typ)
 }
 
@@ -85,7 +97,7 @@ func (o *oracle) used(name string) bool {
 	if k == nil {
 		return false
 	}
-	if k.paused || k.concurrency > 0 || k.rate > 0 || len(k.letters) > 0 {
+	if k.paused || k.concurrency > 0 || k.rate > 0 {
 		return true
 	}
 	for _, j := range o.jobs {

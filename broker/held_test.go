@@ -1,0 +1,212 @@
+package broker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// heapNow is what Go's heap holds.
+func heapNow() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestPrioritiesGiveBack: jobs of many priorities in many flows let lanes and
+// heaps grow; when they have gone, all of it is given back.
+func TestPrioritiesGiveBack(t *testing.T) {
+	before := heapNow()
+	b := New(Config{IdleTypes: 10})
+	var subs []Peer
+	for range 20 {
+		subs = append(subs, b.AddSubmitter())
+	}
+	n := 0
+	for _, p := range subs {
+		for typ := range many(100, 2) {
+			for prio := range 193 {
+				n++
+				b.Submit(0, p, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "t%d", typ), Body: []byte("1"), Priority: int64(prio)})
+			}
+		}
+	}
+	full := b.Memory()
+	for _, p := range subs {
+		b.Gone(0, p)
+	}
+	for b.Next() <= 0 {
+		b.Tick(0)
+	}
+	m := b.Memory()
+	if m.Heaps > full.Heaps/100 || m.Flows > full.Flows/100+1<<10 {
+		t.Errorf("flows and heaps keep %d and %d bytes of %d and %d", m.Flows, m.Heaps, full.Flows, full.Heaps)
+	}
+	if kept := heapNow() - before; kept > 8<<20 {
+		t.Errorf("%d bytes are kept after %d jobs have gone", kept, n)
+	}
+	runtime.KeepAlive(b)
+}
+
+// TestLimitIsWhatIsHeld: jobs of any kind are refused from the limit on bytes
+// on, and the heap has grown by little more.
+func TestLimitIsWhatIsHeld(t *testing.T) {
+	if Checking || racing {
+		t.Skip("memory is another's here: invariants and the race detector keep their own")
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, c := range []struct {
+		name string
+		make func(n int, s *Submission)
+	}{
+		{"plain", func(int, *Submission) {}},
+		{"timers", func(_ int, s *Submission) { s.Delay, s.Expires = time.Hour, 2*time.Hour }},
+		{"timers, wild priorities", func(n int, s *Submission) {
+			s.Priority, s.Expires = int64(r.Uint64()), time.Duration(n+1)*time.Hour
+		}},
+		{"a type each", func(n int, s *Submission) { s.Type = fmt.Appendf(nil, "t%d", n%10_000) }},
+		{"many priorities in many types", func(n int, s *Submission) {
+			s.Type, s.Priority = fmt.Appendf(nil, "t%d", n/193%100), int64(n%193)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const limit = 64 << 20
+			before := heapNow()
+			b := New(Config{MaxBytes: limit})
+			p := b.AddSubmitter()
+			for n := 0; ; n++ {
+				s := Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1")}
+				c.make(n, &s)
+				if b.Submit(0, p, &s)[0].Op == OpRefuse {
+					break
+				}
+			}
+			took := heapNow() - before
+			t.Logf("%d jobs hold %d bytes, %.2f of the limit; %+v", b.Held(), took, float64(took)/limit, b.Memory())
+			if took > limit*5/4 {
+				t.Errorf("%d bytes are held, the limit is %d", took, limit)
+			}
+			runtime.KeepAlive(b)
+		})
+	}
+}
+
+// TestOverdueRunsCount: runs that passed their timeout count against the limits
+// while they stand, and are given back with their worker.
+func TestOverdueRunsCount(t *testing.T) {
+	for _, c := range []Config{{MaxJobs: 100}, {MaxBytes: 1 << 20}} {
+		b := New(c)
+		s, w := b.AddSubmitter(), b.AddWorker()
+		b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
+		now, n := int64(0), 0
+		for ; n < 10_000; n++ {
+			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
+			if b.Submit(now, s, &q)[0].Op == OpRefuse {
+				break
+			}
+			if now++; n%10 == 9 {
+				// The worker gets no job before what is overdue is answered.
+				b.Tick(now)
+				b.Gone(now, w)
+				w = b.AddWorker()
+				b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
+			}
+		}
+		if n != 10_000 {
+			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
+		}
+		// Now each has a worker that never answers.
+		for n = 0; n < 10_000; n++ {
+			w := b.AddWorker()
+			b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 10})
+			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
+			if b.Submit(now, s, &q)[0].Op == OpRefuse {
+				break
+			}
+			now++
+			b.Tick(now)
+		}
+		if jobs, bytes := b.load(); n == 10_000 || c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
+			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.ghosts, bytes)
+		}
+	}
+}
+
+// TestVanishedAtWork: a submitter of very many running jobs goes. Its ids,
+// counts and ledger change at once; its workers are told in slices.
+func TestVanishedAtWork(t *testing.T) {
+	n := many(200_000, 3000)
+	b := New(Config{})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: n, Notices: true})
+	id := make([]byte, 16)
+	for i := range n {
+		b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Quiet: true})
+	}
+	told := map[string]bool{}
+	tell := func(fx []Effect) {
+		t.Helper()
+		if len(fx) > tickSweep {
+			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSweep)
+		}
+		for _, e := range fx {
+			if e.Op != OpCancel || told[string(e.ID)] {
+				t.Fatalf("told %x of %x (again: %v)", e.Op, e.ID, told[string(e.ID)])
+			}
+			told[string(e.ID)] = true
+		}
+	}
+	tell(b.Gone(0, s))
+	// What ends meanwhile is told of no more.
+	answered := 0
+	for i := range n / 2 {
+		if fx := b.Respond(0, w, numbered(id, 2*i), []byte("1"), false); len(fx) != 1 || fx[0].Op != OpOK {
+			t.Fatalf("a discarded answer has effects %v", fx)
+		}
+		if !told[string(id)] {
+			answered++
+		}
+		if i%100 == 0 && b.Next() <= 0 {
+			tell(b.Tick(0))
+		}
+	}
+	for ticks := 0; b.Next() <= 0; ticks++ {
+		tell(b.Tick(0))
+		if ticks > 2*n/tickSweep+2 {
+			t.Fatalf("%d ticks, and %d of %d told", ticks, len(told), n)
+		}
+	}
+	if len(told)+answered != n {
+		t.Errorf("%d runs told, %d answered before, want %d in all", len(told), answered, n)
+	}
+	if b.total.Running != uint64(n-n/2) || b.total.Discarded != uint64(n/2) {
+		t.Errorf("ledger: %+v", b.total)
+	}
+}
+
+// TestKeptBodyWeighsWhatItPins: a body kept by reference counts by its capacity,
+// as a job and as a dead letter.
+func TestKeptBodyWeighsWhatItPins(t *testing.T) {
+	b := New(Config{MaxBytes: 10 << 20, DeadLetters: 10, DeadBytes: 4 << 20, DeadAge: time.Hour})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	body := make([]byte, bigBody, 3<<20)
+	for n, want := range []Op{OpOK, OpOK, OpOK, OpRefuse} {
+		fx := b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: body, Kept: true})
+		if fx[0].Op != want {
+			t.Fatalf("submit %d: effect %d, want %d", n, fx[0].Op, want)
+		}
+	}
+	if m := b.Memory(); m.Bodies != 9<<20 {
+		t.Errorf("bodies take %d bytes, want %d", m.Bodies, 9<<20)
+	}
+	b.Join(0, w, &Joining{Type: []byte("echo")})
+	for range 3 {
+		b.Fail(0, w, &Failure{Reason: "broken", NoRetry: true})
+	}
+	if n, bytes := b.DeadCount(); n != 1 || bytes < 3<<20 {
+		t.Errorf("%d letters of %d bytes are kept, want one of 3 MiB", n, bytes)
+	}
+}

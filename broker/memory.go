@@ -1,0 +1,39 @@
+package broker
+
+import "unsafe"
+
+// Memory is what the core holds, in bytes, used or not, by part.
+type Memory struct {
+	// Records are those of jobs, overdue runs and deadlines; Slabs hold ids and
+	// bodies; Bodies are the long ones kept apart.
+	Records, Slabs, Bodies int64
+	// Index finds jobs by id. Flows and Heaps keep their order and deadlines.
+	Index, Flows, Heaps int64
+	// Dead are failed jobs kept.
+	Dead int64
+	// Types and Peers are what is known of types and connections, roughly.
+	Types, Peers int64
+}
+
+// Total adds up the parts.
+func (m Memory) Total() int64 {
+	return m.Records + m.Slabs + m.Bodies + m.Index + m.Flows + m.Heaps + m.Dead + m.Types + m.Peers
+}
+
+// Jobs adds up what jobs themselves take: records, ids and bodies.
+func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
+
+// Memory tells what the core holds.
+func (b *Broker) Memory() Memory {
+	return Memory{
+		Records: b.jobs.held + b.timings.held,
+		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
+		Bodies:  b.bigBytes,
+		Index:   b.index.bytes(),
+		Flows:   b.flowBytes(),
+		Heaps:   b.heapBytes,
+		Dead:    b.dead.bytes,
+		Types:   int64(len(b.typesByName)) * int64(unsafe.Sizeof(jobType{})+unsafe.Sizeof(TypeStats{})),
+		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})),
+	}
+}
