@@ -68,7 +68,9 @@ type Broker struct {
 	// ghosts counts overdue runs, ghostBytes what they weigh.
 	ghosts     int
 	ghostBytes int64
-	refused    [Cancelled + 1]uint64
+	// stalled are the workers that have overdue runs, by when the first came.
+	stalled ring[worker]
+	refused [Cancelled + 1]uint64
 }
 
 // peer is a slot of the table of living connections.

@@ -30,6 +30,9 @@ const (
 	OpRefuse
 	// OpEnd ends an accepted job without an answer: Code, Reason, ID.
 	OpEnd
+	// OpClose closes a connection behind what it has been sent. The core knows
+	// it no more.
+	OpClose
 )
 
 // Effect is one frame to be sent. Its slices are valid until the next command.

@@ -210,3 +210,37 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 		t.Errorf("%d letters of %d bytes are kept, want one of 3 MiB", n, bytes)
 	}
 }
+
+// TestStalledWorkersAreClosed: retries of jobs already taken cannot pile up
+// overdue runs either. Who holds most of them goes, with an error.
+func TestStalledWorkersAreClosed(t *testing.T) {
+	const limit = 1000
+	b := New(Config{MaxJobs: limit})
+	s := b.AddSubmitter()
+	for n := range limit {
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1, Retries: 1000, Quiet: true})
+	}
+	slow := b.AddWorker()
+	b.Join(0, slow, &Joining{Type: []byte("echo")})
+	closed := map[Peer]bool{}
+	for now := int64(1); now <= 50; now++ {
+		w := b.AddWorker()
+		b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 100})
+		fx := b.Tick(now + 1)
+		for i, e := range fx {
+			if e.Op != OpClose {
+				continue
+			}
+			if fx[i-1].Op == OpJob || closed[e.Peer] {
+				t.Fatalf("closed after %+v, again: %v", fx[i-1], closed[e.Peer])
+			}
+			closed[e.Peer] = true
+		}
+		if b.ghosts > limit/2 {
+			t.Fatalf("%d runs are overdue", b.ghosts)
+		}
+	}
+	if len(closed) < 40 || closed[slow] {
+		t.Errorf("%d workers were closed, the slow one among them: %v", len(closed), closed[slow])
+	}
+}

@@ -288,6 +288,7 @@ func (v *census) peers() {
 			n++
 			r = j.wnext
 		}
+		must(w.stalled.in() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.in())
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
 	}
 	for k, n := range joined {

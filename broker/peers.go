@@ -81,6 +81,8 @@ type worker struct {
 	left    bool
 	idle    link[worker] // in kind.idle
 	since   int64
+	// stalled links it in Broker.stalled while a run of it is overdue.
+	stalled link[worker]
 }
 
 func (w *worker) free() bool {
@@ -145,6 +147,11 @@ func (b *Broker) Expelled(now int64, p Peer, reason string) []Effect { return b.
 
 func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
 	b.begin(now)
+	b.remove(p, reason)
+	return b.end()
+}
+
+func (b *Broker) remove(p Peer, reason string) {
 	if s := b.submitter(p); s != nil {
 		b.dropSubmitter(s)
 		b.submitters--
@@ -152,12 +159,11 @@ func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
 		b.dropWorker(w, reason)
 		b.workers--
 	} else {
-		return b.end()
+		return
 	}
 	slot := p.Slot()
 	b.peers[slot] = peer{}
 	b.freePeers = append(b.freePeers, slot)
-	return b.end()
 }
 
 func (b *Broker) dropSubmitter(s *submitter) {

@@ -323,7 +323,9 @@ func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
 
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.takeBack(w, j)
-	w.overdue--
+	if w.overdue--; w.overdue == 0 {
+		b.stalled.remove(&w.stalled)
+	}
 	b.ghosts--
 	b.ghostBytes -= b.weight(r, j)
 	b.free(r, j)
@@ -397,10 +399,31 @@ func (b *Broker) overdue(r uint32, j *job) {
 	b.total.Overdue++
 	if unwanted {
 		b.finishUnwanted(f, r, j)
+	} else {
+		t := b.timings.get(j.timing)
+		b.failed(r, j, JobFailed, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
+	}
+	b.evict()
+}
+
+// evict closes a worker when overdue runs reach half of what may be held: of
+// those that have stalled for longest the one with most of them.
+func (b *Broker) evict() {
+	c := &b.cfg
+	if (c.MaxJobs <= 0 || 2*b.ghosts <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.ghostBytes <= c.MaxBytes) {
 		return
 	}
-	t := b.timings.get(j.timing)
-	b.failed(r, j, JobFailed, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
+	const candidates = 64
+	worst := b.stalled.first()
+	for l, n := worst.stalled.next, 1; n < candidates && l != &b.stalled.root; l, n = l.next, n+1 {
+		if l.of.overdue > worst.overdue {
+			worst = l.of
+		}
+	}
+	p := worst.id
+	b.deny(p, Overloaded, nil, fmt.Sprintf("of %d overdue runs %d are on this connection, which does not answer them (half of max-jobs or max-bytes)", b.ghosts, worst.overdue))
+	b.remove(p, "")
+	b.emit(Effect{Op: OpClose, Peer: p})
 }
 
 // haunt leaves an overdue run on worker w.
@@ -411,7 +434,9 @@ func (b *Broker) haunt(w *worker, id []byte) {
 	b.takeOut(w, r, j)
 	b.ghosts++
 	b.ghostBytes += b.weight(r, j)
-	w.overdue++
+	if w.overdue++; w.overdue == 1 {
+		b.stalled.push(&w.stalled, w)
+	}
 	if w.idle.in() {
 		w.kind.idle.remove(&w.idle)
 	}

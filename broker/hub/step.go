@@ -211,6 +211,12 @@ func (h *Hub) apply(fx []broker.Effect) {
 				h.stats.Dropped++
 				continue
 			}
+		case broker.OpClose:
+			c.closing = true
+			h.mark(c)
+			h.tellEnd(c, false)
+			h.late = append(h.late, c)
+			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
 		}

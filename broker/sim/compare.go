@@ -12,7 +12,7 @@ import (
 
 var opNames = map[broker.Op]string{
 	broker.OpOK: "ok", broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
-	broker.OpCancel: "cancel", broker.OpRefuse: "refuse", broker.OpEnd: "end",
+	broker.OpCancel: "cancel", broker.OpRefuse: "refuse", broker.OpEnd: "end", broker.OpClose: "close",
 }
 
 var codeNames = map[broker.Code]string{

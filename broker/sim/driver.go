@@ -22,6 +22,9 @@ type driver struct {
 	code    broker.Code
 	refused bool
 
+	// closed are the peers that the core closed in this command.
+	closed []int
+
 	kept []keptBody
 }
 
@@ -72,7 +75,7 @@ func (d *driver) do(c *command) {
 		d.scratch[i] = 0xEE
 	}
 	d.used = 0
-	d.frames, d.code, d.refused = d.frames[:0], 0, false
+	d.frames, d.closed, d.code, d.refused = d.frames[:0], nil, 0, false
 	id, typ := d.lend([]byte(c.id)), d.lend([]byte(c.typ))
 	p := d.peer(c.peer)
 	b := d.core
@@ -154,6 +157,9 @@ func (d *driver) note(fx []broker.Effect) {
 		if e.Op == broker.OpRefuse && e.Code == broker.Overloaded {
 			d.refused = true
 		}
+		if e.Op == broker.OpClose {
+			d.closed = append(d.closed, no)
+		}
 		if e.Kept && len(d.kept) < keptBodies {
 			d.kept = append(d.kept, keptBody{e.Body, bytes.Clone(e.Body)})
 		}
@@ -192,6 +198,7 @@ func (d *driver) sight(now int64) sight {
 			}
 			return n
 		},
+		closed:  d.closed,
 		letters: func(typ string) int { return len(d.core.DeadLetters([]byte(typ))) },
 		letterReason: func(j *oracleJob, failed int64) (string, bool) {
 			letters, _ := d.core.DeadLetters([]byte(j.typ), 0, 1000)

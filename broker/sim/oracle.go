@@ -149,6 +149,8 @@ type sight struct {
 	held func(id string) bool
 	// handed tells how many jobs of a type were handed out.
 	handed func(typ string) int
+	// closed are the workers that the core closed, in order.
+	closed []int
 	// letters tells how many dead letters of a type are kept.
 	letters func(typ string) int
 	// letterReason tells why a job failed at a moment, if the core told its

@@ -56,19 +56,24 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	return j
 }
 
+// late counts overdue runs and what they weigh.
+func (o *oracle) late() (n int, bytes int64) {
+	for _, w := range o.peers {
+		for _, r := range w.out {
+			if r.job == nil {
+				n++
+				bytes += int64(len(r.id)) + broker.JobOverhead
+			}
+		}
+	}
+	return n, bytes
+}
+
 // full: one more job would pass a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
 	weight := int64(len(c.id)+len(c.body)) + broker.JobOverhead
-	late, lateBytes := 0, int64(0)
-	for _, w := range o.peers {
-		for _, r := range w.out {
-			if r.job == nil {
-				late++
-				lateBytes += int64(len(r.id)) + broker.JobOverhead
-			}
-		}
-	}
+	late, lateBytes := o.late()
 	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
 		if maxJobs == 0 && maxBytes == 0 {
 			return false

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -72,9 +73,35 @@ func (o *oracle) overdue(j *oracleJob) {
 	o.kind(j.typ).overdue++
 	if j.unwanted() {
 		o.unwantedEnds(j)
+	} else {
+		o.failed(j, broker.JobFailed, "", false, -1)
+	}
+	o.evict()
+}
+
+// evict: when overdue runs reach half of a limit a worker that has some is
+// closed. Few stall at a time here: it is one that has most of them.
+func (o *oracle) evict() {
+	n, bytes := o.late()
+	if (o.cfg.MaxJobs == 0 || 2*n <= o.cfg.MaxJobs) && (o.cfg.MaxBytes == 0 || 2*bytes <= o.cfg.MaxBytes) {
 		return
 	}
-	o.failed(j, broker.JobFailed, "", false, -1)
+	if len(o.sight.closed) == 0 {
+		o.complaint = fmt.Sprintf("%d overdue runs of %d bytes, and no worker is closed", n, bytes)
+		return
+	}
+	w := o.peer(o.sight.closed[0], true)
+	o.sight.closed = o.sight.closed[1:]
+	for _, other := range o.peers {
+		if w == nil || other.overdue() > w.overdue() {
+			o.complaint = fmt.Sprintf("of %v and p%d the wrong worker is closed", w, other.no)
+			return
+		}
+	}
+	o.refuse(w.no, broker.Overloaded, "")
+	o.peers = slices.DeleteFunc(o.peers, func(p *oraclePeer) bool { return p == w })
+	o.workerGone(w, "")
+	o.send(frame{op: broker.OpClose, peer: w.no})
 }
 
 // next is the earliest moment at which a tick has something to do.
