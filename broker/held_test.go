@@ -27,8 +27,8 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	}
 	n := 0
 	for _, p := range subs {
-		for typ := range many(100, 2) {
-			for prio := range 193 {
+		for typ := range many(100, 1) {
+			for prio := range many(193, 80) {
 				n++
 				b.Submit(0, p, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "t%d", typ), Body: []byte("1"), Priority: int64(prio)})
 			}
@@ -101,8 +101,8 @@ func TestOverdueRunsCount(t *testing.T) {
 		b := New(c)
 		s, w := b.AddSubmitter(), b.AddWorker()
 		b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
-		now, n := int64(0), 0
-		for ; n < 10_000; n++ {
+		now, n, most := int64(0), 0, many(10_000, 300)
+		for ; n < most; n++ {
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
 			if b.Submit(now, s, &q)[0].Op == OpRefuse {
 				break
@@ -115,11 +115,11 @@ func TestOverdueRunsCount(t *testing.T) {
 				b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 1 << 20})
 			}
 		}
-		if n != 10_000 {
+		if n != most {
 			t.Fatalf("%+v: refused after %d jobs, though all that went before had ended", c, n)
 		}
 		// Now each has a worker that never answers.
-		for n = 0; n < 10_000; n++ {
+		for n = 0; n < many(10_000, 300); n++ {
 			w := b.AddWorker()
 			b.Join(now, w, &Joining{Type: []byte("echo"), Prefetch: 10})
 			q := Submission{ID: fmt.Appendf(make([]byte, 0, 1024), "%01000d", n), Type: []byte("echo"), Body: []byte("1"), Timeout: 1}
@@ -129,7 +129,7 @@ func TestOverdueRunsCount(t *testing.T) {
 			now++
 			b.Tick(now)
 		}
-		if jobs, bytes := b.load(); n == 10_000 || c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
+		if jobs, bytes := b.load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
 			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.ghosts, bytes)
 		}
 	}
@@ -138,7 +138,7 @@ func TestOverdueRunsCount(t *testing.T) {
 // TestVanishedAtWork: a submitter of very many running jobs goes. Its ids,
 // counts and ledger change at once; its workers are told in slices.
 func TestVanishedAtWork(t *testing.T) {
-	n := many(200_000, 3000)
+	n := many(200_000, 1500)
 	b := New(Config{})
 	s, w := b.AddSubmitter(), b.AddWorker()
 	b.Join(0, w, &Joining{Type: []byte("echo"), Prefetch: n, Notices: true})
@@ -214,7 +214,7 @@ func TestKeptBodyWeighsWhatItPins(t *testing.T) {
 // TestStalledWorkersAreClosed: retries of jobs already taken cannot pile up
 // overdue runs either. Who holds most of them goes, with an error.
 func TestStalledWorkersAreClosed(t *testing.T) {
-	const limit = 1000
+	limit := many(1000, 100)
 	b := New(Config{MaxJobs: limit})
 	s := b.AddSubmitter()
 	for n := range limit {

@@ -91,7 +91,7 @@ func (b *Broker) Ages(now int64, a *Ages) (more bool) {
 	for n := 0; n < lookVisits && a.next < len(b.flows); a.next++ {
 		n++
 		f := b.flows[a.next]
-		if f.ready.n == 0 || f.dead {
+		if f == nil || f.ready.n == 0 || f.dead {
 			continue
 		}
 		n += len(f.ready.lanes)
@@ -224,7 +224,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	for n := 0; n < lookVisits && p.next < len(b.flows); p.next++ {
 		n++
 		f := b.flows[p.next]
-		if f.kind != k || f.pos < 0 || !k.flows.at(int(f.pos)).before(&me) {
+		if f == nil || f.kind != k || f.pos < 0 || !k.flows.at(int(f.pos)).before(&me) {
 			continue
 		}
 		before := p.Ahead

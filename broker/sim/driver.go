@@ -198,8 +198,11 @@ func (d *driver) sight(now int64) sight {
 			}
 			return n
 		},
-		closed:  d.closed,
-		letters: func(typ string) int { return len(d.core.DeadLetters([]byte(typ))) },
+		closed: d.closed,
+		letters: func(typ string) int {
+			found, _ := d.core.DeadLetters([]byte(typ), 0, 1000)
+			return len(found)
+		},
 		letterReason: func(j *oracleJob, failed int64) (string, bool) {
 			letters, _ := d.core.DeadLetters([]byte(j.typ), 0, 1000)
 			for _, l := range letters {
