@@ -3,7 +3,9 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"gloom/cmd/internal/cli"
@@ -24,10 +26,18 @@ func main() {
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// baseMemory is what the daemon takes beside unfinished messages, in bytes.
+const baseMemory = 32 << 20
+
 func run(cfg *config.Master) error {
 	log, err := daemon.OpenLog(daemon.LogConfig(cfg.Log), os.Stdout)
 	if err != nil {
 		return err
+	}
+	// Memory that closed connections have left is collected before there is more
+	// of it than of what is held.
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(int64(cfg.Server.MaxUnfinished) + baseMemory)
 	}
 	for _, w := range cfg.Warnings {
 		log.Warn().Msg(w)
@@ -36,7 +46,7 @@ func run(cfg *config.Master) error {
 	defer signals.Close()
 	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
 		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
-		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, Log: log.Logger,
+		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, MaxUnfinished: cfg.Server.MaxUnfinished, Log: log.Logger,
 	})
 	if err != nil {
 		return err
@@ -45,7 +55,7 @@ func run(cfg *config.Master) error {
 	registry := daemon.NewRegistry()
 	m := master.New(master.Options{
 		PingInterval: cfg.PingInterval, PokeThrottle: cfg.PokeThrottleInterval,
-		WorkerTimeout: cfg.WorkerTimeout, Log: log.Logger, Metrics: registry,
+		WorkerTimeout: cfg.WorkerTimeout, MaxAnswer: cfg.Server.MaxUnfinished / 2, Log: log.Logger, Metrics: registry,
 	})
 	defer m.Close()
 	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, func() error { return nil })

@@ -115,8 +115,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"no host":       {"port = 1", "config parsing error: 'host' is not defined\n"},
 		"port":          {"host = a\nport = b", "config parsing error: 'port' must be an integer\n"},
 		"log level":     {fine + "log_level_console = loud", "config parsing error: 'log_level_console': level 'loud' is not allowed, use one of [trace debug info warn error]\n"},
-		"busy port":     {fmt.Sprintf("host = 127.0.0.1\nport = %d", port), fmt.Sprintf("listen tcp 127.0.0.1:%d: bind: address already in use\n", port)},
-		"busy web port": {fmt.Sprintf(fine+"http_addr = 127.0.0.1:%d", port), fmt.Sprintf("http_addr: listen tcp 127.0.0.1:%d: bind: address already in use\n", port)},
+		"busy port":     {fmt.Sprintf("host = 127.0.0.1\nport = %d", port), fmt.Sprintf("listen tcp4 127.0.0.1:%d: bind: address already in use\n", port)},
+		"busy web port": {fmt.Sprintf(fine+"http_addr = 127.0.0.1:%d", port), fmt.Sprintf("http_addr: listen tcp4 127.0.0.1:%d: bind: address already in use\n", port)},
 		"log file":      {fine + "log_file = /no/such/dir/log", "cannot write the log file: open /no/such/dir/log: no such file or directory\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,4 +252,76 @@ func TestQuietByDefault(t *testing.T) {
 	if err := cmd.Wait(); err != nil || stdout.Len() > 0 {
 		t.Errorf("%v, output %q", err, stdout.String())
 	}
+}
+
+// TestUnfinishedMessages has many hoard the beginnings of messages, a registered
+// worker among them, while somebody sends in two pieces: the daemon's memory
+// stays bounded, and only the hoarders are closed.
+func TestUnfinishedMessages(t *testing.T) {
+	const limit = 48 << 20
+	p := start(t, fmt.Sprintf("host = 127.0.0.1\nport = 0\nlog_level_console = info\nmax_unfinished_size = %d\n", limit))
+	innocent := peertest.Dial(t, p.addr)
+	innocent.WriteRaw(`[0,{"no":1,"type":"po`)
+	piece := strings.Repeat("x", 1<<20)
+	var all sync.WaitGroup
+	hoard := func(first string, pieces int) {
+		all.Go(func() {
+			sock, err := net.Dial("tcp", p.addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer sock.Close()
+			_ = sock.SetDeadline(time.Now().Add(20 * time.Second))
+			_, err = io.WriteString(sock, first)
+			for i := 0; i < pieces && err == nil; i++ {
+				_, err = io.WriteString(sock, piece)
+			}
+			if err != nil {
+				return // closed, as it should be
+			}
+			_, _ = io.Copy(io.Discard, sock) // until it is
+		})
+	}
+	hoard(`[0,{"no":1,"type":"register-worker","data":{"targets":["x"],"name":"w"}}]`+"\x04"+`[1,{"no":1,"data":"`, 400)
+	for range 32 {
+		hoard(`[0,{"no":1,"type":"`, 15)
+	}
+	peak := 0
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		case <-time.After(5 * time.Millisecond):
+			peak = max(peak, resident(t, p.cmd.Process.Pid))
+			if strings.Count(p.out.String(), "too many unfinished") > 28 {
+				over = true
+			}
+		}
+	}
+	innocent.WriteRaw(`ke","data":{"targets":["y"]}}]` + "\x04")
+	innocent.Expect(`[1,{"no":1,"data":"ok"}]`)
+	t.Logf("%d MiB at most", peak>>20)
+	if most := limit + limit/4 + 64<<20; peak > most {
+		t.Errorf("%d bytes resident, more than %d", peak, most)
+	}
+	if !strings.Contains(p.out.String(), "too many unfinished messages") {
+		t.Error("nobody was closed")
+	}
+	_ = p.cmd.Process.Kill()
+	<-done
+}
+
+// resident is the resident memory of a process, in bytes.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, pages int
+	fmt.Sscan(string(text), &size, &pages)
+	return pages * os.Getpagesize()
 }

@@ -43,7 +43,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 
 	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
 		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
-		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, Log: log.Logger,
+		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, MaxUnfinished: cfg.Server.MaxUnfinished, Log: log.Logger,
 	})
 	if err != nil {
 		return err

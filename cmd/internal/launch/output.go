@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -125,7 +126,7 @@ func text(data []byte, lost bool, limit int) (s string, cut bool) {
 		data = data[:border(data, len(data))]
 	}
 	if !utf8.Valid(data) {
-		data = valid(data)
+		data = bytes.Map(func(r rune) rune { return r }, data) // what is no character becomes U+FFFD
 	}
 	if !lost && len(data) <= limit {
 		return unsafe.String(unsafe.SliceData(data), len(data)), false
@@ -155,15 +156,4 @@ func border(data []byte, n int) int {
 		}
 	}
 	return n
-}
-
-// valid replaces every byte that belongs to no character.
-func valid(data []byte) []byte {
-	clean := make([]byte, 0, len(data)+len(data)/8)
-	for len(data) > 0 {
-		r, size := utf8.DecodeRune(data)
-		clean = utf8.AppendRune(clean, r)
-		data = data[size:]
-	}
-	return clean
 }

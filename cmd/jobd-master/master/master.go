@@ -18,6 +18,7 @@ type Options struct {
 	PingInterval  time.Duration // between two pings to a worker
 	PokeThrottle  time.Duration // at least, between two rounds of polls
 	WorkerTimeout time.Duration // for one worker's part of an answer
+	MaxAnswer     int           // bytes of one message of a worker: outputs of many jobs; default 128 MiB
 	Clock         Clock         // default SystemClock
 	Log           zerolog.Logger
 	Metrics       prometheus.Registerer // nil: none
@@ -30,8 +31,6 @@ const (
 	listenGap = 50 * time.Millisecond
 	// maxPolls is how many polls one worker may leave unanswered.
 	maxPolls = 16
-	// maxAnswer bounds one message of a worker: outputs of many jobs.
-	maxAnswer = 1 << 30
 	// silence is for how long at least a worker that used to answer pings may
 	// say nothing before its connection is given up.
 	silence = 15 * time.Second
@@ -76,6 +75,9 @@ func New(opt Options) *Master {
 	if opt.Clock == nil {
 		opt.Clock = SystemClock{}
 	}
+	if opt.MaxAnswer == 0 {
+		opt.MaxAnswer = 128 << 20
+	}
 	m := &Master{opt: opt, clock: opt.Clock, log: opt.Log, pokes: pokes{interval: opt.PokeThrottle}}
 	m.misses = max(3, int((silence+opt.PingInterval-1)/opt.PingInterval))
 	m.metrics = newMetrics(opt.Metrics, m)
@@ -100,7 +102,7 @@ func (m *Master) Close() {
 // register makes a connection a worker, or replaces what was known of it. It
 // returns what is to be done once the worker has its answer.
 func (m *Master) register(conn *peer.Conn, name string, targets []string) (then func()) {
-	conn.Trust(maxAnswer)
+	conn.Trust(m.opt.MaxAnswer)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.workers, func(w *worker) bool { return w.conn == conn })

@@ -104,7 +104,7 @@ func TestWorkerDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Worker{
-		Server:                 Server{Host: "127.0.0.1", Port: 7080, MaxConnections: 1024, MaxMessage: 16 << 20},
+		Server:                 Server{Host: "127.0.0.1", Port: 7080, MaxConnections: 1024, MaxMessage: 16 << 20, MaxUnfinished: 256 << 20},
 		MasterReconnectTimeout: 10 * time.Second,
 		Log:                    Log{LevelFile: "warn", LevelConsole: "warn", Format: "console"},
 		MySQL: MySQL{Host: "db", Port: 3307, User: "u", Password: "p", Database: "d", Table: "t",
@@ -237,7 +237,7 @@ func TestMaster(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Master{
-		Server:               Server{Host: "::", MaxConnections: 1024, MaxMessage: 16 << 20},
+		Server:               Server{Host: "::", MaxConnections: 1024, MaxMessage: 16 << 20, MaxUnfinished: 256 << 20},
 		Log:                  Log{LevelFile: "warn", LevelConsole: "warn", Format: "console"},
 		PingInterval:         30 * time.Second,
 		PokeThrottleInterval: 500 * time.Millisecond,

@@ -58,6 +58,7 @@ type Server struct {
 	AlwaysAllowLocalhost bool   // loopback peers need no password
 	MaxConnections       int
 	MaxMessage           int // bytes of one request
+	MaxUnfinished        int // bytes of messages that have not arrived whole, of all connections
 }
 
 // MySQL is the database and the table of jobs.
@@ -145,6 +146,7 @@ func (r *reader) server() Server {
 		AlwaysAllowLocalhost: r.boolean("always_allow_localhost"),
 		MaxConnections:       r.integer("max_connections", 1024, 1, 1<<20),
 		MaxMessage:           r.integer("max_message_size", 16<<20, 1<<10, 1<<30),
+		MaxUnfinished:        r.integer("max_unfinished_size", 256<<20, 1<<20, math.MaxInt),
 	}
 }
 

@@ -86,15 +86,21 @@ func TestDecodeBadUTF8(t *testing.T) {
 	}
 }
 
-func TestDecodeKeepsNothing(t *testing.T) {
-	payload := []byte(`[1,{"no":1,"data":{"a":"bcd"}}]`)
+// TestMessagesKeepTheirMemory: what a message says does not change with what
+// comes after it.
+func TestMessagesKeepTheirMemory(t *testing.T) {
+	fed := []byte(`[1,{"no":1,"data":{"a":"bcd"}}]` + "\x04")
+	var s Splitter
+	s.Feed(fed)
+	payload, ok, err := s.Next()
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
 	m, err := Decode(payload)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range payload {
-		payload[i] = 'x'
-	}
+	clear(fed)
 	if string(m.Data) != `{"a":"bcd"}` {
 		t.Errorf("data became %s", m.Data)
 	}
@@ -157,8 +163,8 @@ func TestSplitterEveryCut(t *testing.T) {
 			if diff := cmp.Diff(messages, got); diff != "" {
 				t.Fatalf("cut at %d and %d: %s", first, second, diff)
 			}
-			if s.Buffered() != 2 {
-				t.Fatalf("cut at %d and %d: %d bytes are left, want 2", first, second, s.Buffered())
+			if s.len != 2 {
+				t.Fatalf("cut at %d and %d: %d bytes are left, want 2", first, second, s.len)
 			}
 		}
 	}
@@ -172,6 +178,9 @@ func TestSplitterByteByByte(t *testing.T) {
 		if _, ok, err := s.Next(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
+		if s.Held() < i+1 || s.Held() > max(2*(i+1), i+1+mostPiece, leastPiece) {
+			t.Fatalf("%d bytes are held for %d", s.Held(), i+1)
+		}
 	}
 	s.Feed([]byte{End})
 	if m, ok, err := s.Next(); !ok || err != nil || string(m) != long {
@@ -180,8 +189,8 @@ func TestSplitterByteByByte(t *testing.T) {
 	if _, ok, _ := s.Next(); ok {
 		t.Fatal("a message out of nothing")
 	}
-	if cap(s.buf) > 64<<10 {
-		t.Errorf("%d bytes are kept after a long message", cap(s.buf))
+	if s.Held() > 0 {
+		t.Errorf("%d bytes are held after a long message", s.Held())
 	}
 }
 

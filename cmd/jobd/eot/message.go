@@ -1,6 +1,7 @@
 package eot
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,17 +60,17 @@ var (
 )
 
 // Decode reads a message as Splitter returns it. Data that JavaScript takes for
-// false (null, 0, an empty string) counts as absent. The message keeps no
-// reference to the payload. The error is ErrMalformed or an *Error.
+// false (null, 0, an empty string) counts as absent. The message refers to the
+// payload. The error is ErrMalformed or an *Error.
 func Decode(payload []byte) (Message, error) {
 	if !json.Valid(payload) {
 		return Message{}, ErrMalformed
 	}
-	// A copy in any case: Data outlives the payload. Bytes that are no UTF-8
-	// can only stand in strings, where they become U+FFFD.
-	raw := []byte(string(payload))
+	raw := payload
 	if !utf8.Valid(payload) {
-		raw = []byte(string([]rune(string(payload))))
+		// Bytes that are no UTF-8 can only stand in strings, where they become
+		// U+FFFD.
+		raw = bytes.Map(func(r rune) rune { return r }, payload)
 	}
 	if !IsArray(raw) {
 		return Message{}, &Error{"JSON array expected, got: " + text(raw)}

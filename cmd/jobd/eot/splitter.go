@@ -13,57 +13,64 @@ const End = 0x04
 type Splitter struct {
 	Max int // bytes of one message; 0 is no limit
 
-	buf     []byte
-	start   int // of the message that comes next
-	scanned int // up to here there is no End behind start
+	fed  []byte   // what Next has not looked at
+	held [][]byte // the beginning of an unfinished message; all but the last are full
+	len  int      // bytes in held
+	cap  int      // bytes that held takes
 }
 
-// Feed takes the next bytes of the stream. It keeps no reference to them.
-func (s *Splitter) Feed(p []byte) {
-	if s.start > 0 && s.start >= len(s.buf)/2 {
-		n := copy(s.buf, s.buf[s.start:])
-		s.buf, s.scanned, s.start = s.buf[:n], s.scanned-s.start, 0
-	}
-	s.buf = append(s.buf, p...)
-}
+// Pieces of an unfinished message grow with it, and are never moved.
+const (
+	leastPiece = 1 << 10
+	mostPiece  = 256 << 10
+)
 
-// Next returns the next message without its End; ok is false when more bytes
-// are needed. The message is valid until the next Feed. The error says that
-// the message at hand is longer than Max, whether it has ended or not: nothing
-// after it can be read.
+// Feed takes the next bytes of the stream. They must stay as they are until Next
+// wants more.
+func (s *Splitter) Feed(p []byte) { s.fed = p }
+
+// Next returns the next message, without its End, in memory of its own; ok is
+// false when more bytes are needed. The error says that the message at hand is
+// longer than Max, whether it has ended or not: nothing after it can be read.
 func (s *Splitter) Next() (message []byte, ok bool, err error) {
-	i := bytes.IndexByte(s.buf[s.scanned:], End)
-	if i < 0 {
-		s.scanned = len(s.buf)
-		if s.Max > 0 && len(s.buf)-s.start > s.Max {
-			return nil, false, s.tooLong()
-		}
-		s.release()
+	end := bytes.IndexByte(s.fed, End)
+	part := s.fed
+	if end >= 0 {
+		part = s.fed[:end]
+	}
+	if n := s.len + len(part); s.Max > 0 && n > s.Max {
+		return nil, false, fmt.Errorf("message is longer than %d bytes", s.Max)
+	}
+	if end < 0 {
+		s.hold(part)
+		s.fed = nil
 		return nil, false, nil
 	}
-	end := s.scanned + i
-	if s.Max > 0 && end-s.start > s.Max {
-		return nil, false, s.tooLong()
+	message = make([]byte, 0, s.len+len(part))
+	for _, piece := range s.held {
+		message = append(message, piece...)
 	}
-	message = s.buf[s.start:end]
-	s.start, s.scanned = end+1, end+1
+	message = append(message, part...)
+	s.fed = s.fed[end+1:]
+	s.held, s.len, s.cap = nil, 0, 0
 	return message, true, nil
 }
 
-// Buffered tells how many bytes of unfinished messages are held.
-func (s *Splitter) Buffered() int { return len(s.buf) - s.start }
-
-func (s *Splitter) tooLong() error {
-	return fmt.Errorf("message is longer than %d bytes", s.Max)
-}
-
-// release lets go of the room that a long message took.
-func (s *Splitter) release() {
-	const keep = 64 << 10
-	if s.start == len(s.buf) {
-		s.buf, s.start, s.scanned = s.buf[:0], 0, 0
-		if cap(s.buf) > keep {
-			s.buf = nil
+func (s *Splitter) hold(part []byte) {
+	for len(part) > 0 {
+		last := len(s.held) - 1
+		if last < 0 || len(s.held[last]) == cap(s.held[last]) {
+			size := min(max(s.cap, leastPiece), mostPiece)
+			s.held = append(s.held, make([]byte, 0, size))
+			s.cap += size
+			last++
 		}
+		n := min(len(part), cap(s.held[last])-len(s.held[last]))
+		s.held[last] = append(s.held[last], part[:n]...)
+		s.len += n
+		part = part[n:]
 	}
 }
+
+// Held tells how many bytes of memory an unfinished message takes.
+func (s *Splitter) Held() int { return s.cap }

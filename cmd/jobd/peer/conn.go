@@ -55,6 +55,7 @@ type Conn struct {
 	ctx      context.Context // ends when the socket is closed
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when nothing more can arrive
+	partial  *unfinished   // of the server; nil when dialled
 
 	// The reading goroutine's.
 	in         eot.Splitter
@@ -69,6 +70,7 @@ type Conn struct {
 	writing int        // bytes that the writer has taken and not yet written
 	pending int        // requests whose handlers wait
 	closed  bool
+	givenUp bool // the peer has been told why
 	trusted bool // no bound on what it leaves unread
 	ended   bool // no more calls
 	calls   map[eot.No]chan eot.Message
@@ -219,7 +221,12 @@ func (c *Conn) run() {
 }
 
 func (c *Conn) read() error {
-	buf := make([]byte, 16<<10)
+	defer func() {
+		if c.in = (eot.Splitter{}); c.partial != nil {
+			c.partial.note(c, 0)
+		}
+	}()
+	buf, held := make([]byte, 16<<10), 0
 	for {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
@@ -229,10 +236,30 @@ func (c *Conn) read() error {
 				return err
 			}
 		}
+		c.mu.Lock()
+		givenUp := c.givenUp
+		c.mu.Unlock()
+		if givenUp {
+			return errRefused
+		}
+		if now := c.in.Held(); now != held && c.partial != nil {
+			c.partial.note(c, now)
+			held = now
+		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// giveUp has the connection closed once the peer has been told why.
+func (c *Conn) giveUp(why string) {
+	c.log.Warn().Msg(why)
+	c.send(eot.Message{Kind: eot.Response, Error: why})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.givenUp = true
+	_ = c.sock.SetReadDeadline(time.Now())
 }
 
 // waitReadable waits until the peer has taken enough of what it was sent to be

@@ -21,6 +21,7 @@ type Options struct {
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
 	MaxMessage     int    // bytes of one message from the peer, default 16 MiB
+	MaxUnfinished  int    // bytes of messages not yet whole, of all accepted connections; default 256 MiB
 	Log            zerolog.Logger
 }
 
@@ -31,6 +32,9 @@ func (o *Options) fill() {
 	if o.MaxMessage == 0 {
 		o.MaxMessage = 16 << 20
 	}
+	if o.MaxUnfinished == 0 {
+		o.MaxUnfinished = 256 << 20
+	}
 }
 
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
@@ -39,6 +43,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interv
 type Server struct {
 	opt      Options
 	listener net.Listener
+	partial  *unfinished
 
 	mu     sync.Mutex
 	conns  map[*Conn]struct{}
@@ -55,7 +60,7 @@ func Listen(host string, port int, opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{opt: opt, listener: listener, conns: make(map[*Conn]struct{})}, nil
+	return &Server{opt: opt, listener: listener, partial: newUnfinished(opt.MaxUnfinished), conns: make(map[*Conn]struct{})}, nil
 }
 
 // Addr is the address that the server is bound to.
@@ -91,6 +96,7 @@ func (s *Server) Serve(routes Routes) {
 
 func (s *Server) start(sock net.Conn, routes Routes) {
 	c := newConn(sock, s.opt, routes, false)
+	c.partial = s.partial
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

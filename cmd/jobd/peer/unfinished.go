@@ -1,0 +1,60 @@
+package peer
+
+import (
+	"fmt"
+	"sync"
+)
+
+// unfinished bounds what the connections of a server hold together of messages
+// that have not arrived whole. When it is too much, who holds most is closed,
+// and of equals who began first; not who happens to send next.
+type unfinished struct {
+	most int // bytes
+
+	mu    sync.Mutex // guards the following
+	held  map[*Conn]holding
+	total int
+	begun int
+}
+
+type holding struct{ bytes, begun int }
+
+func newUnfinished(most int) *unfinished {
+	return &unfinished{most: most, held: make(map[*Conn]holding)}
+}
+
+// note says how much a connection holds by now.
+func (u *unfinished) note(c *Conn, bytes int) {
+	for _, hoarder := range u.update(c, bytes) {
+		hoarder.giveUp(fmt.Sprintf("too many unfinished messages (limit %d bytes), and this one is the largest", u.most))
+	}
+}
+
+func (u *unfinished) update(c *Conn, bytes int) (hoarders []*Conn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	h, known := u.held[c]
+	if !known {
+		u.begun++
+		h.begun = u.begun
+	}
+	u.total += bytes - h.bytes
+	h.bytes = bytes
+	if bytes > 0 {
+		u.held[c] = h
+	} else {
+		delete(u.held, c)
+	}
+	for u.total > u.most {
+		var most *Conn
+		for c, h := range u.held {
+			if m := u.held[most]; most == nil || h.bytes > m.bytes || h.bytes == m.bytes && h.begun < m.begun {
+				most = c
+			}
+		}
+		u.total -= u.held[most].bytes
+		delete(u.held, most)
+		hoarders = append(hoarders, most)
+	}
+	return hoarders
+}
