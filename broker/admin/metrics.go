@@ -54,7 +54,8 @@ var (
 	descUndelivered = desc("answers_undelivered_total", "Answers whose connection closed before they were written, at most.")
 	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
 	descImbalance   = desc("ledger_imbalance", "What the ledger of jobs is off by; anything but 0 is a bug.")
-	descMemory      = desc("store_bytes", "Memory of the job store, used or not.")
+	descMemory      = desc("memory_bytes", "Memory held, used or not, by what it is for; the sum is what --max-memory is about.", "part")
+	descStore       = desc("store_bytes", "Memory of the job store, used or not.")
 	descDraining    = desc("draining", "1 while the broker is shutting down.")
 	descInfo        = desc("build_info", "1; the version is the label.", "version")
 )
@@ -64,7 +65,7 @@ var all = []*prometheus.Desc{
 	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
-	descLag, descUndelivered, descDropped, descImbalance, descMemory, descDraining, descInfo,
+	descLag, descUndelivered, descDropped, descImbalance, descMemory, descStore, descDraining, descInfo,
 }
 
 // Describe implements prometheus.Collector.
@@ -179,15 +180,16 @@ func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatB
 func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
 	var submitters, workers, types int
-	var memory int64
+	var held broker.Memory
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
-		total, types, memory = b.Totals(), b.TypeCount(), b.Memory().Jobs()
+		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
 	gauge(ch, descTypes, float64(types))
-	gauge(ch, descMemory, float64(memory))
+	gauge(ch, descStore, float64(held.Jobs()))
+	c.collectMemory(ch, &held)
 	gauge(ch, descConns, float64(submitters), "submit")
 	gauge(ch, descConns, float64(workers), "worker")
 	s := h.Stats()
@@ -202,6 +204,22 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	sum, most := h.Backlog()
 	gauge(ch, descBacklog, float64(sum))
 	gauge(ch, descBacklogMost, float64(most))
+}
+
+// collectMemory shows what is held by part: held by the core, and by the hub
+// and the server for connections.
+func (c *collector) collectMemory(ch chan<- prometheus.Metric, core *broker.Memory) {
+	m := c.srv.Memory()
+	for _, p := range []struct {
+		part  string
+		bytes int64
+	}{
+		{"jobs", core.Slabs + core.Bodies}, {"records", core.Records}, {"index", core.Index},
+		{"flows", core.Flows}, {"heaps", core.Heaps}, {"dead", core.Dead}, {"types", core.Types},
+		{"peers", core.Peers}, {"output", m.Unread}, {"spare", m.Spare}, {"input", m.Input}, {"tls", m.TLS},
+	} {
+		gauge(ch, descMemory, float64(p.bytes), p.part)
+	}
 }
 
 func (c *collector) collectServer(ch chan<- prometheus.Metric) {

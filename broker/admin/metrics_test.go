@@ -3,6 +3,7 @@ package admin_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -150,4 +151,45 @@ func TestTypeLabels(t *testing.T) {
 	if got := value(f, "gloom_jobs_submitted_total", "type", "other"); got != types-100 {
 		t.Errorf("other = %v", got)
 	}
+}
+
+// TestMemory: each part shows what it holds, and nothing once it is gone.
+func TestMemory(t *testing.T) {
+	w := start(t, nil)
+	part := func(name string) float64 {
+		_, f := scrape(t, w)
+		return value(f, "gloom_memory_bytes", "part", name)
+	}
+	body := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+	var submitter broker.Peer
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		submitter = b.AddSubmitter()
+		for i := range 20 {
+			b.Submit(now, submitter, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte("t"), Body: body})
+		}
+		return nil
+	})
+	for name, least := range map[string]float64{"jobs": 20 << 20, "records": 1, "index": 1, "flows": 1, "types": 1, "peers": 1} {
+		if got := part(name); got < least || got > least+(8<<20) {
+			t.Errorf("with 20 MiB of jobs %s takes %v bytes", name, got)
+		}
+	}
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect { return b.Gone(now, submitter) })
+	eventually(t, "what a submitter left is given back", func() bool { return part("jobs") < 8<<20 })
+	bury(w, "dead", body)
+	if got := part("dead"); got < 1<<20 || got > 2<<20 {
+		t.Errorf("with a dead letter of 1 MiB dead takes %v bytes", got)
+	}
+
+	// Half a frame, and answers that nobody reads.
+	c, err := net.Dial("tcp", w.srv.SubmitAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	half := frame(`{"action":"submit","id":"half","type":"u","body":%s}`, body)
+	if _, err := c.Write(half[:512<<10]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "half a frame is shown", func() bool { return part("input") >= 512<<10-4 })
 }
