@@ -1,0 +1,54 @@
+package deploy
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReadmeExample: the first example of the README, as a script, gives the
+// answer that the README shows, ten times of ten.
+func TestReadmeExample(t *testing.T) {
+	data, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(data), "```sh\n")
+	script, rest, _ := strings.Cut(rest, "```\n")
+	_, rest, _ = strings.Cut(rest, "```\n")
+	want, _, _ := strings.Cut(rest, "```\n")
+	if !found || !strings.Contains(script, "gloomd &") || want == "" {
+		t.Fatalf("the README does not begin with an example and its answer:\n%s\n%s", script, want)
+	}
+	bin := t.TempDir()
+	command(t, nil, "go", "build", "-o", bin, "../../gloomd", "../../gloom")
+	for range 10 {
+		dir, err := os.MkdirTemp("", "gloom") // short: a unix socket's path has 107 bytes
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		var out, errs bytes.Buffer
+		cmd := exec.Command("sh", "-c", script)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+dir,
+			"GLOOM_SUBMIT_ADDR=unix:"+dir+"/s", "GLOOM_WORKER_ADDR=unix:"+dir+"/w", "GLOOM_HTTP_ADDR=unix:"+dir+"/h")
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.WaitDelay = 20 * time.Second
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(30*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		state, err := cmd.Process.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // what the script left in the background
+		_ = cmd.Wait()
+		late.Stop()
+		if err != nil || !state.Success() || !strings.HasSuffix(out.String(), want) {
+			t.Fatalf("%v, %v\n%s\n%s", state, err, out.String(), errs.String())
+		}
+	}
+}
