@@ -18,8 +18,9 @@ import (
 	"gloom/cmd/jobd/peer"
 )
 
-// open starts the part of the daemon that has the database and the jobs.
-type open func(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer) (control.Daemon, error)
+// open starts the part of the daemon that has the database and the jobs. As long
+// as that has to wait, it tells why.
+type open func(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (control.Daemon, error)
 
 // grace is what is left after shutdown_timeout for killing and for writing
 // results.
@@ -49,25 +50,30 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 		return err
 	}
 	defer server.Close()
-	var engine control.Daemon
+	soon := &late{why: errStarting}
 	registry := daemon.NewRegistry()
-	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, func() error { return engine.Health() })
+	web, err := daemon.ListenHTTP(cfg.HTTPAddr, registry, soon.health)
 	if err != nil {
 		return err
 	}
 	defer web.Close()
-	if engine, err = open(signals.Stop, *cfg, log.Logger, registry); err != nil {
+	web.Serve()
+	var all sync.WaitGroup
+	all.Go(func() { server.Serve(soon.served()) })
+	engine, err := open(signals.Stop, *cfg, log.Logger, registry, func(err error) {
+		soon.wait(err)
+		daemon.Ready() // there is nothing that a restart would make better
+	})
+	if err != nil {
 		if signals.Stop.Err() != nil {
 			return nil // told to stop while it was starting
 		}
 		return err
 	}
-	web.Serve()
+	soon.arrive(engine)
 
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	var all sync.WaitGroup
-	all.Go(func() { server.Serve(control.Routes(engine)) })
 	if cfg.MasterHost != "" && cfg.MasterPort != 0 {
 		link := control.Link{
 			Host: cfg.MasterHost, Port: cfg.MasterPort, Name: cfg.Name, Password: cfg.Server.Password,

@@ -65,7 +65,7 @@ func start(t *testing.T, cfg config.Worker) *running {
 	d := &running{t: t, engine: controltest.New("w1/low", "any"), out: &output{}, done: make(chan error, 1)}
 	cfg.Server.Host = "127.0.0.1"
 	cfg.Log = config.Log{LevelConsole: "trace"}
-	open := func(_ context.Context, c config.Worker, _ zerolog.Logger, _ prometheus.Registerer) (control.Daemon, error) {
+	open := func(_ context.Context, c config.Worker, _ zerolog.Logger, _ prometheus.Registerer, _ func(error)) (control.Daemon, error) {
 		if c.Name == "" {
 			t.Error("the engine gets no name")
 		}
@@ -216,7 +216,7 @@ func TestBusyPort(t *testing.T) {
 		"control": {Server: config.Server{Host: "127.0.0.1", Port: port}},
 		"http":    {Server: config.Server{Host: "127.0.0.1"}, HTTPAddr: fmt.Sprintf("127.0.0.1:%d", port)},
 	} {
-		err := run(&cfg, func(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer) (control.Daemon, error) {
+		err := run(&cfg, func(context.Context, config.Worker, zerolog.Logger, prometheus.Registerer, func(error)) (control.Daemon, error) {
 			t.Error("the engine was opened")
 			return nil, errors.New("no")
 		}, io.Discard)
@@ -252,6 +252,91 @@ func TestCommandLine(t *testing.T) {
 		_ = cmd.Run()
 		if code := cmd.ProcessState.ExitCode(); code != tc.code || stdout.String() != tc.stdout || stderr.String() != tc.stderr {
 			t.Errorf("%v: exit %d, stdout %q, stderr %q", tc.args, code, stdout.String(), stderr.String())
+		}
+	}
+}
+
+// TestLateDatabase: a daemon that waits for its database says so to whoever asks,
+// and can be stopped.
+func TestLateDatabase(t *testing.T) {
+	out, done, come := &output{}, make(chan error, 1), make(chan struct{})
+	engine := controltest.New("any")
+	open := func(ctx context.Context, _ config.Worker, log zerolog.Logger, _ prometheus.Registerer, waits func(error)) (control.Daemon, error) {
+		log.Info().Msg("opening")
+		waits(errors.New("no route to the database"))
+		select {
+		case <-come:
+			return engine, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	cfg := config.Worker{Server: config.Server{Host: "127.0.0.1", Port: freePort(t)}, HTTPAddr: fmt.Sprintf("127.0.0.1:%d", freePort(t)),
+		Log: config.Log{LevelConsole: "info"}}
+	go func() { done <- run(&cfg, open, out) }()
+	peertest.Until(t, "the daemon opens", func() bool { return strings.Contains(out.String(), "opening") })
+	client := peertest.Dial(t, fmt.Sprintf("127.0.0.1:%d", cfg.Server.Port))
+	var last string
+	peertest.Until(t, "requests are refused with the reason", func() bool {
+		last = client.Ask(`[0,{"no":1,"type":"run-manual","data":{"ids":[1]}}]`)
+		return last == `[1,{"no":1,"error":"no route to the database"}]`
+	})
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503} {
+		if r, err := http.Get("http://" + cfg.HTTPAddr + path); err != nil || r.StatusCode != want {
+			t.Errorf("%s: %+v, %v", path, r, err)
+		}
+	}
+	close(come)
+	peertest.Until(t, "the same connection is served", func() bool {
+		return client.Ask(`[0,{"no":2,"type":"poll","data":{"targets":["any"]}}]`) == `[1,{"no":2,"data":"ok"}]`
+	})
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	come = make(chan struct{})
+	go func() { done <- run(&cfg, open, out) }()
+	peertest.Until(t, "the daemon opens again", func() bool { return strings.Count(out.String(), "opening") == 2 })
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("stopped while it waits: %v", err)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// TestUnits: the daemons run as a user that nobody else is, which the shipped
+// file makes, and their passwords are handed over by the service manager.
+func TestUnits(t *testing.T) {
+	users, err := os.ReadFile("systemd/sysusers.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"jobd", "jobd-master"} {
+		text, err := os.ReadFile("systemd/" + name + ".service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := regexp.MustCompile(`(?m)^User=(.+)$`).FindSubmatch(text)
+		if user == nil || !regexp.MustCompile(`(?m)^u `+string(user[1])+` `).Match(users) {
+			t.Errorf("%s runs as %s", name, user)
+		}
+		for _, line := range []string{"LoadCredential=" + name + ".conf:/etc/" + name + ".conf\n", " --config ${CREDENTIALS_DIRECTORY}/" + name + ".conf\n"} {
+			if !bytes.Contains(text, []byte(line)) {
+				t.Errorf("%s lacks %q", name, line)
+			}
 		}
 	}
 }

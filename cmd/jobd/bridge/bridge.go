@@ -92,8 +92,32 @@ type row struct {
 // outputMost bounds, in bytes, what is kept of an output whose column holds more.
 const outputMost = 64 << 20
 
-// openTimeout bounds what Open does with the database.
-const openTimeout = 30 * time.Second
+const (
+	// openTimeout bounds what one attempt to open does with the database.
+	openTimeout = 30 * time.Second
+	openEvery   = time.Second
+)
+
+// Await is Open that waits for a database which is away, and has waits told of
+// it after each attempt.
+func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
+	for again := false; ; again = true {
+		b, err := Open(ctx, cfg, log, registry)
+		switch {
+		case err == nil && again:
+			log.Warn().Msg("the database is back")
+		case store.Away(err) && ctx.Err() == nil:
+			if !again {
+				log.Error().Err(err).Msg("the database is away: waiting for it")
+			}
+			waits(err)
+			if sleep(ctx, openEvery, nil) {
+				continue
+			}
+		}
+		return b, err
+	}
+}
 
 // Open starts an engine on the table and broker of the configuration. When it
 // returns, rows that a dead predecessor has left are settled and the targets'

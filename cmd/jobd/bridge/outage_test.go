@@ -225,3 +225,43 @@ func TestOpenFails(t *testing.T) {
 		t.Errorf("%d records are left", n)
 	}
 }
+
+// TestTheDatabaseComesLate starts a daemon before its database: rows are done
+// soon after that is there. What the database objects to is not waited for.
+func TestTheDatabaseComesLate(t *testing.T) {
+	server := mariadbtest.New(t)
+	site := newSite(t, server)
+	site.exec("INSERT INTO jobs (target) VALUES ('a'), ('a')")
+	cfg := site.config("late", "fail", 1)
+	wrong := cfg
+	wrong.MySQL.Password = "no such"
+	if _, err := Await(t.Context(), wrong, zerolog.Nop(), nil, func(err error) { t.Errorf("waits for %v", err) }); err == nil {
+		t.Fatal("a wrong password is right")
+	}
+	server.Stop()
+	waits := make(chan error, 100)
+	opened := make(chan *Bridge)
+	go func() {
+		b, err := Await(t.Context(), cfg, zerolog.Nop(), nil, func(err error) { waits <- err })
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- b
+	}()
+	if err := <-waits; err == nil {
+		t.Error("no reason for the wait")
+	}
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	came := time.Now()
+	b := <-opened
+	if b == nil {
+		return
+	}
+	defer b.Close()
+	eventually(t, "the rows are done", func() bool { return site.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 2 })
+	if took := time.Since(came); took > 10*time.Second {
+		t.Errorf("done %v after the database came", took)
+	}
+}

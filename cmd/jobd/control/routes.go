@@ -15,8 +15,8 @@ func Routes(engine Engine) peer.Routes {
 	s := server{engine: engine}
 	return peer.Routes{
 		"poll":                   {Handle: s.poll},
-		"pause":                  {Handle: s.onTargets(engine.Pause)},
-		"continue":               {Handle: s.onTargets(engine.Continue)},
+		"pause":                  {Handle: s.onTargets(Engine.Pause)},
+		"continue":               {Handle: s.onTargets(Engine.Continue)},
 		"status":                 {Handle: s.status},
 		"add-target":             {Handle: s.addTarget},
 		"set-target-concurrency": {Handle: s.setConcurrency},
@@ -44,13 +44,13 @@ func (s server) poll(_ context.Context, c *peer.Conn, data json.RawMessage) (any
 }
 
 // onTargets makes a handler of a method that takes targets, nil for all.
-func (s server) onTargets(do func([]string)) peer.Handler {
+func (s server) onTargets(do func(Engine, []string)) peer.Handler {
 	return func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 		targets, _, err := s.targets(data)
 		if err != nil {
 			return nil, err
 		}
-		do(targets)
+		do(s.engine, targets)
 		return peer.OK, nil
 	}
 }

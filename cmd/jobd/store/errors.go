@@ -1,7 +1,11 @@
 package store
 
 import (
+	"context"
+	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
 	"slices"
 
 	"github.com/go-sql-driver/mysql"
@@ -55,6 +59,21 @@ func kindOf(err error) kind {
 	}
 	return refused
 }
+
+// unreachable tells of a server that does not answer, or has no room or time. At
+// the start its other refusals, as of a password or a table, are mistakes.
+func unreachable(err error) bool {
+	var server *mysql.MySQLError
+	var network net.Error
+	if errors.As(err, &server) {
+		return kindOf(err) == away && !slices.Contains(mistakes, server.Number)
+	}
+	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// mistakes are absences that are the configuration's fault in all likelihood.
+var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
 func isNumber(err error, numbers ...uint16) bool {
 	var server *mysql.MySQLError

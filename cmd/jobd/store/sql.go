@@ -48,7 +48,8 @@ const (
 )
 
 // Open connects, looks at the table and makes the companion table. Where that
-// is not permitted it logs one warning and goes on without.
+// is not permitted it logs one warning and goes on without. Away is true for its
+// error when there was no server to ask, not when that objected.
 func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if opt.Claims == "" {
 		opt.Claims = companion(opt.MySQL.Table)
@@ -65,6 +66,9 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	defer cancel()
 	if err := s.open(ctx); err != nil {
 		s.db.Close()
+		if unreachable(err) {
+			err = &awayError{err}
+		}
 		return nil, err
 	}
 	return s, nil
