@@ -130,8 +130,7 @@ func refuseInScript(args []string) error {
 		case next && a != "" && a[0] != '-' && a[0] != '+':
 			if name := placeholder.FindString(a); name != "" {
 				return cli.Usagef("%s in a script of %s would be run as part of it", name, interprets).
-					Advise(`as an argument: sh -c '… "$1" …' sh %s, or in the environment: sh -c '… "$GLOOM_JOB_%s" …'`,
-						name, strings.ToUpper(strings.Trim(name, "{}")))
+					Advise(`beside it: sh -c '… "$1"' sh %s; or "$GLOOM_JOB_%s" in the script`, name, strings.ToUpper(strings.Trim(name, "{}")))
 			}
 			interprets, next = "", false
 		}
