@@ -32,8 +32,12 @@ type operator struct {
 	err   error // of the options: what every request fails with
 }
 
-// requestTimeout bounds one request.
-const requestTimeout = 10 * time.Second
+// requestTimeout bounds one request, maxAnswer its answer in bytes: brokers keep
+// to a quarter of it.
+const (
+	requestTimeout = 10 * time.Second
+	maxAnswer      = 64 << 20
+)
 
 func (l *link) operator() *operator {
 	o := &operator{addr: l.http, token: l.token, base: "http://"}
@@ -85,7 +89,7 @@ func (o *operator) do(ctx context.Context, method, path string, in, out any) err
 		return o.notReached(ctx, err)
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return o.notReached(ctx, err)
 	}
