@@ -67,6 +67,7 @@ type daemon struct {
 	cmd            *exec.Cmd
 	log            strings.Builder
 	done           chan struct{}
+	peers          []*peer // that are open
 }
 
 // start starts a gloomd with shares of budget as its limits.
@@ -114,6 +115,7 @@ func start(t *testing.T, flags ...string) *daemon {
 		t.Fatalf("gloomd did not start:\n%s", d.log.String())
 	}
 	t.Cleanup(func() {
+		d.hangUp()
 		_ = d.cmd.Process.Kill()
 		<-d.done
 		if t.Failed() {
@@ -145,8 +147,17 @@ func (d *daemon) dial(addr string) *peer {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.t.Cleanup(func() { _ = c.Close() })
-	return &peer{c, d.t}
+	p := &peer{c, d.t}
+	d.peers = append(d.peers, p)
+	return p
+}
+
+// hangUp closes all connections.
+func (d *daemon) hangUp() {
+	for _, p := range d.peers {
+		_ = p.Close()
+	}
+	d.peers = nil
 }
 
 func (d *daemon) tryDial(addr string) (net.Conn, error) {

@@ -1,0 +1,210 @@
+package attack
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// scaled is n, or less where not the full attack is asked for.
+func scaled(n int) int {
+	if *full {
+		return n
+	}
+	return max(1, n/3)
+}
+
+// TestMemory: whatever peers hoard, the broker's memory stays within its bound,
+// comes back, and innocent peers are served.
+func TestMemory(t *testing.T) {
+	junk := strings.Repeat("j", 14*mib)
+	body := strings.Repeat("b", 130<<10)
+	for _, a := range []struct {
+		what string
+		do   func(d *daemon)
+	}{
+		{"frames around jobs", func(d *daemon) {
+			p := d.dial(d.submit)
+			for i := range scaled(300) {
+				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, junk, i, body)
+				p.want(`{`)
+			}
+		}},
+		{"frames around dead letters", func(d *daemon) {
+			p, w := d.dial(d.submit), d.dial(d.worker)
+			w.send(`{"action":"join","type":"pinned"}`)
+			w.want(`{"ok":true}`)
+			for i := range scaled(150) {
+				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, junk, i, body)
+				p.want(`{"ok":true`)
+				w.want(`{"action":"job"`)
+				w.send(`{"action":"fail","retry":false}`)
+				w.want(`{"ok":true}`)
+				p.want(`{"error":"job_failed"`)
+			}
+		}},
+		{"frames around answers", func(d *daemon) {
+			p, w := d.dial(d.submit), d.dial(d.worker)
+			w.send(`{"action":"join","type":"pinned"}`)
+			w.want(`{"ok":true}`)
+			for i := range scaled(150) {
+				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
+					break
+				}
+				if got, err := w.next(); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
+					break
+				}
+				w.send(`{"junk":"%s","action":"respond","body":"%s"}`, junk, body)
+				w.want(`{"ok":true}`)
+			}
+		}},
+		{"errors not read", func(d *daemon) { d.deaf(scaled(120), make([]byte, 1*mib), 3*time.Second) }},
+		{"answers not read", func(d *daemon) {
+			d.deaf(scaled(120), bytes.Repeat(pack(`{"action":"ping"}`), 20000), 3*time.Second)
+		}},
+		{"errors not read, again and again", func(d *daemon) {
+			var all sync.WaitGroup
+			end := time.Now().Add(time.Duration(scaled(18)) * time.Second)
+			zeros := make([]byte, 1*mib)
+			for range 32 {
+				all.Go(func() {
+					for time.Now().Before(end) {
+						c, err := d.tryDial(d.submit)
+						if err != nil {
+							return
+						}
+						_ = c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+						for err == nil {
+							_, err = c.Write(zeros)
+						}
+						_ = c.Close()
+					}
+				})
+			}
+			all.Wait()
+		}},
+		{"answers read but for their last byte", func(d *daemon) {
+			w := d.dial(d.worker)
+			w.send(`{"action":"join","type":"big"}`)
+			w.want(`{"ok":true}`)
+			for i := range scaled(40) {
+				p := d.dial(d.submit)
+				p.send(`{"action":"submit","id":"b%d","type":"big","body":1}`, i)
+				p.want(`{"ok":true`)
+				if _, err := w.next(); err != nil {
+					d.t.Fatal(err)
+				}
+				w.send(`{"action":"respond","body":"%s"}`, junk)
+				w.want(`{"ok":true}`)
+				_ = p.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+				buf := make([]byte, 64<<10)
+				for n := 0; n < 8*mib; {
+					k, err := p.Read(buf)
+					if n += k; err != nil {
+						break
+					}
+				}
+			}
+		}},
+		{"unfinished frames", func(d *daemon) {
+			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
+			for range scaled(60) {
+				d.dial(d.submit).try(frame[:len(frame)-1])
+			}
+		}},
+		{"many small unfinished frames", func(d *daemon) {
+			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
+			for range scaled(3000) {
+				d.dial(d.submit).try(frame[:len(frame)-1])
+			}
+		}},
+		{"jobs that time out at workers who do not read", func(d *daemon) {
+			p := d.dial(d.submit)
+			for i := range scaled(100) {
+				w := d.dial(d.worker)
+				w.send(`{"action":"join","type":"late"}`)
+				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, junk[:8*mib])
+				p.want(`{`)
+				if _, err := p.next(); err != nil {
+					d.t.Fatal(err)
+				}
+			}
+		}},
+	} {
+		t.Run(a.what, func(t *testing.T) {
+			d := start(t)
+			d.bounded(func() { a.do(d); d.hangUp() })
+		})
+	}
+}
+
+// deaf has n peers send the same over and over and read nothing, for a time.
+func (d *daemon) deaf(n int, what []byte, during time.Duration) {
+	var all sync.WaitGroup
+	end := time.Now().Add(during)
+	for range n {
+		p := d.dial(d.submit)
+		all.Go(func() {
+			for time.Now().Before(end) && p.try(what) {
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestInnocent: who hoards unfinished frames goes, not the worker whose answer
+// comes in two pieces.
+func TestInnocent(t *testing.T) {
+	d := start(t)
+	s, w := d.dial(d.submit), d.dial(d.worker)
+	w.send(`{"action":"join","type":"t"}`)
+	w.want(`{"ok":true}`)
+	s.send(`{"action":"submit","id":"i","type":"t","body":1}`)
+	s.want(`{"ok":true`)
+	w.want(`{"action":"job"`)
+	answer := pack(`{"action":"respond","body":"%s"}`, strings.Repeat("i", 2*mib))
+	if !w.try(answer[:mib]) {
+		t.Fatal("the first half was not taken")
+	}
+	frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, strings.Repeat("u", 8*mib))
+	for range 10 {
+		d.dial(d.submit).try(frame[:len(frame)-1])
+	}
+	if !w.try(answer[mib:]) {
+		t.Fatal("the second half was not taken")
+	}
+	w.want(`{"ok":true}`)
+	s.want(`{"id":"i","body":"iii`)
+}
+
+// TestIdleTLS: a TLS connection keeps little after a large frame.
+func TestIdleTLS(t *testing.T) {
+	d := start(t, certificate(t)...)
+	d.secure = true
+	const n = 200
+	var peers []*peer
+	for range n {
+		p := d.dial(d.submit)
+		p.send(`{"action":"ping"}`)
+		p.want(`{"ok":true}`)
+		peers = append(peers, p)
+	}
+	before := d.rss()
+	for i, p := range peers {
+		p.send(`{"action":"submit","id":"t%d","type":"t","body":%s}`, i, fmt.Sprintf("%q", strings.Repeat("t", 200<<10)))
+		p.want(`{"ok":true`)
+		p.send(`{"action":"cancel","id":"t%d"}`, i)
+		p.want(`{"ok":true`)
+	}
+	end := time.Now().Add(patience)
+	for d.rss() > before+n*32<<10 {
+		if time.Now().After(end) {
+			t.Fatalf("%d TLS connections that sent one large frame each take %d KiB more, each", n, (d.rss()-before)/n>>10)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("%d KiB for each, idle", d.rss()/n>>10)
+}
