@@ -1,11 +1,12 @@
 package server
 
 import (
-	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,14 +24,6 @@ type listener struct {
 	port   wire.Port
 	secure bool
 }
-
-// keepAlive finds a dead peer after 30 s + 3 × 10 s. Its probes do not run while
-// data is unacknowledged, when userTimeout does.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
-
-const (
-	userTimeout = 60 * time.Second
-)
 
 // socketNames are the names of sockets that systemd may hand over.
 var socketNames = []string{"submit", "worker", "plain-submit", "plain-worker", "http"}
@@ -52,131 +45,99 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 			return fmt.Errorf("socket activation: a socket is named %.64q, FileDescriptorName= must be one of %s", name, strings.Join(socketNames, ", "))
 		}
 	}
-	bind := func(flag, name, addr string) (net.Listener, error) {
-		if l := given[name]; len(l) > 0 {
-			return s.adopt(name, l)
-		}
-		l, err := listenOn(addr)
-		if err != nil {
-			return nil, fmt.Errorf("--%s %s: %w", flag, addr, err)
-		}
-		return l, nil
-	}
-	tls := s.certs != nil
-	for _, a := range []struct {
-		flag, name, addr string
-		port             wire.Port
-		secure           bool
+	for _, l := range []struct {
+		port         wire.Port
+		name, values string
+		socket       string
 	}{
-		{"submit-addr", "submit", s.opt.SubmitAddr, wire.SubmitPort, tls},
-		{"worker-addr", "worker", s.opt.WorkerAddr, wire.WorkerPort, tls},
-		{"plain-submit-addr", "plain-submit", s.opt.PlainSubmitAddr, wire.SubmitPort, false},
-		{"plain-worker-addr", "plain-worker", s.opt.PlainWorkerAddr, wire.WorkerPort, false},
+		{wire.SubmitPort, "submit", s.opt.SubmitAddr, s.opt.SubmitSocket},
+		{wire.WorkerPort, "worker", s.opt.WorkerAddr, s.opt.WorkerSocket},
 	} {
-		if a.addr == "" && len(given[a.name]) == 0 {
+		if err := s.adopt(l.port, "plain-"+l.name, given, false); err != nil {
+			return err
+		}
+		if len(given[l.name]) > 0 {
+			if err := s.adopt(l.port, l.name, given, s.certs != nil); err != nil {
+				return err
+			}
 			continue
 		}
-		l, err := bind(a.flag, a.name, a.addr)
+		all, err := s.opt.addresses(l.name+"-addr", l.values)
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, &listener{l, a.port, a.secure})
+		// The last one comes first in what is told of them: who adds a flag to a
+		// command line of others looks for that.
+		for _, a := range slices.Backward(all) {
+			ln, err := a.listen()
+			if err != nil {
+				return fmt.Errorf("--%s %s: %w", a.flag, a.value, err)
+			}
+			s.listeners = append(s.listeners, &listener{ln, l.port, a.secure})
+		}
+		s.bindSocket(l.port, l.socket)
 	}
-	if s.opt.HTTPAddr == "" && len(given["http"]) == 0 {
-		return nil
+	return s.bindHTTP(given["http"])
+}
+
+// bindSocket opens a unix socket that the broker can do without.
+func (s *Server) bindSocket(port wire.Port, path string) {
+	if path == "" {
+		return
 	}
-	l, err := bind("http-addr", "http", s.opt.HTTPAddr)
+	_ = os.Mkdir(filepath.Dir(path), 0o700)
+	ln, err := listenUnix(path)
 	if err != nil {
-		return err
+		s.log.Info().Str("path", path).Err(err).Msgf("no unix socket for the %s", port)
+		return
+	}
+	s.listeners = append(s.listeners, &listener{ln, port, false})
+}
+
+func (s *Server) bindHTTP(given []net.Listener) (err error) {
+	var l net.Listener
+	switch {
+	case len(given) > 0:
+		l = given[0]
+		if err := s.checkGiven("http", l, s.certs != nil); err != nil {
+			return err
+		}
+	case s.opt.HTTPAddr == "":
+		return nil
+	default:
+		all, err := s.opt.addresses("http-addr", s.opt.HTTPAddr)
+		if err != nil {
+			return err
+		}
+		if l, err = all[0].listen(); err != nil {
+			return fmt.Errorf("--http-addr %s: %w", s.opt.HTTPAddr, err)
+		}
 	}
 	s.httpLn = l
-	if tls {
-		s.httpLn = s.certs.listener(s.httpLn)
+	if s.certs != nil {
+		s.httpLn = tls.NewListener(s.httpLn, s.certs.config("http/1.1"))
 	}
 	return nil
 }
 
-// adopt takes a socket that systemd hands over. What is asked of addresses and
-// set on sockets is the same for those of our own.
-func (s *Server) adopt(name string, given []net.Listener) (net.Listener, error) {
-	if len(given) > 1 {
-		return nil, fmt.Errorf("socket activation: %d sockets are named %s, one can be", len(given), name)
+// adopt takes the sockets of a name that systemd hands over.
+func (s *Server) adopt(port wire.Port, name string, given map[string][]net.Listener, secure bool) error {
+	for _, l := range given[name] {
+		if err := s.checkGiven(name, l, secure); err != nil {
+			return err
+		}
+		_, tcp := l.(*net.TCPListener)
+		s.listeners = append(s.listeners, &listener{l, port, secure && tcp})
 	}
-	l, ok := given[0].(*net.TCPListener)
-	if !ok {
-		return given[0], nil
-	}
-	guard := address{plain: strings.HasPrefix(name, "plain-")}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.guarded(guard) {
-		return nil, fmt.Errorf("socket activation: the socket %s on %s %s", name, a, reachable)
-	}
-	rc, err := l.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	// Multipath sockets know no such limit.
-	if err := giveUpAfter(rc); err != nil && !errors.Is(err, unix.ENOPROTOOPT) && !errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, err
-	}
-	return keptAlive{l}, nil
+	return nil
 }
 
-// keptAlive sets on accepted connections what a listener of our own would.
-type keptAlive struct{ *net.TCPListener }
-
-func (l keptAlive) Accept() (net.Conn, error) {
-	c, err := l.AcceptTCP()
-	if err != nil {
-		return nil, err
+// checkGiven asks of a socket of systemd's what is asked of addresses.
+func (s *Server) checkGiven(name string, l net.Listener, secure bool) error {
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.guarded(secure) {
+		return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, reachable)
 	}
-	_ = c.SetKeepAliveConfig(keepAlive)
-	return c, nil
-}
-
-// giveUpAfter has the connections that a listener will accept give up on data
-// that is not acknowledged. They inherit it.
-func giveUpAfter(c syscall.RawConn) (err error) {
-	e := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-	})
-	return errors.Join(e, err)
-}
-
-func listenOn(addr string) (net.Listener, error) {
-	network, address := split(addr)
-	if network == "unix" {
-		return listenUnix(address)
-	}
-	lc := net.ListenConfig{
-		KeepAliveConfig: keepAlive,
-		Control:         func(_, _ string, c syscall.RawConn) error { return giveUpAfter(c) },
-	}
-	lc.SetMultipathTCP(false)
-	return lc.Listen(context.Background(), "tcp", address)
-}
-
-// listenUnix listens on a socket that only the same user can reach. It replaces
-// nothing but a socket that nobody listens on.
-func listenUnix(path string) (net.Listener, error) {
-	if fi, err := os.Lstat(path); err == nil {
-		if fi.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("something that is no socket stands there")
-		}
-		c, err := net.DialTimeout("unix", path, time.Second)
-		if err == nil {
-			c.Close()
-			return nil, fmt.Errorf("somebody listens there")
-		}
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, err
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	old := syscall.Umask(0o177)
-	defer syscall.Umask(old)
-	return net.Listen("unix", path)
+	return nil
 }
 
 func (s *Server) closeListeners() {
@@ -229,6 +190,27 @@ func (s *Server) accept(l *listener) {
 	}
 }
 
+// keepAlive finds a dead peer after 30 s + 3 × 10 s. Its probes do not run while
+// data is unacknowledged, when userTimeout does.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
+
+const userTimeout = 60 * time.Second
+
+// tune sets on an accepted connection when it is given up, whoever opened the
+// socket that it came in on.
+func tune(nc net.Conn) {
+	c, ok := nc.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = c.SetKeepAliveConfig(keepAlive)
+	if rc, err := c.SyscallConn(); err == nil {
+		_ = rc.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+		})
+	}
+}
+
 func (s *Server) welcome(l *listener, nc net.Conn) {
 	if n := s.conns.Add(1); n > int64(s.maxConns) {
 		s.conns.Add(-1)
@@ -237,6 +219,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 		return
 	}
 	s.accepted.Add(1)
+	tune(nc)
 	if l.secure {
 		s.wg.Go(func() { s.serveSecure(nc, l.port) })
 		return

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"gloom/wire"
 )
 
 // TestListenUnix: a socket of ours is for its user alone and replaces nothing
@@ -136,7 +138,7 @@ func TestGivenSockets(t *testing.T) {
 	}{
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0")}, "worker": {local}, "http": {tcp("[::1]:0")}}, nil, ""},
 		{map[string][]net.Listener{"gloomd.socket": {tcp("127.0.0.1:0")}}, nil, `named "gloomd.socket"`},
-		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0"), tcp("127.0.0.1:0")}}, nil, "2 sockets are named submit"},
+		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0"), tcp("127.0.0.1:0")}}, nil, ""},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, nil, "can be reached from other hosts"},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *Options) { o.Insecure = true }, ""},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *Options) { o.TokenFile = "t" }, ""},
@@ -151,52 +153,79 @@ func TestGivenSockets(t *testing.T) {
 	}
 }
 
-// TestGivenKeepAlive: connections over a socket of systemd's are given up like
-// those over a socket of our own.
-func TestGivenKeepAlive(t *testing.T) {
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
-	given, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+// TestAddresses: each address is bound as it is written, and no other.
+func TestAddresses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "own", "submit.sock")
+	said := &journal{}
+	s, err := Start(options(func(o *Options) {
+		secure(t, o)
+		o.SubmitAddr = "unix:" + filepath.Join(dir, "s") + ",tcp://127.0.0.1:0,tls://127.0.0.1:0"
+		o.SubmitSocket, o.WorkerSocket = path, filepath.Join(dir, "none", "at", "all")
+		o.WorkerAddr, o.Insecure = "0.0.0.0:0", true
+	}), zerolog.New(said))
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := listenOn("127.0.0.1:0")
+	defer s.Close()
+	all := s.Addrs(wire.SubmitPort)
+	if len(all) != 4 || all[3].String() != path {
+		t.Fatalf("submitters connect at %v", all)
+	}
+	for i, a := range all {
+		p := dial(t, a)
+		if i == 0 {
+			p = dialTLS(t, a)
+		}
+		p.send(`{"action":"ping"}`)
+		p.want("ok", true)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: want a socket for its user alone", fi, err)
+	}
+	if n := len(s.Addrs(wire.WorkerPort)); n != 1 || !strings.Contains(said.text(), "none/at/all") {
+		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, said.text())
+	}
+	_, port, _ := net.SplitHostPort(s.WorkerAddr().String())
+	if c, err := net.Dial("tcp6", net.JoinHostPort("::1", port)); err == nil {
+		_ = c.Close()
+		t.Error("0.0.0.0 is reached over IPv6")
+	}
+}
+
+// TestKeepAlive: a connection whose peer has gone is given up after a while,
+// whoever opened the socket that it came in on.
+func TestKeepAlive(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Close()
-	s := &Server{opt: DefaultOptions()}
-	adopted, err := s.adopt("submit", []net.Listener{given})
+	defer l.Close()
+	dial(t, l.Addr())
+	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer adopted.Close()
-	for _, l := range []net.Listener{own, adopted} {
-		dial(t, l.Addr())
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		rc, err := c.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range []struct {
-			name              string
-			level, what, want int
-		}{
-			{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 30},
-			{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
-			{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
-			{"TCP_USER_TIMEOUT", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60000},
-		} {
-			_ = rc.Control(func(fd uintptr) {
-				if got, err := unix.GetsockoptInt(int(fd), o.level, o.what); err != nil || got != o.want {
-					t.Errorf("%s of a connection to %v is %d, %v; want %d", o.name, l.Addr(), got, err, o.want)
-				}
-			})
-		}
+	defer c.Close()
+	tune(c)
+	rc, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []struct {
+		name              string
+		level, what, want int
+	}{
+		{"SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{"TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 30},
+		{"TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 10},
+		{"TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+		{"TCP_USER_TIMEOUT", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 60000},
+	} {
+		_ = rc.Control(func(fd uintptr) {
+			if got, err := unix.GetsockoptInt(int(fd), o.level, o.what); err != nil || got != o.want {
+				t.Errorf("%s is %d, %v; want %d", o.name, got, err, o.want)
+			}
+		})
 	}
 }

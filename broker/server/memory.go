@@ -84,21 +84,30 @@ func heap() heapSize {
 	return heapSize{m[0].Value.Uint64(), m[1].Value.Uint64(), m[2].Value.Uint64()}
 }
 
+// ballast is memory that is never touched, and so takes none. The collector runs
+// when as much has been allocated as lives, ballast counted: with a small heap it
+// would otherwise run for every few dozen big frames.
+var ballast []byte
+
 const (
-	// garbage is how many bytes may be allocated between two collections at the
-	// least: with a small heap the collector would otherwise run for every few
-	// dozen big frames.
-	garbage = 64 << 20
-	// mostPercent is the highest percentage that Pace sets.
-	mostPercent = 1600
+	ballastSize = 32 << 20
+	// leastHeap is what the collector may use in any case, in bytes.
+	leastHeap = 32 << 20
 )
 
-// Pace sets the collector's pace anew after each collection: garbage, or as much
-// as lives, whichever is more, and less where memory beyond budget would be used
-// (0 is no budget). It is for programs whose process is the broker's; a GOGC or
-// GOMEMLIMIT in the environment is left alone.
+// Pace sets the collector's pace: for a small heap less often than its own, and
+// more often where memory beyond budget would be used (0 is no budget). It is for
+// programs whose process is the broker's; a GOGC or GOMEMLIMIT in the environment
+// is left alone.
 func Pace(budget int64) {
-	paceOnce.Do(func() { (&sentinel{budget}).adjust() })
+	paceOnce.Do(func() {
+		if os.Getenv("GOGC") == "" {
+			ballast = make([]byte, ballastSize)
+		}
+		if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
+			(&sentinel{budget}).adjust()
+		}
+	})
 }
 
 var paceOnce sync.Once
@@ -106,19 +115,8 @@ var paceOnce sync.Once
 // sentinel is collected by every collection, and so tells when one was.
 type sentinel struct{ budget int64 }
 
+// adjust leaves the collector what mapped pages leave of the budget.
 func (s *sentinel) adjust() {
-	if os.Getenv("GOGC") == "" {
-		percent := mostPercent
-		if n := heap().live; n > 0 {
-			percent = min(mostPercent, max(100, int(garbage*100/n)))
-		}
-		debug.SetGCPercent(percent)
-	}
-	if s.budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(max(leastHeap, s.budget-mappedBytes.Load()))
-	}
+	debug.SetMemoryLimit(int64(len(ballast)) + max(leastHeap, s.budget-mappedBytes.Load()))
 	runtime.SetFinalizer(&sentinel{s.budget}, (*sentinel).adjust)
 }
-
-// leastHeap is what the collector may use in any case.
-const leastHeap = 32 << 20

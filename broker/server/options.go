@@ -1,10 +1,7 @@
 package server
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"gloom/wire"
@@ -13,13 +10,15 @@ import (
 // Options are everything that can be set on a broker. The zero value is not
 // usable; start from DefaultOptions.
 type Options struct {
-	// SubmitAddr and WorkerAddr are where submitters and workers connect,
-	// HTTPAddr is where operators do: "host:port" (port 0 takes a free one),
-	// "unix:/path", or, of HTTPAddr, "" for none.
+	// SubmitAddr and WorkerAddr are where submitters and workers connect, each one
+	// address or several, separated by commas: "host:port" (port 0 takes a free
+	// one), which has TLS when there is a certificate, "tls://host:port",
+	// "tcp://host:port" without TLS, "unix:/path". HTTPAddr is where operators
+	// connect: one address, or "" for none.
 	SubmitAddr, WorkerAddr, HTTPAddr string
-	// PlainSubmitAddr and PlainWorkerAddr are further addresses without TLS,
-	// where the others have it; "" for none.
-	PlainSubmitAddr, PlainWorkerAddr string
+	// SubmitSocket and WorkerSocket are paths of further unix sockets, "" for none.
+	// Where one cannot be opened, the broker says so in its log and goes on.
+	SubmitSocket, WorkerSocket string
 
 	// MaxMemory is what the limits on memory are shares of, for people to see; 0 is
 	// unknown. Whoever sets it sets those, too.
@@ -149,15 +148,13 @@ func (o *Options) Validate() error {
 		between("loops", o.Loops, 1, 256),
 		o.checkType(), o.checkTLS(),
 	}
-	for _, a := range o.addresses() {
-		checks = append(checks, o.checkAddress(a))
-	}
 	for _, err := range checks {
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := o.everyAddress()
+	return err
 }
 
 func (o *Options) checkInbound() error {
@@ -182,91 +179,9 @@ func (o *Options) checkTLS() error {
 		return &OptionError{"tls-cert", fmt.Sprintf("%q", o.TLSCert), "goes together with --tls-key"}
 	case o.TLSClientCA != "" && o.TLSCert == "":
 		return &OptionError{"tls-client-ca", o.TLSClientCA, "needs --tls-cert and --tls-key"}
-	case o.TLSCert == "" && (o.PlainSubmitAddr != "" || o.PlainWorkerAddr != ""):
-		return &OptionError{"plain-submit-addr", fmt.Sprintf("%q", o.PlainSubmitAddr+o.PlainWorkerAddr),
-			"plain addresses stand beside those with TLS; without --tls-cert use --submit-addr and --worker-addr"}
 	case o.TLSCert != "":
-		if _, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
-			return &OptionError{"tls-cert", o.TLSCert, err.Error()}
-		}
+		_, err := o.loadTLS()
+		return err
 	}
 	return nil
-}
-
-type address struct {
-	flag, value string
-	plain       bool
-	optional    bool
-}
-
-func (o *Options) addresses() []address {
-	return []address{
-		{flag: "submit-addr", value: o.SubmitAddr},
-		{flag: "worker-addr", value: o.WorkerAddr},
-		{flag: "http-addr", value: o.HTTPAddr, optional: true},
-		{flag: "plain-submit-addr", value: o.PlainSubmitAddr, plain: true, optional: true},
-		{flag: "plain-worker-addr", value: o.PlainWorkerAddr, plain: true, optional: true},
-	}
-}
-
-// split takes an address apart into what net.Listen wants.
-func split(addr string) (network, address string) {
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		return "unix", path
-	}
-	return "tcp", addr
-}
-
-// Exposed tells whether other hosts reach an address without having to show a
-// token or a certificate.
-func (o *Options) Exposed() bool {
-	for _, a := range o.addresses() {
-		if network, addr := split(a.value); network == "tcp" && a.value != "" && !o.guarded(a) {
-			if host, _, err := net.SplitHostPort(addr); err == nil && !loopback(host) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (o *Options) guarded(a address) bool {
-	return o.TokenFile != "" || o.TLSClientCA != "" && !a.plain
-}
-
-func (o *Options) checkAddress(a address) error {
-	if a.value == "" && a.optional {
-		return nil
-	}
-	network, addr := split(a.value)
-	if network == "unix" {
-		if addr == "" {
-			return &OptionError{a.flag, a.value, "names no path behind unix:"}
-		}
-		if addr[0] == '@' {
-			return &OptionError{a.flag, a.value, "is an abstract socket, which every user of this host reaches; give a path"}
-		}
-		return nil
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "is neither host:port nor unix:/path"}
-	}
-	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
-		return &OptionError{a.flag, fmt.Sprintf("%q", a.value), "has no port from 0 to 65535"}
-	}
-	if o.Insecure || o.guarded(a) || loopback(host) {
-		return nil
-	}
-	return &OptionError{a.flag, fmt.Sprintf("%q", a.value), reachable}
-}
-
-const reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"
-
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

@@ -50,16 +50,25 @@ func TestValidate(t *testing.T) {
 		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey = cert, key }, "submit-addr", "other hosts"},
 		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert }, "", ""},
 		{func(o *Options) {
-			o.PlainSubmitAddr = ":0"
+			o.SubmitAddr = "tcp://:0"
 			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
-		}, "plain-submit-addr", "other hosts"},
+		}, "submit-addr", "other hosts"},
+		{func(o *Options) {
+			o.SubmitAddr = "tls://:0,127.0.0.1:0,unix:/tmp/x"
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "", ""},
+		{func(o *Options) {
+			o.SubmitAddr = "tls://:0,:0" // the second one has no TLS, as it is written
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "submit-addr", "other hosts"},
+		{func(o *Options) { o.WorkerAddr = "tls://127.0.0.1:0" }, "worker-addr", "--tls-cert"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:0," }, "worker-addr", "neither"},
 
 		{func(o *Options) { o.TLSCert = cert }, "tls-cert", "--tls-key"},
 		{func(o *Options) { o.TLSKey = key }, "tls-cert", "--tls-key"},
 		{func(o *Options) { o.TLSClientCA = cert }, "tls-client-ca", "--tls-cert"},
 		{func(o *Options) { o.TLSCert, o.TLSKey = other, key }, "tls-cert", "match"},
 		{func(o *Options) { o.TLSCert, o.TLSKey = "/none", key }, "tls-cert", "no such file"},
-		{func(o *Options) { o.PlainWorkerAddr = "127.0.0.1:0" }, "plain-submit-addr", "beside those with TLS"},
 	} {
 		o := DefaultOptions()
 		c.set(&o)
@@ -90,15 +99,16 @@ func TestExposed(t *testing.T) {
 		{func(o *Options) { o.WorkerAddr = "127.9.9.9:0" }, false},
 		{func(o *Options) { o.SubmitAddr = "unix:/tmp/x" }, false},
 		{func(o *Options) { o.SubmitAddr = ":0"; o.TokenFile = "t" }, false},
-		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSClientCA = "c" }, false},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = ":0", "c", "c" }, false},
 		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert = "c" }, true},
-		{func(o *Options) { o.PlainSubmitAddr = ":0"; o.TLSClientCA = "c" }, true},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = "tcp://:0", "c", "c" }, true},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = "tls://:0", "c", "c" }, false},
 	} {
 		o := DefaultOptions()
 		o.Insecure = true
 		c.set(&o)
 		if got := o.Exposed(); got != c.want {
-			t.Errorf("exposed: %v, want %v: %+v", got, c.want, o.addresses())
+			t.Errorf("exposed: %v, want %v: %+v", got, c.want, o)
 		}
 	}
 }

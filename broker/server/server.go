@@ -75,7 +75,8 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	if opt.TLSCert != "" {
 		var err error
-		if s.certs, err = loadCertificates(&opt); err != nil {
+		s.certs = &certificates{opt: &s.opt}
+		if err = s.certs.load(); err != nil {
 			return nil, err
 		}
 	}
@@ -138,18 +139,21 @@ func (s *Server) Started() time.Time { return s.started }
 // Draining tells whether the broker is shutting down.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// SubmitAddr is where submitters connect, as it was bound.
-func (s *Server) SubmitAddr() net.Addr { return s.addr(wire.SubmitPort, 0) }
+// SubmitAddr is where submitters connect, of several the one named last.
+func (s *Server) SubmitAddr() net.Addr { return s.Addrs(wire.SubmitPort)[0] }
 
-// WorkerAddr is where workers connect, as it was bound.
-func (s *Server) WorkerAddr() net.Addr { return s.addr(wire.WorkerPort, 0) }
+// WorkerAddr is where workers connect, of several the one named last.
+func (s *Server) WorkerAddr() net.Addr { return s.Addrs(wire.WorkerPort)[0] }
 
-// PlainSubmitAddr and PlainWorkerAddr are the further addresses without TLS,
-// nil where there is none.
-func (s *Server) PlainSubmitAddr() net.Addr { return s.addr(wire.SubmitPort, 1) }
-
-// PlainWorkerAddr: see PlainSubmitAddr.
-func (s *Server) PlainWorkerAddr() net.Addr { return s.addr(wire.WorkerPort, 1) }
+// Addrs are all addresses where the peers of a port connect, as they were bound.
+func (s *Server) Addrs(port wire.Port) (all []net.Addr) {
+	for _, l := range s.listeners {
+		if l.port == port {
+			all = append(all, l.Addr())
+		}
+	}
+	return all
+}
 
 // HTTPAddr is where operators connect, nil for nowhere.
 func (s *Server) HTTPAddr() net.Addr {
@@ -157,20 +161,6 @@ func (s *Server) HTTPAddr() net.Addr {
 		return nil
 	}
 	return s.httpLn.Addr()
-}
-
-// addr is the address of the listener number n of a port.
-func (s *Server) addr(port wire.Port, n int) net.Addr {
-	for _, l := range s.listeners {
-		if l.port != port {
-			continue
-		}
-		if n == 0 {
-			return l.Addr()
-		}
-		n--
-	}
-	return nil
 }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it

@@ -28,55 +28,50 @@ const (
 // certificates are what TLS listeners show and ask for; they can be read again
 // while connections stand.
 type certificates struct {
-	opt    *Options
-	config atomic.Pointer[tls.Config]
-}
-
-func loadCertificates(opt *Options) (*certificates, error) {
-	c := &certificates{opt: opt}
-	return c, c.load()
+	opt *Options
+	now atomic.Pointer[tls.Config]
 }
 
 func (c *certificates) load() error {
-	cert, err := tls.LoadX509KeyPair(c.opt.TLSCert, c.opt.TLSKey)
+	now, err := c.opt.loadTLS()
+	if err == nil {
+		c.now.Store(now)
+	}
+	return err
+}
+
+// loadTLS reads the files of certificates.
+func (o *Options) loadTLS() (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
-		return &OptionError{"tls-cert", c.opt.TLSCert, err.Error()}
+		return nil, &OptionError{"tls-cert", o.TLSCert, err.Error()}
 	}
 	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if c.opt.TLSClientCA != "" {
-		pem, err := os.ReadFile(c.opt.TLSClientCA)
+	if o.TLSClientCA != "" {
+		pem, err := os.ReadFile(o.TLSClientCA)
 		if err != nil {
-			return &OptionError{"tls-client-ca", c.opt.TLSClientCA, err.Error()}
+			return nil, &OptionError{"tls-client-ca", o.TLSClientCA, err.Error()}
 		}
 		cfg.ClientCAs = x509.NewCertPool()
 		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-			return &OptionError{"tls-client-ca", c.opt.TLSClientCA, "holds no certificate in PEM form"}
+			return nil, &OptionError{"tls-client-ca", o.TLSClientCA, "holds no certificate in PEM form"}
 		}
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	c.config.Store(cfg)
-	return nil
+	return cfg, nil
 }
 
-// current lets every handshake use what was read last.
-func (c *certificates) current() *tls.Config {
+// config lets every handshake use what was read last.
+func (c *certificates) config(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return c.config.Load(), nil
+			now := c.now.Load().Clone()
+			now.NextProtos = protocols
+			return now, nil
 		},
 	}
-}
-
-func (c *certificates) listener(l net.Listener) net.Listener {
-	cfg := c.current()
-	cfg.NextProtos = []string{"http/1.1"}
-	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := c.config.Load().Clone()
-		now.NextProtos = []string{"http/1.1"}
-		return now, nil
-	}
-	return tls.NewListener(l, cfg)
 }
 
 // secureConns are the open TLS connections.
@@ -128,7 +123,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 		return
 	}
 	defer s.secure.remove(raw)
-	nc := tls.Server(raw, s.certs.current())
+	nc := tls.Server(raw, s.certs.config())
 	_ = raw.SetDeadline(time.Now().Add(handshakeTime))
 	if err := nc.Handshake(); err != nil {
 		s.log.Info().Str("peer", remoteOf(raw)).Err(err).Msg("a TLS handshake failed")

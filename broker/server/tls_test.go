@@ -28,33 +28,23 @@ func deafTLS(t *testing.T, n int, set func(o *Options)) (s *Server, submitter, w
 // stands in a write.
 func TestDeafTLS(t *testing.T) {
 	t.Parallel()
-	for _, network := range []string{"tcp", "unix"} {
-		t.Run(network, func(t *testing.T) {
-			t.Parallel()
-			const n = 3
-			s, _, worker := deafTLS(t, n, func(o *Options) {
-				o.MaxOutbound = 1 << 20
-				if network == "unix" {
-					o.SubmitAddr = "unix:" + t.TempDir() + "/s"
-				}
-			})
-			body := strings.Repeat("x", 12<<20)
-			for i := range n {
-				worker.want("id", fmt.Sprint("j", i))
-				worker.send(`{"action":"respond","body":"%s"}`, body)
-				worker.want("ok", true)
-				if i == 0 {
-					until(t, "output waits", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
-				}
-				if s.Hub().Stats().Overflows > 0 {
-					break
-				}
-			}
-			until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
-			if n := s.Hub().Stats().Overflows; n != 1 {
-				t.Errorf("%d connections were given up", n)
-			}
-		})
+	const n = 3
+	s, _, worker := deafTLS(t, n, func(o *Options) { o.MaxOutbound = 1 << 20 })
+	body := strings.Repeat("x", 12<<20)
+	for i := range n {
+		worker.want("id", fmt.Sprint("j", i))
+		worker.send(`{"action":"respond","body":"%s"}`, body)
+		worker.want("ok", true)
+		if i == 0 {
+			until(t, "output waits", func() bool { sum, _ := s.Hub().Backlog(); return sum > 1<<20 })
+		}
+		if s.Hub().Stats().Overflows > 0 {
+			break
+		}
+	}
+	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+	if n := s.Hub().Stats().Overflows; n != 1 {
+		t.Errorf("%d connections were given up", n)
 	}
 }
 

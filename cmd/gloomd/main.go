@@ -18,6 +18,7 @@ import (
 	"gloom/broker/server"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
+	"gloom/wire"
 )
 
 // exitCut is the status after a drain that a second signal cut short. (The
@@ -30,6 +31,7 @@ const healthTime = 2 * time.Second
 func main() {
 	opt := server.DefaultOptions()
 	opt.Version = cli.Version()
+	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()
 	os.Exit(cli.Execute(command(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
@@ -178,16 +180,24 @@ func healthcheck(ctx context.Context, opt *server.Options) error {
 	return daemon.Healthy(ctx, opt.HTTPAddr, secure)
 }
 
+func texts(addrs []net.Addr) (all []string) {
+	for _, a := range addrs {
+		all = append(all, a.String())
+	}
+	return all
+}
+
 func announce(srv *server.Server, log zerolog.Logger) {
 	o := srv.Options()
 	e := log.Info().Str("version", o.Version).
 		Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
-	for name, a := range map[string]net.Addr{
-		"http_addr": srv.HTTPAddr(), "plain_submit_addr": srv.PlainSubmitAddr(), "plain_worker_addr": srv.PlainWorkerAddr(),
-	} {
-		if a != nil {
-			e = e.Str(name, a.String())
+	for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
+		if more := srv.Addrs(port)[1:]; len(more) > 0 {
+			e = e.Strs(name, texts(more))
 		}
+	}
+	if a := srv.HTTPAddr(); a != nil {
+		e = e.Stringer("http_addr", a)
 	}
 	e.Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
 		Int("loops", o.Loops).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).

@@ -24,11 +24,9 @@ be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
 func bind(f *pflag.FlagSet, o *server.Options) {
 	const most = 1 << 50 // of bytes, before Validate says how many
 	f.SortFlags = false
-	f.StringVar(&o.SubmitAddr, "submit-addr", o.SubmitAddr, "where submitters connect: host:port or unix:/path")
-	f.StringVar(&o.WorkerAddr, "worker-addr", o.WorkerAddr, "where workers connect")
+	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times; none given: this and the unix socket of this host's broker")
+	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (metrics, health, /v1); empty for nowhere")
-	f.StringVar(&o.PlainSubmitAddr, "plain-submit-addr", o.PlainSubmitAddr, "a further address for submitters, without TLS")
-	f.StringVar(&o.PlainWorkerAddr, "plain-worker-addr", o.PlainWorkerAddr, "a further address for workers, without TLS")
 	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory for all that the broker holds; the limits on bytes are shares of it unless they are set")
 	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
 	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, as for the five below")
@@ -51,7 +49,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
-	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses but the plain ones")
+	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates")
@@ -60,3 +58,27 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.Var(cli.Choice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.LogFormat, "json", "console"), "log-format", "json or console")
 }
+
+// addresses is a flag for several addresses, which take the place of the default
+// ones and of a socket beside them.
+type addresses struct {
+	to, instead *string
+	given       bool
+}
+
+func (a *addresses) String() string {
+	if a.to == nil {
+		return ""
+	}
+	return *a.to
+}
+
+func (a *addresses) Set(v string) error {
+	if a.given {
+		v = *a.to + "," + v
+	}
+	*a.to, *a.instead, a.given = v, "", true
+	return nil
+}
+
+func (*addresses) Type() string { return "address" }

@@ -423,7 +423,7 @@ func TestPart4TLSWithTokensAndPlain(t *testing.T) {
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)
 	b := securely(t, append(ca.flags(), "--token-file="+tokenFile(t, "tok submit,work\n"),
-		"--plain-submit-addr="+submit, "--plain-worker-addr="+work)...)
+		"--submit-addr=tcp://"+submit, "--worker-addr=tcp://"+work, "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
 	conf := &tls.Config{RootCAs: ca.pool}
 	s := submitter{secured(t, b.submitAddr, conf)}
 	s.hello(`,"token":"tok"`)
@@ -440,9 +440,14 @@ func TestPart4TLSWithTokensAndPlain(t *testing.T) {
 	serve(t, plain, w, typ)
 	shut(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
-		b := securely(t, append(ca.flags(), "--plain-submit-addr=127.0.0.1:0", "--plain-worker-addr=127.0.0.1:0")...)
-		for _, key := range []string{"plain_submit_addr", "plain_worker_addr"} {
-			addr, _ := b.ready[key].(string)
+		b := securely(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
+		for _, key := range []string{"submit_also", "worker_also"} {
+			also, _ := b.ready[key].([]any)
+			if len(also) == 0 {
+				t.Errorf("%s is not there: %v", key, b.ready)
+				continue
+			}
+			addr, _ := also[0].(string)
 			if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
 				t.Errorf("%s is %q: %v", key, addr, b.ready)
 				continue
