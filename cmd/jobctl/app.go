@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/eot"
 	"gloom/cmd/jobd/peer"
@@ -103,20 +104,24 @@ func (a *app) action(m mode, do func(args []string) error) func(*cobra.Command, 
 		if err := a.settle(); err != nil {
 			return err
 		}
-		err := fmt.Errorf("unsupported command: '%s'", cmd.Name())
 		switch {
 		case m == forWorker && a.settings.Master:
-			return &hintError{err, "it is one for a worker, and jobctl talks to the master"}
+			return unsupported(cmd.Name()).Advise("it is one for a worker, and jobctl talks to the master")
 		case m == forMaster && !a.settings.Master:
-			return &hintError{err, "it is one for the master: add --master"}
+			return unsupported(cmd.Name()).Advise("it is one for the master: add --master")
 		}
 		if a.prompt {
+			var err error
 			if a.settings.Password, err = a.ask("Enter password: "); err != nil {
 				return err
 			}
 		}
 		return do(args)
 	}
+}
+
+func unsupported(command string) *cli.Fault {
+	return cli.Failf(cli.ExitFailed, "Unsupported command: '%s'", command)
 }
 
 func (a *app) connect() error {
@@ -132,8 +137,8 @@ func (a *app) connect() error {
 		if s.Master {
 			what = "jobd-master"
 		}
-		return &hintError{fmt.Errorf("connection failure: %w", err),
-			fmt.Sprintf("is %s running, and are --host and --port its own?", what)}
+		return cli.Failf(cli.ExitFailed, "Connection failure: %w", err).
+			Advise("is %s running, and are --host and --port its own?", what)
 	}
 	a.log.Info().Str("host", s.Host).Int("port", s.Port).Bool("master", s.Master).Msg("connected")
 	a.conn = conn
@@ -152,7 +157,10 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 		defer cancel()
 	}
 	answer, err := a.conn.Call(ctx, typ, data)
+	var refused *peer.RemoteError
 	switch {
+	case errors.As(err, &refused):
+		return nil, fmt.Errorf("Worker error: %w", refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("no answer to %s within %v", typ, a.timeout)
 	case errors.Is(err, peer.ErrClosed):

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -17,7 +18,7 @@ var (
 	errNoIDs  = errors.New("no ids specified")
 	errFailed = errors.New("not all jobs have succeeded")
 	errUnsent = errors.New("not all jobs could be signalled")
-	errTarget = &hintError{errors.New("no target specified"), "the master finds the worker by it: add --target"}
+	errTarget = cli.Failf(cli.ExitFailed, "no target specified").Advise("the master finds the worker by it: add --target")
 )
 
 func (a *app) runManualCommand() *cobra.Command {
@@ -56,7 +57,7 @@ func (a *app) runManual(args []string, target string, output bool) error {
 	}
 	o := eot.Object(eot.Members(answer))
 	failed := len(eot.Members(o.Get("errors"))) > 0
-	t := newTable("id", "result", "code", "signal", "error")
+	t := newGrid("id", "result", "code", "signal", "error")
 	for _, m := range eot.Members(o.Get("jobs")) {
 		job := eot.Object(eot.Members(m.Value))
 		result := eot.String(job.Get("result"))
@@ -131,7 +132,7 @@ func (a *app) sendSignal(args []string, target string) error {
 	if err != nil {
 		return err
 	}
-	t, unsent := newTable("id", "sent", "error"), false
+	t, unsent := newGrid("id", "sent", "error"), false
 	for _, m := range eot.Members(answer) {
 		if m.Name == "errors" {
 			for _, e := range eot.Members(m.Value) {

@@ -2,11 +2,8 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,28 +16,12 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	cmd := app.command()
-	cli.Prepare(cmd)
 	cmd.SetArgs(args)
+	cli.Prepare(cmd)
 	err := cmd.Execute()
 	app.close()
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(stderr, "jobctl: %v\n", err)
-	var hinted *hintError
-	if errors.As(err, &hinted) {
-		fmt.Fprintf(stderr, "jobctl: hint: %s\n", hinted.hint)
-	}
-	return 1
+	return min(cli.Report(stderr, "jobctl", err), cli.ExitFailed)
 }
-
-// hintError is an error with advice.
-type hintError struct {
-	error
-	hint string
-}
-
-func (e *hintError) Unwrap() error { return e.error }
 
 const long = `jobctl talks to jobd, or with --master to jobd-master.
 
@@ -54,25 +35,25 @@ Options that are always the same can stand in ~/.jobctl.conf:
 
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "jobctl [OPTIONS] COMMAND",
-		Short:         "Control jobd and jobd-master",
-		Long:          long,
-		Version:       cli.Version(),
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs,
+		Use:   "jobctl [OPTIONS] COMMAND",
+		Short: "Control jobd and jobd-master",
+		Long:  long,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			err := fmt.Errorf("unsupported command: '%s'", args[0])
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				return &hintError{err, "did you mean " + strings.Join(near, " or ") + "?"}
+			var names []string
+			for _, c := range cmd.Commands() {
+				names = append(names, c.Name())
+			}
+			err := unsupported(args[0])
+			if near := cli.Suggest(args[0], names); near != "" {
+				return err.Advise("did you mean %s?", near)
 			}
 			return err
 		},
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)

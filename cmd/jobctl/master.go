@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -33,15 +33,9 @@ func (a *app) masterCommands() []*cobra.Command {
 
 func (a *app) commonCommands() []*cobra.Command {
 	list := []*cobra.Command{
+		a.verbCommand("pause", "Start no more jobs of these targets"),
+		a.verbCommand("continue", "Start jobs of these targets again"),
 		{
-			Use: "pause [TARGET...]", Short: "Start no more jobs of these targets, or of all",
-			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(forBoth, func(args []string) error { return a.forTargets("pause", args) }),
-		}, {
-			Use: "continue [TARGET...]", Short: "Start jobs of these targets again, or of all",
-			ValidArgsFunction: a.completeTargets,
-			RunE:              a.action(forBoth, func(args []string) error { return a.forTargets("continue", args) }),
-		}, {
 			Use: "memory-usage", Short: "Memory of the daemon, in bytes", Args: noArgs,
 			RunE: a.action(forBoth, func([]string) error { return a.memoryUsage() }),
 		}, {
@@ -54,6 +48,25 @@ func (a *app) commonCommands() []*cobra.Command {
 		c.GroupID = groupBoth
 	}
 	return list
+}
+
+// verbCommand is pause or continue.
+func (a *app) verbCommand(verb, short string) *cobra.Command {
+	var all bool
+	c := &cobra.Command{Use: verb + " TARGET... | --all", Short: short, ValidArgsFunction: a.completeTargets}
+	c.Flags().BoolVar(&all, "all", false, "all targets that there are")
+	c.RunE = a.action(forBoth, func(args []string) error {
+		switch {
+		case all && len(args) > 0:
+			return cli.Failf(cli.ExitFailed, "--all and targets exclude each other")
+		case all:
+			return a.tell(verb, targetsArg{})
+		case len(args) == 0:
+			return errNoTargets().Advise("--all means all")
+		}
+		return a.forTargets(verb, args)
+	})
+	return c
 }
 
 type pollWorkers struct {
@@ -74,7 +87,7 @@ func (a *app) listWorkers() error {
 // printWorkers shows the workers; those that did not tell their status are an
 // error once all are shown.
 func (a *app) printWorkers(status json.RawMessage) error {
-	t := newTable("worker", "targets", "concurrency", "length", "paused")
+	t := newGrid("worker", "targets", "concurrency", "length", "paused")
 	var silent []error
 	for _, raw := range eot.Elements(eot.Object(eot.Members(status)).Get("workers")) {
 		w := eot.Object(eot.Members(raw))
@@ -89,11 +102,10 @@ func (a *app) printWorkers(status json.RawMessage) error {
 		var cells [4][]string
 		for _, t := range targets {
 			for i, text := range []string{t.name, t.concurrency, t.length, t.paused} {
-				cells[i] = append(cells[i], clean(text))
+				cells[i] = append(cells[i], text)
 			}
 		}
-		lines := func(i int) string { return strings.Join(cells[i], "\n") }
-		t.addLines(clean(name)+"\n("+clean(addr)+")", lines(0), lines(1), lines(2), lines(3))
+		t.addLines([]string{name, "(" + addr + ")"}, cells[0], cells[1], cells[2], cells[3])
 	}
 	return errors.Join(a.print(t), errors.Join(silent...))
 }

@@ -3,199 +3,124 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
-	"unicode"
 
-	"github.com/mattn/go-runewidth"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
+
+	"gloom/cmd/internal/cli"
 )
 
-// table is rows of cells, each of one line or more.
-type table struct {
+// grid is a table in the making. A cell has one line or several.
+type grid struct {
 	columns []string
-	rows    [][][]string // row, column, line
+	rows    [][]string
 }
 
-func newTable(columns ...string) *table { return &table{columns: columns} }
+func newGrid(columns ...string) *grid { return &grid{columns: columns} }
 
-// add adds a row of cells of one line.
-func (t *table) add(cells ...string) {
+// add adds a row of cells of one line, whatever others have named them.
+func (g *grid) add(cells ...string) {
 	for i := range cells {
-		cells[i] = clean(cells[i])
+		cells[i] = cli.Clean(cells[i])
 	}
-	t.addLines(cells...)
+	g.rows = append(g.rows, cells)
 }
 
-// addLines adds a row whose cells may have several lines; their text must be
-// clean.
-func (t *table) addLines(cells ...string) {
-	row := make([][]string, len(cells))
-	for i, cell := range cells {
-		row[i] = strings.Split(cell, "\n")
+// addLines adds a row whose cells are lists of lines.
+func (g *grid) addLines(cells ...[]string) {
+	var row []string
+	for _, lines := range cells {
+		for i := range lines {
+			lines[i] = cli.Clean(lines[i])
+		}
+		row = append(row, strings.Join(lines, "\n"))
 	}
-	t.rows = append(t.rows, row)
-}
-
-// clean keeps what others have named from moving the cursor, and a cell on its
-// line.
-func clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r) || !unicode.IsGraphic(r):
-			return '?'
-		}
-		return r
-	}, text)
-}
-
-func (t *table) widths() []int {
-	widths := make([]int, len(t.columns))
-	for i, name := range t.columns {
-		widths[i] = len(name)
-		for _, row := range t.rows {
-			for _, line := range row[i] {
-				widths[i] = max(widths[i], runewidth.StringWidth(line))
-			}
-		}
-	}
-	return widths
-}
-
-// lines calls f with the cells of every line of the table's body.
-func (t *table) lines(f func(cells []string)) {
-	for _, row := range t.rows {
-		height := 0
-		for _, cell := range row {
-			height = max(height, len(cell))
-		}
-		for n := range height {
-			cells := make([]string, len(row))
-			for i, cell := range row {
-				if n < len(cell) {
-					cells[i] = cell[n]
-				}
-			}
-			f(cells)
-		}
-	}
+	g.rows = append(g.rows, row)
 }
 
 // plain is the table for programs: the shape that scripts already take apart.
-func (t *table) plain() string {
-	var out strings.Builder
-	widths := t.widths()
-	write := func(cells []string) {
-		for i, cell := range cells {
-			if i > 0 {
-				out.WriteString(" | ")
-			}
-			out.WriteString(runewidth.FillRight(cell, widths[i]))
-		}
-		out.WriteByte('\n')
-	}
-	var heads, rules []string
-	for i, name := range t.columns {
-		heads = append(heads, strings.ToUpper(name))
-		rules = append(rules, strings.Repeat("-", widths[i]))
-	}
-	write(heads)
-	write(rules)
-	t.lines(write)
-	return out.String()
+func (g *grid) plain() string {
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.Options{SeparateColumns: true, SeparateHeader: true}
+	style.Box = table.BoxStyle{MiddleVertical: " | ", MiddleSeparator: " | ", MiddleHorizontal: "-"}
+	w.SetStyle(style)
+	g.fill(w, func(_ string, cell string) string { return cell })
+	return w.Render() + "\n"
 }
 
-const (
-	bold   = "\x1b[1m"
-	faint  = "\x1b[2m"
-	red    = "\x1b[31m"
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	reset  = "\x1b[0m"
-)
-
-// fancy is the table for people: numbers to the right, what wants attention in
-// colour.
-func (t *table) fancy(colour bool) string {
-	var out strings.Builder
-	paint := func(with, text string) {
-		if colour && with != "" {
-			out.WriteString(with + text + reset)
-		} else {
-			out.WriteString(text)
+// fancy is the table for people: numbers to the right, and what wants attention
+// in colour.
+func (g *grid) fancy(colour bool) table.Writer {
+	var columns []cli.Column
+	for i, name := range g.columns {
+		numbers := len(g.rows) > 0 && !slices.ContainsFunc(g.rows, func(row []string) bool {
+			return strings.Trim(row[i], "0123456789-\n") != ""
+		})
+		columns = append(columns, cli.Column{Name: name, Left: !numbers})
+	}
+	w := cli.Table(columns...)
+	w.ResetHeaders()
+	g.fill(w, func(column, cell string) string {
+		if colour {
+			return paint(column, cell)
 		}
-	}
-	widths, numbers := t.widths(), t.numeric()
-	write := func(cells []string, tint func(column int, cell string) string) {
-		for i, cell := range cells {
-			pad := strings.Repeat(" ", widths[i]-runewidth.StringWidth(cell))
-			if i > 0 {
-				out.WriteString("  ")
-			}
-			if numbers[i] {
-				out.WriteString(pad)
-			}
-			paint(tint(i, cell), cell)
-			if !numbers[i] && i < len(cells)-1 {
-				out.WriteString(pad)
-			}
-		}
-		out.WriteByte('\n')
-	}
-	var heads []string
-	for _, name := range t.columns {
-		heads = append(heads, strings.ToUpper(name))
-	}
-	write(heads, func(int, string) string { return bold })
-	t.lines(func(cells []string) { write(cells, t.tint) })
-	return out.String()
-}
-
-// numeric tells which columns hold numbers only.
-func (t *table) numeric() []bool {
-	numbers := make([]bool, len(t.columns))
-	for i := range numbers {
-		numbers[i] = len(t.rows) > 0
-	}
-	t.lines(func(cells []string) {
-		for i, cell := range cells {
-			if strings.Trim(cell, "0123456789-") != "" {
-				numbers[i] = false
-			}
-		}
+		return cell
 	})
-	return numbers
+	return w
 }
 
-func (t *table) tint(column int, cell string) string {
-	switch t.columns[column] + " " + cell {
+func (g *grid) fill(w table.Writer, show func(column, cell string) string) {
+	head := make(table.Row, len(g.columns))
+	for i, name := range g.columns {
+		head[i] = show("head", strings.ToUpper(name))
+	}
+	w.AppendHeader(head)
+	for _, cells := range g.rows {
+		row := make(table.Row, len(cells))
+		for i, cell := range cells {
+			lines := strings.Split(cell, "\n")
+			for k, line := range lines {
+				lines[k] = show(g.columns[i], line)
+			}
+			row[i] = strings.Join(lines, "\n")
+		}
+		w.AppendRow(row)
+	}
+}
+
+func paint(column, cell string) string {
+	switch column + " " + cell {
 	case "paused yes":
-		return yellow
+		return text.FgYellow.Sprint(cell)
 	case "paused no", "length 0":
-		return faint
+		return text.Faint.Sprint(cell)
 	case "result ok", "sent yes":
-		return green
+		return text.FgGreen.Sprint(cell)
 	case "result fail", "sent no":
-		return red
+		return text.FgRed.Sprint(cell)
 	}
-	if t.columns[column] == "error" {
-		return red
+	switch column {
+	case "head":
+		return text.Bold.Sprint(cell)
+	case "error":
+		return text.FgRed.Sprint(cell)
 	}
-	return ""
+	return cell
 }
 
 // print shows a table as it suits the output.
-func (a *app) print(t *table) error {
-	text := t.plain()
-	if terminal(a.stdout) {
-		text = t.fancy(!a.noColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+func (a *app) print(g *grid) error {
+	if f, ok := a.stdout.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		_, err := io.WriteString(a.stdout, g.plain())
+		return err
 	}
-	_, err := io.WriteString(a.stdout, text)
-	return err
-}
-
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	colour := !a.noColor && cli.Colours(a.stdout)
+	if colour {
+		text.EnableColors() // the library's own guess is another
+	}
+	return cli.PrintTable(a.stdout, func(int) table.Writer { return g.fancy(colour) })
 }

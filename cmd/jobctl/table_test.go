@@ -25,21 +25,21 @@ func TestFancyTable(t *testing.T) {
 	want := "TARGET  CONCURRENCY  LENGTH  PAUSED\n" +
 		"w1/low            1       0  no\n" +
 		"größe            10     123  yes\n"
-	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(false)); diff != "" {
+	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(false).Render()+"\n"); diff != "" {
 		t.Error(diff)
 	}
 	want = "\x1b[1mTARGET\x1b[0m  \x1b[1mCONCURRENCY\x1b[0m  \x1b[1mLENGTH\x1b[0m  \x1b[1mPAUSED\x1b[0m\n" +
 		"w1/low            1       \x1b[2m0\x1b[0m  \x1b[2mno\x1b[0m\n" +
 		"größe            10     123  \x1b[33myes\x1b[0m\n"
-	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(true)); diff != "" {
+	if diff := cmp.Diff(want, targetTable(raw(status)).fancy(true).Render()+"\n"); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestTableOfLines(t *testing.T) {
-	table := newTable("worker", "targets", "paused")
-	table.addLines("a\n(10.0.0.1)", "x", "no")
-	table.addLines("b\n(10.0.0.2)", "x\ny\nz", "no\nno\nyes")
+	table := newGrid("worker", "targets", "paused")
+	table.addLines([]string{"a", "(10.0.0.1)"}, []string{"x"}, []string{"no"})
+	table.addLines([]string{"b", "(10.0.0.2)"}, []string{"x", "y", "z"}, []string{"no", "no", "yes"})
 	want := "WORKER     | TARGETS | PAUSED\n" +
 		"---------- | ------- | ------\n" +
 		"a          | x       | no    \n" +
@@ -54,11 +54,11 @@ func TestTableOfLines(t *testing.T) {
 
 // What a daemon calls its targets must not reach the terminal as commands.
 func TestTableIsClean(t *testing.T) {
-	table := newTable("a", "b")
+	table := newGrid("a", "b")
 	table.add("x\x1b[31m\ny", "\u009b2J\u202e")
-	want := "A        | B   \n" +
-		"-------- | ----\n" +
-		"x?[31m y | ?2J?\n"
+	want := "A            | B             \n" +
+		"------------ | --------------\n" +
+		`x\x1b[31m\ny | \u009b2J\u202e` + "\n"
 	if diff := cmp.Diff(want, table.plain()); diff != "" {
 		t.Error(diff)
 	}

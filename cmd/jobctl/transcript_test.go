@@ -112,7 +112,11 @@ func (w *world) run(t *testing.T, line, stdin string) string {
 	closed := freePort(t)
 	line = strings.NewReplacer("$WORKER", strconv.Itoa(w.worker), "$MASTER", strconv.Itoa(w.master),
 		"$CLOSED", closed, "$HOME", w.home).Replace(line)
-	cmd := exec.Command(binary, strings.Fields(line)[1:]...)
+	args := strings.Fields(line)[1:]
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], `""`, "")
+	}
+	cmd := exec.Command(binary, args...)
 	cmd.Env = []string{"HOME=" + w.home}
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer

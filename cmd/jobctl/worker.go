@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -52,7 +54,12 @@ func (a *app) workerCommands() []*cobra.Command {
 	return list
 }
 
-var errArguments = errors.New("invalid number of arguments")
+// What the original says too it says in these words.
+//
+//lint:file-ignore ST1005 scripts know them
+var errArguments = errors.New("Invalid number of arguments.")
+
+func errNoTargets() *cli.Fault { return cli.Failf(cli.ExitFailed, "No targets specified.") }
 
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
@@ -61,11 +68,13 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// forTargets makes a request for some targets; poll and poke want them named,
-// the others mean all when none is.
+// forTargets makes a request for targets that are named.
 func (a *app) forTargets(typ string, targets []string) error {
-	if len(targets) == 0 && (typ == "poll" || typ == "poke") {
-		return errors.New("no targets specified")
+	switch {
+	case len(targets) == 0:
+		return errNoTargets()
+	case slices.Contains(targets, ""):
+		return errNoTargets().Advise("a target's name is not empty")
 	}
 	return a.tell(typ, targetsArg{targets})
 }
@@ -76,7 +85,7 @@ func (a *app) concurrency(typ string, args []string) error {
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
-		return fmt.Errorf("'concurrency' must be a number, got '%s'", args[1])
+		return cli.Failf(cli.ExitFailed, "'concurrency' must be a number.").Advise("it is '%s'", args[1])
 	}
 	return a.tell(typ, struct {
 		Target      string `json:"target"`
@@ -126,8 +135,8 @@ func (a *app) listTargets() error {
 	return a.print(targetTable(status))
 }
 
-func targetTable(status json.RawMessage) *table {
-	t := newTable("target", "concurrency", "length", "paused")
+func targetTable(status json.RawMessage) *grid {
+	t := newGrid("target", "concurrency", "length", "paused")
 	for _, target := range targetsOf(status) {
 		t.add(target.name, target.concurrency, target.length, target.paused)
 	}
@@ -136,9 +145,9 @@ func targetTable(status json.RawMessage) *table {
 
 // memoryTable shows what a status says of memory; a worker's also how many
 // jobs are waited for.
-func memoryTable(status json.RawMessage) *table {
+func memoryTable(status json.RawMessage) *grid {
 	o := eot.Object(eot.Members(status))
-	t := newTable("what", "value")
+	t := newGrid("what", "value")
 	for _, m := range eot.Members(o.Get("memoryUsage")) {
 		t.add(m.Name, string(m.Value))
 	}
