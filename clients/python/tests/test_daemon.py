@@ -558,7 +558,9 @@ class Brokers(unittest.TestCase):
         for name in ("submit", "worker"):
             flags += [f"--{name}-addr", f"unix:{folder}/{name}.sock"]
         self.start(*flags)
-        with mock.patch.dict(os.environ, XDG_RUNTIME_DIR=str(scratch())):
+        with mock.patch.dict(
+            os.environ, XDG_RUNTIME_DIR=str(scratch())
+        ), mock.patch("os.geteuid", lambda: 1000):
             with gloom.Worker("echo", echo), gloom.Submitter() as jobs:
                 self.assertEqual(jobs.do("echo", 1, wait=PATIENCE), 1)
 

@@ -23,7 +23,7 @@ class Job(PendingJob):
     def __init__(self, id, silent=False, detached=False):
         self.id, self.silent, self.detached = id, silent, detached
         fields = {"ack": False if silent else None, "detach": detached or None}
-        self.frame = wire.request("submit", b"1", id=id, type="t", **fields)
+        self.frame = wire.request("submit", id=id, type="t", body=b"1", **fields)
         self.events = []
 
     def _accepted(self):

@@ -1,16 +1,14 @@
 """Settings, durations, and the waits between attempts to connect."""
 
 import os
-import pathlib
-import socket
-import tempfile
+import ssl
 import unittest
-import unittest.mock
+from unittest import mock
 
 import support  # noqa: F401  (finds the package)
 
 from gloom._backoff import Backoff
-from gloom._options import default_addr, millis, split_addr
+from gloom._options import Options, local_socket, millis, split_addr
 
 
 class Durations(unittest.TestCase):
@@ -54,20 +52,26 @@ class Addresses(unittest.TestCase):
             self.assertEqual(split_addr(addr), parts)
 
 
+    def test_local_socket(self):
+        for folder, user, path in (
+            ("/run/user/1000", 1000, "/run/user/1000/gloom/submit.sock"),
+            ("/run/user/1000", 0, "/run/gloom/submit.sock"),
+            ("relative", 1000, "/run/gloom/submit.sock"),
+            ("", 1000, "/run/gloom/submit.sock"),
+        ):
+            with self.subTest(folder, user=user), mock.patch.dict(
+                os.environ, XDG_RUNTIME_DIR=folder
+            ), mock.patch("os.geteuid", lambda: user):
+                self.assertEqual(local_socket("submit"), path)
+
     def test_default(self):
-        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(
-            os.environ, XDG_RUNTIME_DIR=folder
-        ), socket.socket(socket.AF_UNIX) as server:
-            run = "/run/gloom/submit.sock"
-            other = f"unix:{run}" if os.path.exists(run) else "127.0.0.1:9998"
-            path = pathlib.Path(folder, "gloom", "submit.sock")
-            self.assertEqual(default_addr("submit", 9998), other)
-            path.parent.mkdir()
-            path.write_text("a file, no socket")
-            self.assertEqual(default_addr("submit", 9998), other)
-            path.unlink()
-            server.bind(str(path))
-            self.assertEqual(default_addr("submit", 9998), f"unix:{path}")
+        for addrs, settings, want in (
+            ((), {}, (("127.0.0.1:9998",), local_socket("submit"))),
+            ((), {"tls": ssl.create_default_context()}, (("127.0.0.1:9998",), "")),
+            (("localhost:1",), {}, (("localhost:1",), "")),
+        ):
+            options = Options(addrs, "submit", 9998, **settings)
+            self.assertEqual((options.addrs, options.local), want)
 
 
 class Waits(unittest.TestCase):

@@ -58,6 +58,10 @@ class Jobs(SubmitterCase):
             detach=True,
             ack=False,
             on_progress=print,
+            groups=("tenant", "host"),
+            keep=60,
+            age=1.5,
+            headers=RawJSON(b'{"k": 1.0}'),
         )
         self.assertEqual(
             self.broker.accept().recv(),
@@ -73,6 +77,10 @@ class Jobs(SubmitterCase):
                 "detach": True,
                 "ack": False,
                 "progress": True,
+                "groups": ["tenant", "host"],
+                "keep_ms": 60000,
+                "age_ms": 1500,
+                "headers": {"k": 1.0},
                 "body": None,
             },
         )
@@ -189,6 +197,14 @@ class Jobs(SubmitterCase):
             ({"backoff": 86400.001}, ValueError),
             ({"retries": -1}, ValueError),
             ({"retries": 1001}, ValueError),
+            ({"groups": "tenant"}, TypeError),
+            ({"groups": 5}, TypeError),
+            ({"groups": [5]}, TypeError),
+            ({"groups": [""]}, ValueError),
+            ({"keep": 86400.001}, ValueError),
+            ({"age": -1}, ValueError),
+            ({"headers": object()}, TypeError),
+            ({"nosuch": 1}, TypeError),
         ):
             with self.subTest(arguments), self.assertRaises(kind):
                 jobs.submit(**{"type": "echo", **arguments})
@@ -292,6 +308,196 @@ class Cancels(SubmitterCase):
         peer.expect("ping")
         peer.ok()
         reply.result(PATIENCE)
+
+
+class Changes(SubmitterCase):
+    def ask(self, jobs, **what):
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        return pool.submit(lambda: jobs.change("a", wait=PATIENCE, **what))
+
+    def test_frames(self):
+        jobs = self.submitter()
+        jobs.submit("echo", id="a")
+        peer = self.broker.accept()
+        peer.take()
+        for what, said in (
+            ({"priority": 0}, {"priority": 0}),
+            ({"groups": []}, {"groups": []}),
+            ({"groups": ["b"], "delay": 1.5}, {"groups": ["b"], "delay_ms": 1500}),
+            ({"delay": 0}, {"delay_ms": 0}),
+        ):
+            reply = self.ask(jobs, **what)
+            self.assertEqual(peer.recv(), {"action": "change", "id": "a", **said})
+            peer.ok("a")
+            reply.result(PATIENCE)
+        reply = self.ask(jobs, priority=1)
+        peer.expect("change")
+        peer.refuse("invalid_state", "a")
+        with self.assertRaises(gloom.InvalidState):
+            reply.result(PATIENCE)
+        with self.assertRaises(ValueError):
+            jobs.change("a", priority=2**63)
+
+    def test_refused_after_a_silent_submit(self):
+        jobs = self.submitter()
+        job = jobs.submit("echo", id="a", ack=False)
+        peer = self.broker.accept()
+        peer.expect("submit")
+        reply = self.ask(jobs, groups=["b"])
+        peer.expect("ping")
+        peer.expect("change")
+        peer.ok()
+        peer.refuse("overloaded", "a")
+        with self.assertRaises(gloom.Overloaded):
+            reply.result(PATIENCE)
+        peer.send({"id": "a", "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+
+
+class Kept(SubmitterCase):
+    """Jobs that outlive their connection."""
+
+    def start(self, *addrs, **options):
+        jobs = self.submitter(*addrs)
+        job = jobs.submit("echo", 1, id="a", keep=60, **options)
+        return jobs, job, self.broker.accept()
+
+    def test_goes_on(self):
+        told = []
+        jobs, job, peer = self.start(on_progress=told.append)
+        peer.take()
+        job.ack(PATIENCE)
+        for n in range(3):
+            peer.reset()
+            peer = self.broker.accept()
+            attach = {"action": "attach", "id": "a", "progress": True}
+            self.assertEqual(peer.recv(), attach)
+            if n:  # the second time it is lost again before the reply
+                peer.send({"ok": True, "id": "a", "state": "running"})
+                peer.send({"id": "a", "progress": n})
+                eventually(lambda: n in told)
+        self.assertEqual(jobs.outstanding, 1)
+        peer.send({"id": "a", "body": 2})
+        self.assertEqual(job.result(PATIENCE), 2)
+        self.assertEqual((told, jobs.outstanding), ([1, 2], 0))
+
+    def test_others_are_lost(self):
+        jobs, kept, peer = self.start()
+        other = jobs.submit("echo", id="b")
+        for _ in "ab":
+            peer.take()
+        other.ack(PATIENCE)
+        peer.reset()
+        self.assertIsInstance(other.exception(PATIENCE), gloom.LostError)
+        peer = self.broker.accept()
+        self.assertEqual(peer.expect("attach")["id"], "a")
+        peer.send({"ok": True, "id": "a", "state": "ended"}, {"id": "a", "body": 2})
+        self.assertEqual(kept.result(PATIENCE), 2)
+
+    def test_submitted_anew_when_the_broker_never_had_it(self):
+        for options in ({}, {"ack": False}):
+            with self.subTest(options):
+                jobs, job, peer = self.start(**options)
+                first = peer.expect("submit")
+                peer.reset()
+                peer = self.broker.accept()
+                peer.expect("attach")
+                peer.refuse("unknown_id", "a")
+                self.assertEqual(peer.expect("submit"), first)
+                peer.ok("a")
+                peer.send({"id": "a", "body": 2})
+                self.assertEqual(job.result(PATIENCE), 2)
+                jobs.close()
+
+    def test_lost_when_it_was_taken_and_is_not_there_any_more(self):
+        jobs, job, peer = self.start()
+        peer.take()
+        job.ack(PATIENCE)
+        for _ in range(2):
+            peer.reset()
+            peer = self.broker.accept()
+            peer.expect("attach")
+        peer.refuse("unknown_id", "a")
+        err = job.exception(PATIENCE)
+        self.assertIsInstance(err, gloom.LostError)
+        self.assertIsInstance(err.cause, gloom.UnknownID)
+        self.assertEqual((err.acked, jobs.outstanding), (True, 0))
+
+    def test_taken_over(self):
+        jobs, job, peer = self.start()
+        peer.take()
+        peer.refuse("taken_over", "a")
+        self.assertIsInstance(job.exception(PATIENCE), gloom.TakenOver)
+        peer.reset()
+        peer = self.broker.accept()
+        again = jobs.submit("echo", id="b")
+        peer.take()  # and no attach
+        again.ack(PATIENCE)
+
+    def test_cancelled_after_the_loss(self):
+        jobs, job, peer = self.start()
+        peer.take()
+        peer.reset()
+        peer = self.broker.accept()
+        peer.expect("attach")
+        eventually(lambda: self.events()[-1] is Event.CONNECTED)
+        job.cancel()
+        peer.expect("cancel")
+        peer.send({"ok": True, "id": "a", "state": "queued"})
+        peer.ok("a")
+        self.assertIsInstance(job.exception(PATIENCE), gloom.Cancelled)
+
+    def test_close(self):
+        for lost in (False, True):
+            jobs, job, peer = self.start()
+            peer.take()
+            if lost:
+                self.broker.stop()
+                peer.reset()
+                eventually(lambda: self.events()[-1] is Event.FAILED)
+            jobs.close()
+            err = job.exception(PATIENCE)
+            self.assertIsInstance(err, gloom.LostError)
+            self.assertIsInstance(err.cause, gloom.ClosedError)
+
+    def test_another_broker(self):
+        with FakeBroker() as other:
+            jobs, job, peer = self.start(self.broker.addr, other.addr)
+            peer.take()
+            self.broker.stop()
+            peer.reset()
+            other.accept()
+            err = job.exception(PATIENCE)
+            self.assertIsInstance(err, gloom.LostError)
+            self.assertEqual((err.addr, jobs.outstanding), (self.broker.addr, 0))
+
+    def test_the_same_broker_first(self):
+        with FakeBroker() as other:
+            jobs, job, peer = self.start(self.broker.addr, other.addr)
+            peer.take()
+            peer.reset()
+            self.broker.accept().expect("attach")
+
+    def test_attach(self):
+        told = []
+        jobs = self.submitter()
+        job = jobs.attach("a", on_progress=told.append)
+        peer = self.broker.accept()
+        attach = {"action": "attach", "id": "a", "progress": True}
+        self.assertEqual(peer.recv(), attach)
+        peer.send({"ok": True, "id": "a", "state": "running"})
+        job.ack(PATIENCE)
+        peer.reset()
+        peer = self.broker.accept()
+        self.assertEqual(peer.recv(), attach)
+        peer.send({"ok": True, "id": "a", "state": "ended"}, {"id": "a", "body": 1})
+        self.assertEqual(job.result(PATIENCE), 1)
+        job = jobs.attach("b")
+        peer.expect("attach")
+        peer.refuse("unknown_id", "b")
+        self.assertIsInstance(job.exception(PATIENCE), gloom.UnknownID)
+        self.assertEqual(jobs.outstanding, 0)
 
 
 class Window(SubmitterCase):
@@ -674,7 +880,13 @@ class Ends(SubmitterCase):
         jobs = self.submitter(compat=True)
         job = jobs.submit("echo")
         self.broker.accept().take()
-        for ask in (lambda: jobs.cancel("a"), jobs.ping, job.cancel):
+        for ask in (
+            lambda: jobs.cancel("a"),
+            lambda: jobs.change("a", priority=1),
+            lambda: jobs.attach("a"),
+            jobs.ping,
+            job.cancel,
+        ):
             with self.assertRaises(gloom.Unsupported):
                 ask()
         for option in (
@@ -683,6 +895,9 @@ class Ends(SubmitterCase):
             {"detach": True},
             {"ack": False},
             {"on_progress": print},
+            {"groups": ["a"]},
+            {"keep": 1},
+            {"headers": {}},
         ):
             with self.assertRaisesRegex(gloom.Unsupported, "compat broker: "):
                 jobs.submit("echo", **option)

@@ -33,7 +33,10 @@ class Replies(unittest.TestCase):
             said["reason"] = message.get("reason")
             said["cause"] = message.get("cause")
         said["server"] = message.get("server")
-        for limit in ("max_frame", "max_id", "max_prefetch"):
+        said["state"] = message.get("state")
+        if "headers" in message.values:
+            said["headers"] = message.raw("headers").data.decode()
+        for limit in ("max_frame", "max_id", "max_prefetch", "max_types"):
             said[limit] = wire.limit(message, limit)
         return {key: value for key, value in said.items() if value is not None}
 
@@ -194,17 +197,19 @@ class Requests(unittest.TestCase):
 
     @staticmethod
     def encode(meaning):
-        body = meaning.pop("body", None)
-        body = None if body is None else RawJSON(body).data
-        return wire.request(meaning.pop("verb"), body, **meaning)
+        for key in "body", "headers":  # of a join they are only asked for
+            if isinstance(meaning.get(key), str):
+                meaning[key] = RawJSON(meaning[key]).data
+        return wire.request(meaning.pop("verb"), **meaning)
 
     @staticmethod
     def said(payload):
         message = wire.read(payload)
         said = dict(message.values)
         said["verb"] = said.pop("action")
-        if "body" in said:
-            said["body"] = message.raw("body").data.decode()
+        for key in "body", "headers":
+            if key in said and (key, said[key]) != ("headers", True):
+                said[key] = message.raw(key).data.decode()
         return said
 
     def test_bodies(self):

@@ -47,12 +47,12 @@ class WorkerCase(unittest.TestCase):
         self.addCleanup(self.broker.__exit__)
         self.notices = []
 
-    def worker(self, handler, *addrs, **settings):
+    def worker(self, handler, *addrs, type="echo", **settings):
         """A worker that has been started, and its first connection."""
         settings.setdefault("backoff", FAST)
         settings.setdefault("notify", self.notices.append)
         worker = gloom.Worker(
-            "echo", handler, *(addrs or (self.broker.addr,)), **settings
+            type, handler, *(addrs or (self.broker.addr,)), **settings
         )
         starting = self.aside(worker.start, PATIENCE)
         peer = self.broker.accept()
@@ -173,6 +173,32 @@ class Answers(WorkerCase):
         self.assertEqual((answer["action"], answer["retry"]), ("fail", False))
         self.assertIn("at most 2000", answer["reason"])
 
+    def test_release(self):
+        def handler(job):
+            raise gloom.Release(1.5)
+
+        answer = self.run_one(handler)
+        self.assertEqual(answer, {"action": "release", "delay_ms": 1500})
+
+        def at_once(job):
+            raise gloom.Release
+
+        answer = self.run_one(at_once, prefetch=2)
+        self.assertEqual(answer, {"action": "release", "id": "a"})
+
+    def test_headers(self):
+        for settings in ({}, {"processes": True}):
+            worker, peer = self.worker(told_headers, headers=True, **settings)
+            self.assertIs(self.join["headers"], True)
+            for headers in {"a": [1]}, {}:
+                job = {"action": "job", "id": "a", "type": "echo", "body": 1}
+                peer.send({**job, "headers": headers})
+                self.assertEqual(peer.expect("respond")["body"], headers)
+                peer.ok()
+            self.job(peer, "a")
+            self.assertIsNone(peer.expect("respond")["body"])
+            peer.ok()
+
     def test_named(self):
         worker, peer = self.worker(lambda job: job.body, prefetch=2)
         self.assertEqual(self.join["prefetch"], 2)
@@ -282,6 +308,36 @@ class Progress(WorkerCase):
         for error in cause, err:
             self.assertIsInstance(error, gloom.Cancelled)
         peer.expect("fail")
+
+
+class Types(WorkerCase):
+    def test_join(self):
+        for type, how, said in (
+            (["a", "b"], {}, {"types": ["a", "b"]}),
+            (["mail-*"], {}, {"types": ["mail-*"]}),
+            (("*",), {"except_": ["x*"]}, {"types": ["*"], "except": ["x*"]}),
+        ):
+            with self.subTest(type):
+                worker, peer = self.worker(lambda job: job.type, type=type, **how)
+                self.assertEqual(self.join, {"action": "join", "cancel": True, **said})
+                self.job(peer, "a")
+                self.assertEqual(peer.expect("respond")["body"], "echo")
+                peer.ok()
+
+    def test_refused(self):
+        for kind in (gloom.Worker, gloom.AsyncWorker):
+            for type, settings in (
+                ([], {}),
+                ([""], {}),
+                (["a"], {"compat": True}),
+                (["a"], {"except_": [""]}),
+                ("a", {"except_": ["b"]}),
+                ("a", {"headers": True, "compat": True}),
+            ):
+                with self.subTest(type), self.assertRaises(ValueError):
+                    kind(type, print, **settings)
+            with self.assertRaises(TypeError):
+                kind(["a", 5], print)
 
 
 class Pools(WorkerCase):
@@ -412,7 +468,7 @@ class Losses(WorkerCase):
 
     def test_not_given_up(self):
         worker = gloom.Worker("echo", lambda job: 1, self.broker.addr, backoff=FAST)
-        worker._core._options.__dict__["notify"] = self.notices.append
+        worker._core._options.notify = self.notices.append
         starting = self.aside(worker.start)
         self.addCleanup(self.stop_at_once, worker)
         peer = self.broker.accept()
@@ -464,7 +520,8 @@ class Stops(WorkerCase):
         with self.assertRaises(RuntimeError):
             worker.start()
 
-    def test_answers_what_is_out(self):
+    def leave_with_jobs(self):
+        """A worker that stops: a runs, b is not begun, c crossed the leave."""
         gate = Gate()
         worker, peer = self.worker(gate, concurrency=1, prefetch=3)
         for id in "ab":
@@ -472,8 +529,28 @@ class Stops(WorkerCase):
         gate.await_inside("a")
         stopped = self.aside(worker.stop)
         peer.expect("leave")
-        self.job(peer, "c")  # crossed the leave
+        self.job(peer, "c")
+        for id in "bc":
+            self.assertEqual(peer.recv(), {"action": "release", "id": id})
         peer.ok()
+        return gate, peer, stopped
+
+    def test_answers_what_runs_and_releases_the_rest(self):
+        gate, peer, stopped = self.leave_with_jobs()
+        for _ in "bc":
+            peer.ok()
+        gate.open("a")
+        self.assertEqual(peer.expect("respond")["id"], "a")
+        self.assertFalse(stopped.done())
+        peer.ok()
+        self.assertTrue(peer.at_end())
+        stopped.result(PATIENCE)
+        self.assertEqual(gate.inside, ["a"])
+
+    def test_answers_all_that_is_out_where_release_is_unknown(self):
+        gate, peer, stopped = self.leave_with_jobs()
+        for _ in "bc":
+            peer.refuse("unknown_action")
         for id in "abc":
             gate.open(id)
             self.assertEqual(peer.expect("respond")["id"], id)
@@ -596,6 +673,10 @@ class Settings(unittest.TestCase):
     def test_handler_that_cannot_be_imported(self):
         with self.assertRaisesRegex(TypeError, "import it by name"):
             gloom.Worker("echo", lambda job: None, processes=True)
+
+
+def told_headers(job):
+    return job.headers
 
 
 def divide():

@@ -2,7 +2,7 @@
 
 A Submitter hands jobs in over one connection that threads share: do waits for
 the answer, submit returns a Pending, which is a concurrent.futures.Future.  A
-Worker serves jobs of one type with a pool of handlers, in threads or in
+Worker serves jobs of one type or more with a pool of handlers, in threads or in
 processes.  AsyncSubmitter and AsyncWorker are their twins for asyncio.
 
     with gloom.Submitter("127.0.0.1:9998") as jobs:
@@ -17,10 +17,11 @@ themselves, with exponential backoff and full jitter.
 Jobs live in the broker's memory and belong to their submitter's connection.
 When it is lost, every job pending on it ends at once with a LostError, which
 says whether the broker had taken the job.  What to do then is for the caller
-to decide: a job that was sent may have run.
+to decide: a job that was sent may have run.  Jobs with keep outlive it: the
+submitter attaches to them as soon as it is back at the same broker.
 
-The package does not store jobs, submit a job a second time by itself, spread
-one submitter's jobs over several brokers, or look brokers up.  Bodies are
+The package does not store jobs, submit a job a second time by itself (but for
+keep), spread one submitter's jobs over several brokers, or look brokers up.  Bodies are
 Python values, or RawJSON where every byte must stay as it is.
 """
 
@@ -51,13 +52,14 @@ from .errors import (
     ProtocolError,
     RefusedError,
     SizeError,
+    TakenOver,
     Unauthorized,
     UnknownAction,
     UnknownID,
     Unsupported,
     WindowFull,
 )
-from .failure import Fatal, RetryAfter
+from .failure import Fatal, Release, RetryAfter
 from .job import Job
 from .submitter import Pending, Submitter
 from .body import RawJSON
@@ -99,10 +101,12 @@ __all__ = [
     "ProtocolError",
     "RawJSON",
     "RefusedError",
+    "Release",
     "RetryAfter",
     "Settings",
     "SizeError",
     "Submitter",
+    "TakenOver",
     "Unauthorized",
     "UnknownAction",
     "UnknownID",

@@ -8,7 +8,7 @@ It knows no socket, no clock and no thread.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, Optional
+from typing import Callable, Dict, Iterable, List, Mapping, Optional
 
 from . import wire
 from ._replies import Done, Replies
@@ -22,6 +22,7 @@ from .errors import (
     Overloaded,
     ProtocolError,
     SizeError,
+    TakenOver,
     Unauthorized,
     UnknownID,
     from_code,
@@ -37,8 +38,12 @@ class PendingJob:
     silent: bool = False
     #: Nothing comes about it once the broker has taken it.
     detached: bool = False
-    #: The submit, until the broker is known to have taken it.
+    #: The submit or attach, until the broker is known to have taken it.
     frame: bytes = b""
+    #: It outlives its connection and can be attached to.
+    kept: bool = False
+    #: It asks for progress.
+    progress: bool = False
     #: The broker is known to have taken it.
     acked: bool = False
 
@@ -95,6 +100,30 @@ class Demux:
             job.frame, lambda error: self._submitted(job, error), job.id, job.silent
         )
 
+    def attach(self, job: PendingJob, addr: str) -> None:
+        """Go on with a kept job of a connection that was lost."""
+        self.jobs[job.id] = job
+        job.silent = False
+
+        def replied(error: Optional[Exception]) -> None:
+            if not isinstance(error, UnknownID):
+                self._submitted(job, error)
+            elif job.acked:  # it was kept no longer, or went with its broker
+                self._fail(job, LostError(error, addr, job.id, acked=True))
+            elif self.jobs.pop(job.id, None) is job:  # the broker never had it
+                self.submit(job)
+
+        frame = wire.request("attach", id=job.id, progress=job.progress or None)
+        self._replies.ask(frame, replied, job.id)
+
+    def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
+        """Send a change; done gets None or the refusal."""
+        job = self.jobs.get(id)
+        if job is not None and job.silent and not job.acked:
+            # A refusal of the submit must not be mistaken for one of the change.
+            self.ping(lambda _: None)
+        self._replies.ask(wire.request("change", id=id, **fields), done, id)
+
     def cancel(self, id: str, done: Done) -> None:
         """Send a cancel; done gets None or the refusal."""
         job = self.jobs.get(id)
@@ -120,15 +149,26 @@ class Demux:
 
     # What comes in.
 
-    def lost(self, cause: Exception, addr: str, unsent: Iterable[bytes] = ()) -> None:
-        """The connection is gone: everything pending fails now.  unsent are frames
-        of which nothing has left this process."""
+    def lost(
+        self,
+        cause: Exception,
+        addr: str,
+        unsent: Iterable[bytes] = (),
+        keep: bool = False,
+    ) -> List[PendingJob]:
+        """The connection is gone: what is pending fails now, but for kept jobs, which
+        are returned when keep is set.  unsent are frames of which nothing has left
+        this process."""
         cause = self._replies.refusal or cause
+        kept = [job for job in self.jobs.values() if keep and job.kept]
+        for job in kept:
+            del self.jobs[job.id]
         stayed = {id(frame) for frame in unsent}
         for job in list(self.jobs.values()):
             sent = job.acked or id(job.frame) not in stayed
             self._fail(job, LostError(cause, addr, job.id, job.acked, sent))
         self._replies.lose(LostError(cause, addr))
+        return kept
 
     def _submitted(self, job: PendingJob, error: Optional[Exception]) -> None:
         if error is not None:
@@ -177,8 +217,8 @@ class Demux:
             return
         job = self.jobs.get(id)
         end: BrokerError = error
-        if error.code in END_CODES:
-            end = from_code(error.code, error.reason, id, ended=True)
+        if error.code in END_CODES or error.code == TakenOver.code:
+            end = from_code(error.code, error.reason, id, ended=True, lost=error.lost)
         if job is not None and job.acked and end is not error:
             self._fail(job, end)
         elif job is not None and job.silent and not job.acked and self._settles(end):

@@ -238,18 +238,32 @@ async def dial(options: Options, addr: str) -> Link:
 
 async def _open(options: Options, link: Link) -> None:
     loop = asyncio.get_running_loop()
-    where = split_addr(link.addr)
-    tls = options.tls
-    if tls is None and where.tls:
-        tls = ssl.create_default_context()
-    name = (options.server_hostname or where.host or "localhost") if tls else None
-    if where.path:
-        await loop.create_unix_connection(
-            lambda: link, where.path, ssl=tls, server_hostname=name
-        )
-    else:
-        await loop.create_connection(
-            lambda: link, where.host, where.port, ssl=tls, server_hostname=name
-        )
+    if not await _open_local(options, link):
+        where = split_addr(link.addr)
+        tls = options.tls
+        if tls is None and where.tls:
+            tls = ssl.create_default_context()
+        name = (options.server_hostname or where.host or "localhost") if tls else None
+        if where.path:
+            await loop.create_unix_connection(
+                lambda: link, where.path, ssl=tls, server_hostname=name
+            )
+        else:
+            await loop.create_connection(
+                lambda: link, where.host, where.port, ssl=tls, server_hostname=name
+            )
     if options.wants_hello:
         await link.hello()
+
+
+async def _open_local(options: Options, link: Link) -> bool:
+    """Whether the broker of this machine was reached by its socket."""
+    if not options.local:
+        return False
+    try:
+        await asyncio.get_running_loop().create_unix_connection(
+            lambda: link, options.local
+        )
+    except OSError:  # not there, or not for us
+        return False
+    return True

@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import ssl
-import stat
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional, Sequence, Tuple, TypedDict
 
@@ -98,14 +97,15 @@ def split_addr(addr: str) -> Address:
     return Address("", host, int(port), tls)
 
 
-def default_addr(name: str, port: int) -> str:
-    """Where the broker of this machine listens: its Unix socket of this name if we
-    may use one, else a port."""
-    for folder in (os.environ.get("XDG_RUNTIME_DIR"), "/run"):
-        path = f"{folder}/gloom/{name}.sock"
-        if folder and os.access(path, os.W_OK) and stat.S_ISSOCK(os.stat(path).st_mode):
-            return f"unix:{path}"
-    return f"127.0.0.1:{port}"
+def local_socket(name: str) -> str:
+    """Where the broker of this machine opens its socket of this name; "" where it has
+    none."""
+    if not hasattr(os, "geteuid"):  # Windows
+        return ""
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isabs(folder) or os.geteuid() == 0:
+        folder = "/run"
+    return os.path.join(folder, "gloom", f"{name}.sock")
 
 
 def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
@@ -161,11 +161,17 @@ class Settings(TypedDict, total=False):
     compat: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Options:
-    """Settings as they were checked."""
+    """Settings as they were checked.
+
+    Without addresses they are those of this machine's broker: its socket of the name
+    local wherever that lets us in, else the port.
+    """
 
     addrs: Sequence[str]
+    local: str
+    port: int
     token: Optional[str] = None
     client: Optional[str] = None
     heartbeat: float = 0.0
@@ -178,6 +184,8 @@ class Options:
     compat: bool = False
 
     def __post_init__(self) -> None:
+        self.local = "" if self.addrs or self.tls else local_socket(self.local)
+        self.addrs = self.addrs or (f"127.0.0.1:{self.port}",)
         for addr in self.addrs:
             split_addr(addr)
         if self.dial_timeout <= 0:

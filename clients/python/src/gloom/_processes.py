@@ -103,7 +103,7 @@ class _Child:
 
     def run(self, job: Job) -> Outcome:
         """Run a job; EOFError or OSError when the process dies of it."""
-        self._send(_JOB, job.id, job.type, job.body.data)
+        self._send(_JOB, job.id, job.type, job.body.data, job.headers)
         job._on_end = lambda cause: self._tell_unwanted(job.id, cause)
         if job.cause is not None:
             self._tell_unwanted(job.id, job.cause)
@@ -189,11 +189,10 @@ class _Servant:
             while True:
                 tag, *rest = self._pipe.recv()
                 if tag == _JOB:
-                    id, type, data = rest
-                    body = RawJSON._trusted(data)
-                    self._current = Job(
-                        id, type, body if self._raw else body.value(), self._report
-                    )
+                    id, type, data, headers = rest
+                    raw = RawJSON._trusted(data)
+                    body = raw if self._raw else raw.value()
+                    self._current = Job(id, type, body, headers, self._report)
                     self._jobs.put(self._current)
                 elif tag == _UNWANTED:
                     job = self._current

@@ -70,7 +70,9 @@ class Replies:
             self.reply = message
             request.done(None)
         elif message.kind == wire.ERROR:
-            self.on_error(from_code(message.get("error"), message.get("reason"), message.id))
+            code, reason = message.get("error"), message.get("reason")
+            lost = message.get("cause") == "lost"
+            self.on_error(from_code(code, reason, message.id, lost=lost))
         else:
             self.on_message(message)
 

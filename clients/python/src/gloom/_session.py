@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Coroutine, Optional, Set, Union
+from typing import Any, Coroutine, List, Mapping, Optional, Set, Union
 
 from ._backoff import Backoff
 from ._demux import Demux, PendingJob
@@ -55,11 +55,6 @@ class Session(Demux):
         self._retired = False
         link.before_flush = self.confirm
         link.after_read = self._look
-        link.lost.add_done_callback(self._lost)
-
-    def _lost(self, lost: "asyncio.Future[Exception]") -> None:
-        self.over.set()
-        self.lost(lost.result(), self.link.addr, self.link.unsent)
 
     def _look(self) -> None:
         if self.draining:
@@ -89,6 +84,10 @@ class Connector:
         self._next = 0
         self._sessions: Set[Session] = set()
         self._current: Optional[Session] = None
+        # Kept jobs of the session that was current and is lost, and its broker.
+        self._kept: List[PendingJob] = []
+        self._kept_at = ""
+        self._closed = False
 
     async def run(self) -> None:
         """Connect and reconnect until cancelled."""
@@ -108,6 +107,8 @@ class Connector:
             wait = self._backoff.wait()
             self._options.tell(Notice(Event.LOST, link.addr, cause, wait))
             await asyncio.sleep(wait)
+            if self._kept:  # they wait there
+                self._next = self._options.addrs.index(link.addr)
             session = await self._connect()
 
     async def _connect(self) -> Session:
@@ -115,6 +116,8 @@ class Connector:
             tried = await self._try_all(None)
             if isinstance(tried, Link):
                 return self._adopt(tried)
+            if isinstance(tried, RefusedError):
+                self._drop_kept(tried)
             self._gate.change(False, tried)
             await asyncio.sleep(self._failed(tried))
 
@@ -166,11 +169,15 @@ class Connector:
         """Make a connection the one for new jobs."""
         session = self._current = Session(link, self._gate)
 
-        def lost(_: object) -> None:
+        def lost(lost: "asyncio.Future[Exception]") -> None:
+            cause, current = lost.result(), session is self._current
+            keep = current and not isinstance(cause, ClosedError)
+            self._kept += session.lost(cause, link.addr, link.unsent, keep)
             self._sessions.discard(session)
-            if session is self._current:
+            if current:
                 self._current = None
                 self._gate.change(False, None)
+            session.over.set()
 
         def writable(can: bool) -> None:
             if session is self._current:
@@ -180,9 +187,24 @@ class Connector:
         link.lost.add_done_callback(lost)
         link.on_writable = writable
         self._options.tell(Notice(Event.CONNECTED, link.addr))
+        if link.addr == self._kept_at:
+            kept, self._kept = self._kept, []
+            for job in kept:
+                session.attach(job, link.addr)
+        self._drop_kept(NotConnected(f"now connected to {link.addr}"))
+        self._kept_at = link.addr
         self._gate.writable(link.writable)
         self._gate.change(True, None)
         return session
+
+    def _drop_kept(self, cause: Exception) -> None:
+        kept, self._kept = self._kept, []
+        for job in kept:
+            self._drop(job, cause, sent=True)
+
+    def _drop(self, job: PendingJob, cause: Exception, sent: bool) -> None:
+        self._gate.leave()
+        job._failed(LostError(cause, self._kept_at, job.id, job.acked, sent))
 
     # What submitters ask for.
 
@@ -193,34 +215,46 @@ class Connector:
         return session.link.max_frame if session else self._options.max_frame
 
     def submit(self, job: PendingJob) -> None:
-        """Send a job; it fails at once when the connection has just gone."""
-        if self._current is None:
-            self._gate.leave()
-            cause = NotConnected("gone before the job was sent")
-            job._failed(LostError(cause, "", job.id, sent=False))
-            return
-        self._current.submit(job)
+        """Send a job, or attach to one; it fails at once when the connection has
+        just gone."""
+        if self._current is not None:
+            self._current.submit(job)
+        elif job.kept and not self._closed:
+            self._kept.append(job)
+        else:
+            self._drop(job, NotConnected("gone before the job was sent"), sent=False)
 
     def cancel(self, id: str, done: Done) -> None:
         """Cancel a job where it is pending, else where new jobs would go."""
+        session = self._session(id, done)
+        if session is not None:
+            session.cancel(id, done)
+
+    def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
+        """Change a job where it is pending, else where new jobs would go."""
+        session = self._session(id, done)
+        if session is not None:
+            session.change(id, fields, done)
+
+    def _session(self, id: str, done: Done) -> Optional[Session]:
         session = next((s for s in self._sessions if id in s.jobs), self._current)
         if session is None:
             done(NotConnected("no connection to a broker"))
-        else:
-            session.cancel(id, done)
+        return session
 
     def ping(self, done: Done) -> None:
         """Ask the broker for a sign of life."""
-        if self._current is None:
-            done(NotConnected("no connection to a broker"))
-        else:
-            self._current.ping(done)
+        session = self._session("", done)
+        if session is not None:
+            session.ping(done)
 
     async def close(self) -> None:
         """Drop all connections; what is pending fails with a LostError whose
         cause is a ClosedError."""
+        self._closed = True
         lost = [session.link.lost for session in self._sessions]
         for session in list(self._sessions):
             session.link.abort(ClosedError("closed"))
         if lost:
             await asyncio.wait(lost)
+        self._drop_kept(ClosedError("closed"))

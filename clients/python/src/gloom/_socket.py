@@ -20,6 +20,7 @@ from .errors import (
     ProtocolError,
     SizeError,
     Unauthorized,
+    UnknownAction,
     UnknownID,
     Unsupported,
     again,
@@ -66,7 +67,8 @@ class Run:
 class Service(NamedTuple):
     """What a socket serves."""
 
-    type: str
+    #: The frame that joins.
+    join: bytes
     #: Jobs that may be out on a socket which names them; 0 for one that does not.
     prefetch: int
     #: Runs that may be executed at once; others wait.
@@ -100,14 +102,7 @@ class Socket:
 
     def join(self) -> None:
         """Ask for jobs."""
-        service = self._service
-        frame = wire.request(
-            "join",
-            type=service.type,
-            prefetch=service.prefetch or None,
-            cancel=None if service.compat else True,
-        )
-        self.link.ask(frame, self._join_replied)
+        self.link.ask(self._service.join, self._join_replied)
 
     def leave(self) -> None:
         """Take no more jobs; the connection ends when all is answered."""
@@ -118,6 +113,9 @@ class Socket:
             self._left = True
         else:
             self.link.ask(wire.request("leave"), self._leave_replied)
+            queue, self._queue = self._queue, deque()
+            for run in queue:
+                self._release(run)
         self._close_if_done()
 
     async def serve(self) -> Exception:
@@ -171,8 +169,24 @@ class Socket:
             raise ProtocolError(f"job {id!r}, which is out already")
         run = Run(self, id, message)
         self._runs[id] = run
+        if self._leaving and not self._service.compat:  # it crossed our leave
+            self._release(run)
+            return
         self._queue.append(run)
         self._start_next()
+
+    def _release(self, run: Run) -> None:
+        """Give a job back that was not begun."""
+        del self._runs[run.id]
+
+        def replied(error: Optional[Exception]) -> None:
+            if isinstance(error, UnknownAction):  # an older broker waits for an answer
+                self._runs[run.id] = run
+                self._queue.append(run)
+                self._start_next()
+
+        frame = wire.request("release", id=self._name(run))
+        self.link.ask(frame, replied)
 
     def _error(self, error: BrokerError) -> None:
         if isinstance(error, (SizeError, Unauthorized)):
@@ -228,13 +242,15 @@ class Socket:
     def _encode(self, run: Run, outcome: Outcome) -> bytes:
         id = self._name(run)
         if outcome.body is not None:
-            frame = wire.request("respond", outcome.body, id=id)
+            frame = wire.request("respond", id=id, body=outcome.body)
             too_large = self._too_large(frame)
             if too_large is None:
                 return frame
             outcome = fatal(f"answer makes a {too_large}")
         if self._service.compat:
-            return wire.request("respond", encode_body({"error": outcome.reason}))
+            return wire.request("respond", body=encode_body({"error": outcome.reason}))
+        if outcome.release:
+            return wire.request("release", id=id, delay_ms=outcome.delay_ms)
         return wire.request(
             "fail",
             id=id,
@@ -256,7 +272,7 @@ class Socket:
         """Send progress of a run, when there is room for another one."""
         if self._service.compat:
             raise Unsupported("progress is not known to a compat broker")
-        frame = wire.request("progress", body, id=self._name(run))
+        frame = wire.request("progress", id=self._name(run), body=body)
         too_large = self._too_large(frame)
         if too_large is not None:
             raise SizeError(too_large, run.id)

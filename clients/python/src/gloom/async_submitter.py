@@ -11,22 +11,27 @@ from typing import (
     Callable,
     Dict,
     Generator,
+    Iterable,
+    List,
     Mapping,
     Optional,
+    Sequence,
     Tuple,
     Type,
     TypedDict,
     TypeVar,
+    Union,
 )
 
 from . import wire
 from ._demux import PendingJob
 from ._gate import Gate
 from ._loop import within
-from ._options import Options, Settings, default_addr, integer, logger, millis
+from ._options import Options, Settings, integer, logger, millis
 from ._replies import Done
 from ._session import Connector, start
-from .body import encode_body
+from ._trace import with_trace
+from .body import RawJSON, encode_body
 from .errors import Cancelled, SizeError, Unsupported
 from .wire import Message, check_name
 
@@ -57,6 +62,15 @@ class JobOptions(TypedDict, total=False):
     on_progress: called with what the worker reports on its way, on the thread
     that reads the connection: it must return soon.
     raw: result and progress are RawJSON; None is the submitter's setting.
+    groups: 1 … 16 names, such as the tenant or the host, whose limits the job obeys
+    and among which a fair type takes turns.
+    keep: seconds, a day at most, for which the job's outcome waits when its
+    connection is lost.  With it a lost connection is invisible as long as the same
+    broker is reached again: the submitter attaches to the job and goes on, and
+    submits it anew only if the broker does not know it and had not told that it
+    had taken it.
+    age: seconds.  The job stands among its equals as if submitted so long ago.
+    headers: an object, 4 KiB at most, for workers that ask for headers.
     """
 
     id: Optional[str]
@@ -70,15 +84,27 @@ class JobOptions(TypedDict, total=False):
     ack: bool
     on_progress: Optional[OnProgress]
     raw: Optional[bool]
+    groups: Optional[Sequence[str]]
+    keep: float
+    age: float
+    headers: Union[Mapping[str, Any], RawJSON, None]
+
+
+def _groups(field: str, names: Any) -> List[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{field} {names!r}: not a sequence of names")
+    return [check_name(field, name) for name in names]
 
 
 def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> Optional[int]:
     return millis(field, seconds, most) or None
 
 
+_PRIORITIES = -(2**63), 2**63 - 1
+
 # The wire's key of each option, and what makes its value; None is not sent.
 _KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
-    "priority": ("priority", lambda f, n: integer(f, n, -(2**63), 2**63 - 1) or None),
+    "priority": ("priority", lambda f, n: integer(f, n, *_PRIORITIES) or None),
     "delay": ("delay_ms", _duration),
     "timeout": ("timeout_ms", _duration),
     "retries": ("retries", lambda f, n: integer(f, n, 0, wire.MAX_RETRIES)),
@@ -87,6 +113,10 @@ _KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
     "detach": ("detach", lambda _, yes: True if yes else None),
     "ack": ("ack", lambda _, yes: None if yes else False),
     "on_progress": ("progress", lambda _, wanted: True),
+    "groups": ("groups", lambda f, names: _groups(f, names) or None),
+    "keep": ("keep_ms", lambda f, s: _duration(f, s, wire.MAX_KEEP_MS)),
+    "age": ("age_ms", _duration),
+    "headers": ("headers", lambda _, headers: headers),
 }
 
 
@@ -116,7 +146,10 @@ def _encode(
     newer = sorted(fields.keys() - {"priority"})
     if compat and newer:
         raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
-    return wire.request("submit", encode_body(body), id=id, type=type, **fields)
+    if not compat:
+        headers = with_trace(options.get("headers"))
+        fields["headers"] = None if headers is None else encode_body(headers)
+    return wire.request("submit", id=id, type=type, body=encode_body(body), **fields)
 
 
 class JobBase(PendingJob):
@@ -142,6 +175,8 @@ class JobBase(PendingJob):
         self.type = type
         self.frame = frame
         self.detached = bool(options.get("detach"))
+        self.kept = bool(options.get("keep"))
+        self.progress = options.get("on_progress") is not None
         self.silent = not options.get("ack", True)
         self._submitter = submitter
         self._raw = raw
@@ -261,9 +296,7 @@ class AsyncSubmitter:
     ) -> None:
         if window < 1:
             raise ValueError(f"window {window}: must be at least 1")
-        self._options = Options(
-            addrs or (default_addr("submit", 9998),), **settings
-        )
+        self._options = Options(addrs, "submit", 9998, **settings)
         self._raw = raw
         self._prefix = secrets.token_hex(6) + "-"
         self._numbers = itertools.count(1)
@@ -307,6 +340,22 @@ class AsyncSubmitter:
         """
         self._begin()
         pending = self._make(AsyncPending, self, type, body, options)
+        return await self._send(pending, wait)
+
+    async def attach(
+        self,
+        id: str,
+        *,
+        on_progress: Optional[OnProgress] = None,
+        raw: Optional[bool] = None,
+        wait: Optional[float] = None,
+    ) -> AsyncPending:
+        """Have a kept job's outcome come here; as Submitter.attach."""
+        self._begin()
+        pending = self._make_attach(AsyncPending, self, id, on_progress, raw)
+        return await self._send(pending, wait)
+
+    async def _send(self, pending: AsyncPending, wait: Optional[float]) -> AsyncPending:
         if not await self._gate.wait_async(self._gate.enter, wait):
             self._gate.give_up(wait)
         self._check_size(pending)
@@ -346,6 +395,28 @@ class AsyncSubmitter:
         """
         reply, done = _reply()
         self._ask_cancel(id, done)
+        await reply
+
+    async def change(
+        self,
+        id: str,
+        *,
+        priority: Optional[int] = None,
+        groups: Optional[Sequence[str]] = None,
+        delay: Optional[float] = None,
+    ) -> None:
+        """Change a job that waits; as Submitter.change."""
+        self._needs("change")
+        fields = {
+            "priority": None
+            if priority is None
+            else integer("priority", priority, *_PRIORITIES),
+            "groups": None if groups is None else _groups("groups", groups),
+            "delay_ms": None if delay is None else millis("delay", delay),
+        }
+        self._begin()
+        reply, done = _reply()
+        self._connector.change(check_name("id", id), fields, done)
         await reply
 
     async def ping(self) -> None:
@@ -400,6 +471,22 @@ class AsyncSubmitter:
         frame = _encode(self._options.compat, id, type, body, options)
         raw = self._raw if raw is None else raw
         return kind(submitter, id, type, frame, options, raw)
+
+    def _make_attach(
+        self,
+        kind: Type[J],
+        submitter: object,
+        id: str,
+        on_progress: Optional[OnProgress],
+        raw: Optional[bool],
+    ) -> J:
+        self._needs("attach")
+        frame = wire.request(
+            "attach", id=check_name("id", id), progress=True if on_progress else None
+        )
+        raw = self._raw if raw is None else raw
+        options = {"on_progress": on_progress, "keep": True}
+        return kind(submitter, id, None, frame, options, raw)
 
     def _check_size(self, pending: JobBase) -> None:
         """Give its place in the window back when the broker would not take it."""

@@ -5,10 +5,22 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, List, Optional, Set
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Awaitable,
+    Callable,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Union,
+)
 
+from . import _trace, wire
 from ._loop import within
-from ._options import Options, Settings, default_addr
+from ._options import Options, Settings
 from ._pool import Pool
 from ._socket import Run, Service
 from .body import encode_body
@@ -30,6 +42,8 @@ class AsyncJob:
         self.type: str = run.message.get("type")
         #: The Python value, or RawJSON from a worker with raw.
         self.body = body
+        #: What the submitter gave it; None when that is nothing, or not asked for.
+        self.headers: Optional[Dict[str, Any]] = run.message.get("headers")
         self._run = run
 
     @property
@@ -60,7 +74,7 @@ AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
 
 
 class AsyncWorker:
-    """Serves jobs of one type with coroutines; Worker's asyncio twin.
+    """Serves jobs of one type, or of several, with coroutines; Worker's asyncio twin.
 
     handler: an async function, called with an AsyncJob, concurrency times at
     once per broker.  Its task is cancelled when nobody waits for the run any
@@ -69,13 +83,15 @@ class AsyncWorker:
 
     def __init__(
         self,
-        type: str,
+        type: Union[str, Sequence[str]],
         handler: AsyncHandler,
         *addrs: str,
+        except_: Sequence[str] = (),
         concurrency: int = 0,
         prefetch: int = 0,
         stop_timeout: float = 30.0,
         raw: bool = False,
+        headers: bool = False,
         **settings: "Unpack[Settings]",
     ) -> None:
         if not callable(handler):
@@ -91,20 +107,36 @@ class AsyncWorker:
             raise ValueError(
                 f"prefetch {prefetch}: must be at least the concurrency, {concurrency}"
             )
-        self._options = Options(addrs or (default_addr("worker", 9999),), **settings)
-        if prefetch and self._options.compat:
-            raise ValueError("prefetch cannot be had from a compat broker")
+        self._options = Options(addrs, "worker", 9999, **settings)
+        compat = self._options.compat
+        several = not isinstance(type, str)
+        if compat and (prefetch or several or headers):
+            raise ValueError(
+                "prefetch, several types and headers cannot be had from a compat broker"
+            )
+        if except_ and not several:
+            raise ValueError("except_: goes with a list of types")
+        if several and not type:
+            raise ValueError("type: an empty list")
+        for name in type if several else [type]:
+            check_name("type", name)
+        for name in except_:
+            check_name("except_", name)
         self._handler = handler
         self._raw = raw
         self._stop_timeout = stop_timeout
         self._concurrency = concurrency or prefetch or 1
-        self._service = Service(
-            check_name("type", type),
-            prefetch,
-            self._concurrency if prefetch else 1,
-            self._options.compat,
-            self._start_run,
+        join = wire.request(
+            "join",
+            type=None if several else type,
+            types=list(type) if several else None,
+            **{"except": list(except_) or None},
+            prefetch=prefetch or None,
+            cancel=None if compat else True,
+            headers=(headers or _trace.installed) and not compat or None,
         )
+        handlers = self._concurrency if prefetch else 1
+        self._service = Service(join, prefetch, handlers, compat, self._start_run)
         self._tasks: "Set[asyncio.Task[Outcome]]" = set()
         self._pool: Optional[Pool] = None
         self._joined = self._leaving = self._aborted = False
@@ -176,8 +208,8 @@ class AsyncWorker:
             self._pool.leave()
 
     async def stop(self, timeout: Optional[float] = None) -> None:
-        """Take no more jobs, let running ones finish, and wait until the
-        brokers have their answers.
+        """Take no more jobs, give back those not begun, let running ones finish,
+        and wait until the brokers have their answers.
 
         After timeout seconds, None is stop_timeout, the handlers' tasks are
         cancelled, the connections are closed, and asyncio.TimeoutError is
@@ -269,7 +301,8 @@ class AsyncWorker:
         run.on_unwanted = lambda _: task.cancel()
 
     async def _work(self, job: AsyncJob) -> Outcome:
-        return answer(await self._handler(job))
+        with _trace.as_told_by(job.headers):
+            return answer(await self._handler(job))
 
     def _catch_signals(self) -> List[int]:
         if threading.current_thread() is not threading.main_thread():

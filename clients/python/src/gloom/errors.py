@@ -96,7 +96,8 @@ class BrokerError(GloomError):
     """An error frame of the broker.
 
     code: the wire's word.  reason: a sentence for people.  id: the job that
-    is meant, None when none is.
+    is meant, None when none is.  lost: the job's last run went with its worker,
+    so it may have been done.
 
     Each code has a subclass.  Each instance is also a RefusedError or a
     JobError, which says what became of the job.
@@ -105,7 +106,11 @@ class BrokerError(GloomError):
     code = ""
 
     def __init__(
-        self, reason: str, id: Optional[str] = None, code: str = ""
+        self,
+        reason: str,
+        id: Optional[str] = None,
+        code: str = "",
+        lost: bool = False,
     ) -> None:
         if code:
             self.code = code
@@ -113,13 +118,14 @@ class BrokerError(GloomError):
         super().__init__(f"{self._what()}{self.code}: {reason}{about}")
         self.reason = reason
         self.id = id
+        self.lost = lost
 
     def _what(self) -> str:
         return ""
 
     def __reduce__(self) -> "Tuple[object, ...]":
         ended = isinstance(self, JobError)
-        return from_code, (self.code, self.reason, self.id, ended)
+        return from_code, (self.code, self.reason, self.id, ended, self.lost)
 
 
 class RefusedError(BrokerError):
@@ -240,6 +246,12 @@ class Cancelled(JobError):
     code = "cancelled"
 
 
+class TakenOver(JobError):
+    """Another connection attached to the job, which goes on there."""
+
+    code = "taken_over"
+
+
 class Draining(BrokerError):
     """The broker is stopping: it refused a job, or ended one it had taken.
     Which of the two tells RefusedError or JobError, one of which it also is.
@@ -286,11 +298,17 @@ _KINDS = _table()
 CODES = frozenset(code for code, _ in _KINDS)
 
 #: Codes that can end a job which the broker had taken.
-END_CODES = frozenset(code for code, ended in _KINDS if ended)
+END_CODES = frozenset(
+    code for code, ended in _KINDS if ended and code != TakenOver.code
+)
 
 
 def from_code(
-    code: str, reason: str, id: Optional[str] = None, ended: bool = False
+    code: str,
+    reason: str,
+    id: Optional[str] = None,
+    ended: bool = False,
+    lost: bool = False,
 ) -> BrokerError:
     """The error for a code of the wire, known here or not.
 
@@ -299,4 +317,4 @@ def from_code(
     kind = _KINDS.get((code, ended))
     if kind is None:
         kind = JobError if ended else RefusedError
-    return kind(reason, id, code)
+    return kind(reason, id, code, lost)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from typing import Callable, NamedTuple, Optional, TypeVar
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from ._options import millis
+from ._trace import as_told_by
 from .body import encode_body
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from .job import Job
 
 #: Bytes of an error's text that are sent as a reason.
 MAX_REASON = 4096
@@ -33,6 +35,16 @@ class RetryAfter(Exception):
         return self.reason
 
 
+class Release(Exception):
+    """Raised by a handler: the job goes back to its place as if it had never been
+    handed out, and waits so many seconds first (0 … a year).  No retry is used; with
+    0 the same worker may be handed it at once."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        super().__init__(seconds)
+        self.delay_ms = millis("seconds", seconds) or None
+
+
 class Outcome(NamedTuple):
     """What came of a run: the answer's body, or why there is none."""
 
@@ -40,14 +52,16 @@ class Outcome(NamedTuple):
     reason: str = ""
     retry: bool = True
     delay_ms: Optional[int] = None
+    release: bool = False
     #: The traceback of an error that the handler did not mean.
     trace: str = ""
 
 
-def execute(handler: Callable[[T], object], job: T) -> Outcome:
+def execute(handler: "Callable[[Job], object]", job: "Job") -> Outcome:
     """Run a handler."""
     try:
-        return answer(handler(job))
+        with as_told_by(job.headers):
+            return answer(handler(job))
     except BaseException as err:
         return verdict(err)
 
@@ -67,6 +81,8 @@ def verdict(error: BaseException) -> Outcome:
     if isinstance(error, RetryAfter):
         reason = _clip(error.reason or "failed, to be retried later")
         return Outcome(reason=reason, delay_ms=error.delay_ms)
+    if isinstance(error, Release):
+        return Outcome(reason="released", delay_ms=error.delay_ms, release=True)
     begin = error.__traceback__ and error.__traceback__.tb_next  # without our frame
     trace = "".join(traceback.format_exception(type(error), error, begin))
     return Outcome(reason=_clip(_text(error)), trace=trace.rstrip())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from .body import encode_body
 from .errors import GloomError, again
@@ -19,12 +19,15 @@ class Job:
         id: str,
         type: str,
         body: Any,
+        headers: Optional[Dict[str, Any]],
         report: Callable[[bytes], None],
     ) -> None:
         self.id = id
         self.type = type
         #: The Python value, or RawJSON from a worker with raw.
         self.body = body
+        #: What the submitter gave it; None when that is nothing, or not asked for.
+        self.headers = headers
         #: Why nobody waits for this run any more: Cancelled, LostError, or
         #: ClosedError when stop has run out of time.  None while somebody does.
         self.cause: Optional[GloomError] = None

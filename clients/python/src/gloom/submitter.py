@@ -7,12 +7,12 @@ import contextlib
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Optional
+from typing import TYPE_CHECKING, Any, Deque, Optional, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
 from ._replies import Done
-from .async_submitter import AsyncSubmitter, JobBase, JobOptions
+from .async_submitter import AsyncSubmitter, JobBase, JobOptions, OnProgress
 from .errors import ClosedError
 
 if TYPE_CHECKING:
@@ -132,10 +132,30 @@ class Submitter:
         Unsupported for any option but priority that a compat broker lacks.
         All else, a refusal by the broker included, is told by the Pending.
         """
+        pending = self._core._make(Pending, self, type, body, options)
+        return self._send(pending, wait)
+
+    def attach(
+        self,
+        id: str,
+        *,
+        on_progress: Optional[OnProgress] = None,
+        raw: Optional[bool] = None,
+        wait: Optional[float] = None,
+    ) -> Pending:
+        """Have the outcome of a job come here that was submitted with keep, here or
+        elsewhere, and its progress; a kept outcome comes at once.
+
+        Whoever had the job gets TakenOver.  The Pending's ack tells that it is ours;
+        it fails with UnknownID when the job is not there any more, or not kept.
+        """
+        pending = self._core._make_attach(Pending, self, id, on_progress, raw)
+        return self._send(pending, wait)
+
+    def _send(self, pending: Pending, wait: Optional[float]) -> Pending:
         inside = self._thread.inside
         if not self._thread.here:
             raise ClosedError("closed: this is a forked process")
-        pending = self._core._make(Pending, self, type, body, options)
         gate, size = self._core._gate, len(pending.frame)
         wait = 0 if inside else wait
         if not gate.wait(lambda: gate.enter(size), wait):
@@ -201,6 +221,29 @@ class Submitter:
         concurrent.futures.TimeoutError after wait seconds.
         """
         self._thread.run(lambda: self._core.cancel(id), wait)
+
+    def change(
+        self,
+        id: str,
+        *,
+        priority: Optional[int] = None,
+        groups: Optional[Sequence[str]] = None,
+        delay: Optional[float] = None,
+        wait: Optional[float] = None,
+    ) -> None:
+        """Change a job that waits: its priority, its groups (none of them: []), or
+        the seconds from now before which it is not handed out (0: it is ready).  What
+        is not named stays.
+
+        It may be one of this submitter's, a detached one, or a kept one whose
+        connection is gone.  Raises InvalidState when it runs, and else as cancel.
+        """
+        self._thread.run(
+            lambda: self._core.change(
+                id, priority=priority, groups=groups, delay=delay
+            ),
+            wait,
+        )
 
     def ping(self, wait: Optional[float] = None) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""

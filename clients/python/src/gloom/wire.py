@@ -25,6 +25,8 @@ MAX_NAME = 1024
 MAX_MS = 31_536_000_000
 #: Largest backoff: a day, in milliseconds.
 MAX_BACKOFF_MS = 86_400_000
+#: Longest time that an outcome is kept: a day, in milliseconds.
+MAX_KEEP_MS = 86_400_000
 #: Most retries of a job.
 MAX_RETRIES = 1000
 
@@ -192,16 +194,20 @@ def frame(payload: bytes) -> bytes:
     return HEADER.pack(len(payload)) + payload
 
 
-def request(action: str, body: Optional[bytes] = None, **fields: object) -> bytes:
-    """A frame for the broker.  Fields hold wire keys; those that are None are left
-    out.  The body goes out verbatim."""
-    said = {"action": action}
-    said.update((key, value) for key, value in fields.items() if value is not None)
-    head = encode(said).encode("utf-8")
-    if body is None:
-        return frame(head)
-    size = len(head) + len(body) + 8
-    return b"".join((HEADER.pack(size), head[:-1], b',"body":', body, b"}"))
+def request(action: str, **fields: object) -> bytes:
+    """A frame for the broker.  Fields hold wire keys: bytes go out verbatim, and those
+    that are None are left out."""
+    said: Dict[str, object] = {"action": action}
+    parts = [b"", b""]
+    for key, value in fields.items():
+        if isinstance(value, bytes):
+            parts += (b',"', key.encode(), b'":', value)
+        elif value is not None:
+            said[key] = value
+    parts[1] = encode(said).encode("utf-8")[:-1]
+    parts.append(b"}")
+    parts[0] = HEADER.pack(sum(map(len, parts)))
+    return b"".join(parts)
 
 
 PING = request("ping")

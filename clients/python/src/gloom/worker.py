@@ -8,7 +8,17 @@ import contextlib
 import signal
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Coroutine,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from ._loop import LoopThread
 from ._options import Settings
@@ -33,7 +43,7 @@ class _Core(AsyncWorker):
     loop: LoopThread
 
     def __init__(
-        self, type: str, execute: Callable[[Job], Outcome], *addrs: str, **how: Any
+        self, type: Any, execute: Callable[[Job], Outcome], *addrs: str, **how: Any
     ) -> None:
         super().__init__(type, print, *addrs, **how)  # type: ignore[arg-type]
         self._execute = execute
@@ -48,6 +58,7 @@ class _Core(AsyncWorker):
             run.id,
             message.get("type"),
             message.raw("body") if self._raw else message.get("body"),
+            message.get("headers"),
             lambda body: self.loop.run(lambda: run.report(body)),
         )
         run.on_unwanted = job._end
@@ -60,13 +71,16 @@ class _Core(AsyncWorker):
 
 
 class Worker:
-    """Serves jobs of one type with a pool of handlers.
+    """Serves jobs of one type, or of several, with a pool of handlers.
 
+    type: the jobs' type, or a list of types and of patterns, in which * stands for
+    any characters; except_: types and patterns that are not served then.  Among all
+    its types a worker gets the best job: larger priority first, then age.
     handler: does a job; called with a Job, several at once.  What it returns
     is the answer: RawJSON as it is, anything else encoded as JSON.  When it
     raises, the run has failed, the error's text is the reason, and the job is
-    retried as long as it has retries left; raise Fatal or RetryAfter to ask
-    for something else.
+    retried as long as it has retries left; raise Fatal, RetryAfter or Release to
+    ask for something else.
 
     addrs: brokers, as of Submitter (default port 9999).  All of them are joined,
     each with the whole concurrency: up to concurrency × addresses jobs run at once.
@@ -80,20 +94,23 @@ class Worker:
     function that can be imported by name.
     stop_timeout: seconds that run and stop wait for running jobs.
     raw: bodies are RawJSON, the bytes as the submitter sent them.
+    headers: jobs have the headers that their submitters gave them.
     settings: see Settings.  With compat an error is answered as
     {"error": reason}, sockets leave by closing, and progress raises Unsupported.
     """
 
     def __init__(
         self,
-        type: str,
+        type: Union[str, Sequence[str]],
         handler: Handler,
         *addrs: str,
+        except_: Sequence[str] = (),
         concurrency: int = 0,
         prefetch: int = 0,
         processes: bool = False,
         stop_timeout: float = 30.0,
         raw: bool = False,
+        headers: bool = False,
         **settings: "Unpack[Settings]",
     ) -> None:
         if not callable(handler):
@@ -103,10 +120,12 @@ class Worker:
             type,
             self._children.run if self._children else partial(execute, handler),
             *addrs,
+            except_=except_,
             concurrency=concurrency,
             prefetch=prefetch,
             stop_timeout=stop_timeout,
             raw=raw or processes,
+            headers=headers,
             **settings,
         )
         self._lock = threading.Lock()  # guards _thread and _closed
@@ -165,8 +184,8 @@ class Worker:
                 self._thread.call(self._core.leave)
 
     def stop(self, timeout: Optional[float] = None) -> None:
-        """Take no more jobs, let running ones finish, and wait until the
-        brokers have their answers.
+        """Take no more jobs, give back those not begun, let running ones finish,
+        and wait until the brokers have their answers.
 
         After timeout seconds, None is stop_timeout, nobody waits for the jobs
         any more, the connections are closed, and

@@ -1,0 +1,49 @@
+"""W3C trace context in the headers of jobs, where OpenTelemetry is installed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterator, Mapping, Optional, Union
+
+from .body import RawJSON
+
+try:
+    from opentelemetry import context
+    from opentelemetry.trace.propagation.tracecontext import (
+        TraceContextTextMapPropagator,
+    )
+except ImportError:
+    installed = False
+else:
+    installed = True
+    _propagator = TraceContextTextMapPropagator()
+
+Headers = Union[Mapping[str, Any], RawJSON, None]
+
+
+def with_trace(headers: Headers) -> Headers:
+    """The headers of a job with traceparent and tracestate of the present span added,
+    unless the caller has set them."""
+    if not installed or isinstance(headers, RawJSON):
+        return headers
+    carrier: Dict[str, Any] = {}
+    _propagator.inject(carrier)
+    return {**carrier, **(headers or {})} if carrier else headers
+
+
+@contextlib.contextmanager
+def as_told_by(headers: Optional[Mapping[str, Any]]) -> Iterator[None]:
+    """Within it, spans are children of the one that the headers name."""
+    carrier = {
+        key: value
+        for key, value in (headers or {}).items()
+        if key in ("traceparent", "tracestate") and isinstance(value, str)
+    }
+    if not installed or not carrier:
+        yield
+        return
+    token = context.attach(_propagator.extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)
