@@ -9,8 +9,12 @@ import (
 	"gloom/wire"
 )
 
-// frameTime is how long a frame that has begun may stand still.
-const frameTime = time.Minute
+const (
+	// frameTime is how long a frame that has begun may stand still.
+	frameTime = time.Minute
+	// largeDrop is what of an unfinished frame is collected at once, in bytes.
+	largeDrop = 1 << 20
+)
 
 // hoard is what a connection holds of frames that have not come whole. Its reader
 // writes it, anybody reads it.
@@ -49,8 +53,12 @@ func (s *session) count(left int) {
 	}
 }
 
-// drop throws the unfinished frame away.
+// drop throws the unfinished frame away. A large one is not left to the collector's
+// own pace: who hoards them may come again faster.
 func (s *session) drop() {
+	if cap(s.big.buf) >= largeDrop {
+		notify(s.srv.dropped)
+	}
 	s.big = gathered{}
 	s.count(0)
 }

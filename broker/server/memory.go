@@ -62,6 +62,9 @@ func (s *Server) giveBack() {
 		select {
 		case <-s.stop:
 			return
+		case <-s.dropped:
+			runtime.GC()
+			continue
 		case <-t.C:
 		}
 		// What the last command emptied goes back with the next one.

@@ -42,8 +42,9 @@ type Server struct {
 	asides    chan struct{} // room for what is done beside the loops
 
 	conns        atomic.Int64
-	inbound      atomic.Int64 // bytes of frames not arrived whole
-	relieving    sync.Mutex   // who closes hoarders
+	inbound      atomic.Int64  // bytes of frames not arrived whole
+	relieving    sync.Mutex    // who closes hoarders
+	dropped      chan struct{} // a large unfinished frame is garbage
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
 	accepted     atomic.Uint64
@@ -67,7 +68,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), asides: asides(), started: time.Now()}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), asides: asides(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.file = opt.TokenFile
 	if err := s.loadTokens(); err != nil {

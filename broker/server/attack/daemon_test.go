@@ -80,9 +80,8 @@ func start(t *testing.T, flags ...string) *daemon {
 	d := &daemon{t: t, done: make(chan struct{})}
 	d.cmd = exec.Command(bin, append([]string{
 		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=", "--drain-timeout=1s",
-		"--max-bytes=64MiB", "--dead-bytes=8MiB", "--max-unread=16MiB", "--max-inbound=16MiB",
+		"--max-memory=" + strconv.Itoa(budget),
 	}, flags...)...)
-	d.cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(budget))
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := d.cmd.StderrPipe()
 	if err != nil {
@@ -187,8 +186,11 @@ func (p *peer) send(format string, args ...any) {
 	}
 }
 
-func (p *peer) next() (string, error) {
-	_ = p.SetReadDeadline(time.Now().Add(patience))
+func (p *peer) next() (string, error) { return p.within(patience) }
+
+// within reads a frame that comes in time.
+func (p *peer) within(d time.Duration) (string, error) {
+	_ = p.SetReadDeadline(time.Now().Add(d))
 	var head [4]byte
 	if _, err := io.ReadFull(p, head[:]); err != nil {
 		return "", err

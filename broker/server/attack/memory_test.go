@@ -54,7 +54,8 @@ func TestMemory(t *testing.T) {
 				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
-				if got, err := w.next(); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
+				// Nothing comes once the submitter has been closed.
+				if got, err := w.within(3 * time.Second); err != nil || !strings.HasPrefix(got, `{"action":"job"`) {
 					break
 				}
 				w.send(`{"junk":"%s","action":"respond","body":"%s"}`, junk, body)
