@@ -90,13 +90,14 @@ type user interface {
 // request is something asked of the broker. Replies come in the order of the
 // requests; only a silent one is replied to just when it is refused.
 type request struct {
-	verb   wire.Verb
-	silent bool         // "ack":false
-	again  bool         // of an answer: in place of one that was refused
-	job    *Pending     // of a submit
-	run    *run         // of an answer
-	id     string       // of a cancel, canonical
-	call   chan<- error // who waits for the reply; with room for it
+	verb    wire.Verb
+	silent  bool         // "ack":false
+	again   bool         // of an answer: in place of one that was refused
+	unbegun bool         // of a release: its run has not begun
+	job     *Pending     // of a submit and an attach
+	run     *run         // of an answer
+	id      string       // of a cancel and a change, canonical
+	call    chan<- error // who waits for the reply; with room for it
 }
 
 // name is the canonical id that a reply to r may carry, "" for none.

@@ -53,7 +53,9 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 		r.Options = true
 		r.DelayMS, r.TimeoutMS = millis(job.Delay), millis(job.Timeout)
 		r.BackoffMS, r.ExpiresMS = millis(job.Backoff), millis(job.Expires)
+		r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
 		r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
+		r.Groups, r.Headers = canonicals(job.Groups), job.Headers
 		switch {
 		case job.Retries > 0:
 			r.Retries = job.Retries
@@ -65,21 +67,29 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 	if trust {
 		return e.frame, nil
 	}
-	if reason := e.wrong(r.Body); reason != "" {
-		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: "body: " + reason}
+	reason := e.wrong(wire.KeyBody, r.Body)
+	if reason != "" {
+		reason = "body: " + reason
+	} else if r.Headers != nil {
+		if reason = e.wrong(wire.KeyHeaders, r.Headers); reason != "" {
+			reason = "headers: " + reason
+		}
+	}
+	if reason != "" {
+		return nil, &RefusedError{Code: ErrInvalidJSON, ID: p.id, Reason: reason}
 	}
 	return e.frame, nil
 }
 
-// wrong says why the body that the frame was made with is not one JSON value
+// wrong says why the value that the frame has under a key is not one JSON value
 // that a broker takes.
-func (e *encoder) wrong(body []byte) string {
+func (e *encoder) wrong(key wire.Key, value []byte) string {
 	payload := e.frame[wire.HeaderLen:]
 	if err := e.env.Scan(payload); err != nil {
 		return err.Reason
 	}
-	// A body that closes the message and goes on makes valid frames, too.
-	if seen := e.env.Raw(payload, wire.KeyBody); len(seen) != len(bytes.Trim(body, " \t\r\n")) {
+	// A value that closes the message and goes on makes valid frames, too.
+	if seen := e.env.Raw(payload, key); len(seen) != len(bytes.Trim(value, " \t\r\n")) {
 		return "not one JSON value"
 	}
 	return ""
@@ -92,7 +102,7 @@ func tooLarge(id string, size, limit int) *RefusedError {
 
 func (j *Job) hasOptions() bool {
 	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 || j.Expires != 0 || j.Retries != 0 ||
-		j.Detach || j.NoAck || j.OnProgress != nil
+		j.Age != 0 || j.Keep != 0 || j.Groups != nil || j.Headers != nil || j.Detach || j.NoAck || j.OnProgress != nil
 }
 
 // validate refuses what the broker could not even answer with the job's id, and
@@ -101,7 +111,11 @@ func (j *Job) validate() *RefusedError {
 	if err := checkName("id", j.ID); err != nil {
 		return err
 	}
-	if err := checkName("type", j.Type); err != nil {
+	err := checkNames("group", j.Groups)
+	if err == nil {
+		err = checkName("type", j.Type)
+	}
+	if err != nil {
 		err.ID = j.ID
 		return err
 	}
@@ -119,6 +133,15 @@ func checkName(what, name string) *RefusedError {
 	case len(name) > wire.MaxName:
 		return &RefusedError{Code: ErrInvalidType,
 			Reason: fmt.Sprintf("%s %q of %d bytes: must be at most %d", what, short(name), len(name), wire.MaxName)}
+	}
+	return nil
+}
+
+func checkNames(what string, names []string) *RefusedError {
+	for _, name := range names {
+		if err := checkName(what, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -150,6 +173,13 @@ func canonical(id string) string {
 		}
 	}
 	return id
+}
+
+func canonicals(names []string) (all [][]byte) {
+	for _, name := range names {
+		all = append(all, wire.Canonical(nil, name))
+	}
+	return all
 }
 
 // idPrefix is random enough to tell submitters apart: 50 bits.

@@ -13,8 +13,9 @@ const maxReason = 4096
 // failure is a handler's error with what is to become of the job.
 type failure struct {
 	error
-	final bool
-	delay time.Duration // negative: the job's own backoff
+	final   bool
+	release bool
+	delay   time.Duration // negative: none said
 }
 
 func (f *failure) Unwrap() error { return f.error }
@@ -37,17 +38,27 @@ func RetryAfter(err error, d time.Duration) error {
 	return &failure{error: err, delay: max(d, 0)}
 }
 
-// verdict reads what a handler's error asks for: the outermost mark counts.
-func verdict(err error) (reason string, retry bool, delayMS int64) {
-	reason, retry, delayMS = clip(err.Error()), true, -1
-	var f *failure
-	if errors.As(err, &f) {
-		retry = !f.final
-		if f.delay >= 0 {
-			delayMS = millis(f.delay)
-		}
+// Release is a handler's error that gives the job back as if it had never been
+// handed out: no retry is used. The job waits for d first, at most a year; with 0
+// this worker may get it again at once.
+func Release(d time.Duration) error {
+	if d <= 0 {
+		d = -1
 	}
-	return reason, retry, delayMS
+	return &failure{error: errors.New("released by the worker"), release: true, delay: d}
+}
+
+// verdict reads what a handler's error asks for: the outermost mark counts.
+func verdict(err error) (f failure, delayMS int64) {
+	f, delayMS = failure{delay: -1}, -1
+	var marked *failure
+	if errors.As(err, &marked) {
+		f = *marked
+	}
+	if f.delay >= 0 {
+		delayMS = millis(f.delay)
+	}
+	return f, delayMS
 }
 
 func clip(s string) string {

@@ -11,7 +11,7 @@ import (
 const NoRetries = -1
 
 // Job is what a submitter hands in and what a handler receives. A handler's job
-// has ID, Type and Body only.
+// has ID, Type, Body and Headers only.
 type Job struct {
 	// ID names the job: 1 … 1024 bytes of UTF-8, unique in the broker while the
 	// job has not ended. Empty: a short unique one is generated.
@@ -35,6 +35,26 @@ type Job struct {
 	// Retries is the number of runs after the first one, at most 1000. 0 leaves
 	// it to the broker, NoRetries is none.
 	Retries int
+	// Groups are what the job belongs to, such as its tenant or the host it calls:
+	// at most 16 different names. Operators limit what a group may do at once.
+	Groups []string
+	// Age has the job stand among its equals as if it had been submitted so long
+	// ago, at most a year. For jobs that are submitted again.
+	Age time.Duration
+	// Headers reach workers that ask for them.
+	Headers Headers
+
+	// Keep has the job, and then its outcome for so long, at most a day, outlive
+	// the connection. When that is lost, the submitter gets the job back from the
+	// same broker and goes on as if nothing had happened. It ends with a
+	// *LostError all the same when the broker no longer knows it, having been
+	// restarted or having sent the outcome into the lost connection, and when the
+	// broker cannot be reached but another address can. Once another connection
+	// has attached to the job, it ends with a *JobError of ErrTakenOver.
+	Keep time.Duration
+	// AtLeastOnce, with Keep, submits the job again where the broker no longer
+	// knows it, though it may have run.
+	AtLeastOnce bool
 	// Detach lets the job outlive its submitter. It is done, for this package,
 	// as soon as the broker has taken it: nothing is sent about it later, and its
 	// Result has no body.

@@ -27,6 +27,9 @@ func newRun(s *socket, ev *wire.Event) *run {
 	if typ := wire.Value(ev.Type); typ != s.w.Type {
 		r.job.Type = typ
 	}
+	if ev.Headers != nil {
+		r.job.Headers = append(Headers(nil), ev.Headers...)
+	}
 	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
 	return r
 }
@@ -67,20 +70,26 @@ func encodeAnswer(v any) ([]byte, error) {
 	return body, nil
 }
 
-// fail encodes the failure of a run.
-func (e *encoder) fail(r *run, err error) {
-	reason, retry, delayMS := verdict(err)
-	if r.socket.conf.compat {
+// fail encodes what a handler's error asks for.
+func (e *encoder) fail(r *run, err error) wire.Verb {
+	reason := clip(err.Error())
+	f, delayMS := verdict(err)
+	switch {
+	case r.socket.conf.compat:
 		e.names = append(e.names[:0], `{"error":"`...)
 		e.names = append(wire.Canonical(e.names, reason), `"}`...)
 		e.frame = wire.AppendRespond(e.frame[:0], nil, e.names)
-		return
+	case f.release:
+		e.frame = wire.AppendRelease(e.frame[:0], r.name(), delayMS)
+		return wire.Release
+	default:
+		e.names = wire.Canonical(e.names[:0], reason)
+		if len(e.names) == 0 {
+			e.names = append(e.names, wire.DefaultFailReason...)
+		}
+		e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, !f.final, delayMS)
 	}
-	e.names = wire.Canonical(e.names[:0], reason)
-	if len(e.names) == 0 {
-		e.names = append(e.names, wire.DefaultFailReason...)
-	}
-	e.frame = wire.AppendFail(e.frame[:0], r.name(), e.names, retry, delayMS)
+	return wire.Fail
 }
 
 // errAnswered is what Progress returns when it comes too late.

@@ -91,12 +91,15 @@ func (s *socket) greet() {
 		s.out = s.conf.hello(s.out)
 		s.push(request{verb: wire.Hello})
 	}
-	s.out = wire.AppendJoin(s.out, &wire.Request{Type: []byte(canonical(s.w.Type)), Prefetch: s.w.Prefetch, Cancel: !s.conf.compat})
+	s.out = wire.AppendJoin(s.out, &wire.Request{
+		Type: []byte(canonical(s.w.Type)), Types: canonicals(s.w.Types), Except: canonicals(s.w.Except),
+		Prefetch: s.w.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
+	})
 	s.push(request{verb: wire.Join})
 	s.greeted = true
 }
 
-// leave takes no more jobs. The socket ends when all is answered.
+// leave takes no more jobs and gives back those that wait for a handler. The socket ends when all is answered.
 func (s *socket) leave() {
 	s.mu.Lock()
 	if s.err != nil || s.leaving {
@@ -109,6 +112,13 @@ func (s *socket) leave() {
 	} else {
 		s.out = wire.AppendLeave(s.out)
 		s.push(request{verb: wire.Leave})
+		for s.named && len(s.queue) > 0 {
+			select {
+			case r := <-s.queue:
+				s.giveBack(r)
+			default: // a handler was quicker
+			}
+		}
 	}
 	finished := s.finished()
 	s.mu.Unlock()
@@ -148,7 +158,11 @@ func (s *socket) onJob(ev *wire.Event) error {
 	}
 	r := newRun(s, ev)
 	s.runs[r.key] = r
-	s.queue <- r
+	if s.leaving && s.named {
+		s.giveBack(r)
+	} else {
+		s.queue <- r
+	}
 	return nil
 }
 
@@ -167,8 +181,14 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	case wire.Leave:
 		s.left = true // if refused, too: then the socket closes as soon as nothing is out
 	default:
+		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
 		switch {
-		case refusal == nil, refusal.Code == ErrInvalidState, refusal.Code == ErrUnknownID:
+		case over && r.unbegun:
+			r.run.cancel(nil)
+		case over:
+		case r.unbegun: // a broker without release: then it is to run
+			s.runs[r.run.key] = r.run
+			s.queue <- r.run
 		case r.again:
 			return refusal // the job hangs on this socket: let the broker have it back
 		default:
@@ -207,6 +227,13 @@ func (s *socket) work() {
 	regular = true
 }
 
+// giveBack releases a run that has not begun. It is called with mu held.
+func (s *socket) giveBack(r *run) {
+	delete(s.runs, r.key)
+	s.out = wire.AppendRelease(s.out, r.name(), -1)
+	s.push(request{verb: wire.Release, run: r, unbegun: true})
+}
+
 // answer sends the outcome of a run, unless the connection has gone.
 func (s *socket) answer(r *run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
@@ -217,8 +244,7 @@ func (s *socket) answer(r *run, body []byte, err error) {
 		err = s.check(e, body)
 	}
 	if err != nil {
-		then.verb = wire.Fail
-		e.fail(r, err)
+		then.verb = e.fail(r, err)
 	}
 	_ = s.put(context.Background(), true, e.frame, func() (request, error) {
 		delete(s.runs, r.key)
@@ -234,7 +260,7 @@ func (s *socket) check(e *encoder, body []byte) error {
 	if s.conf.trust {
 		return nil
 	}
-	if reason := e.wrong(body); reason != "" {
+	if reason := e.wrong(wire.KeyBody, body); reason != "" {
 		return Fatal(fmt.Errorf("answer: %s", reason))
 	}
 	return nil

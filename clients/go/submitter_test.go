@@ -58,6 +58,8 @@ func TestEveryOptionOfASubmit(t *testing.T) {
 		{gloom.Job{ID: "e", Detach: true}, `{"action":"submit","id":"e","detach":true,"body":null}`},
 		{gloom.Job{ID: "f", NoAck: true}, `{"action":"submit","id":"f","ack":false,"body":null}`},
 		{gloom.Job{ID: "g", OnProgress: func(json.RawMessage) {}}, `{"action":"submit","id":"g","progress":true,"body":null}`},
+		{gloom.Job{ID: "h", Groups: []string{"tenant-42", "a\"b"}, Age: time.Hour, Keep: time.Minute, Headers: gloom.Headers(`{"k": [1]}`)},
+			`{"action":"submit","id":"h","age_ms":3600000,"keep_ms":60000,"groups":["tenant-42","a\"b"],"headers":{"k": [1]},"body":null}`},
 		{gloom.Job{ID: "é\"\n", Type: "漢"}, `{"action":"submit","id":"é\"\n","type":"漢","body":null}`},
 	} {
 		submit(t, s, c.job)
@@ -264,6 +266,9 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 		{gloom.Job{Body: []byte("\"\xff\"")}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(" ")}, gloom.ErrInvalidJSON, "body"},
 		{gloom.Job{Body: []byte(strings.Repeat("[", wire.MaxDepth) + strings.Repeat("]", wire.MaxDepth))}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Headers: gloom.Headers(`{`)}, gloom.ErrInvalidJSON, "body"},
+		{gloom.Job{Headers: gloom.Headers(`{},"priority":9`)}, gloom.ErrInvalidJSON, "headers: not one JSON value"},
+		{gloom.Job{Groups: []string{"ok", "a\xff"}}, gloom.ErrInvalidType, "group"},
 		{gloom.Job{ID: "a\xff"}, gloom.ErrInvalidType, "UTF-8"},
 		{gloom.Job{ID: strings.Repeat("a", 1025)}, gloom.ErrInvalidType, "1024"},
 		{gloom.Job{Type: strings.Repeat("é", 513)}, gloom.ErrInvalidType, "1026"},
@@ -364,7 +369,8 @@ func TestCompatSubmitter(t *testing.T) {
 	s, broker := dial(t, newFake(t), gloom.Compat())
 	p := submit(t, s, gloom.Job{ID: "a", Type: "t", Priority: 1})
 	broker.expect(`{"action":"submit","id":"a","type":"t","priority":1,"body":null}`)
-	for _, job := range []gloom.Job{{NoAck: true}, {Delay: 1}, {Detach: true}, {Retries: gloom.NoRetries}} {
+	for _, job := range []gloom.Job{{NoAck: true}, {Delay: 1}, {Detach: true}, {Retries: gloom.NoRetries},
+		{Keep: time.Second}, {Groups: []string{"g"}}, {Age: time.Second}, {Headers: gloom.Headers(`{}`)}} {
 		_, err := s.Submit(within(t), job)
 		wantError(t, err, gloom.ErrUnsupported)
 	}

@@ -25,12 +25,18 @@ import (
 // carries the values of the one given to Run or Start, not its end.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
-// Worker serves jobs of one type. Fill in the fields, then call Run or Start,
+// Worker serves jobs of one type or several. Fill in the fields, then call Run or Start,
 // once. With several addresses it joins all the brokers, each with the whole of
 // its concurrency: it runs up to Concurrency × addresses jobs at once.
 type Worker struct {
-	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8.
-	Type string
+	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types, in its place,
+	// are up to 1000 of them, or patterns in which * stands for any characters; of
+	// these, what Except names or fits is not served. The best job goes first,
+	// whatever its type.
+	Type          string
+	Types, Except []string
+	// Headers asks for the headers of jobs.
+	Headers bool
 	// Handler does the jobs, several at once.
 	Handler Handler
 	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch
@@ -108,8 +114,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 }
 
-// Stop takes no more jobs, lets running ones finish and waits until the brokers
-// have their answers. When ctx ends first, the handlers' contexts end, the
+// Stop takes no more jobs, gives back those that wait here, lets running ones
+// finish and waits until the brokers have their answers. When ctx ends first, the handlers' contexts end, the
 // connections are closed, and Stop returns the context's cause without waiting
 // for the handlers. It may be called repeatedly, and before Start has returned.
 func (w *Worker) Stop(ctx context.Context) error {
@@ -188,13 +194,18 @@ func (w *Worker) check() (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.Type == "" {
-		return nil, errors.New("gloom: worker type is empty")
-	}
-	if err := checkName("type", w.Type); err != nil {
+	if err := checkNames("type", slices.Concat([]string{w.Type}, w.Types, w.Except)); err != nil {
 		return nil, err
 	}
 	switch {
+	case w.Type == "" && len(w.Types) == 0:
+		return nil, errors.New("gloom: worker type is empty")
+	case w.Type != "" && len(w.Types) > 0:
+		return nil, errors.New("gloom: worker has both a type and types")
+	case w.Type != "" && len(w.Except) > 0:
+		return nil, errors.New("gloom: worker has except without types")
+	case conf.compat && (len(w.Types) > 0 || w.Headers):
+		return nil, errors.New("gloom: types and headers cannot be had from a Compat broker")
 	case w.Handler == nil:
 		return nil, errors.New("gloom: worker has no handler")
 	case w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0:

@@ -3,6 +3,7 @@ package gloom_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -59,6 +60,45 @@ func TestJobCrossesLeave(t *testing.T) {
 	broker.expectClose()
 	if err := received(t, stopped, "Stop"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What waits for a handler when the worker stops is given back, or served where
+// the broker does not know release.
+func TestStopGivesBackWhatHasNotBegun(t *testing.T) {
+	for says, knows := range map[string]bool{`{"ok":true}`: true, `{"error":"unknown_action","reason":"what?"}`: false} {
+		f := newFake(t)
+		running, finish := make(chan string, 3), make(chan struct{})
+		w := &gloom.Worker{Concurrency: 1, Prefetch: 3, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+			running <- job.ID
+			<-finish
+			return 1, nil
+		}}
+		broker := work(t, f, w)
+		broker.send(jobFor("a", "1"), jobFor("b", "1"))
+		received(t, running, "the job")
+		stopped := make(chan error, 1)
+		go func() { stopped <- w.Stop(within(t)) }()
+		broker.expect(`{"action":"leave"}`, `{"action":"release","id":"b"}`)
+		broker.send(jobFor("c", "1"), `{"ok":true}`, says) // c has crossed the leave
+		broker.expect(`{"action":"release","id":"c"}`)
+		broker.send(says)
+		close(finish)
+		broker.expect(`{"action":"respond","id":"a","body":1}`)
+		broker.send(`{"ok":true}`)
+		if !knows {
+			for _, id := range []string{"b", "c"} {
+				broker.expect(fmt.Sprintf(`{"action":"respond","id":%q,"body":1}`, id))
+				broker.send(`{"ok":true}`)
+			}
+		}
+		broker.expectClose()
+		if err := received(t, stopped, "Stop"); err != nil {
+			t.Fatal(err)
+		}
+		if began := 1 + len(running); began != map[bool]int{true: 1, false: 3}[knows] {
+			t.Errorf("%d jobs began", began)
+		}
 	}
 }
 

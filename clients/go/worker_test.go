@@ -98,6 +98,8 @@ func TestWorkerErrors(t *testing.T) {
 		"wrapped": fmt.Errorf("mail: %w", gloom.Fatal(errors.New("bad input"))),
 		"later":   gloom.RetryAfter(errors.New("busy"), 1500*time.Millisecond),
 		"soon":    gloom.RetryAfter(errors.New("busy"), 0),
+		"not now": fmt.Errorf("mail: %w", gloom.Release(time.Minute)),
+		"not I":   gloom.Release(0),
 	}
 	var n notices
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
@@ -125,6 +127,8 @@ func TestWorkerErrors(t *testing.T) {
 		"wrapped":     `{"action":"fail","reason":"mail: bad input","retry":false}`,
 		"later":       `{"action":"fail","reason":"busy","delay_ms":1500}`,
 		"soon":        `{"action":"fail","reason":"busy","delay_ms":0}`,
+		"not now":     `{"action":"release","delay_ms":60000}`,
+		"not I":       `{"action":"release"}`,
 		"panic":       `{"action":"fail","reason":"panic: boom"}`,
 		"nil map":     `{"action":"fail","reason":"panic: assignment to entry in nil map"}`,
 		"unencodable": `{"action":"fail","reason":"encode answer: json: unsupported type: chan int","retry":false}`,
@@ -320,6 +324,56 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
+func TestSeveralTypes(t *testing.T) {
+	f := newFake(t)
+	w := &gloom.Worker{Types: []string{"mail-*", "sms"}, Except: []string{`mail-"x"`}, Headers: true, Prefetch: 2,
+		Options: []gloom.Option{gloom.Addrs(f.addr())},
+		Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+			return map[string]string{"type": job.Type, "trace": job.Headers.Get("traceparent")}, nil
+		}}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { ended <- w.Run(ctx) }()
+	broker := f.accept()
+	broker.expect(`{"action":"join","types":["mail-*","sms"],"except":["mail-\"x\""],"prefetch":2,"cancel":true,"headers":true}`)
+	broker.send(`{"ok":true}`, `{"action":"job","id":"a","type":"mail-in","headers":{"traceparent":"00-ab"},"body":1}`)
+	broker.expect(`{"action":"respond","id":"a","body":{"trace":"00-ab","type":"mail-in"}}`)
+	broker.send(`{"ok":true}`, `{"action":"job","id":"b","type":"sms","body":1}`)
+	broker.expect(`{"action":"respond","id":"b","body":{"trace":"","type":"sms"}}`)
+	cancel()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`, `{"ok":true}`)
+	if err := received(t, ended, "Run"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	var none gloom.Headers
+	if none.Get("k") != "" || len(none.Keys()) != 0 {
+		t.Error("no headers have something")
+	}
+	none.Set("k", `é"`)
+	if got := string(none); got != `{"k":"é\""}` {
+		t.Errorf("headers are %s", got)
+	}
+	h := gloom.Headers(`{"n": 1.50, "traceparent":"00-\u0061b"}`)
+	if got := h.Get("traceparent") + h.Get("n") + h.Get("absent"); got != "00-ab" {
+		t.Errorf("got %q", got)
+	}
+	h.Set("tracestate", "x=1")
+	if got := string(h); got != `{"n":1.50,"traceparent":"00-\u0061b","tracestate":"x=1"}` {
+		t.Errorf("headers are %s", got)
+	}
+	if got := strings.Join(h.Keys(), " "); got != "n traceparent tracestate" {
+		t.Errorf("keys are %s", got)
+	}
+	broken := gloom.Headers(`[1]`)
+	if broken.Get("k") != "" || len(broken.Keys()) != 0 {
+		t.Error("an array has keys")
+	}
+}
+
 func TestRefusedAnswerIsReplaced(t *testing.T) {
 	f := newFake(t)
 	broker := work(t, f, &gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
@@ -445,6 +499,9 @@ func TestBadWorkers(t *testing.T) {
 		"prefetch 2":           {Type: "t", Handler: echoes, Concurrency: 3, Prefetch: 2},
 		"must not be negative": {Type: "t", Handler: echoes, Concurrency: -1},
 		"no broker address":    {Type: "t", Handler: echoes, Options: []gloom.Option{gloom.Addrs()}},
+		"both a type and":      {Type: "t", Types: []string{"u"}, Handler: echoes},
+		"except without":       {Type: "t", Except: []string{"u"}, Handler: echoes},
+		"types and headers":    {Types: []string{"u"}, Handler: echoes, Options: []gloom.Option{gloom.Compat()}},
 		"prefetch cannot be":   {Type: "t", Handler: echoes, Prefetch: 1, Options: []gloom.Option{gloom.Compat()}},
 	} {
 		err := w.Run(context.Background())
