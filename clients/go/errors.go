@@ -29,6 +29,7 @@ const (
 	ErrJobFailed     Code = "job_failed"     // the job's runs have all failed
 	ErrExpired       Code = "expired"        // the job passed its deadline
 	ErrCancelled     Code = "cancelled"      // the job was cancelled
+	ErrTakenOver     Code = "taken_over"     // another connection attached to the job
 )
 
 // Error is the code's name.
@@ -64,8 +65,8 @@ func (e *RefusedError) Error() string { return describe("refused", e.Code, e.Rea
 func (e *RefusedError) Unwrap() error { return e.Code }
 
 // JobError says that a job which the broker had taken ended without an answer.
-// Its Code is ErrJobFailed, ErrExpired, ErrCancelled or ErrDraining; brokers to
-// come may have more.
+// Its Code is ErrJobFailed, ErrExpired, ErrCancelled, ErrDraining or, for a kept
+// job that another connection has now, ErrTakenOver; brokers to come may have more.
 //
 // A job with NoAck that meets a draining broker gets a JobError too, though it
 // may never have been taken: without an ack nobody can tell.
@@ -95,7 +96,7 @@ func describe(what string, code Code, reason, id string) string {
 
 // LostError says that the connection went while a job was pending on it. The
 // broker clears such a job when it was queued, and discards its answer when it
-// was running, unless it was submitted with Detach.
+// was running, unless it was submitted with Detach or Keep.
 type LostError struct {
 	ID    string // the job's id, empty when no job is meant
 	Addr  string // of the broker

@@ -12,6 +12,7 @@ import (
 // stayConnected keeps a submitter connected until it is closed: to one broker as
 // long as that serves, then to the next one that does.
 func (s *Submitter) stayConnected(sess *session) {
+	defer s.endKept()
 	retry := newRetry(s.conf)
 	for {
 		if sess == nil {
@@ -29,19 +30,23 @@ func (s *Submitter) stayConnected(sess *session) {
 			return
 		case <-drains:
 			// What is pending on the old connection stays there.
-			if next := s.connect(retry, sess.addr, sess.done); next != nil {
+			if next := s.connect(retry, sess.home, sess.done); next != nil {
 				sess.retire()
 				sess = next
 				continue
 			}
-			<-sess.done
 		case <-sess.done:
 		}
+		<-sess.over
+		s.mu.Lock()
+		if len(s.kept) > 0 { // only there they can go on
+			s.next = slices.Index(s.conf.addrs, sess.home)
+		}
+		s.mu.Unlock()
 		if s.life.Err() != nil {
 			return
 		}
 		retry.lasted(time.Since(since))
-		s.dismiss(sess)
 		if retry.pause(Notice{Event: EventLost, Addr: sess.addr, Err: sess.why()}, s.life.Done()) {
 			return
 		}
@@ -76,10 +81,7 @@ func (s *Submitter) tryAll(ctx context.Context, except string) (*session, error)
 		}
 		sess, err := s.open(ctx, addr)
 		if err == nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.current, s.refusal, s.lastErr = sess, nil, nil
-			s.announce()
+			s.adopt(sess)
 			return sess, nil
 		}
 		refused = refused && hopeless(err)
@@ -107,38 +109,78 @@ func (s *Submitter) open(ctx context.Context, addr string) (*session, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.conf.dialTimeout,
 		fmt.Errorf("no answer within %v: %w", s.conf.dialTimeout, context.DeadlineExceeded))
 	defer cancel()
-	nc, addr, err := s.conf.connect(ctx, addr)
+	nc, at, err := s.conf.connect(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	sess := newSession(s.conf, addr, nc)
+	sess := newSession(s, addr, at, nc)
 	s.mu.Lock()
 	s.sessions = append(s.sessions, sess)
 	s.mu.Unlock()
 	closing := context.AfterFunc(s.life, func() { sess.fail(ErrClosed) })
 	go func() {
-		sess.run()
+		kept := sess.run()
 		closing()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == sess })
+		s.dismiss(sess, kept)
+		close(sess.over)
 	}()
 	if s.conf.wantsHello() {
 		if err := sess.call(ctx, request{verb: wire.Hello}, s.conf.hello); err != nil {
 			sess.fail(err)
-			return nil, fmt.Errorf("gloom: connect to %s: %w", addr, err)
+			return nil, fmt.Errorf("gloom: connect to %s: %w", at, err)
 		}
 	}
-	s.conf.notify(Notice{Event: EventConnected, Addr: addr})
+	s.conf.notify(Notice{Event: EventConnected, Addr: at})
 	return sess, nil
 }
 
-// dismiss stops the use of sess for new jobs.
-func (s *Submitter) dismiss(sess *session) {
+// adopt makes sess the connection for new jobs. What the one before has left goes
+// on here if it is the same broker's, else it has ended.
+func (s *Submitter) adopt(sess *session) {
+	var ended []*Pending
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	if len(s.kept) > 0 && s.kept[0].session.Load().home != sess.home {
+		ended, s.kept = s.kept, nil
+	}
+	if sess.resume(s.kept) {
+		s.kept = nil
+	}
+	s.current, s.refusal, s.lastErr = sess, nil, nil
+	s.announce()
+	s.mu.Unlock()
+	endLost(ended)
+}
+
+// dismiss forgets a session that is over, and keeps what the next one to the same
+// broker can go on with.
+func (s *Submitter) dismiss(sess *session, kept []*Pending) {
+	s.mu.Lock()
+	s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == sess })
 	if s.current == sess {
 		s.current = nil
+		if s.life.Err() == nil && len(kept) > 0 {
+			s.kept, kept = append(s.kept, kept...), nil
+		}
+	}
+	s.mu.Unlock()
+	endLost(kept)
+}
+
+// endKept ends what no connection will go on with.
+func (s *Submitter) endKept() {
+	s.mu.Lock()
+	kept := s.kept
+	s.kept = nil
+	s.mu.Unlock()
+	for _, p := range kept {
+		p.kept.lost.Cause = ErrClosed
+	}
+	endLost(kept)
+}
+
+func endLost(jobs []*Pending) {
+	for _, p := range jobs {
+		p.end(Result{}, p.kept.lost)
 	}
 }
 

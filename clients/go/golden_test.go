@@ -30,28 +30,35 @@ type goldenCase struct {
 }
 
 type goldenMeaning struct {
-	Verb      string  `json:"verb"`
-	Kind      string  `json:"kind"`
-	ID        *string `json:"id"`
-	Type      string  `json:"type"`
-	Body      string  `json:"body"`
-	Priority  int64   `json:"priority"`
-	DelayMS   int64   `json:"delay_ms"`
-	TimeoutMS int64   `json:"timeout_ms"`
-	Retries   *int    `json:"retries"`
-	BackoffMS int64   `json:"backoff_ms"`
-	ExpiresMS int64   `json:"expires_ms"`
-	Detach    bool    `json:"detach"`
-	Ack       *bool   `json:"ack"`
-	Progress  bool    `json:"progress"`
-	Prefetch  int     `json:"prefetch"`
-	Reason    string  `json:"reason"`
-	Retry     *bool   `json:"retry"`
-	Token     string  `json:"token"`
-	Client    string  `json:"client"`
-	Heartbeat int64   `json:"heartbeat_ms"`
-	Code      string  `json:"code"`
-	Cause     string  `json:"cause"`
+	Verb      string   `json:"verb"`
+	Kind      string   `json:"kind"`
+	ID        *string  `json:"id"`
+	Type      string   `json:"type"`
+	Body      string   `json:"body"`
+	Priority  int64    `json:"priority"`
+	DelayMS   int64    `json:"delay_ms"`
+	TimeoutMS int64    `json:"timeout_ms"`
+	Retries   *int     `json:"retries"`
+	BackoffMS int64    `json:"backoff_ms"`
+	ExpiresMS int64    `json:"expires_ms"`
+	Detach    bool     `json:"detach"`
+	Ack       *bool    `json:"ack"`
+	Progress  bool     `json:"progress"`
+	Prefetch  int      `json:"prefetch"`
+	Reason    string   `json:"reason"`
+	Retry     *bool    `json:"retry"`
+	Token     string   `json:"token"`
+	Client    string   `json:"client"`
+	Heartbeat int64    `json:"heartbeat_ms"`
+	Groups    []string `json:"groups"`
+	AgeMS     int64    `json:"age_ms"`
+	KeepMS    int64    `json:"keep_ms"`
+	Types     []string `json:"types"`
+	Except    []string `json:"except"`
+	Headers   any      `json:"headers"` // of a job or submit: text; of a join: true
+	State     string   `json:"state"`
+	Code      string   `json:"code"`
+	Cause     string   `json:"cause"`
 }
 
 func golden(t *testing.T, file string) []goldenCase {
@@ -113,6 +120,15 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 	ack, result := `{"ok":true,"id":`+quoted(id)+`}`, `{"id":`+quoted(id)+`,"body":0}`
 	switch m.Kind {
 	case "ok":
+		if m.State != "" { // the reply to an attach: of a kept job that the submit was in the way of
+			broker.send(errorFor("id_exists", id))
+			wantError(t, resultError(t, p), gloom.ErrIDExists)
+			var err error
+			if p, err = s.Attach(within(t), id, nil); err != nil {
+				t.Fatal(err)
+			}
+			broker.read()
+		}
 		broker.send(c.Text)
 		if err := p.Ack(within(t)); err != nil {
 			t.Fatal(err)
@@ -129,7 +145,7 @@ func goldenToSubmitter(t *testing.T, c goldenCase) {
 		broker.send(c.Text)
 		broker.expect(`{"action":"pong"}`)
 	case "error":
-		if code, known := wire.ParseCode(m.Code); known && code.EndsJob() {
+		if code, known := wire.ParseCode(m.Code); known && (code.EndsJob() || code == wire.TakenOver) {
 			broker.send(ack)
 		}
 		broker.send(c.Text)
@@ -181,10 +197,10 @@ func goldenHello(t *testing.T, c goldenCase) {
 
 func goldenToWorker(t *testing.T, c goldenCase) {
 	m := c.Meaning
-	type seen struct{ id, typ, body string }
+	type seen struct{ id, typ, body, headers string }
 	got, cancelled := make(chan seen, 1), make(chan struct{})
 	broker := work(t, newFake(t), &gloom.Worker{Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
-		got <- seen{job.ID, job.Type, string(job.Body)}
+		got <- seen{job.ID, job.Type, string(job.Body), string(job.Headers)}
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), gloom.ErrCancelled) {
 			close(cancelled)
@@ -199,7 +215,8 @@ func goldenToWorker(t *testing.T, c goldenCase) {
 		return
 	}
 	broker.send(c.Text)
-	if job := received(t, got, "the job"); job != (seen{m.id(""), m.Type, m.Body}) {
+	headers, _ := m.Headers.(string)
+	if job := received(t, got, "the job"); job != (seen{m.id(""), m.Type, m.Body, headers}) {
 		t.Errorf("the handler got %q", job)
 	}
 }
@@ -219,6 +236,16 @@ func TestGoldenSubmits(t *testing.T) {
 				submit(t, s, m.job())
 			case "cancel":
 				go s.Cancel(within(t), m.id(""))
+			case "change":
+				go s.Change(within(t), m.id(""), m.change(c.Text))
+			case "attach":
+				var news func(json.RawMessage)
+				if m.Progress {
+					news = func(json.RawMessage) {}
+				}
+				if _, err := s.Attach(within(t), m.id(""), news); err != nil {
+					t.Fatal(err)
+				}
 			default:
 				t.Fatalf("no way to send %s", m.Verb)
 			}
@@ -235,7 +262,10 @@ func (m *goldenMeaning) job() gloom.Job {
 	job := gloom.Job{
 		ID: m.id(""), Type: m.Type, Body: json.RawMessage(m.Body), Priority: m.Priority,
 		Delay: ms(m.DelayMS), Timeout: ms(m.TimeoutMS), Backoff: ms(m.BackoffMS), Expires: ms(m.ExpiresMS),
-		Detach: m.Detach, NoAck: m.Ack != nil,
+		Detach: m.Detach, NoAck: m.Ack != nil, Groups: m.Groups, Age: ms(m.AgeMS), Keep: ms(m.KeepMS),
+	}
+	if headers, ok := m.Headers.(string); ok {
+		job.Headers = gloom.Headers(headers)
 	}
 	if m.Retries != nil {
 		if job.Retries = *m.Retries; job.Retries == 0 {
@@ -246,6 +276,17 @@ func (m *goldenMeaning) job() gloom.Job {
 		job.OnProgress = func(json.RawMessage) {}
 	}
 	return job
+}
+
+func (m *goldenMeaning) change(text string) (c gloom.Change) {
+	if strings.Contains(text, `"priority"`) {
+		c.Priority = &m.Priority
+	}
+	if strings.Contains(text, `"delay_ms"`) {
+		c.Delay = new(time.Duration(m.DelayMS) * time.Millisecond)
+	}
+	c.Groups = m.Groups
+	return c
 }
 
 // sameMeaning compares what the client sent with the golden frame, as a broker
@@ -266,6 +307,9 @@ func sameMeaning(t *testing.T, c goldenCase, port wire.Port, sent string) {
 	_, want := read(c.Text)
 	if port == wire.WorkerPort {
 		want.Cancel = got.Cancel // a worker always asks for cancel frames
+		if want.Verb == wire.Release && want.AfterMS == 0 {
+			want.AfterMS = -1 // what is at once is not said
+		}
 		if want.Reason == nil {
 			want.Reason = []byte(wire.DefaultFailReason)
 		}
@@ -314,6 +358,8 @@ func goldenWork(t *testing.T, c goldenCase) {
 		switch m.Verb {
 		case "progress":
 			return nil, job.Progress([]byte(m.Body))
+		case "release":
+			return nil, gloom.Release(time.Duration(m.DelayMS) * time.Millisecond)
 		case "fail":
 			err := errors.New(m.Reason)
 			if m.Retry != nil && m.DelayMS == 0 {
@@ -327,7 +373,8 @@ func goldenWork(t *testing.T, c goldenCase) {
 		return []byte(m.Body), nil
 	}}
 	if m.Verb == "join" {
-		w.Type, w.Prefetch = m.Type, m.Prefetch
+		w.Type, w.Types, w.Except, w.Prefetch = m.Type, m.Types, m.Except, m.Prefetch
+		w.Headers = m.Headers == true
 	} else if c.Named {
 		w.Prefetch = 1
 	}
@@ -390,6 +437,7 @@ func TestCodes(t *testing.T) {
 		gloom.ErrUnknownAction: true, gloom.ErrInvalidState: true, gloom.ErrIDExists: true, gloom.ErrUnknownID: true,
 		gloom.ErrInvalidJSON: true, gloom.ErrSizeError: true, gloom.ErrForbidden: true, gloom.ErrUnauthorized: true,
 		gloom.ErrOverloaded: true, gloom.ErrDraining: true, gloom.ErrJobFailed: true, gloom.ErrExpired: true, gloom.ErrCancelled: true,
+		gloom.ErrTakenOver: true,
 	}
 	for _, code := range wire.Codes() {
 		if !ours[gloom.Code(code.String())] {

@@ -3,8 +3,11 @@ package gloom
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/goccy/go-json"
+
+	"gloom/wire"
 )
 
 // Pending is a job that was submitted and may not have ended. It is safe for
@@ -13,22 +16,33 @@ type Pending struct {
 	id  string
 	key string // canonical id
 
-	progress func(json.RawMessage) // of Job.OnProgress
-	notify   func(Result, error)   // of SubmitFunc, else nil
-	window   chan struct{}         // one slot of it is held until the job ends
-	session  *session              // set before the job is in its table
+	progress func(json.RawMessage)   // of Job.OnProgress
+	notify   func(Result, error)     // of SubmitFunc, else nil
+	owner    *Submitter              // one slot of its window is held until the job ends
+	session  atomic.Pointer[session] // the last one whose table it was in
+	kept     *kept                   // nil: the job goes with its connection
 
 	// Guarded by session.mu.
 	seq  uint64 // of its request
 	over bool   // no longer in session's table
 
 	detach bool
+	silent bool       // of Job.NoAck
 	mu     sync.Mutex // guards what follows
 	acked  bool       // the broker took the job
 	ack    latch      // opened when its reply is in
 	done   latch      // opened when the job has ended
 	result Result     // valid once ended
 	err    error      // valid once ended
+}
+
+// kept is what a job needs to outlive its connection. It is guarded by
+// session.mu, and by owner.mu while there is no connection.
+type kept struct {
+	frame    []byte     // its submit; nil when it is only to be attached to
+	again    bool       // the submit may be sent again
+	unwanted bool       // to be cancelled; guarded by owner.mu
+	lost     *LostError // how the connection before went, nil for the first one
 }
 
 // latch is a channel to be closed, made when somebody asks for it.
@@ -111,9 +125,18 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 	return p.result, p.err
 }
 
-// Cancel asks the broker to cancel the job, as Submitter.Cancel does.
+// Cancel asks the broker to cancel the job, as Submitter.Cancel does, over the
+// connection that the job is on.
 func (p *Pending) Cancel(ctx context.Context) error {
-	return p.session.cancel(ctx, p.key)
+	return p.session.Load().cancel(ctx, p.key)
+}
+
+// entry is the request, not yet in line, that brings the job to a connection.
+func (p *Pending) entry() request {
+	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent) {
+		return request{verb: wire.Attach, job: p}
+	}
+	return request{verb: wire.Submit, job: p, silent: p.silent}
 }
 
 // taken notes that the broker took the job.
@@ -126,7 +149,7 @@ func (p *Pending) taken() {
 
 // end is called once, by the goroutine that reads the session's connection.
 func (p *Pending) end(result Result, err error) {
-	<-p.window // first: who waits for the end may count on the room
+	<-p.owner.window // first: who waits for the end may count on the room
 	p.mu.Lock()
 	p.result, p.err = result, err
 	p.ack.release()
@@ -138,8 +161,9 @@ func (p *Pending) end(result Result, err error) {
 }
 
 // lost is the error of a job whose connection went.
-func (p *Pending) lost(addr string, sent bool, cause error) error {
+func (p *Pending) lost(addr string, sent bool, cause error) *LostError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &LostError{ID: p.id, Addr: addr, Acked: p.acked, Sent: sent || p.acked, Cause: cause}
+	before := p.kept != nil && p.kept.lost != nil && p.kept.lost.Sent
+	return &LostError{ID: p.id, Addr: addr, Acked: p.acked, Sent: sent || p.acked || before, Cause: cause}
 }

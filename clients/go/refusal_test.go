@@ -44,7 +44,8 @@ func outcome(err error) string {
 
 // Each case submits jobs and asks for cancels, in the order of ask, lets the
 // broker say something, and tells what becomes of each. A quiet job is written
-// a?, a detached one a!, both a!?, which a ping follows, and a cancel -a.
+// a?, a detached one a!, both a!?, which a ping follows, a cancel -a, a change ~a
+// and an attach ^a.
 func TestWhoseErrorItIs(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -100,6 +101,25 @@ func TestWhoseErrorItIs(t *testing.T) {
 		{"a cancel forbidden", "a -a b",
 			[]string{okFor("a"), errorFor("forbidden", "a"), okFor("b"), resultFor("a", "1"), resultFor("b", "1")},
 			"a ok; -a refused forbidden; b ok"},
+		{"taken over", "a b", []string{okFor("a"), okFor("b"), errorFor("taken_over", "a"), resultFor("b", "1")},
+			"a ended taken_over; b ok"},
+		{"taken over while we cancel", "a -a", []string{okFor("a"), errorFor("taken_over", "a"), errorFor("unknown_id", "a")},
+			"a ended taken_over; -a refused unknown_id"},
+		{"changed", "a ~a", []string{okFor("a"), okFor("a"), resultFor("a", "1")}, "a ok; ~a ok"},
+		{"changed too late", "a ~a", []string{okFor("a"), errorFor("invalid_state", "a"), resultFor("a", "1")},
+			"a ok; ~a refused invalid_state"},
+		{"changed just as it expired", "a ~a", []string{okFor("a"), errorFor("expired", "a"), errorFor("unknown_id", "a")},
+			"a ended expired; ~a refused unknown_id"},
+		{"a quiet job refused before its change", "a? ~a",
+			[]string{errorFor("overloaded", "a"), errorFor("unknown_id", "a")}, "a refused overloaded; ~a refused unknown_id"},
+		{"attached", "^a b", []string{`{"ok":true,"id":"a","state":"ended"}`, resultFor("a", "1"), okFor("b"), resultFor("b", "2")},
+			"a ok; b ok"},
+		{"attached to a failure", "^a", []string{`{"ok":true,"id":"a","state":"running"}`, errorFor("job_failed", "a")},
+			"a ended job_failed"},
+		{"nothing to attach to", "^a", []string{errorFor("unknown_id", "a")}, "a refused unknown_id"},
+		{"too large to attach to", "^a b", []string{errorFor("overloaded", "a"), okFor("b"), resultFor("b", "2")},
+			"a refused overloaded; b ok"},
+
 		{"somebody's detached job cancelled", "a -x", []string{okFor("a"), okFor("x"), resultFor("a", "1")}, "a ok; -x ok"},
 		{"nobody's job cancelled", "-x a", []string{errorFor("unknown_id", "x"), okFor("a"), resultFor("a", "1")}, "-x refused unknown_id; a ok"},
 
@@ -138,13 +158,28 @@ func runOrder(t *testing.T, ask string, says []string, want string) {
 	type waiter func() string
 	var waiters []waiter
 	for _, what := range strings.Fields(ask) {
-		if id, ok := strings.CutPrefix(what, "-"); ok {
+		id := strings.Trim(what, "?!-~^")
+		switch what[0] {
+		case '-', '~':
 			done := make(chan error, 1)
-			go func() { done <- s.Cancel(within(t), id) }()
+			go func() {
+				if what[0] == '-' {
+					done <- s.Cancel(within(t), id)
+				} else {
+					done <- s.Change(within(t), id, gloom.Change{Priority: new(int64(1))})
+				}
+			}()
 			waiters = append(waiters, func() string { return what + " " + outcome(received(t, done, what)) })
-		} else {
-			id := strings.TrimRight(what, "?!")
-			p := submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(what, "!"), NoAck: strings.HasSuffix(what, "?")})
+		default:
+			var p *gloom.Pending
+			if what[0] == '^' {
+				var err error
+				if p, err = s.Attach(within(t), id, nil); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				p = submit(t, s, gloom.Job{ID: id, Detach: strings.Contains(what, "!"), NoAck: strings.HasSuffix(what, "?")})
+			}
 			waiters = append(waiters, func() string {
 				_, err := p.Result(within(t))
 				return id + " " + outcome(err)

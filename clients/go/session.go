@@ -1,8 +1,10 @@
 package gloom
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"slices"
 
 	"github.com/goccy/go-json"
 
@@ -20,6 +22,9 @@ import (
 // meant.
 type session struct {
 	conn
+	owner *Submitter
+	home  string        // which of the addresses given
+	over  chan struct{} // closed when all that was pending here has ended or is kept
 
 	// Guarded by conn.mu.
 	jobs    map[string]*Pending // by canonical id
@@ -45,29 +50,75 @@ const (
 	jobTaken newsKind = iota
 	jobProgress
 	jobEnded
+	jobMissing // to be submitted again
 )
 
-func newSession(conf *config, addr string, nc net.Conn) *session {
-	s := &session{jobs: make(map[string]*Pending), drains: make(chan struct{})}
-	s.init(conf, addr, nc, s)
+func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
+	s := &session{
+		owner: owner, home: home, over: make(chan struct{}),
+		jobs: make(map[string]*Pending), drains: make(chan struct{}),
+	}
+	s.init(owner.conf, addr, nc, s)
 	return s
 }
 
-// run serves the connection until it goes, and ends what is pending on it.
-func (s *session) run() {
+// run serves the connection until it goes, ends what is pending on it, and
+// returns what is kept, in the order in which it came here.
+func (s *session) run() (kept []*Pending) {
 	cause := s.conn.run()
 	s.mu.Lock()
 	jobs := s.jobs
 	s.jobs = nil
 	s.mu.Unlock()
 	for _, p := range jobs {
-		p.end(Result{}, p.lost(s.addr, p.seq < s.written, cause))
+		lost := p.lost(s.addr, p.seq < s.written, cause)
+		if p.kept == nil {
+			p.end(Result{}, lost)
+			continue
+		}
+		p.kept.lost = lost
+		kept = append(kept, p)
 	}
+	slices.SortFunc(kept, func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
+	return kept
 }
 
-// submit sends the frame of a job. It returns errGone when the session takes no
-// more jobs.
-func (s *session) submit(ctx context.Context, p *Pending, silent bool, frame []byte, wait bool) error {
+// resume goes on with kept jobs of a connection that was lost, unless this one
+// has gone as well. Their number is bounded by the window.
+func (s *session) resume(jobs []*Pending) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return false
+	}
+	for _, p := range jobs {
+		r := s.enter(p)
+		if r.verb == wire.Attach {
+			s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
+		} else {
+			s.out = append(s.out, p.kept.frame...)
+		}
+		s.push(r)
+		if p.kept.unwanted {
+			s.out = wire.AppendCancelRequest(s.out, []byte(p.key))
+			s.push(request{verb: wire.Cancel, id: p.key})
+		}
+	}
+	return true
+}
+
+// enter puts a job on the table and returns the request that brings it here,
+// which is to be the next one in line.
+func (s *session) enter(p *Pending) request {
+	p.session.Store(s)
+	p.seq = s.waiting.tail
+	s.jobs[p.key] = p
+	return p.entry()
+}
+
+// submit sends the frame that brings a job here. It returns errGone when the
+// session takes no more jobs.
+func (s *session) submit(ctx context.Context, p *Pending, frame []byte, wait bool) error {
 	if size := len(frame) - wire.HeaderLen; size > s.maxOut {
 		return tooLarge(p.id, size, s.maxOut)
 	}
@@ -78,9 +129,7 @@ func (s *session) submit(ctx context.Context, p *Pending, silent bool, frame []b
 		if s.jobs[p.key] != nil {
 			return request{}, &RefusedError{Code: ErrIDExists, ID: p.id, Reason: "id is pending on this connection"}
 		}
-		p.session, p.seq = s, s.waiting.tail
-		s.jobs[p.key] = p
-		return request{verb: wire.Submit, silent: silent, job: p}, nil
+		return s.enter(p), nil
 	})
 }
 
@@ -166,12 +215,25 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		if p := s.jobs[r.id]; refusal == nil && p != nil && p.seq < s.waiting.head {
 			s.end(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
-	case r.verb != wire.Submit:
+	case p == nil:
+	case refusal != nil && r.verb == wire.Attach && p.kept.lost != nil:
+		lost := *p.kept.lost
+		lost.Cause = refusal
+		if p.kept.again && refusal.Code == ErrUnknownID {
+			p.kept.lost = nil
+			delete(s.jobs, p.key)
+			s.news = append(s.news, news{job: p, what: jobMissing, err: &lost})
+		} else {
+			s.end(p, nil, &lost)
+		}
 	case refusal != nil:
 		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
 	case p.detach:
 		s.end(p, nil, nil)
 	default:
+		if p.kept != nil && !p.kept.again {
+			p.kept.frame = nil
+		}
 		s.news = append(s.news, news{job: p, what: jobTaken})
 	}
 	return nil
@@ -209,8 +271,10 @@ func (s *session) onError(ev *wire.Event, p *Pending) error {
 // same id and from the refusal of its submit.
 func (s *session) replies(code Code, r *request, p *Pending, due uint64) bool {
 	switch {
-	case r.verb == wire.Submit, code == ErrUnknownID, p == nil, p.seq > due:
+	case r.verb == wire.Submit, r.verb == wire.Attach, code == ErrUnknownID, p == nil, p.seq > due:
 		return true
+	case code == ErrTakenOver:
+		return false
 	}
 	return !endsJob(code) && !s.unreplied(p, due)
 }
@@ -257,6 +321,8 @@ func (s *session) tell() {
 				r = Result{ID: n.job.id, Body: append(json.RawMessage(nil), n.body...)}
 			}
 			n.job.end(r, n.err)
+		case jobMissing:
+			go s.owner.resubmit(n.job, n.err.(*LostError))
 		case jobProgress:
 			n.job.taken()
 			if n.job.progress != nil {

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/goccy/go-json"
 
 	"gloom/wire"
 )
@@ -29,6 +32,7 @@ type Submitter struct {
 	refusal  error      // every broker refuses us for good, as of the last attempt
 	lastErr  error      // of the last attempt
 	changed  chan struct{}
+	kept     []*Pending // of the current session before, all of one broker
 
 	next int // of the goroutine that connects: the address to try first
 }
@@ -120,7 +124,7 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 	}
 	r, err := p.Result(ctx)
 	if err != nil && ctx.Err() != nil && !job.Detach {
-		p.session.abandon(p)
+		s.abandon(p)
 	}
 	return r, err
 }
@@ -130,18 +134,57 @@ func (s *Submitter) Do(ctx context.Context, job Job) (Result, error) {
 // cancelled. A *RefusedError with ErrUnknownID means that the job had ended, its
 // answer having won, or was never there.
 func (s *Submitter) Cancel(ctx context.Context, id string) error {
-	if id == "" {
-		return &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
-	}
-	if err := checkName("id", id); err != nil {
-		return err
-	}
-	key := canonical(id)
-	sess, err := s.holder(ctx, key)
+	sess, key, err := s.holder(ctx, id)
 	if err != nil {
 		return err
 	}
 	return sess.cancel(ctx, key)
+}
+
+// Change says what is to be different about a job that waits. What is nil stays.
+type Change struct {
+	Priority *int64
+	Groups   []string       // in place of those it has; empty, but not nil: none
+	Delay    *time.Duration // to wait from now, at most a year; 0 makes the job ready
+}
+
+// Change changes a job that waits: one of this submitter's, a kept one without a
+// connection, or anybody's detached one. A *RefusedError with ErrInvalidState
+// means that the job runs, one with ErrUnknownID that it has ended or was never
+// there; nothing has changed then.
+func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
+	if err := checkNames("group", c.Groups); err != nil {
+		return err
+	}
+	sess, key, err := s.holder(ctx, id)
+	if err != nil {
+		return err
+	}
+	r := wire.Request{ID: []byte(key), Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
+	if c.Priority != nil {
+		r.SetPriority, r.Priority = true, *c.Priority
+	}
+	if c.Delay != nil {
+		r.AfterMS = max(millis(*c.Delay), 0)
+	}
+	return sess.call(ctx, request{verb: wire.Change, id: key}, func(dst []byte) []byte { return wire.AppendChange(dst, &r) })
+}
+
+// Attach takes over a kept job: one that was submitted with Keep, by whomever
+// with the same token, and has not ended or whose outcome is still there. From
+// then on it is as if it had been submitted here, with Keep; progress, if not
+// nil, is its OnProgress. The Pending ends with a *RefusedError of ErrUnknownID
+// if there is no such job.
+func (s *Submitter) Attach(ctx context.Context, id string, progress func(json.RawMessage)) (*Pending, error) {
+	key, err := keyOf(id)
+	if err != nil {
+		return nil, err
+	}
+	if s.conf.compat {
+		return nil, ErrUnsupported
+	}
+	p := &Pending{id: id, key: key, progress: progress, owner: s, kept: &kept{}}
+	return s.start(ctx, p, wire.AppendAttach(nil, []byte(key), progress != nil), true)
 }
 
 // Ping asks the broker for a sign of life.
@@ -192,7 +235,7 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 		return nil, ErrUnsupported
 	}
 	p := &Pending{
-		id: job.ID, detach: job.Detach, progress: job.OnProgress, notify: notify, window: s.window,
+		id: job.ID, detach: job.Detach, silent: job.NoAck, progress: job.OnProgress, notify: notify, owner: s,
 	}
 	if p.id == "" {
 		p.id = numberedID(s.prefix, s.number.Add(1))
@@ -204,13 +247,25 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 	if refused != nil {
 		return nil, refused
 	}
+	if job.Keep > 0 {
+		p.kept = &kept{frame: slices.Clone(frame), again: job.AtLeastOnce}
+	}
+	return s.start(ctx, p, frame, wait)
+}
+
+// start brings a job to a broker.
+func (s *Submitter) start(ctx context.Context, p *Pending, frame []byte, wait bool) (*Pending, error) {
 	if s.closing.Load() {
 		return nil, ErrClosed
 	}
 	if err := s.enterWindow(ctx, wait); err != nil {
 		return nil, err
 	}
-	if err := s.send(ctx, p, job.NoAck, frame, wait); err != nil {
+	err := ErrClosed
+	if !s.closing.Load() {
+		err = s.send(ctx, p, frame, wait)
+	}
+	if err != nil {
 		<-s.window
 		return nil, err
 	}
@@ -218,16 +273,36 @@ func (s *Submitter) submit(ctx context.Context, job *Job, notify func(Result, er
 }
 
 // send puts a job on the current connection, or the next one if that goes first.
-func (s *Submitter) send(ctx context.Context, p *Pending, silent bool, frame []byte, wait bool) error {
+func (s *Submitter) send(ctx context.Context, p *Pending, frame []byte, wait bool) error {
 	for {
 		sess, err := s.session(ctx, wait)
 		if err == nil {
-			err = sess.submit(ctx, p, silent, frame, wait)
+			err = sess.submit(ctx, p, frame, wait)
 		}
 		if err != errGone {
 			return err
 		}
 	}
+}
+
+// resubmit sends a kept job again that its broker no longer knows.
+func (s *Submitter) resubmit(p *Pending, lost *LostError) {
+	if err := s.send(s.life, p, p.kept.frame, true); err != nil {
+		lost.Cause = err
+		p.end(Result{}, lost)
+	}
+}
+
+// abandon asks to cancel a job that its caller no longer waits for, now or when
+// there is a connection again.
+func (s *Submitter) abandon(p *Pending) {
+	s.mu.Lock()
+	if p.kept != nil {
+		p.kept.unwanted = true
+	}
+	sess := p.session.Load()
+	s.mu.Unlock()
+	sess.abandon(p)
 }
 
 func (s *Submitter) enterWindow(ctx context.Context, wait bool) error {
@@ -256,7 +331,7 @@ func (s *Submitter) session(ctx context.Context, wait bool) (*session, error) {
 		current, changed, refusal := s.current, s.changed, s.refusal
 		s.mu.Unlock()
 		switch {
-		case s.closing.Load():
+		case s.life.Err() != nil:
 			return nil, ErrClosed
 		case ctx.Err() != nil:
 			return nil, s.overdue(ctx)
@@ -292,15 +367,32 @@ func (s *Submitter) overdue(ctx context.Context) error {
 	}
 }
 
-// holder returns the connection on which a job is pending, else the current one.
-func (s *Submitter) holder(ctx context.Context, key string) (*session, error) {
+// holder returns the connection on which a job is pending, else the current one,
+// and the job's canonical id.
+func (s *Submitter) holder(ctx context.Context, id string) (*session, string, error) {
+	key, err := keyOf(id)
+	if err != nil {
+		return nil, "", err
+	}
 	s.mu.Lock()
 	sessions := slices.Clone(s.sessions)
 	s.mu.Unlock()
 	for _, sess := range sessions {
 		if sess.job(key) != nil {
-			return sess, nil
+			return sess, key, nil
 		}
 	}
-	return s.session(ctx, true)
+	sess, err := s.session(ctx, true)
+	return sess, key, err
+}
+
+// keyOf is the canonical form of an id that a caller names.
+func keyOf(id string) (string, error) {
+	if id == "" {
+		return "", &RefusedError{Code: ErrInvalidType, Reason: "id must not be empty"}
+	}
+	if err := checkName("id", id); err != nil {
+		return "", err
+	}
+	return canonical(id), nil
 }
