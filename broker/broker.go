@@ -70,7 +70,10 @@ type Broker struct {
 	ghostBytes int64
 	// stalled are the workers that have overdue runs, by when the first came.
 	stalled ring[worker]
-	refused [Cancelled + 1]uint64
+	// outcomes counts kept outcomes, outcomeBytes what they weigh.
+	outcomes     int
+	outcomeBytes int64
+	refused      [TakenOver + 1]uint64
 }
 
 // peer is a slot of the table of living connections.
@@ -97,8 +100,7 @@ func New(cfg Config) *Broker {
 	b.index.seed = maphash.MakeSeed()
 	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
 	b.slabs.lives = func(r, slab, off uint32) bool {
-		c := int(r >> tableShift)
-		if c >= len(b.jobs.chunks) || b.jobs.chunks[c] == nil {
+		if !b.jobs.has(r) {
 			return false
 		}
 		j := b.jobs.get(r)

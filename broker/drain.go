@@ -24,7 +24,7 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 			continue
 		}
 		j := b.jobs.get(r)
-		if j.state == stFree || j.state == stOverdue || b.abandoned(j) {
+		if j.state == stFree || j.state == stOverdue || j.state == stEnded || b.abandoned(j) {
 			continue
 		}
 		n++
@@ -50,6 +50,5 @@ func (b *Broker) expel(r uint32, j *job) {
 	} else {
 		b.leaveQueue(r, j)
 	}
-	b.tell(j, Draining, "the broker stops; the job was not done")
-	b.finish(r, j, &k.Failed, &b.total.Failed)
+	b.conclude(r, j, last{code: Draining, reason: "the broker stops; the job was not done"}, &k.Failed, &b.total.Failed)
 }

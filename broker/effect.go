@@ -47,6 +47,11 @@ type Effect struct {
 	// Kept says that Body is memory of its own, never written again: it may be
 	// referred to beyond the next command instead of being copied.
 	Kept bool
+	// Outcome is set on the frame that ends a kept job: Written is to be told
+	// of it when the frame is out whole.
+	Outcome uint64
+	// State is where the job stands that a submitter attached to; of an OpOK.
+	State string
 }
 
 // Code is the reason of a refusal or of an end without an answer.
@@ -64,6 +69,7 @@ const (
 	JobLost // as JobFailed, but the last run went with its worker
 	Expired
 	Cancelled
+	TakenOver
 )
 
 func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }

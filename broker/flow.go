@@ -8,6 +8,11 @@ type flow struct {
 	no   uint32
 	sub  *submitter // nil: detached
 	kind *jobType
+	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
+	// is who may attach, origin whom the jobs came from (Submission.Keep).
+	keep   bool
+	owner  uint64
+	origin Peer
 	// dead: its submitter has gone. What waited is abandoned and will be
 	// swept; what runs is unwanted.
 	dead    bool
@@ -15,6 +20,7 @@ type flow struct {
 	pos     int32 // in kind.flows, -1 when nothing is ready
 	delayed list
 	running list
+	ended   int // kept outcomes
 	// bytes is the weight of its jobs, runBytes of those that run.
 	bytes, runBytes int64
 	at              int // place in sub.flows
@@ -63,7 +69,7 @@ func (b *Broker) flowBytes() int64 {
 }
 
 // held is the number of its jobs.
-func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n }
+func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n + f.ended }
 
 func (b *Broker) newFlow(s *submitter, k *jobType) *flow {
 	var no uint32
@@ -98,12 +104,14 @@ func (b *Broker) dropFlow(f *flow) {
 	case f.dead:
 	case f.sub != nil:
 		f.sub.forget(f)
+	case f.keep:
 	default:
 		k.detached = nil
 	}
 	b.flows[f.no] = nil
 	b.freeFlows = append(b.freeFlows, f.no)
 	f.sub, f.kind, f.dead, f.telling = nil, nil, false, false
+	f.keep, f.owner, f.origin = false, 0, 0
 	b.laneBytes -= int64(cap(f.ready.lanes)) * laneSize
 	f.ready.release()
 	if len(b.spareFlows) < spareFlows {
@@ -113,18 +121,31 @@ func (b *Broker) dropFlow(f *flow) {
 	b.rest(k)
 }
 
-// flowFor returns the flow for a new job.
-func (b *Broker) flowFor(s *submitter, k *jobType, detached bool) *flow {
-	if detached {
-		if k.detached == nil {
-			k.detached = b.newFlow(nil, k)
-		}
-		return k.detached
+// flowKey tells the flows of one submitter apart.
+type flowKey struct {
+	kind *jobType
+	// origin is whom kept jobs came from: this submitter or, after an attach,
+	// another one. It is 0 for jobs that are not kept.
+	origin Peer
+}
+
+func (f *flow) key() flowKey { return flowKey{f.kind, f.origin} }
+
+// detachedFlow returns the flow of a type's detached jobs.
+func (b *Broker) detachedFlow(k *jobType) *flow {
+	if k.detached == nil {
+		k.detached = b.newFlow(nil, k)
 	}
-	if f := s.find(k); f != nil {
+	return k.detached
+}
+
+// flowFor returns the flow of a submitter for a job that it waits for.
+func (b *Broker) flowFor(s *submitter, key flowKey) *flow {
+	if f := s.find(key); f != nil {
 		return f
 	}
-	f := b.newFlow(s, k)
+	f := b.newFlow(s, key.kind)
+	f.keep, f.owner, f.origin = key.origin != 0, s.owner, key.origin
 	s.add(f)
 	return f
 }

@@ -122,7 +122,7 @@ func (b *Broker) TypeOf(id []byte) []byte {
 // JobInfo explains where a job stands.
 type JobInfo struct {
 	ID, Type []byte
-	// State is delayed, queued or running.
+	// State is delayed, queued, running or, of a kept outcome, ended.
 	State string
 	// Unwanted: it runs, but nobody waits for it.
 	Unwanted bool
@@ -137,6 +137,7 @@ type JobInfo struct {
 	// the timeout of a run, the deadline.
 	Due       time.Duration
 	Detached  bool
+	Keep      time.Duration // how long its outcome is kept; 0 not
 	Submitter Peer
 	Worker    Peer
 	// Holds says what a waiting job waits for.
@@ -162,20 +163,20 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		x.Submitter = f.sub.id
 	}
 	if j.timing != 0 {
-		if t := b.timings.get(j.timing); t.pos >= 0 {
+		t := b.timings.get(j.timing)
+		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.at(int(t.pos)).a)-b.now))
 		}
 	}
+	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		x.State = "delayed"
 		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(time.Millisecond))
 	case j.state == stRunning:
-		x.State = "running"
 		x.Unwanted = b.unwanted(j)
 		x.Worker = b.peers[j.worker].id
+	case j.state == stEnded:
 	default:
-		x.State = "queued"
 		x.Holds = b.holds(k, &x)
 	}
 	return x, true

@@ -23,7 +23,7 @@ func must(ok bool, format string, args ...any) {
 // verify proves every invariant of the state, at the cost of a walk over all
 // of it.
 func (b *Broker) verify() {
-	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}}
+	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*flow]int{}}
 	v.records()
 	v.kinds()
 	v.flows()
@@ -51,6 +51,10 @@ type census struct {
 	inSlab     map[uint32]uint32
 	weight     int64
 	timing     int
+	// of kept outcomes
+	ended        map[*flow]int
+	outcomes     int
+	outcomeBytes int64
 }
 
 func (v *census) records() {
@@ -74,6 +78,7 @@ func (v *census) records() {
 	for i, f := range b.swept {
 		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
 	}
+	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
 	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
 	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
 	must(b.timings.live == v.timing, "timings %d, counted %d", b.timings.live, v.timing)
@@ -120,6 +125,11 @@ func (v *census) record(r uint32, j *job) {
 	case stRunning:
 		l.Running++
 		must(b.peers[j.worker].wrk != nil, "job %d runs on nobody", r)
+	case stEnded:
+		v.ended[f]++
+		v.outcomes++
+		v.outcomeBytes += b.weight(r, j)
+		must(f.keep && b.timings.get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
 	}
 	if f.sub != nil && !f.dead {
 		s := v.subs[f.sub]
@@ -193,6 +203,7 @@ func (v *census) flows() {
 		} else {
 			must(f.pos < 0, "a flow without ready jobs is ranked")
 		}
+		must(f.ended == v.ended[f] && f.keep == (f.origin != 0) && (!f.keep || !f.dead), "a flow counts %d outcomes, has %d; keeps %v", f.ended, v.ended[f], f.keep)
 		v.queue(&f.ready, f.no)
 		v.list(&f.delayed, stDelayed, f.no)
 		v.list(&f.running, stRunning, f.no)

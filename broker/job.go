@@ -22,6 +22,8 @@ const (
 	// stOverdue is no job but what is left of one at a worker that let its
 	// timeout pass: it holds a place of that worker until it is answered.
 	stOverdue
+	// stEnded is a kept outcome.
+	stEnded
 )
 
 const (
@@ -74,8 +76,10 @@ type timing struct {
 	timeout int64 // of one run
 	backoff int64
 	expires int64 // deadline, absolute; 0 none
+	keep    int64 // how long the outcome is kept; 0 not
 	job     uint32
 	pos     int32 // in Broker.timers; -1 when no timer runs
+	code    Code  // of a kept outcome; 0 for an answer
 }
 
 const timingSize = int64(unsafe.Sizeof(timing{}))

@@ -4,30 +4,31 @@ package broker
 type submitter struct {
 	id    Peer
 	flows []*flow
-	// byKind finds a flow once there are many.
-	byKind map[*jobType]*flow
-	last   *flow // the flow used last
-	idle   *flow // the one empty flow it may keep
-	jobs   int
-	bytes  int64
+	// byKey finds a flow once there are many.
+	byKey map[flowKey]*flow
+	last  *flow // the flow used last
+	idle  *flow // the one empty flow it may keep
+	jobs  int
+	bytes int64
+	owner uint64 // see SetOwner
 }
 
 // manyFlows is from when on a submitter's flows are found by map.
 const manyFlows = 8
 
-func (s *submitter) find(k *jobType) *flow {
-	if s.last != nil && s.last.kind == k {
+func (s *submitter) find(key flowKey) *flow {
+	if s.last != nil && s.last.key() == key {
 		return s.last
 	}
-	if s.byKind != nil {
-		if f := s.byKind[k]; f != nil {
+	if s.byKey != nil {
+		if f := s.byKey[key]; f != nil {
 			s.last = f
 			return f
 		}
 		return nil
 	}
 	for _, f := range s.flows {
-		if f.kind == k {
+		if f.key() == key {
 			s.last = f
 			return f
 		}
@@ -38,12 +39,12 @@ func (s *submitter) find(k *jobType) *flow {
 func (s *submitter) add(f *flow) {
 	s.flows = append(s.flows, f)
 	s.last = f
-	if s.byKind != nil {
-		s.byKind[f.kind] = f
+	if s.byKey != nil {
+		s.byKey[f.key()] = f
 	} else if len(s.flows) > manyFlows {
-		s.byKind = make(map[*jobType]*flow, 2*manyFlows)
+		s.byKey = make(map[flowKey]*flow, 2*manyFlows)
 		for _, f := range s.flows {
-			s.byKind[f.kind] = f
+			s.byKey[f.key()] = f
 		}
 	}
 	f.at = len(s.flows) - 1
@@ -56,8 +57,8 @@ func (s *submitter) forget(f *flow) {
 	moved.at = f.at
 	s.flows[n] = nil
 	s.flows = s.flows[:n]
-	if s.byKind != nil {
-		delete(s.byKind, f.kind)
+	if s.byKey != nil {
+		delete(s.byKey, f.key())
 	}
 	if s.last == f {
 		s.last = nil
@@ -169,6 +170,12 @@ func (b *Broker) remove(p Peer, reason string) {
 func (b *Broker) dropSubmitter(s *submitter) {
 	for _, f := range s.flows {
 		k := f.kind
+		if f.keep {
+			if f.sub = nil; f.held() == 0 {
+				b.dropFlow(f)
+			}
+			continue
+		}
 		waiting := f.ready.n + f.delayed.n
 		for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
 			l.Queued -= uint64(f.ready.n)

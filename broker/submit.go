@@ -27,6 +27,9 @@ type Submission struct {
 	Quiet bool
 	// Progress asks for the worker's progress.
 	Progress bool
+	// Keep, above 0, lets the job outlive its submitter and keeps its last frame
+	// so long after its end, for whoever attaches.
+	Keep time.Duration
 }
 
 // Submit takes in a job of submitter p. It is refused with IDExists,
@@ -51,7 +54,10 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 
 // admits says whether a submission is taken in, and if not, why.
 func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
-	if b.find(b.index.hash(s.ID), s.ID) != 0 {
+	if r := b.find(b.index.hash(s.ID), s.ID); r != 0 {
+		if b.jobs.get(r).state == stEnded {
+			return IDExists, "the outcome of a job with this id is kept"
+		}
 		return IDExists, "a job with this id is queued or running"
 	}
 	if b.draining {
@@ -67,7 +73,15 @@ func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
 // connection handed in.
 func (b *Broker) take(sub *submitter, s *Submission) {
 	k := b.typeNamed(s.Type)
-	f := b.flowFor(sub, k, s.Detach)
+	var f *flow
+	switch {
+	case s.Detach:
+		f = b.detachedFlow(k)
+	case s.Keep > 0:
+		f = b.flowFor(sub, flowKey{k, sub.id})
+	default:
+		f = b.flowFor(sub, flowKey{kind: k})
+	}
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.since, j.flow = b.seq, s.Priority, b.now, b.now, f.no
@@ -84,11 +98,11 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 	}
 	b.store(r, j, s.ID, s.Body, s.Kept)
 	b.hold(r, j)
-	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 {
+	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
 		var t *timing
 		j.timing, t = b.timings.take()
 		t.job, t.pos = r, -1
-		t.timeout, t.backoff = int64(s.Timeout), int64(s.Backoff)
+		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
 			t.expires = b.now + int64(s.Expires)
 		}
@@ -123,12 +137,12 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
 		return fmt.Sprintf("the broker holds %d bytes%s, %d more would pass %d (max-bytes)", bytes, b.overdueToo(), w, c.MaxBytes)
 	}
-	var ofType Ledger
+	var ofType uint64
 	var typeBytes int64
 	if k != nil {
-		ofType, typeBytes = k.Ledger, k.bytes
+		ofType, typeBytes = k.Delayed+k.Queued+k.Running+uint64(k.outcomes), k.bytes
 	}
-	switch held := ofType.Delayed + ofType.Queued + ofType.Running; {
+	switch held := ofType; {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
 		return fmt.Sprintf("type %q holds %d jobs (max-type-jobs)", s.Type, held)
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
@@ -165,7 +179,7 @@ func (b *Broker) overdueToo() string {
 // load is what counts against MaxJobs and MaxBytes: jobs and overdue runs, and
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
-	return b.Held() + uint64(b.ghosts),
+	return b.Held() + uint64(b.ghosts+b.outcomes),
 		b.bytes + b.ghostBytes + b.heapBytes + b.flowBytes() + int64(b.timings.live)*timingSize
 }
 
@@ -181,8 +195,9 @@ func (b *Broker) admit(f *flow, r uint32, j *job, n int) {
 	}
 }
 
-// Cancel ends a waiting job of submitter p, or a detached one of anybody; a
-// running one becomes unwanted. Anything else is UnknownID.
+// Cancel ends a waiting job of submitter p, a detached one of anybody, or a kept
+// one that has nobody; a running one becomes unwanted, a kept outcome is
+// forgotten. Anything else is UnknownID.
 func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -197,10 +212,15 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	j := b.jobs.get(r)
 	f := b.flows[j.flow]
 	switch {
-	case f.sub != sub && j.flags&flagDetached == 0:
+	case !b.reaches(sub, f, j):
 		b.deny(p, UnknownID, id, "no job of this connection, and no detached one, has this id")
 	case j.state == stRunning && b.unwanted(j):
 		b.deny(p, UnknownID, id, "the job was cancelled before")
+	case j.state == stEnded && f.sub != nil:
+		b.deny(p, UnknownID, id, "the job has ended, its last frame is on its way")
+	case j.state == stEnded:
+		b.ok(p, b.id(j))
+		b.forgetOutcome(r, j)
 	case j.state == stRunning:
 		b.ok(p, b.id(j))
 		b.notice(j)
@@ -213,7 +233,8 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	return b.end()
 }
 
-// Revoke ends a waiting job on an operator's word; its submitter is told. It
+// Revoke ends a waiting job on an operator's word, whose submitter is told, or
+// forgets a kept outcome. It
 // returns UnknownID when no job has this id, and NotProcessing when it is out
 // at a worker and cannot be revoked.
 func (b *Broker) Revoke(now int64, id []byte) ([]Effect, Code) {
@@ -226,20 +247,14 @@ func (b *Broker) Revoke(now int64, id []byte) ([]Effect, Code) {
 	if j.state == stRunning {
 		return b.end(), NotProcessing
 	}
-	f := b.flows[j.flow]
-	b.leaveQueue(r, j)
-	b.tell(j, Cancelled, "cancelled by an operator")
-	b.finish(r, j, &f.kind.Cancelled, &b.total.Cancelled)
-	return b.end(), 0
-}
-
-// tell sends the end of job j to its submitter, if it wants to know.
-func (b *Broker) tell(j *job, c Code, reason string) {
-	f := b.flows[j.flow]
-	if f.sub == nil || f.dead {
-		return
+	if j.state == stEnded {
+		b.forgetOutcome(r, j)
+		return b.end(), 0
 	}
-	b.emit(Effect{Op: OpEnd, Peer: f.sub.id, Code: c, ID: b.id(j), Reason: reason})
+	k := b.flows[j.flow].kind
+	b.leaveQueue(r, j)
+	b.conclude(r, j, last{code: Cancelled, reason: "cancelled by an operator"}, &k.Cancelled, &b.total.Cancelled)
+	return b.end(), 0
 }
 
 // wait lets a job wait until it is ready, or makes it ready at once.

@@ -54,6 +54,12 @@ func (t *table[T]) get(r uint32) *T {
 	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
 }
 
+// has tells whether record r is in a chunk that exists: it may be read.
+func (t *table[T]) has(r uint32) bool {
+	n := int(r >> tableShift)
+	return n < len(t.chunks) && t.chunks[n] != nil
+}
+
 // take gives out a zeroed record.
 func (t *table[T]) take() (uint32, *T) {
 	for len(t.open) > 0 {

@@ -110,6 +110,8 @@ func (b *Broker) due(t *timing) {
 		b.bury(f, r, j)
 	case j.state == stRunning:
 		b.overdue(r, j)
+	case j.state == stEnded:
+		b.forgetOutcome(r, j)
 	case b.lapsed(j):
 		b.leaveQueue(r, j)
 		b.expire(r, j)
@@ -120,7 +122,6 @@ func (b *Broker) due(t *timing) {
 }
 
 func (b *Broker) expire(r uint32, j *job) {
-	b.tell(j, Expired, "its deadline (expires_ms) passed before it was done")
 	k := b.flows[j.flow].kind
-	b.finish(r, j, &k.Expired, &b.total.Expired)
+	b.conclude(r, j, last{code: Expired, reason: "its deadline (expires_ms) passed before it was done"}, &k.Expired, &b.total.Expired)
 }

@@ -12,9 +12,11 @@ type jobType struct {
 	// idle lists the workers with room, longest idle first.
 	idle    ring[worker]
 	workers int // joined, idle or not
-	bytes   int64
-	limits  TypeLimits
-	paused  bool
+	// outcomes counts the kept outcomes of its jobs.
+	outcomes int
+	bytes    int64
+	limits   TypeLimits
+	paused   bool
 	// tat is the theoretical arrival time of the rate limit (GCRA).
 	tat   int64
 	timer int32 // position in Broker.timers of its rate timer, -1

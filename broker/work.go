@@ -202,12 +202,9 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 	b.ok(p, nil)
 	if !b.settleRun(w, r, j) {
 		f := b.flows[j.flow]
-		if f.sub != nil {
-			b.emit(Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
-		}
 		k := f.kind
 		b.stopRun(w, f, r, j)
-		b.finish(r, j, &k.Answered, &b.total.Answered)
+		b.conclude(r, j, last{body: body, kept: kept}, &k.Answered, &b.total.Answered)
 	}
 	b.offerIfFree(w)
 	return b.end()
@@ -349,9 +346,8 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	f := b.flows[j.flow]
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
-		b.tell(j, code, reason)
 		b.dead.bury(b, k, r, j, reason)
-		b.finish(r, j, &k.Failed, &b.total.Failed)
+		b.conclude(r, j, last{code: code, reason: reason}, &k.Failed, &b.total.Failed)
 		return
 	}
 	if b.lapsed(j) {

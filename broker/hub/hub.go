@@ -206,4 +206,5 @@ var codes = [...]wire.Code{
 	broker.JobLost:       wire.JobFailed,
 	broker.Expired:       wire.Expired,
 	broker.Cancelled:     wire.Cancelled,
+	broker.TakenOver:     wire.TakenOver,
 }

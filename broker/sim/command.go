@@ -28,12 +28,14 @@ const (
 	expel
 	revoke
 	revive
+	attach
+	written
 	verbs
 )
 
 var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
-	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive",
+	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive", "attach", "written",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -55,6 +57,9 @@ type command struct {
 	delay, timeout, backoff, expires time.Duration
 	retries                          int
 	detach, quiet, progress          bool
+	keep                             time.Duration
+	token                            uint64 // whose submitter it is
+	room                             int    // of an attach
 
 	prefetch int
 	notices  bool
@@ -73,7 +78,7 @@ func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revive:
+	case tick, drain, expel, pause, limit, revoke, revive, written:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -90,7 +95,13 @@ func (c *command) String() string {
 	opt("id", c.id != "", c.id)
 	opt("type", c.typ != "", c.typ)
 	switch c.verb {
+	case addSubmitter:
+		opt("token", c.token != 0, c.token)
+	case attach:
+		opt("room", true, c.room)
+		flag("progress", c.progress)
 	case submit:
+		opt("keep", c.keep > 0, c.keep)
 		opt("priority", c.priority != 0, c.priority)
 		opt("delay", c.delay > 0, c.delay)
 		opt("timeout", c.timeout > 0, c.timeout)

@@ -18,7 +18,7 @@ var opNames = map[broker.Op]string{
 var codeNames = map[broker.Code]string{
 	broker.IDExists: "id_exists", broker.UnknownID: "unknown_id", broker.NotProcessing: "not_processing",
 	broker.Overloaded: "overloaded", broker.Draining: "draining", broker.JobFailed: "job_failed", broker.JobLost: "job_failed (lost)",
-	broker.Expired: "expired", broker.Cancelled: "cancelled",
+	broker.Expired: "expired", broker.Cancelled: "cancelled", broker.TakenOver: "taken_over",
 }
 
 func (f *frame) String() string {
@@ -31,6 +31,9 @@ func (f *frame) String() string {
 	}
 	if f.typ != "" {
 		s += fmt.Sprintf(" type=%q", f.typ)
+	}
+	if f.state != "" {
+		s += " state=" + f.state
 	}
 	if f.body != nil {
 		s += fmt.Sprintf(" body=%.12q… %d bytes", f.body, len(f.body))
@@ -66,7 +69,7 @@ func arrange(fs []frame, ticking bool) {
 
 func (want *frame) same(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || !bytes.Equal(want.body, got.body) {
+		want.typ != got.typ || want.state != got.state || !bytes.Equal(want.body, got.body) {
 		return false
 	}
 	if want.code != 0 && got.reason == "" {
@@ -151,8 +154,14 @@ func (r *runner) compareLedgers() error {
 	if want := o.ledger(&sum, d, q, n); b.Totals() != want {
 		return fmt.Errorf("totals differ:\n  expected %+v\n  got      %+v", want, b.Totals())
 	}
-	if b.Held() != uint64(len(o.jobs)) {
-		return fmt.Errorf("%d jobs are held, expected %d", b.Held(), len(o.jobs))
+	kept := 0
+	for _, j := range o.jobs {
+		if j.place == ended {
+			kept++
+		}
+	}
+	if n, _ := b.Outcomes(); b.Held() != uint64(len(o.jobs)-kept) || n != kept {
+		return fmt.Errorf("%d jobs and %d outcomes are held, expected %d and %d", b.Held(), n, len(o.jobs)-kept, kept)
 	}
 	// A living submitter may keep its last type, and what is to be swept its own.
 	if most := o.cfg.IdleTypes + len(o.peers); unused > most && o.vanished == 0 {

@@ -18,6 +18,8 @@ type driver struct {
 	used    int
 
 	frames []frame
+	// outcomes are the numbers of the outcomes last sent, by id.
+	outcomes map[string]uint64
 	// code and refused are what operators' commands return.
 	code    broker.Code
 	refused bool
@@ -35,9 +37,10 @@ const keptBodies = 64
 
 func newDriver(cfg broker.Config) *driver {
 	return &driver{
-		core:    broker.New(cfg),
-		peers:   map[int]broker.Peer{},
-		numbers: map[broker.Peer]int{},
+		core:     broker.New(cfg),
+		peers:    map[int]broker.Peer{},
+		numbers:  map[broker.Peer]int{},
+		outcomes: map[string]uint64{},
 	}
 }
 
@@ -83,13 +86,14 @@ func (d *driver) do(c *command) {
 	switch c.verb {
 	case addSubmitter:
 		d.introduce(c.peer, b.AddSubmitter())
+		b.SetOwner(d.peers[c.peer], c.token)
 	case addWorker:
 		d.introduce(c.peer, b.AddWorker())
 	case submit:
 		fx = b.Submit(c.now, p, &broker.Submission{
 			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
-			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress,
+			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
 		})
 	case cancel:
 		fx = b.Cancel(c.now, p, id)
@@ -125,6 +129,10 @@ func (d *driver) do(c *command) {
 			d.note(fx)
 		}
 		return
+	case attach:
+		fx = b.Attach(c.now, p, id, c.progress, c.room)
+	case written:
+		fx = b.Written(c.now, d.outcomes[c.id])
 	case revoke:
 		fx, d.code = b.Revoke(c.now, id)
 	case revive:
@@ -153,7 +161,10 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, reason: e.Reason}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, reason: e.Reason, state: e.State}
+		if e.Outcome != 0 {
+			d.outcomes[f.id] = e.Outcome
+		}
 		if e.Op == broker.OpRefuse && e.Code == broker.Overloaded {
 			d.refused = true
 		}
@@ -184,9 +195,13 @@ func (d *driver) sight(now int64) sight {
 			x, found := d.core.Explain(now, []byte(id))
 			return int64(x.Due), found && x.State == "delayed"
 		},
+		length: func(id string) int {
+			x, _ := d.core.Explain(now, []byte(id))
+			return x.Bytes
+		},
 		held: func(id string) bool {
-			_, found := d.core.Explain(now, []byte(id))
-			return found
+			x, found := d.core.Explain(now, []byte(id))
+			return found && x.State != "ended"
 		},
 		overloaded: d.refused,
 		handed: func(typ string) int {

@@ -45,6 +45,13 @@ func (g *generator) next() *command {
 	c.now = g.time(c.verb)
 	c.peer = g.peer(c.verb)
 	switch c.verb {
+	case addSubmitter:
+		c.token = uint64(g.rng.IntN(5) / 4)
+	case attach, written:
+		c.id, c.progress, c.room = g.keptID(c.verb == written), g.chance(40), 1<<30
+		if g.chance(10) {
+			c.room = g.rng.IntN(30)
+		}
 	case submit:
 		g.submit(c)
 	case cancel, revoke:
@@ -157,10 +164,10 @@ func (g *generator) peer(v verb) int {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revive:
+	case tick, pause, limit, drain, expel, revoke, revive, written:
 		return 0
 	}
-	worker := v != submit && v != cancel
+	worker := v != submit && v != cancel && v != attach
 	if v == gone || v == expelled {
 		worker = g.chance(60)
 	}
@@ -226,6 +233,18 @@ func (g *generator) outID(peer int) string {
 	return g.id(0)
 }
 
+// keptID is one that may be attached to, often of a job without a connection.
+func (g *generator) keptID(over bool) string {
+	for range 8 {
+		if n := len(g.o.jobs); n > 0 {
+			if j := g.o.jobs[g.rng.IntN(n)]; j.keep > 0 && (j.owner == 0 || g.chance(20)) || over && j.place == ended {
+				return j.id
+			}
+		}
+	}
+	return g.id(0)
+}
+
 func (g *generator) typ() string { return string(rune('a' + g.rng.IntN(g.p.types))) }
 
 var durations = []time.Duration{
@@ -272,4 +291,7 @@ func (g *generator) submit(c *command) {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)
+	if !c.detach && g.chance(p.keep) {
+		c.keep = g.duration()
+	}
 }

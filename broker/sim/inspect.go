@@ -76,19 +76,21 @@ func (r *runner) compareJob(id string) error {
 		id, typ, state            string
 		priority                  int64
 		attempts, retries, bytes  int
-		age, in, due              time.Duration
+		age, in, due, keep        time.Duration
 		detached, unwanted, exact bool
 		submitter, worker, ahead  int
 	}
 	want := view{
 		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
-		attempts: j.attempts, retries: j.retries, bytes: len(j.body),
+		attempts: j.attempts, retries: j.retries, bytes: len(j.body), keep: j.keep,
 		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detached, submitter: j.owner,
 	}
 	if due, set := j.due(); set {
 		want.due = time.Duration(max(0, due-o.now))
 	}
 	switch {
+	case j.place == ended:
+		want.bytes = j.length
 	case j.place == running:
 		want.worker, want.unwanted = j.worker, j.unwanted()
 	case j.place == queued:
@@ -105,7 +107,7 @@ func (r *runner) compareJob(id string) error {
 	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes,
-		x.Age, x.In, x.Due, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
+		x.Age, x.In, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
 	}
 	if want != got {
 		return fmt.Errorf("job %q differs:\n  expected %+v\n  got      %+v", id, want, got)

@@ -17,6 +17,7 @@ type frame struct {
 	typ    string
 	body   []byte
 	reason string
+	state  string
 }
 
 // place is where a job stands.
@@ -26,6 +27,7 @@ const (
 	delayed place = "delayed"
 	queued  place = "queued"
 	running place = "running"
+	ended   place = "ended" // a kept outcome
 )
 
 // oracleJob is a job that holds its id.
@@ -40,6 +42,9 @@ type oracleJob struct {
 	lost, cancelled bool
 	detached        bool
 	progress        bool
+	keep            time.Duration
+	token           uint64 // who may attach
+	last            frame  // its last frame, once it has ended
 
 	at, since int64
 	place     place
@@ -52,11 +57,16 @@ type oracleJob struct {
 	worker    int
 	// timer orders deadlines of the same moment by when they were set.
 	timer int
+	// length of what is kept, once it has ended.
+	length int
 }
 
 func (j *oracleJob) unwanted() bool { return j.lost || j.cancelled }
 
 func (j *oracleJob) weight() int64 {
+	if j.place == ended {
+		return int64(len(j.id)+j.length) + broker.JobOverhead
+	}
 	return int64(len(j.id)+len(j.body)) + broker.JobOverhead
 }
 
@@ -65,6 +75,8 @@ func (j *oracleJob) due() (int64, bool) {
 	switch {
 	case j.place == running:
 		return j.since + int64(j.timeout), j.timeout > 0
+	case j.place == ended:
+		return j.until, true
 	case j.place == delayed && (j.expires == 0 || j.until < j.expires):
 		return j.until, true
 	}
@@ -80,6 +92,7 @@ type run struct {
 type oraclePeer struct {
 	no     int
 	worker bool
+	token  uint64
 
 	joined   bool
 	typ      string
@@ -145,7 +158,9 @@ type sight struct {
 	due func(id string) (int64, bool)
 	// overloaded: the core refused this command for a limit.
 	overloaded bool
-	// held tells whether the core knows a job with this id.
+	// length tells how many bytes of a job are held.
+	length func(id string) int
+	// held tells whether the core knows a job with this id that has not ended.
 	held func(id string) bool
 	// handed tells how many jobs of a type were handed out.
 	handed func(typ string) int
@@ -160,10 +175,12 @@ type sight struct {
 
 // oracle is the broker as the protocol describes it.
 type oracle struct {
-	cfg   broker.Config
-	now   int64
-	jobs  []*oracleJob // by arrival
-	held  map[string]*oracleJob
+	cfg  broker.Config
+	now  int64
+	jobs []*oracleJob // by arrival
+	held map[string]*oracleJob
+	// sent has the jobs whose last frame was sent, by id.
+	sent  map[string]*oracleJob
 	peers []*oraclePeer
 	types map[string]*oracleType
 	names []string // of types, in order of appearance
@@ -187,7 +204,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -207,7 +224,7 @@ func (o *oracle) do(c *command, s sight) {
 	o.ticking = c.verb == tick
 	switch c.verb {
 	case addSubmitter, addWorker:
-		o.peers = append(o.peers, &oraclePeer{no: c.peer, worker: c.verb == addWorker, room: 1})
+		o.peers = append(o.peers, &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1})
 	case submit:
 		o.submit(c)
 	case cancel:
@@ -236,6 +253,10 @@ func (o *oracle) do(c *command, s sight) {
 		o.draining = true
 	case expel:
 		o.expel()
+	case attach:
+		o.attach(c)
+	case written:
+		o.written(c)
 	case revoke:
 		o.revoke(c)
 	case revive:
@@ -254,11 +275,9 @@ func (o *oracle) refuse(peer int, c broker.Code, id string) {
 	o.send(frame{op: broker.OpRefuse, peer: peer, code: c, id: id})
 }
 
-// end tells a job's submitter, if there is one to be told.
+// end ends a job without an answer.
 func (o *oracle) end(j *oracleJob, c broker.Code, reason string) {
-	if j.owner != 0 {
-		o.send(frame{op: broker.OpEnd, peer: j.owner, code: c, id: j.id, reason: reason})
-	}
+	o.conclude(j, frame{op: broker.OpEnd, code: c, id: j.id, reason: reason})
 }
 
 func (o *oracle) peer(no int, worker bool) *oraclePeer {

@@ -137,6 +137,9 @@ func (o *oracle) limit(c *command) {
 func (o *oracle) expel() {
 	o.draining, o.stopped = true, true
 	for _, j := range append([]*oracleJob(nil), o.jobs...) {
+		if j.place == ended {
+			continue
+		}
 		if j.place == running {
 			// The worker may still answer; that goes nowhere.
 			w := o.peer(j.worker, true)
@@ -150,8 +153,7 @@ func (o *oracle) expel() {
 				continue
 			}
 		}
-		o.end(j, broker.Draining, "")
 		o.kind(j.typ).failed++
-		o.forget(j)
+		o.end(j, broker.Draining, "")
 	}
 }

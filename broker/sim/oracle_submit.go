@@ -34,7 +34,10 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 		id: c.id, typ: c.typ, body: c.body, priority: c.priority, arrival: o.arrivals,
 		owner: owner, detached: c.detach, progress: c.progress,
 		at: o.now, since: o.now, place: queued,
-		timeout: c.timeout, backoff: c.backoff, retries: c.retries,
+		timeout: c.timeout, backoff: c.backoff, retries: c.retries, keep: c.keep,
+	}
+	if s := o.peer(owner, false); s != nil {
+		j.token = s.token
 	}
 	if c.detach {
 		j.owner = 0
@@ -159,11 +162,15 @@ func (o *oracle) cancel(c *command) {
 		return
 	}
 	j := o.held[c.id]
-	if j == nil || !j.detached && j.owner != s.no || j.unwanted() {
+	if j == nil || !o.reaches(s, j) || j.unwanted() || j.place == ended && j.owner != 0 {
 		o.refuse(s.no, broker.UnknownID, c.id)
 		return
 	}
 	o.ok(s.no, j.id)
+	if j.place == ended {
+		o.forget(j)
+		return
+	}
 	if j.place == running {
 		o.notice(j)
 		j.cancelled = true
@@ -186,15 +193,22 @@ func (o *oracle) revoke(c *command) {
 	if j == nil || j.place == running {
 		return
 	}
-	o.end(j, broker.Cancelled, "")
+	if j.place == ended {
+		o.forget(j)
+		return
+	}
 	o.kind(j.typ).cancelled++
-	o.forget(j)
+	o.end(j, broker.Cancelled, "")
 }
 
 // submitterGone: what waits ends, what runs is unwanted.
 func (o *oracle) submitterGone(s *oraclePeer) {
 	for _, j := range append([]*oracleJob(nil), o.jobs...) {
 		if j.owner != s.no {
+			continue
+		}
+		if j.keep > 0 {
+			j.owner = 0
 			continue
 		}
 		if j.place == running {

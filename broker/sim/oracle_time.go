@@ -40,6 +40,8 @@ func (o *oracle) tick() {
 		switch {
 		case j.place == running:
 			o.overdue(j)
+		case j.place == ended:
+			o.forget(j)
 		case j.expires != 0 && j.expires <= o.now:
 			o.expire(j)
 		default:
@@ -55,9 +57,8 @@ func (o *oracle) tick() {
 }
 
 func (o *oracle) expire(j *oracleJob) {
-	o.end(j, broker.Expired, "")
 	o.kind(j.typ).expired++
-	o.forget(j)
+	o.end(j, broker.Expired, "")
 }
 
 // overdue: a run passed its timeout. The worker keeps it until it answers, the

@@ -82,11 +82,8 @@ func (o *oracle) respond(c *command) {
 	case j.unwanted():
 		o.unwantedEnds(j)
 	default:
-		if j.owner != 0 {
-			o.send(frame{op: broker.OpResult, peer: j.owner, id: j.id, body: c.body})
-		}
 		o.kind(j.typ).answered++
-		o.forget(j)
+		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
@@ -128,10 +125,9 @@ func (o *oracle) progress(c *command) {
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
-		o.end(j, code, reason)
 		o.bury(k, j, reason)
 		k.failed++
-		o.forget(j)
+		o.end(j, code, reason)
 		return
 	}
 	if j.expires != 0 && j.expires <= o.now {

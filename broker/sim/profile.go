@@ -21,7 +21,7 @@ type profile struct {
 	// names: workers may ask for prefetch; notices: for cancel frames.
 	names, notices bool
 	// options are chances in percent of a submit to use each of part 4.
-	delay, timeout, backoff, expires, retries, detach, quiet, progress int
+	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
 	// wild priorities are spread over all of int64.
@@ -55,6 +55,7 @@ func richWeights() [verbs]int {
 	w := plainWeights()
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
+	w[attach], w[written] = 4, 4
 	return w
 }
 
@@ -71,7 +72,7 @@ func rich() profile {
 	p.name, p.weight = "rich", richWeights()
 	p.names, p.notices = true, true
 	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
-	p.detach, p.quiet, p.progress = 15, 10, 25
+	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
 	p.still = 50
 	return p
 }
@@ -150,6 +151,13 @@ var common = []struct {
 				c.KeptTypes = r.IntN(c.IdleTypes + 1)
 				c.MaxTypes = r.IntN(2) * (2 + r.IntN(6))
 			}
+		})
+	}},
+	{8, func() profile {
+		return configured(rich(), "keep", func(p *profile) {
+			p.keep, p.submitters, p.ids, p.types = 70, 4, 10, 1
+			p.weight[attach], p.weight[written], p.weight[gone], p.weight[addSubmitter] = 40, 20, 20, 12
+			p.weight[respond], p.weight[tick] = 100, 60
 		})
 	}},
 	{3, func() profile {

@@ -1,0 +1,205 @@
+package broker
+
+// A kept job (Submission.Keep) stands in a flow that outlives its submitter.
+// When it has ended, its record stays, with the last frame in place of the body:
+// the outcome. It holds the id and counts in the limits on jobs and bytes, but
+// the ledger has counted the end. While the flow has a submitter the frame is on
+// its way there; without one it waits for an attach.
+
+// last is the frame that ends a job: a result, or with a code an error.
+type last struct {
+	code   Code
+	reason string
+	body   []byte
+	// kept: body may be referred to, nobody writes to it again.
+	kept bool
+}
+
+// SetOwner says who submitter p is, for the kept jobs that it hands in from now
+// on: only submitters of the same owner may attach to them. 0 is nobody special.
+func (b *Broker) SetOwner(p Peer, owner uint64) {
+	if s := b.submitter(p); s != nil {
+		s.owner = owner
+	}
+}
+
+// conclude ends a job that stands in no list any more with its last frame: its
+// submitter is sent it, if there is one, and of a kept job it is kept.
+func (b *Broker) conclude(r uint32, j *job, l last, ofType, ofAll *uint64) {
+	f := b.flows[j.flow]
+	b.sendLast(f, r, j, l)
+	if !f.keep {
+		b.finish(r, j, ofType, ofAll)
+		return
+	}
+	*ofType++
+	*ofAll++
+	b.admit(f, r, j, -1)
+	b.replace(r, j, l)
+	b.admit(f, r, j, +1)
+	j.state, j.since = stEnded, b.now
+	f.ended++
+	f.kind.outcomes++
+	b.outcomes++
+	b.outcomeBytes += b.weight(r, j)
+	t := b.timings.get(j.timing)
+	t.code = l.code
+	b.startTimer(j.timing, t, b.now+t.keep)
+}
+
+// sendLast sends a job's last frame to the submitter of its flow, if there is one.
+func (b *Broker) sendLast(f *flow, r uint32, j *job, l last) {
+	if f.sub == nil || f.dead {
+		return
+	}
+	e := Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: l.body, Kept: l.kept}
+	if l.code != 0 {
+		e = Effect{Op: OpEnd, Peer: f.sub.id, ID: b.id(j), Code: l.code, Reason: l.reason}
+	}
+	if f.keep {
+		e.Outcome = uint64(r)<<32 | uint64(uint32(j.seq))
+	}
+	b.emit(e)
+}
+
+// replace stores the last frame where the job's body was.
+func (b *Broker) replace(r uint32, j *job, l last) {
+	slab, off, stored := j.slab, j.off, j.stored()
+	if j.flags&flagBig != 0 {
+		b.bigBytes -= int64(cap(b.big[r]))
+		delete(b.big, r)
+		j.flags &^= flagBig
+	}
+	if l.code != 0 {
+		l.body, l.kept = []byte(l.reason), true
+	}
+	b.store(r, j, b.id(j), l.body, l.kept)
+	b.slabs.drop(slab, off, stored)
+}
+
+// outcome is the last frame of an ended job.
+func (b *Broker) outcome(r uint32, j *job) last {
+	l := last{code: b.timings.get(j.timing).code}
+	if body := b.body(r, j); l.code != 0 {
+		l.reason = string(body)
+	} else {
+		l.body, l.kept = body, j.flags&flagBig != 0
+	}
+	return l
+}
+
+func (b *Broker) forgetOutcome(r uint32, j *job) {
+	f := b.flows[j.flow]
+	f.ended--
+	f.kind.outcomes--
+	b.outcomes--
+	b.outcomeBytes -= b.weight(r, j)
+	b.admit(f, r, j, -1)
+	b.free(r, j)
+	b.emptied(f)
+}
+
+// Written says that the frame of a kept outcome (Effect.Outcome) has been
+// written whole: the outcome is forgotten.
+func (b *Broker) Written(now int64, outcome uint64) []Effect {
+	b.begin(now)
+	r := uint32(outcome >> 32)
+	if b.jobs.has(r) {
+		if j := b.jobs.get(r); j.state == stEnded && uint32(j.seq) == uint32(outcome) {
+			b.forgetOutcome(r, j)
+		}
+	}
+	return b.end()
+}
+
+// Outcomes returns how many outcomes are kept, and their bytes.
+func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
+
+// reaches tells whether a submitter may cancel or change a job: its own, a
+// detached one, or a kept one of the same owner that has no connection.
+func (b *Broker) reaches(s *submitter, f *flow, j *job) bool {
+	return f.sub == s || j.flags&flagDetached != 0 || f.keep && f.sub == nil && f.owner == s.owner
+}
+
+// Attach has the frames of a kept job come to submitter p from now on. room is
+// how many bytes may still wait for it: an outcome that does not fit is refused
+// with Overloaded. A job that is not kept, not of the same owner, or unwanted is
+// UnknownID. The connection that had a job is told TakenOver.
+func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) []Effect {
+	b.begin(now)
+	sub := b.submitter(p)
+	if sub == nil {
+		return b.end()
+	}
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		b.deny(p, UnknownID, id, "no kept job has this id")
+		return b.end()
+	}
+	j := b.jobs.get(r)
+	f := b.flows[j.flow]
+	switch {
+	case !f.keep || f.owner != sub.owner || j.flags&flagUnwanted != 0:
+		b.deny(p, UnknownID, id, "no kept job has this id")
+		return b.end()
+	case j.state == stEnded && f.sub != sub && int(j.bodyLen) > room:
+		b.deny(p, Overloaded, id, "the kept frame does not fit into what may wait for this connection (max-outbound)")
+		return b.end()
+	}
+	if j.flags &^= flagProgress; progress {
+		j.flags |= flagProgress
+	}
+	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state.String()})
+	if f.sub == sub {
+		return b.end()
+	}
+	if f.sub != nil && j.state != stEnded {
+		b.refuse(f.sub.id, TakenOver, b.id(j), "another connection attached to this job")
+	}
+	g := b.flowFor(sub, flowKey{f.kind, f.origin})
+	b.move(r, j, f, g)
+	if j.state == stEnded {
+		b.sendLast(g, r, j, b.outcome(r, j))
+	}
+	return b.end()
+}
+
+// move takes a job from flow f to flow g of the same type, where it stands as it
+// stood.
+func (b *Broker) move(r uint32, j *job, f, g *flow) {
+	b.admit(f, r, j, -1)
+	switch j.state {
+	case stDelayed:
+		b.unlinkFrom(&f.delayed, j)
+		b.link(&g.delayed, r, j)
+	case stQueued, stSpilled:
+		b.pull(&f.ready, r, j)
+		b.rank(f)
+		b.push(&g.ready, r, j)
+		b.rank(g)
+	case stRunning:
+		b.unlinkFrom(&f.running, j)
+		b.link(&g.running, r, j)
+		f.runBytes -= b.weight(r, j)
+		g.runBytes += b.weight(r, j)
+	case stEnded:
+		f.ended--
+		g.ended++
+	}
+	j.flow = g.no
+	b.admit(g, r, j, +1)
+	b.emptied(f)
+}
+
+// String is the state's name in replies and listings.
+func (s state) String() string {
+	switch s {
+	case stDelayed:
+		return "delayed"
+	case stRunning:
+		return "running"
+	case stEnded:
+		return "ended"
+	}
+	return "queued"
+}

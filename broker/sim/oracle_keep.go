@@ -1,0 +1,70 @@
+package sim
+
+import "gloom/broker"
+
+// conclude ends a job with its last frame; a kept one goes on holding its id,
+// with the frame.
+func (o *oracle) conclude(j *oracleJob, last frame) {
+	if j.owner != 0 {
+		o.sendLast(j, last)
+	}
+	if j.keep == 0 {
+		o.forget(j)
+		return
+	}
+	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
+	o.setTimer(j)
+	// How long the reason of an error is, is the core's choice.
+	if j.length = len(last.body); last.op == broker.OpEnd {
+		j.length = o.sight.length(j.id)
+	}
+}
+
+func (o *oracle) sendLast(j *oracleJob, last frame) {
+	last.peer = j.owner
+	o.send(last)
+	if j.keep > 0 {
+		o.sent[j.id] = j
+	}
+}
+
+// written: the last frame that was sent under this id is out whole.
+func (o *oracle) written(c *command) {
+	if j := o.held[c.id]; j != nil && j.place == ended && o.sent[c.id] == j {
+		o.forget(j)
+	}
+}
+
+// reaches: a submitter may cancel or change the job.
+func (o *oracle) reaches(s *oraclePeer, j *oracleJob) bool {
+	return j.owner == s.no || j.detached || j.keep > 0 && j.owner == 0 && j.token == s.token
+}
+
+// attach has a kept job's frames come to another connection.
+func (o *oracle) attach(c *command) {
+	s := o.peer(c.peer, false)
+	if s == nil {
+		return
+	}
+	j := o.held[c.id]
+	switch {
+	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted():
+		o.refuse(s.no, broker.UnknownID, c.id)
+		return
+	case j.owner != s.no && j.place == ended && j.length > c.room:
+		o.refuse(s.no, broker.Overloaded, c.id)
+		return
+	}
+	j.progress = c.progress
+	o.send(frame{op: broker.OpOK, peer: s.no, id: j.id, state: string(j.place)})
+	if j.owner == s.no {
+		return
+	}
+	if j.owner != 0 && j.place != ended {
+		o.refuse(j.owner, broker.TakenOver, j.id)
+	}
+	j.owner = s.no
+	if j.place == ended {
+		o.sendLast(j, j.last)
+	}
+}
