@@ -35,6 +35,14 @@ type Broker struct {
 	forgotten                        Ledger // of types known no more
 	otherStats                       TypeStats
 
+	pools      []*pool // by number; nil where free
+	freePools  []uint32
+	poolsByKey map[string]*pool
+	pairs      table[pair]
+	unjudged   []judgement
+	births     uint64 // of types and pools
+	lines      uint64 // how often a worker stood in line
+
 	flows     []*flow // by number; nil where free
 	freeFlows []uint32
 	// spareFlows are flows without a number, used again.
@@ -56,7 +64,10 @@ type Broker struct {
 
 	timers heap
 	// touched lists the types to be matched at the end of the command.
-	touched []*jobType
+	touched      []*jobType
+	touchedPools []*pool
+	matching     []*jobType // scratch of matchPools
+	lapses       int        // jobs past their deadline met in this command
 
 	draining bool
 	// expelling: Expel has begun, nothing is handed out any more.
@@ -92,11 +103,12 @@ func New(cfg Config) *Broker {
 		cfg:         cfg,
 		big:         map[uint32][]byte{},
 		typesByName: map[string]*jobType{},
+		poolsByKey:  map[string]*pool{},
 		rng:         rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
 		peers:       make([]peer, 1),
 		flows:       make([]*flow, 1),
 	}
-	b.jobs.pages, b.timings.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages
+	b.jobs.pages, b.timings.pages, b.pairs.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	b.index.seed = maphash.MakeSeed()
 	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
 	b.slabs.lives = func(r, slab, off uint32) bool {
@@ -129,17 +141,10 @@ func (b *Broker) begin(now int64) {
 
 // end closes a command.
 func (b *Broker) end() []Effect {
-	unfinished := b.touched[:0]
-	for i := 0; i < len(b.touched); i++ {
-		k := b.touched[i]
-		if !b.match(k) {
-			unfinished = append(unfinished, k)
-			continue
-		}
-		k.touched = false
-		b.rest(k)
+	if len(b.unjudged) > 0 {
+		b.judge()
 	}
-	b.touched = unfinished
+	b.match()
 	b.yield()
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.n > 0 {
 		b.forgetType(b.spareTypes.first())

@@ -16,6 +16,9 @@ type Config struct {
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types known at a time, used or configured.
 	MaxTypes int
+	// MaxPairs bounds the pairs of a type and a set of types, of workers that
+	// serve several, to which it belongs.
+	MaxPairs int
 	// IdleTypes is how many types that nobody uses are remembered. The first
 	// KeptTypes (at most IdleTypes) types ever are never forgotten, so that
 	// what they count can be shown under their names for good.

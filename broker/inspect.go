@@ -27,9 +27,16 @@ type TypeInfo struct {
 }
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
+	workers, idle := k.workers, k.idle.n
+	for r := k.pairs; r != 0; {
+		x := b.pairs.get(r)
+		p := b.pools[x.pool]
+		workers, idle = workers+p.workers, idle+p.idle.n
+		r = x.kindNext
+	}
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused,
-		Workers: k.workers, Idle: k.idle.n, Submitters: k.flowCount,
+		Workers: workers, Idle: idle, Submitters: k.flowCount,
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
 }
@@ -186,14 +193,14 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 	switch {
 	case k.paused:
 		return "its type is paused"
-	case k.workers == 0:
+	case k.workers == 0 && k.pairs == 0:
 		return "no worker has joined its type"
 	case k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency):
 		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
-	case k.idle.n > 0 && k.limits.Rate > 0:
+	case b.typeInfo(k).Idle > 0 && k.limits.Rate > 0:
 		return fmt.Sprintf("the limit of %g jobs a second of its type", k.limits.Rate)
 	}
-	return fmt.Sprintf("all %d workers of its type are at work", k.workers)
+	return fmt.Sprintf("all %d workers of its type are at work", b.typeInfo(k).Workers)
 }
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it,
@@ -258,7 +265,8 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
 // WorkerInfo is what can be seen of a worker.
 type WorkerInfo struct {
 	Peer    Peer
-	Type    []byte // nil before its first join
+	Type    []byte // nil before its first join, and with several types
+	Types   int    // how many it serves
 	Room    int
 	Out     int // jobs out on it, overdue ones included
 	Overdue int
@@ -296,7 +304,10 @@ func (b *Broker) Workers(now int64, from, limit int) (found []WorkerInfo, next i
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.out.n, Overdue: w.overdue, Left: w.left}
 	if w.kind != nil {
-		x.Type = w.kind.name
+		x.Type, x.Types = w.kind.name, 1
+	}
+	if w.pool != nil {
+		x.Types = w.pool.n
 	}
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)

@@ -28,6 +28,7 @@ func (b *Broker) verify() {
 	v.kinds()
 	v.flows()
 	v.peers()
+	v.pools()
 	v.heap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
 			return b.types[ref&^typeTimer].timer
@@ -160,9 +161,7 @@ func (v *census) kinds() {
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("flows", &k.flows, func(ref uint32) int32 { return b.flows[ref].pos })
-		blocked := k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
-			k.limits.Rate > 0 && k.timer >= 0 || b.expelling || k.touched
-		must(k.flows.n == 0 || k.idle.n == 0 || blocked, "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
+		must(k.flows.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
 		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
 		if k.resting.in() && len(k.dead) == 0 {
 			spare++
@@ -182,12 +181,90 @@ func (v *census) kinds() {
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
 
+// pools proves what is said of pairs: each stands in one heap, by a key that is
+// not too bad, and no job that may run waits beside an idle worker.
+func (v *census) pools() {
+	b := v.b
+	n := 0
+	workers := map[*pool]int{}
+	for i := range b.peers {
+		if w := b.peers[i].wrk; w != nil && w.pool != nil {
+			must(w.kind == nil, "a worker serves a type and a pool")
+			workers[w.pool]++
+		}
+	}
+	for _, k := range b.types {
+		if k == nil {
+			continue
+		}
+		v.heap("pools", &k.pools, func(ref uint32) int32 { return b.pairs.get(ref).pos })
+		named, waiting := 0, 0
+		for r, prev := k.pairs, uint32(0); r != 0; {
+			x := b.pairs.get(r)
+			p := b.pools[x.pool]
+			must(b.types[x.kind] == k && x.kindPrev == prev, "type %q lists a stranger's pair", k.name)
+			must(p.set.serves(k.name) && x.named == p.set.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
+			if x.named {
+				named++
+			}
+			if !x.ready {
+				waiting++
+				must(k.pools.at(int(x.pos)).ref == r, "a pair is out of place")
+				must(p.idle.n == 0 || k.pools.at(int(x.pos)).a <= p.idle.first().line, "a pool has been idle for longer than type %q knows", k.name)
+			} else {
+				must(p.ready.at(int(x.pos)).ref == r, "a pair is out of place")
+				must(p.idle.n == 0 || p.touched, "type %q stands ready for an idle pool", k.name)
+				must(v.blocked(k) || k.flows.n == 0 || !k.flows.top().before(p.ready.at(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
+			}
+			must(v.blocked(k) || k.flows.n == 0 || p.idle.n == 0, "a job of type %q waits beside an idle pool", k.name)
+			n++
+			prev, r = r, x.kindNext
+		}
+		must(named == k.named && waiting == k.pools.n, "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.n, named, waiting)
+	}
+	must(n == b.pairs.live, "%d pairs are listed of %d", n, b.pairs.live)
+	for _, p := range b.pools {
+		if p == nil {
+			continue
+		}
+		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, has %d", p.workers, workers[p])
+		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.get(ref).pos })
+		count := 0
+		for r, prev := p.pairs, uint32(0); r != 0; {
+			x := b.pairs.get(r)
+			must(b.pools[x.pool] == p && x.poolPrev == prev, "a pool lists a stranger's pair")
+			count++
+			prev, r = r, x.poolNext
+		}
+		must(count == p.n, "a pool counts %d pairs, has %d", p.n, count)
+		if len(b.unjudged) == 0 {
+			for _, k := range b.types {
+				if k != nil && p.set.serves(k.name) {
+					count--
+				}
+			}
+			must(count == 0, "a pool has %d pairs more than types to serve", count)
+		}
+	}
+}
+
+// blocked: jobs of the type may wait although workers are idle.
+func (v *census) blocked(k *jobType) bool {
+	return k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
+		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched
+}
+
 func (v *census) flows() {
 	b := v.b
 	lanes, heaps := int64(0), v.room(&b.timers)
+	for _, p := range b.pools {
+		if p != nil {
+			heaps += v.room(&p.ready)
+		}
+	}
 	for _, k := range b.types {
 		if k != nil {
-			heaps += v.room(&k.flows)
+			heaps += v.room(&k.flows) + v.room(&k.pools)
 		}
 	}
 	for _, f := range b.flows[1:] {

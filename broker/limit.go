@@ -2,18 +2,19 @@ package broker
 
 import "fmt"
 
-// paced asks the rate limit of a type for one job. When it must wait, the
-// type's timer is set. (GCRA, the generic cell rate algorithm of ATM, with a
-// tolerance of a tenth of a second.)
-func (b *Broker) paced(k *jobType) bool {
-	// Beyond 30 years between two jobs the clock would overflow.
-	step := int64(min(max(1, 1e9/k.limits.Rate), 1e18))
-	tolerance := max(0, int64(1e8)-step)
+// step is the time between two jobs at a rate. Beyond 30 years the clock would
+// overflow.
+func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
+
+// pace tells whether the rate limit of a type lets a job go now. When it does
+// not, the type's timer is set. (GCRA, the generic cell rate algorithm of ATM,
+// with a tolerance of a tenth of a second, or of a burst.)
+func (b *Broker) pace(k *jobType) bool {
+	tolerance := max(0, int64(1e8)-step(k.limits.Rate))
 	if wait := k.tat - tolerance - b.now; wait > 0 {
 		b.startRateTimer(k, b.now+wait)
 		return false
 	}
-	k.tat = max(k.tat, b.now) + step
 	return true
 }
 
@@ -27,7 +28,7 @@ func (e *TypeError) Error() string { return fmt.Sprintf("type %q: %s", e.Type, e
 
 // configure returns a type to be configured, made if there is room.
 func (b *Broker) configure(name []byte) (*jobType, error) {
-	if b.tooManyTypes(b.typesByName[string(name)]) {
+	if b.tooMany(b.typesByName[string(name)]) {
 		return nil, &TypeError{name, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)}
 	}
 	k := b.typeNamed(name)

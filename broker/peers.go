@@ -70,8 +70,11 @@ func (s *submitter) forget(f *flow) {
 
 // worker is a connection that does jobs.
 type worker struct {
-	id   Peer
-	kind *jobType // nil before its first join
+	id Peer
+	// kind is the type that it serves, pool the set of several; both are nil
+	// before its first join.
+	kind *jobType
+	pool *pool
 	// room is how many jobs may be out on it at a time.
 	room int
 	// out lists what is out on it, oldest first, overdue runs among them.
@@ -79,15 +82,38 @@ type worker struct {
 	overdue int
 	named   bool // it ever joined with prefetch: its answers carry ids
 	notices bool // it wants cancel frames
+	headers bool // it wants headers
 	left    bool
-	idle    link[worker] // in kind.idle
+	idle    link[worker] // in line
+	line    uint64       // orders workers by when they stood in line
 	since   int64
 	// stalled links it in Broker.stalled while a run of it is overdue.
 	stalled link[worker]
 }
 
 func (w *worker) free() bool {
-	return w.kind != nil && !w.left && w.overdue == 0 && w.out.n < w.room
+	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room
+}
+
+// place is the line in which a worker stands that has room.
+func (w *worker) place() *ring[worker] {
+	if w.pool != nil {
+		return &w.pool.idle
+	}
+	return &w.kind.idle
+}
+
+// lineUp and stepOut let a worker stand in line, or no more.
+func (b *Broker) lineUp(w *worker) {
+	b.lines++
+	w.line = b.lines
+	w.place().push(&w.idle, w)
+}
+
+func (b *Broker) stepOut(w *worker) {
+	if w.idle.in() {
+		w.place().remove(&w.idle)
+	}
 }
 
 // AddSubmitter and AddWorker let a new connection in.

@@ -127,8 +127,11 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	c := &b.cfg
 	w := s.weight()
 	k := b.typesByName[string(s.Type)]
-	if b.tooManyTypes(k) {
-		return fmt.Sprintf("the broker holds %d types (max-types)", c.MaxTypes)
+	if b.tooMany(k) {
+		return b.manyTypes()
+	}
+	if k == nil && c.MaxPairs > 0 && b.pairs.live+len(b.poolsByKey) > c.MaxPairs {
+		return fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
 	}
 	held, bytes := b.load()
 	switch {

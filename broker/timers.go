@@ -71,7 +71,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if len(b.swept)+len(b.telling) > 0 && b.now < at {
+	if len(b.swept)+len(b.telling)+len(b.unjudged) > 0 && b.now < at {
 		at = b.now
 	}
 	return at

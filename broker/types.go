@@ -1,5 +1,7 @@
 package broker
 
+import "fmt"
+
 // jobType is a kind of work: what waits for it, who can do it.
 type jobType struct {
 	no   uint32
@@ -11,7 +13,16 @@ type jobType struct {
 	detached  *flow
 	// idle lists the workers with room, longest idle first.
 	idle    ring[worker]
-	workers int // joined, idle or not
+	workers int // joined with this type alone, idle or not
+	// born orders types and pools by when they came to be.
+	born uint64
+	// Workers with several types are in pools. pairs is the first pair with one
+	// of them, named how many of them name the type; told is the worst key that a
+	// pool has for the type.
+	pools heap // pairs, by how long a worker is idle
+	pairs uint32
+	named int
+	told  entry
 	// outcomes counts the kept outcomes of its jobs.
 	outcomes int
 	bytes    int64
@@ -54,6 +65,9 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	}
 	k := &jobType{name: append([]byte(nil), name...), timer: -1, stats: &TypeStats{}}
 	k.flows = heap{place: b.placeFlow, held: &b.heapBytes}
+	k.pools = heap{place: b.placePair, held: &b.heapBytes}
+	b.births++
+	k.born = b.births
 	if n := len(b.freeTypes); n > 0 {
 		k.no = b.freeTypes[n-1]
 		b.freeTypes = b.freeTypes[:n-1]
@@ -63,20 +77,32 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		b.types = append(b.types, k)
 	}
 	b.typesByName[string(k.name)] = k
+	if len(b.poolsByKey) > 0 {
+		b.unjudged = append(b.unjudged, judgement{kind: k})
+	}
 	b.rest(k)
 	return k
 }
 
 // inUse: the type cannot be forgotten.
 func (k *jobType) inUse() bool {
-	return k.touched || k.flowCount > 0 || k.workers > 0 || k.paused || k.limits != (TypeLimits{})
+	return k.touched || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.limits != (TypeLimits{})
 }
 
-// tooManyTypes: the type (nil when it is not known) is not in use, and cannot
-// come into use because as many as may be are.
-func (b *Broker) tooManyTypes(k *jobType) bool {
+// tooMany: the type (nil when it is not known) is not in use, and cannot come
+// into use because as many as may be are.
+func (b *Broker) tooMany(k *jobType) bool {
+	return (k == nil || k.resting.in()) && b.tooManyTypes(1)
+}
+
+// tooManyTypes: so many more types in use are more than may be.
+func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
-	return c > 0 && (k == nil || k.resting.in()) && len(b.typesByName)-b.unusedTypes()-b.deadTypes.n >= c
+	return c > 0 && more > 0 && len(b.typesByName)-b.unusedTypes()-b.deadTypes.n+more > c
+}
+
+func (b *Broker) manyTypes() string {
+	return fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)
 }
 
 // wake and rest keep the list of types that nobody uses. Only so many of them
@@ -127,6 +153,10 @@ func (b *Broker) forgetType(k *jobType) {
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
 	k.flows.release()
+	for k.pairs != 0 {
+		b.part(k.pairs)
+	}
+	k.pools.release()
 	delete(b.typesByName, string(k.name))
 	b.types[k.no] = nil
 	b.freeTypes = append(b.freeTypes, k.no)

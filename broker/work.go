@@ -4,51 +4,74 @@ import "fmt"
 
 // Joining is what a worker asks for.
 type Joining struct {
-	Type []byte
+	// Type is the one type it serves. With Types, names and patterns of several
+	// (nil: none), it is not looked at; Except are as many that are not served.
+	Type          []byte
+	Types, Except [][]byte
+	// Allows tells which types it may serve; nil: all. Scope is the same number
+	// for those whose Allows is the same.
+	Allows func(typ []byte) bool
+	Scope  uint64
 	// Prefetch is how many jobs may be out on the connection at a time. A
 	// connection that ever gave one (even 1) names its jobs; 0 means one job.
 	Prefetch int
 	// Notices asks for a cancel frame when nobody waits for a run any more.
 	Notices bool
+	// Headers asks for the headers of jobs.
+	Headers bool
 }
 
 // Join sets what worker p does from now on. What is out on it stays out. It is
-// refused with Overloaded when the type is new and there are too many.
+// refused with Overloaded when types are new and there are too many.
 func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	b.begin(now)
 	w := b.worker(p)
 	if w == nil {
 		return b.end()
 	}
-	if b.tooManyTypes(b.typesByName[string(q.Type)]) {
-		b.deny(p, Overloaded, nil, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes))
+	var set *pool
+	var reason string
+	if q.Types != nil {
+		set, reason = b.poolFor(q)
+	} else if b.tooMany(b.typesByName[string(q.Type)]) {
+		reason = b.manyTypes()
+	}
+	if reason != "" {
+		b.deny(p, Overloaded, nil, reason)
 		return b.end()
 	}
+	// The new set counts before the old one goes: they may be the same.
+	if set != nil {
+		set.workers++
+	}
 	b.unjoin(w)
-	w.kind = b.typeNamed(q.Type)
-	w.kind.workers++
-	b.wake(w.kind)
+	if w.pool = set; set == nil {
+		w.kind = b.typeNamed(q.Type)
+		w.kind.workers++
+		b.wake(w.kind)
+	}
 	w.room = max(1, q.Prefetch)
 	w.named = w.named || q.Prefetch > 0
-	w.notices = q.Notices
+	w.notices, w.headers = q.Notices, q.Headers
 	w.left = false
 	b.ok(p, nil)
 	b.offer(w)
 	return b.end()
 }
 
-// unjoin takes the worker out of its type.
+// unjoin takes the worker out of what it serves.
 func (b *Broker) unjoin(w *worker) {
-	k := w.kind
-	if k == nil {
-		return
+	b.stepOut(w)
+	if k := w.kind; k != nil {
+		k.workers--
+		b.rest(k)
 	}
-	if w.idle.in() {
-		k.idle.remove(&w.idle)
+	if p := w.pool; p != nil {
+		if p.workers--; p.workers == 0 {
+			b.dropPool(p)
+		}
 	}
-	k.workers--
-	w.kind = nil
-	b.rest(k)
+	w.kind, w.pool = nil, nil
 }
 
 // Leave lets worker p get no more jobs.
@@ -56,9 +79,7 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
 		w.left = true
-		if w.idle.in() {
-			w.kind.idle.remove(&w.idle)
-		}
+		b.stepOut(w)
 		b.ok(p, nil)
 	}
 	return b.end()
@@ -67,18 +88,20 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 // offer lets a worker that may have room stand in line for jobs.
 func (b *Broker) offer(w *worker) {
 	if !w.free() {
-		if w.idle.in() {
-			w.kind.idle.remove(&w.idle)
-		}
+		b.stepOut(w)
 		return
 	}
 	if !w.idle.in() {
 		if w.out.n == 0 {
 			w.since = b.now
 		}
-		w.kind.idle.push(&w.idle, w)
+		b.lineUp(w)
 	}
-	b.touch(w.kind)
+	if w.pool != nil {
+		b.touchPool(w.pool)
+	} else {
+		b.touch(w.kind)
+	}
 }
 
 // touch marks a type whose jobs, workers or limits have changed, to be matched
@@ -91,38 +114,11 @@ func (b *Broker) touch(k *jobType) {
 	}
 }
 
-// match hands out jobs of a type while there are both jobs and workers. A job
-// past its deadline, whose timer is late, ends instead; false is returned when
-// so many of these were met that others must get their turn first.
-func (b *Broker) match(k *jobType) bool {
-	for lapsed := 0; k.flows.n > 0 && k.idle.n > 0 && !k.paused && !b.expelling; {
-		if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
-			return true
-		}
-		f := b.flows[k.flows.top().ref]
-		r := b.best(&f.ready).ref
-		j := b.jobs.get(r)
-		if b.lapsed(j) {
-			if lapsed == tickTimers {
-				return false
-			}
-			lapsed++
-			b.leaveQueue(r, j)
-			b.expire(r, j)
-			continue
-		}
-		if k.limits.Rate > 0 && !b.paced(k) {
-			return true
-		}
-		b.leaveQueue(r, j)
-		w := k.idle.first()
-		k.idle.remove(&w.idle)
-		b.dispatch(w, f, r, j)
-		if w.free() {
-			k.idle.push(&w.idle, w)
-		}
+func (b *Broker) touchPool(p *pool) {
+	if !p.touched {
+		p.touched = true
+		b.touchedPools = append(b.touchedPools, p)
 	}
-	return true
 }
 
 // lapsed: a job's deadline has passed.
@@ -433,9 +429,7 @@ func (b *Broker) haunt(w *worker, id []byte) {
 	if w.overdue++; w.overdue == 1 {
 		b.stalled.push(&w.stalled, w)
 	}
-	if w.idle.in() {
-		w.kind.idle.remove(&w.idle)
-	}
+	b.stepOut(w)
 }
 
 // dropWorker lets a lost worker's jobs go on without it.

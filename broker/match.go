@@ -1,0 +1,125 @@
+package broker
+
+// match hands out jobs while there are both one that may run and a worker with
+// room that serves it: the best job first, to the worker that is idle longest.
+func (b *Broker) match() {
+	b.lapses = 0
+	finished := true
+	if len(b.poolsByKey) > 0 {
+		finished = b.matchPools()
+	} else {
+		for _, k := range b.touched {
+			for finished && k.idle.n > 0 && b.runnable(k) {
+				finished = b.handOut(k, k.idle.first())
+			}
+		}
+	}
+	if !finished {
+		return
+	}
+	for _, k := range b.touched {
+		k.touched = false
+		b.rest(k)
+	}
+	for _, p := range b.touchedPools {
+		p.touched = false
+	}
+	b.touched, b.touchedPools = b.touched[:0], b.touchedPools[:0]
+}
+
+// matchPools is match while some workers serve several types.
+func (b *Broker) matchPools() bool {
+	for _, k := range b.touched {
+		b.correct(k)
+	}
+	// Handing out lets nobody else become ready: who drops out stays out.
+	types := append(b.matching[:0], b.touched...)
+	for {
+		var kind *jobType
+		var at entry
+		var w *worker
+		consider := func(k *jobType, by *worker) {
+			x := b.standing(k)
+			if kind == nil || x.before(&at) || k == kind && by.line < w.line {
+				kind, at, w = k, x, by
+			}
+		}
+		for _, p := range b.touchedPools {
+			if p.idle.n > 0 {
+				if k := b.bestOf(p); k != nil {
+					consider(k, p.idle.first())
+				}
+			}
+		}
+		n := 0
+		for _, k := range types {
+			if b.runnable(k) {
+				if by := b.idlest(k); by != nil {
+					consider(k, by)
+					types[n] = k
+					n++
+				}
+			}
+		}
+		types = types[:n]
+		if kind == nil {
+			clear(types[:cap(types)])
+			b.matching = types[:0]
+			return true
+		}
+		if by := b.idlest(kind); by != nil && by.line < w.line {
+			w = by
+		}
+		if !b.handOut(kind, w) {
+			return false
+		}
+		b.correct(kind)
+	}
+}
+
+// runnable: the type has a job that may run now, or whose deadline has passed.
+func (b *Broker) runnable(k *jobType) bool {
+	if k.flows.n == 0 || k.paused || b.expelling {
+		return false
+	}
+	if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
+		return false
+	}
+	return k.limits.Rate == 0 || b.lapsed(b.bestJob(k)) || b.pace(k)
+}
+
+// bestJob is the job that a type, which has one ready, hands out next.
+func (b *Broker) bestJob(k *jobType) *job {
+	return b.jobs.get(b.best(&b.flows[k.flows.top().ref].ready).ref)
+}
+
+// standing is the key of the best job of a type that has one.
+func (b *Broker) standing(k *jobType) entry { return *k.flows.top() }
+
+// handOut gives the best job of a type, which may run, to worker w. A job past
+// its deadline, whose timer is late, ends instead; false is returned when so
+// many of these were met that others must get their turn first.
+func (b *Broker) handOut(k *jobType, w *worker) bool {
+	f := b.flows[k.flows.top().ref]
+	r := b.best(&f.ready).ref
+	j := b.jobs.get(r)
+	if b.lapsed(j) {
+		if b.lapses == tickTimers {
+			return false
+		}
+		b.lapses++
+		b.leaveQueue(r, j)
+		b.expire(r, j)
+		return true
+	}
+	if k.limits.Rate > 0 {
+		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
+	}
+	b.leaveQueue(r, j)
+	b.stepOut(w)
+	b.dispatch(w, f, r, j)
+	if w.free() {
+		b.lineUp(w)
+	}
+	return true
+}

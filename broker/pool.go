@@ -1,0 +1,345 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"gloom/wire"
+)
+
+// pool is a set of types and the workers that joined with it.
+//
+// A pair is a type and a pool that serves it. It stands in one of two heaps: in
+// the type's, by how long the pool has an idle worker, or in the pool's, by the
+// type's best job. When all is matched there are never both a job that may run
+// and an idle worker for it, so one of the two has no use for the pair: it is
+// moved when somebody looks for it in vain. Keys may be out of date, but only
+// too good; who finds a pair at the top corrects it. So a job costs the
+// logarithm of what is ready, however many types and pools there are.
+type pool struct {
+	no uint32
+	// born orders types and pools by when they came to be.
+	born    uint64
+	key     string
+	set     *set
+	workers int
+	idle    ring[worker]
+	ready   heap   // pairs, by the best job of their type
+	pairs   uint32 // first of them
+	n       int    // pairs
+	touched bool
+}
+
+// pair is a type and a pool that serves it.
+type pair struct {
+	kind, pool uint32
+	pos        int32
+	ready      bool // stands in the pool's heap, else in the type's
+	named      bool // the pool names the type without a *
+	// The other pairs of its type and of its pool.
+	kindPrev, kindNext, poolPrev, poolNext uint32
+}
+
+// set is what a worker asks for: the types that a name or pattern of types
+// fits, and none of except.
+type set struct {
+	names, notNames map[string]bool
+	like, notLike   []wire.Pattern
+	allows          func(typ []byte) bool
+}
+
+func newSet(q *Joining) *set {
+	s := &set{allows: q.Allows}
+	s.names, s.like = sortNames(q.Types)
+	s.notNames, s.notLike = sortNames(q.Except)
+	return s
+}
+
+// sortNames parts names from patterns.
+func sortNames(list [][]byte) (names map[string]bool, like []wire.Pattern) {
+	names = map[string]bool{}
+	for _, name := range list {
+		if p := wire.NewPattern(name); p.Plain() {
+			names[string(name)] = true
+		} else {
+			like = append(like, p)
+		}
+	}
+	return names, like
+}
+
+func (s *set) serves(name []byte) bool {
+	if s.notNames[string(name)] {
+		return false
+	}
+	value := wire.Value(name)
+	fits := func(p wire.Pattern) bool { return p.Fits(value) }
+	return (s.names[string(name)] || slices.ContainsFunc(s.like, fits)) &&
+		!slices.ContainsFunc(s.notLike, fits) &&
+		(s.allows == nil || s.allows(name))
+}
+
+// key tells sets apart.
+func (q *Joining) key() string {
+	var key []byte
+	for _, list := range [][][]byte{q.Types, q.Except} {
+		sorted := slices.Clone(list)
+		slices.SortFunc(sorted, bytes.Compare)
+		for _, name := range slices.CompactFunc(sorted, bytes.Equal) {
+			key = binary.AppendUvarint(key, uint64(len(name)))
+			key = append(key, name...)
+		}
+		key = append(key, 0)
+	}
+	return string(binary.AppendUvarint(key, q.Scope))
+}
+
+// judgeSteps bounds the steps that one command takes to find out which pools
+// serve which types. The commands that follow go on with it; meanwhile those
+// workers get jobs of fewer types.
+const judgeSteps = 1 << 13
+
+// judgement is a new type, to be judged by all older pools, or a new pool, to
+// judge all older types.
+type judgement struct {
+	kind *jobType
+	pool *pool
+	// next is the place of the pool or type to go on with, pattern that of its
+	// pattern; fits: one of those before it fits.
+	next, pattern int
+	fits          bool
+}
+
+// judge goes on with what is to be judged.
+func (b *Broker) judge() {
+	for left := judgeSteps; left > 0 && len(b.unjudged) > 0; left-- {
+		g := &b.unjudged[0]
+		k, p := g.kind, g.pool
+		switch {
+		case p != nil && p.workers > 0 && g.next < len(b.types):
+			k = b.types[g.next]
+		case k != nil && b.types[k.no] == k && g.next < len(b.pools):
+			p = b.pools[g.next]
+		default:
+			b.unjudged = b.unjudged[1:]
+			continue
+		}
+		if k == nil || p == nil || k.born > p.born == (g.pool != nil) || p.set.names[string(k.name)] {
+			g.next++
+		} else if done, serves := g.try(p.set, k.name, &left); done {
+			if serves {
+				b.pairUp(k, p, false)
+			}
+			g.next, g.pattern, g.fits = g.next+1, 0, false
+		}
+	}
+}
+
+// try tries the patterns of s on a type, as many as steps allow.
+func (g *judgement) try(s *set, name []byte, steps *int) (done, serves bool) {
+	value := wire.Value(name)
+	for ; g.pattern < len(s.like)+len(s.notLike); g.pattern++ {
+		if *steps <= 0 {
+			return false, false
+		}
+		*steps -= 1 + len(name)/32
+		switch n := g.pattern - len(s.like); {
+		case n < 0 && s.like[g.pattern].Fits(value):
+			g.fits = true
+			g.pattern = len(s.like) - 1
+		case n >= 0 && (!g.fits || s.notLike[n].Fits(value)):
+			return true, false
+		}
+	}
+	return true, g.fits && !s.notNames[string(name)] && (s.allows == nil || s.allows(name))
+}
+
+// poolFor returns the pool of workers that join like this, made if need be, or
+// why there can be none.
+func (b *Broker) poolFor(q *Joining) (*pool, string) {
+	key := q.key()
+	if p := b.poolsByKey[key]; p != nil {
+		return p, ""
+	}
+	s := newSet(q)
+	fresh := 0
+	for name := range s.names {
+		if k := b.typesByName[name]; (k == nil || k.resting.in()) && s.serves([]byte(name)) {
+			fresh++
+		}
+	}
+	if b.tooManyTypes(fresh) {
+		return nil, b.manyTypes()
+	}
+	if most := b.cfg.MaxPairs; most > 0 && b.pairs.live+len(s.names) > most {
+		return nil, fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
+	}
+	p := &pool{key: key, set: s}
+	p.ready = heap{place: b.placePair, held: &b.heapBytes}
+	if n := len(b.freePools); n > 0 {
+		p.no = b.freePools[n-1]
+		b.freePools = b.freePools[:n-1]
+		b.pools[p.no] = p
+	} else {
+		p.no = uint32(len(b.pools))
+		b.pools = append(b.pools, p)
+	}
+	b.poolsByKey[key] = p
+	b.births++
+	p.born = b.births
+	for _, name := range q.Types {
+		if s.names[string(name)] && s.serves(name) {
+			b.pairUp(b.typeNamed(name), p, true)
+		}
+	}
+	if len(s.like) > 0 {
+		b.unjudged = append(b.unjudged, judgement{pool: p})
+	}
+	return p, ""
+}
+
+// dropPool forgets a pool without workers.
+func (b *Broker) dropPool(p *pool) {
+	for p.pairs != 0 {
+		b.part(p.pairs)
+	}
+	p.ready.release()
+	delete(b.poolsByKey, p.key)
+	b.pools[p.no] = nil
+	b.freePools = append(b.freePools, p.no)
+}
+
+// pairUp lets a pool serve a type.
+func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
+	r, x := b.pairs.take()
+	x.kind, x.pool, x.named = k.no, p.no, named
+	if x.kindNext = k.pairs; k.pairs != 0 {
+		b.pairs.get(k.pairs).kindPrev = r
+	}
+	if x.poolNext = p.pairs; p.pairs != 0 {
+		b.pairs.get(p.pairs).poolPrev = r
+	}
+	k.pairs, p.pairs = r, r
+	p.n++
+	if named {
+		k.named++
+		b.wake(k)
+	}
+	k.pools.push(entry{ref: r})
+	b.touch(k)
+}
+
+// part ends what pairUp began.
+func (b *Broker) part(r uint32) {
+	x := b.pairs.get(r)
+	k, p := b.types[x.kind], b.pools[x.pool]
+	if x.ready {
+		p.ready.remove(x.pos)
+	} else {
+		k.pools.remove(x.pos)
+	}
+	if x.kindNext != 0 {
+		b.pairs.get(x.kindNext).kindPrev = x.kindPrev
+	}
+	if x.kindPrev != 0 {
+		b.pairs.get(x.kindPrev).kindNext = x.kindNext
+	} else {
+		k.pairs = x.kindNext
+	}
+	if x.poolNext != 0 {
+		b.pairs.get(x.poolNext).poolPrev = x.poolPrev
+	}
+	if x.poolPrev != 0 {
+		b.pairs.get(x.poolPrev).poolNext = x.poolNext
+	} else {
+		p.pairs = x.poolNext
+	}
+	if x.named {
+		k.named--
+		b.rest(k)
+	}
+	p.n--
+	b.pairs.put(r)
+}
+
+func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
+
+// idlest returns the worker that is idle longest of those that serve k, or nil.
+func (b *Broker) idlest(k *jobType) *worker {
+	w := k.idle.first()
+	for k.pools.n > 0 {
+		top := *k.pools.top()
+		x := b.pairs.get(top.ref)
+		p := b.pools[x.pool]
+		o := p.idle.first()
+		switch {
+		case o == nil:
+			k.pools.remove(0)
+			x.ready = true
+			at := b.standing(k)
+			if k.told.before(&at) {
+				k.told = at
+			}
+			at.ref = top.ref
+			p.ready.push(at)
+		case o.line != top.a:
+			k.pools.fix(0, entry{a: o.line, ref: top.ref})
+		case w == nil || o.line < w.line:
+			return o
+		default:
+			return w
+		}
+	}
+	return w
+}
+
+// bestOf returns the type whose job a pool with an idle worker should have
+// next, or nil.
+func (b *Broker) bestOf(p *pool) *jobType {
+	for p.ready.n > 0 {
+		top := *p.ready.top()
+		x := b.pairs.get(top.ref)
+		k := b.types[x.kind]
+		if !b.runnable(k) {
+			p.ready.remove(0)
+			x.ready = false
+			k.pools.push(entry{a: p.idle.first().line, ref: top.ref})
+			continue
+		}
+		at := b.standing(k)
+		if at.a == top.a && at.b == top.b {
+			return k
+		}
+		if k.told.before(&at) {
+			k.told = at
+		}
+		at.ref = top.ref
+		p.ready.fix(0, at)
+	}
+	return nil
+}
+
+// correct mends the keys of a type in its pools when its best job has become
+// better than they say.
+func (b *Broker) correct(k *jobType) {
+	if k.pairs == 0 || !b.runnable(k) {
+		return
+	}
+	at := b.standing(k)
+	if !at.before(&k.told) {
+		return
+	}
+	k.told = at
+	for r := k.pairs; r != 0; {
+		x := b.pairs.get(r)
+		if x.ready {
+			if h := &b.pools[x.pool].ready; at.before(h.at(int(x.pos))) {
+				at.ref = r
+				h.fix(x.pos, at)
+			}
+		}
+		r = x.kindNext
+	}
+}

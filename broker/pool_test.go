@@ -1,0 +1,194 @@
+package broker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/wire"
+)
+
+// poolTwin knows who gets which job by looking at all of them.
+type poolTwin struct {
+	jobs    []twinJob // by age
+	workers []twinWorker
+	line    int
+	paused  map[string]bool
+}
+
+type twinJob struct {
+	id, typ string
+	prio    int64
+}
+
+type twinWorker struct {
+	peer   Peer
+	serves func(typ string) bool
+	line   int    // when it came to be idle, 0 while it works
+	job    string // the type of what it does, "" for nothing
+}
+
+// handOut returns who gets what.
+func (x *poolTwin) handOut() (given []string) {
+	for {
+		best, to := -1, -1
+		for i, j := range x.jobs {
+			if x.paused[j.typ] || best >= 0 && x.jobs[best].prio >= j.prio {
+				continue
+			}
+			idlest := -1
+			for n, w := range x.workers {
+				if w.line > 0 && w.serves(j.typ) && (idlest < 0 || w.line < x.workers[idlest].line) {
+					idlest = n
+				}
+			}
+			if idlest >= 0 {
+				best, to = i, idlest
+			}
+		}
+		if best < 0 {
+			return given
+		}
+		w := &x.workers[to]
+		given = append(given, fmt.Sprintf("%d gets %s", w.peer, x.jobs[best].id))
+		w.line, w.job = 0, x.jobs[best].typ
+		x.jobs = slices.Delete(x.jobs, best, best+1)
+	}
+}
+
+// TestPoolsAgainstTwin compares who gets which job with the twin, while workers
+// of all kinds come, go and change what they serve.
+func TestPoolsAgainstTwin(t *testing.T) {
+	lists := []string{"a", "b", "a b", "a b c", "*", "a* b*", "ab* c", "a b c d e f", "*a", "* -b", "* -a* c", "a b -b"}
+	for seed := range uint64(many(400, 100)) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		b := New(Config{IdleTypes: r.IntN(3)})
+		x := &poolTwin{paused: map[string]bool{}}
+		sub := b.AddSubmitter()
+		types := []string{"a", "b", "c", "ab", "ba", "abc"}
+		for step := range 300 {
+			var fx []Effect
+			n := -1
+			if len(x.workers) > 0 {
+				n = r.IntN(len(x.workers))
+			}
+			what := ""
+			switch v := r.IntN(100); {
+			case v < 40:
+				j := twinJob{fmt.Sprintf("j%d", step), types[r.IntN(len(types))], int64(r.IntN(3))}
+				what = fmt.Sprintf("submit %+v", j)
+				fx = b.Submit(0, sub, &Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Priority: j.prio, Quiet: true})
+				x.jobs = append(x.jobs, j)
+			case v < 75 && n >= 0:
+				w := &x.workers[n]
+				if w.job == "" {
+					continue
+				}
+				what = fmt.Sprintf("respond %d", w.peer)
+				fx = b.Respond(0, w.peer, nil, []byte("1"), false)
+				w.job = ""
+				x.line++
+				w.line = x.line
+			case v < 85 || n < 0:
+				if n < 0 || r.IntN(3) == 0 && len(x.workers) < 5 {
+					x.workers = append(x.workers, twinWorker{peer: b.AddWorker()})
+					n = len(x.workers) - 1
+				}
+				w := &x.workers[n]
+				list := lists[r.IntN(len(lists))]
+				what = fmt.Sprintf("join %d %s", w.peer, list)
+				q, like, unlike := Joining{}, []wire.Pattern{}, []wire.Pattern{}
+				for _, f := range strings.Fields(list) {
+					if f[0] == '-' || len(q.Except) > 0 {
+						name := []byte(strings.TrimPrefix(f, "-"))
+						q.Except, unlike = append(q.Except, name), append(unlike, wire.NewPattern(name))
+					} else {
+						q.Types, like = append(q.Types, []byte(f)), append(like, wire.NewPattern([]byte(f)))
+					}
+				}
+				if len(q.Types) == 1 && like[0].Plain() && r.IntN(2) == 0 {
+					q.Type, q.Types = q.Types[0], nil
+				}
+				fx = b.Join(0, w.peer, &q)
+				w.serves = func(typ string) bool {
+					fits := func(p wire.Pattern) bool { return p.Fits(typ) }
+					return slices.ContainsFunc(like, fits) && !slices.ContainsFunc(unlike, fits)
+				}
+				if w.job == "" {
+					x.line++
+					w.line = x.line
+				}
+			case v < 92:
+				w := x.workers[n]
+				if w.job != "" {
+					continue
+				}
+				what = fmt.Sprintf("gone %d", w.peer)
+				fx = b.Gone(0, w.peer)
+				x.workers = slices.Delete(x.workers, n, n+1)
+			default:
+				typ := types[r.IntN(len(types))]
+				x.paused[typ] = !x.paused[typ]
+				what = fmt.Sprintf("pause %s %v", typ, x.paused[typ])
+				fx, _ = b.Pause(0, []byte(typ), x.paused[typ])
+			}
+			var got []string
+			for _, e := range fx {
+				if e.Op == OpJob {
+					got = append(got, fmt.Sprintf("%d gets %s", e.Peer, e.ID))
+				}
+			}
+			if want := x.handOut(); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, step %d, %s: got %q, want %q", seed, step, what, got, want)
+			}
+		}
+	}
+}
+
+// TestManyPatternsAtOnce: a worker that serves a thousand long patterns, and
+// very many types, costs no command much; all is served in the end.
+func TestManyPatternsAtOnce(t *testing.T) {
+	types := many(10_000, 300)
+	b := New(Config{IdleTypes: types})
+	s, w := b.AddSubmitter(), b.AddWorker()
+	long := strings.Repeat("x", 1000)
+	for n := range types {
+		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", n), Type: fmt.Appendf(nil, "%s%d", long, n), Body: []byte("1"), Quiet: true})
+	}
+	q := Joining{Prefetch: types}
+	for n := range 1000 {
+		q.Types = append(q.Types, []byte(strings.Repeat("*x", 500)+fmt.Sprintf("*%03d", n)))
+	}
+	longest, out := time.Duration(0), 0
+	timed := func(fn func() []Effect) {
+		begin := time.Now()
+		fx := fn()
+		longest = max(longest, time.Since(begin))
+		for _, e := range fx {
+			if e.Op == OpJob {
+				out++
+			}
+		}
+	}
+	timed(func() []Effect { return b.Join(0, w, &q) })
+	for b.Next() <= 0 {
+		timed(func() []Effect { return b.Tick(0) })
+	}
+	want := 0
+	for n := range types {
+		if n >= 100 {
+			want++
+		}
+	}
+	if out != want {
+		t.Errorf("%d jobs are out, want %d", out, want)
+	}
+	t.Logf("%d pairs, the longest step took %v", b.pairs.live, longest)
+	timed(func() []Effect { return b.Gone(0, w) })
+	if b.pairs.live != 0 || len(b.poolsByKey) != 0 {
+		t.Errorf("%d pairs and %d pools are left", b.pairs.live, len(b.poolsByKey))
+	}
+}

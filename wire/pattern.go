@@ -1,0 +1,50 @@
+package wire
+
+import "strings"
+
+// Pattern is a name in which * stands for any characters, none included.
+type Pattern struct {
+	// head and tail are what stands before the first * and behind the last one,
+	// mid what stands between them. Without a * all of the name is head.
+	head, mid, tail string
+	star            bool
+	least           int // bytes that a value must have
+}
+
+// NewPattern reads a pattern from a canonical name.
+func NewPattern(canonical []byte) Pattern {
+	head, rest, star := strings.Cut(Value(canonical), "*")
+	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}
+	if last := strings.LastIndexByte(rest, '*'); last >= 0 {
+		p.mid, p.tail = rest[:last], rest[last+1:]
+	} else {
+		p.tail = rest
+	}
+	return p
+}
+
+// Plain tells whether the pattern has no *: it fits one name, itself.
+func (p *Pattern) Plain() bool { return !p.star }
+
+// Fits tells whether a value, as Value gives it, fits the pattern. It takes
+// time in proportion to the lengths of both, whatever they are.
+func (p *Pattern) Fits(value string) bool {
+	switch {
+	case len(value) < p.least || !strings.HasPrefix(value, p.head):
+		return false
+	case !p.star:
+		return len(value) == p.least
+	case !strings.HasSuffix(value, p.tail):
+		return false
+	}
+	value = value[len(p.head) : len(value)-len(p.tail)]
+	for part, rest := "", p.mid; rest != ""; {
+		part, rest, _ = strings.Cut(rest, "*")
+		i := strings.Index(value, part)
+		if i < 0 {
+			return false
+		}
+		value = value[i+len(part):]
+	}
+	return true
+}
