@@ -327,6 +327,33 @@ class Connection(DemuxCase):
         self.assertIsInstance(replies[0], errors.LostError)
         self.check_over(3)
 
+    def test_kept(self):
+        a, b, c = self.submit("a"), self.submit("b"), self.submit("c")
+        for job in a, b, c:
+            job.kept = True
+        self.get(ok=True, id="a")
+        reset = ConnectionResetError("reset")
+        kept = self.demux.lost(reset, "h:1", [c.frame], keep=True)
+        self.assertEqual((kept, self.freed), ([a, b, c], 0))
+        self.check_over(0)
+        self.anew()
+        self.sent.clear()
+        for job in kept:
+            self.demux.go_on(job, "h:1")
+        self.assertEqual(
+            [(m["action"], m["id"]) for m in self.sent],
+            [("attach", "a"), ("attach", "b"), ("submit", "c")],
+        )
+        self.get(ok=True, id="a", state="ended")
+        self.get(id="a", body=1)
+        self.refuse("unknown_id", "b")
+        self.get(ok=True, id="c")
+        self.refuse("taken_over", "c")
+        self.assertEqual(a.events[-1], ("answer", 1))
+        self.assertIsInstance(b.error.cause, errors.UnknownID)
+        self.assertIsInstance(c.error, errors.TakenOver)
+        self.check_over(3)
+
     def test_what_is_about_the_connection(self):
         for code in ("overloaded", "unauthorized"):
             self.submit(code)

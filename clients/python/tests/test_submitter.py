@@ -395,20 +395,38 @@ class Kept(SubmitterCase):
         peer.send({"ok": True, "id": "a", "state": "ended"}, {"id": "a", "body": 2})
         self.assertEqual(kept.result(PATIENCE), 2)
 
-    def test_submitted_anew_when_the_broker_never_had_it(self):
-        for options in ({}, {"ack": False}):
-            with self.subTest(options):
-                jobs, job, peer = self.start(**options)
+    def test_submitted_again_when_asked(self):
+        for ack, acked in ((True, False), (True, True), (False, False)):
+            with self.subTest(ack=ack, acked=acked):
+                jobs, job, peer = self.start(at_least_once=True, ack=ack)
                 first = peer.expect("submit")
+                if acked:
+                    peer.ok("a")
+                    job.ack(PATIENCE)
                 peer.reset()
                 peer = self.broker.accept()
                 peer.expect("attach")
                 peer.refuse("unknown_id", "a")
                 self.assertEqual(peer.expect("submit"), first)
-                peer.ok("a")
+                if ack:
+                    peer.ok("a")
+                other = jobs.submit("echo", id="b")
+                peer.take()
+                other.ack(PATIENCE)
                 peer.send({"id": "a", "body": 2})
                 self.assertEqual(job.result(PATIENCE), 2)
                 jobs.close()
+
+    def test_lost_when_it_may_have_run(self):
+        jobs, job, peer = self.start()
+        peer.expect("submit")
+        peer.reset()
+        peer = self.broker.accept()
+        peer.expect("attach")
+        peer.refuse("unknown_id", "a")
+        err = job.exception(PATIENCE)
+        self.assertIsInstance(err, gloom.LostError)
+        self.assertEqual((err.acked, err.sent), (False, True))
 
     def test_lost_when_it_was_taken_and_is_not_there_any_more(self):
         jobs, job, peer = self.start()

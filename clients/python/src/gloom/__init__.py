@@ -20,14 +20,14 @@ says whether the broker had taken the job.  What to do then is for the caller
 to decide: a job that was sent may have run.  Jobs with keep outlive it: the
 submitter attaches to them as soon as it is back at the same broker.
 
-The package does not store jobs, submit a job a second time by itself (but for
-keep), spread one submitter's jobs over several brokers, or look brokers up.  Bodies are
+The package does not store jobs, submit a job a second time unless told so,
+spread one submitter's jobs over several brokers, or look brokers up.  Bodies are
 Python values, or RawJSON where every byte must stay as it is.
 """
 
 from ._options import Event, Notice, Settings
 from .async_submitter import AsyncPending, AsyncSubmitter, JobOptions
-from .async_worker import AsyncJob, AsyncWorker
+from .async_worker import AsyncWorker
 from .errors import (
     BrokerError,
     Cancelled,
@@ -60,7 +60,7 @@ from .errors import (
     WindowFull,
 )
 from .failure import Fatal, Release, RetryAfter
-from .job import Job
+from .job import AsyncJob, Job
 from .submitter import Pending, Submitter
 from .body import RawJSON
 from .worker import Worker

@@ -38,10 +38,14 @@ class PendingJob:
     silent: bool = False
     #: Nothing comes about it once the broker has taken it.
     detached: bool = False
-    #: The submit or attach, until the broker is known to have taken it.
+    #: The submit or attach, as long as it may have to be sent.
     frame: bytes = b""
+    #: Some of the submit may have left this process.
+    sent: bool = False
     #: It outlives its connection and can be attached to.
     kept: bool = False
+    #: It may run twice rather than be lost.
+    again: bool = False
     #: It asks for progress.
     progress: bool = False
     #: The broker is known to have taken it.
@@ -95,23 +99,28 @@ class Demux:
             job._failed(IDExists("still pending on this connection", job.id))
             return
         self.jobs[job.id] = job
+        job.sent = True
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
         self._replies.ask(
             job.frame, lambda error: self._submitted(job, error), job.id, job.silent
         )
 
-    def attach(self, job: PendingJob, addr: str) -> None:
-        """Go on with a kept job of a connection that was lost."""
+    def go_on(self, job: PendingJob, addr: str) -> None:
+        """Attach to a kept job of a connection that was lost, or submit it if that
+        had not been done."""
+        if not job.sent:
+            self.submit(job)
+            return
         self.jobs[job.id] = job
-        job.silent = False
 
         def replied(error: Optional[Exception]) -> None:
             if not isinstance(error, UnknownID):
                 self._submitted(job, error)
-            elif job.acked:  # it was kept no longer, or went with its broker
-                self._fail(job, LostError(error, addr, job.id, acked=True))
-            elif self.jobs.pop(job.id, None) is job:  # the broker never had it
+            elif job.again and self.jobs.pop(job.id, None) is job:
+                job.acked = False
                 self.submit(job)
+            else:  # it never got there, or ended, or went with its broker
+                self._fail(job, LostError(error, addr, job.id, job.acked))
 
         frame = wire.request("attach", id=job.id, progress=job.progress or None)
         self._replies.ask(frame, replied, job.id)
@@ -160,13 +169,13 @@ class Demux:
         are returned when keep is set.  unsent are frames of which nothing has left
         this process."""
         cause = self._replies.refusal or cause
-        kept = [job for job in self.jobs.values() if keep and job.kept]
-        for job in kept:
-            del self.jobs[job.id]
-        stayed = {id(frame) for frame in unsent}
+        stayed, kept = {id(frame) for frame in unsent}, []
         for job in list(self.jobs.values()):
-            sent = job.acked or id(job.frame) not in stayed
-            self._fail(job, LostError(cause, addr, job.id, job.acked, sent))
+            job.sent = job.acked or id(job.frame) not in stayed
+            if keep and job.kept:
+                kept.append(self.jobs.pop(job.id))
+            else:
+                self._fail(job, LostError(cause, addr, job.id, job.acked, job.sent))
         self._replies.lose(LostError(cause, addr))
         return kept
 
@@ -174,7 +183,9 @@ class Demux:
         if error is not None:
             self._fail(job, error)
             return
-        job.acked, job.frame = True, b""
+        job.acked = True
+        if not job.again:
+            job.frame = b""
         if job.detached:
             self._forget(job)
         job._accepted()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 from ._backoff import Backoff
 from ._link import dial
@@ -24,25 +24,18 @@ class _Seat:
 
 class Pool:
     """Keeps a worker's sockets joined until it leaves, so many for each broker.
-    Belongs to the event loop's thread.
+    Belongs to the event loop's thread."""
 
-    on_joined: called with each join.  on_done: called once, when every socket
-    has left or has been given up.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        service: Service,
-        sockets: int,
-        on_joined: Callable[[], None],
-        on_done: Callable[[], None],
-    ) -> None:
+    def __init__(self, options: Options, service: Service, sockets: int) -> None:
         self._options = options
         self._service = service
-        self._on_joined = on_joined
-        self._on_done = on_done
         self._leaving = False
+        #: Whether a socket has joined.
+        self.joined = False
+        #: Set when every socket has left or has been given up.
+        self.over = asyncio.Event()
+        #: Set when a socket joins, when it is over, and when it leaves.
+        self.news = asyncio.Event()
         #: Why sockets were given up.
         self.refused: List[Exception] = []
         self._seats = [_Seat(addr) for addr in options.addrs for _ in range(sockets)]
@@ -54,13 +47,15 @@ class Pool:
     def _over(self, _: object) -> None:
         self._left -= 1
         if not self._left:
-            self._on_done()
+            self.over.set()
+            self.news.set()
 
     def leave(self) -> None:
         """Take no more jobs; sockets end when all is answered."""
         if self._leaving:
             return
         self._leaving = True
+        self.news.set()
         for seat in self._seats:
             if seat.socket is not None:
                 seat.socket.leave()
@@ -116,7 +111,8 @@ class Pool:
 
     def _joined(self, seat: _Seat) -> None:
         self._options.tell(Notice(Event.JOINED, seat.addr))
-        self._on_joined()
+        self.joined = True
+        self.news.set()
 
     @staticmethod
     def _late(socket: Socket, timeout: float) -> None:

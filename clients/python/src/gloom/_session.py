@@ -190,7 +190,7 @@ class Connector:
         if link.addr == self._kept_at:
             kept, self._kept = self._kept, []
             for job in kept:
-                session.attach(job, link.addr)
+                session.go_on(job, link.addr)
         self._drop_kept(NotConnected(f"now connected to {link.addr}"))
         self._kept_at = link.addr
         self._gate.writable(link.writable)
@@ -200,11 +200,11 @@ class Connector:
     def _drop_kept(self, cause: Exception) -> None:
         kept, self._kept = self._kept, []
         for job in kept:
-            self._drop(job, cause, sent=True)
+            self._drop(job, cause)
 
-    def _drop(self, job: PendingJob, cause: Exception, sent: bool) -> None:
+    def _drop(self, job: PendingJob, cause: Exception) -> None:
         self._gate.leave()
-        job._failed(LostError(cause, self._kept_at, job.id, job.acked, sent))
+        job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
     # What submitters ask for.
 
@@ -222,7 +222,7 @@ class Connector:
         elif job.kept and not self._closed:
             self._kept.append(job)
         else:
-            self._drop(job, NotConnected("gone before the job was sent"), sent=False)
+            self._drop(job, NotConnected("gone before the job was sent"))
 
     def cancel(self, id: str, done: Done) -> None:
         """Cancel a job where it is pending, else where new jobs would go."""

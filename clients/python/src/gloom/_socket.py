@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Callable, Deque, Dict, NamedTuple, Optional, Set
+from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Set, Tuple
 
 from . import wire
 from ._link import Link
@@ -44,6 +44,12 @@ class Run:
         self.cause: Optional[GloomError] = None
         #: Told the cause, once the handler has been started.
         self.on_unwanted: Optional[Callable[[GloomError], None]] = None
+
+    def told(self, raw: bool) -> Tuple[str, str, Any, Optional[Dict[str, Any]]]:
+        """The job's id, type, body and headers."""
+        said = self.message
+        body = said.raw("body") if raw else said.get("body")
+        return self.id, said.get("type"), body, said.get("headers")
 
     def unwanted(self, cause: GloomError) -> None:
         """Nobody waits for the run any more; the first cause stays."""

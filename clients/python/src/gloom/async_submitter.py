@@ -66,9 +66,9 @@ class JobOptions(TypedDict, total=False):
     and among which a fair type takes turns.
     keep: seconds, a day at most, for which the job's outcome waits when its
     connection is lost.  With it a lost connection is invisible as long as the same
-    broker is reached again: the submitter attaches to the job and goes on, and
-    submits it anew only if the broker does not know it and had not told that it
-    had taken it.
+    broker is reached again: the submitter attaches to the job and goes on.  A job
+    that the broker does not know then fails with LostError, as it may have run;
+    at_least_once: it is submitted again, so that it may run twice.
     age: seconds.  The job stands among its equals as if submitted so long ago.
     headers: an object, 4 KiB at most, for workers that ask for headers.
     """
@@ -86,6 +86,7 @@ class JobOptions(TypedDict, total=False):
     raw: Optional[bool]
     groups: Optional[Sequence[str]]
     keep: float
+    at_least_once: bool
     age: float
     headers: Union[Mapping[str, Any], RawJSON, None]
 
@@ -115,6 +116,7 @@ _KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
     "on_progress": ("progress", lambda _, wanted: True),
     "groups": ("groups", lambda f, names: _groups(f, names) or None),
     "keep": ("keep_ms", lambda f, s: _duration(f, s, wire.MAX_KEEP_MS)),
+    "at_least_once": ("", lambda _, wanted: None),  # for us alone
     "age": ("age_ms", _duration),
     "headers": ("headers", lambda _, headers: headers),
 }
@@ -176,6 +178,7 @@ class JobBase(PendingJob):
         self.frame = frame
         self.detached = bool(options.get("detach"))
         self.kept = bool(options.get("keep"))
+        self.again = self.kept and bool(options.get("at_least_once"))
         self.progress = options.get("on_progress") is not None
         self.silent = not options.get("ack", True)
         self._submitter = submitter

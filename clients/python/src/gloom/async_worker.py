@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import threading
 from typing import (
@@ -10,7 +11,6 @@ from typing import (
     Any,
     Awaitable,
     Callable,
-    Dict,
     List,
     Optional,
     Sequence,
@@ -23,51 +23,15 @@ from ._loop import within
 from ._options import Options, Settings
 from ._pool import Pool
 from ._socket import Run, Service
-from .body import encode_body
-from .errors import ClosedError, GloomError, NotConnected, again
+from .errors import ClosedError, GloomError, NotConnected
 from .failure import Outcome, answer, verdict
+from .job import AsyncJob
 from .wire import check_name
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["AsyncJob", "AsyncWorker"]
-
-
-class AsyncJob:
-    """A job for a handler that is a coroutine."""
-
-    def __init__(self, run: Run, body: Any) -> None:
-        self.id = run.id
-        self.type: str = run.message.get("type")
-        #: The Python value, or RawJSON from a worker with raw.
-        self.body = body
-        #: What the submitter gave it; None when that is nothing, or not asked for.
-        self.headers: Optional[Dict[str, Any]] = run.message.get("headers")
-        self._run = run
-
-    @property
-    def cause(self) -> Optional[GloomError]:
-        """Why nobody waits for this run any more: Cancelled, LostError, or
-        ClosedError when stop has run out of time.  None while somebody does.
-        The handler's task is cancelled when this is set."""
-        return self._run.cause
-
-    @property
-    def unwanted(self) -> bool:
-        """Whether nobody waits for this run any more.  What the handler
-        returns then is discarded, but until it returns its place is taken."""
-        return self._run.cause is not None
-
-    async def progress(self, body: Any) -> None:
-        """Send news to a submitter that asked for it; as Job.progress."""
-        data = encode_body(body)
-        if self._run.cause is not None:
-            raise again(self._run.cause)
-        await self._run.report(data)
-
-    def __repr__(self) -> str:
-        return f"AsyncJob(id={self.id!r}, type={self.type!r})"
+__all__ = ["AsyncWorker"]
 
 
 AsyncHandler = Callable[[AsyncJob], Awaitable[Any]]
@@ -139,7 +103,7 @@ class AsyncWorker:
         self._service = Service(join, prefetch, handlers, compat, self._start_run)
         self._tasks: "Set[asyncio.Task[Outcome]]" = set()
         self._pool: Optional[Pool] = None
-        self._joined = self._leaving = self._aborted = False
+        self._leaving = self._aborted = False
 
     async def run(self, handle_signals: bool = True) -> None:
         """Serve jobs until leave or stop is called or the task is cancelled,
@@ -151,11 +115,12 @@ class AsyncWorker:
         when running jobs take longer than stop_timeout.
         """
         self._begin()
+        assert self._pool is not None
         caught = self._catch_signals() if handle_signals else []
         try:
-            while not (self._leaving or self._over.is_set()):
-                await self._news.wait()
-                self._news.clear()
+            while not (self._leaving or self._pool.over.is_set()):
+                await self._pool.news.wait()
+                self._pool.news.clear()
             error = self.error
             await self.stop()
             if error is not None:
@@ -176,15 +141,16 @@ class AsyncWorker:
         and NotConnected is raised.  Stop must be called in the end.
         """
         self._begin()
+        assert self._pool is not None
         try:
-            await within(self._news.wait(), wait)
+            await within(self._pool.news.wait(), wait)
         except asyncio.TimeoutError:
             await self._end(0)
             raise NotConnected(f"no broker joined within {wait:g} s") from None
         except asyncio.CancelledError:
             await self._end(0)
             raise
-        if self._joined:
+        if self._pool.joined:
             return
         error = self.error
         if error is None:
@@ -204,7 +170,6 @@ class AsyncWorker:
         is taken; run returns when all is answered."""
         self._leaving = True
         if self._pool is not None:
-            self._news.set()
             self._pool.leave()
 
     async def stop(self, timeout: Optional[float] = None) -> None:
@@ -228,7 +193,7 @@ class AsyncWorker:
     @property
     def done(self) -> bool:
         """Whether the worker has ended: stopped, or refused for good."""
-        return self._pool is not None and self._over.is_set()
+        return self._pool is not None and self._pool.over.is_set()
 
     @property
     def error(self) -> Optional[Exception]:
@@ -243,34 +208,20 @@ class AsyncWorker:
             raise RuntimeError("the worker was started before")
         if self._leaving:
             raise ClosedError("the worker was stopped before")
-        self._news, self._over = asyncio.Event(), asyncio.Event()
-        self._pool = Pool(
-            self._options,
-            self._service,
-            1 if self._service.prefetch else self._concurrency,
-            self._on_joined,
-            self._on_done,
-        )
-
-    def _on_joined(self) -> None:
-        self._joined = True
-        self._news.set()
-
-    def _on_done(self) -> None:
-        self._over.set()
-        self._news.set()
+        sockets = 1 if self._service.prefetch else self._concurrency
+        self._pool = Pool(self._options, self._service, sockets)
 
     async def _end(self, timeout: float) -> bool:
+        """Wait until all is answered, or drop what is not in time; whether it was."""
         assert self._pool is not None
-        try:
-            if not self._over.is_set():
-                await within(self._over.wait(), timeout)
-        except asyncio.TimeoutError:
-            pass
-        finally:
-            if not self._over.is_set():
-                self._abort()
-        await self._over.wait()
+        over = self._pool.over
+        with contextlib.suppress(asyncio.TimeoutError):
+            try:
+                await within(over.wait(), timeout)
+            finally:
+                if not over.is_set():
+                    self._abort()
+        await over.wait()
         return not self._aborted
 
     def _abort(self) -> None:
@@ -282,9 +233,7 @@ class AsyncWorker:
 
     def _start_run(self, run: Run) -> None:
         """Begin a run, and call its finish in the end."""
-        message = run.message
-        body = message.raw("body") if self._raw else message.get("body")
-        job = AsyncJob(run, body)
+        job = AsyncJob(*run.told(self._raw), run.report)
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._tasks.add(task)
 
@@ -297,8 +246,12 @@ class AsyncWorker:
                 error = task.exception()
                 run.finish(verdict(error) if error else task.result())
 
+        def unwanted(cause: GloomError) -> None:
+            job._end(cause)
+            task.cancel()
+
         task.add_done_callback(done)
-        run.on_unwanted = lambda _: task.cancel()
+        run.on_unwanted = unwanted
 
     async def _work(self, job: AsyncJob) -> Outcome:
         with _trace.as_told_by(job.headers):

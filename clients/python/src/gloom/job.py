@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Awaitable, Callable, Dict, Optional
 
 from .body import encode_body
 from .errors import GloomError, again
 
-__all__ = ["Job"]
+__all__ = ["AsyncJob", "Job"]
 
 
-class Job:
-    """A job for a handler that runs in a thread or a process."""
+class JobBase:
+    """What jobs for all kinds of handlers share."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class Job:
         type: str,
         body: Any,
         headers: Optional[Dict[str, Any]],
-        report: Callable[[bytes], None],
+        report: Callable[[bytes], Any],
     ) -> None:
         self.id = id
         self.type = type
@@ -32,19 +32,38 @@ class Job:
         #: ClosedError when stop has run out of time.  None while somebody does.
         self.cause: Optional[GloomError] = None
         self._report = report
-        self._unwanted = threading.Event()
-        self._on_end: Optional[Callable[[GloomError], None]] = None
 
     @property
     def unwanted(self) -> bool:
         """Whether nobody waits for this run any more.  What the handler
         returns then is discarded, but until it returns its place is taken."""
-        return self._unwanted.is_set()
+        return self.cause is not None
+
+    def _end(self, cause: GloomError) -> None:
+        self.cause = cause
+
+    def _news(self, body: Any) -> bytes:
+        data = encode_body(body)
+        if self.cause is not None:
+            raise again(self.cause)
+        return data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, type={self.type!r})"
+
+
+class Job(JobBase):
+    """A job for a handler that runs in a thread or a process."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._ended = threading.Event()
+        self._on_end: Optional[Callable[[GloomError], None]] = None
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Sleep for timeout seconds, but not longer than somebody waits for
         this run; returns unwanted."""
-        return self._unwanted.wait(timeout)
+        return self._ended.wait(timeout)
 
     def progress(self, body: Any) -> None:
         """Send news to a submitter that asked for it.
@@ -54,16 +73,20 @@ class Job:
         TypeError and ValueError for what JSON cannot express, SizeError, and
         Unsupported when the broker knows no progress.
         """
-        data = encode_body(body)
-        if self.cause is not None:
-            raise again(self.cause)
-        self._report(data)
+        self._report(self._news(body))
 
     def _end(self, cause: GloomError) -> None:
-        self.cause = cause
-        self._unwanted.set()
+        super()._end(cause)
+        self._ended.set()
         if self._on_end is not None:
             self._on_end(cause)
 
-    def __repr__(self) -> str:
-        return f"Job(id={self.id!r}, type={self.type!r})"
+
+class AsyncJob(JobBase):
+    """A job for a handler that is a coroutine, whose task is cancelled when nobody
+    waits for the run any more."""
+
+    async def progress(self, body: Any) -> None:
+        """Send news to a submitter that asked for it; as Job.progress."""
+        report: Awaitable[None] = self._report(self._news(body))
+        await report

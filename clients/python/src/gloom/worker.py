@@ -53,13 +53,8 @@ class _Core(AsyncWorker):
         )
 
     def _start_run(self, run: Run) -> None:
-        message = run.message
         job = Job(
-            run.id,
-            message.get("type"),
-            message.raw("body") if self._raw else message.get("body"),
-            message.get("headers"),
-            lambda body: self.loop.run(lambda: run.report(body)),
+            *run.told(self._raw), lambda body: self.loop.run(lambda: run.report(body))
         )
         run.on_unwanted = job._end
         self._threads.submit(self._thread, run, job)
