@@ -96,9 +96,12 @@ func (s *Server) bindSocket(port wire.Port, path string) {
 
 func (s *Server) bindHTTP(given []net.Listener) (err error) {
 	var l net.Listener
+	secure := false
 	switch {
 	case len(given) > 0:
 		l = given[0]
+		_, tcp := l.(*net.TCPListener)
+		secure = s.certs != nil && tcp
 		if err := s.checkGiven("http", l, s.certs != nil); err != nil {
 			return err
 		}
@@ -112,9 +115,10 @@ func (s *Server) bindHTTP(given []net.Listener) (err error) {
 		if l, err = all[0].listen(); err != nil {
 			return fmt.Errorf("--http-addr %s: %w", s.opt.HTTPAddr, err)
 		}
+		secure = all[0].secure
 	}
 	s.httpLn = l
-	if s.certs != nil {
+	if secure {
 		s.httpLn = tls.NewListener(s.httpLn, s.certs.config("http/1.1"))
 	}
 	return nil

@@ -49,7 +49,7 @@ func (l *link) operator() *operator {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
-		o.base += "localhost"
+		o.base = "http://localhost" // a unix socket has no TLS
 	} else if host, port, err := net.SplitHostPort(l.http); l.http == "" {
 		o.err = cli.Usagef("--http-addr is empty: this needs the broker's address for operators")
 	} else if err != nil || port == "" {

@@ -35,21 +35,6 @@ func shares(o *server.Options) []share {
 	}
 }
 
-// describeMemory has --help say what the limits are when they are not set.
-func describeMemory(f *pflag.FlagSet) {
-	for name, text := range map[string]string{
-		"max-memory":          "half of what the host or its cgroup has",
-		"max-bytes":           "1/2 of max-memory",
-		"max-submitter-bytes": "1/2 of max-bytes",
-		"max-outbound":        "1/32 of max-memory, at most 64MiB",
-		"max-unread":          "1/8 of max-memory",
-		"max-inbound":         "1/8 of max-memory",
-		"dead-bytes":          "1/16 of max-memory",
-	} {
-		f.Lookup(name).DefValue = text
-	}
-}
-
 // settleMemory gives the limits that are not set their shares of the budget, of
 // what the ones that are set leave of it, and a quarter at least. Without --max-memory it is what the
 // host allows, or as much as those need.

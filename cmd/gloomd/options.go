@@ -24,7 +24,7 @@ be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
 func bind(f *pflag.FlagSet, o *server.Options) {
 	const most = 1 << 50 // of bytes, before Validate says how many
 	f.SortFlags = false
-	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times; none given: this and the unix socket of this host's broker")
+	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
 	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
 	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (metrics, health, /v1); empty for nowhere")
 	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory for all that the broker holds; the limits on bytes are shares of it unless they are set")
@@ -57,6 +57,24 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(cli.Choice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.LogFormat, "json", "console"), "log-format", "json or console")
+}
+
+// describe has --help say what holds where an option is not set and more than a
+// value follows.
+func describe(f *pflag.FlagSet) {
+	for name, text := range map[string]string{
+		"submit-addr":         "127.0.0.1:9998 and this host's unix socket",
+		"worker-addr":         "127.0.0.1:9999 and this host's unix socket",
+		"max-memory":          "half of what the host or its cgroup has",
+		"max-bytes":           "1/2 of max-memory",
+		"max-submitter-bytes": "1/2 of max-bytes",
+		"max-outbound":        "1/32 of max-memory, at most 64MiB",
+		"max-unread":          "1/8 of max-memory",
+		"max-inbound":         "1/8 of max-memory",
+		"dead-bytes":          "1/16 of max-memory",
+	} {
+		f.Lookup(name).DefValue = text
+	}
 }
 
 // addresses is a flag for several addresses, which take the place of the default

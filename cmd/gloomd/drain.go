@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
+)
+
+// exitCut is the status after a drain that a second signal cut short. (The
+// hub's is 70.)
+const exitCut = 3
+
+// drain ends gracefully; a second signal ends it at once. A drain may also have
+// been asked for over HTTP, and whoever stops the service after that wants no
+// job cut: their signal is the first one.
+func drain(srv *server.Server, log zerolog.Logger, timeout time.Duration, signals *daemon.Signals) error {
+	daemon.Stopping()
+	log.Info().Dur("drain_timeout", timeout).Msg("draining: no new jobs; a second signal stops at once")
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- srv.Shutdown(ctx) }()
+	var first <-chan struct{}
+	if signals.Stop.Err() == nil {
+		first = signals.Stop.Done()
+	}
+	for {
+		select {
+		case err := <-done:
+			log.Info().Err(err).Msg("gloomd has stopped")
+			return nil
+		case <-first:
+			first = nil
+			log.Info().Msg("draining already; one more signal stops at once")
+		case <-signals.Kill.Done():
+			log.Warn().Msg("stopped at once; what was left is lost")
+			return cli.Quiet(exitCut)
+		}
+	}
+}

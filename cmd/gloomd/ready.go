@@ -1,0 +1,50 @@
+package main
+
+import (
+	"net"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/server"
+	"gloom/cmd/internal/daemon"
+	"gloom/wire"
+)
+
+func reload(srv *server.Server, log *daemon.Log) {
+	if err := srv.Reload(); err != nil {
+		log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+		return
+	}
+	log.Audit.Info().Msg("tokens and certificates are read again")
+}
+
+func texts(addrs []net.Addr) (all []string) {
+	for _, a := range addrs {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+func announce(srv *server.Server, log zerolog.Logger) {
+	o := srv.Options()
+	e := log.Info().Str("version", o.Version).
+		Str("submit_addr", srv.SubmitAddr().String()).Str("worker_addr", srv.WorkerAddr().String())
+	for name, port := range map[string]wire.Port{"submit_also": wire.SubmitPort, "worker_also": wire.WorkerPort} {
+		if more := srv.Addrs(port)[1:]; len(more) > 0 {
+			e = e.Strs(name, texts(more))
+		}
+	}
+	if a := srv.HTTPAddr(); a != nil {
+		e = e.Stringer("http_addr", a)
+	}
+	e.Bool("tls", o.TLSCert != "").Bool("tokens", o.TokenFile != "").Bool("insecure", o.Insecure).
+		Int("loops", o.Loops).Int("max_conns", srv.MaxConns()).Int("max_frame", o.MaxFrame).
+		Int64("max_memory", o.MaxMemory).Int("max_jobs", o.MaxJobs).Int64("max_bytes", o.MaxBytes).Int("max_type_jobs", o.MaxTypeJobs).
+		Int("max_submitter_jobs", o.MaxSubmitterJobs).Int("max_outbound", o.MaxOutbound).
+		Int64("max_inbound", o.MaxInbound).Int("retries", o.Retries).
+		Msg("gloomd is ready")
+	if o.Insecure && o.Exposed() {
+		log.Warn().Msg("--insecure: whoever reaches these addresses may submit, work and administer")
+	}
+	daemon.Ready()
+}
