@@ -104,8 +104,32 @@ func TestKeptJobThatTheBrokerLost(t *testing.T) {
 	broker.expect(attachTo("again"))
 	broker.send(errorFor("unknown_id", "again"))
 	broker.expect(fmt.Sprintf(keptSubmit, "again"))
-	broker.send(okFor("again"), resultFor("again", "3"))
+	// The submit of a lost connection may come late.
+	broker.send(errorFor("id_exists", "again"))
+	broker.expect(attachTo("again"))
+	broker.send(attached("again", "ended"), resultFor("again", "3"))
 	wantResult(t, p, "3")
+}
+
+// A broker that neither has a job nor takes it is not asked for ever.
+func TestKeptJobThatIsNeitherThereNorTaken(t *testing.T) {
+	f := newFake(t)
+	s, broker := dial(t, f)
+	again := keep("a")
+	again.AtLeastOnce = true
+	p := submit(t, s, again)
+	broker.read()
+	broker.close()
+	broker = f.accept()
+	broker.expect(attachTo("a"))
+	broker.send(errorFor("unknown_id", "a"))
+	broker.expect(fmt.Sprintf(keptSubmit, "a"))
+	broker.send(errorFor("id_exists", "a"))
+	broker.expect(attachTo("a"))
+	broker.send(errorFor("unknown_id", "a"))
+	if got := outcome(resultError(t, p)); got != "lost, sent, unknown_id" {
+		t.Error(got)
+	}
 }
 
 // Two that attach by turns would fight for ever.

@@ -130,7 +130,7 @@ func TestLiveFailures(t *testing.T) {
 			return nil, gloom.RetryAfter(errors.New("again"), time.Millisecond)
 		}
 		return "third time lucky", nil
-	}})
+	}}, gloom.Notify(func(gloom.Notice) {}))
 	s := b.submitter()
 	do(t, s, gloom.Job{Type: "echo", Backoff: time.Hour}, `"third time lucky"`)
 	if n := runs.Load(); n != 3 {

@@ -41,6 +41,7 @@ type Pending struct {
 type kept struct {
 	frame    []byte     // its submit; nil when it is only to be attached to
 	again    bool       // the submit may be sent again
+	resent   bool       // the submit is sent again, and not acked
 	unwanted bool       // to be cancelled; guarded by owner.mu
 	lost     *LostError // how the connection before went, nil for the first one
 }
@@ -133,7 +134,7 @@ func (p *Pending) Cancel(ctx context.Context) error {
 
 // entry is the request, not yet in line, that brings the job to a connection.
 func (p *Pending) entry() request {
-	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent) {
+	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && !k.resent) {
 		return request{verb: wire.Attach, job: p}
 	}
 	return request{verb: wire.Submit, job: p, silent: p.silent}

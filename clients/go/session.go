@@ -76,7 +76,7 @@ func (s *session) run() (kept []*Pending) {
 			p.end(Result{}, lost)
 			continue
 		}
-		p.kept.lost = lost
+		p.kept.lost, p.kept.resent = lost, false
 		kept = append(kept, p)
 	}
 	slices.SortFunc(kept, func(a, b *Pending) int { return cmp.Compare(a.seq, b.seq) })
@@ -216,27 +216,45 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 			s.end(p, nil, &JobError{Code: ErrCancelled, ID: p.id, Reason: "by its submitter"})
 		}
 	case p == nil:
-	case refusal != nil && r.verb == wire.Attach && p.kept.lost != nil:
-		lost := *p.kept.lost
-		lost.Cause = refusal
-		if p.kept.again && refusal.Code == ErrUnknownID {
-			p.kept.lost = nil
-			delete(s.jobs, p.key)
-			s.news = append(s.news, news{job: p, what: jobMissing, err: &lost})
-		} else {
-			s.end(p, nil, &lost)
-		}
+	case refusal != nil && p.kept != nil && p.kept.lost != nil:
+		s.notBack(&r, refusal)
 	case refusal != nil:
 		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
 	case p.detach:
 		s.end(p, nil, nil)
 	default:
-		if p.kept != nil && !p.kept.again {
-			p.kept.frame = nil
+		if k := p.kept; k != nil {
+			if k.resent = false; !k.again {
+				k.frame = nil
+			}
 		}
 		s.news = append(s.news, news{job: p, what: jobTaken})
 	}
 	return nil
+}
+
+// notBack acts on the refusal of what was to bring back a job of a lost
+// connection.
+func (s *session) notBack(r *request, refusal *RefusedError) {
+	p, k := r.job, r.job.kept
+	lost := *k.lost
+	lost.Cause = refusal
+	switch {
+	case s.jobs[p.key] != p || s.err != nil: // it goes with this connection
+	case k.again && !k.resent && r.verb == wire.Attach && refusal.Code == ErrUnknownID:
+		k.resent = true
+		delete(s.jobs, p.key)
+		s.news = append(s.news, news{job: p, what: jobMissing, err: &lost})
+	case k.resent && r.verb == wire.Submit && refusal.Code == ErrIDExists:
+		// The submit of the lost connection was on its way still.
+		s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
+		p.seq = s.waiting.tail
+		s.push(request{verb: wire.Attach, job: p})
+	case !lost.Sent:
+		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
+	default:
+		s.end(p, nil, &lost)
+	}
 }
 
 // onError acts on an error with the id of p, the job that is pending under it,
@@ -248,7 +266,6 @@ func (s *session) onError(ev *wire.Event, p *Pending) error {
 			return s.reply(due, refusal)
 		}
 	}
-	var err error = &JobError{Code: refusal.Code, Reason: ev.Reason, ID: refusal.ID, Lost: ev.Cause == wire.CauseLost}
 	switch {
 	case p == nil:
 		return nil
@@ -257,13 +274,12 @@ func (s *session) onError(ev *wire.Event, p *Pending) error {
 	case s.unreplied(p, due):
 		// Without an ack this may be the refusal, or the end of a job taken in
 		// silence; only the code can tell.
-		if !endsJob(refusal.Code) {
-			err = refusal
-		}
 		s.settle(p.seq)
-		s.waiting.pop()
+		if r := s.waiting.pop(); !endsJob(refusal.Code) {
+			return s.replied(r, refusal)
+		}
 	}
-	s.end(p, nil, err)
+	s.end(p, nil, &JobError{Code: refusal.Code, Reason: ev.Reason, ID: refusal.ID, Lost: ev.Cause == wire.CauseLost})
 	return nil
 }
 

@@ -333,11 +333,11 @@ func TestDrain(t *testing.T) {
 func TestDrainRunsOutOfTime(t *testing.T) {
 	s, broker := dial(t, newFake(t))
 	p := submit(t, s, gloom.Job{ID: "a"})
+	broker.read()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	wantError(t, s.Drain(ctx), context.DeadlineExceeded)
 	wantError(t, resultError(t, p), gloom.ErrClosed)
-	broker.read()
 	broker.expectClose()
 }
 
