@@ -12,7 +12,7 @@ type Broker struct {
 	now int64
 	fx  []Effect
 
-	seq     uint64 // the last arrival number
+	seq     uint32 // the last arrival number; it wraps around
 	timerNo uint64 // orders timers of the same instant
 	rng     *rand.PCG
 
@@ -84,6 +84,7 @@ type Broker struct {
 	// outcomes counts kept outcomes, outcomeBytes what they weigh.
 	outcomes     int
 	outcomeBytes int64
+	releases     uint64 // jobs that workers gave back
 	refused      [TakenOver + 1]uint64
 }
 
@@ -164,6 +165,9 @@ func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.work
 
 // TypeCount returns how many types are known.
 func (b *Broker) TypeCount() int { return len(b.typesByName) }
+
+// Releases returns how often workers gave jobs back.
+func (b *Broker) Releases() uint64 { return b.releases }
 
 // Refused returns how many requests were refused with code c.
 func (b *Broker) Refused(c Code) uint64 { return b.refused[c] }

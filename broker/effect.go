@@ -50,6 +50,9 @@ type Effect struct {
 	// Outcome is set on the frame that ends a kept job: Written is to be told
 	// of it when the frame is out whole.
 	Outcome uint64
+	// Headers are those of a job, for workers that want them; nil where there
+	// are none.
+	Headers []byte
 	// State is where the job stands that a submitter attached to; of an OpOK.
 	State string
 }

@@ -178,7 +178,7 @@ func (b *Broker) rank(f *flow) {
 		x.ref = f.no
 		if f.pos < 0 {
 			h.push(x)
-		} else if cur := h.at(int(f.pos)); cur.a != x.a || cur.b != x.b {
+		} else if cur := h.at(int(f.pos)); !cur.level(&x) {
 			h.fix(f.pos, x)
 		}
 	}

@@ -2,15 +2,20 @@ package broker
 
 import "unsafe"
 
-// entry is an element of a heap: ordered by a, then b, smaller first.
+// entry is an element of a heap: ordered by a, then b, smaller first, then c, a
+// number that wraps around.
 type entry struct {
 	a, b uint64
 	ref  uint32
+	c    uint32
 }
 
 func (x *entry) before(y *entry) bool {
-	return x.a < y.a || x.a == y.a && x.b < y.b
+	return x.a < y.a || x.a == y.a && (x.b < y.b || x.b == y.b && int32(x.c-y.c) < 0)
 }
+
+// level: neither of the two is before the other one.
+func (x *entry) level(y *entry) bool { return x.a == y.a && x.b == y.b && x.c == y.c }
 
 const (
 	heapShift = 9

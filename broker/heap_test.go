@@ -15,7 +15,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		h := heap{place: func(ref uint32, p int32) { pos[ref] = p }, held: new(int64)}
 		var want []entry
 		span := uint64(1 + r.IntN(40)) // few keys: many ties in a
-		key := func(ref uint32) entry { return entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref} }
+		key := func(ref uint32) entry { return entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
 		less := func(x, y entry) int {
 			if x.before(&y) {
 				return -1
@@ -40,7 +40,7 @@ func TestHeapAgainstSort(t *testing.T) {
 				want[i] = x
 			default:
 				slices.SortFunc(want, less)
-				if got := *h.top(); got.a != want[0].a || got.b != want[0].b {
+				if got := *h.top(); !got.level(&want[0]) {
 					t.Fatalf("seed %d: top %+v, want %+v", seed, got, want[0])
 				}
 			}
@@ -57,7 +57,7 @@ func TestHeapAgainstSort(t *testing.T) {
 		for i, x := range want {
 			got := *h.top()
 			h.remove(0)
-			if got.a != x.a || got.b != x.b {
+			if !got.level(&x) {
 				t.Fatalf("seed %d: element %d comes out as %+v, want %+v", seed, i, got, x)
 			}
 		}
@@ -72,11 +72,11 @@ func TestHeapAgainstSort(t *testing.T) {
 func TestHeapAtChunkBorder(t *testing.T) {
 	h := heap{place: func(uint32, int32) {}, held: new(int64)}
 	for i := range uint64(heapChunk - 1) {
-		h.push(entry{i, 0, 0})
+		h.push(entry{a: i})
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		h.push(entry{7, 0, 0})
-		h.push(entry{9, 0, 0})
+		h.push(entry{a: 7})
+		h.push(entry{a: 9})
 		h.remove(0)
 		h.remove(0)
 	}); n != 0 {

@@ -147,6 +147,8 @@ type JobInfo struct {
 	Keep      time.Duration // how long its outcome is kept; 0 not
 	Submitter Peer
 	Worker    Peer
+	// Releases is how often it was given back by a worker.
+	Releases int
 	// Holds says what a waiting job waits for.
 	Holds string
 }
@@ -164,7 +166,7 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio,
 		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: int(j.bodyLen),
-		Age: b.Since(j.at), In: b.Since(j.since), Detached: j.flags&flagDetached != 0,
+		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
 	if f.sub != nil && !f.dead {
 		x.Submitter = f.sub.id
@@ -227,7 +229,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 		return false
 	}
 	k := b.flows[j.flow].kind
-	me := entry{prioKey(j.prio), j.seq, 0}
+	me := j.standing(r)
 	p.next = max(p.next, 1)
 	for n := 0; n < lookVisits && p.next < len(b.flows); p.next++ {
 		n++
@@ -249,7 +251,7 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
 	for l := len(q.lanes) - 1; l >= 0 && q.lanes[l].prio >= j.prio; l-- {
 		for r := q.lanes[l].head; r != 0 && p.Exact(); {
 			o := b.jobs.get(r)
-			if o.prio == j.prio && o.seq >= j.seq {
+			if x := o.standing(r); !x.before(me) {
 				break
 			}
 			p.Ahead++

@@ -276,7 +276,7 @@ func (v *census) flows() {
 		if f.ready.n > 0 && !f.dead {
 			must(f.pos >= 0, "a flow with ready jobs is not ranked")
 			x, y := b.best(&f.ready), f.kind.flows.at(int(f.pos))
-			must(x.a == y.a && x.b == y.b && y.ref == f.no, "a flow is ranked by another job than its best")
+			must(x.level(y) && y.ref == f.no, "a flow is ranked by another job than its best")
 		} else {
 			must(f.pos < 0, "a flow without ready jobs is ranked")
 		}
@@ -301,18 +301,20 @@ func (v *census) room(h *heap) (n int64) {
 	return n
 }
 
+func ptr[T any](x T) *T { return &x }
+
 func (v *census) queue(q *queue, no uint32) {
 	b := v.b
 	n := q.spill.n
 	must(q.spill.n == q.ages.n, "spill %d, ages %d", q.spill.n, q.ages.n)
 	for i, l := range q.lanes {
 		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
-		prev, seq := uint32(0), uint64(0)
+		prev, last := uint32(0), entry{}
 		for r := l.head; r != 0; {
 			j := b.jobs.get(r)
 			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds a stranger")
-			must(j.prev == prev && j.seq > seq, "a lane is out of order")
-			prev, seq = r, j.seq
+			must(j.prev == prev && (prev == 0 || last.before(ptr(j.standing(r)))), "a lane is out of order")
+			prev, last = r, j.standing(r)
 			r = j.next
 			n++
 		}

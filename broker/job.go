@@ -46,16 +46,17 @@ const maxRetries = math.MaxUint16 - 1
 // the garbage collector nothing.
 type job struct {
 	prio int64
-	// seq is the arrival number. It is kept for life: a job that comes back
-	// stands where its submission put it.
-	seq uint64
-	// at is when it was submitted.
+	// at is when it was submitted, or is to be taken as submitted. It is kept for
+	// life: a job that comes back stands where its submission put it.
 	at int64
 	// since is when it began to be delayed, to be ready or to run.
 	since     int64
 	slab, off uint32 // where id and body lie
 	bodyLen   uint32
+	seq       uint32 // arrival number, orders jobs of the same time
 	idLen     uint16
+	headLen   uint16 // of headers, between id and body; 0 none
+	releases  uint16 // times given back
 	attempts  uint16 // times handed out
 	retries   uint16 // runs allowed after the first one
 	state     state
@@ -90,15 +91,23 @@ func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.big[r]
 	}
-	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen), j.bodyLen)
+	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen)+uint32(j.headLen), j.bodyLen)
+}
+
+// headers are those of the job; nil where there are none.
+func (b *Broker) headers(j *job) []byte {
+	if j.headLen == 0 {
+		return nil
+	}
+	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
 }
 
 // stored is the length of the job's entry in the slabs.
 func (j *job) stored() uint32 {
 	if j.flags&flagBig != 0 {
-		return uint32(j.idLen)
+		return uint32(j.idLen) + uint32(j.headLen)
 	}
-	return uint32(j.idLen) + j.bodyLen
+	return uint32(j.idLen) + uint32(j.headLen) + j.bodyLen
 }
 
 // weight is what the job counts against limits on bytes. A body kept by
@@ -108,12 +117,12 @@ func (b *Broker) weight(r uint32, j *job) int64 {
 	if j.flags&flagBig != 0 {
 		n = int64(cap(b.big[r]))
 	}
-	return int64(j.idLen) + n + JobOverhead
+	return int64(j.idLen) + int64(j.headLen) + n + JobOverhead
 }
 
-// store keeps id and body for record r.
-func (b *Broker) store(r uint32, j *job, id, body []byte, kept bool) {
-	j.idLen, j.bodyLen = uint16(len(id)), uint32(len(body))
+// store keeps id, headers and body for record r.
+func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
+	j.idLen, j.headLen, j.bodyLen = uint16(len(id)), uint16(len(headers)), uint32(len(body))
 	if len(body) >= bigBody {
 		if !kept {
 			body = append(make([]byte, 0, len(body)), body...)
@@ -123,7 +132,7 @@ func (b *Broker) store(r uint32, j *job, id, body []byte, kept bool) {
 		j.flags |= flagBig
 		body = nil
 	}
-	j.slab, j.off = b.slabs.add(r, id, body)
+	j.slab, j.off = b.slabs.add(r, id, headers, body)
 }
 
 // free takes back the record and all memory of the job.

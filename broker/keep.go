@@ -57,7 +57,7 @@ func (b *Broker) sendLast(f *flow, r uint32, j *job, l last) {
 		e = Effect{Op: OpEnd, Peer: f.sub.id, ID: b.id(j), Code: l.code, Reason: l.reason}
 	}
 	if f.keep {
-		e.Outcome = uint64(r)<<32 | uint64(uint32(j.seq))
+		e.Outcome = uint64(r)<<32 | uint64(j.seq)
 	}
 	b.emit(e)
 }
@@ -73,7 +73,7 @@ func (b *Broker) replace(r uint32, j *job, l last) {
 	if l.code != 0 {
 		l.body, l.kept = []byte(l.reason), true
 	}
-	b.store(r, j, b.id(j), l.body, l.kept)
+	b.store(r, j, b.id(j), nil, l.body, l.kept)
 	b.slabs.drop(slab, off, stored)
 }
 
@@ -105,7 +105,7 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
 	if b.jobs.has(r) {
-		if j := b.jobs.get(r); j.state == stEnded && uint32(j.seq) == uint32(outcome) {
+		if j := b.jobs.get(r); j.state == stEnded && j.seq == uint32(outcome) {
 			b.forgetOutcome(r, j)
 		}
 	}

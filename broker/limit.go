@@ -18,6 +18,13 @@ func (b *Broker) pace(k *jobType) bool {
 	return true
 }
 
+// unpace gives back what one job took of a type's rate.
+func (b *Broker) unpace(k *jobType) {
+	if k.limits.Rate > 0 {
+		k.tat -= step(k.limits.Rate)
+	}
+}
+
 // TypeError says why a type cannot be configured.
 type TypeError struct {
 	Type   []byte

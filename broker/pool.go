@@ -309,7 +309,7 @@ func (b *Broker) bestOf(p *pool) *jobType {
 			continue
 		}
 		at := b.standing(k)
-		if at.a == top.a && at.b == top.b {
+		if at.level(&top) {
 			return k
 		}
 		if k.told.before(&at) {

@@ -7,12 +7,12 @@ import "unsafe"
 const maxLanes = 64
 
 // queue holds the ready jobs of one flow in order of priority (larger first),
-// then of arrival.
+// then of age.
 //
 // Jobs that arrive in order stand in lanes, one FIFO per priority, at the cost
-// of two links each. What comes back out of order (requeued, delayed), or has
+// of two links each. What comes back out of order (requeued, delayed, aged), or has
 // a priority beyond the number of lanes, stands in a heap keyed by priority and
-// arrival, and in a second one by arrival alone, which knows the oldest.
+// age, and in a second one by age alone, which knows the oldest.
 type queue struct {
 	lanes []lane // by priority, largest last; none is empty
 	spill heap
@@ -29,6 +29,14 @@ const laneSize = int64(unsafe.Sizeof(lane{}))
 
 // prioKey orders larger priorities first.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
+
+// timeKey orders earlier times first.
+func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
+
+// standing is the key by which a job stands: priority, age, arrival.
+func (j *job) standing(r uint32) entry {
+	return entry{a: prioKey(j.prio), b: timeKey(j.at), ref: r, c: j.seq}
+}
 
 // laneOf returns the place of the lane with this priority, or where it belongs.
 func (q *queue) laneOf(prio int64) (int, bool) {
@@ -52,7 +60,7 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	case found:
 		l := &q.lanes[i]
 		t := b.jobs.get(l.tail)
-		if t.seq > j.seq {
+		if t.at > j.at || t.at == j.at && int32(t.seq-j.seq) > 0 {
 			break
 		}
 		j.state, j.prev, j.next = stQueued, l.tail, 0
@@ -70,8 +78,8 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		return
 	}
 	j.state = stSpilled
-	q.spill.push(entry{prioKey(j.prio), j.seq, r})
-	q.ages.push(entry{j.seq, 0, r})
+	q.spill.push(j.standing(r))
+	q.ages.push(entry{a: timeKey(j.at), ref: r})
 }
 
 // resizeLanes moves the lanes of q to where there is room for so many.
@@ -94,7 +102,7 @@ func (b *Broker) best(q *queue) entry {
 	var x entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = entry{prioKey(l.prio), b.jobs.get(l.head).seq, l.head}
+		x = b.jobs.get(l.head).standing(l.head)
 		if q.spill.n == 0 || x.before(q.spill.top()) {
 			return x
 		}
@@ -145,15 +153,12 @@ func (b *Broker) unlink(j *job) {
 // oldest returns the arrival time of the oldest ready job; the queue must not
 // be empty. It looks at each lane once.
 func (b *Broker) oldest(q *queue) int64 {
-	var r uint32
-	var least uint64
+	at := int64(Never)
 	if q.ages.n > 0 {
-		r, least = q.ages.top().ref, q.ages.top().a
+		at = b.jobs.get(q.ages.top().ref).at
 	}
 	for i := range q.lanes {
-		if s := b.jobs.get(q.lanes[i].head).seq; r == 0 || s < least {
-			r, least = q.lanes[i].head, s
-		}
+		at = min(at, b.jobs.get(q.lanes[i].head).at)
 	}
-	return b.jobs.get(r).at
+	return at
 }

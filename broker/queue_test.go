@@ -46,7 +46,7 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 		seq = x.seq
 	}
 	r, j := x.b.jobs.take()
-	j.prio, j.seq, j.at = prio, seq, int64(seq)
+	j.prio, j.seq, j.at = prio, uint32(seq), int64(seq)
 	x.b.push(x.q, r, j)
 	if j.state == stSpilled {
 		x.spilled++
@@ -146,7 +146,7 @@ func TestQueueFIFO(t *testing.T) {
 	var last queuedJob
 	for i := range 5000 {
 		e := x.b.jobs.get(x.b.best(x.q).ref)
-		if got := (queuedJob{prio: e.prio, seq: e.seq}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
+		if got := (queuedJob{prio: e.prio, seq: uint64(e.seq)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}
 		last = x.pull(0)

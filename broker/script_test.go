@@ -124,6 +124,9 @@ func (s *script) effect(e *broker.Effect) string {
 		l.WriteString("ok")
 	case broker.OpJob:
 		fmt.Fprintf(&l, "job %s %s %s", e.ID, e.Type, e.Body)
+		if e.Headers != nil {
+			fmt.Fprintf(&l, " headers %s", e.Headers)
+		}
 	case broker.OpResult:
 		fmt.Fprintf(&l, "result %s %s", e.ID, e.Body)
 	case broker.OpProgress:

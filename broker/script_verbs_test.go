@@ -62,6 +62,24 @@ func (w *words) opt(name, otherwise string) string {
 	return otherwise
 }
 
+// list is the parts of an option with commas; nil without it.
+func (w *words) list(name string) (list [][]byte) {
+	if all := w.opt(name, ""); all != "" {
+		for _, part := range strings.Split(all, ",") {
+			list = append(list, []byte(part))
+		}
+	}
+	return list
+}
+
+func (w *words) changing(id int) *broker.Changing {
+	c := &broker.Changing{ID: w.bytes(id), Delay: w.duration("delay", -1), Groups: w.list("groups")}
+	_, c.SetPriority = w.opts["priority"]
+	_, c.SetGroups = w.opts["groups"]
+	c.Priority = w.number("priority", 0)
+	return c
+}
+
 func (w *words) number(name string, otherwise int64) int64 {
 	n, err := strconv.ParseInt(w.opt(name, strconv.FormatInt(otherwise, 10)), 10, 64)
 	if err != nil {
@@ -163,7 +181,8 @@ func init() {
 		"cancel": func(s *script, now int64, w *words) { s.note(s.core.Cancel(now, s.peer(w.at(1)), w.bytes(2))) },
 		"join": func(s *script, now int64, w *words) {
 			s.note(s.core.Join(now, s.peer(w.at(1)), &broker.Joining{
-				Type: w.bytes(2), Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(3, "notices"),
+				Type: w.bytes(2), Types: w.list("types"), Except: w.list("except"),
+				Prefetch: int(w.number("prefetch", 0)), Notices: w.flag(2, "notices"), Headers: w.flag(2, "headers"),
 			}))
 		},
 		"respond": func(s *script, now int64, w *words) {
@@ -177,6 +196,17 @@ func init() {
 			s.note(s.core.Fail(now, s.peer(w.at(1)), &broker.Failure{
 				ID: w.bytes(2), Reason: w.opt("reason", "broken"), NoRetry: w.flag(3, "no-retry"), Delay: int64(w.duration("delay", -1)),
 			}))
+		},
+		"release": func(s *script, now int64, w *words) {
+			s.note(s.core.Release(now, s.peer(w.at(1)), &broker.Releasing{ID: w.bytes(2), Delay: w.duration("delay", 0)}))
+		},
+		"change": func(s *script, now int64, w *words) { s.note(s.core.Change(now, s.peer(w.at(1)), w.changing(2))) },
+		"amend": func(s *script, now int64, w *words) {
+			fx, c, reason := s.core.Amend(now, w.changing(1))
+			s.note(fx)
+			if c != 0 {
+				s.say("refused: %s: %s", codes[c], reason)
+			}
 		},
 		"leave":    func(s *script, now int64, w *words) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
 		"gone":     func(s *script, now int64, w *words) { s.note(s.core.Gone(now, s.peer(w.at(1)))) },
@@ -265,6 +295,7 @@ func (s *script) submission(w *words, id, typ string) *broker.Submission {
 		Priority: w.number("priority", 0), Retries: int(w.number("retries", -1)),
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
+		Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
 		Detach: w.flag(4, "detach"), Quiet: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
 	}
 }
@@ -292,6 +323,9 @@ func (s *script) explain(now int64, w *words) {
 	line := fmt.Sprintf("%s, attempts %d of %d", x.State, x.Attempts, x.Retries+1)
 	if x.Unwanted {
 		line += ", unwanted"
+	}
+	if x.Releases > 0 {
+		line += fmt.Sprintf(", given back %d times", x.Releases)
 	}
 	if x.Worker != 0 {
 		line += ", on " + s.names[x.Worker]

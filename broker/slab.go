@@ -46,15 +46,16 @@ type slab struct {
 	live uint32 // bytes of live entries
 }
 
-// add stores a and b side by side for record rec and returns their place.
-func (s *slabs) add(rec uint32, a, b []byte) (slabNo, off uint32) {
-	need := uint32(entryHead + len(a) + len(b))
+// add stores parts side by side for record rec and returns their place.
+func (s *slabs) add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
+	need := uint32(entryHead + len(a) + len(b) + len(c))
 	no, at := s.room(need)
 	m := s.all[no].mem[at : at+need]
 	binary.LittleEndian.PutUint32(m, rec)
 	binary.LittleEndian.PutUint32(m[4:], need)
 	copy(m[entryHead:], a)
 	copy(m[entryHead+len(a):], b)
+	copy(m[entryHead+len(a)+len(b):], c)
 	return no, at + entryHead
 }
 

@@ -65,7 +65,7 @@ func TestSlabs(t *testing.T) {
 					d[i] = byte(next) + byte(i)
 				}
 				cut := r.IntN(len(d) + 1)
-				slab, off := x.slabs.add(next, d[:cut], d[cut:])
+				slab, off := x.slabs.add(next, d[:cut], d[cut:], nil)
 				x.place[next], x.data[next] = [2]uint32{slab, off}, d
 				all = append(all, next)
 			} else {
@@ -115,7 +115,7 @@ func TestSlabsCompact(t *testing.T) {
 	const n, size = 400_000, 116
 	data := make([]byte, size)
 	for rec := uint32(1); rec <= n; rec++ {
-		slab, off := x.slabs.add(rec, data[:16], data[16:])
+		slab, off := x.slabs.add(rec, data[:16], data[16:], nil)
 		x.place[rec], x.data[rec] = [2]uint32{slab, off}, data
 		x.slabs.settle()
 	}

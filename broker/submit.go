@@ -27,6 +27,11 @@ type Submission struct {
 	Quiet bool
 	// Progress asks for the worker's progress.
 	Progress bool
+	// Age lets the job stand, and count in waiting times, as if submitted so
+	// long ago.
+	Age time.Duration
+	// Headers, at most 4 KiB, go to workers that ask for them.
+	Headers []byte
 	// Keep, above 0, lets the job outlive its submitter and keeps its last frame
 	// so long after its end, for whoever attaches.
 	Keep time.Duration
@@ -84,7 +89,7 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 	}
 	r, j := b.jobs.take()
 	b.seq++
-	j.seq, j.prio, j.at, j.since, j.flow = b.seq, s.Priority, b.now, b.now, f.no
+	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
 	retries := s.Retries
 	if retries < 0 {
 		retries = b.cfg.Retries
@@ -96,12 +101,10 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 	if s.Progress {
 		j.flags |= flagProgress
 	}
-	b.store(r, j, s.ID, s.Body, s.Kept)
+	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
 	b.hold(r, j)
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
-		var t *timing
-		j.timing, t = b.timings.take()
-		t.job, t.pos = r, -1
+		t := b.timed(r, j)
 		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
 		if s.Expires > 0 {
 			t.expires = b.now + int64(s.Expires)
@@ -114,6 +117,9 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 		b.ok(sub.id, b.id(j))
 	}
 	b.wait(f, r, j, b.now+int64(s.Delay))
+	if s.Delay <= 0 {
+		j.since = j.at
+	}
 }
 
 // deny refuses and counts it.
@@ -169,7 +175,7 @@ func (s *Submission) weight() int64 {
 	if s.Kept && n >= bigBody {
 		n = cap(s.Body)
 	}
-	return int64(len(s.ID)) + int64(n) + JobOverhead
+	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
 }
 
 func (b *Broker) overdueToo() string {
@@ -271,9 +277,20 @@ func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {
 	b.link(&f.delayed, r, j)
 	f.kind.Delayed++
 	b.total.Delayed++
-	t := b.timings.get(j.timing)
+	t := b.timed(r, j)
 	t.delay = until
 	b.startTimer(j.timing, t, soonest(until, t.expires))
+}
+
+// timed returns the times of job r, made if it had none.
+func (b *Broker) timed(r uint32, j *job) *timing {
+	if j.timing != 0 {
+		return b.timings.get(j.timing)
+	}
+	var t *timing
+	j.timing, t = b.timings.take()
+	t.job, t.pos = r, -1
+	return t
 }
 
 // enqueue makes a job ready.

@@ -18,7 +18,7 @@ func (b *Broker) placeTimer(ref uint32, pos int32) {
 
 func (b *Broker) timerEntry(at int64, ref uint32) entry {
 	b.timerNo++
-	return entry{uint64(at), b.timerNo, ref}
+	return entry{a: uint64(at), b: b.timerNo, ref: ref}
 }
 
 func (b *Broker) startTimer(ref uint32, t *timing, at int64) {

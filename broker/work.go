@@ -1,6 +1,10 @@
 package broker
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"time"
+)
 
 // Joining is what a worker asks for.
 type Joining struct {
@@ -148,10 +152,14 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 			b.startTimer(j.timing, t, b.now+t.timeout)
 		}
 	}
-	b.emit(Effect{
+	e := Effect{
 		Op: OpJob, Peer: w.id, ID: b.id(j), Type: k.name,
 		Body: b.body(r, j), Kept: j.flags&flagBig != 0,
-	})
+	}
+	if w.headers {
+		e.Headers = b.headers(j)
+	}
+	b.emit(e)
 }
 
 func (b *Broker) takeOut(w *worker, r uint32, j *job) {
@@ -238,6 +246,43 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		f := b.flows[j.flow]
 		b.stopRun(w, f, r, j)
 		b.failed(r, j, JobFailed, q.Reason, q.NoRetry, q.Delay)
+	}
+	b.offerIfFree(w)
+	return b.end()
+}
+
+// Releasing is what a worker says of a job that it gives back.
+type Releasing struct {
+	ID []byte
+	// Delay is how long it waits before it is handed out again.
+	Delay time.Duration
+}
+
+// Release puts a job back in its place as if it had never been handed out.
+// Refused like Respond.
+func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	r, j := b.outOn(w, q.ID)
+	if r == 0 {
+		return b.end()
+	}
+	b.ok(p, nil)
+	if !b.settleRun(w, r, j) {
+		f := b.flows[j.flow]
+		b.stopRun(w, f, r, j)
+		b.unpace(f.kind)
+		j.attempts--
+		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
+		b.releases++
+		if b.lapsed(j) {
+			b.expire(r, j)
+		} else {
+			b.again(f, r, j, int64(q.Delay))
+		}
 	}
 	b.offerIfFree(w)
 	return b.end()
@@ -355,13 +400,13 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
-	k.Requeued++
+	b.again(f, r, j, delay)
+}
+
+// again lets a job wait that was out.
+func (b *Broker) again(f *flow, r uint32, j *job, delay int64) {
+	f.kind.Requeued++
 	b.total.Requeued++
-	if delay > 0 && j.timing == 0 {
-		var t *timing
-		j.timing, t = b.timings.take()
-		t.job, t.pos = r, -1
-	}
 	b.wait(f, r, j, b.now+max(delay, 0))
 }
 
@@ -422,7 +467,7 @@ func (b *Broker) evict() {
 func (b *Broker) haunt(w *worker, id []byte) {
 	r, j := b.jobs.take()
 	j.state, j.worker = stOverdue, w.id.Slot()
-	b.store(r, j, id, nil, false)
+	b.store(r, j, id, nil, nil, false)
 	b.takeOut(w, r, j)
 	b.ghosts++
 	b.ghostBytes += b.weight(r, j)

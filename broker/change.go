@@ -1,0 +1,78 @@
+package broker
+
+import "time"
+
+// Changing is what is to become of a job that waits. What is not set stays.
+type Changing struct {
+	ID          []byte
+	Priority    int64
+	SetPriority bool
+	// Groups replace those of the job.
+	Groups    [][]byte
+	SetGroups bool
+	// Delay is how long it is not handed out, from now on; negative leaves what
+	// delay there is.
+	Delay time.Duration
+}
+
+// Change changes a waiting job of submitter p, a detached one of anybody, or a
+// kept one that has nobody. Refused with NotProcessing while it runs, else with
+// UnknownID, or with Overloaded for a group too many.
+func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
+	b.begin(now)
+	sub := b.submitter(p)
+	if sub == nil {
+		return b.end()
+	}
+	const unknown = "no waiting job of this connection, and no detached one, has this id"
+	r := b.find(b.index.hash(q.ID), q.ID)
+	if r == 0 || !b.reaches(sub, b.flows[b.jobs.get(r).flow], b.jobs.get(r)) {
+		b.deny(p, UnknownID, q.ID, unknown)
+		return b.end()
+	}
+	if c, reason := b.change(r, q); c != 0 {
+		b.deny(p, c, q.ID, reason)
+		return b.end()
+	}
+	b.ok(p, b.id(b.jobs.get(r)))
+	return b.end()
+}
+
+// Amend is Change on an operator's word: of any waiting job. It returns why it
+// was refused.
+func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, string) {
+	b.begin(now)
+	r := b.find(b.index.hash(q.ID), q.ID)
+	if r == 0 {
+		return b.end(), UnknownID, "no waiting job has this id"
+	}
+	c, reason := b.change(r, q)
+	return b.end(), c, reason
+}
+
+func (b *Broker) change(r uint32, q *Changing) (Code, string) {
+	j := b.jobs.get(r)
+	switch {
+	case j.state == stEnded || j.state == stRunning && b.unwanted(j):
+		return UnknownID, "the job has ended"
+	case j.state == stRunning:
+		return NotProcessing, "running: the job is out at a worker"
+	}
+	since, until := j.since, int64(0)
+	delayed := j.state == stDelayed
+	if delayed {
+		until = b.timings.get(j.timing).delay
+	}
+	if q.Delay >= 0 {
+		until = b.now + int64(q.Delay)
+	}
+	b.leaveQueue(r, j)
+	if q.SetPriority {
+		j.prio = q.Priority
+	}
+	b.wait(b.flows[j.flow], r, j, until)
+	if delayed == (j.state == stDelayed) {
+		j.since = since
+	}
+	return 0, ""
+}
