@@ -38,7 +38,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
 		Holds: x.Holds, Submitter: a.peer(x.Submitter), Worker: a.peer(x.Worker),
 	}
 	if x.Due > 0 {
@@ -67,7 +67,11 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var code broker.Code
+	state := "cancelled"
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		if x, _ := b.Explain(now, id); x.State == "ended" {
+			state = "forgotten"
+		}
 		fx, code = b.Revoke(now, id)
 		return fx
 	})
@@ -77,8 +81,8 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.NotProcessing:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only its submitter can cancel it now", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator cancelled a job")
-	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "cancelled"})
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
 	return nil
 }
 

@@ -36,6 +36,8 @@ var (
 	descDead        = desc("dead_letters", "Failed jobs kept.", "type")
 	descWait        = desc("wait_seconds", "Time from ready to handed out.", "type")
 	descRun         = desc("run_seconds", "Time from handed out to the end of the run.", "type")
+	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
+	descKeptBytes   = desc("kept_outcome_bytes", "Memory that kept outcomes count against limits.")
 	descTypes       = desc("types", "Types known.")
 	descConns       = desc("connections", "Open connections.", "port")
 	descMaxConns    = desc("connections_limit", "Connections that may be open.")
@@ -62,7 +64,7 @@ var (
 
 var all = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
-	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descTypes, descConns,
+	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
 	descLag, descUndelivered, descDropped, descImbalance, descMemory, descStore, descDraining, descInfo,
@@ -179,15 +181,19 @@ func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatB
 
 func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
-	var submitters, workers, types int
+	var submitters, workers, types, kept int
+	var keptBytes int64
 	var held broker.Memory
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
+		kept, keptBytes = b.Outcomes()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
 	gauge(ch, descTypes, float64(types))
+	gauge(ch, descKept, float64(kept))
+	gauge(ch, descKeptBytes, float64(keptBytes))
 	gauge(ch, descStore, float64(held.Jobs()))
 	c.collectMemory(ch, &held)
 	gauge(ch, descConns, float64(submitters), "submit")

@@ -82,7 +82,7 @@ type Peer struct {
 type Job struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
-	State    string `json:"state"` // delayed, queued or running
+	State    string `json:"state"` // delayed, queued, running or, of a kept outcome, ended
 	Priority int64  `json:"priority"`
 	// Attempts is how often it was handed out, Retries how often it may be
 	// handed out again after the first time.
@@ -90,6 +90,8 @@ type Job struct {
 	Retries  int  `json:"retries"`
 	Bytes    int  `json:"bytes"` // of its body
 	Detached bool `json:"detached"`
+	// KeepMS is for how long its outcome is kept after its end, in milliseconds.
+	KeepMS int64 `json:"keep_ms"`
 	// Unwanted: it runs, but nobody waits for it any more.
 	Unwanted   bool    `json:"unwanted"`
 	AgeSeconds float64 `json:"age_seconds"`
@@ -107,7 +109,8 @@ type Job struct {
 	Worker    *Peer  `json:"worker,omitempty"`
 }
 
-// State is a job after a request that changed its state.
+// State is a job after a request that changed it: delayed, queued, running,
+// cancelled or, of a kept outcome, forgotten.
 type State struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
