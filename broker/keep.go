@@ -57,9 +57,26 @@ func (b *Broker) sendLast(f *flow, r uint32, j *job, l last) {
 		e = Effect{Op: OpEnd, Peer: f.sub.id, ID: b.id(j), Code: l.code, Reason: l.reason}
 	}
 	if f.keep {
-		e.Outcome = uint64(r)<<32 | uint64(j.seq)
+		e.Outcome = outcomeNo(r, j)
 	}
 	b.emit(e)
+}
+
+func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
+
+// OutcomeOf returns the number of the kept outcome that holds an id, or 0, and
+// the submitter that it is on its way to, or 0.
+func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		return 0, 0
+	}
+	j := b.jobs.get(r)
+	f := b.flows[j.flow]
+	if j.state != stEnded || f.sub == nil {
+		return 0, 0
+	}
+	return outcomeNo(r, j), f.sub.id
 }
 
 // replace stores the last frame where the job's body was.

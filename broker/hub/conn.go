@@ -38,6 +38,10 @@ type Conn struct {
 	// batches are the outputs not wholly written. Of the owner only.
 	batches []batch
 	written uint64 // bytes handed to the connection
+	// outcomes are the kept outcomes taken and not wholly written, as far as the
+	// owner has told, taken the bytes taken. Of the owner, under the hub's lock.
+	outcomes []outcome
+	taken    uint64
 }
 
 // batch is an output whose last byte is at end of the stream.
@@ -52,6 +56,8 @@ type outbox struct {
 	refs    []Ref
 	large   int // bytes of refs
 	answers int
+	// outcomes are the kept outcomes among it.
+	outcomes []outcome
 }
 
 func (o *outbox) size() int { return len(o.buf) + o.large }
@@ -81,6 +87,8 @@ func (h *Hub) Gone(c *Conn) {
 	h.leave(c, "")
 	h.stats.Undelivered += uint64(c.undelivered())
 	c.lost = true
+	h.outcomes -= len(c.outcomes)
+	c.outcomes = nil
 	h.discard(c)
 	h.unlock(nil)
 }
@@ -150,6 +158,9 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 		c.since.Store(c.hub.clock())
 	}
 	c.held.Store(int64(unsent))
+	if len(c.outcomes) > 0 {
+		c.hub.wrote(c, c.written-uint64(unsent))
+	}
 	c.pin(int64(memory))
 	if unsent == 0 {
 		c.batches = c.batches[:0]

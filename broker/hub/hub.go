@@ -61,7 +61,9 @@ type Hub struct {
 	ends  []end
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
-	stats Stats
+	// outcomes counts those of all connections.
+	outcomes int
+	stats    Stats
 }
 
 // Stats are counts since the start.

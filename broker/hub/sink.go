@@ -138,6 +138,7 @@ func (s *Sink) Take(outs []Output) []Output {
 			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
 			Close: c.closing, answers: c.out.answers,
 		})
+		h.taken(c)
 		c.held.Add(int64(c.out.size()))
 		n := c.out.memory()
 		h.unread[c.port].queued -= n

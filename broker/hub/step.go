@@ -21,6 +21,9 @@ type Command struct {
 	Reply []byte
 	// Close closes the connection behind the reply.
 	Close bool
+	// Owner, of a hello, says who the submitter is: only who has the same one may
+	// attach to its kept jobs. 0 is nobody special.
+	Owner uint64
 	// Ignore: no reply, nothing to do (pong).
 	Ignore bool
 	// Covers says whether the peer may cancel jobs of a type; nil: of any.
@@ -65,6 +68,9 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 			h.dismiss(c, m.Refuse)
 		}
 	case m.Reply != nil:
+		if m.Owner != 0 && !c.gone {
+			h.core.SetOwner(c.peer, m.Owner)
+		}
 		h.append(c, m.Reply)
 	default:
 		h.ask(now, c, m)
@@ -74,7 +80,7 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 // ask steps the core with a request.
 func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	r := &m.Req
-	if r.Types != nil || r.Verb == wire.Change || r.Verb == wire.Attach || r.Verb == wire.Release {
+	if r.Types != nil || r.Verb == wire.Change || r.Verb == wire.Release {
 		h.refuse(c, &wire.Error{Code: wire.UnknownAction, ID: r.ID, Reason: r.Verb.String() + " of this kind is not served yet"})
 		return
 	}
@@ -91,11 +97,16 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			})
 			return
 		}
-		fx = h.core.Submit(now, c.peer, &broker.Submission{
+		s := broker.Submission{
 			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
 			Delay: ms(r.DelayMS), Timeout: ms(r.TimeoutMS), Backoff: ms(r.BackoffMS), Expires: ms(r.ExpiresMS),
 			Retries: r.Retries, Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
-		})
+			Keep: ms(r.KeepMS),
+		}
+		if h.outcomes > 0 {
+			h.settle(now, r.ID)
+		}
+		fx = h.core.Submit(now, c.peer, &s)
 	case wire.Respond:
 		fx = h.core.Respond(now, c.peer, r.ID, r.Body, m.Kept)
 	case wire.Join:
@@ -107,6 +118,8 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			return
 		}
 		fx = h.core.Cancel(now, c.peer, r.ID)
+	case wire.Attach:
+		fx = h.core.Attach(now, c.peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.waiting())
 	case wire.Fail:
 		f := broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}
 		if r.Reason != nil {
@@ -225,7 +238,12 @@ func (h *Hub) apply(fx []broker.Effect) {
 		if !refer {
 			n += len(e.Body)
 		}
-		h.put(c, n, func(o *outbox) { o.effect(e, refer) })
+		h.put(c, n, func(o *outbox) {
+			o.effect(e, refer)
+			if e.Outcome != 0 {
+				o.outcomes = append(o.outcomes, outcome{no: e.Outcome, end: uint64(o.size())})
+			}
+		})
 	}
 }
 
@@ -233,7 +251,9 @@ func (h *Hub) apply(fx []broker.Effect) {
 func (o *outbox) effect(e *broker.Effect, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
-		if e.ID != nil {
+		if e.State != "" {
+			o.buf = wire.AppendAttached(o.buf, e.ID, e.State)
+		} else if e.ID != nil {
 			o.buf = wire.AppendOKID(o.buf, e.ID)
 		} else {
 			o.buf = wire.AppendOK(o.buf)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gloom/broker"
 	"gloom/broker/hub"
@@ -32,10 +33,18 @@ type shadow struct {
 	peer   broker.Peer
 	out    []byte
 	held   int
-	over   bool     // given up
-	gone   bool     // the core knows it no more
-	closed bool     // by its owner
-	jobs   []string // sent to this worker and not answered
+	over   bool   // given up
+	gone   bool   // the core knows it no more
+	closed bool   // by its owner
+	sent   uint64 // bytes taken of it
+	// outcomes are the kept outcomes in it that are not out whole.
+	outcomes []twinOutcome
+	jobs     []string // sent to this worker and not answered
+}
+
+type twinOutcome struct {
+	no, end     uint64
+	taken, back bool
 }
 
 func (s *shadow) waiting() int { return len(s.out) + s.held }
@@ -60,8 +69,13 @@ func (w *twin) apply(fx []broker.Effect) {
 		var f []byte
 		switch e.Op {
 		case broker.OpOK:
-			if f = wire.AppendOK(nil); e.ID != nil {
+			switch {
+			case e.State != "":
+				f = wire.AppendAttached(nil, e.ID, e.State)
+			case e.ID != nil:
 				f = wire.AppendOKID(nil, e.ID)
+			default:
+				f = wire.AppendOK(nil)
 			}
 		case broker.OpJob:
 			f = wire.AppendJob(nil, e.ID, e.Type, nil, e.Body)
@@ -83,12 +97,42 @@ func (w *twin) apply(fx []broker.Effect) {
 			}
 		}
 		w.put(s, f)
+		if e.Outcome != 0 {
+			s.outcomes = append(s.outcomes, twinOutcome{no: e.Outcome, end: s.sent + uint64(len(s.out))})
+		}
+	}
+}
+
+// wrote: all that was taken of s is out but for what is held back.
+func (w *twin) wrote(s *shadow) {
+	rest := s.outcomes[:0]
+	for _, o := range s.outcomes {
+		if o.taken && o.end <= s.sent-uint64(s.held) {
+			w.apply(w.core.Written(0, o.no))
+			continue
+		}
+		o.back = o.taken
+		rest = append(rest, o)
+	}
+	s.outcomes = rest
+}
+
+// read: who submits under an id has read the outcome that is just being written.
+func (w *twin) read(id []byte) {
+	no, peer := w.core.OutcomeOf(id)
+	if s := w.shadows[peer]; s != nil && no != 0 {
+		for _, o := range s.outcomes {
+			if o.no == no && o.taken && !o.back {
+				w.apply(w.core.Written(0, no))
+			}
+		}
 	}
 }
 
 var twinCodes = map[broker.Code]wire.Code{
 	broker.IDExists: wire.IDExists, broker.UnknownID: wire.UnknownID, broker.NotProcessing: wire.InvalidState,
 	broker.Overloaded: wire.Overloaded, broker.JobFailed: wire.JobFailed, broker.Cancelled: wire.Cancelled,
+	broker.TakenOver: wire.TakenOver,
 }
 
 // step carries out a request of s; it knows the verbs that the test sends.
@@ -105,11 +149,14 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 			w.put(s, wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d bytes wait for this connection to read them; from %d on (half of max-outbound) it may not submit", n, w.max/2), r.ID))
 			return
 		}
-		w.apply(w.core.Submit(0, s.peer, &broker.Submission{ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: r.Retries, Progress: r.Progress}))
+		w.read(r.ID)
+		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: r.Retries, Progress: r.Progress}))
 	case wire.Join:
 		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel}))
 	case wire.Respond:
 		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
+	case wire.Attach:
+		w.apply(w.core.Attach(0, s.peer, r.ID, r.Progress, w.max-s.waiting()))
 	case wire.Progress:
 		w.apply(w.core.Progress(0, s.peer, r.ID, r.Body, false))
 	case wire.Fail:
@@ -236,6 +283,7 @@ func (x *twins) turn() {
 		p := x.pairs[x.rng.IntN(len(x.pairs))]
 		if n := p.shadow.held; n > 0 && len(p.owner.writing) == 0 {
 			p.shadow.held = x.rng.IntN(n + 1)
+			x.twin.wrote(p.shadow)
 			p.conn.SetHeld(p.shadow.held, p.shadow.held)
 		}
 	default:
@@ -303,7 +351,12 @@ func (x *twins) frames(p *pair) {
 				list = append(list, fmt.Sprintf(`{"action":"cancel","id":"j%d"}`, x.rng.IntN(x.next)))
 				continue
 			}
-			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","body":%s,"progress":%t}`, x.next, x.body(), x.rng.IntN(3) > 0))
+			if x.rng.IntN(6) == 0 && x.next > 0 {
+				list = append(list, fmt.Sprintf(`{"action":"attach","id":"j%d"}`, max(0, x.next-x.rng.IntN(10))))
+				continue
+			}
+			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","body":%s,"progress":%t,"keep_ms":%d}`,
+				x.next, x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000))
 			x.next += x.rng.IntN(20) / 2 % 2 // now and then an id that exists
 			continue
 		}
@@ -348,7 +401,11 @@ func (x *twins) take(o *owner) {
 			return
 		}
 		p.shadow.held += len(got)
+		p.shadow.sent += uint64(len(got))
 		p.shadow.out = nil
+		for i := range p.shadow.outcomes {
+			p.shadow.outcomes[i].taken = true
+		}
 		o.writing = append(o.writing, written{out, got})
 	}
 }
@@ -366,6 +423,7 @@ func (x *twins) finish(o *owner) {
 			unsent = x.rng.IntN(p.shadow.held + 1)
 		}
 		p.shadow.held = unsent
+		x.twin.wrote(p.shadow)
 		o.sink.Done(&w.out, unsent, unsent)
 	}
 	o.writing = o.writing[:0]

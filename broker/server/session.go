@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -142,6 +143,8 @@ func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Err
 		b.now = r.Prefetch > 0 // whether it is accepted decides how answers are read
 	case wire.Submit:
 		c.Refuse = s.allowed(submit, r.Type, r.ID)
+	case wire.Attach:
+		c.Refuse = s.allowed(submit, nil, r.ID)
 	case wire.Cancel:
 		c.Refuse = s.allowed(submit, nil, r.ID)
 		if s.grant != nil {
@@ -190,6 +193,9 @@ func (s *session) hello(c *hub.Command) {
 	}
 	if s.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; s.beat > 0 {
 		s.startBeat()
+	}
+	if s.grant != nil {
+		c.Owner = binary.LittleEndian.Uint64(s.grant.hash[:]) | 1
 	}
 	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
