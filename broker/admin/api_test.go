@@ -220,6 +220,7 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
 		t.Errorf("submitters: %v", x)
 	}
+	w.call("PATCH", "/v1/jobs/later", `{"priority":2}`, 200)
 	w.call("DELETE", "/v1/jobs/later", "", 200)
 	w.call("DELETE", "/v1/jobs/later", "", 404)
 	close(release)

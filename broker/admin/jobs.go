@@ -2,9 +2,11 @@ package admin
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
@@ -38,7 +40,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
 		Holds: x.Holds, Submitter: a.peer(x.Submitter), Worker: a.peer(x.Worker),
 	}
 	if x.Due > 0 {
@@ -83,6 +85,55 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
+	return nil
+}
+
+// patchJob changes a job that waits. What it may say is what a change frame may.
+func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
+	id, err := name(r, "id")
+	if err != nil {
+		return err
+	}
+	b, err := read(r, "priority", "delay_ms")
+	if err != nil {
+		return err
+	}
+	frame := append([]byte(`{"action":"change","id":"`), id...)
+	frame = append(frame, '"')
+	for key, v := range b {
+		frame = fmt.Appendf(frame, `,%q:%s`, key, v)
+	}
+	var d wire.Decoder
+	var q wire.Request
+	if e := d.Decode(append(frame, '}'), wire.SubmitPort, false, &q); e != nil {
+		return fail(http.StatusBadRequest, e.Code.String(), "%s", e.Reason)
+	}
+	delay := time.Duration(-1)
+	if q.AfterMS >= 0 {
+		delay = time.Duration(q.AfterMS) * time.Millisecond
+	}
+	c := broker.Changing{
+		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Delay: delay,
+	}
+	var code broker.Code
+	var reason string
+	var x broker.JobInfo
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, code, reason = b.Amend(now, &c)
+		x, _ = b.Explain(now, id)
+		return fx
+	})
+	switch code {
+	case 0:
+	case broker.UnknownID:
+		return unknownJob(id)
+	case broker.Overloaded:
+		return fail(http.StatusServiceUnavailable, "overloaded", "%s", reason)
+	default:
+		return fail(http.StatusConflict, "running", "the job %.64q is running; only jobs that wait can be changed", wire.Value(id))
+	}
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator changed a job")
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})
 	return nil
 }
 

@@ -38,6 +38,7 @@ var (
 	descRun         = desc("run_seconds", "Time from handed out to the end of the run.", "type")
 	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
 	descKeptBytes   = desc("kept_outcome_bytes", "Memory that kept outcomes count against limits.")
+	descReleases    = desc("releases_total", "Times that a worker gave a job back as if it had never had it.")
 	descTypes       = desc("types", "Types known.")
 	descConns       = desc("connections", "Open connections.", "port")
 	descMaxConns    = desc("connections_limit", "Connections that may be open.")
@@ -64,7 +65,7 @@ var (
 
 var all = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
-	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descTypes, descConns,
+	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descReleases, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
 	descLag, descUndelivered, descDropped, descImbalance, descMemory, descStore, descDraining, descInfo,
@@ -183,14 +184,17 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
 	var submitters, workers, types, kept int
 	var keptBytes int64
+	var releases uint64
 	var held broker.Memory
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
+		releases = b.Releases()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
+	count(ch, descReleases, releases)
 	gauge(ch, descTypes, float64(types))
 	gauge(ch, descKept, float64(kept))
 	gauge(ch, descKeptBytes, float64(keptBytes))

@@ -28,6 +28,7 @@ var routes = []route{
 	{"POST /v1/types/{type}/resume", (*API).resume},
 	{"PUT /v1/types/{type}/limits", (*API).putLimits},
 	{"GET /v1/jobs/{id}", (*API).getJob},
+	{"PATCH /v1/jobs/{id}", (*API).patchJob},
 	{"DELETE /v1/jobs/{id}", (*API).deleteJob},
 	{"GET /v1/workers", (*API).getWorkers},
 	{"GET /v1/submitters", (*API).getSubmitters},
@@ -65,7 +66,7 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all", r.Method, r.URL.Path)
 	// Another method may be known for this path.
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = m
 		if _, p := a.mux.Handler(probe); p != "" && p != "/v1/" {

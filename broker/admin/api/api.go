@@ -92,6 +92,8 @@ type Job struct {
 	Detached bool `json:"detached"`
 	// KeepMS is for how long its outcome is kept after its end, in milliseconds.
 	KeepMS int64 `json:"keep_ms"`
+	// Releases is how often a worker gave it back.
+	Releases int `json:"releases"`
 	// Unwanted: it runs, but nobody waits for it any more.
 	Unwanted   bool    `json:"unwanted"`
 	AgeSeconds float64 `json:"age_seconds"`
@@ -107,6 +109,14 @@ type Job struct {
 	Holds     string `json:"holds,omitempty"`
 	Submitter *Peer  `json:"submitter,omitempty"`
 	Worker    *Peer  `json:"worker,omitempty"`
+}
+
+// Change is what PATCH of a job takes; what is nil stays as it is.
+type Change struct {
+	Priority *int64 `json:"priority,omitempty"`
+	// DelayMS is for how long it waits from now, in milliseconds; 0 makes it
+	// ready.
+	DelayMS *int64 `json:"delay_ms,omitempty"`
 }
 
 // State is a job after a request that changed it: delayed, queued, running,

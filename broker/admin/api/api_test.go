@@ -19,7 +19,7 @@ func TestSchemas(t *testing.T) {
 		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
 		"Peer": api.Peer{}, "Job": api.Job{}, "State": api.State{}, "DeadJob": api.DeadJob{},
 		"Worker": api.Worker{}, "Submitter": api.Submitter{}, "Status": api.Status{},
-		"Draining": api.Draining{}, "Empty": struct{}{},
+		"Draining": api.Draining{}, "Change": api.Change{}, "Empty": struct{}{},
 		"TypeList": api.List[api.Type]{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
 	}
