@@ -194,8 +194,14 @@ func AppendCancel(dst, id []byte) []byte {
 // AppendPing appends {"action":"ping"}, which either side may send.
 func AppendPing(dst []byte) []byte { return append(dst, pingFrame...) }
 
+// MaxFrameOut is the longest payload that a broker sends which takes frames of
+// maxFrame bytes: a job with the longest body, its names wholly escaped, and
+// headers.
+func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders + 64 }
+
 // AppendHelloOK appends the reply to hello: the server's name and version, and
-// its limits on a frame's bytes, a name's bytes, prefetch and the types of a join.
+// its limits on the bytes of frames in and out, a name's bytes, prefetch and the
+// types of a join.
 func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch, maxTypes int) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -203,6 +209,8 @@ func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch, maxT
 	dst = Canonical(dst, server)
 	dst = append(dst, `","limits":{"max_frame":`...)
 	dst = strconv.AppendInt(dst, int64(maxFrame), 10)
+	dst = append(dst, `,"max_frame_out":`...)
+	dst = strconv.AppendInt(dst, int64(MaxFrameOut(maxFrame)), 10)
 	dst = append(dst, `,"max_id":`...)
 	dst = strconv.AppendInt(dst, int64(maxID), 10)
 	dst = append(dst, `,"max_prefetch":`...)

@@ -45,7 +45,8 @@ type Event struct {
 	Cause  string // of an error, "" where it has none: CauseLost
 
 	Server      string // of the reply to hello, else ""
-	MaxFrame    int    // bytes; these four are 0 where they are not given
+	MaxFrame    int    // bytes; these five are 0 where they are not given
+	MaxFrameOut int    // bytes
 	MaxID       int    // bytes
 	MaxPrefetch int
 	MaxTypes    int
@@ -191,7 +192,7 @@ func (d *ClientDecoder) readLimits(raw []byte, ev *Event) error {
 	for _, limit := range [...]struct {
 		key Key
 		to  *int
-	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}, {KeyMaxTypes, &ev.MaxTypes}} {
+	}{{KeyMaxFrame, &ev.MaxFrame}, {KeyMaxFrameOut, &ev.MaxFrameOut}, {KeyMaxID, &ev.MaxID}, {KeyMaxPrefetch, &ev.MaxPrefetch}, {KeyMaxTypes, &ev.MaxTypes}} {
 		if !f.given(limit.key) {
 			continue
 		}

@@ -167,6 +167,7 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	put("cause", ev.Cause, ev.Cause != "")
 	put("server", ev.Server, ev.Server != "")
 	put("max_frame", ev.MaxFrame, ev.MaxFrame != 0)
+	put("max_frame_out", ev.MaxFrameOut, ev.MaxFrameOut != 0)
 	put("max_id", ev.MaxID, ev.MaxID != 0)
 	put("max_prefetch", ev.MaxPrefetch, ev.MaxPrefetch != 0)
 	put("max_types", ev.MaxTypes, ev.MaxTypes != 0)

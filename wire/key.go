@@ -38,7 +38,8 @@ const (
 	KeyKeepMS
 	KeyHeaders
 	KeyState
-	KeyMaxFrame // the last four are keys of limits
+	KeyMaxFrame // the last five are keys of limits
+	KeyMaxFrameOut
 	KeyMaxID
 	KeyMaxPrefetch
 	KeyMaxTypes
@@ -53,7 +54,7 @@ var keyNames = [numKeys]string{
 	"delay_ms", "timeout_ms", "retries", "backoff_ms", "expires_ms", "detach",
 	"ack", "progress", "prefetch", "cancel", "retry", "token", "client",
 	"heartbeat_ms", "server", "limits", "types", "except", "groups", "age_ms",
-	"keep_ms", "headers", "state", "max_frame", "max_id", "max_prefetch",
+	"keep_ms", "headers", "state", "max_frame", "max_frame_out", "max_id", "max_prefetch",
 	"max_types",
 }
 
@@ -133,6 +134,8 @@ func lookupKey(name []byte) Key {
 		return KeyState
 	case "max_frame":
 		return KeyMaxFrame
+	case "max_frame_out":
+		return KeyMaxFrameOut
 	case "max_id":
 		return KeyMaxID
 	case "max_prefetch":

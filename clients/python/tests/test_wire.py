@@ -36,7 +36,7 @@ class Replies(unittest.TestCase):
         said["state"] = message.get("state")
         if "headers" in message.values:
             said["headers"] = message.raw("headers").data.decode()
-        for limit in ("max_frame", "max_id", "max_prefetch", "max_types"):
+        for limit in ("max_frame", "max_frame_out", "max_id", "max_prefetch", "max_types"):
             said[limit] = wire.limit(message, limit)
         return {key: value for key, value in said.items() if value is not None}
 
