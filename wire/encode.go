@@ -202,7 +202,7 @@ func MaxFrameOut(maxFrame int) int { return maxFrame + 2*6*MaxName + MaxHeaders 
 // AppendHelloOK appends the reply to hello: the server's name and version, and
 // its limits on the bytes of frames in and out, a name's bytes, prefetch and the
 // types of a join.
-func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch, maxTypes int) []byte {
+func AppendHelloOK(dst []byte, server string, maxFrame, maxFrameOut, maxID, maxPrefetch, maxTypes int) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
 	dst = append(dst, `{"ok":true,"server":"`...)
@@ -210,7 +210,7 @@ func AppendHelloOK(dst []byte, server string, maxFrame, maxID, maxPrefetch, maxT
 	dst = append(dst, `","limits":{"max_frame":`...)
 	dst = strconv.AppendInt(dst, int64(maxFrame), 10)
 	dst = append(dst, `,"max_frame_out":`...)
-	dst = strconv.AppendInt(dst, int64(MaxFrameOut(maxFrame)), 10)
+	dst = strconv.AppendInt(dst, int64(maxFrameOut), 10)
 	dst = append(dst, `,"max_id":`...)
 	dst = strconv.AppendInt(dst, int64(maxID), 10)
 	dst = append(dst, `,"max_prefetch":`...)

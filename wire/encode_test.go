@@ -46,7 +46,7 @@ func TestEncodersAppend(t *testing.T) {
 		"error2":   func(b []byte) []byte { return wire.AppendErrorCanonical(b, wire.JobFailed, []byte("why"), id) },
 		"cancel":   func(b []byte) []byte { return wire.AppendCancel(b, id) },
 		"ping":     wire.AppendPing,
-		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3, 4) },
+		"helloOK":  func(b []byte) []byte { return wire.AppendHelloOK(b, "gloomd/1", 1, 2, 3, 4, 5) },
 		"submit":   func(b []byte) []byte { return wire.AppendSubmit(b, &r) },
 		"join":     func(b []byte) []byte { return wire.AppendJoin(b, &wire.Request{Type: typ, Prefetch: 4, Cancel: true}) },
 		"respond":  func(b []byte) []byte { return wire.AppendRespond(b, id, body) },

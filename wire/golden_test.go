@@ -311,7 +311,7 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 	case wire.EventOK:
 		switch {
 		case ev.Server != "":
-			return wire.AppendHelloOK(nil, ev.Server, ev.MaxFrame, ev.MaxID, ev.MaxPrefetch, ev.MaxTypes)
+			return wire.AppendHelloOK(nil, ev.Server, ev.MaxFrame, ev.MaxFrameOut, ev.MaxID, ev.MaxPrefetch, ev.MaxTypes)
 		case ev.State != "":
 			return wire.AppendAttached(nil, ev.ID, ev.State)
 		case ev.ID != nil:

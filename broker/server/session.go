@@ -197,7 +197,7 @@ func (s *session) hello(c *hub.Command) {
 	if s.grant != nil {
 		c.Owner = binary.LittleEndian.Uint64(s.grant.hash[:]) | 1
 	}
-	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
+	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxFrameOut(s.srv.opt.MaxFrame), wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
 // mistrust closes a connection that showed an unknown token, or none. The refusal
