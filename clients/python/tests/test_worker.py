@@ -336,8 +336,9 @@ class Types(WorkerCase):
             ):
                 with self.subTest(type), self.assertRaises(ValueError):
                     kind(type, print, **settings)
-            with self.assertRaises(TypeError):
-                kind(["a", 5], print)
+            for type in (["a", 5], None, {"a": 1}, b"a"):
+                with self.subTest(type), self.assertRaises(TypeError):
+                    kind(type, print)
 
 
 class Pools(WorkerCase):

@@ -198,9 +198,7 @@ class Link(Replies, asyncio.Protocol):
         if silent >= patience:
             self.abort(TimeoutError(f"no byte came for {silent:.1f} s"))
             return
-        self._watch = self._loop.call_later(
-            patience - silent, self._watch_silence
-        )
+        self._watch = self._loop.call_later(patience - silent, self._watch_silence)
 
 
 def _keep_alive(sock: socket.socket) -> None:
@@ -227,9 +225,7 @@ async def dial(options: Options, addr: str) -> Link:
         await within(_open(options, link), options.dial_timeout)
     except asyncio.TimeoutError:
         link.abort(TimeoutError("took too long"))
-        raise TimeoutError(
-            f"no connection within {options.dial_timeout:g} s"
-        ) from None
+        raise TimeoutError(f"no connection within {options.dial_timeout:g} s") from None
     except BaseException:
         link.abort(ConnectionAbortedError("given up"))
         raise

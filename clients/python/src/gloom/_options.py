@@ -113,9 +113,7 @@ def millis(field: str, seconds: float, limit: int = MAX_MS) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{field} {seconds!r}: not a number of seconds")
     if not 0 <= seconds <= limit / 1000:
-        raise ValueError(
-            f"{field} {seconds!r}: must be 0 … {limit // 1000} seconds"
-        )
+        raise ValueError(f"{field} {seconds!r}: must be 0 … {limit // 1000} seconds")
     # 0.1 s is 100 ms, though 0.1 * 1000 may be a hair above it.
     return math.ceil(round(seconds * 1000, 6))
 
@@ -189,9 +187,7 @@ class Options:
         for addr in self.addrs:
             split_addr(addr)
         if self.dial_timeout <= 0:
-            raise ValueError(
-                f"dial_timeout {self.dial_timeout}: must be above 0"
-            )
+            raise ValueError(f"dial_timeout {self.dial_timeout}: must be above 0")
         if not 1024 <= self.max_frame <= 2**31 - 1 - FRAME_SLACK:
             raise ValueError(
                 f"max_frame {self.max_frame}: must be 1024 … "
@@ -199,13 +195,9 @@ class Options:
             )
         base, most = self.backoff
         if not 0 < base <= most:
-            raise ValueError(
-                f"backoff {self.backoff}: must be above 0 and rising"
-            )
+            raise ValueError(f"backoff {self.backoff}: must be above 0 and rising")
         if self.heartbeat and not 0.1 <= self.heartbeat <= 3600:
-            raise ValueError(
-                f"heartbeat {self.heartbeat}: must be 0.1 … 3600 seconds"
-            )
+            raise ValueError(f"heartbeat {self.heartbeat}: must be 0.1 … 3600 seconds")
         for field in ("token", "client"):
             text = getattr(self, field)
             if text is not None:

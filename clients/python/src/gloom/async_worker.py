@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
+from collections.abc import Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -13,7 +14,6 @@ from typing import (
     Callable,
     List,
     Optional,
-    Sequence,
     Set,
     Union,
 )
@@ -74,6 +74,8 @@ class AsyncWorker:
         self._options = Options(addrs, "worker", 9999, **settings)
         compat = self._options.compat
         several = not isinstance(type, str)
+        if several and not isinstance(type, Sequence):
+            raise TypeError(f"type {type!r}: neither a str nor a list")
         if compat and (prefetch or several or headers):
             raise ValueError(
                 "prefetch, several types and headers cannot be had from a compat broker"

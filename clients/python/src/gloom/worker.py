@@ -42,11 +42,10 @@ class _Core(AsyncWorker):
 
     loop: LoopThread
 
-    def __init__(
-        self, type: Any, execute: Callable[[Job], Outcome], *addrs: str, **how: Any
-    ) -> None:
-        super().__init__(type, print, *addrs, **how)  # type: ignore[arg-type]
-        self._execute = execute
+    _handler: Callable[[Job], Outcome]  # type: ignore[assignment]
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
         self._threads = concurrent.futures.ThreadPoolExecutor(
             self._concurrency * len(self._options.addrs),
             thread_name_prefix="gloom-worker",
@@ -60,7 +59,7 @@ class _Core(AsyncWorker):
         self._threads.submit(self._thread, run, job)
 
     def _thread(self, run: Run, job: Job) -> None:
-        outcome = self._execute(job)
+        outcome = self._handler(job)
         with contextlib.suppress(ClosedError):  # stopped meanwhile
             self.loop.call(run.finish, outcome)
 
