@@ -15,11 +15,14 @@ type TypeInfo struct {
 	Name []byte
 	Ledger
 	// Kept: the type is never forgotten (Config.KeptTypes).
-	Kept       bool
-	Limits     TypeLimits
-	Paused     bool
+	Kept   bool
+	Limits TypeLimits
+	Paused bool
+	// Workers and Idle, those with room, are the ones that serve this type
+	// alone, and Oldest is 0, until Survey.Complete.
 	Workers    int
-	Idle       int // workers with room
+	Idle       int
+	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
 	Submitters int
 	Bytes      int64
 	Dead       int
@@ -27,16 +30,9 @@ type TypeInfo struct {
 }
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
-	workers, idle := k.workers, k.idle.n
-	for r := k.pairs; r != 0; {
-		x := b.pairs.get(r)
-		p := b.pools[x.pool]
-		workers, idle = workers+p.workers, idle+p.idle.n
-		r = x.kindNext
-	}
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused,
-		Workers: workers, Idle: idle, Submitters: k.flowCount,
+		Workers: k.workers, Idle: k.idle.n, Submitters: k.flowCount,
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
 }
@@ -80,42 +76,65 @@ func (b *Broker) Forgotten() Ledger { return b.forgotten }
 // forgotten.
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
-// Ages collects how old the oldest queued job of each type is.
-type Ages struct {
+// Survey adds up what is spread over many places: the age of each type's oldest
+// queued job, and the workers that serve it among other types.
+type Survey struct {
 	now  int64
-	next int                // the flow to go on with
-	at   map[*jobType]int64 // when the oldest job was submitted
+	flow int    // to go on with
+	pair uint32 // to go on with
+	of   map[*jobType]surveyed
 }
 
-// Ages looks at one piece of all queues and tells whether there is more. A job
-// that is queued all the while is not missed, whatever happens between calls.
-func (b *Broker) Ages(now int64, a *Ages) (more bool) {
+type surveyed struct {
+	queued        bool
+	oldest        int64 // when its oldest queued job was submitted
+	workers, idle int
+}
+
+// Survey looks at one piece and tells whether there is more. A job that is
+// queued all the while is not missed, whatever happens between calls.
+func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
-	if a.at == nil {
-		a.at, a.next = map[*jobType]int64{}, 1
+	if s.of == nil {
+		s.of = map[*jobType]surveyed{}
 	}
-	a.now = b.now
-	for n := 0; n < lookVisits && a.next < len(b.flows); a.next++ {
+	s.now = b.now
+	n := 0
+	for ; n < lookVisits && s.flow < len(b.flows); s.flow++ {
 		n++
-		f := b.flows[a.next]
+		f := b.flows[s.flow]
 		if f == nil || f.ready.n == 0 || f.dead {
 			continue
 		}
 		n += len(f.ready.lanes)
-		at := b.oldest(&f.ready)
-		if least, ok := a.at[f.kind]; !ok || at < least {
-			a.at[f.kind] = at
+		x, at := s.of[f.kind], b.oldest(&f.ready)
+		if !x.queued || at < x.oldest {
+			x.queued, x.oldest = true, at
+			s.of[f.kind] = x
 		}
 	}
-	return a.next < len(b.flows)
+	last := uint32(len(b.pairs.chunks)) << tableShift
+	for ; n < lookVisits && s.pair < last; s.pair++ {
+		n++
+		if !b.pairs.has(s.pair) {
+			s.pair |= tableChunk - 1 // the whole chunk is free
+		} else if p := b.pairs.get(s.pair); b.paired(s.pair, p) {
+			k, crew := b.types[p.kind], b.pools[p.pool]
+			x := s.of[k]
+			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.n
+			s.of[k] = x
+		}
+	}
+	return s.flow < len(b.flows) || s.pair < last
 }
 
-// Of returns the age of the oldest queued job of a type, 0 if there is none.
-func (a *Ages) Of(t *TypeInfo) time.Duration {
-	if at, ok := a.at[t.kind]; ok {
-		return time.Duration(max(0, a.now-at))
+// Complete adds to a type what the survey found.
+func (s *Survey) Complete(t *TypeInfo) {
+	x := s.of[t.kind]
+	t.Workers, t.Idle = t.Workers+x.workers, t.Idle+x.idle
+	if x.queued {
+		t.Oldest = time.Duration(max(0, s.now-x.oldest))
 	}
-	return 0
 }
 
 // TypeOf returns the type of the job that holds an id, or nil.
@@ -199,10 +218,10 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 		return "no worker has joined its type"
 	case k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency):
 		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
-	case b.typeInfo(k).Idle > 0 && k.limits.Rate > 0:
+	case k.limits.Rate > 0 && k.timer >= 0:
 		return fmt.Sprintf("the limit of %g jobs a second of its type", k.limits.Rate)
 	}
-	return fmt.Sprintf("all %d workers of its type are at work", b.typeInfo(k).Workers)
+	return "all workers of its type are at work"
 }
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it,

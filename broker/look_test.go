@@ -41,13 +41,14 @@ func TestLooks(t *testing.T) {
 		fn()
 		longest = max(longest, time.Since(begin))
 	}
-	var ages broker.Ages
+	var survey broker.Survey
 	pieces := 1
 	for more := true; more; pieces++ {
-		timed(func() { more = core.Ages(2*n, &ages) })
+		timed(func() { more = core.Survey(2*n, &survey) })
 	}
 	info, _ := core.Type([]byte("t"))
-	if got := ages.Of(&info); got != 2*n {
+	survey.Complete(&info)
+	if got := info.Oldest; got != 2*n {
 		t.Errorf("the oldest job is %d old, want %d", got, 2*n)
 	}
 	if pieces < n/1024 {

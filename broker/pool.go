@@ -264,6 +264,11 @@ func (b *Broker) part(r uint32) {
 	b.pairs.put(r)
 }
 
+// paired: record r of the pairs is in use.
+func (b *Broker) paired(r uint32, x *pair) bool {
+	return x.kindPrev != 0 || b.types[x.kind] != nil && b.types[x.kind].pairs == r
+}
+
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
 
 // idlest returns the worker that is idle longest of those that serve k, or nil.

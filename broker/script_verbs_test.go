@@ -257,8 +257,12 @@ func init() {
 		},
 		"explain": (*script).explain,
 		"ledger":  (*script).ledger,
-		"types": func(s *script, _ int64, _ *words) {
+		"types": func(s *script, now int64, _ *words) {
+			var survey broker.Survey
+			for s.core.Survey(now, &survey) {
+			}
 			s.core.Types(0, 1000, func(t *broker.TypeInfo, _ *broker.TypeStats) {
+				survey.Complete(t)
 				s.say("%s: %d workers, %d with room, %d bytes, paused %v", t.Name, t.Workers, t.Idle, t.Bytes, t.Paused)
 			})
 		},

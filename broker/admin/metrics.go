@@ -2,7 +2,6 @@ package admin
 
 import (
 	"math"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -83,16 +82,15 @@ type typeSum struct {
 	broker.TypeInfo
 	stats  broker.TypeStats
 	paused int
-	oldest time.Duration
 }
 
 // gauge adds what goes up and down.
-func (t *typeSum) gauge(i *broker.TypeInfo, age time.Duration) {
+func (t *typeSum) gauge(i *broker.TypeInfo) {
 	t.Workers += i.Workers
 	t.Idle += i.Idle
 	t.Bytes += i.Bytes
 	t.Dead += i.Dead
-	t.oldest = max(t.oldest, age)
+	t.Oldest = max(t.Oldest, i.Oldest)
 	if i.Paused {
 		t.paused++
 	}
@@ -102,7 +100,7 @@ func (t *typeSum) gauge(i *broker.TypeInfo, age time.Duration) {
 // is counted twice or seen to go back.
 func (c *collector) sums() map[string]*typeSum {
 	h := c.srv.Hub()
-	ages := agesOf(h)
+	survey := surveyed(h)
 	other := &typeSum{}
 	out := map[string]*typeSum{otherLabel: other}
 	from := 0
@@ -115,7 +113,8 @@ func (c *collector) sums() map[string]*typeSum {
 		} else if t.Kept {
 			other.stats.Add(s)
 		}
-		x.gauge(t, ages.Of(t))
+		survey.Complete(t)
+		x.gauge(t)
 	}
 	h.View(func(b *broker.Broker, _ int64) {
 		other.Ledger, other.stats = b.Totals(), *b.OtherStats()
@@ -158,7 +157,7 @@ func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
 	gauge(ch, descJobs, float64(t.Queued), name, "queued")
 	gauge(ch, descJobs, float64(t.Running), name, "running")
 	gauge(ch, descBytes, float64(t.Bytes), name)
-	gauge(ch, descOldest, t.oldest.Seconds(), name)
+	gauge(ch, descOldest, t.Oldest.Seconds(), name)
 	gauge(ch, descWorkers, float64(t.Idle), name, "idle")
 	gauge(ch, descWorkers, float64(t.Workers-t.Idle), name, "busy")
 	gauge(ch, descPaused, float64(t.paused), name)

@@ -12,21 +12,22 @@ import (
 	"gloom/wire"
 )
 
-// agesOf looks at all queues, a piece at a time.
-func agesOf(h *hub.Hub) *broker.Ages {
-	var ages broker.Ages
+// surveyed looks at all queues and workers, a piece at a time.
+func surveyed(h *hub.Hub) *broker.Survey {
+	var s broker.Survey
 	for more := true; more; {
-		h.View(func(b *broker.Broker, now int64) { more = b.Ages(now, &ages) })
+		h.View(func(b *broker.Broker, now int64) { more = b.Survey(now, &s) })
 	}
-	return &ages
+	return &s
 }
 
-func typeOf(t *broker.TypeInfo, ages *broker.Ages) api.Type {
+func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
+	s.Complete(t)
 	return api.Type{
 		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
-		OldestSeconds: ages.Of(t).Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
+		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
 		Overdue: t.Overdue, Ledger: ledger(&t.Ledger),
 	}
 }
@@ -50,11 +51,11 @@ func name(r *http.Request, key string) ([]byte, error) {
 
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	h := a.srv.Hub()
-	ages := agesOf(h)
+	survey := surveyed(h)
 	return listing(w, r, func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
-				x := typeOf(t, ages)
+				x := typeOf(t, survey)
 				x.Wait = append([]uint64(nil), s.Wait[:]...)
 				items = append(items, x)
 			})
@@ -84,7 +85,7 @@ func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	if !ok {
 		return api.Type{Type: wire.Value(name)}, false
 	}
-	return typeOf(&t, agesOf(h)), true
+	return typeOf(&t, surveyed(h)), true
 }
 
 func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.setPaused(w, r, true) }

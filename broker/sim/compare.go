@@ -116,8 +116,8 @@ func (r *runner) compareLedgers() error {
 	var sum counts
 	var d, q, n uint64
 	unused := 0
-	var ages broker.Ages
-	for b.Ages(o.now, &ages) {
+	var survey broker.Survey
+	for b.Survey(o.now, &survey) {
 	}
 	for _, name := range o.names {
 		k := o.types[name]
@@ -142,7 +142,8 @@ func (r *runner) compareLedgers() error {
 		}
 		sum.add(&k.counts)
 		d, q, n = d+td, q+tq, n+tr
-		if err := o.compareType(k, &info, &ages); err != nil {
+		survey.Complete(&info)
+		if err := o.compareType(k, &info); err != nil {
 			return err
 		}
 	}
@@ -170,7 +171,7 @@ func (r *runner) compareLedgers() error {
 	return nil
 }
 
-func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo, ages *broker.Ages) error {
+func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 	bytes, oldest := int64(0), int64(-1)
 	for _, j := range o.jobs {
 		if j.typ == k.name {
@@ -198,7 +199,7 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo, ages *broker.
 		oldest              time.Duration
 	}
 	want := view{bytes, o.workers(k.name), free, len(k.letters), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
-	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, ages.Of(info)}
+	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, info.Oldest}
 	if want != got {
 		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)
 	}
