@@ -57,6 +57,7 @@ var (
 	descDropped     = desc("progress_dropped_total", "Progress frames dropped because their submitter reads slowly.")
 	descImbalance   = desc("ledger_imbalance", "What the ledger of jobs is off by; anything but 0 is a bug.")
 	descMemory      = desc("memory_bytes", "Memory held, used or not, by what it is for; the sum is what --max-memory is about.", "part")
+	descMemoryLimit = desc("memory_limit_bytes", "--max-memory, or what it is by default.")
 	descStore       = desc("store_bytes", "Memory of the job store, used or not.")
 	descDraining    = desc("draining", "1 while the broker is shutting down.")
 	descInfo        = desc("build_info", "1; the version is the label.", "version")
@@ -67,7 +68,7 @@ var all = []*prometheus.Desc{
 	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descReleases, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
-	descLag, descUndelivered, descDropped, descImbalance, descMemory, descStore, descDraining, descInfo,
+	descLag, descUndelivered, descDropped, descImbalance, descMemory, descMemoryLimit, descStore, descDraining, descInfo,
 }
 
 // Describe implements prometheus.Collector.
@@ -241,6 +242,7 @@ func (c *collector) collectServer(ch chan<- prometheus.Metric) {
 	count(ch, descUnauth, n.Unauthorized)
 	gauge(ch, descPartial, float64(n.Inbound))
 	gauge(ch, descLag, n.Lag.Seconds())
+	gauge(ch, descMemoryLimit, float64(c.srv.Options().MaxMemory))
 	gauge(ch, descMaxConns, float64(c.srv.MaxConns()))
 	draining := 0.0
 	if c.srv.Draining() {

@@ -48,6 +48,7 @@ func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 	s := api.Status{
 		Version: o.Version, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(),
 		Limits: map[string]int64{
+			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
 			"max_type_jobs": int64(o.MaxTypeJobs), "max_submitter_jobs": int64(o.MaxSubmitterJobs),
 			"max_conns": int64(a.srv.MaxConns()), "max_outbound": int64(o.MaxOutbound),

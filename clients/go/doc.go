@@ -3,7 +3,7 @@
 // A [Submitter] hands jobs in over one connection that any number of goroutines
 // share: [Submitter.Do] waits for the answer, [Submitter.Submit] returns a
 // [Pending] to wait on later, [Submitter.SubmitFunc] calls a function back. A
-// [Worker] serves jobs of one type with a pool of handlers.
+// [Worker] serves jobs of one type, or several, with a pool of handlers.
 //
 //	jobs, err := gloom.Dial(ctx, gloom.Addrs("127.0.0.1:9998"))
 //	result, err := jobs.Do(ctx, gloom.Job{Type: "echo", Body: json.RawMessage(`"hi"`)})
@@ -21,7 +21,8 @@
 // Jobs live in the broker's memory and belong to their submitter's connection.
 // When it is lost, every job pending on it ends at once with a [*LostError],
 // which says whether the broker had taken the job. What to do then is for the
-// caller to decide: a job that was sent may have run.
+// caller to decide: a job that was sent may have run. A job with Keep outlives
+// its connection: the submitter comes back to the same broker and goes on.
 //
 // # Errors
 //
@@ -33,7 +34,8 @@
 //
 // # What the package does not do
 //
-// It does not store jobs, submit a job a second time by itself, spread one
-// submitter's jobs over several brokers, or look brokers up: addresses are given.
+// It does not store jobs, submit a job that may have run a second time unless
+// AtLeastOnce asks for it, spread one submitter's jobs over several brokers, or
+// look brokers up: addresses are given, but for the local one.
 // It does not interpret bodies: JSON goes in and comes out as it is.
 package gloom

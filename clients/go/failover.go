@@ -166,24 +166,6 @@ func (s *Submitter) dismiss(sess *session, kept []*Pending) {
 	endLost(kept)
 }
 
-// endKept ends what no connection will go on with.
-func (s *Submitter) endKept() {
-	s.mu.Lock()
-	kept := s.kept
-	s.kept = nil
-	s.mu.Unlock()
-	for _, p := range kept {
-		p.kept.lost.Cause = ErrClosed
-	}
-	endLost(kept)
-}
-
-func endLost(jobs []*Pending) {
-	for _, p := range jobs {
-		p.end(Result{}, p.kept.lost)
-	}
-}
-
 // announce wakes those who wait for a connection; called with mu held.
 func (s *Submitter) announce() {
 	close(s.changed)

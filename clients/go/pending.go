@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/goccy/go-json"
-
-	"gloom/wire"
 )
 
 // Pending is a job that was submitted and may not have ended. It is safe for
@@ -34,16 +32,6 @@ type Pending struct {
 	done   latch      // opened when the job has ended
 	result Result     // valid once ended
 	err    error      // valid once ended
-}
-
-// kept is what a job needs to outlive its connection. It is guarded by
-// session.mu, and by owner.mu while there is no connection.
-type kept struct {
-	frame    []byte     // its submit; nil when it is only to be attached to
-	again    bool       // the submit may be sent again
-	resent   bool       // the submit is sent again, and not acked
-	unwanted bool       // to be cancelled; guarded by owner.mu
-	lost     *LostError // how the connection before went, nil for the first one
 }
 
 // latch is a channel to be closed, made when somebody asks for it.
@@ -130,14 +118,6 @@ func (p *Pending) Result(ctx context.Context) (Result, error) {
 // connection that the job is on.
 func (p *Pending) Cancel(ctx context.Context) error {
 	return p.session.Load().cancel(ctx, p.key)
-}
-
-// entry is the request, not yet in line, that brings the job to a connection.
-func (p *Pending) entry() request {
-	if k := p.kept; k != nil && (k.frame == nil || k.lost != nil && k.lost.Sent && !k.resent) {
-		return request{verb: wire.Attach, job: p}
-	}
-	return request{verb: wire.Submit, job: p, silent: p.silent}
 }
 
 // taken notes that the broker took the job.

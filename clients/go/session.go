@@ -83,30 +83,6 @@ func (s *session) run() (kept []*Pending) {
 	return kept
 }
 
-// resume goes on with kept jobs of a connection that was lost, unless this one
-// has gone as well. Their number is bounded by the window.
-func (s *session) resume(jobs []*Pending) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return false
-	}
-	for _, p := range jobs {
-		r := s.enter(p)
-		if r.verb == wire.Attach {
-			s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
-		} else {
-			s.out = append(s.out, p.kept.frame...)
-		}
-		s.push(r)
-		if p.kept.unwanted {
-			s.out = wire.AppendCancelRequest(s.out, []byte(p.key))
-			s.push(request{verb: wire.Cancel, id: p.key})
-		}
-	}
-	return true
-}
-
 // enter puts a job on the table and returns the request that brings it here,
 // which is to be the next one in line.
 func (s *session) enter(p *Pending) request {
@@ -231,30 +207,6 @@ func (s *session) replied(r request, refusal *RefusedError) error {
 		s.news = append(s.news, news{job: p, what: jobTaken})
 	}
 	return nil
-}
-
-// notBack acts on the refusal of what was to bring back a job of a lost
-// connection.
-func (s *session) notBack(r *request, refusal *RefusedError) {
-	p, k := r.job, r.job.kept
-	lost := *k.lost
-	lost.Cause = refusal
-	switch {
-	case s.jobs[p.key] != p || s.err != nil: // it goes with this connection
-	case k.again && !k.resent && r.verb == wire.Attach && refusal.Code == ErrUnknownID:
-		k.resent = true
-		delete(s.jobs, p.key)
-		s.news = append(s.news, news{job: p, what: jobMissing, err: &lost})
-	case k.resent && r.verb == wire.Submit && refusal.Code == ErrIDExists:
-		// The submit of the lost connection was on its way still.
-		s.out = wire.AppendAttach(s.out, []byte(p.key), p.progress != nil)
-		p.seq = s.waiting.tail
-		s.push(request{verb: wire.Attach, job: p})
-	case !lost.Sent:
-		s.end(p, nil, &RefusedError{Code: refusal.Code, Reason: refusal.Reason, ID: p.id})
-	default:
-		s.end(p, nil, &lost)
-	}
 }
 
 // onError acts on an error with the id of p, the job that is pending under it,

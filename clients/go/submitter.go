@@ -285,14 +285,6 @@ func (s *Submitter) send(ctx context.Context, p *Pending, frame []byte, wait boo
 	}
 }
 
-// resubmit sends a kept job again that its broker no longer knows.
-func (s *Submitter) resubmit(p *Pending, lost *LostError) {
-	if err := s.send(s.life, p, p.kept.frame, true); err != nil {
-		lost.Cause = err
-		p.end(Result{}, lost)
-	}
-}
-
 // abandon asks to cancel a job that its caller no longer waits for, now or when
 // there is a connection again.
 func (s *Submitter) abandon(p *Pending) {

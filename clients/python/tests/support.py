@@ -158,6 +158,55 @@ class FakeBroker:
             peer.close()
 
 
+class Relay:
+    """Passes connections on to an address, until they are cut."""
+
+    def __init__(self, addr: str) -> None:
+        host, _, port = addr.rpartition(":")
+        self._to = (host, int(port))
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._ends: List[socket.socket] = []
+        self.addr = "127.0.0.1:%d" % self._server.getsockname()[1]
+        self.cuts = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def cut(self) -> None:
+        """End all connections."""
+        ends, self._ends = self._ends, []
+        self.cuts += bool(ends)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End all connections, and accept no more."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.cut()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = self._server.accept()[0]
+                far = socket.create_connection(self._to)
+                self._ends += [near, far]
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _pass(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                data = source.recv(65536)
+                if not data:
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
 def closed_port() -> str:
     """An address at which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:

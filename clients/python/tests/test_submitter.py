@@ -417,6 +417,27 @@ class Kept(SubmitterCase):
                 self.assertEqual(job.result(PATIENCE), 2)
                 jobs.close()
 
+    def test_attached_to_when_the_lost_submit_comes_late(self):
+        for ack in (True, False):
+            for there in (True, False):
+                with self.subTest(ack=ack, there=there):
+                    jobs, job, peer = self.start(at_least_once=True, ack=ack)
+                    peer.expect("submit")
+                    peer.reset()
+                    peer = self.broker.accept()
+                    peer.expect("attach")
+                    peer.refuse("unknown_id", "a")
+                    peer.expect("submit")
+                    peer.refuse("id_exists", "a")
+                    peer.expect("attach")
+                    if there:
+                        peer.send({"ok": True, "id": "a"}, {"id": "a", "body": 2})
+                        self.assertEqual(job.result(PATIENCE), 2)
+                    else:
+                        peer.refuse("unknown_id", "a")
+                        self.assertIsInstance(job.exception(PATIENCE), gloom.LostError)
+                    jobs.close()
+
     def test_lost_when_it_may_have_run(self):
         jobs, job, peer = self.start()
         peer.expect("submit")

@@ -93,6 +93,28 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
+// TestOperating: the list of metrics in OPERATING.md is the one that the broker
+// has.
+func TestOperating(t *testing.T) {
+	data, err := os.ReadFile("../../../broker/admin/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := metrics(t)
+	told := map[string]bool{}
+	for _, m := range regexp.MustCompile("`(gloom_[a-z_]+)").FindAllStringSubmatch(string(data), -1) {
+		if told[m[1]] = true; !names[m[1]] && !names[m[1]+"_count"] {
+			t.Errorf("OPERATING.md names %s, which the broker does not have", m[1])
+		}
+	}
+	for name := range names {
+		base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+		if strings.HasPrefix(name, "gloom_") && !told[name] && !told[base] {
+			t.Errorf("OPERATING.md does not name %s", name)
+		}
+	}
+}
+
 // TestAlerts: every rule asks for metrics that exist, promtool accepts the file,
 // and what fires is what should.
 func TestAlerts(t *testing.T) {

@@ -88,8 +88,8 @@ class Demux:
 
     # What goes out.
 
-    def submit(self, job: PendingJob) -> None:
-        """Send a job.
+    def submit(self, job: PendingJob, done: Optional[Done] = None) -> None:
+        """Send a job; done gets None or the refusal in place of the job.
 
         An id that is still pending here is refused without a frame: its
         refusal could not be told from the end of the first job.
@@ -101,29 +101,36 @@ class Demux:
         self.jobs[job.id] = job
         job.sent = True
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
-        self._replies.ask(
-            job.frame, lambda error: self._submitted(job, error), job.id, job.silent
-        )
+        done = done or (lambda error: self._submitted(job, error))
+        self._replies.ask(job.frame, done, job.id, job.silent)
 
-    def go_on(self, job: PendingJob, addr: str) -> None:
+    def go_on(self, job: PendingJob, addr: str, again: bool = True) -> None:
         """Attach to a kept job of a connection that was lost, or submit it if that
-        had not been done."""
+        had not been done.  again: a job that may run twice is submitted when the
+        broker does not know it."""
         if not job.sent:
             self.submit(job)
             return
         self.jobs[job.id] = job
 
-        def replied(error: Optional[Exception]) -> None:
-            if not isinstance(error, UnknownID):
-                self._submitted(job, error)
-            elif job.again and self.jobs.pop(job.id, None) is job:
+        def attached(error: Optional[Exception]) -> None:
+            if error is None:
+                self._submitted(job, None)
+            elif job.again and again and isinstance(error, UnknownID) and self._take(job):
                 job.acked = False
-                self.submit(job)
+                self.submit(job, submitted)
             else:  # it never got there, or ended, or went with its broker
                 self._fail(job, LostError(error, addr, job.id, job.acked))
 
+        def submitted(error: Optional[Exception]) -> None:
+            if isinstance(error, IDExists) and self._take(job):
+                # The submit of the lost connection came after the attach.
+                self.go_on(job, addr, again=False)
+            else:
+                self._submitted(job, error)
+
         frame = wire.request("attach", id=job.id, progress=job.progress or None)
-        self._replies.ask(frame, replied, job.id)
+        self._replies.ask(frame, attached, job.id)
 
     def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
         """Send a change; done gets None or the refusal."""
@@ -190,13 +197,19 @@ class Demux:
             self._forget(job)
         job._accepted()
 
-    def _forget(self, job: PendingJob) -> bool:
+    def _take(self, job: PendingJob) -> bool:
         """Whether the job was pending here until now."""
         if self.jobs.get(job.id) is not job:
             return False
         del self.jobs[job.id]
-        self._freed()
         return True
+
+    def _forget(self, job: PendingJob) -> bool:
+        """As _take, and it no longer counts."""
+        taken = self._take(job)
+        if taken:
+            self._freed()
+        return taken
 
     def _fail(self, job: PendingJob, error: Exception) -> None:
         if self._forget(job):

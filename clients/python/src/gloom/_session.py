@@ -169,7 +169,7 @@ class Connector:
         """Make a connection the one for new jobs."""
         session = self._current = Session(link, self._gate)
 
-        def lost(lost: "asyncio.Future[Exception]") -> None:
+        def gone(lost: "asyncio.Future[Exception]") -> None:
             cause, current = lost.result(), session is self._current
             keep = current and not isinstance(cause, ClosedError)
             self._kept += session.lost(cause, link.addr, link.unsent, keep)
@@ -184,14 +184,15 @@ class Connector:
                 self._gate.writable(can)
 
         self._sessions.add(session)
-        link.lost.add_done_callback(lost)
+        link.lost.add_done_callback(gone)
         link.on_writable = writable
         self._options.tell(Notice(Event.CONNECTED, link.addr))
-        if link.addr == self._kept_at:
-            kept, self._kept = self._kept, []
-            for job in kept:
+        kept, self._kept = self._kept, []
+        for job in kept:
+            if job.sent and link.addr != self._kept_at:
+                self._drop(job, NotConnected(f"now connected to {link.addr}"))
+            else:
                 session.go_on(job, link.addr)
-        self._drop_kept(NotConnected(f"now connected to {link.addr}"))
         self._kept_at = link.addr
         self._gate.writable(link.writable)
         self._gate.change(True, None)
