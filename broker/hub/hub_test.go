@@ -308,9 +308,12 @@ func TestFatal(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		h.Step(s.conn, []hub.Command{{Req: wire.Request{Verb: 99, ID: []byte("culprit")}}}, s.sink)
+		h.Step(s.conn, []hub.Command{{Req: wire.Request{
+			Verb: 99, ID: []byte("culprit"), Body: []byte(`"a secret"`), Headers: []byte(`{"a":"secret"}`), Token: []byte("secret"),
+		}}}, s.sink)
 	}()
-	if !strings.Contains(said, "culprit") || !strings.Contains(said, "verb 99") {
+	if !strings.Contains(said, "culprit") || !strings.Contains(said, "verb 99") || !strings.Contains(said, "10 bytes of body") ||
+		strings.Contains(said, "secret") || strings.Contains(said, "115 101 99") {
 		t.Errorf("said %q", said)
 	}
 }

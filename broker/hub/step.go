@@ -26,14 +26,16 @@ type Command struct {
 	Owner uint64
 	// Ignore: no reply, nothing to do (pong).
 	Ignore bool
-	// Covers says whether the peer may cancel jobs of a type; nil: of any.
+	// Covers says whether the peer's token covers a type; nil: any. Scope is the
+	// same number for tokens that cover the same.
 	Covers func(typ []byte) bool
+	Scope  uint64
 }
 
 func (m *Command) String() string {
 	r := m.Req
 	lengths := fmt.Sprintf("%d bytes of body, %d of a reason", len(r.Body), len(r.Reason))
-	r.Body, r.Reason, r.Token, r.Client = nil, nil, nil, nil // what jobs say is nobody's but their own
+	r.Body, r.Headers, r.Reason, r.Token, r.Client = nil, nil, nil, nil, nil // what jobs say is nobody's but their own
 	return fmt.Sprintf("verb %d, id %q, type %q, %s: %+v", r.Verb, r.ID, r.Type, lengths, r)
 }
 
@@ -80,10 +82,6 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 // ask steps the core with a request.
 func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	r := &m.Req
-	if r.Types != nil || r.Verb == wire.Change || r.Verb == wire.Release {
-		h.refuse(c, &wire.Error{Code: wire.UnknownAction, ID: r.ID, Reason: r.Verb.String() + " of this kind is not served yet"})
-		return
-	}
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
@@ -101,7 +99,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			ID: r.ID, Type: r.Type, Body: r.Body, Kept: m.Kept, Priority: r.Priority,
 			Delay: ms(r.DelayMS), Timeout: ms(r.TimeoutMS), Backoff: ms(r.BackoffMS), Expires: ms(r.ExpiresMS),
 			Retries: r.Retries, Detach: r.Detach, Quiet: r.NoAck, Progress: r.Progress,
-			Keep: ms(r.KeepMS),
+			Keep: ms(r.KeepMS), Age: ms(r.AgeMS), Headers: r.Headers,
 		}
 		if h.outcomes > 0 {
 			h.settle(now, r.ID)
@@ -110,14 +108,23 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	case wire.Respond:
 		fx = h.core.Respond(now, c.peer, r.ID, r.Body, m.Kept)
 	case wire.Join:
-		fx = h.core.Join(now, c.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel})
+		fx = h.core.Join(now, c.peer, &broker.Joining{
+			Type: r.Type, Types: r.Types, Except: r.Except, Allows: m.Covers, Scope: m.Scope,
+			Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders,
+		})
 		c.named = c.named || r.Prefetch > 0 && len(fx) > 0 && fx[0].Op == broker.OpOK
-	case wire.Cancel:
+	case wire.Cancel, wire.Change:
 		if typ := h.core.TypeOf(r.ID); m.Covers != nil && typ != nil && !m.Covers(typ) {
 			h.refuse(c, &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the job's type %.64q", wire.Value(typ))})
 			return
 		}
-		fx = h.core.Cancel(now, c.peer, r.ID)
+		if r.Verb == wire.Cancel {
+			fx = h.core.Cancel(now, c.peer, r.ID)
+			break
+		}
+		fx = h.core.Change(now, c.peer, &broker.Changing{
+			ID: r.ID, Priority: r.Priority, SetPriority: r.SetPriority, Groups: r.Groups, SetGroups: r.SetGroups, Delay: ms(r.AfterMS),
+		})
 	case wire.Attach:
 		fx = h.core.Attach(now, c.peer, r.ID, r.Progress, h.cfg.MaxOutbound-c.waiting())
 	case wire.Fail:
@@ -129,6 +136,8 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 			f.Delay = int64(ms(r.AfterMS))
 		}
 		fx = h.core.Fail(now, c.peer, &f)
+	case wire.Release:
+		fx = h.core.Release(now, c.peer, &broker.Releasing{ID: r.ID, Delay: ms(max(r.AfterMS, 0))})
 	case wire.Progress:
 		fx = h.core.Progress(now, c.peer, r.ID, r.Body, m.Kept)
 	case wire.Leave:
@@ -233,7 +242,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
 		}
-		n := len(e.ID) + len(e.Type) + len(e.Reason)
+		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Reason)
 		refer := e.Kept && len(e.Body) >= refBody
 		if !refer {
 			n += len(e.Body)
@@ -260,9 +269,9 @@ func (o *outbox) effect(e *broker.Effect, refer bool) {
 		}
 	case broker.OpJob:
 		if refer {
-			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, nil, len(e.Body)), e.Body)
+			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body)), e.Body)
 		} else {
-			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, nil, e.Body)
+			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, e.Headers, e.Body)
 		}
 	case broker.OpResult:
 		o.answers++

@@ -78,7 +78,7 @@ func (w *twin) apply(fx []broker.Effect) {
 				f = wire.AppendOK(nil)
 			}
 		case broker.OpJob:
-			f = wire.AppendJob(nil, e.ID, e.Type, nil, e.Body)
+			f = wire.AppendJob(nil, e.ID, e.Type, e.Headers, e.Body)
 			s.jobs = append(s.jobs, string(e.ID))
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)

@@ -113,13 +113,17 @@ const (
 	keptTypes = 100
 )
 
+// maxPairs bounds the pairs of a type and a set of types, of workers that serve
+// several, to which it belongs: 1,000 sets of 1,000 types each, say.
+const maxPairs = 1 << 20
+
 func coreConfig(opt *Options) broker.Config {
 	var seed [8]byte
 	_, _ = rand.Read(seed[:])
 	return broker.Config{
 		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
-		MaxTypes: opt.MaxTypes, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
+		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
 		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
 		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -139,17 +140,18 @@ func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Err
 	case wire.Pong:
 		c.Ignore = true
 	case wire.Join:
-		c.Refuse = s.allowed(work, r.Type, nil)
+		s.cover(c)
+		if c.Refuse = s.allowed(work, r.Type, nil); c.Refuse == nil {
+			c.Refuse = s.allowedOf(r.Types)
+		}
 		b.now = r.Prefetch > 0 // whether it is accepted decides how answers are read
 	case wire.Submit:
 		c.Refuse = s.allowed(submit, r.Type, r.ID)
 	case wire.Attach:
 		c.Refuse = s.allowed(submit, nil, r.ID)
-	case wire.Cancel:
+	case wire.Cancel, wire.Change:
 		c.Refuse = s.allowed(submit, nil, r.ID)
-		if s.grant != nil {
-			c.Covers = s.grant.coversName
-		}
+		s.cover(c)
 	}
 	s.spoke = true
 }
@@ -175,6 +177,26 @@ func (s *session) allowed(sc scope, typ, id []byte) *wire.Error {
 		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(typ))}
 	}
 	return nil
+}
+
+// allowedOf refuses a list of types of which the token covers none.
+func (s *session) allowedOf(types [][]byte) *wire.Error {
+	if s.grant == nil || types == nil {
+		return nil
+	}
+	for _, typ := range types {
+		if bytes.IndexByte(typ, '*') >= 0 || s.grant.coversName(typ) {
+			return nil
+		}
+	}
+	return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(types[0]))}
+}
+
+// cover has the core ask which types the connection's token covers.
+func (s *session) cover(c *hub.Command) {
+	if s.grant != nil && !s.grant.all {
+		c.Covers, c.Scope = s.grant.coversName, s.grant.scope
+	}
 }
 
 func (s *session) hello(c *hub.Command) {

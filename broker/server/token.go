@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path"
@@ -47,41 +48,17 @@ func (s scope) String() string {
 type grant struct {
 	hash   [sha256.Size]byte
 	scopes scope
-	types  []string // globs with * only
+	types  []wire.Pattern
+	all    bool   // it covers any type
+	scope  uint64 // the same for the same types
 }
 
 func (g *grant) covers(typ string) bool {
-	for _, t := range g.types {
-		if matches(t, typ) {
-			return true
-		}
-	}
-	return false
+	return g.all || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
 
 // coversName is covers for a name as the core has it.
 func (g *grant) coversName(typ []byte) bool { return g.covers(wire.Value(typ)) }
-
-// matches compares with * for any characters; everything else is literal.
-func matches(glob, s string) bool {
-	parts := strings.Split(glob, "*")
-	if len(parts) == 1 {
-		return glob == s
-	}
-	if !strings.HasPrefix(s, parts[0]) {
-		return false
-	}
-	s = s[len(parts[0]):]
-	last := parts[len(parts)-1]
-	for _, p := range parts[1 : len(parts)-1] {
-		i := strings.Index(s, p)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(p):]
-	}
-	return strings.HasSuffix(s, last)
-}
 
 // tokens are the grants in force. Without a file none is asked for.
 type tokens struct {
@@ -125,7 +102,7 @@ func parseTokens(data []byte) ([]grant, error) {
 		if len(f) < 2 || len(f) > 3 {
 			return nil, fmt.Errorf("line %d: want TOKEN SCOPES [TYPES], got %d fields", n, len(f))
 		}
-		g := grant{hash: sha256.Sum256([]byte(f[0])), types: []string{"*"}}
+		g := grant{hash: sha256.Sum256([]byte(f[0])), all: true}
 		for _, name := range strings.Split(f[1], ",") {
 			sc, ok := scopeNamed(name)
 			if !ok {
@@ -134,7 +111,12 @@ func parseTokens(data []byte) ([]grant, error) {
 			g.scopes |= sc
 		}
 		if len(f) == 3 {
-			g.types = strings.Split(f[2], ",")
+			names := strings.Split(f[2], ",")
+			for _, name := range names {
+				g.types = append(g.types, wire.NewPattern(wire.Canonical(nil, name)))
+			}
+			of := sha256.Sum256([]byte(f[2]))
+			g.all, g.scope = slices.Contains(names, "*"), binary.LittleEndian.Uint64(of[:])
 		}
 		out = append(out, g)
 	}

@@ -53,7 +53,7 @@ func (b *batch) turn(now int64, crowd int) {
 
 func (b *batch) next() (*hub.Command, *wire.Decoder) {
 	c := &b.cmd[b.n]
-	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore, c.Covers, c.Owner = false, nil, nil, false, false, nil, 0
+	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore, c.Covers, c.Scope, c.Owner = false, nil, nil, false, false, nil, 0, 0
 	b.n++
 	return c, &b.dec[b.n-1]
 }

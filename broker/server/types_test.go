@@ -1,0 +1,100 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// withTokens lets a broker have a token file.
+func withTokens(t *testing.T, lines ...string) func(o *Options) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(o *Options) { o.TokenFile = path }
+}
+
+// TestSeveralTypes: a worker of several types gets what it serves, with headers
+// if it wants them, and its token decides.
+func TestSeveralTypes(t *testing.T) {
+	t.Parallel()
+	s := begin(t, withTokens(t, "any submit,work", "mails work mail-*,news"))
+	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+	submitter.send(`{"action":"hello","token":"any"}`)
+	submitter.want("ok", true)
+	submit := func(id, typ, more string) {
+		t.Helper()
+		submitter.send(`{"action":"submit","id":%q,"type":%q,"body":1%s}`, id, typ, more)
+		submitter.want("ok", true)
+	}
+	submit("1", "thumb", "")
+	submit("2", "mail-a", `,"headers":{"k":"v"}`)
+	submit("3", "mail-b", `,"priority":9`)
+	submit("4", "news", "")
+	worker.send(`{"action":"hello","token":"mails"}`)
+	worker.want("ok", true)
+	worker.send(`{"action":"join","types":["thumb","other"]}`)
+	worker.want("error", "forbidden")
+	worker.send(`{"action":"join","types":["thumb","*"],"except":["news"],"headers":true}`)
+	worker.want("ok", true)
+	worker.want("id", "3")
+	worker.send(`{"action":"respond","body":1}`)
+	worker.want("ok", true)
+	if m := worker.want("id", "2"); m["headers"] == nil || m["type"] != "mail-a" {
+		t.Errorf("the job came as %v", m)
+	}
+	worker.send(`{"action":"release","delay_ms":60000}`)
+	worker.want("ok", true)
+	submitter.want("id", "3")
+	submitter.send(`{"action":"change","id":"2","delay_ms":0,"priority":3}`)
+	submitter.want("ok", true)
+	worker.want("id", "2")
+	submitter.send(`{"action":"change","id":"2","priority":3}`)
+	submitter.want("error", "invalid_state")
+	worker.send(`{"action":"respond","body":1}`)
+	worker.want("ok", true)
+	submitter.want("id", "2")
+	submitter.send(`{"action":"cancel","id":"1"}`) // nobody served it
+	submitter.want("ok", true)
+}
+
+// TestRefusedJoin: a join that is refused leaves the worker as it was: its answers
+// need no id.
+func TestRefusedJoin(t *testing.T) {
+	t.Parallel()
+	s := begin(t, func(o *Options) { o.MaxTypes = 1 })
+	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+	worker.send(`{"action":"join","type":"t"}`)
+	worker.want("ok", true)
+	_, _ = worker.Write(append(frame(`{"action":"join","type":"one too many","prefetch":5}`), frame(`{"action":"respond","body":1}`)...))
+	worker.want("error", "overloaded")
+	worker.want("error", "invalid_state")
+	submitter.send(`{"action":"submit","id":"j","type":"t","body":1}`)
+	submitter.want("ok", true)
+	worker.want("id", "j")
+	worker.send(`{"action":"respond","body":2}`)
+	worker.want("ok", true)
+	submitter.want("id", "j")
+}
+
+// TestHelloWithBadValue: a hello with a good token and a bad value is told so and
+// may come again; with a wrong token it is refused like any other.
+func TestHelloWithBadValue(t *testing.T) {
+	t.Parallel()
+	s := begin(t, withTokens(t, "good submit"))
+	p := dial(t, s.SubmitAddr())
+	p.send(`{"action":"hello","token":"good","heartbeat_ms":5}`)
+	p.want("error", "invalid_value")
+	p.send(`{"action":"hello","token":"good","heartbeat_ms":5000}`)
+	p.want("ok", true)
+	for _, hello := range []string{`{"action":"hello","token":"wrong","heartbeat_ms":5}`, `{"action":"hello","heartbeat_ms":5}`} {
+		p := dial(t, s.SubmitAddr())
+		p.send("%s", hello)
+		p.want("error", "unauthorized")
+		if m, err := p.next(); err == nil {
+			t.Errorf("%s: still open: %v", hello, m)
+		}
+	}
+}
