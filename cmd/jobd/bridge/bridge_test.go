@@ -15,6 +15,7 @@ import (
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -24,7 +25,7 @@ import (
 type fixture struct {
 	*Bridge
 	t     *testing.T
-	table *store.Table
+	table *storetest.Table
 	reg   *prometheus.Registry
 }
 
@@ -75,7 +76,7 @@ func (w *testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func begin(t *testing.T, table *store.Table, cfg config.Worker) *fixture {
+func begin(t *testing.T, table *storetest.Table, cfg config.Worker) *fixture {
 	t.Helper()
 	f := &fixture{t: t, table: table, reg: prometheus.NewRegistry()}
 	w := &testWriter{t: t}
@@ -99,7 +100,7 @@ func touch(t *testing.T, dir, name string) {
 
 func (f *fixture) put(status, target string, ids ...int64) {
 	for _, id := range ids {
-		f.table.Put(store.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
+		f.table.Put(storetest.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
 	}
 }
 
@@ -134,7 +135,7 @@ func (f *fixture) length(target string) int {
 	return -1
 }
 
-func (f *fixture) record(id int64) store.Record {
+func (f *fixture) record(id int64) storetest.Record {
 	r, _ := f.table.Get(id)
 	return r
 }
@@ -151,7 +152,7 @@ const quick = `echo "out $id"; echo "err" >&2; exit $((id % 3))`
 func TestPolledRowsRun(t *testing.T) {
 	cfg := configFor(t, "a=3", "b=2")
 	script(t, &cfg, quick)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3, 4, 5)
 	f.put(store.Waiting, "b", 6)
 	f.put(store.Waiting, "c", 7)
@@ -184,7 +185,7 @@ func TestOutputs(t *testing.T) {
 		cfg := configFor(t, "a")
 		cfg.MaxOutputBuffer = limit
 		script(t, &cfg, "head -c 3145728 /dev/zero | tr '\\0' x; echo why >&2")
-		f := begin(t, store.NewTable(), cfg)
+		f := begin(t, storetest.NewTable(), cfg)
 		f.put(store.Waiting, "a", 1)
 		f.Poll(nil)
 		f.await(store.Done, 1)
@@ -199,8 +200,8 @@ func TestOutputs(t *testing.T) {
 func TestRowsThatWaitAtTheStartRun(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, quick)
-	table := store.NewTable()
-	table.Put(store.Record{Row: store.Row{ID: 1, Target: "a"}, Status: store.Waiting})
+	table := storetest.NewTable()
+	table.Put(storetest.Record{Row: store.Row{ID: 1, Target: "a"}, Status: store.Waiting})
 	f := begin(t, table, cfg)
 	f.await(store.Done, 1)
 }
@@ -208,7 +209,7 @@ func TestRowsThatWaitAtTheStartRun(t *testing.T) {
 func TestCommandThatCannotBeLaunched(t *testing.T) {
 	cfg := configFor(t, "a")
 	cfg.Launcher = "/no/such/command {id}"
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1)
 	f.put(store.Manual, "a", 2)
 	f.Poll(nil)
@@ -226,7 +227,7 @@ func TestConcurrencyHolds(t *testing.T) {
 	cfg := configFor(t, "a=3")
 	dir := script(t, &cfg, `mkdir {dir}/in.$id; ls -d {dir}/in.* | wc -l; sleep 0.05; rmdir {dir}/in.$id`)
 	_ = dir
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	var ids []int64
 	for id := int64(1); id <= 30; id++ {
 		ids = append(ids, id)
@@ -248,7 +249,7 @@ func TestConcurrencyHolds(t *testing.T) {
 func TestPauseHoldsAgainstPollsAndManualRuns(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, quick)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.Pause([]string{"a"})
 	f.put(store.Waiting, "a", 1)
 	f.put(store.Waiting, "b", 2)
@@ -282,7 +283,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	changes := make(chan []string, 10)
 	f.OnTargets(func() { changes <- f.Targets() })
 	for _, c := range []struct {
@@ -332,7 +333,7 @@ func TestTargetsAtRunTime(t *testing.T) {
 func TestRunManual(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	script(t, &cfg, quick)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Manual, "a", 3, 4)
 	f.put(store.Done, "a", 5)
 	f.put(store.Manual, "nobody", 6)
@@ -358,7 +359,7 @@ func TestRunManual(t *testing.T) {
 func TestSignalsAndTheSecondClient(t *testing.T) {
 	cfg := configFor(t, "a")
 	script(t, &cfg, "exec sleep 1000")
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Manual, "a", 1, 2)
 	type answer struct {
 		got map[int64]control.Outcome
@@ -414,7 +415,7 @@ func TestPagesAndRoom(t *testing.T) {
 	cfg.MySQL.FetchLimit = 3
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
 	f.Poll(nil)
 	f.await(store.Running, 1)
@@ -431,12 +432,12 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	cfg.SpoolDir = filepath.Join(t.TempDir(), "spool")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	f.await(store.Accepted, 3)
-	f.table.Fail(store.ErrUnreachable)
+	f.table.Fail(storetest.ErrUnreachable)
 	f.put(store.Waiting, "a", 4)
 	f.put(store.Manual, "a", 5)
 	f.Poll(nil)
@@ -472,7 +473,7 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 func TestMetricsMove(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.Launcher = "true"
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3)
 	f.Poll(nil)
 	f.await(store.Done, 1, 2, 3)

@@ -16,6 +16,7 @@ import (
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"
@@ -68,7 +69,7 @@ func TestRowsForOtherWorkers(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2")
 	s.config(&cfg)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	var most, now atomic.Int64
 	s.work("rows.a", 8, func(_ context.Context, job *gloom.Job) (any, error) {
 		if n := now.Add(1); n > most.Load() {
@@ -120,7 +121,7 @@ func TestALostWorker(t *testing.T) {
 			cfg := configFor(t, "a")
 			s.config(&cfg)
 			cfg.Orphans = orphans
-			f := begin(t, store.NewTable(), cfg)
+			f := begin(t, storetest.NewTable(), cfg)
 			begun := make(chan struct{}, 10)
 			stop := s.work("rows.a", 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
 				begun <- struct{}{}
@@ -152,7 +153,7 @@ func TestARowThatKillsItsWorkersEnds(t *testing.T) {
 	cfg := configFor(t, "a")
 	s.config(&cfg)
 	cfg.Orphans = "requeue"
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	var runs atomic.Int64
 	stops := make(chan func(), 1)
 	var next func()
@@ -180,7 +181,7 @@ func TestABrokerThatGoesAway(t *testing.T) {
 	s := newShared(t)
 	cfg := configFor(t, "a=2", "b=1")
 	s.config(&cfg)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	begun := make(chan struct{}, 10)
 	s.work("rows.a", 1, func(ctx context.Context, job *gloom.Job) (any, error) {
 		if job.ID == "app.jobs/1" {
@@ -228,7 +229,7 @@ func TestAnEarlierCopyStillRuns(t *testing.T) {
 	if err != nil || p.Ack(t.Context()) != nil {
 		t.Fatal(err)
 	}
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	s.work("rows.a", 1, func(context.Context, *gloom.Job) (any, error) { return "fine", nil })
 	f.put(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
@@ -251,7 +252,7 @@ func TestALauncherBehindASharedBroker(t *testing.T) {
 	s.config(&cfg)
 	script(t, &cfg, "while [ ! -e {dir}/go.$id ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1)
@@ -280,7 +281,7 @@ func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 			s.config(&cfg)
 			cfg.Orphans = orphans
 			cfg.ShutdownTimeout = 50 * time.Millisecond
-			f := begin(t, store.NewTable(), cfg)
+			f := begin(t, storetest.NewTable(), cfg)
 			f.put(store.Waiting, "a", 1, 2, 3)
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)

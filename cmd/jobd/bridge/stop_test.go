@@ -12,6 +12,7 @@ import (
 
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/storetest"
 )
 
 func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
@@ -20,12 +21,12 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 	cfg.ShutdownTimeout = time.Minute
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	table := store.NewTable()
+	table := storetest.NewTable()
 	f := begin(t, table, cfg)
 	f.put(store.Waiting, "a", 1)
 	f.Poll(nil)
 	f.await(store.Running, 1)
-	table.Fail(store.ErrUnreachable)
+	table.Fail(storetest.ErrUnreachable)
 	touch(t, dir, "go")
 	eventually(t, "the result is spooled", func() bool {
 		files, _ := filepath.Glob(filepath.Join(cfg.SpoolDir, "*.json"))
@@ -51,7 +52,7 @@ func TestGracefulStop(t *testing.T) {
 	cfg := configFor(t, "a=2", "b")
 	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3, 4)
 	f.put(store.Manual, "b", 5, 6)
 	f.Poll(nil)
@@ -100,7 +101,7 @@ func TestAStopThatRunsOutOfPatienceSignals(t *testing.T) {
 	cfg := configFor(t, "a=2")
 	cfg.ShutdownTimeout = 50 * time.Millisecond
 	script(t, &cfg, `[ $id = 2 ] && trap '' TERM; echo ready; while :; do sleep 0.05; done`)
-	f := begin(t, store.NewTable(), cfg)
+	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2)
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
@@ -125,7 +126,7 @@ func TestAbruptEnds(t *testing.T) {
 			cfg.Lease = 300 * time.Millisecond
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-			table := store.NewTable()
+			table := storetest.NewTable()
 			f := begin(t, table, cfg)
 			f.put(store.Waiting, "a", 1, 2)
 			f.Poll(nil)
@@ -164,7 +165,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 			cfg.Lease = time.Second
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
-			f := begin(t, store.NewTable(), cfg)
+			f := begin(t, storetest.NewTable(), cfg)
 			f.put(store.Waiting, "a", 1)
 			f.Poll(nil)
 			f.await(store.Running, 1)
@@ -178,7 +179,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 				return p != nil
 			})
 			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
-			f.table.Fail(store.ErrUnreachable)
+			f.table.Fail(storetest.ErrUnreachable)
 			until, _ := f.lease.look()
 			if orphans == "requeue" {
 				eventually(t, "the process is ended", func() bool { return !p.Running() })
@@ -207,7 +208,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 func TestADaemonThatWasTakenForDead(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	script(t, &cfg, "[ $id = 3 ] || exec sleep 1000")
-	table := store.NewTable()
+	table := storetest.NewTable()
 	f := begin(t, table, cfg)
 	f.put(store.Waiting, "a", 1)
 	f.Poll(nil)
@@ -233,7 +234,7 @@ func TestADaemonThatWasTakenForDead(t *testing.T) {
 func TestRecover(t *testing.T) {
 	cfg := configFor(t, "a=1")
 	cfg.Launcher = "true"
-	table := store.NewTable()
+	table := storetest.NewTable()
 	f := begin(t, table, cfg)
 	f.Pause(nil)
 	for i := int64(0); i < 2; i++ {

@@ -99,7 +99,7 @@ func (s *SQL) direct(err error) error {
 	if err == nil || kindOf(err) == refused {
 		return err
 	}
-	return &awayError{err}
+	return &AwayError{err}
 }
 
 // Renew prolongs the lease.

@@ -1,10 +1,11 @@
-package store
+package store_test
 
 import (
 	"strings"
 	"testing"
 
 	"gloom/cmd/jobd/mariadbtest"
+	. "gloom/cmd/jobd/store"
 )
 
 func TestOutputsFitTheirColumns(t *testing.T) {
@@ -20,10 +21,10 @@ func TestOutputsFitTheirColumns(t *testing.T) {
 		{"utf16", "MODIFY stdout varchar(20) CHARACTER SET utf16", "aЖ😀" + strings.Repeat("x", 50), func(s string) bool { return strings.HasPrefix(s, "aЖ😀xx") }},
 		{"bytes", "MODIFY stdout mediumblob", "a😀b", func(s string) bool { return s == "a😀b" }},
 		{"text", "MODIFY stdout text", strings.Repeat("€", 40_000), func(s string) bool {
-			return len(s) <= 65535 && len(s) > 65400 && strings.HasSuffix(s, cutMark)
+			return len(s) <= 65535 && len(s) > 65400 && strings.HasSuffix(s, CutMark)
 		}},
 		{"varchar", "MODIFY stdout varchar(10)", strings.Repeat("€", 40), func(s string) bool { return strings.HasPrefix(s, "€€€") }},
-		{"mediumtext", "", strings.Repeat("x", 17<<20), func(s string) bool { return len(s) > 1<<20 && strings.HasSuffix(s, cutMark) }},
+		{"mediumtext", "", strings.Repeat("x", 17<<20), func(s string) bool { return len(s) > 1<<20 && strings.HasSuffix(s, CutMark) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			table := newSQLTable(t)
@@ -60,7 +61,7 @@ func TestOutputBeyondOnePacketIsCut(t *testing.T) {
 	}})
 	equal(t, "lost", w.Lost, "map[]")
 	equal(t, "statuses", statuses(t, table, 4), "done done done done")
-	if r := table.get(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != stdoutCut+"why" {
+	if r := table.get(t, 1); len(*r.Stdout) < 900_000 || *r.Stderr != StdoutCut+"why" {
 		t.Errorf("row 1: %d bytes, %q", len(*r.Stdout), *r.Stderr)
 	}
 	if r := table.get(t, 2); len(*r.Stdout) < 100_000 || len(*r.Stderr) < 100_000 {

@@ -1,10 +1,11 @@
-package store
+package store_test
 
 import (
 	"strings"
 	"testing"
 
 	"gloom/cmd/jobd/mariadbtest"
+	. "gloom/cmd/jobd/store"
 )
 
 // TestFullDisk has a server whose tablespace may not grow, until it is started
@@ -27,7 +28,7 @@ func TestFullDisk(t *testing.T) {
 			bytes /= 2
 		}
 	}
-	if !isNumber(err, 1114) {
+	if !IsNumber(err, 1114) {
 		t.Fatalf("the tablespace is not full: %v", err)
 	}
 	b := Batch{Finish: []Final{{ID: 1, OK: true, Stdout: strings.Repeat("y", size)}}}

@@ -67,7 +67,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err := s.open(ctx); err != nil {
 		s.db.Close()
 		if unreachable(err) {
-			err = &awayError{err}
+			err = &AwayError{err}
 		}
 		return nil, err
 	}
@@ -158,14 +158,14 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 		case err == ErrFenced:
 			return err
 		case undecided(err), kind == away:
-			return &awayError{err}
+			return &AwayError{err}
 		case kind == refused:
 			return err
 		case attempt == attempts:
-			return &awayError{err}
+			return &AwayError{err}
 		}
 		if !pause(ctx, backoff(attempt)) {
-			return &awayError{err}
+			return &AwayError{err}
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
+	. "gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/storetest"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/rs/zerolog"
@@ -86,22 +88,22 @@ func (s *sqlTable) openWith(t *testing.T, opt Options) *SQL {
 	}
 	t.Cleanup(func() { store.Close() })
 	if s.old {
-		store.skip = ""
-	} else if store.skip == "" {
+		store.Wait()
+	} else if !store.PassesOver() {
 		t.Fatal("the server can pass over locked rows, and is not asked to")
 	}
 	return store
 }
 
-func (s *sqlTable) put(t *testing.T, r Record) {
+func (s *sqlTable) put(t *testing.T, r storetest.Record) {
 	t.Helper()
 	s.exec(t, `INSERT INTO jobs (id, target, status, time_started) VALUES (?, ?, ?, ?)
 		ON DUPLICATE KEY UPDATE target = VALUES(target), status = VALUES(status)`, r.ID, r.Target, r.Status, r.TimeStarted)
 }
 
-func (s *sqlTable) get(t *testing.T, id int64) Record {
+func (s *sqlTable) get(t *testing.T, id int64) storetest.Record {
 	t.Helper()
-	var r Record
+	var r storetest.Record
 	err := s.db.QueryRow("SELECT id, target, status, time_started, time_finished, result, return_code, sig, stdout, stderr FROM jobs WHERE id = ?", id).
 		Scan(&r.ID, &r.Target, &r.Status, &r.TimeStarted, &r.TimeFinished, &r.Result, &r.Code, &r.Signal, &r.Stdout, &r.Stderr)
 	if err != nil && err != sql.ErrNoRows {
@@ -168,10 +170,10 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "INSERT INTO jobs (target, status) SELECT CONCAT('t', seq % 4), 'waiting' FROM seq_1_to_1000000")
 	s := table.open(t, "d", long).(*SQL)
-	s.db.SetMaxOpenConns(1)
+	s.DB().SetMaxOpenConns(1)
 	reads := func() (n int) {
 		t.Helper()
-		rows, err := s.db.Query("SHOW SESSION STATUS LIKE 'Handler_read%'")
+		rows, err := s.DB().Query("SHOW SESSION STATUS LIKE 'Handler_read%'")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +216,7 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 		t.Errorf("taking 2 rows by hand read %d", n)
 	}
 	for _, query := range []string{
-		fmt.Sprintf("SELECT id, target, 0 FROM jobs%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT 100 FOR UPDATE", s.table.force(), s.table.target),
+		s.WaitingQuery(100),
 	} {
 		var id, kind, name, kinds, possible, key, keyLen, ref, rows, extra sql.NullString
 		if err := table.db.QueryRow("EXPLAIN "+query, "t1", "t1").Scan(&id, &kind, &name, &kinds, &possible, &key, &keyLen, &ref, &rows, &extra); err != nil {
@@ -278,7 +280,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 	table := newSQLTable(t)
 	const n = 40
 	for id := int64(1); id <= n; id++ {
-		table.put(t, Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
+		table.put(t, storetest.Record{Row: Row{ID: id, Target: "a"}, Status: Manual})
 	}
 	s := table.open(t, "d", long)
 	ctx, stop := context.WithCancel(t.Context())
@@ -293,7 +295,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 			for id := int64(n) - rand.Int64N(n/2); id > 0 && err == nil; id -= 1 + rand.Int64N(n) {
 				_, err = tx.Exec("UPDATE jobs SET time_created = time_created + 1 WHERE id = ?", id)
 			}
-			if isNumber(err, 1213) {
+			if IsNumber(err, 1213) {
 				deadlocks++
 			}
 			tx.Rollback()
@@ -409,7 +411,7 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 		t.Fatalf("%s", table.log)
 	}
 	fill(t, table, Waiting, "a", "a", "a")
-	table.put(t, Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
+	table.put(t, storetest.Record{Row: Row{ID: 4, Target: "a"}, Status: Manual})
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{4}, func(string) bool { return true }); err != nil || !a[0].Accepted {
 		t.Fatalf("%v %v", a, err)
@@ -432,15 +434,15 @@ func TestWithoutRightsForTheCompanionTable(t *testing.T) {
 func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	table := newSQLTable(t)
 	fill(t, table, Waiting, "a", "a", "a", "a")
-	table.put(t, Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
+	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long).(*SQL)
 	// Rows 1 and 2 were taken, 3 was not: the transaction is done either way.
 	accept(t, s, 2, "a")
 	if _, err := s.AcceptManual(t.Context(), []int64{5}, func(string) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	s.doubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
-	s.doubtful([]Row{{ID: 5}}, true)
+	s.Doubtful([]Row{{ID: 1}, {ID: 2}, {ID: 3}}, false)
+	s.Doubtful([]Row{{ID: 5}}, true)
 	p := accept(t, s, 1, "a")
 	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
 	equal(t, "the manual row is for the client to ask for again", table.get(t, 5).Status, Manual)
@@ -448,7 +450,7 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	write(t, s, Batch{Start: []int64{1, 2, 3}})
 	b := Batch{Finish: []Final{{ID: 1}, {ID: 2}}}
 	write(t, s, b)
-	s.remember(b)
+	s.Remember(b)
 	equal(t, "lost when written again", write(t, s, Batch{Start: []int64{3}, Finish: append(b.Finish, Final{ID: 3})}).Lost, "map[]")
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
@@ -457,7 +459,7 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))
 	fill(t, table, Waiting, "a", "a")
-	table.put(t, Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
+	table.put(t, storetest.Record{Row: Row{ID: 3, Target: "a"}, Status: Manual})
 	s := table.open(t, "d", long)
 	accept(t, s, 5, "a")
 	if a, err := s.AcceptManual(t.Context(), []int64{3}, func(string) bool { return true }); err != nil || !a[0].Accepted {
@@ -471,18 +473,18 @@ func TestStatementReplication(t *testing.T) {
 func TestLaterStatementsOfABatchMayFail(t *testing.T) {
 	table := newSQLTable(t)
 	_, err := table.db.Exec("UPDATE jobs SET status = 'done' WHERE id = 1; UPDATE nowhere SET x = 1; UPDATE jobs SET id = 2 WHERE id = 1")
-	if !isNumber(err, 1146) {
+	if !IsNumber(err, 1146) {
 		t.Fatalf("the driver hides the error of a later statement: %v", err)
 	}
 }
 
 func TestErrorKinds(t *testing.T) {
-	for number, want := range map[uint16]kind{1213: conflict, 1205: conflict, 1290: away, 1114: away, 1927: away, 1064: refused, 1366: refused} {
-		if got := kindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {
+	for number, want := range map[uint16]Kind{1213: Conflict, 1205: Conflict, 1290: AwayKind, 1114: AwayKind, 1927: AwayKind, 1064: Refused, 1366: Refused} {
+		if got := KindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {
 			t.Errorf("%d: %d", number, got)
 		}
 	}
-	if kindOf(mysql.ErrInvalidConn) != away || kindOf(context.DeadlineExceeded) != away {
+	if KindOf(mysql.ErrInvalidConn) != AwayKind || KindOf(context.DeadlineExceeded) != AwayKind {
 		t.Error("a lost connection is not the statement's fault")
 	}
 }

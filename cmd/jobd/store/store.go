@@ -180,14 +180,15 @@ var ErrFenced = errors.New("lease was lost: this daemon's rows have been settled
 // not accept writes or is too busy, rather than that it objects to what it was
 // told.
 func Away(err error) bool {
-	var away *awayError
+	var away *AwayError
 	return errors.As(err, &away)
 }
 
-type awayError struct{ err error }
+// AwayError is one for which Away is true.
+type AwayError struct{ Err error }
 
-func (e *awayError) Error() string { return fmt.Sprintf("database is away: %v", e.err) }
-func (e *awayError) Unwrap() error { return e.err }
+func (e *AwayError) Error() string { return fmt.Sprintf("database is away: %v", e.Err) }
+func (e *AwayError) Unwrap() error { return e.Err }
 
 // page is how many rows an Accept without limit takes at once.
 const page = 1000

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"context"
@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"gloom/cmd/jobd/mariadbtest"
+	. "gloom/cmd/jobd/store"
+	"gloom/cmd/jobd/store/storetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 
 // jobs is a table of jobs as an outsider sees it.
 type jobs interface {
-	put(t *testing.T, r Record)
-	get(t *testing.T, id int64) Record
+	put(t *testing.T, r storetest.Record)
+	get(t *testing.T, id int64) storetest.Record
 	remove(t *testing.T, id int64)
 	claims(t *testing.T) int
 	open(t *testing.T, name string, lease time.Duration) Store
@@ -32,13 +34,13 @@ func both(t *testing.T, f func(t *testing.T, table jobs)) {
 		table.old = true
 		f(t, table)
 	})
-	t.Run("memory", func(t *testing.T) { f(t, memoryTable{NewTable()}) })
+	t.Run("memory", func(t *testing.T) { f(t, memoryTable{storetest.NewTable()}) })
 }
 
-type memoryTable struct{ *Table }
+type memoryTable struct{ *storetest.Table }
 
-func (m memoryTable) put(_ *testing.T, r Record) { m.Put(r) }
-func (m memoryTable) get(_ *testing.T, id int64) Record {
+func (m memoryTable) put(_ *testing.T, r storetest.Record) { m.Put(r) }
+func (m memoryTable) get(_ *testing.T, id int64) storetest.Record {
 	r, _ := m.Get(id)
 	return r
 }
@@ -61,7 +63,7 @@ const long = time.Hour
 func fill(t *testing.T, table jobs, status string, targets ...string) {
 	t.Helper()
 	for i, target := range targets {
-		table.put(t, Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+		table.put(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
 	}
 }
 
@@ -113,8 +115,8 @@ func equal(t *testing.T, what string, got, want any) {
 func TestAcceptTakesTheLowestIDsOfItsTargets(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a", "b", "c", "a", "b", "c", "a", "b", "c", "a")
-		table.put(t, Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
-		table.put(t, Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
+		table.put(t, storetest.Record{Row: Row{ID: 11, Target: "a"}, Status: Manual})
+		table.put(t, storetest.Record{Row: Row{ID: 12, Target: "a"}, Status: Done})
 		s := table.open(t, "d", long)
 		p := accept(t, s, 4, "a", "c")
 		equal(t, "rows", ids(p.Rows), "1a 3c 4a 6c")
@@ -175,7 +177,7 @@ func TestAcceptManual(t *testing.T) {
 			if i == 6 {
 				target = "nobody"
 			}
-			table.put(t, Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
+			table.put(t, storetest.Record{Row: Row{ID: int64(i + 1), Target: target}, Status: status})
 		}
 		s := table.open(t, "d", long)
 		answers, err := s.AcceptManual(t.Context(), []int64{8, 7, 6, 5, 4, 3, 2, 1, 99, -1}, func(target string) bool { return target == "a" })
@@ -230,7 +232,7 @@ func TestARowThatWasSetBackAndTakenAgain(t *testing.T) {
 		s := table.open(t, "d", long)
 		accept(t, s, 10, "a")
 		write(t, s, Batch{Start: []int64{1}, At: 1})
-		table.put(t, Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
+		table.put(t, storetest.Record{Row: Row{ID: 1, Target: "a"}, Status: Waiting})
 		equal(t, "rows", ids(accept(t, s, 10, "a").Rows), "1a")
 		w := write(t, s, Batch{Finish: []Final{{ID: 1}}})
 		equal(t, "lost", len(w.Lost), 1)
@@ -246,9 +248,9 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 	for _, requeue := range []bool{false, true} {
 		both(t, func(t *testing.T, table jobs) {
 			fill(t, table, Waiting, "a", "b", "a", "b", "a")
-			table.put(t, Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
-			table.put(t, Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
-			table.put(t, Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
+			table.put(t, storetest.Record{Row: Row{ID: 6, Target: "c"}, Status: Manual})
+			table.put(t, storetest.Record{Row: Row{ID: 7, Target: "a"}, Status: Accepted}) // without claim
+			table.put(t, storetest.Record{Row: Row{ID: 8, Target: "a"}, Status: Running})
 			dead := table.open(t, "dead", time.Millisecond)
 			living := table.open(t, "living", long)
 			accept(t, dead, 3, "a", "b")
@@ -392,7 +394,7 @@ func TestClaimsOfNobodyAreSettled(t *testing.T) {
 		case *sqlTable:
 			table.exec(t, "DELETE FROM jobs_claims WHERE id = ?", -gone.Token())
 		case memoryTable:
-			delete(table.owners, gone.Token())
+			table.Forget(gone.Token())
 		}
 		owners, err := s.Owners(t.Context())
 		if err != nil || len(owners) != 1 || !owners[0].Dead {
@@ -410,7 +412,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		const n, daemons = 300, 3
 		for id := int64(1); id <= n; id++ {
-			table.put(t, Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
+			table.put(t, storetest.Record{Row: Row{ID: id, Target: []string{"a", "b"}[id%2]}, Status: Waiting})
 		}
 		type result struct {
 			rows []Row

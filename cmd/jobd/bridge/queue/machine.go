@@ -24,6 +24,7 @@
 package queue
 
 import (
+	"container/heap"
 	"errors"
 	"slices"
 )
@@ -78,7 +79,7 @@ type target struct {
 	paused  bool
 	wanted  bool
 	running int
-	queue   heap
+	queue   waiting
 }
 
 func (t *target) length() int   { return t.running + len(t.queue) }
@@ -87,7 +88,7 @@ func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t
 type job struct {
 	row     Row
 	arrival uint64
-	place   int // in its target's queue; -1 while running
+	running bool // not in its target's queue any more
 	again   *Row
 }
 
@@ -191,7 +192,7 @@ func (m *Machine) Accept(rows []Row) {
 			continue
 		}
 		if j := m.jobs[row.ID]; j != nil {
-			if j.place < 0 {
+			if j.running {
 				j.again = &row
 			}
 			continue // still queued: once is enough
@@ -204,14 +205,14 @@ func (m *Machine) enqueue(t *target, row Row) {
 	m.arrived++
 	j := &job{row: row, arrival: m.arrived}
 	m.jobs[row.ID] = j
-	t.queue.push(j)
+	heap.Push(&t.queue, j)
 }
 
 // Done reports that a started row has left the broker. It tells whether the
 // row was running here.
 func (m *Machine) Done(id int64) bool {
 	j := m.jobs[id]
-	if j == nil || j.place >= 0 {
+	if j == nil || !j.running {
 		return false
 	}
 	delete(m.jobs, id)
@@ -224,37 +225,16 @@ func (m *Machine) Done(id int64) bool {
 	return true
 }
 
-// Drop takes a row that has not started out of its queue, and tells whether it
-// was there. The caller settles the row.
-func (m *Machine) Drop(id int64) bool {
-	j := m.jobs[id]
-	if j == nil || j.place < 0 {
-		return false
-	}
-	m.targets[j.row.Target].queue.remove(j)
-	delete(m.jobs, id)
-	return true
-}
-
 // Stop ends fetching and starting for good and releases what is queued.
 func (m *Machine) Stop() {
 	m.stopped = true
 	for _, t := range m.order {
 		for len(t.queue) > 0 {
-			j := t.queue.pop()
+			j := heap.Pop(&t.queue).(*job)
 			delete(m.jobs, j.row.ID)
 			m.release = append(m.release, j.row.ID)
 		}
 	}
-}
-
-// Running is how many rows have started and not left.
-func (m *Machine) Running() int {
-	n := 0
-	for _, t := range m.order {
-		n += t.running
-	}
-	return n
 }
 
 // Status describes all targets, in the order in which they were added.
@@ -275,7 +255,8 @@ func (m *Machine) Next() Effects {
 	}
 	for _, t := range m.order {
 		for !t.paused && t.running < t.limit && len(t.queue) > 0 {
-			j := t.queue.pop()
+			j := heap.Pop(&t.queue).(*job)
+			j.running = true
 			t.running++
 			e.Start = append(e.Start, j.row)
 		}

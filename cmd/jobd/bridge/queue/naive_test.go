@@ -87,22 +87,14 @@ func (n *naive) done(id int64) bool {
 	return true
 }
 
-func (n *naive) drop(id int64) bool {
-	r := n.row(id)
-	if r == nil || r.running {
-		return false
-	}
-	n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
-	return true
-}
-
 // stop lists the released rows per target, best first, as the machine does.
 func (n *naive) stop() {
 	n.stopped = true
 	for _, t := range n.targets {
 		for best := n.best(t.name); best != nil; best = n.best(t.name) {
-			n.release = append(n.release, best.ID)
-			n.drop(best.ID)
+			id := best.ID // of memory that moves
+			n.release = append(n.release, id)
+			n.rows = slices.DeleteFunc(n.rows, func(r naiveRow) bool { return r.ID == id })
 		}
 	}
 }

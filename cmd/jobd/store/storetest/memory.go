@@ -1,4 +1,6 @@
-package store
+// Package storetest has the twin of the database that package store is about: a
+// table of jobs in memory, for tests of what is built on a Store.
+package storetest
 
 import (
 	"cmp"
@@ -9,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gloom/cmd/jobd/store"
 )
 
 // Table is a table of jobs in memory, with its companion table: the twin of
@@ -26,7 +30,7 @@ type Table struct {
 
 // Record is a row of a Table. Pointers are nil where the column is NULL.
 type Record struct {
-	Row
+	store.Row
 	Status         string
 	TimeStarted    int64
 	TimeFinished   int64
@@ -41,7 +45,7 @@ type claim struct {
 }
 
 type memoryOwner struct {
-	Owner
+	store.Owner
 	lease time.Time
 }
 
@@ -73,6 +77,13 @@ func (t *Table) Delete(id int64) {
 	delete(t.rows, id)
 }
 
+// Forget removes an incarnation, and leaves its claims.
+func (t *Table) Forget(token int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.owners, token)
+}
+
 // SetStatus changes a row's status behind the daemons' backs.
 func (t *Table) SetStatus(id int64, status string) {
 	t.mu.Lock()
@@ -99,13 +110,13 @@ type Memory struct {
 	t     *Table
 	name  string
 	lease time.Duration
-	place Place
+	place store.Place
 
 	token int64 // guarded by the table's lock
 }
 
 // Open returns the table as a daemon of that name and place sees it.
-func (t *Table) Open(name string, lease time.Duration, place Place) *Memory {
+func (t *Table) Open(name string, lease time.Duration, place store.Place) *Memory {
 	return &Memory{t: t, name: name, lease: lease, place: place}
 }
 
@@ -114,48 +125,38 @@ func (s *Memory) enter() (func(), error) {
 	if s.t.err != nil {
 		err := s.t.err
 		s.t.mu.Unlock()
-		return nil, &awayError{err}
+		return nil, &store.AwayError{Err: err}
 	}
 	return s.t.mu.Unlock, nil
 }
 
-func (s *Memory) Accept(_ context.Context, targets []string, limit int) (Page, error) {
+func (s *Memory) Accept(_ context.Context, targets []string, limit int) (p store.Page, err error) {
 	leave, err := s.enter()
 	if err != nil {
-		return Page{}, err
+		return p, err
 	}
 	defer leave()
 	if o := s.t.owners[s.token]; o == nil || o.Dead {
-		return Page{}, ErrFenced
+		return p, store.ErrFenced
 	}
 	if limit <= 0 {
-		limit = page
+		limit = 1000
 	}
-	var p Page
-	cut := make(map[string]bool)
-	for _, target := range targets {
-		var found []Row
-		for _, r := range s.t.rows {
-			if r.Status == Waiting && r.Target == target {
-				found = append(found, r.Row)
-			}
-		}
-		slices.SortFunc(found, byRowID)
-		cut[target] = len(found) >= limit
-		p.Rows = append(p.Rows, found[:min(limit, len(found))]...)
-	}
-	slices.SortFunc(p.Rows, byRowID)
-	if len(p.Rows) > limit {
-		for _, row := range p.Rows[limit:] {
-			cut[row.Target] = true
-		}
-		p.Rows = p.Rows[:limit]
-	}
-	for _, target := range targets {
-		if cut[target] {
-			p.More = append(p.More, target)
+	for _, r := range s.t.rows {
+		if r.Status == store.Waiting && slices.Contains(targets, r.Target) {
+			p.Rows = append(p.Rows, r.Row)
 		}
 	}
+	slices.SortFunc(p.Rows, func(a, b store.Row) int { return cmp.Compare(a.ID, b.ID) })
+	count := make(map[string]int)
+	for i, row := range p.Rows {
+		if count[row.Target]++; i >= limit || count[row.Target] == limit {
+			p.More = append(p.More, row.Target)
+		}
+	}
+	slices.SortFunc(p.More, func(a, b string) int { return slices.Index(targets, a) - slices.Index(targets, b) })
+	p.More = slices.Compact(p.More)
+	p.Rows = p.Rows[:min(limit, len(p.Rows))]
 	for _, row := range p.Rows {
 		s.take(row.ID, false)
 	}
@@ -163,103 +164,120 @@ func (s *Memory) Accept(_ context.Context, targets []string, limit int) (Page, e
 }
 
 func (s *Memory) take(id int64, manual bool) {
-	s.t.rows[id].Status = Accepted
+	s.t.rows[id].Status = store.Accepted
 	s.t.claims[id] = claim{token: s.token, manual: manual}
 }
 
-func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]Request, error) {
+func (s *Memory) AcceptManual(_ context.Context, ids []int64, serves func(string) bool) ([]store.Request, error) {
 	leave, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	if o := s.t.owners[s.token]; o == nil || o.Dead {
-		return nil, ErrFenced
+		return nil, store.ErrFenced
 	}
-	requests := make([]Request, len(ids))
+	requests := make([]store.Request, len(ids))
 	for i, id := range ids {
 		r := s.t.rows[id]
 		requests[i].Row.ID = id
 		if r == nil {
 			continue
 		}
-		requests[i] = Request{Row: r.Row, Found: true, Status: r.Status}
+		requests[i] = store.Request{Row: r.Row, Found: true, Status: r.Status}
 		switch {
-		case r.Status == Manual && serves(r.Target):
+		case r.Status == store.Manual && serves(r.Target):
 			requests[i].Accepted, requests[i].Status = true, ""
 			s.take(id, true)
-		case r.Status == Manual || r.Status == Waiting:
-			r.Status = Ignored
+		case r.Status == store.Manual || r.Status == store.Waiting:
+			r.Status = store.Ignored
 		}
 	}
 	return requests, nil
 }
 
-func (s *Memory) Resolve(context.Context) ([]Row, error) { return nil, nil }
+func (s *Memory) Resolve(context.Context) ([]store.Row, error) { return nil, nil }
 
-func (s *Memory) Write(_ context.Context, b Batch) (Written, error) {
-	w := Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
+func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) {
+	w := store.Written{Lost: make(map[int64]string), Failed: make(map[int64]error)}
 	leave, err := s.enter()
 	if err != nil {
 		return w, err
 	}
 	defer leave()
-	ids := slices.Concat(b.Start, b.Return, b.Requeue)
-	for _, f := range b.Finish {
-		ids = append(ids, f.ID)
-	}
 	token := b.Token
 	if token == 0 {
 		token = s.token
 	}
-	rows := make(map[int64]held)
-	for _, id := range ids {
-		c, ok := s.t.claims[id]
+	// ours is the row if it is claimed and in a state that the change is for.
+	ours := func(id int64, states ...string) *Record {
 		r := s.t.rows[id]
-		switch {
-		case !ok || c.token != token:
+		switch c, claimed := s.t.claims[id]; {
+		case !claimed || c.token != token:
 			w.Lost[id] = "claim is gone"
 		case r == nil:
 			w.Lost[id] = "row was deleted"
 			delete(s.t.claims, id)
+		case slices.Contains(states, r.Status):
+			return r
 		default:
-			rows[id] = held{status: r.Status, manual: c.manual}
+			w.Lost[id] = "status was set to " + r.Status
+			if r.Status != store.Accepted {
+				delete(s.t.claims, id)
+			}
+		}
+		return nil
+	}
+	for _, id := range b.Start {
+		if r := ours(id, store.Accepted, store.Running); r != nil {
+			r.Status, r.TimeStarted = store.Running, b.At
 		}
 	}
-	var p plan
-	p.make(b, rows, w.Lost)
-	s.t.carryOut(b.At, &p)
+	for _, id := range b.Return {
+		if r := ours(id, store.Accepted); r != nil {
+			s.t.giveBack(r)
+		}
+	}
+	for _, id := range b.Requeue {
+		if r := ours(id, store.Running); r != nil {
+			s.t.giveBack(r)
+		}
+	}
+	for _, f := range b.Finish {
+		if r := ours(f.ID, store.Running); r != nil {
+			s.t.finish(r, f)
+		}
+	}
 	return w, nil
 }
 
-func (t *Table) carryOut(at int64, p *plan) {
-	for _, id := range p.start {
-		t.rows[id].Status, t.rows[id].TimeStarted = Running, at
+// giveBack lets a row wait again, unless it was to be run by hand and has not
+// begun.
+func (t *Table) giveBack(r *Record) {
+	if r.Status == store.Accepted && t.claims[r.ID].manual {
+		r.Status = store.Manual
+	} else if r.Status == store.Running {
+		r.Status, r.TimeStarted = store.Waiting, 0
+	} else {
+		r.Status = store.Waiting
 	}
-	for _, id := range p.back {
-		t.rows[id].Status = Waiting
+	delete(t.claims, r.ID)
+}
+
+func (t *Table) finish(r *Record, f store.Final) {
+	result := "fail"
+	if f.OK {
+		result = "ok"
 	}
-	for _, id := range p.hand {
-		t.rows[id].Status = Manual
+	r.Status, r.Result, r.TimeFinished = store.Done, &result, f.At
+	r.Code, r.Signal, r.Stdout, r.Stderr = nil, nil, &f.Stdout, &f.Stderr
+	if f.Code >= 0 {
+		r.Code = &f.Code
 	}
-	for _, id := range p.requeue {
-		t.rows[id].Status, t.rows[id].TimeStarted = Waiting, 0
+	if f.Signal != "" {
+		r.Signal = &f.Signal
 	}
-	for _, f := range p.finish {
-		r, args := t.rows[f.ID], f.args()
-		result := args[0].(string)
-		r.Status, r.Result, r.TimeFinished = Done, &result, f.At
-		r.Code, r.Signal, r.Stdout, r.Stderr = nil, nil, &f.Stdout, &f.Stderr
-		if code, ok := args[1].(int); ok {
-			r.Code = &code
-		}
-		if signal, ok := args[2].(string); ok {
-			r.Signal = &signal
-		}
-	}
-	for _, id := range p.free {
-		delete(t.claims, id)
-	}
+	delete(t.claims, r.ID)
 }
 
 func (s *Memory) Register(context.Context) error {
@@ -270,7 +288,7 @@ func (s *Memory) Register(context.Context) error {
 	defer leave()
 	s.token = rand.Int64N(1<<62) + 1
 	s.t.owners[s.token] = &memoryOwner{
-		Owner: Owner{Token: s.token, Name: s.name, Place: s.place, Beat: 1},
+		Owner: store.Owner{Token: s.token, Name: s.name, Place: s.place, Beat: 1},
 		lease: s.t.Now().Add(s.lease),
 	}
 	return nil
@@ -284,7 +302,7 @@ func (s *Memory) Renew(context.Context) error {
 	defer leave()
 	o := s.t.owners[s.token]
 	if o == nil || o.Dead {
-		return ErrFenced
+		return store.ErrFenced
 	}
 	o.Beat++
 	o.lease = s.t.Now().Add(s.lease)
@@ -315,13 +333,13 @@ func (t *Table) claimsOf(token int64) bool {
 	return false
 }
 
-func (s *Memory) Owners(context.Context) ([]Owner, error) {
+func (s *Memory) Owners(context.Context) ([]store.Owner, error) {
 	leave, err := s.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	var owners []Owner
+	var owners []store.Owner
 	for token, o := range s.t.owners {
 		if token != s.token {
 			o.Expired = o.Dead || o.lease.Before(s.t.Now())
@@ -329,17 +347,17 @@ func (s *Memory) Owners(context.Context) ([]Owner, error) {
 		}
 	}
 	for _, c := range s.t.claims {
-		known := slices.ContainsFunc(owners, func(o Owner) bool { return o.Token == c.token })
+		known := slices.ContainsFunc(owners, func(o store.Owner) bool { return o.Token == c.token })
 		if s.t.owners[c.token] == nil && c.token != s.token && !known {
-			owners = append(owners, Owner{Token: c.token, Expired: true, Dead: true})
+			owners = append(owners, store.Owner{Token: c.token, Expired: true, Dead: true})
 		}
 	}
-	slices.SortFunc(owners, func(a, b Owner) int { return cmp.Compare(b.Token, a.Token) })
+	slices.SortFunc(owners, func(a, b store.Owner) int { return cmp.Compare(b.Token, a.Token) })
 	return owners, nil
 }
 
-func (s *Memory) Settle(_ context.Context, o Owner, how Orphans) (Settled, error) {
-	var sum Settled
+func (s *Memory) Settle(_ context.Context, o store.Owner, how store.Orphans) (store.Settled, error) {
+	var sum store.Settled
 	leave, err := s.enter()
 	if err != nil {
 		return sum, err
@@ -349,33 +367,26 @@ func (s *Memory) Settle(_ context.Context, o Owner, how Orphans) (Settled, error
 	if own != nil && !own.Dead && own.Beat != o.Beat {
 		return sum, nil
 	}
-	var p plan
 	targets := make(map[string]bool)
 	for id, c := range s.t.claims {
-		r := s.t.rows[id]
 		if c.token != o.Token {
 			continue
 		}
-		p.free = append(p.free, id)
-		switch {
+		switch r := s.t.rows[id]; {
 		case r == nil:
-		case r.Status == Accepted && c.manual:
-			p.hand = append(p.hand, id)
-			sum.Returned++
-		case r.Status == Accepted:
-			p.back = append(p.back, id)
-			targets[r.Target] = true
-			sum.Returned++
-		case r.Status == Running && how.Requeue:
-			p.requeue = append(p.requeue, id)
-			targets[r.Target] = true
-			sum.Returned++
-		case r.Status == Running:
-			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: how.Reason, At: how.At})
+			delete(s.t.claims, id)
+		case r.Status == store.Running && !how.Requeue:
+			s.t.finish(r, store.Final{ID: id, Code: -1, Stderr: how.Reason, At: how.At})
 			sum.Failed++
+		case r.Status == store.Accepted, r.Status == store.Running:
+			if s.t.giveBack(r); r.Status == store.Waiting {
+				targets[r.Target] = true
+			}
+			sum.Returned++
+		default:
+			delete(s.t.claims, id)
 		}
 	}
-	s.t.carryOut(0, &p)
 	delete(s.t.owners, o.Token)
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, nil
@@ -397,4 +408,4 @@ func (s *Memory) Close() error { return nil }
 // ErrUnreachable is an error for Table.Fail.
 var ErrUnreachable = errors.New("no route to the database")
 
-var _ Store = (*Memory)(nil)
+var _ store.Store = (*Memory)(nil)
