@@ -90,8 +90,8 @@ func (c *command) serve(ctx context.Context, job *gloom.Job) (any, error) {
 }
 
 func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *failure) {
-	if strings.Contains(job.ID, "\x00") {
-		return nil, &failure{what: "the job's id has a zero byte, which no command can be given", final: true}
+	if strings.Contains(job.ID+job.Type, "\x00") {
+		return nil, &failure{what: "the job's id or type has a zero byte, which no command can be given", final: true}
 	}
 	input, err := fromBody(job.Body, c.input)
 	if err != nil {
@@ -104,6 +104,9 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 		Stdin: input, Stdout: stdout, Stderr: stderr,
 		Linger: grace, Death: syscall.SIGTERM, // when we are killed, its job runs elsewhere
 		Args: c.args[:1:1],
+	}
+	if job.Headers != nil {
+		start.Env = append(start.Env, "GLOOM_JOB_HEADERS="+string(job.Headers))
 	}
 	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
 	for _, a := range c.args[1:] {

@@ -274,7 +274,11 @@ func (v *show) finish(n tally, outstanding int, cause error) {
 	}
 	var stop *cli.Fault
 	if errors.As(cause, &stop) && stop.Code >= cli.ExitInterrupted && outstanding > 0 && !v.job.Detach {
-		s += fmt.Sprintf("; %s cancelled", humanize.Comma(int64(outstanding)))
+		left := "cancelled"
+		if v.job.Keep > 0 {
+			left = "kept, and go on"
+		}
+		s += fmt.Sprintf("; %s %s", humanize.Comma(int64(outstanding)), left)
 	}
 	v.tool.note("%s", s)
 }

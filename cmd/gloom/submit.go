@@ -36,7 +36,8 @@ long it may take. --number puts the line number and a tab before each answer;
 
 A job that the broker refuses as overloaded is handed in again a little later.
 When the connection is lost, what was outstanding has failed, or with --resubmit
-is handed in again, so that it may run twice. Ctrl-C cancels what is left.`
+is handed in again, so that it may run twice; with --keep the broker goes on
+with it, and so do we. Ctrl-C cancels what is left, but for what is kept.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1
@@ -75,6 +76,9 @@ func newSubmit(t *tool) *cobra.Command {
 	f.DurationVar(&s.job.Expires, "expires", 0, "a job that has not started by then has expired")
 	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
+	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
+	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if handed in so long ago")
+	f.DurationVar(&s.job.Keep, "keep", 0, "a lost connection does not cost the job; its outcome is kept for so long")
 	f.BoolVar(&s.progress, "progress", false, "print the worker's progress on standard error")
 	return cmd
 }
@@ -84,6 +88,7 @@ type submit struct {
 	*tool
 	job       gloom.Job // what all jobs have in common
 	retries   int
+	headers   []string
 	progress  bool
 	asJSON    bool
 	asText    bool
@@ -135,7 +140,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if s.link.compat {
-		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress"} {
+		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "header", "age", "keep"} {
 			if cmd.Flags().Changed(name) {
 				return cli.Usagef("--%s and --compat exclude each other: the original protocol does not know it", name)
 			}
@@ -154,6 +159,13 @@ func (s *submit) run(cmd *cobra.Command, args []string) error {
 		if s.retries == 0 {
 			s.job.Retries = gloom.NoRetries
 		}
+	}
+	for _, h := range s.headers {
+		key, value, ok := strings.Cut(h, "=")
+		if !ok || key == "" {
+			return cli.Usagef("--header %q: must be KEY=VALUE", h)
+		}
+		s.job.Headers.Set(key, value)
 	}
 	ctx, stop := cli.UntilSignal(context.Background())
 	defer stop()
@@ -252,7 +264,10 @@ func (s *submit) one(ctx context.Context, args []string) error {
 	defer s.mindWorkers(ctx, s.note)()
 	r, err := p.Result(ctx)
 	switch {
-	case ctx.Err() != nil: // closing cancels it
+	case ctx.Err() != nil: // closing cancels it, unless it is kept
+		if job.Keep > 0 {
+			s.note("job %s goes on; gloom cancel ends it", p.ID())
+		}
 		return context.Cause(ctx)
 	case err != nil:
 		return err

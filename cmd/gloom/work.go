@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,12 +22,16 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const workLong = `Serve jobs of TYPE with a command, which is run once for each job.
+const workLong = `Serve jobs of a TYPE, or of several, with a command, which is run once for each
+job. In a type * stands for any characters: 'mail-*' serves all types that begin
+with mail-, also later ones. Among them the best job comes first, whatever its
+type; --except leaves types out.
 
 The job's body is the command's standard input: a JSON string as its text,
 anything else as JSON. What the command writes to standard output is the answer:
 JSON if it is JSON, else a string, less one line end. {id} and {type} in the
-arguments are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same.
+arguments are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same, and
+GLOOM_JOB_HEADERS the job's headers, as JSON, if it has any.
 
 An exit status other than 0 fails the run, with the end of standard error as the
 reason, and the job is tried again as long as it has retries left; --final names
@@ -37,9 +42,10 @@ Commands run in a process group of their own. It gets SIGTERM, and 5 seconds
 later SIGKILL, when --timeout is over, when the job is cancelled, and when the
 connection is lost, since the broker then gives the job to someone else.
 
-SIGINT and SIGTERM take no more jobs and let running commands finish; a second
-signal stops them as above, a third kills them. A lost connection is made again.
-With several addresses (--worker-addr A,B) each broker gets the whole of -j.
+SIGINT and SIGTERM take no more jobs, give back what has not begun, and let
+running commands finish; a second signal stops them as above, a third kills them.
+A lost connection is made again. With several addresses (--worker-addr A,B) each
+broker gets the whole of -j.
 
 The id comes from whoever submits: mind commands that take it for an option. In
 the script of a shell it would be run as part of it, so {id} and {type} are
@@ -49,7 +55,8 @@ refused there and given beside it, as arguments or in the environment:
 Of our own environment commands see no other GLOOM_ variable: no token, key or
 address of ours.`
 
-const workExample = `  gloom work shout -- tr a-z A-Z
+const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve {type}
+  gloom work shout -- tr a-z A-Z
   gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum "$(cat)"'
   gloom work page -- sh -c 'curl -fsS "$(cat)"'
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
@@ -57,7 +64,7 @@ const workExample = `  gloom work shout -- tr a-z A-Z
 func newWork(t *tool) *cobra.Command {
 	w := &work{tool: t, maxOutput: 16 << 20, input: formAuto, output: formAuto}
 	cmd := &cobra.Command{
-		Use:     "work TYPE [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
+		Use:     "work TYPE... [-j N] [--timeout D] -- COMMAND [ARGUMENT...]",
 		Short:   "Serve jobs with a command",
 		Long:    workLong,
 		Example: workExample,
@@ -67,6 +74,7 @@ func newWork(t *tool) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVarP(&w.jobs, "jobs", "j", 1, "commands to run at once, for each broker")
+	f.StringArrayVar(&w.except, "except", nil, "a type or pattern not to serve; may be given several times")
 	f.DurationVar(&w.timeout, "timeout", 0, "stop a command that runs longer; 0 is never")
 	f.Var(cli.Choice(&w.input, formAuto, formJSON, formBase64), "input", "body on standard input: auto, json for strings too, or base64 for the bytes that a string encodes")
 	f.Var(cli.Choice(&w.output, formAuto, formText, formJSON, formBase64), "output", "answer of standard output: auto, text for always a string, json, or base64 for a string that encodes it")
@@ -85,6 +93,8 @@ func newWork(t *tool) *cobra.Command {
 // work is the command that serves jobs.
 type work struct {
 	*tool
+	types      []string
+	except     []string
 	jobs       int
 	timeout    time.Duration
 	input      string
@@ -146,16 +156,32 @@ const heartbeat = 15 * time.Second
 // maxJobs bounds -j: each job needs a connection and several descriptors.
 const maxJobs = 10000
 
-func (w *work) check(args []string, dash int) error {
+// split takes the types off the arguments and returns the command.
+func (w *work) split(args []string, dash int) (command []string, err error) {
+	if dash < 0 {
+		dash = min(1, len(args))
+	}
+	if w.types, command = args[:dash], args[dash:]; len(w.types) == 0 {
+		return nil, cli.Usagef("work needs a type").Advise("gloom work TYPE -- COMMAND")
+	}
+	if len(command) == 0 {
+		return nil, cli.Usagef("work %s needs a command", strings.Join(w.types, " ")).
+			Advise("gloom work %s -- COMMAND", strings.Join(w.types, " "))
+	}
+	return command, nil
+}
+
+// several tells whether it takes more than a type that names itself.
+func (w *work) several() bool {
+	return len(w.types) > 1 || len(w.except) > 0 || strings.Contains(w.types[0], "*")
+}
+
+func (w *work) check() error {
 	switch {
-	case len(args) == 0 || dash == 0:
-		return cli.Usagef("work needs a type").Advise("gloom work TYPE -- COMMAND")
-	case args[0] == "":
+	case slices.Contains(w.types, ""):
 		return cli.Usagef("the type is empty")
-	case len(args) == 1:
-		return cli.Usagef("work %s needs a command", args[0]).Advise("gloom work %s -- COMMAND", args[0])
-	case dash > 1:
-		return cli.Usagef("expected one type before --, got %q", args[:dash])
+	case w.several() && w.link.compat:
+		return cli.Usagef("several types and --compat exclude each other: the original protocol knows one per worker")
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
 	case w.timeout < 0:
@@ -169,16 +195,20 @@ func (w *work) check(args []string, dash int) error {
 }
 
 func (w *work) run(args []string, dash int) error {
-	if err := w.check(args, dash); err != nil {
+	args, err := w.split(args, dash)
+	if err != nil {
 		return err
 	}
-	if _, err := exec.LookPath(args[1]); err != nil {
+	if err := w.check(); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath(args[0]); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return cli.Usagef("command not found: %q", args[1]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
+			return cli.Usagef("command not found: %q", args[0]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
 		return cli.Usagef("command cannot be run: %w", err)
 	}
-	if err := refuseInScript(args[1:]); err != nil {
+	if err := refuseInScript(args); err != nil {
 		return err
 	}
 	if w.base64 {
@@ -186,7 +216,7 @@ func (w *work) run(args []string, dash int) error {
 	}
 	kill := make(chan struct{})
 	c := &command{
-		args: args[1:], timeout: w.timeout, input: w.input, output: w.output,
+		args: args, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, compat: w.link.compat, kill: kill,
 	}
@@ -200,10 +230,14 @@ func (w *work) run(args []string, dash int) error {
 	if !w.link.compat {
 		opts = append(opts, gloom.Heartbeat(heartbeat))
 	}
-	tell := &teller{work: w, typ: args[0], brokers: map[string]*joined{}}
+	tell := &teller{work: w, brokers: map[string]*joined{}}
 	worker := &gloom.Worker{
-		Type: args[0], Concurrency: w.jobs, Handler: tell.counting(c.serve),
+		Types: w.types, Except: w.except, Headers: !w.link.compat,
+		Concurrency: w.jobs, Handler: tell.counting(c.serve),
 		Options: append(opts, gloom.Notify(tell.notice)),
+	}
+	if !w.several() {
+		worker.Type, worker.Types = w.types[0], nil
 	}
 	return w.serve(worker, c, kill, tell)
 }
@@ -251,7 +285,6 @@ func (w *work) serve(worker *gloom.Worker, c *command, kill chan struct{}, tell 
 // socket, and counts jobs.
 type teller struct {
 	*work
-	typ     string
 	running atomic.Int64
 	ok, bad atomic.Int64
 
@@ -306,7 +339,7 @@ func (t *teller) notice(n gloom.Notice) {
 			if b.before {
 				again = "again "
 			}
-			t.say("serving %s %sat %s, %d at a time", t.typ, again, n.Addr, t.jobs)
+			t.say("serving %s %sat %s, %d at a time", cli.Clean(strings.Join(t.types, ", ")), again, n.Addr, t.jobs)
 		}
 		*b = joined{before: true, given: b.given}
 	case gloom.EventLost:
