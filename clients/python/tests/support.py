@@ -167,7 +167,8 @@ class Relay:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._ends: List[socket.socket] = []
         self.addr = "127.0.0.1:%d" % self._server.getsockname()[1]
-        self.cuts = 0
+        #: Connections passed on, and times that they were cut.
+        self.accepted = self.cuts = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self) -> None:
@@ -191,8 +192,16 @@ class Relay:
                 near = self._server.accept()[0]
                 far = socket.create_connection(self._to)
                 self._ends += [near, far]
-                for pair in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass, args=pair, daemon=True).start()
+                self.accepted += 1
+                pair = (near, far)
+                threading.Thread(target=self._relay, args=pair, daemon=True).start()
+
+    def _relay(self, near: socket.socket, far: socket.socket) -> None:
+        with near, far:
+            back = threading.Thread(target=self._pass, args=(far, near), daemon=True)
+            back.start()
+            self._pass(near, far)
+            back.join()
 
     @staticmethod
     def _pass(source: socket.socket, sink: socket.socket) -> None:

@@ -16,6 +16,7 @@ from support import (
     HERE,
     PATIENCE,
     Daemon,
+    Relay,
     certificate,
     daemon_binary,
     eventually,
@@ -375,6 +376,197 @@ class Options(DaemonCase):
             with self.assertRaisesRegex(gloom.JobFailed, "exit code -9"):
                 jobs.do(self.type, "die", retries=1, wait=PATIENCE)
             self.assertEqual(jobs.do(self.type, "x", wait=PATIENCE), "x")
+
+
+class Types(DaemonCase):
+    """Workers of several types."""
+
+    def test_types_and_patterns(self):
+        self.type = ["mail-*", "sms"]
+        self.worker(lambda job: job.type, except_=["mail-x*"])
+        with self.submitter() as jobs:
+            for type in ("mail-", "mail-a", "sms"):
+                self.assertEqual(jobs.do(type, wait=PATIENCE), type)
+            jobs.submit("mail-xy", id="not served").ack(PATIENCE)
+            jobs.do("sms", priority=-1, wait=PATIENCE)
+            jobs.cancel("not served", PATIENCE)
+
+    def test_best_of_all_types_first(self):
+        order = []
+        with self.submitter() as jobs:
+            pending = [
+                jobs.submit(f"order-{n % 3}", n, priority=priority)
+                for n, priority in enumerate((0, 5, 0, 9, 5))
+            ]
+            pending[-1].ack(PATIENCE)
+            self.type = ["order-*"]
+            self.worker(lambda job: order.append(job.body))
+            concurrent.futures.wait(pending, PATIENCE)
+        self.assertEqual(order, [3, 1, 4, 0, 2])
+
+
+class Groups(DaemonCase):
+    """What users say of their jobs beside type and body."""
+
+    def test_change(self):
+        order = []
+        with self.submitter() as jobs:
+            first = jobs.submit(self.type, 1)
+            second = jobs.submit(self.type, 2, groups=["a", "b"])
+            third = jobs.submit(self.type, 3, delay=3600)
+            jobs.change(second.id, priority=1, groups=["c"], wait=PATIENCE)
+            jobs.change(third.id, delay=0, priority=2, groups=[], wait=PATIENCE)
+            with self.assertRaises(gloom.UnknownID):
+                jobs.change("nobody's", priority=1, wait=PATIENCE)
+            with self.assertRaises(gloom.MissingField):
+                jobs.change(first.id, wait=PATIENCE)
+            with self.assertRaises(gloom.InvalidValue):
+                jobs.change(first.id, groups=["a", "a"], wait=PATIENCE)
+            self.worker(lambda job: order.append(job.body))
+            concurrent.futures.wait((first, second, third), PATIENCE)
+        self.assertEqual(order, [3, 2, 1])
+
+    def test_change_of_a_running_job(self):
+        begun, go = threading.Event(), threading.Event()
+
+        def handler(job):
+            begun.set()
+            go.wait(PATIENCE)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            job = jobs.submit(self.type)
+            self.assertTrue(begun.wait(PATIENCE))
+            with self.assertRaises(gloom.InvalidState):
+                jobs.change(job.id, priority=1, wait=PATIENCE)
+            go.set()
+            job.result(PATIENCE)
+
+    def test_age(self):
+        order = []
+        with self.submitter() as jobs:
+            pending = [jobs.submit(self.type, 1), jobs.submit(self.type, 2, age=60)]
+            pending[-1].ack(PATIENCE)
+            self.worker(lambda job: order.append(job.body))
+            concurrent.futures.wait(pending, PATIENCE)
+        self.assertEqual(order, [2, 1])
+
+    def test_headers(self):
+        for settings in ({}, {"processes": True}):
+            worker = self.worker(told_headers, headers=True, **settings)
+            with self.submitter() as jobs:
+                for headers in ({"tenant": [42]}, {}, None):
+                    got = jobs.do(self.type, headers=headers, wait=PATIENCE)
+                    self.assertEqual(got, headers)
+                with self.assertRaises(gloom.InvalidValue):
+                    jobs.do(self.type, headers={"k": "x" * 4096}, wait=PATIENCE)
+            worker.stop(PATIENCE)
+
+    def test_release(self):
+        runs = []
+
+        def handler(job):
+            runs.append(time.monotonic())
+            if len(runs) < 3:
+                raise gloom.Release(0.05)
+            return len(runs)
+
+        self.worker(handler)
+        with self.submitter() as jobs:
+            self.assertEqual(jobs.do(self.type, retries=0, wait=PATIENCE), 3)
+        self.assertGreaterEqual(runs[2] - runs[0], 0.1)
+
+
+class Kept(DaemonCase):
+    """Jobs that outlive their connection."""
+
+    def setUp(self):
+        super().setUp()
+        self.relay = Relay(self.daemon.submit_addr)
+        self.addCleanup(self.relay.close)
+
+    def test_lost_connections_are_invisible(self):
+        self.worker(lambda job: job.body * 2, concurrency=2, prefetch=20)
+        runs = 1000
+        with self.submitter(self.relay.addr, window=50) as jobs:
+            pending = []
+            for n in range(runs):
+                job = jobs.submit(self.type, n, keep=60, at_least_once=True)
+                pending.append(job)
+                if n % 50 == 25:
+                    self.relay.cut()
+            got = [job.result(PATIENCE) for job in pending]
+        self.assertEqual(got, [2 * n for n in range(runs)])
+        self.assertGreater(self.relay.cuts, 10)
+
+    def test_delayed_queued_running_and_ended(self):
+        begun, go = threading.Event(), threading.Event()
+
+        def handler(job):
+            if job.body == "running":
+                job.progress("before")
+                begun.set()
+                go.wait(PATIENCE)
+                job.progress("after")
+            return job.body
+
+        told = []
+        with self.submitter(self.relay.addr) as jobs:
+            pending = [
+                jobs.submit(self.type, body, keep=60, delay=delay, on_progress=progress)
+                for body, delay, progress in (
+                    ("running", 0, told.append),
+                    ("queued", 0, None),
+                    ("delayed", 0.1, None),
+                )
+            ]
+            pending[-1].ack(PATIENCE)
+            self.worker(handler)
+            self.assertTrue(begun.wait(PATIENCE))
+            self.relay.cut()
+            eventually(lambda: self.relay.accepted == 2)
+            go.set()
+            got = [job.result(PATIENCE) for job in pending]
+            self.assertEqual(got, ["running", "queued", "delayed"])
+        self.assertEqual(told[-1], "after")
+
+    def test_attach_from_elsewhere(self):
+        with self.submitter() as one, self.submitter() as other:
+            mine = one.submit(self.type, 1, keep=60)
+            mine.ack(PATIENCE)
+            theirs = other.attach(mine.id)
+            theirs.ack(PATIENCE)
+            self.assertIsInstance(mine.exception(PATIENCE), gloom.TakenOver)
+            self.worker(echo)
+            self.assertEqual(theirs.result(PATIENCE), 1)
+            gone = other.attach(mine.id)
+            self.assertIsInstance(gone.exception(PATIENCE), gloom.UnknownID)
+
+    def test_outcome_waits_for_who_comes_later(self):
+        with self.submitter() as one:
+            id = one.submit(self.type, 1, keep=60).id
+            one.ping(PATIENCE)
+        self.worker(echo)
+        with self.submitter() as other:
+            self.assertEqual(other.attach(id).result(PATIENCE), 1)
+
+    def test_asyncio(self):
+        async def run():
+            async with gloom.AsyncSubmitter(self.relay.addr, backoff=FAST) as jobs:
+                job = await jobs.submit(self.type, 1, keep=60)
+                await job.ack()
+                await asyncio.to_thread(self.relay.cut)
+                await asyncio.to_thread(eventually, lambda: self.relay.accepted == 2)
+                await jobs.connect(PATIENCE)
+                await jobs.change(job.id, priority=5)
+                await asyncio.to_thread(self.worker, echo)
+                return await asyncio.wait_for(job, PATIENCE)
+
+        self.assertEqual(asyncio.run(run()), 1)
+
+
+def told_headers(job):
+    return job.headers
 
 
 def in_process(job):
