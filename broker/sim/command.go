@@ -30,12 +30,16 @@ const (
 	revive
 	attach
 	written
+	change
+	amend
+	release
 	verbs
 )
 
 var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive", "attach", "written",
+	"change", "amend", "release",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -60,9 +64,17 @@ type command struct {
 	keep                             time.Duration
 	token                            uint64 // whose submitter it is
 	room                             int    // of an attach
+	age                              time.Duration
+	headers                          []byte
+	setPriority                      bool // of a change
 
 	prefetch int
 	notices  bool
+	// types and except replace typ, if they are not nil; allow has the types that
+	// the worker's token allows, each a letter, if it is not empty.
+	types, except []string
+	allow         string
+	wantHeaders   bool
 
 	reason    string
 	noRetry   bool
@@ -78,7 +90,7 @@ func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revive, written:
+	case tick, drain, expel, pause, limit, revoke, revive, written, amend:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -102,6 +114,8 @@ func (c *command) String() string {
 		flag("progress", c.progress)
 	case submit:
 		opt("keep", c.keep > 0, c.keep)
+		opt("age", c.age > 0, c.age)
+		opt("headers", c.headers != nil, string(c.headers))
 		opt("priority", c.priority != 0, c.priority)
 		opt("delay", c.delay > 0, c.delay)
 		opt("timeout", c.timeout > 0, c.timeout)
@@ -119,6 +133,15 @@ func (c *command) String() string {
 	case join:
 		opt("prefetch", c.prefetch > 0, c.prefetch)
 		flag("notices", c.notices)
+		opt("types", c.types != nil, c.types)
+		opt("except", c.except != nil, c.except)
+		opt("allow", c.allow != "", c.allow)
+		flag("headers", c.wantHeaders)
+	case change, amend:
+		opt("priority", c.setPriority, c.priority)
+		opt("delay", c.delay >= 0, c.delay)
+	case release:
+		opt("delay", c.delay > 0, c.delay)
 	case fail:
 		flag("no-retry", c.noRetry)
 		opt("delay", c.failDelay >= 0, time.Duration(c.failDelay))

@@ -32,6 +32,9 @@ func (f *frame) String() string {
 	if f.typ != "" {
 		s += fmt.Sprintf(" type=%q", f.typ)
 	}
+	if f.headers != nil {
+		s += fmt.Sprintf(" headers=%q", f.headers)
+	}
 	if f.state != "" {
 		s += " state=" + f.state
 	}
@@ -69,7 +72,7 @@ func arrange(fs []frame, ticking bool) {
 
 func (want *frame) same(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || want.state != got.state || !bytes.Equal(want.body, got.body) {
+		want.typ != got.typ || want.state != got.state || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
 		return false
 	}
 	if want.code != 0 && got.reason == "" {
@@ -172,24 +175,20 @@ func (r *runner) compareLedgers() error {
 }
 
 func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
-	bytes, oldest := int64(0), int64(-1)
+	bytes, age := int64(0), time.Duration(0)
 	for _, j := range o.jobs {
 		if j.typ == k.name {
 			bytes += j.weight()
-			if j.place == queued && oldest < 0 {
-				oldest = j.at
+			if j.place == queued {
+				age = max(age, time.Duration(o.now-j.at))
 			}
 		}
 	}
 	free := 0
 	for _, w := range o.peers {
-		if w.free() && w.typ == k.name {
+		if w.free() && w.serves(k.name) {
 			free++
 		}
-	}
-	age := time.Duration(0)
-	if oldest >= 0 {
-		age = time.Duration(o.now - oldest)
 	}
 	type view struct {
 		bytes               int64

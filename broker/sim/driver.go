@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"gloom/broker"
 )
@@ -94,11 +95,28 @@ func (d *driver) do(c *command) {
 			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
+			Age: c.age, Headers: d.lendOr(c.headers),
 		})
 	case cancel:
 		fx = b.Cancel(c.now, p, id)
 	case join:
-		fx = b.Join(c.now, p, &broker.Joining{Type: typ, Prefetch: c.prefetch, Notices: c.notices})
+		q := broker.Joining{
+			Type: typ, Types: d.names(c.types), Except: d.names(c.except),
+			Prefetch: c.prefetch, Notices: c.notices, Headers: c.wantHeaders,
+		}
+		if c.allow != "" {
+			q.Allows = func(typ []byte) bool { return strings.Contains(c.allow, string(typ)) }
+			for _, letter := range c.allow {
+				q.Scope |= 1 << (letter - 'a')
+			}
+		}
+		fx = b.Join(c.now, p, &q)
+	case change:
+		fx = b.Change(c.now, p, d.changing(c))
+	case amend:
+		fx, d.code, _ = b.Amend(c.now, d.changing(c))
+	case release:
+		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case respond:
 		fx = b.Respond(c.now, p, id, d.body(c), c.kept)
 	case fail:
@@ -146,6 +164,24 @@ func (d *driver) do(c *command) {
 	d.note(fx)
 }
 
+func (d *driver) lendOr(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return d.lend(b)
+}
+
+func (d *driver) names(list []string) (names [][]byte) {
+	for _, n := range list {
+		names = append(names, d.lend([]byte(n)))
+	}
+	return names
+}
+
+func (d *driver) changing(c *command) *broker.Changing {
+	return &broker.Changing{ID: d.lend([]byte(c.id)), Priority: c.priority, SetPriority: c.setPriority, Delay: c.delay}
+}
+
 func (d *driver) introduce(no int, p broker.Peer) {
 	if _, again := d.numbers[p]; again || p == 0 {
 		panic(fmt.Sprintf("sim: the core gave out peer %d twice", p))
@@ -161,7 +197,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, reason: e.Reason, state: e.State}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason, state: e.State}
 		if e.Outcome != 0 {
 			d.outcomes[f.id] = e.Outcome
 		}

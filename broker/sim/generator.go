@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"gloom/broker"
@@ -62,9 +63,29 @@ func (g *generator) next() *command {
 			c.prefetch = 1 + g.rng.IntN(4)
 		}
 		c.notices = g.p.notices && g.chance(50)
+		c.wantHeaders = g.chance(g.p.headers)
+		if g.chance(g.p.several) {
+			c.typ, c.types = "", g.patterns()
+			if g.chance(40) {
+				c.except = g.patterns()
+			}
+			if g.chance(20) {
+				c.allow = g.typ() + g.typ()
+			}
+		}
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
+	case change, amend:
+		c.id, c.delay = g.id(c.peer), -1
+		if c.setPriority = g.chance(60); c.setPriority {
+			c.priority = int64(g.rng.IntN(g.p.priorities))
+		}
+		if !c.setPriority || g.chance(40) {
+			c.delay = g.duration() * time.Duration(g.rng.IntN(2))
+		}
+	case release:
+		c.id, c.delay = g.outID(c.peer), g.duration()*time.Duration(g.rng.IntN(2))
 	case fail:
 		c.id, c.reason = g.outID(c.peer), fmt.Sprintf("it broke in step %d", g.step)
 		c.noRetry = g.chance(15)
@@ -164,10 +185,10 @@ func (g *generator) peer(v verb) int {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revive, written:
+	case tick, pause, limit, drain, expel, revoke, revive, written, amend:
 		return 0
 	}
-	worker := v != submit && v != cancel && v != attach
+	worker := v != submit && v != cancel && v != attach && v != change
 	if v == gone || v == expelled {
 		worker = g.chance(60)
 	}
@@ -195,7 +216,7 @@ func (g *generator) somebody(worker bool, v verb) int {
 	}
 	if len(busy) > 0 && g.chance(85) {
 		switch v {
-		case respond, fail, progress, join, gone, expelled:
+		case respond, fail, progress, release, join, gone, expelled:
 			return busy[g.rng.IntN(len(busy))]
 		}
 	}
@@ -245,6 +266,16 @@ func (g *generator) keptID(over bool) string {
 	return g.id(0)
 }
 
+// patterns are some names of types, and some patterns that fit several.
+func (g *generator) patterns() []string {
+	list := []string{}
+	for range 1 + g.rng.IntN(3) {
+		list = append(list, []string{g.typ(), g.typ(), g.typ() + "*", "*" + g.typ(), "**", "*" + g.typ() + "*x"}[g.rng.IntN(6)])
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 func (g *generator) typ() string { return string(rune('a' + g.rng.IntN(g.p.types))) }
 
 var durations = []time.Duration{
@@ -291,6 +322,12 @@ func (g *generator) submit(c *command) {
 		c.retries = []int{0, 0, 1, 2, 5, 1000, 1 << 20}[g.rng.IntN(7)]
 	}
 	c.detach, c.quiet, c.progress = g.chance(p.detach), g.chance(p.quiet), g.chance(p.progress)
+	if g.chance(p.age) {
+		c.age = g.duration()
+	}
+	if g.chance(p.headers) {
+		c.headers = noise[g.step : g.step+2+g.rng.IntN(9)]
+	}
 	if !c.detach && g.chance(p.keep) {
 		c.keep = g.duration()
 	}

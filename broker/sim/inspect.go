@@ -29,6 +29,9 @@ func (r *runner) comparePeers() error {
 			return fmt.Errorf("a worker is listed that nobody knows: %+v", x)
 		}
 		typ := w.typ
+		if w.types != nil {
+			typ = ""
+		}
 		if string(x.Type) != typ || x.Room != w.room || x.Out != len(w.out) || x.Overdue != w.overdue() || x.Left != w.left {
 			return fmt.Errorf("worker p%d differs: expected %+v, got %+v", w.no, w, x)
 		}
@@ -76,13 +79,14 @@ func (r *runner) compareJob(id string) error {
 		id, typ, state            string
 		priority                  int64
 		attempts, retries, bytes  int
+		releases                  int
 		age, in, due, keep        time.Duration
 		detached, unwanted, exact bool
 		submitter, worker, ahead  int
 	}
 	want := view{
 		id: j.id, typ: j.typ, state: string(j.place), priority: j.priority,
-		attempts: j.attempts, retries: j.retries, bytes: len(j.body), keep: j.keep,
+		attempts: j.attempts, retries: j.retries, bytes: len(j.body), releases: j.releases, keep: j.keep,
 		age: time.Duration(o.now - j.at), in: time.Duration(o.now - j.since), detached: j.detached, submitter: j.owner,
 	}
 	if due, set := j.due(); set {
@@ -96,8 +100,7 @@ func (r *runner) compareJob(id string) error {
 	case j.place == queued:
 		want.exact = true
 		for _, other := range o.jobs {
-			if other.place == queued && other.typ == j.typ &&
-				(other.priority > j.priority || other.priority == j.priority && other.arrival < j.arrival) {
+			if other.place == queued && other.typ == j.typ && other.before(j) {
 				want.ahead++
 			}
 		}
@@ -106,7 +109,7 @@ func (r *runner) compareJob(id string) error {
 	for r.driver.core.Place([]byte(id), &p) {
 	}
 	got := view{
-		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes,
+		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes, x.Releases,
 		x.Age, x.In, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,
 	}
 	if want != got {

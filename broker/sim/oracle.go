@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/broker"
@@ -10,14 +11,15 @@ import (
 // frame is one frame that a peer is to be sent. Only what the protocol fixes
 // is compared: an empty reason stands for any text.
 type frame struct {
-	op     broker.Op
-	code   broker.Code
-	peer   int
-	id     string
-	typ    string
-	body   []byte
-	reason string
-	state  string
+	op      broker.Op
+	code    broker.Code
+	peer    int
+	id      string
+	typ     string
+	body    []byte
+	reason  string
+	state   string
+	headers []byte
 }
 
 // place is where a job stands.
@@ -45,6 +47,8 @@ type oracleJob struct {
 	keep            time.Duration
 	token           uint64 // who may attach
 	last            frame  // its last frame, once it has ended
+	headers         []byte
+	releases        int
 
 	at, since int64
 	place     place
@@ -67,7 +71,18 @@ func (j *oracleJob) weight() int64 {
 	if j.place == ended {
 		return int64(len(j.id)+j.length) + broker.JobOverhead
 	}
-	return int64(len(j.id)+len(j.body)) + broker.JobOverhead
+	return int64(len(j.id)+len(j.headers)+len(j.body)) + broker.JobOverhead
+}
+
+// before: it goes first, both being ready.
+func (j *oracleJob) before(k *oracleJob) bool {
+	switch {
+	case j.priority != k.priority:
+		return j.priority > k.priority
+	case j.at != k.at:
+		return j.at < k.at
+	}
+	return j.arrival < k.arrival
 }
 
 // due is the moment at which time does something to the job.
@@ -94,15 +109,53 @@ type oraclePeer struct {
 	worker bool
 	token  uint64
 
-	joined   bool
-	typ      string
-	room     int
-	named    bool
-	notices  bool
-	left     bool
-	out      []run
-	inLine   bool
-	position int // in the line of workers with room: smaller is longer idle
+	joined bool
+	// typ is what it serves, or else types without except, as far as allow says.
+	typ           string
+	types, except []string
+	allow         string
+	headers       bool
+	room          int
+	named         bool
+	notices       bool
+	left          bool
+	out           []run
+	inLine        bool
+	position      int // in the line of workers with room: smaller is longer idle
+}
+
+// serves tells whether a worker that joined does jobs of a type.
+func (w *oraclePeer) serves(typ string) bool {
+	if w.types == nil {
+		return w.typ == typ
+	}
+	fits := func(pattern string) bool { return fits(pattern, typ) }
+	return slices.ContainsFunc(w.types, fits) && !slices.ContainsFunc(w.except, fits) &&
+		(w.allow == "" || strings.Contains(w.allow, typ))
+}
+
+// names are the types that it names without a *, of those that it serves.
+func (w *oraclePeer) names() (names []string) {
+	if w.types == nil {
+		return []string{w.typ}
+	}
+	for _, t := range w.types {
+		if !strings.Contains(t, "*") && w.serves(t) && !slices.Contains(names, t) {
+			names = append(names, t)
+		}
+	}
+	return names
+}
+
+// fits: a * of the pattern stands for any characters, none included.
+func fits(pattern, s string) bool {
+	if pattern == "" || s == "" {
+		return strings.Trim(pattern, "*") == "" && s == ""
+	}
+	if pattern[0] == '*' {
+		return fits(pattern[1:], s) || fits(pattern, s[1:])
+	}
+	return pattern[0] == s[0] && fits(pattern[1:], s[1:])
 }
 
 func (w *oraclePeer) overdue() int {
@@ -146,8 +199,10 @@ type oracleType struct {
 	rate        float64
 	// level is how much of the rate is used up, in time, at the moment filled.
 	level, filled int64
-	// blocked is until when the rate let nothing through, 0 if it did.
+	// blocked is until when the rate let nothing through, 0 if it did. slow: it
+	// would let a job through again, and no tick has come since.
 	blocked int64
+	slow    bool
 	letters []*letter
 }
 
@@ -219,6 +274,9 @@ func (o *oracle) moment(c *command) int64 {
 
 // do carries out a command; frames holds what follows from it.
 func (o *oracle) do(c *command, s sight) {
+	for _, k := range o.types {
+		k.slow = k.slow || k.rate > 0 && o.rateWait(k) > 0
+	}
 	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
 	o.ticking = c.verb == tick
@@ -257,6 +315,14 @@ func (o *oracle) do(c *command, s sight) {
 		o.attach(c)
 	case written:
 		o.written(c)
+	case change:
+		o.change(c)
+	case amend:
+		if j := o.held[c.id]; j != nil {
+			o.amend(j, c)
+		}
+	case release:
+		o.release(c)
 	case revoke:
 		o.revoke(c)
 	case revive:
@@ -335,74 +401,89 @@ func (o *oracle) lineUp() {
 	}
 }
 
-// handOut gives the best job of each type to the worker that is idle longest,
-// while there are both.
+// handOut gives the best job that may run, and for which there is somebody, to
+// the worker that is idle longest of those who serve it, as long as there is one.
 func (o *oracle) handOut() {
 	if o.stopped {
 		return
 	}
-	for _, name := range o.names {
-		k := o.types[name]
-		late := k.blocked != 0 && !o.ticking && o.now >= k.blocked
-		for n, lapsed := 0, 0; ; n++ {
-			w := o.firstInLine(name)
-			if w == nil || k.paused {
-				break
-			}
-			j := o.best(name)
-			if j == nil {
-				break
-			}
-			if k.concurrency > 0 {
-				if _, _, r := o.tally(name); r >= uint64(k.concurrency) {
-					break
+	late, closed, handed := map[string]bool{}, map[string]bool{}, map[string]int{}
+	for name, k := range o.types {
+		late[name] = k.slow && !o.ticking
+	}
+	for lapsed := 0; ; {
+		var k *oracleType
+		var w *oraclePeer
+		var j *oracleJob
+		for _, name := range o.names {
+			if t := o.types[name]; !closed[name] && o.mayRun(t) {
+				if c := o.best(name); c != nil && (j == nil || c.before(j)) {
+					if first := o.firstInLine(name); first != nil {
+						k, w, j = t, first, c
+					}
 				}
 			}
-			// The tick is late, but the deadline has passed. (Of a type with a
-			// rate the core may leave it to the tick, as below.)
-			if j.expires != 0 && j.expires <= o.now {
-				lazy := k.rate > 0 && !o.ticking && o.sight.held(j.id)
-				if lapsed == timersPerTick || lazy {
-					break
-				}
-				lapsed++
-				n--
-				o.expire(j)
+		}
+		if j == nil {
+			return
+		}
+		// The tick is late, but the deadline has passed. (Of a type with a rate
+		// the core may leave it to the tick, as below.)
+		if j.expires != 0 && j.expires <= o.now {
+			if lapsed == timersPerTick {
+				return
+			}
+			if k.rate > 0 && !o.ticking && o.sight.held(j.id) {
+				closed[k.name] = true
 				continue
 			}
-			// The core looks at a rate again when its timer comes or when
-			// something about the type changes; in between it may let time
-			// pass, but not miss the tick.
-			if k.rate > 0 {
-				wait := o.rateWait(k)
-				if wait > 0 {
-					k.blocked = o.now + wait
-				}
-				if wait > 0 || late && n >= o.sight.handed(name) {
-					break
-				}
-				o.pour(k)
-			}
-			o.dispatch(k, w, j)
+			lapsed++
+			o.expire(j)
+			continue
 		}
+		// The core looks at a rate again when its timer comes or when something
+		// about the type changes; in between it may let time pass, but not miss
+		// the tick.
+		if k.rate > 0 {
+			wait := o.rateWait(k)
+			if wait > 0 {
+				k.blocked = o.now + wait
+			}
+			if wait > 0 || late[k.name] && handed[k.name] >= o.sight.handed(k.name) {
+				closed[k.name] = true
+				continue
+			}
+			o.pour(k)
+		}
+		handed[k.name]++
+		o.dispatch(k, w, j)
 	}
+}
+
+// mayRun: neither pause nor concurrency keep jobs of a type back.
+func (o *oracle) mayRun(k *oracleType) bool {
+	if k.paused {
+		return false
+	}
+	_, _, r := o.tally(k.name)
+	return k.concurrency == 0 || r < uint64(k.concurrency)
 }
 
 func (o *oracle) firstInLine(typ string) *oraclePeer {
 	var first *oraclePeer
 	for _, w := range o.peers {
-		if w.free() && w.typ == typ && (first == nil || w.position < first.position) {
+		if w.free() && w.serves(typ) && (first == nil || w.position < first.position) {
 			first = w
 		}
 	}
 	return first
 }
 
-// best is the queued job of the largest priority, the oldest of these.
+// best is the queued job of a type that goes first.
 func (o *oracle) best(typ string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == typ && (best == nil || j.priority > best.priority) {
+		if j.place == queued && j.typ == typ && (best == nil || j.before(best)) {
 			best = j
 		}
 	}
@@ -417,7 +498,11 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	w.out = append(w.out, run{j.id, j})
 	o.positions++
 	w.position, w.inLine = o.positions, w.free()
-	o.send(frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body})
+	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
+	if w.headers {
+		f.headers = j.headers
+	}
+	o.send(f)
 }
 
 func (o *oracle) setTimer(j *oracleJob) {

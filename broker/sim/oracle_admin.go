@@ -129,7 +129,7 @@ func (o *oracle) limit(c *command) {
 	}
 	if k := o.configure(c.typ); k != nil {
 		k.concurrency, k.rate = c.concurrency, c.rate
-		k.level, k.filled, k.blocked = 0, o.now, 0
+		k.level, k.filled, k.blocked, k.slow = 0, o.now, 0, false
 	}
 }
 

@@ -1,6 +1,10 @@
 package sim
 
-import "gloom/broker"
+import (
+	"slices"
+
+	"gloom/broker"
+)
 
 func (o *oracle) submit(c *command) {
 	s := o.peer(c.peer, false)
@@ -33,7 +37,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	j := &oracleJob{
 		id: c.id, typ: c.typ, body: c.body, priority: c.priority, arrival: o.arrivals,
 		owner: owner, detached: c.detach, progress: c.progress,
-		at: o.now, since: o.now, place: queued,
+		at: o.now - int64(c.age), since: o.now - int64(c.age), place: queued, headers: c.headers,
 		timeout: c.timeout, backoff: c.backoff, retries: c.retries, keep: c.keep,
 	}
 	if s := o.peer(owner, false); s != nil {
@@ -50,7 +54,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 		j.expires = o.now + int64(c.expires)
 	}
 	if c.delay > 0 {
-		j.place, j.until = delayed, o.now+int64(c.delay)
+		j.place, j.since, j.until = delayed, o.now, o.now+int64(c.delay)
 	}
 	o.setTimer(j)
 	o.jobs = append(o.jobs, j)
@@ -75,7 +79,7 @@ func (o *oracle) late() (n int, bytes int64) {
 // full: one more job would pass a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
-	weight := int64(len(c.id)+len(c.body)) + broker.JobOverhead
+	weight := int64(len(c.id)+len(c.headers)+len(c.body)) + broker.JobOverhead
 	late, lateBytes := o.late()
 	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
 		if maxJobs == 0 && maxBytes == 0 {
@@ -113,24 +117,32 @@ func (o *oracle) used(name string) bool {
 			return true
 		}
 	}
-	return o.workers(name) > 0
+	return slices.ContainsFunc(o.peers, func(w *oraclePeer) bool {
+		return w.joined && slices.Contains(w.names(), name)
+	})
 }
 
 func (o *oracle) workers(typ string) int {
 	n := 0
 	for _, w := range o.peers {
-		if w.joined && w.typ == typ {
+		if w.joined && w.serves(typ) {
 			n++
 		}
 	}
 	return n
 }
 
-// tooManyTypes: the type would be one too many. The core may count the last
+// tooManyTypes: the types would be too many. The core may count the last
 // type of a submitter as used, and types whose jobs it has yet to sweep up.
-func (o *oracle) tooManyTypes(name string) bool {
+func (o *oracle) tooManyTypes(names ...string) bool {
+	fresh := 0
+	for _, name := range names {
+		if !o.used(name) {
+			fresh++
+		}
+	}
 	limit := o.cfg.MaxTypes
-	if limit == 0 || o.used(name) {
+	if limit == 0 || fresh == 0 {
 		return false
 	}
 	least, most := 0, 0
@@ -148,9 +160,9 @@ func (o *oracle) tooManyTypes(name string) bool {
 		most = len(o.names)
 	}
 	switch {
-	case least >= limit:
+	case least+fresh > limit:
 		return true
-	case most < limit:
+	case most+fresh <= limit:
 		return false
 	}
 	return o.sight.overloaded
@@ -178,6 +190,44 @@ func (o *oracle) cancel(c *command) {
 	}
 	o.kind(j.typ).cancelled++
 	o.forget(j)
+}
+
+// change is a submitter's, amend an operator's.
+func (o *oracle) change(c *command) {
+	s := o.peer(c.peer, false)
+	if s == nil {
+		return
+	}
+	j := o.held[c.id]
+	switch {
+	case j == nil || !o.reaches(s, j) || j.place == ended || j.unwanted():
+		o.refuse(s.no, broker.UnknownID, c.id)
+	case j.place == running:
+		o.refuse(s.no, broker.NotProcessing, c.id)
+	default:
+		o.amend(j, c)
+		o.ok(s.no, j.id)
+	}
+}
+
+func (o *oracle) amend(j *oracleJob, c *command) {
+	if j.place != delayed && j.place != queued {
+		return
+	}
+	if c.setPriority {
+		j.priority = c.priority
+	}
+	before := j.place
+	if c.delay >= 0 {
+		j.place, j.until = delayed, o.now+int64(c.delay)
+	}
+	if j.place == delayed && j.until <= o.now {
+		j.place = queued
+	}
+	if j.place != before {
+		j.since = o.now
+	}
+	o.setTimer(j)
 }
 
 // notice tells the worker that nobody waits for a run from now on.

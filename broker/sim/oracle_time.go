@@ -50,7 +50,7 @@ func (o *oracle) tick() {
 		}
 	}
 	for _, k := range o.types {
-		k.blocked = 0
+		k.blocked, k.slow = 0, false
 	}
 	o.vanished = max(0, o.vanished-sweptPerTick)
 	o.age()

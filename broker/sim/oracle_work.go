@@ -13,12 +13,16 @@ func (o *oracle) join(c *command) {
 	if w == nil {
 		return
 	}
-	if o.tooManyTypes(c.typ) {
+	next := oraclePeer{typ: c.typ, types: c.types, except: c.except, allow: c.allow}
+	if o.tooManyTypes(next.names()...) {
 		o.refuse(w.no, broker.Overloaded, "")
 		return
 	}
-	o.kind(c.typ)
-	w.joined, w.typ, w.room, w.notices, w.left = true, c.typ, max(1, c.prefetch), c.notices, false
+	for _, name := range next.names() {
+		o.kind(name)
+	}
+	w.typ, w.types, w.except, w.allow = c.typ, c.types, c.except, c.allow
+	w.joined, w.room, w.notices, w.headers, w.left = true, max(1, c.prefetch), c.notices, c.wantHeaders, false
 	w.named = w.named || c.prefetch > 0
 	w.inLine = false // a join lines up anew
 	o.ok(w.no, "")
@@ -145,6 +149,43 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	o.setTimer(j)
 }
 
+// release: the job goes back to its place, as if it had never been handed out.
+func (o *oracle) release(c *command) {
+	w := o.peer(c.peer, true)
+	if w == nil {
+		return
+	}
+	i := o.meant(w, c)
+	if i < 0 {
+		return
+	}
+	o.ok(w.no, "")
+	j := o.over(w, i)
+	switch {
+	case j == nil:
+		return
+	case j.unwanted():
+		o.unwantedEnds(j)
+		return
+	}
+	j.attempts--
+	j.releases++
+	k := o.kind(j.typ)
+	if k.rate > 0 {
+		k.level -= rateStep(k)
+	}
+	if j.expires != 0 && j.expires <= o.now {
+		o.expire(j)
+		return
+	}
+	k.requeued++
+	j.since, j.worker, j.place = o.now, 0, queued
+	if c.delay > 0 {
+		j.place, j.until = delayed, o.now+int64(c.delay)
+	}
+	o.setTimer(j)
+}
+
 // backoff is the wait before the retry that is due: the core's choice, checked
 // against the range that the protocol gives.
 func (o *oracle) backoff(j *oracleJob) int64 {
@@ -161,6 +202,9 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	deadline := j.expires != 0 && o.now+wait == j.expires
 	if !found || wait > int64(most) || wait < int64(least) && !deadline {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
+	}
+	if deadline {
+		return max(wait, int64(least)) // the timer is that of the deadline
 	}
 	return wait
 }

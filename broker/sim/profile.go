@@ -21,7 +21,9 @@ type profile struct {
 	// names: workers may ask for prefetch; notices: for cancel frames.
 	names, notices bool
 	// options are chances in percent of a submit to use each of part 4.
-	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep int
+	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
+	// several is the chance in percent of a join to name several types.
+	several int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
 	// wild priorities are spread over all of int64.
@@ -56,6 +58,7 @@ func richWeights() [verbs]int {
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
 	w[attach], w[written] = 4, 4
+	w[change], w[amend], w[release] = 6, 2, 8
 	return w
 }
 
@@ -73,6 +76,7 @@ func rich() profile {
 	p.names, p.notices = true, true
 	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
 	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
+	p.age, p.headers, p.several = 10, 15, 15
 	p.still = 50
 	return p
 }
@@ -158,6 +162,15 @@ var common = []struct {
 			p.keep, p.submitters, p.ids, p.types = 70, 4, 10, 1
 			p.weight[attach], p.weight[written], p.weight[gone], p.weight[addSubmitter] = 40, 20, 20, 12
 			p.weight[respond], p.weight[tick] = 100, 60
+		})
+	}},
+	{8, func() profile {
+		return configured(rich(), "several", func(p *profile) {
+			p.several, p.types, p.workers, p.weight[join] = 80, 5, 5, 40
+			p.config = func(r *rand.Rand, c *broker.Config) {
+				c.IdleTypes = r.IntN(6)
+				c.MaxTypes = r.IntN(2) * (3 + r.IntN(6))
+			}
 		})
 	}},
 	{3, func() profile {
