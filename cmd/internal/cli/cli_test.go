@@ -19,7 +19,7 @@ func program(out *bytes.Buffer) *cobra.Command {
 	var wait time.Duration
 	root := &cobra.Command{Use: "prog", Short: "Try things"}
 	root.SetOut(out)
-	run := &cobra.Command{Use: "run", Short: "Run", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
+	run := &cobra.Command{Use: "run", Short: "Run", Long: "Runs as in\n    prog run MY_BIG_JOB\nand ends.", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error {
 		switch n {
 		case 1:
 			return errors.New("it broke")
@@ -31,6 +31,7 @@ func program(out *bytes.Buffer) *cobra.Command {
 		return nil
 	}}
 	run.Flags().IntVar(&n, "number", 0, "what happens")
+	run.Flags().Int("tries", 3, "how often")
 	run.Flags().DurationVar(&wait, "wait", 0, "how long")
 	group := &cobra.Command{Use: "dead", Short: "Look at the dead"}
 	group.AddCommand(&cobra.Command{Use: "list", Short: "List", RunE: func(*cobra.Command, []string) error { return nil }})
@@ -94,8 +95,13 @@ func TestManual(t *testing.T) {
 		t.Errorf("pages %s", got)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "prog-run.1"))
-	if err != nil || !bytes.Contains(data, []byte("number")) {
-		t.Errorf("%v\n%s", err, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"number\\fP=int", "MY_BIG_JOB", "wait\\fP=duration", "(default 3)"} {
+		if !bytes.Contains(data, []byte(want)) {
+			t.Errorf("no %s in\n%s", want, data)
+		}
 	}
 }
 
