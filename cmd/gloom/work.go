@@ -43,9 +43,9 @@ later SIGKILL, when --timeout is over, when the job is cancelled, and when the
 connection is lost, since the broker then gives the job to someone else.
 
 SIGINT and SIGTERM take no more jobs, give back what has not begun, and let
-running commands finish; a second signal stops them as above, a third kills them.
-A lost connection is made again. With several addresses (--worker-addr A,B) each
-broker gets the whole of -j.
+running commands finish; a second signal stops them as above, a third kills
+them. A lost connection is made again. With several addresses (--worker-addr
+A,B) each broker gets the whole of -j.
 
 The id comes from whoever submits: mind commands that take it for an option. In
 the script of a shell it would be run as part of it, so {id} and {type} are
