@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	gloom "gloom/clients/go"
 )
 
-var seed = flag.Uint64("seed", 0, "of TestChaos; 0 takes a new one")
+var seed = flag.Uint64("seed", 0, "of the tests with cut connections; 0 takes a new one")
 
 // cutter passes connections on to an address and cuts them at random.
 type cutter struct {
@@ -57,6 +58,14 @@ func (c *cutter) budget() int64 {
 	return c.rng.Int64N(20_000)
 }
 
+// rest has it cut no further connection, and tells how many it has passed.
+func (c *cutter) rest() (cuts int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calm = true
+	return c.cuts
+}
+
 func (c *cutter) pass(client net.Conn) {
 	broker, err := net.Dial("tcp", c.to)
 	if err != nil {
@@ -76,14 +85,59 @@ func (c *cutter) pass(client net.Conn) {
 	both.Wait()
 }
 
+// chaosSeed is that of -seed, or a new one; it is printed.
+func chaosSeed(t *testing.T) uint64 {
+	t.Helper()
+	n := *seed
+	if n == 0 {
+		n = rand.Uint64()
+	}
+	t.Logf("-seed=%d", n)
+	return n
+}
+
+// A submitter whose connection is cut again and again sees nothing of it: each
+// job that it keeps is answered, once.
+func TestKeptJobsThroughCuts(t *testing.T) {
+	const jobs = 10_000
+	b := startBroker(t)
+	b.serve(&gloom.Worker{Handler: echoes, Concurrency: 2, Prefetch: 8})
+	cut := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(chaosSeed(t), 4)))
+	s := b.submitter(gloom.Addrs(cut.ln.Addr().String()), gloom.Window(64))
+	var answers [jobs]atomic.Int32
+	for i := range jobs {
+		body := strconv.Itoa(i)
+		job := gloom.Job{Type: "echo", Body: []byte(body), Keep: time.Minute, AtLeastOnce: true, NoAck: i%3 == 0}
+		err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
+			if err != nil || string(r.Body) != body {
+				t.Errorf("job %d: %s, %v", i, r.Body, err)
+			}
+			answers[i].Add(1)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Drain(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range answers {
+		if n := answers[i].Load(); n != 1 {
+			t.Errorf("job %d was answered %d times", i, n)
+		}
+	}
+	cuts := cut.rest()
+	t.Logf("%d connections", cuts)
+	if cuts < 50 {
+		t.Error("too little was tried")
+	}
+	cut.ln.Close()
+}
+
 // With connections cut at random, every job ends exactly once: with its result,
 // or with an error that says that the connection was lost.
 func TestChaos(t *testing.T) {
-	seed := *seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-seed=%d", seed)
+	seed := chaosSeed(t)
 	b := startBroker(t)
 	sub := newCutter(t, b.SubmitAddr().String(), rand.New(rand.NewPCG(seed, 1)))
 	work := newCutter(t, b.WorkerAddr().String(), rand.New(rand.NewPCG(seed, 2)))
@@ -122,11 +176,7 @@ func TestChaos(t *testing.T) {
 		}
 		submitted.Add(1)
 	}
-	for _, c := range []*cutter{sub, work} {
-		c.mu.Lock()
-		c.calm = true
-		c.mu.Unlock()
-	}
+	subCuts, workCuts := sub.rest(), work.rest()
 	if err := s.Drain(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +184,7 @@ func TestChaos(t *testing.T) {
 		return answered.Load()+lost.Load()+failed.Load()+other.Load() == submitted.Load()
 	})
 	t.Logf("%d jobs: %d answered, %d lost, %d failed; %d and %d connections cut",
-		submitted.Load(), answered.Load(), lost.Load(), failed.Load(), sub.cuts, work.cuts)
+		submitted.Load(), answered.Load(), lost.Load(), failed.Load(), subCuts, workCuts)
 	if answered.Load() == 0 || lost.Load() == 0 {
 		t.Error("nothing was tried")
 	}

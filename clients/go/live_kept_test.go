@@ -1,0 +1,148 @@
+package gloom_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+func TestLiveTypes(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter()
+	early := submit(t, s, gloom.Job{Type: "mail-early", Priority: 1})
+	if err := early.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	w := &gloom.Worker{Types: []string{"mail-*", "sms"}, Except: []string{"mail-x*"}, Headers: true,
+		Options: []gloom.Option{gloom.Addrs(b.WorkerAddr().String()), quick},
+		Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+			order = append(order, job.Type+string(job.Headers)) // one at a time
+			return job.Type, nil
+		}}
+	if err := w.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop(within(t))
+	wantResult(t, early, `"mail-early"`)
+	do(t, s, gloom.Job{Type: "sms", Headers: gloom.Headers(`{ "a": 1.0}`)}, `"sms"`)
+	do(t, s, gloom.Job{Type: "mail-new", Groups: []string{"tenant"}, Age: time.Hour}, `"mail-new"`)
+	_, err := s.Do(within(t), gloom.Job{Type: "mail-x1", Expires: 20 * time.Millisecond})
+	wantError(t, err, gloom.ErrExpired)
+	if len(order) != 3 || order[0] != "mail-early" || order[1] != `sms{ "a": 1.0}` {
+		t.Errorf("served %q", order)
+	}
+}
+
+func TestLiveChange(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter()
+	first, second := submit(t, s, gloom.Job{ID: "first", Type: "echo"}), submit(t, s, gloom.Job{ID: "second", Type: "echo", Delay: time.Hour})
+	if err := second.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Change(within(t), "second", gloom.Change{Priority: new(int64(5)), Delay: new(time.Duration(0))}); err != nil {
+		t.Fatal(err)
+	}
+	began, next := make(chan string, 2), make(chan struct{})
+	b.serve(&gloom.Worker{Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		began <- job.ID
+		<-next
+		return 1, nil
+	}})
+	if id := received(t, began, "the first run"); id != "second" {
+		t.Errorf("%s ran first", id)
+	}
+	if got := outcome(s.Change(within(t), "second", gloom.Change{Priority: new(int64(0))})); got != "refused invalid_state" {
+		t.Error(got)
+	}
+	if got := outcome(s.Change(within(t), "first", gloom.Change{})); got != "refused missing_field" {
+		t.Error(got)
+	}
+	close(next)
+	wantResult(t, first, "1")
+	wantResult(t, second, "1")
+	wantError(t, s.Change(within(t), "second", gloom.Change{Groups: []string{}}), gloom.ErrUnknownID)
+}
+
+// With one run at most, a job that is given back is not used up.
+func TestLiveRelease(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter()
+	running, finish := make(chan struct{}, 1), make(chan struct{})
+	first := b.serve(&gloom.Worker{Prefetch: 8, Concurrency: 1, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		running <- struct{}{}
+		<-finish
+		return "first", nil
+	}})
+	var all []*gloom.Pending
+	for range 5 {
+		all = append(all, submit(t, s, gloom.Job{Type: "echo", Retries: gloom.NoRetries}))
+	}
+	received(t, running, "the first run")
+	stopped := make(chan error, 1)
+	go func() { stopped <- first.Stop(within(t)) }()
+	var refused atomic.Int32
+	b.serve(&gloom.Worker{Handler: func(context.Context, *gloom.Job) (any, error) {
+		if refused.Add(1) <= 3 {
+			return nil, gloom.Release(time.Millisecond)
+		}
+		return "second", nil
+	}})
+	for _, p := range all[1:] {
+		wantResult(t, p, `"second"`)
+	}
+	close(finish)
+	wantResult(t, all[0], `"first"`)
+	if err := received(t, stopped, "Stop"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLiveAttach(t *testing.T) {
+	b := startBroker(t)
+	running, finish := make(chan struct{}, 2), make(chan struct{})
+	b.serve(&gloom.Worker{Concurrency: 2, Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		running <- struct{}{}
+		<-finish
+		return job.ID, nil
+	}})
+	one, two := b.submitter(), b.submitter()
+	a, left := submit(t, one, gloom.Job{ID: "a", Type: "echo", Keep: time.Minute}), submit(t, one, gloom.Job{ID: "b", Type: "echo", Keep: time.Minute})
+	received(t, running, "a run")
+	received(t, running, "a run")
+	taken, err := two.Attach(within(t), "a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := taken.Ack(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	var ended *gloom.JobError
+	if err := resultError(t, a); !errors.As(err, &ended) || ended.Code != gloom.ErrTakenOver {
+		t.Errorf("error is %v", err)
+	}
+	one.Close()
+	wantError(t, resultError(t, left), gloom.ErrClosed)
+	close(finish)
+	wantResult(t, taken, `"a"`)
+	eventually(t, "b is fetched", func() bool { // the broker may not have seen yet that its submitter went
+		fetched, err := two.Attach(within(t), "b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := fetched.Result(within(t))
+		return err == nil && string(r.Body) == `"b"`
+	})
+	fetched, err := two.Attach(within(t), "b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outcome(resultError(t, fetched)); got != "refused unknown_id" {
+		t.Error(got)
+	}
+}
