@@ -18,9 +18,6 @@ import (
 )
 
 const (
-	// frameSlack is how much larger than its largest request a broker's frames
-	// can be: it puts an id and a type around a body, each with escapes.
-	frameSlack = 2*6*wire.MaxName + 1024
 	// maxUnsent is how many bytes may wait to be written before callers wait.
 	maxUnsent = 1 << 20
 	// keepBuffer is the largest buffer kept after a large frame has gone through.
@@ -113,7 +110,7 @@ func (r *request) name() string {
 
 func (c *conn) init(conf *config, addr string, nc net.Conn, user user) {
 	c.conf, c.addr, c.nc, c.user = conf, addr, nc, user
-	c.maxIn, c.maxOut = conf.maxFrame+frameSlack, conf.maxFrame
+	c.maxIn, c.maxOut = wire.MaxFrameOut(conf.maxFrame), conf.maxFrame
 	c.wake, c.done = make(chan struct{}, 1), make(chan struct{})
 }
 
@@ -435,7 +432,7 @@ func (c *conn) accepted(ev *wire.Event) error {
 	}
 	if r.verb == wire.Hello && ev.MaxFrame > 0 {
 		c.maxOut = ev.MaxFrame
-		c.maxIn = max(c.maxIn, ev.MaxFrame+frameSlack)
+		c.maxIn = max(c.maxIn, ev.MaxFrameOut, wire.MaxFrameOut(ev.MaxFrame))
 	}
 	return c.reply(due, nil)
 }

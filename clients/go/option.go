@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -141,14 +142,15 @@ func newConfig(port wire.Port, addr string, opts []Option) (*config, error) {
 }
 
 func (c *config) validate() error {
+	most := math.MaxInt32 - wire.MaxFrameOut(0)
 	const minBeat, maxBeat = wire.MinHeartbeatMS * time.Millisecond, wire.MaxHeartbeatMS * time.Millisecond
 	switch {
 	case len(c.addrs) == 0:
 		return errors.New("gloom: no broker address")
 	case c.dialTimeout <= 0:
 		return fmt.Errorf("gloom: dial timeout %v: must be above 0", c.dialTimeout)
-	case c.maxFrame < 1024 || c.maxFrame > 1<<31-1-frameSlack:
-		return fmt.Errorf("gloom: max frame %d: must be 1024 … %d", c.maxFrame, 1<<31-1-frameSlack)
+	case c.maxFrame < 1024 || c.maxFrame > most:
+		return fmt.Errorf("gloom: max frame %d: must be 1024 … %d", c.maxFrame, most)
 	case c.window < 1:
 		return fmt.Errorf("gloom: window %d: must be at least 1", c.window)
 	case c.backoffBase <= 0 || c.backoffMax < c.backoffBase:
