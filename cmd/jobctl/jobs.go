@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/eot"
 )
 
@@ -167,7 +167,7 @@ func signalOf(text string) (int, error) {
 	if !strings.HasPrefix(name, "SIG") {
 		name = "SIG" + name
 	}
-	if s := unix.SignalNum(name); s != 0 {
+	if s, ok := launch.ParseSignal(name); ok {
 		return int(s), nil
 	}
 	return 0, fmt.Errorf("unknown signal '%s'", text)

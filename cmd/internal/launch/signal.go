@@ -16,6 +16,11 @@ const (
 	rtMax = 64
 )
 
+// Known tells whether the system has a signal of that number.
+func Known(signal syscall.Signal) bool {
+	return unix.SignalName(signal) != "" || signal >= rtMin && signal <= rtMax
+}
+
 // aliases are second names that clients may use.
 var aliases = map[string]syscall.Signal{
 	"SIGIOT": syscall.SIGABRT, "SIGPOLL": syscall.SIGIO, "SIGCLD": syscall.SIGCHLD, "SIGUNUSED": syscall.SIGSYS,
@@ -86,9 +91,6 @@ func ParseSignal(name string) (syscall.Signal, bool) {
 	if err != nil {
 		return 0, false
 	}
-	signal := base + sign*int(n)
-	if signal < 1 || signal > rtMax || base != 0 && signal < rtMin {
-		return 0, false
-	}
-	return syscall.Signal(signal), true
+	signal := syscall.Signal(base + sign*int(n))
+	return signal, signal > 0 && signal <= rtMax && (base == 0 || signal >= rtMin)
 }

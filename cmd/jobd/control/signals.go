@@ -52,18 +52,12 @@ func signalled(data json.RawMessage) []eot.Member {
 	return jobs
 }
 
-// Signals of the system: the named ones, and the real-time ones behind them.
-const (
-	lastNamed     = 31
-	firstRealtime = 34
-	lastRealtime  = 64
-)
-
 // signalOf reads a signal, given by its number or its full name. Number 0
 // delivers nothing; it is a test.
 func signalOf(raw json.RawMessage) (syscall.Signal, bool) {
 	if n, ok := eot.Integer(raw); ok {
-		return syscall.Signal(n), n >= 0 && n <= lastNamed || n >= firstRealtime && n <= lastRealtime
+		signal := syscall.Signal(n)
+		return signal, n == 0 || eot.No(signal) == n && launch.Known(signal)
 	}
 	return launch.ParseSignal(strings.ToUpper(eot.String(raw)))
 }
