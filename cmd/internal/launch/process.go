@@ -109,7 +109,13 @@ func Start(c Command) (_ *Process, err error) {
 		theirs = append(theirs, out)
 	}
 	files := append(theirs[:3:3], c.Files...)
-	p.process, err = fork(path, c.Args, &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)})
+	attr := &os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: attributes(c)}
+	p.process, err = fork(path, c.Args, attr)
+	if err != nil && leaveGroup(attr.Sys) {
+		// Somebody may have removed the control group. The guard finds the process
+		// in another way.
+		p.process, err = fork(path, c.Args, attr)
+	}
 	if err != nil {
 		return nil, reason(name, c.Dir, err)
 	}

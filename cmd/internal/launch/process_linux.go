@@ -19,6 +19,14 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return a
 }
 
+// leaveGroup has a process start outside of the control group, and tells whether
+// it was to be inside.
+func leaveGroup(a *syscall.SysProcAttr) bool {
+	inside := a.UseCgroupFD
+	a.UseCgroupFD = false
+	return inside
+}
+
 // waitEnd waits for the process's end without reaping it.
 func (p *Process) waitEnd() {
 	for unix.Waitid(unix.P_PID, p.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {

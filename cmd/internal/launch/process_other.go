@@ -12,6 +12,8 @@ import (
 
 func attributes(Command) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func leaveGroup(*syscall.SysProcAttr) bool { return false }
+
 // waitEnd reaps at once: signals to the group that follow may miss it.
 func (p *Process) waitEnd() {
 	state, err := p.process.Wait()

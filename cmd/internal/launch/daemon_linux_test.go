@@ -290,6 +290,21 @@ func TestClosingEndsNoProcess(t *testing.T) {
 	}
 }
 
+// TestControlGroupThatIsGone: somebody tidies up; processes are started all the
+// same, and end with the daemon.
+func TestControlGroupThatIsGone(t *testing.T) {
+	needGroup(t)
+	d := startDaemon(t, script(t, twoSleep))
+	d.awaitGuard(0)
+	group := groupOf(owner(d.Process.Pid))
+	if err := os.Remove(group); err != nil {
+		t.Fatal(err)
+	}
+	child, grandchild := d.family()
+	d.kill()
+	eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+}
+
 // TestOrphansAreReaped has a process adopt, as one with the id 1 does.
 func TestOrphansAreReaped(t *testing.T) {
 	if os.Getenv("LAUNCH_TEST_ADOPT") == "" {
