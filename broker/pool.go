@@ -266,7 +266,7 @@ func (b *Broker) part(r uint32) {
 
 // paired: record r of the pairs is in use.
 func (b *Broker) paired(r uint32, x *pair) bool {
-	return x.kindPrev != 0 || b.types[x.kind] != nil && b.types[x.kind].pairs == r
+	return x.kindPrev != 0 || r != 0 && b.types[x.kind] != nil && b.types[x.kind].pairs == r
 }
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
