@@ -160,6 +160,7 @@ func (a *app) request(typ string, data any, wait bool) (json.RawMessage, error) 
 	var refused *peer.RemoteError
 	switch {
 	case errors.As(err, &refused):
+		//lint:ignore ST1005 the original's words
 		return nil, fmt.Errorf("Worker error: %w", refused)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("no answer to %s within %v", typ, a.timeout)
