@@ -135,9 +135,12 @@ class FakeBroker:
     """One port of a broker, whose every frame the test writes."""
 
     def __init__(self) -> None:
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.settimeout(PATIENCE)
         self._peers: List[Peer] = []
+        self.start()
+
+    def start(self, port: int = 0) -> None:
+        self._server = socket.create_server(("127.0.0.1", port))
+        self._server.settimeout(PATIENCE)
         self.addr = "127.0.0.1:%d" % self._server.getsockname()[1]
 
     def accept(self) -> Peer:

@@ -485,6 +485,15 @@ class Kept(DaemonCase):
         self.relay = Relay(self.daemon.submit_addr)
         self.addCleanup(self.relay.close)
 
+    @staticmethod
+    def pinged(jobs):
+        """Whether the connection stands, and what was said on it has been heard."""
+        try:
+            jobs.ping(PATIENCE)
+            return True
+        except (gloom.NotConnected, gloom.LostError):
+            return False
+
     def test_lost_connections_are_invisible(self):
         self.worker(lambda job: job.body * 2, concurrency=2, prefetch=20)
         runs = 1000
@@ -524,7 +533,7 @@ class Kept(DaemonCase):
             self.worker(handler)
             self.assertTrue(begun.wait(PATIENCE))
             self.relay.cut()
-            eventually(lambda: self.relay.accepted == 2)
+            eventually(lambda: self.relay.accepted == 2 and self.pinged(jobs))
             go.set()
             got = [job.result(PATIENCE) for job in pending]
             self.assertEqual(got, ["running", "queued", "delayed"])

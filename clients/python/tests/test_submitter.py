@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-import socket
 import threading
 import unittest
 import warnings
@@ -477,11 +476,17 @@ class Kept(SubmitterCase):
     def test_cancelled_after_the_loss(self):
         jobs, job, peer = self.start()
         peer.take()
+        job.ack(PATIENCE)
+        port = self.broker.addr.split(":")[1]
+        self.broker.stop()
         peer.reset()
+        eventually(lambda: self.events()[-1] is Event.FAILED)
+        self.assertTrue(job.cancel())
+        with self.assertRaises(gloom.NotConnected):
+            jobs.cancel("another", PATIENCE)
+        self.broker.start(int(port))
         peer = self.broker.accept()
         peer.expect("attach")
-        eventually(lambda: self.events()[-1] is Event.CONNECTED)
-        job.cancel()
         peer.expect("cancel")
         peer.send({"ok": True, "id": "a", "state": "queued"})
         peer.ok("a")
@@ -716,10 +721,8 @@ class Brokers(SubmitterCase):
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         job = pool.submit(jobs.submit, "echo")
-        host, port = addr.split(":")
-        self.broker._server.close()
-        self.broker._server = socket.create_server((host, int(port)))
-        self.broker._server.settimeout(PATIENCE)
+        self.broker.stop()
+        self.broker.start(int(addr.split(":")[1]))
         peer = self.broker.accept()
         peer.send({"id": peer.take(), "body": 1})
         self.assertEqual(job.result(PATIENCE).result(PATIENCE), 1)

@@ -77,7 +77,8 @@ class Traced(unittest.TestCase):
             {"headers": {"traceparent": 5}},
             {},
         ):
-            peer.send({"action": "job", "id": "a", "type": "echo", "body": 1, **headers})
+            job = {"action": "job", "id": "a", "type": "echo", "body": 1}
+            peer.send({**job, **headers})
             seen.append(peer.expect("respond")["body"])
             peer.ok()
         return seen

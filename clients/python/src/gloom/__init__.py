@@ -26,7 +26,7 @@ Python values, or RawJSON where every byte must stay as it is.
 """
 
 from ._options import Event, Notice, Settings
-from .async_submitter import AsyncPending, AsyncSubmitter, JobOptions
+from .async_submitter import AsyncSubmitter
 from .async_worker import AsyncWorker
 from .errors import (
     BrokerError,
@@ -61,7 +61,9 @@ from .errors import (
 )
 from .failure import Fatal, Release, RetryAfter
 from .job import AsyncJob, Job
-from .submitter import Pending, Submitter
+from .job_options import JobOptions
+from .pending import AsyncPending, Pending
+from .submitter import Submitter
 from .body import RawJSON
 from .worker import Worker
 

@@ -116,7 +116,9 @@ class Demux:
         def attached(error: Optional[Exception]) -> None:
             if error is None:
                 self._submitted(job, None)
-            elif job.again and again and isinstance(error, UnknownID) and self._take(job):
+                return
+            unknown = isinstance(error, UnknownID)
+            if unknown and job.again and again and self._take(job):
                 job.acked = False
                 self.submit(job, submitted)
             else:  # it never got there, or ended, or went with its broker

@@ -186,7 +186,8 @@ class Link(Replies, asyncio.Protocol):
             raise error
         assert self.reply is not None
         self.max_frame = wire.limit(self.reply, "max_frame") or self.max_frame
-        longest = wire.limit(self.reply, "max_frame_out") or self.max_frame + FRAME_SLACK
+        told = wire.limit(self.reply, "max_frame_out")
+        longest = told or self.max_frame + FRAME_SLACK
         self._reader.max_frame = max(self._reader.max_frame, longest)
         if options.heartbeat:
             self._watch_silence()

@@ -65,8 +65,9 @@ class Replies:
             request = self._next()
             if request is None:
                 raise ProtocolError("an ok that nothing asked for")
-            if message.id not in (None, request.id) and request.id is not None:
-                raise ProtocolError(f"an ok for {message.id!r} instead of {request.id!r}")
+            id = request.id
+            if id is not None and message.id not in (None, id):
+                raise ProtocolError(f"an ok for {message.id!r} instead of {id!r}")
             self.reply = message
             request.done(None)
         elif message.kind == wire.ERROR:

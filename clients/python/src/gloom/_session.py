@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Coroutine, List, Mapping, Optional, Set, Union
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+)
 
 from ._backoff import Backoff
 from ._demux import Demux, PendingJob
@@ -87,6 +97,8 @@ class Connector:
         # Kept jobs of the session that was current and is lost, and its broker.
         self._kept: List[PendingJob] = []
         self._kept_at = ""
+        # What was asked about them meanwhile.
+        self._asked: List[Tuple[Done, Callable[[Session], None]]] = []
         self._closed = False
 
     async def run(self) -> None:
@@ -193,6 +205,9 @@ class Connector:
                 self._drop(job, NotConnected(f"now connected to {link.addr}"))
             else:
                 session.go_on(job, link.addr)
+        asked, self._asked = self._asked, []
+        for _, ask in asked:
+            ask(session)
         self._kept_at = link.addr
         self._gate.writable(link.writable)
         self._gate.change(True, None)
@@ -202,6 +217,9 @@ class Connector:
         kept, self._kept = self._kept, []
         for job in kept:
             self._drop(job, cause)
+        asked, self._asked = self._asked, []
+        for done, _ in asked:
+            done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
         self._gate.leave()
@@ -227,27 +245,24 @@ class Connector:
 
     def cancel(self, id: str, done: Done) -> None:
         """Cancel a job where it is pending, else where new jobs would go."""
-        session = self._session(id, done)
-        if session is not None:
-            session.cancel(id, done)
+        self._ask(id, done, lambda session: session.cancel(id, done))
 
     def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
         """Change a job where it is pending, else where new jobs would go."""
-        session = self._session(id, done)
-        if session is not None:
-            session.change(id, fields, done)
-
-    def _session(self, id: str, done: Done) -> Optional[Session]:
-        session = next((s for s in self._sessions if id in s.jobs), self._current)
-        if session is None:
-            done(NotConnected("no connection to a broker"))
-        return session
+        self._ask(id, done, lambda session: session.change(id, fields, done))
 
     def ping(self, done: Done) -> None:
         """Ask the broker for a sign of life."""
-        session = self._session("", done)
+        self._ask("", done, lambda session: session.ping(done))
+
+    def _ask(self, id: str, done: Done, ask: Callable[[Session], None]) -> None:
+        session = next((s for s in self._sessions if id in s.jobs), self._current)
         if session is not None:
-            session.ping(done)
+            ask(session)
+        elif any(job.id == id for job in self._kept):
+            self._asked.append((done, ask))
+        else:
+            done(NotConnected("no connection to a broker"))
 
     async def close(self) -> None:
         """Drop all connections; what is pending fails with a LostError whose

@@ -55,7 +55,7 @@ class LostError(GloomError):
     process; False means that it never ran.  cause: what ended the connection.
 
     The broker clears such a job when it was queued, and discards its answer
-    when it was running, unless it was submitted with detach.
+    when it was running, unless it was submitted with detach or keep.
     """
 
     def __init__(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Optional, Sequence
@@ -12,55 +10,15 @@ from typing import TYPE_CHECKING, Any, Deque, Optional, Sequence
 from ._loop import LoopThread
 from ._options import Settings
 from ._replies import Done
-from .async_submitter import AsyncSubmitter, JobBase, JobOptions, OnProgress
+from .async_submitter import AsyncSubmitter
 from .errors import ClosedError
+from .job_options import JobOptions, OnProgress
+from .pending import Pending
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Pending", "Submitter"]
-
-# Held for moments only, so one for all will do.
-_making_replies = threading.Lock()
-
-
-class Pending(JobBase, concurrent.futures.Future[Any]):
-    """A job that was submitted and may not have ended.
-
-    It is a concurrent.futures.Future: result, exception, wait, as_completed
-    and add_done_callback do what they always do.  Its result is the answer's
-    body, None for a detached job.  Its exception is a RefusedError, a
-    JobError or a LostError.
-
-    Callbacks run on the thread that reads the connection.  They must return
-    soon and must not wait for anything of the same submitter: within them
-    submit does not wait, and raises WindowFull or NotConnected instead.  Their
-    own job no longer counts in the window.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        concurrent.futures.Future.__init__(self)
-        JobBase.__init__(self, *args)
-        self._end = self
-        self.set_running_or_notify_cancel()
-
-    def ack(self, timeout: Optional[float] = None) -> None:
-        """Wait until the broker has taken the job.
-
-        Raises the job's error if it was not taken, and
-        concurrent.futures.TimeoutError if nothing is known after timeout
-        seconds.  Of a job with ack=False nothing may be known until it ends.
-        """
-        with _making_replies:
-            if self._reply is None:
-                self._reply = concurrent.futures.Future()
-        # Who sets acked or ends the job looks for the reply afterwards.
-        if not self.acked and not self.done():
-            self._reply.result(timeout)
-        if not self.acked:
-            error = self.exception()
-            if error is not None:
-                raise error
+__all__ = ["Submitter"]
 
 
 class Submitter:

@@ -1,0 +1,140 @@
+"""What a submitter may say of a job, and how that is said on the wire."""
+
+from __future__ import annotations
+
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypedDict,
+    Union,
+)
+
+from . import wire
+from ._options import integer, millis
+from ._trace import with_trace
+from .body import RawJSON, encode_body
+from .errors import Unsupported
+from .wire import check_name
+
+__all__ = ["JobOptions"]
+
+OnProgress = Callable[[Any], None]
+
+
+class JobOptions(TypedDict, total=False):
+    """What a job can ask for.
+
+    id: 1 … 1024 bytes of UTF-8, unique in the broker while the job has not
+    ended.  None: a unique one is made.
+    priority: larger first, 64 bits; equals go by age.
+    delay: seconds before which the job is not handed out.
+    timeout: seconds one run may take; then that run has failed.
+    retries: runs after the first one, 0 … 1000; None is the broker's.
+    backoff: seconds before the first retry, doubled for each further one.
+    expires: seconds from now after which the job is not started.
+    Durations are rounded up to milliseconds, 0 is none, at most a year
+    (backoff: a day).
+    detach: the job outlives this submitter; it is done, with the result None, as
+    soon as the broker has taken it.
+    ack: False saves the broker's ack.
+    on_progress: called with what the worker reports on its way, on the thread
+    that reads the connection: it must return soon.
+    raw: result and progress are RawJSON; None is the submitter's setting.
+    groups: 1 … 16 names, such as the tenant or the host, whose limits the job obeys
+    and among which a fair type takes turns.
+    keep: seconds, a day at most, for which the job's outcome waits when its
+    connection is lost.  With it a lost connection is invisible as long as the same
+    broker is reached again: the submitter attaches to the job and goes on.  A job
+    that the broker does not know then fails with LostError, as it may have run;
+    at_least_once: it is submitted again, so that it may run twice.
+    age: seconds.  The job stands among its equals as if submitted so long ago.
+    headers: an object, 4 KiB at most, for workers that ask for headers.
+    """
+
+    id: Optional[str]
+    priority: int
+    delay: float
+    timeout: float
+    retries: Optional[int]
+    backoff: float
+    expires: float
+    detach: bool
+    ack: bool
+    on_progress: Optional[OnProgress]
+    raw: Optional[bool]
+    groups: Optional[Sequence[str]]
+    keep: float
+    at_least_once: bool
+    age: float
+    headers: Union[Mapping[str, Any], RawJSON, None]
+
+
+def group_names(field: str, names: Any) -> List[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{field} {names!r}: not a sequence of names")
+    return [check_name(field, name) for name in names]
+
+
+def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> Optional[int]:
+    return millis(field, seconds, most) or None
+
+
+#: Least and largest priority.
+PRIORITIES = -(2**63), 2**63 - 1
+
+# The wire's key of each option, and what makes its value; None is not sent.
+_KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
+    "priority": ("priority", lambda f, n: integer(f, n, *PRIORITIES) or None),
+    "delay": ("delay_ms", _duration),
+    "timeout": ("timeout_ms", _duration),
+    "retries": ("retries", lambda f, n: integer(f, n, 0, wire.MAX_RETRIES)),
+    "backoff": ("backoff_ms", lambda f, s: _duration(f, s, wire.MAX_BACKOFF_MS)),
+    "expires": ("expires_ms", _duration),
+    "detach": ("detach", lambda _, yes: True if yes else None),
+    "ack": ("ack", lambda _, yes: None if yes else False),
+    "on_progress": ("progress", lambda _, wanted: True),
+    "groups": ("groups", lambda f, names: group_names(f, names) or None),
+    "keep": ("keep_ms", lambda f, s: _duration(f, s, wire.MAX_KEEP_MS)),
+    "at_least_once": ("", lambda _, wanted: None),  # for us alone
+    "age": ("age_ms", _duration),
+    "headers": ("headers", lambda _, headers: headers),
+}
+
+
+def encode_submit(
+    compat: bool,
+    id: str,
+    type: Optional[str],
+    body: object,
+    options: Mapping[str, Any],
+) -> bytes:
+    """A submit frame.  TypeError or ValueError for what cannot be sent, Unsupported
+    for what a compat broker would not understand."""
+    check_name("id", id)
+    if type is not None:
+        check_name("type", type)
+    fields: Dict[str, object] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        try:
+            key, make = _KEYS[name]
+        except KeyError:
+            raise TypeError(f"submit has no option {name!r}") from None
+        value = make(name, value)
+        if value is not None:
+            fields[key] = value
+    newer = sorted(fields.keys() - {"priority"})
+    if compat and newer:
+        raise Unsupported(f"not known to a compat broker: {', '.join(newer)}")
+    if not compat:
+        headers = with_trace(options.get("headers"))
+        fields["headers"] = None if headers is None else encode_body(headers)
+    return wire.request("submit", id=id, type=type, body=encode_body(body), **fields)

@@ -1,0 +1,182 @@
+"""Jobs that were submitted and may not have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from typing import Any, Callable, Generator, Mapping, Optional
+
+from ._demux import PendingJob
+from ._options import logger
+from .errors import Cancelled
+from .job_options import OnProgress
+from .wire import Message
+
+__all__ = ["AsyncPending", "Pending"]
+
+# Held for moments only, so one for all will do.
+_making_replies = threading.Lock()
+
+
+class JobBase(PendingJob):
+    """What the two kinds of pending jobs share.
+
+    Futures tell of its end and, when somebody has asked, of its reply.
+    """
+
+    _end: Any
+    _reply: Any = None
+
+    def __init__(
+        self,
+        submitter: Any,
+        id: str,
+        type: Optional[str],
+        frame: bytes,
+        options: Mapping[str, Any],
+        raw: bool,
+    ) -> None:
+        self.id = id
+        #: The job's type, None for the broker's default one.
+        self.type = type
+        self.frame = frame
+        self.detached = bool(options.get("detach"))
+        self.kept = bool(options.get("keep"))
+        self.again = self.kept and bool(options.get("at_least_once"))
+        self.progress = options.get("on_progress") is not None
+        self.silent = not options.get("ack", True)
+        self._submitter = submitter
+        self._raw = raw
+        self._on_progress: Optional[OnProgress] = options.get("on_progress")
+
+    def cancel(self) -> bool:
+        """Ask the broker to cancel the job; False when it has ended.
+
+        Does not wait: the job then ends with Cancelled or, if the answer was
+        faster, with that.  The submitter's cancel waits for the broker's word.
+        """
+        if self._end.done():
+            return False
+        self._submitter._ask_cancel(self.id)
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether the job has ended by being cancelled."""
+        return self._end.done() and isinstance(self._end.exception(), Cancelled)
+
+    def _accepted(self) -> None:
+        self._replied()
+        if self.detached:
+            self._end.set_result(None)
+
+    def _progressed(self, message: Message) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            self._on_progress(self._value(message, "progress"))
+        except Exception:
+            logger.exception("on_progress of job %r failed", self.id)
+
+    def _answered(self, message: Message) -> None:
+        self._replied()
+        self._end.set_result(self._value(message, "body"))
+
+    def _failed(self, error: Exception) -> None:
+        self._end.set_exception(error)
+        self._replied()
+
+    def _replied(self) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(None)
+
+    def _value(self, message: Message, key: str) -> Any:
+        return message.raw(key) if self._raw else message.get(key)
+
+
+class AsyncPending(JobBase):
+    """A job that was submitted and may not have ended.
+
+    Awaiting it gives the answer's body, None for a detached job, or raises a
+    RefusedError, a JobError or a LostError.  It may be awaited repeatedly and
+    by several tasks; cancelling such a task leaves the job alone.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._end: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.shield(self._end).__await__()
+
+    def done(self) -> bool:
+        """Whether the job has ended."""
+        return self._end.done()
+
+    def exception(self) -> Optional[BaseException]:
+        """The error it ended with; InvalidStateError before it has ended."""
+        return self._end.exception()
+
+    def result(self) -> Any:
+        """The body, or raises the error; InvalidStateError before the end."""
+        return self._end.result()
+
+    def add_done_callback(self, callback: "Callable[[AsyncPending], object]") -> None:
+        """Call back soon after the end, with this object."""
+        self._end.add_done_callback(lambda _: callback(self))
+
+    async def ack(self) -> None:
+        """Wait until the broker has taken the job; raises the job's error if
+        it was not taken.  Of a job with ack=False nothing may be known until
+        it ends."""
+        if not self.acked and not self.done():
+            if self._reply is None:
+                self._reply = self._end.get_loop().create_future()
+            await asyncio.shield(self._reply)
+        if not self.acked:
+            error = self._end.exception()
+            if error is not None:
+                raise error
+
+    def _failed(self, error: Exception) -> None:
+        super()._failed(error)
+        self._end.exception()  # nobody need look at it
+
+
+class Pending(JobBase, concurrent.futures.Future[Any]):
+    """A job that was submitted and may not have ended.
+
+    It is a concurrent.futures.Future: result, exception, wait, as_completed
+    and add_done_callback do what they always do.  Its result is the answer's
+    body, None for a detached job.  Its exception is a RefusedError, a
+    JobError or a LostError.
+
+    Callbacks run on the thread that reads the connection.  They must return
+    soon and must not wait for anything of the same submitter: within them
+    submit does not wait, and raises WindowFull or NotConnected instead.  Their
+    own job no longer counts in the window.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        concurrent.futures.Future.__init__(self)
+        JobBase.__init__(self, *args)
+        self._end = self
+        self.set_running_or_notify_cancel()
+
+    def ack(self, timeout: Optional[float] = None) -> None:
+        """Wait until the broker has taken the job.
+
+        Raises the job's error if it was not taken, and
+        concurrent.futures.TimeoutError if nothing is known after timeout
+        seconds.  Of a job with ack=False nothing may be known until it ends.
+        """
+        with _making_replies:
+            if self._reply is None:
+                self._reply = concurrent.futures.Future()
+        # Who sets acked or ends the job looks for the reply afterwards.
+        if not self.acked and not self.done():
+            self._reply.result(timeout)
+        if not self.acked:
+            error = self.exception()
+            if error is not None:
+                raise error
