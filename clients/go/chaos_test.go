@@ -135,7 +135,8 @@ func TestKeptJobsThroughCuts(t *testing.T) {
 }
 
 // With connections cut at random, every job ends exactly once: with its result,
-// or with an error that says that the connection was lost.
+// or with an error that says that the connection was lost; kept ones only where
+// the broker no longer knows them, and those to be run at least once never.
 func TestChaos(t *testing.T) {
 	seed := chaosSeed(t)
 	b := startBroker(t)
@@ -154,7 +155,15 @@ func TestChaos(t *testing.T) {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		var called atomic.Bool
 		body := []byte{byte('0' + rng.IntN(10))}
-		job := gloom.Job{Type: "echo", Body: body, NoAck: rng.IntN(4) == 0, Detach: rng.IntN(8) == 0, Retries: 1000}
+		job := gloom.Job{Type: "echo", Body: body, NoAck: rng.IntN(4) == 0, Retries: 1000}
+		switch rng.IntN(8) {
+		case 0:
+			job.Detach = true
+		case 1, 2:
+			job.Keep = time.Minute
+		case 3, 4:
+			job.Keep, job.AtLeastOnce = time.Minute, true
+		}
 		err := s.SubmitFunc(within(t), job, func(r gloom.Result, err error) {
 			if called.Swap(true) {
 				t.Error("a job ended twice")
@@ -162,7 +171,8 @@ func TestChaos(t *testing.T) {
 			switch what := outcome(err); {
 			case err == nil && (job.Detach || string(r.Body) == string(body)):
 				answered.Add(1)
-			case what == "lost, acked" || what == "lost, sent" || what == "lost, not sent":
+			case job.Keep == 0 && (what == "lost, acked" || what == "lost, sent" || what == "lost, not sent"),
+				job.Keep > 0 && !job.AtLeastOnce && (what == "lost, acked, unknown_id" || what == "lost, sent, unknown_id"):
 				lost.Add(1)
 			case what == "ended job_failed":
 				failed.Add(1)

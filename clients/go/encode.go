@@ -27,7 +27,7 @@ func (e *encoder) release() {
 	if cap(e.frame) > keepBuffer {
 		e.frame = nil
 	}
-	e.req = wire.Request{}
+	e.req.Body, e.req.Groups, e.req.Headers = nil, nil, nil // the caller's
 	encoders.Put(e)
 }
 
@@ -55,7 +55,10 @@ func (e *encoder) submit(job *Job, p *Pending, trust bool) ([]byte, error) {
 		r.BackoffMS, r.ExpiresMS = millis(job.Backoff), millis(job.Expires)
 		r.AgeMS, r.KeepMS = millis(job.Age), millis(job.Keep)
 		r.Detach, r.NoAck, r.Progress = job.Detach, job.NoAck, job.OnProgress != nil
-		r.Groups, r.Headers = canonicals(job.Groups), job.Headers
+		r.Groups = canonicals(job.Groups)
+		if len(job.Headers) > 0 {
+			r.Headers = job.Headers
+		}
 		switch {
 		case job.Retries > 0:
 			r.Retries = job.Retries
@@ -102,7 +105,7 @@ func tooLarge(id string, size, limit int) *RefusedError {
 
 func (j *Job) hasOptions() bool {
 	return j.Delay != 0 || j.Timeout != 0 || j.Backoff != 0 || j.Expires != 0 || j.Retries != 0 ||
-		j.Age != 0 || j.Keep != 0 || j.Groups != nil || j.Headers != nil || j.Detach || j.NoAck || j.OnProgress != nil
+		j.Age != 0 || j.Keep != 0 || len(j.Groups) > 0 || len(j.Headers) > 0 || j.Detach || j.NoAck || j.OnProgress != nil
 }
 
 // validate refuses what the broker could not even answer with the job's id, and

@@ -3,6 +3,7 @@ package gloom_test
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,4 +146,31 @@ func TestLiveAttach(t *testing.T) {
 	if got := outcome(resultError(t, fetched)); got != "refused unknown_id" {
 		t.Error(got)
 	}
+}
+
+// A broker that was started anew at the same address has forgotten all jobs.
+func TestLiveKeptJobsMeetANewBroker(t *testing.T) {
+	before, after := startBroker(t), startBroker(t)
+	var at atomic.Value
+	at.Store(before.SubmitAddr().String())
+	sockets := make(chan net.Conn, 2)
+	s := before.submitter(gloom.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, network, at.Load().(string))
+		sockets <- nc
+		return nc, err
+	}))
+	once := submit(t, s, gloom.Job{Type: "echo", Body: []byte("1"), Keep: time.Minute})
+	again := submit(t, s, gloom.Job{Type: "echo", Body: []byte("2"), Keep: time.Minute, AtLeastOnce: true})
+	for _, p := range []*gloom.Pending{once, again} {
+		if err := p.Ack(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at.Store(after.SubmitAddr().String())
+	received(t, sockets, "the connection").Close()
+	if got := outcome(resultError(t, once)); got != "lost, acked, unknown_id" {
+		t.Error(got)
+	}
+	after.serve(&gloom.Worker{Handler: echoes})
+	wantResult(t, again, "2")
 }

@@ -51,6 +51,7 @@ func TestEveryOptionOfASubmit(t *testing.T) {
 		want string
 	}{
 		{gloom.Job{ID: "a"}, `{"action":"submit","id":"a","body":null}`},
+		{gloom.Job{ID: "n", Groups: []string{}, Headers: gloom.Headers{}}, `{"action":"submit","id":"n","body":null}`},
 		{gloom.Job{ID: "b", Type: "t", Body: []byte(" 1 ")}, `{"action":"submit","id":"b","type":"t","body": 1 }`},
 		{gloom.Job{ID: "c", Delay: time.Second, Timeout: time.Minute, Backoff: 1, Expires: 1500 * time.Microsecond, Retries: 7},
 			`{"action":"submit","id":"c","delay_ms":1000,"timeout_ms":60000,"retries":7,"backoff_ms":1,"expires_ms":2,"body":null}`},
