@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -179,26 +178,9 @@ func (l *link) tlsConfig() (*tls.Config, error) {
 	if !l.tls && l.ca == "" && l.cert == "" && l.key == "" && l.serverName == "" {
 		return nil, nil
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
-	if l.ca != "" {
-		pem, err := os.ReadFile(l.ca)
-		if err != nil {
-			return nil, cli.Usagef("--tls-ca: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("--tls-ca %s: holds no certificate in PEM form", l.ca)
-		}
-	}
-	if (l.cert == "") != (l.key == "") {
-		return nil, cli.Usagef("--tls-cert and --tls-key go together")
-	}
-	if l.cert != "" {
-		pair, err := tls.LoadX509KeyPair(l.cert, l.key)
-		if err != nil {
-			return nil, cli.Usagef("--tls-cert %s, --tls-key %s: %w", l.cert, l.key, err)
-		}
-		conf.Certificates = []tls.Certificate{pair}
+	conf, err := cli.ClientTLS("--tls-", l.ca, l.cert, l.key, l.serverName)
+	if err != nil {
+		return nil, cli.Usagef("%w", err)
 	}
 	return conf, nil
 }

@@ -1,8 +1,6 @@
 package bridge
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +12,7 @@ import (
 
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/config"
 
 	"github.com/rs/zerolog"
@@ -54,11 +53,11 @@ func openLink(c config.Broker, log zerolog.Logger) (*link, error) {
 	if c.Token != "" {
 		l.common = append(l.common, gloom.Token(c.Token))
 	}
-	conf, err := tlsConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	if conf != nil {
+	if c.TLSCA+c.TLSCert+c.TLSServerName != "" {
+		conf, err := cli.ClientTLS("broker_tls_", c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName)
+		if err != nil {
+			return nil, err
+		}
 		l.common = append(l.common, gloom.TLS(conf))
 	}
 	return l, nil
@@ -170,31 +169,6 @@ func (l *link) health() error {
 		return fmt.Errorf("broker is away (%s): %w", side, err)
 	}
 	return nil
-}
-
-func tlsConfig(c config.Broker) (*tls.Config, error) {
-	if c.TLSCA == "" && c.TLSCert == "" && c.TLSServerName == "" {
-		return nil, nil
-	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.TLSServerName}
-	if c.TLSCA != "" {
-		text, err := os.ReadFile(c.TLSCA)
-		if err != nil {
-			return nil, fmt.Errorf("broker_tls_ca: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("broker_tls_ca: no certificate in %s", c.TLSCA)
-		}
-	}
-	if c.TLSCert != "" {
-		cert, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("broker_tls_cert: %w", err)
-		}
-		conf.Certificates = []tls.Certificate{cert}
-	}
-	return conf, nil
 }
 
 // WorkerAddr is where workers reach the broker: of one that the bridge brought
