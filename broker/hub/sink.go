@@ -174,6 +174,22 @@ func (h *Hub) recycle(b []byte) {
 	h.free[k] = append(h.free[k], b)
 }
 
+// Trim gives up half of the spare buffers. Called every few seconds it keeps what
+// is used again, and nothing of what only a rush took.
+func (h *Hub) Trim() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for k, list := range h.free {
+		for half := len(list) / 2; len(list) > half; {
+			n := len(list) - 1
+			h.spare -= cap(list[n])
+			list[n] = nil
+			list = list[:n]
+		}
+		h.free[k] = list
+	}
+}
+
 // blank returns an empty buffer for n bytes, spare or new.
 func (h *Hub) blank(n int) []byte {
 	for k := class(n); k < min(class(n)+2, classes); k++ {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -457,7 +458,10 @@ func (s *Server) watch() {
 		case <-lag.C:
 			for _, lp := range s.loops.all {
 				sent := time.Now()
-				lp.do(func() { s.lagged(time.Since(sent)) })
+				lp.do(func() {
+					s.lagged(time.Since(sent))
+					lp.rests = slices.Delete(lp.rests, 0, len(lp.rests)/2)
+				})
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (s *Server) Memory() Memory {
 
 const (
 	givePeriod = 5 * time.Second
-	giveLeast  = 32 << 20
+	giveLeast  = 16 << 20
 )
 
 // giveBack returns memory that is not needed any more to the system. The
@@ -67,6 +67,7 @@ func (s *Server) giveBack() {
 			continue
 		case <-t.C:
 		}
+		s.hub.Trim()
 		// What the last command emptied goes back with the next one.
 		s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
 		if h := heap(); h.free+h.objects-min(h.live, h.objects) >= giveLeast {

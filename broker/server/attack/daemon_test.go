@@ -15,6 +15,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,7 @@ var gloomd = sync.OnceValues(func() (string, error) {
 type daemon struct {
 	t              *testing.T
 	submit, worker string
+	http           string
 	secure         bool
 	cmd            *exec.Cmd
 	log            strings.Builder
@@ -79,7 +81,7 @@ func start(t *testing.T, flags ...string) *daemon {
 	}
 	d := &daemon{t: t, done: make(chan struct{})}
 	d.cmd = exec.Command(bin, append([]string{
-		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=", "--drain-timeout=1s",
+		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0", "--drain-timeout=1s",
 		"--max-memory=" + strconv.Itoa(budget),
 	}, flags...)...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -98,10 +100,11 @@ func start(t *testing.T, flags ...string) *daemon {
 				Message string `json:"message"`
 				Submit  string `json:"submit_addr"`
 				Worker  string `json:"worker_addr"`
+				HTTP    string `json:"http_addr"`
 			}
 			_ = json.Unmarshal(in.Bytes(), &line)
 			if d.submit == "" && line.Submit != "" {
-				d.submit, d.worker = line.Submit, line.Worker
+				d.submit, d.worker, d.http = line.Submit, line.Worker, line.HTTP
 				ready <- true
 			} else if d.log.Len() < 64<<10 {
 				d.log.Write(append(in.Bytes(), '\n'))
@@ -132,6 +135,25 @@ func (d *daemon) rss() int64 {
 	}
 	pages, _ := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
 	return pages * int64(os.Getpagesize())
+}
+
+// parts is what the daemon says it holds.
+func (d *daemon) parts() (said string) {
+	answer, err := http.Get("http://" + d.http + "/metrics")
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
+		return answer.Status + ": " + string(text)
+	}
+	for in := bufio.NewScanner(answer.Body); in.Scan(); {
+		if strings.HasPrefix(in.Text(), "gloom_memory_bytes") || strings.HasPrefix(in.Text(), "go_memstats_heap") {
+			said += "\n" + in.Text()
+		}
+	}
+	return said
 }
 
 // peer is a connection to the daemon.
@@ -257,12 +279,12 @@ func (d *daemon) bounded(attack func()) {
 	end := time.Now()
 	for d.rss() > before+64*mib {
 		if time.Since(end) > patience {
-			d.t.Errorf("%v after the attack %d MiB are resident, %d before it", patience, d.rss()/mib, before/mib)
+			d.t.Errorf("%v after the attack %d MiB are resident, %d before it; held is%s", patience, d.rss()/mib, before/mib, d.parts())
 			break
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second))
+	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second), d.parts())
 }
 
 // certificate writes a key and a certificate for itself, and returns flags.

@@ -1,0 +1,141 @@
+package attack
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var seed = flag.Uint64("seed", 0, "attack at random with this seed")
+
+// rogue is a peer that does at random what it should not.
+type rogue struct {
+	*rand.Rand
+	net.Conn
+}
+
+// acts are what a rogue may send: whole frames, beginnings of frames, none at all.
+var acts = []func(r *rogue) []byte{
+	func(r *rogue) []byte { return make([]byte, r.IntN(1<<20)) },
+	func(r *rogue) []byte {
+		b := make([]byte, r.IntN(64<<10))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	},
+	func(r *rogue) []byte { return bytes.Repeat(pack(`{"action":"ping"}`), r.IntN(20_000)) },
+	func(r *rogue) []byte {
+		return bytes.Repeat(pack(`{"action":"join","type":"r%d","prefetch":%d}`, r.IntN(50), 1+r.IntN(99)), 1+r.IntN(99))
+	},
+	func(r *rogue) []byte { return pack(`{"action":"join","types":["r*","%d"],"cancel":true}`, r.IntN(50)) },
+	func(r *rogue) []byte { // an unfinished frame
+		f := pack(`{"action":"submit","id":"%d","type":"r1","body":"%s"}`, r.Uint32(), strings.Repeat("u", r.IntN(8<<20)))
+		return f[:r.IntN(len(f))]
+	},
+	func(r *rogue) []byte { // a big body, or a small one in a big frame
+		return pack(`{"junk":"%s","action":"submit","id":"%d","type":"r%d","body":"%s","retries":%d,"timeout_ms":%d}`,
+			strings.Repeat("j", r.IntN(4<<20)), r.Uint32(), r.IntN(50), strings.Repeat("b", r.IntN(1<<20)), r.IntN(3), r.IntN(50))
+	},
+	func(r *rogue) []byte {
+		var b []byte
+		for range r.IntN(2000) {
+			b = append(b, pack(`{"action":"submit","id":"%d","type":"r%d","body":%d,"priority":%d,"keep_ms":%d,"ack":false}`,
+				r.Uint32(), r.IntN(50), r.IntN(100), r.IntN(300), 1+r.IntN(5000))...)
+		}
+		return b
+	},
+	func(r *rogue) []byte {
+		verb := []string{"respond", "fail", "progress", "release"}[r.IntN(4)]
+		return pack(`{"action":%q,"id":"%d","body":"%s"}`, verb, r.Uint32(), strings.Repeat("a", r.IntN(1<<20)))
+	},
+	func(r *rogue) []byte {
+		return pack(`{"action":"submit","id":"deep","type":"r1","body":%s`, strings.Repeat("[", r.IntN(1<<20)))
+	},
+}
+
+// misbehave lives the life of one connection.
+func (r *rogue) misbehave() {
+	defer r.Close()
+	for range 1 + r.IntN(8) {
+		_ = r.SetDeadline(time.Now().Add(time.Duration(1+r.IntN(300)) * time.Millisecond))
+		switch r.IntN(5) {
+		case 0:
+			_, _ = r.Read(make([]byte, 1+r.IntN(1<<20)))
+		case 1:
+			if c, ok := r.Conn.(*net.TCPConn); ok && r.IntN(4) == 0 {
+				_ = c.SetLinger(0)
+			}
+		default:
+			if _, err := r.Write(acts[r.IntN(len(acts))](r)); err != nil && r.IntN(2) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// TestRandom: all of it together, at random, and innocent peers are served the
+// whole time: what they submit is accepted or refused for want of room, reaches
+// their worker, and the answer comes back.
+func TestRandom(t *testing.T) {
+	base := *seed
+	if base == 0 {
+		base = rand.Uint64()
+	}
+	t.Logf("again with: go test ./broker/server/attack -run TestRandom -seed %d", base)
+	d := start(t)
+	d.bounded(func() {
+		end := time.Now().Add(time.Duration(scaled(45)) * time.Second)
+		var all sync.WaitGroup
+		for i := range 24 {
+			rng := rand.New(rand.NewPCG(base, uint64(i)))
+			all.Go(func() {
+				for time.Now().Before(end) {
+					c, err := net.DialTimeout("tcp", []string{d.submit, d.worker}[rng.IntN(2)], patience)
+					if err != nil {
+						return
+					}
+					(&rogue{rng, c}).misbehave()
+				}
+			})
+		}
+		s, w := d.dial(d.submit), d.dial(d.worker)
+		w.send(`{"action":"join","type":"innocent"}`)
+		w.want(`{"ok":true}`)
+		done, refused := 0, 0
+		worst := time.Duration(0)
+		for begin := time.Now(); begin.Before(end); begin = time.Now() {
+			s.send(`{"action":"submit","id":"i%d","type":"innocent","body":%d}`, done, done)
+			got, err := s.next()
+			if err != nil {
+				t.Fatalf("an innocent submitter: %v", err)
+			}
+			if strings.Contains(got, `"overloaded"`) {
+				refused++
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if want := fmt.Sprintf(`{"ok":true,"id":"i%d"}`, done); got != want {
+				t.Fatalf("got %s, want %s", got, want)
+			}
+			w.want(fmt.Sprintf(`{"action":"job","id":"i%d","type":"innocent","body":%d}`, done, done))
+			w.send(`{"action":"respond","body":"%d"}`, done)
+			w.want(`{"ok":true}`)
+			s.want(fmt.Sprintf(`{"id":"i%d","body":"%d"}`, done, done))
+			done++
+			worst = max(worst, time.Since(begin))
+		}
+		all.Wait()
+		t.Logf("%d innocent jobs done, %d refused, the slowest took %v", done, refused, worst)
+		if done == 0 {
+			t.Error("no innocent job was done")
+		}
+		d.hangUp()
+	})
+}
