@@ -72,6 +72,10 @@ fuzz: ## run every fuzz target for FUZZ=60s
 		done; \
 	done
 
+.PHONY: attack
+attack: ## attack a broker in full: memory, turns, all of it at random (some minutes)
+	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
+
 .PHONY: lint
 lint: deps ## formatting, vet, staticcheck, shell scripts
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

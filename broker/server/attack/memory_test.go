@@ -136,6 +136,7 @@ func TestMemory(t *testing.T) {
 		}},
 	} {
 		t.Run(a.what, func(t *testing.T) {
+			t.Parallel()
 			d := start(t)
 			d.bounded(func() { a.do(d); d.hangUp() })
 		})

@@ -46,7 +46,7 @@ var acts = []func(r *rogue) []byte{
 	func(r *rogue) []byte {
 		var b []byte
 		for range r.IntN(2000) {
-			b = append(b, pack(`{"action":"submit","id":"%d","type":"r%d","body":%d,"priority":%d,"keep_ms":%d,"ack":false}`,
+			b = append(b, pack(`{"action":"submit","id":"%d","type":"r%d","body":%d,"priority":%d,"keep_ms":%d,"expires_ms":5000,"ack":false}`,
 				r.Uint32(), r.IntN(50), r.IntN(100), r.IntN(300), 1+r.IntN(5000))...)
 		}
 		return b
