@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"gloom/cmd/jobd/store"
 
@@ -114,15 +113,4 @@ func (s *spool) left(f func(spooled)) error {
 		}
 	}
 	return nil
-}
-
-// clip cuts a text between two characters.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most] + "\n[cut while the database was away]"
 }

@@ -119,7 +119,11 @@ func (w *writer) bound(c *change) {
 	if len(c.final.Stdout) > cutTo/2 {
 		c.final.TellCut()
 	}
-	c.final.Stdout, c.final.Stderr = clip(c.final.Stdout, cutTo/2), clip(c.final.Stderr, cutTo/2)
+	for _, out := range []*string{&c.final.Stdout, &c.final.Stderr} {
+		if len(*out) > cutTo/2 {
+			*out = store.Shorten(*out, cutTo/2, "\n[cut while the database was away]")
+		}
+	}
 	w.bytes -= c.size
 	c.size = int64(len(c.final.Stdout) + len(c.final.Stderr))
 	w.bytes += c.size

@@ -72,10 +72,14 @@ func basic(s string) string {
 // cutMark ends a text that was cut.
 const cutMark = "\n[cut to fit the database]"
 
-// shorten cuts a text to that many bytes, mark included.
+// shorten cuts a text to that many bytes, our mark included.
 func shorten(s string, limit int64) string {
-	s = strings.TrimSuffix(s, cutMark)
-	mark := cutMark
+	return Shorten(strings.TrimSuffix(s, cutMark), limit, cutMark)
+}
+
+// Shorten cuts a text between two characters to that many bytes, with a mark at
+// its end where there is room for one.
+func Shorten(s string, limit int64, mark string) string {
 	if int64(len(mark)) > limit/2 {
 		mark = ""
 	}
