@@ -557,5 +557,150 @@ class Random(unittest.TestCase):
         return ends[0]
 
 
+class CutBroker:
+    """A broker whose connections are cut: what is under way either way is lost, but
+    for submits that come late and outcomes that had not been written."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.requests = []  # what the connection that stands has said
+        self.late = []  # what lost ones had said
+        self.out = []  # what is under way to the client
+        self.bound = {}  # id -> kept, of the jobs that have not ended
+        self.here = set()  # ids of those whose frames the connection gets
+        self.kept = {}  # id -> whether its last job was a kept one
+        self.ended = {}  # id -> last frame, of those whose outcome is kept
+
+    def cut(self):
+        self.late += [r for r in self.requests if self.rng.random() < 0.3]
+        self.requests.clear()
+        for frame in self.out:
+            id = frame.get("id")
+            over = "body" in frame or frame.get("error") in errors.END_CODES
+            if over and self.kept.get(id) and self.rng.random() < 0.5:
+                self.ended[id] = frame
+        self.out.clear()
+        self.bound = {id: kept for id, kept in self.bound.items() if kept}
+        self.here.clear()
+
+    def handle(self):
+        requests = self.late if self.late and self.rng.random() < 0.5 else self.requests
+        if not requests:
+            return
+        message = requests.pop(0)
+        reply = self.reply(message, requests is self.requests)
+        if requests is self.requests:
+            self.out += reply
+
+    def reply(self, message, stands):
+        action, id = message["action"], message.get("id")
+        ok, unknown = {"ok": True, "id": id}, self.error("unknown_id", id)
+        if action == "submit":
+            if id in self.bound or id in self.ended:
+                return [self.error("id_exists", id)]
+            if self.rng.random() < 0.05:
+                return [self.error("overloaded", id)]
+            if stands or "keep_ms" in message:
+                self.bound[id] = self.kept[id] = "keep_ms" in message
+                if stands:
+                    self.here.add(id)
+            return [ok] if message.get("ack", True) else []
+        if action == "ping":
+            return [{"ok": True}]
+        if action == "cancel":
+            gone = self.bound.pop(id, None) is not None
+            return [ok if gone or self.ended.pop(id, None) else unknown]
+        if id in self.ended:
+            return [ok, self.ended.pop(id)]
+        if self.bound.get(id) and stands:
+            self.here.add(id)
+        return [ok if self.bound.get(id) else unknown]
+
+    def work(self):
+        if not self.bound:
+            return
+        id = self.rng.choice(sorted(self.bound))
+        here = id in self.here
+        if self.rng.random() < 0.3:
+            self.out += [{"id": id, "progress": 1}] * here
+            return
+        del self.bound[id]
+        self.here.discard(id)
+        end = {"id": id, "body": 1}, self.error("job_failed", id)
+        if here:
+            self.out.append(self.rng.choice(end))
+        else:
+            self.ended[id] = self.rng.choice(end)
+
+    @staticmethod
+    def error(code, id):
+        return {"error": code, "reason": "why", "id": id}
+
+
+class Cuts(unittest.TestCase):
+    """However often the connection is cut, each job ends once, and one that may run
+    twice is not lost."""
+
+    def test_at_random(self):
+        first = random.randrange(2**32)
+        for seed in range(first, first + 200):
+            with self.subTest(seed=seed):
+                self.run_one(random.Random(seed))
+
+    def connect(self, broker, freed, jobs):
+        link = Wire(lambda frame: broker.requests.append(json.loads(frame[4:])))
+        demux = Demux(link, lambda: freed.append(1))
+        for job in jobs:
+            demux.go_on(job, "h:1")
+        return link, demux
+
+    def run_one(self, rng):
+        broker, freed, jobs, asked, replies = CutBroker(rng), [], [], 0, []
+        link, demux = self.connect(broker, freed, [])
+        for step in range(400):
+            choice = rng.random()
+            if choice < 0.2 and step < 300:
+                job = Job(f"{rng.choice('ab')}{step // 8}", rng.random() < 0.3)
+                job.kept, job.again = rng.choice(((0, 0), (1, 0), (1, 1)))
+                fields = {"keep_ms": 1000 if job.kept else None}
+                fields["ack"] = False if job.silent else None
+                job.frame = wire.request("submit", id=job.id, body=b"1", **fields)
+                jobs.append(job)
+                demux.submit(job)
+            elif choice < 0.23 and jobs and step < 300:
+                demux.cancel(rng.choice(jobs).id, replies.append)
+                asked += 1
+            elif choice < 0.25 and step < 350:
+                reset = ConnectionResetError("cut")
+                broker.cut()
+                kept = demux.lost(reset, "h:1", keep=True)
+                link, demux = self.connect(broker, freed, kept)
+            elif choice < 0.5:
+                broker.handle()
+            elif choice < 0.7:
+                broker.work()
+            elif broker.out:
+                Random.deliver(link, broker)
+        demux.ping(replies.append)
+        while broker.requests or broker.late or broker.bound or broker.out:
+            broker.handle()
+            broker.work()
+            while broker.out:
+                Random.deliver(link, broker)
+        self.assertEqual(len(replies), asked + 1)
+        self.assertTrue(demux.idle)
+        self.assertEqual(len(freed), len(jobs))
+        for job in jobs:
+            ends = [
+                event
+                for event in job.events
+                if isinstance(event, Exception) or event == ("answer", 1)
+            ]
+            self.assertEqual(len(ends), 1, (job.id, job.events))
+            if job.kept and job.again and isinstance(ends[0], errors.LostError):
+                # Its second submit met the first one, which then ended unseen.
+                self.assertIsInstance(ends[0].cause, errors.UnknownID)
+
+
 if __name__ == "__main__":
     unittest.main()
