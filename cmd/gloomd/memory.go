@@ -76,7 +76,7 @@ func settleMemory(f *pflag.FlagSet, o *server.Options, host int64) error {
 		o.MaxInbound = max(o.MaxInbound, frame)
 	}
 	if !cli.Given(f, "max-submitter-bytes") {
-		o.MaxSubmitterBytes = o.MaxBytes / 2
+		o.MaxSubmitterBytes = budget / 4
 	}
 	if !cli.Given(f, "max-outbound") {
 		o.MaxOutbound = int(min(int64(o.MaxOutbound), budget/32))

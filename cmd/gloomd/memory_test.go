@@ -34,12 +34,12 @@ func TestMemory(t *testing.T) {
 		{"", figures{8 * gib, 4 * gib, 2 * gib, gib, gib, 512 * mib, 64 * mib}}, // of a host with 16 GiB
 		{"--max-memory=256MiB", figures{256 * mib, 128 * mib, 64 * mib, 32 * mib, 32 * mib, 16 * mib, 8 * mib}},
 		{"--max-memory=64MiB", figures{64 * mib, 32 * mib, 16 * mib, 8 * mib, 16 * mib, 4 * mib, 2 * mib}},
-		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 50 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
+		{"--max-memory=1GiB --max-bytes=100MiB", figures{gib, 100 * mib, 256 * mib, 128 * mib, 128 * mib, 64 * mib, 32 * mib}},
 		{"--max-memory=1GiB --max-submitter-bytes=0 --max-outbound=1MiB", figures{gib, 512 * mib, 0, 128 * mib, 128 * mib, 64 * mib, mib}},
-		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 512 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
+		{"--max-memory=1GiB --max-bytes=1GiB", figures{gib, gib, 256 * mib, 32 * mib, 32 * mib, 16 * mib, 32 * mib}},
 		// Without a budget, what is set is what a person relies on.
-		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 16 * gib, gib, gib, 512 * mib, 64 * mib}},
-		{"--max-bytes=0", figures{8 * gib, 0, 0, gib, gib, 512 * mib, 64 * mib}},
+		{"--max-bytes=32GiB", figures{32 * gib, 32 * gib, 8 * gib, gib, gib, 512 * mib, 64 * mib}},
+		{"--max-bytes=0", figures{8 * gib, 0, 2 * gib, gib, gib, 512 * mib, 64 * mib}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			o, err := parse(t, strings.Fields(c.args)...)

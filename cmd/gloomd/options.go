@@ -67,7 +67,7 @@ func describe(f *pflag.FlagSet) {
 		"worker-addr":         "127.0.0.1:9999 and this host's unix socket",
 		"max-memory":          "half of what the host or its cgroup has",
 		"max-bytes":           "1/2 of max-memory",
-		"max-submitter-bytes": "1/2 of max-bytes",
+		"max-submitter-bytes": "1/4 of max-memory",
 		"max-outbound":        "1/32 of max-memory, at most 64MiB",
 		"max-unread":          "1/8 of max-memory",
 		"max-inbound":         "1/8 of max-memory",
