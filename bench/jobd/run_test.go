@@ -8,7 +8,14 @@ import (
 	"testing"
 
 	"github.com/goccy/go-json"
+
+	"gloom/cmd/jobd/bridge"
 )
+
+func TestMain(m *testing.M) {
+	bridge.Main()
+	os.Exit(m.Run())
+}
 
 func TestEveryModeDoesEveryRow(t *testing.T) {
 	for _, mode := range []string{ModeBridge, ModeLaunch, ModeOriginal} {

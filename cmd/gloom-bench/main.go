@@ -11,12 +11,14 @@ import (
 
 	"gloom/bench/jobd"
 	"gloom/cmd/internal/cli"
+	"gloom/cmd/jobd/bridge"
 )
 
 // errFaults ends the program with 1: a server answered wrongly or not at all.
 var errFaults = cli.Failf(cli.ExitFailed, "the server was wrong: see the faults above")
 
 func main() {
+	bridge.Main() // the mode of jobd that launches
 	ctx, stop := cli.UntilSignal(context.Background())
 	if !cli.Colours(os.Stdout) {
 		text.DisableColors()

@@ -5,12 +5,12 @@ import (
 	"os"
 
 	"gloom/cmd/internal/daemon"
-	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/bridge"
 	"gloom/cmd/jobd/config"
 )
 
 func main() {
-	launch.Main()
+	bridge.Main()
 	var cfg *config.Worker
 	os.Exit(daemon.Program{
 		Name:   "jobd",

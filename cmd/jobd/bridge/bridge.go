@@ -98,6 +98,11 @@ const (
 	openEvery   = time.Second
 )
 
+// Main is called first in main by every program that opens a Bridge with a
+// launcher. Where the program was started to guard processes it does that, and
+// does not return.
+func Main() { launch.Main() }
+
 // Await is Open that waits for a database which is away, and has waits told of
 // it after each attempt.
 func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer, waits func(error)) (*Bridge, error) {
