@@ -50,10 +50,10 @@ class JobOptions(TypedDict, total=False):
     groups: 1 … 16 names, such as the tenant or the host, whose limits the job obeys
     and among which a fair type takes turns.
     keep: seconds, a day at most, for which the job's outcome waits when its
-    connection is lost.  With it a lost connection is invisible as long as the same
-    broker is reached again: the submitter attaches to the job and goes on.  A job
-    that the broker does not know then fails with LostError, as it may have run;
-    at_least_once: it is submitted again, so that it may run twice.
+    connection is lost.  When the same broker is reached again, the submitter
+    attaches to the job and goes on.  A job that the broker does not know then, as its
+    submit or its answer went with the connection, fails with LostError.
+    at_least_once: with keep, such a job is submitted again, and may run twice.
     age: seconds.  The job stands among its equals as if submitted so long ago.
     headers: an object, 4 KiB at most, for workers that ask for headers.
     """
