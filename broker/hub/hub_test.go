@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"gloom/broker"
 	"gloom/broker/hub"
@@ -330,4 +331,60 @@ func TestTimer(t *testing.T) {
 	s.gets(`{"ok":true,"id":"a"}`, `{"ok":true,"id":"b"}`)
 	<-woken
 	s.gets(`{"error":"expired","reason":"its deadline (expires_ms) passed before it was done","id":"b"}`)
+}
+
+// TestUnread: what all peers have yet to read is bounded together; who has most
+// of it for longest goes, and nothing stays counted of those who went.
+func TestUnread(t *testing.T) {
+	now := int64(time.Second)
+	const most = 1 << 20
+	h := hub.New(hub.Config{
+		Core: broker.Config{Retries: 3, IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: most, Clock: func() int64 { return now },
+	})
+	defer h.Close()
+	w := open(t, h, wire.WorkerPort)
+	w.does(h, `{"action":"join","type":"default"}`)
+	var all []*side
+	answers := 0
+	owe := func(s *side, bytes int) {
+		t.Helper()
+		answers++
+		s.does(h, fmt.Sprintf(`{"action":"submit","id":"%d","body":1,"ack":false}`, answers))
+		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
+		for _, o := range w.sink.Take(nil) {
+			w.sink.Done(&o, 0, 0)
+		}
+		for _, o := range s.sink.Take(nil) { // it takes in nothing
+			if !o.Abort {
+				s.sink.Done(&o, o.Len(), o.Len())
+			}
+		}
+	}
+	gone := func(s *side) bool { return h.Find(s.conn.Peer()) == nil }
+	for range 40 {
+		s := open(t, h, wire.SubmitPort)
+		all = append(all, s)
+	}
+	hoarder, small := all[0], all[1]
+	owe(small, 100)
+	owe(hoarder, most/3)
+	for _, s := range all[2:] {
+		if m := h.Memory(); m.Unread > most {
+			t.Fatalf("%d bytes are unread, at most %d should be", m.Unread, most)
+		}
+		now += int64(time.Second)
+		owe(s, most/8)
+	}
+	if !gone(hoarder) || gone(small) || gone(all[len(all)-1]) {
+		t.Errorf("the hoarder is gone: %t; who has little to read: %t; who came last: %t", gone(hoarder), gone(small), gone(all[len(all)-1]))
+	}
+	for _, s := range all {
+		h.Gone(s.conn)
+	}
+	if m := h.Memory(); m.Unread != 0 {
+		t.Errorf("%d bytes are unread after all have gone", m.Unread)
+	}
+	if st := h.Stats(); st.Undelivered != uint64(answers) {
+		t.Errorf("%d answers were undelivered, want %d", st.Undelivered, answers)
+	}
 }
