@@ -43,6 +43,21 @@ type Broker struct {
 	births     uint64 // of types and pools
 	lines      uint64 // how often a worker stood in line
 
+	groups      slots[group]
+	groupIndex  index // by name, of group.no + 1
+	sets        slots[groupSet]
+	setIndex    index // by setKey, of groupSet.no + 1
+	groupsThere int
+	rules       map[string]*rule
+	likeRules   []*rule // those with a *
+	revisions   []revision
+
+	gates       slots[gate]
+	shares      slots[share]
+	turns       uint64 // of fair types, and when groups opened
+	restandings []restanding
+	nobody      submitter // has the flows of detached jobs
+
 	flows     []*flow // by number; nil where free
 	freeFlows []uint32
 	// spareFlows are flows without a number, used again.
@@ -67,7 +82,10 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	matching     []*jobType // scratch of matchPools
-	lapses       int        // jobs past their deadline met in this command
+	// lapses and looks count jobs past their deadline and flows held back that
+	// this command met; unfinished: it left some to the next one.
+	lapses, looks int
+	unfinished    bool
 
 	draining bool
 	// expelling: Expel has begun, nothing is handed out any more.
@@ -105,12 +123,16 @@ func New(cfg Config) *Broker {
 		big:         map[uint32][]byte{},
 		typesByName: map[string]*jobType{},
 		poolsByKey:  map[string]*pool{},
+		rules:       map[string]*rule{},
 		rng:         rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
 		peers:       make([]peer, 1),
 		flows:       make([]*flow, 1),
 	}
 	b.jobs.pages, b.timings.pages, b.pairs.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
-	b.index.seed = maphash.MakeSeed()
+	seed := maphash.MakeSeed()
+	b.index.seed, b.groupIndex.seed, b.setIndex.seed = seed, seed, seed
+	b.groupIndex.equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.all[r-1].name, name) }
+	b.setIndex.equal = func(r uint32, key []byte) bool { return bytes.Equal(setKey(b.sets.all[r-1].names()), key) }
 	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
 	b.slabs.lives = func(r, slab, off uint32) bool {
 		if !b.jobs.has(r) {
@@ -129,7 +151,6 @@ func New(cfg Config) *Broker {
 
 func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.get(r).next = uint32(pos) }
 func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.get(r).prev = uint32(pos) }
-func (b *Broker) placeFlow(f uint32, pos int32)  { b.flows[f].pos = pos }
 
 // begin opens a command.
 func (b *Broker) begin(now int64) {
@@ -144,6 +165,12 @@ func (b *Broker) begin(now int64) {
 func (b *Broker) end() []Effect {
 	if len(b.unjudged) > 0 {
 		b.judge()
+	}
+	if len(b.revisions) > 0 {
+		b.reviseSome()
+	}
+	if len(b.restandings) > 0 {
+		b.restandSome()
 	}
 	b.match()
 	b.yield()

@@ -58,6 +58,12 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 	case j.state == stRunning:
 		return NotProcessing, "running: the job is out at a worker"
 	}
+	f := b.flows[j.flow]
+	if q.SetGroups {
+		if reason := b.manyGroups(q.Groups, f.set); reason != "" {
+			return Overloaded, reason
+		}
+	}
 	since, until := j.since, int64(0)
 	delayed := j.state == stDelayed
 	if delayed {
@@ -66,11 +72,22 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
 	}
+	had := f.turn()
 	b.leaveQueue(r, j)
 	if q.SetPriority {
 		j.prio = q.Priority
 	}
-	b.wait(b.flows[j.flow], r, j, until)
+	if q.SetGroups {
+		if g := b.regrouped(f, b.setFor(q.Groups)); g != f {
+			b.admit(f, r, j, -1)
+			j.flow = g.no
+			b.admit(g, r, j, +1)
+			b.emptied(f)
+			f = g
+		}
+	}
+	b.wait(f, r, j, until)
+	b.keepTurn(f, had)
 	if delayed == (j.state == stDelayed) {
 		j.since = since
 	}

@@ -19,6 +19,8 @@ type Config struct {
 	// MaxPairs bounds the pairs of a type and a set of types, of workers that
 	// serve several, to which it belongs.
 	MaxPairs int
+	// MaxGroups bounds the groups there are at a time.
+	MaxGroups int
 	// IdleTypes is how many types that nobody uses are remembered. The first
 	// KeptTypes (at most IdleTypes) types ever are never forgotten, so that
 	// what they count can be shown under their names for good.

@@ -2,22 +2,27 @@ package broker
 
 import "unsafe"
 
-// flow is what one submitter has in one type. Detached jobs belong to a flow
-// without a submitter, one per type.
+// flow is what one submitter has in one type, with the same groups. Detached
+// jobs belong to flows without a submitter.
 type flow struct {
 	no   uint32
-	sub  *submitter // nil: detached
+	sub  *submitter // nil: detached, or kept without a connection
 	kind *jobType
+	set  *groupSet // nil: no groups
 	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
-	// is who may attach, origin whom the jobs came from (Submission.Keep).
+	// is who may attach.
 	keep   bool
 	owner  uint64
-	origin Peer
+	origin Peer // see flowKey
 	// dead: its submitter has gone. What waited is abandoned and will be
 	// swept; what runs is unwanted.
-	dead    bool
-	ready   queue
-	pos     int32 // in kind.flows, -1 when nothing is ready
+	dead  bool
+	ready queue
+	// pos is its place where it stands, -1 when nothing is ready: in its share, at
+	// its gate, or in kind.flows.
+	pos     int32
+	share   *share
+	gate    *gate
 	delayed list
 	running list
 	ended   int // kept outcomes
@@ -71,7 +76,7 @@ func (b *Broker) flowBytes() int64 {
 // held is the number of its jobs.
 func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n + f.ended }
 
-func (b *Broker) newFlow(s *submitter, k *jobType) *flow {
+func (b *Broker) newFlow(s *submitter, key flowKey) *flow {
 	var no uint32
 	if n := len(b.freeFlows); n > 0 {
 		no = b.freeFlows[n-1]
@@ -91,9 +96,13 @@ func (b *Broker) newFlow(s *submitter, k *jobType) *flow {
 	}
 	b.laneBytes += int64(cap(f.ready.lanes)) * laneSize
 	b.flows[no] = f
-	f.no, f.sub, f.kind, f.pos = no, s, k, -1
-	k.flowCount++
-	b.wake(k)
+	f.no, f.sub, f.kind, f.pos = no, s, key.kind, -1
+	f.keep, f.origin = key.keep, key.origin
+	if f.set = key.set; f.set != nil {
+		f.set.flows++
+	}
+	f.kind.flowCount++
+	b.wake(f.kind)
 	return f
 }
 
@@ -106,7 +115,13 @@ func (b *Broker) dropFlow(f *flow) {
 		f.sub.forget(f)
 	case f.keep:
 	default:
-		k.detached = nil
+		b.nobody.forget(f)
+	}
+	if s := f.set; s != nil {
+		if s.flows--; s.flows == 0 {
+			b.dropSet(s)
+		}
+		f.set = nil
 	}
 	b.flows[f.no] = nil
 	b.freeFlows = append(b.freeFlows, f.no)
@@ -124,30 +139,41 @@ func (b *Broker) dropFlow(f *flow) {
 // flowKey tells the flows of one submitter apart.
 type flowKey struct {
 	kind *jobType
-	// origin is whom kept jobs came from: this submitter or, after an attach,
-	// another one. It is 0 for jobs that are not kept.
+	set  *groupSet
+	keep bool
+	// origin is whom the jobs came from: of kept ones this submitter or, after an
+	// attach, another one; of detached ones in a fair type their submitter, whose
+	// turn they have; else 0.
 	origin Peer
 }
 
-func (f *flow) key() flowKey { return flowKey{f.kind, f.origin} }
+func (f *flow) key() flowKey { return flowKey{f.kind, f.set, f.keep, f.origin} }
 
-// detachedFlow returns the flow of a type's detached jobs.
-func (b *Broker) detachedFlow(k *jobType) *flow {
-	if k.detached == nil {
-		k.detached = b.newFlow(nil, k)
-	}
-	return k.detached
-}
-
-// flowFor returns the flow of a submitter for a job that it waits for.
+// flowFor returns the flow of a submitter, or of nobody for detached jobs.
 func (b *Broker) flowFor(s *submitter, key flowKey) *flow {
-	if f := s.find(key); f != nil {
+	of := s
+	if s == nil {
+		of = &b.nobody
+	}
+	if f := of.find(key); f != nil {
 		return f
 	}
-	f := b.newFlow(s, key.kind)
-	f.keep, f.owner, f.origin = key.origin != 0, s.owner, key.origin
-	s.add(f)
+	f := b.newFlow(s, key)
+	f.owner = of.owner
+	of.add(f)
 	return f
+}
+
+// regrouped returns the flow for a job of f whose groups become those of set.
+func (b *Broker) regrouped(f *flow, set *groupSet) *flow {
+	key := f.key()
+	key.set = set
+	if f.keep && f.sub == nil {
+		g := b.newFlow(nil, key)
+		g.owner = f.owner
+		return g
+	}
+	return b.flowFor(f.sub, key)
 }
 
 // emptied is called when a job has left its flow: an empty flow goes, but each
@@ -156,7 +182,7 @@ func (b *Broker) emptied(f *flow) {
 	if f.held() > 0 {
 		return
 	}
-	if f.dead || f.sub == nil {
+	if f.dead || f.sub == nil || f.set != nil {
 		b.dropFlow(f)
 		return
 	}
@@ -164,22 +190,4 @@ func (b *Broker) emptied(f *flow) {
 		b.dropFlow(e)
 	}
 	f.sub.idle = f
-}
-
-// rank puts the flow where its best job puts it among the flows of its type.
-func (b *Broker) rank(f *flow) {
-	h := &f.kind.flows
-	switch {
-	case f.ready.n == 0 && f.pos >= 0:
-		h.remove(f.pos)
-		f.pos = -1
-	case f.ready.n > 0:
-		x := b.best(&f.ready)
-		x.ref = f.no
-		if f.pos < 0 {
-			h.push(x)
-		} else if cur := h.at(int(f.pos)); !cur.level(&x) {
-			h.fix(f.pos, x)
-		}
-	}
 }

@@ -18,6 +18,7 @@ type TypeInfo struct {
 	Kept   bool
 	Limits TypeLimits
 	Paused bool
+	Fair   bool // groups take turns
 	// Workers and Idle, those with room, are the ones that serve this type
 	// alone, and Oldest is 0, until Survey.Complete.
 	Workers    int
@@ -31,7 +32,7 @@ type TypeInfo struct {
 
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
-		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused,
+		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
 		Workers: k.workers, Idle: k.idle.n, Submitters: k.flowCount,
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
@@ -168,6 +169,10 @@ type JobInfo struct {
 	Worker    Peer
 	// Releases is how often it was given back by a worker.
 	Releases int
+	// Groups are those of the job; HeldBy is the one that holds it back, by the
+	// rule for the pattern HeldRule.
+	Groups           [][]byte
+	HeldBy, HeldRule []byte
 	// Holds says what a waiting job waits for.
 	Holds string
 }
@@ -187,6 +192,9 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: int(j.bodyLen),
 		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
+	if f.set != nil {
+		x.Groups = f.set.names()
+	}
 	if f.sub != nil && !f.dead {
 		x.Submitter = f.sub.id
 	}
@@ -205,6 +213,14 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		x.Worker = b.peers[j.worker].id
 	case j.state == stEnded:
 	default:
+		if f.set != nil {
+			if g := f.set.shutGroup(); g != nil {
+				by, _ := b.closed(g)
+				if x.HeldBy = g.name; by != nil {
+					x.HeldRule = by.Pattern
+				}
+			}
+		}
 		x.Holds = b.holds(k, &x)
 	}
 	return x, true
@@ -214,6 +230,8 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 	switch {
 	case k.paused:
 		return "its type is paused"
+	case x.HeldBy != nil:
+		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
 	case k.workers == 0 && k.pairs == 0:
 		return "no worker has joined its type"
 	case k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency):
@@ -253,7 +271,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	for n := 0; n < lookVisits && p.next < len(b.flows); p.next++ {
 		n++
 		f := b.flows[p.next]
-		if f == nil || f.kind != k || f.pos < 0 || !k.flows.at(int(f.pos)).before(&me) {
+		if f == nil || f.kind != k || f.pos < 0 || !b.leads(f, &me) {
 			continue
 		}
 		before := p.Ahead
@@ -263,6 +281,12 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 		n += p.Ahead - before
 	}
 	return p.next < len(b.flows)
+}
+
+// leads: the best job of a flow is before the one with key x.
+func (b *Broker) leads(f *flow, x *entry) bool {
+	best := b.best(&f.ready)
+	return best.before(x)
 }
 
 // countAhead counts the jobs of q before j, whose key is me.

@@ -29,9 +29,14 @@ func (b *Broker) verify() {
 	v.flows()
 	v.peers()
 	v.pools()
+	v.groups()
+	v.standing()
 	v.heap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
 			return b.types[ref&^typeTimer].timer
+		}
+		if ref&groupTimer != 0 {
+			return b.groups.all[ref&^groupTimer].timer
 		}
 		return b.timings.get(ref).pos
 	})
@@ -160,7 +165,7 @@ func (v *census) kinds() {
 		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
-		v.heap("flows", &k.flows, func(ref uint32) int32 { return b.flows[ref].pos })
+		v.heap("flows", &k.flows, v.position)
 		must(k.flows.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
 		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
 		if k.resting.in() && len(k.dead) == 0 {
@@ -214,7 +219,8 @@ func (v *census) pools() {
 			} else {
 				must(p.ready.at(int(x.pos)).ref == r, "a pair is out of place")
 				must(p.idle.n == 0 || p.touched, "type %q stands ready for an idle pool", k.name)
-				must(v.blocked(k) || k.flows.n == 0 || !k.flows.top().before(p.ready.at(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
+				best, ready := v.best(k)
+				must(v.blocked(k) || !ready || !best.before(p.ready.at(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
 			}
 			must(v.blocked(k) || k.flows.n == 0 || p.idle.n == 0, "a job of type %q waits beside an idle pool", k.name)
 			n++
@@ -248,6 +254,152 @@ func (v *census) pools() {
 	}
 }
 
+// position is where something thinks that it stands.
+func (v *census) position(ref uint32) int32 {
+	switch {
+	case ref >= refGate:
+		return v.b.gates.all[ref&^refGate].pos
+	case ref >= refShare:
+		return v.b.shares.all[ref&^refShare].pos
+	}
+	return v.b.flows[ref].pos
+}
+
+// groups proves what is counted of groups, and which are shut.
+func (v *census) groups() {
+	b := v.b
+	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
+	flows := map[*groupSet]int{}
+	for _, f := range b.flows {
+		if f == nil || f.set == nil {
+			continue
+		}
+		flows[f.set]++
+		for _, g := range f.set.groups {
+			running[g] += f.running.n
+			if !f.dead {
+				waiting[g] += f.ready.n + f.delayed.n
+			}
+		}
+	}
+	ids := uint32(0)
+	for no, s := range b.sets.all {
+		if s == nil {
+			continue
+		}
+		ids++
+		key := setKey(s.names())
+		must(b.setIndex.find(b.setIndex.hash(key), key) == s.no+1 && int(s.no) == no, "a set of groups is not found")
+		must(s.flows == flows[s] && s.flows > 0, "a set of groups counts %d flows, has %d", s.flows, flows[s])
+		for _, g := range s.groups {
+			sets[g]++
+		}
+	}
+	there := 0
+	for no, g := range b.groups.all {
+		if g == nil {
+			continue
+		}
+		must(b.findGroup(g.name) == g && int(g.no) == no, "group %q is not found", g.name)
+		must(g.waiting == waiting[g] && g.running == running[g] && g.sets == sets[g], "group %q counts %d and %d jobs, %d sets; has %d, %d, %d", g.name, g.waiting, g.running, g.sets, waiting[g], running[g], sets[g])
+		must(g.there == (g.waiting+g.running > 0 || g.remembers() > b.now || g.timer >= 0 && g.remembers() > 0), "group %q: there %v", g.name, g.there)
+		must(g.there || g.sets > 0, "group %q has nobody", g.name)
+		must(!g.there || g.waiting+g.running > 0 || g.timer >= 0, "group %q stays for ever", g.name)
+		if g.there {
+			there++
+		}
+		by, until := b.closed(g)
+		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
+		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
+		must(g.shut || g.held.n == 0, "group %q is open and holds %d gates", g.name, g.held.n)
+	}
+	must(there == b.groupsThere, "%d groups are there, counted %d", there, b.groupsThere)
+}
+
+// standing proves that gates, shares and turns are where they belong.
+func (v *census) standing() {
+	b := v.b
+	fair := map[*group]int{}
+	for no, g := range b.gates.all {
+		if g == nil {
+			continue
+		}
+		v.heap("gate", &g.elems, v.position)
+		must(int(g.no) == no && g.kind.gates[g.group] == g && g.elems.n > 0, "a gate of type %q is empty or not known", g.kind.name)
+		must(g.link.in() && (g.pos < 0 || g.kind.flows.at(int(g.pos)).ref == g.no|refGate), "a gate of type %q is out of place", g.kind.name)
+		if g.pos >= 0 {
+			x := g.standing()
+			must(!x.before(g.kind.flows.at(int(g.pos))), "a gate of type %q stands too far behind", g.kind.name)
+		} else {
+			must(g.group.shut, "a gate of type %q is held by an open group", g.kind.name)
+		}
+		fair[g.group] += one(g.kind.fair)
+	}
+	for _, g := range b.groups.all {
+		must(g == nil || g.fair == fair[g], "a group counts the wrong gates of fair types")
+	}
+	for no, s := range b.shares.all {
+		if s == nil {
+			continue
+		}
+		h := &s.kind.flows
+		if s.gate != nil {
+			h = &s.gate.elems
+		}
+		v.heap("share", &s.flows, v.position)
+		x := h.at(int(s.pos))
+		must(int(s.no) == no && s.kind.turns[s.turn.key] == s.turn && x.ref == s.no|refShare, "a share of type %q is out of place", s.kind.name)
+		must(x.a == s.flows.top().a && x.c == uint32(s.turn.last), "a share of type %q stands by another key than its own", s.kind.name)
+	}
+	for _, f := range b.flows[1:] {
+		if f == nil || f.pos < 0 {
+			continue
+		}
+		must(f.share == nil || f.share.gate == f.gate && f.share.kind == f.kind, "a flow stands in a share of another gate")
+		must(len(b.restandings) > 0 || (f.share != nil) == f.kind.fair, "type %q is fair: %v, and a flow has a share: %v", f.kind.name, f.kind.fair, f.share != nil)
+	}
+}
+
+// best is the key of the job that a type hands out next.
+func (v *census) best(k *jobType) (best entry, ready bool) {
+	b := v.b
+	type first struct{ job, place entry }
+	turns := map[*turn]first{}
+	var place entry
+	consider := func(x, at entry) {
+		if !ready || at.before(&place) {
+			best, place, ready = x, at, true
+		}
+	}
+	for _, f := range b.flows[1:] {
+		if f == nil || f.kind != k || f.pos < 0 || f.set != nil && f.set.shutGroup() != nil {
+			continue
+		}
+		x := b.best(&f.ready)
+		if f.share == nil {
+			consider(x, x)
+			continue
+		}
+		t := f.share.turn
+		at := entry{a: x.a, b: max(t.last, t.floor), c: uint32(t.last)}
+		if f.gate != nil {
+			at.b = max(t.last, f.gate.group.opened)
+		}
+		y, ok := turns[t]
+		if !ok || x.before(&y.job) {
+			y.job = x
+		}
+		if !ok || at.before(&y.place) {
+			y.place = at
+		}
+		turns[t] = y
+	}
+	for _, y := range turns {
+		consider(y.job, y.place)
+	}
+	return best, ready
+}
+
 // blocked: jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
@@ -260,6 +412,16 @@ func (v *census) flows() {
 	for _, p := range b.pools {
 		if p != nil {
 			heaps += v.room(&p.ready)
+		}
+	}
+	for _, g := range b.gates.all {
+		if g != nil {
+			heaps += v.room(&g.elems)
+		}
+	}
+	for _, s := range b.shares.all {
+		if s != nil {
+			heaps += v.room(&s.flows)
 		}
 	}
 	for _, k := range b.types {
@@ -275,12 +437,12 @@ func (v *census) flows() {
 		heaps += v.room(&f.ready.spill) + v.room(&f.ready.ages)
 		if f.ready.n > 0 && !f.dead {
 			must(f.pos >= 0, "a flow with ready jobs is not ranked")
-			x, y := b.best(&f.ready), f.kind.flows.at(int(f.pos))
+			x, y := b.best(&f.ready), f.stands().at(int(f.pos))
 			must(x.level(y) && y.ref == f.no, "a flow is ranked by another job than its best")
 		} else {
 			must(f.pos < 0, "a flow without ready jobs is ranked")
 		}
-		must(f.ended == v.ended[f] && f.keep == (f.origin != 0) && (!f.keep || !f.dead), "a flow counts %d outcomes, has %d; keeps %v", f.ended, v.ended[f], f.keep)
+		must(f.ended == v.ended[f] && (!f.keep || f.origin != 0) && (!f.keep || !f.dead), "a flow counts %d outcomes, has %d; keeps %v", f.ended, v.ended[f], f.keep)
 		v.queue(&f.ready, f.no)
 		v.list(&f.delayed, stDelayed, f.no)
 		v.list(&f.running, stRunning, f.no)

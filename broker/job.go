@@ -117,6 +117,9 @@ func (b *Broker) weight(r uint32, j *job) int64 {
 	if j.flags&flagBig != 0 {
 		n = int64(cap(b.big[r]))
 	}
+	if f := b.flows[j.flow]; f != nil && f.set != nil && j.state != stEnded {
+		n += f.set.bytes
+	}
 	return int64(j.idLen) + int64(j.headLen) + n + JobOverhead
 }
 

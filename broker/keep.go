@@ -36,8 +36,8 @@ func (b *Broker) conclude(r uint32, j *job, l last, ofType, ofAll *uint64) {
 	*ofAll++
 	b.admit(f, r, j, -1)
 	b.replace(r, j, l)
-	b.admit(f, r, j, +1)
 	j.state, j.since = stEnded, b.now
+	b.admit(f, r, j, +1)
 	f.ended++
 	f.kind.outcomes++
 	b.outcomes++
@@ -173,7 +173,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if f.sub != nil && j.state != stEnded {
 		b.refuse(f.sub.id, TakenOver, b.id(j), "another connection attached to this job")
 	}
-	g := b.flowFor(sub, flowKey{f.kind, f.origin})
+	g := b.flowFor(sub, f.key())
 	b.move(r, j, f, g)
 	if j.state == stEnded {
 		b.sendLast(g, r, j, b.outcome(r, j))
@@ -190,10 +190,12 @@ func (b *Broker) move(r uint32, j *job, f, g *flow) {
 		b.unlinkFrom(&f.delayed, j)
 		b.link(&g.delayed, r, j)
 	case stQueued, stSpilled:
+		had := f.turn()
 		b.pull(&f.ready, r, j)
 		b.rank(f)
 		b.push(&g.ready, r, j)
 		b.rank(g)
+		b.keepTurn(g, had)
 	case stRunning:
 		b.unlinkFrom(&f.running, j)
 		b.link(&g.running, r, j)

@@ -1,17 +1,36 @@
 package broker
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // step is the time between two jobs at a rate. Beyond 30 years the clock would
 // overflow.
 func step(rate float64) int64 { return int64(min(max(1, 1e9/rate), 1e18)) }
 
+// burst is how many may go at once at a rate.
+func burst(rate float64, said int64) float64 {
+	if said > 0 {
+		return float64(said)
+	}
+	return max(1, math.Floor(rate))
+}
+
+// tolerance is how much earlier than evenly spaced a job may go.
+func tolerance(rate float64, said int64) int64 {
+	return int64(min((burst(rate, said)-1)*float64(step(rate)), 4e18))
+}
+
 // pace tells whether the rate limit of a type lets a job go now. When it does
 // not, the type's timer is set. (GCRA, the generic cell rate algorithm of ATM,
-// with a tolerance of a tenth of a second, or of a burst.)
+// with a tolerance of a burst or of a tenth of a second.)
 func (b *Broker) pace(k *jobType) bool {
-	tolerance := max(0, int64(1e8)-step(k.limits.Rate))
-	if wait := k.tat - tolerance - b.now; wait > 0 {
+	early := max(0, int64(1e8)-step(k.limits.Rate))
+	if n := k.limits.Burst; n > 0 {
+		early = tolerance(k.limits.Rate, int64(n))
+	}
+	if wait := k.tat - early - b.now; wait > 0 {
 		b.startRateTimer(k, b.now+wait)
 		return false
 	}
@@ -61,6 +80,9 @@ func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
 	b.begin(now)
 	if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e9) {
 		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0, at most 1e9 a second)", l.Concurrency, l.Rate)}
+	}
+	if l.Burst < 0 || l.Burst > maxBurst || l.Burst > 0 && l.Rate == 0 {
+		return b.end(), &TypeError{name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(maxBurst))}
 	}
 	k, err := b.configure(name)
 	if err != nil {

@@ -3,18 +3,20 @@ package broker
 // match hands out jobs while there are both one that may run and a worker with
 // room that serves it: the best job first, to the worker that is idle longest.
 func (b *Broker) match() {
-	b.lapses = 0
+	b.lapses, b.looks, b.unfinished = 0, 0, false
 	finished := true
-	if len(b.poolsByKey) > 0 {
+	if len(b.poolsByKey)+len(b.rules) > 0 {
 		finished = b.matchPools()
 	} else {
-		for _, k := range b.touched {
+		for i := 0; i < len(b.touched); i++ {
+			k := b.touched[i]
 			for finished && k.idle.n > 0 && b.runnable(k) {
 				finished = b.handOut(k, k.idle.first())
 			}
 		}
 	}
-	if !finished {
+	if !finished || b.unfinished {
+		b.unfinished = true
 		return
 	}
 	for _, k := range b.touched {
@@ -27,14 +29,20 @@ func (b *Broker) match() {
 	b.touched, b.touchedPools = b.touched[:0], b.touchedPools[:0]
 }
 
-// matchPools is match while some workers serve several types.
+// matchPools is match while types have to do with each other, by workers that
+// serve several or by groups.
 func (b *Broker) matchPools() bool {
-	for _, k := range b.touched {
-		b.correct(k)
-	}
 	// Handing out lets nobody else become ready: who drops out stays out.
-	types := append(b.matching[:0], b.touched...)
+	types, seen := b.matching[:0], 0
 	for {
+		for i, k := range b.touched {
+			// Of a fair type the best job may become a better one at any time.
+			if i >= seen || k.fair {
+				b.correct(k)
+			}
+		}
+		types = append(types, b.touched[seen:]...)
+		seen = len(b.touched)
 		var kind *jobType
 		var at entry
 		var w *worker
@@ -73,7 +81,6 @@ func (b *Broker) matchPools() bool {
 		if !b.handOut(kind, w) {
 			return false
 		}
-		b.correct(kind)
 	}
 }
 
@@ -85,22 +92,18 @@ func (b *Broker) runnable(k *jobType) bool {
 	if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
 		return false
 	}
-	return k.limits.Rate == 0 || b.lapsed(b.bestJob(k)) || b.pace(k)
+	f := b.front(k)
+	return f != nil && (k.limits.Rate == 0 || b.lapsed(b.jobs.get(b.best(&f.ready).ref)) || b.pace(k))
 }
 
-// bestJob is the job that a type, which has one ready, hands out next.
-func (b *Broker) bestJob(k *jobType) *job {
-	return b.jobs.get(b.best(&b.flows[k.flows.top().ref].ready).ref)
-}
-
-// standing is the key of the best job of a type that has one.
-func (b *Broker) standing(k *jobType) entry { return *k.flows.top() }
+// standing is the key of the best job of a type that is runnable.
+func (b *Broker) standing(k *jobType) entry { return b.best(&b.front(k).ready) }
 
 // handOut gives the best job of a type, which may run, to worker w. A job past
 // its deadline, whose timer is late, ends instead; false is returned when so
 // many of these were met that others must get their turn first.
 func (b *Broker) handOut(k *jobType, w *worker) bool {
-	f := b.flows[k.flows.top().ref]
+	f := b.front(k)
 	r := b.best(&f.ready).ref
 	j := b.jobs.get(r)
 	if b.lapsed(j) {
@@ -115,7 +118,15 @@ func (b *Broker) handOut(k *jobType, w *worker) bool {
 	if k.limits.Rate > 0 {
 		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
 	}
+	var t *turn
+	if f.share != nil {
+		t = f.share.turn
+	}
 	b.leaveQueue(r, j)
+	if t != nil && len(t.shares) > 0 {
+		b.turns++
+		b.setTurn(t, b.turns, 0)
+	}
 	b.stepOut(w)
 	b.dispatch(w, f, r, j)
 	if w.free() {

@@ -26,11 +26,11 @@ func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 // Memory tells what the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
-		Records: b.jobs.held + b.timings.held,
+		Records: b.jobs.held + b.timings.held + b.pairs.held,
 		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
 		Bodies:  b.bigBytes,
-		Index:   b.index.bytes(),
-		Flows:   b.flowBytes(),
+		Index:   b.index.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
+		Flows:   b.flowBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
 		Types:   int64(len(b.typesByName)) * int64(unsafe.Sizeof(jobType{})+unsafe.Sizeof(TypeStats{})),

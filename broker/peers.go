@@ -58,7 +58,9 @@ func (s *submitter) forget(f *flow) {
 	s.flows[n] = nil
 	s.flows = s.flows[:n]
 	if s.byKey != nil {
-		delete(s.byKey, f.key())
+		if delete(s.byKey, f.key()); n == 0 {
+			s.byKey = nil
+		}
 	}
 	if s.last == f {
 		s.last = nil
@@ -209,9 +211,9 @@ func (b *Broker) dropSubmitter(s *submitter) {
 			l.Discarded += uint64(waiting)
 		}
 		if f.pos >= 0 {
-			k.flows.remove(f.pos)
-			f.pos = -1
+			b.unrank(f)
 		}
+		b.count(f.set, -waiting)
 		k.bytes -= f.bytes - f.runBytes
 		b.bytes -= f.bytes - f.runBytes
 		f.bytes = f.runBytes

@@ -62,6 +62,14 @@ func (w *words) opt(name, otherwise string) string {
 	return otherwise
 }
 
+func (w *words) float(name string) float64 {
+	f, err := strconv.ParseFloat(w.opt(name, "0"), 64)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
 // list is the parts of an option with commas; nil without it.
 func (w *words) list(name string) (list [][]byte) {
 	if all := w.opt(name, ""); all != "" {
@@ -133,7 +141,7 @@ func (s *script) configure(w *words) {
 		Retries: int(w.number("retries", 3)), IdleTypes: int(w.number("idle-types", 100)),
 		MaxJobs: int(w.number("max-jobs", 0)), MaxTypeJobs: int(w.number("max-type-jobs", 0)),
 		MaxSubmitterJobs: int(w.number("max-submitter-jobs", 0)), MaxTypes: int(w.number("max-types", 0)),
-		MaxBytes:    w.number("max-bytes", 0),
+		MaxBytes: w.number("max-bytes", 0), MaxGroups: int(w.number("max-groups", 0)),
 		DeadLetters: int(w.number("dead-letters", 0)), DeadBytes: w.number("dead-bytes", 1<<20),
 		DeadAge: w.duration("dead-age", time.Hour), Seed: 1,
 	})
@@ -220,12 +228,35 @@ func init() {
 		"pause":  func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), true)) },
 		"resume": func(s *script, now int64, w *words) { s.configured(s.core.Pause(now, w.bytes(1), false)) },
 		"limit": func(s *script, now int64, w *words) {
-			rate, err := strconv.ParseFloat(w.opt("rate", "0"), 64)
-			if err != nil {
-				panic(err)
-			}
-			s.configured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{Concurrency: int(w.number("concurrency", 0)), Rate: rate}))
+			s.configured(s.core.Limit(now, w.bytes(1), broker.TypeLimits{
+				Concurrency: int(w.number("concurrency", 0)), Rate: w.float("rate"), Burst: int(w.number("burst", 0)),
+			}))
 		},
+		"rule": func(s *script, now int64, w *words) {
+			fx, created, err := s.core.SetRule(now, w.bytes(1), broker.Rule{
+				Concurrency: w.number("concurrency", -1), Rate: w.float("rate"), Burst: w.number("burst", 0),
+			})
+			s.configured(fx, err)
+			if created {
+				s.say("created")
+			}
+		},
+		"unrule": func(s *script, now int64, w *words) {
+			fx, found := s.core.DropRule(now, w.bytes(1))
+			s.note(fx)
+			s.say("found %v", found)
+		},
+		"rules": func(s *script, _ int64, _ *words) {
+			for _, r := range s.core.Rules() {
+				s.say("%s: %+v", r.Pattern, r.Rule)
+			}
+		},
+		"groups": func(s *script, _ int64, _ *words) {
+			for _, g := range s.core.Groups(100) {
+				s.say("%s: %d wait, %d run, %d held back", g.Name, g.Waiting, g.Running, g.Held)
+			}
+		},
+		"fair":  func(s *script, now int64, w *words) { s.configured(s.core.SetFair(now, w.bytes(1), !w.flag(2, "off"))) },
 		"drain": func(s *script, _ int64, _ *words) { s.core.Drain() },
 		"expel": func(s *script, now int64, _ *words) {
 			for more := true; more; {
@@ -299,7 +330,7 @@ func (s *script) submission(w *words, id, typ string) *broker.Submission {
 		Priority: w.number("priority", 0), Retries: int(w.number("retries", -1)),
 		Delay: w.duration("delay", 0), Timeout: w.duration("timeout", 0),
 		Backoff: w.duration("backoff", 0), Expires: w.duration("expires", 0),
-		Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
+		Groups: w.list("groups"), Age: w.duration("age", 0), Headers: []byte(w.opt("headers", "")),
 		Detach: w.flag(4, "detach"), Quiet: w.flag(4, "quiet"), Progress: w.flag(4, "progress"),
 	}
 }

@@ -27,6 +27,8 @@ type Submission struct {
 	Quiet bool
 	// Progress asks for the worker's progress.
 	Progress bool
+	// Groups are up to 16 different names of groups that the job belongs to.
+	Groups [][]byte
 	// Age lets the job stand, and count in waiting times, as if submitted so
 	// long ago.
 	Age time.Duration
@@ -78,15 +80,15 @@ func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
 // connection handed in.
 func (b *Broker) take(sub *submitter, s *Submission) {
 	k := b.typeNamed(s.Type)
-	var f *flow
-	switch {
-	case s.Detach:
-		f = b.detachedFlow(k)
-	case s.Keep > 0:
-		f = b.flowFor(sub, flowKey{k, sub.id})
-	default:
-		f = b.flowFor(sub, flowKey{kind: k})
+	key := flowKey{kind: k, set: b.setFor(s.Groups), keep: s.Keep > 0}
+	if sub != nil && (key.keep || s.Detach && k.fair) {
+		key.origin = sub.id
 	}
+	of := sub
+	if s.Detach {
+		of = nil
+	}
+	f := b.flowFor(of, key)
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
@@ -157,8 +159,8 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
 		return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", s.Type, typeBytes, w, c.MaxTypeBytes)
 	}
-	if s.Detach {
-		return ""
+	if reason := b.manyGroups(s.Groups, nil); reason != "" || s.Detach {
+		return reason
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
@@ -175,6 +177,9 @@ func (s *Submission) weight() int64 {
 	if s.Kept && n >= bigBody {
 		n = cap(s.Body)
 	}
+	for _, name := range s.Groups {
+		n += len(name)
+	}
 	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
 }
 
@@ -189,7 +194,7 @@ func (b *Broker) overdueToo() string {
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.ghosts+b.outcomes),
-		b.bytes + b.ghostBytes + b.heapBytes + b.flowBytes() + int64(b.timings.live)*timingSize
+		b.bytes + b.ghostBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize
 }
 
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).
@@ -277,6 +282,7 @@ func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {
 	b.link(&f.delayed, r, j)
 	f.kind.Delayed++
 	b.total.Delayed++
+	b.count(f.set, +1)
 	t := b.timed(r, j)
 	t.delay = until
 	b.startTimer(j.timing, t, soonest(until, t.expires))
@@ -298,6 +304,7 @@ func (b *Broker) enqueue(f *flow, r uint32, j *job) {
 	b.push(&f.ready, r, j)
 	f.kind.Queued++
 	b.total.Queued++
+	b.count(f.set, +1)
 	b.rank(f)
 	b.touch(f.kind)
 	if j.timing != 0 {
@@ -311,6 +318,7 @@ func (b *Broker) enqueue(f *flow, r uint32, j *job) {
 func (b *Broker) leaveQueue(r uint32, j *job) {
 	f := b.flows[j.flow]
 	b.stopTimer(j)
+	b.count(f.set, -1)
 	if j.state == stDelayed {
 		b.unlinkFrom(&f.delayed, j)
 		f.kind.Delayed--

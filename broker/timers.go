@@ -2,8 +2,12 @@ package broker
 
 import "math"
 
-// typeTimer marks the timer of a type's rate limit among those of jobs.
-const typeTimer = 1 << 31
+// typeTimer marks the timer of a type's rate limit among those of jobs,
+// groupTimer that of a group.
+const (
+	typeTimer  = 1 << 31
+	groupTimer = 1 << 30
+)
 
 // Never is the deadline when nothing is due.
 const Never = math.MaxInt64
@@ -11,6 +15,10 @@ const Never = math.MaxInt64
 func (b *Broker) placeTimer(ref uint32, pos int32) {
 	if ref&typeTimer != 0 {
 		b.types[ref&^typeTimer].timer = pos
+		return
+	}
+	if ref&groupTimer != 0 {
+		b.groups.all[ref&^groupTimer].timer = pos
 		return
 	}
 	b.timings.get(ref).pos = pos
@@ -71,7 +79,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if len(b.swept)+len(b.telling)+len(b.unjudged) > 0 && b.now < at {
+	if (b.unfinished || len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0) && b.now < at {
 		at = b.now
 	}
 	return at
@@ -88,6 +96,12 @@ func (b *Broker) Tick(now int64) []Effect {
 			k := b.types[ref&^typeTimer]
 			k.timer = -1
 			b.touch(k)
+			continue
+		}
+		if ref&groupTimer != 0 {
+			g := b.groups.all[ref&^groupTimer]
+			g.timer = -1
+			b.review(g)
 			continue
 		}
 		t := b.timings.get(ref)

@@ -10,7 +10,10 @@ type jobType struct {
 	// flows holds the flows with ready jobs, best job first.
 	flows     heap
 	flowCount int
-	detached  *flow
+	gates     map[*group]*gate
+	// fair: groups take turns.
+	fair  bool
+	turns map[turnKey]*turn
 	// idle lists the workers with room, longest idle first.
 	idle    ring[worker]
 	workers int // joined with this type alone, idle or not
@@ -43,9 +46,10 @@ type jobType struct {
 type TypeLimits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int
-	// Rate is how many jobs may be handed out per second, evenly spaced; a
-	// tenth of a second's worth may come at once.
-	Rate float64
+	// Rate is how many jobs may be handed out per second, evenly spaced; Burst how
+	// many may come at once, 0 for a tenth of a second's worth.
+	Rate  float64
+	Burst int
 }
 
 // TypeStats counts durations in powers of two: bucket i holds those of less
@@ -64,7 +68,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		return k
 	}
 	k := &jobType{name: append([]byte(nil), name...), timer: -1, stats: &TypeStats{}}
-	k.flows = heap{place: b.placeFlow, held: &b.heapBytes}
+	k.flows = heap{place: b.placeStanding, held: &b.heapBytes}
 	k.pools = heap{place: b.placePair, held: &b.heapBytes}
 	b.births++
 	k.born = b.births
@@ -86,7 +90,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 
 // inUse: the type cannot be forgotten.
 func (k *jobType) inUse() bool {
-	return k.touched || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.limits != (TypeLimits{})
+	return k.touched || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.fair || k.limits != (TypeLimits{})
 }
 
 // tooMany: the type (nil when it is not known) is not in use, and cannot come

@@ -147,6 +147,7 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	b.total.Running++
 	k.Dispatched++
 	b.total.Dispatched++
+	b.occupy(f.set)
 	if j.timing != 0 {
 		if t := b.timings.get(j.timing); t.timeout > 0 {
 			b.startTimer(j.timing, t, b.now+t.timeout)
@@ -275,6 +276,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 		f := b.flows[j.flow]
 		b.stopRun(w, f, r, j)
 		b.unpace(f.kind)
+		b.refund(f.set)
 		j.attempts--
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 		b.releases++
@@ -377,6 +379,7 @@ func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 	b.stopTimer(j)
 	f.kind.Running--
 	b.total.Running--
+	b.vacate(f.set)
 	b.touch(f.kind)
 	b.ran(f.kind, b.now-j.since)
 }

@@ -24,7 +24,7 @@ func surveyed(h *hub.Hub) *broker.Survey {
 func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	s.Complete(t)
 	return api.Type{
-		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits(t.Limits),
+		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits{Concurrency: t.Limits.Concurrency, Rate: t.Limits.Rate},
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
 		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,

@@ -1,0 +1,298 @@
+package broker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+)
+
+// group is what jobs of all types belong to that name it. It is there while a
+// job is in it or a rate remembers what it let through, and as long as a flow
+// may use it again.
+type group struct {
+	no   uint32
+	name []byte
+	sets int // groupSets that have it
+	// waiting and running count its jobs.
+	waiting, running int
+	limits           []limit
+	// there: it counts as a group.
+	there bool
+	// shut: a rule lets none of its jobs go. opened says when it last ceased to
+	// be so, in turns.
+	shut   bool
+	opened uint64
+	timer  int32 // in Broker.timers, -1
+	// gates are those in the heaps of their types, held those that are out of
+	// them because the group was found shut. fair counts those of fair types.
+	gates, held ring[gate]
+	fair        int
+}
+
+// limit is what a rule says, for one group.
+type limit struct {
+	rule *rule
+	Rule // as it was when last looked at
+	// tat is the theoretical arrival time of the next job (GCRA).
+	tat int64
+}
+
+// step and tolerance are those of the rate.
+func (l *Rule) step() int64 { return step(l.Rate) }
+
+func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
+
+// groupSet is the groups of a job, in its order. Equal ones are one.
+type groupSet struct {
+	no     uint32
+	groups []*group
+	flows  int // that have it
+	bytes  int64
+}
+
+const groupSize, groupSetSize = int64(unsafe.Sizeof(group{})) + 64, int64(unsafe.Sizeof(groupSet{})) + 64
+
+// shutGroup returns the first group of the set that is shut, or nil.
+func (s *groupSet) shutGroup() *group {
+	for _, g := range s.groups {
+		if g.shut {
+			return g
+		}
+	}
+	return nil
+}
+
+// setKey is what tells sets apart.
+func setKey(names [][]byte) (key []byte) {
+	for _, name := range names {
+		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
+	}
+	return key
+}
+
+func (s *groupSet) names() (names [][]byte) {
+	for _, g := range s.groups {
+		names = append(names, g.name)
+	}
+	return names
+}
+
+// setFor returns the set of these groups, made if need be; nil for none.
+func (b *Broker) setFor(names [][]byte) *groupSet {
+	if len(names) == 0 {
+		return nil
+	}
+	key := setKey(names)
+	hash := b.setIndex.hash(key)
+	if r := b.setIndex.find(hash, key); r != 0 {
+		return b.sets.all[r-1]
+	}
+	s := &groupSet{}
+	for _, name := range names {
+		g := b.groupNamed(name)
+		g.sets++
+		s.groups = append(s.groups, g)
+		s.bytes += int64(len(name))
+	}
+	s.no = b.sets.add(s)
+	b.setIndex.insert(hash, s.no+1)
+	return s
+}
+
+func (b *Broker) dropSet(s *groupSet) {
+	b.setIndex.remove(b.setIndex.hash(setKey(s.names())), s.no+1)
+	b.sets.drop(s.no)
+	for _, g := range s.groups {
+		g.sets--
+		b.review(g)
+	}
+}
+
+func (b *Broker) groupNamed(name []byte) *group {
+	if g := b.findGroup(name); g != nil {
+		return g
+	}
+	g := &group{name: append([]byte(nil), name...), timer: -1}
+	g.no = b.groups.add(g)
+	b.groupIndex.insert(b.groupIndex.hash(g.name), g.no+1)
+	b.applyRules(g)
+	return g
+}
+
+func (b *Broker) findGroup(name []byte) *group {
+	if r := b.groupIndex.find(b.groupIndex.hash(name), name); r != 0 {
+		return b.groups.all[r-1]
+	}
+	return nil
+}
+
+// manyGroups says why a job may not be in these groups, "" if it may: too many
+// would be there. left, if not nil, are those that it gives up.
+func (b *Broker) manyGroups(names [][]byte, left *groupSet) string {
+	most := b.cfg.MaxGroups
+	if most <= 0 || len(names) == 0 {
+		return ""
+	}
+	n := b.groupsThere
+	for _, name := range names {
+		if g := b.findGroup(name); g == nil || !g.there {
+			n++
+		}
+	}
+	if n > most && left != nil {
+		for _, g := range left.groups {
+			stays := false
+			for _, name := range names {
+				stays = stays || string(name) == string(g.name)
+			}
+			if !stays && g.waiting+g.running == 1 && g.remembers() <= b.now {
+				n--
+			}
+		}
+	}
+	if n > most {
+		return fmt.Sprintf("the broker holds %d groups (max-groups)", b.groupsThere)
+	}
+	return ""
+}
+
+// count adds to the jobs that wait in the groups of a set, which may be nil.
+func (b *Broker) count(s *groupSet, waiting int) {
+	if s == nil {
+		return
+	}
+	for _, g := range s.groups {
+		before := g.waiting
+		if g.waiting += waiting; before == 0 || g.waiting == 0 {
+			b.review(g)
+		}
+	}
+}
+
+// occupy takes a place and a token from each group of a set.
+func (b *Broker) occupy(s *groupSet) {
+	if s == nil {
+		return
+	}
+	for _, g := range s.groups {
+		g.running++
+		for i := range g.limits {
+			if l := &g.limits[i]; l.Rate > 0 {
+				l.tat = max(l.tat, b.now) + l.step()
+			}
+		}
+		b.review(g)
+	}
+}
+
+// vacate gives the places back.
+func (b *Broker) vacate(s *groupSet) {
+	if s == nil {
+		return
+	}
+	for _, g := range s.groups {
+		g.running--
+		b.review(g)
+	}
+}
+
+// refund gives the tokens back.
+func (b *Broker) refund(s *groupSet) {
+	if s == nil {
+		return
+	}
+	for _, g := range s.groups {
+		for i := range g.limits {
+			if l := &g.limits[i]; l.Rate > 0 {
+				l.tat -= l.step()
+			}
+		}
+		b.review(g)
+	}
+}
+
+// remembers is until when a rate of the group is not what it is at rest.
+func (g *group) remembers() (until int64) {
+	for i := range g.limits {
+		if l := &g.limits[i]; l.Rate > 0 {
+			until = max(until, l.tat)
+		}
+	}
+	return until
+}
+
+// closed tells whether a rule lets no job of the group go, which rule that is,
+// and, if time is all it takes, until when.
+func (b *Broker) closed(g *group) (by *rule, until int64) {
+	for i := range g.limits {
+		switch l := &g.limits[i]; {
+		case l.Concurrency >= 0 && int64(g.running) >= l.Concurrency:
+			by = l.rule
+		case l.Rate > 0 && l.tat-l.tolerance() > b.now:
+			by, until = l.rule, max(until, l.tat-l.tolerance())
+		}
+	}
+	return by, until
+}
+
+// review finds out what has become of a group when its counts, its rules or its
+// rates have changed.
+func (b *Broker) review(g *group) {
+	by, at := b.closed(g)
+	switch {
+	case by != nil && !g.shut:
+		g.shut = true
+		// The turns of a fair type change, and with them its best job.
+		for l := g.gates.root.next; g.fair > 0 && g.gates.n > 0 && l != &g.gates.root; l = l.next {
+			if l.of.kind.fair {
+				b.touch(l.of.kind)
+			}
+		}
+	case by == nil && g.shut:
+		g.shut = false
+		b.turns++
+		g.opened = b.turns
+		for g.held.n > 0 {
+			x := g.held.first()
+			g.held.remove(&x.link)
+			b.enter(x)
+		}
+	}
+	there := g.waiting+g.running > 0
+	if !there {
+		if full := g.remembers(); full > b.now {
+			there, at = true, full
+		}
+	}
+	if there != g.there {
+		if g.there = there; there {
+			b.groupsThere++
+		} else {
+			b.groupsThere--
+		}
+	}
+	b.setGroupTimer(g, at)
+	if !there && g.sets == 0 {
+		b.groupIndex.remove(b.groupIndex.hash(g.name), g.no+1)
+		b.groups.drop(g.no)
+	}
+}
+
+// setGroupTimer has the group reviewed at a time; 0 not.
+func (b *Broker) setGroupTimer(g *group, at int64) {
+	switch {
+	case at == 0 && g.timer >= 0:
+		b.timers.remove(g.timer)
+		g.timer = -1
+	case at != 0 && g.timer < 0:
+		b.timers.push(b.timerEntry(at, g.no|groupTimer))
+	case at != 0 && int64(b.timers.at(int(g.timer)).a) != at:
+		b.timers.fix(g.timer, b.timerEntry(at, g.no|groupTimer))
+	}
+}
+
+// groupBytes is what groups, their sets and what stands by them occupy.
+func (b *Broker) groupBytes() int64 {
+	return int64(b.groups.n())*groupSize + int64(b.sets.n())*groupSetSize +
+		int64(b.gates.n())*gateSize + int64(b.shares.n())*shareSize
+}

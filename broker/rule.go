@@ -1,0 +1,193 @@
+package broker
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"gloom/wire"
+)
+
+// Rule is what every group that fits a pattern may do, each for itself.
+type Rule struct {
+	// Concurrency is how many of its jobs may run at a time: 0 holds all, -1 is
+	// not said.
+	Concurrency int64
+	// Rate is how many may be handed out per second, 0 is not said; Burst how
+	// many at once when none went for long, 0 takes the rate, at least 1.
+	Rate  float64
+	Burst int64
+}
+
+// RuleInfo is a rule and the pattern of groups that it is for.
+type RuleInfo struct {
+	Pattern []byte
+	Rule
+}
+
+type rule struct {
+	RuleInfo
+	like wire.Pattern
+	gone bool
+}
+
+const (
+	maxConcurrency = 1e9
+	maxRate        = 1e9
+	maxBurst       = 1e6
+	// maxLikeRules bounds the rules with a *, by all of which a new group is
+	// judged, maxRules all of them.
+	maxLikeRules = 1000
+	maxRules     = 100_000
+)
+
+// RuleError says why a rule cannot be set.
+type RuleError struct{ Reason string }
+
+func (e *RuleError) Error() string { return e.Reason }
+
+func (r *Rule) check() error {
+	wrong := func(format string, args ...any) error { return &RuleError{fmt.Sprintf(format, args...)} }
+	switch {
+	case r.Concurrency < -1 || r.Concurrency > maxConcurrency:
+		return wrong("concurrency is %d, want 0 to %d", r.Concurrency, int64(maxConcurrency))
+	case !(r.Rate >= 0 && r.Rate <= maxRate):
+		return wrong("rate is %g, want above 0, at most %g", r.Rate, float64(maxRate))
+	case r.Burst < 0 || r.Burst > maxBurst:
+		return wrong("burst is %d, want 1 to %d", r.Burst, int64(maxBurst))
+	case r.Burst > 0 && r.Rate == 0:
+		return wrong("burst is %d, but there is no rate", r.Burst)
+	case r.Concurrency < 0 && r.Rate == 0:
+		return wrong("a rule needs concurrency or rate")
+	}
+	return nil
+}
+
+// SetRule sets what the groups that fit a pattern may do, and tells whether
+// there was no rule for it before.
+func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, err error) {
+	b.begin(now)
+	if err := q.check(); err != nil {
+		return b.end(), false, err
+	}
+	r := b.rules[string(pattern)]
+	if r == nil {
+		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(pattern)}, like: wire.NewPattern(pattern)}
+		if len(b.rules) >= maxRules || !r.like.Plain() && len(b.likeRules) >= maxLikeRules {
+			return b.end(), false, &RuleError{fmt.Sprintf("there are %d rules, %d of them with a *; at most %d and %d may be", len(b.rules), len(b.likeRules), maxRules, maxLikeRules)}
+		}
+		b.rules[string(pattern)] = r
+		if created = true; !r.like.Plain() {
+			b.likeRules = append(b.likeRules, r)
+		}
+	}
+	r.Rule = q
+	b.revise(r)
+	return b.end(), created, nil
+}
+
+// DropRule takes back the rule for a pattern, and tells whether there was one.
+func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
+	b.begin(now)
+	r := b.rules[string(pattern)]
+	if r == nil {
+		return b.end(), false
+	}
+	delete(b.rules, string(pattern))
+	b.likeRules = slices.DeleteFunc(b.likeRules, func(o *rule) bool { return o == r })
+	r.gone = true
+	b.revise(r)
+	return b.end(), true
+}
+
+// Rules lists all rules by pattern.
+func (b *Broker) Rules() []RuleInfo {
+	all := make([]RuleInfo, 0, len(b.rules))
+	for _, r := range b.rules {
+		all = append(all, r.RuleInfo)
+	}
+	slices.SortFunc(all, func(x, y RuleInfo) int { return bytes.Compare(x.Pattern, y.Pattern) })
+	return all
+}
+
+// Rule returns the rule for a pattern, if there is one.
+func (b *Broker) Rule(pattern []byte) (Rule, bool) {
+	if r := b.rules[string(pattern)]; r != nil {
+		return r.Rule, true
+	}
+	return Rule{}, false
+}
+
+// revision is a rule that has changed, and the group to go on with.
+type revision struct {
+	rule *rule
+	next int
+}
+
+// revisedGroups is how many groups one command looks at when a rule has changed.
+const revisedGroups = 2048
+
+// revise has all groups that fit a rule follow its change.
+func (b *Broker) revise(r *rule) {
+	if r.like.Plain() {
+		if g := b.findGroup(r.Pattern); g != nil {
+			b.applyRules(g)
+		}
+		return
+	}
+	b.revisions = append(b.revisions, revision{rule: r})
+}
+
+// reviseSome goes on with rules that have changed.
+func (b *Broker) reviseSome() {
+	for n := 0; n < revisedGroups && len(b.revisions) > 0; n++ {
+		v := &b.revisions[0]
+		if v.next >= len(b.groups.all) {
+			b.revisions = b.revisions[1:]
+			continue
+		}
+		if g := b.groups.all[v.next]; g != nil && v.rule.like.Fits(wire.Value(g.name)) {
+			b.applyRules(g)
+		}
+		v.next++
+	}
+}
+
+// applyRules sets a group's limits to what the rules say. Those that it had go
+// on with the tokens that there are, at most their burst.
+func (b *Broker) applyRules(g *group) {
+	var limits []limit
+	add := func(r *rule) {
+		l := limit{rule: r, Rule: r.Rule}
+		for i := range g.limits {
+			if old := &g.limits[i]; old.rule == r {
+				l.tat = b.retime(old.tat, &old.Rule, &l.Rule)
+			}
+		}
+		limits = append(limits, l)
+	}
+	if r := b.rules[string(g.name)]; r != nil && r.like.Plain() {
+		add(r)
+	}
+	if len(b.likeRules) > 0 {
+		value := wire.Value(g.name)
+		for _, r := range b.likeRules {
+			if r.like.Fits(value) {
+				add(r)
+			}
+		}
+	}
+	if g.limits = limits; g.sets > 0 || g.there {
+		b.review(g)
+	}
+}
+
+// retime returns the time tat of a rate that has changed.
+func (b *Broker) retime(tat int64, old, new *Rule) int64 {
+	if old.Rate == 0 || new.Rate == 0 || old.Rate == new.Rate && old.Burst == new.Burst {
+		return tat
+	}
+	used := float64(max(0, tat-b.now)) / float64(old.step())
+	tokens := min(burst(new.Rate, new.Burst), burst(old.Rate, old.Burst)-used)
+	return b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))
+}
