@@ -33,6 +33,8 @@ type Options struct {
 	MaxBytes, MaxTypeBytes, MaxSubmitterBytes int64
 	// MaxTypes bounds the types that are in use or configured at a time.
 	MaxTypes int
+	// MaxGroups bounds the groups that jobs are in at a time.
+	MaxGroups int
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
@@ -91,6 +93,7 @@ func DefaultOptions() Options {
 		MaxOutbound:       64 << 20,
 		MaxUnread:         512 << 20,
 		MaxInbound:        256 << 20,
+		MaxGroups:         1_000_000,
 		MaxPrefetch:       wire.DefaultMaxPrefetch,
 		Retries:           3,
 		DefaultType:       "default",
@@ -135,6 +138,7 @@ func (o *Options) Validate() error {
 		between("max-type-bytes", o.MaxTypeBytes, 0, much),
 		between("max-submitter-bytes", o.MaxSubmitterBytes, 0, much),
 		between("max-types", o.MaxTypes, 1, 1<<24),
+		between("max-groups", o.MaxGroups, 1, 1<<24),
 		between("max-conns", o.MaxConns, 0, 1<<24),
 		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
 		between("max-unread", o.MaxUnread, 0, much),

@@ -123,7 +123,7 @@ func coreConfig(opt *Options) broker.Config {
 	return broker.Config{
 		MaxJobs: opt.MaxJobs, MaxTypeJobs: opt.MaxTypeJobs, MaxSubmitterJobs: opt.MaxSubmitterJobs,
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
-		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
+		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, MaxGroups: opt.MaxGroups, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
 		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
 		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gloom/broker"
 )
 
 // withTokens lets a broker have a token file.
@@ -58,6 +60,33 @@ func TestSeveralTypes(t *testing.T) {
 	submitter.want("id", "2")
 	submitter.send(`{"action":"cancel","id":"1"}`) // nobody served it
 	submitter.want("ok", true)
+}
+
+// TestGroups: a job in a group that holds all waits, and a change of its groups
+// lets it go; a group too many is refused.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	s := begin(t, func(o *Options) { o.MaxGroups = 2 })
+	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
+	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
+		fx, _, err := c.SetRule(now, []byte("held-*"), broker.Rule{Concurrency: 0})
+		if err != nil {
+			t.Error(err)
+		}
+		return fx
+	})
+	worker.send(`{"action":"join","type":"t","prefetch":2}`)
+	worker.want("ok", true)
+	submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"groups":["held-1","free"]}`)
+	submitter.want("ok", true)
+	submitter.send(`{"action":"submit","id":"b","type":"t","body":1,"groups":["another"]}`)
+	submitter.want("error", "overloaded")
+	submitter.send(`{"action":"submit","id":"c","type":"t","body":1,"groups":["free"]}`)
+	submitter.want("ok", true)
+	worker.want("id", "c")
+	submitter.send(`{"action":"change","id":"a","groups":[]}`)
+	submitter.want("ok", true)
+	worker.want("id", "a")
 }
 
 // TestRefusedJoin: a join that is refused leaves the worker as it was: its answers
