@@ -67,6 +67,8 @@ type Broker struct {
 	// swept holds flows of submitters that went, with jobs still to free.
 	swept   []*flow
 	unswept int // jobs among them
+	// leaving holds submitters that went, with flows still to be left.
+	leaving []*submitter
 	// telling holds flows of submitters that went, with workers still to be told
 	// that nobody waits for their runs.
 	telling []*flow

@@ -73,6 +73,9 @@ func (b *Broker) flowBytes() int64 {
 	return int64(len(b.flows)-1-len(b.freeFlows))*flowSize + b.laneBytes
 }
 
+// lost: nobody waits for its jobs any more.
+func (f *flow) lost() bool { return f.dead || f.sub != nil && f.sub.gone && !f.keep }
+
 // held is the number of its jobs.
 func (f *flow) held() int { return f.ready.n + f.delayed.n + f.running.n + f.ended }
 

@@ -195,7 +195,7 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	if f.set != nil {
 		x.Groups = f.set.names()
 	}
-	if f.sub != nil && !f.dead {
+	if f.sub != nil && !f.sub.gone {
 		x.Submitter = f.sub.id
 	}
 	if j.timing != 0 {

@@ -188,10 +188,10 @@ func (b *Broker) find(hash uint64, id []byte) uint32 {
 // abandoned: it waited when its submitter went. It has ended; only its memory
 // is still to be swept.
 func (b *Broker) abandoned(j *job) bool {
-	return j.state <= stSpilled && b.flows[j.flow].dead
+	return j.state <= stSpilled && b.flows[j.flow].lost()
 }
 
 // unwanted: it runs, but nobody waits for it.
 func (b *Broker) unwanted(j *job) bool {
-	return j.flags&flagUnwanted != 0 || b.flows[j.flow].dead
+	return j.flags&flagUnwanted != 0 || b.flows[j.flow].lost()
 }

@@ -49,7 +49,7 @@ func (b *Broker) conclude(r uint32, j *job, l last, ofType, ofAll *uint64) {
 
 // sendLast sends a job's last frame to the submitter of its flow, if there is one.
 func (b *Broker) sendLast(f *flow, r uint32, j *job, l last) {
-	if f.sub == nil || f.dead {
+	if f.sub == nil || f.sub.gone {
 		return
 	}
 	e := Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: l.body, Kept: l.kept}
@@ -135,6 +135,7 @@ func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 // reaches tells whether a submitter may cancel or change a job: its own, a
 // detached one, or a kept one of the same owner that has no connection.
 func (b *Broker) reaches(s *submitter, f *flow, j *job) bool {
+	b.unbind(f)
 	return f.sub == s || j.flags&flagDetached != 0 || f.keep && f.sub == nil && f.owner == s.owner
 }
 
@@ -155,6 +156,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	j := b.jobs.get(r)
 	f := b.flows[j.flow]
+	b.unbind(f)
 	switch {
 	case !f.keep || f.owner != sub.owner || j.flags&flagUnwanted != 0:
 		b.deny(p, UnknownID, id, "no kept job has this id")

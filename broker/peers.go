@@ -11,6 +11,8 @@ type submitter struct {
 	jobs  int
 	bytes int64
 	owner uint64 // see SetOwner
+	// gone: it is in Broker.leaving, as long as it has flows.
+	gone bool
 }
 
 // manyFlows is from when on a submitter's flows are found by map.
@@ -195,42 +197,76 @@ func (b *Broker) remove(p Peer, reason string) {
 	b.freePeers = append(b.freePeers, slot)
 }
 
+// lostFlows bounds how many flows of submitters that went one command takes
+// leave of.
+const lostFlows = 1024
+
+// dropSubmitter ends what a lost submitter had: its ids are free from now on,
+// and nothing of it is handed out.
 func (b *Broker) dropSubmitter(s *submitter) {
-	for _, f := range s.flows {
-		k := f.kind
-		if f.keep {
-			if f.sub = nil; f.held() == 0 {
-				b.dropFlow(f)
-			}
-			continue
-		}
-		waiting := f.ready.n + f.delayed.n
-		for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
-			l.Queued -= uint64(f.ready.n)
-			l.Delayed -= uint64(f.delayed.n)
-			l.Discarded += uint64(waiting)
-		}
-		if f.pos >= 0 {
-			b.unrank(f)
-		}
-		b.count(f.set, -waiting)
-		k.bytes -= f.bytes - f.runBytes
-		b.bytes -= f.bytes - f.runBytes
-		f.bytes = f.runBytes
-		f.dead = true
-		if waiting > 0 {
-			f.sweptAt = len(b.swept)
-			b.swept = append(b.swept, f)
-			b.unswept += waiting
-		}
-		if f.running.n > 0 {
-			f.telling = true
-			b.telling = append(b.telling, f)
-		} else if waiting == 0 {
-			b.dropFlow(f)
+	s.gone = true
+	b.leaving = append(b.leaving, s)
+	b.leave(lostFlows)
+	b.tellWorkers(tickSweep)
+}
+
+// leave takes leave of up to n flows of lost submitters.
+func (b *Broker) leave(n int) {
+	for ; n > 0 && len(b.leaving) > 0; n-- {
+		last := len(b.leaving) - 1
+		if flows := b.leaving[last].flows; len(flows) > 0 {
+			b.lose(flows[len(flows)-1])
+		} else {
+			b.leaving[last] = nil
+			b.leaving = b.leaving[:last]
 		}
 	}
-	b.tellWorkers(tickSweep)
+}
+
+// unbind lets a kept flow be without its submitter if that has gone.
+func (b *Broker) unbind(f *flow) {
+	if f.keep && f.sub != nil && f.sub.gone {
+		b.lose(f)
+	}
+}
+
+// lose lets a flow be without its submitter: what waited is discarded, what runs
+// is unwanted; kept jobs go on.
+func (b *Broker) lose(f *flow) {
+	f.sub.forget(f)
+	f.sub = nil
+	if f.keep {
+		if f.held() == 0 {
+			b.dropFlow(f)
+		}
+		return
+	}
+	k := f.kind
+	waiting := f.ready.n + f.delayed.n
+	for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
+		l.Queued -= uint64(f.ready.n)
+		l.Delayed -= uint64(f.delayed.n)
+		l.Discarded += uint64(waiting)
+	}
+	if f.pos >= 0 {
+		b.unrank(f)
+	}
+	b.count(f.set, -waiting)
+	k.bytes -= f.bytes - f.runBytes
+	b.bytes -= f.bytes - f.runBytes
+	f.bytes = f.runBytes
+	f.dead = true
+	if waiting > 0 {
+		f.sweptAt = len(b.swept)
+		b.swept = append(b.swept, f)
+		b.unswept += waiting
+	}
+	if f.running.n > 0 {
+		f.telling = true
+		b.telling = append(b.telling, f)
+	} else if waiting == 0 {
+		b.dropFlow(f)
+	}
 }
 
 // tellWorkers has up to n runs that vanished submitters left behind noticed by

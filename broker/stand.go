@@ -378,6 +378,10 @@ func (b *Broker) front(k *jobType) *flow {
 			top = b.shares.all[top.ref&^refShare].turn.first()
 		}
 		f := b.flows[top.ref]
+		if f.sub != nil && f.sub.gone {
+			b.lose(f)
+			continue
+		}
 		if f.set == nil || f.set.shutGroup() == nil {
 			return f
 		}

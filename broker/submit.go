@@ -203,7 +203,7 @@ func (b *Broker) admit(f *flow, r uint32, j *job, n int) {
 	b.bytes += w
 	f.bytes += w
 	f.kind.bytes += w
-	if f.sub != nil && !f.dead {
+	if f.sub != nil {
 		f.sub.jobs += n
 		f.sub.bytes += w
 	}

@@ -79,7 +79,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if (b.unfinished || len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0) && b.now < at {
+	if (b.unfinished || len(b.leaving)+len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0) && b.now < at {
 		at = b.now
 	}
 	return at
@@ -108,6 +108,7 @@ func (b *Broker) Tick(now int64) []Effect {
 		t.pos = -1
 		b.due(t)
 	}
+	b.leave(lostFlows)
 	b.tellWorkers(tickSweep)
 	b.sweep(tickSweep)
 	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
@@ -119,6 +120,9 @@ func (b *Broker) due(t *timing) {
 	r := t.job
 	j := b.jobs.get(r)
 	f := b.flows[j.flow]
+	if f.sub != nil && f.sub.gone {
+		b.lose(f)
+	}
 	switch {
 	case b.abandoned(j):
 		b.bury(f, r, j)

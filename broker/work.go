@@ -303,7 +303,7 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	}
 	b.ok(p, nil)
 	if j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
-		if f := b.flows[j.flow]; f.sub != nil {
+		if f := b.flows[j.flow]; f.sub != nil && !f.sub.gone {
 			b.emit(Effect{Op: OpProgress, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
 		}
 	}
