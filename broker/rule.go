@@ -160,7 +160,7 @@ func (b *Broker) applyRules(g *group) {
 	add := func(r *rule) {
 		l := limit{rule: r, Rule: r.Rule}
 		for i := range g.limits {
-			if old := &g.limits[i]; old.rule == r {
+			if old := &g.limits[i]; old.rule == r && g.there {
 				l.tat = b.retime(old.tat, &old.Rule, &l.Rule)
 			}
 		}

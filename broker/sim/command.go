@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"gloom/broker"
 )
 
 // verb is what a command does.
@@ -33,6 +35,9 @@ const (
 	change
 	amend
 	release
+	setRule
+	dropRule
+	setFair
 	verbs
 )
 
@@ -40,6 +45,7 @@ var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive", "attach", "written",
 	"change", "amend", "release",
+	"rule", "drop-rule", "fair",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -66,7 +72,9 @@ type command struct {
 	room                             int    // of an attach
 	age                              time.Duration
 	headers                          []byte
-	setPriority                      bool // of a change
+	setPriority, setGroups           bool // of a change
+	groups                           []string
+	rule                             broker.Rule // for groups that fit id
 
 	prefetch int
 	notices  bool
@@ -90,7 +98,7 @@ func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revive, written, amend:
+	case tick, drain, expel, pause, limit, revoke, revive, written, amend, setRule, dropRule, setFair:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -115,6 +123,7 @@ func (c *command) String() string {
 	case submit:
 		opt("keep", c.keep > 0, c.keep)
 		opt("age", c.age > 0, c.age)
+		opt("groups", c.groups != nil, c.groups)
 		opt("headers", c.headers != nil, string(c.headers))
 		opt("priority", c.priority != 0, c.priority)
 		opt("delay", c.delay > 0, c.delay)
@@ -140,6 +149,11 @@ func (c *command) String() string {
 	case change, amend:
 		opt("priority", c.setPriority, c.priority)
 		opt("delay", c.delay >= 0, c.delay)
+		opt("groups", c.setGroups, c.groups)
+	case setRule:
+		opt("rule", true, c.rule)
+	case setFair:
+		opt("on", true, c.on)
 	case release:
 		opt("delay", c.delay > 0, c.delay)
 	case fail:

@@ -95,7 +95,7 @@ func (d *driver) do(c *command) {
 			ID: id, Type: typ, Body: d.body(c), Kept: c.kept, Priority: c.priority,
 			Delay: c.delay, Timeout: c.timeout, Backoff: c.backoff, Expires: c.expires,
 			Retries: c.retries, Detach: c.detach, Quiet: c.quiet, Progress: c.progress, Keep: c.keep,
-			Age: c.age, Headers: d.lendOr(c.headers),
+			Age: c.age, Headers: d.lendOr(c.headers), Groups: d.names(c.groups),
 		})
 	case cancel:
 		fx = b.Cancel(c.now, p, id)
@@ -115,6 +115,17 @@ func (d *driver) do(c *command) {
 		fx = b.Change(c.now, p, d.changing(c))
 	case amend:
 		fx, d.code, _ = b.Amend(c.now, d.changing(c))
+	case setRule:
+		var err error
+		if fx, _, err = b.SetRule(c.now, id, c.rule); err != nil {
+			panic(fmt.Sprintf("sim: rule %+v: %v", c.rule, err))
+		}
+	case dropRule:
+		fx, _ = b.DropRule(c.now, id)
+	case setFair:
+		var err error
+		fx, err = b.SetFair(c.now, typ, c.on)
+		d.refused = err != nil
 	case release:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case respond:
@@ -179,7 +190,10 @@ func (d *driver) names(list []string) (names [][]byte) {
 }
 
 func (d *driver) changing(c *command) *broker.Changing {
-	return &broker.Changing{ID: d.lend([]byte(c.id)), Priority: c.priority, SetPriority: c.setPriority, Delay: c.delay}
+	return &broker.Changing{
+		ID: d.lend([]byte(c.id)), Priority: c.priority, SetPriority: c.setPriority,
+		Groups: d.names(c.groups), SetGroups: c.setGroups, Delay: c.delay,
+	}
 }
 
 func (d *driver) introduce(no int, p broker.Peer) {
@@ -240,6 +254,16 @@ func (d *driver) sight(now int64) sight {
 			return found && x.State != "ended"
 		},
 		overloaded: d.refused,
+		out: func(typ string, n int) string {
+			for i := range d.frames {
+				if f := &d.frames[i]; f.op == broker.OpJob && f.typ == typ {
+					if n--; n < 0 {
+						return f.id
+					}
+				}
+			}
+			return ""
+		},
 		handed: func(typ string) int {
 			n := 0
 			for i := range d.frames {

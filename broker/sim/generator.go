@@ -16,6 +16,7 @@ type generator struct {
 	p      profile
 	rng    *rand.Rand
 	o      *oracle
+	core   *broker.Broker
 	weight [verbs]int
 	step   int
 	steps  int
@@ -44,6 +45,10 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
+	// Where groups have rates no tick is late.
+	if g.p.groups > 0 && g.core.Next() <= max(c.now, g.o.now) {
+		c.verb, c.now = tick, max(c.now, g.o.now)
+	}
 	c.peer = g.peer(c.verb)
 	switch c.verb {
 	case addSubmitter:
@@ -76,7 +81,24 @@ func (g *generator) next() *command {
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
+	case setRule, dropRule:
+		c.id = []string{"g0", "g1", "g*", "*", "*1"}[g.rng.IntN(5)]
+		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
+		if c.rule.Concurrency < 0 || g.chance(30) {
+			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
+			c.rule.Burst = int64(g.rng.IntN(4))
+		}
+	case setFair:
+		c.typ, c.on = g.typ(), g.chance(70)
+		for _, j := range g.o.jobs {
+			if j.typ == c.typ && j.place == queued {
+				c.verb = tick // whose turn it is then is the core's choice
+			}
+		}
 	case change, amend:
+		if c.setGroups = g.chance(g.p.groups); c.setGroups {
+			c.groups = g.groups()
+		}
 		c.id, c.delay = g.id(c.peer), -1
 		if c.setPriority = g.chance(60); c.setPriority {
 			c.priority = int64(g.rng.IntN(g.p.priorities))
@@ -185,7 +207,7 @@ func (g *generator) peer(v verb) int {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revive, written, amend:
+	case tick, pause, limit, drain, expel, revoke, revive, written, amend, setRule, dropRule, setFair:
 		return 0
 	}
 	worker := v != submit && v != cancel && v != attach && v != change
@@ -266,6 +288,16 @@ func (g *generator) keptID(over bool) string {
 	return g.id(0)
 }
 
+// groups are some that a job may belong to.
+func (g *generator) groups() (list []string) {
+	for range 1 + g.rng.IntN(g.p.most) {
+		if name := fmt.Sprintf("g%d", g.rng.IntN(4)); !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
 // patterns are some names of types, and some patterns that fit several.
 func (g *generator) patterns() []string {
 	list := []string{}
@@ -327,6 +359,9 @@ func (g *generator) submit(c *command) {
 	}
 	if g.chance(p.headers) {
 		c.headers = noise[g.step : g.step+2+g.rng.IntN(9)]
+	}
+	if g.chance(p.groups) {
+		c.groups = g.groups()
 	}
 	if !c.detach && g.chance(p.keep) {
 		c.keep = g.duration()

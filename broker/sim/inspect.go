@@ -108,6 +108,10 @@ func (r *runner) compareJob(id string) error {
 	var p broker.Place
 	for r.driver.core.Place([]byte(id), &p) {
 	}
+	// By age alone: where groups hold back or take turns it says little.
+	if about := len(o.rules) > 0 || o.types[j.typ].fair; about {
+		want.exact, want.ahead = p.Exact() && j.place == queued, p.Ahead
+	}
 	got := view{
 		string(x.ID), string(x.Type), x.State, x.Priority, x.Attempts, x.Retries, x.Bytes, x.Releases,
 		x.Age, x.In, x.Due, x.Keep, x.Detached, x.Unwanted, x.State == "queued" && p.Exact(), r.driver.numbers[x.Submitter], r.driver.numbers[x.Worker], p.Ahead,

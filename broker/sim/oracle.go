@@ -49,6 +49,8 @@ type oracleJob struct {
 	last            frame  // its last frame, once it has ended
 	headers         []byte
 	releases        int
+	groups          []string
+	origin          int // the peer that submitted it
 
 	at, since int64
 	place     place
@@ -71,7 +73,7 @@ func (j *oracleJob) weight() int64 {
 	if j.place == ended {
 		return int64(len(j.id)+j.length) + broker.JobOverhead
 	}
-	return int64(len(j.id)+len(j.headers)+len(j.body)) + broker.JobOverhead
+	return int64(len(j.id)+len(j.headers)+len(j.body)+length(j.groups)) + broker.JobOverhead
 }
 
 // before: it goes first, both being ready.
@@ -203,6 +205,8 @@ type oracleType struct {
 	// would let a job through again, and no tick has come since.
 	blocked int64
 	slow    bool
+	// fair: groups take turns.
+	fair    bool
 	letters []*letter
 }
 
@@ -213,6 +217,8 @@ type sight struct {
 	due func(id string) (int64, bool)
 	// overloaded: the core refused this command for a limit.
 	overloaded bool
+	// out is the id of the nth job of a type that was handed out, from 0.
+	out func(typ string, n int) string
 	// length tells how many bytes of a job are held.
 	length func(id string) int
 	// held tells whether the core knows a job with this id that has not ended.
@@ -244,6 +250,14 @@ type oracle struct {
 
 	arrivals, timers, positions int
 
+	rules map[string]broker.Rule // by pattern
+	// tats are the times up to which the rates of rules are used up.
+	tats map[ruled]int64
+	// commands counts them; turns has when the groups of fair types had their
+	// last turns or came, in commands.
+	commands int
+	turns    map[turnOf]int
+
 	letters  []*letter // of all types, by age
 	draining bool
 	stopped  bool
@@ -259,7 +273,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, tats: map[ruled]int64{}, turns: map[turnOf]int{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -280,6 +294,7 @@ func (o *oracle) do(c *command, s sight) {
 	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
 	o.ticking = c.verb == tick
+	o.commands++
 	switch c.verb {
 	case addSubmitter, addWorker:
 		o.peers = append(o.peers, &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1})
@@ -315,6 +330,14 @@ func (o *oracle) do(c *command, s sight) {
 		o.attach(c)
 	case written:
 		o.written(c)
+	case setRule:
+		o.setRule(c)
+	case dropRule:
+		o.dropRule(c)
+	case setFair:
+		if k := o.configure(c.typ); k != nil {
+			k.fair = c.on
+		}
 	case change:
 		o.change(c)
 	case amend:
@@ -330,6 +353,7 @@ func (o *oracle) do(c *command, s sight) {
 	}
 	o.lineUp()
 	o.handOut()
+	o.arrive()
 	o.yield()
 }
 
@@ -417,7 +441,7 @@ func (o *oracle) handOut() {
 		var j *oracleJob
 		for _, name := range o.names {
 			if t := o.types[name]; !closed[name] && o.mayRun(t) {
-				if c := o.best(name); c != nil && (j == nil || c.before(j)) {
+				if c := o.candidate(t, handed[name]); c != nil && (j == nil || c.before(j)) {
 					if first := o.firstInLine(name); first != nil {
 						k, w, j = t, first, c
 					}
@@ -483,7 +507,7 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 func (o *oracle) best(typ string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == typ && (best == nil || j.before(best)) {
+		if j.place == queued && j.typ == typ && o.allowed(j) && (best == nil || j.before(best)) {
 			best = j
 		}
 	}
@@ -491,6 +515,10 @@ func (o *oracle) best(typ string) *oracleJob {
 }
 
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
+	o.occupy(j)
+	if k.fair {
+		o.turns[turn(j)] = o.commands
+	}
 	j.place, j.since, j.worker = running, o.now, w.no
 	j.attempts++
 	o.setTimer(j)

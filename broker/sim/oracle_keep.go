@@ -12,6 +12,7 @@ func (o *oracle) conclude(j *oracleJob, last frame) {
 		o.forget(j)
 		return
 	}
+	j.groups = nil
 	j.place, j.since, j.until, j.last = ended, o.now, o.now+int64(j.keep), last
 	o.setTimer(j)
 	// How long the reason of an error is, is the core's choice.

@@ -38,6 +38,7 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 		id: c.id, typ: c.typ, body: c.body, priority: c.priority, arrival: o.arrivals,
 		owner: owner, detached: c.detach, progress: c.progress,
 		at: o.now - int64(c.age), since: o.now - int64(c.age), place: queued, headers: c.headers,
+		groups: c.groups, origin: owner,
 		timeout: c.timeout, backoff: c.backoff, retries: c.retries, keep: c.keep,
 	}
 	if s := o.peer(owner, false); s != nil {
@@ -79,7 +80,7 @@ func (o *oracle) late() (n int, bytes int64) {
 // full: one more job would pass a limit.
 func (o *oracle) full(c *command) bool {
 	g := &o.cfg
-	weight := int64(len(c.id)+len(c.headers)+len(c.body)) + broker.JobOverhead
+	weight := int64(len(c.id)+len(c.headers)+len(c.body)+length(c.groups)) + broker.JobOverhead
 	late, lateBytes := o.late()
 	passes := func(mine func(*oracleJob) bool, maxJobs int, maxBytes, around int64, late int, lateBytes int64) bool {
 		if maxJobs == 0 && maxBytes == 0 {
@@ -100,7 +101,7 @@ func (o *oracle) full(c *command) bool {
 	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes) ||
 		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0) ||
 		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0) ||
-		o.tooManyTypes(c.typ)
+		o.tooManyTypes(c.typ) || o.tooManyGroups(c.groups, nil)
 }
 
 // used: somebody uses or configured the type.
@@ -109,7 +110,7 @@ func (o *oracle) used(name string) bool {
 	if k == nil {
 		return false
 	}
-	if k.paused || k.concurrency > 0 || k.rate > 0 {
+	if k.paused || k.fair || k.concurrency > 0 || k.rate > 0 {
 		return true
 	}
 	for _, j := range o.jobs {
@@ -204,6 +205,8 @@ func (o *oracle) change(c *command) {
 		o.refuse(s.no, broker.UnknownID, c.id)
 	case j.place == running:
 		o.refuse(s.no, broker.NotProcessing, c.id)
+	case c.setGroups && o.tooManyGroups(c.groups, j):
+		o.refuse(s.no, broker.Overloaded, c.id)
 	default:
 		o.amend(j, c)
 		o.ok(s.no, j.id)
@@ -211,8 +214,11 @@ func (o *oracle) change(c *command) {
 }
 
 func (o *oracle) amend(j *oracleJob, c *command) {
-	if j.place != delayed && j.place != queued {
+	if j.place != delayed && j.place != queued || c.setGroups && o.tooManyGroups(c.groups, j) {
 		return
+	}
+	if c.setGroups {
+		j.groups = c.groups
 	}
 	if c.setPriority {
 		j.priority = c.priority

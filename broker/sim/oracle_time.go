@@ -116,6 +116,11 @@ func (o *oracle) next() int64 {
 	if len(o.letters) > 0 {
 		at = min(at, o.letters[0].failed+int64(o.cfg.DeadAge))
 	}
+	for _, j := range o.jobs {
+		if opens, only := o.waitsForRate(j); only {
+			at = min(at, opens)
+		}
+	}
 	for _, k := range o.types {
 		if k.blocked != 0 && !k.paused && !o.stopped && o.firstInLine(k.name) != nil && o.best(k.name) != nil {
 			if _, _, r := o.tally(k.name); k.concurrency == 0 || r < uint64(k.concurrency) {

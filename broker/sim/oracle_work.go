@@ -174,6 +174,7 @@ func (o *oracle) release(c *command) {
 	if k.rate > 0 {
 		k.level -= rateStep(k)
 	}
+	o.refund(j)
 	if j.expires != 0 && j.expires <= o.now {
 		o.expire(j)
 		return

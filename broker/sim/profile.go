@@ -24,6 +24,8 @@ type profile struct {
 	delay, timeout, backoff, expires, retries, detach, quiet, progress, keep, age, headers int
 	// several is the chance in percent of a join to name several types.
 	several int
+	// groups is the chance in percent of a submit to name groups, most how many.
+	groups, most int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
 	// wild priorities are spread over all of int64.
@@ -171,6 +173,20 @@ var common = []struct {
 				c.IdleTypes = r.IntN(6)
 				c.MaxTypes = r.IntN(2) * (3 + r.IntN(6))
 			}
+		})
+	}},
+	{8, func() profile {
+		return configured(rich(), "groups", func(p *profile) {
+			p.groups, p.most, p.ids, p.types = 70, 3, 16, 3
+			p.weight[setRule], p.weight[dropRule], p.weight[tick] = 15, 5, 60
+			p.config = func(r *rand.Rand, c *broker.Config) { c.MaxGroups = r.IntN(2) * (1 + r.IntN(4)) }
+		})
+	}},
+	{8, func() profile {
+		return configured(rich(), "fair", func(p *profile) {
+			p.groups, p.most, p.ids, p.types = 60, 1, 20, 2
+			p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
+			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 		})
 	}},
 	{3, func() profile {

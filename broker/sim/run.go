@@ -89,7 +89,7 @@ func (x *Runner) Run(seed uint64, opt Options) *Failure {
 		steps = opt.Steps
 	}
 	r := x.begin(cfg, &p)
-	g := &generator{p: p, rng: rng, o: r.oracle, steps: steps}
+	g := &generator{p: p, rng: rng, o: r.oracle, core: r.driver.core, steps: steps}
 	if opt.Trace != nil {
 		opt.Trace(fmt.Sprintf("seed %d, %s, %d commands, config: %s", seed, p.name, steps, configLine(&cfg)))
 	}
@@ -197,7 +197,7 @@ func (r *runner) step(c *command) (err error) {
 	}()
 	r.steps++
 	o := r.oracle
-	r.paced = r.paced || c.verb == limit && c.rate > 0
+	r.paced = r.paced || c.verb == limit && c.rate > 0 || c.verb == setRule && c.rule.Rate > 0
 	r.driver.do(c)
 	o.do(c, r.driver.sight(o.moment(c)))
 	r.want = append(r.want[:0], o.frames...)

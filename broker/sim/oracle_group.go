@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gloom/broker"
+)
+
+// ruled is a group under a rule.
+type ruled struct{ pattern, group string }
+
+// turnOf is a group that takes turns in a fair type, or a submitter that is one.
+type turnOf struct {
+	typ, group string
+	origin     int
+}
+
+func turn(j *oracleJob) turnOf {
+	if len(j.groups) > 0 {
+		return turnOf{typ: j.typ, group: j.groups[0]}
+	}
+	return turnOf{typ: j.typ, origin: j.origin}
+}
+
+// length is that of all names together.
+func length(names []string) (n int) {
+	for _, name := range names {
+		n += len(name)
+	}
+	return n
+}
+
+func burstOf(r *broker.Rule) float64 {
+	if r.Burst > 0 {
+		return float64(r.Burst)
+	}
+	return max(1, math.Floor(r.Rate))
+}
+
+func stepOf(r *broker.Rule) int64 { return int64(min(max(1, 1e9/r.Rate), 1e18)) }
+
+// spare is how much earlier than evenly spaced a job may go.
+func spare(r *broker.Rule) int64 { return int64(min((burstOf(r)-1)*float64(stepOf(r)), 4e18)) }
+
+// each calls fn for every rule that holds for a group of the job.
+func (o *oracle) each(j *oracleJob, fn func(at ruled, r broker.Rule)) {
+	for _, g := range j.groups {
+		for pattern, r := range o.rules {
+			if fits(pattern, g) {
+				fn(ruled{pattern, g}, r)
+			}
+		}
+	}
+}
+
+// runs counts the running jobs of a group.
+func (o *oracle) runs(group string) (n int64) {
+	for _, j := range o.jobs {
+		if j.place == running && slices.Contains(j.groups, group) {
+			n++
+		}
+	}
+	return n
+}
+
+// allowed: all groups of a job let it go.
+func (o *oracle) allowed(j *oracleJob) bool {
+	if len(j.groups) == 0 || len(o.rules) == 0 {
+		return true
+	}
+	at, full := o.opens(j)
+	return !full && at <= o.now
+}
+
+// opens is when the rates of a job's groups let it go; full: one of them may run
+// no more jobs.
+func (o *oracle) opens(j *oracleJob) (at int64, full bool) {
+	o.each(j, func(x ruled, r broker.Rule) {
+		full = full || r.Concurrency >= 0 && o.runs(x.group) >= r.Concurrency
+		if r.Rate > 0 {
+			at = max(at, o.tats[x]-spare(&r))
+		}
+	})
+	return at, full
+}
+
+func (o *oracle) occupy(j *oracleJob) {
+	o.each(j, func(at ruled, r broker.Rule) {
+		if r.Rate > 0 {
+			o.tats[at] = max(o.tats[at], o.now) + stepOf(&r)
+		}
+	})
+}
+
+func (o *oracle) refund(j *oracleJob) {
+	o.each(j, func(at ruled, r broker.Rule) {
+		if r.Rate > 0 {
+			o.tats[at] -= stepOf(&r)
+		}
+	})
+}
+
+// setRule: a bucket goes on with the tokens that there are. Of a group that is
+// forgotten it starts full.
+func (o *oracle) setRule(c *command) {
+	there := o.groupsBut(nil)
+	old, was := o.rules[c.id]
+	o.rules[c.id] = c.rule
+	for at := range o.tats {
+		if at.pattern == c.id && !there[at.group] {
+			delete(o.tats, at)
+		}
+	}
+	if !was || old.Rate == 0 || c.rule.Rate == 0 || old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
+		return
+	}
+	for group := range there {
+		if at := (ruled{c.id, group}); fits(c.id, group) {
+			used := float64(max(0, o.tats[at]-o.now)) / float64(stepOf(&old))
+			tokens := min(burstOf(&c.rule), burstOf(&old)-used)
+			o.tats[at] = o.now + int64(min((burstOf(&c.rule)-tokens)*float64(stepOf(&c.rule)), 4e18))
+		}
+	}
+}
+
+func (o *oracle) dropRule(c *command) {
+	delete(o.rules, c.id)
+	for at := range o.tats {
+		if at.pattern == c.id {
+			delete(o.tats, at)
+		}
+	}
+}
+
+// groupsBut are the groups that there are: a job other than without is in them,
+// or a rate remembers.
+func (o *oracle) groupsBut(without *oracleJob) map[string]bool {
+	all := map[string]bool{}
+	for _, j := range o.jobs {
+		if j != without && j.place != ended {
+			for _, g := range j.groups {
+				all[g] = true
+			}
+		}
+	}
+	for at, tat := range o.tats {
+		if tat > o.now && o.rules[at.pattern].Rate > 0 {
+			all[at.group] = true
+		}
+	}
+	return all
+}
+
+// tooManyGroups: with a job in these groups, instead of those that it leaves,
+// there would be too many.
+func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
+	if o.cfg.MaxGroups == 0 || len(names) == 0 {
+		return false
+	}
+	all := o.groupsBut(leaves)
+	for _, g := range names {
+		all[g] = true
+	}
+	return len(all) > o.cfg.MaxGroups
+}
+
+// candidate is the job of a type that goes next, being the nth of this command:
+// the best or, in a fair type, one whose turn it may be. Which of several that
+// came, or had their turns, with one command goes first is the core's choice.
+func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
+	best := o.best(k.name)
+	if !k.fair || best == nil {
+		return best
+	}
+	j := o.held[o.sight.out(k.name, n)]
+	if j == nil || j.place != queued || j.typ != k.name || !o.allowed(j) {
+		return best
+	}
+	heads := map[turnOf]*oracleJob{} // the best of each group
+	for _, other := range o.jobs {
+		if other.place == queued && other.typ == k.name && o.allowed(other) {
+			if t := turn(other); heads[t] == nil || other.before(heads[t]) {
+				heads[t] = other
+			}
+		}
+	}
+	if heads[turn(j)] != j || j.priority < best.priority {
+		return best
+	}
+	for t, head := range heads {
+		if head.priority == j.priority && o.turn(t) < o.turn(turn(j)) {
+			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), o.turn(turn(j)), t, o.turn(t))
+		}
+	}
+	return j
+}
+
+// turn is when a group had its last turn, or came.
+func (o *oracle) turn(t turnOf) int {
+	if at, there := o.turns[t]; there {
+		return at
+	}
+	return o.commands
+}
+
+// arrive notes which groups have jobs that may run: who has none loses its place
+// in the rotation, who comes stands at its end.
+func (o *oracle) arrive() {
+	fair := false
+	for _, k := range o.types {
+		fair = fair || k.fair
+	}
+	if !fair && len(o.turns) == 0 {
+		return
+	}
+	able := map[turnOf]bool{}
+	for _, j := range o.jobs {
+		if j.place == queued && o.types[j.typ].fair && o.allowed(j) {
+			able[turn(j)] = true
+		}
+	}
+	for t := range o.turns {
+		if !able[t] {
+			delete(o.turns, t)
+		}
+	}
+	for t := range able {
+		if _, there := o.turns[t]; !there {
+			o.turns[t] = o.commands
+		}
+	}
+}
+
+// waitsForRate is when a queued job may go, if only rates of its groups keep it.
+func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
+	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
+		return 0, false
+	}
+	at, full := o.opens(j)
+	return at, !full && at > o.now
+}
