@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bytes"
-	"context"
 	"strconv"
 
 	"gloom/bench/load"
@@ -208,20 +207,6 @@ func (b *beanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 	}
 }
 
-func startBeanstalkd(ctx context.Context, k *Kind, set *Settings) (*Server, error) {
-	path, err := k.program(ctx)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	args := []string{"-l", "127.0.0.1", "-p", port, "-z", strconv.Itoa(max(65535, set.BodySize))}
-	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Beanstalk{})
-	if err != nil {
-		return nil, err
-	}
-	s.Version = version(ctx, path, "-v")
-	return s, nil
+func beanstalkdArgs(port string, set Settings) []string {
+	return []string{"-l", "127.0.0.1", "-p", port, "-z", strconv.Itoa(max(65535, set.BodySize))}
 }

@@ -2,10 +2,7 @@ package peers
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
-	"errors"
-	"strings"
 
 	"gloom/bench/load"
 	"gloom/bench/poll"
@@ -180,42 +177,10 @@ func (g *gearmanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 	}
 }
 
-func startGearmand(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
-	return gearmand(ctx, k)
+func gearmandArgs(port string, _ Settings) []string {
+	return []string{"--listen=127.0.0.1", "--port=" + port, "--backlog=" + gearmanBacklog, "--log-file=stderr", "--pid-file=pid"}
 }
 
-func startGearmandTuned(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
-	return gearmand(ctx, k, "--threads=1", "--hashtable-buckets="+gearmanHashTable, "--worker-wakeup=1")
-}
-
-func gearmand(ctx context.Context, k *Kind, flags ...string) (*Server, error) {
-	path, err := k.program(ctx)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	args := append([]string{"--listen=127.0.0.1", "--port=" + port, "--backlog=" + gearmanBacklog,
-		"--log-file=stderr", "--pid-file=pid"}, flags...)
-	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Gearman{})
-	if err != nil {
-		return nil, err
-	}
-	s.Version = strings.TrimSpace(strings.Split(version(ctx, path, "--version"), " - ")[0])
-	return s, nil
-}
-
-// startListening starts a program and waits until it takes connections.
-func startListening(ctx context.Context, path string, args []string, addr string, p load.Protocol) (*Server, error) {
-	proc, err := spawn(path, args, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := proc.reach(ctx, addr); err != nil {
-		return nil, errors.Join(err, proc.stop())
-	}
-	return &Server{Command: commandLine(path, args), Protocol: p, SubmitAddr: addr, WorkAddr: addr, PID: proc.pid(),
-		Ended: proc.stop}, nil
+func gearmandTunedArgs(port string, set Settings) []string {
+	return append(gearmandArgs(port, set), "--threads=1", "--hashtable-buckets="+gearmanHashTable, "--worker-wakeup=1")
 }

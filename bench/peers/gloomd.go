@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ type ready struct {
 	Version    string `json:"version"`
 }
 
-func startGloomd(ctx context.Context, _ *Kind, set *Settings) (*Server, error) {
+func startGloomd(ctx context.Context, set Settings) (*Server, error) {
 	path, err := findGloomd(ctx, set.Gloomd)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func startGloomd(ctx context.Context, _ *Kind, set *Settings) (*Server, error) {
 
 // startRelay runs the relay in a process of its own, so that its cost can be
 // told from the generator's.
-func startRelay(ctx context.Context, _ *Kind, _ *Settings) (*Server, error) {
+func startRelay(ctx context.Context, _ Settings) (*Server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func buildGloomd(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "gloom/cmd/gloomd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("no gloomd beside this program or in PATH, and building it failed (name one with --gloomd): %w: %s",
-			err, lastLine(out))
+			err, bytes.TrimSpace(out))
 	}
 	return path, nil
 }

@@ -41,24 +41,20 @@ type Settings struct {
 
 // Kind is a kind of server.
 type Kind struct {
-	Name    string // as given on the command line
-	Title   string
-	Program string // "" for what is built into this program
-	Package string // of Debian and its kin
-	start   func(ctx context.Context, k *Kind, set *Settings) (*Server, error)
+	Name  string // as given on the command line
+	Title string
+	start func(ctx context.Context, set Settings) (*Server, error)
 }
 
 // NewKind makes a kind of its own making.
 func NewKind(name, title string, start func(ctx context.Context, set Settings) (*Server, error)) *Kind {
-	return &Kind{Name: name, Title: title, start: func(ctx context.Context, _ *Kind, set *Settings) (*Server, error) {
-		return start(ctx, *set)
-	}}
+	return &Kind{Name: name, Title: title, start: start}
 }
 
-// Start starts a server of this kind on free ports of the loopback interface,
-// installing its package where it is missing and that is permitted.
+// Start starts a server of this kind on free ports of the loopback interface.
+// One that is not installed is an error that says what installs it.
 func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
-	s, err := k.start(ctx, k, &set)
+	s, err := k.start(ctx, set)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", k.Name, err)
 	}
@@ -69,13 +65,14 @@ func (k *Kind) Start(ctx context.Context, set Settings) (*Server, error) {
 // Kinds are all kinds, in the order of the race.
 func Kinds() []*Kind {
 	return []*Kind{
-		{Name: "gloomd", Title: "gloomd", start: startGloomd},
-		{Name: "relay", Title: "relay on gnet", start: startRelay},
-		{Name: "nats", Title: "NATS request/reply", Program: "nats-server", Package: "nats-server", start: startNATS},
-		{Name: "redis", Title: "Redis lists", Program: "redis-server", Package: "redis-server", start: startRedis},
-		{Name: "gearmand-t1", Title: "gearmand -t 1, tuned", Program: "gearmand", Package: "gearman-job-server", start: startGearmandTuned},
-		{Name: "gearmand", Title: "gearmand, default", Program: "gearmand", Package: "gearman-job-server", start: startGearmand},
-		{Name: "beanstalkd", Title: "beanstalkd", Program: "beanstalkd", Package: "beanstalkd", start: startBeanstalkd},
+		{"gloomd", "gloomd", startGloomd},
+		{"relay", "relay on gnet", startRelay},
+		{"nats", "NATS request/reply", packaged{"nats-server", "nats-server", NATS{}, natsArgs, "--version"}.start},
+		{"redis", "Redis lists", packaged{"redis-server", "redis-server", Redis{}, redisArgs, "--version"}.start},
+		{"gearmand-t1", "gearmand -t 1, tuned",
+			packaged{"gearmand", "gearman-job-server", Gearman{}, gearmandTunedArgs, "--version"}.start},
+		{"gearmand", "gearmand, default", packaged{"gearmand", "gearman-job-server", Gearman{}, gearmandArgs, "--version"}.start},
+		{"beanstalkd", "beanstalkd", packaged{"beanstalkd", "beanstalkd", Beanstalk{}, beanstalkdArgs, "-v"}.start},
 	}
 }
 

@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bytes"
-	"context"
 	"strconv"
 
 	"gloom/bench/load"
@@ -162,20 +161,4 @@ func replySubject(line []byte) []byte {
 	return line[bytes.LastIndexByte(line, ' ')+1:]
 }
 
-func startNATS(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
-	path, err := k.program(ctx)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	args := []string{"-a", "127.0.0.1", "-p", port}
-	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, NATS{})
-	if err != nil {
-		return nil, err
-	}
-	s.Version = version(ctx, path, "--version")
-	return s, nil
-}
+func natsArgs(port string, _ Settings) []string { return []string{"-a", "127.0.0.1", "-p", port} }

@@ -91,15 +91,3 @@ func TestRedisCommand(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
-
-func TestKinds(t *testing.T) {
-	for _, k := range Kinds() {
-		got, err := KindByName(k.Name)
-		if err != nil || got.Title != k.Title {
-			t.Errorf("%s: %v", k.Name, err)
-		}
-	}
-	if _, err := KindByName("rabbit"); err == nil || !strings.Contains(err.Error(), "gearmand-t1") {
-		t.Errorf("error %v should list the kinds", err)
-	}
-}

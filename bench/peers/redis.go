@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bytes"
-	"context"
 	"strconv"
 
 	"gloom/bench/load"
@@ -223,22 +222,8 @@ func (r *redisWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
 	}
 }
 
-func startRedis(ctx context.Context, k *Kind, _ *Settings) (*Server, error) {
-	path, err := k.program(ctx)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	// In memory only, like the others.
-	args := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--tcp-backlog", "4096",
+// redisArgs keep all in memory only, like the others.
+func redisArgs(port string, _ Settings) []string {
+	return []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--tcp-backlog", "4096",
 		"--maxclients", "100000"}
-	s, err := startListening(ctx, path, args, "127.0.0.1:"+port, Redis{})
-	if err != nil {
-		return nil, err
-	}
-	s.Version = version(ctx, path, "--version")
-	return s, nil
 }
