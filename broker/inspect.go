@@ -20,10 +20,11 @@ type TypeInfo struct {
 	Paused bool
 	Fair   bool // groups take turns
 	// Workers and Idle, those with room, are the ones that serve this type
-	// alone, and Oldest is 0, until Survey.Complete.
+	// alone, and Oldest and Held are 0, until Survey.Complete.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
+	Held       int           // queued jobs that a rule of a group holds back
 	Submitters int
 	Bytes      int64
 	Dead       int
@@ -90,6 +91,7 @@ type surveyed struct {
 	queued        bool
 	oldest        int64 // when its oldest queued job was submitted
 	workers, idle int
+	held          int // jobs that rules of groups hold back
 }
 
 // Survey looks at one piece and tells whether there is more. A job that is
@@ -111,8 +113,11 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		x, at := s.of[f.kind], b.oldest(&f.ready)
 		if !x.queued || at < x.oldest {
 			x.queued, x.oldest = true, at
-			s.of[f.kind] = x
 		}
+		if b.heldBack(f) {
+			x.held += f.ready.n
+		}
+		s.of[f.kind] = x
 	}
 	last := uint32(len(b.pairs.chunks)) << tableShift
 	for ; n < lookVisits && s.pair < last; s.pair++ {
@@ -132,7 +137,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
 	x := s.of[t.kind]
-	t.Workers, t.Idle = t.Workers+x.workers, t.Idle+x.idle
+	t.Workers, t.Idle, t.Held = t.Workers+x.workers, t.Idle+x.idle, x.held
 	if x.queued {
 		t.Oldest = time.Duration(max(0, s.now-x.oldest))
 	}

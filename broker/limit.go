@@ -81,8 +81,8 @@ func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
 	if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e9) {
 		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0, at most 1e9 a second)", l.Concurrency, l.Rate)}
 	}
-	if l.Burst < 0 || l.Burst > maxBurst || l.Burst > 0 && l.Rate == 0 {
-		return b.end(), &TypeError{name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(maxBurst))}
+	if l.Burst < 0 || l.Burst > MaxBurst || l.Burst > 0 && l.Rate == 0 {
+		return b.end(), &TypeError{name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(MaxBurst))}
 	}
 	k, err := b.configure(name)
 	if err != nil {

@@ -14,39 +14,34 @@ type GroupInfo struct {
 	Waiting, Running, Held int
 }
 
-// GroupLook collects the busiest groups.
+// GroupLook collects the busiest groups, Limit of them.
 type GroupLook struct {
-	// Limit is how many are wanted.
-	Limit int
-	// Held is how many jobs are held back by rules in all.
-	Held      int
-	found     []*group
-	held      map[*group]int
-	next      int // the group or flow to go on with
+	Limit     int
+	found     []foundGroup
+	held      map[*group]int // once all are found
 	collected bool
+	next      int // the group or flow to go on with
+}
+
+type foundGroup struct {
+	group *group
+	GroupInfo
 }
 
 // LookGroups looks at one piece of all groups, then of all flows, and tells
-// whether there is more.
+// whether there is more. After each piece l.Sort is to be called.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	for n := 0; n < lookVisits; n++ {
 		switch {
-		case !l.collected && l.next < len(b.groups.all):
+		case l.held == nil && l.next < len(b.groups.all):
 			if g := b.groups.all[l.next]; g != nil && g.waiting+g.running > 0 {
-				if l.found = append(l.found, g); len(l.found) > 2*l.Limit+lookVisits {
-					l.sort()
-				}
+				l.found = append(l.found, foundGroup{g, GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}})
 			}
-		case !l.collected:
-			l.sort()
-			l.collected, l.next = true, -1
-			l.held = make(map[*group]int, len(l.found))
-			for _, g := range l.found {
-				l.held[g] = 0
-			}
+		case l.held == nil:
+			l.collected = true
+			return true
 		case l.next < len(b.flows):
-			if f := b.flows[l.next]; f != nil && f.set != nil && !f.dead && f.ready.n > 0 && f.set.shutGroup() != nil {
-				l.Held += f.ready.n
+			if f := b.flows[l.next]; f != nil && b.heldBack(f) {
 				for _, g := range f.set.groups {
 					if _, wanted := l.held[g]; wanted {
 						l.held[g] += f.ready.n
@@ -61,21 +56,34 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return true
 }
 
-// sort leaves the busiest groups, first ones first.
-func (l *GroupLook) sort() {
-	slices.SortFunc(l.found, func(x, y *group) int {
-		return cmp.Or(cmp.Compare(y.waiting+y.running, x.waiting+x.running), bytes.Compare(x.name, y.name))
-	})
-	l.found = l.found[:min(len(l.found), l.Limit)]
+// heldBack: the ready jobs of the flow are held back by a rule of a group.
+func (b *Broker) heldBack(f *flow) bool {
+	return f.set != nil && !f.dead && f.ready.n > 0 && f.set.shutGroup() != nil
 }
 
-// Infos returns the groups found, the busiest first. Those that have gone
-// meanwhile are left out.
-func (l *GroupLook) Infos() (infos []GroupInfo) {
-	for _, g := range l.found {
-		if g.waiting+g.running > 0 {
-			infos = append(infos, GroupInfo{g.name, g.waiting, g.running, l.held[g]})
+// Sort leaves the busiest groups of those found, first ones first. It takes its
+// time, and needs the broker to stand still no more than Infos does.
+func (l *GroupLook) Sort() {
+	if l.held != nil || !l.collected && len(l.found) <= 2*l.Limit+lookVisits {
+		return
+	}
+	slices.SortFunc(l.found, func(x, y foundGroup) int {
+		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
+	})
+	l.found = l.found[:min(len(l.found), l.Limit)]
+	if l.collected {
+		l.next, l.held = 0, make(map[*group]int, len(l.found))
+		for i := range l.found {
+			l.held[l.found[i].group] = 0
 		}
+	}
+}
+
+// Infos returns the groups found, the busiest first.
+func (l *GroupLook) Infos() (infos []GroupInfo) {
+	for _, x := range l.found {
+		x.Held = l.held[x.group]
+		infos = append(infos, x.GroupInfo)
 	}
 	return infos
 }
@@ -84,6 +92,7 @@ func (l *GroupLook) Infos() (infos []GroupInfo) {
 func (b *Broker) Groups(limit int) []GroupInfo {
 	l := GroupLook{Limit: limit}
 	for b.LookGroups(&l) {
+		l.Sort()
 	}
 	return l.Infos()
 }

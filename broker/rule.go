@@ -31,10 +31,14 @@ type rule struct {
 	gone bool
 }
 
+// What limits may say: jobs at a time, jobs per second, jobs at once.
 const (
-	maxConcurrency = 1e9
-	maxRate        = 1e9
-	maxBurst       = 1e6
+	MaxConcurrency = 1e9
+	MaxRate        = 1e9
+	MaxBurst       = 1e6
+)
+
+const (
 	// maxLikeRules bounds the rules with a *, by all of which a new group is
 	// judged, maxRules all of them.
 	maxLikeRules = 1000
@@ -49,12 +53,12 @@ func (e *RuleError) Error() string { return e.Reason }
 func (r *Rule) check() error {
 	wrong := func(format string, args ...any) error { return &RuleError{fmt.Sprintf(format, args...)} }
 	switch {
-	case r.Concurrency < -1 || r.Concurrency > maxConcurrency:
-		return wrong("concurrency is %d, want 0 to %d", r.Concurrency, int64(maxConcurrency))
-	case !(r.Rate >= 0 && r.Rate <= maxRate):
-		return wrong("rate is %g, want above 0, at most %g", r.Rate, float64(maxRate))
-	case r.Burst < 0 || r.Burst > maxBurst:
-		return wrong("burst is %d, want 1 to %d", r.Burst, int64(maxBurst))
+	case r.Concurrency < -1 || r.Concurrency > MaxConcurrency:
+		return wrong("concurrency is %d, want 0 to %d", r.Concurrency, int64(MaxConcurrency))
+	case !(r.Rate >= 0 && r.Rate <= MaxRate):
+		return wrong("rate is %g, want above 0, at most %g", r.Rate, float64(MaxRate))
+	case r.Burst < 0 || r.Burst > MaxBurst:
+		return wrong("burst is %d, want 1 to %d", r.Burst, int64(MaxBurst))
 	case r.Burst > 0 && r.Rate == 0:
 		return wrong("burst is %d, but there is no rate", r.Burst)
 	case r.Concurrency < 0 && r.Rate == 0:
