@@ -67,9 +67,13 @@ type Options struct {
 	TokenFile string
 	// TLSCert and TLSKey turn TLS on; TLSClientCA asks for client certificates.
 	TLSCert, TLSKey, TLSClientCA string
-	// HTTPHosts are further names, separated by commas, under which requests
-	// that change something may reach the HTTP address.
+	// HTTPHosts are further names, separated by commas, under which the HTTP
+	// address may be asked.
 	HTTPHosts string
+	// LimitsFile is the file of limits, and Limits what it says about types and
+	// groups; "" and nothing where there is none.
+	LimitsFile string
+	Limits     FileLimits
 	// Pprof serves profiles on the HTTP address.
 	Pprof bool
 	// LogLevel and LogFormat are for the daemon's log.

@@ -27,6 +27,7 @@ type Server struct {
 	opt         Options
 	log         zerolog.Logger
 	hub         *hub.Hub
+	limits      *Limits
 	loops       *loops
 	tokens      tokens
 	certs       *certificates // nil without TLS
@@ -87,6 +88,10 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	s.batches.New = func() any { return s.newBatch() }
 	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
+	s.limits = newLimits(s.hub, opt.MaxTypes)
+	if err := s.limits.Load(opt.Limits); err != nil {
+		return nil, &OptionError{"limits", opt.LimitsFile, err.Error()}
+	}
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		return nil, err
@@ -131,6 +136,9 @@ func coreConfig(opt *Options) broker.Config {
 
 // Hub is the hub, for the operators' side.
 func (s *Server) Hub() *hub.Hub { return s.hub }
+
+// Limits are those of types and groups.
+func (s *Server) Limits() *Limits { return s.limits }
 
 // Options are the options in force.
 func (s *Server) Options() Options { return s.opt }

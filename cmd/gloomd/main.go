@@ -55,6 +55,12 @@ func command(opt *server.Options, host int64, run func() error) *cobra.Command {
 		if err := settleMemory(f, opt, host); err != nil {
 			return fault(err)
 		}
+		if opt.LimitsFile != "" {
+			var err error
+			if opt.Limits, err = readLimits(opt.LimitsFile); err != nil {
+				return cli.Usagef("%w", err)
+			}
+		}
 		return fault(opt.Validate())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -95,7 +101,7 @@ func run(opt server.Options) error {
 	started := make(chan struct{})
 	signals := daemon.Notify(func() {
 		<-started
-		reload(srv, log)
+		reload(srv, log, opt.LimitsFile)
 	})
 	defer signals.Close()
 	server.Pace(opt.MaxMemory)

@@ -15,7 +15,7 @@ a key of the file that --config names (TOML: max-jobs = 1000). A flag wins over
 the environment, the environment over the file.
 
 Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
-reads tokens and certificates again.
+reads tokens, certificates and the file of limits again.
 
 Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
 be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
@@ -48,13 +48,14 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.IntVar(&o.DeadLetters, "dead-letters", o.DeadLetters, "failed jobs kept per type; 0 keeps none")
 	f.Var(cli.Size(&o.DeadBytes, 0, most), "dead-bytes", "most memory for failed jobs in all")
 	f.DurationVar(&o.DeadAge, "dead-age", o.DeadAge, "how long failed jobs are kept")
+	f.StringVar(&o.LimitsFile, "limits", o.LimitsFile, "file of limits of types and groups (TOML); SIGHUP reads it again")
 	f.IntVar(&o.Loops, "loops", o.Loops, "event loops")
 	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each: TOKEN SCOPES [TYPES]")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
 	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates")
-	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, under which the HTTP address may be asked to change something")
+	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, under which the HTTP address may be asked")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(cli.Choice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.LogFormat, "json", "console"), "log-format", "json or console")

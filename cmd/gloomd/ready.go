@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 
 	"github.com/rs/zerolog"
@@ -10,12 +11,20 @@ import (
 	"gloom/wire"
 )
 
-func reload(srv *server.Server, log *daemon.Log) {
-	if err := srv.Reload(); err != nil {
+func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
+	err := srv.Reload()
+	if limitsFile != "" {
+		limits, e := readLimits(limitsFile)
+		if e == nil {
+			e = srv.Limits().Load(limits)
+		}
+		err = errors.Join(err, e)
+	}
+	if err != nil {
 		log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
 		return
 	}
-	log.Audit.Info().Msg("tokens and certificates are read again")
+	log.Audit.Info().Msg("tokens, certificates and limits are read again")
 }
 
 func texts(addrs []net.Addr) (all []string) {

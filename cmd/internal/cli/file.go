@@ -75,7 +75,12 @@ func (f *File) findLines(data []byte) {
 		} else {
 			key = slices.Concat(table, key)
 		}
-		f.lines[strings.Join(key, ".")] = line
+		for i := range key { // a table is where something of it first stands
+			name := strings.Join(key[:i+1], ".")
+			if _, ok := f.lines[name]; !ok || i == len(key)-1 {
+				f.lines[name] = line
+			}
+		}
 	}
 }
 
@@ -96,9 +101,17 @@ func (f *File) Keys() []string {
 	return keys
 }
 
+// Value is what the file, or the table, says of a key; nil is nothing.
+func (f *File) Value(key string) any { return f.values[key] }
+
 // Errorf is about a key of the file.
 func (f *File) Errorf(key, format string, args ...any) *FileError {
-	return &FileError{f.path, f.lines[f.prefix+key], fmt.Sprintf(format, args...)}
+	e := &FileError{f.path, 0, fmt.Sprintf(format, args...)}
+	// What stands in braces has the line of what they are the value of.
+	for name := f.prefix + key; name != "" && e.Line == 0; name = name[:max(0, strings.LastIndexByte(name, '.'))] {
+		e.Line = f.lines[name]
+	}
+	return e
 }
 
 // check returns an error for the first key that is none of the options.

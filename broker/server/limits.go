@@ -1,0 +1,226 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+)
+
+// FileLimits is what a file says about types and groups, by their names and
+// patterns in canonical form.
+type FileLimits struct {
+	Types  map[string]TypeSettings
+	Groups map[string]broker.Rule
+}
+
+// TypeSettings is what can be set of a type.
+type TypeSettings struct {
+	Limits broker.TypeLimits
+	Fair   bool
+}
+
+// Limits keeps what is said about types and groups by two sides: by a file, and
+// by operators, who win over the file for as long as the process lives.
+type Limits struct {
+	hub  *hub.Hub
+	most int // types that operators may have set something of
+
+	mu    sync.Mutex
+	file  FileLimits
+	rules map[string]broker.Rule // of operators, by pattern
+	// limited and fair are the types of which operators set limits or fairness.
+	limited, fair map[string]bool
+}
+
+// Why a rule cannot be dropped.
+var (
+	ErrNoRule   = errors.New("there is no rule for this pattern")
+	ErrFileRule = errors.New("the rule stands in the file of limits; it goes when it is taken out there and the file is read again")
+)
+
+// GroupRule is the rule for a pattern. Persisted tells that the file says it.
+type GroupRule struct {
+	Pattern string // canonical
+	broker.Rule
+	Persisted bool
+}
+
+func newLimits(h *hub.Hub, most int) *Limits {
+	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
+}
+
+// Rule returns the rule in force for exactly this pattern.
+func (l *Limits) Rule(pattern string) (GroupRule, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rule(pattern)
+}
+
+func (l *Limits) rule(pattern string) (GroupRule, bool) {
+	if r, ok := l.rules[pattern]; ok {
+		return GroupRule{pattern, r, false}, true
+	}
+	r, ok := l.file.Groups[pattern]
+	return GroupRule{pattern, r, true}, ok
+}
+
+// Rules returns all rules in force, by pattern.
+func (l *Limits) Rules() []GroupRule {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	patterns := maps.Clone(l.rules)
+	maps.Copy(patterns, l.file.Groups)
+	out := make([]GroupRule, 0, len(patterns))
+	for _, p := range slices.Sorted(maps.Keys(patterns)) {
+		r, _ := l.rule(p)
+		out = append(out, r)
+	}
+	return out
+}
+
+// SetRule sets the rule for a pattern, for as long as the process lives, and
+// tells whether there was none.
+func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, there := l.rule(pattern)
+	if err := l.coreRule(pattern, r); err != nil {
+		return false, err
+	}
+	l.rules[pattern] = r
+	return !there, nil
+}
+
+// DropRule drops an operator's rule; what the file says of the pattern is in
+// force then. It returns ErrNoRule or ErrFileRule where there is none.
+func (l *Limits) DropRule(pattern string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, there := l.rule(pattern)
+	switch {
+	case !there:
+		return ErrNoRule
+	case old.Persisted:
+		return ErrFileRule
+	}
+	delete(l.rules, pattern)
+	if r, ok := l.file.Groups[pattern]; ok {
+		return l.coreRule(pattern, r)
+	}
+	l.coreDrop(pattern)
+	return nil
+}
+
+// SetTypeLimits sets the limits of a type, for as long as the process lives.
+func (l *Limits) SetTypeLimits(name string, limits broker.TypeLimits) error {
+	return l.setType(l.limited, name, func() error { return l.coreLimits(name, limits) })
+}
+
+// SetFair sets whether groups take turns in a type, for as long as the process
+// lives.
+func (l *Limits) SetFair(name string, fair bool) error {
+	return l.setType(l.fair, name, func() error { return l.coreFair(name, fair) })
+}
+
+func (l *Limits) setType(said map[string]bool, name string, set func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !said[name] && len(said) >= l.most {
+		return &broker.TypeError{Type: []byte(name), Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
+	}
+	if err := set(); err != nil {
+		return err
+	}
+	said[name] = true
+	return nil
+}
+
+// Load puts what a file says in place of what the file before said. An error
+// changes nothing.
+func (l *Limits) Load(f FileLimits) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.file
+	err := l.replace(f)
+	if err != nil {
+		_ = l.replace(old)
+	}
+	return err
+}
+
+func (l *Limits) replace(f FileLimits) error {
+	old := l.file
+	l.file = f
+	for p := range old.Groups {
+		if _, stays := f.Groups[p]; !stays && !has(l.rules, p) {
+			l.coreDrop(p)
+		}
+	}
+	for p, r := range f.Groups {
+		if was, ok := old.Groups[p]; (!ok || was != r) && !has(l.rules, p) {
+			if err := l.coreRule(p, r); err != nil {
+				return err
+			}
+		}
+	}
+	names := maps.Clone(old.Types)
+	if names == nil {
+		names = map[string]TypeSettings{}
+	}
+	maps.Copy(names, f.Types)
+	for name := range names {
+		was, is := old.Types[name], f.Types[name]
+		if was.Limits != is.Limits && !l.limited[name] {
+			if err := l.coreLimits(name, is.Limits); err != nil {
+				return err
+			}
+		}
+		if was.Fair != is.Fair && !l.fair[name] {
+			if err := l.coreFair(name, is.Fair); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func has[V any](m map[string]V, key string) bool {
+	_, ok := m[key]
+	return ok
+}
+
+func (l *Limits) coreRule(pattern string, r broker.Rule) (err error) {
+	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, _, err = b.SetRule(now, []byte(pattern), r)
+		return fx
+	})
+	return err
+}
+
+func (l *Limits) coreDrop(pattern string) {
+	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, _ = b.DropRule(now, []byte(pattern))
+		return fx
+	})
+}
+
+func (l *Limits) coreLimits(name string, limits broker.TypeLimits) (err error) {
+	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, err = b.Limit(now, []byte(name), limits)
+		return fx
+	})
+	return err
+}
+
+func (l *Limits) coreFair(name string, fair bool) (err error) {
+	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, err = b.SetFair(now, []byte(name), fair)
+		return fx
+	})
+	return err
+}

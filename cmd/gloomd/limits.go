@@ -1,0 +1,130 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"gloom/broker"
+	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
+	"gloom/wire"
+)
+
+// readLimits reads a file of limits: a table types by name, a table groups by
+// pattern. Its error says which line is wrong.
+func readLimits(path string) (server.FileLimits, error) {
+	limits := server.FileLimits{Types: map[string]server.TypeSettings{}, Groups: map[string]broker.Rule{}}
+	f, err := cli.ReadFile(path)
+	if err != nil {
+		return limits, err
+	}
+	for _, k := range f.Keys() {
+		if k != "types" && k != "groups" {
+			return limits, f.Errorf(k, "there is no table %q; types and groups may be there", k)
+		}
+		all, ok := f.Table(k)
+		if !ok {
+			return limits, f.Errorf(k, "%s must be a table", k)
+		}
+		for _, name := range all.Keys() {
+			if len(name) == 0 || len(name) > wire.MaxName {
+				return limits, all.Errorf(name, "a name in %s has %d bytes, it must have from 1 to %d", k, len(name), wire.MaxName)
+			}
+			t, ok := all.Table(name)
+			if !ok {
+				return limits, all.Errorf(name, "%s.%s must be a table", k, name)
+			}
+			canonical := string(wire.Canonical(nil, name))
+			var e error
+			if k == "types" {
+				limits.Types[canonical], e = typeSettings(t)
+			} else {
+				limits.Groups[canonical], e = rule(t, all, name)
+			}
+			if e != nil {
+				return limits, e
+			}
+		}
+	}
+	return limits, nil
+}
+
+func typeSettings(t *cli.File) (s server.TypeSettings, err error) {
+	if err := keys(t, "concurrency", "rate", "burst", "fair"); err != nil {
+		return s, err
+	}
+	concurrency, err := whole(t, "concurrency", 0, broker.MaxConcurrency, 0)
+	if err != nil {
+		return s, err
+	}
+	rate, burst, err := pace(t)
+	if err != nil {
+		return s, err
+	}
+	s.Limits = broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
+	if v := t.Value("fair"); v != nil {
+		fair, ok := v.(bool)
+		if !ok {
+			return s, t.Errorf("fair", "fair must be true or false, got %v", v)
+		}
+		s.Fair = fair
+	}
+	return s, nil
+}
+
+func rule(t, all *cli.File, pattern string) (r broker.Rule, err error) {
+	if err := keys(t, "concurrency", "rate", "burst"); err != nil {
+		return r, err
+	}
+	if len(t.Keys()) == 0 {
+		return r, all.Errorf(pattern, "the rule for %q needs concurrency or rate", pattern)
+	}
+	if r.Concurrency, err = whole(t, "concurrency", 0, broker.MaxConcurrency, -1); err != nil {
+		return r, err
+	}
+	r.Rate, r.Burst, err = pace(t)
+	return r, err
+}
+
+// keys refuses all but the given keys.
+func keys(t *cli.File, known ...string) error {
+	for _, k := range t.Keys() {
+		if !slices.Contains(known, k) {
+			hint := strings.Join(known, ", ") + " may be there"
+			if near := cli.Suggest(k, known); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			return t.Errorf(k, "there is no key %q; %s", k, hint)
+		}
+	}
+	return nil
+}
+
+func whole(t *cli.File, key string, low, high, def int64) (int64, error) {
+	v := t.Value(key)
+	if v == nil {
+		return def, nil
+	}
+	if n, ok := v.(int64); ok && n >= low && n <= high {
+		return n, nil
+	}
+	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %v", key, low, high, v)
+}
+
+// pace reads rate and burst.
+func pace(t *cli.File) (rate float64, burst int64, err error) {
+	if v := t.Value("rate"); v != nil {
+		n, ok := v.(int64)
+		if rate = float64(n); !ok {
+			rate, ok = v.(float64)
+		}
+		if !ok || !(rate > 0 && rate <= broker.MaxRate) {
+			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %v", float64(broker.MaxRate), v)
+		}
+	}
+	burst, err = whole(t, "burst", 1, broker.MaxBurst, 0)
+	if err == nil && burst > 0 && rate == 0 {
+		err = t.Errorf("burst", "burst needs a rate")
+	}
+	return rate, burst, err
+}
