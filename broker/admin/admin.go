@@ -6,6 +6,7 @@ package admin
 import (
 	"net/http"
 	"net/http/pprof"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -20,6 +21,9 @@ type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
+	// making is held while a piece of a long answer is made, not while it is
+	// written: operators share one processor, and leave the others to jobs.
+	making sync.Mutex
 }
 
 // New returns the handler for the HTTP address of a broker.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"bufio"
 	"fmt"
 	"net/http"
 	"time"
@@ -81,45 +80,83 @@ func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
 	return nil
 }
 
+// array is the items of an answer, an indented object, in an array of it.
+type array struct {
+	buf   []byte
+	left  int // bytes that the answer may still have
+	items int
+}
+
+// open begins the array behind what comes before it, close ends it.
+func (a *array) open(head string) {
+	a.buf = append(append(a.buf, head...), '[')
+	a.items = 0
+}
+
+func (a *array) close(tail string) {
+	if a.items > 0 {
+		a.buf = append(a.buf, "\n  "...)
+	}
+	a.buf = append(append(a.buf, ']'), tail...)
+}
+
+// item adds one more; false tells that it does not fit.
+func (a *array) item(v any) bool {
+	data, err := json.MarshalIndent(v, "    ", "  ")
+	separator := ",\n    "
+	if a.items == 0 {
+		separator = separator[1:]
+	}
+	if a.left -= len(separator) + len(data); a.left < 0 || err != nil {
+		return false
+	}
+	a.items++
+	a.buf = append(append(a.buf, separator...), data...)
+	return true
+}
+
+// send writes what there is. An error tells that nobody reads it.
+func (a *array) send(w patient) error {
+	_, err := w.Write(a.buf)
+	if a.buf = a.buf[:0]; cap(a.buf) > stride {
+		a.buf = nil
+	}
+	return err
+}
+
 // listing answers with the page of a listing that a request asks for. some
 // returns up to limit items from a place on, perhaps fewer, and the place that
 // follows them, or -1 at the end.
-func listing[T any](w http.ResponseWriter, r *http.Request, some func(from, limit int) (items []T, next int)) error {
+func listing[T any](a *API, w http.ResponseWriter, r *http.Request, some func(from, limit int) (items []T, next int)) error {
 	from, limit, err := page(r)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(begin(w), stride)
-	_, _ = out.WriteString("{\n  \"items\": [")
-	separator := "\n    "
-	for left := maxAnswer - stride; from >= 0 && limit > 0 && left > 0; {
+	out, list := begin(w), array{left: maxAnswer - stride}
+	list.open("{\n  \"items\": ")
+	for full := false; from >= 0 && limit > 0 && !full; {
+		a.making.Lock()
 		items, next := some(from, min(limit, slice))
 		limit -= len(items)
 		for i := range items {
-			data, err := json.MarshalIndent(&items[i], "    ", "  ")
-			if err != nil {
-				return err
-			}
-			if left -= len(separator) + len(data); left < 0 {
+			if full = !list.item(&items[i]); full {
 				_, next = some(from, i)
 				break
 			}
-			_, _ = out.WriteString(separator)
-			if _, err := out.Write(data); err != nil {
-				return nil // nobody is there to read it
-			}
-			separator = ",\n    "
 		}
+		a.making.Unlock()
 		from = next
+		if len(list.buf) >= stride/2 {
+			if err := list.send(out); err != nil {
+				return nil
+			}
+		}
 	}
-	if separator[0] == ',' {
-		_, _ = out.WriteString("\n  ")
-	}
-	_, _ = out.WriteString("]")
+	tail := "\n}\n"
 	if from >= 0 {
-		fmt.Fprintf(out, ",\n  \"next\": %d", from)
+		tail = fmt.Sprintf(",\n  \"next\": %d\n}\n", from)
 	}
-	_, _ = out.WriteString("\n}\n")
-	_ = out.Flush()
+	list.close(tail)
+	_ = list.send(out)
 	return nil
 }

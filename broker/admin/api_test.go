@@ -239,6 +239,11 @@ func TestOperations(t *testing.T) {
 	w.call("POST", "/v1/dead/a%2Fb%20c/nobody/retry", "", 404)
 	w.call("POST", "/v1/dead/a%2Fb%20c/bad/retry", "", 200)
 	w.call("GET", "/v1/types", "", 200)
+	w.call("PUT", "/v1/types/a%2Fb%20c", `{"fair":false}`, 200)
+	w.call("PUT", "/v1/groups/x", `{"rate":1}`, 201)
+	w.call("GET", "/v1/groups/x", "", 200)
+	w.call("GET", "/v1/groups", "", 200)
+	w.call("DELETE", "/v1/groups/x", "", 200)
 	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 {
 		t.Errorf("status: %v", x)
 	}

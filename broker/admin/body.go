@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gloom/broker"
 	"gloom/broker/admin/api"
 )
 
@@ -70,28 +71,27 @@ func (b body) integer(key string, low, high, def int64) (int64, error) {
 	return n, nil
 }
 
-// maxRate is the most per second that a limit may say.
-const maxRate = 1e9
-
-// rate reads the key of that name; where it is absent it is 0, which may be
-// said too unless it must be more.
-func (b body) rate(more bool) (float64, error) {
-	v, ok := b["rate"]
-	if !ok {
-		return 0, nil
+// pace reads rate and burst, which may be absent: then they are 0. least is the
+// least burst that may be said; where it is above 0, so must the rate be.
+func (b body) pace(least int64) (rate float64, burst int64, err error) {
+	if v, ok := b["rate"]; ok {
+		want := "a number from 0 to %g"
+		if least > 0 {
+			want = "a number above 0, at most %g"
+		}
+		if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+			return 0, 0, wrong("invalid_type", "rate", v, want, float64(broker.MaxRate))
+		}
+		rate, err = strconv.ParseFloat(string(v), 64)
+		if err != nil || rate < 0 || rate > broker.MaxRate || least > 0 && rate == 0 {
+			return 0, 0, wrong("invalid_value", "rate", v, want, float64(broker.MaxRate))
+		}
 	}
-	want := "a number from 0 to %g"
-	if more {
-		want = "a number above 0, at most %g"
+	burst, err = b.integer("burst", least, broker.MaxBurst, 0)
+	if err == nil && burst > 0 && rate == 0 {
+		err = fail(http.StatusBadRequest, "invalid_value", "burst needs a rate, got burst %d without one", burst)
 	}
-	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-		return 0, wrong("invalid_type", "rate", v, want, maxRate)
-	}
-	n, err := strconv.ParseFloat(string(v), 64)
-	if err != nil || n < 0 || n > maxRate || more && n == 0 {
-		return 0, wrong("invalid_value", "rate", v, want, maxRate)
-	}
-	return n, nil
+	return rate, burst, err
 }
 
 // boolean reads a key that must be there.

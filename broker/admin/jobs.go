@@ -40,8 +40,14 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: []string{}, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
 		Holds: x.Holds, Submitter: a.peer(x.Submitter), Worker: a.peer(x.Worker),
+	}
+	for _, g := range x.Groups {
+		j.Groups = append(j.Groups, wire.Value(g))
+	}
+	if x.HeldBy != nil {
+		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
 	}
 	if x.Due > 0 {
 		due := x.Due.Seconds()
@@ -94,7 +100,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := read(r, "priority", "delay_ms")
+	b, err := read(r, "priority", "groups", "delay_ms")
 	if err != nil {
 		return err
 	}
@@ -113,7 +119,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 		delay = time.Duration(q.AfterMS) * time.Millisecond
 	}
 	c := broker.Changing{
-		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Delay: delay,
+		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Groups: q.Groups, SetGroups: q.SetGroups, Delay: delay,
 	}
 	var code broker.Code
 	var reason string
@@ -162,7 +168,7 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return listing(w, r, func(from, limit int) (items []api.DeadJob, next int) {
+	return listing(a, w, r, func(from, limit int) (items []api.DeadJob, next int) {
 		found, next := a.letters(n, from, limit)
 		now := a.srv.Hub().Now()
 		for _, l := range found {

@@ -38,6 +38,8 @@ var (
 	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
 	descKeptBytes   = desc("kept_outcome_bytes", "Memory that kept outcomes count against limits.")
 	descReleases    = desc("releases_total", "Times that a worker gave a job back as if it had never had it.")
+	descGroups      = desc("groups", "Groups that there are.")
+	descHeldBack    = desc("jobs_held_back", "Queued jobs that a rule of a group holds back.", "type")
 	descTypes       = desc("types", "Types known.")
 	descConns       = desc("connections", "Open connections.", "port")
 	descMaxConns    = desc("connections_limit", "Connections that may be open.")
@@ -65,7 +67,7 @@ var (
 
 var all = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
-	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descReleases, descTypes, descConns,
+	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
 	descLag, descUndelivered, descDropped, descImbalance, descMemory, descMemoryLimit, descStore, descDraining, descInfo,
@@ -91,6 +93,7 @@ func (t *typeSum) gauge(i *broker.TypeInfo) {
 	t.Idle += i.Idle
 	t.Bytes += i.Bytes
 	t.Dead += i.Dead
+	t.Held += i.Held
 	t.Oldest = max(t.Oldest, i.Oldest)
 	if i.Paused {
 		t.paused++
@@ -158,6 +161,7 @@ func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
 	gauge(ch, descJobs, float64(t.Queued), name, "queued")
 	gauge(ch, descJobs, float64(t.Running), name, "running")
 	gauge(ch, descBytes, float64(t.Bytes), name)
+	gauge(ch, descHeldBack, float64(t.Held), name)
 	gauge(ch, descOldest, t.Oldest.Seconds(), name)
 	gauge(ch, descWorkers, float64(t.Idle), name, "idle")
 	gauge(ch, descWorkers, float64(t.Workers-t.Idle), name, "busy")
@@ -182,7 +186,7 @@ func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatB
 
 func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
-	var submitters, workers, types, kept int
+	var submitters, workers, types, kept, groups int
 	var keptBytes int64
 	var releases uint64
 	var held broker.Memory
@@ -191,11 +195,12 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
-		releases = b.Releases()
+		releases, groups = b.Releases(), b.GroupCount()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
 	count(ch, descReleases, releases)
 	gauge(ch, descTypes, float64(types))
+	gauge(ch, descGroups, float64(groups))
 	gauge(ch, descKept, float64(kept))
 	gauge(ch, descKeptBytes, float64(keptBytes))
 	gauge(ch, descStore, float64(held.Jobs()))

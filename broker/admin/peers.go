@@ -11,13 +11,13 @@ import (
 )
 
 func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	return listing(w, r, func(from, limit int) (items []api.Worker, next int) {
+	return listing(a, w, r, func(from, limit int) (items []api.Worker, next int) {
 		var found []broker.WorkerInfo
 		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, from, limit) })
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
-				Peer: *a.peer(x.Peer), Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
+				Peer: *a.peer(x.Peer), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
 				IdleSeconds: x.Idle.Seconds(), Jobs: []string{},
 			}
 			if x.Type != nil {
@@ -33,7 +33,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
-	return listing(w, r, func(from, limit int) (items []api.Submitter, next int) {
+	return listing(a, w, r, func(from, limit int) (items []api.Submitter, next int) {
 		var found []broker.SubmitterInfo
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(from, limit) })
 		for _, x := range found {

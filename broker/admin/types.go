@@ -24,7 +24,7 @@ func surveyed(h *hub.Hub) *broker.Survey {
 func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	s.Complete(t)
 	return api.Type{
-		Type: wire.Value(t.Name), Paused: t.Paused, Limits: api.Limits{Concurrency: t.Limits.Concurrency, Rate: t.Limits.Rate},
+		Type: wire.Value(t.Name), Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
 		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
@@ -52,7 +52,7 @@ func name(r *http.Request, key string) ([]byte, error) {
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
 	h := a.srv.Hub()
 	survey := surveyed(h)
-	return listing(w, r, func(from, limit int) (items []api.Type, next int) {
+	return listing(a, w, r, func(from, limit int) (items []api.Type, next int) {
 		h.View(func(b *broker.Broker, _ int64) {
 			next = b.Types(from, limit, func(t *broker.TypeInfo, s *broker.TypeStats) {
 				x := typeOf(t, survey)
@@ -96,13 +96,17 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 		return err
 	}
 	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", r.RemoteAddr).Msg("an operator paused or resumed a type")
-	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
-		return b.Pause(now, n, paused)
+	return a.change(w, r, func(name []byte) (err error) {
+		a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+			fx, err = b.Pause(now, name, paused)
+			return fx
+		})
+		return err
 	})
 }
 
 func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
-	b, err := read(r, "concurrency", "rate")
+	b, err := read(r, "concurrency", "rate", "burst")
 	if err != nil {
 		return err
 	}
@@ -110,29 +114,37 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rate, err := b.rate(false)
+	rate, burst, err := b.pace(0)
 	if err != nil {
 		return err
 	}
-	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate}
+	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
 	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", r.RemoteAddr).Msg("an operator set limits")
-	return a.change(w, r, func(b *broker.Broker, now int64, n []byte) ([]broker.Effect, error) {
-		return b.Limit(now, n, l)
-	})
+	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
+}
+
+// putType says whether groups take turns in a type, known or not.
+func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
+	b, err := read(r, "fair")
+	if err != nil {
+		return err
+	}
+	fair, err := b.boolean("fair")
+	if err != nil {
+		return err
+	}
+	a.log.Info().Str("type", r.PathValue("type")).Bool("fair", fair).Str("peer", r.RemoteAddr).Msg("an operator set fairness")
+	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
 }
 
 // change configures a type and replies with what it is now.
-func (a *API) change(w http.ResponseWriter, r *http.Request, fn func(*broker.Broker, int64, []byte) ([]broker.Effect, error)) error {
+func (a *API) change(w http.ResponseWriter, r *http.Request, set func(name []byte) error) error {
 	n, err := name(r, "type")
 	if err != nil {
 		return err
 	}
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, err = fn(b, now, n)
-		return fx
-	})
 	var te *broker.TypeError
-	if errors.As(err, &te) {
+	if errors.As(set(n), &te) {
 		return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
 	}
 	t, _ := a.typeNamed(n)

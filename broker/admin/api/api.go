@@ -42,14 +42,56 @@ func (l *Ledger) Ended() uint64 {
 type Limits struct {
 	// Concurrency is how many jobs may run at a time.
 	Concurrency int `json:"concurrency"`
-	// Rate is how many jobs may be handed out per second.
-	Rate float64 `json:"rate"`
+	// Rate is how many jobs may be handed out per second, Burst how many of them
+	// at once; without a burst they are evenly spaced.
+	Rate  float64 `json:"rate"`
+	Burst int     `json:"burst"`
+}
+
+// Fair is what PUT of a type takes: whether groups take turns in it.
+type Fair struct {
+	Fair bool `json:"fair"`
+}
+
+// RuleLimits say what each group that fits a pattern may do; nil is not said.
+type RuleLimits struct {
+	// Concurrency is how many of its jobs may run at a time, 0 for none.
+	Concurrency *int64 `json:"concurrency,omitempty"`
+	// Rate is how many of its jobs may be handed out per second, Burst how many
+	// of them at once.
+	Rate  *float64 `json:"rate,omitempty"`
+	Burst *int64   `json:"burst,omitempty"`
+}
+
+// Rule is the rule of a pattern.
+type Rule struct {
+	Pattern string `json:"pattern"`
+	RuleLimits
+	// Persisted: it stands in the file of limits; else it ends with the process.
+	Persisted bool `json:"persisted"`
+}
+
+// Group is a group with jobs in it.
+type Group struct {
+	Group string `json:"group"`
+	// Waiting are its jobs that are delayed or queued, Held those of them that
+	// are queued and held back by a rule of any of their groups.
+	Waiting int `json:"waiting"`
+	Running int `json:"running"`
+	Held    int `json:"held"`
+}
+
+// Groups are all rules, and the busiest groups, busiest first.
+type Groups struct {
+	Rules  []Rule  `json:"rules"`
+	Groups []Group `json:"groups"`
 }
 
 // Type is a type as operators see it.
 type Type struct {
 	Type       string `json:"type"`
 	Paused     bool   `json:"paused"`
+	Fair       bool   `json:"fair"` // groups take turns in it
 	Limits     Limits `json:"limits"`
 	Queued     uint64 `json:"queued"`
 	Delayed    uint64 `json:"delayed"`
@@ -91,7 +133,8 @@ type Job struct {
 	Bytes    int  `json:"bytes"` // of its body
 	Detached bool `json:"detached"`
 	// KeepMS is for how long its outcome is kept after its end, in milliseconds.
-	KeepMS int64 `json:"keep_ms"`
+	KeepMS int64    `json:"keep_ms"`
+	Groups []string `json:"groups"`
 	// Releases is how often a worker gave it back.
 	Releases int `json:"releases"`
 	// Unwanted: it runs, but nobody waits for it any more.
@@ -106,14 +149,24 @@ type Job struct {
 	Ahead      *int  `json:"ahead,omitempty"`
 	AheadExact *bool `json:"ahead_exact,omitempty"`
 	// Holds says what a waiting job waits for.
-	Holds     string `json:"holds,omitempty"`
-	Submitter *Peer  `json:"submitter,omitempty"`
-	Worker    *Peer  `json:"worker,omitempty"`
+	Holds string `json:"holds,omitempty"`
+	// HeldBy names the group whose rule holds it back.
+	HeldBy    *HeldBy `json:"held_by,omitempty"`
+	Submitter *Peer   `json:"submitter,omitempty"`
+	Worker    *Peer   `json:"worker,omitempty"`
+}
+
+// HeldBy is a group that holds a job back, and the pattern of the rule.
+type HeldBy struct {
+	Group string `json:"group"`
+	Rule  string `json:"rule"`
 }
 
 // Change is what PATCH of a job takes; what is nil stays as it is.
 type Change struct {
 	Priority *int64 `json:"priority,omitempty"`
+	// Groups take the place of those that it has.
+	Groups *[]string `json:"groups,omitempty"`
 	// DelayMS is for how long it waits from now, in milliseconds; 0 makes it
 	// ready.
 	DelayMS *int64 `json:"delay_ms,omitempty"`
@@ -143,7 +196,8 @@ type DeadJob struct {
 // Worker is a worker's connection.
 type Worker struct {
 	Peer
-	Type     string `json:"type,omitempty"`
+	Type     string `json:"type,omitempty"` // where it serves one type alone
+	Types    int    `json:"types"`          // how many it serves
 	Prefetch int    `json:"prefetch"`
 	// Out is how many jobs are out on it, Overdue how many of them passed
 	// their timeout and keep it from getting more.

@@ -19,7 +19,9 @@ func TestSchemas(t *testing.T) {
 		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
 		"Peer": api.Peer{}, "Job": api.Job{}, "State": api.State{}, "DeadJob": api.DeadJob{},
 		"Worker": api.Worker{}, "Submitter": api.Submitter{}, "Status": api.Status{},
-		"Draining": api.Draining{}, "Change": api.Change{}, "Empty": struct{}{},
+		"Draining": api.Draining{}, "Change": api.Change{},
+		"Fair": api.Fair{}, "RuleLimits": api.RuleLimits{}, "Rule": api.Rule{}, "Group": api.Group{},
+		"Groups": api.Groups{}, "HeldBy": api.HeldBy{}, "Empty": struct{}{},
 		"TypeList": api.List[api.Type]{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
 	}

@@ -1,0 +1,233 @@
+package admin_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/server"
+)
+
+// submitted hands in jobs of a submitter that stays.
+func submitted(w *world, jobs ...broker.Submission) {
+	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+		s := b.AddSubmitter()
+		for i := range jobs {
+			jobs[i].Body, jobs[i].Quiet = []byte("1"), true
+			b.Submit(now, s, &jobs[i])
+		}
+		return nil
+	})
+}
+
+func names(list ...string) (out [][]byte) {
+	for _, n := range list {
+		out = append(out, []byte(n))
+	}
+	return out
+}
+
+// same fails unless an answer has exactly these keys and values.
+func same(t *testing.T, what string, got, want map[string]any) {
+	t.Helper()
+	if !maps.EqualFunc(got, want, func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) }) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestRules: a rule is set whole, shown, and dropped; what is refused leaves
+// the one before.
+func TestRules(t *testing.T) {
+	w := start(t, nil)
+	const path = "/v1/groups/tenant%2F%2A"
+	w.call("GET", path, "", 404)
+	w.call("DELETE", path, "", 404)
+	first := map[string]any{"pattern": "tenant/*", "concurrency": 2, "rate": 5.5, "burst": 10, "persisted": false}
+	same(t, "created", w.call("PUT", path, `{"concurrency":2,"rate":5.5,"burst":10}`, 201), first)
+	same(t, "shown", w.call("GET", path, "", 200), first)
+	for body, says := range map[string][]string{
+		``:                           {"missing_field", "concurrency, rate and burst"},
+		`{}`:                         {"missing_field", "concurrency"},
+		`{"rate":null}`:              {"missing_field", "concurrency"},
+		`[1]`:                        {"invalid_body", "[1]"},
+		`{"concurency":1}`:           {"invalid_body", "concurency"},
+		`{"concurrency":-1}`:         {"invalid_value", "concurrency", "-1", "1000000000"},
+		`{"concurrency":1000000001}`: {"invalid_value", "1000000001"},
+		`{"concurrency":"1"}`:        {"invalid_type", "concurrency", `"1"`},
+		`{"concurrency":1.0}`:        {"invalid_type", "1.0"},
+		`{"rate":0}`:                 {"invalid_value", "rate", "above 0"},
+		`{"rate":-0.5}`:              {"invalid_value", "-0.5"},
+		`{"rate":1000000000.5}`:      {"invalid_value", "1000000000.5"},
+		`{"rate":true}`:              {"invalid_type", "true"},
+		`{"burst":5}`:                {"invalid_value", "burst", "rate"},
+		`{"rate":1,"burst":0}`:       {"invalid_value", "burst", "0"},
+		`{"rate":1,"burst":1000001}`: {"invalid_value", "1000001"},
+	} {
+		e := w.call("PUT", path, body, 400)
+		for _, s := range says {
+			if !strings.Contains(fmt.Sprint(e), s) {
+				t.Errorf("%s: %v does not say %q", body, e, s)
+			}
+		}
+	}
+	same(t, "after what was refused", w.call("GET", path, "", 200), first)
+	second := map[string]any{"pattern": "tenant/*", "concurrency": 0, "persisted": false}
+	same(t, "replaced", w.call("PUT", path, `{"concurrency":0,"rate":null}`, 200), second)
+	all := w.call("GET", "/v1/groups", "", 200)
+	if rules := all["rules"].([]any); len(rules) != 1 || len(all["groups"].([]any)) != 0 {
+		t.Errorf("all: %v", all)
+	} else {
+		same(t, "listed", rules[0].(map[string]any), second)
+	}
+	same(t, "dropped", w.call("DELETE", path, "", 200), second)
+	w.call("GET", path, "", 404)
+	w.call("PUT", "/v1/groups/"+strings.Repeat("x", 1025), `{"rate":1}`, 400)
+	for _, limit := range []string{"0", "-1", "x", "1.5"} {
+		w.call("GET", "/v1/groups?limit="+limit, "", 400)
+	}
+	w.call("GET", "/v1/groups?limit=99999999999999999999", "", 200)
+}
+
+// TestGroups: the busiest groups are shown, and which one holds a job back.
+func TestGroups(t *testing.T) {
+	w := start(t, nil)
+	w.call("PUT", "/v1/groups/h%2A", `{"concurrency":0}`, 201)
+	submitted(w,
+		broker.Submission{ID: []byte("held"), Type: []byte("t"), Groups: names("a", "host")},
+		broker.Submission{ID: []byte("free"), Type: []byte("t"), Groups: names("a")},
+		broker.Submission{ID: []byte("later"), Type: []byte("u"), Groups: names("a", "b"), Delay: time.Hour},
+	)
+	for limit, want := range map[int]int{1: 1, 2: 2, 3: 3, 100_000_000: 3} {
+		if n := len(w.call("GET", fmt.Sprint("/v1/groups?limit=", limit), "", 200)["groups"].([]any)); n != want {
+			t.Errorf("with a limit of %d %d groups are listed", limit, n)
+		}
+	}
+	groups := w.call("GET", "/v1/groups", "", 200)["groups"].([]any)
+	for i, want := range []map[string]any{
+		{"group": "a", "waiting": 3, "running": 0, "held": 1},
+		{"group": "b", "waiting": 1, "running": 0, "held": 0},
+		{"group": "host", "waiting": 1, "running": 0, "held": 1},
+	} {
+		same(t, "group", groups[i].(map[string]any), want)
+	}
+	j := w.call("GET", "/v1/jobs/held", "", 200)
+	if fmt.Sprint(j["groups"]) != "[a host]" || !strings.Contains(fmt.Sprint(j["holds"]), "host") {
+		t.Errorf("the job held back: %v", j)
+	}
+	same(t, "what holds it", j["held_by"].(map[string]any), map[string]any{"group": "host", "rule": "h*"})
+	if j := w.call("GET", "/v1/jobs/free", "", 200); j["held_by"] != nil {
+		t.Errorf("the job that is free: %v", j)
+	}
+	_, f := scrape(t, w)
+	if groups, held := value(f, "gloom_groups"), value(f, "gloom_jobs_held_back", "type", "t"); groups != 3 || held != 1 {
+		t.Errorf("%v groups and %v jobs held back are counted, want 3 and 1", groups, held)
+	}
+
+	if e := w.call("PATCH", "/v1/jobs/held", `{"groups":["c","d","c"]}`, 400); !strings.Contains(fmt.Sprint(e["reason"]), "c") {
+		t.Errorf("a group named twice: %v", e)
+	}
+	w.call("PATCH", "/v1/jobs/held", `{"groups":["c"]}`, 200)
+	if j := w.call("GET", "/v1/jobs/held", "", 200); fmt.Sprint(j["groups"]) != "[c]" || j["held_by"] != nil {
+		t.Errorf("with another group: %v", j)
+	}
+	w.call("PATCH", "/v1/jobs/held", `{"groups":[]}`, 200)
+	if j := w.call("GET", "/v1/jobs/held", "", 200); fmt.Sprint(j["groups"]) != "[]" {
+		t.Errorf("with no group: %v", j)
+	}
+}
+
+// TestMaxGroups: a change to a group too many is refused whole.
+func TestMaxGroups(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxGroups = 2 })
+	submitted(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
+	if e := w.call("PATCH", "/v1/jobs/x", `{"priority":5,"groups":["a","b","c"]}`, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-groups") {
+		t.Errorf("a group too many: %v", e)
+	}
+	if j := w.call("GET", "/v1/jobs/x", "", 200); j["priority"] != 0.0 || fmt.Sprint(j["groups"]) != "[a b]" {
+		t.Errorf("after it: %v", j)
+	}
+	w.call("PATCH", "/v1/jobs/x", `{"groups":["a","c"]}`, 200) // b is given up for it
+}
+
+// TestTypeSettings: fairness and bursts of types, known or not.
+func TestTypeSettings(t *testing.T) {
+	w := start(t, nil)
+	if x := w.call("PUT", "/v1/types/new", `{"fair":true}`, 200); x["fair"] != true {
+		t.Errorf("fair: %v", x)
+	}
+	for body, says := range map[string]string{``: "fair", `{"fair":null}`: "fair", `{"fair":1}`: "1", `{"unfair":true}`: "unfair"} {
+		if e := w.call("PUT", "/v1/types/new", body, 400); !strings.Contains(fmt.Sprint(e["reason"]), says) {
+			t.Errorf("%s: %v", body, e)
+		}
+	}
+	if x := w.call("PUT", "/v1/types/new/limits", `{"rate":2.5,"burst":7}`, 200); fmt.Sprint(x["limits"]) != "map[burst:7 concurrency:0 rate:2.5]" || x["fair"] != true {
+		t.Errorf("limits: %v", x)
+	}
+	for _, body := range []string{`{"burst":7}`, `{"rate":1,"burst":-1}`, `{"rate":1,"burst":1000001}`, `{"rate":1,"burst":"7"}`} {
+		if e := w.call("PUT", "/v1/types/new/limits", body, 400); !strings.Contains(fmt.Sprint(e["reason"]), "burst") {
+			t.Errorf("%s: %v", body, e)
+		}
+	}
+	if x := w.call("GET", "/v1/types/new", "", 200); fmt.Sprint(x["limits"]) != "map[burst:7 concurrency:0 rate:2.5]" {
+		t.Errorf("after what was refused: %v", x)
+	}
+}
+
+// TestFileAndOperators: operators win over the file, for rules until they drop
+// theirs, for a type's fairness and limits each for themselves for good.
+func TestFileAndOperators(t *testing.T) {
+	file := func(concurrency int64, types map[string]server.TypeSettings) server.FileLimits {
+		return server.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
+	}
+	w := start(t, func(o *server.Options) {
+		o.Limits = file(1, map[string]server.TypeSettings{"t": {Fair: true, Limits: broker.TypeLimits{Concurrency: 3}}})
+	})
+	rule := func(name string, concurrency int, persisted bool) {
+		t.Helper()
+		same(t, name, w.call("GET", "/v1/groups/"+name, "", 200), map[string]any{"pattern": name, "concurrency": concurrency, "persisted": persisted})
+	}
+	typ := func(fair bool, concurrency float64) {
+		t.Helper()
+		if x := w.call("GET", "/v1/types/t", "", 200); x["fair"] != fair || x["limits"].(map[string]any)["concurrency"] != concurrency {
+			t.Errorf("the type is %v, want fair %v, concurrency %v", x, fair, concurrency)
+		}
+	}
+	load := func(f server.FileLimits) {
+		t.Helper()
+		if err := w.srv.Limits().Load(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rule("a", 1, true)
+	typ(true, 3)
+	w.call("DELETE", "/v1/groups/a", "", 409)
+
+	same(t, "set", w.call("PUT", "/v1/groups/a", `{"concurrency":5}`, 200), map[string]any{"pattern": "a", "concurrency": 5, "persisted": false})
+	w.call("PUT", "/v1/types/t/limits", `{"concurrency":9}`, 200)
+	load(file(2, map[string]server.TypeSettings{"t": {Limits: broker.TypeLimits{Concurrency: 4}}}))
+	rule("a", 5, false)
+	rule("b", 7, true)
+	typ(false, 9) // the file's fairness counts, its limits do not
+
+	w.call("DELETE", "/v1/groups/a", "", 200)
+	rule("a", 2, true)
+	load(server.FileLimits{})
+	w.call("GET", "/v1/groups/a", "", 404)
+	w.call("GET", "/v1/groups/b", "", 404)
+	typ(false, 9)
+
+	// What cannot be changes nothing.
+	w.call("PUT", "/v1/types/t", `{"fair":true}`, 200)
+	bad := file(3, nil)
+	bad.Groups["c"] = broker.Rule{Concurrency: -5}
+	if err := w.srv.Limits().Load(bad); err == nil {
+		t.Error("a rule that cannot be is loaded")
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		w.call("GET", "/v1/groups/"+name, "", 404)
+	}
+	typ(true, 9)
+}
