@@ -74,7 +74,7 @@ func flags(t *testing.T) []*pflag.Flag {
 func TestDocuments(t *testing.T) {
 	opt := server.DefaultOptions()
 	known := command(&opt, host, nil).Flags()
-	for _, path := range []string{"../../README.md", "../../broker/admin/OPERATING.md"} {
+	for _, path := range []string{"../../README.md", "../../broker/admin/OPERATING.md", "../../wire/PROTOCOL.md"} {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
