@@ -35,6 +35,8 @@ type Conn struct {
 	// that, since when nothing of it has been read (0: nothing is held). The owner
 	// writes them.
 	held, pinned, since atomic.Int64
+	// ahead is what of it the owner, which blocks, has not begun to write.
+	ahead atomic.Int64
 	// batches are the outputs not wholly written. Of the owner only.
 	batches []batch
 	written uint64 // bytes handed to the connection
@@ -158,6 +160,7 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 		c.since.Store(c.hub.clock())
 	}
 	c.held.Store(int64(unsent))
+	c.ahead.Store(0)
 	if len(c.outcomes) > 0 {
 		c.hub.wrote(c, c.written-uint64(unsent))
 	}
@@ -185,9 +188,11 @@ func (c *Conn) undelivered() int {
 	return n
 }
 
-// Writing notes that n bytes are about to be written by an owner that blocks.
-func (c *Conn) Writing(n int) {
+// Writing notes that the first now of n bytes are about to be written by an owner
+// that blocks.
+func (c *Conn) Writing(n, now int) {
 	c.held.Store(int64(n))
+	c.ahead.Store(int64(n - now))
 	c.since.Store(c.hub.clock())
 }
 

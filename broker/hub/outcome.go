@@ -1,5 +1,7 @@
 package hub
 
+import "time"
+
 // A kept outcome is forgotten when the last byte of its frame has been taken by
 // the system. The owner of the connection tells of that after it has written;
 // the peer may have read the frame by then.
@@ -46,6 +48,10 @@ func (h *Hub) written(now int64, no uint64) {
 	h.apply(h.core.Written(now, no))
 }
 
+// justWritten is for how long a write may have lasted that the peer can have read
+// before its owner told of it. One that lasts longer waits for the peer.
+const justWritten = 100 * time.Millisecond
+
 // settle takes the outcome that holds an id for written if its owner is just
 // writing it: who submits under the id again has read the frame.
 func (h *Hub) settle(now int64, id []byte) {
@@ -53,9 +59,9 @@ func (h *Hub) settle(now int64, id []byte) {
 	if no == 0 {
 		return
 	}
-	if c := h.find(peer); c != nil {
+	if c := h.find(peer); c != nil && c.Stuck(now) < justWritten {
 		for _, o := range c.outcomes {
-			if o.no == no && !o.back {
+			if o.no == no && !o.back && o.end+uint64(c.ahead.Load()) <= c.taken {
 				h.written(now, no)
 			}
 		}

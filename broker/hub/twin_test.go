@@ -463,7 +463,7 @@ func TestDroppedProgress(t *testing.T) {
 	w.named = true
 	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
 	w.sink.Take(nil)
-	slow.conn.Writing(600 << 10) // more than half of what may wait for it
+	slow.conn.Writing(600<<10, 0) // more than half of what may wait for it
 	w.does(h, `{"action":"respond","id":"s1","body":"for the slow one"}`,
 		`{"action":"progress","id":"s2","body":"`+strings.Repeat("x", 120_000)+`"}`,
 		`{"action":"respond","id":"o","body":"for another"}`)

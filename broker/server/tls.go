@@ -314,8 +314,8 @@ func (w *tlsWriter) write(o *hub.Output) bool {
 	var err error
 	for _, part := range o.Parts(nil) {
 		for err == nil && len(part) > 0 {
-			o.Conn.Writing(left)
 			k := min(len(part), atATime)
+			o.Conn.Writing(left, k)
 			_, err = w.nc.Write(part[:k])
 			w.wrote()
 			part = part[k:]

@@ -1,0 +1,57 @@
+package hub_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// TestOutcomeBeingWritten: who submits under the id of an outcome that is just
+// being written gets it only as long as the peer can have read the frame.
+func TestOutcomeBeingWritten(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		// writing is what the owner does after it has taken the outcome; n is how
+		// much that was.
+		writing func(s *side, o *hub.Output, wait func(time.Duration))
+		free    bool
+	}{
+		{"taken", func(*side, *hub.Output, func(time.Duration)) {}, true},
+		{"its last part is written", func(s *side, o *hub.Output, _ func(time.Duration)) {
+			s.conn.Writing(100, 100)
+		}, true},
+		{"a part in front of it is written", func(s *side, o *hub.Output, _ func(time.Duration)) {
+			s.conn.Writing(o.Len(), o.Len()/2)
+		}, false},
+		{"the peer does not read", func(s *side, o *hub.Output, wait func(time.Duration)) {
+			s.conn.Writing(o.Len(), o.Len())
+			wait(time.Second)
+		}, false},
+		{"it is held back", func(s *side, o *hub.Output, _ func(time.Duration)) {
+			s.sink.Done(o, o.Len(), o.Len())
+		}, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			now := int64(time.Hour)
+			h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 20, Clock: func() int64 { return now }})
+			defer h.Close()
+			s, w, other := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort)
+			s.does(h, `{"action":"submit","id":"a","body":1,"keep_ms":60000}`)
+			w.does(h, `{"action":"join","type":"default"}`, `{"action":"respond","body":"A"}`)
+			out := s.sink.Take(nil)
+			v.writing(s, &out[0], func(d time.Duration) { now += int64(d) })
+			other.does(h, `{"action":"submit","id":"a","body":2}`)
+			var got string
+			for _, o := range other.sink.Take(nil) {
+				got += string(o.Buf)
+			}
+			if free := strings.Contains(got, `{"ok":true,"id":"a"}`); free != v.free || !free && !strings.Contains(got, "id_exists") {
+				t.Errorf("a submit under its id got %q, want it accepted: %t", got, v.free)
+			}
+		})
+	}
+}
