@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 )
 
 // Beanstalk speaks beanstalkd's protocol. It has no answers: a worker puts the
@@ -18,15 +17,25 @@ func (Beanstalk) Traits() load.Traits { return load.Traits{Acks: load.CountedAck
 
 // Submitter implements load.Protocol.
 func (Beanstalk) Submitter(s *load.Submitter) load.SubmitSide {
-	b := &beanSubmitter{s: s, typ: -1}
+	b := &beanSubmitter{s: s}
 	for _, name := range s.Types() {
 		b.uses = append(b.uses, []byte("use "+name+"\r\n"))
 	}
+	reserve := append([]byte(nil), "watch "+replyTube+strconv.Itoa(s.Index)+"\r\nignore default\r\n"...)
+	for range beanAhead {
+		reserve = append(reserve, "reserve\r\n"...)
+	}
+	b.link = link{peer: s, greeting: b.uses[0], next: b.reply}
+	b.answers = link{peer: s, greeting: reserve, next: b.reply}
 	return b
 }
 
 // Worker implements load.Protocol.
-func (Beanstalk) Worker(w *load.Worker) load.WorkSide { return &beanWorker{w: w, using: -1} }
+func (Beanstalk) Worker(w *load.Worker) load.WorkSide {
+	b := &beanWorker{w: w, using: -1}
+	b.link = link{peer: w, greeting: []byte("watch " + w.Type + "\r\nignore default\r\nreserve\r\n"), next: b.reply}
+	return b
+}
 
 const (
 	beanTTR = "3600" // seconds a reserved job may take
@@ -67,9 +76,9 @@ func nextBean(in []byte) (r beanReply, used int) {
 
 func appendPut(out []byte, priority int64, size int) []byte {
 	out = append(out, "put "...)
-	out = appendInt(out, beanMiddle-priority)
+	out = strconv.AppendInt(out, beanMiddle-priority, 10)
 	out = append(out, " 0 "+beanTTR+" "...)
-	out = appendInt(out, int64(size))
+	out = strconv.AppendInt(out, int64(size), 10)
 	return append(out, "\r\n"...)
 }
 
@@ -80,90 +89,50 @@ func appendDelete(out, id []byte) []byte {
 }
 
 type beanSubmitter struct {
-	s     *load.Submitter
-	puts  *poll.Conn
-	takes *poll.Conn
-	uses  [][]byte
-	typ   int // the tube in use
-}
-
-func (b *beanSubmitter) Dial(l *poll.Loop) (err error) {
-	if b.puts, err = l.Dial(b.s.Addr(), b); err != nil {
-		return err
-	}
-	if b.takes, err = l.Dial(b.s.Addr(), b); err != nil {
-		return err
-	}
-	out := append([]byte(nil), "watch "+replyTube+strconv.Itoa(b.s.Index)+"\r\nignore default\r\n"...)
-	for range beanAhead {
-		out = append(out, "reserve\r\n"...)
-	}
-	b.takes.SetOut(out)
-	return nil
+	pair
+	s    *load.Submitter
+	uses [][]byte
+	typ  int // the tube in use
 }
 
 func (b *beanSubmitter) Submit(typ int, priority int64, n load.Number) {
-	out := b.puts.Out()
+	out := b.c.Out()
 	if typ != b.typ {
 		b.typ = typ
 		out = append(out, b.uses[typ]...)
 	}
 	out = appendPut(out, priority, b.s.Body().Len())
 	out = b.s.Body().Append(out, n)
-	b.puts.SetOut(append(out, "\r\n"...))
+	b.c.SetOut(append(out, "\r\n"...))
 }
 
-func (b *beanSubmitter) Pending() int { return b.puts.Pending() }
-
-func (b *beanSubmitter) Hangup(hard bool) {
-	hangup(b.puts, hard)
-	hangup(b.takes, hard)
-}
-
-func (b *beanSubmitter) Closed(_ *poll.Conn, err error) { b.s.Lost(err) }
-
-func (b *beanSubmitter) Data(c *poll.Conn, in []byte, now int64) (used int) {
-	b.s.Arrived(now)
-	for {
-		r, n := nextBean(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch string(r.word) {
-		case "INSERTED":
-			b.s.AckedNext()
-		case "RESERVED":
-			b.s.Answered(nil, r.data)
-			c.SetOut(append(appendDelete(c.Out(), r.arg), "reserve\r\n"...))
-		case "DELETED", "USING":
-		case "WATCHING":
-			if string(r.arg) == "1" { // after the ignore
-				b.s.Ready()
-			}
-		default:
-			b.s.Refused(nil, string(r.word), string(r.arg))
-		}
+func (b *beanSubmitter) reply(in []byte) int {
+	r, used := nextBean(in)
+	if used == 0 {
+		return 0
 	}
+	switch string(r.word) {
+	case "INSERTED":
+		b.s.AckedNext()
+	case "RESERVED":
+		b.s.Answered(nil, r.data)
+		b.answers.c.SetOut(append(appendDelete(b.answers.c.Out(), r.arg), "reserve\r\n"...))
+	case "DELETED", "USING":
+	case "WATCHING":
+		if string(r.arg) == "1" { // after the ignore
+			b.s.Ready()
+		}
+	default:
+		b.s.Refused(nil, string(r.word), string(r.arg))
+	}
+	return used
 }
 
 type beanWorker struct {
+	link
 	w     *load.Worker
-	c     *poll.Conn
 	using int // the submitter whose tube is in use
 }
-
-func (b *beanWorker) Dial(l *poll.Loop) (err error) {
-	if b.c, err = l.Dial(b.w.Addr(), b); err != nil {
-		return err
-	}
-	b.c.SetOut(append([]byte(nil), "watch "+b.w.Type+"\r\nignore default\r\nreserve\r\n"...))
-	return nil
-}
-
-func (b *beanWorker) Hangup(hard bool) { hangup(b.c, hard) }
-
-func (b *beanWorker) Closed(_ *poll.Conn, err error) { b.w.Lost(err) }
 
 // Answer puts the echo, ends the job and reserves the next one in one go.
 func (b *beanWorker) Answer(job load.Job) {
@@ -176,7 +145,7 @@ func (b *beanWorker) Answer(job load.Job) {
 	if to := n.Submitter(); to != b.using {
 		b.using = to
 		out = append(out, "use "+replyTube...)
-		out = appendInt(out, int64(to))
+		out = strconv.AppendInt(out, int64(to), 10)
 		out = append(out, "\r\n"...)
 	}
 	out = appendPut(out, 0, len(job.Body))
@@ -185,26 +154,23 @@ func (b *beanWorker) Answer(job load.Job) {
 	b.c.SetOut(append(appendDelete(out, job.ID), "reserve\r\n"...))
 }
 
-func (b *beanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	b.w.Arrived(now)
-	for {
-		r, n := nextBean(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch string(r.word) {
-		case "RESERVED":
-			b.w.Job(load.Job{ID: r.arg, Body: r.data})
-		case "INSERTED", "DELETED", "USING":
-		case "WATCHING":
-			if string(r.arg) == "1" {
-				b.w.Ready()
-			}
-		default:
-			b.w.Refused(string(r.word), string(r.arg))
-		}
+func (b *beanWorker) reply(in []byte) int {
+	r, used := nextBean(in)
+	if used == 0 {
+		return 0
 	}
+	switch string(r.word) {
+	case "RESERVED":
+		b.w.Job(load.Job{ID: r.arg, Body: r.data})
+	case "INSERTED", "DELETED", "USING":
+	case "WATCHING":
+		if string(r.arg) == "1" {
+			b.w.Ready()
+		}
+	default:
+		b.w.Refused(string(r.word), string(r.arg))
+	}
+	return used
 }
 
 func beanstalkdArgs(port string, set Settings) []string {

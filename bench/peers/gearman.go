@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 )
 
 // Gearman speaks gearmand's binary protocol.
@@ -38,11 +37,18 @@ func (Gearman) Traits() load.Traits {
 
 // Submitter implements load.Protocol.
 func (Gearman) Submitter(s *load.Submitter) load.SubmitSide {
-	return &gearmanSubmitter{s: s, types: s.Types()}
+	g := &gearmanSubmitter{s: s, types: s.Types()}
+	g.link = link{peer: s, next: g.packet}
+	return g
 }
 
 // Worker implements load.Protocol.
-func (Gearman) Worker(w *load.Worker) load.WorkSide { return &gearmanWorker{w: w} }
+func (Gearman) Worker(w *load.Worker) load.WorkSide {
+	g := &gearmanWorker{w: w}
+	hello := append(packet(nil, gearCanDo, len(w.Type)), w.Type...)
+	g.link = link{peer: w, greeting: packet(hello, gearGrab, 0), next: g.packet}
+	return g
+}
 
 // packet appends a packet's head; size is that of its arguments.
 func packet(out []byte, typ, size int) []byte {
@@ -64,17 +70,9 @@ func response(in []byte) (typ int, args []byte, used int) {
 }
 
 type gearmanSubmitter struct {
+	link
 	s     *load.Submitter
-	c     *poll.Conn
 	types []string
-}
-
-func (g *gearmanSubmitter) Dial(l *poll.Loop) (err error) {
-	if g.c, err = l.Dial(g.s.Addr(), g); err != nil {
-		return err
-	}
-	g.s.Ready()
-	return nil
 }
 
 func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
@@ -89,53 +87,30 @@ func (g *gearmanSubmitter) Submit(typ int, priority int64, n load.Number) {
 	g.c.SetOut(body.Append(out, n))
 }
 
-func (g *gearmanSubmitter) Pending() int { return g.c.Pending() }
-
-func (g *gearmanSubmitter) Hangup(hard bool) { hangup(g.c, hard) }
-
-func (g *gearmanSubmitter) Closed(_ *poll.Conn, err error) { g.s.Lost(err) }
-
-func (g *gearmanSubmitter) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	g.s.Arrived(now)
-	for {
-		typ, args, n := response(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch typ {
-		case gearCreated:
-			g.s.AckedNext()
-		case gearComplete:
-			_, body, _ := bytes.Cut(args, []byte{0})
-			g.s.Answered(nil, body)
-		case gearFail, gearError:
-			g.s.Refused(nil, "gearman error", string(args))
-		default:
-			g.s.Misbehaved("packet of type %d to a submitter", typ)
-		}
+func (g *gearmanSubmitter) packet(in []byte) int {
+	typ, args, used := response(in)
+	if used == 0 {
+		return 0
 	}
+	switch typ {
+	case gearCreated:
+		g.s.AckedNext()
+	case gearComplete:
+		_, body, _ := bytes.Cut(args, []byte{0})
+		g.s.Answered(nil, body)
+	case gearFail, gearError:
+		g.s.Refused(nil, "gearman error", string(args))
+	default:
+		g.s.Misbehaved("packet of type %d to a submitter", typ)
+	}
+	return used
 }
 
 type gearmanWorker struct {
+	link
 	w      *load.Worker
-	c      *poll.Conn
 	asleep bool
 }
-
-func (g *gearmanWorker) Dial(l *poll.Loop) (err error) {
-	if g.c, err = l.Dial(g.w.Addr(), g); err != nil {
-		return err
-	}
-	out := packet(nil, gearCanDo, len(g.w.Type))
-	out = append(out, g.w.Type...)
-	g.c.SetOut(packet(out, gearGrab, 0))
-	return nil
-}
-
-func (g *gearmanWorker) Hangup(hard bool) { hangup(g.c, hard) }
-
-func (g *gearmanWorker) Closed(_ *poll.Conn, err error) { g.w.Lost(err) }
 
 // Answer sends the result and asks for the next job in one go.
 func (g *gearmanWorker) Answer(job load.Job) {
@@ -146,35 +121,32 @@ func (g *gearmanWorker) Answer(job load.Job) {
 	g.c.SetOut(packet(out, gearGrab, 0))
 }
 
-func (g *gearmanWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	g.w.Arrived(now)
-	for {
-		typ, args, n := response(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch typ {
-		case gearNoJob:
-			g.w.Ready()
-			g.asleep = true
-			g.c.SetOut(packet(g.c.Out(), gearPreSleep, 0))
-		case gearNoop:
-			if g.asleep {
-				g.asleep = false
-				g.c.SetOut(packet(g.c.Out(), gearGrab, 0))
-			}
-		case gearAssign:
-			g.w.Ready()
-			handle, rest, _ := bytes.Cut(args, []byte{0})
-			_, body, _ := bytes.Cut(rest, []byte{0})
-			g.w.Job(load.Job{ID: handle, Body: body})
-		case gearError:
-			g.w.Refused("gearman error", string(args))
-		default:
-			g.w.Misbehaved("packet of type %d to a worker", typ)
-		}
+func (g *gearmanWorker) packet(in []byte) int {
+	typ, args, used := response(in)
+	if used == 0 {
+		return 0
 	}
+	switch typ {
+	case gearNoJob:
+		g.w.Ready()
+		g.asleep = true
+		g.c.SetOut(packet(g.c.Out(), gearPreSleep, 0))
+	case gearNoop:
+		if g.asleep {
+			g.asleep = false
+			g.c.SetOut(packet(g.c.Out(), gearGrab, 0))
+		}
+	case gearAssign:
+		g.w.Ready()
+		handle, rest, _ := bytes.Cut(args, []byte{0})
+		_, body, _ := bytes.Cut(rest, []byte{0})
+		g.w.Job(load.Job{ID: handle, Body: body})
+	case gearError:
+		g.w.Refused("gearman error", string(args))
+	default:
+		g.w.Misbehaved("packet of type %d to a worker", typ)
+	}
+	return used
 }
 
 func gearmandArgs(port string, _ Settings) []string {

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"strconv"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 )
 
 // Gloom speaks to gloomd, or to anything else that keeps its protocol. Frames
@@ -20,14 +20,10 @@ func (Gloom) Traits() load.Traits {
 }
 
 // Submitter implements load.Protocol.
-func (Gloom) Submitter(s *load.Submitter) load.SubmitSide {
-	return &gloomSubmitter{s: s, heads: submitHeads(s.Types())}
-}
+func (Gloom) Submitter(s *load.Submitter) load.SubmitSide { return newGloomSubmitter(s) }
 
 // Worker implements load.Protocol.
-func (Gloom) Worker(w *load.Worker) load.WorkSide {
-	return &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), named: w.Prefetch > 0}
-}
+func (Gloom) Worker(w *load.Worker) load.WorkSide { return newGloomWorker(w) }
 
 const frameHead = 4
 
@@ -49,26 +45,19 @@ func closeFrame(out []byte, from int) []byte {
 	return out
 }
 
-func submitHeads(types []string) [][]byte {
-	heads := make([][]byte, len(types))
-	for i, name := range types {
-		heads[i] = []byte(`","type":"` + name + `"`)
-	}
-	return heads
-}
-
 type gloomSubmitter struct {
+	link
 	s     *load.Submitter
-	c     *poll.Conn
 	heads [][]byte // by type: from the end of the id to before the body or priority
 }
 
-func (g *gloomSubmitter) Dial(l *poll.Loop) (err error) {
-	if g.c, err = l.Dial(g.s.Addr(), g); err != nil {
-		return err
+func newGloomSubmitter(s *load.Submitter) *gloomSubmitter {
+	g := &gloomSubmitter{s: s}
+	for _, name := range s.Types() {
+		g.heads = append(g.heads, []byte(`","type":"`+name+`"`))
 	}
-	g.s.Ready() // a submitter needs no greeting
-	return nil
+	g.link = link{peer: s, next: g.frame}
+	return g
 }
 
 const submitOpen = "\x00\x00\x00\x00" + `{"action":"submit","id":"`
@@ -81,19 +70,13 @@ func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
 	out = append(out, g.heads[typ]...)
 	if priority != 0 {
 		out = append(out, `,"priority":`...)
-		out = appendInt(out, priority)
+		out = strconv.AppendInt(out, priority, 10)
 	}
 	out = append(out, `,"body":`...)
 	out = g.s.Body().Append(out, n)
 	out = append(out, '}')
 	g.c.SetOut(closeFrame(out, from))
 }
-
-func (g *gloomSubmitter) Pending() int { return g.c.Pending() }
-
-func (g *gloomSubmitter) Hangup(hard bool) { hangup(g.c, hard) }
-
-func (g *gloomSubmitter) Closed(_ *poll.Conn, err error) { g.s.Lost(err) }
 
 const (
 	ackOpen     = `{"ok":true,"id":"`
@@ -103,24 +86,19 @@ const (
 	resultStart = len(resultOpen) + load.NumberLen + len(resultMid)
 )
 
-func (g *gloomSubmitter) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	g.s.Arrived(now)
-	for {
-		p, n := frame(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch {
-		case len(p) == ackLen && string(p[:len(ackOpen)]) == ackOpen && string(p[ackLen-2:]) == `"}`:
-			g.s.Acked(p[len(ackOpen) : ackLen-2])
-		case len(p) > resultStart && string(p[:len(resultOpen)]) == resultOpen &&
-			string(p[resultStart-len(resultMid):resultStart]) == resultMid && p[len(p)-1] == '}':
-			g.s.Answered(p[len(resultOpen):resultStart-len(resultMid)], p[resultStart:len(p)-1])
-		default:
-			g.slow(p)
-		}
+func (g *gloomSubmitter) frame(in []byte) int {
+	p, used := frame(in)
+	switch {
+	case used == 0:
+	case len(p) == ackLen && string(p[:len(ackOpen)]) == ackOpen && string(p[ackLen-2:]) == `"}`:
+		g.s.Acked(p[len(ackOpen) : ackLen-2])
+	case len(p) > resultStart && string(p[:len(resultOpen)]) == resultOpen &&
+		string(p[resultStart-len(resultMid):resultStart]) == resultMid && p[len(p)-1] == '}':
+		g.s.Answered(p[len(resultOpen):resultStart-len(resultMid)], p[resultStart:len(p)-1])
+	default:
+		g.slow(p)
 	}
+	return used
 }
 
 // message is any frame that a submitter or worker may get.
@@ -159,28 +137,22 @@ func (g *gloomSubmitter) slow(p []byte) {
 }
 
 type gloomWorker struct {
+	link
 	w     *load.Worker
-	c     *poll.Conn
 	mid   []byte // of a job frame, between id and body
 	named bool   // answers must name their job
 }
 
-func (g *gloomWorker) Dial(l *poll.Loop) (err error) {
-	if g.c, err = l.Dial(g.w.Addr(), g); err != nil {
-		return err
-	}
-	out := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join","type":"`+g.w.Type+`"`...)
+func newGloomWorker(w *load.Worker) *gloomWorker {
+	g := &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), named: w.Prefetch > 0}
+	join := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join","type":"`+w.Type+`"`...)
 	if g.named {
-		out = append(out, `,"prefetch":`...)
-		out = appendInt(out, int64(g.w.Prefetch))
+		join = append(join, `,"prefetch":`...)
+		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
 	}
-	g.c.SetOut(closeFrame(append(out, '}'), 0))
-	return nil
+	g.link = link{peer: w, greeting: closeFrame(append(join, '}'), 0), next: g.frame}
+	return g
 }
-
-func (g *gloomWorker) Hangup(hard bool) { hangup(g.c, hard) }
-
-func (g *gloomWorker) Closed(_ *poll.Conn, err error) { g.w.Lost(err) }
 
 const (
 	okFrame   = `{"ok":true}`
@@ -204,24 +176,19 @@ func (g *gloomWorker) Answer(job load.Job) {
 	g.w.Owe()
 }
 
-func (g *gloomWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	g.w.Arrived(now)
-	for {
-		p, n := frame(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		if string(p) == okFrame {
-			g.ok()
-			continue
-		}
-		if id, body, ok := g.job(p); ok {
-			g.handed(id, body)
-		} else {
-			g.slow(p)
-		}
+func (g *gloomWorker) frame(in []byte) int {
+	p, used := frame(in)
+	if used == 0 {
+		return 0
 	}
+	if string(p) == okFrame {
+		g.ok()
+	} else if id, body, ok := g.job(p); ok {
+		g.handed(id, body)
+	} else {
+		g.slow(p)
+	}
+	return used
 }
 
 func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {

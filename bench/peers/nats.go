@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 )
 
 // NATS uses request and reply: submitters publish with a reply subject of their
@@ -21,15 +20,21 @@ func (NATS) Traits() load.Traits { return load.Traits{Acks: load.NoAcks, Prefetc
 
 // Submitter implements load.Protocol.
 func (NATS) Submitter(s *load.Submitter) load.SubmitSide {
-	n := &natsSubmitter{s: s, inbox: "reply." + strconv.Itoa(s.Index)}
+	n := &natsSubmitter{s: s}
+	inbox := "reply." + strconv.Itoa(s.Index)
 	for _, name := range s.Types() {
-		n.pubs = append(n.pubs, []byte("PUB "+name+" "+n.inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
+		n.pubs = append(n.pubs, []byte("PUB "+name+" "+inbox+" "+strconv.Itoa(s.Body().Len())+"\r\n"))
 	}
+	n.link = link{peer: s, greeting: []byte(natsConnect + "SUB " + inbox + " 1\r\nPING\r\n"), next: n.line}
 	return n
 }
 
 // Worker implements load.Protocol.
-func (NATS) Worker(w *load.Worker) load.WorkSide { return &natsWorker{w: w} }
+func (NATS) Worker(w *load.Worker) load.WorkSide {
+	n := &natsWorker{w: w}
+	n.link = link{peer: w, greeting: []byte(natsConnect + "SUB " + w.Type + " workers 1\r\nPING\r\n"), next: n.line}
+	return n
+}
 
 const natsConnect = `CONNECT {"verbose":false,"pedantic":false,"lang":"go","version":"1","name":"gloom-bench"}` + "\r\n"
 
@@ -54,19 +59,23 @@ func nextLine(in []byte) (line, payload []byte, used int) {
 	return line, in[used : used+size], used + size + 2
 }
 
-type natsSubmitter struct {
-	s     *load.Submitter
-	c     *poll.Conn
-	inbox string
-	pubs  [][]byte
+// control deals with a line that is no message; false when it is an error.
+func (l *link) control(line []byte) bool {
+	switch {
+	case string(line) == "PONG":
+		l.peer.Ready()
+	case string(line) == "PING":
+		l.c.SetOut(append(l.c.Out(), "PONG\r\n"...))
+	default:
+		return bytes.HasPrefix(line, []byte("INFO "))
+	}
+	return true
 }
 
-func (n *natsSubmitter) Dial(l *poll.Loop) (err error) {
-	if n.c, err = l.Dial(n.s.Addr(), n); err != nil {
-		return err
-	}
-	n.c.SetOut(append([]byte(nil), natsConnect+"SUB "+n.inbox+" 1\r\nPING\r\n"...))
-	return nil
+type natsSubmitter struct {
+	link
+	s    *load.Submitter
+	pubs [][]byte
 }
 
 func (n *natsSubmitter) Submit(typ int, _ int64, num load.Number) {
@@ -75,56 +84,28 @@ func (n *natsSubmitter) Submit(typ int, _ int64, num load.Number) {
 	n.c.SetOut(append(out, "\r\n"...))
 }
 
-func (n *natsSubmitter) Pending() int { return n.c.Pending() }
-
-func (n *natsSubmitter) Hangup(hard bool) { hangup(n.c, hard) }
-
-func (n *natsSubmitter) Closed(_ *poll.Conn, err error) { n.s.Lost(err) }
-
-func (n *natsSubmitter) Data(c *poll.Conn, in []byte, now int64) (used int) {
-	n.s.Arrived(now)
-	for {
-		line, payload, k := nextLine(in[used:])
-		if k == 0 {
-			return used
-		}
-		used += k
-		switch {
-		case payload != nil:
-			n.s.Answered(nil, payload)
-		case string(line) == "PONG":
-			n.s.Ready()
-		case string(line) == "PING":
-			c.SetOut(append(c.Out(), "PONG\r\n"...))
-		case bytes.HasPrefix(line, []byte("INFO ")):
-		default:
-			n.s.Refused(nil, "nats", string(line))
-		}
+func (n *natsSubmitter) line(in []byte) int {
+	line, payload, used := nextLine(in)
+	switch {
+	case used == 0:
+	case payload != nil:
+		n.s.Answered(nil, payload)
+	case !n.control(line):
+		n.s.Refused(nil, "nats", string(line))
 	}
+	return used
 }
 
 type natsWorker struct {
+	link
 	w *load.Worker
-	c *poll.Conn
 }
-
-func (n *natsWorker) Dial(l *poll.Loop) (err error) {
-	if n.c, err = l.Dial(n.w.Addr(), n); err != nil {
-		return err
-	}
-	n.c.SetOut(append([]byte(nil), natsConnect+"SUB "+n.w.Type+" workers 1\r\nPING\r\n"...))
-	return nil
-}
-
-func (n *natsWorker) Hangup(hard bool) { hangup(n.c, hard) }
-
-func (n *natsWorker) Closed(_ *poll.Conn, err error) { n.w.Lost(err) }
 
 func (n *natsWorker) Answer(job load.Job) {
 	out := append(n.c.Out(), "PUB "...)
 	out = append(out, job.Reply...)
 	out = append(out, ' ')
-	out = appendInt(out, int64(len(job.Body)))
+	out = strconv.AppendInt(out, int64(len(job.Body)), 10)
 	out = append(out, "\r\n"...)
 	out = append(out, job.Body...)
 	n.c.SetOut(append(out, "\r\n"...))
@@ -133,26 +114,16 @@ func (n *natsWorker) Answer(job load.Job) {
 	}
 }
 
-func (n *natsWorker) Data(c *poll.Conn, in []byte, now int64) (used int) {
-	n.w.Arrived(now)
-	for {
-		line, payload, k := nextLine(in[used:])
-		if k == 0 {
-			return used
-		}
-		used += k
-		switch {
-		case payload != nil:
-			n.w.Job(load.Job{Reply: replySubject(line), Body: payload})
-		case string(line) == "PONG":
-			n.w.Ready()
-		case string(line) == "PING":
-			c.SetOut(append(c.Out(), "PONG\r\n"...))
-		case bytes.HasPrefix(line, []byte("INFO ")):
-		default:
-			n.w.Refused("nats", string(line))
-		}
+func (n *natsWorker) line(in []byte) int {
+	line, payload, used := nextLine(in)
+	switch {
+	case used == 0:
+	case payload != nil:
+		n.w.Job(load.Job{Reply: replySubject(line), Body: payload})
+	case !n.control(line):
+		n.w.Refused("nats", string(line))
 	}
+	return used
 }
 
 // replySubject is the last word but one of "MSG subject sid reply size".

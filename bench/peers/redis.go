@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 )
 
 // Redis uses lists: submitters push onto one per type, workers block on it one
@@ -22,12 +21,16 @@ func (Redis) Submitter(s *load.Submitter) load.SubmitSide {
 	for _, name := range s.Types() {
 		r.pushes = append(r.pushes, pushHead(name, s.Body().Len()))
 	}
+	r.link = link{peer: s, greeting: command("PING"), next: r.pushed}
+	r.answers = link{peer: s, greeting: r.take, next: r.taken}
 	return r
 }
 
 // Worker implements load.Protocol.
 func (Redis) Worker(w *load.Worker) load.WorkSide {
-	return &redisWorker{w: w, take: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
+	r := &redisWorker{w: w, take: command("BLPOP", w.Type, "0"), replies: map[int][]byte{}}
+	r.link = link{peer: w, greeting: append(command("PING"), r.take...), next: r.reply}
+	return r
 }
 
 func replyList(submitter int) string { return "reply-" + strconv.Itoa(submitter) }
@@ -37,7 +40,7 @@ func command(words ...string) []byte {
 	out := append([]byte("*"), strconv.Itoa(len(words))...)
 	for _, w := range words {
 		out = append(out, "\r\n$"...)
-		out = appendInt(out, int64(len(w)))
+		out = strconv.AppendInt(out, int64(len(w)), 10)
 		out = append(out, "\r\n"...)
 		out = append(out, w...)
 	}
@@ -49,7 +52,7 @@ func pushHead(list string, size int) []byte {
 	out := command("RPUSH", list)
 	out[1] = '3'
 	out = append(out, '$')
-	out = appendInt(out, int64(size))
+	out = strconv.AppendInt(out, int64(size), 10)
 	return append(out, "\r\n"...)
 }
 
@@ -84,73 +87,48 @@ func nextItem(in []byte) (it item, used int) {
 }
 
 type redisSubmitter struct {
+	pair
 	s      *load.Submitter
-	puts   *poll.Conn
-	takes  *poll.Conn
 	pushes [][]byte
 	take   []byte
 	left   int // answers still to come of the reply under way
 	named  bool
 }
 
-func (r *redisSubmitter) Dial(l *poll.Loop) (err error) {
-	if r.puts, err = l.Dial(r.s.Addr(), r); err != nil {
-		return err
-	}
-	if r.takes, err = l.Dial(r.s.Addr(), r); err != nil {
-		return err
-	}
-	r.puts.SetOut(command("PING"))
-	r.takes.SetOut(append([]byte(nil), r.take...))
-	return nil
-}
-
 func (r *redisSubmitter) Submit(typ int, _ int64, n load.Number) {
-	out := append(r.puts.Out(), r.pushes[typ]...)
+	out := append(r.c.Out(), r.pushes[typ]...)
 	out = r.s.Body().Append(out, n)
-	r.puts.SetOut(append(out, "\r\n"...))
+	r.c.SetOut(append(out, "\r\n"...))
 }
 
-func (r *redisSubmitter) Pending() int { return r.puts.Pending() }
-
-func (r *redisSubmitter) Hangup(hard bool) {
-	hangup(r.puts, hard)
-	hangup(r.takes, hard)
-}
-
-func (r *redisSubmitter) Closed(_ *poll.Conn, err error) { r.s.Lost(err) }
-
-func (r *redisSubmitter) Data(c *poll.Conn, in []byte, now int64) (used int) {
-	r.s.Arrived(now)
-	for {
-		it, n := nextItem(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch {
-		case it.kind == '-':
-			r.s.Refused(nil, "redis error", string(it.text))
-		case c == r.puts && it.kind == ':':
-			r.s.AckedNext()
-		case c == r.puts && it.kind == '+':
-			r.s.Ready()
-		case c == r.takes:
-			r.taken(it)
-		default:
-			r.s.Misbehaved("reply %c%.60q to a push", it.kind, it.text)
-		}
+func (r *redisSubmitter) pushed(in []byte) int {
+	it, used := nextItem(in)
+	switch {
+	case used == 0:
+	case it.kind == ':':
+		r.s.AckedNext()
+	case it.kind == '+':
+		r.s.Ready()
+	case it.kind == '-':
+		r.s.Refused(nil, "redis error", string(it.text))
+	default:
+		r.s.Misbehaved("reply %c%.60q to a push", it.kind, it.text)
 	}
+	return used
 }
 
 // taken walks through [list, [answer, …]].
-func (r *redisSubmitter) taken(it item) {
+func (r *redisSubmitter) taken(in []byte) int {
+	it, used := nextItem(in)
 	switch {
+	case used == 0:
+	case it.kind == '-':
+		r.s.Refused(nil, "redis error", string(it.text))
 	case it.kind == '*' && !r.named: // the outer array
 	case it.kind == '*':
 		r.left = it.n
 		// The next take is asked for at once; it waits until this reply is read.
-		r.takes.SetOut(append(r.takes.Out(), r.take...))
+		r.answers.c.SetOut(append(r.answers.c.Out(), r.take...))
 	case !r.named:
 		r.named = true
 	case r.left > 0:
@@ -160,27 +138,16 @@ func (r *redisSubmitter) taken(it item) {
 	default:
 		r.s.Misbehaved("reply %c%.60q to a take", it.kind, it.text)
 	}
+	return used
 }
 
 type redisWorker struct {
+	link
 	w       *load.Worker
-	c       *poll.Conn
 	take    []byte
 	replies map[int][]byte // by submitter: a push up to before its value
 	named   bool           // the list's name was read, the job comes next
 }
-
-func (r *redisWorker) Dial(l *poll.Loop) (err error) {
-	if r.c, err = l.Dial(r.w.Addr(), r); err != nil {
-		return err
-	}
-	r.c.SetOut(append(command("PING"), r.take...))
-	return nil
-}
-
-func (r *redisWorker) Hangup(hard bool) { hangup(r.c, hard) }
-
-func (r *redisWorker) Closed(_ *poll.Conn, err error) { r.w.Lost(err) }
 
 // Answer pushes the echo and blocks for the next job in one go.
 func (r *redisWorker) Answer(job load.Job) {
@@ -200,26 +167,21 @@ func (r *redisWorker) Answer(job load.Job) {
 	r.c.SetOut(append(out, r.take...))
 }
 
-func (r *redisWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	r.w.Arrived(now)
-	for {
-		it, n := nextItem(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch {
-		case it.kind == '-':
-			r.w.Refused("redis error", string(it.text))
-		case it.kind == '+':
-			r.w.Ready()
-		case it.kind == '$' && !r.named:
-			r.named = true
-		case it.kind == '$':
-			r.named = false
-			r.w.Job(load.Job{Body: it.text})
-		}
+func (r *redisWorker) reply(in []byte) int {
+	it, used := nextItem(in)
+	switch {
+	case used == 0:
+	case it.kind == '-':
+		r.w.Refused("redis error", string(it.text))
+	case it.kind == '+':
+		r.w.Ready()
+	case it.kind == '$' && !r.named:
+		r.named = true
+	case it.kind == '$':
+		r.named = false
+		r.w.Job(load.Job{Body: it.text})
 	}
+	return used
 }
 
 // redisArgs keep all in memory only, like the others.

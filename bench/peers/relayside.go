@@ -4,7 +4,6 @@ import (
 	"bytes"
 
 	"gloom/bench/load"
-	"gloom/bench/poll"
 	"gloom/bench/relay"
 )
 
@@ -18,73 +17,44 @@ func (Relay) Traits() load.Traits { return load.Traits{Acks: load.CountedAcks, Q
 
 // Submitter implements load.Protocol.
 func (Relay) Submitter(s *load.Submitter) load.SubmitSide {
-	return &relaySubmitter{gloomSubmitter{s: s, heads: submitHeads(s.Types())}}
+	g := newGloomSubmitter(s)
+	g.next = g.relayed
+	return g
 }
 
 // Worker implements load.Protocol.
 func (Relay) Worker(w *load.Worker) load.WorkSide {
-	return &relayWorker{gloomWorker{w: w}}
-}
-
-type relaySubmitter struct{ gloomSubmitter }
-
-func (r *relaySubmitter) Dial(l *poll.Loop) (err error) {
-	if r.c, err = l.Dial(r.s.Addr(), r); err != nil {
-		return err
-	}
-	r.s.Ready()
-	return nil
+	g := newGloomWorker(w)
+	g.next = g.relayed
+	return g
 }
 
 const relayedAnswer = `{"action":"respond","body":`
 
-func (r *relaySubmitter) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	r.s.Arrived(now)
-	for {
-		p, n := frame(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		switch {
-		case string(p) == relay.SubmitAck:
-			r.s.AckedNext()
-		case bytes.HasPrefix(p, []byte(relayedAnswer)):
-			r.s.Answered(nil, p[len(relayedAnswer):len(p)-1])
-		default:
-			r.s.Misbehaved("frame %.80q to a submitter", p)
-		}
+func (g *gloomSubmitter) relayed(in []byte) int {
+	p, used := frame(in)
+	switch {
+	case used == 0:
+	case string(p) == relay.SubmitAck:
+		g.s.AckedNext()
+	case bytes.HasPrefix(p, []byte(relayedAnswer)):
+		g.s.Answered(nil, p[len(relayedAnswer):len(p)-1])
+	default:
+		g.s.Misbehaved("frame %.80q to a submitter", p)
 	}
+	return used
 }
 
-type relayWorker struct{ gloomWorker }
-
-func (r *relayWorker) Dial(l *poll.Loop) (err error) {
-	if r.c, err = l.Dial(r.w.Addr(), r); err != nil {
-		return err
+func (g *gloomWorker) relayed(in []byte) int {
+	p, used := frame(in)
+	switch start := len(p) - 1 - g.w.Body().Len(); {
+	case used == 0:
+	case string(p) == okFrame:
+		g.ok()
+	case start < len(submitOpen)-frameHead || !bytes.HasSuffix(p[:start], []byte(`"body":`)):
+		g.w.Misbehaved("frame %.80q to a worker", p)
+	default:
+		g.handed(nil, p[start:len(p)-1])
 	}
-	out := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join","type":"`+r.w.Type+`"}`...)
-	r.c.SetOut(closeFrame(out, 0))
-	return nil
-}
-
-func (r *relayWorker) Data(_ *poll.Conn, in []byte, now int64) (used int) {
-	r.w.Arrived(now)
-	for {
-		p, n := frame(in[used:])
-		if n == 0 {
-			return used
-		}
-		used += n
-		if string(p) == okFrame {
-			r.ok()
-			continue
-		}
-		start := len(p) - 1 - r.w.Body().Len()
-		if start < len(submitOpen)-frameHead || !bytes.HasSuffix(p[:start], []byte(`"body":`)) {
-			r.w.Misbehaved("frame %.80q to a worker", p)
-			continue
-		}
-		r.handed(nil, p[start:len(p)-1])
-	}
+	return used
 }

@@ -1,0 +1,80 @@
+package peers
+
+import "gloom/bench/poll"
+
+// link is what every side of a protocol is made of: a connection, and the
+// load.Submitter or load.Worker that is told of it.
+type link struct {
+	peer interface {
+		Addr() string
+		Arrived(now int64)
+		Ready()
+		Lost(err error)
+	}
+	greeting []byte // sent first; without one the peer is ready at once
+	// next deals with the first reply in in and gives its length, 0 while it is
+	// not complete.
+	next func(in []byte) (used int)
+	c    *poll.Conn
+}
+
+// Dial connects and greets.
+func (l *link) Dial(loop *poll.Loop) (err error) {
+	if l.c, err = loop.Dial(l.peer.Addr(), l); err != nil {
+		return err
+	}
+	if l.greeting == nil {
+		l.peer.Ready()
+		return nil
+	}
+	l.c.SetOut(append([]byte(nil), l.greeting...))
+	return nil
+}
+
+// Data implements poll.Handler.
+func (l *link) Data(_ *poll.Conn, in []byte, now int64) (used int) {
+	l.peer.Arrived(now)
+	for {
+		n := l.next(in[used:])
+		if n == 0 {
+			return used
+		}
+		used += n
+	}
+}
+
+// Closed implements poll.Handler.
+func (l *link) Closed(_ *poll.Conn, err error) { l.peer.Lost(err) }
+
+// Pending is how many bytes are queued and not yet written.
+func (l *link) Pending() int { return l.c.Pending() }
+
+// Hangup closes the connection, with a reset if hard.
+func (l *link) Hangup(hard bool) {
+	switch {
+	case l.c == nil: // never dialled
+	case hard:
+		l.c.Reset()
+	default:
+		l.c.Close()
+	}
+}
+
+// pair is two links of a submitter: where a connection that waits takes nothing
+// else, answers come on one of their own.
+type pair struct {
+	link
+	answers link
+}
+
+func (p *pair) Dial(loop *poll.Loop) error {
+	if err := p.link.Dial(loop); err != nil {
+		return err
+	}
+	return p.answers.Dial(loop)
+}
+
+func (p *pair) Hangup(hard bool) {
+	p.link.Hangup(hard)
+	p.answers.Hangup(hard)
+}
