@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/goccy/go-json"
 	"github.com/spf13/cobra"
@@ -36,6 +37,9 @@ are not known any more, but for failed ones that the broker keeps.`,
 func (t *tool) explain(ctx context.Context, id string, asJSON bool) error {
 	err := printOne(ctx, t, "/v1/jobs/"+segment(id), asJSON, func(j *api.Job) string {
 		state := j.State
+		if state == "ended" {
+			state = "ended; its outcome is kept"
+		}
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
@@ -60,7 +64,12 @@ func aboutJob(j *api.Job) []fact {
 			add("place in line", "behind %s", cli.Plural(*j.Ahead, "job"))
 		}
 	}
-	if j.Holds != "" {
+	if len(j.Groups) > 0 {
+		add("groups", "%s", cli.Clean(strings.Join(j.Groups, ", ")))
+	}
+	if j.HeldBy != nil {
+		add("held back by", "the group %s, under the rule %s", cli.Clean(j.HeldBy.Group), cli.Clean(j.HeldBy.Rule))
+	} else if j.Holds != "" {
 		add("held up by", "%s", cli.Clean(j.Holds))
 	}
 	if j.Worker != nil {
@@ -82,7 +91,13 @@ func aboutJob(j *api.Job) []fact {
 		add(cmp.Or(what, "expires"), "in %s", span(*j.DueSeconds))
 	}
 	add("attempts", "%d of %d", j.Attempts, j.Retries+1)
+	if j.Releases > 0 {
+		add("given back", "%d times", j.Releases)
+	}
 	add("priority", "%d", j.Priority)
+	if j.KeepMS > 0 {
+		add("outcome", "kept for %s", span(float64(j.KeepMS)/1000))
+	}
 	add("body", "%s", bytesOf(int64(j.Bytes)))
 	return f
 }

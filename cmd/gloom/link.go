@@ -14,12 +14,12 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-const linkHelp = `Addresses are host:port or unix:/path. Options of the connection can also be
-set in the environment, under the names that --help shows, and in contexts: the
-tables of ~/.config/gloom/contexts.toml ($XDG_CONFIG_HOME), with the options'
-names as keys. A flag wins over the environment, the environment over the
-context "default". A context that --context names is taken in place of the
-environment.
+const linkHelp = `Addresses are host:port, unix:/path, or tls://host:port for jobs and workers.
+Options of the connection can also be set in the environment, under the names
+that --help shows, and in contexts: the tables of ~/.config/gloom/contexts.toml
+($XDG_CONFIG_HOME), with the options' names as keys. A flag wins over the
+environment, the environment over the context "default". A context that
+--context names is taken in place of the environment.
 
     [default]
     submit-addr = "127.0.0.1:9998"

@@ -126,6 +126,9 @@ func setOn(x *api.Type) string {
 	if x.Paused {
 		s = append(s, "paused")
 	}
+	if x.Fair {
+		s = append(s, "fair")
+	}
 	if l := limited(x.Limits); l != "" {
 		s = append(s, l)
 	}
@@ -141,6 +144,9 @@ func limited(l api.Limits) string {
 	if l.Rate > 0 {
 		s = append(s, fmt.Sprintf("%g/s", l.Rate))
 	}
+	if l.Burst > 0 {
+		s = append(s, fmt.Sprintf("%d at once", l.Burst))
+	}
 	if s == nil {
 		return ""
 	}
@@ -155,8 +161,12 @@ func (l *ls) workers(items []api.Worker, most int) table.Writer {
 	for i := range items {
 		x := &items[i]
 		state, since := "at work", ""
+		serves := cli.Clean(x.Type)
+		if serves == "" && x.Types > 0 {
+			serves = "(" + cli.Plural(x.Types, "type") + ")"
+		}
 		switch {
-		case x.Type == "":
+		case serves == "":
 			state = "not joined"
 		case x.Out == 0 && x.Left:
 			state = "left"
@@ -167,7 +177,7 @@ func (l *ls) workers(items []api.Worker, most int) table.Writer {
 		case x.Prefetch > 1:
 			state = fmt.Sprintf("%d of %d", x.Out, x.Prefetch)
 		}
-		w.AppendRow(table.Row{where(&x.Peer), cli.Clean(x.Type), state, since, cli.Clean(x.Client)})
+		w.AppendRow(table.Row{where(&x.Peer), serves, state, since, cli.Clean(x.Client)})
 	}
 	return w
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,60 +67,6 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func newLimit(t *tool) *cobra.Command {
-	var concurrency int
-	var pace rate
-	cmd := &cobra.Command{
-		Use:   "limit TYPE [--concurrency N] [--rate R]",
-		Short: "Set how many jobs of a type run, and how fast they start",
-		Long: `Set how many jobs of TYPE may run at a time, and how many may be handed out per
-second, minute or hour. What is not given stays as it is; without both, the
-limits are shown. They last until they are changed, or the broker stops.`,
-		Example: `  gloom limit mail --concurrency 5 --rate 100/s
-  gloom limit report --rate 30/m
-  gloom limit mail --concurrency 0 --rate none`,
-		Args:              exactly("a type"),
-		ValidArgsFunction: t.completeType,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var set *int
-			if cmd.Flags().Changed("concurrency") {
-				set = &concurrency
-			}
-			return t.limit(cmd.Context(), args[0], set, pace)
-		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&concurrency, "concurrency", 0, "most jobs that run at a time; 0 is no limit")
-	f.Var(&pace, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
-	return cmd
-}
-
-func (t *tool) limit(ctx context.Context, typ string, concurrency *int, pace rate) error {
-	if concurrency != nil && *concurrency < 0 {
-		return cli.Usagef("--concurrency %d: must not be negative", *concurrency)
-	}
-	o := t.link.operator()
-	path := "/v1/types/" + segment(typ)
-	var now api.Type
-	set := concurrency != nil || pace.set
-	if err := o.do(ctx, http.MethodGet, path, nil, &now); err != nil && (!set || status(err) != http.StatusNotFound) {
-		return err
-	}
-	if set {
-		if concurrency != nil {
-			now.Limits.Concurrency = *concurrency
-		}
-		if pace.set {
-			now.Limits.Rate = pace.perSecond
-		}
-		if err := o.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintf(t.out, "%s: %s\n", cli.Clean(typ), cmp.Or(limited(now.Limits), "no limits"))
-	return outputError(err)
-}
-
 func newCancel(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel ID...",
@@ -145,7 +90,8 @@ func (t *tool) cancel(ctx context.Context, ids []string) error {
 	o := t.link.operator()
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.link.compat && t.cancelAsSubmitter(ctx, id) == nil {
+		if err != nil && status(err) != http.StatusNotFound && !t.link.compat &&
+			t.asSubmitter(ctx, "cancel", func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) }) == nil {
 			err = nil
 		}
 		switch {
@@ -161,8 +107,9 @@ func (t *tool) cancel(ctx context.Context, ids []string) error {
 	})
 }
 
-func (t *tool) cancelAsSubmitter(ctx context.Context, id string) error {
-	opts, err := t.link.options(t.link.submit, clientName("cancel"))
+// asSubmitter does something over a submitter's connection.
+func (t *tool) asSubmitter(ctx context.Context, command string, do func(*gloom.Submitter) error) error {
+	opts, err := t.link.options(t.link.submit, clientName(command))
 	if err != nil {
 		return err
 	}
@@ -171,7 +118,7 @@ func (t *tool) cancelAsSubmitter(ctx context.Context, id string) error {
 		return err
 	}
 	defer jobs.Close()
-	return jobs.Cancel(ctx, id)
+	return do(jobs)
 }
 
 func newDrain(t *tool) *cobra.Command {

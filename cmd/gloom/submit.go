@@ -76,6 +76,7 @@ func newSubmit(t *tool) *cobra.Command {
 	f.DurationVar(&s.job.Expires, "expires", 0, "a job that has not started by then has expired")
 	f.StringVar(&s.job.ID, "id", "", "the job's id, unique while it has not ended; {line} is the line's number")
 	f.BoolVar(&s.job.Detach, "detach", false, "print the id and leave: the job outlives us, its answer is not told")
+	f.StringArrayVar(&s.job.Groups, "group", nil, "a group that the job belongs to, such as its tenant; may be given several times")
 	f.StringArrayVar(&s.headers, "header", nil, "KEY=VALUE for the job's headers; may be given several times")
 	f.DurationVar(&s.job.Age, "age", 0, "stand in line as if handed in so long ago")
 	f.DurationVar(&s.job.Keep, "keep", 0, "a lost connection does not cost the job; its outcome is kept for so long")
@@ -140,7 +141,7 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if s.link.compat {
-		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "header", "age", "keep"} {
+		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "group", "header", "age", "keep"} {
 			if cmd.Flags().Changed(name) {
 				return cli.Usagef("--%s and --compat exclude each other: the original protocol does not know it", name)
 			}

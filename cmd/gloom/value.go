@@ -44,6 +44,43 @@ func (r *rate) Set(v string) error {
 
 func (*rate) Type() string { return "rate" }
 
+// bound is a flag for a number, or none.
+type bound struct {
+	n    int64
+	set  bool
+	none bool
+}
+
+func (b *bound) String() string {
+	if b == nil || !b.set {
+		return ""
+	}
+	return strconv.FormatInt(b.n, 10)
+}
+
+func (b *bound) Set(v string) error {
+	if v == "none" {
+		*b = bound{set: true, none: true}
+		return nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > 1e9 {
+		return errors.New("must be none or a number from 0 to 1000000000")
+	}
+	*b = bound{n: n, set: true}
+	return nil
+}
+
+func (*bound) Type() string { return "number" }
+
+// value is nil for none.
+func (b *bound) value() *int64 {
+	if b.none {
+		return nil
+	}
+	return &b.n
+}
+
 // statuses is a flag for exit statuses: all, or a list such as 2,64.
 type statuses struct {
 	all  bool

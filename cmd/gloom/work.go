@@ -57,8 +57,8 @@ address of ours.`
 
 const workExample = `  gloom work 'mail-*' report --except mail-test -- ./serve {type}
   gloom work shout -- tr a-z A-Z
-  gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum "$(cat)"'
-  gloom work page -- sh -c 'curl -fsS "$(cat)"'
+  gloom work -j 8 --timeout 30s sum -- sh -c 'sha256sum -- "$(cat)"'
+  gloom work page -- sh -c 'curl -fsS -- "$(cat)"'
   gloom work --progress slow -- sh -c 'echo half >&3; sleep 1; echo done'`
 
 func newWork(t *tool) *cobra.Command {

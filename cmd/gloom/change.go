@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
+)
+
+func newChange(t *tool) *cobra.Command {
+	var priority int64
+	var groups []string
+	var none bool
+	var delay time.Duration
+	cmd := &cobra.Command{
+		Use:   "change ID [--priority N] [--group NAME]... [--delay D]",
+		Short: "Change a job that waits",
+		Long: `Change the priority, the groups or the delay of a job that waits. What is not
+named stays, and so does its age. --group replaces all groups of the job,
+--no-groups takes it out of them; --delay counts from now, and 0s makes it
+ready. Submitters' tokens reach detached jobs, operators' all.`,
+		Example: `  gloom change weekly --priority 9 --delay 0s
+  gloom change 8fk2-17 --group tenant-42 --group api.example.com`,
+		Args: exactly("an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var c gloom.Change
+			f := cmd.Flags()
+			if f.Changed("priority") {
+				c.Priority = &priority
+			}
+			if f.Changed("group") || none {
+				c.Groups = append([]string{}, groups...)
+			}
+			if f.Changed("delay") {
+				c.Delay = &delay
+			}
+			switch {
+			case none && len(groups) > 0:
+				return cli.Usagef("--group and --no-groups exclude each other")
+			case c.Priority == nil && c.Groups == nil && c.Delay == nil:
+				return cli.Usagef("nothing to change: --priority, --group, --no-groups or --delay is needed")
+			}
+			return t.change(cmd.Context(), args[0], c)
+		},
+	}
+	f := cmd.Flags()
+	f.Int64Var(&priority, "priority", 0, "larger numbers run first")
+	f.StringArrayVar(&groups, "group", nil, "a group that it belongs to; may be given several times")
+	f.BoolVar(&none, "no-groups", false, "it belongs to no group")
+	f.DurationVar(&delay, "delay", 0, "do not run it before")
+	return cmd
+}
+
+// change asks as an operator first, as cancel does.
+func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
+	ask := api.Change{Priority: c.Priority}
+	if c.Groups != nil {
+		ask.Groups = &c.Groups
+	}
+	if c.Delay != nil {
+		ms := c.Delay.Milliseconds()
+		ask.DelayMS = &ms
+	}
+	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+segment(id), ask, nil)
+	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest &&
+		t.asSubmitter(ctx, "change", func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) }) == nil {
+		err = nil
+	}
+	switch {
+	case status(err) == http.StatusConflict:
+		return cli.Failf(cli.ExitFailed, "%.200q is running: only what waits can be changed", id)
+	case err == nil:
+		t.note("changed %s", cli.Clean(id))
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/goccy/go-json"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+func newGroups(t *tool) *cobra.Command {
+	var asJSON bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "groups",
+		Short: "List rules, and the busiest groups",
+		Long: `List the rules that groups of jobs are under (gloom limit --group sets them),
+and the groups that have jobs, the busiest first: how many wait, how many of
+those are held back by a rule of any of their groups, and how many run.`,
+		Example: `  gloom groups
+  gloom groups --json | jq '.groups[] | select(.held > 0)'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return cli.Usagef("--limit %d: must be at least 1", limit)
+			}
+			var raw json.RawMessage
+			if err := t.link.operator().do(cmd.Context(), http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", limit), nil, &raw); err != nil {
+				return err
+			}
+			if asJSON {
+				return t.printJSON(raw)
+			}
+			var g api.Groups
+			if err := decode(raw, &g); err != nil {
+				return err
+			}
+			return t.listGroups(&g)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().IntVar(&limit, "limit", 100, "list no more groups than so many")
+	return cmd
+}
+
+// listGroups prints the rules, and below them the groups.
+func (t *tool) listGroups(g *api.Groups) error {
+	if len(g.Rules) == 0 && len(g.Groups) == 0 {
+		t.note("no rules, and no jobs in groups")
+		return nil
+	}
+	rules := func(most int) table.Writer {
+		w := cli.Table(cli.Column{Name: "RULE", Left: true, Max: most}, cli.Column{Name: "LIMITS", Left: true})
+		for i := range g.Rules {
+			w.AppendRow(table.Row{cli.Clean(g.Rules[i].Pattern), ruled(&g.Rules[i])})
+		}
+		return w
+	}
+	groups := func(most int) table.Writer {
+		w := cli.Table(cli.Column{Name: "GROUP", Left: true, Max: most}, cli.Column{Name: "WAITING"},
+			cli.Column{Name: "HELD"}, cli.Column{Name: "RUNNING"})
+		for _, x := range g.Groups {
+			w.AppendRow(table.Row{cli.Clean(x.Group), x.Waiting, x.Held, x.Running})
+		}
+		return w
+	}
+	if len(g.Rules) > 0 {
+		if err := cli.PrintTable(t.out, rules); err != nil {
+			return outputError(err)
+		}
+	}
+	if len(g.Groups) == 0 {
+		return nil
+	}
+	return outputError(cli.PrintTable(t.out, groups))
+}

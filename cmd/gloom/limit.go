@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+const limitLong = `Set how many jobs of TYPE may run at a time, and how many may be handed out per
+second, minute or hour; --burst is how many of those at once. With --fair,
+groups take turns among the waiting jobs of the type, instead of jobs by age.
+
+With --group in place of a type, a rule: every group that fits PATTERN, in which
+* stands for any characters, has these limits for itself. --concurrency 0 then
+holds its jobs back, and --remove takes the rule away.
+
+What is not given stays as it is; without any, the limits are shown. They last
+until they are changed, or the broker stops.`
+
+const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
+  gloom limit report --rate 30/m
+  gloom limit mail --concurrency none --rate none
+  gloom limit mail --fair
+  gloom limit --group 'tenant-*' --concurrency 2 --rate 5/s --burst 10`
+
+func newLimit(t *tool) *cobra.Command {
+	l := &limit{tool: t}
+	cmd := &cobra.Command{
+		Use:     "limit TYPE | --group PATTERN [--concurrency N] [--rate R] [--burst N]",
+		Short:   "Set how many jobs of a type or group run, and how fast they start",
+		Long:    limitLong,
+		Example: limitExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if l.group != "" {
+				if len(args) > 0 {
+					return cli.Usagef("a type and --group exclude each other")
+				}
+				return nil
+			}
+			return exactly("a type")(cmd, args)
+		},
+		ValidArgsFunction: t.completeType,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.setFair = cmd.Flags().Changed("fair")
+			if l.group != "" {
+				return l.ofGroup(cmd.Context())
+			}
+			return l.ofType(cmd.Context(), args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.Var(&l.concurrency, "concurrency", "most jobs that run at a time, or none for no limit")
+	f.Var(&l.rate, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
+	f.Var(&l.burst, "burst", "most of them at once; or none")
+	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
+	f.StringVar(&l.group, "group", "", "limit every group that fits this pattern")
+	f.BoolVar(&l.remove, "remove", false, "take the rule of --group away")
+	return cmd
+}
+
+type limit struct {
+	*tool
+	concurrency bound
+	rate        rate
+	burst       bound
+	fair        bool
+	setFair     bool
+	group       string
+	remove      bool
+}
+
+func (l *limit) sets() bool { return l.concurrency.set || l.rate.set || l.burst.set }
+
+func (l *limit) ofType(ctx context.Context, typ string) error {
+	if l.remove {
+		return cli.Usagef("--remove goes with --group")
+	}
+	o := l.link.operator()
+	path := "/v1/types/" + segment(typ)
+	var now api.Type
+	err := o.do(ctx, http.MethodGet, path, nil, &now)
+	if err != nil && !(status(err) == http.StatusNotFound && (l.sets() || l.setFair)) {
+		return err
+	}
+	if l.sets() {
+		if l.concurrency.set {
+			now.Limits.Concurrency = int(l.concurrency.n)
+		}
+		if l.rate.set {
+			now.Limits.Rate = l.rate.perSecond
+		}
+		if l.burst.set || now.Limits.Rate == 0 {
+			now.Limits.Burst = int(l.burst.n)
+		}
+		if err := o.do(ctx, http.MethodPut, path+"/limits", now.Limits, &now); err != nil {
+			return err
+		}
+	}
+	if l.setFair {
+		if err := o.do(ctx, http.MethodPut, path, api.Fair{Fair: l.fair}, &now); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(l.out, "%s: %s\n", cli.Clean(typ), cmp.Or(setOn(&now), "no limits"))
+	return outputError(err)
+}
+
+func (l *limit) ofGroup(ctx context.Context) error {
+	if l.setFair {
+		return cli.Usagef("--fair is of a type, not of a group")
+	}
+	o := l.link.operator()
+	path := "/v1/groups/" + segment(l.group)
+	if l.remove {
+		if l.sets() {
+			return cli.Usagef("--remove and limits exclude each other")
+		}
+		if err := o.do(ctx, http.MethodDelete, path, nil, nil); err != nil {
+			return err
+		}
+		l.note("groups %s: the rule is gone", cli.Clean(l.group))
+		return nil
+	}
+	var now api.Rule
+	err := o.do(ctx, http.MethodGet, path, nil, &now)
+	if err != nil && !(status(err) == http.StatusNotFound && l.sets()) {
+		return err
+	}
+	if l.sets() {
+		if l.concurrency.set {
+			now.Concurrency = l.concurrency.value()
+		}
+		if l.rate.set {
+			now.Rate = nil
+			if l.rate.perSecond > 0 {
+				now.Rate = &l.rate.perSecond
+			}
+		}
+		if l.burst.set {
+			now.Burst = l.burst.value()
+		} else if now.Rate == nil {
+			now.Burst = nil
+		}
+		if err := o.do(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(l.out, "groups %s: %s\n", cli.Clean(l.group), ruled(&now))
+	return outputError(err)
+}
+
+// ruled is a rule in words.
+func ruled(r *api.Rule) string {
+	var s []string
+	if r.Concurrency != nil {
+		s = append(s, fmt.Sprintf("%d at a time", *r.Concurrency))
+	}
+	if r.Rate != nil {
+		s = append(s, fmt.Sprintf("%g/s", *r.Rate))
+	}
+	if r.Burst != nil {
+		s = append(s, fmt.Sprintf("%d at once", *r.Burst))
+	}
+	return "at most " + strings.Join(s, ", ")
+}
