@@ -58,6 +58,9 @@ func (p *plain) resumed(done func()) {
 	p.finish(done)
 	p.loop.turn(p)
 	p.received(nil) // what has come meanwhile
+	if p.closing && !p.gone() {
+		p.loop.again(p) // to throw away what has not been read
+	}
 	p.loop.afterRead()
 }
 

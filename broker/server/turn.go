@@ -16,9 +16,9 @@ const (
 	// hundred thousand of them. Where several peers have more than fits a turn,
 	// those of all together take roundTime, down to leastTurn for each.
 	turnFrames = 4096
-	turnTime   = time.Millisecond
-	roundTime  = 4 * time.Millisecond
-	leastTurn  = 50 * time.Microsecond
+	turnTime   = 500 * time.Microsecond
+	roundTime  = 2 * time.Millisecond
+	leastTurn  = 40 * time.Microsecond
 	// crowded is the crowd where nobody counts it.
 	crowded = int(roundTime / leastTurn)
 )
