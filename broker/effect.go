@@ -77,7 +77,20 @@ const (
 
 func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }
 
-func (b *Broker) ok(p Peer, id []byte) { b.emit(Effect{Op: OpOK, Peer: p, ID: id}) }
+// effect is emit for what is sent most: it is filled in where it stays.
+func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
+	if n := len(b.fx); n < cap(b.fx) {
+		b.fx = b.fx[:n+1]
+	} else {
+		b.fx = append(b.fx, Effect{})
+	}
+	e := &b.fx[len(b.fx)-1]
+	*e = Effect{}
+	e.Op, e.Peer, e.ID = op, p, id
+	return e
+}
+
+func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
 func (b *Broker) refuse(p Peer, c Code, id []byte, reason string) {
 	b.emit(Effect{Op: OpRefuse, Peer: p, Code: c, ID: id, Reason: reason})

@@ -158,9 +158,12 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) string {
 
 // count adds to the jobs that wait in the groups of a set, which may be nil.
 func (b *Broker) count(s *groupSet, waiting int) {
-	if s == nil {
-		return
+	if s != nil {
+		b.countIn(s, waiting)
 	}
+}
+
+func (b *Broker) countIn(s *groupSet, waiting int) {
 	for _, g := range s.groups {
 		before := g.waiting
 		if g.waiting += waiting; before == 0 || g.waiting == 0 {
@@ -171,9 +174,12 @@ func (b *Broker) count(s *groupSet, waiting int) {
 
 // occupy takes a place and a token from each group of a set.
 func (b *Broker) occupy(s *groupSet) {
-	if s == nil {
-		return
+	if s != nil {
+		b.occupyIn(s)
 	}
+}
+
+func (b *Broker) occupyIn(s *groupSet) {
 	for _, g := range s.groups {
 		g.running++
 		for i := range g.limits {
@@ -187,9 +193,12 @@ func (b *Broker) occupy(s *groupSet) {
 
 // vacate gives the places back.
 func (b *Broker) vacate(s *groupSet) {
-	if s == nil {
-		return
+	if s != nil {
+		b.vacateIn(s)
 	}
+}
+
+func (b *Broker) vacateIn(s *groupSet) {
 	for _, g := range s.groups {
 		g.running--
 		b.review(g)

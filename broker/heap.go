@@ -70,7 +70,9 @@ func (h *heap) remove(pos int32) {
 	if int(pos) < h.n {
 		h.fix(pos, last)
 	}
-	h.shrink()
+	if len(h.chunks[0]) > heapFirst {
+		h.shrink()
+	}
 }
 
 // shrink gives back a chunk once half of the one before it is empty too, and

@@ -105,7 +105,7 @@ func (v *census) record(r uint32, j *job) {
 	}
 	if j.state == stOverdue {
 		v.ghosts++
-		v.ghostBytes += b.weight(r, j)
+		v.ghostBytes += b.weight(b.flows[j.flow], r, j)
 		must(j.flags&flagHeld == 0, "an overdue run holds its id")
 		return
 	}
@@ -115,8 +115,8 @@ func (v *census) record(r uint32, j *job) {
 		return
 	}
 	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
-	v.weight += b.weight(r, j)
-	v.bytes[f.kind] += b.weight(r, j)
+	v.weight += b.weight(b.flows[j.flow], r, j)
+	v.bytes[f.kind] += b.weight(b.flows[j.flow], r, j)
 	l := v.types[f.kind]
 	if l == nil {
 		l = &Ledger{}
@@ -134,7 +134,7 @@ func (v *census) record(r uint32, j *job) {
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
-		v.outcomeBytes += b.weight(r, j)
+		v.outcomeBytes += b.weight(b.flows[j.flow], r, j)
 		must(f.keep && b.timings.get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
 	}
 	if f.sub != nil && !f.dead {
@@ -144,7 +144,7 @@ func (v *census) record(r uint32, j *job) {
 			v.subs[f.sub] = s
 		}
 		s[0]++
-		s[1] += b.weight(r, j)
+		s[1] += b.weight(b.flows[j.flow], r, j)
 	}
 }
 
@@ -448,7 +448,7 @@ func (v *census) flows() {
 		v.list(&f.running, stRunning, f.no)
 		run := int64(0)
 		for r := f.running.head; r != 0; r = b.jobs.get(r).next {
-			run += b.weight(r, b.jobs.get(r))
+			run += b.weight(f, r, b.jobs.get(r))
 		}
 		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
 	}

@@ -112,12 +112,12 @@ func (j *job) stored() uint32 {
 
 // weight is what the job counts against limits on bytes. A body kept by
 // reference weighs what it keeps from being freed.
-func (b *Broker) weight(r uint32, j *job) int64 {
+func (b *Broker) weight(f *flow, r uint32, j *job) int64 {
 	n := int64(j.bodyLen)
 	if j.flags&flagBig != 0 {
 		n = int64(cap(b.big[r]))
 	}
-	if f := b.flows[j.flow]; f != nil && f.set != nil && j.state != stEnded {
+	if f != nil && f.set != nil && j.state != stEnded {
 		n += f.set.bytes
 	}
 	return int64(j.idLen) + int64(j.headLen) + n + JobOverhead

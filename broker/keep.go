@@ -25,7 +25,7 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 
 // conclude ends a job that stands in no list any more with its last frame: its
 // submitter is sent it, if there is one, and of a kept job it is kept.
-func (b *Broker) conclude(r uint32, j *job, l last, ofType, ofAll *uint64) {
+func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	f := b.flows[j.flow]
 	b.sendLast(f, r, j, l)
 	if !f.keep {
@@ -41,25 +41,26 @@ func (b *Broker) conclude(r uint32, j *job, l last, ofType, ofAll *uint64) {
 	f.ended++
 	f.kind.outcomes++
 	b.outcomes++
-	b.outcomeBytes += b.weight(r, j)
+	b.outcomeBytes += b.weight(f, r, j)
 	t := b.timings.get(j.timing)
 	t.code = l.code
 	b.startTimer(j.timing, t, b.now+t.keep)
 }
 
 // sendLast sends a job's last frame to the submitter of its flow, if there is one.
-func (b *Broker) sendLast(f *flow, r uint32, j *job, l last) {
+func (b *Broker) sendLast(f *flow, r uint32, j *job, l *last) {
 	if f.sub == nil || f.sub.gone {
 		return
 	}
-	e := Effect{Op: OpResult, Peer: f.sub.id, ID: b.id(j), Body: l.body, Kept: l.kept}
+	op := OpResult
 	if l.code != 0 {
-		e = Effect{Op: OpEnd, Peer: f.sub.id, ID: b.id(j), Code: l.code, Reason: l.reason}
+		op = OpEnd
 	}
+	e := b.effect(op, f.sub.id, b.id(j))
+	e.Code, e.Reason, e.Body, e.Kept = l.code, l.reason, l.body, l.kept
 	if f.keep {
 		e.Outcome = outcomeNo(r, j)
 	}
-	b.emit(e)
 }
 
 func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
@@ -80,7 +81,7 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 }
 
 // replace stores the last frame where the job's body was.
-func (b *Broker) replace(r uint32, j *job, l last) {
+func (b *Broker) replace(r uint32, j *job, l *last) {
 	slab, off, stored := j.slab, j.off, j.stored()
 	if j.flags&flagBig != 0 {
 		b.bigBytes -= int64(cap(b.big[r]))
@@ -95,8 +96,8 @@ func (b *Broker) replace(r uint32, j *job, l last) {
 }
 
 // outcome is the last frame of an ended job.
-func (b *Broker) outcome(r uint32, j *job) last {
-	l := last{code: b.timings.get(j.timing).code}
+func (b *Broker) outcome(r uint32, j *job) *last {
+	l := &last{code: b.timings.get(j.timing).code}
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = string(body)
 	} else {
@@ -110,7 +111,7 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	f.ended--
 	f.kind.outcomes--
 	b.outcomes--
-	b.outcomeBytes -= b.weight(r, j)
+	b.outcomeBytes -= b.weight(f, r, j)
 	b.admit(f, r, j, -1)
 	b.free(r, j)
 	b.emptied(f)
@@ -201,8 +202,8 @@ func (b *Broker) move(r uint32, j *job, f, g *flow) {
 	case stRunning:
 		b.unlinkFrom(&f.running, j)
 		b.link(&g.running, r, j)
-		f.runBytes -= b.weight(r, j)
-		g.runBytes += b.weight(r, j)
+		f.runBytes -= b.weight(f, r, j)
+		g.runBytes += b.weight(f, r, j)
 	case stEnded:
 		f.ended--
 		g.ended++

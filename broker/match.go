@@ -10,8 +10,12 @@ func (b *Broker) match() {
 	} else {
 		for i := 0; i < len(b.touched); i++ {
 			k := b.touched[i]
-			for finished && k.idle.n > 0 && b.runnable(k) {
-				finished = b.handOut(k, k.idle.first())
+			for finished && k.idle.n > 0 {
+				f := b.runnable(k)
+				if f == nil {
+					break
+				}
+				finished = b.handOut(f, k.idle.first())
 			}
 		}
 	}
@@ -61,7 +65,7 @@ func (b *Broker) matchPools() bool {
 		}
 		n := 0
 		for _, k := range types {
-			if b.runnable(k) {
+			if b.runnable(k) != nil {
 				if by := b.idlest(k); by != nil {
 					consider(k, by)
 					types[n] = k
@@ -78,32 +82,36 @@ func (b *Broker) matchPools() bool {
 		if by := b.idlest(kind); by != nil && by.line < w.line {
 			w = by
 		}
-		if !b.handOut(kind, w) {
+		if !b.handOut(b.front(kind), w) {
 			return false
 		}
 	}
 }
 
-// runnable: the type has a job that may run now, or whose deadline has passed.
-func (b *Broker) runnable(k *jobType) bool {
+// runnable returns the flow whose best job, of all of the type, may run now or
+// has passed its deadline; nil when there is none.
+func (b *Broker) runnable(k *jobType) *flow {
 	if k.flows.n == 0 || k.paused || b.expelling {
-		return false
+		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
-		return false
+		return nil
 	}
 	f := b.front(k)
-	return f != nil && (k.limits.Rate == 0 || b.lapsed(b.jobs.get(b.best(&f.ready).ref)) || b.pace(k))
+	if f == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.best(&f.ready).ref)) && !b.pace(k) {
+		return nil
+	}
+	return f
 }
 
 // standing is the key of the best job of a type that is runnable.
 func (b *Broker) standing(k *jobType) entry { return b.best(&b.front(k).ready) }
 
-// handOut gives the best job of a type, which may run, to worker w. A job past
+// handOut gives the best job of a flow, which may run, to worker w. A job past
 // its deadline, whose timer is late, ends instead; false is returned when so
 // many of these were met that others must get their turn first.
-func (b *Broker) handOut(k *jobType, w *worker) bool {
-	f := b.front(k)
+func (b *Broker) handOut(f *flow, w *worker) bool {
+	k := f.kind
 	r := b.best(&f.ready).ref
 	j := b.jobs.get(r)
 	if b.lapsed(j) {

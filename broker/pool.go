@@ -307,7 +307,7 @@ func (b *Broker) bestOf(p *pool) *jobType {
 		top := *p.ready.top()
 		x := b.pairs.get(top.ref)
 		k := b.types[x.kind]
-		if !b.runnable(k) {
+		if b.runnable(k) == nil {
 			p.ready.remove(0)
 			x.ready = false
 			k.pools.push(entry{a: p.idle.first().line, ref: top.ref})
@@ -329,7 +329,7 @@ func (b *Broker) bestOf(p *pool) *jobType {
 // correct mends the keys of a type in its pools when its best job has become
 // better than they say.
 func (b *Broker) correct(k *jobType) {
-	if k.pairs == 0 || !b.runnable(k) {
+	if k.pairs == 0 || b.runnable(k) == nil {
 		return
 	}
 	at := b.standing(k)

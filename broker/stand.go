@@ -79,6 +79,28 @@ func (b *Broker) placeStanding(ref uint32, pos int32) {
 
 // rank puts the flow where its best job puts it.
 func (b *Broker) rank(f *flow) {
+	if f.set != nil || f.share != nil || f.kind.fair {
+		b.rankAmong(f)
+		return
+	}
+	h := &f.kind.flows
+	switch {
+	case f.ready.n > 0:
+		x := b.best(&f.ready)
+		x.ref = f.no
+		if f.pos < 0 {
+			h.push(x)
+		} else if !h.at(int(f.pos)).level(&x) {
+			h.fix(f.pos, x)
+		}
+	case f.pos >= 0:
+		h.remove(f.pos)
+		f.pos = -1
+	}
+}
+
+// rankAmong is rank where things stand in between.
+func (b *Broker) rankAmong(f *flow) {
 	switch {
 	case f.ready.n > 0:
 		x := b.best(&f.ready)
@@ -357,6 +379,16 @@ const lookFlows = 4096
 // front returns the flow whose best job a type hands out next; nil when all are
 // held back.
 func (b *Broker) front(k *jobType) *flow {
+	if ref := k.flows.top().ref; ref < refShare {
+		if f := b.flows[ref]; f.set == nil && (f.sub == nil || !f.sub.gone) {
+			return f
+		}
+	}
+	return b.search(k)
+}
+
+// search is front where things stand in between.
+func (b *Broker) search(k *jobType) *flow {
 	for ; k.flows.n > 0 && b.looks < lookFlows; b.looks++ {
 		top := *k.flows.top()
 		if top.ref >= refGate {

@@ -141,7 +141,11 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	if k == nil && c.MaxPairs > 0 && b.pairs.live+len(b.poolsByKey) > c.MaxPairs {
 		return fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
 	}
-	held, bytes := b.load()
+	var held uint64
+	var bytes int64
+	if c.MaxJobs > 0 || c.MaxBytes > 0 {
+		held, bytes = b.load()
+	}
 	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
 		return fmt.Sprintf("the broker holds %d jobs%s (max-jobs)", held, b.overdueToo())
@@ -199,7 +203,7 @@ func (b *Broker) load() (jobs uint64, bytes int64) {
 
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).
 func (b *Broker) admit(f *flow, r uint32, j *job, n int) {
-	w := b.weight(r, j) * int64(n)
+	w := b.weight(f, r, j) * int64(n)
 	b.bytes += w
 	f.bytes += w
 	f.kind.bytes += w
@@ -267,7 +271,7 @@ func (b *Broker) Revoke(now int64, id []byte) ([]Effect, Code) {
 	}
 	k := b.flows[j.flow].kind
 	b.leaveQueue(r, j)
-	b.conclude(r, j, last{code: Cancelled, reason: "cancelled by an operator"}, &k.Cancelled, &b.total.Cancelled)
+	b.conclude(r, j, &last{code: Cancelled, reason: "cancelled by an operator"}, &k.Cancelled, &b.total.Cancelled)
 	return b.end(), 0
 }
 

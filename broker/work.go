@@ -141,7 +141,7 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
 	b.link(&f.running, r, j)
-	f.runBytes += b.weight(r, j)
+	f.runBytes += b.weight(f, r, j)
 	b.takeOut(w, r, j)
 	k.Running++
 	b.total.Running++
@@ -153,14 +153,11 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 			b.startTimer(j.timing, t, b.now+t.timeout)
 		}
 	}
-	e := Effect{
-		Op: OpJob, Peer: w.id, ID: b.id(j), Type: k.name,
-		Body: b.body(r, j), Kept: j.flags&flagBig != 0,
-	}
+	e := b.effect(OpJob, w.id, b.id(j))
+	e.Type, e.Body, e.Kept = k.name, b.body(r, j), j.flags&flagBig != 0
 	if w.headers {
 		e.Headers = b.headers(j)
 	}
-	b.emit(e)
 }
 
 func (b *Broker) takeOut(w *worker, r uint32, j *job) {
@@ -209,7 +206,7 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 		f := b.flows[j.flow]
 		k := f.kind
 		b.stopRun(w, f, r, j)
-		b.conclude(r, j, last{body: body, kept: kept}, &k.Answered, &b.total.Answered)
+		b.conclude(r, j, &last{body: body, kept: kept}, &k.Answered, &b.total.Answered)
 	}
 	b.offerIfFree(w)
 	return b.end()
@@ -367,7 +364,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 		b.stalled.remove(&w.stalled)
 	}
 	b.ghosts--
-	b.ghostBytes -= b.weight(r, j)
+	b.ghostBytes -= b.weight(nil, r, j)
 	b.free(r, j)
 }
 
@@ -375,7 +372,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 	b.takeBack(w, j)
 	b.unlinkFrom(&f.running, j)
-	f.runBytes -= b.weight(r, j)
+	f.runBytes -= b.weight(f, r, j)
 	b.stopTimer(j)
 	f.kind.Running--
 	b.total.Running--
@@ -391,7 +388,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
 		b.dead.bury(b, k, r, j, reason)
-		b.conclude(r, j, last{code: code, reason: reason}, &k.Failed, &b.total.Failed)
+		b.conclude(r, j, &last{code: code, reason: reason}, &k.Failed, &b.total.Failed)
 		return
 	}
 	if b.lapsed(j) {
@@ -473,7 +470,7 @@ func (b *Broker) haunt(w *worker, id []byte) {
 	b.store(r, j, id, nil, nil, false)
 	b.takeOut(w, r, j)
 	b.ghosts++
-	b.ghostBytes += b.weight(r, j)
+	b.ghostBytes += b.weight(nil, r, j)
 	if w.overdue++; w.overdue == 1 {
 		b.stalled.push(&w.stalled, w)
 	}
