@@ -89,6 +89,7 @@ func (h *Hub) Gone(c *Conn) {
 	h.leave(c, "")
 	h.stats.Undelivered += uint64(c.undelivered())
 	c.lost = true
+	delete(h.leaving, c)
 	h.outcomes -= len(c.outcomes)
 	c.outcomes = nil
 	h.discard(c)

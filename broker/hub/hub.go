@@ -47,6 +47,8 @@ type Hub struct {
 	// free holds spare buffers by size, spare counts their bytes.
 	free  [classes][][]byte
 	spare int
+	// leaving are the connections that are closed behind their output.
+	leaving map[*Conn]struct{}
 	// unread is what peers have not read, by port.
 	unread [2]unread
 	timer  *time.Timer
@@ -85,7 +87,7 @@ type end struct {
 
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
-	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never}
+	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}}
 	if h.clock == nil {
 		start := time.Now()
 		h.clock = func() int64 { return int64(time.Since(start)) }

@@ -388,3 +388,43 @@ func TestUnread(t *testing.T) {
 		t.Errorf("%d answers were undelivered, want %d", st.Undelivered, answers)
 	}
 }
+
+// TestUnreadOfLeaving: a connection that is closed behind its output still holds
+// that, and goes before those who have little to read.
+func TestUnreadOfLeaving(t *testing.T) {
+	const most = 1 << 20
+	h := hub.New(hub.Config{Core: broker.Config{IdleTypes: 10}, MaxOutbound: 1 << 30, MaxUnread: most})
+	defer h.Close()
+	w, hoarder, small, other := open(t, h, wire.WorkerPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort), open(t, h, wire.SubmitPort)
+	w.does(h, `{"action":"join","type":"default"}`)
+	w.sink.Take(nil)
+	owe := func(s *side, id string, bytes int) {
+		s.does(h, `{"action":"submit","id":"`+id+`","body":1,"ack":false}`)
+		w.does(h, `{"action":"respond","body":"`+strings.Repeat("x", bytes)+`"}`)
+		for _, o := range w.sink.Take(nil) {
+			w.sink.Done(&o, 0, 0)
+		}
+		for _, o := range s.sink.Take(nil) { // it takes in nothing
+			s.sink.Done(&o, o.Len(), o.Len())
+		}
+	}
+	owe(small, "s", 100)
+	owe(hoarder, "h", most-(24<<10))
+	h.Dismiss(hoarder.conn, &wire.Error{Code: wire.SizeError, Reason: "too long"})
+	hoarder.sink.Take(nil)
+	owe(other, "o", 40<<10) // not into what the hoarder's output lay in
+	if out := hoarder.sink.Take(nil); len(out) != 1 || !out[0].Abort {
+		t.Errorf("the hoarder, which is being closed, was not cut: %v", out)
+	}
+	for name, s := range map[string]*side{"who has little to read": small, "who came last": other} {
+		if h.Find(s.conn.Peer()) == nil {
+			t.Errorf("%s was closed", name)
+		}
+	}
+	for _, s := range []*side{hoarder, small, other} {
+		h.Gone(s.conn)
+	}
+	if m := h.Memory(); m.Unread != 0 {
+		t.Errorf("%d bytes are unread after all have gone", m.Unread)
+	}
+}

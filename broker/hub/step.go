@@ -174,10 +174,16 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 	if why != nil && (why.Code == wire.SizeError || why.Code == wire.InvalidJSON) {
 		reason = why.Code.String() + ": " + why.Reason
 	}
+	h.finish(c)
+	h.leave(c, reason)
+}
+
+// finish has c closed behind its output, to which nothing is appended any more.
+func (h *Hub) finish(c *Conn) {
 	c.closing = true
+	h.leaving[c] = struct{}{}
 	h.mark(c)
 	h.tellEnd(c, false)
-	h.leave(c, reason)
 }
 
 // Dismiss closes c behind an error frame and what else it is to be sent.
@@ -234,9 +240,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 				continue
 			}
 		case broker.OpClose:
-			c.closing = true
-			h.mark(c)
-			h.tellEnd(c, false)
+			h.finish(c)
 			h.late = append(h.late, c)
 			continue
 		case broker.OpRefuse, broker.OpEnd:

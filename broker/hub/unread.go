@@ -41,11 +41,19 @@ func (h *Hub) relieve() {
 	}
 	now := h.clock()
 	var held []Hoarder
-	for _, c := range h.conns {
-		if c != nil && c.port == port && !c.overflow {
+	weigh := func(c *Conn) {
+		if c.port == port && !c.overflow {
 			if n := c.out.memory() + c.pinned.Load(); n > 0 {
 				held = append(held, Hoarder{c, n, c.Stuck(now)})
 			}
+		}
+	}
+	for c := range h.leaving {
+		weigh(c)
+	}
+	for _, c := range h.conns {
+		if c != nil && !c.closing {
+			weigh(c)
 		}
 	}
 	for _, v := range Worst(held, over+h.cfg.MaxUnread/8) {
