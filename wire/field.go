@@ -98,14 +98,14 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	what := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.element(raw, i)
-		if count++; count > max {
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, it has more", k, min, max)
+		if count == max {
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, count+f.elements(raw, i))
 		}
 		name, err := f.nameOf(raw[i:end], escapes, what, r)
 		if err != nil {
 			return nil, err
 		}
-		if count == MaxGroups+1 {
+		if count == MaxGroups {
 			known = make(map[string]bool, max)
 			for _, n := range (*f.names)[start:] {
 				known[string(n)] = true
@@ -119,6 +119,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		}
 		switch {
 		case !twice:
+			count++
 			*f.names = append(*f.names, name)
 		case differ:
 			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, shown(raw[i:end]))
@@ -132,6 +133,17 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	}
 	list := (*f.names)[start:]
 	return list[:len(list):len(list)], nil
+}
+
+// elements counts those of a valid array from the one at i on.
+func (f *fields) elements(raw []byte, i int) (n int) {
+	for ; raw[i] != ']'; n++ {
+		i, _ = f.element(raw, i)
+		if i = skipSpace(raw, i); raw[i] == ',' {
+			i = skipSpace(raw, i+1)
+		}
+	}
+	return n
 }
 
 // element finds the end of the element that begins at i of a valid array, and

@@ -254,9 +254,12 @@ type oracle struct {
 	// tats are the times up to which the rates of rules are used up.
 	tats map[ruled]int64
 	// commands counts them; turns has when the groups of fair types had their
-	// last turns or came, in commands.
-	commands int
-	turns    map[turnOf]int
+	// last turns, came or might run again, in commands, queues when they had their
+	// last turns or came.
+	commands      int
+	turns, queues map[turnOf]int
+	// able are the jobs of fair types that might run after the last command.
+	able []*oracleJob
 
 	letters  []*letter // of all types, by age
 	draining bool
@@ -273,7 +276,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, tats: map[ruled]int64{}, turns: map[turnOf]int{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, tats: map[ruled]int64{}, turns: map[turnOf]int{}, queues: map[turnOf]int{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -517,7 +520,7 @@ func (o *oracle) best(typ string) *oracleJob {
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	o.occupy(j)
 	if k.fair {
-		o.turns[turn(j)] = o.commands
+		o.turns[turn(j)], o.queues[turn(j)] = o.commands, o.commands
 	}
 	j.place, j.since, j.worker = running, o.now, w.no
 	j.attempts++

@@ -189,48 +189,65 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	if heads[turn(j)] != j || j.priority < best.priority {
 		return best
 	}
+	// A group that was held back while nobody looked may stand where it stood: it
+	// has missed no turn by that.
+	mine := o.since(o.queues, turn(j))
 	for t, head := range heads {
-		if head.priority == j.priority && o.turn(t) < o.turn(turn(j)) {
-			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), o.turn(turn(j)), t, o.turn(t))
+		if head.priority == j.priority && o.since(o.turns, t) < mine {
+			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.since(o.turns, t))
 		}
 	}
 	return j
 }
 
-// turn is when a group had its last turn, or came.
-func (o *oracle) turn(t turnOf) int {
-	if at, there := o.turns[t]; there {
+// since is the command noted for a group, or this one.
+func (o *oracle) since(noted map[turnOf]int, t turnOf) int {
+	if at, there := noted[t]; there {
 		return at
 	}
 	return o.commands
 }
 
-// arrive notes which groups have jobs that may run: who has none loses its place
-// in the rotation, who comes stands at its end.
+// arrive notes which groups have jobs, and which have some that may run: who has
+// none loses its place in the rotation, who comes stands at its end.
 func (o *oracle) arrive() {
-	fair := false
-	for _, k := range o.types {
-		fair = fair || k.fair
-	}
-	if !fair && len(o.turns) == 0 {
-		return
-	}
-	able := map[turnOf]bool{}
-	for _, j := range o.jobs {
-		if j.place == queued && o.types[j.typ].fair && o.allowed(j) {
-			able[turn(j)] = true
+	// Who has none left of the jobs that it had, and others, has gone and come.
+	stays := map[turnOf]bool{}
+	for _, j := range o.able {
+		if j.place == queued && o.held[j.id] == j && o.allowed(j) {
+			stays[turn(j)] = true
 		}
 	}
-	for t := range o.turns {
-		if !able[t] {
+	for t, at := range o.turns {
+		if !stays[t] && at < o.commands {
 			delete(o.turns, t)
 		}
 	}
-	for t := range able {
-		if _, there := o.turns[t]; !there {
-			o.turns[t] = o.commands
+	able, waiting := map[turnOf]bool{}, map[turnOf]bool{}
+	o.able = o.able[:0]
+	for _, j := range o.jobs {
+		if j.place == queued && o.types[j.typ].fair {
+			waiting[turn(j)] = true
+			if o.allowed(j) {
+				able[turn(j)] = true
+				o.able = append(o.able, j)
+			}
 		}
 	}
+	note := func(noted map[turnOf]int, now map[turnOf]bool) {
+		for t := range noted {
+			if !now[t] {
+				delete(noted, t)
+			}
+		}
+		for t, is := range now {
+			if _, there := noted[t]; is && !there {
+				noted[t] = o.commands
+			}
+		}
+	}
+	note(o.turns, able)
+	note(o.queues, waiting)
 }
 
 // waitsForRate is when a queued job may go, if only rates of its groups keep it.
