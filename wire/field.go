@@ -98,9 +98,6 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	what := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.element(raw, i)
-		if count == max {
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, count+f.elements(raw, i))
-		}
 		name, err := f.nameOf(raw[i:end], escapes, what, r)
 		if err != nil {
 			return nil, err
@@ -118,6 +115,8 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 			known[string(name)] = true
 		}
 		switch {
+		case !twice && count == max:
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, count+f.elements(raw, i))
 		case !twice:
 			count++
 			*f.names = append(*f.names, name)
