@@ -165,17 +165,17 @@ func (b *Broker) begin(now int64) {
 
 // end closes a command.
 func (b *Broker) end() []Effect {
-	if len(b.unjudged) > 0 {
+	if len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0 {
 		b.judge()
-	}
-	if len(b.revisions) > 0 {
 		b.reviseSome()
-	}
-	if len(b.restandings) > 0 {
 		b.restandSome()
 	}
-	b.match()
-	b.yield()
+	if len(b.touched)+len(b.touchedPools) > 0 {
+		b.match()
+	}
+	if b.deadTypes.n > 0 {
+		b.yield()
+	}
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.n > 0 {
 		b.forgetType(b.spareTypes.first())
 	}

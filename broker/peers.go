@@ -19,8 +19,8 @@ type submitter struct {
 const manyFlows = 8
 
 func (s *submitter) find(key flowKey) *flow {
-	if s.last != nil && s.last.key() == key {
-		return s.last
+	if f := s.last; f != nil && f.kind == key.kind && f.set == key.set && f.origin == key.origin && f.keep == key.keep {
+		return f
 	}
 	if s.byKey != nil {
 		if f := s.byKey[key]; f != nil {

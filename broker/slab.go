@@ -54,7 +54,9 @@ func (s *slabs) add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
 	binary.LittleEndian.PutUint32(m, rec)
 	binary.LittleEndian.PutUint32(m[4:], need)
 	copy(m[entryHead:], a)
-	copy(m[entryHead+len(a):], b)
+	if len(b) > 0 {
+		copy(m[entryHead+len(a):], b)
+	}
 	copy(m[entryHead+len(a)+len(b):], c)
 	return no, at + entryHead
 }

@@ -80,7 +80,10 @@ func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
 // connection handed in.
 func (b *Broker) take(sub *submitter, s *Submission) {
 	k := b.typeNamed(s.Type)
-	key := flowKey{kind: k, set: b.setFor(s.Groups), keep: s.Keep > 0}
+	key := flowKey{kind: k, keep: s.Keep > 0}
+	if len(s.Groups) > 0 {
+		key.set = b.setFor(s.Groups)
+	}
 	if sub != nil && (key.keep || s.Detach && k.fair) {
 		key.origin = sub.id
 	}
@@ -163,8 +166,13 @@ func (b *Broker) full(sub *submitter, s *Submission) string {
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
 		return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", s.Type, typeBytes, w, c.MaxTypeBytes)
 	}
-	if reason := b.manyGroups(s.Groups, nil); reason != "" || s.Detach {
-		return reason
+	if len(s.Groups) > 0 {
+		if reason := b.manyGroups(s.Groups, nil); reason != "" {
+			return reason
+		}
+	}
+	if s.Detach {
+		return ""
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
