@@ -12,7 +12,12 @@ import (
 
 // ask sends a request to the HTTP side; token "" sends none.
 func (d *daemon) ask(method, path, token string) (status int, body string, err error) {
-	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, nil)
+	return d.askWith(method, path, token, "")
+}
+
+// askWith also sends a body; "" sends none.
+func (d *daemon) askWith(method, path, token, with string) (status int, body string, err error) {
+	req, err := http.NewRequest(method, "http://"+d.httpAddr+path, strings.NewReader(with))
 	if err != nil {
 		return 0, "", err
 	}

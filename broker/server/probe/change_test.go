@@ -1,0 +1,511 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// change changes a job that waits, by keys in JSON, and takes the ok.
+func (s submitter) change(id, keys string) {
+	s.t.Helper()
+	s.send(`{"action":"change","id":%s,%s}`, quote(id), keys)
+	s.ack(id)
+}
+
+func (s submitter) changeFails(code, id, keys string) frame {
+	s.t.Helper()
+	s.send(`{"action":"change","id":%s,%s}`, quote(id), keys)
+	return s.failsFor(code, id)
+}
+
+// info is what HTTP tells of a job.
+func (d *daemon) info(t tb, id string) map[string]any {
+	t.Helper()
+	var job map[string]any
+	body := d.http(t, "GET", "/v1/jobs/"+url.PathEscape(id), "", 200)
+	if err := json.Unmarshal([]byte(body), &job); err != nil {
+		t.Fatalf("GET job %q: %v: %s", id, err, body)
+	}
+	return job
+}
+
+// inOrder works off these jobs in this order, with a new worker.
+func (d *daemon) inOrder(t tb, typ string, ids ...string) {
+	t.Helper()
+	w := d.joined(t, typ)
+	for _, id := range ids {
+		w.takes(id)
+		w.respond(`1`)
+	}
+	w.quiet()
+	w.retire()
+}
+
+func TestChange(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("priority, up and down", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.fresh(typ, `3`)
+		s.change(third, `"priority":5`)
+		s.change(first, `"priority":-5`)
+		b.inOrder(t, typ, third, second, first)
+	})
+	t.Run("age stays", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		first, second, third := s.fresh(typ, `1`), s.fresh(typ, `2`), s.freshWith(typ, `3`, `,"priority":5`)
+		s.change(second, `"priority":5`)
+		s.change(first, `"priority":5`)
+		b.inOrder(t, typ, first, second, third)
+	})
+	t.Run("priority of a delayed one", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		late := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		other := s.fresh(typ, `2`)
+		s.change(late, `"priority":1`)
+		if got := b.state(t, late); got != "delayed" {
+			t.Errorf("state %q, want delayed", got)
+		}
+		s.change(late, `"delay_ms":0`)
+		b.inOrder(t, typ, late, other)
+	})
+	t.Run("what is not named stays", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"delay_ms":60000,"priority":7,"groups":["g-`+typ+`"]`)
+		s.change(id, `"delay_ms":50000`)
+		s.change(id, `"groups":null,"delay_ms":null,"priority":8`)
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q, want delayed", got)
+		}
+		s.change(id, `"delay_ms":0`)
+		job := b.info(t, id)
+		if job["priority"] != 8.0 || fmt.Sprint(job["groups"]) != "[g-"+typ+"]" {
+			t.Errorf("priority and groups did not stay: %v", job)
+		}
+	})
+	t.Run("groups replaced and emptied", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"groups":["a-`+typ+`","b-`+typ+`"]`)
+		s.change(id, `"groups":["c-`+typ+`"]`)
+		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[c-"+typ+"]" {
+			t.Errorf("groups %s", got)
+		}
+		s.change(id, `"groups":[]`)
+		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[]" && got != "<nil>" {
+			t.Errorf("groups %s, want none", got)
+		}
+		b.inOrder(t, typ, id)
+	})
+	t.Run("delay_ms counts from now", func(t *testing.T) {
+		t.Parallel()
+		typ := name("change")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		begin := time.Now()
+		s.change(id, `"delay_ms":250`)
+		w.takes(id)
+		notBefore(t, begin, 250*ms, "handed out")
+		soonAfter(t, begin, 250*ms, "handed out")
+	})
+	t.Run("a queued one is put off", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		s.change(first, `"delay_ms":60000`)
+		b.inOrder(t, typ, second)
+		s.change(first, `"delay_ms":0`)
+		b.inOrder(t, typ, first)
+	})
+	t.Run("delay_ms 0: ready, in the place by its submit", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		first := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		second := s.fresh(typ, `1`)
+		s.change(first, `"delay_ms":0`)
+		s.change(second, `"delay_ms":0`) // ready already: no matter
+		b.inOrder(t, typ, first, second)
+	})
+	t.Run("made ready, it goes to an idle worker", func(t *testing.T) {
+		typ := name("change")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		s.change(id, `"delay_ms":0,"priority":1,"groups":["x"]`)
+		w.takes(id)
+	})
+	t.Run("a retry that waits out its backoff", func(t *testing.T) {
+		typ := name("change")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"retries":1,"backoff_ms":60000`)
+		w.takes(id)
+		w.fail("")
+		s.change(id, `"delay_ms":0`)
+		w.takes(id)
+		w.fail("") // attempts used stay used
+		s.failsFor("job_failed", id)
+	})
+	t.Run("the deadline stays", func(t *testing.T) {
+		t.Parallel()
+		typ := name("change")
+		s := b.submitter(t)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"expires_ms":300`)
+		s.change(id, `"delay_ms":60000`) // beyond it: taken
+		s.failsFor("expired", id)
+		notBefore(t, begin, 300*ms, "expired")
+		soonAfter(t, begin, 300*ms, "expired")
+	})
+	t.Run("many in one segment", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		id, other := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		var batch []byte
+		for i := range 200 {
+			batch = append(batch, pack(fmt.Sprintf(`{"action":"change","id":%q,"priority":%d}`, id, i%2-1))...)
+		}
+		s.raw(batch)
+		for range 200 {
+			s.ack(id)
+		}
+		b.inOrder(t, typ, id, other) // the last word was 0
+	})
+	t.Run("with ack false at the submit", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		id := name("job")
+		s.put(id, typ, `1`, `,"ack":false`)
+		s.change(id, `"priority":3`) // ack is about the submit
+	})
+	t.Run("ids by value", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		s.submit(typ+"é", typ, `1`)
+		s.send(`{"action":"change","id":"%s\u00e9","priority":1}`, typ)
+		s.ack(typ + "é")
+	})
+}
+
+func TestChangeRefused(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("running", func(t *testing.T) {
+		typ := name("change")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		reasonNames(t, s.changeFails("invalid_state", id, `"priority":1`), "running")
+		w.respond(`2`)
+		s.result(id, `2`)
+		s.changeFails("unknown_id", id, `"priority":1`)
+	})
+	t.Run("detached and running", func(t *testing.T) {
+		typ := name("change")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		reasonNames(t, other.changeFails("invalid_state", id, `"delay_ms":0`), "running")
+	})
+	t.Run("never heard of, ended, cancelled", func(t *testing.T) {
+		typ := name("change")
+		s := b.submitter(t)
+		s.changeFails("unknown_id", "no such job", `"priority":1`)
+		id := s.fresh(typ, `1`)
+		s.cancel(id)
+		s.changeFails("unknown_id", id, `"priority":1`)
+	})
+	t.Run("another connection's: waiting, running, kept", func(t *testing.T) {
+		typ := name("change")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, typ)
+		running := s.fresh(typ, `1`)
+		w.takes(running)
+		waiting := s.fresh(typ, `1`)
+		kept := s.freshWith(typ, `1`, `,"keep_ms":60000`)
+		for _, id := range []string{running, waiting, kept} {
+			other.changeFails("unknown_id", id, `"priority":9`)
+		}
+		w.respond(`1`)
+		w.takes(waiting)
+	})
+	t.Run("of a kept one whose connection is gone", func(t *testing.T) {
+		typ := name("change")
+		s, other := b.submitter(t), b.submitter(t)
+		first := s.freshWith(typ, `1`, `,"keep_ms":60000`)
+		second := s.freshWith(typ, `1`, `,"keep_ms":60000`)
+		bound := s.fresh(typ, `1`)
+		s.close()
+		b.waitState(t, bound, "")
+		other.change(second, `"priority":9`)
+		b.inOrder(t, typ, second, first)
+		other.changeFails("unknown_id", first, `"priority":9`) // its outcome is kept, but it waits no more
+	})
+	t.Run("of detached ones, by anybody", func(t *testing.T) {
+		typ := name("change")
+		s, other := b.submitter(t), b.submitter(t)
+		first := s.freshWith(typ, `1`, `,"detach":true`)
+		second := s.freshWith(typ, `1`, `,"detach":true`)
+		other.change(second, `"priority":9`)
+		b.inOrder(t, typ, second, first)
+	})
+	t.Run("on the worker port", func(t *testing.T) {
+		w := b.worker(t)
+		for _, verb := range []string{"change", "attach"} {
+			w.send(`{"action":%q,"id":"x","priority":1}`, verb)
+			reasonNames(t, w.fails("invalid_action"), "not_a_master")
+		}
+	})
+	t.Run("id", func(t *testing.T) {
+		s := b.submitter(t)
+		for _, verb := range []string{"change", "attach"} {
+			for keys, code := range map[string]string{`"priority":1`: "missing_field", `"id":null,"priority":1`: "missing_field|invalid_type",
+				`"id":5,"priority":1`: "invalid_type", `"id":"","priority":1`: "invalid_type", `"id":"\ud800","priority":1`: "invalid_type"} {
+				s.send(`{"action":%q,%s}`, verb, keys)
+				reasonNames(t, s.fails(code), "id")
+			}
+		}
+	})
+
+	typ := name("change")
+	s := b.submitter(t)
+	first := s.fresh(typ, `1`)
+	id := s.freshWith(typ, `1`, `,"groups":["old-`+typ+`"]`)
+	seventeen := make([]string, 17)
+	for i := range seventeen {
+		seventeen[i] = fmt.Sprintf("g%d", i)
+	}
+	for _, c := range []struct {
+		keys, code string
+		names      []string
+	}{
+		{`"x":1`, "missing_field", nil},
+		{`"priority":null`, "missing_field", nil},
+		{`"priority":null,"groups":null,"delay_ms":null`, "missing_field", nil},
+		{`"priority":1.5`, "invalid_type", []string{"priority", "1.5"}},
+		{`"priority":"9"`, "invalid_type", []string{"priority"}},
+		{`"priority":9223372036854775808`, "invalid_type|invalid_value", []string{"priority"}},
+		{`"priority":9,"delay_ms":-1`, "invalid_value", []string{"delay_ms", "-1", year}},
+		{`"priority":9,"delay_ms":` + plusOne(year), "invalid_value", []string{"delay_ms", plusOne(year), year}},
+		{`"priority":9,"delay_ms":5.0`, "invalid_type", []string{"delay_ms", "5.0", year}},
+		{`"priority":9,"delay_ms":"5"`, "invalid_type", []string{"delay_ms", year}},
+		{`"priority":9,"groups":"g"`, "invalid_type", []string{"groups"}},
+		{`"priority":9,"groups":{"g":1}`, "invalid_type", []string{"groups"}},
+		{`"priority":9,"groups":[5]`, "invalid_type", []string{"groups"}},
+		{`"priority":9,"groups":[""]`, "invalid_type", []string{"groups"}},
+		{`"priority":9,"groups":["\ud800"]`, "invalid_type", []string{"groups"}},
+		{`"priority":9,"groups":["` + strings.Repeat("g", 1025) + `"]`, "invalid_type|invalid_value", []string{"groups", "1024"}},
+		{`"priority":9,"groups":["same","same"]`, "invalid_value", []string{"groups", "same"}},
+		{`"priority":9,"groups":["\u0067","g"]`, "invalid_value", []string{"groups", "g"}},
+		{`"priority":9,"groups":` + list(seventeen...), "invalid_value", []string{"groups", "16"}},
+		{`"groups":["new"],"priority":[]`, "invalid_type", []string{"priority"}},
+		{`"delay_ms":60000,"priority":true`, "invalid_type", []string{"priority"}},
+	} {
+		t.Run(fmt.Sprintf("%.80s", c.keys), func(t *testing.T) {
+			s := submitter{&conn{t, s.net, s.in}}
+			reasonNames(t, s.changeFails(c.code, id, c.keys), c.names...)
+		})
+	}
+	t.Run("and none of it changed anything", func(t *testing.T) {
+		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[old-"+typ+"]" {
+			t.Errorf("groups %s", got)
+		}
+		b.inOrder(t, typ, first, id)
+	})
+}
+
+func TestChangeOverHTTP(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	patch := func(t *testing.T, id, with string, want int) string {
+		t.Helper()
+		return b.http(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), with, want)
+	}
+	t.Run("priority", func(t *testing.T) {
+		typ := name("patch")
+		s := b.submitter(t)
+		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		patch(t, second, `{"priority":5}`, 200)
+		b.inOrder(t, typ, second, first)
+		s.result(second, `1`)
+		s.result(first, `1`)
+		s.quiet() // its submitter is not told
+	})
+	t.Run("delay_ms", func(t *testing.T) {
+		typ := name("patch")
+		s := b.submitter(t)
+		first, second := s.fresh(typ, `1`), s.freshWith(typ, `1`, `,"delay_ms":60000`)
+		patch(t, first, `{"delay_ms":60000}`, 200)
+		if got := b.state(t, first); got != "delayed" {
+			t.Errorf("state %q", got)
+		}
+		patch(t, second, `{"delay_ms":0}`, 200)
+		b.inOrder(t, typ, second)
+	})
+	t.Run("groups", func(t *testing.T) {
+		typ := name("patch")
+		s := b.submitter(t)
+		id := s.fresh(typ, `1`)
+		patch(t, id, `{"groups":["a","b"]}`, 200)
+		if got := fmt.Sprint(b.info(t, id)["groups"]); got != "[a b]" {
+			t.Errorf("groups %s", got)
+		}
+		patch(t, id, `{"groups":[],"priority":2}`, 200)
+	})
+	t.Run("any waiting job: kept, detached", func(t *testing.T) {
+		typ := name("patch")
+		s := b.submitter(t)
+		patch(t, s.freshWith(typ, `1`, `,"detach":true`), `{"priority":5}`, 200)
+		patch(t, s.freshWith(typ, `1`, `,"keep_ms":60000`), `{"priority":5}`, 200)
+	})
+	t.Run("ids that need escaping", func(t *testing.T) {
+		s := b.submitter(t)
+		typ := name("patch")
+		for _, id := range []string{typ + "/a?b#c%d", typ + "é😀", typ + "/../x"} {
+			s.submit(id, typ, `1`)
+			patch(t, id, `{"priority":5}`, 200)
+		}
+	})
+	t.Run("unknown and ended: 404", func(t *testing.T) {
+		typ := name("patch")
+		s, w := b.submitter(t), b.joined(t, typ)
+		patch(t, "no such job", `{"priority":5}`, 404)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		patch(t, id, `{"priority":5}`, 409)
+		w.respond(`1`)
+		patch(t, id, `{"priority":5}`, 404)
+	})
+	t.Run("refused: 400", func(t *testing.T) {
+		typ := name("patch")
+		s := b.submitter(t)
+		first, id := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		for _, c := range []struct{ with, names string }{
+			{``, ""}, {`{}`, ""}, {`{"priority":null}`, ""}, {`[]`, ""}, {`5`, ""}, {`{"priority":9`, ""}, {`{"priority":9}{}`, ""},
+			{`{"priority":9,"colour":1}`, "colour"},
+			{`{"priority":"9"}`, "priority"}, {`{"priority":1.5}`, "priority"}, {`{"priority":9223372036854775808}`, "priority"},
+			{`{"priority":9,"delay_ms":-1}`, "delay_ms"}, {`{"priority":9,"delay_ms":` + plusOne(year) + `}`, "delay_ms"},
+			{`{"priority":9,"groups":"g"}`, "groups"}, {`{"priority":9,"groups":[""]}`, "groups"}, {`{"priority":9,"groups":["same","same"]}`, "same"},
+		} {
+			if body := patch(t, id, c.with, 400); !strings.Contains(body, c.names) {
+				t.Errorf("PATCH %s: %s does not name %q", c.with, body, c.names)
+			}
+		}
+		b.inOrder(t, typ, first, id)
+	})
+}
+
+func TestChangeWithTokens(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--token-file="+tokenFile(t, tokenLines))
+	owner, other, foreign := b.submitterAs(t, "all-1"), b.submitterAs(t, "img-1"), b.submitterAs(t, "work-1")
+	refused := func(s submitter, id string) {
+		t.Helper()
+		s.send(`{"action":"change","id":%q,"priority":1}`, id)
+		s.fails("forbidden|unknown_id")
+	}
+	private := owner.freshWith("private", `1`, `,"detach":true`)
+	refused(other, private)   // a type that is not ours
+	refused(foreign, private) // no scope submit
+	shared := owner.freshWith("img-a", `1`, `,"detach":true`)
+	other.change(shared, `"priority":5`)
+	refused(foreign, shared)
+	kept := owner.freshWith("img-a", `1`, `,"keep_ms":60000`)
+	bound := owner.fresh("img-a", `1`)
+	owner.close()
+	other.change(shared, `"priority":6`)
+	heir := b.submitterAs(t, "all-1")
+	until(t, "the owner is gone", func() error {
+		heir.send(`{"action":"change","id":%q,"priority":1}`, kept)
+		f := heir.recv()
+		if f.has("error") {
+			return fmt.Errorf("%s", f)
+		}
+		return nil
+	})
+	other.changeFails("unknown_id", kept, `"priority":9`) // another token's
+	other.cancelFails("unknown_id", kept)
+	other.changeFails("unknown_id", bound, `"priority":9`)
+	heir.cancel(kept)
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("among its equals", func(t *testing.T) {
+		typ := name("age")
+		s := b.submitter(t)
+		first := s.fresh(typ, `1`)
+		old := s.freshWith(typ, `1`, `,"age_ms":60000`)
+		older := s.freshWith(typ, `1`, `,"age_ms":120000`)
+		high := s.freshWith(typ, `1`, `,"priority":1`)
+		low := s.freshWith(typ, `1`, `,"priority":-1,"age_ms":`+year)
+		last := s.freshWith(typ, `1`, `,"age_ms":null`)
+		b.inOrder(t, typ, high, older, old, first, last, low)
+	})
+	t.Run("0 is now, ties by order", func(t *testing.T) {
+		typ := name("age")
+		s := b.submitter(t)
+		first, second, third := s.fresh(typ, `1`), s.freshWith(typ, `1`, `,"age_ms":0`), s.fresh(typ, `1`)
+		b.inOrder(t, typ, first, second, third)
+	})
+	t.Run("told as age, also after a retry", func(t *testing.T) {
+		typ := name("age")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"age_ms":3600000`)
+		told := func(when string) {
+			t.Helper()
+			if age, _ := b.info(t, id)["age_seconds"].(float64); age < 3600 || age > 3700 {
+				t.Errorf("%s: age_seconds %v, want a bit more than 3600", when, age)
+			}
+		}
+		w.takes(id)
+		told("running")
+		w.leave()
+		w.fail(`,"delay_ms":60000`)
+		told("delayed")
+		s.change(id, `"delay_ms":0`)
+		told("queued")
+		younger := s.freshWith(typ, `1`, `,"age_ms":1800000`)
+		b.inOrder(t, typ, id, younger)
+	})
+	t.Run("deadlines and delays count from now", func(t *testing.T) {
+		typ := name("age")
+		s := b.submitter(t)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"age_ms":3600000,"expires_ms":250,"delay_ms":100`)
+		if got := b.state(t, id); got != "delayed" && since(begin) < 100*ms {
+			t.Errorf("state %q, want delayed", got)
+		}
+		s.failsFor("expired", id)
+		notBefore(t, begin, 250*ms, "expired")
+	})
+	t.Run("refused", func(t *testing.T) {
+		s := b.submitter(t)
+		for _, n := range []numbers{{"age_ms", "0", year}, {"keep_ms", "0", "86400000"}} {
+			refuse := func(v, code string, names ...string) {
+				t.Helper()
+				id := name("age")
+				s.put(id, "t", `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+				reasonNames(t, s.failsFor(code, id), append(names, n.key, n.high)...)
+				s.submit(id, name("age"), `1`)
+			}
+			for _, v := range noIntegers {
+				refuse(v, "invalid_type")
+			}
+			refuse(`-1`, "invalid_value", "-1")
+			refuse(plusOne(n.high), "invalid_value", plusOne(n.high))
+			for _, v := range farNumbers {
+				refuse(v, "invalid_value")
+			}
+			for _, v := range []string{n.low, n.high, "null"} {
+				s.freshWith(name("age"), `1`, fmt.Sprintf(`,%q:%s`, n.key, v))
+			}
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package probe
+
+import (
+	"strings"
+	"testing"
+)
+
+// takesHeaders expects this job next, with these headers; "" for none.
+func (w worker) takesHeaders(id, headers string) {
+	w.t.Helper()
+	f := w.recv()
+	shape := "action body headers id type"
+	if headers == "" {
+		shape = "action body id type"
+	}
+	if f.shape() != shape || f.text("action") != "job" || f.text("id") != id || string(f.keys["headers"]) != headers {
+		w.t.Fatalf("got %s, want job %q with headers %.300s", f, id, headers)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	full := `{"x":"` + strings.Repeat("h", 4096-8) + `"}`
+	t.Run("verbatim", func(t *testing.T) {
+		for _, h := range []string{
+			`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"a=1"}`,
+			`{}`, `{ }`, `{"b" : 1 , "a":[1.0,1e400,-0]}`, `{"é":"\u00e9\n","😀":"\ud83d\ude00"}`, `{"a":{"b":{"c":null}}}`,
+			`{"":""}`, `{"id":"fake","action":"respond","body":9}`, `{"n":123456789012345678901234567890}`, full,
+		} {
+			typ := name("head")
+			s, w := b.submitter(t), b.worker(t)
+			w.joinWith(typ, `,"headers":true`)
+			id := s.freshWith(typ, `1`, `,"headers":`+h)
+			w.takesHeaders(id, h)
+			w.respond(`2`)
+			s.result(id, `2`) // they are in no result
+		}
+	})
+	t.Run("only when there", func(t *testing.T) {
+		typ := name("head")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"headers":true`)
+		for _, more := range []string{``, `,"headers":null`} {
+			id := s.freshWith(typ, `1`, more)
+			w.takesHeaders(id, "")
+			w.respond(`1`)
+		}
+	})
+	t.Run("only to who asked", func(t *testing.T) {
+		for _, more := range []string{``, `,"headers":false`, `,"headers":null`} {
+			typ := name("head")
+			s, w := b.submitter(t), b.worker(t)
+			w.joinWith(typ, more)
+			id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
+			w.takesHeaders(id, "")
+			w.respond(`1`)
+		}
+	})
+	t.Run("set anew by each join", func(t *testing.T) {
+		typ := name("head")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"headers":true`)
+		w.join(typ)
+		id := s.freshWith(typ, `1`, `,"headers":{"a":1}`)
+		w.takesHeaders(id, "")
+		w.joinWith(typ, `,"headers":true`)
+		w.respond(`1`)
+		id = s.freshWith(typ, `1`, `,"headers":{"a":2}`)
+		w.takesHeaders(id, `{"a":2}`)
+	})
+	t.Run("with types and prefetch", func(t *testing.T) {
+		p := name("head")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"headers":true,"prefetch":3`)
+		first := s.freshWith(p+"-a", `1`, `,"headers":{"a":1}`)
+		second := s.fresh(p+"-b", `1`)
+		third := s.freshWith(p+"-c", `1`, `,"headers":{"a":3}`)
+		w.takesHeaders(first, `{"a":1}`)
+		w.takesHeaders(second, "")
+		w.takesHeaders(third, `{"a":3}`)
+	})
+	t.Run("through loss, failure, release and delay", func(t *testing.T) {
+		typ := name("head")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"headers":true`)
+		const h = `{"k" : "v"}`
+		id := s.freshWith(typ, `1`, `,"delay_ms":20,"headers":`+h)
+		w.takesHeaders(id, h)
+		w.close()
+		w = b.worker(t)
+		w.joinWith(typ, `,"headers":true`)
+		w.takesHeaders(id, h)
+		w.fail(`,"delay_ms":10`)
+		w.takesHeaders(id, h)
+		w.release("")
+		w.takesHeaders(id, h)
+		w.release(`,"delay_ms":10`)
+		w.takesHeaders(id, h)
+	})
+	t.Run("through change and attach", func(t *testing.T) {
+		typ := name("head")
+		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"delay_ms":60000,"keep_ms":60000,"headers":{"k":"v"}`)
+		s.change(id, `"priority":5`)
+		s.close()
+		heir.attach(id, "delayed", "")
+		heir.change(id, `"delay_ms":0`)
+		w.joinWith(typ, `,"headers":true`)
+		w.takesHeaders(id, `{"k":"v"}`)
+		w.respond(`2`)
+		heir.result(id, `2`)
+	})
+	t.Run("in no progress and no error", func(t *testing.T) {
+		typ := name("head")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"headers":{"a":1},"progress":true,"retries":0`)
+		w.takes(id)
+		w.progress(`1`)
+		s.progressOf(id, `1`)
+		w.fail("")
+		if f := s.failsFor("job_failed", id); f.has("headers") {
+			t.Errorf("headers in %s", f)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		s := b.submitter(t)
+		for _, v := range []string{`"a"`, `[]`, `[{}]`, `5`, `true`, `false`, `""`} {
+			id := name("head")
+			s.put(id, "t", `1`, `,"headers":`+v)
+			reasonNames(t, s.failsFor("invalid_type", id), "headers")
+		}
+		for _, v := range []string{
+			`{"x":"` + strings.Repeat("h", 4096-7) + `"}`, // 4097 bytes
+			`{` + strings.Repeat(" ", 4095) + `}`,         // spaces count
+			`{"x":"` + strings.Repeat(`\u0061`, 700) + `"}`,
+			`{"x":"` + strings.Repeat("h", 1<<20) + `"}`,
+		} {
+			id := name("head")
+			s.put(id, "t", `1`, `,"headers":`+v)
+			reasonNames(t, s.failsFor("invalid_value", id), "headers", "4096")
+			s.put(id, "t", `1`, `,"ack":false,"headers":`+v)
+			s.failsFor("invalid_value", id)
+			s.submit(id, name("head"), `1`) // nothing was changed
+		}
+		s.freshWith(name("head"), `1`, `,"headers":{`+strings.Repeat(" ", 4094)+`}`)
+	})
+}

@@ -1,0 +1,618 @@
+package probe
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// attach asks for a job's frames and checks the state that it is told.
+func (s submitter) attach(id, state, more string) {
+	s.t.Helper()
+	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)
+	s.attached(id, state)
+}
+
+func (s submitter) attached(id, state string) {
+	s.t.Helper()
+	f := s.recv()
+	if f.shape() != "id ok state" || f.text("id") != id || f.text("state") != state {
+		s.t.Fatalf("got %s, want ok for %q in state %s", f, id, state)
+	}
+}
+
+func (s submitter) attachFails(code, id string) frame {
+	s.t.Helper()
+	s.send(`{"action":"attach","id":%s}`, quote(id))
+	return s.failsFor(code, id)
+}
+
+const keep = `,"keep_ms":60000`
+
+// lose ends a submitter and waits until the broker has seen it: a plain job of
+// its own is discarded then.
+func (d *daemon) lose(t tb, s submitter, end func(*conn)) {
+	t.Helper()
+	bound := s.fresh(name("bound"), `1`)
+	end(s.conn)
+	d.waitState(t, bound, "")
+}
+
+// ended has a kept job answered while its connection is gone.
+func (d *daemon) ended(t tb, typ, body, more string) (id string) {
+	t.Helper()
+	s, w := d.submitter(t), d.worker(t)
+	id = s.freshWith(typ, `1`, keep+more)
+	d.lose(t, s, (*conn).close)
+	w.join(typ)
+	w.takes(id)
+	w.respond(body)
+	w.retire()
+	return id
+}
+
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("as long as the connection lives, all is as without", func(t *testing.T) {
+		typ := name("keep")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for range 30 {
+			id := s.freshWith(typ, `1`, keep)
+			w.takes(id)
+			w.respond(`2`)
+			s.result(id, `2`)
+			s.submitWith(id, typ, `1`, keep) // who has read the last frame may use the id at once
+			w.takes(id)
+			w.fail(`,"retry":false`)
+			s.failsFor("job_failed", id)
+		}
+		s.quiet()
+	})
+	for how, end := range map[string]func(*conn){"closed": (*conn).close, "reset": (*conn).reset, "half closed": (*conn).halfClose} {
+		t.Run(how+": it waits and runs on, its result is kept", func(t *testing.T) {
+			typ := name("keep")
+			s := b.submitter(t)
+			id := s.freshWith(typ, `1`, keep)
+			b.lose(t, s, end)
+			if got := b.state(t, id); got != "queued" {
+				t.Fatalf("state %q, want queued", got)
+			}
+			w := b.joined(t, typ)
+			w.takes(id)
+			w.respond(`{"v" : 1e400}`)
+			if got := b.state(t, id); got != "ended" {
+				t.Fatalf("state %q, want ended", got)
+			}
+			heir := b.submitter(t)
+			heir.attach(id, "ended", "")
+			heir.result(id, `{"v" : 1e400}`)
+			heir.submit(id, typ, `1`)
+		})
+	}
+	t.Run("lost at work, it is answered for the next", func(t *testing.T) {
+		typ := name("keep")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		id := s.freshWith(typ, `1`, keep)
+		w.takes(id)
+		b.lose(t, s, (*conn).close)
+		w.quiet() // it is not unwanted
+		w.respond(`2`)
+		heir := b.submitter(t)
+		heir.attach(id, "ended", "")
+		heir.result(id, `2`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+	})
+	t.Run("without its connection it is retried", func(t *testing.T) {
+		typ := name("keep")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, keep)
+		w.takes(id)
+		b.lose(t, s, (*conn).reset)
+		w.close()
+		w = b.joined(t, typ)
+		w.takes(id)
+		w.fail("")
+		w.takes(id)
+		w.release("")
+		w.takes(id)
+		w.respond(`1`)
+	})
+	t.Run("a connection that the broker drops", func(t *testing.T) {
+		t.Parallel()
+		s := b.submitter(t)
+		s.hello(`,"heartbeat_ms":100`)
+		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
+		b.waitState(t, bound, "") // silent for two beats
+		if got := b.state(t, id); got != "queued" {
+			t.Errorf("state %q, want queued", got)
+		}
+	})
+	t.Run("a connection that the broker closes", func(t *testing.T) {
+		s := b.submitter(t)
+		id, bound := s.freshWith(name("keep"), `1`, keep), s.fresh(name("keep"), `1`)
+		s.raw(announce(1 << 31))
+		s.fails("size_error")
+		s.eof()
+		b.waitState(t, bound, "")
+		b.submitter(t).attach(id, "queued", "")
+	})
+	t.Run("errors are kept too", func(t *testing.T) {
+		typ := name("keep")
+		s, heir := b.submitter(t), b.submitter(t)
+		failed := s.freshWith(typ, `1`, keep+`,"retries":0`)
+		expired := s.freshWith(name("keep"), `1`, keep+`,"expires_ms":300`)
+		cancelled := s.freshWith(name("keep"), `1`, keep)
+		timed := s.freshWith(typ, `1`, keep+`,"retries":0,"timeout_ms":20`)
+		b.lose(t, s, (*conn).close)
+		w := b.joined(t, typ)
+		w.takes(failed)
+		w.fail(`,"reason":"as it happens"`)
+		w.takes(timed)
+		del(t, b, cancelled, 200)
+		for id, code := range map[string]string{failed: "job_failed", expired: "expired", cancelled: "cancelled", timed: "job_failed"} {
+			b.waitState(t, id, "ended")
+			heir.attach(id, "ended", "")
+			f := heir.failsFor(code, id)
+			if id == failed {
+				reasonNames(t, f, "as it happens")
+			}
+		}
+		w.respond(`1`) // overdue
+	})
+	t.Run("forgotten when keep_ms is over", func(t *testing.T) {
+		t.Parallel()
+		typ := name("keep")
+		s, w, heir := b.submitter(t), b.worker(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"keep_ms":400`)
+		b.lose(t, s, (*conn).close)
+		time.Sleep(20 * ms) // the time runs from its end, not from here
+		w.join(typ)
+		w.takes(id)
+		begin := time.Now()
+		w.respond(`2`)
+		heir.put(id, typ, `1`, "")
+		if f := heir.recv(); f.text("error") != "id_exists" && since(begin) < 300*ms {
+			t.Errorf("got %s, want id_exists while it is kept", f)
+		}
+		b.waitState(t, id, "")
+		notBefore(t, begin, 400*ms, "forgotten")
+		soonAfter(t, begin, 400*ms, "forgotten")
+		heir.attachFails("unknown_id", id)
+		heir.submit(id, typ, `1`)
+	})
+	t.Run("holds its id until it is read", func(t *testing.T) {
+		typ := name("keep")
+		id := b.ended(t, typ, `2`, "")
+		s, heir := b.submitter(t), b.submitter(t)
+		s.put(id, typ, `1`, "")
+		s.failsFor("id_exists", id)
+		heir.attach(id, "ended", "")
+		heir.result(id, `2`)
+		s.submit(id, typ, `1`) // free for anybody, at once
+		b.submitter(t).attachFails("unknown_id", id)
+	})
+	t.Run("cancel forgets it", func(t *testing.T) {
+		typ := name("keep")
+		id := b.ended(t, typ, `2`, "")
+		s := b.submitter(t)
+		s.cancel(id)
+		s.cancelFails("unknown_id", id)
+		s.attachFails("unknown_id", id)
+		s.submit(id, typ, `1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "answered": 1, "queued": 1})
+	})
+	t.Run("cancel of a waiting one whose connection is gone", func(t *testing.T) {
+		s, other := b.submitter(t), b.submitter(t)
+		id := s.freshWith(name("keep"), `1`, keep)
+		other.cancelFails("unknown_id", id) // not while it lives
+		b.lose(t, s, (*conn).close)
+		other.cancel(id)
+		other.attachFails("unknown_id", id)
+		if got := b.state(t, id); got != "" {
+			t.Errorf("state %q, want it gone", got)
+		}
+	})
+	t.Run("DELETE forgets it, PATCH is 404", func(t *testing.T) {
+		typ := name("keep")
+		id := b.ended(t, typ, `2`, "")
+		b.http(t, "PATCH", "/v1/jobs/"+url.PathEscape(id), `{"priority":1}`, 404)
+		job := b.info(t, id)
+		if job["state"] != "ended" || job["keep_ms"] != 60000.0 {
+			t.Errorf("told %v", job)
+		}
+		del(t, b, id, 200)
+		del(t, b, id, 404)
+		b.submitter(t).submit(id, typ, `1`)
+	})
+	t.Run("keep_ms is told", func(t *testing.T) {
+		s := b.submitter(t)
+		if got := b.info(t, s.freshWith(name("keep"), `1`, `,"keep_ms":1234`))["keep_ms"]; got != 1234.0 {
+			t.Errorf("keep_ms %v", got)
+		}
+	})
+	t.Run("0 and null are none", func(t *testing.T) {
+		s := b.submitter(t)
+		for _, v := range []string{"0", "null"} {
+			id := s.freshWith(name("keep"), `1`, `,"detach":false,"keep_ms":`+v)
+			b.submitter(t).attachFails("unknown_id", id)
+			s.freshWith(name("keep"), `1`, `,"detach":true,"keep_ms":`+v)
+		}
+		id := s.freshWith(name("keep"), `1`, `,"keep_ms":0`)
+		b.lose(t, s, (*conn).close)
+		b.waitState(t, id, "")
+	})
+	t.Run("with detach", func(t *testing.T) {
+		s := b.submitter(t)
+		id := name("keep")
+		s.put(id, "t", `1`, keep+`,"detach":true`)
+		reasonNames(t, s.failsFor("invalid_value", id), "keep_ms", "detach")
+		s.freshWith(name("keep"), `1`, keep+`,"detach":false`)
+		s.freshWith(name("keep"), `1`, keep+`,"detach":null`)
+	})
+	t.Run("with ack false", func(t *testing.T) {
+		typ := name("keep")
+		s := b.submitter(t)
+		id := name("keep")
+		s.put(id, typ, `1`, keep+`,"ack":false`)
+		b.lose(t, s, (*conn).close)
+		b.submitter(t).attach(id, "queued", "")
+	})
+	t.Run("a gauge of their own", func(t *testing.T) {
+		b := start(t)
+		for i := range 3 {
+			b.ended(t, fmt.Sprint("t", i), `1`, "")
+		}
+		samples, err := b.samples()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for k, v := range samples {
+			found = found || strings.HasPrefix(k, "gloom_") && strings.Contains(k, "kept") && v == 3
+		}
+		if !found {
+			t.Error("no gloom_ sample with kept in its name is 3")
+		}
+	})
+	t.Run("a drain does not wait for kept outcomes", func(t *testing.T) {
+		b := start(t, "--drain-timeout=60s")
+		b.ended(t, "t", `1`, "")
+		b.signal(syscall.SIGTERM)
+		b.exits(t, 5*time.Second, 0)
+	})
+}
+
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("in every state, and the result comes here", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.worker(t)
+		id := s.freshWith(typ, `1`, keep+`,"delay_ms":60000`)
+		b.lose(t, s, (*conn).close)
+		one, two, three := b.submitter(t), b.submitter(t), b.submitter(t)
+		one.attach(id, "delayed", "")
+		one.change(id, `"delay_ms":0`)
+		b.lose(t, one, (*conn).reset)
+		two.attach(id, "queued", "")
+		b.lose(t, two, (*conn).close)
+		w.join(typ)
+		w.takes(id)
+		three.attach(id, "running", "")
+		w.respond(`2`)
+		three.result(id, `2`)
+		three.quiet()
+	})
+	t.Run("taken over while its connection lives", func(t *testing.T) {
+		typ := name("attach")
+		s, heir, w := b.submitter(t), b.submitter(t), b.worker(t)
+		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		heir.attach(id, "queued", `,"progress":true`)
+		s.failsFor("taken_over", id)
+		s.cancelFails("unknown_id", id)
+		s.changeFails("unknown_id", id, `"priority":1`)
+		w.join(typ)
+		w.takes(id)
+		w.progress(`1`)
+		heir.progressOf(id, `1`)
+		s.attach(id, "running", "") // and back
+		heir.failsFor("taken_over", id)
+		w.progress(`2`)
+		heir.close() // has nothing to do with it any more
+		w.respond(`2`)
+		s.result(id, `2`)
+		s.quiet()
+	})
+	t.Run("who lost it may go, the job stays", func(t *testing.T) {
+		typ := name("attach")
+		s, heir := b.submitter(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, keep)
+		heir.attach(id, "queued", "")
+		b.lose(t, s, (*conn).close)
+		heir.attach(id, "queued", "") // is here already
+		heir.quiet()
+		heir.cancel(id)
+		heir.cancelFails("unknown_id", id)
+	})
+	t.Run("progress is set anew by each", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		w.takes(id)
+		for _, c := range []struct {
+			more string
+			asks bool
+		}{{"", false}, {`,"progress":true`, true}, {`,"progress":false`, false}, {`,"progress":null`, false}, {`,"progress":true`, true}} {
+			s.attach(id, "running", c.more)
+			w.progress(`7`)
+			if c.asks {
+				s.progressOf(id, `7`)
+			}
+			s.quiet()
+		}
+	})
+	t.Run("not there, detached, bound to another", func(t *testing.T) {
+		typ := name("attach")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, name("none"))
+		other.attachFails("unknown_id", "no such job")
+		other.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
+		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
+		id := s.fresh(typ, `1`)
+		other.attachFails("unknown_id", id)
+		s.quiet()
+		w.join(typ)
+		w.job()
+	})
+	t.Run("an unwanted run", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, keep)
+		w.takes(id)
+		s.cancel(id)
+		s.attachFails("unknown_id", id)
+		b.submitter(t).attachFails("unknown_id", id)
+		s.put(id, typ, `1`, "")
+		s.failsFor("id_exists", id) // held to the run's end
+		w.respond(`2`)
+		s.submit(id, typ, `1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+	})
+	t.Run("in the order of replies", func(t *testing.T) {
+		typ := name("attach")
+		id := b.ended(t, typ, `2`, "")
+		s := b.submitter(t)
+		s.raw([]byte(string(pack(`{"action":"ping"}`)) + string(pack(`{"action":"attach","id":`+quote(id)+`}`)) + string(pack(`{"action":"ping"}`))))
+		s.ok()
+		s.attached(id, "ended")
+		s.result(id, `2`)
+		s.ok()
+	})
+	t.Run("many in one segment", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.worker(t)
+		var ids []string
+		var batch []byte
+		for range 200 {
+			id := s.freshWith(typ, `1`, keep)
+			ids = append(ids, id)
+			batch = append(batch, pack(`{"action":"attach","id":`+quote(id)+`}`)...)
+		}
+		b.lose(t, s, (*conn).reset)
+		w.join(typ)
+		for i, id := range ids {
+			w.takes(id)
+			w.respond(fmt.Sprint(i))
+		}
+		heir := b.submitter(t)
+		heir.raw(batch)
+		for i, id := range ids {
+			heir.attached(id, "ended")
+			heir.result(id, fmt.Sprint(i))
+		}
+		heir.quiet()
+	})
+	t.Run("progress of the wrong kind", func(t *testing.T) {
+		typ := name("attach")
+		s, other := b.submitter(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, keep)
+		for _, v := range noBooleans {
+			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
+			reasonNames(t, other.failsFor("invalid_type", id), "progress")
+		}
+		s.quiet() // nobody took it
+	})
+	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
+		typ := name("attach")
+		w := b.joined(t, typ)
+		won := map[string]int{}
+		for range 60 {
+			s, heir := b.submitter(t), b.submitter(t)
+			id := s.freshWith(typ, `1`, keep)
+			w.takes(id)
+			w.send(`{"action":"respond","body":"x"}`)
+			heir.send(`{"action":"attach","id":%q}`, id)
+			f := heir.recv()
+			switch {
+			case f.text("error") == "unknown_id":
+				s.result(id, `"x"`)
+			case f.has("ok"):
+				heir.result(id, `"x"`)
+			default:
+				t.Fatalf("attach: %s", f)
+			}
+			won[f.text("error")+f.text("state")]++
+			w.ok()
+			s.close()
+			heir.close()
+		}
+		t.Logf("won by %v", won)
+	})
+	t.Run("with every cut crossing: every answer once", func(t *testing.T) {
+		typ := name("attach")
+		w := b.joined(t, typ)
+		for i := range 60 {
+			s := b.submitter(t)
+			id := s.freshWith(typ, `1`, keep)
+			w.takes(id)
+			if i%2 == 0 {
+				s.reset()
+			}
+			w.send(`{"action":"respond","body":"x"}`)
+			if i%2 == 1 {
+				s.halfClose() // still reads: here, or kept, or both
+			}
+			w.ok()
+			if i%2 == 1 {
+				if f, err := s.next(patience); err == nil && f.kind() == "result" {
+					continue
+				}
+			}
+			heir := b.submitter(t)
+			heir.send(`{"action":"attach","id":%q}`, id)
+			f := heir.recv()
+			if f.text("error") == "unknown_id" {
+				continue // written whole to the one that was cut
+			}
+			heir.result(id, `"x"`)
+		}
+	})
+	t.Run("with tokens", func(t *testing.T) {
+		b := start(t, "--token-file="+tokenFile(t, tokenLines))
+		s, w := b.submitterAs(t, "all-1"), b.workerAs(t, "all-1")
+		id := s.freshWith("img-a", `1`, keep)
+		other := b.submitterAs(t, "img-1")
+		other.attachFails("unknown_id", id)
+		w.join("img-a")
+		w.takes(id)
+		other.attachFails("unknown_id", id)
+		bound := s.fresh("elsewhere", `1`)
+		s.close()
+		w.respond(`2`)
+		until(t, "its connection is gone", func() error {
+			if status, body, err := b.ask("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 404 {
+				return fmt.Errorf("%d %s %v", status, body, err)
+			}
+			return nil
+		})
+		for _, verb := range []string{"attach", "cancel"} {
+			other.send(`{"action":%q,"id":%q}`, verb, id)
+			other.failsFor("unknown_id", id)
+		}
+	})
+}
+
+// Outcomes that a lost connection had taken in part are kept whole.
+func TestKeptHalfRead(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("half")
+	body := quote(strings.Repeat("h", 8<<20))
+	w := b.joined(t, typ)
+	s := submitter{deaf(t, b.submitAddr)}
+	id := s.freshWith(typ, `1`, keep)
+	w.takes(id)
+	w.respond(body)
+	half := func(s submitter) {
+		t.Helper()
+		_ = s.net.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.CopyN(io.Discard, s.in, 10_000); err != nil {
+			t.Fatalf("read a part: %v", err)
+		}
+	}
+	half(s)
+	s.put(name("probe"), typ, `1`, `,"delay_ms":60000`)
+	s.reset()
+	for range 2 {
+		b.waitState(t, id, "ended")
+		heir := submitter{deaf(t, b.submitAddr)}
+		until(t, "it can be attached", func() error {
+			heir.send(`{"action":"attach","id":%q}`, id)
+			f := heir.recv()
+			if f.text("state") != "ended" {
+				return fmt.Errorf("%s", f)
+			}
+			return nil
+		})
+		half(heir)
+		heir.reset()
+	}
+	heir := b.submitter(t)
+	until(t, "it can be attached", func() error {
+		heir.send(`{"action":"attach","id":%q}`, id)
+		f := heir.recv()
+		if f.text("state") != "ended" {
+			return fmt.Errorf("%s", f)
+		}
+		return nil
+	})
+	heir.result(id, body)
+	heir.attachFails("unknown_id", id)
+}
+
+func TestKeptLimits(t *testing.T) {
+	t.Parallel()
+	t.Run("--max-jobs counts them, nothing kept is dropped", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-jobs=4")
+		one, two, three := b.ended(t, "t", `1`, ""), b.ended(t, "t", `2`, ""), b.ended(t, "t", `3`, "")
+		s := b.submitter(t)
+		s.submit("free", "u", `1`)
+		s.put("no", "u", `1`, "")
+		overloaded(t, s, "no", "job")
+		s.attach(two, "ended", "")
+		s.result(two, `2`)
+		s.submit("room", "u", `1`)
+		s.put("no", "u", `1`, "")
+		overloaded(t, s, "no", "job")
+		for _, id := range []string{one, three} {
+			if got := b.state(t, id); got != "ended" {
+				t.Errorf("%q is %q", id, got)
+			}
+		}
+	})
+	t.Run("--max-type-jobs counts them", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-type-jobs=2")
+		b.ended(t, "t", `1`, "")
+		id := b.ended(t, "t", `1`, "")
+		s := b.submitter(t)
+		s.put("no", "t", `1`, "")
+		overloaded(t, s, "no", "type")
+		s.submit("other", "u", `1`)
+		s.cancel(id)
+		s.submit("yes", "t", `1`)
+	})
+	t.Run("--max-submitter-jobs does not once its connection is gone", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-submitter-jobs=2")
+		for range 5 {
+			b.ended(t, "t", `1`, "")
+		}
+		s := b.submitter(t)
+		s.fresh("t", `1`)
+		s.fresh("t", `1`)
+		s.put("no", "t", `1`, "")
+		overloaded(t, s, "no", "submitter")
+	})
+	t.Run("an outcome beyond the outbound limit stays", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-outbound=64KiB")
+		body := quote(strings.Repeat("o", 1<<20))
+		id := b.ended(t, "t", body, "")
+		s := b.submitter(t)
+		for range 3 {
+			f := s.attachFails("overloaded", id)
+			reasonNames(t, f, "outbound")
+		}
+		if got := b.state(t, id); got != "ended" {
+			t.Errorf("state %q, want ended", got)
+		}
+		s.cancel(id)
+	})
+}

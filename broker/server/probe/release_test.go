@@ -1,0 +1,469 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// release gives a job back and takes the ok; more is appended to the keys.
+func (w worker) release(more string) {
+	w.t.Helper()
+	w.send(`{"action":"release"%s}`, more)
+	w.ok()
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("ok, then the next job: the same one", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `{"a" : 1e400}`)
+		w.takes(id)
+		w.release("")
+		if got, body := w.job(); got != id || body != `{"a" : 1e400}` {
+			t.Fatalf("job %q %s", got, body)
+		}
+		w.respond(`2`)
+		s.result(id, `2`)
+		s.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+	})
+	t.Run("no attempt is used", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"retries":0`)
+		for range 20 {
+			w.takes(id)
+			w.release("")
+		}
+		w.takes(id)
+		w.fail("")
+		s.failsFor("job_failed", id)
+	})
+	t.Run("attempts used before stay used", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"retries":1`)
+		for range 2 {
+			w.takes(id)
+			w.release("")
+			w.takes(id)
+			w.fail("")
+		}
+		s.failsFor("job_failed", id)
+	})
+	t.Run("back to its place by age", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		first := s.fresh(typ, `1`)
+		w.takes(first)
+		second, third := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		w.leave()
+		w.release("")
+		other := b.joined(t, typ)
+		for _, id := range []string{first, second, third} {
+			other.takes(id)
+			other.respond(`1`)
+		}
+		w.quiet()
+	})
+	t.Run("back to its place by priority", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		low := s.freshWith(typ, `1`, `,"priority":-1`)
+		w.takes(low)
+		mid := s.fresh(typ, `1`)
+		w.release("")
+		w.takes(mid)
+		w.respond(`1`)
+		w.takes(low)
+	})
+	t.Run("with delay_ms it waits so long first", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		begin := time.Now()
+		w.release(`,"delay_ms":250`)
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q, want delayed", got)
+		}
+		other := s.fresh(typ, `1`)
+		w.takes(other)
+		w.respond(`1`)
+		w.takes(id)
+		notBefore(t, begin, 250*ms, "handed out")
+		soonAfter(t, begin, 250*ms, "handed out")
+	})
+	t.Run("delay_ms null or 0", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":60000`) // a backoff is for failures
+		for _, more := range []string{`,"delay_ms":null`, `,"delay_ms":0`, ""} {
+			w.takes(id)
+			w.release(more)
+		}
+		w.takes(id)
+	})
+	t.Run("delay_ms refused", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		for _, v := range noIntegers {
+			w.send(`{"action":"release","delay_ms":%s}`, v)
+			reasonNames(t, w.fails("invalid_type"), "delay_ms", year)
+		}
+		for _, v := range append([]string{`-1`, plusOne(year)}, farNumbers...) {
+			w.send(`{"action":"release","delay_ms":%s}`, v)
+			reasonNames(t, w.fails("invalid_value"), "delay_ms", year)
+		}
+		w.quiet() // the job is still out
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("leave first: not handed out here again", func(t *testing.T) {
+		typ := name("release")
+		s, w, other := b.submitter(t), b.joined(t, typ), b.worker(t)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.leave()
+		w.release("")
+		w.quiet()
+		other.join(typ)
+		other.takes(id)
+		w.close()
+		other.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("except first: others get it", func(t *testing.T) {
+		p := name("release")
+		s, w := b.submitter(t), b.serves(t, p+"*")
+		id := s.fresh(p+"-a", `1`)
+		w.takes(id)
+		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		w.release("")
+		w.quiet()
+		b.joined(t, p+"-a").takes(id)
+		serveTypes(t, s, w, p+"-b")
+	})
+	t.Run("to an idle worker at once", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		idle := b.joined(t, typ)
+		w.leave()
+		w.release("")
+		idle.takes(id)
+	})
+	t.Run("the timeout of a released run is off", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":300,"retries":0`)
+		w.takes(id)
+		w.release(`,"delay_ms":500`)
+		w.takes(id) // 500 ms later, not failed by the first run's timeout
+		w.respond(`2`)
+		s.result(id, `2`)
+	})
+	t.Run("the place of a type is given back", func(t *testing.T) {
+		typ := name("release")
+		b.limitType(t, typ, `{"concurrency":1}`)
+		s, w, other := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		first := s.fresh(typ, `1`)
+		second := s.fresh(typ, `1`)
+		w, other = whoHas(t, first, w, other)
+		other.quiet()
+		w.release(`,"delay_ms":60000`)
+		w, _ = whoHas(t, second, w, other)
+		w.respond(`1`)
+	})
+	t.Run("the token of a type is given back", func(t *testing.T) {
+		typ := name("release")
+		b.limitType(t, typ, `{"rate":0.001}`)
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		for range 5 {
+			w.takes(id)
+			w.release("")
+		}
+		w.takes(id)
+		w.respond(`1`)
+		s.fresh(typ, `1`)
+		w.quiet() // that one was spent
+	})
+	t.Run("counted", func(t *testing.T) {
+		b := start(t)
+		s, w := b.submitter(t), b.joined(t, "counted")
+		id := s.fresh("counted", `1`)
+		for range 7 {
+			w.takes(id)
+			w.release("")
+		}
+		w.takes(id)
+		if job := b.http(t, "GET", "/v1/jobs/"+id, "", 200); !strings.Contains(job, `"releases": 7`) && !strings.Contains(job, `"releases":7`) {
+			t.Errorf("the job's releases are not told: %s", job)
+		}
+		samples, err := b.samples()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for k, v := range samples {
+			found = found || strings.HasPrefix(k, "gloom_") && strings.Contains(k, "release") && v == 7
+		}
+		if !found {
+			t.Error("no gloom_ sample with release in its name is 7")
+		}
+	})
+	t.Run("progress is not undone", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"progress":true`)
+		w.takes(id)
+		w.progress(`1`)
+		s.progressOf(id, `1`)
+		w.release("")
+		s.quiet() // nothing is said of it
+		w.takes(id)
+		w.progress(`2`)
+		s.progressOf(id, `2`)
+	})
+	t.Run("pipelined with the answer to the same job again", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.raw([]byte(string(pack(`{"action":"release"}`)) + string(pack(`{"action":"respond","body":2}`))))
+		w.ok()
+		w.takes(id)
+		w.ok()
+		s.result(id, `2`)
+	})
+	t.Run("a detached job", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"detach":true`)
+		w.takes(id)
+		s.close()
+		w.release("")
+		w.takes(id)
+		w.respond(`1`)
+	})
+}
+
+// whoHas returns the worker that got this job first, the other one second.
+func whoHas(t *testing.T, id string, a, b worker) (has, other worker) {
+	t.Helper()
+	a.send(`{"action":"ping"}`)
+	if f := a.recv(); f.kind() == "job" {
+		if f.text("id") != id {
+			t.Fatalf("got %s, want job %q", f, id)
+		}
+		a.ok()
+		return a, b
+	}
+	b.takes(id)
+	return b, a
+}
+
+func TestReleaseByName(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("what has not begun", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.named(t, typ, "5")
+		var ids []string
+		for range 5 {
+			ids = append(ids, s.fresh(typ, `1`))
+		}
+		for _, id := range ids {
+			w.takes(id)
+		}
+		w.leave()
+		for _, id := range []string{ids[3], ids[1], ids[4], ids[2]} {
+			w.release(`,"id":` + quote(id))
+		}
+		other := b.joined(t, typ)
+		for _, id := range ids[1:] {
+			other.takes(id)
+			other.respond(`1`)
+		}
+		w.respondTo(ids[0], `1`)
+		w.close()
+	})
+	t.Run("needs its id", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.named(t, typ, "1")
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.send(`{"action":"release"}`)
+		reasonNames(t, w.fails("missing_field"), "id")
+		w.send(`{"action":"release","id":null}`)
+		w.fails("missing_field")
+		w.send(`{"action":"release","id":5}`)
+		w.fails("invalid_type")
+		w.send(`{"action":"release","id":"no such job"}`)
+		w.fails("unknown_id")
+		w.release(`,"id":` + quote(id))
+		w.takes(id)
+		w.respondTo(id, `1`)
+		w.send(`{"action":"release","id":%q}`, id)
+		w.failsFor("unknown_id", id)
+	})
+	t.Run("of another socket", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.named(t, typ, "1")
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		thief := b.named(t, typ, "1")
+		thief.send(`{"action":"release","id":%q}`, id)
+		thief.failsFor("unknown_id", id)
+		w.respondTo(id, `2`)
+		s.result(id, `2`)
+	})
+	t.Run("without a job", func(t *testing.T) {
+		w := b.worker(t)
+		for range 2 {
+			w.send(`{"action":"release"}`)
+			reasonNames(t, w.fails("invalid_state"), "not_processing")
+			w.join(name("release"))
+		}
+		w.send(`{"action":"release","id":"x","delay_ms":5}`)
+		reasonNames(t, w.fails("invalid_state"), "not_processing")
+	})
+	t.Run("its id is ignored on a socket without names", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		for _, v := range []string{`5`, `"another"`, `null`, `{}`} {
+			w.takes(id)
+			w.release(`,"id":` + v)
+		}
+		w.takes(id)
+	})
+	t.Run("on the submit port", func(t *testing.T) {
+		s := b.submitter(t)
+		s.send(`{"action":"release","id":"x"}`)
+		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+	})
+}
+
+// Released runs that nobody waits for, or that come too late.
+func TestReleaseAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("cancelled", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.cancelled(id)
+		w.release("")
+		w.quiet()
+		s.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		s.submit(id, typ, `1`)
+	})
+	t.Run("its submitter gone", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		queued := s.fresh(name("elsewhere"), `1`)
+		s.close()
+		b.waitState(t, queued, "")
+		w.release(`,"delay_ms":60000`)
+		w.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "discarded": 1})
+	})
+	t.Run("overdue", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":50,"retries":0`)
+		w.takes(id)
+		s.failsFor("job_failed", id)
+		w.release("")
+		w.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "failed": 1})
+		serve(t, s, w, typ) // the slot is free again
+	})
+	t.Run("past its deadline", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"expires_ms":60`)
+		w.takes(id)
+		time.Sleep(80 * ms)
+		s.quiet() // a run is never interrupted
+		w.release("")
+		s.failsFor("expired", id)
+		w.quiet()
+	})
+	t.Run("a delay beyond its deadline", func(t *testing.T) {
+		typ := name("release")
+		s, w := b.submitter(t), b.joined(t, typ)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"expires_ms":200`)
+		w.takes(id)
+		w.release(`,"delay_ms":60000`)
+		s.failsFor("expired", id)
+		soonAfter(t, begin, 200*ms, "expired")
+	})
+	t.Run("round and round, nothing is lost", func(t *testing.T) {
+		typ := name("release")
+		s := b.submitter(t)
+		const jobs = 50
+		for i := range jobs {
+			s.submit(fmt.Sprintf("%s-%d", typ, i), typ, `1`)
+		}
+		crew(t, 4, func(f *fiber, n int) {
+			w := b.worker(f)
+			w.join(typ)
+			for i := range jobs {
+				w.send(`{"action":"ping"}`)
+				fr := w.recv()
+				if fr.kind() != "job" {
+					break // all are elsewhere
+				}
+				w.ok()
+				if (i+n)%2 == 0 {
+					w.leave()
+					w.release("")
+				} else {
+					w.leave()
+					w.respond(`1`)
+				}
+				w.join(typ)
+			}
+			w.close()
+		})
+		last := b.joined(t, typ)
+		until(t, "all jobs are answered", func() error {
+			l := b.ledger(t, typ)
+			for l["running"] > 0 {
+				f, err := last.next(50 * ms)
+				if err != nil {
+					break
+				}
+				if f.kind() == "job" {
+					last.respond(`1`)
+				}
+				l = b.ledger(t, typ)
+			}
+			if l["answered"] != jobs {
+				return fmt.Errorf("%v", l)
+			}
+			return nil
+		})
+		for range jobs {
+			s.want("result")
+		}
+		s.quiet()
+	})
+}

@@ -1,0 +1,532 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// list makes a JSON array of strings.
+func list(names ...string) string {
+	out, err := json.Marshal(names)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+// serves is a worker that joined with these names and patterns.
+func (d *daemon) serves(t tb, types ...string) worker {
+	t.Helper()
+	w := d.worker(t)
+	w.joinTypes(list(types...), "")
+	return w
+}
+
+// joinTypes takes the list as JSON; more is appended to the keys.
+func (w worker) joinTypes(types, more string) {
+	w.t.Helper()
+	w.send(`{"action":"join","types":%s%s}`, types, more)
+	w.ok()
+}
+
+// serveTypes runs a job of each type through one worker and looks at the job
+// frame's type.
+func serveTypes(t tb, s submitter, w worker, types ...string) {
+	t.Helper()
+	for _, typ := range types {
+		id := s.fresh(typ, `1`)
+		if f := w.want("job"); f.text("id") != id || f.text("type") != typ {
+			t.Fatalf("got %s, want job %q of type %q", f, id, typ)
+		}
+		w.respond(`2`)
+		s.result(id, `2`)
+	}
+}
+
+// http sends a request and wants this status, 200 standing for all of 2xx; it
+// returns the body.
+func (d *daemon) http(t tb, method, path, with string, want int) string {
+	t.Helper()
+	status, body, err := d.askWith(method, path, "", with)
+	if err != nil || status != want && !(want == 200 && status/100 == 2) {
+		t.Fatalf("%s %s %.200s: status %d, %v, %.500s; want %d", method, path, with, status, err, body, want)
+	}
+	return body
+}
+
+// limitType sets the limits of a type over HTTP.
+func (d *daemon) limitType(t tb, typ, limits string) {
+	t.Helper()
+	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ)+"/limits", limits, 200)
+}
+
+func TestTypes(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("each name is served, and job frames carry it", func(t *testing.T) {
+		one, two, three := name("multi"), name("multi"), name("multi")
+		s, w := b.submitter(t), b.serves(t, one, two, three)
+		serveTypes(t, s, w, three, one, two, two, one)
+		s.fresh(name("foreign"), `1`)
+		w.quiet()
+	})
+	t.Run("a pattern serves types that come into being later", func(t *testing.T) {
+		p := name("later")
+		w := b.serves(t, p+"-*")
+		s := b.submitter(t)
+		serveTypes(t, s, w, p+"-a", p+"-", p+"-b-c", p+"-*")
+		s.fresh(p, `1`)
+		w.quiet()
+	})
+	t.Run("a pattern serves what waits already", func(t *testing.T) {
+		p := name("waits")
+		s := b.submitter(t)
+		first, second := s.fresh(p+"-x", `1`), s.fresh(p+"-y", `1`)
+		w := b.serves(t, p+"-*")
+		w.takes(first)
+		w.respond(`1`)
+		w.takes(second)
+	})
+	t.Run("names and patterns mixed, overlapping ones too", func(t *testing.T) {
+		p, other := name("mixed"), name("mixed-other")
+		s, w := b.submitter(t), b.serves(t, p+"*", p+"-a", p+"-*", other)
+		serveTypes(t, s, w, p+"-a", other, p, p+"-z")
+		w.quiet()
+	})
+	t.Run("type is never a pattern", func(t *testing.T) {
+		p := name("literal")
+		s, w := b.submitter(t), b.joined(t, p+"*")
+		s.fresh(p+"x", `1`)
+		s.fresh(p, `1`)
+		w.quiet()
+		serveTypes(t, s, w, p+"*")
+	})
+	t.Run("names by value, escapes or not", func(t *testing.T) {
+		p := name("value")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(`["`+p+`\u00e9","`+p+`\u002d\u002a"]`, "")
+		serveTypes(t, s, w, p+"é", p+"-later")
+	})
+	t.Run("the best job of all: priority, then age, whatever the type", func(t *testing.T) {
+		types := []string{name("best"), name("best"), name("best")}
+		s := b.submitter(t)
+		var equal []string
+		for i := range 9 {
+			equal = append(equal, s.fresh(types[i%3], `1`))
+		}
+		top := s.freshWith(types[1], `1`, `,"priority":5`)
+		low := s.freshWith(types[0], `1`, `,"priority":-5`)
+		high := s.freshWith(types[2], `1`, `,"priority":9`)
+		w := b.serves(t, types...)
+		for _, id := range append(append([]string{high, top}, equal...), low) {
+			w.takes(id)
+			w.respond(`1`)
+		}
+	})
+	t.Run("the same through a pattern", func(t *testing.T) {
+		p := name("best")
+		s := b.submitter(t)
+		var want []string
+		for i := range 12 {
+			want = append(want, s.freshWith(fmt.Sprintf("%s-%d", p, i*5%12), `1`, fmt.Sprintf(`,"priority":%d`, -i/4)))
+		}
+		w := b.serves(t, p+"-*")
+		for _, id := range want {
+			w.takes(id)
+			w.respond(`1`)
+		}
+	})
+	t.Run("each join replaces the one before", func(t *testing.T) {
+		one, two, three := name("again"), name("again"), name("again")
+		s, w := b.submitter(t), b.serves(t, one, two)
+		w.joinTypes(list(two, three), "")
+		s.fresh(one, `1`)
+		w.quiet()
+		serveTypes(t, s, w, three, two)
+		w.join(three)
+		s.fresh(two, `1`)
+		w.quiet()
+		serveTypes(t, s, w, three)
+	})
+	t.Run("joining again at work", func(t *testing.T) {
+		one, two := name("again"), name("again")
+		s, w := b.submitter(t), b.serves(t, one, name("again"))
+		id := s.fresh(one, `1`)
+		w.takes(id)
+		w.joinTypes(list(two+"*"), "")
+		w.quiet()
+		w.respond(`2`)
+		s.result(id, `2`)
+		serveTypes(t, s, w, two+"-x")
+	})
+	t.Run("prefetch over several types", func(t *testing.T) {
+		one, two := name("fetch"), name("fetch")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(one, two), `,"prefetch":3`)
+		ids := []string{s.fresh(one, `1`), s.fresh(two, `1`), s.fresh(one, `1`), s.fresh(two, `1`)}
+		for _, id := range ids[:3] {
+			w.takes(id)
+		}
+		w.quiet()
+		w.respondTo(ids[1], `1`)
+		w.takes(ids[3])
+		for _, id := range []string{ids[0], ids[2], ids[3]} {
+			w.respondTo(id, `1`)
+		}
+	})
+	t.Run("cancel notices", func(t *testing.T) {
+		one := name("notice")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(one, name("notice")), `,"cancel":true`)
+		id := s.fresh(one, `1`)
+		w.takes(id)
+		s.cancel(id)
+		w.cancelled(id)
+		w.respond(`1`)
+	})
+	t.Run("leave leaves them all", func(t *testing.T) {
+		p, one := name("leave"), name("leave")
+		s, w := b.submitter(t), b.serves(t, p+"*", one)
+		w.leave()
+		s.fresh(p+"x", `1`)
+		s.fresh(one, `1`)
+		w.quiet()
+		w.joinTypes(list(one), "")
+		w.job()
+	})
+	t.Run("a lost worker's job goes to one with another set", func(t *testing.T) {
+		p := name("lost")
+		s, w := b.submitter(t), b.serves(t, p+"-a", p+"-b")
+		id := s.fresh(p+"-a", `1`)
+		w.takes(id)
+		heir := b.serves(t, p+"*")
+		w.close()
+		heir.takes(id)
+	})
+	t.Run("workers with room take turns, whatever their sets", func(t *testing.T) {
+		one, two := name("turn"), name("turn")
+		s := b.submitter(t)
+		workers := []worker{b.serves(t, one, two), b.serves(t, one+"*", one), b.joined(t, one)}
+		for range 2 {
+			ids := map[string]bool{}
+			for range 3 {
+				ids[s.fresh(one, `1`)] = true
+			}
+			for _, w := range workers { // each has exactly one
+				if id, _ := w.job(); !ids[id] {
+					t.Errorf("job %q is none of %v", id, ids)
+				}
+			}
+			for _, w := range workers {
+				w.respond(`1`)
+			}
+			for range 3 {
+				s.want("result")
+			}
+		}
+	})
+	t.Run("a thousand names", func(t *testing.T) {
+		p := name("many")
+		var names []string
+		for i := range 1000 {
+			names = append(names, fmt.Sprintf("%s-%d", p, i))
+		}
+		s, w := b.submitter(t), b.serves(t, names...)
+		serveTypes(t, s, w, p+"-0", p+"-999", p+"-500")
+		s.fresh(p+"-1000", `1`)
+		w.quiet()
+		// the same name twice counts once
+		again := b.serves(t, append(names, names[:7]...)...)
+		again.quiet()
+		again.send(`{"action":"join","types":%s}`, list(append(names, p+"-one-too-many")...))
+		reasonNames(t, again.fails("invalid_value"), "types", "1001", "1000")
+	})
+	t.Run("hello says how many", func(t *testing.T) {
+		if got := limits(t, b)["max_types"]; got != 1000 {
+			t.Errorf("max_types is %d, want 1000", got)
+		}
+	})
+	t.Run("a name makes a type, a pattern none", func(t *testing.T) {
+		p := name("being")
+		b.serves(t, p+"-named", p+"-p*")
+		b.http(t, "GET", "/v1/types/"+p+"-named", "", 200)
+		b.http(t, "GET", "/v1/types/"+url.PathEscape(p+"-p*"), "", 404)
+		b.http(t, "GET", "/v1/types/"+p+"-p", "", 404)
+	})
+	t.Run("on the submit port", func(t *testing.T) {
+		s := b.submitter(t)
+		s.send(`{"action":"join","types":["a"]}`)
+		reasonNames(t, s.fails("invalid_action"), "not_a_slave")
+	})
+}
+
+// What a pattern fits; P and Q stand for a prefix of the case's own.
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	for _, c := range []struct {
+		pattern, typ string
+		fits         bool
+	}{
+		{"P*", "P", true}, {"P*", "Pxyz", true}, {"P*", "P*", true}, {"P*", "yP", false},
+		{"P*z", "Pz", true}, {"P*z", "Pazz", true}, {"P*z", "Pzx", false}, {"P*z", "P", false},
+		{"*P", "xP", true}, {"*P", "P", true}, {"*P", "Px", false},
+		{"*P*", "aPb", true}, {"*P*", "P", true},
+		{"P**", "P", true}, {"P***x", "Px", true}, {"P***x", "P", false},
+		{"P*a*b", "P-a-b", true}, {"P*a*b", "Pab", true}, {"P*a*b", "P-b-a", false}, {"P*aab", "Paaab", true},
+		{"P*ab*ab", "Pab", false}, {"P*ab*ab", "Pabab", true}, {"Pab*ba", "Paba", false},
+		{"P.*", "Px", false}, {"P?*", "Pxy", false}, {"P[ab]*", "Pa", false}, {"P[ab]*", "P[ab]c", true},
+		{`P\*`, "P*", false}, {`P\*`, `P\x`, true}, {"P+*", "PPP", false}, {"(P*", "(Px", true}, {"^P*", "Px", false},
+		{"P*é", "P-ééé", true}, {"P*é", "P-è", false}, {"P*", "P\n\x00\t", true}, {"P*/x", "P/a/b/x", true},
+		{"PX*", "Pxa", false}, {"P😀*", "P😀", true}, {"P*%41", "PA", false},
+	} {
+		t.Run(fmt.Sprintf("%q and %q", c.pattern, c.typ), func(t *testing.T) {
+			t.Parallel()
+			p := name("pat") + "-"
+			own := func(s string) string { return strings.ReplaceAll(s, "P", p) }
+			s, w := b.submitter(t), b.serves(t, own(c.pattern))
+			id := s.fresh(own(c.typ), `1`)
+			if c.fits {
+				w.takes(id)
+			}
+			w.quiet()
+		})
+	}
+	t.Run("a star alone serves all", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		s, w := b.submitter(t), b.serves(t, "*")
+		serveTypes(t, s, w, "a", "*", "default", "é", "a b")
+	})
+	t.Run("hostile ones cost next to nothing", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		var stars, waves []string
+		for i := range 1000 {
+			stars = append(stars, strings.Repeat("*", 1000)+fmt.Sprintf("%024d", i))
+			waves = append(waves, strings.Repeat("*a", 500)+fmt.Sprintf("*%023d", i))
+		}
+		s := b.submitter(t)
+		typ := strings.Repeat("a", 1000)
+		begin := time.Now()
+		for _, set := range [][]string{stars, waves} {
+			w := b.serves(t, set...)
+			for i := range 20 {
+				s.fresh(fmt.Sprintf("%s%d", typ, i), `1`)
+			}
+			w.quiet()
+		}
+		soonAfter(t, begin, 0, "done with hostile patterns")
+		b.alive(t)
+	})
+}
+
+func TestExcept(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("a name", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		s.fresh(p+"-a", `1`)
+		w.quiet()
+		serveTypes(t, s, w, p+"-b", p+"-aa")
+	})
+	t.Run("a pattern", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a*", "*-z"))
+		for _, typ := range []string{"-a", "-abc", "-q-z"} {
+			s.fresh(p+typ, `1`)
+		}
+		w.quiet()
+		serveTypes(t, s, w, p+"-b", p)
+	})
+	t.Run("a name that is listed", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"-a", p+"-b"), `,"except":`+list(p+"-a"))
+		s.fresh(p+"-a", `1`)
+		w.quiet()
+		serveTypes(t, s, w, p+"-b")
+	})
+	t.Run("fitting nothing", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"-a"), `,"except":`+list(p+"-none", "nothing-*"))
+		serveTypes(t, s, w, p+"-a")
+	})
+	t.Run("all of it", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"except":["*"]`)
+		s.fresh(p+"-a", `1`)
+		w.quiet()
+	})
+	t.Run("set anew by each join", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"except":`+list(p+"-a"))
+		s.fresh(p+"-a", `1`)
+		w.quiet()
+		w.joinTypes(list(p+"*"), "")
+		w.job()
+	})
+	t.Run("null counts as absent", func(t *testing.T) {
+		p := name("except")
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"except":null,"type":null`)
+		serveTypes(t, s, w, p+"-a")
+		w.send(`{"action":"join","type":%q,"types":null,"except":null}`, p+"-b")
+		w.ok()
+		serveTypes(t, s, w, p+"-b")
+	})
+}
+
+func TestTypesRefused(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	typ := name("kept")
+	s, w := b.submitter(t), b.serves(t, typ) // one socket for all: a refused join changes nothing
+	long := strings.Repeat("x", 1025)
+	for _, c := range []struct {
+		what, keys, code string
+		names            []string
+	}{
+		{"neither", `"prefetch":5`, "missing_field", []string{"type"}},
+		{"both null", `"type":null,"types":null`, "missing_field", []string{"type"}},
+		{"both", `"type":"a","types":["b"]`, "invalid_value", []string{"types"}},
+		{"both, the same", `"types":["a"],"type":"a"`, "invalid_value", []string{"types"}},
+		{"an empty list", `"types":[]`, "invalid_value", []string{"types"}},
+		{"an empty list, spaced", `"types":[ ]`, "invalid_value", []string{"types"}},
+		{"a string", `"types":"a"`, "invalid_type", []string{"types"}},
+		{"an object", `"types":{"a":1}`, "invalid_type", []string{"types"}},
+		{"a number", `"types":5`, "invalid_type", []string{"types", "5"}},
+		{"false", `"types":false`, "invalid_type", []string{"types"}},
+		{"a number inside", `"types":["a",5]`, "invalid_type", []string{"types"}},
+		{"null inside", `"types":["a",null]`, "invalid_type", []string{"types"}},
+		{"a list inside", `"types":[["a"]]`, "invalid_type", []string{"types"}},
+		{"an empty name", `"types":["a",""]`, "invalid_type", []string{"types"}},
+		{"a lone surrogate", `"types":["\ud800"]`, "invalid_type", []string{"types"}},
+		{"a long name", `"types":["` + long + `"]`, "invalid_type|invalid_value", []string{"types", "1024"}},
+		{"a long pattern", `"types":["` + long + `*"]`, "invalid_type|invalid_value", []string{"types", "1024"}},
+		{"except with type", `"type":"a","except":["b"]`, "invalid_value", []string{"except"}},
+		{"except, empty", `"types":["a"],"except":[]`, "invalid_value", []string{"except"}},
+		{"except, a string", `"types":["a"],"except":"b"`, "invalid_type", []string{"except"}},
+		{"except, a number inside", `"types":["a"],"except":[1]`, "invalid_type", []string{"except"}},
+		{"except, an empty name", `"types":["a"],"except":[""]`, "invalid_type", []string{"except"}},
+		{"except, a long name", `"types":["a"],"except":["` + long + `"]`, "invalid_type|invalid_value", []string{"except", "1024"}},
+		{"except alone", `"except":["b"]`, "missing_field|invalid_value", []string{"type"}},
+		{"prefetch beside", `"types":["a"],"prefetch":0`, "invalid_value", []string{"prefetch", "0"}},
+		{"headers, a number", `"types":["a"],"headers":1`, "invalid_type", []string{"headers", "1"}},
+		{"headers, a string", `"types":["a"],"headers":"true"`, "invalid_type", []string{"headers"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s, w := submitter{&conn{t, s.net, s.in}}, worker{&conn{t, w.net, w.in}}
+			w.send(`{"action":"join",%s}`, c.keys)
+			reasonNames(t, w.fails(c.code), c.names...)
+			serveTypes(t, s, w, typ)
+		})
+	}
+	t.Run("except, one too many", func(t *testing.T) {
+		var names []string
+		for i := range 1001 {
+			names = append(names, fmt.Sprintf("n-%d", i))
+		}
+		w.send(`{"action":"join","types":["a"],"except":%s}`, list(names...))
+		reasonNames(t, w.fails("invalid_value"), "except", "1001", "1000")
+		serveTypes(t, s, w, typ)
+	})
+}
+
+// Pause and limits of a type hold for its jobs alone.
+func TestTypesHeldBack(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("pause", func(t *testing.T) {
+		one, two := name("paused"), name("open")
+		s, w := b.submitter(t), b.serves(t, one, two)
+		b.http(t, "POST", "/v1/types/"+one+"/pause", "{}", 200)
+		held := s.freshWith(one, `1`, `,"priority":9`)
+		id := s.fresh(two, `1`)
+		w.takes(id)
+		w.respond(`1`)
+		w.quiet()
+		b.http(t, "POST", "/v1/types/"+one+"/resume", "{}", 200)
+		w.takes(held)
+	})
+	t.Run("concurrency", func(t *testing.T) {
+		one, two := name("narrow"), name("open")
+		b.limitType(t, one, `{"concurrency":1}`)
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(one, two), `,"prefetch":10`)
+		first := s.freshWith(one, `1`, `,"priority":9`)
+		second := s.freshWith(one, `1`, `,"priority":9`)
+		third := s.fresh(two, `1`)
+		w.takes(first)
+		w.takes(third)
+		w.quiet()
+		w.respondTo(first, `1`)
+		w.takes(second)
+	})
+	t.Run("rate with burst", func(t *testing.T) {
+		one, two := name("slow"), name("open")
+		b.limitType(t, one, `{"rate":0.001,"burst":2}`)
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(one, two), `,"prefetch":10`)
+		first, second := s.fresh(one, `1`), s.fresh(one, `1`)
+		s.fresh(one, `1`)
+		last := s.fresh(two, `1`)
+		w.takes(first)
+		w.takes(second)
+		w.takes(last)
+		w.quiet()
+	})
+}
+
+func TestTypesWithTokens(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--token-file="+tokenFile(t, tokenLines))
+	s := b.submitterAs(t, "all-1")
+	for _, c := range []struct {
+		what, types string
+		served      []string
+		not         []string
+	}{
+		{"a name of ours beside another", `["img-a","other"]`, []string{"img-a"}, []string{"other"}},
+		{"a pattern reads further than the token", `["*"]`, []string{"img-b", "thumb"}, []string{"other2", "thumbs"}},
+		{"a pattern across the border", `["im*","thumb*"]`, []string{"img-c", "thumb"}, []string{"imx", "thumbs2"}},
+		{"a foreign name beside a pattern", `["other3","img-d*"]`, []string{"img-d"}, []string{"other3"}},
+		{"a pattern of which nothing is ours", `["zzz-*"]`, nil, []string{"zzz-a"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			w := b.workerAs(t, "img-1")
+			defer w.close()
+			w.joinTypes(c.types, "")
+			for _, typ := range c.not {
+				s.fresh(typ, `1`)
+			}
+			w.quiet()
+			serveTypes(t, s, w, c.served...)
+			w.leave()
+		})
+	}
+	t.Run("no name of ours and no pattern", func(t *testing.T) {
+		w := b.workerAs(t, "img-1")
+		w.joinTypes(`["img-kept"]`, "")
+		for _, types := range []string{`["other"]`, `["other","img","thumbs"]`} {
+			w.send(`{"action":"join","types":%s}`, types)
+			w.fails("forbidden")
+		}
+		serveTypes(t, s, w, "img-kept") // refused joins changed nothing
+	})
+	t.Run("without the scope", func(t *testing.T) {
+		w := b.workerAs(t, "sub-1")
+		w.send(`{"action":"join","types":["*"]}`)
+		w.fails("forbidden")
+	})
+}
