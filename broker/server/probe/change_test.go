@@ -122,6 +122,7 @@ func TestChange(t *testing.T) {
 		first, second := s.fresh(typ, `1`), s.fresh(typ, `1`)
 		s.change(first, `"delay_ms":60000`)
 		b.inOrder(t, typ, second)
+		s.result(second, `1`)
 		s.change(first, `"delay_ms":0`)
 		b.inOrder(t, typ, first)
 	})

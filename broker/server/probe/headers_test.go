@@ -45,6 +45,7 @@ func TestHeaders(t *testing.T) {
 			id := s.freshWith(typ, `1`, more)
 			w.takesHeaders(id, "")
 			w.respond(`1`)
+			s.result(id, `1`)
 		}
 	})
 	t.Run("only to who asked", func(t *testing.T) {
@@ -66,6 +67,7 @@ func TestHeaders(t *testing.T) {
 		w.takesHeaders(id, "")
 		w.joinWith(typ, `,"headers":true`)
 		w.respond(`1`)
+		s.result(id, `1`)
 		id = s.freshWith(typ, `1`, `,"headers":{"a":2}`)
 		w.takesHeaders(id, `{"a":2}`)
 	})

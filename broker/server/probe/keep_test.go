@@ -334,6 +334,7 @@ func TestAttach(t *testing.T) {
 		s, heir := b.submitter(t), b.submitter(t)
 		id := s.freshWith(typ, `1`, keep)
 		heir.attach(id, "queued", "")
+		s.failsFor("taken_over", id)
 		b.lose(t, s, (*conn).close)
 		heir.attach(id, "queued", "") // is here already
 		heir.quiet()

@@ -193,6 +193,7 @@ func TestRelease(t *testing.T) {
 		}
 		w.takes(id)
 		w.respond(`1`)
+		s.result(id, `1`)
 		s.fresh(typ, `1`)
 		w.quiet() // that one was spent
 	})
@@ -304,7 +305,7 @@ func TestReleaseByName(t *testing.T) {
 		w.send(`{"action":"release"}`)
 		reasonNames(t, w.fails("missing_field"), "id")
 		w.send(`{"action":"release","id":null}`)
-		w.fails("missing_field")
+		w.fails("missing_field|invalid_type")
 		w.send(`{"action":"release","id":5}`)
 		w.fails("invalid_type")
 		w.send(`{"action":"release","id":"no such job"}`)

@@ -1,0 +1,282 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fair makes groups take turns in a type.
+func (d *daemon) fair(t tb, typ string) {
+	t.Helper()
+	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
+}
+
+// tells whether a type is fair by HTTP.
+func (d *daemon) isFair(t tb, typ string) bool {
+	t.Helper()
+	var info struct{ Fair *bool }
+	text := d.http(t, "GET", "/v1/types/"+url.PathEscape(typ), "", 200)
+	if err := json.Unmarshal([]byte(text), &info); err != nil || info.Fair == nil {
+		t.Fatalf("GET type %q tells no fair: %s", typ, text)
+	}
+	return *info.Fair
+}
+
+// takeAll works n jobs off and returns their bodies in order.
+func (d *daemon) takeAll(t tb, w worker, n int) (bodies []string) {
+	t.Helper()
+	for range n {
+		_, body := w.job()
+		bodies = append(bodies, strings.Trim(body, `"`))
+		w.respond(`1`)
+	}
+	return bodies
+}
+
+// turns checks that in every n hand-outs in a row each of n groups, told by
+// the first letter of the body, has one, and that within a group age decides.
+func turns(t *testing.T, bodies []string, n int) {
+	t.Helper()
+	for i := 0; i+n <= len(bodies); i++ {
+		seen := map[byte]bool{}
+		for _, body := range bodies[i : i+n] {
+			seen[body[0]] = true
+		}
+		if len(seen) != n {
+			t.Fatalf("%v are not the turns of %d groups: %v", bodies[i:i+n], n, bodies)
+		}
+	}
+	byGroup := map[byte][]string{}
+	for _, body := range bodies {
+		byGroup[body[0]] = append(byGroup[body[0]], body)
+	}
+	for _, of := range byGroup {
+		if !slices.IsSorted(of) {
+			t.Errorf("within a group age decides: %v", of)
+		}
+	}
+}
+
+// flood submits n jobs of a group, their bodies numbered.
+func (s submitter) flood(typ, letter string, n int, more string) {
+	s.t.Helper()
+	for i := range n {
+		s.freshWith(typ, fmt.Sprintf(`"%s%04d"`, letter, i), more)
+	}
+}
+
+func TestFair(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("told, set and taken back", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ) // before its first job
+		if !b.isFair(t, typ) {
+			t.Error("not told")
+		}
+		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
+		if b.isFair(t, typ) {
+			t.Error("still fair")
+		}
+		plain := name("fair")
+		b.submitter(t).freshWith(plain, `1`, `,"detach":true`)
+		if b.isFair(t, plain) {
+			t.Error("a type is not fair by itself")
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		for _, with := range []string{``, `{}`, `{"fair":null}`, `{"fair":1}`, `{"fair":"false"}`, `[]`, `{"fair":false,"x":1}`, `{"fair":false`} {
+			b.http(t, "PUT", "/v1/types/"+typ, with, 400)
+		}
+		if !b.isFair(t, typ) {
+			t.Error("a refused request changed it")
+		}
+	})
+	t.Run("groups take turns", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 60, in("a"))
+		s.flood(typ, "b", 20, in("b"))
+		s.flood(typ, "c", 20, in("c"))
+		w := b.joined(t, typ)
+		turns(t, b.takeAll(t, w, 60), 3)
+		b.takeAll(t, w, 40)
+	})
+	t.Run("without fair, age", func(t *testing.T) {
+		typ := name("fair")
+		s := b.submitter(t)
+		s.flood(typ, "a", 10, in("a"))
+		s.flood(typ, "b", 10, in("b"))
+		if got := b.takeAll(t, b.joined(t, typ), 20); !slices.IsSorted(got) {
+			t.Errorf("order %v", got)
+		}
+	})
+	t.Run("made fair while jobs wait, and unfair", func(t *testing.T) {
+		typ := name("fair")
+		s := b.submitter(t)
+		s.flood(typ, "a", 30, in("a"))
+		s.flood(typ, "b", 30, in("b"))
+		b.fair(t, typ)
+		w := b.joined(t, typ)
+		turns(t, b.takeAll(t, w, 20), 2)
+		b.http(t, "PUT", "/v1/types/"+typ, `{"fair":false}`, 200)
+		rest := b.takeAll(t, w, 40)
+		if !slices.IsSorted(rest[1:]) { // one was out
+			t.Errorf("order %v", rest)
+		}
+	})
+	t.Run("the first group's turn counts", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 20, in("a", "shared"))
+		s.flood(typ, "b", 20, in("b", "shared"))
+		turns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+	})
+	t.Run("a submitter is a group of its own", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		one, two := b.submitter(t), b.submitter(t)
+		one.flood(typ, "a", 30, "")
+		two.flood(typ, "b", 10, "")
+		two.flood(typ, "c", 10, in("c"))
+		turns(t, b.takeAll(t, b.joined(t, typ), 30), 3)
+	})
+	t.Run("two submitters that name one group share it", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		one, two := b.submitter(t), b.submitter(t)
+		one.flood(typ, "a0", 10, in("a"))
+		two.flood(typ, "a1", 10, in("a"))
+		two.flood(typ, "b", 20, in("b"))
+		turns(t, b.takeAll(t, b.joined(t, typ), 40), 2)
+	})
+	t.Run("priority comes first", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "b", 5, in("b"))
+		s.flood(typ, "a", 5, in("a")+`,"priority":5`)
+		got := b.takeAll(t, b.joined(t, typ), 10)
+		if got[4] != "a0004" || got[5] != "b0000" {
+			t.Errorf("order %v", got)
+		}
+	})
+	t.Run("who comes later waits one job of each busy group", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 40, in("a"))
+		s.flood(typ, "b", 40, in("b"))
+		w := b.joined(t, typ)
+		b.takeAll(t, w, 20)
+		_, _ = w.job() // one is out
+		late := b.submitter(t).newcomer(typ, "c", in("c"))
+		w.respond(`1`)
+		got := b.takeAll(t, w, 3)
+		if !slices.Contains(got, late) {
+			t.Errorf("%q is not among the next three: %v", late, got)
+		}
+		b.takeAll(t, w, 10) // c is away and saves no turns up
+		_, _ = w.job()
+		b.submitter(t).flood(typ, "c", 10, in("c"))
+		w.respond(`1`)
+		turns(t, b.takeAll(t, w, 21), 3)
+	})
+	t.Run("a group that is held back holds nobody and saves nothing up", func(t *testing.T) {
+		typ, g := name("fair"), name("fair")
+		b.fair(t, typ)
+		b.rule(t, g, `{"concurrency":0}`)
+		s := b.submitter(t)
+		s.flood(typ, "c", 20, in(g))
+		s.flood(typ, "a", 40, in("a"))
+		s.flood(typ, "b", 40, in("b"))
+		w := b.joined(t, typ)
+		turns(t, b.takeAll(t, w, 20), 2)
+		_, _ = w.job()
+		b.dropRule(t, g)
+		w.respond(`1`)
+		turns(t, b.takeAll(t, w, 45), 3)
+	})
+	t.Run("release uses the turn", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 3, in("a"))
+		s.flood(typ, "b", 3, in("b"))
+		w := b.joined(t, typ)
+		var got []string
+		for range 2 {
+			_, body := w.job()
+			got = append(got, body)
+			w.release("")
+		}
+		if got[0] == got[1] {
+			t.Errorf("the same group twice in a row: %v", got)
+		}
+		b.takeAll(t, w, 6)
+	})
+	t.Run("change of groups changes the turn", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 10, in("a"))
+		id := s.freshWith(typ, `"z"`, in("a"))
+		s.change(id, `"groups":["z"]`)
+		if got := b.takeAll(t, b.joined(t, typ), 11); !slices.Contains(got[:2], "z") {
+			t.Errorf("order %v", got)
+		}
+	})
+	t.Run("a job without groups stays its submitter's, through loss and attach", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		one, two := b.submitter(t), b.submitter(t)
+		one.flood(typ, "a", 6, keep)
+		id := one.freshWith(typ, `"a9999"`, keep)
+		two.flood(typ, "b", 6, "")
+		b.lose(t, one, (*conn).close)
+		two.attach(id, "queued", "")
+		got := b.takeAll(t, b.joined(t, typ), 13)
+		turns(t, got[:12], 2)
+	})
+	t.Run("turns through loss of a worker", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 5, in("a"))
+		s.flood(typ, "b", 5, in("b"))
+		w := b.joined(t, typ)
+		id, _ := w.job()
+		w.close()
+		b.waitState(t, id, "queued")
+		if got := b.takeAll(t, b.joined(t, typ), 10); len(got) != 10 {
+			t.Errorf("order %v", got)
+		}
+	})
+	t.Run("among several types a fair one stands with the job whose turn it is", func(t *testing.T) {
+		typ, plain := name("fair"), name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		s.flood(typ, "a", 2, in("a"))
+		s.freshWith(plain, `"p"`, "")
+		s.flood(typ, "b", 1, in("b"))
+		// a0, then b's turn: b0 is younger than p
+		if got := fmt.Sprint(b.takeAll(t, b.serves(t, typ, plain), 4)); got != "[a0000 p b0000 a0001]" {
+			t.Errorf("order %s", got)
+		}
+	})
+}
+
+// newcomer submits one job whose body is its name.
+func (s submitter) newcomer(typ, body, more string) string {
+	s.t.Helper()
+	s.freshWith(typ, quote(body), more)
+	return body
+}

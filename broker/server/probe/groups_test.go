@@ -1,0 +1,621 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rule sets what the groups of a pattern may do.
+func (d *daemon) rule(t tb, pattern, limits string) string {
+	t.Helper()
+	return d.http(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
+}
+
+func (d *daemon) dropRule(t tb, pattern string) {
+	t.Helper()
+	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+}
+
+// ruleIs checks what GET of a rule tells; -1 stands for null or absent.
+func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) {
+	t.Helper()
+	var rule map[string]any
+	text := d.http(t, "GET", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+	if err := json.Unmarshal([]byte(text), &rule); err != nil {
+		t.Fatalf("GET rule %q: %v: %s", pattern, err, text)
+	}
+	for key, want := range map[string]float64{"concurrency": concurrency, "rate": rate, "burst": burst} {
+		if got, said := rule[key].(float64); want < 0 && said || want >= 0 && (!said || got != want) {
+			t.Errorf("rule %q: %s is %v, want %v (-1: not said)", pattern, key, rule[key], want)
+		}
+	}
+}
+
+type groupInfo struct {
+	Group                  string
+	Waiting, Running, Held int
+}
+
+type groupList struct {
+	Rules  []map[string]any
+	Groups []groupInfo
+}
+
+func (d *daemon) groups(t tb, query string) (l groupList) {
+	t.Helper()
+	text := d.http(t, "GET", "/v1/groups"+query, "", 200)
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
+		t.Fatalf("GET groups: %v: %s", err, text)
+	}
+	return l
+}
+
+// groupIs checks the numbers of a group; all zero: it must not be listed.
+func (d *daemon) groupIs(t tb, group string, waiting, running, held int) {
+	t.Helper()
+	got, want := groupInfo{Group: group}, groupInfo{group, waiting, running, held}
+	for _, g := range d.groups(t, "?limit=1000000").Groups {
+		if g.Group == group {
+			got = g
+			if g.Waiting+g.Running == 0 {
+				t.Errorf("a group without jobs is listed: %+v", g)
+			}
+		}
+	}
+	if got != want {
+		t.Errorf("groups tell %+v, want %+v", got, want)
+	}
+}
+
+func in(groups ...string) string { return `,"groups":` + list(groups...) }
+
+// many is a worker with room for a hundred jobs.
+func (d *daemon) many(t tb, typ string) worker { t.Helper(); return d.named(t, typ, "100") }
+
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("without a rule they change nothing", func(t *testing.T) {
+		typ := name("group")
+		s := b.submitter(t)
+		first, second, third := s.freshWith(typ, `1`, in("a", "b")), s.fresh(typ, `1`), s.freshWith(typ, `1`, in("a"))
+		b.inOrder(t, typ, first, second, third)
+	})
+	t.Run("sixteen, and null", func(t *testing.T) {
+		s := b.submitter(t)
+		var names []string
+		for i := range 16 {
+			names = append(names, fmt.Sprintf("g%d", i))
+		}
+		s.freshWith(name("group"), `1`, in(names...))
+		s.freshWith(name("group"), `1`, `,"groups":null`)
+		s.freshWith(name("group"), `1`, in(strings.Repeat("g", 1024), "é😀\n*"))
+	})
+	t.Run("concurrency, each group for itself", func(t *testing.T) {
+		p, typ := name("group"), name("group")
+		b.rule(t, p+"-*", `{"concurrency":2}`)
+		s := b.submitter(t)
+		var a []string
+		for range 4 {
+			a = append(a, s.freshWith(typ, `1`, in(p+"-a")))
+		}
+		other := s.freshWith(typ, `1`, in(p+"-b"))
+		free := s.fresh(typ, `1`)
+		w := b.many(t, typ)
+		for _, id := range []string{a[0], a[1], other, free} { // who is held back holds nobody back
+			w.takes(id)
+		}
+		w.quiet()
+		b.groupIs(t, p+"-a", 2, 2, 2)
+		b.groupIs(t, p+"-b", 0, 1, 0)
+		w.respondTo(a[1], `1`)
+		w.takes(a[2])
+		w.send(`{"action":"fail","id":%q,"retry":false}`, a[0])
+		w.ok()
+		w.takes(a[3])
+		for _, id := range []string{a[2], a[3], other, free} {
+			w.respondTo(id, `1`)
+		}
+		b.groupIs(t, p+"-a", 0, 0, 0)
+	})
+	t.Run("across types", func(t *testing.T) {
+		g, one, two := name("group"), name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s, w, other := b.submitter(t), b.joined(t, one), b.joined(t, two)
+		id := s.freshWith(one, `1`, in(g))
+		w.takes(id)
+		next := s.freshWith(two, `1`, in(g))
+		other.quiet()
+		w.respond(`1`)
+		other.takes(next)
+	})
+	t.Run("all groups of a job, or none", func(t *testing.T) {
+		g, h, typ := name("group"), name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		b.rule(t, h, `{"concurrency":1}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		first := s.freshWith(typ, `1`, in(g))
+		w.takes(first)
+		both := s.freshWith(typ, `1`, in(h, g)) // waits for g and takes nothing of h
+		second := s.freshWith(typ, `1`, in(h))
+		w.takes(second)
+		w.respondTo(first, `1`)
+		w.quiet()
+		b.groupIs(t, h, 1, 1, 1)
+		b.groupIs(t, g, 1, 0, 1) // held back by a rule of any of its groups
+		w.respondTo(second, `1`)
+		w.takes(both)
+	})
+	t.Run("all rules that fit", func(t *testing.T) {
+		p, typ := name("group"), name("group")
+		b.rule(t, p+"*", `{"concurrency":3}`)
+		b.rule(t, "*"+p+"-a", `{"concurrency":1}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		w.takes(s.freshWith(typ, `1`, in(p+"-a")))
+		s.freshWith(typ, `1`, in(p+"-a"))
+		for range 3 {
+			w.takes(s.freshWith(typ, `1`, in(p+"-b")))
+		}
+		s.freshWith(typ, `1`, in(p+"-b"))
+		w.quiet()
+	})
+	t.Run("with the limit of the type", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		b.limitType(t, typ, `{"concurrency":2}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		first, second := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
+		third, fourth := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		w.takes(first)
+		w.takes(third)
+		w.quiet()
+		w.respondTo(third, `1`)
+		w.takes(fourth) // the group is full
+		w.respondTo(first, `1`)
+		w.takes(second)
+	})
+	t.Run("concurrency 0 holds all", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":0}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		held := s.freshWith(typ, `1`, in(g))
+		w.takes(s.fresh(typ, `1`))
+		w.quiet()
+		b.rule(t, g, `{"concurrency":1}`)
+		w.takes(held)
+	})
+	t.Run("a changed rule counts at once, nothing is stopped", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":3}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		var ids []string
+		for range 6 {
+			ids = append(ids, s.freshWith(typ, `1`, in(g)))
+		}
+		for _, id := range ids[:3] {
+			w.takes(id)
+		}
+		b.rule(t, g, `{"concurrency":1}`)
+		b.groupIs(t, g, 3, 3, 3)
+		w.respondTo(ids[0], `1`)
+		w.respondTo(ids[1], `1`)
+		w.quiet()
+		w.respondTo(ids[2], `1`)
+		w.takes(ids[3])
+		b.rule(t, g, `{"concurrency":2}`)
+		w.takes(ids[4])
+		b.dropRule(t, g)
+		w.takes(ids[5])
+	})
+	t.Run("a rule for what waits already", func(t *testing.T) {
+		p, typ := name("group"), name("group")
+		s := b.submitter(t)
+		first, second := s.freshWith(typ, `1`, in(p+"-x")), s.freshWith(typ, `1`, in(p+"-x"))
+		b.rule(t, p+"-*", `{"concurrency":1}`)
+		w := b.many(t, typ)
+		w.takes(first)
+		w.quiet()
+		w.respondTo(first, `1`)
+		w.takes(second)
+	})
+	t.Run("groups by value, and only whole", func(t *testing.T) {
+		p, typ := name("group"), name("group")
+		b.rule(t, p+"é", `{"concurrency":0}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		s.freshWith(typ, `1`, `,"groups":["`+p+`\u00e9"]`)
+		w.quiet()
+		w.takes(s.freshWith(typ, `1`, in(p)))
+		w.takes(s.freshWith(typ, `1`, in(p+"éé")))
+	})
+	t.Run("rate and burst", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"rate":0.001,"burst":3}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		var ids []string
+		for range 5 {
+			ids = append(ids, s.freshWith(typ, `1`, in(g)))
+		}
+		for _, id := range ids[:3] { // a bucket starts full
+			w.takes(id)
+		}
+		w.quiet()
+		b.groupIs(t, g, 2, 3, 2)
+		w.respondTo(ids[0], `1`) // a token is not given back
+		w.quiet()
+		b.rule(t, g, `{"rate":0.001,"burst":100}`) // goes on with the tokens there are
+		w.quiet()
+		b.rule(t, g, `{"concurrency":100}`)
+		w.takes(ids[3])
+		w.takes(ids[4])
+	})
+	t.Run("the default burst is the rate, at least 1", func(t *testing.T) {
+		p, typ := name("group"), name("group")
+		b.rule(t, p+"-slow", `{"rate":0.001}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		w.takes(s.freshWith(typ, `1`, in(p+"-slow")))
+		s.freshWith(typ, `1`, in(p+"-slow"))
+		w.quiet()
+	})
+	t.Run("a rate paces", func(t *testing.T) {
+		t.Parallel()
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"rate":10,"burst":1}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		begin := time.Now()
+		for range 5 {
+			s.freshWith(typ, `1`, in(g))
+		}
+		for range 5 {
+			w.job()
+		}
+		notBefore(t, begin, 395*ms, "five at ten a second")
+		soonAfter(t, begin, 400*ms, "five at ten a second")
+	})
+	t.Run("release gives back place and token, fail does not", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"rate":0.001,"burst":1,"concurrency":1}`)
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, in(g))
+		for range 5 {
+			w.takes(id)
+			w.release("")
+		}
+		w.takes(id)
+		w.release(`,"delay_ms":60000`)
+		next := s.freshWith(typ, `1`, in(g))
+		w.takes(next)
+		w.fail("")
+		w.quiet()
+	})
+	t.Run("an unwanted run holds its place to its end", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		id := s.freshWith(typ, `1`, in(g))
+		w.takes(id)
+		s.cancel(id)
+		next := s.freshWith(typ, `1`, in(g))
+		w.quiet()
+		w.respondTo(id, `1`)
+		w.takes(next)
+	})
+	t.Run("an overdue one has given it back", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s, w, other := b.submitter(t), b.worker(t), b.worker(t)
+		w.join(typ)
+		id := s.freshWith(typ, `1`, in(g)+`,"timeout_ms":100,"retries":0`)
+		w.takes(id)
+		next := s.freshWith(typ, `1`, in(g))
+		other.join(typ)
+		other.quiet()
+		s.failsFor("job_failed", id)
+		other.takes(next)
+	})
+	t.Run("a retry that waits holds none", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, in(g)+`,"backoff_ms":60000`)
+		w.takes(id)
+		next := s.freshWith(typ, `1`, in(g))
+		w.fail("")
+		w.takes(next)
+		b.groupIs(t, g, 1, 1, 0) // delayed is not held back
+	})
+	t.Run("a lost worker gives places back", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":2}`)
+		s, w := b.submitter(t), b.many(t, typ)
+		first, second, third := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g))
+		w.takes(first)
+		w.takes(second)
+		w.close()
+		w = b.many(t, typ)
+		w.takes(first)
+		w.takes(second)
+		w.respondTo(first, `1`)
+		w.takes(third)
+	})
+	t.Run("held back, then cancelled, expired or left", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":0}`)
+		s, other := b.submitter(t), b.submitter(t)
+		cancelled, expired := s.freshWith(typ, `1`, in(g)), s.freshWith(typ, `1`, in(g)+`,"expires_ms":50`)
+		left := other.freshWith(typ, `1`, in(g))
+		s.cancel(cancelled)
+		s.failsFor("expired", expired)
+		other.close()
+		b.waitState(t, left, "")
+		b.groupIs(t, g, 0, 0, 0)
+	})
+	t.Run("change into and out of a group that holds", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":0}`)
+		s, w := b.submitter(t), b.worker(t)
+		first, second := s.freshWith(typ, `1`, in(g)), s.fresh(typ, `1`)
+		s.change(second, `"groups":`+list(g))
+		w.join(typ)
+		w.quiet()
+		b.groupIs(t, g, 2, 0, 2)
+		s.change(first, `"groups":[]`)
+		w.takes(first)
+		w.respond(`1`)
+		s.result(first, `1`)
+		b.http(t, "PATCH", "/v1/jobs/"+second, `{"groups":["elsewhere"]}`, 200)
+		w.takes(second)
+	})
+	t.Run("explain names the group that holds", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":0}`)
+		s := b.submitter(t)
+		b.joined(t, typ)
+		job := b.info(t, s.freshWith(typ, `1`, in("free-"+g, g)))
+		if holds, _ := job["holds"].(string); !strings.Contains(holds, g) {
+			t.Errorf("holds %q does not name %q", holds, g)
+		}
+		if got := fmt.Sprint(job["groups"]); got != "[free-"+g+" "+g+"]" {
+			t.Errorf("groups %s", got)
+		}
+	})
+	t.Run("pause of the type is not held back", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":5}`)
+		b.http(t, "POST", "/v1/types/"+typ+"/pause", "{}", 200)
+		b.submitter(t).freshWith(typ, `1`, in(g)+`,"detach":true`)
+		b.groupIs(t, g, 1, 0, 0)
+	})
+	t.Run("priority among who may run", func(t *testing.T) {
+		g, typ := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s := b.submitter(t)
+		low := s.freshWith(typ, `1`, in(g))
+		high := s.freshWith(typ, `1`, in(g)+`,"priority":5`)
+		free := s.freshWith(typ, `1`, `,"priority":1`)
+		w := b.many(t, typ)
+		w.takes(high)
+		w.takes(free)
+		w.quiet()
+		w.respondTo(high, `1`)
+		w.takes(low)
+	})
+	t.Run("kept outcomes are in no group", func(t *testing.T) {
+		g := name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		b.ended(t, name("group"), `1`, in(g))
+		b.groupIs(t, g, 0, 0, 0)
+		b.ended(t, name("group"), `1`, in(g))
+	})
+	t.Run("through a pattern of types", func(t *testing.T) {
+		g, p := name("group"), name("group")
+		b.rule(t, g, `{"concurrency":1}`)
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(list(p+"*"), `,"prefetch":10`)
+		first := s.freshWith(p+"-a", `1`, in(g))
+		second := s.freshWith(p+"-b", `1`, in(g))
+		third := s.fresh(p+"-c", `1`)
+		w.takes(first)
+		w.takes(third)
+		w.respondTo(first, `1`)
+		w.takes(second)
+	})
+	t.Run("never metric labels", func(t *testing.T) {
+		g := name("label-of-a-group")
+		b.submitter(t).freshWith(name("group"), `1`, in(g)+`,"detach":true`)
+		if _, text, err := b.get("/metrics"); err != nil || strings.Contains(text, g) {
+			t.Errorf("group in the metrics, or %v", err)
+		}
+	})
+}
+
+func TestGroupsRefused(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	s := b.submitter(t)
+	seventeen := make([]string, 17)
+	for i := range seventeen {
+		seventeen[i] = fmt.Sprintf("g%d", i)
+	}
+	for _, c := range []struct{ groups, code, names string }{
+		{`[]`, "invalid_value", "1"}, {`"g"`, "invalid_type", ""}, {`5`, "invalid_type", "5"}, {`{}`, "invalid_type", ""}, {`true`, "invalid_type", ""},
+		{`[5]`, "invalid_type", "5"}, {`[null]`, "invalid_type", ""}, {`["a",["b"]]`, "invalid_type", ""}, {`[""]`, "invalid_type", ""},
+		{`["\udc00"]`, "invalid_type", ""}, {`["` + strings.Repeat("g", 1025) + `"]`, "invalid_type|invalid_value", "1024"},
+		{`["same","other","same"]`, "invalid_value", "same"}, {`["\u0061","a"]`, "invalid_value", "a"},
+		{list(seventeen...), "invalid_value", "16"},
+	} {
+		t.Run(fmt.Sprintf("%.60s", c.groups), func(t *testing.T) {
+			s := submitter{&conn{t, s.net, s.in}}
+			id := name("group")
+			s.put(id, "t", `1`, `,"groups":`+c.groups)
+			reasonNames(t, s.failsFor(c.code, id), "groups", c.names)
+			s.put(id, "t", `1`, `,"ack":false,"groups":`+c.groups)
+			s.failsFor(c.code, id)
+			s.submit(id, name("group"), `1`)
+		})
+	}
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("set, told, replaced whole, dropped", func(t *testing.T) {
+		p := name("rule") + "-*"
+		if text := b.rule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
+			t.Errorf("PUT says %s, want persisted false", text)
+		}
+		b.ruleIs(t, p, 2, 5.5, 10)
+		b.rule(t, p, `{"rate":1000000000}`)
+		b.ruleIs(t, p, -1, 1e9, -1)
+		b.rule(t, p, `{"concurrency":0,"rate":null,"burst":null}`)
+		b.ruleIs(t, p, 0, -1, -1)
+		b.rule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
+		b.dropRule(t, p)
+		b.http(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
+		b.http(t, "DELETE", "/v1/groups/"+url.PathEscape(p), "", 404)
+	})
+	t.Run("names that need escaping", func(t *testing.T) {
+		base := name("rule")
+		for _, p := range []string{base + "/a/*", base + " é😀", base + "?x=1#y%25", base + "/../z", "*" + base, base + "%2F", base + "+", base + `"q"`, base + "//"} {
+			b.rule(t, p, `{"concurrency":7}`)
+			b.ruleIs(t, p, 7, -1, -1)
+			found := false
+			for _, r := range b.groups(t, "").Rules {
+				found = found || r["pattern"] == p
+			}
+			if !found {
+				t.Errorf("%q is not among the rules", p)
+			}
+			b.dropRule(t, p)
+		}
+	})
+	t.Run("refused, and the old rule stays", func(t *testing.T) {
+		p := name("rule")
+		path := "/v1/groups/" + p
+		b.rule(t, p, `{"concurrency":2}`)
+		for _, c := range []struct{ with, names string }{
+			{``, ""}, {`{}`, ""}, {`{"concurrency":null}`, ""}, {`[]`, ""}, {`null`, ""}, {`7`, ""}, {`{"concurrency":`, ""}, {`{"concurrency":3} {}`, ""},
+			{`{"concurrency":3,"colour":"red"}`, "colour"}, {`{"Concurrency":3}`, "Concurrency"},
+			{`{"concurrency":-1}`, "concurrency -1"}, {`{"concurrency":1000000001}`, "concurrency 1000000001"}, {`{"concurrency":1.5}`, "concurrency 1.5"},
+			{`{"concurrency":"3"}`, "concurrency"}, {`{"concurrency":true}`, "concurrency"}, {`{"concurrency":99999999999999999999}`, "concurrency"},
+			{`{"rate":0}`, "rate 0"}, {`{"rate":-1}`, "rate -1"}, {`{"rate":1000000001}`, "rate 1000000001"}, {`{"rate":1e400}`, "rate"}, {`{"rate":"5"}`, "rate"},
+			{`{"rate":5,"burst":0}`, "burst 0"}, {`{"rate":5,"burst":1000001}`, "burst 1000001"}, {`{"rate":5,"burst":1.5}`, "burst 1.5"}, {`{"rate":5,"burst":"1"}`, "burst"},
+			{`{"burst":5}`, "burst rate"}, {`{"concurrency":1,"burst":5}`, "burst rate"}, {`{"concurrency":1,"rate":null,"burst":5}`, "burst rate"},
+		} {
+			body := strings.ReplaceAll(b.http(t, "PUT", path, c.with, 400), ",", "")
+			for _, part := range strings.Fields(c.names) {
+				if !strings.Contains(body, part) {
+					t.Errorf("PUT %s: %s does not name %q", c.with, body, part)
+				}
+			}
+			b.ruleIs(t, p, 2, -1, -1)
+		}
+	})
+	t.Run("a pattern that is none", func(t *testing.T) {
+		b.http(t, "PUT", "/v1/groups/"+strings.Repeat("p", 1025), `{"concurrency":1}`, 400)
+		b.rule(t, strings.Repeat("p", 1024), `{"concurrency":1}`)
+		b.dropRule(t, strings.Repeat("p", 1024))
+		b.http(t, "PUT", "/v1/groups/%ff", `{"concurrency":1}`, 400)
+	})
+	t.Run("the busiest first, and limit", func(t *testing.T) {
+		b := start(t)
+		s, w := b.submitter(t), b.many(t, "t")
+		for i := range 120 {
+			for range 1 + i%7 {
+				s.freshWith("t", `1`, in(fmt.Sprintf("g-%d", i)))
+			}
+		}
+		w.job()
+		s.freshWith("u", `1`, in("most"))
+		for range 20 {
+			s.freshWith("u", `1`, in("most")+`,"delay_ms":60000`)
+		}
+		for query, want := range map[string]int{"": 100, "?limit=1": 1, "?limit=7": 7, "?limit=121": 121, "?limit=5000": 121} {
+			l := b.groups(t, query)
+			if len(l.Groups) != want {
+				t.Errorf("%q: %d groups, want %d", query, len(l.Groups), want)
+				continue
+			}
+			if g := l.Groups[0]; g != (groupInfo{"most", 21, 0, 0}) {
+				t.Errorf("%q: first is %+v", query, g)
+			}
+			for i := 1; i < len(l.Groups); i++ {
+				if a, b := l.Groups[i-1], l.Groups[i]; a.Waiting+a.Running < b.Waiting+b.Running {
+					t.Errorf("%q: %+v before %+v", query, a, b)
+				}
+			}
+		}
+		for _, bad := range []string{"0", "-1", "x", "1.5", "1e3", "-99999999999999999999999"} {
+			if status, body, err := b.get("/v1/groups?limit=" + bad); err != nil || status != 400 {
+				t.Errorf("limit=%s: status %d, %v, %.200s", bad, status, err, body)
+			}
+		}
+	})
+	t.Run("hostile patterns cost next to nothing", func(t *testing.T) {
+		b := start(t)
+		for i := range 50 {
+			b.rule(t, strings.Repeat("*a", 500)+fmt.Sprintf("*-%d", i), `{"concurrency":5}`)
+		}
+		s := b.submitter(t)
+		begin := time.Now()
+		for i := range 50 {
+			s.freshWith("t", `1`, in(strings.Repeat("a", 1000)+fmt.Sprint(i)))
+		}
+		soonAfter(t, begin, 0, "submitted under hostile patterns")
+	})
+	t.Run("with tokens", func(t *testing.T) {
+		b := start(t, "--token-file="+tokenFile(t, tokenLines))
+		for token, want := range map[string]int{"": 401, "wrong": 401, "sub-1": 403, "admin-1": 200} {
+			for _, c := range [][2]string{{"PUT", "/v1/groups/g"}, {"GET", "/v1/groups/g"}, {"GET", "/v1/groups"}, {"PUT", "/v1/types/t"}} {
+				with := ""
+				if c[0] == "PUT" {
+					with = map[bool]string{true: `{"concurrency":1}`, false: `{"fair":true}`}[c[1] == "/v1/groups/g"]
+				}
+				if status, body, err := b.askWith(c[0], c[1], token, with); err != nil || status != want && !(want == 200 && status == 201) {
+					t.Errorf("%s %s with %q: %d %s %v, want %d", c[0], c[1], token, status, body, err, want)
+				}
+			}
+		}
+	})
+}
+
+func TestMaxGroups(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--max-groups=3")
+	s, w := b.submitter(t), b.worker(t)
+	first := s.freshWith("t", `1`, in("a", "b"))
+	s.freshWith("t", `1`, in("c")+`,"delay_ms":60000`)
+	refused := func(more string) {
+		t.Helper()
+		id := name("group")
+		s.put(id, "t", `1`, more)
+		overloaded(t, s, id, "max-groups")
+		s.put(id, "t", `1`, `,"ack":false`+more)
+		overloaded(t, s, id, "max-groups")
+		if got := b.state(t, id); got != "" {
+			t.Errorf("a refused job is %q", got)
+		}
+	}
+	refused(in("d"))
+	refused(in("a", "d", "b"))
+	known := s.freshWith("t", `1`, in("c", "a", "b"))
+	s.fresh("t", `1`) // its own group does not count
+	s.cancel(known)
+
+	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)
+	reasonNames(t, f, "max-groups")
+	if job := b.info(t, first); job["priority"] != 0.0 || fmt.Sprint(job["groups"]) != "[a b]" {
+		t.Errorf("a refused change changed %v", job)
+	}
+	b.http(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
+	s.change(first, `"groups":["x","y"]`) // its last groups for new ones
+	refused(in("a"))
+	w.join("t")
+	w.takes(first)
+	w.respond(`1`)
+	s.result(first, `1`)
+	s.freshWith("t", `1`, in("a", "b")) // forgotten with their last job
+}

@@ -1,0 +1,209 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func limitsFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "limits.toml")
+	writeFile(t, path, text)
+	return path
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload has the file read again and waits until it says a marker of its own.
+func (d *daemon) reload(t *testing.T, path, text string) {
+	t.Helper()
+	marker := name("marker")
+	writeFile(t, path, text+fmt.Sprintf("\n[groups.%s]\nconcurrency = 1\n", marker))
+	d.signal(syscall.SIGHUP)
+	until(t, "the file is read again", func() error {
+		if status, body, err := d.get("/v1/groups/" + marker); err != nil || status != 200 {
+			return fmt.Errorf("%d %s %v", status, body, err)
+		}
+		return nil
+	})
+}
+
+func (d *daemon) persisted(t *testing.T, pattern string) bool {
+	t.Helper()
+	text := strings.ReplaceAll(d.http(t, "GET", "/v1/groups/"+pattern, "", 200), " ", "")
+	return strings.Contains(text, `"persisted":true`)
+}
+
+func TestLimitsFile(t *testing.T) {
+	t.Parallel()
+	t.Run("types and groups, in any spelling", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--limits="+limitsFile(t, `
+# tenants
+types.img.concurrency = 1
+types."a b/c".fair = true
+[types.video]
+rate = 0.001
+burst = 2
+fair = true
+[groups]
+"tenant-*" = { concurrency = 1, rate = 5, burst = 10 }
+one.concurrency = 0
+[groups."api.example.com"]
+rate = 2.5
+`))
+		b.ruleIs(t, "tenant-*", 1, 5, 10)
+		b.ruleIs(t, "one", 0, -1, -1)
+		b.ruleIs(t, "api.example.com", -1, 2.5, -1)
+		if !b.persisted(t, "one") {
+			t.Error("a rule of the file is persisted")
+		}
+		if !b.isFair(t, "video") || !b.isFair(t, "a b/c") {
+			t.Error("types are not fair")
+		}
+		s, w := b.submitter(t), b.worker(t)
+		w.joinTypes(`["img","video","free"]`, `,"prefetch":10`)
+		first := s.fresh("img", `1`)
+		s.fresh("img", `1`)
+		s.freshWith("free", `1`, in("one"))
+		w.takes(first)
+		for range 2 {
+			w.takes(s.fresh("video", `1`))
+		}
+		s.fresh("video", `1`)
+		w.takes(s.freshWith("free", `1`, in("tenant-a")))
+		s.freshWith("free", `1`, in("tenant-a"))
+		w.quiet()
+	})
+	t.Run("SIGHUP replaces what it said", func(t *testing.T) {
+		t.Parallel()
+		path := limitsFile(t, "groups.a.concurrency = 1\ngroups.b.concurrency = 0\ntypes.t.fair = true\n")
+		b := start(t, "--limits="+path)
+		s, w := b.submitter(t), b.many(t, "t")
+		held := s.freshWith("t", `1`, in("b"))
+		w.takes(s.freshWith("t", `1`, in("a")))
+		second := s.freshWith("t", `1`, in("a"))
+		w.quiet()
+		b.reload(t, path, "groups.a.concurrency = 2\n")
+		ids := map[string]bool{held: true, second: true}
+		for range 2 {
+			id, _ := w.job()
+			delete(ids, id)
+		}
+		if len(ids) > 0 {
+			t.Errorf("still held back: %v", ids)
+		}
+		b.http(t, "GET", "/v1/groups/b", "", 404)
+		if b.isFair(t, "t") {
+			t.Error("still fair")
+		}
+	})
+	t.Run("a mistake changes nothing", func(t *testing.T) {
+		t.Parallel()
+		path := limitsFile(t, "groups.a.concurrency = 1\n")
+		b := start(t, "--limits="+path)
+		for i, text := range []string{
+			"groups.a.concurrency = 5\ngroups.b.rate = -1\n", "groups.a.concurrency = \n", "groups.a.concurrency = 5\nnonsense = 1\n", "groups.a.burst = 5\n",
+		} {
+			writeFile(t, path, text)
+			b.signal(syscall.SIGHUP)
+			until(t, "an error is logged", func() error {
+				if got := strings.Count(b.log.text(), `"level":"error"`); got <= i {
+					return fmt.Errorf("%d errors", got)
+				}
+				return nil
+			})
+			b.ruleIs(t, "a", 1, -1, -1)
+			b.http(t, "GET", "/v1/groups/b", "", 404)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		b.signal(syscall.SIGHUP)
+		until(t, "an error is logged", func() error {
+			if strings.Count(b.log.text(), `"level":"error"`) < 5 {
+				return errNotYet
+			}
+			return nil
+		})
+		b.ruleIs(t, "a", 1, -1, -1)
+	})
+	t.Run("what was set over HTTP stays and wins", func(t *testing.T) {
+		t.Parallel()
+		const text = "groups.a.concurrency = 1\ngroups.f.concurrency = 4\ntypes.t.fair = false\ntypes.t.concurrency = 3\n"
+		path := limitsFile(t, text)
+		b := start(t, "--limits="+path)
+		b.rule(t, "a", `{"concurrency":7}`)
+		b.rule(t, "own", `{"concurrency":8}`)
+		b.fair(t, "t")
+		b.reload(t, path, text)
+		b.ruleIs(t, "a", 7, -1, -1)
+		b.ruleIs(t, "own", 8, -1, -1)
+		if b.persisted(t, "own") {
+			t.Error("a rule set over HTTP is not persisted")
+		}
+		if !b.isFair(t, "t") {
+			t.Error("fair set over HTTP is gone")
+		}
+		s, w := b.submitter(t), b.many(t, "t") // its limits stand for themselves: the file's
+		for range 4 {
+			s.fresh("t", `1`)
+		}
+		for range 3 {
+			w.job()
+		}
+		w.quiet()
+		b.dropRule(t, "a") // the file's is in force again
+		b.ruleIs(t, "a", 1, -1, -1)
+		b.http(t, "DELETE", "/v1/groups/a", "", 409)
+		b.http(t, "DELETE", "/v1/groups/f", "", 409)
+		b.ruleIs(t, "f", 4, -1, -1)
+		b.dropRule(t, "own")
+		b.http(t, "GET", "/v1/groups/own", "", 404)
+	})
+}
+
+func TestBadLimitsFiles(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		text  string
+		names []string
+	}{
+		"no TOML":           {"groups.a.concurrency = 1\n= 5\n", []string{"2"}},
+		"an unknown table":  {"[queues]\nx = 1\n", []string{"queues"}},
+		"an unknown key":    {"[groups.a]\nconcurrency = 1\ncolour = 2\n", []string{"colour"}},
+		"burst alone":       {"[groups.a]\nburst = 2\n", []string{"burst"}},
+		"nothing in a rule": {"[groups.a]\n", []string{"a"}},
+		"a wrong kind":      {"[groups.a]\nconcurrency = \"1\"\n", []string{"concurrency"}},
+		"out of range":      {"[groups.a]\nconcurrency = 1\nrate = 1e10\n", []string{"rate"}},
+		"negative":          {"[groups.a]\nconcurrency = -1\n", []string{"concurrency", "-1"}},
+		"an empty pattern":  {"[groups.\"\"]\nconcurrency = 1\n", nil},
+		"fair, a number":    {"[types.t]\nfair = 1\n", []string{"fair"}},
+		"fair of a group":   {"[groups.g]\nconcurrency = 1\nfair = true\n", []string{"fair"}},
+		"twice":             {"groups.a.concurrency = 1\ngroups.a.concurrency = 2\n", []string{"2"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			path := limitsFile(t, c.text)
+			out := refusedWith(t, 0, spec{flags: []string{"--limits=" + path}})
+			for _, n := range append(c.names, "limits") {
+				if !strings.Contains(out, n) {
+					t.Errorf("the error does not name %q:\n%s", n, out)
+				}
+			}
+		})
+	}
+	t.Run("no file", func(t *testing.T) {
+		t.Parallel()
+		refusedWith(t, 0, spec{flags: []string{"--limits=/no/such/limits"}})
+	})
+}
