@@ -25,8 +25,7 @@ func (a *API) ours(host string) bool {
 	}
 	opt := a.srv.Options()
 	self, _ := os.Hostname()
-	listen, _, _ := net.SplitHostPort(opt.HTTPAddr)
-	names := append(strings.Split(opt.HTTPHosts, ","), "localhost", listen, self)
+	names := append(strings.Split(opt.HTTPHosts, ","), "localhost", hostOf(opt.HTTPAddr), self)
 	if slices.ContainsFunc(names, func(n string) bool {
 		n = strings.TrimSpace(n)
 		return n != "" && strings.EqualFold(n, name)
@@ -36,6 +35,15 @@ func (a *API) ours(host string) bool {
 	// Listening on all addresses, any may be ours.
 	ip := net.ParseIP(name)
 	return ip != nil && (ip.IsLoopback() || ip.Equal(bound.IP) || bound.IP.IsUnspecified())
+}
+
+// hostOf is the name or address in an address as it is configured.
+func hostOf(addr string) string {
+	if _, rest, ok := strings.Cut(addr, "://"); ok {
+		addr = rest
+	}
+	host, _, _ := net.SplitHostPort(addr)
+	return host
 }
 
 func foreign(host string) *api.Error {

@@ -1,0 +1,18 @@
+package admin
+
+import "testing"
+
+// TestHostOf: the name that the HTTP address is configured with is ours, with a
+// scheme or without.
+func TestHostOf(t *testing.T) {
+	for addr, want := range map[string]string{
+		"gloom.example:9997":       "gloom.example",
+		"tls://gloom.example:9997": "gloom.example",
+		"tcp://[::1]:9997":         "::1",
+		":9997":                    "",
+	} {
+		if got := hostOf(addr); got != want {
+			t.Errorf("the host of %s is %q, want %q", addr, got, want)
+		}
+	}
+}
