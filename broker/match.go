@@ -82,8 +82,9 @@ func (b *Broker) matchPools() bool {
 		if by := b.idlest(kind); by != nil && by.line < w.line {
 			w = by
 		}
-		if !b.handOut(b.front(kind), w) {
-			return false
+		f := b.front(kind)
+		if f == nil || !b.handOut(f, w) {
+			return false // the looks of this command are used up, or its lapses
 		}
 	}
 }
