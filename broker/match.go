@@ -79,12 +79,15 @@ func (b *Broker) matchPools() bool {
 			b.matching = types[:0]
 			return true
 		}
+		f := b.front(kind)
+		if f == nil {
+			return false // the looks of this command are used up
+		}
 		if by := b.idlest(kind); by != nil && by.line < w.line {
 			w = by
 		}
-		f := b.front(kind)
-		if f == nil || !b.handOut(f, w) {
-			return false // the looks of this command are used up, or its lapses
+		if !b.handOut(f, w) {
+			return false
 		}
 	}
 }
