@@ -15,7 +15,7 @@ func (d *daemon) fair(t tb, typ string) {
 	d.http(t, "PUT", "/v1/types/"+url.PathEscape(typ), `{"fair":true}`, 200)
 }
 
-// tells whether a type is fair by HTTP.
+// isFair is what HTTP tells of a type.
 func (d *daemon) isFair(t tb, typ string) bool {
 	t.Helper()
 	var info struct{ Fair *bool }
@@ -222,6 +222,19 @@ func TestFair(t *testing.T) {
 			t.Errorf("the same group twice in a row: %v", got)
 		}
 		b.takeAll(t, w, 6)
+	})
+	t.Run("within a group age decides, also age_ms and a delay that is over", func(t *testing.T) {
+		typ := name("fair")
+		b.fair(t, typ)
+		s := b.submitter(t)
+		late := s.freshWith(typ, `"a1"`, in("a")+`,"delay_ms":60000`)
+		s.freshWith(typ, `"a2"`, in("a"))
+		s.freshWith(typ, `"a0"`, in("a")+`,"age_ms":60000`)
+		s.freshWith(typ, `"a3"`, in("a"))
+		s.change(late, `"delay_ms":0`)
+		if got := fmt.Sprint(b.takeAll(t, b.joined(t, typ), 4)); got != "[a0 a1 a2 a3]" {
+			t.Errorf("order %s", got)
+		}
 	})
 	t.Run("change of groups changes the turn", func(t *testing.T) {
 		typ := name("fair")

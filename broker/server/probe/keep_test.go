@@ -218,6 +218,21 @@ func TestKeep(t *testing.T) {
 			t.Errorf("state %q, want it gone", got)
 		}
 	})
+	t.Run("cancel of a run whose connection is gone: nothing is kept", func(t *testing.T) {
+		typ := name("keep")
+		s, other, w := b.submitter(t), b.submitter(t), b.worker(t)
+		w.joinWith(typ, `,"cancel":true`)
+		id := s.freshWith(typ, `1`, keep)
+		w.takes(id)
+		b.lose(t, s, (*conn).close)
+		other.cancel(id)
+		w.cancelled(id)
+		other.attachFails("unknown_id", id)
+		w.respond(`2`)
+		other.attachFails("unknown_id", id)
+		other.submit(id, typ, `1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+	})
 	t.Run("DELETE forgets it, PATCH is 404", func(t *testing.T) {
 		typ := name("keep")
 		id := b.ended(t, typ, `2`, "")
@@ -505,6 +520,9 @@ func TestAttach(t *testing.T) {
 			other.send(`{"action":%q,"id":%q}`, verb, id)
 			other.failsFor("unknown_id", id)
 		}
+		heir := b.submitterAs(t, "all-1")
+		heir.attach(id, "ended", "")
+		heir.result(id, `2`)
 	})
 }
 
@@ -600,6 +618,19 @@ func TestKeptLimits(t *testing.T) {
 		s.fresh("t", `1`)
 		s.put("no", "t", `1`, "")
 		overloaded(t, s, "no", "submitter")
+	})
+	t.Run("--max-bytes counts what they hold", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--max-bytes=4MiB")
+		body := quote(strings.Repeat("b", 3<<20))
+		id := b.ended(t, "t", body, "")
+		s := b.submitter(t)
+		big := quote(strings.Repeat("n", 2<<20))
+		s.put("no", "u", big, "")
+		overloaded(t, s, "no", "byte")
+		s.attach(id, "ended", "")
+		s.result(id, body)
+		s.submit("yes", "u", big)
 	})
 	t.Run("an outcome beyond the outbound limit stays", func(t *testing.T) {
 		t.Parallel()
