@@ -51,8 +51,7 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # Fuzzing is counted here: when its time is up, go test fails now and then with
 # "context deadline exceeded" and no finding.
 .PHONY: test
-test: deps ## all tests: race detector, invariants, simulator, fuzz targets, Python
-	$(GO) vet ./...
+test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, Python
 	$(GO) test -race $(TESTING) ./...
 	$(GO) test -tags invariants $(TESTING) ./broker ./broker/hub ./broker/sim
 	$(GO) test $(TESTING) ./broker/sim -seeds $(SEEDS)
