@@ -75,6 +75,9 @@ func (b *Broker) matchPools() bool {
 		}
 		types = types[:n]
 		if kind == nil {
+			if cap(types) > 64 {
+				types = nil // clearing it each time would cost more than a new one
+			}
 			clear(types[:cap(types)])
 			b.matching = types[:0]
 			return true

@@ -357,6 +357,7 @@ func (o *oracle) do(c *command, s sight) {
 	o.lineUp()
 	o.handOut()
 	o.arrive()
+	o.forgetGroups()
 	o.yield()
 }
 

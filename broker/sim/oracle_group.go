@@ -102,17 +102,11 @@ func (o *oracle) refund(j *oracleJob) {
 	})
 }
 
-// setRule: a bucket goes on with the tokens that there are. Of a group that is
-// forgotten it starts full.
+// setRule: a bucket goes on with the tokens that there are.
 func (o *oracle) setRule(c *command) {
 	there := o.groupsBut(nil)
 	old, was := o.rules[c.id]
 	o.rules[c.id] = c.rule
-	for at := range o.tats {
-		if at.pattern == c.id && !there[at.group] {
-			delete(o.tats, at)
-		}
-	}
 	if !was || old.Rate == 0 || c.rule.Rate == 0 || old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
 		return
 	}
@@ -174,10 +168,6 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	if !k.fair || best == nil {
 		return best
 	}
-	j := o.held[o.sight.out(k.name, n)]
-	if j == nil || j.place != queued || j.typ != k.name || !o.allowed(j) {
-		return best
-	}
 	heads := map[turnOf]*oracleJob{} // the best of each group
 	for _, other := range o.jobs {
 		if other.place == queued && other.typ == k.name && o.allowed(other) {
@@ -186,7 +176,15 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 			}
 		}
 	}
-	if heads[turn(j)] != j || j.priority < best.priority {
+	// Where the core hands out none of the type, the first in turn is meant.
+	for t, head := range heads {
+		if first := o.since(o.turns, turn(best)); head.priority == best.priority && o.since(o.turns, t) < first ||
+			heads[turn(best)] != best || best.priority < head.priority {
+			best = head
+		}
+	}
+	j := o.held[o.sight.out(k.name, n)]
+	if j == nil || heads[turn(j)] != j || j.priority < best.priority {
 		return best
 	}
 	// A group that was held back while nobody looked may stand where it stood: it
@@ -257,4 +255,17 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	}
 	at, full := o.opens(j)
 	return at, !full && at > o.now
+}
+
+// forgetGroups forgets what rates let through of groups that are there no more.
+func (o *oracle) forgetGroups() {
+	if len(o.tats) == 0 {
+		return
+	}
+	there := o.groupsBut(nil)
+	for at := range o.tats {
+		if !there[at.group] {
+			delete(o.tats, at)
+		}
+	}
 }

@@ -1,0 +1,256 @@
+package broker_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// town is a type with 1,000 groups, whose jobs come at random times and take
+// 10 ms of virtual time each on 100 workers, at four fifths of what these can do.
+type town struct {
+	core    *broker.Broker
+	sub     broker.Peer
+	rng     *rand.Rand
+	now     int64
+	busy    runs // by when their workers answer
+	begun   map[string]int64
+	waits   []time.Duration // of all groups but the one that floods
+	next    int
+	service int64
+}
+
+type runs []struct {
+	at     int64
+	worker broker.Peer
+}
+
+func (r runs) Len() int           { return len(r) }
+func (r runs) Less(i, j int) bool { return r[i].at < r[j].at }
+func (r runs) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *runs) Push(x any) {
+	*r = append(*r, x.(struct {
+		at     int64
+		worker broker.Peer
+	}))
+}
+func (r *runs) Pop() any {
+	x := (*r)[len(*r)-1]
+	*r = (*r)[:len(*r)-1]
+	return x
+}
+
+const townGroups, townWorkers = 1000, 100
+
+func newTown(fair bool) *town {
+	t := &town{
+		core: broker.New(broker.Config{IdleTypes: 10}), rng: rand.New(rand.NewPCG(1, 2)),
+		begun: map[string]int64{}, service: int64(10 * time.Millisecond),
+	}
+	t.sub = t.core.AddSubmitter()
+	t.core.SetFair(0, []byte("t"), fair)
+	for range townWorkers {
+		t.note(t.core.Join(0, t.core.AddWorker(), &broker.Joining{Type: []byte("t")}))
+	}
+	return t
+}
+
+func (t *town) submit(group int) {
+	t.next++
+	id := fmt.Sprintf("%d", t.next)
+	if group != 0 {
+		t.begun[id] = t.now
+	}
+	t.note(t.core.Submit(t.now, t.sub, &broker.Submission{
+		ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", group)}, Quiet: true,
+	}))
+}
+
+func (t *town) note(fx []broker.Effect) {
+	for i := range fx {
+		if fx[i].Op != broker.OpJob {
+			continue
+		}
+		if at, other := t.begun[string(fx[i].ID)]; other {
+			t.waits = append(t.waits, time.Duration(t.now-at))
+			delete(t.begun, string(fx[i].ID))
+		}
+		heap.Push(&t.busy, struct {
+			at     int64
+			worker broker.Peer
+		}{t.now + t.service, fx[i].Peer})
+	}
+}
+
+// live lets n more jobs come, one after the other.
+func (t *town) live(n int) {
+	pause := float64(t.service) / townWorkers / 0.8
+	arrive := t.now
+	for range n {
+		arrive += int64(t.rng.ExpFloat64() * pause)
+		for t.busy.Len() > 0 && t.busy[0].at <= arrive {
+			r := heap.Pop(&t.busy).(struct {
+				at     int64
+				worker broker.Peer
+			})
+			t.now = r.at
+			t.note(t.core.Respond(t.now, r.worker, nil, []byte("1"), false))
+		}
+		t.now = arrive
+		t.submit(1 + t.rng.IntN(townGroups-1))
+	}
+}
+
+// BenchmarkFlood shows what one of 1,000 groups that queues a million jobs does to
+// the others: their p99 wait, in virtual time, and the processor time per job.
+func BenchmarkFlood(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		fair, flood bool
+	}{{"calm", false, false}, {"calm/fair", true, false}, {"flooded/fair", true, true}, {"flooded", false, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			t := newTown(c.fair)
+			t.live(20_000)
+			if c.flood {
+				for range 1_000_000 {
+					t.submit(0)
+				}
+			}
+			t.live(20_000)
+			t.waits = t.waits[:0]
+			b.ResetTimer()
+			t.live(b.N)
+			b.StopTimer()
+			slices.Sort(t.waits)
+			if n := len(t.waits); n > 0 {
+				b.ReportMetric(float64(t.waits[n*99/100])/1e6, "p99-wait-ms")
+			} else {
+				b.ReportMetric(-1, "p99-wait-ms") // nobody else has had a turn
+			}
+		})
+	}
+}
+
+// BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of so
+// many types, named or fitted by a pattern.
+func BenchmarkSeveral(b *testing.B) {
+	for _, c := range []struct {
+		name    string
+		types   int
+		pattern bool
+	}{{"types=1", 1, false}, {"types=1000/named", 1000, false}, {"types=10000/pattern", 10_000, true}} {
+		b.Run(c.name, func(b *testing.B) {
+			core := broker.New(broker.Config{IdleTypes: 20_000})
+			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			types := make([][]byte, c.types)
+			for i := range types {
+				types[i] = fmt.Appendf(nil, "type-%d", i)
+				core.Pause(0, types[i], false) // it exists
+			}
+			q := &broker.Joining{Type: types[0], Prefetch: 1}
+			if c.pattern {
+				q.Type, q.Types = nil, [][]byte{[]byte("type-*")}
+			} else if c.types > 1 {
+				q.Type, q.Types = nil, types
+			}
+			core.Join(0, wrk, q)
+			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)
+			// A thousand jobs wait, spread over the types.
+			n := 0
+			submit := func() []byte {
+				n++
+				now += 1000
+				id = fmt.Appendf(id[:0], "%d", n)
+				for _, e := range core.Submit(now, sub, &broker.Submission{ID: id, Type: types[n*7919%c.types], Body: body, Quiet: true}) {
+					if e.Op == broker.OpJob {
+						return slices.Clone(e.ID)
+					}
+				}
+				return nil
+			}
+			out := submit()
+			for range 1000 {
+				submit()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				submit()
+				for _, e := range core.Respond(now, wrk, out, body, false) {
+					if e.Op == broker.OpJob {
+						out = append(out[:0], e.ID...)
+					}
+				}
+			}
+			b.StopTimer()
+			if core.Totals().Answered != uint64(b.N) {
+				b.Fatalf("%+v", core.Totals())
+			}
+		})
+	}
+}
+
+// BenchmarkHeld is a cycle of jobs without groups beside so many that one group
+// holds back.
+func BenchmarkHeld(b *testing.B) {
+	for _, held := range []int{0, 1_000_000} {
+		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
+			core := broker.New(broker.Config{IdleTypes: 10})
+			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			if _, _, err := core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
+				b.Fatal(err)
+			}
+			typ, body, id := []byte("t"), make([]byte, 100), make([]byte, 8)
+			groups := [][]byte{[]byte("full")}
+			n, now := 0, int64(0)
+			submit := func(groups [][]byte) {
+				n++
+				now += 1000
+				id = fmt.Appendf(id[:0], "%d", n)
+				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups, Quiet: true})
+			}
+			for range held {
+				submit(groups)
+			}
+			core.Join(now, wrk, &broker.Joining{Type: typ})
+			for range 10_000 {
+				submit(nil)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				submit(nil)
+				core.Respond(now, wrk, nil, body, false)
+			}
+			b.StopTimer()
+			if core.Totals().Answered != uint64(b.N) {
+				b.Fatalf("%+v", core.Totals())
+			}
+		})
+	}
+}
+
+// BenchmarkOutcomes tells what a kept outcome of 100 bytes takes.
+func BenchmarkOutcomes(b *testing.B) {
+	const n = 100_000
+	for range b.N {
+		core := broker.New(broker.Config{IdleTypes: 10})
+		sub, wrk := core.AddSubmitter(), core.AddWorker()
+		typ, body := []byte("t"), make([]byte, 100)
+		core.Join(0, wrk, &broker.Joining{Type: typ})
+		for i := range n {
+			core.Submit(0, sub, &broker.Submission{ID: fmt.Appendf(nil, "job-%09d", i), Type: typ, Body: body, Keep: time.Hour, Quiet: true})
+			core.Respond(0, wrk, nil, body, false)
+		}
+		core.Gone(0, sub)
+		if kept, _ := core.Outcomes(); kept != n {
+			b.Fatalf("%d outcomes are kept", kept)
+		}
+		b.ReportMetric(float64(core.Memory().Total())/n, "B/outcome")
+	}
+}
