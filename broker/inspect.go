@@ -143,12 +143,19 @@ func (s *Survey) Complete(t *TypeInfo) {
 	}
 }
 
-// TypeOf returns the type of the job that holds an id, or nil.
-func (b *Broker) TypeOf(id []byte) []byte {
-	if r := b.find(b.index.hash(id), id); r != 0 {
-		return b.flows[b.jobs.get(r).flow].kind.name
+// TypeOf returns the type of the job with this id that submitter p may cancel or
+// change, or nil: of other people's jobs it tells nothing.
+func (b *Broker) TypeOf(p Peer, id []byte) []byte {
+	sub, r := b.submitter(p), b.find(b.index.hash(id), id)
+	if sub == nil || r == 0 {
+		return nil
 	}
-	return nil
+	j := b.jobs.get(r)
+	f := b.flows[j.flow]
+	if !b.reaches(sub, f, j) {
+		return nil
+	}
+	return f.kind.name
 }
 
 // JobInfo explains where a job stands.

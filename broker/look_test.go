@@ -109,3 +109,21 @@ func TestKept(t *testing.T) {
 		t.Errorf("known are %v, want t0 and t1, kept, and t9", known)
 	}
 }
+
+// TestTypeOf: a submitter learns nothing of other people's jobs.
+func TestTypeOf(t *testing.T) {
+	core := broker.New(broker.Config{IdleTypes: 10})
+	mine, other := core.AddSubmitter(), core.AddSubmitter()
+	for id, detach := range map[string]bool{"bound": false, "detached": true} {
+		core.Submit(0, mine, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1"), Detach: detach})
+	}
+	for _, c := range []struct {
+		peer broker.Peer
+		id   string
+		want string
+	}{{mine, "bound", "t"}, {mine, "detached", "t"}, {other, "detached", "t"}, {other, "bound", ""}, {other, "nowhere", ""}} {
+		if got := string(core.TypeOf(c.peer, []byte(c.id))); got != c.want {
+			t.Errorf("%q is of type %q to peer %d, want %q", c.id, got, c.peer, c.want)
+		}
+	}
+}
