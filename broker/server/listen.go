@@ -216,7 +216,7 @@ func tune(nc net.Conn) {
 }
 
 func (s *Server) welcome(l *listener, nc net.Conn) {
-	if n := s.conns.Add(1); n > int64(s.maxConns) {
+	if n := s.conns.Add(1); n > int64(s.maxConns) || l.secure && s.crowded() {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
 		s.turnAway(l, nc)
@@ -233,6 +233,11 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 		s.acceptErrors.Add(1)
 		s.log.Warn().Err(err).Msg("cannot serve a connection")
 	}
+}
+
+// crowded: one more TLS connection would take more than their share of MaxMemory.
+func (s *Server) crowded() bool {
+	return s.opt.MaxMemory > 0 && int64(s.secure.count()+1)*tlsIdle > s.opt.MaxMemory/tlsShare
 }
 
 // turnAway tells a connection too many so.

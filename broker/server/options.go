@@ -20,8 +20,8 @@ type Options struct {
 	// Where one cannot be opened, the broker says so in its log and goes on.
 	SubmitSocket, WorkerSocket string
 
-	// MaxMemory is what the limits on memory are shares of, for people to see; 0 is
-	// unknown. Whoever sets it sets those, too.
+	// MaxMemory is what the limits on memory are shares of; 0 is unknown. Whoever
+	// sets it sets those, too. An eighth of it bounds TLS connections.
 	MaxMemory int64
 	// MaxFrame bounds the payload of a frame in bytes.
 	MaxFrame int

@@ -181,9 +181,11 @@ type tlsReader struct {
 
 const (
 	// tlsBuffer is what an idle TLS connection keeps to read into, tlsIdle about
-	// what it takes in all, in bytes.
+	// what it takes in all, in bytes. All together may take one part in tlsShare of
+	// MaxMemory.
 	tlsBuffer = 4 << 10
-	tlsIdle   = 40 << 10
+	tlsIdle   = 70 << 10
+	tlsShare  = 8
 )
 
 func (r *tlsReader) run() {

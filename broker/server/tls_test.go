@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,4 +59,32 @@ func TestDismissedTLS(t *testing.T) {
 	worker.want("ok", true)
 	_, _ = submitter.Write([]byte{255, 255, 255, 255}) // a frame too long
 	until(t, "the connection is closed", func() bool { return s.Counts().Conns == 1 })
+}
+
+// TestCrowdedTLS: TLS connections have a share of the budget; one too many is
+// closed, and those that are there go on.
+func TestCrowdedTLS(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	s := begin(t, func(o *Options) {
+		secure(t, o)
+		o.MaxMemory = most * tlsIdle * tlsShare
+	})
+	var peers []*peer
+	for range most {
+		p := dialTLS(t, s.SubmitAddr())
+		p.send(`{"action":"ping"}`)
+		p.want("ok", true)
+		peers = append(peers, p)
+	}
+	if err := dialTLS(t, s.WorkerAddr()).Conn.(*tls.Conn).Handshake(); err == nil {
+		t.Errorf("connection %d got in", most+1)
+	}
+	peers[0].send(`{"action":"ping"}`)
+	peers[0].want("ok", true)
+	_ = peers[1].Close()
+	until(t, "there is room", func() bool { return s.Counts().Conns == most-1 })
+	p := dialTLS(t, s.WorkerAddr())
+	p.send(`{"action":"ping"}`)
+	p.want("ok", true)
 }
