@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPart4Cancel(t *testing.T) {
+func TestCancel(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestPart4Cancel(t *testing.T) {
 }
 
 // Against an answer, exactly one wins.
-func TestPart4CancelAgainstAnswer(t *testing.T) {
+func TestCancelAgainstAnswer(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("race")
@@ -237,7 +237,7 @@ func TestPart4CancelAgainstAnswer(t *testing.T) {
 	b.ledgerIs(t, typ, map[string]int64{"submitted": 300, "answered": int64(won["answer"]), "cancelled": int64(won["cancel"])})
 }
 
-func TestPart4CancelNotices(t *testing.T) {
+func TestCancelNotices(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	asking := func(t *testing.T, typ string) worker {

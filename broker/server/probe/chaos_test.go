@@ -10,7 +10,7 @@ import (
 // Everything at once for a while: random options, workers that fail, stall,
 // leave and die, submitters that cancel and vanish. Every job that was acked
 // to a submitter that stayed ends exactly once, and the ledger is balanced.
-func TestPart4Chaos(t *testing.T) {
+func TestChaos(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	seed := rand.Uint64()

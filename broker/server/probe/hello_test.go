@@ -19,7 +19,7 @@ func onBoth(t *testing.T, b *daemon, do func(t *testing.T, c *conn)) {
 	}
 }
 
-func TestPart4Hello(t *testing.T) {
+func TestHello(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("reply", func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestPart4Hello(t *testing.T) {
 	})
 }
 
-func TestPart4Ping(t *testing.T) {
+func TestPing(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("any time", func(t *testing.T) {
@@ -162,7 +162,7 @@ func beat(t *testing.T, c *conn) {
 	}
 }
 
-func TestPart4Heartbeat(t *testing.T) {
+func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("answered", func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestPart4Detach(t *testing.T) {
+func TestDetach(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("outlives its submitter", func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestPart4Detach(t *testing.T) {
 	})
 }
 
-func TestPart4Ack(t *testing.T) {
+func TestAck(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("false: the result is the first frame", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestPart4Ack(t *testing.T) {
 	})
 }
 
-func TestPart4Progress(t *testing.T) {
+func TestProgress(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("to one that asked", func(t *testing.T) {

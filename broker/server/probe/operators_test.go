@@ -109,7 +109,7 @@ func (d *daemon) ledgerIs(t tb, typ string, want map[string]int64) {
 	})
 }
 
-func TestPart4HTTPJobs(t *testing.T) {
+func TestHTTPJobs(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("states", func(t *testing.T) {
@@ -240,7 +240,7 @@ func del(t *testing.T, d *daemon, id string, want int) {
 }
 
 // Every way a job can end is counted under its own name.
-func TestPart4Ledger(t *testing.T) {
+func TestLedger(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("ledger")

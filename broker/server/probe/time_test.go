@@ -25,7 +25,7 @@ func soonAfter(t tb, begin time.Time, d time.Duration, what string) {
 
 const ms = time.Millisecond
 
-func TestPart4Delay(t *testing.T) {
+func TestDelay(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("not handed out before", func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestPart4Delay(t *testing.T) {
 	})
 }
 
-func TestPart4Timeout(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("of the only run", func(t *testing.T) {
@@ -300,7 +300,7 @@ func (d *daemon) waitNotRunning(t tb, id string) {
 	})
 }
 
-func TestPart4Retries(t *testing.T) {
+func TestRetries(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("lost, failed and timed-out runs share one count", func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestPart4Retries(t *testing.T) {
 	})
 }
 
-func TestPart4Backoff(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("doubles", func(t *testing.T) {
@@ -509,7 +509,7 @@ func TestPart4Backoff(t *testing.T) {
 	})
 }
 
-func TestPart4Expires(t *testing.T) {
+func TestExpires(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("queued", func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 // A daemon that stood still for a while (a suspended machine, a starved one)
 // must read what came meanwhile before it calls a peer silent.
-func TestPart4HeartbeatOfAStalledDaemon(t *testing.T) {
+func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	peers := map[string]*conn{"submit": b.submitter(t).conn, "work": b.worker(t).conn}

@@ -38,7 +38,7 @@ func reasonNames(t *testing.T, f frame, parts ...string) {
 
 func isNumber(v string) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
-func TestPart4SubmitNumbers(t *testing.T) {
+func TestSubmitNumbers(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, n := range submitNumbers {
@@ -108,7 +108,7 @@ func plusOne(digits string) string {
 	return fmt.Sprint(n + 1)
 }
 
-func TestPart4SubmitBooleans(t *testing.T) {
+func TestSubmitBooleans(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	for _, key := range []string{"detach", "ack", "progress"} {
@@ -131,7 +131,7 @@ func TestPart4SubmitBooleans(t *testing.T) {
 	}
 }
 
-func TestPart4JoinFields(t *testing.T) {
+func TestJoinFields(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	most := limits(t, b)["max_prefetch"]
@@ -171,7 +171,7 @@ func TestPart4JoinFields(t *testing.T) {
 	})
 }
 
-func TestPart4FailFields(t *testing.T) {
+func TestFailFields(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("fail")
@@ -225,7 +225,7 @@ func TestPart4FailFields(t *testing.T) {
 	})
 }
 
-func TestPart4CancelFields(t *testing.T) {
+func TestCancelFields(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	s := b.submitter(t)
@@ -240,7 +240,7 @@ func TestPart4CancelFields(t *testing.T) {
 }
 
 // Verbs on the wrong port.
-func TestPart4Ports(t *testing.T) {
+func TestPorts(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	s, w := b.submitter(t), b.joined(t, name("port"))
@@ -255,7 +255,7 @@ func TestPart4Ports(t *testing.T) {
 }
 
 // Who asks for nothing new gets nothing new, whatever keys it happens to send.
-func TestPart4KeysOfOthers(t *testing.T) {
+func TestKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("foreign")

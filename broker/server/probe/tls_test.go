@@ -153,7 +153,7 @@ func securely(t *testing.T, flags ...string) *daemon {
 	return d
 }
 
-func TestPart4TLS(t *testing.T) {
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	b := securely(t, ca.flags()...)
@@ -326,7 +326,7 @@ func TestPart4TLS(t *testing.T) {
 	})
 }
 
-func TestPart4MutualTLS(t *testing.T) {
+func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca, foreign := newAuthority(t), newAuthority(t)
 	b := securely(t, append(ca.flags(), "--tls-client-ca="+ca.caFile())...)
@@ -360,7 +360,7 @@ func TestPart4MutualTLS(t *testing.T) {
 	serve(t, s, w, typ)
 }
 
-func TestPart4CertificatesAreReadAgain(t *testing.T) {
+func TestCertificatesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	b := securely(t, ca.flags()...)
@@ -391,7 +391,7 @@ func TestPart4CertificatesAreReadAgain(t *testing.T) {
 	serve(t, s, w, typ)
 }
 
-func TestPart4BadTLSFlags(t *testing.T) {
+func TestBadTLSFlags(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
 	flags, others := ca.flags(), other.flags()
@@ -418,7 +418,7 @@ func TestPart4BadTLSFlags(t *testing.T) {
 }
 
 // Tokens inside TLS, and plain listeners beside it.
-func TestPart4TLSWithTokensAndPlain(t *testing.T) {
+func TestTLSWithTokensAndPlain(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	submit, work := freeAddr(t), freeAddr(t)

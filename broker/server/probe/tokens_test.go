@@ -47,7 +47,7 @@ func (d *daemon) workerAs(t tb, token string) worker {
 	return worker{d.greeted(t, d.workerAddr, token)}
 }
 
-func TestPart4Tokens(t *testing.T) {
+func TestTokens(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, tokenLines)
 	b := start(t, "--token-file="+path)
@@ -215,7 +215,7 @@ func TestPart4Tokens(t *testing.T) {
 	})
 }
 
-func TestPart4TokensAreReadAgain(t *testing.T) {
+func TestTokensAreReadAgain(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, "old-1 submit,work\nkept-1 submit\n")
 	b := start(t, "--token-file="+path)
@@ -266,7 +266,7 @@ func TestPart4TokensAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestPart4BadTokenFiles(t *testing.T) {
+func TestBadTokenFiles(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{
 		"a line without scopes": "lonely\n",

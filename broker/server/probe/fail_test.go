@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPart4Fail(t *testing.T) {
+func TestFail(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("its reason is passed on", func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestPart4Fail(t *testing.T) {
 	})
 }
 
-func TestPart4Leave(t *testing.T) {
+func TestLeave(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("idle", func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestPart4Leave(t *testing.T) {
 
 // Leave against dispatch: jobs sent before the ok are answered, none comes
 // after it, and no run is wasted.
-func TestPart4LeaveAgainstDispatch(t *testing.T) {
+func TestLeaveAgainstDispatch(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	typ := name("race")
@@ -252,7 +252,7 @@ func TestPart4LeaveAgainstDispatch(t *testing.T) {
 	}
 }
 
-func TestPart4Prefetch(t *testing.T) {
+func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	t.Run("so many jobs may be out", func(t *testing.T) {
