@@ -1,0 +1,76 @@
+// Package redistest starts throw-away Redis servers for tests and benchmarks:
+// own directory, own unix socket and loopback port, gone when the process that
+// started them is gone. It knows nothing of what jq-master keeps there.
+package redistest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"gloom/cmd/internal/throwaway"
+)
+
+// Server is one Redis server with an append-only file (appendfsync everysec).
+// Stop, Kill and Launch may be called in turn; port, socket and data stay.
+type Server struct {
+	*throwaway.Server
+	port int
+	args []string
+}
+
+// Start starts a server; args are further arguments and win over ours. Close
+// ends it.
+func Start(args ...string) (*Server, error) {
+	program := throwaway.Lookup("redis-server")
+	if program == "" {
+		return nil, errors.New("no redis-server found, which this needs: apt-get install redis-server")
+	}
+	port, err := throwaway.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gloom-redis-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{port: port, args: args}
+	s.Server = &throwaway.Server{Program: program, Args: s.command, Ready: s.ready, Dir: dir}
+	if err := s.Launch(); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) command() []string {
+	return append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--unixsocket", s.Socket(),
+		"--dir", s.Dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
+		"--repl-diskless-sync-delay", "0"}, s.args...)
+}
+
+// SetArgs replaces the further arguments, from the next Launch on.
+func (s *Server) SetArgs(args ...string) { s.args = args }
+
+// Socket is the path of the unix socket, Port the TCP port on 127.0.0.1.
+func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
+func (s *Server) Port() int      { return s.port }
+
+// Addr is the TCP address, URL the same as jq-master takes it.
+func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *Server) URL() string  { return "redis://" + s.Addr() }
+
+// Client returns a client that gives up at the first error. The caller closes it.
+func (s *Server) Client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1})
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	c := s.Client()
+	defer c.Close()
+	return c.Ping(ctx).Err()
+}

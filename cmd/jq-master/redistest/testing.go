@@ -1,0 +1,33 @@
+package redistest
+
+import "context"
+
+// TB is what this package needs of a test or a benchmark.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// New starts a server for one test.
+func New(t TB, args ...string) *Server {
+	t.Helper()
+	s, err := Start(args...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Do sends one command and fails the test when it fails.
+func (s *Server) Do(t TB, words ...any) any {
+	t.Helper()
+	c := s.Client()
+	defer c.Close()
+	v, err := c.Do(context.Background(), words...).Result()
+	if err != nil {
+		t.Fatalf("%v: %v", words, err)
+	}
+	return v
+}
