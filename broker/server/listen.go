@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 
+	"gloom/broker/guard"
 	"gloom/wire"
 )
 
@@ -62,18 +63,18 @@ func (s *Server) bind(given map[string][]net.Listener) error {
 			}
 			continue
 		}
-		all, err := s.opt.addresses(l.name+"-addr", l.values)
+		all, err := s.opt.Addresses(l.name+"-addr", l.values)
 		if err != nil {
 			return err
 		}
 		// The last one comes first in what is told of them: who adds a flag to a
 		// command line of others looks for that.
 		for _, a := range slices.Backward(all) {
-			ln, err := a.listen()
+			ln, err := a.Listen()
 			if err != nil {
-				return fmt.Errorf("--%s %s: %w", a.flag, a.value, err)
+				return fmt.Errorf("--%s %s: %w", a.Flag, a.Value, err)
 			}
-			s.listeners = append(s.listeners, &listener{ln, l.port, a.secure})
+			s.listeners = append(s.listeners, &listener{ln, l.port, a.Secure})
 		}
 		s.bindSocket(l.port, l.socket)
 	}
@@ -86,7 +87,7 @@ func (s *Server) bindSocket(port wire.Port, path string) {
 		return
 	}
 	_ = os.Mkdir(filepath.Dir(path), 0o700)
-	ln, err := listenUnix(path)
+	ln, err := guard.ListenUnix(path)
 	if err != nil {
 		s.log.Info().Str("path", path).Err(err).Msgf("no unix socket for the %s", port)
 		return
@@ -108,18 +109,18 @@ func (s *Server) bindHTTP(given []net.Listener) (err error) {
 	case s.opt.HTTPAddr == "":
 		return nil
 	default:
-		all, err := s.opt.addresses("http-addr", s.opt.HTTPAddr)
+		all, err := s.opt.Addresses("http-addr", s.opt.HTTPAddr)
 		if err != nil {
 			return err
 		}
-		if l, err = all[0].listen(); err != nil {
+		if l, err = all[0].Listen(); err != nil {
 			return fmt.Errorf("--http-addr %s: %w", s.opt.HTTPAddr, err)
 		}
-		secure = all[0].secure
+		secure = all[0].Secure
 	}
 	s.httpLn = l
 	if secure {
-		s.httpLn = tls.NewListener(s.httpLn, s.certs.config("http/1.1"))
+		s.httpLn = tls.NewListener(s.httpLn, s.certs.Config("http/1.1"))
 	}
 	return nil
 }
@@ -138,8 +139,8 @@ func (s *Server) adopt(port wire.Port, name string, given map[string][]net.Liste
 
 // checkGiven asks of a socket of systemd's what is asked of addresses.
 func (s *Server) checkGiven(name string, l net.Listener, secure bool) error {
-	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.guarded(secure) {
-		return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, reachable)
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !s.opt.Insecure && !s.opt.Guarded(secure) {
+		return fmt.Errorf("socket activation: the socket %s on %s %s", name, a, guard.Reachable)
 	}
 	return nil
 }
@@ -148,24 +149,6 @@ func (s *Server) closeListeners() {
 	for _, l := range s.listeners {
 		_ = l.Close()
 	}
-}
-
-// connLimit is how many connections may be open: the option, or what the limit
-// on open files leaves after a reserve for all else.
-func connLimit(option int) (int, error) {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return 0, fmt.Errorf("reading the limit on open files: %w", err)
-	}
-	files := int(min(r.Cur, 1<<24))
-	reserve := min(128, max(24, files/4))
-	if files <= reserve {
-		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, at least %d are needed", files, reserve+1)
-	}
-	if option > 0 {
-		return min(option, files-reserve), nil
-	}
-	return files - reserve, nil
 }
 
 // accept lets connections in until the listener closes. Running out of file

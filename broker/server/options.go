@@ -2,8 +2,10 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"gloom/broker/guard"
 	"gloom/wire"
 )
 
@@ -60,16 +62,8 @@ type Options struct {
 	DeadAge     time.Duration
 	// Loops is the number of event loops.
 	Loops int
-	// Insecure allows addresses beyond this host without token or client
-	// certificates.
-	Insecure bool
-	// TokenFile holds the tokens; "" asks for none.
-	TokenFile string
-	// TLSCert and TLSKey turn TLS on; TLSClientCA asks for client certificates.
-	TLSCert, TLSKey, TLSClientCA string
-	// HTTPHosts are further names, separated by commas, under which the HTTP
-	// address may be asked.
-	HTTPHosts string
+	// Options say who may come in.
+	guard.Options
 	// LimitsFile is the file of limits, and Limits what it says about types and
 	// groups; "" and nothing where there is none.
 	LimitsFile string
@@ -113,19 +107,11 @@ func DefaultOptions() Options {
 }
 
 // OptionError names the flag whose value cannot be.
-type OptionError struct {
-	Flag   string // without the dashes
-	Value  string
-	Reason string
-}
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
-}
+type OptionError = guard.OptionError
 
 func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
 	if v < low || v > high {
-		return &OptionError{flag, fmt.Sprint(v), fmt.Sprintf("must be from %v to %v", low, high)}
+		return &OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
 	}
 	return nil
 }
@@ -154,7 +140,7 @@ func (o *Options) Validate() error {
 		between("dead-bytes", o.DeadBytes, 0, much),
 		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
 		between("loops", o.Loops, 1, 256),
-		o.checkType(), o.checkTLS(),
+		o.checkType(), o.CheckTLS(),
 	}
 	for _, err := range checks {
 		if err != nil {
@@ -167,29 +153,40 @@ func (o *Options) Validate() error {
 
 func (o *Options) checkInbound() error {
 	if o.MaxInbound < int64(o.MaxFrame) {
-		return &OptionError{"max-inbound", fmt.Sprint(o.MaxInbound),
-			fmt.Sprintf("must be at least max-frame, %d, or such a frame could never arrive whole", o.MaxFrame)}
+		return &OptionError{Flag: "max-inbound", Value: fmt.Sprint(o.MaxInbound),
+			Reason: fmt.Sprintf("must be at least max-frame, %d, or such a frame could never arrive whole", o.MaxFrame)}
 	}
 	return nil
 }
 
 func (o *Options) checkType() error {
 	if len(o.DefaultType) > wire.MaxName {
-		return &OptionError{"default-type", fmt.Sprintf("%.20q…", o.DefaultType),
-			fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
+		return &OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
+			Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
 	}
 	return nil
 }
 
-func (o *Options) checkTLS() error {
-	switch {
-	case (o.TLSCert == "") != (o.TLSKey == ""):
-		return &OptionError{"tls-cert", fmt.Sprintf("%q", o.TLSCert), "goes together with --tls-key"}
-	case o.TLSClientCA != "" && o.TLSCert == "":
-		return &OptionError{"tls-client-ca", o.TLSClientCA, "needs --tls-cert and --tls-key"}
-	case o.TLSCert != "":
-		_, err := o.loadTLS()
-		return err
+// everyAddress is all addresses of all options.
+func (o *Options) everyAddress() (all []guard.Address, err error) {
+	for _, l := range []struct{ flag, values string }{
+		{"submit-addr", o.SubmitAddr}, {"worker-addr", o.WorkerAddr}, {"http-addr", o.HTTPAddr},
+	} {
+		if l.flag == "http-addr" && l.values == "" {
+			continue
+		}
+		a, err := o.Addresses(l.flag, l.values)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a...)
 	}
-	return nil
+	return all, nil
+}
+
+// Exposed tells whether other hosts reach an address without having to show a
+// token or a certificate.
+func (o *Options) Exposed() bool {
+	all, _ := o.everyAddress()
+	return slices.ContainsFunc(all, o.Options.Exposed)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker"
+	"gloom/broker/guard"
 	"gloom/broker/hub"
 	"gloom/wire"
 )
@@ -29,9 +30,9 @@ type Server struct {
 	hub         *hub.Hub
 	limits      *Limits
 	loops       *loops
-	tokens      tokens
-	certs       *certificates // nil without TLS
-	defaultType string        // canonical
+	tokens      guard.Tokens
+	certs       *guard.Certificates // nil without TLS
+	defaultType string              // canonical
 	maxConns    int
 	started     time.Time
 
@@ -71,26 +72,22 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), asides: asides(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
-	s.tokens.file = opt.TokenFile
+	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
 	if err := s.loadTokens(); err != nil {
-		return nil, &OptionError{"token-file", opt.TokenFile, err.Error()}
-	}
-	if opt.TLSCert != "" {
-		var err error
-		s.certs = &certificates{opt: &s.opt}
-		if err = s.certs.load(); err != nil {
-			return nil, err
-		}
+		return nil, &OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
-	if s.maxConns, err = connLimit(opt.MaxConns); err != nil {
+	if s.certs, err = s.opt.Certificates(); err != nil {
+		return nil, err
+	}
+	if s.maxConns, err = guard.ConnLimit(opt.MaxConns); err != nil {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }
 	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
 	s.limits = newLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
-		return nil, &OptionError{"limits", opt.LimitsFile, err.Error()}
+		return nil, &OptionError{Flag: "limits", Value: opt.LimitsFile, Reason: err.Error()}
 	}
 	if err := s.listen(); err != nil {
 		s.closeListeners()
@@ -181,16 +178,16 @@ func (s *Server) HTTPAddr() net.Addr {
 func (s *Server) Reload() error {
 	err := s.loadTokens()
 	if s.certs != nil {
-		err = errors.Join(err, s.certs.load())
+		err = errors.Join(err, s.certs.Load())
 	}
 	return err
 }
 
 func (s *Server) loadTokens() error {
-	if err := s.tokens.load(); err != nil {
+	if err := s.tokens.Load(); err != nil {
 		return err
 	}
-	if s.tokens.required() && len(*s.tokens.grants.Load()) == 0 {
+	if s.tokens.Required() && s.tokens.Len() == 0 {
 		s.log.Warn().Str("token_file", s.opt.TokenFile).Msg("the token file holds no token: nobody can connect")
 	}
 	return nil

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
+	"gloom/broker/guard"
 	"gloom/broker/hub"
 	"gloom/wire"
 )
@@ -34,10 +36,10 @@ type session struct {
 	// again after a pause; from any goroutine.
 	shut, unpause func()
 
-	named   bool   // a worker that ever joined with prefetch
-	spoke   bool   // a frame other than a refused hello has come
-	closing bool   // whatever still comes is thrown away
-	grant   *grant // what its token allows; nil before hello, or without tokens
+	named   bool         // a worker that ever joined with prefetch
+	spoke   bool         // a frame other than a refused hello has come
+	closing bool         // whatever still comes is thrown away
+	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
 
 	big   gathered
 	aside int // payloads longer than this are not the reader's to grow or decode
@@ -59,7 +61,7 @@ type session struct {
 
 // opened is called once the hub knows the connection.
 func (s *session) opened() {
-	if s.srv.tokens.required() {
+	if s.srv.tokens.Required() {
 		s.waiting = time.AfterFunc(helloTime, func() {
 			s.srv.tokenFailed(s.conn.Remote)
 			s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
@@ -112,7 +114,7 @@ func (s *session) decode(d *wire.Decoder, c *hub.Command, payload []byte) *wire.
 func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Error) {
 	r := &c.Req
 	if s.stranger() {
-		switch known := r.Token != nil && s.srv.tokens.find(r.Token) != nil; {
+		switch known := r.Token != nil && s.srv.tokens.Find(r.Token) != nil; {
 		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > strangerFrame:
 			b.n--
 			s.turnAway(b)
@@ -157,7 +159,7 @@ func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Err
 }
 
 // stranger tells that a token has yet to be shown.
-func (s *session) stranger() bool { return s.grant == nil && s.srv.tokens.required() }
+func (s *session) stranger() bool { return s.grant == nil && s.srv.tokens.Required() }
 
 // turnAway closes a connection whose first frame is not a hello.
 func (s *session) turnAway(b *batch) {
@@ -166,14 +168,14 @@ func (s *session) turnAway(b *batch) {
 }
 
 // allowed refuses what the connection's token does not cover.
-func (s *session) allowed(sc scope, typ, id []byte) *wire.Error {
+func (s *session) allowed(sc guard.Scope, typ, id []byte) *wire.Error {
 	if s.grant == nil {
 		return nil
 	}
-	if s.grant.scopes&sc == 0 {
-		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token lacks the scope %s", sc)}
+	if s.grant.Scopes&sc == 0 {
+		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token lacks the scope %s", scopeNames[bits.TrailingZeros8(uint8(sc))])}
 	}
-	if typ != nil && !s.grant.covers(wire.Value(typ)) {
+	if typ != nil && !s.grant.Covers(wire.Value(typ)) {
 		return &wire.Error{Code: wire.Forbidden, ID: id, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(typ))}
 	}
 	return nil
@@ -185,7 +187,7 @@ func (s *session) allowedOf(types [][]byte) *wire.Error {
 		return nil
 	}
 	for _, typ := range types {
-		if bytes.IndexByte(typ, '*') >= 0 || s.grant.coversName(typ) {
+		if bytes.IndexByte(typ, '*') >= 0 || s.grant.CoversName(typ) {
 			return nil
 		}
 	}
@@ -194,8 +196,8 @@ func (s *session) allowedOf(types [][]byte) *wire.Error {
 
 // cover has the core ask which types the connection's token covers.
 func (s *session) cover(c *hub.Command) {
-	if s.grant != nil && !s.grant.all {
-		c.Covers, c.Scope = s.grant.coversName, s.grant.scope
+	if s.grant != nil && !s.grant.All {
+		c.Covers, c.Scope = s.grant.CoversName, s.grant.Types
 	}
 }
 
@@ -205,9 +207,9 @@ func (s *session) hello(c *hub.Command) {
 		c.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
 		return
 	}
-	if s.srv.tokens.required() {
+	if s.srv.tokens.Required() {
 		s.waiting.Stop()
-		s.grant = s.srv.tokens.find(r.Token)
+		s.grant = s.srv.tokens.Find(r.Token)
 	}
 	s.spoke = true
 	if r.Client != nil {
@@ -217,7 +219,7 @@ func (s *session) hello(c *hub.Command) {
 		s.startBeat()
 	}
 	if s.grant != nil {
-		c.Owner = binary.LittleEndian.Uint64(s.grant.hash[:]) | 1
+		c.Owner = binary.LittleEndian.Uint64(s.grant.Hash[:]) | 1
 	}
 	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxFrameOut(s.srv.opt.MaxFrame), wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
@@ -229,7 +231,7 @@ func (s *session) mistrust(c *hub.Command) {
 	s.closing, c.Ignore = true, true
 	s.srv.tokenFailed(s.conn.Remote)
 	conn := s.conn
-	time.AfterFunc(tokenDelay, func() {
+	time.AfterFunc(guard.TokenDelay, func() {
 		s.srv.hub.Dismiss(conn, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
 	})
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"gloom/broker/hub"
@@ -24,55 +22,6 @@ const (
 	// left.
 	atATime = 256 << 10
 )
-
-// certificates are what TLS listeners show and ask for; they can be read again
-// while connections stand.
-type certificates struct {
-	opt *Options
-	now atomic.Pointer[tls.Config]
-}
-
-func (c *certificates) load() error {
-	now, err := c.opt.loadTLS()
-	if err == nil {
-		c.now.Store(now)
-	}
-	return err
-}
-
-// loadTLS reads the files of certificates.
-func (o *Options) loadTLS() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
-	if err != nil {
-		return nil, &OptionError{"tls-cert", o.TLSCert, err.Error()}
-	}
-	cfg := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
-	if o.TLSClientCA != "" {
-		pem, err := os.ReadFile(o.TLSClientCA)
-		if err != nil {
-			return nil, &OptionError{"tls-client-ca", o.TLSClientCA, err.Error()}
-		}
-		cfg.ClientCAs = x509.NewCertPool()
-		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, &OptionError{"tls-client-ca", o.TLSClientCA, "holds no certificate in PEM form"}
-		}
-		cfg.ClientAuth = tls.RequireAndVerifyClientCert
-	}
-	return cfg, nil
-}
-
-// config lets every handshake use what was read last.
-func (c *certificates) config(protocols ...string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			now := c.now.Load().Clone()
-			now.NextProtos = protocols
-			return now, nil
-		},
-	}
-}
 
 // secureConns are the open TLS connections.
 type secureConns struct {
@@ -123,7 +72,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 		return
 	}
 	defer s.secure.remove(raw)
-	nc := tls.Server(raw, s.certs.config())
+	nc := tls.Server(raw, s.certs.Config())
 	_ = raw.SetDeadline(time.Now().Add(handshakeTime))
 	if err := nc.Handshake(); err != nil {
 		s.log.Info().Str("peer", remoteOf(raw)).Err(err).Msg("a TLS handshake failed")

@@ -1,0 +1,158 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Address is where a daemon listens.
+type Address struct {
+	Flag, Value   string // as it was written
+	network, addr string // as package net takes it
+	Secure        bool   // with TLS
+}
+
+// Addresses takes the addresses of an option apart. With a certificate
+// "host:port" has TLS, unless TLS is asked for by name ("tls://") for another of
+// them; "tcp://host:port" and "unix:/path" have none.
+func (o *Options) Addresses(flag, values string) ([]Address, error) {
+	var all []Address
+	certificate := o.TLSCert != ""
+	byName := strings.Contains(","+values, ",tls://") && flag != "http-addr"
+	for value := range strings.SplitSeq(values, ",") {
+		a := Address{Flag: flag, Value: value, addr: value, network: "tcp", Secure: certificate && !byName}
+		if path, ok := strings.CutPrefix(value, "unix:"); ok {
+			a.network, a.addr, a.Secure = "unix", path, false
+		} else if rest, ok := strings.CutPrefix(value, "tls://"); ok {
+			a.addr, a.Secure = rest, true
+		} else if rest, ok := strings.CutPrefix(value, "tcp://"); ok {
+			a.addr, a.Secure = rest, false
+		}
+		if err := o.checkAddress(&a); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// checkAddress also finds the network of a host: one that is written as an
+// address is bound as that alone, 0.0.0.0 not as [::] too.
+func (o *Options) checkAddress(a *Address) error {
+	if a.network == "unix" {
+		if a.addr == "" {
+			return &OptionError{a.Flag, a.Value, "names no path behind unix:"}
+		}
+		if a.addr[0] == '@' {
+			return &OptionError{a.Flag, a.Value, "is an abstract socket, which every user of this host reaches; give a path"}
+		}
+		return nil
+	}
+	if a.Secure && o.TLSCert == "" {
+		return &OptionError{a.Flag, a.Value, "needs --tls-cert and --tls-key"}
+	}
+	host, port, err := net.SplitHostPort(a.addr)
+	if err != nil {
+		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "is neither host:port nor unix:/path"}
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
+		return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), "has no port from 0 to 65535"}
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if a.network = "tcp6"; ip.Is4() {
+			a.network = "tcp4"
+		}
+	}
+	if o.Insecure || o.Guarded(a.Secure) || loopback(host) {
+		return nil
+	}
+	return &OptionError{a.Flag, fmt.Sprintf("%q", a.Value), Reachable}
+}
+
+// Reachable is what is wrong with an address that is not guarded.
+const Reachable = "can be reached from other hosts; give --token-file or --tls-client-ca, or --insecure if whoever reaches it may do as they like"
+
+// Guarded tells whether who reaches an address, with TLS or without, has to show
+// a token or a certificate.
+func (o *Options) Guarded(secure bool) bool {
+	return o.TokenFile != "" || o.TLSClientCA != "" && secure
+}
+
+// Exposed tells whether other hosts reach an address without having to show a
+// token or a certificate.
+func (o *Options) Exposed(a Address) bool {
+	if a.network == "unix" || o.Guarded(a.Secure) {
+		return false
+	}
+	host, _, err := net.SplitHostPort(a.addr)
+	return err == nil && !loopback(host)
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Listen binds the address; TLS is the caller's.
+func (a *Address) Listen() (net.Listener, error) {
+	if a.network == "unix" {
+		return ListenUnix(a.addr)
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(context.Background(), a.network, a.addr)
+}
+
+// ListenUnix listens on a socket that only the same user can reach. It replaces
+// nothing but a socket that nobody listens on.
+func ListenUnix(path string) (net.Listener, error) {
+	if fi, err := os.Lstat(path); err == nil {
+		if fi.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("something that is no socket stands there")
+		}
+		c, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			c.Close()
+			return nil, fmt.Errorf("somebody listens there")
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, err
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	old := syscall.Umask(0o177)
+	defer syscall.Umask(old)
+	return net.Listen("unix", path)
+}
+
+// ConnLimit is how many connections may be open: the option, or what the limit
+// on open files leaves after a reserve for all else.
+func ConnLimit(option int) (int, error) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0, fmt.Errorf("reading the limit on open files: %w", err)
+	}
+	files := int(min(r.Cur, 1<<24))
+	reserve := min(128, max(24, files/4))
+	if files <= reserve {
+		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, at least %d are needed", files, reserve+1)
+	}
+	if option > 0 {
+		return min(option, files-reserve), nil
+	}
+	return files - reserve, nil
+}

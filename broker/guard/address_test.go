@@ -1,0 +1,108 @@
+package guard
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestListenUnix: a socket of ours is for its user alone and replaces nothing
+// but a socket that nobody listens on.
+func TestListenUnix(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(path("file"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path("folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("unix", path("taken"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dead, err := net.Listen("unix", path("dead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = dead.Close()
+	datagrams, err := net.ListenPacket("unixgram", path("datagrams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	if err := os.Symlink("dead", path("link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, says string }{
+		{"file", "no socket"}, {"folder", "no socket"}, {"link", "no socket"},
+		{"taken", "somebody listens"}, {"datagrams", "wrong type"},
+		{"none/socket", "no such file"}, {strings.Repeat("x", 200), "invalid argument"},
+	} {
+		before, _ := os.Lstat(path(c.name))
+		l, err := ListenUnix(path(c.name))
+		if err == nil {
+			_ = l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%.20s: %v, want %q", c.name, err, c.says)
+		}
+		if after, _ := os.Lstat(path(c.name)); before != nil && (after == nil || !os.SameFile(before, after)) {
+			t.Errorf("%.20s is another one now", c.name)
+		}
+	}
+	for _, name := range []string{"dead", "fresh"} {
+		l, err := ListenUnix(path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi, err := os.Lstat(path(name)); err != nil || fi.Mode() != os.ModeSocket|0o600 {
+			t.Errorf("%s: %v %v, want a socket for its user alone", name, fi.Mode(), err)
+		}
+		_ = l.Close()
+		if _, err := os.Lstat(path(name)); !os.IsNotExist(err) {
+			t.Errorf("%s stays behind: %v", name, err)
+		}
+	}
+	if got := syscall.Umask(0o022); got == 0o177 {
+		t.Error("the umask of a socket has stayed")
+	} else {
+		syscall.Umask(got)
+	}
+}
+
+func TestConnLimit(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	for _, c := range []struct{ files, option, want int }{
+		{1024, 0, 896}, {1024, 100, 100}, {1024, 896, 896}, {1024, 897, 896}, {1024, 1 << 20, 896},
+		{256, 0, 192}, {64, 0, 40}, {25, 0, 1}, {24, 0, 0}, {10, 5, 0},
+	} {
+		low := limit
+		low.Cur = uint64(c.files)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ConnLimit(c.option)
+		if got != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("of %d files and --max-conns %d come %d connections, %v; want %d", c.files, c.option, got, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "ulimit -n") {
+			t.Errorf("%v does not say what to raise", err)
+		}
+	}
+}

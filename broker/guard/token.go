@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"gloom/wire"
+)
+
+// TokenDelay is how long the refusal of a wrong token is held back: guessing
+// tokens shall take time.
+const TokenDelay = time.Second
+
+// Scope is what a token allows, a bit for each of the names that its file may
+// have.
+type Scope uint8
+
+// Grant is one line of the token file.
+type Grant struct {
+	Hash   [sha256.Size]byte // of the token
+	Scopes Scope
+	// All tells that it covers any type; Types is the same number for grants of
+	// the same types.
+	All   bool
+	Types uint64
+	types []wire.Pattern
+}
+
+// Covers tells whether the grant is good for a type.
+func (g *Grant) Covers(typ string) bool {
+	return g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
+}
+
+// CoversName is Covers for a name as the core has it.
+func (g *Grant) CoversName(typ []byte) bool { return g.Covers(wire.Value(typ)) }
+
+// Tokens are the grants in force. Without a file none is asked for.
+type Tokens struct {
+	// File has a line for each; "" is none.
+	File string
+	// Scopes are the names that a line may have, at most eight: the first is
+	// Scope 1, the next 2, then 4.
+	Scopes []string
+	// Typed allows a line to name the types that it is good for.
+	Typed bool
+
+	grants atomic.Pointer[[]Grant]
+}
+
+// Required tells whether tokens are asked for.
+func (t *Tokens) Required() bool { return t.File != "" }
+
+// Len is the number of grants in force.
+func (t *Tokens) Len() int {
+	if g := t.grants.Load(); g != nil {
+		return len(*g)
+	}
+	return 0
+}
+
+// Load reads the file again; the grants in force stay when it cannot be read.
+func (t *Tokens) Load() error {
+	if t.File == "" {
+		return nil
+	}
+	data, err := os.ReadFile(t.File)
+	if err != nil {
+		return err
+	}
+	g, err := t.parse(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path.Clean(t.File), err)
+	}
+	t.grants.Store(&g)
+	return nil
+}
+
+// parse reads lines of TOKEN SCOPES [TYPES]. A # at the beginning of a
+// line or behind white space begins a comment; elsewhere it is a character like
+// any other, of a token too.
+func (t *Tokens) parse(data []byte) ([]Grant, error) {
+	var out []Grant
+	form, most := "TOKEN SCOPES", 2
+	if t.Typed {
+		form, most = "TOKEN SCOPES [TYPES]", 3
+	}
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; sc.Scan(); n++ {
+		f := strings.Fields(sc.Text())
+		if i := slices.IndexFunc(f, func(s string) bool { return s[0] == '#' }); i >= 0 {
+			f = f[:i]
+		}
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) < 2 || len(f) > most {
+			return nil, fmt.Errorf("line %d: want %s, got %d fields", n, form, len(f))
+		}
+		g := Grant{Hash: sha256.Sum256([]byte(f[0])), All: true}
+		for _, name := range strings.Split(f[1], ",") {
+			i := slices.Index(t.Scopes, name)
+			if i < 0 {
+				last := len(t.Scopes) - 1
+				return nil, fmt.Errorf("line %d: unknown scope %q, want %s or %s", n, name, strings.Join(t.Scopes[:last], ", "), t.Scopes[last])
+			}
+			g.Scopes |= 1 << i
+		}
+		if len(f) == 3 {
+			names := strings.Split(f[2], ",")
+			for _, name := range names {
+				g.types = append(g.types, wire.NewPattern(wire.Canonical(nil, name)))
+			}
+			of := sha256.Sum256([]byte(f[2]))
+			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(of[:])
+		}
+		out = append(out, g)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Find returns what a token grants, or nil. It compares with every token, by
+// hash, so that its time tells nothing.
+func (t *Tokens) Find(token []byte) *Grant {
+	h := sha256.Sum256(token)
+	var found *Grant
+	grants := *t.grants.Load()
+	for i := range grants {
+		if subtle.ConstantTimeCompare(grants[i].Hash[:], h[:]) == 1 {
+			found = &grants[i]
+		}
+	}
+	if len(token) == 0 {
+		return nil
+	}
+	return found
+}
+
+// Hold waits as long as the refusal of a wrong token is held back, or until ctx is
+// done.
+func Hold(ctx context.Context) {
+	t := time.NewTimer(TokenDelay)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
