@@ -1,0 +1,185 @@
+package job
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ID names a job: nine characters of milliseconds since 1970, the sysid of the
+// daemon that accepted it, five of sequence, with hyphens between. Ids sort by
+// acceptance.
+type ID string
+
+const (
+	digits  = "0123456789abcdefghjkmnpqrstvwxyz" // base 32, in the order of the bytes
+	timeLen = 9
+	sysLen  = 6
+	seqLen  = 5
+	// IDLen is the length of an id.
+	IDLen  = timeLen + 1 + sysLen + 1 + seqLen
+	maxSeq = 1<<(5*seqLen) - 1
+	maxMS  = 1<<(5*timeLen) - 1
+)
+
+// ErrID is returned for what is no id.
+var ErrID = errors.New("not an id: 9, 6 and 5 characters of base 32 with hyphens between")
+
+// ParseID checks an id.
+func ParseID(s string) (ID, error) {
+	if _, _, _, err := ID(s).parts(); err != nil {
+		return "", err
+	}
+	return ID(s), nil
+}
+
+func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
+	s := string(id)
+	if len(s) != IDLen || s[timeLen] != '-' || s[timeLen+1+sysLen] != '-' {
+		return 0, "", 0, ErrID
+	}
+	ms, ok := number(s[:timeLen])
+	sysid = s[timeLen+1 : timeLen+1+sysLen]
+	_, ok2 := number(sysid)
+	seq, ok3 := number(s[IDLen-seqLen:])
+	if !ok || !ok2 || !ok3 {
+		return 0, "", 0, ErrID
+	}
+	return ms, sysid, seq, nil
+}
+
+// Millis is the id's time in milliseconds since 1970, 0 for what is no id.
+func (id ID) Millis() int64 {
+	ms, _, _, _ := id.parts()
+	return ms
+}
+
+// Add is the id n places further on.
+func (id ID) Add(n int) ID {
+	ms, sysid, seq, err := id.parts()
+	if err != nil {
+		return id
+	}
+	seq += int64(n)
+	return makeID(ms+seq>>(5*seqLen), sysid, seq&maxSeq)
+}
+
+// Since is how many places id stands behind first, when the two were counted up
+// from each other.
+func (id ID) Since(first ID) (n int, ok bool) {
+	ms, sysid, seq, err := id.parts()
+	ms0, sysid0, seq0, err0 := first.parts()
+	if err != nil || err0 != nil || sysid != sysid0 || ms < ms0 || ms-ms0 > 1<<20 {
+		return 0, false
+	}
+	d := (ms-ms0)<<(5*seqLen) + seq - seq0
+	return int(d), d >= 0
+}
+
+func makeID(ms int64, sysid string, seq int64) ID {
+	var b [IDLen]byte
+	put(b[:timeLen], ms)
+	b[timeLen] = '-'
+	copy(b[timeLen+1:], sysid)
+	b[timeLen+1+sysLen] = '-'
+	put(b[IDLen-seqLen:], seq)
+	return ID(b[:])
+}
+
+func put(to []byte, n int64) {
+	for i := len(to) - 1; i >= 0; i-- {
+		to[i] = digits[n&31]
+		n >>= 5
+	}
+}
+
+func number(s string) (n int64, ok bool) {
+	for i := range len(s) {
+		d := values[s[i]]
+		if d < 0 {
+			return 0, false
+		}
+		n = n<<5 | int64(d)
+	}
+	return n, true
+}
+
+var values = func() (v [256]int8) {
+	for i := range v {
+		v[i] = -1
+	}
+	for i := range len(digits) {
+		v[digits[i]] = int8(i)
+	}
+	return v
+}()
+
+// NewSysid is six random characters of base 32.
+func NewSysid() string {
+	var b [sysLen]byte
+	_, _ = rand.Read(b[:])
+	for i := range b {
+		b[i] = digits[b[i]&31]
+	}
+	return string(b[:])
+}
+
+// IDs hands out ids. It is safe for concurrent use.
+type IDs struct {
+	mu    sync.Mutex
+	sysid string
+	now   func() time.Time
+	ms    int64 // of the last id
+	seq   int64
+}
+
+// NewIDs returns a source of ids with a sysid, by a clock.
+func NewIDs(sysid string, now func() time.Time) *IDs { return &IDs{sysid: sysid, now: now} }
+
+// Next is the first of n ids that count up from it, all behind all earlier ones.
+func (s *IDs) Next(n int) ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ms := min(s.now().UnixMilli(), maxMS); ms > s.ms {
+		s.ms, s.seq = ms, 0
+	}
+	first := makeID(s.ms, s.sysid, s.seq)
+	s.seq += int64(n)
+	s.ms, s.seq = s.ms+s.seq>>(5*seqLen), s.seq&maxSeq
+	return first
+}
+
+// Raise has all later ids stand behind one that was handed out before, by an
+// earlier daemon too.
+func (s *IDs) Raise(last ID) {
+	ms, _, seq, err := last.parts()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && (ms > s.ms || ms == s.ms && seq >= s.seq) {
+		// The sysid may sort before the earlier one's: the next millisecond.
+		s.ms, s.seq = ms+1, 0
+	}
+}
+
+// Sysid is the one in use.
+func (s *IDs) Sysid() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sysid
+}
+
+// SetSysid has later ids carry another sysid.
+func (s *IDs) SetSysid(sysid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sysid != s.sysid {
+		s.sysid, s.ms, s.seq = sysid, s.ms+1, 0
+	}
+}
+
+func (id ID) String() string { return string(id) }
+
+// GoString helps when ids are printed by tests.
+func (id ID) GoString() string { return fmt.Sprintf("%q", string(id)) }

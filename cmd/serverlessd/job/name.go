@@ -1,0 +1,48 @@
+package job
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Longest names, in bytes.
+const (
+	MaxClient = 64
+	MaxType   = 128
+)
+
+// DefaultClient is the client of requests that name none.
+const DefaultClient = "default"
+
+var (
+	clientForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.]*$`)
+	typeForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@+-]*$`)
+)
+
+// CheckClient tells what is wrong with the name of a client, if anything.
+func CheckClient(name string) error {
+	return checkName("client", name, clientForm, MaxClient, "letters, digits, _ and ., not beginning with a .")
+}
+
+// CheckType tells what is wrong with the name of a type, if anything.
+func CheckType(name string) error {
+	return checkName("type", name, typeForm, MaxType, "letters, digits, _ . : @ + and -, beginning with a letter or digit")
+}
+
+func checkName(what, name string, form *regexp.Regexp, most int, allowed string) error {
+	if len(name) > most {
+		return fmt.Errorf("%s %.40q… has %d bytes, at most %d are allowed", what, name, len(name), most)
+	}
+	if !form.MatchString(name) {
+		return fmt.Errorf("%s %q: must be 1 to %d of %s", what, name, most, allowed)
+	}
+	return nil
+}
+
+// Jobtype is the name under which a client's type is stored. A client has no
+// hyphen, so no two pairs share a jobtype.
+func Jobtype(client, typ string) string { return client + "-" + typ }
+
+// Split takes a jobtype apart at its first hyphen.
+func Split(jobtype string) (client, typ string, ok bool) { return strings.Cut(jobtype, "-") }

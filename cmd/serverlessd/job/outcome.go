@@ -1,0 +1,93 @@
+package job
+
+import "time"
+
+// Outcome is how a run ended.
+type Outcome struct {
+	Status int    // 100 … 599
+	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
+	Data   []byte // all of it
+	// RetryAfter replaces the backoff of a RETRY or ERROR; below 0 there is none.
+	RetryAfter time.Duration
+	Lines      []Line // J: lines
+	BadLines   int    // J: lines that made no job
+	Wall, CPU  time.Duration
+}
+
+// Line is a J: line of a run, or what follows from one: a job of the same client.
+type Line struct {
+	Type    string // bare
+	Payload []byte
+}
+
+// Verdict is what a status means.
+type Verdict uint8
+
+// The verdicts, by the hundreds of a status.
+const (
+	Retry  Verdict = 1 // 1xx
+	OK     Verdict = 2 // 2xx
+	Failed Verdict = 4 // 4xx
+	Error  Verdict = 5 // 5xx, 3xx, and what lies outside 100 … 599
+)
+
+// Judge is the verdict of a status, and the status as it is kept.
+func Judge(status int) (Verdict, int) {
+	switch {
+	case status < 100 || status > 599 || status/100 == 3:
+		return Error, 500
+	}
+	return Verdict(status / 100), status
+}
+
+// Codes that are kept with a job: the reason of its last stop.
+const (
+	CodeOK          = "ok"
+	CodeFailed      = "failed"
+	CodeRetry       = "retry"
+	CodeError       = "error"
+	CodeAbandoned   = "abandoned"
+	CodeExpired     = "expired"      // never run for too long
+	CodeLockExpired = "lock_expired" // its daemon was lost
+	CodeNoHandler   = "no_handler"
+)
+
+// Code is what a verdict is called.
+func (v Verdict) Code() string {
+	switch v {
+	case Retry:
+		return CodeRetry
+	case OK:
+		return CodeOK
+	case Failed:
+		return CodeFailed
+	}
+	return CodeError
+}
+
+// State is where a job stands.
+type State string
+
+// The states.
+const (
+	Waiting   State = "waiting"
+	Deferred  State = "deferred"
+	Running   State = "running"
+	Succeeded State = "ok"
+	Fault     State = "failed"
+	Abandoned State = "abandoned"
+	Expired   State = "expired"
+)
+
+// Ended is the state of an archived job, by its code.
+func Ended(code string) State {
+	switch code {
+	case CodeOK:
+		return Succeeded
+	case CodeFailed:
+		return Fault
+	case CodeExpired:
+		return Expired
+	}
+	return Abandoned
+}

@@ -1,0 +1,194 @@
+// Package store keeps jobs, results and handlers where several daemons share
+// them. Store is the one interface; memory, SQLite and MySQL make it, and one
+// suite tries all three. It decides nothing about when what runs.
+//
+// Times are the store's own UTC clock, except where it is said otherwise.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+)
+
+// Errors of all stores. Whatever else is returned is a fault of the program or
+// of the database's contents.
+var (
+	ErrAway    = errors.New("the store is away")     // cannot be reached, locked by others, too slow: try again
+	ErrUnknown = errors.New("there is no such")      // job, handler, result
+	ErrRunning = errors.New("the job is running")    // and cannot be deleted or run again now
+	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
+	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
+	ErrTaken   = errors.New("the sysid is taken")
+)
+
+// Store is one store. Methods that take a context end with it; none of them
+// repeats on its own for longer than a few seconds.
+type Store interface {
+	// Name is the store's address without secrets, for logs.
+	Name() string
+	Close() error
+	// Now is the store's clock.
+	Now(ctx context.Context) (time.Time, error)
+
+	// Ingest writes a piece of a journal in one transaction with its read point: of
+	// what it has, nothing is written again. hostNow is the host's clock: dates of jobs
+	// are translated by its distance to the store's.
+	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, hostNow time.Time) error
+
+	// Reserve takes a sysid, or returns ErrTaken.
+	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
+	// Renew prolongs a sysid and the locks of its runs; it returns the runs whose
+	// locks are not the sysid's any more. A run whose lock expired but which nobody
+	// has taken since is locked again. ErrUnknown: the sysid's own row is gone.
+	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
+	// Leave gives back all that a sysid holds, tries and all where refund is set
+	// (nothing of it was begun), and forgets the sysid.
+	Leave(ctx context.Context, sysid string, refund bool) error
+
+	// Waiting are the types with jobs that are due, each with the dt of the oldest,
+	// the count up to 1,000, and when the next deferred job is due (0: none within
+	// the hour). It skips along the index.
+	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
+	// Take locks up to n due jobs of a type, oldest first.
+	Take(ctx context.Context, t Taking) ([]Taken, error)
+	// End writes how runs ended, all in one transaction. The result tells of each
+	// whether it counted: its lock was still the sysid's, or nobody had taken the job
+	// since.
+	End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error)
+
+	// Sweep does a slice (at most Limit rows) of each kind of maintenance, and
+	// tells what it did and whether there is more.
+	Sweep(ctx context.Context, s Sweeping) (Swept, error)
+
+	Job(ctx context.Context, id job.ID) (*Record, error)
+	// Result is a job's data, ErrNotDone before its end.
+	Result(ctx context.Context, id job.ID) (*Record, []byte, error)
+	Delete(ctx context.Context, id job.ID) error
+	// Retry has an ended job run again, as if it were new but for its id.
+	Retry(ctx context.Context, id job.ID) error
+	// Jobs lists jobs of a client, newest first.
+	Jobs(ctx context.Context, q Query) ([]Record, error)
+	// RetryAll is Retry for up to limit of the jobs that a query finds.
+	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
+	// Counts are the exact numbers of jobs by jobtype; of one client unless it is "".
+	Counts(ctx context.Context, client string) (map[string]Counts, error)
+
+	// PutHandler adds a version, of which it keeps the newest ten, and sets its
+	// Time; DeleteHandler removes all and tells how many.
+	PutHandler(ctx context.Context, h *job.Handler) error
+	DeleteHandler(ctx context.Context, jobtype string) (int, error)
+	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	// Handlers are the ids of the newest version of each jobtype, and a number
+	// that changes with each change of any; nil when it is still since.
+	Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error)
+}
+
+// Run is a job in hand.
+type Run struct {
+	ID    job.ID
+	Tries int // as it was taken
+}
+
+// Due is a type with jobs that wait.
+type Due struct {
+	Jobtype string
+	Oldest  time.Time
+	Age     time.Duration // of the oldest: how long it has been due
+	Count   int           // at most 1,000
+}
+
+// Taking asks for jobs.
+type Taking struct {
+	Sysid, Jobtype string
+	N              int
+	TTL            time.Duration
+}
+
+// Taken is a job that was locked.
+type Taken struct {
+	Run
+	Jobtype string
+	Payload []byte
+	Waited  time.Duration // since it was due
+	Age     time.Duration // since its first run, 0 if this is it
+}
+
+// Fate is what becomes of a run.
+type Fate uint8
+
+// The fates.
+const (
+	Archive  Fate = iota // the job has ended
+	Again                // it waits for Delay
+	GiveBack             // it was not begun: no try was used
+)
+
+// Ending is how a run ended.
+type Ending struct {
+	Run
+	Fate      Fate
+	Code      string
+	Status    int
+	Delay     time.Duration
+	Data      []byte // of Archive: what is kept
+	Truncated bool
+	BadLines  int
+	Follow    []Follow // of Archive: written in the same transaction, due at once
+}
+
+// Follow is a job that a run makes.
+type Follow struct {
+	ID      job.ID
+	Jobtype string
+	Payload []byte // without the newline
+}
+
+// Sweeping says how long what is kept.
+type Sweeping struct {
+	RetryFor, KeepDone, KeepUnrun time.Duration
+	Handled                       func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
+	// Next is the type that gets a follow-on job for each abandoned one, "" for none,
+	// and NextID that job's id.
+	Next   func(jobtype string) string
+	NextID func() job.ID
+	Limit  int
+}
+
+// Swept is what a sweep did.
+type Swept struct {
+	Freed, Abandoned, Expired, Purged int
+	More                              bool
+}
+
+// Record is what there is to tell of a job.
+type Record struct {
+	ID           job.ID
+	Jobtype      string
+	State        job.State
+	Due, Created time.Time
+	Done         time.Time // zero: not yet
+	Lock         string
+	Tries        int
+	Code         string // "": none
+	Status       int    // 0: none
+	Truncated    bool
+	BadLines     int
+}
+
+// Query finds jobs of a client.
+type Query struct {
+	Client, Type string    // Type bare, "": all
+	State        job.State // "": all
+	After        job.ID    // older than that
+	Limit        int
+}
+
+// Counts are the jobs of a type: Added is the sum of all others.
+type Counts struct {
+	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
+	Oldest                                                                     time.Duration // how long the oldest waiting one has been due
+}
