@@ -1,0 +1,64 @@
+package job
+
+import (
+	"fmt"
+	"time"
+)
+
+// Code is the stable name of an error.
+type Code string
+
+// The codes, by the status of their replies.
+const (
+	InvalidBody  Code = "invalid_body"  // 400
+	InvalidType  Code = "invalid_type"  // 400
+	MissingField Code = "missing_field" // 400
+	InvalidValue Code = "invalid_value" // 400
+
+	Unauthorized Code = "unauthorized" // 401
+	Forbidden    Code = "forbidden"    // 403
+
+	NotFound          Code = "not_found"          // 404: no such path
+	UnknownJob        Code = "unknown_job"        // 404
+	UnknownWorker     Code = "unknown_worker"     // 404
+	UnknownConstraint Code = "unknown_constraint" // 404
+
+	MethodNotAllowed Code = "method_not_allowed" // 405
+	NotAcceptable    Code = "not_acceptable"     // 406
+	PollTimeout      Code = "timeout"            // 408; the body has the job's status
+
+	NotCancelable Code = "not_cancelable" // 409
+	NotAssigned   Code = "not_assigned"   // 409
+	WrongState    Code = "wrong_state"    // 409, of the UI's actions
+
+	PreconditionFailed Code = "precondition_failed"    // 412
+	TooLarge           Code = "too_large"              // 413
+	UnsupportedMedia   Code = "unsupported_media_type" // 415
+	KeyReused          Code = "idempotency_key_reused" // 422
+
+	Overloaded       Code = "overloaded"        // 503
+	StoreUnavailable Code = "store_unavailable" // 503
+	Standby          Code = "standby"           // 503
+	Starting         Code = "starting"          // 503
+	Draining         Code = "draining"          // 503
+)
+
+// Fault is an error for whoever sent a request.
+type Fault struct {
+	Code       Code
+	Reason     string        // for people; names value and limit
+	Field      string        // the field that is meant, "" for none
+	RetryAfter time.Duration // of a 503, 0 for none
+}
+
+func (f *Fault) Error() string {
+	if f.Field != "" {
+		return string(f.Code) + ": " + f.Field + ": " + f.Reason
+	}
+	return string(f.Code) + ": " + f.Reason
+}
+
+// Refuse returns a Fault; the text follows fmt.Sprintf.
+func Refuse(code Code, field, format string, args ...any) *Fault {
+	return &Fault{Code: code, Field: field, Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,63 @@
+package job
+
+import (
+	"encoding/hex"
+
+	"github.com/google/uuid"
+)
+
+// ID names a job or a worker: a UUIDv7. The zero ID is none.
+type ID [16]byte
+
+// NewID returns an id that is larger than those made before by this process, but
+// for those of the same millisecond.
+func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
+
+// ParseID reads an id in the one form in which ids are written: 36 characters,
+// lower case.
+func ParseID(s string) (id ID, ok bool) {
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return ID{}, false
+	}
+	n := 0
+	for i := 0; i < len(s); i += 2 {
+		if s[i] == '-' {
+			i++
+		}
+		high, low := digit(s[i]), digit(s[i+1])
+		if high|low > 15 {
+			return ID{}, false
+		}
+		id[n] = high<<4 | low
+		n++
+	}
+	return id, true
+}
+
+// digit is the value of a lower-case hexadecimal digit, or 255.
+func digit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 255
+}
+
+// Append appends the id as it is written.
+func (id ID) Append(dst []byte) []byte {
+	dst = hex.AppendEncode(dst, id[:4])
+	for _, part := range [...][]byte{id[4:6], id[6:8], id[8:10], id[10:]} {
+		dst = hex.AppendEncode(append(dst, '-'), part)
+	}
+	return dst
+}
+
+func (id ID) String() string {
+	var buf [36]byte
+	return string(id.Append(buf[:0]))
+}
+
+// None reports whether the id is the zero one.
+func (id ID) None() bool { return id == ID{} }

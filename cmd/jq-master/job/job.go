@@ -1,0 +1,138 @@
+package job
+
+import "strconv"
+
+// Limits and defaults of a job's attributes.
+const (
+	MaxName         = 200 // bytes
+	MaxRetries      = 1000
+	MaxTimeout      = 86_400      // seconds
+	MaxDelay        = 365 * 86400 // seconds
+	MaxBatch        = 1000        // jobs in one request
+	DefaultMaxRetry = 10
+	DefaultTimeout  = 30       // seconds
+	MaxError        = 64 << 10 // bytes of an error; longer ones are kept as null
+	MaxMessage      = 4 << 10  // bytes of a message; longer ones are cut
+	KeptAttempts    = 10       // of a job, the last ones
+)
+
+// Attributes are what a pusher says of a job. They never change, and neither do
+// the bytes of Argument, which all parts share.
+type Attributes struct {
+	Name       string
+	Argument   []byte // one MessagePack map, as it came
+	Priority   int32  // smaller first
+	MaxRetry   int32  // 0 … MaxRetries
+	Timeout    int32  // of a run, in seconds
+	KeepResult bool
+}
+
+// State says where a job is in its life.
+type State uint8
+
+// The states of a job.
+const (
+	Queued    State = iota // never run
+	Running                // with a worker
+	Retrying               // has failed, waits for its backoff or its turn
+	Done                   // ended with success
+	Failed                 // ended for good with a failure; shown as "error"
+	Cancelled              // ended without an outcome
+)
+
+var stateNames = [...]string{"queued", "running", "retrying", "done", "error", "cancelled"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// ParseState is the state of a name.
+func ParseState(name string) (State, bool) {
+	for i, n := range stateNames {
+		if n == name {
+			return State(i), true
+		}
+	}
+	return 0, false
+}
+
+// Ended reports whether the job will not run again by itself.
+func (s State) Ended() bool { return s >= Done }
+
+// Job is a job as it is stored. Times are in milliseconds since 1970, 0 for none.
+// It is a value: nobody changes what another one holds.
+type Job struct {
+	ID ID
+	Attributes
+	Seq      uint64 // order of enqueueing
+	Enqueued int64
+	State    State
+	Retries  int32 // retries scheduled so far, retry_count
+	Attempt  int32 // number of the last run, from 1 on; goes on when a job is revived
+	Due      int64 // not handed out before
+	Worker   ID    // of the last run
+	Started  int64 // hand-out of the last run
+	Deadline int64 // of the run at hand, grace included
+	Finished int64 // end of the last run, or of the job
+
+	Result  []byte // MessagePack; nil when there is none (any longer)
+	Error   []byte // of the last failure, MessagePack; nil is null
+	Message string // of the last failure
+	Reason  Reason // of the last failure
+	Told    int64  // finished_at as the worker told it; 0: it did not
+
+	// Attempts are the last runs that have ended, the oldest first, at most
+	// KeptAttempts.
+	Attempts []Attempt
+}
+
+// Attempt is a run that has ended.
+type Attempt struct {
+	Number   int32
+	Worker   ID
+	Started  int64
+	Finished int64
+	Success  bool
+	Reason   Reason // of a failure
+	Message  string // of a failure
+}
+
+// Reason says why a run failed.
+type Reason uint8
+
+// The reasons.
+const (
+	NoReason Reason = iota // it did not fail
+	Other
+	Timeout
+)
+
+var reasonNames = [...]string{"", "other", "timeout"}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// ParseReason is the reason of a name.
+func ParseReason(name string) (Reason, bool) {
+	switch name {
+	case "other":
+		return Other, true
+	case "timeout":
+		return Timeout, true
+	}
+	return NoReason, false
+}
+
+// Outcome is how a run ended, as its worker says or as the master found.
+type Outcome struct {
+	Success bool
+	Result  []byte // of a success, MessagePack; nil is null
+	// Of a failure:
+	Reason  Reason
+	Retry   bool
+	Error   []byte // MessagePack; nil is null
+	Message string
+	Told    int64 // finished_at, in milliseconds since 1970; 0: not said
+}

@@ -1,0 +1,32 @@
+package job
+
+// Limits of a worker.
+const (
+	MaxWorkerJobs  = 10_000
+	MaxWorkerNames = 1000 // globs
+)
+
+// Worker is a worker as it is registered and stored.
+type Worker struct {
+	ID        ID
+	Name      string
+	MaxJobs   int
+	URL       string   // where jobs are pushed to, without /worker-job; "" when it pulls
+	Names     []string // globs of the jobs' names, * for any characters; never empty
+	Token     string   // what a push carries, "" for none
+	Heartbeat bool     // it is lost when nothing comes from it
+	Since     int64    // registered, in milliseconds since 1970
+}
+
+// Pulls reports whether the worker asks for its jobs.
+func (w *Worker) Pulls() bool { return w.URL == "" }
+
+// Handout is a job on its way to a worker.
+type Handout struct {
+	ID       ID
+	Name     string
+	Argument []byte // MessagePack
+	Timeout  int32  // seconds
+	Attempt  int32
+	Deadline int64 // of the run, grace left out, in milliseconds since 1970
+}
