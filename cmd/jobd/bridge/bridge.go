@@ -23,6 +23,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/launch"
+	"gloom/cmd/internal/link"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
@@ -40,7 +41,7 @@ type Bridge struct {
 	store    store.Store
 	writer   *writer
 	guard    *launch.Guard // of processes; nil without a launcher
-	link     *link
+	link     *link.Link
 	jobs     *gloom.Submitter
 	m        *metrics
 	idPrefix string
@@ -207,17 +208,24 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 // connect reaches or starts the broker, and joins it where there is a
 // launcher.
 func (b *Bridge) connect() (err error) {
-	if b.link, err = openLink(b.cfg.Broker, b.log); err != nil {
+	broker := b.cfg.Broker
+	if broker.WorkerAddr != "" && broker.SubmitAddr == "" {
+		return errors.New("'broker_submit_addr' is not defined, 'broker_worker_addr' is")
+	}
+	if b.link, err = link.Open(link.Config{
+		Program: "jobd", SubmitAddr: broker.SubmitAddr, WorkerAddr: broker.WorkerAddr, Token: broker.Token,
+		TLSCA: broker.TLSCA, TLSCert: broker.TLSCert, TLSKey: broker.TLSKey, TLSServerName: broker.TLSServerName, TLSPrefix: "broker_tls_",
+		News: b.brokerNews,
+	}, b.log); err != nil {
 		return err
 	}
-	b.link.news = b.brokerNews
-	if b.jobs, err = gloom.NewSubmitter(append(b.link.options("submitter", b.link.submit), gloom.Window(1<<20))...); err != nil {
+	if b.jobs, err = gloom.NewSubmitter(append(b.link.Submitter(), gloom.Window(1<<20))...); err != nil {
 		return err
 	}
 	if b.cfg.Launcher == "" {
 		return nil
 	}
-	if b.link.work == "" {
+	if b.link.WorkerAddr() == "" {
 		return errors.New("'broker_worker_addr' is not defined, 'launcher' is")
 	}
 	if b.guard, err = launch.NewGuard(ownerOf(store.Here())); err != nil {
@@ -363,7 +371,11 @@ func (b *Bridge) brokerNews(side string, n gloom.Notice) {
 	}
 }
 
-func (b *Bridge) brokerHealth() error { return b.link.health() }
+func (b *Bridge) brokerHealth() error { return b.link.Health() }
+
+// WorkerAddr is where workers reach the broker: of one that the bridge brought
+// along, only from this process's user and host.
+func (b *Bridge) WorkerAddr() string { return b.link.WorkerAddr() }
 
 // release frees everything; what has not been written by then is not written.
 func (b *Bridge) release() {
@@ -382,7 +394,7 @@ func (b *Bridge) release() {
 		b.guard.Close()
 	}
 	if b.link != nil {
-		b.link.close()
+		b.link.Close()
 	}
 	if b.registry != nil {
 		b.registry.Unregister(collector{b, b.m})

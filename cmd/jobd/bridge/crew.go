@@ -6,6 +6,7 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/link"
 
 	"github.com/rs/zerolog"
 )
@@ -13,7 +14,7 @@ import (
 // crew is the workers of one target's type, with as many slots together as the
 // target's concurrency.
 type crew struct {
-	link    *link
+	link    *link.Link
 	log     zerolog.Logger
 	typ     string
 	handler gloom.Handler
@@ -60,7 +61,7 @@ func (c *crew) worker(slots int) *gloom.Worker {
 		Type: c.typ, Handler: c.handler, Concurrency: slots, Prefetch: slots,
 		// A slot's process may take as long as it likes; the bridge ends it.
 		StopTimeout: 1000 * time.Hour,
-		Options:     c.link.options(c.typ, c.link.work),
+		Options:     c.link.Worker(c.typ),
 	}
 }
 
@@ -70,5 +71,5 @@ func (c *crew) leave() {
 		c.cancel()
 	}
 	c.cancel = nil
-	c.link.forget(c.typ)
+	c.link.Forget(c.typ)
 }

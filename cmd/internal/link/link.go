@@ -1,0 +1,209 @@
+// Package link is how a door reaches its broker: one of its own, inside the
+// process, or a shared one. Either way over sockets, through the Go client.
+package link
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
+
+	"github.com/rs/zerolog"
+)
+
+// Config says which broker.
+type Config struct {
+	Program string // client name at shared brokers, and of the own one's directory
+
+	// SubmitAddr and WorkerAddr are those of a shared broker, each several with
+	// commas; without both the door starts its own.
+	SubmitAddr, WorkerAddr string
+	Token                  string
+	// TLSCA, TLSCert, TLSKey and TLSServerName are as in cli.ClientTLS; any of them
+	// turns TLS on. TLSPrefix begins the names of these options.
+	TLSCA, TLSCert, TLSKey, TLSServerName, TLSPrefix string
+
+	// News is told of what happens to connections, by side: "submitter" or the name
+	// of a worker's; may be nil.
+	News func(side string, n gloom.Notice)
+
+	// MaxFrame is that of the own broker; 0 is 64 MiB.
+	MaxFrame int
+	// Tune changes further options of the own broker; may be nil.
+	Tune func(*server.Options)
+}
+
+// Link reaches a broker.
+type Link struct {
+	own    *server.Server // nil when it is shared
+	dir    string         // of the own broker's sockets
+	lock   *os.File
+	submit string // address
+	work   string
+	common []gloom.Option // of submitter and workers
+	news   func(side string, n gloom.Notice)
+
+	mu   sync.Mutex // guards lost
+	lost map[string]error
+}
+
+const (
+	backoff   = 50 * time.Millisecond
+	patience  = 3 * time.Second
+	heartbeat = 10 * time.Second
+
+	staleAge = time.Minute // of the sockets of killed daemons, before they are removed
+)
+
+// Open starts the door's own broker, or gets ready to connect to a shared one.
+func Open(c Config, log zerolog.Logger) (*Link, error) {
+	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, lost: make(map[string]error)}
+	l.common = []gloom.Option{gloom.Backoff(backoff, patience), gloom.TrustBodies()}
+	if c.SubmitAddr == "" && c.WorkerAddr == "" {
+		return l, l.embed(c, log)
+	}
+	l.common = append(l.common, gloom.ClientName(c.Program), gloom.Heartbeat(heartbeat))
+	if c.Token != "" {
+		l.common = append(l.common, gloom.Token(c.Token))
+	}
+	if c.TLSCA+c.TLSCert+c.TLSServerName != "" {
+		conf, err := cli.ClientTLS(c.TLSPrefix, c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName)
+		if err != nil {
+			return nil, err
+		}
+		l.common = append(l.common, gloom.TLS(conf))
+	}
+	return l, nil
+}
+
+// embed starts a broker on sockets that only this user reaches.
+func (l *Link) embed(c Config, log zerolog.Logger) error {
+	removeStale(os.TempDir(), c.Program)
+	dir, err := os.MkdirTemp("", c.Program+"-")
+	if err != nil {
+		return err
+	}
+	l.dir = dir
+	// Whoever can lock this file knows that the daemon is gone.
+	if l.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
+		l.Close()
+		return err
+	}
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "unix:"+filepath.Join(dir, "submit"), "unix:"+filepath.Join(dir, "work"), ""
+	opt.DeadLetters = 0 // the door's store remembers what failed
+	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
+		opt.MaxFrame = 64 << 20
+	}
+	if c.Tune != nil {
+		c.Tune(&opt)
+	}
+	if l.own, err = server.Start(opt, log.Level(zerolog.WarnLevel).With().Str("part", "broker").Logger()); err != nil {
+		l.Close()
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	l.common = append(l.common, gloom.MaxFrame(opt.MaxFrame))
+	l.submit, l.work = "unix:"+filepath.Join(dir, "submit"), "unix:"+filepath.Join(dir, "work")
+	return nil
+}
+
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// removeStale removes what killed daemons have left.
+func removeStale(parent, program string) {
+	locks, _ := filepath.Glob(filepath.Join(parent, program+"-*", "lock"))
+	for _, path := range locks {
+		// A young directory's daemon may not have got to its lock yet.
+		if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < staleAge {
+			continue
+		}
+		lock, err := lockFile(path)
+		if err != nil {
+			continue // its daemon lives, or it is somebody else's
+		}
+		os.RemoveAll(filepath.Dir(path))
+		lock.Close()
+	}
+}
+
+// Close ends the own broker.
+func (l *Link) Close() {
+	if l.own != nil {
+		l.own.Close()
+	}
+	if l.dir != "" {
+		os.RemoveAll(l.dir)
+	}
+	if l.lock != nil {
+		l.lock.Close()
+	}
+}
+
+// Submitter are the options of a submitter.
+func (l *Link) Submitter() []gloom.Option { return l.options("submitter", l.submit) }
+
+// Worker are the options of a worker that goes by a name of its own.
+func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work) }
+
+func (l *Link) options(side, addr string) []gloom.Option {
+	var addrs []string
+	for a := range strings.SplitSeq(addr, ",") {
+		addrs = append(addrs, strings.TrimSpace(a))
+	}
+	return append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
+}
+
+func (l *Link) notice(side string, n gloom.Notice) {
+	l.mu.Lock()
+	switch n.Event {
+	case gloom.EventConnected, gloom.EventJoined:
+		delete(l.lost, side)
+	case gloom.EventLost, gloom.EventFailed, gloom.EventGivenUp:
+		l.lost[side] = n.Err
+	}
+	l.mu.Unlock()
+	if l.news != nil {
+		l.news(side, n)
+	}
+}
+
+// Forget drops a side that is no more.
+func (l *Link) Forget(side string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.lost, side)
+}
+
+// Health is nil when all sides are connected.
+func (l *Link) Health() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for side, err := range l.lost {
+		return fmt.Errorf("broker is away (%s): %w", side, err)
+	}
+	return nil
+}
+
+// Own is the door's own broker, nil where it is shared.
+func (l *Link) Own() *server.Server { return l.own }
+
+// WorkerAddr is where workers reach the broker, "" for nowhere: of the door's own
+// one, only from this process's user and host.
+func (l *Link) WorkerAddr() string { return l.work }
