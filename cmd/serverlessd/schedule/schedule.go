@@ -1,31 +1,205 @@
-// Package schedule decides which type's jobs are taken next. It is a pure
-// function of counts, running batches and time: no store, no clock.
+// Package schedule decides whose jobs are taken next. It is a pure function of
+// counts, of what runs, and of time: no store, no clock.
+//
+// Clients have turns, and a turn ends when the client's credit is used up: run
+// time, counted while it runs, so that a client of long batches is charged for
+// them before they end. When nobody who waits has credit left all get some more
+// (deficit round robin). Who comes anew has the next turn.
 package schedule
 
-import "time"
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// quantum is the run time that a client gets a round, and what a batch pays in
+	// advance. It is short: as long as two clients wait, short batches alternate.
+	quantum = 10 * time.Millisecond
+	// tie is by how much two types may differ in age and still be of one age.
+	tie = 100 * time.Millisecond
+	// warmRow is how many times in a row a warm context may decide a tie.
+	warmRow = 4
+)
 
 // Type is a type with jobs that are due.
 type Type struct {
 	Client, Jobtype string
-	Count           int           // at most 1,000
 	Age             time.Duration // how long the oldest has been due
-	Limit           int           // jobs of the type that may run at a moment; 0: any number
+	Limit           int           // batches of the type that may run at a moment; 0: any number
 	Warm            bool          // a context stands ready
 }
 
-// Limits of the daemon.
+// Limits are the daemon's. A slot is a batch at work.
 type Limits struct {
-	Slots, ClientSlots int // batches at work, in all and of a client; 0: any number
+	Slots, ClientSlots int // in all, and of a client; 0: any number
 }
 
-// Interface is what the engine needs of a scheduler. It is not safe for
-// concurrent use. A slot is a batch at work.
-type Interface interface {
-	// SelectJobtypeToRun is whose jobs to take next, as a place in types; -1 when
-	// nothing may run.
-	SelectJobtypeToRun(types []Type) int
-	// JobsStarted takes a slot for a batch of a type.
-	JobsStarted(client, jobtype string)
-	// JobsStopped gives it back; the batch ran for so long.
-	JobsStopped(client, jobtype string, ran time.Duration)
+// Scheduler knows what runs and who has had how much. It is not safe for
+// concurrent use.
+type Scheduler struct {
+	limits  Limits
+	now     time.Time // until then all is charged
+	running int
+	clients map[string]*client
+	ring    []*client // in the order of turns; the first one has it
+}
+
+// client is one who waits, runs, or owes.
+type client struct {
+	name    string
+	credit  time.Duration  // below 0 it is owed
+	running map[string]int // by jobtype
+	slots   int            // sum of running
+	fresh   bool           // has not had a turn
+	warm    int            // ties in a row that a warm context has decided
+
+	// Of the present selection.
+	waiting         bool
+	oldest, warmest int // places of types that may run; -1: none
+}
+
+// New returns a scheduler to which nothing runs.
+func New(limits Limits) *Scheduler {
+	return &Scheduler{limits: limits, clients: make(map[string]*client)}
+}
+
+// SelectJobtypeToRun is whose jobs to take next, as a place in types; -1 when
+// nothing may run. Nothing changes by it but whose turn it is.
+func (s *Scheduler) SelectJobtypeToRun(now time.Time, types []Type) int {
+	s.charge(now)
+	s.look(types)
+	if s.limits.Slots > 0 && s.running >= s.limits.Slots {
+		return -1
+	}
+	for {
+		least := time.Duration(-1) // that somebody who may run owes
+		for at, c := range s.ring {
+			if c.oldest < 0 {
+				continue
+			}
+			if c.credit > 0 {
+				s.ring = append(slices.Clone(s.ring[at:]), s.ring[:at]...)
+				c.fresh = false
+				return c.choose(types)
+			}
+			if least < 0 || -c.credit < least {
+				least = -c.credit
+			}
+		}
+		if least < 0 {
+			return -1
+		}
+		s.round(least)
+	}
+}
+
+// look enters who waits, and forgets who neither waits nor runs nor owes.
+func (s *Scheduler) look(types []Type) {
+	for _, c := range s.ring {
+		c.waiting, c.oldest, c.warmest = false, -1, -1
+	}
+	var fresh []*client
+	waiting := 0
+	for at, t := range types {
+		c := s.clients[t.Client]
+		if c == nil {
+			c = s.enter(t.Client)
+			fresh = append(fresh, c)
+		}
+		if !c.waiting {
+			c.waiting = true
+			waiting++
+		}
+		if s.limits.ClientSlots > 0 && c.slots >= s.limits.ClientSlots || t.Limit > 0 && c.running[t.Jobtype] >= t.Limit {
+			continue
+		}
+		if c.oldest < 0 || t.Age > types[c.oldest].Age {
+			c.oldest = at
+		}
+		if t.Warm && (c.warmest < 0 || t.Age > types[c.warmest].Age) {
+			c.warmest = at
+		}
+	}
+	s.ring = slices.DeleteFunc(s.ring, func(c *client) bool {
+		// Who waits alone keeps nobody from anything: old debts are forgiven.
+		gone := !c.waiting && c.slots == 0 && (c.credit >= 0 || waiting < 2)
+		if gone {
+			delete(s.clients, c.name)
+		} else if !c.waiting {
+			c.credit = min(c.credit, 0)
+		}
+		return gone
+	})
+	first := 0 // behind those who came before and have not had a turn either
+	for first < len(s.ring) && s.ring[first].fresh {
+		first++
+	}
+	s.ring = slices.Insert(s.ring, first, fresh...)
+}
+
+func (s *Scheduler) enter(name string) *client {
+	c := &client{name: name, credit: quantum, running: make(map[string]int), fresh: true, oldest: -1, warmest: -1}
+	s.clients[name] = c
+	return c
+}
+
+// round gives all as many quanta as it takes until one who owes so much has some
+// credit. Nobody saves up more than one.
+func (s *Scheduler) round(debt time.Duration) {
+	gift := (debt/quantum + 1) * quantum
+	for _, c := range s.ring {
+		c.credit = min(c.credit+gift, quantum)
+	}
+}
+
+// choose is the client's longest waiting type, or one with a warm context that
+// has waited as long.
+func (c *client) choose(types []Type) int {
+	if c.warmest >= 0 && c.warmest != c.oldest && c.warm < warmRow && types[c.oldest].Age-types[c.warmest].Age <= tie {
+		c.warm++
+		return c.warmest
+	}
+	c.warm = 0
+	return c.oldest
+}
+
+// JobsStarted takes a slot for a batch of a client's type.
+func (s *Scheduler) JobsStarted(now time.Time, name, jobtype string) {
+	s.charge(now)
+	c := s.clients[name]
+	if c == nil {
+		c = s.enter(name)
+		c.fresh = false
+		s.ring = append(s.ring, c)
+	}
+	s.running++
+	c.slots++
+	c.running[jobtype]++
+	c.credit -= quantum // in advance: as many as want to shall have a slot, before any has a second
+}
+
+// JobsStopped gives the slot back.
+func (s *Scheduler) JobsStopped(now time.Time, name, jobtype string) {
+	s.charge(now)
+	c := s.clients[name]
+	if c == nil || c.running[jobtype] == 0 {
+		return
+	}
+	s.running--
+	c.slots--
+	if c.running[jobtype]--; c.running[jobtype] == 0 {
+		delete(c.running, jobtype)
+	}
+	c.credit += quantum
+}
+
+// charge has all pay for what has run since the last call.
+func (s *Scheduler) charge(now time.Time) {
+	if d := now.Sub(s.now); d > 0 {
+		for _, c := range s.ring {
+			c.credit -= time.Duration(c.slots) * d
+		}
+		s.now = now
+	}
 }
