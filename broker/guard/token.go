@@ -37,9 +37,12 @@ type Grant struct {
 	types []wire.Pattern
 }
 
-// Covers tells whether the grant is good for a type.
+// Has tells whether the grant allows something. A nil one allows everything.
+func (g *Grant) Has(sc Scope) bool { return g == nil || g.Scopes&sc != 0 }
+
+// Covers tells whether the grant is good for a type. A nil one is for any.
 func (g *Grant) Covers(typ string) bool {
-	return g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
+	return g == nil || g.All || slices.ContainsFunc(g.types, func(p wire.Pattern) bool { return p.Fits(typ) })
 }
 
 // CoversName is Covers for a name as the core has it.

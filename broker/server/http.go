@@ -3,14 +3,12 @@ package server
 import (
 	"crypto/tls"
 	"errors"
-	stdlog "log"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
+	"gloom/broker/guard"
 )
 
 const (
@@ -30,7 +28,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ConnState: (&crowd{since: map[net.Conn]time.Time{}}).note,
-		ErrorLog:  stdlog.New(httpLog{s.log}, "", 0),
+		ErrorLog:  guard.ErrorLog(s.log),
 	}
 	s.wg.Go(func() {
 		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
@@ -85,12 +83,4 @@ func socket(conn net.Conn) net.Conn {
 		return t.NetConn()
 	}
 	return conn
-}
-
-// httpLog takes what the HTTP side has to say of its peers.
-type httpLog struct{ log zerolog.Logger }
-
-func (l httpLog) Write(p []byte) (int, error) {
-	l.log.Warn().Str("from", "http").Msg(strings.TrimSpace(string(p)))
-	return len(p), nil
 }

@@ -1,0 +1,116 @@
+package door
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// spare connections beyond the limit are served all the same, for health and for
+// the word that there are too many.
+const spare = 64
+
+// crowd bounds the connections of a listener. Where there are too many, one that
+// has long been idle goes.
+type crowd struct {
+	net.Listener
+	most int
+	open atomic.Int64
+
+	mu   sync.Mutex
+	idle list.List // of *member, the longest idle first
+}
+
+// member is a connection.
+type member struct {
+	net.Conn
+	beyond bool // the limit
+	// Guarded by the crowd's mutex.
+	at    *list.Element // nil while it is not idle
+	since time.Time
+}
+
+// leastIdle is how long a connection has been idle before it may be closed for
+// another: a client that is about to use it would lose its request.
+const leastIdle = time.Second
+
+// Accept implements net.Listener.
+func (c *crowd) Accept() (net.Conn, error) {
+	for {
+		nc, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		n := int(c.open.Add(1))
+		if n <= c.most || c.makeRoom() {
+			return &member{Conn: nc}, nil
+		}
+		if n <= c.most+spare {
+			return &member{Conn: nc, beyond: true}, nil
+		}
+		c.open.Add(-1)
+		_ = nc.Close()
+	}
+}
+
+func (c *crowd) makeRoom() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.idle.Front()
+	if first == nil {
+		return false
+	}
+	m := first.Value.(*member)
+	if time.Since(m.since) < leastIdle {
+		return false
+	}
+	c.idle.Remove(first)
+	m.at = nil
+	_ = m.Close()
+	return true
+}
+
+// memberOf finds it below TLS.
+func memberOf(conn net.Conn) *member {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	return conn.(*member)
+}
+
+// note is a ConnState of http.Server.
+func (c *crowd) note(conn net.Conn, state http.ConnState) {
+	m := memberOf(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.at != nil {
+		c.idle.Remove(m.at)
+		m.at = nil
+	}
+	switch state {
+	case http.StateIdle:
+		m.since = time.Now()
+		m.at = c.idle.PushBack(m)
+	case http.StateClosed, http.StateHijacked:
+		c.open.Add(-1)
+	}
+}
+
+type beyond struct{}
+
+// mark is a ConnContext of http.Server.
+func (c *crowd) mark(ctx context.Context, conn net.Conn) context.Context {
+	if memberOf(conn).beyond {
+		return context.WithValue(ctx, beyond{}, true)
+	}
+	return ctx
+}
+
+// Crowded tells that a request came on a connection beyond the limit: it is to be
+// refused, unless it is about the daemon's health, and the connection closed.
+func Crowded(r *http.Request) bool { return r.Context().Value(beyond{}) != nil }

@@ -1,0 +1,234 @@
+// Package door is the HTTP side of a daemon that takes requests from many: where
+// it listens, who may come in and how many at a time, and how long a request may
+// take to arrive. What is asked and answered is the daemon's.
+package door
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
+
+	"gloom/broker/guard"
+)
+
+// Options are what can be set about a door.
+type Options struct {
+	guard.Options
+	// Addr is where it is: "host:port" (port 0 takes a free one), which has TLS
+	// when there is a certificate, "tcp://host:port" without TLS, "unix:/path".
+	Addr string
+	// MaxConns bounds connections; 0 is what the limit on open files allows.
+	MaxConns int
+}
+
+// Flags makes a flag of every option.
+func (o *Options) Flags(f *pflag.FlagSet) {
+	f.StringVar(&o.Addr, "addr", o.Addr, "where clients connect: host:port, tcp://host:port without TLS, or unix:/path")
+	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
+	f.StringVar(&o.TokenFile, "token-file", o.TokenFile, "file of tokens, a line each; SIGHUP reads it again")
+	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on the address; SIGHUP reads it again")
+	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
+	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
+	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow an address beyond this host without tokens or client certificates")
+	f.Var(&names{&o.HTTPHosts}, "host", "a further name under which the address may be asked, as behind a proxy; may be given several times")
+}
+
+// names is a flag whose values come together, with commas.
+type names struct{ to *string }
+
+func (n *names) String() string {
+	if n.to == nil {
+		return ""
+	}
+	return *n.to
+}
+
+func (n *names) Set(v string) error {
+	*n.to = strings.TrimPrefix(*n.to+","+v, ",")
+	return nil
+}
+
+func (*names) Type() string { return "name" }
+
+// Validate returns a *guard.OptionError for the first option that cannot be.
+func (o *Options) Validate() error {
+	if err := o.CheckTLS(); err != nil {
+		return err
+	}
+	_, err := o.Addresses("addr", o.Addr)
+	return err
+}
+
+// Door is an address that listens.
+type Door struct {
+	// Unauthorized counts requests with a missing or unknown token.
+	Unauthorized atomic.Uint64
+
+	opt    Options
+	log    zerolog.Logger
+	tokens guard.Tokens
+	certs  *guard.Certificates // nil without TLS
+	crowd  *crowd
+	at     guard.Address
+	cross  *http.CrossOriginProtection
+	server *http.Server
+}
+
+// Listen binds the address. Scopes are the names of what tokens may allow, the
+// first of them is guard.Scope 1, the next 2, then 4; typed lets a token name
+// what it is good for.
+func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Door, error) {
+	d := &Door{opt: opt, log: log, cross: http.NewCrossOriginProtection()}
+	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
+	if err := d.loadTokens(); err != nil {
+		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
+	}
+	var err error
+	if d.certs, err = d.opt.Certificates(); err != nil {
+		return nil, err
+	}
+	most, err := guard.ConnLimit(opt.MaxConns)
+	if err != nil {
+		return nil, err
+	}
+	all, err := d.opt.Addresses("addr", opt.Addr)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		return nil, &guard.OptionError{Flag: "addr", Value: opt.Addr, Reason: "must be one address"}
+	}
+	d.at = all[0]
+	ln, err := d.at.Listen()
+	if err != nil {
+		return nil, &guard.OptionError{Flag: "addr", Value: opt.Addr, Reason: err.Error()}
+	}
+	d.crowd = &crowd{Listener: ln, most: most}
+	return d, nil
+}
+
+const (
+	headerTime = 10 * time.Second
+	// bodyTime is for headers and body together, writeTime for what a handler
+	// waits and its answer.
+	bodyTime  = 40 * time.Second
+	writeTime = 2 * time.Minute
+	idleTime  = 2 * time.Minute
+	maxHeader = 16 << 10
+)
+
+// Serve serves with h until Shutdown or Close. A handler that waits takes the
+// deadline off with Wait.
+func (d *Door) Serve(h http.Handler) {
+	d.server = &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: bodyTime, WriteTimeout: writeTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ConnState: d.crowd.note, ConnContext: d.crowd.mark,
+		ErrorLog: guard.ErrorLog(d.log),
+	}
+	var ln net.Listener = d.crowd
+	if d.at.Secure {
+		ln = tls.NewListener(ln, d.certs.Config("http/1.1"))
+	}
+	go func() {
+		if err := d.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error().Err(err).Msg("the HTTP side has stopped")
+		}
+	}()
+}
+
+// Wait lets a request whose body has been read stay unanswered: without it, its
+// context ends when the time for its arrival is over.
+func Wait(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+}
+
+// Addr is where the door is.
+func (d *Door) Addr() net.Addr { return d.crowd.Addr() }
+
+// Secure tells whether it has TLS.
+func (d *Door) Secure() bool { return d.at.Secure }
+
+// Exposed tells whether other hosts reach it without having to show a token or a
+// certificate.
+func (d *Door) Exposed() bool { return d.opt.Exposed(d.at) }
+
+// MaxConns is the number of connections that may be open, Conns the number of
+// those that are.
+func (d *Door) MaxConns() int { return d.crowd.most }
+func (d *Door) Conns() int    { return int(d.crowd.open.Load()) }
+
+// Grant judges the token of a request; ok is false for one that is missing or
+// unknown, and takes its time. Without a token file it is nil, which may
+// everything.
+func (d *Door) Grant(r *http.Request) (g *guard.Grant, ok bool) {
+	if !d.tokens.Required() {
+		return nil, true
+	}
+	token := bearer(r)
+	if g = d.tokens.Find([]byte(token)); g != nil {
+		return g, true
+	}
+	d.Unauthorized.Add(1)
+	d.log.Warn().Str("peer", r.RemoteAddr).Msg("a missing or unknown token was refused")
+	if token != "" {
+		guard.Hold(r.Context())
+	}
+	return nil, false
+}
+
+func bearer(r *http.Request) string {
+	const scheme = "Bearer "
+	h := r.Header.Get("Authorization")
+	if len(h) < len(scheme) || !strings.EqualFold(h[:len(scheme)], scheme) {
+		return ""
+	}
+	return strings.TrimSpace(h[len(scheme):])
+}
+
+// Ours tells whether a request was sent to this door by a name or address of its
+// own.
+func (d *Door) Ours(r *http.Request) bool { return d.opt.Ours(r.Host, d.opt.Addr, d.Addr()) }
+
+// CrossSite returns why a request that changes something is a web page's of
+// another origin, nil if it is not.
+func (d *Door) CrossSite(r *http.Request) error { return d.cross.Check(r) }
+
+// Reload reads tokens and certificates again. What cannot be read stays as it was.
+func (d *Door) Reload() error {
+	err := d.loadTokens()
+	if d.certs != nil {
+		err = errors.Join(err, d.certs.Load())
+	}
+	return err
+}
+
+func (d *Door) loadTokens() error {
+	if err := d.tokens.Load(); err != nil {
+		return err
+	}
+	if d.tokens.Required() && d.tokens.Len() == 0 {
+		d.log.Warn().Str("token_file", d.opt.TokenFile).Msg("the token file holds no token: nobody can do anything")
+	}
+	return nil
+}
+
+// Shutdown takes no new connections and waits until all requests are answered, or
+// ctx is done.
+func (d *Door) Shutdown(ctx context.Context) error {
+	if d.server == nil {
+		return d.crowd.Close()
+	}
+	err := d.server.Shutdown(ctx)
+	if err != nil {
+		_ = d.server.Close()
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package door
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/guard"
+)
+
+const patience = 45 * time.Second
+
+// open is a door on a free port with a handler behind it.
+func open(t *testing.T, opt Options, h http.HandlerFunc) *Door {
+	t.Helper()
+	opt.Addr = "127.0.0.1:0"
+	d, err := Listen(opt, zerolog.Nop(), false, "push", "work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Serve(h)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = d.Shutdown(ctx)
+	})
+	return d
+}
+
+// visitor is a connection that speaks HTTP by hand.
+type visitor struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func visit(t *testing.T, d *Door) *visitor {
+	t.Helper()
+	c, err := net.Dial("tcp", d.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &visitor{c, bufio.NewReader(c)}
+}
+
+// ask sends a request and returns the body of what is answered.
+func (v *visitor) ask(path string) (string, error) {
+	fmt.Fprintf(v, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+	resp, err := http.ReadResponse(v.in, nil)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// TestCrowd: a connection too many is told so; one that has long been idle makes
+// room for another, one that waits for its answer does not.
+func TestCrowd(t *testing.T) {
+	release := make(chan struct{})
+	d := open(t, Options{MaxConns: 2}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			Wait(w)
+			<-release
+		}
+		if Crowded(r) {
+			w.Header().Set("Connection", "close")
+		}
+		fmt.Fprint(w, Crowded(r))
+	})
+	busy := visit(t, d)
+	answered := make(chan string)
+	go func() {
+		body, err := busy.ask("/wait")
+		answered <- fmt.Sprint(body, err)
+	}()
+	idle := visit(t, d)
+	if body, err := idle.ask("/"); body != "false" || err != nil {
+		t.Fatalf("a connection within the limit: %s, %v", body, err)
+	}
+	third := visit(t, d)
+	if body, err := third.ask("/"); body != "true" || err != nil {
+		t.Fatalf("a third connection: %q, %v", body, err)
+	}
+	for end := time.Now().Add(patience); ; {
+		next := visit(t, d)
+		body, err := next.ask("/")
+		if body == "false" && err == nil {
+			break
+		}
+		_ = next.Close()
+		if time.Now().After(end) {
+			t.Fatalf("the last connection: %q, %v", body, err)
+		}
+	}
+	if _, err := idle.ask("/"); err == nil {
+		t.Error("the idle connection has not made room")
+	}
+	close(release)
+	if got := <-answered; got != "false<nil>" {
+		t.Errorf("who waited for an answer got %s", got)
+	}
+}
+
+// TestGrant: a request is judged by its token, read again on demand.
+func TestGrant(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	write := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one push\n")
+	d := open(t, Options{Options: guard.Options{TokenFile: file}}, nil)
+	judge := func(header string) string {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // a refusal is not waited for
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", header)
+		g, ok := d.Grant(r)
+		return fmt.Sprint(ok, ok && g.Has(1), ok && g.Has(2))
+	}
+	for header, want := range map[string]string{
+		"Bearer one": "true true false", "bearer  one ": "true true false",
+		"": "false false false", "Bearer": "false false false", "Bearer two": "false false false", "Basic one": "false false false",
+	} {
+		if got := judge(header); got != want {
+			t.Errorf("%q: %s, want %s", header, got, want)
+		}
+	}
+	if n := d.Unauthorized.Load(); n != 4 {
+		t.Errorf("%d refusals are counted, want 4", n)
+	}
+	write("two push,work\n")
+	if err := d.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := judge("Bearer two"); got != "true true true" {
+		t.Errorf("after a reload: %s", got)
+	}
+}
+
+// TestListen: what cannot be is refused with the name of its flag.
+func TestListen(t *testing.T) {
+	for _, c := range []struct {
+		opt        Options
+		flag, says string
+	}{
+		{Options{Addr: "0.0.0.0:0"}, "addr", "other hosts"},
+		{Options{Addr: "nowhere"}, "addr", "neither"},
+		{Options{Addr: "127.0.0.1:0,127.0.0.1:0"}, "addr", "one address"},
+		{Options{Addr: "127.0.0.1:0", Options: guard.Options{TLSCert: "x"}}, "tls-cert", "--tls-key"},
+		{Options{Addr: "127.0.0.1:0", Options: guard.Options{TokenFile: "/none"}}, "token-file", "no such file"},
+	} {
+		err := c.opt.Validate()
+		if err == nil {
+			_, err = Listen(c.opt, zerolog.Nop(), false, "push", "work")
+		}
+		var o *guard.OptionError
+		if !errors.As(err, &o) || o.Flag != c.flag || !strings.Contains(o.Reason, c.says) {
+			t.Errorf("%+v: %v, want %s: %s", c.opt, err, c.flag, c.says)
+		}
+	}
+}
