@@ -5,6 +5,7 @@ import "time"
 // Outcome is how a run ended.
 type Outcome struct {
 	Status int    // 100 … 599
+	Again  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
 	// RetryAfter replaces the backoff of a RETRY or ERROR; below 0 there is none.

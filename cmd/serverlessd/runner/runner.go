@@ -37,6 +37,9 @@ type Batch struct {
 	Client, Type string // Type bare
 	Handler      *job.Handler
 	Jobs         []Job
+	// Held is asked before each job but the first: true ends the batch there. May
+	// be nil.
+	Held func() bool
 }
 
 // Reporter is told what happens to the jobs of a batch, by their place in it,
