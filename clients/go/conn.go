@@ -91,8 +91,9 @@ type request struct {
 	silent  bool         // "ack":false
 	again   bool         // of an answer: in place of one that was refused
 	unbegun bool         // of a release: its run has not begun
+	last    bool         // of a leave: the worker stops
 	job     *Pending     // of a submit and an attach
-	run     *run         // of an answer
+	run     *Run         // of an answer
 	id      string       // of a cancel and a change, canonical
 	call    chan<- error // who waits for the reply; with room for it
 }

@@ -68,7 +68,7 @@ type Job struct {
 	// goroutine that reads the connection: it must return soon.
 	OnProgress func(body json.RawMessage)
 
-	run *run // set for a handler
+	run *Run // set for a handler
 }
 
 // Progress sends news of the running job to a submitter that asked for it. The

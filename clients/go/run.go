@@ -9,17 +9,43 @@ import (
 	"gloom/wire"
 )
 
-// run is one execution of a job on a worker's socket.
-type run struct {
+// Run is one execution of a job by a worker. A Worker with Take is given it, and
+// says by Answer how it ended, whenever that is.
+type Run struct {
 	job    Job
 	key    string // canonical id
 	socket *socket
+	// Of a handler; nil for Take.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-func newRun(s *socket, ev *wire.Event) *run {
-	r := &run{socket: s, key: string(ev.ID)}
+// Job is what is to be done: its ID, Type, Body and Headers.
+func (r *Run) Job() *Job { return &r.job }
+
+// Answer says how a run that Take was given has ended, with what a Handler would
+// return. It does not wait, and does nothing for a run that was answered before
+// or whose connection has gone.
+func (r *Run) Answer(value any, err error) {
+	var body []byte
+	if err == nil {
+		body, err = encodeAnswer(value)
+	}
+	r.socket.answer(r, body, err)
+}
+
+// unwanted tells whoever has the run that nobody waits for it any more. It is
+// called with the socket's mu held.
+func (r *Run) unwanted(cause error) {
+	if r.cancel != nil {
+		r.cancel(cause)
+	} else if r.socket.w.Unwanted != nil {
+		r.socket.news = append(r.socket.news, runNews{r, cause})
+	}
+}
+
+func newRun(s *socket, ev *wire.Event) *Run {
+	r := &Run{socket: s, key: string(ev.ID)}
 	r.job = Job{ID: r.key, Type: s.w.Type, Body: append([]byte(nil), ev.Body...), run: r}
 	if id := wire.Value(ev.ID); id != r.key {
 		r.job.ID = id
@@ -30,12 +56,21 @@ func newRun(s *socket, ev *wire.Event) *run {
 	if ev.Headers != nil {
 		r.job.Headers = append(Headers(nil), ev.Headers...)
 	}
-	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+	if s.w.Take == nil {
+		r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+	}
 	return r
 }
 
+// over lets go of what belongs to a run.
+func (r *Run) over() {
+	if r.cancel != nil {
+		r.cancel(nil)
+	}
+}
+
 // name is the id that frames about the run carry, nil where it is implied.
-func (r *run) name() []byte {
+func (r *Run) name() []byte {
 	if !r.socket.named {
 		return nil
 	}
@@ -43,7 +78,7 @@ func (r *run) name() []byte {
 }
 
 // call runs the handler.
-func (r *run) call(h Handler) (body []byte, err error) {
+func (r *Run) call(h Handler) (body []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			p := &PanicError{ID: r.job.ID, Value: v, Stack: debug.Stack()}
@@ -71,7 +106,7 @@ func encodeAnswer(v any) ([]byte, error) {
 }
 
 // fail encodes what a handler's error asks for.
-func (e *encoder) fail(r *run, err error) wire.Verb {
+func (e *encoder) fail(r *Run, err error) wire.Verb {
 	reason := clip(err.Error())
 	f, delayMS := verdict(err)
 	switch {
@@ -96,7 +131,7 @@ func (e *encoder) fail(r *run, err error) wire.Verb {
 var errAnswered = errors.New("gloom: job has been answered")
 
 // progress sends news of the run.
-func (r *run) progress(v any) error {
+func (r *Run) progress(v any) error {
 	s := r.socket
 	if s.conf.compat {
 		return ErrUnsupported
@@ -111,12 +146,16 @@ func (r *run) progress(v any) error {
 	if err := s.check(e, body); err != nil {
 		return err
 	}
+	ctx := r.ctx
+	if ctx == nil {
+		ctx = s.ctx
+	}
 	select {
 	case s.reports <- struct{}{}:
-	case <-r.ctx.Done():
-		return context.Cause(r.ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	err = s.put(r.ctx, true, e.frame, func() (request, error) {
+	err = s.put(ctx, true, e.frame, func() (request, error) {
 		if s.runs[r.key] != r {
 			return request{}, errAnswered
 		}

@@ -23,11 +23,12 @@ type socket struct {
 
 	ctx     context.Context // of the runs
 	lose    context.CancelCauseFunc
-	queue   chan *run     // of limit: never full
+	queue   chan *Run     // of limit: never full
 	reports chan struct{} // holds one element per unanswered progress frame
 
 	// Guarded by conn.mu.
-	runs    map[string]*run // not yet answered, by canonical id
+	news    []runNews       // for Take and Unwanted
+	runs    map[string]*Run // not yet answered, by canonical id
 	greeted bool            // the join is on its way
 	leaving bool
 	left    bool // no job comes any more
@@ -35,6 +36,12 @@ type socket struct {
 	// Of the reading goroutine.
 	deadline     *time.Timer // for the reply to join
 	joined, told bool
+}
+
+// runNews is a run that has come, or of which nobody waits for the answer.
+type runNews struct {
+	run   *Run
+	cause error // nil: it has come
 }
 
 // attend connects to a broker and serves until the connection goes and every
@@ -61,8 +68,13 @@ func (w *Worker) attend(addr string) (at string, joined bool, err error) {
 	s.greet()
 	err = s.run()
 	s.deadline.Stop()
-	s.lose(&LostError{Addr: at, Cause: err})
-	close(s.queue)
+	lost := &LostError{Addr: at, Cause: err}
+	s.lose(lost)
+	w.forget(s)
+	s.dropRuns(lost)
+	if s.queue != nil {
+		close(s.queue)
+	}
 	all.Wait()
 	return at, s.joined, err
 }
@@ -71,10 +83,14 @@ func newSocket(w *Worker, addr string, nc net.Conn) *socket {
 	s := &socket{
 		w: w, named: w.Prefetch > 0, limit: max(w.Prefetch, 1),
 		reports: make(chan struct{}, maxReports),
-		runs:    make(map[string]*run),
+		runs:    make(map[string]*Run),
 	}
 	s.init(w.conf, addr, nc, s)
-	s.queue = make(chan *run, s.limit)
+	if w.Take != nil {
+		s.named = true
+	} else {
+		s.queue = make(chan *Run, s.limit)
+	}
 	s.ctx, s.lose = context.WithCancelCause(w.base)
 	return s
 }
@@ -91,12 +107,33 @@ func (s *socket) greet() {
 		s.out = s.conf.hello(s.out)
 		s.push(request{verb: wire.Hello})
 	}
+	s.w.keep(s) // first: nothing that Serve says in between is missed
+	s.join()
+	s.greeted = true
+}
+
+// join says what the worker serves now. It is called with mu held.
+func (s *socket) join() {
+	v := s.w.serving()
+	if v.Prefetch == 0 && s.w.Take != nil {
+		s.out = wire.AppendLeave(s.out)
+		s.push(request{verb: wire.Leave})
+		return
+	}
 	s.out = wire.AppendJoin(s.out, &wire.Request{
-		Type: []byte(canonical(s.w.Type)), Types: canonicals(s.w.Types), Except: canonicals(s.w.Except),
-		Prefetch: s.w.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
+		Type: []byte(canonical(s.w.Type)), Types: canonicals(v.Types), Except: canonicals(v.Except),
+		Prefetch: v.Prefetch, Cancel: !s.conf.compat, WantHeaders: s.w.Headers,
 	})
 	s.push(request{verb: wire.Join})
-	s.greeted = true
+}
+
+// rejoin is join for a socket that may not be there, without mu held.
+func (s *socket) rejoin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && s.greeted && !s.leaving {
+		s.join()
+	}
 }
 
 // leave takes no more jobs and gives back those that wait for a handler. The socket ends when all is answered.
@@ -111,7 +148,7 @@ func (s *socket) leave() {
 		s.left = true
 	} else {
 		s.out = wire.AppendLeave(s.out)
-		s.push(request{verb: wire.Leave})
+		s.push(request{verb: wire.Leave, last: true})
 		for s.named && len(s.queue) > 0 {
 			select {
 			case r := <-s.queue:
@@ -139,7 +176,7 @@ func (s *socket) event(ev *wire.Event) error {
 		return s.refused(ev)
 	case wire.EventCancel:
 		if r := s.runs[string(ev.ID)]; r != nil {
-			r.cancel(ErrCancelled)
+			r.unwanted(ErrCancelled)
 		}
 	}
 	return nil
@@ -151,7 +188,7 @@ func (s *socket) onJob(ev *wire.Event) error {
 		return errFinished // the broker hands the job to another worker
 	case s.left:
 		return &ProtocolError{Reason: "job after the ok of leave"}
-	case len(s.runs) == s.limit:
+	case s.w.Take == nil && len(s.runs) == s.limit:
 		return &ProtocolError{Reason: fmt.Sprintf("job while %d are out, the most asked for", s.limit)}
 	case s.runs[string(ev.ID)] != nil:
 		return &ProtocolError{Reason: "job whose id is out already"}
@@ -161,9 +198,18 @@ func (s *socket) onJob(ev *wire.Event) error {
 	if s.leaving && s.named {
 		s.giveBack(r)
 	} else {
-		s.queue <- r
+		s.begin(r)
 	}
 	return nil
+}
+
+// begin hands a run on. It is called with mu held.
+func (s *socket) begin(r *Run) {
+	if s.w.Take != nil {
+		s.news = append(s.news, runNews{run: r})
+	} else {
+		s.queue <- r
+	}
 }
 
 func (s *socket) replied(r request, refusal *RefusedError) error {
@@ -179,16 +225,21 @@ func (s *socket) replied(r request, refusal *RefusedError) error {
 	case wire.Progress:
 		<-s.reports
 	case wire.Leave:
+		if !r.last { // Take has all it wants for now
+			s.deadline.Stop()
+			s.joined = true
+			return nil
+		}
 		s.left = true // if refused, too: then the socket closes as soon as nothing is out
 	default:
 		over := refusal == nil || refusal.Code == ErrInvalidState || refusal.Code == ErrUnknownID
 		switch {
 		case over && r.unbegun:
-			r.run.cancel(nil)
+			r.run.over()
 		case over:
 		case r.unbegun: // a broker without release: then it is to run
 			s.runs[r.run.key] = r.run
-			s.queue <- r.run
+			s.begin(r.run)
 		case r.again:
 			return refusal // the job hangs on this socket: let the broker have it back
 		default:
@@ -203,6 +254,34 @@ func (s *socket) tell() {
 		s.told = true
 		s.w.noteJoin(s.addr)
 	}
+	if s.w.Take == nil {
+		return
+	}
+	s.mu.Lock()
+	news := s.news
+	s.news = nil
+	s.mu.Unlock()
+	for i := range news {
+		if n := &news[i]; n.cause == nil {
+			s.w.Take(n.run)
+		} else {
+			s.w.Unwanted(n.run, n.cause)
+		}
+	}
+}
+
+// dropRuns tells that what is out has gone with the connection.
+func (s *socket) dropRuns(lost error) {
+	if s.w.Take == nil {
+		return
+	}
+	s.mu.Lock()
+	for _, r := range s.runs {
+		r.unwanted(lost)
+	}
+	s.runs = nil
+	s.mu.Unlock()
+	s.tell()
 }
 
 // work runs jobs until the socket has ended.
@@ -222,20 +301,20 @@ func (s *socket) work() {
 		if s.ctx.Err() == nil { // else the run is lost, however its handler took that
 			s.answer(r, body, err)
 		}
-		r.cancel(nil)
+		r.over()
 	}
 	regular = true
 }
 
 // giveBack releases a run that has not begun. It is called with mu held.
-func (s *socket) giveBack(r *run) {
+func (s *socket) giveBack(r *Run) {
 	delete(s.runs, r.key)
 	s.out = wire.AppendRelease(s.out, r.name(), -1)
 	s.push(request{verb: wire.Release, run: r, unbegun: true})
 }
 
 // answer sends the outcome of a run, unless the connection has gone.
-func (s *socket) answer(r *run, body []byte, err error) {
+func (s *socket) answer(r *Run, body []byte, err error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	then := request{verb: wire.Respond, run: r}
@@ -246,10 +325,26 @@ func (s *socket) answer(r *run, body []byte, err error) {
 	if err != nil {
 		then.verb = e.fail(r, err)
 	}
+	if s.w.Take != nil {
+		s.answerNow(then, e.frame)
+		return
+	}
 	_ = s.put(context.Background(), true, e.frame, func() (request, error) {
 		delete(s.runs, r.key)
 		return then, nil
 	})
+}
+
+// answerNow sends an answer without waiting for room: there are no more of them
+// than runs were out.
+func (s *socket) answerNow(answer request, frame []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := answer.run; s.err == nil && s.runs[r.key] == r {
+		delete(s.runs, r.key)
+		s.out = append(s.out, frame...)
+		s.push(answer)
+	}
 }
 
 // check refuses what the broker would not take; trying again would not help.

@@ -39,6 +39,16 @@ type Worker struct {
 	Headers bool
 	// Handler does the jobs, several at once.
 	Handler Handler
+	// Take, in place of Handler, is given each run, which may be answered at any
+	// time later: for those who only pass jobs on. It needs Types and no goroutine
+	// for a job that is out. Serve changes, while the worker runs, what it serves
+	// and how many jobs may be out (Prefetch; 0: none for now). Take is called on
+	// the goroutine that reads the connection: it must return soon.
+	Take func(*Run)
+	// Unwanted, for Take, is told on the same goroutine that nobody waits for a run
+	// any more: cause is ErrCancelled, and it is to be answered all the same, or a
+	// *LostError, and answering does nothing.
+	Unwanted func(run *Run, cause error)
 	// Concurrency is how many jobs run at once, per broker. 0 is 1, or Prefetch
 	// if that is set.
 	Concurrency int
@@ -62,9 +72,69 @@ type Worker struct {
 	done    chan struct{} // closed when all has ended
 
 	mu      sync.Mutex // guards what follows
+	serves  Serving
+	sockets []*socket // that have joined or left, for Take
 	started bool
 	ready   bool    // joined is closed
 	refused []error // why sockets were given up
+}
+
+// Serving is what a worker with Take serves.
+type Serving struct {
+	Types, Except []string
+	Prefetch      int // jobs that may be out; 0: no new ones
+}
+
+// Serve changes what a worker with Take serves; the error says what is wrong with
+// it, and nothing has changed then. It does not wait: for a moment runs may come
+// that the change rules out. What is out stays out.
+func (w *Worker) Serve(v Serving) error {
+	if err := v.check(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.serves = v
+	sockets := slices.Clone(w.sockets)
+	w.mu.Unlock()
+	for _, s := range sockets {
+		s.rejoin()
+	}
+	return nil
+}
+
+func (v *Serving) check() error {
+	switch {
+	case len(v.Types) == 0:
+		return errors.New("gloom: a worker with Take serves at least one of Types")
+	case v.Prefetch < 0:
+		return fmt.Errorf("gloom: prefetch %d: must not be negative", v.Prefetch)
+	}
+	if err := checkNames("type", slices.Concat(v.Types, v.Except)); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (w *Worker) serving() Serving {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.serves
+}
+
+// keep has Serve reach a socket.
+func (w *Worker) keep(s *socket) {
+	if w.Take != nil {
+		w.mu.Lock()
+		w.sockets = append(w.sockets, s)
+		w.mu.Unlock()
+	}
+}
+
+// forget undoes keep.
+func (w *Worker) forget(s *socket) {
+	w.mu.Lock()
+	w.sockets = slices.DeleteFunc(w.sockets, func(o *socket) bool { return o == s })
+	w.mu.Unlock()
 }
 
 // Run serves jobs until ctx ends or Stop is called, then leaves, finishes what
@@ -171,6 +241,7 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.started = true
 	w.conf = conf
+	w.serves = Serving{w.Types, w.Except, w.Prefetch}
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
 	w.joined, w.done = make(chan struct{}), make(chan struct{})
@@ -206,7 +277,9 @@ func (w *Worker) check() (*config, error) {
 		return nil, errors.New("gloom: worker has except without types")
 	case conf.compat && (len(w.Types) > 0 || w.Headers):
 		return nil, errors.New("gloom: types and headers cannot be had from a Compat broker")
-	case w.Handler == nil:
+	case w.Take != nil && (w.Handler != nil || w.Concurrency != 0 || w.Type != "" || conf.compat):
+		return nil, errors.New("gloom: worker with Take has a handler, a concurrency, a single type, or a Compat broker")
+	case w.Take == nil && w.Handler == nil:
 		return nil, errors.New("gloom: worker has no handler")
 	case w.Concurrency < 0 || w.Prefetch < 0 || w.StopTimeout < 0:
 		return nil, errors.New("gloom: concurrency, prefetch and stop timeout must not be negative")
@@ -220,7 +293,7 @@ func (w *Worker) check() (*config, error) {
 
 // perBroker is the number of sockets.
 func (w *Worker) perBroker() int {
-	if w.Prefetch > 0 {
+	if w.Prefetch > 0 || w.Take != nil {
 		return 1
 	}
 	return max(w.Concurrency, 1)
@@ -229,6 +302,8 @@ func (w *Worker) perBroker() int {
 // handlers is the number of handlers per socket.
 func (w *Worker) handlers() int {
 	switch {
+	case w.Take != nil:
+		return 0
 	case w.Prefetch == 0:
 		return 1
 	case w.Concurrency == 0:

@@ -1,0 +1,213 @@
+package gloom_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	gloom "gloom/clients/go"
+)
+
+// taker is a worker whose runs lie in channels.
+type taker struct {
+	*gloom.Worker
+	runs     chan *gloom.Run
+	unwanted chan error
+}
+
+func newTaker(v gloom.Serving) *taker {
+	k := &taker{runs: make(chan *gloom.Run, 10_000), unwanted: make(chan error, 10_000)}
+	k.Worker = &gloom.Worker{
+		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
+		Take:     func(r *gloom.Run) { k.runs <- r },
+		Unwanted: func(_ *gloom.Run, cause error) { k.unwanted <- cause },
+	}
+	return k
+}
+
+func (k *taker) start(t testing.TB, addr string, opts ...gloom.Option) {
+	t.Helper()
+	k.Options = append([]gloom.Option{gloom.Addrs(addr), quick}, opts...)
+	if err := k.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stopped, cancel := context.WithCancel(context.Background())
+		cancel()
+		k.Stop(stopped)
+		received(t, k.Done(), "the worker's end")
+	})
+}
+
+// TestTake: runs are answered from elsewhere, in any order and in every way.
+func TestTake(t *testing.T) {
+	b := startBroker(t)
+	k := newTaker(gloom.Serving{Types: []string{"a", "b*"}, Prefetch: 100})
+	k.start(t, b.WorkerAddr().String())
+	s := b.submitter()
+	var ends []*gloom.Pending
+	for n := range 100 {
+		p, err := s.Submit(within(t), gloom.Job{ID: fmt.Sprint(n), Type: []string{"a", "bc"}[n%2], Retries: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, p)
+	}
+	var first []*gloom.Run
+	for range 100 {
+		first = append(first, received(t, k.runs, "a run"))
+	}
+	var all sync.WaitGroup
+	for i := len(first) - 1; i >= 0; i-- {
+		r := first[i]
+		all.Go(func() {
+			switch i % 5 {
+			case 0:
+				r.Answer(map[string]string{"id": r.Job().ID}, nil)
+			case 1:
+				r.Answer(nil, gloom.Fatal(errors.New("no")))
+			case 2:
+				r.Answer(nil, errors.New("again"))
+			case 3:
+				r.Answer(nil, gloom.Release(0))
+			case 4:
+				r.Answer(1, nil)
+				r.Answer(2, nil) // does nothing
+			}
+		})
+	}
+	for range 40 {
+		r := received(t, k.runs, "a second run")
+		r.Answer("second", nil)
+	}
+	all.Wait()
+	told := map[string]int{}
+	for _, p := range ends {
+		res, err := p.Result(within(t))
+		switch {
+		case errors.Is(err, gloom.ErrJobFailed):
+			told["failed"]++
+		case err != nil:
+			t.Error(err)
+		case string(res.Body) == `{"id":"`+res.ID+`"}`:
+			told["own"]++
+		default:
+			told[string(res.Body)]++
+		}
+	}
+	if fmt.Sprint(told) != `map["second":40 1:20 failed:20 own:20]` {
+		t.Error(told)
+	}
+}
+
+// TestServe: what a worker serves can be changed at any time, down to nothing.
+func TestServe(t *testing.T) {
+	b := startBroker(t)
+	k := newTaker(gloom.Serving{Types: []string{"*"}, Prefetch: 0})
+	k.start(t, b.WorkerAddr().String())
+	s := b.submitter()
+	submit := func(typ string) {
+		t.Helper()
+		p, err := s.Submit(within(t), gloom.Job{Type: typ, Detach: true})
+		if err == nil {
+			err = p.Ack(within(t))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve := func(v gloom.Serving) {
+		t.Helper()
+		if err := k.Serve(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	submit("x")
+	submit("y")
+	submit("x")
+	serve(gloom.Serving{Types: []string{"*"}, Except: []string{"x"}, Prefetch: 5})
+	r := received(t, k.runs, "a run")
+	if r.Job().Type != "y" {
+		t.Errorf("got a job of type %s", r.Job().Type)
+	}
+	serve(gloom.Serving{Types: []string{"*"}, Prefetch: 2}) // one more
+	if x := received(t, k.runs, "a run"); x.Job().Type != "x" {
+		t.Errorf("got a job of type %s", x.Job().Type)
+	}
+	r.Answer(nil, nil)
+	serve(gloom.Serving{Types: []string{"*"}})
+	received(t, k.runs, "a run")
+	for _, bad := range []gloom.Serving{{}, {Types: []string{"*"}, Prefetch: -1}, {Types: []string{"\xff"}, Prefetch: 1}} {
+		if k.Serve(bad) == nil {
+			t.Errorf("%v was taken", bad)
+		}
+	}
+}
+
+// TestServeWords: the frames of a worker that changes what it serves, and of one
+// that stops while it serves nothing.
+func TestServeWords(t *testing.T) {
+	f := newFake(t)
+	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 0})
+	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quick}
+	failed := make(chan error, 1)
+	go func() { failed <- k.Start(context.Background()) }()
+	broker := f.accept()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`)
+	if err := received(t, failed, "the start"); err != nil {
+		t.Fatal(err)
+	}
+	k.Serve(gloom.Serving{Types: []string{"a", "b"}, Except: []string{"c"}, Prefetch: 3})
+	broker.expect(`{"action":"join","types":["a","b"],"except":["c"],"prefetch":3,"cancel":true}`)
+	broker.send(`{"ok":true}`, `{"action":"job","id":"1","type":"a","body":1}`, `{"action":"job","id":"2","type":"a","body":1}`,
+		`{"action":"cancel","id":"1"}`)
+	one, two := received(t, k.runs, "run 1"), received(t, k.runs, "run 2")
+	if err := received(t, k.unwanted, "the cancel"); !errors.Is(err, gloom.ErrCancelled) {
+		t.Error(err)
+	}
+	k.Serve(gloom.Serving{Types: []string{"a"}})
+	broker.expect(`{"action":"leave"}`)
+	one.Answer(nil, nil)
+	broker.expect(`{"action":"respond","id":"1","body":null}`)
+	broker.send(`{"ok":true}`, `{"ok":true}`)
+	stopped := make(chan error, 1)
+	go func() { stopped <- k.Stop(within(t)) }()
+	broker.expect(`{"action":"leave"}`)
+	broker.send(`{"ok":true}`)
+	two.Answer(nil, gloom.RetryAfter(errors.New("later"), 0))
+	broker.expect(`{"action":"fail","id":"2","reason":"later","delay_ms":0}`)
+	broker.send(`{"ok":true}`)
+	if err := received(t, stopped, "the stop"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTakeLost: runs that go with their connection are told, and the next
+// connection serves what was said last.
+func TestTakeLost(t *testing.T) {
+	f := newFake(t)
+	k := newTaker(gloom.Serving{Types: []string{"a"}, Prefetch: 1})
+	k.Options = []gloom.Option{gloom.Addrs(f.addr()), quick}
+	go k.Start(context.Background())
+	t.Cleanup(func() {
+		stopped, cancel := context.WithCancel(context.Background())
+		cancel()
+		k.Stop(stopped)
+		received(t, k.Done(), "the worker's end")
+	})
+	broker := f.accept()
+	broker.expect(`{"action":"join","types":["a"],"prefetch":1,"cancel":true}`)
+	broker.send(`{"ok":true}`, `{"action":"job","id":"1","type":"a","body":1}`)
+	r := received(t, k.runs, "a run")
+	k.Serve(gloom.Serving{Types: []string{"b"}, Prefetch: 7})
+	broker.expect(`{"action":"join","types":["b"],"prefetch":7,"cancel":true}`)
+	broker.nc.Close()
+	if err := received(t, k.unwanted, "the loss"); !errors.Is(err, gloom.ErrLost) {
+		t.Error(err)
+	}
+	r.Answer(1, nil)
+	f.accept().expect(`{"action":"join","types":["b"],"prefetch":7,"cancel":true}`)
+}
