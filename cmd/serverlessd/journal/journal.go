@@ -1,23 +1,25 @@
-// Package journal keeps accepted lines on this host's disk until a store has
-// them. It knows nothing of stores.
 package journal
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+
+	"github.com/rs/zerolog"
 )
 
-// Errors of Append.
+// Errors of Append, and of a Reservation's Sync.
 var (
-	ErrFull   = errors.New("the journal is full")
-	ErrFailed = errors.New("the journal could not be written")
-	ErrClosed = errors.New("the journal is closed")
+	ErrFull    = errors.New("the journal is full")
+	ErrFailed  = errors.New("the journal could not be written")
+	ErrClosed  = errors.New("the journal is closed")
+	ErrExpired = errors.New("the reservation is over: others may read what it had")
 )
-
-// ErrLocked is returned by Open where another daemon has the directory.
-var ErrLocked = errors.New("another daemon has this directory")
 
 // Batch is lines of one type, accepted together.
 type Batch struct {
@@ -33,11 +35,345 @@ type Entry struct {
 	Payload  []byte // without the newline; the entry's
 	Accepted time.Time
 	Due      time.Time // zero: at once
+	End      int64     // of its record in the segment: what a read point stands before or behind
 }
 
 // Range is a piece of a journal: of one segment, whose name is unique in the
-// world.
+// world, and which is never written again once another one is.
 type Range struct {
 	Segment  string
 	From, To int64
+}
+
+// Options of a journal. Files, IDs and Log are required.
+type Options struct {
+	Files Files
+	IDs   *job.IDs // of the lines; raised to what the journal has
+	Log   zerolog.Logger
+	Now   func() time.Time // nil: time.Now
+
+	Max     int64 // bytes that may wait for a store; 0: no limit
+	Segment int64 // bytes after which the next segment begins; 0: 64 MiB
+	NoSync  bool  // appends do not wait for the disk
+}
+
+// Stats are a journal's counters since it was opened, and what it holds.
+type Stats struct {
+	Bytes    int64 // that wait for a store
+	Jobs     int64
+	Segments int
+	Bad      int // *.bad files in the directory
+
+	Lines, Written     int64 // appended
+	Syncs              int64
+	SyncTime           time.Duration // of all of them
+	Failures           int64         // writes and syncs
+	Cut, Damaged, Lost int64         // bytes: of unfinished records, set aside, missing
+}
+
+// Count is how many jobs of a type wait in the journal, and how many of them
+// were added with a delay.
+type Count struct{ Jobs, Delayed int64 }
+
+// Journal is an open one.
+type Journal struct {
+	opt     Options
+	reading sync.Mutex // one reservation is read at a time; taken before mu
+
+	mu       sync.Mutex // guards the following
+	segments []*segment // oldest first
+	waiting  map[string]Count
+	held     []*Reservation // not yet synced
+	back     []Range        // to be read again, oldest first
+	stats    Stats
+	queue    []*request
+	closed   bool
+	work     chan struct{} // there is something in queue
+	news     chan struct{} // closed and made anew: there may be something to read
+	moved    chan struct{} // the same: something was synced
+
+	// The writer's.
+	current *segment // nil: the next append begins one
+	buf     []byte
+	ended   chan struct{}
+}
+
+// Open reads what the directory has. It never fails over what it finds there.
+func Open(opt Options) (*Journal, error) {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Segment == 0 {
+		opt.Segment = 64 << 20
+	}
+	j := &Journal{opt: opt, waiting: make(map[string]Count), ended: make(chan struct{}),
+		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
+	if opt.NoSync {
+		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
+	}
+	if err := j.load(); err != nil {
+		return nil, err
+	}
+	go j.write()
+	return j, nil
+}
+
+func (j *Journal) load() error {
+	names, err := j.opt.Files.List()
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		id, ok := strings.CutSuffix(name, suffix)
+		if strings.HasSuffix(name, bad) {
+			j.stats.Bad++
+		}
+		if _, err := job.ParseID(id); !ok || err != nil {
+			continue
+		}
+		f, err := j.opt.Files.Open(name)
+		if err != nil {
+			return err
+		}
+		size, err := f.Size()
+		if err != nil {
+			return err
+		}
+		j.segments = append(j.segments, &segment{name: name, file: f, end: size})
+	}
+	told := make(map[string]int64) // ends, by what follows
+	for _, s := range j.segments {
+		if first, f := s.first(); f == whole && first.prev != "" {
+			told[first.prev] = first.prevEnd
+		}
+	}
+	for _, s := range j.segments {
+		if err := j.loadSegment(s, told); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadSegment finds a segment's end and counts its jobs.
+func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
+	end, ok := told[s.name]
+	var err error
+	switch {
+	case !ok:
+		end, err = tail(s.file, s.end)
+	case end > s.end:
+		j.stats.Lost += end - s.end
+		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.end).Msg("the end of a segment is missing")
+		end = s.end
+	}
+	if err != nil {
+		return err
+	}
+	if end < s.end {
+		j.stats.Cut += s.end - end
+		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.end-end).
+			Msg("cut off what was not written whole and so never accepted")
+		if err := s.file.Truncate(end); err != nil {
+			j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot truncate")
+		}
+		s.end = end
+	}
+	j.opt.IDs.Raise(s.id())
+	return scan(s.file, 0, s.end, func(at int64, r record, f form) bool {
+		if f == whole {
+			s.mark(at, r.first)
+			j.count(r.jobtype, r.count, r.due)
+			if r.first != "" && r.count > 0 {
+				j.opt.IDs.Raise(r.first.Add(r.count - 1))
+			}
+		}
+		return true
+	})
+}
+
+// first is the record that begins the segment.
+func (s *segment) first() (record, form) {
+	buf, err := readAt(s.file, 0, min(s.end, maxHeader))
+	if err != nil {
+		return record{}, broken
+	}
+	return parse(buf)
+}
+
+func (j *Journal) count(jobtype string, n int, due time.Time) {
+	if n == 0 {
+		return
+	}
+	c := j.waiting[jobtype]
+	c.Jobs += int64(n)
+	if !due.IsZero() {
+		c.Delayed += int64(n)
+	}
+	j.waiting[jobtype] = c
+	if c == (Count{}) {
+		delete(j.waiting, jobtype)
+	}
+	j.stats.Jobs += int64(n)
+}
+
+// Waiting are the jobs that are in no store yet, by jobtype.
+func (j *Journal) Waiting() map[string]Count {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := make(map[string]Count, len(j.waiting))
+	for jobtype, c := range j.waiting {
+		all[jobtype] = c
+	}
+	return all
+}
+
+// Stats are the journal's counters.
+func (j *Journal) Stats() Stats {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := j.stats
+	s.Bytes, s.Segments = j.bytes(), len(j.segments)
+	return s
+}
+
+func (j *Journal) bytes() (n int64) {
+	for _, s := range j.segments {
+		n += s.end - s.low
+	}
+	return n
+}
+
+// Age is how long the oldest line that is in no store has been waiting, 0 if
+// there is none.
+func (j *Journal) Age() time.Duration {
+	j.mu.Lock()
+	var file File
+	var from, to int64
+	for _, s := range j.segments {
+		if s.low < s.end {
+			file, from, to = s.file, s.low, s.end
+			break
+		}
+	}
+	j.mu.Unlock()
+	var age time.Duration
+	if file != nil {
+		_ = scan(file, from, to, func(_ int64, r record, f form) bool {
+			if f == whole && r.count > 0 && !r.date.IsZero() {
+				age = max(0, j.opt.Now().Sub(r.date))
+				return false
+			}
+			return true
+		})
+	}
+	return age
+}
+
+// Find returns a job that is in no store yet.
+func (j *Journal) Find(id job.ID) (e Entry, found bool) {
+	j.mu.Lock()
+	var s *segment
+	for _, each := range j.segments {
+		if each.id() < id {
+			s = each
+		}
+	}
+	if s == nil {
+		j.mu.Unlock()
+		return Entry{}, false
+	}
+	from, to := int64(0), s.end
+	for _, m := range s.marks {
+		if m.id <= id {
+			from = m.at
+		}
+	}
+	j.mu.Unlock()
+	_ = scan(s.file, from, to, func(at int64, r record, f form) bool {
+		n, ok := id.Since(r.first)
+		if f != whole || r.count == 0 || !ok {
+			return f != whole || r.first <= id
+		}
+		if n < r.count {
+			for line := range linesOf(r.body) {
+				if n--; n < 0 {
+					e, found = r.entry(id, line, at), true
+					break
+				}
+			}
+			return false
+		}
+		return true
+	})
+	if found {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		found = !s.stored(e.End-1, e.End)
+	}
+	return e, found
+}
+
+func (r *record) entry(id job.ID, line []byte, at int64) Entry {
+	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, End: at + int64(r.size)}
+}
+
+// Close ends the appends that wait, and unlocks the directory.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closed = true
+	j.wake()
+	j.mu.Unlock()
+	<-j.ended
+	j.reading.Lock()
+	defer j.reading.Unlock()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.tell(&j.news)
+	j.tell(&j.moved)
+	var errs []error
+	for _, s := range j.segments {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(append(errs, j.opt.Files.Close())...)
+}
+
+// tell wakes all who wait for a channel.
+func (j *Journal) tell(c *chan struct{}) {
+	close(*c)
+	*c = make(chan struct{})
+}
+
+// Receipt says where a request stands.
+type Receipt struct {
+	First   []job.ID // of each batch; the others count up from it
+	segment *segment
+	span
+}
+
+// Stored returns when all of a request is in a store.
+func (j *Journal) Stored(ctx context.Context, r Receipt) error {
+	for {
+		j.mu.Lock()
+		moved := j.moved
+		switch {
+		case r.segment == nil || r.segment.stored(r.from, r.to):
+			j.mu.Unlock()
+			return nil
+		case j.closed:
+			j.mu.Unlock()
+			return ErrClosed
+		}
+		j.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-moved:
+		}
+	}
 }

@@ -1,0 +1,241 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	. "gloom/cmd/serverlessd/journal"
+)
+
+var errPower = errors.New("no power")
+
+// disk is a directory that forgets what was not synced when it loses power, and
+// fails when told to.
+type disk struct {
+	mu      sync.Mutex
+	names   map[string]*inode // as programs see them
+	durable map[string]*inode // as they are after a loss of power
+	// fail is asked before each change: create, write, truncate, sync, names,
+	// remove. An error makes it fail; of a write, half is done.
+	fail  func(op, name string) error
+	room  int // bytes; 0: no limit
+	off   bool
+	ops   int
+	syncs int
+	open  bool
+}
+
+type inode struct{ data, synced []byte }
+
+func newDisk() *disk {
+	return &disk{names: make(map[string]*inode), durable: make(map[string]*inode)}
+}
+
+// boot returns the directory as it is seen next time, after a loss of power or
+// only of the program.
+func (d *disk) boot(powerLost bool, r *rand.Rand) *disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.off = true
+	n := newDisk()
+	n.room = d.room
+	if !powerLost {
+		n.names, n.durable = maps.Clone(d.names), maps.Clone(d.durable)
+		for name, i := range n.names {
+			c := &inode{slices.Clone(i.data), slices.Clone(i.synced)}
+			if n.durable[name] == i {
+				n.durable[name] = c
+			}
+			n.names[name] = c
+		}
+		return n
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		if d.durable[name] == nil && r.IntN(2) == 0 { // a name may have reached the disk by itself
+			d.durable[name] = d.names[name]
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.durable)) {
+		if d.names[name] == nil && r.IntN(2) == 0 { // a removal too
+			continue
+		}
+		data := d.durable[name].afterwards(r)
+		n.names[name] = &inode{data, slices.Clone(data)}
+		n.durable[name] = n.names[name]
+	}
+	return n
+}
+
+// afterwards is what the disk has of a file: what was synced, and any sectors of
+// what was not.
+func (i *inode) afterwards(r *rand.Rand) []byte {
+	switch r.IntN(3) {
+	case 0:
+		return slices.Clone(i.synced)
+	case 1:
+		return slices.Clone(i.data)
+	}
+	const sector = 64
+	data := slices.Clone(i.synced)
+	if len(i.data) > len(data) {
+		data = append(data, make([]byte, r.IntN(len(i.data)-len(data)+1))...)
+	}
+	for at := 0; at < min(len(data), len(i.data)); at += sector {
+		if r.IntN(2) == 0 {
+			copy(data[at:min(at+sector, len(data))], i.data[at:])
+		}
+	}
+	return data
+}
+
+func (d *disk) do(op, name string) error {
+	d.ops++
+	if d.off {
+		return errPower
+	}
+	if d.fail != nil {
+		return d.fail(op, name)
+	}
+	return nil
+}
+
+func (d *disk) used() (n int) {
+	for _, i := range d.names {
+		n += len(i.data)
+	}
+	return n
+}
+
+func (d *disk) List() ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open = true
+	return slices.Collect(maps.Keys(d.names)), nil
+}
+
+func (d *disk) Create(name string) (File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("create", name); err != nil {
+		return nil, err
+	}
+	if d.names[name] != nil {
+		return nil, fmt.Errorf("%s: %w", name, os.ErrExist)
+	}
+	d.names[name] = &inode{}
+	return &handle{d, d.names[name], name}, nil
+}
+
+func (d *disk) Open(name string) (File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names[name] == nil {
+		return nil, os.ErrNotExist
+	}
+	return &handle{d, d.names[name], name}, nil
+}
+
+func (d *disk) Remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("remove", name); err != nil {
+		return err
+	}
+	delete(d.names, name)
+	return nil
+}
+
+func (d *disk) Sync() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.do("names", ""); err != nil {
+		return err
+	}
+	d.durable = maps.Clone(d.names)
+	return nil
+}
+
+func (d *disk) Close() error { return nil }
+
+// bad are the names of what was set aside.
+func (d *disk) bad() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.names {
+		if strings.HasSuffix(name, ".bad") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+type handle struct {
+	d    *disk
+	i    *inode
+	name string
+}
+
+func (h *handle) ReadAt(p []byte, at int64) (int, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if at >= int64(len(h.i.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, h.i.data[at:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (h *handle) WriteAt(p []byte, at int64) (int, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	err := h.d.do("write", h.name)
+	if room := h.d.room - h.d.used(); err == nil && h.d.room > 0 && len(p) > room {
+		p, err = p[:max(0, room)], syscall.ENOSPC
+	} else if err != nil {
+		p = p[:len(p)/2]
+	}
+	if missing := int(at) + len(p) - len(h.i.data); missing > 0 {
+		h.i.data = append(h.i.data, make([]byte, missing)...)
+	}
+	return copy(h.i.data[at:], p), err
+}
+
+func (h *handle) Truncate(size int64) error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if err := h.d.do("truncate", h.name); err != nil {
+		return err
+	}
+	h.i.data = h.i.data[:size:size]
+	return nil
+}
+
+func (h *handle) Size() (int64, error) {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	return int64(len(h.i.data)), nil
+}
+
+func (h *handle) Sync() error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if err := h.d.do("sync", h.name); err != nil {
+		return err
+	}
+	h.d.syncs++
+	h.i.synced = slices.Clone(h.i.data)
+	return nil
+}
+
+func (h *handle) Close() error { return nil }

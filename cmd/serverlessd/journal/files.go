@@ -1,0 +1,109 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+)
+
+// Files is the directory of a journal. Tests put one in its place that loses
+// power and fails.
+type Files interface {
+	List() ([]string, error)
+	// Create makes a file that must not exist.
+	Create(name string) (File, error)
+	Open(name string) (File, error)
+	Remove(name string) error
+	// Sync makes the files' names durable.
+	Sync() error
+	Close() error
+}
+
+// File is one of them.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Size() (int64, error)
+	Truncate(size int64) error
+	// Sync makes the content durable.
+	Sync() error
+}
+
+// ErrLocked means that another daemon has the directory.
+var ErrLocked = errors.New("another daemon uses this directory")
+
+// directory is the real one.
+type directory struct {
+	path string
+	lock *flock.Flock
+}
+
+// Directory makes dir/journal where it is missing, and locks dir.
+func Directory(dir string) (Files, error) {
+	path := filepath.Join(dir, "journal")
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	d := &directory{path: path, lock: flock.New(filepath.Join(dir, "lock"))}
+	ok, err := d.lock.TryLock()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w", dir, ErrLocked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, errors.Join(syncDirectory(dir), syncDirectory(filepath.Dir(filepath.Clean(dir))))
+}
+
+func (d *directory) List() ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+func (d *directory) Create(name string) (File, error) {
+	return open(filepath.Join(d.path, name), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+}
+
+func (d *directory) Open(name string) (File, error) {
+	return open(filepath.Join(d.path, name), os.O_RDWR)
+}
+
+func (d *directory) Remove(name string) error { return os.Remove(filepath.Join(d.path, name)) }
+func (d *directory) Sync() error              { return syncDirectory(d.path) }
+func (d *directory) Close() error             { return d.lock.Close() }
+
+func syncDirectory(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+type file struct{ *os.File }
+
+func open(path string, flags int) (File, error) {
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return file{f}, nil
+}
+
+func (f file) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

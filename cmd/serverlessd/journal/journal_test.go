@@ -1,0 +1,467 @@
+package journal_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/journal"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	generous = 45 * time.Second
+	long     = time.Hour
+)
+
+func open(t *testing.T, files Files, change ...func(*Options)) *Journal {
+	t.Helper()
+	opt := Options{Files: files, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop()}
+	for _, f := range change {
+		f(&opt)
+	}
+	j, err := Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func batch(jobtype string, lines ...string) Batch {
+	b := Batch{Jobtype: jobtype}
+	for _, line := range lines {
+		b.Lines = append(b.Lines, []byte(line))
+	}
+	return b
+}
+
+func add(t *testing.T, j *Journal, batches ...Batch) Receipt {
+	t.Helper()
+	r, err := j.Append(t.Context(), batches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func reserve(t *testing.T, j *Journal, n int, timeout time.Duration) *Reservation {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	r, err := j.Reserve(ctx, n, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func text(entries []Entry) string {
+	var b strings.Builder
+	for _, e := range entries {
+		fmt.Fprintf(&b, "%s:%s ", e.Jobtype, e.Payload)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// rest reads all that is left and syncs it.
+func rest(t *testing.T, j *Journal) (all []Entry) {
+	t.Helper()
+	for j.Stats().Jobs > 0 {
+		r := reserve(t, j, 100, long)
+		all = append(all, r.Read()...)
+		if err := r.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%s: %.300v, want %.300v", what, got, want)
+	}
+}
+
+func TestLinesComeBackInOrder(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	due := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
+	later := batch("a-x", "later")
+	later.Due = due
+	first := add(t, j, batch("a-x", "one", "two\x00\r|#:EndBatch"), batch("b-y.v2", "\xff\xfe"), later)
+	add(t, j)
+	second := add(t, j, batch("a-x", "three"))
+	equal(t, "waiting", j.Waiting(), map[string]Count{"a-x": {Jobs: 4, Delayed: 1}, "b-y.v2": {Jobs: 1}})
+
+	e, ok := j.Find(first.First[0].Add(1))
+	equal(t, "found", ok, true)
+	equal(t, "its payload", string(e.Payload), "two\x00\r|#:EndBatch")
+	if _, ok := j.Find(second.First[0].Add(1)); ok {
+		t.Fatal("found what was never added")
+	}
+	r := reserve(t, j, 100, long)
+	equal(t, "lines", text(r.Read()), "a-x:one a-x:two\x00\r|#:EndBatch b-y.v2:\xff\xfe a-x:later a-x:three")
+	equal(t, "dt", r.Read()[3].Due.Equal(due), true)
+	equal(t, "no dt", r.Read()[0].Due.IsZero(), true)
+	last := job.ID("")
+	for i, e := range r.Read() {
+		if e.ID <= last {
+			t.Fatalf("id %d, %s, does not follow %s", i, e.ID, last)
+		}
+		last = e.ID
+	}
+	equal(t, "ids", []job.ID{r.Read()[0].ID, r.Read()[2].ID, r.Read()[4].ID}, []job.ID{first.First[0], first.First[1], second.First[0]})
+	if j.Age() < 0 || j.Age() > long {
+		t.Fatalf("age %s", j.Age())
+	}
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := j.Find(first.First[0]); ok {
+		t.Fatal("found what is in a store")
+	}
+	if err := j.Stored(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "waiting", len(j.Waiting()), 0)
+	equal(t, "bytes", j.Stats().Bytes, 0)
+	equal(t, "age", j.Age(), time.Duration(0))
+}
+
+func TestReservationReturnsToTheFront(t *testing.T) {
+	j := open(t, newDisk())
+	for _, line := range []string{"1", "2", "3", "4", "5", "6"} {
+		add(t, j, batch("a-x", line))
+	}
+	first, second, third := reserve(t, j, 2, long), reserve(t, j, 1, long), reserve(t, j, 2, long)
+	equal(t, "first", text(first.Read()), "a-x:1 a-x:2")
+	third.Cancel()
+	first.Cancel()
+	again := reserve(t, j, 1, long)
+	equal(t, "again", text(again.Read()), "a-x:1")
+	if err := first.Sync(); !errors.Is(err, ErrExpired) {
+		t.Fatalf("a cancelled reservation is synced: %v", err)
+	}
+	for _, r := range []*Reservation{again, second} {
+		if err := r.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, "rest", text(rest(t, j)), "a-x:2 a-x:4 a-x:5 a-x:6")
+}
+
+func TestReservationExpires(t *testing.T) {
+	j := open(t, newDisk())
+	add(t, j, batch("a-x", "1"))
+	add(t, j, batch("a-x", "2"))
+	late := reserve(t, j, 1, time.Millisecond)
+	equal(t, "late", text(late.Read()), "a-x:1")
+	kept := reserve(t, j, 1, long)
+	again := reserve(t, j, 10, long) // comes when the first has expired, or took 2
+	equal(t, "both", strings.Contains(text(kept.Read())+text(again.Read()), "a-x:1"), true)
+	if err := late.Sync(); !errors.Is(err, ErrExpired) {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestReserveWaitsForLines(t *testing.T) {
+	j := open(t, newDisk())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := j.Reserve(ctx, 1, long); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v", err)
+	}
+	got := make(chan *Reservation)
+	go func() {
+		r, _ := j.Reserve(context.Background(), 1, long)
+		got <- r
+	}()
+	add(t, j, batch("a-x", "1"))
+	r := <-got
+	equal(t, "line", text(r.Read()), "a-x:1")
+}
+
+func TestSegmentsAreRemovedWhenStored(t *testing.T) {
+	d := newDisk()
+	j := open(t, d, func(o *Options) { o.Segment = 5000 })
+	for i := range 100 {
+		add(t, j, batch("a-x", fmt.Sprint(i, strings.Repeat("x", 500))))
+	}
+	if n := len(j.Segments()); n < 10 {
+		t.Fatalf("%d segments", n)
+	}
+	var held []*Reservation
+	for j.Stats().Jobs > int64(10*len(held)) {
+		held = append(held, reserve(t, j, 10, long))
+		if len(held) == 10 {
+			break
+		}
+	}
+	for i := len(held) - 1; i >= 0; i-- {
+		if err := held[i].Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest(t, j)
+	equal(t, "segments", len(j.Segments()), 1)
+	names, _ := d.List()
+	equal(t, "files", len(names), 1)
+}
+
+// Ids go up over restarts, whatever the clock does.
+func TestIDsGoUpOverRestarts(t *testing.T) {
+	d := newDisk()
+	now := time.Now()
+	var last job.ID
+	for range 5 {
+		j := open(t, d, func(o *Options) {
+			o.IDs = job.NewIDs(job.NewSysid(), func() time.Time { return now })
+		})
+		id := add(t, j, batch("a-x", "1")).First[0]
+		if id <= last {
+			t.Fatalf("%s does not follow %s", id, last)
+		}
+		last = id
+		rest(t, j)
+		j.Close()
+		now = now.Add(-24 * time.Hour)
+	}
+}
+
+func TestLimit(t *testing.T) {
+	j := open(t, newDisk(), func(o *Options) { o.Max = 10_000 })
+	line := strings.Repeat("x", 1000)
+	var err error
+	for range 20 {
+		if _, err = j.Append(t.Context(), []Batch{batch("a-x", line)}); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "10000") {
+		t.Fatalf("%v", err)
+	}
+	rest(t, j)
+	add(t, j, batch("a-x", line))
+}
+
+func TestFullDisk(t *testing.T) {
+	d := newDisk()
+	d.room = 20_000
+	j := open(t, d)
+	line := strings.Repeat("x", 1000)
+	var kept int
+	var err error
+	for ; err == nil; kept++ {
+		_, err = j.Append(t.Context(), []Batch{batch("a-x", line, line)})
+	}
+	kept--
+	if !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v", err)
+	}
+	d.mu.Lock()
+	d.room = 0
+	d.mu.Unlock()
+	add(t, j, batch("a-x", "small"))
+	equal(t, "lines", len(rest(t, j)), 2*kept+1)
+	equal(t, "damaged", j.Stats().Damaged, 0)
+}
+
+// A file is never synced again after it failed, and nothing that was refused is
+// read, whatever the disk kept.
+func TestFailedSync(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		for _, truncates := range []bool{false, true} {
+			t.Run(fmt.Sprint(power, truncates), func(t *testing.T) {
+				d := newDisk()
+				j := open(t, d)
+				add(t, j, batch("a-x", "1"))
+				var failed string
+				d.fail = func(op, name string) error {
+					switch {
+					case op == "sync" && failed == "":
+						failed = name
+						return syscall.EIO
+					case op == "truncate" && !truncates:
+						return syscall.EIO
+					case (op == "sync" || op == "write") && name == failed:
+						t.Errorf("%s of a file whose sync failed", op)
+					}
+					return nil
+				}
+				if _, err := j.Append(t.Context(), []Batch{batch("a-x", "refused")}); !errors.Is(err, ErrFailed) {
+					t.Fatalf("%v", err)
+				}
+				add(t, j, batch("a-x", "2"))
+				equal(t, "segments", len(j.Segments()), 2)
+				for range 3 { // whatever part of it reaches the disk
+					j2 := open(t, d.boot(power, rand.New(rand.NewPCG(1, 2))))
+					equal(t, "lines", text(rest(t, j2)), "a-x:1 a-x:2")
+				}
+			})
+		}
+	}
+}
+
+// One sync serves all who wait.
+func TestOneSyncForAll(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	add(t, j, batch("a-x", "first"))
+	d.mu.Lock()
+	before := d.syncs
+	block, blocked := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.fail = func(op, name string) error {
+		if op == "sync" {
+			once.Do(func() {
+				d.mu.Unlock()
+				close(blocked)
+				<-block
+				d.mu.Lock()
+			})
+		}
+		return nil
+	}
+	d.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { add(t, j, batch("a-x", "held up")) })
+	<-blocked
+	for i := range 50 {
+		wg.Go(func() { add(t, j, batch("a-x", fmt.Sprint(i))) })
+	}
+	await(t, func() bool { return j.Queued() == 50 })
+	close(block)
+	wg.Wait()
+	equal(t, "syncs", d.syncs-before, 2)
+	equal(t, "lines", len(rest(t, j)), 52)
+}
+
+func await(t *testing.T, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(generous)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestConcurrentAppends(t *testing.T) {
+	files, err := Directory(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, files, func(o *Options) { o.Segment = 20_000 })
+	const clients, each = 16, 30
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			for i := range each {
+				add(t, j, batch("a-x", fmt.Sprint(c, " ", i)), batch("b-y", "z"))
+			}
+		})
+	}
+	next := make(map[string]int)
+	for n := 0; n < 2*clients*each; {
+		r := reserve(t, j, 50, long)
+		for _, e := range r.Read() {
+			n++
+			var c, i int
+			if _, err := fmt.Sscan(string(e.Payload), &c, &i); err == nil {
+				if key := fmt.Sprint(c); next[key] != i {
+					t.Errorf("client %d: line %d after %d", c, i, next[key]-1)
+				} else {
+					next[key]++
+				}
+			}
+		}
+		if err := r.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}
+
+func TestDirectoryIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	files, err := Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Directory(dir); !errors.Is(err, ErrLocked) {
+		t.Fatalf("%v", err)
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err = Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := open(t, files)
+	add(t, j, batch("a-x", "1"))
+	j.Close()
+	if _, err := j.Append(t.Context(), []Batch{batch("a-x", "2")}); !errors.Is(err, ErrClosed) {
+		t.Fatalf("%v", err)
+	}
+	names, _ := filepath.Glob(filepath.Join(dir, "journal", "*"))
+	equal(t, "files", len(names), 1)
+	text, _ := os.ReadFile(names[0])
+	if !bytes.Contains(text, []byte(",jobtype=a-x,id=")) {
+		t.Fatalf("%s", text)
+	}
+}
+
+// Large requests are several records, all or none of which are read.
+func TestLargeRequest(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	var lines []string
+	for i := range 2500 {
+		lines = append(lines, fmt.Sprint(i))
+	}
+	lines = append(lines, strings.Repeat("y", 1<<20), "end")
+	first := add(t, j, batch("a-x", "before"))
+	big := add(t, j, batch("a-x", lines...))
+	e, ok := j.Find(big.First[0].Add(2501))
+	equal(t, "found", ok, true)
+	equal(t, "last", string(e.Payload), "end")
+	r := reserve(t, j, 100, long)
+	equal(t, "one record", len(r.Read()), 1)
+	equal(t, "its id", r.Read()[0].ID, first.First[0])
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 200_000, 1_000_000, 1_055_000} {
+		cut := d.boot(false, nil)
+		for _, i := range cut.names {
+			i.data = i.data[:len(i.data)-size]
+		}
+		j := open(t, cut)
+		equal(t, "lines of a request that was cut", text(rest(t, j)), "a-x:before")
+		if j.Stats().Cut == 0 {
+			t.Fatal("nothing was cut")
+		}
+	}
+	got := rest(t, j)
+	equal(t, "lines", len(got), 2502)
+	for i, e := range got {
+		if e.ID != big.First[0].Add(i) || string(e.Payload) != lines[i] {
+			t.Fatalf("line %d: %s %.20s", i, e.ID, e.Payload)
+		}
+	}
+}

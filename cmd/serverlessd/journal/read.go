@@ -1,0 +1,341 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// maxRead is how many bytes of lines a reservation has, one record at least.
+const maxRead = 4 << 20
+
+// Reservation is what was taken from the front to be put into a store.
+type Reservation struct {
+	Range
+	j        *Journal
+	s        *segment
+	entries  []Entry
+	deadline time.Time
+}
+
+// Read returns what is reserved.
+func (r *Reservation) Read() []Entry { return r.entries }
+
+// Reserve takes records from the front, of n lines in all but at least one
+// record, and waits until there is one. What is not synced before the timeout is
+// over goes back to the front.
+func (j *Journal) Reserve(ctx context.Context, n int, timeout time.Duration) (*Reservation, error) {
+	for {
+		r, news, err := j.reserve(n, timeout)
+		if r != nil || err != nil {
+			return r, err
+		}
+		expiry, stop := j.expiry()
+		select {
+		case <-ctx.Done():
+		case <-news:
+		case <-expiry:
+		}
+		stop()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// reserve returns what there is, or what tells of more.
+func (j *Journal) reserve(n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
+	j.reading.Lock()
+	defer j.reading.Unlock()
+	for {
+		j.mu.Lock()
+		if j.closed {
+			j.mu.Unlock()
+			return nil, nil, ErrClosed
+		}
+		j.expire()
+		s, from, to := j.front()
+		news := j.news
+		j.mu.Unlock()
+		if s == nil {
+			return nil, news, nil
+		}
+		r := &Reservation{j: j, s: s, Range: Range{Segment: s.name, From: from, To: from}}
+		if err := j.read(r, to, n); err != nil {
+			return nil, nil, err
+		}
+		j.mu.Lock()
+		j.take(r, to)
+		if len(r.entries) > 0 {
+			r.deadline = time.Now().Add(timeout)
+			j.held = append(j.held, r)
+			j.mu.Unlock()
+			return r, nil, nil
+		}
+		gone := j.finish(s, r.From, r.To) // nothing in it is anybody's
+		j.mu.Unlock()
+		j.remove(gone)
+	}
+}
+
+// front is where the next reservation begins, and where it ends at the latest.
+func (j *Journal) front() (s *segment, from, to int64) {
+	if len(j.back) > 0 {
+		return j.segment(j.back[0].Segment), j.back[0].From, j.back[0].To
+	}
+	for _, s := range j.segments {
+		if s.next < s.end {
+			return s, s.next, s.end
+		}
+	}
+	return nil, 0, 0
+}
+
+func (j *Journal) segment(name string) *segment {
+	for _, s := range j.segments {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// take has the next reservation begin where this one ends.
+func (j *Journal) take(r *Reservation, to int64) {
+	if len(j.back) > 0 && j.back[0].Segment == r.Segment && j.back[0].From == r.From && j.back[0].To == to {
+		if j.back[0].From = r.To; r.To == to {
+			j.back = j.back[1:]
+		}
+		return
+	}
+	r.s.next = r.To
+}
+
+// read fills a reservation.
+func (j *Journal) read(r *Reservation, to int64, n int) error {
+	var bytes int
+	var failed error
+	err := scan(r.s.file, r.From, to, func(at int64, rec record, f form) bool {
+		if f != whole {
+			if failed = j.setAside(r.s, at, int64(rec.size)); failed != nil {
+				return false
+			}
+			r.To = at + int64(rec.size)
+			return true
+		}
+		if len(r.entries) > 0 && (len(r.entries)+rec.count > n || bytes+len(rec.body) > maxRead) {
+			return false
+		}
+		bytes += len(rec.body)
+		id := rec.first
+		if id == "" && rec.count > 0 {
+			id = j.opt.IDs.Next(rec.count)
+		}
+		i := 0
+		for line := range linesOf(rec.body) {
+			r.entries = append(r.entries, rec.entry(id.Add(i), line, at))
+			i++
+		}
+		r.To = at + int64(rec.size)
+		return true
+	})
+	if len(r.entries) > 0 {
+		return nil
+	}
+	return errors.Join(failed, err)
+}
+
+// setAside copies damage to a file of its own.
+func (j *Journal) setAside(s *segment, at, size int64) error {
+	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
+	f, err := j.opt.Files.Create(name)
+	if errors.Is(err, os.ErrExist) {
+		return nil // it was met before
+	}
+	if err == nil {
+		err = copyTo(f, s.file, at, size)
+	}
+	if err == nil {
+		err = j.opt.Files.Sync()
+	}
+	if err != nil {
+		_ = j.opt.Files.Remove(name)
+		return err
+	}
+	j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
+		Msg("part of the journal is damaged; what it held is not run")
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stats.Damaged += size
+	j.stats.Bad++
+	return nil
+}
+
+func copyTo(to, from File, at, size int64) (err error) {
+	defer func() { err = errors.Join(err, to.Close()) }()
+	for done := int64(0); done < size; {
+		buf, err := readAt(from, at+done, min(readAhead, size-done))
+		if err != nil {
+			return err
+		}
+		if _, err := to.WriteAt(buf, done); err != nil {
+			return err
+		}
+		done += int64(len(buf))
+	}
+	return to.Sync()
+}
+
+// Sync says that what is reserved is in a store. ErrExpired: it is not the
+// reservation's any more, and will be read again.
+func (r *Reservation) Sync() error {
+	j := r.j
+	j.mu.Lock()
+	j.expire()
+	if !j.drop(r) {
+		j.mu.Unlock()
+		return ErrExpired
+	}
+	for _, e := range r.entries {
+		j.count(e.Jobtype, -1, e.Due)
+	}
+	gone := j.finish(r.s, r.From, r.To)
+	j.mu.Unlock()
+	j.remove(gone)
+	return nil
+}
+
+// Cancel puts what is reserved back to the front.
+func (r *Reservation) Cancel() {
+	j := r.j
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.drop(r) {
+		j.putBack(r)
+	}
+}
+
+func (j *Journal) drop(r *Reservation) bool {
+	i := slices.Index(j.held, r)
+	if i < 0 {
+		return false
+	}
+	j.held = slices.Delete(j.held, i, i+1)
+	return true
+}
+
+func (j *Journal) putBack(r *Reservation) {
+	j.back = append(j.back, r.Range)
+	slices.SortFunc(j.back, func(a, b Range) int {
+		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.From, b.From))
+	})
+	j.tell(&j.news)
+}
+
+// expire puts back what was not synced in time.
+func (j *Journal) expire() {
+	now := time.Now()
+	for _, r := range slices.Clone(j.held) {
+		if !now.Before(r.deadline) {
+			j.drop(r)
+			j.putBack(r)
+		}
+	}
+}
+
+// expiry is when the next reservation is over.
+func (j *Journal) expiry() (<-chan time.Time, func() bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.held) == 0 {
+		return nil, func() bool { return true }
+	}
+	first := j.held[0].deadline
+	for _, r := range j.held {
+		if r.deadline.Before(first) {
+			first = r.deadline
+		}
+	}
+	t := time.NewTimer(time.Until(first))
+	return t.C, t.Stop
+}
+
+// finish notes that a piece is in a store, and returns the segments that are
+// needed no more.
+func (j *Journal) finish(s *segment, from, to int64) []*segment {
+	s.finish(from, to)
+	j.tell(&j.moved)
+	return j.sweep()
+}
+
+// sweep takes out the segments that are in stores, but for the last.
+func (j *Journal) sweep() (gone []*segment) {
+	kept := make([]*segment, 0, len(j.segments))
+	for i, s := range j.segments {
+		if s.low < s.end || i == len(j.segments)-1 {
+			kept = append(kept, s)
+		} else {
+			gone = append(gone, s)
+		}
+	}
+	j.segments = kept
+	return gone
+}
+
+func (j *Journal) remove(gone []*segment) {
+	for _, s := range gone {
+		s.file.Close()
+		if err := j.opt.Files.Remove(s.name); err != nil {
+			j.opt.Log.Warn().Err(err).Msg("cannot remove a segment that is in a store")
+		}
+	}
+}
+
+// Segments are the names of all segments, oldest first.
+func (j *Journal) Segments() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	names := make([]string, len(j.segments))
+	for i, s := range j.segments {
+		names[i] = s.name
+	}
+	return names
+}
+
+// Skip says that a segment's first bytes are in a store, as of an earlier life.
+// It is called before anything is reserved.
+func (j *Journal) Skip(name string, to int64) {
+	j.reading.Lock()
+	defer j.reading.Unlock()
+	j.mu.Lock()
+	s := j.segment(name)
+	if s == nil || s.next > 0 {
+		j.mu.Unlock()
+		return
+	}
+	to = min(to, s.end)
+	j.mu.Unlock()
+	type kind struct {
+		jobtype string
+		due     time.Time
+	}
+	counts := make(map[kind]int)
+	_ = scan(s.file, 0, to, func(_ int64, r record, f form) bool {
+		if f == whole {
+			counts[kind{r.jobtype, r.due}] += r.count
+		}
+		return true
+	})
+	j.mu.Lock()
+	for k, n := range counts {
+		j.count(k.jobtype, -n, k.due)
+	}
+	s.next = to
+	gone := j.finish(s, 0, to)
+	j.mu.Unlock()
+	j.remove(gone)
+}

@@ -1,0 +1,220 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	begin     = "#:Batch "
+	end       = "#:EndBatch\n"
+	timeForm  = "2006-01-02T15:04:05.000Z"
+	maxHeader = 4096 // bytes, newline included
+	// A request of more is several records, so that none is large to read again
+	// or to lose.
+	maxLines = 1000
+	maxBytes = 256 << 10
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// record is one batch, or one line that stands alone.
+type record struct {
+	date    time.Time // when it was accepted; zero: unknown
+	jobtype string    // "" in the record that begins a segment
+	first   job.ID    // "" when it says none
+	count   int
+	due     time.Time // by this host's clock; zero: at once
+	more    int       // records of the same request that follow
+	body    []byte    // lines, each with its newline
+
+	prev    string // of the record that begins a segment: the segment before
+	prevEnd int64  // and where that ends
+
+	size int // bytes of all of it
+}
+
+// appendTo encodes the record.
+func (r *record) appendTo(b []byte) []byte {
+	start := len(b)
+	b = append(b, begin+"date="...)
+	b = r.date.UTC().AppendFormat(b, timeForm)
+	b = append(b, ",bytes="...)
+	b = strconv.AppendInt(b, int64(len(r.body)), 10)
+	if r.jobtype != "" {
+		b = append(append(b, ",jobtype="...), r.jobtype...)
+	}
+	b = append(append(b, ",id="...), r.first...)
+	b = append(b, ",count="...)
+	b = strconv.AppendInt(b, int64(r.count), 10)
+	if !r.due.IsZero() {
+		b = append(b, ",dt="...)
+		b = r.due.UTC().AppendFormat(b, timeForm)
+	}
+	if r.more > 0 {
+		b = append(b, ",more="...)
+		b = strconv.AppendInt(b, int64(r.more), 10)
+	}
+	if r.prev != "" {
+		b = append(append(b, ",prev="...), r.prev...)
+		b = append(b, ",end="...)
+		b = strconv.AppendInt(b, r.prevEnd, 10)
+	}
+	crc := crc32.Update(crc32.Checksum(b[start:], castagnoli), castagnoli, r.body)
+	b = fmt.Appendf(b, ",crc=%08x\n", crc)
+	b = append(b, r.body...)
+	return append(b, end...)
+}
+
+// form is what parse finds.
+type form int
+
+const (
+	whole  form = iota
+	short       // it goes on behind the end of the bytes
+	broken      // it is no record
+)
+
+// parse reads the record at the beginning of b. Of one that is broken the size
+// is where it ends by its own words, or 0.
+func parse(b []byte) (r record, f form) {
+	if len(b) > 0 && b[0] != '#' {
+		return parseLine(b)
+	}
+	head, rest, ok := bytes.Cut(b[:min(len(b), maxHeader)], []byte{'\n'})
+	switch {
+	case !bytes.HasPrefix(b, []byte(begin)) && !bytes.HasPrefix([]byte(begin), b):
+		return r, broken
+	case !ok && len(b) < maxHeader:
+		return r, short
+	case !ok:
+		return r, broken
+	}
+	bodyLen, crc, ok := r.parseHeader(head)
+	if !ok {
+		return r, broken
+	}
+	start := len(b[:min(len(b), maxHeader)]) - len(rest)
+	if bodyLen > len(b)-start-len(end) {
+		r.size = start + bodyLen + len(end)
+		return r, short
+	}
+	r.body = b[start : start+bodyLen : start+bodyLen]
+	if string(b[start+bodyLen:start+bodyLen+len(end)]) != end {
+		return record{}, broken
+	}
+	r.size = start + bodyLen + len(end)
+	lines := countLines(r.body)
+	switch {
+	case r.count >= 0 && r.count != lines,
+		crc != "" && crc != fmt.Sprintf("%08x", crc32.Update(crc32.Checksum(head[:len(head)-len(",crc=")-len(crc)], castagnoli), castagnoli, r.body)):
+		return record{size: r.size}, broken
+	}
+	r.count = lines
+	return r, whole
+}
+
+// parseHeader reads what stands before the newline. A count of -1 is none.
+func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
+	r.count, bodyLen = -1, -1
+	fields := string(head[len(begin):])
+	for fields != "" {
+		field, rest, _ := strings.Cut(fields, ",")
+		key, value, found := strings.Cut(field, "=")
+		if !found || crc != "" {
+			return 0, "", false
+		}
+		fields = rest
+		var err error
+		switch key {
+		case "date":
+			r.date, _ = time.Parse(time.RFC3339Nano, value)
+		case "bytes":
+			bodyLen, err = natural(value)
+		case "jobtype":
+			if r.jobtype = value; !validJobtype(value) {
+				return 0, "", false
+			}
+		case "id":
+			r.first, _ = job.ParseID(value)
+		case "count":
+			r.count, err = natural(value)
+		case "dt":
+			r.due, _ = time.Parse(time.RFC3339Nano, value)
+		case "more":
+			r.more, err = natural(value)
+		case "prev":
+			r.prev = value
+		case "end":
+			var n int
+			n, err = natural(value)
+			r.prevEnd = int64(n)
+		case "crc":
+			if crc = value; len(crc) != 8 {
+				return 0, "", false
+			}
+		}
+		if err != nil {
+			return 0, "", false
+		}
+	}
+	return bodyLen, crc, bodyLen >= 0 && (r.jobtype != "" || bodyLen == 0)
+}
+
+// parseLine reads `id|jobtype|payload`, or an empty line.
+func parseLine(b []byte) (r record, f form) {
+	line, _, ok := bytes.Cut(b, []byte{'\n'})
+	if !ok {
+		return r, short
+	}
+	if len(line) == 0 {
+		return record{size: 1}, whole
+	}
+	id, rest, ok := bytes.Cut(line, []byte{'|'})
+	jobtype, payload, ok2 := bytes.Cut(rest, []byte{'|'})
+	if !ok || !ok2 || !validJobtype(string(jobtype)) {
+		return r, broken
+	}
+	r.size = len(line) + 1
+	r.jobtype = string(jobtype)
+	r.first, _ = job.ParseID(string(id))
+	r.body = b[r.size-1-len(payload) : r.size : r.size]
+	r.count = countLines(r.body)
+	return r, whole
+}
+
+func validJobtype(s string) bool {
+	client, typ, ok := job.Split(s)
+	return ok && job.CheckClient(client) == nil && job.CheckType(typ) == nil
+}
+
+// countLines counts those that are not empty; the last may lack its newline.
+func countLines(body []byte) (n int) {
+	for range linesOf(body) {
+		n++
+	}
+	return n
+}
+
+func linesOf(body []byte) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for len(body) > 0 {
+			line, rest, _ := bytes.Cut(body, []byte{'\n'})
+			body = rest
+			if len(line) > 0 && !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+func natural(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 40)
+	return int(n), err
+}

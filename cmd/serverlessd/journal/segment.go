@@ -1,0 +1,228 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	suffix = ".journal"
+	bad    = ".bad"
+	// markEvery is how far apart the remembered records of a segment are, in bytes.
+	markEvery = 64 << 10
+	// readAhead is how much of a file is read at once.
+	readAhead = 256 << 10
+)
+
+// segment is a file of records.
+type segment struct {
+	name string
+	file File
+
+	// Guarded by the journal's lock.
+	end   int64 // what stands before it may be read
+	next  int64 // what stands behind it has not been reserved
+	low   int64 // what stands before it is in a store
+	done  []span
+	marks []mark
+}
+
+// span is a piece of a segment.
+type span struct{ from, to int64 }
+
+// mark is a record whose place is remembered.
+type mark struct {
+	at int64
+	id job.ID
+}
+
+func (s *segment) id() job.ID { return job.ID(strings.TrimSuffix(s.name, suffix)) }
+
+func (s *segment) mark(at int64, id job.ID) {
+	if n := len(s.marks); id != "" && (n == 0 || at-s.marks[n-1].at >= markEvery) {
+		s.marks = append(s.marks, mark{at, id})
+	}
+}
+
+// finish notes that a piece is in a store.
+func (s *segment) finish(from, to int64) {
+	s.done = append(s.done, span{from, to})
+	slices.SortFunc(s.done, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	joined := s.done[:1]
+	for _, d := range s.done[1:] {
+		if last := &joined[len(joined)-1]; d.from <= last.to {
+			last.to = max(last.to, d.to)
+		} else {
+			joined = append(joined, d)
+		}
+	}
+	if s.done = joined; joined[0].from <= s.low {
+		s.low = max(s.low, joined[0].to)
+		s.done = joined[1:]
+	}
+}
+
+// stored tells whether all of a piece is in stores.
+func (s *segment) stored(from, to int64) bool {
+	return to <= s.low || slices.ContainsFunc(s.done, func(d span) bool { return max(from, s.low) >= d.from && to <= d.to })
+}
+
+// scan gives what stands from from to to: records, and as broken the pieces
+// that are none. It stops when found returns false. What it gives is the
+// caller's.
+func scan(file File, from, to int64, found func(at int64, r record, f form) bool) error {
+	at := from
+	var buf []byte // what stands at at
+	for at < to {
+		r, f := parse(buf)
+		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
+			want := max(int64(readAhead), 2*int64(len(buf)), int64(r.size))
+			var err error
+			if buf, err = readAt(file, at, min(want, to-at)); err != nil {
+				return err
+			}
+			continue
+		}
+		if f != whole {
+			next, err := resume(file, at, to, int64(r.size))
+			if err != nil || !found(at, record{size: int(next - at)}, f) {
+				return err
+			}
+			at, buf = next, nil
+			continue
+		}
+		if !found(at, r, whole) {
+			return nil
+		}
+		at += int64(r.size)
+		buf = buf[r.size:]
+	}
+	return nil
+}
+
+// resume finds the next whole record behind a broken one. Where that says its
+// size, and ends there, the search begins behind it: lines of clients, which may
+// look like records, are not searched.
+func resume(file File, at, to, size int64) (int64, error) {
+	if size > 0 && at+size <= to {
+		if tail, err := readAt(file, at+size-int64(len(end)), int64(len(end))); err != nil {
+			return 0, err
+		} else if string(tail) == end {
+			return at + size, nil
+		}
+	}
+	pattern := []byte("\n" + begin)
+	for at < to {
+		buf, err := readAt(file, at, min(4*readAhead, to-at))
+		if err != nil {
+			return 0, err
+		}
+		for i := bytes.Index(buf, pattern); i >= 0; {
+			ok, err := standsAt(file, at+int64(i)+1, to)
+			if ok || err != nil {
+				return at + int64(i) + 1, err
+			}
+			next := bytes.Index(buf[i+1:], pattern)
+			if next < 0 {
+				break
+			}
+			i += 1 + next
+		}
+		if at+int64(len(buf)) >= to {
+			break
+		}
+		at += int64(len(buf) - len(pattern))
+	}
+	return to, nil
+}
+
+// standsAt tells whether a whole record stands there.
+func standsAt(file File, at, to int64) (bool, error) {
+	for want := int64(maxHeader); ; {
+		buf, err := readAt(file, at, min(want, to-at))
+		if err != nil {
+			return false, err
+		}
+		r, f := parse(buf)
+		if f != short || at+want >= to {
+			return f == whole, nil
+		}
+		want = max(2*want, int64(r.size))
+	}
+}
+
+// readAt reads n bytes that exist; those that the disk does not give are zeros.
+func readAt(file File, at, n int64) ([]byte, error) {
+	const sector = 4096
+	buf := make([]byte, n)
+	if got, err := file.ReadAt(buf, at); int64(got) == n || err == io.EOF || err == nil {
+		return buf, nil
+	}
+	for i := int64(0); i < n; i += sector {
+		part := buf[i:min(i+sector, n)]
+		if _, err := file.ReadAt(part, at+i); err != nil && err != io.EOF {
+			clear(part)
+		}
+	}
+	return buf, nil
+}
+
+// tail is where a segment ends that a daemon left: behind its last whole
+// request, unless what follows is damage rather than the beginning of one. size
+// is the file's.
+func tail(file File, size int64) (int64, error) {
+	size, err := trimZeros(file, size)
+	if err != nil {
+		return 0, err
+	}
+	complete := true  // the last request
+	var request int64 // where it begins
+	cut := size
+	err = scan(file, 0, size, func(at int64, r record, f form) bool {
+		switch {
+		case f == short && at+int64(r.size) == size:
+			cut = at
+		case f != whole:
+			complete = true
+		default:
+			if complete {
+				request = at
+			}
+			complete = r.more == 0
+		}
+		return true
+	})
+	if err != nil {
+		return 0, err
+	}
+	if cut < size { // a record that ends was not cut short
+		last, err := readAt(file, max(0, size-int64(len(end))), min(size, int64(len(end))))
+		if err != nil || string(last) == end {
+			return size, err
+		}
+	}
+	if !complete {
+		cut = request
+	}
+	return cut, nil
+}
+
+func trimZeros(file File, size int64) (int64, error) {
+	for size > 0 {
+		n := min(size, readAhead)
+		buf, err := readAt(file, size-n, n)
+		if err != nil {
+			return 0, err
+		}
+		if kept := len(bytes.TrimRight(buf, "\x00")); kept > 0 {
+			return size - n + int64(kept), nil
+		}
+		size -= n
+	}
+	return 0, nil
+}

@@ -1,0 +1,276 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// maxGroup is how many bytes are written and synced together, one request at
+// least.
+const maxGroup = 8 << 20
+
+// request is an append that waits.
+type request struct {
+	ctx     context.Context
+	batches []Batch
+	size    int64 // about
+	receipt Receipt
+	err     error
+	done    chan struct{}
+}
+
+// Append accepts lines, all of them or none, and returns when they are on the
+// disk. Its errors are ErrFull, ErrFailed and ErrClosed, wrapped, or the
+// context's: then the lines may have been accepted. The lines must not change
+// before it returns.
+func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
+	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
+	for _, b := range batches {
+		r.size += maxHeader / 16
+		for _, line := range b.Lines {
+			r.size += int64(len(line)) + 1
+		}
+	}
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return Receipt{}, ErrClosed
+	}
+	j.queue = append(j.queue, r)
+	j.wake()
+	j.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.receipt, r.err
+	case <-ctx.Done():
+		return Receipt{}, ctx.Err()
+	}
+}
+
+func (j *Journal) wake() {
+	select {
+	case j.work <- struct{}{}:
+	default:
+	}
+}
+
+// write writes and syncs what waits, all of it at once.
+func (j *Journal) write() {
+	defer close(j.ended)
+	for range j.work {
+		for {
+			group, closed := j.group()
+			if len(group) == 0 {
+				if closed {
+					return
+				}
+				break
+			}
+			err := j.commit(group)
+			for _, r := range group {
+				if err != nil {
+					r.err, r.receipt = err, Receipt{}
+				}
+				close(r.done)
+			}
+		}
+	}
+}
+
+// group takes what is to be written next from the queue; what nobody waits for
+// any more is not written.
+func (j *Journal) group() (group []*request, closed bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var size int64
+	for len(j.queue) > 0 {
+		r := j.queue[0]
+		if r.ctx.Err() == nil {
+			if size += r.size; len(group) > 0 && size > maxGroup {
+				break
+			}
+			group = append(group, r)
+		}
+		j.queue[0] = nil
+		j.queue = j.queue[1:]
+	}
+	return group, j.closed
+}
+
+// commit makes a group's lines durable. On an error nothing of them stays.
+func (j *Journal) commit(group []*request) error {
+	var size int64
+	for _, r := range group {
+		size += r.size
+	}
+	if err := j.room(size); err != nil {
+		return err
+	}
+	s := j.current
+	var marks []mark
+	j.buf = j.buf[:0]
+	var lines int64
+	for _, r := range group {
+		r.receipt = Receipt{segment: s, span: span{from: s.end + int64(len(j.buf))}}
+		for i := range r.batches {
+			lines += int64(len(r.batches[i].Lines))
+			r.receipt.First = append(r.receipt.First, j.opt.IDs.Next(len(r.batches[i].Lines)))
+		}
+		marks = append(marks, mark{r.receipt.from, r.first()})
+		j.encode(r)
+		r.receipt.to = s.end + int64(len(j.buf))
+	}
+	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
+		j.failed(err, "write")
+		if err := s.file.Truncate(s.end); err != nil {
+			j.current = nil
+		}
+		return classify(err)
+	}
+	start := time.Now()
+	if !j.opt.NoSync {
+		if err := s.file.Sync(); err != nil {
+			j.failed(err, "sync")
+			// The kernel may have dropped what it could not write, and would call
+			// the next sync a success: this file is never written again.
+			_ = s.file.Truncate(s.end)
+			j.current = nil
+			return classify(err)
+		}
+	}
+	took := time.Since(start)
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, m := range marks {
+		s.mark(m.at, m.id)
+	}
+	s.end += int64(len(j.buf))
+	j.stats.Lines += lines
+	j.stats.Written += int64(len(j.buf))
+	j.stats.Syncs++
+	j.stats.SyncTime += took
+	for _, r := range group {
+		for _, b := range r.batches {
+			j.count(b.Jobtype, len(b.Lines), b.Due)
+		}
+	}
+	j.tell(&j.news)
+	if cap(j.buf) > 1<<20 {
+		j.buf = nil
+	}
+	return nil
+}
+
+// first is the id of the first line, "" if there is none.
+func (r *request) first() job.ID {
+	for i, b := range r.batches {
+		if len(b.Lines) > 0 {
+			return r.receipt.First[i]
+		}
+	}
+	return ""
+}
+
+// encode appends a request to the buffer, in records that are not too large.
+func (j *Journal) encode(r *request) {
+	type piece struct{ batch, from, to, bytes int }
+	var pieces []piece
+	for i, b := range r.batches {
+		p := piece{batch: i}
+		for n, line := range b.Lines {
+			if n > p.from && (n-p.from == maxLines || p.bytes+len(line)+1 > maxBytes) {
+				pieces = append(pieces, p)
+				p = piece{batch: i, from: n}
+			}
+			p.to, p.bytes = n+1, p.bytes+len(line)+1
+		}
+		if p.to > p.from {
+			pieces = append(pieces, p)
+		}
+	}
+	date := j.opt.Now()
+	var body []byte
+	for i, p := range pieces {
+		b := r.batches[p.batch]
+		body = body[:0]
+		for _, line := range b.Lines[p.from:p.to] {
+			body = append(append(body, line...), '\n')
+		}
+		rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[p.batch].Add(p.from),
+			count: p.to - p.from, due: b.Due, more: len(pieces) - 1 - i, body: body}
+		j.buf = rec.appendTo(j.buf)
+	}
+}
+
+// room sees to it that there is a segment to write to.
+func (j *Journal) room(size int64) error {
+	j.mu.Lock()
+	waits := j.bytes()
+	j.mu.Unlock()
+	if j.opt.Max > 0 && waits+size > j.opt.Max {
+		return fmt.Errorf("%w: %d bytes wait for a store, at most %d may", ErrFull, waits, j.opt.Max)
+	}
+	if j.current != nil && (j.current.end+size <= j.opt.Segment || j.current.end <= maxHeader) {
+		return nil
+	}
+	return j.begin()
+}
+
+// begin starts a segment.
+func (j *Journal) begin() error {
+	j.current = nil // the one before ends here, whatever happens now
+	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix}
+	rec := record{date: j.opt.Now(), first: s.id()}
+	j.mu.Lock()
+	if n := len(j.segments); n > 0 {
+		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].end
+	}
+	j.mu.Unlock()
+	f, err := j.opt.Files.Create(s.name)
+	if err != nil {
+		j.failed(err, "create")
+		return classify(err)
+	}
+	buf := rec.appendTo(nil)
+	_, err = f.WriteAt(buf, 0)
+	if err == nil && !j.opt.NoSync {
+		if err = f.Sync(); err == nil {
+			err = j.opt.Files.Sync()
+		}
+	}
+	if err != nil {
+		j.failed(err, "begin")
+		f.Close()
+		_ = j.opt.Files.Remove(s.name)
+		return classify(err)
+	}
+	s.file, s.end = f, int64(len(buf))
+	j.mu.Lock()
+	j.segments = append(j.segments, s)
+	gone := j.sweep()
+	j.mu.Unlock()
+	j.remove(gone)
+	j.current = s
+	return nil
+}
+
+func (j *Journal) failed(err error, what string) {
+	j.opt.Log.Error().Err(err).Msg("journal: cannot " + what)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stats.Failures++
+}
+
+// classify tells a full disk from a broken one.
+func classify(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return fmt.Errorf("%w: %w", ErrFailed, err)
+}
