@@ -69,6 +69,7 @@ type Job struct {
 	Attributes
 	Seq      uint64 // order of enqueueing
 	Enqueued int64
+	Rev      uint32 // transitions written, enqueueing not counted; each brings its new one
 	State    State
 	Retries  int32 // retries scheduled so far, retry_count
 	Attempt  int32 // number of the last run, from 1 on; goes on when a job is revived
