@@ -190,10 +190,17 @@ func (h *Hub) Trim() {
 	}
 }
 
-// blank returns an empty buffer for n bytes, spare or new.
+// blank returns an empty buffer for n bytes, spare or new. A spare one is no
+// larger than four times that, or 64 KiB: all of it counts as what its peer has
+// not read.
 func (h *Hub) blank(n int) []byte {
+	most := max(4*n, 64<<10)
 	for k := class(n); k < min(class(n)+2, classes); k++ {
-		if f := h.free[k]; len(f) > 0 && cap(f[len(f)-1]) >= n {
+		f := h.free[k]
+		if len(f) == 0 {
+			continue
+		}
+		if spare := cap(f[len(f)-1]); spare >= n && spare <= most {
 			b := f[len(f)-1]
 			f[len(f)-1] = nil
 			h.free[k] = f[:len(f)-1]

@@ -11,13 +11,8 @@ import (
 	"gloom/broker/guard"
 )
 
-const (
-	// httpConns is the number of connections of operators at a time, and so of
-	// requests under way.
-	httpConns = 64
-	// httpBuffer is how many bytes of an answer the system may hold.
-	httpBuffer = 256 << 10
-)
+// httpBuffer is how many bytes of an answer the system may hold.
+const httpBuffer = 256 << 10
 
 // ServeHTTP serves operators with h on the HTTP address, if there is one.
 func (s *Server) ServeHTTP(h http.Handler) {
@@ -27,7 +22,7 @@ func (s *Server) ServeHTTP(h http.Handler) {
 	s.httpSrv = &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: (&crowd{since: map[net.Conn]time.Time{}}).note,
+		ConnState: (&crowd{most: s.opt.MaxHTTPConns, since: map[net.Conn]time.Time{}}).note,
 		ErrorLog:  guard.ErrorLog(s.log),
 	}
 	s.wg.Go(func() {
@@ -41,6 +36,8 @@ func (s *Server) ServeHTTP(h http.Handler) {
 // there are too many, the one goes that has been at the same request, or without
 // one, for longest. So whoever reads nothing keeps nobody out.
 type crowd struct {
+	most int
+
 	mu    sync.Mutex
 	since map[net.Conn]time.Time // when its state last changed
 }
@@ -60,7 +57,7 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	case known:
 		c.since[conn] = time.Now()
 	}
-	if len(c.since) <= httpConns {
+	if len(c.since) <= c.most {
 		return
 	}
 	var oldest net.Conn

@@ -51,6 +51,9 @@ func (s *Server) Memory() Memory {
 const (
 	givePeriod = 5 * time.Second
 	giveLeast  = 16 << 20
+	// dropPause lies between two collections that dropped frames ask for: who
+	// begins large frames and goes away does not keep the collector at work.
+	dropPause = 100 * time.Millisecond
 )
 
 // giveBack returns memory that is not needed any more to the system. The
@@ -64,6 +67,11 @@ func (s *Server) giveBack() {
 			return
 		case <-s.dropped:
 			runtime.GC()
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(dropPause):
+			}
 			continue
 		case <-t.C:
 		}

@@ -39,6 +39,9 @@ type Options struct {
 	MaxGroups int
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
+	// MaxHTTPConns bounds the connections of operators. Beyond it, the one goes that
+	// has been at the same request, or without one, for longest.
+	MaxHTTPConns int
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
 	MaxOutbound int
 	// MaxUnread bounds the memory of all that waits for connections to read it; 0 is
@@ -88,6 +91,7 @@ func DefaultOptions() Options {
 		MaxBytes:          4 << 30,
 		MaxSubmitterBytes: 2 << 30,
 		MaxTypes:          100_000,
+		MaxHTTPConns:      64,
 		MaxOutbound:       64 << 20,
 		MaxUnread:         512 << 20,
 		MaxInbound:        256 << 20,
@@ -130,6 +134,7 @@ func (o *Options) Validate() error {
 		between("max-types", o.MaxTypes, 1, 1<<24),
 		between("max-groups", o.MaxGroups, 1, 1<<24),
 		between("max-conns", o.MaxConns, 0, 1<<24),
+		between("max-http-conns", o.MaxHTTPConns, 1, 1<<16),
 		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
 		between("max-unread", o.MaxUnread, 0, much),
 		between("max-inbound", o.MaxInbound, 1<<10, much), o.checkInbound(),

@@ -67,9 +67,8 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 		ask.DelayMS = &ms
 	}
 	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+segment(id), ask, nil)
-	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest &&
-		t.asSubmitter(ctx, "change", func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) }) == nil {
-		err = nil
+	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest {
+		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}
 	switch {
 	case status(err) == http.StatusConflict:

@@ -90,9 +90,8 @@ func (t *tool) cancel(ctx context.Context, ids []string) error {
 	o := t.link.operator()
 	return t.forEach(ids, func(id string) error {
 		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
-		if err != nil && status(err) != http.StatusNotFound && !t.link.compat &&
-			t.asSubmitter(ctx, "cancel", func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) }) == nil {
-			err = nil
+		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
+			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -105,6 +104,21 @@ func (t *tool) cancel(ctx context.Context, ids []string) error {
 		}
 		return err
 	})
+}
+
+// orAsSubmitter does to a job what was refused to the operator, over a submitter's
+// connection. Where that fails too, the operator's error is returned, or that
+// there is no such job for the token at hand.
+func (t *tool) orAsSubmitter(ctx context.Context, command, id string, refused error, do func(*gloom.Submitter) error) error {
+	err := t.asSubmitter(ctx, command, do)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, gloom.ErrUnknownID) && status(refused) == http.StatusForbidden:
+		return cli.Failf(cli.ExitFailed, "no job %.200q that this token may %s", id, command).
+			Advise("a token with the scope admin reaches every job")
+	}
+	return refused
 }
 
 // asSubmitter does something over a submitter's connection.

@@ -38,6 +38,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.IntVar(&o.MaxTypes, "max-types", o.MaxTypes, "most types in use or configured at a time")
 	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "most groups that jobs are in at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
+	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the idlest goes")
 	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most bytes that wait for one connection to read them; from half of it on it may not submit, beyond it it is closed")
 	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for what all connections have yet to read; beyond it, who has most to read is closed")
 	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames, of all connections together; beyond it, who holds most is closed")
