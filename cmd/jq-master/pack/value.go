@@ -1,0 +1,191 @@
+package pack
+
+import (
+	"cmp"
+	"iter"
+	"math"
+)
+
+// Value is one value that Check has taken, or a part of one; nil is none at all.
+type Value []byte
+
+// Kind is what the value is.
+func (v Value) Kind() Kind {
+	if len(v) == 0 {
+		return None
+	}
+	return readHead(v).kind
+}
+
+// Len is the number of items of an array, of pairs of a map, of bytes of a string,
+// bin or ext.
+func (v Value) Len() int { return int(readHead(v).n) }
+
+// Bytes are those of a string, bin or ext.
+func (v Value) Bytes() []byte { return v[readHead(v).size:] }
+
+// ExtType is the type of an ext.
+func (v Value) ExtType() int8 { return readHead(v).typ }
+
+// Bool is the boolean.
+func (v Value) Bool() bool { return readHead(v).bits != 0 }
+
+// Number is an Int, a Uint or a Float.
+func (v Value) Number() Number {
+	h := readHead(v)
+	return Number{h.kind, h.bits}
+}
+
+// Items are those of an array.
+func (v Value) Items() iter.Seq[Value] {
+	return func(yield func(Value) bool) {
+		h := readHead(v)
+		rest := v[h.size:]
+		for range h.n {
+			var item Value
+			if item, rest = next(rest); !yield(item) {
+				return
+			}
+		}
+	}
+}
+
+// Pairs are those of a map, in their order.
+func (v Value) Pairs() iter.Seq2[Value, Value] {
+	return func(yield func(k, v Value) bool) {
+		h := readHead(v)
+		rest := v[h.size:]
+		for range h.n {
+			var key, value Value
+			key, rest = next(rest)
+			if value, rest = next(rest); !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// next takes the first of the values in b, which are known to be right.
+func next(b Value) (first, rest Value) {
+	at := 0
+	for left := uint64(1); left > 0; left-- {
+		h := readHead(b[at:])
+		switch at += h.size; h.kind {
+		case Array:
+			left += h.n
+		case Map:
+			left += 2 * h.n
+		default:
+			at += int(h.n)
+		}
+	}
+	return b[:at:at], b[at:]
+}
+
+// Field is the value of a string key of a map, of several the last; nil where
+// there is none, or v is no map.
+func (v Value) Field(key string) (found Value) {
+	if v.Kind() != Map {
+		return nil
+	}
+	for k, value := range v.Pairs() {
+		if k.Is(key) {
+			found = value
+		}
+	}
+	return found
+}
+
+// Item is the nth item of an array, from 0 on; nil where there is none.
+func (v Value) Item(n int) Value {
+	if v.Kind() != Array || n >= v.Len() {
+		return nil
+	}
+	for item := range v.Items() {
+		if n == 0 {
+			return item
+		}
+		n--
+	}
+	return nil
+}
+
+// Is tells whether the value is this string.
+func (v Value) Is(s string) bool { return v.Kind() == String && string(v.Bytes()) == s }
+
+// Number is a number as it was sent.
+type Number struct {
+	kind Kind // Int, Uint or Float
+	bits uint64
+}
+
+// Integer is a number that is one and fits 64 signed bits; a float may be.
+func (n Number) Integer() (int64, bool) {
+	switch n.kind {
+	case Int:
+		return int64(n.bits), true
+	case Uint:
+		return int64(n.bits), n.bits <= math.MaxInt64
+	}
+	f := n.Float()
+	return int64(f), f == math.Trunc(f) && f >= -1<<63 && f < 1<<63
+}
+
+// Float is the number, or the nearest float64.
+func (n Number) Float() float64 {
+	switch n.kind {
+	case Int:
+		return float64(int64(n.bits))
+	case Uint:
+		return float64(n.bits)
+	}
+	return math.Float64frombits(n.bits)
+}
+
+// Compare returns -1, 0 or 1 for numbers by their exact values; ok is false where
+// one is NaN.
+func (n Number) Compare(m Number) (order int, ok bool) {
+	switch {
+	case n.kind == Float && m.kind == Float:
+		a, b := n.Float(), m.Float()
+		return cmp.Compare(a, b), a == a && b == b
+	case n.kind == Float:
+		order, ok = m.compareFloat(n.Float())
+		return -order, ok
+	case m.kind == Float:
+		return n.compareFloat(m.Float())
+	}
+	return n.compareInteger(m), true
+}
+
+// compareInteger is Compare for two integers.
+func (n Number) compareInteger(m Number) int {
+	switch a, b := n.kind == Int && int64(n.bits) < 0, m.kind == Int && int64(m.bits) < 0; {
+	case a && !b:
+		return -1
+	case b && !a:
+		return 1
+	}
+	return cmp.Compare(n.bits, m.bits) // in two's complement the same order, of one sign
+}
+
+// compareFloat is Compare for an integer and a float.
+func (n Number) compareFloat(f float64) (order int, ok bool) {
+	switch {
+	case f != f:
+		return 0, false
+	case f >= 1<<64:
+		return -1, true
+	case f < -1<<63:
+		return 1, true
+	}
+	whole := math.Trunc(f)
+	m := Number{Uint, uint64(max(whole, 0))}
+	if whole < 0 {
+		m = Number{Int, uint64(int64(whole))}
+	}
+	if order = n.compareInteger(m); order == 0 {
+		order = cmp.Compare(whole, f)
+	}
+	return order, true
+}

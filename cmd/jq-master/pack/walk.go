@@ -1,0 +1,188 @@
+// Package pack reads and writes MessagePack as bytes: it looks at what stands in
+// them without decoding more than it is asked for, allocates nothing for lengths
+// that are announced, and turns values into JSON and back. Values are passed on
+// byte by byte.
+package pack
+
+import (
+	"encoding/binary"
+	"math"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// MaxDepth is how deep values may be nested: a map in an array is 2 deep.
+const MaxDepth = 100
+
+// Kind is what a value is.
+type Kind uint8
+
+// The kinds of values. The zero one is none: there is no value.
+const (
+	None Kind = iota
+	Nil
+	Bool
+	Int // below zero, or as signed
+	Uint
+	Float
+	String
+	Bin
+	Ext
+	Array
+	Map
+)
+
+var kindNames = [...]string{"nothing", "null", "boolean", "integer", "integer", "number", "string", "bin", "ext", "array", "map"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// head is the first bytes of a value.
+type head struct {
+	kind Kind
+	size int    // of the head in bytes; of a scalar all of it
+	n    uint64 // bytes of a string, bin or ext behind the head; items, or pairs
+	bits uint64 // of a number: the integer, or the float64; of a boolean 0 or 1
+	typ  int8   // of an ext
+}
+
+// cutShort is the kind that readHead gives for a head that is not whole.
+const cutShort = Map + 1
+
+// readHead reads the head of a value; its kind is None for 0xc1.
+func readHead(b []byte) head {
+	if len(b) == 0 {
+		return head{kind: cutShort}
+	}
+	c := b[0]
+	switch {
+	case c < 0x80:
+		return head{kind: Uint, size: 1, bits: uint64(c)}
+	case c < 0x90:
+		return head{kind: Map, size: 1, n: uint64(c & 15)}
+	case c < 0xa0:
+		return head{kind: Array, size: 1, n: uint64(c & 15)}
+	case c < 0xc0:
+		return head{kind: String, size: 1, n: uint64(c & 31)}
+	case c >= 0xe0:
+		return head{kind: Int, size: 1, bits: uint64(int64(int8(c)))}
+	}
+	f := forms[c-0xc0]
+	if len(b) < int(f.size) {
+		return head{kind: cutShort}
+	}
+	h := head{kind: f.kind, size: int(f.size)}
+	x := number(b[1 : 1+f.width])
+	switch f.kind {
+	case Bool:
+		h.bits = uint64(c & 1)
+	case Uint:
+		h.bits = x
+	case Int:
+		shift := 64 - 8*uint(f.width)
+		h.bits = uint64(int64(x<<shift) >> shift)
+	case Float:
+		if h.bits = x; f.width == 4 {
+			h.bits = math.Float64bits(float64(math.Float32frombits(uint32(x))))
+		}
+	case Ext:
+		h.n, h.typ = x, int8(b[f.size-1])
+		if f.width == 0 {
+			h.n = 1 << (c - 0xd4)
+		}
+	default:
+		h.n = x
+	}
+	return h
+}
+
+// number is a big-endian one of 0, 1, 2, 4 or 8 bytes.
+func number(b []byte) uint64 {
+	switch len(b) {
+	case 1:
+		return uint64(b[0])
+	case 2:
+		return uint64(binary.BigEndian.Uint16(b))
+	case 4:
+		return uint64(binary.BigEndian.Uint32(b))
+	case 8:
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// forms are the heads from 0xc0 to 0xdf: their size, and the bytes of the number
+// behind the first.
+var forms = [32]struct {
+	kind        Kind
+	size, width uint8
+}{
+	{Nil, 1, 0}, {None, 1, 0}, {Bool, 1, 0}, {Bool, 1, 0},
+	{Bin, 2, 1}, {Bin, 3, 2}, {Bin, 5, 4},
+	{Ext, 3, 1}, {Ext, 4, 2}, {Ext, 6, 4},
+	{Float, 5, 4}, {Float, 9, 8},
+	{Uint, 2, 1}, {Uint, 3, 2}, {Uint, 5, 4}, {Uint, 9, 8},
+	{Int, 2, 1}, {Int, 3, 2}, {Int, 5, 4}, {Int, 9, 8},
+	{Ext, 2, 0}, {Ext, 2, 0}, {Ext, 2, 0}, {Ext, 2, 0}, {Ext, 2, 0},
+	{String, 2, 1}, {String, 3, 2}, {String, 5, 4},
+	{Array, 3, 2}, {Array, 5, 4},
+	{Map, 3, 2}, {Map, 5, 4},
+}
+
+// Check returns why b is not exactly one value, nested at most MaxDepth deep: a
+// Fault of the code invalid_body.
+func Check(b []byte) *job.Fault {
+	v, fault := cut(b)
+	if fault == nil && len(v) < len(b) {
+		return invalid("%d bytes follow the value, which ends at byte %d", len(b)-len(v), len(v))
+	}
+	return fault
+}
+
+func invalid(format string, args ...any) *job.Fault {
+	return job.Refuse(job.InvalidBody, "", "the body is no valid MessagePack: "+format, args...)
+}
+
+// cut returns the value that b begins with.
+func cut(b []byte) (Value, *job.Fault) {
+	var open [MaxDepth]uint64 // values yet to come, by level
+	depth, at := 0, 0
+	for {
+		h := readHead(b[at:])
+		left := uint64(len(b) - at - h.size)
+		switch {
+		case h.kind == cutShort:
+			return nil, invalid("it is cut short at byte %d", len(b))
+		case h.kind == None:
+			return nil, invalid("byte %d is 0xc1, which begins nothing", at)
+		case h.kind == Array || h.kind == Map:
+			n := h.n
+			if h.kind == Map {
+				n *= 2
+			}
+			if n > left {
+				return nil, invalid("the %s at byte %d announces %d values, %d bytes are left", h.kind, at, n, left)
+			}
+			if depth == MaxDepth {
+				return nil, invalid("it is nested deeper than %d at byte %d", MaxDepth, at)
+			}
+			at += h.size
+			open[depth] = n
+			depth++
+		case h.n > left:
+			return nil, invalid("the %s at byte %d announces %d bytes, %d are left", h.kind, at, h.n, left)
+		default:
+			at += h.size + int(h.n)
+			if depth > 0 {
+				open[depth-1]--
+			}
+		}
+		for depth > 0 && open[depth-1] == 0 {
+			if depth--; depth > 0 {
+				open[depth-1]--
+			}
+		}
+		if depth == 0 {
+			return b[:at:at], nil
+		}
+	}
+}
