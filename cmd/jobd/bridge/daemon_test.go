@@ -18,7 +18,7 @@ import (
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"

@@ -6,7 +6,7 @@ import (
 
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 )
 
 // Targets of which rows were locked by somebody else are fetched again after a

@@ -7,7 +7,7 @@ import (
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 
 	"github.com/goccy/go-json"
 )

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 )
 
 // resubmit is how long to wait before a row that the broker did not take, or

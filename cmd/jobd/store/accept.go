@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 )
 
 // Accept takes waiting rows. There is one range read per target, which the

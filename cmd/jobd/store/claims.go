@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 )
 
 // The companion table holds two kinds of records. A claim has the id of its

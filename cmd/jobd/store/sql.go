@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 
 	"github.com/rs/zerolog"
 )

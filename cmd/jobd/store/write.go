@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"gloom/cmd/jobd/store/fault"
+	"gloom/cmd/internal/fault"
 )
 
 const (

@@ -6,12 +6,12 @@ const MaxConstraintID = 200
 // Constraint limits the jobs that its matcher picks. Rate or Concurrency is there,
 // or both.
 type Constraint struct {
-	ID          string
-	Match       []byte  // MessagePack, as it was given
-	Rate        float64 // hand-outs a second, 0 for no limit
-	Burst       int64   // 1 or more; 0 when there is no rate
-	Concurrency int64   // runs at once, 0 holds all, -1 for no limit
-	Per         string  // JSON Pointer; "" for one bucket for all
-	Enabled     bool
-	Version     uint64 // rises with each change; the ETag
+	ID          string  `json:"id"`
+	Match       []byte  `json:"match"`       // MessagePack, as it was given
+	Rate        float64 `json:"rate"`        // hand-outs a second, 0 for no limit
+	Burst       int64   `json:"burst"`       // 1 or more; 0 when there is no rate
+	Concurrency int64   `json:"concurrency"` // runs at once, 0 holds all, -1 for no limit
+	Per         string  `json:"per"`         // JSON Pointer; "" for one bucket for all
+	Enabled     bool    `json:"enabled"`
+	Version     uint64  `json:"version"` // rises with each change; the ETag
 }

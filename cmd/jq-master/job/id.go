@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/hex"
+	"fmt"
 
 	"github.com/google/uuid"
 )
@@ -57,6 +58,17 @@ func (id ID) Append(dst []byte) []byte {
 func (id ID) String() string {
 	var buf [36]byte
 	return string(id.Append(buf[:0]))
+}
+
+// MarshalText and UnmarshalText write and read an id as String does.
+func (id ID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
+
+func (id *ID) UnmarshalText(text []byte) error {
+	var ok bool
+	if *id, ok = ParseID(string(text)); !ok {
+		return fmt.Errorf("%q is no id", text)
+	}
+	return nil
 }
 
 // None reports whether the id is the zero one.

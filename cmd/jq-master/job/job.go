@@ -92,13 +92,13 @@ type Job struct {
 
 // Attempt is a run that has ended.
 type Attempt struct {
-	Number   int32
-	Worker   ID
-	Started  int64
-	Finished int64
-	Success  bool
-	Reason   Reason // of a failure
-	Message  string // of a failure
+	Number   int32  `json:"number"`
+	Worker   ID     `json:"worker"`
+	Started  int64  `json:"started"`
+	Finished int64  `json:"finished"`
+	Success  bool   `json:"success,omitempty"`
+	Reason   Reason `json:"reason,omitempty"`  // of a failure
+	Message  string `json:"message,omitempty"` // of a failure
 }
 
 // Reason says why a run failed.

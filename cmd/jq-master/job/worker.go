@@ -8,14 +8,14 @@ const (
 
 // Worker is a worker as it is registered and stored.
 type Worker struct {
-	ID        ID
-	Name      string
-	MaxJobs   int
-	URL       string   // where jobs are pushed to, without /worker-job; "" when it pulls
-	Names     []string // globs of the jobs' names, * for any characters; never empty
-	Token     string   // what a push carries, "" for none
-	Heartbeat bool     // it is lost when nothing comes from it
-	Since     int64    // registered, in milliseconds since 1970
+	ID        ID       `json:"id"`
+	Name      string   `json:"name"`
+	MaxJobs   int      `json:"max_jobs"`
+	URL       string   `json:"url"`       // where jobs are pushed to, without /worker-job; "" when it pulls
+	Names     []string `json:"names"`     // globs of the jobs' names, * for any characters; never empty
+	Token     string   `json:"token"`     // what a push carries, "" for none
+	Heartbeat bool     `json:"heartbeat"` // it is lost when nothing comes from it
+	Since     int64    `json:"since"`     // registered, in milliseconds since 1970
 }
 
 // Pulls reports whether the worker asks for its jobs.

@@ -1,0 +1,58 @@
+package store
+
+import (
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// kind is what an error of Redis means for who asked.
+type kind int
+
+const (
+	faulty   kind = iota // the command or the data is at fault: repeating it is in vain
+	away                 // Redis does not take it now, or nobody knows: repeat it later
+	fenced               // another master has the lease
+	lost                 // the store is another one, or went back
+	conflict             // the job is not where the master believes it to be
+)
+
+// absences are the first words of answers of a Redis that cannot do anything at
+// the moment, or lets us do nothing.
+var absences = []string{
+	"LOADING", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"NOSCRIPT",                  // its scripts were flushed
+	"ERR max number of clients", // full
+	"ERR invalid password",      // older spelling of WRONGPASS
+}
+
+func kindOf(err error) kind {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return away // no answer: the connection, or it took too long
+	}
+	text := answer.Error()
+	switch {
+	case strings.HasPrefix(text, "FENCED "):
+		return fenced
+	case strings.HasPrefix(text, "LOST "):
+		return lost
+	case strings.HasPrefix(text, "CONFLICT "):
+		return conflict
+	}
+	for _, prefix := range absences {
+		if strings.HasPrefix(text, prefix) {
+			return away
+		}
+	}
+	return faulty
+}
+
+// hangs tells of a server that took a connection or a command and said nothing.
+func hangs(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/goccy/go-json"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// fieldNames are the fields of a job's hash, in the order in which decode expects
+// them. Numbers are decimal, times milliseconds since 1970, MessagePack is raw. A
+// field that is missing or empty is zero.
+var fieldNames = []string{
+	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
+	"seq", "state", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
+	"result", "error", "message", "reason", "told", "attempts", "forget", "drop",
+}
+
+// attributes are the fields of a new job besides seq, state and attempt.
+func attributes(args []any, j *job.Job) []any {
+	args = append(args, "name", j.Name, "argument", j.Argument, "max_retry", j.MaxRetry, "timeout", j.Timeout,
+		"enqueued", j.Enqueued)
+	if j.Priority != 0 {
+		args = append(args, "priority", j.Priority)
+	}
+	if j.KeepResult {
+		args = append(args, "keep_result", "1")
+	}
+	if j.Due != 0 {
+		args = append(args, "due", j.Due)
+	}
+	return args
+}
+
+// run are the fields of the last run.
+func run(args []any, j *job.Job) []any {
+	worker := ""
+	if !j.Worker.None() {
+		worker = j.Worker.String()
+	}
+	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
+}
+
+// outcome are the fields that the end of a run changes.
+func outcome(args []any, j *job.Job, forget, drop int64) []any {
+	attempts := ""
+	if len(j.Attempts) > 0 {
+		b, err := json.Marshal(j.Attempts)
+		if err != nil {
+			panic(err) // numbers and strings
+		}
+		attempts = string(b)
+	}
+	return append(args, "retries", j.Retries, "due", j.Due, "finished", j.Finished, "result", j.Result,
+		"error", j.Error, "message", j.Message, "reason", j.Reason.String(), "told", j.Told,
+		"attempts", attempts, "forget", forget, "drop", drop)
+}
+
+// decode reads the values of fieldNames.
+func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error) {
+	text := make([]string, len(fieldNames))
+	for i, v := range values {
+		text[i], _ = v.(string)
+	}
+	next := 0
+	word := func() string { next++; return text[next-1] }
+	raw := func() []byte {
+		if s := word(); s != "" {
+			return []byte(s)
+		}
+		return nil
+	}
+	number := func(bits int) int64 {
+		s := word()
+		if s == "" {
+			return 0
+		}
+		n, e := strconv.ParseInt(s, 10, bits)
+		if e != nil && err == nil {
+			err = fmt.Errorf("job %s: %s: %w", id, fieldNames[next-1], e)
+		}
+		return n
+	}
+	bad := func(s string) {
+		if err == nil {
+			err = fmt.Errorf("job %s: %s: %q", id, fieldNames[next-1], s)
+		}
+	}
+	j = &job.Job{ID: id}
+	j.Name, j.Argument = word(), raw()
+	j.Priority, j.MaxRetry, j.Timeout = int32(number(32)), int32(number(32)), int32(number(32))
+	j.KeepResult, j.Enqueued, j.Seq = word() == "1", number(64), uint64(number(64))
+	var ok bool
+	if s := word(); s != "" {
+		if j.State, ok = job.ParseState(s); !ok {
+			bad(s)
+		}
+	} else {
+		bad(s)
+	}
+	j.Attempt, j.Retries, j.Due = int32(number(32)), int32(number(32)), number(64)
+	if s := word(); s != "" {
+		if j.Worker, ok = job.ParseID(s); !ok {
+			bad(s)
+		}
+	}
+	j.Started, j.Deadline, j.Finished = number(64), number(64), number(64)
+	j.Result, j.Error, j.Message = raw(), raw(), word()
+	if s := word(); s != "" {
+		if j.Reason, ok = job.ParseReason(s); !ok {
+			bad(s)
+		}
+	}
+	j.Told = number(64)
+	if s := word(); s != "" {
+		if e := json.Unmarshal([]byte(s), &j.Attempts); e != nil {
+			bad(s)
+		}
+	}
+	return j, number(64), number(64), err
+}
+
+// remembered is what an idempotency key stands for: the body's hash and the ids.
+func remembered(k *Key, jobs []*job.Job) string {
+	b := append(make([]byte, 0, len(k.Body)+16*len(jobs)), k.Body[:]...)
+	for _, j := range jobs {
+		b = append(b, j.ID[:]...)
+	}
+	return string(b)
+}
+
+// recall takes what remembered made apart.
+func recall(k *Key, text string) ([]job.ID, error) {
+	n := len(k.Body)
+	if len(text) < n+16 || len(text)%16 != 0 {
+		return nil, fmt.Errorf("idempotency key %q stands for %d bytes, which are no hash and ids", k.Name, len(text))
+	}
+	if text[:n] != string(k.Body[:]) {
+		return nil, ErrKeyReused
+	}
+	ids := make([]job.ID, (len(text)-n)/16)
+	for i := range ids {
+		copy(ids[i][:], text[n+16*i:])
+	}
+	return ids, nil
+}

@@ -1,0 +1,22 @@
+package store
+
+import "gloom/cmd/jq-master/job"
+
+// keys are the names of what a namespace has in Redis. The braces put all of them
+// into one slot of a cluster.
+type keys struct {
+	prefix, lease, seq, epoch, live, ended, results, workers, constraints string
+}
+
+func keysOf(namespace string) keys {
+	p := "jq:{" + namespace + "}:"
+	return keys{p, p + "lease", p + "seq", p + "epoch", p + "live", p + "ended", p + "results", p + "workers", p + "constraints"}
+}
+
+func (k *keys) job(id job.ID) string {
+	const tail = len("job:") + 36
+	b := make([]byte, 0, len(k.prefix)+tail)
+	return string(id.Append(append(append(b, k.prefix...), "job:"...)))
+}
+
+func (k *keys) idempotency(name string) string { return k.prefix + "idem:" + name }

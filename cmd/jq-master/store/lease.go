@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/google/uuid"
+)
+
+// Acquire implements Store.
+func (r *Redis) Acquire(ctx context.Context, waits func(error)) error {
+	if t := r.current(); t != nil {
+		t.end()
+	}
+	said := ""
+	wait := retries()
+	for {
+		t, err := r.try(ctx)
+		var never unusable
+		switch {
+		case errors.As(err, &never):
+			return err
+		case err == nil:
+			return r.begin(t)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if err.Error() != said {
+			said = err.Error()
+			waits(err)
+		}
+		pause(ctx.Done(), wait)
+	}
+}
+
+// unusable is why a Redis can never be used as it is.
+type unusable struct{ error }
+
+func (u unusable) Unwrap() error { return u.error }
+
+// try takes the lease if it is free, or if the process that had it is gone.
+func (r *Redis) try(ctx context.Context) (*term, error) {
+	if err := r.check(ctx); err != nil {
+		return nil, err
+	}
+	dead := ""
+	for range 2 {
+		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch}
+		answer, err := take.Run(ctx, r.client, names,
+			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead).Slice()
+		if err != nil {
+			return nil, err
+		}
+		lease, n := answer[1].(string), answer[2].(int64)
+		if answer[0].(int64) == 1 {
+			t := &term{acked: uint64(n), over: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
+			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
+				return nil, fmt.Errorf("lease %q: %w", lease, err)
+			}
+			return t, nil
+		}
+		p, ok := holder(lease)
+		if !ok {
+			return nil, fmt.Errorf("the lease reads %q, which no version of jq-master wrote", lease)
+		}
+		if !p.gone() {
+			return nil, fmt.Errorf("process %d on %s is the master", p.pid, p.host)
+		}
+		dead = lease
+	}
+	return nil, errors.New("another one takes over")
+}
+
+// begin starts the writer of a term.
+func (r *Redis) begin(t *term) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return ErrClosed
+	}
+	r.term, r.away = t, nil
+	go r.write(t)
+	return nil
+}
+
+func (r *Redis) current() *term {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.term
+}
+
+// hold renews the lease under a fencing number; 0 as time gives it back.
+func (r *Redis) hold(ctx context.Context, t *term, fence uint64, time time.Duration) error {
+	return hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq},
+		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Err()
+}
+
+// Resign implements Store.
+func (r *Redis) Resign(ctx context.Context) error {
+	t := r.current()
+	if t == nil {
+		return nil
+	}
+	t.end()
+	if r.Err() != nil {
+		return nil // gone already
+	}
+	return r.hold(ctx, t, t.fence, 0)
+}
+
+// check refuses a Redis that forgets by design and one that is too old.
+func (r *Redis) check(ctx context.Context) error {
+	info := map[string]string{}
+	for _, section := range []string{"server", "memory", "persistence"} {
+		text, err := r.client.Info(ctx, section).Result()
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				info[name] = value
+			}
+		}
+	}
+	var major int
+	fmt.Sscanf(info["redis_version"], "%d.", &major)
+	if major < 7 {
+		return unusable{fmt.Errorf("redis is version %s; 7.0 or later is needed", info["redis_version"])}
+	}
+	if policy := info["maxmemory_policy"]; policy != "noeviction" {
+		return unusable{fmt.Errorf("maxmemory-policy is %s, which would throw jobs away; it must be noeviction", policy)}
+	}
+	if info["aof_enabled"] == "0" && !r.warned {
+		r.warned = true
+		r.opt.Log.Warn().Msg("redis has no append-only file: when it stops, jobs are lost; set appendonly yes")
+	}
+	return nil
+}
+
+// retries is how long to wait between attempts to reach Redis.
+func retries() *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, time.Second
+	return b
+}
+
+// pause waits for the next attempt, or until stop is closed.
+func pause(stop <-chan struct{}, wait *backoff.ExponentialBackOff) {
+	timer := time.NewTimer(wait.NextBackOff())
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-stop:
+	}
+}

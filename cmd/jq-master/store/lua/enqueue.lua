@@ -1,0 +1,28 @@
+-- Stores new jobs. KEYS: lease, seq, live, an idempotency key if ARGV[3] is not
+-- empty, a key for each job. ARGV: …, what the idempotency key stands for, its
+-- seconds, then for each job its seq, how many words of fields follow, the fields.
+local first = 4
+if ARGV[3] ~= '' then
+  first = 5
+  local known = redis.call('GET', KEYS[4])
+  if known and known ~= ARGV[3] then
+    return known
+  end
+end
+if redis.call('EXISTS', KEYS[first]) == 1 then
+  return seq -- written before, all of them
+end
+local at, last = 5, 0
+for i = first, #KEYS do
+  local words = tonumber(ARGV[at + 1])
+  redis.call('HSET', KEYS[i], 'state', 'queued', 'attempt', '0', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
+  redis.call('ZADD', KEYS[3], ARGV[at], string.sub(KEYS[i], -36))
+  last = tonumber(ARGV[at])
+  at = at + 2 + words
+end
+if ARGV[3] ~= '' then
+  redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
+end
+seq = math.max(seq + #KEYS - first + 1, last)
+redis.call('SET', KEYS[2], string.format('%d', seq))
+return seq

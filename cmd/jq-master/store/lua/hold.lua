@@ -1,0 +1,18 @@
+-- Renews the lease under the fencing number given, or gives it back with 0
+-- milliseconds. What a dead connection had sent under a lower number is void from
+-- then on, even if the server reads it only now; hence numbers only rise.
+-- KEYS: lease, seq. ARGV: epoch and name, seq acknowledged, number, milliseconds.
+local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
+if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
+  return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])
+end
+if string.sub(lease, 1, #ARGV[1]) ~= ARGV[1] then
+  return redis.error_reply('FENCED lease is "' .. lease .. '"')
+end
+local number, process = string.match(lease, '^%S+ %S+ (%d+) %d+ (.*)')
+if tonumber(number) <= tonumber(ARGV[3]) then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  redis.call('SET', KEYS[1], string.format('%s%s %d %s', ARGV[1], ARGV[3], now + ARGV[4], process))
+end
+return seq

@@ -1,0 +1,16 @@
+-- Takes back an enqueueing whose outcome was unknown. KEYS and ARGV[3] as for
+-- enqueue.
+local first = 4
+if ARGV[3] ~= '' then
+  first = 5
+  if redis.call('GET', KEYS[4]) == ARGV[3] then
+    redis.call('DEL', KEYS[4])
+  end
+end
+for i = first, #KEYS do
+  if redis.call('HGET', KEYS[i], 'state') == 'queued' then
+    redis.call('DEL', KEYS[i])
+    redis.call('ZREM', KEYS[3], string.sub(KEYS[i], -36))
+  end
+end
+return redis.call('INCR', KEYS[2])

@@ -1,0 +1,252 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// memoryKeys is how many idempotency keys a Memory remembers; beyond it the oldest
+// go before their time.
+const memoryKeys = 1_000_000
+
+// Memory is a Store that lasts as long as its process. It keeps the jobs as it is
+// given them, so a master that does the same pays for them once.
+type Memory struct {
+	now func() time.Time
+
+	mu          sync.Mutex // guards what follows
+	seq         uint64
+	jobs        map[job.ID]kept
+	keys        map[string]promise
+	order       []string // of keys, the oldest first
+	workers     map[job.ID]*job.Worker
+	constraints map[string]*job.Constraint
+	closed      bool
+}
+
+// kept is a job with the times of Finish.
+type kept struct {
+	*job.Job
+	forget, drop int64
+}
+
+// promise is what an idempotency key stands for.
+type promise struct {
+	text  string
+	until time.Time
+}
+
+// NewMemory returns an empty store.
+func NewMemory() *Memory {
+	return &Memory{
+		now: time.Now, jobs: map[job.ID]kept{}, keys: map[string]promise{},
+		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{},
+	}
+}
+
+// step does one transition under the lock and tells its outcome outside of it.
+func (m *Memory) step(f func(error), do func() error) {
+	m.mu.Lock()
+	err := ErrClosed
+	if !m.closed {
+		err = do()
+	}
+	m.mu.Unlock()
+	f(err)
+}
+
+// Enqueue implements Store.
+func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, error)) {
+	var ids []job.ID
+	replayed := false
+	m.step(func(err error) { answer(ids, replayed, err) }, func() (err error) {
+		if key != nil {
+			if known, ok := m.keys[key.Name]; ok && known.until.After(m.now()) {
+				ids, err = recall(key, known.text)
+				replayed = err == nil
+				return err
+			}
+			m.remember(key, jobs)
+		}
+		for _, j := range jobs {
+			m.jobs[j.ID] = kept{Job: j}
+			m.seq = max(m.seq, j.Seq)
+			ids = append(ids, j.ID)
+		}
+		return nil
+	})
+}
+
+func (m *Memory) remember(key *Key, jobs []*job.Job) {
+	for len(m.order) > 0 {
+		first, known := m.keys[m.order[0]]
+		if known && first.until.After(m.now()) && len(m.keys) < memoryKeys {
+			break
+		}
+		delete(m.keys, m.order[0])
+		m.order = m.order[1:]
+	}
+	m.keys[key.Name] = promise{remembered(key, jobs), m.now().Add(key.TTL)}
+	m.order = append(m.order, key.Name)
+}
+
+// move replaces a job if it is where the caller believes it to be.
+func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), attempt int32, from ...job.State) {
+	m.step(f, func() error {
+		was, known := m.jobs[j.ID]
+		switch {
+		case known && was.Attempt == attempt && slices.Contains(from, was.State):
+			m.jobs[j.ID] = kept{j, forget, drop}
+		case known && was.Attempt == j.Attempt && was.State == j.State: // a repeat
+		case !known:
+			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
+		default:
+			return fmt.Errorf("%w: job %s is %s, attempt %d, not %v, attempt %d", ErrLost, j.ID, was.State, was.Attempt, from, attempt)
+		}
+		return nil
+	})
+}
+
+// Start implements Store.
+func (m *Memory) Start(j *job.Job, f func(error)) {
+	m.move(j, 0, 0, f, j.Attempt-1, job.Queued, job.Retrying)
+}
+
+// Release implements Store.
+func (m *Memory) Release(j *job.Job, attempt int32, f func(error)) {
+	m.move(j, 0, 0, f, attempt, job.Running)
+}
+
+// Retry implements Store.
+func (m *Memory) Retry(j *job.Job, f func(error)) { m.move(j, 0, 0, f, j.Attempt, job.Running) }
+
+// Finish implements Store.
+func (m *Memory) Finish(j *job.Job, forget, drop int64, f func(error)) {
+	m.move(j, forget, drop, f, j.Attempt, job.Running)
+}
+
+// Cancel implements Store.
+func (m *Memory) Cancel(j *job.Job, forget int64, f func(error)) {
+	m.move(j, forget, 0, f, j.Attempt, job.Queued, job.Retrying, job.Running)
+}
+
+// Revive implements Store.
+func (m *Memory) Revive(j *job.Job, f func(error)) {
+	if j.State == job.Retrying {
+		m.move(j, 0, 0, f, j.Attempt, job.Retrying)
+		return
+	}
+	m.move(j, 0, 0, f, j.Attempt, job.Failed, job.Cancelled)
+}
+
+// Fetch implements Store.
+func (m *Memory) Fetch(ids []job.ID, f func(error)) {
+	m.step(f, func() error {
+		for _, id := range ids {
+			if k, ok := m.jobs[id]; ok && k.Result != nil {
+				without := *k.Job
+				without.Result = nil
+				m.jobs[id] = kept{&without, k.forget, 0}
+			}
+		}
+		return nil
+	})
+}
+
+// Forget implements Store.
+func (m *Memory) Forget(ids []job.ID, f func(error)) {
+	m.step(f, func() error {
+		for _, id := range ids {
+			if k, ok := m.jobs[id]; ok && k.State.Ended() {
+				delete(m.jobs, id)
+			}
+		}
+		return nil
+	})
+}
+
+// PutWorker implements Store.
+func (m *Memory) PutWorker(w *job.Worker, f func(error)) {
+	m.step(f, func() error { m.workers[w.ID] = w; return nil })
+}
+
+// DropWorker implements Store.
+func (m *Memory) DropWorker(id job.ID, f func(error)) {
+	m.step(f, func() error { delete(m.workers, id); return nil })
+}
+
+// PutConstraint implements Store.
+func (m *Memory) PutConstraint(c *job.Constraint, f func(error)) {
+	m.step(f, func() error { m.constraints[c.ID] = c; return nil })
+}
+
+// DropConstraint implements Store.
+func (m *Memory) DropConstraint(id string, f func(error)) {
+	m.step(f, func() error { delete(m.constraints, id); return nil })
+}
+
+// Load implements Store.
+func (m *Memory) Load(_ context.Context, each Loaded) error {
+	m.mu.Lock()
+	seq := m.seq
+	workers := slices.Collect(maps.Values(m.workers))
+	constraints := slices.Collect(maps.Values(m.constraints))
+	var live, ended []kept
+	for _, k := range m.jobs {
+		if k.State.Ended() {
+			ended = append(ended, k)
+		} else {
+			live = append(live, k)
+		}
+	}
+	m.mu.Unlock()
+	slices.SortFunc(live, func(a, b kept) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(ended, func(a, b kept) int {
+		return cmp.Or(cmp.Compare(a.forget, b.forget), strings.Compare(a.ID.String(), b.ID.String()))
+	})
+	each.Seq(seq)
+	for _, w := range workers {
+		each.Worker(w)
+	}
+	for _, c := range constraints {
+		each.Constraint(c)
+	}
+	for _, k := range append(live, ended...) {
+		each.Job(k.Job, k.forget, k.drop)
+	}
+	return nil
+}
+
+// Durable implements Store.
+func (m *Memory) Durable() bool { return false }
+
+// Acquire implements Store; nobody else has a Memory.
+func (m *Memory) Acquire(context.Context, func(error)) error { return nil }
+
+// Lost implements Store; a Memory is never lost.
+func (m *Memory) Lost() <-chan struct{} { return nil }
+
+// Err implements Store.
+func (m *Memory) Err() error { return nil }
+
+// Watch implements Store; a Memory is never away.
+func (m *Memory) Watch(func(error)) {}
+
+// Resign implements Store.
+func (m *Memory) Resign(context.Context) error { return nil }
+
+// Close implements Store.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}

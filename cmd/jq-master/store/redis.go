@@ -1,0 +1,263 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jq-master/job"
+)
+
+const (
+	leaseTerm  = 10 * time.Second
+	leaseRenew = 3 * time.Second
+	// answerWithin bounds the wait for Redis: longer, and it is away.
+	answerWithin = 3 * time.Second
+)
+
+// Options configures a Redis store.
+type Options struct {
+	// URL is redis://, rediss:// or unix://, with user, password and database.
+	URL string
+	// Namespace keeps several queues in one Redis apart.
+	Namespace string
+	// Log is told what an operator should know.
+	Log zerolog.Logger
+	// Observe, if not nil, is told of each round trip of the writer: how long it
+	// took, how many transitions it carried, and how it failed.
+	Observe func(took time.Duration, transitions int, err error)
+}
+
+// Redis is a Store in a Redis of version 7 or later.
+type Redis struct {
+	opt    Options
+	client *redis.Client
+	keys   keys
+	name   string  // ours in the lease
+	self   process // likewise
+	watch  func(error)
+	warned bool // of a Redis without a file; owned by Acquire
+
+	mu    sync.Mutex // guards what follows; held for moments only
+	queue []*op
+	wake  chan struct{} // has room for one
+	away  error         // why enqueueing is refused, nil when it is not
+	term  *term         // the last Acquire; nil before the first
+	ended bool          // Close was called
+}
+
+// term is the time from an Acquire until the lease is gone or given back.
+type term struct {
+	epoch string
+	fence uint64        // owned by the writer
+	acked uint64        // highest seq that Redis acknowledged; owned by the writer
+	undo  []*op         // enqueueings to take back; owned by the writer
+	over  chan struct{} // closed with err set
+	err   error
+	once  sync.Once
+	stop  chan struct{} // closed once to end the writer, which then closes done
+	done  chan struct{}
+}
+
+// op is a transition on its way.
+type op struct {
+	*transition
+	keys []string // without lease and seq
+	args []any    // without the lease's text and seq
+	done func(answer any, err error)
+	// takesBack undoes an enqueueing; other transitions are resent instead.
+	takesBack *op
+}
+
+func init() { redis.SetLogger(&logging.VoidLogger{}) } // what matters reaches us as errors
+
+// Open prepares a store; it talks to Redis from Acquire on.
+func Open(opt Options) (*Redis, error) {
+	o, err := redis.ParseURL(opt.URL)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = answerWithin, answerWithin, answerWithin
+	o.DialerRetries = 1
+	o.MaxRetries = -1 // the writer knows better what may be repeated
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &Redis{
+		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace),
+		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// Durable implements Store.
+func (r *Redis) Durable() bool { return true }
+
+// Watch implements Store.
+func (r *Redis) Watch(changed func(error)) { r.watch = changed }
+
+// Lost implements Store. It is nil before the first Acquire.
+func (r *Redis) Lost() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.term == nil {
+		return nil
+	}
+	return r.term.over
+}
+
+// Err implements Store.
+func (r *Redis) Err() error {
+	r.mu.Lock()
+	t := r.term
+	r.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	select {
+	case <-t.over:
+		return t.err
+	default:
+		return nil
+	}
+}
+
+// add puts a transition into the queue, or refuses it.
+func (r *Redis) add(o *op) {
+	r.mu.Lock()
+	var err error
+	switch t := r.term; {
+	case r.ended || t == nil:
+		err = ErrClosed
+	case t.err != nil:
+		err = t.err
+	case r.away != nil && o.takesBack != nil:
+		err = r.away
+	default:
+		r.queue = append(r.queue, o)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		o.done(nil, err)
+		return
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func done(f func(error)) func(any, error) { return func(_ any, err error) { f(err) } }
+
+// Enqueue implements Store.
+func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, error)) {
+	ids := make([]job.ID, len(jobs))
+	names := make([]string, 0, len(jobs)+2)
+	names = append(names, r.keys.live)
+	text, seconds := "", int64(0)
+	if key != nil {
+		names = append(names, r.keys.idempotency(key.Name))
+		text, seconds = remembered(key, jobs), max(1, int64(key.TTL/time.Second))
+	}
+	args := make([]any, 0, 2+len(jobs)*18)
+	args = append(args, text, seconds)
+	for i, j := range jobs {
+		ids[i] = j.ID
+		names = append(names, r.keys.job(j.ID))
+		at := len(args)
+		args = attributes(append(args, j.Seq, 0), j)
+		args[at+1] = len(args) - at - 2
+	}
+	r.add(&op{
+		transition: enqueue, keys: names, args: args,
+		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},
+		done: func(reply any, err error) {
+			known, _ := reply.(string)
+			if err != nil || known == "" {
+				answer(ids, false, err)
+				return
+			}
+			first, err := recall(key, known)
+			answer(first, err == nil, err)
+		},
+	})
+}
+
+// move asks for the transition of one job. where is "" when the job stays with the
+// live or the ended ones, else "live" or "ended".
+func (r *Redis) move(j *job.Job, from string, attempt int32, where string, score, drop int64, fields []any, f func(error)) {
+	args := make([]any, 0, 7+len(fields))
+	args = append(args, from, attempt, j.State.String(), j.Attempt, where, score, drop)
+	r.add(&op{
+		transition: move, done: done(f), args: append(args, fields...),
+		keys: []string{r.keys.job(j.ID), r.keys.live, r.keys.ended, r.keys.results},
+	})
+}
+
+// Start implements Store.
+func (r *Redis) Start(j *job.Job, f func(error)) {
+	r.move(j, "queued retrying", j.Attempt-1, "", 0, 0, run(nil, j), f)
+}
+
+// Release implements Store.
+func (r *Redis) Release(j *job.Job, attempt int32, f func(error)) {
+	r.move(j, "running", attempt, "", 0, 0, append(run(nil, j), "due", j.Due), f)
+}
+
+// Retry implements Store.
+func (r *Redis) Retry(j *job.Job, f func(error)) {
+	r.move(j, "running", j.Attempt, "", 0, 0, outcome(nil, j, 0, 0), f)
+}
+
+// Finish implements Store.
+func (r *Redis) Finish(j *job.Job, forget, drop int64, f func(error)) {
+	r.move(j, "running", j.Attempt, "ended", forget, drop, outcome(nil, j, forget, drop), f)
+}
+
+// Cancel implements Store.
+func (r *Redis) Cancel(j *job.Job, forget int64, f func(error)) {
+	r.move(j, "queued retrying running", j.Attempt, "ended", forget, 0, outcome(nil, j, forget, 0), f)
+}
+
+// Revive implements Store.
+func (r *Redis) Revive(j *job.Job, f func(error)) {
+	if j.State == job.Retrying {
+		r.move(j, "retrying", j.Attempt, "", 0, 0, outcome(nil, j, 0, 0), f)
+		return
+	}
+	r.move(j, "error cancelled", j.Attempt, "live", int64(j.Seq), 0, outcome(nil, j, 0, 0), f)
+}
+
+// Fetch implements Store.
+func (r *Redis) Fetch(ids []job.ID, f func(error)) {
+	r.add(&op{transition: fetch, keys: r.jobs(ids, r.keys.results), done: done(f)})
+}
+
+// Forget implements Store.
+func (r *Redis) Forget(ids []job.ID, f func(error)) {
+	r.add(&op{transition: forget, keys: r.jobs(ids, r.keys.ended, r.keys.results), done: done(f)})
+}
+
+func (r *Redis) jobs(ids []job.ID, before ...string) []string {
+	for _, id := range ids {
+		before = append(before, r.keys.job(id))
+	}
+	return before
+}
+
+// Close implements Store. The lease is left to run out, or to the next one who
+// sees that this process is gone.
+func (r *Redis) Close() error {
+	r.mu.Lock()
+	r.ended = true
+	t := r.term
+	r.mu.Unlock()
+	if t != nil {
+		t.end()
+	}
+	return r.client.Close()
+}

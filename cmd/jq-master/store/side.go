@@ -1,0 +1,34 @@
+package store
+
+import (
+	"github.com/goccy/go-json"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// PutWorker implements Store.
+func (r *Redis) PutWorker(w *job.Worker, f func(error)) { r.put(r.keys.workers, w.ID.String(), w, f) }
+
+// DropWorker implements Store.
+func (r *Redis) DropWorker(id job.ID, f func(error)) { r.put(r.keys.workers, id.String(), nil, f) }
+
+// PutConstraint implements Store.
+func (r *Redis) PutConstraint(c *job.Constraint, f func(error)) {
+	r.put(r.keys.constraints, c.ID, c, f)
+}
+
+// DropConstraint implements Store.
+func (r *Redis) DropConstraint(id string, f func(error)) { r.put(r.keys.constraints, id, nil, f) }
+
+// put writes one field of a hash as JSON; nil removes it.
+func (r *Redis) put(hash, field string, value any, f func(error)) {
+	var text []byte
+	if value != nil {
+		var err error
+		if text, err = json.Marshal(value); err != nil {
+			f(err)
+			return
+		}
+	}
+	r.add(&op{transition: put, keys: []string{hash}, args: []any{field, text}, done: done(f)})
+}

@@ -1,0 +1,410 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/redistest"
+)
+
+// within bounds each wait of these tests.
+const within = 45 * time.Second
+
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	var err error
+	if shared, err = redistest.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	shared.Close()
+	os.Exit(code)
+}
+
+var namespaces atomic.Int64
+
+// open makes a Redis store in a namespace of its own on a server.
+func open(t *testing.T, server *redistest.Server) *Redis {
+	t.Helper()
+	return reopen(t, server.URL(), fmt.Sprintf("t%d", namespaces.Add(1)))
+}
+
+func reopen(t *testing.T, url, namespace string) *Redis {
+	t.Helper()
+	r, err := Open(Options{URL: url, Namespace: namespace, Log: zerolog.New(zerolog.NewTestWriter(t))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func acquire(t *testing.T, s Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := s.Acquire(ctx, func(why error) { t.Logf("waits: %v", why) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everywhere runs a test on each kind of store.
+func everywhere(t *testing.T, test func(*testing.T, Store)) {
+	for name, make := range map[string]func(*testing.T) Store{
+		"memory": func(*testing.T) Store { return NewMemory() },
+		"redis":  func(t *testing.T) Store { return open(t, shared) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := make(t)
+			acquire(t, s)
+			test(t, s)
+		})
+	}
+}
+
+// await waits for the answer of a transition.
+func await[T any](t *testing.T, ask func(func(T))) T {
+	t.Helper()
+	answer := make(chan T, 1)
+	ask(func(v T) { answer <- v })
+	select {
+	case v := <-answer:
+		return v
+	case <-time.After(within):
+		t.Fatalf("no answer within %s", within)
+		panic("unreachable")
+	}
+}
+
+// must waits for a transition that has to succeed.
+func must(t *testing.T, ask func(func(error))) {
+	t.Helper()
+	if err := await(t, ask); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type enqueued struct {
+	ids      []job.ID
+	replayed bool
+	err      error
+}
+
+func enqueueing(s Store, key *Key, jobs ...*job.Job) func(func(enqueued)) {
+	return func(f func(enqueued)) {
+		s.Enqueue(jobs, key, func(ids []job.ID, replayed bool, err error) { f(enqueued{ids, replayed, err}) })
+	}
+}
+
+func add(t *testing.T, s Store, jobs ...*job.Job) {
+	t.Helper()
+	if e := await(t, enqueueing(s, nil, jobs...)); e.err != nil {
+		t.Fatal(e.err)
+	}
+}
+
+// world is what a store says it holds.
+type world struct {
+	Seq          uint64
+	Live, Ended  []job.ID
+	Jobs         map[job.ID]job.Job
+	Forget, Drop map[job.ID]int64
+	Workers      map[job.ID]job.Worker
+	Constraints  map[string]job.Constraint
+}
+
+func emptyWorld() *world {
+	return &world{Jobs: map[job.ID]job.Job{}, Forget: map[job.ID]int64{}, Drop: map[job.ID]int64{},
+		Workers: map[job.ID]job.Worker{}, Constraints: map[string]job.Constraint{}}
+}
+
+func load(t *testing.T, s Store) *world {
+	t.Helper()
+	w := emptyWorld()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	err := s.Load(ctx, Loaded{
+		Seq:        func(n uint64) { w.Seq = n },
+		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
+		Constraint: func(c *job.Constraint) { w.Constraints[c.ID] = *c },
+		Job: func(j *job.Job, forget, drop int64) {
+			if j.State.Ended() {
+				w.Ended = append(w.Ended, j.ID)
+				w.Forget[j.ID] = forget
+			} else {
+				w.Live = append(w.Live, j.ID)
+			}
+			if drop != 0 {
+				w.Drop[j.ID] = drop
+			}
+			w.Jobs[j.ID] = *j
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// holds fails the test unless a store holds exactly these jobs.
+func holds(t *testing.T, s Store, want ...*job.Job) {
+	t.Helper()
+	all := map[job.ID]job.Job{}
+	for _, j := range want {
+		all[j.ID] = *j
+	}
+	if diff := cmp.Diff(all, load(t, s).Jobs); diff != "" {
+		t.Errorf("the store holds something else (-want +got):\n%s", diff)
+	}
+}
+
+func newJob(seq uint64) *job.Job {
+	return &job.Job{ID: job.NewID(), Seq: seq, Enqueued: 1_700_000_000_000 + int64(seq), Attributes: job.Attributes{
+		Name: "mail", Argument: []byte{0x80}, MaxRetry: job.DefaultMaxRetry, Timeout: job.DefaultTimeout}}
+}
+
+// The steps of a job's life, each a new value.
+
+func started(j *job.Job) *job.Job {
+	n := *j
+	n.State, n.Attempt, n.Worker, n.Started, n.Deadline = job.Running, j.Attempt+1, job.NewID(), 5, 37
+	return &n
+}
+
+func ended(j *job.Job, s job.State) *job.Job {
+	n := *j
+	n.State, n.Finished, n.Told = s, 9, 8
+	switch s {
+	case job.Done:
+		n.Result = []byte{0xc4, 2, 0, 0xff}
+	case job.Failed, job.Retrying:
+		n.Error, n.Message, n.Reason = []byte{0xa1, 'x'}, "no\r\n", job.Timeout
+	}
+	n.Attempts = append(n.Attempts[:len(n.Attempts):len(n.Attempts)],
+		job.Attempt{Number: n.Attempt, Worker: n.Worker, Started: 5, Finished: 9, Success: s == job.Done, Reason: n.Reason, Message: n.Message})
+	if s == job.Retrying {
+		n.Retries, n.Due = j.Retries+1, 1_800_000_000_000
+	}
+	return &n
+}
+
+func revived(j *job.Job) *job.Job {
+	n := *j
+	n.Due, n.Retries, n.Finished = 0, 0, 0
+	if j.State != job.Retrying {
+		n.State = job.Queued
+	}
+	return &n
+}
+
+func TestLife(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		j := newJob(7)
+		j.Name, j.Argument = "ünïcode *{}", []byte("\x81\xa1a\xc4\x03\x00\r\n")
+		j.Priority, j.MaxRetry, j.Timeout, j.KeepResult, j.Due = math.MinInt32, 1000, 86400, true, 1_900_000_000_000
+		add(t, s, j)
+		holds(t, s, j)
+		for _, step := range []struct {
+			name string
+			next func(*job.Job) *job.Job
+			ask  func(old, j *job.Job, f func(error))
+		}{
+			{"start", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
+			{"release", func(*job.Job) *job.Job { return j }, func(old, j *job.Job, f func(error)) { s.Release(j, old.Attempt, f) }},
+			{"start again", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
+			{"retry", func(j *job.Job) *job.Job { return ended(j, job.Retrying) }, func(_, j *job.Job, f func(error)) { s.Retry(j, f) }},
+			{"retry now", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
+			{"start of the retry", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
+			{"error", func(j *job.Job) *job.Job { return ended(j, job.Failed) }, func(_, j *job.Job, f func(error)) { s.Finish(j, 50, 0, f) }},
+			{"revive", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
+			{"cancel", func(j *job.Job) *job.Job { return ended(j, job.Cancelled) }, func(_, j *job.Job, f func(error)) { s.Cancel(j, 60, f) }},
+			{"revive again", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
+			{"third start", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
+			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, func(_, j *job.Job, f func(error)) { s.Finish(j, 70, 40, f) }},
+		} {
+			old := j
+			if j = step.next(j); step.name == "release" {
+				n := *old
+				n.State, n.Attempt, n.Worker, n.Started, n.Deadline = job.Queued, 0, job.ID{}, 0, 0
+				j = &n
+			}
+			for range 2 { // the second time is a repeat
+				if err := await(t, func(f func(error)) { step.ask(old, j, f) }); err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+			}
+			holds(t, s, j)
+		}
+		w := load(t, s)
+		if w.Forget[j.ID] != 70 || w.Drop[j.ID] != 40 || w.Seq < j.Seq {
+			t.Errorf("forget %d, drop %d, seq %d", w.Forget[j.ID], w.Drop[j.ID], w.Seq)
+		}
+		for range 2 {
+			must(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
+		}
+		fetched := *j
+		fetched.Result = nil
+		holds(t, s, &fetched)
+		if w := load(t, s); w.Drop[j.ID] != 0 {
+			t.Errorf("drop is %d after the fetch", w.Drop[j.ID])
+		}
+		for range 2 {
+			must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+		}
+		must(t, func(f func(error)) { s.Fetch([]job.ID{j.ID}, f) })
+		holds(t, s)
+	})
+}
+
+// A transition that the job's state or attempt forbids changes nothing.
+func TestConflict(t *testing.T) {
+	for name, ask := range map[string]func(s Store, queued *job.Job, f func(error)){
+		"start of an old attempt": func(s Store, j *job.Job, f func(error)) { s.Start(started(started(j)), f) },
+		"finish of one that is queued": func(s Store, j *job.Job, f func(error)) {
+			s.Finish(ended(j, job.Done), 1, 0, f)
+		},
+		"retry of one that is queued":   func(s Store, j *job.Job, f func(error)) { s.Retry(ended(j, job.Retrying), f) },
+		"release of one that is queued": func(s Store, j *job.Job, f func(error)) { s.Release(ended(j, job.Retrying), 1, f) },
+		"a job that is unknown":         func(s Store, _ *job.Job, f func(error)) { s.Start(started(newJob(9)), f) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, s Store) {
+				j := newJob(1)
+				add(t, s, j)
+				err := await(t, func(f func(error)) { ask(s, j, f) })
+				if !errors.Is(err, ErrLost) {
+					t.Errorf("answer is %v, want ErrLost", err)
+				}
+				holds(t, s, j)
+			})
+		})
+	}
+}
+
+// Live jobs are never forgotten.
+func TestForgetLive(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		j := newJob(1)
+		add(t, s, j)
+		must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+		holds(t, s, j)
+	})
+}
+
+func TestBatch(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		var batch []*job.Job
+		for i := range job.MaxBatch {
+			j := newJob(uint64(i) + 1)
+			j.Priority = int32(i % 3)
+			batch = append(batch, j)
+		}
+		add(t, s, batch...)
+		holds(t, s, batch...)
+		w := load(t, s)
+		for i, id := range w.Live {
+			if id != batch[i].ID {
+				t.Fatalf("job %d of the batch is not at its place", i)
+			}
+		}
+		if w.Seq < job.MaxBatch {
+			t.Errorf("seq is %d", w.Seq)
+		}
+	})
+}
+
+func TestIdempotency(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		key := &Key{Name: "token /job 1", Body: [32]byte{1}, TTL: time.Hour}
+		other := &Key{Name: key.Name, Body: [32]byte{2}, TTL: time.Hour}
+		first, second := []*job.Job{newJob(1), newJob(2)}, []*job.Job{newJob(3), newJob(4)}
+		for i, c := range []struct {
+			key  *Key
+			jobs []*job.Job
+			want enqueued
+		}{
+			{key, first, enqueued{ids: []job.ID{first[0].ID, first[1].ID}}},
+			{key, second, enqueued{ids: []job.ID{first[0].ID, first[1].ID}, replayed: true}},
+			{other, second, enqueued{err: ErrKeyReused}},
+		} {
+			got := await(t, enqueueing(s, c.key, c.jobs...))
+			if diff := cmp.Diff(c.want.ids, got.ids); diff != "" || got.replayed != c.want.replayed || !errors.Is(got.err, c.want.err) {
+				t.Errorf("enqueueing %d: %v, want %v", i, got, c.want)
+			}
+		}
+		holds(t, s, first...)
+		// The key outlives its jobs.
+		j := ended(first[0], job.Cancelled)
+		must(t, func(f func(error)) { s.Cancel(j, 1, f) })
+		must(t, func(f func(error)) { s.Forget([]job.ID{j.ID}, f) })
+		if got := await(t, enqueueing(s, key, second...)); !got.replayed || got.ids[0] != first[0].ID {
+			t.Errorf("after the job was forgotten: %v", got)
+		}
+	})
+}
+
+func TestMemoryKeyEnds(t *testing.T) {
+	m := NewMemory()
+	now := time.Unix(1000, 0)
+	m.now = func() time.Time { return now }
+	key := &Key{Name: "k", TTL: time.Hour}
+	await(t, enqueueing(m, key, newJob(1)))
+	now = now.Add(time.Hour)
+	if e := await(t, enqueueing(m, key, newJob(2))); e.replayed || e.err != nil {
+		t.Errorf("the key is still known after its time: %v", e)
+	}
+	now = now.Add(2 * time.Hour)
+	await(t, enqueueing(m, &Key{Name: "l", TTL: time.Hour}, newJob(3)))
+	if len(m.keys) != 1 || len(m.order) != 1 {
+		t.Errorf("%d keys, %d in order", len(m.keys), len(m.order))
+	}
+}
+
+func TestSides(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		w := &job.Worker{ID: job.NewID(), Name: "w", MaxJobs: 3, URL: "http://127.0.0.1:1", Names: []string{"a*", "*"},
+			Token: "t", Heartbeat: true, Since: 12}
+		c := &job.Constraint{ID: "c/1 {}", Match: []byte{0x80}, Rate: 0.1, Burst: 2, Concurrency: -1, Per: "/argument/x", Enabled: true, Version: 9}
+		for range 2 {
+			must(t, func(f func(error)) { s.PutWorker(w, f) })
+			must(t, func(f func(error)) { s.PutConstraint(c, f) })
+		}
+		got := load(t, s)
+		want := emptyWorld()
+		want.Workers[w.ID], want.Constraints[c.ID], want.Seq = *w, *c, got.Seq
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		for range 2 {
+			must(t, func(f func(error)) { s.DropWorker(w.ID, f) })
+			must(t, func(f func(error)) { s.DropConstraint(c.ID, f) })
+		}
+		got = load(t, s)
+		want = emptyWorld()
+		want.Seq = got.Seq
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	everywhere(t, func(t *testing.T, s Store) {
+		s.Close()
+		if e := await(t, enqueueing(s, nil, newJob(1))); !errors.Is(e.err, ErrClosed) {
+			t.Errorf("enqueue after Close: %v", e.err)
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"gloom/cmd/internal/fault"
+)
+
+// A round trip carries at most this many transitions and keys.
+const (
+	roundOps  = 512
+	roundKeys = 4000
+)
+
+// write sends what is queued, one pipeline after the other, until the term ends.
+// Transitions that come meanwhile travel together in the next one.
+func (r *Redis) write(t *term) {
+	defer close(t.done)
+	renew := time.NewTicker(leaseRenew)
+	defer renew.Stop()
+	for {
+		select {
+		case <-t.stop:
+			for round := r.next(); len(round) > 0; round = r.next() {
+				if again, err := r.send(t, round); err != nil {
+					r.abandon(t, again, ErrClosed)
+					return
+				}
+			}
+			r.finish(t, ErrClosed)
+			return
+		case <-renew.C:
+			if !r.through(t, nil) {
+				return
+			}
+			continue
+		case <-r.wake:
+		}
+		for {
+			round := r.next()
+			if len(round) == 0 {
+				break
+			}
+			if !r.through(t, round) {
+				return
+			}
+			select {
+			case <-renew.C:
+				if !r.through(t, nil) {
+					return
+				}
+			default:
+			}
+		}
+	}
+}
+
+// next takes from the queue what one round trip carries.
+func (r *Redis) next() []*op {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, keys := 0, 0
+	for n < len(r.queue) && n < roundOps && (n == 0 || keys+len(r.queue[n].keys) <= roundKeys) {
+		keys += len(r.queue[n].keys)
+		n++
+	}
+	round := r.queue[:n:n]
+	r.queue = r.queue[n:]
+	if len(r.queue) == 0 {
+		r.queue = nil
+	}
+	return round
+}
+
+// through sends a round until each of its transitions has its answer, however
+// long Redis is away; an empty round renews the lease. It reports whether the
+// term goes on.
+func (r *Redis) through(t *term, round []*op) bool {
+	var err error
+	if len(round) == 0 {
+		err = r.hold(context.Background(), t, t.fence, leaseTerm)
+	} else {
+		round, err = r.send(t, round)
+	}
+	wait := retries()
+	for attempt := 0; err != nil; attempt++ {
+		if k := kindOf(err); k != away {
+			r.abandon(t, round, asLost(k, err))
+			return false
+		}
+		// A connection that broke is dialled again before anybody is told; a server
+		// that hangs has cost time enough.
+		if attempt > 0 || hangs(err) {
+			round = r.setAway(t, round, err)
+			pause(t.stop, wait)
+		}
+		select {
+		case <-t.stop:
+			r.abandon(t, round, ErrClosed)
+			return false
+		default:
+		}
+		if round, err = r.comeBack(t, round); err == nil {
+			r.setBack(t)
+		}
+	}
+	return true
+}
+
+// comeBack makes void what dead connections have sent, takes back what was refused
+// meanwhile, and sends the rest of a round again.
+func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
+	ctx := context.Background()
+	t.fence++
+	if err := r.hold(ctx, t, t.fence, leaseTerm); err != nil {
+		return round, err
+	}
+	for _, s := range scripts {
+		if err := s.Load(ctx, r.client).Err(); err != nil {
+			return round, err
+		}
+	}
+	var err error
+	for len(t.undo) > 0 {
+		if t.undo, err = r.send(t, t.undo); err != nil {
+			return round, err
+		}
+	}
+	return r.send(t, round)
+}
+
+// send makes one round trip and gives out the answers. It returns what has to be
+// sent again, in order, and why.
+func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
+	if len(round) == 0 {
+		return nil, nil
+	}
+	ctx := context.Background()
+	lease := fmt.Sprintf("%s %s %d ", t.epoch, r.name, t.fence)
+	pipe := r.client.Pipeline()
+	answers := make([]*redis.Cmd, len(round))
+	for i, o := range round {
+		keys := append([]string{r.keys.lease, r.keys.seq}, o.keys...)
+		args := append([]any{lease, t.acked}, o.args...)
+		answers[i] = pipe.EvalSha(ctx, o.Hash(), keys, args...)
+	}
+	fault.Point("before " + round[0].name)
+	began := time.Now()
+	_, err := pipe.Exec(ctx)
+	if r.opt.Observe != nil {
+		r.opt.Observe(time.Since(began), len(round), err)
+	}
+	fault.Point("after " + round[0].name)
+	for i, o := range round {
+		answer, err := answers[i].Result()
+		if err == nil {
+			if n, ok := answer.(int64); ok {
+				t.acked = max(t.acked, uint64(n))
+			}
+			o.done(answer, nil)
+			continue
+		}
+		switch kindOf(err) {
+		case faulty:
+			o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
+		case away:
+			again = append(again, o)
+			if why == nil {
+				why = err
+			}
+		default:
+			again, why = append(again, o), err // nothing else matters now
+		}
+	}
+	return again, why
+}
+
+// asLost is the error that ends a term.
+func asLost(k kind, err error) error {
+	if k == fenced {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}
+
+// setAway answers the enqueueings of a round and of the queue, notes those that
+// were perhaps written, and returns what stays of the round.
+func (r *Redis) setAway(t *term, round []*op, why error) []*op {
+	why = fmt.Errorf("%w: %w", ErrAway, why)
+	r.mu.Lock()
+	first := r.away == nil
+	r.away = why
+	queue, refused := withoutEnqueueings(r.queue)
+	r.queue = queue
+	r.mu.Unlock()
+	round, sent := withoutEnqueueings(round)
+	for _, o := range sent {
+		t.undo = append(t.undo, o.takesBack)
+	}
+	if first && r.watch != nil {
+		r.watch(why)
+	}
+	for _, o := range append(sent, refused...) {
+		o.done(nil, why)
+	}
+	return round
+}
+
+func (r *Redis) setBack(t *term) {
+	r.mu.Lock()
+	was := r.away
+	r.away = nil
+	r.mu.Unlock()
+	if was != nil && r.watch != nil {
+		r.watch(nil)
+	}
+}
+
+func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
+	for _, o := range ops {
+		if o.takesBack != nil {
+			enqueueings = append(enqueueings, o)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return rest, enqueueings
+}
+
+// abandon ends the term: it answers what is under way and all that is queued.
+func (r *Redis) abandon(t *term, round []*op, why error) {
+	for _, o := range round {
+		o.done(nil, why)
+	}
+	r.finish(t, why)
+}
+
+func (r *Redis) finish(t *term, why error) {
+	r.mu.Lock()
+	t.err = why
+	queue := r.queue
+	r.queue, r.away = nil, nil
+	r.mu.Unlock()
+	if !errors.Is(why, ErrClosed) {
+		close(t.over)
+	}
+	for _, o := range queue {
+		o.done(nil, why)
+	}
+}
+
+// end stops the writer of a term and waits for it.
+func (t *term) end() {
+	t.once.Do(func() { close(t.stop) })
+	<-t.done
+}
