@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
-	"gloom/cmd/internal/fault"
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"gloom/cmd/internal/fault"
 	"gloom/cmd/jobd/bridge/queue"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/internal/fault"
 )
 
 // Targets of which rows were locked by somebody else are fetched again after a

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
-	"gloom/cmd/jobd/store"
 	"gloom/cmd/internal/fault"
+	"gloom/cmd/jobd/store"
 
 	"github.com/goccy/go-json"
 )

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
-	"gloom/cmd/internal/fault"
 )
 
 // resubmit is how long to wait before a row that the broker did not take, or

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"gloom/cmd/jobd/config"
 	"gloom/cmd/internal/fault"
+	"gloom/cmd/jobd/config"
 
 	"github.com/rs/zerolog"
 )
