@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"gloom/broker/guard"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/pflag"
 )
 
 // Config says which broker.
@@ -38,6 +41,40 @@ type Config struct {
 	MaxFrame int
 	// Tune changes further options of the own broker; may be nil.
 	Tune func(*server.Options)
+}
+
+// Flags makes flags of what says which broker.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	c.TLSPrefix = "--broker-tls-"
+	f.StringVar(&c.SubmitAddr, "broker", c.SubmitAddr, "submit address of a shared broker, several with commas; none: a broker inside this process")
+	f.StringVar(&c.WorkerAddr, "broker-workers", c.WorkerAddr, "its worker address; none: the port behind the submit address's")
+	f.StringVar(&c.Token, "broker-token", c.Token, "token for it; better in the environment")
+	f.StringVar(&c.TLSCA, "broker-tls-ca", c.TLSCA, "authority of its certificate, in PEM form; this and the next three turn TLS on")
+	f.StringVar(&c.TLSCert, "broker-tls-cert", c.TLSCert, "certificate to show it")
+	f.StringVar(&c.TLSKey, "broker-tls-key", c.TLSKey, "its key")
+	f.StringVar(&c.TLSServerName, "broker-tls-server-name", c.TLSServerName, "name that its certificate must have")
+}
+
+// Validate also settles where workers connect when that is not said.
+func (c *Config) Validate() error {
+	switch {
+	case c.SubmitAddr == "" && c.WorkerAddr != "":
+		return &guard.OptionError{Flag: "broker-workers", Value: c.WorkerAddr, Reason: "goes together with --broker"}
+	case c.SubmitAddr == "" || c.WorkerAddr != "":
+		return nil
+	}
+	var workers []string
+	for addr := range strings.SplitSeq(c.SubmitAddr, ",") {
+		addr = strings.TrimSpace(addr)
+		at := strings.LastIndexByte(addr, ':')
+		port, err := strconv.Atoi(addr[at+1:])
+		if at < 0 || err != nil || port < 1 || port >= 1<<16-1 {
+			return &guard.OptionError{Flag: "broker", Value: addr, Reason: "is no host:port; then --broker-workers has to say where workers connect"}
+		}
+		workers = append(workers, addr[:at+1]+strconv.Itoa(port+1))
+	}
+	c.WorkerAddr = strings.Join(workers, ",")
+	return nil
 }
 
 // Link reaches a broker.
