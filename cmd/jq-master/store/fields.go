@@ -14,11 +14,11 @@ import (
 // field that is missing or empty is zero.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
-	"seq", "state", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
+	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
 	"result", "error", "message", "reason", "told", "attempts", "forget", "drop",
 }
 
-// attributes are the fields of a new job besides seq, state and attempt.
+// attributes are the fields of a new job besides seq and state.
 func attributes(args []any, j *job.Job) []any {
 	args = append(args, "name", j.Name, "argument", j.Argument, "max_retry", j.MaxRetry, "timeout", j.Timeout,
 		"enqueued", j.Enqueued)
@@ -100,6 +100,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	} else {
 		bad(s)
 	}
+	j.Rev = uint32(number(33))
 	j.Attempt, j.Retries, j.Due = int32(number(32)), int32(number(32)), number(64)
 	if s := word(); s != "" {
 		if j.Worker, ok = job.ParseID(s); !ok {

@@ -99,52 +99,49 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 }
 
 // move replaces a job if it is where the caller believes it to be.
-func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), attempt int32, from ...job.State) {
+func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), from ...job.State) {
 	m.step(f, func() error {
 		was, known := m.jobs[j.ID]
 		switch {
-		case known && was.Attempt == attempt && slices.Contains(from, was.State):
+		case known && was.Rev == j.Rev && was.State == j.State: // a repeat
+		case known && was.Rev == j.Rev-1 && slices.Contains(from, was.State):
 			m.jobs[j.ID] = kept{j, forget, drop}
-		case known && was.Attempt == j.Attempt && was.State == j.State: // a repeat
-		case !known:
-			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
+		case known:
+			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
+				ErrLost, j.ID, was.State, was.Rev, j.State, j.Rev)
 		default:
-			return fmt.Errorf("%w: job %s is %s, attempt %d, not %v, attempt %d", ErrLost, j.ID, was.State, was.Attempt, from, attempt)
+			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
 		}
 		return nil
 	})
 }
 
 // Start implements Store.
-func (m *Memory) Start(j *job.Job, f func(error)) {
-	m.move(j, 0, 0, f, j.Attempt-1, job.Queued, job.Retrying)
-}
+func (m *Memory) Start(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Queued, job.Retrying) }
 
 // Release implements Store.
-func (m *Memory) Release(j *job.Job, attempt int32, f func(error)) {
-	m.move(j, 0, 0, f, attempt, job.Running)
-}
+func (m *Memory) Release(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Running) }
 
 // Retry implements Store.
-func (m *Memory) Retry(j *job.Job, f func(error)) { m.move(j, 0, 0, f, j.Attempt, job.Running) }
+func (m *Memory) Retry(j *job.Job, f func(error)) { m.move(j, 0, 0, f, job.Running) }
 
 // Finish implements Store.
 func (m *Memory) Finish(j *job.Job, forget, drop int64, f func(error)) {
-	m.move(j, forget, drop, f, j.Attempt, job.Running)
+	m.move(j, forget, drop, f, job.Running)
 }
 
 // Cancel implements Store.
 func (m *Memory) Cancel(j *job.Job, forget int64, f func(error)) {
-	m.move(j, forget, 0, f, j.Attempt, job.Queued, job.Retrying, job.Running)
+	m.move(j, forget, 0, f, job.Queued, job.Retrying, job.Running)
 }
 
 // Revive implements Store.
 func (m *Memory) Revive(j *job.Job, f func(error)) {
 	if j.State == job.Retrying {
-		m.move(j, 0, 0, f, j.Attempt, job.Retrying)
+		m.move(j, 0, 0, f, job.Retrying)
 		return
 	}
-	m.move(j, 0, 0, f, j.Attempt, job.Failed, job.Cancelled)
+	m.move(j, 0, 0, f, job.Failed, job.Cancelled)
 }
 
 // Fetch implements Store.

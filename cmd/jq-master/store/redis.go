@@ -189,9 +189,9 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 
 // move asks for the transition of one job. where is "" when the job stays with the
 // live or the ended ones, else "live" or "ended".
-func (r *Redis) move(j *job.Job, from string, attempt int32, where string, score, drop int64, fields []any, f func(error)) {
+func (r *Redis) move(j *job.Job, from, where string, score, drop int64, fields []any, f func(error)) {
 	args := make([]any, 0, 7+len(fields))
-	args = append(args, from, attempt, j.State.String(), j.Attempt, where, score, drop)
+	args = append(args, from, j.Rev, j.State.String(), j.Attempt, where, score, drop)
 	r.add(&op{
 		transition: move, done: done(f), args: append(args, fields...),
 		keys: []string{r.keys.job(j.ID), r.keys.live, r.keys.ended, r.keys.results},
@@ -200,36 +200,36 @@ func (r *Redis) move(j *job.Job, from string, attempt int32, where string, score
 
 // Start implements Store.
 func (r *Redis) Start(j *job.Job, f func(error)) {
-	r.move(j, "queued retrying", j.Attempt-1, "", 0, 0, run(nil, j), f)
+	r.move(j, "queued retrying", "", 0, 0, run(nil, j), f)
 }
 
 // Release implements Store.
-func (r *Redis) Release(j *job.Job, attempt int32, f func(error)) {
-	r.move(j, "running", attempt, "", 0, 0, append(run(nil, j), "due", j.Due), f)
+func (r *Redis) Release(j *job.Job, f func(error)) {
+	r.move(j, "running", "", 0, 0, append(run(nil, j), "due", j.Due), f)
 }
 
 // Retry implements Store.
 func (r *Redis) Retry(j *job.Job, f func(error)) {
-	r.move(j, "running", j.Attempt, "", 0, 0, outcome(nil, j, 0, 0), f)
+	r.move(j, "running", "", 0, 0, outcome(nil, j, 0, 0), f)
 }
 
 // Finish implements Store.
 func (r *Redis) Finish(j *job.Job, forget, drop int64, f func(error)) {
-	r.move(j, "running", j.Attempt, "ended", forget, drop, outcome(nil, j, forget, drop), f)
+	r.move(j, "running", "ended", forget, drop, outcome(nil, j, forget, drop), f)
 }
 
 // Cancel implements Store.
 func (r *Redis) Cancel(j *job.Job, forget int64, f func(error)) {
-	r.move(j, "queued retrying running", j.Attempt, "ended", forget, 0, outcome(nil, j, forget, 0), f)
+	r.move(j, "queued retrying running", "ended", forget, 0, outcome(nil, j, forget, 0), f)
 }
 
 // Revive implements Store.
 func (r *Redis) Revive(j *job.Job, f func(error)) {
 	if j.State == job.Retrying {
-		r.move(j, "retrying", j.Attempt, "", 0, 0, outcome(nil, j, 0, 0), f)
+		r.move(j, "retrying", "", 0, 0, outcome(nil, j, 0, 0), f)
 		return
 	}
-	r.move(j, "error cancelled", j.Attempt, "live", int64(j.Seq), 0, outcome(nil, j, 0, 0), f)
+	r.move(j, "error cancelled", "live", int64(j.Seq), 0, outcome(nil, j, 0, 0), f)
 }
 
 // Fetch implements Store.

@@ -43,7 +43,9 @@ type Key struct {
 // too, and may call the store. A transition that is repeated after an unknown
 // outcome answers as the first one did. Of one job, the master asks for a
 // transition only when the one before has been answered. The bytes and slices
-// given are not changed by either side.
+// given are not changed by either side. Each transition of one job brings its Rev,
+// one more than before: what is found with Rev - 1 is changed, what is found with
+// Rev is a repeat, anything else is ErrLost. Fetch and Forget do not count.
 type Store interface {
 	// Enqueue stores new jobs, all or none, with State Queued. With a key that is
 	// known, nothing is stored, and ids are those of the first time. On ErrAway it
@@ -53,9 +55,9 @@ type Store interface {
 	// Start: queued or retrying → running. The job comes with State Running and
 	// with Attempt, Worker, Started and Deadline of the run.
 	Start(j *job.Job, done func(error))
-	// Release: running → what it was before (State, Attempt, Worker and so on as the
-	// job has them now). The run was not an attempt; attempt is its number.
-	Release(j *job.Job, attempt int32, done func(error))
+	// Release: running → what it was before, but for Rev (State, Attempt, Worker and
+	// so on as the job has them now). The run was not an attempt.
+	Release(j *job.Job, done func(error))
 	// Retry: running → retrying, with Retries, Due, Error, Message, Reason and
 	// Attempts. A revived job (ended → queued) is written by Revive.
 	Retry(j *job.Job, done func(error))

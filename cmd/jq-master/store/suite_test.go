@@ -179,12 +179,14 @@ func newJob(seq uint64) *job.Job {
 
 func started(j *job.Job) *job.Job {
 	n := *j
+	n.Rev++
 	n.State, n.Attempt, n.Worker, n.Started, n.Deadline = job.Running, j.Attempt+1, job.NewID(), 5, 37
 	return &n
 }
 
 func ended(j *job.Job, s job.State) *job.Job {
 	n := *j
+	n.Rev++
 	n.State, n.Finished, n.Told = s, 9, 8
 	switch s {
 	case job.Done:
@@ -200,8 +202,16 @@ func ended(j *job.Job, s job.State) *job.Job {
 	return &n
 }
 
+func released(j *job.Job) *job.Job {
+	n := *j
+	n.Rev++
+	n.State, n.Attempt, n.Worker, n.Started, n.Deadline = job.Queued, j.Attempt-1, job.ID{}, 0, 0
+	return &n
+}
+
 func revived(j *job.Job) *job.Job {
 	n := *j
+	n.Rev++
 	n.Due, n.Retries, n.Finished = 0, 0, 0
 	if j.State != job.Retrying {
 		n.State = job.Queued
@@ -219,29 +229,24 @@ func TestLife(t *testing.T) {
 		for _, step := range []struct {
 			name string
 			next func(*job.Job) *job.Job
-			ask  func(old, j *job.Job, f func(error))
+			ask  func(j *job.Job, f func(error))
 		}{
-			{"start", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
-			{"release", func(*job.Job) *job.Job { return j }, func(old, j *job.Job, f func(error)) { s.Release(j, old.Attempt, f) }},
-			{"start again", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
-			{"retry", func(j *job.Job) *job.Job { return ended(j, job.Retrying) }, func(_, j *job.Job, f func(error)) { s.Retry(j, f) }},
-			{"retry now", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
-			{"start of the retry", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
-			{"error", func(j *job.Job) *job.Job { return ended(j, job.Failed) }, func(_, j *job.Job, f func(error)) { s.Finish(j, 50, 0, f) }},
-			{"revive", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
-			{"cancel", func(j *job.Job) *job.Job { return ended(j, job.Cancelled) }, func(_, j *job.Job, f func(error)) { s.Cancel(j, 60, f) }},
-			{"revive again", revived, func(_, j *job.Job, f func(error)) { s.Revive(j, f) }},
-			{"third start", started, func(_, j *job.Job, f func(error)) { s.Start(j, f) }},
-			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, func(_, j *job.Job, f func(error)) { s.Finish(j, 70, 40, f) }},
+			{"start", started, s.Start},
+			{"release", released, s.Release},
+			{"start again", started, s.Start},
+			{"retry", func(j *job.Job) *job.Job { return ended(j, job.Retrying) }, s.Retry},
+			{"retry now", revived, s.Revive},
+			{"start of the retry", started, s.Start},
+			{"error", func(j *job.Job) *job.Job { return ended(j, job.Failed) }, func(j *job.Job, f func(error)) { s.Finish(j, 50, 0, f) }},
+			{"revive", revived, s.Revive},
+			{"cancel", func(j *job.Job) *job.Job { return ended(j, job.Cancelled) }, func(j *job.Job, f func(error)) { s.Cancel(j, 60, f) }},
+			{"revive again", revived, s.Revive},
+			{"third start", started, s.Start},
+			{"done", func(j *job.Job) *job.Job { return ended(j, job.Done) }, func(j *job.Job, f func(error)) { s.Finish(j, 70, 40, f) }},
 		} {
-			old := j
-			if j = step.next(j); step.name == "release" {
-				n := *old
-				n.State, n.Attempt, n.Worker, n.Started, n.Deadline = job.Queued, 0, job.ID{}, 0, 0
-				j = &n
-			}
+			j = step.next(j)
 			for range 2 { // the second time is a repeat
-				if err := await(t, func(f func(error)) { step.ask(old, j, f) }); err != nil {
+				if err := await(t, func(f func(error)) { step.ask(j, f) }); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
 				}
 			}
@@ -271,12 +276,12 @@ func TestLife(t *testing.T) {
 // A transition that the job's state or attempt forbids changes nothing.
 func TestConflict(t *testing.T) {
 	for name, ask := range map[string]func(s Store, queued *job.Job, f func(error)){
-		"start of an old attempt": func(s Store, j *job.Job, f func(error)) { s.Start(started(started(j)), f) },
+		"start with a transition missing": func(s Store, j *job.Job, f func(error)) { s.Start(started(started(j)), f) },
 		"finish of one that is queued": func(s Store, j *job.Job, f func(error)) {
 			s.Finish(ended(j, job.Done), 1, 0, f)
 		},
 		"retry of one that is queued":   func(s Store, j *job.Job, f func(error)) { s.Retry(ended(j, job.Retrying), f) },
-		"release of one that is queued": func(s Store, j *job.Job, f func(error)) { s.Release(ended(j, job.Retrying), 1, f) },
+		"release of one that is queued": func(s Store, j *job.Job, f func(error)) { s.Release(released(j), f) },
 		"a job that is unknown":         func(s Store, _ *job.Job, f func(error)) { s.Start(started(newJob(9)), f) },
 	} {
 		t.Run(name, func(t *testing.T) {

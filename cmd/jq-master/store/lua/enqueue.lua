@@ -15,7 +15,7 @@ end
 local at, last = 5, 0
 for i = first, #KEYS do
   local words = tonumber(ARGV[at + 1])
-  redis.call('HSET', KEYS[i], 'state', 'queued', 'attempt', '0', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
+  redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
   redis.call('ZADD', KEYS[3], ARGV[at], string.sub(KEYS[i], -36))
   last = tonumber(ARGV[at])
   at = at + 2 + words
