@@ -35,6 +35,18 @@ type Command struct {
 	Death syscall.Signal
 
 	Guard *Guard // ends the descendants too; may be nil
+	// Name tells this process and its descendants from the Guard's others: Kill
+	// finds them by it, wherever they have gone. It is this command's alone.
+	Name string
+
+	User   *syscall.Credential // nil is this program's own
+	Limits []Limit             // on Linux
+}
+
+// Limit is a limit of a process and of its descendants, each.
+type Limit struct {
+	Resource int // unix.RLIMIT_…
+	Max      uint64
 }
 
 // find is execvp's search with the command's PATH and directory, not ours.

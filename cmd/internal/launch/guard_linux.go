@@ -189,6 +189,14 @@ func (g *Guard) leaveGroup() {
 	}
 }
 
+// member is the owner of the processes of one command.
+func (g *Guard) member(name string) string {
+	if name == "" {
+		return g.owner
+	}
+	return g.owner + "/" + name
+}
+
 func (g *Guard) begun(pid int) {
 	if g != nil {
 		g.mu.Lock()

@@ -18,7 +18,7 @@ import (
 const markName = "JOBD_OWNER"
 
 // Mark is the setting that the processes of a guard with that owner, and their
-// descendants, have in their environment.
+// descendants, have in their environment; a slash and a Command's Name may follow.
 func Mark(owner string) string { return markName + "=" + owner }
 
 // KillOrphans kills what a dead program has left of the processes that it
@@ -95,7 +95,7 @@ func marked(pid int, mark []byte) bool {
 		return false
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.Equal(setting, mark) {
+		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {
 			return true
 		}
 	}

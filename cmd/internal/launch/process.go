@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"io"
 	"os"
 	"runtime"
@@ -23,6 +24,7 @@ type Result struct {
 type Process struct {
 	process *os.Process
 	guard   *Guard
+	name    string // of the guard's
 	linger  time.Duration
 	stdin   *os.File // nil unless there is something to write
 	written chan struct{}
@@ -78,7 +80,7 @@ func Start(c Command) (_ *Process, err error) {
 		env = os.Environ()
 	}
 	if c.Guard != nil {
-		env = append(env[:len(env):len(env)], Mark(c.Guard.owner))
+		env = append(env[:len(env):len(env)], Mark(c.Guard.member(c.Name)))
 	}
 	env = settings(env)
 	path, err := find(name, c.Dir, env)
@@ -86,7 +88,7 @@ func Start(c Command) (_ *Process, err error) {
 		return nil, reason(name, c.Dir, err)
 	}
 
-	p := &Process{guard: c.Guard, linger: c.Linger, ended: make(chan struct{})}
+	p := &Process{guard: c.Guard, name: c.Name, linger: c.Linger, ended: make(chan struct{})}
 	var theirs []*os.File // ends of pipes, which we close in any case
 	defer func() {
 		for _, f := range theirs {
@@ -119,6 +121,7 @@ func Start(c Command) (_ *Process, err error) {
 	if err != nil {
 		return nil, reason(name, c.Dir, err)
 	}
+	limit(p.process.Pid, c.Limits)
 	c.Guard.begun(p.process.Pid)
 	if p.stdin != nil {
 		go p.feed(c.Stdin)
@@ -210,6 +213,21 @@ func (p *Process) KillRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rest = true
+}
+
+// Kill kills the group, and, of a process with a Guard and a Name, descendants
+// that have left it. It returns when the process has ended and they are gone, or
+// ctx ends.
+func (p *Process) Kill(ctx context.Context) {
+	p.KillRest()
+	p.SignalGroup(syscall.SIGKILL)
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+	}
+	if p.guard != nil && p.name != "" {
+		_, _ = KillOrphans(ctx, p.guard.member(p.name))
+	}
 }
 
 func (p *Process) wait() {

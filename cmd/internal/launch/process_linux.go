@@ -9,7 +9,7 @@ import (
 // attributes are those of a new process: a group of its own, which the
 // terminal's Ctrl-C does not reach, and an end with ours.
 func attributes(c Command) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: c.User}
 	if c.Death != 0 {
 		a.Pdeathsig = c.Death
 	}
@@ -25,6 +25,18 @@ func leaveGroup(a *syscall.SysProcAttr) bool {
 	inside := a.UseCgroupFD
 	a.UseCgroupFD = false
 	return inside
+}
+
+// limit sets limits of a process that has just begun. None is raised above what
+// the process may have.
+func limit(pid int, limits []Limit) {
+	for _, l := range limits {
+		var old unix.Rlimit
+		if unix.Prlimit(pid, l.Resource, nil, &old) == nil {
+			most := min(l.Max, old.Max)
+			_ = unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: most, Max: most}, nil)
+		}
+	}
 }
 
 // waitEnd waits for the process's end without reaping it.

@@ -3,14 +3,20 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"syscall"
+	"time"
 )
 
 // Elsewhere a process's end with ours, and of what it leaves behind, is not to
 // be had.
 
-func attributes(Command) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func attributes(c Command) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
+}
+
+func limit(int, []Limit) {}
 
 func leaveGroup(*syscall.SysProcAttr) bool { return false }
 
@@ -30,8 +36,22 @@ type Guard struct{ owner string }
 // NewGuard says that there is none.
 func NewGuard(string) (*Guard, error) { return nil, errors.ErrUnsupported }
 
+func (*Guard) member(string) string { return "" }
+
 func (*Guard) begun(int) {}
 func (*Guard) ended(int) {}
+
+// KillOrphans finds none.
+func KillOrphans(context.Context, string) (int, error) { return 0, nil }
+
+// Meter counts nothing.
+type Meter struct{}
+
+// Meter counts nothing.
+func (*Process) Meter() Meter { return Meter{} }
+
+// Used is always 0.
+func (Meter) Used() time.Duration { return 0 }
 
 // Mark is a setting in the environment of processes with a guard.
 func Mark(owner string) string { return "" }
