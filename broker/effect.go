@@ -53,6 +53,8 @@ type Effect struct {
 	// Headers are those of a job, for workers that want them; nil where there
 	// are none.
 	Headers []byte
+	// Delay is of JobLater, in nanoseconds.
+	Delay int64
 	// State is where the job stands that a submitter attached to; of an OpOK.
 	State string
 }
@@ -69,7 +71,9 @@ const (
 	Overloaded
 	Draining
 	JobFailed
-	JobLost // as JobFailed, but the last run went with its worker
+	JobLost  // as JobFailed, but the last run went with its worker
+	JobFinal // as JobFailed, but the worker wanted no retry
+	JobLater // as JobFailed, but the worker would have had a retry wait for Delay; of no kept job
 	Expired
 	Cancelled
 	TakenOver

@@ -10,6 +10,7 @@ package broker
 type last struct {
 	code   Code
 	reason string
+	delay  int64 // of JobLater
 	body   []byte
 	// kept: body may be referred to, nobody writes to it again.
 	kept bool
@@ -57,7 +58,7 @@ func (b *Broker) sendLast(f *flow, r uint32, j *job, l *last) {
 		op = OpEnd
 	}
 	e := b.effect(op, f.sub.id, b.id(j))
-	e.Code, e.Reason, e.Body, e.Kept = l.code, l.reason, l.body, l.kept
+	e.Code, e.Reason, e.Delay, e.Body, e.Kept = l.code, l.reason, l.delay, l.body, l.kept
 	if f.keep {
 		e.Outcome = outcomeNo(r, j)
 	}

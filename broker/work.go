@@ -243,7 +243,14 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	if !b.settleRun(w, r, j) {
 		f := b.flows[j.flow]
 		b.stopRun(w, f, r, j)
-		b.failed(r, j, JobFailed, q.Reason, q.NoRetry, q.Delay)
+		code := JobFailed
+		switch {
+		case q.NoRetry:
+			code = JobFinal
+		case q.Delay >= 0 && !f.keep:
+			code = JobLater
+		}
+		b.failed(r, j, code, q.Reason, q.NoRetry, q.Delay)
 	}
 	b.offerIfFree(w)
 	return b.end()
@@ -388,7 +395,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
 		b.dead.bury(b, k, r, j, reason)
-		b.conclude(r, j, &last{code: code, reason: reason}, &k.Failed, &b.total.Failed)
+		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
 		return
 	}
 	if b.lapsed(j) {

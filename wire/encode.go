@@ -147,17 +147,26 @@ func AppendErrorCanonical(dst []byte, code Code, reason, id []byte) []byte {
 	return appendErrorTail(dst, start, id)
 }
 
-// CauseLost is the cause of a job_failed whose last run was lost with its worker:
-// nobody knows whether it was done.
-const CauseLost = "lost"
+// Causes of a job_failed.
+const (
+	CauseLost  = "lost"  // the last run was lost with its worker: nobody knows whether it was done
+	CauseFinal = "final" // the worker said that it is not to be retried
+	CauseLater = "later" // the worker would have had a retry wait for delay_ms, but no run was left
+)
 
-// AppendLost appends {"error":"job_failed","reason":…,"cause":"lost","id":…}.
-func AppendLost(dst []byte, reason string, id []byte) []byte {
+// AppendJobFailed appends {"error":"job_failed","reason":…,"cause":…,"id":…}, with
+// "delay_ms" if the cause is CauseLater.
+func AppendJobFailed(dst []byte, reason, cause string, delayMS int64, id []byte) []byte {
 	start := len(dst)
 	dst = appendErrorHead(dst, JobFailed)
 	dst = Canonical(dst, reason)
-	dst = append(dst, `","cause":"`+CauseLost...)
-	return appendErrorTail(dst, start, id)
+	if cause == CauseLater {
+		dst = strconv.AppendInt(append(dst, `","delay_ms":`...), delayMS, 10)
+		dst = append(dst, `,"cause":"`...)
+	} else {
+		dst = append(dst, `","cause":"`...)
+	}
+	return appendErrorTail(append(dst, cause...), start, id)
 }
 
 func appendErrorHead(dst []byte, code Code) []byte {

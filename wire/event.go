@@ -42,7 +42,9 @@ type Event struct {
 
 	Code   string // of an error, by its name on the wire
 	Reason string // of an error, unescaped
-	Cause  string // of an error, "" where it has none: CauseLost
+	Cause  string // of an error, "" where it has none: CauseLost, CauseFinal, CauseLater
+
+	DelayMS int64 // of CauseLater
 
 	Server      string // of the reply to hello, else ""
 	MaxFrame    int    // bytes; these five are 0 where they are not given
@@ -117,6 +119,13 @@ func (d *ClientDecoder) error(f *fields, ev *Event) error {
 			return err
 		}
 		ev.Cause = Value(cause)
+	}
+	if ev.Cause == CauseLater && f.given(KeyDelayMS) {
+		n, kind := parseInteger(f.raw(KeyDelayMS))
+		if kind != inRange || n < 0 {
+			return fmt.Errorf("delay_ms must be an integer from 0, not %s", shown(f.raw(KeyDelayMS)))
+		}
+		ev.DelayMS = n
 	}
 	if !f.given(KeyID) {
 		return nil

@@ -165,6 +165,7 @@ func eventMeaning(ev *wire.Event) map[string]any {
 	put("code", ev.Code, ev.Code != "")
 	put("reason", ev.Reason, ev.Reason != "")
 	put("cause", ev.Cause, ev.Cause != "")
+	put("delay_ms", ev.DelayMS, ev.DelayMS != 0)
 	put("server", ev.Server, ev.Server != "")
 	put("max_frame", ev.MaxFrame, ev.MaxFrame != 0)
 	put("max_frame_out", ev.MaxFrameOut, ev.MaxFrameOut != 0)
@@ -323,8 +324,8 @@ func encodeEvent(t testing.TB, ev *wire.Event) []byte {
 		if !known {
 			t.Fatalf("code %q is not in the table", ev.Code)
 		}
-		if ev.Cause == wire.CauseLost {
-			return wire.AppendLost(nil, ev.Reason, ev.ID)
+		if ev.Cause != "" {
+			return wire.AppendJobFailed(nil, ev.Reason, ev.Cause, ev.DelayMS, ev.ID)
 		}
 		return wire.AppendError(nil, code, ev.Reason, ev.ID)
 	case wire.EventJob:

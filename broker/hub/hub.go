@@ -208,7 +208,12 @@ var codes = [...]wire.Code{
 	broker.Draining:      wire.Draining,
 	broker.JobFailed:     wire.JobFailed,
 	broker.JobLost:       wire.JobFailed,
+	broker.JobFinal:      wire.JobFailed,
+	broker.JobLater:      wire.JobFailed,
 	broker.Expired:       wire.Expired,
 	broker.Cancelled:     wire.Cancelled,
 	broker.TakenOver:     wire.TakenOver,
 }
+
+// causes are those of a job_failed.
+var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}

@@ -293,8 +293,8 @@ func (o *outbox) effect(e *broker.Effect, refer bool) {
 	case broker.OpCancel:
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
-		if e.Code == broker.JobLost {
-			o.buf = wire.AppendLost(o.buf, e.Reason, e.ID)
+		if cause := causes[e.Code]; cause != "" {
+			o.buf = wire.AppendJobFailed(o.buf, e.Reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
 		o.buf = wire.AppendError(o.buf, codes[e.Code], e.Reason, e.ID)

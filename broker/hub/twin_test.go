@@ -92,8 +92,13 @@ func (w *twin) apply(fx []broker.Effect) {
 			f = wire.AppendCancel(nil, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
 			f = wire.AppendError(nil, twinCodes[e.Code], e.Reason, e.ID)
-			if e.Code == broker.JobLost {
-				f = wire.AppendLost(nil, e.Reason, e.ID)
+			switch e.Code {
+			case broker.JobLost:
+				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseLost, 0, e.ID)
+			case broker.JobFinal:
+				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseFinal, 0, e.ID)
+			case broker.JobLater:
+				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseLater, e.Delay/1e6, e.ID)
 			}
 		}
 		w.put(s, f)

@@ -106,7 +106,14 @@ func (o *oracle) fail(c *command) {
 	case j.unwanted():
 		o.unwantedEnds(j)
 	default:
-		o.failed(j, broker.JobFailed, c.reason, c.noRetry, c.failDelay)
+		code := broker.JobFailed
+		switch {
+		case c.noRetry:
+			code = broker.JobFinal
+		case c.failDelay >= 0 && j.keep == 0:
+			code = broker.JobLater
+		}
+		o.failed(j, code, c.reason, c.noRetry, c.failDelay)
 	}
 }
 

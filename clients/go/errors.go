@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Code is the stable name of an error on the wire. The constants are the one
@@ -76,6 +77,10 @@ type JobError struct {
 	ID     string
 	// Lost says that the last run went with its worker: it may have been done.
 	Lost bool
+	// Final says that the worker wanted no retry; Later that it would have had one
+	// wait for Delay, had a run been left.
+	Final, Later bool
+	Delay        time.Duration
 }
 
 func (e *JobError) Error() string { return describe("job ended", e.Code, e.Reason, e.ID) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/goccy/go-json"
 
@@ -231,7 +232,11 @@ func (s *session) onError(ev *wire.Event, p *Pending) error {
 			return s.replied(r, refusal)
 		}
 	}
-	s.end(p, nil, &JobError{Code: refusal.Code, Reason: ev.Reason, ID: refusal.ID, Lost: ev.Cause == wire.CauseLost})
+	s.end(p, nil, &JobError{
+		Code: refusal.Code, Reason: ev.Reason, ID: refusal.ID,
+		Lost: ev.Cause == wire.CauseLost, Final: ev.Cause == wire.CauseFinal,
+		Later: ev.Cause == wire.CauseLater, Delay: time.Duration(ev.DelayMS) * time.Millisecond,
+	})
 	return nil
 }
 
