@@ -35,9 +35,12 @@ type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 
 	// Ingest writes a piece of a journal in one transaction with its read point: of
-	// what it has, nothing is written again. hostNow is the host's clock: dates of jobs
+	// what it has, nothing is written again. host is the host's clock: dates of jobs
 	// are translated by its distance to the store's.
-	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, hostNow time.Time) error
+	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) error
+
+	// Point is how far a segment has been ingested, 0 if not at all.
+	Point(ctx context.Context, segment string) (int64, error)
 
 	// Reserve takes a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
@@ -45,8 +48,9 @@ type Store interface {
 	// locks are not the sysid's any more. A run whose lock expired but which nobody
 	// has taken since is locked again. ErrUnknown: the sysid's own row is gone.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
-	// Leave gives back all that a sysid holds, tries and all where refund is set
-	// (nothing of it was begun), and forgets the sysid.
+	// Leave gives back all that a sysid holds and forgets the sysid. Where refund is
+	// set nothing of it was begun and it waits again, its tries as before; otherwise
+	// its locks are expired from now on, and the next Sweep frees it.
 	Leave(ctx context.Context, sysid string, refund bool) error
 
 	// Waiting are the types with jobs that are due, each with the dt of the oldest,
@@ -98,7 +102,7 @@ type Due struct {
 	Jobtype string
 	Oldest  time.Time
 	Age     time.Duration // of the oldest: how long it has been due
-	Count   int           // at most 1,000
+	Count   int           // at most 1,000; deferred ones may be among them: a Take that brings fewer has brought all
 }
 
 // Taking asks for jobs.

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// done is the owner of jobs that have ended. Locks of such owners do not expire.
+const done = "__done"
+
+// End implements Store.
+func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		counted = make([]bool, len(ends))
+		ids := make([]job.ID, len(ends))
+		for i := range ends {
+			ids[i] = ends[i].ID
+		}
+		rows, err := t.holdAll(ids)
+		if err != nil {
+			return err
+		}
+		var follow []row
+		for i := range ends {
+			e := &ends[i]
+			h, ok := rows[e.ID]
+			switch {
+			case !ok || h.tries != e.Tries:
+			case h.lock == done:
+				// The answer to this very call may have been lost.
+				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
+			case h.lock == sysid || h.lock == "":
+				counted[i] = true
+				t.end(h, e)
+				for _, f := range e.Follow {
+					follow = append(follow, row{id: f.ID, jobtype: f.Jobtype, dt: t.now, created: t.now, payload: f.Payload})
+				}
+				delete(rows, e.ID) // a second one of the same job does not count
+			}
+		}
+		return t.insert(follow)
+	})
+	return counted, err
+}
+
+// from takes a row out of its count.
+func (t *tx) from(h held) *tally {
+	c := t.count(h.jobtype)
+	switch h.lock {
+	case "":
+		c.open--
+	case done:
+		*c.ended(h.code)--
+	default:
+		c.running--
+	}
+	return c
+}
+
+func (t *tx) end(h held, e *Ending) {
+	c := t.from(h)
+	switch e.Fate {
+	case Archive:
+		*c.ended(e.Code)++
+		t.archive(h, e.Code, e.Status)
+		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
+			t.later("INSERT INTO sq_results (id, data, truncated, bad_lines) VALUES "+marks(4)+
+				t.s.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
+		}
+	case Again:
+		c.open++
+		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
+	case GiveBack:
+		c.open++
+		t.change(h, "`lock` = '', dt = ?, tries = tries - 1", at(t.now))
+	}
+}
+
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// archive ends a job; its counts are the caller's.
+func (t *tx) archive(h held, code string, status int) {
+	var exitcode any
+	if status != 0 {
+		exitcode = status
+	}
+	t.change(h, "`lock` = ?, dt = ?, done_dt = ?, code = ?, exitcode = COALESCE(?, exitcode)",
+		done, at(archived(t.now)), at(t.now), code, exitcode)
+}
+
+// change writes a row that is held.
+func (t *tx) change(h held, set string, args ...any) {
+	t.later("UPDATE sq_jobs SET "+set+" WHERE id = ? AND `lock` = ? AND tries = ?", append(args, string(h.id), h.lock, h.tries)...)
+}
+
+// free has a job wait from a moment on.
+func (t *tx) free(h held, dt time.Time, set string, args ...any) {
+	c := t.from(h)
+	c.open++
+	t.change(h, "`lock` = '', dt = ?"+set, append([]any{at(dt)}, args...)...)
+}

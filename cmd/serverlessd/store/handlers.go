@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// keptVersions is how many versions of a handler there are at most.
+const keptVersions = 10
+
+// PutHandler implements Store.
+func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
+	data, err := json.Marshal(h.Source)
+	if err != nil {
+		return err
+	}
+	return s.transact(ctx, func(t *tx) error {
+		var versions []string
+		var newest moment
+		err := t.each("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.locked(), []any{h.Jobtype}, func(r *sql.Rows) error {
+			var id string
+			var dt moment
+			err := r.Scan(&id, &dt)
+			if versions = append(versions, id); len(versions) == 1 {
+				newest = dt
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		// A clock that was set back does not make it an old version.
+		h.Time = t.now.Truncate(time.Millisecond)
+		if !h.Time.After(newest.time()) {
+			h.Time = newest.time().Add(time.Millisecond)
+		}
+		t.later("INSERT INTO sq_handlers (id, type, dt, lang, data) VALUES "+marks(5), h.ID, h.Jobtype, at(h.Time), h.Lang, data)
+		for _, id := range versions[min(len(versions), keptVersions-1):] {
+			t.later("DELETE FROM sq_handlers WHERE id = ?", id)
+		}
+		t.handlersChanged()
+		return nil
+	})
+}
+
+func (t *tx) handlersChanged() {
+	t.later("INSERT INTO sq_meta (name, value) VALUES ('handlers', 1)" + t.s.upsert("name", nil, []string{"value"}))
+}
+
+// DeleteHandler implements Store.
+func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		n, err = t.exec("DELETE FROM sq_handlers WHERE type = ?", jobtype)
+		if n > 0 {
+			t.handlersChanged()
+		}
+		return err
+	})
+	return n, err
+}
+
+// Handler implements Store.
+func (s *SQL) Handler(ctx context.Context, jobtype string) (h *job.Handler, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		h = nil
+		err := each(ctx, q, "SELECT id, dt, data FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC LIMIT 1", []any{jobtype}, func(r *sql.Rows) error {
+			var dt moment
+			var data []byte
+			h = &job.Handler{Jobtype: jobtype}
+			if err := r.Scan(&h.ID, &dt, &data); err != nil {
+				return err
+			}
+			h.Time = dt.time()
+			return json.Unmarshal(data, &h.Source)
+		})
+		if err == nil && h == nil {
+			err = ErrUnknown
+		}
+		return err
+	})
+	return h, err
+}
+
+// Handlers implements Store.
+func (s *SQL) Handlers(ctx context.Context, since int64) (ids map[string]string, version int64, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		ids, version = nil, 0
+		err := each(ctx, q, "SELECT value FROM sq_meta WHERE name = 'handlers'", nil, func(r *sql.Rows) error { return r.Scan(&version) })
+		if err != nil || version == since {
+			return err
+		}
+		ids = make(map[string]string)
+		return each(ctx, q, "SELECT type, id FROM sq_handlers ORDER BY type, dt, id", nil, func(r *sql.Rows) error {
+			var jobtype, id string
+			err := r.Scan(&jobtype, &id)
+			ids[jobtype] = id // the last is the newest
+			return err
+		})
+	})
+	return ids, version, err
+}

@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+)
+
+const (
+	// shortData is how many bytes a job's own row holds.
+	shortData = 1024
+	// maxBacklog is how old a job without a delay may be when it is ingested. A
+	// host's clock that jumped makes none older, and so none expire.
+	maxBacklog = 24 * time.Hour
+	// maxJitter is how much a distance between clocks may change and still be the
+	// same.
+	maxJitter = 100 * time.Millisecond
+)
+
+// row is a new job.
+type row struct {
+	id      job.ID
+	jobtype string
+	dt      time.Time
+	created time.Time
+	payload []byte
+}
+
+// Ingest implements Store.
+func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) error {
+	return s.transact(ctx, func(t *tx) error {
+		point := int64(-1)
+		err := t.each("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, func(r *sql.Rows) error {
+			return r.Scan(&point)
+		})
+		if err != nil {
+			return err
+		}
+		if point >= piece.To {
+			return nil
+		}
+		ahead := s.ahead(host(), t.now)
+		rows := make([]row, 0, len(jobs))
+		for _, e := range jobs {
+			if e.End > point {
+				rows = append(rows, translate(e, ahead, t.now))
+			}
+		}
+		if err := t.insert(rows); err != nil {
+			return err
+		}
+		t.later("INSERT INTO sq_points (segment, place, dt) VALUES "+marks(3)+s.upsert("segment", []string{"place", "dt"}, nil),
+			piece.Segment, piece.To, at(t.now))
+		return nil
+	})
+}
+
+// Point is how far a segment has been ingested, 0 if not at all.
+func (s *SQL) Point(ctx context.Context, segment string) (point int64, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		return each(ctx, q, "SELECT place FROM sq_points WHERE segment = ?", []any{segment}, func(r *sql.Rows) error {
+			return r.Scan(&point)
+		})
+	})
+	return point, err
+}
+
+// ahead is by how much the store's clock is ahead of the host's. A way that takes
+// longer now and then does not count: it would change the order of jobs.
+func (s *SQL) ahead(host, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := now.Sub(host); (d - s.distance).Abs() > maxJitter {
+		s.distance = d
+	}
+	return s.distance
+}
+
+// translate brings a host's times to the store's clock.
+func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
+	r := row{id: e.ID, jobtype: e.Jobtype, created: now, payload: e.Payload}
+	if accepted := e.Accepted.Add(ahead); !e.Accepted.IsZero() && accepted.Before(now) {
+		r.created = accepted
+		if oldest := now.Add(-maxBacklog); accepted.Before(oldest) {
+			r.created = oldest
+		}
+	}
+	r.dt = r.created
+	if !e.Due.IsZero() {
+		if due := e.Due.Add(ahead); due.After(r.dt) {
+			r.dt = due
+		}
+	}
+	return r
+}
+
+// insert adds jobs, but for those that are there already: of a journal that was
+// copied.
+func (t *tx) insert(rows []row) error {
+	for len(rows) > 0 {
+		n := min(slice, len(rows))
+		part := rows[:n]
+		rows = rows[n:]
+		err := t.insertRows(part)
+		if err != nil && t.s.kind(err) == double {
+			if part, err = t.missing(part); err == nil {
+				err = t.insertRows(part)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range part {
+			t.count(r.jobtype).open++
+			if len(r.payload) > shortData {
+				t.later("INSERT INTO sq_data (id, data) VALUES (?,?)", string(r.id), r.payload)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *tx) insertRows(rows []row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	const columns = 7
+	text := make([]byte, 0, 100+len(rows)*18)
+	text = append(text, "INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt, data) VALUES "...)
+	args := make([]any, 0, columns*len(rows))
+	for i, r := range rows {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, "(?,?,?,'',?,?,?)"...)
+		var data any
+		if len(r.payload) <= shortData {
+			data = append([]byte{}, r.payload...)
+		}
+		created := at(r.created)
+		args = append(args, string(r.id), r.jobtype, at(r.dt), created, created, data)
+	}
+	_, err := t.exec(string(text), args...)
+	return err
+}
+
+func (t *tx) missing(rows []row) (missing []row, err error) {
+	there := make(map[job.ID]bool)
+	args := make([]any, len(rows))
+	for i, r := range rows {
+		args[i] = string(r.id)
+	}
+	err = t.each("SELECT id FROM sq_jobs WHERE id IN "+marks(len(rows)), args, func(r *sql.Rows) error {
+		var id job.ID
+		err := r.Scan((*string)(&id))
+		there[id] = true
+		return err
+	})
+	for _, r := range rows {
+		if !there[r.id] {
+			there[r.id] = true // twice in one piece
+			missing = append(missing, r)
+		}
+	}
+	return missing, err
+}

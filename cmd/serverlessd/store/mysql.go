@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	ioTimeout   = 15 * time.Second // ends what a statement's own deadline cannot: a commit
+	lockTimeout = "3"              // seconds that a statement waits for a row
+	connections = 16
+	// maxText is how many bytes of statements go out together.
+	maxText = 1 << 20
+)
+
+// my is MySQL 8 or MariaDB 10.6 and later.
+type my struct {
+	config *mysql.Config
+}
+
+// newMy reads mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
+// tls=true, skip-verify, preferred behind a question mark.
+func newMy(address *url.URL) (*my, error) {
+	c := mysql.NewConfig()
+	c.User = address.User.Username()
+	c.Passwd, _ = address.User.Password()
+	c.DBName = strings.Trim(address.Path, "/")
+	c.Net, c.Addr = "tcp", address.Host
+	for key, values := range address.Query() {
+		switch key {
+		case "socket":
+			c.Net, c.Addr = "unix", values[0]
+		case "tls":
+			c.TLSConfig = values[0]
+		default:
+			return nil, fmt.Errorf("%q is no option of a mysql store; there are socket and tls", key)
+		}
+	}
+	if c.Net == "tcp" && address.Port() == "" {
+		c.Addr = address.Hostname() + ":3306"
+	}
+	if c.DBName == "" || c.Addr == ":3306" {
+		return nil, errors.New("a mysql store needs a host and a database: mysql://USER:PASSWORD@HOST/DATABASE")
+	}
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
+	c.InterpolateParams, c.MultiStatements = true, true // one round trip
+	c.ClientFoundRows = true
+	c.MaxAllowedPacket = 0 // the server's
+	c.Collation = "utf8mb4_general_ci"
+	c.Params = map[string]string{"innodb_lock_wait_timeout": lockTimeout, "sql_mode": "'STRICT_ALL_TABLES'", "autocommit": "1"}
+	c.Logger = silent{}
+	return &my{config: c}, nil
+}
+
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+func (m *my) name() string {
+	at := m.config.Addr
+	return "mysql://" + at + "/" + m.config.DBName
+}
+
+// session sets up each connection: under REPEATABLE READ who takes jobs of a
+// type would block all who add some.
+type session struct{ driver.Connector }
+
+func (s session) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := s.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = c.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (m *my) open() (write, read *sql.DB, err error) {
+	connector, err := mysql.NewConnector(m.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	db := sql.OpenDB(session{connector})
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	db.SetConnMaxIdleTime(time.Minute)
+	return db, db, nil
+}
+
+func (*my) schema() []string {
+	const table = ") ENGINE=InnoDB CHARSET=ascii COLLATE=ascii_bin"
+	return []string{
+		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
+			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt DATETIME(3) NOT NULL, first_dt DATETIME(3) NOT NULL," +
+			" done_dt DATETIME(3), code VARCHAR(24), exitcode SMALLINT, data VARBINARY(1024)," +
+			" KEY lock_dt (`lock`, dt), KEY type_lock_dt (type, `lock`, dt)" + table,
+		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data LONGBLOB NOT NULL" + table,
+		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data MEDIUMBLOB NOT NULL, truncated TINYINT NOT NULL, bad_lines INT NOT NULL" + table,
+		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
+			" lang VARCHAR(16) NOT NULL, data LONGBLOB NOT NULL, KEY type_dt (type, dt)" + table,
+		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open BIGINT NOT NULL, running BIGINT NOT NULL, ok BIGINT NOT NULL," +
+			" failed BIGINT NOT NULL, abandoned BIGINT NOT NULL, expired BIGINT NOT NULL, deleted BIGINT NOT NULL, PRIMARY KEY (type, slot)" + table,
+		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME(3) NOT NULL" + table,
+		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL" + table,
+	}
+}
+
+func (*my) now(ctx context.Context, q querier) (now time.Time, err error) {
+	err = each(ctx, q, "SELECT UTC_TIMESTAMP(3)", nil, func(r *sql.Rows) error { return r.Scan((*moment)(&now)) })
+	return now, err
+}
+
+func (*my) skipLocked() string { return " FOR UPDATE SKIP LOCKED" }
+func (*my) locked() string     { return " FOR UPDATE" }
+
+func (*my) upsert(_ string, set, add []string) string {
+	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
+}
+
+// The server's error numbers that are not the statement's fault.
+var (
+	conflicts = []uint16{
+		1205, // lock wait timeout
+		1213, // deadlock
+		1020, // record has changed since last read
+		1180, // error during commit
+		1050, // somebody else has just made the table
+	}
+	absences = []uint16{
+		1021, 1026, 1030, 1114, // disk full, error writing file, error from engine, table is full
+		1037, 1038, 1041, // out of memory
+		1040, 1203, 1226, // too many connections
+		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
+		1044, 1045, 1142, 1143, 1227, 1698, // rights that somebody is changing
+		1047,             // cluster node not ready
+		1049, 1051, 1146, // database or table is missing, as during a restore
+		1053, 1077, 1079, // shutdown in progress
+		1129, 1130, // host is blocked
+		1192, 1223, // locked tables
+		1194, 1195, 1034, // table crashed
+		1290, 1792, 1836, 3100, 3101, // read-only; hooks
+		1317, 1927, 3024, 1969, // interrupted, connection killed, statement timeout
+		4031, // disconnected for inactivity
+	}
+)
+
+func (*my) kind(err error) kind {
+	var server *mysql.MySQLError
+	switch {
+	case !errors.As(err, &server):
+		if unreachable(err) {
+			return away
+		}
+		return refused
+	case server.Number == 1062:
+		return double
+	case slices.Contains(conflicts, server.Number):
+		return conflict
+	case slices.Contains(absences, server.Number):
+		return away
+	}
+	return refused
+}
+
+// unreachable tells of a server that did not answer.
+func unreachable(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrConnDone)
+}
+
+// exec sends statements together.
+func (*my) exec(ctx context.Context, t *tx, list []statement) error {
+	var text strings.Builder
+	var args []any
+	size := 0
+	flush := func() error {
+		if text.Len() == 0 {
+			return nil
+		}
+		_, err := t.ExecContext(ctx, text.String(), args...)
+		text.Reset()
+		args, size = nil, 0
+		return err
+	}
+	for _, s := range list {
+		more := len(s.text)
+		for _, a := range s.args {
+			if b, ok := a.([]byte); ok {
+				more += 2 * len(b) // escaped
+			} else {
+				more += 32
+			}
+		}
+		if size+more > maxText {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if text.Len() > 0 {
+			text.WriteString("; ")
+		}
+		text.WriteString(s.text)
+		args = append(args, s.args...)
+		size += more
+	}
+	return flush()
+}

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// slots is how many rows the counts of a type have at most. Several daemons on
+// one store mostly write different ones.
+const slots = 16
+
+// Open returns the store at an address: sqlite:PATH, mysql://…, or memory:. It
+// does not wait for it: until it is there, calls return ErrAway. Its errors are
+// about the address.
+func Open(_ context.Context, address string) (Store, error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	switch {
+	case address == "memory:":
+		return NewMemory(time.Now), nil
+	case scheme == "sqlite" && rest != "":
+		return newSQL(&lite{path: rest, clock: time.Now}), nil
+	case scheme == "mysql":
+		u, err := url.Parse(address)
+		if err != nil {
+			return nil, fmt.Errorf("the address of the mysql store cannot be read: %w", err.(*url.Error).Err)
+		}
+		m, err := newMy(u)
+		if err != nil {
+			return nil, err
+		}
+		return newSQL(m), nil
+	}
+	return nil, fmt.Errorf("%.60q is no store: sqlite:PATH or mysql://USER:PASSWORD@HOST/DATABASE", scheme+":…")
+}
+
+func newSQL(d dialect) *SQL { return &SQL{dialect: d, slot: rand.IntN(slots)} }
+
+// Now implements Store.
+func (s *SQL) Now(ctx context.Context) (now time.Time, err error) {
+	err = s.look(ctx, func(_ context.Context, _ querier, at time.Time) error {
+		now = at
+		return nil
+	})
+	return now, err
+}

@@ -1,0 +1,233 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+const (
+	// callTimeout bounds a transaction with all its repetitions.
+	callTimeout = 10 * time.Second
+	// slice is how many rows a statement names.
+	slice = 500
+)
+
+// dialect is in what the databases differ.
+type dialect interface {
+	name() string
+	// open returns the connections that write and those that read.
+	open() (write, read *sql.DB, err error)
+	schema() []string
+	now(ctx context.Context, q querier) (time.Time, error)
+	// skipLocked ends a SELECT of rows that the transaction is to change, and
+	// locked one whose rows it waits for.
+	skipLocked() string
+	locked() string
+	// upsert ends an INSERT: where the key exists these columns are set, to the
+	// new values or, those that are added, to the sum.
+	upsert(key string, set []string, add []string) string
+	kind(err error) kind
+	// exec runs statements in as few round trips as there can be.
+	exec(ctx context.Context, t *tx, list []statement) error
+}
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+type statement struct {
+	text string
+	args []any
+}
+
+// kind is what to do about an error.
+type kind int
+
+const (
+	refused  kind = iota // the statement is at fault
+	double               // the key exists
+	conflict             // another transaction was in the way: repeat it soon
+	away                 // the database is: repeat it later
+)
+
+// SQL is a Store in a database.
+type SQL struct {
+	dialect
+	slot int // of the counts that this one writes
+
+	mu          sync.Mutex // guards the following, and their making
+	write, read *sql.DB    // nil: not yet
+	ready       bool       // the tables are there
+	distance    time.Duration
+}
+
+// Name is the store's address without secrets.
+func (s *SQL) Name() string { return s.name() }
+
+// Close closes the connections.
+func (s *SQL) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.write == nil {
+		return nil
+	}
+	return errors.Join(s.write.Close(), s.read.Close())
+}
+
+// connect makes the tables where they are missing.
+func (s *SQL) connect(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		return nil
+	}
+	var err error
+	if s.write == nil {
+		if s.write, s.read, err = s.open(); err != nil {
+			return err
+		}
+	}
+	for _, text := range s.schema() {
+		if _, err := s.write.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	s.ready = true
+	return nil
+}
+
+// tx is a transaction.
+type tx struct {
+	*sql.Tx
+	ctx    context.Context
+	s      *SQL
+	now    time.Time
+	counts map[string]*tally
+	list   []statement // to be run at the end
+}
+
+// transact runs a transaction, again after a conflict. Its error is one of the
+// package's, or a fault.
+func (s *SQL) transact(ctx context.Context, f func(*tx) error) error {
+	return s.again(ctx, func(ctx context.Context) error {
+		inner, err := s.write.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer inner.Rollback()
+		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*tally)}
+		if t.now, err = s.now(ctx, inner); err != nil {
+			return err
+		}
+		if err := f(t); err != nil {
+			return err
+		}
+		t.writeCounts()
+		if err := s.exec(ctx, t, t.list); err != nil {
+			return err
+		}
+		return inner.Commit()
+	})
+}
+
+// look runs queries that change nothing.
+func (s *SQL) look(ctx context.Context, f func(ctx context.Context, q querier, now time.Time) error) error {
+	return s.again(ctx, func(ctx context.Context) error {
+		now, err := s.now(ctx, s.read)
+		if err != nil {
+			return err
+		}
+		return f(ctx, s.read, now)
+	})
+}
+
+func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := s.connect(ctx)
+		if err == nil {
+			err = f(ctx)
+		}
+		if err != nil && s.kind(err) != conflict {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(callTimeout))
+	var permanent *backoff.PermanentError
+	if errors.As(err, &permanent) {
+		err = permanent.Err
+	}
+	switch {
+	case err == nil || isOurs(err):
+		return err
+	case ctx.Err() != nil, s.kind(err) >= conflict:
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	return err
+}
+
+func isOurs(err error) bool {
+	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken} {
+		if errors.Is(err, ours) {
+			return true
+		}
+	}
+	return false
+}
+
+// later adds a statement that is run at the transaction's end, together with
+// others.
+func (t *tx) later(text string, args ...any) { t.list = append(t.list, statement{text, args}) }
+
+// exec runs a statement now and tells how many rows it found.
+func (t *tx) exec(text string, args ...any) (int, error) {
+	r, err := t.ExecContext(t.ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}
+
+// each runs a query and has its rows scanned.
+func each(ctx context.Context, q querier, text string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (t *tx) each(text string, args []any, scan func(*sql.Rows) error) error {
+	return each(t.ctx, t, text, args, scan)
+}
+
+// marks are n question marks in brackets.
+func marks(n int) string {
+	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
+}
+
+// anyOf are values as arguments.
+func anyOf[T ~string](values []T) []any {
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = string(v)
+	}
+	return args
+}

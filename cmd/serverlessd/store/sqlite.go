@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// lite is SQLite. Its clock is the host's.
+type lite struct {
+	path  string
+	clock func() time.Time
+}
+
+// NewMemory returns a store that is gone when it is closed, for tests.
+func NewMemory(now func() time.Time) Store { return newSQL(&lite{clock: now}) }
+
+var memories atomic.Int64
+
+func (l *lite) name() string {
+	if l.path == "" {
+		return "memory:"
+	}
+	return "sqlite:" + l.path
+}
+
+func (l *lite) open() (write, read *sql.DB, err error) {
+	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
+	if l.path == "" {
+		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
+		if write, err = sql.Open("sqlite", name+common); err != nil {
+			return nil, nil, err
+		}
+		write.SetMaxOpenConns(1)
+		// It lives as long as it has a connection.
+		if read, err = sql.Open("sqlite", name+common); err == nil {
+			_, err = read.Conn(context.Background())
+		}
+		return write, write, err
+	}
+	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&" + common
+	if write, err = sql.Open("sqlite", name); err != nil {
+		return nil, nil, err
+	}
+	write.SetMaxOpenConns(1)
+	read, err = sql.Open("sqlite", name)
+	read.SetMaxOpenConns(4)
+	return write, read, err
+}
+
+func (*lite) schema() []string {
+	return []string{
+		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME NOT NULL," +
+			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt DATETIME NOT NULL, first_dt DATETIME NOT NULL," +
+			" done_dt DATETIME, code VARCHAR(24), exitcode SMALLINT, data BLOB) WITHOUT ROWID",
+		"CREATE INDEX IF NOT EXISTS lock_dt ON sq_jobs (`lock`, dt)",
+		"CREATE INDEX IF NOT EXISTS type_lock_dt ON sq_jobs (type, `lock`, dt)",
+		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL)",
+		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL, truncated INT NOT NULL, bad_lines INT NOT NULL)",
+		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME NOT NULL, lang VARCHAR(16) NOT NULL, data BLOB NOT NULL)",
+		"CREATE INDEX IF NOT EXISTS handlers_type_dt ON sq_handlers (type, dt)",
+		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open INT NOT NULL, running INT NOT NULL, ok INT NOT NULL," +
+			" failed INT NOT NULL, abandoned INT NOT NULL, expired INT NOT NULL, deleted INT NOT NULL, PRIMARY KEY (type, slot)) WITHOUT ROWID",
+		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME NOT NULL) WITHOUT ROWID",
+		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
+	}
+}
+
+func (l *lite) now(context.Context, querier) (time.Time, error) { return l.clock().UTC(), nil }
+func (*lite) skipLocked() string                                { return "" } // there is one writer at a time
+func (*lite) locked() string                                    { return "" }
+
+func (*lite) upsert(key string, set, add []string) string {
+	return " ON CONFLICT (" + key + ") DO UPDATE SET " + assignments(set, add, "excluded.%s")
+}
+
+// assignments set columns to new values, and add new values to others.
+func assignments(set, add []string, value string) string {
+	var list []string
+	for _, c := range set {
+		list = append(list, c+" = "+fmt.Sprintf(value, c))
+	}
+	for _, c := range add {
+		list = append(list, c+" = "+c+" + "+fmt.Sprintf(value, c))
+	}
+	return strings.Join(list, ", ")
+}
+
+func (*lite) kind(err error) kind {
+	var e *sqlite.Error
+	if !errors.As(err, &e) {
+		return refused
+	}
+	switch e.Code() {
+	case lib.SQLITE_CONSTRAINT_PRIMARYKEY, lib.SQLITE_CONSTRAINT_UNIQUE:
+		return double
+	}
+	switch e.Code() & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		return conflict
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY, lib.SQLITE_NOMEM, lib.SQLITE_INTERRUPT, lib.SQLITE_PERM:
+		return away
+	}
+	return refused
+}
+
+// exec prepares each text once.
+func (*lite) exec(ctx context.Context, t *tx, list []statement) error {
+	prepared := make(map[string]*sql.Stmt)
+	for _, s := range list {
+		p := prepared[s.text]
+		if p == nil {
+			var err error
+			if p, err = t.PrepareContext(ctx, s.text); err != nil {
+				return err
+			}
+			defer p.Close()
+			prepared[s.text] = p
+		}
+		if _, err := p.ExecContext(ctx, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

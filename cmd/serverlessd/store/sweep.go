@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// Sweep implements Store.
+func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge} {
+		did, err := f(ctx, want)
+		if err != nil {
+			return swept, err
+		}
+		swept.Freed += did.Freed
+		swept.Abandoned += did.Abandoned
+		swept.Expired += did.Expired
+		swept.Purged += did.Purged
+		swept.More = swept.More || did.More
+	}
+	return swept, nil
+}
+
+// expireLocks frees what lost daemons held, and forgets their sysids.
+func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		did = Swept{}
+		// Owners beginning with __ never expire.
+		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
+			rows, err := t.hold("`lock` > ? AND `lock` < ? AND dt <= ? ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
+				owners[0], owners[1], at(t.now), want.Limit)
+			if err != nil {
+				return err
+			}
+			did.More = did.More || len(rows) == want.Limit
+			for _, h := range rows {
+				switch {
+				case h.jobtype == sysidType:
+					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
+				case t.now.Sub(h.first) > want.RetryFor:
+					did.Abandoned++
+					if err := t.give(h, want, job.CodeLockExpired); err != nil {
+						return err
+					}
+				default:
+					did.Freed++
+					t.free(h, t.now, ", code = ?", job.CodeLockExpired)
+				}
+			}
+		}
+		return nil
+	})
+	return did, err
+}
+
+// give up a job.
+func (t *tx) give(h held, want Sweeping, code string) error {
+	*t.from(h).ended(code)++
+	t.archive(h, code, 0)
+	if want.Next == nil {
+		return nil
+	}
+	next := want.Next(h.jobtype)
+	if next == "" {
+		return nil
+	}
+	return t.insert([]row{{id: want.NextID(), jobtype: next, dt: t.now, created: t.now}})
+}
+
+// abandon ends jobs that no handler wanted for too long.
+func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error) {
+	if want.Handled == nil {
+		return did, nil
+	}
+	var types []string
+	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+		types = nil
+		return s.types(ctx, q, func(jobtype string, oldest time.Time, _ int64) error {
+			if now.Sub(oldest) > want.RetryFor && !want.Handled(jobtype) {
+				types = append(types, jobtype)
+			}
+			return nil
+		})
+	})
+	for _, jobtype := range types {
+		if err != nil || did.Abandoned == want.Limit {
+			break
+		}
+		n := 0
+		err = s.transact(ctx, func(t *tx) error {
+			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
+			for _, h := range rows {
+				if err := t.give(h, want, job.CodeNoHandler); err != nil {
+					return err
+				}
+			}
+			n = len(rows)
+			return err
+		})
+		did.Abandoned += n
+	}
+	did.More = did.Abandoned == want.Limit
+	return did, err
+}
+
+// expire ends jobs that waited for too long without ever being run.
+func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
+		for _, h := range rows {
+			t.from(h).expired++
+			t.archive(h, job.CodeExpired, 0)
+		}
+		did = Swept{Expired: len(rows), More: len(rows) == want.Limit}
+		return err
+	})
+	return did, err
+}
+
+// purge removes what ended long ago. It stays counted.
+func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
+		if err != nil {
+			return err
+		}
+		did = Swept{Purged: len(rows), More: len(rows) == want.Limit}
+		return t.remove(rows)
+	})
+	return did, err
+}
+
+// remove deletes jobs with all that belongs to them.
+func (t *tx) remove(rows []held) error {
+	for len(rows) > 0 {
+		n := min(slice, len(rows))
+		args := make([]any, n)
+		for i, h := range rows[:n] {
+			args[i] = string(h.id)
+		}
+		rows = rows[n:]
+		for _, table := range []string{"sq_jobs", "sq_data", "sq_results"} {
+			if _, err := t.exec("DELETE FROM "+table+" WHERE id IN "+marks(n), args...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

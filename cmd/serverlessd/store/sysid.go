@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// sysidType is the type of the rows that reserve sysids. No client has it: it has
+// no hyphen.
+const sysidType = "queue.sysid"
+
+// Reserve implements Store.
+func (s *SQL) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
+	return s.transact(ctx, func(t *tx) error {
+		now := at(t.now)
+		_, err := t.exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt) VALUES "+marks(6),
+			sysid, sysidType, at(t.now.Add(ttl)), sysid, now, now)
+		if err != nil && s.kind(err) == double {
+			return ErrTaken
+		}
+		return err
+	})
+}
+
+// Renew implements Store.
+func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		lost = nil
+		until := at(t.now.Add(ttl))
+		n, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE id = ? AND `lock` = ?", until, sysid, sysid)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrUnknown
+		}
+		ids := make([]job.ID, len(runs))
+		for i, r := range runs {
+			ids[i] = r.ID
+		}
+		rows, err := t.holdAll(ids)
+		if err != nil {
+			return err
+		}
+		for _, r := range runs {
+			h, ok := rows[r.ID]
+			if !ok || h.tries != r.Tries || h.lock != sysid && h.lock != "" {
+				lost = append(lost, r)
+				continue
+			}
+			t.from(h).running++
+			t.change(h, "`lock` = ?, dt = ?", sysid, until)
+		}
+		return nil
+	})
+	return lost, err
+}
+
+// Leave implements Store.
+func (s *SQL) Leave(ctx context.Context, sysid string, refund bool) error {
+	for {
+		var n int
+		err := s.transact(ctx, func(t *tx) error {
+			if !refund {
+				// What was begun counts, and a job that kills its daemon is to end some
+				// day: the next sweep finds the locks expired.
+				_, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(t.now), sysid, sysid)
+				return err
+			}
+			rows, err := t.hold("`lock` = ? AND id <> ? LIMIT ?"+s.locked(), sysid, sysid, slice)
+			for _, h := range rows {
+				set := ""
+				if h.tries > 0 {
+					set = ", tries = tries - 1"
+				}
+				t.free(h, t.now, set)
+			}
+			n = len(rows)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n < slice {
+			break
+		}
+	}
+	return s.transact(ctx, func(t *tx) error {
+		_, err := t.exec("DELETE FROM sq_jobs WHERE id = ? AND type = ?", sysid, sysidType)
+		return err
+	})
+}

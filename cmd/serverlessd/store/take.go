@@ -1,0 +1,188 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	maxCount = 1000
+	horizon  = time.Hour
+	hop      = 400 // types that one statement finds; databases limit recursion
+)
+
+// types goes over all types that have an open job, by skipping along the index,
+// with the dt of the oldest.
+func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64) error) error {
+	for last := ""; ; {
+		n := 0
+		err := each(ctx, q, `WITH RECURSIVE t (type, n) AS (
+			SELECT (SELECT MIN(type) FROM sq_jobs WHERE type > ?), 1
+			UNION ALL SELECT (SELECT MIN(type) FROM sq_jobs j WHERE j.type > t.type), n + 1 FROM t WHERE t.type IS NOT NULL AND n < ?)
+			SELECT type, (SELECT MIN(dt) FROM sq_jobs j WHERE j.type = t.type AND j.`+"`lock`"+` = ''),
+			(SELECT SUM(open) FROM sq_counts c WHERE c.type = t.type) FROM t WHERE type IS NOT NULL`, []any{last, hop}, func(r *sql.Rows) error {
+			var oldest moment
+			var open sql.NullInt64
+			if err := r.Scan(&last, &oldest, &open); err != nil {
+				return err
+			}
+			n++
+			if oldest.time().IsZero() {
+				return nil
+			}
+			return found(last, oldest.time(), open.Int64)
+		})
+		if err != nil || n < hop {
+			return err
+		}
+	}
+}
+
+// Waiting implements Store.
+func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err error) {
+	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+		due, next = nil, 0
+		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) error {
+			if !oldest.After(now) {
+				due = append(due, Due{Jobtype: jobtype, Oldest: oldest, Age: now.Sub(oldest), Count: int(min(max(open, 1), maxCount))})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return each(ctx, q, "SELECT MIN(dt) FROM sq_jobs WHERE `lock` = '' AND dt > ?", []any{at(now)}, func(r *sql.Rows) error {
+			var first moment
+			if err := r.Scan(&first); err != nil {
+				return err
+			}
+			if wait := first.time().Sub(now); !first.time().IsZero() && wait <= horizon {
+				next = wait
+			}
+			return nil
+		})
+	})
+	return due, next, err
+}
+
+// Take implements Store.
+func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		taken = nil
+		var ids []job.ID
+		var long []job.ID
+		err := t.each("SELECT id, tries, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
+				var dt, first moment
+				var data sql.RawBytes
+				one := Taken{Jobtype: want.Jobtype}
+				if err := r.Scan((*string)(&one.ID), &one.Tries, &dt, &first, &data); err != nil {
+					return err
+				}
+				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 {
+					one.Age = max(0, t.now.Sub(first.time()))
+				}
+				if one.Tries++; data == nil {
+					long = append(long, one.ID)
+				} else {
+					one.Payload = slices.Clone(data)
+				}
+				ids, taken = append(ids, one.ID), append(taken, one)
+				return nil
+			})
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		for part := range slices.Chunk(ids, slice) {
+			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1"+
+				" WHERE id IN "+marks(len(part)), append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, anyOf(part)...)...)
+			if err != nil {
+				return err
+			}
+		}
+		c := t.count(want.Jobtype)
+		c.open -= len(ids)
+		c.running += len(ids)
+		payloads, err := t.long(long)
+		for i := range taken {
+			if taken[i].Payload == nil {
+				taken[i].Payload = payloads[taken[i].ID]
+			}
+		}
+		return err
+	})
+	return taken, err
+}
+
+// long are the payloads that have rows of their own.
+func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
+	found := make(map[job.ID][]byte)
+	for part := range slices.Chunk(ids, slice) {
+		err := t.each("SELECT id, data FROM sq_data WHERE id IN "+marks(len(part)), anyOf(part), func(r *sql.Rows) error {
+			var id job.ID
+			var data []byte
+			err := r.Scan((*string)(&id), &data)
+			found[id] = data
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// held is a row as a transaction that is to change it found it.
+type held struct {
+	id       job.ID
+	jobtype  string
+	lock     string
+	dt       time.Time
+	first    time.Time
+	tries    int
+	code     string
+	exitcode int
+}
+
+const heldColumns = "SELECT id, type, `lock`, dt, first_dt, tries, code, exitcode FROM sq_jobs WHERE "
+
+func scanHeld(r *sql.Rows) (h held, err error) {
+	var dt, first moment
+	var code sql.NullString
+	var exit sql.NullInt64
+	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &first, &h.tries, &code, &exit)
+	h.dt, h.first, h.code, h.exitcode = dt.time(), first.time(), code.String, int(exit.Int64)
+	return h, err
+}
+
+// hold locks rows and returns them.
+func (t *tx) hold(where string, args ...any) (rows []held, err error) {
+	err = t.each(heldColumns+where, args, func(r *sql.Rows) error {
+		h, err := scanHeld(r)
+		rows = append(rows, h)
+		return err
+	})
+	return rows, err
+}
+
+// holdAll locks the rows with these ids, in the order of the ids.
+func (t *tx) holdAll(ids []job.ID) (map[job.ID]held, error) {
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, cmp.Compare[job.ID])
+	found := make(map[job.ID]held, len(ids))
+	for part := range slices.Chunk(ids, slice) {
+		rows, err := t.hold("id IN "+marks(len(part))+" ORDER BY id"+t.s.locked(), anyOf(part)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range rows {
+			found[h.id] = h
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"time"
+)
+
+// timeForm is how all databases are given times, and how they sort.
+const timeForm = "2006-01-02 15:04:05.000"
+
+// moment is a time in a column; NULL is the zero one.
+type moment time.Time
+
+func at(t time.Time) string { return t.UTC().Format(timeForm) }
+
+// Scan implements sql.Scanner.
+func (m *moment) Scan(from any) error {
+	var s string
+	switch v := from.(type) {
+	case nil:
+		*m = moment{}
+		return nil
+	case string:
+		s = v
+	case []byte:
+		s = string(v)
+	case time.Time:
+		*m = moment(v.UTC())
+		return nil
+	default:
+		return fmt.Errorf("a time is a %T", from)
+	}
+	t, err := time.Parse(timeForm, s)
+	*m = moment(t)
+	return err
+}
+
+// Value implements driver.Valuer.
+func (m moment) Value() (driver.Value, error) { return at(time.Time(m)), nil }
+
+func (m moment) time() time.Time { return time.Time(m) }
+
+// archiveYears lie between a job's end and its dt. A Duration holds 292 of them.
+const archiveYears = 1000
+
+func archived(end time.Time) time.Time { return end.AddDate(archiveYears, 0, 0) }
