@@ -24,6 +24,7 @@ const (
 var absences = []string{
 	"LOADING", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
+	"ERR Protocol error: unauthenticated",
 	"NOSCRIPT",                  // its scripts were flushed
 	"ERR max number of clients", // full
 	"ERR invalid password",      // older spelling of WRONGPASS

@@ -1,0 +1,160 @@
+package redistest
+
+import (
+	"net"
+	"sync"
+)
+
+// Gate stands between a client and a server and loses what a network may lose.
+type Gate struct {
+	listener net.Listener
+
+	mu     sync.Mutex // guards what follows
+	target string
+	conns  map[*crossing]bool
+	mute   bool
+}
+
+// crossing is a connection through the gate.
+type crossing struct {
+	client, server net.Conn
+	held           bool
+	late           []byte // of the client, not yet with the server
+}
+
+// NewGate opens a gate to a server's TCP address. It closes with the test.
+func NewGate(t TB, target string) *Gate {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	g := &Gate{listener: l, target: target, conns: map[*crossing]bool{}}
+	go g.accept()
+	t.Cleanup(func() {
+		l.Close()
+		g.Cut()
+	})
+	return g
+}
+
+// URL is where clients go.
+func (g *Gate) URL() string { return "redis://" + g.listener.Addr().String() }
+
+// SetTarget leads new connections elsewhere and cuts the others.
+func (g *Gate) SetTarget(target string) {
+	g.mu.Lock()
+	g.target = target
+	g.mu.Unlock()
+	g.Cut()
+}
+
+// Cut breaks all connections.
+func (g *Gate) Cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		g.drop(c)
+	}
+}
+
+// Mute lets the next requests through and drops the first answer, with its
+// connection.
+func (g *Gate) Mute() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mute = true
+}
+
+// Hold keeps back what comes from now on over the connections that are open, even
+// when their clients give up. Release sends it to the server.
+func (g *Gate) Hold() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		c.held = true
+	}
+}
+
+// Release sends what was held and returns how many bytes that were.
+func (g *Gate) Release() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := 0
+	for c := range g.conns {
+		if c.held {
+			n += len(c.late)
+			c.server.Write(c.late)
+			c.held, c.late = false, nil
+		}
+	}
+	return n
+}
+
+func (g *Gate) accept() {
+	for {
+		client, err := g.listener.Accept()
+		if err != nil {
+			return
+		}
+		g.mu.Lock()
+		server, err := net.Dial("tcp", g.target)
+		if err != nil {
+			client.Close()
+		} else {
+			c := &crossing{client: client, server: server}
+			g.conns[c] = true
+			go g.up(c)
+			go g.down(c)
+		}
+		g.mu.Unlock()
+	}
+}
+
+func (g *Gate) up(c *crossing) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.client.Read(buf)
+		g.mu.Lock()
+		switch {
+		case c.held:
+			c.late = append(c.late, buf[:n]...)
+		case err != nil:
+			g.drop(c)
+		default:
+			c.server.Write(buf[:n])
+		}
+		g.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (g *Gate) down(c *crossing) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.server.Read(buf)
+		g.mu.Lock()
+		if n > 0 && g.mute {
+			g.mute = false
+			err = net.ErrClosed
+		}
+		if err != nil {
+			g.drop(c)
+		} else {
+			c.client.Write(buf[:n])
+		}
+		g.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// drop closes a connection; the caller holds mu.
+func (g *Gate) drop(c *crossing) {
+	c.client.Close()
+	c.server.Close()
+	delete(g.conns, c)
+}

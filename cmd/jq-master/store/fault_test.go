@@ -1,0 +1,457 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"gloom/cmd/internal/fault"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/redistest"
+)
+
+// point is what a test does at a fault point.
+var point atomic.Pointer[func(string)]
+
+func init() {
+	fault.Hook = func(name string) {
+		if f := point.Load(); f != nil {
+			(*f)(name)
+		}
+	}
+}
+
+// lives drives a store from several goroutines and remembers what it was told.
+type lives struct {
+	t    *testing.T
+	r    *Redis
+	back chan struct{} // told when the store is back
+	away atomic.Int64  // times that it went
+	stop chan struct{}
+	seq  atomic.Uint64
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	want    map[job.ID]job.Job // acknowledged
+	refused map[job.ID]bool    // enqueueings that failed
+	ended   int                // jobs that reached an end
+}
+
+func live(t *testing.T, r *Redis) *lives {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	l := &lives{t: t, r: r, back: make(chan struct{}, 1), stop: make(chan struct{}),
+		want: map[job.ID]job.Job{}, refused: map[job.ID]bool{}}
+	r.Watch(func(away error) {
+		if away != nil {
+			l.away.Add(1)
+			return
+		}
+		select {
+		case l.back <- struct{}{}:
+		default:
+		}
+	})
+	acquire(t, r)
+	for i := range 8 {
+		l.wg.Go(func() { l.run(rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+	return l
+}
+
+func (l *lives) run(random *rand.Rand) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		var key *Key
+		if random.IntN(2) == 0 {
+			key = &Key{Name: job.NewID().String(), TTL: time.Hour}
+		}
+		jobs := make([]*job.Job, 1+random.IntN(3))
+		for i := range jobs {
+			jobs[i] = newJob(l.seq.Add(1))
+		}
+		e := await(l.t, enqueueing(l.r, key, jobs...))
+		switch {
+		case errors.Is(e.err, ErrAway):
+			l.mu.Lock()
+			for _, j := range jobs {
+				l.refused[j.ID] = true
+			}
+			l.mu.Unlock()
+			pause(l.stop, retries())
+			continue
+		case e.err != nil || e.replayed:
+			l.t.Errorf("enqueueing: %v", e)
+			return
+		}
+		for _, j := range jobs {
+			l.remember(j)
+			for random.IntN(12) > 0 {
+				if j = l.step(random, j); j == nil {
+					return
+				}
+				l.remember(j)
+			}
+		}
+	}
+}
+
+// step moves a job on in one of the ways that are open to it; nil when that failed.
+func (l *lives) step(random *rand.Rand, j *job.Job) *job.Job {
+	var ask func(*job.Job, func(error))
+	next := j
+	cancel := func(j *job.Job, f func(error)) { l.r.Cancel(j, int64(j.Seq), f) }
+	finish := func(j *job.Job, f func(error)) { l.r.Finish(j, int64(j.Seq), 1, f) }
+	switch j.State {
+	case job.Queued, job.Retrying:
+		if next, ask = started(j), l.r.Start; random.IntN(8) == 0 {
+			next, ask = ended(j, job.Cancelled), cancel
+		}
+	case job.Running:
+		switch random.IntN(8) {
+		case 0:
+			if j.Attempt == 1 {
+				next, ask = released(j), l.r.Release
+				break
+			}
+			fallthrough
+		case 1, 2:
+			next, ask = ended(j, job.Retrying), l.r.Retry
+		case 3:
+			next, ask = ended(j, job.Failed), finish
+		case 4:
+			next, ask = ended(j, job.Cancelled), cancel
+		default:
+			next, ask = ended(j, job.Done), finish
+		}
+	case job.Done:
+		dropped := *j
+		dropped.Result = nil
+		next, ask = &dropped, func(j *job.Job, f func(error)) { l.r.Fetch([]job.ID{j.ID}, f) }
+	default:
+		next, ask = revived(j), l.r.Revive
+	}
+	if err := await(l.t, func(f func(error)) { ask(next, f) }); err != nil {
+		l.t.Errorf("%s → %s: %v", j.State, next.State, err)
+		return nil
+	}
+	return next
+}
+
+func (l *lives) remember(j *job.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want[j.ID] = *j
+	if j.State.Ended() {
+		l.ended++
+	}
+}
+
+func (l *lives) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// goesOn waits until jobs come to their ends.
+func (l *lives) goesOn() {
+	l.t.Helper()
+	eventually(l.t, "jobs end", func(before int) func() bool {
+		return func() bool { return l.count() >= before+20 }
+	}(l.count()))
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+	}
+}
+
+// settle ends the load and compares: what was acknowledged is there as it was, and
+// what was refused is not.
+func (l *lives) settle() {
+	l.t.Helper()
+	close(l.stop)
+	l.wg.Wait()
+	must(l.t, func(f func(error)) { l.r.PutWorker(&job.Worker{ID: job.NewID()}, f) }) // behind what was undone
+	got := load(l.t, l.r)
+	if diff := cmp.Diff(l.want, got.Jobs); diff != "" {
+		l.t.Errorf("the store holds something else than it has acknowledged (-want +got):\n%s", diff)
+	}
+	for id := range l.refused {
+		if _, there := got.Jobs[id]; there {
+			l.t.Errorf("job %s is there, though its client was refused", id)
+		}
+	}
+	l.t.Logf("%d jobs, %d refused, away %d times", len(l.want), len(l.refused), l.away.Load())
+}
+
+func (l *lives) wentAway(before int64) {
+	l.t.Helper()
+	eventually(l.t, "the store is away", func() bool { return l.away.Load() > before })
+}
+
+// With appendfsync everysec a killed server may lose what it has acknowledged (it
+// puts off writing while it flushes), so these tests ask for always.
+
+// A fault comes and goes under load, twice: nothing that was acknowledged is
+// lost, nothing that was refused stays.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]struct {
+		begin, end func(*testing.T, *redistest.Server)
+		away       bool // it lasts long enough to be noticed
+	}{
+		"killed":  {begin: func(_ *testing.T, s *redistest.Server) { s.Kill() }, end: launch, away: true},
+		"stopped": {begin: func(_ *testing.T, s *redistest.Server) { s.Stop() }, end: launch, away: true},
+		"frozen": {
+			begin: func(_ *testing.T, s *redistest.Server) { s.Freeze() },
+			end:   func(_ *testing.T, s *redistest.Server) { s.Thaw() }, away: true,
+		},
+		"read-only": {
+			begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") },
+			end:   func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "NO", "ONE") }, away: true,
+		},
+		"out of memory": {
+			begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "maxmemory", "1") },
+			end:   func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }, away: true,
+		},
+		"other password": {
+			begin: func(t *testing.T, s *redistest.Server) {
+				s.Do(t, "CONFIG", "SET", "requirepass", "x")
+				client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "x"})
+				defer client.Close()
+				if err := client.ClientKillByFilter(context.Background(), "TYPE", "normal").Err(); err != nil {
+					t.Fatal(err)
+				}
+			},
+			end: func(t *testing.T, s *redistest.Server) {
+				client := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "x"})
+				defer client.Close()
+				if err := client.ConfigSet(context.Background(), "requirepass", "").Err(); err != nil {
+					t.Fatal(err)
+				}
+			}, away: true,
+		},
+		"connections killed": {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "CLIENT", "KILL", "TYPE", "normal") }},
+		"scripts flushed":    {begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "SCRIPT", "FLUSH") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.New(t, "--appendfsync", "always")
+			l := live(t, open(t, server))
+			for range 2 {
+				l.goesOn()
+				before := l.away.Load()
+				f.begin(t, server)
+				if f.away {
+					l.wentAway(before)
+					if e := await(t, enqueueing(l.r, nil, newJob(l.seq.Add(1)))); !errors.Is(e.err, ErrAway) {
+						t.Errorf("enqueueing meanwhile: %v", e.err)
+					}
+					drain(l.back)
+					f.end(t, server)
+					select {
+					case <-l.back:
+					case <-time.After(within):
+						t.Fatal("the store does not come back")
+					}
+				}
+			}
+			l.goesOn()
+			l.settle()
+		})
+	}
+}
+
+func launch(t *testing.T, s *redistest.Server) {
+	if err := s.Launch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func drain(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
+
+// The server is killed right before and right after each script that is sent, and
+// the answer of each is lost once: each transition happens once.
+func TestBoundaries(t *testing.T) {
+	for _, s := range []*transition{enqueue, move, fetch, forget, put} {
+		for _, when := range []string{"before", "after", "muted"} {
+			t.Run(when+" "+s.name, func(t *testing.T) {
+				server := redistest.New(t, "--appendfsync", "always")
+				gate := redistest.NewGate(t, server.Addr())
+				r := reopen(t, gate.URL(), "boundary")
+				acquire(t, r)
+				j, gone := newJob(1), newJob(2)
+				add(t, r, gone)
+				gone = ended(gone, job.Cancelled)
+				must(t, func(f func(error)) { r.Cancel(gone, 5, f) })
+				fired := false
+				hook := func(name string) {
+					switch {
+					case fired || name != "before "+s.name && name != "after "+s.name:
+						return
+					case when == "muted":
+						gate.Mute()
+					case name != when+" "+s.name:
+						return
+					default:
+						server.Kill()
+						launch(t, server)
+					}
+					fired = true
+				}
+				point.Store(&hook)
+				defer point.Store(nil)
+				key := &Key{Name: "k", Body: [32]byte{1}, TTL: time.Hour}
+				if e := await(t, enqueueing(r, key, j)); e.err != nil || e.replayed {
+					t.Fatalf("enqueueing: %v", e)
+				}
+				j = started(j)
+				must(t, func(f func(error)) { r.Start(j, f) })
+				j = ended(j, job.Done)
+				must(t, func(f func(error)) { r.Finish(j, 9, 8, f) })
+				must(t, func(f func(error)) { r.Fetch([]job.ID{j.ID}, f) })
+				must(t, func(f func(error)) { r.Forget([]job.ID{gone.ID}, f) })
+				w := &job.Worker{ID: job.NewID()}
+				must(t, func(f func(error)) { r.PutWorker(w, f) })
+				j.Result = nil
+				holds(t, r, j)
+				if e := await(t, enqueueing(r, key, newJob(3))); !e.replayed || e.ids[0] != j.ID {
+					t.Errorf("the same key again: %v", e)
+				}
+				if len(load(t, r).Workers) != 1 {
+					t.Error("the worker is not there")
+				}
+				point.Store(nil)
+				if !fired {
+					t.Error("the fault point was never reached")
+				}
+			})
+		}
+	}
+}
+
+// What a dead connection sent reaches the server late: it does nothing.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	gate := redistest.NewGate(t, shared.Addr())
+	r := open(t, shared)
+	r = reopen(t, gate.URL(), r.opt.Namespace)
+	acquire(t, r)
+	j := newJob(1)
+	add(t, r, j)
+	gate.Hold()
+	running := started(j)
+	must(t, func(f func(error)) { r.Start(running, f) }) // after the first connection was given up
+	queued := released(running)
+	must(t, func(f func(error)) { r.Release(queued, f) })
+	if gate.Release() == 0 {
+		t.Error("nothing was held")
+	}
+	add(t, r, newJob(2)) // the server has read what came before by now, or will find it void
+	running = started(queued)
+	must(t, func(f func(error)) { r.Start(running, f) })
+	w := load(t, r)
+	if diff := cmp.Diff(*running, w.Jobs[j.ID]); diff != "" || len(w.Jobs) != 2 {
+		t.Errorf("the job (-want +got):\n%s", diff)
+	}
+}
+
+// A replica takes over: with all writes the master goes on, without some it says
+// that they are lost.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	for _, behind := range []bool{false, true} {
+		t.Run(fmt.Sprintf("behind %t", behind), func(t *testing.T) {
+			t.Parallel()
+			first := redistest.New(t)
+			second := redistest.New(t, "--replicaof", "127.0.0.1 "+fmt.Sprint(first.Port()))
+			gate := redistest.NewGate(t, first.Addr())
+			r := reopen(t, gate.URL(), "failover")
+			acquire(t, r)
+			add(t, r, newJob(1))
+			caughtUp := func() bool {
+				c := second.Client()
+				defer c.Close()
+				a, err := c.Get(context.Background(), r.keys.seq).Result()
+				return err == nil && a == first.Do(t, "GET", r.keys.seq).(string)
+			}
+			eventually(t, "the replica has caught up", caughtUp)
+			if behind {
+				second.Do(t, "REPLICAOF", "NO", "ONE")
+				add(t, r, newJob(2))
+			} else {
+				add(t, r, newJob(2))
+				eventually(t, "the replica has caught up", caughtUp)
+				second.Do(t, "REPLICAOF", "NO", "ONE")
+			}
+			first.Kill()
+			gate.SetTarget(second.Addr())
+			if behind {
+				over(t, r, ErrLost)
+				acquire(t, r)
+				if w := load(t, r); len(w.Live) != 1 {
+					t.Errorf("%d jobs are left", len(w.Live))
+				}
+				return
+			}
+			add(t, r, newJob(3))
+			if w := load(t, r); len(w.Live) != 3 {
+				t.Errorf("%d jobs, not 3", len(w.Live))
+			}
+		})
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	for text, want := range map[string]kind{
+		"LOADING Redis is loading the dataset in memory":                            away,
+		"READONLY You can't write against a read only replica. script: 1, on @u:1.": away,
+		"OOM command not allowed when used memory > 'maxmemory'.":                   away,
+		"NOAUTH Authentication required.":                                           away,
+		"MISCONF Errors writing to the AOF file: No space left on device":           away,
+		"MASTERDOWN Link with MASTER is down":                                       away,
+		"BUSY Redis is busy running a script.":                                      away,
+		"ERR max number of clients reached":                                         away,
+		"NOSCRIPT No matching script.":                                              away,
+		"FENCED lease is \"x\"":                                                     fenced,
+		"LOST lease \"x\"":                                                          lost,
+		"CONFLICT job is queued":                                                    conflict,
+		"WRONGTYPE Operation against a key":                                         faulty,
+		"ERR unknown command":                                                       faulty,
+	} {
+		if got := kindOf(answer(text)); got != want {
+			t.Errorf("%s: kind %d, want %d", text, got, want)
+		}
+	}
+	if got := kindOf(fmt.Errorf("dial: %w", context.DeadlineExceeded)); got != away {
+		t.Errorf("no answer: kind %d", got)
+	}
+}
+
+// answer is an error as Redis says it.
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}

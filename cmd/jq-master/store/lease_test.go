@@ -1,0 +1,241 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/redistest"
+)
+
+// over waits until a store says that its term is over.
+func over(t *testing.T, r *Redis, want error) {
+	t.Helper()
+	select {
+	case <-r.Lost():
+	case <-time.After(within):
+		t.Fatalf("the store does not notice within %s", within)
+	}
+	if !errors.Is(r.Err(), want) {
+		t.Fatalf("the term ended with %v, want %v", r.Err(), want)
+	}
+	if e := await(t, enqueueing(r, nil, newJob(99))); !errors.Is(e.err, want) {
+		t.Fatalf("enqueueing after it: %v, want %v", e.err, want)
+	}
+}
+
+// waiting is a store that has been told to wait for the lease.
+type waiting struct {
+	*Redis
+	told chan string
+	got  chan error
+}
+
+func standby(t *testing.T, r *Redis) waiting {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	t.Cleanup(cancel)
+	w := waiting{r, make(chan string, 100), make(chan error, 1)}
+	go func() { w.got <- r.Acquire(ctx, func(why error) { w.told <- why.Error() }) }()
+	return w
+}
+
+func (w waiting) acquired(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-w.got:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(within):
+		t.Fatalf("no lease within %s", within)
+	}
+}
+
+// twin is another store of the same namespace.
+func twin(t *testing.T, r *Redis) *Redis { return reopen(t, r.opt.URL, r.opt.Namespace) }
+
+func lease(t *testing.T, r *Redis) string {
+	t.Helper()
+	return shared.Do(t, "GET", r.keys.lease).(string)
+}
+
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	first := open(t, shared)
+	acquire(t, first)
+	add(t, first, newJob(1))
+	second := standby(t, twin(t, first))
+	if why := <-second.told; !strings.Contains(why, fmt.Sprintf("process %d on ", os.Getpid())) {
+		t.Errorf("the standby says %q", why)
+	}
+	// A renewed lease is not free: the first goes on for longer than its term.
+	before := lease(t, first)
+	deadline := time.Now().Add(within)
+	for lease(t, first) == before && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(t, func(f func(error)) { first.PutWorker(&job.Worker{ID: job.NewID()}, f) })
+	if err := first.Resign(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	second.acquired(t)
+	if e := await(t, enqueueing(first, nil, newJob(2))); !errors.Is(e.err, ErrClosed) {
+		t.Errorf("enqueueing after Resign: %v", e.err)
+	}
+	if w := load(t, second); len(w.Live) != 1 || len(w.Workers) != 1 {
+		t.Errorf("the second holds %d jobs and %d workers", len(w.Live), len(w.Workers))
+	}
+	// And back.
+	third := standby(t, first)
+	second.Close()
+	third.acquired(t)
+}
+
+// A lease that has run out is anybody's, and whoever had it writes nothing more.
+func TestFenced(t *testing.T) {
+	t.Parallel()
+	first := open(t, shared)
+	acquire(t, first)
+	j := newJob(1)
+	add(t, first, j)
+	f := strings.Fields(lease(t, first))
+	f[3] = "1" // ended in 1970
+	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
+	second := twin(t, first)
+	acquire(t, second)
+	if err := await(t, func(f func(error)) { first.Start(started(j), f) }); !errors.Is(err, ErrFenced) {
+		t.Errorf("start by the first: %v", err)
+	}
+	over(t, first, ErrFenced)
+	holds(t, second, j)
+	// The idle one notices at its next renewal.
+	shared.Do(t, "SET", first.keys.lease, strings.Join(f, " "))
+	third := twin(t, first)
+	acquire(t, third)
+	over(t, second, ErrFenced)
+	// A fenced master may come back once the lease is free.
+	again := standby(t, first)
+	third.Resign(context.Background())
+	again.acquired(t)
+	holds(t, first, j)
+}
+
+// The lease of a process that is gone is taken over at once.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := self()
+	p.pid = cmd.Process.Pid
+	var err error
+	if p.start, err = startOf(p.pid); err != nil || p.start == "" {
+		t.Fatalf("start of process %d: %q, %v", p.pid, p.start, err)
+	}
+	other := p
+	other.start += "0" // the id is another process's by now
+	for name, c := range map[string]struct {
+		p    process
+		gone bool
+	}{
+		"alive":         {p, false},
+		"id used again": {other, true},
+		"other host":    {process{"elsewhere", p.boot, p.space, 1, "1"}, false},
+		"other boot":    {process{p.host, "another", p.space, p.pid, "1"}, false},
+		"other space":   {process{p.host, p.boot, "pid:[1]", p.pid, "1"}, false},
+	} {
+		if got := c.p.gone(); got != c.gone {
+			t.Errorf("%s: gone is %t", name, got)
+		}
+		if q, ok := holder("e n 1 2 " + c.p.String()); !ok || q != c.p {
+			t.Errorf("%s: the lease names %v, %t", name, q, ok)
+		}
+	}
+	first := open(t, shared)
+	first.self = p
+	acquire(t, first)
+	cmd.Process.Kill()
+	deadline := time.Now().Add(within)
+	for !p.gone() { // a zombie counts, so this is when the signal has arrived
+		if time.Now().After(deadline) {
+			t.Fatal("the killed process does not count as gone")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	second := twin(t, first)
+	acquire(t, second)
+	over(t, first, ErrFenced)
+	cmd.Wait()
+}
+
+// A store that was emptied, exchanged or set back is noticed by the next write,
+// and at the latest by the next renewal.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(t *testing.T, s *redistest.Server, r *Redis){
+		"flushed":  func(t *testing.T, s *redistest.Server, _ *Redis) { s.Do(t, "FLUSHALL") },
+		"no lease": func(t *testing.T, s *redistest.Server, r *Redis) { s.Do(t, "DEL", r.keys.lease) },
+		"set back": func(t *testing.T, s *redistest.Server, r *Redis) { s.Do(t, "SET", r.keys.seq, 1) },
+		"another store": func(t *testing.T, s *redistest.Server, r *Redis) {
+			f := strings.Fields(s.Do(t, "GET", r.keys.lease).(string))
+			f[0] = "00000000" + f[0][8:]
+			s.Do(t, "SET", r.keys.lease, strings.Join(f, " "))
+		},
+	} {
+		for _, write := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, write %t", name, write), func(t *testing.T) {
+				t.Parallel()
+				server := redistest.New(t)
+				r := open(t, server)
+				acquire(t, r)
+				add(t, r, newJob(1), newJob(2))
+				spoil(t, server, r)
+				if write {
+					if e := await(t, enqueueing(r, nil, newJob(3))); !errors.Is(e.err, ErrLost) {
+						t.Errorf("enqueueing: %v", e.err)
+					}
+				}
+				over(t, r, ErrLost)
+			})
+		}
+	}
+}
+
+func TestUnusable(t *testing.T) {
+	server := redistest.New(t, "--maxmemory-policy", "allkeys-lru")
+	r := open(t, server)
+	err := r.Acquire(context.Background(), func(error) {})
+	if err == nil || !strings.Contains(err.Error(), "maxmemory-policy is allkeys-lru") {
+		t.Errorf("Acquire: %v", err)
+	}
+	server.Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	acquire(t, r)
+	if _, err := Open(Options{URL: "http://127.0.0.1"}); err == nil {
+		t.Error("an address that is not Redis's is taken")
+	}
+}
+
+// Nothing listens, then something does.
+func TestAcquireWaits(t *testing.T) {
+	server := redistest.New(t)
+	server.Stop()
+	w := standby(t, open(t, server))
+	<-w.told
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	w.acquired(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := twin(t, w.Redis).Acquire(ctx, func(error) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire without time: %v", err)
+	}
+}
