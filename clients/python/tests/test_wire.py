@@ -32,6 +32,7 @@ class Replies(unittest.TestCase):
             said["code"] = message.get("error")
             said["reason"] = message.get("reason")
             said["cause"] = message.get("cause")
+            said["delay_ms"] = message.get("delay_ms")
         said["server"] = message.get("server")
         said["state"] = message.get("state")
         if "headers" in message.values:
