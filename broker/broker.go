@@ -54,7 +54,12 @@ type Broker struct {
 
 	gates       slots[gate]
 	shares      slots[share]
-	turns       uint64 // of fair types, and when groups opened
+	rotation    slots[turn]
+	turns       uint64   // numbers turns of fair types, and when groups opened
+	opening     uint64   // number of the groups that open in this command, 0 as long as none does
+	ajar        heap     // groups that are open and still hold gates, by their best job
+	hungry      int      // types, and pools, with idle workers and gates held
+	shutting    []*group // that have shut, and that types guard
 	restandings []restanding
 	nobody      submitter // has the flows of detached jobs
 
@@ -83,7 +88,7 @@ type Broker struct {
 	// touched lists the types to be matched at the end of the command.
 	touched      []*jobType
 	touchedPools []*pool
-	matching     []*jobType // scratch of matchPools
+	ripe         heap // types met of these, that may have jobs and workers, by their best job
 	// lapses and looks count jobs past their deadline and flows held back that
 	// this command met; unfinished: it left some to the next one.
 	lapses, looks int
@@ -148,6 +153,8 @@ func New(cfg Config) *Broker {
 		j.slab, j.off = slab, off
 	}
 	b.timers = heap{place: b.placeTimer, held: &b.heapBytes}
+	b.ripe = heap{place: b.placeRipe, held: &b.heapBytes}
+	b.ajar = heap{place: b.placeAjar, held: &b.heapBytes}
 	return b
 }
 
@@ -159,7 +166,7 @@ func (b *Broker) begin(now int64) {
 	if now > b.now {
 		b.now = now
 	}
-	b.fx = b.fx[:0]
+	b.fx, b.opening = b.fx[:0], 0
 	b.slabs.settle()
 }
 
@@ -170,7 +177,7 @@ func (b *Broker) end() []Effect {
 		b.reviseSome()
 		b.restandSome()
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 {
+	if len(b.touched)+len(b.touchedPools)+len(b.shutting) > 0 || b.unfinished || b.ajar.n > 0 && b.hungry > 0 {
 		b.match()
 	}
 	if b.deadTypes.n > 0 {

@@ -72,7 +72,7 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
 	}
-	had := f.turn()
+	had := f.place()
 	b.leaveQueue(r, j)
 	if q.SetPriority {
 		j.prio = q.Priority
@@ -87,7 +87,7 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 		}
 	}
 	b.wait(f, r, j, until)
-	b.keepTurn(f, had)
+	b.keepPlace(f, had)
 	if delayed == (j.state == stDelayed) {
 		j.since = since
 	}

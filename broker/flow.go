@@ -18,10 +18,11 @@ type flow struct {
 	// swept; what runs is unwanted.
 	dead  bool
 	ready queue
-	// pos is its place where it stands, -1 when nothing is ready: in its share, at
-	// its gate, or in kind.flows.
+	// pos is its place where it stands, -1 when nothing is ready: in its share, in
+	// its turn, at its gate, or in kind.flows.
 	pos     int32
 	share   *share
+	turn    *turn
 	gate    *gate
 	delayed list
 	running list

@@ -23,10 +23,14 @@ type group struct {
 	shut   bool
 	opened uint64
 	timer  int32 // in Broker.timers, -1
-	// gates are those in the heaps of their types, held those that are out of
-	// them because the group was found shut. fair counts those of fair types.
-	gates, held ring[gate]
-	fair        int
+	// held are gates out of the heaps of their types, by their best job; ajar is
+	// its place in Broker.ajar while it is open and still holds some, -1.
+	held heap
+	ajar int32
+	// guarded are the fair types whose next job it has; shutting: they are to be
+	// looked at again.
+	guarded  ring[jobType]
+	shutting bool
 }
 
 // limit is what a rule says, for one group.
@@ -112,7 +116,8 @@ func (b *Broker) groupNamed(name []byte) *group {
 	if g := b.findGroup(name); g != nil {
 		return g
 	}
-	g := &group{name: append([]byte(nil), name...), timer: -1}
+	g := &group{name: append([]byte(nil), name...), timer: -1, ajar: -1}
+	g.held = heap{place: b.placeHeldGate, held: &b.heapBytes}
 	g.no = b.groups.add(g)
 	b.groupIndex.insert(b.groupIndex.hash(g.name), g.no+1)
 	b.applyRules(g)
@@ -251,21 +256,19 @@ func (b *Broker) review(g *group) {
 	switch {
 	case by != nil && !g.shut:
 		g.shut = true
-		// The turns of a fair type change, and with them its best job.
-		for l := g.gates.root.next; g.fair > 0 && g.gates.n > 0 && l != &g.gates.root; l = l.next {
-			if l.of.kind.fair {
-				b.touch(l.of.kind)
-			}
+		if g.guarded.n > 0 && !g.shutting {
+			g.shutting = true
+			b.shutting = append(b.shutting, g)
 		}
+		b.rankAjar(g)
 	case by == nil && g.shut:
 		g.shut = false
-		b.turns++
-		g.opened = b.turns
-		for g.held.n > 0 {
-			x := g.held.first()
-			g.held.remove(&x.link)
-			b.enter(x)
+		if b.opening == 0 {
+			b.turns++
+			b.opening = b.turns
 		}
+		g.opened = b.opening
+		b.rankAjar(g)
 	}
 	there := g.waiting+g.running > 0
 	if !there {
@@ -287,6 +290,7 @@ func (b *Broker) review(g *group) {
 	}
 	b.setGroupTimer(g, at)
 	if !there && g.sets == 0 {
+		g.held.release()
 		b.groupIndex.remove(b.groupIndex.hash(g.name), g.no+1)
 		b.groups.drop(g.no)
 	}
@@ -308,5 +312,5 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 // groupBytes is what groups, their sets and what stands by them occupy.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.n())*groupSize + int64(b.sets.n())*groupSetSize +
-		int64(b.gates.n())*gateSize + int64(b.shares.n())*shareSize
+		int64(b.gates.n())*gateSize + int64(b.shares.n())*shareSize + int64(b.rotation.n())*turnSize
 }

@@ -2,7 +2,10 @@
 
 package broker
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Checking tells whether invariants are swept after each command.
 const Checking = true
@@ -257,10 +260,12 @@ func (v *census) pools() {
 // position is where something thinks that it stands.
 func (v *census) position(ref uint32) int32 {
 	switch {
+	case ref >= refTurn:
+		return v.b.rotation.all[ref&^refKind].pos
 	case ref >= refGate:
-		return v.b.gates.all[ref&^refGate].pos
+		return v.b.gates.all[ref&^refKind].pos
 	case ref >= refShare:
-		return v.b.shares.all[ref&^refShare].pos
+		return v.b.shares.all[ref&^refKind].pos
 	}
 	return v.b.flows[ref].pos
 }
@@ -311,79 +316,130 @@ func (v *census) groups() {
 		by, until := b.closed(g)
 		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
 		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
-		must(g.shut || g.held.n == 0, "group %q is open and holds %d gates", g.name, g.held.n)
+		v.heap("held", &g.held, func(no uint32) int32 { return b.gates.all[no].at })
+		must((g.ajar >= 0) == (!g.shut && g.held.n > 0), "group %q: shut %v, %d gates held, place %d", g.name, g.shut, g.held.n, g.ajar)
+		must(g.ajar < 0 || g.held.top().level(b.ajar.at(int(g.ajar))), "group %q stands by another job than its best", g.name)
+		for l := g.guarded.root.next; g.guarded.n > 0 && l != &g.guarded.root; l = l.next {
+			must(l.of.watched != nil && slices.Contains(l.of.watched.groups, g), "group %q is guarded by a type that watches others", g.name)
+		}
 	}
+	v.heap("ajar", &b.ajar, func(no uint32) int32 { return b.groups.all[no].ajar })
 	must(there == b.groupsThere, "%d groups are there, counted %d", there, b.groupsThere)
 }
 
 // standing proves that gates, shares and turns are where they belong.
 func (v *census) standing() {
 	b := v.b
-	fair := map[*group]int{}
+	held, shares, waits := map[*jobType]int{}, map[*gate]int{}, map[*turn]int{}
+	for no, s := range b.shares.all {
+		if s == nil {
+			continue
+		}
+		v.heap("share", &s.flows, v.position)
+		h, x := s.stands()
+		y := h.at(int(s.pos))
+		must(int(s.no) == no && s.gate.kind.shares[shareKey{s.turn, s.gate}] == s && y.ref == x.ref, "a share of type %q is out of place", s.gate.kind.name)
+		must(x.level(y) || !s.called && x.a == y.a && y.b <= x.b, "a share of type %q stands too far behind", s.gate.kind.name)
+		shares[s.gate]++
+		if !s.called {
+			waits[s.turn]++
+			must(s.gate.jobs.at(int(s.at)).level(s.flows.top()), "a share of type %q waits by another job than its best", s.gate.kind.name)
+		}
+	}
 	for no, g := range b.gates.all {
 		if g == nil {
 			continue
 		}
 		v.heap("gate", &g.elems, v.position)
-		must(int(g.no) == no && g.kind.gates[g.group] == g && g.elems.n > 0, "a gate of type %q is empty or not known", g.kind.name)
-		must(g.link.in() && (g.pos < 0 || g.kind.flows.at(int(g.pos)).ref == g.no|refGate), "a gate of type %q is out of place", g.kind.name)
+		v.heap("jobs", &g.jobs, func(no uint32) int32 { return b.shares.all[no].at })
+		must(g.elems.n >= g.jobs.n && (len(b.restandings) > 0 || !g.kind.fair || g.elems.n == g.jobs.n), "a gate of type %q has %d shares of %d", g.kind.name, g.jobs.n, g.elems.n)
+		must(int(g.no) == no && g.kind.gates[g.group] == g && g.shares == shares[g] && g.elems.n+g.shares > 0, "a gate of type %q is empty or not known", g.kind.name)
+		must(g.elems.n == 0 && g.pos < 0 && g.at < 0 || (g.pos >= 0) != (g.at >= 0), "a gate of type %q stands at %d and %d", g.kind.name, g.pos, g.at)
+		must(g.link.in() == (g.pos >= 0), "a gate of type %q is out of place", g.kind.name)
 		if g.pos >= 0 {
-			x := g.standing()
-			must(!x.before(g.kind.flows.at(int(g.pos))), "a gate of type %q stands too far behind", g.kind.name)
-		} else {
-			must(g.group.shut, "a gate of type %q is held by an open group", g.kind.name)
+			x, y := g.standing(), g.kind.flows.at(int(g.pos))
+			must(y.ref == x.ref && !x.before(y), "a gate of type %q stands too far behind", g.kind.name)
 		}
-		fair[g.group] += one(g.kind.fair)
+		if g.at >= 0 {
+			held[g.kind]++
+			x, y := g.heldKey(), g.group.held.at(int(g.at))
+			must(y.ref == x.ref && x.level(y), "a gate of type %q is held by another job than its best", g.kind.name)
+		}
 	}
-	for _, g := range b.groups.all {
-		must(g == nil || g.fair == fair[g], "a group counts the wrong gates of fair types")
-	}
-	for no, s := range b.shares.all {
-		if s == nil {
+	for no, t := range b.rotation.all {
+		if t == nil {
 			continue
 		}
-		h := &s.kind.flows
-		if s.gate != nil {
-			h = &s.gate.elems
+		v.heap("turn", &t.elems, v.position)
+		must(int(t.no) == no && t.kind.turns[t.key] == t && t.flows > 0 && (t.pos >= 0) == (t.elems.n > 0), "a turn of type %q is empty or not known", t.kind.name)
+		must(t.waits.n == waits[t], "a turn of type %q counts %d shares that wait, has %d", t.kind.name, t.waits.n, waits[t])
+		if t.pos >= 0 {
+			y := t.kind.flows.at(int(t.pos))
+			must(y.ref == t.no|refTurn && y.a == t.elems.top().a && y.b == t.place(), "a turn of type %q stands elsewhere than its place", t.kind.name)
 		}
-		v.heap("share", &s.flows, v.position)
-		x := h.at(int(s.pos))
-		must(int(s.no) == no && s.kind.turns[s.turn.key] == s.turn && x.ref == s.no|refShare, "a share of type %q is out of place", s.kind.name)
-		must(x.a == s.flows.top().a && x.c == uint32(s.turn.last), "a share of type %q stands by another key than its own", s.kind.name)
 	}
+	hungry := 0
+	for _, k := range b.types {
+		if k != nil {
+			must(k.gatesHeld == held[k], "type %q counts %d gates held, has %d", k.name, k.gatesHeld, held[k])
+			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
+			hungry += one(k.gatesHeld > 0 && k.idle.n > 0)
+		}
+	}
+	for _, p := range b.pools {
+		if p == nil {
+			continue
+		}
+		n := 0
+		for r := p.pairs; r != 0; r = b.pairs.get(r).poolNext {
+			n += one(b.types[b.pairs.get(r).kind].gatesHeld > 0)
+		}
+		must(n == p.typesHeld, "a pool counts %d types with gates held, has %d", p.typesHeld, n)
+		hungry += one(n > 0 && p.idle.n > 0)
+	}
+	must(hungry == b.hungry, "%d types and pools are hungry, counted %d", hungry, b.hungry)
+	must(b.unfinished || b.hungry == 0 || b.ajar.n == 0, "%d workers' types and pools are idle beside %d groups that are ajar", b.hungry, b.ajar.n)
 	for _, f := range b.flows[1:] {
 		if f == nil || f.pos < 0 {
 			continue
 		}
-		must(f.share == nil || f.share.gate == f.gate && f.share.kind == f.kind, "a flow stands in a share of another gate")
-		must(len(b.restandings) > 0 || (f.share != nil) == f.kind.fair, "type %q is fair: %v, and a flow has a share: %v", f.kind.name, f.kind.fair, f.share != nil)
+		must(f.share == nil || f.share.gate == f.gate && f.share.turn == f.turn && f.gate.kind == f.kind, "a flow stands in a share of another gate")
+		must(len(b.restandings) > 0 || (f.turn != nil) == f.kind.fair, "type %q is fair: %v, and a flow has a turn: %v", f.kind.name, f.kind.fair, f.turn != nil)
 	}
 }
 
-// best is the key of the job that a type hands out next.
-func (v *census) best(k *jobType) (best entry, ready bool) {
+// best is the key of the job that a type hands out next; known is false where that
+// is for those to find out who look at the turns.
+func (v *census) best(k *jobType) (best entry, known bool) {
 	b := v.b
 	type first struct{ job, place entry }
 	turns := map[*turn]first{}
 	var place entry
 	consider := func(x, at entry) {
-		if !ready || at.before(&place) {
-			best, place, ready = x, at, true
+		if !known || at.before(&place) {
+			best, place, known = x, at, true
 		}
 	}
 	for _, f := range b.flows[1:] {
 		if f == nil || f.kind != k || f.pos < 0 || f.set != nil && f.set.shutGroup() != nil {
 			continue
 		}
-		x := b.best(&f.ready)
-		if f.share == nil {
+		x, ajar := b.best(&f.ready), f.gate != nil && f.gate.at >= 0
+		t := f.turn
+		if t == nil && !ajar {
 			consider(x, x)
+		}
+		if t == nil {
 			continue
 		}
-		t := f.share.turn
-		at := entry{a: x.a, b: max(t.last, t.floor), c: uint32(t.last)}
-		if f.gate != nil {
-			at.b = max(t.last, f.gate.group.opened)
+		if t.mixed || ajar {
+			return entry{}, false
+		}
+		at := entry{a: x.a, b: t.place(), c: uint32(t.last)}
+		if f.set != nil {
+			for _, g := range f.set.groups {
+				at.b = max(at.b, g.opened)
+			}
 		}
 		y, ok := turns[t]
 		if !ok || x.before(&y.job) {
@@ -397,13 +453,13 @@ func (v *census) best(k *jobType) (best entry, ready bool) {
 	for _, y := range turns {
 		consider(y.job, y.place)
 	}
-	return best, ready
+	return best, known
 }
 
 // blocked: jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
 	return k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
-		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched
+		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
 func (v *census) flows() {
@@ -414,14 +470,25 @@ func (v *census) flows() {
 			heaps += v.room(&p.ready)
 		}
 	}
+	heaps += v.room(&b.ripe) + v.room(&b.ajar)
+	for _, g := range b.groups.all {
+		if g != nil {
+			heaps += v.room(&g.held)
+		}
+	}
 	for _, g := range b.gates.all {
 		if g != nil {
-			heaps += v.room(&g.elems)
+			heaps += v.room(&g.elems) + v.room(&g.jobs)
 		}
 	}
 	for _, s := range b.shares.all {
 		if s != nil {
 			heaps += v.room(&s.flows)
+		}
+	}
+	for _, t := range b.rotation.all {
+		if t != nil {
+			heaps += v.room(&t.elems)
 		}
 	}
 	for _, k := range b.types {
@@ -464,6 +531,13 @@ func (v *census) room(h *heap) (n int64) {
 }
 
 func ptr[T any](x T) *T { return &x }
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
 
 func (v *census) queue(q *queue, no uint32) {
 	b := v.b

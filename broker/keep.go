@@ -194,12 +194,12 @@ func (b *Broker) move(r uint32, j *job, f, g *flow) {
 		b.unlinkFrom(&f.delayed, j)
 		b.link(&g.delayed, r, j)
 	case stQueued, stSpilled:
-		had := f.turn()
+		had := f.place()
 		b.pull(&f.ready, r, j)
 		b.rank(f)
 		b.push(&g.ready, r, j)
 		b.rank(g)
-		b.keepTurn(g, had)
+		b.keepPlace(g, had)
 	case stRunning:
 		b.unlinkFrom(&f.running, j)
 		b.link(&g.running, r, j)

@@ -1,104 +1,159 @@
 package broker
 
+import "slices"
+
 // match hands out jobs while there are both one that may run and a worker with
 // room that serves it: the best job first, to the worker that is idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
-	finished := true
-	if len(b.poolsByKey)+len(b.rules) > 0 {
-		finished = b.matchPools()
+	if len(b.poolsByKey)+len(b.rules)+b.ripe.n+b.ajar.n+len(b.shutting) > 0 {
+		b.unfinished = !b.matchAmong()
 	} else {
-		for i := 0; i < len(b.touched); i++ {
-			k := b.touched[i]
-			for finished && k.idle.n > 0 {
-				f := b.runnable(k)
-				if f == nil {
-					break
-				}
-				finished = b.handOut(f, k.idle.first())
+		b.unfinished = !b.matchTypes()
+	}
+	if !b.unfinished {
+		for _, p := range b.touchedPools {
+			p.touched = false
+		}
+		b.touchedPools = b.touchedPools[:0]
+	}
+}
+
+// matchTypes is match while no type has to do with another one. It returns false
+// when it left something to the next command.
+func (b *Broker) matchTypes() bool {
+	for i := 0; i < len(b.touched); i++ {
+		k := b.touched[i]
+		for k.idle.n > 0 {
+			f := b.runnable(k)
+			if f == nil {
+				break
+			}
+			if !b.handOut(f, k.idle.first()) {
+				b.unfinished = true
+				break
 			}
 		}
-	}
-	if !finished || b.unfinished {
-		b.unfinished = true
-		return
-	}
-	for _, k := range b.touched {
+		if b.unfinished {
+			b.touched = slices.Delete(b.touched, 0, i)
+			return false
+		}
 		k.touched = false
 		b.rest(k)
 	}
-	for _, p := range b.touchedPools {
-		p.touched = false
-	}
-	b.touched, b.touchedPools = b.touched[:0], b.touchedPools[:0]
+	b.touched = b.touched[:0]
+	return true
 }
 
-// matchPools is match while types have to do with each other, by workers that
+// matchAmong is match while types have to do with each other, by workers that
 // serve several or by groups.
-func (b *Broker) matchPools() bool {
-	// Handing out lets nobody else become ready: who drops out stays out.
-	types, seen := b.matching[:0], 0
+func (b *Broker) matchAmong() bool {
 	for {
-		for i, k := range b.touched {
-			// Of a fair type the best job may become a better one at any time.
-			if i >= seen || k.fair {
-				b.correct(k)
-			}
+		if !b.alarm() || !b.ripen() {
+			return false
 		}
-		types = append(types, b.touched[seen:]...)
-		seen = len(b.touched)
-		var kind *jobType
+		var f *flow
 		var at entry
 		var w *worker
-		consider := func(k *jobType, by *worker) {
-			x := b.standing(k)
-			if kind == nil || x.before(&at) || k == kind && by.line < w.line {
-				kind, at, w = k, x, by
+		consider := func(g *flow, x entry, by *worker) {
+			if f == nil || x.before(&at) || g == f && by.line < w.line {
+				f, at, w = g, x, by
 			}
 		}
 		for _, p := range b.touchedPools {
 			if p.idle.n > 0 {
-				if k := b.bestOf(p); k != nil {
-					consider(k, p.idle.first())
+				if g, x := b.bestOf(p); g != nil {
+					consider(g, x, p.idle.first())
 				}
 			}
 		}
-		n := 0
-		for _, k := range types {
-			if b.runnable(k) != nil {
-				if by := b.idlest(k); by != nil {
-					consider(k, by)
-					types[n] = k
-					n++
-				}
-			}
+		if g, x, by := b.ripest(); g != nil {
+			consider(g, x, by)
 		}
-		types = types[:n]
-		if kind == nil {
-			if cap(types) > 64 {
-				types = nil // clearing it each time would cost more than a new one
-			}
-			clear(types[:cap(types)])
-			b.matching = types[:0]
-			return true
-		}
-		f := b.front(kind)
-		if f == nil {
-			return false // the looks of this command are used up
-		}
-		if by := b.idlest(kind); by != nil && by.line < w.line {
-			w = by
-		}
-		if !b.handOut(f, w) {
+		switch {
+		case b.unfinished:
 			return false
+		case len(b.touched)+len(b.shutting) > 0:
+			// Something has moved on the way.
+		case b.ajar.n > 0 && b.hungry > 0 && (f == nil || b.ajar.top().before(&at)):
+			if !b.look() {
+				return false
+			}
+			b.admitBest()
+		case f == nil:
+			return true
+		default:
+			if by := b.idlest(f.kind, at); by != nil && by.line < w.line {
+				w = by
+			}
+			if !b.handOut(f, w) {
+				return false
+			}
 		}
 	}
+}
+
+// ripen lets the types touched that may have both a job and a worker for it stand
+// by their best job. It returns false when it left some to the next command.
+func (b *Broker) ripen() bool {
+	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
+		k := b.touched[n]
+		f := b.runnable(k)
+		if b.unfinished {
+			return false
+		}
+		b.touched = slices.Delete(b.touched, n, n+1)
+		k.touched = false
+		if f != nil {
+			at := b.best(&f.ready)
+			b.correct(k, at)
+			at.ref = k.no
+			if k.ripe >= 0 {
+				b.ripe.fix(k.ripe, at)
+			} else if k.idle.n+k.pools.n > 0 {
+				b.ripe.push(at)
+			}
+		}
+		b.rest(k)
+	}
+	return true
+}
+
+func (b *Broker) placeRipe(no uint32, pos int32) { b.types[no].ripe = pos }
+
+// ripest returns, of the types that stand by their best job, the first with a worker
+// for it: the flow, the job's key and the worker; nil if there is none.
+func (b *Broker) ripest() (*flow, entry, *worker) {
+	for b.ripe.n > 0 {
+		k := b.types[b.ripe.top().ref]
+		f := b.runnable(k)
+		if b.unfinished {
+			break
+		}
+		var w *worker
+		var at entry
+		if f != nil {
+			at = b.best(&f.ready)
+			w = b.idlest(k, at)
+		}
+		if w == nil {
+			b.ripe.remove(0)
+			k.ripe = -1
+			b.rest(k)
+		} else if at.level(b.ripe.top()) {
+			return f, at, w
+		} else {
+			at.ref = k.no
+			b.ripe.fix(0, at)
+		}
+	}
+	return nil, entry{}, nil
 }
 
 // runnable returns the flow whose best job, of all of the type, may run now or
 // has passed its deadline; nil when there is none.
 func (b *Broker) runnable(k *jobType) *flow {
-	if k.flows.n == 0 || k.paused || b.expelling {
+	if k.flows.n == 0 && k.gatesHeld == 0 || k.paused || b.expelling {
 		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
@@ -110,9 +165,6 @@ func (b *Broker) runnable(k *jobType) *flow {
 	}
 	return f
 }
-
-// standing is the key of the best job of a type that is runnable.
-func (b *Broker) standing(k *jobType) entry { return b.best(&b.front(k).ready) }
 
 // handOut gives the best job of a flow, which may run, to worker w. A job past
 // its deadline, whose timer is late, ends instead; false is returned when so
@@ -133,15 +185,9 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 	if k.limits.Rate > 0 {
 		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
 	}
-	var t *turn
-	if f.share != nil {
-		t = f.share.turn
-	}
+	t := f.turn
 	b.leaveQueue(r, j)
-	if t != nil && len(t.shares) > 0 {
-		b.turns++
-		b.setTurn(t, b.turns, 0)
-	}
+	b.passTurn(t)
 	b.stepOut(w)
 	b.dispatch(w, f, r, j)
 	if w.free() {

@@ -111,13 +111,28 @@ func (w *worker) place() *ring[worker] {
 func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
-	w.place().push(&w.idle, w)
+	l := w.place()
+	if l.push(&w.idle, w); l.n == 1 && w.holds() {
+		b.hungry++
+	}
 }
 
 func (b *Broker) stepOut(w *worker) {
-	if w.idle.in() {
-		w.place().remove(&w.idle)
+	if !w.idle.in() {
+		return
 	}
+	l := w.place()
+	if l.remove(&w.idle); l.n == 0 && w.holds() {
+		b.hungry--
+	}
+}
+
+// holds: groups hold gates of what the worker serves.
+func (w *worker) holds() bool {
+	if w.pool != nil {
+		return w.pool.typesHeld > 0
+	}
+	return w.kind.gatesHeld > 0
 }
 
 // AddSubmitter and AddWorker let a new connection in.

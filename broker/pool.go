@@ -30,6 +30,8 @@ type pool struct {
 	pairs   uint32 // first of them
 	n       int    // pairs
 	touched bool
+	// typesHeld is how many of its types have gates that groups hold.
+	typesHeld int
 }
 
 // pair is a type and a pool that serves it.
@@ -99,7 +101,7 @@ func (q *Joining) key() string {
 // judgeSteps bounds the steps that one command takes to find out which pools
 // serve which types. The commands that follow go on with it; meanwhile those
 // workers get jobs of fewer types.
-const judgeSteps = 1 << 13
+const judgeSteps = 1 << 11
 
 // judgement is a new type, to be judged by all older pools, or a new pool, to
 // judge all older types.
@@ -223,6 +225,9 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	}
 	k.pairs, p.pairs = r, r
 	p.n++
+	if k.gatesHeld > 0 {
+		b.countHeldTypes(p, +1)
+	}
 	if named {
 		k.named++
 		b.wake(k)
@@ -261,6 +266,9 @@ func (b *Broker) part(r uint32) {
 		b.rest(k)
 	}
 	p.n--
+	if k.gatesHeld > 0 {
+		b.countHeldTypes(p, -1)
+	}
 	b.pairs.put(r)
 }
 
@@ -271,8 +279,9 @@ func (b *Broker) paired(r uint32, x *pair) bool {
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
 
-// idlest returns the worker that is idle longest of those that serve k, or nil.
-func (b *Broker) idlest(k *jobType) *worker {
+// idlest returns the worker that is idle longest of those that serve k, whose best
+// job that may run is at, or nil.
+func (b *Broker) idlest(k *jobType, at entry) *worker {
 	w := k.idle.first()
 	for k.pools.n > 0 {
 		top := *k.pools.top()
@@ -283,7 +292,6 @@ func (b *Broker) idlest(k *jobType) *worker {
 		case o == nil:
 			k.pools.remove(0)
 			x.ready = true
-			at := b.standing(k)
 			if k.told.before(&at) {
 				k.told = at
 			}
@@ -300,22 +308,26 @@ func (b *Broker) idlest(k *jobType) *worker {
 	return w
 }
 
-// bestOf returns the type whose job a pool with an idle worker should have
-// next, or nil.
-func (b *Broker) bestOf(p *pool) *jobType {
+// bestOf returns the flow whose job a pool with an idle worker should have next,
+// and the job's key; nil when there is none.
+func (b *Broker) bestOf(p *pool) (*flow, entry) {
 	for p.ready.n > 0 {
 		top := *p.ready.top()
 		x := b.pairs.get(top.ref)
 		k := b.types[x.kind]
-		if b.runnable(k) == nil {
+		f := b.runnable(k)
+		if b.unfinished {
+			break
+		}
+		if f == nil {
 			p.ready.remove(0)
 			x.ready = false
 			k.pools.push(entry{a: p.idle.first().line, ref: top.ref})
 			continue
 		}
-		at := b.standing(k)
+		at := b.best(&f.ready)
 		if at.level(&top) {
-			return k
+			return f, at
 		}
 		if k.told.before(&at) {
 			k.told = at
@@ -323,17 +335,13 @@ func (b *Broker) bestOf(p *pool) *jobType {
 		at.ref = top.ref
 		p.ready.fix(0, at)
 	}
-	return nil
+	return nil, entry{}
 }
 
 // correct mends the keys of a type in its pools when its best job has become
 // better than they say.
-func (b *Broker) correct(k *jobType) {
-	if k.pairs == 0 || b.runnable(k) == nil {
-		return
-	}
-	at := b.standing(k)
-	if !at.before(&k.told) {
+func (b *Broker) correct(k *jobType, at entry) {
+	if k.pairs == 0 || !at.before(&k.told) {
 		return
 	}
 	k.told = at

@@ -11,9 +11,15 @@ type jobType struct {
 	flows     heap
 	flowCount int
 	gates     map[*group]*gate
+	open      ring[gate] // those in flows
+	gatesHeld int        // those that groups hold
 	// fair: groups take turns.
-	fair  bool
-	turns map[turnKey]*turn
+	fair   bool
+	turns  map[turnKey]*turn
+	shares map[shareKey]*share
+	// guards are those of the groups of its next job, watched.
+	guards  []guard
+	watched *groupSet
 	// idle lists the workers with room, longest idle first.
 	idle    ring[worker]
 	workers int // joined with this type alone, idle or not
@@ -36,8 +42,9 @@ type jobType struct {
 	timer int32 // position in Broker.timers of its rate timer, -1
 	dead  []*letter
 	stats *TypeStats
-	// touched: stands in Broker.touched.
+	// touched: stands in Broker.touched. ripe is its place in Broker.ripe, -1.
 	touched bool
+	ripe    int32
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
 	resting link[jobType]
 }
@@ -67,7 +74,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
 	}
-	k := &jobType{name: append([]byte(nil), name...), timer: -1, stats: &TypeStats{}}
+	k := &jobType{name: append([]byte(nil), name...), timer: -1, ripe: -1, stats: &TypeStats{}}
 	k.flows = heap{place: b.placeStanding, held: &b.heapBytes}
 	k.pools = heap{place: b.placePair, held: &b.heapBytes}
 	b.births++
@@ -90,7 +97,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 
 // inUse: the type cannot be forgotten.
 func (k *jobType) inUse() bool {
-	return k.touched || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.fair || k.limits != (TypeLimits{})
+	return k.touched || k.ripe >= 0 || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.fair || k.limits != (TypeLimits{})
 }
 
 // tooMany: the type (nil when it is not known) is not in use, and cannot come
@@ -157,6 +164,7 @@ func (b *Broker) forgetType(k *jobType) {
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
 	k.flows.release()
+	b.unwatch(k)
 	for k.pairs != 0 {
 		b.part(k.pairs)
 	}
