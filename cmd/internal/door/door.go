@@ -119,7 +119,7 @@ const (
 	headerTime = 10 * time.Second
 	// bodyTime is for headers and body together, writeTime for what a handler
 	// waits and its answer.
-	bodyTime  = 40 * time.Second
+	bodyTime  = 30 * time.Second
 	writeTime = 2 * time.Minute
 	idleTime  = 2 * time.Minute
 	maxHeader = 16 << 10

@@ -12,6 +12,7 @@ type Worker struct {
 	Name      string   `json:"name"`
 	MaxJobs   int      `json:"max_jobs"`
 	URL       string   `json:"url"`       // where jobs are pushed to, without /worker-job; "" when it pulls
+	Host      string   `json:"host"`      // address that it registered from; "" on a unix socket
 	Names     []string `json:"names"`     // globs of the jobs' names, * for any characters; never empty
 	Token     string   `json:"token"`     // what a push carries, "" for none
 	Heartbeat bool     `json:"heartbeat"` // it is lost when nothing comes from it

@@ -43,6 +43,7 @@ type Registration struct {
 	Name      string
 	MaxJobs   int
 	URL       string // "" pulls
+	Host      string // address that it registers from; "" on a unix socket
 	Names     []string
 	Token     string
 	Heartbeat bool

@@ -119,6 +119,9 @@ type Number struct {
 	bits uint64
 }
 
+// Integer returns the number of an integer.
+func Integer(n int64) Number { return Number{Int, uint64(n)} }
+
 // Integer is a number that is one and fits 64 signed bits; a float may be.
 func (n Number) Integer() (int64, bool) {
 	switch n.kind {
@@ -129,6 +132,18 @@ func (n Number) Integer() (int64, bool) {
 	}
 	f := n.Float()
 	return int64(f), f == math.Trunc(f) && f >= -1<<63 && f < 1<<63
+}
+
+// Unsigned is a number that is an integer and fits 64 bits without a sign.
+func (n Number) Unsigned() (uint64, bool) {
+	switch n.kind {
+	case Int:
+		return n.bits, int64(n.bits) >= 0
+	case Uint:
+		return n.bits, true
+	}
+	f := n.Float()
+	return uint64(f), f == math.Trunc(f) && f >= 0 && f < 1<<64
 }
 
 // Float is the number, or the nearest float64.

@@ -1,0 +1,287 @@
+// Package matcher tells which jobs are meant: a matcher is a condition on a job's
+// attributes. It looks at the argument as it came and takes no more out of it than
+// the fields that are asked for.
+package matcher
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+	"gloom/wire"
+)
+
+// Limits of a matcher.
+const (
+	MaxNodes = 64
+	MaxDepth = 8
+	MaxBytes = 64 << 10
+	// MaxRegexText is the longest string that a regular expression may match, in
+	// bytes, MaxRegex the number of steps that it may be made of.
+	MaxRegexText = 64 << 10
+	MaxRegex     = 1000
+)
+
+// Matcher is a condition that Parse has taken. It is never changed.
+type Matcher struct {
+	form  string // all, any, not, field; "" is every job
+	parts []*Matcher
+	field Pointer
+	op    string
+	want  operand   // of eq, ne, lt, le, gt, ge
+	among []operand // of in
+	glob  wire.Pattern
+	regex *regexp.Regexp
+	kind  string // of type
+	there bool   // of exists
+}
+
+// Parse reads a matcher, which must be a value that pack has checked. The fault's
+// field begins with match.
+func Parse(v pack.Value) (*Matcher, *job.Fault) {
+	if len(v) > MaxBytes {
+		return nil, job.Refuse(job.InvalidValue, "match", "a matcher may have %d bytes, this one has %d", MaxBytes, len(v))
+	}
+	p := parser{}
+	m := p.parse(v, "match", 1)
+	if p.fault != nil {
+		return nil, p.fault
+	}
+	return m, nil
+}
+
+type parser struct {
+	nodes int
+	fault *job.Fault // the first
+}
+
+func (p *parser) refuse(code job.Code, at, format string, args ...any) {
+	if p.fault == nil {
+		p.fault = job.Refuse(code, at, "%s %s", at, fmt.Sprintf(format, args...))
+	}
+}
+
+const forms = "one of all, any, not, or field with op and value"
+
+func (p *parser) parse(v pack.Value, at string, depth int) *Matcher {
+	m := &Matcher{}
+	if v.Kind() != pack.Map {
+		p.refuse(job.InvalidType, at, "must be a map, not a value of the type %s", v.Kind())
+		return m
+	}
+	if p.nodes++; p.nodes > MaxNodes {
+		p.refuse(job.InvalidValue, "match", "has more than %d conditions", MaxNodes)
+	}
+	if depth > MaxDepth {
+		p.refuse(job.InvalidValue, at, "is nested deeper than %d", MaxDepth)
+	}
+	var field, op, value pack.Value
+	for k, part := range v.Pairs() {
+		switch {
+		case p.fault != nil:
+			return m
+		case k.Is("op"):
+			op = part
+		case k.Is("value"):
+			value = part
+		case k.Is("all"), k.Is("any"), k.Is("not"), k.Is("field"):
+			form := string(k.Bytes())
+			if m.form != "" && m.form != form {
+				p.refuse(job.InvalidValue, at, "has %s and %s, it must have %s", m.form, form, forms)
+			}
+			m.form, field = form, part
+		default:
+			p.refuse(job.InvalidValue, at, "has a key %.80s, it must have %s", pack.AppendJSON(nil, k), forms)
+		}
+	}
+	at += "."
+	switch m.form {
+	case "all", "any":
+		p.parts(m, field, at+m.form, depth)
+	case "not":
+		m.parts = []*Matcher{p.parse(field, at+m.form, depth+1)}
+	case "field":
+		p.test(m, field, op, value, at)
+		return m
+	}
+	if op != nil || value != nil {
+		p.refuse(job.InvalidValue, at+"op", "goes together with field")
+	}
+	return m
+}
+
+func (p *parser) parts(m *Matcher, list pack.Value, at string, depth int) {
+	if list.Kind() != pack.Array {
+		p.refuse(job.InvalidType, at, "must be an array, not a value of the type %s", list.Kind())
+		return
+	}
+	for item := range list.Items() {
+		if p.fault != nil {
+			return
+		}
+		m.parts = append(m.parts, p.parse(item, fmt.Sprintf("%s[%d]", at, len(m.parts)), depth+1))
+	}
+}
+
+// test reads a condition on one field.
+func (p *parser) test(m *Matcher, field, op, value pack.Value, at string) {
+	pointer := p.text(field, at+"field")
+	m.op = p.text(op, at+"op")
+	if value == nil {
+		p.refuse(job.MissingField, at+"value", "is missing")
+	}
+	if p.fault != nil {
+		return
+	}
+	var fault *job.Fault
+	if m.field, fault = ParsePointer(pointer); fault != nil {
+		p.refuse(job.InvalidValue, at+"field", "%s", fault.Reason)
+	}
+	at += "value"
+	switch m.op {
+	case "eq", "ne":
+		m.want = wanted(value)
+	case "lt", "le", "gt", "ge":
+		m.want = wanted(value)
+		if !m.want.isNumber() && m.want.kind != pack.String {
+			p.refuse(job.InvalidType, at, "of %s must be a number or a string, not a value of the type %s", m.op, value.Kind())
+		}
+	case "in":
+		if value.Kind() != pack.Array {
+			p.refuse(job.InvalidType, at, "of in must be an array, not a value of the type %s", value.Kind())
+			return
+		}
+		for item := range value.Items() {
+			m.among = append(m.among, wanted(item))
+		}
+	case "glob":
+		m.glob = wire.NewPattern(wire.Canonical(nil, p.text(value, at)))
+	case "regex":
+		m.regex = p.regex(p.text(value, at), at)
+	case "exists":
+		if value.Kind() != pack.Bool {
+			p.refuse(job.InvalidType, at, "of exists must be a boolean, not a value of the type %s", value.Kind())
+			return
+		}
+		m.there = value.Bool()
+	case "type":
+		switch m.kind = p.text(value, at); m.kind {
+		case "null", "boolean", "number", "string", "bin", "ext", "array", "map":
+		default:
+			p.refuse(job.InvalidValue, at, "of type must be null, boolean, number, string, bin, ext, array or map, not %.80q", m.kind)
+		}
+	default:
+		p.refuse(job.InvalidValue, at[:len(at)-len("value")]+"op", "must be eq, ne, lt, le, gt, ge, in, glob, regex, exists or type, not %.80q", m.op)
+	}
+}
+
+// text is a string that must be there.
+func (p *parser) text(v pack.Value, at string) string {
+	switch {
+	case v == nil:
+		p.refuse(job.MissingField, at, "is missing")
+	case v.Kind() != pack.String:
+		p.refuse(job.InvalidType, at, "must be a string, not a value of the type %s", v.Kind())
+	default:
+		return string(v.Bytes())
+	}
+	return ""
+}
+
+func (p *parser) regex(text, at string) *regexp.Regexp {
+	if p.fault != nil {
+		return nil
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err == nil {
+		var prog *syntax.Prog
+		if prog, err = syntax.Compile(parsed.Simplify()); err == nil && len(prog.Inst) > MaxRegex {
+			err = fmt.Errorf("it is made of %d steps, it may have %d", len(prog.Inst), MaxRegex)
+		}
+	}
+	var re *regexp.Regexp
+	if err == nil {
+		re, err = regexp.Compile(text)
+	}
+	if err != nil {
+		p.refuse(job.InvalidValue, at, "is no regular expression: %v", err)
+	}
+	return re
+}
+
+// Match tells whether a job is meant.
+func (m *Matcher) Match(a *job.Attributes) bool {
+	switch m.form {
+	case "all":
+		for _, part := range m.parts {
+			if !part.Match(a) {
+				return false
+			}
+		}
+		return true
+	case "any":
+		for _, part := range m.parts {
+			if part.Match(a) {
+				return true
+			}
+		}
+		return false
+	case "not":
+		return !m.parts[0].Match(a)
+	case "field":
+		return m.test(a)
+	}
+	return true
+}
+
+// test is Match for a condition on one field. Where the field is missing, all but
+// exists:false is false.
+func (m *Matcher) test(a *job.Attributes) bool {
+	got := m.field.find(a)
+	if got.kind == pack.None {
+		return m.op == "exists" && !m.there
+	}
+	switch m.op {
+	case "eq":
+		return got.equals(&m.want)
+	case "ne":
+		return !got.equals(&m.want)
+	case "in":
+		for i := range m.among {
+			if got.equals(&m.among[i]) {
+				return true
+			}
+		}
+		return false
+	case "glob":
+		return got.kind == pack.String && m.glob.Fits(got.string())
+	case "regex":
+		return got.kind == pack.String && got.matches(m.regex)
+	case "exists":
+		return m.there
+	case "type":
+		return typeOf(got.kind) == m.kind
+	}
+	order, ok := got.compare(&m.want)
+	switch {
+	case !ok:
+		return false
+	case m.op == "lt":
+		return order < 0
+	case m.op == "le":
+		return order <= 0
+	case m.op == "gt":
+		return order > 0
+	}
+	return order >= 0
+}
+
+func typeOf(k pack.Kind) string {
+	switch k {
+	case pack.Int, pack.Uint, pack.Float:
+		return "number"
+	}
+	return k.String()
+}

@@ -1,0 +1,105 @@
+package matcher
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+)
+
+// Pointer is a JSON Pointer into a job's attributes: /name, /priority,
+// /argument/user/0/id.
+type Pointer struct {
+	attribute string
+	path      []token // into the argument
+}
+
+// token is a step: the key of a map, or the place in an array.
+type token struct {
+	key   string
+	index int // -1 for what is no place
+}
+
+// ParsePointer reads a pointer.
+func ParsePointer(text string) (Pointer, *job.Fault) {
+	if !strings.HasPrefix(text, "/") {
+		return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer such as /name or /argument/user/0/id, not %.80q", text)
+	}
+	var p Pointer
+	for i, part := range strings.Split(text[1:], "/") {
+		key, ok := unescape(part)
+		if !ok {
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "must be a JSON Pointer, where ~ stands for itself only as ~0, not %.80q", text)
+		}
+		if i == 0 {
+			p.attribute = key
+			continue
+		}
+		index := -1
+		if n, err := strconv.Atoi(key); err == nil && n >= 0 && strconv.Itoa(n) == key {
+			index = n
+		}
+		p.path = append(p.path, token{key, index})
+	}
+	return p, nil
+}
+
+func unescape(s string) (string, bool) {
+	for i := range len(s) {
+		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
+			return "", false
+		}
+	}
+	return strings.NewReplacer("~1", "/", "~0", "~").Replace(s), true
+}
+
+// find is what the pointer means in a job; its kind is None where there is nothing.
+func (p *Pointer) find(a *job.Attributes) operand {
+	var o operand
+	switch p.attribute {
+	case "argument":
+		v := pack.Value(a.Argument)
+		for _, t := range p.path {
+			if t.index >= 0 && v.Kind() == pack.Array {
+				v = v.Item(t.index)
+			} else {
+				v = v.Field(t.key)
+			}
+		}
+		return operandOf(v)
+	case "name":
+		o.kind, o.name = pack.String, a.Name
+	case "priority":
+		o.kind, o.number = pack.Int, pack.Integer(int64(a.Priority))
+	case "max_retry":
+		o.kind, o.number = pack.Int, pack.Integer(int64(a.MaxRetry))
+	case "timeout":
+		o.kind, o.number = pack.Int, pack.Integer(int64(a.Timeout))
+	case "keep_result":
+		o.kind, o.truth = pack.Bool, a.KeepResult
+	}
+	if len(p.path) > 0 {
+		return operand{}
+	}
+	return o
+}
+
+// Value is what the pointer means in a job, in a form that equal values share;
+// found is false where there is nothing.
+func (p *Pointer) Value(a *job.Attributes) (value []byte, found bool) {
+	o := p.find(a)
+	switch {
+	case o.kind == pack.None:
+		return nil, false
+	case o.raw != nil:
+		return appendSettled(nil, o.raw), true
+	case o.kind == pack.String:
+		return msgp.AppendString(nil, o.name), true
+	case o.kind == pack.Bool:
+		return msgp.AppendBool(nil, o.truth), true
+	}
+	return appendNumber(nil, o.number), true
+}

@@ -1,0 +1,194 @@
+package web
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/matcher"
+	"gloom/cmd/jq-master/pack"
+)
+
+const (
+	maxRate        = 1e9
+	maxBurst       = 1e9
+	maxConcurrency = 1e9
+	maxPointer     = 1000 // bytes
+)
+
+// ReadConstraint takes a constraint out of a map; prefix is of the fields in
+// faults.
+func ReadConstraint(v pack.Value, prefix, id string) (*job.Constraint, *job.Fault) {
+	f := read(v, prefix, "match", "rate", "burst", "concurrency", "per", "enabled")
+	match, _ := matcherOf(&f, "match")
+	c := &job.Constraint{
+		ID: id, Match: bytes.Clone(match),
+		Rate:        f.number("rate", 0, maxRate, 0),
+		Burst:       f.integer("burst", 1, maxBurst, 0),
+		Concurrency: f.integer("concurrency", 0, maxConcurrency, -1),
+		Enabled:     f.boolean("enabled", true),
+	}
+	switch rate := f.value("rate"); {
+	case rate == nil && c.Concurrency < 0:
+		f.refuse(job.MissingField, "rate", "or concurrency must be there, or both")
+	case rate != nil && c.Rate == 0:
+		f.refuse(job.InvalidValue, "rate", "must be above 0, at most %g, not %s", maxRate, shown(rate))
+	case rate == nil && c.Burst > 0:
+		f.refuse(job.InvalidValue, "burst", "needs a rate")
+	case c.Rate > 0 && c.Burst == 0:
+		c.Burst = int64(max(1, math.Ceil(c.Rate)))
+	}
+	if per := f.is("per", f.value("per"), pack.String); per != nil {
+		c.Per = string(per.Bytes())
+		if len(c.Per) > maxPointer {
+			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, it has %d", maxPointer, len(c.Per))
+		} else if _, fault := matcher.ParsePointer(c.Per); fault != nil && f.fault == nil {
+			f.fault = fault
+			f.fault.Field = prefix + "per"
+		}
+	}
+	return c, f.fault
+}
+
+// constraintID is the one in the path.
+func (x *exchange) constraintID() (string, *job.Fault) {
+	id := x.r.PathValue("id")
+	if why := badName(id, job.MaxConstraintID); why != "" {
+		return "", job.Refuse(job.InvalidValue, "id", "the id of a constraint %s", why)
+	}
+	return id, nil
+}
+
+// ifMatch is the version that a request is about: 0 for any that is there or not,
+// and must tells that there must be one.
+func (x *exchange) ifMatch() (version uint64, must bool, fault *job.Fault) {
+	text := strings.TrimSpace(x.r.Header.Get("If-Match"))
+	if text == "" || text == "*" {
+		return 0, text != "", nil
+	}
+	version, err := strconv.ParseUint(strings.Trim(text, `"`), 10, 64)
+	if err != nil || version == 0 {
+		return 0, false, job.Refuse(job.PreconditionFailed, "If-Match", "If-Match must be * or the ETag of the constraint, not %.40q", text)
+	}
+	return version, true, nil
+}
+
+func (x *exchange) constraint(v *master.ConstraintView) {
+	x.object(11)
+	x.text("id", v.ID)
+	x.raw("match", v.Match)
+	if v.Rate > 0 {
+		x.float("rate", v.Rate)
+		x.integer("burst", v.Burst)
+	} else {
+		x.null("rate")
+		x.null("burst")
+	}
+	if v.Concurrency >= 0 {
+		x.integer("concurrency", v.Concurrency)
+	} else {
+		x.null("concurrency")
+	}
+	x.textOrNull("per", v.Per)
+	x.boolean("enabled", v.Enabled)
+	x.integer("matching", int64(v.Matching))
+	x.integer("blocked", int64(v.Blocked))
+	x.integer("running", int64(v.Running))
+	x.boolean("persisted", v.Persisted)
+}
+
+func (x *exchange) sendConstraint(status int, v *master.ConstraintView) (int, error) {
+	x.w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(v.Version, 10)))
+	x.constraint(v)
+	return status, nil
+}
+
+func getConstraints(x *exchange) (int, error) {
+	all := x.Master.Constraints()
+	x.object(1)
+	x.key("constraints")
+	x.array(len(all))
+	for _, v := range all {
+		x.constraint(v)
+	}
+	return http.StatusOK, nil
+}
+
+func getConstraint(x *exchange) (int, error) {
+	id, fault := x.constraintID()
+	if fault != nil {
+		return 0, fault
+	}
+	v, err := x.Master.Constraint(id)
+	if err != nil {
+		return 0, err
+	}
+	return x.sendConstraint(http.StatusOK, v)
+}
+
+func putConstraint(x *exchange) (int, error) {
+	id, fault := x.constraintID()
+	if fault != nil {
+		return 0, fault
+	}
+	version, must, fault := x.ifMatch()
+	if fault != nil {
+		return 0, fault
+	}
+	body, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	c, fault := ReadConstraint(body, "", id)
+	if fault != nil {
+		return 0, fault
+	}
+	v, created, err := x.Master.PutConstraint(x.r.Context(), c, version, must)
+	if err != nil {
+		return 0, err
+	}
+	if created {
+		return x.sendConstraint(http.StatusCreated, v)
+	}
+	return x.sendConstraint(http.StatusOK, v)
+}
+
+func deleteConstraint(x *exchange) (int, error) {
+	id, fault := x.constraintID()
+	if fault != nil {
+		return 0, fault
+	}
+	version, _, fault := x.ifMatch()
+	if fault != nil {
+		return 0, fault
+	}
+	return http.StatusNoContent, x.Master.DropConstraint(x.r.Context(), id, version)
+}
+
+func testConstraint(x *exchange) (int, error) {
+	body, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	f := read(body, "", "match", "job")
+	_, m := matcherOf(&f, "match")
+	of := f.need("job", pack.Map)
+	if f.fault != nil {
+		return 0, f.fault
+	}
+	j := read(of, "job.", jobFields...)
+	a := attributes(&j).Attributes
+	if a.Argument = j.is("argument", j.value("argument"), pack.Map); a.Argument == nil {
+		a.Argument = []byte{0x80}
+	}
+	if j.fault != nil {
+		return 0, j.fault
+	}
+	x.object(1)
+	x.boolean("matches", m.Match(&a))
+	return http.StatusOK, nil
+}

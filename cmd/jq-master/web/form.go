@@ -1,0 +1,231 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+)
+
+// maxFields is the number of fields that a form may have.
+const maxFields = 10
+
+// form is the fields of a map. Those that are null count as absent, those that it
+// does not know are ignored, of those that come twice the last one counts. What
+// is wrong first is kept in fault; from then on, all values are zero.
+type form struct {
+	prefix string // of the fields in faults
+	names  []string
+	values [maxFields]pack.Value
+	fault  *job.Fault
+}
+
+// read takes the fields out of a value that must be a map.
+func read(v pack.Value, prefix string, names ...string) form {
+	f := form{prefix: prefix, names: names}
+	if v.Kind() != pack.Map {
+		what := "the body"
+		if prefix != "" {
+			what = strings.TrimSuffix(prefix, ".")
+		}
+		f.fault = job.Refuse(job.InvalidType, strings.TrimSuffix(prefix, "."), "%s must be a map, not %s", what, shown(v))
+		return f
+	}
+	for k, value := range v.Pairs() {
+		if k.Kind() != pack.String {
+			continue
+		}
+		for i, name := range names {
+			if string(k.Bytes()) == name {
+				f.values[i] = value
+				break
+			}
+		}
+	}
+	return f
+}
+
+// shown is a value as a fault tells it.
+func shown(v pack.Value) string {
+	const long = 64
+	if len(v) > long {
+		return fmt.Sprintf("a value of the type %s with %d bytes", v.Kind(), len(v))
+	}
+	return string(pack.AppendJSON(nil, v))
+}
+
+func (f *form) refuse(code job.Code, name, format string, args ...any) {
+	if f.fault == nil {
+		f.fault = job.Refuse(code, f.prefix+name, name+" "+format, args...)
+	}
+}
+
+// value is a field as it came, nil when it is absent.
+func (f *form) value(name string) pack.Value {
+	if f.fault != nil {
+		return nil
+	}
+	for i, n := range f.names {
+		if n == name {
+			if v := f.values[i]; v.Kind() != pack.Nil {
+				return v
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// need is value for a field that must be there, of a kind.
+func (f *form) need(name string, kind pack.Kind) pack.Value {
+	v := f.value(name)
+	if v == nil {
+		f.refuse(job.MissingField, name, "is missing")
+	}
+	return f.is(name, v, kind)
+}
+
+// is refuses a value of another kind; nil stays nil.
+func (f *form) is(name string, v pack.Value, kind pack.Kind) pack.Value {
+	if v == nil || v.Kind() == kind {
+		return v
+	}
+	f.refuse(job.InvalidType, name, "must be a %s, not %s", kind, shown(v))
+	return nil
+}
+
+// integer is a number without a fraction from low to high, def when it is absent.
+func (f *form) integer(name string, low, high, def int64) int64 {
+	v := f.value(name)
+	if v == nil {
+		return def
+	}
+	switch v.Kind() {
+	case pack.Int, pack.Uint, pack.Float:
+	default:
+		f.refuse(job.InvalidType, name, "must be an integer from %d to %d, not %s", low, high, shown(v))
+		return def
+	}
+	n, ok := v.Number().Integer()
+	if !ok || n < low || n > high {
+		f.refuse(job.InvalidValue, name, "must be an integer from %d to %d, not %s", low, high, shown(v))
+		return def
+	}
+	return n
+}
+
+// number is a finite number from low to high, def when it is absent.
+func (f *form) number(name string, low, high, def float64) float64 {
+	v := f.value(name)
+	if v == nil {
+		return def
+	}
+	switch v.Kind() {
+	case pack.Int, pack.Uint, pack.Float:
+	default:
+		f.refuse(job.InvalidType, name, "must be a number from %g to %g, not %s", low, high, shown(v))
+		return def
+	}
+	n := v.Number().Float()
+	if !(n >= low && n <= high) {
+		f.refuse(job.InvalidValue, name, "must be a number from %g to %g, not %s", low, high, shown(v))
+		return def
+	}
+	return n
+}
+
+// boolean is def when it is absent.
+func (f *form) boolean(name string, def bool) bool {
+	v := f.is(name, f.value(name), pack.Bool)
+	if v == nil {
+		return def
+	}
+	return v.Bool()
+}
+
+// text is a string, "" when it is absent. Bytes that are no UTF-8 are replaced.
+func (f *form) text(name string) string {
+	v := f.is(name, f.value(name), pack.String)
+	if v == nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(v.Bytes()), string(utf8.RuneError))
+}
+
+// name is a string of 1 to most bytes without control characters; "" when it is
+// absent.
+func (f *form) name(name string, most int) string {
+	v := f.is(name, f.value(name), pack.String)
+	if v == nil {
+		return ""
+	}
+	s := string(v.Bytes())
+	if why := badName(s, most); why != "" {
+		f.refuse(job.InvalidValue, name, "%s", why)
+		return ""
+	}
+	return s
+}
+
+// badName says what is wrong with a name of at most so many bytes, "" for nothing.
+func badName(s string, most int) string {
+	switch {
+	case s == "":
+		return "must not be empty"
+	case len(s) > most:
+		return fmt.Sprintf("must have at most %d bytes, it has %d", most, len(s))
+	case !utf8.ValidString(s):
+		return "must be UTF-8"
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "must not have control characters"
+	}
+	return ""
+}
+
+// id is that of a job or a worker; one that cannot be is told by unknown.
+func (f *form) id(name string, unknown job.Code) job.ID {
+	v := f.is(name, f.value(name), pack.String)
+	if v == nil {
+		return job.ID{}
+	}
+	id, ok := job.ParseID(string(v.Bytes()))
+	if !ok && f.fault == nil {
+		f.fault = job.Refuse(unknown, f.prefix+name, "there is none with the id %.80s", shown(v))
+	}
+	return id
+}
+
+// seconds is a number of them, def when it is absent.
+func (f *form) seconds(name string, high int64) time.Duration {
+	return time.Duration(f.number(name, 0, float64(high), 0) * float64(time.Second))
+}
+
+// moment is a time as ISO 8601 writes it, in milliseconds since 1970; 0 when it is
+// absent.
+func (f *form) moment(name string) int64 {
+	v := f.is(name, f.value(name), pack.String)
+	if v == nil {
+		return 0
+	}
+	t, ok := parseTime(string(v.Bytes()))
+	if !ok {
+		f.refuse(job.InvalidValue, name, "%s, not %s", timeForm, shown(v))
+	}
+	return t
+}
+
+const timeForm = "must be a time such as 2026-01-31T12:00:00.5Z"
+
+// parseTime reads a time as ISO 8601 writes it. Without a zone it is UTC.
+func parseTime(s string) (milliseconds int64, ok bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UnixMilli(), true
+		}
+	}
+	return 0, false
+}

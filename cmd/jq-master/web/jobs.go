@@ -1,0 +1,245 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"gloom/cmd/internal/door"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+)
+
+const (
+	defaultPoll = 5 * time.Second
+	// longestWait is what longer polls and pulls are shortened to.
+	longestWait = 60 * time.Second
+	// keyLife is how long an idempotency key is remembered.
+	keyLife = 24 * time.Hour
+	maxKey  = 255 // characters
+)
+
+var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout", "delay"}
+
+// readJob takes the attributes of a job out of a value, which need not stay.
+func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
+	f := read(v, prefix, jobFields...)
+	if f.value("name") == nil {
+		f.refuse(job.MissingField, "name", "is missing")
+	}
+	n := attributes(&f)
+	n.Argument = bytes.Clone(f.need("argument", pack.Map))
+	return n, f.fault
+}
+
+// attributes are those of a job but for its argument.
+func attributes(f *form) *master.New {
+	return &master.New{
+		Attributes: job.Attributes{
+			Name:       f.name("name", job.MaxName),
+			Priority:   int32(f.integer("priority", -1<<31, 1<<31-1, 0)),
+			MaxRetry:   int32(f.integer("max_retry", 0, job.MaxRetries, job.DefaultMaxRetry)),
+			KeepResult: f.boolean("keep_result", false),
+			Timeout:    int32(f.integer("timeout", 1, job.MaxTimeout, job.DefaultTimeout)),
+		},
+		Delay: f.seconds("delay", job.MaxDelay),
+	}
+}
+
+func postJob(x *exchange) (int, error) {
+	key, fault := x.idempotency()
+	if fault != nil {
+		return 0, fault
+	}
+	v, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	n, fault := readJob(v, "")
+	if fault != nil {
+		return 0, fault
+	}
+	ids, err := x.enqueue([]*master.New{n}, key)
+	if err != nil {
+		return 0, err
+	}
+	x.w.Header().Set("Location", "/job/"+ids[0].String())
+	x.object(1)
+	x.key("job_id")
+	x.id(ids[0])
+	return http.StatusCreated, nil
+}
+
+func postJobs(x *exchange) (int, error) {
+	key, fault := x.idempotency()
+	if fault != nil {
+		return 0, fault
+	}
+	v, fault := x.value()
+	switch {
+	case fault != nil:
+		return 0, fault
+	case v.Kind() != pack.Array:
+		return 0, job.Refuse(job.InvalidType, "", "the body must be an array of jobs, not %s", shown(v))
+	case v.Len() < 1 || v.Len() > job.MaxBatch:
+		return 0, job.Refuse(job.InvalidValue, "", "the body must be an array of 1 to %d jobs, it has %d", job.MaxBatch, v.Len())
+	}
+	jobs := make([]*master.New, 0, v.Len())
+	for item := range v.Items() {
+		n, fault := readJob(item, fmt.Sprintf("[%d].", len(jobs)))
+		if fault != nil {
+			return 0, fault
+		}
+		jobs = append(jobs, n)
+	}
+	ids, err := x.enqueue(jobs, key)
+	if err != nil {
+		return 0, err
+	}
+	x.object(1)
+	x.key("job_ids")
+	x.array(len(ids))
+	for _, id := range ids {
+		x.id(id)
+	}
+	return http.StatusCreated, nil
+}
+
+func (x *exchange) enqueue(jobs []*master.New, key *master.Key) ([]job.ID, error) {
+	if key != nil {
+		key.Body = sha256.Sum256(x.in.Bytes())
+	}
+	ids, replayed, err := x.Master.Enqueue(x.r.Context(), jobs, key)
+	if replayed {
+		x.w.Header().Set("Idempotency-Replayed", "true")
+	}
+	return ids, err
+}
+
+// idempotency is the request's idempotency key, nil without one. It stands for the token
+// and the path, too.
+func (x *exchange) idempotency() (*master.Key, *job.Fault) {
+	const header = "Idempotency-Key"
+	values, ok := x.r.Header[header]
+	if !ok {
+		return nil, nil
+	}
+	if n := utf8.RuneCountInString(values[0]); n < 1 || n > maxKey {
+		return nil, job.Refuse(job.InvalidValue, header, "%s must have 1 to %d characters, it has %d", header, maxKey, n)
+	}
+	owner := ""
+	if x.grant != nil {
+		owner = hex.EncodeToString(x.grant.Hash[:8])
+	}
+	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
+}
+
+// jobID is the id in the path.
+func (x *exchange) jobID() (job.ID, *job.Fault) {
+	text := x.r.PathValue("id")
+	id, ok := job.ParseID(text)
+	if !ok {
+		return id, job.Refuse(job.UnknownJob, "", "there is no job %.80q", text)
+	}
+	return id, nil
+}
+
+// peek tells that a result is to stay for others.
+func (x *exchange) peek() bool {
+	return x.r.Method == http.MethodHead || x.flag("peek")
+}
+
+// flag is a query parameter that is there and not false.
+func (x *exchange) flag(name string) bool {
+	if x.r.URL.RawQuery == "" {
+		return false
+	}
+	q := x.r.URL.Query()
+	set, err := strconv.ParseBool(q.Get(name))
+	return q.Has(name) && (set || err != nil)
+}
+
+func getJob(x *exchange) (int, error) {
+	id, fault := x.jobID()
+	if fault != nil {
+		return 0, fault
+	}
+	st, err := x.Master.Status(id, x.peek())
+	if err != nil {
+		return 0, err
+	}
+	return x.sendStatus(st), nil
+}
+
+// sendStatus sends a job's status. Its result is fetched once all of it is on its
+// way.
+func (x *exchange) sendStatus(st *master.Status) int {
+	x.object(8)
+	x.text("status", st.State.String())
+	x.idOrNull("worker_id", st.Worker)
+	x.raw("result", st.Result)
+	x.raw("error", st.Error)
+	if st.HasMessage {
+		x.text("message", st.Message)
+	} else {
+		x.null("message")
+	}
+	x.integer("retry_count", int64(st.Retries))
+	x.text("name", st.Name)
+	x.moment("finished_at", st.Finished)
+	if st.Fetch != nil {
+		x.sent = http.StatusOK
+		st.Fetch(x.send(x.sent) && x.flush() == nil)
+	}
+	return http.StatusOK
+}
+
+func pollJob(x *exchange) (int, error) {
+	wait, fault := x.wait("timeout", defaultPoll)
+	if fault != nil {
+		return 0, fault
+	}
+	id, fault := x.jobID()
+	if fault != nil {
+		return 0, fault
+	}
+	st, ended, err := x.Master.Poll(x.r.Context(), id, wait, x.peek())
+	if err != nil {
+		return 0, err
+	}
+	if ended {
+		return x.sendStatus(st), nil
+	}
+	x.object(3)
+	x.fault(job.Refuse(job.PollTimeout, "", "the job has not ended within %v", wait))
+	x.text("status", st.State.String())
+	return http.StatusRequestTimeout, nil
+}
+
+// wait is how long a query says that the request may stay unanswered.
+func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
+	door.Wait(x.w)
+	text := x.r.URL.Query().Get(name)
+	if text == "" {
+		return def, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0) {
+		return 0, job.Refuse(job.InvalidValue, name, "%s must be a number of seconds, 0 or more, not %.40q", name, text)
+	}
+	return time.Duration(min(n, longestWait.Seconds()) * float64(time.Second)), nil
+}
+
+func deleteJob(x *exchange) (int, error) {
+	id, fault := x.jobID()
+	if fault != nil {
+		return 0, fault
+	}
+	return http.StatusNoContent, x.Master.Cancel(x.r.Context(), id, x.flag("force"))
+}

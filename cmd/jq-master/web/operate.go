@@ -1,0 +1,343 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/matcher"
+	"gloom/cmd/jq-master/pack"
+)
+
+const (
+	defaultPage, maxPage = 50, 500
+	defaultBulk, maxBulk = 1000, 10_000
+)
+
+// filter reads which jobs are meant, out of a map or of a query.
+func (x *exchange) filter(f *form) *master.Filter {
+	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.UnknownWorker)}
+	if state := f.text("status"); state != "" && f.fault == nil {
+		if out.State, out.HasState = job.ParseState(state); !out.HasState {
+			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %.40q", state)
+		}
+	}
+	if match := f.value("match"); match != nil {
+		m, fault := matcher.Parse(match)
+		if fault != nil && f.fault == nil {
+			f.fault = fault
+			return out
+		}
+		out.Match = m.Match
+	}
+	return out
+}
+
+// cursor is where a list goes on.
+func cursor(f *form) uint64 {
+	text := f.text("cursor")
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		f.refuse(job.InvalidValue, "cursor", "must be what the page before gave, not %.40q", text)
+	}
+	return n
+}
+
+var listFields = []string{"status", "name", "worker", "from", "to", "limit", "cursor", "match"}
+
+// fromQuery is a query as a form: limits are numbers, all else strings. Of a name
+// that comes twice the last value counts.
+func fromQuery(q url.Values, names ...string) form {
+	a := answer{}
+	given := 0
+	for _, name := range names {
+		v := q[name]
+		if len(v) == 0 || v[len(v)-1] == "" {
+			continue
+		}
+		given++
+		text := v[len(v)-1]
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && name == "limit" {
+			a.integer(name, n)
+		} else {
+			a.text(name, text)
+		}
+	}
+	head := answer{}
+	head.object(given)
+	return read(append(head.b, a.b...), "", names...)
+}
+
+func getJobs(x *exchange) (int, error) {
+	f := fromQuery(x.r.URL.Query(), listFields[:len(listFields)-1]...)
+	return x.list(&f)
+}
+
+func queryJobs(x *exchange) (int, error) {
+	v, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	f := read(v, "", listFields...)
+	return x.list(&f)
+}
+
+func (x *exchange) list(f *form) (int, error) {
+	filter := x.filter(f)
+	limit, from := int(f.integer("limit", 1, maxPage, defaultPage)), cursor(f)
+	if f.fault != nil {
+		return 0, f.fault
+	}
+	page, err := x.Master.List(filter, limit, from)
+	if err != nil {
+		return 0, err
+	}
+	x.object(2)
+	x.key("jobs")
+	x.array(len(page.Jobs))
+	for _, j := range page.Jobs {
+		x.object(jobKeys)
+		x.job(j)
+	}
+	if page.Next == 0 {
+		x.null("cursor")
+	} else {
+		x.text("cursor", strconv.FormatUint(page.Next, 10))
+	}
+	return http.StatusOK, nil
+}
+
+// jobKeys is the number of keys that job writes.
+const jobKeys = 18
+
+// job writes what lists tell of a job: all that is short.
+func (a *answer) job(j *job.Job) {
+	a.key("id")
+	a.id(j.ID)
+	a.text("name", j.Name)
+	a.integer("priority", int64(j.Priority))
+	a.integer("max_retry", int64(j.MaxRetry))
+	a.boolean("keep_result", j.KeepResult)
+	a.integer("timeout", int64(j.Timeout))
+	a.text("status", j.State.String())
+	a.idOrNull("worker_id", j.Worker)
+	a.integer("retry_count", int64(j.Retries))
+	a.integer("attempt", int64(j.Attempt))
+	a.moment("enqueued_at", j.Enqueued)
+	a.moment("due_at", j.Due)
+	a.moment("started_at", j.Started)
+	deadline, finished := j.Deadline, j.Finished
+	if j.State != job.Running {
+		deadline = 0
+	}
+	if !j.State.Ended() {
+		finished = 0
+	}
+	a.moment("deadline", deadline)
+	a.moment("finished_at", finished)
+	a.textOrNull("reason", j.Reason.String())
+	a.textOrNull("message", j.Message)
+	a.integer("argument_bytes", int64(len(j.Argument)))
+}
+
+func getDetail(x *exchange) (int, error) {
+	id, fault := x.jobID()
+	if fault != nil {
+		return 0, fault
+	}
+	d, err := x.Master.Detail(x.r.Context(), id)
+	if err != nil {
+		return 0, err
+	}
+	x.object(jobKeys + 8)
+	x.job(d.Job)
+	x.raw("argument", d.Job.Argument)
+	x.raw("error", d.Job.Error)
+	x.boolean("has_result", d.HasResult)
+	x.key("attempts")
+	x.array(len(d.Job.Attempts))
+	for i := range d.Job.Attempts {
+		x.attempt(&d.Job.Attempts[i])
+	}
+	x.key("blocked_by")
+	x.array(len(d.BlockedBy))
+	for _, id := range d.BlockedBy {
+		x.item(id)
+	}
+	x.textOrNull("waits", d.Waits)
+	if d.Place < 0 {
+		x.null("place")
+	} else {
+		x.integer("place", int64(d.Place))
+	}
+	x.boolean("place_exact", d.Exact)
+	return http.StatusOK, nil
+}
+
+func (a *answer) attempt(t *job.Attempt) {
+	a.object(7)
+	a.integer("attempt", int64(t.Number))
+	a.idOrNull("worker_id", t.Worker)
+	a.moment("started_at", t.Started)
+	a.moment("finished_at", t.Finished)
+	kind := "failure"
+	if t.Success {
+		kind = "success"
+	}
+	a.text("type", kind)
+	a.textOrNull("reason", t.Reason.String())
+	a.textOrNull("message", t.Message)
+}
+
+// onJob is an action on the job in the path.
+func onJob(act func(x *exchange, id job.ID) error) handler {
+	return func(x *exchange) (int, error) {
+		id, fault := x.jobID()
+		if fault != nil {
+			return 0, fault
+		}
+		return http.StatusNoContent, act(x, id)
+	}
+}
+
+func bulk(action string) handler {
+	return func(x *exchange) (int, error) {
+		v, fault := x.value()
+		if fault != nil {
+			return 0, fault
+		}
+		f := read(v, "", listFields...)
+		filter, limit := x.filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk))
+		if f.fault != nil {
+			return 0, f.fault
+		}
+		affected, more, err := x.Master.Bulk(x.r.Context(), action, filter, limit)
+		if err != nil {
+			return 0, err
+		}
+		x.object(2)
+		x.integer("affected", int64(affected))
+		x.boolean("more", more)
+		return http.StatusOK, nil
+	}
+}
+
+func getStats(x *exchange) (int, error) {
+	st := x.Master.Stats()
+	x.object(16)
+	x.states("states", st.States)
+	x.key("names")
+	x.array(len(st.Names))
+	for _, n := range st.Names {
+		x.object(2)
+		x.text("name", n.Name)
+		x.states("states", n.States)
+	}
+	x.float("oldest_age", st.Oldest.Seconds())
+	x.key("rates")
+	x.object(3)
+	x.float("enqueued", st.EnqueuedRate)
+	x.float("handed_out", st.HandedOutRate)
+	x.float("ended", st.EndedRate)
+	l := &st.Ledger
+	x.key("ledger")
+	counts := []struct {
+		name string
+		n    uint64
+	}{
+		{"enqueued", l.Enqueued}, {"revived", l.Revived}, {"waiting", l.Waiting}, {"running", l.Running},
+		{"done", l.Done}, {"error", l.Failed}, {"cancelled", l.Cancelled},
+		{"handed_out", l.HandedOut}, {"released", l.Released}, {"retries", l.Retries},
+		{"timeouts", l.Timeouts}, {"lost", l.LostRuns}, {"discarded", l.Discarded},
+	}
+	x.object(len(counts))
+	for _, c := range counts {
+		x.integer(c.name, int64(c.n))
+	}
+	x.integer("workers", int64(st.Workers))
+	x.integer("slots", int64(st.Slots))
+	x.integer("busy", int64(st.Busy))
+	x.integer("bytes", st.Bytes)
+	x.integer("results", int64(st.Results))
+	x.integer("waiters", int64(st.Waiters))
+	x.boolean("durable", st.Durable)
+	x.textOrNull("store_away", st.StoreAway)
+	x.integer("connections", int64(x.Door.Conns()))
+	x.integer("max_connections", int64(x.Door.MaxConns()))
+	x.integer("max_body", int64(x.MaxBody))
+	return http.StatusOK, nil
+}
+
+func (a *answer) states(k string, states map[job.State]int) {
+	a.key(k)
+	a.object(int(job.Cancelled) + 1)
+	for s := job.Queued; s <= job.Cancelled; s++ {
+		a.integer(s.String(), int64(states[s]))
+	}
+}
+
+func getWorkers(x *exchange) (int, error) {
+	workers := x.Master.Workers()
+	x.object(1)
+	x.key("workers")
+	x.array(len(workers))
+	for _, w := range workers {
+		x.object(13)
+		x.key("id")
+		x.id(w.ID)
+		x.text("name", w.Name)
+		x.integer("max_jobs", int64(w.MaxJobs))
+		x.integer("running", int64(w.Running))
+		mode := "push"
+		if w.Pulls() {
+			mode = "pull"
+		}
+		x.text("mode", mode)
+		x.textOrNull("url", w.URL)
+		x.key("names")
+		x.array(len(w.Names))
+		for _, n := range w.Names {
+			x.item(n)
+		}
+		x.boolean("heartbeat", w.Heartbeat)
+		x.moment("registered_at", w.Since)
+		x.moment("seen_at", w.Seen)
+		paused := int64(0)
+		if w.Paused.After(time.Now()) {
+			paused = w.Paused.UnixMilli()
+		}
+		x.moment("paused_until", paused)
+		x.textOrNull("paused_for", w.Why)
+		x.boolean("leaving", w.Leaving)
+	}
+	return http.StatusOK, nil
+}
+
+func dropWorker(x *exchange) (int, error) {
+	text := x.r.PathValue("id")
+	id, ok := job.ParseID(text)
+	if !ok {
+		return 0, job.Refuse(job.UnknownWorker, "", "there is no worker %.80q", text)
+	}
+	return http.StatusNoContent, x.Master.DropWorker(x.r.Context(), id)
+}
+
+// matcherOf is the field of a form that holds a matcher.
+func matcherOf(f *form, name string) (pack.Value, *matcher.Matcher) {
+	v := f.value(name)
+	if v == nil {
+		f.refuse(job.MissingField, name, "is missing")
+		return nil, nil
+	}
+	m, fault := matcher.Parse(v)
+	if fault != nil && f.fault == nil {
+		f.fault = fault
+	}
+	return v, m
+}

@@ -1,0 +1,210 @@
+package web
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+)
+
+// answer is the MessagePack of a reply, as it grows.
+type answer struct{ b []byte }
+
+func (a *answer) object(n int)  { a.b = msgp.AppendMapHeader(a.b, uint32(n)) }
+func (a *answer) array(n int)   { a.b = msgp.AppendArrayHeader(a.b, uint32(n)) }
+func (a *answer) item(s string) { a.b = msgp.AppendString(a.b, s) }
+func (a *answer) key(k string)  { a.item(k) }
+
+func (a *answer) text(k, v string) {
+	a.key(k)
+	a.item(v)
+}
+
+// textOrNull has null for "".
+func (a *answer) textOrNull(k, v string) {
+	if v == "" {
+		a.null(k)
+		return
+	}
+	a.text(k, v)
+}
+
+func (a *answer) null(k string) {
+	a.key(k)
+	a.b = msgp.AppendNil(a.b)
+}
+
+func (a *answer) integer(k string, n int64) {
+	a.key(k)
+	a.number(n)
+}
+
+func (a *answer) number(n int64) {
+	if n < 0 {
+		a.b = msgp.AppendInt64(a.b, n)
+	} else {
+		a.b = msgp.AppendUint64(a.b, uint64(n))
+	}
+}
+
+func (a *answer) float(k string, f float64) {
+	a.key(k)
+	a.b = msgp.AppendFloat64(a.b, f)
+}
+
+func (a *answer) boolean(k string, v bool) {
+	a.key(k)
+	a.b = msgp.AppendBool(a.b, v)
+}
+
+// raw has a value as it came; nil is null.
+func (a *answer) raw(k string, v []byte) {
+	if v == nil {
+		a.null(k)
+		return
+	}
+	a.key(k)
+	a.b = append(a.b, v...)
+}
+
+// idOrNull has null for none.
+func (a *answer) idOrNull(k string, id job.ID) {
+	if id.None() {
+		a.null(k)
+		return
+	}
+	a.key(k)
+	a.id(id)
+}
+
+func (a *answer) id(id job.ID) {
+	a.b = pack.AppendID(a.b, id)
+}
+
+// moment has null for 0.
+func (a *answer) moment(k string, milliseconds int64) {
+	if milliseconds == 0 {
+		a.null(k)
+		return
+	}
+	a.key(k)
+	a.b = pack.AppendTime(a.b, milliseconds)
+}
+
+func (a *answer) fault(f *job.Fault) {
+	a.text("error", string(f.Code))
+	a.text("reason", f.Reason)
+	if f.Field != "" {
+		a.text("field", f.Field)
+	}
+}
+
+// The media types. Two are other names of the first.
+const (
+	msgpackType = "application/msgpack"
+	jsonType    = "application/json"
+)
+
+// mediaType is the encoding of a media type without its parameters, "" for none of
+// ours: the name itself, so that a reply can use the one that was asked for.
+func mediaType(s string) string {
+	s, _, _ = strings.Cut(s, ";")
+	s = strings.ToLower(strings.TrimSpace(s))
+	switch s {
+	case msgpackType, "application/x-msgpack", "application/vnd.msgpack", jsonType:
+		return s
+	}
+	return ""
+}
+
+// accepted is the media type of a reply: what the Accept header prefers, else that
+// of the request. It is "" when none of ours is acceptable.
+func accepted(header []string, request string) string {
+	if len(header) == 0 {
+		return request
+	}
+	if len(header) == 1 {
+		switch header[0] {
+		case "", "*/*":
+			return request
+		case msgpackType, jsonType:
+			return header[0]
+		}
+	}
+	// How much each is wanted, and how closely it was named: the closest counts.
+	packed, text := wish{name: msgpackType}, wish{name: jsonType}
+	if request == jsonType {
+		text.place = -1
+	} else {
+		packed.name, packed.place = request, -1
+	}
+	place := 0
+	for part := range strings.SplitSeq(strings.Join(header, ","), ",") {
+		place++
+		q := quality(part)
+		name, _, _ := strings.Cut(part, ";")
+		switch name = strings.ToLower(strings.TrimSpace(name)); name {
+		case "*/*":
+			packed.hear(1, q, 0, "")
+			text.hear(1, q, 0, "")
+		case "application/*":
+			packed.hear(2, q, 0, "")
+			text.hear(2, q, 0, "")
+		case jsonType:
+			text.hear(4, q, place, "")
+		case "text/html":
+			text.hear(3, q, place, "") // a browser, which shows JSON
+		default:
+			if mediaType(name) != "" {
+				packed.hear(4, q, place, name)
+			}
+		}
+	}
+	best := packed
+	if order := cmp.Or(cmp.Compare(text.q, packed.q), cmp.Compare(text.close, packed.close), cmp.Compare(packed.place, text.place)); order > 0 {
+		best = text
+	}
+	if best.q <= 0 {
+		return ""
+	}
+	return best.name
+}
+
+// quality is the weight of a part of an Accept header.
+func quality(part string) float64 {
+	for i, p := range strings.Split(part, ";") {
+		if v, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(p)), "q="); ok && i > 0 {
+			q, _ := strconv.ParseFloat(v, 64)
+			return q
+		}
+	}
+	return 1
+}
+
+// wish is how much an encoding is wanted.
+type wish struct {
+	name  string
+	close int
+	q     float64
+	place int // in the header; of those wanted and named alike the first is taken
+}
+
+func (w *wish) hear(close int, q float64, place int, name string) {
+	if close < w.close || close == w.close && q <= w.q {
+		return
+	}
+	w.close, w.q = close, q
+	if place > 0 {
+		w.place = place
+	}
+	if name != "" {
+		w.name = name
+	}
+}
+
+// inJSON appends the JSON of an answer, with a line's end for people.
+func inJSON(dst, packed []byte) []byte { return append(pack.AppendJSON(dst, packed), '\n') }

@@ -1,0 +1,393 @@
+// Package web is the HTTP side of JQ: it checks what comes in, asks the master,
+// and says in MessagePack or JSON what the master answers. It decides nothing
+// about jobs. openapi.yaml describes it.
+package web
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"io"
+	"math"
+	"math/bits"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"gloom/broker/guard"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+)
+
+// Scopes are what tokens may allow, in the order of guard.Scope.
+var Scopes = []string{"push", "work", "admin"}
+
+const (
+	mayPush guard.Scope = 1 << iota
+	mayWork
+	mayAdmin
+)
+
+// Config is what the HTTP side is made of.
+type Config struct {
+	Master Master
+	Door   *door.Door
+	// MaxBody bounds the body of a request in bytes.
+	MaxBody int
+	// WorkerPort is where workers that say neither url nor port are pushed to, at
+	// the address that they register from; 0 is none: they pull.
+	WorkerPort int
+	// CheckURL returns what is wrong with pushing to a URL for a worker that
+	// registers from a host.
+	CheckURL func(url, host string) *job.Fault
+	Registry *prometheus.Registry
+}
+
+// Server answers requests.
+type Server struct {
+	Config
+	mux      *http.ServeMux
+	requests *prometheus.CounterVec
+	pool     sync.Pool    // of *exchange
+	inbound  atomic.Int64 // bytes of bodies that are being read
+}
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// New returns the handler of all requests.
+func New(c Config) *Server {
+	s := &Server{Config: c, mux: http.NewServeMux()}
+	s.pool.New = func() any { return &exchange{Server: s} }
+	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gloom_jq_http_requests_total", Help: "Requests, by route and by the code of the reply.",
+	}, []string{"route", "code"})
+	c.Registry.MustRegister(s.requests)
+	c.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "gloom_jq_unauthorized_total", Help: "Requests with a missing or unknown token.",
+	}, func() float64 { return float64(c.Door.Unauthorized.Load()) }))
+	c.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "gloom_jq_connections", Help: "HTTP connections that are open.",
+	}, func() float64 { return float64(c.Door.Conns()) }))
+	metrics := promhttp.HandlerFor(c.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	s.mux.Handle("/metrics", &endpoint{s, "/metrics", plain(metrics.ServeHTTP)})
+	s.mux.Handle("/", &endpoint{s, "none", nil})
+	for pattern, methods := range routes {
+		s.mux.Handle(pattern, &endpoint{s, pattern, methods})
+	}
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != path.Clean(r.URL.Path) {
+		(&endpoint{s, "none", nil}).ServeHTTP(w, r) // the mux would send it elsewhere
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// plain is an operation that tells nothing of jobs: anybody may ask for it, under
+// any name, however many others do.
+func plain(serve http.HandlerFunc) map[string]operation {
+	return map[string]operation{http.MethodGet: {0, func(x *exchange) (int, error) {
+		serve(x.w, x.r)
+		x.sent = http.StatusOK
+		return x.sent, nil
+	}}}
+}
+
+func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
+
+func openapi(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(openAPI)
+}
+
+func readyz(x *exchange) (int, error) {
+	x.sent = http.StatusOK
+	if err := x.Master.Ready(); err != nil {
+		x.sent = http.StatusServiceUnavailable
+		x.w.Header().Set("Retry-After", "1")
+		http.Error(x.w, err.Error(), x.sent)
+		return x.sent, nil
+	}
+	healthz(x.w, x.r)
+	return x.sent, nil
+}
+
+// handler serves one operation: what it returns is the status of the reply in
+// x.out, or an error, which becomes the reply.
+type handler func(x *exchange) (status int, err error)
+
+// operation is what a method does on a path, and who may ask for it.
+type operation struct {
+	scope guard.Scope
+	serve handler
+}
+
+// endpoint is a path.
+type endpoint struct {
+	*Server
+	pattern string
+	methods map[string]operation
+}
+
+// ServeHTTP implements http.Handler.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := e.pool.Get().(*exchange)
+	x.w, x.r, x.reply = w, r, msgpackType
+	status, err := x.serve(e)
+	if err != nil {
+		status = x.refuse(err)
+	}
+	if x.sent != 0 {
+		status = x.sent
+	} else if status != 0 {
+		x.send(status)
+	}
+	e.requests.WithLabelValues(e.pattern, strconv.Itoa(status)).Inc()
+	x.release()
+}
+
+// serve checks who asks for what, and has it done.
+func (x *exchange) serve(e *endpoint) (int, error) {
+	sent := mediaType(x.r.Header.Get("Content-Type"))
+	if sent != "" {
+		x.reply = sent
+	}
+	reply := accepted(x.r.Header["Accept"], x.reply)
+	if reply != "" {
+		x.reply = reply
+	}
+	method := x.r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	op, ok := e.methods[method]
+	switch {
+	case ok && op.scope == 0:
+		return op.serve(x)
+	case door.Crowded(x.r):
+		x.w.Header().Set("Connection", "close")
+		return 0, &job.Fault{Code: job.Overloaded, Reason: "there are " + strconv.Itoa(x.Door.MaxConns()) + " connections, no more may be open (max-conns)"}
+	case e.methods == nil:
+		return 0, job.Refuse(job.NotFound, "", "there is nothing at %.200s; /openapi.yaml lists all paths", x.r.URL.Path)
+	case !ok:
+		x.w.Header().Set("Allow", allowed(e.methods))
+		return 0, job.Refuse(job.MethodNotAllowed, "", "%.20s does not work on %.200s, %s does", x.r.Method, x.r.URL.Path, allowed(e.methods))
+	}
+	if x.grant, ok = x.Door.Grant(x.r); !ok {
+		return 0, job.Refuse(job.Unauthorized, "", "give a known token: Authorization: Bearer TOKEN")
+	}
+	if !x.grant.Has(op.scope) {
+		return 0, job.Refuse(job.Forbidden, "", "this token lacks the scope %s", Scopes[bits.TrailingZeros8(uint8(op.scope))])
+	}
+	if err := x.Door.CrossSite(x.r); err != nil {
+		return 0, job.Refuse(job.Forbidden, "", "this is a web page's request of another origin: %v", err)
+	}
+	// A page can make a name of its own mean our address.
+	if x.grant == nil && (op.scope == mayAdmin || x.r.Header.Get("Origin") != "") && !x.Door.Ours(x.r) {
+		return 0, job.Refuse(job.Forbidden, "", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one given with --host", x.r.Host)
+	}
+	if reply == "" {
+		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, the Accept header takes neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
+	}
+	return op.serve(x)
+}
+
+func allowed(methods map[string]operation) string {
+	var list []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if _, ok := methods[m]; ok {
+			list = append(list, m)
+		}
+	}
+	if len(list) > 0 && list[0] == http.MethodGet {
+		list = slices.Insert(list, 1, http.MethodHead)
+	}
+	return strings.Join(list, ", ")
+}
+
+// exchange is one request and its reply.
+type exchange struct {
+	*Server
+	w     http.ResponseWriter
+	r     *http.Request
+	grant *guard.Grant
+	reply string // media type
+	sent  int    // the status of a reply that has been sent
+	in    bytes.Buffer
+	json  []byte // a reply in JSON
+	answer
+}
+
+// kept is how large a buffer may be that is used again.
+const kept = 64 << 10
+
+func (x *exchange) release() {
+	x.w, x.r, x.grant, x.sent = nil, nil, nil, 0
+	if x.in.Reset(); x.in.Cap() > kept {
+		x.in = bytes.Buffer{}
+	}
+	if x.b, x.json = x.b[:0], x.json[:0]; cap(x.b) > kept || cap(x.json) > kept {
+		x.b, x.json = nil, nil
+	}
+	x.pool.Put(x)
+}
+
+// statuses are those of the codes.
+var statuses = map[job.Code]int{
+	job.InvalidBody: 400, job.InvalidType: 400, job.MissingField: 400, job.InvalidValue: 400,
+	job.Unauthorized: 401, job.Forbidden: 403,
+	job.NotFound: 404, job.UnknownJob: 404, job.UnknownWorker: 404, job.UnknownConstraint: 404,
+	job.MethodNotAllowed: 405, job.NotAcceptable: 406, job.PollTimeout: 408,
+	job.NotCancelable: 409, job.NotAssigned: 409, job.WrongState: 409,
+	job.PreconditionFailed: 412, job.TooLarge: 413, job.UnsupportedMedia: 415, job.KeyReused: 422,
+	job.Overloaded: 503, job.StoreUnavailable: 503, job.Standby: 503, job.Starting: 503, job.Draining: 503,
+}
+
+// refuse makes an error the reply and returns its status: 0 where there is nobody
+// to reply to.
+func (x *exchange) refuse(err error) int {
+	var f *job.Fault
+	if !errors.As(err, &f) {
+		return 0 // the request's context has ended
+	}
+	x.b = x.b[:0]
+	x.object(2 + btoi(f.Field != ""))
+	x.fault(f)
+	return x.status(f)
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// status is a fault's, with the headers that go with it.
+func (x *exchange) status(f *job.Fault) int {
+	status := statuses[f.Code]
+	switch status {
+	case http.StatusUnauthorized:
+		x.w.Header().Set("WWW-Authenticate", `Bearer realm="jq"`)
+	case http.StatusServiceUnavailable:
+		wait := max(1, int(math.Ceil(f.RetryAfter.Seconds())))
+		x.w.Header().Set("Retry-After", strconv.Itoa(wait))
+	case 0:
+		return http.StatusInternalServerError
+	}
+	return status
+}
+
+// send writes the reply and tells whether all of it left.
+func (x *exchange) send(status int) (whole bool) {
+	h := x.w.Header()
+	h["X-Content-Type-Options"] = noSniff
+	if status == http.StatusNoContent {
+		x.w.WriteHeader(status)
+		return true
+	}
+	body := x.b
+	if x.reply == jsonType {
+		x.json = inJSON(x.json[:0], x.b)
+		body = x.json
+	}
+	h["Content-Type"] = []string{x.reply}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	x.w.WriteHeader(status)
+	if x.r.Method == http.MethodHead {
+		return true
+	}
+	_, err := x.w.Write(body)
+	return err == nil
+}
+
+var noSniff = []string{"nosniff"}
+
+// flush has the system take what was written.
+func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
+
+// value reads the body.
+func (x *exchange) value() (pack.Value, *job.Fault) {
+	sent := x.r.Header.Get("Content-Type")
+	media := msgpackType
+	if sent != "" {
+		media = mediaType(sent)
+	}
+	if media == "" {
+		return nil, job.Refuse(job.UnsupportedMedia, "", "the Content-Type must be %s or %s, not %.200q", msgpackType, jsonType, sent)
+	}
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, job.Refuse(job.UnsupportedMedia, "", "a body must come as it is, not encoded as %.200q", e)
+	}
+	if fault := x.readBody(); fault != nil {
+		return nil, fault
+	}
+	if media == jsonType {
+		return pack.FromJSON(x.in.Bytes())
+	}
+	if fault := pack.Check(x.in.Bytes()); fault != nil {
+		return nil, fault
+	}
+	return x.in.Bytes(), nil
+}
+
+const (
+	// inboundBodies is how many bodies of the largest size may be in the coming.
+	inboundBodies = 64
+	step          = 32 << 10
+)
+
+// readBody reads the body as far as it may be, and no more memory is taken for it
+// than has come.
+func (x *exchange) readBody() *job.Fault {
+	most := x.MaxBody
+	if x.r.ContentLength > int64(most) {
+		return x.tooLarge(strconv.FormatInt(x.r.ContentLength, 10))
+	}
+	counted := 0
+	defer func() { x.inbound.Add(-int64(counted)) }()
+	for {
+		if grown := x.in.Len() + step - counted; grown > 0 {
+			counted += grown
+			if x.inbound.Add(int64(grown)) > inboundBodies*int64(most) {
+				x.w.Header().Set("Connection", "close")
+				return job.Refuse(job.Overloaded, "", "the bodies that are being read have more than %d bytes", inboundBodies*most)
+			}
+		}
+		n, err := x.in.ReadFrom(io.LimitReader(x.r.Body, min(step, int64(most+1-x.in.Len()))))
+		switch {
+		case x.in.Len() > most:
+			return x.tooLarge("more")
+		case err != nil:
+			x.w.Header().Set("Connection", "close")
+			return job.Refuse(job.InvalidBody, "", "the body ends after %d bytes: %v", x.in.Len(), err)
+		case n < step:
+			return nil
+		}
+	}
+}
+
+// tooLarge answers at once, then reads on for a while: who is still sending would
+// not see the answer.
+func (x *exchange) tooLarge(bytes string) *job.Fault {
+	x.w.Header().Set("Connection", "close")
+	fault := job.Refuse(job.TooLarge, "", "the body has %s bytes, it may have %d (max-body)", bytes, x.MaxBody)
+	_ = http.NewResponseController(x.w).EnableFullDuplex()
+	x.sent = x.refuse(fault)
+	if x.send(x.sent) && x.flush() == nil {
+		_, _ = io.CopyN(io.Discard, x.r.Body, int64(x.MaxBody))
+	}
+	return fault
+}

@@ -1,0 +1,245 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"unicode/utf8"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/push"
+)
+
+const (
+	maxURL   = 2000 // bytes
+	maxToken = 1000 // bytes
+	// defaultPull is how long a pull waits in seconds.
+	defaultPull = 30e9
+)
+
+// workerID is the one in the header.
+func (x *exchange) workerID() (id job.ID, fault *job.Fault) {
+	const header = "Worker-Id"
+	text := x.r.Header.Get(header)
+	if text == "" {
+		return id, job.Refuse(job.MissingField, "worker-id", "the header worker-id is missing")
+	}
+	id, ok := job.ParseID(text)
+	if !ok {
+		return id, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %.80q", text)
+	}
+	return id, nil
+}
+
+func postWorker(x *exchange) (int, error) {
+	v, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	f := read(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
+	for _, name := range []string{"name", "max_jobs"} {
+		if f.value(name) == nil {
+			f.refuse(job.MissingField, name, "is missing")
+		}
+	}
+	r := &master.Registration{
+		Name:      f.name("name", job.MaxName),
+		MaxJobs:   int(f.integer("max_jobs", 1, job.MaxWorkerJobs, 0)),
+		URL:       f.name("url", maxURL),
+		Names:     globs(&f),
+		Token:     f.name("token", maxToken),
+		Heartbeat: f.boolean("heartbeat", false),
+	}
+	r.Host, _, _ = net.SplitHostPort(x.r.RemoteAddr) // "" on a unix socket
+	if port := f.integer("port", 1, 65535, int64(x.WorkerPort)); r.URL == "" && port != 0 {
+		r.URL = "http://" + net.JoinHostPort(cmp.Or(r.Host, "127.0.0.1"), strconv.FormatInt(port, 10))
+	}
+	if r.URL != "" && f.fault == nil {
+		f.fault = x.CheckURL(r.URL, r.Host)
+	}
+	if f.fault != nil {
+		return 0, f.fault
+	}
+	reg, err := x.Master.Register(x.r.Context(), r)
+	if err != nil {
+		return 0, err
+	}
+	mode := "push"
+	if reg.Pulls {
+		mode = "pull"
+	}
+	x.object(3)
+	x.key("worker_id")
+	x.id(reg.ID)
+	x.text("mode", mode)
+	x.float("heartbeat_interval", reg.Heartbeat.Seconds())
+	return http.StatusCreated, nil
+}
+
+// globs are the names that a worker takes, all without the field.
+func globs(f *form) []string {
+	v := f.is("names", f.value("names"), pack.Array)
+	if v == nil {
+		return []string{"*"}
+	}
+	if n := v.Len(); n < 1 || n > job.MaxWorkerNames {
+		f.refuse(job.InvalidValue, "names", "must have 1 to %d names, it has %d", job.MaxWorkerNames, n)
+		return nil
+	}
+	var names []string
+	for item := range v.Items() {
+		field := fmt.Sprintf("names[%d]", len(names))
+		if item.Kind() != pack.String {
+			f.refuse(job.InvalidType, field, "must be a string, not %s", shown(item))
+			return nil
+		}
+		s := string(item.Bytes())
+		if why := badName(s, job.MaxName); why != "" {
+			f.refuse(job.InvalidValue, field, "%s", why)
+		}
+		names = append(names, s)
+	}
+	return names
+}
+
+func deleteWorker(x *exchange) (int, error) {
+	id, fault := x.workerID()
+	if fault != nil {
+		return 0, fault
+	}
+	return http.StatusNoContent, x.Master.Unregister(x.r.Context(), id)
+}
+
+func heartbeat(x *exchange) (int, error) {
+	id, fault := x.workerID()
+	if fault != nil {
+		return 0, fault
+	}
+	cancel, err := x.Master.Heartbeat(id)
+	if err != nil {
+		return 0, err
+	}
+	x.object(1)
+	x.key("cancel")
+	x.array(len(cancel))
+	for _, id := range cancel {
+		x.id(id)
+	}
+	return http.StatusOK, nil
+}
+
+func pull(x *exchange) (int, error) {
+	id, fault := x.workerID()
+	if fault != nil {
+		return 0, fault
+	}
+	most := 1
+	if text := x.r.URL.Query().Get("max"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > job.MaxWorkerJobs {
+			return 0, job.Refuse(job.InvalidValue, "max", "max must be an integer from 1 to %d, not %.40q", job.MaxWorkerJobs, text)
+		}
+		most = n
+	}
+	wait, fault := x.wait("wait", defaultPull)
+	if fault != nil {
+		return 0, fault
+	}
+	jobs, err := x.Master.Pull(x.r.Context(), id, most, wait)
+	if err != nil {
+		return 0, err
+	}
+	if len(jobs) == 0 {
+		return http.StatusNoContent, nil
+	}
+	x.object(1)
+	x.key("jobs")
+	x.array(len(jobs))
+	for i := range jobs {
+		x.b = push.AppendHandout(x.b, &jobs[i])
+	}
+	return http.StatusOK, nil
+}
+
+// postDone is judged in the order header, worker, body, job, assignment.
+func postDone(x *exchange) (int, error) {
+	worker, fault := x.workerID()
+	if fault != nil {
+		return 0, fault
+	}
+	if !x.Master.Known(worker) {
+		return 0, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %s", worker)
+	}
+	v, fault := x.value()
+	if fault != nil {
+		return 0, fault
+	}
+	r, fault := readReport(v)
+	if fault != nil {
+		return 0, fault
+	}
+	return http.StatusNoContent, x.Master.Done(x.r.Context(), worker, r)
+}
+
+var reportFields = []string{"job_id", "id", "type", "finished_at", "attempt", "result", "reason", "should_retry", "error", "message"}
+
+func readReport(v pack.Value) (*master.Report, *job.Fault) {
+	f := read(v, "", reportFields...)
+	id := "job_id"
+	if f.value(id) == nil && f.value("id") != nil {
+		id = "id" // as workers of the original send it
+	}
+	idValue := f.need(id, pack.String)
+	r := &master.Report{Attempt: int32(f.integer("attempt", 1, 1<<31-1, 0))}
+	r.Told = f.moment("finished_at")
+	switch kind := f.need("type", pack.String); {
+	case kind.Is("success"):
+		r.Success = true
+		r.Result = bytes.Clone(f.value("result"))
+	case kind.Is("failure"):
+		readFailure(&f, &r.Outcome)
+	case kind != nil:
+		f.refuse(job.InvalidValue, "type", "must be success or failure, not %s", shown(kind))
+	}
+	if idValue != nil {
+		r.Job = f.id(id, job.UnknownJob)
+	}
+	return r, f.fault
+}
+
+func readFailure(f *form, o *job.Outcome) {
+	if reason := f.need("reason", pack.String); reason != nil {
+		var ok bool
+		if o.Reason, ok = job.ParseReason(string(reason.Bytes())); !ok {
+			f.refuse(job.InvalidValue, "reason", "must be other or timeout, not %s", shown(reason))
+		}
+	}
+	if retry := f.need("should_retry", pack.Bool); retry != nil {
+		o.Retry = retry.Bool()
+	}
+	f.need("message", pack.String)
+	o.Message = f.text("message")
+	o.Error = bytes.Clone(f.value("error"))
+	if n := len(o.Error); n > job.MaxError {
+		o.Error = nil
+		note := fmt.Sprintf(" [its error of %d bytes is left out, it may have %d]", n, job.MaxError)
+		o.Message = cut(o.Message, job.MaxMessage-len(note)) + note
+	}
+	o.Message = cut(o.Message, job.MaxMessage)
+}
+
+// cut cuts a text to so many bytes, at a character's border.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}
