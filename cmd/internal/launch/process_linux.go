@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"math"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,10 @@ func leaveGroup(a *syscall.SysProcAttr) bool {
 	a.UseCgroupFD = false
 	return inside
 }
+
+// KeepDescriptors has processes inherit none of the descriptors that this program
+// has inherited itself.
+func KeepDescriptors() { _ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) }
 
 // limit sets limits of a process that has just begun. None is raised above what
 // the process may have.

@@ -16,6 +16,9 @@ func attributes(c Command) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: c.User}
 }
 
+// KeepDescriptors does nothing.
+func KeepDescriptors() {}
+
 func limit(int, []Limit) {}
 
 func leaveGroup(*syscall.SysProcAttr) bool { return false }

@@ -1,28 +1,83 @@
-// Package runner runs jobs by their handlers: in warm contexts, over HTTP, in a
-// shell. It knows nothing of stores and brokers.
+// Package runner runs jobs by their handlers: in warm contexts, in a shell, over
+// HTTP. It knows nothing of stores and brokers.
 package runner
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/netip"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
 
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/serverlessd/job"
 
 	"github.com/rs/zerolog"
 )
 
-// Options of a runner.
+// Options of a runner. What is zero has the value in brackets.
 type Options struct {
-	Dir                   string // temporary directories are made below it
-	Languages             []string
-	HTTPAllow             []netip.Prefix // none: all but link-local addresses
-	Contexts, ContextJobs int
-	Timeout, CPU          time.Duration // of a job whose handler does not say
-	MaxLine               int           // of J: payloads
-	RetryFor              time.Duration // most of Retry-After
-	User                  string        // "" is the daemon's own
-	Log                   zerolog.Logger
+	Dir       string         // holds "contexts", which is the runner's alone and emptied at the start
+	Languages []string       // that are on
+	HTTPAllow []netip.Prefix // none: all but link-local addresses
+	User      string         // runs contexts, a name or a number; "" is the daemon's own
+	Path      string         // PATH of contexts [/usr/local/bin:/usr/bin:/bin]
+	Guard     *launch.Guard  // ends contexts with the daemon; may be nil
+	Log       zerolog.Logger
+
+	Contexts    int           // at one moment [32]
+	ContextJobs int           // that a context runs [1,000]
+	Idle        time.Duration // until a context that has nothing to do ends [60 s]
+
+	Start   time.Duration // for a context to start, and for each of its befores [10 s]
+	Timeout time.Duration // of a job whose handler does not say, by the wall [2 min]
+	CPU     time.Duration // of such a job [30 s]
+
+	Output   int64         // bytes that a job may print or reply [16 MiB]
+	Lines    int           // J: lines that it may print [10,000]
+	MaxLine  int           // bytes of a J: line's payload [1 MiB]
+	RetryFor time.Duration // most of a Retry-After [6 h]
+
+	Memory   int64 // bytes of data of each process of a context [1 GiB]
+	FileSize int64 // bytes of a file that it writes [1 GiB]
+	Files    int   // that it may have open [1,024]
+	Tasks    int   // processes and threads of User, when there is one [4,096]
+}
+
+func (o *Options) complete() {
+	o.Path = or(o.Path, "/usr/local/bin:/usr/bin:/bin")
+	o.Contexts = or(o.Contexts, 32)
+	o.ContextJobs = or(o.ContextJobs, 1000)
+	o.Idle = or(o.Idle, time.Minute)
+	o.Start = or(o.Start, 10*time.Second)
+	o.Timeout = or(o.Timeout, 2*time.Minute)
+	o.CPU = or(o.CPU, 30*time.Second)
+	o.Output = or(o.Output, 16<<20)
+	o.Lines = or(o.Lines, 10_000)
+	o.MaxLine = or(o.MaxLine, 1<<20)
+	o.RetryFor = or(o.RetryFor, 6*time.Hour)
+	o.Memory = or(o.Memory, 1<<30)
+	o.FileSize = or(o.FileSize, 1<<30)
+	o.Files = or(o.Files, 1024)
+	o.Tasks = or(o.Tasks, 4096)
+}
+
+func or[T comparable](value, other T) T {
+	var zero T
+	if value == zero {
+		return other
+	}
+	return value
 }
 
 // Job is a job of a batch.
@@ -49,24 +104,200 @@ type Reporter interface {
 	Ended(i int, o job.Outcome)
 }
 
-// Interface is what the engine needs of a runner.
-type Interface interface {
-	// Run runs a batch. Jobs of which nothing was reported were not begun. When
-	// the context ends, no further job is begun, and the running one is ended with
-	// what it stands for: its job is not reported as ended. gloom is not run here.
-	Run(ctx context.Context, b Batch, to Reporter)
-	// Check tells what is wrong with a source, if anything: *CheckError.
-	Check(s *job.Source) error
-	// Warm tells whether a context stands ready for a handler of a client.
-	Warm(client string, h *job.Handler) bool
-	// Contexts is how many contexts there are.
-	Contexts() int
-	// Kill ends all contexts and what runs in them, at once; the runner goes on.
-	Kill()
-	Close()
+// Runner runs batches. It is safe for concurrent use.
+type Runner struct {
+	o    Options
+	web  *http.Client
+	pool *pool
+
+	mu   sync.Mutex // guards the following
+	life context.Context
+	end  context.CancelFunc // of life
+}
+
+// New returns a runner. It fails for options that cannot be: a user that there
+// is not or that only root may become, a directory that cannot be made.
+func New(o Options) (*Runner, error) {
+	o.complete()
+	who, err := credential(o.User)
+	if err != nil {
+		return nil, err
+	}
+	if o.Dir == "" {
+		return nil, errors.New("the runner has no directory")
+	}
+	o.Dir = filepath.Join(o.Dir, "contexts")
+	if err := empty(o.Dir); err != nil {
+		return nil, err
+	}
+	launch.KeepDescriptors()
+	r := &Runner{o: o, web: newClient(o)}
+	r.pool = newPool(r, who)
+	r.life, r.end = context.WithCancel(context.Background())
+	return r, nil
+}
+
+// credential is that of a user; nil for our own.
+func credential(name string) (*syscall.Credential, error) {
+	if name == "" {
+		return nil, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return nil, fmt.Errorf("user %q: there is none of that name or number", name)
+		}
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	switch {
+	case err1 != nil || err2 != nil:
+		return nil, fmt.Errorf("user %q: its ids %s and %s are no numbers", name, u.Uid, u.Gid)
+	case int(uid) == os.Getuid():
+		return nil, nil
+	case os.Getuid() != 0:
+		return nil, fmt.Errorf("user %q: only root may run contexts as somebody else", name)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+// empty makes a directory, or removes what a killed daemon has left in it.
+// Others may pass it, to what is theirs below, not look.
+func empty(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
+	return err
+}
+
+// Run runs a batch. Jobs of which nothing was reported were not begun. When ctx
+// ends no further job is begun, and the running one is ended with what it stands
+// for: its job is not reported as ended. gloom is not run here.
+func (r *Runner) Run(ctx context.Context, b Batch, to Reporter) {
+	r.mu.Lock()
+	life := r.life
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+
+	switch {
+	case b.Handler.Lang != job.HTTP:
+		r.runContext(ctx, b, to)
+	case b.Handler.Options.Batch:
+		r.runBatch(ctx, b, to)
+	default:
+		r.runRequests(ctx, b, to)
+	}
+}
+
+// goesOn tells whether a batch's next job may begin.
+func (b Batch) goesOn(ctx context.Context, i int) bool {
+	return ctx.Err() == nil && (i == 0 || b.Held == nil || !b.Held())
+}
+
+// timeout and cpu are limits of a handler's job.
+func (r *Runner) timeout(h *job.Handler) time.Duration {
+	return or(time.Duration(h.Options.Timeout), r.o.Timeout)
+}
+func (r *Runner) cpu(h *job.Handler) time.Duration { return or(time.Duration(h.Options.CPU), r.o.CPU) }
+
+// Warm tells whether a context stands ready for a handler of a client.
+func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(keyOf(client, h)) }
+
+// Contexts is how many contexts there are.
+func (r *Runner) Contexts() int { return r.pool.size() }
+
+// Kill ends all contexts and what runs in them, at once, as the end of Run's
+// context does. The runner goes on.
+func (r *Runner) Kill() {
+	r.mu.Lock()
+	r.end()
+	r.life, r.end = context.WithCancel(context.Background())
+	r.mu.Unlock()
+	r.pool.drop()
+}
+
+// Close ends everything and waits until it is gone.
+func (r *Runner) Close() {
+	r.mu.Lock()
+	r.end()
+	r.mu.Unlock()
+	r.pool.close()
+	r.web.CloseIdleConnections()
 }
 
 // CheckError is what Check refuses: a code of the HTTP side, and the field.
 type CheckError struct{ Code, Field, Reason string }
 
 func (e *CheckError) Error() string { return e.Reason }
+
+// Check tells what is wrong with a source, if anything: a *CheckError. Code is
+// not parsed: that is the first run's.
+func (r *Runner) Check(s *job.Source) error {
+	switch {
+	case s.Lang == "":
+		return &CheckError{"missing_field", "lang", "the handler has no lang"}
+	case !slices.Contains(job.Languages, s.Lang):
+		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %.40q is none of %s", s.Lang, strings.Join(job.Languages, ", "))}
+	case !slices.Contains(r.o.Languages, s.Lang):
+		return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is off here; on are %s", s.Lang, strings.Join(r.o.Languages, ", "))}
+	case s.Body == "":
+		return &CheckError{"missing_field", "body", "the handler has no body"}
+	case s.Lang == job.HTTP:
+		return checkURL(s.Body)
+	}
+	return nil
+}
+
+func checkURL(body string) error {
+	u, err := url.Parse(body)
+	switch {
+	case err != nil:
+		err = errors.Unwrap(err) // without the whole URL before it
+	case u.Scheme != "http" && u.Scheme != "https":
+		err = errors.New("it does not begin with http:// or https://")
+	case u.Hostname() == "":
+		err = errors.New("it has no host")
+	default:
+		return nil
+	}
+	return &CheckError{"invalid_value", "body", fmt.Sprintf("the URL %.200q is not valid: %v", body, err)}
+}
+
+// fault is why a run did not end by its handler's own word.
+type fault struct{ code, text string }
+
+// Codes of outcomes that the handler did not give.
+const (
+	codeContextFailed = "context_failed" // it did not start
+	codeContextDied   = "context_died"
+	codeBefore        = "before_failed"
+	codeTimeout       = "timeout"
+	codeCPU           = "cpu_limit"
+	codeOutput        = "output_limit"
+	codeLines         = "line_limit"
+	codeConnection    = "connection_failed" // refused, not allowed, cut off
+	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
+	codeBadResponse   = "bad_response"      // or a bad one before it
+	codeWorkerLost    = "worker_lost"       // a Gloom worker went with the job
+)
+
+func (f fault) outcome() job.Outcome {
+	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text), RetryAfter: -1}
+}
+
+// failFrom reports all jobs from the i-th on as having met the same fault.
+func (b Batch) failFrom(i int, f fault, to Reporter) {
+	for ; i < len(b.Jobs); i++ {
+		to.Started(i)
+		to.Ended(i, f.outcome())
+	}
+}

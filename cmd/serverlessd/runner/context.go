@@ -1,0 +1,360 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/serverlessd/job"
+
+	"golang.org/x/sys/unix"
+)
+
+// key tells which jobs may share a context.
+type key struct{ client, lang, eid string }
+
+func keyOf(client string, h *job.Handler) key {
+	eid := "eid " + h.EID
+	if h.EID == "" {
+		eid = "version " + h.Jobtype + " " + h.ID
+	}
+	return key{client, h.Lang, eid}
+}
+
+// interpreter is how contexts of a language are started and spoken to.
+type interpreter interface {
+	// args start it.
+	args(o *Options) []string
+	// open makes what it needs beside the pipe of its input, and files it inherits.
+	open(c *process) ([]*os.File, error)
+	// hello, hook and task are what is written to its input: all answer with a mark,
+	// whose number is judged by status.
+	hello(c *process) []byte
+	hook(c *process, source string) []byte
+	task(c *process, b Batch, j Job) ([]byte, error)
+	// status is that of a run by its mark's number, and data where it gave none.
+	status(number int) (status int, data string)
+}
+
+// process is a context: a process, its input, and what it prints. One batch at a
+// time uses it.
+type process struct {
+	key
+	r       *Runner
+	speaks  interpreter
+	secret  string
+	dir     string
+	in      *os.File
+	out     *output
+	p       *launch.Process
+	sources map[string]int  // told so far
+	befores map[string]bool // run so far
+	payload *os.File        // of sh: standard input of its jobs
+
+	era     int // the pool's
+	jobs    int // run
+	cleared bool
+	broken  bool // not to be used again
+	expiry  *time.Timer
+}
+
+// endPatience is what a context gets to end in order, and killPatience what
+// killing it may take.
+const (
+	endPatience  = time.Second
+	killPatience = 10 * time.Second
+)
+
+// begin starts a context and waits until it is there.
+func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fault) {
+	name := strconv.FormatUint(serial, 10)
+	c := &process{key: k, r: r, dir: filepath.Join(r.o.Dir, name), sources: make(map[string]int), befores: make(map[string]bool)}
+	c.speaks = interpreters[k.lang]
+	var random [16]byte
+	_, _ = rand.Read(random[:])
+	c.secret = hex.EncodeToString(random[:])
+	c.out = newOutput(c.secret, &r.o, r.o.Log.With().Str("client", k.client).Str("lang", k.lang).Logger())
+	if err := c.start(name); err != nil {
+		c.clear()
+		return nil, &fault{codeContextFailed, err.Error()}
+	}
+	if _, f := c.step(ctx, c.speaks.hello(c), r.o.Start, 0); f != nil {
+		c.kill()
+		switch f.code {
+		case codeTimeout:
+			f.text = fmt.Sprintf("the context was not there after %v", r.o.Start)
+		case codeContextDied:
+			f.text = "the context ended at its start" + f.text[len(died):]
+		}
+		f.code = codeContextFailed
+		return nil, f
+	}
+	return c, nil
+}
+
+func (c *process) start(name string) error {
+	who := c.r.pool.user
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		return err
+	}
+	theirs, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c.in = in
+	defer theirs.Close()
+	files, err := c.speaks.open(c)
+	if err != nil {
+		return err
+	}
+	files = append([]*os.File{theirs}, files...)
+	if who != nil {
+		if err := os.Chown(c.dir, int(who.Uid), int(who.Gid)); err != nil {
+			return err
+		}
+		for _, f := range files {
+			if err := f.Chown(int(who.Uid), int(who.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	o := &c.r.o
+	limits := []launch.Limit{
+		{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: uint64(o.FileSize)}, {Resource: unix.RLIMIT_NOFILE, Max: uint64(o.Files)},
+	}
+	if c.lang != job.Node { // it reserves more than it uses
+		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_DATA, Max: uint64(o.Memory)})
+	}
+	if who != nil { // the number counts all that the user has
+		limits = append(limits, launch.Limit{Resource: unix.RLIMIT_NPROC, Max: uint64(o.Tasks)})
+	}
+	c.p, err = launch.Start(launch.Command{
+		Args: c.speaks.args(o), Dir: c.dir,
+		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
+		Stdout: c.out, Stderr: stderr{c.out}, Files: files,
+		Guard: o.Guard, Name: "context-" + name, User: who, Limits: limits,
+	})
+	if err == nil {
+		c.p.KillRest()
+	}
+	return err
+}
+
+const died = "the context ended before the job did"
+
+// step has a context do something, and waits for the mark that ends it: at most
+// limit by the wall, and, unless it is 0, cpu of processor time. After a fault the
+// context is of no use. A fault without a code is the end of ctx.
+func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
+	defer func() { c.broken = c.broken || f != nil }()
+	deadline := time.Now().Add(limit)
+	meter := c.p.Meter()
+	check := time.NewTimer(nextCheck(limit, cpu))
+	defer check.Stop()
+	// Who does not read its input is not kept waiting for longer than this one.
+	_ = c.in.SetWriteDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = c.in.SetWriteDeadline(time.Unix(1, 0)) })
+	_, _ = c.in.Write(frame) // an error shows below
+	stop()
+	for {
+		select {
+		case m = <-c.out.marks:
+			return m, m.fault
+		case <-c.p.Ended():
+			select {
+			case m = <-c.out.marks:
+				if m.fault != nil {
+					return m, m.fault
+				}
+			default:
+			}
+			return m, &fault{codeContextDied, died + c.cause()}
+		case <-ctx.Done():
+			return m, &fault{}
+		case <-check.C:
+			left := time.Until(deadline)
+			if left <= 0 {
+				return m, &fault{codeTimeout, fmt.Sprintf("it took longer than %v", limit)}
+			}
+			used := time.Duration(0)
+			if cpu > 0 {
+				if used = meter.Used(); used >= cpu {
+					return m, &fault{codeCPU, fmt.Sprintf("it used more than %v of processor time", cpu)}
+				}
+			}
+			check.Reset(nextCheck(left, cpu-used))
+		}
+	}
+}
+
+// nextCheck is when so much processor time can be used up at the earliest, or
+// the wall's time be over.
+func nextCheck(wall, cpu time.Duration) time.Duration {
+	if cpu <= 0 {
+		return wall
+	}
+	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), 10*time.Millisecond))
+}
+
+// cause is how the process ended, and what it said last.
+func (c *process) cause() string {
+	r := c.p.Result()
+	s := fmt.Sprintf(" (exit status %d)", r.Code)
+	if r.Signal != 0 {
+		s = fmt.Sprintf(" (%s)", launch.SignalName(r.Signal))
+	}
+	if last := c.out.lastWords(); last != "" {
+		s += ": " + last
+	}
+	return s
+}
+
+// hook runs a source of the handler's that is no job.
+func (c *process) hook(ctx context.Context, what, source string, limit, cpu time.Duration) *fault {
+	if source == "" {
+		return nil
+	}
+	m, f := c.step(ctx, c.speaks.hook(c, source), limit, cpu)
+	if f != nil {
+		if f.code != "" {
+			f.text = what + ": " + f.text
+		}
+		return f
+	}
+	if status, data := c.speaks.status(m.number); status != 200 {
+		if len(m.data) > 0 {
+			data = string(m.data)
+		}
+		return &fault{codeBefore, what + ": " + data}
+	}
+	return nil
+}
+
+// run runs a job. The context is of no use after a fault; one without a code is
+// the end of ctx.
+func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fault) {
+	began := time.Now()
+	frame, err := c.speaks.task(c, b, j)
+	if err != nil {
+		c.broken = true
+		return o, &fault{codeContextFailed, err.Error()}
+	}
+	m, f := c.step(ctx, frame, c.r.timeout(b.Handler), c.r.cpu(b.Handler))
+	c.jobs++
+	if f != nil {
+		o = f.outcome()
+	} else {
+		o = c.outcome(&m)
+	}
+	o.Wall = time.Since(began)
+	return o, f
+}
+
+func (c *process) outcome(m *mark) job.Outcome {
+	status, data := c.speaks.status(m.number)
+	o := job.Outcome{Status: status, Data: m.data, RetryAfter: -1, Lines: m.lines, BadLines: m.bad}
+	if len(o.Data) == 0 {
+		o.Data = []byte(data)
+	}
+	if m.said != nil {
+		o.Status, o.Data = m.said.status, m.said.data
+	}
+	return o
+}
+
+// runContext runs a batch in a context.
+func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
+	c, f := r.pool.take(ctx, keyOf(b.Client, b.Handler))
+	if f != nil {
+		if f.code != "" {
+			b.failFrom(0, *f, to)
+		}
+		return
+	}
+	defer r.pool.put(c)
+	h := b.Handler
+	timeout, cpu := r.timeout(h), r.cpu(h)
+	if !c.befores[h.Before] {
+		if f = c.hook(ctx, "before", h.Before, r.o.Start, 0); f != nil {
+			c.broken = true
+		} else {
+			c.befores[h.Before] = true
+		}
+	}
+	if f == nil {
+		f = c.hook(ctx, "beforeEach", h.BeforeEach, timeout, cpu)
+	}
+	if f != nil {
+		if f.code != "" {
+			f.code = codeBefore
+			b.failFrom(0, *f, to)
+		}
+		return
+	}
+	for i, j := range b.Jobs {
+		if !b.goesOn(ctx, i) {
+			break
+		}
+		to.Started(i)
+		o, f := c.run(ctx, b, j)
+		if f != nil && f.code == "" {
+			return
+		}
+		if f != nil {
+			c.kill() // before its job is reported, and may run again
+		}
+		to.Ended(i, o)
+		if f != nil {
+			return
+		}
+	}
+	if f := c.hook(ctx, "afterEach", h.AfterEach, timeout, cpu); f != nil && f.code != "" {
+		c.out.log.Warn().Str("type", b.Type).Str("reason", f.text).Msg("afterEach failed")
+	}
+}
+
+// kill ends a context and whatever it has started. It may be called again.
+func (c *process) kill() {
+	c.broken = true
+	if c.cleared {
+		return
+	}
+	if c.p != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+		defer cancel()
+		c.p.Kill(ctx)
+	}
+	c.clear()
+}
+
+// finish ends a context in order: its input ends, and so does it.
+func (c *process) finish() {
+	if !c.broken {
+		c.in.Close()
+		select {
+		case <-c.p.Ended():
+		case <-time.After(endPatience):
+		}
+	}
+	c.kill()
+}
+
+// clear removes what a context had.
+func (c *process) clear() {
+	c.cleared = true
+	for _, f := range []*os.File{c.in, c.payload} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.out.log.Warn().Err(err).Msg("a context's directory could not be removed")
+	}
+}

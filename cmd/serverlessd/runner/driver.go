@@ -1,0 +1,87 @@
+package runner
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+
+	"gloom/cmd/serverlessd/job"
+
+	"github.com/goccy/go-json"
+)
+
+//go:embed driver/node.js
+var nodeDriver string
+
+//go:embed driver/python.py
+var pythonDriver string
+
+//go:embed driver/php.php
+var phpDriver string
+
+// interpreters are those of contexts, by language.
+var interpreters = map[string]interpreter{
+	job.Shell: shell{},
+	job.Node: driver{func(o *Options) []string {
+		return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.Memory>>20, 1)), "-e", nodeDriver}
+	}},
+	job.Python: driver{func(*Options) []string { return []string{"python3", "-c", pythonDriver} }},
+	job.PHP: driver{func(o *Options) []string {
+		return []string{
+			"php", "-d", fmt.Sprintf("memory_limit=%d", o.Memory), "-d", "max_execution_time=0", "-d", "display_errors=stderr",
+			"-d", "log_errors=0", "-d", "html_errors=0", "-d", "output_buffering=0", "-r", phpDriver,
+		}
+	}},
+}
+
+// driver is a program of ours that an interpreter runs: driver/ tells what it
+// reads and writes.
+type driver struct{ command func(o *Options) []string }
+
+func (d driver) args(o *Options) []string { return d.command(o) }
+
+func (driver) open(*process) ([]*os.File, error) { return nil, nil }
+
+// frame is the line before the bytes.
+type frame struct {
+	Do     string `json:"do"`
+	Size   int    `json:"size"`
+	Code   int    `json:"code,omitempty"`
+	Secret string `json:"secret,omitempty"`
+	ID     job.ID `json:"id,omitempty"`
+	Type   string `json:"type,omitempty"`
+	Tries  int    `json:"tries,omitempty"`
+}
+
+func (f frame) append(to, bytes []byte) []byte {
+	f.Size = len(bytes)
+	head, _ := json.Marshal(&f) // a struct of strings and numbers
+	to = append(append(to, head...), '\n')
+	return append(to, bytes...)
+}
+
+func (driver) hello(c *process) []byte { return frame{Do: "hello", Secret: c.secret}.append(nil, nil) }
+
+// code tells a source, unless the context knows it, and returns its number. A
+// hook's is compiled in another way than a job's.
+func (driver) code(c *process, do, source string) (number int, told []byte) {
+	number, known := c.sources[do+source]
+	if !known {
+		number = len(c.sources) + 1
+		c.sources[do+source] = number
+		told = frame{Do: "code", Code: number}.append(nil, []byte(source))
+	}
+	return number, told
+}
+
+func (d driver) hook(c *process, source string) []byte {
+	number, told := d.code(c, "hook", source)
+	return frame{Do: "hook", Code: number}.append(told, nil)
+}
+
+func (d driver) task(c *process, b Batch, j Job) ([]byte, error) {
+	number, told := d.code(c, "job", b.Handler.Body)
+	return frame{Do: "job", Code: number, ID: j.ID, Type: b.Type, Tries: j.Tries}.append(told, j.Payload), nil
+}
+
+func (driver) status(number int) (int, string) { return number, "" }

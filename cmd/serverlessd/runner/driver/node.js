@@ -1,0 +1,79 @@
+// What runs the jobs of a Node context. Frames come in on descriptor 3: a line of
+// JSON, then as many bytes as its size says. Each but "code" is answered on the
+// standard output: a line with the secret, a status and a size, then the data.
+(() => {
+  const AsyncFunction = (async () => {}).constructor;
+  const print = process.stdout.write.bind(process.stdout);
+  const input = new (require('net').Socket)({ fd: 3, readable: true, writable: false });
+  const sources = new Map();
+  let secret, head, chunks = [], have = 0, busy = false;
+
+  function answer(status, data) {
+    const bytes = typeof data === 'string' ? Buffer.from(data) : data;
+    const mark = `\n${secret} ${status} ${bytes.length}\n`;
+    print(bytes.length ? Buffer.concat([Buffer.from(mark), bytes]) : mark);
+  }
+
+  // compiled returns the function of a source; what does not compile throws at each run.
+  function compiled(n) {
+    let f = sources.get(n);
+    if (typeof f === 'string') sources.set(n, f = new AsyncFunction('payload', 'job', f));
+    return f;
+  }
+
+  function result(r) {
+    if (r === undefined || r === null) return [200, ''];
+    if (typeof r === 'number') return [r, ''];
+    if (typeof r === 'string' || r instanceof Uint8Array) return [200, r];
+    if (typeof r === 'object' && ('status' in r || 'data' in r)) {
+      const data = r.data ?? '';
+      return [r.status ?? 200, typeof data === 'string' || data instanceof Uint8Array ? data : JSON.stringify(data)];
+    }
+    throw new TypeError('the handler returned neither nothing, a number, a string nor {status, data}');
+  }
+
+  async function run(frame, bytes) {
+    try {
+      const f = compiled(frame.code);
+      const [status, data] = frame.do === 'hook' ? (await f(), [200, ''])
+        : result(await f(bytes.toString(), { id: frame.id, type: frame.type, tries: frame.tries, raw: bytes }));
+      answer(Number.isInteger(status) && status >= 0 && status < 1000 ? status : 500, data);
+    } catch (e) {
+      console.error(e);
+      answer(500, String(e?.message || e));
+    }
+  }
+
+  // take returns the first n bytes of what came in.
+  function take(n) {
+    const all = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
+    chunks = [all.subarray(n)];
+    have = all.length - n;
+    return all.subarray(0, n);
+  }
+
+  async function serve() {
+    busy = true;
+    for (;;) {
+      if (!head) {
+        const last = chunks.at(-1), end = last ? last.indexOf(10) : -1;
+        if (end < 0) break;
+        head = JSON.parse(take(have - last.length + end + 1));
+      }
+      if (have < head.size) break;
+      const frame = head, bytes = take(frame.size);
+      head = undefined;
+      if (frame.do === 'code') sources.set(frame.code, bytes.toString());
+      else if (frame.do === 'hello') answer(200, ((secret = frame.secret), ''));
+      else await run(frame, bytes);
+    }
+    busy = false;
+  }
+
+  input.on('data', (bytes) => {
+    chunks.push(bytes);
+    have += bytes.length;
+    if (!busy) serve();
+  });
+  input.on('end', () => process.exit());
+})();

@@ -1,0 +1,53 @@
+package runner
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// followed are the J: lines of a run.
+type followed struct {
+	lines []job.Line
+	bad   int
+}
+
+func (f *followed) count() int { return len(f.lines) + f.bad }
+
+// cutFollow tells whether a line is to make a job, and what comes after the mark.
+func cutFollow(line []byte) (rest []byte, ok bool) {
+	return bytes.CutPrefix(bytes.TrimPrefix(line, []byte("#")), []byte("J: "))
+}
+
+// add takes in what stands behind the mark: "type|payload", of at most max bytes
+// of payload. It tells whether that makes a job.
+func (f *followed) add(rest []byte, max int) bool {
+	typ, payload, ok := bytes.Cut(rest, []byte("|"))
+	if !ok || len(payload) > max || job.CheckType(string(typ)) != nil || isTime(string(typ)) {
+		f.bad++
+		return false
+	}
+	f.lines = append(f.lines, job.Line{Type: string(typ), Payload: bytes.Clone(payload)})
+	return true
+}
+
+var (
+	dateForm   = regexp.MustCompile(`^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:?\d\d)?)?$`)
+	millisForm = regexp.MustCompile(`^\d{10,13}$`)
+)
+
+// isTime tells whether a type reads as a time: a journal's lines begin with one
+// where ours have the type.
+func isTime(s string) bool { return dateForm.MatchString(s) || millisForm.MatchString(s) }
+
+// status reads "STATUS[ data]".
+func status(line []byte) (status int, data []byte, ok bool) {
+	word, data, _ := bytes.Cut(line, []byte(" "))
+	n, err := strconv.ParseUint(string(word), 10, 16)
+	if err != nil || len(word) != 3 {
+		return 0, nil, false
+	}
+	return int(n), data, true
+}

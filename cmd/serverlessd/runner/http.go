@@ -1,0 +1,259 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	// webIdle is shorter than common servers keep a connection: a request on one that
+	// is just being closed has failed.
+	webIdle = 4 * time.Second
+	// webIdleConns are kept for one host.
+	webIdleConns = 256
+)
+
+func newClient(o Options) *http.Client {
+	dialer := net.Dialer{Timeout: dialTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		return mayDial(address, o.HTTPAllow)
+	}}
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
+			IdleConnTimeout: webIdle, MaxIdleConnsPerHost: webIdleConns, MaxResponseHeaderBytes: 64 << 10,
+		},
+	}
+}
+
+// translated are prefixes of IPv6 whose last four bytes are an IPv4 address.
+var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("::/96")}
+
+// mayDial tells whether a resolved address may be called: none that is
+// link-local, where clouds keep their machines' secrets.
+func mayDial(address string, allow []netip.Prefix) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	for _, p := range translated {
+		if b := ip.AsSlice(); p.Contains(ip) && b[12] != 0 {
+			ip = netip.AddrFrom4([4]byte(b[12:]))
+		}
+	}
+	if ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() {
+		return fmt.Errorf("%s is a link-local address, which is never called", ip)
+	}
+	for _, p := range allow {
+		if p.Contains(ip) {
+			return nil
+		}
+	}
+	if len(allow) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is not in what --http-allow allows", ip)
+}
+
+// request sends a body to a handler and reads the reply. A fault without a code is
+// the end of ctx.
+func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body []byte) (int, http.Header, []byte, *fault) {
+	timeout := r.timeout(b.Handler)
+	timed, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	method := or(b.Handler.Method, http.MethodPost)
+	broken := func(err error) *fault {
+		var u *url.Error
+		switch {
+		case ctx.Err() != nil:
+			return &fault{}
+		case timed.Err() != nil:
+			return &fault{codeTimeout, fmt.Sprintf("%s took longer than %v", method, timeout)}
+		case errors.As(err, &u):
+			err = u.Err // the URL may hold a password
+		}
+		return &fault{codeConnection, err.Error()}
+	}
+	req, err := http.NewRequestWithContext(timed, method, b.Handler.Body, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, broken(err)
+	}
+	req.Header = header
+	header.Set("Content-Type", "application/octet-stream")
+	header.Set("User-Agent", "serverlessd")
+	header.Set("job-type", b.Type)
+	res, err := r.web.Do(req)
+	if err != nil {
+		return 0, nil, nil, broken(err)
+	}
+	defer res.Body.Close()
+	reply, err := io.ReadAll(io.LimitReader(res.Body, r.o.Output+1))
+	if err != nil {
+		return 0, nil, nil, broken(err)
+	}
+	if int64(len(reply)) > r.o.Output {
+		return 0, nil, nil, &fault{codeOutput, fmt.Sprintf("the reply has more than %d bytes", r.o.Output)}
+	}
+	return res.StatusCode, res.Header, reply, nil
+}
+
+// answered is the outcome that a status and the headers make.
+func (r *Runner) answered(status int, header http.Header) job.Outcome {
+	o := job.Outcome{Status: status, RetryAfter: retryAfter(header.Get("Retry-After"), time.Now(), r.o.RetryFor)}
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		o.Again = true
+	}
+	return o
+}
+
+// retryAfter reads seconds or a date: how long, at most max; -1 for nothing.
+func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
+	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
+		return min(time.Duration(n)*time.Second, most)
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return min(max(at.Sub(now), 0), most)
+	}
+	return -1
+}
+
+// runRequests runs a batch with a request per job.
+func (r *Runner) runRequests(ctx context.Context, b Batch, to Reporter) {
+	for i, j := range b.Jobs {
+		if !b.goesOn(ctx, i) {
+			return
+		}
+		to.Started(i)
+		began := time.Now()
+		o, ended := r.runRequest(ctx, b, j)
+		if !ended {
+			return
+		}
+		o.Wall = time.Since(began)
+		to.Ended(i, o)
+	}
+}
+
+func (r *Runner) runRequest(ctx context.Context, b Batch, j Job) (o job.Outcome, ended bool) {
+	header := make(http.Header, 8)
+	header.Set("job-id", string(j.ID))
+	header.Set("job-try", strconv.Itoa(j.Tries))
+	status, replied, reply, f := r.request(ctx, b, header, line(j.Payload))
+	if f != nil {
+		return f.outcome(), f.code != ""
+	}
+	o = r.answered(status, replied)
+	if o.Data = reply; !bytes.Contains(reply, []byte("J: ")) {
+		return o, true
+	}
+	o.Data = nil
+	var jobs followed
+	for l := range bytes.Lines(reply) {
+		if rest, ok := cutFollow(bytes.TrimSuffix(l, []byte("\n"))); !ok {
+			o.Data = append(o.Data, l...)
+		} else if jobs.count() == r.o.Lines {
+			return r.tooManyLines().outcome(), true
+		} else {
+			jobs.add(rest, r.o.MaxLine)
+		}
+	}
+	o.Lines, o.BadLines = jobs.lines, jobs.bad
+	return o, true
+}
+
+func (r *Runner) tooManyLines() fault {
+	return fault{codeLines, fmt.Sprintf("the reply has more than %d J: lines", r.o.Lines)}
+}
+
+func line(payload []byte) []byte { return append(bytes.Clone(payload), '\n') }
+
+// runBatch runs a batch with one request.
+func (r *Runner) runBatch(ctx context.Context, b Batch, to Reporter) {
+	var body []byte
+	for i, j := range b.Jobs {
+		to.Started(i)
+		body = append(append(body, j.Payload...), '\n')
+	}
+	began := time.Now()
+	header := make(http.Header, 8)
+	header.Set("job-count", strconv.Itoa(len(b.Jobs)))
+	status, replied, reply, f := r.request(ctx, b, header, body)
+	if f != nil && f.code == "" {
+		return
+	}
+	wall := time.Since(began)
+	end := func(i int, o job.Outcome) {
+		o.Wall = wall
+		to.Ended(i, o)
+	}
+	if verdict, _ := job.Judge(status); f != nil || verdict != job.OK {
+		for i := range b.Jobs {
+			if f != nil {
+				end(i, f.outcome())
+			} else {
+				end(i, r.answered(status, replied))
+			}
+		}
+		return
+	}
+	for i, o := range r.each(reply, replied, len(b.Jobs)) {
+		end(i, o)
+	}
+}
+
+// each takes the reply to a batch of n jobs apart: a line "STATUS[ data]" for
+// each, in order. J: lines belong to the status line after them.
+func (r *Runner) each(reply []byte, header http.Header, n int) []job.Outcome {
+	all := make([]job.Outcome, 0, n)
+	var jobs followed
+	var f *fault
+	for l := range bytes.Lines(reply) {
+		l = bytes.TrimSuffix(l, []byte("\n"))
+		if rest, ok := cutFollow(l); ok {
+			if jobs.count() == r.o.Lines {
+				over := r.tooManyLines()
+				f = &over
+				break
+			}
+			jobs.add(rest, r.o.MaxLine)
+			continue
+		}
+		if len(all) == n || bytes.HasPrefix(l, []byte("#")) {
+			continue
+		}
+		number, data, ok := status(bytes.TrimSuffix(l, []byte("\r")))
+		if !ok {
+			f = &fault{codeBadResponse, fmt.Sprintf("line %.100q of the reply is not a status, or a status and data", l)}
+			break
+		}
+		o := r.answered(number, header)
+		o.Data, o.Lines, o.BadLines = bytes.Clone(data), jobs.lines, jobs.bad
+		all = append(all, o)
+		jobs = followed{}
+	}
+	if f == nil {
+		f = &fault{codeNoResponse, fmt.Sprintf("the reply to %d jobs has %d statuses", n, len(all))}
+	}
+	if len(all) > 0 { // what follows the last status belongs to none
+		all[len(all)-1].BadLines += jobs.count()
+	}
+	for len(all) < n {
+		all = append(all, f.outcome())
+	}
+	return all
+}

@@ -1,0 +1,215 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"gloom/cmd/serverlessd/job"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	logLine  = 1 << 10 // bytes of a line that are logged
+	tailSize = 1 << 10 // bytes of what was said last, for the reason of a death
+)
+
+// mark is the end of a step, as its context says it: a line with the context's
+// secret, a number, and the size of the data that follow it. What was printed
+// before belongs to the step.
+type mark struct {
+	number int
+	data   []byte
+	fault  *fault // the step printed too much; nothing else is set
+	followed
+	said *said
+}
+
+// said is an R: line.
+type said struct {
+	status int
+	data   []byte
+}
+
+// output takes apart what a context prints. Write is the launcher's goroutine's.
+type output struct {
+	secret []byte
+	max    int   // of J: payloads
+	lines  int   // J: lines of a step
+	size   int64 // bytes of a step
+	log    zerolog.Logger
+	marks  chan mark // of one: nothing is asked before the last answer has been taken
+
+	now  mark
+	line []byte // that has begun, as far as it is kept
+	want int    // bytes of data to come
+
+	mu   sync.Mutex // guards the following
+	left int64      // bytes that may still come before the next mark
+	tail []byte     // of the standard error
+}
+
+func newOutput(secret string, o *Options, log zerolog.Logger) *output {
+	return &output{
+		secret: []byte(secret), max: o.MaxLine, lines: o.Lines, size: o.Output, log: log,
+		marks: make(chan mark, 1), left: o.Output,
+	}
+}
+
+// take counts bytes, and tells whether there may be as many.
+func (o *output) take(n int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left -= int64(n)
+	return o.left >= 0
+}
+
+// Write fails, which closes the pipe, when a step has printed too much, or what
+// only we may print.
+func (o *output) Write(p []byte) (int, error) {
+	if !o.take(len(p)) {
+		return 0, o.over(codeOutput, "more than %d bytes were printed", o.size)
+	}
+	n := len(p)
+	for len(p) > 0 {
+		if o.want > 0 {
+			part := p[:min(o.want, len(p))]
+			o.now.data = append(o.now.data, part...)
+			p = p[len(part):]
+			if o.want -= len(part); o.want > 0 {
+				break
+			}
+			if err := o.ended(); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		end := bytes.IndexByte(p, '\n')
+		if end < 0 {
+			o.keep(p)
+			break
+		}
+		o.keep(p[:end])
+		p = p[end+1:]
+		if err := o.endLine(); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// over ends the step with a fault.
+func (o *output) over(code, format string, args ...any) error {
+	f := fault{code, fmt.Sprintf(format, args...)}
+	select {
+	case o.marks <- mark{fault: &f}:
+	default: // nobody waits
+	}
+	return fmt.Errorf("%s: %s", f.code, f.text)
+}
+
+// keep adds to the line that has begun: all of what may have a meaning, of
+// others the beginning.
+func (o *output) keep(part []byte) {
+	if head := 4 - len(o.line); head > 0 {
+		head = min(head, len(part))
+		o.line, part = append(o.line, part[:head]...), part[head:]
+	}
+	most := logLine
+	if bytes.HasPrefix(o.line, []byte("R: ")) {
+		most = len(o.line) + len(part)
+	} else if _, ok := cutFollow(o.line); ok {
+		most = o.max + job.MaxType + 16 // longer ones are bad whatever follows
+	}
+	o.line = append(o.line, part[:max(0, min(len(part), most-len(o.line)))]...)
+}
+
+func (o *output) endLine() error {
+	line := o.line
+	if o.line = o.line[:0]; cap(o.line) > 64<<10 {
+		o.line = nil
+	}
+	if rest, ok := bytes.CutPrefix(line, o.secret); ok {
+		return o.endStep(rest)
+	}
+	if rest, ok := bytes.CutPrefix(line, []byte("R: ")); ok {
+		if number, data, ok := status(rest); ok {
+			o.now.said = &said{number, bytes.Clone(data)}
+			return nil
+		}
+	} else if rest, ok := cutFollow(line); ok {
+		if o.now.count() == o.lines {
+			return o.over(codeLines, "more than %d J: lines were printed", o.lines)
+		}
+		if o.now.add(rest, o.max) {
+			return nil
+		}
+	} else if len(line) > 0 {
+		o.log.Debug().Bytes("line", line).Msg("a job printed")
+		return nil
+	}
+	if len(line) > 0 {
+		o.log.Warn().Bytes("line", line[:min(len(line), 200)]).Msg("a job printed a bad line")
+	}
+	return nil
+}
+
+// endStep reads what stands behind the secret: " NUMBER SIZE".
+func (o *output) endStep(rest []byte) error {
+	fields := bytes.Fields(rest)
+	if len(fields) != 2 {
+		return o.over(codeContextDied, "the context printed a bad mark")
+	}
+	number, err := strconv.Atoi(string(fields[0]))
+	size, err2 := strconv.Atoi(string(fields[1]))
+	if err != nil || err2 != nil || size < 0 {
+		return o.over(codeContextDied, "the context printed a bad mark")
+	}
+	if int64(size) > o.size {
+		return o.over(codeOutput, "the data have %d bytes, at most %d are allowed", size, o.size)
+	}
+	o.now.number, o.want = number, size
+	if size == 0 {
+		return o.ended()
+	}
+	return nil
+}
+
+func (o *output) ended() error {
+	o.mu.Lock()
+	o.left = o.size
+	o.mu.Unlock()
+	done := o.now
+	o.now = mark{}
+	select {
+	case o.marks <- done:
+		return nil
+	default:
+		return o.over(codeContextDied, "the context printed a mark that nobody asked for")
+	}
+}
+
+// stderr is a context's other output: log, and the reason of a death. What is
+// printed there counts too.
+type stderr struct{ *output }
+
+func (s stderr) Write(p []byte) (int, error) {
+	if !s.take(len(p)) {
+		return 0, s.over(codeOutput, "more than %d bytes were printed", s.size)
+	}
+	s.mu.Lock()
+	s.tail = append(s.tail, p...)
+	s.tail = s.tail[max(0, len(s.tail)-tailSize):]
+	s.mu.Unlock()
+	s.log.Debug().Bytes("text", p[:min(len(p), logLine)]).Msg("a job printed an error")
+	return len(p), nil
+}
+
+// lastWords are what was said last on the standard error.
+func (o *output) lastWords() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(o.tail), []byte("\uFFFD")))
+}

@@ -1,0 +1,182 @@
+package runner
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pool keeps contexts that have nothing to do, and bounds how many there are.
+type pool struct {
+	r    *Runner
+	user *syscall.Credential // of contexts; nil: ours
+
+	mu     sync.Mutex // guards the following
+	free   sync.Cond  // count has become less, or idle more
+	count  int        // of all, until they are gone
+	ending int        // of those that end
+	idle   []*process // the one that was used last at the end
+	serial uint64
+	era    int // each Kill begins another: contexts of an earlier one are not kept
+	closed bool
+}
+
+func newPool(r *Runner, user *syscall.Credential) *pool {
+	p := &pool{r: r, user: user}
+	p.free.L = &p.mu
+	return p
+}
+
+// take returns an idle context, or a new one: where there are as many as may be,
+// the one that has been idle for longest ends for it. A fault without a code is
+// the end of ctx.
+func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
+	defer context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free.Broadcast()
+	})()
+	p.mu.Lock()
+	for {
+		if p.closed || ctx.Err() != nil {
+			p.mu.Unlock()
+			return nil, &fault{}
+		}
+		if at := p.find(k); at >= 0 {
+			c := p.remove(at)
+			if c.p.Running() {
+				p.mu.Unlock()
+				return c, nil
+			}
+			p.ending++
+			go p.end(c)
+			continue
+		}
+		if p.count < p.r.o.Contexts {
+			break
+		}
+		if len(p.idle) > 0 && p.ending == 0 {
+			p.ending++
+			go p.end(p.remove(0))
+		}
+		p.free.Wait()
+	}
+	p.count++
+	p.serial++
+	serial, era := p.serial, p.era
+	p.mu.Unlock()
+	c, f := p.r.begin(ctx, k, serial)
+	if f != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.count--
+		p.free.Broadcast()
+		return nil, f
+	}
+	c.era = era
+	return c, nil
+}
+
+// find is the place of the idle context that was used last. Callers hold mu.
+func (p *pool) find(k key) int {
+	for at := len(p.idle) - 1; at >= 0; at-- {
+		if p.idle[at].key == k {
+			return at
+		}
+	}
+	return -1
+}
+
+// remove takes an idle context out. Callers hold mu.
+func (p *pool) remove(at int) *process {
+	c := p.idle[at]
+	c.expiry.Stop()
+	p.idle = slices.Delete(p.idle, at, at+1)
+	return c
+}
+
+// put takes a context back. One that is not to be used again is ended first.
+func (p *pool) put(c *process) {
+	p.mu.Lock()
+	if c.broken || p.closed || c.era != p.era || c.jobs >= p.r.o.ContextJobs {
+		p.ending++
+		p.mu.Unlock()
+		if c.broken {
+			p.end(c)
+		} else {
+			go p.end(c)
+		}
+		return
+	}
+	c.expiry = time.AfterFunc(p.r.o.Idle, func() { p.expire(c) })
+	p.idle = append(p.idle, c)
+	p.free.Broadcast()
+	p.mu.Unlock()
+}
+
+func (p *pool) expire(c *process) {
+	p.mu.Lock()
+	at := slices.Index(p.idle, c)
+	if at >= 0 {
+		p.remove(at)
+		p.ending++
+	}
+	p.mu.Unlock()
+	if at >= 0 {
+		p.end(c)
+	}
+}
+
+// end ends a context that was counted as ending, and lets another one begin when
+// it is gone.
+func (p *pool) end(c *process) {
+	c.finish()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count--
+	p.ending--
+	p.free.Broadcast()
+}
+
+func (p *pool) warm(k key) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.find(k) >= 0
+}
+
+func (p *pool) size() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+// drop ends all idle contexts; those at work are not kept.
+func (p *pool) drop() {
+	p.mu.Lock()
+	p.era++
+	idle := p.idle
+	p.idle = nil
+	p.ending += len(idle)
+	p.mu.Unlock()
+	for _, c := range idle {
+		c.expiry.Stop()
+		c.broken = true // no time to end in order
+		go p.end(c)
+	}
+}
+
+// close ends all contexts and waits until they are gone.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.drop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free.Broadcast()
+	for p.count > 0 {
+		p.free.Wait()
+	}
+}

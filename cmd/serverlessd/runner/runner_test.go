@@ -1,0 +1,183 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/serverlessd/job"
+
+	"github.com/rs/zerolog"
+)
+
+// TestMain lets the test binary be the guard of its contexts.
+func TestMain(m *testing.M) {
+	launch.Main()
+	os.Exit(m.Run())
+}
+
+const patience = 45 * time.Second
+
+// newRunner starts a runner that has all languages. Its limits are generous: what
+// is measured is set by who measures it.
+func newRunner(t testing.TB, change func(*Options)) *Runner {
+	t.Helper()
+	guard, err := launch.NewGuard(fmt.Sprintf("runner-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(guard.Close)
+	o := Options{Dir: t.TempDir(), Languages: job.Languages, Guard: guard, Start: patience, Timeout: patience, CPU: patience, Log: zerolog.Nop()}
+	if change != nil {
+		change(&o)
+	}
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		if entries, err := os.ReadDir(filepath.Join(o.Dir, "contexts")); err != nil || len(entries) > 0 {
+			t.Errorf("contexts have left %v, %v", entries, err)
+		}
+	})
+	return r
+}
+
+// handler is a version of a type of its own.
+func handler(source job.Source) *job.Handler {
+	return &job.Handler{ID: fmt.Sprint(versions.next()), Jobtype: "c-t", Source: source}
+}
+
+var versions counter
+
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) next() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	return c.n
+}
+
+// batch is jobs with these payloads.
+func batch(h *job.Handler, payloads ...string) Batch {
+	client, typ, _ := job.Split(h.Jobtype)
+	b := Batch{Client: client, Type: typ, Handler: h}
+	for i, payload := range payloads {
+		b.Jobs = append(b.Jobs, Job{ID: job.ID(fmt.Sprintf("id-%d", i)), Payload: []byte(payload), Tries: i + 1})
+	}
+	return b
+}
+
+// reports are what was reported of a batch.
+type reports struct {
+	t        testing.TB
+	started  int
+	outcomes []job.Outcome
+	onStart  func(i int)
+}
+
+func (r *reports) Started(i int) {
+	if i != r.started {
+		r.t.Errorf("job %d was started, not job %d", i, r.started)
+	}
+	r.started++
+	if r.onStart != nil {
+		r.onStart(i)
+	}
+}
+
+func (r *reports) Ended(i int, o job.Outcome) {
+	if i != len(r.outcomes) || i >= r.started {
+		r.t.Errorf("job %d ended, not job %d of %d started", i, len(r.outcomes), r.started)
+	}
+	r.outcomes = append(r.outcomes, o)
+}
+
+// run runs a batch and returns how its jobs ended.
+func run(t testing.TB, r *Runner, b Batch) []job.Outcome {
+	t.Helper()
+	to := &reports{t: t}
+	r.Run(context.Background(), b, to)
+	return to.outcomes
+}
+
+// one runs one job.
+func one(t testing.TB, r *Runner, h *job.Handler, payload string) job.Outcome {
+	t.Helper()
+	all := run(t, r, batch(h, payload))
+	if len(all) != 1 {
+		t.Fatalf("%d jobs of 1 ended", len(all))
+	}
+	return all[0]
+}
+
+// text is an outcome in short: "STATUS code data [type|payload …] bad=n".
+func text(o job.Outcome) string {
+	s := fmt.Sprint(o.Status)
+	if o.Again {
+		s += " again"
+	}
+	if o.Code != "" {
+		s += " " + o.Code
+	}
+	if len(o.Data) > 0 {
+		s += " " + string(o.Data)
+	}
+	for _, l := range o.Lines {
+		s += fmt.Sprintf(" [%s|%s]", l.Type, l.Payload)
+	}
+	if o.BadLines > 0 {
+		s += fmt.Sprintf(" bad=%d", o.BadLines)
+	}
+	if o.RetryAfter >= 0 {
+		s += fmt.Sprintf(" after=%v", o.RetryAfter)
+	}
+	return s
+}
+
+func texts(all []job.Outcome) string {
+	var s []string
+	for _, o := range all {
+		s = append(s, text(o))
+	}
+	return strings.Join(s, "; ")
+}
+
+// alike compares with a text in which … stands for anything.
+func alike(got, want string) bool {
+	parts := strings.Split(regexp.QuoteMeta(want), "…")
+	return regexp.MustCompile("(?s)^" + strings.Join(parts, ".*") + "$").MatchString(got)
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+func hexOf(s string) string { return fmt.Sprintf("%x", s) }
+
+// replaced is UTF-8; how many characters stand for bad bytes in a row is left to
+// the languages.
+func replaced(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func collapsed(s string) string {
+	return manyReplaced.ReplaceAllString(s, "\uFFFD")
+}
+
+var manyReplaced = regexp.MustCompile("\uFFFD+")

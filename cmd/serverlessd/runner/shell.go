@@ -1,0 +1,75 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// shell is sh: its input is a script that is written as it goes. A job runs in a
+// subshell, which has what the befores have set.
+type shell struct{}
+
+// maxArgument is above what a payload is not given as an argument: the system
+// takes 128 KiB.
+const maxArgument = 100 << 10
+
+func (shell) args(*Options) []string { return []string{"sh", "/dev/fd/3"} }
+
+// open makes the file that is the standard input of each job. It has no name:
+// nobody can put another one in its place.
+func (shell) open(c *process) ([]*os.File, error) {
+	f, err := os.CreateTemp(c.r.o.Dir, "payload-")
+	if err != nil {
+		return nil, err
+	}
+	c.payload = f
+	return []*os.File{f}, os.Remove(f.Name())
+}
+
+// quote is a word of a script. A script cannot have a NUL.
+func quote(s string) string {
+	s, _, _ = strings.Cut(s, "\x00")
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// mark prints the exit status of what came before. The text of the secret is in
+// no variable.
+func (shell) mark(c *process) string { return `printf '\n` + c.secret + ` %d 0\n' $?` + "\n" }
+
+func (s shell) hello(c *process) []byte { return []byte("exec 3<&-\n" + s.mark(c)) }
+
+func (s shell) hook(c *process, source string) []byte {
+	return []byte("eval " + quote(source) + "\n" + s.mark(c))
+}
+
+func (s shell) task(c *process, b Batch, j Job) ([]byte, error) {
+	err := c.payload.Truncate(0)
+	if err == nil {
+		_, err = c.payload.WriteAt(append(bytes.Clone(j.Payload), '\n'), 0)
+	}
+	if err == nil {
+		_, err = c.payload.Seek(0, io.SeekStart) // where opening it again means the same description
+	}
+	argument := "''"
+	if len(j.Payload) <= maxArgument {
+		argument = quote(string(j.Payload))
+	}
+	// An exit on error, set by a before, is not to end the context.
+	return fmt.Appendf(nil, "set +e\n(exec </dev/fd/4 4<&-; export JOB_ID=%s JOB_TYPE=%s JOB_TRY=%d; set -- %s; eval %s)\n%s",
+		quote(string(j.ID)), quote(b.Type), j.Tries, argument, quote(b.Handler.Body), s.mark(c)), err
+}
+
+func (shell) status(number int) (int, string) {
+	switch number {
+	case 0:
+		return 200, ""
+	case 75: // EX_TEMPFAIL
+		return 100, "exit status 75"
+	case 65: // EX_DATAERR
+		return 400, "exit status 65"
+	}
+	return 500, fmt.Sprintf("exit status %d", number)
+}
