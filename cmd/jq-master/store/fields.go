@@ -43,8 +43,14 @@ func run(args []any, j *job.Job) []any {
 	return append(args, "worker", worker, "started", j.Started, "deadline", j.Deadline)
 }
 
-// outcome are the fields that the end of a run changes.
+// outcome are the fields that the end of a run changes. Of a job that has just had
+// its first run, those that are zero are missing anyway.
 func outcome(args []any, j *job.Job, forget, drop int64) []any {
+	add := func(name string, value any, zero bool) {
+		if !zero || j.Rev > 2 {
+			args = append(args, name, value)
+		}
+	}
 	attempts := ""
 	if len(j.Attempts) > 0 {
 		b, err := json.Marshal(j.Attempts)
@@ -53,9 +59,17 @@ func outcome(args []any, j *job.Job, forget, drop int64) []any {
 		}
 		attempts = string(b)
 	}
-	return append(args, "retries", j.Retries, "due", j.Due, "finished", j.Finished, "result", j.Result,
-		"error", j.Error, "message", j.Message, "reason", j.Reason.String(), "told", j.Told,
-		"attempts", attempts, "forget", forget, "drop", drop)
+	args = append(args, "due", j.Due, "finished", j.Finished)
+	add("retries", j.Retries, j.Retries == 0)
+	add("result", j.Result, j.Result == nil)
+	add("error", j.Error, j.Error == nil)
+	add("message", j.Message, j.Message == "")
+	add("reason", j.Reason.String(), j.Reason == job.NoReason)
+	add("told", j.Told, j.Told == 0)
+	add("attempts", attempts, attempts == "")
+	add("forget", forget, forget == 0)
+	add("drop", drop, drop == 0)
+	return args
 }
 
 // decode reads the values of fieldNames.

@@ -12,14 +12,16 @@ end
 if redis.call('EXISTS', KEYS[first]) == 1 then
   return seq -- written before, all of them
 end
-local at, last = 5, 0
+local at, last, places = 5, 0, {}
 for i = first, #KEYS do
   local words = tonumber(ARGV[at + 1])
   redis.call('HSET', KEYS[i], 'state', 'queued', 'seq', ARGV[at], unpack(ARGV, at + 2, at + 1 + words))
-  redis.call('ZADD', KEYS[3], ARGV[at], string.sub(KEYS[i], -36))
+  places[#places + 1] = ARGV[at]
+  places[#places + 1] = string.sub(KEYS[i], -36)
   last = tonumber(ARGV[at])
   at = at + 2 + words
 end
+redis.call('ZADD', KEYS[3], unpack(places))
 if ARGV[3] ~= '' then
   redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
 end
