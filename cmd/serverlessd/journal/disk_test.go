@@ -28,9 +28,8 @@ type disk struct {
 	fail  func(op, name string) error
 	room  int // bytes; 0: no limit
 	off   bool
-	ops   int
 	syncs int
-	open  bool
+	last  error // of the last change but for removals
 }
 
 type inode struct{ data, synced []byte }
@@ -96,15 +95,16 @@ func (i *inode) afterwards(r *rand.Rand) []byte {
 	return data
 }
 
-func (d *disk) do(op, name string) error {
-	d.ops++
+func (d *disk) do(op, name string) (err error) {
 	if d.off {
-		return errPower
+		err = errPower
+	} else if d.fail != nil {
+		err = d.fail(op, name)
 	}
-	if d.fail != nil {
-		return d.fail(op, name)
+	if op != "remove" {
+		d.last = err
 	}
-	return nil
+	return err
 }
 
 func (d *disk) used() (n int) {
@@ -117,7 +117,6 @@ func (d *disk) used() (n int) {
 func (d *disk) List() ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.open = true
 	return slices.Collect(maps.Keys(d.names)), nil
 }
 

@@ -80,6 +80,9 @@ type Journal struct {
 	opt     Options
 	reading sync.Mutex // one reservation is read at a time; taken before mu
 
+	removing sync.Mutex // segments are removed one at a time; guards doomed
+	doomed   []*segment
+
 	mu       sync.Mutex // guards the following
 	segments []*segment // oldest first
 	waiting  map[string]Count
@@ -163,6 +166,12 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 	switch {
 	case !ok:
 		end, err = tail(s.file, s.end)
+		if err == nil && !j.opt.NoSync {
+			// What is read from here on must not be lost half way.
+			if err := s.file.Sync(); err != nil {
+				j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot sync what an earlier life wrote")
+			}
+		}
 	case end > s.end:
 		j.stats.Lost += end - s.end
 		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.end).Msg("the end of a segment is missing")
@@ -178,7 +187,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		if err := s.file.Truncate(end); err != nil {
 			j.opt.Log.Warn().Err(err).Str("segment", s.name).Msg("cannot truncate")
 		}
-		s.end = end
+		s.end, s.refused = end, true
 	}
 	j.opt.IDs.Raise(s.id())
 	return scan(s.file, 0, s.end, func(at int64, r record, f form) bool {

@@ -465,3 +465,10 @@ func TestLargeRequest(t *testing.T) {
 		}
 	}
 }
+
+// cancelled is over: what waits with it takes what there is.
+func cancelled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

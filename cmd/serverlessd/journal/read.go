@@ -272,11 +272,13 @@ func (j *Journal) finish(s *segment, from, to int64) []*segment {
 	return j.sweep()
 }
 
-// sweep takes out the segments that are in stores, but for the last.
+// sweep takes out the segments that are in stores, but for the last, and for those
+// that tell where another one ends.
 func (j *Journal) sweep() (gone []*segment) {
 	kept := make([]*segment, 0, len(j.segments))
 	for i, s := range j.segments {
-		if s.low < s.end || i == len(j.segments)-1 {
+		tells := len(kept) > 0 && kept[len(kept)-1] == j.segments[i-1] && j.segments[i-1].refused
+		if s.low < s.end || tells || i == len(j.segments)-1 {
 			kept = append(kept, s)
 		} else {
 			gone = append(gone, s)
@@ -286,12 +288,27 @@ func (j *Journal) sweep() (gone []*segment) {
 	return gone
 }
 
+// remove deletes segments, oldest first and durably one by one: while one is
+// there, so is the one that says where it ends.
 func (j *Journal) remove(gone []*segment) {
-	for _, s := range gone {
+	if len(gone) == 0 {
+		return
+	}
+	j.removing.Lock()
+	defer j.removing.Unlock()
+	j.doomed = append(j.doomed, gone...)
+	for len(j.doomed) > 0 {
+		s := j.doomed[0]
 		s.file.Close()
-		if err := j.opt.Files.Remove(s.name); err != nil {
-			j.opt.Log.Warn().Err(err).Msg("cannot remove a segment that is in a store")
+		err := j.opt.Files.Remove(s.name)
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			err = j.opt.Files.Sync()
 		}
+		if err != nil {
+			j.opt.Log.Warn().Err(err).Msg("cannot remove a segment that is in a store")
+			return
+		}
+		j.doomed = j.doomed[1:]
 	}
 }
 

@@ -23,6 +23,9 @@ const (
 type segment struct {
 	name string
 	file File
+	// refused: behind its end stands what is nobody's, or did. Only the segment
+	// that follows says so.
+	refused bool
 
 	// Guarded by the journal's lock.
 	end   int64 // what stands before it may be read
@@ -116,16 +119,16 @@ func resume(file File, at, to, size int64) (int64, error) {
 			return at + size, nil
 		}
 	}
-	pattern := []byte("\n" + begin)
-	for at < to {
+	pattern := []byte(begin)
+	for at++; at < to; {
 		buf, err := readAt(file, at, min(4*readAhead, to-at))
 		if err != nil {
 			return 0, err
 		}
 		for i := bytes.Index(buf, pattern); i >= 0; {
-			ok, err := standsAt(file, at+int64(i)+1, to)
+			ok, err := standsAt(file, at+int64(i), to)
 			if ok || err != nil {
-				return at + int64(i) + 1, err
+				return at + int64(i), err
 			}
 			next := bytes.Index(buf[i+1:], pattern)
 			if next < 0 {

@@ -127,21 +127,19 @@ func (j *Journal) commit(group []*request) error {
 	}
 	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
 		j.failed(err, "write")
-		if err := s.file.Truncate(s.end); err != nil {
-			j.current = nil
+		if s.file.Truncate(s.end) != nil || j.sync(s) != nil {
+			j.leave()
 		}
 		return classify(err)
 	}
 	start := time.Now()
-	if !j.opt.NoSync {
-		if err := s.file.Sync(); err != nil {
-			j.failed(err, "sync")
-			// The kernel may have dropped what it could not write, and would call
-			// the next sync a success: this file is never written again.
-			_ = s.file.Truncate(s.end)
-			j.current = nil
-			return classify(err)
-		}
+	if err := j.sync(s); err != nil {
+		j.failed(err, "sync")
+		// The kernel may have dropped what it could not write, and would call the
+		// next sync a success: this file is never written again.
+		_ = s.file.Truncate(s.end)
+		j.leave()
+		return classify(err)
 	}
 	took := time.Since(start)
 
@@ -165,6 +163,25 @@ func (j *Journal) commit(group []*request) error {
 		j.buf = nil
 	}
 	return nil
+}
+
+// sync makes what was written to a segment durable.
+func (j *Journal) sync(s *segment) error {
+	if j.opt.NoSync {
+		return nil
+	}
+	return s.file.Sync()
+}
+
+// leave ends the current segment where what was accepted ends. The next one says
+// so, and what was refused is nobody's even if the disk kept it: it is begun at
+// once.
+func (j *Journal) leave() {
+	j.mu.Lock()
+	j.current.refused = true
+	j.mu.Unlock()
+	j.current = nil
+	_ = j.begin() // else the next append tries again
 }
 
 // first is the id of the first line, "" if there is none.
@@ -239,10 +256,11 @@ func (j *Journal) begin() error {
 	}
 	buf := rec.appendTo(nil)
 	_, err = f.WriteAt(buf, 0)
+	if err == nil {
+		err = j.sync(&segment{file: f})
+	}
 	if err == nil && !j.opt.NoSync {
-		if err = f.Sync(); err == nil {
-			err = j.opt.Files.Sync()
-		}
+		err = j.opt.Files.Sync()
 	}
 	if err != nil {
 		j.failed(err, "begin")

@@ -1,0 +1,349 @@
+package journal_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	. "gloom/cmd/serverlessd/journal"
+)
+
+// filled is a disk with ten requests of a line each, in one segment, and where
+// its records end.
+func filled(t *testing.T) (d *disk, name string, ends []int) {
+	t.Helper()
+	d = newDisk()
+	j := open(t, d)
+	for i := range 10 {
+		add(t, j, batch("a-x", fmt.Sprint(i)))
+	}
+	j.Close()
+	name = j.Segments()[0]
+	data := d.names[name].data
+	for at := 0; at < len(data); {
+		at += bytes.Index(data[at:], []byte("\n#:EndBatch\n")) + len("\n#:EndBatch\n")
+		ends = append(ends, at)
+	}
+	if len(ends) != 11 { // the first is of the record that begins the segment
+		t.Fatalf("%d records", len(ends))
+	}
+	return d, name, ends
+}
+
+func lines(entries []Entry) (s string) {
+	for _, e := range entries {
+		s += string(e.Payload)
+	}
+	return s
+}
+
+func TestDamage(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(data []byte, ends []int) []byte
+		want   string
+		bad    int  // files
+		cut    bool // something is cut off
+	}{
+		{"none", func(d []byte, _ []int) []byte { return d }, "0123456789", 0, false},
+		{"a line in the middle", func(d []byte, e []int) []byte { d[e[5]-13] ^= 1; return d }, "012356789", 1, false},
+		{"the last line", func(d []byte, e []int) []byte { d[e[10]-13] ^= 1; return d }, "012345678", 1, false},
+		{"a header", func(d []byte, e []int) []byte { d[e[4]+3] ^= 1; return d }, "012356789", 1, false},
+		{"a number of bytes", func(d []byte, e []int) []byte {
+			at := e[4] + bytes.Index(d[e[4]:], []byte("bytes=2"))
+			d[at+6] = '9'
+			return d
+		}, "012356789", 1, false},
+		{"a checksum", func(d []byte, e []int) []byte { d[e[4]+bytes.Index(d[e[4]:], []byte("crc="))+4] = 'x'; return d }, "012356789", 1, false},
+		{"two records", func(d []byte, e []int) []byte { clear(d[e[3]-5 : e[4]+5]); return d }, "0156789", 1, false},
+		{"zeros in the middle", func(d []byte, e []int) []byte { clear(d[e[3]:e[6]]); return d }, "0126789", 1, false},
+		{"the first record", func(d []byte, e []int) []byte { clear(d[:e[0]]); return d }, "0123456789", 1, false},
+		{"zeros behind", func(d []byte, e []int) []byte { return append(d, make([]byte, 5000)...) }, "0123456789", 0, true},
+		{"half a record", func(d []byte, e []int) []byte { return d[:e[10]-20] }, "012345678", 0, true},
+		{"half a header", func(d []byte, e []int) []byte { return d[:e[9]+10] }, "012345678", 0, true},
+		{"a byte too few", func(d []byte, e []int) []byte { return d[:e[10]-1] }, "012345678", 0, true},
+		{"half a record, zeros", func(d []byte, e []int) []byte { return append(d[:e[10]-20], make([]byte, 100)...) }, "012345678", 0, true},
+		{"damage, then half a record", func(d []byte, e []int) []byte { d[e[3]-13] ^= 1; return d[:e[10]-5] }, "01345678", 1, true},
+		{"nothing is left", func(d []byte, e []int) []byte { clear(d); return d }, "", 0, true},
+		{"empty", func(d []byte, e []int) []byte { return nil }, "", 0, false},
+		{"noise", func(d []byte, e []int) []byte { return append(d, "\nx y\n\n"...) }, "0123456789", 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, name, ends := filled(t)
+			i := d.names[name]
+			i.data = c.change(i.data, ends)
+			damaged := slices.Clone(i.data)
+			for round := range 2 { // read and not synced, then read again
+				d = d.boot(false, nil)
+				j := open(t, d)
+				equal(t, "cut", j.Stats().Cut > 0, c.cut && round == 0)
+				add(t, j, batch("a-x", "+"))
+				var got []Entry
+				for j.Stats().Jobs > int64(len(got)) {
+					got = append(got, reserve(t, j, 3, long).Read()...)
+				}
+				want := c.want + strings.Repeat("+", round+1)
+				equal(t, "lines", lines(got), want)
+				equal(t, "set aside", len(d.bad()), c.bad)
+				equal(t, "counted", j.Stats().Bad, c.bad)
+				j.Close()
+			}
+			for _, name := range d.bad() {
+				data := d.names[name].data
+				if !bytes.Contains(damaged, data) || len(data) == 0 {
+					t.Errorf("%q is not of the segment", data)
+				}
+			}
+		})
+	}
+}
+
+// What a client's line says is nobody's record, damaged or not.
+func TestLinesThatLookLikeRecords(t *testing.T) {
+	forged := "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1"
+	d := newDisk()
+	j := open(t, d)
+	add(t, j, batch("a-x", "before", forged, "x", "#:EndBatch", "other-x|other-x|y", "after"))
+	add(t, j, batch("a-x", "next"))
+	j.Close()
+	i := d.names[j.Segments()[0]]
+	i.data[bytes.Index(i.data, []byte("before"))] ^= 1
+	j = open(t, d.boot(false, nil))
+	equal(t, "lines", text(rest(t, j)), "a-x:next")
+	equal(t, "lost", j.Stats().Damaged > 100, true)
+}
+
+// Journals of the text's own form are read: lines that stand alone, and records
+// without ids or checksums.
+func TestTextForm(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	id := add(t, j, batch("a-x", "ours")).First[0]
+	j.Close()
+	name := j.Segments()[0]
+	given := id.Add(100)
+	d.names[name].data = append(d.names[name].data, fmt.Sprintf(
+		"%s|a-y|with|bars\nno-id|b-x|new\n\n#:Batch date=2026-01-02,bytes=9,jobtype=c-x\none\n\ntwo\n#:EndBatch\n#:Batch bytes=2,jobtype=c-y,dt=2026-01-02T03:04:05Z\nz\n#:EndBatch\n", given)...)
+	j = open(t, d.boot(false, nil))
+	got := rest(t, j)
+	equal(t, "lines", text(got), "a-x:ours a-y:with|bars b-x:new c-x:one c-x:two c-y:z")
+	equal(t, "id that was given", got[1].ID, given)
+	seen := make(map[string]bool)
+	for _, e := range got {
+		if seen[string(e.ID)] || len(e.ID) != len(id) {
+			t.Fatalf("id %q", e.ID)
+		}
+		seen[string(e.ID)] = true
+	}
+	equal(t, "dt", got[5].Due.Format("2006-01-02 15:04:05"), "2026-01-02 03:04:05")
+	equal(t, "damage", j.Stats().Damaged, 0)
+}
+
+// naive is what a journal must be: a list.
+type naive struct {
+	acked   []string        // accepted, in order
+	unsure  map[string]bool // whether requests were accepted was not told; by their line's beginning
+	refused map[string]bool
+	pending []string         // refused, but the disk would not be told so yet
+	points  map[string]int64 // of segments, as a store keeps them
+	stored  []string
+}
+
+// ingest does what a store does.
+func (n *naive) ingest(r *Reservation) {
+	for _, e := range r.Read() {
+		if e.End > n.points[r.Segment] {
+			n.stored = append(n.stored, string(e.Payload))
+		}
+	}
+	n.points[r.Segment] = max(n.points[r.Segment], r.To)
+}
+
+// Whatever fails, and whenever the power or the program goes: what was accepted
+// is stored once and in order, what was refused never, and what was neither is
+// stored as a whole or not at all.
+func TestRandomLosses(t *testing.T) {
+	rounds := 300
+	if os.Getenv("JOURNAL_SEED") != "" {
+		rounds = 1
+	}
+	for round := range rounds {
+		seed := rand.Uint64()
+		if s := os.Getenv("JOURNAL_SEED"); s != "" {
+			fmt.Sscan(s, &seed)
+		}
+		if !t.Run(fmt.Sprint(round), func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("JOURNAL_SEED=%d", seed)
+				}
+			}()
+			losses(t, rand.New(rand.NewPCG(seed, 1)))
+		}) {
+			return
+		}
+	}
+}
+
+func losses(t *testing.T, r *rand.Rand) {
+	n := &naive{unsure: make(map[string]bool), refused: make(map[string]bool), points: make(map[string]int64)}
+	d := newDisk()
+	number := 0
+	for range 6 {
+		j := open(t, d, func(o *Options) { o.Segment = int64(1000 + r.IntN(8000)) })
+		stopAt := r.IntN(60) // changes to the disk until the power goes
+		frail := r.IntN(2) == 0
+		changes := 0
+		d.mu.Lock()
+		d.fail = func(op, name string) error {
+			if changes++; changes > stopAt {
+				d.off = true
+				return errPower
+			}
+			if frail && r.IntN(10) == 0 {
+				return fmt.Errorf("%s fails", op)
+			}
+			return nil
+		}
+		d.mu.Unlock()
+		for _, name := range j.Segments() {
+			j.Skip(name, n.points[name])
+		}
+		var held []*Reservation
+		for range 60 {
+			switch r.IntN(4) {
+			case 0, 1:
+				number++
+				n.append(t, j, d, number, r)
+			case 2:
+				if j.Stats().Jobs > 0 {
+					if res, err := j.Reserve(cancelled(t), 1+r.IntN(5), long); err == nil {
+						held = append(held, res)
+					}
+				}
+			case 3:
+				if len(held) == 0 {
+					continue
+				}
+				res := held[0]
+				held = held[1:]
+				if r.IntN(4) == 0 {
+					// What stands behind it goes back, too: it is ingested in order.
+					for _, later := range held {
+						later.Cancel()
+					}
+					held = nil
+					res.Cancel()
+				} else {
+					n.ingest(res)
+					if r.IntN(5) > 0 {
+						if err := res.Sync(); err != nil {
+							t.Fatal(err)
+						}
+					} else { // the program was too slow to say so
+						for _, later := range held {
+							later.Cancel()
+						}
+						held = nil
+						res.Cancel()
+					}
+				}
+			}
+		}
+		j.Close()
+		for _, line := range n.pending {
+			n.unsure[line] = true
+		}
+		n.pending = nil
+		d = d.boot(r.IntN(2) == 0, r)
+	}
+	j := open(t, d)
+	for _, name := range j.Segments() {
+		j.Skip(name, n.points[name])
+	}
+	for j.Stats().Jobs > 0 {
+		res := reserve(t, j, 5, long)
+		n.ingest(res)
+		if err := res.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.check(t, len(d.bad()) > 0)
+}
+
+func (n *naive) append(t *testing.T, j *Journal, d *disk, number int, r *rand.Rand) {
+	b := Batch{Jobtype: "a-x"}
+	for i := range 1 + r.IntN(4) {
+		b.Lines = append(b.Lines, []byte(fmt.Sprint(number, ".", i, strings.Repeat(" ", r.IntN(500)))))
+	}
+	batches := []Batch{b}
+	if len(b.Lines) > 1 && r.IntN(2) == 0 { // as two records
+		batches = []Batch{{Jobtype: "a-x", Lines: b.Lines[:1]}, {Jobtype: "a-x", Lines: b.Lines[1:]}}
+	}
+	segments := j.Segments()
+	_, err := j.Append(t.Context(), batches)
+	d.mu.Lock()
+	off, told := d.off, d.last == nil
+	d.mu.Unlock()
+	if now := j.Segments(); len(now) > 0 && (len(segments) == 0 || now[len(now)-1] != segments[len(segments)-1]) {
+		for _, line := range n.pending {
+			n.refused[line] = true
+		}
+		n.pending = nil
+	}
+	for _, line := range b.Lines {
+		switch {
+		case err == nil:
+			n.acked = append(n.acked, string(line))
+		case off:
+			n.unsure[string(line)] = true
+		case !told:
+			n.pending = append(n.pending, string(line))
+		default:
+			n.refused[string(line)] = true
+		}
+	}
+}
+
+// check tries what is stored. A request of which nobody was told may be stored in
+// part where the rest was set aside: it might have been accepted.
+func (n *naive) check(t *testing.T, damaged bool) {
+	t.Helper()
+	seen := make(map[string]bool)
+	wholes := make(map[string][2]int) // of requests: lines that are stored, lines that are not
+	i := 0
+	for _, line := range n.stored {
+		if seen[line] {
+			t.Fatalf("%s is stored twice", strings.TrimSpace(line))
+		}
+		seen[line] = true
+		switch {
+		case n.refused[line]:
+			t.Fatalf("%s was refused, and is stored", strings.TrimSpace(line))
+		case n.unsure[line]:
+		case i == len(n.acked) || n.acked[i] != line:
+			t.Fatalf("%s is stored out of turn", strings.TrimSpace(line))
+		default:
+			i++
+		}
+	}
+	if i != len(n.acked) {
+		t.Fatalf("%s was accepted, and is not stored", strings.TrimSpace(n.acked[i]))
+	}
+	for line := range n.unsure {
+		request, _, _ := strings.Cut(line, ".")
+		w := wholes[request]
+		if seen[line] {
+			w[0]++
+		} else {
+			w[1]++
+		}
+		if wholes[request] = w; w[0] > 0 && w[1] > 0 && !damaged {
+			t.Fatalf("a part of request %s is stored", request)
+		}
+	}
+}

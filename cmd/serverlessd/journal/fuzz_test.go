@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// memory is a file that is only read.
+type memory struct {
+	File
+	bytes *bytes.Reader
+}
+
+func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(p, at) }
+
+// Whatever bytes a segment has: scanning ends, covers every byte once, and what
+// is found whole is the same when it is encoded again.
+func FuzzScan(f *testing.F) {
+	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,
+		due: time.UnixMilli(1767225700456), more: 1, body: []byte("one\ntwo\x00\xff\n")}
+	first := record{first: r.first, prev: "p", prevEnd: 7}
+	good := first.appendTo(nil)
+	good = r.appendTo(good)
+	f.Add(good)
+	f.Add(append(bytes.Repeat([]byte{0}, 10), good...))
+	f.Add(append(good, "id|a-x|payload\n\n#:Batch bytes=2,jobtype=a-x\nz\n#:EndBatch\n"...))
+	f.Add([]byte("#:Batch bytes=99999999999,jobtype=a-x\nz\n#:EndBatch\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := memory{bytes: bytes.NewReader(data)}
+		at := int64(0)
+		err := scan(file, 0, int64(len(data)), func(begins int64, r record, f form) bool {
+			if begins != at || r.size <= 0 {
+				t.Fatalf("a piece of %d bytes at %d, after one that ended at %d", r.size, begins, at)
+			}
+			at += int64(r.size)
+			if f != whole {
+				return true
+			}
+			if n := countLines(r.body); n != r.count {
+				t.Fatalf("%d lines, told %d", n, r.count)
+			}
+			again, f := parse(r.appendTo(nil))
+			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
+				again.more != r.more || again.prev != r.prev || again.prevEnd != r.prevEnd {
+				if len(r.prev) < maxHeader/2 { // or the header is too long
+					t.Fatalf("%+v is %+v when it is encoded again", r, again)
+				}
+			}
+			return true
+		})
+		if err != nil || at != int64(len(data)) {
+			t.Fatalf("ended at %d of %d: %v", at, len(data), err)
+		}
+		end, err := tail(file, int64(len(data)))
+		if err != nil || end < 0 || end > int64(len(data)) {
+			t.Fatalf("the end is at %d of %d: %v", end, len(data), err)
+		}
+	})
+}
+
+// A stream that is cut anywhere is short, never broken and never whole.
+func TestShortRecords(t *testing.T) {
+	r := record{date: time.Now(), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2, body: []byte("one\ntwo\n")}
+	good := r.appendTo(nil)
+	for n := range good {
+		if _, f := parse(good[:n]); f != short {
+			t.Fatalf("%d bytes of %d are %d", n, len(good), f)
+		}
+	}
+	if got, f := parse(append(good, "x"...)); f != whole || got.size != len(good) || fmt.Sprint(got.first, got.jobtype) != fmt.Sprint(r.first, r.jobtype) {
+		t.Fatalf("%d %+v", f, got)
+	}
+}
