@@ -108,7 +108,10 @@ func (x *exchange) sendConstraint(status int, v *master.ConstraintView) (int, er
 }
 
 func getConstraints(x *exchange) (int, error) {
-	all := x.Master.Constraints()
+	all, err := x.Master.Constraints()
+	if err != nil {
+		return 0, err
+	}
 	x.object(1)
 	x.key("constraints")
 	x.array(len(all))

@@ -17,7 +17,7 @@ type Master interface {
 
 	Register(ctx context.Context, r *master.Registration) (*master.Registered, error)
 	Unregister(ctx context.Context, worker job.ID) error
-	Known(worker job.ID) bool
+	Known(worker job.ID) error
 	Done(ctx context.Context, worker job.ID, r *master.Report) error
 	Heartbeat(worker job.ID) (cancel []job.ID, err error)
 	Pull(ctx context.Context, worker job.ID, max int, wait time.Duration) ([]job.Handout, error)
@@ -27,11 +27,11 @@ type Master interface {
 	Retry(ctx context.Context, id job.ID) error
 	CancelAny(ctx context.Context, id job.ID) error
 	Bulk(ctx context.Context, action string, f *master.Filter, limit int) (affected int, more bool, err error)
-	Stats() *master.Stats
-	Workers() []*master.WorkerView
+	Stats() (*master.Stats, error)
+	Workers() ([]*master.WorkerView, error)
 	DropWorker(ctx context.Context, id job.ID) error
 
-	Constraints() []*master.ConstraintView
+	Constraints() ([]*master.ConstraintView, error)
 	Constraint(id string) (*master.ConstraintView, error)
 	PutConstraint(ctx context.Context, c *job.Constraint, ifMatch uint64, must bool) (v *master.ConstraintView, created bool, err error)
 	DropConstraint(ctx context.Context, id string, ifMatch uint64) error

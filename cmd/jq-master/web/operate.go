@@ -229,7 +229,10 @@ func bulk(action string) handler {
 }
 
 func getStats(x *exchange) (int, error) {
-	st := x.Master.Stats()
+	st, err := x.Master.Stats()
+	if err != nil {
+		return 0, err
+	}
 	x.object(16)
 	x.states("states", st.States)
 	x.key("names")
@@ -283,7 +286,10 @@ func (a *answer) states(k string, states map[job.State]int) {
 }
 
 func getWorkers(x *exchange) (int, error) {
-	workers := x.Master.Workers()
+	workers, err := x.Master.Workers()
+	if err != nil {
+		return 0, err
+	}
 	x.object(1)
 	x.key("workers")
 	x.array(len(workers))

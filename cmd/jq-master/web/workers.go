@@ -172,8 +172,8 @@ func postDone(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	if !x.Master.Known(worker) {
-		return 0, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %s", worker)
+	if err := x.Master.Known(worker); err != nil {
+		return 0, err
 	}
 	v, fault := x.value()
 	if fault != nil {

@@ -1,0 +1,209 @@
+package push
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+)
+
+const patience = 45 * time.Second
+
+func handout(t *testing.T) *job.Handout {
+	argument, fault := pack.FromJSON([]byte(`{"to":"x"}`))
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	return &job.Handout{ID: job.NewID(), Name: "mail", Argument: argument, Timeout: 30, Attempt: 2, Deadline: 1767225600123}
+}
+
+// carry pushes to a URL and waits for what comes of it.
+func carry(t *testing.T, c *Client, w *job.Worker, h *job.Handout) master.Answer {
+	t.Helper()
+	answers := make(chan master.Answer, 2)
+	c.Push(w, h, func(a master.Answer) { answers <- a })
+	select {
+	case a := <-answers:
+		return a
+	case <-time.After(patience):
+		t.Fatal("nothing has come of a push")
+	}
+	panic("not reached")
+}
+
+// TestPush: what a worker gets.
+func TestPush(t *testing.T) {
+	h := handout(t)
+	var got map[string]any
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := msgpack.Unmarshal(body, &got); err != nil {
+			t.Error(err)
+		}
+		got["request"] = r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type") + " " + r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer srv.Close()
+	if a := carry(t, New(nil), &job.Worker{URL: srv.URL + "/base/", Token: "s3cret"}, h); a.Kind != master.Taken {
+		t.Fatalf("got %+v", a)
+	}
+	want := map[string]any{
+		"id": h.ID.String(), "job_id": h.ID.String(), "name": "mail", "timeout": int8(30), "attempt": int8(2), "deadline": "2026-01-01T00:00:00.123Z",
+		"request": "POST /base/worker-job application/msgpack Bearer s3cret",
+	}
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s is %#v, want %#v", k, got[k], v)
+		}
+	}
+	if m, ok := got["argument"].(map[string]any); !ok || m["to"] != "x" {
+		t.Errorf("argument is %v", got["argument"])
+	}
+}
+
+// TestAnswers: what each answer of a worker means.
+func TestAnswers(t *testing.T) {
+	var elsewhere atomic.Int32
+	for _, c := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   master.Answer
+	}{
+		{"200", func(w http.ResponseWriter, _ *http.Request) {}, master.Answer{Kind: master.Taken}},
+		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, master.Answer{Kind: master.Taken}},
+		{"404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, master.Answer{Kind: master.UnknownName, Reason: "the worker answered 404 Not Found"}},
+		{"429", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, master.Answer{Kind: master.Busy, RetryAfter: 7 * time.Second, Reason: "the worker answered 429 Too Many Requests"}},
+		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, master.Answer{Kind: master.Busy, Reason: "the worker answered 503 Service Unavailable"}},
+		{"503 for long", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(503)
+		}, master.Answer{Kind: master.Busy, RetryAfter: time.Minute, Reason: "the worker answered 503 Service Unavailable"}},
+		{"400", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\x00thing\n", 400) }, master.Answer{Kind: master.Refused, Reason: "the worker answered 400 Bad Request: no thing"}},
+		{"401", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, master.Answer{Kind: master.Refused, Reason: "the worker answered 401 Unauthorized"}},
+		{"500", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, master.Answer{Kind: master.Broken, Reason: "the worker answered 500 Internal Server Error"}},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
+			if elsewhere.Add(1) > 1 {
+				t.Error("a redirect is followed")
+			}
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, master.Answer{Kind: master.Refused, Reason: "the worker answered 307 Temporary Redirect"}},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.Taken, Reason: "no answer: EOF"}},
+		{"a long answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) }, master.Answer{Kind: master.Taken}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			srv := httptest.NewServer(c.answer)
+			defer srv.Close()
+			if got := carry(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestSilence: who takes a request and says nothing has it; who cannot be reached
+// has not.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	came := make(chan string, 1)
+	go func() {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		r, err := http.ReadRequest(bufio.NewReader(nc))
+		if err == nil {
+			came <- r.URL.Path
+		}
+	}()
+	a := carry(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
+	if a.Kind != master.Taken || !strings.Contains(a.Reason, "no answer") || <-came != "/worker-job" {
+		t.Errorf("silence: %+v", a)
+	}
+	_ = ln.Close()
+	if a := carry(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "refused") {
+		t.Errorf("nobody there: %+v", a)
+	}
+	if a := carry(t, New(nil), &job.Worker{URL: "https://" + mute(t)}, handout(t)); a.Kind != master.Unreachable {
+		t.Errorf("no TLS: %+v", a)
+	}
+}
+
+// mute is the address of a server that closes what it is told.
+func mute(t *testing.T) string {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
+}
+
+// TestAllowed: which addresses are dialled.
+func TestAllowed(t *testing.T) {
+	allow := New([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})
+	for _, c := range []struct {
+		url, host, says string
+	}{
+		{"http://127.0.0.1:80", "", ""}, {"https://[::1]:80/x", "", ""}, {"http://[::ffff:127.0.0.1]", "", ""}, {"http://localhost:1", "", ""},
+		{"http://192.0.2.1", "192.0.2.1", ""}, {"http://192.0.2.1", "192.0.2.2", "neither"}, {"http://10.1.2.3:80", "", ""}, {"http://10.2.2.3:80", "", "neither"},
+		{"http://[fe80::1]", "", "neither"}, {"http://0.0.0.0", "", "neither"}, {"http://169.254.169.254/latest", "", "neither"},
+		{"ftp://127.0.0.1", "", "http or https"}, {"127.0.0.1:80", "", "http or https"}, {"http://", "", "http or https"}, {"http://a b", "", "http or https"}, {"/x", "", "http or https"},
+		{"http://u:p@127.0.0.1", "", "no user"}, {"http://127.0.0.1/?a", "", "no user"}, {"http://127.0.0.1/#a", "", "no user"}, {"http://127.0.0.1:99999", "", "port from 1"}, {"http://127.0.0.1:0", "", "port from 1"},
+	} {
+		fault := allow.Check(c.url, c.host)
+		switch {
+		case c.says == "" && fault != nil:
+			t.Errorf("%s: %v", c.url, fault)
+		case c.says != "" && (fault == nil || fault.Code != job.InvalidValue || fault.Field != "url" || !strings.Contains(fault.Reason, c.says)):
+			t.Errorf("%s: %v, want %q", c.url, fault, c.says)
+		}
+	}
+	// What passed as a name is looked at again where it leads.
+	a := carry(t, allow, &job.Worker{URL: "http://192.0.2.1:80"}, handout(t))
+	if a.Kind != master.Unreachable || !strings.Contains(a.Reason, "--worker-allow") {
+		t.Errorf("a forbidden address: %+v", a)
+	}
+}
+
+// TestRetryAfter: seconds and times, up to a minute.
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "x": 0, "-1": 0, "0": 0, "1": time.Second, "0.5": time.Second / 2, "1e9": time.Minute, "NaN": 0,
+		"Thu, 01 Jan 2026 00:00:09 GMT": 9 * time.Second, "Wed, 31 Dec 2025 00:00:00 GMT": 0,
+	} {
+		if got := retryAfter(text, now); got != want {
+			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+}
+
+func BenchmarkPush(b *testing.B) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) }))
+	defer srv.Close()
+	c := New(nil)
+	w := &job.Worker{URL: srv.URL}
+	h := &job.Handout{ID: job.NewID(), Name: "mail", Argument: []byte{0x80}, Timeout: 30, Attempt: 1, Deadline: 1}
+	b.ReportAllocs()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if a := c.push(w, h); a.Kind != master.Taken {
+				b.Error(a)
+			}
+		}
+	})
+}
