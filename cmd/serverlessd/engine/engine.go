@@ -1,3 +1,251 @@
-// Package engine runs the daemon: journal to store, store through the broker to
-// the runner, and back.
+// Package engine runs the daemon: what the journal has accepted goes to a store,
+// what is due there goes through the broker to the runner or to Gloom workers,
+// and how it ended goes back to the store.
 package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/internal/link"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/runner"
+	"gloom/cmd/serverlessd/schedule"
+	"gloom/cmd/serverlessd/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// Engine is a running daemon without its HTTP side.
+type Engine struct {
+	cfg      Config
+	log      zerolog.Logger
+	node     string // names the directory, for good
+	ids      *job.IDs
+	journal  *journal.Journal
+	backends []*backend
+	handlers *handlers
+	runner   *runner.Runner
+	guard    *launch.Guard // ends the runner's processes when we are gone
+	events   *events
+	link     *link.Link
+	jobs     *gloom.Submitter
+	meter    meter
+
+	life  context.Context // of all loops; ends after the last write
+	end   context.CancelFunc
+	loops sync.WaitGroup
+	wake  chan struct{} // pick looks again
+
+	mu       sync.Mutex // guards the following
+	stopped  bool       // nothing is handed out
+	leaving  bool       // for good
+	sched    *schedule.Scheduler
+	batches  map[string]*batch // by the broker's id
+	serial   uint64            // of batches
+	crews    map[string]*crew  // of Gloom workers, by jobtype
+	idle     chan struct{}     // closed when leaving and no batch is left
+	ingested chan struct{}     // closed and replaced when a piece of the journal is in a store
+}
+
+// Open starts the engine. Stores that are away are waited for in the background.
+func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
+	e := &Engine{
+		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		batches: make(map[string]*batch), ingested: make(chan struct{}),
+		crews: make(map[string]*crew), meter: newMeter(r),
+		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
+	}
+	e.life, e.end = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
+		return nil, err
+	}
+	e.ids = job.NewIDs(job.NewSysid(), time.Now)
+	files, err := journal.Directory(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if e.journal, err = journal.Open(journal.Options{Files: files, IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Log: log}); err != nil {
+		return nil, err
+	}
+	if e.node, err = nodeName(filepath.Join(cfg.Dir, "node")); err != nil {
+		return nil, err
+	}
+	if e.events, err = openEvents(filepath.Join(cfg.Dir, "events.log")); err != nil {
+		return nil, err
+	}
+	if e.guard, err = launch.NewGuard(e.node + "-" + strconv.Itoa(os.Getpid())); err != nil {
+		return nil, err
+	}
+	if e.runner, err = runner.New(runner.Options{
+		Dir: cfg.Dir, Guard: e.guard, Languages: cfg.Languages, HTTPAllow: cfg.HTTPAllow, Contexts: cfg.Contexts, ContextJobs: cfg.ContextJobs,
+		Timeout: cfg.JobTimeout, CPU: cfg.JobCPU, MaxLine: cfg.MaxLine, RetryFor: cfg.RetryFor, User: cfg.User, Log: log,
+	}); err != nil {
+		return nil, err
+	}
+	e.handlers = newHandlers(e)
+	old, err := e.claimSysids()
+	if err != nil {
+		return nil, err
+	}
+	for _, address := range cfg.Stores {
+		s, err := store.Open(e.life, address)
+		if err != nil {
+			return nil, fmt.Errorf("store %s: %w", address, err)
+		}
+		e.backends = append(e.backends, newBackend(e, s, old))
+	}
+	if err := e.connect(); err != nil {
+		return nil, err
+	}
+	r.MustRegister(collector{e})
+	return e, nil
+}
+
+// Health is why the daemon cannot do its work, if so: a store or the broker is
+// away.
+func (e *Engine) Health() error {
+	for _, b := range e.backends {
+		if err := b.reachable(); err != nil {
+			return err
+		}
+	}
+	return e.link.Health()
+}
+
+// connect reaches or starts the broker, joins it, and starts the loops.
+func (e *Engine) connect() (err error) {
+	cfg := e.cfg.Broker
+	cfg.News = e.brokerNews
+	if e.link, err = link.Open(cfg, e.log); err != nil {
+		return err
+	}
+	if e.jobs, err = gloom.NewSubmitter(append(e.link.Submitter(), gloom.Window(1<<20))...); err != nil {
+		return err
+	}
+	e.loops.Go(e.workSlots)
+	for _, b := range e.backends {
+		e.loops.Go(b.keep)
+		e.loops.Go(b.write)
+		e.loops.Go(b.sweep)
+	}
+	e.loops.Go(e.ingest)
+	e.loops.Go(e.pickLoop)
+	e.loops.Go(e.handlers.watch)
+	return nil
+}
+
+// typeOf is a jobtype's batches' type at the broker. No client's name begins so:
+// no Gloom worker is ever handed a batch, and no other daemon.
+func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + jobtype }
+
+// rejoin is how long to wait before a broker that refuses the slots is asked
+// again.
+const rejoin = 10 * time.Second
+
+// workSlots keeps the slots joined until the engine ends.
+func (e *Engine) workSlots() {
+	for {
+		w := &gloom.Worker{
+			Types: []string{e.typeOf("*")}, Handler: e.slot, Concurrency: e.cfg.Concurrency, Prefetch: e.cfg.Concurrency,
+			Options: e.link.Worker("slots"),
+		}
+		err := w.Run(e.life)
+		if err == nil || e.life.Err() != nil {
+			return
+		}
+		e.log.Error().Err(err).Msg("the broker refuses the slots")
+		if !e.sleep(rejoin) {
+			return
+		}
+	}
+}
+
+func (e *Engine) brokerNews(side string, n gloom.Notice) {
+	switch n.Event {
+	case gloom.EventConnected, gloom.EventJoined:
+		e.log.Debug().Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Msg("broker")
+	case gloom.EventPanic:
+		e.log.Error().Err(n.Err).Msg("a slot panicked")
+	default:
+		if e.life.Err() == nil {
+			e.log.Warn().Err(n.Err).Str("side", side).Str("addr", n.Addr).Stringer("event", n.Event).Dur("wait", n.Wait).Msg("broker")
+		}
+	}
+}
+
+// sleep tells whether the engine still lives.
+func (e *Engine) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-e.life.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// nudge has pick look again.
+func (e *Engine) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nodeName is what a file says, or a new name that is written to it.
+func nodeName(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
+		return name, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	name := job.NewSysid()
+	return name, os.WriteFile(path, []byte(name+"\n"), 0o640)
+}
+
+// close frees everything; what has not been written by then is not written.
+func (e *Engine) close() {
+	e.end()
+	if e.runner != nil {
+		e.runner.Close()
+	}
+	if e.jobs != nil {
+		e.jobs.Close()
+	}
+	e.loops.Wait()
+	if e.guard != nil {
+		e.guard.Close()
+	}
+	if e.link != nil {
+		e.link.Close()
+	}
+	for _, b := range e.backends {
+		b.store.Close()
+	}
+	if e.events != nil {
+		e.events.Close()
+	}
+	if e.journal != nil {
+		e.journal.Close()
+	}
+}

@@ -196,3 +196,22 @@ type Counts struct {
 	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
 	Oldest                                                                     time.Duration // how long the oldest waiting one has been due
 }
+
+// Sum adds the counts of another store's jobs, or another type's.
+func (c *Counts) Sum(d *Counts) {
+	c.Added += d.Added
+	c.Waiting += d.Waiting
+	c.Deferred += d.Deferred
+	c.Running += d.Running
+	c.OK += d.OK
+	c.Failed += d.Failed
+	c.Abandoned += d.Abandoned
+	c.Expired += d.Expired
+	c.Deleted += d.Deleted
+	c.Oldest = max(c.Oldest, d.Oldest)
+}
+
+// Imbalance is what the ledger is off by: 0, or there is a fault.
+func (c *Counts) Imbalance() int64 {
+	return c.Added - c.Waiting - c.Deferred - c.Running - c.OK - c.Failed - c.Abandoned - c.Expired - c.Deleted
+}

@@ -1,3 +1,198 @@
-// Package web is the HTTP side of the serverless queue: requests, their checks,
-// bodies and errors. It decides nothing about jobs.
+// Package web is the HTTP side of the serverless queue: requests and their
+// checks, bodies, answers and errors. It decides nothing about jobs.
 package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"gloom/broker/guard"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+// Scopes of tokens, in the order of Scopes.
+const (
+	Submit guard.Scope = 1 << iota
+	Handle
+	Read
+	Admin
+)
+
+// ScopeNames are the scopes as a token file has them.
+var ScopeNames = []string{"submit", "handler", "read", "admin"}
+
+// Queue is what the requests are about.
+type Queue interface {
+	Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error)
+	Stored(ctx context.Context, r journal.Receipt) error
+	Job(ctx context.Context, id job.ID) (*store.Record, error)
+	Result(ctx context.Context, id job.ID) (*store.Record, []byte, error)
+	Delete(ctx context.Context, id job.ID) error
+	Retry(ctx context.Context, id job.ID) error
+	Jobs(ctx context.Context, q store.Query) ([]store.Record, error)
+	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
+	State(ctx context.Context, client string) (map[string]store.Counts, error)
+	PutHandler(ctx context.Context, h *job.Handler) error
+	DeleteHandler(ctx context.Context, jobtype string) (int, error)
+	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	Health() error
+	Start()
+	Stop()
+}
+
+// Options of the HTTP side.
+type Options struct {
+	MaxBody, MaxLine int
+	// Quit asks the daemon to stop; it returns at once.
+	Quit    func()
+	Metrics http.Handler
+	Version string
+}
+
+// Web serves the requests of clients and operators.
+type Web struct {
+	queue Queue
+	door  *door.Door
+	opt   Options
+	room  chan struct{} // a place for each body that is being read
+}
+
+// bodies is how many bodies of the largest size are read at a time.
+const bodies = 64
+
+// New returns the handler of a door.
+func New(q Queue, d *door.Door, opt Options) *Web {
+	return &Web{queue: q, door: d, opt: opt, room: make(chan struct{}, bodies)}
+}
+
+// request is what is asked, taken apart.
+type request struct {
+	*http.Request
+	w            http.ResponseWriter
+	grant        *guard.Grant
+	query        url.Values
+	client, name string // name: of a type, or an id
+}
+
+// action is what is done about a request.
+type action struct {
+	methods string // that it takes, with commas
+	scope   guard.Scope
+	open    bool // anybody may, under any name of the host
+	changes bool // something, even when it is a GET
+	do      func(*Web, *request) error
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := s.serve(w, r); err != nil {
+		reply(w, err)
+	}
+}
+
+func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
+	req := &request{Request: r, w: w}
+	a, err := route(req)
+	if err != nil {
+		return err
+	}
+	if door.Crowded(r) && !a.open {
+		w.Header().Set("Connection", "close")
+		return busy("overloaded", "more than %d connections are open", s.door.MaxConns())
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if !slices.Contains(strings.Split(a.methods, ","), method) {
+		w.Header().Set("Allow", strings.ReplaceAll(a.methods, ",", ", "))
+		return fail(http.StatusMethodNotAllowed, "method_not_allowed", "", "%s is not for %s; use %s", r.Method, r.URL.Path, a.methods)
+	}
+	if a.open {
+		return a.do(s, req)
+	}
+	if req.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return fail(http.StatusBadRequest, "invalid_value", "query", "the query cannot be read: %v", err)
+	}
+	var ok bool
+	if req.grant, ok = s.door.Grant(r); !ok {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		return fail(http.StatusUnauthorized, "unauthorized", "", "the token is missing or unknown; send Authorization: Bearer TOKEN")
+	}
+	if err := s.sameSite(req, a); err != nil {
+		return err
+	}
+	if !req.grant.Has(a.scope) {
+		return fail(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", scopeName(a.scope))
+	}
+	if err := req.checkClient(); err != nil {
+		return err
+	}
+	return a.do(s, req)
+}
+
+// sameSite refuses what a web page of somebody else's could have had a browser
+// send.
+func (s *Web) sameSite(r *request, a *action) error {
+	if r.grant == nil && !s.door.Ours(r.Request) {
+		return fail(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
+	}
+	if !a.changes && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return nil
+	}
+	// A GET that changes something is judged like a POST.
+	change := *r.Request
+	change.Method = http.MethodPost
+	if err := s.door.CrossSite(&change); err != nil {
+		return fail(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
+	}
+	return nil
+}
+
+func scopeName(s guard.Scope) string {
+	for i, name := range ScopeNames {
+		if s == 1<<i {
+			return name
+		}
+	}
+	return "?"
+}
+
+func (r *request) checkClient() error {
+	if r.client == "" {
+		return nil
+	}
+	if err := job.CheckClient(r.client); err != nil {
+		return fail(http.StatusBadRequest, "invalid_client", "client", "%v", err)
+	}
+	return nil
+}
+
+// jobtype is the request's type, checked, of which the token has to be good.
+func (r *request) jobtype() (string, error) {
+	if err := checkType("type", r.name); err != nil {
+		return "", err
+	}
+	return r.covered(job.Jobtype(r.client, r.name))
+}
+
+func (r *request) covered(jobtype string) (string, error) {
+	if !r.grant.Covers(jobtype) {
+		return "", fail(http.StatusForbidden, "forbidden", "type", "the token is not good for %s", jobtype)
+	}
+	return jobtype, nil
+}
+
+func checkType(field, name string) error {
+	if err := job.CheckType(name); err != nil {
+		return fail(http.StatusBadRequest, "invalid_type", field, "%v", err)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+
+	"github.com/rs/zerolog"
+)
+
+// backend is a store and what this daemon has in hand of it.
+type backend struct {
+	e     *Engine
+	store store.Store
+	log   zerolog.Logger
+
+	mu      sync.Mutex // guards the following
+	sysid   string     // "" while none is reserved
+	old     []string   // sysids of ours whose jobs are to be freed
+	renewed time.Time  // when what succeeded last of reserving and renewing began
+	away    error      // of the last call; nil: reachable
+	hand    map[job.ID]*run
+	queue   []*ending
+	full    chan struct{} // something is in the queue
+	freed   chan struct{} // there are locks to be freed at once
+
+	due   []store.Due // as last seen, for pick
+	seen  time.Time   // zero: look again
+	dueAt time.Time   // when the next deferred job is due, as far as known
+}
+
+func newBackend(e *Engine, s store.Store, old []string) *backend {
+	return &backend{
+		e: e, store: s, old: old, log: e.log.With().Str("store", s.Name()).Logger(),
+		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), away: store.ErrAway,
+	}
+}
+
+// note keeps whether the store is reachable, and returns the error.
+func (b *backend) note(err error) error {
+	if err != nil && (!errors.Is(err, store.ErrAway) || b.e.life.Err() != nil) {
+		return err
+	}
+	b.mu.Lock()
+	was := b.away
+	b.away = err
+	b.mu.Unlock()
+	switch {
+	case (was == nil) == (err == nil):
+	case err != nil:
+		b.log.Warn().Err(err).Msg("the store is away; jobs wait")
+	default:
+		b.log.Info().Msg("the store is there")
+		b.look()
+	}
+	return err
+}
+
+// reachable is why the store is not, if so.
+func (b *backend) reachable() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.away
+}
+
+// look has pick ask this store again.
+func (b *backend) look() {
+	b.mu.Lock()
+	b.seen = time.Time{}
+	b.mu.Unlock()
+	b.e.nudge()
+}
+
+// identity is the sysid to take jobs with, "" when none may be taken.
+func (b *backend) identity() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.away != nil || time.Since(b.renewed) >= b.e.cfg.LockTTL {
+		return ""
+	}
+	return b.sysid
+}
+
+// callTime bounds a call of the store.
+const callTime = 10 * time.Second
+
+func (b *backend) call() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(b.e.life, callTime)
+}
+
+// keep reserves a sysid and renews it, with the locks of what is in hand, until
+// the engine ends.
+func (b *backend) keep() {
+	pause := b.e.cfg.LockTTL / 3
+	hurry := min(pause, time.Second)
+	for {
+		wait := hurry
+		if b.current() == "" {
+			if b.reserve() {
+				wait = pause
+			}
+		} else if b.renew() {
+			wait = pause
+		}
+		if !b.e.sleep(wait) {
+			return
+		}
+	}
+}
+
+func (b *backend) current() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sysid
+}
+
+// reserve makes the daemon's sysid the store's, and frees what earlier ones of
+// this directory have left.
+func (b *backend) reserve() bool {
+	ctx, cancel := b.call()
+	defer cancel()
+	began := time.Now()
+	sysid := b.e.ids.Sysid()
+	err := b.note(b.store.Reserve(ctx, sysid, b.e.cfg.LockTTL))
+	switch {
+	case errors.Is(err, store.ErrTaken):
+		b.e.newSysid(sysid)
+		return false
+	case err != nil:
+		b.complain(err, "cannot reserve a sysid yet")
+		return false
+	}
+	freed := len(b.old) > 0
+	for len(b.old) > 0 {
+		if err := b.store.Leave(ctx, b.old[0], false); err != nil {
+			b.complain(err, "cannot free the jobs of an earlier run yet")
+			break
+		}
+		b.old = b.old[1:]
+	}
+	b.mu.Lock()
+	b.sysid, b.renewed = sysid, began
+	b.mu.Unlock()
+	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
+	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
+	b.look()
+	if freed {
+		b.freed <- struct{}{}
+	}
+	return true
+}
+
+// renew prolongs what is in hand. Who could not for a whole ttl has lost it.
+func (b *backend) renew() bool {
+	b.mu.Lock()
+	sysid, since := b.sysid, b.renewed
+	runs := make([]store.Run, 0, len(b.hand))
+	for _, r := range b.hand {
+		if r.sysid == sysid && !r.lost {
+			runs = append(runs, r.Run)
+		}
+	}
+	b.mu.Unlock()
+	if time.Since(since) >= b.e.cfg.LockTTL {
+		b.lose(sysid)
+		return false
+	}
+	ctx, cancel := context.WithTimeout(b.e.life, min(callTime, b.e.cfg.LockTTL/3))
+	defer cancel()
+	began := time.Now()
+	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
+	if errors.Is(err, store.ErrUnknown) {
+		b.note(nil)
+		b.lose(sysid)
+		return false
+	}
+	if b.note(err) != nil {
+		b.complain(err, "cannot renew locks")
+		return false
+	}
+	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
+	b.mu.Lock()
+	b.renewed = began
+	for _, l := range lost {
+		if r := b.hand[l.ID]; r != nil && r.Tries == l.Tries {
+			r.lost = true
+		}
+	}
+	b.mu.Unlock()
+	if len(lost) > 0 {
+		b.log.Warn().Int("jobs", len(lost)).Msg("locks were lost: others have taken these jobs")
+	}
+	return true
+}
+
+// lose gives up a sysid: others may have its jobs by now.
+func (b *backend) lose(sysid string) {
+	b.log.Error().Str("sysid", sysid).Stringer("lock_ttl", b.e.cfg.LockTTL).Msg("locks could not be renewed in time: what runs is ended, its jobs will run again")
+	b.e.meter.sysidsLost.Inc()
+	b.mu.Lock()
+	b.sysid = ""
+	var batches []*batch
+	for _, r := range b.hand {
+		if r.sysid == sysid {
+			batches = append(batches, r.batch)
+		}
+	}
+	b.mu.Unlock()
+	for _, t := range batches {
+		t.cancel(errLocksLost)
+	}
+	b.e.newSysid(sysid)
+}
+
+func (b *backend) complain(err error, what string) {
+	if !errors.Is(err, store.ErrAway) && b.e.life.Err() == nil {
+		b.log.Error().Err(err).Msg(what)
+	}
+}
+
+// sweep does the store's maintenance.
+func (b *backend) sweep() {
+	timer := time.NewTicker(b.e.cfg.Sweep)
+	defer timer.Stop()
+	for {
+		select {
+		case <-b.e.life.Done():
+			return
+		case <-timer.C:
+		case <-b.freed:
+		}
+		for more := true; more && b.identity() != ""; {
+			ctx, cancel := b.call()
+			swept, err := b.store.Sweep(ctx, store.Sweeping{
+				RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun,
+				Handled: b.e.handlers.has, Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
+				Limit: 1000,
+			})
+			cancel()
+			if b.note(err) != nil {
+				b.complain(err, "cannot sweep")
+				break
+			}
+			b.e.meter.swept(swept)
+			if swept.Freed+swept.Abandoned > 0 {
+				b.look()
+			}
+			more = swept.More
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"testing"
+	"time"
+)
+
+// TestBackoff: doubled for each try, at most the most, plus up to a quarter.
+func TestBackoff(t *testing.T) {
+	for _, c := range []struct {
+		tries       int
+		chance      float64
+		least, most time.Duration
+		want        time.Duration
+	}{
+		{1, 0, 10 * time.Second, 5 * time.Minute, 10 * time.Second},
+		{1, 1, 10 * time.Second, 5 * time.Minute, 12500 * time.Millisecond},
+		{2, 0, 10 * time.Second, 5 * time.Minute, 20 * time.Second},
+		{5, 0, 10 * time.Second, 5 * time.Minute, 160 * time.Second},
+		{6, 0, 10 * time.Second, 5 * time.Minute, 5 * time.Minute},
+		{1 << 40, 0.5, 10 * time.Second, 5 * time.Minute, 337500 * time.Millisecond},
+		{1, 0, time.Hour, time.Minute, time.Minute},
+	} {
+		if got := backoff(c.least, c.most, c.tries, c.chance); got != c.want {
+			t.Errorf("backoff(%v, %v, %d, %v) = %v, want %v", c.least, c.most, c.tries, c.chance, got, c.want)
+		}
+	}
+}

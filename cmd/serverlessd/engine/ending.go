@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// ending is what is to be written about a run.
+type ending struct {
+	store.Ending
+	run  *run
+	wall time.Duration
+}
+
+// judge decides what becomes of a job whose run ended.
+func (e *Engine) judge(r *run, o *job.Outcome) *ending {
+	verdict, status := job.Judge(o.Status)
+	if o.Again {
+		verdict = job.Retry
+	}
+	end := &ending{run: r, wall: o.Wall, Ending: store.Ending{
+		Run: r.Run, Code: verdict.Code(), Status: status, BadLines: o.BadLines,
+	}}
+	if o.Code != "" {
+		end.Code = o.Code
+	}
+	options := &r.batch.handler.Options
+	if verdict == job.Retry || verdict == job.Error {
+		if r.age() < e.cfg.RetryFor {
+			end.Fate, end.Delay = store.Again, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
+			if o.RetryAfter >= 0 {
+				end.Delay = min(o.RetryAfter, e.cfg.RetryFor)
+			}
+			return end
+		}
+		end.Code = job.CodeAbandoned
+		e.archive(end, o.Data, options.NextFailed)
+		return end
+	}
+	for _, line := range o.Lines {
+		e.follow(end, line.Type, line.Payload)
+	}
+	next := options.Next
+	if verdict == job.Failed {
+		next = options.NextFailed
+	}
+	e.archive(end, o.Data, next)
+	return end
+}
+
+// archive keeps a run's data, and hands it on.
+func (e *Engine) archive(end *ending, data []byte, next string) {
+	end.Fate = store.Archive
+	end.Data = data
+	if len(data) > e.cfg.MaxResult {
+		end.Data, end.Truncated = data[:e.cfg.MaxResult], true
+	}
+	if next == "" {
+		return
+	}
+	payload := bytes.TrimSuffix(data, []byte("\n"))
+	if bytes.IndexByte(payload, '\n') >= 0 {
+		payload, _ = json.Marshal(string(payload)) // a string always can be
+	}
+	if len(payload) > e.cfg.MaxLine {
+		end.BadLines++
+		return
+	}
+	e.follow(end, next, payload)
+}
+
+func (e *Engine) follow(end *ending, typ string, payload []byte) {
+	end.Follow = append(end.Follow, store.Follow{
+		ID: e.ids.Next(1), Jobtype: job.Jobtype(end.run.batch.client, typ), Payload: payload,
+	})
+}
+
+// broken is the ending of a run that nobody has told the end of: it was not
+// begun, or was ended by us.
+func (e *Engine) broken(r *run, begun bool, cause error) *ending {
+	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
+	if begun && errors.Is(cause, errLocksLost) {
+		end.Fate, end.Code = store.Again, job.CodeLockExpired
+		if r.age() >= e.cfg.RetryFor {
+			e.archive(end, nil, r.batch.handler.Options.NextFailed)
+		}
+	}
+	return end
+}

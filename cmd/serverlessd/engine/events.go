@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"bufio"
+	"strconv"
+	"sync"
+	"time"
+
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+const (
+	eventsMB    = 100 // of one file, before it is set aside
+	eventsFiles = 5   // that are set aside
+	eventsFlush = 200 * time.Millisecond
+)
+
+// events is the log of what happened to jobs, a JSON object a line.
+type events struct {
+	mu   sync.Mutex // guards the following
+	to   *bufio.Writer
+	line []byte
+	file *lumberjack.Logger
+	due  *time.Timer // flushes; nil when nothing waits
+}
+
+func openEvents(path string) (*events, error) {
+	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
+	if _, err := file.Write(nil); err != nil { // it opens at the first write
+		return nil, err
+	}
+	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}, nil
+}
+
+// Close writes what waits.
+func (l *events) Close() {
+	l.flush()
+	_ = l.file.Close()
+}
+
+func (l *events) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.to.Flush() // a full disk costs lines of this log, no jobs
+	l.to.Reset(l.file)
+	l.due = nil
+}
+
+// begin starts a line; the lock is held until end.
+func (l *events) begin(event, id, jobtype string) {
+	l.mu.Lock()
+	b := append(l.line[:0], `{"time":"`...)
+	b = time.Now().UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	b = append(append(b, `","event":"`...), event...)
+	b = append(append(b, `","id":"`...), id...)
+	l.line = append(append(b, `","type":"`...), jobtype...)
+	l.line = append(l.line, '"')
+}
+
+func (l *events) number(key string, n int64) {
+	b := append(append(l.line, `,"`...), key...)
+	l.line = strconv.AppendInt(append(b, `":`...), n, 10)
+}
+
+func (l *events) seconds(key string, d time.Duration) {
+	b := append(append(l.line, `,"`...), key...)
+	l.line = strconv.AppendFloat(append(b, `":`...), d.Seconds(), 'f', 6, 64)
+}
+
+func (l *events) end() {
+	l.line = append(l.line, "}\n"...)
+	_, _ = l.to.Write(l.line)
+	if l.due == nil {
+		l.due = time.AfterFunc(eventsFlush, l.flush)
+	}
+	l.mu.Unlock()
+}
+
+func (l *events) added(entry *journal.Entry) {
+	l.begin("added", entry.ID.String(), entry.Jobtype)
+	l.end()
+}
+
+func (l *events) followed(f *store.Follow) {
+	l.begin("added", f.ID.String(), f.Jobtype)
+	l.end()
+}
+
+func (l *events) started(r *run) {
+	l.begin("started", r.ID.String(), r.Jobtype)
+	l.number("try", int64(r.Tries))
+	l.seconds("wait", r.Waited+time.Since(r.taken))
+	l.end()
+}
+
+func (l *events) ended(end *ending) {
+	if end.Fate == store.GiveBack {
+		return
+	}
+	l.begin("ended", end.ID.String(), end.run.Jobtype)
+	l.number("try", int64(end.Tries))
+	l.line = append(append(append(l.line, `,"code":"`...), end.Code...), '"')
+	l.number("exitcode", int64(end.Status))
+	l.seconds("run", end.wall)
+	l.end()
+}

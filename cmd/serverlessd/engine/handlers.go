@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// handlerEvery is how often the stores are asked for handlers that others have
+// changed.
+const handlerEvery = 300 * time.Millisecond
+
+// handlers are the newest versions, as far as known. All stores have the same.
+type handlers struct {
+	e    *Engine
+	kick sync.Mutex // one refresh at a time
+
+	mu      sync.Mutex // guards the following
+	version map[*backend]int64
+	known   map[string]*job.Handler // by jobtype
+}
+
+func newHandlers(e *Engine) *handlers {
+	return &handlers{e: e, version: make(map[*backend]int64), known: make(map[string]*job.Handler)}
+}
+
+// newest is a jobtype's handler, nil where there is none.
+func (h *handlers) newest(jobtype string) *job.Handler {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known[jobtype]
+}
+
+func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
+
+// nextFailed is the jobtype that is to hear of abandoned jobs, "" for none.
+func (h *handlers) nextFailed(jobtype string) string {
+	handler := h.newest(jobtype)
+	if handler == nil || handler.Options.NextFailed == "" {
+		return ""
+	}
+	client, _, _ := job.Split(jobtype)
+	return job.Jobtype(client, handler.Options.NextFailed)
+}
+
+// watch keeps what is known fresh until the engine ends.
+func (h *handlers) watch() {
+	for {
+		for _, b := range h.e.backends {
+			if b.reachable() == nil {
+				if err := h.refresh(b); err != nil {
+					b.complain(err, "cannot read handlers")
+				}
+			}
+		}
+		if !h.e.sleep(handlerEvery) {
+			return
+		}
+	}
+}
+
+// refresh reads what has changed in a store.
+func (h *handlers) refresh(b *backend) error {
+	h.kick.Lock()
+	defer h.kick.Unlock()
+	ctx, cancel := b.call()
+	defer cancel()
+	h.mu.Lock()
+	since, asked := h.version[b]
+	h.mu.Unlock()
+	if !asked {
+		since = -1
+	}
+	ids, version, err := b.store.Handlers(ctx, since)
+	if b.note(err) != nil || ids == nil {
+		return err
+	}
+	fresh := make(map[string]*job.Handler, len(ids))
+	for jobtype, id := range ids {
+		if known := h.newest(jobtype); known != nil && known.ID == id {
+			fresh[jobtype] = known
+			continue
+		}
+		handler, err := b.store.Handler(ctx, jobtype)
+		if errors.Is(err, store.ErrUnknown) {
+			continue // deleted meanwhile
+		}
+		if b.note(err) != nil {
+			return err
+		}
+		fresh[jobtype] = handler
+	}
+	h.mu.Lock()
+	h.known, h.version[b] = fresh, version
+	h.mu.Unlock()
+	b.look()
+	return nil
+}
+
+// PutHandler adds a version of a jobtype's handler, and sets its id and time.
+func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
+	if err := e.runner.Check(&h.Source); err != nil {
+		return err
+	}
+	h.ID = e.ids.Next(1).String()
+	for _, b := range e.backends { // all or, when one is away, an error: a repeat does no harm
+		if err := b.note(b.store.PutHandler(ctx, h)); err != nil {
+			return err
+		}
+	}
+	return e.handlers.refreshAll()
+}
+
+// DeleteHandler removes all versions, and tells how many there were.
+func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
+	for _, b := range e.backends {
+		deleted, err := b.store.DeleteHandler(ctx, jobtype)
+		if b.note(err) != nil {
+			return n, err
+		}
+		n = max(n, deleted)
+	}
+	return n, e.handlers.refreshAll()
+}
+
+func (h *handlers) refreshAll() error {
+	for _, b := range h.e.backends {
+		if err := h.refresh(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Handler is a jobtype's newest version.
+func (e *Engine) Handler(ctx context.Context, jobtype string) (*job.Handler, error) {
+	b := e.backends[0]
+	h, err := b.store.Handler(ctx, jobtype)
+	return h, b.note(err)
+}

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"gloom/cmd/serverlessd/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// meter counts what this daemon does; what the stores and the journal have is
+// asked when it is scraped.
+type meter struct {
+	added, ingestedJobs, takenJobs, discarded prometheus.Counter
+	retries, badLines, sysidsLost, givenBack  prometheus.Counter
+	expiredLocks, purged, expired             prometheus.Counter
+	endedJobs                                 *prometheus.CounterVec
+	storeTime                                 *prometheus.HistogramVec
+}
+
+func newMeter(r prometheus.Registerer) meter {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "gloom_sq_" + name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	m := meter{
+		added:        counter("added_total", "Jobs accepted by this daemon, follow-on jobs among them."),
+		ingestedJobs: counter("ingested_total", "Jobs that went from the journal to a store."),
+		takenJobs:    counter("taken_total", "Jobs taken to be run."),
+		discarded:    counter("discarded_runs_total", "Runs whose end did not count: others had taken the job."),
+		retries:      counter("retries_total", "Runs after which the job waits for another."),
+		givenBack:    counter("given_back_total", "Jobs given back without having been begun."),
+		badLines:     counter("bad_lines_total", "J: lines that made no job."),
+		sysidsLost:   counter("sysids_lost_total", "Times that locks could not be renewed in time."),
+		expiredLocks: counter("expired_locks_total", "Locks of lost daemons that were freed here."),
+		expired:      counter("expired_total", "Jobs that were never run and have expired."),
+		purged:       counter("purged_total", "Ended jobs that were forgotten."),
+		endedJobs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "gloom_sq_ended_total", Help: "Runs that ended, by code."}, []string{"code"}),
+		storeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "gloom_sq_store_seconds", Help: "Time that the store took, by call.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9),
+		}, []string{"call"}),
+	}
+	r.MustRegister(m.endedJobs, m.storeTime)
+	return m
+}
+
+func (m *meter) ingested(jobs int, took time.Duration) {
+	m.ingestedJobs.Add(float64(jobs))
+	m.storeTime.WithLabelValues("ingest").Observe(took.Seconds())
+}
+
+func (m *meter) asked(took time.Duration) {
+	m.storeTime.WithLabelValues("waiting").Observe(took.Seconds())
+}
+
+func (m *meter) took(jobs int, took time.Duration) {
+	m.takenJobs.Add(float64(jobs))
+	m.storeTime.WithLabelValues("take").Observe(took.Seconds())
+}
+
+func (m *meter) wrote(took time.Duration) {
+	m.storeTime.WithLabelValues("end").Observe(took.Seconds())
+}
+
+func (m *meter) ended(end *store.Ending) {
+	switch end.Fate {
+	case store.GiveBack:
+		m.givenBack.Inc()
+		return
+	case store.Again:
+		m.retries.Inc()
+	}
+	m.endedJobs.WithLabelValues(end.Code).Inc()
+	m.added.Add(float64(len(end.Follow)))
+}
+
+func (m *meter) swept(s store.Swept) {
+	m.expiredLocks.Add(float64(s.Freed))
+	m.expired.Add(float64(s.Expired))
+	m.purged.Add(float64(s.Purged))
+	m.endedJobs.WithLabelValues("abandoned").Add(float64(s.Abandoned))
+}
+
+// collector tells of the state of things.
+type collector struct{ e *Engine }
+
+var (
+	descBacklogBytes = prometheus.NewDesc("gloom_sq_journal_bytes", "Bytes in the journal that no store has yet.", nil, nil)
+	descBacklogJobs  = prometheus.NewDesc("gloom_sq_journal_jobs", "Jobs in the journal that no store has yet.", nil, nil)
+	descBacklogAge   = prometheus.NewDesc("gloom_sq_journal_age_seconds", "Age of the oldest of them.", nil, nil)
+	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "Times the journal was synced.", nil, nil)
+	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that took.", nil, nil)
+	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that could not be read and were put aside.", nil, nil)
+	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
+	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable.", []string{"store"}, nil)
+	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that stand ready or run jobs.", nil, nil)
+	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs taken whose end is not written.", nil, nil)
+	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches at work.", nil, nil)
+	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
+	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
+	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "What the ledger is off by; anything but 0 is a bug.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descBacklogBytes, descBacklogJobs, descBacklogAge, descSyncs, descSyncTime, descDamaged, descFailures,
+		descUp, descContexts, descInHand, descBatches, descHandsOut, descJobs, descImbalance,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
+	}
+	j := c.e.journal.Stats()
+	gauge(descBacklogBytes, float64(j.Bytes))
+	gauge(descBacklogJobs, float64(j.Jobs))
+	gauge(descBacklogAge, c.e.journal.Age().Seconds())
+	count(descSyncs, float64(j.Syncs))
+	count(descSyncTime, j.SyncTime.Seconds())
+	count(descDamaged, float64(j.Damaged))
+	count(descFailures, float64(j.Failures))
+	gauge(descContexts, float64(c.e.runner.Contexts()))
+	hand := 0
+	for i, b := range c.e.backends {
+		up := 0.0
+		if b.reachable() == nil {
+			up = 1
+		}
+		gauge(descUp, up, strconv.Itoa(i))
+		b.mu.Lock()
+		hand += len(b.hand)
+		b.mu.Unlock()
+	}
+	gauge(descInHand, float64(hand))
+	c.e.mu.Lock()
+	batches, out := len(c.e.batches), !c.e.stopped && !c.e.leaving
+	c.e.mu.Unlock()
+	gauge(descBatches, float64(batches))
+	if out {
+		gauge(descHandsOut, 1)
+	} else {
+		gauge(descHandsOut, 0)
+	}
+	c.collectJobs(gauge)
+}
+
+// scrapeTime bounds what a scrape waits for the stores.
+const scrapeTime = 2 * time.Second
+
+func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string)) {
+	ctx, cancel := context.WithTimeout(c.e.life, scrapeTime)
+	defer cancel()
+	types, err := c.e.State(ctx, "")
+	if err != nil {
+		return // the store is away, as its gauge says
+	}
+	var sum store.Counts
+	for _, t := range types {
+		sum.Sum(&t)
+	}
+	for state, n := range map[string]int64{
+		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
+		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "added": sum.Added,
+	} {
+		gauge(descJobs, float64(n), state)
+	}
+	gauge(descImbalance, float64(sum.Imbalance()))
+}

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// Start hands out jobs again, Stop hands out none until then.
+func (e *Engine) Start() { e.hold(false) }
+
+// Stop lets what runs end; jobs are accepted and ingested as ever.
+func (e *Engine) Stop() { e.hold(true) }
+
+func (e *Engine) hold(stopped bool) {
+	e.mu.Lock()
+	e.stopped = stopped
+	e.mu.Unlock()
+	e.nudge()
+}
+
+// held tells a batch whether to begin another job.
+func (e *Engine) held() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stopped || e.leaving
+}
+
+// checkIdle tells Shutdown that no batch is left. The lock is held.
+func (e *Engine) checkIdle() {
+	if e.leaving && len(e.batches) == 0 {
+		select {
+		case <-e.idle:
+		default:
+			close(e.idle)
+		}
+	}
+}
+
+// lastWrites is how long the stores have for what has ended, and how long what
+// was killed has to be gone.
+const lastWrites = 5 * time.Second
+
+// Shutdown ends the engine: running jobs have until ctx is done or the drain time
+// is over, the rest is given back, and the sysid released.
+func (e *Engine) Shutdown(ctx context.Context) {
+	e.mu.Lock()
+	e.leaving = true
+	e.checkIdle()
+	var unbegun []*batch
+	for _, t := range e.batches {
+		if !t.begun {
+			unbegun = append(unbegun, t)
+		}
+	}
+	e.mu.Unlock()
+	for _, t := range unbegun {
+		if t.claim() {
+			t.finish()
+		}
+	}
+	drain, cancel := context.WithTimeout(ctx, e.cfg.Drain)
+	defer cancel()
+	if !e.waitIdle(drain) {
+		e.log.Warn().Stringer("drain", e.cfg.Drain).Msg("jobs still run: they are ended and given back")
+		for _, t := range e.atWork() {
+			t.cancel(errLeaving)
+		}
+		gone, cancel := context.WithTimeout(context.Background(), lastWrites)
+		defer cancel()
+		if !e.waitIdle(gone) {
+			e.runner.Kill()
+		}
+	}
+	e.release()
+	e.close()
+}
+
+func (e *Engine) waitIdle(ctx context.Context) bool {
+	select {
+	case <-e.idle:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (e *Engine) atWork() (all []*batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range e.batches {
+		all = append(all, t)
+	}
+	return all
+}
+
+// release waits for the last writes, and gives the sysids back. What a store
+// that is away does not hear, the next start tells it.
+func (e *Engine) release() {
+	end := time.Now().Add(lastWrites)
+	left := true
+	for _, b := range e.backends {
+		for !b.written() && b.reachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
+		}
+		sysid := b.current()
+		if sysid == "" {
+			left = left && len(b.old) == 0
+			continue
+		}
+		ctx, cancel := b.call()
+		err := b.store.Leave(ctx, sysid, false)
+		cancel()
+		if err != nil {
+			b.log.Warn().Err(err).Msg("the sysid could not be released")
+		}
+		left = left && err == nil && b.written()
+	}
+	if left {
+		_ = os.Remove(e.sysidFile())
+	}
+}
+
+// written tells that no ending waits.
+func (b *backend) written() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue) == 0
+}

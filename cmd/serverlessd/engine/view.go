@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+// ErrDraining is returned by Add once the daemon stops.
+var ErrDraining = errors.New("the daemon stops: it takes no more jobs")
+
+// Add accepts batches of lines, all or none.
+func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
+	e.mu.Lock()
+	leaving := e.leaving
+	e.mu.Unlock()
+	if leaving {
+		return journal.Receipt{}, ErrDraining
+	}
+	r, err := e.journal.Append(ctx, batches)
+	if err != nil {
+		return r, err
+	}
+	n := 0
+	for i := range batches {
+		n += len(batches[i].Lines)
+	}
+	e.meter.added.Add(float64(n))
+	return r, nil
+}
+
+// Stored waits until a store has all that a receipt is about, or ctx is done.
+func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
+	return e.journal.Stored(ctx, r)
+}
+
+// leaveJournal waits until a store has a job that was accepted here, or ctx is
+// done.
+func (e *Engine) leaveJournal(ctx context.Context, id job.ID) error {
+	for {
+		e.mu.Lock()
+		told := e.ingested
+		e.mu.Unlock()
+		if _, waits := e.journal.Find(id); !waits {
+			return nil
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// find asks the stores for a job, one after the other. When none has it but one
+// could not be asked, it may be there: ErrAway.
+func (e *Engine) find(ask func(b *backend) error) error {
+	missing := error(store.ErrUnknown)
+	for _, b := range e.backends {
+		err := b.note(ask(b))
+		switch {
+		case errors.Is(err, store.ErrUnknown):
+		case errors.Is(err, store.ErrAway):
+			missing = err
+		default:
+			return err
+		}
+	}
+	return missing
+}
+
+// Job is what there is to tell of a job.
+func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err error) {
+	for again := range 2 {
+		entry, waits := e.journal.Find(id)
+		if err = e.find(func(b *backend) (err error) {
+			rec, err = b.store.Job(ctx, id)
+			return err
+		}); err == nil {
+			if rec.State == job.Waiting && rec.Code == "" && !e.handlers.has(rec.Jobtype) {
+				rec.Code = job.CodeNoHandler
+			}
+			return rec, nil
+		}
+		if waits {
+			return accepted(&entry), nil
+		}
+		if again > 0 || !errors.Is(err, store.ErrUnknown) {
+			break
+		}
+		// It may have gone from the journal to the store between the two looks.
+	}
+	return nil, err
+}
+
+// accepted is a job that only the journal has.
+func accepted(entry *journal.Entry) *store.Record {
+	rec := &store.Record{ID: entry.ID, Jobtype: entry.Jobtype, State: job.Waiting, Created: entry.Accepted, Due: entry.Due}
+	if rec.Due.IsZero() {
+		rec.Due = entry.Accepted
+	} else if time.Now().Before(rec.Due) {
+		rec.State = job.Deferred
+	}
+	return rec
+}
+
+// Result is a job's data.
+func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
+	err = e.find(func(b *backend) (err error) {
+		rec, data, err = b.store.Result(ctx, id)
+		return err
+	})
+	return rec, data, err
+}
+
+// Delete removes a job that waits.
+func (e *Engine) Delete(ctx context.Context, id job.ID) error {
+	if err := e.leaveJournal(ctx, id); err != nil {
+		return errors.Join(store.ErrAway, err)
+	}
+	return e.find(func(b *backend) error { return b.store.Delete(ctx, id) })
+}
+
+// Retry has an ended job run again.
+func (e *Engine) Retry(ctx context.Context, id job.ID) error {
+	return e.find(func(b *backend) error {
+		err := b.store.Retry(ctx, id)
+		if err == nil {
+			b.look()
+		}
+		return err
+	})
+}
+
+// Jobs lists a client's jobs, newest first.
+func (e *Engine) Jobs(ctx context.Context, q store.Query) ([]store.Record, error) {
+	var all []store.Record
+	for _, b := range e.backends {
+		some, err := b.store.Jobs(ctx, q)
+		if b.note(err) != nil {
+			return nil, err
+		}
+		all = merge(all, some)
+	}
+	return all[:min(len(all), q.Limit)], nil
+}
+
+// merge merges two lists that begin with the newest.
+func merge(a, b []store.Record) []store.Record {
+	if len(a) == 0 {
+		return b
+	}
+	var out []store.Record
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].ID > b[0].ID {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// RetryAll has up to q.Limit jobs run again, and tells whether there are more.
+func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error) {
+	for _, b := range e.backends {
+		q := q
+		if q.Limit -= affected; q.Limit <= 0 {
+			return affected, true, nil
+		}
+		n, rest, err := b.store.RetryAll(ctx, q)
+		affected, more = affected+n, more || rest
+		if b.note(err) != nil {
+			return affected, true, err
+		}
+		b.look()
+	}
+	return affected, more, nil
+}
+
+// looks is how often State looks again when a piece of the journal went to a
+// store while it counted.
+const looks = 5
+
+// State are the jobs by jobtype; of one client unless it is "".
+func (e *Engine) State(ctx context.Context, client string) (types map[string]store.Counts, err error) {
+	for range looks {
+		e.mu.Lock()
+		before := e.ingested
+		e.mu.Unlock()
+		waiting := e.journal.Waiting()
+		types = make(map[string]store.Counts)
+		for _, b := range e.backends {
+			counts, err := b.store.Counts(ctx, client)
+			if b.note(err) != nil {
+				return nil, err
+			}
+			for jobtype, c := range counts {
+				sum := types[jobtype]
+				sum.Sum(&c)
+				types[jobtype] = sum
+			}
+		}
+		for jobtype, w := range waiting {
+			if of, _, _ := job.Split(jobtype); client != "" && of != client {
+				continue
+			}
+			c := types[jobtype]
+			c.Added += w.Jobs
+			c.Deferred += w.Delayed
+			c.Waiting += w.Jobs - w.Delayed
+			types[jobtype] = c
+		}
+		e.mu.Lock()
+		still := before == e.ingested
+		e.mu.Unlock()
+		if still {
+			break
+		}
+	}
+	return types, nil
+}

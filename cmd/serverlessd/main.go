@@ -1,0 +1,145 @@
+// Command serverlessd is a durable job queue over HTTP: lines come in, handlers
+// run them.
+package main
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/serverlessd/engine"
+	"gloom/cmd/serverlessd/web"
+)
+
+// prefix is that of options in the environment.
+const prefix = "SERVERLESSD_"
+
+// exitCut is the status after a drain that a second signal cut short.
+const exitCut = 3
+
+func main() {
+	launch.Main()
+	os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
+}
+
+func command() *cobra.Command {
+	opt := defaults()
+	var config string
+	var check bool
+	cmd := &cobra.Command{
+		Use: "serverlessd", Short: "A durable job queue over HTTP: lines come in, handlers run them",
+		Long: longHelp, Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	bind(f, opt)
+	var names []string
+	f.VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
+	f.StringVar(&config, "config", os.Getenv(prefix+"CONFIG"), "file of options in TOML")
+	f.BoolVar(&check, "healthcheck", false, "ask the daemon that these options describe whether it is well, and exit")
+	f.Lookup("config").DefValue = ""
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		set := cli.Settings{Prefix: prefix, Names: names}
+		if config != "" {
+			var err error
+			if set.File, err = cli.ReadFile(config); err != nil {
+				return err
+			}
+		}
+		if err := set.Apply(f); err != nil {
+			return err
+		}
+		return fault(opt.settle())
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if check {
+			ctx, cancel := context.WithTimeout(cmd.Context(), answers)
+			defer cancel()
+			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
+		}
+		return run(opt)
+	}
+	cmd.SetVersionTemplate("serverlessd {{.Version}}\n")
+	return cmd
+}
+
+// run is the daemon from its first log line to its last.
+func run(opt *options) error {
+	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.logLevel, Format: opt.logFormat}, os.Stderr)
+	if err != nil {
+		return err
+	}
+	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
+	if err != nil {
+		return fault(err)
+	}
+	signals := daemon.Notify(func() {
+		if err := d.Reload(); err != nil {
+			log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+			return
+		}
+		log.Audit.Info().Msg("tokens and certificates are read again")
+	})
+	defer signals.Close()
+	registry := daemon.NewRegistry()
+	e, err := engine.Open(opt.Config, log.Logger, registry)
+	if err != nil {
+		return fault(err)
+	}
+	asked := make(chan struct{})
+	d.Serve(web.New(e, d, web.Options{
+		MaxBody: opt.maxBody, MaxLine: opt.MaxLine, Version: cli.Version(), Quit: sync.OnceFunc(func() { close(asked) }),
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}),
+	}))
+	announce(opt, d, log.Logger)
+	select {
+	case <-asked:
+	case <-signals.Stop.Done():
+	}
+	return stop(e, d, signals, log.Logger)
+}
+
+func announce(opt *options, d *door.Door, log zerolog.Logger) {
+	log.Info().Str("version", cli.Version()).Stringer("addr", d.Addr()).Str("dir", opt.Dir).Int("stores", len(opt.Stores)).
+		Bool("tls", d.Secure()).Bool("tokens", opt.door.TokenFile != "").Strs("langs", opt.Languages).
+		Int("concurrency", opt.Concurrency).Bool("handing_out", opt.start).Msg("serverlessd is ready")
+	if d.Exposed() {
+		log.Warn().Msg("--insecure: whoever reaches this address may add jobs and handlers")
+	}
+	daemon.Ready()
+}
+
+// answers is how long requests have to be answered after the engine has ended, and
+// how long a daemon may take to say that it is well.
+const answers = 2 * time.Second
+
+// stop ends the daemon; requests are answered meanwhile.
+func stop(e *engine.Engine, d *door.Door, signals *daemon.Signals, log zerolog.Logger) error {
+	daemon.Stopping()
+	log.Info().Msg("stopping: nothing more is handed out; a second signal stops at once")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.Shutdown(signals.Kill)
+		last, cancel := context.WithTimeout(context.Background(), answers)
+		defer cancel()
+		_ = d.Shutdown(last)
+	}()
+	select {
+	case <-done:
+		log.Info().Msg("serverlessd has stopped")
+		return nil
+	case <-signals.Kill.Done():
+		log.Warn().Msg("stopped at once; what was in hand runs again")
+		return cli.Quiet(exitCut)
+	}
+}

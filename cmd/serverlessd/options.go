@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"gloom/broker/guard"
+	"gloom/broker/server"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/engine"
+	"gloom/cmd/serverlessd/job"
+)
+
+const longHelp = `serverlessd takes payload lines over HTTP, keeps them in a journal until a store
+has them, and runs each by the handler of its type until it succeeds, fails for
+good or is out of time.
+
+Every option is also an environment variable (--max-body is SERVERLESSD_MAX_BODY)
+and a key of the file that --config names (TOML: max-body = "1MiB"). A flag wins
+over the environment, the environment over the file.
+
+Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
+reads tokens and certificates again.
+
+Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
+be, 3 when a second signal cut a drain short.`
+
+// options are everything that can be set on the daemon.
+type options struct {
+	engine.Config
+	door       door.Options
+	workerAddr string
+	start      bool
+	fsync      bool
+	maxBody    int
+	langs      string
+	httpAllow  []string
+
+	logLevel, logFormat string
+}
+
+func defaults() *options {
+	o := &options{
+		start: true, fsync: true, maxBody: 16 << 20, langs: "http,gloom", logLevel: "info", logFormat: "json",
+	}
+	o.Broker.Program = "serverlessd"
+	o.Dir = "serverlessd-data"
+	o.door.Addr = "127.0.0.1:3001"
+	o.LockTTL, o.Sweep = time.Minute, 5*time.Second
+	o.RetryDelay, o.RetryMax, o.RetryFor = 10*time.Second, 5*time.Minute, 6*time.Hour
+	o.KeepDone, o.KeepUnrun = 14*24*time.Hour, 30*24*time.Hour
+	o.MaxLine, o.MaxResult, o.JournalMax = 1<<20, 64<<10, 10<<30
+	o.Concurrency, o.Batch = 4*runtime.NumCPU(), 10
+	o.JobTimeout, o.JobCPU = 2*time.Minute, 30*time.Second
+	o.Contexts, o.ContextJobs = 32, 1000
+	o.Drain = 30 * time.Second
+	return o
+}
+
+// maxResult is the most that is kept of a job's data.
+const maxResult = 16 << 20
+
+// bind makes a flag of every option.
+func bind(f *pflag.FlagSet, o *options) {
+	f.SortFlags = false
+	o.door.Flags(f)
+	f.StringVar(&o.Dir, "dir", o.Dir, "directory of the journal, the events log and, unless --store says otherwise, the store; of one daemon at a time")
+	f.StringArrayVar(&o.Stores, "store", o.Stores, "where jobs are kept: sqlite:PATH, mysql://USER:PASSWORD@HOST:PORT/DATABASE; may be given several times")
+	span := func(to *time.Duration, name, usage string) { f.Var((*job.Duration)(to), name, usage) }
+	span(&o.LockTTL, "lock-ttl", "how long a taken job stays this daemon's when it does not say that it lives")
+	span(&o.Sweep, "sweep", "pause between looks for expired locks and old jobs")
+	span(&o.RetryDelay, "retry-delay", "wait before the first retry, doubled for each further one")
+	span(&o.RetryMax, "retry-max", "most of this wait")
+	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
+	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
+	span(&o.KeepUnrun, "keep-unrun", "how long jobs are kept that were never run")
+	f.Var(cli.Size(&o.maxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
+	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
+	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most that is kept of a job's data")
+	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")
+	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs when they are on the disk; without, when the system has them")
+	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches at work at a time")
+	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "the same, of one client; 0 is no limit")
+	f.IntVar(&o.Batch, "batch", o.Batch, "jobs taken at a time, unless their handler says otherwise")
+	span(&o.JobTimeout, "job-timeout", "time for a job, unless its handler says otherwise")
+	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
+	f.IntVar(&o.Contexts, "contexts", o.Contexts, "processes that stand ready or run jobs")
+	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "jobs after which such a process is replaced")
+	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run, of http, node, php, python, sh and gloom")
+	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, as 10.0.0.0/8; none: all but link-local ones")
+	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, when the daemon is root")
+	span(&o.Drain, "drain", "how long a stop waits for running jobs")
+	f.BoolVar(&o.start, "start", o.start, "hand out jobs from the beginning; false: from /start on")
+	o.Broker.Flags(f)
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where Gloom workers reach the broker inside this process; none: nowhere")
+	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
+	f.Var(cli.Choice(&o.logFormat, "json", "console"), "log-format", "json or console")
+}
+
+func refuse(flag string, value any, format string, args ...any) error {
+	return &guard.OptionError{Flag: flag, Value: fmt.Sprint(value), Reason: fmt.Sprintf(format, args...)}
+}
+
+// settle checks the options, and fills in what follows from others.
+func (o *options) settle() error {
+	o.Stopped, o.NoSync = !o.start, !o.fsync
+	if len(o.Stores) == 0 {
+		o.Stores = []string{"sqlite:" + o.Dir + "/store.db"}
+	}
+	for _, err := range []error{
+		span("lock-ttl", o.LockTTL, time.Second, 24*time.Hour), span("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
+		span("retry-delay", o.RetryDelay, time.Millisecond, 24*time.Hour), span("retry-max", o.RetryMax, time.Millisecond, 24*time.Hour),
+		span("retry-for", o.RetryFor, 0, years), span("keep-done", o.KeepDone, 0, years), span("keep-unrun", o.KeepUnrun, time.Second, years),
+		span("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), span("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),
+		span("drain", o.Drain, 0, 24*time.Hour),
+		count("concurrency", o.Concurrency, 1, 10_000), count("client-concurrency", o.ClientConcurrency, 0, 10_000),
+		count("batch", o.Batch, 1, 10_000), count("contexts", o.Contexts, 1, 10_000), count("context-jobs", o.ContextJobs, 1, 1<<30),
+		o.settleLanguages(), o.settleNetworks(), o.Broker.Validate(), o.door.Validate(), o.settleWorkers(),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if o.MaxLine > o.maxBody {
+		return refuse("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.maxBody)))
+	}
+	return nil
+}
+
+const years = 100 * 365 * 24 * time.Hour
+
+func span(flag string, v, low, high time.Duration) error {
+	if v < low || v > high {
+		return refuse(flag, job.Duration(v), "must be from %s to %s", job.Duration(low), job.Duration(high))
+	}
+	return nil
+}
+
+func count(flag string, v, low, high int) error {
+	if v < low || v > high {
+		return refuse(flag, v, "must be from %d to %d", low, high)
+	}
+	return nil
+}
+
+func (o *options) settleLanguages() error {
+	for lang := range strings.SplitSeq(o.langs, ",") {
+		if lang = strings.TrimSpace(lang); lang == "" {
+			continue
+		}
+		if !slices.Contains(job.Languages, lang) {
+			return refuse("langs", lang, "must be of %s", strings.Join(job.Languages, ", "))
+		}
+		o.Languages = append(o.Languages, lang)
+	}
+	return nil
+}
+
+func (o *options) settleNetworks() error {
+	for _, text := range o.httpAllow {
+		n, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return refuse("http-allow", text, "must be a network such as 10.0.0.0/8 or fd00::/8")
+		}
+		o.HTTPAllow = append(o.HTTPAllow, n.Masked())
+	}
+	return nil
+}
+
+// settleWorkers opens the inside broker's worker port, under the rules of the
+// daemon's own address.
+func (o *options) settleWorkers() error {
+	if o.workerAddr == "" {
+		return nil
+	}
+	if o.Broker.SubmitAddr != "" {
+		return refuse("worker-addr", o.workerAddr, "is of the broker inside, and --broker names another")
+	}
+	at := o.door.Options
+	o.Broker.Tune = func(b *server.Options) {
+		b.WorkerAddr += "," + o.workerAddr
+		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
+	}
+	_, err := at.Addresses("worker-addr", o.workerAddr)
+	return err
+}
+
+// fault gives an error of the start its exit status and a hint.
+func fault(err error) error {
+	var option *guard.OptionError
+	if errors.As(err, &option) {
+		return cli.Usagef("%w", err).Advise("%s is the same option in the environment; serverlessd --help lists all with their defaults",
+			cli.Variable(prefix, option.Flag))
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 45 * time.Second
+
+var idForm = regexp.MustCompile(`[0-9a-z]{9}-[0-9a-z]{6}-[0-9a-z]{5}`)
+
+// TestReadme runs the README's example against a daemon, step by step: each gives
+// what the README shows, but for the ids.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "serverlessd")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	addr := freeAddr(t)
+	_, text, _ := strings.Cut(string(readme), "## An example\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	steps := blocks(strings.ReplaceAll(text, "127.0.0.1:3001", addr))
+	if len(steps) != 7 || !strings.HasSuffix(steps[0], "--dir data &\n") {
+		t.Fatalf("the README's example has other steps than this test knows: %q", steps)
+	}
+	args := strings.Fields(strings.TrimSuffix(strings.TrimPrefix(steps[0], "serverlessd "), "&\n"))
+	cmd := exec.Command(program, append(args, "--addr", addr)...)
+	var log bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", log.String())
+		}
+	}()
+	await(t, "http://"+addr+"/readyz")
+	id := ""
+	for i := 1; i+1 < len(steps); i += 2 {
+		step := exec.Command("sh", "-c", steps[i])
+		step.Env = append(os.Environ(), "ID="+id)
+		out, err := step.Output()
+		if err != nil {
+			t.Fatalf("%s%v\n%s", steps[i], err, out)
+		}
+		got, want := strings.TrimSpace(idForm.ReplaceAllString(string(out), "ID")), idForm.ReplaceAllString(steps[i+1], "ID")
+		if got != strings.TrimSpace(want) {
+			t.Fatalf("%s\ngave\n%s\nwant\n%s", steps[i], got, want)
+		}
+		if ids := idForm.FindAllString(string(out), 2); len(ids) == 2 {
+			id = ids[1]
+		}
+	}
+}
+
+// blocks are what stands between lines of three backticks.
+func blocks(text string) (all []string) {
+	for i, part := range regexp.MustCompile("(?m)^```(?:sh)?\n").Split(text, -1) {
+		if i%2 == 1 {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func await(t *testing.T, url string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		resp, err := http.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s does not answer: %v", url, err)
+		}
+	}
+}

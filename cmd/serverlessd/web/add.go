@@ -1,0 +1,159 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/job"
+)
+
+const (
+	// storedWait is how long wait=store waits for a store that is away.
+	storedWait = 30 * time.Second
+	mostYears  = 10 // of a delay
+)
+
+func (s *Web) addAny(r *request) error {
+	if !r.query.Has("jobtype") {
+		return missing("jobtype", "/add needs jobtype=TYPE in its query")
+	}
+	r.name = r.query.Get("jobtype")
+	r.client = job.DefaultClient
+	if r.query.Has("client") {
+		r.client = r.query.Get("client")
+		if r.client == "" {
+			return fail(http.StatusBadRequest, "invalid_client", "client", "the client is empty")
+		}
+	}
+	if err := r.checkClient(); err != nil {
+		return err
+	}
+	if err := checkType("jobtype", r.name); err != nil {
+		return err
+	}
+	return s.add(r)
+}
+
+func (s *Web) add(r *request) error {
+	jobtype, err := r.jobtype()
+	if err != nil {
+		return err
+	}
+	due, err := r.due(time.Now())
+	if err != nil {
+		return err
+	}
+	wait := r.query.Get("wait")
+	if r.query.Has("wait") && wait != "store" {
+		return invalid("wait", "wait=%.40q: must be store, or not be there", wait)
+	}
+	select {
+	case s.room <- struct{}{}:
+		defer func() { <-s.room }()
+	default:
+		r.w.Header().Set("Connection", "close")
+		return busy("overloaded", "%d bodies are being read", cap(s.room))
+	}
+	body, err := s.read(r)
+	if err != nil {
+		return err
+	}
+	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, covers: func(t string) error {
+		_, err := r.covered(t)
+		return err
+	}}
+	if err := p.parse(body); err != nil {
+		return err
+	}
+	for i := range p.batches {
+		p.batches[i].Due = due
+	}
+	return s.accept(r, &p, wait != "")
+}
+
+// added is the answer to an add.
+type added struct {
+	OK     bool     `json:"ok"`
+	Count  int      `json:"count"`
+	IDs    []job.ID `json:"ids"`
+	Stored *bool    `json:"stored,omitempty"`
+}
+
+func (s *Web) accept(r *request, p *parser, wait bool) error {
+	a := added{OK: true, Count: p.count, IDs: make([]job.ID, 0, p.count)}
+	if p.count > 0 {
+		receipt, err := s.queue.Add(r.Context(), p.batches)
+		if err != nil {
+			return err
+		}
+		for i, first := range receipt.First {
+			for n := range p.batches[i].Lines {
+				a.IDs = append(a.IDs, first.Add(n))
+			}
+		}
+		if wait {
+			door.Wait(r.w)
+			ctx, cancel := context.WithTimeout(r.Context(), storedWait)
+			defer cancel()
+			stored := s.queue.Stored(ctx, receipt) == nil
+			a.Stored = &stored
+		}
+	}
+	answer(r.w, http.StatusOK, a)
+	return nil
+}
+
+var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)
+
+// due is when the jobs may run, zero for at once.
+func (r *request) due(now time.Time) (due time.Time, err error) {
+	switch delay, dt := r.query.Has("delay"), r.query.Has("dt"); {
+	case delay && dt:
+		return due, invalid("delay", "delay and dt cannot both be given")
+	case delay:
+		d, err := job.ParseDuration(r.query.Get("delay"))
+		if err != nil {
+			return due, invalid("delay", "delay: %v", err)
+		}
+		due = now.Add(d)
+		if d > 0 && due.Before(now) {
+			due = now.AddDate(mostYears+1, 0, 0)
+		}
+	case dt:
+		if due, err = parseTime(r.query.Get("dt")); err != nil {
+			return due, err
+		}
+	}
+	switch {
+	case due.After(now.AddDate(mostYears, 0, 0)):
+		field := "dt"
+		if r.query.Has("delay") {
+			field = "delay"
+		}
+		return due, invalid(field, "%s=%s is more than %d years from now", field, r.query.Get(field), mostYears)
+	case !due.After(now):
+		return time.Time{}, nil
+	}
+	return due, nil
+}
+
+// timeForms are those of ISO 8601 that people write; without a zone they are UTC.
+var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02"}
+
+func parseTime(s string) (time.Time, error) {
+	if milliseconds.MatchString(s) {
+		if ms, err := strconv.ParseInt(s, 10, 64); err == nil && ms < 1<<53 && ms > -1<<53 {
+			return time.UnixMilli(ms), nil
+		}
+	}
+	for _, form := range timeForms {
+		if t, err := time.Parse(form, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, invalid("dt", "dt %.40q is no time; write 2006-01-02T15:04:05Z, or milliseconds since 1970", s)
+}

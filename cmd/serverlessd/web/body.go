@@ -1,0 +1,190 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+)
+
+// read returns the request's body, at most as much as is allowed.
+func (s *Web) read(r *request) ([]byte, error) {
+	most := int64(s.opt.MaxBody)
+	tooLarge := fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes, which is what --max-body allows", most)
+	if r.ContentLength > most {
+		r.w.Header().Set("Connection", "close") // the rest is not read
+		return nil, tooLarge
+	}
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		b.Grow(int(min(r.ContentLength, 64<<10)) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(http.MaxBytesReader(r.w, r.Body, most))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		return nil, tooLarge
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
+	case err != nil:
+		return nil, invalid("body", "the body could not be read: %v", err)
+	}
+	return b.Bytes(), nil
+}
+
+const (
+	directive = "#:"
+	batchHead = "#:Batch"
+	batchEnd  = "#:EndBatch"
+)
+
+// parser takes a body apart into batches of lines.
+type parser struct {
+	client  string
+	jobtype string // of lines outside batches
+	maxLine int
+	covers  func(jobtype string) error // refuses a type
+
+	at      int // line
+	batches []journal.Batch
+	count   int
+}
+
+// parse reads a whole body: all of it is right, or nothing of it counts.
+func (p *parser) parse(body []byte) error {
+	for len(body) > 0 {
+		line, rest := cut(body)
+		p.at++
+		if !bytes.HasPrefix(line, []byte(directive)) {
+			if err := p.add(p.jobtype, line); err != nil {
+				return err
+			}
+			body = rest
+			continue
+		}
+		var err error
+		if body, err = p.batch(string(bytes.TrimSuffix(line, []byte("\r"))), rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cut returns the first line, without its newline, and what follows it.
+func cut(b []byte) (line, rest []byte) {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		return b[:i:i], b[i+1:]
+	}
+	return b, nil
+}
+
+func (p *parser) add(jobtype string, line []byte) error {
+	if len(line) == 0 {
+		return nil
+	}
+	if len(line) > p.maxLine {
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "line "+strconv.Itoa(p.at),
+			"line %d has %d bytes, at most %d are allowed (--max-line)", p.at, len(line), p.maxLine)
+	}
+	last := len(p.batches) - 1
+	if last < 0 || p.batches[last].Jobtype != jobtype {
+		p.batches = append(p.batches, journal.Batch{Jobtype: jobtype})
+		last++
+	}
+	p.batches[last].Lines = append(p.batches[last].Lines, line)
+	p.count++
+	return nil
+}
+
+func (p *parser) refuse(format string, args ...any) error {
+	f := fail(http.StatusBadRequest, "invalid_batch", "line "+strconv.Itoa(p.at), format, args...)
+	f.Reason = "line " + strconv.Itoa(p.at) + ": " + f.Reason
+	return f
+}
+
+// batch reads a batch, of which the first line has been read, and returns what
+// follows it.
+func (p *parser) batch(head string, body []byte) ([]byte, error) {
+	fields, ok := strings.CutPrefix(head, batchHead+" ")
+	if !ok {
+		return nil, p.refuse("%.60q is no directive that begins here; there is %q, and payloads do not begin with %q", head, batchHead+" bytes=N", directive)
+	}
+	size, jobtype, err := p.fields(fields)
+	if err != nil {
+		return nil, err
+	}
+	if size > len(body) {
+		return nil, p.refuse("the batch has bytes=%d, but only %d follow", size, len(body))
+	}
+	lines, rest := body[:size], body[size:]
+	if size > 0 && lines[size-1] != '\n' {
+		return nil, p.refuse("bytes=%d does not end behind a newline", size)
+	}
+	begin := p.at
+	for len(lines) > 0 {
+		var line []byte
+		line, lines = cut(lines)
+		p.at++
+		if err := p.add(jobtype, line); err != nil {
+			return nil, err
+		}
+	}
+	end, rest := cut(rest)
+	p.at++
+	if string(bytes.TrimSuffix(end, []byte("\r"))) != batchEnd {
+		return nil, p.refuse("%q has to follow the %d bytes of the batch that begins in line %d, but %.60q does", batchEnd, size, begin, end)
+	}
+	return rest, nil
+}
+
+// fields reads bytes=N[,jobtype=T][,date=D].
+func (p *parser) fields(text string) (size int, jobtype string, err error) {
+	size, jobtype = -1, p.jobtype
+	for field := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(field, "=")
+		switch key = strings.TrimSpace(key); {
+		case !ok:
+			return 0, "", p.refuse("%.60q is no field; a batch has bytes=N, jobtype=T and date=D", field)
+		case key == "bytes":
+			if size, err = strconv.Atoi(value); err != nil || size < 0 || value[0] == '+' {
+				return 0, "", p.refuse("bytes=%.40s is no number of bytes", value)
+			}
+		case key == "jobtype":
+			if jobtype, err = p.typed(value); err != nil {
+				return 0, "", err
+			}
+		case key != "date":
+			return 0, "", p.refuse("%.60q is no field; a batch has bytes=N, jobtype=T and date=D", key)
+		}
+	}
+	if size < 0 {
+		return 0, "", p.refuse("a batch needs bytes=N")
+	}
+	return size, jobtype, nil
+}
+
+// typed reads a batch's jobtype: a full one with its client, or a bare type.
+func (p *parser) typed(value string) (string, error) {
+	client, typ, full := job.Split(value)
+	if !full {
+		client, typ = p.client, value
+	}
+	if err := job.CheckClient(client); err != nil {
+		return "", fail(http.StatusBadRequest, "invalid_client", "jobtype", "line %d: %v", p.at, err)
+	}
+	if err := job.CheckType(typ); err != nil {
+		return "", fail(http.StatusBadRequest, "invalid_type", "jobtype", "line %d: %v", p.at, err)
+	}
+	if client != p.client {
+		return "", fail(http.StatusForbidden, "forbidden", "jobtype",
+			"line %d: jobtype=%s is read as client %q and type %q, but these are jobs of client %q; for its type %q write jobtype=%s",
+			p.at, value, client, typ, p.client, value, job.Jobtype(p.client, value))
+	}
+	jobtype := job.Jobtype(client, typ)
+	return jobtype, p.covers(jobtype)
+}

@@ -1,0 +1,77 @@
+package web
+
+import (
+	"net/http"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+func (s *Web) hello(r *request) error {
+	answer(r.w, http.StatusOK, map[string]string{"name": "serverlessd", "version": s.opt.Version})
+	return nil
+}
+
+func (s *Web) healthz(r *request) error { return text(r.w, "ok") }
+
+func (s *Web) readyz(r *request) error {
+	if err := s.queue.Health(); err != nil {
+		return busy("not_ready", "%v", err)
+	}
+	return text(r.w, "ok")
+}
+
+func (s *Web) metrics(r *request) error {
+	s.opt.Metrics.ServeHTTP(r.w, r.Request)
+	return nil
+}
+
+func (s *Web) start(r *request) error {
+	s.queue.Start()
+	return text(r.w, "Started.")
+}
+
+func (s *Web) stop(r *request) error {
+	s.queue.Stop()
+	return text(r.w, "Stopped.")
+}
+
+func (s *Web) quit(r *request) error {
+	err := text(r.w, "Quit.")
+	s.opt.Quit()
+	return err
+}
+
+// shownCounts are the jobs of a type as they are answered.
+type shownCounts struct {
+	Added     int64 `json:"added"`
+	Waiting   int64 `json:"waiting"`
+	Deferred  int64 `json:"deferred"`
+	Running   int64 `json:"running"`
+	OK        int64 `json:"ok"`
+	Failed    int64 `json:"failed"`
+	Abandoned int64 `json:"abandoned"`
+	Expired   int64 `json:"expired"`
+	Deleted   int64 `json:"deleted"`
+	OldestMS  int64 `json:"oldest_ms"`
+}
+
+// state tells the jobs by type: bare types of a client, jobtypes of all.
+func (s *Web) state(r *request) error {
+	types, err := s.queue.State(r.Context(), r.client)
+	if err != nil {
+		return err
+	}
+	out := make(map[string]shownCounts, len(types))
+	for jobtype, c := range types {
+		if !r.grant.Covers(jobtype) {
+			continue
+		}
+		name := jobtype
+		if r.client != "" {
+			_, name, _ = job.Split(jobtype)
+		}
+		out[name] = shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.Oldest.Milliseconds()}
+	}
+	answer(r.w, http.StatusOK, map[string]any{"types": out})
+	return nil
+}

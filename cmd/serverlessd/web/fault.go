@@ -1,0 +1,100 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"gloom/cmd/serverlessd/engine"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/runner"
+	"gloom/cmd/serverlessd/store"
+)
+
+// fault is an error as it is answered.
+type fault struct {
+	Code   string `json:"error"`
+	Reason string `json:"reason"`
+	Field  string `json:"field,omitempty"`
+	status int
+	after  int // Retry-After in seconds; 0: none
+}
+
+func (f *fault) Error() string { return f.Code + ": " + f.Reason }
+
+func fail(status int, code, field, format string, args ...any) *fault {
+	return &fault{Code: code, Reason: fmt.Sprintf(format, args...), Field: field, status: status}
+}
+
+// busy is a fault that goes by.
+func busy(code, format string, args ...any) *fault {
+	f := fail(http.StatusServiceUnavailable, code, "", format, args...)
+	f.after = 1
+	return f
+}
+
+func invalid(field, format string, args ...any) *fault {
+	return fail(http.StatusBadRequest, "invalid_value", field, format, args...)
+}
+
+func missing(field, format string, args ...any) *fault {
+	return fail(http.StatusBadRequest, "missing_field", field, format, args...)
+}
+
+// faultOf is the answer to an error of the queue.
+func faultOf(err error) *fault {
+	var f *fault
+	var check *runner.CheckError
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &check):
+		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
+	case errors.Is(err, store.ErrRunning):
+		return fail(http.StatusConflict, "running", "", "%v", err)
+	case errors.Is(err, store.ErrDone):
+		return fail(http.StatusConflict, "done", "", "%v", err)
+	case errors.Is(err, store.ErrNotDone):
+		return fail(http.StatusConflict, "not_done", "", "%v", err)
+	case errors.Is(err, store.ErrAway):
+		return busy("store_unavailable", "%v", err)
+	case errors.Is(err, journal.ErrFull):
+		return busy("journal_full", "%v", err)
+	case errors.Is(err, journal.ErrFailed):
+		return busy("journal_failed", "%v", err)
+	case errors.Is(err, engine.ErrDraining), errors.Is(err, journal.ErrClosed):
+		return busy("draining", "the daemon stops: it takes no more jobs")
+	}
+	return fail(http.StatusInternalServerError, "internal", "", "%v", err)
+}
+
+func reply(w http.ResponseWriter, err error) {
+	f := faultOf(err)
+	if f.after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(f.after))
+	}
+	answer(w, f.status, f)
+}
+
+// answer writes JSON.
+func answer(w http.ResponseWriter, status int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"error":"internal","reason":"the answer cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+func text(w http.ResponseWriter, s string) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, err := w.Write([]byte(s + "\n"))
+	return unheard(err)
+}
+
+// unheard drops the error of an answer that nobody reads.
+func unheard(error) error { return nil }

@@ -1,0 +1,217 @@
+package web
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// Bounds of a handler's options.
+const (
+	maxBatch   = 10_000
+	maxTimeout = 24 * time.Hour
+)
+
+func (s *Web) putHandler(r *request) error {
+	jobtype, err := r.jobtype()
+	if err != nil {
+		return err
+	}
+	h := &job.Handler{Jobtype: jobtype}
+	if h.Method, err = method(r.query.Get("method")); err != nil {
+		return err
+	}
+	body, err := s.read(r)
+	if err != nil {
+		return err
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
+		err = readSource(body, &h.Source)
+	} else if h.Lang, h.Body = r.query.Get("lang"), string(body); h.Lang == "" {
+		err = missing("lang", "the language is missing: send ?lang=, or a JSON object as application/json")
+	}
+	if err != nil {
+		return err
+	}
+	if err := checkSource(&h.Source); err != nil {
+		return err
+	}
+	if err := s.queue.PutHandler(r.Context(), h); err != nil {
+		return err
+	}
+	answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": h.ID})
+	return nil
+}
+
+func method(name string) (string, error) {
+	switch name {
+	case "", "*":
+		return "", nil
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		return name, nil
+	}
+	return "", invalid("method", "method=%.40q: must be POST, PUT, PATCH or *", name)
+}
+
+// readSource reads a handler's JSON, and names the field that is wrong.
+func readSource(body []byte, to *job.Source) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is no JSON object: %v", err)
+	}
+	for _, f := range []struct {
+		name     string
+		to       *string
+		required bool
+	}{
+		{"lang", &to.Lang, true}, {"body", &to.Body, true}, {"eid", &to.EID, false}, {"before", &to.Before, false},
+		{"beforeEach", &to.BeforeEach, false}, {"afterEach", &to.AfterEach, false},
+	} {
+		value := fields[f.name]
+		if value == nil || string(value) == "null" {
+			if f.required {
+				return missing(f.name, "the handler needs %q", f.name)
+			}
+			continue
+		}
+		if err := json.Unmarshal(value, f.to); err != nil {
+			return invalid(f.name, "%q must be a string", f.name)
+		}
+	}
+	return readOptions(fields["options"], &to.Options)
+}
+
+func readOptions(value json.RawMessage, to *job.Options) error {
+	if value == nil || string(value) == "null" {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(value, &fields); err != nil {
+		return invalid("options", "options must be an object")
+	}
+	for name, value := range fields {
+		d := json.NewDecoder(bytes.NewReader([]byte(`{"` + name + `":` + string(value) + `}`)))
+		d.DisallowUnknownFields()
+		if err := d.Decode(to); err != nil {
+			var kind *json.UnmarshalTypeError
+			switch {
+			case errors.As(err, &kind):
+				return invalid("options."+name, "options.%s: %s is not of the right kind", name, clip(value))
+			case strings.Contains(err.Error(), "unknown field"):
+				return invalid("options", "there is no option %.60q; there are batch, batchSize, concurrency, timeout, cpu, next and nextFailed", name)
+			}
+			return invalid("options."+name, "options.%.60s: %v", name, err)
+		}
+	}
+	return checkOptions(fields, to)
+}
+
+func checkOptions(given map[string]json.RawMessage, o *job.Options) error {
+	_, size := given["batchSize"]
+	_, concurrency := given["concurrency"]
+	switch {
+	case size && (o.BatchSize < 1 || o.BatchSize > maxBatch):
+		return invalid("options.batchSize", "options.batchSize %d: must be from 1 to %d", o.BatchSize, maxBatch)
+	case concurrency && (o.Concurrency < 1 || o.Concurrency > maxBatch):
+		return invalid("options.concurrency", "options.concurrency %d: must be from 1 to %d", o.Concurrency, maxBatch)
+	}
+	for name, d := range map[string]job.Duration{"timeout": o.Timeout, "cpu": o.CPU} {
+		if _, ok := given[name]; ok && (d <= 0 || time.Duration(d) > maxTimeout) {
+			return invalid("options."+name, "options.%s %s: must be from 1ms to 1d", name, d)
+		}
+	}
+	for name, typ := range map[string]string{"next": o.Next, "nextFailed": o.NextFailed} {
+		if _, ok := given[name]; ok {
+			if err := job.CheckType(typ); err != nil {
+				return invalid("options."+name, "options.%s: %v", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkSource refuses what no store could keep as it is.
+func checkSource(s *job.Source) error {
+	for name, text := range map[string]string{"body": s.Body, "before": s.Before, "beforeEach": s.BeforeEach, "afterEach": s.AfterEach, "eid": s.EID} {
+		if !utf8.ValidString(text) {
+			return invalid(name, "%s is not valid UTF-8", name)
+		}
+	}
+	if len(s.EID) > job.MaxType {
+		return invalid("eid", "eid has %d bytes, at most %d are allowed", len(s.EID), job.MaxType)
+	}
+	return nil
+}
+
+func clip(b []byte) string {
+	if len(b) > 40 {
+		return string(b[:40]) + "…"
+	}
+	return string(b)
+}
+
+func (s *Web) deleteHandler(r *request) error {
+	jobtype, err := r.jobtype()
+	if err != nil {
+		return err
+	}
+	n, err := s.queue.DeleteHandler(r.Context(), jobtype)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return unknownHandler(jobtype)
+	}
+	answer(r.w, http.StatusOK, map[string]any{"ok": true, "deleted": n})
+	return nil
+}
+
+func unknownHandler(jobtype string) error {
+	return fail(http.StatusNotFound, "unknown_handler", "type", "there is no handler for %s", jobtype)
+}
+
+// shownHandler is a handler as it is answered.
+type shownHandler struct {
+	ID         string      `json:"id"`
+	Type       string      `json:"type"`
+	DT         string      `json:"dt"`
+	Lang       string      `json:"lang"`
+	EID        string      `json:"eid"`
+	Before     string      `json:"before"`
+	BeforeEach string      `json:"beforeEach"`
+	Body       string      `json:"body"`
+	AfterEach  string      `json:"afterEach"`
+	Method     string      `json:"method"`
+	Options    job.Options `json:"options"`
+}
+
+func (s *Web) getHandler(r *request) error {
+	jobtype, err := r.jobtype()
+	if err != nil {
+		return err
+	}
+	h, err := s.queue.Handler(r.Context(), jobtype)
+	if errors.Is(err, store.ErrUnknown) {
+		return unknownHandler(jobtype)
+	}
+	if err != nil {
+		return err
+	}
+	shown := shownHandler{
+		ID: h.ID, Type: r.name, DT: iso(h.Time), Lang: h.Lang, EID: h.EID, Before: h.Before, BeforeEach: h.BeforeEach,
+		Body: h.Body, AfterEach: h.AfterEach, Method: h.Method, Options: h.Options,
+	}
+	if shown.Method == "" {
+		shown.Method = http.MethodPost
+	}
+	answer(r.w, http.StatusOK, shown)
+	return nil
+}

@@ -1,0 +1,231 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// shownJob is a job as it is answered.
+type shownJob struct {
+	ID        job.ID    `json:"id"`
+	Type      string    `json:"type"`
+	State     job.State `json:"state"`
+	DT        string    `json:"dt"`
+	CreateDT  string    `json:"create_dt"`
+	DoneDT    *string   `json:"done_dt"`
+	Lock      string    `json:"lock"`
+	Tries     int       `json:"tries"`
+	Code      *string   `json:"code"`
+	ExitCode  *int      `json:"exitcode"`
+	Truncated bool      `json:"truncated"`
+	BadLines  int       `json:"bad_lines"`
+}
+
+func show(rec *store.Record) shownJob {
+	_, typ, _ := job.Split(rec.Jobtype)
+	s := shownJob{
+		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), Lock: rec.Lock,
+		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines,
+	}
+	if !rec.Done.IsZero() {
+		done := iso(rec.Done)
+		s.DoneDT = &done
+	}
+	if rec.Code != "" {
+		s.Code = &rec.Code
+	}
+	if rec.Status != 0 {
+		s.ExitCode = &rec.Status
+	}
+	return s
+}
+
+// iso is a time as all answers have it.
+func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// id is the request's, checked.
+func (r *request) id() (job.ID, error) {
+	id, err := job.ParseID(r.name)
+	if err != nil {
+		return "", unknownJob(r.name)
+	}
+	return id, nil
+}
+
+func unknownJob(id string) error {
+	return fail(http.StatusNotFound, "unknown_job", "id", "there is no job %.60q", id)
+}
+
+// record finds the request's job, which has to be its client's.
+func (s *Web) record(r *request) (*store.Record, error) {
+	id, err := r.id()
+	if err != nil {
+		return nil, err
+	}
+	rec, err := s.queue.Job(r.Context(), id)
+	return rec, r.mine(rec, err)
+}
+
+func (r *request) mine(rec *store.Record, err error) error {
+	if errors.Is(err, store.ErrUnknown) {
+		return unknownJob(r.name)
+	}
+	if err != nil {
+		return err
+	}
+	if client, _, _ := job.Split(rec.Jobtype); client != r.client {
+		return unknownJob(r.name)
+	}
+	_, err = r.covered(rec.Jobtype)
+	return err
+}
+
+func (s *Web) getJob(r *request) error {
+	rec, err := s.record(r)
+	if err != nil {
+		return err
+	}
+	answer(r.w, http.StatusOK, show(rec))
+	return nil
+}
+
+func (s *Web) deleteJob(r *request) error { return s.change(r, s.queue.Delete) }
+
+func (s *Web) retry(r *request) error { return s.change(r, s.queue.Retry) }
+
+// change does something to the request's job.
+func (s *Web) change(r *request, do func(context.Context, job.ID) error) error {
+	rec, err := s.record(r)
+	if err != nil {
+		return err
+	}
+	if err := do(r.Context(), rec.ID); errors.Is(err, store.ErrUnknown) {
+		return unknownJob(r.name)
+	} else if err != nil {
+		return err
+	}
+	answer(r.w, http.StatusOK, map[string]any{"ok": true, "id": rec.ID})
+	return nil
+}
+
+func (s *Web) result(r *request) error {
+	id, err := r.id()
+	if err != nil {
+		return err
+	}
+	rec, data, err := s.queue.Result(r.Context(), id)
+	if errors.Is(err, store.ErrNotDone) {
+		if _, err := s.record(r); err != nil {
+			return err
+		}
+		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
+	}
+	if errors.Is(err, store.ErrUnknown) {
+		// It may be in the journal only.
+		if _, err := s.record(r); err != nil {
+			return err
+		}
+		return fail(http.StatusNotFound, "not_done", "id", "job %s has not ended", id)
+	}
+	if err := r.mine(rec, err); err != nil {
+		return err
+	}
+	r.w.Header().Set("Content-Type", "application/octet-stream")
+	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
+	r.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, err = r.w.Write(data)
+	return unheard(err)
+}
+
+const (
+	listed   = 100 // jobs of a list, unless it says otherwise
+	listMost = 1000
+)
+
+var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
+
+// find reads what a query is about.
+func (r *request) find() (q store.Query, err error) {
+	q = store.Query{Client: r.client, Type: r.query.Get("type"), State: job.State(r.query.Get("state")), After: job.ID(r.query.Get("after")), Limit: listed}
+	if q.Type != "" {
+		if err := checkType("type", q.Type); err != nil {
+			return q, err
+		}
+		if _, err := r.covered(job.Jobtype(q.Client, q.Type)); err != nil {
+			return q, err
+		}
+	} else if !r.grant.Covers(job.Jobtype(q.Client, "*")) {
+		return q, fail(http.StatusForbidden, "forbidden", "type", "the token is not good for all types of client %s; name one with type=", q.Client)
+	}
+	if q.State != "" && !slices.Contains(allStates, q.State) {
+		return q, invalid("state", "state=%.40q: must be one of %v", q.State, allStates)
+	}
+	if q.After != "" {
+		if _, err := job.ParseID(string(q.After)); err != nil {
+			return q, invalid("after", "after=%.60q: %v", q.After, err)
+		}
+	}
+	if text := r.query.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > listMost {
+			return q, invalid("limit", "limit=%.40q: must be from 1 to %d", text, listMost)
+		}
+	}
+	return q, nil
+}
+
+func (s *Web) list(r *request) error {
+	q, err := r.find()
+	if err != nil {
+		return err
+	}
+	recs, err := s.queue.Jobs(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Jobs  []shownJob `json:"jobs"`
+		After *job.ID    `json:"after"`
+	}{Jobs: make([]shownJob, 0, len(recs))}
+	for i := range recs {
+		out.Jobs = append(out.Jobs, show(&recs[i]))
+	}
+	if len(recs) == q.Limit {
+		out.After = &recs[len(recs)-1].ID
+	}
+	answer(r.w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Web) retryAll(r *request) error {
+	q, err := r.find()
+	if err != nil {
+		return err
+	}
+	states := []job.State{q.State}
+	switch q.State {
+	case "":
+		states = []job.State{job.Fault, job.Abandoned}
+	case job.Waiting, job.Deferred, job.Running:
+		return invalid("state", "state=%s: only jobs that have ended can run again", q.State)
+	}
+	if !r.query.Has("limit") {
+		q.Limit = listMost
+	}
+	affected, more := 0, false
+	for _, q.State = range states {
+		n, rest, err := s.queue.RetryAll(r.Context(), q)
+		if err != nil {
+			return err
+		}
+		affected, more = affected+n, more || rest
+	}
+	answer(r.w, http.StatusOK, map[string]any{"affected": affected, "more": more})
+	return nil
+}

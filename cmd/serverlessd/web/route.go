@@ -1,0 +1,101 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// The requests.
+var (
+	hello   = &action{methods: "GET", open: true, do: (*Web).hello}
+	healthz = &action{methods: "GET", open: true, do: (*Web).healthz}
+	readyz  = &action{methods: "GET", open: true, do: (*Web).readyz}
+	metrics = &action{methods: "GET", open: true, do: (*Web).metrics}
+	start   = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).start}
+	stop    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).stop}
+	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).quit}
+	states  = &action{methods: "GET", scope: Admin, do: (*Web).state}
+
+	add    = &action{methods: "POST", scope: Submit, do: (*Web).add}
+	addAny = &action{methods: "POST", scope: Submit, do: (*Web).addAny}
+
+	putHandler    = &action{methods: "POST,PUT", scope: Handle, do: (*Web).putHandler}
+	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
+	getHandler    = &action{methods: "GET", scope: Handle, do: (*Web).getHandler}
+
+	oneJob    = &action{methods: "GET,DELETE"} // its two are told apart by the verb
+	getJob    = &action{methods: "GET,DELETE", scope: Read, do: (*Web).getJob}
+	deleteJob = &action{methods: "GET,DELETE", scope: Submit, do: (*Web).deleteJob}
+	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
+	retry     = &action{methods: "POST", scope: Submit, do: (*Web).retry}
+	state     = &action{methods: "GET", scope: Read, do: (*Web).state}
+	list      = &action{methods: "GET", scope: Read, do: (*Web).list}
+	retryAll  = &action{methods: "POST", scope: Submit, do: (*Web).retryAll}
+)
+
+// top are the paths without a client.
+var top = map[string]*action{
+	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
+	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny,
+}
+
+// route finds what a path means, and sets the request's client and name.
+func route(r *request) (*action, error) {
+	escaped := r.URL.EscapedPath()
+	unknown := fail(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
+	var path []string
+	for part := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
+		name, err := url.PathUnescape(part)
+		if err != nil {
+			return nil, unknown
+		}
+		path = append(path, name)
+	}
+	if len(path) == 1 {
+		if a := top[path[0]]; a != nil {
+			return a, nil
+		}
+		return nil, unknown
+	}
+	r.client = path[0]
+	if r.client == "" {
+		return nil, unknown
+	}
+	a := under(r, path[1:])
+	if a == nil {
+		return nil, unknown
+	}
+	if a == oneJob {
+		if a = getJob; r.Method == http.MethodDelete {
+			a = deleteJob
+		}
+	}
+	return a, nil
+}
+
+// under finds what stands below a client.
+func under(r *request, path []string) *action {
+	if len(path) == 1 {
+		return map[string]*action{"state": state, "jobs": list, "retry": retryAll}[path[0]]
+	}
+	r.name = path[1]
+	switch {
+	case path[0] == "job" && len(path) == 2:
+		return add
+	case path[0] == "job" && len(path) == 3:
+		if path[2] == "add" { // whatever the type is called
+			return add
+		}
+		r.name = path[2]
+		return map[string]*action{"get": oneJob, "result": result, "retry": retry}[path[1]]
+	case path[0] == "handler" && (len(path) == 3 || len(path) == 4):
+		r.name = path[2]
+		tail := map[string]*action{"add": putHandler, "del": deleteHandler, "get": getHandler}
+		if len(path) == 4 && path[3] != map[string]string{"add": "add", "del": "delete"}[path[1]] {
+			return nil
+		}
+		return tail[path[1]]
+	}
+	return nil
+}
