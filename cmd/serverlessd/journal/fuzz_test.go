@@ -45,7 +45,7 @@ func FuzzScan(f *testing.F) {
 			}
 			again, f := parse(r.appendTo(nil))
 			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
-				again.more != r.more || again.prev != r.prev || again.prevEnd != r.prevEnd {
+				again.more != r.more || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
 				if len(r.prev) < maxHeader/2 { // or the header is too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}
