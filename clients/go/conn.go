@@ -96,6 +96,7 @@ type request struct {
 	run     *Run         // of an answer
 	id      string       // of a cancel and a change, canonical
 	call    chan<- error // who waits for the reply; with room for it
+	then    func(error)  // who is told of it, without mu held
 }
 
 // name is the canonical id that a reply to r may carry, "" for none.
@@ -121,14 +122,23 @@ func (c *conn) run() error {
 	writer.Go(c.writeLoop)
 	c.fail(c.readLoop())
 	writer.Wait()
+	var told []func(error)
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	lost, cause := c.lost(), c.cause()
 	for !c.waiting.empty() {
-		if r := c.waiting.pop(); r.call != nil {
-			r.call <- c.lost()
+		r := c.waiting.pop()
+		if r.call != nil {
+			r.call <- lost
+		}
+		if r.then != nil {
+			told = append(told, r.then)
 		}
 	}
-	return c.cause()
+	c.mu.Unlock()
+	for _, then := range told {
+		then(lost)
+	}
+	return cause
 }
 
 // fail ends the connection, once; the first cause stays.

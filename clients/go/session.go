@@ -43,6 +43,7 @@ type news struct {
 	what newsKind
 	body []byte // of the frame
 	err  error
+	then func(error)
 }
 
 type newsKind uint8
@@ -52,6 +53,7 @@ const (
 	jobProgress
 	jobEnded
 	jobMissing // to be submitted again
+	replied    // to a request of CancelFunc or ChangeFunc
 )
 
 func newSession(owner *Submitter, home, addr string, nc net.Conn) *session {
@@ -131,6 +133,18 @@ func (s *session) cancel(ctx context.Context, key string) error {
 	return s.call(ctx, request{verb: wire.Cancel, id: key}, cancelFrame(key))
 }
 
+// tellLater sends a request when there is room for it, and does not wait for the
+// reply.
+func (s *session) tellLater(ctx context.Context, r request, encode func(dst []byte) []byte) error {
+	if s.conf.compat {
+		return ErrUnsupported
+	}
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	e.frame = encode(e.frame[:0])
+	return s.put(ctx, true, e.frame, func() (request, error) { return r, nil })
+}
+
 // abandon asks to cancel a job that its caller no longer waits for.
 func (s *session) abandon(p *Pending) {
 	if s.job(p.key) == p && !s.conf.compat {
@@ -186,6 +200,13 @@ func (s *session) event(ev *wire.Event) error {
 
 func (s *session) replied(r request, refusal *RefusedError) error {
 	p := r.job
+	if r.then != nil {
+		var err error
+		if refusal != nil {
+			err = refusal
+		}
+		s.news = append(s.news, news{what: replied, then: r.then, err: err})
+	}
 	switch {
 	case r.verb == wire.Cancel:
 		// Of a job that was submitted behind the cancel, another one was meant.
@@ -294,6 +315,8 @@ func (s *session) tell() {
 				r = Result{ID: n.job.id, Body: append(json.RawMessage(nil), n.body...)}
 			}
 			n.job.end(r, n.err)
+		case replied:
+			n.then(n.err)
 		case jobMissing:
 			go s.owner.resubmit(n.job, n.err.(*LostError))
 		case jobProgress:

@@ -141,6 +141,16 @@ func (s *Submitter) Cancel(ctx context.Context, id string) error {
 	return sess.cancel(ctx, key)
 }
 
+// CancelFunc is Cancel without waiting for the reply, which is told to done, as
+// the end of a job is to that of SubmitFunc. It waits for a connection and for
+// room, at most as long as ctx lasts; done is called exactly once, unless
+// CancelFunc itself returns an error.
+func (s *Submitter) CancelFunc(ctx context.Context, id string, done func(error)) error {
+	return s.onHolder(ctx, id, request{verb: wire.Cancel, then: done}, func(dst, key []byte) []byte {
+		return wire.AppendCancelRequest(dst, key)
+	})
+}
+
 // Change says what is to be different about a job that waits. What is nil stays.
 type Change struct {
 	Priority *int64
@@ -153,21 +163,49 @@ type Change struct {
 // means that the job runs, one with ErrUnknownID that it has ended or was never
 // there; nothing has changed then.
 func (s *Submitter) Change(ctx context.Context, id string, c Change) error {
+	replied := make(chan error, 1)
+	if err := s.ChangeFunc(ctx, id, c, func(err error) { replied <- err }); err != nil {
+		return err
+	}
+	select {
+	case err := <-replied:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ChangeFunc is Change without waiting for the reply, as CancelFunc.
+func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done func(error)) error {
 	if err := checkNames("group", c.Groups); err != nil {
 		return err
 	}
-	sess, key, err := s.holder(ctx, id)
-	if err != nil {
-		return err
-	}
-	r := wire.Request{ID: []byte(key), Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
+	r := wire.Request{Groups: canonicals(c.Groups), SetGroups: c.Groups != nil, AfterMS: -1}
 	if c.Priority != nil {
 		r.SetPriority, r.Priority = true, *c.Priority
 	}
 	if c.Delay != nil {
 		r.AfterMS = max(millis(*c.Delay), 0)
 	}
-	return sess.call(ctx, request{verb: wire.Change, id: key}, func(dst []byte) []byte { return wire.AppendChange(dst, &r) })
+	return s.onHolder(ctx, id, request{verb: wire.Change, then: done}, func(dst, key []byte) []byte {
+		r.ID = key
+		return wire.AppendChange(dst, &r)
+	})
+}
+
+// onHolder sends a request about a job over the connection that has it.
+func (s *Submitter) onHolder(ctx context.Context, id string, r request, encode func(dst, key []byte) []byte) error {
+	for {
+		sess, key, err := s.holder(ctx, id)
+		if err != nil {
+			return err
+		}
+		r.id = key
+		err = sess.tellLater(ctx, r, func(dst []byte) []byte { return encode(dst, []byte(key)) })
+		if err != errGone {
+			return err
+		}
+	}
 }
 
 // Attach takes over a kept job: one that was submitted with Keep, by whomever

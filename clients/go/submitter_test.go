@@ -386,3 +386,47 @@ func TestCompatSubmitter(t *testing.T) {
 	s.Close()
 	broker.expectClose()
 }
+
+// TestRequestsWithoutWaiting: many changes and cancels go out before the first
+// reply, and each is told its own.
+func TestRequestsWithoutWaiting(t *testing.T) {
+	b := startBroker(t)
+	s := b.submitter()
+	told := make(chan error, 200)
+	for n := range 100 {
+		id := fmt.Sprint(n)
+		if err := s.SubmitFunc(within(t), gloom.Job{ID: id, Type: "later"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 100 {
+		err := s.ChangeFunc(within(t), fmt.Sprint(2*n), gloom.Change{Groups: []string{"g"}}, func(err error) { told <- err })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := map[string]int{}
+	for range 100 {
+		count[fmt.Sprint(errors.Is(received(t, told, "a reply"), gloom.ErrUnknownID))]++
+	}
+	if count["true"] != 50 || count["false"] != 50 {
+		t.Errorf("unknown ids: %v", count)
+	}
+	for n := range 100 {
+		if err := s.CancelFunc(within(t), fmt.Sprint(n), func(err error) { told <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count = map[string]int{}
+	for range 200 {
+		switch err := received(t, told, "an end or a reply"); {
+		case err == nil:
+			count["cancelled"]++
+		case errors.Is(err, gloom.ErrCancelled):
+			count["ended"]++
+		}
+	}
+	if count["cancelled"] != 100 || count["ended"] != 100 {
+		t.Error(count)
+	}
+}

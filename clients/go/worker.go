@@ -241,7 +241,9 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	w.started = true
 	w.conf = conf
-	w.serves = Serving{w.Types, w.Except, w.Prefetch}
+	if w.serves.Types == nil { // else Serve was quicker
+		w.serves = Serving{w.Types, w.Except, w.Prefetch}
+	}
 	w.base, w.abort = context.WithCancelCause(context.WithoutCancel(ctx))
 	w.leaving, w.leave = context.WithCancel(context.Background())
 	w.joined, w.done = make(chan struct{}), make(chan struct{})

@@ -97,6 +97,7 @@ type Attempt struct {
 	Started  int64  `json:"started"`
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
+	Reported bool   `json:"reported,omitempty"` // by its worker; else the master found how it ended
 	Reason   Reason `json:"reason,omitempty"`  // of a failure
 	Message  string `json:"message,omitempty"` // of a failure
 }

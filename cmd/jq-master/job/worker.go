@@ -16,6 +16,7 @@ type Worker struct {
 	Names     []string `json:"names"`     // globs of the jobs' names, * for any characters; never empty
 	Token     string   `json:"token"`     // what a push carries, "" for none
 	Heartbeat bool     `json:"heartbeat"` // it is lost when nothing comes from it
+	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
 	Since     int64    `json:"since"`     // registered, in milliseconds since 1970
 }
 

@@ -2,26 +2,405 @@ package master
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
 )
 
+// Values turns MessagePack into JSON and back, for workers of the broker's own.
+type Values struct {
+	JSON     func(raw []byte) []byte
+	FromJSON func(text []byte) ([]byte, *job.Fault)
+}
+
+// Options are what a master works with.
+type Options struct {
+	Limits
+	Store  store.Store
+	Push   Pusher
+	Values Values
+	// Broker starts or reaches a broker.
+	Broker func() (Broker, error)
+	// Prefix begins the types of the broker's jobs; it ends with a character that
+	// no pattern of another's has there.
+	Prefix      string
+	Constraints []job.Constraint // of a file: they take the place of stored ones
+	Seed        uint64
+	Log         zerolog.Logger
+}
+
 // Master is the queue of one namespace.
-type Master struct{}
+type Master struct {
+	opt   Options
+	log   zerolog.Logger
+	began time.Time
+	start int64 // wall time of began, in milliseconds
 
-var errStarting = job.Refuse(job.Starting, "", "the master is starting")
+	drained chan struct{} // closed when Drain was called
 
-// Enqueue takes jobs in, all or none; their ids are in the same order. With a key
-// that came before with the same body, ids are those of that time.
-func (m *Master) Enqueue(ctx context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
-	return nil, false, errStarting
+	mu    sync.Mutex // guards what follows
+	c     *machine   // nil unless this master is the active one
+	line  *brokerLine
+	dead  chan struct{} // closed when c is no more
+	over  error         // why it is no more
+	state *job.Fault    // why there is no c
+	doing bool          // somebody does what is to be done
+	spare []func()
+	alarm *time.Timer
+	rings int64 // when it does, on the machine's clock
+	chore chan struct{}
+	rates rates
 }
 
-// Status returns a job's status. Unless peek, a result goes to the first who asks.
-func (m *Master) Status(id job.ID, peek bool) (*Status, error) { return nil, errStarting }
-
-// Poll waits until a job has ended, or as long as wait says.
-func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	return nil, false, errStarting
+// Open returns a master that does nothing before Run.
+func Open(o Options) *Master {
+	return &Master{
+		opt: o, log: o.Log, began: time.Now(), start: time.Now().UnixMilli(),
+		drained: make(chan struct{}), chore: make(chan struct{}, 1), state: errStarting,
+	}
 }
+
+// clock returns the machine's time and the wall time.
+func (m *Master) clock() (now, wall int64) {
+	t := time.Now()
+	return m.start + t.Sub(m.began).Milliseconds(), t.UnixMilli()
+}
+
+// step makes a command of f, unless the machine is no more.
+func (m *Master) step(c *machine, f func()) {
+	m.mu.Lock()
+	if m.c != c {
+		m.mu.Unlock()
+		return
+	}
+	c.at(m.clock())
+	f()
+	m.settle(c)
+}
+
+// settle does what a step has left to do, in order, without the lock; one goroutine
+// at a time, for all. It is called with the lock held and gives it back.
+func (m *Master) settle(c *machine) {
+	m.wind(c)
+	if m.doing {
+		m.mu.Unlock()
+		return
+	}
+	m.doing = true
+	for len(c.todo) > 0 {
+		todo := c.todo
+		c.todo, m.spare = m.spare, nil
+		m.mu.Unlock()
+		for i, f := range todo {
+			f()
+			todo[i] = nil
+		}
+		m.mu.Lock()
+		if cap(todo) <= 1<<16 {
+			m.spare = todo[:0]
+		}
+	}
+	m.doing = false
+	m.mu.Unlock()
+}
+
+// wind sets the alarm to when something is due.
+func (m *Master) wind(c *machine) {
+	next := c.timers.next()
+	if c.fetchAt != 0 {
+		next = min(next, c.fetchAt)
+	}
+	if next < m.rings && m.alarm != nil {
+		m.rings = next
+		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
+	}
+	if !c.linked || c.constraints.sweep >= 0 {
+		select {
+		case m.chore <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run is the master, from waiting for the lease on, until ctx ends or the store can
+// never be used. A master that is fenced, or whose store has lost something, begins
+// again.
+func (m *Master) Run(ctx context.Context) error {
+	for {
+		m.stand(&job.Fault{Code: job.Standby, Reason: "another master is active, or the store is away", RetryAfter: time.Second})
+		err := m.opt.Store.Acquire(ctx, func(err error) {
+			if err != nil {
+				m.log.Info().Err(err).Msg("waiting for the lease of the namespace")
+			}
+		})
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		m.stand(errStarting)
+		err = m.serve(ctx)
+		if ctx.Err() != nil {
+			resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			return m.opt.Store.Resign(resign)
+		}
+		m.log.Error().Err(err).Msg("the master stops handing out, and begins again from what the store holds")
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// stand has all requests refused.
+func (m *Master) stand(why *job.Fault) {
+	m.mu.Lock()
+	m.state = why
+	m.mu.Unlock()
+}
+
+// serve is the active master, until ctx ends or something is lost.
+func (m *Master) serve(ctx context.Context) error {
+	c := newMachine(m.opt.Limits, m.opt.Seed)
+	c.prefix = m.opt.Prefix
+	failed := make(chan error, 1)
+	c.out = outside{
+		store: m.opt.Store, push: m.opt.Push,
+		enter: func(f func()) func() { return func() { m.step(c, f) } },
+		fault: func(err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		},
+	}
+	c.at(m.clock())
+	if err := m.load(ctx, c); err != nil {
+		return err
+	}
+	for {
+		line, err := m.connect(c)
+		if err != nil {
+			return err
+		}
+		m.activate(c, line)
+		m.opt.Store.Watch(func(away error) { m.step(c, func() { c.storeChanged(away) }) })
+		again := m.work(ctx, c, line, failed)
+		if again == nil {
+			m.log.Warn().Msg("the broker has gone; all jobs are brought to it anew")
+			m.mu.Lock()
+			c.at(m.clock())
+			c.unlink()
+			c.out.line = nowhere{}
+			m.mu.Unlock()
+			line.close()
+			continue
+		}
+		m.deactivate(c, again)
+		line.close()
+		return again
+	}
+}
+
+// load reads what the store holds.
+func (m *Master) load(ctx context.Context, c *machine) error {
+	began := time.Now()
+	err := m.opt.Store.Load(ctx, store.Loaded{
+		Worker: c.loadWorker,
+		Constraint: func(k *job.Constraint) {
+			pick, fault := Compile(k)
+			if fault != nil {
+				m.log.Error().Err(fault).Str("constraint", k.ID).Msg("a stored constraint cannot be understood and does not hold")
+				return
+			}
+			c.replace(k, pick)
+		},
+		Job: func(j *job.Job, forget, drop int64) {
+			if !j.State.Ended() && len(c.jobs) == 0 {
+				c.constraints.relist()
+			}
+			c.load(j, forget, drop)
+		},
+		Seq: func(last uint64) { c.seq = max(c.seq, last) },
+	})
+	if err != nil {
+		return err
+	}
+	for i := range m.opt.Constraints {
+		k := m.opt.Constraints[i]
+		pick, fault := Compile(&k)
+		if fault != nil {
+			return fault
+		}
+		c.replace(&k, pick)
+	}
+	c.todo = nil // nobody has been told anything yet
+	c.at(m.clock())
+	c.unlink()
+	if n := len(c.jobs); n > 0 {
+		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(began)).Msg("the store is read")
+	}
+	return nil
+}
+
+func (m *Master) connect(c *machine) (*brokerLine, error) {
+	b, err := m.opt.Broker()
+	if err != nil {
+		return nil, err
+	}
+	line, err := openLine(b, m.opt.Values, m.opt.MaxJobs, func(f func(c *machine)) { m.step(c, func() { f(c) }) }, m.log)
+	if err != nil {
+		b.Close()
+	}
+	return line, err
+}
+
+// activate has requests served.
+func (m *Master) activate(c *machine, line *brokerLine) {
+	m.mu.Lock()
+	c.out.line = line
+	if m.c == nil {
+		m.c, m.dead, m.state = c, make(chan struct{}), nil
+		m.rings = never
+		m.alarm = time.AfterFunc(time.Hour, func() { m.ring(c) })
+	}
+	m.line = line
+	m.wind(c)
+	m.mu.Unlock()
+}
+
+// deactivate has them refused again, and those that wait.
+func (m *Master) deactivate(c *machine, why error) {
+	m.mu.Lock()
+	m.c, m.line, m.over = nil, nil, why
+	m.state = errStarting
+	m.alarm.Stop()
+	close(m.dead)
+	m.mu.Unlock()
+}
+
+// ring does what is due.
+func (m *Master) ring(c *machine) {
+	m.step(c, func() {
+		m.rings = never
+		c.tick()
+	})
+}
+
+// beats is how often workers are looked after.
+const beats = 200 * time.Millisecond
+
+// work looks after the machine. It returns nil when the broker has to be reached
+// anew.
+func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed <-chan error) error {
+	beat := time.NewTicker(beats)
+	defer beat.Stop()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	drained := m.drained
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-failed:
+			return err
+		case <-m.opt.Store.Lost():
+			return m.opt.Store.Err()
+		case <-line.b.Lost:
+			return nil
+		case <-drained:
+			drained = nil
+			m.step(c, c.drain)
+		case <-beat.C:
+			m.step(c, func() { c.beat(); c.refill(); c.placeLate(); c.tick() })
+		case <-second.C:
+			m.step(c, func() { m.rates.sample(&c.ledger) })
+		case <-m.chore:
+			m.chores(c, line)
+		}
+	}
+}
+
+// chores brings jobs to the broker and changed constraints to jobs, in slices
+// between which others have their turn.
+func (m *Master) chores(c *machine, line *brokerLine) {
+	if line.backlog() > 4*manyAtOnce {
+		time.AfterFunc(2*time.Millisecond, func() {
+			select {
+			case m.chore <- struct{}{}:
+			default:
+			}
+		})
+		return
+	}
+	m.step(c, func() {
+		c.linkSlice(manyAtOnce)
+		if c.linked {
+			c.sweepSlice(2 * manyAtOnce)
+		}
+	})
+}
+
+// Drain takes no more jobs and hands out no more; what runs may be answered. It
+// waits until nothing runs, or ctx ends.
+func (m *Master) Drain(ctx context.Context) error {
+	m.mu.Lock()
+	select {
+	case <-m.drained:
+	default:
+		close(m.drained)
+	}
+	m.mu.Unlock()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m.mu.Lock()
+		idle := m.c == nil || m.c.draining && m.c.counts[job.Running] == 0 && m.c.entering == 0
+		m.mu.Unlock()
+		if idle {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Ready is nil when requests are served, else a *job.Fault that says why not.
+func (m *Master) Ready() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.c == nil:
+		return m.state
+	case m.c.draining:
+		return errDraining
+	case m.c.away != nil:
+		return m.c.storeAway()
+	case !m.c.linked:
+		return errStarting
+	}
+	return nil
+}
+
+// nowhere is the line while there is no broker.
+type nowhere struct{}
+
+func (nowhere) submit(submission)             {}
+func (nowhere) change(job.ID, []string, bool) {}
+func (nowhere) cancel(job.ID)                 {}
+func (nowhere) serve(job.ID, serving)         {}
+func (nowhere) part(job.ID)                   {}
+func (nowhere) rules(ruleChange)              {}
+func (nowhere) settled(func())                {}
+
+var errGone = errors.New("the master has stopped")

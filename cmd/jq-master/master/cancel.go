@@ -1,0 +1,126 @@
+package master
+
+import (
+	"gloom/cmd/jq-master/job"
+)
+
+// cancel ends a job without an outcome: a waiting one, by force also one that runs.
+func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	r := c.jobs[id]
+	switch {
+	case r == nil || r.State == job.Cancelled:
+		tell(unknownJob(id))
+		return
+	case c.away != nil:
+		tell(c.storeAway())
+		return
+	case r.op != idle && (force || r.State != job.Running):
+		r.wait(func() { c.cancel(id, force, reply) })
+		return
+	case r.State.Ended():
+		tell(job.Refuse(job.NotCancelable, "", "the job has ended with status %v", r.State))
+		return
+	case r.State == job.Running && !force:
+		tell(job.Refuse(job.NotCancelable, "", "the job is running; ?force=true cancels it all the same"))
+		return
+	}
+	c.abolish(r, reply)
+}
+
+func unknownJob(id job.ID) *job.Fault {
+	return job.Refuse(job.UnknownJob, "", "there is no job %v", id)
+}
+
+func (c *machine) abolish(r *record, reply func(error)) {
+	j := r.after()
+	j.State, j.Finished, j.Deadline = job.Cancelled, c.wall, 0
+	forget := c.wall + ms(c.KeepEnded)
+	u := r.running()
+	c.write(cancelling, r, func(done func(error)) { c.out.store.Cancel(j, forget, done) }, func() {
+		c.become(r, j)
+		c.ledger.Cancelled++
+		if u != nil {
+			c.ledger.Running--
+			w := u.w
+			if w.cancels == nil {
+				w.cancels = make(map[job.ID]int64)
+			}
+			w.cancels[r.ID] = u.deadline
+			c.leave(r, u, nil)
+			c.over(r, forget, 0)
+			c.replyAll(u.dones, notAssigned)
+		} else {
+			c.ledger.Waiting--
+			c.over(r, forget, 0)
+			c.unplace(r)
+		}
+		c.expire(r)
+		c.later(func() { reply(nil) })
+	})
+}
+
+// unplace takes a job away from the broker.
+func (c *machine) unplace(r *record) {
+	if r.inLine {
+		r.inLine = false
+		id := r.ID
+		c.later(func() { c.out.line.cancel(id) })
+	}
+}
+
+// revive has a job that ended without success run again from zero, and one that
+// waits for a retry run now.
+func (c *machine) revive(id job.ID, reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	r := c.jobs[id]
+	switch {
+	case r == nil:
+		tell(unknownJob(id))
+		return
+	case r.op != idle:
+		r.wait(func() { c.revive(id, reply) })
+		return
+	case r.State != job.Failed && r.State != job.Cancelled && r.State != job.Retrying:
+		tell(job.Refuse(job.WrongState, "", "the job's status is %v; error, cancelled and retrying ones can be retried", r.State))
+		return
+	}
+	ended := r.State.Ended()
+	if ended {
+		if err := c.admits(1, 0); err != nil {
+			tell(err)
+			return
+		}
+	} else if c.away != nil {
+		tell(c.storeAway())
+		return
+	}
+	j := r.after()
+	j.Due = 0
+	if ended {
+		j.State, j.Retries, j.Finished = job.Queued, 0, 0
+	}
+	c.write(reviving, r, func(done func(error)) { c.out.store.Revive(j, done) }, func() {
+		switch {
+		case ended:
+			was := r.State
+			c.become(r, j)
+			c.timers.remove(r)
+			if r.past != nil {
+				r.past.forget = 0
+			}
+			c.constraints.enter(r)
+			c.ledger.Revived++
+			c.ledger.Waiting++
+			if was == job.Failed || was == job.Cancelled {
+				c.place(r)
+			}
+		default:
+			c.become(r, j)
+			if r.inLine {
+				c.later(func() { c.out.line.change(id, nil, true) })
+			}
+		}
+		c.later(func() { reply(nil) })
+	})
+}

@@ -1,0 +1,428 @@
+package master
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// maxBuckets is how many buckets a constraint has by the value of its per; further
+// values share one.
+const maxBuckets = 100_000
+
+// maxMatching is how many groups of the broker a job may be in.
+const maxMatching = 16
+
+// picker says which jobs a constraint is about, and which bucket of it.
+type picker struct {
+	match func(*job.Attributes) bool
+	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
+}
+
+// constraint is a rule for groups of the broker, and the jobs in them.
+type constraint struct {
+	job.Constraint
+	picker
+	buckets map[bucket]int // jobs in each; nil without per
+
+	matching, running int
+	// From a restart on, tokens are had back one by one: phase says how far the
+	// rule is, until phaseAt.
+	phase   phase
+	phaseAt int64
+}
+
+type phase uint8
+
+const (
+	full  phase = iota // the rule as it was set
+	empty              // no token
+	one                // one token
+)
+
+// bucket is the hash of a per value.
+type bucket [16]byte
+
+// shared is the bucket of values beyond maxBuckets.
+var shared = bucket{'s'}
+
+// membership is a constraint that a job comes under.
+type membership struct {
+	of     *constraint
+	bucket bucket
+}
+
+// constraints are all constraints, and how far waiting jobs know of them.
+type constraints struct {
+	byID    map[string]*constraint
+	list    []*constraint // enabled, by id
+	sweep   int           // index in machine.order of the next job to be told; -1: all know
+	sweeps  []func()      // called when they do
+	version uint64
+}
+
+func newConstraints() *constraints {
+	return &constraints{byID: make(map[string]*constraint), sweep: -1}
+}
+
+// relist is called when a constraint was added, dropped, or changed.
+func (s *constraints) relist() {
+	s.list = s.list[:0:0]
+	for _, k := range s.byID {
+		if k.Enabled {
+			s.list = append(s.list, k)
+		}
+	}
+	slices.SortFunc(s.list, func(a, b *constraint) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// moved is called when the indexes of machine.order have changed.
+func (s *constraints) moved() {
+	if s.sweep > 0 {
+		s.sweep = 0
+	}
+}
+
+// match finds the constraints that a job comes under.
+func (s *constraints) match(r *record) []membership {
+	if len(s.list) == 0 {
+		return nil
+	}
+	var found []membership
+	for _, k := range s.list {
+		if !k.match(&r.Attributes) {
+			continue
+		}
+		m := membership{of: k}
+		if k.per != nil {
+			sum := sha256.Sum256(k.per(&r.Attributes))
+			copy(m.bucket[:], sum[:])
+		}
+		found = append(found, m)
+	}
+	return slices.Clip(found)
+}
+
+// enter puts a job under its constraints.
+func (s *constraints) enter(r *record) {
+	r.groups = s.match(r)
+	for i := range r.groups {
+		s.count(r, &r.groups[i], 1)
+	}
+}
+
+// leave takes it out.
+func (s *constraints) leave(r *record) {
+	for i := range r.groups {
+		s.count(r, &r.groups[i], -1)
+	}
+	r.groups = nil
+}
+
+func (s *constraints) count(r *record, m *membership, by int) {
+	k := m.of
+	k.matching += by
+	if r.State == job.Running {
+		k.running += by
+	}
+	if k.per == nil {
+		return
+	}
+	if by > 0 && k.buckets[m.bucket] == 0 && len(k.buckets) >= maxBuckets {
+		m.bucket = shared
+	}
+	if k.buckets[m.bucket] += by; k.buckets[m.bucket] == 0 {
+		delete(k.buckets, m.bucket)
+	}
+}
+
+// groups are the broker's groups of a job; rated says that those of rates are
+// among them.
+func (s *constraints) groups(r *record, rated bool) []string {
+	if len(r.groups) == 0 {
+		return nil
+	}
+	all := make([]string, 0, len(r.groups))
+	for _, m := range r.groups {
+		if m.of.Concurrency >= 0 {
+			all = append(all, m.of.group('c', m.bucket))
+		}
+		if rated && m.of.Rate > 0 {
+			all = append(all, m.of.group('r', m.bucket))
+		}
+	}
+	return all
+}
+
+// group is the name of a group: those of concurrency and of rate are two, so that
+// a job that runs already can be in the one alone.
+func (k *constraint) group(what byte, b bucket) string {
+	name := string(what) + ":" + escape(k.ID)
+	if k.per != nil {
+		name += ":" + hex.EncodeToString(b[:])
+	}
+	return name
+}
+
+// pattern fits all groups of a constraint.
+func (k *constraint) pattern(what byte) string {
+	name := string(what) + ":" + escape(k.ID)
+	if k.per != nil {
+		name += ":*"
+	}
+	return name
+}
+
+// escape keeps what means something in patterns out of names.
+func escape(id string) string {
+	var b []byte
+	for i := range len(id) {
+		if c := id[i]; c == '*' || c == '%' || c == ':' {
+			b = append(b, '%', "0123456789ABCDEF"[c>>4], "0123456789ABCDEF"[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+// ruleChange sets the rule of a pattern, or drops it.
+type ruleChange struct {
+	pattern     string
+	drop        bool
+	rate        float64 // 0: none
+	burst       int64
+	concurrency int64 // -1: none
+	done        func(error)
+}
+
+// set tells the broker the rules of a constraint as they are now.
+func (c *machine) set(k *constraint) {
+	if k.Concurrency >= 0 {
+		n := k.Concurrency
+		c.rule(ruleChange{pattern: k.pattern('c'), concurrency: n})
+	}
+	if k.Rate <= 0 {
+		return
+	}
+	rule := ruleChange{pattern: k.pattern('r'), concurrency: -1, rate: k.Rate, burst: k.Burst}
+	switch k.phase {
+	case empty:
+		rule.rate, rule.burst, rule.concurrency = 0, 0, 0
+	case one:
+		rule.burst = 1
+	}
+	c.rule(rule)
+}
+
+func (c *machine) rule(change ruleChange) {
+	c.later(func() { c.out.line.rules(change) })
+}
+
+// unset drops the rules of what a constraint was.
+func (c *machine) unset(k *constraint) {
+	if k.Concurrency >= 0 {
+		c.rule(ruleChange{pattern: k.pattern('c'), drop: true})
+	}
+	if k.Rate > 0 {
+		c.rule(ruleChange{pattern: k.pattern('r'), drop: true})
+	}
+}
+
+// emptied has the buckets of a constraint begin without tokens, as after a restart:
+// none until the first would be there, then one at most until all would be.
+func (c *machine) emptied(k *constraint) {
+	if k.Rate > 0 {
+		k.phase, k.phaseAt = empty, c.now+seconds(1/k.Rate)
+	}
+}
+
+func seconds(s float64) int64 {
+	return int64(min(s, 1e9) * 1000)
+}
+
+// refill goes on with buckets that began empty.
+func (c *machine) refill() {
+	for _, k := range c.constraints.byID {
+		if k.phase == full || c.now < k.phaseAt {
+			continue
+		}
+		if k.phase == empty && k.Burst > 1 {
+			k.phase, k.phaseAt = one, c.now+seconds(float64(k.Burst-1)/k.Rate)
+		} else {
+			k.phase = full
+		}
+		c.set(k)
+	}
+}
+
+// putConstraint sets a constraint. The reply comes when all jobs know of it.
+func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
+	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
+	old := c.constraints.byID[n.ID]
+	switch {
+	case c.away != nil:
+		tell(false, c.storeAway())
+		return
+	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
+		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", n.ID))
+		return
+	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
+		tell(false, overloaded("there are %d constraints, as many as are allowed (max-constraints)", len(c.constraints.byID)))
+		return
+	}
+	stored := *n
+	if stored.Version = 1; old != nil {
+		stored.Version = old.Version + 1
+	}
+	c.later(func() {
+		c.out.store.PutConstraint(&stored, func(err error) {
+			c.out.enter(func() {
+				if err != nil {
+					c.out.fault(err)
+					tell(false, errStarting)
+					return
+				}
+				created := c.constraints.byID[n.ID] == nil
+				c.replace(&stored, pick)
+				c.spread(func() { reply(created, nil) })
+			})()
+		})
+	})
+}
+
+// replace puts a constraint in the place of the one with its id.
+func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
+	k := &constraint{Constraint: *n, picker: pick}
+	if pick.per != nil {
+		k.buckets = make(map[bucket]int)
+	}
+	old := c.constraints.byID[n.ID]
+	if old != nil && old.Enabled {
+		k.phase, k.phaseAt = old.phase, old.phaseAt
+		for _, what := range []byte("cr") {
+			was, is := old.rules(what), k.rules(what) && k.Enabled
+			if was && (!is || old.pattern(what) != k.pattern(what)) {
+				c.rule(ruleChange{pattern: old.pattern(what), drop: true})
+			}
+		}
+	}
+	c.constraints.byID[n.ID] = k
+	if k.Enabled {
+		c.set(k)
+	}
+	c.constraints.relist()
+	return k
+}
+
+// rules reports whether a constraint has a rule for groups of this kind.
+func (k *constraint) rules(what byte) bool {
+	if what == 'c' {
+		return k.Concurrency >= 0
+	}
+	return k.Rate > 0
+}
+
+// dropConstraint drops a constraint. The reply comes when all jobs know of it.
+func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	k := c.constraints.byID[id]
+	switch {
+	case k == nil:
+		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
+		return
+	case c.away != nil:
+		tell(c.storeAway())
+		return
+	case ifMatch != 0 && k.Version != ifMatch:
+		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", id))
+		return
+	}
+	c.later(func() {
+		c.out.store.DropConstraint(id, func(err error) {
+			c.out.enter(func() {
+				if err != nil {
+					c.out.fault(err)
+					tell(errStarting)
+					return
+				}
+				if k := c.constraints.byID[id]; k != nil {
+					if k.Enabled {
+						c.unset(k)
+					}
+					delete(c.constraints.byID, id)
+					c.constraints.relist()
+				}
+				c.spread(func() { reply(nil) })
+			})()
+		})
+	})
+}
+
+// spread has all jobs looked at again, in slices, and calls told when they were.
+func (c *machine) spread(told func()) {
+	c.constraints.sweep = 0
+	c.constraints.sweeps = append(c.constraints.sweeps, told)
+}
+
+// sweepSlice looks at some jobs and reports whether there are more to look at. It
+// begins anew when a constraint changes meanwhile.
+func (c *machine) sweepSlice(looks int) (more bool) {
+	s := c.constraints
+	if s.sweep < 0 {
+		return false
+	}
+	per := 1 + len(s.list)
+	for ; s.sweep < len(c.order) && looks > 0; s.sweep++ {
+		r := c.order[s.sweep].rec
+		if r == nil || r.State.Ended() {
+			looks--
+			continue
+		}
+		looks -= per
+		c.regroupBy(r)
+	}
+	if s.sweep < len(c.order) {
+		return true
+	}
+	s.sweep = -1
+	for _, told := range s.sweeps {
+		c.later(func() { c.out.line.settled(told) })
+	}
+	s.sweeps = nil
+	return false
+}
+
+// regroupBy puts a job under the constraints of now.
+func (c *machine) regroupBy(r *record) {
+	old := r.groups
+	before := c.constraints.groups(r, true)
+	c.constraints.leave(r)
+	c.constraints.enter(r)
+	if len(old) == 0 && len(r.groups) == 0 {
+		return
+	}
+	if slices.Equal(before, c.constraints.groups(r, true)) {
+		return
+	}
+	if r.waits() {
+		c.regroup(r)
+	} else {
+		r.stale = true
+	}
+}
+
+// regroup tells the broker the groups of a job that waits.
+func (c *machine) regroup(r *record) {
+	if !r.inLine {
+		return
+	}
+	id, groups := r.ID, c.constraints.groups(r, true)
+	if groups == nil {
+		groups = []string{}
+	}
+	c.later(func() { c.out.line.change(id, groups, false) })
+}

@@ -1,0 +1,193 @@
+package master
+
+import (
+	"gloom/cmd/jq-master/job"
+)
+
+// ending is a job that has ended, in the order in which they did.
+type ending struct {
+	rec *record
+	rev uint32
+}
+
+// over enters an ended job where it is forgotten from.
+func (c *machine) over(r *record, forget, drop int64) {
+	p := r.history()
+	p.forget = forget
+	c.constraints.leave(r)
+	if drop != 0 && r.Result != nil {
+		p.drop = drop
+		c.results++
+	}
+	c.ended.push(ending{r, r.Rev})
+	c.remind(r)
+	c.wakePollers(r)
+}
+
+// remind sets the timer of an ended job.
+func (c *machine) remind(r *record) {
+	at := r.past.forget
+	if r.past.drop != 0 {
+		at = min(at, r.past.drop)
+	}
+	c.timers.set(r, c.monoAt(at))
+}
+
+// dropResult lets go of a result that was fetched or is too old. The store is told
+// with others.
+func (c *machine) dropResult(r *record) {
+	p := r.past
+	if p.drop == 0 {
+		return
+	}
+	j := *r.Job
+	j.Result = nil
+	c.become(r, &j)
+	c.results--
+	p.drop, p.fetch = 0, false
+	c.fetched = append(c.fetched, r)
+	if c.fetchAt == 0 {
+		c.fetchAt = c.now + fetchDelay
+	}
+	c.ended.push(ending{r, r.Rev}) // if it was passed over before
+	c.remind(r)
+}
+
+const fetchDelay = 50 // milliseconds that fetches are gathered for the store
+
+// flushFetched tells the store which results are no longer wanted.
+func (c *machine) flushFetched() {
+	for len(c.fetched) > 0 {
+		n := min(len(c.fetched), manyAtOnce)
+		ids := make([]job.ID, 0, n)
+		for _, r := range c.fetched[:n] {
+			if c.jobs[r.ID] == r {
+				ids = append(ids, r.ID)
+			}
+		}
+		c.fetched = c.fetched[n:]
+		if len(ids) > 0 {
+			c.storeWorker(func(done func(error)) { c.out.store.Fetch(ids, done) })
+		}
+	}
+	c.fetched, c.fetchAt = nil, 0
+}
+
+// expire forgets what ended long ago when too many jobs have ended.
+func (c *machine) expire(*record) {
+	for c.ended.len() > 0 {
+		e := c.ended.first()
+		r := e.rec
+		switch {
+		case c.jobs[r.ID] != r || r.Rev != e.rev || !r.State.Ended() || r.past.drop != 0:
+			c.ended.pop() // revived, forgotten, or entered again when its result goes
+			continue
+		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled] <= c.MaxEnded:
+			return
+		case c.wall-r.Finished < ms(justEnded):
+			return
+		}
+		c.ended.pop()
+		c.forget([]*record{r})
+	}
+}
+
+// forget removes ended jobs, at most a thousand.
+func (c *machine) forget(all []*record) {
+	ids := make([]job.ID, 0, len(all))
+	kept := all[:0]
+	for _, r := range all {
+		if r.op == idle {
+			r.op = forgetting
+			ids, kept = append(ids, r.ID), append(kept, r)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	c.later(func() {
+		c.out.store.Forget(ids, func(err error) {
+			c.out.enter(func() {
+				if err != nil {
+					c.out.fault(err)
+					return
+				}
+				for _, r := range kept {
+					r.op = idle
+					c.remove(r)
+					c.settle(r)
+				}
+			})()
+		})
+	})
+}
+
+// tick does all that is due and returns when something is next.
+func (c *machine) tick() (next int64) {
+	var forgotten []*record
+	for n := 0; n < manyAtOnce && c.timers.next() <= c.now; n++ {
+		r := c.timers[0]
+		switch u := r.past.run; {
+		case u != nil:
+			if c.away != nil || c.now < c.backAt+ms(c.StoreWait) && c.backAt != 0 {
+				// What workers said meanwhile comes first.
+				c.timers.set(r, max(c.now+1, c.backAt+ms(c.StoreWait)))
+				if c.away != nil {
+					c.timers.set(r, c.now+250)
+				}
+				continue
+			}
+			c.timers.remove(r)
+			c.overdue(r, u)
+		case !r.State.Ended():
+			c.timers.remove(r)
+		case r.past.drop != 0 && c.wall >= r.past.drop:
+			if r.past.fetch {
+				c.timers.set(r, c.now+1000)
+				continue
+			}
+			c.more.expired++
+			c.dropResult(r)
+		case c.wall >= r.past.forget:
+			c.timers.remove(r)
+			forgotten = append(forgotten, r)
+		default: // the clock was set
+			c.timers.set(r, max(c.now+1, c.monoAt(r.past.nextEnd())))
+		}
+	}
+	if len(forgotten) > 0 {
+		c.forget(forgotten)
+	}
+	if c.fetchAt != 0 && c.now >= c.fetchAt && c.away == nil {
+		c.flushFetched()
+	}
+	next = c.timers.next()
+	if c.fetchAt != 0 && c.away == nil {
+		next = min(next, c.fetchAt)
+	}
+	return next
+}
+
+func (p *past) nextEnd() int64 {
+	if p.drop != 0 {
+		return min(p.drop, p.forget)
+	}
+	return p.forget
+}
+
+// overdue ends a run whose time is over.
+func (c *machine) overdue(r *record, u *run) {
+	if r.running() != u {
+		return
+	}
+	if r.op != idle {
+		r.wait(func() {
+			if r.running() == u {
+				c.overdue(r, u)
+			}
+		})
+		return
+	}
+	c.ledger.Timeouts++
+	c.fail(r, job.Timeout, "no answer within the timeout")
+}

@@ -1,0 +1,157 @@
+package master
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// enqueueing is what becomes of an enqueue: exactly one call of reply.
+type enqueueing struct {
+	jobs  []*New
+	key   *Key
+	reply func(ids []job.ID, replayed bool, err error)
+
+	bytes int64
+}
+
+// enqueue takes jobs in.
+func (c *machine) enqueue(e *enqueueing) {
+	for _, n := range e.jobs {
+		e.bytes += int64(len(n.Argument))
+	}
+	if err := c.admits(len(e.jobs), e.bytes); err != nil {
+		c.later(func() { e.reply(nil, false, err) })
+		return
+	}
+	c.entering += len(e.jobs)
+	c.bytes += e.bytes
+	jobs := make([]*job.Job, len(e.jobs))
+	for i, n := range e.jobs {
+		c.seq++
+		jobs[i] = &job.Job{ID: job.NewID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wall, State: job.Queued}
+		if n.Delay > 0 {
+			jobs[i].Due = c.wall + ms(n.Delay)
+		}
+	}
+	c.later(func() {
+		c.out.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
+			c.out.enter(func() { c.enqueued(e, jobs, ids, replayed, err) })()
+		})
+	})
+}
+
+// admits says why there is no room for more jobs.
+func (c *machine) admits(jobs int, bytes int64) error {
+	switch {
+	case c.draining:
+		return errDraining
+	case c.away != nil:
+		return c.storeAway()
+	case c.live()+jobs > c.MaxJobs:
+		return overloaded("%d jobs are held and %d more are to come, at most %d are allowed (max-jobs)", c.live(), jobs, c.MaxJobs)
+	case c.bytes+bytes > c.MaxBytes:
+		return overloaded("jobs and results have %d bytes and %d more are to come, at most %d are allowed (max-bytes)", c.bytes, bytes, c.MaxBytes)
+	}
+	return nil
+}
+
+func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replayed bool, err error) {
+	c.entering -= len(e.jobs)
+	c.bytes -= e.bytes
+	switch {
+	case errors.Is(err, store.ErrAway):
+		err = c.storeAway()
+	case errors.Is(err, store.ErrKeyReused):
+		err = job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")
+	case err != nil:
+		c.out.fault(err)
+		err = errStarting
+	}
+	if err == nil && !replayed {
+		for _, j := range jobs {
+			r := c.adopt(j)
+			c.ledger.Enqueued++
+			c.ledger.Waiting++
+			c.place(r)
+		}
+	}
+	c.later(func() { e.reply(ids, replayed, err) })
+}
+
+// adopt makes a record of a stored job.
+func (c *machine) adopt(j *job.Job) *record {
+	r := &record{Job: j, name: c.intern(j.Name)}
+	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
+		j.Argument = slices.Clone(j.Argument)
+	}
+	if !r.State.Ended() {
+		c.constraints.enter(r)
+	}
+	c.insert(r)
+	return r
+}
+
+// place brings a waiting job to the broker.
+func (c *machine) place(r *record) {
+	if i, _ := c.find(r.Seq); !c.linked && i >= c.linkedTo {
+		return // its turn comes
+	}
+	age := c.wall - r.Enqueued
+	if age < ms(fresh) {
+		age = 0
+	}
+	c.submit(r, time.Duration(age)*time.Millisecond)
+}
+
+// fresh is how long the broker's order of arrival is ours as well.
+const fresh = time.Second
+
+func (c *machine) submit(r *record, age time.Duration) {
+	r.inLine = true
+	s := submission{
+		id: r.ID, typ: c.prefix + r.Name, priority: c.rank(r), age: age, groups: c.constraints.groups(r, true),
+		retries: int(r.MaxRetry - r.Retries), timeout: time.Duration(r.Timeout)*time.Second + c.TimeoutGrace,
+		argument: r.Argument,
+	}
+	if r.Due > c.wall {
+		s.delay = time.Duration(r.Due-c.wall) * time.Millisecond
+	}
+	if u := r.running(); u != nil {
+		s.typ, s.priority, s.groups, s.delay = c.ownType(u.w), foremost, c.constraints.groups(r, false), 0
+	}
+	c.later(func() { c.out.line.submit(s) })
+}
+
+// foremost is the priority of jobs that run already, when their worker is told of
+// them again.
+const foremost = int64(1)<<62 - 1
+
+// rank is the broker's priority of a job: larger first. With aging, what was
+// enqueued so much earlier is a step ahead, now and for ever.
+func (c *machine) rank(r *record) int64 {
+	if c.Aging <= 0 {
+		return -int64(r.Priority)
+	}
+	return -(int64(r.Priority)*ms(c.Aging) + r.Enqueued)
+}
+
+func (c *machine) storeAway() error {
+	f := job.Refuse(job.StoreUnavailable, "", "the store is away: %v", c.away)
+	f.RetryAfter = time.Second
+	return f
+}
+
+func overloaded(format string, args ...any) *job.Fault {
+	f := job.Refuse(job.Overloaded, "", format, args...)
+	f.RetryAfter = time.Second
+	return f
+}
+
+var (
+	errStarting = &job.Fault{Code: job.Starting, Reason: "the master is reading the store", RetryAfter: time.Second}
+	errDraining = &job.Fault{Code: job.Draining, Reason: "the master is stopping", RetryAfter: 5 * time.Second}
+)

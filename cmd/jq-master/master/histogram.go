@@ -1,0 +1,19 @@
+package master
+
+// bounds are the upper limits of a histogram's buckets, in seconds.
+var bounds = [...]float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3600}
+
+// histogram counts durations.
+type histogram struct {
+	buckets [len(bounds) + 1]uint64
+	sum     float64
+}
+
+func (h *histogram) add(seconds float64) {
+	i := 0
+	for i < len(bounds) && seconds > bounds[i] {
+		i++
+	}
+	h.buckets[i]++
+	h.sum += seconds
+}

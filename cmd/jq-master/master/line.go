@@ -1,0 +1,284 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/rs/zerolog"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/jq-master/job"
+)
+
+// Broker is a broker that the master is a client of.
+type Broker struct {
+	// Submitter are the options of the one submitter, Worker those of a worker,
+	// which goes by a name.
+	Submitter []gloom.Option
+	Worker    func(name string) []gloom.Option
+	// Alone says that nobody else can reach the broker: jobs need not go with their
+	// submitter, and their arguments need not go to the broker.
+	Alone bool
+	// Rules changes the broker's rules for groups.
+	Rules Rules
+	// Close ends a broker inside the process.
+	Close func()
+	// Lost is closed when a connection to the broker has gone, and with it what the
+	// broker held.
+	Lost <-chan struct{}
+}
+
+// brokerLine is the line to a broker: submits, changes, cancels and rules go out in
+// order, over one connection.
+type brokerLine struct {
+	b         Broker
+	values    Values
+	enter     func(f func(c *machine))
+	log       zerolog.Logger
+	submitter *gloom.Submitter
+	life      context.Context
+	end       context.CancelFunc
+	done      sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	wake    *sync.Cond
+	queue   []errand
+	pending int // errands not acted on
+	workers map[job.ID]*gloom.Worker
+}
+
+// errand is something for the broker.
+type errand struct {
+	submit  *submission
+	change  *gloom.Change
+	cancel  bool
+	rule    *ruleChange
+	settled func()
+	id      job.ID
+}
+
+// window is how many jobs may be on their way to the broker.
+const window = 1 << 16
+
+func openLine(b Broker, values Values, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
+	l := &brokerLine{b: b, values: values, enter: enter, log: log, workers: make(map[job.ID]*gloom.Worker)}
+	l.wake = sync.NewCond(&l.mu)
+	l.life, l.end = context.WithCancel(context.Background())
+	size := window
+	if !b.Alone {
+		size = maxJobs + window // each job until it has ended
+	}
+	var err error
+	l.submitter, err = gloom.NewSubmitter(append(b.Submitter, gloom.Window(size))...)
+	if err != nil {
+		l.end()
+		return nil, err
+	}
+	l.done.Go(l.run)
+	return l, nil
+}
+
+func (l *brokerLine) close() {
+	l.end()
+	l.mu.Lock()
+	workers := l.workers
+	l.workers = nil
+	l.wake.Broadcast()
+	l.mu.Unlock()
+	stopped, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, w := range workers { // first: what they run is lost with them, not with its submitter
+		_ = w.Stop(stopped)
+	}
+	_ = l.submitter.Close()
+	l.done.Wait()
+	l.b.Close()
+}
+
+func (l *brokerLine) put(e errand) {
+	l.mu.Lock()
+	l.queue = append(l.queue, e)
+	l.pending++
+	l.mu.Unlock()
+	l.wake.Signal()
+}
+
+// backlog is how much is waiting for the broker.
+func (l *brokerLine) backlog() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pending
+}
+
+func (l *brokerLine) submit(s submission) { l.put(errand{submit: &s, id: s.id}) }
+func (l *brokerLine) cancel(id job.ID)    { l.put(errand{cancel: true, id: id}) }
+func (l *brokerLine) rules(r ruleChange)  { l.put(errand{rule: &r}) }
+func (l *brokerLine) settled(told func()) { l.put(errand{settled: told}) }
+func (l *brokerLine) change(id job.ID, groups []string, ready bool) {
+	ch := &gloom.Change{Groups: groups}
+	if ready {
+		ch.Delay = new(time.Duration)
+	}
+	l.put(errand{change: ch, id: id})
+}
+
+// run does the errands, in order.
+func (l *brokerLine) run() {
+	var batch []errand
+	for {
+		l.mu.Lock()
+		l.pending -= len(batch)
+		for len(l.queue) == 0 && l.life.Err() == nil {
+			l.wake.Wait()
+		}
+		clear(batch)
+		batch, l.queue = l.queue, batch[:0]
+		if cap(l.queue) > 1<<16 {
+			l.queue = nil
+		}
+		l.mu.Unlock()
+		if l.life.Err() != nil {
+			return
+		}
+		for i := range batch {
+			l.do(&batch[i])
+		}
+	}
+}
+
+func (l *brokerLine) do(e *errand) {
+	var err error
+	switch {
+	case e.submit != nil:
+		err = l.send(e.submit)
+	case e.cancel:
+		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // of one that has ended: just as well
+	case e.change != nil:
+		err = l.submitter.ChangeFunc(l.life, e.id.String(), *e.change, func(error) {})
+	case e.rule != nil:
+		err = l.setRule(e.rule)
+	case e.settled != nil:
+		if err = l.submitter.Ping(l.life); err == nil {
+			e.settled()
+		}
+	}
+	if err != nil && l.life.Err() == nil && !errors.Is(err, gloom.ErrLost) {
+		l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
+	}
+}
+
+// setRule tries until the broker has a rule, as without it jobs would run that may
+// not.
+func (l *brokerLine) setRule(r *ruleChange) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
+		if err == nil || l.life.Err() != nil {
+			return err
+		}
+		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule, trying again")
+		select {
+		case <-time.After(wait):
+		case <-l.life.Done():
+		}
+	}
+}
+
+func (l *brokerLine) send(s *submission) error {
+	j := gloom.Job{
+		ID: s.id.String(), Type: s.typ, Priority: s.priority, Delay: s.delay, Age: s.age, Groups: s.groups,
+		Retries: manyRetries, Detach: l.b.Alone, Body: nothing,
+	}
+	if !l.b.Alone {
+		j.Body = l.values.JSON(s.argument)
+		j.Timeout = s.timeout + 5*time.Second // ours is the first
+		if j.Retries = s.retries; j.Retries <= 0 {
+			j.Retries = gloom.NoRetries
+		}
+	}
+	id := s.id
+	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(id, r.Body, err) })
+}
+
+// manyRetries: the master counts them.
+const manyRetries = 1000
+
+var nothing = json.RawMessage("0")
+
+// ended is told that the broker has taken a detached job, or ended another one.
+func (l *brokerLine) ended(id job.ID, body []byte, err error) {
+	var refused *gloom.RefusedError
+	var failed *gloom.JobError
+	switch {
+	case errors.Is(err, gloom.ErrLost) || l.life.Err() != nil:
+	case err == nil && l.b.Alone:
+	case err == nil:
+		result, wrong := l.values.FromJSON(body)
+		o := &job.Outcome{Success: true, Result: result}
+		if wrong != nil {
+			o = &job.Outcome{Reason: job.Other, Message: "the answer cannot be read: " + wrong.Error()}
+		}
+		l.enter(func(c *machine) { c.answered(id, o) })
+	case errors.As(err, &refused):
+		if refused.Code != gloom.ErrIDExists {
+			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
+		}
+		l.enter(func(c *machine) { c.misplaced(id) })
+	case errors.As(err, &failed) && failed.Code == gloom.ErrJobFailed:
+		l.enter(func(c *machine) { c.answered(id, &job.Outcome{Reason: job.Other, Message: failed.Reason}) })
+	default:
+		l.enter(func(c *machine) { c.misplaced(id) })
+	}
+}
+
+func (l *brokerLine) serve(id job.ID, v serving) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.workers == nil {
+		return
+	}
+	w := l.workers[id]
+	if w == nil {
+		if v.prefetch == 0 {
+			return
+		}
+		w = &gloom.Worker{
+			Types: v.types, Except: v.except, Prefetch: v.prefetch,
+			Options: l.b.Worker(id.String()),
+			Take: func(r *gloom.Run) {
+				jobID, ok := job.ParseID(r.Job().ID)
+				if !ok {
+					r.Answer(nil, gloom.Fatal(errors.New("no job of JQ")))
+					return
+				}
+				l.enter(func(c *machine) { c.handed(id, jobID, r) })
+			},
+		}
+		l.workers[id] = w
+		l.done.Go(func() {
+			if err := w.Run(l.life); err != nil && l.life.Err() == nil {
+				l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker")
+			}
+		})
+		return
+	}
+	if err := w.Serve(gloom.Serving{Types: v.types, Except: v.except, Prefetch: v.prefetch}); err != nil {
+		l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
+	}
+}
+
+func (l *brokerLine) part(id job.ID) {
+	l.mu.Lock()
+	w := l.workers[id]
+	delete(l.workers, id)
+	l.mu.Unlock()
+	if w != nil {
+		l.done.Go(func() {
+			ctx, cancel := context.WithTimeout(l.life, 10*time.Second)
+			defer cancel()
+			_ = w.Stop(ctx)
+		})
+	}
+}

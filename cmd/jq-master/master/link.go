@@ -1,0 +1,181 @@
+package master
+
+import (
+	"slices"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// load takes in a job that the store holds. The broker does not know it yet.
+func (c *machine) load(j *job.Job, forget, drop int64) {
+	r := c.adopt(j)
+	c.ledger.Enqueued++
+	switch j.State {
+	case job.Running:
+		c.ledger.Running++
+		w := c.workers[j.Worker]
+		if w == nil { // nobody knows it; its time runs out
+			w = &worker{Worker: job.Worker{ID: j.Worker, MaxJobs: 1, Names: []string{"*"}, Leaving: true}, seen: c.now, runs: make(map[*record]struct{})}
+			c.workers[j.Worker] = w
+		}
+		u := &run{w: w, before: job.Queued, sent: true, deadline: max(c.monoAt(j.Deadline), c.now+missedBeats*ms(c.Heartbeat))}
+		if j.Retries > 0 {
+			u.before = job.Retrying
+		}
+		r.history().run = u
+		w.runs[r] = struct{}{}
+		c.timers.set(r, u.deadline)
+	case job.Done:
+		c.ledger.Done++
+	case job.Failed:
+		c.ledger.Failed++
+	case job.Cancelled:
+		c.ledger.Cancelled++
+	default:
+		c.ledger.Waiting++
+	}
+	if j.State.Ended() {
+		if drop != 0 {
+			drop = max(drop, c.wall+ms(c.ResultTTL))
+		}
+		c.over(r, max(forget, drop), drop)
+	}
+}
+
+// loadWorker takes in a worker that the store holds.
+func (c *machine) loadWorker(s *job.Worker) {
+	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}
+}
+
+// unlink is told that there is no broker, or an empty one: link brings it all jobs.
+func (c *machine) unlink() {
+	c.linked, c.linkedTo, c.relinkT0 = false, 0, c.wall
+	for _, p := range c.order {
+		if r := p.rec; r != nil {
+			r.inLine = false
+			if u := r.running(); u != nil {
+				u.handle = nil
+			}
+		}
+	}
+	for _, w := range c.workers {
+		w.joined, w.orphans = false, false
+	}
+	for _, k := range c.constraints.byID {
+		c.emptied(k)
+	}
+}
+
+// linkSlice brings some jobs to the broker, the oldest first, and reports whether
+// there are more. Workers get jobs when all of them are there.
+func (c *machine) linkSlice(looks int) (more bool) {
+	if c.linked {
+		return false
+	}
+	if c.linkedTo == 0 {
+		for _, k := range c.constraints.list {
+			c.set(k)
+		}
+	}
+	for ; looks > 0 && c.linkedTo < len(c.order); looks-- {
+		r := c.order[c.linkedTo].rec
+		c.linkedTo++
+		switch {
+		case r == nil || r.inLine:
+		case r.waits():
+			c.submit(r, time.Duration(max(c.relinkT0-r.Enqueued, 0))*time.Millisecond)
+		case r.State == job.Running && r.past.run.handle == nil && !r.past.run.w.gone:
+			r.past.run.w.orphans = true
+			c.submit(r, 0)
+		}
+	}
+	if c.linkedTo < len(c.order) {
+		return true
+	}
+	c.linked = true
+	// What the broker has been told it has taken, rules too, before the first
+	// worker joins.
+	c.later(func() { c.out.line.settled(c.out.enter(c.serveAll)) })
+	return false
+}
+
+// drain takes no more jobs in and hands out no more.
+func (c *machine) drain() {
+	c.draining = true
+	c.serveAll()
+	for _, w := range c.workers {
+		c.closePulls(w)
+	}
+	for _, p := range c.order {
+		if r := p.rec; r != nil && r.past != nil && len(r.past.pollers) > 0 {
+			for _, p := range r.past.pollers {
+				c.later(func() { p.reply(nil, errDraining) })
+			}
+			c.waiters -= len(r.past.pollers)
+			r.past.pollers = nil
+		}
+	}
+}
+
+// storeChanged is told that the store has gone (with why) or is back.
+func (c *machine) storeChanged(away error) {
+	if c.away != nil && away == nil {
+		c.backAt = c.now
+	}
+	c.away = away
+	c.serveAll()
+}
+
+// misplaced is told of a job that the broker did not take.
+func (c *machine) misplaced(id job.ID) {
+	if r := c.jobs[id]; r != nil && r.inLine {
+		r.inLine = false
+		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
+	}
+}
+
+// lateJob is to be brought to the broker once more.
+type lateJob struct {
+	id job.ID
+	at int64
+}
+
+func (c *machine) placeLate() {
+	c.late = slices.DeleteFunc(c.late, func(l lateJob) bool {
+		if c.now < l.at {
+			return false
+		}
+		if r := c.jobs[l.id]; r != nil && !r.inLine && r.waits() {
+			c.place(r)
+		}
+		return true
+	})
+}
+
+// answered is told how a worker of the broker's own has ended a job.
+func (c *machine) answered(id job.ID, o *job.Outcome) {
+	r := c.jobs[id]
+	if r == nil || !r.inLine || !r.waits() {
+		return // the master itself has ended it
+	}
+	if r.op != idle {
+		r.wait(func() { c.answered(id, o) })
+		return
+	}
+	r.inLine = false
+	if c.socket == nil {
+		c.socket = &worker{Worker: job.Worker{Name: "socket", Leaving: true}, runs: make(map[*record]struct{}), gone: true}
+	}
+	j := r.after()
+	j.State, j.Worker, j.Started, j.Finished = job.Running, job.ID{}, c.wall, 0
+	j.Attempt++
+	j.Deadline = c.wall + ms(c.TimeoutGrace)
+	u := &run{w: c.socket, before: r.State, deadline: never, sent: true}
+	r.history().run = u
+	c.become(r, j)
+	c.ledger.HandedOut++
+	c.ledger.Waiting--
+	c.ledger.Running++
+	c.write(starting, r, func(done func(error)) { c.out.store.Start(j, done) }, func() { c.end(r, o, true) })
+}

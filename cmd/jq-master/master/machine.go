@@ -1,0 +1,402 @@
+package master
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// Limits bound what a master holds and say how long things take.
+type Limits struct {
+	MaxJobs        int   // that have not ended
+	MaxBytes       int64 // of arguments, results and errors
+	MaxWaiters     int
+	MaxWorkers     int
+	MaxConstraints int
+	MaxEnded       int
+
+	ResultTTL, KeepEnded time.Duration
+	TimeoutGrace         time.Duration
+	BackoffBase          time.Duration
+	BackoffCap           time.Duration
+	Heartbeat            time.Duration
+	StoreWait            time.Duration
+	Aging                time.Duration // one step of priority each; 0: off
+}
+
+// DefaultLimits are right for most.
+func DefaultLimits() Limits {
+	return Limits{
+		MaxJobs: 1_000_000, MaxBytes: 1 << 30, MaxWaiters: 10_000, MaxWorkers: 10_000,
+		MaxConstraints: 1_000, MaxEnded: 100_000,
+		ResultTTL: time.Hour, KeepEnded: 24 * time.Hour, TimeoutGrace: 2 * time.Second,
+		BackoffBase: time.Second, BackoffCap: 10 * time.Minute, Heartbeat: 5 * time.Second,
+		StoreWait: 10 * time.Second,
+	}
+}
+
+const (
+	missedBeats  = 3
+	refusedName  = 60 * time.Second // a worker gets no jobs of a name that it did not know
+	firstPause   = time.Second
+	longestPause = time.Minute
+	dropAfter    = 5 * time.Minute // of failing to reach a worker
+	justEnded    = time.Minute     // jobs are not forgotten for MaxEnded before
+	crossing     = time.Second     // before a job is offered again that could not be taken
+	manyAtOnce   = 1000            // records that one step looks at
+)
+
+// machine is the life of all jobs. It is driven by one command at a time, knows
+// the time only from at, and does nothing to the outside: what is to be done is
+// in todo, in order.
+type machine struct {
+	Limits
+	out    outside
+	rng    *rand.Rand
+	prefix string // of the broker's types
+
+	now  int64 // in milliseconds, monotonic
+	wall int64 // in milliseconds since 1970
+	todo []func()
+
+	seq     uint64
+	jobs    map[job.ID]*record
+	order   []place // by seq
+	gone    int     // places of jobs that were forgotten
+	names   map[string]*name
+	counts  [6]int // jobs by state
+	timers  timers
+	ended   fifo[ending]
+	workers map[job.ID]*worker
+
+	constraints *constraints
+
+	entering int   // jobs on their way into the store
+	bytes    int64 // of arguments, results and errors
+	waiters  int
+	results  int // kept
+
+	fetched []*record // whose results are to be dropped in the store
+	fetchAt int64     // 0: nothing to drop
+
+	away     error // why the store is away, nil when it is there
+	backAt   int64 // when it came back
+	draining bool
+	linked   bool // the broker has all jobs that wait
+	linkedTo int  // jobs before this index in order have been brought to the broker
+	relinkT0 int64
+	late     []lateJob // the broker did not take them
+	socket   *worker   // stands for the broker's own workers; nil before the first answer
+
+	ledger Ledger
+	more   metrics
+}
+
+// metrics are further counts since the start.
+type metrics struct {
+	fetched, expired              uint64
+	taken, unknown, busy, refused uint64 // answers to pushes
+	broken, unreachable           uint64
+	waitSeconds, runSeconds       histogram
+}
+
+// outside is what the machine has around it. All methods return soon; what comes
+// of a call is a command, made by the functions given.
+type outside struct {
+	store store.Store
+	line  line
+	push  Pusher
+	// enter makes a command of a function: it is called with the machine's lock
+	// held, later.
+	enter func(func()) func()
+	// fault ends this machine: what it holds is not to be trusted, or not its own.
+	fault func(error)
+}
+
+// line is the broker.
+type line interface {
+	// submit queues a job. What the broker does not take is told by misplaced.
+	submit(s submission)
+	// change gives a job new groups, or makes it ready (ready).
+	change(id job.ID, groups []string, ready bool)
+	cancel(id job.ID)
+	// serve says what a worker serves; the first call joins it.
+	serve(w job.ID, v serving)
+	// part lets a worker go.
+	part(w job.ID)
+	rules(ruleChange)
+	// settled calls told when the broker has acted on all of the above so far.
+	settled(told func())
+}
+
+// submission is a job as the broker gets it.
+type submission struct {
+	id       job.ID
+	typ      string
+	priority int64
+	age      time.Duration
+	delay    time.Duration
+	groups   []string
+	retries  int
+	timeout  time.Duration
+	argument []byte // nil: workers of the broker's own do not get it
+}
+
+// serving is what a worker of the broker serves.
+type serving struct {
+	types, except []string
+	prefetch      int
+}
+
+// handle is a job that the broker has handed out.
+type handle interface {
+	// Answer is as that of the Go client's Run.
+	Answer(value any, err error)
+}
+
+// place is a job in the order of enqueueing; nil when it was forgotten.
+type place struct {
+	seq uint64
+	rec *record
+}
+
+// name counts the jobs of a name.
+type name struct {
+	text   string
+	counts [6]int
+}
+
+// record is a job. What only runs and ends need is in past.
+type record struct {
+	*job.Job // as it is stored; replaced, never changed
+	name     *name
+	groups   []membership
+	past     *past // nil before the first hand-out
+	op       op
+	inLine   bool // the broker has it, or will
+	stale    bool // its groups have changed while it ran
+}
+
+// op is a transition on its way into the store. A job has one at most.
+type op uint8
+
+const (
+	idle op = iota
+	starting
+	releasing
+	ending_ // finish or retry
+	cancelling
+	reviving
+	forgetting
+)
+
+// past is what becomes of a job once it was handed out.
+type past struct {
+	run     *run // at hand
+	forget  int64
+	drop    int64 // 0: no result is kept
+	fetch   bool  // the result is being written to somebody
+	at      int64 // when the timer is due, monotonic
+	index   int   // in timers; -1: not there
+	waiting []func()
+	pollers []*poller
+}
+
+// run is an attempt that goes on.
+type run struct {
+	w        *worker
+	handle   handle // nil: the broker does not know of it yet
+	deadline int64  // monotonic
+	before   job.State
+	sent     bool    // the worker may know of it
+	dones    []reply // who waits for the end to be written
+	ended    bool    // by its worker, as is being written
+	puller   *puller
+}
+
+// reply takes the outcome of a request; it must not block.
+type reply func(error)
+
+func newMachine(l Limits, seed uint64) *machine {
+	return &machine{
+		Limits: l, rng: rand.New(rand.NewPCG(seed, seed)),
+		jobs: make(map[job.ID]*record), names: make(map[string]*name),
+		workers: make(map[job.ID]*worker), constraints: newConstraints(),
+	}
+}
+
+// at sets the time of the command to come.
+func (c *machine) at(now, wall int64) { c.now, c.wall = now, wall }
+
+// later has something done after the step.
+func (c *machine) later(f func()) { c.todo = append(c.todo, f) }
+
+// wallAt is the wall time of a monotonic one, and monoAt the reverse.
+func (c *machine) wallAt(now int64) int64  { return c.wall + now - c.now }
+func (c *machine) monoAt(wall int64) int64 { return c.now + wall - c.wall }
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+// history returns what a job has behind it, made if need be.
+func (r *record) history() *past {
+	if r.past == nil {
+		r.past = &past{index: -1}
+	}
+	return r.past
+}
+
+// running is the run at hand, or nil.
+func (r *record) running() *run {
+	if r.past == nil {
+		return nil
+	}
+	return r.past.run
+}
+
+// waits reports whether the job may be handed out.
+func (r *record) waits() bool { return r.State == job.Queued || r.State == job.Retrying }
+
+// after is a copy of the job, to become what it is after one more transition.
+func (r *record) after() *job.Job {
+	j := *r.Job
+	j.Rev++
+	return &j
+}
+
+// become makes a job what was written of it.
+func (c *machine) become(r *record, j *job.Job) {
+	c.count(r, -1)
+	r.Job = j
+	c.count(r, 1)
+}
+
+// count enters a job in all counts, or takes it out.
+func (c *machine) count(r *record, by int) {
+	c.counts[r.State] += by
+	r.name.counts[r.State] += by
+	c.bytes += int64(by) * r.size()
+	if p := r.past; p != nil && p.drop != 0 {
+		c.results += by
+	}
+	if r.State == job.Running {
+		for i := range r.groups {
+			r.groups[i].of.running += by
+		}
+	}
+}
+
+func (r *record) size() int64 {
+	return int64(len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message))
+}
+
+// live is how many jobs have not ended, those on their way in included.
+func (c *machine) live() int {
+	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
+}
+
+// insert makes a stored job known.
+func (c *machine) insert(r *record) {
+	c.jobs[r.ID] = r
+	c.order = append(c.order, place{r.Seq, r})
+	for i := len(c.order) - 1; i > 0 && c.order[i-1].seq > c.order[i].seq; i-- {
+		c.order[i-1], c.order[i] = c.order[i], c.order[i-1]
+	}
+	c.seq = max(c.seq, r.Seq)
+	c.count(r, 1)
+}
+
+// intern returns the one record of a name.
+func (c *machine) intern(text string) *name {
+	n := c.names[text]
+	if n == nil {
+		n = &name{text: text}
+		c.names[text] = n
+	}
+	return n
+}
+
+// remove forgets a job.
+func (c *machine) remove(r *record) {
+	c.count(r, -1)
+	c.timers.remove(r)
+	c.constraints.leave(r)
+	if r.name.counts == [6]int{} {
+		delete(c.names, r.Name)
+	}
+	delete(c.jobs, r.ID)
+	if i, ok := c.find(r.Seq); ok {
+		c.order[i].rec = nil
+		c.gone++
+	}
+	if c.gone > 1024 && c.gone > len(c.order)/2 {
+		c.compact()
+	}
+}
+
+func (c *machine) compact() {
+	kept := make([]place, 0, len(c.order)-c.gone+1024)
+	linkedTo := 0
+	for i, p := range c.order {
+		if p.rec != nil {
+			kept = append(kept, p)
+		}
+		if i < c.linkedTo {
+			linkedTo = len(kept)
+		}
+	}
+	c.order, c.gone, c.linkedTo = kept, 0, linkedTo
+	c.constraints.moved()
+}
+
+// find is the index in order of a number, or of the next larger one.
+func (c *machine) find(seq uint64) (int, bool) {
+	low, high := 0, len(c.order)
+	for low < high {
+		if mid := (low + high) / 2; c.order[mid].seq < seq {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low, low < len(c.order) && c.order[low].seq == seq
+}
+
+// settle does what had to wait for a transition, unless the next one has begun.
+func (c *machine) settle(r *record) {
+	if r.op != idle || r.past == nil || r.past.waiting == nil {
+		return
+	}
+	waiting := r.past.waiting
+	r.past.waiting = nil
+	for i, f := range waiting {
+		if r.op != idle {
+			r.past.waiting = append(r.past.waiting, waiting[i:]...)
+			return
+		}
+		f()
+	}
+}
+
+// wait has something done when the transition on its way is written.
+func (r *record) wait(f func()) { p := r.history(); p.waiting = append(p.waiting, f) }
+
+// write sends a transition to the store and goes on when it is written. A store
+// that fails it is no longer the one that this machine knows.
+func (c *machine) write(o op, r *record, send func(done func(error)), then func()) {
+	r.op = o
+	c.later(func() {
+		send(func(err error) {
+			c.out.enter(func() {
+				if err != nil {
+					c.out.fault(err)
+					return
+				}
+				r.op = idle
+				then()
+				c.settle(r)
+			})()
+		})
+	})
+}

@@ -1,0 +1,134 @@
+package master
+
+import (
+	"gloom/cmd/jq-master/job"
+)
+
+// poller waits for the end of a job.
+type poller struct {
+	peek  bool
+	reply func(st *Status, err error) // called once
+}
+
+// status is what pushers see of a job; with peek, nothing is fetched.
+func (c *machine) status(id job.ID, peek bool) (*Status, error) {
+	r := c.jobs[id]
+	if r == nil || r.State == job.Cancelled {
+		return nil, unknownJob(id)
+	}
+	st := c.view(r)
+	if r.State == job.Done && r.past.drop != 0 && !r.past.fetch {
+		st.Result = r.Result
+		if !peek {
+			r.past.fetch = true
+			st.Fetch = func(written bool) { c.out.enter(func() { c.fetchedBy(r, written) })() }
+		}
+	}
+	return st, nil
+}
+
+func (c *machine) view(r *record) *Status {
+	st := &Status{ID: r.ID, Name: r.Name, State: r.State, Retries: r.Retries}
+	st.Worker, st.Error, st.Message = r.Worker, r.Error, r.Message
+	st.HasMessage = r.Reason != job.NoReason
+	if r.State.Ended() {
+		if st.Finished = r.Finished; r.Told != 0 {
+			st.Finished = r.Told
+		}
+	}
+	return st
+}
+
+// fetchedBy is told whether a response with the result was written whole.
+func (c *machine) fetchedBy(r *record, written bool) {
+	if c.jobs[r.ID] != r || r.past == nil || !r.past.fetch {
+		return
+	}
+	if !written {
+		r.past.fetch = false
+		return
+	}
+	c.more.fetched++
+	c.dropResult(r)
+}
+
+// poll waits for a job's end, unless it has ended.
+func (c *machine) poll(id job.ID, p *poller) {
+	r := c.jobs[id]
+	switch {
+	case r == nil || r.State == job.Cancelled || r.State.Ended():
+		st, err := c.status(id, p.peek)
+		c.later(func() { p.reply(st, err) })
+	case c.draining:
+		c.later(func() { p.reply(nil, errDraining) })
+	case c.waiters >= c.MaxWaiters:
+		c.later(func() {
+			p.reply(nil, overloaded("%d requests wait, as many as are allowed (max-waiters)", c.MaxWaiters))
+		})
+	default:
+		c.waiters++
+		h := r.history()
+		h.pollers = append(h.pollers, p)
+	}
+}
+
+// endPoll ends a wait and returns the job's status as it is; ended tells that the
+// reply is on its way already.
+func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
+	r := c.jobs[id]
+	if r == nil || r.past == nil {
+		return nil, true
+	}
+	for i, o := range r.past.pollers {
+		if o == p {
+			r.past.pollers = append(r.past.pollers[:i:i], r.past.pollers[i+1:]...)
+			c.waiters--
+			return c.view(r), false
+		}
+	}
+	return nil, true
+}
+
+// wakePollers answers all who wait for a job: a result goes to all of them, and
+// counts as fetched when one of those who fetch has it whole.
+func (c *machine) wakePollers(r *record) {
+	all := r.past.pollers
+	if len(all) == 0 {
+		return
+	}
+	r.past.pollers = nil
+	c.waiters -= len(all)
+	if r.State == job.Cancelled {
+		err := unknownJob(r.ID)
+		for _, p := range all {
+			c.later(func() { p.reply(nil, err) })
+		}
+		return
+	}
+	fetching := 0
+	for _, p := range all {
+		if !p.peek {
+			fetching++
+		}
+	}
+	has := r.State == job.Done && r.past.drop != 0
+	written := false
+	for _, p := range all {
+		st := c.view(r)
+		if has {
+			st.Result = r.Result
+			if !p.peek {
+				r.past.fetch = true
+				st.Fetch = func(ok bool) {
+					c.out.enter(func() {
+						written = written || ok
+						if fetching--; fetching == 0 {
+							c.fetchedBy(r, written)
+						}
+					})()
+				}
+			}
+		}
+		c.later(func() { p.reply(st, nil) })
+	}
+}

@@ -1,0 +1,100 @@
+package master
+
+import "gloom/cmd/jq-master/job"
+
+// puller is a worker's request for jobs.
+type puller struct {
+	max     int
+	coming  int // jobs that are on their way to it
+	jobs    []job.Handout
+	runs    []*run
+	recs    []*record
+	ready   func() // called once, when there is something to take
+	closed  bool
+	expects job.ID // the worker
+}
+
+// demand is how many more jobs a worker asks for.
+func (w *worker) demand() (n int) {
+	for _, p := range w.pullers {
+		n += p.max - p.coming - len(p.jobs)
+	}
+	return n
+}
+
+// reserve finds who gets the next job. There is one: demand is above 0.
+func (w *worker) reserve() *puller {
+	for _, p := range w.pullers {
+		if p.max > p.coming+len(p.jobs) {
+			p.coming++
+			return p
+		}
+	}
+	return nil
+}
+
+// pull begins a request for jobs.
+func (c *machine) pull(w *worker, p *puller) {
+	w.pullers = append(w.pullers, p)
+	c.serve(w)
+}
+
+// deliver gives a request a job, unless it has ended.
+func (p *puller) deliver(c *machine, h *job.Handout) bool {
+	p.coming--
+	if p.closed {
+		return false
+	}
+	r := c.jobs[h.ID]
+	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.past.run), append(p.recs, r)
+	if ready := p.ready; ready != nil && (p.coming == 0 || len(p.jobs) == p.max) {
+		p.ready = nil
+		c.later(ready)
+	}
+	return true
+}
+
+// endPull ends a request. Without a taker what it got goes back.
+func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	for i, o := range w.pullers {
+		if o == p {
+			w.pullers = append(w.pullers[:i:i], w.pullers[i+1:]...)
+			break
+		}
+	}
+	w.seen = c.now
+	c.serve(w)
+	if taken {
+		return p.jobs
+	}
+	for i, r := range p.recs {
+		u := p.runs[i]
+		if r.running() != u {
+			continue
+		}
+		if r.op == idle {
+			c.unstart(r)
+		} else {
+			r.wait(func() {
+				if r.running() == u && r.op == idle {
+					c.unstart(r)
+				}
+			})
+		}
+	}
+	return nil
+}
+
+// closePulls ends the requests of a worker that goes.
+func (c *machine) closePulls(w *worker) {
+	for _, p := range w.pullers {
+		if ready := p.ready; ready != nil {
+			p.ready = nil
+			c.later(ready)
+		}
+	}
+}

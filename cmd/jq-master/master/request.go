@@ -1,0 +1,298 @@
+package master
+
+import (
+	"context"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// do runs a command and waits for what it replies. The command must see to it that
+// reply is called once, some time.
+func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
+	type answer struct {
+		v   T
+		err error
+	}
+	ch := make(chan answer, 1)
+	m.mu.Lock()
+	c, dead, why := m.c, m.dead, m.state
+	if c == nil {
+		m.mu.Unlock()
+		return v, why
+	}
+	c.at(m.clock())
+	f(c, func(v T, err error) { ch <- answer{v, err} })
+	m.settle(c)
+	select {
+	case a := <-ch:
+		return a.v, a.err
+	default:
+	}
+	select {
+	case a := <-ch:
+		return a.v, a.err
+	case <-dead:
+		return v, errStarting
+	case <-ctx.Done():
+		return v, context.Cause(ctx)
+	}
+}
+
+// look runs a command that replies at once.
+func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
+	m.mu.Lock()
+	c := m.c
+	if c == nil {
+		defer m.mu.Unlock()
+		return v, m.state
+	}
+	c.at(m.clock())
+	v, err = f(c)
+	m.settle(c)
+	return v, err
+}
+
+type none = struct{}
+
+// Enqueue takes jobs in, all or none; their ids are in the same order. With a key
+// that came before with the same body, ids are those of that time.
+func (m *Master) Enqueue(ctx context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
+	// It is not given up with ctx: who hears nothing does not know.
+	ids, err = do(context.WithoutCancel(ctx), m, func(c *machine, reply func([]job.ID, error)) {
+		c.enqueue(&enqueueing{jobs: jobs, key: key, reply: func(ids []job.ID, again bool, err error) {
+			replayed = again
+			reply(ids, err)
+		}})
+	})
+	return ids, replayed, err
+}
+
+// Status returns a job's status. Unless peek, a result goes to the first who asks.
+func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
+	return look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
+}
+
+// Poll waits until a job has ended, or as long as wait says.
+func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var p *poller
+	var of *machine
+	st, err = do(ctx, m, func(c *machine, reply func(*Status, error)) {
+		of, p = c, &poller{peek: peek, reply: reply}
+		c.poll(id, p)
+	})
+	if err == nil || ctx.Err() == nil || isFault(err) {
+		return st, true, err
+	}
+	var last *Status
+	m.step(of, func() {
+		var told bool
+		if last, told = of.endPoll(id, p); told {
+			// It ended at this very moment: the status says so, and nothing is fetched.
+			last, err = of.status(id, true)
+			return
+		}
+		err = nil
+	})
+	if last == nil && !isFault(err) {
+		err = errStarting
+	}
+	return last, last != nil && last.State.Ended(), faultOnly(err)
+}
+
+func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
+
+func faultOnly(err error) error {
+	if isFault(err) {
+		return err
+	}
+	return nil
+}
+
+// Cancel ends a job that waits, by force also one that runs.
+func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
+	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+		c.cancel(id, force, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
+// Register takes a worker in.
+func (m *Master) Register(ctx context.Context, g *Registration) (*Registered, error) {
+	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
+}
+
+// Unregister lets a worker go; what it runs may still be answered.
+func (m *Master) Unregister(_ context.Context, from job.ID) error {
+	_, err := look(m, func(c *machine) (none, error) {
+		w, err := c.known(from, false)
+		if err == nil {
+			c.retire(w)
+		}
+		return none{}, err
+	})
+	return err
+}
+
+// DropWorker is Unregister for operators.
+func (m *Master) DropWorker(ctx context.Context, from job.ID) error {
+	return m.Unregister(ctx, from)
+}
+
+// Known returns nil when there is such a worker, one that is leaving included. It
+// counts as a sign of life.
+func (m *Master) Known(from job.ID) error {
+	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
+	return err
+}
+
+// Done is told how a run has ended.
+func (m *Master) Done(ctx context.Context, from job.ID, p *Report) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
+	defer cancel()
+	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+		w, err := c.known(from, true)
+		if err != nil {
+			c.later(func() { reply(none{}, err) })
+			return
+		}
+		c.done(w, p, func(err error) { reply(none{}, err) })
+	})
+	if err != nil && ctx.Err() != nil && !isFault(err) {
+		f := job.Refuse(job.StoreUnavailable, "", "the store has not taken the outcome within %v; send it again", m.opt.StoreWait)
+		f.RetryAfter = time.Second
+		return f
+	}
+	return err
+}
+
+// Heartbeat is a worker's sign of life. It returns the runs that were cancelled.
+func (m *Master) Heartbeat(from job.ID) (cancel []job.ID, err error) {
+	return look(m, func(c *machine) ([]job.ID, error) {
+		w, err := c.known(from, false)
+		if err != nil {
+			return nil, err
+		}
+		return c.heartbeat(w), nil
+	})
+}
+
+// lingering is how long a pull waits for more jobs after the first ones.
+const lingering = 5 * time.Millisecond
+
+// Pull waits for jobs for a worker, at most as many as max and as long as wait.
+func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Duration) ([]job.Handout, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	came := make(chan struct{}, 1)
+	p := &puller{max: most, ready: func() { came <- struct{}{} }}
+	var of *machine
+	var dead chan struct{}
+	w, err := look(m, func(c *machine) (*worker, error) {
+		w, err := c.known(from, false)
+		switch {
+		case err != nil:
+			return nil, err
+		case !w.Pulls():
+			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address that jobs are pushed to", from)
+		case c.draining:
+			return nil, errDraining
+		case c.waiters >= c.MaxWaiters:
+			return nil, overloaded("%d requests wait, as many as are allowed (max-waiters)", c.MaxWaiters)
+		}
+		of, dead = c, m.dead
+		c.waiters++
+		p.max = min(p.max, w.MaxJobs)
+		c.pull(w, p)
+		return w, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	timeout := false
+	select {
+	case <-came:
+		if most > 1 {
+			t := time.NewTimer(lingering)
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			t.Stop()
+		}
+	case <-ctx.Done():
+		timeout = true
+	case <-dead:
+		return nil, errStarting
+	}
+	var jobs []job.Handout
+	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
+	m.step(of, func() {
+		of.waiters--
+		jobs = of.endPull(w, p, !gone)
+		if of.draining && len(jobs) == 0 {
+			err = errDraining
+		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.gone) {
+			_, err = of.known(from, false)
+		}
+	})
+	return jobs, err
+}
+
+// Retry has a job run again from zero, or at once.
+func (m *Master) Retry(ctx context.Context, id job.ID) error {
+	_, err := do(context.WithoutCancel(ctx), m, func(c *machine, reply func(none, error)) {
+		c.revive(id, func(err error) { reply(none{}, err) })
+	})
+	return err
+}
+
+// CancelAny is Cancel for operators.
+func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
+	err := m.Cancel(ctx, id, false)
+	if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
+		return job.Refuse(job.WrongState, "", "%s", f.Reason)
+	}
+	return err
+}
+
+// Constraints are all constraints, by id.
+func (m *Master) Constraints() ([]*ConstraintView, error) {
+	return look(m, func(c *machine) ([]*ConstraintView, error) { return c.viewConstraints(m.opt.Store.Durable()), nil })
+}
+
+// Constraint is one of them.
+func (m *Master) Constraint(id string) (*ConstraintView, error) {
+	return look(m, func(c *machine) (*ConstraintView, error) {
+		k := c.constraints.byID[id]
+		if k == nil {
+			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
+		}
+		return k.view(m.opt.Store.Durable()), nil
+	})
+}
+
+// PutConstraint sets a constraint. With ifMatch, or must, it has to be there in that
+// version, or any.
+func (m *Master) PutConstraint(ctx context.Context, k *job.Constraint, ifMatch uint64, must bool) (v *ConstraintView, created bool, err error) {
+	pick, fault := Compile(k)
+	if fault != nil {
+		return nil, false, fault
+	}
+	created, err = do(ctx, m, func(c *machine, reply func(bool, error)) { c.putConstraint(k, pick, ifMatch, must, reply) })
+	if err != nil {
+		return nil, false, err
+	}
+	v, err = m.Constraint(k.ID)
+	return v, created, err
+}
+
+// DropConstraint drops one.
+func (m *Master) DropConstraint(ctx context.Context, id string, ifMatch uint64) error {
+	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
+		c.dropConstraint(id, ifMatch, func(err error) { reply(none{}, err) })
+	})
+	return err
+}

@@ -1,0 +1,86 @@
+package master
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/goccy/go-json"
+
+	"gloom/broker/admin/api"
+)
+
+// Rules is the side for operators of a broker.
+type Rules struct {
+	HTTP  *http.Client
+	Base  string // "http://host:port"
+	Token string
+}
+
+// Set sets the rule of a pattern of groups, or drops it. Rate 0 and concurrency -1
+// are not said.
+func (r *Rules) Set(ctx context.Context, pattern string, drop bool, rate float64, burst, concurrency int64) error {
+	path := "/v1/groups/" + url.PathEscape(pattern)
+	if drop {
+		return r.do(ctx, http.MethodDelete, path, nil, nil)
+	}
+	var rule struct {
+		Concurrency *int64   `json:"concurrency,omitempty"`
+		Rate        *float64 `json:"rate,omitempty"`
+		Burst       *int64   `json:"burst,omitempty"`
+	}
+	if concurrency >= 0 {
+		rule.Concurrency = &concurrency
+	}
+	if rate > 0 {
+		rule.Rate, rule.Burst = &rate, &burst
+	}
+	return r.do(ctx, http.MethodPut, path, &rule, nil)
+}
+
+// Explain asks about a job that waits; nil when the broker does not have it.
+func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
+	var j api.Job
+	if err := r.do(ctx, http.MethodGet, "/v1/jobs/"+id, nil, &j); err != nil {
+		return nil, err
+	}
+	return &j, nil
+}
+
+func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.Base+path, body)
+	if err != nil {
+		return err
+	}
+	if r.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.Token)
+	}
+	resp, err := r.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	switch {
+	case err != nil:
+		return err
+	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
+		return nil
+	case resp.StatusCode >= 300:
+		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))
+	case out != nil:
+		return json.Unmarshal(said, out)
+	}
+	return nil
+}

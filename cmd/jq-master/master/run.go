@@ -1,0 +1,355 @@
+package master
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/jq-master/job"
+)
+
+// handed is told that the broker gives a job to a worker.
+func (c *machine) handed(worker, id job.ID, h handle) {
+	w, r := c.workers[worker], c.jobs[id]
+	switch {
+	case r == nil || r.State.Ended():
+		c.later(func() { h.Answer(nil, nil) }) // the broker need not know it any longer
+		return
+	case r.State == job.Running:
+		if u := r.past.run; u.handle == nil && u.w == w {
+			u.handle = h
+			r.inLine = true
+			return
+		}
+		c.giveBack(h, crossing)
+		return
+	case r.op != idle:
+		r.wait(func() { c.handed(worker, id, h) })
+		return
+	case w == nil || !w.takes(c):
+		c.giveBack(h, 0)
+		return
+	case len(w.runs) >= w.MaxJobs:
+		c.giveBack(h, crossing)
+		return
+	}
+	r.inLine = true
+	c.start(r, w, h)
+}
+
+func (c *machine) giveBack(h handle, delay time.Duration) {
+	c.ledger.Released++
+	c.later(func() { h.Answer(nil, gloom.Release(delay)) })
+}
+
+// start begins an attempt. The worker is told when it is written.
+func (c *machine) start(r *record, w *worker, h handle) {
+	before := r.State
+	j := r.after()
+	j.State = job.Running
+	j.Attempt++
+	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
+	length := int64(r.Timeout)*1000 + ms(c.TimeoutGrace)
+	j.Deadline = c.wall + length
+	u := &run{w: w, handle: h, deadline: c.now + length, before: before}
+	r.history().run = u
+	c.become(r, j)
+	c.ledger.HandedOut++
+	c.ledger.Waiting--
+	c.ledger.Running++
+	c.more.waitSeconds.add(float64(c.wall-max(r.Enqueued, r.Due)) / 1000)
+	w.runs[r] = struct{}{}
+	if w.Pulls() {
+		u.puller = w.reserve()
+	}
+	c.timers.set(r, u.deadline)
+	c.write(starting, r, func(done func(error)) { c.out.store.Start(j, done) }, func() { c.started(r, u) })
+}
+
+// started sends a run to its worker, unless it has come too late.
+func (c *machine) started(r *record, u *run) {
+	if w := u.w; !w.there(c) || !w.Pulls() && c.now < w.pausedTo || c.now >= u.deadline {
+		c.unstart(r)
+		return
+	}
+	h := &job.Handout{
+		ID: r.ID, Name: r.Name, Argument: r.Argument, Timeout: r.Timeout, Attempt: r.Attempt,
+		Deadline: c.wallAt(u.deadline - ms(c.TimeoutGrace)),
+	}
+	if u.w.Pulls() {
+		if u.sent = u.puller.deliver(c, h); !u.sent {
+			c.unstart(r)
+		}
+		return
+	}
+	u.sent = true
+	w := &u.w.Worker
+	c.later(func() {
+		c.out.push.Push(w, h, func(a Answer) { c.out.enter(func() { c.pushed(r, u, h.Attempt, a) })() })
+	})
+}
+
+// unstart makes a run one that never was: the job keeps its place and attempt.
+func (c *machine) unstart(r *record) {
+	u := r.past.run
+	j := r.after()
+	j.State, j.Attempt, j.Deadline, j.Started = u.before, r.Attempt-1, 0, 0
+	c.ledger.Released++
+	c.write(releasing, r, func(done func(error)) { c.out.store.Release(j, done) }, func() {
+		c.become(r, j)
+		c.ledger.Running--
+		c.ledger.Waiting++
+		c.leave(r, u, gloom.Release(0))
+		c.replyAll(u.dones, notAssigned)
+	})
+}
+
+// leave ends a run's hold of its worker and the broker's hand-out: with nil the
+// broker's job has ended, else with what its Run is answered.
+func (c *machine) leave(r *record, u *run, answer error) {
+	r.past.run = nil
+	c.timers.remove(r)
+	delete(u.w.runs, r)
+	switch h := u.handle; {
+	case h != nil:
+		if answer == nil {
+			r.inLine = false
+		}
+		c.later(func() { h.Answer(nil, answer) })
+		if answer != nil && r.stale {
+			c.regroup(r)
+		}
+	case r.inLine: // to be handed to the worker again
+		id := r.ID
+		r.inLine = false
+		c.later(func() { c.out.line.cancel(id) })
+		fallthrough
+	default:
+		if answer != nil {
+			c.place(r)
+		}
+	}
+	r.stale = false
+	c.serve(u.w)
+	c.dismiss(u.w)
+}
+
+// pushed is told what came of a push.
+func (c *machine) pushed(r *record, u *run, attempt int32, a Answer) {
+	w := u.w
+	current := r.past != nil && r.past.run == u && r.Attempt == attempt
+	if current && r.op != idle {
+		if a.Kind == Taken {
+			c.reached(w)
+			return
+		}
+		r.wait(func() { c.pushed(r, u, attempt, a) })
+		return
+	}
+	switch a.Kind {
+	case Taken:
+		c.more.taken++
+		c.reached(w)
+	case UnknownName:
+		c.more.unknown++
+		c.reached(w)
+		c.except(w, r.Name)
+		if current {
+			c.unstart(r)
+		}
+	case Busy:
+		c.more.busy++
+		c.reached(w)
+		pause := a.RetryAfter
+		if pause <= 0 {
+			pause = firstPause
+		}
+		c.setPause(w, min(pause, longestPause), a.Reason)
+		if current {
+			c.unstart(r)
+		}
+	case Refused:
+		c.more.refused++
+		c.reached(w)
+		if current {
+			c.fail(r, job.Other, a.Reason)
+		}
+	case Broken:
+		c.more.broken++
+		if current {
+			c.fail(r, job.Other, a.Reason)
+		}
+		c.missed(w, a.Reason)
+	case Unreachable:
+		c.more.unreachable++
+		if current {
+			c.unstart(r)
+		}
+		c.missed(w, a.Reason)
+	}
+}
+
+var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not with this worker: it has timed out, was cancelled, or is elsewhere")
+
+// done is what a worker says about the end of a run.
+func (c *machine) done(w *worker, p *Report, answer reply) {
+	tell := func(err error) { c.later(func() { answer(err) }) }
+	r := c.jobs[p.Job]
+	if r == nil {
+		tell(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
+		return
+	}
+	u := r.running()
+	mine := u != nil && u.w == w && (p.Attempt == 0 || p.Attempt == r.Attempt)
+	switch {
+	case mine && u.ended:
+		u.dones = append(u.dones, answer)
+	case mine && (r.op == cancelling || r.op == releasing):
+		r.wait(func() { c.done(w, p, answer) })
+	case mine && u.sent:
+		u.ended = true
+		u.dones = append(u.dones, answer)
+		if r.op == idle {
+			c.end(r, &p.Outcome, true)
+		} else { // it times out at this moment
+			u.ended = false
+			u.dones = nil
+			r.wait(func() { c.done(w, p, answer) })
+		}
+	case r.op != idle && u == nil:
+		r.wait(func() { c.done(w, p, answer) })
+	case c.reported(r, w.ID, p.Attempt):
+		tell(nil)
+	default:
+		c.ledger.Discarded++
+		delete(w.cancels, r.ID)
+		tell(notAssigned)
+	}
+}
+
+// reported says whether a worker has told the end of an attempt before (0: of any).
+func (c *machine) reported(r *record, w job.ID, attempt int32) bool {
+	return slices.ContainsFunc(r.Attempts, func(a job.Attempt) bool {
+		return a.Reported && a.Worker == w && (attempt == 0 || attempt == a.Number)
+	})
+}
+
+func (c *machine) replyAll(all []reply, err error) {
+	for _, answer := range all {
+		c.later(func() { answer(err) })
+	}
+}
+
+// fail ends a run as the master has found it to end.
+func (c *machine) fail(r *record, reason job.Reason, message string) {
+	c.end(r, &job.Outcome{Reason: reason, Retry: true, Message: message}, false)
+}
+
+// end writes how a run has ended, and then what comes of it.
+func (c *machine) end(r *record, o *job.Outcome, reported bool) {
+	u := r.past.run
+	j := r.after()
+	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
+	c.note(j, o, reported)
+	c.more.runSeconds.add(float64(c.wall-j.Started) / 1000)
+	if !o.Success {
+		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
+		if len(j.Error) > job.MaxError {
+			j.Message = fmt.Sprintf("%s (the error had %d bytes, at most %d are kept)", j.Message, len(j.Error), job.MaxError)
+			j.Error = nil
+		}
+		j.Message = clip(j.Message)
+		if o.Retry && r.Retries < r.MaxRetry {
+			c.retry(r, u, j)
+			return
+		}
+		j.State = job.Failed
+	} else {
+		j.State = job.Done
+		j.Error, j.Message, j.Reason = nil, "", job.NoReason
+		if r.KeepResult {
+			j.Result = o.Result
+			if j.Result == nil {
+				j.Result = null
+			}
+		}
+	}
+	forget := c.wall + ms(c.KeepEnded)
+	var drop int64
+	if j.Result != nil {
+		drop = c.wall + ms(c.ResultTTL)
+		forget = max(forget, drop)
+	}
+	c.write(ending_, r, func(done func(error)) { c.out.store.Finish(j, forget, drop, done) }, func() {
+		c.become(r, j)
+		c.ledger.Running--
+		c.leave(r, u, nil)
+		c.over(r, forget, drop)
+		if r.State == job.Done {
+			c.ledger.Done++
+		} else {
+			c.ledger.Failed++
+		}
+		c.expire(r)
+		c.replyAll(u.dones, nil)
+	})
+}
+
+// null is what a result without a value is: it is there, and null.
+var null = []byte{0xc0}
+
+// retry has a failed job wait for its backoff.
+func (c *machine) retry(r *record, u *run, j *job.Job) {
+	j.State = job.Retrying
+	j.Retries++
+	d := c.backoff(int(j.Retries))
+	j.Due = c.wall + ms(d)
+	c.write(ending_, r, func(done func(error)) { c.out.store.Retry(j, done) }, func() {
+		c.become(r, j)
+		c.ledger.Retries++
+		c.ledger.Running--
+		c.ledger.Waiting++
+		left := max(time.Duration(j.Due-c.wall)*time.Millisecond, 0)
+		c.leave(r, u, gloom.RetryAfter(errFailed, left))
+		c.replyAll(u.dones, nil)
+	})
+}
+
+var errFailed = errors.New("the attempt has failed")
+
+// backoff is the wait before retry n, from 1 on: between half of the limit and all
+// of it.
+func (c *machine) backoff(n int) time.Duration {
+	d := c.BackoffCap
+	if n <= 40 && c.BackoffBase<<(n-1) < d && c.BackoffBase<<(n-1) > 0 {
+		d = c.BackoffBase << (n - 1)
+	}
+	return d/2 + time.Duration(c.rng.Int64N(int64(d-d/2)+1))
+}
+
+// note adds a run to the last ones of a job.
+func (c *machine) note(j *job.Job, o *job.Outcome, reported bool) {
+	a := job.Attempt{
+		Number: j.Attempt, Worker: j.Worker, Started: j.Started, Finished: j.Finished,
+		Success: o.Success, Reported: reported, Reason: o.Reason, Message: clip(o.Message),
+	}
+	all := j.Attempts
+	if len(all) >= job.KeptAttempts {
+		all = all[len(all)-job.KeptAttempts+1:]
+	}
+	j.Attempts = append(slices.Clip(all), a)
+}
+
+// clip cuts a message, between characters.
+func clip(s string) string {
+	if len(s) <= job.MaxMessage {
+		return s
+	}
+	n := job.MaxMessage
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,80 @@
+package master
+
+import "container/heap"
+
+// timers are the jobs of which something is due: the deadline of a run, the end of
+// a result's time or of the job's own.
+type timers []*record
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].past.at < t[j].past.at }
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].past.index, t[j].past.index = i, j
+}
+
+func (t *timers) Push(x any) {
+	r := x.(*record)
+	r.past.index = len(*t)
+	*t = append(*t, r)
+}
+
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	r := (*t)[last]
+	(*t)[last] = nil
+	*t = (*t)[:last]
+	r.past.index = -1
+	return r
+}
+
+// set makes a job due at a time.
+func (t *timers) set(r *record, at int64) {
+	p := r.history()
+	p.at = at
+	if p.index < 0 {
+		heap.Push(t, r)
+	} else {
+		heap.Fix(t, p.index)
+	}
+}
+
+func (t *timers) remove(r *record) {
+	if r.past != nil && r.past.index >= 0 {
+		heap.Remove(t, r.past.index)
+	}
+}
+
+// next is when the first one is due, or never.
+func (t timers) next() int64 {
+	if len(t) == 0 {
+		return never
+	}
+	return t[0].past.at
+}
+
+const never = int64(1) << 62
+
+// fifo is a queue.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
+
+func (q *fifo[T]) len() int { return len(q.items) - q.head }
+
+func (q *fifo[T]) first() *T { return &q.items[q.head] }
+
+func (q *fifo[T]) pop() T {
+	var zero T
+	v := q.items[q.head]
+	q.items[q.head] = zero
+	q.head++
+	if q.head > 64 && q.head > len(q.items)/2 {
+		q.items = append(q.items[:0:0], q.items[q.head:]...)
+		q.head = 0
+	}
+	return v
+}

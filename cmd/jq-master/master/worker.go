@@ -1,0 +1,296 @@
+package master
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// worker is a worker of ours, to the broker a worker as well.
+type worker struct {
+	job.Worker
+	seen     int64 // last request, monotonic
+	gone     bool  // it serves nothing any more and is not known to anybody
+	runs     map[*record]struct{}
+	pausedTo int64
+	why      string           // of the pause
+	failing  int64            // since when it has not been reached; 0: it was
+	pause    time.Duration    // the last one for not having been reached
+	excepts  map[string]int64 // names it does not know, until when
+	cancels  map[job.ID]int64 // runs that were cancelled by force, until when to say so
+	pullers  []*puller
+	orphans  bool // it has runs that the broker is to hand to it again
+	told     serving
+	joined   bool
+}
+
+// there reports whether the worker may get jobs at all.
+func (w *worker) there(c *machine) bool {
+	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
+}
+
+// takes reports whether the worker may get one more job now.
+func (w *worker) takes(c *machine) bool {
+	if !w.there(c) {
+		return false
+	}
+	if w.Pulls() {
+		return w.demand() > 0
+	}
+	return c.now >= w.pausedTo
+}
+
+// ownType is the type of jobs that run with a worker already.
+func (c *machine) ownType(w *worker) string { return c.prefix[:len(c.prefix)-1] + "~" + w.ID.String() }
+
+// serve tells the broker what a worker serves, if that has changed.
+func (c *machine) serve(w *worker) {
+	if w.gone && len(w.runs) == 0 {
+		return
+	}
+	v := serving{prefetch: 0}
+	if w.there(c) {
+		switch {
+		case w.Pulls():
+			if n := w.demand(); n > 0 {
+				v.prefetch = min(w.MaxJobs, len(w.runs)+n)
+			}
+		case c.now >= w.pausedTo:
+			v.prefetch = w.MaxJobs
+		}
+	}
+	if v.prefetch == 0 && w.orphans && !w.gone && c.linked {
+		v.prefetch = -1
+	}
+	for _, n := range w.Names {
+		v.types = append(v.types, c.prefix+n)
+	}
+	if v.prefetch < 0 { // only what it runs already
+		v.types, v.prefetch = nil, w.MaxJobs
+	}
+	if w.orphans {
+		v.types = append(v.types, c.ownType(w))
+	}
+	for n := range w.excepts {
+		v.except = append(v.except, c.prefix+n)
+	}
+	slices.Sort(v.except)
+	if w.joined && v.same(&w.told) {
+		return
+	}
+	w.told, w.joined = v, true
+	id := w.ID
+	c.later(func() { c.out.line.serve(id, v) })
+}
+
+func (v *serving) same(o *serving) bool {
+	if v.prefetch == 0 && o.prefetch == 0 {
+		return true
+	}
+	return v.prefetch == o.prefetch && slices.Equal(v.types, o.types) && slices.Equal(v.except, o.except)
+}
+
+// serveAll is serve for all workers.
+func (c *machine) serveAll() {
+	for _, w := range c.byAge() {
+		c.serve(w)
+	}
+}
+
+// byAge are all workers, the oldest first.
+func (c *machine) byAge() []*worker {
+	all := make([]*worker, 0, len(c.workers))
+	for _, w := range c.workers {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *worker) int { return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.ID[:], b.ID[:])) })
+	return all
+}
+
+// register takes a worker in.
+func (c *machine) register(g *Registration, reply func(*Registered, error)) {
+	fail := func(err error) { c.later(func() { reply(nil, err) }) }
+	switch {
+	case c.draining:
+		fail(errDraining)
+		return
+	case c.away != nil:
+		fail(c.storeAway())
+		return
+	case len(c.workers) >= c.MaxWorkers:
+		fail(overloaded("%d workers are registered, as many as are allowed (max-workers)", len(c.workers)))
+		return
+	}
+	w := &worker{Worker: job.Worker{
+		ID: job.NewID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Names: g.Names, Token: g.Token,
+		Heartbeat: g.Heartbeat, Since: c.wall,
+	}, seen: c.now, runs: make(map[*record]struct{})}
+	if len(w.Names) == 0 {
+		w.Names = []string{"*"}
+	}
+	c.workers[w.ID] = w // counts from now on
+	stored := w.Worker
+	c.later(func() {
+		c.out.store.PutWorker(&stored, func(err error) {
+			c.out.enter(func() {
+				if err != nil {
+					c.out.fault(err)
+					fail(errStarting)
+					return
+				}
+				w.seen = c.now
+				c.serve(w)
+				r := &Registered{ID: w.ID, Pulls: w.Pulls(), Heartbeat: c.Heartbeat}
+				c.later(func() { reply(r, nil) })
+			})()
+		})
+	})
+}
+
+// known returns the worker of an id, which has given a sign of life; also one that
+// is leaving, if that does.
+func (c *machine) known(id job.ID, leaving bool) (*worker, error) {
+	w := c.workers[id]
+	if w == nil || w.gone || w.Leaving && !leaving {
+		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v; it has unregistered or was lost, and can register again", id)
+	}
+	w.seen = c.now
+	return w, nil
+}
+
+// retire lets a worker go: it gets no jobs, and its runs may still be answered.
+func (c *machine) retire(w *worker) {
+	w.Leaving = true
+	c.serve(w)
+	c.closePulls(w)
+	if len(w.runs) > 0 {
+		stored := w.Worker
+		c.storeWorker(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+	}
+	c.dismiss(w)
+}
+
+// dismiss forgets a worker that has gone, when its last run has ended.
+func (c *machine) dismiss(w *worker) {
+	if !w.Leaving && !w.gone || len(w.runs) > 0 || c.workers[w.ID] != w {
+		return
+	}
+	w.gone = true
+	delete(c.workers, w.ID)
+	id := w.ID
+	c.later(func() { c.out.line.part(id) })
+	c.storeWorker(func(done func(error)) { c.out.store.DropWorker(id, done) })
+}
+
+func (c *machine) storeWorker(send func(done func(error))) {
+	c.later(func() {
+		send(func(err error) {
+			if err != nil {
+				c.out.enter(func() { c.out.fault(err) })()
+			}
+		})
+	})
+}
+
+// lose ends what a silent worker runs.
+func (c *machine) lose(w *worker) {
+	w.gone = true
+	c.serve(w)
+	c.closePulls(w)
+	runs := slices.SortedFunc(maps.Keys(w.runs), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
+	for _, r := range runs {
+		c.lostRun(r)
+	}
+	c.dismiss(w)
+}
+
+func (c *machine) lostRun(r *record) {
+	u := r.past.run
+	if r.op != idle {
+		r.wait(func() {
+			if r.running() == u {
+				c.lostRun(r)
+			}
+		})
+		return
+	}
+	c.ledger.LostRuns++
+	c.fail(r, job.Other, "worker lost")
+}
+
+// except keeps jobs of a name away from a worker that did not know it.
+func (c *machine) except(w *worker, name string) {
+	if w.excepts == nil {
+		w.excepts = make(map[string]int64)
+	}
+	if len(w.excepts) >= job.MaxWorkerNames {
+		c.setPause(w, firstPause, "it does not know too many names")
+		return
+	}
+	w.excepts[name] = c.now + ms(refusedName)
+	c.serve(w)
+}
+
+// setPause has a worker get nothing for a while.
+func (c *machine) setPause(w *worker, d time.Duration, why string) {
+	w.pausedTo, w.why = max(w.pausedTo, c.now+ms(d)), why
+	c.serve(w)
+}
+
+// reached is told that a worker answers.
+func (c *machine) reached(w *worker) { w.failing, w.pause = 0, 0 }
+
+// missed is told that a worker does not.
+func (c *machine) missed(w *worker, why string) {
+	if w.Leaving || w.gone {
+		return
+	}
+	if w.failing == 0 {
+		w.failing = max(c.now, 1)
+	}
+	if c.now-w.failing >= ms(dropAfter) {
+		c.retire(w)
+		return
+	}
+	if c.now < w.pausedTo {
+		return // one of several that were on their way
+	}
+	w.pause = min(max(2*w.pause, firstPause), longestPause)
+	c.setPause(w, w.pause, why)
+}
+
+// heartbeat returns which of its runs a worker may give up.
+func (c *machine) heartbeat(w *worker) []job.ID {
+	ids := make([]job.ID, 0, len(w.cancels))
+	for id, until := range w.cancels {
+		if c.now >= until {
+			delete(w.cancels, id)
+		} else {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}
+
+// beat does what time has made due for workers.
+func (c *machine) beat() {
+	for _, w := range c.byAge() {
+		if w.Heartbeat && !w.gone && !w.Leaving && len(w.pullers) == 0 && c.now-max(w.seen, c.backAt) > missedBeats*ms(c.Heartbeat) {
+			c.lose(w)
+			continue
+		}
+		for n, until := range w.excepts {
+			if c.now >= until {
+				delete(w.excepts, n)
+			}
+		}
+		if w.pausedTo != 0 && c.now >= w.pausedTo {
+			w.pausedTo, w.why = 0, ""
+		}
+		c.serve(w)
+	}
+}
