@@ -98,8 +98,8 @@ type Attempt struct {
 	Finished int64  `json:"finished"`
 	Success  bool   `json:"success,omitempty"`
 	Reported bool   `json:"reported,omitempty"` // by its worker; else the master found how it ended
-	Reason   Reason `json:"reason,omitempty"`  // of a failure
-	Message  string `json:"message,omitempty"` // of a failure
+	Reason   Reason `json:"reason,omitempty"`   // of a failure
+	Message  string `json:"message,omitempty"`  // of a failure
 }
 
 // Reason says why a run failed.

@@ -11,13 +11,13 @@ type Worker struct {
 	ID        ID       `json:"id"`
 	Name      string   `json:"name"`
 	MaxJobs   int      `json:"max_jobs"`
-	URL       string   `json:"url"`       // where jobs are pushed to, without /worker-job; "" when it pulls
-	Host      string   `json:"host"`      // address that it registered from; "" on a unix socket
-	Names     []string `json:"names"`     // globs of the jobs' names, * for any characters; never empty
-	Token     string   `json:"token"`     // what a push carries, "" for none
-	Heartbeat bool     `json:"heartbeat"` // it is lost when nothing comes from it
+	URL       string   `json:"url"`               // where jobs are pushed to, without /worker-job; "" when it pulls
+	Host      string   `json:"host"`              // address that it registered from; "" on a unix socket
+	Names     []string `json:"names"`             // globs of the jobs' names, * for any characters; never empty
+	Token     string   `json:"token"`             // what a push carries, "" for none
+	Heartbeat bool     `json:"heartbeat"`         // it is lost when nothing comes from it
 	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
-	Since     int64    `json:"since"`     // registered, in milliseconds since 1970
+	Since     int64    `json:"since"`             // registered, in milliseconds since 1970
 }
 
 // Pulls reports whether the worker asks for its jobs.

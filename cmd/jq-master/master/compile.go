@@ -1,8 +1,29 @@
 package master
 
-import "gloom/cmd/jq-master/job"
+import (
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/matcher"
+)
 
 // Compile makes a picker of a constraint, or says what is wrong with it.
 func Compile(k *job.Constraint) (picker, *job.Fault) {
-	return picker{match: func(*job.Attributes) bool { return true }}, nil
+	m, fault := matcher.Parse(k.Match)
+	if fault != nil {
+		return picker{}, fault
+	}
+	if k.Per == "" {
+		return picker{match: m.Match}, nil
+	}
+	at, fault := matcher.ParsePointer(k.Per)
+	if fault != nil {
+		fault.Field = "per"
+		return picker{}, fault
+	}
+	return picker{match: m.Match, per: func(a *job.Attributes) []byte {
+		v, found := at.Value(a)
+		if !found {
+			return []byte{0xc1} // what no value is
+		}
+		return v
+	}}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 
 	"gloom/cmd/jq-master/job"
@@ -282,8 +283,7 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		c.out.store.PutConstraint(&stored, func(err error) {
 			c.out.enter(func() {
 				if err != nil {
-					c.out.fault(err)
-					tell(false, errStarting)
+					tell(false, c.notStored(err))
 					return
 				}
 				created := c.constraints.byID[n.ID] == nil
@@ -293,6 +293,21 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 		})
 	})
 }
+
+// notStored is what becomes of a request whose effect could not be written.
+func (c *machine) notStored(err error) error {
+	var unwritable *Unwritable
+	if errors.As(err, &unwritable) {
+		return job.Refuse(job.StoreUnavailable, "", "%v", err)
+	}
+	c.out.fault(err)
+	return errStarting
+}
+
+// Unwritable says that a file cannot be written; the store is as it was.
+type Unwritable struct{ Err error }
+
+func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
 
 // replace puts a constraint in the place of the one with its id.
 func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
@@ -345,8 +360,7 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 		c.out.store.DropConstraint(id, func(err error) {
 			c.out.enter(func() {
 				if err != nil {
-					c.out.fault(err)
-					tell(errStarting)
+					tell(c.notStored(err))
 					return
 				}
 				if k := c.constraints.byID[id]; k != nil {

@@ -97,7 +97,7 @@ func (c *machine) adopt(j *job.Job) *record {
 
 // place brings a waiting job to the broker.
 func (c *machine) place(r *record) {
-	if i, _ := c.find(r.Seq); !c.linked && i >= c.linkedTo {
+	if i, _ := c.find(r.Seq); !c.brought && i >= c.linkedTo {
 		return // its turn comes
 	}
 	age := c.wall - r.Enqueued

@@ -50,7 +50,7 @@ func (c *machine) loadWorker(s *job.Worker) {
 
 // unlink is told that there is no broker, or an empty one: link brings it all jobs.
 func (c *machine) unlink() {
-	c.linked, c.linkedTo, c.relinkT0 = false, 0, c.wall
+	c.linked, c.brought, c.linkedTo, c.relinkT0 = false, false, 0, c.wall
 	for _, p := range c.order {
 		if r := p.rec; r != nil {
 			r.inLine = false
@@ -70,7 +70,7 @@ func (c *machine) unlink() {
 // linkSlice brings some jobs to the broker, the oldest first, and reports whether
 // there are more. Workers get jobs when all of them are there.
 func (c *machine) linkSlice(looks int) (more bool) {
-	if c.linked {
+	if c.brought {
 		return false
 	}
 	if c.linkedTo == 0 {
@@ -93,10 +93,15 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	if c.linkedTo < len(c.order) {
 		return true
 	}
-	c.linked = true
+	c.brought = true
 	// What the broker has been told it has taken, rules too, before the first
 	// worker joins.
-	c.later(func() { c.out.line.settled(c.out.enter(c.serveAll)) })
+	c.later(func() {
+		c.out.line.settled(c.out.enter(func() {
+			c.linked = true
+			c.serveAll()
+		}))
+	})
 	return false
 }
 

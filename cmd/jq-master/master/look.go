@@ -263,17 +263,17 @@ func (c *machine) oldest() time.Duration {
 	return 0
 }
 
-func (c *machine) viewConstraints(durable bool) []*ConstraintView {
+func (c *machine) viewConstraints(persisted bool) []*ConstraintView {
 	all := []*ConstraintView{}
 	for _, k := range c.constraints.byID {
-		all = append(all, k.view(durable))
+		all = append(all, k.view(persisted))
 	}
 	slices.SortFunc(all, func(a, b *ConstraintView) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }
 
-func (k *constraint) view(durable bool) *ConstraintView {
-	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: durable}
+func (k *constraint) view(persisted bool) *ConstraintView {
+	return &ConstraintView{Constraint: k.Constraint, Matching: k.matching, Running: k.running, Persisted: persisted}
 }
 
 // rates remember a minute of the ledger.

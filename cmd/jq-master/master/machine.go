@@ -84,7 +84,8 @@ type machine struct {
 	away     error // why the store is away, nil when it is there
 	backAt   int64 // when it came back
 	draining bool
-	linked   bool // the broker has all jobs that wait
+	linked   bool // the broker has all jobs that wait, and workers may get them
+	brought  bool // all jobs are on their way to the broker
 	linkedTo int  // jobs before this index in order have been brought to the broker
 	relinkT0 int64
 	late     []lateJob // the broker did not take them

@@ -28,10 +28,11 @@ type Options struct {
 	Broker func() (Broker, error)
 	// Prefix begins the types of the broker's jobs; it ends with a character that
 	// no pattern of another's has there.
-	Prefix      string
-	Constraints []job.Constraint // of a file: they take the place of stored ones
-	Seed        uint64
-	Log         zerolog.Logger
+	Prefix string
+	// Persisted says that constraints are there after a restart.
+	Persisted bool
+	Seed      uint64
+	Log       zerolog.Logger
 }
 
 // Master is the queue of one namespace.
@@ -49,6 +50,7 @@ type Master struct {
 	dead  chan struct{} // closed when c is no more
 	over  error         // why it is no more
 	state *job.Fault    // why there is no c
+	away  error         // why the store is away
 	doing bool          // somebody does what is to be done
 	spare []func()
 	alarm *time.Timer
@@ -119,7 +121,7 @@ func (m *Master) wind(c *machine) {
 		m.rings = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
 	}
-	if !c.linked || c.constraints.sweep >= 0 {
+	if !c.brought || c.constraints.sweep >= 0 {
 		select {
 		case m.chore <- struct{}{}:
 		default:
@@ -131,6 +133,15 @@ func (m *Master) wind(c *machine) {
 // never be used. A master that is fenced, or whose store has lost something, begins
 // again.
 func (m *Master) Run(ctx context.Context) error {
+	m.opt.Store.Watch(func(away error) {
+		m.mu.Lock()
+		c := m.c
+		m.away = away
+		m.mu.Unlock()
+		if c != nil {
+			m.step(c, func() { c.storeChanged(away) })
+		}
+	})
 	for {
 		m.stand(&job.Fault{Code: job.Standby, Reason: "another master is active, or the store is away", RetryAfter: time.Second})
 		err := m.opt.Store.Acquire(ctx, func(err error) {
@@ -191,7 +202,6 @@ func (m *Master) serve(ctx context.Context) error {
 			return err
 		}
 		m.activate(c, line)
-		m.opt.Store.Watch(func(away error) { m.step(c, func() { c.storeChanged(away) }) })
 		again := m.work(ctx, c, line, failed)
 		if again == nil {
 			m.log.Warn().Msg("the broker has gone; all jobs are brought to it anew")
@@ -233,14 +243,6 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	if err != nil {
 		return err
 	}
-	for i := range m.opt.Constraints {
-		k := m.opt.Constraints[i]
-		pick, fault := Compile(&k)
-		if fault != nil {
-			return fault
-		}
-		c.replace(&k, pick)
-	}
 	c.todo = nil // nobody has been told anything yet
 	c.at(m.clock())
 	c.unlink()
@@ -268,6 +270,7 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	c.out.line = line
 	if m.c == nil {
 		m.c, m.dead, m.state = c, make(chan struct{}), nil
+		c.away = m.away
 		m.rings = never
 		m.alarm = time.AfterFunc(time.Hour, func() { m.ring(c) })
 	}
@@ -342,7 +345,7 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 	}
 	m.step(c, func() {
 		c.linkSlice(manyAtOnce)
-		if c.linked {
+		if c.brought {
 			c.sweepSlice(2 * manyAtOnce)
 		}
 	})

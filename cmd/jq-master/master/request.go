@@ -260,7 +260,7 @@ func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 
 // Constraints are all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
-	return look(m, func(c *machine) ([]*ConstraintView, error) { return c.viewConstraints(m.opt.Store.Durable()), nil })
+	return look(m, func(c *machine) ([]*ConstraintView, error) { return c.viewConstraints(m.opt.Persisted), nil })
 }
 
 // Constraint is one of them.
@@ -270,7 +270,7 @@ func (m *Master) Constraint(id string) (*ConstraintView, error) {
 		if k == nil {
 			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
 		}
-		return k.view(m.opt.Store.Durable()), nil
+		return k.view(m.opt.Persisted), nil
 	})
 }
 

@@ -125,7 +125,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 		return
 	}
 	w := &worker{Worker: job.Worker{
-		ID: job.NewID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Names: g.Names, Token: g.Token,
+		ID: job.NewID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Host: g.Host, Names: g.Names, Token: g.Token,
 		Heartbeat: g.Heartbeat, Since: c.wall,
 	}, seen: c.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/admin"
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/link"
+	"gloom/cmd/jq-master/master"
+)
+
+// prefix begins the types of this queue's jobs.
+func (o *options) prefix() string {
+	switch {
+	case !o.socketWorkers: // nobody else can guess it
+		return "jq-" + strings.ToLower(rand.Text()) + "."
+	case o.namespace != "default":
+		return "jq:" + o.namespace + "."
+	}
+	return "jq."
+}
+
+// openBroker starts the broker inside this process, or gets ready to reach a
+// shared one.
+func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
+	c := o.broker
+	lost := make(chan struct{})
+	once := sync.OnceFunc(func() { close(lost) })
+	c.News = func(_ string, n gloom.Notice) {
+		switch n.Event {
+		case gloom.EventLost:
+			once()
+		case gloom.EventGivenUp:
+			log.Error().Err(n.Err).Str("broker", n.Addr).Msg("the broker refuses us for good")
+		case gloom.EventFailed:
+			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
+		}
+	}
+	b := master.Broker{Lost: lost, Alone: c.SubmitAddr == "" && o.workerAddr == ""}
+	var path string
+	c.Tune = func(s *server.Options) {
+		path = strings.TrimSuffix(strings.TrimPrefix(s.SubmitAddr, "unix:"), "submit") + "http"
+		s.HTTPAddr = "unix:" + path
+		if o.workerAddr != "" {
+			s.WorkerAddr += "," + o.workerAddr
+			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
+			s.Insecure = o.door.Insecure
+		}
+		// The limits of the master are the first to be felt.
+		s.MaxJobs, s.MaxTypeJobs, s.MaxSubmitterJobs = 0, 0, 0
+		s.MaxBytes, s.MaxTypeBytes, s.MaxSubmitterBytes, s.MaxUnread = 0, 0, 0, 0
+		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, 1<<20
+		s.MaxOutbound = 1 << 30
+		s.MaxInbound = max(s.MaxInbound, 4*int64(s.MaxFrame))
+	}
+	// A body grows on its way into JSON; what holds it is bounded by max-bytes.
+	c.MaxFrame = max(64<<20, min(8*o.maxBody, 1<<30))
+	l, err := link.Open(c, log)
+	if err != nil {
+		return b, err
+	}
+	b.Submitter, b.Worker, b.Close = l.Submitter(), l.Worker, l.Close
+	if own := l.Own(); own != nil {
+		own.ServeHTTP(admin.New(own, zerolog.Nop()))
+		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", path)
+			},
+		}}}
+		return b, nil
+	}
+	b.Rules, err = o.operators()
+	return b, err
+}
+
+// operators reaches the side for operators of a shared broker.
+func (o *options) operators() (r master.Rules, err error) {
+	c := &o.broker
+	transport := &http.Transport{}
+	r = master.Rules{Base: "http://", Token: c.Token, HTTP: &http.Client{Timeout: 10 * time.Second, Transport: transport}}
+	if c.TLSCA+c.TLSCert+c.TLSServerName != "" {
+		if transport.TLSClientConfig, err = cli.ClientTLS(c.TLSPrefix, c.TLSCA, c.TLSCert, c.TLSKey, c.TLSServerName); err != nil {
+			return r, err
+		}
+		r.Base = "https://"
+	}
+	addr := o.brokerHTTP
+	if addr == "" {
+		at := strings.TrimPrefix(strings.TrimPrefix(c.SubmitAddr, "tls://"), "tcp://")
+		host, port, err := net.SplitHostPort(at)
+		n, bad := strconv.Atoi(port)
+		if err != nil || bad != nil || n < 2 {
+			return r, errors.New("--broker-http must say where the broker's operators connect, as --broker is no host:port")
+		}
+		addr = net.JoinHostPort(host, strconv.Itoa(n-1))
+	}
+	r.Base += addr
+	return r, nil
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/goccy/go-json"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/store"
+	"gloom/cmd/jq-master/web"
+)
+
+// keeper keeps constraints in a file, for a store that would forget them.
+type keeper struct {
+	store.Store
+	path string
+
+	mu  sync.Mutex // guards all, and the file
+	all map[string]*job.Constraint
+}
+
+// kept is a constraint in the file: an object of {"constraints": […]}, as
+// GET /v1/constraints tells it.
+type kept struct {
+	ID          string          `json:"id"`
+	Match       json.RawMessage `json:"match"`
+	Rate        float64         `json:"rate,omitempty"`
+	Burst       int64           `json:"burst,omitempty"`
+	Concurrency *int64          `json:"concurrency,omitempty"`
+	Per         string          `json:"per,omitempty"`
+	Enabled     bool            `json:"enabled"`
+}
+
+// openKeeper reads the file, which need not be there yet.
+func openKeeper(s store.Store, path string) (*keeper, error) {
+	k := &keeper{Store: s, path: path, all: make(map[string]*job.Constraint)}
+	data, err := os.ReadFile(path)
+	switch {
+	case os.IsNotExist(err):
+		return k, k.write()
+	case err != nil:
+		return nil, fmt.Errorf("--constraints: %w", err)
+	}
+	v, fault := pack.FromJSON(data)
+	if fault != nil {
+		return nil, fmt.Errorf("--constraints %s: %w", path, fault)
+	}
+	list := pack.Value(v).Field("constraints")
+	if list.Kind() != pack.Array {
+		return nil, fmt.Errorf(`--constraints %s: must be {"constraints": [...]}`, path)
+	}
+	n := 0
+	for item := range list.Items() {
+		id := item.Field("id")
+		if id.Kind() != pack.String {
+			return nil, fmt.Errorf("--constraints %s: constraint %d has no id", path, n)
+		}
+		c, fault := web.ReadConstraint(item, "", string(id.Bytes()))
+		if fault != nil {
+			return nil, fmt.Errorf("--constraints %s: constraint %q: %w", path, id.Bytes(), fault)
+		}
+		c.Version = 1
+		k.all[c.ID] = c
+		n++
+	}
+	return k, nil
+}
+
+// write replaces the file as a whole. It is called with mu held.
+func (k *keeper) write() error {
+	file := struct {
+		Constraints []kept `json:"constraints"`
+	}{[]kept{}}
+	for _, id := range slices.Sorted(maps.Keys(k.all)) {
+		c := k.all[id]
+		e := kept{ID: c.ID, Match: pack.AppendJSON(nil, c.Match), Rate: c.Rate, Burst: c.Burst, Per: c.Per, Enabled: c.Enabled}
+		if c.Concurrency >= 0 {
+			e.Concurrency = &c.Concurrency
+		}
+		file.Constraints = append(file.Constraints, e)
+	}
+	data, err := json.MarshalIndent(&file, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(k.path), filepath.Base(k.path)+".*")
+	if err != nil {
+		return fmt.Errorf("--constraints: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(append(data, '\n'))
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), k.path)
+	}
+	if err != nil {
+		return fmt.Errorf("--constraints: %w", err)
+	}
+	return nil
+}
+
+// change writes the file with a change, or leaves all as it was.
+func (k *keeper) change(id string, c *job.Constraint, done func(error), then func()) {
+	go func() { // the disk is not waited for
+		k.mu.Lock()
+		old := k.all[id]
+		k.put(id, c)
+		err := k.write()
+		if err != nil {
+			k.put(id, old)
+		}
+		k.mu.Unlock()
+		if err != nil {
+			done(&master.Unwritable{Err: err})
+			return
+		}
+		then()
+	}()
+}
+
+func (k *keeper) put(id string, c *job.Constraint) {
+	if c == nil {
+		delete(k.all, id)
+	} else {
+		k.all[id] = c
+	}
+}
+
+// PutConstraint implements store.Store.
+func (k *keeper) PutConstraint(c *job.Constraint, done func(error)) {
+	k.change(c.ID, c, done, func() { k.Store.PutConstraint(c, done) })
+}
+
+// DropConstraint implements store.Store.
+func (k *keeper) DropConstraint(id string, done func(error)) {
+	k.change(id, nil, done, func() { k.Store.DropConstraint(id, done) })
+}
+
+// Load implements store.Store.
+func (k *keeper) Load(ctx context.Context, each store.Loaded) error {
+	tell := each.Constraint
+	each.Constraint = func(*job.Constraint) {}
+	k.mu.Lock()
+	for _, c := range k.all {
+		tell(c)
+	}
+	k.mu.Unlock()
+	return k.Store.Load(ctx, each)
+}

@@ -1,0 +1,119 @@
+package master
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// desc describes a metric of JQ.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("gloom_jq_"+name, help, labels, nil)
+}
+
+var (
+	descEnqueued  = desc("enqueued_total", "Jobs taken in, those found in the store at the start included.")
+	descRevived   = desc("revived_total", "Jobs that had ended and were told to run again.")
+	descHandedOut = desc("handed_out_total", "Attempts that began.")
+	descReleased  = desc("released_total", "Hand-outs that were taken back and are no attempts.")
+	descEnded     = desc("ended_total", "Jobs that ended, by outcome.", "outcome")
+	descRetries   = desc("retries_total", "Retries that were scheduled.")
+	descTimeouts  = desc("timeouts_total", "Attempts that ended by their timeout.")
+	descLostRuns  = desc("lost_runs_total", "Attempts that ended with a lost worker.")
+	descDiscarded = desc("discarded_answers_total", "Answers of workers that came too late.")
+	descJobs      = desc("jobs", "Jobs held, by status.", "status")
+	descWorkers   = desc("workers", "Workers that are registered.")
+	descSlots     = desc("slots", "Jobs that all workers together take at once.")
+	descPushes    = desc("pushes_total", "Answers to pushes, by kind.", "answer")
+	descResults   = desc("results_kept", "Results that wait to be fetched.")
+	descFetched   = desc("results_fetched_total", "Results that were fetched.")
+	descExpired   = desc("results_expired_total", "Results whose time was over before anybody fetched them.")
+	descWaiters   = desc("waiters", "Requests that wait for the end of a job, or for a job.")
+	descBytes     = desc("bytes", "Bytes of arguments, results and errors held.")
+	descStoreUp   = desc("store_up", "Whether the store takes what is written.")
+	descImbalance = desc("ledger_imbalance", "Jobs that the counts do not agree about; 0 unless the master is wrong.")
+	descActive    = desc("active", "Whether this master is the active one of its namespace.")
+	descWait      = desc("wait_seconds", "How long jobs waited before an attempt, delays left out.")
+	descRun       = desc("run_seconds", "How long attempts took.")
+)
+
+// Describe implements prometheus.Collector.
+func (m *Master) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// Collect implements prometheus.Collector.
+func (m *Master) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	m.mu.Lock()
+	c := m.c
+	if c == nil {
+		m.mu.Unlock()
+		gauge(descActive, 0)
+		return
+	}
+	l, more, counts := c.ledger, c.more, c.counts
+	workers, slots := len(c.workers), 0
+	for _, w := range c.workers {
+		slots += w.MaxJobs
+	}
+	results, waiters, bytes, up := c.results, c.waiters, c.bytes, c.away == nil
+	m.mu.Unlock()
+
+	gauge(descActive, 1)
+	count(descEnqueued, l.Enqueued)
+	count(descRevived, l.Revived)
+	count(descHandedOut, l.HandedOut)
+	count(descReleased, l.Released)
+	count(descEnded, l.Done, "done")
+	count(descEnded, l.Failed, "error")
+	count(descEnded, l.Cancelled, "cancelled")
+	count(descRetries, l.Retries)
+	count(descTimeouts, l.Timeouts)
+	count(descLostRuns, l.LostRuns)
+	count(descDiscarded, l.Discarded)
+	for s, n := range counts {
+		gauge(descJobs, float64(n), job.State(s).String())
+	}
+	gauge(descWorkers, float64(workers))
+	gauge(descSlots, float64(slots))
+	count(descPushes, more.taken, "taken")
+	count(descPushes, more.unknown, "unknown_name")
+	count(descPushes, more.busy, "busy")
+	count(descPushes, more.refused, "refused")
+	count(descPushes, more.broken, "broken")
+	count(descPushes, more.unreachable, "unreachable")
+	gauge(descResults, float64(results))
+	count(descFetched, more.fetched)
+	count(descExpired, more.expired)
+	gauge(descWaiters, float64(waiters))
+	gauge(descBytes, float64(bytes))
+	gauge(descStoreUp, map[bool]float64{true: 1}[up])
+	gauge(descImbalance, float64(l.imbalance(&counts)))
+	to <- more.waitSeconds.metric(descWait)
+	to <- more.runSeconds.metric(descRun)
+}
+
+// imbalance is by how much the ledger does not add up; 0 unless the master is wrong.
+func (l *Ledger) imbalance(counts *[6]int) int64 {
+	in := int64(l.Enqueued + l.Revived)
+	out := int64(l.Waiting + l.Running + l.Done + l.Failed + l.Cancelled)
+	waiting := int64(l.Waiting) - int64(counts[job.Queued]+counts[job.Retrying])
+	running := int64(l.Running) - int64(counts[job.Running])
+	return abs(in-out) + abs(waiting) + abs(running)
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+func (h *histogram) metric(d *prometheus.Desc) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(bounds))
+	var sum uint64
+	for i, limit := range bounds {
+		sum += h.buckets[i]
+		buckets[limit] = sum
+	}
+	return prometheus.MustNewConstHistogram(d, sum+h.buckets[len(bounds)], h.sum, buckets)
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"gloom/broker/guard"
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/internal/link"
+	"gloom/cmd/jq-master/master"
+)
+
+const longHelp = `jq-master is a job queue over HTTP. Pushers enqueue jobs with a name, an
+argument and a priority; workers register and get jobs pushed to them, or fetch
+them; failed jobs are retried with growing waits, and results are kept for those
+who ask for them. Requests are MessagePack or JSON; GET /openapi.yaml describes
+all of them.
+
+Without --redis jobs are in memory only: a restart loses them. Without --broker
+the broker that decides the order runs inside this process.
+
+Every option is also an environment variable (--max-jobs is GLOOM_JQ_MAX_JOBS)
+and a key of the file that --config names (TOML: max-jobs = 1000). A flag wins
+over the environment, the environment over the file.
+
+Signals: SIGTERM and SIGINT drain and stop, a second one stops at once; SIGHUP
+reads tokens and certificates again.
+
+Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
+be, 3 when a second signal cut a drain short.`
+
+// options are all that can be set.
+type options struct {
+	door   door.Options
+	broker link.Config
+	limits master.Limits
+
+	redis, namespace    string
+	brokerHTTP          string
+	workerAddr          string // of the inside broker
+	socketWorkers       bool
+	workerPort          int
+	workerAllow         []string
+	allow               []netip.Prefix
+	constraints         string
+	maxBody             int
+	drain               time.Duration
+	logLevel, logFormat string
+}
+
+func defaults() options {
+	o := options{
+		limits: master.DefaultLimits(), namespace: "default", socketWorkers: true, maxBody: 4 << 20,
+		drain: 30 * time.Second, logLevel: "info", logFormat: "json",
+	}
+	o.door.Addr = "127.0.0.1:9996"
+	o.broker.Program = "jq-master"
+	return o
+}
+
+// bind makes a flag of every option.
+func (o *options) bind(f *pflag.FlagSet) {
+	const most = 1 << 50 // of bytes
+	l := &o.limits
+	f.SortFlags = false
+	o.door.Flags(f)
+	f.StringVar(&o.redis, "redis", o.redis, "redis://, rediss:// or unix:// URL of the Redis that keeps jobs; none: memory")
+	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
+	f.StringVar(&o.constraints, "constraints", o.constraints, "file that constraints are kept in, without --redis (JSON)")
+	o.broker.Flags(f)
+	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
+	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where socket workers connect to the broker inside this process; none: nowhere")
+	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name")
+	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port that jobs are pushed to, of workers that say neither url nor port; 0: they pull")
+	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network that workers' URLs may lead to, beside loopback and the address that they register from (CIDR); may be given several times")
+	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker is lost after three that were missed")
+	f.DurationVar(&l.TimeoutGrace, "timeout-grace", l.TimeoutGrace, "how long after a job's timeout its worker may still report")
+	f.DurationVar(&l.BackoffBase, "backoff-base", l.BackoffBase, "longest wait before the first retry; it doubles with each further one")
+	f.DurationVar(&l.BackoffCap, "backoff-cap", l.BackoffCap, "longest wait before any retry")
+	f.DurationVar(&l.Aging, "aging", l.Aging, "wait that counts as much as one step of priority; 0: none")
+	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long the end of a job waits for Redis, and timeouts after it is back")
+	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
+	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long jobs that ended are remembered")
+	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, but for those of the last minute and with results")
+	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
+	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended")
+	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results and errors")
+	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "most requests that wait for a job, or for its end")
+	f.IntVar(&l.MaxWorkers, "max-workers", l.MaxWorkers, "most workers")
+	f.IntVar(&l.MaxConstraints, "max-constraints", l.MaxConstraints, "most constraints")
+	f.DurationVar(&o.drain, "drain", o.drain, "how long a graceful stop waits for jobs that run")
+	f.Var(cli.Choice(&o.logLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
+	f.Var(cli.Choice(&o.logFormat, "json", "console"), "log-format", "json or console")
+}
+
+func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
+	if v < low || v > high {
+		return &guard.OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
+	}
+	return nil
+}
+
+const (
+	day     = 24 * time.Hour
+	maxBody = 1 << 30
+)
+
+// validate returns an error for the first option that cannot be.
+func (o *options) validate() error {
+	l := &o.limits
+	checks := []error{
+		between("worker-port", o.workerPort, 0, 65535),
+		between("heartbeat", l.Heartbeat, 100*time.Millisecond, time.Hour),
+		between("timeout-grace", l.TimeoutGrace, 0, time.Hour),
+		between("backoff-base", l.BackoffBase, time.Millisecond, day),
+		between("backoff-cap", l.BackoffCap, l.BackoffBase, 365*day),
+		between("aging", l.Aging, 0, 7*day),
+		between("store-wait", l.StoreWait, 0, time.Hour),
+		between("result-ttl", l.ResultTTL, time.Second, 365*day),
+		between("keep-ended", l.KeepEnded, time.Second, 365*day),
+		between("max-ended", l.MaxEnded, 0, 1<<30),
+		between("max-body", o.maxBody, 1<<10, maxBody),
+		between("max-jobs", l.MaxJobs, 1, 1<<28),
+		between("max-bytes", l.MaxBytes, 1<<10, 1<<50),
+		between("max-waiters", l.MaxWaiters, 1, 1<<24),
+		between("max-workers", l.MaxWorkers, 1, 1<<20),
+		between("max-constraints", l.MaxConstraints, 0, 1<<20),
+		between("drain", o.drain, 0, day),
+	}
+	for _, err := range checks {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.namespace == "" || len(o.namespace) > 100 || strings.ContainsAny(o.namespace, "{}*~. \x00\n"):
+		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes without spaces, dots and {}*~"}
+	case o.redis != "" && o.constraints != "":
+		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "goes without --redis, which keeps constraints itself"}
+	case o.workerAddr != "" && o.broker.SubmitAddr != "":
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is of the broker inside; --broker is a shared one with an address of its own"}
+	case o.workerAddr != "" && !o.socketWorkers:
+		return &guard.OptionError{Flag: "worker-addr", Value: o.workerAddr, Reason: "is for socket workers, which --socket-workers=false keeps away"}
+	case strings.Contains(o.broker.SubmitAddr, ","):
+		return &guard.OptionError{Flag: "broker", Value: o.broker.SubmitAddr, Reason: "must be one address: jobs of one queue have one order"}
+	}
+	for _, text := range o.workerAllow {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return &guard.OptionError{Flag: "worker-allow", Value: text, Reason: "must be a network such as 10.0.0.0/8"}
+		}
+		o.allow = append(o.allow, p)
+	}
+	if err := o.broker.Validate(); err != nil {
+		return err
+	}
+	return o.door.Validate()
+}

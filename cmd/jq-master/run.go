@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/internal/door"
+	"gloom/cmd/jq-master/master"
+	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/push"
+	"gloom/cmd/jq-master/store"
+	"gloom/cmd/jq-master/web"
+)
+
+// run is the daemon from its first log line to its last.
+func run(o *options) error {
+	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: o.logLevel, Format: o.logFormat}, os.Stderr)
+	if err != nil {
+		return err
+	}
+	keep, err := o.openStore(log.Logger)
+	if err != nil {
+		return err
+	}
+	defer keep.Close()
+	d, err := door.Listen(o.door, log.Logger, false, web.Scopes...)
+	if err != nil {
+		return err
+	}
+	signals := daemon.Notify(func() {
+		if err := d.Reload(); err != nil {
+			log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+			return
+		}
+		log.Audit.Info().Msg("tokens and certificates are read again")
+	})
+	defer signals.Close()
+	registry := daemon.NewRegistry()
+	pusher := push.New(o.allow)
+	m := master.Open(master.Options{
+		Limits: o.limits, Store: keep, Push: pusher, Prefix: o.prefix(), Seed: rand.Uint64(), Log: log.Logger,
+		Values:    master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
+		Broker:    func() (master.Broker, error) { return o.openBroker(log.Logger) },
+		Persisted: o.redis != "" || o.constraints != "",
+	})
+	registry.MustRegister(m)
+	d.Serve(web.New(web.Config{
+		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
+	}))
+	o.announce(d, log.Logger)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	daemon.Ready()
+	select {
+	case err = <-ended:
+		stop()
+	case <-signals.Stop.Done():
+		err = o.stop(m, signals, log.Logger)
+		stop()
+		if e := <-ended; err == nil {
+			err = e
+		}
+	}
+	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = d.Shutdown(last)
+	log.Info().Err(err).Msg("jq-master has stopped")
+	return err
+}
+
+// exitCut is the status after a drain that a second signal cut short.
+const exitCut = 3
+
+func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Logger) error {
+	daemon.Stopping()
+	log.Info().Stringer("drain", o.drain).Msg("draining: no new jobs, none handed out; a second signal stops at once")
+	ctx, cancel := context.WithTimeout(signals.Kill, o.drain)
+	defer cancel()
+	_ = m.Drain(ctx)
+	if signals.Kill.Err() != nil {
+		return cli.Failf(exitCut, "stopped before all that ran had ended")
+	}
+	return nil
+}
+
+func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
+	if o.redis != "" {
+		return store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
+	}
+	if o.constraints != "" {
+		return openKeeper(store.NewMemory(), o.constraints)
+	}
+	return store.NewMemory(), nil
+}
+
+func (o *options) announce(d *door.Door, log zerolog.Logger) {
+	l := &o.limits
+	log.Info().Str("version", cli.Version()).Stringer("addr", d.Addr()).Str("namespace", o.namespace).
+		Bool("redis", o.redis != "").Str("broker", o.broker.SubmitAddr).Bool("tls", d.Secure()).Bool("tokens", o.door.TokenFile != "").
+		Int("max_jobs", l.MaxJobs).Int64("max_bytes", l.MaxBytes).Int("max_workers", l.MaxWorkers).
+		Int("max_conns", d.MaxConns()).Int("max_body", o.maxBody).
+		Msg("jq-master serves")
+	if o.redis == "" {
+		log.Warn().Msg("jobs are in memory only: they are lost when this process ends; --redis keeps them")
+	}
+	if o.door.Insecure && d.Exposed() {
+		log.Warn().Msg("--insecure: whoever reaches this address may push, work and administer")
+	}
+}
