@@ -175,7 +175,7 @@ func (l *brokerLine) do(e *errand) {
 func (l *brokerLine) setRule(r *ruleChange) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
-		if err == nil || l.life.Err() != nil {
+		if err == nil || l.life.Err() != nil || errors.Is(err, errRefused) {
 			return err
 		}
 		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule, trying again")

@@ -3,6 +3,7 @@ package master
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,6 +51,9 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 	return &j, nil
 }
 
+// errRefused is an answer that would be the same again.
+var errRefused = errors.New("the broker refuses")
+
 func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -62,6 +66,9 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 	req, err := http.NewRequestWithContext(ctx, method, r.Base+path, body)
 	if err != nil {
 		return err
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if r.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.Token)
@@ -77,6 +84,8 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 		return err
 	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
 		return nil
+	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(said))
 	case resp.StatusCode >= 300:
 		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))
 	case out != nil:
