@@ -206,9 +206,9 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 }
 
 // compareNext: the core must ask for a tick in time, and without need for no
-// other.
+// other. Whatever has passed means at once.
 func (r *runner) compareNext() error {
-	want, got := r.oracle.next(), r.driver.core.Next()
+	want, got := max(r.oracle.next(), r.oracle.now), max(r.driver.core.Next(), r.oracle.now)
 	if got > want {
 		return fmt.Errorf("the next deadline is at %v, the core asks for %v", time.Duration(want), time.Duration(got))
 	}

@@ -55,6 +55,7 @@ type oracleJob struct {
 	at, since int64
 	place     place
 	until     int64 // delayed: till then
+	least     bool  // or longer: the core's choice is hidden behind the deadline
 	timeout   time.Duration
 	backoff   time.Duration
 	expires   int64 // 0: no deadline

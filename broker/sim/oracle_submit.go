@@ -225,10 +225,12 @@ func (o *oracle) amend(j *oracleJob, c *command) {
 	}
 	before := j.place
 	if c.delay >= 0 {
-		j.place, j.until = delayed, o.now+int64(c.delay)
+		j.place, j.until, j.least = delayed, o.now+int64(c.delay), false
 	}
 	if j.place == delayed && j.until <= o.now {
-		j.place = queued
+		if _, waits := o.sight.due(j.id); !waits || !j.least {
+			j.place = queued
+		}
 	}
 	if j.place != before {
 		j.since = o.now

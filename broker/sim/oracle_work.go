@@ -147,6 +147,7 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 	}
 	k.requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
+	j.least = false
 	if delay < 0 {
 		delay = o.backoff(j)
 	}
@@ -189,7 +190,7 @@ func (o *oracle) release(c *command) {
 	k.requeued++
 	j.since, j.worker, j.place = o.now, 0, queued
 	if c.delay > 0 {
-		j.place, j.until = delayed, o.now+int64(c.delay)
+		j.place, j.until, j.least = delayed, o.now+int64(c.delay), false
 	}
 	o.setTimer(j)
 }
@@ -211,8 +212,9 @@ func (o *oracle) backoff(j *oracleJob) int64 {
 	if !found || wait > int64(most) || wait < int64(least) && !deadline {
 		o.complaint = fmt.Sprintf("retry %d of %q waits %v, allowed are %v to %v", j.attempts, j.id, time.Duration(wait), least, most)
 	}
-	if deadline {
-		return max(wait, int64(least)) // the timer is that of the deadline
+	if deadline { // the timer is that of the deadline
+		j.least = true
+		return max(wait, int64(least))
 	}
 	return wait
 }
