@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"gloom/cmd/internal/throwaway"
+	"gloom/cmd/throwaway"
 )
 
 // Options chooses what Start runs.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"gloom/cmd/internal/throwaway"
+	"gloom/cmd/throwaway"
 )
 
 // Server is one Redis server with an append-only file (appendfsync everysec).
