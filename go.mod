@@ -43,8 +43,12 @@ require (
 )
 
 require (
+	github.com/hibiken/asynq v0.26.0 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	golang.org/x/time v0.14.0 // indirect
 )
 
 require (

@@ -1,18 +1,17 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"gloom/bench/load"
+	"gloom/bench/proc"
 	"gloom/bench/result"
 )
 
@@ -26,7 +25,7 @@ type ready struct {
 }
 
 func startGloomd(ctx context.Context, set Settings) (*Server, error) {
-	path, err := findGloomd(ctx, set.Gloomd)
+	path, err := proc.Program(ctx, "gloomd", set.Gloomd, "--gloomd")
 	if err != nil {
 		return nil, err
 	}
@@ -81,38 +80,4 @@ func startAnnounced(ctx context.Context, path string, args []string, p load.Prot
 
 func commandLine(path string, args []string) string {
 	return strings.Join(append([]string{filepath.Base(path)}, args...), " ")
-}
-
-// findGloomd takes the one that is named, the one beside this program, the one
-// in PATH, or builds it from the source tree we are in.
-func findGloomd(ctx context.Context, named string) (string, error) {
-	if named != "" {
-		return filepath.Abs(named)
-	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "gloomd")
-		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
-			return beside, nil
-		}
-	}
-	if path, err := exec.LookPath("gloomd"); err == nil {
-		return path, nil
-	}
-	return buildGloomd(ctx)
-}
-
-// buildGloomd builds into the user's cache: the go command does nothing when
-// that is up to date.
-func buildGloomd(ctx context.Context) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	path := filepath.Join(cache, "gloom-bench", "gloomd")
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "gloom/cmd/gloomd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("no gloomd beside this program or in PATH, and building it failed (name one with --gloomd): %w: %s",
-			err, bytes.TrimSpace(out))
-	}
-	return path, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/bench/jobd"
+	"gloom/bench/jq"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/bridge"
 )
@@ -49,6 +50,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand(), jobd.Command())
+	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand(), jobd.Command(), jq.Command())
 	return cmd
 }

@@ -1,0 +1,60 @@
+package jq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// asynqRound has the same jobs done by asynq: as many pushers, and as many jobs at
+// once as our workers have slots.
+func asynqRound(ctx context.Context, s *servers, o Options, r *Round) error {
+	opt := asynq.RedisClientOpt{Addr: s.redis.Addr(), PoolSize: o.Pushers + o.Workers*o.Slots}
+	b := newBook(o.Jobs)
+	server := asynq.NewServer(opt, asynq.Config{Concurrency: o.Workers * o.Slots, LogLevel: asynq.FatalLevel, TaskCheckInterval: 5 * time.Millisecond})
+	err := server.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		p := t.Payload()
+		n := int(binary.BigEndian.Uint32(p[len(p)-4:]))
+		b.ran(n)
+		b.ended(n)
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	defer server.Shutdown()
+	client := asynq.NewClient(opt)
+	defer client.Close()
+	began := time.Now()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, o.Pushers)
+	for i := range o.Pushers {
+		wg.Go(func() {
+			for b.running() && ctx.Err() == nil && errs[i] == nil {
+				n := next.Add(1) - 1
+				if n >= int64(o.Jobs) {
+					return
+				}
+				text := body(o)
+				binary.BigEndian.PutUint32(text[len(text)-4:], uint32(n))
+				b.sent[n] = time.Now()
+				_, errs[i] = client.EnqueueContext(ctx, asynq.NewTask("bench", text), asynq.MaxRetry(10))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	r.Seconds, r.P50, r.P99 = time.Since(began).Seconds(), b.quantile(50), b.quantile(99)
+	return nil
+}

@@ -1,0 +1,94 @@
+package jq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// book keeps what has become of each job of a round.
+type book struct {
+	sent []time.Time
+	runs []atomic.Int32
+	ends atomic.Int64
+	all  int64
+	line bool          // of the load waiting: more jobs than all, which have no numbers
+	over chan struct{} // closed when all have ended or one thing went wrong
+
+	mu      sync.Mutex // guards what follows
+	latency *hdrhistogram.Histogram
+	err     error
+	closed  bool
+}
+
+func newBook(jobs int) *book {
+	return &book{
+		sent: make([]time.Time, jobs), runs: make([]atomic.Int32, jobs), all: int64(jobs), over: make(chan struct{}),
+		latency: hdrhistogram.New(1, int64(10*time.Minute/time.Microsecond), 3),
+	}
+}
+
+func (b *book) ran(n int) {
+	if b.line {
+		return
+	}
+	if n >= len(b.runs) {
+		b.fail(fmt.Errorf("job %d was never enqueued", n))
+	} else if b.runs[n].Add(1) != 1 {
+		b.fail(fmt.Errorf("job %d ran twice", n))
+	}
+}
+
+func (b *book) ended(n int) {
+	if !b.line {
+		took := time.Since(b.sent[n])
+		b.mu.Lock()
+		b.latency.RecordValue(took.Microseconds())
+		b.mu.Unlock()
+	}
+	if b.ends.Add(1) == b.all {
+		b.fail(nil)
+	}
+}
+
+// fail ends the round, with the first error that there is.
+func (b *book) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil && !b.closed {
+		b.err = err
+	}
+	if !b.closed {
+		b.closed = true
+		close(b.over)
+	}
+}
+
+func (b *book) running() bool {
+	select {
+	case <-b.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait returns when all jobs have ended.
+func (b *book) wait(ctx context.Context) error {
+	select {
+	case <-b.over:
+		return b.err
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d jobs have ended: %w", b.ends.Load(), b.all, ctx.Err())
+	}
+}
+
+func (b *book) quantile(q float64) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return float64(b.latency.ValueAtQuantile(q)) / 1000
+}

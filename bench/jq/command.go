@@ -1,0 +1,108 @@
+package jq
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is the subcommand of gloom-bench.
+func Command() *cobra.Command {
+	o := DefaultOptions()
+	var out string
+	cmd := &cobra.Command{
+		Use:   "jq",
+		Short: "jobs per second through the HTTP queue",
+		Long: `jq measures jq-master, which it starts, with each store that --systems names:
+memory, and redis, a Redis server of its own with an append-only file. Rounds of
+the systems alternate. asynq and bullmq do the same jobs with the same Redis.
+
+--load push (the default) enqueues one job at a time over as many connections as
+there are pushers; workers that jobs are pushed to say done at once. --load batch
+enqueues 1,000 jobs at a time. --load waiting makes a line of --jobs, hands jobs
+out of it without and with constraints, and changes a constraint that matches
+every one of them while requests are made every millisecond.
+
+Each job is checked: enqueued once, run once, done once.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			rep, err := Run(cmd.Context(), o, func(r Round) { r.print(w) })
+			if rep != nil {
+				rep.summary(w)
+				if out != "" {
+					if err := rep.save(out); err != nil {
+						return err
+					}
+				}
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Load, "load", o.Load, "push, batch or waiting")
+	f.StringSliceVar(&o.Systems, "systems", o.Systems, "memory, redis, asynq, bullmq")
+	f.IntVar(&o.Jobs, "jobs", o.Jobs, "jobs of a round")
+	f.IntVar(&o.Pushers, "pushers", o.Pushers, "connections that enqueue")
+	f.IntVar(&o.Workers, "workers", o.Workers, "workers")
+	f.IntVar(&o.Slots, "slots", o.Slots, "jobs of a worker at once")
+	f.IntVar(&o.Body, "body", o.Body, "bytes of padding in a job's argument")
+	f.IntVar(&o.Constraints, "constraints", o.Constraints, "constraints of --load waiting, each matching every job")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each system")
+	f.StringVar(&o.Master, "master", o.Master, "the `program` jq-master")
+	f.StringVar(&o.Fsync, "appendfsync", o.Fsync, "of Redis: always, everysec or no")
+	f.StringVar(&o.Modules, "modules", o.Modules, "`folder` where npm install bullmq ioredis was run")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "of a round")
+	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
+	return cmd
+}
+
+func (r Round) print(w io.Writer) {
+	perJob := func(ns int64) float64 { return float64(ns) / float64(time.Microsecond) / float64(r.Jobs) }
+	fmt.Fprintf(w, "%-6s %9.0f jobs/s  %6.2f s  master %5.1f µs/job  redis %5.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
+		r.System, r.Rate(), r.Seconds, perJob(r.MasterCPU), perJob(r.RedisCPU), perJob(r.OwnCPU), r.OthersCPU)
+	if r.P99 > 0 {
+		fmt.Fprintf(w, "  p50 %.1f ms  p99 %.1f ms", r.P50, r.P99)
+	}
+	if r.Memory > 0 {
+		fmt.Fprintf(w, "  %.0f B/job  %d constraints", r.Memory, r.Constraints)
+	}
+	if r.Change > 0 {
+		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, before %.1f ms", r.Change, r.Stall, r.StallBefore)
+	}
+	fmt.Fprintln(w)
+}
+
+// summary prints median and spread of each system, in the order of their names.
+func (rep *Report) summary(w io.Writer) {
+	rates := map[string][]float64{}
+	for _, r := range rep.Rounds {
+		name := r.System
+		if rep.Options.Load == Waiting {
+			name = fmt.Sprintf("%s, %d constraints", r.System, r.Constraints)
+		}
+		rates[name] = append(rates[name], r.Rate())
+	}
+	var lines []string
+	for name, all := range rates {
+		slices.Sort(all)
+		lines = append(lines, fmt.Sprintf("%s, %s: median %.0f jobs/s, %.0f to %.0f in %d rounds\n",
+			rep.Options.Load, name, all[len(all)/2], all[0], all[len(all)-1], len(all)))
+	}
+	slices.Sort(lines)
+	io.WriteString(w, strings.Join(lines, ""))
+}
+
+func (rep *Report) save(path string) error {
+	text, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

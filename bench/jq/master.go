@@ -1,0 +1,75 @@
+package jq
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"gloom/bench/proc"
+	"gloom/cmd/jq-master/jqtest"
+	"gloom/cmd/jq-master/redistest"
+)
+
+// servers are what a round runs against.
+type servers struct {
+	master *jqtest.Server
+	redis  *redistest.Server
+	crews  []*crew
+}
+
+// start starts a jq-master and, if the system has one, a Redis.
+func start(ctx context.Context, system string, o Options) (*servers, error) {
+	s := &servers{}
+	if system != Memory {
+		var err error
+		if s.redis, err = redistest.Start("--appendfsync", o.Fsync); err != nil {
+			return nil, err
+		}
+	}
+	if system == Asynq || system == BullMQ {
+		return s, nil
+	}
+	err := s.startMaster(ctx, o)
+	if err != nil {
+		s.close()
+	}
+	return s, err
+}
+
+func (s *servers) startMaster(ctx context.Context, o Options) error {
+	program, err := proc.Program(ctx, "jq-master", o.Master, "--master")
+	if err != nil {
+		return err
+	}
+	args := []string{"--max-jobs", strconv.Itoa(2*o.Jobs + 1000), "--max-bytes", "4GiB"}
+	if s.redis != nil {
+		args = append(args, "--redis", s.redis.URL())
+	}
+	if s.master, err = jqtest.New(program, false, args...); err != nil {
+		return err
+	}
+	return s.master.Launch()
+}
+
+func (s *servers) close() {
+	for _, w := range s.crews {
+		w.close()
+	}
+	if s.master != nil {
+		s.master.Close()
+	}
+	if s.redis != nil {
+		s.redis.Close()
+	}
+}
+
+// cpu is the processor time of the master and of Redis.
+func (s *servers) cpu() (master, redis time.Duration) {
+	if s.master != nil {
+		master, _ = proc.CPU(s.master.PID())
+	}
+	if s.redis != nil {
+		redis, _ = proc.CPU(s.redis.PID())
+	}
+	return master, redis
+}

@@ -1,0 +1,133 @@
+package jq
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/goccy/go-json"
+)
+
+// body is the MessagePack of a job: its number is told last of all, so that only
+// four bytes change.
+func body(o Options) []byte {
+	b := append([]byte("\x82\xa4name\xa5bench\xa8argument\x82\xa3pad"), 0xda)
+	b = binary.BigEndian.AppendUint16(b, uint16(o.Body))
+	b = append(b, strings.Repeat("x", o.Body)...)
+	return append(b, "\xa1n\xce\x00\x00\x00\x00"...)
+}
+
+// pushes enqueues one job at a time and waits until all are done.
+func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
+	b := newBook(o.Jobs)
+	w, err := hire(s.master.Addr, o, b)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	began := time.Now()
+	if err := s.enqueue(ctx, o, b); err != nil {
+		return err
+	}
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	r.Seconds = time.Since(began).Seconds()
+	r.P50, r.P99 = b.quantile(50), b.quantile(99)
+	return s.balanced(o.Jobs)
+}
+
+// enqueue has the pushers send all jobs.
+func (s *servers) enqueue(ctx context.Context, o Options, b *book) error {
+	head := request("POST", "/job", "msgpack", "")
+	var next atomic.Int64
+	return s.each(o.Pushers, func(c *client) error {
+		text := body(o)
+		for b.running() && ctx.Err() == nil {
+			n := next.Add(1) - 1
+			if n >= int64(o.Jobs) {
+				break
+			}
+			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(n))
+			b.sent[n] = time.Now()
+			if _, err := c.must(201, head, text); err != nil {
+				b.fail(err)
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// batches enqueues 1,000 jobs at a time.
+func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
+	const size = 1000
+	head := request("POST", "/jobs", "msgpack", "")
+	left := atomic.Int64{}
+	left.Store(int64(jobs))
+	return s.each(min(o.Pushers, 4), func(c *client) error {
+		for ctx.Err() == nil {
+			n := left.Add(-size) + size
+			if n <= 0 {
+				return nil
+			}
+			n = min(n, size)
+			text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
+			one := body(o)
+			for i := range n {
+				binary.BigEndian.PutUint32(one[len(one)-4:], uint32(i))
+				text = append(text, one...)
+			}
+			if _, err := c.must(201, head, text); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	})
+}
+
+// each runs something on so many connections at once.
+func (s *servers) each(n int, do func(*client) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		c, err := dial(s.master.Addr)
+		if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			defer c.conn.Close()
+			errs[i] = do(c)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// balanced asks the master whether it counts as many jobs done.
+func (s *servers) balanced(want int) error {
+	c, err := dial(s.master.Addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	text, err := c.must(200, request("GET", "/v1/stats", "json", "Accept: application/json\r\n"), nil)
+	if err != nil {
+		return err
+	}
+	var stats struct {
+		States map[string]int `json:"states"`
+	}
+	if err := json.Unmarshal(text, &stats); err != nil {
+		return err
+	}
+	if stats.States["done"] != want {
+		return fmt.Errorf("the master counts %v, not %d done", stats.States, want)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package jq
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"gloom/bench/proc"
+	"gloom/bench/result"
+)
+
+// Report is the outcome of a Run.
+type Report struct {
+	Started time.Time    `json:"started"`
+	Host    result.Host  `json:"host"`
+	Build   result.Build `json:"build"`
+	Options Options      `json:"options"`
+	Rounds  []Round      `json:"rounds"`
+}
+
+// Round is one measurement of one system. CPU is user and system time.
+type Round struct {
+	System    string  `json:"system"`
+	Jobs      int     `json:"jobs"`
+	Seconds   float64 `json:"seconds"`
+	P50       float64 `json:"p50_ms"` // from enqueueing to done
+	P99       float64 `json:"p99_ms"`
+	MasterCPU int64   `json:"master_cpu_ns"`
+	RedisCPU  int64   `json:"redis_cpu_ns"`
+	OwnCPU    int64   `json:"own_cpu_ns"`
+	OthersCPU float64 `json:"others_cpu"` // processors that others kept busy
+
+	// Of the load waiting:
+	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
+	Constraints int     `json:"constraints,omitempty"`
+	Change      float64 `json:"change_ms,omitempty"`       // a constraint was changed for all
+	Stall       float64 `json:"stall_ms,omitempty"`        // longest request meanwhile
+	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
+}
+
+// Rate is jobs per second.
+func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
+
+// Run measures, one round of each system after the other, so that what else the
+// machine does meets all of them.
+func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	rep := &Report{Started: time.Now(), Host: result.ThisHost(), Build: result.ThisBuild(), Options: o}
+	for range o.Rounds {
+		for _, system := range o.Systems {
+			rounds, err := round(ctx, system, o)
+			rep.Rounds = append(rep.Rounds, rounds...)
+			if progress != nil {
+				for _, r := range rounds {
+					progress(r)
+				}
+			}
+			if err != nil {
+				return rep, fmt.Errorf("%s: %w", system, err)
+			}
+		}
+	}
+	return rep, nil
+}
+
+func round(ctx context.Context, system string, o Options) ([]Round, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	s, err := start(ctx, system, o)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	runtime.GC() // what the round before has left is not this one's
+	if o.Load == Waiting {
+		return s.waiting(ctx, system, o)
+	}
+	r := Round{System: system, Jobs: o.Jobs}
+	err = s.measure(&r, func() error {
+		switch {
+		case system == Asynq:
+			return asynqRound(ctx, s, o, &r)
+		case system == BullMQ:
+			return bullmqRound(ctx, s, o, &r)
+		case o.Load == Batch:
+			return s.batches(ctx, o.Jobs, o)
+		default:
+			return s.pushes(ctx, o, &r)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []Round{r}, nil
+}
+
+// measure takes time and processor time around what a load does; a load that has
+// set the seconds itself is believed.
+func (s *servers) measure(r *Round, do func() error) error {
+	master, redis := s.cpu()
+	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	m, d := s.cpu()
+	r.MasterCPU, r.RedisCPU, r.OwnCPU = int64(m-master), int64(d-redis), int64(proc.OwnCPU()-own)
+	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/took.Seconds())
+	if r.Seconds == 0 {
+		r.Seconds = took.Seconds()
+	}
+	return nil
+}

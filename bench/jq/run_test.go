@@ -1,0 +1,78 @@
+package jq
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLoads(t *testing.T) {
+	for _, load := range []string{Push, Batch, Waiting} {
+		t.Run(load, func(t *testing.T) {
+			o := DefaultOptions()
+			o.Load, o.Jobs, o.Rounds, o.Workers, o.Pushers, o.Constraints = load, 2000, 1, 4, 4, 3
+			if load == Push {
+				o.Systems = append(o.Systems, Asynq)
+			}
+			rep, err := Run(t.Context(), o, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := len(o.Systems)
+			if load == Waiting {
+				want *= 2
+			}
+			if len(rep.Rounds) != want {
+				t.Fatalf("%d rounds, not %d", len(rep.Rounds), want)
+			}
+			for _, r := range rep.Rounds {
+				if r.Seconds <= 0 || r.System != Asynq && r.MasterCPU <= 0 || r.System != Memory && r.RedisCPU <= 0 ||
+					load == Push && r.P99 <= 0 || load == Waiting && r.Constraints > 0 && r.Change <= 0 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+func TestCommand(t *testing.T) {
+	cmd := Command()
+	path := filepath.Join(t.TempDir(), "out.json")
+	cmd.SetArgs([]string{"--jobs", "200", "--rounds", "1", "--systems", "memory", "--out", path})
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "push, memory: median") {
+		t.Errorf("%s", out.String())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rep Report
+	if err := json.Unmarshal(text, &rep); err != nil || rep.Rounds[0].Jobs != 200 {
+		t.Fatalf("%v %s", err, text)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"load":           func(o *Options) { o.Load = "fast" },
+		"jobs":           func(o *Options) { o.Jobs = 0 },
+		"no system":      func(o *Options) { o.Systems = nil },
+		"system":         func(o *Options) { o.Systems = []string{"sidekiq"} },
+		"no modules":     func(o *Options) { o.Systems = []string{BullMQ} },
+		"asynq in batch": func(o *Options) { o.Load, o.Systems = Batch, []string{Asynq} },
+	} {
+		o := DefaultOptions()
+		change(&o)
+		if _, err := Run(t.Context(), o, nil); err == nil {
+			t.Errorf("%s: %+v was run", name, o)
+		}
+	}
+}

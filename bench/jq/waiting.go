@@ -1,0 +1,122 @@
+package jq
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gloom/bench/proc"
+)
+
+// handedOut is how many jobs of the line a round hands out.
+const handedOut = 20_000
+
+// waiting makes a line, measures the memory of a job in it, hands out of it without
+// and with constraints, and changes a constraint that matches all.
+func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Round, error) {
+	before, err := proc.UsageOf(s.master.PID())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.batches(ctx, o.Jobs, o); err != nil {
+		return nil, err
+	}
+	after, err := proc.UsageOf(s.master.PID())
+	if err != nil {
+		return nil, err
+	}
+	var rounds []Round
+	for _, constraints := range []int{0, o.Constraints} {
+		for i := range constraints {
+			if err := s.constrain(i, 1_000_000); err != nil {
+				return rounds, err
+			}
+		}
+		r := Round{System: system, Jobs: min(handedOut, o.Jobs/4), Constraints: constraints,
+			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs)}
+		if err := s.measure(&r, func() error { return s.handOut(ctx, o, &r) }); err != nil {
+			return rounds, err
+		}
+		rounds = append(rounds, r)
+	}
+	last := &rounds[len(rounds)-1]
+	if last.StallBefore, err = s.stall(func() error { time.Sleep(2 * time.Second); return nil }); err != nil {
+		return rounds, err
+	}
+	last.Stall, err = s.stall(func() error {
+		began := time.Now()
+		err := s.constrain(0, 999_999)
+		last.Change = float64(time.Since(began).Microseconds()) / 1000
+		return err
+	})
+	return rounds, err
+}
+
+// constrain sets a constraint that matches every job and holds back none.
+func (s *servers) constrain(i, rate int) error {
+	c, err := dial(s.master.Addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	text := fmt.Sprintf(`{"match":{"field":"/argument/n","op":"ge","value":0},"rate":%d,"burst":%[1]d}`, rate)
+	status, answer, err := c.do(request("PUT", fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
+	if err == nil && status/100 != 2 {
+		err = fmt.Errorf("constraint %d: status %d: %s", i, status, answer)
+	}
+	return err
+}
+
+// handOut lets workers end so many jobs of the line, then dismisses them.
+func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
+	b := newBook(r.Jobs)
+	b.line = true
+	began := time.Now()
+	w, err := hire(s.master.Addr, o, b)
+	if err != nil {
+		return err
+	}
+	s.crews = append(s.crews, w) // a pushed job may still be on its way to them
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return w.dismiss(s.master.Addr)
+}
+
+// stall is how long, in milliseconds, the slowest of requests takes that are made
+// every millisecond while something is done.
+func (s *servers) stall(do func() error) (float64, error) {
+	c, err := dial(s.master.Addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.conn.Close()
+	head := request("POST", "/job", "msgpack", "")
+	text := body(Options{})
+	binary.BigEndian.PutUint32(text[len(text)-4:], 1)
+	var over atomic.Bool
+	worst, ended := time.Duration(0), make(chan error, 1)
+	go func() {
+		for next := time.Now(); !over.Load(); next = next.Add(time.Millisecond) {
+			time.Sleep(time.Until(next))
+			if _, err := c.must(201, head, text); err != nil {
+				ended <- err
+				return
+			}
+			// Counted from when it should have left.
+			if worst = max(worst, time.Since(next)); time.Since(next) > time.Millisecond {
+				next = time.Now()
+			}
+		}
+		ended <- nil
+	}()
+	err = do()
+	over.Store(true)
+	if e := <-ended; err == nil {
+		err = e
+	}
+	return float64(worst.Microseconds()) / 1000, err
+}

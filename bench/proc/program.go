@@ -1,0 +1,39 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Program finds one of ours: the one that was named by a flag, the one beside this
+// program, the one in PATH, or it builds it from the source tree that we are in.
+func Program(ctx context.Context, name, named, flag string) (string, error) {
+	if named != "" {
+		return filepath.Abs(named)
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	// The go command does nothing when what is there is up to date.
+	path := filepath.Join(cache, "gloom-bench", name)
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "gloom/cmd/"+name).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("no %s beside this program or in PATH, and building it failed (name one with %s): %w: %s",
+			name, flag, err, bytes.TrimSpace(out))
+	}
+	return path, nil
+}

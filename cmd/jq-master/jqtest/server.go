@@ -1,0 +1,61 @@
+// Package jqtest runs the program jq-master for tests and benchmarks: on a free
+// loopback port, gone when the process that started it is gone.
+package jqtest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+
+	"gloom/cmd/internal/throwaway"
+)
+
+// Server is one jq-master. Stop, Kill and Launch may be called in turn; its address
+// stays.
+type Server struct {
+	*throwaway.Server
+	Addr string
+}
+
+// New prepares a program with further arguments, which win over ours; Launch starts
+// it. Launch returns when it is ready, or a standby if standby is true.
+func New(program string, standby bool, args ...string) (*Server, error) {
+	port, err := throwaway.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "gloom-jq-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port)}
+	all := append([]string{"--addr", s.Addr}, args...)
+	path := "/readyz"
+	if standby {
+		path = "/healthz"
+	}
+	s.Server = &throwaway.Server{Program: program, Dir: dir, Args: func() []string { return all },
+		Ready: func(ctx context.Context) error { return s.ok(ctx, path) }}
+	return s, nil
+}
+
+// Ready returns nil when the master hands out jobs.
+func (s *Server) Ready(ctx context.Context) error { return s.ok(ctx, "/readyz") }
+
+func (s *Server) ok(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
