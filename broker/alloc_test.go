@@ -185,7 +185,7 @@ func TestRetriesHaveAnEnd(t *testing.T) {
 	b := newBed(t)
 	b.join(0)
 	b.submit(func(s *broker.Submission) { s.Retries = 1 << 30 })
-	q := broker.Failure{Reason: "broken", Delay: 0}
+	q := broker.Failure{Reason: "broken", Delay: -1}
 	runs := 0
 	for ended := false; !ended; runs++ {
 		if runs > 70_000 {

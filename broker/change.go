@@ -79,9 +79,10 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 	}
 	if q.SetGroups {
 		if g := b.regrouped(f, b.setFor(q.Groups)); g != f {
-			b.admit(f, r, j, -1)
+			b.admit(f, j, -1)
 			j.flow = g.no
-			b.admit(g, r, j, +1)
+			j.weight += g.set.weight() - f.set.weight()
+			b.admit(g, j, +1)
 			b.emptied(f)
 			f = g
 		}

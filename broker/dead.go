@@ -146,10 +146,11 @@ func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
 			ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
 			Retries: -1, Detach: true, Quiet: true,
 		}
-		if c, reason := b.admits(nil, &s); c != 0 {
+		var x admission
+		if c, reason := b.admits(nil, &s, &x); c != 0 {
 			return b.end(), c, reason
 		}
-		b.take(nil, &s)
+		b.take(nil, &s, &x)
 		b.dead.drop(b, k, i)
 		return b.end(), 0, ""
 	}

@@ -37,16 +37,16 @@ const (
 
 // Effect is one frame to be sent. Its slices are valid until the next command.
 type Effect struct {
-	Op     Op
-	Code   Code
+	Op   Op
+	Code Code
+	// Kept says that Body is memory of its own, never written again: it may be
+	// referred to beyond the next command instead of being copied.
+	Kept   bool
 	Peer   Peer
 	ID     []byte
 	Type   []byte
 	Body   []byte
 	Reason string
-	// Kept says that Body is memory of its own, never written again: it may be
-	// referred to beyond the next command instead of being copied.
-	Kept bool
 	// Outcome is set on the frame that ends a kept job: Written is to be told
 	// of it when the frame is out whole.
 	Outcome uint64

@@ -66,6 +66,14 @@ func (s *groupSet) shutGroup() *group {
 	return nil
 }
 
+// weight is what the names of the set, which may be nil, weigh of a job.
+func (s *groupSet) weight() uint32 {
+	if s == nil {
+		return 0
+	}
+	return uint32(s.bytes)
+}
+
 // setKey is what tells sets apart.
 func setKey(names [][]byte) (key []byte) {
 	for _, name := range names {

@@ -201,7 +201,7 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	k := f.kind
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio,
-		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: int(j.bodyLen),
+		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
 		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
 	if f.set != nil {

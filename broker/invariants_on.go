@@ -95,8 +95,8 @@ func (v *census) records() {
 
 func (v *census) record(r uint32, j *job) {
 	b := v.b
-	v.stored += int64(j.stored() + entryHead)
-	v.inSlab[j.slab] += j.stored() + entryHead
+	v.stored += int64(b.slabs.length(j.slab, j.off) + entryHead)
+	v.inSlab[j.slab] += b.slabs.length(j.slab, j.off) + entryHead
 	if j.flags&flagHeld != 0 {
 		v.held++
 		id := b.id(j)
@@ -108,18 +108,26 @@ func (v *census) record(r uint32, j *job) {
 	}
 	if j.state == stOverdue {
 		v.ghosts++
-		v.ghostBytes += b.weight(b.flows[j.flow], r, j)
+		v.ghostBytes += int64(j.weight)
 		must(j.flags&flagHeld == 0, "an overdue run holds its id")
 		return
 	}
 	f := b.flows[j.flow]
+	weight := int(j.idLen) + int(j.headLen) + cap(b.big[r]) + JobOverhead
+	if j.flags&flagBig == 0 {
+		weight += len(b.body(r, j))
+	}
+	if j.state != stEnded {
+		weight += int(f.set.weight())
+	}
+	must(int(j.weight) == weight, "job %d weighs %d, says %d", r, weight, j.weight)
 	if b.abandoned(j) {
 		v.unswep++
 		return
 	}
 	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
-	v.weight += b.weight(b.flows[j.flow], r, j)
-	v.bytes[f.kind] += b.weight(b.flows[j.flow], r, j)
+	v.weight += int64(j.weight)
+	v.bytes[f.kind] += int64(j.weight)
 	l := v.types[f.kind]
 	if l == nil {
 		l = &Ledger{}
@@ -137,7 +145,7 @@ func (v *census) record(r uint32, j *job) {
 	case stEnded:
 		v.ended[f]++
 		v.outcomes++
-		v.outcomeBytes += b.weight(b.flows[j.flow], r, j)
+		v.outcomeBytes += int64(j.weight)
 		must(f.keep && b.timings.get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
 	}
 	if f.sub != nil && !f.dead {
@@ -147,7 +155,7 @@ func (v *census) record(r uint32, j *job) {
 			v.subs[f.sub] = s
 		}
 		s[0]++
-		s[1] += b.weight(b.flows[j.flow], r, j)
+		s[1] += int64(j.weight)
 	}
 }
 
@@ -515,7 +523,7 @@ func (v *census) flows() {
 		v.list(&f.running, stRunning, f.no)
 		run := int64(0)
 		for r := f.running.head; r != 0; r = b.jobs.get(r).next {
-			run += b.weight(f, r, b.jobs.get(r))
+			run += int64(b.jobs.get(r).weight)
 		}
 		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
 	}

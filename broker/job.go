@@ -52,17 +52,19 @@ type job struct {
 	// since is when it began to be delayed, to be ready or to run.
 	since     int64
 	slab, off uint32 // where id and body lie
-	bodyLen   uint32
-	seq       uint32 // arrival number, orders jobs of the same time
-	idLen     uint16
-	headLen   uint16 // of headers, between id and body; 0 none
-	releases  uint16 // times given back
-	attempts  uint16 // times handed out
-	retries   uint16 // runs allowed after the first one
-	state     state
-	flags     uint8
-	flow      uint32
-	worker    uint32 // slot of the worker, while out
+	// weight is what it counts against limits on bytes: a body kept by reference
+	// weighs what it keeps from being freed.
+	weight   uint32
+	seq      uint32 // arrival number, orders jobs of the same time
+	idLen    uint16
+	headLen  uint16 // of headers, between id and body; 0 none
+	releases uint16 // times given back
+	attempts uint16 // times handed out
+	retries  uint16 // runs allowed after the first one
+	state    state
+	flags    uint8
+	flow     uint32
+	worker   uint32 // slot of the worker, while out
 	// next and prev link a lane, the flow's delayed jobs or its running ones;
 	// for a spilled job they are its positions in the two heaps.
 	next, prev uint32
@@ -91,7 +93,8 @@ func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.big[r]
 	}
-	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen)+uint32(j.headLen), j.bodyLen)
+	n := uint32(j.idLen) + uint32(j.headLen)
+	return b.slabs.bytes(j.slab, j.off+n, b.slabs.length(j.slab, j.off)-n)
 }
 
 // headers are those of the job; nil where there are none.
@@ -102,30 +105,10 @@ func (b *Broker) headers(j *job) []byte {
 	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
 }
 
-// stored is the length of the job's entry in the slabs.
-func (j *job) stored() uint32 {
-	if j.flags&flagBig != 0 {
-		return uint32(j.idLen) + uint32(j.headLen)
-	}
-	return uint32(j.idLen) + uint32(j.headLen) + j.bodyLen
-}
-
-// weight is what the job counts against limits on bytes. A body kept by
-// reference weighs what it keeps from being freed.
-func (b *Broker) weight(f *flow, r uint32, j *job) int64 {
-	n := int64(j.bodyLen)
-	if j.flags&flagBig != 0 {
-		n = int64(cap(b.big[r]))
-	}
-	if f != nil && f.set != nil && j.state != stEnded {
-		n += f.set.bytes
-	}
-	return int64(j.idLen) + int64(j.headLen) + n + JobOverhead
-}
-
 // store keeps id, headers and body for record r.
 func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
-	j.idLen, j.headLen, j.bodyLen = uint16(len(id)), uint16(len(headers)), uint32(len(body))
+	j.idLen, j.headLen = uint16(len(id)), uint16(len(headers))
+	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
 	if len(body) >= bigBody {
 		if !kept {
 			body = append(make([]byte, 0, len(body)), body...)
@@ -133,6 +116,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 		b.big[r] = body
 		b.bigBytes += int64(cap(body))
 		j.flags |= flagBig
+		j.weight += uint32(cap(body) - len(body))
 		body = nil
 	}
 	j.slab, j.off = b.slabs.add(r, id, headers, body)
@@ -149,19 +133,17 @@ func (b *Broker) free(r uint32, j *job) {
 		b.bigBytes -= int64(cap(b.big[r]))
 		delete(b.big, r)
 	}
-	slab, off, stored := j.slab, j.off, j.stored()
+	slab, off := j.slab, j.off
 	b.jobs.put(r)
 	// Last: a compaction that follows must not take the entry for a live one.
-	b.slabs.drop(slab, off, stored)
+	b.slabs.drop(slab, off)
 }
 
-// hold makes the id belong to record r, unhold frees it.
-func (b *Broker) hold(r uint32, j *job) {
-	id := b.id(j)
-	hash := b.index.hash(id)
+// hold makes the id with this hash belong to record r, unhold frees it. old is the
+// record of an abandoned job, not yet swept, that has the same id, or 0.
+func (b *Broker) hold(r uint32, j *job, hash uint64, old uint32) {
 	j.flags |= flagHeld
-	if old := b.index.find(hash, id); old != 0 {
-		// An abandoned job, not yet swept, has the same id.
+	if old != 0 {
 		b.index.replace(hash, old, r)
 		b.jobs.get(old).flags &^= flagHeld
 		return

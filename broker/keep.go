@@ -35,14 +35,14 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	}
 	*ofType++
 	*ofAll++
-	b.admit(f, r, j, -1)
+	b.admit(f, j, -1)
 	b.replace(r, j, l)
 	j.state, j.since = stEnded, b.now
-	b.admit(f, r, j, +1)
+	b.admit(f, j, +1)
 	f.ended++
 	f.kind.outcomes++
 	b.outcomes++
-	b.outcomeBytes += b.weight(f, r, j)
+	b.outcomeBytes += int64(j.weight)
 	t := b.timings.get(j.timing)
 	t.code = l.code
 	b.startTimer(j.timing, t, b.now+t.keep)
@@ -83,7 +83,7 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 
 // replace stores the last frame where the job's body was.
 func (b *Broker) replace(r uint32, j *job, l *last) {
-	slab, off, stored := j.slab, j.off, j.stored()
+	slab, off := j.slab, j.off
 	if j.flags&flagBig != 0 {
 		b.bigBytes -= int64(cap(b.big[r]))
 		delete(b.big, r)
@@ -93,7 +93,7 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 		l.body, l.kept = []byte(l.reason), true
 	}
 	b.store(r, j, b.id(j), nil, l.body, l.kept)
-	b.slabs.drop(slab, off, stored)
+	b.slabs.drop(slab, off)
 }
 
 // outcome is the last frame of an ended job.
@@ -112,8 +112,8 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	f.ended--
 	f.kind.outcomes--
 	b.outcomes--
-	b.outcomeBytes -= b.weight(f, r, j)
-	b.admit(f, r, j, -1)
+	b.outcomeBytes -= int64(j.weight)
+	b.admit(f, j, -1)
 	b.free(r, j)
 	b.emptied(f)
 }
@@ -163,7 +163,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	case !f.keep || f.owner != sub.owner || j.flags&flagUnwanted != 0:
 		b.deny(p, UnknownID, id, "no kept job has this id")
 		return b.end()
-	case j.state == stEnded && f.sub != sub && int(j.bodyLen) > room:
+	case j.state == stEnded && f.sub != sub && len(b.body(r, j)) > room:
 		b.deny(p, Overloaded, id, "the kept frame does not fit into what may wait for this connection (max-outbound)")
 		return b.end()
 	}
@@ -188,7 +188,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 // move takes a job from flow f to flow g of the same type, where it stands as it
 // stood.
 func (b *Broker) move(r uint32, j *job, f, g *flow) {
-	b.admit(f, r, j, -1)
+	b.admit(f, j, -1)
 	switch j.state {
 	case stDelayed:
 		b.unlinkFrom(&f.delayed, j)
@@ -203,14 +203,14 @@ func (b *Broker) move(r uint32, j *job, f, g *flow) {
 	case stRunning:
 		b.unlinkFrom(&f.running, j)
 		b.link(&g.running, r, j)
-		f.runBytes -= b.weight(f, r, j)
-		g.runBytes += b.weight(f, r, j)
+		f.runBytes -= int64(j.weight)
+		g.runBytes += int64(j.weight)
 	case stEnded:
 		f.ended--
 		g.ended++
 	}
 	j.flow = g.no
-	b.admit(g, r, j, +1)
+	b.admit(g, j, +1)
 	b.emptied(f)
 }
 

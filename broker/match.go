@@ -11,12 +11,13 @@ func (b *Broker) match() {
 	} else {
 		b.unfinished = !b.matchTypes()
 	}
-	if !b.unfinished {
-		for _, p := range b.touchedPools {
-			p.touched = false
-		}
-		b.touchedPools = b.touchedPools[:0]
+	if b.unfinished {
+		return
 	}
+	for _, p := range b.touchedPools {
+		p.touched = false
+	}
+	b.touchedPools = b.touchedPools[:0]
 }
 
 // matchTypes is match while no type has to do with another one. It returns false

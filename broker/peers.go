@@ -99,20 +99,21 @@ func (w *worker) free() bool {
 	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room
 }
 
-// place is the line in which a worker stands that has room.
-func (w *worker) place() *ring[worker] {
+// place is the line in which a worker stands that has room, and how much groups
+// hold of what is done there.
+func (w *worker) place() (l *ring[worker], held int) {
 	if w.pool != nil {
-		return &w.pool.idle
+		return &w.pool.idle, w.pool.typesHeld
 	}
-	return &w.kind.idle
+	return &w.kind.idle, w.kind.gatesHeld
 }
 
 // lineUp and stepOut let a worker stand in line, or no more.
 func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
-	l := w.place()
-	if l.push(&w.idle, w); l.n == 1 && w.holds() {
+	l, held := w.place()
+	if l.push(&w.idle, w); l.n == 1 && held > 0 {
 		b.hungry++
 	}
 }
@@ -121,18 +122,10 @@ func (b *Broker) stepOut(w *worker) {
 	if !w.idle.in() {
 		return
 	}
-	l := w.place()
-	if l.remove(&w.idle); l.n == 0 && w.holds() {
+	l, held := w.place()
+	if l.remove(&w.idle); l.n == 0 && held > 0 {
 		b.hungry--
 	}
-}
-
-// holds: groups hold gates of what the worker serves.
-func (w *worker) holds() bool {
-	if w.pool != nil {
-		return w.pool.typesHeld > 0
-	}
-	return w.kind.gatesHeld > 0
 }
 
 // AddSubmitter and AddWorker let a new connection in.

@@ -97,12 +97,18 @@ func (s *slabs) fresh() []byte {
 
 func (s *slabs) bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
 
-// drop frees the entry whose payload of n bytes begins at off. Its record must
-// not lay claim to it any more.
-func (s *slabs) drop(no, off, n uint32) {
+// length is that of the entry whose payload begins at off.
+func (s *slabs) length(no, off uint32) uint32 {
+	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
+}
+
+// drop frees the entry whose payload begins at off. Its record must not lay claim
+// to it any more.
+func (s *slabs) drop(no, off uint32) {
 	b := &s.all[no]
-	b.live -= n + entryHead
-	s.live -= int64(n + entryHead)
+	need := binary.LittleEndian.Uint32(b.mem[off-4:])
+	b.live -= need
+	s.live -= int64(need)
 	if b.live == 0 && no != s.head {
 		s.gone = append(s.gone, no)
 		return
@@ -150,6 +156,9 @@ func (s *slabs) settle() {
 			}
 			h.used = 0
 		}
+	}
+	if len(s.gone) == 0 {
+		return
 	}
 	for _, no := range s.gone {
 		if Checking {

@@ -29,10 +29,10 @@ func (x *slabTwin) bytes(rec uint32) []byte {
 }
 
 func (x *slabTwin) drop(rec uint32) {
-	p, n := x.place[rec], len(x.data[rec])
+	p := x.place[rec]
 	delete(x.place, rec)
 	delete(x.data, rec)
-	x.slabs.drop(p[0], p[1], uint32(n))
+	x.slabs.drop(p[0], p[1])
 }
 
 // TestSlabs stores and drops entries of all sizes, with some that stay, and

@@ -51,18 +51,29 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	if b.unswept > 0 {
 		b.sweep(2)
 	}
-	if c, reason := b.admits(sub, s); c != 0 {
+	var x admission
+	if c, reason := b.admits(sub, s, &x); c != 0 {
 		b.deny(p, c, s.ID, reason)
 		return b.end()
 	}
-	b.take(sub, s)
+	b.take(sub, s, &x)
 	return b.end()
 }
 
+// admission is what was found on the way of letting a submission in: its type, nil
+// if that is not known, and what hold needs.
+type admission struct {
+	kind *jobType
+	hash uint64
+	old  uint32
+}
+
 // admits says whether a submission is taken in, and if not, why.
-func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
-	if r := b.find(b.index.hash(s.ID), s.ID); r != 0 {
-		if b.jobs.get(r).state == stEnded {
+func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, string) {
+	x.hash = b.index.hash(s.ID)
+	x.old = b.index.find(x.hash, s.ID)
+	if x.old != 0 && !b.abandoned(b.jobs.get(x.old)) {
+		if b.jobs.get(x.old).state == stEnded {
 			return IDExists, "the outcome of a job with this id is kept"
 		}
 		return IDExists, "a job with this id is queued or running"
@@ -70,7 +81,12 @@ func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
 	if b.draining {
 		return Draining, "the broker is shutting down and takes no new jobs"
 	}
-	if reason := b.full(sub, s); reason != "" {
+	if sub != nil && sub.last != nil && string(sub.last.kind.name) == string(s.Type) {
+		x.kind = sub.last.kind
+	} else {
+		x.kind = b.typesByName[string(s.Type)]
+	}
+	if reason := b.full(sub, x.kind, s); reason != "" {
 		return Overloaded, reason
 	}
 	return 0, ""
@@ -78,8 +94,11 @@ func (b *Broker) admits(sub *submitter, s *Submission) (Code, string) {
 
 // take takes a submission in. sub is nil for a detached job that nobody's
 // connection handed in.
-func (b *Broker) take(sub *submitter, s *Submission) {
-	k := b.typeNamed(s.Type)
+func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
+	k := x.kind
+	if k == nil {
+		k = b.typeNamed(s.Type)
+	}
 	key := flowKey{kind: k, keep: s.Keep > 0}
 	if len(s.Groups) > 0 {
 		key.set = b.setFor(s.Groups)
@@ -107,7 +126,8 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 		j.flags |= flagProgress
 	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	b.hold(r, j)
+	j.weight += f.set.weight()
+	b.hold(r, j, x.hash, x.old)
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
 		t := b.timed(r, j)
 		t.timeout, t.backoff, t.keep = int64(s.Timeout), int64(s.Backoff), int64(s.Keep)
@@ -115,7 +135,7 @@ func (b *Broker) take(sub *submitter, s *Submission) {
 			t.expires = b.now + int64(s.Expires)
 		}
 	}
-	b.admit(f, r, j, +1)
+	b.admit(f, j, +1)
 	k.Submitted++
 	b.total.Submitted++
 	if sub != nil && !s.Quiet {
@@ -134,10 +154,9 @@ func (b *Broker) deny(p Peer, c Code, id []byte, reason string) {
 }
 
 // full names the limit that keeps a submission out, if any does.
-func (b *Broker) full(sub *submitter, s *Submission) string {
+func (b *Broker) full(sub *submitter, k *jobType, s *Submission) string {
 	c := &b.cfg
 	w := s.weight()
-	k := b.typesByName[string(s.Type)]
 	if b.tooMany(k) {
 		return b.manyTypes()
 	}
@@ -210,8 +229,8 @@ func (b *Broker) load() (jobs uint64, bytes int64) {
 }
 
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).
-func (b *Broker) admit(f *flow, r uint32, j *job, n int) {
-	w := b.weight(f, r, j) * int64(n)
+func (b *Broker) admit(f *flow, j *job, n int) {
+	w := int64(j.weight) * int64(n)
 	b.bytes += w
 	f.bytes += w
 	f.kind.bytes += w
@@ -348,7 +367,7 @@ func (b *Broker) finish(r uint32, j *job, ofType, ofAll *uint64) {
 	*ofType++
 	*ofAll++
 	f := b.flows[j.flow]
-	b.admit(f, r, j, -1)
+	b.admit(f, j, -1)
 	b.free(r, j)
 	b.emptied(f)
 }

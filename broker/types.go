@@ -126,6 +126,12 @@ func (b *Broker) wake(k *jobType) {
 }
 
 func (b *Broker) rest(k *jobType) {
+	if k.flowCount == 0 {
+		b.restUnused(k)
+	}
+}
+
+func (b *Broker) restUnused(k *jobType) {
 	if !k.resting.in() && !k.inUse() {
 		b.restsIn(k).push(&k.resting, k)
 	}

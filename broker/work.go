@@ -141,7 +141,7 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
 	b.link(&f.running, r, j)
-	f.runBytes += b.weight(f, r, j)
+	f.runBytes += int64(j.weight)
 	b.takeOut(w, r, j)
 	k.Running++
 	b.total.Running++
@@ -371,7 +371,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 		b.stalled.remove(&w.stalled)
 	}
 	b.ghosts--
-	b.ghostBytes -= b.weight(nil, r, j)
+	b.ghostBytes -= int64(j.weight)
 	b.free(r, j)
 }
 
@@ -379,7 +379,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 	b.takeBack(w, j)
 	b.unlinkFrom(&f.running, j)
-	f.runBytes -= b.weight(f, r, j)
+	f.runBytes -= int64(j.weight)
 	b.stopTimer(j)
 	f.kind.Running--
 	b.total.Running--
@@ -477,7 +477,7 @@ func (b *Broker) haunt(w *worker, id []byte) {
 	b.store(r, j, id, nil, nil, false)
 	b.takeOut(w, r, j)
 	b.ghosts++
-	b.ghostBytes += b.weight(nil, r, j)
+	b.ghostBytes += int64(j.weight)
 	if w.overdue++; w.overdue == 1 {
 		b.stalled.push(&w.stalled, w)
 	}
