@@ -134,9 +134,14 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	old := syscall.Umask(0o177)
-	defer syscall.Umask(old)
-	return net.Listen("unix", path)
+	// Linux gives the file the mode of the socket that is bound. The umask would
+	// do it too, but is the whole process's: files made meanwhile got it as well.
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var mode error
+		err := c.Control(func(fd uintptr) { mode = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, mode)
+	}}
+	return lc.Listen(context.Background(), "unix", path)
 }
 
 // ConnLimit is how many connections may be open: the option, or what the limit

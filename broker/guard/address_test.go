@@ -1,11 +1,12 @@
 package guard
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -71,10 +72,33 @@ func TestListenUnix(t *testing.T) {
 			t.Errorf("%s stays behind: %v", name, err)
 		}
 	}
-	if got := syscall.Umask(0o022); got == 0o177 {
-		t.Error("the umask of a socket has stayed")
-	} else {
-		syscall.Umask(got)
+	// The process's umask is left alone: others make files meanwhile.
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			if l, err := ListenUnix(path("again")); err != nil {
+				t.Error(err)
+			} else {
+				_ = l.Close()
+			}
+		}
+	})
+	defer all.Wait()
+	defer close(end)
+	for i := range 1000 {
+		other := path(fmt.Sprint("other", i))
+		if err := os.WriteFile(other, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+		if fi, err := os.Lstat(other); err != nil || fi.Mode() != 0o644 {
+			t.Fatalf("a file made meanwhile has the mode %v, %v", fi.Mode(), err)
+		}
 	}
 }
 
