@@ -215,7 +215,6 @@ func checkError(t *testing.T, err *wire.Error, want *goldenError) {
 // checkReason holds reasons to their style. Values that a peer sent may be in
 // capitals, so only the first letter is judged.
 func checkReason(t *testing.T, reason string) {
-	t.Helper()
 	switch {
 	case reason == "":
 		t.Error("empty reason")

@@ -21,7 +21,7 @@ func TestCPUOfAnotherProcess(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	const enough = 5 * time.Millisecond
 	fine := false
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); {
 		used, err := CPU(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestCPUOfAnotherProcess(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("a busy process used less than %v in 10 s, or its clock ticks (fine: %v)", enough, fine)
+	t.Errorf("a busy process used less than %v in 45 s, or its clock ticks (fine: %v)", enough, fine)
 }
 
 func TestCPUOfNobody(t *testing.T) {

@@ -21,7 +21,7 @@ func dial(t *testing.T, addr net.Addr) wire {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(45 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	return wire{t, c}

@@ -28,7 +28,7 @@ func frame(format string, args ...any) []byte {
 // payload reads one frame.
 func payload(t *testing.T, c net.Conn) string {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(45 * time.Second))
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestLookAmidChange(t *testing.T) {
 // one that a retry hands in.
 func TestDeadTwice(t *testing.T) {
 	w := start(t, nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	jobs, err := gloom.Dial(ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
 	if err != nil {

@@ -229,7 +229,7 @@ type twins struct {
 func TestTwin(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
-		seeds = 50
+		seeds = 15
 	}
 	from, to := uint64(1), seeds
 	if *twinSeed != 0 {

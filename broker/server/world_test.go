@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -11,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
+const patience = 45 * time.Second
 
 // begin starts a broker on free ports; set changes its options first.
 func begin(t *testing.T, set func(o *Options)) *Server {

@@ -8,12 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-
-	"gloom/broker"
 )
 
 var (
-	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 20000, or 2000 with invariants or the race detector)")
+	seeds = flag.Uint64("seeds", 0, "how many seeds to run (0: 2000, with -short 300)")
 	seed  = flag.Uint64("seed", 0, "run this seed alone; with -v its trace is printed")
 	from  = flag.Uint64("from", 1, "the first seed")
 	whole = flag.Bool("whole", false, "leave failing runs as long as they are")
@@ -36,9 +34,9 @@ func TestSeeds(t *testing.T) {
 	}
 	n := *seeds
 	if n == 0 {
-		n = 20000
-		if broker.Checking || slow {
-			n = 2000
+		n = 2000
+		if testing.Short() {
+			n = 300
 		}
 	}
 	var (

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"gloom/cmd/internal/cli"
 )
 
 // TestHelp holds the help of every command to what a terminal of 80 columns
@@ -21,11 +21,13 @@ func TestHelp(t *testing.T) {
 			return // cobra's own
 		}
 		n++
-		out, err := exec.Command(filepath.Join(bin, "gloom"), append(path, "--help")...).CombinedOutput()
-		if err != nil {
-			t.Errorf("%v --help: %v", path, err)
+		var out strings.Builder
+		root := newRoot()
+		root.SetOut(&out)
+		if status := cli.Execute(root, append(path, "--help"), &out); status != 0 || out.Len() == 0 {
+			t.Errorf("%v --help exits with %d, and says %d bytes", path, status, out.Len())
 		}
-		for l := range strings.Lines(string(out)) {
+		for l := range strings.Lines(out.String()) {
 			if utf8.RuneCountInString(strings.TrimRight(l, "\n")) > 80 {
 				t.Errorf("%v --help: wider than 80: %s", path, l)
 			}

@@ -47,7 +47,7 @@ func build(m *testing.M) (int, error) {
 }
 
 // patience bounds everything that a test waits for.
-const patience = 20 * time.Second
+const patience = 45 * time.Second
 
 // TestScripts runs the transcripts in testdata against a real broker. Beside
 // the usual commands there are

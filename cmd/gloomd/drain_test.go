@@ -41,7 +41,7 @@ func (l *lines) String() string {
 
 // await waits until something was logged.
 func (l *lines) await(text string) error {
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(l.String(), text); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(45 * time.Second); !strings.Contains(l.String(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("nobody said %q:\n%s", text, l.String())
 		}
@@ -120,7 +120,7 @@ func TestSignals(t *testing.T) {
 				if !errors.As(err, &exit) || exit.Code != exitCut {
 					t.Errorf("stopped with %v, want exit status %d", err, exitCut)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(45 * time.Second):
 				t.Error("still draining")
 			}
 		})

@@ -59,7 +59,7 @@ func read(t *testing.T, from *os.File, enough func(string) bool) string {
 	select {
 	case text := <-said:
 		return text
-	case <-time.After(20 * time.Second):
+	case <-time.After(45 * time.Second):
 		t.Fatal("the terminal does not say it")
 		return ""
 	}

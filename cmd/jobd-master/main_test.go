@@ -272,7 +272,7 @@ func TestUnfinishedMessages(t *testing.T) {
 				return
 			}
 			defer sock.Close()
-			_ = sock.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = sock.SetDeadline(time.Now().Add(45 * time.Second))
 			_, err = io.WriteString(sock, first)
 			for i := 0; i < pieces && err == nil; i++ {
 				_, err = io.WriteString(sock, piece)

@@ -90,7 +90,7 @@ func (d *running) wait() error {
 	select {
 	case err := <-d.done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(45 * time.Second):
 		d.t.Fatalf("the daemon does not end; its log:\n%s", d.out)
 		return nil
 	}

@@ -9,12 +9,22 @@ import (
 	"time"
 )
 
-// scaled is n, or less where not the full attack is asked for.
-func scaled(n int) int {
+// enough are so many of a size that together they are more than the broker may
+// be in memory; many times as many where the full attack is asked for.
+func enough(size int) int {
+	n := most/size + 1
 	if *full {
-		return n
+		n *= 10
 	}
-	return max(1, n/3)
+	return n
+}
+
+// longer is d, or much longer where the full attack is asked for.
+func longer(d time.Duration) time.Duration {
+	if *full {
+		d *= 8
+	}
+	return d
 }
 
 // TestMemory: whatever peers hoard, the broker's memory stays within its bound,
@@ -28,7 +38,7 @@ func TestMemory(t *testing.T) {
 	}{
 		{"frames around jobs", func(d *daemon) {
 			p := d.dial(d.submit)
-			for i := range scaled(300) {
+			for i := range enough(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"p%d","type":"pinned","body":"%s"}`, junk, i, body)
 				p.want(`{`)
 			}
@@ -37,7 +47,7 @@ func TestMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.want(`{"ok":true}`)
-			for i := range scaled(150) {
+			for i := range enough(len(junk)) {
 				p.send(`{"junk":"%s","action":"submit","id":"d%d","type":"pinned","body":"%s"}`, junk, i, body)
 				p.want(`{"ok":true`)
 				w.want(`{"action":"job"`)
@@ -50,7 +60,7 @@ func TestMemory(t *testing.T) {
 			p, w := d.dial(d.submit), d.dial(d.worker)
 			w.send(`{"action":"join","type":"pinned"}`)
 			w.want(`{"ok":true}`)
-			for i := range scaled(150) {
+			for i := range enough(len(junk)) {
 				if !p.try(pack(`{"action":"submit","id":"a%d","type":"pinned","body":1,"ack":false}`, i)) {
 					break
 				}
@@ -62,13 +72,13 @@ func TestMemory(t *testing.T) {
 				w.want(`{"ok":true}`)
 			}
 		}},
-		{"errors not read", func(d *daemon) { d.deaf(scaled(120), make([]byte, 1*mib), 3*time.Second) }},
+		{"errors not read", func(d *daemon) { d.deaf(make([]byte, 1*mib)) }},
 		{"answers not read", func(d *daemon) {
-			d.deaf(scaled(120), bytes.Repeat(pack(`{"action":"ping"}`), 20000), 3*time.Second)
+			d.deaf(bytes.Repeat(pack(`{"action":"ping"}`), 20000))
 		}},
 		{"errors not read, again and again", func(d *daemon) {
 			var all sync.WaitGroup
-			end := time.Now().Add(time.Duration(scaled(18)) * time.Second)
+			end := time.Now().Add(longer(3 * time.Second))
 			zeros := make([]byte, 1*mib)
 			for range 32 {
 				all.Go(func() {
@@ -91,7 +101,7 @@ func TestMemory(t *testing.T) {
 			w := d.dial(d.worker)
 			w.send(`{"action":"join","type":"big"}`)
 			w.want(`{"ok":true}`)
-			for i := range scaled(40) {
+			for i := range enough(len(junk)) {
 				p := d.dial(d.submit)
 				p.send(`{"action":"submit","id":"b%d","type":"big","body":1}`, i)
 				p.want(`{"ok":true`)
@@ -112,19 +122,19 @@ func TestMemory(t *testing.T) {
 		}},
 		{"unfinished frames", func(d *daemon) {
 			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk)
-			for range scaled(60) {
+			for range enough(len(junk)) {
 				d.dial(d.submit).try(frame[:len(frame)-1])
 			}
 		}},
 		{"many small unfinished frames", func(d *daemon) {
 			frame := pack(`{"action":"submit","id":"u","type":"t","body":"%s"}`, junk[:100<<10])
-			for range scaled(3000) {
+			for range enough(100 << 10) {
 				d.dial(d.submit).try(frame[:len(frame)-1])
 			}
 		}},
 		{"jobs that time out at workers who do not read", func(d *daemon) {
 			p := d.dial(d.submit)
-			for i := range scaled(100) {
+			for i := range enough(8 * mib) {
 				w := d.dial(d.worker)
 				w.send(`{"action":"join","type":"late"}`)
 				p.send(`{"action":"submit","id":"l%d","type":"late","body":"%s","timeout_ms":1,"retries":0}`, i, junk[:8*mib])
@@ -143,11 +153,11 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// deaf has n peers send the same over and over and read nothing, for a time.
-func (d *daemon) deaf(n int, what []byte, during time.Duration) {
+// deaf has many peers send the same over and over and read nothing, for a time.
+func (d *daemon) deaf(what []byte) {
 	var all sync.WaitGroup
-	end := time.Now().Add(during)
-	for range n {
+	end := time.Now().Add(longer(3 * time.Second))
+	for range 40 {
 		p := d.dial(d.submit)
 		all.Go(func() {
 			for time.Now().Before(end) && p.try(what) {

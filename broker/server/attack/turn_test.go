@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestTurns: whatever a peer floods the broker with, others' pings are answered.
+// TestTurns: whatever a peer floods the broker with, others' pings are answered;
+// how soon is judged in the full attack, which has the processors to itself.
 func TestTurns(t *testing.T) {
 	floods := []struct {
 		what  string
@@ -50,14 +51,7 @@ func TestTurns(t *testing.T) {
 							}
 						}()
 					}
-					// Other programs may keep the processors busy for a while.
-					p50 := d.pings(2 * time.Second)
-					for range 3 {
-						if p50 > c.most {
-							p50 = d.pings(2 * time.Second)
-						}
-					}
-					if p50 > c.most {
+					if p50 := d.pings(longer(time.Second)); *full && p50 > c.most {
 						t.Errorf("half of the pings took more than %v, at most %v may pass", p50, c.most)
 					}
 				})

@@ -14,7 +14,18 @@ import (
 
 // patience bounds every wait for something that must happen. It is long, so
 // that a busy machine fails nothing; a good broker never uses it up.
-var patience = scaled(15 * time.Second)
+var patience = scaled(20 * time.Second)
+
+// volume is n jobs, or fewer when the daemon runs under the race detector.
+func volume(n int) int {
+	if raceEnabled {
+		return n / 5
+	}
+	return n
+}
+
+// stalled is what a bystander never waits, however busy the machine is.
+var stalled = patience / 2
 
 // scaled stretches d when the daemon runs under the race detector.
 func scaled(d time.Duration) time.Duration {

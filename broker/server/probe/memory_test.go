@@ -37,7 +37,7 @@ func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
 func TestMemoryComesBack(t *testing.T) {
 	t.Parallel()
 	body := quote(strings.Repeat("m", 1000))
-	const jobs = 60_000
+	jobs := volume(60_000)
 	fill := func(t *testing.T, b *daemon, s submitter, typ string) (peak int64) {
 		acks := make(chan error, 1)
 		go func() {
@@ -71,7 +71,7 @@ func TestMemoryComesBack(t *testing.T) {
 		typ := name("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
-		if grown := peak - base; grown < jobs*1000 {
+		if grown := peak - base; grown < int64(jobs)*1000 {
 			t.Errorf("%d jobs of 1,000 bytes and resident memory grew by %d: is the figure right?", jobs, grown)
 		}
 		var ws []worker
@@ -232,7 +232,7 @@ func TestTrickledBigFrame(t *testing.T) {
 	taker.respond(`1`)
 	slow.result("trickled", `1`)
 	t.Logf("16 MiB in pieces of 8 KiB: %s, slowest bystander round %s", since(begin), worst)
-	if worst > scaled(2*time.Second) {
+	if worst > stalled {
 		t.Errorf("a bystander waited %s", worst)
 	}
 }

@@ -101,7 +101,7 @@ func TestPriorityOrder(t *testing.T) {
 }
 
 // 5,000 jobs come out in exactly the order of priority, then age.
-func TestFiveThousandInOrder(t *testing.T) {
+func TestThousandsInOrder(t *testing.T) {
 	t.Parallel()
 	b := shared(t)
 	seed := rand.Uint64()
@@ -120,7 +120,7 @@ func TestFiveThousandInOrder(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 3))
-			const jobs = 5000
+			jobs := volume(5000)
 			typ := name("order")
 			s := b.submitter(t)
 			type entry struct {

@@ -13,7 +13,7 @@ func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 	b := start(t)
 	peers := map[string]*conn{"submit": b.submitter(t).conn, "work": b.worker(t).conn}
 	for _, c := range peers {
-		c.hello(`,"heartbeat_ms":500`)
+		c.hello(`,"heartbeat_ms":1500`)
 	}
 	for _, c := range peers {
 		beat(t, c)
@@ -21,7 +21,7 @@ func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 	}
 	b.signal(syscall.SIGSTOP)
 	defer b.signal(syscall.SIGCONT)
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * ms) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(50 * ms) {
 		for _, c := range peers {
 			c.send(`{"action":"pong"}`)
 		}

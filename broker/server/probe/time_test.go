@@ -18,7 +18,7 @@ func notBefore(t tb, begin time.Time, d time.Duration, what string) {
 // soonAfter checks that not much more than d has passed, by a wide margin.
 func soonAfter(t tb, begin time.Time, d time.Duration, what string) {
 	t.Helper()
-	if got, limit := time.Since(begin), d+scaled(3*time.Second); got > limit {
+	if got, limit := time.Since(begin), d+patience; got > limit {
 		t.Errorf("%s after %s, want about %s", what, got, d)
 	}
 }

@@ -83,7 +83,7 @@ func startDaemon(t *testing.T, command string, env ...string) *subject {
 	}
 	t.Cleanup(func() {
 		d.kill()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 		defer cancel()
 		KillOrphans(ctx, owner(d.Process.Pid))
 	})
@@ -179,7 +179,7 @@ func TestOrphansAreKilled(t *testing.T) {
 		if gone(grandchild) {
 			t.Fatal("its child is gone already: nothing is left to find")
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 		defer cancel()
 		if n, err := KillOrphans(ctx, owner(d.Process.Pid)); err != nil || n < 1 {
 			t.Fatalf("%d killed, %v", n, err)

@@ -71,7 +71,7 @@ func result(t *testing.T, p *Process) Result {
 	t.Helper()
 	select {
 	case <-p.Ended():
-	case <-time.After(20 * time.Second):
+	case <-time.After(45 * time.Second):
 		p.SignalGroup(syscall.SIGKILL)
 		t.Fatalf("process %d does not end", p.Pid())
 	}
@@ -80,9 +80,9 @@ func result(t *testing.T, p *Process) Result {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(45 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 20 s: %s", what)
+			t.Fatalf("not in 45 s: %s", what)
 		}
 	}
 }

@@ -111,9 +111,9 @@ func (f *fixture) status(id int64) string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(45 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in 30 s: %s", what)
+			t.Fatalf("not in 45 s: %s", what)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (f *fixture) record(id int64) storetest.Record {
 
 func manual(t *testing.T, f *fixture, ids ...int64) (map[int64]control.Outcome, map[int64]string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 	defer cancel()
 	return f.RunManual(ctx, ids)
 }

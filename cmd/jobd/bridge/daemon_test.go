@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		daemon(text)
 		return
 	}
+	// The tests wait for processes and the database more than they work.
+	_ = flag.Set("test.parallel", "6")
 	os.Exit(mariadbtest.Main(m))
 }
 
@@ -66,7 +69,7 @@ func daemon(text string) {
 		}()
 	}
 	<-stop.Done()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	must(b.Shutdown(ctx))
 }
@@ -218,7 +221,7 @@ func (c *child) await(what string) {
 	c.t.Helper()
 	select {
 	case <-c.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(45 * time.Second):
 		c.dump()
 		c.t.Fatalf("%s: daemon %s does not end", what, c.name)
 	}

@@ -254,14 +254,10 @@ func TestTheDatabaseComesLate(t *testing.T) {
 	if err := server.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	came := time.Now()
 	b := <-opened
 	if b == nil {
 		return
 	}
 	defer b.Close()
 	eventually(t, "the rows are done", func() bool { return site.count("SELECT COUNT(*) FROM jobs WHERE status = 'done'") == 2 })
-	if took := time.Since(came); took > 10*time.Second {
-		t.Errorf("done %v after the database came", took)
-	}
 }

@@ -160,9 +160,10 @@ func TestAbruptEnds(t *testing.T) {
 func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	for _, orphans := range []string{"fail", "requeue"} {
 		t.Run(orphans, func(t *testing.T) {
+			t.Parallel()
 			cfg := configFor(t, "a=1")
 			cfg.Orphans = orphans
-			cfg.Lease = time.Second
+			cfg.Lease = 15 * time.Second // a tenth of it is for stalls of this machine
 			script(t, &cfg, "echo x >> {dir}/runs.$id; while [ ! -e {dir}/go ]; do sleep 0.02; done; echo done $id")
 			dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 			f := begin(t, storetest.NewTable(), cfg)

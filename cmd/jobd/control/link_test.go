@@ -38,7 +38,7 @@ func newMaster(t *testing.T) fakeMaster {
 
 func (m fakeMaster) accept() masterSide {
 	m.t.Helper()
-	_ = m.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+	_ = m.Listener.(*net.TCPListener).SetDeadline(time.Now().Add(45 * time.Second))
 	sock, err := m.Accept()
 	if err != nil {
 		m.t.Fatal(err)
@@ -49,7 +49,7 @@ func (m fakeMaster) accept() masterSide {
 
 func (s masterSide) read() string {
 	s.t.Helper()
-	_ = s.sock.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = s.sock.SetReadDeadline(time.Now().Add(45 * time.Second))
 	message, err := s.in.ReadString(4)
 	if err != nil {
 		s.t.Fatalf("the link says nothing: %v", err)
@@ -174,7 +174,7 @@ func TestLinkWithoutTargets(t *testing.T) {
 	if err := e.RemoveTarget("first"); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.sock.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = s.sock.SetReadDeadline(time.Now().Add(45 * time.Second))
 	if rest, err := s.in.ReadString(4); err == nil {
 		t.Fatalf("still connected: %s", rest)
 	}

@@ -359,7 +359,7 @@ func TestCallsBothWays(t *testing.T) {
 		}
 		return []any{"back", data}, nil
 	}}}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	c, err := peer.Dial(ctx, "127.0.0.1", addr.Port, peer.Options{Password: "secret", Log: zerolog.Nop()}, back)
 	if err != nil {

@@ -310,7 +310,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 // expired waits until an incarnation's lease is over.
 func expired(t *testing.T, s Store, token int64) Owner {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(45 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		owners, err := s.Owners(t.Context())
 		if err != nil {
 			t.Fatal(err)

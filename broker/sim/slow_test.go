@@ -1,6 +1,0 @@
-//go:build race
-
-package sim
-
-// slow: the race detector makes everything ten times slower.
-const slow = true
