@@ -16,6 +16,7 @@ require (
 	github.com/gofrs/flock v0.13.1
 	github.com/google/go-cmp v0.7.0
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
+	github.com/hibiken/asynq v0.26.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/panjf2000/gnet/v2 v2.10.0
 	github.com/pelletier/go-toml/v2 v2.4.3
@@ -43,7 +44,6 @@ require (
 )
 
 require (
-	github.com/hibiken/asynq v0.26.0 // indirect
 	github.com/philhofer/fwd v1.2.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/spf13/cast v1.10.0 // indirect
