@@ -11,6 +11,7 @@ import (
 
 	"gloom/bench/jobd"
 	"gloom/bench/jq"
+	"gloom/bench/serverless"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/jobd/bridge"
 )
@@ -50,6 +51,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand(), jobd.Command(), jq.Command())
+	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), compareCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command())
 	return cmd
 }

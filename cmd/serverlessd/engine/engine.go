@@ -47,6 +47,9 @@ type Engine struct {
 	end   context.CancelFunc
 	loops sync.WaitGroup
 	wake  chan struct{} // pick looks again
+	// transit has room for one: who brings a piece of the journal to a store, or
+	// counts jobs in both.
+	transit chan struct{}
 
 	mu       sync.Mutex // guards the following
 	stopped  bool       // nothing is handed out
@@ -62,7 +65,7 @@ type Engine struct {
 // Open starts the engine. Stores that are away are waited for in the background.
 func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
-		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), transit: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[string]*batch), ingested: make(chan struct{}),
 		crews: make(map[string]*crew), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/journal"
-	"gloom/cmd/serverlessd/store"
 )
 
 const (
@@ -59,32 +58,43 @@ func (e *Engine) ingest() {
 			}
 			continue
 		}
-		entries := r.Read()
-		ctx, cancel := b.call()
-		began := time.Now()
-		err = b.note(b.store.Ingest(ctx, r.Range, entries, time.Now))
-		cancel()
-		if err != nil {
-			r.Cancel()
-			if !errors.Is(err, store.ErrAway) {
-				b.complain(err, "cannot ingest; the journal keeps the lines")
-			}
-			if !e.sleep(ingestRetry) {
-				return
-			}
-			continue
+		if !e.bring(r, b) && !e.sleep(ingestRetry) {
+			return
 		}
-		if err := r.Sync(); err != nil { // the store knows that it has them
-			e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
-		}
-		e.meter.ingested(len(entries), time.Since(began))
-		e.tellIngested()
-		for i := range entries {
-			e.events.added(&entries[i])
-		}
-		b.look()
 		next++
 	}
+}
+
+// bring puts a piece of the journal into a store.
+func (e *Engine) bring(r *journal.Reservation, b *backend) bool {
+	entries := r.Read()
+	ctx, cancel := b.call()
+	defer cancel()
+	select {
+	case e.transit <- struct{}{}:
+	case <-ctx.Done():
+		r.Cancel()
+		return false
+	}
+	began := time.Now()
+	err := b.note(b.store.Ingest(ctx, r.Range, entries, time.Now))
+	if err != nil {
+		r.Cancel()
+	} else if err := r.Sync(); err != nil { // the store knows that it has them
+		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
+	}
+	<-e.transit
+	if err != nil {
+		b.complain(err, "cannot ingest; the journal keeps the lines")
+		return false
+	}
+	e.meter.ingested(len(entries), time.Since(began))
+	e.tellIngested()
+	for i := range entries {
+		e.events.added(&entries[i])
+	}
+	b.look()
+	return true
 }
 
 // tellIngested wakes those who wait for a store to have their jobs.

@@ -182,45 +182,36 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 	return affected, more, nil
 }
 
-// looks is how often State looks again when a piece of the journal went to a
-// store while it counted.
-const looks = 5
-
-// State are the jobs by jobtype; of one client unless it is "".
-func (e *Engine) State(ctx context.Context, client string) (types map[string]store.Counts, err error) {
-	for range looks {
-		e.mu.Lock()
-		before := e.ingested
-		e.mu.Unlock()
-		waiting := e.journal.Waiting()
-		types = make(map[string]store.Counts)
-		for _, b := range e.backends {
-			counts, err := b.store.Counts(ctx, client)
-			if b.note(err) != nil {
-				return nil, err
-			}
-			for jobtype, c := range counts {
-				sum := types[jobtype]
-				sum.Sum(&c)
-				types[jobtype] = sum
-			}
+// State are the jobs by jobtype; of one client unless it is "". A job that goes
+// from the journal to a store meanwhile is counted once.
+func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
+	select {
+	case e.transit <- struct{}{}:
+		defer func() { <-e.transit }()
+	case <-ctx.Done():
+		return nil, errors.Join(store.ErrAway, context.Cause(ctx))
+	}
+	types := make(map[string]store.Counts)
+	for _, b := range e.backends {
+		counts, err := b.store.Counts(ctx, client)
+		if b.note(err) != nil {
+			return nil, err
 		}
-		for jobtype, w := range waiting {
-			if of, _, _ := job.Split(jobtype); client != "" && of != client {
-				continue
-			}
-			c := types[jobtype]
-			c.Added += w.Jobs
-			c.Deferred += w.Delayed
-			c.Waiting += w.Jobs - w.Delayed
-			types[jobtype] = c
+		for jobtype, c := range counts {
+			sum := types[jobtype]
+			sum.Sum(&c)
+			types[jobtype] = sum
 		}
-		e.mu.Lock()
-		still := before == e.ingested
-		e.mu.Unlock()
-		if still {
-			break
+	}
+	for jobtype, w := range e.journal.Waiting() {
+		if of, _, _ := job.Split(jobtype); client != "" && of != client {
+			continue
 		}
+		c := types[jobtype]
+		c.Added += w.Jobs
+		c.Deferred += w.Delayed
+		c.Waiting += w.Jobs - w.Delayed
+		types[jobtype] = c
 	}
 	return types, nil
 }

@@ -1,0 +1,64 @@
+package serverless
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is the subcommand of gloom-bench.
+func Command() *cobra.Command {
+	o := DefaultOptions()
+	var out string
+	cmd := &cobra.Command{
+		Use:   "serverless",
+		Short: "lines and jobs per second through the serverless queue",
+		Long: `serverless starts a serverlessd on a throw-away directory for each measurement.
+
+lone, add and batch add lines for --time: one client with a line at a time, as
+many as --clients, and these with --lines in a request. Every answer means that the
+lines are on the disk. first is the time from the answer to the start of the job,
+of a type that had nothing to do. http, node, python and sh have --jobs that wait
+run by a handler that does nothing (sh a tenth of them: each is a process).
+
+All lines are counted in the end: one that is lost or doubled ends in exit status 1.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := cmd.OutOrStdout()
+			var rounds []Round
+			err := Run(cmd.Context(), o, func(r Round) {
+				rounds = append(rounds, r)
+				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job", r.Shape, r.Rate(), r.Seconds, float64(r.CPU.Microseconds())/float64(r.Jobs))
+				if r.P50 > 0 {
+					fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
+				}
+				if r.Sync > 0 {
+					fmt.Fprintf(w, "  (fdatasync %v)", r.Sync.Round(10*time.Microsecond))
+				}
+				fmt.Fprintln(w)
+			})
+			if err == nil && out != "" {
+				var text []byte
+				if text, err = json.MarshalIndent(rounds, "", "  "); err == nil {
+					err = os.WriteFile(out, append(text, '\n'), 0o644)
+				}
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Shapes, "shape", o.Shapes, "what to measure, of "+strings.Join(shapes, ", "))
+	f.StringVar(&o.Program, "serverlessd", o.Program, "program; else the one beside this, in PATH, or built")
+	f.StringVar(&o.Store, "store", o.Store, "store, as serverlessd takes it; none: SQLite in the daemon's directory")
+	f.IntVar(&o.Clients, "clients", o.Clients, "clients that add")
+	f.IntVar(&o.Lines, "lines", o.Lines, "lines of a request of batch")
+	f.DurationVar(&o.Time, "time", o.Time, "of a measurement that adds")
+	f.IntVar(&o.Jobs, "jobs", o.Jobs, "jobs that a handler runs")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each")
+	f.StringVar(&out, "out", "", "write the figures to this `file`, as JSON")
+	return cmd
+}

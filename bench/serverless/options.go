@@ -1,0 +1,48 @@
+// Package serverless measures the serverless queue: how fast lines are accepted,
+// and how fast handlers run them. Every line is counted in the end.
+package serverless
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The shapes of load, in their order.
+var shapes = []string{"lone", "add", "batch", "first", "http", "node", "python", "sh"}
+
+// Options says what to measure.
+type Options struct {
+	Shapes  []string
+	Program string        // serverlessd; "" finds or builds one
+	Store   string        // address; "" is SQLite in the daemon's directory
+	Clients int           // connections that add
+	Lines   int           // of a request of batch
+	Time    time.Duration // of a shape that adds
+	Jobs    int           // that a handler runs
+	Rounds  int
+}
+
+// DefaultOptions are those of the goal.
+func DefaultOptions() Options {
+	return Options{Shapes: shapes, Clients: 32, Lines: 1000, Time: 5 * time.Second, Jobs: 20_000, Rounds: 3}
+}
+
+// Validate returns an error for what cannot be measured.
+func (o Options) Validate() error {
+	for _, s := range o.Shapes {
+		if !slices.Contains(shapes, s) {
+			return fmt.Errorf("shape %q is none of %s", s, strings.Join(shapes, ", "))
+		}
+	}
+	for name, value := range map[string]int{"clients": o.Clients, "lines": o.Lines, "jobs": o.Jobs, "rounds": o.Rounds} {
+		if value < 1 {
+			return fmt.Errorf("%s %d: must be at least 1", name, value)
+		}
+	}
+	if o.Time < 100*time.Millisecond {
+		return fmt.Errorf("time %v: must be at least 100ms", o.Time)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package serverless
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gloom/bench/proc"
+)
+
+// Round is one measurement.
+type Round struct {
+	Shape   string        `json:"shape"`
+	Jobs    int           `json:"jobs"`
+	Seconds float64       `json:"seconds"`
+	P50     time.Duration `json:"p50_ns,omitempty"`
+	P99     time.Duration `json:"p99_ns,omitempty"`
+	Sync    time.Duration `json:"fdatasync_p50_ns,omitempty"` // of the same disk, of a lone line
+	CPU     time.Duration `json:"daemon_cpu_ns"`
+}
+
+// Rate is in jobs per second.
+func (r Round) Rate() float64 { return float64(r.Jobs) / r.Seconds }
+
+// Run measures every shape on a daemon of its own.
+func Run(ctx context.Context, o Options, told func(Round)) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	for range o.Rounds {
+		for _, shape := range o.Shapes {
+			r, err := measure(ctx, shape, o)
+			if err != nil {
+				return fmt.Errorf("%s: %w", shape, err)
+			}
+			told(r)
+		}
+	}
+	return nil
+}
+
+func measure(ctx context.Context, shape string, o Options) (r Round, err error) {
+	d, err := start(ctx, o)
+	if err != nil {
+		return r, err
+	}
+	defer d.server.Close()
+	r.Shape = shape
+	switch shape {
+	case "lone":
+		if r.Sync, err = syncTime(d.server.Dir); err == nil {
+			err = d.add(ctx, &r, 1, 1, o.Time)
+		}
+	case "add":
+		err = d.add(ctx, &r, o.Clients, 1, o.Time)
+	case "batch":
+		err = d.add(ctx, &r, o.Clients, o.Lines, o.Time)
+	case "first":
+		err = d.first(ctx, &r)
+	default:
+		err = d.handle(ctx, &r, o.Jobs)
+	}
+	return r, err
+}
+
+// add has clients add lines, each waiting for its answer, and checks that all of
+// them have come to the store.
+func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
+	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
+	var mu sync.Mutex
+	var times []time.Duration
+	var failed error
+	cpu, _ := proc.CPU(d.server.PID())
+	began := time.Now()
+	end := began.Add(during)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			var mine []time.Duration
+			var err error
+			for err == nil && time.Now().Before(end) {
+				sent := time.Now()
+				err = d.call(ctx, "POST", "/bench/job/idle", body, nil)
+				mine = append(mine, time.Since(sent))
+			}
+			mu.Lock()
+			times, failed = append(times, mine...), errors.Join(failed, err)
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	r.Seconds, r.Jobs = time.Since(began).Seconds(), len(times)*lines
+	after, _ := proc.CPU(d.server.PID())
+	r.CPU = after - cpu
+	slices.Sort(times)
+	if failed != nil {
+		return failed
+	}
+	r.P50, r.P99 = times[len(times)/2], times[len(times)*99/100]
+	return d.added(ctx, "idle", r.Jobs)
+}
+
+// added checks that no line is missing and none is there twice.
+func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
+	c, err := d.counts(ctx, typ)
+	if err == nil && c.Added != jobs {
+		err = fmt.Errorf("%d lines were accepted, and there are %d jobs", jobs, c.Added)
+	}
+	return err
+}
+
+// syncTime is the median of a small append and its fdatasync.
+func syncTime(dir string) (time.Duration, error) {
+	f, err := os.Create(filepath.Join(dir, "sync"))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	times := make([]time.Duration, 500)
+	for i := range times {
+		began := time.Now()
+		if _, err := f.Write(make([]byte, 200)); err != nil {
+			return 0, err
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(began)
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+// first measures how long it takes from the answer to an add to the start of the
+// job, of a type that had nothing to do.
+func (d *daemon) first(ctx context.Context, r *Round) error {
+	const jobs = 100
+	started := make(chan time.Time, 1)
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { started <- time.Now() }))
+	defer target.Close()
+	if err := d.call(ctx, "PUT", "/bench/handler/add/first?lang=http", []byte(target.URL), nil); err != nil {
+		return err
+	}
+	var times []time.Duration
+	began := time.Now()
+	for i := range jobs {
+		if err := d.call(ctx, "POST", "/bench/job/first", []byte("x\n"), nil); err != nil {
+			return err
+		}
+		acked := time.Now()
+		select {
+		case at := <-started:
+			times = append(times, max(0, at.Sub(acked)))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := d.await(ctx, "first", i+1); err != nil {
+			return err
+		}
+	}
+	slices.Sort(times)
+	r.Jobs, r.Seconds, r.P50, r.P99 = jobs, time.Since(began).Seconds(), times[jobs/2], times[jobs*99/100]
+	return nil
+}
+
+var sources = map[string]string{"node": "return 200", "python": "return 200", "sh": ":"}
+
+// handle measures how fast jobs that wait are run by a handler that does nothing.
+func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
+	source := sources[r.Shape]
+	var served atomic.Int64
+	if r.Shape == "http" {
+		target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			served.Add(1)
+		}))
+		defer target.Close()
+		source = target.URL
+	}
+	if r.Shape == "sh" {
+		jobs = max(1, jobs/10) // a process each
+	}
+	if err := d.call(ctx, "PUT", "/bench/handler/add/work?lang="+r.Shape, []byte(source), nil); err != nil {
+		return err
+	}
+	if err := d.call(ctx, "POST", "/bench/job/work", []byte("warm\n"), nil); err != nil {
+		return err
+	}
+	if err := d.await(ctx, "work", 1); err != nil {
+		return err
+	}
+	if err := d.call(ctx, "POST", "/stop", nil, nil); err != nil && ctx.Err() != nil {
+		return err
+	}
+	var body []byte
+	for i := range jobs {
+		body = append(strconv.AppendInt(body, int64(i), 10), '\n')
+	}
+	if err := d.call(ctx, "POST", "/bench/job/work?wait=store", body, nil); err != nil {
+		return err
+	}
+	cpu, _ := proc.CPU(d.server.PID())
+	began := time.Now()
+	_ = d.call(ctx, "POST", "/start", nil, nil)
+	if err := d.await(ctx, "work", jobs+1); err != nil {
+		return err
+	}
+	r.Jobs, r.Seconds = jobs, time.Since(began).Seconds()
+	after, _ := proc.CPU(d.server.PID())
+	r.CPU = after - cpu
+	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
+		return fmt.Errorf("%d jobs were done, the handler was asked %d times", jobs+1, n)
+	}
+	return d.added(ctx, "work", jobs+1)
+}
