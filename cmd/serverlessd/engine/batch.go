@@ -59,7 +59,7 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// begin takes a batch in hand and brings it to the broker.
+// begin takes a batch in hand, whose slot is taken, and brings it to the broker.
 func (e *Engine) begin(t *batch) {
 	t.b.mu.Lock()
 	for _, r := range t.runs {
@@ -70,7 +70,6 @@ func (e *Engine) begin(t *batch) {
 	e.serial++
 	t.id = e.typeOf(strconv.FormatUint(e.serial, 36)) + "/" + e.ids.Sysid()
 	e.batches[t.id] = t
-	e.sched.JobsStarted(time.Now(), t.client, t.jobtype())
 	e.mu.Unlock()
 	if t.handler.Lang == job.Gloom {
 		go t.askWorkers()

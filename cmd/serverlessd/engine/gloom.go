@@ -32,6 +32,10 @@ type crew struct {
 func (e *Engine) gloomRoom(jobtype string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.crewRoom(jobtype)
+}
+
+func (e *Engine) crewRoom(jobtype string) int {
 	c := e.crews[jobtype]
 	switch {
 	case c == nil:

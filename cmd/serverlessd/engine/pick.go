@@ -61,27 +61,56 @@ func (e *Engine) pick() (wait time.Duration) {
 			}
 		}
 	}
-	for len(types) > 0 {
-		e.mu.Lock()
-		i := -1
-		if !e.stopped && !e.leaving {
-			i = e.sched.SelectJobtypeToRun(time.Now(), types)
-		}
-		e.mu.Unlock()
-		if i < 0 {
-			break
-		}
-		n, err := e.take(&from[i])
-		if err != nil {
+	for _, p := range e.plan(from, types) {
+		if !e.take(p) {
 			wait = pickRetry
-			break
-		}
-		if from[i].due.Count -= n; n == 0 || from[i].due.Count <= 0 || from[i].handler.Lang == job.Gloom {
-			from[i].b.look() // there may be more than was counted
-			types, from = append(types[:i], types[i+1:]...), append(from[:i], from[i+1:]...)
 		}
 	}
 	return wait
+}
+
+// plan is a candidate whose jobs are to be taken, and how many batches of them.
+// Their slots are taken already.
+type plan struct {
+	candidate
+	size, batches int
+}
+
+// plan decides whose jobs to take with all the slots that are free.
+func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known := make(map[*store.Due]*plan)
+	for len(types) > 0 && !e.stopped && !e.leaving {
+		i := e.sched.SelectJobtypeToRun(time.Now(), types)
+		if i < 0 {
+			break
+		}
+		c := from[i]
+		p := known[c.due]
+		if p == nil {
+			p = &plan{candidate: c, size: e.batchSize(c.handler)}
+			known[c.due], plans = p, append(plans, p)
+		}
+		p.batches++
+		e.sched.JobsStarted(time.Now(), types[i].Client, c.due.Jobtype)
+		if c.due.Count -= p.size; c.due.Count <= 0 || c.handler.Lang == job.Gloom {
+			types, from = append(types[:i], types[i+1:]...), append(from[:i], from[i+1:]...)
+		}
+	}
+	return plans
+}
+
+// batchSize is how many jobs of a handler are taken for a slot. The lock is held.
+func (e *Engine) batchSize(h *job.Handler) int {
+	size := e.cfg.Batch
+	if h.Options.BatchSize > 0 {
+		size = h.Options.BatchSize
+	}
+	if h.Lang == job.Gloom {
+		size = min(size, max(1, e.crewRoom(h.Jobtype)))
+	}
+	return size
 }
 
 func (e *Engine) handsOut() bool {
@@ -139,30 +168,43 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	return t, true
 }
 
-// take locks a batch of a type and brings it to the broker.
-func (e *Engine) take(c *candidate) (n int, err error) {
-	sysid := c.b.identity()
+// take locks the jobs of a plan and brings them to the broker, a batch for each
+// slot. Slots for which there are none are given back.
+func (e *Engine) take(p *plan) bool {
+	client, _, _ := job.Split(p.due.Jobtype)
+	defer func() {
+		if p.batches == 0 {
+			return
+		}
+		e.mu.Lock()
+		for range p.batches {
+			e.sched.JobsStopped(time.Now(), client, p.due.Jobtype)
+		}
+		e.mu.Unlock()
+	}()
+	sysid := p.b.identity()
 	if sysid == "" {
-		return 0, store.ErrAway
+		return false
 	}
-	want := e.cfg.Batch
-	if size := c.handler.Options.BatchSize; size > 0 {
-		want = size
-	}
-	if c.handler.Lang == job.Gloom {
-		want = min(want, e.gloomRoom(c.due.Jobtype))
-	}
-	ctx, cancel := c.b.call()
+	ctx, cancel := p.b.call()
 	defer cancel()
 	began := time.Now()
-	taken, err := c.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: c.due.Jobtype, N: want, TTL: e.cfg.LockTTL})
-	if c.b.note(err) != nil {
-		c.b.complain(err, "cannot take jobs")
-		return 0, err
+	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, TTL: e.cfg.LockTTL})
+	if p.b.note(err) != nil {
+		p.b.complain(err, "cannot take jobs")
+		return false
 	}
-	if len(taken) > 0 {
-		e.meter.took(len(taken), time.Since(began))
-		e.begin(newBatch(e, c, sysid, taken, began))
+	e.meter.took(len(taken), time.Since(began))
+	switch {
+	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches:
+		p.b.look() // there may be more than was counted
+	case len(taken) < p.size*p.batches:
+		p.due.Count = 0
 	}
-	return len(taken), nil
+	for ; len(taken) > 0; p.batches-- {
+		n := min(p.size, len(taken))
+		e.begin(newBatch(e, &p.candidate, sysid, taken[:n], began))
+		taken = taken[n:]
+	}
+	return true
 }
