@@ -113,7 +113,7 @@ func (*my) schema() []string {
 		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
 			" lang VARCHAR(16) NOT NULL, data LONGBLOB NOT NULL, KEY type_dt (type, dt)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open BIGINT NOT NULL, running BIGINT NOT NULL, ok BIGINT NOT NULL," +
-			" failed BIGINT NOT NULL, abandoned BIGINT NOT NULL, expired BIGINT NOT NULL, deleted BIGINT NOT NULL, PRIMARY KEY (type, slot)" + table,
+			" failed BIGINT NOT NULL, abandoned BIGINT NOT NULL, expired BIGINT NOT NULL, deleted BIGINT NOT NULL, PRIMARY KEY (type, slot), KEY open (open, type)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME(3) NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL" + table,
 	}

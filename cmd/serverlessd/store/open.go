@@ -37,7 +37,7 @@ func Open(_ context.Context, address string) (Store, error) {
 	return nil, fmt.Errorf("%.60q is no store: sqlite:PATH or mysql://USER:PASSWORD@HOST/DATABASE", scheme+":…")
 }
 
-func newSQL(d dialect) *SQL { return &SQL{dialect: d, slot: rand.IntN(slots)} }
+func newSQL(d dialect) *SQL { return &SQL{dialect: d, slot: rand.IntN(slots), heads: newHeads()} }
 
 // Now implements Store.
 func (s *SQL) Now(ctx context.Context) (now time.Time, err error) {

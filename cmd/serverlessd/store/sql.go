@@ -66,6 +66,7 @@ type SQL struct {
 	write, read *sql.DB    // nil: not yet
 	ready       bool       // the tables are there
 	distance    time.Duration
+	heads       heads
 }
 
 // Name is the store's address without secrets.
@@ -133,7 +134,11 @@ func (s *SQL) transact(ctx context.Context, f func(*tx) error) error {
 		if err := s.exec(ctx, t, t.list); err != nil {
 			return err
 		}
-		return inner.Commit()
+		if err := inner.Commit(); err != nil {
+			return err
+		}
+		s.touch(t.counts)
+		return nil
 	})
 }
 

@@ -58,18 +58,19 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 
 func (*lite) schema() []string {
 	return []string{
-		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME NOT NULL," +
-			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt DATETIME NOT NULL, first_dt DATETIME NOT NULL," +
-			" done_dt DATETIME, code VARCHAR(24), exitcode SMALLINT, data BLOB) WITHOUT ROWID",
+		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt TEXT NOT NULL," +
+			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt TEXT NOT NULL, first_dt TEXT NOT NULL," +
+			" done_dt TEXT, code VARCHAR(24), exitcode SMALLINT, data BLOB) WITHOUT ROWID",
 		"CREATE INDEX IF NOT EXISTS lock_dt ON sq_jobs (`lock`, dt)",
 		"CREATE INDEX IF NOT EXISTS type_lock_dt ON sq_jobs (type, `lock`, dt)",
 		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL)",
 		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL, truncated INT NOT NULL, bad_lines INT NOT NULL)",
-		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME NOT NULL, lang VARCHAR(16) NOT NULL, data BLOB NOT NULL)",
+		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt TEXT NOT NULL, lang VARCHAR(16) NOT NULL, data BLOB NOT NULL)",
 		"CREATE INDEX IF NOT EXISTS handlers_type_dt ON sq_handlers (type, dt)",
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open INT NOT NULL, running INT NOT NULL, ok INT NOT NULL," +
 			" failed INT NOT NULL, abandoned INT NOT NULL, expired INT NOT NULL, deleted INT NOT NULL, PRIMARY KEY (type, slot)) WITHOUT ROWID",
-		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt DATETIME NOT NULL) WITHOUT ROWID",
+		"CREATE INDEX IF NOT EXISTS counts_open ON sq_counts (open, type)",
+		"CREATE TABLE IF NOT EXISTS sq_points (segment VARCHAR(64) PRIMARY KEY, place BIGINT NOT NULL, dt TEXT NOT NULL) WITHOUT ROWID",
 		"CREATE TABLE IF NOT EXISTS sq_meta (name VARCHAR(64) PRIMARY KEY, value BIGINT NOT NULL) WITHOUT ROWID",
 	}
 }

@@ -55,7 +55,7 @@ type Store interface {
 
 	// Waiting are the types with jobs that are due, each with the dt of the oldest,
 	// the count up to 1,000, and when the next deferred job is due (0: none within
-	// the hour). It skips along the index.
+	// the hour). It looks at one job of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
 	// Take locks up to n due jobs of a type, oldest first.
 	Take(ctx context.Context, t Taking) ([]Taken, error)

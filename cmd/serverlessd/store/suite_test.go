@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 	t.Run("mariadb", func(t *testing.T) { f(t, opener(t, address(t, mariadbtest.Shared(t)))) })
 }
 
-func address(t *testing.T, server *mariadbtest.Server) string {
+func address(t testing.TB, server *mariadbtest.Server) string {
 	return fmt.Sprintf("mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))
 }
 
@@ -166,6 +167,7 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 		for _, d := range due {
 			types = append(types, fmt.Sprint(d.Jobtype, d.Count))
 		}
+		slices.Sort(types)
 		equal(t, "types", types, "[a-x3 a-y1 b-x1]")
 		got := take(t, s, sysid, "a-x", 2, ttl)
 		equal(t, "taken", payloads(got), "1 "+long)
@@ -545,7 +547,6 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
-// Many types are found, more than a database recurses over.
 func TestManyTypes(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		var jobs []journal.Entry
@@ -554,7 +555,10 @@ func TestManyTypes(t *testing.T) {
 		}
 		ingest(t, s, jobs...)
 		due, _, err := s.Waiting(t.Context())
-		equal(t, "types", []any{len(due), due[1233].Jobtype, err}, []any{1234, "a-1233", nil})
+		equal(t, "types", []any{len(due), err}, []any{1234, nil})
+		equal(t, "taken", len(take(t, s, sysid, "a-0777", 9, ttl)), 1)
+		due, _, err = s.Waiting(t.Context())
+		equal(t, "types", []any{len(due), err}, []any{1233, nil})
 	})
 }
 

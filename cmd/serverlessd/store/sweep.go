@@ -77,11 +77,10 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 	var types []string
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		types = nil
-		return s.types(ctx, q, func(jobtype string, oldest time.Time, _ int64) error {
+		return s.types(ctx, q, func(jobtype string, oldest time.Time, _ int64) {
 			if now.Sub(oldest) > want.RetryFor && !want.Handled(jobtype) {
 				types = append(types, jobtype)
 			}
-			return nil
 		})
 	})
 	for _, jobtype := range types {

@@ -13,45 +13,16 @@ import (
 const (
 	maxCount = 1000
 	horizon  = time.Hour
-	hop      = 400 // types that one statement finds; databases limit recursion
 )
-
-// types goes over all types that have an open job, by skipping along the index,
-// with the dt of the oldest.
-func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64) error) error {
-	for last := ""; ; {
-		n := 0
-		err := each(ctx, q, `WITH RECURSIVE t (type, n) AS (
-			SELECT (SELECT MIN(type) FROM sq_jobs WHERE type > ?), 1
-			UNION ALL SELECT (SELECT MIN(type) FROM sq_jobs j WHERE j.type > t.type), n + 1 FROM t WHERE t.type IS NOT NULL AND n < ?)
-			SELECT type, (SELECT MIN(dt) FROM sq_jobs j WHERE j.type = t.type AND j.`+"`lock`"+` = ''),
-			(SELECT SUM(open) FROM sq_counts c WHERE c.type = t.type) FROM t WHERE type IS NOT NULL`, []any{last, hop}, func(r *sql.Rows) error {
-			var oldest moment
-			var open sql.NullInt64
-			if err := r.Scan(&last, &oldest, &open); err != nil {
-				return err
-			}
-			n++
-			if oldest.time().IsZero() {
-				return nil
-			}
-			return found(last, oldest.time(), open.Int64)
-		})
-		if err != nil || n < hop {
-			return err
-		}
-	}
-}
 
 // Waiting implements Store.
 func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		due, next = nil, 0
-		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) error {
+		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) {
 			if !oldest.After(now) {
-				due = append(due, Due{Jobtype: jobtype, Oldest: oldest, Age: now.Sub(oldest), Count: int(min(max(open, 1), maxCount))})
+				due = append(due, Due{Jobtype: jobtype, Oldest: oldest, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
 			}
-			return nil
 		})
 		if err != nil {
 			return err

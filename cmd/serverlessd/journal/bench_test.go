@@ -1,0 +1,65 @@
+package journal_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/journal"
+
+	"github.com/rs/zerolog"
+)
+
+// BenchmarkAppend adds lines with fsync, as clients do that wait for each
+// answer; lines/s and the median of a request are what counts.
+func BenchmarkAppend(b *testing.B) {
+	for _, c := range []struct{ clients, lines int }{{1, 1}, {32, 1}, {4, 1000}} {
+		b.Run(fmt.Sprintf("clients=%d/lines=%d", c.clients, c.lines), func(b *testing.B) {
+			files, err := Directory(b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			j, err := Open(Options{Files: files, IDs: job.NewIDs("0seven", time.Now), Log: zerolog.Nop()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer j.Close()
+			batch := Batch{Jobtype: "client-type"}
+			for range c.lines {
+				batch.Lines = append(batch.Lines, []byte(strings.Repeat("x", 100)))
+			}
+			var mu sync.Mutex
+			var took []time.Duration
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for client := range c.clients {
+				wg.Go(func() {
+					var mine []time.Duration
+					for i := client; i < b.N; i += c.clients {
+						start := time.Now()
+						if _, err := j.Append(b.Context(), []Batch{batch}); err != nil {
+							b.Error(err)
+							return
+						}
+						mine = append(mine, time.Since(start))
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					took = append(took, mine...)
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			slices.Sort(took)
+			b.ReportMetric(float64(b.N*c.lines)/b.Elapsed().Seconds(), "lines/s")
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			s := j.Stats()
+			b.ReportMetric(float64((s.SyncTime / time.Duration(s.Syncs)).Microseconds()), "sync-µs")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

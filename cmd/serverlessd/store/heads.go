@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+)
+
+// headAge is for how long a head is believed where nothing tells that it has
+// changed: that another daemon has added as many jobs as it took.
+const headAge = time.Second
+
+// head is the oldest open job of a type.
+type head struct {
+	oldest time.Time
+	open   int64     // jobs of the type
+	asked  time.Time // when
+}
+
+// heads are remembered: to look for a thousand of them costs a pick too much.
+type heads struct {
+	known   map[string]head
+	changes int64            // transactions of this daemon
+	changed map[string]int64 // the last of a type
+}
+
+func newHeads() heads {
+	return heads{known: make(map[string]head), changed: make(map[string]int64)}
+}
+
+// touch forgets the heads of types whose jobs a transaction has changed.
+func (s *SQL) touch(counts map[string]*tally) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heads.changes++
+	for jobtype := range counts {
+		delete(s.heads.known, jobtype)
+		s.heads.changed[jobtype] = s.heads.changes
+	}
+}
+
+// types goes over all types that have an open job, with the dt of the oldest. It
+// looks at one job of a type at most, however many there are.
+func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, oldest time.Time, open int64)) error {
+	s.mu.Lock()
+	changes := s.heads.changes
+	s.mu.Unlock()
+	open := make(map[string]int64)
+	err := each(ctx, q, "SELECT type, SUM(open) FROM sq_counts WHERE open <> 0 GROUP BY type HAVING SUM(open) > 0", nil, func(r *sql.Rows) error {
+		var jobtype string
+		var n int64
+		err := r.Scan(&jobtype, &n)
+		open[jobtype] = n
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var ask []string
+	now := time.Now()
+	s.mu.Lock()
+	for jobtype := range s.heads.changed {
+		if open[jobtype] == 0 && s.heads.changed[jobtype] <= changes {
+			delete(s.heads.changed, jobtype)
+			delete(s.heads.known, jobtype)
+		}
+	}
+	for jobtype, n := range open {
+		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.asked) < headAge {
+			found(jobtype, h.oldest, n)
+		} else {
+			ask = append(ask, jobtype)
+		}
+	}
+	s.mu.Unlock()
+	for part := range slices.Chunk(ask, slice) {
+		err := each(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
+			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type IN "+marks(len(part))+") t", anyOf(part), func(r *sql.Rows) error {
+			var jobtype string
+			var oldest moment
+			if err := r.Scan(&jobtype, &oldest); err != nil || oldest.time().IsZero() {
+				return err
+			}
+			found(jobtype, oldest.time(), open[jobtype])
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.heads.changed[jobtype] <= changes {
+				s.heads.known[jobtype] = head{oldest: oldest.time(), open: open[jobtype], asked: now}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
