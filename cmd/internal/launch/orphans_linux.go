@@ -40,7 +40,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 	defer tick.Stop()
 	seen := make(map[int]bool)
 	for {
-		left := killMarked(mark)
+		left, unsure := killMarked(mark)
 		if group != "" {
 			inside, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 			for _, pid := range strings.Fields(string(inside)) {
@@ -54,7 +54,7 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		for _, pid := range left {
 			seen[pid] = true
 		}
-		if len(left) == 0 {
+		if len(left) == 0 && !unsure {
 			return len(seen), nil
 		}
 		select {
@@ -66,13 +66,17 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 }
 
 // killMarked kills, and lists, the processes with the setting in their
-// environment. Zombies have none, and other users' processes are not ours to
-// read.
-func killMarked(mark []byte) (pids []int) {
+// environment. It is unsure of those that may be about to get theirs. Zombies
+// have none, and other users' processes are not ours to read.
+func killMarked(mark []byte) (pids []int, unsure bool) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() || !marked(pid, mark) {
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if ours, begins := marked(pid, mark); !ours {
+			unsure = unsure || begins
 			continue
 		}
 		// The handle, taken before a second look, is that of no later process with
@@ -81,25 +85,36 @@ func killMarked(mark []byte) (pids []int) {
 		if err != nil {
 			continue
 		}
-		if marked(pid, mark) && process.Signal(syscall.SIGKILL) == nil {
+		if ours, _ := marked(pid, mark); ours && process.Signal(syscall.SIGKILL) == nil {
 			pids = append(pids, pid)
 		}
 		process.Release()
 	}
-	return pids
+	return pids, unsure
 }
 
-func marked(pid int, mark []byte) bool {
+// execTime is how long a process may be without its environment when it begins
+// to execute a program.
+const execTime = 2 * time.Second
+
+// marked tells whether a process has the setting, or has no environment and is so
+// young that it may be about to get it.
+func marked(pid int, mark []byte) (ours, begins bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
-		return false
+		return false, false
+	}
+	if len(env) == 0 {
+		t, ok := readTimes(pid)
+		_, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe") // the kernel's own and zombies have none
+		return false, ok && err == nil && time.Duration(bootTime())-t.begun < execTime
 	}
 	for setting := range bytes.SplitSeq(env, []byte{0}) {
 		if rest, ok := bytes.CutPrefix(setting, mark); ok && (len(rest) == 0 || rest[0] == '/') {
-			return true
+			return true, false
 		}
 	}
-	return false
+	return false, false
 }
 
 // killFile is there since Linux 5.14.

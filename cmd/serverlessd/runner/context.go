@@ -88,13 +88,14 @@ func (r *Runner) begin(ctx context.Context, k key, serial uint64) (*process, *fa
 	if _, f := c.step(ctx, c.speaks.hello(c), r.o.Start, 0); f != nil {
 		c.kill()
 		switch f.code {
+		case "":
+			return nil, f
 		case codeTimeout:
 			f.text = fmt.Sprintf("the context was not there after %v", r.o.Start)
 		case codeContextDied:
 			f.text = "the context ended at its start" + f.text[len(died):]
 		}
-		f.code = codeContextFailed
-		return nil, f
+		return nil, &fault{codeContextFailed, f.text}
 	}
 	return c, nil
 }

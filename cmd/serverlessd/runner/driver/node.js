@@ -3,7 +3,7 @@
 // standard output: a line with the secret, a status and a size, then the data.
 (() => {
   const AsyncFunction = (async () => {}).constructor;
-  const print = process.stdout.write.bind(process.stdout);
+  const print = process.stdout.write.bind(process.stdout), stderr = process.stderr;
   const input = new (require('net').Socket)({ fd: 3, readable: true, writable: false });
   const sources = new Map();
   let secret, head, chunks = [], have = 0, busy = false;
@@ -33,15 +33,17 @@
   }
 
   async function run(frame, bytes) {
+    let status = 200, data = '';
     try {
       const f = compiled(frame.code);
-      const [status, data] = frame.do === 'hook' ? (await f(), [200, ''])
-        : result(await f(bytes.toString(), { id: frame.id, type: frame.type, tries: frame.tries, raw: bytes }));
-      answer(Number.isInteger(status) && status >= 0 && status < 1000 ? status : 500, data);
+      if (frame.do === 'hook') await f();
+      else [status, data] = result(await f(bytes.toString(), { id: frame.id, type: frame.type, tries: frame.tries, raw: bytes }));
     } catch (e) {
       console.error(e);
-      answer(500, String(e?.message || e));
+      [status, data] = [500, String(e?.message || e)];
     }
+    if (stderr.writableLength) await new Promise((written) => stderr.write('', written));
+    answer(Number.isInteger(status) && status >= 0 && status < 1000 ? status : 500, data);
   }
 
   // take returns the first n bytes of what came in.
