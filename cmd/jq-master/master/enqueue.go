@@ -32,7 +32,7 @@ func (c *machine) enqueue(e *enqueueing) {
 	jobs := make([]*job.Job, len(e.jobs))
 	for i, n := range e.jobs {
 		c.seq++
-		jobs[i] = &job.Job{ID: job.NewID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wall, State: job.Queued}
+		jobs[i] = &job.Job{ID: c.newID(), Attributes: n.Attributes, Seq: c.seq, Enqueued: c.wall, State: job.Queued}
 		if n.Delay > 0 {
 			jobs[i].Due = c.wall + ms(n.Delay)
 		}
@@ -88,10 +88,10 @@ func (c *machine) adopt(j *job.Job) *record {
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}
+	c.insert(r)
 	if !r.State.Ended() {
 		c.constraints.enter(r)
 	}
-	c.insert(r)
 	return r
 }
 
@@ -121,6 +121,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 		s.delay = time.Duration(r.Due-c.wall) * time.Millisecond
 	}
 	if u := r.running(); u != nil {
+		u.own = true
 		s.typ, s.priority, s.groups, s.delay = c.ownType(u.w), foremost, c.constraints.groups(r, false), 0
 	}
 	c.later(func() { c.out.line.submit(s) })

@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type Broker struct {
 // brokerLine is the line to a broker: submits, changes, cancels and rules go out in
 // order, over one connection.
 type brokerLine struct {
+	own       string // begins the types of jobs that run with a worker already
 	b         Broker
 	values    Values
 	enter     func(f func(c *machine))
@@ -63,8 +65,8 @@ type errand struct {
 // window is how many jobs may be on their way to the broker.
 const window = 1 << 16
 
-func openLine(b Broker, values Values, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
-	l := &brokerLine{b: b, values: values, enter: enter, log: log, workers: make(map[job.ID]*gloom.Worker)}
+func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
+	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID]*gloom.Worker)}
 	l.wake = sync.NewCond(&l.mu)
 	l.life, l.end = context.WithCancel(context.Background())
 	size := window
@@ -253,7 +255,7 @@ func (l *brokerLine) serve(id job.ID, v serving) {
 					r.Answer(nil, gloom.Fatal(errors.New("no job of JQ")))
 					return
 				}
-				l.enter(func(c *machine) { c.handed(id, jobID, r) })
+				l.enter(func(c *machine) { c.handed(id, jobID, strings.HasPrefix(r.Job().Type, l.own), brokerRun{r}) })
 			},
 		}
 		l.workers[id] = w
@@ -268,6 +270,15 @@ func (l *brokerLine) serve(id job.ID, v serving) {
 		l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
 	}
 }
+
+// brokerRun is a run as the machine answers it.
+type brokerRun struct{ *gloom.Run }
+
+func (r brokerRun) end()                        { r.Answer(nil, nil) }
+func (r brokerRun) release(delay time.Duration) { r.Answer(nil, gloom.Release(delay)) }
+func (r brokerRun) retry(delay time.Duration)   { r.Answer(nil, gloom.RetryAfter(errFailed, delay)) }
+
+var errFailed = errors.New("the attempt has failed")
 
 func (l *brokerLine) part(id job.ID) {
 	l.mu.Lock()

@@ -134,7 +134,11 @@ func (c *machine) storeChanged(away error) {
 
 // misplaced is told of a job that the broker did not take.
 func (c *machine) misplaced(id job.ID) {
-	if r := c.jobs[id]; r != nil && r.inLine {
+	r := c.jobs[id]
+	if r == nil || !r.inLine {
+		return
+	}
+	if u := r.running(); u == nil || u.handle == nil {
 		r.inLine = false
 		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
 	}
@@ -151,7 +155,7 @@ func (c *machine) placeLate() {
 		if c.now < l.at {
 			return false
 		}
-		if r := c.jobs[l.id]; r != nil && !r.inLine && r.waits() {
+		if r := c.jobs[l.id]; r != nil && !r.inLine && !r.State.Ended() && (r.waits() || r.past.run.handle == nil) {
 			c.place(r)
 		}
 		return true

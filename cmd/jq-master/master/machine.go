@@ -55,6 +55,7 @@ type machine struct {
 	Limits
 	out    outside
 	rng    *rand.Rand
+	newID  func() job.ID
 	prefix string // of the broker's types
 
 	now  int64 // in milliseconds, monotonic
@@ -153,8 +154,12 @@ type serving struct {
 
 // handle is a job that the broker has handed out.
 type handle interface {
-	// Answer is as that of the Go client's Run.
-	Answer(value any, err error)
+	// end: the broker need not know the job any longer.
+	end()
+	// release: it was no attempt, and the job keeps its place.
+	release(delay time.Duration)
+	// retry: the attempt has failed, and there is to be another one after the delay.
+	retry(delay time.Duration)
 }
 
 // place is a job in the order of enqueueing; nil when it was forgotten.
@@ -212,6 +217,7 @@ type run struct {
 	deadline int64  // monotonic
 	before   job.State
 	sent     bool    // the worker may know of it
+	own      bool    // the broker has it as a job of its worker alone
 	dones    []reply // who waits for the end to be written
 	ended    bool    // by its worker, as is being written
 	puller   *puller
@@ -222,7 +228,7 @@ type reply func(error)
 
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
-		Limits: l, rng: rand.New(rand.NewPCG(seed, seed)),
+		Limits: l, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
 		jobs: make(map[job.ID]*record), names: make(map[string]*name),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(),
 	}

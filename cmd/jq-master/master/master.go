@@ -257,7 +257,7 @@ func (m *Master) connect(c *machine) (*brokerLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	line, err := openLine(b, m.opt.Values, m.opt.MaxJobs, func(f func(c *machine)) { m.step(c, func() { f(c) }) }, m.log)
+	line, err := openLine(b, m.opt.Values, c.ownPrefix(), m.opt.MaxJobs, func(f func(c *machine)) { m.step(c, func() { f(c) }) }, m.log)
 	if err != nil {
 		b.Close()
 	}

@@ -68,17 +68,15 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 	}
 	w.seen = c.now
 	c.serve(w)
-	if taken {
-		return p.jobs
-	}
+	var jobs []job.Handout
 	for i, r := range p.recs {
-		u := p.runs[i]
-		if r.running() != u {
-			continue
-		}
-		if r.op == idle {
+		switch u := p.runs[i]; {
+		case r.running() != u: // its time was over before it was taken
+		case taken:
+			jobs = append(jobs, p.jobs[i])
+		case r.op == idle:
 			c.unstart(r)
-		} else {
+		default:
 			r.wait(func() {
 				if r.running() == u && r.op == idle {
 					c.unstart(r)
@@ -86,7 +84,7 @@ func (c *machine) endPull(w *worker, p *puller, taken bool) []job.Handout {
 			})
 		}
 	}
-	return nil
+	return jobs
 }
 
 // closePulls ends the requests of a worker that goes.

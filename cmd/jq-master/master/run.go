@@ -1,32 +1,32 @@
 package master
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	gloom "gloom/clients/go"
 	"gloom/cmd/jq-master/job"
 )
 
-// handed is told that the broker gives a job to a worker.
-func (c *machine) handed(worker, id job.ID, h handle) {
+// handed is told that the broker gives a job to a worker; own says that it had the
+// job as one of this worker alone, which runs already.
+func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	w, r := c.workers[worker], c.jobs[id]
 	switch {
-	case r == nil || r.State.Ended():
-		c.later(func() { h.Answer(nil, nil) }) // the broker need not know it any longer
+	case r == nil || r.State.Ended() || own && r.State != job.Running:
+		c.later(h.end)
 		return
 	case r.State == job.Running:
-		if u := r.past.run; u.handle == nil && u.w == w {
+		if u := r.past.run; !own {
+			c.giveBack(h, crossing)
+		} else if u.handle == nil && u.own && u.w == w {
 			u.handle = h
-			r.inLine = true
-			return
+		} else {
+			c.later(h.end)
 		}
-		c.giveBack(h, crossing)
 		return
 	case r.op != idle:
-		r.wait(func() { c.handed(worker, id, h) })
+		r.wait(func() { c.handed(worker, id, own, h) })
 		return
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
@@ -41,7 +41,7 @@ func (c *machine) handed(worker, id job.ID, h handle) {
 
 func (c *machine) giveBack(h handle, delay time.Duration) {
 	c.ledger.Released++
-	c.later(func() { h.Answer(nil, gloom.Release(delay)) })
+	c.later(func() { h.release(delay) })
 }
 
 // start begins an attempt. The worker is told when it is written.
@@ -101,24 +101,29 @@ func (c *machine) unstart(r *record) {
 		c.become(r, j)
 		c.ledger.Running--
 		c.ledger.Waiting++
-		c.leave(r, u, gloom.Release(0))
+		c.leave(r, u, func(h handle) { h.release(0) })
 		c.replyAll(u.dones, notAssigned)
 	})
 }
 
-// leave ends a run's hold of its worker and the broker's hand-out: with nil the
-// broker's job has ended, else with what its Run is answered.
-func (c *machine) leave(r *record, u *run, answer error) {
+// leave ends a run's hold of its worker, and the broker's hand-out by the answer;
+// nil: the job has ended.
+func (c *machine) leave(r *record, u *run, answer func(handle)) {
 	r.past.run = nil
 	c.timers.remove(r)
 	delete(u.w.runs, r)
 	switch h := u.handle; {
 	case h != nil:
-		if answer == nil {
+		if answer == nil || u.own {
 			r.inLine = false
+			c.later(h.end)
+			if answer != nil {
+				c.place(r)
+			}
+			break
 		}
-		c.later(func() { h.Answer(nil, answer) })
-		if answer != nil && r.stale {
+		c.later(func() { answer(h) })
+		if r.stale {
 			c.regroup(r)
 		}
 	case r.inLine: // to be handed to the worker again
@@ -312,12 +317,10 @@ func (c *machine) retry(r *record, u *run, j *job.Job) {
 		c.ledger.Running--
 		c.ledger.Waiting++
 		left := max(time.Duration(j.Due-c.wall)*time.Millisecond, 0)
-		c.leave(r, u, gloom.RetryAfter(errFailed, left))
+		c.leave(r, u, func(h handle) { h.retry(left) })
 		c.replyAll(u.dones, nil)
 	})
 }
-
-var errFailed = errors.New("the attempt has failed")
 
 // backoff is the wait before retry n, from 1 on: between half of the limit and all
 // of it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/jq-master/job"
@@ -44,7 +45,9 @@ func (w *worker) takes(c *machine) bool {
 }
 
 // ownType is the type of jobs that run with a worker already.
-func (c *machine) ownType(w *worker) string { return c.prefix[:len(c.prefix)-1] + "~" + w.ID.String() }
+func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
+
+func (c *machine) ownPrefix() string { return strings.TrimSuffix(c.prefix, ".") + "~" }
 
 // serve tells the broker what a worker serves, if that has changed.
 func (c *machine) serve(w *worker) {
@@ -125,7 +128,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 		return
 	}
 	w := &worker{Worker: job.Worker{
-		ID: job.NewID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Host: g.Host, Names: g.Names, Token: g.Token,
+		ID: c.newID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Host: g.Host, Names: g.Names, Token: g.Token,
 		Heartbeat: g.Heartbeat, Since: c.wall,
 	}, seen: c.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {

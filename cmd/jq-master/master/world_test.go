@@ -1,0 +1,414 @@
+package master
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "the one seed to run")
+	lastFlag  = flag.Int("last", 60, "how many lines of the log of a failed world to show")
+	seedsFlag = flag.Int("seeds", 300, "how many seeds to run")
+)
+
+// world is a machine with everything around it, driven by a seed: a store that is
+// slow and goes away, a naive broker, workers of all manners, pushers.
+type world struct {
+	t    *testing.T
+	seed uint64
+	rng  *rand.Rand
+	now  int64
+	ids  uint64
+	log  []string
+
+	c     *machine
+	mem   *store.Memory
+	st    *slowStore
+	br    *naiveBroker
+	depth int
+	over  error // the fault that ended the machine
+
+	workers []*simWorker
+	model   map[job.ID]*expected
+	healed  bool
+}
+
+// expected is what must be true of a job by what its pusher and workers were told.
+type expected struct {
+	id        job.ID
+	maxRetry  int32
+	sent      int // attempts that a worker was told of and has not refused
+	failures  int
+	succeeded bool
+	final     bool // told to be a failure for good
+	cancelled bool
+	revived   bool
+	name      string
+}
+
+type simWorker struct {
+	id      job.ID
+	max     int
+	pulls   bool
+	silent  bool
+	beats   bool
+	gone    bool
+	out     map[job.ID]int32 // runs that it was told of
+	pending *puller
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: 1_700_000_000_000, mem: store.NewMemory(), model: map[job.ID]*expected{}}
+	w.st = &slowStore{Memory: w.mem, w: w}
+	w.start()
+	return w
+}
+
+func (w *world) say(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf("%d ", w.now-1_700_000_000_000)+fmt.Sprintf(format, args...))
+}
+
+func (w *world) fatalf(format string, args ...any) {
+	w.t.Helper()
+	for _, l := range w.log[max(0, len(w.log)-*lastFlag):] {
+		w.t.Log(l)
+	}
+	w.t.Fatalf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
+}
+
+// start makes a machine of what the store holds.
+func (w *world) start() {
+	l := DefaultLimits()
+	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
+	l.Heartbeat = time.Second
+	c := newMachine(l, w.seed)
+	c.prefix = "jq."
+	c.newID = func() (id job.ID) {
+		w.ids++
+		binary.BigEndian.PutUint64(id[8:], w.ids)
+		return id
+	}
+	w.c, w.over = c, nil
+	w.br = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
+	c.out = outside{
+		store: w.st, line: w.br, push: w,
+		enter: func(f func()) func() { return func() { w.step(c, f) } },
+		fault: func(err error) { w.over = err },
+	}
+	c.at(w.now, w.now)
+	err := w.mem.Load(context.Background(), store.Loaded{
+		Worker:     c.loadWorker,
+		Constraint: func(k *job.Constraint) { pick, _ := Compile(k); c.replace(k, pick) },
+		Job:        c.load,
+		Seq:        func(last uint64) { c.seq = max(c.seq, last) },
+	})
+	if err != nil {
+		w.fatalf("load: %v", err)
+	}
+	c.todo = nil
+	c.unlink()
+}
+
+func (w *world) step(c *machine, f func()) {
+	if w.c != c {
+		return
+	}
+	c.at(w.now, w.now)
+	f()
+	w.depth++
+	defer func() { w.depth-- }()
+	if w.depth > 1 {
+		return
+	}
+	for len(c.todo) > 0 {
+		todo := c.todo
+		c.todo = nil
+		for _, g := range todo {
+			g()
+		}
+	}
+	w.check()
+}
+
+// check demands what holds after each command.
+func (w *world) check() {
+	c := w.c
+	if n := c.ledger.imbalance(&c.counts); n != 0 {
+		w.fatalf("the ledger is out of balance by %d: %+v %v", n, c.ledger, c.counts)
+	}
+	for i, r := range c.timers {
+		if r.past.index != i || c.jobs[r.ID] != r {
+			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.past.index)
+		}
+	}
+	var counts [6]int
+	var bytes int64
+	running := map[*worker]int{}
+	results, waiters := 0, 0
+	for _, r := range c.jobs {
+		counts[r.State]++
+		bytes += r.size()
+		if u := r.running(); u != nil {
+			running[u.w]++
+			if r.State != job.Running {
+				w.fatalf("job %v is %v and has a run", r.ID, r.State)
+			}
+		} else if r.State == job.Running {
+			w.fatalf("job %v is running without a run", r.ID)
+		}
+		if r.past != nil {
+			if i := r.past.index; i >= 0 && c.timers[i] != r {
+				w.fatalf("job %v (%v) thinks it is timer %d", r.ID, r.State, i)
+			}
+			if r.past.drop != 0 {
+				results++
+			}
+			waiters += len(r.past.pollers)
+			if r.State.Ended() && r.op == idle && r.past.index < 0 {
+				w.fatalf("job %v has ended (%v op %d forget %d) and will not be forgotten", r.ID, r.State, r.op, r.past.forget-w.now)
+			}
+		}
+		if r.State == job.Running && r.past.index < 0 && r.op == idle {
+			w.fatalf("job %v runs without a deadline", r.ID)
+		}
+		if r.waits() && r.op == idle && c.linked && !r.inLine && !slices.ContainsFunc(c.late, func(l lateJob) bool { return l.id == r.ID }) {
+			w.fatalf("job %v waits, and the broker does not have it", r.ID)
+		}
+	}
+	if counts != c.counts {
+		w.fatalf("counts %v, in truth %v", c.counts, counts)
+	}
+	for _, k := range c.workers {
+		if len(k.runs) != running[k] || len(k.runs) > k.MaxJobs && k.Name != "" {
+			w.fatalf("worker %v has %d runs, in truth %d of at most %d", k.ID, len(k.runs), running[k], k.MaxJobs)
+		}
+	}
+	if c.entering == 0 && bytes != c.bytes {
+		w.fatalf("%d bytes, in truth %d", c.bytes, bytes)
+	}
+	if results != c.results {
+		w.fatalf("%d results, in truth %d", c.results, results)
+	}
+	if waiters != c.waiters-w.pulling() {
+		w.fatalf("%d waiters, in truth %d and %d pulls", c.waiters, waiters, w.pulling())
+	}
+	for _, k := range c.constraints.byID {
+		matching, runs := 0, 0
+		for _, r := range c.jobs {
+			for _, m := range r.groups {
+				if m.of == k {
+					matching++
+					if r.State == job.Running {
+						runs++
+					}
+				}
+			}
+		}
+		if matching != k.matching || runs != k.running {
+			w.fatalf("constraint %s has %d jobs and %d runs, in truth %d and %d", k.ID, k.matching, k.running, matching, runs)
+		}
+	}
+}
+
+func (w *world) pulling() int { return 0 }
+
+// slowStore answers when the world lets it.
+type slowStore struct {
+	*store.Memory
+	w       *world
+	pending []func()
+	away    bool
+}
+
+func (s *slowStore) put(f func()) {
+	if s.away || s.w.rng.IntN(3) == 0 {
+		s.pending = append(s.pending, f)
+	} else {
+		f()
+	}
+}
+
+func (s *slowStore) flush() {
+	for len(s.pending) > 0 && !s.away {
+		f := s.pending[0]
+		s.pending = s.pending[1:]
+		f()
+	}
+}
+
+func (s *slowStore) Enqueue(jobs []*job.Job, key *store.Key, done func([]job.ID, bool, error)) {
+	if s.away {
+		done(nil, false, store.ErrAway)
+		return
+	}
+	s.put(func() { s.Memory.Enqueue(jobs, key, done) })
+}
+func (s *slowStore) Start(j *job.Job, done func(error)) { s.put(func() { s.Memory.Start(j, done) }) }
+func (s *slowStore) Release(j *job.Job, done func(error)) {
+	s.put(func() { s.Memory.Release(j, done) })
+}
+func (s *slowStore) Retry(j *job.Job, done func(error))  { s.put(func() { s.Memory.Retry(j, done) }) }
+func (s *slowStore) Revive(j *job.Job, done func(error)) { s.put(func() { s.Memory.Revive(j, done) }) }
+func (s *slowStore) Finish(j *job.Job, forget, drop int64, done func(error)) {
+	s.put(func() { s.Memory.Finish(j, forget, drop, done) })
+}
+func (s *slowStore) Cancel(j *job.Job, forget int64, done func(error)) {
+	s.put(func() { s.Memory.Cancel(j, forget, done) })
+}
+func (s *slowStore) Forget(ids []job.ID, done func(error)) {
+	s.put(func() { s.Memory.Forget(ids, done) })
+}
+
+// naiveBroker keeps all jobs in a list and looks at all of them each time.
+type naiveBroker struct {
+	w       *world
+	c       *machine
+	todo    []func()
+	jobs    map[job.ID]*naiveJob
+	workers map[job.ID]serving
+	ruled   map[string]ruleChange
+	arrived int
+}
+
+type naiveJob struct {
+	submission
+	stands  int64
+	arrived int
+	ready   int64
+	worker  job.ID
+	running bool
+}
+
+func (b *naiveBroker) later(f func()) { b.todo = append(b.todo, f) }
+
+func (b *naiveBroker) submit(s submission) {
+	b.w.say("submit %v %s after %v", s.id, s.typ, s.delay)
+	b.later(func() {
+		if b.jobs[s.id] != nil {
+			b.w.say("the broker has %v already", s.id)
+			b.w.step(b.c, func() { b.c.misplaced(s.id) })
+			return
+		}
+		b.arrived++
+		b.jobs[s.id] = &naiveJob{submission: s, stands: b.w.now - ms(s.age), arrived: b.arrived, ready: b.w.now + ms(s.delay)}
+	})
+}
+
+func (b *naiveBroker) change(id job.ID, groups []string, ready bool) {
+	b.later(func() {
+		if j := b.jobs[id]; j != nil && !j.running {
+			if groups != nil {
+				j.groups = groups
+			}
+			if ready {
+				j.ready = 0
+			}
+		}
+	})
+}
+
+func (b *naiveBroker) cancel(id job.ID) {
+	b.w.say("withdraw %v", id)
+	b.later(func() {
+		if j := b.jobs[id]; j != nil && !j.running {
+			delete(b.jobs, id)
+		}
+	})
+}
+
+func (b *naiveBroker) serve(w job.ID, v serving) { b.later(func() { b.workers[w] = v }) }
+func (b *naiveBroker) part(w job.ID)             { b.later(func() { delete(b.workers, w) }) }
+func (b *naiveBroker) rules(r ruleChange)        { b.later(func() { b.ruled[r.pattern] = r }) }
+func (b *naiveBroker) settled(told func())       { b.later(told) }
+
+// some does some of what was asked, in order.
+func (b *naiveBroker) some(n int) {
+	for ; n > 0 && len(b.todo) > 0 && b.w.c == b.c; n-- {
+		f := b.todo[0]
+		b.todo = b.todo[1:]
+		f()
+	}
+}
+
+func (b *naiveBroker) allows(j *naiveJob) bool {
+	for _, g := range j.groups {
+		for p, r := range b.ruled {
+			if r.drop || r.concurrency < 0 || !fits(p, g) {
+				continue
+			}
+			n := int64(0)
+			for _, o := range b.jobs {
+				if o.running && slices.Contains(o.groups, g) {
+					n++
+				}
+			}
+			if n >= r.concurrency {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// match hands out the best job that may run, if there is one.
+func (b *naiveBroker) match() bool {
+	var best *naiveJob
+	var to job.ID
+	for _, j := range b.jobs {
+		if j.running || j.ready > b.w.now || !b.allows(j) {
+			continue
+		}
+		if best != nil && (j.priority < best.priority || j.priority == best.priority && (j.stands > best.stands || j.stands == best.stands && j.arrived > best.arrived)) {
+			continue
+		}
+		for _, id := range slices.SortedFunc(maps.Keys(b.workers), func(a, b job.ID) int { return slices.Compare(a[:], b[:]) }) {
+			v := b.workers[id]
+			out := 0
+			for _, o := range b.jobs {
+				if o.running && o.worker == id {
+					out++
+				}
+			}
+			serves := func(all []string) bool {
+				return slices.ContainsFunc(all, func(p string) bool { return fits(p, j.typ) })
+			}
+			if out < v.prefetch && serves(v.types) && !serves(v.except) {
+				best, to = j, id
+				break
+			}
+		}
+	}
+	if best == nil {
+		return false
+	}
+	best.running, best.worker = true, to
+	b.w.say("handed %v to %v", best.id, to)
+	b.w.step(b.c, func() { b.c.handed(to, best.id, strings.HasPrefix(best.typ, "jq~"), naiveRun{b, best}) })
+	return true
+}
+
+type naiveRun struct {
+	b *naiveBroker
+	j *naiveJob
+}
+
+func (r naiveRun) end() {
+	r.b.w.say("end %v", r.j.id)
+	r.b.later(func() { delete(r.b.jobs, r.j.id) })
+}
+func (r naiveRun) release(delay time.Duration) {
+	r.b.w.say("release %v for %v", r.j.id, delay)
+	r.b.later(func() { r.j.running, r.j.ready = false, r.b.w.now+ms(delay) })
+}
+func (r naiveRun) retry(delay time.Duration) { r.release(delay) }
