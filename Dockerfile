@@ -7,7 +7,24 @@ RUN go mod download
 COPY . .
 ARG VERSION=
 RUN CGO_ENABLED=0 go build -trimpath -o /out/ \
-    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom
+    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd && mkdir /data
+
+# The serverless queue: docker build --target serverlessd. It has http and gloom
+# handlers; an image from this one with node, php or python, and --langs, has more.
+FROM scratch AS serverlessd
+COPY --from=build /out/serverlessd /usr/bin/
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build --chown=65532:65532 /data /data
+USER 65532:65532
+VOLUME /data
+ENV GLOOM_SQ_ADDR=0.0.0.0:3001 \
+    GLOOM_SQ_INSECURE=true \
+    GLOOM_SQ_DIR=/data \
+    TMPDIR=/data
+EXPOSE 3001
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
+    CMD ["/usr/bin/serverlessd", "--healthcheck"]
+ENTRYPOINT ["/usr/bin/serverlessd"]
 
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/

@@ -22,7 +22,7 @@ import (
 )
 
 // prefix is that of options in the environment.
-const prefix = "SERVERLESSD_"
+const prefix = "GLOOM_SQ_"
 
 // exitCut is the status after a drain that a second signal cut short.
 const exitCut = 3

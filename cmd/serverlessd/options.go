@@ -23,7 +23,7 @@ const longHelp = `serverlessd takes payload lines over HTTP, keeps them in a jou
 has them, and runs each by the handler of its type until it succeeds, fails for
 good or is out of time.
 
-Every option is also an environment variable (--max-body is SERVERLESSD_MAX_BODY)
+Every option is also an environment variable (--max-body is GLOOM_SQ_MAX_BODY)
 and a key of the file that --config names (TOML: max-body = "1MiB"). A flag wins
 over the environment, the environment over the file.
 

@@ -76,7 +76,11 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 			e.close()
 		}
 	}()
-	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
+	mode := os.FileMode(0o700)
+	if cfg.User != "" {
+		mode = 0o711 // contexts stand below it
+	}
+	if err := os.MkdirAll(cfg.Dir, mode); err != nil {
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
@@ -223,7 +227,7 @@ func nodeName(path string) (string, error) {
 		return "", err
 	}
 	name := job.NewSysid()
-	return name, os.WriteFile(path, []byte(name+"\n"), 0o640)
+	return name, os.WriteFile(path, []byte(name+"\n"), 0o600)
 }
 
 // close frees everything; what has not been written by then is not written.

@@ -95,12 +95,14 @@ var (
 	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that took.", nil, nil)
 	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that could not be read and were put aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
+	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files of the journal with what could not be read.", nil, nil)
 	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable.", []string{"store"}, nil)
 	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that stand ready or run jobs.", nil, nil)
 	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs taken whose end is not written.", nil, nil)
 	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches at work.", nil, nil)
 	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
 	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
+	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the job has been due that has waited longest, 0 if there is none.", nil, nil)
 	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "What the ledger is off by; anything but 0 is a bug.", nil, nil)
 )
 
@@ -108,7 +110,7 @@ var (
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBacklogBytes, descBacklogJobs, descBacklogAge, descSyncs, descSyncTime, descDamaged, descFailures,
-		descUp, descContexts, descInHand, descBatches, descHandsOut, descJobs, descImbalance,
+		descBad, descOldest, descUp, descContexts, descInHand, descBatches, descHandsOut, descJobs, descImbalance,
 	} {
 		ch <- d
 	}
@@ -130,6 +132,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	count(descSyncTime, j.SyncTime.Seconds())
 	count(descDamaged, float64(j.Damaged))
 	count(descFailures, float64(j.Failures))
+	gauge(descBad, float64(j.Bad))
 	gauge(descContexts, float64(c.e.runner.Contexts()))
 	hand := 0
 	for i, b := range c.e.backends {
@@ -175,5 +178,6 @@ func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string))
 	} {
 		gauge(descJobs, float64(n), state)
 	}
+	gauge(descOldest, sum.Oldest.Seconds())
 	gauge(descImbalance, float64(sum.Imbalance()))
 }

@@ -24,7 +24,7 @@ func (e *Engine) claimSysids() (old []string, err error) {
 }
 
 func (e *Engine) noteSysid(sysid string) error {
-	f, err := os.OpenFile(e.sysidFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(e.sysidFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
