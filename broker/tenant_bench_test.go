@@ -159,6 +159,9 @@ func BenchmarkSeveral(b *testing.B) {
 				q.Type, q.Types = nil, types
 			}
 			core.Join(0, wrk, q)
+			for core.Next() <= 0 {
+				core.Tick(0) // finds out what the pattern fits
+			}
 			id, body, now := make([]byte, 8), make([]byte, 100), int64(0)
 			// A thousand jobs wait, spread over the types.
 			n := 0
