@@ -101,9 +101,9 @@ type Broker struct {
 
 	dead deadLetters
 
-	// ghosts counts overdue runs, ghostBytes what they weigh.
-	ghosts     int
-	ghostBytes int64
+	// overdueRuns counts overdue runs, overdueBytes what they weigh.
+	overdueRuns  int
+	overdueBytes int64
 	// stalled are the workers that have overdue runs, by when the first came.
 	stalled ring[worker]
 	// outcomes counts kept outcomes, outcomeBytes what they weigh.

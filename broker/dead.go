@@ -1,15 +1,19 @@
 package broker
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // DeadLetter is a job that failed, kept so that someone can look at it and
 // hand it in again. It is never written to once it is kept: others read it
 // without the lock.
 type DeadLetter struct {
-	ID, Type, Body []byte
-	Reason         string
-	Priority       int64
-	Attempts       int
+	ID, Type, Body, Headers []byte
+	Groups                  [][]byte
+	Reason                  string
+	Priority                int64
+	Attempts                int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
 }
@@ -17,7 +21,11 @@ type DeadLetter struct {
 const deadOverhead = 256
 
 func (d *DeadLetter) weight() int64 {
-	return int64(len(d.ID)+cap(d.Body)+len(d.Reason)) + deadOverhead
+	n := len(d.ID) + cap(d.Body) + len(d.Headers) + len(d.Reason)
+	for _, name := range d.Groups {
+		n += len(name)
+	}
+	return int64(n) + deadOverhead
 }
 
 // letter is the place of a dead letter, nil once that is gone.
@@ -31,14 +39,15 @@ type deadLetters struct {
 	count int
 }
 
-// bury keeps a copy of failed job r.
-func (d *deadLetters) bury(b *Broker, k *jobType, r uint32, j *job, reason string) {
+// keep keeps a copy of failed job r.
+func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason string) {
 	c := &b.cfg
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
 	}
 	l := &letter{&DeadLetter{
-		ID: append([]byte(nil), b.id(j)...), Type: k.name,
+		ID: bytes.Clone(b.id(j)), Type: k.name,
+		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
 		Submitted: j.at, Failed: b.now,
 	}}
@@ -144,7 +153,7 @@ func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
 		}
 		s := Submission{
 			ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
-			Retries: -1, Detach: true, Quiet: true,
+			Retries: -1, Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
 		}
 		var x admission
 		if c, reason := b.admits(nil, &s, &x); c != 0 {

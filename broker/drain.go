@@ -41,7 +41,7 @@ func (b *Broker) expel(r uint32, j *job) {
 		w := b.peers[j.worker].wrk
 		unwanted := b.unwanted(j)
 		// Whatever this worker still says of the job goes nowhere.
-		b.haunt(w, b.id(j))
+		b.leaveOverdue(w, b.id(j))
 		b.stopRun(w, f, r, j)
 		if unwanted {
 			b.finishUnwanted(f, r, j)

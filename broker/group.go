@@ -82,7 +82,11 @@ func setKey(names [][]byte) (key []byte) {
 	return key
 }
 
+// names are those of the set, which may be nil.
 func (s *groupSet) names() (names [][]byte) {
+	if s == nil {
+		return nil
+	}
 	for _, g := range s.groups {
 		names = append(names, g.name)
 	}

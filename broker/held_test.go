@@ -130,7 +130,7 @@ func TestOverdueRunsCount(t *testing.T) {
 			b.Tick(now)
 		}
 		if jobs, bytes := b.load(); c.MaxJobs > 0 && jobs > 100 || c.MaxBytes > 0 && bytes > 1<<20 {
-			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.ghosts, bytes)
+			t.Errorf("%+v: %d jobs were taken, %d overdue runs of %d bytes are held", c, n, b.overdueRuns, bytes)
 		}
 	}
 }
@@ -236,8 +236,8 @@ func TestStalledWorkersAreClosed(t *testing.T) {
 			}
 			closed[e.Peer] = true
 		}
-		if b.ghosts > limit/2 {
-			t.Fatalf("%d runs are overdue", b.ghosts)
+		if b.overdueRuns > limit/2 {
+			t.Fatalf("%d runs are overdue", b.overdueRuns)
 		}
 	}
 	if len(closed) < 40 || closed[slow] {

@@ -48,18 +48,18 @@ func (b *Broker) verify() {
 }
 
 type census struct {
-	b          *Broker
-	types      map[*jobType]*Ledger
-	bytes      map[*jobType]int64
-	subs       map[*submitter]*[2]int64
-	held       uint32
-	ghosts     int
-	ghostBytes int64
-	unswep     int
-	stored     int64
-	inSlab     map[uint32]uint32
-	weight     int64
-	timing     int
+	b            *Broker
+	types        map[*jobType]*Ledger
+	bytes        map[*jobType]int64
+	subs         map[*submitter]*[2]int64
+	held         uint32
+	overdueRuns  int
+	overdueBytes int64
+	unswep       int
+	stored       int64
+	inSlab       map[uint32]uint32
+	weight       int64
+	timing       int
 	// of kept outcomes
 	ended        map[*flow]int
 	outcomes     int
@@ -83,7 +83,7 @@ func (v *census) records() {
 		}
 		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
 	}
-	must(b.ghosts == v.ghosts && b.ghostBytes == v.ghostBytes, "ghosts %d of %d bytes, counted %d of %d", b.ghosts, b.ghostBytes, v.ghosts, v.ghostBytes)
+	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
 	for i, f := range b.swept {
 		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
 	}
@@ -107,8 +107,8 @@ func (v *census) record(r uint32, j *job) {
 		must(b.timings.get(j.timing).job == r, "timing of job %d names another", r)
 	}
 	if j.state == stOverdue {
-		v.ghosts++
-		v.ghostBytes += int64(j.weight)
+		v.overdueRuns++
+		v.overdueBytes += int64(j.weight)
 		must(j.flags&flagHeld == 0, "an overdue run holds its id")
 		return
 	}
@@ -218,7 +218,7 @@ func (v *census) pools() {
 		for r, prev := k.pairs, uint32(0); r != 0; {
 			x := b.pairs.get(r)
 			p := b.pools[x.pool]
-			must(b.types[x.kind] == k && x.kindPrev == prev, "type %q lists a stranger's pair", k.name)
+			must(b.types[x.kind] == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
 			must(p.set.serves(k.name) && x.named == p.set.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
 			if x.named {
 				named++
@@ -249,7 +249,7 @@ func (v *census) pools() {
 		count := 0
 		for r, prev := p.pairs, uint32(0); r != 0; {
 			x := b.pairs.get(r)
-			must(b.pools[x.pool] == p && x.poolPrev == prev, "a pool lists a stranger's pair")
+			must(b.pools[x.pool] == p && x.poolPrev == prev, "a pool lists another's pair")
 			count++
 			prev, r = r, x.poolNext
 		}
@@ -556,7 +556,7 @@ func (v *census) queue(q *queue, no uint32) {
 		prev, last := uint32(0), entry{}
 		for r := l.head; r != 0; {
 			j := b.jobs.get(r)
-			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds a stranger")
+			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds what is not its")
 			must(j.prev == prev && (prev == 0 || last.before(ptr(j.standing(r)))), "a lane is out of order")
 			prev, last = r, j.standing(r)
 			r = j.next
@@ -573,7 +573,7 @@ func (v *census) list(l *list, st state, no uint32) {
 	n, prev := 0, uint32(0)
 	for r := l.head; r != 0; {
 		j := v.b.jobs.get(r)
-		must(j.state == st && j.flow == no && j.prev == prev, "a list of state %d holds a stranger", st)
+		must(j.state == st && j.flow == no && j.prev == prev, "a list of state %d holds what is not its", st)
 		prev = r
 		r = j.next
 		n++
@@ -599,7 +599,7 @@ func (v *census) peers() {
 			}
 			must(int64(s.jobs) == have[0] && s.bytes == have[1], "submitter counts %d jobs, %d bytes; has %v", s.jobs, s.bytes, *have)
 			for i, f := range s.flows {
-				must(f.sub == s && !f.dead && f.at == i, "a submitter lists a stranger's flow")
+				must(f.sub == s && !f.dead && f.at == i, "a submitter lists another's flow")
 			}
 		}
 		w := b.peers[i].wrk
@@ -674,7 +674,7 @@ func (v *census) letters() {
 		}
 		must(len(k.dead) <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, len(k.dead))
 		for _, l := range k.dead {
-			must(l.DeadLetter != nil && string(l.Type) == string(k.name), "type %q keeps a stranger's letter", k.name)
+			must(l.DeadLetter != nil && string(l.Type) == string(k.name), "type %q keeps another's letter", k.name)
 			n++
 			bytes += l.weight()
 		}

@@ -317,12 +317,12 @@ func (b *Broker) sweep(n int) {
 		} else {
 			r = b.best(&f.ready).ref
 		}
-		b.bury(f, r, b.jobs.get(r))
+		b.sweepJob(f, r, b.jobs.get(r))
 	}
 }
 
-// bury frees one abandoned job of f.
-func (b *Broker) bury(f *flow, r uint32, j *job) {
+// sweepJob frees one abandoned job of f.
+func (b *Broker) sweepJob(f *flow, r uint32, j *job) {
 	if j.state == stDelayed {
 		b.unlinkFrom(&f.delayed, j)
 	} else {

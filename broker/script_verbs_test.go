@@ -282,8 +282,12 @@ func init() {
 		"dead": func(s *script, _ int64, w *words) {
 			letters, _ := s.core.DeadLetters(w.bytes(1), 0, 1000)
 			for _, l := range slices.Backward(letters) {
-				s.say("%s %s, submitted %v, failed %v, attempts %d, priority %d: %s", l.ID, l.Body,
-					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority, l.Reason)
+				line := fmt.Sprintf("%s %s, submitted %v, failed %v, attempts %d, priority %d", l.ID, l.Body,
+					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority)
+				if len(l.Groups) > 0 {
+					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
+				}
+				s.say("%s: %s", line, l.Reason)
 			}
 		},
 		"explain": (*script).explain,

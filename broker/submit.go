@@ -215,17 +215,17 @@ func (s *Submission) weight() int64 {
 }
 
 func (b *Broker) overdueToo() string {
-	if b.ghosts == 0 {
+	if b.overdueRuns == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d overdue runs among them)", b.ghosts)
+	return fmt.Sprintf(" (%d overdue runs among them)", b.overdueRuns)
 }
 
 // load is what counts against MaxJobs and MaxBytes: jobs and overdue runs, and
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
-	return b.Held() + uint64(b.ghosts+b.outcomes),
-		b.bytes + b.ghostBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize
+	return b.Held() + uint64(b.overdueRuns+b.outcomes),
+		b.bytes + b.overdueBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize
 }
 
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).

@@ -125,7 +125,7 @@ func (b *Broker) due(t *timing) {
 	}
 	switch {
 	case b.abandoned(j):
-		b.bury(f, r, j)
+		b.sweepJob(f, r, j)
 	case j.state == stRunning:
 		b.overdue(r, j)
 	case j.state == stEnded:

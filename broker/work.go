@@ -188,34 +188,48 @@ func (b *Broker) takeBack(w *worker, j *job) {
 	l.n--
 }
 
+// said begins a command in which a worker says something of a run: it gets its ok.
+// r is 0 if there is no such run.
+func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
+	b.begin(now)
+	if w = b.worker(p); w == nil {
+		return nil, 0, nil
+	}
+	if r, j = b.outOn(w, id); r != 0 {
+		b.ok(p, nil)
+	}
+	return w, r, j
+}
+
+// stopped is said for what ends the run. r is 0 as well if nobody wants to know how
+// it ended.
+func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, f *flow, r uint32, j *job) {
+	w, r, j = b.said(now, p, id)
+	if r == 0 || b.settleRun(w, r, j) {
+		return w, nil, 0, nil
+	}
+	f = b.flows[j.flow]
+	b.stopRun(w, f, r, j)
+	return w, f, r, j
+}
+
+// next ends a command that stopped began: the worker may have room for a job.
+func (b *Broker) next(w *worker) []Effect {
+	if w != nil && w.free() {
+		b.offer(w)
+	}
+	return b.end()
+}
+
 // Respond ends a run with an answer. id names the job on connections that name
 // theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
 // refused respond leaves everything as it was.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	b.begin(now)
-	w := b.worker(p)
-	if w == nil {
-		return b.end()
+	w, f, r, j := b.stopped(now, p, id)
+	if r != 0 {
+		b.conclude(r, j, &last{body: body, kept: kept}, &f.kind.Answered, &b.total.Answered)
 	}
-	r, j := b.outOn(w, id)
-	if r == 0 {
-		return b.end()
-	}
-	b.ok(p, nil)
-	if !b.settleRun(w, r, j) {
-		f := b.flows[j.flow]
-		k := f.kind
-		b.stopRun(w, f, r, j)
-		b.conclude(r, j, &last{body: body, kept: kept}, &k.Answered, &b.total.Answered)
-	}
-	b.offerIfFree(w)
-	return b.end()
-}
-
-func (b *Broker) offerIfFree(w *worker) {
-	if w.free() {
-		b.offer(w)
-	}
+	return b.next(w)
 }
 
 // Failure is what a worker says of a run that failed.
@@ -230,19 +244,8 @@ type Failure struct {
 
 // Fail ends a run without an answer. Refused like Respond.
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
-	b.begin(now)
-	w := b.worker(p)
-	if w == nil {
-		return b.end()
-	}
-	r, j := b.outOn(w, q.ID)
-	if r == 0 {
-		return b.end()
-	}
-	b.ok(p, nil)
-	if !b.settleRun(w, r, j) {
-		f := b.flows[j.flow]
-		b.stopRun(w, f, r, j)
+	w, f, r, j := b.stopped(now, p, q.ID)
+	if r != 0 {
 		code := JobFailed
 		switch {
 		case q.NoRetry:
@@ -252,8 +255,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		}
 		b.failed(r, j, code, q.Reason, q.NoRetry, q.Delay)
 	}
-	b.offerIfFree(w)
-	return b.end()
+	return b.next(w)
 }
 
 // Releasing is what a worker says of a job that it gives back.
@@ -266,47 +268,27 @@ type Releasing struct {
 // Release puts a job back in its place as if it had never been handed out.
 // Refused like Respond.
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
-	b.begin(now)
-	w := b.worker(p)
-	if w == nil {
-		return b.end()
-	}
-	r, j := b.outOn(w, q.ID)
+	w, f, r, j := b.stopped(now, p, q.ID)
 	if r == 0 {
-		return b.end()
+		return b.next(w)
 	}
-	b.ok(p, nil)
-	if !b.settleRun(w, r, j) {
-		f := b.flows[j.flow]
-		b.stopRun(w, f, r, j)
-		b.unpace(f.kind)
-		b.refund(f.set)
-		j.attempts--
-		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
-		b.releases++
-		if b.lapsed(j) {
-			b.expire(r, j)
-		} else {
-			b.again(f, r, j, int64(q.Delay))
-		}
+	b.unpace(f.kind)
+	b.refund(f.set)
+	j.attempts--
+	j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
+	b.releases++
+	if b.lapsed(j) {
+		b.expire(r, j)
+	} else {
+		b.again(f, r, j, int64(q.Delay))
 	}
-	b.offerIfFree(w)
-	return b.end()
+	return b.next(w)
 }
 
 // Progress passes on what a worker says of a run. Refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	b.begin(now)
-	w := b.worker(p)
-	if w == nil {
-		return b.end()
-	}
-	r, j := b.outOn(w, id)
-	if r == 0 {
-		return b.end()
-	}
-	b.ok(p, nil)
-	if j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
+	_, r, j := b.said(now, p, id)
+	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if f := b.flows[j.flow]; f.sub != nil && !f.sub.gone {
 			b.emit(Effect{Op: OpProgress, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
 		}
@@ -370,8 +352,8 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	if w.overdue--; w.overdue == 0 {
 		b.stalled.remove(&w.stalled)
 	}
-	b.ghosts--
-	b.ghostBytes -= int64(j.weight)
+	b.overdueRuns--
+	b.overdueBytes -= int64(j.weight)
 	b.free(r, j)
 }
 
@@ -394,7 +376,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	f := b.flows[j.flow]
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
-		b.dead.bury(b, k, r, j, reason)
+		b.dead.keep(b, k, r, j, reason)
 		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
 		return
 	}
@@ -437,7 +419,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	if !unwanted {
 		b.notice(j)
 	}
-	b.haunt(w, b.id(j))
+	b.leaveOverdue(w, b.id(j))
 	b.stopRun(w, f, r, j)
 	k.Overdue++
 	b.total.Overdue++
@@ -454,7 +436,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 // those that have stalled for longest the one with most of them.
 func (b *Broker) evict() {
 	c := &b.cfg
-	if (c.MaxJobs <= 0 || 2*b.ghosts <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.ghostBytes <= c.MaxBytes) {
+	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {
 		return
 	}
 	const candidates = 64
@@ -465,19 +447,19 @@ func (b *Broker) evict() {
 		}
 	}
 	p := worst.id
-	b.deny(p, Overloaded, nil, fmt.Sprintf("of %d overdue runs %d are on this connection, which does not answer them (half of max-jobs or max-bytes)", b.ghosts, worst.overdue))
+	b.deny(p, Overloaded, nil, fmt.Sprintf("of %d overdue runs %d are on this connection, which does not answer them (half of max-jobs or max-bytes)", b.overdueRuns, worst.overdue))
 	b.remove(p, "")
 	b.emit(Effect{Op: OpClose, Peer: p})
 }
 
-// haunt leaves an overdue run on worker w.
-func (b *Broker) haunt(w *worker, id []byte) {
+// leaveOverdue leaves an overdue run on worker w.
+func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	r, j := b.jobs.take()
 	j.state, j.worker = stOverdue, w.id.Slot()
 	b.store(r, j, id, nil, nil, false)
 	b.takeOut(w, r, j)
-	b.ghosts++
-	b.ghostBytes += int64(j.weight)
+	b.overdueRuns++
+	b.overdueBytes += int64(j.weight)
 	if w.overdue++; w.overdue == 1 {
 		b.stalled.push(&w.stalled, w)
 	}

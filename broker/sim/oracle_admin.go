@@ -16,17 +16,19 @@ type letter struct {
 	attempts int
 	at       int64
 	failed   int64
+	headers  []byte
+	groups   []string
 }
 
-// letterOverhead is what the core counts for a letter beside its id, body and
-// reason.
+// letterOverhead is what the core counts for a letter beside its id, body,
+// headers, groups and reason.
 const letterOverhead = 256
 
 func (l *letter) weight() int64 {
-	return int64(len(l.id)+len(l.body)+len(l.reason)) + letterOverhead
+	return int64(len(l.id)+len(l.body)+len(l.headers)+length(l.groups)+len(l.reason)) + letterOverhead
 }
 
-func (o *oracle) bury(k *oracleType, j *oracleJob, reason string) {
+func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 	if o.cfg.DeadLetters <= 0 || o.cfg.DeadBytes <= 0 || o.cfg.DeadAge <= 0 {
 		return
 	}
@@ -37,17 +39,17 @@ func (o *oracle) bury(k *oracleType, j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now}
+	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now, j.headers, j.groups}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
 	if len(k.letters) >= o.cfg.DeadLetters {
-		o.burn(k.letters[0])
+		o.dropLetter(k.letters[0])
 	}
 	k.letters = append(k.letters, l)
 	o.letters = append(o.letters, l)
 	for o.letterBytes() > o.cfg.DeadBytes {
-		o.burn(o.letters[0])
+		o.dropLetter(o.letters[0])
 	}
 }
 
@@ -59,7 +61,7 @@ func (o *oracle) letterBytes() int64 {
 	return n
 }
 
-func (o *oracle) burn(l *letter) {
+func (o *oracle) dropLetter(l *letter) {
 	without := func(all []*letter) []*letter {
 		return slices.DeleteFunc(all, func(m *letter) bool { return m == l })
 	}
@@ -75,7 +77,7 @@ func (o *oracle) yield() {
 			continue
 		}
 		for _, l := range slices.Clone(o.types[name].letters) {
-			o.burn(l)
+			o.dropLetter(l)
 		}
 	}
 }
@@ -84,7 +86,7 @@ func (o *oracle) yield() {
 func (o *oracle) age() {
 	for n := 0; n < timersPerTick && len(o.letters) > 0; n++ {
 		if l := o.letters[0]; l.failed+int64(o.cfg.DeadAge) <= o.now {
-			o.burn(l)
+			o.dropLetter(l)
 		}
 	}
 }
@@ -99,12 +101,12 @@ func (o *oracle) revive(c *command) {
 		if l.id != c.id {
 			continue
 		}
-		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: -1, detach: true}
+		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: -1, detach: true, headers: l.headers, groups: l.groups}
 		if o.held[l.id] != nil || o.draining || o.full(&again) {
 			return
 		}
 		o.take(&again, 0)
-		o.burn(l)
+		o.dropLetter(l)
 		return
 	}
 }

@@ -136,7 +136,7 @@ func (o *oracle) progress(c *command) {
 func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry bool, delay int64) {
 	k := o.kind(j.typ)
 	if noRetry || j.attempts >= 1+j.retries {
-		o.bury(k, j, reason)
+		o.keepLetter(k, j, reason)
 		k.failed++
 		o.end(j, code, reason)
 		return

@@ -9,7 +9,7 @@ import (
 const poison = 0xA5
 
 // poisonPages lends memory and spoils it when it comes back. What comes back
-// is kept aside until the end of the run, so that a late write shows as well.
+// is kept until the end of the run, so that a late write shows as well.
 type poisonPages struct {
 	lent map[*byte][]byte
 	back [][]byte
