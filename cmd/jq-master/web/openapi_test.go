@@ -22,7 +22,7 @@ func description(t testing.TB) *openapi3.T {
 // others but the worker's.
 func TestPaths(t *testing.T) {
 	doc := description(t)
-	served := map[string]bool{"GET /metrics": true, "POST /worker-job": true}
+	served := map[string]bool{"GET /metrics": true, "POST /worker-job": true, "HEAD /job/{id}": true, "HEAD /job/{id}/polling": true}
 	for path, methods := range routes {
 		for m := range methods {
 			served[m+" "+path] = true

@@ -1,0 +1,413 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gloom/cmd/jq-master/pack"
+)
+
+// inBoth runs a test in both encodings on a daemon.
+func inBoth(t *testing.T, d *process, test func(t *testing.T, c *client)) {
+	for _, media := range []string{msgpackType, jsonType} {
+		t.Run(strings.TrimPrefix(media, "application/"), func(t *testing.T) { test(t, d.client(t, media)) })
+	}
+}
+
+// TestLifeOfAJob: enqueued, pulled, answered, fetched once.
+func TestLifeOfAJob(t *testing.T) {
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null,"unknown":1}`).want(201)
+		id := r.get("job_id")
+		if at := r.header.Get("Location"); at != "/job/"+id {
+			t.Errorf("Location is %s", at)
+		}
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued","worker_id":null,"result":null,"error":null,"message":null,"retry_count":0,"name":"mail","finished_at":null}`)
+		c.do("GET", "/job/"+id+"/polling?timeout=0.05", "").want(408).has(`{"error":"timeout","status":"queued"}`)
+
+		w := c.register(`{"name":"w","max_jobs":2,"names":["mail"]}`)
+		jobs := c.do("POST", "/worker/jobs?max=2&wait=30", "", "worker-id", w).want(200).decode()["jobs"].([]any)
+		text, _ := json.Marshal(jobs[0])
+		got := &reply{t, "the job", 200, nil, string(text)}
+		got.has(`{"id":"` + id + `","job_id":"` + id + `","name":"mail","argument":{"to":"x"},"timeout":30,"attempt":1}`)
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"running","worker_id":"` + w + `"}`)
+		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
+
+		report := `{"job_id":"` + id + `","type":"success","finished_at":"2026-01-02T03:04:05.5","result":[1,{"$bin":"AQ=="}],"attempt":1.0}`
+		c.do("POST", "/done", report, "worker-id", w).want(204)
+		c.do("POST", "/done", report, "worker-id", w).want(204)
+		done := `{"status":"done","result":[1,{"$bin":"AQ=="}],"finished_at":"2026-01-02T03:04:05.500Z"}`
+		c.do("GET", "/job/"+id+"?peek=true", "").want(200).has(done)
+		c.do("HEAD", "/job/"+id, "").want(200)
+		c.do("HEAD", "/job/"+id+"/polling", "").want(200)
+		c.do("GET", "/job/"+id+"/polling?peek=1", "").want(200).has(done)
+		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"has_result":true,"status":"done"}`)
+		c.do("GET", "/job/"+id+"/polling", "").want(200).has(done)
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null,"name":"mail"}`)
+		c.do("DELETE", "/job/"+id, "").refused(409, "not_cancelable", "")
+		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).refused(404, "unknown_worker", "")
+	})
+}
+
+// TestFailures: a job that fails for good, and one that is cancelled.
+func TestFailures(t *testing.T) {
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		w := c.register(`{"name":"w","max_jobs":5,"heartbeat":true}`)
+		id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
+		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
+			t.Fatalf("pulled %v, want %s", got, id)
+		}
+		c.do("POST", "/done", `{"id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":"no\u0000 way","error":{"code":7}}`, "worker-id", w).want(204)
+		c.do("GET", "/job/"+id+"/polling", "").want(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","result":null,"retry_count":0}`)
+		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"reason":"other"}`)
+
+		big := strings.Repeat("x", 70_000)
+		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
+		c.pull(w, 1)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).want(204)
+		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null}`)
+		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out, it may have 65536]") && !strings.HasSuffix(m, "70003 bytes is left out, it may have 65536]") {
+			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
+		}
+
+		id = c.enqueue(`{"name":"f","argument":{}}`)
+		c.pull(w, 1)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":""}`, "worker-id", w).want(204)
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"retrying","retry_count":1,"message":""}`)
+		c.do("DELETE", "/job/"+id, "").want(204)
+		c.do("GET", "/job/"+id, "").refused(404, "unknown_job", "")
+		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"status":"cancelled"}`)
+
+		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
+		c.pull(w, 1)
+		c.do("DELETE", "/job/"+id+"?force=true", "").want(204)
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).want(200).has(`{"cancel":["` + id + `"]}`)
+		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
+		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+	})
+}
+
+// TestBadInput: what is refused, with its code and field.
+func TestBadInput(t *testing.T) {
+	d := start(t, "--max-body", "64KiB")
+	inBoth(t, d, func(t *testing.T, c *client) {
+		job := func(more string) string { return `{"name":"a","argument":{},` + more + `}` }
+		long := strings.Repeat("x", 201)
+		for _, x := range []struct{ body, code, field string }{
+			{`[]`, "invalid_type", ""}, {`"x"`, "invalid_type", ""}, {`null`, "invalid_type", ""},
+			{`{"argument":{}}`, "missing_field", "name"}, {`{"name":null,"argument":{}}`, "missing_field", "name"}, {`{"name":"a"}`, "missing_field", "argument"},
+			{`{"name":5,"argument":{}}`, "invalid_type", "name"}, {`{"name":{"$bin":"YQ=="},"argument":{}}`, "invalid_type", "name"}, {`{"name":"","argument":{}}`, "invalid_value", "name"},
+			{`{"name":"` + long + `","argument":{}}`, "invalid_value", "name"}, {`{"name":"a\u0001","argument":{}}`, "invalid_value", "name"}, {`{"name":"a\u007f","argument":{}}`, "invalid_value", "name"}, {`{"name":{"$str":"/w=="},"argument":{}}`, "invalid_value", "name"},
+			{`{"name":"a","argument":[]}`, "invalid_type", "argument"}, {`{"name":"a","argument":{"$bin":"AQ=="}}`, "invalid_type", "argument"}, {`{"name":"a","argument":"{}"}`, "invalid_type", "argument"},
+			{job(`"priority":2147483648`), "invalid_value", "priority"}, {job(`"priority":-2147483649`), "invalid_value", "priority"}, {job(`"priority":1099511627776`), "invalid_value", "priority"}, {job(`"priority":1.5`), "invalid_value", "priority"}, {job(`"priority":"1"`), "invalid_type", "priority"}, {job(`"priority":true`), "invalid_type", "priority"}, {job(`"priority":18446744073709551615`), "invalid_value", "priority"},
+			{job(`"max_retry":-1`), "invalid_value", "max_retry"}, {job(`"max_retry":1001`), "invalid_value", "max_retry"}, {job(`"keep_result":1`), "invalid_type", "keep_result"}, {job(`"keep_result":"true"`), "invalid_type", "keep_result"},
+			{job(`"timeout":0`), "invalid_value", "timeout"}, {job(`"timeout":86401`), "invalid_value", "timeout"}, {job(`"timeout":{"$float":"NaN"}`), "invalid_value", "timeout"},
+			{job(`"delay":-1`), "invalid_value", "delay"}, {job(`"delay":31536001`), "invalid_value", "delay"}, {job(`"delay":{"$float":"Inf"}`), "invalid_value", "delay"}, {job(`"delay":"1"`), "invalid_type", "delay"},
+			{`{"name":1,"name":"","argument":{}}`, "invalid_value", "name"},
+		} {
+			c.do("POST", "/job", x.body).refused(400, x.code, x.field)
+		}
+		for _, x := range []struct{ body, code, field string }{
+			{`{}`, "invalid_type", ""}, {`[]`, "invalid_value", ""}, {`[{"name":"a","argument":{}},{"name":"a"}]`, "missing_field", "[1].argument"}, {`[5]`, "invalid_type", "[0]"},
+			{`[` + strings.TrimSuffix(strings.Repeat(`{"name":"a","argument":{}},`, 1001), ",") + `]`, "invalid_value", ""},
+		} {
+			c.do("POST", "/jobs", x.body).refused(400, x.code, x.field)
+		}
+		worker := func(more string) string { return `{"name":"w","max_jobs":1,` + more + `}` }
+		for _, x := range []struct{ body, code, field string }{
+			{`{"name":"w"}`, "missing_field", "max_jobs"}, {`{"max_jobs":1}`, "missing_field", "name"}, {`{"name":"w","max_jobs":0}`, "invalid_value", "max_jobs"}, {`{"name":"w","max_jobs":10001}`, "invalid_value", "max_jobs"}, {`{"name":"w","max_jobs":"1"}`, "invalid_type", "max_jobs"},
+			{worker(`"url":"ftp://127.0.0.1"`), "invalid_value", "url"}, {worker(`"url":"http://192.0.2.1"`), "invalid_value", "url"}, {worker(`"url":5`), "invalid_type", "url"}, {worker(`"port":0`), "invalid_value", "port"}, {worker(`"port":65536`), "invalid_value", "port"},
+			{worker(`"names":"a"`), "invalid_type", "names"}, {worker(`"names":[]`), "invalid_value", "names"}, {worker(`"names":[1]`), "invalid_type", "names[0]"}, {worker(`"names":["a",""]`), "invalid_value", "names[1]"},
+			{worker(`"token":"a\n"`), "invalid_value", "token"}, {worker(`"heartbeat":5`), "invalid_type", "heartbeat"},
+		} {
+			c.do("POST", "/worker", x.body).refused(400, x.code, x.field)
+		}
+		w := c.register(`{"name":"w","max_jobs":1}`)
+		nobody := "01890000-0000-7000-8000-000000000000"
+		done := func(more string) string { return `{"job_id":"` + nobody + `",` + more + `}` }
+		for _, x := range []struct {
+			body   string
+			status int
+			code   string
+			field  string
+		}{
+			{`{"type":"success"}`, 400, "missing_field", "job_id"}, {`{"job_id":5,"type":"success"}`, 400, "invalid_type", "job_id"}, {done(`"x":1`), 400, "missing_field", "type"}, {done(`"type":"maybe"`), 400, "invalid_value", "type"}, {done(`"type":1`), 400, "invalid_type", "type"},
+			{done(`"type":"success","finished_at":"yesterday"`), 400, "invalid_value", "finished_at"}, {done(`"type":"success","finished_at":5`), 400, "invalid_type", "finished_at"}, {done(`"type":"success","attempt":0`), 400, "invalid_value", "attempt"},
+			{done(`"type":"failure"`), 400, "missing_field", "reason"}, {done(`"type":"failure","reason":"bad","should_retry":true,"message":""`), 400, "invalid_value", "reason"}, {done(`"type":"failure","reason":"other","message":""`), 400, "missing_field", "should_retry"},
+			{done(`"type":"failure","reason":"other","should_retry":1,"message":""`), 400, "invalid_type", "should_retry"}, {done(`"type":"failure","reason":"other","should_retry":true`), 400, "missing_field", "message"}, {done(`"type":"failure","reason":"other","should_retry":true,"message":5`), 400, "invalid_type", "message"},
+			{done(`"type":"success"`), 404, "unknown_job", ""}, {`{"job_id":"x","type":"success"}`, 404, "unknown_job", "job_id"},
+		} {
+			c.do("POST", "/done", x.body, "worker-id", w).refused(x.status, x.code, x.field)
+		}
+		for _, x := range []struct {
+			method, path string
+			status       int
+			code, field  string
+		}{
+			{"POST", "/worker/jobs?max=0", 400, "invalid_value", "max"}, {"POST", "/worker/jobs?max=x", 400, "invalid_value", "max"}, {"POST", "/worker/jobs?wait=-1", 400, "invalid_value", "wait"}, {"POST", "/worker/jobs?wait=NaN", 400, "invalid_value", "wait"},
+			{"GET", "/job/x/polling?timeout=x", 400, "invalid_value", "timeout"}, {"GET", "/job/x/polling", 404, "unknown_job", ""}, {"GET", "/job/" + nobody, 404, "unknown_job", ""}, {"DELETE", "/job/" + nobody, 404, "unknown_job", ""},
+			{"GET", "/v1/jobs?limit=0", 400, "invalid_value", "limit"}, {"GET", "/v1/jobs?limit=501", 400, "invalid_value", "limit"}, {"GET", "/v1/jobs?limit=x", 400, "invalid_type", "limit"}, {"GET", "/v1/jobs?status=lost", 400, "invalid_value", "status"}, {"GET", "/v1/jobs?cursor=x", 400, "invalid_value", "cursor"}, {"GET", "/v1/jobs?from=x", 400, "invalid_value", "from"},
+			{"GET", "/v1/jobs/x", 404, "unknown_job", ""}, {"POST", "/v1/jobs/x/retry", 404, "unknown_job", ""}, {"DELETE", "/v1/workers/x", 404, "unknown_worker", ""}, {"GET", "/v1/constraints/none", 404, "unknown_constraint", ""}, {"DELETE", "/v1/constraints/none", 404, "unknown_constraint", ""},
+			{"GET", "/nothing", 404, "not_found", ""}, {"GET", "/job/", 404, "not_found", ""}, {"GET", "//job", 404, "not_found", ""}, {"GET", "/job", 405, "method_not_allowed", ""}, {"PUT", "/v1/stats", 405, "method_not_allowed", ""}, {"POST", "/healthz", 405, "method_not_allowed", ""},
+		} {
+			c.do(x.method, x.path, "", "worker-id", w).refused(x.status, x.code, x.field)
+		}
+		if got := c.do("PATCH", "/job/"+nobody, "").header.Get("Allow"); got != "GET, HEAD, DELETE" {
+			t.Errorf("Allow is %s", got)
+		}
+		for _, path := range []string{"/done", "/worker/heartbeat", "/worker/jobs"} {
+			c.do("POST", path, "").refused(400, "missing_field", "worker-id")
+			c.do("POST", path, "", "worker-id", "x").refused(404, "unknown_worker", "worker-id")
+			c.do("POST", path, "", "worker-id", nobody).refused(404, "unknown_worker", "")
+		}
+		// Judged in the order header, worker, body.
+		c.send("POST", "/done", []byte{0xc1}, "worker-id", nobody).refused(404, "unknown_worker", "")
+		c.send("POST", "/done", []byte{0xc1}, "worker-id", w).refused(400, "invalid_body", "")
+		c.send("POST", "/job", []byte{}).refused(400, "invalid_body", "")
+		c.send("POST", "/job", []byte("{}{}")).refused(400, "invalid_body", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Type", "text/plain").refused(415, "unsupported_media_type", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Content-Encoding", "gzip").refused(415, "unsupported_media_type", "")
+		c.do("POST", "/job", `{"name":"a","argument":{}}`, "Idempotency-Key", strings.Repeat("k", 256)).refused(400, "invalid_value", "Idempotency-Key")
+		c.do("POST", "/job", `{"name":"a","argument":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`).refused(413, "too_large", "")
+		c.do("GET", "/job/"+nobody, "", "Accept", "text/plain").refused(406, "not_acceptable", "")
+		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+	})
+	for name, x := range map[string]struct{ bytes, code string }{
+		"cut short":    {"\x82\xa4name\xa1a", "invalid_body"},
+		"too deep":     {"\x81\xa1a" + strings.Repeat("\x91", 100) + "\xc0", "invalid_body"},
+		"a huge array": {"\xdd\xff\xff\xff\xff", "invalid_body"}, "a huge string": {"\xdb\xff\xff\xff\xff", "invalid_body"},
+		"trailing": {"\x80\x80", "invalid_body"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d.client(t, msgpackType).send("POST", "/job", []byte(x.bytes)).refused(400, x.code, "")
+		})
+	}
+	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
+}
+
+// TestEncodings: a reply is in what Accept prefers, else in what the request was.
+func TestEncodings(t *testing.T) {
+	d := start(t)
+	c := d.client(t, jsonType)
+	id := c.enqueue(`{"name":"a","argument":{}}`)
+	for _, x := range []struct{ accept, want string }{
+		{"", msgpackType}, {"*/*", msgpackType}, {"application/json", jsonType}, {"text/html,application/xhtml+xml,*/*;q=0.8", jsonType},
+		{"application/x-msgpack", "application/x-msgpack"}, {"application/vnd.msgpack, application/json;q=0.5", "application/vnd.msgpack"}, {"application/json, text/plain, */*", jsonType},
+		{"application/msgpack;q=0.1, application/json", jsonType}, {"application/*", msgpackType}, {"application/*, application/msgpack;q=0", jsonType}, {"APPLICATION/JSON", jsonType},
+	} {
+		if got := c.do("GET", "/job/"+id, "", "Accept", x.accept).want(200).header.Get("Content-Type"); got != x.want {
+			t.Errorf("Accept: %s gives %s, want %s", x.accept, got, x.want)
+		}
+	}
+	body := `{"name":"a","argument":{}}`
+	if got := c.do("POST", "/job", body, "Accept", "").want(201).header.Get("Content-Type"); got != jsonType {
+		t.Errorf("a body in JSON gives %s", got)
+	}
+	c.do("POST", "/job", body, "Content-Type", "Application/JSON; charset=utf-8").want(201)
+	m := d.client(t, msgpackType)
+	for _, name := range []string{"", "application/x-msgpack", "application/vnd.msgpack"} {
+		m.do("POST", "/job", body, "Content-Type", name).want(201)
+	}
+}
+
+// TestVerbatim: a value goes through with the bytes that it came with.
+func TestVerbatim(t *testing.T) {
+	d := start(t)
+	c := d.client(t, msgpackType)
+	odd := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
+	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).want(201)
+	var pushed []byte
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		buf := make([]byte, r.ContentLength)
+		n, _ := r.Body.Read(buf)
+		pushed = buf[:n]
+	}))
+	defer srv.Close()
+	w := c.register(`{"name":"w","max_jobs":1,"url":"` + srv.URL + `"}`)
+	eventually(t, "the job is pushed", func() bool {
+		return strings.Contains(c.do("GET", "/v1/workers", "").want(200).text, `"running":1`)
+	})
+	eventually(t, "the push is answered", func() bool { return len(pushed) > 0 })
+	if !strings.Contains(string(pushed), "\xa8argument"+odd) {
+		t.Errorf("the worker got % x", pushed)
+	}
+	id := pack.Value(pushed).Field("job_id").Bytes()
+	c.send("POST", "/done", []byte("\x83\xa6job_id\xd9\x24"+string(id)+"\xa4type\xa7success\xa6result"+odd), "worker-id", w).want(204)
+	st := c.do("GET", "/job/"+string(id), "").want(200)
+	if want := string(pack.AppendJSON(nil, []byte(odd))); !strings.Contains(st.text, want) {
+		t.Errorf("the result is %s, want %s", st.text, want)
+	}
+}
+
+// TestIdempotency: the same request again is the same job.
+func TestIdempotency(t *testing.T) {
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		key := "key of " + c.media
+		body := `{"name":"once","argument":{"n":1}}`
+		first := c.do("POST", "/job", body, "Idempotency-Key", key).want(201)
+		again := c.do("POST", "/job", body, "Idempotency-Key", key).want(201)
+		if first.text != again.text || first.header.Get("Idempotency-Replayed") != "" || again.header.Get("Idempotency-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
+			t.Errorf("%s, then %s, %v", first.text, again.text, again.header)
+		}
+		c.do("POST", "/job", `{"name":"once","argument":{"n":2}}`, "Idempotency-Key", key).refused(422, "idempotency_key_reused", "")
+		batch := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).want(201)
+		if same := c.do("POST", "/jobs", "["+body+","+body+"]", "Idempotency-Key", key).want(201); same.text != batch.text {
+			t.Errorf("%s, then %s", batch.text, same.text)
+		}
+		if ids := batch.decode()["job_ids"].([]any); len(ids) != 2 || ids[0] == ids[1] {
+			t.Errorf("a batch of two gives %v", ids)
+		}
+	})
+}
+
+// TestOperators: lists, details, actions.
+func TestOperators(t *testing.T) {
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		name := "ops-" + c.media[len("application/"):]
+		var ids []string
+		for i := range 5 {
+			ids = append(ids, c.enqueue(fmt.Sprintf(`{"name":%q,"argument":{"n":%d},"delay":3600}`, name, i)))
+		}
+		page := c.do("GET", "/v1/jobs?limit=3&name="+name, "").want(200).decode()
+		jobs := page["jobs"].([]any)
+		cursor, _ := page["cursor"].(string)
+		if len(jobs) != 3 || jobs[0].(map[string]any)["id"] != ids[4] || cursor == "" {
+			t.Fatalf("the first page is %v", page)
+		}
+		rest := c.do("GET", "/v1/jobs?limit=3&name="+name+"&cursor="+cursor, "").want(200).decode()
+		if jobs = rest["jobs"].([]any); len(jobs) != 2 || jobs[1].(map[string]any)["id"] != ids[0] || rest["cursor"] != nil {
+			t.Errorf("the second page is %v", rest)
+		}
+		some := c.do("POST", "/v1/jobs/query", `{"name":"`+name+`","match":{"field":"/argument/n","op":"ge","value":3}}`).want(200).decode()["jobs"].([]any)
+		if len(some) != 2 {
+			t.Errorf("a matcher picks %v", some)
+		}
+		c.do("GET", "/v1/jobs/"+ids[0], "").want(200).has(`{"id":"` + ids[0] + `","name":"` + name + `","argument":{"n":0},"status":"queued","attempts":[],"argument_bytes":4}`)
+		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").refused(409, "wrong_state", "")
+		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").want(204)
+		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").want(204)
+		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued","limit":3}`).want(200).has(`{"affected":3,"more":true}`)
+		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued"}`).want(200).has(`{"affected":2,"more":false}`)
+		c.do("GET", "/v1/jobs?status=cancelled&name="+name+"&limit=500", "").want(200)
+		c.do("POST", "/v1/jobs/query", `{"match":{"field":"x","op":"eq","value":1}}`).refused(400, "invalid_value", "match.field")
+		c.do("GET", "/v1/stats", "").want(200).has(`{"durable":false,"store_away":null}`)
+		w := c.register(`{"name":"w","max_jobs":3,"names":["a","b*"],"heartbeat":true}`)
+		if text := c.do("GET", "/v1/workers", "").want(200).text; !strings.Contains(text, w) || !strings.Contains(text, `["a","b*"]`) {
+			t.Errorf("the workers are %s", text)
+		}
+		c.do("DELETE", "/v1/workers/"+w, "").want(204)
+		c.do("POST", "/worker/heartbeat", "", "worker-id", w).refused(404, "unknown_worker", "")
+	})
+}
+
+// TestConstraints: set, changed with an eye on others, dropped, and in force.
+func TestConstraints(t *testing.T) {
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		name := "limited-" + c.media[len("application/"):]
+		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
+		at := "/v1/constraints/" + name
+		c.do("PUT", at, `{`+match+`,"concurrency":1}`, "If-Match", "*").refused(412, "precondition_failed", "")
+		r := c.do("PUT", at, `{`+match+`,"concurrency":1,"per":"/argument/user"}`).want(201).
+			has(`{"id":"` + name + `",` + match + `,"rate":null,"burst":null,"concurrency":1,"per":"/argument/user","enabled":true,"persisted":false}`)
+		tag := r.header.Get("ETag")
+		if got := c.do("GET", at, "").want(200).header.Get("ETag"); got != tag || tag == "" {
+			t.Errorf("ETag is %s, then %s", tag, got)
+		}
+		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).want(200).has(`{"rate":2.5,"burst":3,"concurrency":null,"per":null}`)
+		c.do("PUT", at, `{`+match+`,"rate":2.5}`, "If-Match", tag).refused(412, "precondition_failed", "")
+		c.do("DELETE", at, "", "If-Match", tag).refused(412, "precondition_failed", "")
+		for _, x := range []struct{ body, code, field string }{
+			{`{"concurrency":1}`, "missing_field", "match"}, {`{` + match + `}`, "missing_field", "rate"}, {`{` + match + `,"rate":0}`, "invalid_value", "rate"}, {`{` + match + `,"rate":-1}`, "invalid_value", "rate"}, {`{` + match + `,"rate":1,"burst":0}`, "invalid_value", "burst"},
+			{`{` + match + `,"concurrency":1,"burst":5}`, "invalid_value", "burst"}, {`{` + match + `,"concurrency":-1}`, "invalid_value", "concurrency"}, {`{` + match + `,"concurrency":1,"per":"x"}`, "invalid_value", "per"}, {`{` + match + `,"concurrency":1,"enabled":1}`, "invalid_type", "enabled"},
+			{`{"match":5,"concurrency":1}`, "invalid_type", "match"}, {`{"match":{"x":1},"concurrency":1}`, "invalid_value", "match"},
+		} {
+			c.do("PUT", at, x.body).refused(400, x.code, x.field)
+		}
+		c.do("PUT", at, `{`+match+`,"concurrency":0}`).want(200)
+		id := c.enqueue(`{"name":"` + name + `","argument":{}}`)
+		w := c.register(`{"name":"w","max_jobs":1,"names":["` + name + `"]}`)
+		c.do("POST", "/worker/jobs?wait=0.1", "", "worker-id", w).want(204)
+		eventually(t, "the job is seen to be held back", func() bool {
+			return strings.Contains(c.do("GET", "/v1/jobs/"+id, "").want(200).text, `"blocked_by":["`+name+`"]`)
+		})
+		c.do("DELETE", at, "").want(204)
+		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {
+			t.Errorf("without its constraint the job does not run: %v", got)
+		}
+		c.do("POST", "/v1/constraints/test", `{`+match+`,"job":{"name":"`+name+`"}}`).want(200).has(`{"matches":true}`)
+		c.do("POST", "/v1/constraints/test", `{"match":{"not":{}},"job":{}}`).want(200).has(`{"matches":false}`)
+		c.do("POST", "/v1/constraints/test", `{"match":{},"job":{"priority":"x"}}`).refused(400, "invalid_type", "job.priority")
+		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+	})
+}
+
+// TestTokens: each scope allows its own requests; health needs none.
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("p push\nw work\na admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, "--token-file", file).client(t, jsonType)
+	requests := map[string]func() *reply{
+		"p": func() *reply { return c.do("POST", "/job", `{"name":"a","argument":{}}`) },
+		"w": func() *reply { return c.do("POST", "/worker", `{"name":"w","max_jobs":1}`) },
+		"a": func() *reply { return c.do("GET", "/v1/stats", "") },
+	}
+	for scope, ask := range requests {
+		for _, c.token = range []string{"p", "w", "a"} {
+			r := ask()
+			if c.token == scope {
+				if r.status >= 300 {
+					t.Errorf("%s as %s: %s", r.of, c.token, r.text)
+				}
+			} else {
+				r.refused(403, "forbidden", "")
+			}
+		}
+		for _, c.token = range []string{"", "none"} {
+			r := ask()
+			r.refused(401, "unauthorized", "")
+			if r.header.Get("WWW-Authenticate") == "" {
+				t.Error("a 401 does not say what is asked for")
+			}
+		}
+	}
+	c.token = ""
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml"} {
+		c.do("GET", path, "").want(200)
+	}
+}
+
+// TestWebPages: no page of another origin, and none that calls itself ours, gets
+// anything done.
+func TestWebPages(t *testing.T) {
+	c := start(t, "--host", "jq.example").client(t, jsonType)
+	for _, x := range []struct {
+		method, path, body string
+		headers            []string
+		status             int
+	}{
+		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Origin", "https://evil.example"}, 403},
+		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Origin", "http://evil.example", "Host", "evil.example"}, 403},
+		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Host", "evil.example"}, 201},
+		{"GET", "/v1/stats", "", []string{"Host", "evil.example"}, 403},
+		{"GET", "/v1/stats", "", []string{"Host", "jq.example"}, 200},
+		{"GET", "/v1/stats", "", []string{"Host", "localhost:9996"}, 200},
+		{"POST", "/job", `{"name":"a","argument":{}}`, []string{"Origin", "http://jq.example", "Host", "jq.example"}, 201},
+	} {
+		if r := c.do(x.method, x.path, x.body, x.headers...); r.status != x.status {
+			t.Errorf("%s with %v: %d %s, want %d", r.of, x.headers, r.status, r.text, x.status)
+		}
+	}
+	if r := c.do("GET", "/v1/stats", "", "Origin", "http://localhost:1"); r.header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error("a page of another origin may read replies")
+	}
+}
