@@ -3,12 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gloom/cmd/jq-master/pack"
 )
@@ -22,6 +24,7 @@ func inBoth(t *testing.T, d *process, test func(t *testing.T, c *client)) {
 
 // TestLifeOfAJob: enqueued, pulled, answered, fetched once.
 func TestLifeOfAJob(t *testing.T) {
+	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
 		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null,"unknown":1}`).want(201)
 		id := r.get("job_id")
@@ -58,6 +61,7 @@ func TestLifeOfAJob(t *testing.T) {
 
 // TestFailures: a job that fails for good, and one that is cancelled.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
 		w := c.register(`{"name":"w","max_jobs":5,"heartbeat":true}`)
 		id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
@@ -96,6 +100,7 @@ func TestFailures(t *testing.T) {
 
 // TestBadInput: what is refused, with its code and field.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	d := start(t, "--max-body", "64KiB")
 	inBoth(t, d, func(t *testing.T, c *client) {
 		job := func(more string) string { return `{"name":"a","argument":{},` + more + `}` }
@@ -194,6 +199,7 @@ func TestBadInput(t *testing.T) {
 
 // TestEncodings: a reply is in what Accept prefers, else in what the request was.
 func TestEncodings(t *testing.T) {
+	t.Parallel()
 	d := start(t)
 	c := d.client(t, jsonType)
 	id := c.enqueue(`{"name":"a","argument":{}}`)
@@ -219,22 +225,24 @@ func TestEncodings(t *testing.T) {
 
 // TestVerbatim: a value goes through with the bytes that it came with.
 func TestVerbatim(t *testing.T) {
+	t.Parallel()
 	d := start(t)
 	c := d.client(t, msgpackType)
 	odd := "\xde\x00\x03" + "\xd9\x01k\xcd\x00\x05" + "\xc0\xca\x7f\xc0\x00\x00" + "\x93\x01\xff\xd4\x07!\xcb\x7f\xf8\x00\x00\x00\x00\x00\x01"
 	c.send("POST", "/job", []byte("\x83\xa4name\xa1v\xa8argument"+odd+"\xabkeep_result\xc3")).want(201)
-	var pushed []byte
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		buf := make([]byte, r.ContentLength)
-		n, _ := r.Body.Read(buf)
-		pushed = buf[:n]
+	came := make(chan []byte, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		came <- body
 	}))
 	defer srv.Close()
 	w := c.register(`{"name":"w","max_jobs":1,"url":"` + srv.URL + `"}`)
-	eventually(t, "the job is pushed", func() bool {
-		return strings.Contains(c.do("GET", "/v1/workers", "").want(200).text, `"running":1`)
-	})
-	eventually(t, "the push is answered", func() bool { return len(pushed) > 0 })
+	var pushed []byte
+	select {
+	case pushed = <-came:
+	case <-time.After(patience):
+		t.Fatal("the job is not pushed")
+	}
 	if !strings.Contains(string(pushed), "\xa8argument"+odd) {
 		t.Errorf("the worker got % x", pushed)
 	}
@@ -248,6 +256,7 @@ func TestVerbatim(t *testing.T) {
 
 // TestIdempotency: the same request again is the same job.
 func TestIdempotency(t *testing.T) {
+	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
 		key := "key of " + c.media
 		body := `{"name":"once","argument":{"n":1}}`
@@ -269,6 +278,7 @@ func TestIdempotency(t *testing.T) {
 
 // TestOperators: lists, details, actions.
 func TestOperators(t *testing.T) {
+	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
 		name := "ops-" + c.media[len("application/"):]
 		var ids []string
@@ -309,6 +319,7 @@ func TestOperators(t *testing.T) {
 
 // TestConstraints: set, changed with an eye on others, dropped, and in force.
 func TestConstraints(t *testing.T) {
+	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
 		name := "limited-" + c.media[len("application/"):]
 		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
@@ -350,6 +361,7 @@ func TestConstraints(t *testing.T) {
 
 // TestTokens: each scope allows its own requests; health needs none.
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(file, []byte("p push\nw work\na admin\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -388,6 +400,7 @@ func TestTokens(t *testing.T) {
 // TestWebPages: no page of another origin, and none that calls itself ours, gets
 // anything done.
 func TestWebPages(t *testing.T) {
+	t.Parallel()
 	c := start(t, "--host", "jq.example").client(t, jsonType)
 	for _, x := range []struct {
 		method, path, body string
