@@ -249,9 +249,17 @@ func (m *Master) Retry(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// CancelAny is Cancel for operators.
+// CancelAny is Cancel for operators, who see cancelled jobs as well.
 func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
-	err := m.Cancel(ctx, id, false)
+	_, err := look(m, func(c *machine) (none, error) {
+		if r := c.jobs[id]; r != nil && r.State == job.Cancelled {
+			return none{}, job.Refuse(job.WrongState, "", "the job is cancelled already")
+		}
+		return none{}, nil
+	})
+	if err == nil {
+		err = m.Cancel(ctx, id, false)
+	}
 	if f, ok := err.(*job.Fault); ok && f.Code == job.NotCancelable {
 		return job.Refuse(job.WrongState, "", "%s", f.Reason)
 	}
@@ -260,18 +268,54 @@ func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 
 // Constraints are all constraints, by id.
 func (m *Master) Constraints() ([]*ConstraintView, error) {
-	return look(m, func(c *machine) ([]*ConstraintView, error) { return c.viewConstraints(m.opt.Persisted), nil })
+	var line *brokerLine
+	all, err := look(m, func(c *machine) ([]*ConstraintView, error) {
+		line = m.line
+		return c.viewConstraints(m.opt.Persisted), nil
+	})
+	m.blocked(line, all)
+	return all, err
+}
+
+// blocked asks the broker how many jobs constraints hold back.
+func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
+	if line == nil || len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(line.life, time.Second)
+	defer cancel()
+	groups, err := line.b.Rules.Groups(ctx)
+	if err != nil {
+		m.log.Warn().Err(err).Msg("the broker does not say what its groups hold back")
+		return
+	}
+	held := make(map[string]int)
+	for _, g := range groups {
+		id := constraintOf(g.Group)
+		if n := held[id]; g.Group[0] == 'c' || n == 0 { // a job is in both kinds
+			held[id] = n + g.Held
+		}
+	}
+	for _, v := range all {
+		v.Blocked = min(held[v.ID], v.Matching-v.Running)
+	}
 }
 
 // Constraint is one of them.
 func (m *Master) Constraint(id string) (*ConstraintView, error) {
-	return look(m, func(c *machine) (*ConstraintView, error) {
+	var line *brokerLine
+	v, err := look(m, func(c *machine) (*ConstraintView, error) {
 		k := c.constraints.byID[id]
 		if k == nil {
 			return nil, job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id)
 		}
+		line = m.line
 		return k.view(m.opt.Persisted), nil
 	})
+	if err == nil {
+		m.blocked(line, []*ConstraintView{v})
+	}
+	return v, err
 }
 
 // PutConstraint sets a constraint. With ifMatch, or must, it has to be there in that

@@ -54,6 +54,16 @@ func (r *Rules) Explain(ctx context.Context, id string) (*api.Job, error) {
 // errRefused is an answer that would be the same again.
 var errRefused = errors.New("the broker refuses")
 
+// manyGroups is how many groups the broker is asked about, the busiest.
+const manyGroups = 10_000
+
+// Groups asks about groups with jobs in them.
+func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
+	var all api.Groups
+	err := r.do(ctx, http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", manyGroups), nil, &all)
+	return all.Groups, err
+}
+
 func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -78,7 +88,7 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 		return err
 	}
 	defer resp.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
 	switch {
 	case err != nil:
 		return err
