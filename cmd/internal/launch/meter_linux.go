@@ -14,25 +14,27 @@ const tick = time.Second / 100
 // Meter counts the processor time that a process and its descendants use.
 type Meter struct {
 	p     *Process
-	spent time.Duration // by the process and the children it had waited for
 	begun time.Duration // since boot
+	read  bool
+	spent time.Duration // when it was first read
 }
 
-// Meter counts from now on.
-func (p *Process) Meter() Meter {
-	own, _ := readTimes(p.process.Pid)
-	return Meter{p: p, spent: own.spent, begun: time.Duration(bootTime())}
-}
+// Meter counts from now on; of the process itself, and the children that it has
+// waited for, from the first call of Used on, which is what costs something.
+func (p *Process) Meter() Meter { return Meter{p: p, begun: time.Duration(bootTime())} }
 
 // Used is what the process, the children that it has waited for, and members of
-// its group that began since then have used, in steps of 10 ms. Who left the
-// group is not counted.
-func (m Meter) Used() time.Duration {
+// its group that began meanwhile have used, in steps of 10 ms. Who left the group
+// is not counted.
+func (m *Meter) Used() (used time.Duration) {
 	own, ok := readTimes(m.p.process.Pid)
 	if !ok {
 		return 0
 	}
-	used := own.spent - m.spent
+	if !m.read {
+		m.read, m.spent = true, own.spent
+	}
+	used = own.spent - m.spent
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())

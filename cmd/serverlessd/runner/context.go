@@ -157,7 +157,10 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	defer func() { c.broken = c.broken || f != nil }()
 	deadline := time.Now().Add(limit)
 	meter := c.p.Meter()
-	check := time.NewTimer(nextCheck(limit, cpu))
+	check := time.NewTimer(limit)
+	if cpu > 0 {
+		check.Reset(min(limit, firstCheck))
+	}
 	defer check.Stop()
 	// Who does not read its input is not kept waiting for longer than this one.
 	_ = c.in.SetWriteDeadline(deadline)
@@ -195,13 +198,17 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
+// firstCheck is when a job's processor time is looked at first: most have ended
+// by then.
+const firstCheck = 10 * time.Millisecond
+
 // nextCheck is when so much processor time can be used up at the earliest, or
 // the wall's time be over.
 func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
 	}
-	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), 10*time.Millisecond))
+	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), firstCheck))
 }
 
 // cause is how the process ended, and what it said last.

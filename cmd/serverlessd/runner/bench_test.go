@@ -1,0 +1,63 @@
+package runner
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// BenchmarkRun runs jobs that do next to nothing, in batches of ten, as many
+// batches at a time as a daemon has slots.
+func BenchmarkRun(b *testing.B) {
+	for _, l := range tongues {
+		b.Run(l.lang, func(b *testing.B) { benchmark(b, handler(job.Source{Lang: l.lang, Body: l.echo})) })
+	}
+	b.Run("http", func(b *testing.B) {
+		url := web(b, func(w http.ResponseWriter, q *http.Request) { io.Copy(w, q.Body) })
+		benchmark(b, webHandler(url, job.Options{}))
+	})
+	b.Run("http batch", func(b *testing.B) {
+		url := web(b, func(w http.ResponseWriter, q *http.Request) {
+			io.WriteString(w, "200\n200\n200\n200\n200\n200\n200\n200\n200\n200\n")
+		})
+		benchmark(b, webHandler(url, job.Options{Batch: true}))
+	})
+}
+
+func benchmark(b *testing.B, h *job.Handler) {
+	r := newRunner(b, func(o *Options) { o.ContextJobs = 1 << 30 })
+	const size = 10
+	payloads := make([]string, size)
+	for i := range payloads {
+		payloads[i] = `{"user":17,"picture":"2026/01/02/0001.jpg"}`
+	}
+	one := batch(h, payloads...)
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	slots := 4 * runtime.NumCPU()
+	all.Go(func() { r.Run(context.Background(), one, &reports{t: b}) })
+	all.Wait()
+	b.ResetTimer()
+	for range slots {
+		all.Go(func() {
+			for left.Add(-size) > -size {
+				to := &reports{t: b}
+				r.Run(context.Background(), one, to)
+				for _, o := range to.outcomes {
+					if o.Status != 200 {
+						b.Errorf("%s", text(o))
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
