@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/perf/benchfmt"
 
 	"gloom/bench/result"
 )
@@ -45,7 +46,7 @@ func TestRenderedReports(t *testing.T) {
 			Write(w, f, Markdown)
 			return nil
 		},
-		"compare.md": func(w io.Writer) error { return Compare(w, read(t, "old.json"), read(t, "new.json"), Markdown) },
+		"race.bench": func(w io.Writer) error { Write(w, read(t, "old.json"), Benchmark); return nil },
 	} {
 		t.Run(golden, func(t *testing.T) {
 			var got bytes.Buffer
@@ -84,10 +85,31 @@ func TestFaultsAreShown(t *testing.T) {
 	}
 }
 
-func TestCompareNeedsSomethingInCommon(t *testing.T) {
-	err := Compare(io.Discard, read(t, "old.json"), read(t, "sweep.json"), Markdown)
-	if err == nil || !strings.Contains(err.Error(), "backlog 1000 on gloomd") {
-		t.Errorf("error %v should name what is there", err)
+// What is written reads back as it was, sweeps too.
+func TestBenchmarkFormat(t *testing.T) {
+	for _, name := range []string{"old.json", "sweep.json"} {
+		f := read(t, name)
+		var text bytes.Buffer
+		Write(&text, f, Benchmark)
+		rounds := 0
+		for _, r := range f.Runs {
+			rounds += len(r.Rounds)
+		}
+		in := benchfmt.NewReader(&text, name)
+		for in.Scan() {
+			switch r := in.Result().(type) {
+			case *benchfmt.Result:
+				rounds--
+				if x, ok := r.Value("server-CPU-sec/job"); !ok && strings.Contains(r.Name.String(), "gloomd") || x < 0 || x > 1 {
+					t.Errorf("%s: %v s of CPU a job, %v", r.Name, x, ok)
+				}
+			case *benchfmt.SyntaxError:
+				t.Error(r)
+			}
+		}
+		if rounds != 0 {
+			t.Errorf("%s: %d rounds were not written", name, rounds)
+		}
 	}
 }
 
@@ -100,7 +122,7 @@ func TestPlots(t *testing.T) {
 	}{
 		{"old.json", 7, map[string][]string{"throughput-latency": {"gloomd", "relay (ceiling)", "NATS request/reply", "Redis lists"},
 			"backlog-jobs-s": {"gloomd"}}},
-		{"sweep.json", 8, map[string][]string{"drain-jobs-s-over-backlog": {"gloomd", "relay (ceiling)", "drain jobs/s"}}},
+		{"sweep.json", 8, map[string][]string{"drain-jobs-s-over-backlog": {"gloomd", "relay (ceiling)", "Drain jobs/s"}}},
 	} {
 		dir := t.TempDir()
 		paths, err := Plot(read(t, c.file), dir)

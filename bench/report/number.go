@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -76,5 +75,3 @@ func grouped(s string) string {
 	}
 	return sign + s + fraction
 }
-
-func ratio(x float64) string { return fmt.Sprintf("%.2f ×", x) }

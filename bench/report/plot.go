@@ -2,23 +2,23 @@ package report
 
 import (
 	"fmt"
+	"image/color"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"gloom/bench/result"
-)
-
-const (
-	plotWidth  = 7 * vg.Inch
-	plotHeight = 4 * vg.Inch
 )
 
 // Plot writes SVG plots of a file's runs into a directory and returns their
@@ -53,34 +53,75 @@ type drawer struct {
 	err   error
 }
 
-func (d *drawer) save(p *plot.Plot, name string) {
+// must keeps an error; the parts of plots are made of figures, and have none.
+func must[T any](d *drawer) func(T, error) T {
+	return func(x T, err error) T {
+		if d.err == nil {
+			d.err = err
+		}
+		return x
+	}
+}
+
+// chart is a plot with its legend beside it.
+type chart struct {
+	*plot.Plot
+	legend plot.Legend
+	names  int
+	height vg.Length
+}
+
+func init() { plot.DefaultFont.Variant = "Sans" }
+
+// newChart has a title that says what is shown, and at which load.
+func newChart(what, load string) *chart {
+	p := plot.New()
+	p.Title.Text = what + "\n" + text.WrapSoft(load, 100)
+	p.Title.TextStyle.Font.Size = vg.Points(11)
+	p.Title.Padding = vg.Points(8)
+	p.X.Padding, p.Y.Padding = vg.Points(6), vg.Points(6)
+	c := &chart{Plot: p, legend: plot.NewLegend(), height: 4 * vg.Inch}
+	c.legend.Top, c.legend.Left = true, true
+	c.legend.Padding = vg.Points(3)
+	return c
+}
+
+func (c *chart) name(title string, thumbs ...plot.Thumbnailer) {
+	c.legend.Add(title, thumbs...)
+	c.names++
+}
+
+// margin keeps the last label of an axis within the picture.
+const (
+	margin      = 20
+	legendWidth = 150
+)
+
+func (d *drawer) save(c *chart, name string) {
 	if d.err != nil {
 		return
 	}
+	canvas := vgsvg.New(8*vg.Inch, c.height)
+	all := draw.New(canvas)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	right := vg.Length(margin)
+	if c.names > 1 {
+		right += legendWidth
+		c.legend.Draw(draw.Crop(all, all.Max.X-legendWidth, 0, 0, -vg.Inch/2))
+	}
+	c.Draw(draw.Crop(all, margin/2, -right, margin/2, -margin/2))
 	path := filepath.Join(d.dir, fileName(name)+".svg")
-	if d.err = p.Save(plotWidth, plotHeight, path); d.err == nil {
-		d.paths = append(d.paths, path)
+	file, err := os.Create(path)
+	if err != nil {
+		d.err = err
+		return
 	}
-}
-
-// headroom is the space above the highest value, for the legend.
-const headroom = 1.2
-
-func newPlot(title string) *plot.Plot {
-	p := plot.New()
-	p.Title.Text = title
-	p.Title.Padding = vg.Points(8)
-	p.X.Padding, p.Y.Padding = vg.Points(6), vg.Points(6)
-	return p
-}
-
-// stroke tells line i from the others, in print too.
-func stroke(i int) draw.LineStyle {
-	s := draw.LineStyle{Color: plotutil.DarkColors[i%len(plotutil.DarkColors)], Width: vg.Points(1.5)}
-	if i > 2 {
-		s.Dashes = plotutil.Dashes(i - 2)
+	_, err = canvas.WriteTo(file)
+	if d.err = err; err == nil {
+		d.err = file.Close()
 	}
-	return s
+	d.paths = append(d.paths, path)
 }
 
 func fileName(s string) string {
@@ -95,89 +136,139 @@ func fileName(s string) string {
 	}, s)
 }
 
-// bars draws the first figure of a shape for each server.
-func (d *drawer) bars(shape string, runs []*result.Run) {
-	m := columns(runs)[0]
-	var values plotter.Values
-	var names []string
-	for _, r := range runs {
-		if v := m.Values(r); len(v) > 0 {
-			x := median(v)
-			if m.Unit == result.Nanoseconds {
-				x /= 1e3
-			}
-			values = append(values, x)
-			names = append(names, twoLines(r.Server.Title))
-		}
+// Ours stands out: it is blue and thick, the others are thinner and of muted
+// colours, told apart by their dashes in print too.
+var (
+	blue  = color.RGBA{R: 0x0b, G: 0x5f, B: 0xb4, A: 0xff}
+	grey  = color.RGBA{R: 0xa9, G: 0xb4, B: 0xc0, A: 0xff}
+	muted = []color.Color{
+		color.RGBA{R: 0x7f, G: 0x7f, B: 0x7f, A: 0xff}, color.RGBA{R: 0xc0, G: 0x6c, B: 0x3e, A: 0xff},
+		color.RGBA{R: 0x5a, G: 0x8f, B: 0x5a, A: 0xff}, color.RGBA{R: 0x9a, G: 0x6f, B: 0xa8, A: 0xff},
+		color.RGBA{R: 0xb8, G: 0x9a, B: 0x3c, A: 0xff}, color.RGBA{R: 0x4f, G: 0x8f, B: 0x9f, A: 0xff},
 	}
-	if len(values) == 0 || d.err != nil {
-		return
+)
+
+func stroke(kind string, i int) draw.LineStyle {
+	if kind == ours {
+		return draw.LineStyle{Color: blue, Width: vg.Points(2.2)}
 	}
-	p := newPlot(capital(shape))
-	p.Y.Label.Text = axisName(m, runs)
-	p.Y.Min = 0
-	bars, err := plotter.NewBarChart(values, vg.Points(24))
-	if err != nil {
-		d.err = err
-		return
-	}
-	bars.Color = plotutil.Color(2)
-	bars.LineStyle.Width = 0
-	p.Add(plotter.NewGrid(), bars)
-	p.NominalX(names...)
-	p.X.Min, p.X.Max = -0.5, float64(len(names))-0.5
-	p.Y.Max *= headroom
-	d.save(p, shape+"-"+m.Name)
+	return draw.LineStyle{Color: muted[i%len(muted)], Width: vg.Points(1.2), Dashes: plotutil.Dashes(i)}
 }
 
-// twoLines breaks a title at its first space, which keeps labels apart.
-func twoLines(title string) string { return strings.Replace(title, " ", "\n", 1) }
+// siTicks writes an axis in the units of a metric.
+type siTicks struct {
+	plot.Ticker
+	unit result.Unit
+}
 
-func axisName(m *result.Metric, runs []*result.Run) string {
-	name := metricName(m, runs)
-	switch m.Unit {
-	case result.Nanoseconds:
-		return name + ", µs"
-	case result.Bytes:
-		return name + ", bytes"
+func (t siTicks) Ticks(low, high float64) []plot.Tick {
+	ticks := t.Ticker.Ticks(low, high)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = si(ticks[i].Value, t.unit)
+		}
 	}
-	return name
+	return ticks
+}
+
+func si(x float64, u result.Unit) string {
+	switch u {
+	case result.Nanoseconds:
+		return humanize.SIWithDigits(x/1e9, 2, "s")
+	case result.Bytes:
+		return humanize.SIWithDigits(x, 2, "B")
+	}
+	return strings.TrimSpace(humanize.SIWithDigits(x, 2, ""))
+}
+
+// interval is a median with its quartiles.
+type interval struct{ low, mid, high float64 }
+
+func intervalOf(v []float64) interval {
+	return interval{quantile(v, 0.25), median(v), quantile(v, 0.75)}
+}
+
+// spans are points with the distances to their quartiles.
+type spans struct {
+	plotter.XYs
+	plotter.XErrors
+	plotter.YErrors
+}
+
+// bars draws the first figure of a shape for each server, the best on top.
+func (d *drawer) bars(shape string, runs []*result.Run) {
+	m := columns(runs)[0]
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r *result.Run) bool { return len(m.Values(r)) == 0 })
+	if len(runs) == 0 {
+		return
+	}
+	slices.SortStableFunc(runs, func(a, b *result.Run) int {
+		if better := median(m.Values(a)) > median(m.Values(b)); better == m.Higher {
+			return 1
+		}
+		return -1
+	})
+	own, others := make(plotter.Values, len(runs)), make(plotter.Values, len(runs))
+	var names []string
+	var points spans
+	rounds := 0
+	for i, r := range runs {
+		v := intervalOf(m.Values(r))
+		if r.Server.Kind == ours {
+			own[i] = v.mid
+		} else {
+			others[i] = v.mid
+		}
+		// Spaces make room for a font wider than that which is measured here.
+		names = append(names, r.Server.Title+strings.Repeat(" ", 1+len(r.Server.Title)/3))
+		points.XYs = append(points.XYs, plotter.XY{X: v.mid, Y: float64(i)})
+		points.XErrors = append(points.XErrors, struct{ Low, High float64 }{v.mid - v.low, v.high - v.mid})
+		rounds = max(rounds, len(r.Rounds))
+	}
+	c := newChart(capital(shape)+": "+metricName(m, runs)+", medians and quartiles", load(&runs[0].Params, rounds))
+	c.height = vg.Inch*3/2 + vg.Length(len(runs))*vg.Inch*3/8
+	for _, b := range []struct {
+		values plotter.Values
+		colour color.Color
+	}{{own, blue}, {others, grey}} {
+		bars := must[*plotter.BarChart](d)(plotter.NewBarChart(b.values, vg.Points(18)))
+		if d.err != nil {
+			return
+		}
+		bars.Horizontal, bars.Color, bars.LineStyle.Width = true, b.colour, 0
+		c.Add(bars)
+	}
+	c.Add(must[*plotter.XErrorBars](d)(plotter.NewXErrorBars(points)))
+	c.NominalY(names...)
+	c.Y.Min, c.Y.Max = -0.6, float64(len(names))-0.4
+	c.X.Min = 0
+	c.X.Tick.Marker = siTicks{plot.DefaultTicks{}, m.Unit}
+	d.save(c, shape+"-"+m.Name)
 }
 
 // curves draws latency over the share of jobs that were at least so fast, on an
 // axis that gives each further nine the same room.
 func (d *drawer) curves(shape string, runs []*result.Run) {
-	p := newPlot(capital(shape) + ": latency")
-	p.X.Label.Text = "share of jobs, %"
-	p.Y.Label.Text = "ms"
-	p.Y.Scale = plot.LogScale{}
-	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
-	p.X.Tick.Marker = nines(4)
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Add(plotter.NewGrid())
-	drawn := 0
-	for _, r := range runs {
-		points, err := curve(r)
-		if err != nil {
-			d.err = err
-			return
-		}
+	c := newChart(capital(shape)+": latency over the share of jobs", load(&runs[0].Params, len(runs[0].Rounds)))
+	c.X.Label.Text, c.Y.Label.Text = "share of jobs, %", "latency"
+	c.Y.Scale, c.Y.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.Nanoseconds}
+	c.X.Tick.Marker = nines(4)
+	c.Add(plotter.NewGrid())
+	for i, r := range runs {
+		points := must[plotter.XYs](d)(curve(r))
 		if len(points) == 0 {
 			continue
 		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			d.err = err
+		line := must[*plotter.Line](d)(plotter.NewLine(points))
+		if d.err != nil {
 			return
 		}
-		line.LineStyle = stroke(drawn)
-		p.Add(line)
-		p.Legend.Add(r.Server.Title, line)
-		drawn++
+		line.LineStyle = stroke(r.Server.Kind, i)
+		c.Add(line)
+		c.name(r.Server.Title, line)
 	}
-	if drawn > 0 {
-		p.Y.Max *= 10 // room for the legend
-		d.save(p, shape+"-latency")
+	if c.names > 0 {
+		d.save(c, shape+"-latency")
 	}
 }
 
@@ -193,7 +284,7 @@ func curve(r *result.Run) (plotter.XYs, error) {
 			break // no job stands for this
 		}
 		q := 100 * (1 - math.Pow(10, -x))
-		points = append(points, plotter.XY{X: x, Y: float64(max(1, total.ValueAtQuantile(q))) / 1e6})
+		points = append(points, plotter.XY{X: x, Y: float64(max(1, total.ValueAtQuantile(q)))})
 	}
 	return points, nil
 }
@@ -219,61 +310,49 @@ func (d *drawer) sweep(f *result.File) {
 		if m == result.Noise || !has(f.Runs, m) {
 			continue
 		}
-		p := newPlot(metricName(m, f.Runs) + " over " + f.Sweep)
-		p.X.Label.Text = f.Sweep
-		p.Y.Label.Text = axisName(m, f.Runs)
-		p.Y.Min = 0
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-		p.Legend.Top, p.Legend.Left = true, true
-		p.Add(plotter.NewGrid())
+		first := f.Runs[0]
+		c := newChart(capital(metricName(m, f.Runs))+" over "+f.Sweep+", medians and quartiles",
+			load(&first.Params, len(first.Rounds), varied(f.Sweep)...))
+		c.X.Label.Text = f.Sweep
+		c.Y.Min = 0
+		c.X.Scale, c.X.Tick.Marker = plot.LogScale{}, siTicks{plot.LogTicks{Prec: -1}, result.PerSecond}
+		c.Y.Tick.Marker = siTicks{plot.DefaultTicks{}, m.Unit}
+		c.Add(plotter.NewGrid())
 		for i, kind := range kindsOf(f) {
 			points, title := series(f, kind, m)
-			if len(points) < 2 {
+			if len(points.XYs) < 2 {
 				continue
 			}
 			line, dots, err := plotter.NewLinePoints(points)
-			if err != nil {
+			bars := must[*plotter.YErrorBars](d)(plotter.NewYErrorBars(points))
+			if d.err == nil {
 				d.err = err
+			}
+			if d.err != nil {
 				return
 			}
-			line.LineStyle = stroke(i)
-			dots.Color, dots.Shape = line.Color, plotutil.Shape(i)
-			p.Add(line, dots)
-			p.Legend.Add(title, line, dots)
+			line.LineStyle = stroke(kind, i)
+			bars.LineStyle.Color, dots.Color, dots.Shape = line.Color, line.Color, plotutil.Shape(i)
+			c.Add(line, dots, bars)
+			c.name(title, line, dots)
 		}
-		p.Y.Max *= headroom
-		d.save(p, fmt.Sprintf("%s over %s", metricName(m, f.Runs), f.Sweep))
+		if c.names > 0 {
+			d.save(c, fmt.Sprintf("%s over %s", metricName(m, f.Runs), f.Sweep))
+		}
 	}
 }
 
-func series(f *result.File, kind string, m *result.Metric) (points plotter.XYs, title string) {
-	for _, r := range f.Runs {
+func series(f *result.File, kind string, m *result.Metric) (points spans, title string) {
+	for _, r := range runsOn(f, kind) {
 		v := m.Values(r)
-		if r.Server.Kind != kind || len(v) == 0 {
+		x, ok := r.Params.Value(f.Sweep)
+		if len(v) == 0 || !ok || x <= 0 { // a logarithmic axis has no zero
 			continue
 		}
-		x, ok := r.Params.Value(f.Sweep)
-		if !ok || x <= 0 {
-			continue // a logarithmic axis has no zero
-		}
-		y := median(v)
-		if m.Unit == result.Nanoseconds {
-			y /= 1e3
-		}
-		points = append(points, plotter.XY{X: x, Y: y})
+		y := intervalOf(v)
+		points.XYs = append(points.XYs, plotter.XY{X: x, Y: y.mid})
+		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{y.mid - y.low, y.high - y.mid})
 		title = r.Server.Title
 	}
 	return points, title
-}
-
-func kindsOf(f *result.File) []string {
-	seen := map[string]bool{}
-	var kinds []string
-	for _, r := range f.Runs {
-		if !seen[r.Server.Kind] {
-			seen[r.Server.Kind] = true
-			kinds = append(kinds, r.Server.Kind)
-		}
-	}
-	return kinds
 }

@@ -13,10 +13,14 @@ import (
 // Write writes a whole file: a table to compare servers where several did the
 // same, a table of all figures for each run, faults where there were any.
 func Write(w io.Writer, f *result.File, s Style) {
+	if s == Benchmark {
+		benchmark(w, f)
+		return
+	}
 	header(w, f, s)
 	if f.Sweep != "" {
-		for _, g := range sweepTables(f) {
-			g.write(w, s)
+		for _, kind := range kindsOf(f) {
+			sweep(f.Sweep, runsOn(f, kind)).write(w, s)
 		}
 		faults(w, f, s)
 		return
@@ -72,25 +76,27 @@ func noise(f *result.File) float64 {
 	return median(v)
 }
 
-// shapes are the names of a file's shapes in their order.
-func shapes(f *result.File) []string {
-	var names []string
+// shapes are the names of a file's shapes in their order, kindsOf its servers.
+func shapes(f *result.File) []string { return named(f, func(r *result.Run) string { return r.Shape }) }
+func kindsOf(f *result.File) []string {
+	return named(f, func(r *result.Run) string { return r.Server.Kind })
+}
+
+func named(f *result.File, name func(*result.Run) string) (names []string) {
 	for _, r := range f.Runs {
-		if !slices.Contains(names, r.Shape) {
-			names = append(names, r.Shape)
+		if n := name(r); !slices.Contains(names, n) {
+			names = append(names, n)
 		}
 	}
 	return names
 }
 
 func runsOf(f *result.File, shape string) []*result.Run {
-	var runs []*result.Run
-	for _, r := range f.Runs {
-		if r.Shape == shape {
-			runs = append(runs, r)
-		}
-	}
-	return runs
+	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Shape != shape })
+}
+
+func runsOn(f *result.File, kind string) []*result.Run {
+	return slices.DeleteFunc(slices.Clone(f.Runs), func(r *result.Run) bool { return r.Server.Kind != kind })
 }
 
 // figures is the table of everything one run measured.
@@ -155,7 +161,9 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	} else if p.Seconds > 0 {
 		add("%v", time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
 	}
-	add("%s", plural(rounds, "round"))
+	if rounds > 0 {
+		add("%s", plural(rounds, "round"))
+	}
 	return capital(strings.Join(parts, ", ")) + "."
 }
 

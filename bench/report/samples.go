@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 
 	"gloom/bench/result"
@@ -73,26 +74,26 @@ func (d *drawer) timeline(r *result.Run) {
 		}
 		for _, m := range []struct {
 			name string
+			unit result.Unit
 			of   func(s result.Sample) float64
 		}{
-			{"p99, µs", func(s result.Sample) float64 { return float64(s.P99) / 1e3 }},
-			{"RSS, MiB", func(s result.Sample) float64 { return float64(s.RSS) / (1 << 20) }},
+			{"p99", result.Nanoseconds, func(s result.Sample) float64 { return float64(s.P99) }},
+			{"RSS", result.Bytes, func(s result.Sample) float64 { return float64(s.RSS) }},
 		} {
-			p := newPlot(fmt.Sprintf("%s on %s", capital(r.Shape), r.Server.Title))
-			p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "seconds", m.name, 0
+			c := newChart(fmt.Sprintf("%s on %s: %s", capital(r.Shape), r.Server.Title, m.name), load(&r.Params, 0))
+			c.X.Label.Text, c.Y.Min = "seconds", 0
+			c.Y.Tick.Marker = siTicks{plot.DefaultTicks{}, m.unit}
 			var points plotter.XYs
 			for _, s := range round.Samples {
 				points = append(points, plotter.XY{X: s.At, Y: m.of(s)})
 			}
-			line, err := plotter.NewLine(points)
-			if err != nil {
-				d.err = err
+			line := must[*plotter.Line](d)(plotter.NewLine(points))
+			if d.err != nil {
 				return
 			}
-			line.LineStyle = stroke(0)
-			p.Add(plotter.NewGrid(), line)
-			p.Y.Max *= headroom
-			d.save(p, fmt.Sprintf("%s %d %.3s over time", r.Shape, i+1, m.name))
+			line.LineStyle = stroke(ours, 0)
+			c.Add(plotter.NewGrid(), line)
+			d.save(c, fmt.Sprintf("%s %d %s over time", r.Shape, i+1, m.name))
 		}
 	}
 }

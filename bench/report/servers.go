@@ -1,8 +1,13 @@
 package report
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/perf/benchmath"
 
 	"gloom/bench/result"
 )
@@ -50,25 +55,58 @@ func metricName(m *result.Metric, runs []*result.Run) string {
 	return m.Name
 }
 
-// servers is the table of one shape on several servers: medians, and how far
-// the rounds were apart.
+// servers is the table of one shape on several servers.
 func servers(shape string, runs []*result.Run) *grid {
+	g := medians(capital(shape), "server", "Not here: %s (%s).", columns(runs), runs, func(r *result.Run) string { return r.Server.Title })
+	rounds := 0
+	for _, r := range runs {
+		rounds = max(rounds, len(r.Rounds))
+	}
+	g.notes = append([]string{load(&runs[0].Params, rounds)}, g.notes...)
+	return g
+}
+
+// sweep is the table of one server under loads that differ in one thing.
+func sweep(over string, runs []*result.Run) *grid {
 	metrics := columns(runs)
-	g := &grid{title: capital(shape), head: []string{"server"}}
+	for _, m := range []*result.Metric{result.IdleMemory, result.Fill, result.JobMemory} {
+		if has(runs, m) && !slices.Contains(metrics, m) {
+			metrics = append(metrics, m)
+		}
+	}
+	g := medians(runs[0].Server.Title+" over "+over, over, "Not at %s: %s.", metrics, runs, func(r *result.Run) string {
+		x, _ := r.Params.Value(over)
+		return grouped(strconv.FormatFloat(x, 'f', -1, 64))
+	})
+	g.notes = append([]string{"Besides: " + load(&runs[0].Params, len(runs[0].Rounds), varied(over)...)}, g.notes...)
+	return g
+}
+
+// varied are the parameters that a sweep varies: with the types the workers,
+// of which each type needs one.
+func varied(sweep string) []string {
+	if sweep == "types" {
+		return []string{sweep, "workers"}
+	}
+	return []string{sweep}
+}
+
+// medians is a table of runs: the medians of their rounds, and how far those
+// were apart. Its notes are the runs that were not.
+func medians(title, of, absent string, metrics []*result.Metric, runs []*result.Run, name func(*result.Run) string) *grid {
+	g := &grid{title: title, head: []string{of}}
 	for _, m := range metrics {
 		g.head = append(g.head, metricName(m, runs))
 	}
-	rounds := 0
-	absent := map[string][]string{}
+	missing := map[string][]string{}
 	for _, r := range runs {
-		rounds = max(rounds, len(r.Rounds))
 		if r.Skipped != "" {
-			absent[r.Skipped] = append(absent[r.Skipped], r.Server.Title)
+			missing[r.Skipped] = append(missing[r.Skipped], name(r))
 		}
 		if len(r.Rounds) == 0 {
 			continue
 		}
-		cells := []string{r.Server.Title}
+		cells := []string{name(r)}
 		for _, m := range metrics {
 			v := m.Values(r)
 			cell := summary(m, v)
@@ -79,20 +117,10 @@ func servers(shape string, runs []*result.Run) *grid {
 		}
 		g.rows = append(g.rows, cells)
 	}
-	g.notes = append(g.notes, load(&runs[0].Params, rounds))
-	for _, why := range sortedKeys(absent) {
-		g.notes = append(g.notes, "Not here: "+strings.Join(absent[why], ", ")+" ("+why+").")
+	for _, why := range slices.Sorted(maps.Keys(missing)) {
+		g.notes = append(g.notes, fmt.Sprintf(absent, strings.Join(missing[why], ", "), why))
 	}
 	return g
-}
-
-func sortedKeys(m map[string][]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // standings is the one table that says where ours stands: for every other
@@ -146,21 +174,30 @@ func standings(f *result.File) *grid {
 	return g
 }
 
+// alpha is the chance we take of calling noise a difference.
+const alpha = 0.05
+
+// standing tells by what factor a metric of ours is better than another's, and
+// whether that is more than noise, as benchstat judges it.
 func standing(m *result.Metric, own, other *result.Run) string {
-	v, ok := Judge(m, m.Values(other), m.Values(own))
-	if !ok || v.Old <= 0 || v.New <= 0 {
+	x, y := m.Values(own), m.Values(other)
+	if len(x) == 0 || len(y) == 0 || median(x) <= 0 || median(y) <= 0 {
 		return "–"
 	}
-	x := v.New / v.Old
+	factor := median(x) / median(y)
 	if !m.Higher {
-		x = 1 / x
+		factor = 1 / factor
 	}
-	word := "won"
+	t := benchmath.DefaultThresholds
+	t.CompareAlpha = alpha
+	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(x, &t), benchmath.NewSample(y, &t))
+	word := "~"
 	switch {
-	case !v.Real:
-		word = "~"
-	case !v.Better:
+	case c.P > alpha || factor == 1:
+	case factor > 1:
+		word = "won"
+	default:
 		word = "lost"
 	}
-	return ratio(x) + " " + word
+	return fmt.Sprintf("%.2f × %s", factor, word)
 }

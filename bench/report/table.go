@@ -16,17 +16,20 @@ type Style uint8
 const (
 	Terminal Style = iota
 	Markdown
+	Benchmark // Go's benchmark format, for benchstat
 )
 
-// ParseStyle reads "terminal" or "markdown".
+// ParseStyle reads "terminal", "markdown" or "benchmark".
 func ParseStyle(name string) (Style, error) {
 	switch name {
 	case "terminal":
 		return Terminal, nil
 	case "markdown":
 		return Markdown, nil
+	case "benchmark":
+		return Benchmark, nil
 	}
-	return 0, fmt.Errorf("format %q: must be terminal or markdown", name)
+	return 0, fmt.Errorf("format %q: must be terminal, markdown or benchmark", name)
 }
 
 // grid is a table before it is written. The first column is text, the others

@@ -87,6 +87,6 @@ type output struct {
 
 func (o *output) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.file, "out", "o", "", "write raw results as JSON to this file")
-	f.StringVar(&o.style, "format", "terminal", "of the tables: terminal or markdown")
+	f.StringVar(&o.style, "format", "terminal", "terminal, markdown, or benchmark for benchstat to judge")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress line")
 }

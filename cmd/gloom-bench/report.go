@@ -39,31 +39,7 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&style, "format", "terminal", "of the tables: terminal or markdown")
+	cmd.Flags().StringVar(&style, "format", "terminal", "terminal, markdown, or benchmark for benchstat to judge")
 	cmd.Flags().StringVar(&plots, "plots", "", "write SVG plots into this directory")
-	return cmd
-}
-
-func compareCommand() *cobra.Command {
-	var style string
-	cmd := &cobra.Command{
-		Use: "compare OLD NEW", Short: "say of two result files what really changed", GroupID: "reading", Args: cobra.ExactArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := report.ParseStyle(style)
-			if err != nil {
-				return err
-			}
-			before, err := result.Read(args[0])
-			if err != nil {
-				return err
-			}
-			after, err := result.Read(args[1])
-			if err != nil {
-				return err
-			}
-			return report.Compare(os.Stdout, before, after, s)
-		},
-	}
-	cmd.Flags().StringVar(&style, "format", "terminal", "of the tables: terminal or markdown")
 	return cmd
 }

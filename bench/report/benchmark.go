@@ -1,0 +1,61 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+
+	"gloom/bench/result"
+)
+
+// benchUnits are what benchstat takes figures in.
+var benchUnits = map[result.Unit]string{result.PerSecond: "", result.Nanoseconds: "-ns", result.Bytes: "-B", result.Processors: ""}
+
+func benchUnit(m *result.Metric) string {
+	name, per, _ := strings.Cut(strings.ReplaceAll(m.Name, " ", "-"), "/")
+	if per != "" {
+		per = "/" + per
+	}
+	return name + benchUnits[m.Unit] + per
+}
+
+// benchmark writes the rounds of a file in Go's benchmark format, a line for
+// each: benchstat judges by it what changed from one file to another, or with
+// -col /server how the servers of one differ.
+func benchmark(w io.Writer, f *result.File) {
+	out := benchfmt.NewWriter(w)
+	for _, m := range result.Metrics() {
+		better := "lower"
+		if m.Higher {
+			better = "higher"
+		}
+		key := benchfmt.UnitMetadataKey{Unit: benchUnit(m), Key: "better"}
+		_ = out.Write(&benchfmt.UnitMetadata{UnitMetadataKey: key, OrigUnit: key.Unit, Value: better})
+	}
+	for _, run := range f.Runs {
+		name := ""
+		for word := range strings.FieldsSeq(run.Shape) {
+			name += capital(word)
+		}
+		if x, ok := run.Params.Value(f.Sweep); ok {
+			name = fmt.Sprintf("%s/%s=%g", capital(f.Sweep), f.Sweep, x)
+		}
+		name += fmt.Sprintf("/server=%s-%d", strings.ReplaceAll(run.Server.Kind, "-", "_"), f.Host.Processors)
+		for _, round := range run.Rounds {
+			r := &benchfmt.Result{Name: benchfmt.Name(name), Iters: int(max(1, round.Jobs))}
+			r.SetConfig("cpu", f.Host.CPU)
+			r.SetConfig("load", load(&run.Params, 0))
+			for i := range r.Config {
+				r.Config[i].File = true
+			}
+			for _, m := range result.Metrics() {
+				if x, ok := m.Of(round); ok {
+					r.Values = append(r.Values, benchfmt.Value{Value: x, Unit: benchUnit(m)})
+				}
+			}
+			_ = out.Write(r)
+		}
+	}
+}
