@@ -168,3 +168,36 @@ func TestVerbsAndPorts(t *testing.T) {
 		t.Error("verb 99 is something")
 	}
 }
+
+// TestLongListsOfTypes: names that come twice count once, but no frame is all of
+// them.
+func TestLongListsOfTypes(t *testing.T) {
+	for _, c := range []struct {
+		different, all int
+		wrong          string
+	}{
+		{wire.MaxTypes, wire.MaxTypes, ""},
+		{1, 10 * wire.MaxTypes, ""},
+		{wire.MaxGroups, 10 * wire.MaxTypes, ""},
+		{wire.MaxTypes, 10 * wire.MaxTypes, ""},
+		{wire.MaxTypes + 1, wire.MaxTypes + 1, "types must have 1 to 1000 names, not 1001"},
+		{1, 10*wire.MaxTypes + 1, "types must have 1 to 1000 names, not 10001"},
+		{wire.MaxGroups, 1_000_000, "types must have 1 to 1000 names, not 1000000"},
+	} {
+		frame := []byte(`{"action":"join","types":["0"`)
+		for i := 1; i < c.all; i++ {
+			frame = fmt.Appendf(frame, `, "%d"`, i%c.different)
+		}
+		var d wire.Decoder
+		var r wire.Request
+		err := d.Decode(append(frame, "]}"...), wire.WorkerPort, false, &r)
+		switch {
+		case c.wrong == "" && err != nil:
+			t.Errorf("%d names, %d different: %v", c.all, c.different, err)
+		case c.wrong == "" && len(r.Types) != c.different:
+			t.Errorf("%d names, %d different: %d are told", c.all, c.different, len(r.Types))
+		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
+			t.Errorf("%d names, %d different: %v, want %q", c.all, c.different, err, c.wrong)
+		}
+	}
+}

@@ -87,14 +87,15 @@ func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]by
 }
 
 // list reads an array of min to max names that is there. A name that comes
-// twice is refused where all must differ, else it counts once.
+// twice is refused where all must differ, else it counts once, as long as there are
+// no more than tenfold as many names as may differ.
 func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *Error) {
 	raw := f.raw(k)
 	if raw[0] != '[' {
 		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
 	}
 	var known map[string]bool // of long lists, where comparing each with each would take long
-	start, count := len(*f.names), 0
+	start, count, all := len(*f.names), 0, 0
 	what := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
 		end, escapes := f.element(raw, i)
@@ -102,7 +103,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		if err != nil {
 			return nil, err
 		}
-		if count == MaxGroups {
+		if count == MaxGroups && known == nil {
 			known = make(map[string]bool, max)
 			for _, n := range (*f.names)[start:] {
 				known[string(n)] = true
@@ -115,14 +116,15 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 			known[string(name)] = true
 		}
 		switch {
-		case !twice && count == max:
-			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, count+f.elements(raw, i))
+		case !twice && count == max, all == 10*max:
+			return nil, refuse(InvalidValue, r.ID, "%s must have %d to %d names, not %d", k, min, max, all+f.elements(raw, i))
 		case !twice:
 			count++
 			*f.names = append(*f.names, name)
 		case differ:
 			return nil, refuse(InvalidValue, r.ID, "%s must be all different, %s comes twice", k, shown(raw[i:end]))
 		}
+		all++
 		if i = skipSpace(raw, end); raw[i] == ',' {
 			i = skipSpace(raw, i+1)
 		}
