@@ -210,9 +210,6 @@ func losses(t *testing.T, r *rand.Rand) {
 			return nil
 		}
 		d.mu.Unlock()
-		for _, name := range j.Segments() {
-			j.Skip(name, n.points[name])
-		}
 		var held []*Reservation
 		for range 60 {
 			switch r.IntN(4) {
@@ -221,7 +218,7 @@ func losses(t *testing.T, r *rand.Rand) {
 				n.append(t, j, d, number, r)
 			case 2:
 				if j.Stats().Jobs > 0 {
-					if res, err := j.Reserve(cancelled(t), 1+r.IntN(5), long); err == nil {
+					if res, err := j.Reserve(cancelled(t), "", 1+r.IntN(5), long); err == nil {
 						held = append(held, res)
 					}
 				}
@@ -262,9 +259,6 @@ func losses(t *testing.T, r *rand.Rand) {
 		d = d.boot(r.IntN(2) == 0, r)
 	}
 	j := open(t, d)
-	for _, name := range j.Segments() {
-		j.Skip(name, n.points[name])
-	}
 	for j.Stats().Jobs > 0 {
 		res := reserve(t, j, 5, long)
 		n.ingest(res)

@@ -55,6 +55,13 @@ type Options struct {
 	Max     int64 // bytes that may wait for a store; 0: no limit
 	Segment int64 // bytes after which the next segment begins; 0: 64 MiB
 	NoSync  bool  // appends do not wait for the disk
+
+	// Lanes are the names of those who read, each to a store of its own. Where they
+	// are several, Save makes durable which piece went to whom, before it is handed
+	// out, and Notes are what it was given last in an earlier life.
+	Lanes []string
+	Notes []Note
+	Save  func([]Note) error
 }
 
 // Stats are a journal's counters since it was opened, and what it holds.
@@ -78,7 +85,8 @@ type Count struct{ Jobs, Delayed int64 }
 // Journal is an open one.
 type Journal struct {
 	opt     Options
-	reading sync.Mutex // one reservation is read at a time; taken before mu
+	reading sync.Mutex // one reservation is read at a time; taken before mu, guards notes
+	notes   []Note
 
 	removing sync.Mutex // segments are removed one at a time; guards doomed
 	doomed   []*segment
@@ -87,7 +95,7 @@ type Journal struct {
 	segments []*segment // oldest first
 	waiting  map[string]Count
 	held     []*Reservation // not yet synced
-	back     []Range        // to be read again, oldest first
+	back     []piece        // to be read again, oldest first
 	stats    Stats
 	queue    []*request
 	closed   bool
@@ -115,6 +123,9 @@ func Open(opt Options) (*Journal, error) {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
 	}
 	if err := j.load(); err != nil {
+		return nil, err
+	}
+	if err := j.assign(); err != nil {
 		return nil, err
 	}
 	go j.write()

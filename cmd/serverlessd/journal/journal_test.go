@@ -60,7 +60,7 @@ func reserve(t *testing.T, j *Journal, n int, timeout time.Duration) *Reservatio
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), generous)
 	defer cancel()
-	r, err := j.Reserve(ctx, n, timeout)
+	r, err := j.Reserve(ctx, "", n, timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,12 +181,12 @@ func TestReserveWaitsForLines(t *testing.T) {
 	j := open(t, newDisk())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := j.Reserve(ctx, 1, long); !errors.Is(err, context.Canceled) {
+	if _, err := j.Reserve(ctx, "", 1, long); !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v", err)
 	}
 	got := make(chan *Reservation)
 	go func() {
-		r, _ := j.Reserve(context.Background(), 1, long)
+		r, _ := j.Reserve(context.Background(), "", 1, long)
 		got <- r
 	}()
 	add(t, j, batch("a-x", "1"))

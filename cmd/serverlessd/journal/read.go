@@ -18,6 +18,7 @@ type Reservation struct {
 	Range
 	j        *Journal
 	s        *segment
+	lane     string // "": anybody's if it goes back
 	entries  []Entry
 	deadline time.Time
 }
@@ -25,12 +26,12 @@ type Reservation struct {
 // Read returns what is reserved.
 func (r *Reservation) Read() []Entry { return r.entries }
 
-// Reserve takes records from the front, of n lines in all but at least one
-// record, and waits until there is one. What is not synced before the timeout is
-// over goes back to the front.
-func (j *Journal) Reserve(ctx context.Context, n int, timeout time.Duration) (*Reservation, error) {
+// Reserve takes records from the front of a lane, of n lines in all but at least
+// one record, and waits until there is one. What is not synced before the timeout
+// is over goes back to the front.
+func (j *Journal) Reserve(ctx context.Context, lane string, n int, timeout time.Duration) (*Reservation, error) {
 	for {
-		r, news, err := j.reserve(n, timeout)
+		r, news, err := j.reserve(lane, n, timeout)
 		if r != nil || err != nil {
 			return r, err
 		}
@@ -48,7 +49,7 @@ func (j *Journal) Reserve(ctx context.Context, n int, timeout time.Duration) (*R
 }
 
 // reserve returns what there is, or what tells of more.
-func (j *Journal) reserve(n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
+func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservation, chan struct{}, error) {
 	j.reading.Lock()
 	defer j.reading.Unlock()
 	for {
@@ -58,41 +59,52 @@ func (j *Journal) reserve(n int, timeout time.Duration) (*Reservation, chan stru
 			return nil, nil, ErrClosed
 		}
 		j.expire()
-		s, from, to := j.front()
+		r, to := j.front(lane)
 		news := j.news
 		j.mu.Unlock()
-		if s == nil {
+		if r == nil {
 			return nil, news, nil
 		}
-		r := &Reservation{j: j, s: s, Range: Range{Segment: s.name, From: from, To: from}}
+		own := r.lane != ""
 		if err := j.read(r, to, n); err != nil {
 			return nil, nil, err
 		}
+		if !own && len(r.entries) > 0 && len(j.opt.Lanes) > 1 {
+			if err := j.note(lane, r); err != nil {
+				return nil, nil, err
+			}
+		}
 		j.mu.Lock()
-		j.take(r, to)
+		if !j.take(r, to) {
+			j.mu.Unlock()
+			continue // somebody has put back what comes first
+		}
 		if len(r.entries) > 0 {
 			r.deadline = time.Now().Add(timeout)
 			j.held = append(j.held, r)
 			j.mu.Unlock()
 			return r, nil, nil
 		}
-		gone := j.finish(s, r.From, r.To) // nothing in it is anybody's
+		gone := j.finish(r.s, r.From, r.To) // nothing in it is anybody's
 		j.mu.Unlock()
 		j.remove(gone)
 	}
 }
 
-// front is where the next reservation begins, and where it ends at the latest.
-func (j *Journal) front() (s *segment, from, to int64) {
-	if len(j.back) > 0 {
-		return j.segment(j.back[0].Segment), j.back[0].From, j.back[0].To
+// front is where a lane's next reservation begins, and where it ends at the
+// latest.
+func (j *Journal) front(lane string) (r *Reservation, to int64) {
+	for _, b := range j.back {
+		if b.lane == lane || b.lane == "" {
+			return &Reservation{j: j, s: j.segment(b.Segment), lane: b.lane, Range: Range{b.Segment, b.From, b.From}}, b.To
+		}
 	}
 	for _, s := range j.segments {
 		if s.next < s.end {
-			return s, s.next, s.end
+			return &Reservation{j: j, s: s, Range: Range{s.name, s.next, s.next}}, s.end
 		}
 	}
-	return nil, 0, 0
+	return nil, 0
 }
 
 func (j *Journal) segment(name string) *segment {
@@ -105,14 +117,20 @@ func (j *Journal) segment(name string) *segment {
 }
 
 // take has the next reservation begin where this one ends.
-func (j *Journal) take(r *Reservation, to int64) {
-	if len(j.back) > 0 && j.back[0].Segment == r.Segment && j.back[0].From == r.From && j.back[0].To == to {
-		if j.back[0].From = r.To; r.To == to {
-			j.back = j.back[1:]
+func (j *Journal) take(r *Reservation, to int64) bool {
+	for i := range j.back {
+		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
+			if b.From = r.To; r.To == to {
+				j.back = slices.Delete(j.back, i, i+1)
+			}
+			return true
 		}
-		return
+	}
+	if r.s.next != r.From {
+		return false
 	}
 	r.s.next = r.To
+	return true
 }
 
 // read fills a reservation.
@@ -229,8 +247,8 @@ func (j *Journal) drop(r *Reservation) bool {
 }
 
 func (j *Journal) putBack(r *Reservation) {
-	j.back = append(j.back, r.Range)
-	slices.SortFunc(j.back, func(a, b Range) int {
+	j.back = append(j.back, piece{r.Range, r.lane})
+	slices.SortFunc(j.back, func(a, b piece) int {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.From, b.From))
 	})
 	j.tell(&j.news)
@@ -321,38 +339,4 @@ func (j *Journal) Segments() []string {
 		names[i] = s.name
 	}
 	return names
-}
-
-// Skip says that a segment's first bytes are in a store, as of an earlier life.
-// It is called before anything is reserved.
-func (j *Journal) Skip(name string, to int64) {
-	j.reading.Lock()
-	defer j.reading.Unlock()
-	j.mu.Lock()
-	s := j.segment(name)
-	if s == nil || s.next > 0 {
-		j.mu.Unlock()
-		return
-	}
-	to = min(to, s.end)
-	j.mu.Unlock()
-	type kind struct {
-		jobtype string
-		due     time.Time
-	}
-	counts := make(map[kind]int)
-	_ = scan(s.file, 0, to, func(_ int64, r record, f form) bool {
-		if f == whole {
-			counts[kind{r.jobtype, r.due}] += r.count
-		}
-		return true
-	})
-	j.mu.Lock()
-	for k, n := range counts {
-		j.count(k.jobtype, -n, k.due)
-	}
-	s.next = to
-	gone := j.finish(s, 0, to)
-	j.mu.Unlock()
-	j.remove(gone)
 }

@@ -1,0 +1,185 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	. "gloom/cmd/serverlessd/journal"
+)
+
+func lanes(names ...string) func(*Options) {
+	return func(o *Options) { o.Lanes = names }
+}
+
+func of(t *testing.T, j *Journal, lane string, n int) *Reservation {
+	t.Helper()
+	r, err := j.Reserve(cancelled(t), lane, n, long)
+	if err != nil {
+		t.Fatalf("lane %s: %v", lane, err)
+	}
+	return r
+}
+
+// What a lane had comes back to that lane alone.
+func TestLanes(t *testing.T) {
+	var saved []Note
+	keep := func(o *Options) {
+		o.Notes = saved
+		o.Save = func(n []Note) error {
+			saved = slices.Clone(n)
+			return nil
+		}
+	}
+	d := newDisk()
+	j := open(t, d, lanes("s", "t"), keep)
+	for _, line := range []string{"1", "2", "3", "4"} {
+		add(t, j, batch("a-x", line))
+	}
+	first, second := of(t, j, "s", 1), of(t, j, "t", 1)
+	first.Cancel()
+	equal(t, "t goes on", text(of(t, j, "t", 1).Read()), "a-x:3")
+	equal(t, "s again", text(of(t, j, "s", 9).Read()), "a-x:1")
+	if err := second.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	j.Close()
+
+	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
+	equal(t, "waiting", j.Stats().Jobs, 3)
+	third := of(t, j, "t", 9)
+	equal(t, "t", text(third.Read()), "a-x:3")
+	if err := third.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "nobody's", text(of(t, j, "t", 9).Read()), "a-x:4")
+	equal(t, "s", text(of(t, j, "s", 9).Read()), "a-x:1")
+	j.Close()
+
+	j = open(t, d.boot(false, nil), lanes("t"), keep) // s is gone, for now
+	equal(t, "t", text(of(t, j, "t", 9).Read()), "a-x:4")
+	if _, err := j.Reserve(cancelled(t), "t", 9, long); err == nil {
+		t.Fatal("t gets what s may have")
+	}
+	add(t, j, batch("a-x", "5"))
+	equal(t, "t", text(of(t, j, "t", 9).Read()), "a-x:5")
+	j.Close()
+
+	j = open(t, d.boot(false, nil), lanes("s", "t"), keep)
+	equal(t, "s", text(of(t, j, "s", 9).Read()), "a-x:1")
+	if _, err := j.Reserve(cancelled(t), "s", 9, long); err == nil {
+		t.Fatal("s gets what t had when it was alone")
+	}
+}
+
+// partition is a store of several.
+type partition struct {
+	naive
+	away bool
+}
+
+// Over lives with one store or several, losses of power and stores that are away:
+// each line that was accepted is in one store, once.
+func TestRandomLanes(t *testing.T) {
+	for round := range 200 {
+		seed := rand.Uint64()
+		if s := os.Getenv("JOURNAL_SEED"); s != "" {
+			fmt.Sscan(s, &seed)
+		}
+		if !t.Run(fmt.Sprint(round), func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("JOURNAL_SEED=%d", seed)
+				}
+			}()
+			partitions(t, rand.New(rand.NewPCG(seed, 2)))
+		}) {
+			return
+		}
+	}
+}
+
+func partitions(t *testing.T, r *rand.Rand) {
+	stores := make(map[string]*partition)
+	names := []string{"s", "t", "u"}
+	for _, name := range names {
+		stores[name] = &partition{naive: naive{points: make(map[string]int64)}}
+	}
+	var saved []Note
+	accepted := make(map[string]bool)
+	d := newDisk()
+	for life := range 8 {
+		given := slices.Clone(names)
+		r.Shuffle(3, func(i, k int) { given[i], given[k] = given[k], given[i] })
+		given = given[:1+r.IntN(3)]
+		if life == 7 {
+			given = names
+		}
+		frail := life < 7
+		j := open(t, d, lanes(given...), func(o *Options) {
+			o.Notes, o.Segment = saved, int64(500+r.IntN(3000))
+			ready := false
+			o.Save = func(n []Note) error {
+				if frail && ready && r.IntN(10) == 0 {
+					return errors.New("cannot be saved")
+				}
+				ready = true
+				saved = slices.Clone(n)
+				return nil
+			}
+		})
+		for _, name := range given {
+			stores[name].away = frail && r.IntN(3) == 0
+		}
+		for i := range 40 {
+			if i%3 == 0 && frail {
+				line := fmt.Sprint(life, ".", i)
+				add(t, j, batch("a-x", line))
+				accepted[line] = true
+			}
+			step(t, r, j, given, stores, frail)
+		}
+		for life == 7 && j.Stats().Jobs > 0 {
+			step(t, r, j, given, stores, frail)
+		}
+		j.Close()
+		d = d.boot(r.IntN(2) == 0, r)
+	}
+	seen := make(map[string]bool)
+	for _, name := range names {
+		for _, line := range stores[name].stored {
+			if seen[line] || !accepted[line] {
+				t.Fatalf("%s is stored twice, or was never accepted", line)
+			}
+			seen[line] = true
+		}
+	}
+	equal(t, "stored", len(seen), len(accepted))
+}
+
+// step has a store get a piece, or not.
+func step(t *testing.T, r *rand.Rand, j *Journal, given []string, stores map[string]*partition, frail bool) {
+	name := given[r.IntN(len(given))]
+	s := stores[name]
+	if s.away {
+		return
+	}
+	res, err := j.Reserve(cancelled(t), name, 1+r.IntN(3), long)
+	if err != nil {
+		return
+	}
+	if frail && r.IntN(8) == 0 {
+		s.away = true
+	}
+	if !s.away || r.IntN(2) == 0 {
+		s.ingest(res)
+	}
+	if s.away { // whether it has it was not told
+		res.Cancel()
+	} else if err := res.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
