@@ -68,6 +68,7 @@ func command() *cobra.Command {
 		}
 		return run(opt)
 	}
+	cmd.AddCommand(ingestCommand())
 	cmd.SetVersionTemplate("serverlessd {{.Version}}\n")
 	return cmd
 }

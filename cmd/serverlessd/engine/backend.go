@@ -33,9 +33,9 @@ type backend struct {
 	dueAt time.Time   // when the next deferred job is due, as far as known
 }
 
-func newBackend(e *Engine, s store.Store, old []string) *backend {
+func newBackend(e *Engine, s store.Store) *backend {
 	return &backend{
-		e: e, store: s, old: old, log: e.log.With().Str("store", s.Name()).Logger(),
+		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
 		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), away: store.ErrAway,
 	}
 }

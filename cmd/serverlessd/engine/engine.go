@@ -25,6 +25,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 )
 
 // Engine is a running daemon without its HTTP side.
@@ -47,9 +48,9 @@ type Engine struct {
 	end   context.CancelFunc
 	loops sync.WaitGroup
 	wake  chan struct{} // pick looks again
-	// transit has room for one: who brings a piece of the journal to a store, or
-	// counts jobs in both.
-	transit chan struct{}
+	// transit is held in part by who brings a piece of the journal to a store, and
+	// whole by who counts jobs in both.
+	transit *semaphore.Weighted
 
 	mu       sync.Mutex // guards the following
 	stopped  bool       // nothing is handed out
@@ -65,7 +66,7 @@ type Engine struct {
 // Open starts the engine. Stores that are away are waited for in the background.
 func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
-		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), transit: make(chan struct{}, 1), idle: make(chan struct{}),
+		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), transit: semaphore.NewWeighted(int64(len(cfg.Stores))), idle: make(chan struct{}),
 		batches: make(map[string]*batch), ingested: make(chan struct{}),
 		crews: make(map[string]*crew), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
@@ -84,11 +85,16 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
-	files, err := journal.Directory(cfg.Dir)
-	if err != nil {
-		return nil, err
+	var stores []store.Store
+	for _, address := range cfg.Stores {
+		s, err := store.Open(e.life, address)
+		if err != nil {
+			return nil, fmt.Errorf("store %s: %w", address, err)
+		}
+		stores = append(stores, s)
+		e.backends = append(e.backends, newBackend(e, s))
 	}
-	if e.journal, err = journal.Open(journal.Options{Files: files, IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Log: log}); err != nil {
+	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Log: log}); err != nil {
 		return nil, err
 	}
 	if e.node, err = nodeName(filepath.Join(cfg.Dir, "node")); err != nil {
@@ -111,12 +117,8 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 	if err != nil {
 		return nil, err
 	}
-	for _, address := range cfg.Stores {
-		s, err := store.Open(e.life, address)
-		if err != nil {
-			return nil, fmt.Errorf("store %s: %w", address, err)
-		}
-		e.backends = append(e.backends, newBackend(e, s, old))
+	for _, b := range e.backends {
+		b.old = old
 	}
 	if err := e.connect(); err != nil {
 		return nil, err
@@ -151,8 +153,8 @@ func (e *Engine) connect() (err error) {
 		e.loops.Go(b.keep)
 		e.loops.Go(b.write)
 		e.loops.Go(b.sweep)
+		e.loops.Go(b.ingest)
 	}
-	e.loops.Go(e.ingest)
 	e.loops.Go(e.pickLoop)
 	e.loops.Go(e.handlers.watch)
 	return nil

@@ -1,10 +1,18 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
+	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+
+	"github.com/rs/zerolog"
 )
 
 const (
@@ -13,85 +21,78 @@ const (
 	ingestRetry   = 100 * time.Millisecond
 )
 
-// catchUp tells the journal what the stores have of it from before. While one is
-// away all else waits: what it has is not to be offered to another one.
-func (e *Engine) catchUp() bool {
-	for _, segment := range e.journal.Segments() {
-		for _, b := range e.backends {
-			for {
-				ctx, cancel := b.call()
-				point, err := b.store.Point(ctx, segment)
-				cancel()
-				if b.note(err) == nil {
-					e.journal.Skip(segment, point)
-					break
-				}
-				b.complain(err, "cannot read how far the journal has been ingested")
-				if !e.sleep(ingestRetry) {
-					return false
-				}
-			}
+// openJournal opens a directory's journal for these stores.
+func openJournal(dir string, stores []store.Store, opt journal.Options) (*journal.Journal, error) {
+	for _, s := range stores {
+		if slices.Contains(opt.Lanes, s.Name()) {
+			return nil, fmt.Errorf("store %s is given twice", s.Name())
+		}
+		opt.Lanes = append(opt.Lanes, s.Name())
+	}
+	files, err := journal.Directory(dir)
+	if err != nil {
+		return nil, err
+	}
+	opt.Files = files
+	if opt.Notes, opt.Save, err = journal.Routes(dir); err == nil {
+		var j *journal.Journal
+		if j, err = journal.Open(opt); err == nil {
+			return j, nil
 		}
 	}
-	return true
+	return nil, errors.Join(err, files.Close())
 }
 
-// ingest brings what the journal has accepted into the stores.
-func (e *Engine) ingest() {
-	for next, on := 0, e.catchUp(); on; {
-		r, err := e.journal.Reserve(e.life, ingestAtOnce, ingestTimeout)
-		if e.life.Err() != nil || errors.Is(err, journal.ErrClosed) {
-			return
-		}
-		if err != nil {
-			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
+// ingest brings what the journal has accepted into this store, a piece at a time.
+// What it may have is nobody else's.
+func (b *backend) ingest() {
+	e := b.e
+	for {
+		if b.reachable() != nil {
 			if !e.sleep(ingestRetry) {
 				return
 			}
 			continue
 		}
-		b := e.backends[next%len(e.backends)]
-		if b.reachable() != nil {
-			r.Cancel()
-			if next++; next%len(e.backends) == 0 && !e.sleep(ingestRetry) {
-				return
-			}
-			continue
-		}
-		if !e.bring(r, b) && !e.sleep(ingestRetry) {
+		r, err := e.journal.Reserve(e.life, b.store.Name(), ingestAtOnce, ingestTimeout)
+		if e.life.Err() != nil || errors.Is(err, journal.ErrClosed) {
 			return
 		}
-		next++
+		if err != nil {
+			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
+		}
+		if (err != nil || !b.bring(r)) && !e.sleep(ingestRetry) {
+			return
+		}
 	}
 }
 
-// bring puts a piece of the journal into a store.
-func (e *Engine) bring(r *journal.Reservation, b *backend) bool {
-	entries := r.Read()
+// bring puts a piece of the journal into the store.
+func (b *backend) bring(r *journal.Reservation) bool {
+	e := b.e
 	ctx, cancel := b.call()
 	defer cancel()
-	select {
-	case e.transit <- struct{}{}:
-	case <-ctx.Done():
+	if e.transit.Acquire(ctx, 1) != nil {
 		r.Cancel()
 		return false
 	}
 	began := time.Now()
-	err := b.note(b.store.Ingest(ctx, r.Range, entries, time.Now))
-	if err != nil {
+	before, err := b.store.Ingest(ctx, r.Range, r.Read(), time.Now)
+	if b.note(err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store knows that it has them
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
 	}
-	<-e.transit
+	e.transit.Release(1)
 	if err != nil {
 		b.complain(err, "cannot ingest; the journal keeps the lines")
 		return false
 	}
-	e.meter.ingested(len(entries), time.Since(began))
+	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
+	e.meter.ingested(len(added), time.Since(began))
 	e.tellIngested()
-	for i := range entries {
-		e.events.added(&entries[i])
+	for i := range added {
+		e.events.added(&added[i])
 	}
 	b.look()
 	return true
@@ -103,4 +104,68 @@ func (e *Engine) tellIngested() {
 	defer e.mu.Unlock()
 	close(e.ingested)
 	e.ingested = make(chan struct{})
+}
+
+// Rescue brings the journal of a daemon that runs no more into stores, all of it,
+// and tells how many jobs that were and how many bytes were damaged.
+func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
+	var stores []store.Store
+	defer func() {
+		for _, s := range stores {
+			s.Close()
+		}
+	}()
+	for _, address := range addresses {
+		s, err := store.Open(ctx, address)
+		if err != nil {
+			return 0, 0, fmt.Errorf("store %s: %w", address, err)
+		}
+		stores = append(stores, s)
+	}
+	j, err := openJournal(dir, stores, journal.Options{IDs: job.NewIDs(job.NewSysid(), time.Now), Log: log})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer j.Close()
+	var mu sync.Mutex
+	var loops sync.WaitGroup
+	ctx, done := context.WithCancelCause(ctx)
+	defer done(nil)
+	for _, s := range stores {
+		loops.Go(func() {
+			for j.Stats().Jobs > 0 {
+				r, err := j.Reserve(ctx, s.Name(), ingestAtOnce, ingestTimeout)
+				if err != nil {
+					return
+				}
+				before, err := s.Ingest(ctx, r.Range, r.Read(), time.Now)
+				if err != nil {
+					done(fmt.Errorf("store %s: %w", s.Name(), err))
+					return
+				}
+				n := len(slices.DeleteFunc(r.Read(), func(e journal.Entry) bool { return e.End <= before }))
+				mu.Lock()
+				jobs += int64(n)
+				mu.Unlock()
+				if err := r.Sync(); err != nil {
+					done(err)
+				}
+				if j.Stats().Jobs == 0 {
+					done(nil)
+				}
+			}
+		})
+	}
+	loops.Wait()
+	done(nil)
+	if j.Stats().Jobs == 0 { // what is left is damage, which this sets aside
+		_, _ = j.Reserve(ctx, stores[0].Name(), 1, ingestTimeout)
+	}
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return jobs, j.Stats().Damaged, err
+	}
+	if left := j.Stats().Jobs; left > 0 {
+		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: they may be in a store that was not given", left)
+	}
+	return jobs, j.Stats().Damaged, nil
 }

@@ -185,12 +185,11 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 // State are the jobs by jobtype; of one client unless it is "". A job that goes
 // from the journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
-	select {
-	case e.transit <- struct{}{}:
-		defer func() { <-e.transit }()
-	case <-ctx.Done():
+	all := int64(len(e.backends))
+	if e.transit.Acquire(ctx, all) != nil {
 		return nil, errors.Join(store.ErrAway, context.Cause(ctx))
 	}
+	defer e.transit.Release(all)
 	types := make(map[string]store.Counts)
 	for _, b := range e.backends {
 		counts, err := b.store.Counts(ctx, client)

@@ -50,7 +50,7 @@ func fill(b *testing.B, s Store, n, types int) {
 			jobs = append(jobs, journal.Entry{ID: first.Add(i), Jobtype: fmt.Sprintf("client-%04d", (done+i)%types), Payload: payload, Accepted: time.Now(), End: 1})
 		}
 		segments++
-		if err := s.Ingest(b.Context(), journal.Range{Segment: fmt.Sprint("s", segments), To: 1}, jobs, time.Now); err != nil {
+		if _, err := s.Ingest(b.Context(), journal.Range{Segment: fmt.Sprint("s", segments), To: 1}, jobs, time.Now); err != nil {
 			b.Fatal(err)
 		}
 		done += len(jobs)

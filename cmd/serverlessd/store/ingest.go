@@ -30,9 +30,9 @@ type row struct {
 }
 
 // Ingest implements Store.
-func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) error {
-	return s.transact(ctx, func(t *tx) error {
-		point := int64(-1)
+func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (point int64, err error) {
+	err = s.transact(ctx, func(t *tx) error {
+		point = 0
 		err := t.each("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, func(r *sql.Rows) error {
 			return r.Scan(&point)
 		})
@@ -55,15 +55,6 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 		t.later("INSERT INTO sq_points (segment, place, dt) VALUES "+marks(3)+s.upsert("segment", []string{"place", "dt"}, nil),
 			piece.Segment, piece.To, at(t.now))
 		return nil
-	})
-}
-
-// Point is how far a segment has been ingested, 0 if not at all.
-func (s *SQL) Point(ctx context.Context, segment string) (point int64, err error) {
-	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
-		return each(ctx, q, "SELECT place FROM sq_points WHERE segment = ?", []any{segment}, func(r *sql.Rows) error {
-			return r.Scan(&point)
-		})
 	})
 	return point, err
 }

@@ -34,13 +34,11 @@ type Store interface {
 	// Now is the store's clock.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Ingest writes a piece of a journal in one transaction with its read point: of
-	// what it has, nothing is written again. host is the host's clock: dates of jobs
-	// are translated by its distance to the store's.
-	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) error
-
-	// Point is how far a segment has been ingested, 0 if not at all.
-	Point(ctx context.Context, segment string) (int64, error)
+	// Ingest writes a piece of a journal in one transaction with its read point, of
+	// which it returns how it stood before: of what had been written until there,
+	// nothing is written again. host is the host's clock: dates of jobs are translated
+	// by its distance to the store's.
+	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
 	// Reserve takes a sysid, or returns ErrTaken.
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error

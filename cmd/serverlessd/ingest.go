@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"gloom/cmd/internal/daemon"
+	"gloom/cmd/serverlessd/engine"
+)
+
+// ingestCommand brings what a daemon left behind to where others run it.
+func ingestCommand() *cobra.Command {
+	var stores []string
+	cmd := &cobra.Command{
+		Use: "ingest DIR", Short: "Bring the journal of a daemon that is gone into a store", Args: cobra.ExactArgs(1),
+		Long: `Brings the jobs that a daemon accepted, but had not yet given to its store, into
+that store, where other daemons find them. DIR is what that daemon's --dir was; no
+daemon may be using it. Doing it twice does no harm.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(stores) == 0 {
+				stores = []string{ownStore(args[0])}
+			}
+			if _, err := os.Stat(args[0]); err != nil {
+				return fault(err)
+			}
+			log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: "info"}, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			jobs, damaged, err := engine.Rescue(cmd.Context(), args[0], stores, log.Logger)
+			if err != nil {
+				return fault(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d jobs ingested, %d bytes of damage set aside\n", jobs, damaged)
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVar(&stores, "store", nil, "as that daemon's; by default the one in DIR")
+	return cmd
+}
+
+func ownStore(dir string) string { return "sqlite:" + dir + "/store.db" }
