@@ -7,6 +7,8 @@ type Decoder struct {
 	DefaultType string
 	// MaxPrefetch is the largest prefetch; 0 stands for DefaultMaxPrefetch.
 	MaxPrefetch int
+	// MaxGroups is how many groups a job may be in; 0 stands for the protocol's.
+	MaxGroups int
 
 	env     Envelope
 	scratch []byte   // names that had escapes
@@ -38,7 +40,10 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 	if err := d.env.Scan(payload); err != nil {
 		return err
 	}
-	f := fields{env: &d.env, payload: payload, scratch: &d.scratch, names: &d.names}
+	f := fields{env: &d.env, payload: payload, scratch: &d.scratch, names: &d.names, groups: d.MaxGroups}
+	if f.groups == 0 {
+		f.groups = MaxGroups
+	}
 	if err := f.verb(port, r); err != nil {
 		return err
 	}
@@ -191,7 +196,7 @@ func (f *fields) options(r *Request) (err *Error) {
 		return refuse(InvalidValue, r.ID, "keep_ms must be 0 with detach, not %d: nobody is told of a detached job's end", r.KeepMS)
 	}
 	if f.given(KeyGroups) {
-		if r.Groups, err = f.list(KeyGroups, 1, MaxGroups, true, r); err != nil {
+		if r.Groups, err = f.list(KeyGroups, 1, f.groups, true, r); err != nil {
 			return err
 		}
 	}
@@ -228,7 +233,7 @@ func (f *fields) change(r *Request) (err *Error) {
 		}
 	}
 	if r.SetGroups {
-		if r.Groups, err = f.list(KeyGroups, 0, MaxGroups, true, r); err != nil {
+		if r.Groups, err = f.list(KeyGroups, 0, f.groups, true, r); err != nil {
 			return err
 		}
 	}

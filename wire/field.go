@@ -12,6 +12,7 @@ type fields struct {
 	payload []byte
 	scratch *[]byte
 	names   *[][]byte
+	groups  int // most of a job
 }
 
 func (f *fields) raw(k Key) []byte { return f.env.Raw(f.payload, k) }

@@ -37,6 +37,9 @@ type Options struct {
 	MaxTypes int
 	// MaxGroups bounds the groups that jobs are in at a time.
 	MaxGroups int
+	// MaxJobGroups bounds the groups of one job; 0 is the protocol's limit. A program
+	// that has a broker for itself may raise it.
+	MaxJobGroups int
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
 	// MaxHTTPConns bounds the connections of operators. Beyond it, the one goes that
@@ -138,6 +141,7 @@ func (o *Options) Validate() error {
 		between("max-outbound", o.MaxOutbound, 1<<10, 1<<40),
 		between("max-unread", o.MaxUnread, 0, much),
 		between("max-inbound", o.MaxInbound, 1<<10, much), o.checkInbound(),
+		between("max-job-groups", o.MaxJobGroups, 0, 1<<12),
 		between("max-prefetch", o.MaxPrefetch, 1, 1<<20),
 		between("retries", o.Retries, 0, wire.MaxRetries),
 		between("drain-timeout", o.DrainTimeout, 0, 24*time.Hour),

@@ -40,7 +40,7 @@ func (s *Server) newBatch() *batch {
 	b := &batch{}
 	for i := range b.dec {
 		b.dec[i].DefaultType = s.defaultType
-		b.dec[i].MaxPrefetch = s.opt.MaxPrefetch
+		b.dec[i].MaxPrefetch, b.dec[i].MaxGroups = s.opt.MaxPrefetch, s.opt.MaxJobGroups
 	}
 	return b
 }

@@ -49,6 +49,9 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		}
 	}
 	b := master.Broker{Lost: lost, Alone: c.SubmitAddr == "" && o.workerAddr == ""}
+	if b.MaxGroups = 16; c.SubmitAddr == "" {
+		b.MaxGroups = 1 << 12
+	}
 	var path string
 	c.Tune = func(s *server.Options) {
 		path = strings.TrimSuffix(strings.TrimPrefix(s.SubmitAddr, "unix:"), "submit") + "http"
@@ -63,6 +66,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		s.MaxBytes, s.MaxTypeBytes, s.MaxSubmitterBytes, s.MaxUnread = 0, 0, 0, 0
 		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, 1<<20
 		s.MaxOutbound = 1 << 30
+		s.MaxJobGroups = b.MaxGroups
 		s.MaxInbound = max(s.MaxInbound, 4*int64(s.MaxFrame))
 	}
 	// A body grows on its way into JSON; what holds it is bounded by max-bytes.

@@ -3,6 +3,7 @@ package master
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -14,9 +15,6 @@ import (
 // values share one.
 const maxBuckets = 100_000
 
-// maxMatching is how many groups of the broker a job may be in.
-const maxMatching = 16
-
 // picker says which jobs a constraint is about, and which bucket of it.
 type picker struct {
 	match func(*job.Attributes) bool
@@ -27,6 +25,7 @@ type picker struct {
 type constraint struct {
 	job.Constraint
 	picker
+	number  uint64         // no other one has, or had, it
 	buckets map[bucket]int // jobs in each; nil without per
 
 	matching, running int
@@ -56,17 +55,28 @@ type membership struct {
 	bucket bucket
 }
 
+// set is the constraints that a job comes under; jobs with the same ones share it.
+type set struct {
+	key     string
+	members []membership
+	jobs    int
+	// all are the broker's groups of these jobs. Those of rates are left out of
+	// lasting: a job that runs already has taken its tokens.
+	all, lasting []string
+}
+
 // constraints are all constraints, and how far waiting jobs know of them.
 type constraints struct {
 	byID    map[string]*constraint
+	sets    map[string]*set
+	numbers uint64
 	list    []*constraint // enabled, by id
 	sweep   int           // index in machine.order of the next job to be told; -1: all know
 	sweeps  []func()      // called when they do
-	version uint64
 }
 
 func newConstraints() *constraints {
-	return &constraints{byID: make(map[string]*constraint), sweep: -1}
+	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
 }
 
 // relist is called when a constraint was added, dropped, or changed.
@@ -87,75 +97,94 @@ func (s *constraints) moved() {
 	}
 }
 
-// match finds the constraints that a job comes under.
-func (s *constraints) match(r *record) []membership {
-	if len(s.list) == 0 {
-		return nil
-	}
-	var found []membership
+// match finds the constraints that a job comes under; nil for none.
+func (s *constraints) match(a *job.Attributes) *set {
+	var members []membership
+	var key []byte
 	for _, k := range s.list {
-		if !k.match(&r.Attributes) {
+		if !k.match(a) {
 			continue
 		}
 		m := membership{of: k}
 		if k.per != nil {
-			sum := sha256.Sum256(k.per(&r.Attributes))
+			sum := sha256.Sum256(k.per(a))
 			copy(m.bucket[:], sum[:])
+			if k.buckets[m.bucket] == 0 && len(k.buckets) >= maxBuckets {
+				m.bucket = shared
+			}
 		}
-		found = append(found, m)
+		members = append(members, m)
+		key = append(binary.AppendUvarint(key, k.number), m.bucket[:]...)
 	}
-	return slices.Clip(found)
+	if members == nil {
+		return nil
+	}
+	if known := s.sets[string(key)]; known != nil {
+		return known
+	}
+	found := &set{key: string(key), members: slices.Clip(members)}
+	for _, m := range members {
+		if m.of.Concurrency >= 0 {
+			found.lasting = append(found.lasting, m.of.group('c', m.bucket))
+		}
+	}
+	found.all = slices.Clone(found.lasting)
+	for _, m := range members {
+		if m.of.Rate > 0 {
+			found.all = append(found.all, m.of.group('r', m.bucket))
+		}
+	}
+	return found
 }
 
 // enter puts a job under its constraints.
 func (s *constraints) enter(r *record) {
-	r.groups = s.match(r)
-	for i := range r.groups {
-		s.count(r, &r.groups[i], 1)
+	g := s.match(&r.Attributes)
+	if r.groups = g; g == nil {
+		return
 	}
+	if g.jobs++; g.jobs == 1 {
+		s.sets[g.key] = g
+	}
+	g.count(r, 1)
 }
 
 // leave takes it out.
 func (s *constraints) leave(r *record) {
-	for i := range r.groups {
-		s.count(r, &r.groups[i], -1)
+	g := r.groups
+	if g == nil {
+		return
+	}
+	g.count(r, -1)
+	if g.jobs--; g.jobs == 0 {
+		delete(s.sets, g.key)
 	}
 	r.groups = nil
 }
 
-func (s *constraints) count(r *record, m *membership, by int) {
-	k := m.of
-	k.matching += by
-	if r.State == job.Running {
-		k.running += by
-	}
-	if k.per == nil {
-		return
-	}
-	if by > 0 && k.buckets[m.bucket] == 0 && len(k.buckets) >= maxBuckets {
-		m.bucket = shared
-	}
-	if k.buckets[m.bucket] += by; k.buckets[m.bucket] == 0 {
-		delete(k.buckets, m.bucket)
+func (g *set) count(r *record, by int) {
+	for i := range g.members {
+		m := &g.members[i]
+		k := m.of
+		k.matching += by
+		if r.State == job.Running {
+			k.running += by
+		}
+		if k.per == nil {
+			continue
+		}
+		if k.buckets[m.bucket] += by; k.buckets[m.bucket] == 0 {
+			delete(k.buckets, m.bucket)
+		}
 	}
 }
 
-// groups are the broker's groups of a job; rated says that those of rates are
-// among them.
-func (s *constraints) groups(r *record, rated bool) []string {
-	if len(r.groups) == 0 {
+// groups are the broker's groups of a job, none for nil.
+func (g *set) groups() []string {
+	if g == nil {
 		return nil
 	}
-	all := make([]string, 0, len(r.groups))
-	for _, m := range r.groups {
-		if m.of.Concurrency >= 0 {
-			all = append(all, m.of.group('c', m.bucket))
-		}
-		if rated && m.of.Rate > 0 {
-			all = append(all, m.of.group('r', m.bucket))
-		}
-	}
-	return all
+	return g.all
 }
 
 // group is the name of a group: those of concurrency and of rate are two, so that
@@ -311,7 +340,8 @@ func (u *Unwritable) Error() string { return "the constraint is not stored: " + 
 
 // replace puts a constraint in the place of the one with its id.
 func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
-	k := &constraint{Constraint: *n, picker: pick}
+	c.constraints.numbers++
+	k := &constraint{Constraint: *n, picker: pick, number: c.constraints.numbers}
 	if pick.per != nil {
 		k.buckets = make(map[bucket]int)
 	}
@@ -412,14 +442,10 @@ func (c *machine) sweepSlice(looks int) (more bool) {
 
 // regroupBy puts a job under the constraints of now.
 func (c *machine) regroupBy(r *record) {
-	old := r.groups
-	before := c.constraints.groups(r, true)
+	before := r.groups.groups()
 	c.constraints.leave(r)
 	c.constraints.enter(r)
-	if len(old) == 0 && len(r.groups) == 0 {
-		return
-	}
-	if slices.Equal(before, c.constraints.groups(r, true)) {
+	if slices.Equal(before, r.groups.groups()) {
 		return
 	}
 	if r.waits() {
@@ -429,12 +455,18 @@ func (c *machine) regroupBy(r *record) {
 	}
 }
 
+// fit leaves out groups beyond what the broker takes. It is for jobs that wait while
+// constraints are added; new ones are refused.
+func (c *machine) fit(groups []string) []string {
+	return groups[:min(len(groups), c.maxGroups)]
+}
+
 // regroup tells the broker the groups of a job that waits.
 func (c *machine) regroup(r *record) {
 	if !r.inLine {
 		return
 	}
-	id, groups := r.ID, c.constraints.groups(r, true)
+	id, groups := r.ID, c.fit(r.groups.groups())
 	if groups == nil {
 		groups = []string{}
 	}

@@ -23,7 +23,13 @@ func (c *machine) enqueue(e *enqueueing) {
 	for _, n := range e.jobs {
 		e.bytes += int64(len(n.Argument))
 	}
-	if err := c.admits(len(e.jobs), e.bytes); err != nil {
+	err := c.admits(len(e.jobs), e.bytes)
+	for i := 0; err == nil && 2*len(c.constraints.list) > c.maxGroups && i < len(e.jobs); i++ {
+		if n := len(c.constraints.match(&e.jobs[i].Attributes).groups()); n > c.maxGroups {
+			err = overloaded("the job comes under constraints with %d limits, the broker takes at most %d", n, c.maxGroups)
+		}
+	}
+	if err != nil {
 		c.later(func() { e.reply(nil, false, err) })
 		return
 	}
@@ -113,7 +119,7 @@ const fresh = time.Second
 func (c *machine) submit(r *record, age time.Duration) {
 	r.inLine = true
 	s := submission{
-		id: r.ID, typ: c.prefix + r.Name, priority: c.rank(r), age: age, groups: c.constraints.groups(r, true),
+		id: r.ID, typ: c.prefix + r.Name, priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: time.Duration(r.Timeout)*time.Second + c.TimeoutGrace,
 		argument: r.Argument,
 	}
@@ -122,7 +128,10 @@ func (c *machine) submit(r *record, age time.Duration) {
 	}
 	if u := r.running(); u != nil {
 		u.own = true
-		s.typ, s.priority, s.groups, s.delay = c.ownType(u.w), foremost, c.constraints.groups(r, false), 0
+		s.typ, s.priority, s.groups, s.delay = c.ownType(u.w), foremost, nil, 0
+		if r.groups != nil {
+			s.groups = c.fit(r.groups.lasting)
+		}
 	}
 	c.later(func() { c.out.line.submit(s) })
 }

@@ -23,6 +23,8 @@ type Broker struct {
 	// Alone says that nobody else can reach the broker: jobs need not go with their
 	// submitter, and their arguments need not go to the broker.
 	Alone bool
+	// MaxGroups is how many groups a job may be in.
+	MaxGroups int
 	// Rules changes the broker's rules for groups.
 	Rules Rules
 	// Close ends a broker inside the process.

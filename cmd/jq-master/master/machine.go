@@ -82,15 +82,16 @@ type machine struct {
 	fetched []*record // whose results are to be dropped in the store
 	fetchAt int64     // 0: nothing to drop
 
-	away     error // why the store is away, nil when it is there
-	backAt   int64 // when it came back
-	draining bool
-	linked   bool // the broker has all jobs that wait, and workers may get them
-	brought  bool // all jobs are on their way to the broker
-	linkedTo int  // jobs before this index in order have been brought to the broker
-	relinkT0 int64
-	late     []lateJob // the broker did not take them
-	socket   *worker   // stands for the broker's own workers; nil before the first answer
+	away      error // why the store is away, nil when it is there
+	backAt    int64 // when it came back
+	draining  bool
+	linked    bool // the broker has all jobs that wait, and workers may get them
+	maxGroups int  // of the broker, for one job
+	brought   bool // all jobs are on their way to the broker
+	linkedTo  int  // jobs before this index in order have been brought to the broker
+	relinkT0  int64
+	late      []lateJob // the broker did not take them
+	socket    *worker   // stands for the broker's own workers; nil before the first answer
 
 	ledger Ledger
 	more   metrics
@@ -178,7 +179,7 @@ type name struct {
 type record struct {
 	*job.Job // as it is stored; replaced, never changed
 	name     *name
-	groups   []membership
+	groups   *set  // nil: no constraint is about it
 	past     *past // nil before the first hand-out
 	op       op
 	inLine   bool // the broker has it, or will
@@ -230,7 +231,7 @@ func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
 		jobs: make(map[job.ID]*record), names: make(map[string]*name),
-		workers: make(map[job.ID]*worker), constraints: newConstraints(),
+		workers: make(map[job.ID]*worker), constraints: newConstraints(), maxGroups: 16,
 	}
 }
 
@@ -288,8 +289,10 @@ func (c *machine) count(r *record, by int) {
 		c.results += by
 	}
 	if r.State == job.Running {
-		for i := range r.groups {
-			r.groups[i].of.running += by
+		if g := r.groups; g != nil {
+			for i := range g.members {
+				g.members[i].of.running += by
+			}
 		}
 	}
 }

@@ -267,7 +267,7 @@ func (m *Master) connect(c *machine) (*brokerLine, error) {
 // activate has requests served.
 func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Lock()
-	c.out.line = line
+	c.out.line, c.maxGroups = line, line.b.MaxGroups
 	if m.c == nil {
 		m.c, m.dead, m.state = c, make(chan struct{}), nil
 		c.away = m.away

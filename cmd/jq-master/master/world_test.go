@@ -206,7 +206,10 @@ func (w *world) check() {
 	for _, k := range c.constraints.byID {
 		matching, runs := 0, 0
 		for _, r := range c.jobs {
-			for _, m := range r.groups {
+			if r.groups == nil {
+				continue
+			}
+			for _, m := range r.groups.members {
 				if m.of == k {
 					matching++
 					if r.State == job.Running {
