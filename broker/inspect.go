@@ -319,6 +319,20 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
 	})
 }
 
+// Idle is how many workers with room serve a type, whether it has been seen yet or
+// not. It looks at every set of types that workers have joined.
+func (b *Broker) Idle(name []byte) (n int) {
+	if k := b.typesByName[string(name)]; k != nil {
+		n = k.idle.n
+	}
+	for _, p := range b.poolsByKey {
+		if p.idle.n > 0 && p.set.serves(name) {
+			n += p.idle.n
+		}
+	}
+	return n
+}
+
 // WorkerInfo is what can be seen of a worker.
 type WorkerInfo struct {
 	Peer    Peer

@@ -12,10 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"gloom/broker"
 	"gloom/broker/guard"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
+	"gloom/wire"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
@@ -240,6 +242,17 @@ func (l *Link) Health() error {
 
 // Own is the door's own broker, nil where it is shared.
 func (l *Link) Own() *server.Server { return l.own }
+
+// Idle is how many workers of the own broker could take a job of a type at once;
+// of a shared one it is not known.
+func (l *Link) Idle(typ string) (n int, known bool) {
+	if l.own == nil {
+		return 0, false
+	}
+	name := wire.Canonical(nil, typ)
+	l.own.Hub().View(func(b *broker.Broker, _ int64) { n = b.Idle(name) })
+	return n, true
+}
 
 // WorkerAddr is where workers reach the broker, "" for nowhere: of the door's own
 // one, only from this process's user and host.

@@ -185,14 +185,17 @@ func (b *backend) renew() bool {
 	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
 	b.mu.Lock()
 	b.renewed = began
+	taken := 0
 	for _, l := range lost {
-		if r := b.hand[l.ID]; r != nil && r.Tries == l.Tries {
+		// What has ended meanwhile is not ours any more, and rightly so.
+		if r := b.hand[l.ID]; r != nil && r.Tries == l.Tries && !r.ended {
 			r.lost = true
+			taken++
 		}
 	}
 	b.mu.Unlock()
-	if len(lost) > 0 {
-		b.log.Warn().Int("jobs", len(lost)).Msg("locks were lost: others have taken these jobs")
+	if taken > 0 {
+		b.log.Warn().Int("jobs", taken).Msg("locks were lost: others have taken these jobs")
 	}
 	return true
 }

@@ -19,7 +19,8 @@ type run struct {
 	sysid string
 	taken time.Time
 	batch *batch
-	lost  bool // others have its lock; guarded by its backend
+	ended bool // its end is to be written; this and the next are guarded by its backend
+	lost  bool // others have its lock
 }
 
 // age is how long ago the job's first run began.

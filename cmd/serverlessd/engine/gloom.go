@@ -10,8 +10,8 @@ import (
 	"gloom/cmd/serverlessd/runner"
 )
 
-// Jobs of a gloom handler are taken only while a worker is idle. A submitter
-// cannot see workers, so each job is submitted with a deadline that is over at
+// Jobs of a gloom handler are taken only while a worker is idle. Those of a shared
+// broker cannot be seen, so each job is submitted with a deadline that is over at
 // once: a worker that is idle gets it in the same step, otherwise it expires and
 // is given back, and the type rests for a while.
 
@@ -30,12 +30,11 @@ type crew struct {
 
 // gloomRoom is how many jobs of a jobtype to take for Gloom workers now.
 func (e *Engine) gloomRoom(jobtype string) int {
+	if n, known := e.link.Idle(jobtype); known {
+		return n
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.crewRoom(jobtype)
-}
-
-func (e *Engine) crewRoom(jobtype string) int {
 	c := e.crews[jobtype]
 	switch {
 	case c == nil:

@@ -20,6 +20,7 @@ type candidate struct {
 	b       *backend
 	due     *store.Due
 	handler *job.Handler
+	room    int // idle Gloom workers
 }
 
 // pickLoop takes jobs as long as there are slots and jobs.
@@ -89,7 +90,7 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 		c := from[i]
 		p := known[c.due]
 		if p == nil {
-			p = &plan{candidate: c, size: e.batchSize(c.handler)}
+			p = &plan{candidate: c, size: e.batchSize(c.handler, c.room)}
 			known[c.due], plans = p, append(plans, p)
 		}
 		p.batches++
@@ -101,14 +102,14 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	return plans
 }
 
-// batchSize is how many jobs of a handler are taken for a slot. The lock is held.
-func (e *Engine) batchSize(h *job.Handler) int {
+// batchSize is how many jobs of a handler are taken for a slot.
+func (e *Engine) batchSize(h *job.Handler, room int) int {
 	size := e.cfg.Batch
 	if h.Options.BatchSize > 0 {
 		size = h.Options.BatchSize
 	}
 	if h.Lang == job.Gloom {
-		size = min(size, max(1, e.crewRoom(h.Jobtype)))
+		size = min(size, room)
 	}
 	return size
 }
@@ -162,7 +163,8 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	client, _, _ := job.Split(c.due.Jobtype)
 	t := schedule.Type{Client: client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
 	if h.Lang == job.Gloom {
-		return t, e.gloomRoom(c.due.Jobtype) > 0
+		c.room = e.gloomRoom(c.due.Jobtype)
+		return t, c.room > 0
 	}
 	t.Warm = e.runner.Warm(client, h)
 	return t, true

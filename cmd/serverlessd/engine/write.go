@@ -17,6 +17,7 @@ const (
 // put queues an ending.
 func (b *backend) put(end *ending) {
 	b.mu.Lock()
+	end.run.ended = true
 	b.queue = append(b.queue, end)
 	b.mu.Unlock()
 	select {
