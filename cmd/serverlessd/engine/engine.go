@@ -6,7 +6,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"gloom/broker/guard"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
@@ -87,9 +87,9 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
 	var stores []store.Store
 	for _, address := range cfg.Stores {
-		s, err := store.Open(e.life, address)
+		s, err := openStore(e.life, address)
 		if err != nil {
-			return nil, fmt.Errorf("store %s: %w", address, err)
+			return nil, err
 		}
 		stores = append(stores, s)
 		e.backends = append(e.backends, newBackend(e, s))
@@ -125,6 +125,15 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 	}
 	r.MustRegister(collector{e})
 	return e, nil
+}
+
+func openStore(ctx context.Context, address string) (store.Store, error) {
+	s, err := store.Open(ctx, address)
+	if err != nil {
+		scheme, _, _ := strings.Cut(address, ":") // the rest may have a password
+		return nil, &guard.OptionError{Flag: "store", Value: scheme + ":…", Reason: err.Error()}
+	}
+	return s, nil
 }
 
 // Health is why the daemon cannot do its work, if so: a store or the broker is

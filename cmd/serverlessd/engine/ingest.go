@@ -116,9 +116,9 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		}
 	}()
 	for _, address := range addresses {
-		s, err := store.Open(ctx, address)
+		s, err := openStore(ctx, address)
 		if err != nil {
-			return 0, 0, fmt.Errorf("store %s: %w", address, err)
+			return 0, 0, err
 		}
 		stores = append(stores, s)
 	}
