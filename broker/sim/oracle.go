@@ -259,6 +259,9 @@ type oracle struct {
 	// last turns or came.
 	commands      int
 	turns, queues map[turnOf]int
+	// sets are the groups of each turn's jobs, mixed those where they differ.
+	sets  map[turnOf][]string
+	mixed map[turnOf]bool
 	// able are the jobs of fair types that might run after the last command.
 	able []*oracleJob
 

@@ -176,10 +176,11 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 			}
 		}
 	}
-	// Where the core hands out none of the type, the first in turn is meant.
+	// Where the core hands out none of the type, the first in turn is meant, of
+	// several the last: the one before which most others go.
 	for t, head := range heads {
-		if first := o.since(o.turns, turn(best)); head.priority == best.priority && o.since(o.turns, t) < first ||
-			heads[turn(best)] != best || best.priority < head.priority {
+		at, first := o.since(o.turns, t), o.since(o.turns, turn(best))
+		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
 			best = head
 		}
 	}
@@ -187,9 +188,12 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	if j == nil || heads[turn(j)] != j || j.priority < best.priority {
 		return best
 	}
-	// A group that was held back while nobody looked may stand where it stood: it
-	// has missed no turn by that.
-	mine := o.since(o.queues, turn(j))
+	// One whose jobs have several sets of groups may stand where it stood when all
+	// of them were held back and nobody looked: it has missed no turn by that.
+	mine := o.since(o.turns, turn(j))
+	if o.mixed[turn(j)] {
+		mine = o.since(o.queues, turn(j))
+	}
 	for t, head := range heads {
 		if head.priority == j.priority && o.since(o.turns, t) < mine {
 			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.since(o.turns, t))
@@ -222,6 +226,7 @@ func (o *oracle) arrive() {
 		}
 	}
 	able, waiting := map[turnOf]bool{}, map[turnOf]bool{}
+	defer o.mix()
 	o.able = o.able[:0]
 	for _, j := range o.jobs {
 		if j.place == queued && o.types[j.typ].fair {
@@ -246,6 +251,23 @@ func (o *oracle) arrive() {
 	}
 	note(o.turns, able)
 	note(o.queues, waiting)
+}
+
+// mix notes the turns whose jobs have not all had the same groups for as long as
+// there were any that waited.
+func (o *oracle) mix() {
+	was, mixed := o.sets, map[turnOf]bool{}
+	o.sets = map[turnOf][]string{}
+	for _, j := range o.jobs {
+		if t := turn(j); j.place == queued && o.types[j.typ].fair {
+			for _, sets := range []map[turnOf][]string{was, o.sets} {
+				groups, there := sets[t]
+				mixed[t] = mixed[t] || o.mixed[t] || there && !slices.Equal(groups, j.groups)
+			}
+			o.sets[t] = j.groups
+		}
+	}
+	o.mixed = mixed
 }
 
 // waitsForRate is when a queued job may go, if only rates of its groups keep it.
