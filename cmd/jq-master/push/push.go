@@ -4,24 +4,21 @@
 package push
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
+	"sync"
 	"time"
 	"unicode"
 
 	"github.com/tinylib/msgp/msgp"
+	"github.com/valyala/fasthttp"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
@@ -34,55 +31,88 @@ const (
 	answerTime  = 5 * time.Second
 	connectTime = 5 * time.Second
 	idleTime    = 90 * time.Second
-	// hostConns bounds the connections to one address; more jobs wait for one.
+	// hostConns bounds the connections to one worker; more jobs wait for one.
 	hostConns = 64
-	idleConns = 4096
 	maxHeader = 16 << 10
 	// longestPause is how much of a Retry-After counts.
 	longestPause = 60 * time.Second
-	// shownBody is how much of an answer is told to people, in bytes; drained how
-	// much is read so that the connection can be used again.
-	shownBody, drained = 200, 16 << 10
+	// shownBody is how much of an answer is told to people, in bytes, maxAnswer how
+	// much of one is read.
+	shownBody, maxAnswer = 200, 64 << 10
 )
 
 // Client implements master.Pusher.
 type Client struct {
-	allow  []netip.Prefix
-	client http.Client
+	allow []netip.Prefix
+
+	mu      sync.Mutex // guards the following
+	targets map[address]*target
+	sweepAt int // so many targets are looked through for those that nobody uses
+}
+
+// address is where a worker is and where it registered from.
+type address struct{ url, host string }
+
+// target is a worker's address with the connections to it.
+type target struct {
+	uri    string
+	client fasthttp.HostClient
 }
 
 // New returns a client that dials loopback addresses, those that workers register
 // from, and those in allow.
 func New(allow []netip.Prefix) *Client {
-	c := &Client{allow: allow}
-	dialer := net.Dialer{Timeout: connectTime, KeepAlive: 30 * time.Second}
-	c.client = http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				d := dialer
-				d.ControlContext = func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
-					at, err := netip.ParseAddrPort(resolved)
-					if err == nil {
-						err = c.check(at.Addr(), fromOf(ctx))
-					}
-					return err
-				}
-				return d.DialContext(ctx, network, addr)
-			},
-			TLSHandshakeTimeout: connectTime, IdleConnTimeout: idleTime, DisableCompression: true,
-			MaxIdleConns: idleConns, MaxIdleConnsPerHost: hostConns, MaxConnsPerHost: hostConns, MaxResponseHeaderBytes: maxHeader,
-		},
-	}
-	return c
+	return &Client{allow: allow, targets: map[address]*target{}, sweepAt: leastSweep}
 }
 
-// from is the key of the address that a worker registered from.
-type from struct{}
+const leastSweep = 64
 
-func fromOf(ctx context.Context) string {
-	host, _ := ctx.Value(from{}).(string)
-	return host
+// target is the one of a worker.
+func (c *Client) target(w *job.Worker) (*target, error) {
+	at := address{w.URL, w.Host}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t := c.targets[at]; t != nil {
+		return t, nil
+	}
+	if len(c.targets) >= c.sweepAt {
+		for old, t := range c.targets {
+			if t.client.PendingRequests() == 0 && time.Since(t.client.LastUseTime()) > idleTime {
+				delete(c.targets, old)
+			}
+		}
+		c.sweepAt = max(leastSweep, 2*len(c.targets))
+	}
+	t, err := c.newTarget(at)
+	if err == nil {
+		c.targets[at] = t
+	}
+	return t, err
+}
+
+func (c *Client) newTarget(at address) (*target, error) {
+	u, err := url.Parse(at.url)
+	if err != nil {
+		return nil, err
+	}
+	port, d := "80", &dialer{client: c, host: at.host}
+	if u.Scheme == "https" {
+		port, d.name = "443", u.Hostname()
+	}
+	if p := u.Port(); p != "" {
+		port = p
+	}
+	// The dialler has done TLS already.
+	t := &target{uri: "http://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/") + "/worker-job"}
+	t.client = fasthttp.HostClient{
+		Addr: net.JoinHostPort(u.Hostname(), port), Dial: d.dial, Name: "jq-master",
+		MaxConns: hostConns, MaxConnWaitTimeout: connectTime, MaxIdleConnDuration: idleTime,
+		ReadTimeout: answerTime, WriteTimeout: answerTime, ReadBufferSize: maxHeader, MaxResponseBodySize: maxAnswer,
+		DisablePathNormalizing: true, MaxIdemponentCallAttempts: hostConns + 1,
+		// A connection that the worker has closed meanwhile is no attempt to reach it.
+		RetryIfErr: func(_ *fasthttp.Request, _ int, err error) (bool, bool) { return false, errors.Is(err, errClosed) },
+	}
+	return t, nil
 }
 
 // check returns why a worker that registered from a host may not be at an address.
@@ -134,80 +164,61 @@ func (c *Client) Push(w *job.Worker, h *job.Handout, answered func(master.Answer
 	go func() { answered(c.push(w, h)) }()
 }
 
-// attempt is a push under way.
-type attempt struct {
-	cancel context.CancelFunc
-	timer  *time.Timer
-	sent   atomic.Bool // some of it may have arrived
-}
-
-// connected starts the time that the worker has for its answer.
-func (a *attempt) connected(httptrace.GotConnInfo) { a.timer.Reset(answerTime) }
-
 func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), from{}, w.Host))
-	defer cancel()
-	a := &attempt{cancel: cancel}
-	a.timer = time.AfterFunc(connectTime, cancel)
-	defer a.timer.Stop()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: a.connected, WroteHeaders: func() { a.sent.Store(true) },
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(w.URL, "/")+"/worker-job", bytes.NewReader(AppendHandout(nil, h)))
+	t, err := c.target(w)
 	if err != nil {
 		return master.Answer{Kind: master.Unreachable, Reason: err.Error()}
 	}
-	req.Header["Content-Type"] = msgpackType
-	req.Header["User-Agent"] = agent
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod(fasthttp.MethodPost)
+	req.SetRequestURI(t.uri)
+	req.Header.SetContentType("application/msgpack")
 	if w.Token != "" {
-		req.Header["Authorization"] = []string{"Bearer " + w.Token}
+		req.Header.Set("Authorization", "Bearer "+w.Token)
 	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return a.failed(err)
+	req.SetBodyRaw(AppendHandout(make([]byte, 0, len(h.Argument)+len(h.Name)+200), h))
+	err = t.client.Do(req, resp)
+	var dial *dialError
+	switch {
+	case err == nil || errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return judge(resp)
+	case errors.As(err, &dial):
+		return master.Answer{Kind: master.Unreachable, Reason: dial.Error()}
+	case errors.Is(err, fasthttp.ErrNoFreeConns), errors.Is(err, errClosed):
+		return master.Answer{Kind: master.Unreachable, Reason: fmt.Sprintf("no connection within %v", connectTime)}
 	}
-	defer resp.Body.Close()
-	return judge(resp)
+	return master.Answer{Kind: master.Taken, Reason: silence(err)}
 }
 
-var (
-	msgpackType = []string{"application/msgpack"}
-	agent       = []string{"jq-master"}
-)
-
-// failed is what it means that no answer came.
-func (a *attempt) failed(err error) master.Answer {
-	var in *url.Error
-	if errors.As(err, &in) {
-		err = in.Err // without the URL
+// silence says why there is no answer to what was sent.
+func silence(err error) string {
+	switch {
+	case errors.Is(err, fasthttp.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Sprintf("no answer within %v", answerTime)
+	case errors.Is(err, fasthttp.ErrConnectionClosed):
+		return "the connection was cut off"
 	}
-	if a.sent.Load() {
-		return master.Answer{Kind: master.Taken, Reason: "no answer: " + err.Error()}
-	}
-	if errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("no connection within %v", connectTime)
-	}
-	return master.Answer{Kind: master.Unreachable, Reason: err.Error()}
+	return "no answer: " + err.Error()
 }
 
-func judge(resp *http.Response) master.Answer {
-	var head [shownBody]byte
-	n, _ := io.ReadFull(resp.Body, head[:])
-	if n == shownBody {
-		_, _ = io.CopyN(io.Discard, resp.Body, drained)
-	}
-	a := master.Answer{Kind: master.Refused, Reason: "the worker answered " + resp.Status}
-	switch code := resp.StatusCode; {
+func judge(resp *fasthttp.Response) master.Answer {
+	code := resp.StatusCode()
+	a := master.Answer{Kind: master.Refused}
+	switch {
 	case code >= 200 && code < 300:
 		return master.Answer{Kind: master.Taken}
 	case code == http.StatusNotFound:
 		a.Kind = master.UnknownName
 	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
-		a.Kind, a.RetryAfter = master.Busy, retryAfter(resp.Header.Get("Retry-After"), time.Now())
+		a.Kind, a.RetryAfter = master.Busy, retryAfter(string(resp.Header.Peek("Retry-After")), time.Now())
 	case code >= 500:
 		a.Kind = master.Broken
 	}
-	if text := readable(head[:n]); text != "" {
+	a.Reason = fmt.Sprintf("the worker answered %d %s", code, http.StatusText(code))
+	body := resp.Body()
+	if text := readable(body[:min(len(body), shownBody)]); text != "" {
 		a.Reason += ": " + text
 	}
 	return a

@@ -3,6 +3,7 @@ package push
 import (
 	"bufio"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -99,7 +100,7 @@ func TestAnswers(t *testing.T) {
 			}
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}, master.Answer{Kind: master.Refused, Reason: "the worker answered 307 Temporary Redirect"}},
-		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.Taken, Reason: "no answer: EOF"}},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, master.Answer{Kind: master.Taken, Reason: "the connection was cut off"}},
 		{"a long answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 1<<20)) }, master.Answer{Kind: master.Taken}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestSilence(t *testing.T) {
 		}
 	}()
 	a := carry(t, New(nil), &job.Worker{URL: "http://" + ln.Addr().String()}, handout(t))
-	if a.Kind != master.Taken || !strings.Contains(a.Reason, "no answer") || <-came != "/worker-job" {
+	if a.Kind != master.Taken || a.Reason != "no answer within 5s" || <-came != "/worker-job" {
 		t.Errorf("silence: %+v", a)
 	}
 	_ = ln.Close()
@@ -142,6 +143,41 @@ func TestSilence(t *testing.T) {
 	}
 	if a := carry(t, New(nil), &job.Worker{URL: "https://" + mute(t)}, handout(t)); a.Kind != master.Unreachable {
 		t.Errorf("no TLS: %+v", a)
+	}
+}
+
+// TestKept: connections are used again, but none that the worker has closed.
+func TestKept(t *testing.T) {
+	var came, opened atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	c, w := New(nil), &job.Worker{URL: srv.URL}
+	for i := int32(1); i <= 6; i++ {
+		if a := carry(t, c, w, handout(t)); a != (master.Answer{Kind: master.Taken}) || came.Load() != i {
+			t.Fatalf("push %d: %+v, %d came", i, a, came.Load())
+		}
+		if i%3 == 0 {
+			srv.CloseClientConnections()
+		}
+	}
+	if n := opened.Load(); n != 2 {
+		t.Errorf("%d connections were opened, want 2", n)
+	}
+}
+
+// TestSecure: a certificate that nobody knows is no worker's.
+func TestSecure(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer srv.Close()
+	if a := carry(t, New(nil), &job.Worker{URL: srv.URL}, handout(t)); a.Kind != master.Unreachable || !strings.Contains(a.Reason, "certificate") {
+		t.Errorf("got %+v", a)
 	}
 }
 

@@ -1,0 +1,81 @@
+package push
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialer connects to one worker.
+type dialer struct {
+	client *Client
+	host   string // that it registered from
+	name   string // in its certificate; "" for no TLS
+}
+
+// dialError tells that nothing was sent.
+type dialError struct{ error }
+
+func (d *dialer) dial(addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+	defer cancel()
+	by := net.Dialer{KeepAlive: 30 * time.Second, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(resolved)
+		if err == nil {
+			err = d.client.check(at.Addr(), d.host)
+		}
+		return err
+	}}
+	nc, err := by.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	c := &conn{Conn: nc}
+	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err == nil && d.name != "" {
+		secure := tls.Client(nc, &tls.Config{ServerName: d.name, MinVersion: tls.VersionTLS12})
+		err = secure.HandshakeContext(ctx)
+		c.Conn = secure
+	}
+	if err != nil {
+		_ = nc.Close()
+		return nil, &dialError{err}
+	}
+	return c, nil
+}
+
+// errClosed tells that a worker has closed a connection that was kept.
+var errClosed = errors.New("the worker has closed the connection")
+
+// conn is a connection that is looked at before it is used again: a request on one
+// that the worker has closed would pass for sent.
+type conn struct {
+	net.Conn
+	raw  syscall.RawConn
+	used bool
+}
+
+// SetWriteDeadline implements net.Conn. It comes before each request.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	if c.used && c.closed() {
+		return errClosed
+	}
+	c.used = true
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// closed tells whether there is an end to read, or anything: nobody has asked.
+func (c *conn) closed() bool {
+	var one [1]byte
+	open := false
+	err := c.raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		open = errors.Is(err, unix.EAGAIN)
+	})
+	return err != nil || !open
+}
