@@ -45,7 +45,7 @@ func (s *servers) startMaster(ctx context.Context, o Options) error {
 	if s.redis != nil {
 		args = append(args, "--redis", s.redis.URL())
 	}
-	if s.master, err = jqtest.New(program, false, args...); err != nil {
+	if s.master, err = jqtest.New([]string{program}, false, args...); err != nil {
 		return err
 	}
 	return s.master.Launch()

@@ -23,6 +23,7 @@ const patience = 45 * time.Second
 const asProgram = "JQ_MASTER_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
+	becomeChild()
 	if os.Getenv(asProgram) != "" {
 		main()
 		return

@@ -154,6 +154,14 @@ func (s *Server) PID() int {
 	return s.process.cmd.Process.Pid
 }
 
+// Exited is closed when the process that was launched last has ended by itself or
+// was ended. Call it while that process runs.
+func (s *Server) Exited() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.process.exited
+}
+
 // Close kills the server and removes its directory.
 func (s *Server) Close() {
 	s.Kill()

@@ -17,11 +17,13 @@ import (
 type Server struct {
 	*throwaway.Server
 	Addr string
+	// Command is the program and its first arguments, from the next Launch on.
+	Command []string
 }
 
-// New prepares a program with further arguments, which win over ours; Launch starts
-// it. Launch returns when it is ready, or a standby if standby is true.
-func New(program string, standby bool, args ...string) (*Server, error) {
+// New prepares a command with further arguments; Launch starts it. Launch returns
+// when it is ready, or for a standby when it is alive.
+func New(command []string, standby bool, args ...string) (*Server, error) {
 	port, err := throwaway.FreePort()
 	if err != nil {
 		return nil, err
@@ -30,14 +32,18 @@ func New(program string, standby bool, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port)}
-	all := append([]string{"--addr", s.Addr}, args...)
+	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), Command: command}
 	path := "/readyz"
 	if standby {
 		path = "/healthz"
 	}
-	s.Server = &throwaway.Server{Program: program, Dir: dir, Args: func() []string { return all },
-		Ready: func(ctx context.Context) error { return s.ok(ctx, path) }}
+	s.Server = &throwaway.Server{
+		Program: command[0], Dir: dir,
+		Args: func() []string {
+			return append(append(s.Command[1:len(s.Command):len(s.Command)], "--addr", s.Addr), args...)
+		},
+		Ready: func(ctx context.Context) error { return s.ok(ctx, path) },
+	}
 	return s, nil
 }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"net"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -50,10 +49,4 @@ func kindOf(err error) kind {
 		}
 	}
 	return faulty
-}
-
-// hangs tells of a server that took a connection or a command and said nothing.
-func hangs(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) && network.Timeout()
 }

@@ -47,6 +47,9 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 	if err := r.check(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
 	dead := ""
 	for range 2 {
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch}

@@ -127,6 +127,39 @@ func TestFenced(t *testing.T) {
 	holds(t, first, j)
 }
 
+// The answer to an enqueueing is lost, and then the lease: what was stored is told
+// as stored, what was not as refused.
+func TestFencedMeanwhile(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		t.Run(fmt.Sprintf("written %t", written), func(t *testing.T) {
+			behind := open(t, shared)
+			gate := redistest.NewGate(t, shared.Addr())
+			r := reopen(t, gate.URL(), behind.opt.Namespace)
+			acquire(t, r)
+			taken := lease(t, r)
+			hook := func(name string) {
+				f := strings.Fields(taken)
+				f[1] = "another"
+				switch {
+				case name == "before enqueue" && written:
+					gate.Mute()
+				case name == "before enqueue" || name == "after enqueue":
+					shared.Do(t, "SET", r.keys.lease, strings.Join(f, " "))
+				}
+			}
+			point.Store(&hook)
+			defer point.Store(nil)
+			e := await(t, enqueueing(r, nil, newJob(1)))
+			if written && e.err != nil || !written && !errors.Is(e.err, ErrFenced) {
+				t.Errorf("enqueueing: %v", e.err)
+			}
+			if n := shared.Do(t, "ZCARD", r.keys.live); (n == int64(1)) != written {
+				t.Errorf("%v jobs are there", n)
+			}
+		})
+	}
+}
+
 // The lease of a process that is gone is taken over at once.
 func TestGone(t *testing.T) {
 	t.Parallel()

@@ -85,6 +85,7 @@ func Open(opt Options) (*Redis, error) {
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = answerWithin, answerWithin, answerWithin
 	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1 // the writer knows better what may be repeated
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

@@ -43,11 +43,11 @@ var (
 // transition is a script and the name that a fault point has for it.
 type transition struct {
 	*redis.Script
-	name string
+	name, text string
 }
 
 func script(name, text string) *transition {
-	t := &transition{redis.NewScript(text), name}
+	t := &transition{redis.NewScript(text), name, text}
 	scripts = append(scripts, t)
 	return t
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,9 +94,8 @@ func (r *Redis) through(t *term, round []*op) bool {
 			r.abandon(t, round, asLost(k, err))
 			return false
 		}
-		// A connection that broke is dialled again before anybody is told; a server
-		// that hangs has cost time enough.
-		if attempt > 0 || hangs(err) {
+		// A connection that broke is dialled again before anybody is told.
+		if attempt > 0 {
 			round = r.setAway(t, round, err)
 			pause(t.stop, wait)
 		}
@@ -115,23 +115,33 @@ func (r *Redis) through(t *term, round []*op) bool {
 // comeBack makes void what dead connections have sent, takes back what was refused
 // meanwhile, and sends the rest of a round again.
 func (r *Redis) comeBack(t *term, round []*op) ([]*op, error) {
-	ctx := context.Background()
 	t.fence++
-	if err := r.hold(ctx, t, t.fence, leaseTerm); err != nil {
+	// A server that hangs has cost time enough already.
+	soon, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := r.hold(soon, t, t.fence, leaseTerm)
+	if err == nil {
+		err = r.load(context.Background())
+	}
+	if err != nil {
 		return round, err
 	}
-	for _, s := range scripts {
-		if err := s.Load(ctx, r.client).Err(); err != nil {
-			return round, err
-		}
-	}
-	var err error
 	for len(t.undo) > 0 {
 		if t.undo, err = r.send(t, t.undo); err != nil {
 			return round, err
 		}
 	}
 	return r.send(t, round)
+}
+
+// load makes Redis know the scripts.
+func (r *Redis) load(ctx context.Context) error {
+	pipe := r.client.Pipeline()
+	for _, s := range scripts {
+		pipe.ScriptLoad(ctx, s.text)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 // send makes one round trip and gives out the answers. It returns what has to be
@@ -232,8 +242,24 @@ func withoutEnqueueings(ops []*op) (rest, enqueueings []*op) {
 	return rest, enqueueings
 }
 
-// abandon ends the term: it answers what is under way and all that is queued.
+// abandon ends the term: it answers what is under way and all that is queued. Who
+// is fenced cannot take back an enqueueing whose outcome is unknown, but it can
+// look, before anybody hears of the end: what is there belongs to the next master,
+// and no late command adds to it.
 func (r *Redis) abandon(t *term, round []*op, why error) {
+	if errors.Is(why, ErrFenced) {
+		round = slices.DeleteFunc(round, func(o *op) bool {
+			if o.takesBack == nil {
+				return false
+			}
+			n, err := r.client.Exists(context.Background(), o.keys[len(o.keys)-1]).Result()
+			if err != nil || n == 0 {
+				return false
+			}
+			o.done(nil, nil)
+			return true
+		})
+	}
 	for _, o := range round {
 		o.done(nil, why)
 	}
