@@ -191,12 +191,12 @@ func TestLimits(t *testing.T) {
 			want string
 		}{
 			{"hangs", job.Source{Body: l.hangs, Options: job.Options{Timeout: job.Duration(50 * time.Millisecond)}}, "500 timeout …50ms"},
-			{"spins", job.Source{Body: l.spins, Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu_limit …100ms…"},
-			{"child spins", job.Source{Body: spinningChild(l), Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu_limit …100ms…"},
-			{"prints much", job.Source{Body: fmt.Sprintf(flood, "x", 100_001)}, "500 output_limit …"},
-			{"prints much elsewhere", job.Source{Body: other}, "500 output_limit …"},
-			{"returns much", job.Source{Body: data}, "500 output_limit …"},
-			{"many lines", job.Source{Body: fmt.Sprintf(flood, line, 101)}, "500 line_limit …"},
+			{"spins", job.Source{Body: l.spins, Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu …100ms…"},
+			{"child spins", job.Source{Body: spinningChild(l), Options: job.Options{CPU: job.Duration(100 * time.Millisecond)}}, "500 cpu …100ms…"},
+			{"prints much", job.Source{Body: fmt.Sprintf(flood, "x", 100_001)}, "500 output …"},
+			{"prints much elsewhere", job.Source{Body: other}, "500 output …"},
+			{"returns much", job.Source{Body: data}, "500 output …"},
+			{"many lines", job.Source{Body: fmt.Sprintf(flood, line, 101)}, "500 lines …"},
 			{"exits", job.Source{Body: l.exits}, "500 context_died …last words"},
 		} {
 			c.Lang, c.EID = l.lang, "e"
@@ -276,8 +276,9 @@ func TestKilledWithAllTheyStarted(t *testing.T) {
 	leave := map[string]string{
 		job.Node:   `const { spawn } = require("child_process"); for (const detached of [true, false]) console.log("J: pid|" + spawn("sleep", ["1000"], { detached, stdio: "inherit" }).pid)`,
 		job.Python: "import subprocess\nfor s in (True, False): print('J: pid|%d' % subprocess.Popen(['sleep', '1000'], start_new_session=s).pid)",
-		job.PHP:    `foreach (["", "setsid "] as $s) echo "J: pid|", shell_exec($s . 'sh -c "echo \$\$; exec sleep 1000 >/dev/null 2>&1" & sleep 0.1');`,
-		job.Shell:  `for s in "" setsid; do $s sh -c 'echo "J: pid|$$"; exec sleep 1000' & done; wait $!`,
+		job.PHP:    `foreach (["", "setsid "] as $s) echo "J: pid|", shell_exec($s . 'sh -c "echo \$\$; exec sleep 1000 >/dev/null 2>&1" &');`,
+		job.Shell: `for s in "" setsid; do $s sh -c 'echo $$ >>pids; exec sleep 1000' & done
+until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pids`,
 	}
 	inAll(t, func(t *testing.T, l tongue) {
 		ends := map[string]func(r *Runner){
@@ -289,12 +290,7 @@ func TestKilledWithAllTheyStarted(t *testing.T) {
 		}
 		for what, end := range ends {
 			r := newRunner(t, nil)
-			body := leave[l.lang]
-			if l.lang == job.Shell {
-				body = strings.Replace(body, "wait $!", "sleep 0.1", 1)
-			}
-			h := handler(job.Source{Lang: l.lang, EID: "e", Body: body})
-			o := one(t, r, h, "x")
+			o := one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: leave[l.lang]}), "x")
 			if len(o.Lines) != 2 {
 				t.Fatalf("%s: %s", what, text(o))
 			}

@@ -76,8 +76,8 @@ func TestReplies(t *testing.T) {
 		"777":                    {777, "", ""},
 		"200 J:x\n J: y\nend [a|b] [c|d|e] bad=2": {200, "", "J: a|b\nJ:x\n#J: c|d|e\n J: y\nJ: 2026-01-02T03:04:05.678Z|x\nJ: 1700000000000|x\nend"},
 		"200 [a|] bad=1":                     {200, "", "J: a|\nJ: b|" + strings.Repeat("x", 101)},
-		"500 line_limit …":                   {200, "", strings.Repeat("J: a|b\n", 6)},
-		"500 output_limit …":                 {200, "", strings.Repeat("x", 10_001)},
+		"500 lines …":                        {200, "", strings.Repeat("J: a|b\n", 6)},
+		"500 output …":                       {200, "", strings.Repeat("x", 10_001)},
 		"200 " + strings.Repeat("x", 10_000): {200, "", strings.Repeat("x", 10_000)},
 	} {
 		url := web(t, func(w http.ResponseWriter, q *http.Request) {
@@ -203,7 +203,7 @@ func TestBatchReplies(t *testing.T) {
 		"20\n200\n200\n":                  "500 bad_response …; 500 bad_response …; 500 bad_response …",
 		"J: u|1\n200\n201\n#J: v|2\nJ: w|3\n202\n":      "200 [u|1]; 201; 202 [v|2] [w|3]",
 		"200\nJ: bad\n201\n202\nJ: u|1\n":               "200; 201 bad=1; 202 bad=1",
-		"J: u|1\nJ: u|1\nJ: u|1\nJ: u|1\n200\n200\n200": "500 line_limit …; 500 line_limit …; 500 line_limit …",
+		"J: u|1\nJ: u|1\nJ: u|1\nJ: u|1\n200\n200\n200": "500 lines …; 500 lines …; 500 lines …",
 	} {
 		var got string
 		url := web(t, func(w http.ResponseWriter, q *http.Request) {

@@ -281,9 +281,9 @@ const (
 	codeContextDied   = "context_died"
 	codeBefore        = "before_failed"
 	codeTimeout       = "timeout"
-	codeCPU           = "cpu_limit"
-	codeOutput        = "output_limit"
-	codeLines         = "line_limit"
+	codeCPU           = "cpu"
+	codeOutput        = "output"
+	codeLines         = "lines"
 	codeConnection    = "connection_failed" // refused, not allowed, cut off
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
 	codeBadResponse   = "bad_response"      // or a bad one before it
