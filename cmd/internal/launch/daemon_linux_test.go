@@ -343,3 +343,34 @@ func TestOrphansAreReaped(t *testing.T) {
 		return true
 	})
 }
+
+// TestProlongedWhileKilling has a limit that has passed be prolonged while
+// processes are started all the time: the guard stops killing them.
+func TestProlongedWhileKilling(t *testing.T) {
+	g, err := NewGuard(owner(os.Getpid()) + "-prolonged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	g.Until(time.Now())
+	deaths := 0
+	for prolonged := false; ; {
+		p := start(t, Command{Args: []string{"sleep", "1000"}, Guard: g, Name: "x"})
+		select {
+		case <-p.Ended():
+			if deaths++; deaths == 20 && !prolonged {
+				g.Until(time.Now().Add(time.Hour))
+				prolonged, deaths = true, 0
+			}
+			if prolonged && deaths > 5 { // one look may have been under way
+				t.Fatalf("the guard goes on killing: %+v", p.Result())
+			}
+		case <-time.After(2 * time.Second):
+			p.Kill(context.Background())
+			if !prolonged {
+				t.Fatal("the guard does not kill")
+			}
+			return
+		}
+	}
+}

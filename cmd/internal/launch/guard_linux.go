@@ -59,7 +59,7 @@ func watch(owner string) {
 			continue
 		case err == nil && n == 0: // nothing new has been said
 			if w.until != 0 && bootTime() >= w.until {
-				w.kill()
+				w.expire()
 			}
 			continue
 		}
@@ -82,6 +82,7 @@ type watched struct {
 	owner  string
 	groups map[int]bool // of processes that have not been reaped
 	until  int64        // on the boot clock, in nanoseconds; 0 for no limit
+	left   bool         // some may still be there after the limit
 }
 
 func (w *watched) note(note []byte) {
@@ -103,17 +104,31 @@ func (w *watched) patience() int {
 		return int(min(guardTick, left+time.Millisecond).Milliseconds())
 	case len(w.groups) > 0:
 		return 0
+	case w.left:
+		return int(killTick.Milliseconds())
 	}
 	return int(guardTick.Milliseconds())
+}
+
+// expire ends everything once. Before the next look at what is left notes are
+// read: a program that goes on has its new processes live.
+func (w *watched) expire() {
+	w.killGroups()
+	pids, unsure := killOnce(w.owner)
+	w.left = len(pids) > 0 || unsure
+}
+
+func (w *watched) killGroups() {
+	for pid := range w.groups {
+		unix.Kill(-pid, syscall.SIGKILL)
+		delete(w.groups, pid)
+	}
 }
 
 // kill ends everything: the control group where there is one, and else the
 // groups of processes and what bears the mark.
 func (w *watched) kill() {
-	for pid := range w.groups {
-		unix.Kill(-pid, syscall.SIGKILL)
-		delete(w.groups, pid)
-	}
+	w.killGroups()
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	_, _ = kill(ctx, w.owner)

@@ -32,30 +32,22 @@ func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 	return killed, err
 }
 
-// kill kills all processes of the owner's control group and all that bear its
-// mark, until there are none.
+// kill kills all processes of the control group of an owner that is gone, and all
+// that bear its mark, until there are none.
 func kill(ctx context.Context, owner string) (killed int, err error) {
-	mark, group := []byte(Mark(owner)), groupOf(owner)
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(killTick)
 	defer tick.Stop()
 	seen := make(map[int]bool)
 	for {
-		left, unsure := killMarked(mark)
-		if group != "" {
-			inside, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
-			for _, pid := range strings.Fields(string(inside)) {
-				n, _ := strconv.Atoi(pid)
-				left = append(left, n)
-			}
-			if len(inside) > 0 {
-				_ = os.WriteFile(filepath.Join(group, killFile), []byte("1"), 0)
-			}
-		}
+		left, unsure := killOnce(owner)
 		for _, pid := range left {
 			seen[pid] = true
 		}
 		if len(left) == 0 && !unsure {
 			return len(seen), nil
+		}
+		if group := groupOf(owner); group != "" { // nothing more is started into it
+			_ = os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0)
 		}
 		select {
 		case <-ctx.Done():
@@ -63,6 +55,50 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		case <-tick.C:
 		}
 	}
+}
+
+// killTick is when it is looked whether any are left.
+const killTick = 10 * time.Millisecond
+
+// killOnce kills, and lists, those that there are. It is unsure where others may
+// be about to get the mark.
+func killOnce(owner string) (pids []int, unsure bool) {
+	pids, unsure = killMarked([]byte(Mark(owner)))
+	return append(pids, killMembers(groupOf(owner))...), unsure
+}
+
+// killMembers kills, and lists, the processes in a control group: one by one,
+// for with its kill file used a group is of no use any more. On some kernels (seen
+// on 6.18) whatever is started into it later is killed too.
+func killMembers(group string) (pids []int) {
+	handles := make(map[int]*os.Process)
+	for _, pid := range members(group) {
+		if process, err := os.FindProcess(pid); err == nil {
+			handles[pid] = process
+		}
+	}
+	// As with marks, a handle is that of a member if there is one after it was taken.
+	for _, pid := range members(group) {
+		if process := handles[pid]; process != nil && process.Signal(syscall.SIGKILL) == nil {
+			pids = append(pids, pid)
+		}
+	}
+	for _, process := range handles {
+		process.Release()
+	}
+	return pids
+}
+
+func members(group string) (pids []int) {
+	if group == "" {
+		return nil
+	}
+	inside, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	for _, pid := range strings.Fields(string(inside)) {
+		n, _ := strconv.Atoi(pid)
+		pids = append(pids, n)
+	}
+	return pids
 }
 
 // killMarked kills, and lists, the processes with the setting in their
@@ -117,9 +153,6 @@ func marked(pid int, mark []byte) (ours, begins bool) {
 	return false, false
 }
 
-// killFile is there since Linux 5.14.
-const killFile = "cgroup.kill"
-
 // makeGroup makes the owner's control group, and returns nil where that is not
 // for us to do.
 func makeGroup(owner string) *os.File {
@@ -130,13 +163,12 @@ func makeGroup(owner string) *os.File {
 	if err := os.Mkdir(group, 0o755); err != nil && !os.IsExist(err) {
 		return nil
 	}
-	if unix.Access(filepath.Join(group, killFile), unix.W_OK) == nil {
-		if dir, err := os.Open(group); err == nil {
-			return dir
-		}
+	dir, err := os.Open(group)
+	if err != nil {
+		os.Remove(group)
+		return nil
 	}
-	os.Remove(group)
-	return nil
+	return dir
 }
 
 // groupOf is the path of the owner's control group, which is inside our own; ""
