@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -93,7 +94,11 @@ func (o *options) stop(m *master.Master, signals *daemon.Signals, log zerolog.Lo
 
 func (o *options) openStore(log zerolog.Logger) (store.Store, error) {
 	if o.redis != "" {
-		return store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
+		r, err := store.Open(store.Options{URL: o.redis, Namespace: o.namespace, Log: log})
+		if err != nil { // the URL may hold a password
+			return nil, &guard.OptionError{Flag: "redis", Value: "URL", Reason: "must be redis://, rediss:// or unix://, with nothing in it that Redis does not know"}
+		}
+		return r, nil
 	}
 	if o.constraints != "" {
 		return openKeeper(store.NewMemory(), o.constraints)

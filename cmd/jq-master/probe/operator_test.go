@@ -1,0 +1,263 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestConstraints: what holds jobs back, and what is told of it.
+func TestConstraints(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		for _, c := range []struct {
+			name string
+			body any
+			code string
+		}{
+			{"nothing limited", object{"match": object{}}, ""},
+			{"no match", object{"rate": 1}, "missing_field"},
+			{"rate 0", object{"match": object{}, "rate": 0}, "invalid_value"},
+			{"burst 0", object{"match": object{}, "rate": 1, "burst": 0}, "invalid_value"},
+			{"concurrency -1", object{"match": object{}, "concurrency": -1}, "invalid_value"},
+			{"two forms", object{"match": object{"all": []any{}, "any": []any{}}, "rate": 1}, "invalid_value"},
+			{"another key", object{"match": object{"field": "/name", "op": "eq", "value": 1, "frob": 1}, "rate": 1}, "invalid_value"},
+			{"an unknown op", object{"match": object{"field": "/name", "op": "like", "value": 1}, "rate": 1}, "invalid_value"},
+			{"a bad regex", object{"match": object{"field": "/name", "op": "regex", "value": "("}, "rate": 1}, "invalid_value"},
+			{"a bad pointer", object{"match": object{"field": "name", "op": "eq", "value": 1}, "rate": 1}, "invalid_value"},
+		} {
+			t.Run(c.name, func(t *testing.T) { d.refuses(t, 400, c.code, "PUT", "/v1/constraints/bad", c.body) })
+		}
+		t.Run("matchers", func(t *testing.T) {
+			job := `{"name":"mail.send","priority":-3,"argument":{"user":[{"id":7}],"big":9223372036854775808,"one":1,"list":[1,2],"none":null,"s":"äb"}}`
+			f := func(field, op, value string) string {
+				return fmt.Sprintf(`{"field":%q,"op":%q,"value":%s}`, field, op, value)
+			}
+			for _, c := range []struct {
+				match string
+				want  bool
+			}{
+				{`{}`, true}, {f("/name", "eq", `"mail.send"`), true}, {f("/name", "ne", `"mail.send"`), false}, {f("/name", "glob", `"mail.*"`), true},
+				{f("/name", "glob", `"*.mail"`), false}, {f("/name", "regex", `"l.s"`), true}, {f("/name", "regex", `"^send"`), false},
+				{f("/priority", "lt", `0`), true}, {f("/priority", "ge", `-3`), true}, {f("/priority", "gt", `-3`), false}, {f("/priority", "le", `-3`), true},
+				{f("/argument/user/0/id", "eq", `7`), true}, {f("/argument/user/1/id", "eq", `7`), false}, {f("/argument/user/0/id", "in", `[1,7]`), true},
+				{f("/argument/big", "eq", `9223372036854775808`), true}, {f("/argument/big", "eq", `9223372036854775809`), false},
+				{f("/argument/big", "gt", `9223372036854775807`), true}, {f("/argument/one", "eq", `1.0`), true}, {f("/argument/one", "eq", `"1"`), false},
+				{f("/argument/one", "ne", `"1"`), true}, {f("/argument/one", "lt", `"2"`), false}, {f("/argument/nothing", "ne", `1`), false},
+				{f("/argument/nothing", "exists", `false`), true}, {f("/argument/none", "exists", `true`), true}, {f("/argument/none", "type", `"null"`), true},
+				{f("/argument/list", "type", `"array"`), true}, {f("/argument", "type", `"map"`), true}, {f("/argument/s", "gt", `"b"`), true},
+				{`{"all":[` + f("/priority", "eq", "-3") + `,{"not":` + f("/name", "eq", `"x"`) + `}]}`, true},
+				{`{"any":[` + f("/priority", "eq", "0") + `]}`, false}, {`{"all":[]}`, true}, {`{"any":[]}`, false},
+			} {
+				r := d.wants(t, 200, "POST", "/v1/constraints/test", `{"match":`+c.match+`,"job":`+job+`}`)
+				if r.json["matches"] != c.want {
+					t.Errorf("%s: %s, want %v", c.match, r, c.want)
+				}
+			}
+		})
+		t.Run("concurrency, per user", func(t *testing.T) {
+			name, id := fresh(), fresh()
+			body := object{"match": object{"field": "/name", "op": "eq", "value": name}, "concurrency": 1, "per": "/argument/user"}
+			r := d.ask(t, "PUT", "/v1/constraints/"+id, body)
+			if r.status != 200 && r.status != 201 {
+				t.Fatalf("%s", r)
+			}
+			tag := r.header.Get("ETag")
+			w := d.puller(t, 10, []string{name})
+			a1, a2 := d.job(t, name, "argument", object{"user": "a"}), d.job(t, name, "argument", object{"user": "a"})
+			b1 := d.job(t, name, "argument", object{"user": "b"})
+			if got := w.takes(t); got != a1 {
+				t.Errorf("first %s", got)
+			}
+			if got := w.takes(t); got != b1 {
+				t.Errorf("second %s: a blocked job blocks another", got)
+			}
+			if jobs := w.pull(t, "0.2", 1); jobs != nil {
+				t.Errorf("beyond the constraint: %v", jobs)
+			}
+			until(t, "counts", func() error {
+				r := d.wants(t, 200, "GET", "/v1/constraints/"+id, nil)
+				if r.json["running"] != 2.0 || r.json["blocked"] != 1.0 || r.json["matching"] == nil {
+					return fmt.Errorf("%s", r)
+				}
+				return nil
+			})
+			if r := d.wants(t, 200, "GET", "/v1/jobs/"+a2, nil); r.json["blocked_by"] == nil && !contains(r, id) {
+				t.Errorf("what blocks it: %s", r)
+			}
+			w.done(t, a1, 1)
+			if got := w.takes(t); got != a2 {
+				t.Errorf("third %s", got)
+			}
+			d.refuses(t, 412, "", "PUT", "/v1/constraints/"+id, body, `If-Match: "frob"`)
+			delete(body, "per")
+			body["concurrency"] = 0
+			d.wants(t, 200, "PUT", "/v1/constraints/"+id, body, "If-Match: "+tag)
+			last := d.job(t, name, "argument", object{"user": "c"})
+			if jobs := w.pull(t, "0.2", 1); jobs != nil {
+				t.Errorf("concurrency 0 lets through %v", jobs)
+			}
+			if r := d.ask(t, "DELETE", "/v1/constraints/"+id, nil); r.status != 204 && r.status != 200 {
+				t.Errorf("%s", r)
+			}
+			if got := w.takes(t); got != last {
+				t.Errorf("set free: %s", got)
+			}
+			d.refuses(t, 404, "", "GET", "/v1/constraints/"+id, nil)
+		})
+		t.Run("rate", func(t *testing.T) {
+			name, id := fresh(), fresh()
+			d.ask(t, "PUT", "/v1/constraints/"+id, object{"match": object{"field": "/name", "op": "eq", "value": name}, "rate": 5, "burst": 2})
+			defer d.ask(t, "DELETE", "/v1/constraints/"+id, nil)
+			w := d.puller(t, 50, []string{name})
+			begin := time.Now()
+			for range 8 {
+				d.job(t, name)
+			}
+			for range 8 {
+				w.takes(t)
+			}
+			if took := time.Since(begin); took < 1100*time.Millisecond {
+				t.Errorf("8 jobs at 5/s, 2 at once, took %s", took)
+			}
+		})
+	})
+}
+
+func contains(r reply, what string) bool {
+	for i := 0; i+len(what) <= len(r.body); i++ {
+		if string(r.body[i:i+len(what)]) == what {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOperators: lists, retries, bulk, health.
+func TestOperators(t *testing.T) {
+	both(t, func(t *testing.T, d *daemon) {
+		name := fresh()
+		var ids []string
+		for range 12 {
+			ids = append(ids, d.job(t, name, "max_retry", 0))
+		}
+		t.Run("pages, newest first", func(t *testing.T) {
+			var got []string
+			cursor := ""
+			for range 10 {
+				r := d.wants(t, 200, "GET", "/v1/jobs?limit=5&name="+name+cursor, nil)
+				for _, j := range r.json["jobs"].([]any) {
+					got = append(got, j.(object)["id"].(string))
+				}
+				next, ok := r.json["cursor"]
+				if !ok || next == nil {
+					break
+				}
+				cursor = fmt.Sprintf("&cursor=%v", next)
+			}
+			if len(got) != 12 || got[0] != ids[11] || got[11] != ids[0] {
+				t.Errorf("%v", got)
+			}
+		})
+		t.Run("bad questions", func(t *testing.T) {
+			for _, q := range []string{"limit=0", "limit=501", "limit=x", "status=frob", "from=noon", "cursor=@"} {
+				d.refuses(t, 400, "", "GET", "/v1/jobs?"+q, nil)
+			}
+			d.refuses(t, 404, "unknown_job", "GET", "/v1/jobs/frob", nil)
+		})
+		w := d.puller(t, 20, []string{name})
+		for _, id := range ids[:4] {
+			w.takes(t)
+			w.fail(t, id, true)
+			d.is(t, id, "error")
+		}
+		t.Run("by status and by matcher", func(t *testing.T) {
+			if r := d.wants(t, 200, "GET", "/v1/jobs?status=error&name="+name, nil); len(r.json["jobs"].([]any)) != 4 {
+				t.Errorf("%s", r)
+			}
+			r := d.wants(t, 200, "POST", "/v1/jobs/query", object{"match": object{"field": "/name", "op": "eq", "value": name}, "status": "queued"})
+			if len(r.json["jobs"].([]any)) != 8 {
+				t.Errorf("%s", r)
+			}
+		})
+		t.Run("detail is no fetch", func(t *testing.T) {
+			r := d.wants(t, 200, "GET", "/v1/jobs/"+ids[0], nil)
+			if r.text("name") != name || r.json["attempts"] == nil || r.json["argument"] == nil {
+				t.Errorf("%s", r)
+			}
+		})
+		t.Run("again from zero", func(t *testing.T) {
+			if r := d.ask(t, "POST", "/v1/jobs/"+ids[0]+"/retry", nil); r.status >= 300 {
+				t.Fatalf("%s", r)
+			}
+			r := d.is(t, ids[0], "queued")
+			if r.json["retry_count"] != 0.0 {
+				t.Errorf("%s", r)
+			}
+			d.refuses(t, 409, "", "POST", "/v1/jobs/"+ids[0]+"/retry", nil)
+		})
+		t.Run("bulk", func(t *testing.T) {
+			match := object{"field": "/name", "op": "eq", "value": name}
+			r := d.wants(t, 200, "POST", "/v1/jobs/retry", object{"match": match, "status": "error", "limit": 100})
+			if r.json["affected"] != 3.0 || r.json["more"] != false {
+				t.Errorf("%s", r)
+			}
+			r = d.wants(t, 200, "POST", "/v1/jobs/cancel", object{"match": match, "status": "queued", "limit": 5})
+			if r.json["affected"] != 5.0 || r.json["more"] != true {
+				t.Errorf("%s", r)
+			}
+		})
+		t.Run("the rest", func(t *testing.T) {
+			for _, path := range []string{"/v1/stats", "/v1/workers", "/v1/constraints", "/openapi.yaml", "/healthz", "/readyz", "/metrics"} {
+				d.wants(t, 200, "GET", path, nil)
+			}
+			d.wants(t, 204, "DELETE", "/v1/workers/"+w.id, nil)
+			d.refuses(t, 404, "unknown_worker", "DELETE", "/v1/workers/"+w.id, nil)
+		})
+	})
+}
+
+// TestTokens: what a token may.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("p-secret push\nw-secret work\na-secret admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, "--token-file="+file)
+	job, w := object{"name": "x", "argument": object{}}, object{"name": "w", "max_jobs": 1}
+	for _, c := range []struct {
+		token, method, path string
+		body                any
+		status              int
+	}{
+		{"", "POST", "/job", job, 401}, {"frob", "POST", "/job", job, 401}, {"p-secret", "POST", "/job", job, 201}, {"w-secret", "POST", "/job", job, 403},
+		{"w-secret", "POST", "/worker", w, 201}, {"p-secret", "POST", "/worker", w, 403}, {"p-secret", "GET", "/v1/jobs", nil, 403},
+		{"w-secret", "GET", "/v1/stats", nil, 403}, {"a-secret", "GET", "/v1/stats", nil, 200}, {"", "GET", "/healthz", nil, 200}, {"", "GET", "/v1/stats", nil, 401},
+	} {
+		t.Run(c.token+" "+c.method+" "+c.path, func(t *testing.T) {
+			d.token = c.token
+			if r := d.ask(t, c.method, c.path, c.body); r.status != c.status {
+				t.Errorf("%s, want %d", r, c.status)
+			}
+		})
+	}
+}
+
+// TestOptions: what cannot be is refused with its name.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--addr=0.0.0.0:0", "--max-body=frob", "--redis=http://x", "--heartbeat=-1s", "--worker-allow=10.0.0.0", "--frob"} {
+		t.Run(flag, func(t *testing.T) {
+			d, err := launch(flag)
+			if err == nil {
+				_ = d.end()
+				t.Fatal("it has started")
+			}
+			if code := d.cmd.ProcessState.ExitCode(); code != 2 {
+				t.Errorf("exit %d: %s", code, d.said())
+			}
+		})
+	}
+}
