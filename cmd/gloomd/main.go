@@ -2,12 +2,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"gloom/broker/admin"
 	"gloom/broker/server"
@@ -24,53 +24,32 @@ func main() {
 }
 
 func command(opt *server.Options, host int64, run func() error) *cobra.Command {
-	var config string
-	var check bool
 	cmd := &cobra.Command{
 		Use:     "gloomd",
 		Short:   "The Gloom broker: hands jobs to idle workers, best priority first",
 		Long:    longHelp,
-		Args:    cobra.NoArgs,
 		Version: opt.Version,
 	}
 	f := cmd.Flags()
 	bind(f, opt)
 	describe(f)
-	var names []string
-	f.VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
-	f.StringVar(&config, "config", os.Getenv("GLOOM_CONFIG"), "file of options in TOML")
-	f.BoolVar(&check, "healthcheck", false, "ask the broker that these options describe whether it is well, and exit")
-	f.Lookup("config").DefValue = ""
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		set := cli.Settings{Prefix: "GLOOM_", Names: names}
-		if config != "" {
-			var err error
-			if set.File, err = cli.ReadFile(config); err != nil {
-				return err
+	return cli.Daemon{
+		Prefix: "GLOOM_",
+		Settle: func() error {
+			if err := settleMemory(f, opt, host); err != nil {
+				return fault(err)
 			}
-		}
-		if err := set.Apply(f); err != nil {
-			return err
-		}
-		if err := settleMemory(f, opt, host); err != nil {
-			return fault(err)
-		}
-		if opt.LimitsFile != "" {
-			var err error
-			if opt.Limits, err = readLimits(opt.LimitsFile); err != nil {
-				return cli.Usagef("%w", err)
+			if opt.LimitsFile != "" {
+				var err error
+				if opt.Limits, err = readLimits(opt.LimitsFile); err != nil {
+					return cli.Usagef("%w", err)
+				}
 			}
-		}
-		return fault(opt.Validate())
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if check {
-			return healthcheck(cmd.Context(), opt)
-		}
-		return run()
-	}
-	cmd.SetVersionTemplate("gloomd {{.Version}}\n")
-	return cmd
+			return fault(opt.Validate())
+		},
+		Healthy: func(ctx context.Context) error { return healthcheck(ctx, opt) },
+		Run:     run,
+	}.Command(cmd)
 }
 
 // fault gives what Validate and Start return its exit status and a hint.

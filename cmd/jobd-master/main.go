@@ -12,7 +12,6 @@ import (
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd-master/master"
 	"gloom/cmd/jobd/config"
-	"gloom/cmd/jobd/peer"
 )
 
 func main() {
@@ -44,10 +43,7 @@ func run(cfg *config.Master) error {
 	}
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
-	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
-		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
-		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, MaxUnfinished: cfg.Server.MaxUnfinished, Log: log.Logger,
-	})
+	server, err := cfg.Server.Listen(log.Logger)
 	if err != nil {
 		return err
 	}

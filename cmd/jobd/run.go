@@ -15,7 +15,6 @@ import (
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/control"
-	"gloom/cmd/jobd/peer"
 )
 
 // open starts the part of the daemon that has the database and the jobs. As long
@@ -42,10 +41,7 @@ func run(cfg *config.Worker, open open, console io.Writer) error {
 	signals := daemon.Notify(log.Reopen)
 	defer signals.Close()
 
-	server, err := peer.Listen(cfg.Server.Host, cfg.Server.Port, peer.Options{
-		Password: cfg.Server.Password, AllowLocalhost: cfg.Server.AlwaysAllowLocalhost,
-		MaxConnections: cfg.Server.MaxConnections, MaxMessage: cfg.Server.MaxMessage, MaxUnfinished: cfg.Server.MaxUnfinished, Log: log.Logger,
-	})
+	server, err := cfg.Server.Listen(log.Logger)
 	if err != nil {
 		return err
 	}

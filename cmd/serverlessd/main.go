@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
@@ -34,43 +33,19 @@ func main() {
 
 func command() *cobra.Command {
 	opt := defaults()
-	var config string
-	var check bool
-	cmd := &cobra.Command{
-		Use: "serverlessd", Short: "A durable job queue over HTTP: lines come in, handlers run them",
-		Long: longHelp, Args: cobra.NoArgs,
-	}
-	f := cmd.Flags()
-	bind(f, opt)
-	var names []string
-	f.VisitAll(func(fl *pflag.Flag) { names = append(names, fl.Name) })
-	f.StringVar(&config, "config", os.Getenv(prefix+"CONFIG"), "file of options in TOML")
-	f.BoolVar(&check, "healthcheck", false, "ask the daemon that these options describe whether it is well, and exit")
-	f.Lookup("config").DefValue = ""
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		set := cli.Settings{Prefix: prefix, Names: names}
-		if config != "" {
-			var err error
-			if set.File, err = cli.ReadFile(config); err != nil {
-				return err
-			}
-		}
-		if err := set.Apply(f); err != nil {
-			return err
-		}
-		return fault(opt.settle())
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if check {
-			ctx, cancel := context.WithTimeout(cmd.Context(), answers)
+	cmd := &cobra.Command{Use: "serverlessd", Short: "A durable job queue over HTTP: lines come in, handlers run them", Long: longHelp}
+	bind(cmd.Flags(), opt)
+	cmd.AddCommand(ingestCommand())
+	return cli.Daemon{
+		Prefix: prefix,
+		Settle: func() error { return fault(opt.settle()) },
+		Healthy: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, answers)
 			defer cancel()
 			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
-		}
-		return run(opt)
-	}
-	cmd.AddCommand(ingestCommand())
-	cmd.SetVersionTemplate("serverlessd {{.Version}}\n")
-	return cmd
+		},
+		Run: func() error { return run(opt) },
+	}.Command(cmd)
 }
 
 // run is the daemon from its first log line to its last.

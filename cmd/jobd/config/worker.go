@@ -4,6 +4,10 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jobd/peer"
 )
 
 // Paths of the configuration files that are read when none is named.
@@ -59,6 +63,14 @@ type Server struct {
 	MaxConnections       int
 	MaxMessage           int // bytes of one request
 	MaxUnfinished        int // bytes of messages that have not arrived whole, of all connections
+}
+
+// Listen opens the port.
+func (s *Server) Listen(log zerolog.Logger) (*peer.Server, error) {
+	return peer.Listen(s.Host, s.Port, peer.Options{
+		Password: s.Password, AllowLocalhost: s.AlwaysAllowLocalhost,
+		MaxConnections: s.MaxConnections, MaxMessage: s.MaxMessage, MaxUnfinished: s.MaxUnfinished, Log: log,
+	})
 }
 
 // MySQL is the database and the table of jobs.
