@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"gloom/cmd/internal/fault"
 	"gloom/cmd/serverlessd/job"
 )
 
@@ -125,6 +126,7 @@ func (j *Journal) commit(group []*request) error {
 		j.encode(r)
 		r.receipt.to = s.end + int64(len(j.buf))
 	}
+	fault.Point("journal: before write")
 	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
 		j.failed(err, "write")
 		if s.file.Truncate(s.end) != nil || j.sync(s) != nil {
@@ -132,6 +134,7 @@ func (j *Journal) commit(group []*request) error {
 		}
 		return classify(err)
 	}
+	fault.Point("journal: written")
 	start := time.Now()
 	if err := j.sync(s); err != nil {
 		j.failed(err, "sync")
@@ -142,6 +145,7 @@ func (j *Journal) commit(group []*request) error {
 		return classify(err)
 	}
 	took := time.Since(start)
+	fault.Point("journal: synced")
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -249,6 +253,7 @@ func (j *Journal) begin() error {
 		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].end
 	}
 	j.mu.Unlock()
+	fault.Point("journal: before a segment")
 	f, err := j.opt.Files.Create(s.name)
 	if err != nil {
 		j.failed(err, "create")

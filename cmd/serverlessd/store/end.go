@@ -12,7 +12,7 @@ const done = "__done"
 
 // End implements Store.
 func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []bool, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "end", func(t *tx) error {
 		counted = make([]bool, len(ends))
 		ids := make([]job.ID, len(ends))
 		for i := range ends {

@@ -18,7 +18,7 @@ func (s *SQL) PutHandler(ctx context.Context, h *job.Handler) error {
 	if err != nil {
 		return err
 	}
-	return s.transact(ctx, func(t *tx) error {
+	return s.transact(ctx, "put handler", func(t *tx) error {
 		var versions []string
 		var newest moment
 		err := t.each("SELECT id, dt FROM sq_handlers WHERE type = ? ORDER BY dt DESC, id DESC"+s.locked(), []any{h.Jobtype}, func(r *sql.Rows) error {
@@ -53,7 +53,7 @@ func (t *tx) handlersChanged() {
 
 // DeleteHandler implements Store.
 func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "delete handler", func(t *tx) error {
 		n, err = t.exec("DELETE FROM sq_handlers WHERE type = ?", jobtype)
 		if n > 0 {
 			t.handlersChanged()

@@ -31,7 +31,7 @@ type row struct {
 
 // Ingest implements Store.
 func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (point int64, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "ingest", func(t *tx) error {
 		point = 0
 		err := t.each("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, func(r *sql.Rows) error {
 			return r.Scan(&point)

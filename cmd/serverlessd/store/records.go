@@ -82,7 +82,7 @@ func (t *tx) one(id job.ID) (held, error) {
 
 // Delete implements Store.
 func (s *SQL) Delete(ctx context.Context, id job.ID) error {
-	return s.transact(ctx, func(t *tx) error {
+	return s.transact(ctx, "delete", func(t *tx) error {
 		h, err := t.one(id)
 		switch {
 		case err != nil:
@@ -99,7 +99,7 @@ func (s *SQL) Delete(ctx context.Context, id job.ID) error {
 
 // Retry implements Store.
 func (s *SQL) Retry(ctx context.Context, id job.ID) error {
-	return s.transact(ctx, func(t *tx) error {
+	return s.transact(ctx, "retry", func(t *tx) error {
 		h, err := t.one(id)
 		switch {
 		case err != nil:
@@ -166,7 +166,7 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, err error) {
 
 // RetryAll implements Store.
 func (s *SQL) RetryAll(ctx context.Context, want Query) (affected int, more bool, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "retry all", func(t *tx) error {
 		where, args := want.condition("", t.now)
 		rows, err := t.hold(where+" AND `lock` = ? ORDER BY id DESC LIMIT ?"+s.locked(), append(args, done, want.Limit)...)
 		for _, h := range rows {

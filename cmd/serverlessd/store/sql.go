@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"gloom/cmd/internal/fault"
+
 	"github.com/cenkalti/backoff/v5"
 )
 
@@ -115,8 +117,8 @@ type tx struct {
 }
 
 // transact runs a transaction, again after a conflict. Its error is one of the
-// package's, or a fault.
-func (s *SQL) transact(ctx context.Context, f func(*tx) error) error {
+// package's, or a fault. The name is that of its fault points.
+func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) error {
 	return s.again(ctx, func(ctx context.Context) error {
 		inner, err := s.write.BeginTx(ctx, nil)
 		if err != nil {
@@ -134,9 +136,11 @@ func (s *SQL) transact(ctx context.Context, f func(*tx) error) error {
 		if err := s.exec(ctx, t, t.list); err != nil {
 			return err
 		}
+		fault.Point(name + ": before commit")
 		if err := inner.Commit(); err != nil {
 			return err
 		}
+		fault.Point(name + ": after commit")
 		s.touch(t.counts)
 		return nil
 	})

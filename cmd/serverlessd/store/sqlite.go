@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,12 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 		}
 		return write, write, err
 	}
+	// SQLite would let everybody read it; what it adds beside is as the file is.
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.Close()
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&" + common
 	if write, err = sql.Open("sqlite", name); err != nil {
 		return nil, nil, err
@@ -97,6 +104,10 @@ func assignments(set, add []string, value string) string {
 
 func (*lite) kind(err error) kind {
 	var e *sqlite.Error
+	var file *os.PathError
+	if errors.As(err, &file) {
+		return away
+	}
 	if !errors.As(err, &e) {
 		return refused
 	}

@@ -579,3 +579,29 @@ func TestAddresses(t *testing.T) {
 	_, err = s.Now(t.Context())
 	fails(t, err, ErrAway)
 }
+
+// What jobs hold is nobody else's on the host.
+func TestFileIsPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s, err := Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ingest(t, s, entry("a-x", "secret"))
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%v %v", files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", file, info.Mode(), err)
+		}
+	}
+	absent, err := Open(t.Context(), "sqlite:"+filepath.Join(path, "no", "directory"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = absent.Now(t.Context())
+	fails(t, err, ErrAway)
+}

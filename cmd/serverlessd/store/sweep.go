@@ -25,7 +25,7 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 
 // expireLocks frees what lost daemons held, and forgets their sysids.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "expire locks", func(t *tx) error {
 		did = Swept{}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
@@ -88,7 +88,7 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 			break
 		}
 		n := 0
-		err = s.transact(ctx, func(t *tx) error {
+		err = s.transact(ctx, "abandon", func(t *tx) error {
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
 			for _, h := range rows {
@@ -107,7 +107,7 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 
 // expire ends jobs that waited for too long without ever being run.
 func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "expire", func(t *tx) error {
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
 		for _, h := range rows {
 			t.from(h).expired++
@@ -121,7 +121,7 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) 
 
 // purge removes what ended long ago. It stays counted.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "purge", func(t *tx) error {
 		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ const sysidType = "queue.sysid"
 
 // Reserve implements Store.
 func (s *SQL) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
-	return s.transact(ctx, func(t *tx) error {
+	return s.transact(ctx, "reserve", func(t *tx) error {
 		now := at(t.now)
 		_, err := t.exec("INSERT INTO sq_jobs (id, type, dt, `lock`, create_dt, first_dt) VALUES "+marks(6),
 			sysid, sysidType, at(t.now.Add(ttl)), sysid, now, now)
@@ -26,7 +26,7 @@ func (s *SQL) Reserve(ctx context.Context, sysid string, ttl time.Duration) erro
 
 // Renew implements Store.
 func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "renew", func(t *tx) error {
 		lost = nil
 		until := at(t.now.Add(ttl))
 		n, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE id = ? AND `lock` = ?", until, sysid, sysid)
@@ -62,7 +62,7 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 func (s *SQL) Leave(ctx context.Context, sysid string, refund bool) error {
 	for {
 		var n int
-		err := s.transact(ctx, func(t *tx) error {
+		err := s.transact(ctx, "leave", func(t *tx) error {
 			if !refund {
 				// What was begun counts, and a job that kills its daemon is to end some
 				// day: the next sweep finds the locks expired.
@@ -87,7 +87,7 @@ func (s *SQL) Leave(ctx context.Context, sysid string, refund bool) error {
 			break
 		}
 	}
-	return s.transact(ctx, func(t *tx) error {
+	return s.transact(ctx, "leave", func(t *tx) error {
 		_, err := t.exec("DELETE FROM sq_jobs WHERE id = ? AND type = ?", sysid, sysidType)
 		return err
 	})

@@ -43,7 +43,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 
 // Take implements Store.
 func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
-	err = s.transact(ctx, func(t *tx) error {
+	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
 		var ids []job.ID
 		var long []job.ID

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/cli"
+	points "gloom/cmd/internal/fault"
+	"gloom/cmd/internal/launch"
+)
+
+// The test binary is also the daemon that is killed.
+const envFault = "TEST_DAEMON_FAULT" // name:count, the moment to die; or "-"
+
+var (
+	killSeed  = flag.Uint64("kill-seed", 0, "of the moments at which TestKills kills; 0: random")
+	killWalks = flag.Int("kill-walks", 1, "how many passages of each moment TestKills tries")
+)
+
+func TestMain(m *testing.M) {
+	launch.Main()
+	if at := os.Getenv(envFault); at != "" {
+		os.Unsetenv(envFault)
+		points.Hook = deathAt(at)
+		os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// deathAt ends the process, as kill -9 does, at the count-th passage of a point.
+func deathAt(at string) func(string) {
+	name, count, _ := strings.Cut(at, "#")
+	left := 1
+	fmt.Sscan(count, &left)
+	var mu sync.Mutex
+	return func(point string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if point == name {
+			if left--; left == 0 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		}
+	}
+}
+
+// site is a directory with a daemon that runs, dies and comes back.
+type site struct {
+	t    *testing.T
+	dir  string
+	addr string
+	cmd  *exec.Cmd
+	log  bytes.Buffer
+	dead chan struct{}
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{t: t, dir: t.TempDir(), addr: freeAddr(t)}
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", s.log.String())
+		}
+	})
+	return s
+}
+
+func (s *site) start(at string, args ...string) {
+	s.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd = exec.Command(self, append([]string{"--addr", s.addr, "--dir", filepath.Join(s.dir, "data"), "--langs", "sh",
+		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, args...)...)
+	s.cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
+	s.cmd.Stderr = &s.log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	dead, cmd := make(chan struct{}), s.cmd
+	s.dead = dead
+	go func() {
+		_ = cmd.Wait()
+		close(dead)
+	}()
+	s.until("the daemon answers", func() bool {
+		select {
+		case <-s.dead:
+			return true
+		default:
+		}
+		resp, err := http.Get("http://" + s.addr + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil && resp.StatusCode == http.StatusOK
+	})
+}
+
+func (s *site) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		<-s.dead
+		s.cmd = nil
+	}
+}
+
+func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
+
+func (s *site) until(what string, cond func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// post tells whether the request was answered with 200.
+func (s *site) post(method, path, body string) bool {
+	req, err := http.NewRequest(method, "http://"+s.addr+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		s.t.Logf("%s %s: %d %s", method, path, resp.StatusCode, text)
+	}
+	return err == nil && resp.StatusCode == http.StatusOK
+}
+
+// handler has a run append the job's id and payload to a file.
+func (s *site) handler() bool {
+	return s.post("POST", "/a/handler/add/x?lang=sh", `echo "$JOB_ID $1" >> `+s.runs()+"; echo R: 200 done\n")
+}
+
+type counts struct{ Waiting, Deferred, Running, OK, Failed, Abandoned int64 }
+
+func (s *site) state() (c counts, ok bool) {
+	resp, err := http.Get("http://" + s.addr + "/a/state")
+	if err != nil {
+		return c, false
+	}
+	defer resp.Body.Close()
+	var answer struct{ Types map[string]counts }
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&answer) != nil {
+		return c, false
+	}
+	return answer.Types["x"], true
+}
+
+// moments are where a daemon is killed.
+var moments = []string{
+	"journal: before a segment", "journal: before write", "journal: written", "journal: synced",
+	"ingest: before commit", "ingest: after commit",
+	"take: before commit", "take: after commit",
+	"end: before commit", "end: after commit",
+	"reserve: before commit", "reserve: after commit",
+	"put handler: before commit", "put handler: after commit",
+}
+
+// At whatever moment the daemon is killed: what was accepted runs, is in the store
+// once, and the counts are right.
+func TestKills(t *testing.T) {
+	seed := *killSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-kill-seed=%d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range *killWalks {
+		for _, moment := range moments {
+			passage := 1
+			if strings.HasPrefix(moment, "journal: w") || strings.Contains(moment, "commit") && !strings.HasPrefix(moment, "reserve") && !strings.HasPrefix(moment, "put") {
+				passage += r.IntN(4)
+			}
+			at := fmt.Sprintf("%s#%d", moment, passage)
+			t.Run(at, func(t *testing.T) {
+				t.Parallel()
+				walk(newSite(t), at)
+			})
+		}
+	}
+}
+
+func walk(s *site, at string) {
+	t := s.t
+	s.start(at)
+	s.handler() // or the daemon dies of it
+	accepted, unsure := make(map[string]bool), make(map[string]bool)
+	number := 0
+	add := func() bool {
+		number++
+		a, b := fmt.Sprint(number, "a"), fmt.Sprint(number, "b")
+		ok := s.post("POST", "/a/job/x/add", a+"\n"+b+"\n")
+		for _, line := range []string{a, b} {
+			if ok {
+				accepted[line] = true
+			} else {
+				unsure[line] = true
+			}
+		}
+		return ok
+	}
+	died := func() bool {
+		select {
+		case <-s.dead:
+			return true
+		default:
+			return false
+		}
+	}
+	for number < 1000 && !died() && add() { // pieces may be large: the moment comes some time
+	}
+	s.until("the daemon dies", died)
+	s.start("-")
+	if !s.handler() {
+		t.Fatal("the handler is refused")
+	}
+	for range 3 {
+		if !add() {
+			t.Fatal("the daemon that came back does not accept jobs")
+		}
+	}
+	var c counts
+	s.until("all has run", func() bool {
+		var ok bool
+		c, ok = s.state()
+		return ok && c.Waiting+c.Deferred+c.Running == 0 && c.OK >= int64(len(accepted))
+	})
+	text, err := os.ReadFile(s.runs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[string][]string) // of a payload
+	for _, line := range strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "/")) {
+		id, payload, _ := strings.Cut(line, "/")
+		if !slices.Contains(ids[payload], id) {
+			ids[payload] = append(ids[payload], id)
+		}
+	}
+	for payload := range accepted {
+		if len(ids[payload]) != 1 {
+			t.Errorf("%s was accepted, and ran as %d jobs", payload, len(ids[payload]))
+		}
+	}
+	for payload, list := range ids {
+		if len(list) != 1 || !accepted[payload] && !unsure[payload] {
+			t.Errorf("%s ran as %v", payload, list)
+		}
+	}
+	if c.OK != int64(len(ids)) || c.Failed+c.Abandoned != 0 {
+		t.Errorf("%d jobs ran, the state says %+v", len(ids), c)
+	}
+}
