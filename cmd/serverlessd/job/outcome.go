@@ -12,7 +12,7 @@ type Outcome struct {
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
 	BadLines   int    // J: lines that made no job
-	Wall, CPU  time.Duration
+	Wall       time.Duration
 }
 
 // Line is a J: line of a run, or what follows from one: a job of the same client.
