@@ -7,7 +7,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=
 RUN CGO_ENABLED=0 go build -trimpath -o /out/ \
-    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd && mkdir /data
+    -ldflags="-s -w -X gloom/cmd/internal/cli.version=$VERSION" ./cmd/gloomd ./cmd/gloom ./cmd/serverlessd ./cmd/jq-master && mkdir /data
 
 # The serverless queue: docker build --target serverlessd. It has http and gloom
 # handlers; an image from this one with node, php or python, and --langs, has more.
@@ -25,6 +25,20 @@ EXPOSE 3001
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
     CMD ["/usr/bin/serverlessd", "--healthcheck"]
 ENTRYPOINT ["/usr/bin/serverlessd"]
+
+# JQ: docker build --target jq-master. cmd/jq-master/deploy/compose.yaml has it with
+# Redis.
+FROM scratch AS jq-master
+COPY --from=build /out/jq-master /usr/bin/
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build --chown=65532:65532 /data /tmp
+USER 65532:65532
+ENV GLOOM_JQ_ADDR=0.0.0.0:9996 \
+    GLOOM_JQ_INSECURE=true
+EXPOSE 9996
+HEALTHCHECK --interval=10s --timeout=3s --start-period=2s \
+    CMD ["/usr/bin/jq-master", "--healthcheck"]
+ENTRYPOINT ["/usr/bin/jq-master"]
 
 FROM scratch
 COPY --from=build /out/gloomd /out/gloom /usr/bin/

@@ -13,7 +13,7 @@ LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
 # Where make install puts things; DESTDIR goes before them.
 PREFIX   ?= /usr/local
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
-PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl serverlessd
+PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl jq-master serverlessd
 
 .DEFAULT_GOAL := help
 

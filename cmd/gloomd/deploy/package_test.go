@@ -30,7 +30,7 @@ func TestPackage(t *testing.T) {
 	arch := strings.TrimSpace(command(t, nil, "dpkg", "--print-architecture"))
 	deb := filepath.Join(dir, "gloom_1.2.3_"+arch+".deb")
 	command(t, nil, "dpkg-deb", "-x", deb, dir+"/root")
-	for _, p := range []string{"gloomd", "gloom", "gloom-bench", "jobd", "jobd-master", "jobctl", "serverlessd"} {
+	for _, p := range []string{"gloomd", "gloom", "gloom-bench", "jobd", "jobd-master", "jobctl", "jq-master", "serverlessd"} {
 		for _, path := range []string{"usr/bin/" + p, "usr/share/man/man1/" + p + ".1.gz", "usr/share/bash-completion/completions/" + p} {
 			if info, err := os.Stat(filepath.Join(dir, "root", path)); err != nil || info.Size() == 0 {
 				t.Errorf("%s: %v", path, err)

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDeploy: the dashboard and the alerts ask for metrics that a master has,
+// promtool accepts the alerts, and what fires is what should.
+func TestDeploy(t *testing.T) {
+	t.Parallel()
+	c := start(t).client(t, jsonType)
+	names := map[string]bool{}
+	eventually(t, "a request is counted", func() bool {
+		text := c.do("GET", "/metrics", "").want(200).text
+		for _, m := range regexp.MustCompile(`(?m)^(gloom_[a-z_]+)[{ ]`).FindAllStringSubmatch(text, -1) {
+			names[m[1]] = true
+		}
+		return names["gloom_jq_http_requests_total"]
+	})
+	read := func(file string) []byte {
+		data, err := os.ReadFile("deploy/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(read("dashboard.json"), &board); err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string][]string{}
+	for _, p := range board.Panels {
+		for _, q := range p.Targets {
+			asked["dashboard.json"] = append(asked["dashboard.json"], q.Expr)
+		}
+	}
+	for line := range strings.SplitSeq(string(read("alerts.yml")), "\n") {
+		if expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: "); ok {
+			asked["alerts.yml"] = append(asked["alerts.yml"], expr)
+		}
+	}
+	metric := regexp.MustCompile(`\bgloom_[a-z_]+\b`)
+	for _, file := range []string{"dashboard.json", "alerts.yml"} {
+		n := 0
+		for _, expr := range asked[file] {
+			for _, name := range metric.FindAllString(expr, -1) {
+				if n++; !names[name] {
+					t.Errorf("%s asks for %s, which a master does not have: %s", file, name, expr)
+				}
+			}
+		}
+		if n < 8 {
+			t.Errorf("%s asks for %d metrics", file, n)
+		}
+	}
+	for _, args := range [][]string{{"check", "rules", "deploy/alerts.yml"}, {"test", "rules", "deploy/alerts_test.yml"}} {
+		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v (Debian: prometheus; make deps installs it)\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
