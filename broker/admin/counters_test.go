@@ -28,9 +28,12 @@ func TestCountersStay(t *testing.T) {
 	model := map[string]float64{} // submitted, by type
 	var made []string             // types in the order of their coming
 	before := map[string]float64{}
-	id := 0
-	for range 30 {
-		for range r.IntN(200) {
+	id, rounds := 0, 30
+	if testing.Short() {
+		rounds = 12
+	}
+	for range rounds {
+		for range 50 + r.IntN(100) {
 			name := names[r.IntN(1+r.IntN(len(names)))]
 			if model[name]++; model[name] == 1 {
 				made = append(made, name)
