@@ -90,8 +90,8 @@ func rest(t *testing.T, j *Journal) (all []Entry) {
 
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Fatalf("%s: %.300v, want %.300v", what, got, want)
+	if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
+		t.Fatalf("%s: %.300s, want %.300s", what, got, want)
 	}
 }
 

@@ -142,8 +142,8 @@ var lax = Sweeping{RetryFor: ttl, KeepDone: ttl, KeepUnrun: ttl}
 
 func equal(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Fatalf("%s: %.500v, want %.500v", what, got, want)
+	if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
+		t.Fatalf("%s: %.500s, want %.500s", what, got, want)
 	}
 }
 

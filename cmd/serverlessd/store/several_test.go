@@ -1,0 +1,159 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/mariadbtest"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	. "gloom/cmd/serverlessd/store"
+)
+
+// Several daemons on one store, all at once: every job ends once, whoever runs it,
+// and the counts are right whatever happened on the way.
+func TestSeveralDaemons(t *testing.T) {
+	places(t, func(t *testing.T, open func() Store) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		const daemons, jobs = 3, 60
+		var mu sync.Mutex
+		ended := make(map[job.ID]int)
+		var wg sync.WaitGroup
+		for d := range daemons {
+			s := open()
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(seed, uint64(d)))
+				owner := fmt.Sprintf("%ddaemo", d)
+				mine := job.NewIDs(owner, time.Now)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				// again repeats what other daemons were in the way of.
+				again := func(f func() error) {
+					for {
+						err := f()
+						if err == nil {
+							return
+						}
+						if !errors.Is(err, ErrAway) || ctx.Err() != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}
+				var entries []journal.Entry
+				for i := range jobs {
+					entries = append(entries, journal.Entry{ID: mine.Next(1), Jobtype: fmt.Sprintf("a-%d", i%3), Payload: []byte("p"), Accepted: time.Now(), End: int64(i + 1)})
+				}
+				for at := 0; at < jobs; at += 30 {
+					again(func() error {
+						_, err := s.Ingest(ctx, journal.Range{Segment: owner, From: int64(at), To: int64(at + 30)}, entries[at:at+30], time.Now)
+						return err
+					})
+				}
+				for ctx.Err() == nil {
+					mu.Lock()
+					left := daemons*jobs - len(ended)
+					mu.Unlock()
+					if left == 0 {
+						return
+					}
+					var taken []Taken
+					again(func() (err error) {
+						taken, err = s.Take(ctx, Taking{Sysid: owner, Jobtype: fmt.Sprintf("a-%d", r.IntN(3)), N: 1 + r.IntN(9), TTL: ttl})
+						return err
+					})
+					var ends []Ending
+					for _, j := range taken {
+						e := Ending{Run: j.Run, Fate: Archive, Code: job.CodeOK, Status: 200}
+						switch r.IntN(6) {
+						case 0:
+							e = Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500}
+						case 1:
+							e = Ending{Run: j.Run, Fate: GiveBack}
+						}
+						ends = append(ends, e)
+					}
+					var counted []bool
+					again(func() (err error) {
+						counted, err = s.End(ctx, owner, ends)
+						return err
+					})
+					mu.Lock()
+					for i, e := range ends {
+						if e.Fate == Archive && i < len(counted) && counted[i] {
+							ended[e.ID]++
+						}
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		for id, n := range ended {
+			if n != 1 {
+				t.Errorf("%s ended %d times", id, n)
+			}
+		}
+		var sum Counts
+		s := open()
+		for i := range 3 {
+			c := counts(t, s, fmt.Sprintf("a-%d", i))
+			sum.Added, sum.OK = sum.Added+c.Added, sum.OK+c.OK
+		}
+		equal(t, "counts", sum, Counts{Added: daemons * jobs, OK: daemons * jobs})
+	})
+}
+
+// patience is how long anything may take on a machine that is busy.
+const patience = 45 * time.Second
+
+// A server that is stopped, killed or hangs is away, and then there again, with
+// all that it was told.
+func TestOutage(t *testing.T) {
+	server, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	s, err := Open(t.Context(), address(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ingest(t, s, entry("a-x", "1"))
+	for name, outage := range map[string]struct{ begin, end func() }{
+		"stopped": {server.Stop, func() { launch(t, server) }},
+		"killed":  {server.Kill, func() { launch(t, server) }},
+		"frozen":  {server.Freeze, server.Thaw},
+	} {
+		outage.begin()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := s.Take(ctx, Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: ttl})
+		cancel()
+		if !errors.Is(err, ErrAway) {
+			t.Errorf("%s: %v", name, err)
+		}
+		outage.end()
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			if _, err = s.Now(t.Context()); err == nil {
+				break
+			} else if !errors.Is(err, ErrAway) || time.Now().After(deadline) {
+				t.Fatalf("%s, and then: %v", name, err)
+			}
+		}
+	}
+	equal(t, "counts", counts(t, s, "a-x").Added, 1)
+}
+
+func launch(t *testing.T, server *mariadbtest.Server) {
+	t.Helper()
+	if err := server.Launch(); err != nil {
+		t.Fatal(err)
+	}
+}
