@@ -19,7 +19,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "the one seed to run")
 	lastFlag  = flag.Int("last", 60, "how many lines of the log of a failed world to show")
-	seedsFlag = flag.Int("seeds", 300, "how many seeds to run")
+	seedsFlag = flag.Int("seeds", 60, "how many seeds to run")
 )
 
 // world is a machine with everything around it, driven by a seed: a store that is
