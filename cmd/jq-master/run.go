@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"gloom/broker/guard"
@@ -51,6 +52,9 @@ func run(o *options) error {
 		Persisted: o.redis != "" || o.constraints != "",
 	})
 	registry.MustRegister(m)
+	if c, ok := keep.(prometheus.Collector); ok {
+		registry.MustRegister(c)
+	}
 	d.Serve(web.New(web.Config{
 		Master: m, Door: d, MaxBody: o.maxBody, WorkerPort: o.workerPort, CheckURL: pusher.Check, Registry: registry,
 	}))

@@ -18,6 +18,8 @@ const (
 	conflict             // the job is not where the master believes it to be
 )
 
+var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict"}
+
 // absences are the first words of answers of a Redis that cannot do anything at
 // the moment, or lets us do nothing.
 var absences = []string{

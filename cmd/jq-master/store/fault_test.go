@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"gloom/cmd/internal/fault"
@@ -275,8 +276,33 @@ func TestFaults(t *testing.T) {
 			}
 			l.goesOn()
 			l.settle()
+			if f.away && metric(t, l.r, "gloom_jq_store_errors_total") == 0 {
+				t.Error("no error was counted")
+			}
+			if metric(t, l.r, "gloom_jq_store_round_transitions") == 0 {
+				t.Error("no round trip was counted")
+			}
 		})
 	}
+}
+
+// metric is the sum of a metric's counters or of its histograms' counts.
+func metric(t *testing.T, r *Redis, name string) (n float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				n += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return n
 }
 
 func launch(t *testing.T, s *redistest.Server) {

@@ -29,20 +29,18 @@ type Options struct {
 	Namespace string
 	// Log is told what an operator should know.
 	Log zerolog.Logger
-	// Observe, if not nil, is told of each round trip of the writer: how long it
-	// took, how many transitions it carried, and how it failed.
-	Observe func(took time.Duration, transitions int, err error)
 }
 
-// Redis is a Store in a Redis of version 7 or later.
+// Redis is a Store in a Redis of version 7 or later, and a prometheus.Collector.
 type Redis struct {
-	opt    Options
-	client *redis.Client
-	keys   keys
-	name   string  // ours in the lease
-	self   process // likewise
-	watch  func(error)
-	warned bool // of a Redis without a file; owned by Acquire
+	opt     Options
+	client  *redis.Client
+	keys    keys
+	metrics metrics
+	name    string  // ours in the lease
+	self    process // likewise
+	watch   func(error)
+	warned  bool // of a Redis without a file; owned by Acquire
 
 	mu    sync.Mutex // guards what follows; held for moments only
 	queue []*op
@@ -90,7 +88,7 @@ func Open(opt Options) (*Redis, error) {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &Redis{
-		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace),
+		opt: opt, client: redis.NewClient(o), keys: keysOf(opt.Namespace), metrics: newMetrics(),
 		name: uuid.NewString(), self: self(), wake: make(chan struct{}, 1),
 	}, nil
 }

@@ -161,10 +161,9 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 	}
 	fault.Point("before " + round[0].name)
 	began := time.Now()
-	_, err := pipe.Exec(ctx)
-	if r.opt.Observe != nil {
-		r.opt.Observe(time.Since(began), len(round), err)
-	}
+	_, _ = pipe.Exec(ctx) // each answer tells
+	r.metrics.round.Observe(time.Since(began).Seconds())
+	r.metrics.size.Observe(float64(len(round)))
 	fault.Point("after " + round[0].name)
 	for i, o := range round {
 		answer, err := answers[i].Result()
@@ -175,7 +174,9 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 			o.done(answer, nil)
 			continue
 		}
-		switch kindOf(err) {
+		k := kindOf(err)
+		r.metrics.errors.WithLabelValues(kindNames[k]).Inc()
+		switch k {
 		case faulty:
 			o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
 		case away:

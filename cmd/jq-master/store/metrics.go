@@ -1,0 +1,40 @@
+package store
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are those of the writer.
+type metrics struct {
+	round  prometheus.Histogram
+	size   prometheus.Histogram
+	errors *prometheus.CounterVec
+}
+
+func newMetrics() metrics {
+	m := metrics{
+		round: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "gloom_jq_store_round_seconds", Help: "Round trips to Redis that carry transitions of jobs.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		size: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "gloom_jq_store_round_transitions", Help: "Transitions of a round trip.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "gloom_jq_store_errors_total", Help: "Transitions that Redis did not take: it was away, another master had the lease, it had lost something, or the transition was at fault.",
+		}, []string{"kind"}),
+	}
+	for _, name := range kindNames {
+		m.errors.WithLabelValues(name)
+	}
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (r *Redis) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, ch) }
+
+// Collect implements prometheus.Collector.
+func (r *Redis) Collect(ch chan<- prometheus.Metric) {
+	r.metrics.round.Collect(ch)
+	r.metrics.size.Collect(ch)
+	r.metrics.errors.Collect(ch)
+}
