@@ -98,7 +98,7 @@ func (b *backend) keep() {
 	pause := b.e.cfg.LockTTL / 3
 	hurry := min(pause, time.Second)
 	for {
-		wait := hurry
+		wait, began := hurry, time.Now()
 		if b.current() == "" {
 			if b.reserve() {
 				wait = pause
@@ -106,7 +106,7 @@ func (b *backend) keep() {
 		} else if b.renew() {
 			wait = pause
 		}
-		if !b.e.sleep(wait) {
+		if !b.e.sleep(wait - time.Since(began)) {
 			return
 		}
 	}
@@ -173,6 +173,7 @@ func (b *backend) renew() bool {
 	defer cancel()
 	began := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
+	b.e.meter.renewed(time.Since(began))
 	if errors.Is(err, store.ErrUnknown) {
 		b.note(nil)
 		b.lose(sysid)

@@ -18,6 +18,9 @@ type ending struct {
 	wall time.Duration
 }
 
+// loggedReason is how many bytes of a run's data the log shows.
+const loggedReason = 500
+
 // judge decides what becomes of a job whose run ended.
 func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	verdict, status := job.Judge(o.Status)
@@ -29,6 +32,8 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	}}
 	if o.Code != "" {
 		end.Code = o.Code
+		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", o.Code).
+			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run went wrong")
 	}
 	options := &r.batch.handler.Options
 	if verdict == job.Retry || verdict == job.Error {

@@ -61,6 +61,10 @@ func (m *meter) took(jobs int, took time.Duration) {
 	m.storeTime.WithLabelValues("take").Observe(took.Seconds())
 }
 
+func (m *meter) renewed(took time.Duration) {
+	m.storeTime.WithLabelValues("renew").Observe(took.Seconds())
+}
+
 func (m *meter) wrote(took time.Duration) {
 	m.storeTime.WithLabelValues("end").Observe(took.Seconds())
 }

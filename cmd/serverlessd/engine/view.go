@@ -127,6 +127,9 @@ func (e *Engine) Delete(ctx context.Context, id job.ID) error {
 
 // Retry has an ended job run again.
 func (e *Engine) Retry(ctx context.Context, id job.ID) error {
+	if _, waits := e.journal.Find(id); waits {
+		return store.ErrNotDone
+	}
 	return e.find(func(b *backend) error {
 		err := b.store.Retry(ctx, id)
 		if err == nil {
