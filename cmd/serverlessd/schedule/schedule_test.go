@@ -11,9 +11,13 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "of the random worlds; 0: a new one each time")
 
-// worlds runs a test in random worlds; a failure tells the seed.
+// worlds runs a test in n random worlds, or a fifth of them; a failure tells the
+// seed.
 func worlds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
+	if testing.Short() {
+		n = n/5 + 1
+	}
 	for range n {
 		seed := *seedFlag
 		if seed == 0 {
