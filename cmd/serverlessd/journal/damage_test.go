@@ -167,7 +167,7 @@ func (n *naive) ingest(r *Reservation) {
 // is stored once and in order, what was refused never, and what was neither is
 // stored as a whole or not at all.
 func TestRandomLosses(t *testing.T) {
-	rounds := 300
+	rounds := 100
 	if os.Getenv("JOURNAL_SEED") != "" {
 		rounds = 1
 	}

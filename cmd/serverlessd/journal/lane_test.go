@@ -84,7 +84,7 @@ type partition struct {
 // Over lives with one store or several, losses of power and stores that are away:
 // each line that was accepted is in one store, once.
 func TestRandomLanes(t *testing.T) {
-	for round := range 200 {
+	for round := range 60 {
 		seed := rand.Uint64()
 		if s := os.Getenv("JOURNAL_SEED"); s != "" {
 			fmt.Sscan(s, &seed)

@@ -329,14 +329,3 @@ func (j *Journal) remove(gone []*segment) {
 		j.doomed = j.doomed[1:]
 	}
 }
-
-// Segments are the names of all segments, oldest first.
-func (j *Journal) Segments() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	names := make([]string, len(j.segments))
-	for i, s := range j.segments {
-		names[i] = s.name
-	}
-	return names
-}
