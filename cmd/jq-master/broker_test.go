@@ -125,7 +125,7 @@ func TestBrokerRestarts(t *testing.T) {
 		t.Fatalf("%d jobs run, two may", len(running))
 	}
 	b.Close()
-	b = shared(t, b)
+	shared(t, b)
 	d.ready()
 	if got := c.do("POST", "/worker/jobs?wait=2&max=10", "", "worker-id", worker); got.status != 204 {
 		t.Fatalf("two jobs run, and a third one is handed out: %d", got.status)

@@ -141,12 +141,6 @@ func (d *process) kill() {
 	d.gone = nil
 }
 
-// again starts a process in place of one that has ended, on a port of its own.
-func (d *process) again() {
-	d.t.Helper()
-	d.begin()
-}
-
 // stop has the process drain; nil is a good end, or that it had ended before.
 func (d *process) stop() error {
 	if d.gone == nil {

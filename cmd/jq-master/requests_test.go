@@ -302,6 +302,7 @@ func TestOperators(t *testing.T) {
 		c.do("GET", "/v1/jobs/"+ids[0], "").want(200).has(`{"id":"` + ids[0] + `","name":"` + name + `","argument":{"n":0},"status":"queued","attempts":[],"argument_bytes":4}`)
 		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").refused(409, "wrong_state", "")
 		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").want(204)
+		c.do("POST", "/v1/jobs/"+ids[0]+"/cancel", "").refused(409, "wrong_state", "")
 		c.do("POST", "/v1/jobs/"+ids[0]+"/retry", "").want(204)
 		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued","limit":3}`).want(200).has(`{"affected":3,"more":true}`)
 		c.do("POST", "/v1/jobs/cancel", `{"name":"`+name+`","status":"queued"}`).want(200).has(`{"affected":2,"more":false}`)
@@ -347,6 +348,9 @@ func TestConstraints(t *testing.T) {
 		c.do("POST", "/worker/jobs?wait=0.1", "", "worker-id", w).want(204)
 		eventually(t, "the job is seen to be held back", func() bool {
 			return strings.Contains(c.do("GET", "/v1/jobs/"+id, "").want(200).text, `"blocked_by":["`+name+`"]`)
+		})
+		eventually(t, "the constraint is seen to hold it back", func() bool {
+			return strings.Contains(c.do("GET", "/v1/constraints", "").want(200).text, `"blocked":1`)
 		})
 		c.do("DELETE", at, "").want(204)
 		if got := c.pull(w, 1); len(got) != 1 || got[0] != id {

@@ -226,7 +226,6 @@ type ruleChange struct {
 	rate        float64 // 0: none
 	burst       int64
 	concurrency int64 // -1: none
-	done        func(error)
 }
 
 // set tells the broker the rules of a constraint as they are now.

@@ -2,7 +2,6 @@ package master
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -405,5 +404,3 @@ func (nowhere) serve(job.ID, serving)         {}
 func (nowhere) part(job.ID)                   {}
 func (nowhere) rules(ruleChange)              {}
 func (nowhere) settled(func())                {}
-
-var errGone = errors.New("the master has stopped")

@@ -4,14 +4,13 @@ import "gloom/cmd/jq-master/job"
 
 // puller is a worker's request for jobs.
 type puller struct {
-	max     int
-	coming  int // jobs that are on their way to it
-	jobs    []job.Handout
-	runs    []*run
-	recs    []*record
-	ready   func() // called once, when there is something to take
-	closed  bool
-	expects job.ID // the worker
+	max    int
+	coming int // jobs that are on their way to it
+	jobs   []job.Handout
+	runs   []*run
+	recs   []*record
+	ready  func() // called once, when there is something to take
+	closed bool
 }
 
 // demand is how many more jobs a worker asks for.
