@@ -1,0 +1,75 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNames(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		client, typ bool
+	}{
+		{"acme", true, true},
+		{"_a.b", true, false},
+		{"0", true, true},
+		{"a-b", false, true},
+		{"resize.v2", true, true},
+		{"a:@+-_.", false, true},
+		{".a", false, false},
+		{"-a", false, false},
+		{"", false, false},
+		{"a,b", false, false},
+		{"a|b", false, false},
+		{"a\n", false, false},
+		{"é", false, false},
+		{strings.Repeat("a", 64), true, true},
+		{strings.Repeat("a", 65), false, true},
+		{strings.Repeat("a", 128), false, true},
+		{strings.Repeat("a", 129), false, false},
+	} {
+		if err := CheckClient(c.name); (err == nil) != c.client {
+			t.Errorf("client %q: %v", c.name, err)
+		}
+		if err := CheckType(c.name); (err == nil) != c.typ {
+			t.Errorf("type %q: %v", c.name, err)
+		}
+	}
+	if client, typ, ok := Split(Jobtype("a", "b-c")); !ok || client != "a" || typ != "b-c" {
+		t.Errorf("a-b-c is client %q, type %q", client, typ)
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0": 0, "250": 250 * time.Millisecond, "250ms": 250 * time.Millisecond, "30s": 30 * time.Second,
+		"5m": 5 * time.Minute, "6h": 6 * time.Hour, "14d": 14 * 24 * time.Hour,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("%q is %v, %v", text, got, err)
+		}
+		if got, err := ParseDuration(Duration(want).String()); err != nil || got != want {
+			t.Errorf("%v is written %q and read %v, %v", want, Duration(want), got, err)
+		}
+	}
+	for _, text := range []string{"", "s", "-1s", "1.5s", "1w", "1 s", "99999999999999999999", "9223372036854775807d"} {
+		if got, err := ParseDuration(text); err == nil {
+			t.Errorf("%q is taken for %v", text, got)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for status, want := range map[int]struct {
+		verdict Verdict
+		kept    int
+	}{
+		100: {Retry, 100}, 200: {OK, 200}, 299: {OK, 299}, 400: {Failed, 400}, 499: {Failed, 499}, 500: {Error, 500}, 599: {Error, 599},
+		301: {Error, 500}, 0: {Error, 500}, -1: {Error, 500}, 99: {Error, 500}, 600: {Error, 500},
+	} {
+		if verdict, kept := Judge(status); verdict != want.verdict || kept != want.kept {
+			t.Errorf("%d is %d, %d, want %d, %d", status, verdict, kept, want.verdict, want.kept)
+		}
+	}
+}
