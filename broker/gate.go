@@ -61,6 +61,8 @@ func (b *Broker) rankGate(g *gate) {
 		if g.shares == 0 {
 			b.dropGate(g)
 		}
+	case g.pos >= 0 && g.group.shut:
+		b.holdGate(g)
 	case g.pos >= 0:
 		if x := g.standing(); !g.kind.flows.at(int(g.pos)).level(&x) {
 			g.kind.flows.fix(g.pos, x)

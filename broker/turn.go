@@ -29,7 +29,7 @@ type turnKey struct {
 	origin Peer
 }
 
-// share is the flows of a turn at a gate. It waits there, by its turn's place, until
+// share is the flows of a turn at a gate. It waits there, by its last turn, until
 // the group is open and the turn calls it; then it stands in the turn, by its best
 // job, until the group is found shut. So neither a group that opens nor a turn that
 // passes moves what it has elsewhere.
@@ -234,9 +234,10 @@ func (s *share) stands() (*heap, entry) {
 	return &s.turn.elems, x
 }
 
-// waiting is the key of a share at its gate.
+// waiting is the key of a share at its gate: when the group opens, the turns that it
+// held back come in the order of their last ones.
 func (s *share) waiting() entry {
-	return entry{a: s.flows.top().a, b: s.turn.place(), ref: s.no | refShare, c: uint32(s.turn.last)}
+	return entry{a: s.flows.top().a, b: s.turn.last, ref: s.no | refShare, c: uint32(s.turn.last)}
 }
 
 // job is the key of its best job.
@@ -290,17 +291,21 @@ func (b *Broker) sendBack(s *share) {
 }
 
 // callAll calls the shares of a turn whose groups are open, and tells whether there
-// were any. It goes by whichever are fewer, the shares or what may have some.
+// were any. It goes by whichever are fewer, the shares or what may have some. Gates
+// that it finds shut are held from now on: when they open, the type is looked at.
 func (b *Broker) callAll(t *turn) (came bool) {
 	k := t.kind
 	if t.waits.n == 0 {
 		return false
 	}
 	var open []*share
+	var shut []*gate
 	if t.waits.n <= k.open.n+b.ajar.n {
 		for l := t.waits.root.next; l != &t.waits.root; l = l.next {
-			if !l.of.gate.group.shut {
+			if g := l.of.gate; !g.group.shut {
 				open = append(open, l.of)
+			} else if g.pos >= 0 {
+				shut = append(shut, g)
 			}
 		}
 	} else {
@@ -310,13 +315,18 @@ func (b *Broker) callAll(t *turn) (came bool) {
 			}
 		}
 		for l := k.open.root.next; k.open.n > 0 && l != &k.open.root; l = l.next {
-			find(l.of)
+			if find(l.of); l.of.group.shut {
+				shut = append(shut, l.of)
+			}
 		}
 		for i := range b.ajar.n {
 			if g := k.gates[b.groups.all[b.ajar.at(i).ref]]; g != nil && g.at >= 0 {
 				find(g)
 			}
 		}
+	}
+	for _, g := range shut {
+		b.holdGate(g)
 	}
 	for _, s := range open {
 		b.call(s)

@@ -155,9 +155,9 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 			return
 		}
 		w.read(r.ID)
-		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: r.Retries, Progress: r.Progress}))
+		w.apply(w.core.Submit(0, s.peer, &broker.Submission{Keep: time.Duration(r.KeepMS) * time.Millisecond, ID: r.ID, Type: r.Type, Body: r.Body, Priority: r.Priority, Retries: r.Retries, Progress: r.Progress, Groups: r.Groups, Headers: r.Headers}))
 	case wire.Join:
-		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Prefetch: r.Prefetch, Notices: r.Cancel}))
+		w.apply(w.core.Join(0, s.peer, &broker.Joining{Type: r.Type, Types: r.Types, Except: r.Except, Prefetch: r.Prefetch, Notices: r.Cancel, Headers: r.WantHeaders}))
 	case wire.Respond:
 		w.apply(w.core.Respond(0, s.peer, r.ID, r.Body, false))
 	case wire.Attach:
@@ -168,6 +168,10 @@ func (w *twin) step(s *shadow, r *wire.Request) {
 		w.apply(w.core.Fail(0, s.peer, &broker.Failure{ID: r.ID, Reason: wire.DefaultFailReason, NoRetry: r.NoRetry, Delay: -1}))
 	case wire.Cancel:
 		w.apply(w.core.Cancel(0, s.peer, r.ID))
+	case wire.Change:
+		w.apply(w.core.Change(0, s.peer, &broker.Changing{ID: r.ID, Priority: r.Priority, SetPriority: true, Groups: r.Groups, SetGroups: true, Delay: -1}))
+	case wire.Release:
+		w.apply(w.core.Release(0, s.peer, &broker.Releasing{ID: r.ID}))
 	case wire.Ping:
 		if !s.over {
 			w.put(s, wire.AppendOK(nil))
@@ -227,7 +231,7 @@ type twins struct {
 // TestTwin drives a hub and its naive twin with the same random requests, slow
 // readers, half-written output and closes, and compares every byte.
 func TestTwin(t *testing.T) {
-	seeds := uint64(150)
+	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 15
 	}
@@ -246,13 +250,25 @@ func TestTwin(t *testing.T) {
 func runTwins(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	limit := []int{16 << 10, 128 << 10, 1 << 20}[rng.IntN(3)]
-	cfg := broker.Config{Retries: 2, IdleTypes: 10}
+	cfg := broker.Config{Retries: 2, IdleTypes: 10, MaxGroups: 4}
 	x := &twins{
 		t: t, rng: rng, all: map[*hub.Conn]*pair{},
 		real: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
 		twin: &twin{core: broker.New(cfg), max: limit, shadows: map[broker.Peer]*shadow{}},
 	}
 	defer x.real.Close()
+	rules := func(core *broker.Broker, _ int64) []broker.Effect {
+		if _, err := core.SetFair(0, []byte("u"), true); err != nil {
+			t.Error(err)
+		}
+		fx, _, err := core.SetRule(0, []byte("g*"), broker.Rule{Concurrency: 2})
+		if err != nil {
+			t.Error(err)
+		}
+		return fx
+	}
+	x.real.Do(rules)
+	rules(x.twin.core, 0)
 	for range 3 {
 		x.own = append(x.own, &owner{sink: x.real.NewSink(hub.Owner{Wake: func() {}})})
 	}
@@ -316,8 +332,19 @@ func (x *twins) join() {
 	x.pairs = append(x.pairs, p)
 	x.all[p.conn] = p
 	if p.port == wire.WorkerPort {
-		x.does(p, fmt.Sprintf(`{"action":"join","type":"t","prefetch":%d,"cancel":true}`, 1+x.rng.IntN(4)))
+		x.does(p, x.joining())
 	}
+}
+
+// joining is a join for one type or several.
+func (x *twins) joining() string {
+	types := []string{`"type":"t"`, `"type":"u"`, `"types":["t","u","u"]`, `"types":["*"]`, `"types":["*"],"except":["t*"]`}[x.rng.IntN(5)]
+	return fmt.Sprintf(`{"action":"join",%s,"prefetch":%d,"cancel":true,"headers":%t}`, types, 1+x.rng.IntN(4), x.rng.IntN(2) == 0)
+}
+
+// groups are up to two of five, more than there may be at a time.
+func (x *twins) groups() string {
+	return []string{`[]`, `["g1"]`, `["h"]`, `["g2","g1"]`, `["h","g1"]`, `["g3","i"]`}[x.rng.IntN(6)]
 }
 
 // does has frames carried out in one step by both.
@@ -360,9 +387,22 @@ func (x *twins) frames(p *pair) {
 				list = append(list, fmt.Sprintf(`{"action":"attach","id":"j%d"}`, max(0, x.next-x.rng.IntN(10))))
 				continue
 			}
-			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","body":%s,"progress":%t,"keep_ms":%d}`,
-				x.next, x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000))
+			if x.rng.IntN(8) == 0 && x.next > 0 {
+				list = append(list, fmt.Sprintf(`{"action":"change","id":"j%d","priority":%d,"groups":%s}`,
+					max(0, x.next-x.rng.IntN(20)), x.rng.IntN(3), x.groups()))
+				continue
+			}
+			more := ""
+			if groups := x.groups(); groups != "[]" {
+				more = `,"groups":` + groups + `,"headers":{"trace": 1}`
+			}
+			list = append(list, fmt.Sprintf(`{"action":"submit","id":"j%d","type":%q,"body":%s,"progress":%t,"keep_ms":%d%s}`,
+				x.next, []string{"t", "u"}[x.rng.IntN(2)], x.body(), x.rng.IntN(3) > 0, x.rng.IntN(2)*1000, more))
 			x.next += x.rng.IntN(20) / 2 % 2 // now and then an id that exists
+			continue
+		}
+		if x.rng.IntN(20) == 0 {
+			list = append(list, x.joining())
 			continue
 		}
 		jobs := p.shadow.jobs
@@ -375,6 +415,8 @@ func (x *twins) frames(p *pair) {
 		case n < 4:
 			list = append(list, fmt.Sprintf(`{"action":"progress","id":%q,"body":%s}`, id, x.body()))
 			continue
+		case n < 5:
+			list = append(list, fmt.Sprintf(`{"action":"release","id":%q}`, id))
 		case n < 9:
 			list = append(list, fmt.Sprintf(`{"action":"respond","id":%q,"body":%s}`, id, x.body()))
 		default:
