@@ -75,41 +75,45 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 
 // Poll waits until a job has ended, or as long as wait says.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
+	type answer struct {
+		st  *Status
+		err error
+	}
+	told := make(chan answer, 1)
+	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer{st, err} }}
+	m.mu.Lock()
+	c, dead, why := m.c, m.dead, m.state
+	if c == nil {
+		m.mu.Unlock()
+		return nil, false, why
+	}
+	c.at(m.clock())
+	c.poll(id, p)
+	m.settle(c)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	var p *poller
-	var of *machine
-	st, err = do(ctx, m, func(c *machine, reply func(*Status, error)) {
-		of, p = c, &poller{peek: peek, reply: reply}
-		c.poll(id, p)
-	})
-	if err == nil || ctx.Err() == nil || isFault(err) {
-		return st, true, err
+	select {
+	case a := <-told:
+		return a.st, true, a.err
+	case <-dead:
+		return nil, false, errStarting
+	case <-ctx.Done():
 	}
-	var last *Status
-	m.step(of, func() {
-		var told bool
-		if last, told = of.endPoll(id, p); told {
-			// It ended at this very moment: the status says so, and nothing is fetched.
-			last, err = of.status(id, true)
-			return
-		}
-		err = nil
-	})
-	if last == nil && !isFault(err) {
-		err = errStarting
+	coming := true
+	m.step(c, func() { st, coming = c.endPoll(id, p) })
+	if !coming {
+		return st, false, nil
 	}
-	return last, last != nil && last.State.Ended(), faultOnly(err)
+	// It has ended at this very moment, and what there is to fetch is on its way.
+	select {
+	case a := <-told:
+		return a.st, true, a.err
+	case <-dead:
+		return nil, false, errStarting
+	}
 }
 
 func isFault(err error) bool { _, ok := err.(*job.Fault); return ok }
-
-func faultOnly(err error) error {
-	if isFault(err) {
-		return err
-	}
-	return nil
-}
 
 // Cancel ends a job that waits, by force also one that runs.
 func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
