@@ -107,7 +107,8 @@ func (s *servers) measure(r *Round, do func() error) error {
 	}
 	took := time.Since(began)
 	m, d := s.cpu()
-	r.MasterCPU, r.RedisCPU, r.OwnCPU = int64(m-master), int64(d-redis), int64(proc.OwnCPU()-own)
+	r.MasterCPU, r.RedisCPU = int64(m-master), int64(d-redis)
+	r.OwnCPU += int64(proc.OwnCPU() - own) // beside that of a child
 	r.OthersCPU = max(0, (proc.Machine()-machine-time.Duration(r.MasterCPU+r.RedisCPU+r.OwnCPU)).Seconds()/took.Seconds())
 	if r.Seconds == 0 {
 		r.Seconds = took.Seconds()
