@@ -1,0 +1,195 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// client asks one daemon.
+type client struct {
+	base    string
+	headers http.Header
+}
+
+// reply is what it answered.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	json   map[string]any // nil if it is no object
+}
+
+func (r reply) text(key string) string { s, _ := r.json[key].(string); return s }
+
+func (r reply) String() string { return fmt.Sprintf("%d %.500s", r.status, r.body) }
+
+var transport = &http.Transport{MaxIdleConnsPerHost: 64}
+
+// try sends a request; more are headers, "Name: value".
+func (c *client) try(method, path, body string, more ...string) (reply, error) {
+	req, err := http.NewRequest(method, c.base+path, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	for k, v := range c.headers {
+		req.Header[k] = v
+	}
+	for _, h := range more {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			req.Host = value
+		}
+		req.Header.Set(name, value)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	r := reply{status: resp.StatusCode, header: resp.Header, body: string(b)}
+	_ = json.Unmarshal(b, &r.json)
+	return r, nil
+}
+
+func (c *client) ask(t testing.TB, method, path, body string, more ...string) reply {
+	t.Helper()
+	r, err := c.try(method, path, body, more...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return r
+}
+
+// wants asks, and demands a status.
+func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
+	t.Helper()
+	r := c.ask(t, method, path, body, more...)
+	if r.status != status {
+		t.Fatalf("%s %s: %s, want %d", method, path, r, status)
+	}
+	return r
+}
+
+// refuses asks, and demands a status with an error's code, whose reason has all
+// of words.
+func (c *client) refuses(t testing.TB, status int, code, method, path, body string, words ...string) {
+	t.Helper()
+	var more []string
+	for len(words) > 0 && strings.Contains(words[0], ": ") {
+		more, words = append(more, words[0]), words[1:]
+	}
+	r := c.ask(t, method, path, body, more...)
+	if r.status != status || r.text("error") != code || r.text("reason") == "" {
+		t.Errorf("%s %s: %s, want %d %s", method, path, r, status, code)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(r.text("reason"), w) {
+			t.Errorf("%s %s: %q does not name %q", method, path, r.text("reason"), w)
+		}
+	}
+}
+
+var number atomic.Int64
+
+// tenant is a client of its own for a test.
+func tenant() string { return fmt.Sprintf("t%d_x.y", number.Add(1)) }
+
+// add adds lines and returns their ids.
+func (c *client) add(t testing.TB, who, typ, lines string) []string {
+	t.Helper()
+	r := c.wants(t, 200, "POST", "/"+who+"/job/"+typ+"/add", lines)
+	all, _ := r.json["ids"].([]any)
+	ids := make([]string, len(all))
+	for i, id := range all {
+		ids[i], _ = id.(string)
+	}
+	if n, _ := r.json["count"].(float64); int(n) != len(ids) || r.json["ok"] != true {
+		t.Fatalf("added: %s", r)
+	}
+	return ids
+}
+
+// one adds one job.
+func (c *client) one(t testing.TB, who, typ, payload string) string {
+	t.Helper()
+	ids := c.add(t, who, typ, payload+"\n")
+	if len(ids) != 1 {
+		t.Fatalf("one line made the jobs %v", ids)
+	}
+	return ids[0]
+}
+
+// handler adds one in a language.
+func (c *client) handler(t testing.TB, who, typ, lang, body string, options ...string) {
+	t.Helper()
+	h := map[string]any{"lang": lang, "body": body}
+	for _, o := range options {
+		key, value, _ := strings.Cut(o, "=")
+		h[key] = value
+		if key == "options" {
+			h[key] = json.RawMessage(value)
+		}
+	}
+	b, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wants(t, 200, "POST", "/"+who+"/handler/add/"+typ, string(b), "Content-Type: application/json")
+}
+
+// job is what job/get says.
+func (c *client) job(t testing.TB, who, id string) reply {
+	t.Helper()
+	return c.wants(t, 200, "GET", "/"+who+"/job/get/"+id, "")
+}
+
+// ends waits until a job has ended in a state, and returns its data.
+func (c *client) ends(t *testing.T, who, id, state string) (data string) {
+	t.Helper()
+	until(t, id+" ends "+state, func() error {
+		if r := c.job(t, who, id); r.text("state") != state {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	return c.wants(t, 200, "GET", "/"+who+"/job/result/"+id, "").body
+}
+
+// stops waits until a job's last stop had a reason.
+func (c *client) stops(t *testing.T, who, id, code string) {
+	t.Helper()
+	until(t, id+" stops with "+code, func() error {
+		if r := c.job(t, who, id); r.text("code") != code {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+}
+
+// counts are a type's, from state.
+func (c *client) counts(t testing.TB, who, typ string) map[string]any {
+	t.Helper()
+	r := c.wants(t, 200, "GET", "/"+who+"/state", "")
+	types, _ := r.json["types"].(map[string]any)
+	k, _ := types[typ].(map[string]any)
+	return k
+}
+
+func query(pairs ...string) string {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		v.Set(pairs[i], pairs[i+1])
+	}
+	return "?" + v.Encode()
+}

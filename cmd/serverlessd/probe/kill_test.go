@@ -1,0 +1,300 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+	"gloom/cmd/jobd/mariadbtest"
+)
+
+// mariaURL is an empty database of a server.
+func mariaURL(t *testing.T, s *mariadbtest.Server) string {
+	t.Helper()
+	return fmt.Sprintf("mysql://root@/%s?socket=%s", s.Database(t), url.QueryEscape(s.Socket()))
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ledger returns a client's sums over its types, if they add up.
+func ledger(d *daemon, who string) (map[string]float64, error) {
+	r, err := d.try("GET", "/"+who+"/state", "")
+	if err != nil || r.status != 200 {
+		return nil, errors.Join(err, fmt.Errorf("%s", r))
+	}
+	sum := map[string]float64{}
+	types, _ := r.json["types"].(map[string]any)
+	for typ, k := range types {
+		c, _ := k.(map[string]any)
+		ends := 0.0
+		for key, v := range c {
+			n, _ := v.(float64)
+			sum[key] += n
+			if key != "added" && key != "oldest_ms" {
+				ends += n
+			}
+		}
+		if c["added"] != ends {
+			return nil, fmt.Errorf("%s: %v does not balance", typ, c)
+		}
+	}
+	return sum, nil
+}
+
+// crash adds lines to daemons of one store that are killed and started again, and
+// checks that each acknowledged line has run, that none was ingested twice, and
+// that all is accounted for.
+func crash(t *testing.T, dirs []string, flags ...string) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	flags = append(flags, "--lock-ttl=1s", "--sweep=200ms", "--retry-delay=100ms", "--retry-for=10m", "--batch=3")
+	daemons := make([]*daemon, len(dirs))
+	for i, dir := range dirs {
+		daemons[i] = startIn(t, dir, flags...)
+	}
+	who := tenant()
+	ran := filepath.Join(t.TempDir(), "ran")
+	if err := os.Mkdir(ran, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	daemons[0].handler(t, who, "k", "sh", fmt.Sprintf(`echo run >>%s/"$1"; if [ $(($1 %% 7)) = 0 ]; then sleep 0.05; fi; echo "J: child|$1"`, ran))
+	var mu sync.Mutex
+	current := make([]*client, len(dirs))
+	for i, d := range daemons {
+		current[i] = d.client
+	}
+	acked := map[string]string{} // payload to id
+	sent := 0
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				mu.Lock()
+				c := current[(i+n)%len(current)]
+				first := sent
+				sent += 2
+				mu.Unlock()
+				r, err := c.try("POST", "/"+who+"/job/k/add", fmt.Sprintf("%d\n%d\n", first, first+1))
+				if err == nil && r.status == 200 {
+					var ids struct{ IDs []string }
+					_ = json.Unmarshal([]byte(r.body), &ids)
+					mu.Lock()
+					for k, id := range ids.IDs {
+						acked[fmt.Sprint(first+k)] = id
+					}
+					mu.Unlock()
+				}
+				time.Sleep(3 * time.Millisecond)
+			}
+		})
+	}
+	rounds := 3
+	if *full {
+		rounds = 30
+	}
+	for range rounds {
+		time.Sleep(time.Duration(50+rng.IntN(400)) * time.Millisecond)
+		i := rng.IntN(len(daemons))
+		daemons[i].kill()
+		d := startIn(t, dirs[i], flags...)
+		mu.Lock()
+		daemons[i], current[i] = d, d.client
+		mu.Unlock()
+	}
+	close(stop)
+	wg.Wait()
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, d := range daemons {
+				t.Log(d.said())
+			}
+		}
+	})
+	until(t, "all that was accepted has run", func() error {
+		sum, err := ledger(daemons[0], who)
+		if err != nil {
+			return err
+		}
+		for payload, id := range acked {
+			if _, err := os.Stat(filepath.Join(ran, payload)); err != nil {
+				r, _ := daemons[0].try("GET", "/"+who+"/job/get/"+id, "")
+				return fmt.Errorf("%s was accepted and has not run: %v: %s", payload, sum, r)
+			}
+		}
+		k := daemons[0].counts(t, who, "k")
+		if k["waiting"].(float64)+k["running"].(float64)+k["deferred"].(float64) > 0 {
+			return fmt.Errorf("%v", k)
+		}
+		return nil
+	})
+	// What was written for an add that got no answer may have run as well.
+	k, child := daemons[0].counts(t, who, "k"), daemons[0].counts(t, who, "child")
+	if n := k["added"].(float64); n < float64(len(acked)) || n > float64(sent) || child["added"] != k["ok"] {
+		t.Errorf("%d acknowledged of %d sent; %v, their follow-on jobs %v", len(acked), sent, k, child)
+	}
+	for payload, id := range acked {
+		if r := daemons[0].job(t, who, id); r.text("state") != "ok" {
+			t.Fatalf("%s: %s", payload, r)
+		}
+	}
+	t.Logf("%d accepted of %d sent, %v", len(acked), sent, k)
+}
+
+// TestKill: nothing that was accepted is lost.
+func TestKill(t *testing.T) {
+	t.Run("one daemon, SQLite", func(t *testing.T) {
+		t.Parallel()
+		crash(t, []string{t.TempDir()})
+	})
+	t.Run("two daemons, SQLite", func(t *testing.T) {
+		t.Parallel()
+		crash(t, []string{t.TempDir(), t.TempDir()}, "--store=sqlite:"+filepath.Join(t.TempDir(), "shared.db"))
+	})
+	t.Run("two daemons, MariaDB", func(t *testing.T) {
+		t.Parallel()
+		crash(t, []string{t.TempDir(), t.TempDir()}, "--store="+mariaURL(t, mariadbtest.Shared(t)))
+	})
+}
+
+// TestDamage: what is damaged in the middle of the journal is kept aside and
+// counted, and what follows it runs.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	late := filepath.Join(t.TempDir(), "late")
+	store := "--store=sqlite:" + late + "/store.db" // away, until there is the folder
+	d := startIn(t, dir, store)
+	who := tenant()
+	first := d.one(t, who, "a", "first of all")
+	d.one(t, who, "a", "to be damaged")
+	last := d.one(t, who, "a", "last of all")
+	d.kill()
+	names, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	hit := false
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := strings.Index(string(b), "to be damaged"); at >= 0 {
+			b[at] ^= 0x20
+			hit = true
+			// And the daemon died while it wrote.
+			b = append(b, "#:Batch date=2026-01-01T00:00:00.000Z,bytes=100,jobt"...)
+			if err := os.WriteFile(name, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !hit {
+		t.Fatal("the journal does not hold the payload")
+	}
+	if err := os.Mkdir(late, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e := startIn(t, dir, store)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(e.said())
+		}
+	})
+	e.handler(t, who, "a", "sh", `cat`)
+	e.ends(t, who, first, "ok")
+	e.ends(t, who, last, "ok")
+	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
+		t.Errorf("kept aside: %v\n%s", bad, e.said())
+	}
+}
+
+// TestStoreAway: adds go on, and all runs when the store is back.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	db, err := mariadbtest.Start(mariadbtest.Options{Durable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	d := start(t, "--store="+mariaURL(t, db), "--lock-ttl=3s", "--retry-delay=100ms")
+	who := tenant()
+	d.handler(t, who, "a", "sh", `exit 0`)
+	d.ends(t, who, d.one(t, who, "a", "x"), "ok")
+	db.Kill()
+	var ids []string
+	for range 20 {
+		ids = append(ids, d.one(t, who, "a", "x"))
+	}
+	until(t, "reads say so", func() error {
+		r := d.ask(t, "GET", "/"+who+"/handler/get/a", "")
+		if r.status != 503 || r.text("error") != "store_unavailable" {
+			return fmt.Errorf("%s", r)
+		}
+		return nil
+	})
+	d.wants(t, 200, "GET", "/healthz", "")
+	if err := db.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		d.ends(t, who, id, "ok")
+	}
+	if sum, err := ledger(d, who); err != nil || sum["ok"] != 21 {
+		t.Errorf("%v, %v", sum, err)
+	}
+}
+
+// TestGloomWorkers: a job whose handler is gloom runs on a worker of the broker.
+func TestGloomWorkers(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "workers")
+	d := start(t, "--worker-addr=unix:"+socket, "--retry-delay=100ms", "--retry-for=2s")
+	who := tenant()
+	d.handler(t, who, "w", "gloom", "on other hosts")
+	text, object := d.one(t, who, "w", "no JSON"), d.one(t, who, "w", `{"n": 1}`)
+	bad := d.one(t, who, "w", `"bad"`)
+	if r := d.job(t, who, text); r.text("state") != "waiting" {
+		t.Errorf("without a worker: %s", r)
+	}
+	w := &gloom.Worker{Type: who + "-w", Options: []gloom.Option{gloom.Addrs("unix:" + socket)}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		if string(j.Body) == `"bad"` {
+			return nil, gloom.Fatal(errors.New("never"))
+		}
+		return j.Body, nil
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.Run(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	if got := d.ends(t, who, text, "ok"); got != `"no JSON"` {
+		t.Errorf("%q", got)
+	}
+	if got := d.ends(t, who, object, "ok"); got != `{"n": 1}` {
+		t.Errorf("%q", got)
+	}
+	d.ends(t, who, bad, "failed")
+}

@@ -1,0 +1,234 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRecord: what job/get and state show from the ack to the end.
+func TestRecord(t *testing.T) {
+	d := sharing(t)
+	who := tenant()
+	t.Run("unknown", func(t *testing.T) {
+		for _, path := range []string{"/job/get/", "/job/result/"} {
+			d.refuses(t, 404, "unknown_job", "GET", "/"+who+path+"1m8187qcq-6jne19-00000", "")
+			d.refuses(t, 404, "unknown_job", "GET", "/"+who+path+"frob", "")
+		}
+		d.refuses(t, 404, "unknown_job", "DELETE", "/"+who+"/job/get/1m8187qcq-6jne19-00000", "")
+		d.refuses(t, 404, "unknown_job", "POST", "/"+who+"/job/retry/1m8187qcq-6jne19-00000", "")
+	})
+	id := d.one(t, who, "r", "x")
+	t.Run("waiting", func(t *testing.T) {
+		r := d.job(t, who, id)
+		for _, key := range []string{"id", "type", "state", "dt", "create_dt", "done_dt", "lock", "tries", "code", "exitcode", "truncated", "bad_lines"} {
+			if _, has := r.json[key]; !has {
+				t.Errorf("no %s in %s", key, r)
+			}
+		}
+		if r.text("state") != "waiting" || r.text("type") != "r" || r.json["tries"] != 0.0 || r.json["done_dt"] != nil {
+			t.Errorf("%s", r)
+		}
+		if at, err := time.Parse(time.RFC3339Nano, r.text("create_dt")); err != nil || time.Since(at).Abs() > time.Hour {
+			t.Errorf("create_dt: %v, %v", at, err)
+		}
+		if r := d.ask(t, "GET", "/"+who+"/job/result/"+id, ""); r.status != 404 {
+			t.Errorf("a result before the end: %s", r)
+		}
+	})
+	t.Run("of another client", func(t *testing.T) {
+		d.refuses(t, 404, "unknown_job", "GET", "/"+tenant()+"/job/get/"+id, "")
+		d.refuses(t, 404, "unknown_job", "DELETE", "/"+tenant()+"/job/get/"+id, "")
+	})
+	t.Run("an end may not be retried before it is one", func(t *testing.T) {
+		if r := d.ask(t, "POST", "/"+who+"/job/retry/"+id, ""); r.status != 409 {
+			t.Errorf("%s", r)
+		}
+	})
+	d.handler(t, who, "r", "sh", `exit 0`)
+	d.ends(t, who, id, "ok")
+	t.Run("archived", func(t *testing.T) {
+		r := d.job(t, who, id)
+		done, err := time.Parse(time.RFC3339Nano, r.text("done_dt"))
+		dt, err2 := time.Parse(time.RFC3339Nano, r.text("dt"))
+		if err != nil || err2 != nil || dt.Year() != done.Year()+1000 || r.text("lock") != "__done" || r.json["tries"] != 1.0 {
+			t.Errorf("%s", r)
+		}
+		d.refuses(t, 409, "done", "DELETE", "/"+who+"/job/get/"+id, "")
+	})
+	t.Run("again", func(t *testing.T) {
+		d.handler(t, who, "r", "sh", `exit 65`)
+		d.wants(t, 200, "POST", "/"+who+"/job/retry/"+id, "")
+		d.ends(t, who, id, "failed")
+		if r := d.job(t, who, id); r.json["tries"] != 1.0 {
+			t.Errorf("%s, want tries from zero", r)
+		}
+		if k := d.counts(t, who, "r"); k["failed"] != 1.0 || k["ok"] != 0.0 || k["added"] != 1.0 {
+			t.Errorf("%v", k)
+		}
+	})
+	t.Run("deleted", func(t *testing.T) {
+		id := d.one(t, who, "gone", "x")
+		d.wants(t, 200, "DELETE", "/"+who+"/job/get/"+id, "")
+		d.refuses(t, 404, "unknown_job", "GET", "/"+who+"/job/get/"+id, "")
+	})
+	t.Run("running", func(t *testing.T) {
+		d.handler(t, who, "run", "sh", `while [ ! -e "$1" ]; do sleep 0.05; done`)
+		go_ := t.TempDir() + "/go"
+		id := d.one(t, who, "run", go_)
+		until(t, "runs", func() error {
+			if r := d.job(t, who, id); r.text("state") != "running" {
+				return fmt.Errorf("%s", r)
+			}
+			return nil
+		})
+		d.refuses(t, 409, "running", "DELETE", "/"+who+"/job/get/"+id, "")
+		touch(t, go_)
+		d.ends(t, who, id, "ok")
+	})
+	t.Run("retried until its time is over", func(t *testing.T) {
+		d.handler(t, who, "err", "sh", `exit 1`)
+		begin := time.Now()
+		id := d.one(t, who, "err", "x")
+		d.ends(t, who, id, "abandoned")
+		r := d.job(t, who, id)
+		if n := r.json["tries"].(float64); n < 2 || n > 25 || time.Since(begin) < time.Second {
+			t.Errorf("after %s: %s", time.Since(begin), r)
+		}
+	})
+	t.Run("retry succeeds", func(t *testing.T) {
+		d.handler(t, who, "second", "sh", `if mkdir "$1" 2>/dev/null; then exit 75; fi; exit 0`)
+		id := d.one(t, who, "second", t.TempDir()+"/x")
+		d.ends(t, who, id, "ok")
+		if r := d.job(t, who, id); r.json["tries"] != 2.0 {
+			t.Errorf("%s", r)
+		}
+	})
+}
+
+// TestBulk: operators list and rerun.
+func TestBulk(t *testing.T) {
+	d := sharing(t)
+	who := tenant()
+	d.handler(t, who, "f", "sh", `exit 65`)
+	d.handler(t, who, "g", "sh", `exit 0`)
+	ids := d.add(t, who, "f", strings.Repeat("x\n", 25))
+	ok := d.one(t, who, "g", "x")
+	for _, id := range ids {
+		d.ends(t, who, id, "failed")
+	}
+	d.ends(t, who, ok, "ok")
+	t.Run("pages, newest first", func(t *testing.T) {
+		var got []string
+		after := ""
+		for range 10 {
+			r := d.wants(t, 200, "GET", "/"+who+"/jobs?type=f&limit=10"+after, "")
+			list, _ := r.json["jobs"].([]any)
+			for _, j := range list {
+				got = append(got, j.(map[string]any)["id"].(string))
+			}
+			if len(list) < 10 {
+				break
+			}
+			after = "&after=" + got[len(got)-1]
+			if next := r.text("after"); next != "" {
+				after = "&after=" + next
+			}
+			if next := r.text("cursor"); next != "" {
+				after = "&after=" + next
+			}
+		}
+		if len(got) != 25 || got[0] != ids[24] || got[24] != ids[0] {
+			t.Errorf("%d jobs: %v", len(got), got)
+		}
+	})
+	t.Run("by state", func(t *testing.T) {
+		r := d.wants(t, 200, "GET", "/"+who+"/jobs?state=ok", "")
+		if list, _ := r.json["jobs"].([]any); len(list) != 1 {
+			t.Errorf("%s", r)
+		}
+		d.refuses(t, 400, "invalid_value", "GET", "/"+who+"/jobs?state=frob", "", "frob")
+		d.refuses(t, 400, "invalid_value", "GET", "/"+who+"/jobs?limit=x", "")
+	})
+	t.Run("all again", func(t *testing.T) {
+		d.handler(t, who, "f", "sh", `exit 0`)
+		r := d.wants(t, 200, "POST", "/"+who+"/retry?type=f&state=failed", "")
+		if r.json["affected"] != 25.0 || r.json["more"] != false {
+			t.Errorf("%s", r)
+		}
+		for _, id := range ids {
+			d.ends(t, who, id, "ok")
+		}
+		if k := d.counts(t, who, "f"); k["ok"] != 25.0 || k["failed"] != 0.0 || k["added"] != 25.0 {
+			t.Errorf("%v", k)
+		}
+	})
+}
+
+// TestControl: start, stop, quit.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--start=false")
+	who := tenant()
+	d.handler(t, who, "a", "sh", `exit 0`)
+	id := d.one(t, who, "a", "x")
+	d.wants(t, 200, "POST", "/"+who+"/job/a/add?wait=store", "y\n")
+	if r := d.job(t, who, id); r.text("state") != "waiting" {
+		t.Errorf("before /start: %s", r)
+	}
+	if r := d.wants(t, 200, "GET", "/start", ""); r.body != "Started.\n" {
+		t.Errorf("%q", r.body)
+	}
+	d.ends(t, who, id, "ok")
+	if r := d.wants(t, 200, "POST", "/stop", ""); r.body != "Stopped.\n" {
+		t.Errorf("%q", r.body)
+	}
+	id = d.one(t, who, "a", "x")
+	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics"} {
+		d.wants(t, 200, "GET", path, "")
+	}
+	if r := d.job(t, who, id); r.text("state") != "waiting" {
+		t.Errorf("after /stop: %s", r)
+	}
+	metrics := d.wants(t, 200, "GET", "/metrics", "").body
+	for _, name := range []string{"gloom_sq_added_total", "gloom_sq_journal", "gloom_sq_ingested", "gloom_sq_taken", "gloom_sq_ended", "gloom_sq_contexts", "gloom_sq_store"} {
+		if !strings.Contains(metrics, name) {
+			t.Errorf("no %s among the metrics", name)
+		}
+	}
+	if r := d.wants(t, 200, "POST", "/quit", ""); r.body != "Quit.\n" {
+		t.Errorf("%q", r.body)
+	}
+	select {
+	case <-d.gone:
+	case <-time.After(patience):
+		t.Fatal("did not quit")
+	}
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit %d: %s", code, d.said())
+	}
+	// What was added stays.
+	e := startIn(t, d.dir)
+	e.ends(t, who, id, "ok")
+}
+
+// TestFair: a client's backlog delays another's first job by one batch.
+func TestFair(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--concurrency=1", "--batch=2", "--start=false")
+	a, b := tenant(), tenant()
+	for _, who := range []string{a, b} {
+		d.handler(t, who, "s", "sh", `sleep 0.02`)
+	}
+	d.add(t, a, "s", strings.Repeat("x\n", 60))
+	d.wants(t, 200, "POST", "/"+b+"/job/s/add?wait=store", "x\n")
+	d.wants(t, 200, "POST", "/"+a+"/job/s/add?wait=store", "x\n")
+	r := d.wants(t, 200, "GET", "/"+b+"/jobs", "")
+	id := r.json["jobs"].([]any)[0].(map[string]any)["id"].(string)
+	d.wants(t, 200, "POST", "/start", "")
+	d.ends(t, b, id, "ok")
+	if k := d.counts(t, a, "s"); k["ok"].(float64) > 10 {
+		t.Errorf("%v jobs of the backlog ran before the other client's only one", k["ok"])
+	}
+}

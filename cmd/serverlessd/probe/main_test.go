@@ -1,0 +1,62 @@
+// Package probe tries serverlessd from outside: the real program, over HTTP, by
+// what its documentation promises and nothing that its code says.
+package probe
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/mariadbtest"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 60 * time.Second
+
+var full = flag.Bool("full", false, "more kills, more jobs")
+
+var scratch string // removed when the run is over
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most tests wait; a slot per core would serialise them.
+	if p := flag.Lookup("test.parallel"); p != nil && p.Value.String() == p.DefValue {
+		_ = p.Value.Set("8")
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "gloom-sq-probe-"); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	code := mariadbtest.Main(m)
+	if err := common.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "probe: shared daemon:", err)
+		code = 1
+	}
+	return code
+}
+
+// program builds serverlessd once.
+var program = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(scratch, "serverlessd")
+	args := []string{"build", "-o", out}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	said, err := exec.Command("go", append(args, "gloom/cmd/serverlessd")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
+	}
+	return out, nil
+})

@@ -1,0 +1,140 @@
+package probe
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestTokens: scopes, and types that a token is good for.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(file, []byte("s-secret submit acme-*\nh-secret handler\nr-secret read\na-secret admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := startIn(t, filepath.Join(dir, "data"), "--token-file="+file)
+	handler := `{"lang":"http","body":"http://127.0.0.1:1/"}`
+	for _, c := range []struct {
+		name, token, method, path, body string
+		status                          int
+	}{
+		{"none", "", "POST", "/acme/job/a/add", "x", 401},
+		{"wrong", "frob", "POST", "/acme/job/a/add", "x", 401},
+		{"submit may add", "s-secret", "POST", "/acme/job/a/add", "x", 200},
+		{"submit, another client", "s-secret", "POST", "/other/job/a/add", "x", 403},
+		{"submit may not add handlers", "s-secret", "POST", "/acme/handler/add/a", handler, 403},
+		{"submit may not stop", "s-secret", "POST", "/stop", "", 403},
+		{"handler may", "h-secret", "POST", "/acme/handler/add/a", handler, 200},
+		{"handler may not add jobs", "h-secret", "POST", "/acme/job/a/add", "x", 403},
+		{"read may", "r-secret", "GET", "/acme/state", "", 200},
+		{"read may not add", "r-secret", "POST", "/acme/job/a/add", "x", 403},
+		{"read may not see all", "r-secret", "GET", "/state", "", 403},
+		{"admin sees all", "a-secret", "GET", "/state", "", 200},
+		{"admin stops", "a-secret", "POST", "/stop", "", 200},
+		{"health is open", "", "GET", "/healthz", "", 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			more := []string{"Content-Type: application/json"}
+			if c.token != "" {
+				more = append(more, "Authorization: Bearer "+c.token)
+			}
+			if r := d.ask(t, c.method, c.path, c.body, more...); r.status != c.status {
+				t.Errorf("%s, want %d", r, c.status)
+			}
+		})
+	}
+	d.headers = http.Header{"Authorization": {"Bearer a-secret"}}
+}
+
+// TestForeign: no web page may change anything.
+func TestForeign(t *testing.T) {
+	d := sharing(t)
+	who := tenant()
+	handler := `{"lang":"sh","body":"exit 0"}`
+	for _, c := range []struct{ name, header string }{
+		{"another origin", "Origin: https://evil.example"},
+		{"cross-site", "Sec-Fetch-Site: cross-site"},
+		{"a name that is not ours", "Host: evil.example"},
+	} {
+		for _, req := range []struct{ method, path, body string }{
+			{"POST", "/" + who + "/job/a/add", "x"}, {"POST", "/" + who + "/handler/add/a", handler},
+			{"DELETE", "/" + who + "/handler/del/a", ""}, {"POST", "/stop", ""}, {"GET", "/stop", ""}, {"POST", "/quit", ""}, {"GET", "/quit", ""},
+		} {
+			t.Run(c.name+" "+req.method+" "+req.path, func(t *testing.T) {
+				if r := d.ask(t, req.method, req.path, req.body, c.header, "Content-Type: application/json"); r.status != 403 {
+					t.Errorf("%s, want 403", r)
+				}
+			})
+		}
+	}
+	t.Run("ours may", func(t *testing.T) {
+		d.wants(t, 200, "POST", "/"+who+"/job/a/add", "x", "Sec-Fetch-Site: same-origin", "Origin: "+d.base)
+	})
+}
+
+// TestLangs: code runs only where it was allowed.
+func TestLangs(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--langs=http,gloom")
+	for _, lang := range []string{"sh", "node", "php", "python"} {
+		d.refuses(t, 400, "invalid_lang", "POST", "/c/handler/add/a", `{"lang":"`+lang+`","body":"x"}`, "Content-Type: application/json", lang)
+	}
+}
+
+// TestPrivate: nobody else on the host reads what is kept.
+func TestPrivate(t *testing.T) {
+	d := sharing(t)
+	d.wants(t, 200, "POST", "/"+tenant()+"/job/a/add?wait=store", "x")
+	err := filepath.WalkDir(d.dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "contexts") {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOptions: what cannot be is refused with its name, and the program ends.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ flag, says string }{
+		{"--addr=0.0.0.0:0", "addr"},
+		{"--max-line=frob", "max-line"},
+		{"--lock-ttl=-1s", "lock-ttl"},
+		{"--store=frob:x", "store"},
+		{"--langs=cobol", "langs"},
+		{"--http-allow=10.0.0.0", "http-allow"},
+		{"--frob", "frob"},
+	} {
+		t.Run(c.flag, func(t *testing.T) {
+			d, err := launch(t.TempDir(), c.flag)
+			if err == nil {
+				_ = d.end()
+				t.Fatal("it has started")
+			}
+			if code := d.cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(d.said(), c.says) {
+				t.Errorf("exit %d: %s", code, d.said())
+			}
+		})
+	}
+	t.Run("a directory in use", func(t *testing.T) {
+		first := start(t)
+		d, err := launch(first.dir)
+		if err == nil {
+			_ = d.end()
+			t.Fatal("it has started")
+		}
+		if code := d.cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("exit %d: %s", code, d.said())
+		}
+	})
+}
