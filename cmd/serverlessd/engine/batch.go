@@ -29,17 +29,17 @@ func (r *run) age() time.Duration { return r.Age + time.Since(r.taken) }
 // batch is jobs of one type that run one after the other in a slot, or at Gloom
 // workers. It is one job of the broker, or one each.
 type batch struct {
-	e            *Engine
-	b            *backend
-	id           string // at the broker
-	client, typ  string
-	handler      *job.Handler
-	runs         []*run
-	ctx          context.Context
-	cancel       context.CancelCauseFunc
-	begun, ended bool // guarded by the engine
-	started      int  // jobs begun; its goroutine's
-	reported     int  // jobs ended; its goroutine's
+	e           *Engine
+	b           *backend
+	id          string // at the broker
+	client, typ string
+	handler     *job.Handler
+	runs        []*run
+	ctx         context.Context
+	cancel      context.CancelCauseFunc
+	begun       bool // guarded by the engine
+	started     int  // jobs begun; its goroutine's
+	reported    int  // jobs ended; its goroutine's
 }
 
 var (
