@@ -86,7 +86,7 @@ func (s *site) start(at string, args ...string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.cmd = exec.Command(self, append([]string{"--addr", s.addr, "--dir", filepath.Join(s.dir, "data"), "--langs", "sh",
+	s.cmd = exec.Command(self, append([]string{"--addr", s.addr, "--dir", s.data(), "--langs", "sh",
 		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, args...)...)
 	s.cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
 	s.cmd.Stderr = &s.log
@@ -121,6 +121,7 @@ func (s *site) kill() {
 	}
 }
 
+func (s *site) data() string { return filepath.Join(s.dir, "data") }
 func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
 
 func (s *site) until(what string, cond func() bool) {
@@ -273,4 +274,43 @@ func walk(s *site, at string) {
 	if c.OK != int64(len(ids)) || c.Failed+c.Abandoned != 0 {
 		t.Errorf("%d jobs ran, the state says %+v", len(ids), c)
 	}
+}
+
+// What a dead host's daemon had accepted is brought into a store by hand, once,
+// and not into one that did not get it before.
+func TestIngestCommand(t *testing.T) {
+	s := newSite(t)
+	s.start("ingest: before commit#1")
+	if s.post("POST", "/a/job/x/add", "1\n2\n3\n") {
+		t.Log("acknowledged before the end")
+	}
+	s.until("the daemon dies", func() bool {
+		select {
+		case <-s.dead:
+			return true
+		default:
+			return false
+		}
+	})
+	ingest := func(args ...string) (string, int) {
+		var out, errs bytes.Buffer
+		cmd := command()
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		code := cli.Execute(cmd, append([]string{"ingest", s.data()}, args...), &errs)
+		return out.String() + errs.String(), code
+	}
+	if text, code := ingest("--store", "sqlite:"+filepath.Join(s.dir, "other.db")); code == 0 || !strings.Contains(text, "3 jobs are left") {
+		t.Fatalf("into a store that is not its own: %d %s", code, text)
+	}
+	for _, want := range []string{"3 jobs ingested", "0 jobs ingested"} {
+		if text, code := ingest(); code != 0 || !strings.Contains(text, want) {
+			t.Fatalf("%d %s", code, text)
+		}
+	}
+	s.start("-")
+	s.until("the jobs are there", func() bool {
+		c, ok := s.state()
+		return ok && c.Waiting == 3
+	})
 }

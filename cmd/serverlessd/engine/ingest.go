@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -127,45 +127,30 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 		return 0, 0, err
 	}
 	defer j.Close()
-	var mu sync.Mutex
-	var loops sync.WaitGroup
-	ctx, done := context.WithCancelCause(ctx)
-	defer done(nil)
+	over, cancel := context.WithCancel(ctx)
+	cancel() // what there is, without waiting for more
 	for _, s := range stores {
-		loops.Go(func() {
-			for j.Stats().Jobs > 0 {
-				r, err := j.Reserve(ctx, s.Name(), ingestAtOnce, ingestTimeout)
-				if err != nil {
-					return
-				}
-				before, err := s.Ingest(ctx, r.Range, r.Read(), time.Now)
-				if err != nil {
-					done(fmt.Errorf("store %s: %w", s.Name(), err))
-					return
-				}
-				n := len(slices.DeleteFunc(r.Read(), func(e journal.Entry) bool { return e.End <= before }))
-				mu.Lock()
-				jobs += int64(n)
-				mu.Unlock()
-				if err := r.Sync(); err != nil {
-					done(err)
-				}
-				if j.Stats().Jobs == 0 {
-					done(nil)
-				}
+		for {
+			r, err := j.Reserve(over, s.Name(), ingestAtOnce, ingestTimeout)
+			if errors.Is(err, context.Canceled) {
+				break
 			}
-		})
-	}
-	loops.Wait()
-	done(nil)
-	if j.Stats().Jobs == 0 { // what is left is damage, which this sets aside
-		_, _ = j.Reserve(ctx, stores[0].Name(), 1, ingestTimeout)
-	}
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return jobs, j.Stats().Damaged, err
+			var before int64
+			if err == nil {
+				before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
+			}
+			if err == nil {
+				err = r.Sync()
+			}
+			if err != nil {
+				return jobs, j.Stats().Damaged, fmt.Errorf("store %s: %w", s.Name(), err)
+			}
+			jobs += int64(len(slices.DeleteFunc(r.Read(), func(e journal.Entry) bool { return e.End <= before })))
+		}
 	}
 	if left := j.Stats().Jobs; left > 0 {
-		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left: they may be in a store that was not given", left)
+		return jobs, j.Stats().Damaged, fmt.Errorf("%d jobs are left, which a store that was not given may have; if that is gone for good, remove %s",
+			left, filepath.Join(dir, "routes.json"))
 	}
 	return jobs, j.Stats().Damaged, nil
 }
