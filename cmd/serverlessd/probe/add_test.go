@@ -12,9 +12,6 @@ import (
 
 var idForm = regexp.MustCompile(`^[0-9a-hjkmnp-tv-z]{9}-[0-9a-hjkmnp-tv-z]{6}-[0-9a-hjkmnp-tv-z]{5}$`)
 
-// echo is a handler whose data is the payload as it was.
-const echo = `cat`
-
 // TestAdd: the ways to add lines, and what is answered.
 func TestAdd(t *testing.T) {
 	d := sharing(t)

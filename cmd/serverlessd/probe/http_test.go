@@ -39,7 +39,7 @@ func TestHTTPHandlers(t *testing.T) {
 				w.WriteHeader(429)
 			}
 		case "redirect":
-			http.Redirect(w, r, "/ok", 302)
+			http.Redirect(w, r, "/ok", http.StatusFound)
 		case "cut":
 			c, _, _ := http.NewResponseController(w).Hijack()
 			_ = c.Close()
