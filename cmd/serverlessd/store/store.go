@@ -44,7 +44,7 @@ type Store interface {
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
 	// Renew prolongs a sysid and the locks of its runs; it returns the runs whose
 	// locks are not the sysid's any more. A run whose lock expired but which nobody
-	// has taken since is locked again. ErrUnknown: the sysid's own row is gone.
+	// has taken since is locked again, one whose end is written is not. ErrUnknown: the sysid's own row is gone.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
 	// Leave gives back all that a sysid holds and forgets the sysid. Where refund is
 	// set nothing of it was begun and it waits again, its tries as before; otherwise

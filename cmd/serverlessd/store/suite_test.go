@@ -389,6 +389,24 @@ func TestRenewLocksAgain(t *testing.T) {
 }
 
 // After a kill the locks of the old sysid are over at once, and tries count.
+// A renewal may have been under way while a run ended.
+func TestRenewLeavesEndedRuns(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+			t.Fatal(err)
+		}
+		e := entry("a-x", "1")
+		ingest(t, s, e)
+		run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
+		end(t, s, sysid, Ending{Run: run, Fate: Again, Code: job.CodeRetry, Delay: time.Minute})
+		lost, err := s.Renew(t.Context(), sysid, ttl, []Run{run})
+		equal(t, "lost", []any{lost, err}, []any{[]Run{run}, nil})
+		r := get(t, s, e.ID)
+		equal(t, "record", []any{r.State, r.Lock, r.Code}, []any{job.Deferred, "", job.CodeRetry})
+		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 1, Deferred: 1})
+	})
+}
+
 func TestLeaveAfterKill(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
