@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -14,25 +15,38 @@ import (
 // changed.
 const handlerEvery = 300 * time.Millisecond
 
-// handlers are the newest versions, as far as known. All stores have the same.
+// handlers are the newest versions, as far as known. All stores have the same,
+// but for one that is new or was away while they changed.
 type handlers struct {
 	e    *Engine
 	kick sync.Mutex // one refresh at a time
 
 	mu      sync.Mutex // guards the following
 	version map[*backend]int64
-	known   map[string]*job.Handler // by jobtype
+	known   map[*backend]map[string]*job.Handler // by jobtype
 }
 
 func newHandlers(e *Engine) *handlers {
-	return &handlers{e: e, version: make(map[*backend]int64), known: make(map[string]*job.Handler)}
+	return &handlers{e: e, version: make(map[*backend]int64), known: make(map[*backend]map[string]*job.Handler)}
 }
 
 // newest is a jobtype's handler, nil where there is none.
 func (h *handlers) newest(jobtype string) *job.Handler {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.known[jobtype]
+	var newest *job.Handler
+	for _, known := range h.known {
+		newest = newer(newest, known[jobtype])
+	}
+	return newest
+}
+
+// newer is the newer one of two versions, either of which may be nil.
+func newer(a, b *job.Handler) *job.Handler {
+	if a == nil || b != nil && cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) < 0 {
+		return b
+	}
+	return a
 }
 
 func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
@@ -71,6 +85,7 @@ func (h *handlers) refresh(b *backend) error {
 	defer cancel()
 	h.mu.Lock()
 	since, asked := h.version[b]
+	before := h.known[b]
 	h.mu.Unlock()
 	if !asked {
 		since = -1
@@ -81,7 +96,7 @@ func (h *handlers) refresh(b *backend) error {
 	}
 	fresh := make(map[string]*job.Handler, len(ids))
 	for jobtype, id := range ids {
-		if known := h.newest(jobtype); known != nil && known.ID == id {
+		if known := before[jobtype]; known != nil && known.ID == id {
 			fresh[jobtype] = known
 			continue
 		}
@@ -95,7 +110,7 @@ func (h *handlers) refresh(b *backend) error {
 		fresh[jobtype] = handler
 	}
 	h.mu.Lock()
-	h.known, h.version[b] = fresh, version
+	h.known[b], h.version[b] = fresh, version
 	h.mu.Unlock()
 	b.look()
 	return nil
@@ -138,7 +153,16 @@ func (h *handlers) refreshAll() error {
 
 // Handler is a jobtype's newest version.
 func (e *Engine) Handler(ctx context.Context, jobtype string) (*job.Handler, error) {
-	b := e.backends[0]
-	h, err := b.store.Handler(ctx, jobtype)
-	return h, b.note(err)
+	var newest *job.Handler
+	for _, b := range e.backends {
+		h, err := b.store.Handler(ctx, jobtype)
+		if b.note(err) != nil && !errors.Is(err, store.ErrUnknown) {
+			return nil, err
+		}
+		newest = newer(newest, h)
+	}
+	if newest == nil {
+		return nil, store.ErrUnknown
+	}
+	return newest, nil
 }
