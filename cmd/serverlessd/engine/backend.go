@@ -237,23 +237,34 @@ func (b *backend) sweep() {
 		case <-timer.C:
 		case <-b.freed:
 		}
-		for more := true; more && b.identity() != ""; {
-			ctx, cancel := b.call()
-			swept, err := b.store.Sweep(ctx, store.Sweeping{
-				RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun,
-				Handled: b.e.handlers.has, Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
-				Limit: 1000,
-			})
-			cancel()
-			if b.note(err) != nil {
-				b.complain(err, "cannot sweep")
-				break
-			}
-			b.e.meter.swept(swept)
-			if swept.Freed+swept.Abandoned > 0 {
-				b.look()
-			}
-			more = swept.More
+		for b.identity() != "" && b.sweepOnce() {
 		}
 	}
+}
+
+// sweepOnce does a slice of it, and tells whether there is more.
+func (b *backend) sweepOnce() (more bool) {
+	// The first one may come before anything else has read them.
+	if err := b.e.handlers.refresh(b); err != nil {
+		b.complain(err, "cannot read handlers")
+		if errors.Is(err, store.ErrAway) {
+			return false
+		}
+	}
+	ctx, cancel := b.call()
+	defer cancel()
+	swept, err := b.store.Sweep(ctx, store.Sweeping{
+		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun,
+		Handled: b.e.handlers.handled(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
+		Limit: 1000,
+	})
+	if b.note(err) != nil {
+		b.complain(err, "cannot sweep")
+		return false
+	}
+	b.e.meter.swept(swept)
+	if swept.Freed+swept.Abandoned > 0 {
+		b.look()
+	}
+	return swept.More
 }

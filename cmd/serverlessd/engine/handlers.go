@@ -51,6 +51,16 @@ func newer(a, b *job.Handler) *job.Handler {
 
 func (h *handlers) has(jobtype string) bool { return h.newest(jobtype) != nil }
 
+// handled is has once the handlers of all stores have been read, nil before.
+func (h *handlers) handled() func(jobtype string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.known) < len(h.e.backends) {
+		return nil
+	}
+	return h.has
+}
+
 // nextFailed is the jobtype that is to hear of abandoned jobs, "" for none.
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)

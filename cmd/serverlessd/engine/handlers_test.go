@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 )
 
 // withStores is an engine of stores alone: none of its loops run.
 func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
-	e := &Engine{log: zerolog.New(io.Discard), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
+	e := &Engine{log: zerolog.New(io.Discard), meter: newMeter(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
 	e.life, e.end = context.WithCancel(t.Context())
 	e.handlers = newHandlers(e)
 	for range n {
@@ -57,4 +59,35 @@ func TestHandlersOfSeveralStores(t *testing.T) {
 			t.Errorf("asked for %s: %+v, %v, want %s", jobtype, h, err, want)
 		}
 	}
+}
+
+// TestSweepKnowsHandlers: jobs that waited for longer than --retry-for while the
+// daemon was down are not abandoned when it starts, unless nobody handles them.
+func TestSweepKnowsHandlers(t *testing.T) {
+	e := withStores(t, 2)
+	e.cfg.KeepDone, e.cfg.KeepUnrun = time.Hour, time.Hour
+	e.cfg.RetryFor = time.Nanosecond
+	b := e.backends[0]
+	putHandler(t, b, "a-x", "body")
+	jobs := []journal.Entry{
+		{ID: e.ids.Next(1), Jobtype: "a-x", Payload: []byte("1"), Accepted: time.Now().Add(-time.Minute), End: 1},
+		{ID: e.ids.Next(1), Jobtype: "a-y", Payload: []byte("2"), Accepted: time.Now().Add(-time.Minute), End: 2},
+	}
+	if _, err := b.store.Ingest(t.Context(), journal.Range{Segment: "s", To: 2}, jobs, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	states := func(want ...job.State) {
+		t.Helper()
+		b.sweepOnce()
+		for i, j := range jobs {
+			if rec, err := b.store.Job(t.Context(), j.ID); err != nil || rec.State != want[i] {
+				t.Errorf("%s: %+v, %v, want it %s", j.Jobtype, rec, err, want[i])
+			}
+		}
+	}
+	states(job.Waiting, job.Waiting) // the other store may have a handler
+	if err := e.handlers.refresh(e.backends[1]); err != nil {
+		t.Fatal(err)
+	}
+	states(job.Waiting, job.Abandoned)
 }
