@@ -60,6 +60,15 @@ func (b *backend) note(err error) error {
 	return err
 }
 
+// asked is note for a call on somebody's behalf: that his time was over, or that
+// what he wants takes too long, says nothing about the store.
+func (b *backend) asked(ctx context.Context, err error) error {
+	if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
+		return err
+	}
+	return b.note(err)
+}
+
 // reachable is why the store is not, if so.
 func (b *backend) reachable() error {
 	b.mu.Lock()
@@ -106,8 +115,14 @@ func (b *backend) keep() {
 		} else if b.renew() {
 			wait = pause
 		}
-		if !b.e.sleep(wait - time.Since(began)) {
-			return
+		// Once a call has found the store away, it is tried again soon.
+		for due := began.Add(wait); ; {
+			if !b.e.sleep(min(hurry, time.Until(due))) {
+				return
+			}
+			if b.reachable() != nil || !time.Now().Before(due) {
+				break
+			}
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 	}
 	h.ID = e.ids.Next(1).String()
 	for _, b := range e.backends { // all or, when one is away, an error: a repeat does no harm
-		if err := b.note(b.store.PutHandler(ctx, h)); err != nil {
+		if err := b.asked(ctx, b.store.PutHandler(ctx, h)); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
 func (e *Engine) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	for _, b := range e.backends {
 		deleted, err := b.store.DeleteHandler(ctx, jobtype)
-		if b.note(err) != nil {
+		if b.asked(ctx, err) != nil {
 			return n, err
 		}
 		n = max(n, deleted)
@@ -166,7 +166,7 @@ func (e *Engine) Handler(ctx context.Context, jobtype string) (*job.Handler, err
 	var newest *job.Handler
 	for _, b := range e.backends {
 		h, err := b.store.Handler(ctx, jobtype)
-		if b.note(err) != nil && !errors.Is(err, store.ErrUnknown) {
+		if b.asked(ctx, err) != nil && !errors.Is(err, store.ErrUnknown) {
 			return nil, err
 		}
 		newest = newer(newest, h)

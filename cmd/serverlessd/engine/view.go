@@ -58,10 +58,10 @@ func (e *Engine) leaveJournal(ctx context.Context, id job.ID) error {
 
 // find asks the stores for a job, one after the other. When none has it but one
 // could not be asked, it may be there: ErrAway.
-func (e *Engine) find(ask func(b *backend) error) error {
+func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 	missing := error(store.ErrUnknown)
 	for _, b := range e.backends {
-		err := b.note(ask(b))
+		err := b.asked(ctx, ask(b))
 		switch {
 		case errors.Is(err, store.ErrUnknown):
 		case errors.Is(err, store.ErrAway):
@@ -77,7 +77,7 @@ func (e *Engine) find(ask func(b *backend) error) error {
 func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err error) {
 	for again := range 2 {
 		entry, waits := e.journal.Find(id)
-		if err = e.find(func(b *backend) (err error) {
+		if err = e.find(ctx, func(b *backend) (err error) {
 			rec, err = b.store.Job(ctx, id)
 			return err
 		}); err == nil {
@@ -110,7 +110,7 @@ func accepted(entry *journal.Entry) *store.Record {
 
 // Result is a job's data.
 func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data []byte, err error) {
-	err = e.find(func(b *backend) (err error) {
+	err = e.find(ctx, func(b *backend) (err error) {
 		rec, data, err = b.store.Result(ctx, id)
 		return err
 	})
@@ -122,7 +122,7 @@ func (e *Engine) Delete(ctx context.Context, id job.ID) error {
 	if err := e.leaveJournal(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
-	return e.find(func(b *backend) error { return b.store.Delete(ctx, id) })
+	return e.find(ctx, func(b *backend) error { return b.store.Delete(ctx, id) })
 }
 
 // Retry has an ended job run again.
@@ -130,7 +130,7 @@ func (e *Engine) Retry(ctx context.Context, id job.ID) error {
 	if _, waits := e.journal.Find(id); waits {
 		return store.ErrNotDone
 	}
-	return e.find(func(b *backend) error {
+	return e.find(ctx, func(b *backend) error {
 		err := b.store.Retry(ctx, id)
 		if err == nil {
 			b.look()
@@ -144,7 +144,7 @@ func (e *Engine) Jobs(ctx context.Context, q store.Query) ([]store.Record, error
 	var all []store.Record
 	for _, b := range e.backends {
 		some, err := b.store.Jobs(ctx, q)
-		if b.note(err) != nil {
+		if b.asked(ctx, err) != nil {
 			return nil, err
 		}
 		all = merge(all, some)
@@ -177,7 +177,7 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 		}
 		n, rest, err := b.store.RetryAll(ctx, q)
 		affected, more = affected+n, more || rest
-		if b.note(err) != nil {
+		if b.asked(ctx, err) != nil {
 			return affected, true, err
 		}
 		b.look()
@@ -196,7 +196,7 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 	types := make(map[string]store.Counts)
 	for _, b := range e.backends {
 		counts, err := b.store.Counts(ctx, client)
-		if b.note(err) != nil {
+		if b.asked(ctx, err) != nil {
 			return nil, err
 		}
 		for jobtype, c := range counts {

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"gloom/cmd/serverlessd/store"
+)
+
+// TestReachable: only what fails by itself says that a store is away.
+func TestReachable(t *testing.T) {
+	e := withStores(t, 1)
+	b := e.backends[0]
+	if _, err := e.Jobs(t.Context(), store.Query{Client: "a", Limit: 1}); err != nil || b.reachable() != nil {
+		t.Fatalf("%v, %v", err, b.reachable())
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, ask := range map[string]func() error{
+		"jobs":    func() error { _, err := e.Jobs(gone, store.Query{Client: "a", Limit: 1}); return err },
+		"handler": func() error { _, err := e.Handler(gone, "a-x"); return err },
+		"delete":  func() error { _, err := e.DeleteHandler(gone, "a-x"); return err },
+	} {
+		if err := ask(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if err := b.reachable(); err != nil {
+			t.Errorf("after %s whose client is gone: %v", name, err)
+		}
+	}
+	b.asked(t.Context(), store.ErrAway)
+	if !errors.Is(b.reachable(), store.ErrAway) {
+		t.Error("the store is away, but reachable")
+	}
+}
