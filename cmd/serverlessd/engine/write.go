@@ -36,7 +36,7 @@ func (b *backend) write() {
 		case <-b.full:
 		}
 		for ends := b.queued(); len(ends) > 0; ends = b.queued() {
-			if !b.writeOnce(ends) && !b.e.sleep(writeRetry) {
+			if b.writeAll(ends) != nil && !b.e.sleep(writeRetry) {
 				return
 			}
 		}
@@ -60,7 +60,47 @@ func (b *backend) queued() []*ending {
 	return b.queue[:len(b.queue):len(b.queue)]
 }
 
-func (b *backend) writeOnce(ends []*ending) bool {
+// writeAll writes endings; what the store refuses together it is given one by
+// one, so that nobody's ending waits for another's. One that is refused goes
+// without its data, then without the jobs that follow.
+func (b *backend) writeAll(ends []*ending) error {
+	err := b.writeOnce(ends)
+	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {
+		return err
+	}
+	b.complain(err, "cannot write how jobs ended")
+	if len(ends) > 1 {
+		for i := range ends {
+			if err := b.writeAll(ends[i : i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	less := *ends[0] // a copy: after a failure all of it is tried again
+	if len(less.Data) > 0 {
+		less.Data, less.Truncated = nil, true
+		if err = b.writeLess(&less, "the store refuses a job's data: it ended without"); err == nil {
+			return nil
+		}
+	}
+	if len(less.Follow) > 0 && !errors.Is(err, store.ErrAway) {
+		less.BadLines += len(less.Follow)
+		less.Follow = nil
+		err = b.writeLess(&less, "the store refuses the jobs that follow one: it ended without")
+	}
+	return err
+}
+
+func (b *backend) writeLess(end *ending, told string) error {
+	err := b.writeOnce([]*ending{end})
+	if err == nil {
+		b.log.Error().Stringer("id", end.ID).Str("type", end.run.Jobtype).Msg(told)
+	}
+	return err
+}
+
+func (b *backend) writeOnce(ends []*ending) error {
 	rows := make([]store.Ending, len(ends))
 	follow := false
 	for i, end := range ends {
@@ -72,10 +112,7 @@ func (b *backend) writeOnce(ends []*ending) bool {
 	began := time.Now()
 	counted, err := b.store.End(ctx, ends[0].run.sysid, rows)
 	if b.note(err) != nil {
-		if !errors.Is(err, store.ErrAway) {
-			b.complain(err, "cannot write how jobs ended; trying again")
-		}
-		return false
+		return err
 	}
 	b.e.meter.wrote(time.Since(began))
 	b.mu.Lock()
@@ -95,7 +132,7 @@ func (b *backend) writeOnce(ends []*ending) bool {
 	if follow {
 		b.look()
 	}
-	return true
+	return nil
 }
 
 // ended counts and tells of a run whose end is written.

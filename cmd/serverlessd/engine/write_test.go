@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// strict refuses data and follow-on jobs that begin with an x.
+type strict struct {
+	store.Store
+	wrote []string
+}
+
+func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, error) {
+	var wrote []string
+	for _, e := range ends {
+		for _, f := range e.Follow {
+			if f.Payload[0] == 'x' {
+				return nil, errors.New("data too long")
+			}
+		}
+		if len(e.Data) > 0 && e.Data[0] == 'x' {
+			return nil, errors.New("data too long")
+		}
+		wrote = append(wrote, fmt.Sprintf("%d %s %d", e.Tries, e.Data, len(e.Follow)))
+	}
+	s.wrote = append(s.wrote, wrote...)
+	return make([]bool, len(ends)), nil
+}
+
+// TestRefusedEndings: one that the store refuses holds up no other.
+func TestRefusedEndings(t *testing.T) {
+	e := withStores(t, 1)
+	var err error
+	if e.events, err = openEvents(filepath.Join(t.TempDir(), "events.log")); err != nil {
+		t.Fatal(err)
+	}
+	defer e.events.Close()
+	b := e.backends[0]
+	s := &strict{Store: b.store}
+	b.store = s
+	for i, c := range []struct{ data, follow string }{{"a", "a"}, {"x", "a"}, {"a", "x"}, {"x", "x"}, {"b", "b"}} {
+		r := &run{Taken: store.Taken{Run: store.Run{ID: e.ids.Next(1), Tries: i}}}
+		b.hand[r.ID] = r
+		b.put(&ending{run: r, Ending: store.Ending{
+			Run: r.Run, Code: job.CodeOK, Data: []byte(c.data), Follow: []store.Follow{{ID: e.ids.Next(1), Payload: []byte(c.follow)}},
+		}})
+	}
+	if err := b.writeAll(b.queued()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"0 a 1", "1  1", "2  0", "3  0", "4 b 1"}; !slices.Equal(s.wrote, want) {
+		t.Errorf("wrote %q, want %q", s.wrote, want)
+	}
+	if len(b.queue) > 0 || len(b.hand) > 0 {
+		t.Errorf("%d wait, %d in hand", len(b.queue), len(b.hand))
+	}
+}
