@@ -105,7 +105,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 			return nil, err
 		}
 		if count == MaxGroups && known == nil {
-			known = make(map[string]bool, max)
+			known = make(map[string]bool, 2*MaxGroups)
 			for _, n := range (*f.names)[start:] {
 				known[string(n)] = true
 			}
