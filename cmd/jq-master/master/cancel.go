@@ -55,7 +55,7 @@ func (c *machine) abolish(r *record, reply func(error)) {
 			c.over(r, forget, 0)
 			c.unplace(r)
 		}
-		c.expire(r)
+		c.expire()
 		c.later(func() { reply(nil) })
 	})
 }

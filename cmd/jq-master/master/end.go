@@ -73,23 +73,25 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// expire forgets what ended long ago when too many jobs have ended.
-func (c *machine) expire(*record) {
-	for c.ended.len() > 0 {
+// expire forgets what ended long ago when too many jobs have ended, some at a time.
+func (c *machine) expire() {
+	var surplus []*record
+	for c.ended.len() > 0 && len(surplus) < manyAtOnce {
 		e := c.ended.first()
 		r := e.rec
 		switch {
-		case c.jobs[r.ID] != r || r.Rev != e.rev || !r.State.Ended() || r.past.drop != 0:
+		case c.jobs[r.ID] != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
 			c.ended.pop() // revived, forgotten, or entered again when its result goes
 			continue
-		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled] <= c.MaxEnded:
-			return
-		case c.wall-r.Finished < ms(justEnded):
+		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
+			c.wall-r.Finished < ms(justEnded):
+			c.forget(surplus)
 			return
 		}
 		c.ended.pop()
-		c.forget([]*record{r})
+		surplus = append(surplus, r)
 	}
+	c.forget(surplus)
 }
 
 // forget removes ended jobs, at most a thousand.
@@ -105,6 +107,7 @@ func (c *machine) forget(all []*record) {
 	if len(ids) == 0 {
 		return
 	}
+	c.leaving += len(kept)
 	c.later(func() {
 		c.out.store.Forget(ids, func(err error) {
 			c.out.enter(func() {
@@ -112,6 +115,7 @@ func (c *machine) forget(all []*record) {
 					c.out.fault(err)
 					return
 				}
+				c.leaving -= len(kept)
 				for _, r := range kept {
 					r.op = idle
 					c.remove(r)

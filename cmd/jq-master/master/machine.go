@@ -70,6 +70,7 @@ type machine struct {
 	counts  [6]int // jobs by state
 	timers  timers
 	ended   fifo[ending]
+	leaving int // ended jobs that the store is to forget, and that still count
 	workers map[job.ID]*worker
 
 	constraints *constraints

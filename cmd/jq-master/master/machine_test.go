@@ -436,3 +436,27 @@ func (w *world) heal() {
 		w.fatalf("%d jobs are still to come, %d late", w.c.entering, len(w.c.late))
 	}
 }
+
+// TestSurplus: what has ended is forgotten down to the limit and no further, also
+// when the store is slow to forget it.
+func TestSurplus(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	c.MaxEnded = 10
+	w.step(c, func() {
+		for n := range 3 * manyAtOnce {
+			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			c.load(j, w.now+ms(time.Hour), 0)
+		}
+	})
+	w.now += ms(2 * justEnded)
+	w.st.away = true
+	for range 5 {
+		w.step(c, c.expire)
+	}
+	w.st.away = false
+	w.st.flush()
+	if n := c.counts[job.Done]; n != c.MaxEnded || c.leaving != 0 {
+		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, c.MaxEnded, c.leaving)
+	}
+}

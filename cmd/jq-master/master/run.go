@@ -297,7 +297,7 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		} else {
 			c.ledger.Failed++
 		}
-		c.expire(r)
+		c.expire()
 		c.replyAll(u.dones, nil)
 	})
 }

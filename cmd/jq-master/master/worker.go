@@ -279,8 +279,11 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 	return ids
 }
 
-// beat does what time has made due for workers.
+// beat does what time has made due for workers, and for jobs that ended long ago.
 func (c *machine) beat() {
+	if c.away == nil {
+		c.expire()
+	}
 	for _, w := range c.byAge() {
 		if w.Heartbeat && !w.gone && !w.Leaving && len(w.pullers) == 0 && c.now-max(w.seen, c.backAt) > missedBeats*ms(c.Heartbeat) {
 			c.lose(w)
