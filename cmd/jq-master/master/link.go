@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -46,6 +47,14 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 // loadWorker takes in a worker that the store holds.
 func (c *machine) loadWorker(s *job.Worker) {
 	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}
+}
+
+// loaded is told that all that the store holds has been taken in.
+func (c *machine) loaded() {
+	slices.SortFunc(c.order, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	c.loading = false
+	c.todo = nil // nobody has been told anything yet
+	c.unlink()
 }
 
 // unlink is told that there is no broker, or an empty one: link brings it all jobs.

@@ -66,6 +66,7 @@ type machine struct {
 	jobs    map[job.ID]*record
 	order   []place // by seq
 	gone    int     // places of jobs that were forgotten
+	loading bool    // the store is being read, and order is in none yet
 	names   map[string]*name
 	counts  [6]int // jobs by state
 	timers  timers
@@ -230,7 +231,7 @@ type reply func(error)
 
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
-		Limits: l, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
+		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
 		jobs: make(map[job.ID]*record), names: make(map[string]*name),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(), maxGroups: 16,
 	}
@@ -307,11 +308,11 @@ func (c *machine) live() int {
 	return c.counts[job.Queued] + c.counts[job.Running] + c.counts[job.Retrying] + c.entering
 }
 
-// insert makes a stored job known.
+// insert makes a stored job known. While the store is read they come in any order.
 func (c *machine) insert(r *record) {
 	c.jobs[r.ID] = r
 	c.order = append(c.order, place{r.Seq, r})
-	for i := len(c.order) - 1; i > 0 && c.order[i-1].seq > c.order[i].seq; i-- {
+	for i := len(c.order) - 1; !c.loading && i > 0 && c.order[i-1].seq > c.order[i].seq; i-- {
 		c.order[i-1], c.order[i] = c.order[i], c.order[i-1]
 	}
 	c.seq = max(c.seq, r.Seq)

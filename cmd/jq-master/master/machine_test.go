@@ -460,3 +460,28 @@ func TestSurplus(t *testing.T) {
 		t.Fatalf("%d jobs are left of at most %d, %d are leaving", n, c.MaxEnded, c.leaving)
 	}
 }
+
+// TestLoadInAnyOrder: ended jobs are read after those that wait, and are older.
+func TestLoadInAnyOrder(t *testing.T) {
+	const n = 50_000
+	c := newMachine(DefaultLimits(), 1)
+	load := func(seq uint64, s job.State) {
+		c.load(&job.Job{ID: job.NewID(), Attributes: job.Attributes{Name: "n"}, Seq: seq, State: s}, never, 0)
+	}
+	began := time.Now()
+	for i := range uint64(n) {
+		load(n+1+i, job.Queued)
+	}
+	for i := range uint64(n) {
+		load(n-i, job.Done)
+	}
+	c.loaded()
+	for i, p := range c.order {
+		if p.seq != uint64(i+1) || p.rec.Seq != p.seq {
+			t.Fatalf("place %d is of job %d", i, p.seq)
+		}
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Fatalf("took %v", took)
+	}
+}

@@ -242,9 +242,8 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	if err != nil {
 		return err
 	}
-	c.todo = nil // nobody has been told anything yet
 	c.at(m.clock())
-	c.unlink()
+	c.loaded()
 	if n := len(c.jobs); n > 0 {
 		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(began)).Msg("the store is read")
 	}

@@ -116,8 +116,7 @@ func (w *world) start() {
 	if err != nil {
 		w.fatalf("load: %v", err)
 	}
-	c.todo = nil
-	c.unlink()
+	c.loaded()
 }
 
 func (w *world) step(c *machine, f func()) {
