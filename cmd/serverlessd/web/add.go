@@ -9,6 +9,7 @@ import (
 
 	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 )
 
 const (
@@ -51,28 +52,55 @@ func (s *Web) add(r *request) error {
 	if r.query.Has("wait") && wait != "store" {
 		return invalid("wait", "wait=%.40q: must be store, or not be there", wait)
 	}
-	select {
-	case s.room <- struct{}{}:
-		defer func() { <-s.room }()
-	default:
-		r.w.Header().Set("Connection", "close")
-		return busy("overloaded", "%d bodies are being read", cap(s.room))
-	}
-	body, err := s.read(r)
+	a, receipt, err := s.take(r, jobtype, due)
 	if err != nil {
 		return err
+	}
+	if wait != "" && a.Count > 0 {
+		door.Wait(r.w)
+		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
+		defer cancel()
+		stored := s.queue.Stored(ctx, receipt) == nil
+		a.Stored = &stored
+	}
+	answer(r.w, http.StatusOK, a)
+	return nil
+}
+
+// take has the journal accept a body.
+func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt journal.Receipt, err error) {
+	leave, err := s.enter(r)
+	if err != nil {
+		return a, receipt, err
+	}
+	defer leave()
+	body, err := s.read(r)
+	if err != nil {
+		return a, receipt, err
 	}
 	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, covers: func(t string) error {
 		_, err := r.covered(t)
 		return err
 	}}
 	if err := p.parse(body); err != nil {
-		return err
+		return a, receipt, err
 	}
 	for i := range p.batches {
 		p.batches[i].Due = due
 	}
-	return s.accept(r, &p, wait != "")
+	a = added{OK: true, Count: p.count, IDs: make([]job.ID, 0, p.count)}
+	if p.count == 0 {
+		return a, receipt, nil
+	}
+	if receipt, err = s.queue.Add(r.Context(), p.batches); err != nil {
+		return a, receipt, err
+	}
+	for i, first := range receipt.First {
+		for n := range p.batches[i].Lines {
+			a.IDs = append(a.IDs, first.Add(n))
+		}
+	}
+	return a, receipt, nil
 }
 
 // added is the answer to an add.
@@ -81,30 +109,6 @@ type added struct {
 	Count  int      `json:"count"`
 	IDs    []job.ID `json:"ids"`
 	Stored *bool    `json:"stored,omitempty"`
-}
-
-func (s *Web) accept(r *request, p *parser, wait bool) error {
-	a := added{OK: true, Count: p.count, IDs: make([]job.ID, 0, p.count)}
-	if p.count > 0 {
-		receipt, err := s.queue.Add(r.Context(), p.batches)
-		if err != nil {
-			return err
-		}
-		for i, first := range receipt.First {
-			for n := range p.batches[i].Lines {
-				a.IDs = append(a.IDs, first.Add(n))
-			}
-		}
-		if wait {
-			door.Wait(r.w)
-			ctx, cancel := context.WithTimeout(r.Context(), storedWait)
-			defer cancel()
-			stored := s.queue.Stored(ctx, receipt) == nil
-			a.Stored = &stored
-		}
-	}
-	answer(r.w, http.StatusOK, a)
-	return nil
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)

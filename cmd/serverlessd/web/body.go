@@ -7,10 +7,28 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
+
+// roomWait is how long a body waits for a place.
+const roomWait = time.Second
+
+// enter takes a place for a body that is being read.
+func (s *Web) enter(r *request) (leave func(), err error) {
+	timer := time.NewTimer(roomWait)
+	defer timer.Stop()
+	select {
+	case s.room <- struct{}{}:
+		return func() { <-s.room }, nil
+	case <-r.Context().Done():
+	case <-timer.C:
+	}
+	r.w.Header().Set("Connection", "close")
+	return nil, busy("overloaded", "%d bodies are being read", cap(s.room))
+}
 
 // read returns the request's body, at most as much as is allowed.
 func (s *Web) read(r *request) ([]byte, error) {

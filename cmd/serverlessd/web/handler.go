@@ -30,7 +30,12 @@ func (s *Web) putHandler(r *request) error {
 	if h.Method, err = method(r.query.Get("method")); err != nil {
 		return err
 	}
+	leave, err := s.enter(r)
+	if err != nil {
+		return err
+	}
 	body, err := s.read(r)
+	leave() // not held while a store is waited for
 	if err != nil {
 		return err
 	}
