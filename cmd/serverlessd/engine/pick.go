@@ -120,8 +120,8 @@ func (e *Engine) handsOut() bool {
 	return !e.stopped && !e.leaving
 }
 
-// ask refreshes what is due in a store, and returns how long until a deferred
-// job is.
+// ask refreshes what is due in a store, and returns when to ask again, 0 for no
+// time of its own.
 func (b *backend) ask() (next time.Duration) {
 	if b.identity() == "" {
 		return 0
@@ -131,7 +131,11 @@ func (b *backend) ask() (next time.Duration) {
 	b.mu.Unlock()
 	now := time.Now()
 	if now.Sub(seen) < pollEvery && (at.IsZero() || now.Before(at)) {
-		return max(time.Millisecond, time.Until(at))
+		rest := pollEvery - now.Sub(seen)
+		if !at.IsZero() {
+			rest = min(rest, at.Sub(now))
+		}
+		return max(time.Millisecond, rest)
 	}
 	b.mu.Lock()
 	b.seen = now // before asking: what comes meanwhile is looked for again
