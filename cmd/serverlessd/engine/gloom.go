@@ -69,7 +69,9 @@ func (e *Engine) noteCrew(jobtype string, handed, refused int) {
 
 // askWorkers brings a batch to Gloom workers, all its jobs at the same time.
 func (t *batch) askWorkers() {
-	t.claim()
+	if !t.claim() {
+		return // a stop has given it back
+	}
 	var all sync.WaitGroup
 	ends := make([]*ending, len(t.runs))
 	for i, r := range t.runs {
