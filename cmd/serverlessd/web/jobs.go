@@ -220,10 +220,15 @@ func (s *Web) retryAll(r *request) error {
 	}
 	affected, more := 0, false
 	for _, q.State = range states {
+		if q.Limit == 0 {
+			more = true // perhaps
+			break
+		}
 		n, rest, err := s.queue.RetryAll(r.Context(), q)
 		if err != nil {
 			return err
 		}
+		q.Limit -= n
 		affected, more = affected+n, more || rest
 	}
 	answer(r.w, http.StatusOK, map[string]any{"affected": affected, "more": more})
