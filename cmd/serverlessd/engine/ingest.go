@@ -70,12 +70,12 @@ func (b *backend) ingest() {
 // bring puts a piece of the journal into the store.
 func (b *backend) bring(r *journal.Reservation) bool {
 	e := b.e
-	ctx, cancel := b.call()
-	defer cancel()
-	if e.transit.Acquire(ctx, 1) != nil {
+	if e.transit.Acquire(e.life, 1) != nil {
 		r.Cancel()
 		return false
 	}
+	ctx, cancel := b.call() // the wait is none of the store's time
+	defer cancel()
 	began := time.Now()
 	before, err := b.store.Ingest(ctx, r.Range, r.Read(), time.Now)
 	if b.note(err) != nil {

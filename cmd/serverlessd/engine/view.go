@@ -188,6 +188,11 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 // State are the jobs by jobtype; of one client unless it is "". A job that goes
 // from the journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
+	for _, b := range e.backends {
+		if err := b.reachable(); err != nil {
+			return nil, err // before ingestion into the others waits
+		}
+	}
 	all := int64(len(e.backends))
 	if e.transit.Acquire(ctx, all) != nil {
 		return nil, errors.Join(store.ErrAway, context.Cause(ctx))
