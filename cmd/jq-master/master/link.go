@@ -138,6 +138,13 @@ func (c *machine) storeChanged(away error) {
 		c.backAt = c.now
 	}
 	c.away = away
+	if away != nil { // what is on its way may take long
+		for _, w := range c.workers {
+			for _, p := range w.pullers {
+				p.offer(c)
+			}
+		}
+	}
 	c.serveAll()
 }
 

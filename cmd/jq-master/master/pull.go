@@ -46,11 +46,22 @@ func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	}
 	r := c.jobs[h.ID]
 	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.past.run), append(p.recs, r)
-	if ready := p.ready; ready != nil && (p.coming == 0 || len(p.jobs) == p.max) {
+	p.offer(c)
+	return true
+}
+
+// miss is told that a job on its way to a request does not come.
+func (p *puller) miss(c *machine) {
+	p.coming--
+	p.offer(c)
+}
+
+// offer has a request take what it got, unless more is about to come.
+func (p *puller) offer(c *machine) {
+	if ready := p.ready; ready != nil && len(p.jobs) > 0 && (p.coming == 0 || len(p.jobs) == p.max || c.away != nil) {
 		p.ready = nil
 		c.later(ready)
 	}
-	return true
 }
 
 // endPull ends a request. Without a taker what it got goes back.

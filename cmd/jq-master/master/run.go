@@ -71,6 +71,9 @@ func (c *machine) start(r *record, w *worker, h handle) {
 // started sends a run to its worker, unless it has come too late.
 func (c *machine) started(r *record, u *run) {
 	if w := u.w; !w.there(c) || !w.Pulls() && c.now < w.pausedTo || c.now >= u.deadline {
+		if u.puller != nil {
+			u.puller.miss(c)
+		}
 		c.unstart(r)
 		return
 	}
