@@ -65,7 +65,8 @@ func (c *machine) unplace(r *record) {
 	if r.inLine {
 		r.inLine = false
 		id := r.ID
-		c.later(func() { c.out.line.cancel(id) })
+		line := c.out.line
+		c.later(func() { line.cancel(id) })
 	}
 }
 
@@ -118,7 +119,8 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 		default:
 			c.become(r, j)
 			if r.inLine {
-				c.later(func() { c.out.line.change(id, nil, true) })
+				line := c.out.line
+				c.later(func() { line.change(id, nil, true) })
 			}
 		}
 		c.later(func() { reply(nil) })

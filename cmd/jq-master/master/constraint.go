@@ -248,7 +248,8 @@ func (c *machine) set(k *constraint) {
 }
 
 func (c *machine) rule(change ruleChange) {
-	c.later(func() { c.out.line.rules(change) })
+	line := c.out.line
+	c.later(func() { line.rules(change) })
 }
 
 // unset drops the rules of what a constraint was.
@@ -432,8 +433,9 @@ func (c *machine) sweepSlice(looks int) (more bool) {
 		return true
 	}
 	s.sweep = -1
+	line := c.out.line
 	for _, told := range s.sweeps {
-		c.later(func() { c.out.line.settled(told) })
+		c.later(func() { line.settled(told) })
 	}
 	s.sweeps = nil
 	return false
@@ -469,5 +471,6 @@ func (c *machine) regroup(r *record) {
 	if groups == nil {
 		groups = []string{}
 	}
-	c.later(func() { c.out.line.change(id, groups, false) })
+	line := c.out.line
+	c.later(func() { line.change(id, groups, false) })
 }

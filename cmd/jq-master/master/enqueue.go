@@ -133,7 +133,8 @@ func (c *machine) submit(r *record, age time.Duration) {
 			s.groups = c.fit(r.groups.lasting)
 		}
 	}
-	c.later(func() { c.out.line.submit(s) })
+	line := c.out.line
+	c.later(func() { line.submit(s) })
 }
 
 // foremost is the priority of jobs that run already, when their worker is told of

@@ -105,8 +105,9 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	c.brought = true
 	// What the broker has been told it has taken, rules too, before the first
 	// worker joins.
+	line := c.out.line
 	c.later(func() {
-		c.out.line.settled(c.out.enter(func() {
+		line.settled(c.out.enter(func() {
 			c.linked = true
 			c.serveAll()
 		}))

@@ -111,7 +111,7 @@ type metrics struct {
 // of a call is a command, made by the functions given.
 type outside struct {
 	store store.Store
-	line  line
+	line  line // taken in the step: what is done later is for the broker of then
 	push  Pusher
 	// enter makes a command of a function: it is called with the machine's lock
 	// held, later.

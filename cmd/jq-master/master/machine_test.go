@@ -533,3 +533,19 @@ type heldStarts struct {
 
 func (s *heldStarts) Start(j *job.Job, done func(error))       { s.held[j.ID] = done }
 func (s *heldStarts) Release(_ *job.Job, done func(err error)) { done(nil) }
+
+// TestLineOfThen: what a step has for a broker does not go to the next one.
+func TestLineOfThen(t *testing.T) {
+	w := newWorld(t, 1)
+	c, next := w.c, &naiveBroker{w: w}
+	c.place(c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: 1, State: job.Queued}))
+	c.linkSlice(2)
+	c.rule(ruleChange{pattern: "c:x"})
+	c.out.line = next
+	for _, f := range c.todo {
+		f()
+	}
+	if len(next.todo) != 0 || len(w.br.todo) != 3 {
+		t.Fatalf("the broker got %d errands, the next one %d", len(w.br.todo), len(next.todo))
+	}
+}

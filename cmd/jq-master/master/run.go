@@ -132,7 +132,8 @@ func (c *machine) leave(r *record, u *run, answer func(handle)) {
 	case r.inLine: // to be handed to the worker again
 		id := r.ID
 		r.inLine = false
-		c.later(func() { c.out.line.cancel(id) })
+		line := c.out.line
+		c.later(func() { line.cancel(id) })
 		fallthrough
 	default:
 		if answer != nil {

@@ -86,7 +86,8 @@ func (c *machine) serve(w *worker) {
 	}
 	w.told, w.joined = v, true
 	id := w.ID
-	c.later(func() { c.out.line.serve(id, v) })
+	line := c.out.line
+	c.later(func() { line.serve(id, v) })
 }
 
 func (v *serving) same(o *serving) bool {
@@ -184,7 +185,8 @@ func (c *machine) dismiss(w *worker) {
 	w.gone = true
 	delete(c.workers, w.ID)
 	id := w.ID
-	c.later(func() { c.out.line.part(id) })
+	line := c.out.line
+	c.later(func() { line.part(id) })
 	c.storeWorker(func(done func(error)) { c.out.store.DropWorker(id, done) })
 }
 
