@@ -297,6 +297,9 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 	case c.away != nil:
 		tell(false, c.storeAway())
 		return
+	case c.changing:
+		c.changes = append(c.changes, func() { c.putConstraint(n, pick, ifMatch, must, reply) })
+		return
 	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
 		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", n.ID))
 		return
@@ -308,9 +311,11 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 	if stored.Version = 1; old != nil {
 		stored.Version = old.Version + 1
 	}
+	c.changing = true
 	c.later(func() {
 		c.out.store.PutConstraint(&stored, func(err error) {
 			c.out.enter(func() {
+				defer c.changed()
 				if err != nil {
 					tell(false, c.notStored(err))
 					return
@@ -321,6 +326,17 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 			})()
 		})
 	})
+}
+
+// changed is told that a change of constraints is written, or is not to be. Others
+// have waited for it, as what they demand of the constraint is judged by the last.
+func (c *machine) changed() {
+	c.changing = false
+	for len(c.changes) > 0 && !c.changing {
+		next := c.changes[0]
+		c.changes = c.changes[1:]
+		next()
+	}
 }
 
 // notStored is what becomes of a request whose effect could not be written.
@@ -376,6 +392,9 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
 	k := c.constraints.byID[id]
 	switch {
+	case c.away == nil && c.changing:
+		c.changes = append(c.changes, func() { c.dropConstraint(id, ifMatch, reply) })
+		return
 	case k == nil:
 		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
 		return
@@ -386,9 +405,11 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", id))
 		return
 	}
+	c.changing = true
 	c.later(func() {
 		c.out.store.DropConstraint(id, func(err error) {
 			c.out.enter(func() {
+				defer c.changed()
 				if err != nil {
 					tell(c.notStored(err))
 					return

@@ -75,6 +75,8 @@ type machine struct {
 	workers map[job.ID]*worker
 
 	constraints *constraints
+	changing    bool     // a change of constraints is being written
+	changes     []func() // that wait for it
 
 	entering int   // jobs on their way into the store
 	bytes    int64 // of arguments, results and errors

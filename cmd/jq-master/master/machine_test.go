@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -548,4 +549,57 @@ func TestLineOfThen(t *testing.T) {
 	if len(next.todo) != 0 || len(w.br.todo) != 3 {
 		t.Fatalf("the broker got %d errands, the next one %d", len(w.br.todo), len(next.todo))
 	}
+}
+
+// TestIfMatchAtOnce: of two changes of one version of a constraint, made at once,
+// the second is refused.
+func TestIfMatchAtOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	held := &heldConstraints{Store: w.st}
+	c.out.store = held
+	var refused, other int
+	put := func(ifMatch uint64) {
+		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
+		w.step(c, func() {
+			c.putConstraint(k, picker{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
+				var f *job.Fault
+				if errors.As(err, &f) && f.Code == job.PreconditionFailed {
+					refused++
+				} else if err != nil {
+					other++
+				}
+			})
+		})
+	}
+	put(0)
+	held.answer()
+	put(1)
+	put(1)
+	w.step(c, func() { c.dropConstraint("k", 1, func(error) { refused++ }) })
+	for held.answer() {
+	}
+	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changing {
+		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
+	}
+}
+
+// heldConstraints keeps the answers to changes of constraints.
+type heldConstraints struct {
+	store.Store
+	held []func(error)
+}
+
+func (s *heldConstraints) PutConstraint(_ *job.Constraint, done func(error)) {
+	s.held = append(s.held, done)
+}
+
+func (s *heldConstraints) answer() bool {
+	if len(s.held) == 0 {
+		return false
+	}
+	done := s.held[0]
+	s.held = s.held[1:]
+	done(nil)
+	return true
 }
