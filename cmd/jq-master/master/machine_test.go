@@ -225,7 +225,7 @@ func (w *world) workerActs() {
 			}
 		})
 		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
-	case n < 4:
+	case n < 4 && (s.beats || !w.healed): // else it would be lost in time
 		w.step(w.c, func() {
 			if k, err := w.c.known(s.id, false); err == nil {
 				for _, id := range w.c.heartbeat(k) {
@@ -602,4 +602,26 @@ func (s *heldConstraints) answer() bool {
 	s.held = s.held[1:]
 	done(nil)
 	return true
+}
+
+// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, also
+// if it did not ask for that.
+func TestHeartbeatStops(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 1, Names: []string{"*"}}, seen: w.now, runs: map[*record]struct{}{}}
+	c.workers[k.ID] = k
+	w.pass(time.Hour)
+	if c.workers[k.ID] != k {
+		t.Fatal("a worker is lost that never sent a heartbeat")
+	}
+	w.step(c, func() {
+		if known, err := c.known(k.ID, false); err == nil {
+			c.heartbeat(known)
+		}
+	})
+	w.pass((missedBeats + 1) * c.Heartbeat)
+	if c.workers[k.ID] != nil {
+		t.Fatal("the worker is still there")
+	}
 }

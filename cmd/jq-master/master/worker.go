@@ -267,8 +267,14 @@ func (c *machine) missed(w *worker, why string) {
 	c.setPause(w, w.pause, why)
 }
 
-// heartbeat returns which of its runs a worker may give up.
+// heartbeat returns which of its runs a worker may give up. From the first one on it
+// is lost when they stop, if it has not asked for that before.
 func (c *machine) heartbeat(w *worker) []job.ID {
+	if !w.Heartbeat {
+		w.Heartbeat = true
+		stored := w.Worker
+		c.storeWorker(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+	}
 	ids := make([]job.ID, 0, len(w.cancels))
 	for id, until := range w.cancels {
 		if c.now >= until {
