@@ -65,8 +65,8 @@ func defaults() *options {
 	return o
 }
 
-// maxResult is the most that is kept of a job's data: what a MEDIUMBLOB holds.
-const maxResult = 16<<20 - 1
+// maxResult is the most that may be kept of a job's data.
+const maxResult = 16 << 20
 
 // bind makes a flag of every option.
 func bind(f *pflag.FlagSet, o *options) {

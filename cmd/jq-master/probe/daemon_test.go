@@ -175,6 +175,7 @@ func sharing(t *testing.T, name string) *daemon {
 			if shared.memory, err = launch(quick...); err != nil {
 				t.Fatal(err)
 			}
+			shared.memory.ready(t)
 		}
 		return shared.memory
 	}

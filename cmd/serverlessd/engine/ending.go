@@ -11,6 +11,9 @@ import (
 	"gloom/cmd/serverlessd/store"
 )
 
+// maxData is what a MEDIUMBLOB holds, in bytes.
+const maxData = 16<<20 - 1
+
 // ending is what is to be written about a run.
 type ending struct {
 	store.Ending
@@ -63,8 +66,8 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 func (e *Engine) archive(end *ending, data []byte, next string) {
 	end.Fate = store.Archive
 	end.Data = data
-	if len(data) > e.cfg.MaxResult {
-		end.Data, end.Truncated = data[:e.cfg.MaxResult], true
+	if most := min(e.cfg.MaxResult, maxData); len(data) > most {
+		end.Data, end.Truncated = data[:most], true
 	}
 	if next == "" {
 		return
