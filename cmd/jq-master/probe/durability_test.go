@@ -190,10 +190,16 @@ func TestDurability(t *testing.T) {
 		s, flags := redis(t)
 		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
 			standby := start(t, flags...)
-			r := standby.ask(t, "POST", "/job", object{"name": "x", "argument": object{}})
-			if r.status != 503 || r.text("error") != "standby" {
-				t.Errorf("the standby says %s", r)
-			}
+			until(t, "it stands by", func() error {
+				r := standby.ask(t, "POST", "/job", object{"name": "x", "argument": object{}})
+				if r.status != 503 {
+					t.Fatalf("beside an active master: %s", r)
+				}
+				if r.text("error") != "standby" {
+					return fmt.Errorf("%s", r)
+				}
+				return nil
+			})
 			l.daemon().kill()
 			standby.ready(t)
 			l.mu.Lock()
