@@ -46,6 +46,9 @@ func (o *oracle) take(c *command, owner int) *oracleJob {
 	}
 	if c.detach {
 		j.owner = 0
+		if k := o.types[c.typ]; c.keep == 0 && (k == nil || !k.fair) {
+			j.origin = 0 // nobody asks whose it is, until the type becomes fair
+		}
 	}
 	if c.retries < 0 {
 		j.retries = o.cfg.Retries
