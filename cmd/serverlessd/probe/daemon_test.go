@@ -96,6 +96,14 @@ func start(t *testing.T, flags ...string) *daemon {
 
 func startIn(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
+	d := startAway(t, dir, flags...)
+	d.ready(t)
+	return d
+}
+
+// startAway is startIn for a store that is not there.
+func startAway(t *testing.T, dir string, flags ...string) *daemon {
+	t.Helper()
 	d, err := launch(dir, flags...)
 	if err != nil {
 		t.Fatal(err)
@@ -106,6 +114,18 @@ func startIn(t *testing.T, dir string, flags ...string) *daemon {
 		}
 	})
 	return d
+}
+
+// ready waits until the store is there.
+func (d *daemon) ready(t *testing.T) {
+	t.Helper()
+	until(t, "ready", func() error {
+		r, err := d.try("GET", "/readyz", "")
+		if err != nil || r.status != 200 {
+			return fmt.Errorf("%s, %v", r, err)
+		}
+		return nil
+	})
 }
 
 // end asks the daemon to stop, unless it has ended.
@@ -162,6 +182,7 @@ func sharing(t *testing.T) *daemon {
 	if common.err != nil {
 		t.Fatal(common.err)
 	}
+	common.ready(t)
 	return common.daemon
 }
 

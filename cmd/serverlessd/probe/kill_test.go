@@ -185,7 +185,7 @@ func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	late := filepath.Join(t.TempDir(), "late")
 	store := "--store=sqlite:" + late + "/store.db" // away, until there is the folder
-	d := startIn(t, dir, store)
+	d := startAway(t, dir, store)
 	who := tenant()
 	first := d.one(t, who, "a", "first of all")
 	d.one(t, who, "a", "to be damaged")
