@@ -396,8 +396,8 @@ func TestBatch(t *testing.T) {
 		}
 		w := d.puller(t, 100, []string{name})
 		var order []string
-		for len(order) < 100 {
-			for _, j := range w.pull(t, "50", 100) {
+		for len(order) < 100 { // one by one: those that come together have no order
+			for _, j := range w.pull(t, "50", 1) {
 				order = append(order, fmt.Sprint(j.(object)["argument"].(object)["i"]))
 			}
 		}
