@@ -52,6 +52,8 @@ type Engine struct {
 	// whole by who counts jobs in both.
 	transit *semaphore.Weighted
 
+	noting sync.Mutex // of sysids: one at a time
+
 	mu       sync.Mutex // guards the following
 	stopped  bool       // nothing is handed out
 	leaving  bool       // for good

@@ -37,8 +37,8 @@ func (e *Engine) noteSysid(sysid string) error {
 
 // newSysid replaces a sysid, unless that has been done.
 func (e *Engine) newSysid(lost string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.noting.Lock() // not e.mu: adds and slots do not wait for the disk
+	defer e.noting.Unlock()
 	if e.ids.Sysid() != lost {
 		return
 	}
