@@ -32,6 +32,18 @@ func (o *options) prefix() string {
 	return "jq."
 }
 
+// once begins the types of jobs with max_retry 0: where socket workers may join,
+// they cannot guess it.
+func (o *options) once(prefix string) string {
+	if !o.socketWorkers || o.alone() {
+		return prefix
+	}
+	return strings.TrimSuffix(prefix, ".") + "-" + strings.ToLower(rand.Text()) + "."
+}
+
+// alone reports whether nobody else can reach the broker.
+func (o *options) alone() bool { return o.broker.SubmitAddr == "" && o.workerAddr == "" }
+
 // openBroker starts the broker inside this process, or gets ready to reach a
 // shared one.
 func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
@@ -48,7 +60,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: c.SubmitAddr == "" && o.workerAddr == ""}
+	b := master.Broker{Lost: lost, Alone: o.alone()}
 	if b.MaxGroups = 16; c.SubmitAddr == "" {
 		b.MaxGroups = 1 << 12
 	}

@@ -43,7 +43,12 @@ func usesBroker(b *server.Server) []string {
 // socketWorker serves a type of the broker at an address.
 func socketWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
 	t.Helper()
-	w := &gloom.Worker{Type: typ, Handler: handle, Options: []gloom.Option{gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}}
+	serveSocket(t, addr, &gloom.Worker{Type: typ, Handler: handle})
+}
+
+func serveSocket(t *testing.T, addr string, w *gloom.Worker) {
+	t.Helper()
+	w.Options = []gloom.Option{gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := w.Start(ctx); err != nil {
@@ -76,7 +81,7 @@ func TestSocketWorkers(t *testing.T) {
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"result":{"n":18446744073709551615,"b":{"$bin":"AAE="}}}`)
 		id = c.enqueue(`{"name":"sock","argument":{"Fail":true,"Final":true}}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error","message":"no luck"}`)
-		id = c.enqueue(`{"name":"sock","argument":{"Fail":true},"max_retry":0}`)
+		id = c.enqueue(`{"name":"sock","argument":{"Fail":true},"max_retry":1}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=60", "").want(200).has(`{"status":"error"}`)
 	}
 	t.Run("inside", func(t *testing.T) {
@@ -103,6 +108,37 @@ func TestSocketWorkers(t *testing.T) {
 			t.Errorf("pulled %v, want %s", got, id)
 		}
 	})
+}
+
+// TestOnce: jobs with max_retry 0 are not for socket workers, as these would run
+// them before that is written; one that joins for all types does not get the
+// argument, and its answer does not count.
+func TestOnce(t *testing.T) {
+	for _, typ := range []string{"jq.sock", "*"} {
+		t.Run(typ, func(t *testing.T) {
+			b := shared(t, nil)
+			d := start(t, usesBroker(b)...)
+			c := d.client(t, jsonType)
+			once := c.enqueue(`{"name":"sock","argument":{"n":1},"max_retry":0}`)
+			often := c.enqueue(`{"name":"sock","argument":{"n":2},"priority":1}`)
+			serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+				if string(j.Body) == `{"n":1}` {
+					t.Errorf("a socket worker runs a job of max_retry 0: %s %s", j.Type, j.Body)
+				}
+				return j.Body, nil
+			}})
+			c.do("GET", "/job/"+often+"/polling?timeout=60", "").want(200)
+			c.do("GET", "/job/"+once, "").want(200).has(`{"status":"queued"}`)
+			worker := c.register(`{"name":"w","max_jobs":1}`)
+			if got := c.pull(worker, 1); len(got) != 1 || got[0] != once {
+				t.Fatalf("pulled %v, want %s", got, once)
+			}
+			b.Close() // and with it what it knew of the job
+			b = shared(t, b)
+			d.ready()
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).want(204)
+		})
+	}
 }
 
 // TestBrokerRestarts: with a shared broker that loses all it has, jobs that wait

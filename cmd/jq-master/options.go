@@ -75,7 +75,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	o.broker.Flags(f)
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where socket workers connect to the broker inside this process; none: nowhere")
-	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name")
+	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, but for those with max_retry 0")
 	f.IntVar(&o.workerPort, "worker-port", o.workerPort, "port that jobs are pushed to, of workers that say neither url nor port; 0: they pull")
 	f.StringSliceVar(&o.workerAllow, "worker-allow", nil, "network that workers' URLs may lead to, beside loopback and the address that they register from (CIDR); may be given several times")
 	f.DurationVar(&l.Heartbeat, "heartbeat", l.Heartbeat, "interval of heartbeats; a worker is lost after three that were missed")

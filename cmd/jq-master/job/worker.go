@@ -3,7 +3,7 @@ package job
 // Limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
-	MaxWorkerNames = 1000 // globs
+	MaxWorkerNames = 499 // globs; each is two of the 1,000 types that a broker's worker may have
 )
 
 // Worker is a worker as it is registered and stored.

@@ -119,9 +119,11 @@ const fresh = time.Second
 func (c *machine) submit(r *record, age time.Duration) {
 	r.inLine = true
 	s := submission{
-		id: r.ID, typ: c.prefix + r.Name, priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
+		id: r.ID, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
 		retries: int(r.MaxRetry - r.Retries), timeout: time.Duration(r.Timeout)*time.Second + c.TimeoutGrace,
-		argument: r.Argument,
+	}
+	if !c.ours(r) {
+		s.argument = r.Argument
 	}
 	if r.Due > c.wall {
 		s.delay = time.Duration(r.Due-c.wall) * time.Millisecond

@@ -196,7 +196,9 @@ func (l *brokerLine) send(s *submission) error {
 		Retries: manyRetries, Detach: l.b.Alone, Body: nothing,
 	}
 	if !l.b.Alone {
-		j.Body = l.values.JSON(s.argument)
+		if s.argument != nil {
+			j.Body = l.values.JSON(s.argument)
+		}
 		j.Timeout = s.timeout + 5*time.Second // ours is the first
 		if j.Retries = s.retries; j.Retries <= 0 {
 			j.Retries = gloom.NoRetries

@@ -185,6 +185,10 @@ func (c *machine) answered(id job.ID, o *job.Outcome) {
 	if r == nil || !r.inLine || !r.waits() {
 		return // the master itself has ended it
 	}
+	if c.ours(r) { // a worker for all types had it, without its argument
+		c.misplaced(id)
+		return
+	}
 	if r.op != idle {
 		r.wait(func() { c.answered(id, o) })
 		return

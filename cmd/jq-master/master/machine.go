@@ -57,6 +57,7 @@ type machine struct {
 	rng    *rand.Rand
 	newID  func() job.ID
 	prefix string // of the broker's types
+	once   string // likewise, of jobs with max_retry 0
 
 	now  int64 // in milliseconds, monotonic
 	wall int64 // in milliseconds since 1970

@@ -28,6 +28,10 @@ type Options struct {
 	// Prefix begins the types of the broker's jobs; it ends with a character that
 	// no pattern of another's has there.
 	Prefix string
+	// Once begins the types of jobs with max_retry 0. Where workers of the broker's
+	// own may join, nobody else can guess it: such a worker would run a job before
+	// that is written, and after a crash once more. Else it is Prefix.
+	Once string
 	// Persisted says that constraints are there after a restart.
 	Persisted bool
 	Seed      uint64
@@ -179,7 +183,7 @@ func (m *Master) stand(why *job.Fault) {
 // serve is the active master, until ctx ends or something is lost.
 func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
-	c.prefix = m.opt.Prefix
+	c.prefix, c.once = m.opt.Prefix, m.opt.Once
 	failed := make(chan error, 1)
 	c.out = outside{
 		store: m.opt.Store, push: m.opt.Push,

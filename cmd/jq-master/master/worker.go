@@ -44,6 +44,28 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
+// ours reports whether a job is for our workers alone: it runs already, or may not
+// run before that is written.
+func (c *machine) ours(r *record) bool {
+	return r.State == job.Running || r.MaxRetry == 0 && c.once != c.prefix
+}
+
+// typeOf is the broker's type of a job that waits.
+func (c *machine) typeOf(r *record) string {
+	if r.MaxRetry == 0 {
+		return c.once + r.Name
+	}
+	return c.prefix + r.Name
+}
+
+// addTypes adds the broker's types of a name.
+func (c *machine) addTypes(all []string, name string) []string {
+	if c.once != c.prefix {
+		all = append(all, c.once+name)
+	}
+	return append(all, c.prefix+name)
+}
+
 // ownType is the type of jobs that run with a worker already.
 func (c *machine) ownType(w *worker) string { return c.ownPrefix() + w.ID.String() }
 
@@ -69,7 +91,7 @@ func (c *machine) serve(w *worker) {
 		v.prefetch = -1
 	}
 	for _, n := range w.Names {
-		v.types = append(v.types, c.prefix+n)
+		v.types = c.addTypes(v.types, n)
 	}
 	if v.prefetch < 0 { // only what it runs already
 		v.types, v.prefetch = nil, w.MaxJobs
@@ -78,7 +100,7 @@ func (c *machine) serve(w *worker) {
 		v.types = append(v.types, c.ownType(w))
 	}
 	for n := range w.excepts {
-		v.except = append(v.except, c.prefix+n)
+		v.except = c.addTypes(v.except, n)
 	}
 	slices.Sort(v.except)
 	if w.joined && v.same(&w.told) {

@@ -93,7 +93,10 @@ func (w *world) start() {
 	l.MaxJobs, l.KeepEnded, l.ResultTTL, l.BackoffCap = 40, 10*time.Minute, 20*time.Second, 20*time.Second
 	l.Heartbeat = time.Second
 	c := newMachine(l, w.seed)
-	c.prefix = "jq."
+	c.prefix, c.once = "jq.", "jq."
+	if w.seed%2 == 0 { // the broker has workers of its own
+		c.once = "jq-once."
+	}
 	c.newID = func() (id job.ID) {
 		w.ids++
 		binary.BigEndian.PutUint64(id[8:], w.ids)
