@@ -1,6 +1,7 @@
-// Package throwaway runs the servers that tests and benchmarks are tried with:
-// a directory of their own, gone with them, and gone when the process that
-// started them is. It knows nothing of what they serve.
+// Package throwaway runs the processes that tests and benchmarks need, gone when
+// the process that started them is: servers with a directory of their own, which
+// stop and come back, and single runs of our own daemons. It knows nothing of what
+// they serve.
 package throwaway
 
 import (
@@ -12,15 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
-)
-
-const (
-	startTimeout = 60 * time.Second
-	stopTimeout  = 30 * time.Second
 )
 
 // Server is one server. Launch, Stop and Kill may be called in turn; what is in
@@ -36,12 +31,6 @@ type Server struct {
 
 	mu      sync.Mutex // guards process
 	process *process
-}
-
-// process is one life of the server.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
 }
 
 // Launch starts the server, for the first time or after Stop or Kill, and
@@ -60,27 +49,12 @@ func (s *Server) Launch() error {
 	cmd := exec.Command(s.Program, s.Args()...)
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own keeps a terminal's ^C away from it: the test decides
-	// when it ends. It dies with the thread that forked it, hence the lock.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait()
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
+	p, err := begin(cmd)
+	if err != nil {
 		return err
 	}
 	if err := s.await(p); err != nil {
-		cmd.Process.Kill()
-		<-p.exited
+		p.end(syscall.SIGKILL, syscall.SIGKILL)
 		return err
 	}
 	s.process = p
@@ -98,7 +72,7 @@ func (s *Server) await(p *process) error {
 			return nil
 		}
 		select {
-		case <-p.exited:
+		case <-p.gone:
 			return fmt.Errorf("%s ended at start: %s", s.Program, s.log())
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not answer after %s: %w: %s", s.Program, startTimeout, err, s.log())
@@ -120,15 +94,7 @@ func (s *Server) end(signal syscall.Signal) {
 		return
 	}
 	s.process = nil
-	p.cmd.Process.Signal(signal)
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-p.exited:
-	case <-timer.C:
-		p.cmd.Process.Kill()
-		<-p.exited
-	}
+	p.end(signal, syscall.SIGKILL)
 }
 
 // Freeze stops the server from answering without closing anything, as a host
@@ -140,7 +106,7 @@ func (s *Server) signal(signal syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		s.process.cmd.Process.Signal(signal)
+		s.process.signal(signal)
 	}
 }
 
@@ -159,7 +125,7 @@ func (s *Server) PID() int {
 func (s *Server) Exited() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.process.exited
+	return s.process.gone
 }
 
 // Close kills the server and removes its directory.

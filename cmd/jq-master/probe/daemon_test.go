@@ -1,31 +1,24 @@
 package probe
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"gloom/cmd/jq-master/redistest"
+	"gloom/cmd/throwaway"
 )
 
 // daemon is a running jq-master.
 type daemon struct {
+	*throwaway.Daemon
 	base  string // its URL
 	flags []string
 	token string
-	cmd   *exec.Cmd
-	gone  chan struct{} // closed once the process has ended
-
-	mu  sync.Mutex
-	log []string
 }
 
 // launch starts a daemon on a free port and waits until it serves or has ended.
@@ -34,56 +27,10 @@ func launch(flags ...string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{flags: flags, gone: make(chan struct{})}
-	d.cmd = exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}
-	stderr, err := d.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
-	serves := make(chan string, 1)
-	go func() {
-		lines := bufio.NewReaderSize(stderr, 1<<20)
-		for {
-			line, err := lines.ReadString('\n')
-			d.mu.Lock()
-			d.log = append(d.log, strings.TrimRight(line, "\n"))
-			d.mu.Unlock()
-			var fields map[string]any
-			if json.Unmarshal([]byte(line), &fields) == nil && fields["message"] == "jq-master serves" {
-				addr, _ := fields["addr"].(string)
-				select {
-				case serves <- addr:
-				default:
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		_ = d.cmd.Wait()
-		close(d.gone)
-	}()
-	select {
-	case addr := <-serves:
-		d.base = "http://" + addr
-		return d, nil
-	case <-d.gone:
-		return d, fmt.Errorf("ended before it served: %s\n%s", d.cmd.ProcessState, d.said())
-	case <-time.After(patience):
-		_ = d.cmd.Process.Kill()
-		return d, fmt.Errorf("does not serve within %s\n%s", patience, d.said())
-	}
-}
-
-func (d *daemon) said() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return strings.Join(d.log, "\n")
+	cmd := exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}
+	d, err := throwaway.Start(cmd, "jq-master serves")
+	return &daemon{Daemon: d, base: "http://" + d.Field("addr"), flags: flags}, err
 }
 
 // start runs a daemon of a test's own; it must end well.
@@ -94,40 +41,11 @@ func start(t *testing.T, flags ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.end(); err != nil {
+		if err := d.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
-}
-
-// end asks the daemon to stop, unless it has ended.
-func (d *daemon) end() error {
-	if d == nil {
-		return nil
-	}
-	select {
-	case <-d.gone:
-	default:
-		_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	}
-	select {
-	case <-d.gone:
-	case <-time.After(patience):
-		_ = d.cmd.Process.Signal(syscall.SIGABRT)
-		<-d.gone
-		return errors.New("did not stop: " + d.said())
-	}
-	if said := d.said(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") {
-		return errors.New(said)
-	}
-	return nil
-}
-
-// kill ends it as power would.
-func (d *daemon) kill() {
-	_ = d.cmd.Process.Kill()
-	<-d.gone
 }
 
 // ready waits until the daemon hands out.
@@ -192,7 +110,12 @@ func sharing(t *testing.T, name string) *daemon {
 }
 
 func endShared() error {
-	err := errors.Join(shared.memory.end(), shared.redis.end())
+	var err error
+	for _, d := range []*daemon{shared.memory, shared.redis} {
+		if d != nil {
+			err = errors.Join(err, d.Stop())
+		}
+	}
 	if shared.server != nil {
 		shared.server.Close()
 	}

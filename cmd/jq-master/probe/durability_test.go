@@ -179,7 +179,7 @@ func TestDurability(t *testing.T) {
 	t.Run("the master is killed", func(t *testing.T) {
 		s, flags := redis(t)
 		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
-			l.daemon().kill()
+			l.daemon().Kill()
 			d := start(t, flags...)
 			l.mu.Lock()
 			l.d = d
@@ -200,7 +200,7 @@ func TestDurability(t *testing.T) {
 				}
 				return nil
 			})
-			l.daemon().kill()
+			l.daemon().Kill()
 			standby.ready(t)
 			l.mu.Lock()
 			l.d = standby
@@ -231,7 +231,7 @@ func TestDurability(t *testing.T) {
 	t.Run("both are killed", func(t *testing.T) {
 		s, flags := redis(t)
 		trouble(t, fresh(), flags, s, func(l *load, _ *rand.Rand) {
-			l.daemon().kill()
+			l.daemon().Kill()
 			s.Kill()
 			if err := s.Launch(); err != nil {
 				t.Fatal(err)
@@ -254,7 +254,7 @@ func TestDurability(t *testing.T) {
 				}
 				return nil
 			})
-			_ = d.end()
+			_ = d.Stop()
 		}
 	})
 }

@@ -6,12 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gloom/cmd/throwaway"
 )
 
 // patience bounds every wait for something that must happen.
@@ -46,15 +45,4 @@ func run(m *testing.M) int {
 }
 
 // program builds jq-master once.
-var program = sync.OnceValues(func() (string, error) {
-	out := filepath.Join(scratch, "jq-master")
-	args := []string{"build", "-o", out}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	said, err := exec.Command("go", append(args, "gloom/cmd/jq-master")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
-	}
-	return out, nil
-})
+var program = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "jq-master", throwaway.Race) })

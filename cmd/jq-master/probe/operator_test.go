@@ -253,11 +253,11 @@ func TestOptions(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			d, err := launch(flag)
 			if err == nil {
-				_ = d.end()
+				_ = d.Stop()
 				t.Fatal("it has started")
 			}
-			if code := d.cmd.ProcessState.ExitCode(); code != 2 {
-				t.Errorf("exit %d: %s", code, d.said())
+			if code := d.State().ExitCode(); code != 2 {
+				t.Errorf("exit %d: %s", code, d.Log.String())
 			}
 		})
 	}

@@ -1,29 +1,22 @@
 package probe
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"gloom/cmd/throwaway"
 )
 
 // daemon is a running serverlessd.
 type daemon struct {
+	*throwaway.Daemon
 	*client
 	dir   string
 	flags []string
-	cmd   *exec.Cmd
-	gone  chan struct{} // closed once the process has ended
-
-	mu  sync.Mutex
-	log []string
 }
 
 // languages are all that a handler may be in.
@@ -35,57 +28,10 @@ func launch(dir string, flags ...string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{dir: dir, flags: flags, gone: make(chan struct{})}
-	d.cmd = exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch, "SECRET_OF_THE_DAEMON=hush"}
-	stderr, err := d.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
-	ready := make(chan string, 1)
-	go func() {
-		lines := bufio.NewReaderSize(stderr, 1<<20)
-		for {
-			line, err := lines.ReadString('\n')
-			d.mu.Lock()
-			d.log = append(d.log, strings.TrimRight(line, "\n"))
-			d.mu.Unlock()
-			var fields map[string]any
-			if json.Unmarshal([]byte(line), &fields) == nil && fields["message"] == "serverlessd is ready" {
-				addr, _ := fields["addr"].(string)
-				select {
-				case ready <- addr:
-				default:
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		_ = d.cmd.Wait()
-		close(d.gone)
-	}()
-	select {
-	case addr := <-ready:
-		d.client = &client{base: "http://" + addr}
-		return d, nil
-	case <-d.gone:
-		return d, fmt.Errorf("ended before it was ready: %s\n%s", d.cmd.ProcessState, d.said())
-	case <-time.After(patience):
-		_ = d.cmd.Process.Kill()
-		return d, fmt.Errorf("not ready within %s\n%s", patience, d.said())
-	}
-}
-
-// said is what the daemon has logged.
-func (d *daemon) said() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return strings.Join(d.log, "\n")
+	cmd := exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch, "SECRET_OF_THE_DAEMON=hush"}
+	d, err := throwaway.Start(cmd, "serverlessd is ready")
+	return &daemon{d, &client{base: "http://" + d.Field("addr")}, dir, flags}, err
 }
 
 // start runs a daemon of a test's own; it must end well.
@@ -109,7 +55,7 @@ func startAway(t *testing.T, dir string, flags ...string) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.end(); err != nil {
+		if err := d.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -126,35 +72,6 @@ func (d *daemon) ready(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// end asks the daemon to stop, unless it has ended.
-func (d *daemon) end() error {
-	if d == nil {
-		return nil
-	}
-	select {
-	case <-d.gone:
-	default:
-		_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	}
-	select {
-	case <-d.gone:
-	case <-time.After(patience):
-		_ = d.cmd.Process.Signal(syscall.SIGABRT)
-		<-d.gone
-		return errors.New("did not stop: " + d.said())
-	}
-	if said := d.said(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") {
-		return errors.New(said)
-	}
-	return nil
-}
-
-// kill ends it as power would.
-func (d *daemon) kill() {
-	_ = d.cmd.Process.Kill()
-	<-d.gone
 }
 
 // shared is one daemon for all tests that disturb nobody; each has clients of
@@ -185,8 +102,6 @@ func sharing(t *testing.T) *daemon {
 	common.ready(t)
 	return common.daemon
 }
-
-func (s *shared) end() error { return s.daemon.end() }
 
 // until waits for a condition.
 func until(t *testing.T, what string, check func() error) {

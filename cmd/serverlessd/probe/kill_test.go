@@ -117,7 +117,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 	for range rounds {
 		time.Sleep(time.Duration(50+rng.IntN(400)) * time.Millisecond)
 		i := rng.IntN(len(daemons))
-		daemons[i].kill()
+		daemons[i].Kill()
 		d := startIn(t, dirs[i], flags...)
 		mu.Lock()
 		daemons[i], current[i] = d, d.client
@@ -128,7 +128,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, d := range daemons {
-				t.Log(d.said())
+				t.Log(d.Log.String())
 			}
 		}
 	})
@@ -190,7 +190,7 @@ func TestDamage(t *testing.T) {
 	first := d.one(t, who, "a", "first of all")
 	d.one(t, who, "a", "to be damaged")
 	last := d.one(t, who, "a", "last of all")
-	d.kill()
+	d.Kill()
 	names, err := filepath.Glob(filepath.Join(dir, "journal", "*"))
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
@@ -220,14 +220,14 @@ func TestDamage(t *testing.T) {
 	e := startIn(t, dir, store)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(e.said())
+			t.Log(e.Log.String())
 		}
 	})
 	e.handler(t, who, "a", "sh", `cat`)
 	e.ends(t, who, first, "ok")
 	e.ends(t, who, last, "ok")
 	if bad, _ := filepath.Glob(filepath.Join(dir, "journal", "*.bad")); len(bad) != 1 {
-		t.Errorf("kept aside: %v\n%s", bad, e.said())
+		t.Errorf("kept aside: %v\n%s", bad, e.Log.String())
 	}
 }
 

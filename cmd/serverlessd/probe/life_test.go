@@ -201,12 +201,12 @@ func TestControl(t *testing.T) {
 		t.Errorf("%q", r.body)
 	}
 	select {
-	case <-d.gone:
+	case <-d.Gone():
 	case <-time.After(patience):
 		t.Fatal("did not quit")
 	}
-	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit %d: %s", code, d.said())
+	if code := d.State().ExitCode(); code != 0 {
+		t.Errorf("exit %d: %s", code, d.Log.String())
 	}
 	// What was added stays.
 	e := startIn(t, d.dir)

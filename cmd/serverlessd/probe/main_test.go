@@ -6,14 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"gloom/cmd/jobd/mariadbtest"
+	"gloom/cmd/throwaway"
 )
 
 // patience bounds every wait for something that must happen.
@@ -40,23 +38,14 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(scratch)
 	code := mariadbtest.Main(m)
-	if err := common.end(); err != nil {
-		fmt.Fprintln(os.Stderr, "probe: shared daemon:", err)
-		code = 1
+	if common.daemon != nil {
+		if err := common.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "probe: shared daemon:", err)
+			code = 1
+		}
 	}
 	return code
 }
 
 // program builds serverlessd once.
-var program = sync.OnceValues(func() (string, error) {
-	out := filepath.Join(scratch, "serverlessd")
-	args := []string{"build", "-o", out}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	said, err := exec.Command("go", append(args, "gloom/cmd/serverlessd")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
-	}
-	return out, nil
-})
+var program = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "serverlessd", throwaway.Race) })

@@ -118,11 +118,11 @@ func TestOptions(t *testing.T) {
 		t.Run(c.flag, func(t *testing.T) {
 			d, err := launch(t.TempDir(), c.flag)
 			if err == nil {
-				_ = d.end()
+				_ = d.Stop()
 				t.Fatal("it has started")
 			}
-			if code := d.cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(d.said(), c.says) {
-				t.Errorf("exit %d: %s", code, d.said())
+			if code := d.State().ExitCode(); code != 2 || !strings.Contains(d.Log.String(), c.says) {
+				t.Errorf("exit %d: %s", code, d.Log.String())
 			}
 		})
 	}
@@ -130,11 +130,11 @@ func TestOptions(t *testing.T) {
 		first := start(t)
 		d, err := launch(first.dir)
 		if err == nil {
-			_ = d.end()
+			_ = d.Stop()
 			t.Fatal("it has started")
 		}
-		if code := d.cmd.ProcessState.ExitCode(); code != 1 {
-			t.Errorf("exit %d: %s", code, d.said())
+		if code := d.State().ExitCode(); code != 1 {
+			t.Errorf("exit %d: %s", code, d.Log.String())
 		}
 	})
 }

@@ -1,0 +1,131 @@
+package throwaway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Build compiles one of our programs into a directory, on demand with the race
+// detector, and returns its path.
+func Build(dir, name string, race bool) (string, error) {
+	path := filepath.Join(dir, name)
+	args := []string{"build", "-o", path}
+	if race {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "gloom/cmd/"+name)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return path, nil
+}
+
+// Daemon is one run of a program of ours, in a process of its own, which logs
+// where it serves.
+type Daemon struct {
+	*process
+	// Log is all that it has written.
+	Log Log
+	// Ready is the line with which it said that it serves.
+	Ready string
+}
+
+// Start runs a command and waits for a line of its output that contains ready. It is
+// an error when the program ends before, or does not say it within a minute; the
+// Daemon then has what it said. Output that the command has a place for goes there
+// instead.
+func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
+	d := &Daemon{}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &d.Log
+	}
+	if cmd.Stdout == nil {
+		cmd.Stdout = cmd.Stderr
+	}
+	line := d.Log.await(ready)
+	var err error
+	if d.process, err = begin(cmd); err != nil {
+		return d, err
+	}
+	timer := time.NewTimer(startTimeout)
+	defer timer.Stop()
+	select {
+	case d.Ready = <-line:
+		return d, nil
+	case <-d.gone:
+	case <-timer.C:
+		d.Kill()
+		return d, fmt.Errorf("%s does not say %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
+	}
+	select {
+	case d.Ready = <-line: // and ended right after
+		return d, nil
+	default:
+		return d, fmt.Errorf("%s ended before it said %q: %s: %s", name(cmd), ready, cmd.ProcessState, &d.Log)
+	}
+}
+
+func name(cmd *exec.Cmd) string { return filepath.Base(cmd.Path) }
+
+// Field is a value of the line Ready, as JSON or name=value has it; "" when it has
+// no such field.
+func (d *Daemon) Field(name string) string {
+	m := regexp.MustCompile(`\b` + name + `(?:=|":")([^" ]*)`).FindStringSubmatch(d.Ready)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
+
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Gone is closed when the program has ended.
+func (d *Daemon) Gone() <-chan struct{} { return d.gone }
+
+// Running tells whether the program has not ended.
+func (d *Daemon) Running() bool {
+	select {
+	case <-d.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+// State is what the program ended with. It must have ended.
+func (d *Daemon) State() *os.ProcessState { return d.cmd.ProcessState }
+
+// Signal sends the program a signal.
+func (d *Daemon) Signal(s syscall.Signal) { d.signal(s) }
+
+// Kill ends the program as a loss of power would.
+func (d *Daemon) Kill() { d.end(syscall.SIGKILL, syscall.SIGKILL) }
+
+// Stop has the program end, unless it has, and judges its life: it must stop when
+// it is told to, with exit status 0, and have said nothing of a race or a panic. A
+// program that was killed is judged by what it said alone.
+func (d *Daemon) Stop() error {
+	if d.process == nil {
+		return nil
+	}
+	if !d.end(syscall.SIGTERM, syscall.SIGABRT) {
+		return fmt.Errorf("%s did not stop within %s: %s", name(d.cmd), stopTimeout, &d.Log)
+	}
+	said := d.Log.String()
+	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if i := strings.Index(said, bad); i >= 0 {
+			return errors.New(said[i:min(len(said), i+8000)])
+		}
+	}
+	if status := d.State().Sys().(syscall.WaitStatus); status != 0 && status.Signal() != syscall.SIGKILL {
+		return fmt.Errorf("%s ended: %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
+	}
+	return nil
+}

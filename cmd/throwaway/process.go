@@ -1,0 +1,70 @@
+package throwaway
+
+import (
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 60 * time.Second
+)
+
+// process is one run of a program. It ends with us.
+type process struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended and its output is read
+}
+
+func begin(cmd *exec.Cmd) (*process, error) {
+	// A group of its own keeps a terminal's ^C away from it: who started it decides
+	// when it ends. It dies with the thread that forked it, hence the lock.
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	p := &process{cmd: cmd, gone: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // what it ended with is in cmd.ProcessState
+			close(p.gone)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// within tells whether the process ends in that time.
+func (p *process) within(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-p.gone:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// end ends the process and waits for it. A process that does not heed the first
+// signal gets the second, and end returns false.
+func (p *process) end(first, second syscall.Signal) bool {
+	p.signal(first)
+	if p.within(stopTimeout) {
+		return true
+	}
+	p.signal(second)
+	<-p.gone
+	return false
+}
