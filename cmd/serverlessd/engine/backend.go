@@ -27,6 +27,7 @@ type backend struct {
 	queue   []*ending
 	full    chan struct{} // something is in the queue
 	freed   chan struct{} // there are locks to be freed at once
+	back    chan struct{} // the store is there again
 
 	due   []store.Due // as last seen, for pick
 	seen  time.Time   // zero: look again
@@ -36,7 +37,7 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	return &backend{
 		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
-		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), away: store.ErrAway,
+		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1), away: store.ErrAway,
 	}
 }
 
@@ -55,6 +56,10 @@ func (b *backend) note(err error) error {
 		b.log.Warn().Err(err).Msg("the store is away; jobs wait")
 	default:
 		b.log.Info().Msg("the store is there")
+		select {
+		case b.back <- struct{}{}:
+		default:
+		}
 		b.look()
 	}
 	return err

@@ -19,6 +19,9 @@ const (
 	ingestAtOnce  = 10_000          // lines
 	ingestTimeout = 2 * time.Minute // of a reservation
 	ingestRetry   = 100 * time.Millisecond
+	// ingestPace is from the beginning of one piece to that of the next: lines that
+	// come one by one do not go through a transaction each.
+	ingestPace = 5 * time.Millisecond
 )
 
 // openJournal opens a directory's journal for these stores.
@@ -49,8 +52,10 @@ func (b *backend) ingest() {
 	e := b.e
 	for {
 		if b.reachable() != nil {
-			if !e.sleep(ingestRetry) {
+			select {
+			case <-e.life.Done():
 				return
+			case <-b.back:
 			}
 			continue
 		}
@@ -61,7 +66,8 @@ func (b *backend) ingest() {
 		if err != nil {
 			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
 		}
-		if (err != nil || !b.bring(r)) && !e.sleep(ingestRetry) {
+		next := time.Now().Add(ingestPace)
+		if (err != nil || !b.bring(r)) && !e.sleep(ingestRetry) || !e.sleep(time.Until(next)) {
 			return
 		}
 	}
