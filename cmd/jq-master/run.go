@@ -63,21 +63,20 @@ func run(o *options) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
+	go func() { ended <- m.Run(ctx); close(ended) }()
 	daemon.Ready()
 	select {
 	case err = <-ended:
-		stop()
 	case <-signals.Stop.Done():
 		err = o.stop(m, signals, log.Logger)
-		stop()
-		if e := <-ended; err == nil {
-			err = e
-		}
 	}
 	last, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = d.Shutdown(last)
+	_ = d.Shutdown(last) // before the master: what is being answered is to be written
+	stop()
+	if e := <-ended; err == nil {
+		err = e
+	}
 	log.Info().Err(err).Msg("jq-master has stopped")
 	return err
 }

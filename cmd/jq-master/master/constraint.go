@@ -323,7 +323,7 @@ func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, 
 				created := c.constraints.byID[n.ID] == nil
 				c.replace(&stored, pick)
 				c.spread(func() { reply(created, nil) })
-			})()
+			})
 		})
 	})
 }
@@ -422,7 +422,7 @@ func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
 					c.constraints.relist()
 				}
 				c.spread(func() { reply(nil) })
-			})()
+			})
 		})
 	})
 }

@@ -121,7 +121,7 @@ func (c *machine) forget(all []*record) {
 					c.remove(r)
 					c.settle(r)
 				}
-			})()
+			})
 		})
 	})
 }

@@ -45,7 +45,10 @@ func (c *machine) enqueue(e *enqueueing) {
 	}
 	c.later(func() {
 		c.out.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			c.out.enter(func() { c.enqueued(e, jobs, ids, replayed, err) })()
+			if c.out.enter(func() { c.enqueued(e, jobs, ids, replayed, err) }) {
+				return
+			}
+			e.reply(ids, replayed, c.refusal(err))
 		})
 	})
 }
@@ -68,15 +71,7 @@ func (c *machine) admits(jobs int, bytes int64) error {
 func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replayed bool, err error) {
 	c.entering -= len(e.jobs)
 	c.bytes -= e.bytes
-	switch {
-	case errors.Is(err, store.ErrAway):
-		err = c.storeAway()
-	case errors.Is(err, store.ErrKeyReused):
-		err = job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")
-	case err != nil:
-		c.out.fault(err)
-		err = errStarting
-	}
+	err = c.refusal(err)
 	if err == nil && !replayed {
 		for _, j := range jobs {
 			r := c.adopt(j)
@@ -86,6 +81,20 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replaye
 		}
 	}
 	c.later(func() { e.reply(ids, replayed, err) })
+}
+
+// refusal is what a pusher is told of an enqueueing that the store has refused.
+func (c *machine) refusal(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrAway):
+		return unavailable(err)
+	case errors.Is(err, store.ErrKeyReused):
+		return job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")
+	}
+	c.out.fault(err)
+	return errStarting
 }
 
 // adopt makes a record of a stored job.
@@ -152,10 +161,10 @@ func (c *machine) rank(r *record) int64 {
 	return -(int64(r.Priority)*ms(c.Aging) + r.Enqueued)
 }
 
-func (c *machine) storeAway() error {
-	f := job.Refuse(job.StoreUnavailable, "", "the store is away: %v", c.away)
-	f.RetryAfter = time.Second
-	return f
+func (c *machine) storeAway() error { return unavailable(c.away) }
+
+func unavailable(why error) *job.Fault {
+	return &job.Fault{Code: job.StoreUnavailable, Reason: why.Error(), RetryAfter: time.Second}
 }
 
 func overloaded(format string, args ...any) *job.Fault {

@@ -107,10 +107,12 @@ func (c *machine) linkSlice(looks int) (more bool) {
 	// worker joins.
 	line := c.out.line
 	c.later(func() {
-		line.settled(c.out.enter(func() {
-			c.linked = true
-			c.serveAll()
-		}))
+		line.settled(func() {
+			c.out.enter(func() {
+				c.linked = true
+				c.serveAll()
+			})
+		})
 	})
 	return false
 }

@@ -116,9 +116,8 @@ type outside struct {
 	store store.Store
 	line  line // taken in the step: what is done later is for the broker of then
 	push  Pusher
-	// enter makes a command of a function: it is called with the machine's lock
-	// held, later.
-	enter func(func()) func()
+	// enter runs a command. False: the machine is no more, and the command was not run.
+	enter func(command func()) bool
 	// fault ends this machine: what it holds is not to be trusted, or not its own.
 	fault func(error)
 }
@@ -303,7 +302,11 @@ func (c *machine) count(r *record, by int) {
 }
 
 func (r *record) size() int64 {
-	return int64(len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message))
+	n := len(r.Argument) + len(r.Result) + len(r.Error) + len(r.Message)
+	for i := range r.Attempts {
+		n += len(r.Attempts[i].Message)
+	}
+	return int64(n)
 }
 
 // live is how many jobs have not ended, those on their way in included.
@@ -411,7 +414,7 @@ func (c *machine) write(o op, r *record, send func(done func(error)), then func(
 				r.op = idle
 				then()
 				c.settle(r)
-			})()
+			})
 		})
 	})
 }

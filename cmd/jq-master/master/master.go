@@ -76,16 +76,17 @@ func (m *Master) clock() (now, wall int64) {
 	return m.start + t.Sub(m.began).Milliseconds(), t.UnixMilli()
 }
 
-// step makes a command of f, unless the machine is no more.
-func (m *Master) step(c *machine, f func()) {
+// step makes a command of f, unless the machine is no more: then it returns false.
+func (m *Master) step(c *machine, f func()) bool {
 	m.mu.Lock()
 	if m.c != c {
 		m.mu.Unlock()
-		return
+		return false
 	}
 	c.at(m.clock())
 	f()
 	m.settle(c)
+	return true
 }
 
 // settle does what a step has left to do, in order, without the lock; one goroutine
@@ -187,7 +188,7 @@ func (m *Master) serve(ctx context.Context) error {
 	failed := make(chan error, 1)
 	c.out = outside{
 		store: m.opt.Store, push: m.opt.Push,
-		enter: func(f func()) func() { return func() { m.step(c, f) } },
+		enter: func(f func()) bool { return m.step(c, f) },
 		fault: func(err error) {
 			select {
 			case failed <- err:
@@ -216,6 +217,7 @@ func (m *Master) serve(ctx context.Context) error {
 			line.close()
 			continue
 		}
+		m.flush(c)
 		m.deactivate(c, again)
 		line.close()
 		return again
@@ -279,6 +281,16 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	m.line = line
 	m.wind(c)
 	m.mu.Unlock()
+}
+
+// flush has the store get all that was meant for it.
+func (m *Master) flush(c *machine) {
+	sent := make(chan struct{})
+	m.step(c, func() {
+		c.flushFetched()
+		c.later(func() { close(sent) })
+	})
+	<-sent
 }
 
 // deactivate has them refused again, and those that wait.

@@ -21,7 +21,7 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 		st.Result = r.Result
 		if !peek {
 			r.past.fetch = true
-			st.Fetch = func(written bool) { c.out.enter(func() { c.fetchedBy(r, written) })() }
+			st.Fetch = func(written bool) { c.out.enter(func() { c.fetchedBy(r, written) }) }
 		}
 	}
 	return st, nil
@@ -125,7 +125,7 @@ func (c *machine) wakePollers(r *record) {
 						if fetching--; fetching == 0 {
 							c.fetchedBy(r, written)
 						}
-					})()
+					})
 				}
 			}
 		}

@@ -7,36 +7,53 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// do runs a command and waits for what it replies. The command must see to it that
-// reply is called once, some time.
+// answer is what a command replies.
+type answer[T any] struct {
+	v   T
+	err error
+}
+
+// do runs a command and waits for what it replies, unless the machine ends first.
 func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
-	type answer struct {
-		v   T
-		err error
+	told, dead, err := begin(m, f)
+	if err != nil {
+		return v, err
 	}
-	ch := make(chan answer, 1)
-	m.mu.Lock()
-	c, dead, why := m.c, m.dead, m.state
-	if c == nil {
-		m.mu.Unlock()
-		return v, why
-	}
-	c.at(m.clock())
-	f(c, func(v T, err error) { ch <- answer{v, err} })
-	m.settle(c)
 	select {
-	case a := <-ch:
+	case a := <-told:
 		return a.v, a.err
 	default:
 	}
 	select {
-	case a := <-ch:
+	case a := <-told:
 		return a.v, a.err
 	case <-dead:
 		return v, errStarting
 	case <-ctx.Done():
 		return v, context.Cause(ctx)
 	}
+}
+
+// await is do for commands that reply in any case, when what they ask of the store
+// is answered.
+func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
+	told, _, err := begin(m, f)
+	if err != nil {
+		return v, err
+	}
+	a := <-told
+	return a.v, a.err
+}
+
+// begin runs a command, which is to reply once at most. Dead is closed when the
+// machine ends.
+func begin[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
+	ch := make(chan answer[T], 1)
+	dead, err = look(m, func(c *machine) (<-chan struct{}, error) {
+		f(c, func(v T, err error) { ch <- answer[T]{v, err} })
+		return m.dead, nil
+	})
+	return ch, dead, err
 }
 
 // look runs a command that replies at once.
@@ -56,10 +73,10 @@ func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 type none = struct{}
 
 // Enqueue takes jobs in, all or none; their ids are in the same order. With a key
-// that came before with the same body, ids are those of that time.
-func (m *Master) Enqueue(ctx context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
-	// It is not given up with ctx: who hears nothing does not know.
-	ids, err = do(context.WithoutCancel(ctx), m, func(c *machine, reply func([]job.ID, error)) {
+// that came before with the same body, ids are those of that time. Whether they are
+// stored is told also when the master ends meanwhile.
+func (m *Master) Enqueue(_ context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
+	ids, err = await(m, func(c *machine, reply func([]job.ID, error)) {
 		c.enqueue(&enqueueing{jobs: jobs, key: key, reply: func(ids []job.ID, again bool, err error) {
 			replayed = again
 			reply(ids, err)
@@ -75,39 +92,33 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 
 // Poll waits until a job has ended, or as long as wait says.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	type answer struct {
-		st  *Status
-		err error
+	p := &poller{peek: peek}
+	var of *machine
+	told, dead, err := begin(m, func(c *machine, reply func(*Status, error)) {
+		of, p.reply = c, reply
+		c.poll(id, p)
+	})
+	if err != nil {
+		return nil, false, err
 	}
-	told := make(chan answer, 1)
-	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer{st, err} }}
-	m.mu.Lock()
-	c, dead, why := m.c, m.dead, m.state
-	if c == nil {
-		m.mu.Unlock()
-		return nil, false, why
-	}
-	c.at(m.clock())
-	c.poll(id, p)
-	m.settle(c)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	select {
 	case a := <-told:
-		return a.st, true, a.err
+		return a.v, true, a.err
 	case <-dead:
 		return nil, false, errStarting
 	case <-ctx.Done():
 	}
 	coming := true
-	m.step(c, func() { st, coming = c.endPoll(id, p) })
+	m.step(of, func() { st, coming = of.endPoll(id, p) })
 	if !coming {
 		return st, false, nil
 	}
 	// It has ended at this very moment, and what there is to fetch is on its way.
 	select {
 	case a := <-told:
-		return a.st, true, a.err
+		return a.v, true, a.err
 	case <-dead:
 		return nil, false, errStarting
 	}
@@ -124,8 +135,8 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 }
 
 // Register takes a worker in.
-func (m *Master) Register(ctx context.Context, g *Registration) (*Registered, error) {
-	return do(context.WithoutCancel(ctx), m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
+func (m *Master) Register(_ context.Context, g *Registration) (*Registered, error) {
+	return await(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
 }
 
 // Unregister lets a worker go; what it runs may still be answered.

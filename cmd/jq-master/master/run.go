@@ -31,7 +31,7 @@ func (c *machine) handed(worker, id job.ID, own bool, h handle) {
 	case w == nil || !w.takes(c):
 		c.giveBack(h, 0)
 		return
-	case len(w.runs) >= w.MaxJobs:
+	case len(w.runs) >= w.MaxJobs, c.now < w.excepts[r.Name]:
 		c.giveBack(h, crossing)
 		return
 	}
@@ -90,7 +90,7 @@ func (c *machine) started(r *record, u *run) {
 	u.sent = true
 	w := &u.w.Worker
 	c.later(func() {
-		c.out.push.Push(w, h, func(a Answer) { c.out.enter(func() { c.pushed(r, u, h.Attempt, a) })() })
+		c.out.push.Push(w, h, func(a Answer) { c.out.enter(func() { c.pushed(r, u, h.Attempt, a) }) })
 	})
 }
 

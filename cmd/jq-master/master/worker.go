@@ -100,7 +100,9 @@ func (c *machine) serve(w *worker) {
 		v.types = append(v.types, c.ownType(w))
 	}
 	for n := range w.excepts {
-		v.except = c.addTypes(v.except, n)
+		if !strings.Contains(n, "*") { // a pattern would keep others away as well
+			v.except = c.addTypes(v.except, n)
+		}
 	}
 	slices.Sort(v.except)
 	if w.joined && v.same(&w.told) {
@@ -161,17 +163,16 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	stored := w.Worker
 	c.later(func() {
 		c.out.store.PutWorker(&stored, func(err error) {
+			if err != nil {
+				c.out.fault(err)
+				reply(nil, errStarting)
+				return
+			}
 			c.out.enter(func() {
-				if err != nil {
-					c.out.fault(err)
-					fail(errStarting)
-					return
-				}
 				w.seen = c.now
 				c.serve(w)
-				r := &Registered{ID: w.ID, Pulls: w.Pulls(), Heartbeat: c.Heartbeat}
-				c.later(func() { reply(r, nil) })
-			})()
+			})
+			reply(&Registered{ID: w.ID, Pulls: stored.Pulls(), Heartbeat: c.Heartbeat}, nil)
 		})
 	})
 }
@@ -216,7 +217,7 @@ func (c *machine) storeWorker(send func(done func(error))) {
 	c.later(func() {
 		send(func(err error) {
 			if err != nil {
-				c.out.enter(func() { c.out.fault(err) })()
+				c.out.enter(func() { c.out.fault(err) })
 			}
 		})
 	})
@@ -248,7 +249,8 @@ func (c *machine) lostRun(r *record) {
 	c.fail(r, job.Other, "worker lost")
 }
 
-// except keeps jobs of a name away from a worker that did not know it.
+// except keeps jobs of a name away from a worker that did not know it: the broker
+// does, and handed if it does not.
 func (c *machine) except(w *worker, name string) {
 	if w.excepts == nil {
 		w.excepts = make(map[string]int64)
@@ -297,16 +299,15 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 		stored := w.Worker
 		c.storeWorker(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
 	}
-	ids := make([]job.ID, 0, len(w.cancels))
-	for id, until := range w.cancels {
-		if c.now >= until {
-			delete(w.cancels, id)
-		} else {
-			ids = append(ids, id)
-		}
-	}
+	lapse(w.cancels, c.now)
+	ids := slices.Collect(maps.Keys(w.cancels))
 	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
 	return ids
+}
+
+// lapse drops what held until now.
+func lapse[K comparable](until map[K]int64, now int64) {
+	maps.DeleteFunc(until, func(_ K, t int64) bool { return now >= t })
 }
 
 // beat does what time has made due for workers, and for jobs that ended long ago.
@@ -319,11 +320,8 @@ func (c *machine) beat() {
 			c.lose(w)
 			continue
 		}
-		for n, until := range w.excepts {
-			if c.now >= until {
-				delete(w.excepts, n)
-			}
-		}
+		lapse(w.excepts, c.now)
+		lapse(w.cancels, c.now)
 		if w.pausedTo != 0 && c.now >= w.pausedTo {
 			w.pausedTo, w.why = 0, ""
 		}

@@ -106,7 +106,7 @@ func (w *world) start() {
 	w.br = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
 	c.out = outside{
 		store: w.st, line: w.br, push: w,
-		enter: func(f func()) func() { return func() { w.step(c, f) } },
+		enter: func(f func()) bool { return w.step(c, f) },
 		fault: func(err error) { w.over = err },
 	}
 	c.at(w.now, w.now)
@@ -122,16 +122,16 @@ func (w *world) start() {
 	c.loaded()
 }
 
-func (w *world) step(c *machine, f func()) {
+func (w *world) step(c *machine, f func()) bool {
 	if w.c != c {
-		return
+		return false
 	}
 	c.at(w.now, w.now)
 	f()
 	w.depth++
 	defer func() { w.depth-- }()
 	if w.depth > 1 {
-		return
+		return true
 	}
 	for len(c.todo) > 0 {
 		todo := c.todo
@@ -141,6 +141,7 @@ func (w *world) step(c *machine, f func()) {
 		}
 	}
 	w.check()
+	return true
 }
 
 // check demands what holds after each command.

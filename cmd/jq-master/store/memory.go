@@ -13,9 +13,12 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// memoryKeys is how many idempotency keys a Memory remembers; beyond it the oldest
-// go before their time.
-const memoryKeys = 1_000_000
+// A Memory remembers so many idempotency keys, in so many bytes; beyond it the
+// oldest go before their time.
+const (
+	memoryKeys  = 1_000_000
+	memoryTexts = 256 << 20
+)
 
 // Memory is a Store that lasts as long as its process. It keeps the jobs as it is
 // given them, so a master that does the same pays for them once.
@@ -27,6 +30,7 @@ type Memory struct {
 	jobs        map[job.ID]kept
 	keys        map[string]promise
 	order       []string // of keys, the oldest first
+	texts       int      // bytes of keys and what they stand for
 	workers     map[job.ID]*job.Worker
 	constraints map[string]*job.Constraint
 	closed      bool
@@ -88,14 +92,17 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 func (m *Memory) remember(key *Key, jobs []*job.Job) {
 	for len(m.order) > 0 {
 		first, known := m.keys[m.order[0]]
-		if known && first.until.After(m.now()) && len(m.keys) < memoryKeys {
+		if known && first.until.After(m.now()) && len(m.keys) < memoryKeys && m.texts < memoryTexts {
 			break
 		}
+		m.texts -= len(m.order[0]) + len(first.text)
 		delete(m.keys, m.order[0])
 		m.order = m.order[1:]
 	}
-	m.keys[key.Name] = promise{remembered(key, jobs), m.now().Add(key.TTL)}
+	text := remembered(key, jobs)
+	m.keys[key.Name] = promise{text, m.now().Add(key.TTL)}
 	m.order = append(m.order, key.Name)
+	m.texts += len(key.Name) + len(text)
 }
 
 // move replaces a job if it is where the caller believes it to be.

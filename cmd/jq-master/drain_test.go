@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"gloom/cmd/jq-master/redistest"
+)
+
+// TestFetchedOnce: a result that was fetched right before a stop is not there after it.
+func TestFetchedOnce(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	d := start(t, "--redis", redis.URL())
+	c := d.client(t, jsonType)
+	id := c.enqueue(`{"name":"n","argument":{},"keep_result":true}`)
+	worker := c.register(`{"name":"w","max_jobs":1}`)
+	if got := c.pull(worker, 1); len(got) != 1 {
+		t.Fatalf("pulled %v", got)
+	}
+	c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":"once"}`, id), "worker-id", worker).want(204)
+	c.do("GET", "/job/"+id, "").want(200).has(`{"result":"once"}`)
+	if err := d.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = start(t, "--redis", redis.URL()).client(t, jsonType)
+	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
+}

@@ -1,0 +1,92 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// TestEndMeanwhile: when the machine ends while the store is asked, who waits is told
+// what the store says.
+func TestEndMeanwhile(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		answer error
+		code   job.Code
+	}{
+		{"written", nil, ""},
+		{"fenced", store.ErrFenced, job.Starting},
+		{"away", store.ErrAway, job.StoreUnavailable},
+		{"reused", store.ErrKeyReused, job.KeyReused},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			held := &heldStore{Store: store.NewMemory(), asked: make(chan func(error), 1)}
+			m := Open(Options{Limits: DefaultLimits(), Store: held})
+			told := make(chan error, 1)
+			end := func() {
+				t.Helper()
+				answer := <-held.asked
+				m.deactivate(m.c, errors.New("it is another's"))
+				answer(v.answer)
+				select {
+				case err := <-told:
+					var f *job.Fault
+					if errors.As(err, &f); (err == nil) != (v.answer == nil) || f != nil && f.Code != v.code {
+						t.Errorf("told %v", err)
+					}
+				case <-time.After(45 * time.Second):
+					t.Error("nobody is told anything")
+				}
+			}
+			alive(m)
+			go func() {
+				ids, _, err := m.Enqueue(context.Background(), []*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
+				if err == nil && len(ids) != 1 {
+					t.Errorf("ids %v", ids)
+				}
+				told <- err
+			}()
+			end()
+			if v.answer != nil && !errors.Is(v.answer, store.ErrFenced) {
+				return // what only an enqueueing is answered
+			}
+			alive(m)
+			go func() {
+				r, err := m.Register(context.Background(), &Registration{Name: "w", MaxJobs: 1})
+				if err == nil && r.ID.None() {
+					t.Error("no id")
+				}
+				told <- err
+			}()
+			end()
+		})
+	}
+}
+
+// alive gives a master a machine without a broker.
+func alive(m *Master) {
+	c := newMachine(m.opt.Limits, 1)
+	c.out = outside{
+		store: m.opt.Store, line: nowhere{},
+		enter: func(f func()) bool { return m.step(c, f) }, fault: func(error) {},
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.c, m.dead, m.alarm, m.rings = c, make(chan struct{}), time.NewTimer(time.Hour), never
+}
+
+// heldStore hands out the answers to what it was asked.
+type heldStore struct {
+	store.Store
+	asked chan func(error)
+}
+
+func (s *heldStore) Enqueue(jobs []*job.Job, _ *store.Key, done func([]job.ID, bool, error)) {
+	s.asked <- func(err error) { done([]job.ID{jobs[0].ID}, false, err) }
+}
+
+func (s *heldStore) PutWorker(_ *job.Worker, done func(error)) { s.asked <- done }
