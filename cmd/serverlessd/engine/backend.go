@@ -10,6 +10,7 @@ import (
 	"gloom/cmd/serverlessd/store"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 )
 
 // backend is a store and what this daemon has in hand of it.
@@ -20,7 +21,7 @@ type backend struct {
 
 	mu      sync.Mutex // guards the following
 	sysid   string     // "" while none is reserved
-	old     []string   // sysids of ours whose jobs are to be freed
+	old     []string   // sysids of an earlier life that are to be left
 	renewed time.Time  // when what succeeded last of reserving and renewing began
 	away    error      // of the last call; nil: reachable
 	hand    map[job.ID]*run
@@ -28,6 +29,11 @@ type backend struct {
 	full    chan struct{} // something is in the queue
 	freed   chan struct{} // there are locks to be freed at once
 	back    chan struct{} // the store is there again
+
+	leaving, left chan struct{} // closed: keep is to release the sysid; it has ended
+	// transit is held by who brings a piece of the journal to the store, and by who
+	// counts the jobs there.
+	transit *semaphore.Weighted
 
 	due   []store.Due // as last seen, for pick
 	seen  time.Time   // zero: look again
@@ -38,6 +44,7 @@ func newBackend(e *Engine, s store.Store) *backend {
 	return &backend{
 		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
 		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1), away: store.ErrAway,
+		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
 }
 
@@ -107,29 +114,38 @@ func (b *backend) call() (context.Context, context.CancelFunc) {
 }
 
 // keep reserves a sysid and renews it, with the locks of what is in hand, until
-// the engine ends.
+// it is to be released.
 func (b *backend) keep() {
+	defer close(b.left)
 	pause := b.e.cfg.LockTTL / 3
 	hurry := min(pause, time.Second)
-	for {
-		wait, began := hurry, time.Now()
-		if b.current() == "" {
-			if b.reserve() {
-				wait = pause
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for due := time.Now(); ; {
+		select {
+		case <-b.e.life.Done():
+			return
+		case <-b.leaving:
+			b.release()
+			return
+		case now := <-timer.C:
+			// Once a call has found the store away, it is tried again soon.
+			if b.reachable() != nil || !now.Before(due) {
+				if due = now.Add(hurry); b.hold() {
+					due = now.Add(pause)
+				}
 			}
-		} else if b.renew() {
-			wait = pause
-		}
-		// Once a call has found the store away, it is tried again soon.
-		for due := began.Add(wait); ; {
-			if !b.e.sleep(min(hurry, time.Until(due))) {
-				return
-			}
-			if b.reachable() != nil || !time.Now().Before(due) {
-				break
-			}
+			timer.Reset(min(hurry, time.Until(due)))
 		}
 	}
+}
+
+// hold does what is to be done about sysids; false: again soon.
+func (b *backend) hold() bool {
+	if b.current() == "" {
+		return b.reserve() && b.leaveOld()
+	}
+	return b.renew() && b.leaveOld()
 }
 
 func (b *backend) current() string {
@@ -138,8 +154,7 @@ func (b *backend) current() string {
 	return b.sysid
 }
 
-// reserve makes the daemon's sysid the store's, and frees what earlier ones of
-// this directory have left.
+// reserve makes the daemon's sysid the store's.
 func (b *backend) reserve() bool {
 	ctx, cancel := b.call()
 	defer cancel()
@@ -154,24 +169,56 @@ func (b *backend) reserve() bool {
 		b.complain(err, "cannot reserve a sysid yet")
 		return false
 	}
-	freed := len(b.old) > 0
-	for len(b.old) > 0 {
-		if err := b.store.Leave(ctx, b.old[0], false); err != nil {
-			b.complain(err, "cannot free the jobs of an earlier run yet")
-			break
-		}
-		b.old = b.old[1:]
-	}
 	b.mu.Lock()
 	b.sysid, b.renewed = sysid, began
 	b.mu.Unlock()
 	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
 	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
 	b.look()
-	if freed {
-		b.freed <- struct{}{}
-	}
 	return true
+}
+
+// leaveOld frees what earlier sysids of this directory hold.
+func (b *backend) leaveOld() bool {
+	for {
+		b.mu.Lock()
+		old := b.old
+		b.mu.Unlock()
+		if len(old) == 0 {
+			return true
+		}
+		ctx, cancel := b.call()
+		err := b.note(b.store.Leave(ctx, old[0]))
+		cancel()
+		if err != nil {
+			b.complain(err, "cannot free the jobs of an earlier run yet")
+			return false
+		}
+		b.mu.Lock()
+		b.old = old[1:]
+		b.mu.Unlock()
+		select {
+		case b.freed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// release gives the sysid back.
+func (b *backend) release() {
+	sysid := b.current()
+	if sysid == "" {
+		return
+	}
+	ctx, cancel := b.call()
+	defer cancel()
+	if err := b.store.Leave(ctx, sysid); err != nil {
+		b.log.Warn().Err(err).Msg("the sysid could not be released")
+		return
+	}
+	b.mu.Lock()
+	b.sysid = ""
+	b.mu.Unlock()
 }
 
 // renew prolongs what is in hand. Who could not for a whole ttl has lost it.

@@ -60,7 +60,8 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// begin takes a batch in hand, whose slot is taken, and brings it to the broker.
+// begin takes a batch in hand, whose slot is taken, and brings it to the broker, or
+// gives it back when nothing is handed out any more.
 func (e *Engine) begin(t *batch) {
 	t.b.mu.Lock()
 	for _, r := range t.runs {
@@ -71,7 +72,13 @@ func (e *Engine) begin(t *batch) {
 	e.serial++
 	t.id = e.typeOf(strconv.FormatUint(e.serial, 36)) + "/" + e.ids.Sysid()
 	e.batches[t.id] = t
+	t.begun = e.stopped || e.leaving
+	back := t.begun
 	e.mu.Unlock()
+	if back {
+		t.finish()
+		return
+	}
 	if t.handler.Lang == job.Gloom {
 		go t.askWorkers()
 		return

@@ -25,7 +25,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/semaphore"
 )
 
 // Engine is a running daemon without its HTTP side.
@@ -48,32 +47,42 @@ type Engine struct {
 	end   context.CancelFunc
 	loops sync.WaitGroup
 	wake  chan struct{} // pick looks again
-	// transit is held in part by who brings a piece of the journal to a store, and
-	// whole by who counts jobs in both.
-	transit *semaphore.Weighted
 
 	noting sync.Mutex // of sysids: one at a time
 
 	mu       sync.Mutex // guards the following
 	stopped  bool       // nothing is handed out
 	leaving  bool       // for good
+	picking  bool       // jobs are being taken
 	sched    *schedule.Scheduler
 	batches  map[string]*batch // by the broker's id
 	serial   uint64            // of batches
 	crews    map[string]*crew  // of Gloom workers, by jobtype
-	idle     chan struct{}     // closed when leaving and no batch is left
+	idle     chan struct{}     // closed when leaving, and no batch is left or on its way
 	ingested chan struct{}     // closed and replaced when a piece of the journal is in a store
 }
 
 // Open starts the engine. Stores that are away are waited for in the background.
-func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
+func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, error) {
+	stores, err := openStores(cfg.Stores)
+	if err != nil {
+		return nil, err
+	}
+	return start(cfg, stores, log, r)
+}
+
+// start starts the engine with stores, which are its own from then on.
+func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
-		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), transit: semaphore.NewWeighted(int64(len(cfg.Stores))), idle: make(chan struct{}),
+		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		batches: make(map[string]*batch), ingested: make(chan struct{}),
 		crews: make(map[string]*crew), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
+	for _, s := range stores {
+		e.backends = append(e.backends, newBackend(e, s))
+	}
 	defer func() {
 		if err != nil {
 			e.close()
@@ -87,15 +96,6 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)
-	var stores []store.Store
-	for _, address := range cfg.Stores {
-		s, err := openStore(e.life, address)
-		if err != nil {
-			return nil, err
-		}
-		stores = append(stores, s)
-		e.backends = append(e.backends, newBackend(e, s))
-	}
 	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Log: log}); err != nil {
 		return nil, err
 	}
@@ -129,13 +129,23 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, e
 	return e, nil
 }
 
-func openStore(ctx context.Context, address string) (store.Store, error) {
-	s, err := store.Open(ctx, address)
-	if err != nil {
-		scheme, _, _ := strings.Cut(address, ":") // the rest may have a password
-		return nil, &guard.OptionError{Flag: "store", Value: scheme + ":…", Reason: err.Error()}
+func openStores(addresses []string) (stores []store.Store, err error) {
+	for _, address := range addresses {
+		s, err := store.Open(address)
+		if err != nil {
+			closeStores(stores)
+			scheme, _, _ := strings.Cut(address, ":") // the rest may have a password
+			return nil, &guard.OptionError{Flag: "store", Value: scheme + ":…", Reason: err.Error()}
+		}
+		stores = append(stores, s)
 	}
-	return s, nil
+	return stores, nil
+}
+
+func closeStores(stores []store.Store) {
+	for _, s := range stores {
+		s.Close()
+	}
 }
 
 // Health is why the daemon cannot do its work, if so: a store or the broker is

@@ -22,7 +22,7 @@ func withStores(t *testing.T, n int) *Engine {
 	e.life, e.end = context.WithCancel(t.Context())
 	e.handlers = newHandlers(e)
 	for range n {
-		s, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "jobs.db"))
+		s, err := store.Open("sqlite:" + filepath.Join(t.TempDir(), "jobs.db"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,7 @@ func (b *backend) ingest() {
 // bring puts a piece of the journal into the store.
 func (b *backend) bring(r *journal.Reservation) bool {
 	e := b.e
-	if e.transit.Acquire(e.life, 1) != nil {
+	if b.transit.Acquire(e.life, 1) != nil {
 		r.Cancel()
 		return false
 	}
@@ -89,7 +89,7 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	} else if err := r.Sync(); err != nil { // the store knows that it has them
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
 	}
-	e.transit.Release(1)
+	b.transit.Release(1)
 	if err != nil {
 		b.complain(err, "cannot ingest; the journal keeps the lines")
 		return false
@@ -115,19 +115,11 @@ func (e *Engine) tellIngested() {
 // Rescue brings the journal of a daemon that runs no more into stores, all of it,
 // and tells how many jobs that were and how many bytes were damaged.
 func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Logger) (jobs, damaged int64, err error) {
-	var stores []store.Store
-	defer func() {
-		for _, s := range stores {
-			s.Close()
-		}
-	}()
-	for _, address := range addresses {
-		s, err := openStore(ctx, address)
-		if err != nil {
-			return 0, 0, err
-		}
-		stores = append(stores, s)
+	stores, err := openStores(addresses)
+	if err != nil {
+		return 0, 0, err
 	}
+	defer closeStores(stores)
 	j, err := openJournal(dir, stores, journal.Options{IDs: job.NewIDs(job.NewSysid(), time.Now), Log: log})
 	if err != nil {
 		return 0, 0, err
@@ -138,6 +130,9 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	for _, s := range stores {
 		for {
 			r, err := j.Reserve(over, s.Name(), ingestAtOnce, ingestTimeout)
+			if ctx.Err() != nil {
+				return jobs, j.Stats().Damaged, context.Cause(ctx)
+			}
 			if errors.Is(err, context.Canceled) {
 				break
 			}

@@ -67,6 +67,10 @@ func (e *Engine) pick() (wait time.Duration) {
 			wait = pickRetry
 		}
 	}
+	e.mu.Lock()
+	e.picking = false
+	e.checkIdle()
+	e.mu.Unlock()
 	return wait
 }
 
@@ -77,7 +81,8 @@ type plan struct {
 	size, batches int
 }
 
-// plan decides whose jobs to take with all the slots that are free.
+// plan decides whose jobs to take with all the slots that are free. From then on
+// the engine is picking.
 func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,6 +104,7 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 			types, from = append(types[:i], types[i+1:]...), append(from[:i], from[i+1:]...)
 		}
 	}
+	e.picking = len(plans) > 0
 	return plans
 }
 

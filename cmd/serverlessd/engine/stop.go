@@ -26,9 +26,9 @@ func (e *Engine) held() bool {
 	return e.stopped || e.leaving
 }
 
-// checkIdle tells Shutdown that no batch is left. The lock is held.
+// checkIdle tells Shutdown that no batch is left or on its way. The lock is held.
 func (e *Engine) checkIdle() {
-	if e.leaving && len(e.batches) == 0 {
+	if e.leaving && !e.picking && len(e.batches) == 0 {
 		select {
 		case <-e.idle:
 		default:
@@ -102,18 +102,10 @@ func (e *Engine) release() {
 	for _, b := range e.backends {
 		for !b.written() && b.reachable() == nil && time.Now().Before(end) && e.sleep(time.Millisecond) {
 		}
-		sysid := b.current()
-		if sysid == "" {
-			left = left && len(b.old) == 0
-			continue
-		}
-		ctx, cancel := b.call()
-		err := b.store.Leave(ctx, sysid, false)
-		cancel()
-		if err != nil {
-			b.log.Warn().Err(err).Msg("the sysid could not be released")
-		}
-		left = left && err == nil && b.written()
+		written := b.written()
+		close(b.leaving)
+		<-b.left
+		left = left && written && b.holdsNothing()
 	}
 	if left {
 		_ = os.Remove(e.sysidFile())
@@ -125,4 +117,11 @@ func (b *backend) written() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.queue) == 0
+}
+
+// holdsNothing tells that no sysid of ours, nor of an earlier life, is the store's.
+func (b *backend) holdsNothing() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sysid == "" && len(b.old) == 0
 }

@@ -188,29 +188,22 @@ func (e *Engine) RetryAll(ctx context.Context, q store.Query) (affected int, mor
 // State are the jobs by jobtype; of one client unless it is "". A job that goes
 // from the journal to a store meanwhile is counted once.
 func (e *Engine) State(ctx context.Context, client string) (map[string]store.Counts, error) {
-	for _, b := range e.backends {
-		if err := b.reachable(); err != nil {
-			return nil, err // before ingestion into the others waits
-		}
-	}
-	all := int64(len(e.backends))
-	if e.transit.Acquire(ctx, all) != nil {
-		return nil, errors.Join(store.ErrAway, context.Cause(ctx))
-	}
-	defer e.transit.Release(all)
 	types := make(map[string]store.Counts)
+	var watches []*journal.Watch
 	for _, b := range e.backends {
-		counts, err := b.store.Counts(ctx, client)
-		if b.asked(ctx, err) != nil {
+		counts, watch, err := b.counts(ctx, client)
+		if err != nil {
 			return nil, err
 		}
+		defer watch.Close()
+		watches = append(watches, watch)
 		for jobtype, c := range counts {
 			sum := types[jobtype]
 			sum.Sum(&c)
 			types[jobtype] = sum
 		}
 	}
-	for jobtype, w := range e.journal.Waiting() {
+	for jobtype, w := range e.journal.Waiting(watches...) {
 		if of, _, _ := job.Split(jobtype); client != "" && of != client {
 			continue
 		}
@@ -221,4 +214,20 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 		types[jobtype] = c
 	}
 	return types, nil
+}
+
+// counts are a store's, and a watch over what comes from the journal after them.
+func (b *backend) counts(ctx context.Context, client string) (map[string]store.Counts, *journal.Watch, error) {
+	if err := b.reachable(); err != nil {
+		return nil, nil, err
+	}
+	if b.transit.Acquire(ctx, 1) != nil {
+		return nil, nil, errors.Join(store.ErrAway, context.Cause(ctx))
+	}
+	defer b.transit.Release(1)
+	counts, err := b.store.Counts(ctx, client)
+	if b.asked(ctx, err) != nil {
+		return nil, nil, err
+	}
+	return counts, b.e.journal.Watch(b.store.Name()), nil
 }

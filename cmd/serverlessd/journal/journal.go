@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +83,14 @@ type Stats struct {
 // were added with a delay.
 type Count struct{ Jobs, Delayed int64 }
 
+func (c Count) plus(n int, due time.Time) Count {
+	c.Jobs += int64(n)
+	if !due.IsZero() {
+		c.Delayed += int64(n)
+	}
+	return c
+}
+
 // Journal is an open one.
 type Journal struct {
 	opt     Options
@@ -95,7 +104,8 @@ type Journal struct {
 	segments []*segment // oldest first
 	waiting  map[string]Count
 	held     []*Reservation // not yet synced
-	back     []piece        // to be read again, oldest first
+	watches  []*Watch
+	back     []piece // to be read again, oldest first
 	stats    Stats
 	queue    []*request
 	closed   bool
@@ -226,11 +236,7 @@ func (j *Journal) count(jobtype string, n int, due time.Time) {
 	if n == 0 {
 		return
 	}
-	c := j.waiting[jobtype]
-	c.Jobs += int64(n)
-	if !due.IsZero() {
-		c.Delayed += int64(n)
-	}
+	c := j.waiting[jobtype].plus(n, due)
 	j.waiting[jobtype] = c
 	if c == (Count{}) {
 		delete(j.waiting, jobtype)
@@ -238,15 +244,44 @@ func (j *Journal) count(jobtype string, n int, due time.Time) {
 	j.stats.Jobs += int64(n)
 }
 
-// Waiting are the jobs that are in no store yet, by jobtype.
-func (j *Journal) Waiting() map[string]Count {
+// Waiting are the jobs that are in no store yet, by jobtype, and those that were
+// in none when these watches began.
+func (j *Journal) Waiting(watches ...*Watch) map[string]Count {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all := make(map[string]Count, len(j.waiting))
-	for jobtype, c := range j.waiting {
-		all[jobtype] = c
+	all := maps.Clone(j.waiting)
+	for _, w := range watches {
+		for jobtype, n := range w.synced {
+			c := all[jobtype]
+			all[jobtype] = Count{c.Jobs + n.Jobs, c.Delayed + n.Delayed}
+		}
 	}
 	return all
+}
+
+// Watch counts what goes from a lane to its store, until it is closed.
+type Watch struct {
+	j      *Journal
+	lane   string
+	synced map[string]Count
+}
+
+// Watch begins to count.
+func (j *Journal) Watch(lane string) *Watch {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	w := &Watch{j, lane, make(map[string]Count)}
+	j.watches = append(j.watches, w)
+	return w
+}
+
+// Close ends the watch.
+func (w *Watch) Close() {
+	w.j.mu.Lock()
+	defer w.j.mu.Unlock()
+	if i := slices.Index(w.j.watches, w); i >= 0 {
+		w.j.watches = slices.Delete(w.j.watches, i, i+1)
+	}
 }
 
 // Stats are the journal's counters.

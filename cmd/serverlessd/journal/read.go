@@ -18,6 +18,7 @@ type Reservation struct {
 	Range
 	j        *Journal
 	s        *segment
+	reader   string // the lane that has it
 	lane     string // "": anybody's if it goes back
 	entries  []Entry
 	deadline time.Time
@@ -80,7 +81,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			continue // somebody has put back what comes first
 		}
 		if len(r.entries) > 0 {
-			r.deadline = time.Now().Add(timeout)
+			r.reader, r.deadline = lane, time.Now().Add(timeout)
 			j.held = append(j.held, r)
 			j.mu.Unlock()
 			return r, nil, nil
@@ -220,6 +221,11 @@ func (r *Reservation) Sync() error {
 	}
 	for _, e := range r.entries {
 		j.count(e.Jobtype, -1, e.Due)
+		for _, w := range j.watches {
+			if w.lane == r.reader {
+				w.synced[e.Jobtype] = w.synced[e.Jobtype].plus(1, e.Due)
+			}
+		}
 	}
 	gone := j.finish(r.s, r.From, r.To)
 	j.mu.Unlock()

@@ -32,7 +32,7 @@ func on(b *testing.B, f func(b *testing.B, s Store)) {
 }
 
 func opened(b *testing.B, address string) Store {
-	s, err := Open(b.Context(), address)
+	s, err := Open(address)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,7 +16,7 @@ const slots = 16
 // Open returns the store at an address: sqlite:PATH, mysql://…, or memory:. It
 // does not wait for it: until it is there, calls return ErrAway. Its errors are
 // about the address.
-func Open(_ context.Context, address string) (Store, error) {
+func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {
 	case address == "memory:":

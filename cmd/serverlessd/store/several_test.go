@@ -121,7 +121,7 @@ func TestOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	s, err := Open(t.Context(), address(t, server))
+	s, err := Open(address(t, server))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,10 +46,9 @@ type Store interface {
 	// locks are not the sysid's any more. A run whose lock expired but which nobody
 	// has taken since is locked again, one whose end is written is not. ErrUnknown: the sysid's own row is gone.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
-	// Leave gives back all that a sysid holds and forgets the sysid. Where refund is
-	// set nothing of it was begun and it waits again, its tries as before; otherwise
-	// its locks are expired from now on, and the next Sweep frees it.
-	Leave(ctx context.Context, sysid string, refund bool) error
+	// Leave forgets a sysid. What it still holds may have been begun: its locks are
+	// expired from now on, and the next Sweep frees it.
+	Leave(ctx context.Context, sysid string) error
 
 	// Waiting are the types with jobs that are due, each with the dt of the oldest,
 	// the count up to 1,000, and when the next deferred job is due (0: none within

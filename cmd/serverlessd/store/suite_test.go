@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(mariadbtest.Main(m)) }
 func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 	opener := func(t *testing.T, address string) func() Store {
 		return func() Store {
-			s, err := Open(t.Context(), address)
+			s, err := Open(address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -355,11 +354,12 @@ func TestSysid(t *testing.T) {
 		equal(t, "the sysid is nobody's job", counts(t, s, "queue.sysid"), Counts{})
 		_, err = s.Job(ctx, job.ID(sysid))
 		fails(t, err, ErrUnknown)
-		if err := s.Leave(ctx, sysid, true); err != nil {
+		if err := s.Leave(ctx, sysid); err != nil {
 			t.Fatal(err)
 		}
+		sweep(t, s, lax)
 		r := get(t, s, mine.ID)
-		equal(t, "given back", []any{r.State, r.Tries, r.Lock}, []any{job.Waiting, 0, ""})
+		equal(t, "given back", []any{r.State, r.Tries, r.Lock, r.Code}, []any{job.Waiting, 1, "", job.CodeLockExpired})
 		_, err = s.Renew(ctx, sysid, ttl, nil)
 		fails(t, err, ErrUnknown)
 		if err := s.Reserve(ctx, sysid, gone); err != nil {
@@ -388,7 +388,6 @@ func TestRenewLocksAgain(t *testing.T) {
 	})
 }
 
-// After a kill the locks of the old sysid are over at once, and tries count.
 // A renewal may have been under way while a run ended.
 func TestRenewLeavesEndedRuns(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
@@ -407,6 +406,7 @@ func TestRenewLeavesEndedRuns(t *testing.T) {
 	})
 }
 
+// After a kill the locks of the old sysid are over at once, and tries count.
 func TestLeaveAfterKill(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
 		if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
@@ -414,7 +414,7 @@ func TestLeaveAfterKill(t *testing.T) {
 		}
 		ingest(t, s, entry("a-x", "1"))
 		take(t, s, sysid, "a-x", 1, ttl)
-		if err := s.Leave(t.Context(), sysid, false); err != nil {
+		if err := s.Leave(t.Context(), sysid); err != nil {
 			t.Fatal(err)
 		}
 		sweep(t, s, lax)
@@ -582,7 +582,7 @@ func TestManyTypes(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for _, address := range []string{"", "x", "sqlite:", "mysql://", "mysql://h", "mysql://h/d?x=1", "mysql://u:secret@[/d", "postgres://h/d"} {
-		s, err := Open(context.Background(), address)
+		s, err := Open(address)
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)
 		}
@@ -590,7 +590,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%q: a store beside an error", address)
 		}
 	}
-	s, err := Open(context.Background(), "mysql://user:secret@127.0.0.1:1/d")
+	s, err := Open("mysql://user:secret@127.0.0.1:1/d")
 	if err != nil || strings.Contains(s.Name(), "secret") {
 		t.Fatalf("%v %v", s, err)
 	}
@@ -601,7 +601,7 @@ func TestAddresses(t *testing.T) {
 // What jobs hold is nobody else's on the host.
 func TestFileIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := Open(t.Context(), "sqlite:"+path)
+	s, err := Open("sqlite:" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -616,7 +616,7 @@ func TestFileIsPrivate(t *testing.T) {
 			t.Errorf("%s: %v %v", file, info.Mode(), err)
 		}
 	}
-	absent, err := Open(t.Context(), "sqlite:"+filepath.Join(path, "no", "directory"))
+	absent, err := Open("sqlite:" + filepath.Join(path, "no", "directory"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,35 +59,11 @@ func (s *SQL) Renew(ctx context.Context, sysid string, ttl time.Duration, runs [
 }
 
 // Leave implements Store.
-func (s *SQL) Leave(ctx context.Context, sysid string, refund bool) error {
-	for {
-		var n int
-		err := s.transact(ctx, "leave", func(t *tx) error {
-			if !refund {
-				// What was begun counts, and a job that kills its daemon is to end some
-				// day: the next sweep finds the locks expired.
-				_, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(t.now), sysid, sysid)
-				return err
-			}
-			rows, err := t.hold("`lock` = ? AND id <> ? LIMIT ?"+s.locked(), sysid, sysid, slice)
-			for _, h := range rows {
-				set := ""
-				if h.tries > 0 {
-					set = ", tries = tries - 1"
-				}
-				t.free(h, t.now, set)
-			}
-			n = len(rows)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if n < slice {
-			break
-		}
-	}
+func (s *SQL) Leave(ctx context.Context, sysid string) error {
 	return s.transact(ctx, "leave", func(t *tx) error {
+		if _, err := t.exec("UPDATE sq_jobs SET dt = ? WHERE `lock` = ? AND id <> ?", at(t.now), sysid, sysid); err != nil {
+			return err
+		}
 		_, err := t.exec("DELETE FROM sq_jobs WHERE id = ? AND type = ?", sysid, sysidType)
 		return err
 	})

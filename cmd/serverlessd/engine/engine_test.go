@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/internal/link"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+func TestMain(m *testing.M) {
+	launch.Main()
+	os.Exit(m.Run())
+}
+
+// patience is how long a condition is waited for on a loaded machine.
+const patience = 45 * time.Second
+
+func until(t *testing.T, what string, check func() error) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s: %v", what, err)
+		}
+	}
+}
+
+func closed(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain until %s", what)
+	}
+}
+
+// gated is a store some of whose calls can be held up or made to fail.
+type gated struct {
+	store.Store
+	counting, taking gate
+	failLeave        atomic.Int32 // so many times
+	leaves           atomic.Int32
+}
+
+// gate holds up who passes once it is shut.
+type gate struct{ reached, open chan struct{} }
+
+func newGate() gate { return gate{make(chan struct{}, 100), make(chan struct{})} }
+
+func (g gate) pass(ctx context.Context) error {
+	if g.open == nil {
+		return nil
+	}
+	g.reached <- struct{}{}
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(store.ErrAway, ctx.Err())
+	}
+}
+
+func (g *gated) Counts(ctx context.Context, client string) (map[string]store.Counts, error) {
+	if err := g.counting.pass(ctx); err != nil {
+		return nil, err
+	}
+	return g.Store.Counts(ctx, client)
+}
+
+func (g *gated) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
+	taken, err := g.Store.Take(ctx, t)
+	if gone := g.taking.pass(ctx); gone != nil {
+		return nil, gone
+	}
+	return taken, err
+}
+
+func (g *gated) Leave(ctx context.Context, sysid string) error {
+	g.leaves.Add(1)
+	if g.failLeave.Add(-1) >= 0 {
+		return store.ErrAway
+	}
+	return g.Store.Leave(ctx, sysid)
+}
+
+func sqlite(t *testing.T, path string) *gated {
+	t.Helper()
+	s, err := store.Open("sqlite:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &gated{Store: s}
+}
+
+// running is an engine with all its loops, in a directory, on stores that are its
+// own from now on.
+func running(t *testing.T, dir string, stores ...*gated) *Engine {
+	t.Helper()
+	cfg := Config{
+		Dir: dir, LockTTL: time.Minute, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
+		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
+		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell}, Drain: patience,
+		Broker: link.Config{Program: "serverlessd"},
+	}
+	var all []store.Store
+	for i, s := range stores {
+		all = append(all, s)
+		cfg.Stores = append(cfg.Stores, fmt.Sprint(i))
+	}
+	e, err := start(cfg, all, zerolog.New(zerolog.NewTestWriter(t)), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
+	t.Helper()
+	b := journal.Batch{Jobtype: jobtype}
+	for _, line := range lines {
+		b.Lines = append(b.Lines, []byte(line))
+	}
+	r, err := e.Add(t.Context(), []journal.Batch{b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]job.ID, len(lines))
+	for i := range ids {
+		ids[i] = r.First[0].Add(i)
+	}
+	return ids
+}
+
+// TestTakenDuringShutdown: what a pick brings when the daemon stops is given back,
+// and no try is used.
+func TestTakenDuringShutdown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s := sqlite(t, path)
+	s.taking = newGate()
+	e := running(t, t.TempDir(), s)
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	ids := add(t, e, "a-x", "1", "2")
+	closed(t, "jobs are taken", s.taking.reached)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.Shutdown(context.Background())
+	}()
+	until(t, "it stops", func() error {
+		if _, err := e.Add(t.Context(), nil); !errors.Is(err, ErrDraining) {
+			return errors.New("it takes jobs")
+		}
+		return nil
+	})
+	close(s.taking.open)
+	closed(t, "it has stopped", done)
+	again := sqlite(t, path)
+	defer again.Close()
+	for _, id := range ids {
+		if rec, err := again.Job(t.Context(), id); err != nil || rec.State != job.Waiting || rec.Tries != 0 || rec.Code != "" {
+			t.Errorf("%+v, %v", rec, err)
+		}
+	}
+}
+
+// TestOldSysids: what an earlier life held is freed, though the store refuses at
+// first, and not before the end of the lock.
+func TestOldSysids(t *testing.T) {
+	const old = "0d0d0d"
+	dir, s := t.TempDir(), sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	if err := os.WriteFile(filepath.Join(dir, "sysids"), []byte(old+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ids := job.NewIDs(old, time.Now)
+	entry := journal.Entry{ID: ids.Next(1), Jobtype: "a-x", Payload: []byte("1"), End: 1}
+	_, err := s.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now)
+	err = errors.Join(err, s.Reserve(t.Context(), old, time.Hour))
+	taken, err2 := s.Take(t.Context(), store.Taking{Sysid: old, Jobtype: "a-x", N: 1, TTL: time.Hour})
+	if err = errors.Join(err, err2); err != nil || len(taken) != 1 {
+		t.Fatal(taken, err)
+	}
+	s.failLeave.Store(2)
+	e := running(t, dir, s)
+	until(t, "the job is freed", func() error {
+		rec, err := e.Job(t.Context(), entry.ID)
+		if err == nil && rec.State != job.Waiting {
+			err = fmt.Errorf("%+v", rec)
+		}
+		return err
+	})
+	e.Shutdown(context.Background())
+	if n := s.leaves.Load(); n != 4 { // two that failed, the old sysid, and its own
+		t.Errorf("%d calls of Leave", n)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "sysids")); !os.IsNotExist(err) {
+		t.Errorf("sysids are left: %v", err)
+	}
+}
+
+// TestStateHoldsUpNobody: while one store is slow to count, another gets what the
+// journal has; and who goes there meanwhile is counted once.
+func TestStateHoldsUpNobody(t *testing.T) {
+	fast, slow := sqlite(t, filepath.Join(t.TempDir(), "fast.db")), sqlite(t, filepath.Join(t.TempDir(), "slow.db"))
+	slow.counting = newGate()
+	e := running(t, t.TempDir(), fast, slow)
+	defer e.Shutdown(context.Background())
+	for _, b := range e.backends {
+		until(t, "the stores are there", b.reachable)
+	}
+	type answer struct {
+		types map[string]store.Counts
+		err   error
+	}
+	counted := make(chan answer, 1)
+	go func() {
+		types, err := e.State(t.Context(), "")
+		counted <- answer{types, err}
+	}()
+	closed(t, "the slow store counts", slow.counting.reached)
+	var got int64
+	n := 0
+	until(t, "the fast store has jobs", func() error {
+		add(t, e, "a-x", "1")
+		n++
+		types, err := fast.Store.Counts(t.Context(), "")
+		if got = types["a-x"].Added; err == nil && got == 0 {
+			err = errors.New("it has none")
+		}
+		return err
+	})
+	close(slow.counting.open)
+	a := <-counted
+	if c := a.types["a-x"]; a.err != nil || c.Added != int64(n) || c.Waiting != int64(n) || c.Imbalance() != 0 {
+		t.Errorf("%d were added, counted are %+v, %v", n, c, a.err)
+	}
+}
