@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"unsafe"
@@ -80,6 +81,18 @@ func setKey(names [][]byte) (key []byte) {
 		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
 	}
 	return key
+}
+
+// has tells whether a set, nil for none, has a group.
+func (s *groupSet) has(name []byte) bool {
+	if s != nil {
+		for _, g := range s.groups {
+			if bytes.Equal(g.name, name) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // names are those of the set, which may be nil.

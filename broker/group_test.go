@@ -246,7 +246,7 @@ func TestGroupsAgainstTwin(t *testing.T) {
 				}
 				if r.IntN(3) == 0 {
 					what = "revoke " + j.id
-					fx, _ = b.Revoke(0, []byte(j.id))
+					fx, _ = b.Revoke(0, []byte(j.id), false)
 					x.drop(j)
 					break
 				}
@@ -305,7 +305,7 @@ func TestGroupsAgainstTwin(t *testing.T) {
 			b.Gone(0, w.peer)
 		}
 		for _, j := range x.jobs {
-			b.Revoke(0, []byte(j.id))
+			b.Revoke(0, []byte(j.id), false)
 		}
 		for b.Next() <= 0 {
 			b.Tick(0)

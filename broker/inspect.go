@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 )
@@ -187,6 +188,9 @@ type JobInfo struct {
 	HeldBy, HeldRule []byte
 	// Holds says what a waiting job waits for.
 	Holds string
+	// Outcome is how an ended one ended, 0 with an answer; Reason is why, if not.
+	Outcome Code
+	Reason  string
 }
 
 // Explain says where the job with this id stands.
@@ -196,7 +200,10 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	if r == 0 {
 		return JobInfo{}, false
 	}
-	j := b.jobs.get(r)
+	return b.jobInfo(r, b.jobs.get(r)), true
+}
+
+func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	f := b.flows[j.flow]
 	k := f.kind
 	x := JobInfo{
@@ -224,6 +231,10 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		x.Unwanted = b.unwanted(j)
 		x.Worker = b.peers[j.worker].id
 	case j.state == stEnded:
+		x.Outcome = b.timings.get(j.timing).code
+		if x.Outcome != 0 {
+			x.Reason = string(b.body(r, j))
+		}
 	default:
 		if f.set != nil {
 			if g := f.set.shutGroup(); g != nil {
@@ -235,7 +246,24 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 		}
 		x.Holds = b.holds(k, &x)
 	}
-	return x, true
+	return x
+}
+
+// Content returns copies of the body and the headers (nil: none) of the job with
+// this id; of a kept outcome the answer, nil if it has none.
+func (b *Broker) Content(id []byte) (body, headers []byte) {
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		return nil, nil
+	}
+	j := b.jobs.get(r)
+	if j.state == stEnded && b.timings.get(j.timing).code != 0 {
+		return nil, nil
+	}
+	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big one
+		body = bytes.Clone(body)
+	}
+	return body, bytes.Clone(b.headers(j))
 }
 
 func (b *Broker) holds(k *jobType, x *JobInfo) string {

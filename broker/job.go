@@ -37,6 +37,9 @@ const (
 	flagHeld
 	// flagTold: its submitter went while it runs, and its worker was told.
 	flagTold
+	// flagRevoked: unwanted on an operator's word, and kept: that it was cancelled
+	// is still to be told.
+	flagRevoked
 )
 
 // maxRetries is the most that a record can count: one run more must fit too.

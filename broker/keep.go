@@ -160,7 +160,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	f := b.flows[j.flow]
 	b.unbind(f)
 	switch {
-	case !f.keep || f.owner != sub.owner || j.flags&flagUnwanted != 0:
+	case !f.keep || f.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
 		b.deny(p, UnknownID, id, "no kept job has this id")
 		return b.end()
 	case j.state == stEnded && f.sub != sub && len(b.body(r, j)) > room:

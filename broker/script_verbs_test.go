@@ -266,7 +266,7 @@ func init() {
 			}
 		},
 		"revoke": func(s *script, now int64, w *words) {
-			fx, c := s.core.Revoke(now, w.bytes(1))
+			fx, c := s.core.Revoke(now, w.bytes(1), w.flag(2, "running"))
 			s.note(fx)
 			if c != 0 {
 				s.say("refused: %s", codes[c])

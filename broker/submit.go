@@ -279,28 +279,47 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 }
 
 // Revoke ends a waiting job on an operator's word, whose submitter is told, or
-// forgets a kept outcome. It
-// returns UnknownID when no job has this id, and NotProcessing when it is out
-// at a worker and cannot be revoked.
-func (b *Broker) Revoke(now int64, id []byte) ([]Effect, Code) {
+// forgets a kept outcome. It returns UnknownID when no job has this id. One that is
+// out at a worker becomes unwanted if running says so, else it is NotProcessing.
+func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
 	r := b.find(b.index.hash(id), id)
 	if r == 0 {
 		return b.end(), UnknownID
 	}
 	j := b.jobs.get(r)
-	if j.state == stRunning {
+	switch {
+	case j.state == stRunning && !running:
 		return b.end(), NotProcessing
-	}
-	if j.state == stEnded {
+	case j.state == stEnded:
 		b.forgetOutcome(r, j)
-		return b.end(), 0
+	default:
+		b.revoke(r, j)
 	}
-	k := b.flows[j.flow].kind
-	b.leaveQueue(r, j)
-	b.conclude(r, j, &last{code: Cancelled, reason: "cancelled by an operator"}, &k.Cancelled, &b.total.Cancelled)
 	return b.end(), 0
 }
+
+// revoke cancels a job that has not ended. Of a running one that is kept, the run's
+// end is told, so that the outcome can be kept until somebody has read it; of
+// others nobody need wait for the worker.
+func (b *Broker) revoke(r uint32, j *job) {
+	f := b.flows[j.flow]
+	switch {
+	case j.state != stRunning:
+		b.leaveQueue(r, j)
+		b.conclude(r, j, revoked(), &f.kind.Cancelled, &b.total.Cancelled)
+	case b.unwanted(j):
+	default:
+		b.notice(j)
+		if j.flags |= flagUnwanted; f.keep {
+			j.flags |= flagRevoked
+		} else {
+			b.sendLast(f, r, j, revoked())
+		}
+	}
+}
+
+func revoked() *last { return &last{code: Cancelled, reason: "cancelled by an operator"} }
 
 // wait lets a job wait until it is ready, or makes it ready at once.
 func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {

@@ -340,9 +340,13 @@ func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 
 func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
 	k := f.kind
-	if j.flags&flagUnwanted != 0 {
+	switch {
+	case j.flags&flagRevoked != 0:
+		j.flags &^= flagUnwanted | flagRevoked
+		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
+	case j.flags&flagUnwanted != 0:
 		b.finish(r, j, &k.Cancelled, &b.total.Cancelled)
-	} else {
+	default:
 		b.finish(r, j, &k.Discarded, &b.total.Discarded)
 	}
 }

@@ -80,7 +80,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 		if x, _ := b.Explain(now, id); x.State == "ended" {
 			state = "forgotten"
 		}
-		fx, code = b.Revoke(now, id)
+		fx, code = b.Revoke(now, id, false)
 		return fx
 	})
 	switch code {

@@ -154,6 +154,8 @@ func (c *command) String() string {
 		opt("rule", true, c.rule)
 	case setFair:
 		opt("on", true, c.on)
+	case revoke:
+		flag("running", c.on)
 	case release:
 		opt("delay", c.delay > 0, c.delay)
 	case fail:

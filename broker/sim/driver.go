@@ -163,7 +163,7 @@ func (d *driver) do(c *command) {
 	case written:
 		fx = b.Written(c.now, d.outcomes[c.id])
 	case revoke:
-		fx, d.code = b.Revoke(c.now, id)
+		fx, d.code = b.Revoke(c.now, id, c.on)
 	case revive:
 		var reason string
 		fx, d.code, reason = b.Revive(c.now, typ, id)

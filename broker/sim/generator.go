@@ -61,7 +61,7 @@ func (g *generator) next() *command {
 	case submit:
 		g.submit(c)
 	case cancel, revoke:
-		c.id = g.id(c.peer)
+		c.id, c.on = g.id(c.peer), c.verb == revoke && g.chance(50)
 	case join:
 		c.typ = g.typ()
 		if g.p.names && g.chance(50) {

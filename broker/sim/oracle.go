@@ -40,17 +40,18 @@ type oracleJob struct {
 	// arrival orders jobs by age.
 	arrival int
 	owner   int // peer, 0 when nobody waits for it
-	// lost: its owner went while it ran. cancelled: while it ran.
-	lost, cancelled bool
-	detached        bool
-	progress        bool
-	keep            time.Duration
-	token           uint64 // who may attach
-	last            frame  // its last frame, once it has ended
-	headers         []byte
-	releases        int
-	groups          []string
-	origin          int // the peer that submitted it
+	// lost: its owner went while it ran. cancelled: while it ran. revoked: an
+	// operator did, and its outcome is to be kept.
+	lost, cancelled, revoked bool
+	detached                 bool
+	progress                 bool
+	keep                     time.Duration
+	token                    uint64 // who may attach
+	last                     frame  // its last frame, once it has ended
+	headers                  []byte
+	releases                 int
+	groups                   []string
+	origin                   int // the peer that submitted it
 
 	at, since int64
 	place     place

@@ -49,7 +49,7 @@ func (o *oracle) attach(c *command) {
 	}
 	j := o.held[c.id]
 	switch {
-	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted():
+	case j == nil || j.keep == 0 || j.token != s.token || j.unwanted() && !j.revoked:
 		o.refuse(s.no, broker.UnknownID, c.id)
 		return
 	case j.owner != s.no && j.place == ended && j.length > c.room:

@@ -248,18 +248,30 @@ func (o *oracle) notice(j *oracleJob) {
 	}
 }
 
-// revoke is an operator's cancel: waiting jobs only.
+// revoke is an operator's cancel: of running jobs only if c.on says so.
 func (o *oracle) revoke(c *command) {
 	j := o.held[c.id]
-	if j == nil || j.place == running {
-		return
-	}
-	if j.place == ended {
+	switch {
+	case j == nil:
+	case j.place == running:
+		o.revokeRunning(j, c.on)
+	case j.place == ended:
 		o.forget(j)
+	default:
+		o.kind(j.typ).cancelled++
+		o.end(j, broker.Cancelled, "")
+	}
+}
+
+func (o *oracle) revokeRunning(j *oracleJob, may bool) {
+	if !may || j.unwanted() {
 		return
 	}
-	o.kind(j.typ).cancelled++
-	o.end(j, broker.Cancelled, "")
+	o.notice(j)
+	j.cancelled, j.revoked = true, j.keep > 0
+	if j.keep == 0 && j.owner != 0 {
+		o.sendLast(j, frame{op: broker.OpEnd, code: broker.Cancelled, id: j.id})
+	}
 }
 
 // submitterGone: what waits ends, what runs is unwanted.

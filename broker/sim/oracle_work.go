@@ -63,6 +63,12 @@ func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 
 // unwantedEnds ends a run for which nobody waits.
 func (o *oracle) unwantedEnds(j *oracleJob) {
+	if j.revoked {
+		j.cancelled, j.revoked = false, false
+		o.kind(j.typ).cancelled++
+		o.end(j, broker.Cancelled, "")
+		return
+	}
 	if j.cancelled {
 		o.kind(j.typ).cancelled++
 	} else {

@@ -1,0 +1,317 @@
+package broker_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+var listingSeed = flag.Uint64("listing-seed", 0, "seed of TestListing; 0 takes one by the clock")
+
+// listed is a job as the naive list has it.
+type listed struct {
+	id, typ, state string
+	groups         []string
+	at             int64
+	sub, worker    broker.Peer
+}
+
+func (j *listed) fits(q *broker.JobFilter, now int64) bool {
+	return (q.Type == nil || string(q.Type) == j.typ) && (q.State == "" || q.State == j.state) &&
+		(q.Group == nil || slices.Contains(j.groups, string(q.Group))) && strings.Contains(j.id, q.ID) &&
+		now-j.at >= int64(q.Older) && (q.Submitter == 0 || q.Submitter == j.sub) &&
+		(q.Worker == 0 || q.Worker == j.worker)
+}
+
+// listingWorld is a core and a naive list of what is in it.
+type listingWorld struct {
+	t    *testing.T
+	r    *rand.Rand
+	core *broker.Broker
+	now  int64
+	n    int
+	jobs map[string]*listed
+	most int // of jobs
+	subs []broker.Peer
+	work broker.Peer // has room for some of type a
+}
+
+func (x *listingWorld) note(fx []broker.Effect) {
+	for _, e := range fx {
+		switch e.Op {
+		case broker.OpJob:
+			x.jobs[string(e.ID)].state, x.jobs[string(e.ID)].worker = "running", e.Peer
+		case broker.OpRefuse:
+			x.t.Fatalf("%s is refused: %s", e.ID, e.Reason)
+		}
+	}
+}
+
+// change does something at random.
+func (x *listingWorld) change() {
+	x.now += x.r.Int64N(1000)
+	some := func() *listed {
+		ids := slices.Sorted(maps.Keys(x.jobs))
+		return x.jobs[ids[x.r.IntN(len(ids))]]
+	}
+	switch v := x.r.IntN(10); {
+	case v < 5 && len(x.jobs) < x.most || len(x.jobs) == 0:
+		x.submit()
+	case v < 7:
+		j := some()
+		fx, code := x.core.Revoke(x.now, []byte(j.id), false)
+		switch {
+		case code == broker.NotProcessing && j.state == "running":
+		case code != 0:
+			x.t.Fatalf("%+v cannot be cancelled: code %d", j, code)
+		default:
+			x.ended(j)
+		}
+		x.note(fx)
+	case v < 9:
+		j := some()
+		if j.state != "running" {
+			return
+		}
+		fx := x.core.Respond(x.now, x.work, []byte(j.id), []byte("2"), false)
+		x.ended(j)
+		x.note(fx)
+	default:
+		x.note(x.core.Tick(x.now))
+	}
+}
+
+// submit hands a job in, of any kind.
+func (x *listingWorld) submit() {
+	x.n++
+	j := &listed{id: fmt.Sprintf("j%d", x.n), typ: []string{"a", "b"}[x.r.IntN(2)], state: "queued", at: x.now, sub: x.subs[x.r.IntN(len(x.subs))]}
+	s := &broker.Submission{ID: []byte(j.id), Type: []byte(j.typ), Body: []byte("1"), Quiet: true}
+	if x.r.IntN(3) == 0 {
+		j.groups = []string{"g", "h"}[x.r.IntN(2):]
+		for _, g := range j.groups {
+			s.Groups = append(s.Groups, []byte(g))
+		}
+	}
+	if x.r.IntN(4) == 0 {
+		j.state, s.Delay = "delayed", time.Hour
+	}
+	s.Detach = x.r.IntN(4) == 0
+	if s.Detach {
+		j.sub = 0
+	}
+	if !s.Detach && x.r.IntN(4) == 0 {
+		s.Keep = time.Hour
+	}
+	x.jobs[j.id] = j
+	x.note(x.core.Submit(x.now, map[bool]broker.Peer{true: x.subs[0], false: j.sub}[j.sub == 0], s))
+}
+
+// ended: a job is over, unless the core keeps its outcome.
+func (x *listingWorld) ended(j *listed) {
+	if info, there := x.core.Explain(x.now, []byte(j.id)); there && info.State == "ended" && j.state != "ended" {
+		j.state, j.worker = "ended", 0
+		return
+	}
+	delete(x.jobs, j.id)
+}
+
+func (x *listingWorld) filter() *broker.JobFilter {
+	q := &broker.JobFilter{State: append([]string{"", ""}, broker.JobStates...)[x.r.IntN(6)]}
+	if x.r.IntN(3) > 0 {
+		q.Type = []byte{"ab"[x.r.IntN(2)]}
+	}
+	switch x.r.IntN(6) {
+	case 0:
+		q.Group = []byte{"gh"[x.r.IntN(2)]}
+	case 1:
+		q.ID = fmt.Sprint(x.r.IntN(10))
+	case 2:
+		q.Older = time.Duration(x.r.Int64N(x.now + 1))
+	case 3:
+		q.Submitter = x.subs[x.r.IntN(len(x.subs))]
+	case 4:
+		q.Worker = x.work
+	}
+	return q
+}
+
+func (x *listingWorld) fitting(q *broker.JobFilter) map[string]bool {
+	out := map[string]bool{}
+	for id, j := range x.jobs {
+		if j.fits(q, x.now) {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// TestListing: against a naive list, while jobs come, move and go between pages,
+// whatever fits all the while is listed exactly once, and nothing that does not
+// fit when it is listed. Counts and cancelling all mean the same jobs.
+func TestListing(t *testing.T) {
+	seed := *listingSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-listing-seed %d", seed)
+	rounds := 300
+	if testing.Short() || broker.Checking {
+		rounds = 60
+	}
+	x := &listingWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), core: broker.New(broker.Config{}), now: 1, jobs: map[string]*listed{}}
+	x.subs = []broker.Peer{x.core.AddSubmitter(), x.core.AddSubmitter()}
+	x.work = x.core.AddWorker()
+	x.note(x.core.Join(x.now, x.work, &broker.Joining{Type: []byte("a"), Prefetch: 7}))
+	// Many at first, so that records lie far apart.
+	x.most = 2500
+	for len(x.jobs) < x.most {
+		x.submit()
+	}
+	for x.most = 100; len(x.jobs) > x.most; {
+		x.change()
+	}
+	listedOnce := 0
+	for round := range rounds {
+		q := x.filter()
+		q.Older = min(q.Older, time.Duration(x.now)) // what is old enough stays so
+		all := x.fitting(q)
+		seen := map[string]int{}
+		for from := 0; from >= 0; {
+			now := x.fitting(q)
+			from = x.core.Jobs(x.now, from, 1+x.r.IntN(5), q, func(j *broker.JobInfo) {
+				if seen[string(j.ID)]++; !now[string(j.ID)] {
+					t.Fatalf("seed %d, round %d: %s %s is listed for %+v", seed, round, j.State, j.ID, q)
+				}
+			})
+			for range x.r.IntN(4) {
+				x.change()
+			}
+			now = x.fitting(q)
+			for id := range all {
+				if !now[id] {
+					delete(all, id)
+				}
+			}
+		}
+		for id := range all {
+			if seen[id] != 1 {
+				t.Fatalf("seed %d, round %d: %s is listed %d times for %+v", seed, round, id, seen[id], q)
+			}
+			listedOnce++
+		}
+		n := 0
+		for from := 0; from >= 0; {
+			var some int
+			some, from = x.core.CountJobs(x.now, from, q)
+			n += some
+		}
+		if want := len(x.fitting(q)); n != want {
+			t.Fatalf("seed %d, round %d: %d jobs are counted for %+v, want %d", seed, round, n, q, want)
+		}
+		if x.r.IntN(10) == 0 {
+			x.cancelAll(q)
+		}
+	}
+	if listedOnce == 0 {
+		t.Errorf("seed %d: nothing was ever listed", seed)
+	}
+}
+
+func (x *listingWorld) cancelAll(q *broker.JobFilter) {
+	want := x.fitting(q)
+	for id := range want {
+		if s := x.jobs[id].state; s == "ended" || s == "running" {
+			delete(want, id) // running ones have a test of their own
+		}
+	}
+	if q.State == "running" {
+		return
+	}
+	done := 0
+	for from := 0; from >= 0; {
+		var fx []broker.Effect
+		var n int
+		fx, n, from = x.core.RevokeJobs(x.now, from, q)
+		done += n
+		x.note(fx)
+	}
+	if done != len(want) {
+		x.t.Fatalf("%d jobs are cancelled for %+v, want %d", done, q, len(want))
+	}
+	for id := range want {
+		x.ended(x.jobs[id])
+	}
+}
+
+// TestRevokeRunning: the running jobs that fit become unwanted, once.
+func TestRevokeRunning(t *testing.T) {
+	core := broker.New(broker.Config{})
+	s, w := core.AddSubmitter(), core.AddWorker()
+	core.Join(0, w, &broker.Joining{Type: []byte("t"), Prefetch: 3, Notices: true})
+	for _, id := range []string{"r1", "r2", "x3", "r4"} {
+		core.Submit(0, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: []byte("1")})
+	}
+	count := func(state string) int {
+		n, _ := core.CountJobs(0, 0, &broker.JobFilter{State: state})
+		return n
+	}
+	if _, n, _ := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "x", State: "queued"}); n != 0 {
+		t.Errorf("%d jobs are cancelled that are not queued", n)
+	}
+	fx, n, next := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "r", State: "running"})
+	if n != 2 || next != -1 || count("running") != 3 || count("queued") != 1 {
+		t.Errorf("%d jobs are cancelled, %d run, %d wait, next is %d; want 2, 3, 1, -1", n, count("running"), count("queued"), next)
+	}
+	told := map[broker.Op]int{}
+	for _, e := range fx {
+		told[e.Op]++
+	}
+	if told[broker.OpCancel] != 2 || told[broker.OpEnd] != 2 {
+		t.Errorf("told are %v", told)
+	}
+	if _, n, _ := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "r", State: "running"}); n != 0 {
+		t.Errorf("%d jobs are cancelled twice", n)
+	}
+	core.Respond(0, w, []byte("r1"), []byte("1"), false)
+	core.Respond(0, w, []byte("r2"), []byte("1"), false)
+	if l := core.Totals(); l.Cancelled != 2 || l.Answered != 0 || l.Running != 2 {
+		t.Errorf("the ledger is %+v, want 2 cancelled and 2 running", l)
+	}
+}
+
+// TestContent: body and headers of a job, and the answer or the reason of a kept
+// outcome.
+func TestContent(t *testing.T) {
+	core := broker.New(broker.Config{})
+	s, w := core.AddSubmitter(), core.AddWorker()
+	big := bytes.Repeat([]byte("7"), 100_000)
+	for id, body := range map[string][]byte{"small": []byte(`{"a":1}`), "big": big} {
+		core.Submit(0, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Headers: []byte(`{"h":1}`), Keep: time.Hour})
+		if b, h := core.Content([]byte(id)); !bytes.Equal(b, body) || string(h) != `{"h":1}` {
+			t.Errorf("%s has body %.20q and headers %q", id, b, h)
+		}
+	}
+	core.Join(0, w, &broker.Joining{Type: []byte("t"), Prefetch: 2})
+	core.Respond(0, w, []byte("small"), []byte(`"done"`), false)
+	core.Fail(0, w, &broker.Failure{ID: []byte("big"), Reason: "no such number", NoRetry: true})
+	if b, h := core.Content([]byte("small")); string(b) != `"done"` || h != nil {
+		t.Errorf("the outcome has body %q and headers %q", b, h)
+	}
+	if b, _ := core.Content([]byte("big")); b != nil {
+		t.Errorf("a failed job's outcome has body %q", b)
+	}
+	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.JobFinal || x.Reason != "no such number" {
+		t.Errorf("a failed job's outcome is %d, %q", x.Outcome, x.Reason)
+	}
+	if b, _ := core.Content([]byte("nobody")); b != nil {
+		t.Errorf("no job has body %q", b)
+	}
+}
