@@ -2,7 +2,12 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
+	"strings"
 	"time"
+
+	"gloom/wire"
 )
 
 // DeadLetter is a job that failed, kept so that someone can look at it and
@@ -28,8 +33,11 @@ func (d *DeadLetter) weight() int64 {
 	return int64(n) + deadOverhead
 }
 
-// letter is the place of a dead letter, nil once that is gone.
-type letter struct{ *DeadLetter }
+// letter is the place of a dead letter, nil once that is gone. Numbers grow.
+type letter struct {
+	*DeadLetter
+	no int
+}
 
 // deadLetters keeps the latest failed jobs: so many per type, so many bytes in
 // all, for so long. Types hold their own; this list has all by age.
@@ -37,6 +45,7 @@ type deadLetters struct {
 	byAge []*letter
 	bytes int64
 	count int
+	last  int // number of the latest letter
 }
 
 // keep keeps a copy of failed job r.
@@ -45,7 +54,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
 	}
-	l := &letter{&DeadLetter{
+	l := &letter{no: d.last + 1, DeadLetter: &DeadLetter{
 		ID: bytes.Clone(b.id(j)), Type: k.name,
 		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
@@ -60,6 +69,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if len(k.dead) >= c.DeadLetters {
 		d.drop(b, k, 0)
 	}
+	d.last = l.no
 	k.dead = append(k.dead, l)
 	d.byAge = append(d.byAge, l)
 	d.bytes += l.weight()
@@ -126,44 +136,159 @@ func (d *deadLetters) next(age int64) int64 {
 	return d.byAge[0].Failed + age
 }
 
-// DeadLetters lists the failed jobs kept of a type like Types lists types,
-// latest first.
-func (b *Broker) DeadLetters(name []byte, from, limit int) (found []*DeadLetter, next int) {
+// LetterFilter says which dead letters are meant. What is not set fits all.
+type LetterFilter struct {
+	ID, Reason string        // parts of the id's value and of the reason
+	Older      time.Duration // since it failed, at least
+}
+
+func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
+	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && strings.Contains(l.Reason, q.Reason) &&
+		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
+}
+
+// upTo is how many of the type's letters have numbers up to no.
+func (k *jobType) upTo(no int) int {
+	n, found := slices.BinarySearchFunc(k.dead, no, func(l *letter, no int) int { return cmp.Compare(l.no, no) })
+	if found {
+		n++
+	}
+	return n
+}
+
+// reasonVisit is how much of a reason is looked at in the time of a visit, in bytes.
+const reasonVisit = 512
+
+// DeadLetters lists the failed jobs kept of a type that fit (nil: all) like Types
+// lists types, latest first. What is kept all the while is listed exactly once.
+func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterFilter) (found []*DeadLetter, next int) {
+	b.now = max(b.now, now)
 	k := b.typesByName[string(name)]
 	if k == nil {
 		return nil, -1
 	}
-	for end := from + min(limit, lookVisits); from < min(end, len(k.dead)); from++ {
-		found = append(found, k.dead[len(k.dead)-1-from].DeadLetter)
+	if q == nil {
+		q = &LetterFilter{}
 	}
-	return found, following(from, len(k.dead))
+	i := len(k.dead)
+	if from > 0 {
+		i = k.upTo(from - 1)
+	}
+	for n := 0; n < lookVisits && i > 0 && len(found) < limit; n++ {
+		i--
+		l := k.dead[i]
+		n += len(l.Reason) / reasonVisit
+		if from = l.no; q.fits(b, l.DeadLetter) {
+			found = append(found, l.DeadLetter)
+		}
+	}
+	if i == 0 {
+		return found, -1
+	}
+	return found, from
 }
 
-// Revive hands a failed job in again, detached, and forgets the letter. It
-// returns UnknownID when no such letter is kept, or why the job was refused.
+// Revive hands a failed job in again, detached, and forgets the letter: of several
+// with this id the oldest. It returns UnknownID when no such letter is kept, or why
+// the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
 	b.begin(now)
+	k, i := b.letterOf(name, id)
+	if i < 0 {
+		return b.end(), UnknownID, "no failed job with this id is kept"
+	}
+	c, reason := b.revive(k, i)
+	return b.end(), c, reason
+}
+
+// DropLetter forgets a failed job: of several with this id the oldest. It tells whether
+// there was one.
+func (b *Broker) DropLetter(now int64, name, id []byte) ([]Effect, bool) {
+	b.begin(now)
+	k, i := b.letterOf(name, id)
+	if i >= 0 {
+		b.dead.drop(b, k, i)
+	}
+	return b.end(), i >= 0
+}
+
+// letterOf finds the oldest letter of a type with this id, or -1.
+func (b *Broker) letterOf(name, id []byte) (*jobType, int) {
 	k := b.typesByName[string(name)]
 	if k == nil {
-		return b.end(), UnknownID, "no failed job of this type is kept"
+		return nil, -1
 	}
-	for i, l := range k.dead {
-		if string(l.ID) != string(id) {
-			continue
-		}
-		s := Submission{
-			ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
-			Retries: -1, Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
-		}
-		var x admission
-		if c, reason := b.admits(nil, &s, &x); c != 0 {
-			return b.end(), c, reason
-		}
+	return k, slices.IndexFunc(k.dead, func(l *letter) bool { return string(l.ID) == string(id) })
+}
+
+// revive hands the type's letter number i in again and forgets it.
+func (b *Broker) revive(k *jobType, i int) (Code, string) {
+	l := k.dead[i]
+	s := Submission{
+		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
+		Retries: -1, Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
+	}
+	var x admission
+	c, reason := b.admits(nil, &s, &x)
+	if c == 0 {
 		b.take(nil, &s, &x)
 		b.dead.drop(b, k, i)
-		return b.end(), 0, ""
 	}
-	return b.end(), UnknownID, "no failed job with this id is kept"
+	return c, reason
+}
+
+// LetterWalk goes through the dead letters of a type that fit, oldest first, a piece
+// at a time: those that are there when it begins.
+type LetterWalk struct {
+	LetterFilter
+	// Done counts those handed in again or forgotten, Refused those that were not
+	// taken in, Reason is why the first of these was not.
+	Done, Refused int
+	Reason        string
+	begun         bool
+	next, last    int // numbers to go on with, and of the latest
+}
+
+// walkLetters bounds what one piece of a LetterWalk hands in or forgets.
+const walkLetters = 64
+
+// WalkLetters hands those of a piece in again, like Revive, or forgets them, and
+// tells whether there is more.
+func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) (fx []Effect, more bool) {
+	b.begin(now)
+	if !w.begun {
+		w.begun, w.last = true, b.dead.last
+	}
+	for n := 0; n < lookVisits; n++ {
+		k := b.typesByName[string(name)]
+		if k == nil {
+			return b.end(), false
+		}
+		i := k.upTo(w.next)
+		if i == len(k.dead) || k.dead[i].no > w.last {
+			return b.end(), false
+		}
+		l := k.dead[i]
+		w.next = l.no
+		n += len(l.Reason) / reasonVisit
+		if !w.fits(b, l.DeadLetter) {
+			continue
+		}
+		n += lookVisits / walkLetters
+		var c Code
+		var reason string
+		if again {
+			c, reason = b.revive(k, i)
+		} else {
+			b.dead.drop(b, k, i)
+		}
+		if c == 0 {
+			w.Done++
+		} else if w.Refused++; w.Reason == "" {
+			w.Reason = reason
+		}
+	}
+	return b.end(), true
 }
 
 // DeadCount returns how many failed jobs are kept in all, and their bytes.

@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func TestLettersOutOfTheMiddle(t *testing.T) {
 		failOne(i, "busy", string(binary.BigEndian.AppendUint32(nil, uint32(i))))
 	}
 	letters := func(typ string) []*broker.DeadLetter {
-		found, _ := core.DeadLetters([]byte(typ), 0, 100)
+		found, _ := core.DeadLetters(0, []byte(typ), 0, 100, nil)
 		return found
 	}
 	if n, _ := core.DeadCount(); n != 11 || len(letters("busy")) != 10 || len(letters("old")) != 1 {
@@ -69,6 +71,95 @@ func TestLettersFillTheirBytes(t *testing.T) {
 	}{{all, 20}, {all - 1, 19}, {all / 20 * 3, 3}, {all/20*3 - 1, 2}, {all / 20, 1}, {all/20 - 1, 0}} {
 		if n, bytes := fill(c.limit); n != c.want || bytes > c.limit {
 			t.Errorf("of %d bytes %d letters of %d bytes are kept, want %d letters", c.limit, n, bytes, c.want)
+		}
+	}
+}
+
+// TestLetterListing: pages of letters show what is kept all the while exactly once,
+// though others fail and are forgotten between them.
+func TestLetterListing(t *testing.T) {
+	core := broker.New(broker.Config{DeadLetters: 100, DeadBytes: 1 << 20, DeadAge: time.Hour})
+	s, w := core.AddSubmitter(), core.AddWorker()
+	typ := []byte("t")
+	core.Join(0, w, &broker.Joining{Type: typ})
+	n := 0
+	failOne := func(reason string) {
+		n++
+		core.Submit(int64(n), s, &broker.Submission{ID: fmt.Append(nil, n), Type: typ, Body: []byte("1"), Retries: -1})
+		core.Fail(int64(n), w, &broker.Failure{Reason: reason, Delay: -1})
+	}
+	for i := range 40 {
+		failOne([]string{"timeout", "no route"}[i%2])
+	}
+	var got []string
+	for from, page := 0, 0; from >= 0; page++ {
+		var found []*broker.DeadLetter
+		if found, from = core.DeadLetters(100, typ, from, 3, &broker.LetterFilter{Reason: "time"}); len(found) > 3 {
+			t.Fatalf("a page of 3 has %d letters", len(found))
+		}
+		for _, l := range found {
+			got = append(got, string(l.ID))
+		}
+		failOne("timeout")
+		if page < 3 {
+			core.DropLetter(100, typ, fmt.Append(nil, 2*page+2)) // "no route"
+			core.DropLetter(100, typ, fmt.Append(nil, 2*page+1))
+		}
+	}
+	var want []string
+	for i := 39; i > 6; i -= 2 {
+		want = append(want, fmt.Sprint(i))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed are %q, want %q", got, want)
+	}
+	if found, _ := core.DeadLetters(int64(time.Minute), typ, 0, 100, &broker.LetterFilter{ID: "3", Older: time.Minute - 20}); len(found) != 1 {
+		t.Errorf("%d letters are old enough and have a 3 in their ids, want 1 (13)", len(found))
+	}
+}
+
+// TestWalkLetters: all that fit are handed in again, or forgotten, once: what fails
+// again meanwhile is not looked at.
+func TestWalkLetters(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		core := broker.New(broker.Config{DeadLetters: 1000, DeadBytes: 1 << 20, DeadAge: time.Hour})
+		s, w := core.AddSubmitter(), core.AddWorker()
+		typ := []byte("t")
+		for i := range 300 {
+			core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})
+			core.Submit(0, s, &broker.Submission{ID: fmt.Append(nil, i), Type: typ, Body: []byte("1"), Retries: -1})
+			core.Fail(0, w, &broker.Failure{ID: fmt.Append(nil, i), Reason: []string{"keep", "go"}[i%2], Delay: -1, NoRetry: true})
+		}
+		// One of them cannot be taken in again: its id is in use.
+		core.Leave(0, w)
+		core.Submit(0, s, &broker.Submission{ID: []byte("7"), Type: typ, Body: []byte("1")})
+		core.Join(0, w, &broker.Joining{Type: typ, Prefetch: 1})
+		walk := broker.LetterWalk{LetterFilter: broker.LetterFilter{Reason: "go"}}
+		pieces := 0
+		for more := true; more; pieces++ {
+			var fx []broker.Effect
+			for fx, more = core.WalkLetters(0, typ, &walk, again); len(fx) > 0; {
+				var id []byte
+				for _, e := range fx {
+					if e.Op == broker.OpJob {
+						id = slices.Clone(e.ID)
+					}
+				}
+				if id == nil {
+					break
+				}
+				fx = core.Fail(0, w, &broker.Failure{ID: id, Reason: "go", NoRetry: true, Delay: -1})
+			}
+		}
+		refused := 0
+		if again {
+			refused = 1
+		}
+		if walk.Done != 150-refused || walk.Refused != refused || (walk.Reason == "") != (refused == 0) || pieces < 3 {
+			t.Errorf("again %v: %d done, %d refused (%q) in %d pieces; want %d and %d", again, walk.Done, walk.Refused, walk.Reason, pieces, 150-refused, refused)
+		}
+		if n, _ := core.DeadCount(); !again && n != 150 {
+			t.Errorf("%d letters are left, want 150", n)
 		}
 	}
 }

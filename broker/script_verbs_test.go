@@ -280,7 +280,7 @@ func init() {
 			}
 		},
 		"dead": func(s *script, _ int64, w *words) {
-			letters, _ := s.core.DeadLetters(w.bytes(1), 0, 1000)
+			letters, _ := s.core.DeadLetters(0, w.bytes(1), 0, 1000, nil)
 			for _, l := range slices.Backward(letters) {
 				line := fmt.Sprintf("%s %s, submitted %v, failed %v, attempts %d, priority %d", l.ID, l.Body,
 					time.Duration(l.Submitted), time.Duration(l.Failed), l.Attempts, l.Priority)

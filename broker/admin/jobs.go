@@ -158,7 +158,7 @@ func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 }
 
 func (a *API) letters(typ []byte, from, limit int) (found []*broker.DeadLetter, next int) {
-	a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.DeadLetters(typ, from, limit) })
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.DeadLetters(now, typ, from, limit, nil) })
 	return found, next
 }
 

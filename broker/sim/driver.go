@@ -275,11 +275,11 @@ func (d *driver) sight(now int64) sight {
 		},
 		closed: d.closed,
 		letters: func(typ string) int {
-			found, _ := d.core.DeadLetters([]byte(typ), 0, 1000)
+			found, _ := d.core.DeadLetters(0, []byte(typ), 0, 1000, nil)
 			return len(found)
 		},
 		letterReason: func(j *oracleJob, failed int64) (string, bool) {
-			letters, _ := d.core.DeadLetters([]byte(j.typ), 0, 1000)
+			letters, _ := d.core.DeadLetters(0, []byte(j.typ), 0, 1000, nil)
 			for _, l := range letters {
 				if string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
 					return l.Reason, true
