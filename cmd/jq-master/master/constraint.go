@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"slices"
 
 	"gloom/cmd/jq-master/job"
@@ -21,11 +20,13 @@ type picker struct {
 	per   func(*job.Attributes) []byte // equal for equal values; nil: one bucket for all
 }
 
-// constraint is a rule for groups of the broker, and the jobs in them.
+// constraint is a rule for groups of the broker, and the jobs in them. Which jobs
+// it is about never changes: for others it is replaced.
 type constraint struct {
 	job.Constraint
 	picker
 	number  uint64         // no other one has, or had, it
+	gone    bool           // replaced or dropped; jobs may still have to learn that
 	buckets map[bucket]int // jobs in each; nil without per
 
 	matching, running int
@@ -70,16 +71,18 @@ type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
 	numbers uint64
-	list    []*constraint // enabled, by id
+	list    []*constraint // enabled, by id; never changed, only replaced
+	news    []*constraint // of list, what the sweep brings to jobs; like list
 	sweep   int           // index in machine.order of the next job to be told; -1: all know
 	sweeps  []func()      // called when they do
+	key     []byte        // of a set that is looked for
 }
 
 func newConstraints() *constraints {
 	return &constraints{byID: make(map[string]*constraint), sets: make(map[string]*set), sweep: -1}
 }
 
-// relist is called when a constraint was added, dropped, or changed.
+// relist is called when a constraint was added, dropped, or replaced.
 func (s *constraints) relist() {
 	s.list = s.list[:0:0]
 	for _, k := range s.byID {
@@ -90,56 +93,77 @@ func (s *constraints) relist() {
 	slices.SortFunc(s.list, func(a, b *constraint) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// moved is called when the indexes of machine.order have changed.
-func (s *constraints) moved() {
-	if s.sweep > 0 {
-		s.sweep = 0
-	}
-}
+// same reports whether two lists are one.
+func same(a, b []*constraint) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
-// match finds the constraints that a job comes under; nil for none.
-func (s *constraints) match(a *job.Attributes) *set {
-	var members []membership
-	var key []byte
-	for _, k := range s.list {
-		if !k.match(a) {
+// match finds which of some constraints a job comes under, those that it is known
+// to come under left out. It may walk through a large argument, and needs no lock.
+func match(list []*constraint, a *job.Attributes, known *set) (members []membership) {
+	for _, k := range list {
+		if known.has(k) || !k.match(a) {
 			continue
 		}
 		m := membership{of: k}
 		if k.per != nil {
 			sum := sha256.Sum256(k.per(a))
 			copy(m.bucket[:], sum[:])
-			if k.buckets[m.bucket] == 0 && len(k.buckets) >= maxBuckets {
-				m.bucket = shared
-			}
 		}
 		members = append(members, m)
-		key = append(binary.AppendUvarint(key, k.number), m.bucket[:]...)
 	}
-	if members == nil {
+	return members
+}
+
+// limits is how many groups of the broker such a job is in.
+func limits(members []membership) (n int) {
+	for i := range members {
+		for _, what := range []byte("cr") {
+			if members[i].of.rules(what) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// setOf is the set of members, which are in the order of ids; nil for none.
+func (s *constraints) setOf(members []membership) *set {
+	if len(members) == 0 {
 		return nil
 	}
+	key := s.key[:0]
+	for i := range members {
+		m := &members[i]
+		key = binary.AppendUvarint(key, m.of.number)
+		if m.of.per == nil {
+			continue
+		}
+		if m.of.buckets[m.bucket] == 0 && len(m.of.buckets) >= maxBuckets {
+			m.bucket = shared
+		}
+		key = append(key, m.bucket[:]...)
+	}
+	s.key = key
 	if known := s.sets[string(key)]; known != nil {
 		return known
 	}
-	found := &set{key: string(key), members: slices.Clip(members)}
+	found := &set{key: string(key), members: slices.Clone(members)}
 	for _, m := range members {
-		if m.of.Concurrency >= 0 {
+		if m.of.rules('c') {
 			found.lasting = append(found.lasting, m.of.group('c', m.bucket))
 		}
 	}
 	found.all = slices.Clone(found.lasting)
 	for _, m := range members {
-		if m.of.Rate > 0 {
+		if m.of.rules('r') {
 			found.all = append(found.all, m.of.group('r', m.bucket))
 		}
 	}
 	return found
 }
 
-// enter puts a job under its constraints.
-func (s *constraints) enter(r *record) {
-	g := s.match(&r.Attributes)
+// enter puts a job under constraints.
+func (s *constraints) enter(r *record, members []membership) {
+	g := s.setOf(members)
 	if r.groups = g; g == nil {
 		return
 	}
@@ -160,6 +184,11 @@ func (s *constraints) leave(r *record) {
 		delete(s.sets, g.key)
 	}
 	r.groups = nil
+}
+
+// has reports whether a constraint is in a set.
+func (g *set) has(k *constraint) bool {
+	return g != nil && slices.ContainsFunc(g.members, func(m membership) bool { return m.of == k })
 }
 
 func (g *set) count(r *record, by int) {
@@ -254,11 +283,10 @@ func (c *machine) rule(change ruleChange) {
 
 // unset drops the rules of what a constraint was.
 func (c *machine) unset(k *constraint) {
-	if k.Concurrency >= 0 {
-		c.rule(ruleChange{pattern: k.pattern('c'), drop: true})
-	}
-	if k.Rate > 0 {
-		c.rule(ruleChange{pattern: k.pattern('r'), drop: true})
+	for _, what := range []byte("cr") {
+		if k.rules(what) {
+			c.rule(ruleChange{pattern: k.pattern(what), drop: true})
+		}
 	}
 }
 
@@ -287,211 +315,4 @@ func (c *machine) refill() {
 		}
 		c.set(k)
 	}
-}
-
-// putConstraint sets a constraint. The reply comes when all jobs know of it.
-func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
-	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
-	old := c.constraints.byID[n.ID]
-	switch {
-	case c.away != nil:
-		tell(false, c.storeAway())
-		return
-	case c.changing:
-		c.changes = append(c.changes, func() { c.putConstraint(n, pick, ifMatch, must, reply) })
-		return
-	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
-		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", n.ID))
-		return
-	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
-		tell(false, overloaded("there are %d constraints, as many as are allowed (max-constraints)", len(c.constraints.byID)))
-		return
-	}
-	stored := *n
-	if stored.Version = 1; old != nil {
-		stored.Version = old.Version + 1
-	}
-	c.changing = true
-	c.later(func() {
-		c.out.store.PutConstraint(&stored, func(err error) {
-			c.out.enter(func() {
-				defer c.changed()
-				if err != nil {
-					tell(false, c.notStored(err))
-					return
-				}
-				created := c.constraints.byID[n.ID] == nil
-				c.replace(&stored, pick)
-				c.spread(func() { reply(created, nil) })
-			})
-		})
-	})
-}
-
-// changed is told that a change of constraints is written, or is not to be. Others
-// have waited for it, as what they demand of the constraint is judged by the last.
-func (c *machine) changed() {
-	c.changing = false
-	for len(c.changes) > 0 && !c.changing {
-		next := c.changes[0]
-		c.changes = c.changes[1:]
-		next()
-	}
-}
-
-// notStored is what becomes of a request whose effect could not be written.
-func (c *machine) notStored(err error) error {
-	var unwritable *Unwritable
-	if errors.As(err, &unwritable) {
-		return job.Refuse(job.StoreUnavailable, "", "%v", err)
-	}
-	c.out.fault(err)
-	return errStarting
-}
-
-// Unwritable says that a file cannot be written; the store is as it was.
-type Unwritable struct{ Err error }
-
-func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
-
-// replace puts a constraint in the place of the one with its id.
-func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
-	c.constraints.numbers++
-	k := &constraint{Constraint: *n, picker: pick, number: c.constraints.numbers}
-	if pick.per != nil {
-		k.buckets = make(map[bucket]int)
-	}
-	old := c.constraints.byID[n.ID]
-	if old != nil && old.Enabled {
-		k.phase, k.phaseAt = old.phase, old.phaseAt
-		for _, what := range []byte("cr") {
-			was, is := old.rules(what), k.rules(what) && k.Enabled
-			if was && (!is || old.pattern(what) != k.pattern(what)) {
-				c.rule(ruleChange{pattern: old.pattern(what), drop: true})
-			}
-		}
-	}
-	c.constraints.byID[n.ID] = k
-	if k.Enabled {
-		c.set(k)
-	}
-	c.constraints.relist()
-	return k
-}
-
-// rules reports whether a constraint has a rule for groups of this kind.
-func (k *constraint) rules(what byte) bool {
-	if what == 'c' {
-		return k.Concurrency >= 0
-	}
-	return k.Rate > 0
-}
-
-// dropConstraint drops a constraint. The reply comes when all jobs know of it.
-func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
-	tell := func(err error) { c.later(func() { reply(err) }) }
-	k := c.constraints.byID[id]
-	switch {
-	case c.away == nil && c.changing:
-		c.changes = append(c.changes, func() { c.dropConstraint(id, ifMatch, reply) })
-		return
-	case k == nil:
-		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
-		return
-	case c.away != nil:
-		tell(c.storeAway())
-		return
-	case ifMatch != 0 && k.Version != ifMatch:
-		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", id))
-		return
-	}
-	c.changing = true
-	c.later(func() {
-		c.out.store.DropConstraint(id, func(err error) {
-			c.out.enter(func() {
-				defer c.changed()
-				if err != nil {
-					tell(c.notStored(err))
-					return
-				}
-				if k := c.constraints.byID[id]; k != nil {
-					if k.Enabled {
-						c.unset(k)
-					}
-					delete(c.constraints.byID, id)
-					c.constraints.relist()
-				}
-				c.spread(func() { reply(nil) })
-			})
-		})
-	})
-}
-
-// spread has all jobs looked at again, in slices, and calls told when they were.
-func (c *machine) spread(told func()) {
-	c.constraints.sweep = 0
-	c.constraints.sweeps = append(c.constraints.sweeps, told)
-}
-
-// sweepSlice looks at some jobs and reports whether there are more to look at. It
-// begins anew when a constraint changes meanwhile.
-func (c *machine) sweepSlice(looks int) (more bool) {
-	s := c.constraints
-	if s.sweep < 0 {
-		return false
-	}
-	per := 1 + len(s.list)
-	for ; s.sweep < len(c.order) && looks > 0; s.sweep++ {
-		r := c.order[s.sweep].rec
-		if r == nil || r.State.Ended() {
-			looks--
-			continue
-		}
-		looks -= per
-		c.regroupBy(r)
-	}
-	if s.sweep < len(c.order) {
-		return true
-	}
-	s.sweep = -1
-	line := c.out.line
-	for _, told := range s.sweeps {
-		c.later(func() { line.settled(told) })
-	}
-	s.sweeps = nil
-	return false
-}
-
-// regroupBy puts a job under the constraints of now.
-func (c *machine) regroupBy(r *record) {
-	before := r.groups.groups()
-	c.constraints.leave(r)
-	c.constraints.enter(r)
-	if slices.Equal(before, r.groups.groups()) {
-		return
-	}
-	if r.waits() {
-		c.regroup(r)
-	} else {
-		r.stale = true
-	}
-}
-
-// fit leaves out groups beyond what the broker takes. It is for jobs that wait while
-// constraints are added; new ones are refused.
-func (c *machine) fit(groups []string) []string {
-	return groups[:min(len(groups), c.maxGroups)]
-}
-
-// regroup tells the broker the groups of a job that waits.
-func (c *machine) regroup(r *record) {
-	if !r.inLine {
-		return
-	}
-	id, groups := r.ID, c.fit(r.groups.groups())
-	if groups == nil {
-		groups = []string{}
-	}
-	line := c.out.line
-	c.later(func() { line.change(id, groups, false) })
 }

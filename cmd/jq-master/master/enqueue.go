@@ -16,6 +16,18 @@ type enqueueing struct {
 	reply func(ids []job.ID, replayed bool, err error)
 
 	bytes int64
+	// under are the constraints, of a list, that each job comes under.
+	under [][]membership
+	list  []*constraint
+}
+
+// match finds the constraints that the jobs come under. It is done without the lock:
+// that may take long.
+func (e *enqueueing) match(list []*constraint) {
+	e.under, e.list = make([][]membership, len(e.jobs)), list
+	for i, n := range e.jobs {
+		e.under[i] = match(list, &n.Attributes, nil)
+	}
 }
 
 // enqueue takes jobs in.
@@ -24,8 +36,9 @@ func (c *machine) enqueue(e *enqueueing) {
 		e.bytes += int64(len(n.Argument))
 	}
 	err := c.admits(len(e.jobs), e.bytes)
-	for i := 0; err == nil && 2*len(c.constraints.list) > c.maxGroups && i < len(e.jobs); i++ {
-		if n := len(c.constraints.match(&e.jobs[i].Attributes).groups()); n > c.maxGroups {
+	c.rematch(e)
+	for i := 0; err == nil && i < len(e.under); i++ {
+		if n := limits(e.under[i]); n > c.maxGroups {
 			err = overloaded("the job comes under constraints with %d limits, the broker takes at most %d", n, c.maxGroups)
 		}
 	}
@@ -53,6 +66,13 @@ func (c *machine) enqueue(e *enqueueing) {
 	})
 }
 
+// rematch is needed when constraints have changed meanwhile.
+func (c *machine) rematch(e *enqueueing) {
+	if e.under == nil || !same(e.list, c.constraints.list) {
+		e.match(c.constraints.list)
+	}
+}
+
 // admits says why there is no room for more jobs.
 func (c *machine) admits(jobs int, bytes int64) error {
 	switch {
@@ -73,8 +93,10 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replaye
 	c.bytes -= e.bytes
 	err = c.refusal(err)
 	if err == nil && !replayed {
-		for _, j := range jobs {
+		c.rematch(e)
+		for i, j := range jobs {
 			r := c.adopt(j)
+			c.constraints.enter(r, e.under[i])
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
 			c.place(r)
@@ -97,16 +119,13 @@ func (c *machine) refusal(err error) error {
 	return errStarting
 }
 
-// adopt makes a record of a stored job.
+// adopt makes a record of a stored job, which is under no constraint yet.
 func (c *machine) adopt(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name)}
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}
 	c.insert(r)
-	if !r.State.Ended() {
-		c.constraints.enter(r)
-	}
 	return r
 }
 

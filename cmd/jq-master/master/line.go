@@ -161,7 +161,12 @@ func (l *brokerLine) do(e *errand) {
 	case e.cancel:
 		err = l.submitter.CancelFunc(l.life, e.id.String(), func(error) {}) // of one that has ended: just as well
 	case e.change != nil:
-		err = l.submitter.ChangeFunc(l.life, e.id.String(), *e.change, func(error) {})
+		id := e.id
+		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
+			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
+				l.enter(func(c *machine) { c.unchanged(id) })
+			}
+		})
 	case e.rule != nil:
 		err = l.setRule(e.rule)
 	case e.settled != nil:

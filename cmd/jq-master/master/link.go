@@ -11,6 +11,9 @@ import (
 // load takes in a job that the store holds. The broker does not know it yet.
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	r := c.adopt(j)
+	if !j.State.Ended() {
+		c.constraints.enter(r, match(c.constraints.list, &j.Attributes, nil))
+	}
 	c.ledger.Enqueued++
 	switch j.State {
 	case job.Running:
@@ -163,7 +166,17 @@ func (c *machine) misplaced(id job.ID) {
 	}
 }
 
-// lateJob is to be brought to the broker once more.
+// unchanged is told that the broker has not given a job its groups, as it is being
+// handed out, or its return is on its way.
+func (c *machine) unchanged(id job.ID) {
+	if r := c.jobs[id]; r != nil && r.inLine && r.waits() {
+		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
+	} else if r != nil {
+		r.stale = true
+	}
+}
+
+// lateJob is to be brought to the broker once more, or its groups.
 type lateJob struct {
 	id job.ID
 	at int64
@@ -174,7 +187,14 @@ func (c *machine) placeLate() {
 		if c.now < l.at {
 			return false
 		}
-		if r := c.jobs[l.id]; r != nil && !r.inLine && !r.State.Ended() && (r.waits() || r.past.run.handle == nil) {
+		r := c.jobs[l.id]
+		switch {
+		case r == nil || r.State.Ended():
+		case r.inLine && r.waits():
+			c.regroup(r)
+		case r.inLine:
+			r.stale = true
+		case r.waits() || r.past.run.handle == nil:
 			c.place(r)
 		}
 		return true

@@ -37,7 +37,10 @@ func (c *machine) each(f *Filter, cursor uint64, looks int, found func(*record) 
 	for i--; i >= 0; i-- {
 		looks--
 		r := c.order[i].rec
-		if r != nil && f.picks(r) && !found(r) || looks == 0 {
+		if r != nil && f.Match != nil {
+			looks -= weight(r.Job) - 1
+		}
+		if r != nil && f.picks(r) && !found(r) || looks <= 0 {
 			if i == 0 {
 				return 0
 			}

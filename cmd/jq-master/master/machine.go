@@ -355,7 +355,7 @@ func (c *machine) remove(r *record) {
 
 func (c *machine) compact() {
 	kept := make([]place, 0, len(c.order)-c.gone+1024)
-	linkedTo := 0
+	linkedTo, sweep := 0, min(c.constraints.sweep, 0)
 	for i, p := range c.order {
 		if p.rec != nil {
 			kept = append(kept, p)
@@ -363,9 +363,11 @@ func (c *machine) compact() {
 		if i < c.linkedTo {
 			linkedTo = len(kept)
 		}
+		if i < c.constraints.sweep {
+			sweep = len(kept)
+		}
 	}
-	c.order, c.gone, c.linkedTo = kept, 0, linkedTo
-	c.constraints.moved()
+	c.order, c.gone, c.linkedTo, c.constraints.sweep = kept, 0, linkedTo, sweep
 }
 
 // find is the index in order of a number, or of the next larger one.

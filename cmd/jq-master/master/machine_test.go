@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
 	"gloom/cmd/jq-master/store"
 )
 
@@ -53,9 +54,18 @@ func (w *world) settleDown() {
 	if w.br.match() {
 		w.br.match()
 	}
-	w.step(w.c, func() { w.c.linkSlice(3); w.c.sweepSlice(5) })
+	w.step(w.c, func() { w.c.linkSlice(3) })
+	w.sweep()
 	if w.over != nil {
 		w.fatalf("the machine gave up: %v", w.over)
+	}
+	if len(w.br.todo) > 0 || w.c.constraints.sweep >= 0 {
+		return
+	}
+	for _, r := range w.c.jobs { // that wait, as the broker has them
+		if b := w.br.jobs[r.ID]; b != nil && r.inLine && r.waits() && r.op == idle && !b.running && !slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) && !slices.Equal(b.groups, r.groups.groups()) {
+			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
+		}
 	}
 }
 
@@ -330,10 +340,18 @@ func (w *world) constrain() {
 		w.step(w.c, func() { w.c.dropConstraint(id, 0, func(error) {}) })
 		return
 	}
-	k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: int64(w.rng.IntN(3)), Enabled: !w.pick(4)}
-	pick := picker{match: func(a *job.Attributes) bool { return a.Name == "n"+id[1:] }}
+	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.pick(4)}
+	if k.Concurrency < 0 || w.pick(4) {
+		k.Rate, k.Burst = 1000, 1000
+	}
 	if w.pick(2) {
-		pick.per = func(a *job.Attributes) []byte { return []byte{byte(a.Priority)} }
+		k.Per = "/priority"
+	}
+	op := []string{"eq", "ne", "ge"}[w.rng.IntN(3)]
+	k.Match, _ = pack.FromJSON([]byte(`{"field":"/name","op":"` + op + `","value":"n` + id[1:] + `"}`))
+	pick, fault := Compile(k)
+	if fault != nil {
+		w.fatalf("%v", fault)
 	}
 	w.step(w.c, func() { w.c.putConstraint(k, pick, 0, false, func(bool, error) {}) })
 }
@@ -414,7 +432,8 @@ func (w *world) heal() {
 		w.st.flush()
 		w.br.some(10)
 		w.br.match()
-		w.step(w.c, func() { w.c.linkSlice(3); w.c.sweepSlice(5) })
+		w.step(w.c, func() { w.c.linkSlice(3) })
+		w.sweep()
 		for range 3 {
 			w.workerActs()
 		}

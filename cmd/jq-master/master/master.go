@@ -348,7 +348,7 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 // chores brings jobs to the broker and changed constraints to jobs, in slices
 // between which others have their turn.
 func (m *Master) chores(c *machine, line *brokerLine) {
-	if line.backlog() > 4*manyAtOnce {
+	if line.backlog() > manyAtOnce/2 {
 		time.AfterFunc(2*time.Millisecond, func() {
 			select {
 			case m.chore <- struct{}{}:
@@ -357,12 +357,17 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		})
 		return
 	}
+	var part *slice
 	m.step(c, func() {
 		c.linkSlice(manyAtOnce)
 		if c.brought {
-			c.sweepSlice(2 * manyAtOnce)
+			part = c.nextSlice(manyAtOnce)
 		}
 	})
+	if part != nil {
+		part.match()
+		m.step(c, func() { c.sweepSlice(part) })
+	}
 }
 
 // Drain takes no more jobs and hands out no more; what runs may be answered. It

@@ -76,13 +76,26 @@ type none = struct{}
 // that came before with the same body, ids are those of that time. Whether they are
 // stored is told also when the master ends meanwhile.
 func (m *Master) Enqueue(_ context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
+	e := &enqueueing{jobs: jobs, key: key}
+	e.match(m.list())
 	ids, err = await(m, func(c *machine, reply func([]job.ID, error)) {
-		c.enqueue(&enqueueing{jobs: jobs, key: key, reply: func(ids []job.ID, again bool, err error) {
+		e.reply = func(ids []job.ID, again bool, err error) {
 			replayed = again
 			reply(ids, err)
-		}})
+		}
+		c.enqueue(e)
 	})
 	return ids, replayed, err
+}
+
+// list are the constraints of now.
+func (m *Master) list() []*constraint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.c == nil {
+		return nil
+	}
+	return m.c.constraints.list
 }
 
 // Status returns a job's status. Unless peek, a result goes to the first who asks.

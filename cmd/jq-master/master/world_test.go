@@ -206,6 +206,14 @@ func (w *world) check() {
 	if waiters != c.waiters-w.pulling() {
 		w.fatalf("%d waiters, in truth %d and %d pulls", c.waiters, waiters, w.pulling())
 	}
+	for _, r := range c.jobs {
+		if r.State.Ended() || c.constraints.sweep >= 0 {
+			continue
+		}
+		if want := c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)); !slices.Equal(want.groups(), r.groups.groups()) {
+			w.fatalf("job %v is in the groups %q, not %q", r.ID, r.groups.groups(), want.groups())
+		}
+	}
 	for _, k := range c.constraints.byID {
 		matching, runs := 0, 0
 		for _, r := range c.jobs {
@@ -225,6 +233,20 @@ func (w *world) check() {
 			w.fatalf("constraint %s has %d jobs and %d runs, in truth %d and %d", k.ID, k.matching, k.running, matching, runs)
 		}
 	}
+}
+
+// sweep does a slice of a sweep, with whatever happens in between.
+func (w *world) sweep() {
+	var part *slice
+	w.step(w.c, func() { part = w.c.nextSlice(5) })
+	if part == nil {
+		return
+	}
+	if w.pick(4) {
+		w.st.flush()
+	}
+	part.match()
+	w.step(w.c, func() { w.c.sweepSlice(part) })
 }
 
 func (w *world) pulling() int { return 0 }
@@ -313,13 +335,19 @@ func (b *naiveBroker) submit(s submission) {
 
 func (b *naiveBroker) change(id job.ID, groups []string, ready bool) {
 	b.later(func() {
-		if j := b.jobs[id]; j != nil && !j.running {
-			if groups != nil {
-				j.groups = groups
-			}
-			if ready {
-				j.ready = 0
-			}
+		j := b.jobs[id]
+		if j == nil {
+			return
+		}
+		if j.running {
+			b.w.step(b.c, func() { b.c.unchanged(id) })
+			return
+		}
+		if groups != nil {
+			j.groups = groups
+		}
+		if ready {
+			j.ready = 0
 		}
 	})
 }

@@ -1,0 +1,161 @@
+package master
+
+import (
+	"bytes"
+	"errors"
+
+	"gloom/cmd/jq-master/job"
+)
+
+// putConstraint sets a constraint. The reply comes when all jobs know of it.
+func (c *machine) putConstraint(n *job.Constraint, pick picker, ifMatch uint64, must bool, reply func(created bool, err error)) {
+	tell := func(created bool, err error) { c.later(func() { reply(created, err) }) }
+	old := c.constraints.byID[n.ID]
+	switch {
+	case c.away != nil:
+		tell(false, c.storeAway())
+		return
+	case c.changing:
+		c.changes = append(c.changes, func() { c.putConstraint(n, pick, ifMatch, must, reply) })
+		return
+	case (must || ifMatch != 0) && old == nil, ifMatch != 0 && old.Version != ifMatch:
+		tell(false, job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", n.ID))
+		return
+	case old == nil && len(c.constraints.byID) >= c.MaxConstraints:
+		tell(false, overloaded("there are %d constraints, as many as are allowed (max-constraints)", len(c.constraints.byID)))
+		return
+	}
+	stored := *n
+	if stored.Version = 1; old != nil {
+		stored.Version = old.Version + 1
+	}
+	c.changing = true
+	c.later(func() {
+		c.out.store.PutConstraint(&stored, func(err error) {
+			c.out.enter(func() {
+				defer c.changed()
+				if err != nil {
+					tell(false, c.notStored(err))
+					return
+				}
+				told := func() { reply(old == nil, nil) }
+				if old != nil && old.like(&stored) {
+					old.Constraint = stored
+					if old.Enabled {
+						c.set(old)
+					}
+					c.constraints.tell(told, len(c.order))
+					return
+				}
+				c.constraints.spread(c.replace(&stored, pick), told)
+			})
+		})
+	})
+}
+
+// changed is told that a change of constraints is written, or is not to be. Others
+// have waited for it, as what they demand of the constraint is judged by the last.
+func (c *machine) changed() {
+	c.changing = false
+	for len(c.changes) > 0 && !c.changing {
+		next := c.changes[0]
+		c.changes = c.changes[1:]
+		next()
+	}
+}
+
+// notStored is what becomes of a request whose effect could not be written.
+func (c *machine) notStored(err error) error {
+	var unwritable *Unwritable
+	if errors.As(err, &unwritable) {
+		return job.Refuse(job.StoreUnavailable, "", "%v", err)
+	}
+	c.out.fault(err)
+	return errStarting
+}
+
+// Unwritable says that a file cannot be written; the store is as it was.
+type Unwritable struct{ Err error }
+
+func (u *Unwritable) Error() string { return "the constraint is not stored: " + u.Err.Error() }
+
+// replace puts a constraint in the place of the one with its id.
+func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
+	c.constraints.numbers++
+	k := &constraint{Constraint: *n, picker: pick, number: c.constraints.numbers}
+	if pick.per != nil {
+		k.buckets = make(map[bucket]int)
+	}
+	old := c.constraints.byID[n.ID]
+	if old != nil {
+		old.gone = true
+	}
+	if old != nil && old.Enabled {
+		k.phase, k.phaseAt = old.phase, old.phaseAt
+		for _, what := range []byte("cr") {
+			was, is := old.rules(what), k.rules(what) && k.Enabled
+			if was && (!is || old.pattern(what) != k.pattern(what)) {
+				c.rule(ruleChange{pattern: old.pattern(what), drop: true})
+			}
+		}
+	}
+	c.constraints.byID[n.ID] = k
+	if k.Enabled {
+		c.set(k)
+	}
+	c.constraints.relist()
+	return k
+}
+
+// like reports whether a constraint is about the same jobs as another, with rules of
+// the same kinds: what differs are numbers.
+func (k *constraint) like(n *job.Constraint) bool {
+	return k.Enabled == n.Enabled && k.Per == n.Per && bytes.Equal(k.Match, n.Match) &&
+		(k.Concurrency >= 0) == (n.Concurrency >= 0) && (k.Rate > 0) == (n.Rate > 0)
+}
+
+// rules reports whether a constraint has a rule for groups of this kind.
+func (k *constraint) rules(what byte) bool {
+	if what == 'c' {
+		return k.Concurrency >= 0
+	}
+	return k.Rate > 0
+}
+
+// dropConstraint drops a constraint. The reply comes when all jobs know of it.
+func (c *machine) dropConstraint(id string, ifMatch uint64, reply func(error)) {
+	tell := func(err error) { c.later(func() { reply(err) }) }
+	k := c.constraints.byID[id]
+	switch {
+	case c.away == nil && c.changing:
+		c.changes = append(c.changes, func() { c.dropConstraint(id, ifMatch, reply) })
+		return
+	case k == nil:
+		tell(job.Refuse(job.UnknownConstraint, "", "there is no constraint %q", id))
+		return
+	case c.away != nil:
+		tell(c.storeAway())
+		return
+	case ifMatch != 0 && k.Version != ifMatch:
+		tell(job.Refuse(job.PreconditionFailed, "", "the constraint %q is not what If-Match says", id))
+		return
+	}
+	c.changing = true
+	c.later(func() {
+		c.out.store.DropConstraint(id, func(err error) {
+			c.out.enter(func() {
+				defer c.changed()
+				if err != nil {
+					tell(c.notStored(err))
+					return
+				}
+				if k.gone = true; k.Enabled {
+					c.unset(k)
+				}
+				delete(c.constraints.byID, id)
+				c.constraints.relist()
+				c.constraints.spread(nil, func() { reply(nil) })
+			})
+		})
+	})
+}
