@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"gloom/cmd/throwaway"
 )
 
 // bin holds the programs under test, built once.
@@ -89,7 +91,7 @@ func TestScripts(t *testing.T) {
 			"status":     cmdStatus,
 			"matches":    cmdMatches,
 			"gone":       cmdGone,
-			"certs":      cmdCerts,
+			"certs":      func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(throwaway.Certs(ts.MkAbs("."))) },
 		},
 	})
 }

@@ -34,6 +34,7 @@ type client struct {
 	media string
 	token string
 	doc   routers.Router
+	by    http.RoundTripper
 }
 
 func init() {
@@ -68,7 +69,7 @@ func (d *process) client(t testing.TB, media string) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &client{t, d, media, "", router}
+	return &client{t, d, media, "", router, http.DefaultTransport}
 }
 
 // reply is an answer.
@@ -170,7 +171,7 @@ func (c *client) send(method, path string, data []byte, headers ...string) *repl
 			r.Header.Del(headers[i])
 		}
 	}
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := c.by.RoundTrip(r)
 	if err != nil {
 		c.t.Fatalf("%s %s: %v", method, path, err)
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gloom/cmd/internal/cli"
+	"gloom/cmd/throwaway"
+)
+
+// TestTLS: with certificates and an authority for clients, who has none of it gets
+// nowhere, jobs are pushed to workers that the system's authorities vouch for, and
+// SIGHUP reads new certificates.
+func TestTLS(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, other} {
+		if err := throwaway.Certs(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	t.Setenv("SSL_CERT_FILE", file("ca.pem")) // the system's authorities
+	flags := []string{"--tls-cert", file("server.pem"), "--tls-key", file("server.key"), "--tls-client-ca", file("ca.pem")}
+	d := launch(t, flags...)
+	plain := d.url
+	d.url = strings.Replace(plain, "http:", "https:", 1)
+	caller := func(ca, cert string) *http.Transport {
+		conf, err := cli.ClientTLS("", filepath.Join(ca, "ca.pem"), filepath.Join(cert, "client.pem"), filepath.Join(cert, "client.key"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &http.Transport{TLSClientConfig: conf, DisableKeepAlives: true}
+	}
+	c := d.client(t, jsonType)
+	c.by = caller(dir, dir)
+	eventually(t, "jq-master takes jobs", func() bool { return c.do("GET", "/readyz", "").status == 200 })
+
+	nameless := caller(dir, dir)
+	nameless.TLSClientConfig.Certificates = nil
+	for who, by := range map[string]*http.Transport{"no certificate": nameless, "another authority's": caller(dir, other)} {
+		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
+		if resp, err := by.RoundTrip(r); err == nil {
+			resp.Body.Close()
+			t.Errorf("%s: %s", who, resp.Status)
+		}
+	}
+	if resp, err := http.Get(plain + "/healthz"); err == nil {
+		if resp.Body.Close(); resp.StatusCode == 200 {
+			t.Error("it is served without TLS")
+		}
+	}
+	check := exec.Command(os.Args[0], append([]string{"--healthcheck", "--addr", strings.TrimPrefix(plain, "http://")}, flags...)...)
+	check.Env = append(os.Environ(), asProgram+"=1")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("--healthcheck: %v: %s", err, out)
+	}
+
+	// What is pushed goes to whom the authorities know by this name.
+	pushed := make(chan string, 1)
+	serve := func(certs string) *httptest.Server {
+		pair, err := tls.LoadX509KeyPair(filepath.Join(certs, "server.pem"), filepath.Join(certs, "server.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if r.URL.Path != "/worker-job" || r.Header.Get("Authorization") != "Bearer secret" || !bytes.Contains(body, []byte("greet")) {
+				t.Errorf("pushed %s with %v", r.URL, r.Header)
+			}
+			w.WriteHeader(202)
+			pushed <- r.Host
+		}))
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s
+	}
+	trusted, stranger := serve(dir), serve(other)
+	job := c.enqueue(`{"name":"greet","argument":{},"keep_result":true}`)
+	for url, why := range map[string]string{
+		stranger.URL: "unknown authority",
+		strings.Replace(trusted.URL, "127.0.0.1", "localhost", 1): "localhost",
+	} {
+		worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + url + `"}`)
+		eventually(t, "the job is not sent to "+url, func() bool {
+			text := c.do("GET", "/v1/workers", "").want(200).text
+			return strings.Contains(text, "certificate") && strings.Contains(text, why)
+		})
+		c.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+	}
+	c.do("GET", "/job/"+job, "").want(200).has(`{"status":"queued"}`)
+	worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + trusted.URL + `"}`)
+	<-pushed
+	c.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":7}`, "worker-id", worker).want(204)
+	c.do("GET", "/job/"+job+"/polling?timeout=60", "").want(200).has(`{"status":"done","result":7}`)
+
+	// All certificates are others after SIGHUP.
+	for _, name := range []string{"ca.pem", "server.pem", "server.key"} {
+		data, err := os.ReadFile(filepath.Join(other, name))
+		if err == nil {
+			err = os.WriteFile(file(name), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	fresh := caller(other, other)
+	eventually(t, "the new certificates hold", func() bool {
+		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
+		resp, err := fresh.RoundTrip(r)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+}
