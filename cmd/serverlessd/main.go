@@ -72,10 +72,9 @@ func run(opt *options) error {
 		return fault(err)
 	}
 	asked := make(chan struct{})
-	d.Serve(web.New(e, d, web.Options{
-		MaxBody: opt.maxBody, MaxLine: opt.MaxLine, Version: cli.Version(), Quit: sync.OnceFunc(func() { close(asked) }),
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}),
-	}))
+	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(asked) })
+	opt.web.Metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+	d.Serve(web.New(e, d, opt.web))
 	announce(opt, d, log.Logger)
 	select {
 	case <-asked:

@@ -17,6 +17,7 @@ import (
 	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/web"
 )
 
 const longHelp = `serverlessd takes payload lines over HTTP, keeps them in a journal until a store
@@ -40,7 +41,7 @@ type options struct {
 	workerAddr string
 	start      bool
 	fsync      bool
-	maxBody    int
+	web        web.Options
 	langs      string
 	httpAllow  []string
 
@@ -49,7 +50,7 @@ type options struct {
 
 func defaults() *options {
 	o := &options{
-		start: true, fsync: true, maxBody: 16 << 20, langs: "http,gloom", logLevel: "info", logFormat: "json",
+		start: true, fsync: true, web: web.Options{MaxBody: 16 << 20, MaxLines: 100_000, MaxBodies: 64}, langs: "http,gloom", logLevel: "info", logFormat: "json",
 	}
 	o.Broker.Program = "serverlessd"
 	o.Dir = "serverlessd-data"
@@ -82,7 +83,9 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.RetryFor, "retry-for", "how long after its first run a job is retried")
 	span(&o.KeepDone, "keep-done", "how long ended jobs are kept")
 	span(&o.KeepUnrun, "keep-unrun", "how long jobs are kept that were never run")
-	f.Var(cli.Size(&o.maxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
+	f.Var(cli.Size(&o.web.MaxBody, 1<<10, 1<<30), "max-body", "largest body of a request")
+	f.IntVar(&o.web.MaxLines, "max-lines", o.web.MaxLines, "most payloads in a body")
+	f.IntVar(&o.web.MaxBodies, "max-bodies", o.web.MaxBodies, "bodies in memory at a time, each until the journal has its lines")
 	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most that is kept of a job's data")
 	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")
@@ -121,6 +124,7 @@ func (o *options) settle() error {
 		span("retry-for", o.RetryFor, 0, years), span("keep-done", o.KeepDone, 0, years), span("keep-unrun", o.KeepUnrun, time.Second, years),
 		span("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), span("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),
 		span("drain", o.Drain, 0, 24*time.Hour),
+		count("max-lines", o.web.MaxLines, 1, 10_000_000), count("max-bodies", o.web.MaxBodies, 1, 10_000),
 		count("concurrency", o.Concurrency, 1, 10_000), count("client-concurrency", o.ClientConcurrency, 0, 10_000),
 		count("batch", o.Batch, 1, 10_000), count("contexts", o.Contexts, 1, 10_000), count("context-jobs", o.ContextJobs, 1, 1<<30),
 		o.settleLanguages(), o.settleNetworks(), o.Broker.Validate(), o.door.Validate(), o.settleWorkers(),
@@ -129,8 +133,8 @@ func (o *options) settle() error {
 			return err
 		}
 	}
-	if o.MaxLine > o.maxBody {
-		return refuse("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.maxBody)))
+	if o.web.MaxLine = o.MaxLine; o.MaxLine > o.web.MaxBody {
+		return refuse("max-line", cli.Bytes(int64(o.MaxLine)), "is more than --max-body, %s", cli.Bytes(int64(o.web.MaxBody)))
 	}
 	return nil
 }

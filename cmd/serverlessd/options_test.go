@@ -35,6 +35,8 @@ func TestOptions(t *testing.T) {
 		{"--http-allow 10.0.0.0/8,fd00::/8", ""},
 		{"--http-allow 10.0.0.0", "http-allow"},
 		{"--max-line 32MiB", "max-line"},
+		{"--max-lines 0", "max-lines"},
+		{"--max-bodies 0", "max-bodies"},
 		{"--addr 0.0.0.0:3001", "addr"},
 		{"--addr 0.0.0.0:3001 --insecure", ""},
 		{"--worker-addr 0.0.0.0:9999", "worker-addr"},

@@ -139,6 +139,7 @@ func TestBadAdds(t *testing.T) {
 		{"no jobtype", 400, "missing_field", "POST", "/add?client=" + who, "x", []string{"jobtype"}},
 		{"an empty jobtype", 400, "", "POST", "/add?jobtype=&client=" + who, "x", nil},
 		{"a line too long", 413, "too_large", "POST", add, "x\n" + strings.Repeat("y", 4097) + "\n", []string{"4096"}},
+		{"a line too many", 413, "too_large", "POST", add, strings.Repeat("y\n", 1001), []string{"1000", "--max-lines"}},
 		{"a body too large", 413, "too_large", "POST", add, strings.Repeat("y\n", 40000), []string{"65536"}},
 		{"an unknown directive", 400, "invalid_batch", "POST", add, "x\n#:Frob\n", nil},
 		{"a batch without its end", 400, "invalid_batch", "POST", add, "x\n#:Batch bytes=2\ny\n", nil},

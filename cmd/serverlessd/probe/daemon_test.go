@@ -94,7 +94,7 @@ func sharing(t *testing.T) *daemon {
 			return
 		}
 		common.daemon, common.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for=2s", "--sweep=200ms",
-			"--max-line=4096", "--max-body=65536", "--max-result=1024", "--concurrency=12")
+			"--max-line=4096", "--max-lines=1000", "--max-body=65536", "--max-result=1024", "--concurrency=12")
 	})
 	if common.err != nil {
 		t.Fatal(common.err)

@@ -78,7 +78,7 @@ func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt 
 	if err != nil {
 		return a, receipt, err
 	}
-	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, covers: func(t string) error {
+	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, covers: func(t string) error {
 		_, err := r.covered(t)
 		return err
 	}}
@@ -88,27 +88,37 @@ func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt 
 	for i := range p.batches {
 		p.batches[i].Due = due
 	}
-	a = added{OK: true, Count: p.count, IDs: make([]job.ID, 0, p.count)}
+	a = added{OK: true, Count: p.count, IDs: ids("[]")}
 	if p.count == 0 {
 		return a, receipt, nil
 	}
 	if receipt, err = s.queue.Add(r.Context(), p.batches); err != nil {
 		return a, receipt, err
 	}
+	a.IDs = make(ids, 0, p.count*(len(receipt.First[0])+len(`"",`))+1)
 	for i, first := range receipt.First {
 		for n := range p.batches[i].Lines {
-			a.IDs = append(a.IDs, first.Add(n))
+			a.IDs = append(append(append(a.IDs, `,"`...), first.Add(n)...), '"')
 		}
 	}
+	a.IDs[0] = '['
+	a.IDs = append(a.IDs, ']')
 	return a, receipt, nil
 }
 
+// ids is a list of ids as it is answered: as strings they take more than the lines
+// of most requests.
+type ids []byte
+
+// MarshalJSON implements json.Marshaler.
+func (l ids) MarshalJSON() ([]byte, error) { return l, nil }
+
 // added is the answer to an add.
 type added struct {
-	OK     bool     `json:"ok"`
-	Count  int      `json:"count"`
-	IDs    []job.ID `json:"ids"`
-	Stored *bool    `json:"stored,omitempty"`
+	OK     bool  `json:"ok"`
+	Count  int   `json:"count"`
+	IDs    ids   `json:"ids"`
+	Stored *bool `json:"stored,omitempty"`
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)

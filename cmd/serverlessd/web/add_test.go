@@ -2,12 +2,16 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
 
@@ -17,7 +21,12 @@ type away struct {
 	asked chan struct{} // somebody waits for the store
 }
 
-func (away) Add(context.Context, []journal.Batch) (r journal.Receipt, err error) { return r, nil }
+func (away) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, err error) {
+	for range batches {
+		r.First = append(r.First, job.NewIDs("0d0d0d", time.Now).Next(1))
+	}
+	return r, nil
+}
 
 func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 	a.asked <- struct{}{}
@@ -27,7 +36,7 @@ func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 
 // TestWaitTakesNoPlace: who waits for a store keeps nobody from adding.
 func TestWaitTakesNoPlace(t *testing.T) {
-	s := &Web{queue: away{asked: make(chan struct{})}, room: make(chan struct{}, 1), opt: Options{MaxBody: 100, MaxLine: 100}}
+	s := &Web{queue: away{asked: make(chan struct{})}, room: make(chan struct{}, 1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), query: query, client: "acme", name: "t"})
@@ -46,5 +55,37 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMemoryOfAnAdd: however many lines a body is made of, it takes a small
+// multiple of itself and of --max-lines.
+func TestMemoryOfAnAdd(t *testing.T) {
+	const lines, perLine, perByte = 1000, 300, 6
+	s := &Web{queue: away{}, room: make(chan struct{}, 1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
+	for _, n := range []int{1, lines, lines + 1, 1 << 19} {
+		body := strings.Repeat("a\n", n)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := s.add(&request{Request: r, w: w, client: "acme", name: "t"})
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 64<<10+perByte*uint64(len(body))+perLine*lines {
+			t.Errorf("%d lines of %d bytes took %d bytes", n, len(body), used)
+		}
+		if n > lines {
+			if f := faultOf(err); f.status != http.StatusRequestEntityTooLarge {
+				t.Errorf("%d lines: %v", n, err)
+			}
+			continue
+		}
+		var answer struct {
+			Count int
+			IDs   []job.ID
+		}
+		if err2 := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || err2 != nil || answer.Count != n || len(answer.IDs) != n {
+			t.Errorf("%d lines: %v, %v, %d ids", n, err, err2, len(answer.IDs))
+		}
 	}
 }

@@ -27,7 +27,7 @@ func (s *Web) enter(r *request) (leave func(), err error) {
 	case <-timer.C:
 	}
 	r.w.Header().Set("Connection", "close")
-	return nil, busy("overloaded", "%d bodies are being read", cap(s.room))
+	return nil, busy("overloaded", "%d bodies are in memory, which is what --max-bodies allows", cap(s.room))
 }
 
 // read returns the request's body, at most as much as is allowed.
@@ -63,10 +63,11 @@ const (
 
 // parser takes a body apart into batches of lines.
 type parser struct {
-	client  string
-	jobtype string // of lines outside batches
-	maxLine int
-	covers  func(jobtype string) error // refuses a type
+	client   string
+	jobtype  string                     // of lines outside batches
+	maxLine  int                        // bytes of a line
+	maxLines int                        // of the body
+	covers   func(jobtype string) error // refuses a type
 
 	at      int // line
 	batches []journal.Batch
@@ -108,6 +109,10 @@ func (p *parser) add(jobtype string, line []byte) error {
 	if len(line) > p.maxLine {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "line "+strconv.Itoa(p.at),
 			"line %d has %d bytes, at most %d are allowed (--max-line)", p.at, len(line), p.maxLine)
+	}
+	if p.count == p.maxLines {
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body",
+			"the body has more than %d lines, which is what --max-lines allows; line %d is one too many", p.maxLines, p.at)
 	}
 	last := len(p.batches) - 1
 	if last < 0 || p.batches[last].Jobtype != jobtype {

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// parsed reads a body of client acme and type t; lines may have ten bytes.
+// parsed reads a body of client acme and type t; lines may have ten bytes,
+// and be five.
 func parsed(body string) (lines []string, err error) {
-	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, covers: func(string) error { return nil }}
+	p := parser{client: "acme", jobtype: "acme-t", maxLine: 10, maxLines: 5, covers: func(string) error { return nil }}
 	err = p.parse([]byte(body))
 	for _, b := range p.batches {
 		for _, line := range b.Lines {
@@ -41,6 +42,7 @@ func TestBody(t *testing.T) {
 		{"no directives inside", "#:Batch bytes=12\n#:EndBatch\n\n#:EndBatch\n", []string{"acme-t #:EndBatch"}},
 		{"an empty batch", "#:Batch bytes=0\n#:EndBatch\n", nil},
 		{"lines and batches", "a\n#:Batch bytes=2,jobtype=u\nb\n#:EndBatch\nc\n", []string{"acme-t a", "acme-u b", "acme-t c"}},
+		{"as many as there may be", "a\n\nb\nc\n\nd\ne\n", []string{"acme-t a", "acme-t b", "acme-t c", "acme-t d", "acme-t e"}},
 		{"carriage returns", "#:Batch bytes=3\r\na\r\n#:EndBatch\r\n", []string{"acme-t a\r"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -67,6 +69,7 @@ func TestBadBody(t *testing.T) {
 		{"malformed type", "#:Batch bytes=2,jobtype=u v\na\n#:EndBatch\n", "invalid_type", "\"u v\""},
 		{"another client", "#:Batch bytes=2,jobtype=x-y\na\n#:EndBatch\n", "forbidden", "write jobtype=acme-x-y"},
 		{"a line too long", "a\n0123456789x\n", "too_large", "line 2 has 11 bytes, at most 10"},
+		{"a line too many", "a\nb\n\n#:Batch bytes=4\nc\nd\n#:EndBatch\ne\nf\n", "too_large", "more than 5 lines, which is what --max-lines allows; line 9 "},
 		{"a line too long in a batch", "#:Batch bytes=12\n0123456789x\n#:EndBatch\n", "too_large", "line 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -48,7 +48,9 @@ type Queue interface {
 
 // Options of the HTTP side.
 type Options struct {
-	MaxBody, MaxLine int
+	MaxBody, MaxLine int // bytes
+	MaxLines         int // of a body
+	MaxBodies        int // in memory at a time
 	// Quit asks the daemon to stop; it returns at once.
 	Quit    func()
 	Metrics http.Handler
@@ -63,12 +65,9 @@ type Web struct {
 	room  chan struct{} // a place for each body that is being read
 }
 
-// bodies is how many bodies of the largest size are read at a time.
-const bodies = 64
-
 // New returns the handler of a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
-	return &Web{queue: q, door: d, opt: opt, room: make(chan struct{}, bodies)}
+	return &Web{queue: q, door: d, opt: opt, room: make(chan struct{}, opt.MaxBodies)}
 }
 
 // request is what is asked, taken apart.
