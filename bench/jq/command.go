@@ -27,7 +27,8 @@ the systems alternate. asynq and bullmq do the same jobs with the same Redis.
 there are pushers; workers that jobs are pushed to say done at once. --load batch
 enqueues 1,000 jobs at a time. --load waiting makes a line of --jobs, hands jobs
 out of it without and with constraints, and changes a constraint that matches
-every one of them while requests are made every millisecond.
+every one of them, for half of them, while requests are made every millisecond;
+with Redis the master is then killed, and another one reads the line.
 
 Each job is checked: enqueued once, run once, done once.`,
 		Args: cobra.NoArgs,
@@ -71,10 +72,13 @@ func (r Round) print(w io.Writer) {
 		fmt.Fprintf(w, "  p50 %.1f ms  p99 %.1f ms", r.P50, r.P99)
 	}
 	if r.Memory > 0 {
-		fmt.Fprintf(w, "  %.0f B/job  %d constraints", r.Memory, r.Constraints)
+		fmt.Fprintf(w, "  %.0f B/job  in line after %.1f s  %d constraints", r.Memory, r.Fill, r.Constraints)
 	}
 	if r.Change > 0 {
 		fmt.Fprintf(w, "  change %.0f ms, slowest request meanwhile %.1f ms, before %.1f ms", r.Change, r.Stall, r.StallBefore)
+	}
+	if r.Recovery > 0 {
+		fmt.Fprintf(w, "  recovery %.1f s", r.Recovery)
 	}
 	fmt.Fprintln(w)
 }

@@ -64,19 +64,21 @@ func (s *servers) enqueue(ctx context.Context, o Options, b *book) error {
 	})
 }
 
-// batches enqueues 1,000 jobs at a time.
+// batch is how many jobs are enqueued at a time, which is as many as may be.
+const batch = 1000
+
+// batches enqueues many jobs, numbered within their batch.
 func (s *servers) batches(ctx context.Context, jobs int, o Options) error {
-	const size = 1000
 	head := request("POST", "/jobs", "msgpack", "")
 	left := atomic.Int64{}
 	left.Store(int64(jobs))
 	return s.each(min(o.Pushers, 4), func(c *client) error {
 		for ctx.Err() == nil {
-			n := left.Add(-size) + size
+			n := left.Add(-batch) + batch
 			if n <= 0 {
 				return nil
 			}
-			n = min(n, size)
+			n = min(n, batch)
 			text := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(n))
 			one := body(o)
 			for i := range n {

@@ -34,9 +34,11 @@ type Round struct {
 	// Of the load waiting:
 	Memory      float64 `json:"bytes_per_job,omitempty"` // resident memory of the master
 	Constraints int     `json:"constraints,omitempty"`
-	Change      float64 `json:"change_ms,omitempty"`       // a constraint was changed for all
+	Fill        float64 `json:"fill_s,omitempty"`          // until all jobs were in line
+	Change      float64 `json:"change_ms,omitempty"`       // a constraint was changed for half of them
 	Stall       float64 `json:"stall_ms,omitempty"`        // longest request meanwhile
 	StallBefore float64 `json:"stall_before_ms,omitempty"` // the same without a change
+	Recovery    float64 `json:"recovery_s,omitempty"`      // of the next master, of all from Redis
 }
 
 // Rate is jobs per second.

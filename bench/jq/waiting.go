@@ -14,13 +14,22 @@ import (
 const handedOut = 20_000
 
 // waiting makes a line, measures the memory of a job in it, hands out of it without
-// and with constraints, and changes a constraint that matches all.
+// and with constraints, has a constraint that matches all match every other job, and
+// with Redis kills the master to see how long the next one takes to begin.
 func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Round, error) {
 	before, err := proc.UsageOf(s.master.PID())
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	if err := s.batches(ctx, o.Jobs, o); err != nil {
+		return nil, err
+	}
+	if err := s.constrain(0, 0, "ge"); err != nil { // the reply waits until the broker has all jobs
+		return nil, err
+	}
+	fill := time.Since(began).Seconds()
+	if err := s.drop(0); err != nil {
 		return nil, err
 	}
 	after, err := proc.UsageOf(s.master.PID())
@@ -30,12 +39,12 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	var rounds []Round
 	for _, constraints := range []int{0, o.Constraints} {
 		for i := range constraints {
-			if err := s.constrain(i, 1_000_000); err != nil {
+			if err := s.constrain(i, 0, "ge"); err != nil {
 				return rounds, err
 			}
 		}
 		r := Round{System: system, Jobs: min(handedOut, o.Jobs/4), Constraints: constraints,
-			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs)}
+			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs), Fill: fill}
 		if err := s.measure(&r, func() error { return s.handOut(ctx, o, &r) }); err != nil {
 			return rounds, err
 		}
@@ -47,22 +56,35 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	}
 	last.Stall, err = s.stall(func() error {
 		began := time.Now()
-		err := s.constrain(0, 999_999)
+		err := s.constrain(0, batch/2, "lt")
 		last.Change = float64(time.Since(began).Microseconds()) / 1000
 		return err
 	})
+	if err != nil || s.redis == nil {
+		return rounds, err
+	}
+	s.master.Kill()
+	began = time.Now()
+	err = s.master.Launch()
+	last.Recovery = time.Since(began).Seconds()
 	return rounds, err
 }
 
-// constrain sets a constraint that matches every job and holds back none.
-func (s *servers) constrain(i, rate int) error {
+// constrain sets a constraint for jobs by their number in the batch. It holds back
+// none.
+func (s *servers) constrain(i, number int, op string) error {
+	return s.operate("PUT", i, fmt.Sprintf(`{"match":{"field":"/argument/n","op":"%s","value":%d},"rate":1000000,"burst":1000000}`, op, number))
+}
+
+func (s *servers) drop(i int) error { return s.operate("DELETE", i, "") }
+
+func (s *servers) operate(method string, i int, text string) error {
 	c, err := dial(s.master.Addr)
 	if err != nil {
 		return err
 	}
 	defer c.conn.Close()
-	text := fmt.Sprintf(`{"match":{"field":"/argument/n","op":"ge","value":0},"rate":%d,"burst":%[1]d}`, rate)
-	status, answer, err := c.do(request("PUT", fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
+	status, answer, err := c.do(request(method, fmt.Sprintf("/v1/constraints/bench-%d", i), "json", ""), []byte(text))
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("constraint %d: status %d: %s", i, status, answer)
 	}
