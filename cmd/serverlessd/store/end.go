@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -95,9 +98,33 @@ func (t *tx) archive(h held, code string, status int) {
 		done, at(archived(t.now)), at(t.now), code, exitcode)
 }
 
-// change writes a row that is held.
+// change is what a transaction writes to rows that it holds.
+type change struct {
+	set  string
+	args []any
+	ids  []job.ID
+}
+
+// change has a row that is held written at the transaction's end, together with
+// those that change alike.
 func (t *tx) change(h held, set string, args ...any) {
-	t.later("UPDATE sq_jobs SET "+set+" WHERE id = ? AND `lock` = ? AND tries = ?", append(args, string(h.id), h.lock, h.tries)...)
+	key := fmt.Sprintf("%s %#v", set, args)
+	c := t.alike[key]
+	if c == nil {
+		c = &change{set: set, args: args}
+		t.alike[key] = c
+	}
+	c.ids = append(c.ids, h.id)
+}
+
+func (t *tx) writeChanges() {
+	for _, key := range slices.Sorted(maps.Keys(t.alike)) {
+		c := t.alike[key]
+		for part := range slices.Chunk(c.ids, slice) {
+			text, args := in(part)
+			t.later("UPDATE sq_jobs SET "+c.set+" WHERE id"+text, slices.Concat(c.args, args)...)
+		}
+	}
 }
 
 // free has a job wait from a moment on.

@@ -75,8 +75,9 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 	}
 	s.mu.Unlock()
 	for part := range slices.Chunk(ask, slice) {
+		text, args := in(part)
 		err := each(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+
-			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type IN "+marks(len(part))+") t", anyOf(part), func(r *sql.Rows) error {
+			" FROM (SELECT DISTINCT type FROM sq_counts WHERE type"+text+") t", args, func(r *sql.Rows) error {
 			var jobtype string
 			var oldest moment
 			if err := r.Scan(&jobtype, &oldest); err != nil || oldest.time().IsZero() {

@@ -92,7 +92,7 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 // copied.
 func (t *tx) insert(rows []row) error {
 	for len(rows) > 0 {
-		n := min(slice, len(rows))
+		n := t.s.atOnce(min(slice, len(rows)))
 		part := rows[:n]
 		rows = rows[n:]
 		err := t.insertRows(part)
@@ -140,11 +140,12 @@ func (t *tx) insertRows(rows []row) error {
 
 func (t *tx) missing(rows []row) (missing []row, err error) {
 	there := make(map[job.ID]bool)
-	args := make([]any, len(rows))
+	ids := make([]job.ID, len(rows))
 	for i, r := range rows {
-		args[i] = string(r.id)
+		ids[i] = r.id
 	}
-	err = t.each("SELECT id FROM sq_jobs WHERE id IN "+marks(len(rows)), args, func(r *sql.Rows) error {
+	text, args := in(ids)
+	err = t.each("SELECT id FROM sq_jobs WHERE id"+text, args, func(r *sql.Rows) error {
 		var id job.ID
 		err := r.Scan((*string)(&id))
 		there[id] = true

@@ -183,6 +183,8 @@ func unreachable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrConnDone)
 }
 
+func (*my) atOnce(rows int) int { return rows }
+
 // exec sends statements together.
 func (*my) exec(ctx context.Context, t *tx, list []statement) error {
 	var text strings.Builder

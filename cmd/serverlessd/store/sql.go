@@ -18,7 +18,7 @@ const (
 	// callTimeout bounds a transaction with all its repetitions.
 	callTimeout = 10 * time.Second
 	// slice is how many rows a statement names.
-	slice = 500
+	slice = 512
 )
 
 // dialect is in what the databases differ.
@@ -36,6 +36,8 @@ type dialect interface {
 	// new values or, those that are added, to the sum.
 	upsert(key string, set []string, add []string) string
 	kind(err error) kind
+	// atOnce is how many of these rows an INSERT had best have.
+	atOnce(rows int) int
 	// exec runs statements in as few round trips as there can be.
 	exec(ctx context.Context, t *tx, list []statement) error
 }
@@ -113,6 +115,7 @@ type tx struct {
 	s      *SQL
 	now    time.Time
 	counts map[string]*tally
+	alike  map[string]*change
 	list   []statement // to be run at the end
 }
 
@@ -125,13 +128,14 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 			return err
 		}
 		defer inner.Rollback()
-		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*tally)}
+		t := &tx{Tx: inner, ctx: ctx, s: s, counts: make(map[string]*tally), alike: make(map[string]*change)}
 		if t.now, err = s.now(ctx, inner); err != nil {
 			return err
 		}
 		if err := f(t); err != nil {
 			return err
 		}
+		t.writeChanges()
 		t.writeCounts()
 		if err := s.exec(ctx, t, t.list); err != nil {
 			return err
@@ -232,11 +236,16 @@ func marks(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?,", n), ",") + ")"
 }
 
-// anyOf are values as arguments.
-func anyOf[T ~string](values []T) []any {
-	args := make([]any, len(values))
-	for i, v := range values {
-		args[i] = string(v)
+// in are some of these names in brackets, and their arguments. The last one is
+// there more than once: so there are few texts, which a database keeps.
+func in[T ~string](names []T) (text string, args []any) {
+	n := 1
+	for n < len(names) {
+		n *= 2
 	}
-	return args
+	args = make([]any, n)
+	for i := range args {
+		args[i] = string(names[min(i, len(names)-1)])
+	}
+	return " IN " + marks(n), args
 }

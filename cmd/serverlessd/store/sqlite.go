@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/url"
 	"os"
 	"strings"
@@ -37,14 +38,10 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 	const common = "_pragma=busy_timeout(5000)&_pragma=cache_size(-65536)&_pragma=temp_store(memory)&_txlock=immediate"
 	if l.path == "" {
 		name := fmt.Sprintf("file:/serverless%d?vfs=memdb&", memories.Add(1))
-		if write, err = sql.Open("sqlite", name+common); err != nil {
-			return nil, nil, err
-		}
+		write = sql.OpenDB(&keeper{name: name + common})
 		write.SetMaxOpenConns(1)
 		// It lives as long as it has a connection.
-		if read, err = sql.Open("sqlite", name+common); err == nil {
-			_, err = read.Conn(context.Background())
-		}
+		_, err = sql.OpenDB(&keeper{name: name + common}).Conn(context.Background())
 		return write, write, err
 	}
 	// SQLite would let everybody read it; what it adds beside is as the file is.
@@ -54,13 +51,11 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 	}
 	f.Close()
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&" + common
-	if write, err = sql.Open("sqlite", name); err != nil {
-		return nil, nil, err
-	}
+	write, read = sql.OpenDB(&keeper{name: name}), sql.OpenDB(&keeper{name: name})
 	write.SetMaxOpenConns(1)
-	read, err = sql.Open("sqlite", name)
 	read.SetMaxOpenConns(4)
-	return write, read, err
+	read.SetMaxIdleConns(4)
+	return write, read, nil
 }
 
 func (*lite) schema() []string {
@@ -124,20 +119,12 @@ func (*lite) kind(err error) kind {
 	return refused
 }
 
-// exec prepares each text once.
+// atOnce keeps the texts of statements few.
+func (*lite) atOnce(rows int) int { return 1 << (bits.Len(uint(rows)) - 1) }
+
 func (*lite) exec(ctx context.Context, t *tx, list []statement) error {
-	prepared := make(map[string]*sql.Stmt)
 	for _, s := range list {
-		p := prepared[s.text]
-		if p == nil {
-			var err error
-			if p, err = t.PrepareContext(ctx, s.text); err != nil {
-				return err
-			}
-			defer p.Close()
-			prepared[s.text] = p
-		}
-		if _, err := p.ExecContext(ctx, s.args...); err != nil {
+		if _, err := t.ExecContext(ctx, s.text, s.args...); err != nil {
 			return err
 		}
 	}

@@ -136,13 +136,14 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
 func (t *tx) remove(rows []held) error {
 	for len(rows) > 0 {
 		n := min(slice, len(rows))
-		args := make([]any, n)
+		ids := make([]job.ID, n)
 		for i, h := range rows[:n] {
-			args[i] = string(h.id)
+			ids[i] = h.id
 		}
 		rows = rows[n:]
+		text, args := in(ids)
 		for _, table := range []string{"sq_jobs", "sq_data", "sq_results"} {
-			if _, err := t.exec("DELETE FROM "+table+" WHERE id IN "+marks(n), args...); err != nil {
+			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err
 			}
 		}

@@ -70,8 +70,9 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 			return err
 		}
 		for part := range slices.Chunk(ids, slice) {
+			text, args := in(part)
 			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1"+
-				" WHERE id IN "+marks(len(part)), append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, anyOf(part)...)...)
+				" WHERE id"+text, append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, args...)...)
 			if err != nil {
 				return err
 			}
@@ -94,7 +95,8 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
 	for part := range slices.Chunk(ids, slice) {
-		err := t.each("SELECT id, data FROM sq_data WHERE id IN "+marks(len(part)), anyOf(part), func(r *sql.Rows) error {
+		text, args := in(part)
+		err := t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
 			var id job.ID
 			var data []byte
 			err := r.Scan((*string)(&id), &data)
@@ -147,7 +149,8 @@ func (t *tx) holdAll(ids []job.ID) (map[job.ID]held, error) {
 	slices.SortFunc(ids, cmp.Compare[job.ID])
 	found := make(map[job.ID]held, len(ids))
 	for part := range slices.Chunk(ids, slice) {
-		rows, err := t.hold("id IN "+marks(len(part))+" ORDER BY id"+t.s.locked(), anyOf(part)...)
+		text, args := in(part)
+		rows, err := t.hold("id"+text+" ORDER BY id"+t.s.locked(), args...)
 		if err != nil {
 			return nil, err
 		}
