@@ -41,12 +41,12 @@ func (b *Broker) typeInfo(k *jobType) TypeInfo {
 }
 
 // Type returns what is known of a type.
-func (b *Broker) Type(name []byte) (TypeInfo, bool) {
+func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	k := b.typesByName[string(name)]
 	if k == nil {
-		return TypeInfo{}, false
+		return TypeInfo{}, TypeStats{}, false
 	}
-	return b.typeInfo(k), true
+	return b.typeInfo(k), *k.stats, true
 }
 
 // Types calls fn for up to limit types from the place where an earlier call

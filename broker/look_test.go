@@ -46,7 +46,7 @@ func TestLooks(t *testing.T) {
 	for more := true; more; pieces++ {
 		timed(func() { more = core.Survey(2*n, &survey) })
 	}
-	info, _ := core.Type([]byte("t"))
+	info, _, _ := core.Type([]byte("t"))
 	survey.Complete(&info)
 	if got := info.Oldest; got != 2*n {
 		t.Errorf("the oldest job is %d old, want %d", got, 2*n)

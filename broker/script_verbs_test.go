@@ -387,7 +387,7 @@ func (s *script) explain(now int64, w *words) {
 func (s *script) ledger(_ int64, w *words) {
 	l := s.core.Totals()
 	if name := w.at(1); name != "" {
-		t, found := s.core.Type(w.bytes(1))
+		t, _, found := s.core.Type(w.bytes(1))
 		if !found {
 			s.say("unknown type")
 			return

@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	web "gloom/broker/admin/page"
 	"gloom/broker/server"
 )
 
@@ -24,6 +26,10 @@ type API struct {
 	// making is held while a piece of a long answer is made, not while it is
 	// written: operators share one processor, and leave the others to jobs.
 	making sync.Mutex
+	watch  watch
+	past   past
+	// streams are those of events that are open.
+	streams atomic.Int64
 }
 
 // New returns the handler for the HTTP address of a broker.
@@ -40,6 +46,8 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 		a.mux.HandleFunc(r.pattern, a.guarded(r))
 	}
 	a.mux.HandleFunc("/v1/", a.unknown)
+	a.mux.HandleFunc("/", web.ServeHTTP)
+	go a.past.note(a, srv.Done())
 	if srv.Options().Pprof {
 		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: plainly(pprof.Index)}))
 		a.mux.HandleFunc("GET /debug/pprof/profile", a.guarded(route{serve: plainly(pprof.Profile)}))

@@ -247,6 +247,9 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 {
 		t.Errorf("status: %v", x)
 	}
+	if _, status := w.events(t.Context()); status == http.StatusOK {
+		w.seen["GET /v1/events"] = true
+	}
 	w.call("POST", "/v1/drain", "", 202)
 	resp, err := http.Get(w.url + "/readyz")
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {

@@ -3,6 +3,7 @@ package admin
 import (
 	_ "embed"
 	"net/http"
+	"strings"
 	"time"
 
 	"gloom/broker"
@@ -46,7 +47,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(),
+		Version: o.Version, Links: links(o.PageLinks), UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -64,6 +65,15 @@ func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
 	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
 	reply(w, http.StatusOK, s)
 	return nil
+}
+
+func links(values []string) []api.Link {
+	out := []api.Link{}
+	for _, v := range values {
+		name, to, _ := strings.Cut(v, "=")
+		out = append(out, api.Link{Name: name, URL: to})
+	}
+	return out
 }
 
 // drain begins a graceful stop, like SIGTERM.

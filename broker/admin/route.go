@@ -22,6 +22,7 @@ type route struct {
 
 var routes = []route{
 	{"GET /v1/status", (*API).getStatus},
+	{"GET /v1/events", (*API).getEvents},
 	{"GET /v1/types", (*API).getTypes},
 	{"GET /v1/types/{type}", (*API).getType},
 	{"PUT /v1/types/{type}", (*API).putType},

@@ -23,8 +23,15 @@ func surveyed(h *hub.Hub) *broker.Survey {
 
 func typeOf(t *broker.TypeInfo, s *broker.Survey) api.Type {
 	s.Complete(t)
+	x := shown(t)
+	x.Type = wire.Value(t.Name)
+	return x
+}
+
+// shown is what operators see of a type, but for its name.
+func shown(t *broker.TypeInfo) api.Type {
 	return api.Type{
-		Type: wire.Value(t.Name), Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
+		Paused: t.Paused, Fair: t.Fair, Limits: api.Limits(t.Limits),
 		Queued: t.Queued, Delayed: t.Delayed, Running: t.Running,
 		Workers: t.Workers, Idle: t.Idle, Submitters: t.Submitters, Bytes: t.Bytes, Dead: t.Dead,
 		OldestSeconds: t.Oldest.Seconds(), Dispatched: t.Dispatched, Requeued: t.Requeued,
@@ -50,6 +57,9 @@ func name(r *http.Request, key string) ([]byte, error) {
 }
 
 func (a *API) getTypes(w http.ResponseWriter, r *http.Request) error {
+	if q := r.URL.Query(); q.Has("sort") || q.Has("filter") {
+		return a.getSorted(w, r)
+	}
 	h := a.srv.Hub()
 	survey := surveyed(h)
 	return listing(a, w, r, func(from, limit int) (items []api.Type, next int) {
@@ -73,6 +83,12 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
 	}
+	a.look(func(w *watch) {
+		if x := w.rows[string(n)]; x != nil {
+			rates := x.rates
+			t.Rates = &rates
+		}
+	})
 	reply(w, http.StatusOK, t)
 	return nil
 }
@@ -81,11 +97,14 @@ func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool
 	h := a.srv.Hub()
-	h.View(func(b *broker.Broker, _ int64) { t, ok = b.Type(name) })
+	var stats broker.TypeStats
+	h.View(func(b *broker.Broker, _ int64) { t, stats, ok = b.Type(name) })
 	if !ok {
 		return api.Type{Type: wire.Value(name)}, false
 	}
-	return typeOf(&t, surveyed(h)), true
+	x := typeOf(&t, surveyed(h))
+	x.Wait, x.Run = stats.Wait[:], stats.Run[:]
+	return x, true
 }
 
 func (a *API) pause(w http.ResponseWriter, r *http.Request) error  { return a.setPaused(w, r, true) }

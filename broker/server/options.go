@@ -2,7 +2,9 @@ package server
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"gloom/broker/guard"
@@ -45,6 +47,8 @@ type Options struct {
 	// MaxHTTPConns bounds the connections of operators. Beyond it, the one goes that
 	// has been at the same request, or without one, for longest.
 	MaxHTTPConns int
+	// PageLinks are other pages that the broker's page names, each NAME=URL.
+	PageLinks []string
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
 	MaxOutbound int
 	// MaxUnread bounds the memory of all that waits for connections to read it; 0 is
@@ -94,7 +98,8 @@ func DefaultOptions() Options {
 		MaxBytes:          4 << 30,
 		MaxSubmitterBytes: 2 << 30,
 		MaxTypes:          100_000,
-		MaxHTTPConns:      64,
+		MaxHTTPConns:      256,
+		PageLinks:         []string{},
 		MaxOutbound:       64 << 20,
 		MaxUnread:         512 << 20,
 		MaxInbound:        256 << 20,
@@ -149,7 +154,7 @@ func (o *Options) Validate() error {
 		between("dead-bytes", o.DeadBytes, 0, much),
 		between("dead-age", o.DeadAge, 0, 365*24*time.Hour),
 		between("loops", o.Loops, 1, 256),
-		o.checkType(), o.CheckTLS(),
+		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}
 	for _, err := range checks {
 		if err != nil {
@@ -172,6 +177,17 @@ func (o *Options) checkType() error {
 	if len(o.DefaultType) > wire.MaxName {
 		return &OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
 			Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
+	}
+	return nil
+}
+
+func (o *Options) checkLinks() error {
+	for _, v := range o.PageLinks {
+		name, to, _ := strings.Cut(v, "=")
+		u, err := url.Parse(to)
+		if name == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return &OptionError{Flag: "page-link", Value: fmt.Sprintf("%.200q", v), Reason: "must be NAME=URL, the URL with http:// or https:// and a host"}
+		}
 	}
 	return nil
 }

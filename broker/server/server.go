@@ -292,6 +292,9 @@ func (s *Server) Close() error {
 	return s.closed
 }
 
+// Done is closed when the broker is.
+func (s *Server) Done() <-chan struct{} { return s.stop }
+
 // Counts are the server's own counts since the start, and what is open now.
 type Counts struct {
 	Conns, Inbound                       int64

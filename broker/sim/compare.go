@@ -125,7 +125,7 @@ func (r *runner) compareLedgers() error {
 	for _, name := range o.names {
 		k := o.types[name]
 		td, tq, tr := o.tally(name)
-		info, known := b.Type([]byte(name))
+		info, _, known := b.Type([]byte(name))
 		if !known {
 			if o.used(name) || len(k.letters) > 0 {
 				return fmt.Errorf("type %q is in use, and forgotten", name)

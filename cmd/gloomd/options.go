@@ -26,7 +26,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.SortFlags = false
 	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")
 	f.Var(&addresses{to: &o.WorkerAddr, instead: &o.WorkerSocket}, "worker-addr", "where workers connect")
-	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (metrics, health, /v1); empty for nowhere")
+	f.StringVar(&o.HTTPAddr, "http-addr", o.HTTPAddr, "where operators connect (the page, metrics, health, /v1); empty for nowhere")
 	f.Var(cli.Size(&o.MaxMemory, 0, most), "max-memory", "memory for all that the broker holds; the limits on bytes are shares of it unless they are set")
 	f.Var(cli.Size(&o.MaxFrame, 0, most), "max-frame", "largest frame")
 	f.IntVar(&o.MaxJobs, "max-jobs", o.MaxJobs, "most jobs held in all; 0 is no limit, as for the five below")
@@ -39,6 +39,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.IntVar(&o.MaxGroups, "max-groups", o.MaxGroups, "most groups that jobs are in at a time")
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
 	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the idlest goes")
+	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page names; may be given several times")
 	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most bytes that wait for one connection to read them; from half of it on it may not submit, beyond it it is closed")
 	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for what all connections have yet to read; beyond it, who has most to read is closed")
 	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames, of all connections together; beyond it, who holds most is closed")

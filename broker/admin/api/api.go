@@ -107,9 +107,61 @@ type Type struct {
 	Requeued      uint64  `json:"requeued"`
 	Overdue       uint64  `json:"overdue"`
 	// Wait counts waits since the start: element i those below 2^i µs and not
-	// below half of it. In listings only.
-	Wait   []uint64 `json:"wait_log2_us,omitempty"`
+	// below half of it. Not in listings that are sorted.
+	Wait []uint64 `json:"wait_log2_us,omitempty"`
+	// Run counts the same of runs; of a single type only.
+	Run    []uint64 `json:"run_log2_us,omitempty"`
 	Ledger Ledger   `json:"ledger"`
+	// Rates are absent in listings that are not sorted.
+	Rates *Rates `json:"rates,omitempty"`
+}
+
+// Rates are jobs a second, averaged over the last few seconds; 0 where nobody has
+// looked before.
+type Rates struct {
+	In     float64 `json:"in"`  // submitted
+	Out    float64 `json:"out"` // ended, however they did
+	Failed float64 `json:"failed"`
+}
+
+// TypeList is a page of types. Count is how many fit in all, where they are sorted
+// or filtered.
+type TypeList struct {
+	List[Type]
+	Count *int `json:"count,omitempty"`
+}
+
+// Moment has the sums of all types at a moment, in milliseconds since 1970.
+type Moment struct {
+	UnixMS    int64  `json:"unix_ms"`
+	Submitted uint64 `json:"submitted"`
+	Ended     uint64 `json:"ended"`
+	Failed    uint64 `json:"failed"`
+	Queued    uint64 `json:"queued"`
+	Running   uint64 `json:"running"`
+}
+
+// Look is the broker as a whole at a moment, and the types with most to do.
+type Look struct {
+	Draining    bool    `json:"draining"`
+	Submitters  int     `json:"submitters"`
+	Workers     int     `json:"workers"`
+	Types       int     `json:"types"`
+	Groups      int     `json:"groups"`
+	Dead        int     `json:"dead"`
+	MemoryBytes int64   `json:"memory_bytes"` // what max_memory is about
+	UnreadBytes int64   `json:"unread_bytes"` // that wait for peers to read them
+	Ledger      Ledger  `json:"ledger"`
+	Imbalance   int64   `json:"imbalance"`
+	Rates       Rates   `json:"rates"`
+	Oldest      float64 `json:"oldest_seconds"` // of all queued jobs
+	// FailedHour is how many jobs have failed in the last hour, or since the
+	// start.
+	FailedHour uint64 `json:"failed_hour"`
+	// Wait and Run are those of Type, of all types together.
+	Wait []uint64 `json:"wait_log2_us"`
+	Run  []uint64 `json:"run_log2_us"`
+	Top  []Type   `json:"top"`
 }
 
 // Peer says who is on the other side of a connection.
@@ -229,6 +281,13 @@ type Status struct {
 	Ledger        Ledger           `json:"ledger"`
 	Imbalance     int64            `json:"imbalance"`
 	Limits        map[string]int64 `json:"limits"`
+	Links         []Link           `json:"links"`
+}
+
+// Link is another page, such as a door's.
+type Link struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
 }
 
 // Draining answers a request to drain.

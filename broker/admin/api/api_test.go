@@ -22,7 +22,7 @@ func TestSchemas(t *testing.T) {
 		"Draining": api.Draining{}, "Change": api.Change{},
 		"Fair": api.Fair{}, "RuleLimits": api.RuleLimits{}, "Rule": api.Rule{}, "Group": api.Group{},
 		"Groups": api.Groups{}, "HeldBy": api.HeldBy{}, "Empty": struct{}{},
-		"TypeList": api.List[api.Type]{}, "WorkerList": api.List[api.Worker]{},
+		"TypeList": api.TypeList{}, "Rates": api.Rates{}, "Look": api.Look{}, "Moment": api.Moment{}, "Link": api.Link{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
 	}
 	// Requests may leave out what answers always have.

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+)
+
+const (
+	// topTypes is how many types an event has.
+	topTypes = 12
+	// stillHere is how long a stream is silent at most, and how often its token
+	// is judged anew.
+	stillHere = 10 * time.Second
+)
+
+// seen makes the event of a look.
+func (a *API) seen(w *watch) []byte {
+	if !w.at.Equal(w.madeAt) {
+		v := api.Look{
+			Draining: a.srv.Draining(), Types: len(w.rows), Dead: w.total.Dead,
+			Ledger: w.total.Ledger, Rates: w.total.rates, Oldest: w.total.OldestSeconds,
+			Wait: w.stats.Wait[:], Run: w.stats.Run[:], Top: []api.Type{},
+		}
+		a.srv.Hub().View(func(b *broker.Broker, _ int64) {
+			total := b.Totals()
+			v.Imbalance = total.Imbalance()
+			v.Submitters, v.Workers = b.Peers()
+			v.Groups, v.MemoryBytes = b.GroupCount(), b.Memory().Total()
+		})
+		m := a.srv.Memory()
+		v.MemoryBytes += m.Unread + m.Spare + m.Input + m.TLS
+		v.UnreadBytes = m.Unread
+		v.FailedHour = v.Ledger.Failed - a.past.failedHourAgo()
+		for _, x := range w.busiest(topTypes) {
+			v.Top = append(v.Top, x.Type)
+		}
+		data, _ := json.Marshal(&v)
+		w.made, w.madeAt = data, w.at
+	}
+	return w.made
+}
+
+// getEvents streams what is seen, as server-sent events. Whoever reads slowly
+// gets fewer of them.
+func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
+	// Connections are left for other requests: where there are too many of them,
+	// those go that are at one for longest.
+	most := int64(max(1, a.srv.Options().MaxHTTPConns*3/4))
+	defer a.streams.Add(-1)
+	if a.streams.Add(1) > most {
+		return fail(http.StatusServiceUnavailable, "overloaded", "%d streams of events are open, three quarters of --max-http-conns and the most there may be", most)
+	}
+	ctl := http.NewResponseController(w)
+	_ = ctl.SetReadDeadline(time.Time{}) // the server's is for a request
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	history, _ := json.Marshal(a.past.lately())
+	if !send(w, ctl, "event: history\ndata: ", history) {
+		return nil
+	}
+	var last []byte
+	sent := time.Now()
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		var data []byte
+		a.look(func(w *watch) { data = a.seen(w) })
+		switch still := time.Since(sent) >= stillHere; {
+		case still && a.allowed(r) != nil:
+			return nil // its token is no more
+		case still || !bytes.Equal(data, last):
+			if !send(w, ctl, "event: look\ndata: ", data) {
+				return nil
+			}
+			last, sent = data, time.Now()
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func send(w http.ResponseWriter, ctl *http.ResponseController, head string, data []byte) bool {
+	_ = ctl.SetWriteDeadline(time.Now().Add(strideTime))
+	_, err := w.Write(append(append([]byte(head), data...), "\n\n"...))
+	return err == nil && ctl.Flush() == nil
+}
+
+// getSorted answers with types that fit, in an order. Its cursor is a place in
+// that order, which changes.
+func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
+	from, limit, err := page(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	order, reverse := strings.CutPrefix(q.Get("sort"), "-")
+	if order == "" {
+		order = "type"
+	}
+	if orders[order] == nil {
+		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the other way round, got %.64q", orderNames, q.Get("sort"))
+	}
+	out, count := api.TypeList{}, 0
+	out.Items, out.Count = []api.Type{}, &count
+	a.look(func(w *watch) {
+		found := w.sorted(order, strings.ToLower(q.Get("filter")), reverse)
+		count = len(found)
+		for _, x := range found[min(from, len(found)):min(from+limit, len(found))] {
+			t, rates := x.Type, x.rates
+			t.Rates = &rates
+			out.Items = append(out.Items, t)
+		}
+	})
+	if next := from + limit; next < count {
+		out.Next = &next
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}

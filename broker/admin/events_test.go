@@ -1,0 +1,203 @@
+package admin_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// stream reads events of a broker.
+type stream struct {
+	t  *testing.T
+	in *bufio.Reader
+}
+
+// events opens a stream, or returns the status of its refusal.
+func (w *world) events(ctx context.Context) (*stream, int) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/v1/events", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.token != "" {
+		r.Header.Set("Authorization", "Bearer "+w.token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = resp.Body.Close() })
+	if ct := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && ct != "text/event-stream" {
+		w.t.Errorf("the events are of type %q", ct)
+	}
+	return &stream{w.t, bufio.NewReader(resp.Body)}, resp.StatusCode
+}
+
+// next decodes the next event of a name into v.
+func (s *stream) next(name string, v any) {
+	s.t.Helper()
+	line := func() string {
+		text, err := s.in.ReadString('\n')
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return strings.TrimSuffix(text, "\n")
+	}
+	event, data, end := line(), line(), line()
+	if event != "event: "+name || end != "" {
+		s.t.Fatalf("%q, %.100q, %q, want the event %s", event, data, end, name)
+	}
+	d := json.NewDecoder(strings.NewReader(strings.TrimPrefix(data, "data: ")))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestEvents: a stream begins with what was, and shows what happens.
+func TestEvents(t *testing.T) {
+	w := start(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	s, _ := w.events(ctx)
+	var past []api.Moment
+	s.next("history", &past)
+	var look api.Look
+	s.next("look", &look)
+	if len(look.Wait) == 0 || len(look.Run) != len(look.Wait) || look.Top == nil || look.Imbalance != 0 {
+		t.Errorf("the first look: %+v", look)
+	}
+	jobs, err := gloom.Dial(ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer jobs.Close()
+	for i := range 3 {
+		if _, err := jobs.Submit(ctx, gloom.Job{ID: fmt.Sprint("j", i), Type: `odd "näme"`, Body: json.RawMessage(`1`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for look.Ledger.Queued < 3 {
+		s.next("look", &look)
+	}
+	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
+		t.Errorf("with three jobs: %+v", look)
+	}
+	if len(look.Top) != 1 || look.Top[0].Type != `odd "näme"` || look.Top[0].Queued != 3 || look.Top[0].Rates == nil {
+		t.Errorf("the top: %+v", look.Top)
+	}
+	// All jobs came between two looks.
+	if look.Rates.In == 0 {
+		t.Errorf("rates: %+v", look.Rates)
+	}
+}
+
+// TestEventsRefused: there are so many streams, and those without a token none.
+func TestEventsRefused(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 4 })
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	var left context.CancelFunc
+	for range 3 {
+		var one context.Context
+		one, left = context.WithCancel(ctx)
+		s, status := w.events(one)
+		if status != http.StatusOK {
+			t.Fatalf("a stream: status %d", status)
+		}
+		s.next("history", &[]api.Moment{})
+	}
+	if _, status := w.events(ctx); status != http.StatusServiceUnavailable {
+		t.Errorf("a stream too many: status %d", status)
+	}
+	left()
+	for status := 0; status != http.StatusOK; {
+		if _, status = w.events(ctx); ctx.Err() != nil {
+			t.Fatal("the place of a stream that has ended was not given to another")
+		}
+	}
+
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("good admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = start(t, func(o *server.Options) { o.TokenFile = file })
+	if _, status := w.events(ctx); status != http.StatusUnauthorized {
+		t.Errorf("without a token: status %d", status)
+	}
+	w.token = "good"
+	if _, status := w.events(ctx); status != http.StatusOK {
+		t.Errorf("with a token: status %d", status)
+	}
+}
+
+// TestSortedTypes asks for types in each order, page by page.
+func TestSortedTypes(t *testing.T) {
+	w := start(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	jobs, err := gloom.Dial(ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer jobs.Close()
+	const most = 7
+	for i := range most {
+		for range i + 1 {
+			if _, err := jobs.Submit(ctx, gloom.Job{Type: fmt.Sprintf("Type%d", i), Body: json.RawMessage(`1`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	names := func(query string) (all []string) {
+		for cursor := ""; ; {
+			v := w.call("GET", "/v1/types?limit=3&"+query+cursor, "", 200)
+			for _, x := range v["items"].([]any) {
+				all = append(all, x.(map[string]any)["type"].(string))
+			}
+			if n := v["count"]; n != float64(most) && !strings.Contains(query, "filter") {
+				t.Errorf("%s: count is %v, want %d", query, n, most)
+			}
+			next, more := v["next"]
+			if !more {
+				return all
+			}
+			cursor = fmt.Sprintf("&cursor=%v", next)
+		}
+	}
+	byName := []string{"Type0", "Type1", "Type2", "Type3", "Type4", "Type5", "Type6"}
+	byQueue := slices.Clone(byName)
+	slices.Reverse(byQueue)
+	for query, want := range map[string][]string{
+		"sort=type": byName, "sort=-type": byQueue, "sort=queued": byQueue, "sort=-queued": byName,
+		"sort=running": byName, "sort=in&filter=TYPE3": {"Type3"}, "filter=none": nil,
+	} {
+		if got := names(query); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	for _, order := range []string{"delayed", "oldest", "workers", "idle", "failed", "dead", "out"} {
+		if got := names("sort=" + order); len(got) != most {
+			t.Errorf("sort=%s: %v", order, got)
+		}
+	}
+	if e := w.call("GET", "/v1/types?sort=size", "", 400); !strings.Contains(e["reason"].(string), `"size"`) {
+		t.Errorf("an order that there is not: %v", e)
+	}
+	one := w.call("GET", "/v1/types/Type6", "", 200)
+	if one["rates"] == nil || one["run_log2_us"] == nil || one["wait_log2_us"] == nil {
+		t.Errorf("a single type: %v", one)
+	}
+}

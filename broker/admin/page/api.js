@@ -1,0 +1,118 @@
+// Asking /v1.
+import { signal } from './html.js';
+import { parse } from './format.js';
+
+/** The token that was given, in this tab's memory alone. */
+export const token = signal('');
+
+/** What keeps the page out: '' nothing, 'token' it wants one, 'wrong' it has a wrong one, 'asking', 'scope'. */
+export const door = signal('');
+
+/** GET /v1/status, once it is known. */
+export const status = signal(/** @type {any} */ (null));
+
+export class Refusal extends Error {
+  /** @param {number} code @param {any} reply */
+  constructor(code, reply) {
+    super(reply.reason || `the broker answered with ${code}`);
+    this.code = code;
+    this.error = reply.error;
+  }
+}
+
+/** @param {string} path @param {RequestInit} [init] */
+export function request(path, init = {}) {
+  const headers = new Headers(init.headers);
+  if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
+  return fetch(path, { ...init, headers, cache: 'no-store' });
+}
+
+/** Asks and returns the reply's text; a Refusal is thrown for what is no success.
+ * @param {string} method @param {string} path @param {any} [body] @returns {Promise<string>} */
+export async function text(method, path, body) {
+  /** @type {RequestInit} */
+  const init = { method };
+  if (method !== 'GET') {
+    init.headers = { 'Content-Type': 'application/json' };
+    init.body = typeof body === 'string' ? body : JSON.stringify(body ?? {});
+  }
+  const reply = await request(path, init);
+  const got = await reply.text();
+  if (reply.ok) return got;
+  let said = {};
+  try { said = parse(got); } catch { /* no JSON: the code has to do */ }
+  if (reply.status === 401) door.value = token.value ? 'wrong' : 'token';
+  throw new Refusal(reply.status, said);
+}
+
+/** @param {string} method @param {string} path @param {any} [body] @returns {Promise<any>} */
+export const call = async (method, path, body) => parse(await text(method, path, body));
+
+/** @param {string} scope */
+export const may = scope => !!status.value && (status.value.scopes ?? ['admin', 'submit', 'watch']).includes(scope);
+
+/** Learns what broker this is and what one may do. */
+export async function enter() {
+  if (door.value) door.value = 'asking';
+  try {
+    status.value = { ...await call('GET', '/v1/status'), at: Date.now() };
+    door.value = '';
+  } catch (e) {
+    if (e instanceof Refusal && e.code === 403) door.value = 'scope';
+    else if (door.value === 'asking') door.value = '';
+  }
+}
+
+/** @typedef {{data?: any, error?: Error, code?: number}} Reply */
+/** @type {Map<string, {reply: import('./lib/signals-core.mjs').Signal<Reply>, every: number, used: number, timer: number}>} */
+const open = new Map();
+let round = 0;
+
+/** What a path answers, asked again every so many milliseconds for as long as a view calls this while it is drawn.
+ * @param {string} path @param {number} [every] 0 asks once @returns {Reply} */
+export function asked(path, every = 2000) {
+  let q = open.get(path);
+  if (!q) {
+    q = { reply: signal({}), every, used: round, timer: 0 };
+    open.set(path, q);
+    ask(path, q);
+  }
+  q.used = round;
+  return q.reply.value;
+}
+
+/** @param {string} path @param {any} q */
+async function ask(path, q) {
+  clearTimeout(q.timer);
+  if (!document.hidden)
+    try {
+      const data = await call('GET', path);
+      q.reply.value = { data };
+    } catch (e) {
+      q.reply.value = { data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 };
+    }
+  clearTimeout(q.timer);
+  if (q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
+}
+
+/** A drawing begins. */
+export function begin() { round++; }
+
+/** A drawing is over: what nobody asked for in it is asked no more. */
+export function end() {
+  for (const [path, q] of open)
+    if (q.used !== round) {
+      clearTimeout(q.timer);
+      open.delete(path);
+    }
+}
+
+/** Asks everything that is shown at once, as after a change. */
+export function again() {
+  for (const [path, q] of open) ask(path, q);
+}
+
+document.addEventListener('visibilitychange', () => document.hidden || again());
+
+/** @param {string} s */
+export const enc = encodeURIComponent;

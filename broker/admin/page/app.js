@@ -1,0 +1,146 @@
+// The page: what is drawn around the views, and which view it is.
+import { html, render, effect, signal } from './html.js';
+import { begin, end, enter, again, call, door, enc, may, status, token } from './api.js';
+import { away, heard, live, look, second } from './live.js';
+import { clock, time } from './format.js';
+import { act, ask, badge, button, dialog, drop, notes, place, refine, say, to } from './parts.js';
+import { overview, findings } from './view/overview.js';
+import { types } from './view/types.js';
+
+/** @type {Record<string, {name: string, draw: () => any, nav?: boolean}>} */
+const views = {
+  '': { name: 'Overview', draw: overview, nav: true },
+  types: { name: 'Types', draw: types, nav: true },
+};
+
+const shown = () => views[place.value.path[0]];
+
+/** What one does at the door. */
+function doorway() {
+  const asking = door.value === 'asking';
+  const said = /** @type {Record<string, string>} */ ({
+    token: 'This broker wants a token, with the scope watch or admin.',
+    wrong: 'The broker does not know this token.',
+    scope: 'This token may not look: it has neither the scope watch nor admin.',
+    asking: 'Asking. A wrong token is refused slowly…',
+  });
+  return html`<form class="door" onSubmit=${(/** @type {any} */ e) => {
+    e.preventDefault();
+    token.value = e.target.elements.token.value.trim();
+    enter();
+  }}>
+    <h1>Gloom</h1>
+    <p role="status">${said[door.value]}</p>
+    <label>Token <input name="token" type="password" autocomplete="off" required autofocus readonly=${asking} /></label>
+    <p><button class="first" disabled=${asking}>Go in</button></p>
+    <p class="note">It is kept in this tab's memory alone, and forgotten with it.</p>
+  </form>`;
+}
+
+function top() {
+  const list = findings() ?? [], bad = list.filter(f => f.severity !== 'info');
+  const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
+  return html`<div class="top">
+    <a class="logo" href="#/"><img src="icon.svg" alt="" width="20" height="20" />Gloom</a>
+    <nav aria-label="Views"><ul>${Object.entries(views).filter(([, v]) => v.nav).map(([path, v]) => html`<li key=${path}>
+      <a href=${to([path])} aria-current=${shown() === v || v.name === 'Types' && place.value.path[0] === 'type' ? 'page' : undefined}>${v.name}</a>
+      ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
+      ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
+    <form role="search" onSubmit=${(/** @type {any} */ e) => { e.preventDefault(); find(e.target.elements.find.value.trim()); e.target.reset(); e.target.elements.find.blur(); }}>
+      <input id="find" name="find" type="search" placeholder="Find a job or type" aria-label="Find a job or a type" aria-keyshortcuts="/" /></form>
+    ${button('Test job', () => ask({ title: 'x' }), { scope: 'submit' })}
+    <button type="button" class="small" aria-label="Help" aria-keyshortcuts="?" onClick=${help}>?</button>
+  </div>`;
+}
+
+/** Goes to the job with this id, or else to the types and jobs that have it in their names.
+ * @param {string} what */
+async function find(what) {
+  if (!what) return;
+  try {
+    await call('GET', '/v1/jobs/' + enc(what));
+    location.hash = to(['job', what]);
+    return;
+  } catch { /* no such job */ }
+  const found = await call('GET', `/v1/types?filter=${enc(what)}&limit=2`).catch(() => ({ items: [] }));
+  if (found.items.length === 1) location.hash = to(['type', found.items[0].type]);
+  else if (found.items.length) location.hash = to(['types'], { filter: what });
+  else location.hash = to(['jobs'], { id: what });
+}
+
+const keys = [['/', 'find a job or a type'], ['?', 'this help'], ['1 … 7', 'the views, from left to right'], ['r', 'look again at once'], ['Esc', 'leave a field or a dialog']];
+
+function help() {
+  ask({
+    title: 'Keys', body: html`<dl class="keys">${keys.map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+      <p class="note">Rates and times are of the last seconds; plots of the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and
+      <code>gloom findings</code> show the same on a terminal.</p>`,
+  });
+}
+
+addEventListener('keydown', e => {
+  const in_ = /** @type {HTMLElement} */ (e.target);
+  if (e.key === 'Escape' && in_.matches?.('input')) in_.blur();
+  if (e.ctrlKey || e.metaKey || e.altKey || dialog.value || in_.matches?.('input, textarea, select')) return;
+  const tabs = Object.entries(views).filter(([, v]) => v.nav);
+  if (e.key === '/') {
+    e.preventDefault();
+    document.getElementById('find')?.focus();
+  } else if (e.key === '?') help();
+  else if (e.key === 'r') { again(); say('Looked again.'); }
+  else if (tabs[+e.key - 1]) location.hash = to([tabs[+e.key - 1][0]]);
+});
+
+/** The one dialog, as it is opened and left. */
+function window_() {
+  const d = dialog.value;
+  if (!d) return null;
+  const leave = () => { dialog.value = null; };
+  return html`<dialog aria-labelledby="asks" ref=${(/** @type {any} */ e) => e && !e.open && e.showModal()} onClose=${leave}>
+    <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
+      e.preventDefault();
+      const go = d.go, form = new FormData(e.target);
+      if (!go || await go(form) !== false) leave();
+    }}>
+      <h2 id="asks">${d.title}</h2>
+      <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
+      <menu><button type="button" onClick=${leave}>${d.go ? 'Leave it' : 'Close'}</button>
+        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'}>${d.button ?? 'Do it'}</button>`}</menu>
+    </form></dialog>`;
+}
+
+function said() {
+  return html`<div class="notes" role="status" aria-live="polite">${notes.value.map(n => html`<p key=${n.n} class=${n.bad ? 'bad' : ''}>${n.text}
+    ${n.undo && html` <button type="button" class="small" onClick=${() => { drop(n.n); n.undo?.(); }}>Undo</button>`}
+    <button type="button" class="small" aria-label="Away with it" onClick=${() => drop(n.n)}>×</button></p>`)}</div>`;
+}
+
+function absence() {
+  if (!away.value) return null;
+  second.value;
+  return html`<p class="away" role="status"><b>The broker does not answer</b>, for ${time((Date.now() - away.value) / 1000)}.
+    ${heard.value ? ` What you see is from ${clock(heard.value)}.` : ''} Trying again.</p>`;
+}
+
+function page() {
+  if (door.value) return doorway();
+  const view = shown();
+  let drawn;
+  try {
+    drawn = view ? view.draw() : html`<div class="empty"><p>There is no such view.</p><p><a href="#/">Overview</a></p></div>`;
+  } catch (e) {
+    console.error(e);
+    drawn = html`<div class="empty"><p>This view is broken: ${String(e)}</p></div>`;
+  }
+  return html`${top()}${absence()}<main class=${away.value ? 'stale' : ''} tabindex="-1">${drawn}</main>${window_()}${said()}`;
+}
+
+const root = document.body.appendChild(document.createElement('div'));
+root.id = 'page';
+effect(() => {
+  begin();
+  render(page(), root);
+  end();
+});
+effect(() => { document.title = (shown()?.name ?? 'Gloom') + ' · Gloom'; });
+enter().then(live);

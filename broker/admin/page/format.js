@@ -1,0 +1,123 @@
+// Numbers, times and names as people read them.
+
+const counts = new Intl.NumberFormat('en');
+
+/** A count, in full up to a million: 1,234. What came as text is an exact number already.
+ * @param {number|string|undefined} n */
+export function count(n) {
+  if (n === undefined || n === null) return '–';
+  if (typeof n === 'string') return n;
+  if (Math.abs(n) < 1e6) return counts.format(n);
+  for (const [unit, size] of /** @type {[string, number][]} */ ([['G', 1e9], ['M', 1e6]]))
+    if (Math.abs(n) >= size) return short(n / size) + '\u2009' + unit;
+  return String(n);
+}
+
+/** Three digits at most behind each other: 1.23, 12.3, 123.
+ * @param {number} n */
+function short(n) {
+  const digits = Math.abs(n) >= 99.95 ? 0 : Math.abs(n) >= 9.995 ? 1 : 2;
+  return n.toFixed(digits);
+}
+
+/** A rate per second, without its unit.
+ * @param {number|undefined} n */
+export function rate(n) {
+  if (n === undefined) return '–';
+  if (n < 0.05) return '0';
+  return n < 10 ? n.toFixed(1) : count(Math.round(n));
+}
+
+/** A duration of so many seconds: 840 µs, 12 ms, 3.2 s, 4 min 10 s, 3 h 20 min, 2 d 4 h.
+ * @param {number|undefined|null} s */
+export function time(s) {
+  if (s === undefined || s === null) return '–';
+  if (s === 0) return '0 s';
+  if (s < 0.9995e-3) return Math.max(1, Math.round(s * 1e6)) + '\u202fµs';
+  if (s < 0.9995) return short(s * 1e3) .replace(/\.0+$/, '') + '\u202fms';
+  if (s < 59.95) return (s < 10 ? s.toFixed(1) : Math.round(s)) + '\u202fs';
+  const two = (/** @type {number} */ big, /** @type {string} */ a, /** @type {number} */ small, /** @type {string} */ b) =>
+    `${big}\u202f${a}` + (small ? ` ${small}\u202f${b}` : '');
+  s = Math.round(s);
+  if (s < 3600) return two(Math.floor(s / 60), 'min', s % 60, 's');
+  if (s < 86400) return two(Math.floor(s / 3600), 'h', Math.floor(s % 3600 / 60), 'min');
+  return two(Math.floor(s / 86400), 'd', Math.floor(s % 86400 / 3600), 'h');
+}
+
+/** A number of bytes.
+ * @param {number|undefined} n */
+export function bytes(n) {
+  if (n === undefined) return '–';
+  if (n < 1024) return `${n}\u202fB`;
+  let unit = -1;
+  do { n /= 1024; unit++; } while (n >= 1023.5 && unit < 4);
+  return short(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
+}
+
+/** The time of day.
+ * @param {number} ms since 1970 */
+export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
+
+/** @param {number} n @param {string} one @param {string} [many] */
+export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
+
+const tokens = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+/** JSON that is laid out for reading. It is not parsed: numbers stay as they are written.
+ * @param {string} json */
+export function pretty(json) {
+  let out = '', depth = 0, before = '';
+  const line = () => '\n' + '  '.repeat(Math.min(depth, 40));
+  for (const [t] of json.matchAll(tokens)) {
+    if (t === '}' || t === ']') {
+      depth--;
+      out += (before === '{' || before === '[' ? '' : line()) + t;
+    } else {
+      out += (before === '{' || before === '[' || before === ',' ? line() : '') + t + (t === ':' ? ' ' : '');
+      if (t === '{' || t === '[') depth++;
+    }
+    before = t;
+  }
+  return out;
+}
+
+/** The members of a JSON object as they are written.
+ * @param {string} json @returns {Record<string, string>} */
+export function members(json) {
+  /** @type {Record<string, string>} */
+  const out = Object.create(null);
+  let depth = 0, key = '', start = -1;
+  for (const m of json.matchAll(tokens)) {
+    const [t] = m, at = m.index;
+    if (t === '}' || t === ']') depth--;
+    if (depth === 1 && t === ':' && start < 0) start = at + 1;
+    else if (depth === 1 && start < 0 && t[0] === '"') key = JSON.parse(t);
+    else if (start >= 0 && (depth === 1 && t === ',' || depth === 0)) {
+      out[key] = json.slice(start, at).trim();
+      start = -1;
+    }
+    if (t === '{' || t === '[') depth++;
+  }
+  return out;
+}
+
+/** Parses JSON; integers that a number does not hold exactly come as text.
+ * @param {string} json */
+export const parse = json =>
+  JSON.parse(json.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));
+
+/** The quantile q of counts by powers of two microseconds, in seconds.
+ * @param {number[]} counts @param {number} q */
+export function quantile(counts, q) {
+  const all = counts.reduce((a, b) => a + b, 0);
+  if (!all) return null;
+  let rest = q * all;
+  for (let i = 0; i < counts.length; i++) {
+    if (rest <= counts[i] && counts[i]) {
+      const low = i ? 2 ** (i - 1) : 0;
+      return (low + (2 ** i - low) * rest / counts[i]) / 1e6;
+    }
+    rest -= counts[i];
+  }
+  return null;
+}

@@ -1,0 +1,123 @@
+// What the stream of events tells, and what it told in the last minutes.
+import { signal, batch, effect } from './html.js';
+import { token, door, enter, again } from './api.js';
+import { parse, quantile } from './format.js';
+import { follow } from './stream.js';
+
+/** The last look, see /openapi.json. */
+export const look = signal(/** @type {any} */ (null));
+/** Since when the broker has been away, in ms since 1970, and when it was last heard of; 0 while it is there. */
+export const away = signal(0);
+export const heard = signal(0);
+/** Changes every second. */
+export const second = signal(0);
+
+const span = 300, window = 10; // seconds
+
+/** Columns over time; null is not known. */
+export const series = {
+  /** @type {number[]} */ t: [],
+  /** @type {Record<string, (number|null)[]>} */
+  of: { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] },
+};
+
+/** @param {number} t @param {Record<string, number|null|undefined>} values */
+function push(t, values) {
+  series.t.push(t);
+  for (const k in series.of) series.of[k].push(values[k] ?? null);
+  while (series.t[0] < t - span) {
+    series.t.shift();
+    for (const k in series.of) series.of[k].shift();
+  }
+}
+
+/** Counts by powers of two, of the last seconds: what has been added since then. */
+export class Lately {
+  /** @type {number[][]} */
+  seen = [];
+  /** @param {number[]} counts @returns {number[]} */
+  add(counts) {
+    const last = this.seen[this.seen.length - 1];
+    if (last && counts.some((n, i) => n < last[i])) this.seen = []; // another broker
+    this.seen.push(counts);
+    if (this.seen.length > window) this.seen.shift();
+    return counts.map((n, i) => n - this.seen[0][i]);
+  }
+}
+let wait = new Lately(), run = new Lately();
+
+/** @param {any[]} moments */
+function past(moments) {
+  if (series.t.length) return;
+  for (let i = 1; i < moments.length; i++) {
+    const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
+    push(b.unix_ms / 1000, {
+      in: (b.submitted - a.submitted) / s, out: (b.ended - a.ended) / s, failed: (b.failed - a.failed) / s,
+      queued: b.queued, running: b.running,
+    });
+  }
+}
+
+setInterval(() => {
+  if (document.hidden) return;
+  const v = look.peek(), t = Date.now() / 1000;
+  if (v && !away.peek()) {
+    const w = wait.add(v.wait_log2_us), r = run.add(v.run_log2_us);
+    push(t, {
+      ...v.rates, queued: v.ledger.queued, running: v.ledger.running,
+      wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
+    });
+  } else if (v) push(t, {});
+  second.value++;
+}, 1000);
+
+/** @param {string} event @param {string} data */
+function on(event, data) {
+  batch(() => {
+    if (event === 'away') {
+      away.value ||= Date.now();
+      return;
+    }
+    if (event === 'refused') {
+      if (data === '401' || data === '403') door.value ||= data === '403' ? 'scope' : token.value ? 'wrong' : 'token';
+      return;
+    }
+    heard.value = Date.now();
+    if (event === 'history') {
+      past(parse(data));
+      if (away.value) {
+        away.value = 0;
+        enter(); // another broker, perhaps
+        again();
+      }
+    } else if (event === 'look') look.value = parse(data);
+  });
+}
+
+let stop = new AbortController();
+/** @type {MessagePort|undefined} */
+let shared;
+
+function start() {
+  stop.abort();
+  shared?.postMessage(false);
+  if (document.hidden || door.value) return;
+  stop = new AbortController();
+  if (token.value || !('SharedWorker' in globalThis)) {
+    follow(token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);
+    return;
+  }
+  if (!shared) {
+    shared = new SharedWorker('worker.js', { type: 'module', name: 'gloom' }).port;
+    shared.onmessage = m => on(m.data[0], m.data[1]);
+  }
+  shared.postMessage(true);
+}
+
+/** Streams for as long as the tab is seen and nothing keeps it out. */
+export function live() {
+  effect(() => { token.value; door.value; start(); });
+  document.addEventListener('visibilitychange', start);
+  addEventListener('pagehide', () => shared?.postMessage(false));
+  addEventListener('pageshow', e => e.persisted && start());
+}

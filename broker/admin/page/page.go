@@ -1,0 +1,98 @@
+// Package page is what people see of a broker in a browser: files, which ask /v1
+// for everything else. They are served as they stand here, without a build step;
+// lib has what others made, as they publish it.
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed index.html icon.svg *.css *.js view lib
+var files embed.FS
+
+// types are those of the files that there are; a file of no type here is not
+// served.
+var types = map[string]string{
+	".html":    "text/html; charset=utf-8",
+	".css":     "text/css; charset=utf-8",
+	".js":      "text/javascript; charset=utf-8",
+	".mjs":     "text/javascript; charset=utf-8",
+	".svg":     "image/svg+xml",
+	".LICENSE": "text/plain; charset=utf-8",
+}
+
+// file is one as it is sent.
+type file struct {
+	mime, tag   string
+	plain, gzip []byte
+}
+
+var all = sync.OnceValue(func() map[string]*file {
+	m := map[string]*file{}
+	_ = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || types[path.Ext(name)] == "" {
+			return err
+		}
+		data, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(data)
+		f := &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:8]), plain: data}
+		var small bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&small, gzip.BestCompression)
+		_, _ = z.Write(data)
+		_ = z.Close()
+		f.gzip = small.Bytes()
+		m["/"+name] = f
+		return nil
+	})
+	m["/"] = m["/index.html"]
+	return m
+})
+
+// policy lets the page load nothing, run nothing and show itself nowhere but
+// what is the broker's own.
+const policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// ServeHTTP serves the page's files. They hold no secret: who may see jobs is
+// decided by /v1.
+func ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f := all()[r.URL.Path]
+	if f == nil {
+		http.NotFound(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "the page can only be read", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Content-Type", f.mime)
+	h.Set("Cache-Control", "no-cache") // asked about each time, by its tag
+	h.Set("Vary", "Accept-Encoding")
+	data, tag := f.plain, f.tag
+	if slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" }) {
+		data, tag = f.gzip, f.tag+"-gzip"
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("ETag", `"`+tag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}

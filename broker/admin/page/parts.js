@@ -1,0 +1,198 @@
+// Small parts of views.
+import { html, signal } from './html.js';
+import { asked, call, again, enc, may } from './api.js';
+import { second } from './live.js';
+
+/** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
+export const place = signal(where());
+
+function where() {
+  const [path, query = ''] = location.hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+  return {
+    path: path.split('/').map(s => { try { return decodeURIComponent(s); } catch { return s; } }),
+    query: new URLSearchParams(query),
+  };
+}
+
+addEventListener('hashchange', () => {
+  place.value = where();
+  scrollTo(0, 0);
+});
+
+/** An address within the page.
+ * @param {(string|number)[]} path @param {Record<string, any>} [query] */
+export function to(path, query = {}) {
+  const q = new URLSearchParams(Object.entries(query).filter(([, v]) => v !== '' && v !== undefined && v !== null && v !== false));
+  return '#/' + path.map(s => enc(String(s))).join('/') + (q.size ? '?' + q : '');
+}
+
+/** Changes the query of the place without a step in the history.
+ * @param {Record<string, any>} query */
+export function refine(query) {
+  const now = Object.fromEntries(place.peek().query);
+  history.replaceState(null, '', to(place.peek().path, { ...now, ...query }));
+  place.value = where();
+}
+
+export const typeLink = (/** @type {string} */ name) => html`<a class="name" href=${to(['type', name])}>${name}</a>`;
+export const jobLink = (/** @type {string} */ id) => html`<a class="name id" href=${to(['job', id])}>${id}</a>`;
+
+/** @param {string} text @param {string} kind ok, warning, severe, info or '' */
+export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
+
+/** What stands where there is nothing.
+ * @param {any} what @param {any} [more] */
+export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<p class="note">${more}</p>`}</div>`;
+
+/** What a question's state is while there is no answer to show, or nothing.
+ * @param {import('./api.js').Reply} r */
+export function waiting(r) {
+  if (r.data !== undefined) return null;
+  if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
+  return html`<div class="empty" role="status"><p>${r.error.message}</p></div>`;
+}
+
+/** A list of facts; those that are undefined are left out.
+ * @param {[string, any][]} rows */
+export const facts = rows => html`<dl class="facts">${rows.filter(([, v]) => v !== undefined && v !== null && v !== '').map(([k, v]) =>
+  html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
+
+/** A part of a whole as a bar.
+ * @param {string} name @param {number} part @param {number} whole @param {(n: number) => string} show */
+export function share(name, part, whole, show) {
+  const full = whole ? Math.min(1, part / whole) : 0;
+  return html`<div class=${'share' + (full >= 0.9 ? ' high' : '')}>
+    <span>${name}</span><span class="num">${show(part)}${whole ? html` <span class="muted">of ${show(whole)}</span>` : ''}</span>
+    ${whole ? html`<meter min="0" max="1" high="0.9" value=${full} aria-label=${name}></meter>` : ''}</div>`;
+}
+
+/** A button that copies; on plain HTTP too, where browsers lend no clipboard.
+ * @param {string} text @param {string} [what] */
+export function copy(text, what = 'Copy') {
+  return html`<button class="small" type="button" onClick=${async (/** @type {any} */ e) => {
+    const button = e.currentTarget;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement('textarea');
+      area.value = text;
+      area.className = 'off';
+      (button.closest('dialog') ?? document.body).append(area);
+      area.select();
+      document.execCommand('copy');
+      area.remove();
+      button.focus();
+    }
+    say('Copied.');
+  }}>${what}</button>`;
+}
+
+// What was done, said at the foot of the page.
+
+/** @type {import('./lib/signals-core.mjs').Signal<{n: number, text: string, bad?: boolean, undo?: () => void}[]>} */
+export const notes = signal([]);
+let notesEver = 0;
+
+/** @param {string} text @param {{bad?: boolean, undo?: () => void}} [more] */
+export function say(text, more = {}) {
+  const n = ++notesEver;
+  notes.value = [...notes.peek().slice(-3), { n, text, ...more }];
+  setTimeout(() => drop(n), more.bad || more.undo ? 12000 : 5000);
+}
+
+/** @param {number} n */
+export const drop = n => { notes.value = notes.peek().filter(x => x.n !== n); };
+
+/** Does something and says what came of it.
+ * @param {() => Promise<any>} what @param {string | ((reply: any) => string)} done @param {() => any} [undo]
+ * @returns {Promise<any>} the reply, or undefined */
+export async function act(what, done, undo) {
+  try {
+    const reply = await what() ?? true;
+    say(typeof done === 'function' ? done(reply) : done, { undo: undo && (() => act(undo, 'Undone.')) });
+    again();
+    return reply;
+  } catch (e) {
+    say('Not done: ' + (e instanceof Error ? e.message : e), { bad: true });
+    again();
+    return undefined;
+  }
+}
+
+// One dialog at a time.
+
+/** @typedef {{title: string, body?: any, button?: string, danger?: boolean, go?: (form: FormData) => any}} Dialog */
+/** @type {import('./lib/signals-core.mjs').Signal<Dialog | null>} */
+export const dialog = signal(null);
+
+/** @param {Dialog} d */
+export const ask = d => { dialog.value = d; };
+
+/** Rows of the Gloom tool's words where one would type them.
+ * @param {string} text */
+export const code = text => html`<code>${text}</code>`;
+
+/** A button for those who may.
+ * @param {string} text @param {() => any} go @param {{scope?: string, danger?: boolean, title?: string, first?: boolean}} [o] */
+export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
+  ? html`<button type="button" class=${(o.danger ? 'danger' : '') + (o.first ? ' first' : '')} title=${o.title} onClick=${go}>${text}</button>` : null;
+
+// Listings that are read page by page.
+
+/** A listing of /v1: what has been read of it, and how to go on. */
+export class Listing {
+  /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number}>} */
+  state = signal({ items: [], busy: false, looked: 0 });
+  path = '';
+
+  /** Begins, where the path is another one or it is time to.
+   * @param {string} path */
+  of(path) {
+    if (path !== this.path) {
+      this.path = path;
+      queueMicrotask(() => this.read(true));
+    }
+    return this.state.value;
+  }
+
+  /** Reads on until something has come, or there is no more.
+   * @param {boolean} [anew] */
+  async read(anew = false) {
+    const path = this.path, was = this.state.peek();
+    if (was.busy && !anew) return;
+    let items = anew ? [] : was.items, next = anew ? undefined : was.next, looked = 0;
+    const shown = anew && this.shown === path ? was.items : items;
+    this.state.value = { items: shown, next, busy: true, looked };
+    try {
+      for (let found = 0; !found; looked++) {
+        const more = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + next));
+        if (path !== this.path) return;
+        items = items.concat(more.items);
+        found = more.items.length;
+        next = more.next;
+        if (next === undefined) break;
+        if (!found) this.state.value = { items, next, busy: true, looked: looked + 1 };
+      }
+      this.shown = path;
+      this.state.value = { items, next, busy: false, looked };
+    } catch (e) {
+      if (path === this.path) this.state.value = { items, next, busy: false, error: /** @type {Error} */ (e), looked };
+    }
+  }
+
+  shown = '';
+  again() { if (this.path) this.read(true); }
+
+  /** What stands below the rows. */
+  foot() {
+    const s = this.state.value;
+    if (s.error) return html`<p class="note" role="status">${s.error.message} <button type="button" class="small" onClick=${() => this.again()}>Ask again</button></p>`;
+    if (s.busy) return html`<p class="note" role="status">Looking…${s.looked > 1 ? ` (${s.looked} million jobs looked at)` : ''}</p>`;
+    return html`<p class="note">${s.next !== undefined && html`<button type="button" onClick=${() => this.read()}>More</button>`}
+      ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button></p>`;
+  }
+}
+
+/** Reads the time, so that what is drawn is drawn again every second. */
+export const everySecond = () => second.value;
+export { asked };

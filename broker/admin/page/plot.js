@@ -1,0 +1,95 @@
+// A plot with its legend; under the pointer the legend shows the values there.
+import { html, Component } from './html.js';
+
+/** @typedef {{name: string, key: string, color: string, dash?: number[], fill?: boolean}} Line */
+
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const css = (/** @type {string} */ name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Where a scale ends: a round number above the most there is.
+ * @param {number} most @param {number} least */
+function ceiling(most, least) {
+  most = Math.max(most * 1.05, least);
+  const step = 10 ** Math.floor(Math.log10(most));
+  return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
+}
+
+/** Props: title; lines; t; of: columns by key; show: (value) => text; least: what the scale reaches at least;
+ * @extends {Component<any, any>} */
+export class Plot extends Component {
+  componentDidMount() {
+    this.watch = new ResizeObserver(() => this.plot?.setSize(this.size()));
+    this.watch.observe(this.box);
+    this.theme = () => { this.plot?.destroy(); this.make(); };
+    dark.addEventListener('change', this.theme);
+    this.make();
+  }
+
+  componentWillUnmount() {
+    this.watch?.disconnect();
+    dark.removeEventListener('change', this.theme);
+    this.plot?.destroy();
+  }
+
+  componentDidUpdate() { this.plot?.setData(this.data()); }
+
+  size() { return { width: this.box.clientWidth, height: 150 }; }
+
+  data() {
+    const { t, of, lines } = this.props;
+    return [t, ...lines.map((/** @type {Line} */ l) => of[l.key])];
+  }
+
+  make() {
+    const { lines, show, least = 1 } = this.props;
+    const axis = { stroke: css('--muted'), font: '11px system-ui, sans-serif', grid: { stroke: css('--line'), width: 1 }, ticks: { show: false } };
+    this.plot = new globalThis.uPlot({
+      ...this.size(),
+      legend: { show: false },
+      cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
+      scales: {
+        x: { range: () => { const now = Date.now() / 1000; return [now - 300, now]; } },
+        y: { range: (/** @type {any} */ _, /** @type {number} */ __, /** @type {number|null} */ most) => [0, ceiling(most ?? 0, least)] },
+      },
+      axes: [
+        { ...axis, space: 70, size: 22, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(s => new Date(s * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })), incrs: [60, 120] },
+        { ...axis, size: 58, space: 34, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(show) },
+      ],
+      series: [{}, ...lines.map((/** @type {Line} */ l) => ({
+        stroke: css(l.color), width: 1.6, dash: l.dash, spanGaps: false, points: { show: false },
+        fill: l.fill ? css(l.color) + '22' : undefined,
+      }))],
+      hooks: { setCursor: [(/** @type {any} */ u) => u.cursor.idx !== this.state.at && this.setState({ at: u.cursor.idx })] },
+    }, this.data(), this.box);
+  }
+
+  /** The value of a line under the pointer, or its last.
+   * @param {Line} l */
+  value(l) {
+    const column = this.props.of[l.key], v = column[this.state.at ?? column.length - 1];
+    return v === null || v === undefined ? '–' : this.props.show(v);
+  }
+
+  render() {
+    const { title, lines, note } = this.props;
+    return html`<figure class="plot">
+      <figcaption>
+        <h3>${title}</h3>
+        <ul class="legend">${lines.map((/** @type {Line} */ l) => html`<li key=${l.key}>
+          <i style=${{ borderColor: `var(${l.color})`, borderTopStyle: l.dash ? 'dashed' : 'solid' }}></i>${l.name} <b>${this.value(l)}</b></li>`)}</ul>
+      </figcaption>
+      <div class="canvas" role="img" aria-label=${title + ': ' + lines.map((/** @type {Line} */ l) => `${l.name} ${this.value(l)}`).join(', ')}
+        ref=${(/** @type {HTMLElement} */ e) => { if (e) this.box = e; }}></div>
+      ${note && html`<p class="note">${note}</p>`}
+    </figure>`;
+  }
+}
+
+/** A small line of what was, without axes.
+ * @param {number[]} values */
+export function spark(values) {
+  const most = Math.max(1, ...values), n = values.length;
+  if (n < 2) return html`<svg class="spark" aria-hidden="true" />`;
+  const points = values.map((v, i) => `${(60 - n + 1 + i).toFixed(0)},${(17 - 15 * v / most).toFixed(1)}`).join(' ');
+  return html`<svg class="spark" viewBox="0 0 60 18" preserveAspectRatio="none" aria-hidden="true"><polyline points=${points} /></svg>`;
+}

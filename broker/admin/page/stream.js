@@ -1,0 +1,35 @@
+// The one stream, of events. It is read by the tab itself where there is a token, which stays in the tab; else
+// by one worker for all tabs (worker.js), since browsers open few connections to a host.
+
+/** Reads events until stop, and connects again whenever they end.
+ * @param {HeadersInit} headers @param {AbortSignal} stop
+ * @param {(event: string, data: string) => void} on also 'away', with the reason */
+export async function follow(headers, stop, on) {
+  for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {
+    try {
+      const reply = await fetch('/v1/events', { headers, signal: stop, cache: 'no-store' });
+      if (!reply.ok || !reply.body) {
+        on('refused', String(reply.status));
+        if (reply.status === 401 || reply.status === 403) return;
+        throw new Error(`the broker answered with ${reply.status}`);
+      }
+      const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = '';
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) throw new Error('the broker has ended the stream');
+        const events = (rest + value).split('\n\n');
+        rest = /** @type {string} */ (events.pop());
+        for (const e of events) {
+          const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(e) ?? [];
+          if (name) on(name, data);
+        }
+        pause = 250;
+      }
+    } catch (e) {
+      if (stop.aborted) return;
+      on('away', e instanceof Error ? e.message : String(e));
+    }
+    await new Promise(go => setTimeout(go, pause));
+  }
+}

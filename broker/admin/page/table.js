@@ -1,0 +1,61 @@
+// Tables.
+import { html, Component } from './html.js';
+
+/** @typedef {{name: string, of: (row: any) => any, num?: boolean, wide?: number, sort?: string, title?: string, class?: string}} Column
+ * wide: from which width of the page on it is shown, 1 to 3 */
+
+/** @param {Column} c */
+const cls = c => [c.num && 'num', c.wide && 'w' + c.wide, c.class].filter(Boolean).join(' ') || undefined;
+
+/** @param {Column[]} columns @param {{sort?: string, by?: (sort: string) => void}} [o] */
+function head(columns, o = {}) {
+  return html`<thead><tr>${columns.map(c => {
+    const [name, up] = (o.sort ?? '').startsWith('-') ? [o.sort?.slice(1), true] : [o.sort, false];
+    const mine = c.sort && c.sort === name, falls = mine && (up === (c.sort === 'type'));
+    return html`<th key=${c.name} scope="col" class=${cls(c)} title=${c.title} aria-sort=${mine ? (falls ? 'descending' : 'ascending') : undefined}>
+      ${c.sort && o.by ? html`<button type="button" onClick=${() => o.by?.(mine && !up ? '-' + c.sort : c.sort ?? '')}>${c.name}<i aria-hidden="true">${mine ? (falls ? '↓' : '↑') : ''}</i></button>` : c.name}</th>`;
+  })}</tr></thead>`;
+}
+
+/** @param {Column[]} columns @param {any} row @param {any} key @param {any} [more] */
+const line = (columns, row, key, more) => html`<tr key=${key} ...${more}>${columns.map(c => html`<td key=${c.name} class=${cls(c)}>${c.of(row)}</td>`)}</tr>`;
+
+/** A table of few rows.
+ * @param {string} name @param {Column[]} columns @param {any[]} rows @param {(row: any) => any} key */
+export const table = (name, columns, rows, key) => html`<div class="scroll" tabindex="0" role="region" aria-label=${name}>
+  <table><caption class="off">${name}</caption>${head(columns)}<tbody>${rows.map(r => line(columns, r, key(r)))}</tbody></table></div>`;
+
+const height = 37, chunk = 100;
+
+/** A table of many rows, of which those in sight are asked for and drawn.
+ * Props: name, columns, sort, by; ask: (from, limit) => rows or undefined, from a multiple of 100; count; key.
+ * @extends {Component<any, {top: number, tall: number}>} */
+export class Long extends Component {
+  state = { top: 0, tall: 600 };
+
+  componentDidMount() {
+    this.watch = new ResizeObserver(() => this.setState({ tall: this.box.clientHeight }));
+    this.watch.observe(this.box);
+  }
+
+  componentWillUnmount() { this.watch?.disconnect(); }
+
+  render() {
+    const { name, columns, sort, by, ask, count, of } = this.props, { top, tall } = this.state;
+    const first = Math.max(0, Math.floor(top / height) - 8), last = Math.min(count, Math.ceil((top + tall) / height) + 8);
+    const rows = [];
+    for (let from = first - first % chunk; from < last; from += chunk) {
+      const some = ask(from, chunk) ?? [];
+      for (let i = Math.max(first, from); i < Math.min(last, from + chunk); i++) rows.push([i, some[i - from]]);
+    }
+    return html`<div class="scroll long" tabindex="0" role="region" aria-label=${name} ref=${(/** @type {HTMLElement} */ e) => { if (e) this.box = e; }}
+      onScroll=${(/** @type {any} */ e) => this.setState({ top: e.currentTarget.scrollTop })}>
+      <table aria-rowcount=${count + 1}><caption class="off">${name}</caption>${head(columns, { sort, by })}
+      <tbody>
+        ${first > 0 && html`<tr key="before" class="gap" aria-hidden="true"><td colspan=${columns.length} style=${{ height: first * height + 'px' }}></td></tr>`}
+        ${rows.map(([i, r]) => r ? line(columns, r, of(r), { 'aria-rowindex': i + 2 })
+          : html`<tr key=${'row' + i} aria-rowindex=${i + 2} class="loading"><td colspan=${columns.length}>…</td></tr>`)}
+        ${last < count && html`<tr key="behind" class="gap" aria-hidden="true"><td colspan=${columns.length} style=${{ height: (count - last) * height + 'px' }}></td></tr>`}
+      </tbody></table></div>`;
+  }
+}

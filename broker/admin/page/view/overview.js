@@ -1,0 +1,85 @@
+// Is all well? What waits, and where?
+import { html } from '../html.js';
+import { status } from '../api.js';
+import { look, series, second } from '../live.js';
+import { count, rate, time, bytes, plural } from '../format.js';
+import { Plot } from '../plot.js';
+import { table } from '../table.js';
+import { badge, empty, facts, share, to, typeLink } from '../parts.js';
+import { columns } from './types.js';
+
+/** What is wrong, the worst first; undefined where the broker does not say.
+ * @returns {any[] | undefined} */
+export const findings = () => look.value?.findings;
+
+const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
+
+/** @param {any} f */
+function subject(f) {
+  const s = f.subject ?? {};
+  if (typeof s === 'string') return s;
+  if (s.type) return typeLink(s.type);
+  if (s.group) return html`<a class="name" href=${to(['groups'])}>${s.group}</a>`;
+  return s.client ?? s.name ?? 'broker';
+}
+
+/** @param {any[]} list */
+export const findingList = list => html`<ul class="findings">${list.map((f, i) => html`<li key=${i} class=${f.severity}>
+  ${badge(words[f.severity] ?? f.severity, f.severity)}
+  <div><p><b>${subject(f)}</b> ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
+  ${f.seconds !== undefined && html`<span class="note num">for ${time(f.seconds)}</span>`}</li>`)}</ul>`;
+
+function verdict() {
+  const v = look.value, list = findings();
+  const bad = list?.filter(f => f.severity !== 'info') ?? [];
+  const severe = bad.filter(f => f.severity === 'severe').length;
+  let word = 'The broker is up', kind = 'ok';
+  if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
+  else if (severe) [word, kind] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe'];
+  else if (bad.length) [word, kind] = [bad.length === 1 ? 'One thing wants a look' : `${bad.length} things want a look`, 'warning'];
+  else if (v.draining) [word, kind] = ['Draining', 'warning'];
+  else if (list) word = 'All is well';
+  return html`<header class="verdict"><h1 class=${kind}>${word}</h1>
+    <p class="note">${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p></header>
+    ${list?.length ? findingList(list) : ''}`;
+}
+
+export function overview() {
+  const v = look.value, s = status.value;
+  second.value;
+  if (!v) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
+  const l = v.ledger, limits = s?.limits ?? {};
+  return html`${verdict()}
+    <dl class="now">
+      <div><dt>Waiting</dt><dd>${count(l.queued)}</dd><dd class="note">${l.queued ? `oldest ${time(v.oldest_seconds)}` : 'nothing waits'}${l.delayed ? `, ${count(l.delayed)} delayed` : ''}</dd></div>
+      <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">on ${plural(v.workers, 'worker')}</dd></div>
+      <div><dt>In</dt><dd>${rate(v.rates.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
+      <div><dt>Out</dt><dd>${rate(v.rates.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
+      <div class=${v.failed_hour ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.failed_hour)}</dd><dd class="note">in the last hour, ${v.dead ? html`<a href=${to(['dead'])}>${count(v.dead)} kept</a>` : 'none kept'}</dd></div>
+    </dl>
+    <div class="plots">
+      <${Plot} title="Does it keep up?" t=${series.t} of=${series.of} show=${rate} least=${5} note="jobs per second"
+        lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
+      <${Plot} title="What piles up?" t=${series.t} of=${series.of} show=${count} least=${5} note="jobs"
+        lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
+      <${Plot} title="How long does it take?" t=${series.t} of=${series.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
+        lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
+          { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
+    </div>
+    <section><h2>Types with most to do ${v.types > v.top.length && html`<a class="more" href=${to(['types'])}>all ${count(v.types)}</a>`}</h2>
+      ${v.top.length ? table('Types with most to do', columns.filter(c => c.name !== 'Trend'), v.top, t => t.type)
+        : empty('No job has come and no worker has joined.', html`Try ${' '}<code>gloom work echo -- cat</code>${' '} and ${' '}<code>gloom submit echo hello</code>.`)}</section>
+    <div class="two">
+      <section><h2>Where all jobs are</h2>
+        <p class="ledger">${count(l.submitted)} submitted =
+          ${[['delayed', l.delayed], ['queued', l.queued], ['running', l.running], ['answered', l.answered], ['failed', l.failed], ['cancelled', l.cancelled], ['expired', l.expired], ['discarded', l.discarded]]
+            .map(([k, n], i) => html`${i ? ' + ' : ' '}<span>${count(n)} ${k}</span>`)}</p>
+        <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'It adds up: no job is lost.'}</p></section>
+      <section><h2>Limits</h2><div class="shares">
+        ${share('Memory', v.memory_bytes, limits.max_memory, bytes)}
+        ${share('Jobs', l.queued + l.delayed + l.running, limits.max_jobs, count)}
+        ${share('Connections', v.workers + v.submitters, limits.max_conns, count)}
+        ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
+    </div>
+    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(s.uptime_seconds + (Date.now() - s.at) / 1000)], ['Types', count(v.types)], ['Groups', count(v.groups)]])}</footer>`}`;
+}

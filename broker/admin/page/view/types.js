@@ -1,0 +1,63 @@
+// All types, one row each.
+import { html } from '../html.js';
+import { asked, enc } from '../api.js';
+import { count, rate, time, plural } from '../format.js';
+import { Long } from '../table.js';
+import { badge, empty, place, refine, typeLink, waiting } from '../parts.js';
+import { spark } from '../plot.js';
+
+/** What waited of types that were in sight, by name. @type {Map<string, {at: number, values: number[]}>} */
+const trends = new Map();
+
+/** @param {any} t */
+function trend(t) {
+  const now = Date.now(), x = trends.get(t.type) ?? { at: 0, values: [] };
+  if (now - x.at > 1500) {
+    x.at = now;
+    x.values.push(t.queued);
+    if (x.values.length > 60) x.values.shift();
+    trends.delete(t.type);
+    trends.set(t.type, x);
+    if (trends.size > 500) trends.delete(trends.keys().next().value ?? '');
+  }
+  return spark(x.values);
+}
+
+/** What is special about a type. @param {any} t */
+export function marks(t) {
+  const l = t.limits;
+  return [
+    t.paused && badge('paused', 'warning'),
+    t.queued > 0 && !t.workers && badge('no worker', 'severe'),
+    l.concurrency > 0 && badge(`≤ ${l.concurrency} at a time`),
+    l.rate > 0 && badge(`≤ ${l.rate}/s`),
+    t.fair && badge('fair'),
+    t.dead > 0 && badge(`${count(t.dead)} dead`, 'warning'),
+  ];
+}
+
+/** @type {import('../table.js').Column[]} */
+export const columns = [
+  { name: 'Type', sort: 'type', class: 'main', of: t => html`${typeLink(t.type)} <span class="marks">${marks(t)}</span>` },
+  { name: 'Waiting', sort: 'queued', num: true, of: t => count(t.queued) },
+  { name: 'Oldest', sort: 'oldest', num: true, wide: 1, of: t => t.queued ? time(t.oldest_seconds) : '' },
+  { name: 'Trend', wide: 3, title: 'what waited over the last minutes', of: trend },
+  { name: 'Running', sort: 'running', num: true, of: t => count(t.running) },
+  { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${count(t.workers - t.idle)}<span class="muted"> of ${count(t.workers)}</span>` },
+  { name: 'In /s', sort: 'in', num: true, wide: 2, of: t => rate(t.rates?.in) },
+  { name: 'Out /s', sort: 'out', num: true, wide: 2, of: t => rate(t.rates?.out) },
+  { name: 'Failed', sort: 'failed', num: true, wide: 2, title: 'since the start', of: t => t.ledger.failed ? count(t.ledger.failed) : '' },
+];
+
+export function types() {
+  const q = place.value.query, sort = q.get('sort') ?? 'queued', filter = q.get('filter') ?? '';
+  const path = (/** @type {number} */ from) => `/v1/types?sort=${enc(sort)}&filter=${enc(filter)}&limit=100` + (from ? `&cursor=${from}` : '');
+  const first = asked(path(0));
+  const n = first.data?.count;
+  return html`<header class="bar"><h1>Types</h1>
+    <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${filter} onInput=${(/** @type {any} */ e) => refine({ filter: e.target.value })} />
+    <span class="note" role="status">${n !== undefined && plural(n, 'type')}</span></header>
+    ${waiting(first) ?? (n === 0 ? empty(filter ? 'No type has this in its name.' : 'There is no type yet.', filter ? '' : 'A type is there once a job of it comes, or a worker for it.')
+      : html`<${Long} key=${sort + filter} name="Types" columns=${columns} sort=${sort} by=${(/** @type {string} */ s) => refine({ sort: s })}
+        count=${n} of=${(/** @type {any} */ t) => t.type} ask=${(/** @type {number} */ from) => asked(path(from)).data?.items} />`)}`;
+}

@@ -1,0 +1,22 @@
+// One stream for all tabs of a browser.
+import { follow } from './stream.js';
+
+/** @type {Set<MessagePort>} */
+const tabs = new Set();
+let stop = new AbortController();
+
+function begin() {
+  stop.abort();
+  stop = new AbortController();
+  if (tabs.size) follow({}, stop.signal, (event, data) => tabs.forEach(tab => tab.postMessage([event, data])));
+}
+
+addEventListener('connect', e => {
+  const [tab] = /** @type {MessageEvent} */ (e).ports;
+  tab.onmessage = m => {
+    if (m.data) {
+      tabs.add(tab);
+      begin(); // anew, for what a stream begins with
+    } else if (tabs.delete(tab) && !tabs.size) begin();
+  };
+});

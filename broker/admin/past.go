@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"sync"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+)
+
+const (
+	momentPeriod = 5 * time.Second
+	hourMoments  = int(time.Hour / momentPeriod)
+	// latelyMoments are shown to who begins to look.
+	latelyMoments = int(5 * time.Minute / momentPeriod)
+)
+
+// past has the sums of the last hour, so that who begins to look sees where they
+// come from.
+type past struct {
+	mu   sync.Mutex
+	ring [hourMoments]api.Moment
+	n    int // noted ever
+}
+
+// note notes sums every so often until stop.
+func (p *past) note(a *API, stop <-chan struct{}) {
+	t := time.NewTicker(momentPeriod)
+	defer t.Stop()
+	for {
+		var l broker.Ledger
+		a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
+		p.mu.Lock()
+		p.ring[p.n%hourMoments] = api.Moment{
+			UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
+			Queued: l.Queued, Running: l.Running,
+		}
+		p.n++
+		p.mu.Unlock()
+		select {
+		case <-stop:
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func ended(l *broker.Ledger) uint64 {
+	return l.Answered + l.Failed + l.Cancelled + l.Expired + l.Discarded
+}
+
+// lately returns the last minutes, oldest first.
+func (p *past) lately() []api.Moment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := []api.Moment{}
+	for i := max(0, p.n-latelyMoments); i < p.n; i++ {
+		out = append(out, p.ring[i%hourMoments])
+	}
+	return out
+}
+
+// failedHourAgo is how many jobs had failed an hour ago.
+func (p *past) failedHourAgo() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n < hourMoments {
+		return 0
+	}
+	return p.ring[p.n%hourMoments].Failed
+}

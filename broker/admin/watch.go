@@ -1,0 +1,186 @@
+package admin
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/wire"
+)
+
+const (
+	// lookPeriod is the least time between two looks at all types, lookShare how
+	// many times longer than a look it takes is the pause behind it at least.
+	lookPeriod = 500 * time.Millisecond
+	lookShare  = 50
+	// forgetAfter is how long what was seen is kept when nobody looks.
+	forgetAfter = 30 * time.Second
+	// smoothing is the time over which rates are averaged, by weights that fall.
+	smoothing = 2 * time.Second
+)
+
+// watch is what is seen of all types now and then, once for all who want to know;
+// when nobody does, nothing is looked at.
+type watch struct {
+	mu     sync.Mutex
+	at     time.Time // of the last look
+	next   time.Time
+	total  row
+	stats  broker.TypeStats // of all types
+	rows   map[string]*row
+	forget *time.Timer
+	// made is the event of the look at madeAt.
+	made   []byte
+	madeAt time.Time
+}
+
+// row is what was seen of a type, or of all of them.
+type row struct {
+	api.Type
+	seen  time.Time
+	rates api.Rates
+}
+
+// count takes what is seen now, and what it makes a second.
+func (x *row) count(now time.Time, t *api.Type) {
+	if passed := now.Sub(x.seen).Seconds(); !x.seen.IsZero() && passed > 0 {
+		weight := -math.Expm1(-passed / smoothing.Seconds())
+		move := func(rate *float64, old, new uint64) {
+			if new >= old { // else it was forgotten, and begins anew
+				*rate += weight * (float64(new-old)/passed - *rate)
+			}
+			if *rate < 0.005 {
+				*rate = 0
+			}
+		}
+		move(&x.rates.In, x.Ledger.Submitted, t.Ledger.Submitted)
+		move(&x.rates.Out, x.Ledger.Ended(), t.Ledger.Ended())
+		move(&x.rates.Failed, x.Ledger.Failed, t.Ledger.Failed)
+	}
+	name := x.Type.Type
+	x.Type, x.seen = *t, now
+	x.Type.Type, x.Rates = name, &x.rates
+}
+
+// look calls fn with what was seen lately, after another look where it is time
+// for one. What fn is given must not be kept.
+func (a *API) look(fn func(w *watch)) {
+	w := &a.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if began := time.Now(); !began.Before(w.next) {
+		w.take(a, began)
+		w.next = began.Add(max(lookPeriod, lookShare*time.Since(began)))
+		if w.forget == nil {
+			w.forget = time.AfterFunc(forgetAfter, w.drop)
+		}
+		w.forget.Reset(max(forgetAfter, 2*time.Until(w.next)))
+	}
+	fn(w)
+}
+
+func (w *watch) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rows, w.total, w.next = nil, row{}, time.Time{}
+}
+
+func (w *watch) take(a *API, now time.Time) {
+	h := a.srv.Hub()
+	survey := surveyed(h)
+	if w.rows == nil {
+		w.rows = map[string]*row{}
+	}
+	var sum api.Type
+	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
+		survey.Complete(t)
+		x := w.rows[string(t.Name)]
+		if x == nil {
+			x = &row{Type: api.Type{Type: wire.Value(t.Name)}}
+			w.rows[string(t.Name)] = x
+		}
+		seen := shown(t)
+		x.count(now, &seen)
+		if t.Kept {
+			w.stats.Add(s)
+		}
+		sum.OldestSeconds = max(sum.OldestSeconds, seen.OldestSeconds)
+		sum.Dead += seen.Dead
+	}
+	from := 0
+	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
+	for from >= 0 {
+		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
+	}
+	for name, x := range w.rows {
+		if x.seen != now {
+			delete(w.rows, name)
+		}
+	}
+	h.View(func(b *broker.Broker, _ int64) {
+		total := b.Totals()
+		sum.Ledger = ledger(&total)
+	})
+	w.total.count(now, &sum)
+	w.at = now
+}
+
+// orders are what types can be sorted by; larger ones come first, names from a
+// to z.
+var orders = map[string]func(x, y *row) int{
+	"type":    func(x, y *row) int { return 0 },
+	"queued":  func(x, y *row) int { return cmp.Compare(y.Queued, x.Queued) },
+	"delayed": func(x, y *row) int { return cmp.Compare(y.Delayed, x.Delayed) },
+	"running": func(x, y *row) int { return cmp.Compare(y.Running, x.Running) },
+	"oldest":  func(x, y *row) int { return cmp.Compare(y.OldestSeconds, x.OldestSeconds) },
+	"workers": func(x, y *row) int { return cmp.Compare(y.Workers, x.Workers) },
+	"idle":    func(x, y *row) int { return cmp.Compare(y.Idle, x.Idle) },
+	"failed":  func(x, y *row) int { return cmp.Compare(y.Ledger.Failed, x.Ledger.Failed) },
+	"dead":    func(x, y *row) int { return cmp.Compare(y.Dead, x.Dead) },
+	"in":      func(x, y *row) int { return cmp.Compare(y.rates.In, x.rates.In) },
+	"out":     func(x, y *row) int { return cmp.Compare(y.rates.Out, x.rates.Out) },
+}
+
+const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
+
+// sorted returns the types whose names have filter in them, in an order.
+func (w *watch) sorted(order, filter string, reverse bool) []*row {
+	found := make([]*row, 0, len(w.rows))
+	for _, x := range w.rows {
+		if filter == "" || strings.Contains(strings.ToLower(x.Type.Type), filter) {
+			found = append(found, x)
+		}
+	}
+	slices.SortFunc(found, func(x, y *row) int {
+		c := orders[order](x, y)
+		if c == 0 {
+			c = cmp.Compare(x.Type.Type, y.Type.Type)
+		}
+		if reverse {
+			c = -c
+		}
+		return c
+	})
+	return found
+}
+
+// busiest returns the n types with most queued, then most running jobs.
+func (w *watch) busiest(n int) []*row {
+	var top []*row
+	for _, x := range w.rows {
+		i, _ := slices.BinarySearchFunc(top, x, func(x, y *row) int {
+			return cmp.Or(cmp.Compare(y.Queued, x.Queued), cmp.Compare(y.Running, x.Running),
+				cmp.Compare(y.Dispatched, x.Dispatched), cmp.Compare(x.Type.Type, y.Type.Type))
+		})
+		if i < n {
+			top = slices.Insert(top, i, x)
+			top = top[:min(len(top), n)]
+		}
+	}
+	return top
+}
