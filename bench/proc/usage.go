@@ -31,6 +31,20 @@ func UsageOf(pid int) (Usage, error) {
 	return Usage{RSS: int64(stat.RSS) * int64(os.Getpagesize()), Descriptors: fds, Threads: stat.NumThreads}, nil
 }
 
+// Resident is the resident memory of process pid, in bytes: less to ask than all
+// of its usage.
+func Resident(pid int) (int64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return int64(stat.ResidentMemory()), nil
+}
+
 // Listener finds the process that listens on a TCP port of this machine.
 func Listener(port int) (pid int, err error) {
 	fs, err := procfs.NewDefaultFS()

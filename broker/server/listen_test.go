@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
 
@@ -60,7 +61,7 @@ func TestGivenSockets(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
-	said := &journal{}
+	said := &throwaway.Log{}
 	s, err := Start(options(func(o *Options) {
 		secure(t, o)
 		o.SubmitAddr = "unix:" + filepath.Join(dir, "s") + ",tcp://127.0.0.1:0,tls://127.0.0.1:0"
@@ -86,8 +87,8 @@ func TestAddresses(t *testing.T) {
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want a socket for its user alone", fi, err)
 	}
-	if n := len(s.Addrs(wire.WorkerPort)); n != 1 || !strings.Contains(said.text(), "none/at/all") {
-		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, said.text())
+	if n := len(s.Addrs(wire.WorkerPort)); n != 1 || !strings.Contains(said.String(), "none/at/all") {
+		t.Errorf("%d addresses for workers, want 1 and a line about the other:\n%s", n, said.String())
 	}
 	_, port, _ := net.SplitHostPort(s.WorkerAddr().String())
 	if c, err := net.Dial("tcp6", net.JoinHostPort("::1", port)); err == nil {

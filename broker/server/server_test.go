@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
 
@@ -151,7 +152,7 @@ func TestDrainLetsRead(t *testing.T) {
 
 // TestHTTPLog: what the HTTP side says of its peers is a line of the log.
 func TestHTTPLog(t *testing.T) {
-	said := &journal{}
+	said := &throwaway.Log{}
 	s, err := Start(options(func(o *Options) {
 		secure(t, o)
 		o.HTTPAddr = "127.0.0.1:0"
@@ -163,6 +164,6 @@ func TestHTTPLog(t *testing.T) {
 	s.ServeHTTP(nil)
 	_, _ = dial(t, s.HTTPAddr()).Write([]byte("GET / HTTP/1.0\r\n\r\n"))
 	until(t, "a line about it", func() bool {
-		return strings.Contains(said.text(), `"from":"http"`) && strings.Contains(said.text(), "TLS handshake error")
+		return strings.Contains(said.String(), `"from":"http"`) && strings.Contains(said.String(), "TLS handshake error")
 	})
 }

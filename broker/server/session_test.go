@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/cmd/throwaway"
 )
 
 // TestBytesIn: bytes are counted once, however they arrive.
@@ -86,7 +87,7 @@ func TestClientIsCut(t *testing.T) {
 // leaves no timer behind that would report it once more.
 func TestNoBeatAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	said := &journal{}
+	said := &throwaway.Log{}
 	s, err := Start(options(nil), zerolog.New(said))
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func TestNoBeatAfterTheEnd(t *testing.T) {
 	}
 	until(t, "all are gone", func() bool { return s.Counts().Conns == 0 })
 	time.Sleep(3 * beat) // in which it would be reported
-	if text := said.text(); strings.Contains(text, "two beats") {
+	if text := said.String(); strings.Contains(text, "two beats") {
 		t.Errorf("connections that had closed were dropped:\n%s", text)
 	}
 }

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -104,24 +102,6 @@ func (p *peer) want(key string, value any) map[string]any {
 		p.t.Fatalf("got %.300v, want %s %v", m, key, value)
 	}
 	return m
-}
-
-// journal keeps what is logged.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(p)
-}
-
-func (j *journal) text() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
 }
 
 // until polls a condition.

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -25,27 +23,14 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	code, err := build(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func build(m *testing.M) (int, error) {
-	var err error
-	if bin, err = os.MkdirTemp("", "gloom-test-"); err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(bin)
-	for name, flags := range map[string][]string{"gloom": raceFlags, "gloomd": nil} {
-		args := append(append([]string{"build"}, flags...), "-o", filepath.Join(bin, name), "../"+name)
-		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	os.Exit(throwaway.Main(&bin, func() (int, error) {
+		for name, race := range map[string]bool{"gloom": throwaway.Race, "gloomd": false} {
+			if _, err := throwaway.Build(bin, name, race); err != nil {
+				return 1, err
+			}
 		}
-	}
-	return m.Run(), nil
+		return m.Run(), nil
+	}))
 }
 
 // patience bounds everything that a test waits for.
@@ -100,56 +85,22 @@ type brokerKey struct{}
 
 // broker is a running gloomd.
 type broker struct {
-	cmd  *exec.Cmd
-	done chan struct{}
+	*throwaway.Daemon
 
 	submit, worker, http string
 }
 
 // startBroker starts gloomd and waits until it serves.
 func startBroker(dir string, flags ...string) (*broker, error) {
-	b := &broker{cmd: exec.Command(filepath.Join(bin, "gloomd"), flags...), done: make(chan struct{})}
-	b.cmd.Dir = dir
-	stderr, err := b.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.cmd.Start(); err != nil {
-		return nil, err
-	}
-	log := bufio.NewReader(stderr)
-	var said strings.Builder
-	for {
-		line, err := log.ReadString('\n')
-		said.WriteString(line)
-		if err != nil {
-			b.cmd.Wait()
-			close(b.done)
-			return b, fmt.Errorf("gloomd %s: %s", strings.Join(flags, " "), said.String())
-		}
-		var e struct {
-			Message string
-			Submit  string `json:"submit_addr"`
-			Worker  string `json:"worker_addr"`
-			HTTP    string `json:"http_addr"`
-		}
-		if json.Unmarshal([]byte(line), &e) == nil && e.Message == "gloomd is ready" {
-			b.submit, b.worker, b.http = e.Submit, e.Worker, e.HTTP
-			break
-		}
-	}
-	go func() {
-		io.Copy(io.Discard, log)
-		b.cmd.Wait()
-		close(b.done)
-	}()
-	return b, nil
+	cmd := exec.Command(filepath.Join(bin, "gloomd"), flags...)
+	cmd.Dir = dir
+	d, err := throwaway.Start(cmd, "gloomd is ready")
+	return &broker{d, d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")}, err
 }
 
 func (b *broker) kill() {
-	if b.cmd != nil && b.cmd.Process != nil {
-		b.cmd.Process.Kill()
-		<-b.done
+	if b.Daemon != nil {
+		b.Kill()
 	}
 }
 
@@ -183,9 +134,9 @@ func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 0 && args[0] == "KILL" {
 		sig = syscall.SIGKILL
 	}
-	ts.Check(b.cmd.Process.Signal(sig))
+	b.Signal(sig)
 	select {
-	case <-b.done:
+	case <-b.Gone():
 	case <-time.After(patience):
 		ts.Fatalf("gloomd did not stop")
 	}

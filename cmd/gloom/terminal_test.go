@@ -129,7 +129,7 @@ func TestTopOnTerminal(t *testing.T) {
 	x.screen.Resize(120, 12)
 	pty.Setsize(x.tty, &pty.Winsize{Cols: 120, Rows: 12})
 	x.shows(`\(nobody\) a-type-with-a-long-name `)
-	b.cmd.Process.Kill()
+	b.Kill()
 	x.shows(`no news: no broker reached at`)
 	x.tty.WriteString("q")
 	if err := x.exit(); err != nil {

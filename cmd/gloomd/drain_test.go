@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,42 +15,8 @@ import (
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
+	"gloom/cmd/throwaway"
 )
-
-// lines keeps what is logged.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// await waits until something was logged.
-func (l *lines) await(text string) error {
-	for end := time.Now().Add(45 * time.Second); !strings.Contains(l.String(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return fmt.Errorf("nobody said %q:\n%s", text, l.String())
-		}
-	}
-	return nil
-}
-
-func (l *lines) wait(t *testing.T, text string) {
-	t.Helper()
-	if err := l.await(text); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func send(t *testing.T, sig syscall.Signal) {
 	t.Helper()
@@ -91,7 +53,7 @@ func TestSignals(t *testing.T) {
 			if err := job.Ack(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			said := &lines{}
+			said := &throwaway.Log{}
 			hangups := make(chan bool, 1)
 			signals := daemon.Notify(func() { hangups <- true })
 			defer signals.Close()
@@ -101,12 +63,16 @@ func TestSignals(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- drain(srv, zerolog.New(said), time.Hour, signals) }()
-			said.wait(t, "draining: no new jobs")
+			if err := said.Await("draining: no new jobs"); err != nil {
+				t.Fatal(err)
+			}
 			send(t, syscall.SIGHUP)
 			<-hangups
 			for range c.signals - 1 {
 				send(t, syscall.SIGTERM)
-				said.wait(t, "draining already")
+				if err := said.Await("draining already"); err != nil {
+					t.Fatal(err)
+				}
 			}
 			select {
 			case err := <-done:

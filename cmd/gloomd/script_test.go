@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -21,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"gloom/cmd/throwaway"
 )
 
 // TestMain makes the test binary be gloomd, too, for the transcripts.
@@ -94,70 +93,34 @@ func cmdCerts(ts *testscript.TestScript, _ bool, _ []string) {
 
 type brokerKey struct{}
 
-// running is a gloomd in a process of its own.
-type running struct {
-	cmd  *exec.Cmd
-	log  lines
-	done chan struct{}
-}
+// running is a gloomd in a process of its own, once there is one.
+type running struct{ *throwaway.Daemon }
 
 func (b *running) kill() {
-	if b.cmd != nil {
-		_ = b.cmd.Process.Kill()
-		<-b.done
+	if b.Daemon != nil {
+		b.Kill()
 	}
 }
 
 func cmdBroker(ts *testscript.TestScript, _ bool, args []string) {
 	b := ts.Value(brokerKey{}).(*running)
 	b.kill()
-	path, err := exec.LookPath("gloomd")
-	ts.Check(err)
-	*b = running{done: make(chan struct{})}
-	b.cmd = exec.Command(path, append([]string{
+	cmd := exec.Command("gloomd", append([]string{
 		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0",
 	}, args...)...)
-	b.cmd.Dir = ts.MkAbs(".")
-	b.cmd.Env = append(os.Environ(), "HOME="+ts.MkAbs("."))
-	r, err := b.cmd.StderrPipe()
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = append(os.Environ(), "HOME="+ts.MkAbs("."))
+	var err error
+	b.Daemon, err = throwaway.Start(cmd, "gloomd is ready")
 	ts.Check(err)
-	ts.Check(b.cmd.Start())
-	ready := make(chan string, 1)
-	go func() {
-		defer close(b.done)
-		in := bufio.NewReader(r)
-		for {
-			line, err := in.ReadString('\n')
-			_, _ = io.WriteString(&b.log, line)
-			var e struct {
-				Message string
-				HTTP    string `json:"http_addr"`
-			}
-			if json.Unmarshal([]byte(line), &e) == nil && e.Message == "gloomd is ready" {
-				ready <- e.HTTP
-			}
-			if err != nil {
-				close(ready)
-				_ = b.cmd.Wait()
-				return
-			}
-		}
-	}()
-	addr, ok := <-ready
-	if !ok {
-		ts.Fatalf("gloomd did not start:\n%s", b.log.String())
-	}
-	ts.Setenv("HTTP", addr)
+	ts.Setenv("HTTP", b.Field("http_addr"))
 }
 
 func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
-	b := ts.Value(brokerKey{}).(*running)
 	sig := map[string]syscall.Signal{"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM}[args[0]]
-	ts.Check(b.cmd.Process.Signal(sig))
+	ts.Value(brokerKey{}).(*running).Signal(sig)
 }
 
 func cmdSaid(ts *testscript.TestScript, _ bool, args []string) {
-	if err := ts.Value(brokerKey{}).(*running).log.await(args[0]); err != nil {
-		ts.Fatalf("%v", err)
-	}
+	ts.Check(ts.Value(brokerKey{}).(*running).Log.Await(args[0]))
 }

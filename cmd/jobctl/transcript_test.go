@@ -22,29 +22,20 @@ import (
 	"gloom/cmd/jobd/control/controltest"
 	"gloom/cmd/jobd/peer"
 	"gloom/cmd/jobd/peer/peertest"
+	"gloom/cmd/throwaway"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata with what the program prints")
 
-var binary string
+var dir, binary string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "jobctl")
-		if err != nil {
-			panic(err)
+	os.Exit(throwaway.Main(&dir, func() (_ int, err error) {
+		if binary, err = throwaway.Build(dir, "jobctl", false); err != nil {
+			return 1, err
 		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "jobctl")
-		build := exec.Command("go", "build", "-o", binary, ".")
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot build jobctl:", err)
-			return 1
-		}
-		return m.Run()
-	}())
+		return m.Run(), nil
+	}))
 }
 
 // world is a worker and a master that knows it, both with a password, and a

@@ -9,60 +9,34 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"gloom/bench/proc"
 	"gloom/cmd/jobd/peer/peertest"
+	"gloom/cmd/throwaway"
 )
 
-var binary string
+var dir, binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "jobd-master")
-		if err != nil {
-			panic(err)
+	os.Exit(throwaway.Main(&dir, func() (_ int, err error) {
+		if binary, err = throwaway.Build(dir, "jobd-master", false); err != nil {
+			return 1, err
 		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "jobd-master")
-		build := exec.Command("go", "build", "-o", binary, ".")
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot build jobd-master:", err)
-			return 1
-		}
-		return m.Run()
-	}())
+		return m.Run(), nil
+	}))
 }
 
 // process is a running daemon.
 type process struct {
+	*throwaway.Daemon
 	t    *testing.T
-	cmd  *exec.Cmd
-	out  *output
 	addr string // of the control port
 	web  string // of the HTTP port
-}
-
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 func conf(t *testing.T, text string) string {
@@ -74,33 +48,26 @@ func conf(t *testing.T, text string) string {
 	return path
 }
 
-var ready = regexp.MustCompile(`jobd-master is ready addr=(\S+) http_addr=(\S*) `)
-
 func start(t *testing.T, config string) *process {
 	t.Helper()
-	p := &process{t: t, out: &output{}}
-	p.cmd = exec.Command(binary, "--config", conf(t, config))
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	if err := p.cmd.Start(); err != nil {
+	d, err := throwaway.Start(exec.Command(binary, "--config", conf(t, config)), "jobd-master is ready")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
-	peertest.Until(t, "the daemon is ready", func() bool { return ready.MatchString(p.out.String()) })
-	at := ready.FindStringSubmatch(p.out.String())
-	p.addr, p.web = at[1], at[2]
-	return p
+	t.Cleanup(d.Kill)
+	return &process{d, t, d.Field("addr"), d.Field("http_addr")}
 }
 
 // stop sends a signal and returns the exit code.
 func (p *process) stop(sig syscall.Signal) int {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.t.Fatal(err)
+	p.Signal(sig)
+	select {
+	case <-p.Gone():
+	case <-time.After(45 * time.Second):
+		p.Kill()
 	}
-	timer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
-	defer timer.Stop()
-	_ = p.cmd.Wait()
-	return p.cmd.ProcessState.ExitCode()
+	return p.State().ExitCode()
 }
 
 func TestErrorsAtTheStart(t *testing.T) {
@@ -191,9 +158,7 @@ typo_key = 1
 	if err := os.Rename(file, file+".1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	p.Signal(syscall.SIGHUP)
 	peertest.Until(t, "the log file is opened anew", func() bool {
 		c := peertest.Dial(t, p.addr)
 		c.Write(`[4]|`)
@@ -213,7 +178,7 @@ typo_key = 1
 	if !strings.Contains(string(old), "WRN unknown key 'typo_key' is ignored") || strings.Contains(string(old), "INF") {
 		t.Errorf("the file's log:\n%s", old)
 	}
-	for _, log := range []string{p.out.String(), string(old)} {
+	for _, log := range []string{p.Log.String(), string(old)} {
 		if strings.Contains(log, "s3cret") || strings.Contains(log, "gu3ss") {
 			t.Errorf("a password in the log:\n%s", log)
 		}
@@ -287,7 +252,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	for range 32 {
 		hoard(`[0,{"no":1,"type":"`, 15)
 	}
-	peak := 0
+	peak := int64(0)
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	for over := false; !over; {
@@ -295,8 +260,12 @@ func TestUnfinishedMessages(t *testing.T) {
 		case <-done:
 			over = true
 		case <-time.After(5 * time.Millisecond):
-			peak = max(peak, resident(t, p.cmd.Process.Pid))
-			if strings.Count(p.out.String(), "too many unfinished") > 28 {
+			now, err := proc.Resident(p.PID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			peak = max(peak, now)
+			if strings.Count(p.Log.String(), "too many unfinished") > 28 {
 				over = true
 			}
 		}
@@ -304,24 +273,12 @@ func TestUnfinishedMessages(t *testing.T) {
 	innocent.WriteRaw(`ke","data":{"targets":["y"]}}]` + "\x04")
 	innocent.Expect(`[1,{"no":1,"data":"ok"}]`)
 	t.Logf("%d MiB at most", peak>>20)
-	if most := limit + limit/4 + 64<<20; peak > most {
+	if most := limit + limit/4 + 64<<20; peak > int64(most) {
 		t.Errorf("%d bytes resident, more than %d", peak, most)
 	}
-	if !strings.Contains(p.out.String(), "too many unfinished messages") {
+	if !strings.Contains(p.Log.String(), "too many unfinished messages") {
 		t.Error("nobody was closed")
 	}
-	_ = p.cmd.Process.Kill()
+	p.Kill()
 	<-done
-}
-
-// resident is the resident memory of a process, in bytes.
-func resident(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var size, pages int
-	fmt.Sscan(string(text), &size, &pages)
-	return pages * os.Getpagesize()
 }

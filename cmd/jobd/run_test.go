@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,33 +26,17 @@ import (
 	"gloom/cmd/jobd/control/controltest"
 	"gloom/cmd/jobd/peer"
 	"gloom/cmd/jobd/peer/peertest"
+	"gloom/cmd/throwaway"
 )
 
 // The tests of this file run the daemon around an engine without a database;
 // those of package bridge have one.
 
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // daemon is run in this process.
 type running struct {
 	t         *testing.T
 	engine    *controltest.Engine
-	out       *output
+	out       *throwaway.Log
 	addr, web string
 	done      chan error
 }
@@ -62,7 +45,7 @@ var ready = regexp.MustCompile(`jobd is ready addr=(\S+) http_addr=(\S*) `)
 
 func start(t *testing.T, cfg config.Worker) *running {
 	t.Helper()
-	d := &running{t: t, engine: controltest.New("w1/low", "any"), out: &output{}, done: make(chan error, 1)}
+	d := &running{t: t, engine: controltest.New("w1/low", "any"), out: &throwaway.Log{}, done: make(chan error, 1)}
 	cfg.Server.Host = "127.0.0.1"
 	cfg.Log = config.Log{LevelConsole: "trace"}
 	open := func(_ context.Context, c config.Worker, _ zerolog.Logger, _ prometheus.Registerer, _ func(error)) (control.Daemon, error) {
@@ -259,7 +242,7 @@ func TestCommandLine(t *testing.T) {
 // TestLateDatabase: a daemon that waits for its database says so to whoever asks,
 // and can be stopped.
 func TestLateDatabase(t *testing.T) {
-	out, done, come := &output{}, make(chan error, 1), make(chan struct{})
+	out, done, come := &throwaway.Log{}, make(chan error, 1), make(chan struct{})
 	engine := controltest.New("any")
 	open := func(ctx context.Context, _ config.Worker, log zerolog.Logger, _ prometheus.Registerer, waits func(error)) (control.Daemon, error) {
 		log.Info().Msg("opening")

@@ -109,12 +109,12 @@ func (d *Daemon) Signal(s syscall.Signal) { d.signal(s) }
 func (d *Daemon) Kill() { d.end(syscall.SIGKILL, syscall.SIGKILL) }
 
 // Stop has the program end, unless it has, and judges its life: it must stop when
-// it is told to, with exit status 0, and have said nothing of a race or a panic. A
-// program that was killed is judged by what it said alone.
+// it is told to, with exit status 0, and never say anything of a race or a panic.
 func (d *Daemon) Stop() error {
 	if d.process == nil {
 		return nil
 	}
+	running := d.Running()
 	if !d.end(syscall.SIGTERM, syscall.SIGABRT) {
 		return fmt.Errorf("%s did not stop within %s: %s", name(d.cmd), stopTimeout, &d.Log)
 	}
@@ -124,8 +124,8 @@ func (d *Daemon) Stop() error {
 			return errors.New(said[i:min(len(said), i+8000)])
 		}
 	}
-	if status := d.State().Sys().(syscall.WaitStatus); status != 0 && status.Signal() != syscall.SIGKILL {
-		return fmt.Errorf("%s ended: %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
+	if running && !d.State().Success() {
+		return fmt.Errorf("%s, told to stop, ended with %s: %s", name(d.cmd), d.State(), Tail([]byte(said)))
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
-	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"fmt"
@@ -22,11 +21,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"gloom/bench/proc"
 	_ "gloom/broker/admin" // what gloomd is made of: when it changes, these tests run again
+	"gloom/cmd/throwaway"
 )
 
 var full = flag.Bool("full", false, "attack for longer, with more peers")
@@ -42,35 +42,18 @@ const (
 var scratch string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	var err error
-	if scratch, err = os.MkdirTemp("", "gloom-attack-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(scratch)
-	os.Exit(code)
+	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), nil }))
 }
 
-var gloomd = sync.OnceValues(func() (string, error) {
-	out := filepath.Join(scratch, "gloomd")
-	said, err := exec.Command("go", "build", "-o", out, "gloom/cmd/gloomd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, said)
-	}
-	return out, nil
-})
+var gloomd = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "gloomd", false) })
 
 // daemon is a gloomd under attack.
 type daemon struct {
+	*throwaway.Daemon
 	t              *testing.T
 	submit, worker string
 	http           string
 	secure         bool
-	cmd            *exec.Cmd
-	log            strings.Builder
-	done           chan struct{}
 	peers          []*peer // that are open
 }
 
@@ -81,49 +64,19 @@ func start(t *testing.T, flags ...string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{t: t, done: make(chan struct{})}
-	d.cmd = exec.Command(bin, append([]string{
+	p, err := throwaway.Start(exec.Command(bin, append([]string{
 		"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0", "--drain-timeout=1s",
 		"--max-memory=" + strconv.Itoa(budget),
-	}, flags...)...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stderr, err := d.cmd.StderrPipe()
+	}, flags...)...), "gloomd is ready")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := make(chan bool, 1)
-	go func() {
-		defer close(d.done)
-		for in := bufio.NewScanner(stderr); in.Scan(); {
-			var line struct {
-				Message string `json:"message"`
-				Submit  string `json:"submit_addr"`
-				Worker  string `json:"worker_addr"`
-				HTTP    string `json:"http_addr"`
-			}
-			_ = json.Unmarshal(in.Bytes(), &line)
-			if d.submit == "" && line.Submit != "" {
-				d.submit, d.worker, d.http = line.Submit, line.Worker, line.HTTP
-				ready <- true
-			} else if d.log.Len() < 64<<10 {
-				d.log.Write(append(in.Bytes(), '\n'))
-			}
-		}
-		_ = d.cmd.Wait()
-		close(ready)
-	}()
-	if !<-ready {
-		t.Fatalf("gloomd did not start:\n%s", d.log.String())
-	}
+	d := &daemon{Daemon: p, t: t, submit: p.Field("submit_addr"), worker: p.Field("worker_addr"), http: p.Field("http_addr")}
 	t.Cleanup(func() {
 		d.hangUp()
-		_ = d.cmd.Process.Kill()
-		<-d.done
+		p.Kill()
 		if t.Failed() {
-			t.Logf("gloomd said:\n%s", d.log.String())
+			t.Logf("gloomd said:\n%s", throwaway.Tail([]byte(p.Log.String())))
 		}
 	})
 	return d
@@ -131,12 +84,11 @@ func start(t *testing.T, flags ...string) *daemon {
 
 // rss is the daemon's resident memory, in bytes.
 func (d *daemon) rss() int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
+	n, err := proc.Resident(d.PID())
 	if err != nil {
 		d.t.Fatalf("gloomd has gone: %v", err)
 	}
-	pages, _ := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	return pages * int64(os.Getpagesize())
+	return n
 }
 
 // parts is what the daemon says it holds.

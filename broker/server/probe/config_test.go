@@ -16,7 +16,7 @@ func TestStartUp(t *testing.T) {
 		for _, addr := range []string{b.submitAddr, b.workerAddr, b.httpAddr} {
 			host, port, err := net.SplitHostPort(addr)
 			if err != nil || host != "127.0.0.1" || port == "0" || port == "" {
-				t.Errorf("address %q in %v", addr, b.ready)
+				t.Errorf("address %q in %s", addr, b.Ready)
 			}
 		}
 	})
@@ -24,7 +24,7 @@ func TestStartUp(t *testing.T) {
 		// The defaults may be taken on this machine: then the refusal must name one.
 		d, err := launch(spec{bare: true, flags: []string{"--log-format=json"}})
 		if err != nil {
-			if d == nil || !strings.Contains(d.log.text(), "999") {
+			if d == nil || !strings.Contains(d.Log.String(), "999") {
 				t.Fatal(err)
 			}
 			t.Logf("default ports are taken here: %v", err)

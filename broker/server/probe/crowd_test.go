@@ -158,7 +158,7 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	b.alive(t)
-	before := b.files()
+	before := b.usage().Descriptors
 	crew(t, 4, func(f *fiber, i int) {
 		for n := range 150 {
 			s, w := b.submitter(f), b.worker(f)
@@ -171,7 +171,7 @@ func TestDescriptorsAreGivenBack(t *testing.T) {
 		}
 	})
 	until(t, "descriptors are given back", func() error {
-		if now := b.files(); now > before+5 {
+		if now := b.usage().Descriptors; now > before+5 {
 			return fmt.Errorf("%d open, %d before", now, before)
 		}
 		return nil
@@ -228,7 +228,7 @@ func TestFloodPastTheFileLimit(t *testing.T) {
 		return err
 	})
 	b.alive(t)
-	if n := len(strings.Split(b.log.text(), "\n")); n > 500 {
+	if n := len(strings.Split(b.Log.String(), "\n")); n > 500 {
 		t.Errorf("the flood wrote %d lines of log: not rate-limited", n)
 	}
 }

@@ -1,29 +1,23 @@
 package probe
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"gloom/bench/proc"
+	"gloom/cmd/throwaway"
 )
 
 // daemon is one running gloomd.
 type daemon struct {
+	*throwaway.Daemon
 	submitAddr, workerAddr, httpAddr string
-
-	ready map[string]any // fields of the start-up line
-	cmd   *exec.Cmd
-	log   journal
-	gone  chan struct{} // closed once the process has ended
 }
 
 // spec says how to start one.
@@ -32,30 +26,6 @@ type spec struct {
 	env   []string // NAME=value, on top of a clean environment
 	bare  bool     // without the free ports that are given otherwise
 	files int      // limit on open files; 0 keeps ours
-}
-
-// journal keeps what the daemon wrote to stderr.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (j *journal) add(line string) {
-	j.mu.Lock()
-	j.lines = append(j.lines, line)
-	j.mu.Unlock()
-}
-
-func (j *journal) text() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Join(j.lines, "\n")
-}
-
-func (j *journal) tail(n int) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Join(j.lines[max(0, len(j.lines)-n):], "\n")
 }
 
 var freePorts = []string{
@@ -73,58 +43,19 @@ func launch(s spec) (*daemon, error) {
 	if !s.bare {
 		flags = append(append([]string{}, freePorts...), s.flags...)
 	}
-	d := &daemon{gone: make(chan struct{})}
-	d.cmd = exec.Command(bin, flags...)
+	cmd := exec.Command(bin, flags...)
 	if s.files > 0 {
 		script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files)
-		d.cmd = exec.Command("sh", append([]string{"-c", script, bin}, flags...)...)
+		cmd = exec.Command("sh", append([]string{"-c", script, bin}, flags...)...)
 	}
-	d.cmd.Dir = scratch
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test binary that times out leaves nothing behind
-	d.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}, s.env...)
-	stderr, err := d.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := d.cmd.Start(); err != nil {
-		return nil, err
-	}
-	ready := make(chan map[string]any, 1)
-	go func() {
-		lines := bufio.NewReaderSize(stderr, 1<<20)
-		for {
-			line, err := lines.ReadString('\n')
-			if line = strings.TrimRight(line, "\n"); line != "" {
-				d.log.add(line)
-			}
-			var fields map[string]any
-			if json.Unmarshal([]byte(line), &fields) == nil && fields["message"] == "gloomd is ready" {
-				select {
-				case ready <- fields:
-				default:
-				}
-			}
-			if err != nil {
-				break
-			}
-		}
-		_ = d.cmd.Wait()
-		close(d.gone)
-	}()
-	select {
-	case d.ready = <-ready:
-	case <-d.gone:
-		return d, fmt.Errorf("ended before it was ready: %s\n%s", d.cmd.ProcessState, d.log.tail(40))
-	case <-time.After(patience):
-		_ = d.cmd.Process.Kill()
-		<-d.gone
-		return d, fmt.Errorf("no start-up line within %s\n%s", patience, d.log.tail(40))
-	}
-	d.submitAddr, _ = d.ready["submit_addr"].(string)
-	d.workerAddr, _ = d.ready["worker_addr"].(string)
-	d.httpAddr, _ = d.ready["http_addr"].(string)
-	return d, nil
+	cmd.Dir = scratch
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}, s.env...)
+	d, err := throwaway.Start(cmd, "gloomd is ready")
+	return &daemon{d, d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")}, err
 }
+
+// tail is the end of what the daemon wrote.
+func (d *daemon) tail() string { return throwaway.Tail([]byte(d.Log.String())) }
 
 // start runs a daemon for one test and checks its end: a balanced ledger,
 // exit code 0 and no trace of a panic or a race.
@@ -144,7 +75,7 @@ func startSpec(t *testing.T, s spec) *daemon {
 			t.Errorf("end of gloomd: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("gloomd wrote:\n%s", d.log.tail(60))
+			t.Logf("gloomd wrote:\n%s", d.tail())
 		}
 	})
 	return d
@@ -163,10 +94,10 @@ func refusedWith(t *testing.T, code int, s spec) string {
 	if d == nil {
 		t.Fatal(err)
 	}
-	if got := d.cmd.ProcessState.ExitCode(); got != code && !(code == 0 && (got == 1 || got == 2)) {
-		t.Errorf("ended with %s, want exit status %d", d.cmd.ProcessState, code)
+	if got := d.State().ExitCode(); got != code && !(code == 0 && (got == 1 || got == 2)) {
+		t.Errorf("ended with %s, want exit status %d", d.State(), code)
 	}
-	text := d.log.text()
+	text := d.Log.String()
 	if strings.Contains(text, "goroutine ") {
 		t.Errorf("refused with a stack trace:\n%s", text)
 	}
@@ -176,75 +107,29 @@ func refusedWith(t *testing.T, code int, s spec) string {
 // end stops the daemon the polite way and judges its whole life.
 func (d *daemon) end() error {
 	var errs []error
-	if d.running() {
-		if d.httpAddr != "" {
-			errs = append(errs, d.checkLedger())
-		}
-		d.signal(syscall.SIGTERM)
-		if !d.endsWithin(scaled(8 * time.Second)) {
-			errs = append(errs, fmt.Errorf("still running 8 s after SIGTERM"))
-			d.signal(syscall.SIGTERM)
-			if !d.endsWithin(scaled(3 * time.Second)) {
-				_ = d.cmd.Process.Kill()
-				<-d.gone
-			}
-		} else if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-			errs = append(errs, fmt.Errorf("exit after SIGTERM: %s, want exit status 0", d.cmd.ProcessState))
-		}
+	if d.Running() && d.httpAddr != "" {
+		errs = append(errs, d.checkLedger())
 	}
-	text := d.log.text()
-	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:", "invariant"} {
-		if i := strings.Index(text, bad); i >= 0 {
-			errs = append(errs, fmt.Errorf("stderr has %q: %s", bad, text[i:min(len(text), i+2000)]))
-		}
+	errs = append(errs, d.Stop())
+	if text := d.Log.String(); strings.Contains(text, "invariant") {
+		errs = append(errs, errors.New(text))
 	}
 	return errors.Join(errs...)
 }
 
-func (d *daemon) signal(s syscall.Signal) { _ = d.cmd.Process.Signal(s) }
-
-func (d *daemon) running() bool {
-	select {
-	case <-d.gone:
-		return false
-	default:
-		return true
-	}
-}
-
 func (d *daemon) endsWithin(limit time.Duration) bool {
 	select {
-	case <-d.gone:
+	case <-d.Gone():
 		return true
 	case <-time.After(limit):
 		return false
 	}
 }
 
-// rss is the resident memory in bytes, -1 when it cannot be read.
-func (d *daemon) rss() int64 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
-	if err != nil {
-		return -1
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(f)
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return n << 10
-		}
-	}
-	return -1
-}
-
-// files counts the daemon's open descriptors.
-func (d *daemon) files() int {
-	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
-	if err != nil {
-		return -1
-	}
-	return len(names)
+// usage is what the process holds; nothing when it is gone.
+func (d *daemon) usage() proc.Usage {
+	u, _ := proc.UsageOf(d.PID())
+	return u
 }
 
 var common struct {
@@ -261,8 +146,8 @@ func shared(t *testing.T) *daemon {
 	if common.err != nil {
 		t.Fatalf("start gloomd: %v", common.err)
 	}
-	if !common.d.running() {
-		t.Fatalf("the shared daemon is gone: %s\n%s", common.d.cmd.ProcessState, common.d.log.tail(60))
+	if !common.d.Running() {
+		t.Fatalf("the shared daemon is gone: %s\n%s", common.d.State(), common.d.tail())
 	}
 	return common.d
 }

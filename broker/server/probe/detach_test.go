@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gloom/cmd/throwaway"
 )
 
 func TestDetach(t *testing.T) {
@@ -308,7 +310,7 @@ func TestProgress(t *testing.T) {
 		for range 1000 { // 32 MiB: may be dropped, may not pile up, and the worker gets its oks
 			w.progress(body)
 		}
-		if grown := b.rss(); grown > 256*mib && !raceEnabled {
+		if grown := b.usage().RSS; grown > 256*mib && !throwaway.Race {
 			t.Errorf("resident memory is %d MiB", grown/mib)
 		}
 		w.respond(`1`)

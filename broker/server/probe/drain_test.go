@@ -14,8 +14,8 @@ func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
 	if !d.endsWithin(scaled(limit)) {
 		t.Fatalf("still running after %s", scaled(limit))
 	}
-	if got := d.cmd.ProcessState.ExitCode(); got != code {
-		t.Errorf("ended with %s, want exit status %d", d.cmd.ProcessState, code)
+	if got := d.State().ExitCode(); got != code {
+		t.Errorf("ended with %s, want exit status %d", d.State(), code)
 	}
 }
 
@@ -25,7 +25,7 @@ func (d *daemon) exits(t *testing.T, limit time.Duration, code int) {
 func (d *daemon) drain(t *testing.T, s submitter) {
 	t.Helper()
 	s.quiet()
-	d.signal(syscall.SIGTERM)
+	d.Signal(syscall.SIGTERM)
 	until(t, "new submits are refused", func() error {
 		id := name("late")
 		s.put(id, name("late"), `0`, "")
@@ -52,7 +52,7 @@ func TestDrain(t *testing.T) {
 			typ := name("drain")
 			s, w := b.submitter(t), b.joined(t, typ)
 			serve(t, s, w, typ)
-			b.signal(sig)
+			b.Signal(sig)
 			b.exits(t, 5*time.Second, 0)
 			s.eof()
 			w.eof()
@@ -84,7 +84,7 @@ func TestDrain(t *testing.T) {
 		running, queued := s.fresh(typ, `0`), s.fresh(name("nobody"), `0`)
 		w.takes(running)
 		begin := time.Now()
-		b.signal(syscall.SIGTERM)
+		b.Signal(syscall.SIGTERM)
 		told := map[string]bool{}
 		for range 2 {
 			f := s.fails("draining")
@@ -106,7 +106,7 @@ func TestDrain(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, name("drain"))
 		delayed := s.freshWith(name("nobody"), `0`, `,"delay_ms":600000`)
 		s.freshWith(name("nobody"), `0`, `,"detach":true`)
-		b.signal(syscall.SIGTERM)
+		b.Signal(syscall.SIGTERM)
 		s.failsFor("draining", delayed)
 		s.eof() // and nothing about the detached one
 		w.eof()
@@ -152,7 +152,7 @@ func TestDrain(t *testing.T) {
 		id := s.fresh(typ, `0`)
 		w.takes(id)
 		b.drain(t, late)
-		b.signal(syscall.SIGTERM)
+		b.Signal(syscall.SIGTERM)
 		b.exits(t, 3*time.Second, 3) // 3: a drain cut short
 	})
 	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestDrain(t *testing.T) {
 		w := b.joined(t, typ)
 		w.takes(id)
 		w.respond(quote(string(make([]byte, 1<<20))))
-		b.signal(syscall.SIGTERM)
+		b.Signal(syscall.SIGTERM)
 		b.exits(t, 15*time.Second, 0)
 	})
 	t.Run("health while draining", func(t *testing.T) {

@@ -267,7 +267,7 @@ func TestRubbish(t *testing.T) {
 	})
 	serve(t, s, w, typ)
 	b.alive(t)
-	if text := b.log.text(); bytes.Contains([]byte(text), []byte("panic")) {
-		t.Errorf("the log speaks of a panic:\n%s", b.log.tail(20))
+	if text := b.Log.String(); bytes.Contains([]byte(text), []byte("panic")) {
+		t.Errorf("the log speaks of a panic:\n%s", b.tail())
 	}
 }

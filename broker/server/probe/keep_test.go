@@ -298,7 +298,7 @@ func TestKeep(t *testing.T) {
 	t.Run("a drain does not wait for kept outcomes", func(t *testing.T) {
 		b := start(t, "--drain-timeout=60s")
 		b.ended(t, "t", `1`, "")
-		b.signal(syscall.SIGTERM)
+		b.Signal(syscall.SIGTERM)
 		b.exits(t, 5*time.Second, 0)
 	})
 }

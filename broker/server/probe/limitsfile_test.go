@@ -28,7 +28,7 @@ func (d *daemon) reload(t *testing.T, path, text string) {
 	t.Helper()
 	marker := name("marker")
 	writeFile(t, path, text+fmt.Sprintf("\n[groups.%s]\nconcurrency = 1\n", marker))
-	d.signal(syscall.SIGHUP)
+	d.Signal(syscall.SIGHUP)
 	until(t, "the file is read again", func() error {
 		if status, body, err := d.get("/v1/groups/" + marker); err != nil || status != 200 {
 			return fmt.Errorf("%d %s %v", status, body, err)
@@ -115,9 +115,9 @@ rate = 2.5
 			"groups.a.concurrency = 5\ngroups.b.rate = -1\n", "groups.a.concurrency = \n", "groups.a.concurrency = 5\nnonsense = 1\n", "groups.a.burst = 5\n",
 		} {
 			writeFile(t, path, text)
-			b.signal(syscall.SIGHUP)
+			b.Signal(syscall.SIGHUP)
 			until(t, "an error is logged", func() error {
-				if got := strings.Count(b.log.text(), `"level":"error"`); got <= i {
+				if got := strings.Count(b.Log.String(), `"level":"error"`); got <= i {
 					return fmt.Errorf("%d errors", got)
 				}
 				return nil
@@ -128,9 +128,9 @@ rate = 2.5
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		b.signal(syscall.SIGHUP)
+		b.Signal(syscall.SIGHUP)
 		until(t, "an error is logged", func() error {
-			if strings.Count(b.log.text(), `"level":"error"`) < 5 {
+			if strings.Count(b.Log.String(), `"level":"error"`) < 5 {
 				return errNotYet
 			}
 			return nil

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gloom/cmd/throwaway"
 )
 
 const mib = 1 << 20
@@ -15,15 +17,15 @@ func (d *daemon) backTo(t *testing.T, what string, base, peak, limit int64) {
 	t.Helper()
 	begin := time.Now()
 	for {
-		now := d.rss()
+		now := d.usage().RSS
 		if now <= limit {
 			t.Logf("%s: resident %d MiB before, %d at the peak, %d after %s", what, base/mib, peak/mib, now/mib, since(begin))
 			return
 		}
-		if raceEnabled || time.Since(begin) > 20*time.Second {
+		if throwaway.Race || time.Since(begin) > 20*time.Second {
 			text := fmt.Sprintf("%s: resident %d MiB before, %d at the peak, still %d after %s, limit %d",
 				what, base/mib, peak/mib, now/mib, since(begin), limit/mib)
-			if raceEnabled {
+			if throwaway.Race {
 				t.Log(text)
 			} else {
 				t.Error(text)
@@ -61,13 +63,13 @@ func TestMemoryComesBack(t *testing.T) {
 		if err := <-acks; err != nil {
 			t.Fatal(err)
 		}
-		return b.rss()
+		return b.usage().RSS
 	}
 	t.Run("after a backlog was worked off", func(t *testing.T) {
 		t.Parallel()
 		b := start(t)
 		b.alive(t)
-		base := b.rss()
+		base := b.usage().RSS
 		typ := name("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
@@ -107,7 +109,7 @@ func TestMemoryComesBack(t *testing.T) {
 		t.Parallel()
 		b := start(t)
 		b.alive(t)
-		base := b.rss()
+		base := b.usage().RSS
 		typ := name("backlog")
 		s := b.submitter(t)
 		peak := fill(t, b, s, typ)
@@ -136,7 +138,7 @@ func TestPartialFrames(t *testing.T) {
 			typ := name("bystander")
 			s, w := b.submitter(t), b.joined(t, typ)
 			serve(t, s, w, typ)
-			base := b.rss()
+			base := b.usage().RSS
 			peak := base
 			var flood []*conn
 			cut := 0
@@ -154,9 +156,9 @@ func TestPartialFrames(t *testing.T) {
 					t.Fatalf("half a frame: %v, want it read or the connection closed", err)
 				}
 				serve(t, s, w, typ)
-				peak = max(peak, b.rss())
+				peak = max(peak, b.usage().RSS)
 			}
-			if grown := peak - base; c.limit > 0 && grown > c.limit && !raceEnabled {
+			if grown := peak - base; c.limit > 0 && grown > c.limit && !throwaway.Race {
 				t.Errorf("resident memory grew by %d MiB, more than %d", grown/mib, c.limit/mib)
 			}
 			if c.limit > 0 {
@@ -188,7 +190,7 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	typ := name("bystander")
 	s, w := b.submitter(t), b.joined(t, typ)
 	serve(t, s, w, typ)
-	base := b.rss()
+	base := b.usage().RSS
 	const peers = 200 // 3.2 GiB announced
 	for i := range peers {
 		addr := b.submitAddr
@@ -200,9 +202,9 @@ func TestAnnouncedLengthIsNotAllocated(t *testing.T) {
 	for range 20 {
 		serve(t, s, w, typ)
 	}
-	grown := b.rss() - base
+	grown := b.usage().RSS - base
 	t.Logf("%d announced frames: resident memory grew by %d KiB", peers, grown>>10)
-	if grown > 64*mib && !raceEnabled {
+	if grown > 64*mib && !throwaway.Race {
 		t.Errorf("%d announced frames made resident memory grow by %d MiB", peers, grown/mib)
 	}
 }

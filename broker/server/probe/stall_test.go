@@ -19,14 +19,14 @@ func TestHeartbeatOfAStalledDaemon(t *testing.T) {
 		beat(t, c)
 		c.send(`{"action":"pong"}`)
 	}
-	b.signal(syscall.SIGSTOP)
-	defer b.signal(syscall.SIGCONT)
+	b.Signal(syscall.SIGSTOP)
+	defer b.Signal(syscall.SIGCONT)
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(50 * ms) {
 		for _, c := range peers {
 			c.send(`{"action":"pong"}`)
 		}
 	}
-	b.signal(syscall.SIGCONT)
+	b.Signal(syscall.SIGCONT)
 	for port, c := range peers {
 		t.Run(port, func(t *testing.T) {
 			c.t = t

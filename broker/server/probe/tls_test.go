@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -147,7 +148,7 @@ func securely(t *testing.T, flags ...string) *daemon {
 			t.Errorf("end of gloomd: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("gloomd (HTTP on %s) wrote:\n%s", web, d.log.tail(40))
+			t.Logf("gloomd (HTTP on %s) wrote:\n%s", web, d.tail())
 		}
 	})
 	return d
@@ -375,7 +376,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	w.join(typ)
 	before := number()
 	_ = ca.flags() // new files under the same names
-	b.signal(syscall.SIGHUP)
+	b.Signal(syscall.SIGHUP)
 	until(t, "the new certificate is shown", func() error {
 		if number().Cmp(before) == 0 {
 			return errNotYet
@@ -384,7 +385,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	})
 	serve(t, s, w, typ) // open connections go on
 	ca.write("cert.pem", []byte("rubbish"))
-	b.signal(syscall.SIGHUP)
+	b.Signal(syscall.SIGHUP)
 	for range 5 {
 		number() // still the last good one
 	}
@@ -441,15 +442,19 @@ func TestTLSWithTokensAndPlain(t *testing.T) {
 	shut(t, submit, conf)
 	t.Run("the start-up line has what was bound", func(t *testing.T) {
 		b := securely(t, append(ca.flags(), "--submit-addr=tcp://127.0.0.1:0", "--worker-addr=tcp://127.0.0.1:0", "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0")...)
+		var ready map[string]any
+		if err := json.Unmarshal([]byte(b.Ready), &ready); err != nil {
+			t.Fatal(err)
+		}
 		for _, key := range []string{"submit_also", "worker_also"} {
-			also, _ := b.ready[key].([]any)
+			also, _ := ready[key].([]any)
 			if len(also) == 0 {
-				t.Errorf("%s is not there: %v", key, b.ready)
+				t.Errorf("%s is not there: %s", key, b.Ready)
 				continue
 			}
 			addr, _ := also[0].(string)
 			if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
-				t.Errorf("%s is %q: %v", key, addr, b.ready)
+				t.Errorf("%s is %q: %s", key, addr, b.Ready)
 				continue
 			}
 			dial(t, addr).ping()

@@ -208,7 +208,7 @@ func TestTokens(t *testing.T) {
 		c.send(`{"action":"hello","token":"a-very-secret-guess"}`)
 		c.fails("unauthorized")
 		for _, secret := range []string{"a-very-secret-guess", "all-1", "admin-1"} {
-			if strings.Contains(b.log.text(), secret) {
+			if strings.Contains(b.Log.String(), secret) {
 				t.Errorf("the log has %q", secret)
 			}
 		}
@@ -227,7 +227,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	if err := os.WriteFile(path, []byte("new-1 submit,work\nkept-1 work\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.signal(syscall.SIGHUP)
+	b.Signal(syscall.SIGHUP)
 	until(t, "the new token is known", func() error {
 		c, err := dialTry(b.submitAddr)
 		if err != nil {
@@ -254,14 +254,14 @@ func TestTokensAreReadAgain(t *testing.T) {
 	if err := os.WriteFile(path, []byte("new-1 fly\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.signal(syscall.SIGHUP)
+	b.Signal(syscall.SIGHUP)
 	for range 3 {
 		b.submitterAs(t, "new-1").fresh(typ, `1`)
 		bad := b.submitter(t)
 		bad.send(`{"action":"ping"}`)
 		bad.fails("unauthorized")
 	}
-	if !b.running() {
+	if !b.Running() {
 		t.Fatal("a bad token file ended the daemon")
 	}
 }

@@ -1,7 +1,6 @@
 package peer_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,37 +16,21 @@ import (
 
 	"gloom/cmd/jobd/peer"
 	"gloom/cmd/jobd/peer/peertest"
+	"gloom/cmd/throwaway"
 )
 
 // served is a server for a test, with routes that show how requests arrive.
 type served struct {
 	*peer.Server
-	log     *syncBuffer
+	log     *throwaway.Log
 	release chan struct{} // lets "wait" go on, once for each value
 	gone    atomic.Int32  // waits that ended with their connection
 	bigs    atomic.Int32  // how many were made
 }
 
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 func serve(t *testing.T, opt peer.Options) *served {
 	t.Helper()
-	s := &served{log: &syncBuffer{}, release: make(chan struct{})}
+	s := &served{log: &throwaway.Log{}, release: make(chan struct{})}
 	routes := peer.Routes{
 		"echo": {Handle: func(_ context.Context, _ *peer.Conn, data json.RawMessage) (any, error) {
 			return data, nil

@@ -109,6 +109,7 @@ func sharing(t *testing.T, name string) *daemon {
 	return shared.redis
 }
 
+// endShared ends them.
 func endShared() error {
 	var err error
 	for _, d := range []*daemon{shared.memory, shared.redis} {

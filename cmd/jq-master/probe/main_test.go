@@ -4,7 +4,6 @@ package probe
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -22,26 +21,8 @@ var scratch string // removed when the run is over
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Most tests wait; a slot per core would serialise them.
-	if p := flag.Lookup("test.parallel"); p != nil && p.Value.String() == p.DefValue {
-		_ = p.Value.Set("8")
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if scratch, err = os.MkdirTemp("", "gloom-jq-probe-"); err != nil {
-		fmt.Fprintln(os.Stderr, "probe:", err)
-		return 1
-	}
-	defer os.RemoveAll(scratch)
-	code := m.Run()
-	if err := endShared(); err != nil {
-		fmt.Fprintln(os.Stderr, "probe: shared daemon:", err)
-		code = 1
-	}
-	return code
+	throwaway.Parallel(8)
+	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), endShared() }))
 }
 
 // program builds jq-master once.

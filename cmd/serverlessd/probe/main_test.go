@@ -4,7 +4,6 @@ package probe
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -23,28 +22,14 @@ var scratch string // removed when the run is over
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Most tests wait; a slot per core would serialise them.
-	if p := flag.Lookup("test.parallel"); p != nil && p.Value.String() == p.DefValue {
-		_ = p.Value.Set("8")
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if scratch, err = os.MkdirTemp("", "gloom-sq-probe-"); err != nil {
-		fmt.Fprintln(os.Stderr, "probe:", err)
-		return 1
-	}
-	defer os.RemoveAll(scratch)
-	code := mariadbtest.Main(m)
-	if common.daemon != nil {
-		if err := common.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "probe: shared daemon:", err)
-			code = 1
+	throwaway.Parallel(8)
+	os.Exit(throwaway.Main(&scratch, func() (int, error) {
+		code := mariadbtest.Main(m)
+		if common.daemon == nil {
+			return code, nil
 		}
-	}
-	return code
+		return code, common.Stop()
+	}))
 }
 
 // program builds serverlessd once.
