@@ -20,7 +20,7 @@ func TestFetchedOnce(t *testing.T) {
 	}
 	c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":"once"}`, id), "worker-id", worker).want(204)
 	c.do("GET", "/job/"+id, "").want(200).has(`{"result":"once"}`)
-	if err := d.stop(); err != nil {
+	if err := d.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	c = start(t, "--redis", redis.URL()).client(t, jsonType)

@@ -34,9 +34,9 @@ type process struct {
 	url string // http://host:port
 }
 
-// start starts a daemon with some flags on a free port and waits until it takes
-// jobs. It must end well when the test does.
-func start(t testing.TB, args ...string) *process {
+// launch starts a daemon with some flags on a free port and waits until it
+// serves, perhaps as a standby. It must end well when the test does.
+func launch(t testing.TB, args ...string) *process {
 	t.Helper()
 	args = append([]string{"--addr", "127.0.0.1:0", "--log-level", "debug", "--drain", "100ms"}, args...)
 	cmd := exec.Command(os.Args[0], args...)
@@ -53,9 +53,15 @@ func start(t testing.TB, args ...string) *process {
 			t.Logf("jq-master %s:\n%s", strings.Join(args, " "), &d.Log)
 		}
 	})
-	p := &process{d, t, "http://" + d.Field("addr")}
-	p.ready()
-	return p
+	return &process{d, t, "http://" + d.Field("addr")}
+}
+
+// start is launch, and waits until the daemon takes jobs.
+func start(t testing.TB, args ...string) *process {
+	t.Helper()
+	d := launch(t, args...)
+	d.ready()
+	return d
 }
 
 // ready waits until the daemon takes jobs.

@@ -113,9 +113,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	d.Signal(syscall.SIGHUP)
 	fresh := caller(other, other)
 	eventually(t, "the new certificates hold", func() bool {
 		r, _ := http.NewRequest("GET", d.url+"/healthz", nil)
