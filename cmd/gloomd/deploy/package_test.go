@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -22,8 +23,8 @@ func command(t *testing.T, env []string, name string, args ...string) string {
 	return string(out)
 }
 
-// TestPackage: make deb packs every program with its manual, and what is in it
-// says the version that it was built with.
+// TestPackage: make deb packs every program with its manual, what is in it says the
+// version that it was built with, and systemd understands the units.
 func TestPackage(t *testing.T) {
 	dir := t.TempDir()
 	command(t, []string{"DPKG_DEB_COMPRESSOR_TYPE=gzip", "DPKG_DEB_COMPRESSOR_LEVEL=1"}, "make", "-C", "../../..", "deb", "BIN="+dir, "VERSION=v1.2.3")
@@ -40,49 +41,80 @@ func TestPackage(t *testing.T) {
 			t.Errorf("%s --version: %s", p, out)
 		}
 	}
+	units, err := filepath.Glob(filepath.Join(dir, "root/lib/systemd/system/*.service"))
+	if err != nil || len(units) != 3 {
+		t.Errorf("units %v, %v", units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err == nil {
+			err = os.WriteFile(unit, bytes.ReplaceAll(text, []byte("=/usr/bin/"), []byte("="+dir+"/root/usr/bin/")), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := command(t, nil, "systemd-analyze", "verify", "--man=no", unit); out != "" {
+			t.Errorf("%s: %s", unit, out)
+		}
+	}
 	if out := command(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
 		t.Errorf("the package has no postinst:\n%s", out)
 	}
 }
 
-// TestUpgrade: a service that its operator has disabled stays disabled.
+// TestUpgrade: the broker begins with the package, the queues when their operator
+// says so, and a service that the operator has disabled stays disabled.
 func TestUpgrade(t *testing.T) {
-	root := t.TempDir()
-	for _, dir := range []string{"lib/systemd/system", "etc", "var/lib"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
+	units := map[string]string{
+		"gloomd.service": "systemd", "jq-master.service": "../../jq-master/deploy", "serverlessd.service": "../../serverlessd/deploy",
 	}
-	unit, err := os.ReadFile("systemd/gloomd.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "lib/systemd/system/gloomd.service"), unit, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	env := []string{"DPKG_ROOT=" + root, "DPKG_MAINTSCRIPT_PACKAGE=gloom"}
-	enabled := func() bool {
-		_, err := os.Lstat(filepath.Join(root, "etc/systemd/system/multi-user.target.wants/gloomd.service"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		return err == nil
-	}
-	for _, step := range []struct {
-		what string
-		args []string
-		want bool
-	}{
-		{"installed", []string{"sh", "debian/postinst", "configure", ""}, true},
-		{"upgraded", []string{"sh", "debian/postinst", "configure", "1.0"}, true},
-		{"disabled", []string{"deb-systemd-helper", "disable", "gloomd.service"}, false},
-		{"upgraded again", []string{"sh", "debian/postinst", "configure", "1.1"}, false},
-		{"purged", []string{"sh", "debian/postrm", "purge"}, false},
-		{"installed anew", []string{"sh", "debian/postinst", "configure", ""}, true},
-	} {
-		command(t, env, step.args[0], step.args[1:]...)
-		if enabled() != step.want {
-			t.Errorf("%s: enabled is %v, want %v", step.what, !step.want, step.want)
-		}
+	for unit := range units {
+		t.Run(unit, func(t *testing.T) {
+			root := t.TempDir()
+			for _, dir := range []string{"lib/systemd/system", "etc", "var/lib"} {
+				if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, from := range units {
+				text, err := os.ReadFile(filepath.Join(from, name))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(root, "lib/systemd/system", name), text, 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			env := []string{"DPKG_ROOT=" + root, "DPKG_MAINTSCRIPT_PACKAGE=gloom"}
+			enabled := func() bool {
+				_, err := os.Lstat(filepath.Join(root, "etc/systemd/system/multi-user.target.wants", unit))
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+				return err == nil
+			}
+			first := unit == "gloomd.service"
+			for _, step := range []struct {
+				what string
+				args []string
+				want bool
+			}{
+				{"installed", install(""), first},
+				{"upgraded", install("1.0"), first},
+				{"enabled", []string{"deb-systemd-helper", "enable", unit}, true},
+				{"upgraded while enabled", install("1.1"), true},
+				{"disabled", []string{"deb-systemd-helper", "disable", unit}, false},
+				{"upgraded while disabled", install("1.2"), false},
+				{"enabled again", []string{"deb-systemd-helper", "enable", unit}, true},
+				{"purged", []string{"sh", "debian/postrm", "purge"}, false},
+				{"installed anew", install(""), first},
+			} {
+				command(t, env, step.args[0], step.args[1:]...)
+				if enabled() != step.want {
+					t.Errorf("%s: enabled is %v, want %v", step.what, !step.want, step.want)
+				}
+			}
+		})
 	}
 }

@@ -2,10 +2,13 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // process names a process for good: host, boot, pid namespace, id and start.
@@ -35,7 +38,7 @@ func self() process {
 // such process, or only what it left for its parent to read.
 func startOf(pid int) (string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if os.IsNotExist(err) {
+	if os.IsNotExist(err) && errors.Is(unix.Kill(pid, 0), unix.ESRCH) { // else it is hidden
 		return "", nil
 	}
 	if err != nil {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds a Debian package of what make install installs, with the unit and the
+# Builds a Debian package of what make install installs, with units and the
 # configuration of gloomd: build.sh BIN OUT. BIN holds the programs, OUT
 # receives the package. Needs dpkg-deb.
 set -eu
@@ -19,7 +19,8 @@ make --no-print-directory -C "$top" install BIN="$bin" DESTDIR="$root" PREFIX=/u
 gzip -9n "$root"/usr/share/man/man1/*
 install -d "$root/etc/gloom" "$root/lib/systemd/system" "$root/DEBIAN" "$root/usr/share/doc/gloom"
 install -m 644 "$here/../../gloomd.toml" "$root/etc/gloom/gloomd.toml"
-install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.socket "$root/lib/systemd/system/"
+install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.socket \
+    "$top"/cmd/jq-master/deploy/*.service "$top"/cmd/serverlessd/deploy/*.service "$root/lib/systemd/system/"
 install -m 644 "$here/../alerts.yml" "$here/../dashboard.json" "$top/wire/PROTOCOL.md" \
     "$here/../systemd/sockets.conf" "$top/LICENSE" "$root/usr/share/doc/gloom/"
 
