@@ -83,7 +83,7 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	ctx, cancel := b.call() // the wait is none of the store's time
 	defer cancel()
 	began := time.Now()
-	before, err := b.store.Ingest(ctx, r.Range, r.Read(), time.Now)
+	before, err := ingest(ctx, b.store, r)
 	if b.note(err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store knows that it has them
@@ -102,6 +102,20 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	}
 	b.look()
 	return true
+}
+
+// ingest puts a piece of a journal into a store, but for what that will never take:
+// a copy of it is kept in the journal's directory.
+func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before int64, err error) {
+	before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
+	var refused *store.RefusedError
+	if !errors.As(err, &refused) {
+		return before, err
+	}
+	if err := r.SetAside(refused.IDs, refused.Err); err != nil {
+		return before, err
+	}
+	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
 }
 
 // tellIngested wakes those who wait for a store to have their jobs.
@@ -138,7 +152,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 			}
 			var before int64
 			if err == nil {
-				before, err = s.Ingest(ctx, r.Range, r.Read(), time.Now)
+				before, err = ingest(ctx, s, r)
 			}
 			if err == nil {
 				err = r.Sync()

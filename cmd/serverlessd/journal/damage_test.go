@@ -2,13 +2,16 @@ package journal_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/journal"
 )
 
@@ -340,4 +343,44 @@ func (n *naive) check(t *testing.T, damaged bool) {
 			t.Fatalf("a part of request %s is stored", request)
 		}
 	}
+}
+
+// TestSetAside: what a store does not take is kept as the journal has it, once, and
+// waits no more when the rest is synced.
+func TestSetAside(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	later := batch("a-x", "1", "too large", "3")
+	later.Due = due
+	add(t, j, batch("b-y", "0"), later)
+	var refused Entry
+	for range 2 { // not synced, then read again
+		r := reserve(t, j, 100, long)
+		refused = r.Read()[2]
+		if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
+		r.Cancel()
+	}
+	equal(t, "waiting", j.Waiting(), map[string]Count{"b-y": {Jobs: 1}, "a-x": {Jobs: 3, Delayed: 3}})
+	r := reserve(t, j, 100, long)
+	if err := errors.Join(r.SetAside([]job.ID{refused.ID}, nil), r.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "waiting", len(j.Waiting()), 0)
+	kept := d.bad()
+	equal(t, "files", len(kept), 1)
+	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})
+
+	back := newDisk() // the copy is a piece of a journal
+	f, err := back.Create(string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(d.names[kept[0]].data, 0)
+	got := reserve(t, open(t, back), 100, long).Read()
+	equal(t, "read", text(got), "a-x:too large")
+	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due)}, []any{refused.ID, true})
 }

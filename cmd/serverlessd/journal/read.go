@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"gloom/cmd/serverlessd/job"
 )
 
 // maxRead is how many bytes of lines a reservation has, one record at least.
@@ -21,10 +23,11 @@ type Reservation struct {
 	reader   string // the lane that has it
 	lane     string // "": anybody's if it goes back
 	entries  []Entry
+	aside    []Entry // of which a copy is kept instead
 	deadline time.Time
 }
 
-// Read returns what is reserved.
+// Read returns what is reserved, but for what was set aside.
 func (r *Reservation) Read() []Entry { return r.entries }
 
 // Reserve takes records from the front of a lane, of n lines in all but at least
@@ -171,31 +174,89 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 // setAside copies damage to a file of its own.
 func (j *Journal) setAside(s *segment, at, size int64) error {
 	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
-	f, err := j.opt.Files.Create(name)
-	if errors.Is(err, os.ErrExist) {
-		return nil // it was met before
+	fresh, err := j.keep(name, size, func(to File) error { return copyTo(to, s.file, at, size) })
+	if fresh {
+		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
+			Msg("part of the journal is damaged; what it held is not run")
 	}
-	if err == nil {
-		err = copyTo(f, s.file, at, size)
+	return err
+}
+
+// SetAside takes jobs out of a reservation that no store takes, and keeps a copy of
+// them, as the journal would have it.
+func (r *Reservation) SetAside(ids []job.ID, cause error) error {
+	var copied []byte
+	left := make([]Entry, 0, len(r.entries))
+	var aside []Entry
+	for _, e := range r.entries {
+		if !slices.Contains(ids, e.ID) {
+			left = append(left, e)
+			continue
+		}
+		aside = append(aside, e)
+		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, body: append(slices.Clip(e.Payload), '\n')}
+		copied = rec.appendTo(copied)
 	}
-	if err == nil {
-		err = j.opt.Files.Sync()
+	if len(aside) == 0 {
+		return nil
 	}
+	name := string(aside[0].ID) + bad
+	fresh, err := r.j.keep(name, int64(len(copied)), func(to File) error {
+		_, err := to.WriteAt(copied, 0)
+		return err
+	})
 	if err != nil {
-		_ = j.opt.Files.Remove(name)
 		return err
 	}
-	j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
-		Msg("part of the journal is damaged; what it held is not run")
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.stats.Damaged += size
-	j.stats.Bad++
+	if fresh {
+		r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
+			Msg("the store does not take what was accepted; it is not run")
+	}
+	r.entries, r.aside = left, append(r.aside, aside...)
 	return nil
 }
 
-func copyTo(to, from File, at, size int64) (err error) {
-	defer func() { err = errors.Join(err, to.Close()) }()
+// keep writes and counts a file of what is not run. It is fresh unless the same
+// was met before.
+func (j *Journal) keep(name string, size int64, write func(to File) error) (fresh bool, err error) {
+	f, err := j.opt.Files.Create(name)
+	if fresh = true; errors.Is(err, os.ErrExist) {
+		if j.holds(name, size) {
+			return false, nil
+		}
+		fresh = false // it was cut short
+		if err = j.opt.Files.Remove(name); err == nil {
+			f, err = j.opt.Files.Create(name)
+		}
+	}
+	if err == nil {
+		err = errors.Join(write(f), f.Sync(), f.Close(), j.opt.Files.Sync())
+	}
+	if err != nil {
+		_ = j.opt.Files.Remove(name)
+		return false, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stats.Damaged += size
+	if fresh {
+		j.stats.Bad++
+	}
+	return true, nil
+}
+
+// holds tells whether a file has so many bytes.
+func (j *Journal) holds(name string, bytes int64) bool {
+	f, err := j.opt.Files.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	size, err := f.Size()
+	return err == nil && size == bytes
+}
+
+func copyTo(to, from File, at, size int64) error {
 	for done := int64(0); done < size; {
 		buf, err := readAt(from, at+done, min(readAhead, size-done))
 		if err != nil {
@@ -206,7 +267,7 @@ func copyTo(to, from File, at, size int64) (err error) {
 		}
 		done += int64(len(buf))
 	}
-	return to.Sync()
+	return nil
 }
 
 // Sync says that what is reserved is in a store. ErrExpired: it is not the
@@ -218,6 +279,9 @@ func (r *Reservation) Sync() error {
 	if !j.drop(r) {
 		j.mu.Unlock()
 		return ErrExpired
+	}
+	for _, e := range r.aside {
+		j.count(e.Jobtype, -1, e.Due)
 	}
 	for _, e := range r.entries {
 		j.count(e.Jobtype, -1, e.Due)

@@ -31,8 +31,9 @@ type row struct {
 
 // Ingest implements Store.
 func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (point int64, err error) {
+	var rows []row
 	err = s.transact(ctx, "ingest", func(t *tx) error {
-		point = 0
+		point, rows = 0, nil
 		err := t.each("SELECT place FROM sq_points WHERE segment = ?"+s.locked(), []any{piece.Segment}, func(r *sql.Rows) error {
 			return r.Scan(&point)
 		})
@@ -43,7 +44,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 			return nil
 		}
 		ahead := s.ahead(host(), t.now)
-		rows := make([]row, 0, len(jobs))
+		rows = make([]row, 0, len(jobs))
 		for _, e := range jobs {
 			if e.End > point {
 				rows = append(rows, translate(e, ahead, t.now))
@@ -56,7 +57,7 @@ func (s *SQL) Ingest(ctx context.Context, piece journal.Range, jobs []journal.En
 			piece.Segment, piece.To, at(t.now))
 		return nil
 	})
-	return point, err
+	return point, s.blame(ctx, rows, err)
 }
 
 // ahead is by how much the store's clock is ahead of the host's. A way that takes

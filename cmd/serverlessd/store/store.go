@@ -37,7 +37,8 @@ type Store interface {
 	// Ingest writes a piece of a journal in one transaction with its read point, of
 	// which it returns how it stood before: of what had been written until there,
 	// nothing is written again. host is the host's clock: dates of jobs are translated
-	// by its distance to the store's.
+	// by its distance to the store's. A *RefusedError names the jobs without which the
+	// piece would have been written.
 	Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (before int64, err error)
 
 	// Reserve takes a sysid, or returns ErrTaken.

@@ -623,3 +623,31 @@ func TestFileIsPrivate(t *testing.T) {
 	_, err = absent.Now(t.Context())
 	fails(t, err, ErrAway)
 }
+
+// TestIngestRefused: of a piece with jobs that a database cannot take these are
+// named, and nothing is written; without them the rest is.
+func TestIngestRefused(t *testing.T) {
+	server := mariadbtest.New(t, "--max-allowed-packet=1M")
+	s, err := Open(address(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	large := strings.Repeat("'", 3<<20)
+	piece := []journal.Entry{entry("a-x", "1"), entry("a-x", large), entry("a-x", strings.Repeat("x", 5000)), entry("b-x", "3"), entry("a-x", large)}
+	for i := range piece {
+		piece[i].End = int64(i) + 1
+	}
+	all := journal.Range{Segment: "s", To: 5}
+	_, err = s.Ingest(t.Context(), all, piece, time.Now)
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{piece[1].ID, piece[4].ID}) {
+		t.Fatalf("%v: %+v", err, refused)
+	}
+	equal(t, "written", counts(t, s, "a-x"), Counts{})
+	if before, err := s.Ingest(t.Context(), all, []journal.Entry{piece[0], piece[2], piece[3]}, time.Now); err != nil || before != 0 {
+		t.Fatal(before, err)
+	}
+	equal(t, "written", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
+	equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 5, ttl)), "1 "+strings.Repeat("x", 5000))
+}

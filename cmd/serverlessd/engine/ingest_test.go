@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+// small is a store that takes no payloads of more than ten bytes.
+type small struct{ store.Store }
+
+func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+	var refused []job.ID
+	for _, e := range jobs {
+		if len(e.Payload) > 10 {
+			refused = append(refused, e.ID)
+		}
+	}
+	if refused != nil {
+		return 0, &store.RefusedError{IDs: refused, Err: errors.New("too large")}
+	}
+	return s.Store.Ingest(ctx, piece, jobs, host)
+}
+
+// TestRefusedLines: a line that the store does not take holds up no other; a copy
+// of it is kept and counted.
+func TestRefusedLines(t *testing.T) {
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s.Store = small{s.Store}
+	dir := t.TempDir()
+	e := running(t, dir, s)
+	defer e.Shutdown(context.Background())
+	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
+	after := add(t, e, "a-x", "4")
+	until(t, "all is ingested", func() error {
+		_, err := s.Job(t.Context(), after[0])
+		return err
+	})
+	for i, want := range []error{nil, store.ErrUnknown, nil} {
+		if _, err := e.Job(t.Context(), ids[i]); !errors.Is(err, want) {
+			t.Errorf("job %d: %v, want %v", i, err, want)
+		}
+	}
+	kept, err := filepath.Glob(filepath.Join(dir, "journal", "*.bad"))
+	if err != nil || len(kept) != 1 || e.journal.Stats().Bad != 1 {
+		t.Errorf("kept %v, %v, %+v", kept, err, e.journal.Stats())
+	}
+	until(t, "the counts are right", func() error {
+		types, err := e.State(t.Context(), "a")
+		if c := types["a-x"]; err == nil && (c.Added != 3 || c.Imbalance() != 0) {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+}

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// RefusedError names jobs that a database does not take, whatever is done: they
+// are larger than its packets may be, say.
+type RefusedError struct {
+	IDs []job.ID
+	Err error // of one of them
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the store refuses %d jobs: %v", len(e.IDs), e.Err)
+}
+
+// Unwrap returns what the database said.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// blame finds the rows for which an insert of all of them was refused. An error
+// that has other reasons stays as it is.
+func (s *SQL) blame(ctx context.Context, rows []row, err error) error {
+	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
+		return err
+	}
+	found := &RefusedError{}
+	nothing := errors.New("undo")
+	tried := s.transact(ctx, "blame", func(t *tx) error {
+		found.IDs = nil
+		if err := t.try(rows, found); err != nil {
+			return err
+		}
+		return nothing
+	})
+	switch {
+	case !errors.Is(tried, nothing):
+		return tried
+	case len(found.IDs) == 0:
+		return err
+	}
+	return found
+}
+
+// try inserts rows, and where they are refused each half of them.
+func (t *tx) try(rows []row, found *RefusedError) error {
+	if _, err := t.exec("SAVEPOINT try"); err != nil {
+		return err
+	}
+	err := t.insert(rows)
+	if err == nil {
+		err = t.s.exec(t.ctx, t, t.list)
+	}
+	t.list = nil
+	if err == nil || t.s.kind(err) != refused {
+		return err
+	}
+	if _, err := t.exec("ROLLBACK TO SAVEPOINT try"); err != nil {
+		return err
+	}
+	if len(rows) == 1 {
+		found.IDs, found.Err = append(found.IDs, rows[0].id), err
+		return nil
+	}
+	for half := range slices.Chunk(rows, (len(rows)+1)/2) {
+		if err := t.try(half, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
