@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"gloom/broker/server"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -54,6 +55,7 @@ func run(opt *options) error {
 	if err != nil {
 		return err
 	}
+	server.Pace(0)
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
 		return fault(err)

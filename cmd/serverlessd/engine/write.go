@@ -12,6 +12,8 @@ const (
 	writeAtOnce = 500
 	writeBytes  = 8 << 20
 	writeRetry  = 100 * time.Millisecond
+	// writePace is from the beginning of one transaction to that of the next.
+	writePace = 5 * time.Millisecond
 )
 
 // put queues an ending.
@@ -36,7 +38,8 @@ func (b *backend) write() {
 		case <-b.full:
 		}
 		for ends := b.queued(); len(ends) > 0; ends = b.queued() {
-			if b.writeAll(ends) != nil && !b.e.sleep(writeRetry) {
+			next := time.Now().Add(writePace)
+			if b.writeAll(ends) != nil && !b.e.sleep(writeRetry) || !b.e.sleep(time.Until(next)) {
 				return
 			}
 		}

@@ -159,7 +159,7 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	meter := c.p.Meter()
 	check := time.NewTimer(limit)
 	if cpu > 0 {
-		check.Reset(min(limit, firstCheck))
+		check.Reset(min(limit, max(cpu/100, leastCheck)))
 	}
 	defer check.Stop()
 	// Who does not read its input is not kept waiting for longer than this one.
@@ -198,9 +198,10 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 	}
 }
 
-// firstCheck is when a job's processor time is looked at first: most have ended
-// by then.
-const firstCheck = 10 * time.Millisecond
+// leastCheck is how far apart two looks at a job's processor time are at least:
+// each reads what there is to read of all processes. The first one begins to count,
+// and comes when most jobs have ended.
+const leastCheck = 10 * time.Millisecond
 
 // nextCheck is when so much processor time can be used up at the earliest, or
 // the wall's time be over.
@@ -208,7 +209,7 @@ func nextCheck(wall, cpu time.Duration) time.Duration {
 	if cpu <= 0 {
 		return wall
 	}
-	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), firstCheck))
+	return min(wall, max(cpu/time.Duration(runtime.NumCPU()), leastCheck))
 }
 
 // cause is how the process ended, and what it said last.
