@@ -21,6 +21,7 @@ import (
 	"gloom/cmd/internal/cli"
 	points "gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
+	"gloom/cmd/throwaway"
 )
 
 // The test binary is also the daemon that is killed.
@@ -61,49 +62,39 @@ func deathAt(at string) func(string) {
 
 // site is a directory with a daemon that runs, dies and comes back.
 type site struct {
-	t    *testing.T
-	dir  string
-	addr string
-	cmd  *exec.Cmd
-	log  bytes.Buffer
-	dead chan struct{}
+	t     *testing.T
+	dir   string
+	addr  string
+	lives []*throwaway.Daemon
 }
 
 func newSite(t *testing.T) *site {
-	s := &site{t: t, dir: t.TempDir(), addr: freeAddr(t)}
+	s := &site{t: t, dir: t.TempDir()}
 	t.Cleanup(func() {
-		s.kill()
-		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", s.log.String())
+		for _, d := range s.lives {
+			d.Kill()
+			if t.Failed() {
+				t.Logf("a daemon's log:\n%s", &d.Log)
+			}
 		}
 	})
 	return s
 }
 
+// start begins a life, which may have ended when it returns.
 func (s *site) start(at string, args ...string) {
 	s.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.cmd = exec.Command(self, append([]string{"--addr", s.addr, "--dir", s.data(), "--langs", "sh",
+	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
 		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, args...)...)
-	s.cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
-	s.cmd.Stderr = &s.log
-	if err := s.cmd.Start(); err != nil {
+	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
+	d, err := throwaway.Start(cmd, "serverlessd is ready")
+	if err != nil && d.Running() {
 		s.t.Fatal(err)
 	}
-	dead, cmd := make(chan struct{}), s.cmd
-	s.dead = dead
-	go func() {
-		_ = cmd.Wait()
-		close(dead)
-	}()
+	s.lives, s.addr = append(s.lives, d), d.Field("addr")
 	s.until("the daemon answers", func() bool {
-		select {
-		case <-s.dead:
+		if s.died() {
 			return true
-		default:
 		}
 		resp, err := http.Get("http://" + s.addr + "/readyz")
 		if err == nil {
@@ -113,13 +104,8 @@ func (s *site) start(at string, args ...string) {
 	})
 }
 
-func (s *site) kill() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		<-s.dead
-		s.cmd = nil
-	}
-}
+// died tells whether the last life is over.
+func (s *site) died() bool { return !s.lives[len(s.lives)-1].Running() }
 
 func (s *site) data() string { return filepath.Join(s.dir, "data") }
 func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
@@ -224,17 +210,9 @@ func walk(s *site, at string) {
 		}
 		return ok
 	}
-	died := func() bool {
-		select {
-		case <-s.dead:
-			return true
-		default:
-			return false
-		}
+	for number < 1000 && !s.died() && add() { // pieces may be large: the moment comes some time
 	}
-	for number < 1000 && !died() && add() { // pieces may be large: the moment comes some time
-	}
-	s.until("the daemon dies", died)
+	s.until("the daemon dies", s.died)
 	s.start("-")
 	if !s.handler() {
 		t.Fatal("the handler is refused")
@@ -284,14 +262,7 @@ func TestIngestCommand(t *testing.T) {
 	if s.post("POST", "/a/job/x/add", "1\n2\n3\n") {
 		t.Log("acknowledged before the end")
 	}
-	s.until("the daemon dies", func() bool {
-		select {
-		case <-s.dead:
-			return true
-		default:
-			return false
-		}
-	})
+	s.until("the daemon dies", s.died)
 	ingest := func(args ...string) (string, int) {
 		var out, errs bytes.Buffer
 		cmd := command()

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"bytes"
-	"net"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"gloom/cmd/throwaway"
 )
 
 // patience is how long anything may take on a machine that is busy.
@@ -26,11 +26,15 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	program := filepath.Join(dir, "serverlessd")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := throwaway.Build(dir, "serverlessd", false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	addr := freeAddr(t)
+	port, err := throwaway.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprint("127.0.0.1:", port)
 	_, text, _ := strings.Cut(string(readme), "## An example\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	steps := blocks(strings.ReplaceAll(text, "127.0.0.1:3001", addr))
@@ -39,16 +43,15 @@ func TestReadme(t *testing.T) {
 	}
 	args := strings.Fields(strings.TrimSuffix(strings.TrimPrefix(steps[0], "serverlessd "), "&\n"))
 	cmd := exec.Command(program, append(args, "--addr", addr)...)
-	var log bytes.Buffer
-	cmd.Dir, cmd.Stderr = dir, &log
-	if err := cmd.Start(); err != nil {
+	cmd.Dir = dir
+	d, err := throwaway.Start(cmd, "serverlessd is ready")
+	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		d.Kill()
 		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", log.String())
+			t.Logf("the daemon's log:\n%s", &d.Log)
 		}
 	}()
 	await(t, "http://"+addr+"/readyz")
@@ -78,16 +81,6 @@ func blocks(text string) (all []string) {
 		}
 	}
 	return all
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func await(t *testing.T, url string) {

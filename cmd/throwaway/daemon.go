@@ -38,8 +38,8 @@ type Daemon struct {
 }
 
 // Start runs a command and waits for a line of its output that contains ready. It is
-// an error when the program ends before, or does not say it within a minute; the
-// Daemon then has what it said. Output that the command has a place for goes there
+// an error when the program ends before, or does not say it within a minute and goes
+// on running; the Daemon then has what it said. Output that the command has a place for goes there
 // instead.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
@@ -61,7 +61,6 @@ func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 		return d, nil
 	case <-d.gone:
 	case <-timer.C:
-		d.Kill()
 		return d, fmt.Errorf("%s does not say %q within %s: %s", name(cmd), ready, startTimeout, &d.Log)
 	}
 	select {
@@ -84,6 +83,7 @@ func (d *Daemon) Field(name string) string {
 	return m[1]
 }
 
+// PID is the process's id.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Gone is closed when the program has ended.

@@ -2,17 +2,11 @@ package attack
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
-	"encoding/pem"
 	"flag"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -242,32 +236,11 @@ func (d *daemon) bounded(attack func()) {
 	d.t.Logf("resident: %d MiB before, %d at the peak, %d after %v; held is%s", before/mib, peak/mib, d.rss()/mib, time.Since(end).Round(time.Second), d.parts())
 }
 
-// certificate writes a key and a certificate for itself, and returns flags.
+// certificate writes a certificate and its key, and returns flags.
 func certificate(t *testing.T) []string {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	flags := []string{}
-	for _, f := range []struct {
-		flag, kind string
-		der        []byte
-	}{{"tls-cert", "CERTIFICATE", cert}, {"tls-key", "PRIVATE KEY", der}} {
-		path := filepath.Join(dir, f.flag)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		flags = append(flags, "--"+f.flag+"="+path)
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
 	}
-	return flags
+	return []string{"--tls-cert=" + filepath.Join(dir, "server.pem"), "--tls-key=" + filepath.Join(dir, "server.key")}
 }
