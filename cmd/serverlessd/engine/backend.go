@@ -22,6 +22,7 @@ type backend struct {
 	mu      sync.Mutex // guards the following
 	sysid   string     // "" while none is reserved
 	old     []string   // sysids of an earlier life that are to be left
+	gone    []string   // segments whose read points are to be dropped
 	renewed time.Time  // when what succeeded last of reserving and renewing began
 	away    error      // of the last call; nil: reachable
 	hand    map[job.ID]*run
@@ -320,12 +321,19 @@ func (b *backend) sweepOnce() (more bool) {
 	}
 	ctx, cancel := b.call()
 	defer cancel()
+	b.mu.Lock()
+	gone := b.gone
+	b.gone = nil
+	b.mu.Unlock()
 	swept, err := b.store.Sweep(ctx, store.Sweeping{
 		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun,
 		Handled: b.e.handlers.handled(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
-		Limit: 1000,
+		Segments: gone, Limit: 1000,
 	})
 	if b.note(err) != nil {
+		b.mu.Lock()
+		b.gone = append(b.gone, gone...)
+		b.mu.Unlock()
 		b.complain(err, "cannot sweep")
 		return false
 	}
@@ -334,4 +342,13 @@ func (b *backend) sweepOnce() (more bool) {
 		b.look()
 	}
 	return swept.More
+}
+
+// segmentGone has all stores drop the read point of a segment that is no more.
+func (e *Engine) segmentGone(name string) {
+	for _, b := range e.backends {
+		b.mu.Lock()
+		b.gone = append(b.gone, name)
+		b.mu.Unlock()
+	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -58,4 +59,49 @@ func TestRefusedLines(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestPointsOfGoneSegments: a store keeps no read points of segments that a journal
+// has removed.
+func TestPointsOfGoneSegments(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "jobs.db")
+	segments := func() []string {
+		found, err := filepath.Glob(filepath.Join(dir, "journal", "*.journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	e := running(t, dir, sqlite(t, path))
+	ingested := func(id job.ID) {
+		until(t, "it is ingested", func() error {
+			_, err := e.backends[0].store.Job(t.Context(), id)
+			return err
+		})
+	}
+	ingested(add(t, e, "a-x", "1")[0])
+	first := segments()
+	e.Shutdown(context.Background())
+	e = running(t, dir, sqlite(t, path))
+	defer func() { e.Shutdown(context.Background()) }()
+	ingested(add(t, e, "a-x", "2")[0])
+	point := func(file string) (place int64) {
+		place, err := e.backends[0].store.Ingest(t.Context(), journal.Range{Segment: filepath.Base(file)}, nil, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return place
+	}
+	until(t, "the point of the first is dropped", func() error {
+		if now := segments(); len(first) != 1 || len(now) != 1 || now[0] == first[0] {
+			return fmt.Errorf("segments %v, then %v", first, now)
+		}
+		if p := point(first[0]); p != 0 {
+			return fmt.Errorf("it is %d", p)
+		}
+		return nil
+	})
+	if point(segments()[0]) == 0 {
+		t.Error("that of the other is gone too")
+	}
 }

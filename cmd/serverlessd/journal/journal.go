@@ -63,6 +63,7 @@ type Options struct {
 	Lanes []string
 	Notes []Note
 	Save  func([]Note) error
+	Gone  func(segment string) // is told of each that is removed; may be nil
 }
 
 // Stats are a journal's counters since it was opened, and what it holds.

@@ -396,6 +396,8 @@ func (j *Journal) remove(gone []*segment) {
 			j.opt.Log.Warn().Err(err).Msg("cannot remove a segment that is in a store")
 			return
 		}
-		j.doomed = j.doomed[1:]
+		if j.doomed = j.doomed[1:]; j.opt.Gone != nil {
+			j.opt.Gone(s.name)
+		}
 	}
 }

@@ -26,6 +26,16 @@ func (t *tx) count(jobtype string) *tally {
 	return c
 }
 
+func (c *tally) add(d tally) {
+	c.open += d.open
+	c.running += d.running
+	c.ok += d.ok
+	c.failed += d.failed
+	c.abandoned += d.abandoned
+	c.expired += d.expired
+	c.deleted += d.deleted
+}
+
 // ended is the count of a job that ended so.
 func (c *tally) ended(code string) *int {
 	switch job.Ended(code) {

@@ -55,10 +55,11 @@ func (t *tx) handlersChanged() {
 func (s *SQL) DeleteHandler(ctx context.Context, jobtype string) (n int, err error) {
 	err = s.transact(ctx, "delete handler", func(t *tx) error {
 		n, err = t.exec("DELETE FROM sq_handlers WHERE type = ?", jobtype)
-		if n > 0 {
-			t.handlersChanged()
+		if err != nil || n == 0 {
+			return err
 		}
-		return err
+		t.handlersChanged()
+		return t.settle(jobtype)
 	})
 	return n, err
 }

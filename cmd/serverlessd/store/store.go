@@ -77,6 +77,7 @@ type Store interface {
 	// RetryAll is Retry for up to limit of the jobs that a query finds.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts are the exact numbers of jobs by jobtype; of one client unless it is "".
+	// Those of types of which there is nothing else are added up as CLIENT-*.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
 
 	// PutHandler adds a version, of which it keeps the newest ten, and sets its
@@ -155,9 +156,10 @@ type Sweeping struct {
 	Handled                       func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
 	// Next is the type that gets a follow-on job for each abandoned one, "" for none,
 	// and NextID that job's id.
-	Next   func(jobtype string) string
-	NextID func() job.ID
-	Limit  int
+	Next     func(jobtype string) string
+	NextID   func() job.ID
+	Segments []string // of journals, that are no more: their read points are dropped
+	Limit    int
 }
 
 // Swept is what a sweep did.

@@ -453,11 +453,23 @@ func TestSweep(t *testing.T) {
 		equal(t, "expired", sweep(t, s, w), Swept{Expired: 2})
 		equal(t, "a-z", counts(t, s, "a-z"), Counts{Added: 1, Expired: 1})
 		equal(t, "nothing to do", sweep(t, s, lax), Swept{})
+		h := &job.Handler{ID: string(ids.Next(1)), Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}}
+		if err := s.PutHandler(t.Context(), h); err != nil {
+			t.Fatal(err)
+		}
 		w = lax
 		w.KeepDone, w.Limit = 0, 3
 		equal(t, "purged", sweep(t, s, w), Swept{Purged: 3, More: true})
 		equal(t, "purged", sweep(t, s, w), Swept{Purged: 1})
-		equal(t, "still counted", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
+		all, err := s.Counts(t.Context(), "a")
+		equal(t, "still counted", []any{all, err}, []any{map[string]Counts{
+			"a-x": {Added: 1, Abandoned: 1}, "a-*": {Added: 3, Abandoned: 1, Expired: 2},
+		}, nil})
+		if _, err := s.DeleteHandler(t.Context(), "a-x"); err != nil {
+			t.Fatal(err)
+		}
+		all, err = s.Counts(t.Context(), "a")
+		equal(t, "still counted", []any{all, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
 	})
 }
 
@@ -622,6 +634,25 @@ func TestFileIsPrivate(t *testing.T) {
 	}
 	_, err = absent.Now(t.Context())
 	fails(t, err, ErrAway)
+}
+
+// TestForgottenSegments: their read points go, those of others stay.
+func TestForgottenSegments(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		piece := []journal.Entry{entry("a-x", "1")}
+		for _, segment := range []string{"gone", "there"} {
+			if _, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, piece, time.Now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := lax
+		w.Segments = []string{"gone", "unknown"}
+		sweep(t, s, w)
+		for segment, want := range map[string]int64{"gone": 0, "there": 1} {
+			point, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, nil, time.Now)
+			equal(t, segment, []any{point, err}, []any{want, nil})
+		}
+	})
 }
 
 // TestIngestRefused: of a piece with jobs that a database cannot take these are

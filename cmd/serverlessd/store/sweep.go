@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -9,7 +11,7 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge} {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge, s.forget} {
 		did, err := f(ctx, want)
 		if err != nil {
 			return swept, err
@@ -119,7 +121,8 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) 
 	return did, err
 }
 
-// purge removes what ended long ago. It stays counted.
+// purge removes what ended long ago. It stays counted, with its client's rest when
+// it was the last of its type.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
 	err = s.transact(ctx, "purge", func(t *tx) error {
 		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
@@ -127,9 +130,34 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
 			return err
 		}
 		did = Swept{Purged: len(rows), More: len(rows) == want.Limit}
-		return t.remove(rows)
+		if err := t.remove(rows); err != nil {
+			return err
+		}
+		types := make(map[string]bool)
+		for _, h := range rows {
+			types[h.jobtype] = true
+		}
+		for _, jobtype := range slices.Sorted(maps.Keys(types)) {
+			if err := t.settle(jobtype); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return did, err
+}
+
+// forget drops the read points of segments that are no more.
+func (s *SQL) forget(ctx context.Context, want Sweeping) (did Swept, err error) {
+	if len(want.Segments) == 0 {
+		return did, nil
+	}
+	return did, s.transact(ctx, "forget", func(t *tx) error {
+		for _, segment := range want.Segments {
+			t.later("DELETE FROM sq_points WHERE segment = ?", segment)
+		}
+		return nil
+	})
 }
 
 // remove deletes jobs with all that belongs to them.

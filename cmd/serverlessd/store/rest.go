@@ -1,0 +1,42 @@
+package store
+
+import (
+	"database/sql"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// rest is the type of a client that has the counts of types of which nothing else
+// is left, no job and no handler: else there would be counts of all types that ever
+// were. No type is called so.
+const rest = "*"
+
+// settle moves a type's counts to the rest once there is nothing else of it.
+func (t *tx) settle(jobtype string) error {
+	left := false
+	err := t.each("SELECT EXISTS(SELECT 1 FROM sq_jobs WHERE type = ?) OR EXISTS(SELECT 1 FROM sq_handlers WHERE type = ?)",
+		[]any{jobtype, jobtype}, func(r *sql.Rows) error { return r.Scan(&left) })
+	if err != nil || left {
+		return err
+	}
+	var sum tally
+	var slots []int
+	err = t.each("SELECT slot, open, running, ok, failed, abandoned, expired, deleted FROM sq_counts WHERE type = ?"+t.s.locked(),
+		[]any{jobtype}, func(r *sql.Rows) error {
+			var slot int
+			var c tally
+			err := r.Scan(&slot, &c.open, &c.running, &c.ok, &c.failed, &c.abandoned, &c.expired, &c.deleted)
+			slots = append(slots, slot)
+			sum.add(c)
+			return err
+		})
+	if err != nil || sum.open != 0 || sum.running != 0 {
+		return err
+	}
+	for _, slot := range slots { // not those that others have made since
+		t.later("DELETE FROM sq_counts WHERE type = ? AND slot = ?", jobtype, slot)
+	}
+	client, _, _ := job.Split(jobtype)
+	t.count(job.Jobtype(client, rest)).add(sum)
+	return nil
+}
