@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+	"sync/atomic"
 
 	"gloom/cmd/jq-master/job"
 )
@@ -71,11 +72,12 @@ type constraints struct {
 	byID    map[string]*constraint
 	sets    map[string]*set
 	numbers uint64
-	list    []*constraint // enabled, by id; never changed, only replaced
-	news    []*constraint // of list, what the sweep brings to jobs; like list
-	sweep   int           // index in machine.order of the next job to be told; -1: all know
-	sweeps  []func()      // called when they do
-	key     []byte        // of a set that is looked for
+	list    []*constraint                 // enabled, by id; never changed, only replaced
+	shown   atomic.Pointer[[]*constraint] // list, for those without the lock
+	news    []*constraint                 // of list, what the sweep brings to jobs; like list
+	sweep   int                           // index in machine.order of the next job to be told; -1: all know
+	sweeps  []func()                      // called when they do
+	key     []byte                        // of a set that is looked for
 }
 
 func newConstraints() *constraints {
@@ -91,6 +93,8 @@ func (s *constraints) relist() {
 		}
 	}
 	slices.SortFunc(s.list, func(a, b *constraint) int { return cmp.Compare(a.ID, b.ID) })
+	list := s.list
+	s.shown.Store(&list)
 }
 
 // same reports whether two lists are one.

@@ -58,10 +58,8 @@ func (c *machine) enqueue(e *enqueueing) {
 	}
 	c.later(func() {
 		c.out.store.Enqueue(jobs, e.key, func(ids []job.ID, replayed bool, err error) {
-			if c.out.enter(func() { c.enqueued(e, jobs, ids, replayed, err) }) {
-				return
-			}
-			e.reply(ids, replayed, c.refusal(err))
+			c.out.either(func() { c.enqueued(e, jobs, ids, replayed, err) },
+				func() { e.reply(ids, replayed, c.refusal(err)) })
 		})
 	})
 }

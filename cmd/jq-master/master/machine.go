@@ -116,8 +116,9 @@ type outside struct {
 	store store.Store
 	line  line // taken in the step: what is done later is for the broker of then
 	push  Pusher
-	// enter runs a command. False: the machine is no more, and the command was not run.
-	enter func(command func()) bool
+	// enter runs a command, soon, unless the machine is no more; either then calls gone.
+	enter  func(command func())
+	either func(command, gone func())
 	// fault ends this machine: what it holds is not to be trusted, or not its own.
 	fault func(error)
 }

@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -46,20 +47,26 @@ type Master struct {
 	start int64 // wall time of began, in milliseconds
 
 	drained chan struct{} // closed when Drain was called
+	serves  atomic.Pointer[service]
+	orders  orders
 
 	mu    sync.Mutex // guards what follows
 	c     *machine   // nil unless this master is the active one
 	line  *brokerLine
-	dead  chan struct{} // closed when c is no more
-	over  error         // why it is no more
-	state *job.Fault    // why there is no c
-	away  error         // why the store is away
-	doing bool          // somebody does what is to be done
-	spare []func()
+	over  error      // why it is no more
+	state *job.Fault // why there is no c
+	away  error      // why the store is away
+	rest  []func()   // what a machine that is no more had left to do
 	alarm *time.Timer
 	rings int64 // when it does, on the machine's clock
 	chore chan struct{}
 	rates rates
+}
+
+// service is the active machine.
+type service struct {
+	c    *machine
+	dead chan struct{} // closed when it is no more
 }
 
 // Open returns a master that does nothing before Run.
@@ -74,45 +81,6 @@ func Open(o Options) *Master {
 func (m *Master) clock() (now, wall int64) {
 	t := time.Now()
 	return m.start + t.Sub(m.began).Milliseconds(), t.UnixMilli()
-}
-
-// step makes a command of f, unless the machine is no more: then it returns false.
-func (m *Master) step(c *machine, f func()) bool {
-	m.mu.Lock()
-	if m.c != c {
-		m.mu.Unlock()
-		return false
-	}
-	c.at(m.clock())
-	f()
-	m.settle(c)
-	return true
-}
-
-// settle does what a step has left to do, in order, without the lock; one goroutine
-// at a time, for all. It is called with the lock held and gives it back.
-func (m *Master) settle(c *machine) {
-	m.wind(c)
-	if m.doing {
-		m.mu.Unlock()
-		return
-	}
-	m.doing = true
-	for len(c.todo) > 0 {
-		todo := c.todo
-		c.todo, m.spare = m.spare, nil
-		m.mu.Unlock()
-		for i, f := range todo {
-			f()
-			todo[i] = nil
-		}
-		m.mu.Lock()
-		if cap(todo) <= 1<<16 {
-			m.spare = todo[:0]
-		}
-	}
-	m.doing = false
-	m.mu.Unlock()
 }
 
 // wind sets the alarm to when something is due.
@@ -188,7 +156,8 @@ func (m *Master) serve(ctx context.Context) error {
 	failed := make(chan error, 1)
 	c.out = outside{
 		store: m.opt.Store, push: m.opt.Push,
-		enter: func(f func()) bool { return m.step(c, f) },
+		enter:  func(f func()) { m.step(c, f) },
+		either: func(f, gone func()) { m.order(command{c, f, gone}) },
 		fault: func(err error) {
 			select {
 			case failed <- err:
@@ -273,7 +242,8 @@ func (m *Master) activate(c *machine, line *brokerLine) {
 	m.mu.Lock()
 	c.out.line, c.maxGroups = line, line.b.MaxGroups
 	if m.c == nil {
-		m.c, m.dead, m.state = c, make(chan struct{}), nil
+		m.c, m.state = c, nil
+		m.serves.Store(&service{c, make(chan struct{})})
 		c.away = m.away
 		m.rings = never
 		m.alarm = time.AfterFunc(time.Hour, func() { m.ring(c) })
@@ -297,10 +267,12 @@ func (m *Master) flush(c *machine) {
 func (m *Master) deactivate(c *machine, why error) {
 	m.mu.Lock()
 	m.c, m.line, m.over = nil, nil, why
+	m.rest, c.todo = append(m.rest, c.todo...), nil
 	m.state = errStarting
 	m.alarm.Stop()
-	close(m.dead)
+	close(m.serves.Swap(nil).dead)
 	m.mu.Unlock()
+	m.order(command{})
 }
 
 // ring does what is due.
@@ -358,7 +330,7 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		return
 	}
 	var part *slice
-	m.step(c, func() {
+	m.hold(c, func() {
 		c.linkSlice(manyAtOnce)
 		if c.brought {
 			part = c.nextSlice(manyAtOnce)
@@ -366,7 +338,7 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 	})
 	if part != nil {
 		part.match()
-		m.step(c, func() { c.sweepSlice(part) })
+		m.hold(c, func() { c.sweepSlice(part) })
 	}
 }
 

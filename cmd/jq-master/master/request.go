@@ -15,14 +15,9 @@ type answer[T any] struct {
 
 // do runs a command and waits for what it replies, unless the machine ends first.
 func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
-	told, dead, err := begin(m, f)
+	told, dead, err := send(m, f)
 	if err != nil {
 		return v, err
-	}
-	select {
-	case a := <-told:
-		return a.v, a.err
-	default:
 	}
 	select {
 	case a := <-told:
@@ -37,7 +32,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 // await is do for commands that reply in any case, when what they ask of the store
 // is answered.
 func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err error) {
-	told, _, err := begin(m, f)
+	told, _, err := send(m, f)
 	if err != nil {
 		return v, err
 	}
@@ -45,28 +40,41 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 	return a.v, a.err
 }
 
-// begin runs a command, which is to reply once at most. Dead is closed when the
-// machine ends.
-func begin[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
+// send has a command run, soon, which is to reply once at most. Dead is closed when
+// the machine ends.
+func send[T any](m *Master, f func(c *machine, reply func(T, error))) (told <-chan answer[T], dead <-chan struct{}, err error) {
+	s, err := m.service()
+	if err != nil {
+		return nil, nil, err
+	}
 	ch := make(chan answer[T], 1)
-	dead, err = look(m, func(c *machine) (<-chan struct{}, error) {
-		f(c, func(v T, err error) { ch <- answer[T]{v, err} })
-		return m.dead, nil
-	})
-	return ch, dead, err
+	reply := func(v T, err error) { ch <- answer[T]{v, err} }
+	m.order(command{s.c, func() { f(s.c, reply) }, func() { reply(*new(T), errStarting) }})
+	return ch, s.dead, nil
+}
+
+// service is the active machine, or why there is none.
+func (m *Master) service() (*service, error) {
+	if s := m.serves.Load(); s != nil {
+		return s, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state != nil {
+		return nil, m.state
+	}
+	return nil, errStarting
 }
 
 // look runs a command that replies at once.
 func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
-	m.mu.Lock()
-	c := m.c
-	if c == nil {
-		defer m.mu.Unlock()
-		return v, m.state
+	s, err := m.service()
+	if err != nil {
+		return v, err
 	}
-	c.at(m.clock())
-	v, err = f(c)
-	m.settle(c)
+	if !m.hold(s.c, func() { v, err = f(s.c) }) {
+		err = errStarting
+	}
 	return v, err
 }
 
@@ -90,12 +98,12 @@ func (m *Master) Enqueue(_ context.Context, jobs []*New, key *Key) (ids []job.ID
 
 // list are the constraints of now.
 func (m *Master) list() []*constraint {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.c == nil {
-		return nil
+	if s := m.serves.Load(); s != nil {
+		if list := s.c.constraints.shown.Load(); list != nil {
+			return *list
+		}
 	}
-	return m.c.constraints.list
+	return nil
 }
 
 // Status returns a job's status. Unless peek, a result goes to the first who asks.
@@ -105,26 +113,26 @@ func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
 
 // Poll waits until a job has ended, or as long as wait says.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
-	p := &poller{peek: peek}
-	var of *machine
-	told, dead, err := begin(m, func(c *machine, reply func(*Status, error)) {
-		of, p.reply = c, reply
-		c.poll(id, p)
-	})
+	told := make(chan answer[*Status], 1)
+	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer[*Status]{st, err} }}
+	s, err := m.service()
 	if err != nil {
 		return nil, false, err
+	}
+	if !m.hold(s.c, func() { s.c.poll(id, p) }) {
+		return nil, false, errStarting
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	select {
 	case a := <-told:
 		return a.v, true, a.err
-	case <-dead:
+	case <-s.dead:
 		return nil, false, errStarting
 	case <-ctx.Done():
 	}
 	coming := true
-	m.step(of, func() { st, coming = of.endPoll(id, p) })
+	m.hold(s.c, func() { st, coming = s.c.endPoll(id, p) })
 	if !coming {
 		return st, false, nil
 	}
@@ -132,7 +140,7 @@ func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek b
 	select {
 	case a := <-told:
 		return a.v, true, a.err
-	case <-dead:
+	case <-s.dead:
 		return nil, false, errStarting
 	}
 }
@@ -217,7 +225,7 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 	came := make(chan struct{}, 1)
 	p := &puller{max: most, ready: func() { came <- struct{}{} }}
 	var of *machine
-	var dead chan struct{}
+	var dead <-chan struct{}
 	w, err := look(m, func(c *machine) (*worker, error) {
 		w, err := c.known(from, false)
 		switch {
@@ -230,7 +238,7 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 		case c.waiters >= c.MaxWaiters:
 			return nil, overloaded("%d requests wait, as many as are allowed (max-waiters)", c.MaxWaiters)
 		}
-		of, dead = c, m.dead
+		of, dead = c, m.serves.Load().dead
 		c.waiters++
 		p.max = min(p.max, w.MaxJobs)
 		c.pull(w, p)
@@ -257,7 +265,7 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 	}
 	var jobs []job.Handout
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
-	m.step(of, func() {
+	m.hold(of, func() {
 		of.waiters--
 		jobs = of.endPull(w, p, !gone)
 		if of.draining && len(jobs) == 0 {

@@ -72,11 +72,13 @@ func alive(m *Master) {
 	c := newMachine(m.opt.Limits, 1)
 	c.out = outside{
 		store: m.opt.Store, line: nowhere{},
-		enter: func(f func()) bool { return m.step(c, f) }, fault: func(error) {},
+		enter: func(f func()) { m.step(c, f) }, either: func(f, gone func()) { m.order(command{c, f, gone}) },
+		fault: func(error) {},
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.c, m.dead, m.alarm, m.rings = c, make(chan struct{}), time.NewTimer(time.Hour), never
+	m.c, m.alarm, m.rings = c, time.NewTimer(time.Hour), never
+	m.serves.Store(&service{c, make(chan struct{})})
 }
 
 // heldStore hands out the answers to what it was asked.

@@ -106,7 +106,12 @@ func (w *world) start() {
 	w.br = &naiveBroker{w: w, c: c, jobs: map[job.ID]*naiveJob{}, workers: map[job.ID]serving{}, ruled: map[string]ruleChange{}}
 	c.out = outside{
 		store: w.st, line: w.br, push: w,
-		enter: func(f func()) bool { return w.step(c, f) },
+		enter: func(f func()) { w.step(c, f) },
+		either: func(f, gone func()) {
+			if !w.step(c, f) {
+				gone()
+			}
+		},
 		fault: func(err error) { w.over = err },
 	}
 	c.at(w.now, w.now)

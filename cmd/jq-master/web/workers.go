@@ -166,22 +166,25 @@ func pull(x *exchange) (int, error) {
 	return http.StatusOK, nil
 }
 
-// postDone is judged in the order header, worker, body, job, assignment.
+// postDone is judged in the order header, worker, body, job, assignment. Of a body
+// that is as it should be the worker is judged with the job.
 func postDone(x *exchange) (int, error) {
 	worker, fault := x.workerID()
 	if fault != nil {
 		return 0, fault
 	}
-	if err := x.Master.Known(worker); err != nil {
-		return 0, err
+	if n := x.r.ContentLength; n < 0 || n > int64(x.MaxBody) { // it may be refused on its way
+		if err := x.Master.Known(worker); err != nil {
+			return 0, err
+		}
 	}
 	v, fault := x.value()
-	if fault != nil {
-		return 0, fault
+	var r *master.Report
+	if fault == nil {
+		r, fault = readReport(v)
 	}
-	r, fault := readReport(v)
 	if fault != nil {
-		return 0, fault
+		return 0, cmp.Or(x.Master.Known(worker), error(fault))
 	}
 	return http.StatusNoContent, x.Master.Done(x.r.Context(), worker, r)
 }

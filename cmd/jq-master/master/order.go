@@ -1,0 +1,121 @@
+package master
+
+import "sync"
+
+// orders are commands that are to be done. One goroutine at a time does them, and
+// what they have left to do: many that came at once would wait for one lock.
+type orders struct {
+	mu      sync.Mutex // guards what follows; held for moments only
+	queue   []command
+	spare   []command
+	running bool
+}
+
+// command is done by a machine.
+type command struct {
+	of   *machine // nil: by none
+	do   func()   // with the master's lock held
+	gone func()   // instead, without it, when the machine is no more; may be nil
+}
+
+// order has a command done, soon: by this goroutine, or one that is at it.
+func (m *Master) order(o command) {
+	m.orders.mu.Lock()
+	m.orders.queue = append(m.orders.queue, o)
+	first := !m.orders.running
+	m.orders.running = true
+	m.orders.mu.Unlock()
+	if first {
+		m.run(manyRounds)
+	}
+}
+
+// manyRounds is how often one who came with a command looks for those of others.
+const manyRounds = 4
+
+// run does what is to be done until there is nothing more.
+func (m *Master) run(rounds int) {
+	var todo []func()
+	for ; ; rounds-- {
+		if rounds == 0 { // who began has other things to do
+			go m.run(1 << 20)
+			return
+		}
+		queue := m.orders.take()
+		if len(queue) == 0 {
+			return
+		}
+		m.mu.Lock()
+		c := m.c
+		if c != nil {
+			c.at(m.clock())
+		}
+		for _, o := range queue {
+			switch {
+			case o.of == nil:
+			case o.of == m.c:
+				o.do()
+			case o.gone != nil:
+				m.rest = append(m.rest, o.gone)
+			}
+		}
+		todo = append(todo, m.rest...)
+		m.rest = nil
+		if c != nil {
+			m.wind(c)
+			todo = append(todo, c.todo...)
+			clear(c.todo)
+			c.todo = c.todo[:0]
+		}
+		m.mu.Unlock()
+		for _, f := range todo {
+			f()
+		}
+		clear(todo)
+		if todo = todo[:0]; cap(todo) > 1<<16 {
+			todo = nil
+		}
+		m.orders.giveBack(queue)
+	}
+}
+
+// take returns all commands; none ends the run.
+func (o *orders) take() []command {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	queue := o.queue
+	o.queue, o.spare = o.spare, nil
+	o.running = len(queue) > 0
+	return queue
+}
+
+func (o *orders) giveBack(queue []command) {
+	if cap(queue) > 1<<12 {
+		return
+	}
+	clear(queue)
+	o.mu.Lock()
+	o.spare = queue[:0]
+	o.mu.Unlock()
+}
+
+// step makes a command of f, unless the machine is no more.
+func (m *Master) step(c *machine, f func()) { m.order(command{of: c, do: f}) }
+
+// hold does f at once, unless the machine is no more: then it returns false.
+func (m *Master) hold(c *machine, f func()) bool {
+	m.mu.Lock()
+	there := m.c == c
+	left := false
+	if there {
+		c.at(m.clock())
+		f()
+		m.wind(c)
+		left = len(c.todo) > 0
+	}
+	m.mu.Unlock()
+	if left {
+		m.order(command{})
+	}
+	return there
+}
