@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -363,9 +364,11 @@ func (b *Broker) Idle(name []byte) (n int) {
 
 // WorkerInfo is what can be seen of a worker.
 type WorkerInfo struct {
-	Peer    Peer
-	Type    []byte // nil before its first join, and with several types
-	Types   int    // how many it serves
+	Peer  Peer
+	Type  []byte // nil before its first join, and with several types
+	Types int    // how many it serves
+	// Serves are up to shownNames names and patterns of what it serves.
+	Serves  [][]byte
 	Room    int
 	Out     int // jobs out on it, overdue ones included
 	Overdue int
@@ -382,17 +385,31 @@ type SubmitterInfo struct {
 	Jobs  int
 	Bytes int64
 	Types int
+	// Names are up to shownNames types that it has jobs of.
+	Names [][]byte
 }
 
-// workerIDs is how many of the jobs out on a worker are shown.
-const workerIDs = 16
+// workerIDs is how many of the jobs out on a worker are shown, shownNames how many
+// names of types.
+const (
+	workerIDs  = 16
+	shownNames = 16
+)
 
-// Workers lists workers like Types lists types.
-func (b *Broker) Workers(now int64, from, limit int) (found []WorkerInfo, next int) {
+// Workers lists workers like Types lists types: those that serve typ, or all if it
+// is nil.
+func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
-		if w := b.peers[from].wrk; w != nil {
+		w := b.peers[from].wrk
+		if w == nil {
+			continue
+		}
+		if w.pool != nil {
+			n += len(w.pool.set.like) + len(w.pool.set.notLike)
+		}
+		if typ == nil || w.serves(typ) {
 			found = append(found, b.workerInfo(w))
 			n += min(w.out.n, workerIDs)
 		}
@@ -400,13 +417,20 @@ func (b *Broker) Workers(now int64, from, limit int) (found []WorkerInfo, next i
 	return found, following(from, len(b.peers))
 }
 
+func (w *worker) serves(typ []byte) bool {
+	if w.pool != nil {
+		return w.pool.set.serves(typ)
+	}
+	return w.kind != nil && bytes.Equal(w.kind.name, typ)
+}
+
 func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	x := WorkerInfo{Peer: w.id, Room: w.room, Out: w.out.n, Overdue: w.overdue, Left: w.left}
 	if w.kind != nil {
-		x.Type, x.Types = w.kind.name, 1
+		x.Type, x.Types, x.Serves = w.kind.name, 1, [][]byte{w.kind.name}
 	}
 	if w.pool != nil {
-		x.Types = w.pool.n
+		x.Types, x.Serves = w.pool.n, w.pool.names(shownNames)
 	}
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)
@@ -417,12 +441,33 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	return x
 }
 
-// Submitters lists submitters like Types lists types.
-func (b *Broker) Submitters(from, limit int) (found []SubmitterInfo, next int) {
-	for end := from + lookVisits; len(found) < limit && from < min(end, len(b.peers)); from++ {
-		if s := b.peers[from].sub; s != nil {
-			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows)})
+// Submitters lists submitters like Types lists types: those with jobs of typ, or all
+// if it is nil.
+func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
+	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
+		n++
+		s := b.peers[from].sub
+		if s == nil {
+			continue
+		}
+		if typ != nil {
+			n += len(s.flows)
+		}
+		if typ == nil || slices.ContainsFunc(s.flows, func(f *flow) bool { return bytes.Equal(f.kind.name, typ) && f.held() > 0 }) {
+			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows), Names: s.names()})
 		}
 	}
 	return found, following(from, len(b.peers))
+}
+
+// names are some of the types that a submitter has jobs of.
+func (s *submitter) names() (names [][]byte) {
+	for _, f := range s.flows[:min(len(s.flows), lookVisits)] {
+		if f.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, f.kind.name) }) {
+			if names = append(names, f.kind.name); len(names) == shownNames {
+				break
+			}
+		}
+	}
+	return names
 }

@@ -58,7 +58,7 @@ func TestLooks(t *testing.T) {
 	for from := 0; from >= 0; listed++ {
 		timed(func() {
 			var found []broker.SubmitterInfo
-			found, from = core.Submitters(from, n)
+			found, from = core.Submitters(nil, from, n)
 			seen += len(found)
 		})
 	}

@@ -98,6 +98,20 @@ func (q *Joining) key() string {
 	return string(binary.AppendUvarint(key, q.Scope))
 }
 
+// names are up to most names and patterns of the set, by its key, which begins with
+// them.
+func (p *pool) names(most int) (names [][]byte) {
+	for key := p.key; len(names) < most; {
+		size, n := binary.Uvarint([]byte(key[:min(len(key), binary.MaxVarintLen64)]))
+		if size == 0 {
+			break
+		}
+		names = append(names, []byte(key[n:n+int(size)]))
+		key = key[n+int(size):]
+	}
+	return names
+}
+
 // judgeSteps bounds the steps that one command takes to find out which pools
 // serve which types. The commands that follow go on with it; meanwhile those
 // workers get jobs of fewer types.

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	web "gloom/broker/admin/page"
 	"gloom/broker/server"
@@ -30,11 +31,15 @@ type API struct {
 	past   past
 	// streams are those of events that are open.
 	streams atomic.Int64
+	// submits bounds the bytes of jobs on their way in.
+	submits *semaphore.Weighted
 }
 
 // New returns the handler for the HTTP address of a broker.
 func New(srv *server.Server, log zerolog.Logger) *API {
+	opt := srv.Options()
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
+	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, int64(opt.MaxFrame)))
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(&collector{srv}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -31,7 +31,13 @@ func read(r *http.Request, keys ...string) (body, error) {
 		return nil, fail(http.StatusRequestEntityTooLarge, "invalid_body", "the body has more than %d bytes", maxBody)
 	case len(data) == 0:
 		return nil, nil
-	case !utf8.Valid(data):
+	}
+	return object(data, keys...)
+}
+
+// object reads a JSON object that may have these keys.
+func object(data []byte, keys ...string) (body, error) {
+	if !utf8.Valid(data) {
 		return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
 	}
 	var b body
@@ -46,7 +52,7 @@ func read(r *http.Request, keys ...string) (body, error) {
 			}
 			return nil, fail(http.StatusBadRequest, "invalid_body", "the body has the key %.64q, this path takes %s", key, takes)
 		}
-		if string(v) == "null" {
+		if string(v) == "null" && key != "body" {
 			delete(b, key)
 		}
 	}

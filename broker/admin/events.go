@@ -74,10 +74,13 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	for {
 		var data []byte
 		a.look(func(w *watch) { data = a.seen(w) })
-		switch still := time.Since(sent) >= stillHere; {
-		case still && a.allowed(r) != nil:
-			return nil // its token is no more
-		case still || !bytes.Equal(data, last):
+		still := time.Since(sent) >= stillHere
+		if still {
+			if _, err := a.allowed(r); err != nil {
+				return nil // its token is no more
+			}
+		}
+		if still || !bytes.Equal(data, last) {
 			if !send(w, ctl, "event: look\ndata: ", data) {
 				return nil
 			}

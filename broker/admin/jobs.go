@@ -1,15 +1,13 @@
 package admin
 
 import (
-	"bytes"
 	"fmt"
-	"math"
 	"net/http"
-	"strings"
 	"time"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/hub"
 	"gloom/wire"
 )
 
@@ -26,25 +24,12 @@ func (a *API) peer(p broker.Peer) *api.Peer {
 	return out
 }
 
-func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
-	id, err := name(r, "id")
-	if err != nil {
-		return err
-	}
-	var x broker.JobInfo
-	var ok bool
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { x, ok = b.Explain(now, id) })
-	if !ok {
-		return unknownJob(id)
-	}
+func (a *API) jobOf(x *broker.JobInfo) api.Job {
 	j := api.Job{
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
-		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: []string{}, AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
+		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
 		Holds: x.Holds, Submitter: a.peer(x.Submitter), Worker: a.peer(x.Worker),
-	}
-	for _, g := range x.Groups {
-		j.Groups = append(j.Groups, wire.Value(g))
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
@@ -53,6 +38,35 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		due := x.Due.Seconds()
 		j.DueSeconds = &due
 	}
+	if x.State == "ended" {
+		if j.Outcome, j.Reason = "answered", short(x.Reason); x.Outcome != 0 {
+			j.Outcome = hub.WireCode(x.Outcome).String()
+		}
+	}
+	return j
+}
+
+func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
+	id, err := name(r, "id")
+	if err != nil {
+		return err
+	}
+	whole, err := flagOf(r, "body")
+	if err != nil {
+		return err
+	}
+	var x broker.JobInfo
+	var ok bool
+	var body, headers []byte
+	a.srv.Hub().View(func(b *broker.Broker, now int64) {
+		if x, ok = b.Explain(now, id); whole {
+			body, headers = b.Content(id)
+		}
+	})
+	if !ok {
+		return unknownJob(id)
+	}
+	j := a.jobOf(&x)
 	if x.State == "queued" {
 		var p broker.Place
 		for more := true; more; {
@@ -60,6 +74,10 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		}
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
+	}
+	j.Headers = headers
+	if body != nil {
+		return replyWith(w, j, "body", body)
 	}
 	reply(w, http.StatusOK, j)
 	return nil
@@ -74,22 +92,29 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	running, err := flagOf(r, "running")
+	if err != nil {
+		return err
+	}
 	var code broker.Code
 	state := "cancelled"
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		if x, _ := b.Explain(now, id); x.State == "ended" {
+		switch x, _ := b.Explain(now, id); x.State {
+		case "ended":
 			state = "forgotten"
+		case "running":
+			state = "unwanted"
 		}
-		fx, code = b.Revoke(now, id, false)
+		fx, code = b.Revoke(now, id, running)
 		return fx
 	})
 	switch code {
 	case broker.UnknownID:
 		return unknownJob(id)
 	case broker.NotProcessing:
-		return fail(http.StatusConflict, "running", "the job %.64q is running; only its submitter can cancel it now", wire.Value(id))
+		return fail(http.StatusConflict, "running", "the job %.64q is running; ?running=true lets its worker work for nobody", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Str("state", state).Msg("an operator cancelled a job, or forgot its outcome")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: state})
 	return nil
 }
@@ -138,99 +163,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only jobs that wait can be changed", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator changed a job")
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator changed a job")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})
-	return nil
-}
-
-// longReason is how much is shown of a reason, in bytes.
-const longReason = 64 << 10
-
-func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
-	reason := l.Reason
-	if len(reason) > longReason {
-		reason = strings.ToValidUTF8(reason[:longReason], "") + "…"
-	}
-	return api.DeadJob{
-		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: reason, Priority: l.Priority,
-		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
-	}
-}
-
-func (a *API) letters(typ []byte, from, limit int) (found []*broker.DeadLetter, next int) {
-	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.DeadLetters(now, typ, from, limit, nil) })
-	return found, next
-}
-
-// getDead lists the failed jobs of a type, latest first, without bodies.
-func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	return listing(a, w, r, func(from, limit int) (items []api.DeadJob, next int) {
-		found, next := a.letters(n, from, limit)
-		now := a.srv.Hub().Now()
-		for _, l := range found {
-			items = append(items, deadJob(l, now))
-		}
-		return items, next
-	})
-}
-
-// getDeadJob shows the failed job that a retry of this id would hand in, body
-// included: the oldest one, if there are several.
-func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	id, err := name(r, "id")
-	if err != nil {
-		return err
-	}
-	var letter *broker.DeadLetter
-	for from := 0; from >= 0; {
-		var found []*broker.DeadLetter
-		found, from = a.letters(n, from, math.MaxInt)
-		for _, l := range found {
-			if bytes.Equal(l.ID, id) {
-				letter = l
-			}
-		}
-	}
-	if letter == nil {
-		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
-	}
-	return replyWith(w, deadJob(letter, a.srv.Hub().Now()), "body", letter.Body)
-}
-
-func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	id, err := name(r, "id")
-	if err != nil {
-		return err
-	}
-	if _, err := read(r); err != nil {
-		return err
-	}
-	var code broker.Code
-	var reason string
-	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.Revive(now, n, id)
-		return fx
-	})
-	switch code {
-	case 0:
-	case broker.UnknownID:
-		return fail(http.StatusNotFound, "unknown_id", "%s: %.64q", reason, wire.Value(id))
-	default:
-		return fail(http.StatusConflict, "refused", "%s", reason)
-	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", r.RemoteAddr).Msg("an operator handed a failed job in again")
-	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "queued"})
 	return nil
 }

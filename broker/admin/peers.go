@@ -8,24 +8,51 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/server"
 	"gloom/wire"
 )
 
+// typeAsked is the type of the query, nil for all.
+func typeAsked(r *http.Request) ([]byte, error) {
+	v := r.URL.Query().Get("type")
+	if v == "" {
+		return nil, nil
+	}
+	return named("type", v)
+}
+
+func values(names [][]byte) []string {
+	out := []string{}
+	for _, n := range names {
+		out = append(out, wire.Value(n))
+	}
+	return out
+}
+
+// unread is how much a peer has not read of what it was sent, in bytes.
+func (a *API) unread(p broker.Peer) int {
+	if c := a.srv.Hub().Find(p); c != nil {
+		return c.Unread()
+	}
+	return 0
+}
+
 func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
+	typ, err := typeAsked(r)
+	if err != nil {
+		return err
+	}
 	return listing(a, w, r, func(from, limit int) (items []api.Worker, next int) {
 		var found []broker.WorkerInfo
-		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, from, limit) })
+		a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.Workers(now, typ, from, limit) })
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
 				Peer: *a.peer(x.Peer), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
-				IdleSeconds: x.Idle.Seconds(), Jobs: []string{},
+				IdleSeconds: x.Idle.Seconds(), Jobs: values(x.Jobs), Serves: values(x.Serves), UnreadBytes: a.unread(x.Peer),
 			}
 			if x.Type != nil {
 				v.Type = wire.Value(x.Type)
-			}
-			for _, id := range x.Jobs {
-				v.Jobs = append(v.Jobs, wire.Value(id))
 			}
 			items = append(items, v)
 		}
@@ -34,20 +61,26 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
+	typ, err := typeAsked(r)
+	if err != nil {
+		return err
+	}
 	return listing(a, w, r, func(from, limit int) (items []api.Submitter, next int) {
 		var found []broker.SubmitterInfo
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(from, limit) })
+		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
 		for _, x := range found {
-			items = append(items, api.Submitter{Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types})
+			items = append(items, api.Submitter{
+				Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: values(x.Names), UnreadBytes: a.unread(x.Peer),
+			})
 		}
 		return items, next
 	})
 }
 
-func (a *API) getStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: links(o.PageLinks), UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(),
+		Version: o.Version, Links: links(o.PageLinks), UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(grantOf(r)),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -81,7 +114,7 @@ func (a *API) drain(w http.ResponseWriter, r *http.Request) error {
 	if _, err := read(r); err != nil {
 		return err
 	}
-	a.log.Info().Str("peer", r.RemoteAddr).Msg("an operator asked to drain")
+	a.log.Info().Str("peer", by(r)).Msg("an operator asked to drain")
 	a.srv.AskDrain()
 	reply(w, http.StatusAccepted, api.Draining{Draining: true})
 	return nil

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"mime"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"gloom/broker/admin/api"
+	"gloom/broker/guard"
+	"gloom/broker/server"
 )
 
 // handler serves a request; an error becomes the reply.
@@ -20,6 +23,9 @@ type route struct {
 	serve   handler
 }
 
+// submitPattern is of the one operation that hands jobs in.
+const submitPattern = "POST /v1/jobs"
+
 var routes = []route{
 	{"GET /v1/status", (*API).getStatus},
 	{"GET /v1/events", (*API).getEvents},
@@ -29,6 +35,11 @@ var routes = []route{
 	{"POST /v1/types/{type}/pause", (*API).pause},
 	{"POST /v1/types/{type}/resume", (*API).resume},
 	{"PUT /v1/types/{type}/limits", (*API).putLimits},
+	{"GET /v1/types/{type}/demand", (*API).getDemand},
+	{"GET /v1/types/{type}/jobs", (*API).getJobs},
+	{"POST /v1/types/{type}/jobs/cancel", (*API).cancelJobs},
+	{"GET /v1/jobs", (*API).getJobs},
+	{submitPattern, (*API).postJob},
 	{"GET /v1/jobs/{id}", (*API).getJob},
 	{"PATCH /v1/jobs/{id}", (*API).patchJob},
 	{"DELETE /v1/jobs/{id}", (*API).deleteJob},
@@ -40,6 +51,9 @@ var routes = []route{
 	{"GET /v1/submitters", (*API).getSubmitters},
 	{"GET /v1/dead/{type}", (*API).getDead},
 	{"GET /v1/dead/{type}/{id}", (*API).getDeadJob},
+	{"POST /v1/dead/{type}/retry", (*API).retryAllDead},
+	{"POST /v1/dead/{type}/discard", (*API).discardAllDead},
+	{"DELETE /v1/dead/{type}/{id}", (*API).discardDead},
 	{"POST /v1/dead/{type}/{id}/retry", (*API).retryDead},
 	{"POST /v1/drain", (*API).drain},
 }
@@ -51,9 +65,9 @@ func fail(status int, code, format string, args ...any) *api.Error {
 // guarded lets in who may come in, and turns errors into replies.
 func (a *API) guarded(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := a.allowed(r)
+		g, err := a.allowed(r)
 		if err == nil {
-			err = rt.serve(a, w, r)
+			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), granted{}, g)))
 		}
 		if err == nil {
 			return
@@ -84,31 +98,66 @@ func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	reply(w, e.Status, e)
 }
 
+// granted is the key of a request's grant in its context.
+type granted struct{}
+
+// grantOf is what the request may do; nil: everything.
+func grantOf(r *http.Request) *guard.Grant {
+	g, _ := r.Context().Value(granted{}).(*guard.Grant)
+	return g
+}
+
 // allowed checks the token and, for requests that change something, that they
-// come from no web page: such a page cannot send JSON across origins unasked.
-func (a *API) allowed(r *http.Request) error {
+// come from no page of somebody else's.
+func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	scope := server.ScopeAdmin
+	switch {
+	case r.Pattern == submitPattern:
+		scope = server.ScopeSubmit
+	case reads && strings.HasPrefix(r.URL.Path, "/v1/"):
+		scope = server.ScopeWatch
+	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		token = ""
 	}
-	known, may := a.srv.Authorize(r.Context(), strings.TrimSpace(token), r.RemoteAddr)
-	switch {
-	case !known:
-		return fail(http.StatusUnauthorized, "unauthorized", "give a known token: Authorization: Bearer TOKEN")
-	case !may:
-		return fail(http.StatusForbidden, "forbidden", "this token lacks the scope admin")
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		return nil
+	g, known := a.srv.Authorize(r.Context(), strings.TrimSpace(token), r.RemoteAddr)
+	if !known {
+		return nil, fail(http.StatusUnauthorized, "unauthorized", "give a known token: Authorization: Bearer TOKEN")
+	}
+	if !g.Has(scope) {
+		want := map[guard.Scope]string{server.ScopeSubmit: "submit", server.ScopeAdmin: "admin", server.ScopeWatch: "watch, or admin"}
+		return nil, fail(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
+	}
+	if reads {
+		return g, nil
+	}
+	if err := crossOrigin.Check(r); err != nil {
+		return nil, fail(http.StatusForbidden, "forbidden_origin", "a page of another origin, %.200q, may change nothing here", r.Header.Get("Origin"))
 	}
 	ct := r.Header.Get("Content-Type")
 	if r.Method == http.MethodDelete && ct == "" && r.ContentLength == 0 {
-		return nil // no page can send it without asking first
+		return g, nil
 	}
-	if mt, _, err := mime.ParseMediaType(ct); err != nil || mt != "application/json" {
-		return fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
+	mt, _, err := mime.ParseMediaType(ct)
+	if err != nil || mt != "application/json" && !(mt == "text/plain" && raw(r)) {
+		return nil, fail(http.StatusUnsupportedMediaType, "content_type", "Content-Type must be application/json, got %.200q", ct)
 	}
-	return nil
+	return g, nil
 }
+
+// by says who asks, for the log: where from, and with which token.
+func by(r *http.Request) string {
+	if g := grantOf(r); g != nil {
+		return fmt.Sprintf("%s, token %x…", r.RemoteAddr, g.Hash[:4])
+	}
+	return r.RemoteAddr
+}
+
+// crossOrigin keeps out what browsers send on the word of other pages. Who sends
+// JSON across origins is asked first, too; the two together hold for old ones.
+var crossOrigin = http.NewCrossOriginProtection()
 
 const (
 	defaultPage = 100

@@ -48,8 +48,9 @@ func ledger(l *broker.Ledger) api.Ledger {
 }
 
 // name reads a name from the path, in the form that the core knows.
-func name(r *http.Request, key string) ([]byte, error) {
-	v := r.PathValue(key)
+func name(r *http.Request, key string) ([]byte, error) { return named(key, r.PathValue(key)) }
+
+func named(key, v string) ([]byte, error) {
 	if v == "" || len(v) > wire.MaxName || !utf8.ValidString(v) {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8 of 1 to %d bytes, got %d bytes", key, wire.MaxName, len(v))
 	}
@@ -114,7 +115,7 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	if _, err := read(r); err != nil {
 		return err
 	}
-	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", r.RemoteAddr).Msg("an operator paused or resumed a type")
+	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", by(r)).Msg("an operator paused or resumed a type")
 	return a.change(w, r, func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 			fx, err = b.Pause(now, name, paused)
@@ -138,7 +139,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
-	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", r.RemoteAddr).Msg("an operator set limits")
+	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", by(r)).Msg("an operator set limits")
 	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
 }
 
@@ -152,7 +153,7 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a.log.Info().Str("type", r.PathValue("type")).Bool("fair", fair).Str("peer", r.RemoteAddr).Msg("an operator set fairness")
+	a.log.Info().Str("type", r.PathValue("type")).Bool("fair", fair).Str("peer", by(r)).Msg("an operator set fairness")
 	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
 }
 

@@ -61,6 +61,9 @@ type Tokens struct {
 	grants atomic.Pointer[[]Grant]
 }
 
+// Owner tells those with this token from others; it is never 0.
+func (g *Grant) Owner() uint64 { return binary.LittleEndian.Uint64(g.Hash[:]) | 1 }
+
 // Required tells whether tokens are asked for.
 func (t *Tokens) Required() bool { return t.File != "" }
 

@@ -145,7 +145,13 @@ func (h *Hub) find(p broker.Peer) *Conn {
 	return nil
 }
 
-// Waiting is how many bytes wait for the peer to read them.
+// Unread is how many bytes wait for the peer to read them.
+func (c *Conn) Unread() int {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	return c.waiting()
+}
+
 func (c *Conn) waiting() int { return c.out.size() + int(c.held.Load()) }
 
 // SetHeld corrects what the owner said it holds back, when some of it has been

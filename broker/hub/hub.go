@@ -215,5 +215,8 @@ var codes = [...]wire.Code{
 	broker.TakenOver:     wire.TakenOver,
 }
 
+// WireCode is the code of an error frame for one of the core's.
+func WireCode(c broker.Code) wire.Code { return codes[c] }
+
 // causes are those of a job_failed.
 var causes = [len(codes)]string{broker.JobLost: wire.CauseLost, broker.JobFinal: wire.CauseFinal, broker.JobLater: wire.CauseLater}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"sync/atomic"
@@ -219,7 +218,7 @@ func (s *session) hello(c *hub.Command) {
 		s.startBeat()
 	}
 	if s.grant != nil {
-		c.Owner = binary.LittleEndian.Uint64(s.grant.Hash[:]) | 1
+		c.Owner = s.grant.Owner()
 	}
 	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxFrameOut(s.srv.opt.MaxFrame), wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }

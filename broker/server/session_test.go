@@ -77,7 +77,7 @@ func TestClientIsCut(t *testing.T) {
 	p.send(`{"action":"hello","client":"%s"}`, strings.Repeat("é", 1<<20))
 	p.want("ok", true)
 	var workers []broker.WorkerInfo
-	s.Hub().View(func(b *broker.Broker, _ int64) { workers, _ = b.Workers(0, 0, 1) })
+	s.Hub().View(func(b *broker.Broker, _ int64) { workers, _ = b.Workers(0, nil, 0, 1) })
 	if got, want := s.Hub().Find(workers[0].Peer).Client(), strings.Repeat("é", maxClient/2)+"…"; got != want {
 		t.Errorf("kept %d bytes: %q", len(got), got)
 	}

@@ -11,9 +11,18 @@ const (
 	submit guard.Scope = 1 << iota
 	work
 	admin
+	watch
 )
 
-var scopeNames = []string{"submit", "work", "admin"}
+// ScopeSubmit, ScopeAdmin and ScopeWatch are what HTTP asks for: to hand jobs in, to
+// change something, and to look. Who may change may look, too.
+const (
+	ScopeSubmit = submit
+	ScopeAdmin  = admin
+	ScopeWatch  = watch | admin
+)
+
+var scopeNames = []string{"submit", "work", "admin", "watch"}
 
 // tokenFailed counts and logs a missing or wrong token.
 func (s *Server) tokenFailed(peer string) {
@@ -21,20 +30,31 @@ func (s *Server) tokenFailed(peer string) {
 	s.log.Warn().Str("peer", peer).Msg("a missing or unknown token was refused")
 }
 
-// Authorize judges a token for the HTTP side: known, and allowed to administer.
-// Without tokens everybody may. It takes its time over a wrong one, unless ctx
-// is done.
-func (s *Server) Authorize(ctx context.Context, token, peer string) (known, allowed bool) {
+// Authorize judges a token for the HTTP side: it returns what a known one grants, nil
+// without tokens. It takes its time over a wrong one, unless ctx is done.
+func (s *Server) Authorize(ctx context.Context, token, peer string) (g *guard.Grant, known bool) {
 	if !s.tokens.Required() {
-		return true, true
+		return nil, true
 	}
-	g := s.tokens.Find([]byte(token))
-	if g == nil {
+	if g = s.tokens.Find([]byte(token)); g == nil {
 		s.tokenFailed(peer)
 		if token != "" {
 			guard.Hold(ctx)
 		}
-		return false, false
 	}
-	return true, g.Scopes&admin != 0
+	return g, g != nil
+}
+
+// Scopes names what a grant allows over HTTP.
+func Scopes(g *guard.Grant) []string {
+	names := []string{}
+	for _, sc := range []struct {
+		scope guard.Scope
+		name  string
+	}{{ScopeSubmit, "submit"}, {ScopeAdmin, "admin"}, {ScopeWatch, "watch"}} {
+		if g.Has(sc.scope) {
+			names = append(names, sc.name)
+		}
+	}
+	return names
 }

@@ -12,11 +12,11 @@ import (
 // comparePeers compares all that can be seen of connections.
 func (r *runner) comparePeers() error {
 	o, b := r.oracle, r.driver.core
-	workers, next := b.Workers(o.now, 0, 1000)
+	workers, next := b.Workers(o.now, nil, 0, 1000)
 	if next != -1 {
 		return fmt.Errorf("workers are listed up to %d only", next)
 	}
-	submitters, _ := b.Submitters(0, 1000)
+	submitters, _ := b.Submitters(nil, 0, 1000)
 	if s, w := b.Peers(); s != len(submitters) || w != len(workers) {
 		return fmt.Errorf("%d submitters and %d workers are counted, listed are %d and %d", s, w, len(submitters), len(workers))
 	}

@@ -9,6 +9,9 @@ type Error struct {
 	Status int    `json:"-"`
 	Code   string `json:"error"`
 	Reason string `json:"reason"`
+	// ID and State are of the job that was handed in, and where it stands.
+	ID    string `json:"id,omitempty"`
+	State string `json:"state,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Reason }
@@ -206,6 +209,75 @@ type Job struct {
 	HeldBy    *HeldBy `json:"held_by,omitempty"`
 	Submitter *Peer   `json:"submitter,omitempty"`
 	Worker    *Peer   `json:"worker,omitempty"`
+	// Outcome is how an ended job ended: answered, or the code of its error, and
+	// Reason why, if it has no answer.
+	Outcome string `json:"outcome,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Headers and Body, of an ended job its answer, are there if they were asked for.
+	Headers json.RawMessage `json:"headers,omitempty"`
+	Body    json.RawMessage `json:"body,omitempty"`
+}
+
+// Demand is how much there is to do of a type: jobs that are queued or running.
+type Demand struct {
+	Demand uint64 `json:"demand"`
+}
+
+// JobFilter says which jobs a request means; what is not said fits all.
+type JobFilter struct {
+	// State is delayed, queued or running; without it, waiting jobs are meant.
+	State string `json:"state,omitempty"`
+	ID    string `json:"id,omitempty"` // part of it
+	Group string `json:"group,omitempty"`
+	Older int64  `json:"older,omitempty"` // at least so long since it was submitted, in milliseconds
+	// Submitter and Worker are numbers of peers.
+	Submitter uint64 `json:"submitter,omitempty"`
+	Worker    uint64 `json:"worker,omitempty"`
+}
+
+// DeadFilter says which failed jobs a request means; what is not said fits all.
+type DeadFilter struct {
+	ID     string `json:"id,omitempty"`     // part of it
+	Reason string `json:"reason,omitempty"` // part of it
+	Older  int64  `json:"older,omitempty"`  // at least so long since it failed, in milliseconds
+}
+
+// Many tells what became of all that a filter means.
+type Many struct {
+	Before int `json:"before"` // fitted when it began
+	Done   int `json:"done"`
+	After  int `json:"after"` // fit now
+	// Refused were not taken in again, the first of them for this Reason.
+	Refused int    `json:"refused,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Submission is a job to be handed in.
+type Submission struct {
+	ID        string          `json:"id,omitempty"`   // made up if it is not said
+	Type      string          `json:"type,omitempty"` // the broker's default, if it is not said
+	Body      json.RawMessage `json:"body"`
+	Priority  int64           `json:"priority,omitempty"`
+	Groups    []string        `json:"groups,omitempty"`
+	Headers   json.RawMessage `json:"headers,omitempty"`
+	DelayMS   int64           `json:"delay_ms,omitempty"`
+	TimeoutMS int64           `json:"timeout_ms,omitempty"`
+	BackoffMS int64           `json:"backoff_ms,omitempty"`
+	ExpiresMS int64           `json:"expires_ms,omitempty"`
+	Retries   *int            `json:"retries,omitempty"`
+	// KeepMS is for how long the outcome is kept; without it nobody hears of it.
+	KeepMS int64 `json:"keep_ms,omitempty"`
+	AgeMS  int64 `json:"age_ms,omitempty"`
+}
+
+// Submitted is a job that was handed in: delayed, queued or, with its answer,
+// answered.
+type Submitted struct {
+	ID    string `json:"id"`
+	Type  string `json:"type"`
+	State string `json:"state"`
+	// Body is the answer.
+	Body json.RawMessage `json:"body,omitempty"`
 }
 
 // HeldBy is a group that holds a job back, and the pattern of the rule.
@@ -225,7 +297,8 @@ type Change struct {
 }
 
 // State is a job after a request that changed it: delayed, queued, running,
-// cancelled or, of a kept outcome, forgotten.
+// cancelled, unwanted (it runs on for nobody), of a kept outcome forgotten, of a
+// failed job discarded.
 type State struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
@@ -258,6 +331,9 @@ type Worker struct {
 	Left        bool     `json:"left"`
 	IdleSeconds float64  `json:"idle_seconds"`
 	Jobs        []string `json:"jobs"` // ids of the first 16 that are out
+	// Serves are the first 16 names and patterns of what it serves.
+	Serves      []string `json:"serves"`
+	UnreadBytes int      `json:"unread_bytes"` // of what it was sent
 }
 
 // Submitter is a submitter's connection.
@@ -266,6 +342,9 @@ type Submitter struct {
 	Jobs  int   `json:"jobs"`
 	Bytes int64 `json:"bytes"`
 	Types int   `json:"types"`
+	// TypeNames are the first 16 types of its jobs.
+	TypeNames   []string `json:"type_names"`
+	UnreadBytes int      `json:"unread_bytes"` // of what it was sent
 }
 
 // Status is the broker as a whole.
@@ -282,6 +361,8 @@ type Status struct {
 	Imbalance     int64            `json:"imbalance"`
 	Limits        map[string]int64 `json:"limits"`
 	Links         []Link           `json:"links"`
+	// Scopes are what this request's token allows: submit, admin, watch.
+	Scopes []string `json:"scopes"`
 }
 
 // Link is another page, such as a door's.

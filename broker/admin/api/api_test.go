@@ -24,6 +24,9 @@ func TestSchemas(t *testing.T) {
 		"Groups": api.Groups{}, "HeldBy": api.HeldBy{}, "Empty": struct{}{},
 		"TypeList": api.TypeList{}, "Rates": api.Rates{}, "Look": api.Look{}, "Moment": api.Moment{}, "Link": api.Link{}, "WorkerList": api.List[api.Worker]{},
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
+		"JobList": api.List[api.Job]{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
+		"DeadFilter": api.DeadFilter{}, "Many": api.Many{}, "Submission": api.Submission{},
+		"Submitted": api.Submitted{},
 	}
 	// Requests may leave out what answers always have.
 	asked := map[string]bool{"Limits": true}

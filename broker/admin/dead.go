@@ -1,0 +1,187 @@
+package admin
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/wire"
+)
+
+// longReason is how much is shown of a reason, in bytes.
+const longReason = 64 << 10
+
+func short(reason string) string {
+	if len(reason) > longReason {
+		reason = strings.ToValidUTF8(reason[:longReason], "") + "…"
+	}
+	return reason
+}
+
+func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
+	return api.DeadJob{
+		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: short(l.Reason), Priority: l.Priority,
+		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
+	}
+}
+
+func (a *API) letters(typ []byte, from, limit int, q *broker.LetterFilter) (found []*broker.DeadLetter, next int) {
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { found, next = b.DeadLetters(now, typ, from, limit, q) })
+	return found, next
+}
+
+func letterFilter(v url.Values) (*broker.LetterFilter, error) {
+	older, err := number(v, "older", wire.MaxDurationMS)
+	return &broker.LetterFilter{ID: v.Get("id"), Reason: v.Get("reason"), Older: time.Duration(older) * time.Millisecond}, err
+}
+
+// getDead lists the failed jobs of a type that fit, latest first, without bodies.
+func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	q, err := letterFilter(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return listing(a, w, r, func(from, limit int) (items []api.DeadJob, next int) {
+		found, next := a.letters(n, from, limit, q)
+		now := a.srv.Hub().Now()
+		for _, l := range found {
+			items = append(items, deadJob(l, now))
+		}
+		return items, next
+	})
+}
+
+// getDeadJob shows the failed job that a retry of this id would hand in, body
+// included: the oldest one, if there are several.
+func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	id, err := name(r, "id")
+	if err != nil {
+		return err
+	}
+	var letter *broker.DeadLetter
+	for from := 0; from >= 0; {
+		var found []*broker.DeadLetter
+		found, from = a.letters(n, from, math.MaxInt, nil)
+		for _, l := range found {
+			if bytes.Equal(l.ID, id) {
+				letter = l
+			}
+		}
+	}
+	if letter == nil {
+		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+	}
+	return replyWith(w, deadJob(letter, a.srv.Hub().Now()), "body", letter.Body)
+}
+
+func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	id, err := name(r, "id")
+	if err != nil {
+		return err
+	}
+	if _, err := read(r); err != nil {
+		return err
+	}
+	var code broker.Code
+	var reason string
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, code, reason = b.Revive(now, n, id)
+		return fx
+	})
+	switch code {
+	case 0:
+	case broker.UnknownID:
+		return fail(http.StatusNotFound, "unknown_id", "%s: %.64q", reason, wire.Value(id))
+	default:
+		return fail(http.StatusConflict, "refused", "%s", reason)
+	}
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator handed a failed job in again")
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "queued"})
+	return nil
+}
+
+// discardDead forgets the failed job that a retry of this id would hand in.
+func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	id, err := name(r, "id")
+	if err != nil {
+		return err
+	}
+	var there bool
+	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, there = b.DropLetter(now, n, id)
+		return fx
+	})
+	if !there {
+		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+	}
+	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator discarded a failed job")
+	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "discarded"})
+	return nil
+}
+
+func (a *API) retryAllDead(w http.ResponseWriter, r *http.Request) error {
+	return a.walkDead(w, r, "handed failed jobs in again", true)
+}
+
+func (a *API) discardAllDead(w http.ResponseWriter, r *http.Request) error {
+	return a.walkDead(w, r, "discarded failed jobs", false)
+}
+
+// walkDead hands the failed jobs of a type that fit in again, or forgets them.
+func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, again bool) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	b, err := read(r, "id", "reason", "older")
+	if err != nil {
+		return err
+	}
+	v, err := b.values()
+	if err != nil {
+		return err
+	}
+	q, err := letterFilter(v)
+	if err != nil {
+		return err
+	}
+	long(w)
+	return a.many(w, r, what, func() (count int) {
+		for from := 0; from >= 0 && r.Context().Err() == nil; {
+			var found []*broker.DeadLetter
+			found, from = a.letters(n, from, math.MaxInt, q)
+			count += len(found)
+		}
+		return count
+	}, func(out *api.Many) {
+		walk := broker.LetterWalk{LetterFilter: *q}
+		for more := true; more && r.Context().Err() == nil; {
+			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+				fx, more = b.WalkLetters(now, n, &walk, again)
+				return fx
+			})
+		}
+		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, walk.Reason
+	})
+}

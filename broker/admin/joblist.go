@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/wire"
+)
+
+// filterKeys are what a filter of jobs may say, beside a type.
+var filterKeys = []string{"state", "id", "group", "older", "submitter", "worker"}
+
+// jobFilter reads a filter; of a type in the path, that one is meant.
+func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
+	q := &broker.JobFilter{State: v.Get("state"), ID: v.Get("id")}
+	if q.State == "dead" {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "failed jobs that are kept are listed by /v1/dead/{type}, not with state=dead")
+	}
+	if q.State != "" && !slices.Contains(broker.JobStates, q.State) {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
+	}
+	var err error
+	if typ := cmp.Or(r.PathValue("type"), v.Get("type")); typ != "" {
+		if q.Type, err = named("type", typ); err != nil {
+			return nil, err
+		}
+	}
+	if group := v.Get("group"); group != "" {
+		if q.Group, err = named("group", group); err != nil {
+			return nil, err
+		}
+	}
+	older, err := number(v, "older", wire.MaxDurationMS)
+	if err != nil {
+		return nil, err
+	}
+	q.Older = time.Duration(older) * time.Millisecond
+	submitter, err := number(v, "submitter", math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	worker, err := number(v, "worker", math.MaxInt64)
+	q.Submitter, q.Worker = broker.Peer(submitter), broker.Peer(worker)
+	return q, err
+}
+
+// number reads a key that may be absent: then it is 0.
+func number(v url.Values, key string, most int64) (int64, error) {
+	s := v.Get(key)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > most {
+		return 0, fail(http.StatusBadRequest, "invalid_value", "%s must be an integer from 0 to %d, got %.64q", key, most, s)
+	}
+	return n, nil
+}
+
+// flagOf reads a key of the query that may be absent: then it is false.
+func flagOf(r *http.Request, key string) (bool, error) {
+	switch v := r.URL.Query().Get(key); v {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, fail(http.StatusBadRequest, "invalid_value", "%s must be true or false, got %.64q", key, v)
+	}
+}
+
+// values are the keys of a body as those of a query.
+func (b body) values() (url.Values, error) {
+	v := url.Values{}
+	for key, raw := range b {
+		s := string(raw)
+		if raw[0] == '"' {
+			if err := json.Unmarshal(raw, &s); err != nil {
+				return nil, wrong("invalid_type", key, raw, "a string")
+			}
+		} else if !wholeNumber.Match(raw) {
+			return nil, wrong("invalid_type", key, raw, "a string or an integer")
+		}
+		v.Set(key, s)
+	}
+	return v, nil
+}
+
+func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
+	q, err := jobFilter(r, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	return listing(a, w, r, func(from, limit int) (items []api.Job, next int) {
+		var found []broker.JobInfo
+		a.srv.Hub().View(func(b *broker.Broker, now int64) {
+			next = b.Jobs(now, from, limit, q, func(x *broker.JobInfo) { found = append(found, *x) })
+		})
+		for i := range found {
+			items = append(items, a.jobOf(&found[i]))
+		}
+		return items, next
+	})
+}
+
+func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
+	n, err := name(r, "type")
+	if err != nil {
+		return err
+	}
+	var t broker.TypeInfo
+	a.srv.Hub().View(func(b *broker.Broker, _ int64) { t, _, _ = b.Type(n) })
+	reply(w, http.StatusOK, api.Demand{Demand: t.Queued + t.Running})
+	return nil
+}
+
+// countJobs counts the jobs that fit, a piece at a time.
+func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
+	for from := 0; from >= 0 && r.Context().Err() == nil; {
+		var some int
+		a.srv.Hub().View(func(b *broker.Broker, now int64) { some, from = b.CountJobs(now, from, q) })
+		n += some
+	}
+	return n
+}
+
+// cancelJobs cancels all jobs of a type that fit: running ones only if it says so.
+func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
+	b, err := read(r, filterKeys...)
+	if err != nil {
+		return err
+	}
+	v, err := b.values()
+	if err != nil {
+		return err
+	}
+	q, err := jobFilter(r, v)
+	if err != nil {
+		return err
+	}
+	if q.State == "ended" {
+		return fail(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
+	}
+	long(w)
+	return a.many(w, r, "cancelled jobs", func() (n int) {
+		if q.State != "" {
+			return a.countJobs(r, q)
+		}
+		for _, state := range []string{"delayed", "queued"} {
+			of := *q
+			of.State = state
+			n += a.countJobs(r, &of)
+		}
+		return n
+	}, func(out *api.Many) {
+		for from := 0; from >= 0 && r.Context().Err() == nil; {
+			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+				var n int
+				fx, n, from = b.RevokeJobs(now, from, q)
+				out.Done += n
+				return fx
+			})
+		}
+	})
+}
+
+// many does something to all that fit, counted before and after, or counts only.
+func (a *API) many(w http.ResponseWriter, r *http.Request, what string, count func() int, do func(*api.Many)) error {
+	only, err := flagOf(r, "count")
+	if err != nil {
+		return err
+	}
+	out := api.Many{Before: count()}
+	if out.After = out.Before; !only {
+		do(&out)
+		out.After = count()
+		a.log.Info().Str("type", r.PathValue("type")).Str("peer", by(r)).Int("before", out.Before).
+			Int("done", out.Done).Int("after", out.After).Msg("an operator " + what)
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}
+
+// long lets an answer take its time.
+func long(w http.ResponseWriter) {
+	c := http.NewResponseController(w)
+	_, _ = c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})
+}

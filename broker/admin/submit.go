@@ -1,0 +1,221 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/broker/server"
+	"gloom/wire"
+)
+
+const (
+	// maxWait is the longest time that a request may wait for an answer.
+	maxWait = time.Hour
+	// keptWaiting is for how long the outcome of a job is kept, in milliseconds, whose
+	// request waits and does not say.
+	keptWaiting = 600_000
+	// submitShare is the part of the memory that bodies on their way in may take, each
+	// a few times over.
+	submitShare = 32
+)
+
+// submitKeys are those of a job, beside its body.
+var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_ms", "timeout_ms", "backoff_ms", "expires_ms", "retries", "keep_ms", "age_ms"}
+
+// raw tells whether the whole body of a request is that of a job: the query has its
+// type and the rest.
+func raw(r *http.Request) bool {
+	return r.Pattern == submitPattern && r.URL.Query().Get("type") != ""
+}
+
+// postJob hands a job in, and waits for its answer if it is asked to.
+func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
+	wait, err := waitOf(r)
+	if err != nil {
+		return err
+	}
+	c := a.srv.Call(grantOf(r), r.RemoteAddr, "http "+r.UserAgent())
+	defer c.Close()
+	if err := a.submit(c, r, wait > 0); err != nil {
+		return err
+	}
+	out := api.Submitted{ID: c.Job.ID, Type: c.Job.Type, State: "queued"}
+	a.log.Debug().Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was handed in over HTTP")
+	if wait == 0 {
+		if c.Job.Delayed {
+			out.State = "delayed"
+		}
+		w.Header().Set("Location", "/v1/jobs/"+url.PathEscape(out.ID))
+		reply(w, http.StatusAccepted, out)
+		return nil
+	}
+	long(w)
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	answer, e := c.Answer(ctx)
+	if e != nil {
+		bad := a.unanswered(&out, e, wait)
+		reply(w, bad.Status, bad)
+		err = http.NewResponseController(w).Flush()
+	} else {
+		out.State = "answered"
+		data, _ := json.MarshalIndent(out, "", "  ")
+		err = sendWith(w, data, "body", answer)
+	}
+	if err == nil {
+		c.Written()
+	}
+	return nil
+}
+
+// unanswered is the reply where there is no answer: an error ended the job, or the
+// wait is over.
+func (a *API) unanswered(job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
+	e := refused(why)
+	switch why.Code {
+	case 0:
+		e = fail(http.StatusGatewayTimeout, "timeout", "no answer came within %v; the job goes on, and its outcome is kept for /v1/jobs/{id}?body=true", wait)
+		e.State = a.stateOf(job.ID)
+	case wire.JobFailed, wire.Expired, wire.Cancelled:
+		e.Status = http.StatusUnprocessableEntity
+	case wire.TakenOver:
+		e.Status = http.StatusConflict
+	}
+	e.ID = job.ID
+	return e
+}
+
+func (a *API) stateOf(id string) (state string) {
+	a.srv.Hub().View(func(b *broker.Broker, now int64) {
+		x, _ := b.Explain(now, wire.Canonical(nil, id))
+		state = x.State
+	})
+	return state
+}
+
+func waitOf(r *http.Request) (time.Duration, error) {
+	v := r.URL.Query().Get("wait")
+	if v == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < time.Millisecond || d > maxWait {
+		return 0, fail(http.StatusBadRequest, "invalid_value", "wait must be a duration from 1ms to %v, such as 30s, got %.64q", maxWait, v)
+	}
+	return d, nil
+}
+
+// submit reads a job and hands it in.
+func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
+	most := int64(a.srv.Options().MaxFrame)
+	size := r.ContentLength
+	if size < 0 {
+		size = most
+	}
+	tooLong := fail(http.StatusRequestEntityTooLarge, "size_error", "the body has more than %d bytes (max-frame)", most)
+	if size > most {
+		return tooLong
+	}
+	if !a.submits.TryAcquire(size) {
+		return fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are on their way in over HTTP; try again")
+	}
+	defer a.submits.Release(size)
+	data, err := io.ReadAll(io.LimitReader(r.Body, most+1))
+	switch {
+	case err != nil:
+		return fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+	case int64(len(data)) > most:
+		return tooLong
+	}
+	var b body
+	if raw(r) {
+		b, err = rawJob(r, data)
+	} else {
+		b, err = object(data, append(submitKeys, "body")...)
+	}
+	if err != nil {
+		return err
+	}
+	frame := frameOf(b, waits)
+	if len(frame) > int(most) {
+		return tooLong
+	}
+	if e := c.Submit(frame); e != nil {
+		return refused(e)
+	}
+	return nil
+}
+
+// rawJob makes a job of a query and a body.
+func rawJob(r *http.Request, data []byte) (body, error) {
+	b := body{}
+	if ct := r.Header.Get("Content-Type"); len(ct) >= 10 && ct[:10] == "text/plain" {
+		if !utf8.Valid(data) {
+			return nil, fail(http.StatusBadRequest, "invalid_body", "the body is not UTF-8")
+		}
+		b["body"], _ = json.Marshal(string(data))
+	} else if b["body"] = data; !json.Valid(data) {
+		return nil, fail(http.StatusBadRequest, "invalid_json", "the body is not JSON: %.64q", data)
+	}
+	q := r.URL.Query()
+	for key, v := range q {
+		switch {
+		case key == "wait":
+		case key == "group":
+			b["groups"], _ = json.Marshal(v)
+		case !slices.Contains(submitKeys, key) || key == "groups":
+			return nil, fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, a job takes wait, group and %q", key, submitKeys)
+		case key == "headers" && json.Valid([]byte(v[0])), wholeNumber.MatchString(v[0]) && key != "id" && key != "type":
+			b[key] = json.RawMessage(v[0])
+		default:
+			b[key], _ = json.Marshal(v[0])
+		}
+	}
+	return b, nil
+}
+
+// frameOf is the payload of the submit frame for a job. Nobody waits at a connection
+// of its own for it: it is detached, or kept.
+func frameOf(b body, waits bool) []byte {
+	if string(b["keep_ms"]) == "0" {
+		delete(b, "keep_ms")
+	}
+	frame := []byte(`{"action":"submit"`)
+	switch {
+	case b["keep_ms"] != nil:
+	case waits:
+		frame = fmt.Appendf(frame, `,"keep_ms":%d`, keptWaiting)
+	default:
+		frame = append(frame, `,"detach":true`...)
+	}
+	if b["id"] == nil {
+		frame = fmt.Appendf(frame, `,"id":%q`, rand.Text())
+	}
+	for _, key := range slices.Sorted(maps.Keys(b)) {
+		frame = append(fmt.Appendf(frame, `,%q:`, key), b[key]...)
+	}
+	return append(frame, '}')
+}
+
+// refused is the reply for what the protocol refuses.
+func refused(e *wire.Error) *api.Error {
+	status, known := map[wire.Code]int{
+		wire.Forbidden: http.StatusForbidden, wire.IDExists: http.StatusConflict, wire.SizeError: http.StatusRequestEntityTooLarge,
+		wire.Overloaded: http.StatusServiceUnavailable, wire.Draining: http.StatusServiceUnavailable,
+	}[e.Code]
+	if !known {
+		status = http.StatusBadRequest
+	}
+	return fail(status, e.Code.String(), "%s", e.Reason)
+}

@@ -1,0 +1,219 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// worker serves a type until the test ends: it echoes headers and body, or fails
+// jobs whose body says so; it takes "hold" until release is closed.
+func (w *world) worker(typ string, release <-chan struct{}) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	w.t.Cleanup(cancel)
+	k := &gloom.Worker{Type: typ, Concurrency: 4, Headers: true, Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String())},
+		Handler: func(ctx context.Context, job *gloom.Job) (any, error) {
+			switch string(job.Body) {
+			case `"fail"`:
+				return nil, gloom.Fatal(errors.New("no such number"))
+			case `"hold"`:
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+			}
+			return []json.RawMessage{job.Body, append(json.RawMessage(nil), job.Headers...)}, nil
+		}}
+	if err := k.Start(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = k.Stop(context.Background()) })
+}
+
+// TestSubmit: what is handed in over HTTP is what a submit frame would hand in.
+func TestSubmit(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxFrame = 4 << 10 })
+	x := w.call("POST", "/v1/jobs", `{"body":{"a":1.50},"type":"mail","id":"a/1","priority":7,"groups":["acme"],"headers":{"trace":"x"},"delay_ms":3600000,"retries":2}`, 202)
+	if x["id"] != "a/1" || x["type"] != "mail" || x["state"] != "delayed" {
+		t.Errorf("handed in: %v", x)
+	}
+	j := w.call("GET", "/v1/jobs/a%2F1?body=true", "", 200)
+	if body, _ := json.Marshal(j["body"]); string(body) != `{"a":1.5}` || j["priority"] != 7.0 || j["retries"] != 2.0 || j["detached"] != true ||
+		j["headers"].(map[string]any)["trace"] != "x" || j["groups"].([]any)[0] != "acme" {
+		t.Errorf("the job: %v", j)
+	}
+	if j := w.call("GET", "/v1/jobs/a%2F1", "", 200); j["body"] != nil || j["headers"] != nil {
+		t.Errorf("body and headers unasked for: %v", j)
+	}
+	if x := w.call("POST", "/v1/jobs", `{"body":null}`, 202); x["type"] != "default" || len(x["id"].(string)) < 20 || x["state"] != "queued" {
+		t.Errorf("a job without id and type: %v", x)
+	}
+	w.call("POST", "/v1/jobs?type=mail&id=raw&priority=-3&group=g1&group=g2&headers=%7B%22h%22%3A1%7D", `[1, 2]`, 202)
+	if j := w.call("GET", "/v1/jobs/raw?body=true", "", 200); j["priority"] != -3.0 || len(j["groups"].([]any)) != 2 || len(j["body"].([]any)) != 2 || j["headers"] == nil {
+		t.Errorf("raw: %v", j)
+	}
+	w.call("POST", "/v1/jobs?type=mail&id=text", "a \"quoted\"\nline", 202, "Content-Type", "text/plain; charset=utf-8")
+	if j := w.call("GET", "/v1/jobs/text?body=true", "", 200); j["body"] != "a \"quoted\"\nline" {
+		t.Errorf("text: %v", j)
+	}
+	for _, c := range []struct {
+		path, body string
+		status     int
+		code, says string
+		headers    []string
+	}{
+		{"", `{"body":1,"id":"raw"}`, 409, "id_exists", "queued or running", nil},
+		{"", `{}`, 400, "missing_field", "body", nil},
+		{"", `{"body":1,"id":7}`, 400, "invalid_type", "id must be a string", nil},
+		{"", `{"body":1,"priority":"x"}`, 400, "invalid_type", `priority must be an integer`, nil},
+		{"", `{"body":1,"delay_ms":-1}`, 400, "invalid_value", "delay_ms must be an integer from 0", nil},
+		{"", `{"body":1,"groups":[]}`, 400, "invalid_value", "groups", nil},
+		{"", `{"body":1,"detach":false}`, 400, "invalid_body", "detach", nil},
+		{"", `[`, 400, "invalid_body", "object", nil},
+		{"", `{"body":"` + strings.Repeat("x", 5000) + `"}`, 413, "size_error", "4096", nil},
+		{"?wait=soon", `{"body":1}`, 400, "invalid_value", "30s", nil},
+		{"?wait=2h", `{"body":1}`, 400, "invalid_value", "1h", nil},
+		{"?type=mail", `1,"id":"x"`, 400, "invalid_json", "JSON", nil},
+		{"?type=mail&colour=red", `1`, 400, "invalid_value", "colour", nil},
+		{"?type=mail&priority=high", `1`, 400, "invalid_type", "priority must be an integer", nil},
+		{"?type=mail&headers=7", `1`, 400, "invalid_type", "headers", nil},
+		{"?type=mail", "\xff", 400, "invalid_body", "UTF-8", []string{"Content-Type", "text/plain"}},
+		{"", `{"body":1}`, 415, "content_type", "text/plain", []string{"Content-Type", "text/plain"}},
+		{"", `{"body":1}`, 403, "forbidden_origin", "evil.example", []string{"Origin", "http://evil.example"}},
+		{"", `{"body":1}`, 403, "forbidden_origin", "", []string{"Sec-Fetch-Site", "cross-site"}},
+	} {
+		x := w.call("POST", "/v1/jobs"+c.path, c.body, c.status, c.headers...)
+		if x["error"] != c.code || !strings.Contains(x["reason"].(string), c.says) {
+			t.Errorf("%s %.60s: %v, want %s with %q", c.path, c.body, x, c.code, c.says)
+		}
+	}
+	if x := w.call("GET", "/v1/submitters", "", 200)["items"].([]any); len(x) != 0 {
+		t.Errorf("submitters of requests that are over: %v", x)
+	}
+}
+
+// TestSubmitWaits: the answer, a failure, or neither in time: then nothing is lost.
+func TestSubmitWaits(t *testing.T) {
+	w := start(t, nil)
+	release := make(chan struct{})
+	w.worker("t", release)
+	x := w.call("POST", "/v1/jobs?wait=45s", `{"type":"t","id":"a","body":{"n":1},"headers":{"h":1}}`, 200)
+	if body, _ := json.Marshal(x["body"]); string(body) != `[{"n":1},{"h":1}]` || x["state"] != "answered" || x["id"] != "a" {
+		t.Errorf("answered: %v", x)
+	}
+	big := strings.Repeat("y", 1<<20)
+	if x := w.call("POST", "/v1/jobs?wait=45s&type=t", `"`+big+`"`, 200); x["body"].([]any)[0] != big {
+		t.Error("a large answer is not what it was")
+	}
+	x = w.call("POST", "/v1/jobs?wait=45s", `{"type":"t","id":"b","body":"fail"}`, 422)
+	if x["error"] != "job_failed" || x["reason"] != "no such number" || x["id"] != "b" {
+		t.Errorf("failed: %v", x)
+	}
+	for _, id := range []string{"a", "b"} {
+		eventually(t, "what was told is forgotten", func() bool { return w.status("/v1/jobs/"+id) == 404 })
+	}
+	x = w.call("POST", "/v1/jobs?wait=50ms", `{"type":"t","id":"c","body":"hold"}`, 504)
+	if x["error"] != "timeout" || x["id"] != "c" {
+		t.Errorf("too late: %v", x)
+	}
+	if x := w.call("POST", "/v1/jobs?wait=1s", `{"type":"t","id":"c","body":1}`, 409); x["error"] != "id_exists" {
+		t.Errorf("the same again: %v", x)
+	}
+	close(release)
+	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/c", "", 200)["state"] == "ended" })
+	if j := w.call("GET", "/v1/jobs/c?body=true", "", 200); j["outcome"] != "answered" || j["body"].([]any)[0] != "hold" {
+		t.Errorf("the outcome: %v", j)
+	}
+	w.call("DELETE", "/v1/jobs/c", "", 200)
+	x = w.call("POST", "/v1/jobs", `{"type":"t","id":"d","body":"fail","keep_ms":60000}`, 202)
+	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/d", "", 200)["state"] == "ended" })
+	if j := w.call("GET", "/v1/jobs/d?body=true", "", 200); j["outcome"] != "job_failed" || j["reason"] != "no such number" || j["body"] != nil {
+		t.Errorf("the outcome of a failed one: %v", j)
+	}
+}
+
+// status is that of a GET.
+func (w *world) status(path string) int {
+	w.t.Helper()
+	resp, err := http.Get(w.url + path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// TestSubmitAway: whoever goes away while it waits loses nothing.
+func TestSubmitAway(t *testing.T) {
+	w := start(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := make(chan error, 1)
+	go func() {
+		r, _ := http.NewRequestWithContext(ctx, "POST", w.url+"/v1/jobs?wait=10m", strings.NewReader(`{"type":"t","id":"a","body":1}`))
+		r.Header.Set("Content-Type", "application/json")
+		_, err := http.DefaultClient.Do(r)
+		gone <- err
+	}()
+	eventually(t, "the job is there", func() bool { return w.status("/v1/jobs/a") == 200 })
+	if x := w.call("GET", "/v1/submitters?type=t", "", 200)["items"].([]any); len(x) != 1 || !strings.HasPrefix(x[0].(map[string]any)["client"].(string), "http ") {
+		t.Errorf("submitters: %v", x)
+	}
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["submitter"] == nil })
+	w.worker("t", nil)
+	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
+}
+
+// TestScopes: watch reads, submit hands in, of its types, and admin changes.
+func TestScopes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nall submit,watch\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	for _, c := range []struct {
+		token, method, path, body string
+		status                    int
+		says                      string
+	}{
+		{"root", "GET", "/v1/status", "", 200, ""},
+		{"look", "GET", "/v1/status", "", 200, ""},
+		{"look", "GET", "/v1/jobs", "", 200, ""},
+		{"hook", "GET", "/v1/jobs", "", 403, "watch"},
+		{"look", "POST", "/v1/drain", "", 403, "admin"},
+		{"look", "POST", "/v1/jobs", `{"type":"mail","body":1}`, 403, "submit"},
+		{"root", "POST", "/v1/jobs", `{"type":"mail","body":1}`, 403, "submit"},
+		{"hook", "POST", "/v1/jobs", `{"type":"mail","body":1}`, 202, ""},
+		{"hook", "POST", "/v1/jobs", `{"type":"img.resize","body":1}`, 202, ""},
+		{"hook", "POST", "/v1/jobs", `{"type":"sms","body":1}`, 403, "sms"},
+		{"hook", "POST", "/v1/types/mail/jobs/cancel", "", 403, "admin"},
+		{"root", "POST", "/v1/types/mail/jobs/cancel", "", 200, ""},
+	} {
+		w.token = c.token
+		x := w.call(c.method, c.path, c.body, c.status)
+		if c.says != "" && !strings.Contains(x["reason"].(string), c.says) {
+			t.Errorf("%s: %s %s: %v, want %q", c.token, c.method, c.path, x, c.says)
+		}
+	}
+	for token, want := range map[string]string{"root": "[admin watch]", "look": "[watch]", "all": "[submit watch]"} {
+		w.token = token
+		if x := w.call("GET", "/v1/status", "", 200); strings.Join(strings.Fields(toString(x["scopes"])), " ") != want {
+			t.Errorf("%s has the scopes %v, want %s", token, x["scopes"], want)
+		}
+	}
+}
