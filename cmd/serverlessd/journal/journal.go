@@ -109,12 +109,13 @@ type Journal struct {
 	back     []piece // to be read again, oldest first
 	stats    Stats
 	queue    []*request
+	writing  bool // somebody does
 	closed   bool
 	work     chan struct{} // there is something in queue
 	news     chan struct{} // closed and made anew: there may be something to read
 	moved    chan struct{} // the same: something was synced
 
-	// The writer's.
+	// Of who writes.
 	current *segment // nil: the next append begins one
 	buf     []byte
 	ended   chan struct{}

@@ -27,7 +27,8 @@ type request struct {
 
 // Append accepts lines, all of them or none, and returns when they are on the
 // disk. Its errors are ErrFull, ErrFailed and ErrClosed, wrapped, or the
-// context's: then the lines may have been accepted. The lines must not change
+// context's: then the lines may have been accepted. A context is heard by those
+// who wait for others. The lines must not change
 // before it returns.
 func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) {
 	r := &request{ctx: ctx, batches: batches, done: make(chan struct{})}
@@ -41,6 +42,17 @@ func (j *Journal) Append(ctx context.Context, batches []Batch) (Receipt, error) 
 	if j.closed {
 		j.mu.Unlock()
 		return Receipt{}, ErrClosed
+	}
+	if !j.writing && len(j.queue) == 0 {
+		// Nobody to share a sync with: to wake the writer would only take longer.
+		j.writing = true
+		j.mu.Unlock()
+		err := j.commit([]*request{r})
+		j.written()
+		if err != nil {
+			return Receipt{}, err
+		}
+		return r.receipt, nil
 	}
 	j.queue = append(j.queue, r)
 	j.wake()
@@ -64,30 +76,42 @@ func (j *Journal) wake() {
 func (j *Journal) write() {
 	defer close(j.ended)
 	for range j.work {
-		for {
-			group, closed := j.group()
-			if len(group) == 0 {
-				if closed {
-					return
-				}
-				break
+		group, closed := j.group()
+		if len(group) == 0 {
+			if closed {
+				return
 			}
-			err := j.commit(group)
-			for _, r := range group {
-				if err != nil {
-					r.err, r.receipt = err, Receipt{}
-				}
-				close(r.done)
+			continue
+		}
+		err := j.commit(group)
+		j.written()
+		for _, r := range group {
+			if err != nil {
+				r.err, r.receipt = err, Receipt{}
 			}
+			close(r.done)
 		}
 	}
 }
 
+// written lets others write.
+func (j *Journal) written() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.writing = false
+	if len(j.queue) > 0 || j.closed {
+		j.wake()
+	}
+}
+
 // group takes what is to be written next from the queue; what nobody waits for
-// any more is not written.
+// any more is not written. It is empty while somebody writes, who wakes the writer.
 func (j *Journal) group() (group []*request, closed bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.writing {
+		return nil, false
+	}
 	var size int64
 	for len(j.queue) > 0 {
 		r := j.queue[0]
@@ -100,6 +124,7 @@ func (j *Journal) group() (group []*request, closed bool) {
 		j.queue[0] = nil
 		j.queue = j.queue[1:]
 	}
+	j.writing = len(group) > 0
 	return group, j.closed
 }
 

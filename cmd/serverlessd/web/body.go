@@ -18,11 +18,17 @@ const roomWait = time.Second
 
 // enter takes a place for a body that is being read.
 func (s *Web) enter(r *request) (leave func(), err error) {
+	leave = func() { <-s.room }
+	select {
+	case s.room <- struct{}{}:
+		return leave, nil
+	default:
+	}
 	timer := time.NewTimer(roomWait)
 	defer timer.Stop()
 	select {
 	case s.room <- struct{}{}:
-		return func() { <-s.room }, nil
+		return leave, nil
 	case <-r.Context().Done():
 	case <-timer.C:
 	}
@@ -33,10 +39,12 @@ func (s *Web) enter(r *request) (leave func(), err error) {
 // read returns the request's body, at most as much as is allowed.
 func (s *Web) read(r *request) ([]byte, error) {
 	most := int64(s.opt.MaxBody)
-	tooLarge := fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes, which is what --max-body allows", most)
+	tooLarge := func() error {
+		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes, which is what --max-body allows", most)
+	}
 	if r.ContentLength > most {
 		r.w.Header().Set("Connection", "close") // the rest is not read
-		return nil, tooLarge
+		return nil, tooLarge()
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
@@ -46,7 +54,7 @@ func (s *Web) read(r *request) ([]byte, error) {
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
-		return nil, tooLarge
+		return nil, tooLarge()
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
 	case err != nil:

@@ -43,12 +43,14 @@ var top = map[string]*action{
 // route finds what a path means, and sets the request's client and name.
 func route(r *request) (*action, error) {
 	escaped := r.URL.EscapedPath()
-	unknown := fail(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
+	unknown := func() (*action, error) {
+		return nil, fail(http.StatusNotFound, "not_found", "", "there is nothing at %.200q", r.URL.Path)
+	}
 	var path []string
 	for part := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
 		name, err := url.PathUnescape(part)
 		if err != nil {
-			return nil, unknown
+			return unknown()
 		}
 		path = append(path, name)
 	}
@@ -56,15 +58,15 @@ func route(r *request) (*action, error) {
 		if a := top[path[0]]; a != nil {
 			return a, nil
 		}
-		return nil, unknown
+		return unknown()
 	}
 	r.client = path[0]
 	if r.client == "" {
-		return nil, unknown
+		return unknown()
 	}
 	a := under(r, path[1:])
 	if a == nil {
-		return nil, unknown
+		return unknown()
 	}
 	if a == oneJob {
 		if a = getJob; r.Method == http.MethodDelete {

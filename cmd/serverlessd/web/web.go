@@ -143,13 +143,16 @@ func (s *Web) sameSite(r *request, a *action) error {
 	if r.grant == nil && !s.door.Ours(r.Request) {
 		return fail(http.StatusForbidden, "forbidden_host", "Host", "the Host %.200q is not this daemon's; use localhost, the address that it listens on, the host's name, or one that --host names", r.Host)
 	}
-	if !a.changes && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		return nil
+	change := r.Request
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if !a.changes {
+			return nil
+		}
+		// It is judged like a POST.
+		change = new(*r.Request)
+		change.Method = http.MethodPost
 	}
-	// A GET that changes something is judged like a POST.
-	change := *r.Request
-	change.Method = http.MethodPost
-	if err := s.door.CrossSite(&change); err != nil {
+	if err := s.door.CrossSite(change); err != nil {
 		return fail(http.StatusForbidden, "forbidden_origin", "Origin", "the request comes from a page of another site: %v", err)
 	}
 	return nil
