@@ -1,13 +1,15 @@
 package jobd
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"gloom/bench/result"
 )
 
 // Command is the subcommand of gloom-bench.
@@ -36,9 +38,7 @@ default durability: every commit is flushed. Every row is checked in the end.`,
 			if rep != nil {
 				rep.summary(w)
 				if out != "" {
-					if err := rep.save(out); err != nil {
-						return err
-					}
+					return errors.Join(err, result.WriteJSON(out, rep))
 				}
 			}
 			return err
@@ -82,12 +82,4 @@ func (rep *Report) summary(w interface{ Write([]byte) (int, error) }) {
 	slices.Sort(rates)
 	fmt.Fprintf(w, "%s: median %.0f rows/s, %.0f to %.0f in %d rounds; %s, innodb_flush_log_at_trx_commit=%s\n",
 		rep.Options.Mode, rates[len(rates)/2], rates[0], rates[len(rates)-1], len(rates), rep.Database, rep.Flush)
-}
-
-func (rep *Report) save(path string) error {
-	text, err := json.MarshalIndent(rep, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

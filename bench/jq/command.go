@@ -1,15 +1,16 @@
 package jq
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"gloom/bench/result"
 )
 
 // Command is the subcommand of gloom-bench.
@@ -38,9 +39,7 @@ Each job is checked: enqueued once, run once, done once.`,
 			if rep != nil {
 				rep.summary(w)
 				if out != "" {
-					if err := rep.save(out); err != nil {
-						return err
-					}
+					return errors.Join(err, result.WriteJSON(out, rep))
 				}
 			}
 			return err
@@ -101,12 +100,4 @@ func (rep *Report) summary(w io.Writer) {
 	}
 	slices.Sort(lines)
 	io.WriteString(w, strings.Join(lines, ""))
-}
-
-func (rep *Report) save(path string) error {
-	text, err := json.MarshalIndent(rep, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

@@ -127,16 +127,23 @@ func Read(path string) (*File, error) {
 }
 
 // Write writes a file whole or not at all.
-func (f *File) Write(path string) error {
-	text, err := json.MarshalIndent(f, "", " ")
+func (f *File) Write(path string) error { return WriteJSON(path, f) }
+
+// WriteJSON writes figures of any form whole or not at all.
+func WriteJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	text = append(text, '\n')
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return os.WriteFile(path, text, 0o644) // as to /dev/stdout
+	}
 	part := path + ".part"
-	if err := os.WriteFile(part, append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(part, text, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(part, path)

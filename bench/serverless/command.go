@@ -1,13 +1,13 @@
 package serverless
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"gloom/bench/result"
 )
 
 // Command is the subcommand of gloom-bench.
@@ -42,10 +42,7 @@ All lines are counted in the end: one that is lost or doubled ends in exit statu
 				fmt.Fprintln(w)
 			})
 			if err == nil && out != "" {
-				var text []byte
-				if text, err = json.MarshalIndent(rounds, "", "  "); err == nil {
-					err = os.WriteFile(out, append(text, '\n'), 0o644)
-				}
+				err = result.WriteJSON(out, rounds)
 			}
 			return err
 		},

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"gloom/wire"
 )
@@ -90,6 +93,20 @@ func (t *Tokens) Load() error {
 	}
 	t.grants.Store(&g)
 	return nil
+}
+
+// Reload reads tokens, and certificates unless there are none, for the first time or
+// again. What cannot be read stays as it was. A file without a token is no error, but
+// log is told.
+func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
+	err := t.Load()
+	if err == nil && t.Required() && t.Len() == 0 {
+		log.Warn().Str("token_file", t.File).Msg("the token file holds no token: nobody can connect")
+	}
+	if c != nil {
+		err = errors.Join(err, c.Load())
+	}
+	return err
 }
 
 // parse reads lines of TOKEN SCOPES [TYPES]. A # at the beginning of a

@@ -73,7 +73,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), asides: asides(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
-	if err := s.loadTokens(); err != nil {
+	if err := guard.Reload(&s.tokens, nil, log); err != nil {
 		return nil, &OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
@@ -175,23 +175,7 @@ func (s *Server) HTTPAddr() net.Addr {
 
 // Reload reads tokens and certificates again. What cannot be read stays as it
 // was.
-func (s *Server) Reload() error {
-	err := s.loadTokens()
-	if s.certs != nil {
-		err = errors.Join(err, s.certs.Load())
-	}
-	return err
-}
-
-func (s *Server) loadTokens() error {
-	if err := s.tokens.Load(); err != nil {
-		return err
-	}
-	if s.tokens.Required() && s.tokens.Len() == 0 {
-		s.log.Warn().Str("token_file", s.opt.TokenFile).Msg("the token file holds no token: nobody can connect")
-	}
-	return nil
-}
+func (s *Server) Reload() error { return guard.Reload(&s.tokens, s.certs, s.log) }
 
 // AskDrain asks whoever runs the broker to shut it down gracefully.
 func (s *Server) AskDrain() {

@@ -66,23 +66,9 @@ func (o *operator) do(ctx context.Context, method, path string, in, out any) err
 	if o.err != nil {
 		return o.err
 	}
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, o.base+path, body)
+	req, err := api.NewRequest(ctx, method, o.base+path, o.token, in)
 	if err != nil {
 		return err
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if o.token != "" {
-		req.Header.Set("Authorization", "Bearer "+o.token)
 	}
 	resp, err := o.http.Do(req)
 	if err != nil {

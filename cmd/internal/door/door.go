@@ -88,7 +88,7 @@ type Door struct {
 func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Door, error) {
 	d := &Door{opt: opt, log: log, cross: http.NewCrossOriginProtection()}
 	d.tokens.File, d.tokens.Scopes, d.tokens.Typed = opt.TokenFile, scopes, typed
-	if err := d.loadTokens(); err != nil {
+	if err := guard.Reload(&d.tokens, nil, log); err != nil {
 		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
@@ -202,23 +202,7 @@ func (d *Door) Ours(r *http.Request) bool { return d.opt.Ours(r.Host, d.opt.Addr
 func (d *Door) CrossSite(r *http.Request) error { return d.cross.Check(r) }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it was.
-func (d *Door) Reload() error {
-	err := d.loadTokens()
-	if d.certs != nil {
-		err = errors.Join(err, d.certs.Load())
-	}
-	return err
-}
-
-func (d *Door) loadTokens() error {
-	if err := d.tokens.Load(); err != nil {
-		return err
-	}
-	if d.tokens.Required() && d.tokens.Len() == 0 {
-		d.log.Warn().Str("token_file", d.opt.TokenFile).Msg("the token file holds no token: nobody can do anything")
-	}
-	return nil
-}
+func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
 
 // Shutdown takes no new connections and waits until all requests are answered, or
 // ctx is done.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/mariadb"
 )
 
 // The companion table holds two kinds of records. A claim has the id of its
@@ -96,7 +97,7 @@ func (s *SQL) end() string {
 
 // direct sorts the error of a statement outside of transactions.
 func (s *SQL) direct(err error) error {
-	if err == nil || kindOf(err) == refused {
+	if err == nil || kindOf(err) == mariadb.Refused {
 		return err
 	}
 	return &AwayError{err}

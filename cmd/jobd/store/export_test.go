@@ -11,17 +11,12 @@ import (
 const (
 	CutMark   = cutMark
 	StdoutCut = stdoutCut
-	Conflict  = conflict
-	AwayKind  = away
-	Refused   = refused
 )
 
 var (
 	IsNumber = isNumber
 	KindOf   = kindOf
 )
-
-type Kind = kind
 
 // PassesOver tells whether rows that are locked are passed over; Wait makes the
 // store wait for them, as with servers that know no other way.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gloom/cmd/internal/fault"
+	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/jobd/config"
 
 	"github.com/rs/zerolog"
@@ -104,7 +105,7 @@ func (s *SQL) statementLog(ctx context.Context) error {
 	var on int
 	var format string
 	if err := s.db.QueryRowContext(ctx, "SELECT @@log_bin, @@binlog_format").Scan(&on, &format); err != nil {
-		if kindOf(err) == refused {
+		if kindOf(err) == mariadb.Refused {
 			return nil // a server that knows no such thing
 		}
 		return err
@@ -157,9 +158,9 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*sql.Tx) error) 
 		switch kind := kindOf(err); {
 		case err == ErrFenced:
 			return err
-		case undecided(err), kind == away:
+		case undecided(err), kind == mariadb.Away:
 			return &AwayError{err}
-		case kind == refused:
+		case kind == mariadb.Refused:
 			return err
 		case attempt == attempts:
 			return &AwayError{err}
@@ -183,7 +184,7 @@ func (s *SQL) once(ctx context.Context, name string, f func(*sql.Tx) error) erro
 	}
 	fault.Point(name + ": before commit")
 	if err := tx.Commit(); err != nil {
-		if kindOf(err) != away {
+		if kindOf(err) != mariadb.Away {
 			return err // the server said no
 		}
 		return &undecidedError{err}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
 	. "gloom/cmd/jobd/store"
@@ -479,12 +480,12 @@ func TestLaterStatementsOfABatchMayFail(t *testing.T) {
 }
 
 func TestErrorKinds(t *testing.T) {
-	for number, want := range map[uint16]Kind{1213: Conflict, 1205: Conflict, 1290: AwayKind, 1114: AwayKind, 1927: AwayKind, 1064: Refused, 1366: Refused} {
+	for number, want := range map[uint16]mariadb.Kind{1213: mariadb.Conflict, 1205: mariadb.Conflict, 1290: mariadb.Away, 1114: mariadb.Away, 1927: mariadb.Away, 1064: mariadb.Refused, 1366: mariadb.Refused} {
 		if got := KindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {
 			t.Errorf("%d: %d", number, got)
 		}
 	}
-	if KindOf(mysql.ErrInvalidConn) != AwayKind || KindOf(context.DeadlineExceeded) != AwayKind {
+	if KindOf(mysql.ErrInvalidConn) != mariadb.Away || KindOf(context.DeadlineExceeded) != mariadb.Away {
 		t.Error("a lost connection is not the statement's fault")
 	}
 }

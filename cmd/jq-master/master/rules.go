@@ -65,23 +65,9 @@ func (r *Rules) Groups(ctx context.Context) ([]api.Group, error) {
 }
 
 func (r *Rules) do(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, r.Base+path, body)
+	req, err := api.NewRequest(ctx, method, r.Base+path, r.Token, in)
 	if err != nil {
 		return err
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if r.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.Token)
 	}
 	resp, err := r.HTTP.Do(req)
 	if err != nil {

@@ -6,14 +6,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"gloom/cmd/internal/mariadb"
 )
 
 const (
@@ -131,56 +130,20 @@ func (*my) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
-// The server's error numbers that are not the statement's fault.
-var (
-	conflicts = []uint16{
-		1205, // lock wait timeout
-		1213, // deadlock
-		1020, // record has changed since last read
-		1180, // error during commit
-		1050, // somebody else has just made the table
-	}
-	absences = []uint16{
-		1021, 1026, 1030, 1114, // disk full, error writing file, error from engine, table is full
-		1037, 1038, 1041, // out of memory
-		1040, 1203, 1226, // too many connections
-		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
-		1044, 1045, 1142, 1143, 1227, 1698, // rights that somebody is changing
-		1047,             // cluster node not ready
-		1049, 1051, 1146, // database or table is missing, as during a restore
-		1053, 1077, 1079, // shutdown in progress
-		1129, 1130, // host is blocked
-		1192, 1223, // locked tables
-		1194, 1195, 1034, // table crashed
-		1290, 1792, 1836, 3100, 3101, // read-only; hooks
-		1317, 1927, 3024, 1969, // interrupted, connection killed, statement timeout
-		4031, // disconnected for inactivity
-	}
-)
-
 func (*my) kind(err error) kind {
-	var server *mysql.MySQLError
-	switch {
-	case !errors.As(err, &server):
-		if unreachable(err) {
+	switch n := mariadb.Number(err); {
+	case n == 0:
+		if mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone) {
 			return away
 		}
-		return refused
-	case server.Number == 1062:
+	case n == 1062:
 		return double
-	case slices.Contains(conflicts, server.Number):
+	case n == 1050 || mariadb.KindOf(n) == mariadb.Conflict: // 1050: somebody else has just made the table
 		return conflict
-	case slices.Contains(absences, server.Number):
+	case mariadb.KindOf(n) == mariadb.Away:
 		return away
 	}
 	return refused
-}
-
-// unreachable tells of a server that did not answer.
-func unreachable(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrConnDone)
 }
 
 func (*my) atOnce(rows int) int { return rows }

@@ -1,0 +1,75 @@
+// Package mariadb tells what to do about the errors of a MariaDB or MySQL server.
+package mariadb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// Kind is what to do about an error number.
+type Kind int
+
+const (
+	Refused  Kind = iota // the statement is at fault: repeating it is in vain
+	Conflict             // another transaction was in the way: repeat it soon
+	Away                 // the server is: repeat it later
+)
+
+// The server's error numbers that are not the statement's fault.
+var (
+	conflicts = []uint16{
+		1205, // lock wait timeout
+		1213, // deadlock
+		1020, // record has changed since last read (snapshot isolation)
+		1180, // error during commit (cluster conflict)
+	}
+	absences = []uint16{
+		1021, 1026, 1030, 1114, // disk full, error writing file, error from engine, table is full
+		1037, 1038, 1041, // out of memory
+		1040, 1203, 1226, // too many connections
+		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
+		1044, 1045, 1142, 1143, 1227, 1698, // rights that somebody is changing
+		1047,             // cluster node not ready
+		1049, 1051, 1146, // database or table is missing, as during a restore
+		1053, 1077, 1079, // shutdown in progress
+		1129, 1130, // host is blocked
+		1192, 1223, // locked tables
+		1194, 1195, 1034, // table crashed
+		1290, 1792, 1836, 3100, 3101, // read-only; hooks
+		1317, 1927, 3024, 1969, // interrupted, connection killed, statement timeout
+		4031, // disconnected for inactivity
+	}
+)
+
+// Number is the server's number of an error, 0 when the server has not answered.
+func Number(err error) uint16 {
+	var server *mysql.MySQLError
+	if errors.As(err, &server) {
+		return server.Number
+	}
+	return 0
+}
+
+// KindOf is the kind of a server's error number.
+func KindOf(number uint16) Kind {
+	switch {
+	case slices.Contains(conflicts, number):
+		return Conflict
+	case slices.Contains(absences, number):
+		return Away
+	}
+	return Refused
+}
+
+// Unanswered tells of an error that came in place of a server's answer.
+func Unanswered(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.DeadlineExceeded)
+}
