@@ -21,16 +21,18 @@ const (
 	heapShift = 9
 	heapChunk = 1 << heapShift
 	// heapFirst is the room of a heap's first chunk at first. It grows and shrinks
-	// by fours: there are heaps of every type and flow, and most hold one or two
-	// elements.
-	heapFirst = 2
+	// by fours.
+	heapFirst = 4
 	entrySize = int64(unsafe.Sizeof(entry{}))
 )
 
 // heap is a 4-ary min-heap that tells each element its position, so that one
 // can leave from the middle. It grows by chunks: a plain slice of a million
-// entries would stop the broker for 10 ms whenever it doubles.
+// entries would stop the broker for 10 ms whenever it doubles. The smallest element
+// lies in the heap itself: there are heaps of every type and flow, and most hold no
+// other one.
 type heap struct {
+	root   entry
 	chunks [][]entry
 	n      int
 	place  func(ref uint32, pos int32)
@@ -38,7 +40,13 @@ type heap struct {
 	held *int64
 }
 
-func (h *heap) at(i int) *entry { return &h.chunks[i>>heapShift][i&(heapChunk-1)] }
+func (h *heap) at(i int) *entry {
+	if i == 0 {
+		return &h.root
+	}
+	i--
+	return &h.chunks[i>>heapShift][i&(heapChunk-1)]
+}
 
 func (h *heap) set(i int, x entry) {
 	*h.at(i) = x
@@ -46,21 +54,29 @@ func (h *heap) set(i int, x entry) {
 }
 
 // top is the smallest element; the heap must not be empty.
-func (h *heap) top() *entry { return h.at(0) }
+func (h *heap) top() *entry { return &h.root }
 
 func (h *heap) push(x entry) {
-	if n := h.n >> heapShift; n == len(h.chunks) {
+	if h.n > 0 {
+		h.makeRoom()
+	}
+	h.n++
+	h.up(h.n-1, x)
+}
+
+// makeRoom makes room for one element beyond the root and those in chunks.
+func (h *heap) makeRoom() {
+	at := h.n - 1
+	if n := at >> heapShift; n == len(h.chunks) {
 		room := heapChunk
 		if n == 0 {
 			room = heapFirst
 		}
 		h.chunks = append(h.chunks, make([]entry, room))
 		*h.held += int64(room) * entrySize
-	} else if h.n == len(h.chunks[0]) && n == 0 {
-		h.resize(min(4*h.n, heapChunk))
+	} else if n == 0 && at == len(h.chunks[0]) {
+		h.resize(min(4*at, heapChunk))
 	}
-	h.n++
-	h.up(h.n-1, x)
 }
 
 // remove takes out the element at pos.
@@ -70,7 +86,7 @@ func (h *heap) remove(pos int32) {
 	if int(pos) < h.n {
 		h.fix(pos, last)
 	}
-	if len(h.chunks[0]) > heapFirst {
+	if len(h.chunks) > 0 && len(h.chunks[0]) > heapFirst {
 		h.shrink()
 	}
 }
@@ -96,7 +112,7 @@ func (h *heap) shrink() {
 func (h *heap) resize(room int) {
 	*h.held += int64(room-len(h.chunks[0])) * entrySize
 	moved := make([]entry, room)
-	copy(moved, h.chunks[0][:h.n])
+	copy(moved, h.chunks[0][:max(h.n-1, 0)])
 	h.chunks[0] = moved
 }
 
@@ -149,21 +165,23 @@ func (h *heap) up(i int, x entry) {
 
 func (h *heap) down(i int, x entry) {
 	for {
-		c := i<<2 + 1
-		if c >= h.n {
+		c := i << 2 // its children lie side by side in one chunk
+		if c+1 >= h.n {
 			break
 		}
-		least := c
-		for k := c + 1; k < c+4 && k < h.n; k++ {
-			if h.at(k).before(h.at(least)) {
+		at := c & (heapChunk - 1)
+		below := h.chunks[c>>heapShift][at : at+min(4, h.n-1-c)]
+		least := 0
+		for k := 1; k < len(below); k++ {
+			if below[k].before(&below[least]) {
 				least = k
 			}
 		}
-		if !h.at(least).before(&x) {
+		if !below[least].before(&x) {
 			break
 		}
-		h.set(i, *h.at(least))
-		i = least
+		h.set(i, below[least])
+		i = c + 1 + least
 	}
 	h.set(i, x)
 }

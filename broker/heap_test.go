@@ -71,7 +71,7 @@ func TestHeapAgainstSort(t *testing.T) {
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
 	h := heap{place: func(uint32, int32) {}, held: new(int64)}
-	for i := range uint64(heapChunk - 1) {
+	for i := range uint64(heapChunk) {
 		h.push(entry{a: i})
 	}
 	if n := testing.AllocsPerRun(100, func() {
