@@ -4,49 +4,49 @@ import "fmt"
 
 // jobType is a kind of work: what waits for it, who can do it.
 type jobType struct {
-	no   uint32
-	name []byte
-	Ledger
+	// What every job of it touches comes first: with ten thousand types, what a job
+	// costs is how many cache lines it meets.
+	no    uint32
+	pairs uint32 // the first pair with a pool
+	// touched: stands in Broker.touched. ripe is its place in Broker.ripe, -1.
+	ripe    int32
+	touched bool
+	paused  bool
+	fair    bool // groups take turns
+	name    []byte
+	stats   *TypeStats
+	// outcomes counts the kept outcomes of its jobs.
+	outcomes int
 	// flows holds the flows with ready jobs, best job first.
 	flows     heap
+	gatesHeld int // gates that groups hold
+	// Workers with several types are in pools: pairs with them, by how long a worker
+	// is idle. told is the worst key that a pool has for the type.
+	pools     heap
+	told      entry
+	limits    TypeLimits
+	bytes     int64
 	flowCount int
-	gates     map[*group]*gate
-	open      ring[gate] // those in flows
-	gatesHeld int        // those that groups hold
-	// fair: groups take turns.
-	fair   bool
-	turns  map[turnKey]*turn
-	shares map[shareKey]*share
-	// guards are those of the groups of its next job, watched.
-	guards  []guard
-	watched *groupSet
+	Ledger
+	// resting links it in a ring of types that nobody uses (Broker.restsIn).
+	resting link[jobType]
 	// idle lists the workers with room, longest idle first.
 	idle    ring[worker]
 	workers int // joined with this type alone, idle or not
+	named   int // pools that name the type
+	gates   map[*group]*gate
+	open    ring[gate] // those in flows
+	turns   map[turnKey]*turn
+	shares  map[shareKey]*share
+	// guards are those of the groups of its next job, watched.
+	guards  []guard
+	watched *groupSet
 	// born orders types and pools by when they came to be.
 	born uint64
-	// Workers with several types are in pools. pairs is the first pair with one
-	// of them, named how many of them name the type; told is the worst key that a
-	// pool has for the type.
-	pools heap // pairs, by how long a worker is idle
-	pairs uint32
-	named int
-	told  entry
-	// outcomes counts the kept outcomes of its jobs.
-	outcomes int
-	bytes    int64
-	limits   TypeLimits
-	paused   bool
 	// tat is the theoretical arrival time of the rate limit (GCRA).
 	tat   int64
 	timer int32 // position in Broker.timers of its rate timer, -1
 	dead  []*letter
-	stats *TypeStats
-	// touched: stands in Broker.touched. ripe is its place in Broker.ripe, -1.
-	touched bool
-	ripe    int32
-	// resting links it in a ring of types that nobody uses (Broker.restsIn).
-	resting link[jobType]
 }
 
 // TypeLimits bound what of a type may run. Zero means no limit.
