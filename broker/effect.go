@@ -1,5 +1,7 @@
 package broker
 
+import "slices"
+
 // Peer is a connection as the core knows it. Numbers are never reused; zero
 // is nobody.
 type Peer uint64
@@ -41,7 +43,10 @@ type Effect struct {
 	Code Code
 	// Kept says that Body is memory of its own, never written again: it may be
 	// referred to beyond the next command instead of being copied.
-	Kept   bool
+	Kept bool
+	// State is where the job stands that a submitter attached to, of an OpOK; 0 in
+	// all others.
+	State  state
 	Peer   Peer
 	ID     []byte
 	Type   []byte
@@ -55,8 +60,6 @@ type Effect struct {
 	Headers []byte
 	// Delay is of JobLater, in nanoseconds.
 	Delay int64
-	// State is where the job stands that a submitter attached to; of an OpOK.
-	State string
 }
 
 // Code is the reason of a refusal or of an end without an answer.
@@ -83,12 +86,12 @@ func (b *Broker) emit(e Effect) { b.fx = append(b.fx, e) }
 
 // effect is emit for what is sent most: it is filled in where it stays.
 func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
-	if n := len(b.fx); n < cap(b.fx) {
-		b.fx = b.fx[:n+1]
-	} else {
-		b.fx = append(b.fx, Effect{})
+	n := len(b.fx)
+	if n == cap(b.fx) {
+		b.fx = slices.Grow(b.fx, 1)
 	}
-	e := &b.fx[len(b.fx)-1]
+	b.fx = b.fx[:n+1]
+	e := &b.fx[n]
 	*e = Effect{}
 	e.Op, e.Peer, e.ID = op, p, id
 	return e

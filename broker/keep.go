@@ -30,7 +30,7 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	f := b.flows[j.flow]
 	b.sendLast(f, r, j, l)
 	if !f.keep {
-		b.finish(r, j, ofType, ofAll)
+		b.finish(f, r, j, ofType, ofAll)
 		return
 	}
 	*ofType++
@@ -170,7 +170,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if j.flags &^= flagProgress; progress {
 		j.flags |= flagProgress
 	}
-	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state.String()})
+	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state})
 	if f.sub == sub {
 		return b.end()
 	}

@@ -161,7 +161,7 @@ func (b *Broker) runnable(k *jobType) *flow {
 		return nil
 	}
 	f := b.front(k)
-	if f == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.best(&f.ready).ref)) && !b.pace(k) {
+	if f == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.first(&f.ready))) && !b.pace(k) {
 		return nil
 	}
 	return f
@@ -172,7 +172,7 @@ func (b *Broker) runnable(k *jobType) *flow {
 // many of these were met that others must get their turn first.
 func (b *Broker) handOut(f *flow, w *worker) bool {
 	k := f.kind
-	r := b.best(&f.ready).ref
+	r := b.first(&f.ready)
 	j := b.jobs.get(r)
 	if b.lapsed(j) {
 		if b.lapses == tickTimers {

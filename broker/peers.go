@@ -315,7 +315,7 @@ func (b *Broker) sweep(n int) {
 		if f.delayed.n > 0 {
 			r = f.delayed.head
 		} else {
-			r = b.best(&f.ready).ref
+			r = b.first(&f.ready)
 		}
 		b.sweepJob(f, r, b.jobs.get(r))
 	}

@@ -110,6 +110,14 @@ func (b *Broker) best(q *queue) entry {
 	return *q.spill.top()
 }
 
+// first returns the first job; the queue must not be empty.
+func (b *Broker) first(q *queue) uint32 {
+	if q.spill.n == 0 {
+		return q.lanes[len(q.lanes)-1].head
+	}
+	return b.best(q).ref
+}
+
 // pull takes job r out of the queue.
 func (b *Broker) pull(q *queue, r uint32, j *job) {
 	q.n--

@@ -8,25 +8,27 @@ func statBucket(ns int64) int {
 
 // waited and ran count a duration for a type.
 func (b *Broker) waited(k *jobType, ns int64) {
-	k.stats.wait(ns)
+	i := statBucket(ns)
+	k.stats.wait(i, ns)
 	if !b.kept(k) {
-		b.otherStats.wait(ns)
+		b.otherStats.wait(i, ns)
 	}
 }
 
 func (b *Broker) ran(k *jobType, ns int64) {
-	k.stats.run(ns)
+	i := statBucket(ns)
+	k.stats.run(i, ns)
 	if !b.kept(k) {
-		b.otherStats.run(ns)
+		b.otherStats.run(i, ns)
 	}
 }
 
-func (s *TypeStats) wait(ns int64) {
-	s.Wait[statBucket(ns)]++
+func (s *TypeStats) wait(bucket int, ns int64) {
+	s.Wait[bucket]++
 	s.WaitSum += uint64(max(ns, 0))
 }
 
-func (s *TypeStats) run(ns int64) {
-	s.Run[statBucket(ns)]++
+func (s *TypeStats) run(bucket int, ns int64) {
+	s.Run[bucket]++
 	s.RunSum += uint64(max(ns, 0))
 }

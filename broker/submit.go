@@ -273,7 +273,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
-		b.finish(r, j, &f.kind.Cancelled, &b.total.Cancelled)
+		b.finish(f, r, j, &f.kind.Cancelled, &b.total.Cancelled)
 	}
 	return b.end()
 }
@@ -382,10 +382,9 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 }
 
 // finish counts the end of a job that stands in no list any more, and frees it.
-func (b *Broker) finish(r uint32, j *job, ofType, ofAll *uint64) {
+func (b *Broker) finish(f *flow, r uint32, j *job, ofType, ofAll *uint64) {
 	*ofType++
 	*ofAll++
-	f := b.flows[j.flow]
 	b.admit(f, j, -1)
 	b.free(r, j)
 	b.emptied(f)

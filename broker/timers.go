@@ -38,9 +38,12 @@ func (b *Broker) startTimer(ref uint32, t *timing, at int64) {
 }
 
 func (b *Broker) stopTimer(j *job) {
-	if j.timing == 0 {
-		return
+	if j.timing != 0 {
+		b.stopTimerOf(j)
 	}
+}
+
+func (b *Broker) stopTimerOf(j *job) {
 	if t := b.timings.get(j.timing); t.pos >= 0 {
 		b.timers.remove(t.pos)
 		t.pos = -1

@@ -345,9 +345,9 @@ func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
 		j.flags &^= flagUnwanted | flagRevoked
 		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
 	case j.flags&flagUnwanted != 0:
-		b.finish(r, j, &k.Cancelled, &b.total.Cancelled)
+		b.finish(f, r, j, &k.Cancelled, &b.total.Cancelled)
 	default:
-		b.finish(r, j, &k.Discarded, &b.total.Discarded)
+		b.finish(f, r, j, &k.Discarded, &b.total.Discarded)
 	}
 }
 

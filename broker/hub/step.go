@@ -264,8 +264,8 @@ func (h *Hub) apply(fx []broker.Effect) {
 func (o *outbox) effect(e *broker.Effect, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
-		if e.State != "" {
-			o.buf = wire.AppendAttached(o.buf, e.ID, e.State)
+		if e.State != 0 {
+			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
 		} else if e.ID != nil {
 			o.buf = wire.AppendOKID(o.buf, e.ID)
 		} else {

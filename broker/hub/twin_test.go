@@ -70,8 +70,8 @@ func (w *twin) apply(fx []broker.Effect) {
 		switch e.Op {
 		case broker.OpOK:
 			switch {
-			case e.State != "":
-				f = wire.AppendAttached(nil, e.ID, e.State)
+			case e.State != 0:
+				f = wire.AppendAttached(nil, e.ID, e.State.String())
 			case e.ID != nil:
 				f = wire.AppendOKID(nil, e.ID)
 			default:

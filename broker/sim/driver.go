@@ -211,7 +211,10 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason, state: e.State}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason}
+		if e.State != 0 {
+			f.state = e.State.String()
+		}
 		if e.Outcome != 0 {
 			d.outcomes[f.id] = e.Outcome
 		}
