@@ -61,7 +61,7 @@ func defaults() *options {
 	o.MaxLine, o.MaxResult, o.JournalMax = 1<<20, 64<<10, 10<<30
 	o.Concurrency, o.Batch = 4*runtime.NumCPU(), 10
 	o.JobTimeout, o.JobCPU = 2*time.Minute, 30*time.Second
-	o.Contexts, o.ContextJobs = 32, 1000
+	o.Contexts, o.ContextJobs, o.ContextMemory = 32, 1000, 1<<30
 	o.Drain = 30 * time.Second
 	return o
 }
@@ -97,6 +97,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	span(&o.JobCPU, "job-cpu", "processor time for a job, unless its handler says otherwise")
 	f.IntVar(&o.Contexts, "contexts", o.Contexts, "processes that stand ready or run jobs")
 	f.IntVar(&o.ContextJobs, "context-jobs", o.ContextJobs, "jobs after which such a process is replaced")
+	f.Var(cli.Size(&o.ContextMemory, 64<<20, 1<<40), "context-memory", "most memory of such a process, with all that it has started")
 	f.StringVar(&o.langs, "langs", o.langs, "languages of handlers that may be added and run, of http, node, php, python, sh and gloom")
 	f.StringSliceVar(&o.httpAllow, "http-allow", o.httpAllow, "networks that http handlers may call, as 10.0.0.0/8; none: all but link-local ones")
 	f.StringVar(&o.User, "user", o.User, "user that handlers' processes run as, when the daemon is root")

@@ -26,6 +26,7 @@ type Config struct {
 	Batch                          int // jobs taken at a time
 	JobTimeout, JobCPU             time.Duration
 	Contexts, ContextJobs          int
+	ContextMemory                  int64
 	Languages                      []string
 	HTTPAllow                      []netip.Prefix
 	User                           string

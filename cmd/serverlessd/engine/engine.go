@@ -109,7 +109,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	if e.runner, err = runner.New(runner.Options{
-		Dir: cfg.Dir, Guard: e.guard, Languages: cfg.Languages, HTTPAllow: cfg.HTTPAllow, Contexts: cfg.Contexts, ContextJobs: cfg.ContextJobs,
+		Dir: cfg.Dir, Guard: e.guard, Languages: cfg.Languages, HTTPAllow: cfg.HTTPAllow, Contexts: cfg.Contexts, ContextJobs: cfg.ContextJobs, Memory: cfg.ContextMemory,
 		Timeout: cfg.JobTimeout, CPU: cfg.JobCPU, MaxLine: cfg.MaxLine, RetryFor: cfg.RetryFor, User: cfg.User, Log: log,
 	}); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"gloom/cmd/internal/launch"
@@ -57,6 +58,7 @@ type process struct {
 	sources map[string]int  // told so far
 	befores map[string]bool // run so far
 	payload *os.File        // of sh: standard input of its jobs
+	excess  atomic.Int64    // bytes of memory for which it was killed
 
 	era     int // the pool's
 	jobs    int // run
@@ -178,6 +180,9 @@ func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Durati
 					return m, m.fault
 				}
 			default:
+			}
+			if bytes := c.excess.Load(); bytes > 0 {
+				return m, &fault{codeMemory, fmt.Sprintf("its processes held %d bytes of memory, at most %d may be", bytes, c.r.o.Memory)}
 			}
 			return m, &fault{codeContextDied, died + c.cause()}
 		case <-ctx.Done():

@@ -252,13 +252,32 @@ func TestMemory(t *testing.T) {
 			job.Shell: `a=xxxxxxxxxx; while :; do a=$a$a; done`,
 		}[l.lang]
 		h := handler(job.Source{Lang: l.lang, EID: "e", Body: body})
-		if o := one(t, r, h, "x"); o.Status != 500 || o.Code != "" && o.Code != codeContextDied {
+		if o := one(t, r, h, "x"); o.Status != 500 || o.Code != "" && o.Code != codeContextDied && o.Code != codeMemory {
 			t.Errorf("%.300s", text(o))
 		}
 		if got := text(one(t, r, handler(job.Source{Lang: l.lang, EID: "e", Body: l.echo}), "on")); got != "200 on" {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// TestMemoryOfAll: what stands beside an interpreter's own heap counts, and what it
+// has started.
+func TestMemoryOfAll(t *testing.T) {
+	const child = `python3 -c "a = 'x' * 60000000; import time; time.sleep(1000)"`
+	for _, c := range []struct{ name, lang, body string }{
+		{"buffers", job.Node, `const a = []; for (let i = 0; i < 250; i++) a.push(Buffer.alloc(1 << 20, 1)); await new Promise(() => setInterval(() => a, 1000))`},
+		{"children of node", job.Node, `for (let i = 0; i < 4; i++) require("child_process").exec(` + "`" + child + "`" + `); await new Promise(() => setInterval(() => 0, 1000))`},
+		{"children of python", job.Python, "import subprocess\nfor i in range(4): subprocess.Popen('''" + child + "''', shell=True)\nimport time\ntime.sleep(1000)"},
+		{"children of sh", job.Shell, strings.Repeat(child+" & ", 4) + "wait"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRunner(t, func(o *Options) { o.Memory = 192 << 20 })
+			if o := one(t, r, handler(job.Source{Lang: c.lang, Body: c.body}), "x"); o.Status != 500 || o.Code != codeMemory {
+				t.Errorf("%.300s", text(o))
+			}
+		})
+	}
 }
 
 // TestFilesAndCores: a file may not grow for ever, and nothing dumps core.

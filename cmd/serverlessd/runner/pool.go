@@ -2,10 +2,13 @@ package runner
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"gloom/cmd/internal/launch"
 )
 
 // pool keeps contexts that have nothing to do, and bounds how many there are.
@@ -18,15 +21,48 @@ type pool struct {
 	count  int        // of all, until they are gone
 	ending int        // of those that end
 	idle   []*process // the one that was used last at the end
+	all    map[*process]bool
 	serial uint64
 	era    int // each Kill begins another: contexts of an earlier one are not kept
 	closed bool
 }
 
 func newPool(r *Runner, user *syscall.Credential) *pool {
-	p := &pool{r: r, user: user}
+	p := &pool{r: r, user: user, all: make(map[*process]bool)}
 	p.free.L = &p.mu
 	return p
+}
+
+// It is looked whether a context takes too much memory after this time, or so many
+// times what the last look took: it reads a line about each process of this host.
+const (
+	memoryPause = 250 * time.Millisecond
+	memoryShare = 50
+)
+
+// watch kills contexts that take too much memory, until the pool is closed.
+func (p *pool) watch() {
+	for wait := memoryPause; ; {
+		time.Sleep(wait)
+		p.mu.Lock()
+		all, closed := slices.Collect(maps.Keys(p.all)), p.closed
+		p.mu.Unlock()
+		switch {
+		case closed:
+			return
+		case len(all) == 0:
+			continue
+		}
+		began := time.Now()
+		over := launch.MemoryOver(p.r.o.Memory)
+		wait = max(memoryPause, memoryShare*time.Since(began))
+		for _, c := range all {
+			if bytes := over[c.p.Pid()]; bytes > 0 {
+				c.excess.Store(bytes)
+				c.p.SignalGroup(syscall.SIGKILL)
+			}
+		}
+	}
 }
 
 // take returns an idle context, or a new one: where there are as many as may be,
@@ -68,14 +104,15 @@ func (p *pool) take(ctx context.Context, k key) (*process, *fault) {
 	serial, era := p.serial, p.era
 	p.mu.Unlock()
 	c, f := p.r.begin(ctx, k, serial)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if f != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.count--
 		p.free.Broadcast()
 		return nil, f
 	}
 	c.era = era
+	p.all[c] = true
 	return c, nil
 }
 
@@ -135,6 +172,7 @@ func (p *pool) end(c *process) {
 	c.finish()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.all, c)
 	p.count--
 	p.ending--
 	p.free.Broadcast()

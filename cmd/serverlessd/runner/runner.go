@@ -48,7 +48,7 @@ type Options struct {
 	MaxLine  int           // bytes of a J: line's payload [1 MiB]
 	RetryFor time.Duration // most of a Retry-After [6 h]
 
-	Memory   int64 // bytes of data of each process of a context [1 GiB]
+	Memory   int64 // bytes that a context may hold, with all that it starts [1 GiB]
 	FileSize int64 // bytes of a file that it writes [1 GiB]
 	Files    int   // that it may have open [1,024]
 	Tasks    int   // processes and threads of User, when there is one [4,096]
@@ -134,6 +134,7 @@ func New(o Options) (*Runner, error) {
 	r := &Runner{o: o, web: newClient(o)}
 	r.pool = newPool(r, who)
 	r.life, r.end = context.WithCancel(context.Background())
+	go r.pool.watch()
 	return r, nil
 }
 
@@ -282,6 +283,7 @@ const (
 	codeBefore        = "before_failed"
 	codeTimeout       = "timeout"
 	codeCPU           = "cpu"
+	codeMemory        = "memory"
 	codeOutput        = "output"
 	codeLines         = "lines"
 	codeConnection    = "connection_failed" // refused, not allowed, cut off

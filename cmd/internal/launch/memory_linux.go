@@ -1,0 +1,65 @@
+package launch
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// MemoryOver finds the process groups that hold more than so many bytes of memory,
+// and returns how many. What processes share is theirs in equal parts. Who left
+// its group counts with another one.
+func MemoryOver(limit int64) map[int]int64 {
+	type group struct {
+		bytes int64
+		pids  []int
+	}
+	groups := make(map[int]*group)
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		fields := stat(pid)
+		if len(fields) < 22 {
+			continue // it is gone
+		}
+		id, _ := strconv.Atoi(fields[5-3])
+		pages, _ := strconv.ParseInt(fields[24-3], 10, 64)
+		g := groups[id]
+		if g == nil {
+			g = &group{}
+			groups[id] = g
+		}
+		g.bytes += pages * int64(os.Getpagesize())
+		g.pids = append(g.pids, pid)
+	}
+	over := make(map[int]int64)
+	for id, g := range groups {
+		if g.bytes <= limit {
+			continue
+		}
+		g.bytes = 0
+		for _, pid := range g.pids {
+			g.bytes += proportional(pid)
+		}
+		if g.bytes > limit {
+			over[id] = g.bytes
+		}
+	}
+	return over
+}
+
+// proportional is a process's memory, of what it shares its part. It costs more
+// than to count all of that.
+func proportional(pid int) int64 {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Pss:" {
+			kilobytes, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
