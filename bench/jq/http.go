@@ -1,12 +1,12 @@
 package jq
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 )
 
@@ -14,9 +14,8 @@ import (
 // cost this side more than the server under measurement.
 type client struct {
 	conn net.Conn
-	in   *bufio.Reader
+	in   []byte
 	out  []byte
-	body []byte
 }
 
 func dial(addr string) (*client, error) {
@@ -24,31 +23,33 @@ func dial(addr string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}, nil
+	return &client{conn: conn}, nil
 }
 
-// do makes a request; what it returns is valid until the next one. head ends
-// before the header Content-Length.
+// do makes a request; what it returns is valid until the next one. head is as
+// appendRequest has it.
 func (c *client) do(head string, body []byte) (status int, answer []byte, err error) {
-	c.out = append(append(c.out[:0], head...), "Content-Length: "...)
-	c.out = append(strconv.AppendInt(c.out, int64(len(body)), 10), "\r\n\r\n"...)
-	c.out = append(c.out, body...)
+	c.out = appendRequest(c.out[:0], head, body)
 	if _, err := c.conn.Write(c.out); err != nil {
 		return 0, nil, err
 	}
-	first, length, err := readHead(c.in)
-	if err != nil {
-		return 0, nil, err
+	for c.in = c.in[:0]; ; {
+		c.in = slices.Grow(c.in, 4<<10)
+		n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
+		c.in = c.in[:len(c.in)+n]
+		first, answer, size, wrong := message(c.in)
+		switch {
+		case wrong != nil:
+			return 0, nil, wrong
+		case size > 0:
+			status, err = statusOf(first)
+			return status, answer, err
+		case err == io.EOF:
+			return 0, nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return 0, nil, err
+		}
 	}
-	words := bytes.SplitN(first, []byte(" "), 3)
-	if len(words) < 2 {
-		return 0, nil, fmt.Errorf("status line %q", first)
-	}
-	if status, err = strconv.Atoi(string(words[1])); err != nil {
-		return 0, nil, err
-	}
-	c.body, err = readBody(c.in, c.body, length)
-	return status, c.body, err
 }
 
 // must makes a request that has to have one outcome.
@@ -60,44 +61,51 @@ func (c *client) must(want int, head string, body []byte) ([]byte, error) {
 	return answer, err
 }
 
-// readHead reads a message's head: its first line and its Content-Length.
-func readHead(in *bufio.Reader) (first []byte, length int, err error) {
-	line, err := in.ReadSlice('\n')
-	if err != nil {
-		return nil, 0, err
+var lineEnd = []byte("\r\n")
+
+// message is the message that some bytes begin with: its first line and its body.
+// Size is how many bytes it has, 0 when it has not come whole.
+func message(in []byte) (first, body []byte, size int, err error) {
+	head, rest, whole := bytes.Cut(in, []byte("\r\n\r\n"))
+	if !whole {
+		return nil, nil, 0, nil
 	}
-	first = bytes.TrimSpace(bytes.Clone(line))
-	for {
-		line, err := in.ReadSlice('\n')
-		if err != nil {
-			return nil, 0, err
-		}
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 {
-			return first, length, nil
-		}
+	first, head, _ = bytes.Cut(head, lineEnd)
+	length := 0
+	for len(head) > 0 && err == nil {
+		var line []byte
+		line, head, _ = bytes.Cut(head, lineEnd)
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
 		case bytes.EqualFold(name, []byte("content-length")):
-			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
-				return nil, 0, err
-			}
+			length, err = strconv.Atoi(string(bytes.TrimSpace(value)))
 		case bytes.EqualFold(name, []byte("transfer-encoding")):
-			return nil, 0, errors.New("a body in chunks, which this client does not read")
+			err = errors.New("a body in chunks, which this side does not read")
 		}
 	}
-}
-
-func readBody(in *bufio.Reader, buf []byte, length int) ([]byte, error) {
-	if cap(buf) < length {
-		buf = make([]byte, length)
+	if err != nil || len(rest) < length {
+		return nil, nil, 0, err
 	}
-	buf = buf[:length]
-	_, err := io.ReadFull(in, buf)
-	return buf, err
+	return first, rest[:length], len(in) - len(rest) + length, nil
 }
 
-// request is the head of a request for client.do. Further headers end with \r\n.
+// statusOf is the status in the first line of an answer.
+func statusOf(first []byte) (int, error) {
+	words := bytes.SplitN(first, []byte(" "), 3)
+	if len(words) < 2 {
+		return 0, fmt.Errorf("status line %q", first)
+	}
+	return strconv.Atoi(string(words[1]))
+}
+
+// request is the head of a request for appendRequest. Further headers end with \r\n.
 func request(method, path, contentType, headers string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/" + contentType + "\r\n" + headers
+}
+
+// appendRequest appends a request; head ends before the header Content-Length.
+func appendRequest(dst []byte, head string, body []byte) []byte {
+	dst = append(append(dst, head...), "Content-Length: "...)
+	dst = append(strconv.AppendInt(dst, int64(len(body)), 10), "\r\n\r\n"...)
+	return append(dst, body...)
 }

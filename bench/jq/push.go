@@ -31,7 +31,7 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 	}
 	defer w.close()
 	began := time.Now()
-	if err := s.enqueue(ctx, o, b); err != nil {
+	if err := w.enqueue(ctx, o); err != nil {
 		return err
 	}
 	if err := b.wait(ctx); err != nil {
@@ -40,28 +40,6 @@ func (s *servers) pushes(ctx context.Context, o Options, r *Round) error {
 	r.Seconds = time.Since(began).Seconds()
 	r.P50, r.P99 = b.quantile(50), b.quantile(99)
 	return s.balanced(o.Jobs)
-}
-
-// enqueue has the pushers send all jobs.
-func (s *servers) enqueue(ctx context.Context, o Options, b *book) error {
-	head := request("POST", "/job", "msgpack", "")
-	var next atomic.Int64
-	return s.each(o.Pushers, func(c *client) error {
-		text := body(o)
-		for b.running() && ctx.Err() == nil {
-			n := next.Add(1) - 1
-			if n >= int64(o.Jobs) {
-				break
-			}
-			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(n))
-			b.sent[n] = time.Now()
-			if _, err := c.must(201, head, text); err != nil {
-				b.fail(err)
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // batch is how many jobs are enqueued at a time, which is as many as may be.

@@ -105,7 +105,7 @@ func (s *servers) handOut(ctx context.Context, o Options, r *Round) error {
 		return err
 	}
 	r.Seconds = time.Since(began).Seconds()
-	return w.dismiss(s.master.Addr)
+	return w.dismiss()
 }
 
 // stall is how long, in milliseconds, the slowest of requests takes that are made

@@ -1,72 +1,210 @@
 package jq
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
+	"time"
+
+	"gloom/bench/poll"
 )
 
-// crew are workers that jobs are pushed to. They say done at once.
+// crew are workers that jobs are pushed to, which say done at once, and pushers, all
+// on one thread: a goroutine for each of their connections would cost as much as the
+// master under measurement.
 type crew struct {
+	loop     *poll.Loop
 	listener net.Listener
+	addr     string
 	book     *book
-	ids      []string
-	done     []chan string // of each worker: ids of jobs that have run
-	quit     chan struct{}
+	workers  []*reporter
+	ended    chan struct{} // closed when the loop has ended
 }
 
 // hire registers workers with a master.
 func hire(addr string, o Options, b *book) (*crew, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	loop, err := poll.New(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	w := &crew{listener: l, book: b, quit: make(chan struct{})}
-	for i := range o.Workers {
-		c, err := dial(addr)
-		if err != nil {
-			l.Close()
-			return nil, err
+	w := &crew{loop: loop, addr: addr, book: b, ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		if err := loop.Run(func(int64) int64 { return -1 }); err != nil {
+			b.fail(err)
 		}
-		jobs := make(chan string, o.Slots)
-		w.done = append(w.done, jobs)
-		body := fmt.Sprintf(`{"name":"bench-%d","max_jobs":%d,"url":"http://%s/%d"}`, i, o.Slots, l.Addr(), i)
-		answer, err := c.must(201, request("POST", "/worker", "json", ""), []byte(body))
-		if err != nil {
-			l.Close()
-			return nil, err
-		}
-		_, rest, _ := strings.Cut(string(answer), `"worker_id":"`)
-		id, _, ok := strings.Cut(rest, `"`)
-		if !ok {
-			l.Close()
-			return nil, fmt.Errorf("no worker_id in %q", answer)
-		}
-		w.ids = append(w.ids, id)
-		go w.report(c, id, jobs)
+	}()
+	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		w.close()
+		return nil, err
+	}
+	if err := w.register(o); err != nil {
+		w.close()
+		return nil, err
 	}
 	go w.accept()
 	return w, nil
 }
 
+func (w *crew) register(o Options) error {
+	c, err := dial(w.addr)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	for i := range o.Workers {
+		body := fmt.Sprintf(`{"name":"bench-%d","max_jobs":%d,"url":"http://%s/%d"}`, i, o.Slots, w.listener.Addr(), i)
+		answer, err := c.must(201, request("POST", "/worker", "json", ""), []byte(body))
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(string(answer), `"worker_id":"`)
+		id, _, ok := strings.Cut(rest, `"`)
+		if !ok {
+			return fmt.Errorf("no worker_id in %q", answer)
+		}
+		r := &reporter{id: id}
+		r.asker = asker{crew: w, want: 204, head: request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n"), next: r.next, answered: r.answered}
+		w.workers = append(w.workers, r)
+		if err := w.dial(&r.asker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dial connects an asker, which then asks what there is to ask.
+func (w *crew) dial(a *asker) (err error) {
+	w.loop.Do(func() {
+		if a.conn, err = w.loop.Dial(w.addr, a); err == nil {
+			a.ask()
+		}
+	})
+	return err
+}
+
 func (w *crew) accept() {
 	for {
-		conn, err := w.listener.Accept()
+		nc, err := w.listener.Accept()
 		if err != nil {
 			return
 		}
-		go func() {
-			defer conn.Close()
-			if err := w.serve(conn); err != nil && w.book.running() {
-				w.book.fail(fmt.Errorf("a pushed job: %w", err))
+		w.loop.Do(func() {
+			if _, err := w.loop.Adopt(nc, &slot{w}); err != nil {
+				w.book.fail(err)
 			}
-		}()
+		})
 	}
 }
+
+// enqueue has pushers send all jobs, one at a time each.
+func (w *crew) enqueue(ctx context.Context, o Options) error {
+	sent := 0
+	for range o.Pushers {
+		text := body(o)
+		a := &asker{crew: w, want: 201, head: request("POST", "/job", "msgpack", ""), answered: func() {}}
+		a.next = func() []byte {
+			if sent == o.Jobs || ctx.Err() != nil {
+				return nil
+			}
+			binary.BigEndian.PutUint32(text[len(text)-4:], uint32(sent))
+			w.book.sent[sent] = time.Now()
+			sent++
+			return text
+		}
+		if err := w.dial(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asker makes one request after the other.
+type asker struct {
+	*crew
+	conn     *poll.Conn
+	head     string
+	want     int           // status
+	next     func() []byte // the body of the next request; nil: none for now
+	answered func()
+	asking   bool
+}
+
+func (a *asker) ask() {
+	if a.asking {
+		return
+	}
+	if body := a.next(); body != nil {
+		a.asking = true
+		a.conn.SetOut(appendRequest(a.conn.Out(), a.head, body))
+	}
+}
+
+// Data implements poll.Handler.
+func (a *asker) Data(_ *poll.Conn, in []byte, _ int64) (used int) {
+	first, body, size, err := message(in)
+	if size == 0 && err == nil {
+		return 0
+	}
+	status := 0
+	if err == nil {
+		status, err = statusOf(first)
+	}
+	if err == nil && status != a.want {
+		err = fmt.Errorf("%.40q…: status %d, not %d: %.200q", a.head, status, a.want, body)
+	}
+	if err != nil {
+		a.book.fail(err)
+		return len(in)
+	}
+	a.asking = false
+	a.answered()
+	a.ask()
+	return size
+}
+
+// Closed implements poll.Handler.
+func (a *asker) Closed(_ *poll.Conn, err error) {
+	if a.asking {
+		a.book.fail(fmt.Errorf("%.40q…: the connection is gone: %w", a.head, errors.Join(err)))
+	}
+}
+
+// reporter says done for one worker.
+type reporter struct {
+	asker
+	id   string
+	jobs []run // that have run, the first is being reported
+	body []byte
+}
+
+// run is a job that has run.
+type run struct {
+	id     [36]byte
+	number uint32
+}
+
+func (r *reporter) next() []byte {
+	if len(r.jobs) == 0 {
+		return nil
+	}
+	r.body = append(append(r.body[:0], "\x83\xa6job_id\xd9\x24"...), r.jobs[0].id[:]...)
+	r.body = append(r.body, "\xa4type\xa7success\xa6result\xc0"...)
+	return r.body
+}
+
+func (r *reporter) answered() {
+	r.book.ended(int(r.jobs[0].number))
+	r.jobs = append(r.jobs[:0], r.jobs[1:]...)
+}
+
+// slot takes the jobs of one connection.
+type slot struct{ *crew }
 
 var (
 	accepted = []byte("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
@@ -74,74 +212,52 @@ var (
 	numKey   = []byte("\xa1n\xce")
 )
 
-// serve takes the jobs of one connection.
-func (w *crew) serve(conn net.Conn) error {
-	in := bufio.NewReaderSize(conn, 16<<10)
-	var body []byte
+// Data implements poll.Handler.
+func (s *slot) Data(c *poll.Conn, in []byte, _ int64) (used int) {
 	for {
-		first, length, err := readHead(in)
-		if err != nil {
-			return nil // the master closes connections that it does not need
+		first, body, size, err := message(in[used:])
+		if size == 0 && err == nil {
+			return used
 		}
-		if body, err = readBody(in, body, length); err != nil {
-			return err
-		}
+		used += size
 		index, _, _ := strings.Cut(strings.TrimPrefix(string(first), "POST /"), "/")
-		worker, err := strconv.Atoi(index)
+		worker, wrong := strconv.Atoi(index)
 		_, id, ok := bytes.Cut(body, idKey)
-		_, num, ok2 := bytes.Cut(body, numKey)
-		if err != nil || worker >= len(w.done) || !ok || !ok2 || len(id) < 36 || len(num) < 4 {
-			return fmt.Errorf("not as it should be: %q %q", first, body)
+		_, number, ok2 := bytes.Cut(body, numKey)
+		if err != nil || wrong != nil || worker >= len(s.workers) || !ok || !ok2 || len(id) < 36 || len(number) < 4 {
+			s.book.fail(fmt.Errorf("a pushed job is not as it should be: %q %q %w", first, body, errors.Join(err, wrong)))
+			return len(in)
 		}
-		if _, err := conn.Write(accepted); err != nil {
-			return err
-		}
-		w.book.ran(int(binary.BigEndian.Uint32(num)))
-		select {
-		case w.done[worker] <- string(id[:36]) + string(num[:4]):
-		case <-w.quit:
-			return nil
-		}
+		c.SetOut(append(c.Out(), accepted...))
+		r := run{[36]byte(id), binary.BigEndian.Uint32(number)}
+		s.book.ran(int(r.number))
+		s.workers[worker].jobs = append(s.workers[worker].jobs, r)
+		s.workers[worker].ask()
 	}
 }
 
-// report says done for one worker.
-func (w *crew) report(c *client, id string, jobs <-chan string) {
-	defer c.conn.Close()
-	head := request("POST", "/done", "msgpack", "worker-id: "+id+"\r\n")
-	var body []byte
-	for {
-		var j string
-		select {
-		case j = <-jobs:
-		case <-w.quit:
-			return
-		}
-		body = append(append(body[:0], "\x83\xa6job_id\xd9\x24"...), j[:36]...)
-		body = append(body, "\xa4type\xa7success\xa6result\xc0"...)
-		if _, err := c.must(204, head, body); err != nil {
-			w.book.fail(err)
-			return
-		}
-		w.book.ended(int(binary.BigEndian.Uint32([]byte(j[36:]))))
-	}
-}
+// Closed implements poll.Handler; the master closes connections that it does not
+// need.
+func (*slot) Closed(*poll.Conn, error) {}
 
 // close lets the workers go; what they have not reported stays with the master.
 func (w *crew) close() {
-	w.listener.Close()
-	close(w.quit)
+	if w.listener != nil {
+		w.listener.Close()
+	}
+	w.loop.Stop()
+	<-w.ended
 }
 
 // dismiss unregisters the workers, which still report what they have.
-func (w *crew) dismiss(addr string) error {
-	c, err := dial(addr)
+func (w *crew) dismiss() error {
+	c, err := dial(w.addr)
 	if err != nil {
 		return err
 	}
 	defer c.conn.Close()
-	for _, id := range w.ids {
-		if _, err := c.must(204, request("DELETE", "/worker", "json", "worker-id: "+id+"\r\n"), nil); err != nil {
+	for _, r := range w.workers {
+		if _, err := c.must(204, request("DELETE", "/worker", "json", "worker-id: "+r.id+"\r\n"), nil); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,25 +38,54 @@ func (l *Loop) Dial(addr string, h Handler) (*Conn, error) {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
 	c := &Conn{loop: l, h: h, fd: fd}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(fd)}
+	var events uint32 = unix.EPOLLIN | unix.EPOLLRDHUP
 	if err == nil {
 		err = unix.Connect(fd, sa)
 		if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
 			c.blocked, err = true, nil
-			ev.Events |= unix.EPOLLOUT
+			events |= unix.EPOLLOUT
 		}
-	}
-	if err == nil {
-		err = unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &ev)
 	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
-	for len(l.conns) <= fd {
+	return l.add(c, events)
+}
+
+// Adopt adds the socket of a connection that somebody else has accepted, which it
+// closes.
+func (l *Loop) Adopt(nc net.Conn, h Handler) (*Conn, error) {
+	defer nc.Close()
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("%T has no socket", nc)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	if e := raw.Control(func(at uintptr) { fd, err = unix.FcntlInt(at, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		err = e
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.add(&Conn{loop: l, h: h, fd: fd}, unix.EPOLLIN|unix.EPOLLRDHUP)
+}
+
+// add takes a socket in, or closes it.
+func (l *Loop) add(c *Conn, events uint32) (*Conn, error) {
+	ev := unix.EpollEvent{Events: events, Fd: int32(c.fd)}
+	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, c.fd, &ev); err != nil {
+		unix.Close(c.fd)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	for len(l.conns) <= c.fd {
 		l.conns = append(l.conns, nil)
 	}
-	l.conns[fd] = c
+	l.conns[c.fd] = c
 	return c, nil
 }
 

@@ -216,3 +216,45 @@ func TestDoAfterStop(t *testing.T) {
 		t.Error("Do says it ran on a stopped loop")
 	}
 }
+
+// TestAdopt: a connection that was accepted elsewhere is served like one of the
+// loop's own.
+func TestAdopt(t *testing.T) {
+	l := startLoop(t, nil)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	peer, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	nc, err := lis.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRecorder(1)
+	l.Do(func() {
+		var c *Conn
+		if c, err = l.Adopt(nc, r); err == nil {
+			c.SetOut([]byte("hello"))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.SetDeadline(time.Now().Add(45 * time.Second))
+	said := make([]byte, 5)
+	if _, err := io.ReadFull(peer, said); err != nil || string(said) != "hello" {
+		t.Fatalf("%q %v", said, err)
+	}
+	if _, err := peer.Write([]byte("and back")); err != nil {
+		t.Fatal(err)
+	}
+	peer.Close()
+	if err := <-r.closed; err != nil || string(r.got) != "and back" {
+		t.Fatalf("%q %v", r.got, err)
+	}
+}
