@@ -25,7 +25,7 @@ func (a *API) seen(w *watch) []byte {
 	if !w.at.Equal(w.madeAt) {
 		v := api.Look{
 			Draining: a.srv.Draining(), Types: len(w.rows), Dead: w.total.Dead,
-			Ledger: w.total.Ledger, Rates: w.total.rates, Oldest: w.total.OldestSeconds,
+			Ledger: w.total.Ledger, Rates: w.total.Rates, Oldest: w.total.OldestSeconds,
 			Wait: w.stats.Wait[:], Run: w.stats.Run[:], Top: []api.Type{},
 		}
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) {
@@ -121,9 +121,7 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 		found := w.sorted(order, strings.ToLower(q.Get("filter")), reverse)
 		count = len(found)
 		for _, x := range found[min(from, len(found)):min(from+limit, len(found))] {
-			t, rates := x.Type, x.rates
-			t.Rates = &rates
-			out.Items = append(out.Items, t)
+			out.Items = append(out.Items, x.copied())
 		}
 	})
 	if next := from + limit; next < count {

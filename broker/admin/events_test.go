@@ -95,11 +95,11 @@ func TestEvents(t *testing.T) {
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
 	}
-	if len(look.Top) != 1 || look.Top[0].Type != `odd "näme"` || look.Top[0].Queued != 3 || look.Top[0].Rates == nil {
+	if len(look.Top) != 1 || look.Top[0].Type != `odd "näme"` || look.Top[0].Queued != 3 {
 		t.Errorf("the top: %+v", look.Top)
 	}
 	// All jobs came between two looks.
-	if look.Rates.In == 0 {
+	if look.Rates == nil || look.Rates.In == 0 {
 		t.Errorf("rates: %+v", look.Rates)
 	}
 }
@@ -197,7 +197,7 @@ func TestSortedTypes(t *testing.T) {
 		t.Errorf("an order that there is not: %v", e)
 	}
 	one := w.call("GET", "/v1/types/Type6", "", 200)
-	if one["rates"] == nil || one["run_log2_us"] == nil || one["wait_log2_us"] == nil {
+	if one["run_log2_us"] == nil || one["wait_log2_us"] == nil {
 		t.Errorf("a single type: %v", one)
 	}
 }

@@ -86,8 +86,7 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.look(func(w *watch) {
 		if x := w.rows[string(n)]; x != nil {
-			rates := x.rates
-			t.Rates = &rates
+			t.Rates = x.copied().Rates
 		}
 	})
 	reply(w, http.StatusOK, t)

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// lookPeriod is the least time between two looks at all types, lookShare how
-	// many times longer than a look it takes is the pause behind it at least.
+	// lookPeriod is the least time between two looks at all types, slowPeriod the
+	// one where they take long: more than a lookShare-th of the time.
 	lookPeriod = 500 * time.Millisecond
+	slowPeriod = 2 * time.Second
 	lookShare  = 50
 	// forgetAfter is how long what was seen is kept when nobody looks.
 	forgetAfter = 30 * time.Second
@@ -44,12 +45,16 @@ type row struct {
 	api.Type
 	seen  time.Time
 	rates api.Rates
+	rated bool // seen twice
 }
 
 // count takes what is seen now, and what it makes a second.
 func (x *row) count(now time.Time, t *api.Type) {
 	if passed := now.Sub(x.seen).Seconds(); !x.seen.IsZero() && passed > 0 {
-		weight := -math.Expm1(-passed / smoothing.Seconds())
+		weight := 1.0
+		if x.rated {
+			weight = -math.Expm1(-passed / smoothing.Seconds())
+		}
 		move := func(rate *float64, old, new uint64) {
 			if new >= old { // else it was forgotten, and begins anew
 				*rate += weight * (float64(new-old)/passed - *rate)
@@ -61,10 +66,23 @@ func (x *row) count(now time.Time, t *api.Type) {
 		move(&x.rates.In, x.Ledger.Submitted, t.Ledger.Submitted)
 		move(&x.rates.Out, x.Ledger.Ended(), t.Ledger.Ended())
 		move(&x.rates.Failed, x.Ledger.Failed, t.Ledger.Failed)
+		x.rated = true
 	}
 	name := x.Type.Type
 	x.Type, x.seen = *t, now
-	x.Type.Type, x.Rates = name, &x.rates
+	if x.Type.Type = name; x.rated {
+		x.Rates = &x.rates
+	}
+}
+
+// copied is what may be kept of it.
+func (x *row) copied() api.Type {
+	t := x.Type
+	if t.Rates != nil {
+		rates := *t.Rates
+		t.Rates = &rates
+	}
+	return t
 }
 
 // look calls fn with what was seen lately, after another look where it is time
@@ -75,11 +93,11 @@ func (a *API) look(fn func(w *watch)) {
 	defer w.mu.Unlock()
 	if began := time.Now(); !began.Before(w.next) {
 		w.take(a, began)
-		w.next = began.Add(max(lookPeriod, lookShare*time.Since(began)))
+		w.next = began.Add(min(max(lookPeriod, lookShare*time.Since(began)), slowPeriod))
 		if w.forget == nil {
 			w.forget = time.AfterFunc(forgetAfter, w.drop)
 		}
-		w.forget.Reset(max(forgetAfter, 2*time.Until(w.next)))
+		w.forget.Reset(forgetAfter)
 	}
 	fn(w)
 }

@@ -115,12 +115,12 @@ type Type struct {
 	// Run counts the same of runs; of a single type only.
 	Run    []uint64 `json:"run_log2_us,omitempty"`
 	Ledger Ledger   `json:"ledger"`
-	// Rates are absent in listings that are not sorted.
+	// Rates are absent in listings that are not sorted, and until somebody has
+	// looked twice.
 	Rates *Rates `json:"rates,omitempty"`
 }
 
-// Rates are jobs a second, averaged over the last few seconds; 0 where nobody has
-// looked before.
+// Rates are jobs a second, averaged over the last few seconds.
 type Rates struct {
 	In     float64 `json:"in"`  // submitted
 	Out    float64 `json:"out"` // ended, however they did
@@ -156,7 +156,7 @@ type Look struct {
 	UnreadBytes int64   `json:"unread_bytes"` // that wait for peers to read them
 	Ledger      Ledger  `json:"ledger"`
 	Imbalance   int64   `json:"imbalance"`
-	Rates       Rates   `json:"rates"`
+	Rates       *Rates  `json:"rates,omitempty"`
 	Oldest      float64 `json:"oldest_seconds"` // of all queued jobs
 	// FailedHour is how many jobs have failed in the last hour, or since the
 	// start.

@@ -7,11 +7,38 @@ import { act, ask, badge, button, dialog, drop, notes, place, refine, say, to } 
 import { overview, findings } from './view/overview.js';
 import { types } from './view/types.js';
 
-/** @type {Record<string, {name: string, draw: () => any, nav?: boolean}>} */
+/** @typedef {{name: string, draw: () => any, nav?: boolean}} View */
+
+/** A view whose file is asked for when it is first shown.
+ * @param {() => Promise<() => any>} load */
+function later(load) {
+  const view = signal(/** @type {(() => any) | null} */ (null));
+  let asked = false;
+  return () => {
+    if (!asked) {
+      asked = true;
+      load().then(draw => { view.value = draw; }, e => { view.value = () => html`<div class="empty"><p>This view could not be loaded: ${String(e)}</p>
+        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p></div>`; });
+    }
+    return view.value ? view.value() : html`<div class="empty loading" role="status"><p>Loading…</p></div>`;
+  };
+}
+
+/** @type {Record<string, View>} */
 const views = {
   '': { name: 'Overview', draw: overview, nav: true },
   types: { name: 'Types', draw: types, nav: true },
+  workers: { name: 'Workers', draw: later(() => import('./view/workers.js').then(m => m.workers)), nav: true },
+  submitters: { name: 'Submitters', draw: later(() => import('./view/workers.js').then(m => m.submitters)), nav: true },
+  groups: { name: 'Groups', draw: later(() => import('./view/groups.js').then(m => m.groups)), nav: true },
+  dead: { name: 'Dead letters', draw: later(() => import('./view/dead.js').then(m => m.dead)), nav: true },
+  type: { name: 'Type', draw: later(() => import('./view/type.js').then(m => m.type)) },
+  jobs: { name: 'Jobs', draw: later(() => import('./view/jobs.js').then(m => m.allJobs)), nav: true },
+  job: { name: 'Job', draw: later(() => import('./view/job.js').then(m => m.job)) },
 };
+
+/** The view in the navigation that one is below of. @type {Record<string, string>} */
+const above = { type: 'types', job: 'jobs' };
 
 const shown = () => views[place.value.path[0]];
 
@@ -40,17 +67,16 @@ function doorway() {
 function top() {
   const list = findings() ?? [], bad = list.filter(f => f.severity !== 'info');
   const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
-  return html`<div class="top">
+  return html`<header class="top">
     <a class="logo" href="#/"><img src="icon.svg" alt="" width="20" height="20" />Gloom</a>
     <nav aria-label="Views"><ul>${Object.entries(views).filter(([, v]) => v.nav).map(([path, v]) => html`<li key=${path}>
-      <a href=${to([path])} aria-current=${shown() === v || v.name === 'Types' && place.value.path[0] === 'type' ? 'page' : undefined}>${v.name}</a>
+      <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
     <form role="search" onSubmit=${(/** @type {any} */ e) => { e.preventDefault(); find(e.target.elements.find.value.trim()); e.target.reset(); e.target.elements.find.blur(); }}>
       <input id="find" name="find" type="search" placeholder="Find a job or type" aria-label="Find a job or a type" aria-keyshortcuts="/" /></form>
-    ${button('Test job', () => ask({ title: 'x' }), { scope: 'submit' })}
     <button type="button" class="small" aria-label="Help" aria-keyshortcuts="?" onClick=${help}>?</button>
-  </div>`;
+  </header>`;
 }
 
 /** Goes to the job with this id, or else to the types and jobs that have it in their names.
@@ -127,7 +153,7 @@ function page() {
   const view = shown();
   let drawn;
   try {
-    drawn = view ? view.draw() : html`<div class="empty"><p>There is no such view.</p><p><a href="#/">Overview</a></p></div>`;
+    drawn = view ? view.draw() : html`<h1>There is no such view</h1><div class="empty"><p>Perhaps the address was cut.</p><p><a href="#/">Overview</a></p></div>`;
   } catch (e) {
     console.error(e);
     drawn = html`<div class="empty"><p>This view is broken: ${String(e)}</p></div>`;
@@ -142,5 +168,5 @@ effect(() => {
   render(page(), root);
   end();
 });
-effect(() => { document.title = (shown()?.name ?? 'Gloom') + ' · Gloom'; });
+effect(() => { document.title = [place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · '); });
 enter().then(live);

@@ -1,7 +1,6 @@
 // Small parts of views.
 import { html, signal } from './html.js';
-import { asked, call, again, enc, may } from './api.js';
-import { second } from './live.js';
+import { call, again, enc, may } from './api.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -128,10 +127,6 @@ export const dialog = signal(null);
 /** @param {Dialog} d */
 export const ask = d => { dialog.value = d; };
 
-/** Rows of the Gloom tool's words where one would type them.
- * @param {string} text */
-export const code = text => html`<code>${text}</code>`;
-
 /** A button for those who may.
  * @param {string} text @param {() => any} go @param {{scope?: string, danger?: boolean, title?: string, first?: boolean}} [o] */
 export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
@@ -144,13 +139,15 @@ export class Listing {
   /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number}>} */
   state = signal({ items: [], busy: false, looked: 0 });
   path = '';
+  soon = 0;
 
   /** Begins, where the path is another one or it is time to.
    * @param {string} path */
   of(path) {
     if (path !== this.path) {
+      clearTimeout(this.soon);
+      this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // who types goes on typing
       this.path = path;
-      queueMicrotask(() => this.read(true));
     }
     return this.state.value;
   }
@@ -192,7 +189,3 @@ export class Listing {
       ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button></p>`;
   }
 }
-
-/** Reads the time, so that what is drawn is drawn again every second. */
-export const everySecond = () => second.value;
-export { asked };

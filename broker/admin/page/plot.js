@@ -53,7 +53,7 @@ export class Plot extends Component {
       },
       axes: [
         { ...axis, space: 70, size: 22, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(s => new Date(s * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })), incrs: [60, 120] },
-        { ...axis, size: 58, space: 34, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(show) },
+        { ...axis, size: 50, space: 34, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(show) },
       ],
       series: [{}, ...lines.map((/** @type {Line} */ l) => ({
         stroke: css(l.color), width: 1.6, dash: l.dash, spanGaps: false, points: { show: false },
@@ -74,7 +74,7 @@ export class Plot extends Component {
     const { title, lines, note } = this.props;
     return html`<figure class="plot">
       <figcaption>
-        <h3>${title}</h3>
+        <h2>${title}</h2>
         <ul class="legend">${lines.map((/** @type {Line} */ l) => html`<li key=${l.key}>
           <i style=${{ borderColor: `var(${l.color})`, borderTopStyle: l.dash ? 'dashed' : 'solid' }}></i>${l.name} <b>${this.value(l)}</b></li>`)}</ul>
       </figcaption>

@@ -1,11 +1,11 @@
 // Is all well? What waits, and where?
 import { html } from '../html.js';
-import { status } from '../api.js';
+import { call, status } from '../api.js';
 import { look, series, second } from '../live.js';
 import { count, rate, time, bytes, plural } from '../format.js';
 import { Plot } from '../plot.js';
 import { table } from '../table.js';
-import { badge, empty, facts, share, to, typeLink } from '../parts.js';
+import { act, ask, badge, button, empty, facts, share, to, typeLink } from '../parts.js';
 import { columns } from './types.js';
 
 /** What is wrong, the worst first; undefined where the broker does not say.
@@ -39,10 +39,19 @@ function verdict() {
   else if (bad.length) [word, kind] = [bad.length === 1 ? 'One thing wants a look' : `${bad.length} things want a look`, 'warning'];
   else if (v.draining) [word, kind] = ['Draining', 'warning'];
   else if (list) word = 'All is well';
-  return html`<header class="verdict"><h1 class=${kind}>${word}</h1>
-    <p class="note">${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p></header>
+  return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
+    <p class="note">${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p><span class="grow"></span>
+    ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
     ${list?.length ? findingList(list) : ''}`;
 }
+
+const testJob = async () => (await import('./submit.js')).testJob();
+
+const drain = () => ask({
+  title: 'Drain the broker?', danger: true, button: 'Drain and stop',
+  body: html`<p>It takes no more jobs, waits for those that it has to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
+  go: () => act(() => call('POST', '/v1/drain'), 'The broker drains, then it stops.'),
+});
 
 export function overview() {
   const v = look.value, s = status.value;
@@ -53,8 +62,8 @@ export function overview() {
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.queued)}</dd><dd class="note">${l.queued ? `oldest ${time(v.oldest_seconds)}` : 'nothing waits'}${l.delayed ? `, ${count(l.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(l.running)}</dd><dd class="note">on ${plural(v.workers, 'worker')}</dd></div>
-      <div><dt>In</dt><dd>${rate(v.rates.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
-      <div><dt>Out</dt><dd>${rate(v.rates.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
+      <div><dt>In</dt><dd>${rate(v.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
+      <div><dt>Out</dt><dd>${rate(v.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
       <div class=${v.failed_hour ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.failed_hour)}</dd><dd class="note">in the last hour, ${v.dead ? html`<a href=${to(['dead'])}>${count(v.dead)} kept</a>` : 'none kept'}</dd></div>
     </dl>
     <div class="plots">
@@ -81,5 +90,5 @@ export function overview() {
         ${share('Connections', v.workers + v.submitters, limits.max_conns, count)}
         ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
     </div>
-    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(s.uptime_seconds + (Date.now() - s.at) / 1000)], ['Types', count(v.types)], ['Groups', count(v.groups)]])}</footer>`}`;
+    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(s.uptime_seconds + (Date.now() - s.at) / 1000)], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
 }

@@ -1,0 +1,179 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// busy is a broker with something of everything.
+func busy(t *testing.T) *world {
+	w := start(t, func(o *server.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
+	w.work("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
+	w.work("thumbnail", stuck)
+	w.work("invoice", broken)
+	var jobs []gloom.Job
+	for i := range 40 {
+		jobs = append(jobs, gloom.Job{Type: "mail"}, gloom.Job{Type: "report", ID: fmt.Sprintf("report-%02d", i), Priority: int64(i % 3), Groups: []string{"acme"}})
+	}
+	jobs = append(jobs, gloom.Job{Type: "thumbnail", ID: "picture-1"}, gloom.Job{Type: "thumbnail", ID: "picture-2"},
+		gloom.Job{Type: "report", ID: "later", Delay: time.Hour, Headers: gloom.Headers(`{"trace":"t-1"}`), Body: json.RawMessage(`{"n":12345678901234567890,"to":["a","b"],"empty":{}}`)})
+	for i := range 3 {
+		jobs = append(jobs, gloom.Job{Type: "invoice", ID: fmt.Sprint("invoice-", i)})
+	}
+	w.submit(jobs...)
+	w.until("/v1/status", func(v map[string]any) bool {
+		l := v["ledger"].(map[string]any)
+		return l["answered"] == 40. && l["failed"] == 3. && l["running"] == 1.
+	})
+	return w
+}
+
+// views are all of the page, with what is seen in each of them of a busy broker.
+var views = []struct {
+	route string
+	sees  []string
+}{
+	{"#/", []string{"Does it keep up?", "report", "no worker", "It adds up", "v1.2.3", "jobd"}},
+	{"#/types", []string{"report", "invoice", "4 types"}},
+	{"#/type/report", []string{"oldest", "none has joined", "1 delayed", "report-39"}},
+	{"#/type/thumbnail", []string{"worker of tests", "picture-1"}},
+	{"#/jobs", []string{"report-00", "no worker has joined its type"}},
+	{"#/job/report-05", []string{"It waits for no worker has joined its type", "acme", "Copy id"}},
+	{"#/job/picture-1", []string{"running", "worker of tests"}},
+	{"#/job/nosuch", []string{"No job with this id"}},
+	{"#/workers", []string{"worker of tests", "picture-1", "idle for"}},
+	{"#/submitters", []string{"No submitter is connected."}},
+	{"#/groups", []string{"acme", "40", "There is no rule"}},
+	{"#/dead", []string{"invoice", "Retry all"}},
+	{"#/dead/invoice", []string{"invoice-2", "no such address"}},
+	{"#/nosuch", []string{"There is no such view"}},
+}
+
+// TestViews looks at every view, in both themes and from small to wide: it shows
+// what there is, to everybody, and breaks no rule of its policy.
+func TestViews(t *testing.T) {
+	w := busy(t)
+	b := w.open("")
+	b.forgive("404 (Not Found)") // of the job that there is not
+	widths := []int64{320, 1280}
+	if *long || *shots != "" {
+		widths = []int64{320, 768, 1280, 1920}
+	}
+	for _, v := range views {
+		b.at(v.route)
+		b.sees(v.sees...)
+		for _, theme := range []string{"light", "dark"} {
+			b.theme(theme)
+			b.accessible(v.route + " " + theme)
+			for _, width := range widths {
+				b.size(width, 900)
+				if got := eval[int64](b, `return document.documentElement.scrollWidth`); got > width {
+					t.Errorf("%s is %d pixels wide in a window of %d", v.route, got, width)
+				}
+				if *shots != "" {
+					name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(v.route, "-")
+					b.shot(filepath.Join(*shots, fmt.Sprintf("view%s-%d-%s.png", name, width, theme)))
+				}
+			}
+			b.size(1280, 900)
+		}
+	}
+	b.strict()
+}
+
+// TestCold counts what a first visit takes.
+func TestCold(t *testing.T) {
+	w := busy(t)
+	b := w.open("")
+	b.sees("Types with most to do")
+	b.mu.Lock()
+	requests, size := b.requests, b.bytes
+	b.mu.Unlock()
+	if requests == 0 || requests > 40 || size > 75_000 {
+		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB with headers are meant", requests, size)
+	}
+	drawn := eval[float64](b, `return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1`)
+	t.Logf("%d requests, %.0f bytes, drawn after %.0f ms", requests, size, drawn)
+	b.strict()
+}
+
+// TestLive: what happens is seen without asking.
+func TestLive(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	b.sees("No job has come and no worker has joined.")
+	b.accessible("empty")
+	w.submit(gloom.Job{Type: "mail"}, gloom.Job{Type: "mail"})
+	b.sees("mail", "2 waiting")
+	b.at("#/type/mail")
+	b.sees("none has joined")
+	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
+	b.sees("1 with room")
+	b.strict()
+}
+
+// TestReadme takes the pictures that README.md shows.
+func TestReadme(t *testing.T) {
+	if *shots == "" {
+		t.Log("no -shots: no pictures are kept")
+	}
+	w := start(t, nil)
+	slow := func(d time.Duration) gloom.Handler {
+		return func(ctx context.Context, j *gloom.Job) (any, error) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(d):
+			}
+			return "done", nil
+		}
+	}
+	for range 4 {
+		w.work("thumbnail", slow(40*time.Millisecond))
+	}
+	w.work("mail", slow(15*time.Millisecond))
+	w.work("invoice", broken)
+	var jobs []gloom.Job
+	for i := range 25 {
+		jobs = append(jobs, gloom.Job{Type: "report", ID: fmt.Sprint("report-", i)})
+	}
+	w.submit(jobs...)
+	b := w.open("")
+	b.size(1280, 860)
+	b.theme("light")
+	seconds := 2
+	if *shots != "" {
+		seconds = 150
+	}
+	for i := range seconds * 4 {
+		jobs := []gloom.Job{}
+		for k := range 8 + (i/37)%5*9 {
+			jobs = append(jobs, gloom.Job{Type: []string{"thumbnail", "thumbnail", "mail"}[k%3], Groups: []string{"acme"}})
+		}
+		if i%60 == 7 {
+			jobs = append(jobs, gloom.Job{Type: "invoice", ID: fmt.Sprint("invoice-", 4711+i)})
+		}
+		w.submit(jobs...)
+		eval[any](b, `await new Promise(go => setTimeout(go, 250))`)
+	}
+	b.sees("Types with most to do")
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "readme-overview.png"))
+	}
+	b.at("#/job/report-7")
+	b.theme("dark")
+	b.sees("It waits for")
+	b.press("Show the body")
+	b.sees("a@example.org")
+	if *shots != "" {
+		b.shot(filepath.Join(*shots, "readme-job.png"))
+	}
+}

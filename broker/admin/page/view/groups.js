@@ -1,0 +1,51 @@
+// Groups with jobs, and the rules that hold them back.
+import { html } from '../html.js';
+import { asked, call, enc, may } from '../api.js';
+import { count, rate } from '../format.js';
+import { table } from '../table.js';
+import { act, ask, badge, button, empty, place, waiting } from '../parts.js';
+
+/** @param {any} [r] */
+function rule(r) {
+  ask({
+    title: r ? `Rule for ${r.pattern}` : 'A rule for groups', button: 'Set', body: html`
+      <label>Groups, by name or pattern <input name="pattern" required readonly=${!!r} placeholder="customer-*" defaultValue=${r?.pattern ?? ''} /></label>
+      <p class="note">Each group that fits is held to this. What is left empty is not limited; 0 at a time stops it.</p>
+      <div class="pair"><label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${r?.concurrency ?? ''} /></label>
+        <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${r?.rate ?? ''} /></label>
+        <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${r?.burst ?? ''} /></label></div>`,
+    go: form => {
+      const pattern = String(form.get('pattern'));
+      const set = Object.fromEntries(['concurrency', 'rate', 'burst'].filter(k => form.get(k) !== '').map(k => [k, +String(form.get(k))]));
+      return act(() => call('PUT', '/v1/groups/' + enc(pattern), set), `The rule for ${pattern} is set.`, r ? () => put(r) : () => call('DELETE', '/v1/groups/' + enc(pattern))).then(x => !!x);
+    },
+  });
+}
+
+/** @param {any} r */
+const put = r => call('PUT', '/v1/groups/' + enc(r.pattern), { concurrency: r.concurrency, rate: r.rate, burst: r.burst });
+
+/** @param {any} r */
+const remove = r => act(() => call('DELETE', '/v1/groups/' + enc(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
+
+export function groups() {
+  const r = asked('/v1/groups?limit=200');
+  return html`<header class="bar"><h1>Groups</h1><span class="note">the busiest, and the rules for them</span>${button('Add a rule', () => rule())}</header>
+    ${waiting(r) ?? html`
+    <section>${!r.data.groups.length ? empty('No job that waits or runs is in a group.', html`<code>gloom submit --group NAME …</code> puts one in.`)
+      : table('Groups', [
+        { name: 'Group', class: 'main', of: g => html`<a class="name" href=${'#/jobs?group=' + enc(g.group)}>${g.group}</a>` },
+        { name: 'Waiting', num: true, of: g => count(g.waiting) },
+        { name: 'Running', num: true, of: g => count(g.running) },
+        { name: 'Held back', num: true, of: g => g.held ? badge(count(g.held), 'warning') : '' },
+      ], r.data.groups, g => g.group)}</section>
+    <section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups are limited by nothing of their own.')
+      : table('Rules', [
+        { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },
+        { name: 'At a time', num: true, of: x => count(x.concurrency) },
+        { name: 'A second', num: true, of: x => x.rate ? count(x.rate) : '–' },
+        { name: 'At once', num: true, wide: 1, of: x => count(x.burst) },
+        { name: 'From', wide: 1, of: x => x.persisted ? 'the file of limits' : 'an operator' },
+        ...(may('admin') ? [{ name: 'Do', of: (/** @type {any} */ x) => x.persisted ? '' : html`<span class="row">${button('Change', () => rule(x))} ${button('Remove', () => remove(x), { danger: true })}</span>` }] : []),
+      ], r.data.rules, x => x.pattern)}</section>`}`;
+}

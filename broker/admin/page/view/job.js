@@ -1,0 +1,93 @@
+// One job: where it stands, what it waits for, and what one may do.
+import { html, signal } from '../html.js';
+import { asked, call, enc, text } from '../api.js';
+import { bytes, count, members, plural, pretty, time } from '../format.js';
+import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
+import { state } from './jobs.js';
+
+/** The body that was asked for. */
+const body = signal(/** @type {{id: string, body?: string, headers?: string, error?: string} | null} */ (null));
+
+/** @param {string} id */
+async function read(id) {
+  body.value = { id };
+  try {
+    const m = members(await text('GET', `/v1/jobs/${enc(id)}?body=true`));
+    body.value = { id, body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
+  } catch (e) {
+    body.value = { id, error: /** @type {Error} */ (e).message };
+  }
+}
+
+/** A text of any length: what is long is cut for the eye, not for copying.
+ * @param {string} of @param {string} name */
+export function shown(of, name) {
+  const most = 200_000;
+  return html`<div class="withcopy"><pre tabindex="0" role="region" aria-label=${name}>${of.length > most ? of.slice(0, most) + '\n…' : of}</pre>
+    <p class="note">${copy(of)} ${of.length > most ? `The first ${count(most)} of ${count(of.length)} characters; copying takes all.` : ''}</p></div>`;
+}
+
+/** @param {any} peer @param {string} query */
+const peer = (peer, query) => peer && html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`;
+
+/** @param {any} j */
+const path = j => '/v1/jobs/' + enc(j.id);
+
+/** @param {any} j */
+function cancel(j) {
+  const running = j.state === 'running', ended = j.state === 'ended';
+  ask({
+    title: ended ? `Forget the outcome of ${j.id}?` : `Cancel ${j.id}?`, danger: true, button: ended ? 'Forget it' : 'Cancel the job',
+    body: html`<p>${ended ? 'Nobody can fetch its answer then.' : running ? 'It runs: its worker is told that nobody wants it, and its submitter that it was cancelled.' : 'Its submitter is told that it was cancelled.'} This cannot be undone.</p>`,
+    go: () => act(() => call('DELETE', path(j) + (running ? '?running=true' : '')), r => `${j.id}: ${r.state}.`),
+  });
+}
+
+/** @param {any} j */
+function change(j) {
+  ask({
+    title: `Change ${j.id}`, button: 'Change', body: html`<div class="pair">
+      <label>Priority <input name="priority" inputmode="numeric" pattern="-?[0-9]+" required defaultValue=${String(j.priority)} /></label>
+      <label>Wait from now, s <input name="delay" type="number" min="0" step="any" placeholder="as it is" /></label></div>
+      <label>Groups, one a line <textarea name="groups" rows="3">${j.groups.join('\n')}</textarea></label>`,
+    go: form => {
+      const groups = String(form.get('groups')).split('\n').map(g => g.trim()).filter(Boolean), delay = form.get('delay');
+      // The priority is sent as it was typed: a number would not hold all of them.
+      const said = [`"priority":${form.get('priority')}`, `"groups":${JSON.stringify(groups)}`];
+      if (delay) said.push(`"delay_ms":${Math.round(+delay * 1000)}`);
+      return act(() => call('PATCH', path(j), `{${said}}`), `${j.id} is changed.`,
+        delay ? undefined : () => call('PATCH', path(j), `{"priority":${j.priority},"groups":${JSON.stringify(j.groups)}}`)).then(r => !!r);
+    },
+  });
+}
+
+export function job() {
+  const id = place.value.path[1] ?? '';
+  const r = asked('/v1/jobs/' + enc(id), 1000), j = r.data;
+  if (!j) {
+    return html`<header class="bar"><h1 class="id">${id}</h1></header>
+      ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, and no outcome of it is kept.</p>
+        <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p></div>` : waiting(r)}`;
+  }
+  const waits = j.state === 'queued' || j.state === 'delayed', b = body.value?.id === id ? body.value : null;
+  return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}<span class="grow"></span>
+      <div class="actions">
+        ${waits && button('Change', () => change(j))}
+        ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
+        ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
+      </div></header>
+    ${j.holds && html`<p class="holds"><b>It waits for ${j.holds}</b>${j.held_by && html` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
+      ${j.ahead !== undefined && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
+    ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
+    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
+    ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
+      [j.state === 'running' ? 'Times out in' : j.state === 'delayed' ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
+      ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
+      ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
+      ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
+    <section><h2>${j.state === 'ended' ? 'Answer' : 'Body'}</h2>
+      ${!b ? html`<button type="button" onClick=${() => read(id)}>Show the ${j.state === 'ended' ? 'answer' : 'body'}</button>`
+        : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, 'Body')
+        : html`<p class="note">${b.body === undefined && b.headers === undefined ? 'Asking, or it is too long to be shown…' : 'It has none.'}</p>`}</section>
+    ${b?.headers && html`<section><h2>Headers</h2>${shown(b.headers, 'Headers')}</section>`}`;
+}

@@ -1,0 +1,81 @@
+// Jobs, page by page.
+import { html } from '../html.js';
+import { asked, call, enc, may } from '../api.js';
+import { count, plural, time } from '../format.js';
+import { table } from '../table.js';
+import { act, ask, badge, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
+
+const listing = new Listing();
+
+const kinds = /** @type {Record<string, string>} */ ({ running: 'info', ended: '', delayed: '', queued: '' });
+
+/** @param {any} j */
+export const state = j => badge(j.unwanted ? 'unwanted' : j.outcome ?? j.state, j.outcome && j.outcome !== 'answered' ? 'warning' : kinds[j.state] ?? '');
+
+/** @type {import('../table.js').Column[]} */
+const columns = [
+  { name: 'Job', class: 'main', of: j => jobLink(j.id) },
+  { name: 'Type', of: j => typeLink(j.type) },
+  { name: 'State', of: state },
+  { name: 'Age', num: true, of: j => time(j.age_seconds) },
+  { name: 'Priority', num: true, wide: 2, of: j => count(j.priority) },
+  { name: 'Runs', num: true, wide: 2, title: 'how often it was handed out', of: j => count(j.attempts) },
+  { name: 'Groups', wide: 2, of: j => j.groups.join(', ') },
+  { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
+];
+
+/** @param {Record<string, any>} query */
+const query = query => new URLSearchParams(Object.entries(query).filter(([, v]) => v)).toString();
+
+/** Cancels all jobs of a type that fit, after saying how many.
+ * @param {string} type @param {Record<string, any>} filter */
+async function cancelAll(type, filter) {
+  const path = `/v1/types/${enc(type)}/jobs/cancel`;
+  const n = await act(() => call('POST', path + '?count=true', filter), r => `${plural(r.before, 'job')} fit.`);
+  if (!n?.before) return;
+  ask({
+    title: `Cancel ${plural(n.before, 'job')} of ${type}?`, danger: true, button: `Cancel ${plural(n.before, 'job')}`,
+    body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
+    go: () => act(() => call('POST', path, filter), r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`).then(again),
+  });
+}
+
+/** @param {any} r */
+const again = r => { listing.again(); return r; };
+
+/** A filter in words. @param {Record<string, any>} f */
+function said(f) {
+  const of = [f.state && `are ${f.state}`, f.id && `have “${f.id}” in their id`, f.group && `are in the group “${f.group}”`, f.older && `are older than ${time(f.older / 1000)}`].filter(Boolean);
+  return of.length ? `Those that ${of.join(' and ')}.` : 'All that wait.';
+}
+
+/** The filters, the rows, and what one may do with all of them.
+ * @param {{type?: string, worker?: string, submitter?: string}} fixed */
+export function jobs(fixed) {
+  const q = place.value.query;
+  const f = { state: q.get('state') ?? '', id: (q.get('id') ?? '').trim(), group: q.get('group') ?? '', older: q.get('older') ?? '' };
+  const older = f.older ? Math.round(+f.older * 1000) : '';
+  const base = fixed.type !== undefined ? `/v1/types/${enc(fixed.type)}/jobs` : '/v1/jobs';
+  const s = listing.of(base + '?' + query({ ...f, older, worker: fixed.worker, submitter: fixed.submitter }));
+  const set = (/** @type {string} */ key) => (/** @type {any} */ e) => refine({ [key]: e.target.value });
+  const filtered = f.state || f.id || f.group || f.older;
+  const shown = fixed.type === undefined ? columns : columns.filter(c => c.name !== 'Type');
+  const filter = Object.fromEntries(Object.entries({ state: f.state, id: f.id, group: f.group, older }).filter(([, v]) => v));
+  return html`<div class="filters">
+      <div class="tabs" role="group" aria-label="State">${['', 'queued', 'delayed', 'running', 'ended'].map(v => html`<button key=${v} type="button" aria-pressed=${String(f.state === v)}
+        onClick=${() => refine({ state: v })}>${v || 'all'}</button>`)}</div>
+      <label>Part of the id <input value=${q.get('id') ?? ''} onInput=${set('id')} /></label>
+      <label>Group <input value=${f.group} onInput=${set('group')} /></label>
+      <label>Older than, s <input type="number" min="0" step="any" value=${f.older} onInput=${set('older')} /></label>
+      ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that fit' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
+    </div>
+    ${s.items.length ? table('Jobs', shown, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : 'There are no jobs.',
+      f.state === 'ended' ? 'Only outcomes that a submitter wants kept are here.' : '')}
+    ${listing.foot()}`;
+}
+
+export function allJobs() {
+  const q = place.value.query, worker = q.get('worker') ?? undefined, submitter = q.get('submitter') ?? undefined;
+  return html`<header class="bar"><h1>Jobs${worker ? ` of worker ${worker}` : submitter ? ` of submitter ${submitter}` : ''}</h1></header>
+    ${jobs({ worker, submitter })}`;
+}

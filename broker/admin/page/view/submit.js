@@ -1,0 +1,38 @@
+// A test job.
+import { html, signal } from '../html.js';
+import { call, enc, text } from '../api.js';
+import { members, pretty } from '../format.js';
+import { ask, jobLink, say } from '../parts.js';
+import { shown } from './job.js';
+
+/** @param {string} [type] */
+export function testJob(type = '') {
+  const came = signal(/** @type {any} */ (null));
+  ask({
+    title: 'Submit a test job', button: 'Submit', body: () => html`
+      <label>Type <input name="type" required maxlength="255" defaultValue=${type} /></label>
+      <label>Body, JSON <textarea name="body" rows="4" spellcheck="false">"test"</textarea></label>
+      <div class="pair"><label>Priority <input name="priority" inputmode="numeric" pattern="-?[0-9]+" defaultValue="0" /></label>
+        <label>Wait for the answer, s <input name="wait" type="number" min="0" max="3600" defaultValue="10" /></label></div>
+      ${came.value && html`<div role="status">${came.value}</div>`}`,
+    go: async form => {
+      const body = String(form.get('body')), wait = +(form.get('wait') || 0);
+      try { JSON.parse(body); } catch (e) {
+        came.value = html`<p class="severe">The body is no JSON: ${/** @type {Error} */ (e).message}</p>`;
+        return false;
+      }
+      came.value = html`<p class="note">${wait ? 'Waiting for the answer…' : 'Submitting…'}</p>`;
+      try {
+        // The body goes as it was typed: numbers stay exact.
+        const sent = `{"type":${JSON.stringify(form.get('type'))},"priority":${form.get('priority') || 0},"body":${body}}`;
+        const m = members(await text('POST', '/v1/jobs' + (wait ? `?wait=${wait}s` : ''), sent));
+        const id = JSON.parse(m.id);
+        came.value = m.body ? html`<p>${jobLink(id)} was answered:</p>${shown(pretty(m.body), 'Answer')}` : html`<p>${jobLink(id)} is ${JSON.parse(m.state)}.</p>`;
+        say(`Submitted ${id}.`);
+      } catch (e) {
+        came.value = html`<p class="severe">${/** @type {Error} */ (e).message}</p>`;
+      }
+      return false;
+    },
+  });
+}

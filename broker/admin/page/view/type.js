@@ -1,0 +1,116 @@
+// One type: does it move, who works for it, what is in it.
+import { html, effect } from '../html.js';
+import { asked, call, enc, may } from '../api.js';
+import { Lately, second } from '../live.js';
+import { count, plural, quantile, rate, time } from '../format.js';
+import { Plot } from '../plot.js';
+import { act, ask, badge, button, facts, place, to, waiting } from '../parts.js';
+import { jobs } from './jobs.js';
+import { workerTable } from './workers.js';
+import { marks } from './types.js';
+import { findings, findingList } from './overview.js';
+import { testJob } from './submit.js';
+
+const span = 300;
+
+/** What was seen of the type that is shown. */
+let seen = fresh('');
+
+/** @param {string} name */
+function fresh(name) {
+  return {
+    name, at: 0, wait: new Lately(), run: new Lately(), t: /** @type {number[]} */ ([]),
+    of: /** @type {Record<string, (number|null)[]>} */ ({ in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] }),
+  };
+}
+
+/** @param {any} t */
+function note(t) {
+  if (seen.name !== t.type) seen = fresh(t.type);
+  const now = Date.now() / 1000;
+  if (now - seen.at < 0.5) return;
+  seen.at = now;
+  const w = seen.wait.add(t.wait_log2_us ?? []), r = seen.run.add(t.run_log2_us ?? []);
+  /** @type {Record<string, number|null>} */
+  const values = {
+    ...t.rates, queued: t.queued, running: t.running,
+    wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
+  };
+  seen.t.push(now);
+  for (const k in seen.of) seen.of[k].push(values[k] ?? null);
+  while (seen.t[0] < now - span) {
+    seen.t.shift();
+    for (const k in seen.of) seen.of[k].shift();
+  }
+}
+
+/** @param {any} t */
+const path = t => '/v1/types/' + enc(t.type);
+
+/** @param {any} t */
+function pause(t) {
+  const resume = () => call('POST', path(t) + '/resume');
+  act(() => call('POST', path(t) + '/pause'), `${t.type} is paused: what runs goes on, nothing more is handed out.`, resume);
+}
+
+/** @param {any} t */
+function limits(t) {
+  const l = t.limits;
+  ask({
+    title: `Limits of ${t.type}`, button: 'Set', body: html`
+      <p class="note">0 is no limit. They last until the broker ends, unless its file of limits has them.</p>
+      <div class="pair">
+        <label>Jobs at a time <input name="concurrency" type="number" min="0" step="1" defaultValue=${l.concurrency} /></label>
+        <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${l.rate} /></label>
+        <label>of them at once <input name="burst" type="number" min="0" step="1" defaultValue=${l.burst} /></label>
+      </div>`,
+    go: form => act(() => call('PUT', path(t) + '/limits', Object.fromEntries(['concurrency', 'rate', 'burst'].map(k => [k, +(form.get(k) || 0)]))),
+      `The limits of ${t.type} are set.`, () => call('PUT', path(t) + '/limits', l)).then(r => !!r),
+  });
+}
+
+/** @param {any} t */
+function fair(t) {
+  const set = (/** @type {boolean} */ v) => call('PUT', path(t), { fair: v });
+  act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
+}
+
+export function type() {
+  const name = place.value.path[1] ?? '';
+  const r = asked('/v1/types/' + enc(name), 1000);
+  second.value;
+  const t = r.data;
+  if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
+  note(t);
+  const l = t.ledger, mine = findings()?.filter(f => f.subject === name || f.subject?.type === name) ?? [];
+  return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span><span class="grow"></span>
+      <div class="actions">
+        ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
+        ${button('Limits', () => limits(t))}
+        ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
+        ${button('Test job', () => testJob(t.type), { scope: 'submit' })}
+      </div></header>
+    ${mine.length ? findingList(mine) : ''}
+    <dl class="now">
+      <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing waits'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
+      <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `of ${count(t.limits.concurrency)} that may` : 'no limit'}</dd></div>
+      <div class=${t.queued && !t.workers ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
+      <div><dt>In</dt><dd>${rate(t.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
+      <div><dt>Out</dt><dd>${rate(t.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
+      <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${to(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>
+    </dl>
+    <div class="plots">
+      <${Plot} key=${'a' + t.type} title="Does it keep up?" t=${seen.t} of=${seen.of} show=${rate} least=${5} note="jobs per second"
+        lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
+      <${Plot} key=${'b' + t.type} title="What piles up?" t=${seen.t} of=${seen.of} show=${count} least=${5} note="jobs"
+        lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
+      <${Plot} key=${'c' + t.type} title="How long does it take?" t=${seen.t} of=${seen.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
+        lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
+          { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
+    </div>
+    <section><h2>Jobs</h2>${jobs({ type: t.type })}</section>
+    <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
+    <section><h2>Since the start</h2>${facts([['Submitted', count(l.submitted)], ['Handed out', count(t.dispatched)], ['Handed out again', count(t.requeued)],
+      ['Overdue runs', count(t.overdue)], ['Answered', count(l.answered)], ['Failed', count(l.failed)], ['Cancelled', count(l.cancelled)], ['Expired', count(l.expired)],
+      ['Discarded', count(l.discarded)], ['Submitters with jobs', count(t.submitters)]])}</section>`;
+}

@@ -1,0 +1,56 @@
+// Who works, and who submits.
+import { html } from '../html.js';
+import { asked, enc } from '../api.js';
+import { bytes, count, plural, time } from '../format.js';
+import { table } from '../table.js';
+import { badge, empty, jobLink, Listing, to, typeLink, waiting } from '../parts.js';
+
+/** @param {any} p */
+const who = p => html`<span class="name">${p.client ?? html`<span class="muted">unnamed</span>`}</span> <span class="muted">${p.address}</span>`;
+
+/** @type {import('../table.js').Column[]} */
+const workerColumns = [
+  { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.left && badge('leaving')}` },
+  { name: 'Serves', wide: 1, of: w => serves(w.serves ?? (w.type ? [w.type] : []), w.types) },
+  { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(w.idle_seconds)}</span>` },
+  { name: 'Jobs', num: true, wide: 2, title: 'out on it, of those it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
+  { name: 'Overdue', num: true, wide: 1, of: w => w.overdue ? badge(count(w.overdue), 'warning') : '' },
+  { name: 'Unread', num: true, wide: 3, title: 'bytes that it has not read', of: w => w.unread_bytes ? bytes(w.unread_bytes) : '' },
+  { name: 'Since', num: true, wide: 2, of: w => time(w.connected_seconds) },
+];
+
+/** @param {string[]} names @param {number} all */
+const serves = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ? ', ' : ''}${typeLink(n)}`)}${all > 3 ? html` <span class="muted">and ${count(all - 3)} more</span>` : ''}`;
+
+/** @type {import('../table.js').Column[]} */
+const submitterColumns = [
+  { name: 'Submitter', class: 'main', of: who },
+  { name: 'Types', wide: 1, of: s => serves(s.type_names ?? [], s.types) },
+  { name: 'Jobs', num: true, of: s => s.jobs ? html`<a href=${to(['jobs'], { submitter: s.number })}>${count(s.jobs)}</a>` : '0' },
+  { name: 'Their size', num: true, wide: 2, of: s => bytes(s.bytes) },
+  { name: 'Unread', num: true, wide: 1, title: 'answers that it has not read', of: s => s.unread_bytes ? bytes(s.unread_bytes) : '' },
+  { name: 'Since', num: true, wide: 1, of: s => time(s.connected_seconds) },
+];
+
+/** A first page that is asked again, and more on demand.
+ * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
+function peers(path, more, draw, none) {
+  const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.state.value : null;
+  if (!first.data) return waiting(first);
+  if (all?.items.length) return html`${draw(all.items)}${more.foot()}`;
+  if (!first.data.items.length && first.data.next === undefined) return none;
+  return html`${draw(first.data.items)}${first.data.next !== undefined && html`<p class="note"><button type="button" onClick=${() => more.of(path)}>There are more: look through all</button></p>`}`;
+}
+
+const moreWorkers = new Listing(), moreSubmitters = new Listing();
+
+/** @param {{type?: string}} of */
+export const workerTable = ({ type } = {}) => peers('/v1/workers' + (type === undefined ? '' : '?type=' + enc(type)), moreWorkers,
+  items => table('Workers', type === undefined ? workerColumns : workerColumns.filter(c => c.name !== 'Serves'), items, w => w.number),
+  empty(type === undefined ? 'No worker is connected.' : 'No worker has joined this type.', html`On a host with the tool: <code>gloom work ${type ?? 'TYPE'} -- COMMAND</code>`));
+
+export const workers = () => html`<header class="bar"><h1>Workers</h1></header>${workerTable()}`;
+
+export const submitters = () => html`<header class="bar"><h1>Submitters</h1></header>
+  ${peers('/v1/submitters', moreSubmitters, items => table('Submitters', submitterColumns, items, s => s.number),
+    empty('No submitter is connected.', 'Jobs that live without their submitter may be here all the same.'))}`;
