@@ -37,13 +37,15 @@ func KillOrphans(ctx context.Context, owner string) (killed int, err error) {
 func kill(ctx context.Context, owner string) (killed int, err error) {
 	tick := time.NewTicker(killTick)
 	defer tick.Stop()
-	seen := make(map[int]bool)
+	seen := make(map[int]string) // when they began
 	for {
 		left, unsure := killOnce(owner)
 		for _, pid := range left {
-			seen[pid] = true
+			if seen[pid] == "" {
+				seen[pid] = beginning(pid)
+			}
 		}
-		if len(left) == 0 && !unsure {
+		if len(left) == 0 && !unsure && ended(seen) {
 			return len(seen), nil
 		}
 		if group := groupOf(owner); group != "" { // nothing more is started into it
@@ -55,6 +57,25 @@ func kill(ctx context.Context, owner string) (killed int, err error) {
 		case <-tick.C:
 		}
 	}
+}
+
+// beginning is when a process began, "" once it is gone.
+func beginning(pid int) string {
+	if fields := stat(pid); len(fields) > 22-3 && fields[0] != "Z" && fields[0] != "X" {
+		return fields[22-3]
+	}
+	return ""
+}
+
+// ended tells that none is left of processes that were killed: they lose their
+// environment, and so the mark, before their files.
+func ended(pids map[int]string) bool {
+	for pid, began := range pids {
+		if began != "" && beginning(pid) == began {
+			return false
+		}
+	}
+	return true
 }
 
 // killTick is when it is looked whether any are left.
