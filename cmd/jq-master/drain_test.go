@@ -26,3 +26,14 @@ func TestFetchedOnce(t *testing.T) {
 	c = start(t, "--redis", redis.URL()).client(t, jsonType)
 	c.do("GET", "/job/"+id, "").want(200).has(`{"status":"done","result":null}`)
 }
+
+// TestStopAlone: a master whose Redis is gone stops as it is told to, and well.
+func TestStopAlone(t *testing.T) {
+	t.Parallel()
+	redis := redistest.New(t)
+	d := start(t, "--redis", redis.URL())
+	redis.Kill()
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+}

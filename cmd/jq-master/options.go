@@ -73,6 +73,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.namespace, "namespace", o.namespace, "queue of this master among others in the same Redis or broker")
 	f.StringVar(&o.constraints, "constraints", o.constraints, "file that constraints are kept in, without --redis (JSON)")
 	o.broker.Flags(f)
+	f.Lookup("broker").Usage = "submit address of a shared broker; none: a broker inside this process"
 	f.StringVar(&o.brokerHTTP, "broker-http", o.brokerHTTP, "its address for operators; none: the port before the submit address's")
 	f.StringVar(&o.workerAddr, "worker-addr", o.workerAddr, "where socket workers connect to the broker inside this process; none: nowhere")
 	f.BoolVar(&o.socketWorkers, "socket-workers", o.socketWorkers, "let Gloom workers that join jq.NAME serve jobs of a name, but for those with max_retry 0")

@@ -132,7 +132,10 @@ func (m *Master) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			return m.opt.Store.Resign(resign)
+			if err := m.opt.Store.Resign(resign); err != nil {
+				m.log.Warn().Err(err).Msg("the lease is not given back: another master takes over when it ends")
+			}
+			return nil
 		}
 		m.log.Error().Err(err).Msg("the master stops handing out, and begins again from what the store holds")
 		select {

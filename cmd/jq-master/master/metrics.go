@@ -33,6 +33,7 @@ var (
 	descStoreUp   = desc("store_up", "Whether the store takes what is written.")
 	descImbalance = desc("ledger_imbalance", "Jobs that the counts do not agree about; 0 unless the master is wrong.")
 	descActive    = desc("active", "Whether this master is the active one of its namespace.")
+	descBlocked   = desc("blocked", "Jobs that a constraint holds back.", "constraint")
 	descWait      = desc("wait_seconds", "How long jobs waited before an attempt, delays left out.")
 	descRun       = desc("run_seconds", "How long attempts took.")
 )
@@ -91,6 +92,11 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	count(descExpired, more.expired)
 	gauge(descWaiters, float64(waiters))
 	gauge(descBytes, float64(bytes))
+	if all, err := m.Constraints(); err == nil {
+		for _, k := range all {
+			gauge(descBlocked, float64(k.Blocked), k.ID)
+		}
+	}
 	gauge(descStoreUp, map[bool]float64{true: 1}[up])
 	gauge(descImbalance, float64(l.imbalance(&counts)))
 	to <- more.waitSeconds.metric(descWait)
