@@ -55,7 +55,7 @@ type address struct{ url, host string }
 
 // target is a worker's address with the connections to it.
 type target struct {
-	uri    string
+	uri    *fasthttp.URI
 	client fasthttp.HostClient
 }
 
@@ -103,7 +103,10 @@ func (c *Client) newTarget(at address) (*target, error) {
 		port = p
 	}
 	// The dialler has done TLS already.
-	t := &target{uri: "http://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/") + "/worker-job"}
+	t := &target{uri: &fasthttp.URI{DisablePathNormalizing: true}}
+	if err := t.uri.Parse(nil, []byte("http://"+u.Host+strings.TrimSuffix(u.EscapedPath(), "/")+"/worker-job")); err != nil {
+		return nil, err
+	}
 	t.client = fasthttp.HostClient{
 		Addr: net.JoinHostPort(u.Hostname(), port), Dial: d.dial, Name: "jq-master",
 		MaxConns: hostConns, MaxConnWaitTimeout: connectTime, MaxIdleConnDuration: idleTime,
@@ -173,7 +176,7 @@ func (c *Client) push(w *job.Worker, h *job.Handout) master.Answer {
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
 	req.Header.SetMethod(fasthttp.MethodPost)
-	req.SetRequestURI(t.uri)
+	req.SetURI(t.uri)
 	req.Header.SetContentType("application/msgpack")
 	if w.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+w.Token)

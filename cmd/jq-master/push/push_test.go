@@ -53,16 +53,16 @@ func TestPush(t *testing.T) {
 		if err := msgpack.Unmarshal(body, &got); err != nil {
 			t.Error(err)
 		}
-		got["request"] = r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type") + " " + r.Header.Get("Authorization")
+		got["request"] = r.Method + " " + r.RequestURI + " " + r.Header.Get("Content-Type") + " " + r.Header.Get("Authorization")
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	defer srv.Close()
-	if a := carry(t, New(nil), &job.Worker{URL: srv.URL + "/base/", Token: "s3cret"}, h); a.Kind != master.Taken {
+	if a := carry(t, New(nil), &job.Worker{URL: srv.URL + "/a%20b/./%2Fc/", Token: "s3cret"}, h); a.Kind != master.Taken {
 		t.Fatalf("got %+v", a)
 	}
 	want := map[string]any{
 		"id": h.ID.String(), "job_id": h.ID.String(), "name": "mail", "timeout": int8(30), "attempt": int8(2), "deadline": "2026-01-01T00:00:00.123Z",
-		"request": "POST /base/worker-job application/msgpack Bearer s3cret",
+		"request": "POST /a%20b/./%2Fc/worker-job application/msgpack Bearer s3cret",
 	}
 	for k, v := range want {
 		if got[k] != v {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -58,6 +59,25 @@ type Server struct {
 	requests *prometheus.CounterVec
 	pool     sync.Pool    // of *exchange
 	inbound  atomic.Int64 // bytes of bodies that are being read
+	date     date
+}
+
+// date is a header that net/http would write anew for each reply.
+type date struct{ last atomic.Pointer[dated] }
+
+type dated struct {
+	second int64
+	header []string
+}
+
+func (d *date) now() []string {
+	t := time.Now()
+	last := d.last.Load()
+	if last == nil || last.second != t.Unix() {
+		last = &dated{t.Unix(), []string{t.UTC().Format(http.TimeFormat)}}
+		d.last.Store(last)
+	}
+	return last.header
 }
 
 //go:embed openapi.yaml
@@ -293,7 +313,7 @@ func (x *exchange) status(f *job.Fault) int {
 // send writes the reply and tells whether all of it left.
 func (x *exchange) send(status int) (whole bool) {
 	h := x.w.Header()
-	h["X-Content-Type-Options"] = noSniff
+	h["X-Content-Type-Options"], h["Date"] = noSniff, x.date.now()
 	if status == http.StatusNoContent {
 		x.w.WriteHeader(status)
 		return true
