@@ -129,7 +129,7 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 		f.Code = exitDenied
 	case r.Code == "forbidden":
 		f.Code = exitDenied
-		f.Hint = "the token's line in the broker's token file must say admin"
+		f.Hint = "the token's line in the broker's token file must say " + scopeOf(resp.Request)
 	case r.Code == "forbidden_host":
 		f.Code = exitDenied
 	case r.Status == http.StatusBadRequest && strings.Contains(string(data), "HTTPS server"):
@@ -138,6 +138,14 @@ func (o *operator) refused(resp *http.Response, data []byte) error {
 		f.Code = cli.ExitUsage
 	}
 	return f
+}
+
+// scopeOf is the scope that a request needs.
+func scopeOf(r *http.Request) string {
+	if r.Method == http.MethodGet {
+		return "watch or admin"
+	}
+	return "admin"
 }
 
 // refusal is the broker's reply that is no success, told by its reason alone.
@@ -170,9 +178,12 @@ const pageSize = 1000
 // have been others.
 func list[T any](ctx context.Context, o *operator, path string, most int, fn func(item T) error) (more bool, err error) {
 	cursor := ""
+	if !strings.Contains(path, "?") {
+		path += "?"
+	}
 	for n := 0; ; {
 		var p api.List[T]
-		if err := o.do(ctx, http.MethodGet, path+"?limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
+		if err := o.do(ctx, http.MethodGet, path+"&limit="+strconv.Itoa(min(pageSize, most-n))+cursor, nil, &p); err != nil {
 			return false, err
 		}
 		for _, item := range p.Items {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -20,10 +22,10 @@ import (
 func newDead(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
-		Short: "List, show and retry jobs that failed",
+		Short: "List, show, retry and discard jobs that failed",
 		Long: `The broker keeps the latest jobs that failed, a number per type and for a time
 (its --dead-letters, --dead-bytes and --dead-age). Here they are listed and
-shown, and handed in again.`,
+shown, handed in again and discarded.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,
@@ -32,11 +34,11 @@ shown, and handed in again.`,
 			if len(args) > 0 {
 				f = cli.Usagef("dead: unknown command %q", args[0])
 			}
-			return f.Advise("gloom dead ls, gloom dead show or gloom dead retry")
+			return f.Advise("gloom dead ls, show, retry or discard")
 		},
 		Args: cobra.ArbitraryArgs,
 	}
-	cmd.AddCommand(newDeadLs(t), newDeadShow(t), newDeadRetry(t))
+	cmd.AddCommand(newDeadLs(t), newDeadShow(t), newDeadRetry(t), newDeadDiscard(t))
 	return cmd
 }
 
@@ -59,6 +61,7 @@ func (o *operator) typesWithDead(ctx context.Context) (names []string, err error
 func newDeadLs(t *tool) *cobra.Command {
 	var asJSON bool
 	var limit int
+	var reason string
 	cmd := &cobra.Command{
 		Use:               "ls [TYPE]",
 		Short:             "List jobs that failed, the latest first",
@@ -69,15 +72,16 @@ func newDeadLs(t *tool) *cobra.Command {
 			if limit < 1 {
 				return cli.Usagef("--limit %d: must be at least 1", limit)
 			}
-			return t.listDead(cmd.Context(), args, limit, asJSON)
+			return t.listDead(cmd.Context(), args, reason, limit, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object per line")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "list no more than so many")
+	cmd.Flags().StringVar(&reason, "reason", "", "only those with this in their reason")
 	return cmd
 }
 
-func (t *tool) listDead(ctx context.Context, types []string, limit int, asJSON bool) error {
+func (t *tool) listDead(ctx context.Context, types []string, reason string, limit int, asJSON bool) error {
 	o := t.link.operator()
 	var err error
 	if len(types) == 0 {
@@ -92,7 +96,7 @@ func (t *tool) listDead(ctx context.Context, types []string, limit int, asJSON b
 	var kept []letter
 	left := false
 	for _, typ := range types {
-		more, err := list(ctx, o, "/v1/dead/"+segment(typ), limit, func(raw json.RawMessage) error {
+		more, err := list(ctx, o, "/v1/dead/"+segment(typ)+"?reason="+url.QueryEscape(reason), limit, func(raw json.RawMessage) error {
 			kept = append(kept, letter{raw: raw})
 			return decode(raw, &kept[len(kept)-1].DeadJob)
 		})
@@ -160,15 +164,8 @@ func newDeadShow(t *tool) *cobra.Command {
 	return cmd
 }
 
-// shownBody is how much of a body is shown among other facts, in bytes.
-const shownBody = 2000
-
 // aboutDead is a failed job in words.
 func aboutDead(d *api.DeadJob) string {
-	body := string(oneLine(d.Body))
-	if len(body) > shownBody {
-		body = strings.ToValidUTF8(body[:shownBody], "") + " …"
-	}
 	var lines []string
 	for l := range strings.Lines(d.Reason) {
 		lines = append(lines, cli.Clean(strings.TrimRight(l, "\n")))
@@ -179,54 +176,96 @@ func aboutDead(d *api.DeadJob) string {
 			{"runs", fmt.Sprint(d.Attempts)},
 			{"priority", fmt.Sprint(d.Priority)},
 			{"body", bytesOf(int64(d.Bytes))},
-		}) + cli.Clean(body) + "\n"
+		}) + cli.Clean(abridged(d.Body)) + "\n"
 }
 
 func newDeadRetry(t *tool) *cobra.Command {
-	var all bool
+	return newDeadAction(t, "retry", "Hand failed jobs in again",
+		`Hand failed jobs in again, detached: with the same id, body and priority, and
+without anyone who waits for the answer. --all is all of the type that fit.`,
+		`  gloom dead retry mail 8fk2-17 8fk2-18
+  gloom dead retry mail --all --reason timeout`, "handed in again")
+}
+
+func newDeadDiscard(t *tool) *cobra.Command {
+	return newDeadAction(t, "discard", "Forget failed jobs",
+		`Forget failed jobs: they cannot be handed in again. --all is all of the type
+that fit; it is asked before, with the number of jobs, unless with --yes.`,
+		`  gloom dead discard mail 8fk2-17
+  gloom dead discard mail --all --reason 'no such user' --yes`, "forgotten")
+}
+
+func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Command {
+	a := &deadAction{tool: t, verb: verb, done: done}
+	var older time.Duration
 	cmd := &cobra.Command{
-		Use:   "retry TYPE ID... | retry TYPE --all",
-		Short: "Hand failed jobs in again",
-		Long: `Hand failed jobs in again, detached: with the same id, body and priority, and
-without anyone who waits for the answer.`,
-		Example: `  gloom dead retry mail 8fk2-17 8fk2-18
-  gloom dead retry mail --all`,
+		Use: verb + " TYPE ID... | " + verb + " TYPE --all", Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if all {
+			if a.all {
 				return exactly("a type")(cmd, args)
+			}
+			if a.filter.Reason != "" || older > 0 {
+				return cli.Usagef("--reason and --older go with --all")
 			}
 			return atLeast("a type", "an id or --all")(cmd, args)
 		},
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.retryDead(cmd.Context(), args[0], args[1:], all)
+			a.filter.Older = older.Milliseconds()
+			if a.all {
+				return a.many(args[0])
+			}
+			return a.each(cmd.Context(), args[0], args[1:])
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all that are kept of the type")
+	f := cmd.Flags()
+	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
+	f.StringVar(&a.filter.Reason, "reason", "", "with --all: only those with this in their reason")
+	f.DurationVar(&older, "older", 0, "with --all: only those that failed at least so long ago")
+	if a.yes = verb != "discard"; !a.yes {
+		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+	}
 	return cmd
 }
 
-func (t *tool) retryDead(ctx context.Context, typ string, ids []string, all bool) error {
-	o := t.link.operator()
-	if all {
-		_, err := list(ctx, o, "/v1/dead/"+segment(typ), mostDead, func(d api.DeadJob) error {
-			ids = append(ids, d.ID)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+// deadAction is what is done to failed jobs.
+type deadAction struct {
+	*tool
+	verb, done string
+	filter     api.DeadFilter
+	all, yes   bool
+}
+
+func (a *deadAction) many(typ string) error {
+	out, err := a.tool.many(&changeOfMany{
+		path: "/v1/dead/" + segment(typ) + "/" + a.verb, filter: a.filter, what: "failed job", verb: a.verb, yes: a.yes,
+	})
+	if err != nil || out == nil {
+		return err
 	}
-	again := 0
-	err := t.forEach(ids, func(id string) error {
-		err := o.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
+	a.note("%s: %s", a.done, cli.Plural(out.Done, "job"))
+	if out.Refused > 0 {
+		return cli.Failf(cli.ExitFailed, "%s not taken in, the first because %s", cli.Plural(out.Refused, "job"), out.Reason)
+	}
+	return nil
+}
+
+func (a *deadAction) each(ctx context.Context, typ string, ids []string) error {
+	o := a.link.operator()
+	done := 0
+	err := a.forEach(ids, func(id string) (err error) {
+		if a.verb == "discard" {
+			err = o.do(ctx, http.MethodDelete, deadPath(typ, id), nil, nil)
+		} else {
+			err = o.do(ctx, http.MethodPost, deadPath(typ, id)+"/retry", struct{}{}, nil)
+		}
 		if err == nil {
-			again++
+			done++
 		}
 		return err
 	})
-	if again > 0 || err == nil {
-		t.note("handed in again: %s", cli.Plural(again, "job"))
+	if done > 0 || err == nil {
+		a.note("%s: %s", a.done, cli.Plural(done, "job"))
 	}
 	return err
 }

@@ -28,22 +28,22 @@ are not known any more, but for failed ones that the broker keeps.`,
 		Example: `  gloom explain weekly
   gloom explain weekly --json | jq -r .holds`,
 		Args: exactly("an id"),
-		RunE: func(cmd *cobra.Command, args []string) error { return t.explain(cmd.Context(), args[0], asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error { return t.explain(cmd.Context(), args[0], "", asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func (t *tool) explain(ctx context.Context, id string, asJSON bool) error {
-	err := printOne(ctx, t, "/v1/jobs/"+segment(id), asJSON, func(j *api.Job) string {
+func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error {
+	err := printOne(ctx, t, "/v1/jobs/"+segment(id)+query, asJSON, func(j *api.Job) string {
 		state := j.State
 		if state == "ended" {
-			state = "ended; its outcome is kept"
+			state = "ended, " + strings.ReplaceAll(j.Outcome, "_", " ") + "; its outcome is kept"
 		}
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j)))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j))
 	})
 	if status(err) == http.StatusNotFound {
 		return t.explainDead(ctx, id, asJSON, err)
@@ -71,6 +71,9 @@ func aboutJob(j *api.Job) []fact {
 		add("held back by", "the group %s, under the rule %s", cli.Clean(j.HeldBy.Group), cli.Clean(j.HeldBy.Rule))
 	} else if j.Holds != "" {
 		add("held up by", "%s", cli.Clean(j.Holds))
+	}
+	if j.Reason != "" {
+		add("reason", "%s", cli.Clean(j.Reason))
 	}
 	if j.Worker != nil {
 		add("worker", "%s", who(j.Worker))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -183,13 +184,14 @@ func (l *ls) workers(items []api.Worker, most int) table.Writer {
 }
 
 func (l *ls) submitters(items []api.Submitter, most int) table.Writer {
+	unread := slices.ContainsFunc(items, func(x api.Submitter) bool { return x.UnreadBytes > 0 })
 	w := cli.Table(
 		cli.Column{Name: "ADDRESS", Left: true}, cli.Column{Name: "JOBS"}, cli.Column{Name: "BYTES"}, cli.Column{Name: "TYPES"},
-		cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: most},
+		cli.Column{Name: "UNREAD", Hide: !unread && !l.all}, cli.Column{Name: "CONNECTED"}, cli.Column{Name: "CLIENT", Left: true, Max: most},
 	)
 	for i := range items {
 		x := &items[i]
-		w.AppendRow(table.Row{where(&x.Peer), x.Jobs, bytesOf(x.Bytes), x.Types, span(x.Seconds), cli.Clean(x.Client)})
+		w.AppendRow(table.Row{where(&x.Peer), x.Jobs, bytesOf(x.Bytes), x.Types, bytesOf(int64(x.UnreadBytes)), span(x.Seconds), cli.Clean(x.Client)})
 	}
 	return w
 }

@@ -68,28 +68,37 @@ func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 }
 
 func newCancel(t *tool) *cobra.Command {
-	return &cobra.Command{
+	var running bool
+	cmd := &cobra.Command{
 		Use:   "cancel ID...",
 		Short: "Cancel jobs",
 		Long: `Cancel jobs that wait: their submitters are told. Of running ones only those can
-be cancelled that were handed in with --detach; their workers are told to stop.`,
-		Example: `  gloom cancel weekly`,
-		Args:    atLeast("an id"),
+be cancelled that were handed in with --detach, and others with --running; their
+workers are told to stop.`,
+		Example: `  gloom cancel weekly
+  gloom cancel stuck --running`,
+		Args: atLeast("an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := cli.UntilSignal(context.Background())
 			defer stop()
-			return t.cancel(ctx, args)
+			return t.cancel(ctx, args, running)
 		},
 	}
+	cmd.Flags().BoolVar(&running, "running", false, "cancel them though they run, whoever waits for them")
+	return cmd
 }
 
 // cancel asks as an operator first, and as a submitter where that is not
 // possible: submitters may cancel detached jobs, also running ones, and need
 // no operator's token.
-func (t *tool) cancel(ctx context.Context, ids []string) error {
+func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 	o := t.link.operator()
+	query := ""
+	if running {
+		query = "?running=true"
+	}
 	return t.forEach(ids, func(id string) error {
-		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id), nil, nil)
+		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id)+query, nil, nil)
 		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}
@@ -100,7 +109,7 @@ func (t *tool) cancel(ctx context.Context, ids []string) error {
 			t.note("cancelled %s", cli.Clean(id))
 		case status(err) == http.StatusConflict:
 			return cli.Failf(cli.ExitFailed, "%.200q is running, and only its submitter can cancel it", id).
-				Advise("gloom explain ID shows who that is")
+				Advise("gloom explain ID shows who that is; --running cancels it all the same")
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -137,6 +138,61 @@ func TestTopOnTerminal(t *testing.T) {
 	}
 	x.expect(0, `\x1b\[\?1049l`)
 	x.shows(`^\s*$`)
+}
+
+// TestTopFilters: a part of a name filters, keys scroll.
+func TestTopFilters(t *testing.T) {
+	b := someBroker(t)
+	for i := range 20 {
+		x := onTerminal(t, b, "pause", fmt.Sprintf("type-%02d", i))
+		if err := x.exit(); err != nil {
+			t.Fatalf("pause: %v: %s", err, x.text())
+		}
+	}
+	x := onTerminal(t, b, "top", "--sort", "type")
+	x.shows(`(?s)type-00.*1–7 of 20 types`)
+	for _, c := range []struct{ keys, shows string }{
+		{"\x1b[B", `(?s)type-01.*type-07.*2–8 of 20 types`},
+		{"\x1b[6~", `(?s)type-08.*type-14.*9–15 of 20 types`},
+		{"\x1b[F", `(?s)type-13.*type-19.*14–20 of 20 types`},
+		{"\x1b[H", `(?s)type-00.*type-06.*1–7 of 20 types`},
+		{"/7", `(?s)type-07.*type-17.*/7▏`},
+		{"\r", `(?s)type-07.*type-17.*/7 \(esc drops it\)`},
+		{"/x", `no type has that in its name`},
+		{"\x7f\r", `(?s)type-07.*type-17`},
+		{"\x1b", `1–7 of 20 types`},
+	} {
+		x.tty.WriteString(c.keys)
+		x.shows(c.shows)
+	}
+	x.tty.WriteString("q")
+	if err := x.exit(); err != nil {
+		t.Errorf("top: %v", err)
+	}
+}
+
+// TestPurgeAsks: on a terminal purge asks before, and takes no for an answer.
+func TestPurgeAsks(t *testing.T) {
+	b := someBroker(t)
+	for range 2 {
+		if x := onTerminal(t, b, "submit", "mail", "x", "--detach"); x.exit() != nil {
+			t.Fatalf("submit: %s", x.text())
+		}
+	}
+	x := onTerminal(t, b, "purge", "mail")
+	x.shows(`cancel 2 waiting jobs\? \[y/N\]`)
+	x.tty.WriteString("\n")
+	if x.exit() == nil {
+		t.Error("purge without a yes succeeds")
+	}
+	x.shows("nothing was done")
+	x = onTerminal(t, b, "purge", "mail")
+	x.shows(`cancel 2 waiting jobs\?`)
+	x.tty.WriteString("y\n")
+	if err := x.exit(); err != nil {
+		t.Errorf("purge: %v", err)
+	}
+	x.shows(`cancelled 2 jobs; 0 left that fit`)
 }
 
 func TestBarOnTerminal(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/goccy/go-json"
@@ -30,13 +31,15 @@ const topLong = `Watch the types of a broker: a table that renews itself.
               an estimate, from counts by powers of 2
 
 Types that are paused, limited, or without workers for what is queued are
-marked. On a terminal, q quits, the arrow keys choose the column to sort by,
-r reverses the order, and the space bar looks at once. Elsewhere a table is
+marked. On a terminal, q quits, left and right choose the column to sort by, r
+reverses the order, up, down and page keys scroll, / takes a part of a name to
+filter by, and the space bar looks at once. Elsewhere a table is
 printed for each look, or with --json an object:
     {"time":…,"interval_seconds":…,"types":[{"type":…,"queued":…,…}]}
 --once looks for one interval and ends.`
 
 const topExample = `  gloom top --sort wait
+  gloom top --filter mail
   gloom top --once
   gloom top --json --interval 10s >>load.jsonl`
 
@@ -62,6 +65,7 @@ func newTop(t *tool) *cobra.Command {
 	f.BoolVar(&p.json, "json", false, "print JSON, one object per line")
 	f.Var(cli.Choice(&p.sort, "type", "queued", "oldest", "running", "workers", "idle", "in", "out", "wait"), "sort",
 		"column to sort by: type, queued, oldest, running, workers, idle, in, out, wait")
+	f.StringVar(&p.filter, "filter", "", "only types with this in their names")
 	f.BoolVar(&p.reverse, "reverse", false, "sort the other way round")
 	return cmd
 }
@@ -73,6 +77,7 @@ type top struct {
 	json     bool
 	sort     string
 	reverse  bool // descending
+	filter   string
 
 	broker *operator
 }
@@ -127,6 +132,7 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 }
 
 func (p *top) print(v *view) error {
+	v = v.only(p.filter)
 	v.sort(p.sort, p.reverse)
 	if p.json {
 		data, err := json.Marshal(v)
@@ -173,6 +179,8 @@ type screen struct {
 	trouble       error // of the last attempt to look
 	looks         int
 	width, height int
+	typing        bool // of the filter
+	from, rows    int  // the first type shown, and how many there is room for
 }
 
 // due says that it is time to look for the n-th time, seen what there was.
@@ -211,7 +219,27 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 		return s, s.wait()
 	case tea.KeyPressMsg:
+		if s.typing {
+			s.typeFilter(msg)
+			return s, nil
+		}
 		switch msg.String() {
+		case "/":
+			s.typing = true
+		case "esc":
+			s.filter, s.from = "", 0
+		case "up", "k":
+			s.from--
+		case "down", "j":
+			s.from++
+		case "pgup":
+			s.from -= s.rows
+		case "pgdown":
+			s.from += s.rows
+		case "home", "g":
+			s.from = 0
+		case "end", "G":
+			s.from = len(s.view.Types)
 		case "q", "Q", "ctrl+c", "ctrl+d":
 			return s, tea.Quit
 		case "space", "enter":
@@ -226,6 +254,23 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	}
 	return s, nil
+}
+
+// typeFilter takes a key while the filter is typed.
+func (s *screen) typeFilter(key tea.KeyPressMsg) {
+	switch name := key.String(); name {
+	case "enter":
+		s.typing = false
+	case "esc", "ctrl+c":
+		s.typing, s.filter = false, ""
+	case "backspace":
+		if _, n := utf8.DecodeLastRuneInString(s.filter); n > 0 {
+			s.filter = s.filter[:len(s.filter)-n]
+		}
+	default:
+		s.filter += key.Text
+	}
+	s.from = 0
 }
 
 // turn sorts by another column.
@@ -245,21 +290,29 @@ func (s *screen) content() string {
 	if s.height == 0 {
 		return "" // before the terminal has told its size
 	}
-	s.view.sort(s.sort, s.reverse)
 	lines := s.view.summary(s.broker.addr)
 	for i := range lines {
 		lines[i] = cli.Cut(lines[i], s.width)
 	}
-	rows := s.view.table(s.width, s.sort, s.look)
-	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   space look now"
-	if s.trouble != nil {
+	v := s.view.only(s.filter)
+	v.sort(s.sort, s.reverse)
+	s.rows = max(s.height-len(lines)-2, 1)
+	s.from = max(0, min(s.from, len(v.Types)-s.rows))
+	n := len(v.Types)
+	v.Types = v.Types[s.from:min(s.from+s.rows, n)]
+	foot := "q quit   ←→ sort by " + s.sort + "   r reverse   / filter   space look now"
+	if shown := len(v.Types); shown < n {
+		foot = fmt.Sprintf("%d–%d of %d types ↑↓   ", s.from+1, s.from+shown, n) + foot
+	}
+	switch {
+	case s.typing:
+		foot = "/" + cli.Clean(s.filter) + "▏  enter keeps the filter, esc drops it"
+	case s.trouble != nil:
 		foot = "no news: " + plain(classify(s.trouble))
+	case s.filter != "":
+		foot = "/" + cli.Clean(s.filter) + " (esc drops it)   " + foot
 	}
-	if room := max(s.height-len(lines)-2, 1); len(rows) > room {
-		foot = fmt.Sprintf("%d of %d types   ", room-1, len(s.view.Types)) + foot
-		rows = rows[:room]
-	}
-	lines = append(lines, rows...)
+	lines = append(lines, v.table(s.width, s.sort, s.look)...)
 	for len(lines) < s.height-1 {
 		lines = append(lines, "")
 	}

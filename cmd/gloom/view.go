@@ -22,6 +22,7 @@ type view struct {
 
 	status api.Status
 	more   bool
+	none   bool // there are types, though none may be in it
 }
 
 // row is a type in it.
@@ -139,6 +140,18 @@ func spanOr(seconds float64, ok bool) string {
 	return short(seconds)
 }
 
+// only is the view of types with part in their names.
+func (v *view) only(part string) *view {
+	some := *v
+	some.Types, some.none = []row{}, len(v.Types) > 0
+	for i := range v.Types {
+		if strings.Contains(v.Types[i].Type, part) {
+			some.Types = append(some.Types, v.Types[i])
+		}
+	}
+	return &some
+}
+
 // sort orders the rows; equals go by name.
 func (v *view) sort(by string, descending bool) {
 	for _, c := range topColumns {
@@ -217,7 +230,11 @@ func (v *view) table(width int, sorted string, l look) []string {
 		}
 		lines = append(lines, on.Sprint(line(func(i int) (string, text.Colors) { return topColumns[i].cell(r), nil }, nil)))
 	}
-	if len(v.Types) == 0 {
+	switch {
+	case len(v.Types) > 0:
+	case v.none:
+		lines = append(lines, "no type has that in its name")
+	default:
 		lines = append(lines, "no jobs, no workers, no types yet")
 	}
 	return lines

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+// jobFilter says which jobs are meant.
+type jobFilter struct {
+	state, id, group string
+	older            time.Duration
+}
+
+func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
+	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
+	f.StringVar(&q.id, "id", "", "only ids with this in them")
+	f.StringVar(&q.group, "group", "", "only jobs of this group")
+	f.DurationVar(&q.older, "older", 0, "only jobs submitted at least so long ago: 90s, 2h")
+}
+
+func (q *jobFilter) api() api.JobFilter {
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds()}
+}
+
+// query is the filter as a part of a URL.
+func (q *jobFilter) query() string {
+	v := url.Values{}
+	for key, s := range map[string]string{"state": q.state, "id": q.id, "group": q.group} {
+		if s != "" {
+			v.Set(key, s)
+		}
+	}
+	if q.older > 0 {
+		v.Set("older", strconv.FormatInt(q.older.Milliseconds(), 10))
+	}
+	return v.Encode()
+}
+
+const jobsLong = `List jobs that wait, run, or whose outcome is kept: of TYPE, or of all types.
+They come in no order of time or priority, whatever fits all the while exactly
+once. --json prints a JSON object per line, with all that the broker tells.
+Jobs that have failed are listed by gloom dead ls.`
+
+const jobsExample = `  gloom jobs mail --state running --older 10m
+  gloom jobs --id 4711
+  gloom jobs mail --group tenant-42 --all --json | jq -r .id`
+
+func newJobs(t *tool) *cobra.Command {
+	var q jobFilter
+	l := &ls{tool: t}
+	cmd := &cobra.Command{
+		Use:               "jobs [TYPE]",
+		Short:             "List jobs by state, group, age or part of an id",
+		Long:              jobsLong,
+		Example:           jobsExample,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: t.completeType,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := "jobs"
+			if len(args) > 0 {
+				path = "types/" + segment(args[0]) + "/jobs"
+			}
+			if l.all {
+				l.limit = math.MaxInt
+			}
+			return listing(cmd.Context(), l, path+"?"+q.query(), "no such jobs", l.jobs)
+		},
+	}
+	f := cmd.Flags()
+	q.flags(f, "queued", "delayed", "running", "ended")
+	f.BoolVar(&l.json, "json", false, "print JSON, one object per line")
+	f.IntVar(&l.limit, "limit", 100, "list no more than so many")
+	f.BoolVarP(&l.all, "all", "a", false, "list all")
+	cmd.MarkFlagsMutuallyExclusive("limit", "all")
+	return cmd
+}
+
+func (l *ls) jobs(items []api.Job, most int) table.Writer {
+	w := cli.Table(
+		cli.Column{Name: "TYPE", Left: true, Max: 24}, cli.Column{Name: "ID", Left: true, Max: 40}, cli.Column{Name: "STATE", Left: true},
+		cli.Column{Name: "SINCE"}, cli.Column{Name: "AGE"}, cli.Column{Name: "PRIORITY"}, cli.Column{Name: "RUNS"},
+		cli.Column{Name: "NOTE", Left: true, Max: most},
+	)
+	for i := range items {
+		x := &items[i]
+		note := x.Holds
+		switch {
+		case x.Unwanted:
+			note = "nobody waits for it"
+		case x.Worker != nil:
+			note = "on " + where(x.Worker)
+		case x.State == "ended":
+			note = x.Outcome
+		}
+		w.AppendRow(table.Row{cli.Clean(x.Type), cli.Clean(x.ID), x.State, span(x.InSeconds), span(x.AgeSeconds), x.Priority, x.Attempts, cli.Clean(note)})
+	}
+	return w
+}
+
+func newJob(t *tool) *cobra.Command {
+	var asJSON, body bool
+	cmd := &cobra.Command{
+		Use:   "job ID",
+		Short: "Show a job, body and headers included",
+		Long: `Show all that the broker knows of the job ID: what gloom explain tells, its
+headers and its body; of one that has ended and whose outcome is kept, the
+answer. --body prints the body alone, as it is.`,
+		Example: `  gloom job weekly
+  gloom job weekly --body | jq .`,
+		Args: exactly("an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if body {
+				return t.jobBody(cmd.Context(), args[0])
+			}
+			return t.explain(cmd.Context(), args[0], "?body=true", asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&body, "body", false, "print the body only, as JSON")
+	return cmd
+}
+
+func (t *tool) jobBody(ctx context.Context, id string) error {
+	var j api.Job
+	if err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+segment(id)+"?body=true", nil, &j); err != nil {
+		return err
+	}
+	switch {
+	case j.Body == nil && j.State == "ended":
+		return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, j.Reason)
+	case j.Body == nil:
+		return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
+	}
+	return t.printJSON(j.Body)
+}
+
+// aboutBody is the content of a job in words; "" if it was not asked for.
+func aboutBody(j *api.Job) string {
+	out := ""
+	if j.Headers != nil {
+		out += "headers: " + cli.Clean(abridged(j.Headers)) + "\n"
+	}
+	if j.Body != nil {
+		out += cli.Clean(abridged(j.Body)) + "\n"
+	}
+	return out
+}
+
+// shownBody is how much of a body is shown among other facts, in bytes.
+const shownBody = 2000
+
+// abridged is a value on one line, cut if it is long.
+func abridged(raw json.RawMessage) string {
+	s := string(oneLine(raw))
+	if len(s) > shownBody {
+		s = strings.ToValidUTF8(s[:shownBody], "") + " …"
+	}
+	return s
+}
+
+const purgeLong = `Cancel all jobs of TYPE that wait and fit; their submitters are told. With
+--state running, running ones: their workers are told that nobody waits for
+them any more. It is asked before, with the number of jobs, unless with --yes,
+and told how many were cancelled and how many fit after that.`
+
+const purgeExample = `  gloom purge mail
+  gloom purge mail --group tenant-42 --older 1h --yes`
+
+func newPurge(t *tool) *cobra.Command {
+	var q jobFilter
+	var yes bool
+	cmd := &cobra.Command{
+		Use:               "purge TYPE",
+		Short:             "Cancel all jobs of a type, or those that fit",
+		Long:              purgeLong,
+		Example:           purgeExample,
+		Args:              exactly("a type"),
+		ValidArgsFunction: t.completeType,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			what := "waiting job"
+			if q.state != "" {
+				what = q.state + " job"
+			}
+			out, err := t.many(&changeOfMany{
+				path: "/v1/types/" + segment(args[0]) + "/jobs/cancel", filter: q.api(),
+				what: what, verb: "cancel", yes: yes,
+			})
+			if err == nil && out != nil {
+				t.note("cancelled %s; %d left that fit", cli.Plural(out.Done, "job"), out.After)
+			}
+			return err
+		},
+	}
+	q.flags(cmd.Flags(), "queued", "delayed", "running")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// changeOfMany is something done to all that fit a filter.
+type changeOfMany struct {
+	path       string
+	filter     any
+	what, verb string // waiting job, cancel
+	yes        bool
+}
+
+// many counts, asks, and does it. It returns nil where there is nothing to do.
+func (t *tool) many(c *changeOfMany) (*api.Many, error) {
+	ctx, stop := cli.UntilSignal(context.Background())
+	defer stop()
+	o := t.link.operator()
+	o.http.Timeout = 0 // it takes as long as there are jobs
+	var out api.Many
+	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter, &out); err != nil {
+		return nil, err
+	}
+	if out.Before == 0 {
+		t.note("nothing fits")
+		return nil, nil
+	}
+	if !c.yes {
+		if err := t.ask(ctx, fmt.Sprintf("%s %s?", c.verb, cli.Plural(out.Before, c.what))); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.do(ctx, "POST", c.path, c.filter, &out); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
