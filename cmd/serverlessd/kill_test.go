@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"gloom/cmd/internal/cli"
 	points "gloom/cmd/internal/fault"
 	"gloom/cmd/internal/launch"
+	"gloom/cmd/jobd/mariadbtest"
 	"gloom/cmd/throwaway"
 )
 
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) {
 		points.Hook = deathAt(at)
 		os.Exit(cli.Execute(command(), os.Args[1:], os.Stderr))
 	}
-	os.Exit(m.Run())
+	os.Exit(mariadbtest.Main(m))
 }
 
 // deathAt ends the process, as kill -9 does, at the count-th passage of a point.
@@ -65,11 +67,12 @@ type site struct {
 	t     *testing.T
 	dir   string
 	addr  string
+	args  []string
 	lives []*throwaway.Daemon
 }
 
-func newSite(t *testing.T) *site {
-	s := &site{t: t, dir: t.TempDir()}
+func newSite(t *testing.T, args ...string) *site {
+	s := &site{t: t, dir: t.TempDir(), args: args}
 	t.Cleanup(func() {
 		for _, d := range s.lives {
 			d.Kill()
@@ -82,10 +85,10 @@ func newSite(t *testing.T) *site {
 }
 
 // start begins a life, which may have ended when it returns.
-func (s *site) start(at string, args ...string) {
+func (s *site) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
-		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, args...)...)
+		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, s.args...)...)
 	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
 	d, err := throwaway.Start(cmd, "serverlessd is ready")
 	if err != nil && d.Running() {
@@ -168,7 +171,8 @@ var moments = []string{
 }
 
 // At whatever moment the daemon is killed: what was accepted runs, is in the store
-// once, and the counts are right.
+// once, and the counts are right. Cut short, some moments are tried on MariaDB, else
+// all.
 func TestKills(t *testing.T) {
 	seed := *killSeed
 	if seed == 0 {
@@ -186,6 +190,14 @@ func TestKills(t *testing.T) {
 			t.Run(at, func(t *testing.T) {
 				t.Parallel()
 				walk(newSite(t), at)
+			})
+			if testing.Short() && r.IntN(4) > 0 {
+				continue
+			}
+			t.Run(at+" MariaDB", func(t *testing.T) {
+				t.Parallel()
+				server := mariadbtest.Shared(t)
+				walk(newSite(t, fmt.Sprintf("--store=mysql://root@/%s?socket=%s", server.Database(t), url.QueryEscape(server.Socket()))), at)
 			})
 		}
 	}
