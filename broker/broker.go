@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/maphash"
 	"math/rand/v2"
 )
@@ -110,7 +111,16 @@ type Broker struct {
 	outcomes     int
 	outcomeBytes int64
 	releases     uint64 // jobs that workers gave back
-	refused      [TakenOver + 1]uint64
+
+	// borrowed finds the runs of other brokers' jobs by worker and id.
+	borrowed     index
+	borrowedRuns int
+	scratch      []byte
+	// watching: movedTypes and movedPools list what moves.
+	watching   bool
+	movedTypes []*jobType
+	movedPools []*pool
+	refused    [TakenOver + 1]uint64
 }
 
 // peer is a slot of the table of living connections.
@@ -137,10 +147,14 @@ func New(cfg Config) *Broker {
 	}
 	b.jobs.pages, b.timings.pages, b.pairs.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	seed := maphash.MakeSeed()
-	b.index.seed, b.groupIndex.seed, b.setIndex.seed = seed, seed, seed
+	b.index.seed, b.groupIndex.seed, b.setIndex.seed, b.borrowed.seed = seed, seed, seed, seed
 	b.groupIndex.equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.all[r-1].name, name) }
 	b.setIndex.equal = func(r uint32, key []byte) bool { return bytes.Equal(setKey(b.sets.all[r-1].names()), key) }
 	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
+	b.borrowed.equal = func(r uint32, key []byte) bool {
+		j := b.jobs.get(r)
+		return j.worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
+	}
 	b.slabs.lives = func(r, slab, off uint32) bool {
 		if !b.jobs.has(r) {
 			return false

@@ -32,6 +32,8 @@ const (
 	OpRefuse
 	// OpEnd ends an accepted job without an answer: Code, Reason, ID.
 	OpEnd
+	// OpReturn gives a borrowed job back to its lender: ID, Delay.
+	OpReturn
 	// OpClose closes a connection behind what it has been sent. The core knows
 	// it no more.
 	OpClose
@@ -52,13 +54,16 @@ type Effect struct {
 	Type   []byte
 	Body   []byte
 	Reason string
+	// Run is the number of a run that is lent, in what tells the borrower of it, or
+	// borrowed, in what tells the lender.
+	Run uint64
 	// Outcome is set on the frame that ends a kept job: Written is to be told
 	// of it when the frame is out whole.
 	Outcome uint64
 	// Headers are those of a job, for workers that want them; nil where there
 	// are none.
 	Headers []byte
-	// Delay is of JobLater, in nanoseconds.
+	// Delay is of JobLater and OpReturn, in nanoseconds.
 	Delay int64
 }
 

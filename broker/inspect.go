@@ -36,7 +36,7 @@ type TypeInfo struct {
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: k.workers, Idle: k.idle.n, Submitters: k.flowCount,
+		Workers: k.workers - int(k.borrowers), Idle: b.idleHere(k), Submitters: k.flowCount,
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
 }
@@ -273,9 +273,9 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 		return "its type is paused"
 	case x.HeldBy != nil:
 		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
-	case k.workers == 0 && k.pairs == 0:
+	case k.workers == int(k.borrowers) && k.pairs == 0:
 		return "no worker has joined its type"
-	case k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency):
+	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
 		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
 	case k.limits.Rate > 0 && k.timer >= 0:
 		return fmt.Sprintf("the limit of %g jobs a second of its type", k.limits.Rate)
@@ -352,7 +352,7 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
 // not. It looks at every set of types that workers have joined.
 func (b *Broker) Idle(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
-		n = k.idle.n
+		n = b.idleHere(k)
 	}
 	for _, p := range b.poolsByKey {
 		if p.idle.n > 0 && p.set.serves(name) {
@@ -403,7 +403,7 @@ func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []Worker
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
 		w := b.peers[from].wrk
-		if w == nil {
+		if w == nil || w.borrows {
 			continue
 		}
 		if w.pool != nil {
@@ -447,7 +447,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
 		s := b.peers[from].sub
-		if s == nil {
+		if s == nil || s.lends {
 			continue
 		}
 		if typ != nil {

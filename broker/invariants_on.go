@@ -26,7 +26,7 @@ func must(ok bool, format string, args ...any) {
 // verify proves every invariant of the state, at the cost of a walk over all
 // of it.
 func (b *Broker) verify() {
-	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*flow]int{}}
+	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*flow]int{}, borrowed: map[*jobType]int{}}
 	v.records()
 	v.kinds()
 	v.flows()
@@ -64,6 +64,9 @@ type census struct {
 	ended        map[*flow]int
 	outcomes     int
 	outcomeBytes int64
+	// of other brokers' jobs
+	borrowed     map[*jobType]int
+	borrowedRuns int
 }
 
 func (v *census) records() {
@@ -88,6 +91,7 @@ func (v *census) records() {
 		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
 	}
 	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
+	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
 	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
 	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
 	must(b.timings.live == v.timing, "timings %d, counted %d", b.timings.live, v.timing)
@@ -125,9 +129,25 @@ func (v *census) record(r uint32, j *job) {
 		v.unswep++
 		return
 	}
-	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
 	v.weight += int64(j.weight)
 	v.bytes[f.kind] += int64(j.weight)
+	if f.sub != nil && !f.dead {
+		s := v.subs[f.sub]
+		if s == nil {
+			s = &[2]int64{}
+			v.subs[f.sub] = s
+		}
+		s[0]++
+		s[1] += int64(j.weight)
+	}
+	if j.flags&flagBorrowed != 0 {
+		v.borrowed[f.kind]++
+		v.borrowedRuns++
+		must(j.state == stRunning && j.flags&flagHeld == 0 && (f.sub == nil || f.sub.lends), "borrowed job %d waits, or holds its id", r)
+		must(b.borrowedBy(b.peers[j.worker].wrk, b.id(j)) == r, "borrowed job %d is not found", r)
+		return
+	}
+	must(j.flags&flagHeld != 0, "job %d does not hold its id", r)
 	l := v.types[f.kind]
 	if l == nil {
 		l = &Ledger{}
@@ -148,15 +168,6 @@ func (v *census) record(r uint32, j *job) {
 		v.outcomeBytes += int64(j.weight)
 		must(f.keep && b.timings.get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
 	}
-	if f.sub != nil && !f.dead {
-		s := v.subs[f.sub]
-		if s == nil {
-			s = &[2]int64{}
-			v.subs[f.sub] = s
-		}
-		s[0]++
-		s[1] += int64(j.weight)
-	}
 }
 
 func (v *census) kinds() {
@@ -175,6 +186,7 @@ func (v *census) kinds() {
 		must(k.Imbalance() == 0, "type %q is out of balance: %+v", k.name, k.Ledger)
 		must(k.Delayed == l.Delayed && k.Queued == l.Queued && k.Running == l.Running,
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
+		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, has %d", k.name, k.borrowed, v.borrowed[k])
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("flows", &k.flows, v.position)
 		must(k.flows.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
@@ -187,6 +199,7 @@ func (v *census) kinds() {
 		n := 0
 		for l := k.idle.root.next; k.idle.n > 0 && l != &k.idle.root; l = l.next {
 			must(l.of.kind == k && l.of.free(), "a worker stands in line that may not")
+			must(n == 0 || l.prev.of.line < l.of.line, "a worker stands in line before one that was there first")
 			n++
 		}
 		must(n == k.idle.n, "type %q counts %d idle workers, has %d", k.name, k.idle.n, n)
@@ -466,7 +479,7 @@ func (v *census) best(k *jobType) (best entry, known bool) {
 
 // blocked: jobs of the type may wait although workers are idle.
 func (v *census) blocked(k *jobType) bool {
-	return k.paused || k.limits.Concurrency > 0 && k.Running >= uint64(k.limits.Concurrency) ||
+	return k.paused || k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency ||
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
@@ -590,7 +603,7 @@ func (v *census) heap(name string, h *heap, pos func(uint32) int32) {
 
 func (v *census) peers() {
 	b := v.b
-	joined := map[*jobType]int{}
+	joined, borrowers := map[*jobType]int{}, map[*jobType]int{}
 	for i := range b.peers {
 		if s := b.peers[i].sub; s != nil {
 			have := v.subs[s]
@@ -608,6 +621,7 @@ func (v *census) peers() {
 		}
 		if w.kind != nil {
 			joined[w.kind]++
+			borrowers[w.kind] += one(w.borrows)
 		}
 		must(w.idle.in() == w.free(), "worker idle %v, free %v", w.idle.in(), w.free())
 		n, over := 0, 0
@@ -626,7 +640,7 @@ func (v *census) peers() {
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
 	}
 	for k, n := range joined {
-		must(k.workers == n, "type %q counts %d workers, has %d", k.name, k.workers, n)
+		must(k.workers == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers; has %d, %d", k.name, k.workers, k.borrowers, n, borrowers[k])
 	}
 }
 

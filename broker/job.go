@@ -40,6 +40,8 @@ const (
 	// flagRevoked: unwanted on an operator's word, and kept: that it was cancelled
 	// is still to be told.
 	flagRevoked
+	// flagBorrowed: another broker's, which runs here.
+	flagBorrowed
 )
 
 // maxRetries is the most that a record can count: one run more must fit too.

@@ -59,8 +59,11 @@ func (b *Broker) sendLast(f *flow, r uint32, j *job, l *last) {
 	}
 	e := b.effect(op, f.sub.id, b.id(j))
 	e.Code, e.Reason, e.Delay, e.Body, e.Kept = l.code, l.reason, l.delay, l.body, l.kept
-	if f.keep {
+	switch {
+	case f.keep:
 		e.Outcome = outcomeNo(r, j)
+	case j.flags&flagBorrowed != 0:
+		e.Run = outcomeNo(r, j)
 	}
 }
 

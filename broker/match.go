@@ -157,7 +157,7 @@ func (b *Broker) runnable(k *jobType) *flow {
 	if k.flows.n == 0 && k.gatesHeld == 0 || k.paused || b.expelling {
 		return nil
 	}
-	if c := k.limits.Concurrency; c > 0 && k.Running >= uint64(c) {
+	if c := k.limits.Concurrency; c > 0 && k.active() >= c {
 		return nil
 	}
 	f := b.front(k)
@@ -189,10 +189,15 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 	t := f.turn
 	b.leaveQueue(r, j)
 	b.passTurn(t)
+	b.handTo(w, f, r, j)
+	return true
+}
+
+// handTo gives job r, which stands in no list any more, to worker w.
+func (b *Broker) handTo(w *worker, f *flow, r uint32, j *job) {
 	b.stepOut(w)
 	b.dispatch(w, f, r, j)
 	if w.free() {
 		b.lineUp(w)
 	}
-	return true
 }

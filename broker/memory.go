@@ -29,7 +29,7 @@ func (b *Broker) Memory() Memory {
 		Records: b.jobs.held + b.timings.held + b.pairs.held,
 		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
 		Bodies:  b.bigBytes,
-		Index:   b.index.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
+		Index:   b.index.bytes() + b.borrowed.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
 		Flows:   b.flowBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,

@@ -13,6 +13,8 @@ type submitter struct {
 	owner uint64 // see SetOwner
 	// gone: it is in Broker.leaving, as long as it has flows.
 	gone bool
+	// lends: it is a broker (Borrow).
+	lends bool
 }
 
 // manyFlows is from when on a submitter's flows are found by map.
@@ -88,6 +90,7 @@ type worker struct {
 	notices bool // it wants cancel frames
 	headers bool // it wants headers
 	left    bool
+	borrows bool         // it is a broker (AddBorrower)
 	idle    link[worker] // in line
 	line    uint64       // orders workers by when they stood in line
 	since   int64
@@ -113,9 +116,23 @@ func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
 	l, held := w.place()
-	if l.push(&w.idle, w); l.n == 1 && held > 0 {
+	switch {
+	case w.borrows:
+		w.line |= behind
+		l.push(&w.idle, w)
+	case w.kind != nil && w.kind.borrowers > 0:
+		at := &l.root
+		for l.n > 0 && at.prev != &l.root && at.prev.of.borrows {
+			at = at.prev
+		}
+		l.insert(&w.idle, w, at)
+	default:
+		l.push(&w.idle, w)
+	}
+	if l.n == 1 && held > 0 {
 		b.hungry++
 	}
+	b.noteLine(w)
 }
 
 func (b *Broker) stepOut(w *worker) {
@@ -126,6 +143,7 @@ func (b *Broker) stepOut(w *worker) {
 	if l.remove(&w.idle); l.n == 0 && held > 0 {
 		b.hungry--
 	}
+	b.noteLine(w)
 }
 
 // AddSubmitter and AddWorker let a new connection in.
@@ -193,10 +211,14 @@ func (b *Broker) gone(now int64, p Peer, reason string) []Effect {
 func (b *Broker) remove(p Peer, reason string) {
 	if s := b.submitter(p); s != nil {
 		b.dropSubmitter(s)
-		b.submitters--
+		if !s.lends {
+			b.submitters--
+		}
 	} else if w := b.worker(p); w != nil {
 		b.dropWorker(w, reason)
-		b.workers--
+		if !w.borrows {
+			b.workers--
+		}
 	} else {
 		return
 	}
@@ -290,7 +312,7 @@ func (b *Broker) tellWorkers(n int) {
 			continue
 		}
 		j := b.jobs.get(r)
-		b.notice(j)
+		b.notice(r, j)
 		j.flags |= flagTold
 		b.unlinkFrom(&f.running, j)
 		b.link(&f.running, r, j)
@@ -298,12 +320,15 @@ func (b *Broker) tellWorkers(n int) {
 }
 
 // notice tells the worker of a run that nobody waits for it any more.
-func (b *Broker) notice(j *job) {
+func (b *Broker) notice(r uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}
 	if w := b.peers[j.worker].wrk; w.notices {
-		b.emit(Effect{Op: OpCancel, Peer: w.id, ID: b.id(j)})
+		e := b.effect(OpCancel, w.id, b.id(j))
+		if w.borrows {
+			e.Run = outcomeNo(r, j)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type pool struct {
 	pairs   uint32 // first of them
 	n       int    // pairs
 	touched bool
+	moved   bool // stands in Broker.movedPools
 	// typesHeld is how many of its types have gates that groups hold.
 	typesHeld int
 }
@@ -222,6 +223,7 @@ func (b *Broker) dropPool(p *pool) {
 		b.part(p.pairs)
 	}
 	p.ready.release()
+	b.notePool(p)
 	delete(b.poolsByKey, p.key)
 	b.pools[p.no] = nil
 	b.freePools = append(b.freePools, p.no)

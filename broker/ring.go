@@ -24,13 +24,16 @@ func (x *ring[T]) first() *T {
 }
 
 // push lets a thing, which stands in no ring, stand last.
-func (x *ring[T]) push(l *link[T], of *T) {
+func (x *ring[T]) push(l *link[T], of *T) { x.insert(l, of, &x.root) }
+
+// insert lets it stand before another one, or last before the root.
+func (x *ring[T]) insert(l *link[T], of *T, at *link[T]) {
 	if x.root.next == nil {
 		x.root.next, x.root.prev = &x.root, &x.root
 	}
-	last := x.root.prev
-	l.of, l.prev, l.next = of, last, &x.root
-	last.next, x.root.prev = l, l
+	last := at.prev
+	l.of, l.prev, l.next = of, last, at
+	last.next, at.prev = l, l
 	x.n++
 }
 

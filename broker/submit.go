@@ -268,7 +268,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 		b.forgetOutcome(r, j)
 	case j.state == stRunning:
 		b.ok(p, b.id(j))
-		b.notice(j)
+		b.notice(r, j)
 		j.flags |= flagUnwanted
 	default:
 		b.ok(p, b.id(j))
@@ -310,7 +310,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 		b.conclude(r, j, revoked(), &f.kind.Cancelled, &b.total.Cancelled)
 	case b.unwanted(j):
 	default:
-		b.notice(j)
+		b.notice(r, j)
 		if j.flags |= flagUnwanted; f.keep {
 			j.flags |= flagRevoked
 		} else {
@@ -383,8 +383,10 @@ func (b *Broker) leaveQueue(r uint32, j *job) {
 
 // finish counts the end of a job that stands in no list any more, and frees it.
 func (b *Broker) finish(f *flow, r uint32, j *job, ofType, ofAll *uint64) {
-	*ofType++
-	*ofAll++
+	if j.flags&flagBorrowed == 0 {
+		*ofType++
+		*ofAll++
+	}
 	b.admit(f, j, -1)
 	b.free(r, j)
 	b.emptied(f)

@@ -13,6 +13,10 @@ type jobType struct {
 	touched bool
 	paused  bool
 	fair    bool // groups take turns
+	moved   bool // stands in Broker.movedTypes
+	// borrowers are the brokers among the workers, borrowed is how many jobs of other
+	// brokers run here.
+	borrowers, borrowed int32
 	name    []byte
 	stats   *TypeStats
 	// outcomes counts the kept outcomes of its jobs.

@@ -68,6 +68,9 @@ func (b *Broker) unjoin(w *worker) {
 	b.stepOut(w)
 	if k := w.kind; k != nil {
 		k.workers--
+		if w.borrows {
+			k.borrowers--
+		}
 		b.rest(k)
 	}
 	if p := w.pool; p != nil {
@@ -112,6 +115,7 @@ func (b *Broker) offer(w *worker) {
 // at the end of the command: when all that is due has happened, the best job
 // goes first.
 func (b *Broker) touch(k *jobType) {
+	b.noteType(k)
 	if !k.touched {
 		k.touched = true
 		b.touched = append(b.touched, k)
@@ -137,16 +141,21 @@ func (b *Broker) lapsed(j *job) bool {
 // dispatch hands job r to worker w.
 func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	k := f.kind
-	b.waited(k, b.now-j.since)
+	if j.flags&flagBorrowed != 0 {
+		k.borrowed++
+		b.borrowedRuns++
+	} else {
+		b.waited(k, b.now-j.since)
+		k.Running++
+		b.total.Running++
+		k.Dispatched++
+		b.total.Dispatched++
+	}
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
 	b.link(&f.running, r, j)
 	f.runBytes += int64(j.weight)
 	b.takeOut(w, r, j)
-	k.Running++
-	b.total.Running++
-	k.Dispatched++
-	b.total.Dispatched++
 	b.occupy(f.set)
 	if j.timing != 0 {
 		if t := b.timings.get(j.timing); t.timeout > 0 {
@@ -157,6 +166,9 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	e.Type, e.Body, e.Kept = k.name, b.body(r, j), j.flags&flagBig != 0
 	if w.headers {
 		e.Headers = b.headers(j)
+	}
+	if w.borrows {
+		e.Run = outcomeNo(r, j)
 	}
 }
 
@@ -240,6 +252,8 @@ type Failure struct {
 	NoRetry bool
 	// Delay replaces the backoff of this retry; negative keeps it.
 	Delay int64
+	// Lost: its worker, at another broker, is lost, and so is the run.
+	Lost bool
 }
 
 // Fail ends a run without an answer. Refused like Respond.
@@ -248,6 +262,8 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	if r != 0 {
 		code := JobFailed
 		switch {
+		case q.Lost:
+			code, q.Reason = JobLost, lostIn(j)
 		case q.NoRetry:
 			code = JobFinal
 		case q.Delay >= 0 && !f.keep:
@@ -274,6 +290,10 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	}
 	b.unpace(f.kind)
 	b.refund(f.set)
+	if j.flags&flagBorrowed != 0 {
+		b.giveBack(f, r, j, int64(q.Delay))
+		return b.next(w)
+	}
 	j.attempts--
 	j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 	b.releases++
@@ -290,7 +310,11 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 	_, r, j := b.said(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if f := b.flows[j.flow]; f.sub != nil && !f.sub.gone {
-			b.emit(Effect{Op: OpProgress, Peer: f.sub.id, ID: b.id(j), Body: body, Kept: kept})
+			e := b.effect(OpProgress, f.sub.id, b.id(j))
+			e.Body, e.Kept = body, kept
+			if j.flags&flagBorrowed != 0 {
+				e.Run = outcomeNo(r, j)
+			}
 		}
 	}
 	return b.end()
@@ -310,6 +334,9 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 			return r, j
 		}
 	}
+	if r := b.borrowedBy(w, id); r != 0 {
+		return r, b.jobs.get(r)
+	}
 	if w.overdue > 0 {
 		for r := w.out.head; r != 0; {
 			j := b.jobs.get(r)
@@ -322,6 +349,8 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	b.deny(w.id, UnknownID, id, "no job with this id is out on this connection")
 	return 0, nil
 }
+
+func lostIn(j *job) string { return fmt.Sprintf("its worker was lost in run %d", j.attempts) }
 
 // settleRun ends a run whose outcome nobody wants to know, and says so.
 func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
@@ -367,11 +396,17 @@ func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 	b.unlinkFrom(&f.running, j)
 	f.runBytes -= int64(j.weight)
 	b.stopTimer(j)
-	f.kind.Running--
-	b.total.Running--
+	if j.flags&flagBorrowed != 0 {
+		b.borrowed.remove(b.borrowed.hash(b.borrowedKey(w, b.id(j))), r)
+		f.kind.borrowed--
+		b.borrowedRuns--
+	} else {
+		f.kind.Running--
+		b.total.Running--
+		b.ran(f.kind, b.now-j.since)
+	}
 	b.vacate(f.set)
 	b.touch(f.kind)
-	b.ran(f.kind, b.now-j.since)
 }
 
 // failed settles a job whose run has failed: it waits again, or ends with that
@@ -380,7 +415,11 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	f := b.flows[j.flow]
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
-		b.dead.keep(b, k, r, j, reason)
+		if j.flags&flagBorrowed == 0 {
+			b.dead.keep(b, k, r, j, reason)
+		} else if noRetry {
+			code = JobFinal
+		}
 		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
 		return
 	}
@@ -421,7 +460,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	k := f.kind
 	unwanted := b.unwanted(j)
 	if !unwanted {
-		b.notice(j)
+		b.notice(r, j)
 	}
 	b.leaveOverdue(w, b.id(j))
 	b.stopRun(w, f, r, j)
@@ -484,7 +523,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		if expelled != "" && one {
 			b.failed(r, j, JobFailed, "its worker was closed: "+expelled, true, -1)
 		} else {
-			b.failed(r, j, JobLost, fmt.Sprintf("its worker was lost in run %d", j.attempts), false, -1)
+			b.failed(r, j, JobLost, lostIn(j), false, -1)
 		}
 	}
 }

@@ -1,0 +1,312 @@
+package broker
+
+// Brokers of a fleet lend each other jobs. To the broker that lends, a borrower is
+// a worker of one type, which gets jobs only while no other one is idle. To the
+// broker that borrows, a lender is a submitter whose jobs never wait: each is handed
+// to an idle worker at once, or not taken. What is borrowed is none of this broker's
+// jobs: it holds no id and is in no ledger and no listing. It counts against what
+// may run of its type and groups, and against limits on bytes.
+
+import "encoding/binary"
+
+// behind makes lines of borrowers longer than those of all other workers.
+const behind = 1 << 63
+
+// AddBorrower lets a broker in that takes jobs of a type, none before Allot.
+func (b *Broker) AddBorrower(now int64, typ []byte) (Peer, []Effect) {
+	b.begin(now)
+	p := b.newPeer()
+	k := b.typeNamed(typ)
+	k.workers++
+	k.borrowers++
+	b.wake(k)
+	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, named: true, notices: true, headers: true, borrows: true}
+	return p, b.end()
+}
+
+// Allot sets how many jobs may be out on a borrower.
+func (b *Broker) Allot(now int64, p Peer, room int) []Effect {
+	b.begin(now)
+	if w := b.worker(p); w != nil && w.borrows {
+		w.room = room
+		b.offer(w)
+	}
+	return b.end()
+}
+
+// Out returns how many jobs are out on a worker, and how many of them are overdue:
+// with any it gets no more.
+func (b *Broker) Out(p Peer) (out, overdue int) {
+	if w := b.worker(p); w != nil {
+		return w.out.n, w.overdue
+	}
+	return 0, 0
+}
+
+// AddLender lets a broker in that lends jobs.
+func (b *Broker) AddLender() Peer {
+	p := b.newPeer()
+	b.peers[p.Slot()].sub = &submitter{id: p, lends: true}
+	return p
+}
+
+// Borrow hands a job of lender p to the worker that is idle longest, and returns the
+// number of the run, which the effects that tell of it carry; 0 when nobody can
+// have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age,
+// Groups, Headers and Progress.
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) ([]Effect, uint64) {
+	b.begin(now)
+	sub := b.submitter(p)
+	k := b.typesByName[string(s.Type)]
+	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) || b.full(sub, k, s) != "" {
+		return b.end(), 0
+	}
+	w := b.idlest(k, entry{})
+	if w == nil || w.borrows || b.hasOut(w, s.ID) || k.limits.Rate > 0 && !b.pace(k) {
+		return b.end(), 0
+	}
+	f := b.flowFor(sub, flowKey{kind: k, set: b.setFor(s.Groups)})
+	if f.set != nil && f.set.shutGroup() != nil {
+		b.emptied(f)
+		return b.end(), 0
+	}
+	r, j := b.jobs.take()
+	b.seq++
+	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
+	j.flags = flagBorrowed
+	if s.Progress {
+		j.flags |= flagProgress
+	}
+	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
+	j.weight += f.set.weight()
+	b.admit(f, j, +1)
+	if k.limits.Rate > 0 {
+		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
+	}
+	b.handTo(w, f, r, j)
+	key := b.borrowedKey(w, s.ID)
+	b.borrowed.insert(b.borrowed.hash(key), r)
+	return b.end(), outcomeNo(r, j)
+}
+
+// Loan is what a borrower is to know of a job beside what the frame says.
+type Loan struct {
+	Priority int64
+	Age      int64 // since it was submitted
+	Groups   [][]byte
+	Progress bool
+}
+
+// Loan returns that of a run just handed out (Effect.Run).
+func (b *Broker) Loan(run uint64) Loan {
+	j := b.jobs.get(uint32(run >> 32))
+	return Loan{Priority: j.prio, Age: b.now - j.at, Groups: b.flows[j.flow].set.names(), Progress: j.flags&flagProgress != 0}
+}
+
+// Unwant tells that nobody waits for a run of lender p any more.
+func (b *Broker) Unwant(now int64, p Peer, run uint64) []Effect {
+	b.begin(now)
+	if r := uint32(run >> 32); b.jobs.has(r) {
+		j := b.jobs.get(r)
+		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.flows[j.flow].sub == b.submitter(p) {
+			b.notice(r, j)
+			j.flags |= flagUnwanted
+		}
+	}
+	return b.end()
+}
+
+// Borrowed returns how many jobs of other brokers run here.
+func (b *Broker) Borrowed() int { return b.borrowedRuns }
+
+// giveBack ends a borrowed run that its worker gave back.
+func (b *Broker) giveBack(f *flow, r uint32, j *job, delay int64) {
+	e := b.effect(OpReturn, f.sub.id, b.id(j))
+	e.Run, e.Delay = outcomeNo(r, j), delay
+	b.finish(f, r, j, nil, nil)
+}
+
+// hasOut: a job with this id is out on the worker.
+func (b *Broker) hasOut(w *worker, id []byte) bool {
+	if r := b.index.find(b.index.hash(id), id); r != 0 {
+		if j := b.jobs.get(r); j.state == stRunning && j.worker == w.id.Slot() {
+			return true
+		}
+	}
+	return b.borrowedBy(w, id) != 0
+}
+
+// borrowedBy finds a borrowed run by its worker and id, or 0.
+func (b *Broker) borrowedBy(w *worker, id []byte) uint32 {
+	if b.borrowedRuns == 0 {
+		return 0
+	}
+	key := b.borrowedKey(w, id)
+	return b.borrowed.find(b.borrowed.hash(key), key)
+}
+
+func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
+	b.scratch = append(binary.LittleEndian.AppendUint32(b.scratch[:0], w.id.Slot()), id...)
+	return b.scratch
+}
+
+// takesMore: neither the type nor the broker keeps more of the type from running.
+func (b *Broker) takesMore(k *jobType) bool {
+	c := k.limits.Concurrency
+	return !k.paused && !b.draining && (c == 0 || k.active() < c)
+}
+
+// active is how many jobs of the type run here, others' among them.
+func (k *jobType) active() int { return int(k.Running) + int(k.borrowed) }
+
+// Demand is what waits of a type, which could run and has no worker here.
+type Demand struct {
+	Jobs int
+	// Priority and Since are those of the best one.
+	Priority, Since int64
+}
+
+// Demand returns what of a type could be lent.
+func (b *Broker) Demand(typ []byte) (d Demand) {
+	k := b.typesByName[string(typ)]
+	if k == nil || k.paused || b.expelling || k.flows.n == 0 || k.limits.Rate > 0 && k.timer >= 0 {
+		return d
+	}
+	d.Jobs = int(k.Queued)
+	if c := k.limits.Concurrency; c > 0 {
+		d.Jobs = min(d.Jobs, max(0, c-k.active()))
+	}
+	top := k.flows.top()
+	d.Priority, d.Since = int64(^top.a^1<<63), b.now
+	if top.ref&refKind != refTurn {
+		d.Since = int64(top.b ^ 1<<63)
+	}
+	return d
+}
+
+// Supply returns how many jobs of a type, at most most, idle workers here could
+// take that have nothing waiting. A type that was never seen becomes known.
+func (b *Broker) Supply(now int64, typ []byte, most int) (n int, fx []Effect) {
+	b.begin(now)
+	k := b.typesByName[string(typ)]
+	if k == nil && len(b.poolsByKey) > 0 && !b.tooMany(nil) {
+		k = b.typeNamed(typ)
+		b.judge()
+	}
+	if k == nil || !b.takesMore(k) || k.flows.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
+		return 0, b.end()
+	}
+	if c := k.limits.Concurrency; c > 0 {
+		most = min(most, c-k.active())
+	}
+	n = places(&k.idle, most)
+	for r := k.pairs; r != 0 && n < most; r = b.pairs.get(r).kindNext {
+		n += places(&b.pools[b.pairs.get(r).pool].idle, most-n)
+	}
+	return n, b.end()
+}
+
+// places is how many jobs, up to most, the workers in a line have room for that do
+// not borrow.
+func places(line *ring[worker], most int) (n int) {
+	for l := line.root.next; line.n > 0 && l != &line.root && n < most && !l.of.borrows; l = l.next {
+		n += l.of.room - l.of.out.n
+	}
+	return min(n, most)
+}
+
+// asked are the names and patterns that the pool's key holds.
+func (p *pool) asked() (types, except [][]byte) {
+	key := []byte(p.key)
+	for _, list := range [...]*[][]byte{&types, &except} {
+		for {
+			n, size := binary.Uvarint(key)
+			name := key[size : size+int(n)]
+			if key = key[size+int(n):]; n == 0 {
+				break
+			}
+			*list = append(*list, name)
+		}
+	}
+	return types, except
+}
+
+// idleHere is how many workers of the type alone have room that are no borrowers.
+func (b *Broker) idleHere(k *jobType) int {
+	n := k.idle.n
+	if k.borrowers > 0 {
+		for l := k.idle.root.prev; n > 0 && l.of.borrows; l = l.prev {
+			n--
+		}
+	}
+	return n
+}
+
+// Serving returns what tells whether workers that join with these names and
+// patterns serve a type.
+func Serving(types, except [][]byte) func(typ []byte) bool {
+	return newSet(&Joining{Types: types, Except: except}).serves
+}
+
+// Watch has the core note which types and sets of workers move, for Moved.
+func (b *Broker) Watch() { b.watching = true }
+
+// Move says that jobs or workers of a type have come, gone or become idle (Set is
+// 0), or workers with a set of types (Set is its number, never 0).
+type Move struct {
+	Set uint32
+	// Types and Except are the names and patterns: of a type its name.
+	Types, Except [][]byte
+	// Places is how many more jobs, at most mostPlaces, its idle workers have room for.
+	Places int
+	// Gone: nobody serves the set any more.
+	Gone bool
+}
+
+// mostPlaces bounds what is counted of one set of workers.
+const mostPlaces = 1 << 10
+
+// Moved calls fn for all that has moved since the last call. What fn is given must
+// not be changed.
+func (b *Broker) Moved(fn func(*Move)) {
+	for _, k := range b.movedTypes {
+		k.moved = false
+		m := Move{Types: [][]byte{k.name}}
+		if b.takesMore(k) {
+			m.Places = places(&k.idle, mostPlaces)
+		}
+		fn(&m)
+	}
+	for _, p := range b.movedPools {
+		p.moved = false
+		m := Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Gone: p.workers == 0}
+		m.Types, m.Except = p.asked()
+		fn(&m)
+	}
+	clear(b.movedTypes)
+	clear(b.movedPools)
+	b.movedTypes, b.movedPools = b.movedTypes[:0], b.movedPools[:0]
+}
+
+func (b *Broker) noteType(k *jobType) {
+	if b.watching && !k.moved {
+		k.moved = true
+		b.movedTypes = append(b.movedTypes, k)
+	}
+}
+
+// noteLine notes that a worker has come into its line, or gone.
+func (b *Broker) noteLine(w *worker) {
+	if p := w.pool; p != nil {
+		b.notePool(p)
+	} else {
+		b.noteType(w.kind)
+	}
+}
+
+func (b *Broker) notePool(p *pool) {
+	if b.watching && !p.moved {
+		p.moved = true
+		b.movedPools = append(b.movedPools, p)
+	}
+}

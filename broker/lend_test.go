@@ -1,0 +1,126 @@
+package broker_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"gloom/broker"
+)
+
+// told writes effects as words, one per frame.
+func told(fx []broker.Effect) string {
+	names := map[broker.Op]string{
+		broker.OpJob: "job", broker.OpResult: "result", broker.OpProgress: "progress",
+		broker.OpCancel: "cancel", broker.OpEnd: "end", broker.OpReturn: "return", broker.OpRefuse: "refuse",
+	}
+	var out []string
+	for _, e := range fx {
+		if e.Op != broker.OpOK {
+			out = append(out, fmt.Sprintf("%s:%s:%s", names[e.Op], e.ID, e.Body))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestLend: two brokers, one with the job and one with the worker.
+func TestLend(t *testing.T) {
+	job := &broker.Submission{ID: []byte(`"a"`), Type: []byte(`"t"`), Body: []byte("1"), Retries: 1}
+	for _, v := range []struct {
+		name string
+		// ends is what the worker does; home is told what comes of it.
+		ends func(b *broker.Broker, w broker.Peer) []broker.Effect
+		home func(e *broker.Effect) bool
+	}{
+		{"answered", func(b *broker.Broker, w broker.Peer) []broker.Effect {
+			return b.Respond(3, w, []byte(`"a"`), []byte("2"), false)
+		}, func(e *broker.Effect) bool { return e.Op == broker.OpResult && string(e.Body) == "2" }},
+		{"failed", func(b *broker.Broker, w broker.Peer) []broker.Effect {
+			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), Reason: "no", Delay: -1})
+		}, func(e *broker.Effect) bool {
+			return e.Op == broker.OpEnd && e.Code == broker.JobFailed && e.Reason == "no"
+		}},
+		{"for good", func(b *broker.Broker, w broker.Peer) []broker.Effect {
+			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), NoRetry: true})
+		}, func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
+		{"garbage", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Expelled(3, w, "garbage") },
+			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
+		{"lost", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Gone(3, w) },
+			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobLost }},
+		{"given back", func(b *broker.Broker, w broker.Peer) []broker.Effect {
+			return b.Release(3, w, &broker.Releasing{ID: []byte(`"a"`), Delay: 5})
+		}, func(e *broker.Effect) bool { return e.Op == broker.OpReturn && e.Delay == 5 }},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			b := broker.New(broker.Config{IdleTypes: 10, DeadLetters: 10, DeadBytes: 1 << 20, DeadAge: 1 << 40})
+			w := b.AddWorker()
+			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
+			home := b.AddLender()
+			if n, _ := b.Supply(1, []byte(`"t"`), 10); n != 4 {
+				t.Errorf("%d places, want 4", n)
+			}
+			fx, run := b.Borrow(2, home, job)
+			if run == 0 || told(fx) != `job:"a":1` {
+				t.Fatalf("run %d: %s", run, told(fx))
+			}
+			if _, again := b.Borrow(2, home, job); again != 0 {
+				t.Error("a worker has two jobs of one id")
+			}
+			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 1 {
+				t.Errorf("the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
+			}
+			fx = v.ends(b, w)
+			i := slices.IndexFunc(fx, func(e broker.Effect) bool { return e.Peer == home })
+			if i < 0 || !v.home(&fx[i]) || fx[i].Run != run {
+				t.Errorf("its lender is told %+v", fx)
+			}
+			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 0 {
+				t.Errorf("afterwards the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
+			}
+			if letters, _ := b.DeadLetters([]byte(`"t"`), 0, 10); len(letters) != 0 {
+				t.Error("a borrowed job is a dead letter")
+			}
+		})
+	}
+}
+
+// TestBorrower: a broker gets what no worker here is idle for, and no more than it
+// was allotted.
+func TestBorrower(t *testing.T) {
+	b := broker.New(broker.Config{IdleTypes: 10})
+	s := b.AddSubmitter()
+	p, _ := b.AddBorrower(1, []byte(`"t"`))
+	b.Allot(1, p, 2)
+	w := b.AddWorker()
+	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`)})
+	for i, want := range []broker.Peer{w, p, p, 0} {
+		fx := b.Submit(2, s, &broker.Submission{ID: fmt.Appendf(nil, "%d", i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 5})
+		var to broker.Peer
+		for _, e := range fx {
+			if e.Op == broker.OpJob {
+				to = e.Peer
+			}
+		}
+		if to != want {
+			t.Errorf("job %d went to %x, want %x", i, to, want)
+		}
+	}
+	if d := b.Demand([]byte(`"t"`)); d.Jobs != 1 {
+		t.Errorf("demand %+v, want one job", d)
+	}
+	// A lost run of a broker is one of its worker; the job is handed out again.
+	b.Allot(3, p, 1)
+	if fx := b.Fail(3, p, &broker.Failure{ID: []byte("1"), Lost: true, Delay: -1}); told(fx) != "" {
+		t.Errorf("with one place less: %s", told(fx))
+	}
+	if fx := b.Release(3, p, &broker.Releasing{ID: []byte("2")}); told(fx) != "job:1:1" {
+		t.Errorf("a place is free: %s", told(fx))
+	}
+	if info, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
+		t.Errorf("%d workers, %d idle", info.Workers, info.Idle)
+	}
+	if fx := b.Gone(4, p); told(fx) != "" || b.Totals().Queued != 3 {
+		t.Errorf("it is gone: %s, %+v", told(fx), b.Totals())
+	}
+}
