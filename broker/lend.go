@@ -184,17 +184,22 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	return d
 }
 
-// Supply returns how many jobs of a type, at most most, idle workers here could
-// take that have nothing waiting. A type that was never seen becomes known.
-func (b *Broker) Supply(now int64, typ []byte, most int) (n int, fx []Effect) {
+// Meet makes a type known that may be borrowed, so that it is found out who serves
+// it.
+func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	b.begin(now)
-	k := b.typesByName[string(typ)]
-	if k == nil && len(b.poolsByKey) > 0 && !b.tooMany(nil) {
-		k = b.typeNamed(typ)
-		b.judge()
+	if b.typesByName[string(typ)] == nil && len(b.poolsByKey) > 0 && !b.tooMany(nil) {
+		b.typeNamed(typ)
 	}
+	return b.end()
+}
+
+// Supply returns how many jobs of a type, at most most, idle workers here could
+// take that have nothing waiting.
+func (b *Broker) Supply(typ []byte, most int) (n int) {
+	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.flows.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
-		return 0, b.end()
+		return 0
 	}
 	if c := k.limits.Concurrency; c > 0 {
 		most = min(most, c-k.active())
@@ -203,7 +208,7 @@ func (b *Broker) Supply(now int64, typ []byte, most int) (n int, fx []Effect) {
 	for r := k.pairs; r != 0 && n < most; r = b.pairs.get(r).kindNext {
 		n += places(&b.pools[b.pairs.get(r).pool].idle, most-n)
 	}
-	return n, b.end()
+	return n
 }
 
 // places is how many jobs, up to most, the workers in a line have room for that do

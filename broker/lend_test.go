@@ -57,7 +57,7 @@ func TestLend(t *testing.T) {
 			w := b.AddWorker()
 			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
-			if n, _ := b.Supply(1, []byte(`"t"`), 10); n != 4 {
+			if n := b.Supply([]byte(`"t"`), 10); n != 4 {
 				t.Errorf("%d places, want 4", n)
 			}
 			fx, run := b.Borrow(2, home, job)

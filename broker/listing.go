@@ -27,7 +27,7 @@ var JobStates = []string{"delayed", "queued", "running", "ended"}
 
 // fits tells whether job j is meant; k is the type asked for, nil for any.
 func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
-	if j.state == stFree || j.state == stOverdue || q.State != "" && j.state.String() != q.State {
+	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
 	}
 	f := b.flows[j.flow]

@@ -370,6 +370,8 @@ func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
 	k := f.kind
 	switch {
+	case j.flags&flagBorrowed != 0:
+		b.conclude(r, j, &last{code: Cancelled}, nil, nil)
 	case j.flags&flagRevoked != 0:
 		j.flags &^= flagUnwanted | flagRevoked
 		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)

@@ -1,0 +1,333 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"gloom/broker"
+)
+
+// home is what is lent.
+type home struct {
+	types    map[string]*lending
+	lines    map[broker.Peer]*line
+	all      []*line // by age
+	numbers  uint32  // of lines
+	waiting  []*lending
+	touched  []*line // lent to since their borrowers were told what still waits
+	stalled  []*line
+	stirred  bool // somebody wants sets of types that it did not before
+	nextType int  // of waiting, to go on with
+}
+
+// lending is a type of which jobs wait or are lent.
+type lending struct {
+	typ     []byte
+	lines   []*line
+	waiting bool  // in home.waiting
+	offered int64 // pulse of the last offer
+}
+
+// line is a borrower of jobs of one type, to our core a worker.
+type line struct {
+	no   uint32
+	peer *peer
+	of   *lending
+	core broker.Peer
+	room int
+	used int64 // when a job was last lent, or places given
+	told int   // how many jobs its borrower knows to wait
+	// retired: runs of it passed their timeout, and it gets no more jobs. Others go
+	// to another line.
+	retired, touched bool
+}
+
+// reconsider looks whether jobs of a type wait that others may do.
+func (m *Machine) reconsider(typ []byte) {
+	d := m.core.Demand(typ)
+	l := m.home.types[string(typ)]
+	if d.Jobs == 0 {
+		if l != nil {
+			l.waiting = false
+		}
+		return
+	}
+	if l == nil {
+		if len(m.home.types) >= maxTypes {
+			return
+		}
+		l = &lending{typ: slices.Clone(typ), offered: -1}
+		m.home.types[string(l.typ)] = l
+	}
+	if !l.waiting {
+		l.waiting = true
+		if !slices.Contains(m.home.waiting, l) {
+			m.home.waiting = append(m.home.waiting, l)
+		}
+	}
+	m.offer(l, d)
+}
+
+// offer offers what waits of a type to as many of those who want it as it takes,
+// once a pulse.
+func (m *Machine) offer(l *lending, d broker.Demand) {
+	if l.offered == m.pulses {
+		return
+	}
+	const most = 4 // that are offered the same jobs
+	n := 0
+	for i := range m.order {
+		p := m.order[(m.turn+i)%len(m.order)]
+		if !p.up || p.draining {
+			continue
+		}
+		if room := p.wants.places(l.typ); room > 0 {
+			m.sayOffer(p, l, d)
+			if n++; n == most {
+				break
+			}
+			if d.Jobs -= room; d.Jobs <= 0 {
+				break
+			}
+		}
+	}
+	if n > 0 {
+		l.offered = m.pulses
+		m.turn++
+	}
+}
+
+func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
+	var b pack
+	b.uint(itemOffer)
+	b.bytes(l.typ)
+	b.int(d.Priority)
+	b.int(m.now - d.Since)
+	b.int(int64(d.Jobs))
+	p.stream.put(b)
+}
+
+// offerAgain offers what still waits.
+func (m *Machine) offerAgain() {
+	h := &m.home
+	h.waiting = slices.DeleteFunc(h.waiting, func(l *lending) bool { return !l.waiting })
+	for range min(len(h.waiting), 256) {
+		h.nextType = (h.nextType + 1) % len(h.waiting)
+		m.reconsider(h.waiting[h.nextType].typ)
+	}
+}
+
+// tellDemand tells borrowers what waits of the types that they were lent jobs of.
+func (m *Machine) tellDemand() {
+	for _, ln := range m.home.touched {
+		ln.touched = false
+		d := m.core.Demand(ln.of.typ)
+		if ln.peer.up && (d.Jobs > 0 || ln.told > 0) {
+			ln.told = d.Jobs
+			m.sayOffer(ln.peer, ln.of, d)
+		}
+	}
+	m.home.touched = m.home.touched[:0]
+}
+
+// taken takes in that a broker takes jobs of a type.
+func (m *Machine) taken(p *peer, s *scan) {
+	typ, n := s.bytes(), int(s.int())
+	l := m.home.types[string(typ)]
+	if s.err != nil || l == nil || n <= 0 {
+		return
+	}
+	i := slices.IndexFunc(l.lines, func(ln *line) bool { return ln.peer == p })
+	var ln *line
+	if i >= 0 {
+		ln = l.lines[i]
+	} else {
+		ln = m.open(p, l)
+	}
+	m.allot(ln, min(ln.room+n, maxPlaces))
+}
+
+func (m *Machine) open(p *peer, l *lending) *line {
+	h := &m.home
+	h.numbers++
+	ln := &line{no: h.numbers, peer: p, of: l}
+	var fx []broker.Effect
+	ln.core, fx = m.core.AddBorrower(m.now, l.typ)
+	m.apply(fx)
+	l.lines = append(l.lines, ln)
+	p.lines[ln.no] = ln
+	h.lines[ln.core] = ln
+	h.all = append(h.all, ln)
+	return ln
+}
+
+// allot sets for how many jobs there is room on a line.
+func (m *Machine) allot(ln *line, room int) {
+	ln.room, ln.used = room, m.now
+	m.apply(m.core.Allot(m.now, ln.core, room))
+}
+
+// close takes a line from the core.
+func (m *Machine) close(ln *line) {
+	m.unlist(ln)
+	m.apply(m.core.Gone(m.now, ln.core))
+}
+
+func (m *Machine) unlist(ln *line) {
+	h := &m.home
+	delete(h.lines, ln.core)
+	delete(ln.peer.lines, ln.no)
+	same := func(o *line) bool { return o == ln }
+	h.all = slices.DeleteFunc(h.all, same)
+	h.touched = slices.DeleteFunc(h.touched, same)
+	h.stalled = slices.DeleteFunc(h.stalled, same)
+	ln.of.lines = slices.DeleteFunc(ln.of.lines, same)
+	if l := ln.of; len(l.lines) == 0 && !l.waiting {
+		delete(h.types, string(l.typ))
+	}
+}
+
+// toBorrower has the core's word to a borrower sent.
+func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
+	p := ln.peer
+	b := make(pack, 0, 128+len(e.Body)+len(e.Headers))
+	switch e.Op {
+	case broker.OpJob:
+		loan := m.core.Loan(e.Run)
+		b.uint(itemLend)
+		b.uint(uint64(ln.no))
+		b.uint(e.Run)
+		b.bytes(e.Type)
+		b.bytes(e.ID)
+		b.int(loan.Priority)
+		b.int(loan.Age)
+		b.bool(loan.Progress)
+		b.bytes(e.Headers)
+		b.list(loan.Groups)
+		b.bytes(e.Body)
+		ln.used = m.now
+		p.lent++
+		m.stats.Lent++
+		m.stats.Lends++
+		if !ln.touched {
+			ln.touched = true
+			m.home.touched = append(m.home.touched, ln)
+		}
+	case broker.OpCancel:
+		b.uint(itemUnwant)
+		b.uint(uint64(ln.no))
+		b.uint(e.Run)
+		if !ln.retired {
+			m.home.stalled = append(m.home.stalled, ln)
+		}
+	case broker.OpClose:
+		m.unlist(ln)
+		return
+	default:
+		return
+	}
+	p.stream.put(b)
+}
+
+// unstall gives the places of lines that get no more jobs to others.
+func (m *Machine) unstall() {
+	for _, ln := range m.home.stalled {
+		out, overdue := m.core.Out(ln.core)
+		if overdue == 0 || ln.retired {
+			continue
+		}
+		ln.retired = true
+		ln.of.lines = slices.DeleteFunc(ln.of.lines, func(o *line) bool { return o == ln })
+		if free := ln.room - out; free > 0 {
+			ln.room = out
+			m.allot(m.open(ln.peer, ln.of), free)
+		}
+	}
+	m.home.stalled = m.home.stalled[:0]
+}
+
+// ran takes in what a borrower says of a run.
+func (m *Machine) ran(p *peer, kind uint64, s *scan) {
+	no := uint32(s.uint())
+	keep := kind == itemProgress || s.bool()
+	id := s.bytes()
+	ln := p.lines[no]
+	if ln == nil {
+		m.stats.Late++
+	} else if !keep {
+		m.allot(ln, max(0, ln.room-1))
+	}
+	var do func(w broker.Peer) []broker.Effect
+	switch kind {
+	case itemProgress:
+		body := s.bytes()
+		do = func(w broker.Peer) []broker.Effect { return m.core.Progress(m.now, w, id, body, false) }
+	case itemResult:
+		body := s.bytes()
+		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, pins(body)) }
+	case itemReturn:
+		delay := s.int()
+		m.stats.Returned++
+		do = func(w broker.Peer) []broker.Effect {
+			return m.core.Release(m.now, w, &broker.Releasing{ID: id, Delay: time.Duration(delay)})
+		}
+	case itemFail:
+		how, delay, reason := s.uint(), s.int(), s.str()
+		f := &broker.Failure{ID: id, Reason: reason, NoRetry: how == failFinal, Lost: how == failLost, Delay: -1}
+		if how == failLater {
+			f.Delay = delay
+		}
+		do = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }
+	}
+	if ln == nil || s.err != nil {
+		return
+	}
+	if kind != itemProgress {
+		p.lent--
+		m.stats.Lent--
+	}
+	m.apply(do(ln.core))
+	if ln.retired {
+		if out, _ := m.core.Out(ln.core); out == 0 {
+			m.close(ln)
+		}
+	}
+}
+
+// pins tells whether a body may be referred to: the message that it came in is not
+// much longer.
+func pins(body []byte) bool { return cap(body) < 2*len(body) }
+
+// withdraw takes back places that have not been filled for long, and forgets lines
+// that have none.
+func (m *Machine) withdraw() {
+	for _, ln := range slices.Clone(m.home.all) {
+		if m.now-ln.used < idlePlaces {
+			continue
+		}
+		if out, _ := m.core.Out(ln.core); out == 0 {
+			m.close(ln)
+		} else if out < ln.room {
+			m.allot(ln, out)
+		}
+	}
+	m.forgetAsking()
+}
+
+// partHome gives up what is lent to p.
+func (m *Machine) partHome(p *peer) {
+	var all []*line
+	for _, ln := range slices.Clone(m.home.all) {
+		if ln.peer == p {
+			all = append(all, ln)
+			m.allot(ln, 0) // or it would get what the others give up
+		}
+	}
+	m.stats.Lost += uint64(p.lent)
+	m.stats.Lent -= p.lent
+	p.lent = 0
+	p.wants = newWants()
+	for _, ln := range all {
+		m.close(ln)
+	}
+}

@@ -1,0 +1,239 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"gloom/broker"
+)
+
+const (
+	// pulse is how often a machine looks after what can wait.
+	pulse = int64(100 * time.Millisecond)
+	// beatPulses is the time between two heartbeats; after lostBeats without one a
+	// broker is lost.
+	beatPulses = 5
+	lostBeats  = 3
+	// wantPulses is after how long what is wanted is said again in full.
+	wantPulses = 20
+	// window is for how long offers are collected when several homes have made some.
+	window = int64(time.Millisecond)
+	// fresh is for how long places that were given to a home, and not filled, are
+	// not given to another one as well.
+	fresh = int64(20 * time.Millisecond)
+	// offerAge is for how long an offer is good, idlePlaces how long a home keeps
+	// places that it does not fill.
+	offerAge   = int64(2500 * time.Millisecond)
+	idlePlaces = int64(2 * time.Second)
+
+	// maxPeers bounds the brokers of a fleet, maxWants what one of them wants,
+	// maxTypes the types of which it is known who offers or lends.
+	maxPeers = 256
+	maxWants = 1024
+	maxTypes = 10_000
+	// maxPlaces bounds the places that one take gives.
+	maxPlaces = 4096
+)
+
+// Config says who a machine is.
+type Config struct {
+	// Name tells the brokers of a fleet apart, Epoch the lives of one of that name.
+	Name  string
+	Epoch uint64
+	// Part is the most bytes of items that one message may carry.
+	Part int
+}
+
+// Message is what is to be sent to a broker, or to all if To is "".
+type Message struct {
+	To   string
+	Data []byte
+}
+
+// Machine is one broker's part in a fleet. It is not safe for concurrent use, and
+// is driven together with the core: Effect is given what the core says to the
+// peers that the machine has there, and Step is called after each command.
+type Machine struct {
+	cfg   Config
+	core  *broker.Broker
+	apply func([]broker.Effect)
+	now   int64
+	out   []Message
+
+	// pulses counts pulses, next is when the next one is; due is when offers that
+	// are collected are to be answered, or broker.Never.
+	pulses    int64
+	next, due int64
+	joinAt    int64 // when it shows itself
+	rival     int64 // when another broker of its name was last heard; 0 never
+	alone     bool  // for that reason
+
+	peers map[string]*peer
+	order []*peer // by name
+	turn  int     // whose turn it is to be offered to first
+	incs  uint64  // numbers sessions
+
+	home  home
+	guest guest
+	stats Stats
+}
+
+// Stats counts since the start, but for Lent and Borrowed.
+type Stats struct {
+	// Lent jobs are at other brokers now, Borrowed ones of other brokers run here.
+	Lent, Borrowed int
+	// Lends and Borrows count them ever, Returned those lent that came back not run,
+	// Lost those that were with brokers lost, Late results that came too late.
+	Lends, Borrows, Returned, Lost, Late uint64
+	// Garbage counts messages that could not be read, Gaps messages missed.
+	Garbage, Gaps uint64
+}
+
+// New returns a machine without peers. apply has the effects of its commands
+// carried out, which come back to Effect where they are for its own peers.
+func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
+	core.Watch()
+	m := &Machine{
+		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
+		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{},
+	}
+	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}}
+	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
+	return m
+}
+
+// Next is when Tick has something to do.
+func (m *Machine) Next() int64 { return min(m.next, m.due) }
+
+// Tick does what is due.
+func (m *Machine) Tick(now int64) {
+	m.now = max(m.now, now)
+	if m.now >= m.next {
+		m.next = m.now + pulse
+		m.pulses++
+		m.beat()
+	}
+	m.Step(now)
+}
+
+// Step goes on with what the last commands moved.
+func (m *Machine) Step(now int64) {
+	m.now = max(m.now, now)
+	m.core.Moved(m.moved)
+	if len(m.order) > 0 {
+		m.unstall()
+		if m.home.stirred {
+			m.home.stirred = false
+			m.offerAgain()
+		}
+		m.giveOut()
+	}
+}
+
+// beat is one pulse.
+func (m *Machine) beat() {
+	switch {
+	case m.rival != 0 && m.now-m.rival < lostBeats*beatPulses*pulse:
+		m.standAlone()
+		return
+	case m.alone:
+		m.alone, m.joinAt = false, m.now
+	case m.now < m.joinAt:
+		return
+	}
+	for _, p := range slices.Clone(m.order) {
+		if m.now-p.heard >= lostBeats*beatPulses*pulse {
+			m.forget(p)
+		} else {
+			m.askAgain(p)
+		}
+	}
+	if m.pulses%beatPulses == 0 {
+		m.sayBeat()
+	}
+	m.sayWants(m.pulses%wantPulses == 0)
+	m.offerAgain()
+	m.withdraw()
+}
+
+// standAlone leaves the fleet to another broker of the same name.
+func (m *Machine) standAlone() {
+	m.alone = true
+	for _, p := range slices.Clone(m.order) {
+		m.forget(p)
+	}
+}
+
+// Receive takes in a message.
+func (m *Machine) Receive(now int64, data []byte) {
+	m.now = max(m.now, now)
+	s := &scan{rest: data}
+	v, kind := s.uint(), s.uint()
+	name, epoch := s.str(), s.uint()
+	if s.err != nil || v != version {
+		m.stats.Garbage++
+		return
+	}
+	if name == m.cfg.Name {
+		m.namesake(epoch)
+		return
+	}
+	if m.alone || m.now < m.joinAt {
+		return
+	}
+	switch kind {
+	case msgBeat:
+		m.heard(name, epoch, s)
+	case msgWants:
+		m.heardWants(m.known(name, epoch), s)
+	case msgData:
+		m.heardData(m.known(name, epoch), s)
+	case msgAck:
+		m.heardAck(m.known(name, epoch), s)
+	}
+	if s.err != nil {
+		m.stats.Garbage++
+	}
+	m.Step(now)
+}
+
+// namesake is told of a message that bears its own name: its own, or of another
+// broker. Of two, the one that came later stands alone; of two that came at once,
+// the one with the larger epoch.
+func (m *Machine) namesake(epoch uint64) {
+	if epoch == m.cfg.Epoch || !m.alone && m.now >= m.joinAt+2*beatPulses*pulse && epoch > m.cfg.Epoch {
+		return
+	}
+	if m.alone || m.now < m.joinAt || epoch < m.cfg.Epoch {
+		m.rival = m.now
+	}
+}
+
+// start begins a message.
+func (m *Machine) start(kind uint64) pack {
+	p := make(pack, 0, 256)
+	p.uint(version)
+	p.uint(kind)
+	p.str(m.cfg.Name)
+	p.uint(m.cfg.Epoch)
+	return p
+}
+
+// Take returns what is to be sent since the last call.
+func (m *Machine) Take() []Message {
+	m.tellDemand()
+	for _, p := range m.order {
+		m.flush(p)
+	}
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// Pending tells whether Take has something to send.
+func (m *Machine) Pending() bool {
+	return len(m.out) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })
+}
+
+// Stats returns the counts.
+func (m *Machine) Stats() Stats { return m.stats }

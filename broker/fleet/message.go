@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"errors"
+
+	"github.com/tinylib/msgp/msgp"
+)
+
+// A message is version, kind, the sender's name and epoch, and what its kind has;
+// all in MessagePack, without keys.
+const (
+	version = 1
+
+	msgBeat  = 'b' // to all: the sender lives, and whom it hears
+	msgWants = 'w' // to all: what its idle workers would do
+	msgData  = 'd' // to one: items
+	msgAck   = 'a' // to one: what has arrived, and what is missing
+)
+
+// Items are what the stream from one broker to another carries.
+const (
+	itemOffer    = 'o' // type, priority, age, jobs
+	itemTake     = 't' // type, places
+	itemLend     = 'l' // line, loan, type, id, priority, age, progress, headers, groups, body
+	itemUnwant   = 'u' // line, loan
+	itemResult   = 'r' // line, keep, id, body
+	itemProgress = 'p' // line, id, body
+	itemFail     = 'f' // line, keep, id, how, delay, reason
+	itemReturn   = 'g' // line, keep, id, delay
+)
+
+// How a run failed.
+const (
+	failPlain = iota
+	failLater // retry after delay
+	failFinal // no retry
+	failLost  // with its worker
+)
+
+// pack appends to a message.
+type pack []byte
+
+func (p *pack) uint(v uint64)  { *p = msgp.AppendUint64(*p, v) }
+func (p *pack) int(v int64)    { *p = msgp.AppendInt64(*p, v) }
+func (p *pack) bool(v bool)    { *p = msgp.AppendBool(*p, v) }
+func (p *pack) bytes(v []byte) { *p = msgp.AppendBytes(*p, v) }
+func (p *pack) str(v string)   { *p = msgp.AppendString(*p, v) }
+func (p *pack) head(n int)     { *p = msgp.AppendArrayHeader(*p, uint32(n)) }
+func (p *pack) list(v [][]byte) {
+	p.head(len(v))
+	for _, x := range v {
+		p.bytes(x)
+	}
+}
+
+var errItem = errors.New("an item of no known kind")
+
+// scan reads a message. After the first error it reads zeros.
+type scan struct {
+	rest []byte
+	err  error
+}
+
+func read[T any](s *scan, f func([]byte) (T, []byte, error)) (v T) {
+	if s.err != nil {
+		return v
+	}
+	v, s.rest, s.err = f(s.rest)
+	return v
+}
+
+func (s *scan) uint() uint64  { return read(s, msgp.ReadUint64Bytes) }
+func (s *scan) int() int64    { return read(s, msgp.ReadInt64Bytes) }
+func (s *scan) bool() bool    { return read(s, msgp.ReadBoolBytes) }
+func (s *scan) bytes() []byte { return read(s, msgp.ReadBytesZC) }
+func (s *scan) str() string   { return read(s, msgp.ReadStringBytes) }
+
+// list reads the head of a list: what it announces has to be there, a byte each.
+func (s *scan) head() int {
+	n := read(s, msgp.ReadArrayHeaderBytes)
+	if s.err == nil && int(n) > len(s.rest) {
+		s.err = errors.New("a list is longer than its message")
+	}
+	if s.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+func (s *scan) list() (v [][]byte) {
+	for range s.head() {
+		v = append(v, s.bytes())
+	}
+	return v
+}

@@ -1,0 +1,267 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	"gloom/broker"
+)
+
+// peer is another broker that is heard. What goes on with it is a session, named
+// by two numbers, one of each side. Who gives it up takes a new number or stops to
+// list the other one in its heartbeats; either way the other side gives it up too,
+// and with it all that was lent and borrowed.
+type peer struct {
+	name  string
+	epoch uint64
+	// inc is our number of the session, theirs the peer's; 0 while it does not hear us.
+	inc, theirs uint64
+	up          bool // it knows our number: there can be lending
+	heard       int64
+	draining    bool
+	// said is the time of its clock in its last heartbeat, to be given back; trip the
+	// last round trip.
+	said, saidAt, trip int64
+
+	stream stream
+	wants  wants
+	lines  map[uint32]*line // ours that it fills, by number
+	lender broker.Peer      // what it is to our core when it lends
+	loans  map[loanKey]uint64
+
+	lent, borrowed int
+}
+
+// loanKey is how a home names a run.
+type loanKey struct {
+	line uint32
+	loan uint64
+}
+
+// known returns the peer of that name and epoch, or nil.
+func (m *Machine) known(name string, epoch uint64) *peer {
+	if p := m.peers[name]; p != nil && p.epoch == epoch {
+		return p
+	}
+	return nil
+}
+
+func byName(p *peer, name string) int { return strings.Compare(p.name, name) }
+
+// meet begins to hear a broker.
+func (m *Machine) meet(name string, epoch uint64) *peer {
+	if p := m.peers[name]; p != nil {
+		if p.epoch == epoch {
+			return p
+		}
+		m.forget(p)
+	}
+	if len(m.order) == maxPeers {
+		return nil
+	}
+	m.incs++
+	p := &peer{name: name, epoch: epoch, inc: m.incs, wants: newWants(), lines: map[uint32]*line{}, loans: map[loanKey]uint64{}}
+	m.peers[name] = p
+	at, _ := slices.BinarySearchFunc(m.order, name, byName)
+	m.order = slices.Insert(m.order, at, p)
+	return p
+}
+
+// forget gives up a broker that is lost.
+func (m *Machine) forget(p *peer) {
+	m.part(p)
+	delete(m.peers, p.name)
+	at, _ := slices.BinarySearchFunc(m.order, p.name, byName)
+	m.order = slices.Delete(m.order, at, at+1)
+}
+
+// part ends the session with p: what is lent to it is lost, what it lent is wanted
+// no more.
+func (m *Machine) part(p *peer) {
+	p.up, p.theirs = false, 0
+	m.partHome(p)
+	m.partGuest(p)
+	p.stream = stream{}
+}
+
+// sayBeat says that we live, and whom we hear.
+func (m *Machine) sayBeat() {
+	b := m.start(msgBeat)
+	b.int(m.now)
+	b.bool(m.core.Draining())
+	b.head(len(m.order))
+	for _, p := range m.order {
+		b.str(p.name)
+		b.uint(p.epoch)
+		b.uint(p.inc)
+		b.uint(p.theirs)
+		b.uint(p.stream.sent)
+		b.uint(p.stream.got)
+		b.int(p.said)
+		b.int(m.now - p.saidAt)
+		p.stream.unsaid = 0
+	}
+	m.out = append(m.out, Message{Data: b})
+}
+
+// heard takes in a heartbeat.
+func (m *Machine) heard(name string, epoch uint64, s *scan) {
+	clock, draining := s.int(), s.bool()
+	n := s.head()
+	p := m.meet(name, epoch)
+	if p == nil || clock <= p.said {
+		return // of an earlier moment
+	}
+	p.heard, p.said, p.saidAt, p.draining = m.now, clock, m.now, draining
+	hears := false
+	for range n {
+		to, of := s.str(), s.uint()
+		inc, yours, sent, got, said, ago := s.uint(), s.uint(), s.uint(), s.uint(), s.int(), s.int()
+		if s.err != nil {
+			return
+		}
+		if to != m.cfg.Name || of != m.cfg.Epoch {
+			continue
+		}
+		hears = true
+		if p.theirs != 0 && p.theirs != inc {
+			m.part(p) // it has begun anew
+		}
+		p.theirs = inc
+		if yours == p.inc {
+			p.up = true
+			p.stream.has(got)
+			m.missing(p, sent)
+		} else if p.up {
+			m.renew(p)
+		}
+		if said != 0 {
+			p.trip = max(0, m.now-said-ago)
+		}
+	}
+	if !hears && p.theirs != 0 {
+		m.part(p) // it does not hear us
+	}
+}
+
+// renew begins a new session.
+func (m *Machine) renew(p *peer) {
+	m.part(p)
+	m.incs++
+	p.inc = m.incs
+}
+
+// flush has what is to be sent to p cut into messages.
+func (m *Machine) flush(p *peer) {
+	p.stream.cut(m.cfg.Part, func(x *part) { m.sendPart(p, x) })
+	if p.stream.unsaid >= saySoon {
+		m.sendAck(p, false)
+	}
+}
+
+func (m *Machine) sendPart(p *peer, x *part) {
+	b := m.start(msgData)
+	b.uint(p.inc)
+	b.uint(p.theirs)
+	b.uint(p.stream.got)
+	b.uint(x.no)
+	b.bool(x.more)
+	b.bytes(x.data)
+	p.stream.unsaid = 0
+	m.out = append(m.out, Message{To: p.name, Data: b})
+}
+
+// sendAck says what has come from p; again asks for what follows.
+func (m *Machine) sendAck(p *peer, again bool) {
+	b := m.start(msgAck)
+	b.uint(p.inc)
+	b.uint(p.theirs)
+	b.uint(p.stream.got)
+	b.bool(again)
+	p.stream.unsaid = 0
+	m.out = append(m.out, Message{To: p.name, Data: b})
+}
+
+// session reads to which session a message belongs.
+func (p *peer) session(s *scan) bool {
+	theirs, inc := s.uint(), s.uint()
+	return p != nil && theirs == p.theirs && inc == p.inc && s.err == nil
+}
+
+func (m *Machine) heardData(p *peer, s *scan) {
+	if !p.session(s) {
+		return
+	}
+	p.up = true
+	got := s.uint()
+	x := part{no: s.uint(), more: s.bool(), data: s.bytes()}
+	if s.err != nil {
+		return
+	}
+	p.stream.has(got)
+	if x.no != p.stream.got+1 {
+		m.missing(p, x.no)
+		return
+	}
+	items := &scan{rest: p.stream.take(&x)}
+	for inc := p.inc; len(items.rest) > 0 && items.err == nil && p.inc == inc; {
+		m.item(p, items)
+	}
+	if items.err != nil {
+		s.err = items.err
+		m.renew(p)
+	}
+}
+
+// missing asks for messages up to a number that have not come.
+func (m *Machine) missing(p *peer, no uint64) {
+	if no > p.stream.got && !p.stream.gap {
+		p.stream.gap = true
+		m.stats.Gaps++
+		m.sendAck(p, true)
+	}
+}
+
+// askAgain asks for what is still missing after a pulse.
+func (m *Machine) askAgain(p *peer) {
+	if p.stream.gap {
+		m.sendAck(p, true)
+	}
+	if p.stream.bytes > maxKept {
+		m.renew(p)
+	}
+}
+
+func (m *Machine) heardAck(p *peer, s *scan) {
+	if !p.session(s) {
+		return
+	}
+	got, again := s.uint(), s.bool()
+	if s.err != nil {
+		return
+	}
+	p.stream.has(got)
+	if again {
+		for i := range p.stream.kept {
+			m.sendPart(p, &p.stream.kept[i])
+		}
+	}
+}
+
+// item takes in one item of p.
+func (m *Machine) item(p *peer, s *scan) {
+	switch kind := s.uint(); kind {
+	case itemOffer:
+		m.offered(p, s)
+	case itemLend:
+		m.lentTo(p, s)
+	case itemUnwant:
+		m.unwanted(p, s)
+	case itemTake:
+		m.taken(p, s)
+	case itemResult, itemFail, itemReturn, itemProgress:
+		m.ran(p, kind, s)
+	default:
+		s.err = errItem
+	}
+}

@@ -1,0 +1,506 @@
+package fleet_test
+
+import (
+	"container/heap"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/fleet"
+)
+
+var (
+	seeds = flag.Int("seeds", 300, "how many worlds to try")
+	seed  = flag.Uint64("seed", 1, "the first one")
+)
+
+// TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and
+// heals. Every job of a living submitter ends exactly once, no job runs more often
+// than it may, and at the end all ledgers balance and nobody holds anything.
+func TestWorlds(t *testing.T) {
+	n := *seeds
+	if testing.Short() {
+		n /= 3
+	}
+	var sum fleet.Stats
+	for s := *seed; s < *seed+uint64(n); s++ {
+		w := newWorld(t, s)
+		w.run()
+		for _, x := range w.nodes {
+			st := x.machine.Stats()
+			sum.Lends += st.Lends + x.before.Lends
+			sum.Returned += st.Returned + x.before.Returned
+			sum.Lost += st.Lost + x.before.Lost
+			sum.Gaps += st.Gaps + x.before.Gaps
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d: go test ./broker/fleet -run Worlds -seed %d -seeds 1", s, s)
+		}
+	}
+	if n >= 100 && (sum.Lends == 0 || sum.Returned == 0 || sum.Lost == 0 || sum.Gaps == 0) {
+		t.Errorf("of %d worlds nothing was lent, returned, lost or missed: %+v", n, sum)
+	}
+}
+
+type world struct {
+	t     *testing.T
+	rng   *rand.Rand
+	now   int64
+	queue events
+	no    uint64
+	nodes []*node
+	cut   map[[2]int]bool
+	loss  float64
+	ended bool // nothing new begins
+	ids   int
+}
+
+type event struct {
+	at int64
+	no uint64
+	do func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].no < e[j].no
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any     { x := (*e)[len(*e)-1]; *e = (*e)[:len(*e)-1]; return x }
+
+// after does something later, unless the node has been started anew meanwhile.
+func (w *world) after(d int64, x *node, do func()) {
+	life := 0
+	if x != nil {
+		life = x.life
+	}
+	w.no++
+	heap.Push(&w.queue, event{w.now + d, w.no, func() {
+		if x == nil || x.life == life {
+			do()
+		}
+	}})
+}
+
+type node struct {
+	*world
+	no      int
+	life    int
+	core    *broker.Broker
+	machine *fleet.Machine
+	before  fleet.Stats
+	frozen  int64 // until then it does nothing
+	flush   bool  // is scheduled
+	workers map[broker.Peer]*worker
+	subs    map[broker.Peer]map[string]*job
+	order   []broker.Peer // of both
+}
+
+type worker struct{ out map[string]bool }
+
+type job struct {
+	retries int
+	runs    *int
+	acked   bool
+	ends    int
+	free    bool // may be run again: cancelled, or its timeout passed
+}
+
+var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]bool{}}
+	for i := range 3 + w.rng.IntN(3) {
+		x := &node{world: w, no: i}
+		w.nodes = append(w.nodes, x)
+		x.start()
+	}
+	return w
+}
+
+func (x *node) start() {
+	x.life++
+	if x.machine != nil {
+		st := x.machine.Stats()
+		x.before.Lends += st.Lends
+		x.before.Returned += st.Returned
+		x.before.Lost += st.Lost
+		x.before.Gaps += st.Gaps
+	}
+	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
+	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
+	x.machine = fleet.New(fleet.Config{Name: fmt.Sprintf("broker-%d", x.no), Epoch: x.rng.Uint64(), Part: 200}, x.core, x.now, x.apply)
+	x.flush = false
+	for range 1 + x.rng.IntN(2) {
+		x.submitter()
+	}
+	x.tick()
+}
+
+// tick drives timers of core and machine.
+func (x *node) tick() {
+	if x.frozen <= x.now {
+		if x.core.Next() <= x.now {
+			x.do(x.core.Tick(x.now))
+		}
+		if x.machine.Next() <= x.now {
+			x.machine.Tick(x.now)
+			x.flushSoon()
+		}
+	}
+	x.after(max(int64(500*time.Microsecond), min(x.core.Next(), x.machine.Next())-x.now), x, x.tick)
+}
+
+// do carries out what a command led to.
+func (x *node) do(fx []broker.Effect) {
+	x.apply(fx)
+	x.machine.Step(x.now)
+	x.flushSoon()
+}
+
+func (x *node) flushSoon() {
+	if x.flush || !x.machine.Pending() {
+		return
+	}
+	x.flush = true
+	x.after(x.rng.Int64N(50_000), x, func() {
+		x.flush = false
+		for _, m := range x.machine.Take() {
+			for _, y := range x.nodes {
+				if y != x && (m.To == "" || m.To == fmt.Sprintf("broker-%d", y.no)) {
+					x.send(y, m.Data)
+				}
+			}
+		}
+	})
+}
+
+func (x *node) send(y *node, data []byte) {
+	times := 1
+	switch {
+	case x.cut[[2]int{x.no, y.no}] || x.rng.Float64() < x.loss:
+		return
+	case x.rng.Float64() < x.loss:
+		times = 2
+	}
+	for range times {
+		delay := 30_000 + x.rng.Int64N(100_000)
+		if x.rng.Float64() < x.loss {
+			delay *= 100
+		}
+		data := slices.Clone(data)
+		x.after(delay, nil, func() { y.receive(data) })
+	}
+}
+
+func (y *node) receive(data []byte) {
+	if wait := y.frozen - y.now; wait > 0 {
+		y.after(wait, y, func() { y.receive(data) })
+		return
+	}
+	y.machine.Receive(y.now, data)
+	y.flushSoon()
+}
+
+func (x *node) apply(fx []broker.Effect) {
+	for i := range fx {
+		e := &fx[i]
+		if w := x.workers[e.Peer]; w != nil {
+			x.toWorker(e.Peer, w, e)
+		} else if jobs := x.subs[e.Peer]; jobs != nil {
+			x.toSubmitter(jobs, e)
+		} else {
+			x.machine.Effect(e)
+		}
+	}
+}
+
+func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
+	id := string(e.ID)
+	switch e.Op {
+	case broker.OpCancel:
+		x.after(1000, x, func() { x.answer(p, w, id) })
+	case broker.OpJob:
+		if w.out[id] {
+			x.t.Errorf("a worker has two jobs with id %s", id)
+		}
+		w.out[id] = true
+		if r := x.runsOf(id); r != nil {
+			*r++
+		}
+		x.after(x.rng.Int64N(int64(5*time.Millisecond)), x, func() { x.answer(p, w, id) })
+	}
+}
+
+func (x *node) runsOf(id string) *int {
+	for _, y := range x.nodes {
+		for _, jobs := range y.subs {
+			if j := jobs[id]; j != nil {
+				return j.runs
+			}
+		}
+	}
+	return nil
+}
+
+func (x *node) answer(p broker.Peer, w *worker, id string) {
+	if x.workers[p] != w || !w.out[id] || x.frozen > x.now {
+		if x.frozen > x.now {
+			x.after(x.frozen-x.now, x, func() { x.answer(p, w, id) })
+		}
+		return
+	}
+	delete(w.out, id)
+	name := []byte(id)
+	switch n := x.rng.IntN(40); {
+	case n == 0:
+		x.do(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "no", Delay: -1}))
+	case n == 1:
+		x.do(x.core.Fail(x.now, p, &broker.Failure{ID: name, Reason: "never", NoRetry: true}))
+	case n == 2:
+		if r := x.runsOf(id); r != nil {
+			*r--
+		}
+		x.do(x.core.Release(x.now, p, &broker.Releasing{ID: name, Delay: time.Duration(x.rng.IntN(1000))}))
+	case n == 3 && !x.ended:
+		delete(x.workers, p)
+		x.do(x.core.Expelled(x.now, p, "garbage"))
+		x.worker()
+	case n == 4 && !x.ended:
+		w.out[id] = true // it takes its time
+		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
+	default:
+		x.do(x.core.Progress(x.now, p, name, []byte("1"), false))
+		x.do(x.core.Respond(x.now, p, name, []byte(fmt.Sprintf("%0*d", x.rng.IntN(500)+1, 0)), false))
+	}
+}
+
+func (x *node) toSubmitter(jobs map[string]*job, e *broker.Effect) {
+	j := jobs[string(e.ID)]
+	switch e.Op {
+	case broker.OpOK:
+		j.acked = true
+	case broker.OpResult, broker.OpEnd:
+		if j == nil || !j.acked {
+			x.t.Errorf("job %s was not accepted and ends", e.ID)
+			return
+		}
+		if j.ends++; j.ends > 1 {
+			x.t.Errorf("job %s ends twice", e.ID)
+		}
+	case broker.OpRefuse:
+		if j != nil && !j.acked {
+			j.ends++
+		}
+	}
+}
+
+func (x *node) submitter() {
+	p := x.core.AddSubmitter()
+	x.subs[p] = map[string]*job{}
+	x.order = append(x.order, p)
+}
+
+func (x *node) worker() {
+	p := x.core.AddWorker()
+	x.workers[p] = &worker{map[string]bool{}}
+	x.order = append(x.order, p)
+	q := &broker.Joining{Prefetch: x.rng.IntN(4), Notices: x.rng.IntN(2) == 0}
+	switch n := x.rng.IntN(8); {
+	case n < 4:
+		q.Type = []byte(types[n])
+	case n < 6:
+		q.Types = [][]byte{[]byte(types[x.rng.IntN(4)]), []byte(`"b"`)}
+	default:
+		q.Types, q.Except = [][]byte{[]byte(`"mail-*"`)}, [][]byte{[]byte(`"mail-2"`)}
+	}
+	q.Prefetch = max(1, q.Prefetch)
+	x.do(x.core.Join(x.now, p, q))
+}
+
+// pick is one of the peers that still live.
+func pick[T any](x *node, of map[broker.Peer]T) (broker.Peer, bool) {
+	x.order = slices.DeleteFunc(x.order, func(p broker.Peer) bool { return x.workers[p] == nil && x.subs[p] == nil })
+	var all []broker.Peer
+	for _, p := range x.order {
+		if _, is := of[p]; is {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		return 0, false
+	}
+	return all[x.rng.IntN(len(all))], true
+}
+
+func (x *node) submit() {
+	p, ok := pick(x, x.subs)
+	if !ok {
+		return
+	}
+	for range 1 + x.rng.IntN(20) {
+		x.ids++
+		id := fmt.Sprintf(`"%d"`, x.ids)
+		if x.rng.IntN(20) == 0 {
+			id = `"the same"`
+			if x.subs[p][id] != nil {
+				continue
+			}
+		}
+		s := &broker.Submission{
+			ID: []byte(id), Type: []byte(types[x.rng.IntN(4)]), Retries: x.rng.IntN(3), Body: make([]byte, x.rng.IntN(700)),
+			Progress: x.rng.IntN(2) == 0, Priority: int64(x.rng.IntN(3)),
+		}
+		switch x.rng.IntN(6) {
+		case 0:
+			s.Groups = [][]byte{[]byte(`"g"`)}
+		case 1:
+			s.Timeout = 100 * time.Millisecond
+		case 2:
+			s.Headers = []byte(`{"a":"b"}`)
+		}
+		j := &job{retries: s.Retries, runs: new(int), free: s.Timeout > 0 || id == `"the same"`}
+		x.subs[p][id] = j
+		x.do(x.core.Submit(x.now, p, s))
+	}
+}
+
+// shake lets something happen.
+func (w *world) shake() {
+	x := w.nodes[w.rng.IntN(len(w.nodes))]
+	if x.frozen > w.now {
+		return
+	}
+	switch n := w.rng.IntN(100); {
+	case n < 50:
+		x.submit()
+	case n < 65 && len(x.workers) < 4:
+		x.worker()
+	case n < 70:
+		if p, ok := pick(x, x.workers); ok {
+			delete(x.workers, p)
+			x.do(x.core.Gone(w.now, p))
+		}
+	case n < 73:
+		if p, ok := pick(x, x.subs); ok {
+			delete(x.subs, p)
+			x.do(x.core.Gone(w.now, p))
+			x.submitter()
+		}
+	case n < 78:
+		if p, ok := pick(x, x.subs); ok {
+			for _, id := range sortedIDs(x.subs[p]) {
+				if j := x.subs[p][id]; j.acked && j.ends == 0 {
+					// A cancel ends the job without a frame.
+					j.free = true
+					fx := x.core.Cancel(w.now, p, []byte(id))
+					if fx[0].Op == broker.OpOK {
+						delete(x.subs[p], id)
+					}
+					x.do(fx[1:])
+					break
+				}
+			}
+		}
+	case n < 82:
+		typ := []byte(types[w.rng.IntN(4)])
+		fx, _ := x.core.Pause(w.now, typ, w.rng.IntN(3) == 0)
+		x.do(fx)
+	case n < 84:
+		fx, _ := x.core.Limit(w.now, []byte(types[w.rng.IntN(4)]), broker.TypeLimits{Concurrency: w.rng.IntN(4)})
+		x.do(fx)
+	case n < 88:
+		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
+		w.cut[[2]int{a, b}] = true
+		w.after(w.rng.Int64N(int64(4*time.Second)), nil, func() { delete(w.cut, [2]int{a, b}) })
+	case n < 90:
+		x.frozen = w.now + w.rng.Int64N(int64(4*time.Second))
+	case n < 92:
+		x.start()
+	case n < 94:
+		w.loss = []float64{0, 0.01, 0.2}[w.rng.IntN(3)]
+	}
+}
+
+func sortedIDs(jobs map[string]*job) (ids []string) {
+	for id := range jobs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (w *world) until(at int64) {
+	for len(w.queue) > 0 && w.queue[0].at <= at && !w.t.Failed() {
+		e := heap.Pop(&w.queue).(event)
+		w.now = max(w.now, e.at)
+		e.do()
+	}
+	w.now = max(w.now, at)
+}
+
+func (w *world) run() {
+	for range 100 + w.rng.IntN(200) {
+		w.shake()
+		w.until(w.now + w.rng.Int64N(int64(40*time.Millisecond)))
+		w.check()
+	}
+	// The world heals, and somebody serves all types.
+	w.ended, w.loss, w.cut = true, 0, map[[2]int]bool{}
+	last := w.nodes[w.rng.IntN(len(w.nodes))]
+	for _, x := range w.nodes {
+		x.frozen = 0
+		for _, typ := range types {
+			fx, _ := x.core.Pause(w.now, []byte(typ), false)
+			x.do(fx)
+			fx, _ = x.core.Limit(w.now, []byte(typ), broker.TypeLimits{})
+			x.do(fx)
+		}
+	}
+	p := last.core.AddWorker()
+	last.workers[p] = &worker{map[string]bool{}}
+	last.do(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
+	for range 60 {
+		w.until(w.now + int64(time.Second))
+		held := 0
+		for _, x := range w.nodes {
+			held += int(x.core.Held()) + x.core.Borrowed()
+		}
+		if held == 0 {
+			break
+		}
+	}
+	w.until(w.now + int64(10*time.Second))
+	w.check()
+	for _, x := range w.nodes {
+		st := x.machine.Stats()
+		if x.core.Held() != 0 || x.core.Borrowed() != 0 || st.Lent != 0 || st.Borrowed != 0 {
+			w.t.Errorf("broker %d holds %d jobs and %d borrowed ones at the end: %+v, %+v", x.no, x.core.Held(), x.core.Borrowed(), x.core.Totals(), st)
+		}
+		for _, jobs := range x.subs {
+			for id, j := range jobs {
+				if j.ends != 1 {
+					w.t.Errorf("broker %d: job %s ended %d times", x.no, id, j.ends)
+				}
+				if !j.free && *j.runs > j.retries+1 {
+					w.t.Errorf("broker %d: job %s ran %d times, %d are allowed", x.no, id, *j.runs, j.retries+1)
+				}
+			}
+		}
+	}
+}
+
+func (w *world) check() {
+	for _, x := range w.nodes {
+		if l := x.core.Totals(); l.Imbalance() != 0 {
+			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.no, l)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package fleet
+
+// stream carries items to one peer and from it, each once and in order, though
+// messages may be lost: they are numbered, kept until the peer has them, and sent
+// again from the first one that it misses.
+type stream struct {
+	// open is what is to be sent, cut into parts that fill a message.
+	open [][]byte
+	jobs int    // items in the last part
+	sent uint64 // number of the last message
+	// kept are those that the peer has not said to have.
+	kept  []part
+	bytes int // in open and kept
+
+	got    uint64 // number of the last message that came in its turn
+	whole  []byte // parts of an item that is longer than a message
+	unsaid int    // messages since it was said what has come
+	gap    bool   // something is missing, and has been asked for
+}
+
+type part struct {
+	no   uint64
+	more bool // the item goes on in the next one
+	data []byte
+}
+
+const (
+	// maxJobs and maxPart bound what travels in one message.
+	maxJobs = 128
+	maxPart = 256 << 10
+	// saySoon is after how many messages it is said what has come, if nothing is to
+	// be sent that says so.
+	saySoon = 32
+	// maxKept bounds what a peer has not said to have, in bytes. With more it is lost.
+	maxKept = 256 << 20
+)
+
+// put adds an item.
+func (s *stream) put(item []byte) {
+	n := len(s.open)
+	if n == 0 || s.jobs == maxJobs || len(s.open[n-1])+len(item) > maxPart {
+		s.open = append(s.open, nil)
+		s.jobs = 0
+		n++
+	}
+	s.open[n-1] = append(s.open[n-1], item...)
+	s.jobs++
+	s.bytes += len(item)
+}
+
+// cut numbers what is to be sent; messages hold size bytes at most.
+func (s *stream) cut(size int, send func(*part)) {
+	for _, data := range s.open {
+		for more := true; more; {
+			p := part{data: data[:min(size, len(data))]}
+			data = data[len(p.data):]
+			more = len(data) > 0
+			s.sent++
+			p.no, p.more = s.sent, more
+			s.kept = append(s.kept, p)
+			send(&p)
+		}
+	}
+	s.open = s.open[:0]
+}
+
+// has notes that the peer has all up to a number.
+func (s *stream) has(no uint64) {
+	n := 0
+	for n < len(s.kept) && s.kept[n].no <= no {
+		s.bytes -= len(s.kept[n].data)
+		s.kept[n].data = nil
+		n++
+	}
+	if s.kept = s.kept[n:]; len(s.kept) == 0 {
+		s.kept = nil
+	}
+}
+
+// take takes in a message and returns the items that are whole with it.
+func (s *stream) take(p *part) []byte {
+	s.got = p.no
+	s.gap = false
+	s.unsaid++
+	if p.more {
+		s.whole = append(s.whole, p.data...)
+		return nil
+	}
+	items := p.data
+	if s.whole != nil {
+		items = append(s.whole, items...)
+		s.whole = nil
+	}
+	return items
+}

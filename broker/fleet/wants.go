@@ -1,0 +1,152 @@
+package fleet
+
+import (
+	"slices"
+
+	"gloom/broker"
+)
+
+// wants is what the idle workers of a broker would do.
+type wants struct {
+	types map[string]int // places for a type alone
+	sets  map[uint32]*wantedSet
+}
+
+type wantedSet struct {
+	serves func(typ []byte) bool
+	places int
+}
+
+func newWants() wants { return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}} }
+
+// places is for how many jobs of a type there is room, about.
+func (w *wants) places(typ []byte) int {
+	n := w.types[string(typ)]
+	for _, s := range w.sets {
+		if s.serves(typ) {
+			n += s.places
+		}
+	}
+	return n
+}
+
+// ownWant is what workers here would do: those of a type or a set of types.
+type ownWant struct {
+	set           uint32
+	types, except [][]byte
+	places        int
+	said          int // what the others know
+	changed       bool
+}
+
+type wantKey struct {
+	set uint32
+	typ string
+}
+
+func (w *ownWant) key() wantKey {
+	if w.set == 0 {
+		return wantKey{typ: string(w.types[0])}
+	}
+	return wantKey{set: w.set}
+}
+
+// moved notes what the core says of types and workers.
+func (m *Machine) moved(v *broker.Move) {
+	g := &m.guest
+	if v.Set == 0 {
+		m.reconsider(v.Types[0])
+	}
+	g.stirred = true
+	fresh := ownWant{set: v.Set, types: v.Types, except: v.Except}
+	w := g.wants[fresh.key()]
+	if w == nil {
+		if v.Places == 0 || len(g.own) >= maxWants {
+			return
+		}
+		w = &fresh
+		g.wants[w.key()] = w
+		g.own = append(g.own, w)
+	}
+	w.places = v.Places
+	if v.Places > 0 {
+		w.types, w.except = v.Types, v.Except
+	}
+	if !w.changed && (w.places > 0) != (w.said > 0) {
+		w.changed = true
+		g.changed = append(g.changed, w)
+		if w.said == 0 && m.pulses > g.saidAt {
+			m.sayWants(false)
+		}
+	}
+}
+
+// sayWants says what has changed of what is wanted here, or all of it, if there is
+// somebody to hear it.
+func (m *Machine) sayWants(all bool) {
+	g := &m.guest
+	if !all && len(g.changed) == 0 || len(m.order) == 0 {
+		return
+	}
+	list := g.changed
+	if all {
+		list = nil
+		g.own = slices.DeleteFunc(g.own, func(w *ownWant) bool {
+			if w.places > 0 {
+				list = append(list, w)
+				return false
+			}
+			delete(g.wants, w.key())
+			return true
+		})
+		if len(list) == 0 && !g.wanting {
+			return
+		}
+	}
+	g.wanting = len(list) > 0
+	g.saidAt = m.pulses
+	b := m.start(msgWants)
+	b.bool(all)
+	b.head(len(list))
+	for _, w := range list {
+		b.uint(uint64(w.set))
+		b.list(w.types)
+		b.list(w.except)
+		w.said, w.changed = w.places, false
+		if m.core.Draining() {
+			w.said = 0
+		}
+		b.int(int64(w.said))
+	}
+	g.changed = g.changed[:0]
+	m.out = append(m.out, Message{Data: b})
+}
+
+// heardWants takes in what another broker wants.
+func (m *Machine) heardWants(p *peer, s *scan) {
+	all := s.bool()
+	n := s.head()
+	if p == nil {
+		return
+	}
+	if all {
+		p.wants = newWants()
+	}
+	for range n {
+		set, types, except, places := uint32(s.uint()), s.list(), s.list(), int(s.int())
+		switch {
+		case s.err != nil:
+			return
+		case set == 0 && len(types) == 1 && places > 0:
+			p.wants.types[string(types[0])] = places
+			m.reconsider(types[0])
+		case set == 0 && len(types) == 1:
+			delete(p.wants.types, string(types[0]))
+		case places > 0:
+			p.wants.sets[set] = &wantedSet{broker.Serving(types, except), places}
+			m.home.stirred = true
+		default:
+			delete(p.wants.sets, set)
+		}
+	}
+}
