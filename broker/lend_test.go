@@ -78,7 +78,7 @@ func TestLend(t *testing.T) {
 			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 0 {
 				t.Errorf("afterwards the ledger counts %+v, %d are borrowed", b.Totals(), b.Borrowed())
 			}
-			if letters, _ := b.DeadLetters([]byte(`"t"`), 0, 10); len(letters) != 0 {
+			if letters, _ := b.DeadLetters(3, []byte(`"t"`), 0, 10, nil); len(letters) != 0 {
 				t.Error("a borrowed job is a dead letter")
 			}
 		})
@@ -117,7 +117,7 @@ func TestBorrower(t *testing.T) {
 	if fx := b.Release(3, p, &broker.Releasing{ID: []byte("2")}); told(fx) != "job:1:1" {
 		t.Errorf("a place is free: %s", told(fx))
 	}
-	if info, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
+	if info, _, _ := b.Type([]byte(`"t"`)); info.Workers != 1 || info.Idle != 0 {
 		t.Errorf("%d workers, %d idle", info.Workers, info.Idle)
 	}
 	if fx := b.Gone(4, p); told(fx) != "" || b.Totals().Queued != 3 {

@@ -321,11 +321,16 @@ func (m *Machine) partGuest(p *peer) {
 	}
 }
 
-// Effect takes in what the core says to a peer of the machine's.
-func (m *Machine) Effect(e *broker.Effect) {
+// Effect takes in what the core says to a peer of the machine's, and tells whether
+// it is one.
+func (m *Machine) Effect(e *broker.Effect) bool {
 	if ln := m.home.lines[e.Peer]; ln != nil {
 		m.toBorrower(ln, e)
-	} else if p := m.guest.lenders[e.Peer]; p != nil {
+		return true
+	}
+	p := m.guest.lenders[e.Peer]
+	if p != nil {
 		m.toLender(p, e)
 	}
+	return p != nil
 }

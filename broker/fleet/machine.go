@@ -230,6 +230,9 @@ func (m *Machine) Take() []Message {
 	return out
 }
 
+// SetPart says how many bytes of items a message may carry from now on.
+func (m *Machine) SetPart(n int) { m.cfg.Part = n }
+
 // Pending tells whether Take has something to send.
 func (m *Machine) Pending() bool {
 	return len(m.out) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })

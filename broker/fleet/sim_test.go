@@ -317,7 +317,7 @@ func (x *node) worker() {
 	case n < 4:
 		q.Type = []byte(types[n])
 	case n < 6:
-		q.Types = [][]byte{[]byte(types[x.rng.IntN(4)]), []byte(`"b"`)}
+		q.Types = [][]byte{[]byte(types[2*x.rng.IntN(2)]), []byte(`"b"`)}
 	default:
 		q.Types, q.Except = [][]byte{[]byte(`"mail-*"`)}, [][]byte{[]byte(`"mail-2"`)}
 	}

@@ -63,6 +63,8 @@ type Hub struct {
 	ends  []end
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
+	// fleet has the peers that are other brokers; nil without.
+	fleet Fleet
 	// outcomes counts those of all connections.
 	outcomes int
 	stats    Stats
@@ -138,8 +140,31 @@ func (h *Hub) tick() {
 		func() {
 			defer h.guard()
 			h.apply(h.core.Tick(h.clock()))
+			if h.fleet != nil && h.fleet.Next() <= h.clock() {
+				h.fleet.Tick(h.clock())
+			}
 		}()
 	}
+	h.unlock(nil)
+}
+
+// Fleet lends jobs to other brokers and borrows theirs, as peers of the core. It is
+// called with the hub's lock, and must not come back to the hub.
+type Fleet interface {
+	// Effect is given what is meant for nobody else, and tells whether it was for one
+	// of its peers.
+	Effect(e *broker.Effect) bool
+	// Step goes on after a command, Tick when Next says so.
+	Step(now int64)
+	Tick(now int64)
+	Next() int64
+}
+
+// Enlist lets the fleet in that join returns. apply carries out the effects of its
+// commands.
+func (h *Hub) Enlist(join func(core *broker.Broker, now int64, apply func([]broker.Effect)) Fleet) {
+	h.lock()
+	h.fleet = join(h.core, h.clock(), h.apply)
 	h.unlock(nil)
 }
 
@@ -157,7 +182,15 @@ func (h *Hub) unlock(self *Sink) {
 		h.late = h.late[:len(h.late)-1]
 		h.leave(c, "")
 	}
-	if next := h.core.Next(); next < h.armed && !h.closed {
+	next := h.core.Next()
+	if h.fleet != nil {
+		func() {
+			defer h.guard()
+			h.fleet.Step(h.clock())
+		}()
+		next = min(h.core.Next(), h.fleet.Next())
+	}
+	if next < h.armed && !h.closed {
 		h.armed = next
 		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
 	}

@@ -226,8 +226,11 @@ const refBody = 128 << 10
 func (h *Hub) apply(fx []broker.Effect) {
 	for i := range fx {
 		e := &fx[i]
-		c := h.conns[e.Peer.Slot()]
-		if c == nil || c.peer != e.Peer || c.closing || c.overflow {
+		c := h.find(e.Peer)
+		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
+			continue
+		}
+		if c == nil || c.closing || c.overflow {
 			if e.Op == broker.OpResult {
 				h.stats.Undelivered++
 			}

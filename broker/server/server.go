@@ -232,7 +232,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 func (s *Server) held() (n uint64) {
-	s.hub.View(func(c *broker.Broker, _ int64) { n = c.Held() })
+	s.hub.View(func(c *broker.Broker, _ int64) { n = c.Held() + uint64(c.Borrowed()) })
 	return n
 }
 

@@ -1,0 +1,155 @@
+// Package driver connects a fleet's machine with a hub and with NATS.
+package driver
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"gloom/broker"
+	"gloom/broker/fleet"
+	"gloom/broker/hub"
+)
+
+// Driver is a broker's membership in a fleet.
+type Driver struct {
+	hub     *hub.Hub
+	log     zerolog.Logger
+	opt     Options
+	nc      *nats.Conn
+	machine *fleet.Machine
+	wake    chan struct{}
+	stop    chan struct{}
+	done    chan struct{}
+	// waking: wake has been filled, and nobody has taken what there is to send.
+	waking atomic.Bool
+
+	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
+	since                                      atomic.Int64 // when NATS came or went, Unix ns
+}
+
+// member is the machine as the hub sees it: it wakes the driver.
+type member struct {
+	*fleet.Machine
+	d *Driver
+}
+
+// Step is the machine's; what it has to send is sent soon.
+func (x member) Step(now int64) {
+	x.Machine.Step(now)
+	if x.Pending() && x.d.waking.CompareAndSwap(false, true) {
+		x.d.wake <- struct{}{}
+	}
+}
+
+// reconnect is how long it waits to connect again.
+const reconnect = 250 * time.Millisecond
+
+// Join joins the fleet of opt, which has been validated. NATS may be away: the broker
+// goes on alone until it comes.
+func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
+	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d.since.Store(time.Now().UnixNano())
+	var epoch [8]byte
+	_, _ = rand.Read(epoch[:])
+	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
+		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: binary.LittleEndian.Uint64(epoch[:]), Part: 256 << 10}, core, now, apply)
+		return member{d.machine, d}
+	})
+	var err error
+	d.nc, err = nats.Connect(opt.Servers, append(opt.connect(),
+		nats.Name("gloomd "+opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
+		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
+		nats.ConnectHandler(func(*nats.Conn) { d.connected() }), nats.ReconnectHandler(func(*nats.Conn) { d.connected() }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			d.log.Warn().Err(err).Msg("fleet: NATS complains")
+		}))...)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []string{d.subject(""), d.subject(opt.Name)} {
+		sub, err := d.nc.Subscribe(s, d.receive)
+		if err == nil {
+			err = sub.SetPendingLimits(1<<16, 256<<20)
+		}
+		if err != nil {
+			d.nc.Close()
+			return nil, err
+		}
+	}
+	go d.send()
+	return d, nil
+}
+
+// subject is where a broker hears what is meant for it, or all do ("").
+func (d *Driver) subject(to string) string {
+	if to == "" {
+		return d.opt.Prefix + ".all"
+	}
+	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
+}
+
+func (d *Driver) connected() {
+	d.since.Store(time.Now().UnixNano())
+	// What a message has around its items is well below 1 KiB.
+	part := int(min(256<<10, d.nc.MaxPayload()-1024))
+	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
+		d.machine.SetPart(part)
+		return nil
+	})
+	d.log.Info().Str("nats", d.nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
+}
+
+func (d *Driver) away(err error) {
+	d.since.Store(time.Now().UnixNano())
+	select {
+	case <-d.stop:
+	default:
+		d.log.Warn().Err(err).Msg("fleet: NATS is away; this broker goes on alone")
+	}
+}
+
+// receive takes in a message.
+func (d *Driver) receive(msg *nats.Msg) {
+	d.messagesIn.Add(1)
+	d.bytesIn.Add(uint64(len(msg.Data)))
+	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+		d.machine.Receive(now, msg.Data)
+		return nil
+	})
+}
+
+// send sends what the machine has to send. What cannot be sent is lost, as any
+// message may be.
+func (d *Driver) send() {
+	defer close(d.done)
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-d.wake:
+		}
+		d.waking.Store(false)
+		var out []fleet.Message
+		d.hub.View(func(*broker.Broker, int64) { out = d.machine.Take() })
+		for i := range out {
+			d.messagesOut.Add(1)
+			d.bytesOut.Add(uint64(len(out[i].Data)))
+			_ = d.nc.Publish(d.subject(out[i].To), out[i].Data)
+		}
+	}
+}
+
+// Close leaves the fleet. The hub is closed before.
+func (d *Driver) Close() {
+	close(d.stop)
+	<-d.done
+	d.nc.Close()
+}

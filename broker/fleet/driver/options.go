@@ -1,0 +1,104 @@
+package driver
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"gloom/broker/guard"
+)
+
+// Options say which fleet a broker joins. Without Servers it joins none.
+type Options struct {
+	// Servers are the URLs of NATS servers, separated by commas.
+	Servers string
+	// Name tells the brokers of a fleet apart; "" takes the host's name and the port
+	// of submitters.
+	Name string
+	// Prefix begins the subjects of the fleet.
+	Prefix string
+	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are
+	// what they may ask for.
+	Creds, CA, Cert, Key string
+	// Insecure allows NATS servers beyond this host without TLS or credentials.
+	Insecure bool
+}
+
+var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// maxName bounds the name of a broker, in bytes.
+const maxName = 128
+
+// Validate checks the options; it returns *guard.OptionError.
+func (o *Options) Validate() error {
+	bad := func(flag, value, reason string) error {
+		return &guard.OptionError{Flag: flag, Value: value, Reason: reason}
+	}
+	if o.Servers == "" {
+		return nil
+	}
+	if !subject.MatchString(o.Prefix) {
+		return bad("fleet-prefix", o.Prefix, "a prefix is words of letters, digits, - and _, joined by dots")
+	}
+	if len(o.Name) > maxName {
+		return bad("fleet-name", o.Name, "a name has 128 bytes at most")
+	}
+	for _, f := range []struct{ flag, path string }{
+		{"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
+	} {
+		if f.path == "" {
+			continue
+		}
+		if _, err := os.ReadFile(f.path); err != nil {
+			return bad(f.flag, f.path, err.Error())
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return bad("fleet-cert", o.Cert, "certificate and key (fleet-key) go together")
+	}
+	if o.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
+			return bad("fleet-cert", o.Cert, err.Error())
+		}
+	}
+	for _, server := range strings.Split(o.Servers, ",") {
+		u, err := url.Parse(server)
+		switch {
+		case err != nil:
+			return bad("fleet", server, errors.Unwrap(err).Error())
+		case u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
+			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
+		case !o.Insecure && !o.trusted(u):
+			return bad("fleet", server, "NATS beyond this host without TLS or credentials lets anybody there take jobs; give it fleet-creds, fleet-ca or tls://, or --insecure")
+		}
+	}
+	return nil
+}
+
+// trusted: the server is on this host, or has TLS or credentials.
+func (o *Options) trusted(u *url.URL) bool {
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback() ||
+		u.Scheme == "tls" || u.User != nil || o.Creds != "" || o.CA != "" || o.Cert != ""
+}
+
+// connect are the options of the NATS client.
+func (o *Options) connect() (all []nats.Option) {
+	if o.Creds != "" {
+		all = append(all, nats.UserCredentials(o.Creds))
+	}
+	if o.CA != "" {
+		all = append(all, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		all = append(all, nats.ClientCert(o.Cert, o.Key))
+	}
+	return all
+}
