@@ -13,11 +13,19 @@ type wants struct {
 }
 
 type wantedSet struct {
+	types  [][]byte
 	serves func(typ []byte) bool
 	places int
 }
 
 func newWants() wants { return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}} }
+
+func cloneAll(list [][]byte) (all [][]byte) {
+	for _, x := range list {
+		all = append(all, slices.Clone(x))
+	}
+	return all
+}
 
 // places is for how many jobs of a type there is room, about.
 func (w *wants) places(typ []byte) int {
@@ -143,7 +151,7 @@ func (m *Machine) heardWants(p *peer, s *scan) {
 		case set == 0 && len(types) == 1:
 			delete(p.wants.types, string(types[0]))
 		case places > 0:
-			p.wants.sets[set] = &wantedSet{broker.Serving(types, except), places}
+			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.Serving(types, except), places}
 			m.home.stirred = true
 		default:
 			delete(p.wants.sets, set)

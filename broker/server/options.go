@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"gloom/broker/fleet/driver"
 	"gloom/broker/guard"
 	"gloom/wire"
 )
@@ -78,6 +79,8 @@ type Options struct {
 	// groups; "" and nothing where there is none.
 	LimitsFile string
 	Limits     FileLimits
+	// Fleet is the fleet that it joins.
+	Fleet driver.Options
 	// Pprof serves profiles on the HTTP address.
 	Pprof bool
 	// LogLevel and LogFormat are for the daemon's log.
@@ -112,6 +115,7 @@ func DefaultOptions() Options {
 		DeadBytes:         64 << 20,
 		DeadAge:           24 * time.Hour,
 		Loops:             1,
+		Fleet:             driver.Options{Prefix: "gloom"},
 		LogLevel:          "info",
 		LogFormat:         "json",
 		Version:           "devel",
@@ -156,6 +160,8 @@ func (o *Options) Validate() error {
 		between("loops", o.Loops, 1, 256),
 		o.checkType(), o.checkLinks(), o.CheckTLS(),
 	}
+	o.Fleet.Insecure = o.Insecure
+	checks = append(checks, o.Fleet.Validate())
 	for _, err := range checks {
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker"
+	"gloom/broker/fleet/driver"
 	"gloom/broker/guard"
 	"gloom/broker/hub"
 	"gloom/wire"
@@ -34,6 +36,7 @@ type Server struct {
 	certs       *guard.Certificates // nil without TLS
 	defaultType string              // canonical
 	maxConns    int
+	fleet       *driver.Driver // nil without
 	started     time.Time
 
 	listeners []*listener
@@ -103,6 +106,10 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	for _, l := range s.listeners {
 		s.accepting.Go(func() { s.accept(l) })
 	}
+	if err := s.joinFleet(); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
 	s.wg.Go(s.giveBack)
 	s.wg.Go(s.watch)
 	return s, nil
@@ -130,6 +137,29 @@ func coreConfig(opt *Options) broker.Config {
 		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}
 }
+
+// joinFleet joins the fleet that the options name, if they do.
+func (s *Server) joinFleet() (err error) {
+	f := s.opt.Fleet
+	if f.Servers == "" {
+		return nil
+	}
+	if f.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return &OptionError{Flag: "fleet-name", Reason: "there is no host name to take: " + err.Error()}
+		}
+		_, port, _ := net.SplitHostPort(s.SubmitAddr().String())
+		f.Name = host + ":" + port
+	}
+	if s.fleet, err = driver.Join(s.hub, f, s.log); err != nil {
+		return &OptionError{Flag: "fleet", Value: f.Servers, Reason: err.Error()}
+	}
+	return nil
+}
+
+// Fleet is the fleet that it is a member of, nil for none.
+func (s *Server) Fleet() *driver.Driver { return s.fleet }
 
 // Hub is the hub, for the operators' side.
 func (s *Server) Hub() *hub.Hub { return s.hub }
@@ -271,6 +301,9 @@ func (s *Server) Close() error {
 		s.accepting.Wait()
 		s.closed = errors.Join(s.closed, s.loops.stop())
 		s.hub.Close()
+		if s.fleet != nil {
+			s.fleet.Close()
+		}
 		s.wg.Wait()
 	})
 	return s.closed

@@ -56,8 +56,15 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate in PEM form: TLS on all addresses of the form host:port and tls://host:port")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "its key")
 	f.StringVar(&o.TLSClientCA, "tls-client-ca", o.TLSClientCA, "authority whose certificates clients must have")
-	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates")
+	f.BoolVar(&o.Insecure, "insecure", o.Insecure, "allow addresses beyond this host without tokens or client certificates, and such NATS servers without TLS or credentials")
 	f.StringVar(&o.HTTPHosts, "http-hosts", o.HTTPHosts, "further names, separated by commas, under which the HTTP address may be asked")
+	f.StringVar(&o.Fleet.Servers, "fleet", o.Fleet.Servers, "NATS servers, separated by commas, of a fleet of brokers that lend each other jobs: nats://host:4222")
+	f.StringVar(&o.Fleet.Name, "fleet-name", o.Fleet.Name, "name of this broker in its fleet")
+	f.StringVar(&o.Fleet.Creds, "fleet-creds", o.Fleet.Creds, "file of NATS credentials")
+	f.StringVar(&o.Fleet.CA, "fleet-ca", o.Fleet.CA, "authority in PEM form that the NATS servers' certificates are of")
+	f.StringVar(&o.Fleet.Cert, "fleet-cert", o.Fleet.Cert, "certificate in PEM form to show to the NATS servers")
+	f.StringVar(&o.Fleet.Key, "fleet-key", o.Fleet.Key, "its key")
+	f.StringVar(&o.Fleet.Prefix, "fleet-prefix", o.Fleet.Prefix, "first words of the fleet's NATS subjects: brokers with another prefix are another fleet")
 	f.BoolVar(&o.Pprof, "pprof", o.Pprof, "serve profiles under /debug/pprof on the HTTP address")
 	f.Var(cli.Choice(&o.LogLevel, "trace", "debug", "info", "warn", "error"), "log-level", "trace, debug, info, warn or error")
 	f.Var(cli.Choice(&o.LogFormat, "json", "console"), "log-format", "json or console")
@@ -76,6 +83,7 @@ func describe(f *pflag.FlagSet) {
 		"max-unread":          "1/8 of max-memory",
 		"max-inbound":         "1/8 of max-memory",
 		"dead-bytes":          "1/16 of max-memory",
+		"fleet-name":          "the host's name and the port of submitters",
 	} {
 		f.Lookup(name).DefValue = text
 	}

@@ -147,6 +147,34 @@ func (d *Driver) send() {
 	}
 }
 
+// Info is what can be seen of the fleet.
+type Info struct {
+	fleet.Info
+	// Connected: NATS is there. Since is when it came or went, URL which server it is.
+	Connected bool
+	Since     time.Time
+	URL       string
+	// What was sent to and received from NATS, since the start.
+	MessagesIn, MessagesOut, BytesIn, BytesOut uint64
+}
+
+// Info tells what there is.
+func (d *Driver) Info() Info {
+	x := Info{
+		Connected: d.nc.IsConnected(), Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
+		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
+	}
+	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
+	return x
+}
+
+// Borrower returns the name of the broker that a worker of the core's is, "" if it
+// is none.
+func (d *Driver) Borrower(p broker.Peer) (name string) {
+	d.hub.View(func(*broker.Broker, int64) { name = d.machine.Borrower(p) })
+	return name
+}
+
 // Close leaves the fleet. The hub is closed before.
 func (d *Driver) Close() {
 	close(d.stop)

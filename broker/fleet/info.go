@@ -1,0 +1,78 @@
+package fleet
+
+import (
+	"time"
+
+	"gloom/broker"
+)
+
+// Info is what can be seen of a broker's part in a fleet.
+type Info struct {
+	Name  string
+	Epoch uint64
+	// Alone: another broker has this name.
+	Alone bool
+	Stats Stats
+	Peers []PeerInfo
+}
+
+// PeerInfo is what is known of another broker.
+type PeerInfo struct {
+	Name  string
+	Epoch uint64
+	// State is joining, up or draining.
+	State          string
+	RoundTrip      time.Duration // of the last heartbeat; 0 not known yet
+	Heard          time.Duration // since the last message
+	Lent, Borrowed int
+	// Wants are the types that it has idle workers for, and patterns, with places; at
+	// most infoWants.
+	Wants []WantInfo
+}
+
+// WantInfo is what idle workers would do: names and patterns, canonical.
+type WantInfo struct {
+	Types  [][]byte
+	Places int
+}
+
+// infoWants bounds the wants that are shown of a broker.
+const infoWants = 100
+
+// Info tells what there is.
+func (m *Machine) Info() Info {
+	x := Info{Name: m.cfg.Name, Epoch: m.cfg.Epoch, Alone: m.alone, Stats: m.stats}
+	for _, p := range m.order {
+		v := PeerInfo{
+			Name: p.name, Epoch: p.epoch, State: "joining", RoundTrip: time.Duration(p.trip), Heard: time.Duration(m.now - p.heard),
+			Lent: p.lent, Borrowed: p.borrowed,
+		}
+		if p.up {
+			v.State = "up"
+		}
+		if p.draining {
+			v.State = "draining"
+		}
+		for typ, n := range p.wants.types {
+			if len(v.Wants) < infoWants {
+				v.Wants = append(v.Wants, WantInfo{[][]byte{[]byte(typ)}, n})
+			}
+		}
+		for _, s := range p.wants.sets {
+			if len(v.Wants) < infoWants {
+				v.Wants = append(v.Wants, WantInfo{s.types, s.places})
+			}
+		}
+		x.Peers = append(x.Peers, v)
+	}
+	return x
+}
+
+// Borrower returns the name of the broker that a worker of the core's is, "" if it
+// is none.
+func (m *Machine) Borrower(p broker.Peer) string {
+	if ln := m.home.lines[p]; ln != nil {
+		return ln.peer.name
+	}
+	return ""
+}
