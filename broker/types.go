@@ -17,8 +17,8 @@ type jobType struct {
 	// borrowers are the brokers among the workers, borrowed is how many jobs of other
 	// brokers run here.
 	borrowers, borrowed int32
-	name    []byte
-	stats   *TypeStats
+	name                []byte
+	stats               *TypeStats
 	// outcomes counts the kept outcomes of its jobs.
 	outcomes int
 	// flows holds the flows with ready jobs, best job first.
