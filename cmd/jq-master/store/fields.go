@@ -11,7 +11,7 @@ import (
 
 // fieldNames are the fields of a job's hash, in the order in which decode expects
 // them. Numbers are decimal, times milliseconds since 1970, MessagePack is raw. A
-// field that is missing or empty is zero.
+// field that is missing or empty is zero, those of a pusher have their default.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
 	"seq", "state", "rev", "attempt", "retries", "due", "worker", "started", "deadline", "finished",
@@ -20,8 +20,13 @@ var fieldNames = []string{
 
 // attributes are the fields of a new job besides seq and state.
 func attributes(args []any, j *job.Job) []any {
-	args = append(args, "name", j.Name, "argument", j.Argument, "max_retry", j.MaxRetry, "timeout", j.Timeout,
-		"enqueued", j.Enqueued)
+	args = append(args, "name", j.Name, "argument", j.Argument, "enqueued", j.Enqueued)
+	if j.MaxRetry != job.DefaultMaxRetry {
+		args = append(args, "max_retry", j.MaxRetry)
+	}
+	if j.Timeout != job.DefaultTimeout {
+		args = append(args, "timeout", j.Timeout)
+	}
 	if j.Priority != 0 {
 		args = append(args, "priority", j.Priority)
 	}
@@ -86,10 +91,10 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 		}
 		return nil
 	}
-	number := func(bits int) int64 {
+	orNumber := func(bits int, missing int64) int64 {
 		s := word()
 		if s == "" {
-			return 0
+			return missing
 		}
 		n, e := strconv.ParseInt(s, 10, bits)
 		if e != nil && err == nil {
@@ -97,6 +102,7 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 		}
 		return n
 	}
+	number := func(bits int) int64 { return orNumber(bits, 0) }
 	bad := func(s string) {
 		if err == nil {
 			err = fmt.Errorf("job %s: %s: %q", id, fieldNames[next-1], s)
@@ -104,7 +110,8 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	}
 	j = &job.Job{ID: id}
 	j.Name, j.Argument = word(), raw()
-	j.Priority, j.MaxRetry, j.Timeout = int32(number(32)), int32(number(32)), int32(number(32))
+	j.Priority = int32(number(32))
+	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), int32(orNumber(32, job.DefaultTimeout))
 	j.KeepResult, j.Enqueued, j.Seq = word() == "1", number(64), uint64(number(64))
 	var ok bool
 	if s := word(); s != "" {
