@@ -102,10 +102,8 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 		j.State, j.Retries, j.Finished = job.Queued, 0, 0
 	}
 	c.write(reviving, r, func(done func(error)) { c.out.store.Revive(j, done) }, func() {
-		switch {
-		case ended:
-			was := r.State
-			c.become(r, j)
+		c.become(r, j)
+		if ended {
 			c.timers.remove(r)
 			if r.past != nil {
 				r.past.forget = 0
@@ -113,15 +111,10 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			c.constraints.enter(r, match(c.constraints.list, &r.Attributes, nil))
 			c.ledger.Revived++
 			c.ledger.Waiting++
-			if was == job.Failed || was == job.Cancelled {
-				c.place(r)
-			}
-		default:
-			c.become(r, j)
-			if r.inLine {
-				line := c.out.line
-				c.later(func() { line.change(id, nil, true) })
-			}
+			c.place(r)
+		} else if r.inLine {
+			line := c.out.line
+			c.later(func() { line.change(id, nil, true) })
 		}
 		c.later(func() { reply(nil) })
 	})

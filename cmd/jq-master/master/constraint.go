@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"gloom/cmd/jq-master/job"
@@ -240,17 +241,7 @@ func (k *constraint) pattern(what byte) string {
 }
 
 // escape keeps what means something in patterns out of names.
-func escape(id string) string {
-	var b []byte
-	for i := range len(id) {
-		if c := id[i]; c == '*' || c == '%' || c == ':' {
-			b = append(b, '%', "0123456789ABCDEF"[c>>4], "0123456789ABCDEF"[c&15])
-		} else {
-			b = append(b, c)
-		}
-	}
-	return string(b)
-}
+var escape = strings.NewReplacer("%", "%25", "*", "%2A", ":", "%3A").Replace
 
 // ruleChange sets the rule of a pattern, or drops it.
 type ruleChange struct {

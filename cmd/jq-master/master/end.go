@@ -67,7 +67,7 @@ func (c *machine) flushFetched() {
 		}
 		c.fetched = c.fetched[n:]
 		if len(ids) > 0 {
-			c.storeWorker(func(done func(error)) { c.out.store.Fetch(ids, done) })
+			c.tellStore(func(done func(error)) { c.out.store.Fetch(ids, done) })
 		}
 	}
 	c.fetched, c.fetchAt = nil, 0
@@ -126,19 +126,19 @@ func (c *machine) forget(all []*record) {
 	})
 }
 
-// tick does all that is due and returns when something is next.
-func (c *machine) tick() (next int64) {
+// tick does all that is due.
+func (c *machine) tick() {
 	var forgotten []*record
 	for n := 0; n < manyAtOnce && c.timers.next() <= c.now; n++ {
 		r := c.timers[0]
 		switch u := r.past.run; {
 		case u != nil:
-			if c.away != nil || c.now < c.backAt+ms(c.StoreWait) && c.backAt != 0 {
-				// What workers said meanwhile comes first.
-				c.timers.set(r, max(c.now+1, c.backAt+ms(c.StoreWait)))
-				if c.away != nil {
-					c.timers.set(r, c.now+250)
-				}
+			if c.away != nil {
+				c.timers.set(r, c.now+ms(beats))
+				continue
+			}
+			if heard := c.backAt + ms(c.StoreWait); c.backAt != 0 && c.now < heard {
+				c.timers.set(r, heard) // what workers said meanwhile comes first
 				continue
 			}
 			c.timers.remove(r)
@@ -165,7 +165,11 @@ func (c *machine) tick() (next int64) {
 	if c.fetchAt != 0 && c.now >= c.fetchAt && c.away == nil {
 		c.flushFetched()
 	}
-	next = c.timers.next()
+}
+
+// next is when something is due.
+func (c *machine) next() int64 {
+	next := c.timers.next()
 	if c.fetchAt != 0 && c.away == nil {
 		next = min(next, c.fetchAt)
 	}

@@ -3,11 +3,13 @@ package master
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/wire"
 )
 
 // manyLooked is how many records one request looks at.
@@ -112,52 +114,18 @@ func (w *worker) serves(name string) bool {
 	return !w.gone && !w.Leaving && slices.ContainsFunc(w.Names, func(glob string) bool { return fits(glob, name) })
 }
 
-// fits reports whether a name fits a glob, in which * stands for any characters.
+// fits reports whether a name fits a glob.
 func fits(glob, name string) bool {
-	head, rest, star := strings.Cut(glob, "*")
-	if !star {
-		return glob == name
-	}
-	name, ok := strings.CutPrefix(name, head)
-	if !ok {
-		return false
-	}
-	for {
-		part, more, star := strings.Cut(rest, "*")
-		if !star {
-			return strings.HasSuffix(name, rest)
-		}
-		i := strings.Index(name, part)
-		if i < 0 {
-			return false
-		}
-		name, rest = name[i+len(part):], more
-	}
+	p := wire.NewPattern(wire.Canonical(nil, glob))
+	return p.Fits(name)
 }
 
 // constraintOf is the id of the constraint that a group belongs to.
 func constraintOf(group string) string {
-	id := strings.SplitN(group, ":", 3)
-	if len(id) < 2 {
-		return group
-	}
-	var b []byte
-	for s := id[1]; len(s) > 0; s = s[1:] {
-		if s[0] == '%' && len(s) > 2 {
-			b = append(b, unhex(s[1])<<4|unhex(s[2]))
-			s = s[2:]
-		} else {
-			b = append(b, s[0])
-		}
-	}
-	return string(b)
-}
-
-func unhex(c byte) byte {
-	if c >= 'A' {
-		return c - 'A' + 10
-	}
-	return c - '0'
+	_, name, _ := strings.Cut(group, ":")
+	name, _, _ = strings.Cut(name, ":")
+	id, _ := url.PathUnescape(name)
+	return id
 }
 
 // Bulk retries or cancels the jobs that a filter picks: at most limit, more says

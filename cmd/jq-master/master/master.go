@@ -53,7 +53,6 @@ type Master struct {
 	mu    sync.Mutex // guards what follows
 	c     *machine   // nil unless this master is the active one
 	line  *brokerLine
-	over  error      // why it is no more
 	state *job.Fault // why there is no c
 	away  error      // why the store is away
 	rest  []func()   // what a machine that is no more had left to do
@@ -85,10 +84,7 @@ func (m *Master) clock() (now, wall int64) {
 
 // wind sets the alarm to when something is due.
 func (m *Master) wind(c *machine) {
-	next := c.timers.next()
-	if c.fetchAt != 0 {
-		next = min(next, c.fetchAt)
-	}
+	next := c.next()
 	if next < m.rings && m.alarm != nil {
 		m.rings = next
 		m.alarm.Reset(time.Duration(max(next-c.now, 0)) * time.Millisecond)
@@ -190,7 +186,7 @@ func (m *Master) serve(ctx context.Context) error {
 			continue
 		}
 		m.flush(c)
-		m.deactivate(c, again)
+		m.deactivate(c)
 		line.close()
 		return again
 	}
@@ -267,9 +263,9 @@ func (m *Master) flush(c *machine) {
 }
 
 // deactivate has them refused again, and those that wait.
-func (m *Master) deactivate(c *machine, why error) {
+func (m *Master) deactivate(c *machine) {
 	m.mu.Lock()
-	m.c, m.line, m.over = nil, nil, why
+	m.c, m.line = nil, nil
 	m.rest, c.todo = append(m.rest, c.todo...), nil
 	m.state = errStarting
 	m.alarm.Stop()

@@ -30,7 +30,7 @@ func TestEndMeanwhile(t *testing.T) {
 			end := func() {
 				t.Helper()
 				answer := <-held.asked
-				m.deactivate(m.c, errors.New("it is another's"))
+				m.deactivate(m.c)
 				answer(v.answer)
 				select {
 				case err := <-told:

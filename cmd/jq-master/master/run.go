@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"gloom/cmd/jq-master/job"
 )
@@ -215,19 +216,11 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	switch {
 	case mine && u.ended:
 		u.dones = append(u.dones, answer)
-	case mine && (r.op == cancelling || r.op == releasing):
-		r.wait(func() { c.done(w, p, answer) })
-	case mine && u.sent:
+	case mine && u.sent && r.op == idle:
 		u.ended = true
 		u.dones = append(u.dones, answer)
-		if r.op == idle {
-			c.end(r, &p.Outcome, true)
-		} else { // it times out at this moment
-			u.ended = false
-			u.dones = nil
-			r.wait(func() { c.done(w, p, answer) })
-		}
-	case r.op != idle && u == nil:
+		c.end(r, &p.Outcome, true)
+	case mine && (u.sent || r.op == cancelling || r.op == releasing), u == nil && r.op != idle:
 		r.wait(func() { c.done(w, p, answer) })
 	case c.reported(r, w.ID, p.Attempt):
 		tell(nil)
@@ -259,17 +252,13 @@ func (c *machine) fail(r *record, reason job.Reason, message string) {
 // end writes how a run has ended, and then what comes of it.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.past.run
+	o = bounded(o)
 	j := r.after()
 	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
 	c.note(j, o, reported)
 	c.more.runSeconds.add(float64(c.wall-j.Started) / 1000)
 	if !o.Success {
 		j.Error, j.Message, j.Reason = o.Error, o.Message, o.Reason
-		if len(j.Error) > job.MaxError {
-			j.Message = fmt.Sprintf("%s (the error had %d bytes, at most %d are kept)", j.Message, len(j.Error), job.MaxError)
-			j.Error = nil
-		}
-		j.Message = clip(j.Message)
 		if o.Retry && r.Retries < r.MaxRetry {
 			c.retry(r, u, j)
 			return
@@ -340,7 +329,7 @@ func (c *machine) backoff(n int) time.Duration {
 func (c *machine) note(j *job.Job, o *job.Outcome, reported bool) {
 	a := job.Attempt{
 		Number: j.Attempt, Worker: j.Worker, Started: j.Started, Finished: j.Finished,
-		Success: o.Success, Reported: reported, Reason: o.Reason, Message: clip(o.Message),
+		Success: o.Success, Reported: reported, Reason: o.Reason, Message: o.Message,
 	}
 	all := j.Attempts
 	if len(all) >= job.KeptAttempts {
@@ -349,14 +338,25 @@ func (c *machine) note(j *job.Job, o *job.Outcome, reported bool) {
 	j.Attempts = append(slices.Clip(all), a)
 }
 
-// clip cuts a message, between characters.
-func clip(s string) string {
-	if len(s) <= job.MaxMessage {
+// bounded leaves out of an outcome what is longer than may be kept.
+func bounded(o *job.Outcome) *job.Outcome {
+	b := *o
+	note := ""
+	if n := len(b.Error); n > job.MaxError {
+		note = fmt.Sprintf(" [its error of %d bytes is left out, it may have %d]", n, job.MaxError)
+		b.Error = nil
+	}
+	b.Message = cut(b.Message, job.MaxMessage-len(note)) + note
+	return &b
+}
+
+// cut cuts a text to so many bytes, at a character's border.
+func cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	n := job.MaxMessage
-	for n > 0 && s[n]&0xc0 == 0x80 {
-		n--
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
 	}
-	return s[:n]
+	return s[:most]
 }

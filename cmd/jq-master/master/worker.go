@@ -195,7 +195,7 @@ func (c *machine) retire(w *worker) {
 	c.closePulls(w)
 	if len(w.runs) > 0 {
 		stored := w.Worker
-		c.storeWorker(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+		c.tellStore(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
 	}
 	c.dismiss(w)
 }
@@ -210,10 +210,11 @@ func (c *machine) dismiss(w *worker) {
 	id := w.ID
 	line := c.out.line
 	c.later(func() { line.part(id) })
-	c.storeWorker(func(done func(error)) { c.out.store.DropWorker(id, done) })
+	c.tellStore(func(done func(error)) { c.out.store.DropWorker(id, done) })
 }
 
-func (c *machine) storeWorker(send func(done func(error))) {
+// tellStore sends what nobody waits for.
+func (c *machine) tellStore(send func(done func(error))) {
 	c.later(func() {
 		send(func(err error) {
 			if err != nil {
@@ -297,7 +298,7 @@ func (c *machine) heartbeat(w *worker) []job.ID {
 	if !w.Heartbeat {
 		w.Heartbeat = true
 		stored := w.Worker
-		c.storeWorker(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
+		c.tellStore(func(done func(error)) { c.out.store.PutWorker(&stored, done) })
 	}
 	lapse(w.cancels, c.now)
 	ids := slices.Collect(maps.Keys(w.cancels))

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
 )
 
 // someWorker adds a worker with a place for two jobs.
@@ -85,5 +87,48 @@ func TestCancelsLapse(t *testing.T) {
 	w.pass(time.Minute)
 	if n := len(k.cancels); n != 1 {
 		t.Fatalf("%d cancelled runs are noted, the time of one is over", n)
+	}
+}
+
+// TestAwayWithFetches: what was fetched while the store is away does not keep the
+// alarm ringing.
+func TestAwayWithFetches(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	w.step(c, func() { c.storeChanged(store.ErrAway); c.fetchAt = w.now - 1 })
+	if at := c.next(); at <= w.now {
+		t.Errorf("due since %d ms", w.now-at)
+	}
+	w.step(c, func() { c.storeChanged(nil) })
+	if at := c.next(); at > w.now {
+		t.Errorf("not due before %d ms", at-w.now)
+	}
+}
+
+// TestBounded: an error that is too long is left out, and the message says so.
+func TestBounded(t *testing.T) {
+	long := strings.Repeat("é", job.MaxMessage)
+	for _, v := range []struct {
+		of         job.Outcome
+		size, kept int
+	}{
+		{job.Outcome{Message: "short", Error: make([]byte, job.MaxError)}, 5, job.MaxError},
+		{job.Outcome{Message: "x" + long}, job.MaxMessage - 1, 0},
+		{job.Outcome{Message: long, Error: make([]byte, job.MaxError+1)}, job.MaxMessage, 0},
+	} {
+		got := bounded(&v.of)
+		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > job.MaxError) {
+			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.of.Message), len(v.of.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
+		}
+	}
+}
+
+// TestGroupNames: the constraint of a group is found by its name.
+func TestGroupNames(t *testing.T) {
+	for _, id := range []string{"a", "a:b", "%41", "*", "100%", "ü/ "} {
+		k := &constraint{Constraint: job.Constraint{ID: id}}
+		if got := constraintOf(k.group('c', shared)); got != id {
+			t.Errorf("%q is %q", id, got)
+		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"unicode/utf8"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
@@ -228,21 +227,4 @@ func readFailure(f *form, o *job.Outcome) {
 	f.need("message", pack.String)
 	o.Message = f.text("message")
 	o.Error = bytes.Clone(f.value("error"))
-	if n := len(o.Error); n > job.MaxError {
-		o.Error = nil
-		note := fmt.Sprintf(" [its error of %d bytes is left out, it may have %d]", n, job.MaxError)
-		o.Message = cut(o.Message, job.MaxMessage-len(note)) + note
-	}
-	o.Message = cut(o.Message, job.MaxMessage)
-}
-
-// cut cuts a text to so many bytes, at a character's border.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
 }
