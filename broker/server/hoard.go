@@ -25,12 +25,12 @@ type hoard struct {
 	frames int          // that had come when it began; of the reader only
 }
 
-// count notes that the connection holds so many bytes of an unfinished frame
-// beside the big one. With too many from all connections, who holds most for
+// count notes that the connection holds so many bytes of unfinished frames beside the
+// big one. With too many from all connections, who holds most for
 // longest goes.
 func (s *session) count(left int) {
 	h := &s.hoard
-	n, old := int64(left+cap(s.big.buf)), h.bytes.Load()
+	n, old := int64(left+s.big.held()), h.bytes.Load()
 	if n == 0 && old == 0 {
 		return
 	}
@@ -59,7 +59,7 @@ func (s *session) drop() {
 	if cap(s.big.buf) >= largeDrop {
 		notify(s.srv.dropped)
 	}
-	s.big = gathered{}
+	s.big.reset()
 	s.count(0)
 }
 

@@ -28,11 +28,6 @@ type plain struct {
 
 	lingering bool
 	thrown    int // bytes thrown away while lingering
-
-	// busy: something is done aside, and nothing is read; inHand is how many
-	// bytes that holds.
-	busy   bool
-	inHand int
 }
 
 const (
@@ -51,8 +46,8 @@ const (
 
 func (p *plain) gone() bool { return p.fd < 0 }
 
-// drown is called once the descriptor has closed.
-func (p *plain) drown() {
+// forget is called once the descriptor has closed.
+func (p *plain) forget() {
 	p.fd = -1
 	p.rest, p.held = nil, backlog{}
 }
@@ -69,7 +64,7 @@ func (p *plain) received(data []byte) {
 	case p.closing:
 		p.throwAway(len(data))
 		return
-	case p.busy:
+	case p.big.busy:
 		p.keep(data)
 	case p.more:
 		p.keep(data) // of a second read in this round
@@ -80,7 +75,7 @@ func (p *plain) received(data []byte) {
 			p.keep(rest[p.at:])
 			p.loop.spareRest(rest)
 			p.at = 0
-			p.loop.again(p) // what came meanwhile has not been read
+			p.loop.poller.again(p.fd) // what came meanwhile has not been read
 		}
 	default:
 		if len(p.rest) > 0 {
@@ -108,13 +103,13 @@ func (p *plain) carry(data []byte) (used int) {
 	switch {
 	case p.closing:
 	case p.big.whole():
-		p.decodeAside()
+		p.decodeBeside()
 	case p.big.want > 0:
-		p.growAside()
+		p.growBeside()
 	}
-	p.more = cut || p.busy
+	p.more = cut || p.big.busy
 	if cut {
-		p.loop.again(p) // for its next turn
+		p.loop.poller.again(p.fd) // for its next turn
 	}
 	return used
 }
@@ -150,11 +145,11 @@ func (lp *loop) spareRest(b []byte) {
 // will be used again counts as far as it is needed here, and what has come while
 // the connection is busy not at all: a read or two, behind a frame that must fit.
 func (p *plain) recount() {
-	if p.busy {
-		p.count(p.inHand)
-	} else {
-		p.count(min(cap(p.rest), 2*(len(p.rest)-p.at)))
+	left := 0
+	if !p.big.busy {
+		left = min(cap(p.rest), 2*(len(p.rest)-p.at))
 	}
+	p.count(left)
 }
 
 // fault is for what a recover has returned: a fault in decoding costs this peer
@@ -239,7 +234,7 @@ func (p *plain) writeOn() {
 // goOn reads again from a connection after a pause.
 func (p *plain) goOn() {
 	p.paused.Store(false)
-	p.loop.again(p)
+	p.loop.poller.again(p.fd)
 }
 
 // drain writes what is held back as far as the socket takes it.
@@ -254,7 +249,7 @@ func (p *plain) drain() {
 			break // it will be told when there is room
 		}
 		if turn += n; turn >= writeTurn {
-			p.loop.again(p)
+			p.loop.poller.again(p.fd)
 			break
 		}
 	}

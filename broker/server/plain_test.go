@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/panjf2000/gnet/v2/pkg/netpoll"
-
 	"gloom/broker/hub"
 	"gloom/wire"
 )
@@ -45,14 +43,14 @@ func TestPieces(t *testing.T) {
 	cut := 0
 	answers := func(most int) []byte {
 		s := begin(t, nil)
-		poller, err := netpoll.OpenPoller()
+		poller, err := openPoller()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer poller.Close()
+		defer poller.close()
 		lp := &loop{srv: s, batch: s.newBatch(), poller: poller}
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
-		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink, aside: math.MaxInt}, loop: lp}
+		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink, big: gathered{most: math.MaxInt}}, loop: lp}
 		p.conn = s.hub.Open(p.port, lp.sink, p, "test")
 		var out []byte
 		for left := stream; len(left) > 0; {

@@ -44,7 +44,7 @@ type Server struct {
 	httpSrv   *http.Server
 	secure    secureConns
 	batches   sync.Pool     // of *batch, for TLS and giant frames
-	asides    chan struct{} // room for what is done beside the loops
+	giants    chan struct{} // room for giant frames that are seen to beside the loops
 
 	conns        atomic.Int64
 	inbound      atomic.Int64  // bytes of frames not arrived whole
@@ -73,7 +73,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), asides: asides(), started: time.Now()}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: giantSlots(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {

@@ -40,13 +40,9 @@ type session struct {
 	closing bool         // whatever still comes is thrown away
 	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
 
-	big   gathered
-	aside int // payloads longer than this are not the reader's to grow or decode
-	// blocks: the reader may block, and waits for a slot (Server.aside) for what
-	// takes long; slotted: it has one.
-	blocks, slotted bool
-	frames          int // that have come
-	hoard           hoard
+	big    gathered
+	frames int // that have come
+	hoard  hoard
 	// paused: nothing is read from it until it has read some of what waits for it.
 	paused atomic.Bool
 	ending atomic.Bool // it is being closed by us; kept with TLS only
@@ -93,8 +89,8 @@ func (s *session) handle(b *batch, payload []byte, kept bool) {
 	c.Kept = kept
 	b.big = b.big || kept
 	var err *wire.Error
-	if kept && s.blocks && !s.slotted {
-		s.srv.aside(func() { err = s.decode(d, c, payload) })
+	if kept && s.big.slot != nil {
+		s.big.slot(func() { err = s.decode(d, c, payload) })
 	} else {
 		err = s.decode(d, c, payload)
 	}

@@ -119,7 +119,7 @@ func TestGather(t *testing.T) {
 			if announced/step > 200_000 {
 				continue
 			}
-			s := &session{srv: &Server{opt: DefaultOptions(), hub: hub.New(hub.Config{})}}
+			s := &session{srv: &Server{opt: DefaultOptions(), hub: hub.New(hub.Config{})}, big: gathered{most: math.MaxInt}}
 			header := binary.BigEndian.AppendUint32(nil, uint32(announced))
 			if !s.big.begin(header) {
 				t.Fatalf("a frame of %d bytes is no big one", announced)
@@ -127,7 +127,7 @@ func TestGather(t *testing.T) {
 			came := len(header)
 			for left := announced; left > 0; {
 				// More may be there than belongs to this frame.
-				used := s.big.add(make([]byte, step), math.MaxInt)
+				used := s.big.add(make([]byte, step))
 				if used != min(step, left) {
 					t.Fatalf("%d bytes of %d were used, %d are left of the frame", used, step, left)
 				}

@@ -80,7 +80,7 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	}
 	_ = raw.SetDeadline(time.Time{})
 	w := &tlsWriter{srv: s, nc: nc, raw: raw, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
-	p := &session{srv: s, port: port, blocks: true, aside: math.MaxInt, shut: func() { _ = raw.Close() }}
+	p := &session{srv: s, port: port, big: gathered{most: math.MaxInt, slot: s.inSlot}, shut: func() { _ = raw.Close() }}
 	moved := make(chan struct{}, 1)
 	p.unpause = func() { notify(moved) }
 	w.wrote = p.unpause
@@ -186,9 +186,10 @@ func (r *tlsReader) received(n int) bool {
 	at, more := r.turn(b, r.buf)
 	for more {
 		var used int
-		r.slotted = true
-		r.srv.aside(func() { used, more = r.turn(b, r.buf[at:]) })
-		r.slotted = false
+		slot := r.big.slot
+		r.big.slot = nil // it has one
+		slot(func() { used, more = r.turn(b, r.buf[at:]) })
+		r.big.slot = slot
 		at += used
 	}
 	r.srv.batches.Put(b)

@@ -66,9 +66,9 @@ func (s *session) take(b *batch, data []byte) (used int, more bool) {
 		var payload []byte
 		kept := false
 		if s.big.size > 0 {
-			n := s.big.add(data[used:], s.aside)
+			n := s.big.add(data[used:])
 			used += n
-			if !s.big.whole() || s.big.size > s.aside {
+			if !s.big.whole() || s.big.size > s.big.most {
 				break
 			}
 			payload, kept = s.big.take(), true

@@ -14,13 +14,13 @@ import (
 // Where others have more than a turn's work, that begins with any big frame.
 const giantFrom = 512 << 10
 
-// asides bounds how many do so at a time. One processor is left to the loops.
-func asides() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
+// giantSlots bounds how many are seen to at a time. One processor is left to the loops.
+func giantSlots() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// aside does what takes long for a reader that may block.
-func (s *Server) aside(work func()) {
-	s.asides <- struct{}{}
-	defer func() { <-s.asides }()
+// inSlot does what takes long, for a goroutine that may block.
+func (s *Server) inSlot(work func()) {
+	s.giants <- struct{}{}
+	defer func() { <-s.giants }()
 	work()
 }
 
@@ -28,7 +28,7 @@ func (s *Server) aside(work func()) {
 // nothing that is the loop's. Then, on the loop, done follows, and what has come
 // meanwhile.
 func (p *plain) beside(bytes int, work, done func()) {
-	p.busy, p.inHand = true, bytes
+	p.big.busy, p.big.inHand = true, bytes
 	// What it sends meanwhile is not read: its silence means nothing.
 	p.heard.Store(math.MaxInt64 / 2)
 	s, lp := p.srv, p.loop
@@ -36,12 +36,12 @@ func (p *plain) beside(bytes int, work, done func()) {
 		defer func() {
 			if e := recover(); e != nil {
 				stack := debug.Stack()
-				lp.do(func() { p.fault(e, stack) })
+				lp.poller.do(func() { p.fault(e, stack) })
 				return
 			}
-			lp.do(func() { p.resumed(done) })
+			lp.poller.do(func() { p.resumed(done) })
 		}()
-		s.aside(func() {
+		s.inSlot(func() {
 			if !p.over.Load() {
 				work()
 			}
@@ -50,7 +50,7 @@ func (p *plain) beside(bytes int, work, done func()) {
 }
 
 func (p *plain) resumed(done func()) {
-	p.busy, p.inHand = false, 0
+	p.big.busy, p.big.inHand = false, 0
 	if p.gone() {
 		return
 	}
@@ -59,7 +59,7 @@ func (p *plain) resumed(done func()) {
 	p.loop.turn(p)
 	p.received(nil) // what has come meanwhile
 	if p.closing && !p.gone() {
-		p.loop.again(p) // to throw away what has not been read
+		p.loop.poller.again(p.fd) // to throw away what has not been read
 	}
 	p.loop.afterRead()
 }
@@ -73,8 +73,8 @@ func (p *plain) finish(done func()) {
 	done()
 }
 
-// decodeAside decodes a giant frame.
-func (p *plain) decodeAside() {
+// decodeBeside decodes a giant frame.
+func (p *plain) decodeBeside() {
 	b := p.srv.batches.Get().(*batch)
 	payload := p.big.take()
 	c, d := b.next()
@@ -90,8 +90,8 @@ func (p *plain) decodeAside() {
 	})
 }
 
-// growAside finds more memory for a giant frame.
-func (p *plain) growAside() {
+// growBeside finds more memory for a giant frame.
+func (p *plain) growBeside() {
 	buf, most := p.big.buf, p.big.want
 	p.big.want = 0
 	var to []byte

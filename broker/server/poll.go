@@ -1,0 +1,97 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	errorx "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/panjf2000/gnet/v2/pkg/netpoll"
+	"github.com/panjf2000/gnet/v2/pkg/queue"
+	"golang.org/x/sys/unix"
+)
+
+// poller waits for what happens to descriptors. This file alone knows gnet, and of
+// it the poller only: gnet's own event loop costs a processor's time where it must
+// not (it reads and writes as if descriptors were files, and asks for each event
+// twice unless one peer may keep it from all others), holds output back without a
+// bound, and does not say when it has written it.
+type poller struct {
+	epoll *netpoll.Poller
+	// mu keeps others from using a poller that has closed.
+	mu     sync.RWMutex
+	closed bool
+}
+
+// events is what has happened to a descriptor.
+type events uint8
+
+const (
+	readable events = 1 << iota
+	writable        // or it never will be
+	ended           // the peer sends no more, or the connection has failed
+)
+
+func openPoller() (*poller, error) {
+	epoll, err := netpoll.OpenPoller()
+	return &poller{epoll: epoll}, err
+}
+
+// wait calls on with each event, and runs tasks, until stop. Events are told once,
+// when something has changed (EPOLLET), which spares the system asking again after
+// each of them.
+func (p *poller) wait(on func(fd int, ev events)) {
+	err := p.epoll.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
+		var e events
+		if ev&netpoll.ReadEvents != 0 {
+			e |= readable
+		}
+		if ev&(netpoll.WriteEvents|netpoll.ErrEvents) != 0 {
+			e |= writable
+		}
+		if ev&(netpoll.ErrEvents|unix.EPOLLRDHUP|unix.EPOLLPRI) != 0 {
+			e |= ended
+		}
+		on(fd, e)
+		return nil
+	})
+	if !errors.Is(err, errorx.ErrEngineShutdown) {
+		// Only a descriptor closed by mistake can have come to this.
+		panic(fmt.Sprintf("an event loop cannot wait for events: %v", err))
+	}
+}
+
+func (p *poller) add(fd int) error {
+	return p.epoll.AddReadWrite(&netpoll.PollAttachment{FD: fd}, true)
+}
+
+// again has a descriptor's events told once more, in the next round.
+func (p *poller) again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachment{FD: fd}, true) }
+
+func (p *poller) remove(fd int) { _ = p.epoll.Delete(fd) }
+
+// do has f run by wait, soon. It returns false when the poller has closed. Any
+// goroutine may call it.
+func (p *poller) do(f func()) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return !p.closed && p.epoll.Trigger(queue.HighPriority, runTask, f) == nil
+}
+
+// stop ends wait.
+func (p *poller) stop() { p.do(nil) }
+
+func runTask(f any) error {
+	if f := f.(func()); f != nil {
+		f()
+		return nil
+	}
+	return errorx.ErrEngineShutdown
+}
+
+func (p *poller) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	_ = p.epoll.Close()
+}
