@@ -25,6 +25,8 @@ type backend struct {
 	gone    []string   // segments whose read points are to be dropped
 	renewed time.Time  // when what succeeded last of reserving and renewing began
 	away    error      // of the last call; nil: reachable
+	here    context.Context
+	part    context.CancelFunc // ends here when the store goes away
 	hand    map[job.ID]*run
 	queue   []*ending
 	full    chan struct{} // something is in the queue
@@ -42,11 +44,14 @@ type backend struct {
 }
 
 func newBackend(e *Engine, s store.Store) *backend {
-	return &backend{
+	b := &backend{
 		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
 		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1), away: store.ErrAway,
 		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
+	b.here, b.part = context.WithCancel(e.life)
+	b.part()
+	return b
 }
 
 // note keeps whether the store is reachable, and returns the error.
@@ -56,7 +61,11 @@ func (b *backend) note(err error) error {
 	}
 	b.mu.Lock()
 	was := b.away
-	b.away = err
+	if b.away = err; was == nil && err != nil {
+		b.part()
+	} else if was != nil && err == nil {
+		b.here, b.part = context.WithCancel(b.e.life)
+	}
 	b.mu.Unlock()
 	switch {
 	case (was == nil) == (err == nil):
@@ -87,6 +96,13 @@ func (b *backend) reachable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.away
+}
+
+// presence ends when the store goes away.
+func (b *backend) presence() context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.here
 }
 
 // look has pick ask this store again.

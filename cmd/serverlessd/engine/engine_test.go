@@ -54,6 +54,7 @@ func closed(t *testing.T, what string, c <-chan struct{}) {
 type gated struct {
 	store.Store
 	counting, taking gate
+	away             atomic.Bool  // all that is called below fails
 	failLeave        atomic.Int32 // so many times
 	leaves           atomic.Int32
 }
@@ -99,6 +100,69 @@ func (g *gated) Leave(ctx context.Context, sysid string) error {
 	return g.Store.Leave(ctx, sysid)
 }
 
+func (g *gated) gone() error {
+	if g.away.Load() {
+		return store.ErrAway
+	}
+	return nil
+}
+
+func (g *gated) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+	if err := g.gone(); err != nil {
+		return 0, err
+	}
+	return g.Store.Ingest(ctx, piece, jobs, host)
+}
+
+func (g *gated) Reserve(ctx context.Context, sysid string, ttl time.Duration) error {
+	if err := g.gone(); err != nil {
+		return err
+	}
+	return g.Store.Reserve(ctx, sysid, ttl)
+}
+
+func (g *gated) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
+	if err := g.gone(); err != nil {
+		return nil, err
+	}
+	return g.Store.Renew(ctx, sysid, ttl, runs)
+}
+
+func (g *gated) Waiting(ctx context.Context) ([]store.Due, time.Duration, error) {
+	if err := g.gone(); err != nil {
+		return nil, 0, err
+	}
+	return g.Store.Waiting(ctx)
+}
+
+func (g *gated) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+	if err := g.gone(); err != nil {
+		return nil, err
+	}
+	return g.Store.End(ctx, sysid, ends)
+}
+
+func (g *gated) Sweep(ctx context.Context, s store.Sweeping) (store.Swept, error) {
+	if err := g.gone(); err != nil {
+		return store.Swept{}, err
+	}
+	return g.Store.Sweep(ctx, s)
+}
+
+func (g *gated) Job(ctx context.Context, id job.ID) (*store.Record, error) {
+	if err := g.gone(); err != nil {
+		return nil, err
+	}
+	return g.Store.Job(ctx, id)
+}
+
+func (g *gated) Handlers(ctx context.Context, since int64) (map[string]string, int64, error) {
+	if err := g.gone(); err != nil {
+		return nil, 0, err
+	}
+	return g.Store.Handlers(ctx, since)
+}
+
 func sqlite(t *testing.T, path string) *gated {
 	t.Helper()
 	s, err := store.Open("sqlite:" + path)
@@ -113,7 +177,7 @@ func sqlite(t *testing.T, path string) *gated {
 func running(t *testing.T, dir string, stores ...*gated) *Engine {
 	t.Helper()
 	cfg := Config{
-		Dir: dir, LockTTL: time.Minute, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
+		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
 		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell}, Drain: patience,
 		Broker: link.Config{Program: "serverlessd"},

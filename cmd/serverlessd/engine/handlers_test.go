@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
@@ -20,6 +21,15 @@ func withStores(t *testing.T, n int) *Engine {
 	t.Helper()
 	e := &Engine{log: zerolog.New(io.Discard), meter: newMeter(prometheus.NewRegistry()), wake: make(chan struct{}, 1), ids: job.NewIDs(job.NewSysid(), time.Now)}
 	e.life, e.end = context.WithCancel(t.Context())
+	var err error
+	if e.guard, err = launch.NewGuard("engine-" + e.ids.Sysid()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.guard.Close)
+	if e.events, err = openEvents(filepath.Join(t.TempDir(), "events.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.events.Close)
 	e.handlers = newHandlers(e)
 	for range n {
 		s, err := store.Open("sqlite:" + filepath.Join(t.TempDir(), "jobs.db"))

@@ -51,7 +51,8 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 func (b *backend) ingest() {
 	e := b.e
 	for {
-		if b.reachable() != nil {
+		here := b.presence()
+		if here.Err() != nil {
 			select {
 			case <-e.life.Done():
 				return
@@ -59,11 +60,14 @@ func (b *backend) ingest() {
 			}
 			continue
 		}
-		r, err := e.journal.Reserve(e.life, b.store.Name(), ingestAtOnce, ingestTimeout)
-		if e.life.Err() != nil || errors.Is(err, journal.ErrClosed) {
+		// Who waits gives up when the store goes away: what comes then is for others.
+		r, err := e.journal.Reserve(here, b.store.Name(), ingestAtOnce, ingestTimeout)
+		switch {
+		case e.life.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
-		}
-		if err != nil {
+		case errors.Is(err, context.Canceled):
+			continue
+		case err != nil:
 			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
 		}
 		next := time.Now().Add(ingestPace)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -38,11 +37,6 @@ func (s *strict) End(_ context.Context, _ string, ends []store.Ending) ([]bool, 
 // TestRefusedEndings: one that the store refuses holds up no other.
 func TestRefusedEndings(t *testing.T) {
 	e := withStores(t, 1)
-	var err error
-	if e.events, err = openEvents(filepath.Join(t.TempDir(), "events.log")); err != nil {
-		t.Fatal(err)
-	}
-	defer e.events.Close()
 	b := e.backends[0]
 	s := &strict{Store: b.store}
 	b.store = s

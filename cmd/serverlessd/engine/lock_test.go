@@ -1,0 +1,260 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+// TestLockOrders: a run's lock may expire, be renewed and be taken by another
+// daemon in any order before its end is written. The end counts unless somebody has
+// taken the job since.
+func TestLockOrders(t *testing.T) {
+	const other = "0d0d0d"
+	for _, c := range []struct {
+		order string // of steps
+		state job.State
+		lock  bool // another's
+		tries int
+		code  string
+	}{
+		{"renew end", job.Succeeded, false, 1, "ok"},
+		{"end renew", job.Succeeded, false, 1, "ok"},
+		{"end end", job.Succeeded, false, 1, "ok"},
+		{"expire end", job.Succeeded, false, 1, "ok"},
+		{"expire renew", job.Running, false, 1, "lock_expired"},
+		{"expire renew end", job.Succeeded, false, 1, "ok"},
+		{"expire renew sweep end", job.Succeeded, false, 1, "ok"},
+		{"expire take end", job.Running, true, 2, "lock_expired"},
+		{"expire take renew end", job.Running, true, 2, "lock_expired"},
+		{"expire take renew end renew", job.Running, true, 2, "lock_expired"},
+		{"expire end take", job.Succeeded, false, 1, "ok"},
+		{"again renew", job.Deferred, false, 1, "retry"},
+		{"expire again renew", job.Deferred, false, 1, "retry"},
+		{"expire take again", job.Running, true, 2, "lock_expired"},
+		{"back renew", job.Waiting, false, 0, ""},
+		{"expire back", job.Waiting, false, 0, "lock_expired"},
+		{"back take", job.Running, true, 1, ""},
+		{"lose end", job.Succeeded, false, 1, "ok"},
+		{"lose expire take end", job.Running, true, 2, "lock_expired"},
+	} {
+		t.Run(c.order, func(t *testing.T) {
+			e := withStores(t, 1)
+			e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
+			b := e.backends[0]
+			if !b.reserve() {
+				t.Fatal("no sysid")
+			}
+			sysid := b.identity()
+			id := e.ids.Next(1)
+			entry := journal.Entry{ID: id, Jobtype: "a-x", Payload: []byte("1"), End: 1}
+			if _, err := b.store.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now); err != nil {
+				t.Fatal(err)
+			}
+			take := func(sysid string, ttl time.Duration) []store.Taken {
+				taken, err := b.store.Take(t.Context(), store.Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: ttl})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return taken
+			}
+			ttl := time.Hour
+			if strings.Contains(c.order, "expire") {
+				ttl = -time.Second
+			}
+			taken := take(sysid, ttl)
+			p := &candidate{b: b, due: &store.Due{Jobtype: "a-x"}, handler: &job.Handler{Jobtype: "a-x"}}
+			r := newBatch(e, p, sysid, taken, time.Now()).runs[0]
+			b.hand[id] = r
+			for step := range strings.FieldsSeq(c.order) {
+				end := store.Ending{Run: r.Run, Code: job.CodeOK, Status: 200}
+				switch step {
+				case "renew":
+					b.renew()
+				case "expire", "sweep":
+					b.sweepOnce()
+				case "take":
+					take(other, time.Hour)
+				case "lose":
+					b.lose(sysid)
+					if context.Cause(r.batch.ctx) != errLocksLost || e.ids.Sysid() == sysid {
+						t.Error("what runs goes on")
+					}
+				default:
+					switch step {
+					case "again":
+						end.Fate, end.Code, end.Status, end.Delay = store.Again, job.CodeRetry, 100, time.Hour
+					case "back":
+						end = store.Ending{Run: r.Run, Fate: store.GiveBack}
+					}
+					b.put(&ending{run: r, Ending: end})
+					if err := b.writeAll(b.queued()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			rec, err := b.store.Job(t.Context(), id)
+			if err != nil || rec.State != c.state || (rec.Lock == other) != c.lock || rec.Tries != c.tries || rec.Code != c.code {
+				t.Errorf("%+v, %v", rec, err)
+			}
+			counts, err := b.store.Counts(t.Context(), "")
+			if sum := counts["a-x"]; err != nil || sum.Imbalance() != 0 || sum.Added != 1 {
+				t.Errorf("%+v, %v", sum, err)
+			}
+		})
+	}
+}
+
+// waits is a handler that runs until a file is there.
+func waits(t *testing.T, e *Engine, jobtype, file string) {
+	t.Helper()
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{
+			Lang: job.Shell, Body: fmt.Sprintf("echo $JOB_TRY >>%s.tries; while [ ! -e %s ]; do sleep 0.05; done", file, file),
+		}})
+	})
+}
+
+func reaches(t *testing.T, e *Engine, id job.ID, want job.State) *store.Record {
+	t.Helper()
+	var rec *store.Record
+	until(t, "the job is "+string(want), func() (err error) {
+		if rec, err = e.Job(t.Context(), id); err == nil && rec.State != want {
+			err = fmt.Errorf("%+v", rec)
+		}
+		return err
+	})
+	return rec
+}
+
+// TestAwayAndBack: while a store is away runs go on and jobs are accepted; when it
+// is back their ends are written, and the others run.
+func TestAwayAndBack(t *testing.T) {
+	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
+	e := running(t, t.TempDir(), s)
+	defer e.Shutdown(context.Background())
+	waits(t, e, "a-x", file)
+	first := add(t, e, "a-x", "1")[0]
+	reaches(t, e, first, job.Running)
+	s.away.Store(true)
+	until(t, "it is noticed", func() error {
+		if e.Health() == nil {
+			return errors.New("all is well")
+		}
+		return nil
+	})
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := add(t, e, "a-x", "2")[0]
+	if rec, err := e.Job(t.Context(), second); err != nil || rec.State != job.Waiting {
+		t.Errorf("what is accepted meanwhile: %+v, %v", rec, err)
+	}
+	if _, err := e.Job(t.Context(), first); !errors.Is(err, store.ErrAway) {
+		t.Errorf("what the store has: %v", err)
+	}
+	until(t, "the run has ended", func() error {
+		if e.backends[0].written() {
+			return errors.New("no end is to be written")
+		}
+		return nil
+	})
+	s.away.Store(false)
+	for _, id := range []job.ID{first, second} {
+		if rec := reaches(t, e, id, job.Succeeded); rec.Tries != 1 {
+			t.Errorf("%+v", rec)
+		}
+	}
+	types, err := e.State(t.Context(), "")
+	if c := types["a-x"]; err != nil || c.OK != 2 || c.Added != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestLostSysid: who finds its sysid gone ends what it runs, and takes the jobs
+// again under a new one.
+func TestLostSysid(t *testing.T) {
+	s, file := sqlite(t, filepath.Join(t.TempDir(), "jobs.db")), filepath.Join(t.TempDir(), "go")
+	e := running(t, t.TempDir(), s)
+	defer e.Shutdown(context.Background())
+	waits(t, e, "a-x", file)
+	id := add(t, e, "a-x", "1")[0]
+	reaches(t, e, id, job.Running)
+	old := e.backends[0].current()
+	if err := s.Store.Leave(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it has another", func() error {
+		if now := e.backends[0].current(); now == "" || now == old {
+			return fmt.Errorf("sysid %q", now)
+		}
+		return nil
+	})
+	until(t, "it runs again", func() error {
+		if tries, err := os.ReadFile(file + ".tries"); err != nil || !strings.HasPrefix(string(tries), "1\n2\n") {
+			return fmt.Errorf("%q, %v", tries, err)
+		}
+		return nil
+	})
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if rec := reaches(t, e, id, job.Succeeded); rec.Tries < 2 {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// TestOneStoreAway: a store that is away delays its own jobs only.
+func TestOneStoreAway(t *testing.T) {
+	there, away := sqlite(t, filepath.Join(t.TempDir(), "there.db")), sqlite(t, filepath.Join(t.TempDir(), "away.db"))
+	file := filepath.Join(t.TempDir(), "go")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := running(t, t.TempDir(), there, away)
+	defer e.Shutdown(context.Background())
+	waits(t, e, "a-x", file)
+	e.Stop()
+	// Jobs go to either.
+	var of [2]job.ID
+	until(t, "both have jobs", func() error {
+		id := add(t, e, "a-x", "1")[0]
+		until(t, "it is ingested", func() error { return e.leaveJournal(t.Context(), id) })
+		for i, s := range []*gated{there, away} {
+			if _, err := s.Job(t.Context(), id); err == nil {
+				of[i] = id
+			}
+		}
+		if of[0] == "" || of[1] == "" {
+			return fmt.Errorf("%q", of)
+		}
+		return nil
+	})
+	away.away.Store(true)
+	until(t, "it is noticed", func() error {
+		if e.Health() == nil {
+			return errors.New("all is well")
+		}
+		return nil
+	})
+	e.Start()
+	reaches(t, e, of[0], job.Succeeded)
+	if _, err := e.Job(t.Context(), of[1]); !errors.Is(err, store.ErrAway) {
+		t.Errorf("what the other one has: %v", err)
+	}
+	if _, err := e.Job(t.Context(), e.ids.Next(1)); !errors.Is(err, store.ErrAway) {
+		t.Errorf("what it may have: %v", err)
+	}
+	reaches(t, e, add(t, e, "a-x", "2")[0], job.Succeeded)
+	away.away.Store(false)
+	reaches(t, e, of[1], job.Succeeded)
+}
