@@ -24,8 +24,8 @@ type API struct {
 	srv *server.Server
 	log zerolog.Logger
 	mux *http.ServeMux
-	// making is held while a piece of a long answer is made, not while it is
-	// written: operators share one processor, and leave the others to jobs.
+	// making is held while a piece of a long answer is made, or of a long change,
+	// not while it is written: operators share one processor, and leave the others to jobs.
 	making sync.Mutex
 	watch  watch
 	past   past
@@ -39,7 +39,7 @@ type API struct {
 func New(srv *server.Server, log zerolog.Logger) *API {
 	opt := srv.Options()
 	a := &API{srv: srv, log: log, mux: http.NewServeMux()}
-	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, int64(opt.MaxFrame)))
+	a.submits = semaphore.NewWeighted(max(opt.MaxMemory/submitShare, submitFrames*int64(opt.MaxFrame+1)))
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(&collector{srv}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

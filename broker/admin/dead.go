@@ -177,10 +177,12 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 	}, func(out *api.Many) {
 		walk := broker.LetterWalk{LetterFilter: *q}
 		for more := true; more && r.Context().Err() == nil; {
+			a.making.Lock()
 			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				fx, more = b.WalkLetters(now, n, &walk, again)
 				return fx
 			})
+			a.making.Unlock()
 		}
 		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, walk.Reason
 	})

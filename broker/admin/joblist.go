@@ -127,7 +127,9 @@ func (a *API) getDemand(w http.ResponseWriter, r *http.Request) error {
 func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 	for from := 0; from >= 0 && r.Context().Err() == nil; {
 		var some int
+		a.making.Lock()
 		a.srv.Hub().View(func(b *broker.Broker, now int64) { some, from = b.CountJobs(now, from, q) })
+		a.making.Unlock()
 		n += some
 	}
 	return n
@@ -163,12 +165,14 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		return n
 	}, func(out *api.Many) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
+			a.making.Lock()
 			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				var n int
 				fx, n, from = b.RevokeJobs(now, from, q)
 				out.Done += n
 				return fx
 			})
+			a.making.Unlock()
 		}
 	})
 }

@@ -115,7 +115,7 @@ func TestJobs(t *testing.T) {
 // TestCancelMany: all that fit, counted before and after, and nothing else.
 func TestCancelMany(t *testing.T) {
 	w := start(t, nil)
-	for i := range 700 {
+	for i := range 210 {
 		w.call("POST", "/v1/jobs", fmt.Sprintf(`{"type":"%c","id":"j%d","body":1,"delay_ms":%d}`, "ab"[i%2], i, i%3*3600000), 202)
 	}
 	cancel := func(path, filter string, before, done, after float64) {
@@ -125,23 +125,20 @@ func TestCancelMany(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v, %v, %v", path, filter, x, before, done, after)
 		}
 	}
-	cancel("?count=true", "", 350, 0, 350)
+	cancel("?count=true", "", 105, 0, 105)
 	cancel("", `{"id":"j10"}`, 6, 6, 0)
 	cancel("", `{"state":"queued","older":3600000}`, 0, 0, 0)
-	cancel("", `{"state":"queued"}`, 115, 115, 0)
-	cancel("", `{}`, 229, 229, 0)
+	cancel("", `{"state":"queued"}`, 33, 33, 0)
+	cancel("", `{}`, 66, 66, 0)
 	for body, says := range map[string]string{
-		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"id":["x"]}`: "id must be a string", `{"group":"\ud800"}`: "",
+		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"id":["x"]}`: "id must be a string",
 	} {
-		if body == `{"group":"\ud800"}` {
-			continue // a lone surrogate becomes U+FFFD
-		}
 		if x := w.call("POST", "/v1/types/a/jobs/cancel", body, 400); !strings.Contains(x["reason"].(string), says) {
 			t.Errorf("%s: %v, want %q", body, x, says)
 		}
 	}
-	if n := len(w.ids("/v1/jobs?limit=1000")); n != 350 {
-		t.Errorf("%d jobs are left, want the 350 of the other type", n)
+	if n := len(w.ids("/v1/jobs?limit=1000")); n != 105 {
+		t.Errorf("%d jobs are left, want the 105 of the other type", n)
 	}
 }
 

@@ -26,8 +26,11 @@ const (
 	// request waits and does not say.
 	keptWaiting = 600_000
 	// submitShare is the part of the memory that bodies on their way in may take, each
-	// a few times over.
-	submitShare = 32
+	// a few times over, submitFrames how many of the longest it is at least.
+	submitShare  = 32
+	submitFrames = 4
+	// firstRead is how much of one is made room for at first, in bytes.
+	firstRead = 16 << 10
 )
 
 // submitKeys are those of a job, beside its body.
@@ -118,25 +121,11 @@ func waitOf(r *http.Request) (time.Duration, error) {
 
 // submit reads a job and hands it in.
 func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
-	most := int64(a.srv.Options().MaxFrame)
-	size := r.ContentLength
-	if size < 0 {
-		size = most
-	}
-	tooLong := fail(http.StatusRequestEntityTooLarge, "size_error", "the body has more than %d bytes (max-frame)", most)
-	if size > most {
-		return tooLong
-	}
-	if !a.submits.TryAcquire(size) {
-		return fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are on their way in over HTTP; try again")
-	}
-	defer a.submits.Release(size)
-	data, err := io.ReadAll(io.LimitReader(r.Body, most+1))
-	switch {
-	case err != nil:
-		return fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
-	case int64(len(data)) > most:
-		return tooLong
+	most := a.srv.Options().MaxFrame
+	data, release, err := a.bodyOf(r, most)
+	defer release()
+	if err != nil {
+		return err
 	}
 	var b body
 	if raw(r) {
@@ -148,13 +137,44 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 		return err
 	}
 	frame := frameOf(b, waits)
-	if len(frame) > int(most) {
-		return tooLong
+	if len(frame) > most {
+		return tooLong(most)
 	}
 	if e := c.Submit(frame); e != nil {
 		return refused(e)
 	}
 	return nil
+}
+
+func tooLong(most int) *api.Error {
+	return fail(http.StatusRequestEntityTooLarge, "size_error", "the job has more than %d bytes (max-frame)", most)
+}
+
+// bodyOf reads the body of a job. The memory counts, as it grows, until release.
+func (a *API) bodyOf(r *http.Request, most int) (data []byte, release func(), err error) {
+	release = func() { a.submits.Release(int64(cap(data))) }
+	if r.ContentLength > int64(most) {
+		return nil, release, tooLong(most)
+	}
+	for err == nil {
+		if len(data) > most {
+			return data, release, tooLong(most)
+		}
+		if n := cap(data); len(data) == n {
+			size := min(max(4*n, firstRead), most+1)
+			if !a.submits.TryAcquire(int64(size - n)) {
+				return data, release, fail(http.StatusServiceUnavailable, "overloaded", "too many bytes of jobs are on their way in over HTTP; try again")
+			}
+			data = append(make([]byte, 0, size), data...)
+		}
+		var n int
+		n, err = r.Body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+	}
+	if err != io.EOF {
+		return data, release, fail(http.StatusBadRequest, "invalid_body", "reading the body: %v", err)
+	}
+	return data, release, nil
 }
 
 // rawJob makes a job of a query and a body.

@@ -217,3 +217,96 @@ func TestScopes(t *testing.T) {
 		}
 	}
 }
+
+// TestSubmitDrains: a request that waits is told that the broker stops.
+func TestSubmitDrains(t *testing.T) {
+	w := start(t, nil)
+	told := make(chan string, 1)
+	go func() {
+		resp, err := http.Post(w.url+"/v1/jobs?wait=10m", "application/json", strings.NewReader(`{"type":"t","id":"a","body":1}`))
+		if err != nil {
+			told <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		data, _ := io.ReadAll(resp.Body)
+		told <- resp.Status + string(data)
+	}()
+	eventually(t, "the job is there", func() bool { return w.status("/v1/jobs/a") == 200 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // no time for the job to end
+	_ = w.srv.Shutdown(ctx)
+	if s := <-told; !strings.HasPrefix(s, "503 ") || !strings.Contains(s, `"draining"`) || !strings.Contains(s, `"a"`) {
+		t.Errorf("told: %s", s)
+	}
+}
+
+// TestSubmitBytes: the bytes that are on their way in are bounded, and who does not
+// send them holds up nobody.
+func TestSubmitBytes(t *testing.T) {
+	small := func(o *server.Options) { o.MaxFrame = 1 << 20 }
+	w := start(t, small)
+	send := func(size int) (*io.PipeWriter, <-chan int) {
+		r, body := io.Pipe()
+		status := make(chan int, 1)
+		go func() {
+			req, _ := http.NewRequest("POST", w.url+"/v1/jobs", r)
+			req.ContentLength = int64(size)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				status <- 0
+				return
+			}
+			_ = resp.Body.Close()
+			status <- resp.StatusCode
+		}()
+		return body, status
+	}
+	// Some that say they are large, and send nothing.
+	var idle []*io.PipeWriter
+	for range 20 {
+		body, _ := send(1 << 20)
+		if _, err := body.Write([]byte(`{`)); err != nil {
+			t.Fatal(err)
+		}
+		idle = append(idle, body)
+	}
+	w.call("POST", "/v1/jobs", `{"body":1}`, 202)
+	for _, body := range idle {
+		_ = body.CloseWithError(io.ErrClosedPipe)
+	}
+	w = start(t, small)
+	// Some that have sent most of a large body, and rest.
+	job := []byte(`{"body":"` + strings.Repeat("x", 900_000) + `"}`)
+	var large []*io.PipeWriter
+	var said []<-chan int
+	for range 4 {
+		body, status := send(len(job))
+		if _, err := body.Write(job[:800_000]); err != nil {
+			t.Fatal(err)
+		}
+		large, said = append(large, body), append(said, status)
+	}
+	one := func() int {
+		resp, err := http.Post(w.url+"/v1/jobs", "application/json", strings.NewReader(`{"body":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	eventually(t, "there is no room for another", func() bool { return one() == 503 })
+	for i, body := range large {
+		if _, err := body.Write(job[800_000:]); err != nil {
+			t.Fatal(err)
+		}
+		_ = body.Close()
+		if n := <-said[i]; n != 202 {
+			t.Errorf("a large one: status %d", n)
+		}
+	}
+	if n := one(); n != 202 {
+		t.Errorf("a small one behind them: status %d", n)
+	}
+}
