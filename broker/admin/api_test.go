@@ -243,6 +243,7 @@ func TestOperations(t *testing.T) {
 	w.call("PUT", "/v1/groups/x", `{"rate":1}`, 201)
 	w.call("GET", "/v1/groups/x", "", 200)
 	w.call("GET", "/v1/groups", "", 200)
+	w.call("GET", "/v1/fleet", "", 200)
 	w.call("DELETE", "/v1/groups/x", "", 200)
 	w.call("GET", "/v1/types/a%2Fb%20c/demand", "", 200)
 	w.call("GET", "/v1/types/a%2Fb%20c/jobs", "", 200)

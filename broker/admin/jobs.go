@@ -20,6 +20,8 @@ func (a *API) peer(p broker.Peer) *api.Peer {
 	if c := h.Find(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
 		out.Seconds = float64(h.Now()-c.Opened) / 1e9
+	} else if f := a.srv.Fleet(); f != nil {
+		out.Broker = f.Borrower(p)
 	}
 	return out
 }

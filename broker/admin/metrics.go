@@ -2,6 +2,7 @@ package admin
 
 import (
 	"math"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -75,7 +76,7 @@ var all = []*prometheus.Desc{
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range all {
+	for _, d := range slices.Concat(all, fleetDescs) {
 		ch <- d
 	}
 }
@@ -137,6 +138,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectCore(ch)
 	c.collectServer(ch)
+	c.collectFleet(ch)
 }
 
 func count(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
@@ -172,7 +174,7 @@ func collectType(ch chan<- prometheus.Metric, name string, t *typeSum) {
 }
 
 // histogram shows every second power of two: 64 µs, 256 µs, … 18 min.
-func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatBuckets]uint64, sum uint64, name string) {
+func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatBuckets]uint64, sum uint64, labels ...string) {
 	shown := make(map[float64]uint64, 13)
 	var n uint64
 	for i, v := range b {
@@ -181,7 +183,7 @@ func histogram(ch chan<- prometheus.Metric, d *prometheus.Desc, b *[broker.StatB
 			shown[float64(uint64(1)<<i)/1e6] = n
 		}
 	}
-	ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, name)
+	ch <- prometheus.MustNewConstHistogram(d, n, float64(sum)/1e9, shown, labels...)
 }
 
 func (c *collector) collectCore(ch chan<- prometheus.Metric) {

@@ -55,6 +55,7 @@ var routes = []route{
 	{"POST /v1/dead/{type}/discard", (*API).discardAllDead},
 	{"DELETE /v1/dead/{type}/{id}", (*API).discardDead},
 	{"POST /v1/dead/{type}/{id}/retry", (*API).retryDead},
+	{"GET /v1/fleet", (*API).getFleet},
 	{"POST /v1/drain", (*API).drain},
 }
 

@@ -50,6 +50,27 @@ type Message struct {
 	Data []byte
 }
 
+// News is what whoever runs the broker should hear of.
+type News struct {
+	What What
+	Name string // of a broker
+}
+
+// What has happened.
+type What uint8
+
+// A broker was met: from now on there is lending with it. It was lost. Another
+// broker has our name, and was there first; that one is gone.
+const (
+	Met What = iota + 1
+	Lost
+	Alone
+	NotAlone
+)
+
+// maxNews bounds the news that nobody has taken.
+const maxNews = 2 * maxPeers
+
 // Machine is one broker's part in a fleet. It is not safe for concurrent use, and
 // is driven together with the core: Effect is given what the core says to the
 // peers that the machine has there, and Step is called after each command.
@@ -76,6 +97,7 @@ type Machine struct {
 	home  home
 	guest guest
 	stats Stats
+	news  []News
 }
 
 // Stats counts since the start, but for Lent and Borrowed.
@@ -87,6 +109,14 @@ type Stats struct {
 	Lends, Borrows, Returned, Lost, Late uint64
 	// Garbage counts messages that could not be read, Gaps messages missed.
 	Garbage, Gaps uint64
+	// Trips counts round trips of heartbeats in powers of two of a microsecond like
+	// broker.TypeStats, TripSum adds them up in nanoseconds.
+	Trips   [broker.StatBuckets]uint64
+	TripSum uint64
+	// Batches counts messages to one broker by their items: bucket i those of up to
+	// 2^i. Items adds those up.
+	Batches [8]uint64
+	Items   uint64
 }
 
 // New returns a machine without peers. apply has the effects of its commands
@@ -138,6 +168,7 @@ func (m *Machine) beat() {
 		return
 	case m.alone:
 		m.alone, m.joinAt = false, m.now
+		m.tell(NotAlone, m.cfg.Name)
 	case m.now < m.joinAt:
 		return
 	}
@@ -158,7 +189,11 @@ func (m *Machine) beat() {
 
 // standAlone leaves the fleet to another broker of the same name.
 func (m *Machine) standAlone() {
+	if m.alone {
+		return
+	}
 	m.alone = true
+	m.tell(Alone, m.cfg.Name)
 	for _, p := range slices.Clone(m.order) {
 		m.forget(p)
 	}
@@ -219,6 +254,19 @@ func (m *Machine) start(kind uint64) pack {
 	return p
 }
 
+func (m *Machine) tell(what What, name string) {
+	if len(m.news) < maxNews {
+		m.news = append(m.news, News{what, name})
+	}
+}
+
+// News returns what has happened since the last call.
+func (m *Machine) News() []News {
+	news := m.news
+	m.news = nil
+	return news
+}
+
 // Take returns what is to be sent since the last call.
 func (m *Machine) Take() []Message {
 	m.tellDemand()
@@ -233,9 +281,9 @@ func (m *Machine) Take() []Message {
 // SetPart says how many bytes of items a message may carry from now on.
 func (m *Machine) SetPart(n int) { m.cfg.Part = n }
 
-// Pending tells whether Take has something to send.
+// Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {
-	return len(m.out) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })
+	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })
 }
 
 // Stats returns the counts.

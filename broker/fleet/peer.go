@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -78,6 +79,9 @@ func (m *Machine) forget(p *peer) {
 // part ends the session with p: what is lent to it is lost, what it lent is wanted
 // no more.
 func (m *Machine) part(p *peer) {
+	if p.up {
+		m.tell(Lost, p.name)
+	}
 	p.up, p.theirs = false, 0
 	m.partHome(p)
 	m.partGuest(p)
@@ -129,7 +133,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		}
 		p.theirs = inc
 		if yours == p.inc {
-			p.up = true
+			m.meets(p)
 			p.stream.has(got)
 			m.missing(p, sent)
 		} else if p.up {
@@ -137,10 +141,20 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		}
 		if said != 0 {
 			p.trip = max(0, m.now-said-ago)
+			m.stats.Trips[min(bits.Len64(uint64(p.trip/1000)), broker.StatBuckets-1)]++
+			m.stats.TripSum += uint64(p.trip)
 		}
 	}
 	if !hears && p.theirs != 0 {
 		m.part(p) // it does not hear us
+	}
+}
+
+// meets notes that p knows our number.
+func (m *Machine) meets(p *peer) {
+	if !p.up {
+		p.up = true
+		m.tell(Met, p.name)
 	}
 }
 
@@ -153,6 +167,10 @@ func (m *Machine) renew(p *peer) {
 
 // flush has what is to be sent to p cut into messages.
 func (m *Machine) flush(p *peer) {
+	for _, b := range p.stream.open {
+		m.stats.Batches[bits.Len(uint(b.items-1))]++
+		m.stats.Items += uint64(b.items)
+	}
 	p.stream.cut(m.cfg.Part, func(x *part) { m.sendPart(p, x) })
 	if p.stream.unsaid >= saySoon {
 		m.sendAck(p, false)
@@ -192,7 +210,7 @@ func (m *Machine) heardData(p *peer, s *scan) {
 	if !p.session(s) {
 		return
 	}
-	p.up = true
+	m.meets(p)
 	got := s.uint()
 	x := part{no: s.uint(), more: s.bool(), data: s.bytes()}
 	if s.err != nil {

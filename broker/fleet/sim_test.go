@@ -172,6 +172,7 @@ func (x *node) flushSoon() {
 	x.flush = true
 	x.after(x.rng.Int64N(50_000), x, func() {
 		x.flush = false
+		x.machine.News()
 		for _, m := range x.machine.Take() {
 			for _, y := range x.nodes {
 				if y != x && (m.To == "" || m.To == fmt.Sprintf("broker-%d", y.no)) {

@@ -4,10 +4,8 @@ package fleet
 // messages may be lost: they are numbered, kept until the peer has them, and sent
 // again from the first one that it misses.
 type stream struct {
-	// open is what is to be sent, cut into parts that fill a message.
-	open [][]byte
-	jobs int    // items in the last part
-	sent uint64 // number of the last message
+	open []batch // to be sent
+	sent uint64  // number of the last message
 	// kept are those that the peer has not said to have.
 	kept  []part
 	bytes int // in open and kept
@@ -18,6 +16,12 @@ type stream struct {
 	gap    bool   // something is missing, and has been asked for
 }
 
+// batch is items that travel together.
+type batch struct {
+	data  []byte
+	items int
+}
+
 type part struct {
 	no   uint64
 	more bool // the item goes on in the next one
@@ -25,9 +29,9 @@ type part struct {
 }
 
 const (
-	// maxJobs and maxPart bound what travels in one message.
-	maxJobs = 128
-	maxPart = 256 << 10
+	// maxItems and maxPart bound what travels in one message.
+	maxItems = 128
+	maxPart  = 256 << 10
 	// saySoon is after how many messages it is said what has come, if nothing is to
 	// be sent that says so.
 	saySoon = 32
@@ -38,19 +42,21 @@ const (
 // put adds an item.
 func (s *stream) put(item []byte) {
 	n := len(s.open)
-	if n == 0 || s.jobs == maxJobs || len(s.open[n-1])+len(item) > maxPart {
-		s.open = append(s.open, nil)
-		s.jobs = 0
+	if n == 0 || s.open[n-1].items == maxItems || len(s.open[n-1].data)+len(item) > maxPart {
+		s.open = append(s.open, batch{})
 		n++
 	}
-	s.open[n-1] = append(s.open[n-1], item...)
-	s.jobs++
+	b := &s.open[n-1]
+	b.data = append(b.data, item...)
+	b.items++
 	s.bytes += len(item)
 }
 
 // cut numbers what is to be sent; messages hold size bytes at most.
 func (s *stream) cut(size int, send func(*part)) {
-	for _, data := range s.open {
+	for i := range s.open {
+		data := s.open[i].data
+		s.open[i].data = nil
 		for more := true; more; {
 			p := part{data: data[:min(size, len(data))]}
 			data = data[len(p.data):]

@@ -107,6 +107,9 @@ func aboutJob(j *api.Job) []fact {
 
 // who is a peer in words.
 func who(p *api.Peer) string {
+	if p.Broker != "" {
+		return "at the broker " + cli.Clean(p.Broker) + ", to which it is lent"
+	}
 	s := where(p)
 	if p.Client != "" {
 		s += " (" + cli.Clean(p.Client) + ")"

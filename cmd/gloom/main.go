@@ -56,7 +56,7 @@ func newRoot() *cobra.Command {
 		cmds  []*cobra.Command
 	}{
 		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t)}},
-		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newStatus(t), newPing(t)}},
+		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newStatus(t), newPing(t)}},
 		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newDrain(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

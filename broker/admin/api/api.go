@@ -173,6 +173,9 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
+	// Broker is the broker of the fleet that the job is lent to; there is no connection
+	// then.
+	Broker string `json:"broker,omitempty"`
 }
 
 // Job says where a job stands.
@@ -374,4 +377,54 @@ type Link struct {
 // Draining answers a request to drain.
 type Draining struct {
 	Draining bool `json:"draining"`
+}
+
+// Fleet is a broker's part in a fleet; of a broker in none Member is false, and all
+// else empty.
+type Fleet struct {
+	Member bool   `json:"member"`
+	Name   string `json:"name,omitempty"`
+	Epoch  string `json:"epoch,omitempty"` // tells the lives of a broker apart
+	// Alone: another broker has this name, and was there first.
+	Alone bool  `json:"alone,omitempty"`
+	NATS  *NATS `json:"nats,omitempty"`
+	// Lent jobs are at other brokers, Borrowed ones are others' and run here. The
+	// totals count since the start: Returned came back without having run, Lost were
+	// with brokers that were lost, Late are results that came too late.
+	Lent     int           `json:"lent"`
+	Borrowed int           `json:"borrowed"`
+	Lends    uint64        `json:"lends_total"`
+	Borrows  uint64        `json:"borrows_total"`
+	Returned uint64        `json:"returned_total"`
+	Lost     uint64        `json:"lost_total"`
+	Late     uint64        `json:"late_total"`
+	Brokers  []FleetBroker `json:"brokers"`
+}
+
+// NATS is the connection that a fleet is carried by.
+type NATS struct {
+	Connected bool    `json:"connected"`
+	Seconds   float64 `json:"since_seconds"` // since it came or went
+	URL       string  `json:"url,omitempty"`
+}
+
+// FleetBroker is another broker of the fleet.
+type FleetBroker struct {
+	Name  string `json:"name"`
+	Epoch string `json:"epoch"`
+	// State is joining, up or draining.
+	State       string   `json:"state"`
+	RoundTripMS *float64 `json:"round_trip_ms,omitempty"` // of the last heartbeat
+	HeardMS     float64  `json:"heard_ms"`                // since its last heartbeat
+	Lent        int      `json:"lent"`                    // to it
+	Borrowed    int      `json:"borrowed"`                // from it
+	// Wants is what its idle workers would do, up to 100 sets of types.
+	Wants []FleetWant `json:"wants"`
+}
+
+// FleetWant are idle workers of a broker: for these types and patterns they have
+// room for so many jobs, counted up to 1,024.
+type FleetWant struct {
+	Types  []string `json:"types"`
+	Places int      `json:"places"`
 }

@@ -138,12 +138,29 @@ func (d *Driver) send() {
 		}
 		d.waking.Store(false)
 		var out []fleet.Message
-		d.hub.View(func(*broker.Broker, int64) { out = d.machine.Take() })
+		var news []fleet.News
+		d.hub.View(func(*broker.Broker, int64) { out, news = d.machine.Take(), d.machine.News() })
+		for _, v := range news {
+			d.say(v)
+		}
 		for i := range out {
 			d.messagesOut.Add(1)
 			d.bytesOut.Add(uint64(len(out[i].Data)))
 			_ = d.nc.Publish(d.subject(out[i].To), out[i].Data)
 		}
+	}
+}
+
+func (d *Driver) say(v fleet.News) {
+	switch v.What {
+	case fleet.Met:
+		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker is there")
+	case fleet.Lost:
+		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker is lost; what was lent to it waits again")
+	case fleet.Alone:
+		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one goes on alone (--fleet-name gives it another)")
+	case fleet.NotAlone:
+		d.log.Info().Str("name", v.Name).Msg("fleet: the name is free; this broker joins")
 	}
 }
 

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gloom/broker/admin/api"
+)
+
+func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
+	out := api.Fleet{Brokers: []api.FleetBroker{}}
+	if f := a.srv.Fleet(); f != nil {
+		x := f.Info()
+		out = api.Fleet{
+			Member: true, Name: x.Name, Epoch: epoch(x.Epoch), Alone: x.Alone,
+			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL},
+			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
+			Returned: x.Stats.Returned, Lost: x.Stats.Lost, Late: x.Stats.Late, Brokers: []api.FleetBroker{},
+		}
+		for _, p := range x.Peers {
+			b := api.FleetBroker{
+				Name: p.Name, Epoch: epoch(p.Epoch), State: p.State, HeardMS: p.Heard.Seconds() * 1e3,
+				Lent: p.Lent, Borrowed: p.Borrowed, Wants: []api.FleetWant{},
+			}
+			if p.RoundTrip > 0 {
+				ms := p.RoundTrip.Seconds() * 1e3
+				b.RoundTripMS = &ms
+			}
+			for _, v := range p.Wants {
+				b.Wants = append(b.Wants, api.FleetWant{Types: values(v.Types), Places: v.Places})
+			}
+			out.Brokers = append(out.Brokers, b)
+		}
+	}
+	reply(w, http.StatusOK, out)
+	return nil
+}
+
+func epoch(n uint64) string { return fmt.Sprintf("%016x", n) }
+
+var (
+	descFleetUp       = desc("fleet_connected", "1 while NATS is there.")
+	descFleetPeers    = desc("fleet_peers", "Other brokers of the fleet that are heard, by state.", "state")
+	descFleetLent     = desc("fleet_lent", "Jobs that are at other brokers.")
+	descFleetBorrowed = desc("fleet_borrowed", "Other brokers' jobs that run here.")
+	descFleetLends    = desc("fleet_lends_total", "Jobs lent to other brokers.")
+	descFleetBorrows  = desc("fleet_borrows_total", "Jobs borrowed from other brokers.")
+	descFleetReturned = desc("fleet_returned_total", "Lent jobs that came back without having run.")
+	descFleetLost     = desc("fleet_lost_total", "Lent jobs that were with a broker that was lost.")
+	descFleetLate     = desc("fleet_late_total", "Results that came after their lending had been given up.")
+	descFleetGaps     = desc("fleet_gaps_total", "Times that messages of another broker were missed and asked for again.")
+	descFleetGarbage  = desc("fleet_garbage_total", "Messages that could not be read.")
+	descFleetWants    = desc("fleet_wants", "Sets of types that other brokers have idle workers for, counted up to 100 of each.")
+	descFleetMessages = desc("fleet_messages_total", "Messages on NATS, by direction.", "direction")
+	descFleetBytes    = desc("fleet_bytes_total", "Bytes of messages on NATS, by direction.", "direction")
+	descFleetTrip     = desc("fleet_round_trip_seconds", "Time that a heartbeat took to another broker and back.")
+	descFleetBatch    = desc("fleet_batch_items", "Items in a message to one broker: jobs, answers, offers.")
+)
+
+var fleetDescs = []*prometheus.Desc{
+	descFleetUp, descFleetPeers, descFleetLent, descFleetBorrowed, descFleetLends, descFleetBorrows, descFleetReturned, descFleetLost,
+	descFleetLate, descFleetGaps, descFleetGarbage, descFleetWants, descFleetMessages, descFleetBytes, descFleetTrip, descFleetBatch,
+}
+
+// collectFleet shows the fleet, if the broker is in one.
+func (c *collector) collectFleet(ch chan<- prometheus.Metric) {
+	f := c.srv.Fleet()
+	if f == nil {
+		return
+	}
+	x := f.Info()
+	connected := 0.0
+	if x.Connected {
+		connected = 1
+	}
+	gauge(ch, descFleetUp, connected)
+	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0}, 0
+	for i := range x.Peers {
+		states[x.Peers[i].State]++
+		wants += len(x.Peers[i].Wants)
+	}
+	for state, n := range states {
+		gauge(ch, descFleetPeers, float64(n), state)
+	}
+	s := &x.Stats
+	gauge(ch, descFleetLent, float64(s.Lent))
+	gauge(ch, descFleetBorrowed, float64(s.Borrowed))
+	count(ch, descFleetLends, s.Lends)
+	count(ch, descFleetBorrows, s.Borrows)
+	count(ch, descFleetReturned, s.Returned)
+	count(ch, descFleetLost, s.Lost)
+	count(ch, descFleetLate, s.Late)
+	count(ch, descFleetGaps, s.Gaps)
+	count(ch, descFleetGarbage, s.Garbage)
+	gauge(ch, descFleetWants, float64(wants))
+	count(ch, descFleetMessages, x.MessagesIn, "in")
+	count(ch, descFleetMessages, x.MessagesOut, "out")
+	count(ch, descFleetBytes, x.BytesIn, "in")
+	count(ch, descFleetBytes, x.BytesOut, "out")
+	histogram(ch, descFleetTrip, &s.Trips, s.TripSum)
+	sizes := map[float64]uint64{}
+	var n uint64
+	for i, v := range s.Batches {
+		n += v
+		sizes[float64(uint64(1)<<i)] = n
+	}
+	ch <- prometheus.MustNewConstHistogram(descFleetBatch, n, float64(s.Items), sizes)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+func newFleet(t *tool) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "Show the brokers that lend each other jobs",
+		Long: `Show the fleet as this broker sees it: whether NATS is there, the other
+brokers with the round trip of their heartbeats, the jobs lent to them and
+borrowed from them, and what their idle workers would do.`,
+		Example: `  gloom fleet
+  gloom fleet --json | jq '.brokers[] | select(.state != "up")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return printOne(cmd.Context(), t, "/v1/fleet", asJSON, func(f *api.Fleet) string { return t.aboutFleet(f) })
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (t *tool) aboutFleet(f *api.Fleet) string {
+	if !f.Member {
+		return fmt.Sprintf("gloomd at %s is in no fleet (gloomd --fleet)\n", t.link.http)
+	}
+	var b strings.Builder
+	state := "one of " + cli.Plural(len(f.Brokers)+1, "broker")
+	switch {
+	case f.Alone:
+		state = "alone: another broker has this name; give one of them another --fleet-name"
+	case !f.NATS.Connected:
+		state = "alone: NATS is away"
+	}
+	fmt.Fprintf(&b, "%s is %s\n", cli.Clean(f.Name), state)
+	nats := "away for " + span(f.NATS.Seconds)
+	if f.NATS.Connected {
+		nats = fmt.Sprintf("%s, for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
+	}
+	b.WriteString(facts([]fact{
+		{"NATS", nats},
+		{"lent", fmt.Sprintf("%s now, %d in all, %d of them came back not run, %d lost with their broker", cli.Plural(f.Lent, "job"), f.Lends, f.Returned, f.Lost)},
+		{"borrowed", fmt.Sprintf("%s now, %d in all", cli.Plural(f.Borrowed, "job"), f.Borrows)},
+	}))
+	if len(f.Brokers) == 0 {
+		return b.String()
+	}
+	w := cli.Table(cli.Column{Name: "BROKER", Left: true, Max: 40}, cli.Column{Name: "EPOCH", Left: true}, cli.Column{Name: "STATE", Left: true},
+		cli.Column{Name: "ROUND TRIP"}, cli.Column{Name: "LENT"}, cli.Column{Name: "BORROWED"}, cli.Column{Name: "WANTS", Left: true, Max: 40})
+	for i := range f.Brokers {
+		p := &f.Brokers[i]
+		trip := "-"
+		if p.RoundTripMS != nil {
+			trip = fmt.Sprintf("%.3g ms", *p.RoundTripMS)
+		}
+		var wants []string
+		for _, v := range p.Wants {
+			wants = append(wants, fmt.Sprintf("%s (%d)", cli.Clean(strings.Join(v.Types, " ")), v.Places))
+		}
+		w.AppendRow(table.Row{cli.Clean(p.Name), p.Epoch, p.State, trip, p.Lent, p.Borrowed, strings.Join(wants, ", ")})
+	}
+	b.WriteString(w.Render())
+	b.WriteByte('\n')
+	return b.String()
+}

@@ -1,0 +1,85 @@
+// Package natstest runs throw-away NATS servers, alone or as a cluster.
+package natstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"gloom/cmd/throwaway"
+)
+
+// Server is one NATS server on the loopback interface.
+type Server struct {
+	*throwaway.Server
+	// URL is where clients connect.
+	URL string
+}
+
+// Cluster starts n servers that know each other. Debian's package nats-server must
+// be installed.
+func Cluster(n int) (all []*Server, err error) {
+	program := throwaway.Lookup("nats-server")
+	if program == "" {
+		return nil, errors.New("nats-server is not installed: the Debian package nats-server has it (make deps)")
+	}
+	ports, routes := make([]int, 2*n), make([]string, n)
+	for i := range ports {
+		if ports[i], err = throwaway.FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range n {
+		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", ports[n+i])
+	}
+	defer func() {
+		if err != nil {
+			Close(all)
+		}
+	}()
+	for i := range n {
+		dir, err := os.MkdirTemp("", "gloom-nats-")
+		if err != nil {
+			return all, err
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", ports[i])
+		args := []string{"-a", "127.0.0.1", "-p", fmt.Sprint(ports[i])}
+		if n > 1 {
+			args = append(args, "--cluster_name", "gloom", "--cluster", routes[i], "--routes", strings.Join(routes, ","))
+		}
+		s := &Server{URL: "nats://" + addr, Server: &throwaway.Server{
+			Program: program, Dir: dir, Args: func() []string { return args },
+			Ready: func(ctx context.Context) error {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+				if err == nil {
+					c.Close()
+				}
+				return err
+			},
+		}}
+		all = append(all, s)
+		if err := s.Launch(); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// URLs are those of all servers, as --fleet takes them.
+func URLs(all []*Server) string {
+	var urls []string
+	for _, s := range all {
+		urls = append(urls, s.URL)
+	}
+	return strings.Join(urls, ",")
+}
+
+// Close ends them and removes what they left.
+func Close(all []*Server) {
+	for _, s := range all {
+		s.Close()
+	}
+}

@@ -1,0 +1,396 @@
+package probe_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+	gloom "gloom/clients/go"
+	"gloom/cmd/gloomd/natstest"
+	"gloom/cmd/throwaway"
+)
+
+var bin string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	throwaway.Parallel(2)
+	os.Exit(throwaway.Main(&bin, func() (int, error) {
+		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
+			return 1, err
+		}
+		return m.Run(), nil
+	}))
+}
+
+// patience bounds everything that a test waits for.
+const patience = 60 * time.Second
+
+// site is a broker of a fleet, which may be started anew where it was.
+type site struct {
+	t                    *testing.T
+	name, nats           string
+	submit, worker, http string
+	*throwaway.Daemon
+}
+
+// fleet starts NATS servers and brokers named a, b, c.
+func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
+	t.Helper()
+	nats, err := natstest.Cluster(servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natstest.Close(nats) })
+	var all []*site
+	for i := range brokers {
+		s := &site{t: t, name: string(rune('a' + i)), nats: natstest.URLs(nats), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		all = append(all, s)
+	}
+	for _, s := range all {
+		s.hears(brokers - 1)
+	}
+	return nats, all
+}
+
+func (s *site) start() {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "gloomd"), "--fleet", s.nats, "--fleet-name", s.name,
+		"--submit-addr", s.submit, "--worker-addr", s.worker, "--http-addr", s.http, "--max-memory", "256MiB")
+	d, err := throwaway.Start(cmd, "gloomd is ready")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Daemon = d
+	s.submit, s.worker, s.http = d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")
+	s.t.Cleanup(func() {
+		if err := d.Stop(); err != nil && s.Daemon == d {
+			s.t.Errorf("broker %s: %v", s.name, err)
+		}
+	})
+}
+
+// get asks a broker; false where it does not answer.
+func (s *site) get(path string, to any) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http+path, nil)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(to) == nil
+}
+
+func (s *site) fleet() (f api.Fleet)   { s.get("/v1/fleet", &f); return f }
+func (s *site) status() (x api.Status) { s.get("/v1/status", &x); return x }
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in %s: not %s", patience, what)
+		}
+	}
+}
+
+// hears waits until a broker has so many others.
+func (s *site) hears(n int) {
+	s.t.Helper()
+	until(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
+		up := 0
+		for _, b := range s.fleet().Brokers {
+			if b.State == "up" {
+				up++
+			}
+		}
+		return up == n
+	})
+}
+
+// work serves types at a broker until the test ends or it is told to stop.
+func (s *site) work(types []string, many int, do gloom.Handler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	w := &gloom.Worker{Types: types, Handler: do, Concurrency: many, Prefetch: many, Options: []gloom.Option{gloom.Addrs(s.worker)}}
+	go func() {
+		defer close(done)
+		_ = w.Run(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func (s *site) submitter() *gloom.Submitter {
+	s.t.Helper()
+	j, err := gloom.Dial(context.Background(), gloom.Addrs(s.submit))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func do(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r, err := j.Do(ctx, job)
+	return string(r.Body), err
+}
+
+// echo answers with the name of the broker that it serves, and the body.
+func (s *site) echo(_ context.Context, j *gloom.Job) (any, error) {
+	return s.name + strings.Trim(string(j.Body), `"`), nil
+}
+
+func body(s string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", s)) }
+
+// TestLend: what is done at another broker looks as if it was done at home.
+func TestLend(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	began, release := make(chan string, 10), make(chan struct{})
+	b.work([]string{"echo", "mail-*"}, 4, b.echo)
+	b.work([]string{"fails"}, 1, func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("no good") })
+	b.work([]string{"slow"}, 2, func(ctx context.Context, j *gloom.Job) (any, error) {
+		began <- j.ID
+		select {
+		case <-release:
+			return "done", nil
+		case <-ctx.Done():
+			began <- "cancelled"
+			return nil, ctx.Err()
+		}
+	})
+	jobs := a.submitter()
+	for _, v := range []struct{ typ, body, want string }{
+		{"echo", "1", `"b1"`}, {"mail-x", "2", `"b2"`}, {"echo", strings.Repeat("x", 3<<20), `"b` + strings.Repeat("x", 3<<20) + `"`},
+	} {
+		if got, err := do(t, jobs, gloom.Job{Type: v.typ, Body: body(v.body)}); err != nil || got != v.want {
+			t.Errorf("%s %.10s: %.20s, %v", v.typ, v.body, got, err)
+		}
+	}
+	if _, err := do(t, jobs, gloom.Job{Type: "fails", Retries: 1, Body: body("x")}); err == nil || !strings.Contains(err.Error(), "no good") {
+		t.Errorf("fails: %v", err)
+	}
+	first, err := jobs.Submit(t.Context(), gloom.Job{ID: "first", Type: "slow", Body: body("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	var j api.Job
+	if a.get("/v1/jobs/first", &j); j.State != "running" || j.Worker == nil || j.Worker.Broker != "b" {
+		t.Errorf("a says of the job %+v %+v", j, j.Worker)
+	}
+	if b.get("/v1/jobs/first", &j) {
+		t.Error("b lists the job of a")
+	}
+	if f := a.fleet(); f.Lent != 1 || len(f.Brokers) != 1 || f.Brokers[0].Lent != 1 {
+		t.Errorf("a has lent %+v", f)
+	}
+	if f := b.fleet(); f.Borrowed != 1 || f.Brokers[0].Borrowed != 1 {
+		t.Errorf("b has borrowed %+v", f)
+	}
+	if err := jobs.Cancel(t.Context(), "first"); err != nil {
+		t.Error(err)
+	}
+	if got := <-began; got != "cancelled" {
+		t.Errorf("the worker was told %q", got)
+	}
+	if _, err := first.Result(t.Context()); err == nil {
+		t.Error("a cancelled job has a result")
+	}
+	close(release)
+	until(t, "the ledger of a counts all, that of b nothing", func() bool {
+		x, y := a.status().Ledger, b.status().Ledger
+		return x.Submitted == 5 && x.Answered == 3 && x.Failed == 1 && x.Cancelled == 1 && y == api.Ledger{}
+	})
+}
+
+// TestLocalFirst: nothing is lent while a worker at home is idle.
+func TestLocalFirst(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	b.work([]string{"t"}, 4, b.echo)
+	jobs := a.submitter()
+	if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"b"` || err != nil {
+		t.Fatalf("%s, %v", got, err)
+	}
+	a.work([]string{"t"}, 1, a.echo)
+	until(t, "its own worker gets the job", func() bool {
+		got, _ := do(t, jobs, gloom.Job{Type: "t", Body: body("")})
+		return got == `"a"`
+	})
+	for range 50 {
+		if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body("")}); got != `"a"` || err != nil {
+			t.Fatalf("a worker at home was idle, the answer is %s, %v", got, err)
+		}
+	}
+}
+
+// TestAway: without NATS each broker goes on alone; with it they find each other.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	nats, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	b.work([]string{"there"}, 1, b.echo)
+	a.work([]string{"here"}, 1, a.echo)
+	jobs := a.submitter()
+	nats[0].Kill()
+	until(t, "it is seen that NATS is away", func() bool { f := a.fleet(); return !f.NATS.Connected && len(f.Brokers) == 0 })
+	if got, err := do(t, jobs, gloom.Job{Type: "here", Body: body("1")}); got != `"a1"` || err != nil {
+		t.Errorf("a job at home: %s, %v", got, err)
+	}
+	var ready map[string]any
+	if !a.get("/readyz", &ready) {
+		resp, err := http.Get("http://" + a.http + "/readyz")
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("without NATS it is not ready: %v, %v", resp, err)
+		}
+	}
+	waits, err := jobs.Submit(t.Context(), gloom.Job{Type: "there", Body: body("2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nats[0].Launch(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := waits.Result(t.Context()); err != nil || string(r.Body) != `"b2"` {
+		t.Errorf("when NATS is back: %s, %v", r.Body, err)
+	}
+}
+
+// TestLostBroker: what is with a broker that dies runs elsewhere, soon.
+func TestLostBroker(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 3)
+	a, b, c := all[0], all[1], all[2]
+	began := make(chan struct{}, 100)
+	b.work([]string{"t"}, 1, func(ctx context.Context, _ *gloom.Job) (any, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	job, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "t", Body: body("1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	c.work([]string{"t"}, 1, c.echo)
+	b.Kill()
+	killed := time.Now()
+	r, err := job.Result(t.Context())
+	if err != nil || string(r.Body) != `"c1"` {
+		t.Errorf("%s, %v", r.Body, err)
+	}
+	t.Logf("it ran elsewhere after %v", time.Since(killed))
+	if x := a.status(); x.Ledger.Answered != 1 || x.Imbalance != 0 {
+		t.Errorf("ledger %+v", x.Ledger)
+	}
+	if f := a.fleet(); f.Lost != 1 || f.Lent != 0 {
+		t.Errorf("fleet %+v", f)
+	}
+}
+
+// TestSameName: of two brokers of one name the later one goes on alone, and says so.
+func TestSameName(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	late := &site{t: t, name: "a", nats: a.nats, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+	late.start()
+	until(t, "the later one is alone", func() bool { return late.fleet().Alone })
+	if f := a.fleet(); f.Alone || len(f.Brokers) != 1 {
+		t.Errorf("the first one: %+v", f)
+	}
+	if f := b.fleet(); len(f.Brokers) != 1 || f.Brokers[0].Epoch != a.fleet().Epoch {
+		t.Errorf("the other one hears %+v", f.Brokers)
+	}
+	if !strings.Contains(late.Log.String(), "has this name") {
+		t.Errorf("its log does not say so: %s", &late.Log)
+	}
+	a.Stop()
+	until(t, "it joins when the name is free", func() bool { f := late.fleet(); return !f.Alone && len(f.Brokers) == 1 })
+}
+
+// TestDrain: a broker that drains finishes what it borrowed, and lends what waits.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	began, release := make(chan struct{}, 1), make(chan struct{})
+	b.work([]string{"slow"}, 1, func(context.Context, *gloom.Job) (any, error) {
+		began <- struct{}{}
+		<-release
+		return "done", nil
+	})
+	job, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "slow", Body: body("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	b.Signal(syscall.SIGTERM)
+	until(t, "it is known to drain", func() bool { f := a.fleet(); return len(f.Brokers) == 1 && f.Brokers[0].State == "draining" })
+	close(release)
+	if r, err := job.Result(t.Context()); err != nil || string(r.Body) != `"done"` {
+		t.Errorf("%s, %v", r.Body, err)
+	}
+	<-b.Gone()
+	// The other way round: a waits for what only the new b can do.
+	b.start()
+	b.hears(1)
+	last, err := a.submitter().Submit(t.Context(), gloom.Job{Type: "echo", Body: body("1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Ack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.Signal(syscall.SIGTERM)
+	until(t, "a drains", func() bool { return a.status().Draining })
+	b.work([]string{"echo"}, 1, b.echo)
+	if r, err := last.Result(t.Context()); err != nil || string(r.Body) != `"b1"` {
+		t.Errorf("of a drain: %s, %v", r.Body, err)
+	}
+	<-a.Gone()
+}
+
+// TestCluster: of three NATS servers one may be lost.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	nats, all := fleet(t, 3, 2)
+	a, b := all[0], all[1]
+	b.work([]string{"t"}, 1, b.echo)
+	jobs := a.submitter()
+	for i := range nats {
+		nats[i].Kill()
+		for n := range 5 {
+			if got, err := do(t, jobs, gloom.Job{Type: "t", Body: body(fmt.Sprint(n))}); err != nil || got != fmt.Sprintf(`"b%d"`, n) {
+				t.Errorf("without server %d: %s, %v", i, got, err)
+			}
+		}
+		if err := nats[i].Launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var _ atomic.Int64
