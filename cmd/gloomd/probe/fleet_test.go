@@ -6,11 +6,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -393,4 +395,103 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-var _ atomic.Int64
+var (
+	faults = flag.Int("faults", 8, "how many faults TestKills causes")
+	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of TestKills")
+)
+
+// TestKills: brokers and NATS die, freeze and come back under load. Every job whose
+// submitter lives ends once, and at the end all ledgers balance and nobody holds
+// anything.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	t.Logf("seed %d: go test ./cmd/gloomd/probe -run Kills -seed %d -faults %d", *seed, *seed, *faults)
+	rng := rand.New(rand.NewPCG(*seed, 1))
+	nats, all := fleet(t, 1, 3)
+	types := []string{"0", "1", "2"}
+	for i, s := range all {
+		s.work(types[i:i+1], 2, s.echo)
+		s.work([]string{"*"}, 1, s.echo)
+	}
+	var load sync.WaitGroup
+	stop := make(chan struct{})
+	var answered, lost atomic.Int64
+	for i, s := range all {
+		load.Go(func() {
+			rng := rand.New(rand.NewPCG(*seed, uint64(i)+2))
+			jobs := s.submitter()
+			var open sync.WaitGroup
+			room := make(chan struct{}, 32)
+			for {
+				select {
+				case <-stop:
+					open.Wait()
+					return
+				case room <- struct{}{}:
+				}
+				open.Add(1)
+				err := jobs.SubmitFunc(context.Background(), gloom.Job{Type: types[rng.IntN(3)], Body: body("x"), Retries: 1000}, func(r gloom.Result, err error) {
+					var gone *gloom.LostError
+					switch {
+					case err == nil:
+						answered.Add(1)
+					case errors.As(err, &gone):
+						lost.Add(1) // with its home
+					default:
+						t.Errorf("a job of broker %s: %v", s.name, err)
+					}
+					<-room
+					open.Done()
+				})
+				if err != nil {
+					<-room
+					open.Done()
+					time.Sleep(10 * time.Millisecond) // until its broker is back
+				}
+			}
+		})
+	}
+	for range *faults {
+		s, n := all[rng.IntN(3)], nats[0]
+		rest := func() { time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second)))) }
+		switch rng.IntN(4) {
+		case 0:
+			s.Kill()
+			rest()
+			s.start()
+		case 1:
+			s.Signal(syscall.SIGSTOP)
+			rest()
+			s.Signal(syscall.SIGCONT)
+		case 2:
+			n.Kill()
+			rest()
+			if err := n.Launch(); err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			n.Freeze()
+			rest()
+			n.Thaw()
+		}
+		rest()
+	}
+	close(stop)
+	done := make(chan struct{})
+	go func() { load.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		for _, s := range all {
+			t.Logf("broker %s: %+v, %+v", s.name, s.status().Ledger, s.fleet())
+		}
+		t.Fatal("some jobs do not end")
+	}
+	for _, s := range all {
+		until(t, fmt.Sprintf("broker %s holds nothing", s.name), func() bool {
+			x, f := s.status(), s.fleet()
+			return x.Imbalance == 0 && x.Ledger.Queued+x.Ledger.Running+x.Ledger.Delayed == 0 && f.Lent+f.Borrowed == 0
+		})
+	}
+	t.Logf("%d jobs were answered, %d lost with their home", answered.Load(), lost.Load())
+}
