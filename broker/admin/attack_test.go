@@ -32,8 +32,8 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// bury leaves a failed job with a body behind.
-func bury(w *world, id string, body []byte) {
+// leaveDead leaves a failed job with a body behind.
+func leaveDead(w *world, id string, body []byte) {
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s, k := b.AddSubmitter(), b.AddWorker()
 		b.Submit(now, s, &broker.Submission{ID: []byte(id), Type: []byte("t"), Body: body, Detach: true})
@@ -66,7 +66,7 @@ func TestBodiesAsTheyAre(t *testing.T) {
 	deep := strings.Repeat("[", 1000) + strings.Repeat("[[1 , 2],{\"a\":\t1.50}],", 50_000) + "0" + strings.Repeat("]", 1000)
 	long := `"` + strings.Repeat("x", 16<<20) + `"`
 	for id, body := range map[string]string{"plain": `{"n": 1.0}`, "deep": deep, "long": long} {
-		bury(w, id, []byte(body))
+		leaveDead(w, id, []byte(body))
 		data := get(t, w.url+"/v1/dead/t/"+id)
 		if !json.Valid(data) {
 			t.Errorf("%s: the answer of %d bytes is no JSON", id, len(data))
@@ -137,9 +137,9 @@ func TestLongListing(t *testing.T) {
 // nobody from asking for health, cost little, and are cut.
 func TestDeaf(t *testing.T) {
 	w := start(t, nil)
-	bury(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	before := resident(t)
-	var deaf []net.Conn
+	var unread []net.Conn
 	for range 300 {
 		c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
 		if err != nil {
@@ -150,17 +150,17 @@ func TestDeaf(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /v1/dead/t/big HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		deaf = append(deaf, c)
+		unread = append(unread, c)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
 		get(t, w.url+path)
 	}
 	if grown := resident(t) - before; grown > 32<<20 {
-		t.Errorf("%d deaf clients cost %d MiB", len(deaf), grown>>20)
+		t.Errorf("%d clients that do not read cost %d MiB", len(unread), grown>>20)
 	}
 	// Those who came first had to go for those who came last.
-	_ = deaf[0].SetReadDeadline(time.Now().Add(45 * time.Second))
-	if n, err := io.Copy(io.Discard, deaf[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
+	_ = unread[0].SetReadDeadline(time.Now().Add(45 * time.Second))
+	if n, err := io.Copy(io.Discard, unread[0]); n > 6<<20 || err != nil && os.IsTimeout(err) {
 		t.Errorf("the first was not cut: %d bytes, %v", n, err)
 	}
 }
@@ -169,7 +169,7 @@ func TestDeaf(t *testing.T) {
 func TestDeafAlone(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
-	bury(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
+	leaveDead(w, "big", []byte(`"`+strings.Repeat("x", 6<<20)+`"`))
 	c, err := net.Dial("tcp", w.srv.HTTPAddr().String())
 	if err != nil {
 		t.Fatal(err)

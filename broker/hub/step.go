@@ -329,7 +329,7 @@ func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
 	h.mark(c)
 	if grown := c.out.memory() - memory; grown != 0 {
 		h.unread[c.port].queued += grown
-		h.relieve()
+		h.shed()
 	}
 	if before > h.cfg.MaxOutbound && !c.overflow {
 		h.giveUp(c)

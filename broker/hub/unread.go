@@ -32,19 +32,19 @@ func (h *Hub) excess() (over int64, port wire.Port) {
 	return s + w - h.cfg.MaxUnread, port
 }
 
-// relieve closes those who have most to read, for longest, until an eighth of
+// shed closes those who have most to read, for longest, until an eighth of
 // MaxUnread is free again.
-func (h *Hub) relieve() {
+func (h *Hub) shed() {
 	over, port := h.excess()
 	if over <= 0 || h.cfg.MaxUnread == 0 {
 		return
 	}
 	now := h.clock()
-	var held []Hoarder
+	var held []Holder
 	weigh := func(c *Conn) {
 		if c.port == port && !c.overflow {
 			if n := c.out.memory() + c.pinned.Load(); n > 0 {
-				held = append(held, Hoarder{c, n, c.Stuck(now)})
+				held = append(held, Holder{c, n, c.Stuck(now)})
 			}
 		}
 	}
@@ -61,8 +61,8 @@ func (h *Hub) relieve() {
 	}
 }
 
-// Hoarder is a connection that holds memory.
-type Hoarder struct {
+// Holder is a connection that holds memory.
+type Holder struct {
 	Conn  *Conn
 	Bytes int64
 	Age   time.Duration // since when, without going on
@@ -70,9 +70,9 @@ type Hoarder struct {
 
 // Worst returns those who hold most for longest, so many that they hold excess
 // bytes together.
-func Worst(all []Hoarder, excess int64) []Hoarder {
-	weight := func(v Hoarder) float64 { return float64(v.Bytes) * (v.Age + time.Second).Seconds() }
-	slices.SortFunc(all, func(a, b Hoarder) int { return cmp.Compare(weight(b), weight(a)) })
+func Worst(all []Holder, excess int64) []Holder {
+	weight := func(v Holder) float64 { return float64(v.Bytes) * (v.Age + time.Second).Seconds() }
+	slices.SortFunc(all, func(a, b Holder) int { return cmp.Compare(weight(b), weight(a)) })
 	for i := range all {
 		if excess <= 0 {
 			return all[:i]

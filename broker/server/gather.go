@@ -96,9 +96,9 @@ func announced(data []byte) int {
 	return int(binary.BigEndian.Uint32(data))
 }
 
-// hungry says how many bytes make a read worthwhile, header included: so many
+// needed says how many bytes make a read worthwhile, header included: so many
 // must be there before take can get anywhere.
-func (s *session) hungry(head []byte) int {
+func (s *session) needed(head []byte) int {
 	n := announced(head)
 	if n > bigFrame || n > s.srv.opt.MaxFrame {
 		return wire.HeaderLen

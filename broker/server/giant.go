@@ -24,10 +24,10 @@ func (s *Server) inSlot(work func()) {
 	work()
 }
 
-// beside has work done beside the loop; it holds so many bytes and must touch
+// offload has work done beside the loop; it holds so many bytes and must touch
 // nothing that is the loop's. Then, on the loop, done follows, and what has come
 // meanwhile.
-func (p *plain) beside(bytes int, work, done func()) {
+func (p *plain) offload(bytes int, work, done func()) {
 	p.big.busy, p.big.inHand = true, bytes
 	// What it sends meanwhile is not read: its silence means nothing.
 	p.heard.Store(math.MaxInt64 / 2)
@@ -73,14 +73,14 @@ func (p *plain) finish(done func()) {
 	done()
 }
 
-// decodeBeside decodes a giant frame.
-func (p *plain) decodeBeside() {
+// decodeGiant decodes a giant frame.
+func (p *plain) decodeGiant() {
 	b := p.srv.batches.Get().(*batch)
 	payload := p.big.take()
 	c, d := b.next()
 	c.Kept, b.big = true, true
 	var err *wire.Error
-	p.beside(len(payload), func() { err = p.decode(d, c, payload) }, func() {
+	p.offload(len(payload), func() { err = p.decode(d, c, payload) }, func() {
 		if !p.closing {
 			p.settle(b, c, payload, err)
 			p.step(b)
@@ -90,12 +90,12 @@ func (p *plain) decodeBeside() {
 	})
 }
 
-// growBeside finds more memory for a giant frame.
-func (p *plain) growBeside() {
+// growGiant finds more memory for a giant frame.
+func (p *plain) growGiant() {
 	buf, most := p.big.buf, p.big.want
 	p.big.want = 0
 	var to []byte
-	p.beside(most-cap(buf), func() { to = grown(buf, most) }, func() {
+	p.offload(most-cap(buf), func() { to = grown(buf, most) }, func() {
 		if p.big.size > 0 {
 			p.big.buf = to
 		}

@@ -202,7 +202,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	if n := s.conns.Add(1); n > int64(s.maxConns) || l.secure && s.crowded() {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
-		s.turnAway(l, nc)
+		s.refuseConn(l, nc)
 		return
 	}
 	s.accepted.Add(1)
@@ -223,8 +223,8 @@ func (s *Server) crowded() bool {
 	return s.opt.MaxMemory > 0 && int64(s.secure.count()+1)*tlsIdle > s.opt.MaxMemory/tlsShare
 }
 
-// turnAway tells a connection too many so.
-func (s *Server) turnAway(l *listener, nc net.Conn) {
+// refuseConn tells a connection that there are too many.
+func (s *Server) refuseConn(l *listener, nc net.Conn) {
 	s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Msg("a connection too many")
 	if !l.secure {
 		_ = nc.SetDeadline(time.Now().Add(50 * time.Millisecond))

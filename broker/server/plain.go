@@ -62,7 +62,7 @@ func (p *plain) received(data []byte) {
 	}()
 	switch {
 	case p.closing:
-		p.throwAway(len(data))
+		p.discard(len(data))
 		return
 	case p.big.busy:
 		p.keep(data)
@@ -91,7 +91,7 @@ func (p *plain) received(data []byte) {
 		}
 	}
 	if p.closing {
-		p.throwAway(0)
+		p.discard(0)
 		return
 	}
 	p.recount()
@@ -103,9 +103,9 @@ func (p *plain) carry(data []byte) (used int) {
 	switch {
 	case p.closing:
 	case p.big.whole():
-		p.decodeBeside()
+		p.decodeGiant()
 	case p.big.want > 0:
-		p.growBeside()
+		p.growGiant()
 	}
 	p.more = cut || p.big.busy
 	if cut {
@@ -166,7 +166,7 @@ func (p *plain) complete(data []byte) (left []byte, whole bool) {
 	for {
 		n := wire.HeaderLen
 		if len(p.rest) >= n {
-			n = p.hungry(p.rest)
+			n = p.needed(p.rest)
 		}
 		k := min(n-len(p.rest), len(data))
 		p.rest = append(p.rest, data[:k]...)
@@ -174,13 +174,13 @@ func (p *plain) complete(data []byte) (left []byte, whole bool) {
 		switch {
 		case len(p.rest) < n:
 			return nil, false
-		case n > wire.HeaderLen || p.hungry(p.rest) == n:
+		case n > wire.HeaderLen || p.needed(p.rest) == n:
 			return data, true
 		}
 	}
 }
 
-func (p *plain) throwAway(n int) {
+func (p *plain) discard(n int) {
 	p.rest, p.at, p.more = nil, 0, false
 	p.drop()
 	if p.thrown += n; p.thrown > lingerBytes {
@@ -268,7 +268,7 @@ func (p *plain) linger() {
 		return
 	}
 	p.lingering, p.closing = true, true
-	p.throwAway(0)
+	p.discard(0)
 	if p.held.n == 0 {
 		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
 	}

@@ -48,7 +48,7 @@ type Server struct {
 
 	conns        atomic.Int64
 	inbound      atomic.Int64  // bytes of frames not arrived whole
-	relieving    sync.Mutex    // who closes hoarders
+	shedding     sync.Mutex    // who closes holders of unfinished frames
 	dropped      chan struct{} // a large unfinished frame is garbage
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64

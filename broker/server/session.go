@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// strangerFrame is the longest payload that is taken from a peer that has
+	// helloFrame is the longest payload that is taken from a peer that has
 	// shown no token yet.
-	strangerFrame = 32 << 10
+	helloFrame = 32 << 10
 	// helloTime is how long a peer may wait with its token.
 	helloTime = 10 * time.Second
 	// maxClient is how much is kept of the name that a peer gives itself, in
@@ -40,9 +40,9 @@ type session struct {
 	closing bool         // whatever still comes is thrown away
 	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
 
-	big    gathered
-	frames int // that have come
-	hoard  hoard
+	big        gathered
+	frames     int // that have come
+	unfinished unfinished
 	// paused: nothing is read from it until it has read some of what waits for it.
 	paused atomic.Bool
 	ending atomic.Bool // it is being closed by us; kept with TLS only
@@ -108,14 +108,14 @@ func (s *session) decode(d *wire.Decoder, c *hub.Command, payload []byte) *wire.
 // settle makes a command, the last of b, of what was decoded.
 func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Error) {
 	r := &c.Req
-	if s.stranger() {
+	if s.unauthenticated() {
 		switch known := r.Token != nil && s.srv.tokens.Find(r.Token) != nil; {
-		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > strangerFrame:
+		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > helloFrame:
 			b.n--
-			s.turnAway(b)
+			s.wantHello(b)
 			return
 		case !known:
-			s.mistrust(c)
+			s.refuseToken(c)
 			return
 		}
 	}
@@ -153,11 +153,11 @@ func (s *session) settle(b *batch, c *hub.Command, payload []byte, err *wire.Err
 	s.spoke = true
 }
 
-// stranger tells that a token has yet to be shown.
-func (s *session) stranger() bool { return s.grant == nil && s.srv.tokens.Required() }
+// unauthenticated tells that a token has yet to be shown.
+func (s *session) unauthenticated() bool { return s.grant == nil && s.srv.tokens.Required() }
 
-// turnAway closes a connection whose first frame is not a hello.
-func (s *session) turnAway(b *batch) {
+// wantHello closes a connection whose first frame is not a hello.
+func (s *session) wantHello(b *batch) {
 	s.srv.tokenFailed(s.conn.Remote)
 	s.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"}, true)
 }
@@ -219,9 +219,9 @@ func (s *session) hello(c *hub.Command) {
 	c.Reply = wire.AppendHelloOK(nil, "gloomd/"+s.srv.opt.Version, s.srv.opt.MaxFrame, wire.MaxFrameOut(s.srv.opt.MaxFrame), wire.MaxName, s.srv.opt.MaxPrefetch, wire.MaxTypes)
 }
 
-// mistrust closes a connection that showed an unknown token, or none. The refusal
+// refuseToken closes a connection that showed an unknown token, or none. The refusal
 // is slowed: guessing tokens shall take time.
-func (s *session) mistrust(c *hub.Command) {
+func (s *session) refuseToken(c *hub.Command) {
 	s.waiting.Stop()
 	s.closing, c.Ignore = true, true
 	s.srv.tokenFailed(s.conn.Remote)

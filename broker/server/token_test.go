@@ -19,7 +19,7 @@ func TestUnauthorized(t *testing.T) {
 	s := begin(t, func(o *Options) { o.TokenFile = file })
 	for i, first := range []string{
 		`{"action":"ping"}`, `{"action":"hello"}`, `{"action":"hello","token":"bad"}`, `no json`,
-		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", strangerFrame) + `"}`,
+		`{"action":"hello","token":"good","client":"` + strings.Repeat("x", helloFrame) + `"}`,
 	} {
 		p := dial(t, s.SubmitAddr())
 		p.send("%s", first)
@@ -31,10 +31,10 @@ func TestUnauthorized(t *testing.T) {
 			t.Errorf("%.80s: %d are counted, want %d", first, n, i+1)
 		}
 	}
-	// Nor may a stranger fill the memory that others need for their frames.
-	stranger := dial(t, s.SubmitAddr())
-	_, _ = stranger.Write(binary.BigEndian.AppendUint32(nil, strangerFrame+1))
-	stranger.want("error", "unauthorized")
+	// Nor may a peer without a token fill the memory that others need for their frames.
+	unknown := dial(t, s.SubmitAddr())
+	_, _ = unknown.Write(binary.BigEndian.AppendUint32(nil, helloFrame+1))
+	unknown.want("error", "unauthorized")
 	p := dial(t, s.SubmitAddr())
 	p.send(`{"action":"hello","token":"good"}`)
 	p.want("ok", true)

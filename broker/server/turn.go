@@ -79,8 +79,8 @@ func (s *session) take(b *batch, data []byte) (used int, more bool) {
 				break
 			}
 			if n == 0 {
-				if s.stranger() && announced(data[used:]) > strangerFrame {
-					s.turnAway(b)
+				if s.unauthenticated() && announced(data[used:]) > helloFrame {
+					s.wantHello(b)
 					break
 				}
 				if !s.big.begin(data[used:]) {

@@ -303,7 +303,7 @@ func TestProgress(t *testing.T) {
 	t.Run("to a submitter that never reads", func(t *testing.T) {
 		b := start(t, "--max-outbound=1MiB")
 		typ := name("progress")
-		s, w := submitter{deaf(t, b.submitAddr)}, b.joined(t, typ)
+		s, w := submitter{slowReader(t, b.submitAddr)}, b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"progress":true`)
 		w.takes(id)
 		body := quote(strings.Repeat("p", 32<<10))

@@ -158,7 +158,7 @@ func TestDrain(t *testing.T) {
 	t.Run("a peer that never reads does not hold it up", func(t *testing.T) {
 		t.Parallel()
 		b := start(t, "--drain-timeout=1s")
-		s := submitter{deaf(t, b.submitAddr)}
+		s := submitter{slowReader(t, b.submitAddr)}
 		typ := name("drain")
 		id := s.fresh(typ, `0`)
 		w := b.joined(t, typ)

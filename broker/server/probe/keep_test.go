@@ -533,7 +533,7 @@ func TestKeptHalfRead(t *testing.T) {
 	typ := name("half")
 	body := quote(strings.Repeat("h", 8<<20))
 	w := b.joined(t, typ)
-	s := submitter{deaf(t, b.submitAddr)}
+	s := submitter{slowReader(t, b.submitAddr)}
 	id := s.freshWith(typ, `1`, keep)
 	w.takes(id)
 	w.respond(body)
@@ -549,7 +549,7 @@ func TestKeptHalfRead(t *testing.T) {
 	s.reset()
 	for range 2 {
 		b.waitState(t, id, "ended")
-		heir := submitter{deaf(t, b.submitAddr)}
+		heir := submitter{slowReader(t, b.submitAddr)}
 		until(t, "it can be attached", func() error {
 			heir.send(`{"action":"attach","id":%q}`, id)
 			f := heir.recv()

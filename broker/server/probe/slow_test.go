@@ -13,8 +13,8 @@ import (
 	"gloom/cmd/throwaway"
 )
 
-// deaf dials with a small receive buffer, so that not reading shows soon.
-func deaf(t tb, addr string) *conn {
+// slowReader dials with a small receive buffer, so that not reading shows soon.
+func slowReader(t tb, addr string) *conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) {
@@ -80,7 +80,7 @@ func TestSlowReaders(t *testing.T) {
 					}
 				}
 			}()
-			shout(t, deaf(t, b.submitAddr), func(n int) []byte {
+			shout(t, slowReader(t, b.submitAddr), func(n int) []byte {
 				return pack(fmt.Sprintf(`{"action":"submit","id":"slow-%d","type":%q,"body":%s}`, n, typ, big))
 			}, 4000)
 			w.close()
@@ -88,11 +88,11 @@ func TestSlowReaders(t *testing.T) {
 		}},
 		{"submitter that never reads its errors", func(t *testing.T, b *daemon) {
 			batch := []byte(strings.Repeat(string(pack(`{"action":"frobnicate"}`)), 2000))
-			shout(t, deaf(t, b.submitAddr), func(int) []byte { return batch }, 3000)
+			shout(t, slowReader(t, b.submitAddr), func(int) []byte { return batch }, 3000)
 		}},
 		{"worker that never reads its oks", func(t *testing.T, b *daemon) {
 			batch := []byte(strings.Repeat(string(pack(`{"action":"join","type":"slow"}`)), 2000))
-			shout(t, deaf(t, b.workerAddr), func(int) []byte { return batch }, 3000)
+			shout(t, slowReader(t, b.workerAddr), func(int) []byte { return batch }, 3000)
 		}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestSlowReaders(t *testing.T) {
 func TestDeafWorker(t *testing.T) {
 	t.Parallel()
 	b := start(t)
-	typ, other := name("deaf"), name("other")
-	w := worker{deaf(t, b.workerAddr)}
+	typ, other := name("unread"), name("other")
+	w := worker{slowReader(t, b.workerAddr)}
 	w.join(typ)
 	s := b.submitter(t)
 	body := quote(strings.Repeat("d", 8<<20))

@@ -16,9 +16,9 @@ const (
 	largeDrop = 1 << 20
 )
 
-// hoard is what a connection holds of frames that have not come whole. Its reader
+// unfinished is what a connection holds of frames that have not come whole. Its reader
 // writes it, anybody reads it.
-type hoard struct {
+type unfinished struct {
 	bytes  atomic.Int64 // counted in Server.inbound
 	begun  atomic.Int64 // when the frame began, on the hub's clock
 	moved  atomic.Int64 // when the last of it came
@@ -29,7 +29,7 @@ type hoard struct {
 // big one. With too many from all connections, who holds most for
 // longest goes.
 func (s *session) count(left int) {
-	h := &s.hoard
+	h := &s.unfinished
 	n, old := int64(left+s.big.held()), h.bytes.Load()
 	if n == 0 && old == 0 {
 		return
@@ -49,7 +49,7 @@ func (s *session) count(left int) {
 	}
 	old = h.bytes.Swap(n)
 	if total := s.srv.inbound.Add(n - old); n > old && total > s.srv.opt.MaxInbound {
-		s.srv.relieve()
+		s.srv.shed()
 	}
 }
 
@@ -63,33 +63,33 @@ func (s *session) drop() {
 	s.count(0)
 }
 
-// relieve closes those who hold most of unfinished frames, for longest, until an
+// shed closes those who hold most of unfinished frames, for longest, until an
 // eighth of the bound is free again.
-func (s *Server) relieve() {
-	s.relieving.Lock()
-	defer s.relieving.Unlock()
+func (s *Server) shed() {
+	s.shedding.Lock()
+	defer s.shedding.Unlock()
 	total, most := s.inbound.Load(), s.opt.MaxInbound
 	if total <= most {
 		return
 	}
 	now := s.hub.Now()
-	var held []hub.Hoarder
+	var held []hub.Holder
 	s.hub.Each(func(c *hub.Conn) {
-		h := &c.Owner.(owner).base().hoard
+		h := &c.Owner.(owner).base().unfinished
 		if n := h.bytes.Load(); n > 0 {
-			held = append(held, hub.Hoarder{Conn: c, Bytes: n, Age: time.Duration(now - h.begun.Load())})
+			held = append(held, hub.Holder{Conn: c, Bytes: n, Age: time.Duration(now - h.begun.Load())})
 		}
 	})
 	for _, v := range hub.Worst(held, total-most+most/8) {
-		v.Conn.Owner.(owner).base().doom(&wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf(
+		v.Conn.Owner.(owner).base().dismiss(&wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf(
 			"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound), and this one holds %d", total, most, v.Bytes)})
 	}
 }
 
-// doom closes a connection for the unfinished frame that it holds, which is not
+// dismiss closes a connection for the unfinished frame that it holds, which is not
 // counted any more.
-func (s *session) doom(why *wire.Error) {
-	s.srv.inbound.Add(-s.hoard.bytes.Swap(0))
+func (s *session) dismiss(why *wire.Error) {
+	s.srv.inbound.Add(-s.unfinished.bytes.Swap(0))
 	s.srv.hub.Dismiss(s.conn, why)
 }
 
@@ -101,33 +101,33 @@ func (s *session) base() *session { return s }
 const (
 	// sweepEvery is how often connections are looked at for what stands still.
 	sweepEvery = 3 * time.Second
-	// deafTime is how long a connection whose frames are not read, since it has
+	// stuckTime is how long a connection whose frames are not read, since it has
 	// too much to read itself, may go on not reading.
-	deafTime = 5 * time.Second
+	stuckTime = 5 * time.Second
 )
 
 // sweep closes who goes on neither with a frame that it began nor, having far too
 // much to read, with reading.
 func (s *Server) sweep() {
 	now := s.hub.Now()
-	var stalled, deaf, ready []*session
+	var stalled, stuck, ready []*session
 	s.hub.Each(func(c *hub.Conn) {
 		p := c.Owner.(owner).base()
-		if p.hoard.bytes.Load() > 0 && now-p.hoard.moved.Load() > int64(frameTime) {
+		if p.unfinished.bytes.Load() > 0 && now-p.unfinished.moved.Load() > int64(frameTime) {
 			stalled = append(stalled, p)
 		}
 		if p.paused.Load() {
-			if c.Stuck(now) > deafTime {
-				deaf = append(deaf, p)
+			if c.Stuck(now) > stuckTime {
+				stuck = append(stuck, p)
 			} else if !c.Clogged() {
 				ready = append(ready, p)
 			}
 		}
 	})
 	for _, p := range stalled {
-		p.doom(&wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf("a frame began and has not gone on for %v", frameTime)})
+		p.dismiss(&wire.Error{Code: wire.Overloaded, Reason: fmt.Sprintf("a frame began and has not gone on for %v", frameTime)})
 	}
-	for _, p := range deaf {
+	for _, p := range stuck {
 		s.log.Warn().Str("peer", p.conn.Remote).Msg("closed a connection that does not read")
 		p.shut()
 	}
