@@ -32,7 +32,9 @@ All lines are counted in the end: one that is lost or doubled ends in exit statu
 			var rounds []Round
 			err := Run(cmd.Context(), o, func(r Round) {
 				rounds = append(rounds, r)
-				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job", r.Shape, r.Rate(), r.Seconds, float64(r.CPU.Microseconds())/float64(r.Jobs))
+				perJob := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.Jobs) }
+				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
+					r.Shape, r.Rate(), r.Seconds, perJob(r.CPU), perJob(r.Own), r.Others)
 				if r.P50 > 0 {
 					fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
 				}

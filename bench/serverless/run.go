@@ -29,6 +29,8 @@ type Round struct {
 	P99     time.Duration `json:"p99_ns,omitempty"`
 	Sync    time.Duration `json:"fdatasync_p50_ns,omitempty"` // of the same disk, of a lone line
 	CPU     time.Duration `json:"daemon_cpu_ns"`
+	Own     time.Duration `json:"own_cpu_ns"`
+	Others  float64       `json:"others_cpu"` // processors that all else kept busy, contexts of the daemon among it
 }
 
 // Rate is in jobs per second.
@@ -75,6 +77,18 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	return r, err
 }
 
+// count begins a measurement's time and processor time, which counted ends.
+func (d *daemon) count(r *Round) (counted func()) {
+	cpu, _ := proc.CPU(d.server.PID())
+	own, machine, began := proc.OwnCPU(), proc.Machine(), time.Now()
+	return func() {
+		took := time.Since(began)
+		after, _ := proc.CPU(d.server.PID())
+		r.Seconds, r.CPU, r.Own = took.Seconds(), after-cpu, proc.OwnCPU()-own
+		r.Others = max(0, (proc.Machine()-machine-r.CPU-r.Own).Seconds()/took.Seconds())
+	}
+}
+
 // add has clients add lines, each waiting for its answer, and checks that all of
 // them have come to the store.
 func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
@@ -82,9 +96,8 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 	var mu sync.Mutex
 	var times []time.Duration
 	var failed error
-	cpu, _ := proc.CPU(d.server.PID())
-	began := time.Now()
-	end := began.Add(during)
+	counted := d.count(r)
+	end := time.Now().Add(during)
 	var all sync.WaitGroup
 	for range clients {
 		all.Go(func() {
@@ -101,9 +114,8 @@ func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during t
 		})
 	}
 	all.Wait()
-	r.Seconds, r.Jobs = time.Since(began).Seconds(), len(times)*lines
-	after, _ := proc.CPU(d.server.PID())
-	r.CPU = after - cpu
+	counted()
+	r.Jobs = len(times) * lines
 	slices.Sort(times)
 	if failed != nil {
 		return failed
@@ -157,7 +169,7 @@ func (d *daemon) first(ctx context.Context, r *Round) error {
 		return err
 	}
 	var times []time.Duration
-	began := time.Now()
+	counted := d.count(r)
 	for i := range jobs {
 		if err := d.call(ctx, "POST", "/bench/job/first", []byte("x\n"), nil); err != nil {
 			return err
@@ -173,8 +185,9 @@ func (d *daemon) first(ctx context.Context, r *Round) error {
 			return err
 		}
 	}
+	counted()
 	slices.Sort(times)
-	r.Jobs, r.Seconds, r.P50, r.P99 = jobs, time.Since(began).Seconds(), times[jobs/2], times[jobs*99/100]
+	r.Jobs, r.P50, r.P99 = jobs, times[jobs/2], times[jobs*99/100]
 	return nil
 }
 
@@ -223,15 +236,13 @@ func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 	if err := d.call(ctx, "POST", "/bench/job/work?wait=store", body, nil); err != nil {
 		return err
 	}
-	cpu, _ := proc.CPU(d.server.PID())
-	began := time.Now()
+	counted := d.count(r)
 	_ = d.call(ctx, "POST", "/start", nil, nil)
 	if err := d.await(ctx, "work", jobs+1); err != nil {
 		return err
 	}
-	r.Jobs, r.Seconds = jobs, time.Since(began).Seconds()
-	after, _ := proc.CPU(d.server.PID())
-	r.CPU = after - cpu
+	counted()
+	r.Jobs = jobs
 	if n := served.Load(); r.Shape == "http" && n != int64(jobs)+1 {
 		return fmt.Errorf("%d jobs were done, the handler was asked %d times", jobs+1, n)
 	}
