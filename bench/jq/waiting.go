@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"gloom/bench/proc"
 )
 
@@ -38,10 +40,12 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	}
 	var rounds []Round
 	for _, constraints := range []int{0, o.Constraints} {
-		for i := range constraints {
-			if err := s.constrain(i, 0, "ge"); err != nil {
-				return rounds, err
-			}
+		var puts errgroup.Group
+		for i := range constraints { // at once: what waits is then looked at once
+			puts.Go(func() error { return s.constrain(i, 0, "ge") })
+		}
+		if err := puts.Wait(); err != nil {
+			return rounds, err
 		}
 		r := Round{System: system, Jobs: min(handedOut, o.Jobs/4), Constraints: constraints,
 			Memory: float64(after.RSS-before.RSS) / float64(o.Jobs), Fill: fill}

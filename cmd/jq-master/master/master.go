@@ -319,25 +319,22 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 // chores brings jobs to the broker and changed constraints to jobs, in slices
 // between which others have their turn.
 func (m *Master) chores(c *machine, line *brokerLine) {
-	if line.backlog() > manyAtOnce/2 {
-		time.AfterFunc(2*time.Millisecond, func() {
-			select {
-			case m.chore <- struct{}{}:
-			default:
-			}
-		})
-		return
-	}
+	ahead := line.backlog()
 	var part *slice
 	m.hold(c, func() {
-		c.linkSlice(manyAtOnce)
-		if c.brought {
-			part = c.nextSlice(manyAtOnce)
+		if ahead <= manyAtOnce/2 {
+			c.linkSlice(manyAtOnce)
+		}
+		if c.brought && ahead <= sliceLooks/sliceCost {
+			part = c.nextSlice(sliceLooks)
 		}
 	})
 	if part != nil {
 		part.match()
 		m.hold(c, func() { c.sweepSlice(part) })
+	}
+	if part != nil || ahead > 0 { // the broker and requests have their turn
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -44,6 +44,14 @@ type looked struct {
 	found []membership
 }
 
+const (
+	// sliceLooks is how much a slice does: a millisecond or two, until the broker
+	// has it. Longer ones would keep requests waiting.
+	sliceLooks = 2000
+	// sliceCost is how many looks it is worth to change a job's groups.
+	sliceCost = 10
+)
+
 // weight is how many looks a job costs that is matched, by its argument.
 func weight(j *job.Job) int { return 1 + len(j.Argument)/512 }
 
@@ -57,7 +65,7 @@ func (c *machine) nextSlice(looks int) *slice {
 	for ; s.sweep < len(c.order) && looks > 0; s.sweep++ {
 		looks--
 		if r := c.order[s.sweep].rec; r != nil && !r.State.Ended() {
-			looks -= len(p.news) * weight(r.Job)
+			looks -= sliceCost + len(p.news)*weight(r.Job)
 			p.looks = append(p.looks, looked{rec: r, job: r.Job, known: r.groups})
 		}
 	}
