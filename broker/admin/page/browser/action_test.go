@@ -1,0 +1,409 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+)
+
+// TestTypeActions does everything that may be done to a type.
+func TestTypeActions(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/type/report")
+	b.forgive("400 (Bad Request)") // of limits that cannot be
+	is := func(key string, want any) {
+		t.Helper()
+		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
+	}
+	b.press("Pause")
+	b.sees("report is paused", "Resume")
+	is("paused", true)
+	b.press("Undo")
+	b.sees("Undone.", "Pause")
+	is("paused", false)
+	b.press("Pause")
+	b.press("Resume")
+	b.sees("report goes on.")
+	is("paused", false)
+
+	b.press("Limits")
+	b.accessible("the dialog of limits")
+	b.fill("concurrency", "7")
+	b.fill("rate", "2.5")
+	b.press("Set")
+	b.sees("The limits of report are set.", "≤ 7 at a time", "≤ 2.5/s")
+	is("limits", map[string]any{"burst": 0, "concurrency": 7, "rate": 2.5})
+	b.press("Undo")
+	b.gone("≤ 7 at a time")
+	is("limits", map[string]any{"burst": 0, "concurrency": 0, "rate": 0})
+
+	b.press("Take turns")
+	b.sees("take turns now.")
+	is("fair", true)
+
+	b.press("Limits")
+	b.fill("burst", "3") // which needs a rate
+	b.press("Set")
+	b.sees("Not done: burst needs a rate")
+	b.press("Leave it")
+
+	// What fits is counted before it is asked about, and after.
+	b.at("#/type/report?id=report-1")
+	b.sees("report-19")
+	b.press("Cancel all that fit")
+	b.sees("Cancel 10 jobs of report?")
+	b.press("Leave it")
+	is("queued", 40)
+	b.press("Cancel all that fit")
+	b.press("Cancel 10 jobs")
+	b.sees("10 jobs of report cancelled, 0 that fit are left.", "No job fits.")
+	is("queued", 30)
+	b.strict()
+}
+
+// TestJobActions does everything that may be done to a job.
+func TestJobActions(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/job/later")
+	b.forgive("404 (Not Found)") // of jobs that are over
+	b.sees("delayed", "Why it waits: its delay or backoff")
+	b.press("Show the body")
+	b.sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
+	b.press("Change")
+	b.fill("priority", "9223372036854775807")
+	b.press("Change")
+	b.sees("later is changed.", "9223372036854775807")
+	b.press("Undo")
+	b.gone("9223372036854775807")
+	b.press("Run now")
+	b.sees("later is ready.", "queued")
+	b.press("Cancel")
+	b.sees("Cancel later?", "cannot be undone")
+	b.press("Cancel the job")
+	b.sees("later: cancelled.", "No job with this id waits or runs")
+
+	b.at("#/job/picture-1")
+	b.sees("running")
+	b.press("Cancel")
+	b.sees("It runs")
+	b.press("Cancel the job")
+	b.sees("picture-1: unwanted.")
+	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has gone on to the other
+	b.strict()
+}
+
+// TestDeadActions retries and discards failed jobs.
+func TestDeadActions(t *testing.T) {
+	w := busy(t)
+	dead := func(n int) {
+		t.Helper()
+		w.until("/v1/types/invoice", func(v map[string]any) bool { return v["dead"] == float64(n) })
+	}
+	b := w.open("#/dead/invoice")
+	b.press("invoice-1")
+	b.sees("handed out 1 time", "a@example.org")
+	b.press("Close")
+	w.ask("POST", "/v1/types/invoice/pause", "{}")
+	b.press("Retry")
+	b.sees("invoice-2 was handed in again.")
+	dead(2)
+	b.press("Discard")
+	b.sees("Discard invoice-1?")
+	b.press("Discard it")
+	b.sees("invoice-1 is discarded.")
+	dead(1)
+	b.press("Discard all that fit")
+	b.sees("Discard 1 dead letter of invoice?")
+	b.press("Leave it")
+	dead(1)
+	b.at("#/dead")
+	b.press("Retry all")
+	b.press("Retry 1 dead letter")
+	b.sees("1 dead letter handed in again, 0 left.", "None is kept.")
+	dead(0)
+	b.strict()
+}
+
+// TestGroupActions sets and removes rules.
+func TestGroupActions(t *testing.T) {
+	w := busy(t)
+	b := w.open("#/groups")
+	b.press("Add a rule")
+	b.fill("pattern", "ac*")
+	b.fill("concurrency", "0")
+	b.press("Set")
+	b.sees("The rule for ac* is set.", "an operator")
+	b.press("Remove")
+	b.sees("The rule for ac* is gone.", "There is no rule")
+	b.press("Undo")
+	b.sees("an operator")
+	b.strict()
+}
+
+// TestSubmit hands in test jobs, with an answer and without.
+func TestSubmit(t *testing.T) {
+	w := busy(t)
+	b := w.open("")
+	b.press("Submit a test job")
+	b.accessible("the dialog of a test job")
+	b.fill("type", "mail")
+	b.fill("body", `{"n":12345678901234567890`)
+	b.press("Submit")
+	b.sees("The body is no JSON")
+	b.fill("body", `{"n":12345678901234567890}`)
+	b.press("Submit")
+	b.sees("was answered:", `"sent"`)
+	b.press("Close")
+	b.at("#/type/report")
+	b.press("Test job")
+	b.fill("wait", "0")
+	b.press("Submit")
+	b.sees("is queued.")
+	b.strict()
+}
+
+// TestDrain asks before it ends the broker.
+func TestDrain(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	b.press("Drain")
+	b.sees("Drain the broker?")
+	b.press("Leave it")
+	b.press("Drain")
+	b.press("Drain and stop")
+	b.sees("The broker drains")
+	select {
+	case <-w.srv.Asked():
+	case <-time.After(patience):
+		t.Error("the broker was not asked to drain")
+	}
+	b.strict()
+}
+
+// hostile are texts that would do harm where they are not only shown.
+var hostile = []string{
+	`<img src=x onerror="window.harm=1">`, `"><script>window.harm=2</script>`, `javascript:window.harm=3`,
+	`'-alert(1)-'${window.harm=4}`, "new\nline\u2028\u202e\u0000tail", `../../v1/drain?x=%2e%2e#/types`, `</textarea></dialog><b>bold`, strings.Repeat("W", 900),
+}
+
+// TestHostile has hostile texts for types, ids, groups, reasons, bodies and client
+// names, and looks at each view that shows them.
+func TestHostile(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	b.forgive("404 (Not Found)")
+	for i, text := range hostile {
+		body, _ := json.Marshal(map[string]string{text: text})
+		work, id := "t"+text, "i"+text
+		w.work("dead"+text, broken)
+		w.submit(gloom.Job{Type: work, ID: id, Body: body, Groups: []string{"g" + text}, Headers: gloom.Headers(body)[:min(len(body), 4000)]},
+			gloom.Job{Type: "dead" + text, ID: "d" + text, Body: body, Retries: gloom.NoRetries})
+		enc := func(s string) string { return eval[string](b, `return encodeURIComponent($0)`, s) }
+		w.until("/v1/types/"+enc("dead"+text), func(v map[string]any) bool { return v["dead"] == 1. })
+		first := text
+		if len(text) > 100 || strings.ContainsAny(text, "\n\x00") {
+			first = text[:3]
+		}
+		for _, v := range []struct{ route, sees string }{
+			{"#/type/" + enc(work), first}, {"#/job/" + enc(id), first}, {"#/dead/" + enc("dead"+text), first}, {"#/jobs?id=" + enc(text), first},
+		} {
+			b.at(v.route)
+			b.sees(v.sees)
+		}
+		b.at("#/job/" + enc(id))
+		b.press("Show the body")
+		b.until(`document.querySelector('pre')`)
+		if eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+			t.Errorf("text %d, %.60q, did harm", i, text)
+		}
+	}
+	for _, route := range []string{"#/groups", "#/", "#/types", "#/workers", "#/dead", "#/jobs"} {
+		b.at(route)
+		b.sees("onerror")
+		if eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {
+			t.Errorf("%s did harm", route)
+		}
+		for _, width := range []int64{320, 1280} {
+			b.size(width, 900)
+			if got := eval[int64](b, `return document.documentElement.scrollWidth`); got > width {
+				t.Errorf("%s is %d pixels wide in a window of %d", route, got, width)
+			}
+		}
+	}
+	b.accessible("hostile")
+	b.strict()
+}
+
+// TestTokens: the page asks for a token, keeps it to itself, and offers what it
+// allows.
+func TestTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("secret-a admin\nsecret-w watch\nsecret-s submit\nsecret-ws watch,submit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	b := w.open("#/type/none")
+	b.forgive("401 (Unauthorized)")
+	b.forgive("403 (Forbidden)")
+	b.forgive("404 (Not Found)")
+	enter := func(token string) {
+		t.Helper()
+		b.fill("token", token)
+		b.press("Go in")
+	}
+	b.sees("This broker wants a token")
+	b.accessible("the door")
+	enter("wrong")
+	b.sees("Asking. A wrong token is refused slowly…")
+	b.sees("does not know this token")
+	enter("secret-s")
+	b.sees("This token may not look")
+	enter("secret-w")
+	b.sees("Overview")
+	b.at("#/")
+	b.sees("No job has come")
+	if text := b.text(); strings.Contains(text, "Drain") || strings.Contains(text, "Submit a test job") {
+		t.Errorf("who may watch is offered more:\n%s", text)
+	}
+	if kept := eval[bool](b, `return JSON.stringify([localStorage, sessionStorage, document.cookie, location.href]).includes('secret')`); kept {
+		t.Error("the token was kept")
+	}
+	b.visit(w.url + "/")
+	b.sees("This broker wants a token")
+	enter("secret-ws")
+	b.sees("Submit a test job")
+	b.visit(w.url + "/")
+	enter("secret-a")
+	b.sees("Drain")
+	b.strict()
+}
+
+// TestRestart: a page that stays open says that the broker is away, and goes on
+// with the next one.
+func TestRestart(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	b.forgive("net::ERR")
+	w.submit(gloom.Job{Type: "before"})
+	b.sees("before")
+	submit, http_ := w.srv.SubmitAddr().String(), w.srv.HTTPAddr().String()
+	_ = w.srv.Close()
+	b.sees("The broker does not answer", "Trying again", "before")
+	b.accessible("away")
+	again := start(t, func(o *server.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
+	b.gone("The broker does not answer")
+	b.sees("v2.0.0", "No job has come")
+	again.submit(gloom.Job{Type: "after"})
+	b.sees("after")
+	b.strict()
+}
+
+// TestManyTypes: of ten thousand types, those in sight are drawn.
+func TestManyTypes(t *testing.T) {
+	const most = 10_000
+	w := start(t, nil)
+	var jobs []gloom.Job
+	for i := range most {
+		jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%05d", i), Body: json.RawMessage("1")})
+	}
+	w.submit(jobs...)
+	b := w.open("#/types?sort=type")
+	b.sees("10,000 types", "type-00000")
+	rows := func() int { return eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
+	if n := rows(); n > 100 {
+		t.Errorf("%d rows are drawn", n)
+	}
+	// While it is scrolled from end to end, no frame takes long.
+	worst := eval[float64](b, `
+		const box = document.querySelector('.long');
+		let last = performance.now(), worst = 0;
+		for (let i = 0; i <= 60; i++) {
+			box.scrollTop = box.scrollHeight * i / 60;
+			await new Promise(requestAnimationFrame);
+			const now = performance.now();
+			worst = Math.max(worst, now - last);
+			last = now;
+		}
+		return worst`)
+	t.Logf("the slowest of 60 frames took %.0f ms", worst)
+	b.sees("type-09999")
+	if n := rows(); n > 100 {
+		t.Errorf("%d rows are drawn", n)
+	}
+	eval[any](b, `document.querySelector('th button').click()`)
+	b.until(`document.querySelector('.long').scrollTop === 0`)
+	b.sees("type-09999")
+	b.at("#/types?filter=0777")
+	b.sees("11 types", "type-07770")
+	b.accessible("many types")
+	b.strict()
+}
+
+// TestKeyboard goes everywhere without a pointer.
+func TestKeyboard(t *testing.T) {
+	w := busy(t)
+	b := w.open("")
+	b.sees("Types with most to do")
+	b.keys("?")
+	b.sees("find a job or a type")
+	b.until(`document.activeElement.closest('dialog')`)
+	b.keys("\x1b")
+	b.until(`!document.querySelector('dialog')`)
+	for i, name := range []string{"Overview", "Types", "Workers", "Submitters", "Groups", "Dead letters", "Jobs"} {
+		b.keys(fmt.Sprint(i + 1))
+		b.until(`document.querySelector('nav [aria-current]')?.innerText === $0`, name)
+	}
+	b.keys("/")
+	b.until(`document.activeElement.id === 'find'`)
+	b.keys("report-07\r")
+	b.sees("Why it waits")
+	b.forgive("404 (Not Found)") // no job has such an id
+	b.keys("/")
+	b.keys("thumb\r")
+	b.until(`location.hash === '#/type/thumbnail'`)
+	b.keys("/")
+	b.keys("no such thing\r")
+	b.sees("No job fits.")
+	// What has the focus is seen, wherever the tabulator goes.
+	b.at("#/type/report")
+	b.sees("report-00")
+	seen := map[string]bool{}
+	for range 25 {
+		b.keys("\t")
+		x := eval[[]string](b, `const e = document.activeElement, s = getComputedStyle(e); return [e.innerText || e.name || e.className, s.outlineStyle]`)
+		if seen[x[0]] = true; x[1] == "none" {
+			t.Errorf("%q has the focus and does not show it", x[0])
+		}
+	}
+	if !seen["Pause"] || !seen["queued"] {
+		t.Errorf("the tabulator came by %v", seen)
+	}
+	b.strict()
+}
+
+// TestTabs opens more tabs of one browser than it has connections for a host.
+func TestTabs(t *testing.T) {
+	w := start(t, nil)
+	tabs := []*tab{w.open("")}
+	most := 7
+	if *long {
+		most = 50
+	}
+	for len(tabs) < most {
+		b := newTab(t, tabs[0].ctx)
+		b.visit(w.url + "/")
+		tabs = append(tabs, b)
+	}
+	w.submit(gloom.Job{Type: "news"})
+	for _, b := range tabs {
+		b.sees("news")
+		b.strict()
+	}
+}
