@@ -83,7 +83,7 @@ type none = struct{}
 // Enqueue takes jobs in, all or none; their ids are in the same order. With a key
 // that came before with the same body, ids are those of that time. Whether they are
 // stored is told also when the master ends meanwhile.
-func (m *Master) Enqueue(_ context.Context, jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
+func (m *Master) Enqueue(jobs []*New, key *Key) (ids []job.ID, replayed bool, err error) {
 	e := &enqueueing{jobs: jobs, key: key}
 	e.match(m.list())
 	ids, err = await(m, func(c *machine, reply func([]job.ID, error)) {
@@ -156,12 +156,12 @@ func (m *Master) Cancel(ctx context.Context, id job.ID, force bool) error {
 }
 
 // Register takes a worker in.
-func (m *Master) Register(_ context.Context, g *Registration) (*Registered, error) {
+func (m *Master) Register(g *Registration) (*Registered, error) {
 	return await(m, func(c *machine, reply func(*Registered, error)) { c.register(g, reply) })
 }
 
 // Unregister lets a worker go; what it runs may still be answered.
-func (m *Master) Unregister(_ context.Context, from job.ID) error {
+func (m *Master) Unregister(from job.ID) error {
 	_, err := look(m, func(c *machine) (none, error) {
 		w, err := c.known(from, false)
 		if err == nil {
@@ -170,11 +170,6 @@ func (m *Master) Unregister(_ context.Context, from job.ID) error {
 		return none{}, err
 	})
 	return err
-}
-
-// DropWorker is Unregister for operators.
-func (m *Master) DropWorker(ctx context.Context, from job.ID) error {
-	return m.Unregister(ctx, from)
 }
 
 // Known returns nil when there is such a worker, one that is leaving included. It

@@ -1,7 +1,6 @@
 package master
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -44,7 +43,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}
 			alive(m)
 			go func() {
-				ids, _, err := m.Enqueue(context.Background(), []*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
+				ids, _, err := m.Enqueue([]*New{{Attributes: job.Attributes{Name: "n"}}}, nil)
 				if err == nil && len(ids) != 1 {
 					t.Errorf("ids %v", ids)
 				}
@@ -56,7 +55,7 @@ func TestEndMeanwhile(t *testing.T) {
 			}
 			alive(m)
 			go func() {
-				r, err := m.Register(context.Background(), &Registration{Name: "w", MaxJobs: 1})
+				r, err := m.Register(&Registration{Name: "w", MaxJobs: 1})
 				if err == nil && r.ID.None() {
 					t.Error("no id")
 				}

@@ -115,7 +115,7 @@ func (x *exchange) enqueue(jobs []*master.New, key *master.Key) ([]job.ID, error
 	if key != nil {
 		key.Body = sha256.Sum256(x.in.Bytes())
 	}
-	ids, replayed, err := x.Master.Enqueue(x.r.Context(), jobs, key)
+	ids, replayed, err := x.Master.Enqueue(jobs, key)
 	if replayed {
 		x.w.Header().Set("Idempotency-Replayed", "true")
 	}

@@ -19,7 +19,7 @@ const (
 
 // filter reads which jobs are meant, out of a map or of a query.
 func (x *exchange) filter(f *form) *master.Filter {
-	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.UnknownWorker)}
+	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
 	if state := f.text("status"); state != "" && f.fault == nil {
 		if out.State, out.HasState = job.ParseState(state); !out.HasState {
 			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %.40q", state)
@@ -331,7 +331,7 @@ func dropWorker(x *exchange) (int, error) {
 	if !ok {
 		return 0, job.Refuse(job.UnknownWorker, "", "there is no worker %.80q", text)
 	}
-	return http.StatusNoContent, x.Master.DropWorker(x.r.Context(), id)
+	return http.StatusNoContent, x.Master.Unregister(id)
 }
 
 // matcherOf is the field of a form that holds a matcher.

@@ -25,6 +25,7 @@ import (
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
 )
 
@@ -39,7 +40,7 @@ const (
 
 // Config is what the HTTP side is made of.
 type Config struct {
-	Master Master
+	Master *master.Master
 	Door   *door.Door
 	// MaxBody bounds the body of a request in bytes.
 	MaxBody int

@@ -64,7 +64,7 @@ func postWorker(x *exchange) (int, error) {
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	reg, err := x.Master.Register(x.r.Context(), r)
+	reg, err := x.Master.Register(r)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func deleteWorker(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	return http.StatusNoContent, x.Master.Unregister(x.r.Context(), id)
+	return http.StatusNoContent, x.Master.Unregister(id)
 }
 
 func heartbeat(x *exchange) (int, error) {
