@@ -9,7 +9,7 @@ import (
 type Config struct {
 	Protocol   Protocol
 	SubmitAddr string // "host:port" or "unix:/path"
-	WorkAddr   string
+	WorkAddr   string // as SubmitAddr; of several, separated by commas, workers take turns
 
 	Submitters int           // 1 … MaxSubmitters
 	First      int           // index of the first one: two generators on one server must not share ids

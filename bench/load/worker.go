@@ -1,5 +1,7 @@
 package load
 
+import "strings"
+
 // Worker echoes jobs. Its methods are called by its WorkSide, on the loop's
 // thread.
 type Worker struct {
@@ -16,7 +18,10 @@ type Worker struct {
 }
 
 // Addr is where the worker connects to.
-func (w *Worker) Addr() string { return w.lane.cfg.WorkAddr }
+func (w *Worker) Addr() string {
+	all := strings.Split(w.lane.cfg.WorkAddr, ",")
+	return all[w.Index%len(all)]
+}
 
 // Body makes the run's bodies.
 func (w *Worker) Body() *Body { return w.lane.body }

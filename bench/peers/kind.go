@@ -17,9 +17,10 @@ type Server struct {
 	Command    string // how it was started, "" when it was found running
 	Protocol   load.Protocol
 	SubmitAddr string
-	WorkAddr   string
+	WorkAddr   string        // several, separated by commas: workers connect to them in turns
 	HTTPAddr   string        // of gloomd, "" when unknown
 	PID        int           // 0 when unknown
+	Others     []int         // further processes of it, whose time counts
 	Build      *result.Build // of a gloomd that was started
 	Ended      func() error  // ends it; nil for one that was found running
 }

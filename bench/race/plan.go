@@ -25,6 +25,19 @@ func Full(kinds []*peers.Kind) *Plan {
 	return plan(kinds, 9, 5*time.Second, time.Second, 200_000)
 }
 
+// Fleet is one job at a time, and as many as go with 256 outstanding.
+func Fleet(kinds []*peers.Kind, rounds int, duration time.Duration) *Plan {
+	through := shape.Defaults()
+	through.Submitters, through.Window, through.Workers, through.Prefetch = 4, 64, 8, 64
+	through.Duration, through.Warmup = duration, duration/3
+	one := through
+	one.Submitters, one.Window, one.Workers, one.Prefetch = 1, 1, 1, 0
+	return &Plan{Kinds: kinds, Rounds: rounds, Events: []*Event{
+		{Name: One, Options: one, Run: shape.Steady},
+		{Name: Throughput, Options: through, Run: shape.Steady},
+	}}
+}
+
 func plan(kinds []*peers.Kind, rounds int, duration, warmup time.Duration, backlog int64) *Plan {
 	through := shape.Defaults()
 	through.Duration, through.Warmup = duration, warmup

@@ -129,7 +129,7 @@ func (s *session) meter() (m meter, err error) {
 	m.machine = proc.Machine()
 	m.generator = proc.OwnCPU()
 	if s.srv.PID != 0 {
-		m.server, err = proc.CPU(s.srv.PID)
+		m.server, err = s.srv.CPU()
 	}
 	return m, err
 }

@@ -51,6 +51,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), sweepCommand(), reportCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command())
+	cmd.AddCommand(raceCommand(), fleetCommand(), sweepCommand(), reportCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command())
 	return cmd
 }

@@ -1,0 +1,79 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gloom/cmd/gloomd/natstest"
+
+	"gloom/bench/proc"
+)
+
+// Fleet is a kind of so many gloomds and a NATS server: submitters are at the first
+// broker, workers at the others.
+func Fleet(brokers int) *Kind {
+	return NewKind(fmt.Sprintf("fleet-%d", brokers), fmt.Sprintf("fleet of %d", brokers), func(ctx context.Context, set Settings) (*Server, error) {
+		return startFleet(ctx, set, brokers)
+	})
+}
+
+func startFleet(ctx context.Context, set Settings, brokers int) (s *Server, err error) {
+	nats, err := natstest.Cluster(1)
+	if err != nil {
+		return nil, err
+	}
+	ended := func() error { natstest.Close(nats); return nil }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ended())
+		}
+	}()
+	flags := set.Flags
+	for i := range brokers {
+		set.Flags = append([]string{"--fleet=" + natstest.URLs(nats), fmt.Sprintf("--fleet-name=%d", i)}, flags...)
+		one, err := startGloomd(ctx, set)
+		if err != nil {
+			return nil, err
+		}
+		stop, before := one.Ended, ended
+		ended = func() error { return errors.Join(stop(), before()) }
+		switch {
+		case s == nil:
+			s = one
+		case i == 1:
+			s.WorkAddr = one.WorkAddr
+		default:
+			s.WorkAddr += "," + one.WorkAddr
+		}
+		if i > 0 {
+			s.Others = append(s.Others, one.PID)
+		}
+	}
+	s.Ended = ended
+	return s, met(ctx)
+}
+
+// met waits until brokers that were just started have heard each other: two
+// heartbeats after the first one joins, 600 ms after its start.
+func met(ctx context.Context) error {
+	select {
+	case <-time.After(2 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// CPU is the processor time that the server has taken, in all its processes.
+func (s *Server) CPU() (sum time.Duration, err error) {
+	for _, pid := range append([]int{s.PID}, s.Others...) {
+		d, err := proc.CPU(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}

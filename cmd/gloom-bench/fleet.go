@@ -1,0 +1,41 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gloom/bench/peers"
+	"gloom/bench/race"
+)
+
+func fleetCommand() *cobra.Command {
+	var (
+		out      output
+		set      peers.Settings
+		rounds   int
+		duration time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "fleet", Short: "one broker beside fleets of two and three", GroupID: "reading", Args: cobra.NoArgs,
+		Long: `fleet starts one gloomd, and fleets of two and three with a nats-server between
+them (make deps installs it), in turns. In a fleet submitters are at one broker
+and workers at the others, so that every job is lent. Server CPU is that of all
+brokers together, without NATS.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			one, err := peers.KindByName("gloomd")
+			if err != nil {
+				return err
+			}
+			plan := race.Fleet([]*peers.Kind{one, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
+			plan.Settings = set
+			return runPlan(cmd.Context(), plan, &out, "")
+		},
+	}
+	f := cmd.Flags()
+	out.flags(f)
+	gloomdFlags(f, &set)
+	f.IntVar(&rounds, "rounds", 3, "rounds of each")
+	f.DurationVar(&duration, "duration", 3*time.Second, "of each measurement")
+	return cmd
+}
