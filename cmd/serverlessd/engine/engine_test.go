@@ -234,6 +234,9 @@ func TestTakenDuringShutdown(t *testing.T) {
 		}
 		return nil
 	})
+	if err := e.Health(); !errors.Is(err, ErrDraining) {
+		t.Errorf("while it stops: %v", err)
+	}
 	close(s.taking.open)
 	closed(t, "it has stopped", done)
 	again := sqlite(t, path)

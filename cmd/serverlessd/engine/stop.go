@@ -26,6 +26,12 @@ func (e *Engine) held() bool {
 	return e.stopped || e.leaving
 }
 
+func (e *Engine) isLeaving() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leaving
+}
+
 // checkIdle tells Shutdown that no batch is left or on its way. The lock is held.
 func (e *Engine) checkIdle() {
 	if e.leaving && !e.picking && len(e.batches) == 0 {

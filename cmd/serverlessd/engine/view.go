@@ -15,10 +15,7 @@ var ErrDraining = errors.New("the daemon stops: it takes no more jobs")
 
 // Add accepts batches of lines, all or none.
 func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
-	e.mu.Lock()
-	leaving := e.leaving
-	e.mu.Unlock()
-	if leaving {
+	if e.isLeaving() {
 		return journal.Receipt{}, ErrDraining
 	}
 	r, err := e.journal.Append(ctx, batches)

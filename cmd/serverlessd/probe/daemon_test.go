@@ -84,6 +84,9 @@ type shared struct {
 
 var common shared
 
+// retryFor is the shared daemon's.
+const retryFor = 4 * time.Second
+
 func sharing(t *testing.T) *daemon {
 	t.Helper()
 	t.Parallel()
@@ -93,7 +96,7 @@ func sharing(t *testing.T) *daemon {
 			common.err = err
 			return
 		}
-		common.daemon, common.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for=2s", "--sweep=200ms",
+		common.daemon, common.err = launch(dir, "--retry-delay=100ms", "--retry-max=300ms", "--retry-for="+retryFor.String(), "--sweep=200ms",
 			"--max-line=4096", "--max-lines=1000", "--max-body=65536", "--max-result=1024", "--concurrency=12")
 	})
 	if common.err != nil {

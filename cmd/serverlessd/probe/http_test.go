@@ -109,12 +109,14 @@ func TestHTTPHandlers(t *testing.T) {
 		})
 	}
 	t.Run("nobody listens", func(t *testing.T) {
+		t.Parallel()
 		who := tenant()
 		d.handler(t, who, "h", "http", "http://127.0.0.1:1/")
 		id := d.one(t, who, "h", "x")
 		d.ends(t, who, id, "abandoned")
 	})
 	t.Run("link-local is never called", func(t *testing.T) {
+		t.Parallel()
 		who := tenant()
 		r := d.ask(t, "POST", "/"+who+"/handler/add/h", `{"lang":"http","body":"http://169.254.169.254/latest"}`, "Content-Type: application/json")
 		if r.status == 200 {

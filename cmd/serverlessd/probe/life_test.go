@@ -93,7 +93,7 @@ func TestRecord(t *testing.T) {
 		id := d.one(t, who, "err", "x")
 		d.ends(t, who, id, "abandoned")
 		r := d.job(t, who, id)
-		if n := r.json["tries"].(float64); n < 2 || n > 25 || time.Since(begin) < time.Second {
+		if n := r.json["tries"].(float64); n < 2 && !r.slow() || n > 25 || time.Since(begin) < time.Second {
 			t.Errorf("after %s: %s", time.Since(begin), r)
 		}
 	})

@@ -22,7 +22,7 @@ var scratch string // removed when the run is over
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	throwaway.Parallel(8)
+	throwaway.Parallel(12)
 	os.Exit(throwaway.Main(&scratch, func() (int, error) {
 		code := mariadbtest.Main(m)
 		if common.daemon == nil {

@@ -70,8 +70,11 @@ func method(name string) (string, error) {
 // readSource reads a handler's JSON, and names the field that is wrong.
 func readSource(body []byte, to *job.Source) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is no JSON object: %v", err)
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(body, &fields); errors.As(err, &syntax) {
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is no JSON: %v at byte %d", err, syntax.Offset)
+	} else if err != nil || fields == nil {
+		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but no object: %s", clip(bytes.TrimSpace(body)))
 	}
 	for _, f := range []struct {
 		name     string
