@@ -1,0 +1,44 @@
+//go:build invariants
+
+package broker
+
+func (v *census) queue(q *queue, no uint32) {
+	b := v.b
+	n := q.spill.n
+	must(q.spill.n == q.ages.n, "spill %d, ages %d", q.spill.n, q.ages.n)
+	for i, l := range q.lanes {
+		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
+		prev, last := uint32(0), entry{}
+		for r := l.head; r != 0; {
+			j := b.jobs.get(r)
+			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds what is not its")
+			must(j.prev == prev && (prev == 0 || last.before(ptr(j.standing(r)))), "a lane is out of order")
+			prev, last = r, j.standing(r)
+			r = j.next
+			n++
+		}
+		must(prev == l.tail && prev != 0, "a lane's tail is wrong")
+	}
+	must(n == q.n, "queue counts %d, has %d", q.n, n)
+	v.heap("spill", &q.spill, func(ref uint32) int32 { return int32(b.jobs.get(ref).next) })
+	v.heap("ages", &q.ages, func(ref uint32) int32 { return int32(b.jobs.get(ref).prev) })
+}
+
+func (v *census) list(l *list, st state, no uint32) {
+	n, prev := 0, uint32(0)
+	for r := l.head; r != 0; {
+		j := v.b.jobs.get(r)
+		must(j.state == st && j.flow == no && j.prev == prev, "a list of state %d holds what is not its", st)
+		prev = r
+		r = j.next
+		n++
+	}
+	must(n == l.n && prev == l.tail, "a list counts %d, has %d", l.n, n)
+}
+
+func (v *census) heap(name string, h *heap, pos func(uint32) int32) {
+	for i := range h.n {
+		must(pos(h.at(i).ref) == int32(i), "%s: element %d thinks it is at %d", name, i, pos(h.at(i).ref))
+		must(i == 0 || !h.at(i).before(h.at((i-1)/4)), "%s: out of order at %d", name, i)
+	}
+}
