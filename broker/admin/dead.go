@@ -60,14 +60,18 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// letterOf reads which failed job is meant.
+func letterOf(r *http.Request) (typ, id []byte, err error) {
+	if typ, err = name(r, "type"); err == nil {
+		id, err = name(r, "id")
+	}
+	return typ, id, err
+}
+
 // getDeadJob shows the failed job that a retry of this id would hand in, body
 // included: the oldest one, if there are several.
 func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	id, err := name(r, "id")
+	n, id, err := letterOf(r)
 	if err != nil {
 		return err
 	}
@@ -88,11 +92,7 @@ func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	id, err := name(r, "id")
+	n, id, err := letterOf(r)
 	if err != nil {
 		return err
 	}
@@ -119,11 +119,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 
 // discardDead forgets the failed job that a retry of this id would hand in.
 func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
-	n, err := name(r, "type")
-	if err != nil {
-		return err
-	}
-	id, err := name(r, "id")
+	n, id, err := letterOf(r)
 	if err != nil {
 		return err
 	}

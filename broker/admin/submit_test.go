@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,5 +312,72 @@ func TestSubmitBytes(t *testing.T) {
 	}
 	if n := one(); n != 202 {
 		t.Errorf("a small one behind them: status %d", n)
+	}
+}
+
+// TestSubmitRush: many hand jobs in at once, some of whom do not stay for the answer,
+// while others look and cancel. Each job ends once, and what nobody took is kept.
+func TestSubmitRush(t *testing.T) {
+	w := start(t, nil)
+	w.worker("t", nil)
+	const clients, each = 8, 25
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	var answered, left atomic.Int64
+	var all, lookers sync.WaitGroup
+	over := make(chan struct{})
+	for _, path := range []string{"/v1/jobs?limit=7", "/v1/submitters?type=t", "/v1/workers"} {
+		lookers.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_ = w.status(path)
+				}
+			}
+		})
+	}
+	for n := range clients {
+		r := rand.New(rand.NewPCG(seed, uint64(n)))
+		all.Go(func() {
+			for i := range each {
+				ctx, cancel := context.WithCancel(context.Background())
+				if r.IntN(2) == 0 {
+					time.AfterFunc(time.Duration(r.IntN(5000))*time.Microsecond, cancel)
+				}
+				body := fmt.Sprintf(`{"type":"t","id":"%d-%d","body":%d}`, n, i, i)
+				req, _ := http.NewRequestWithContext(ctx, "POST", w.url+"/v1/jobs?wait=45s", strings.NewReader(body))
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := http.DefaultClient.Do(req)
+				if err == nil {
+					var data []byte
+					data, err = io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if err == nil && resp.StatusCode != http.StatusOK {
+						t.Errorf("job %d-%d: %s %s", n, i, resp.Status, data)
+					}
+				}
+				if cancel(); err == nil {
+					answered.Add(1)
+				} else {
+					left.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(over)
+	lookers.Wait()
+	eventually(t, "all is done", func() bool { return w.call("GET", "/v1/types/t/demand", "", 200)["demand"] == 0.0 })
+	eventually(t, "all have gone", func() bool { return len(w.call("GET", "/v1/submitters", "", 200)["items"].([]any)) == 0 })
+	s := w.call("GET", "/v1/status", "", 200)
+	l := s["ledger"].(map[string]any)
+	if l["submitted"] != l["answered"] || s["imbalance"] != 0.0 || l["submitted"].(float64) < float64(answered.Load()) {
+		t.Errorf("seed %d: the ledger: %v, %d answers came", seed, l, answered.Load())
+	}
+	kept := len(w.ids("/v1/jobs?state=ended&limit=1000"))
+	if missing := int(l["submitted"].(float64)) - int(answered.Load()) - kept; missing > int(left.Load()) || kept > int(left.Load()) {
+		t.Errorf("seed %d: %d answers came, %d are kept, of %v jobs; %d went away", seed, answered.Load(), kept, l["submitted"], left.Load())
 	}
 }
