@@ -124,12 +124,14 @@ func flagError(cmd *cobra.Command, err error) error {
 // Suggest returns which of some names was probably meant, or "".
 func Suggest(typed string, names []string) string {
 	// The judgement is cobra's, so that it is the same for commands and keys.
-	known := &cobra.Command{SuggestionsMinimumDistance: 2}
+	known := &cobra.Command{}
 	for _, n := range names {
 		known.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	if near := known.SuggestionsFor(typed); len(near) > 0 {
-		return near[0]
+	for known.SuggestionsMinimumDistance = 1; known.SuggestionsMinimumDistance <= 2; known.SuggestionsMinimumDistance++ {
+		if near := known.SuggestionsFor(typed); len(near) > 0 {
+			return near[0]
+		}
 	}
 	return ""
 }

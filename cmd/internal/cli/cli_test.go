@@ -106,8 +106,8 @@ func TestManual(t *testing.T) {
 }
 
 func TestSuggest(t *testing.T) {
-	names := []string{"max-jobs", "max-bytes", "retries"}
-	for typed, want := range map[string]string{"max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs"} {
+	names := []string{"max-jobs", "max-bytes", "max-conns", "retries"}
+	for typed, want := range map[string]string{"max-cons": "max-conns", "max-jbos": "max-jobs", "retrys": "retries", "colour": "", "MAX-JOBS": "max-jobs"} {
 		if got := Suggest(typed, names); got != want {
 			t.Errorf("%s: %q, want %q", typed, got, want)
 		}
