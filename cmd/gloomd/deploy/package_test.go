@@ -53,8 +53,9 @@ func TestPackage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out := command(t, nil, "systemd-analyze", "verify", "--man=no", unit); out != "" {
-			t.Errorf("%s: %s", unit, out)
+		out := command(t, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+		if strings.Contains(out, filepath.Base(unit)) { // the rest is about units of this machine
+			t.Errorf("%s", out)
 		}
 	}
 	if out := command(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
