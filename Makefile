@@ -77,6 +77,13 @@ fuzz: ## run every fuzz target for FUZZ=60s
 attack: ## attack a broker in full: memory, turns, all of it at random (some minutes)
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
 
+# The comparison with the registry's packages needs npm and the network.
+.PHONY: page
+page: deps ## the page in full: every width, fifty tabs, its libraries as npm has them; pictures into .build/page
+	@mkdir -p $(BIN)/page
+	$(GO) test ./broker/admin/page -count 1 -registry
+	$(GO) test ./broker/admin/page/browser -count 1 -timeout 20m -long -shots $(CURDIR)/$(BIN)/page
+
 .PHONY: lint
 lint: deps ## formatting, vet, staticcheck, shell scripts
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

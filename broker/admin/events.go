@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ const (
 	// stillHere is how long a stream is silent at most, and how often its token
 	// is judged anew.
 	stillHere = 10 * time.Second
+	// eventPeriod lies between two events of a stream at least.
+	eventPeriod = time.Second
 )
 
 // seen makes the event of a look.
@@ -41,8 +44,7 @@ func (a *API) seen(w *watch) []byte {
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
-		data, _ := json.Marshal(&v)
-		w.made, w.madeAt = data, w.at
+		w.made, w.madeAt = event("look", &v), w.at
 	}
 	return w.made
 }
@@ -63,13 +65,12 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	history, _ := json.Marshal(a.past.lately())
-	if !send(w, ctl, "event: history\ndata: ", history) {
+	if !send(w, ctl, event("history", a.past.lately())) {
 		return nil
 	}
 	var last []byte
 	sent := time.Now()
-	tick := time.NewTicker(lookPeriod)
+	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
 	for {
 		var data []byte
@@ -81,7 +82,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		if still || !bytes.Equal(data, last) {
-			if !send(w, ctl, "event: look\ndata: ", data) {
+			if !send(w, ctl, data) {
 				return nil
 			}
 			last, sent = data, time.Now()
@@ -94,9 +95,14 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func send(w http.ResponseWriter, ctl *http.ResponseController, head string, data []byte) bool {
+func event(name string, v any) []byte {
+	data, _ := json.Marshal(v)
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, data)
+}
+
+func send(w http.ResponseWriter, ctl *http.ResponseController, event []byte) bool {
 	_ = ctl.SetWriteDeadline(time.Now().Add(strideTime))
-	_, err := w.Write(append(append([]byte(head), data...), "\n\n"...))
+	_, err := w.Write(event)
 	return err == nil && ctl.Flush() == nil
 }
 

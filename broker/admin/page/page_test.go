@@ -33,7 +33,7 @@ func TestFiles(t *testing.T) {
 		if err != nil || len(some) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, some, err)
 		}
-		files = append(files, some...)
+		files = append(files, slices.DeleteFunc(some, func(name string) bool { return name == "lib/VERSIONS" })...)
 	}
 	sum := 0
 	for _, name := range append(files, "") {

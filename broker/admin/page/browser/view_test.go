@@ -149,11 +149,11 @@ func TestReadme(t *testing.T) {
 	b := w.open("")
 	b.size(1280, 860)
 	b.theme("light")
-	seconds := 2
+	span := time.Second
 	if *shots != "" {
-		seconds = 150
+		span = 80 * time.Second
 	}
-	for i := range seconds * 4 {
+	for i, end := 0, time.Now().Add(span); time.Now().Before(end); i++ {
 		jobs := []gloom.Job{}
 		for k := range 8 + (i/37)%5*9 {
 			jobs = append(jobs, gloom.Job{Type: []string{"thumbnail", "thumbnail", "mail"}[k%3], Groups: []string{"acme"}})
@@ -170,6 +170,7 @@ func TestReadme(t *testing.T) {
 	}
 	b.at("#/job/report-7")
 	b.theme("dark")
+	b.size(1280, 470)
 	b.sees("Why it waits")
 	b.press("Show the body")
 	b.sees("a@example.org")

@@ -1,0 +1,99 @@
+package page_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var registry = flag.Bool("registry", false, "compare what others made with the packages that npm fetches")
+
+// TestLib: lib/VERSIONS names each file that others made; with -registry, each is
+// as its package has it.
+func TestLib(t *testing.T) {
+	data, err := os.ReadFile("lib/VERSIONS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := []string{"VERSIONS"}
+	packages := map[string]map[string][]byte{}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if line[0] == '#' {
+			continue
+		}
+		if len(f) != 4 {
+			t.Fatalf("%q has %d fields, want 4", line, len(f))
+		}
+		ours, err := os.ReadFile(filepath.Join("lib", f[3]))
+		if err != nil {
+			t.Error(err)
+		}
+		named = append(named, f[3])
+		if !*registry {
+			continue
+		}
+		name := f[0] + "@" + f[1]
+		if packages[name] == nil {
+			packages[name] = fetched(t, name)
+		}
+		if theirs, ok := packages[name]["package/"+f[2]]; !ok || !bytes.Equal(ours, theirs) {
+			t.Errorf("%s is not what %s has as %s (there: %v)", f[3], name, f[2], ok)
+		}
+	}
+	files, err := os.ReadDir("lib")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !slices.Contains(named, f.Name()) {
+			t.Errorf("lib/VERSIONS does not say where %s is from", f.Name())
+		}
+	}
+}
+
+// fetched returns the files of a package.
+func fetched(t *testing.T, name string) map[string][]byte {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("npm", "pack", "--silent", name)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm pack %s: %v\n%s", name, err, out)
+	}
+	packed, err := filepath.Glob(dir + "/*.tgz")
+	if err != nil || len(packed) != 1 {
+		t.Fatalf("npm pack %s made %v, %v", name, packed, err)
+	}
+	f, err := os.Open(packed[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
