@@ -50,16 +50,15 @@ type Engine struct {
 
 	noting sync.Mutex // of sysids: one at a time
 
-	mu       sync.Mutex // guards the following
-	stopped  bool       // nothing is handed out
-	leaving  bool       // for good
-	picking  bool       // jobs are being taken
-	sched    *schedule.Scheduler
-	batches  map[string]*batch // by the broker's id
-	serial   uint64            // of batches
-	crews    map[string]*crew  // of Gloom workers, by jobtype
-	idle     chan struct{}     // closed when leaving, and no batch is left or on its way
-	ingested chan struct{}     // closed and replaced when a piece of the journal is in a store
+	mu      sync.Mutex // guards the following
+	stopped bool       // nothing is handed out
+	leaving bool       // for good
+	picking bool       // jobs are being taken
+	sched   *schedule.Scheduler
+	batches map[string]*batch // by the broker's id
+	serial  uint64            // of batches
+	crews   map[string]*crew  // of Gloom workers, by jobtype
+	idle    chan struct{}     // closed when leaving, and no batch is left or on its way
 }
 
 // Open starts the engine. Stores that are away are waited for in the background.
@@ -75,8 +74,8 @@ func Open(cfg Config, log zerolog.Logger, r prometheus.Registerer) (*Engine, err
 func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Registerer) (_ *Engine, err error) {
 	e := &Engine{
 		cfg: cfg, log: log, stopped: cfg.Stopped, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		batches: make(map[string]*batch), ingested: make(chan struct{}),
-		crews: make(map[string]*crew), meter: newMeter(r),
+		batches: make(map[string]*batch),
+		crews:   make(map[string]*crew), meter: newMeter(r),
 		sched: schedule.New(schedule.Limits{Slots: cfg.Concurrency, ClientSlots: cfg.ClientConcurrency}),
 	}
 	e.life, e.end = context.WithCancel(context.Background())

@@ -100,7 +100,6 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	}
 	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
 	e.meter.ingested(len(added), time.Since(began))
-	e.tellIngested()
 	for i := range added {
 		e.events.added(&added[i])
 	}
@@ -120,14 +119,6 @@ func ingest(ctx context.Context, s store.Store, r *journal.Reservation) (before 
 		return before, err
 	}
 	return s.Ingest(ctx, r.Range, r.Read(), time.Now)
-}
-
-// tellIngested wakes those who wait for a store to have their jobs.
-func (e *Engine) tellIngested() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.ingested)
-	e.ingested = make(chan struct{})
 }
 
 // Rescue brings the journal of a daemon that runs no more into stores, all of it,

@@ -200,7 +200,7 @@ func TestLostSysid(t *testing.T) {
 		return nil
 	})
 	until(t, "it runs again", func() error {
-		if tries, err := os.ReadFile(file + ".tries"); err != nil || !strings.HasPrefix(string(tries), "1\n2\n") {
+		if tries, err := os.ReadFile(file + ".tries"); err != nil || !strings.Contains(string(tries), "2\n") {
 			return fmt.Errorf("%q, %v", tries, err)
 		}
 		return nil
@@ -228,7 +228,7 @@ func TestOneStoreAway(t *testing.T) {
 	var of [2]job.ID
 	until(t, "both have jobs", func() error {
 		id := add(t, e, "a-x", "1")[0]
-		until(t, "it is ingested", func() error { return e.leaveJournal(t.Context(), id) })
+		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
 		for i, s := range []*gated{there, away} {
 			if _, err := s.Job(t.Context(), id); err == nil {
 				of[i] = id

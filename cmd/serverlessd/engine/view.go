@@ -35,24 +35,6 @@ func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	return e.journal.Stored(ctx, r)
 }
 
-// leaveJournal waits until a store has a job that was accepted here, or ctx is
-// done.
-func (e *Engine) leaveJournal(ctx context.Context, id job.ID) error {
-	for {
-		e.mu.Lock()
-		told := e.ingested
-		e.mu.Unlock()
-		if _, waits := e.journal.Find(id); !waits {
-			return nil
-		}
-		select {
-		case <-told:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // find asks the stores for a job, one after the other. When none has it but one
 // could not be asked, it may be there: ErrAway.
 func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
@@ -116,7 +98,7 @@ func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data
 
 // Delete removes a job that waits.
 func (e *Engine) Delete(ctx context.Context, id job.ID) error {
-	if err := e.leaveJournal(ctx, id); err != nil {
+	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
 	return e.find(ctx, func(b *backend) error { return b.store.Delete(ctx, id) })

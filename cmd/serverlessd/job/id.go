@@ -3,7 +3,6 @@ package job
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -48,12 +47,6 @@ func (id ID) parts() (ms int64, sysid string, seq int64, err error) {
 		return 0, "", 0, ErrID
 	}
 	return ms, sysid, seq, nil
-}
-
-// Millis is the id's time in milliseconds since 1970, 0 for what is no id.
-func (id ID) Millis() int64 {
-	ms, _, _, _ := id.parts()
-	return ms
 }
 
 // Add is the id n places further on.
@@ -180,6 +173,3 @@ func (s *IDs) SetSysid(sysid string) {
 }
 
 func (id ID) String() string { return string(id) }
-
-// GoString helps when ids are printed by tests.
-func (id ID) GoString() string { return fmt.Sprintf("%q", string(id)) }

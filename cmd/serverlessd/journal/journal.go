@@ -415,18 +415,33 @@ type Receipt struct {
 
 // Stored returns when all of a request is in a store.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
+	return j.until(ctx, func() bool {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		return r.segment == nil || r.segment.stored(r.from, r.to)
+	})
+}
+
+// Left returns when a job is not in the journal, or in a store since.
+func (j *Journal) Left(ctx context.Context, id job.ID) error {
+	return j.until(ctx, func() bool {
+		_, found := j.Find(id)
+		return !found
+	})
+}
+
+// until returns when a condition holds that what goes to stores may change.
+func (j *Journal) until(ctx context.Context, holds func() bool) error {
 	for {
 		j.mu.Lock()
-		moved := j.moved
+		moved, closed := j.moved, j.closed
+		j.mu.Unlock()
 		switch {
-		case r.segment == nil || r.segment.stored(r.from, r.to):
-			j.mu.Unlock()
+		case holds():
 			return nil
-		case j.closed:
-			j.mu.Unlock()
+		case closed:
 			return ErrClosed
 		}
-		j.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -38,12 +37,3 @@ func Open(address string) (Store, error) {
 }
 
 func newSQL(d dialect) *SQL { return &SQL{dialect: d, slot: rand.IntN(slots), heads: newHeads()} }
-
-// Now implements Store.
-func (s *SQL) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.look(ctx, func(_ context.Context, _ querier, at time.Time) error {
-		now = at
-		return nil
-	})
-	return now, err
-}

@@ -141,7 +141,7 @@ func TestOutage(t *testing.T) {
 		}
 		outage.end()
 		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			if _, err = s.Now(t.Context()); err == nil {
+			if _, err = s.Counts(t.Context(), ""); err == nil {
 				break
 			} else if !errors.Is(err, ErrAway) || time.Now().After(deadline) {
 				t.Fatalf("%s, and then: %v", name, err)

@@ -31,8 +31,6 @@ type Store interface {
 	// Name is the store's address without secrets, for logs.
 	Name() string
 	Close() error
-	// Now is the store's clock.
-	Now(ctx context.Context) (time.Time, error)
 
 	// Ingest writes a piece of a journal in one transaction with its read point, of
 	// which it returns how it stood before: of what had been written until there,
@@ -51,7 +49,7 @@ type Store interface {
 	// expired from now on, and the next Sweep frees it.
 	Leave(ctx context.Context, sysid string) error
 
-	// Waiting are the types with jobs that are due, each with the dt of the oldest,
+	// Waiting are the types with jobs that are due, each with the age of the oldest,
 	// the count up to 1,000, and when the next deferred job is due (0: none within
 	// the hour). It looks at one job of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
@@ -99,7 +97,6 @@ type Run struct {
 // Due is a type with jobs that wait.
 type Due struct {
 	Jobtype string
-	Oldest  time.Time
 	Age     time.Duration // of the oldest: how long it has been due
 	Count   int           // at most 1,000; deferred ones may be among them: a Take that brings fewer has brought all
 }

@@ -606,7 +606,7 @@ func TestAddresses(t *testing.T) {
 	if err != nil || strings.Contains(s.Name(), "secret") {
 		t.Fatalf("%v %v", s, err)
 	}
-	_, err = s.Now(t.Context())
+	_, err = s.Counts(t.Context(), "")
 	fails(t, err, ErrAway)
 }
 
@@ -632,7 +632,7 @@ func TestFileIsPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = absent.Now(t.Context())
+	_, err = absent.Counts(t.Context(), "")
 	fails(t, err, ErrAway)
 }
 

@@ -21,7 +21,7 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 		due, next = nil, 0
 		err := s.types(ctx, q, func(jobtype string, oldest time.Time, open int64) {
 			if !oldest.After(now) {
-				due = append(due, Due{Jobtype: jobtype, Oldest: oldest, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
+				due = append(due, Due{Jobtype: jobtype, Age: now.Sub(oldest), Count: int(min(open, maxCount))})
 			}
 		})
 		if err != nil {

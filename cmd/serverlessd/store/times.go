@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql/driver"
 	"fmt"
 	"time"
 )
@@ -35,9 +34,6 @@ func (m *moment) Scan(from any) error {
 	*m = moment(t)
 	return err
 }
-
-// Value implements driver.Valuer.
-func (m moment) Value() (driver.Value, error) { return at(time.Time(m)), nil }
 
 func (m moment) time() time.Time { return time.Time(m) }
 
