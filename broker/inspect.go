@@ -379,6 +379,15 @@ type WorkerInfo struct {
 	Jobs [][]byte
 }
 
+// Stalled returns up to limit workers with overdue runs, those first whose first one
+// is overdue for longest.
+func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
+	for l := b.stalled.root.next; len(found) < min(limit, b.stalled.n); l = l.next {
+		found = append(found, b.workerInfo(l.of))
+	}
+	return found
+}
+
 // SubmitterInfo is what can be seen of a submitter.
 type SubmitterInfo struct {
 	Peer  Peer

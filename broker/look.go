@@ -12,6 +12,9 @@ type GroupInfo struct {
 	// Waiting jobs are delayed or queued; Held are queued and held back by a rule
 	// of any of their groups.
 	Waiting, Running, Held int
+	// Rule is the pattern of a rule that lets no more of its jobs run for now; nil
+	// where there is none.
+	Rule []byte
 }
 
 // GroupLook collects the busiest groups, Limit of them.
@@ -35,7 +38,11 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 		switch {
 		case l.held == nil && l.next < len(b.groups.all):
 			if g := b.groups.all[l.next]; g != nil && g.waiting+g.running > 0 {
-				l.found = append(l.found, foundGroup{g, GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}})
+				x := GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}
+				if by, _ := b.closed(g); by != nil {
+					x.Rule = by.Pattern
+				}
+				l.found = append(l.found, foundGroup{g, x})
 			}
 		case l.held == nil:
 			l.collected = true

@@ -221,6 +221,12 @@ func (b *Broker) overdueToo() string {
 	return fmt.Sprintf(" (%d overdue runs among them)", b.overdueRuns)
 }
 
+// Load returns what counts against MaxJobs and MaxBytes.
+func (b *Broker) Load() (jobs, bytes int64) {
+	n, bytes := b.load()
+	return int64(n), bytes
+}
+
 // load is what counts against MaxJobs and MaxBytes: jobs and overdue runs, and
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {

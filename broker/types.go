@@ -113,8 +113,11 @@ func (b *Broker) tooMany(k *jobType) bool {
 // tooManyTypes: so many more types in use are more than may be.
 func (b *Broker) tooManyTypes(more int) bool {
 	c := b.cfg.MaxTypes
-	return c > 0 && more > 0 && len(b.typesByName)-b.unusedTypes()-b.deadTypes.n+more > c
+	return c > 0 && more > 0 && b.TypesInUse()+more > c
 }
+
+// TypesInUse is what counts against MaxTypes.
+func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.n }
 
 func (b *Broker) manyTypes() string {
 	return fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)

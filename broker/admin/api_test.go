@@ -182,6 +182,10 @@ func TestOperations(t *testing.T) {
 		t.Errorf("type: %v", ty)
 	}
 	w.call("GET", "/v1/types/none", "", 404)
+	w.call("GET", "/v1/findings?limit=0", "", 400)
+	eventually(t, "it is found that no worker serves the type", func() bool {
+		return len(w.call("GET", "/v1/findings?subject=a%2Fb%20c", "", 200)["items"].([]any)) == 1
+	})
 
 	if x := w.call("POST", "/v1/types/a%2Fb%20c/pause", "", 200); x["paused"] != true {
 		t.Errorf("pause: %v", x)

@@ -116,7 +116,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	list.open(",\n  \"groups\": ")
 	for i := range groups {
 		g := &groups[i]
-		if !list.item(&api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}) {
+		if !list.item(groupOf(g)) {
 			break
 		}
 		if len(list.buf) >= stride/2 && list.send(out) != nil {
@@ -126,6 +126,10 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 	list.close("\n}\n")
 	_ = list.send(out)
 	return nil
+}
+
+func groupOf(g *broker.GroupInfo) api.Group {
+	return api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
 }
 
 // mostGroups is how many groups fit into an answer at the most.

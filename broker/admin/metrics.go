@@ -248,7 +248,7 @@ func (c *collector) collectServer(ch chan<- prometheus.Metric) {
 	count(ch, descAcceptErr, n.AcceptErrors)
 	count(ch, descUnauth, n.Unauthorized)
 	gauge(ch, descPartial, float64(n.Inbound))
-	gauge(ch, descLag, n.Lag.Seconds())
+	gauge(ch, descLag, c.srv.Lag(server.ForMetrics).Seconds())
 	gauge(ch, descMemoryLimit, float64(c.srv.Options().MaxMemory))
 	gauge(ch, descMaxConns, float64(c.srv.MaxConns()))
 	draining := 0.0

@@ -37,6 +37,7 @@ func (p *past) note(a *API, stop <-chan struct{}) {
 		}
 		p.n++
 		p.mu.Unlock()
+		a.glance()
 		select {
 		case <-stop:
 			return

@@ -29,6 +29,7 @@ const submitPattern = "POST /v1/jobs"
 var routes = []route{
 	{"GET /v1/status", (*API).getStatus},
 	{"GET /v1/events", (*API).getEvents},
+	{"GET /v1/findings", (*API).getFindings},
 	{"GET /v1/types", (*API).getTypes},
 	{"GET /v1/types/{type}", (*API).getType},
 	{"PUT /v1/types/{type}", (*API).putType},

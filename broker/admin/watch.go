@@ -10,6 +10,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/admin/findings"
 	"gloom/wire"
 )
 
@@ -19,22 +20,23 @@ const (
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
-	// forgetAfter is how long what was seen is kept when nobody looks.
-	forgetAfter = 30 * time.Second
 	// smoothing is the time over which rates are averaged, by weights that fall.
 	smoothing = 2 * time.Second
 )
 
 // watch is what is seen of all types now and then, once for all who want to know;
-// when nobody does, nothing is looked at.
+// when nobody does, it is a glance every momentPeriod.
 type watch struct {
-	mu     sync.Mutex
-	at     time.Time // of the last look
-	next   time.Time
-	total  row
-	stats  broker.TypeStats // of all types
-	rows   map[string]*row
-	forget *time.Timer
+	mu    sync.Mutex
+	at    time.Time // of the last look
+	next  time.Time
+	total row
+	stats broker.TypeStats // of all types
+	rows  map[string]*row
+	// findings are what is to be told of it; gaveBack counts the jobs that workers
+	// had given back.
+	findings findings.State
+	gaveBack uint64
 	// made is the event of the look at madeAt.
 	made   []byte
 	madeAt time.Time
@@ -46,6 +48,8 @@ type row struct {
 	seen  time.Time
 	rates api.Rates
 	rated bool // seen twice
+	// facts are what findings want to know beside that.
+	facts findings.Type
 }
 
 // count takes what is seen now, and what it makes a second.
@@ -94,18 +98,19 @@ func (a *API) look(fn func(w *watch)) {
 	if began := time.Now(); !began.Before(w.next) {
 		w.take(a, began)
 		w.next = began.Add(min(max(lookPeriod, lookShare*time.Since(began)), slowPeriod))
-		if w.forget == nil {
-			w.forget = time.AfterFunc(forgetAfter, w.drop)
-		}
-		w.forget.Reset(forgetAfter)
 	}
 	fn(w)
 }
 
-func (w *watch) drop() {
+// glance looks where nobody else does, so that findings begin when they do and not
+// when somebody asks.
+func (a *API) glance() {
+	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rows, w.total, w.next = nil, row{}, time.Time{}
+	if now := time.Now(); !now.Before(w.next) {
+		w.take(a, now)
+	}
 }
 
 func (w *watch) take(a *API, now time.Time) {
@@ -114,6 +119,8 @@ func (w *watch) take(a *API, now time.Time) {
 	if w.rows == nil {
 		w.rows = map[string]*row{}
 	}
+	from, gaveBack := 0, uint64(0)
+	h.View(func(b *broker.Broker, _ int64) { w.stats, gaveBack = *b.OtherStats(), b.Releases() })
 	var sum api.Type
 	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
 		survey.Complete(t)
@@ -123,6 +130,10 @@ func (w *watch) take(a *API, now time.Time) {
 			w.rows[string(t.Name)] = x
 		}
 		seen := shown(t)
+		if !w.at.IsZero() {
+			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at), gaveBack > w.gaveBack)
+		}
+		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
 		x.count(now, &seen)
 		if t.Kept {
 			w.stats.Add(s)
@@ -130,8 +141,6 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.OldestSeconds = max(sum.OldestSeconds, seen.OldestSeconds)
 		sum.Dead += seen.Dead
 	}
-	from := 0
-	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
 	for from >= 0 {
 		h.View(func(b *broker.Broker, _ int64) { from = b.Types(from, math.MaxInt, add) })
 	}
@@ -145,7 +154,8 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.Ledger = ledger(&total)
 	})
 	w.total.count(now, &sum)
-	w.at = now
+	w.at, w.gaveBack = now, gaveBack
+	a.find(w)
 }
 
 // orders are what types can be sorted by; larger ones come first, names from a

@@ -90,6 +90,18 @@ func (c *Conn) Stuck(now int64) time.Duration {
 	return 0
 }
 
+// Deaf returns up to limit connections that read nothing of so much as would keep
+// their frames from being read.
+func (h *Hub) Deaf(limit int) (found []*Conn) {
+	now := h.Now()
+	h.Each(func(c *Conn) {
+		if len(found) < limit && c.held.Load() > little && c.Stuck(now) > 0 {
+			found = append(found, c)
+		}
+	})
+	return found
+}
+
 // little is what may wait for any peer without keeping its frames from being read.
 const little = 64 << 10
 

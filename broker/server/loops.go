@@ -115,10 +115,12 @@ func (s *Server) watch() {
 
 // lagged notes how long a loop took to get to a task.
 func (s *Server) lagged(d time.Duration) {
-	for {
-		most := s.lag.Load()
-		if int64(d) <= most || s.lag.CompareAndSwap(most, int64(d)) {
-			return
+	for i := range s.lags {
+		for {
+			most := s.lags[i].Load()
+			if int64(d) <= most || s.lags[i].CompareAndSwap(most, int64(d)) {
+				break
+			}
 		}
 	}
 }

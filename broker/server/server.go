@@ -56,7 +56,7 @@ type Server struct {
 	refusedConns atomic.Uint64
 	acceptErrors atomic.Uint64
 	unauthorized atomic.Uint64
-	lag          atomic.Int64 // longest lag of a loop since it was last asked for, ns
+	lags         [2]atomic.Int64 // longest lag of a loop since Lag was last asked, ns
 	draining     atomic.Bool
 
 	stop      chan struct{}
@@ -318,9 +318,6 @@ type Counts struct {
 	BytesIn, BytesOut                    uint64
 	Accepted, RefusedConns, AcceptErrors uint64
 	Unauthorized                         uint64
-	// Lag is the longest time that a loop took to get to a task since Counts
-	// was last called.
-	Lag time.Duration
 }
 
 // Counts returns the server's own counts.
@@ -330,6 +327,15 @@ func (s *Server) Counts() Counts {
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
 		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
 		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
-		Lag: time.Duration(s.lag.Swap(0)),
 	}
 }
+
+// Who asks for the loops' lag.
+const (
+	ForMetrics = iota
+	ForFindings
+)
+
+// Lag is the longest time that a loop took to get to a task since the same one last
+// asked.
+func (s *Server) Lag(who int) time.Duration { return time.Duration(s.lags[who].Swap(0)) }

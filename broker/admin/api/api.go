@@ -221,6 +221,38 @@ type Job struct {
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 
+// Severities of findings.
+const (
+	Severe  = "severe"  // jobs do not move, or clients are refused
+	Warning = "warning" // somebody should look
+	Info    = "info"    // good to know
+)
+
+// Finding says why something does not move, or soon will not.
+type Finding struct {
+	Severity string `json:"severity"`
+	// Kind says what Subject names: a type, a group, a client (by its own name, or
+	// its address; Number is its connection), or the broker.
+	Kind    string `json:"kind"`
+	Subject string `json:"subject"`
+	Number  uint64 `json:"number,omitempty"`
+	// Cause is one of few words for programs; of limit, Limit is the flag.
+	Cause string `json:"cause"`
+	Limit string `json:"limit,omitempty"`
+	// Finding says what is the matter, Advice what to do, both in words.
+	Finding string `json:"finding"`
+	Advice  string `json:"advice"`
+	// Since is when it was first noticed, as RFC 3339 has it.
+	Since string `json:"since"`
+}
+
+// Findings are the most severe ones, first of all. More is how many others there
+// are.
+type Findings struct {
+	Items []Finding `json:"items"`
+	More  int       `json:"more,omitempty"`
+}
+
 // Demand is how much there is to do of a type: jobs that are queued or running.
 type Demand struct {
 	Demand uint64 `json:"demand"`

@@ -1,0 +1,183 @@
+package admin
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/findings"
+	"gloom/broker/server"
+	"gloom/wire"
+)
+
+const (
+	// mostFindings are told at a time.
+	mostFindings = 100
+	// someGroups, someClients and someTypes are how many of each are looked at more
+	// closely where something may be the matter with them.
+	someGroups, someClients, someTypes = 64, 64, 16
+	// lastReasons of a type's failed jobs are compared; reasonTime is for how long
+	// they count.
+	lastReasons = 16
+	reasonTime  = 3 * time.Second
+)
+
+// getFindings tells why something does not move.
+func (a *API) getFindings(w http.ResponseWriter, r *http.Request) error {
+	_, limit, err := page(r)
+	if err != nil {
+		return err
+	}
+	var found api.Findings
+	a.look(func(w *watch) { found = w.findings.List(r.URL.Query().Get("subject"), limit) })
+	reply(w, http.StatusOK, found)
+	return nil
+}
+
+// find finds out what is to be told of a look that was just taken.
+func (a *API) find(w *watch) {
+	opt, h, n, m := a.srv.Options(), a.srv.Hub(), a.srv.Counts(), a.srv.Memory()
+	b := findings.Broker{
+		Now: w.at, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
+		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, TurnedAway: n.RefusedConns,
+		Unaccepted: n.AcceptErrors, GivenBack: w.gaveBack,
+		MaxTypeJobs: int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
+		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
+	}
+	var jobs, bytes, types, groups, dead, memory int64
+	h.View(func(c *broker.Broker, _ int64) {
+		total := c.Totals()
+		b.Imbalance = total.Imbalance()
+		jobs, bytes = c.Load()
+		_, dead = c.DeadCount()
+		types, groups, memory = int64(c.TypesInUse()), int64(c.GroupCount()), c.Memory().Total()
+	})
+	b.Limits = []findings.Limit{
+		{Name: "max-jobs", Used: jobs, Max: int64(opt.MaxJobs)},
+		{Name: "max-bytes", Used: bytes, Max: opt.MaxBytes, Bytes: true},
+		{Name: "max-types", Used: types, Max: int64(opt.MaxTypes)},
+		{Name: "max-groups", Used: groups, Max: int64(opt.MaxGroups)},
+		{Name: "max-conns", Used: n.Conns, Max: int64(a.srv.MaxConns())},
+		{Name: "max-memory", Used: memory + m.Unread + m.Spare + m.Input + m.TLS, Max: opt.MaxMemory, Bytes: true},
+		{Name: "max-inbound", Used: n.Inbound, Max: opt.MaxInbound, Bytes: true},
+		{Name: "max-unread", Used: m.Unread, Max: opt.MaxUnread, Bytes: true},
+		{Name: "dead-bytes", Used: dead, Max: opt.DeadBytes, Bytes: true, Mild: true},
+	}
+	held := 0
+	for _, x := range w.rows {
+		held += x.facts.Held
+	}
+	if held > 0 {
+		for _, g := range a.busiest(someGroups) {
+			b.Groups = append(b.Groups, findings.Group{Group: groupOf(&g), Rule: wire.Value(g.Rule)})
+		}
+	}
+	b.Clients = a.suspects(&b, m.Unread, jobs, bytes)
+	reasons := someTypes
+	b.Types = func(yield func(*findings.Type) bool) {
+		for _, x := range w.rows {
+			t := &x.facts
+			t.Seen, t.Rates = &x.Type, &x.rates
+			if t.Same = 0; t.Bad > 0 && w.at.Sub(t.BadAt) <= reasonTime && reasons > 0 {
+				reasons--
+				a.sameReason(t)
+			}
+			if !yield(t) {
+				return
+			}
+		}
+	}
+	w.findings.Look(&b)
+}
+
+// suspects are the clients with which something may be the matter.
+func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings.Client {
+	h := a.srv.Hub()
+	of := map[broker.Peer]*findings.Client{}
+	client := func(p broker.Peer) *findings.Client {
+		if c := h.Find(p); c != nil && (of[p] != nil || len(of) < someClients) {
+			if of[p] == nil {
+				of[p] = &findings.Client{Name: cmp.Or(c.Client(), c.Remote, "unix"), Number: uint64(p), Worker: c.Port() == wire.WorkerPort}
+			}
+			return of[p]
+		}
+		return &findings.Client{}
+	}
+	var stalled []broker.WorkerInfo
+	h.View(func(c *broker.Broker, _ int64) { stalled = c.Stalled(someClients) })
+	for i := range stalled {
+		client(stalled[i].Peer).Overdue = stalled[i].Overdue
+	}
+	if unread > 0 {
+		for _, c := range h.Deaf(someClients) {
+			x := client(c.Peer())
+			x.Unread, x.Stuck = c.Unread(), c.Stuck(h.Now())
+		}
+	}
+	near := func(used, most int64) bool { return most > 0 && used >= most/10*9 }
+	if near(jobs, b.MaxSubmitterJobs) || near(bytes, b.MaxSubmitterBytes) {
+		for from := 0; from >= 0; {
+			var found []broker.SubmitterInfo
+			h.View(func(c *broker.Broker, _ int64) { found, from = c.Submitters(nil, from, slice) })
+			for _, s := range found {
+				if near(int64(s.Jobs), b.MaxSubmitterJobs) || near(s.Bytes, b.MaxSubmitterBytes) {
+					x := client(s.Peer)
+					x.Jobs, x.Bytes = int64(s.Jobs), s.Bytes
+				}
+			}
+		}
+	}
+	var out []findings.Client
+	for _, c := range of {
+		out = append(out, *c)
+	}
+	return out
+}
+
+// sameReason notes for what reason most of a type's last jobs failed.
+func (a *API) sameReason(t *findings.Type) {
+	var last []*broker.DeadLetter
+	var now int64
+	a.srv.Hub().View(func(c *broker.Broker, at int64) {
+		now = at
+		last, _ = c.DeadLetters(at, wire.Canonical(nil, t.Seen.Type), 0, lastReasons, nil)
+	})
+	t.Of = 0
+	count := map[string]int{}
+	for _, d := range last {
+		if time.Duration(now-d.Failed) <= reasonTime {
+			t.Of++
+			if count[d.Reason]++; count[d.Reason] > t.Same {
+				t.Same, t.Reason = count[d.Reason], d.Reason
+			}
+		}
+	}
+}
+
+// usual is what 19 of 20 waited less than, by counts of waits; 0 of few.
+func usual(waits *[broker.StatBuckets]uint64) time.Duration {
+	var all, n uint64
+	for _, v := range waits {
+		all += v
+	}
+	if all < 20 {
+		return 0
+	}
+	for i, v := range waits {
+		if n += v; n*20 >= all*19 {
+			return time.Microsecond << i
+		}
+	}
+	return 0
+}
+
+// mean is how long a run takes.
+func mean(runs *[broker.StatBuckets]uint64, sum uint64) time.Duration {
+	var all uint64
+	for _, v := range runs {
+		all += v
+	}
+	return time.Duration(sum / max(all, 1))
+}

@@ -1,0 +1,288 @@
+package findings
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"gloom/broker/admin/api"
+)
+
+const (
+	// closeTo is the share of a limit from which on it is told.
+	closeTo = 0.9
+	// slow is how long a queue has to take to be a finding.
+	slow = 10 * time.Second
+	// late is from when on a loop is late.
+	late = 250 * time.Millisecond
+	// overlong is how many times its usual wait a job must wait to be a finding.
+	overlong = 10
+	// deaf is how much a client has not read for a second, in bytes.
+	deaf = 64 << 10
+	// someBad is how many failures are a finding, someGivenBack how many jobs given
+	// back.
+	someBad, someGivenBack = 3, 10
+)
+
+// looker collects what is found in one look.
+type looker struct {
+	*Broker
+	past  *past
+	found []*known
+}
+
+// words make a finding and an advice.
+type words = func() (finding, advice string)
+
+func fixed(finding, advice string) words { return func() (string, string) { return finding, advice } }
+
+func (l *looker) find(severity, kind, subject, cause string, weight float64, w words) *known {
+	x := &known{Finding: api.Finding{Severity: severity, Kind: kind, Subject: subject, Cause: cause}, weight: weight, words: w}
+	l.found = append(l.found, x)
+	return x
+}
+
+func many[T int | int64 | uint64](n T, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return humanize.Comma(int64(n)) + " " + what + "s"
+}
+
+// wait is how many jobs wait, in words.
+func wait(n uint64) string {
+	if n == 1 {
+		return "1 job waits"
+	}
+	return many(n, "job") + " wait"
+}
+
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.1f hours", d.Hours())
+	}
+	return fmt.Sprintf("%.0f days", d.Hours()/24)
+}
+
+func (l *looker) broker() {
+	p, first := l.past, !l.past.seen
+	p.seen = true
+	find := func(severity, cause string, w words) { l.find(severity, "broker", "broker", cause, 0, w).atOnce = true }
+	if l.Imbalance != 0 {
+		find(api.Severe, "imbalance", fixed(fmt.Sprintf("the ledger of jobs is off by %d: a bug of the broker", l.Imbalance),
+			"please report it, with the version"))
+	}
+	if l.Draining {
+		find(api.Warning, "draining", fixed("the broker drains: it takes no new jobs, and stops when all have ended",
+			"clients go on with the broker that takes its place: start it"))
+	}
+	if l.Lag >= late {
+		p.lag, p.lateAt = l.Lag, l.Now
+	}
+	if l.Now.Sub(p.lateAt) <= lately {
+		find(api.Warning, "late", fixed(fmt.Sprintf("an event loop came %s late to its next task", span(p.lag)),
+			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
+	}
+	if g := &p.refused; g.to(l.Refused, l.Now, first) {
+		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately because a limit was reached",
+			"the clients were told which one: raise it, or let more workers make room"))
+	}
+	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
+		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as may be",
+			"raise --max-conns and the limit on open files, or see who opens so many"))
+	}
+	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
+		find(api.Severe, "unaccepted", fixed(many(g.by, "connection")+" lately failed to be accepted or served",
+			"the log says why; often it is the limit on open files"))
+	}
+	if g := &p.unauthorized; g.to(l.Unauthorized, l.Now, first) {
+		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" came lately",
+			"the log says from where: correct the token there, or add it to the token file"))
+	}
+	if g := &p.givenBack; g.to(l.GivenBack, l.Now, first) && g.by >= someGivenBack {
+		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" back lately, as if they had never had them",
+			"jobs may go round and round: gloom explain ID tells how often one did"))
+	}
+	for _, x := range l.Limits {
+		l.limit("broker", "broker", x)
+	}
+}
+
+// limit tells of a limit that is close.
+func (l *looker) limit(kind, subject string, x Limit) *known {
+	if x.Max <= 0 || float64(x.Used) < closeTo*float64(x.Max) {
+		return nil
+	}
+	share := float64(x.Used) / float64(x.Max)
+	severity := api.Warning
+	switch {
+	case x.Mild:
+		severity = api.Info
+	case share >= 1:
+		severity = api.Severe
+	}
+	f := l.find(severity, kind, subject, "limit", share, func() (string, string) {
+		n := func(v int64) string {
+			if x.Bytes {
+				return humanize.IBytes(uint64(v))
+			}
+			return humanize.Comma(v)
+		}
+		advice := "raise the limit, or see what holds so much: beyond it clients are refused"
+		if x.Mild {
+			advice = "raise the limit to keep more: beyond it the oldest go"
+		}
+		return fmt.Sprintf("%s of %s are used (--%s)", n(x.Used), n(x.Max), x.Name), advice
+	})
+	f.Limit = x.Name
+	return f
+}
+
+func (l *looker) jobType(t *Type) {
+	find := func(severity, cause string, w words) *known {
+		return l.find(severity, "type", t.Seen.Type, cause, float64(t.Seen.Queued), w)
+	}
+	if t.Seen.Queued > 0 && !l.stands(t, find) && t.UsualWait > 0 && t.Stuck >= max(grace, overlong*t.UsualWait) {
+		find(api.Warning, "overlong", func() (string, string) {
+			return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)),
+				"others of a larger priority go first, or more comes in than its workers do: see its jobs, add workers"
+		}).atOnce = true
+	}
+	if t.Bad >= someBad && l.Now.Sub(t.BadAt) <= lately {
+		severity, words := api.Severe, "all of its runs fail"
+		if t.Good {
+			severity, words = api.Warning, "more of its runs fail than are answered"
+		}
+		find(severity, "failing", func() (string, string) {
+			return fmt.Sprintf("%s: %s lately", words, many(t.Bad, "failure")),
+				"see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
+		}).atOnce = true
+	}
+	if t.Same >= someBad {
+		find(api.Warning, "same_reason", func() (string, string) {
+			return fmt.Sprintf("%d of its last %d failed jobs failed for the same reason: %.200s", t.Same, t.Of, t.Reason),
+				"one mistake is behind them all: mend it, then retry them (gloom dead retry)"
+		}).atOnce = true
+	}
+	if l.Now.Sub(t.ExpiredAt) <= lately {
+		find(api.Warning, "expired", fixed("jobs of it passed their deadline before they were done",
+			"add workers, or give its jobs more time (expires_ms)")).atOnce = true
+	}
+	held := int64(t.Seen.Queued + t.Seen.Delayed + t.Seen.Running)
+	l.limit("type", t.Seen.Type, Limit{Name: "max-type-jobs", Used: held, Max: l.MaxTypeJobs})
+	l.limit("type", t.Seen.Type, Limit{Name: "max-type-bytes", Used: t.Seen.Bytes, Max: l.MaxTypeBytes, Bytes: true})
+	l.limit("type", t.Seen.Type, Limit{Name: "dead-letters", Used: int64(t.Seen.Dead), Max: l.DeadLetters, Mild: true})
+}
+
+// stands tells what keeps a type's queue from moving, if anything does.
+func (l *looker) stands(t *Type, find func(severity, cause string, w words) *known) bool {
+	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
+	switch c := t.Seen.Limits.Concurrency; {
+	case t.Seen.Paused:
+		find(api.Warning, "paused", func() (string, string) {
+			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on"
+		})
+	case t.Seen.Workers == 0:
+		find(api.Severe, "no_worker", func() (string, string) {
+			return wait(t.Seen.Queued) + ", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
+		})
+	case free == 0:
+		return true // the group's finding tells it
+	case c > 0 && t.Seen.Running >= uint64(c):
+		find(api.Warning, "type_concurrency", func() (string, string) {
+			return fmt.Sprintf("%s: as many run as the type may have, %d", wait(free), c), "raise its concurrency, if what it uses bears that (gloom limit)"
+		})
+	case t.Seen.Limits.Rate > 0 && t.Seen.Idle > 0:
+		find(api.Warning, "type_rate", func() (string, string) {
+			return fmt.Sprintf("%s, with idle workers: the type may have %g jobs a second", wait(free), t.Seen.Limits.Rate), "raise its rate, if what it uses bears that (gloom limit)"
+		})
+	case t.Seen.Idle > 0:
+		return false
+	default:
+		drain, known := l.drain(t, free)
+		if known && drain < slow {
+			return false
+		}
+		if t.Seen.Running == 0 {
+			find(api.Warning, "workers_away", func() (string, string) {
+				return fmt.Sprintf("%s, and none runs: its workers, %d, have left, are at work for other types, or hold overdue runs", wait(free), t.Seen.Workers),
+					"see what they do (gloom workers), add workers"
+			})
+			return true
+		}
+		find(api.Warning, "all_busy", func() (string, string) {
+			text := fmt.Sprintf("%s: all workers, %d, are at work", wait(free), t.Seen.Workers)
+			switch {
+			case t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
+				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)
+			case known:
+				text += "; at today's rate they are done in " + span(drain)
+			default:
+				text += "; none has ended lately"
+			}
+			return text, "add workers, or see whether theirs hang"
+		})
+	}
+	return true
+}
+
+// drain is how long so many jobs take at today's rate, or as long as runs have
+// taken so far; false if nothing is known.
+func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
+	seconds := 0.0
+	switch {
+	case t.Rates.Out > 0:
+		seconds = float64(jobs) / t.Rates.Out
+	case t.MeanRun > 0:
+		seconds = float64(jobs) * t.MeanRun.Seconds() / float64(max(t.Seen.Running, 1))
+		if t.Stuck > 3*t.MeanRun {
+			return 0, false // they hang
+		}
+	default:
+		return 0, false
+	}
+	return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
+}
+
+func (l *looker) group(g *Group) {
+	if g.Held == 0 || g.Rule == "" {
+		return
+	}
+	l.find(api.Warning, "group", g.Group.Group, "group_limit", float64(g.Held), func() (string, string) {
+		return fmt.Sprintf("the rule for %q holds %s back, with %d at work", g.Rule, many(g.Held, "job"), g.Running),
+			"if that is too little, change the rule (gloom limit --group)"
+	})
+}
+
+func (l *looker) client(c *Client) {
+	find := func(cause string, weight float64, w words) {
+		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
+		x.Number, x.atOnce = c.Number, true
+	}
+	if c.Overdue > 0 {
+		find("overdue", float64(c.Overdue), fixed(many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
+			"see whether it hangs, restart it"))
+	}
+	if c.Unread >= deaf && c.Stuck >= grace {
+		what := "submitter"
+		if c.Worker {
+			what = "worker"
+		}
+		find("unread", float64(c.Unread), fixed(fmt.Sprintf("this %s has read nothing for %s, with %s waiting for it", what, span(c.Stuck), humanize.IBytes(uint64(c.Unread))),
+			"see whether it hangs, restart it; with too much to read it is closed"))
+	}
+	for _, x := range []Limit{
+		{Name: "max-submitter-jobs", Used: c.Jobs, Max: l.MaxSubmitterJobs},
+		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, Bytes: true},
+	} {
+		if f := l.limit("client", c.Name, x); f != nil {
+			f.Number = c.Number
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Package findings tells from a broker's figures why something does not move, or
+// soon will not. It knows no sockets and no clock: Look is given what was seen and
+// when.
+package findings
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+const (
+	// grace is how long a condition must last before it is told: a queue that is
+	// full for a moment is no finding.
+	grace = time.Second
+	// lately is for how long something that happens now and then counts as going on.
+	lately = 3 * time.Second
+	// mostKnown bounds what is remembered from look to look; the mildest go.
+	mostKnown = 10_000
+)
+
+// severities, the worst first.
+var severities = []string{api.Severe, api.Warning, api.Info}
+
+// known is a condition that was seen.
+type known struct {
+	api.Finding
+	// weight orders those that are as severe, larger first.
+	weight float64
+	since  time.Time
+	// atOnce: it is told without grace.
+	atOnce bool
+	// words make the finding and the advice, if somebody wants to know.
+	words words
+}
+
+type key struct {
+	kind, subject, cause, limit string
+	number                      uint64
+}
+
+func (x *known) key() key { return key{x.Kind, x.Subject, x.Cause, x.Limit, x.Number} }
+
+func (x *known) compare(y *known) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(severities, x.Severity), slices.Index(severities, y.Severity)),
+		cmp.Compare(y.weight, x.weight), strings.Compare(x.Subject, y.Subject), strings.Compare(x.Cause, y.Cause), strings.Compare(x.Limit, y.Limit), cmp.Compare(x.Number, y.Number))
+}
+
+// State is what was found, and when first.
+type State struct {
+	found []*known
+	since map[key]time.Time
+	past  past
+}
+
+// Look finds out what is to be told of a broker that was seen so.
+func (s *State) Look(b *Broker) {
+	l := looker{Broker: b, past: &s.past}
+	l.broker()
+	for t := range b.Types {
+		l.jobType(t)
+	}
+	for i := range b.Groups {
+		l.group(&b.Groups[i])
+	}
+	for i := range b.Clients {
+		l.client(&b.Clients[i])
+	}
+	slices.SortFunc(l.found, (*known).compare)
+	l.found = l.found[:min(len(l.found), mostKnown)]
+	since := make(map[key]time.Time, len(l.found))
+	for _, x := range l.found {
+		at, ok := s.since[x.key()]
+		if !ok {
+			at = b.Now
+		}
+		x.since, since[x.key()] = at, at
+	}
+	s.since = since
+	s.found = slices.DeleteFunc(l.found, func(x *known) bool { return !x.atOnce && b.Now.Sub(x.since) < grace })
+}
+
+// List tells what was found of a subject ("" for all), most severe first, limit at
+// the most and how many more there are.
+func (s *State) List(subject string, limit int) api.Findings {
+	out := api.Findings{Items: []api.Finding{}}
+	for _, x := range s.found {
+		switch {
+		case subject != "" && x.Subject != subject:
+		case len(out.Items) == limit:
+			out.More++
+		default:
+			f := x.Finding
+			f.Finding, f.Advice = x.words()
+			f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+			out.Items = append(out.Items, f)
+		}
+	}
+	return out
+}

@@ -1,0 +1,75 @@
+package findings_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/broker/admin/findings"
+)
+
+// TestBroker: what cannot be staged on a healthy machine, each found in one look and
+// gone soon after.
+func TestBroker(t *testing.T) {
+	for cause, set := range map[string]func(*findings.Broker){
+		"late":         func(b *findings.Broker) { b.Lag = time.Second },
+		"imbalance":    func(b *findings.Broker) { b.Imbalance = -1 },
+		"unaccepted":   func(b *findings.Broker) { b.Unaccepted++ },
+		"unauthorized": func(b *findings.Broker) { b.Unauthorized++ },
+	} {
+		var s findings.State
+		look := func(at int, b findings.Broker) []api.Finding {
+			b.Now, b.Types = time.Unix(int64(at), 0), slices.Values[[]*findings.Type](nil)
+			s.Look(&b)
+			return s.List("", 10).Items
+		}
+		b := findings.Broker{Unaccepted: 7, Unauthorized: 7}
+		if found := look(1, b); len(found) > 0 {
+			t.Errorf("%s: found before it is there: %+v", cause, found)
+		}
+		set(&b)
+		if found := look(2, b); len(found) != 1 || found[0].Cause != cause || found[0].Since != "1970-01-01T00:00:02.000Z" {
+			t.Errorf("%s: found %+v", cause, found)
+		}
+		b.Lag, b.Imbalance = 0, 0
+		if found := look(7, b); len(found) > 0 {
+			t.Errorf("%s: found after it has gone: %+v", cause, found)
+		}
+	}
+}
+
+// TestMany: of very many findings the most severe ones are told, and how many others
+// there are; what lasts for less than a second is not.
+func TestMany(t *testing.T) {
+	const n = 50_000
+	types := make([]*findings.Type, n)
+	for i := range types {
+		types[i] = &findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: fmt.Sprint(i), Queued: uint64(i + 1), Paused: i%2 == 0}}
+	}
+	var s findings.State
+	look := func(at time.Duration) api.Findings {
+		s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values(types)})
+		return s.List("", 100)
+	}
+	if f := look(0); len(f.Items)+f.More > 0 {
+		t.Errorf("found at once: %+v", f)
+	}
+	f := look(time.Second)
+	if len(f.Items) != 100 || f.More != 10_000-100 {
+		t.Errorf("%d told, %d more", len(f.Items), f.More)
+	}
+	for i, x := range f.Items {
+		if want := fmt.Sprint(n - 1 - 2*i); x.Severity != api.Severe || x.Cause != "no_worker" || x.Subject != want {
+			t.Errorf("number %d is %+v, want %s", i, x, want)
+		}
+	}
+	if f := s.List(fmt.Sprint(n-1), 100); len(f.Items) != 1 || f.More != 0 {
+		t.Errorf("about one subject: %+v", f)
+	}
+	types = nil
+	if f := look(2 * time.Second); len(f.Items)+f.More > 0 {
+		t.Errorf("found after all has gone: %+v", f)
+	}
+}

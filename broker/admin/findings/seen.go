@@ -1,0 +1,146 @@
+package findings
+
+import (
+	"iter"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+// Broker is what was seen of a broker.
+type Broker struct {
+	Now      time.Time
+	Draining bool
+	// Imbalance is what the ledger of jobs is off by.
+	Imbalance int64
+	// Lag is the longest time that an event loop took to get to a task since the
+	// last look.
+	Lag time.Duration
+	// What only grows: requests refused for a limit, wrong tokens, connections turned
+	// away and not accepted, jobs that workers gave back.
+	Refused, Unauthorized, TurnedAway, Unaccepted, GivenBack uint64
+	// Limits are those of the whole broker.
+	Limits  []Limit
+	Types   iter.Seq[*Type]
+	Groups  []Group
+	Clients []Client
+	// MaxTypeJobs, MaxTypeBytes and DeadLetters are limits of each type.
+	MaxTypeJobs, MaxTypeBytes, DeadLetters int64
+	// MaxSubmitterJobs and MaxSubmitterBytes are limits of each submitter.
+	MaxSubmitterJobs, MaxSubmitterBytes int64
+}
+
+// Limit is how much of a limit, named like its flag, is used.
+type Limit struct {
+	Name      string
+	Used, Max int64
+	// Bytes: it counts bytes.
+	Bytes bool
+	// Mild: at the limit nothing is refused.
+	Mild bool
+}
+
+// Type is what was seen of a type, and what it usually takes.
+type Type struct {
+	Seen  *api.Type
+	Rates *api.Rates
+	// Stuck is for how long its oldest queued job has been the same.
+	Stuck time.Duration
+	// UsualWait is what 19 of 20 of its jobs waited less than, 0 if few have been
+	// handed out; MeanRun is how long a run takes, 0 if none has ended.
+	UsualWait, MeanRun time.Duration
+	// Held is how many of its queued jobs a rule of a group holds back.
+	Held int
+	// Bad is how many runs have failed since as many were answered, the last one at
+	// BadAt; Good tells whether any was answered meanwhile. ExpiredAt is when a
+	// deadline last passed.
+	Bad              uint64
+	Good             bool
+	BadAt, ExpiredAt time.Time
+	// Reason is why Same of the last Of failed jobs failed, lately.
+	Reason   string
+	Same, Of int
+}
+
+// Note notes what has become of a type since a while ago. gaveBack: workers gave jobs
+// back meanwhile.
+func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration, gaveBack bool) {
+	if is.Ledger.Submitted < was.Ledger.Submitted {
+		*t = Type{} // it was forgotten meanwhile
+	} else {
+		t.count(was, is, now, gaveBack)
+	}
+	// The same job is the oldest if its age has grown like the time.
+	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
+	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
+		t.Stuck = 0
+	}
+}
+
+func (t *Type) count(was, is *api.Type, now time.Time, gaveBack bool) {
+	good := is.Ledger.Answered - was.Ledger.Answered
+	bad := is.Ledger.Failed - was.Ledger.Failed
+	if !gaveBack { // else some of these went back for that
+		bad += is.Requeued - was.Requeued
+	}
+	if bad > 0 {
+		t.BadAt = now
+	}
+	if t.Bad+bad <= good {
+		t.Bad, t.Good = 0, false
+	} else {
+		t.Bad, t.Good = t.Bad+bad-good, t.Good || good > 0
+	}
+	if is.Ledger.Expired > was.Ledger.Expired {
+		t.ExpiredAt = now
+	}
+}
+
+// Group is a group that holds jobs back.
+type Group struct {
+	api.Group
+	Rule string // the pattern of the rule
+}
+
+// Client is a connection that was looked at because of what it holds.
+type Client struct {
+	Name   string // as it calls itself, or its address
+	Number uint64
+	Worker bool
+	// Overdue runs are on it.
+	Overdue int
+	// Unread is what it has not read of what it was sent, in bytes; Stuck for how
+	// long it has read nothing.
+	Unread int
+	Stuck  time.Duration
+	// Jobs and Bytes are what it holds as a submitter.
+	Jobs, Bytes int64
+}
+
+// past is what was counted up to the last look, and when it last grew.
+type past struct {
+	seen                                                     bool
+	refused, unauthorized, turnedAway, unaccepted, givenBack grown
+	lag                                                      time.Duration
+	lateAt                                                   time.Time
+}
+
+// grown is a count that only grows.
+type grown struct {
+	last, by uint64
+	at       time.Time
+}
+
+// to notes the count, and tells whether it grew lately.
+func (g *grown) to(n uint64, now time.Time, first bool) bool {
+	switch {
+	case first:
+		g.last = n
+	case n > g.last:
+		if now.Sub(g.at) > lately {
+			g.by = 0
+		}
+		g.by, g.last, g.at = g.by+n-g.last, n, now
+	}
+	return !g.at.IsZero() && now.Sub(g.at) <= lately
+}

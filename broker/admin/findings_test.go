@@ -1,0 +1,463 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/broker/server"
+)
+
+var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
+
+// stage is a broker of which something is to be found, about a type of its own: TYP in
+// what is sent and asked stands for it.
+type stage struct {
+	*world
+	typ   string
+	began time.Time
+	// undo ends the cause, what was done last first.
+	undo []func()
+}
+
+func (s *stage) of(text string) string { return strings.ReplaceAll(text, "TYP", s.typ) }
+
+// peer is a client that speaks frames, and reads what comes if it is told to.
+type peer struct {
+	net.Conn
+	s *stage
+}
+
+func (s *stage) dial(a net.Addr, reads bool) *peer {
+	s.t.Helper()
+	c, err := net.Dial("tcp", a.String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.undo = append(s.undo, func() { _ = c.Close() })
+	if reads {
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+	}
+	return &peer{c, s}
+}
+
+func (p *peer) send(format string, args ...any) *peer {
+	p.s.t.Helper()
+	if err := p.try(format, args...); err != nil {
+		p.s.t.Fatal(err)
+	}
+	return p
+}
+
+// try is send where the connection may be lost.
+func (p *peer) try(format string, args ...any) error {
+	_, err := p.Write(frame(p.s.of(format), args...))
+	return err
+}
+
+func (s *stage) submitter() *peer { return s.dial(s.srv.SubmitAddr(), true) }
+
+// worker joins with these words and takes jobs that it does not answer.
+func (s *stage) worker(join string) *peer {
+	return s.dial(s.srv.WorkerAddr(), true).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join",%s}`, s.of(join))
+}
+
+// answering joins and says the same of each job, as long as the stage stands.
+func (s *stage) answering(join, answer string) { s.working(join, answer, 0) }
+
+// working is answering after a while.
+func (s *stage) working(join, answer string, took time.Duration) {
+	c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join",%s}`, s.of(join))
+	go c.each(`"action":"job"`, func(string) []byte {
+		time.Sleep(took)
+		return frame("%s", s.of(answer))
+	})
+}
+
+// always keeps n jobs of the type in the broker: each result earns the next one.
+func (s *stage) always(n int, typ, more string) {
+	c, i := s.dial(s.srv.SubmitAddr(), false), 0
+	job := func(string) []byte {
+		i++
+		return frame(`{"action":"submit","id":"%p-%d","type":"%s","body":%s,"ack":false%s}`, c, i, s.of(typ), body100, more)
+	}
+	for range n {
+		_, _ = c.Write(job(""))
+	}
+	go c.each(`"body"`, job)
+}
+
+// each says something for each frame that has a text in it, until the connection
+// is lost.
+func (p *peer) each(with string, say func(text string) []byte) {
+	for {
+		text, err := readFrame(p)
+		if err != nil {
+			return
+		}
+		if strings.Contains(text, with) {
+			if _, err := p.Write(say(text)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func readFrame(r io.Reader) (string, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return "", err
+	}
+	p := make([]byte, int(head[0])<<24|int(head[1])<<16|int(head[2])<<8|int(head[3]))
+	_, err := io.ReadFull(r, p)
+	return string(p), err
+}
+
+// jobs hands in n jobs of type t, with more keys.
+func (s *stage) jobs(n int, more string) *peer {
+	p := s.submitter()
+	for i := range n {
+		p.send(`{"action":"submit","id":"%p-%d","type":"TYP","body":1%s}`, p, i, s.of(more))
+	}
+	return p
+}
+
+// steadily does something again and again until the stage is cleared.
+func (s *stage) steadily(do func(i int)) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			do(i)
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	s.undo = append(s.undo, func() { close(done); wg.Wait() })
+}
+
+func (s *stage) put(path, body string) {
+	method := "PUT"
+	if strings.HasSuffix(path, "pause") || strings.HasSuffix(path, "drain") {
+		method = "POST"
+	}
+	status := 200
+	switch {
+	case strings.HasPrefix(path, "/v1/groups/"):
+		status = 201
+	case strings.HasSuffix(path, "drain"):
+		status = 202
+	}
+	s.call(method, s.of(path), body, status)
+}
+
+// runs waits until the one job of a type runs.
+func (s *stage) runs(typ string) {
+	s.t.Helper()
+	eventually(s.t, "it runs", func() bool {
+		return s.call("GET", s.of("/v1/types/"+typ+"/demand"), "", 200)["demand"] == 1.0 && s.call("GET", s.of("/v1/types/"+typ), "", 200)["running"] == 1.0
+	})
+}
+
+func (s *stage) findings() api.Findings {
+	s.t.Helper()
+	data, err := json.Marshal(s.call("GET", "/v1/findings", "", 200))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var f api.Findings
+	if err := json.Unmarshal(data, &f); err != nil {
+		s.t.Fatal(err)
+	}
+	return f
+}
+
+func (s *stage) found(cause, subject string) *api.Finding {
+	name, flag, _ := strings.Cut(cause, " ")
+	for _, f := range s.findings().Items {
+		if f.Cause == name && f.Limit == flag && (subject == "" || f.Subject == subject) {
+			return &f
+		}
+	}
+	return nil
+}
+
+const body100 = `"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"`
+
+// TestFindings stages what keeps jobs from moving, or soon will, on real brokers. Of
+// each, the finding comes, and goes when its cause has gone.
+func TestFindings(t *testing.T) {
+	shared := start(t, nil)
+	none := &stage{world: shared}
+	eventually(t, "a calm broker", func() bool { return len(none.findings().Items) == 0 })
+	alone := func(*server.Options) {}
+	type staged struct {
+		*stage
+		name, cause, subject string
+	}
+	var stages []staged
+	group := func(rule string) func(s *stage) {
+		return func(s *stage) {
+			s.put("/v1/groups/TYP-*", rule)
+			s.worker(`"type":"TYP","prefetch":100`)
+			s.jobs(5, `,"groups":["TYP-1"]`)
+		}
+	}
+	for i, c := range []struct {
+		name, cause, subject string
+		options              func(o *server.Options)
+		stage                func(s *stage)
+	}{
+		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.jobs(3, "") }},
+		{"a worker of another type", "no_worker", "TYP", nil, func(s *stage) { s.worker(`"type":"other-TYP"`); s.jobs(3, "") }},
+		{"patterns that do not fit", "no_worker", "TYP", alone, func(s *stage) { s.worker(`"types":["*"],"except":["TYP"]`); s.jobs(1, "") }},
+		{"paused", "paused", "TYP", nil, func(s *stage) {
+			s.put("/v1/types/TYP/pause", "{}")
+			s.worker(`"type":"TYP"`)
+			s.jobs(3, "")
+			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/types/TYP/resume"), "{}", 200) })
+		}},
+		{"concurrency of the type", "type_concurrency", "TYP", nil, func(s *stage) {
+			s.put("/v1/types/TYP/limits", `{"concurrency":1}`)
+			s.worker(`"type":"TYP","prefetch":10`)
+			s.jobs(3, "")
+		}},
+		{"rate of the type", "type_rate", "TYP", nil, func(s *stage) {
+			s.put("/v1/types/TYP/limits", `{"rate":0.01}`)
+			s.worker(`"type":"TYP","prefetch":10`)
+			s.jobs(3, "")
+		}},
+		{"a group that holds all", "group_limit", "TYP-1", nil, group(`{"concurrency":0}`)},
+		{"concurrency of a group", "group_limit", "TYP-1", nil, group(`{"concurrency":2}`)},
+		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
+		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.worker(`"type":"TYP"`); s.jobs(20, "") }},
+		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
+			s.worker(`"types":["TYP*"],"prefetch":1`)
+			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP-other","body":1}`)
+			s.runs("TYP-other")
+			s.jobs(2, "")
+		}},
+		{"all left", "workers_away", "TYP", nil, func(s *stage) {
+			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
+			s.jobs(2, "")
+		}},
+		{"overdue", "overdue", "TYP", nil, func(s *stage) {
+			s.worker(`"type":"TYP"`)
+			s.jobs(1, `,"timeout_ms":100,"retries":0`)
+		}},
+		{"all fail", "failing", "TYP", nil, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
+			p := s.submitter()
+			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"retries":0}`, i) })
+		}},
+		{"more fail than are answered", "failing", "TYP", nil, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"no"}`)
+			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"neither"}`)
+			s.answering(`"type":"TYP"`, `{"action":"respond","body":1}`)
+			p := s.submitter()
+			s.steadily(func(i int) {
+				for k := range 3 {
+					_ = p.try(`{"action":"submit","id":"TYP-%d-%d","type":"TYP","body":1,"retries":0}`, i, k)
+				}
+			})
+		}},
+		{"the same reason", "same_reason", "TYP", nil, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
+			p := s.submitter()
+			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
+		}},
+		{"workers that are lost", "failing", "TYP", nil, func(s *stage) {
+			s.jobs(1000, `,"retries":1000`)
+			s.steadily(func(int) {
+				c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join","type":"TYP"}`)
+				_, _ = readFrame(c)
+				_, _ = readFrame(c)
+				_ = c.Close()
+			})
+		}},
+		{"deadlines", "expired", "TYP", nil, func(s *stage) {
+			p := s.submitter()
+			s.steadily(func(i int) {
+				_ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"expires_ms":10}`, i)
+			})
+		}},
+		{"given back", "given_back", "broker", alone, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"release"}`)
+			s.jobs(1, "")
+		}},
+		{"a submitter that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
+			p := s.dial(s.srv.SubmitAddr(), false).send(`{"action":"hello","client":"TYP"}`)
+			for i := range 32 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
+			}
+		}},
+		{"a worker that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+			s.dial(s.srv.WorkerAddr(), false).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join","type":"TYP","prefetch":32}`)
+			p := s.submitter()
+			for i := range 32 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
+			}
+		}},
+		{"jobs", "limit max-jobs", "broker", func(o *server.Options) { o.MaxJobs = 20 }, func(s *stage) { s.jobs(18, "") }},
+		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *server.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
+		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *server.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
+		{"bytes", "limit max-bytes", "broker", func(o *server.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
+			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+		}},
+		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *server.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *stage) {
+			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+		}},
+		{"types", "limit max-types", "broker", func(o *server.Options) { o.MaxTypes = 10 }, func(s *stage) {
+			p := s.submitter()
+			for i := range 9 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP%d","body":1}`, i, i)
+			}
+		}},
+		{"groups", "limit max-groups", "broker", func(o *server.Options) { o.MaxGroups = 10 }, func(s *stage) {
+			p := s.submitter()
+			for i := range 10 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"groups":["TYP-%d"]}`, i, i)
+			}
+		}},
+		{"connections", "limit max-conns", "broker", func(o *server.Options) { o.MaxConns = 10 }, func(s *stage) {
+			for range 9 {
+				s.submitter()
+			}
+		}},
+		{"too many connections", "turned_away", "broker", func(o *server.Options) { o.MaxConns = 2 }, func(s *stage) {
+			s.submitter()
+			s.submitter()
+			s.steadily(func(int) {
+				if c, err := net.Dial("tcp", s.srv.SubmitAddr().String()); err == nil {
+					_, _ = io.Copy(io.Discard, c)
+					_ = c.Close()
+				}
+			})
+		}},
+		{"failed jobs kept", "limit dead-letters", "TYP", func(o *server.Options) { o.DeadLetters = 10 }, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
+			s.jobs(10, "")
+			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), "{}", 200) })
+		}},
+		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *server.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
+			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
+			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
+			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), "{}", 200) })
+		}},
+		{"memory", "limit max-memory", "broker", func(o *server.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
+			p := s.submitter()
+			for i := range 16 {
+				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 500<<10))
+			}
+		}},
+		{"frames in parts", "limit max-inbound", "broker", func(o *server.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *stage) {
+			whole := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
+			p := s.submitter()
+			_, _ = p.Write(whole[:len(whole)-1])
+		}},
+		{"refusals", "refused", "broker", func(o *server.Options) { o.MaxJobs = 2 }, func(s *stage) {
+			p := s.submitter()
+			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
+		}},
+		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
+			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
+			s.always(3, "TYP", `,"priority":1`)
+			s.jobs(1, "")
+		}},
+		{"draining", "draining", "broker", alone, func(s *stage) {
+			s.worker(`"type":"TYP"`)
+			s.jobs(1, "")
+			s.runs("TYP")
+			s.put("/v1/drain", "{}")
+		}},
+	} {
+		on := shared
+		if c.options != nil {
+			on = start(t, c.options)
+		}
+		s := &stage{world: on, typ: fmt.Sprintf("t%d", i), began: time.Now()}
+		c.stage(s)
+		stages = append(stages, staged{s, c.name, c.cause, s.of(c.subject)})
+	}
+	// all asks of each until it is so, and tells how long that took.
+	all := func(what string, done func(c *staged) bool) {
+		left := stages
+		defer func() {
+			for _, c := range left {
+				t.Logf("%s: not %s", c.name, what)
+			}
+		}()
+		eventually(t, "all are "+what, func() bool {
+			var not []staged
+			for _, c := range left {
+				if took := time.Since(c.began); !done(&c) {
+					not = append(not, c)
+				} else {
+					t.Logf("%s: %s after %v", c.name, what, took.Round(10*time.Millisecond))
+				}
+			}
+			left = not
+			return len(left) == 0
+		})
+	}
+	all("found", func(c *staged) bool {
+		f := c.found(c.cause, c.subject)
+		if f == nil {
+			return false
+		}
+		if _, err := time.Parse(time.RFC3339, f.Since); err != nil || f.Advice == "" || (f.Kind == "broker") != (f.Subject == "broker") {
+			t.Errorf("%s: %+v: %v", c.name, f, err)
+		}
+		t.Logf("%s, %s %s: %s; %s", f.Severity, f.Kind, f.Subject, f.Finding, f.Advice)
+		return true
+	})
+	for i := range stages {
+		stages[i].began = time.Now()
+		for _, undo := range slices.Backward(stages[i].undo) {
+			undo()
+		}
+	}
+	stages = slices.DeleteFunc(stages, func(c staged) bool { return c.cause == "draining" }) // for good
+	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
+}
+
+// TestNoFindings: a broker with much to do, of which nothing is the matter. Where the
+// machine itself has too much to do, what lasts only for a moment is excused, unless
+// the test is told for how long to look.
+func TestNoFindings(t *testing.T) {
+	s := &stage{world: start(t, nil)}
+	s.put("/v1/types/t1", `{"fair":true}`)
+	s.put("/v1/groups/*", `{"concurrency":100}`)
+	for i := range 16 {
+		s.answering(fmt.Sprintf(`"types":["t%d","u*"],"headers":true`, i%4), `{"action":"respond","body":1}`)
+	}
+	for i := range 4 {
+		s.always(8, fmt.Sprintf("t%d", i), `,"groups":["acme"]`)
+	}
+	strict := false
+	flag.Visit(func(f *flag.Flag) { strict = strict || f.Name == "healthy" })
+	for end := time.Now().Add(*healthyFor); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for _, f := range s.findings().Items {
+			since, err := time.Parse(time.RFC3339, f.Since)
+			if lasts := time.Since(since); err != nil || strict || lasts > 10*time.Second {
+				t.Fatalf("after %v: %+v", lasts, f)
+			}
+			t.Logf("for a moment: %+v", f)
+		}
+	}
+	if n := s.call("GET", "/v1/status", "", 200)["ledger"].(map[string]any)["answered"].(float64); n < 100 {
+		t.Errorf("only %v jobs were answered", n)
+	}
+}
