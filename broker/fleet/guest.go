@@ -170,11 +170,11 @@ func (m *Machine) give(a *asking, c *claim, n int) {
 	}
 	c.places += n
 	c.given = m.now
-	var b pack
+	b := m.blank()
 	b.uint(itemTake)
 	b.bytes(a.typ)
 	b.int(int64(n))
-	c.peer.stream.put(b)
+	m.put(c.peer, b)
 }
 
 // lentTo takes in a job that p lends.
@@ -224,12 +224,12 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 		return
 	}
 	if e.Op == broker.OpProgress {
-		b := make(pack, 0, 64+len(e.Body))
+		b := m.blank()
 		b.uint(itemProgress)
 		b.uint(uint64(run.line))
 		b.bytes(e.ID)
 		b.bytes(e.Body)
-		p.stream.put(b)
+		m.put(p, b)
 		return
 	}
 	delete(m.guest.runs, e.Run)
@@ -253,13 +253,13 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 }
 
 func (m *Machine) sayEnd(p *peer, kind uint64, line uint32, keep bool, id []byte, rest func(*pack)) {
-	b := make(pack, 0, 128)
+	b := m.blank()
 	b.uint(kind)
 	b.uint(uint64(line))
 	b.bool(keep)
 	b.bytes(id)
 	rest(&b)
-	p.stream.put(b)
+	m.put(p, b)
 }
 
 // keeps tells whether a home may fill the place of a run that ended: if it is free

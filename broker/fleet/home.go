@@ -98,13 +98,13 @@ func (m *Machine) offer(l *lending, d broker.Demand) {
 }
 
 func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
-	var b pack
+	b := m.blank()
 	b.uint(itemOffer)
 	b.bytes(l.typ)
 	b.int(d.Priority)
 	b.int(m.now - d.Since)
 	b.int(int64(d.Jobs))
-	p.stream.put(b)
+	m.put(p, b)
 }
 
 // offerAgain offers what still waits.
@@ -190,7 +190,7 @@ func (m *Machine) unlist(ln *line) {
 // toBorrower has the core's word to a borrower sent.
 func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 	p := ln.peer
-	b := make(pack, 0, 128+len(e.Body)+len(e.Headers))
+	b := m.blank()
 	switch e.Op {
 	case broker.OpJob:
 		loan := m.core.Loan(e.Run)
@@ -226,7 +226,7 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 	default:
 		return
 	}
-	p.stream.put(b)
+	m.put(p, b)
 }
 
 // unstall gives the places of lines that get no more jobs to others.

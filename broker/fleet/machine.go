@@ -98,6 +98,8 @@ type Machine struct {
 	guest guest
 	stats Stats
 	news  []News
+	// scratch is where items are written.
+	scratch pack
 }
 
 // Stats counts since the start, but for Lent and Borrowed.
@@ -242,6 +244,16 @@ func (m *Machine) namesake(epoch uint64) {
 	if m.alone || m.now < m.joinAt || epoch < m.cfg.Epoch {
 		m.rival = m.now
 	}
+}
+
+// blank is where an item is written, put adds it to what p is sent.
+func (m *Machine) blank() pack { return m.scratch[:0] }
+
+func (m *Machine) put(p *peer, item pack) {
+	if cap(item) <= maxPart {
+		m.scratch = item
+	}
+	p.stream.put(item)
 }
 
 // start begins a message.

@@ -32,6 +32,8 @@ const (
 	// maxItems and maxPart bound what travels in one message.
 	maxItems = 128
 	maxPart  = 256 << 10
+	// firstBatch is the room for the first items of a message, in bytes.
+	firstBatch = 2 << 10
 	// saySoon is after how many messages it is said what has come, if nothing is to
 	// be sent that says so.
 	saySoon = 32
@@ -43,7 +45,7 @@ const (
 func (s *stream) put(item []byte) {
 	n := len(s.open)
 	if n == 0 || s.open[n-1].items == maxItems || len(s.open[n-1].data)+len(item) > maxPart {
-		s.open = append(s.open, batch{})
+		s.open = append(s.open, batch{data: make([]byte, 0, max(firstBatch, len(item)))})
 		n++
 	}
 	b := &s.open[n-1]
