@@ -1,0 +1,61 @@
+package master
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/jq-master/store"
+)
+
+// TestOrders: what many goroutines order is done, by one at a time and in the order
+// of each; what comes too late is told so.
+func TestOrders(t *testing.T) {
+	m := Open(Options{Limits: DefaultLimits(), Store: store.NewMemory(), Log: zerolog.Nop()})
+	alive(m)
+	c := m.serves.Load().c
+	const goroutines, commands = 8, 500
+	var at, left atomic.Int32
+	var last [goroutines]int
+	var all, done sync.WaitGroup
+	done.Add(goroutines * commands * 2)
+	for g := range goroutines {
+		all.Go(func() {
+			for n := 1; n <= commands; n++ {
+				m.step(c, func() {
+					if at.Add(1) != 1 || last[g] != n-1 {
+						t.Errorf("command %d of goroutine %d comes after %d, with others at it", n, g, last[g])
+					}
+					last[g] = n
+					at.Add(-1)
+					c.later(func() {
+						if left.Add(1) != 1 {
+							t.Error("two goroutines do what is left to do")
+						}
+						left.Add(-1)
+						done.Done()
+					})
+					done.Done()
+				})
+				if n%10 == 0 && !m.hold(c, func() {
+					if at.Load() != 0 {
+						t.Error("a command is being done meanwhile")
+					}
+				}) {
+					t.Error("the machine is no more")
+				}
+			}
+		})
+	}
+	all.Wait()
+	done.Wait()
+	gone := make(chan struct{})
+	m.deactivate(c)
+	m.order(command{c, func() { t.Error("a machine that is no more has done a command") }, func() { close(gone) }})
+	<-gone
+	if m.hold(c, func() { t.Error("a machine that is no more was held") }) {
+		t.Error("it is said to be there")
+	}
+}
