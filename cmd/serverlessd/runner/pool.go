@@ -33,11 +33,13 @@ func newPool(r *Runner, user *syscall.Credential) *pool {
 	return p
 }
 
-// It is looked whether a context takes too much memory after this time, or so many
-// times what the last look took: it reads a line about each process of this host.
+// It is looked whether a context takes too much memory after so many times what the
+// last look took, within these bounds: it reads a line about each process of this
+// host.
 const (
-	memoryPause = 250 * time.Millisecond
-	memoryShare = 50
+	memoryShare    = 50
+	memoryPause    = 250 * time.Millisecond
+	memoryPauseMax = 2 * time.Second
 )
 
 // watch kills contexts that take too much memory, until the pool is closed.
@@ -55,7 +57,7 @@ func (p *pool) watch() {
 		}
 		began := time.Now()
 		over := launch.MemoryOver(p.r.o.Memory)
-		wait = max(memoryPause, memoryShare*time.Since(began))
+		wait = min(max(memoryPause, memoryShare*time.Since(began)), memoryPauseMax)
 		for _, c := range all {
 			if bytes := over[c.p.Pid()]; bytes > 0 {
 				c.excess.Store(bytes)
