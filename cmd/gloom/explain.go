@@ -43,7 +43,11 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if j.Unwanted {
 			state += ", but nobody waits for it"
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j))
+		_, found, err := t.findings(ctx, "")
+		if err != nil {
+			found = &api.Findings{} // the job is told all the same
+		}
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+told(about(found, j)))
 	})
 	if status(err) == http.StatusNotFound {
 		return t.explainDead(ctx, id, asJSON, err)

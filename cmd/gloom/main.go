@@ -33,6 +33,7 @@ and shows and steers the broker, gloomd.
     gloom submit TYPE --lines -    hand in a job per line of standard input
     gloom top                      watch the types: queued, running, rates
     gloom explain ID               why does this job not run?
+    gloom findings                 why does nothing move?
 
 ` + linkHelp + `
 
@@ -56,7 +57,7 @@ func newRoot() *cobra.Command {
 		cmds  []*cobra.Command
 	}{
 		{"Jobs:", []*cobra.Command{newWork(t), newSubmit(t)}},
-		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newStatus(t), newPing(t)}},
+		{"Looking:", []*cobra.Command{newTop(t), newLs(t), newJobs(t), newJob(t), newGroups(t), newExplain(t), newFleet(t), newFindings(t), newStatus(t), newPing(t)}},
 		{"Steering:", []*cobra.Command{newPause(t), newResume(t), newLimit(t), newChange(t), newCancel(t), newPurge(t), newDead(t), newDrain(t)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

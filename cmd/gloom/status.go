@@ -20,19 +20,29 @@ func newStatus(t *tool) *cobra.Command {
 		Use:   "status",
 		Short: "Show the broker as a whole",
 		Long: `Show the broker as a whole: version, peers, the ledger of all jobs since it
-started, and its limits.`,
+started, its limits, and what keeps jobs from moving (see gloom findings).
+
+The exit status is 1 if one of the findings is severe.`,
 		Example: `  gloom status
   gloom status --json | jq .ledger.queued`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *api.Status) string {
+			_, found, err := t.findings(cmd.Context(), "")
+			if err != nil && !old(err) {
+				return err
+			}
+			err = printOne(cmd.Context(), t, "/v1/status", asJSON, func(s *api.Status) string {
 				state := "serves"
 				if s.Draining {
 					state = "drains"
 				}
-				return fmt.Sprintf("gloomd %s at %s %s, up for %s\n%s", cli.Clean(s.Version), t.link.http, state,
-					span(s.UptimeSeconds), facts(aboutBroker(s)))
+				return fmt.Sprintf("gloomd %s at %s %s, up for %s\n%s%s", cli.Clean(s.Version), t.link.http, state,
+					span(s.UptimeSeconds), facts(aboutBroker(s)), told(found))
 			})
+			if err != nil {
+				return err
+			}
+			return severe(found)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

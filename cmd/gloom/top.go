@@ -117,6 +117,7 @@ func (p *top) run() error {
 type sample struct {
 	at     time.Time
 	status api.Status
+	found  *api.Findings
 	types  []api.Type
 	more   bool // there are types beyond those
 }
@@ -127,6 +128,9 @@ func (p *top) sample(ctx context.Context) (*sample, error) {
 		return nil, err
 	}
 	var err error
+	if _, s.found, err = p.findings(ctx, ""); err != nil && !old(err) {
+		return nil, err
+	}
 	s.types, s.more, err = listOf[api.Type](ctx, p.broker, "/v1/types", mostTypes)
 	return s, err
 }

@@ -21,6 +21,7 @@ type view struct {
 	Types    []row     `json:"types"`
 
 	status api.Status
+	found  *api.Findings
 	more   bool
 	none   bool // there are types, though none may be in it
 }
@@ -46,7 +47,7 @@ type row struct {
 // compare makes rates of two samples; of a type that is new in the second one,
 // or that the broker had forgotten in between, everything is new.
 func compare(a, b *sample) *view {
-	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, more: b.more, Types: []row{}}
+	v := &view{Time: b.at, Interval: b.at.Sub(a.at).Seconds(), status: b.status, found: b.found, more: b.more, Types: []row{}}
 	before := make(map[string]*api.Type, len(a.types))
 	for i := range a.types {
 		before[a.types[i].Type] = &a.types[i]
@@ -271,11 +272,18 @@ func (v *view) summary(addr string) []string {
 	if v.more {
 		types += fmt.Sprintf(" (%d shown)", len(v.Types))
 	}
-	return []string{
+	lines := []string{
 		fmt.Sprintf("gloomd %s at %s, up %s%s: %s, %s, %s", cli.Clean(s.Version), addr, span(s.UptimeSeconds), state,
 			types, cli.Plural(s.Workers, "worker"), cli.Plural(s.Submitters, "submitter")),
 		fmt.Sprintf("%s queued, %s delayed, %s running; %s in/s, %s out/s; %s failed",
 			n(s.Ledger.Queued), n(s.Ledger.Delayed), n(s.Ledger.Running), perSecond(in), perSecond(out), n(s.Ledger.Failed)),
-		"",
 	}
+	if v.found != nil && len(v.found.Items) > 0 {
+		line := headline(&v.found.Items[0])
+		if more := len(v.found.Items) - 1 + v.found.More; more > 0 {
+			line += fmt.Sprintf(" (and %d more: gloom findings)", more)
+		}
+		lines = append(lines, line)
+	}
+	return append(lines, "")
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/spf13/cobra"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/internal/cli"
+)
+
+func newFindings(t *tool) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "findings [SUBJECT]",
+		Short: "Tell why something does not move, or soon will not",
+		Long: `Tell why something does not move, or soon will not: types without workers, or
+with all of them at work, limits that hold jobs back or are close, runs that
+fail, clients that hang. The most severe come first; each says what to do. With
+SUBJECT (a type, a group, a client or "broker"), only what is about it.
+
+The exit status is 1 if a finding is severe.`,
+		Example: `  gloom findings
+  gloom findings --json | jq -r '.items[] | .severity + " " + .subject'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := ""
+			if len(args) > 0 {
+				query = "&subject=" + url.QueryEscape(args[0])
+			}
+			raw, found, err := t.findings(cmd.Context(), query)
+			if err != nil {
+				return err
+			}
+			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
+				if len(f.Items) == 0 {
+					return "nothing found: all is well\n"
+				}
+				return told(f)
+			}); err != nil {
+				return err
+			}
+			return severe(found)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// findings asks for what was found, as it was sent and as it is.
+func (t *tool) findings(ctx context.Context, query string) (json.RawMessage, *api.Findings, error) {
+	var raw json.RawMessage
+	found := &api.Findings{}
+	if err := t.link.operator().do(ctx, http.MethodGet, fmt.Sprintf("/v1/findings?limit=%d%s", pageSize, query), nil, &raw); err != nil {
+		return nil, found, err
+	}
+	return raw, found, decode(raw, found)
+}
+
+// severe is the exit status of what was found.
+func severe(f *api.Findings) error {
+	if slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Severity == api.Severe }) {
+		return cli.Quiet(cli.ExitFailed)
+	}
+	return nil
+}
+
+// told is what was found, in words.
+func told(f *api.Findings) string {
+	var b strings.Builder
+	for i := range f.Items {
+		x := &f.Items[i]
+		since := ""
+		if at, err := time.Parse(time.RFC3339, x.Since); err == nil {
+			since = ", for " + span(max(0, time.Since(at).Seconds()))
+		}
+		fmt.Fprintf(&b, "%s%s\n    %s\n", headline(x), since, cli.Clean(x.Advice))
+	}
+	if f.More > 0 {
+		fmt.Fprintf(&b, "and %s more\n", cli.Plural(f.More, "finding"))
+	}
+	return b.String()
+}
+
+// headline is a finding in a line.
+func headline(x *api.Finding) string {
+	subject := x.Kind + " " + cli.Clean(x.Subject)
+	if x.Kind == x.Subject {
+		subject = x.Kind
+	}
+	return fmt.Sprintf("%s  %s: %s", strings.ToUpper(x.Severity), subject, cli.Clean(x.Finding))
+}
+
+// about keeps what is about the type or a group of a job.
+func about(f *api.Findings, j *api.Job) *api.Findings {
+	return &api.Findings{Items: slices.DeleteFunc(f.Items, func(x api.Finding) bool {
+		return !(x.Kind == "type" && x.Subject == j.Type || x.Kind == "group" && slices.Contains(j.Groups, x.Subject))
+	})}
+}
+
+// old tells that a broker knows no findings.
+func old(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.Status == http.StatusNotFound
+}
