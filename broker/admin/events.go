@@ -16,6 +16,8 @@ import (
 const (
 	// topTypes is how many types an event has.
 	topTypes = 12
+	// topFindings is how many findings it has.
+	topFindings = 20
 	// stillHere is how long a stream is silent at most, and how often its token
 	// is judged anew.
 	stillHere = 10 * time.Second
@@ -41,6 +43,7 @@ func (a *API) seen(w *watch) []byte {
 		v.MemoryBytes += m.Unread + m.Spare + m.Input + m.TLS
 		v.UnreadBytes = m.Unread
 		v.FailedHour = v.Ledger.Failed - a.past.failedHourAgo()
+		v.Findings = w.findings.List("", topFindings)
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}

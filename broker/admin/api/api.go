@@ -165,6 +165,8 @@ type Look struct {
 	Wait []uint64 `json:"wait_log2_us"`
 	Run  []uint64 `json:"run_log2_us"`
 	Top  []Type   `json:"top"`
+	// Findings are the first of those of GET /v1/findings.
+	Findings Findings `json:"findings"`
 }
 
 // Peer says who is on the other side of a connection.

@@ -10,7 +10,7 @@ import { columns } from './types.js';
 
 /** What is wrong, the worst first; undefined where the broker does not say.
  * @returns {any[] | undefined} */
-export const findings = () => look.value?.findings;
+export const findings = () => look.value?.findings.items;
 
 const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
 
@@ -40,7 +40,8 @@ function verdict() {
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
     <p class="note">${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p><span class="grow"></span>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
-    ${list?.length ? findingList(list) : ''}`;
+    ${list?.length ? findingList(list) : ''}
+    ${v.findings.more > 0 && html`<p class="note">and ${count(v.findings.more)} more: <code>gloom findings</code></p>`}`;
 }
 
 const testJob = async () => (await import('./submit.js')).testJob();
