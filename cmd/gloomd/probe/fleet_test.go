@@ -45,6 +45,7 @@ type site struct {
 	t                    *testing.T
 	name, nats           string
 	submit, worker, http string
+	cable                *cable // to the first NATS server, where there is one alone
 	*throwaway.Daemon
 }
 
@@ -59,6 +60,10 @@ func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
 	var all []*site
 	for i := range brokers {
 		s := &site{t: t, name: string(rune('a' + i)), nats: natstest.URLs(nats), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		if servers == 1 {
+			s.cable = newCable(t, nats[0].URL)
+			s.nats = s.cable.url
+		}
 		s.start()
 		all = append(all, s)
 	}
@@ -312,6 +317,36 @@ func TestLostBroker(t *testing.T) {
 	}
 }
 
+// TestCut: a broker that is not heard, or does not hear, is lost to the others as
+// they are to it; healed, they lend each other again.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	b.work([]string{"t"}, 1, b.echo)
+	jobs := a.submitter()
+	for _, v := range []struct {
+		what     string
+		up, down bool
+	}{{"not heard", true, false}, {"does not hear", false, true}, {"neither", true, true}} {
+		b.cable.set(v.up, v.down)
+		for _, s := range all {
+			until(t, fmt.Sprintf("%s: %s has nobody", v.what, s.name), func() bool {
+				f := s.fleet()
+				return len(f.Brokers) == 0 || f.Brokers[0].State == "joining"
+			})
+		}
+		job, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: body("1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.cable.set(false, false)
+		if r, err := job.Result(t.Context()); err != nil || string(r.Body) != `"b1"` {
+			t.Errorf("%s, healed: %s, %v", v.what, r.Body, err)
+		}
+	}
+}
+
 // TestSameName: of two brokers of one name the later one goes on alone, and says so.
 func TestSameName(t *testing.T) {
 	t.Parallel()
@@ -454,7 +489,7 @@ func TestKills(t *testing.T) {
 	for range *faults {
 		s, n := all[rng.IntN(3)], nats[0]
 		rest := func() { time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second)))) }
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
 		case 0:
 			s.Kill()
 			rest()
@@ -473,6 +508,12 @@ func TestKills(t *testing.T) {
 			n.Freeze()
 			rest()
 			n.Thaw()
+		case 4:
+			which := rng.IntN(3)
+			s.cable.set(which != 0, which != 1)
+			rest()
+			rest()
+			s.cable.set(false, false)
 		}
 		rest()
 	}

@@ -1,0 +1,59 @@
+package fleet_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/fleet"
+)
+
+// BenchmarkIdle: what a hundred idle brokers cost each other, in the processor time
+// that each takes in a second of theirs.
+func BenchmarkIdle(b *testing.B) {
+	const brokers = 100
+	var all []*fleet.Machine
+	now := int64(1)
+	for i := range brokers {
+		core := broker.New(broker.Config{IdleTypes: 10})
+		m := fleet.New(fleet.Config{Name: fmt.Sprintf("host-%d:9998", i), Epoch: uint64(i + 1), Part: 256 << 10}, core, now, func([]broker.Effect) {})
+		core.Join(now, core.AddWorker(), &broker.Joining{Type: []byte(`"mail"`)})
+		m.Step(now)
+		all = append(all, m)
+	}
+	second := func() {
+		for end := now + int64(time.Second); now < end; now += int64(100 * time.Millisecond) {
+			for i, m := range all {
+				m.Tick(now)
+				for _, v := range m.Take() {
+					for j, o := range all {
+						if i != j && v.To == "" {
+							o.Receive(now, v.Data)
+						}
+					}
+				}
+			}
+		}
+	}
+	for range 3 {
+		second()
+	}
+	if n := len(all[0].Info().Peers); n != brokers-1 {
+		b.Fatalf("the first one hears %d others", n)
+	}
+	before := processorTime(b)
+	for b.Loop() {
+		second()
+	}
+	b.ReportMetric(float64(processorTime(b)-before)/1e9/float64(b.N)/brokers*100, "%cpu/broker")
+}
+
+func processorTime(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}

@@ -1,0 +1,83 @@
+package probe_test
+
+import (
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// cable carries a broker's connections to NATS. Cut, it carries nothing in one
+// direction or both, and says nothing of that: what is sent waits, as in a network
+// that is down.
+type cable struct {
+	url string
+
+	mu   sync.Mutex
+	cond *sync.Cond
+	cut  [2]bool // to the server, from it
+	over bool
+}
+
+func newCable(t *testing.T, to string) *cable {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{url: "nats://" + ln.Addr().String()}
+	c.cond = sync.NewCond(&c.mu)
+	t.Cleanup(func() {
+		ln.Close()
+		c.mu.Lock()
+		c.over = true
+		c.cond.Broadcast()
+		c.mu.Unlock()
+	})
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(to, "nats://"))
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go c.carry(out, in, 0)
+			go c.carry(in, out, 1)
+		}
+	}()
+	return c
+}
+
+func (c *cable) carry(to, from net.Conn, direction int) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		c.mu.Lock()
+		for c.cut[direction] && !c.over {
+			c.cond.Wait()
+		}
+		c.mu.Unlock()
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// set cuts or mends the directions.
+func (c *cable) set(up, down bool) {
+	c.mu.Lock()
+	c.cut = [2]bool{up, down}
+	c.cond.Broadcast()
+	c.mu.Unlock()
+}
