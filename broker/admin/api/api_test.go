@@ -26,7 +26,8 @@ func TestSchemas(t *testing.T) {
 		"SubmitterList": api.List[api.Submitter]{}, "DeadJobList": api.List[api.DeadJob]{},
 		"JobList": api.List[api.Job]{}, "Demand": api.Demand{}, "JobFilter": api.JobFilter{},
 		"DeadFilter": api.DeadFilter{}, "Many": api.Many{}, "Submission": api.Submission{},
-		"Submitted": api.Submitted{}, "Finding": api.Finding{}, "Findings": api.Findings{},
+		"Submitted": api.Submitted{},
+		"Fleet":     api.Fleet{}, "FleetBroker": api.FleetBroker{}, "FleetWant": api.FleetWant{}, "NATS": api.NATS{}, "Finding": api.Finding{}, "Findings": api.Findings{},
 	}
 	// Requests may leave out what answers always have.
 	asked := map[string]bool{"Limits": true}
