@@ -76,7 +76,7 @@ func aboutBroker(s *api.Status) []fact {
 		switch {
 		case v == 0:
 			shown = "none"
-		case strings.HasSuffix(name, "bytes"), strings.HasSuffix(name, "bound"), strings.HasSuffix(name, "frame"):
+		case slices.ContainsFunc([]string{"bytes", "bound", "frame", "memory", "unread"}, func(end string) bool { return strings.HasSuffix(name, end) }):
 			shown = bytesOf(v)
 		}
 		f = append(f, fact{strings.ReplaceAll(name, "_", "-"), shown})
