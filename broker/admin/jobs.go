@@ -69,6 +69,9 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		return unknownJob(id)
 	}
 	j := a.jobOf(&x)
+	if f := a.srv.Fleet(); f != nil && j.Holds != "" && x.State == "queued" {
+		j.Holds += "; " + f.Why(x.Type)
+	}
 	if x.State == "queued" {
 		var p broker.Place
 		for more := true; more; {

@@ -68,6 +68,16 @@ func (m *Machine) Info() Info {
 	return x
 }
 
+// Wanted is how many other brokers have idle workers for a type.
+func (m *Machine) Wanted(typ []byte) (n int) {
+	for _, p := range m.order {
+		if p.up && !p.draining && p.wants.places(typ) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Borrower returns the name of the broker that a worker of the core's is, "" if it
 // is none.
 func (m *Machine) Borrower(p broker.Peer) string {
@@ -76,3 +86,6 @@ func (m *Machine) Borrower(p broker.Peer) string {
 	}
 	return ""
 }
+
+// Alone tells whether another broker has this one's name.
+func (m *Machine) Alone() bool { return m.alone }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -183,6 +184,24 @@ func (d *Driver) Info() Info {
 	}
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
+}
+
+// Why says why no other broker has taken a job of a type that waits.
+func (d *Driver) Why(typ []byte) (why string) {
+	if !d.nc.IsConnected() {
+		return "the fleet is away: NATS does not answer"
+	}
+	d.hub.View(func(*broker.Broker, int64) {
+		switch n := d.machine.Wanted(typ); {
+		case d.machine.Alone():
+			why = "the fleet has another broker of this name, so this one is alone"
+		case n > 0:
+			why = fmt.Sprintf("idle workers of other brokers that want it: at %d", n)
+		default:
+			why = "no other broker of the fleet has an idle worker for it"
+		}
+	})
+	return why
 }
 
 // Borrower returns the name of the broker that a worker of the core's is, "" if it

@@ -273,10 +273,14 @@ func TestAway(t *testing.T) {
 			t.Errorf("without NATS it is not ready: %v, %v", resp, err)
 		}
 	}
-	waits, err := jobs.Submit(t.Context(), gloom.Job{Type: "there", Body: body("2")})
+	waits, err := jobs.Submit(t.Context(), gloom.Job{ID: "waits", Type: "there", Body: body("2")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	var why api.Job
+	until(t, "explained that the fleet is away", func() bool {
+		return a.get("/v1/jobs/waits", &why) && strings.Contains(why.Holds, "NATS does not answer")
+	})
 	if err := nats[0].Launch(); err != nil {
 		t.Fatal(err)
 	}
