@@ -1,9 +1,9 @@
 // The page: what is drawn around the views, and which view it is.
 import { html, render, effect, signal } from './html.js';
-import { begin, end, enter, again, call, door, enc, may, status, token } from './api.js';
-import { away, heard, live, look, second } from './live.js';
+import { begin, end, enter, again, call, door, enc, status, token } from './api.js';
+import { away, heard, live, second } from './live.js';
 import { clock, time } from './format.js';
-import { act, ask, badge, button, dialog, drop, notes, place, refine, say, to } from './parts.js';
+import { ask, badge, dialog, drop, notes, place, say, to } from './parts.js';
 import { overview, findings } from './view/overview.js';
 import { types } from './view/types.js';
 

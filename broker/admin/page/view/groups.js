@@ -1,9 +1,9 @@
 // Groups with jobs, and the rules that hold them back.
 import { html } from '../html.js';
 import { asked, call, enc, may } from '../api.js';
-import { count, rate } from '../format.js';
+import { count } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, empty, place, waiting } from '../parts.js';
+import { act, ask, badge, button, empty, waiting } from '../parts.js';
 
 /** @param {any} [r] */
 function rule(r) {

@@ -28,7 +28,7 @@ export function shown(of, name) {
 }
 
 /** @param {any} peer @param {string} query */
-const peer = (peer, query) => peer && html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`;
+const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.broker}` : html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`);
 
 /** @param {any} j */
 const path = j => '/v1/jobs/' + enc(j.id);

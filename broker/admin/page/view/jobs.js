@@ -1,9 +1,9 @@
 // Jobs, page by page.
 import { html } from '../html.js';
-import { asked, call, enc, may } from '../api.js';
+import { call, enc } from '../api.js';
 import { count, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
+import { act, ask, badge, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
 
 const listing = new Listing();
 

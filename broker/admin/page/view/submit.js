@@ -1,6 +1,6 @@
 // A test job.
 import { html, signal } from '../html.js';
-import { call, enc, text } from '../api.js';
+import { text } from '../api.js';
 import { members, pretty } from '../format.js';
 import { ask, jobLink, say } from '../parts.js';
 import { shown } from './job.js';

@@ -1,10 +1,10 @@
 // One type: does it move, who works for it, what is in it.
-import { html, effect } from '../html.js';
-import { asked, call, enc, may } from '../api.js';
+import { html } from '../html.js';
+import { asked, call, enc } from '../api.js';
 import { Lately, second } from '../live.js';
-import { count, plural, quantile, rate, time } from '../format.js';
+import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
-import { act, ask, badge, button, facts, place, to, waiting } from '../parts.js';
+import { act, ask, button, facts, place, to, waiting } from '../parts.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks } from './types.js';

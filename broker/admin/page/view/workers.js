@@ -1,7 +1,7 @@
 // Who works, and who submits.
 import { html } from '../html.js';
 import { asked, enc } from '../api.js';
-import { bytes, count, plural, time } from '../format.js';
+import { bytes, count, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, empty, jobLink, Listing, to, typeLink, waiting } from '../parts.js';
 
