@@ -198,6 +198,7 @@ const body100 = `"01234567890123456789012345678901234567890123456789012345678901
 // TestFindings stages what keeps jobs from moving, or soon will, on real brokers. Of
 // each, the finding comes, and goes when its cause has gone.
 func TestFindings(t *testing.T) {
+	t.Parallel()
 	shared := start(t, nil)
 	none := &stage{world: shared}
 	eventually(t, "a calm broker", func() bool { return len(none.findings().Items) == 0 })
@@ -437,6 +438,7 @@ func TestFindings(t *testing.T) {
 // machine itself has too much to do, what lasts only for a moment is excused, unless
 // the test is told for how long to look.
 func TestNoFindings(t *testing.T) {
+	t.Parallel()
 	s := &stage{world: start(t, nil)}
 	s.put("/v1/types/t1", `{"fair":true}`)
 	s.put("/v1/groups/*", `{"concurrency":100}`)
