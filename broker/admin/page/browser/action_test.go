@@ -307,15 +307,19 @@ func TestRestart(t *testing.T) {
 
 // TestManyTypes: of ten thousand types, those in sight are drawn.
 func TestManyTypes(t *testing.T) {
-	const most = 10_000
+	most, shown := 10_000, "10,000 types"
+	if testing.Short() {
+		most, shown = 2_000, "2,000 types"
+	}
 	w := start(t, nil)
 	var jobs []gloom.Job
 	for i := range most {
 		jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%05d", i), Body: json.RawMessage("1")})
 	}
+	last := jobs[most-1].Type
 	w.submit(jobs...)
 	b := w.open("#/types?sort=type")
-	b.sees("10,000 types", "type-00000")
+	b.sees(shown, "type-00000")
 	rows := func() int { return eval[int](b, `return document.querySelectorAll('tbody tr').length`) }
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
@@ -333,15 +337,15 @@ func TestManyTypes(t *testing.T) {
 		}
 		return worst`)
 	t.Logf("the slowest of 60 frames took %.0f ms", worst)
-	b.sees("type-09999")
+	b.sees(last)
 	if n := rows(); n > 100 {
 		t.Errorf("%d rows are drawn", n)
 	}
 	eval[any](b, `document.querySelector('th button').click()`)
 	b.until(`document.querySelector('.long').scrollTop === 0`)
-	b.sees("type-09999")
-	b.at("#/types?filter=0777")
-	b.sees("11 types", "type-07770")
+	b.sees(last)
+	b.at("#/types?filter=E-0177")
+	b.sees("10 types", "type-01770")
 	b.accessible("many types")
 	b.strict()
 }
