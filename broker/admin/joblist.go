@@ -78,7 +78,7 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
-// values are the keys of a body as those of a query.
+// values are the keys of a body, a filter, as those of a query.
 func (b body) values() (url.Values, error) {
 	v := url.Values{}
 	for key, raw := range b {
@@ -89,6 +89,9 @@ func (b body) values() (url.Values, error) {
 			}
 		} else if !wholeNumber.Match(raw) {
 			return nil, wrong("invalid_type", key, raw, "a string or an integer")
+		}
+		if s == "" { // a variable that was not set, rather than all there is
+			return nil, fail(http.StatusBadRequest, "invalid_value", "%s is empty; leave it out to mean all", key)
 		}
 		v.Set(key, s)
 	}

@@ -77,6 +77,13 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%s lists %q, want %s", c.path, got, c.want)
 		}
 	}
+	for path, body := range map[string]string{
+		"/v1/types/a/jobs/cancel": `{"group":""}`, "/v1/dead/a/retry": `{"reason":""}`, "/v1/dead/a/discard": `{"id":""}`,
+	} {
+		if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), "is empty") {
+			t.Errorf("%s %s: %v", path, body, x)
+		}
+	}
 	if x := w.call("GET", "/v1/types/a/demand", "", 200); x["demand"] != 2.0 {
 		t.Errorf("demand of a: %v", x)
 	}

@@ -77,7 +77,7 @@ func newDeadLs(t *tool) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object per line")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "list no more than so many")
-	cmd.Flags().StringVar(&reason, "reason", "", "only those with this in their reason")
+	cmd.Flags().Var((*filled)(&reason), "reason", "only those with this in their reason")
 	return cmd
 }
 
@@ -220,7 +220,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 	}
 	f := cmd.Flags()
 	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
-	f.StringVar(&a.filter.Reason, "reason", "", "with --all: only those with this in their reason")
+	f.Var((*filled)(&a.filter.Reason), "reason", "with --all: only those with this in their reason")
 	f.DurationVar(&older, "older", 0, "with --all: only those that failed at least so long ago")
 	if a.yes = verb != "discard"; !a.yes {
 		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")

@@ -26,8 +26,8 @@ type jobFilter struct {
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
-	f.StringVar(&q.id, "id", "", "only ids with this in them")
-	f.StringVar(&q.group, "group", "", "only jobs of this group")
+	f.Var((*filled)(&q.id), "id", "only ids with this in them")
+	f.Var((*filled)(&q.group), "group", "only jobs of this group")
 	f.DurationVar(&q.older, "older", 0, "only jobs submitted at least so long ago: 90s, 2h")
 }
 

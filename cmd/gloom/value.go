@@ -116,3 +116,19 @@ func (s *statuses) Set(v string) error {
 func (*statuses) Type() string { return "list" }
 
 func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }
+
+// filled is a flag of a filter. An empty one is a mistake, such as a variable of a
+// shell that is not set; it must not mean all there is.
+type filled string
+
+func (f *filled) String() string { return string(*f) }
+
+func (f *filled) Set(v string) error {
+	if v == "" {
+		return errors.New("is empty; leave it out to mean all")
+	}
+	*f = filled(v)
+	return nil
+}
+
+func (*filled) Type() string { return "string" }
