@@ -76,7 +76,9 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		data, _ := json.MarshalIndent(out, "", "  ")
 		err = sendWith(w, data, "body", answer)
 	}
-	if err == nil {
+	// After a wait that was in vain there is no outcome to be delivered, and who has
+	// hung up has not got one.
+	if err == nil && (e == nil || e.Code != 0) && r.Context().Err() == nil {
 		c.Written()
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"gloom/broker/admin"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 )
@@ -181,6 +185,36 @@ func TestSubmitAway(t *testing.T) {
 	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["submitter"] == nil })
 	w.worker("t", nil)
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
+}
+
+// hangUp is a client that has gone once its answer is on its way.
+type hangUp struct {
+	*httptest.ResponseRecorder
+	gone context.CancelFunc
+}
+
+func (c hangUp) Write(p []byte) (int, error) {
+	c.gone()
+	return c.ResponseRecorder.Write(p)
+}
+
+// TestSubmitHangsUp: an answer that its client may not have got is kept.
+func TestSubmitHangsUp(t *testing.T) {
+	w := start(t, nil)
+	w.worker("t", nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, "POST", "/v1/jobs?wait=45s", strings.NewReader(`{"type":"t","id":"a","body":1}`))
+	r.Host = "localhost"
+	r.Header.Set("Content-Type", "application/json")
+	c := hangUp{httptest.NewRecorder(), cancel}
+	admin.New(w.srv, zerolog.Nop()).ServeHTTP(c, r)
+	if c.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", c.Code, c.Body)
+	}
+	if j := w.call("GET", "/v1/jobs/a", "", 200); j["state"] != "ended" {
+		t.Errorf("the job: %v", j)
+	}
 }
 
 // TestScopes: watch reads, submit hands in, of its types, and admin changes.
