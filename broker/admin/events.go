@@ -19,7 +19,7 @@ const (
 	// topFindings is how many findings it has.
 	topFindings = 20
 	// stillHere is how long a stream is silent at most, and how often its token
-	// is judged anew.
+	// is judged anew, whatever was sent.
 	stillHere = 10 * time.Second
 	// eventPeriod lies between two events of a stream at least.
 	eventPeriod = time.Second
@@ -72,19 +72,19 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	var last []byte
-	sent := time.Now()
+	sent, judged := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
 	for {
 		var data []byte
 		a.look(func(w *watch) { data = a.seen(w) })
-		still := time.Since(sent) >= stillHere
-		if still {
+		if time.Since(judged) >= stillHere {
 			if _, err := a.allowed(r); err != nil {
 				return nil // its token is no more
 			}
+			judged = time.Now()
 		}
-		if still || !bytes.Equal(data, last) {
+		if time.Since(sent) >= stillHere || !bytes.Equal(data, last) {
 			if !send(w, ctl, data) {
 				return nil
 			}
@@ -129,7 +129,8 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 	a.look(func(w *watch) {
 		found := w.sorted(order, strings.ToLower(q.Get("filter")), reverse)
 		count = len(found)
-		for _, x := range found[min(from, len(found)):min(from+limit, len(found))] {
+		from = min(from, count)
+		for _, x := range found[from:min(from+limit, count)] {
 			out.Items = append(out.Items, x.copied())
 		}
 	})

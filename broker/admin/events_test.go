@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -143,6 +144,41 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
+// TestEventsRevoked: a stream ends with its token, though there is always something
+// to be told.
+func TestEventsRevoked(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("good watch\nhook submit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	w.token = "good"
+	s, _ := w.events(ctx)
+	if err := os.WriteFile(file, []byte("hook submit\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.srv.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	w.token = "hook"
+	for ctx.Err() == nil {
+		line, err := s.in.ReadString('\n')
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(line, "event: look") { // the next one differs
+			w.call("POST", "/v1/jobs", `{"type":"t","body":1}`, 202)
+		}
+	}
+	t.Error("the stream of a token that is no more goes on")
+}
+
 // TestSortedTypes asks for types in each order, page by page.
 func TestSortedTypes(t *testing.T) {
 	w := start(t, nil)
@@ -195,6 +231,14 @@ func TestSortedTypes(t *testing.T) {
 	for _, order := range []string{"delayed", "oldest", "workers", "idle", "failed", "dead", "out"} {
 		if got := names("sort=" + order); len(got) != most {
 			t.Errorf("sort=%s: %v", order, got)
+		}
+	}
+	for _, path := range []string{
+		"types?sort=type", "types?", "jobs?", "types/Type1/jobs?", "workers?", "submitters?", "dead/Type1?", "findings?",
+	} {
+		v := w.call("GET", "/v1/"+path+"&cursor=9223372036854775807", "", 200)
+		if items := v["items"].([]any); len(items) != 0 || v["next"] != nil {
+			t.Errorf("%s: behind the end there are %v", path, v)
 		}
 	}
 	if e := w.call("GET", "/v1/types?sort=size", "", 400); !strings.Contains(e["reason"].(string), `"size"`) {
