@@ -187,10 +187,11 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 // Meet makes a type known that may be borrowed, so that it is found out who serves
 // it.
 func (b *Broker) Meet(now int64, typ []byte) []Effect {
-	b.begin(now)
-	if b.typesByName[string(typ)] == nil && len(b.poolsByKey) > 0 && !b.tooMany(nil) {
-		b.typeNamed(typ)
+	if b.typesByName[string(typ)] != nil || len(b.poolsByKey) == 0 || b.tooMany(nil) {
+		return nil
 	}
+	b.begin(now)
+	b.typeNamed(typ)
 	return b.end()
 }
 
@@ -285,7 +286,10 @@ func (b *Broker) Moved(fn func(*Move)) {
 	for _, p := range b.movedPools {
 		p.moved = false
 		m := Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Gone: p.workers == 0}
-		m.Types, m.Except = p.asked()
+		if p.types == nil {
+			p.types, p.except = p.asked()
+		}
+		m.Types, m.Except = p.types, p.except
 		fn(&m)
 	}
 	clear(b.movedTypes)

@@ -183,6 +183,11 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 		b.expire(r, j)
 		return true
 	}
+	if b.borrowedRuns > 0 && b.borrowedBy(w, b.id(j)) != 0 {
+		w.clash = true
+		b.stepOut(w)
+		return true
+	}
 	if k.limits.Rate > 0 {
 		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
 	}

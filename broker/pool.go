@@ -31,6 +31,8 @@ type pool struct {
 	n       int    // pairs
 	touched bool
 	moved   bool // stands in Broker.movedPools
+	// types and except are what the key says, once Moved was asked.
+	types, except [][]byte
 	// typesHeld is how many of its types have gates that groups hold.
 	typesHeld int
 }

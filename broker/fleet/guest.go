@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/wire"
 )
 
 // guest is what is borrowed, and what could be.
@@ -53,8 +54,8 @@ func (m *Machine) asking(typ []byte) *asking {
 	if a == nil && len(m.guest.types) < maxTypes {
 		a = &asking{typ: slices.Clone(typ)}
 		m.guest.types[string(a.typ)] = a
-		m.apply(m.core.Meet(m.now, typ))
 	}
+	m.apply(m.core.Meet(m.now, typ)) // the core may have forgotten it
 	return a
 }
 
@@ -89,7 +90,7 @@ func (c *claim) offers(now int64) bool { return c.jobs > 0 && now-c.offered < of
 
 // offered takes in an offer.
 func (m *Machine) offered(p *peer, s *scan) {
-	typ, priority, age, jobs := s.bytes(), s.int(), s.int(), int(s.int())
+	typ, priority, age, jobs := s.name(), s.int(), s.int(), s.int()
 	if s.err != nil {
 		return
 	}
@@ -98,7 +99,7 @@ func (m *Machine) offered(p *peer, s *scan) {
 		return
 	}
 	c := a.claim(p)
-	c.jobs, c.priority, c.since, c.offered = min(max(jobs, 0), maxPlaces), priority, m.now-age, m.now
+	c.jobs, c.priority, c.since, c.offered = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
 	if c.jobs > 0 && !a.open {
 		a.open = true
 		m.guest.open = append(m.guest.open, a)
@@ -177,10 +178,27 @@ func (m *Machine) give(a *asking, c *claim, n int) {
 	m.put(c.peer, b)
 }
 
+// maxGroups bounds the groups of one job.
+const maxGroups = 1 << 12
+
+func repeated(names [][]byte) bool {
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if seen[string(name)] {
+			return true
+		}
+		seen[string(name)] = true
+	}
+	return false
+}
+
 // lentTo takes in a job that p lends.
 func (m *Machine) lentTo(p *peer, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	job := broker.Submission{Type: s.bytes(), ID: s.bytes(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Groups: s.list(), Body: s.bytes()}
+	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Groups: s.names(maxGroups), Body: s.bytes()}
+	if s.err == nil && (len(job.Headers) > wire.MaxHeaders || repeated(job.Groups)) {
+		s.err = errItem
+	}
 	if s.err != nil {
 		return
 	}
@@ -266,7 +284,7 @@ func (m *Machine) sayEnd(p *peer, kind uint64, line uint32, keep bool, id []byte
 // and nobody else offers what is better.
 func (m *Machine) keeps(a *asking, p *peer) bool {
 	promised := a.promised(m.now)
-	if p.draining || m.core.Supply(a.typ, promised+1) <= promised {
+	if m.core.Supply(a.typ, promised+1) <= promised {
 		return false
 	}
 	c := a.claim(p)
@@ -308,6 +326,7 @@ func (m *Machine) partGuest(p *peer) {
 	for _, run := range p.loans {
 		delete(m.guest.runs, run)
 	}
+	m.stats.Late += uint64(len(p.loans)) // what they end with is discarded
 	p.loans = map[loanKey]uint64{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0

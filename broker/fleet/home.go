@@ -17,6 +17,7 @@ type home struct {
 	touched  []*line // lent to since their borrowers were told what still waits
 	stalled  []*line
 	stirred  bool // somebody wants sets of types that it did not before
+	heard    int  // counts what was heard of what others want
 	nextType int  // of waiting, to go on with
 }
 
@@ -24,7 +25,9 @@ type home struct {
 type lending struct {
 	typ     []byte
 	lines   []*line
-	waiting bool  // in home.waiting
+	waiting bool
+	listed  bool  // in home.waiting
+	vain    int   // home.heard when nobody wanted it; 0 never
 	offered int64 // pulse of the last offer
 }
 
@@ -35,6 +38,7 @@ type line struct {
 	of   *lending
 	core broker.Peer
 	room int
+	lent int
 	used int64 // when a job was last lent, or places given
 	told int   // how many jobs its borrower knows to wait
 	// retired: runs of it passed their timeout, and it gets no more jobs. Others go
@@ -49,6 +53,7 @@ func (m *Machine) reconsider(typ []byte) {
 	if d.Jobs == 0 {
 		if l != nil {
 			l.waiting = false
+			m.home.drop(l)
 		}
 		return
 	}
@@ -59,11 +64,10 @@ func (m *Machine) reconsider(typ []byte) {
 		l = &lending{typ: slices.Clone(typ), offered: -1}
 		m.home.types[string(l.typ)] = l
 	}
-	if !l.waiting {
-		l.waiting = true
-		if !slices.Contains(m.home.waiting, l) {
-			m.home.waiting = append(m.home.waiting, l)
-		}
+	l.waiting = true
+	if !l.listed {
+		l.listed = true
+		m.home.waiting = append(m.home.waiting, l)
 	}
 	m.offer(l, d)
 }
@@ -71,7 +75,7 @@ func (m *Machine) reconsider(typ []byte) {
 // offer offers what waits of a type to as many of those who want it as it takes,
 // once a pulse.
 func (m *Machine) offer(l *lending, d broker.Demand) {
-	if l.offered == m.pulses {
+	if l.offered == m.pulses || l.vain == m.home.heard {
 		return
 	}
 	const most = 4 // that are offered the same jobs
@@ -91,10 +95,12 @@ func (m *Machine) offer(l *lending, d broker.Demand) {
 			}
 		}
 	}
-	if n > 0 {
-		l.offered = m.pulses
-		m.turn++
+	if n == 0 {
+		l.vain = m.home.heard
+		return
 	}
+	l.offered = m.pulses
+	m.turn++
 }
 
 func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
@@ -110,7 +116,10 @@ func (m *Machine) sayOffer(p *peer, l *lending, d broker.Demand) {
 // offerAgain offers what still waits.
 func (m *Machine) offerAgain() {
 	h := &m.home
-	h.waiting = slices.DeleteFunc(h.waiting, func(l *lending) bool { return !l.waiting })
+	h.waiting = slices.DeleteFunc(h.waiting, func(l *lending) bool {
+		l.listed = l.waiting
+		return !l.waiting
+	})
 	for range min(len(h.waiting), 256) {
 		h.nextType = (h.nextType + 1) % len(h.waiting)
 		m.reconsider(h.waiting[h.nextType].typ)
@@ -130,9 +139,16 @@ func (m *Machine) tellDemand() {
 	m.home.touched = m.home.touched[:0]
 }
 
+// drop forgets a type of which nothing waits and nothing is lent.
+func (h *home) drop(l *lending) {
+	if len(l.lines) == 0 && !l.waiting && h.types[string(l.typ)] == l {
+		delete(h.types, string(l.typ))
+	}
+}
+
 // taken takes in that a broker takes jobs of a type.
 func (m *Machine) taken(p *peer, s *scan) {
-	typ, n := s.bytes(), int(s.int())
+	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]
 	if s.err != nil || l == nil || n <= 0 {
 		return
@@ -141,6 +157,7 @@ func (m *Machine) taken(p *peer, s *scan) {
 	var ln *line
 	if i >= 0 {
 		ln = l.lines[i]
+		m.home.stalled = append(m.home.stalled, ln) // runs that nobody waited for may be overdue
 	} else {
 		ln = m.open(p, l)
 	}
@@ -182,9 +199,7 @@ func (m *Machine) unlist(ln *line) {
 	h.touched = slices.DeleteFunc(h.touched, same)
 	h.stalled = slices.DeleteFunc(h.stalled, same)
 	ln.of.lines = slices.DeleteFunc(ln.of.lines, same)
-	if l := ln.of; len(l.lines) == 0 && !l.waiting {
-		delete(h.types, string(l.typ))
-	}
+	h.drop(ln.of)
 }
 
 // toBorrower has the core's word to a borrower sent.
@@ -206,6 +221,7 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		b.list(loan.Groups)
 		b.bytes(e.Body)
 		ln.used = m.now
+		ln.lent++
 		p.lent++
 		m.stats.Lent++
 		m.stats.Lends++
@@ -221,6 +237,9 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 			m.home.stalled = append(m.home.stalled, ln)
 		}
 	case broker.OpClose:
+		p.lent -= ln.lent
+		m.stats.Lent -= ln.lent
+		m.stats.Lost += uint64(ln.lent)
 		m.unlist(ln)
 		return
 	default:
@@ -238,8 +257,9 @@ func (m *Machine) unstall() {
 		}
 		ln.retired = true
 		ln.of.lines = slices.DeleteFunc(ln.of.lines, func(o *line) bool { return o == ln })
-		if free := ln.room - out; free > 0 {
-			ln.room = out
+		free := ln.room - out
+		m.allot(ln, 0)
+		if free > 0 {
 			m.allot(m.open(ln.peer, ln.of), free)
 		}
 	}
@@ -252,11 +272,6 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	keep := kind == itemProgress || s.bool()
 	id := s.bytes()
 	ln := p.lines[no]
-	if ln == nil {
-		m.stats.Late++
-	} else if !keep {
-		m.allot(ln, max(0, ln.room-1))
-	}
 	var do func(w broker.Peer) []broker.Effect
 	switch kind {
 	case itemProgress:
@@ -267,7 +282,6 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, pins(body)) }
 	case itemReturn:
 		delay := s.int()
-		m.stats.Returned++
 		do = func(w broker.Peer) []broker.Effect {
 			return m.core.Release(m.now, w, &broker.Releasing{ID: id, Delay: time.Duration(delay)})
 		}
@@ -279,12 +293,31 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		}
 		do = func(w broker.Peer) []broker.Effect { return m.core.Fail(m.now, w, f) }
 	}
-	if ln == nil || s.err != nil {
+	switch {
+	case s.err != nil:
 		return
+	case ln == nil:
+		if kind != itemProgress {
+			m.stats.Late++
+		}
+		return
+	case kind == itemProgress:
+		m.apply(do(ln.core))
+		return
+	case ln.lent == 0:
+		return // nothing is lent there
+	case kind == itemReturn:
+		m.stats.Returned++
 	}
-	if kind != itemProgress {
-		p.lent--
-		m.stats.Lent--
+	ln.lent--
+	p.lent--
+	m.stats.Lent--
+	if keep && ln.retired {
+		if i := slices.IndexFunc(ln.of.lines, func(o *line) bool { return o.peer == p }); i >= 0 {
+			m.allot(ln.of.lines[i], min(ln.of.lines[i].room+1, maxPlaces))
+		}
+	} else if !keep && !ln.retired {
+		m.allot(ln, max(0, ln.room-1))
 	}
 	m.apply(do(ln.core))
 	if ln.retired {
@@ -301,11 +334,15 @@ func pins(body []byte) bool { return cap(body) < 2*len(body) }
 // withdraw takes back places that have not been filled for long, and forgets lines
 // that have none.
 func (m *Machine) withdraw() {
+	closed := 0
 	for _, ln := range slices.Clone(m.home.all) {
 		if m.now-ln.used < idlePlaces {
 			continue
 		}
-		if out, _ := m.core.Out(ln.core); out == 0 {
+		if out, _ := m.core.Out(ln.core); out == 0 && ln.lent == 0 {
+			if closed++; closed > 256 {
+				return
+			}
 			m.close(ln)
 		} else if out < ln.room {
 			m.allot(ln, out)

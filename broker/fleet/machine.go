@@ -129,7 +129,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
 		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{},
 	}
-	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}}
+	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, heard: 1}
 	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
 	return m
 }

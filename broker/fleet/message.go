@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"gloom/wire"
 )
 
 // A message is version, kind, the sender's name and epoch, and what its kind has;
@@ -75,7 +77,51 @@ func (s *scan) bool() bool    { return read(s, msgp.ReadBoolBytes) }
 func (s *scan) bytes() []byte { return read(s, msgp.ReadBytesZC) }
 func (s *scan) str() string   { return read(s, msgp.ReadStringBytes) }
 
-// list reads the head of a list: what it announces has to be there, a byte each.
+// name reads a type, an id or a group, in canonical form.
+func (s *scan) name() []byte {
+	v := s.bytes()
+	if s.err == nil && !canonical(v) {
+		s.err = errors.New("a name that cannot be")
+	}
+	return v
+}
+
+// canonical tells whether a name is within bounds and its escapes are whole.
+func canonical(v []byte) bool {
+	if len(v) > 6*wire.MaxName {
+		return false
+	}
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' {
+			continue
+		}
+		if i++; i == len(v) {
+			return false
+		}
+		if v[i] == 'u' {
+			if i += 4; i >= len(v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *scan) names(most int) (v [][]byte) {
+	n := s.head()
+	if n > most && s.err == nil {
+		s.err = errors.New("too many names")
+	}
+	for range n {
+		if s.err != nil {
+			return nil
+		}
+		v = append(v, s.name())
+	}
+	return v
+}
+
+// head reads the head of a list: what it announces has to be there, a byte each.
 func (s *scan) head() int {
 	n := read(s, msgp.ReadArrayHeaderBytes)
 	if s.err == nil && int(n) > len(s.rest) {
@@ -85,11 +131,4 @@ func (s *scan) head() int {
 		return 0
 	}
 	return int(n)
-}
-
-func (s *scan) list() (v [][]byte) {
-	for range s.head() {
-		v = append(v, s.bytes())
-	}
-	return v
 }

@@ -154,6 +154,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 func (m *Machine) meets(p *peer) {
 	if !p.up {
 		p.up = true
+		m.home.heard++
 		m.tell(Met, p.name)
 	}
 }
@@ -218,7 +219,9 @@ func (m *Machine) heardData(p *peer, s *scan) {
 	}
 	p.stream.has(got)
 	if x.no != p.stream.got+1 {
-		m.missing(p, x.no)
+		if x.no > p.stream.got {
+			m.missing(p, x.no)
+		}
 		return
 	}
 	items := &scan{rest: p.stream.take(&x)}
@@ -233,19 +236,23 @@ func (m *Machine) heardData(p *peer, s *scan) {
 
 // missing asks for messages up to a number that have not come.
 func (m *Machine) missing(p *peer, no uint64) {
-	if no > p.stream.got && !p.stream.gap {
-		p.stream.gap = true
+	s := &p.stream
+	if no > s.got && s.seen <= s.got {
 		m.stats.Gaps++
 		m.sendAck(p, true)
 	}
+	s.seen = max(s.seen, no)
 }
 
 // askAgain asks for what is still missing after a pulse.
 func (m *Machine) askAgain(p *peer) {
-	if p.stream.gap {
+	s := &p.stream
+	if s.seen > s.got {
+		s.asked++
 		m.sendAck(p, true)
 	}
-	if p.stream.bytes > maxKept {
+	// What does not come, though heartbeats do, never will.
+	if s.asked > lostBeats*beatPulses || s.bytes > maxKept {
 		m.renew(p)
 	}
 }
@@ -260,7 +267,8 @@ func (m *Machine) heardAck(p *peer, s *scan) {
 	}
 	p.stream.has(got)
 	if again {
-		for i := range p.stream.kept {
+		for i, n := 0, 0; i < len(p.stream.kept) && n < maxAgain; i++ {
+			n += len(p.stream.kept[i].data)
 			m.sendPart(p, &p.stream.kept[i])
 		}
 	}

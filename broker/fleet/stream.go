@@ -13,7 +13,8 @@ type stream struct {
 	got    uint64 // number of the last message that came in its turn
 	whole  []byte // parts of an item that is longer than a message
 	unsaid int    // messages since it was said what has come
-	gap    bool   // something is missing, and has been asked for
+	seen   uint64 // the highest number that there is
+	asked  int    // pulses for which something has been missing
 }
 
 // batch is items that travel together.
@@ -39,6 +40,8 @@ const (
 	saySoon = 32
 	// maxKept bounds what a peer has not said to have, in bytes. With more it is lost.
 	maxKept = 256 << 20
+	// maxAgain bounds what is sent again at a time, in bytes.
+	maxAgain = 8 << 20
 )
 
 // put adds an item.
@@ -88,7 +91,7 @@ func (s *stream) has(no uint64) {
 // take takes in a message and returns the items that are whole with it.
 func (s *stream) take(p *part) []byte {
 	s.got = p.no
-	s.gap = false
+	s.asked = 0
 	s.unsaid++
 	if p.more {
 		s.whole = append(s.whole, p.data...)

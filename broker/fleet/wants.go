@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gloom/broker"
+	"gloom/wire"
 )
 
 // wants is what the idle workers of a broker would do.
@@ -65,7 +66,7 @@ func (m *Machine) moved(v *broker.Move) {
 	if v.Set == 0 {
 		m.reconsider(v.Types[0])
 	}
-	g.stirred = true
+	g.stirred = g.stirred || v.Places > 0
 	fresh := ownWant{set: v.Set, types: v.Types, except: v.Except}
 	w := g.wants[fresh.key()]
 	if w == nil {
@@ -113,9 +114,15 @@ func (m *Machine) sayWants(all bool) {
 	}
 	g.wanting = len(list) > 0
 	g.saidAt = m.pulses
-	b := m.start(msgWants)
-	b.bool(all)
-	b.head(len(list))
+	var b pack
+	n := 0
+	send := func() {
+		msg := m.start(msgWants)
+		msg.bool(all)
+		msg.head(n)
+		m.out = append(m.out, Message{Data: append(msg, b...)})
+		b, n, all = b[:0], 0, false // what follows adds to it
+	}
 	for _, w := range list {
 		b.uint(uint64(w.set))
 		b.list(w.types)
@@ -125,9 +132,14 @@ func (m *Machine) sayWants(all bool) {
 			w.said = 0
 		}
 		b.int(int64(w.said))
+		if n++; len(b) > m.cfg.Part/2 {
+			send()
+		}
+	}
+	if n > 0 || all {
+		send()
 	}
 	g.changed = g.changed[:0]
-	m.out = append(m.out, Message{Data: b})
 }
 
 // heardWants takes in what another broker wants.
@@ -137,13 +149,16 @@ func (m *Machine) heardWants(p *peer, s *scan) {
 	if p == nil {
 		return
 	}
+	m.home.heard++
 	if all {
 		p.wants = newWants()
 	}
 	for range n {
-		set, types, except, places := uint32(s.uint()), s.list(), s.list(), int(s.int())
+		set, types, except, places := uint32(s.uint()), s.names(wire.MaxTypes), s.names(wire.MaxTypes), int(min(s.int(), maxPlaces))
 		switch {
 		case s.err != nil:
+			return
+		case len(p.wants.types)+len(p.wants.sets) >= 2*maxWants:
 			return
 		case set == 0 && len(types) == 1 && places > 0:
 			p.wants.types[string(types[0])] = places

@@ -177,6 +177,12 @@ func (h *Hub) lock() { h.mu.Lock() }
 // unlock arms the timer, releases the lock and wakes the owners that have new
 // output, but for self, who knows.
 func (h *Hub) unlock(self *Sink) {
+	if h.fleet != nil {
+		func() {
+			defer h.guard()
+			h.fleet.Step(h.clock())
+		}()
+	}
 	for len(h.late) > 0 {
 		c := h.late[len(h.late)-1]
 		h.late = h.late[:len(h.late)-1]
@@ -184,11 +190,7 @@ func (h *Hub) unlock(self *Sink) {
 	}
 	next := h.core.Next()
 	if h.fleet != nil {
-		func() {
-			defer h.guard()
-			h.fleet.Step(h.clock())
-		}()
-		next = min(h.core.Next(), h.fleet.Next())
+		next = min(next, h.fleet.Next())
 	}
 	if next < h.armed && !h.closed {
 		h.armed = next

@@ -2,10 +2,9 @@
 package driver
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,8 @@ type Driver struct {
 	machine *fleet.Machine
 	wake    chan struct{}
 	stop    chan struct{}
-	done    chan struct{}
+	in      chan *nats.Msg
+	done    sync.WaitGroup
 	// waking: wake has been filled, and nobody has taken what there is to send.
 	waking atomic.Bool
 
@@ -48,18 +48,21 @@ func (x member) Step(now int64) {
 	}
 }
 
+// maxPending bounds the messages that have arrived and are not taken in; more are
+// lost, as any may be.
+const maxPending = 1 << 16
+
 // reconnect is how long it waits to connect again.
 const reconnect = 250 * time.Millisecond
 
 // Join joins the fleet of opt, which has been validated. NATS may be away: the broker
 // goes on alone until it comes.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
+	d.done.Add(2)
 	d.since.Store(time.Now().UnixNano())
-	var epoch [8]byte
-	_, _ = rand.Read(epoch[:])
 	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
-		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: binary.LittleEndian.Uint64(epoch[:]), Part: 256 << 10}, core, now, apply)
+		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), Part: 256 << 10}, core, now, apply)
 		return member{d.machine, d}
 	})
 	var err error
@@ -67,7 +70,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		nats.Name("gloomd "+opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
-		nats.ConnectHandler(func(*nats.Conn) { d.connected() }), nats.ReconnectHandler(func(*nats.Conn) { d.connected() }),
+		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected), nats.FlusherTimeout(2*time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			d.log.Warn().Err(err).Msg("fleet: NATS complains")
@@ -76,15 +79,13 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		return nil, err
 	}
 	for _, s := range []string{d.subject(""), d.subject(opt.Name)} {
-		sub, err := d.nc.Subscribe(s, d.receive)
-		if err == nil {
-			err = sub.SetPendingLimits(1<<16, 256<<20)
-		}
-		if err != nil {
+		// One channel for both: what a broker sends must come in its order.
+		if _, err := d.nc.ChanSubscribe(s, d.in); err != nil {
 			d.nc.Close()
 			return nil, err
 		}
 	}
+	go d.receive()
 	go d.send()
 	return d, nil
 }
@@ -97,15 +98,15 @@ func (d *Driver) subject(to string) string {
 	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
-func (d *Driver) connected() {
+func (d *Driver) connected(nc *nats.Conn) {
 	d.since.Store(time.Now().UnixNano())
 	// What a message has around its items is well below 1 KiB.
-	part := int(min(256<<10, d.nc.MaxPayload()-1024))
+	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
 		d.machine.SetPart(part)
 		return nil
 	})
-	d.log.Info().Str("nats", d.nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
+	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
 func (d *Driver) away(err error) {
@@ -117,38 +118,55 @@ func (d *Driver) away(err error) {
 	}
 }
 
-// receive takes in a message.
-func (d *Driver) receive(msg *nats.Msg) {
-	d.messagesIn.Add(1)
-	d.bytesIn.Add(uint64(len(msg.Data)))
-	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-		d.machine.Receive(now, msg.Data)
-		return nil
-	})
+// receive takes in messages.
+func (d *Driver) receive() {
+	defer d.done.Done()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case msg := <-d.in:
+			d.messagesIn.Add(1)
+			d.bytesIn.Add(uint64(len(msg.Data)))
+			d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+				d.machine.Receive(now, msg.Data)
+				return nil
+			})
+		}
+	}
 }
 
 // send sends what the machine has to send. What cannot be sent is lost, as any
 // message may be.
 func (d *Driver) send() {
-	defer close(d.done)
+	defer d.done.Done()
 	for {
 		select {
 		case <-d.stop:
+			d.sendAll()
+			_ = d.nc.FlushTimeout(time.Second) // the last results
 			return
 		case <-d.wake:
+			d.sendAll()
 		}
-		d.waking.Store(false)
-		var out []fleet.Message
-		var news []fleet.News
-		d.hub.View(func(*broker.Broker, int64) { out, news = d.machine.Take(), d.machine.News() })
-		for _, v := range news {
-			d.say(v)
-		}
-		for i := range out {
-			d.messagesOut.Add(1)
-			d.bytesOut.Add(uint64(len(out[i].Data)))
-			_ = d.nc.Publish(d.subject(out[i].To), out[i].Data)
-		}
+	}
+}
+
+func (d *Driver) sendAll() {
+	d.waking.Store(false)
+	var out []fleet.Message
+	var news []fleet.News
+	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
+		out, news = d.machine.Take(), d.machine.News()
+		return nil
+	})
+	for _, v := range news {
+		d.say(v)
+	}
+	for i := range out {
+		d.messagesOut.Add(1)
+		d.bytesOut.Add(uint64(len(out[i].Data)))
+		_ = d.nc.Publish(d.subject(out[i].To), out[i].Data)
 	}
 }
 
@@ -214,6 +232,6 @@ func (d *Driver) Borrower(p broker.Peer) (name string) {
 // Close leaves the fleet. The hub is closed before.
 func (d *Driver) Close() {
 	close(d.stop)
-	<-d.done
+	d.done.Wait()
 	d.nc.Close()
 }
