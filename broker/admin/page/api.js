@@ -20,11 +20,22 @@ export class Refusal extends Error {
   }
 }
 
-/** @param {string} path @param {RequestInit} [init] */
-export function request(path, init = {}) {
-  const headers = new Headers(init.headers);
+/** After how many milliseconds without a word the broker is thought to be away. */
+export const silence = 15_000;
+
+/** @param {string} path @param {RequestInit} init */
+async function request(path, init) {
+  // Browsers take "." and ".." out of a path, so that another one would be asked.
+  if (new URL(path, location.href).pathname !== path.split('?')[0]) throw new Error('a browser cannot ask for a name that is "." or ".."; the command gloom can');
+  const headers = new Headers(init.headers), stop = new AbortController();
   if (token.value) headers.set('Authorization', 'Bearer ' + token.value);
-  return fetch(path, { ...init, headers, cache: 'no-store' });
+  // What changes something is waited for: given up, it might be done all the same.
+  const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the broker has not answered for ${silence / 1000} s`)), silence) : 0;
+  try {
+    return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal });
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Asks and returns the reply's text; a Refusal is thrown for what is no success.

@@ -1,6 +1,6 @@
 // What the stream of events tells, and what it told in the last minutes.
 import { signal, batch, effect } from './html.js';
-import { token, door, enter, again } from './api.js';
+import { token, door, enter, again, silence } from './api.js';
 import { parse, quantile } from './format.js';
 import { follow } from './stream.js';
 
@@ -58,8 +58,16 @@ function past(moments) {
   }
 }
 
+/** When the stream was last asked for. */
+let began = 0;
+
 setInterval(() => {
   if (document.hidden) return;
+  const quiet = Math.max(heard.peek(), began);
+  if (!door.peek() && Date.now() - quiet > silence) { // its host is frozen, or the network is gone
+    away.value ||= quiet;
+    start();
+  }
   const v = look.peek(), t = Date.now() / 1000;
   if (v && !away.peek()) {
     const w = wait.add(v.wait_log2_us), r = run.add(v.run_log2_us);
@@ -83,14 +91,13 @@ function on(event, data) {
       return;
     }
     heard.value = Date.now();
-    if (event === 'history') {
-      past(parse(data));
-      if (away.value) {
-        away.value = 0;
-        enter(); // another broker, perhaps
-        again();
-      }
-    } else if (event === 'look') look.value = parse(data);
+    if (event === 'history') past(parse(data));
+    else if (event === 'look') look.value = parse(data);
+    if (away.value) {
+      away.value = 0;
+      enter(); // another broker, perhaps
+      again();
+    }
   });
 }
 
@@ -101,7 +108,8 @@ let shared;
 function start() {
   stop.abort();
   shared?.postMessage(false);
-  if (document.hidden || door.value) return;
+  if (document.hidden || door.peek()) return;
+  began = Date.now();
   stop = new AbortController();
   if (token.value || !('SharedWorker' in globalThis)) {
     follow(token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);

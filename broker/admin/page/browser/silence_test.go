@@ -1,0 +1,88 @@
+package browser
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+
+	gloom "gloom/clients/go"
+)
+
+// gate is before a host: while it is locked, nothing comes through, and nothing
+// is closed.
+type gate struct {
+	sync.RWMutex
+	net.Listener
+}
+
+// behind puts a gate before the world, whose url is that of the gate from now on.
+func behind(w *world) *gate {
+	w.t.Helper()
+	host, err := url.Parse(w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g := &gate{Listener: l}
+	w.t.Cleanup(func() { _ = l.Close() })
+	w.url = "http://" + l.Addr().String()
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", host.Host)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go g.pass(in, out)
+			go g.pass(out, in)
+		}
+	}()
+	return g
+}
+
+func (g *gate) pass(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		g.RLock()
+		if n > 0 {
+			if _, bad := to.Write(buf[:n]); err == nil {
+				err = bad
+			}
+		}
+		g.RUnlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TestFrozen: a broker that says nothing, while its connections are open, is not
+// drawn as one that is there.
+func TestFrozen(t *testing.T) {
+	w := start(t, nil)
+	g := behind(w)
+	b := w.open("")
+	w.submit(gloom.Job{Type: "before"})
+	b.sees("before")
+	g.Lock()
+	thaw := sync.OnceFunc(g.Unlock)
+	defer thaw()
+	eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
+	b.sees("The broker does not answer", "before")
+	thaw()
+	b.gone("The broker does not answer")
+	w.submit(gloom.Job{Type: "after"})
+	b.sees("after")
+	b.strict()
+}
