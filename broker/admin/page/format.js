@@ -61,14 +61,29 @@ export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');
 /** @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
-const tokens = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+/** The tokens of JSON, with where they are. Strings are of any length, which a regular expression has no stack for.
+ * @param {string} json @param {(token: string, at: number) => void} each */
+function tokens(json, each) {
+  const first = /["{}[\],:]|[^\s{}[\],:"]+/g;
+  for (let m; (m = first.exec(json)); ) {
+    if (m[0] !== '"') { each(m[0], m.index); continue; }
+    let end = m.index + 1;
+    for (; end < json.length && json[end] !== '"'; end++) if (json[end] === '\\') end++;
+    each(json.slice(m.index, ++end), m.index);
+    first.lastIndex = end;
+  }
+}
 
 /** JSON that is laid out for reading. It is not parsed: numbers stay as they are written.
  * @param {string} json */
 export function pretty(json) {
-  let out = '', depth = 0, before = '';
-  const line = () => '\n' + '  '.repeat(Math.min(depth, 40));
-  for (const [t] of json.matchAll(tokens)) {
+  let out = '', depth = 0, before = '', room = 2_000_000; // spaces, of all lines together
+  const line = () => {
+    const spaces = Math.min(2 * depth, 80, room);
+    room -= spaces;
+    return '\n' + ' '.repeat(spaces);
+  };
+  tokens(json, t => {
     if (t === '}' || t === ']') {
       depth--;
       out += (before === '{' || before === '[' ? '' : line()) + t;
@@ -77,7 +92,7 @@ export function pretty(json) {
       if (t === '{' || t === '[') depth++;
     }
     before = t;
-  }
+  });
   return out;
 }
 
@@ -87,8 +102,7 @@ export function members(json) {
   /** @type {Record<string, string>} */
   const out = Object.create(null);
   let depth = 0, key = '', start = -1;
-  for (const m of json.matchAll(tokens)) {
-    const [t] = m, at = m.index;
+  tokens(json, (t, at) => {
     if (t === '}' || t === ']') depth--;
     if (depth === 1 && t === ':' && start < 0) start = at + 1;
     else if (depth === 1 && start < 0 && t[0] === '"') key = JSON.parse(t);
@@ -97,14 +111,14 @@ export function members(json) {
       start = -1;
     }
     if (t === '{' || t === '[') depth++;
-  }
+  });
   return out;
 }
 
 /** Parses JSON; integers that a number does not hold exactly come as text.
  * @param {string} json */
 export const parse = json =>
-  JSON.parse(json.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));
+  JSON.parse(json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));
 
 /** The quantile q of counts by powers of two microseconds, in seconds.
  * @param {number[]} counts @param {number} q */
