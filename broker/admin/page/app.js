@@ -128,12 +128,27 @@ addEventListener('keyup', () => { // so that the key is not typed into the field
 function window_() {
   const d = dialog.value;
   if (!d) return null;
-  const leave = () => { dialog.value = null; };
-  return html`<dialog aria-labelledby="asks" ref=${(/** @type {any} */ e) => e && !e.open && e.showModal()} onClose=${leave}>
+  /** @type {HTMLDialogElement} */
+  let box;
+  const leave = () => {
+    if (dialog.peek() !== d) return; // another one has been opened meanwhile
+    box.close(); // so that the focus is where it was
+    dialog.value = null;
+  };
+  return html`<dialog aria-labelledby="asks" ref=${(/** @type {any} */ e) => {
+    if (!e) return;
+    box = e;
+    if (!e.open) e.showModal();
+  }} onClose=${leave}>
     <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
       e.preventDefault();
-      const go = d.go, form = new FormData(e.target);
-      if (!go || await go(form) !== false) leave();
+      if (d.busy) return;
+      d.busy = true;
+      try {
+        if (!d.go || await d.go(new FormData(e.target)) !== false) leave();
+      } finally {
+        d.busy = false;
+      }
     }}>
       <h2 id="asks">${d.title}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>

@@ -120,7 +120,7 @@ export async function act(what, done, undo) {
 
 // One dialog at a time.
 
-/** @typedef {{title: string, body?: any, button?: string, leave?: string, danger?: boolean, go?: (form: FormData) => any}} Dialog */
+/** @typedef {{title: string, body?: any, button?: string, leave?: string, danger?: boolean, go?: (form: FormData) => any, busy?: boolean}} Dialog */
 /** @type {import('./lib/signals-core.mjs').Signal<Dialog | null>} */
 export const dialog = signal(null);
 

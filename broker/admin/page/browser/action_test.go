@@ -131,6 +131,72 @@ func TestDeadActions(t *testing.T) {
 	b.strict()
 }
 
+// TestDotNames: browsers take "." and ".." out of paths; what is meant for one
+// letter of such a name must not be done to all.
+func TestDotNames(t *testing.T) {
+	w := start(t, nil)
+	w.work("mail", broken)
+	w.submit(gloom.Job{Type: "mail", ID: "."}, gloom.Job{Type: "mail", ID: ".."}, gloom.Job{Type: "mail", ID: "other"})
+	dead := func(v map[string]any) bool { return v["dead"] == 3. }
+	w.until("/v1/types/mail", dead)
+	b := w.open("#/dead/mail?id=.")
+	b.sees("no such address")
+	b.gone("other")
+	for _, what := range []string{"Retry", "Discard"} {
+		b.press(what)
+		if what == "Discard" {
+			b.press("Discard it")
+		}
+		b.sees("Not done: a browser cannot ask for a name that is")
+		b.press("×")
+		b.gone("Not done")
+	}
+	if v := w.ask("GET", "/v1/types/mail", ""); !dead(v) {
+		t.Errorf("letters went with another one: %v", v)
+	}
+	b.press("Discard all that fit") // a filter goes in the body
+	b.sees("Those that have “.” in their id.")
+	b.press("Discard 2 dead letters")
+	b.sees("2 dead letters discarded")
+	b.strict()
+}
+
+// TestTwice: what a dialog asks for is done once, and the focus comes back.
+func TestTwice(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	b.press("Submit a test job")
+	b.fill("type", "mail")
+	b.fill("wait", "0")
+	eval[any](b, `const f = document.querySelector('dialog form'); f.requestSubmit(); f.requestSubmit(); f.requestSubmit()`)
+	b.sees("is queued.")
+	b.until(`document.querySelectorAll('.notes p').length === 1`)
+	if v := w.ask("GET", "/v1/types/mail", ""); v["queued"] != 1. {
+		t.Errorf("%v jobs were submitted", v["queued"])
+	}
+	b.press("Close")
+	eval[any](b, `const e = [...document.querySelectorAll('button')].find(e => e.innerText === 'Drain'); e.focus(); e.click()`)
+	b.press("Leave it")
+	b.until(`!document.querySelector('dialog') && document.activeElement.innerText === 'Drain'`)
+	b.strict()
+}
+
+// TestLongBodies: the page lays out what is long or deep, and does not break.
+func TestLongBodies(t *testing.T) {
+	w := start(t, nil)
+	b := w.open("")
+	sizes := eval[[]int](b, `const { pretty, members } = await import('/format.js');
+		const deep = 200_000, plain = '"' + 'x'.repeat(15e6) + '"', escapes = '"' + '\\"'.repeat(7e6) + '"';
+		return [pretty('['.repeat(deep) + ']'.repeat(deep)).length, pretty(plain).length, pretty(escapes).length,
+			members('{"body":' + escapes + ',"n":1}').body.length, pretty('{"a":[1,"\\""]}').length]`)
+	for i, most := range []int{3_000_000, 15_000_002, 14_000_002, 14_000_002, 32} {
+		if sizes[i] > most || sizes[i] < most/2 {
+			t.Errorf("text %d came to %d characters, want half of %d to that", i, sizes[i], most)
+		}
+	}
+	b.strict()
+}
+
 // TestGroupActions sets and removes rules.
 func TestGroupActions(t *testing.T) {
 	w := busy(t)

@@ -40,6 +40,12 @@ async function look(d) {
   }
 }
 
+/** A filter in words. @param {Record<string, any>} f */
+function said(f) {
+  const of = [f.reason && `“${f.reason}” in their reason`, f.id && `“${f.id}” in their id`].filter(Boolean);
+  return of.length ? `Those that have ${of.join(' and ')}.` : 'All of this type.';
+}
+
 /** @param {string} type @param {'retry' | 'discard'} what @param {Record<string, any>} filter */
 async function all(type, what, filter) {
   const p = `/v1/dead/${enc(type)}/${what}`;
@@ -48,7 +54,7 @@ async function all(type, what, filter) {
   const letters = plural(n.before, 'dead letter');
   ask({
     title: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters} of ${type}?`, danger: what === 'discard', button: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters}`,
-    body: html`<p>${filter.reason ? `Those that have “${filter.reason}” in their reason.` : 'All of this type.'} ${what === 'retry' ? 'They are handed in again, as new jobs.' : 'Their bodies are gone then; this cannot be undone.'}</p>`,
+    body: html`<p>${said(filter)} ${what === 'retry' ? 'They are handed in again, as new jobs.' : 'Their bodies are gone then; this cannot be undone.'}</p>`,
     go: () => act(() => call('POST', p, filter), r => `${plural(r.done, 'dead letter')} ${what === 'retry' ? 'handed in again' : 'discarded'}, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`).then(again),
   });
 }
