@@ -46,6 +46,10 @@ func (a *API) find(w *watch) {
 		MaxTypeJobs: int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
+	if f := a.srv.Fleet(); f != nil {
+		b.Fleet = &findings.Fleet{}
+		b.Fleet.Away, b.Fleet.Alone, b.Fleet.Lost = f.Health()
+	}
 	var jobs, bytes, types, groups, dead, memory int64
 	h.View(func(c *broker.Broker, _ int64) {
 		total := c.Totals()

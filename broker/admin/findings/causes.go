@@ -109,8 +109,30 @@ func (l *looker) broker() {
 		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" back lately, as if they had never had them",
 			"jobs may go round and round: gloom explain ID tells how often one did"))
 	}
+	if f := l.Fleet; f != nil {
+		l.fleet(f)
+	}
 	for _, x := range l.Limits {
 		l.limit("broker", "broker", x)
+	}
+}
+
+func (l *looker) fleet(f *Fleet) {
+	find := func(subject, cause, severity string, w words) {
+		l.find(severity, "broker", subject, cause, 0, w).atOnce = true
+	}
+	switch {
+	case f.Alone:
+		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the name of this one, so this one is alone",
+			"give one of them another --fleet-name"))
+	case f.Away:
+		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, and jobs that only other brokers' workers do wait",
+			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
+	default:
+		for _, name := range f.Lost {
+			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: what was lent to it waits again",
+				"see whether it runs and reaches NATS; if it was taken out, this goes within ten minutes"))
+		}
 	}
 }
 

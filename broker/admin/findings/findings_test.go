@@ -18,6 +18,9 @@ func TestBroker(t *testing.T) {
 		"imbalance":    func(b *findings.Broker) { b.Imbalance = -1 },
 		"unaccepted":   func(b *findings.Broker) { b.Unaccepted++ },
 		"unauthorized": func(b *findings.Broker) { b.Unauthorized++ },
+		"fleet_away":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, Lost: []string{"b"}} },
+		"fleet_alone":  func(b *findings.Broker) { b.Fleet = &findings.Fleet{Alone: true} },
+		"fleet_lost":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Lost: []string{"b"}} },
 	} {
 		var s findings.State
 		look := func(at int, b findings.Broker) []api.Finding {
@@ -33,7 +36,7 @@ func TestBroker(t *testing.T) {
 		if found := look(2, b); len(found) != 1 || found[0].Cause != cause || found[0].Since != "1970-01-01T00:00:02.000Z" {
 			t.Errorf("%s: found %+v", cause, found)
 		}
-		b.Lag, b.Imbalance = 0, 0
+		b.Lag, b.Imbalance, b.Fleet = 0, 0, nil
 		if found := look(7, b); len(found) > 0 {
 			t.Errorf("%s: found after it has gone: %+v", cause, found)
 		}

@@ -19,6 +19,8 @@ type Broker struct {
 	// What only grows: requests refused for a limit, wrong tokens, connections turned
 	// away and not accepted, jobs that workers gave back.
 	Refused, Unauthorized, TurnedAway, Unaccepted, GivenBack uint64
+	// Fleet is the fleet that it is in, nil for none.
+	Fleet *Fleet
 	// Limits are those of the whole broker.
 	Limits  []Limit
 	Types   iter.Seq[*Type]
@@ -28,6 +30,14 @@ type Broker struct {
 	MaxTypeJobs, MaxTypeBytes, DeadLetters int64
 	// MaxSubmitterJobs and MaxSubmitterBytes are limits of each submitter.
 	MaxSubmitterJobs, MaxSubmitterBytes int64
+}
+
+// Fleet is what was seen of other brokers.
+type Fleet struct {
+	// Away: NATS does not answer. Alone: another broker has this one's name.
+	Away, Alone bool
+	// Lost are brokers that were there a while ago.
+	Lost []string
 }
 
 // Limit is how much of a limit, named like its flag, is used.

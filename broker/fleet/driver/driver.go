@@ -30,6 +30,9 @@ type Driver struct {
 	// waking: wake has been filled, and nobody has taken what there is to send.
 	waking atomic.Bool
 
+	mu   sync.Mutex // guards lost
+	lost map[string]time.Time
+
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
 	since                                      atomic.Int64 // when NATS came or went, Unix ns
 }
@@ -58,7 +61,7 @@ const reconnect = 250 * time.Millisecond
 // Join joins the fleet of opt, which has been validated. NATS may be away: the broker
 // goes on alone until it comes.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
+	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending), lost: map[string]time.Time{}}
 	d.done.Add(2)
 	d.since.Store(time.Now().UnixNano())
 	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
@@ -170,7 +173,34 @@ func (d *Driver) sendAll() {
 	}
 }
 
+// lostFor is for how long a broker that is lost is told of, mostLost how many are.
+const (
+	lostFor  = 10 * time.Minute
+	mostLost = 100
+)
+
+// Health tells what is the matter: NATS is away, another broker has this one's name,
+// brokers were lost a short while ago.
+func (d *Driver) Health() (away, alone bool, lost []string) {
+	d.hub.View(func(*broker.Broker, int64) { alone = d.machine.Alone() })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, at := range d.lost {
+		if time.Since(at) > lostFor {
+			delete(d.lost, name)
+		} else {
+			lost = append(lost, name)
+		}
+	}
+	return !d.nc.IsConnected(), alone, lost
+}
+
 func (d *Driver) say(v fleet.News) {
+	d.mu.Lock()
+	if delete(d.lost, v.Name); v.What == fleet.Lost && len(d.lost) < mostLost {
+		d.lost[v.Name] = time.Now()
+	}
+	d.mu.Unlock()
 	switch v.What {
 	case fleet.Met:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker is there")

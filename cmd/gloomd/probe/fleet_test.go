@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,7 +104,17 @@ func (s *site) get(path string, to any) bool {
 	return resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(to) == nil
 }
 
-func (s *site) fleet() (f api.Fleet)   { s.get("/v1/fleet", &f); return f }
+func (s *site) fleet() (f api.Fleet) { s.get("/v1/fleet", &f); return f }
+
+// found waits until a broker tells of a cause.
+func (s *site) found(cause string) {
+	s.t.Helper()
+	until(s.t, "found: "+cause, func() bool {
+		var f api.Findings
+		return s.get("/v1/findings", &f) && slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Cause == cause })
+	})
+}
+
 func (s *site) status() (x api.Status) { s.get("/v1/status", &x); return x }
 
 func until(t *testing.T, what string, is func() bool) {
@@ -266,6 +277,7 @@ func TestAway(t *testing.T) {
 	if got, err := do(t, jobs, gloom.Job{Type: "here", Body: body("1")}); got != `"a1"` || err != nil {
 		t.Errorf("a job at home: %s, %v", got, err)
 	}
+	a.found("fleet_away")
 	var ready map[string]any
 	if !a.get("/readyz", &ready) {
 		resp, err := http.Get("http://" + a.http + "/readyz")
@@ -313,6 +325,7 @@ func TestLostBroker(t *testing.T) {
 		t.Errorf("%s, %v", r.Body, err)
 	}
 	t.Logf("it ran elsewhere after %v", time.Since(killed))
+	a.found("fleet_lost")
 	if x := a.status(); x.Ledger.Answered != 1 || x.Imbalance != 0 {
 		t.Errorf("ledger %+v", x.Ledger)
 	}
