@@ -120,7 +120,7 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 			x.Unread, x.Stuck = c.Unread(), c.Stuck(h.Now())
 		}
 	}
-	near := func(used, most int64) bool { return most > 0 && used >= most/10*9 }
+	near := func(used, most int64) bool { return most > 0 && used >= most-most/10 }
 	if near(jobs, b.MaxSubmitterJobs) || near(bytes, b.MaxSubmitterBytes) {
 		for from := 0; from >= 0; {
 			var found []broker.SubmitterInfo

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"github.com/rs/zerolog"
+
 	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/hub"
@@ -114,8 +116,8 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	if _, err := read(r); err != nil {
 		return err
 	}
-	a.log.Info().Str("type", r.PathValue("type")).Bool("paused", paused).Str("peer", by(r)).Msg("an operator paused or resumed a type")
-	return a.change(w, r, func(name []byte) (err error) {
+	told := a.log.Info().Bool("paused", paused)
+	return a.change(w, r, told, "paused or resumed a type", func(name []byte) (err error) {
 		a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 			fx, err = b.Pause(now, name, paused)
 			return fx
@@ -138,8 +140,8 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := broker.TypeLimits{Concurrency: int(concurrency), Rate: rate, Burst: int(burst)}
-	a.log.Info().Str("type", r.PathValue("type")).Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Str("peer", by(r)).Msg("an operator set limits")
-	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
+	told := a.log.Info().Int("concurrency", l.Concurrency).Float64("rate", l.Rate).Int("burst", l.Burst)
+	return a.change(w, r, told, "set limits", func(name []byte) error { return a.srv.Limits().SetTypeLimits(string(name), l) })
 }
 
 // putType says whether groups take turns in a type, known or not.
@@ -152,12 +154,12 @@ func (a *API) putType(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	a.log.Info().Str("type", r.PathValue("type")).Bool("fair", fair).Str("peer", by(r)).Msg("an operator set fairness")
-	return a.change(w, r, func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
+	return a.change(w, r, a.log.Info().Bool("fair", fair), "set fairness", func(name []byte) error { return a.srv.Limits().SetFair(string(name), fair) })
 }
 
-// change configures a type and replies with what it is now.
-func (a *API) change(w http.ResponseWriter, r *http.Request, set func(name []byte) error) error {
+// change configures a type, tells the log what was done, and replies with what the type
+// is now.
+func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event, what string, set func(name []byte) error) error {
 	n, err := name(r, "type")
 	if err != nil {
 		return err
@@ -166,6 +168,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, set func(name []byt
 	if errors.As(set(n), &te) {
 		return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
 	}
+	told.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
 	t, _ := a.typeNamed(n)
 	reply(w, http.StatusOK, t)
 	return nil
