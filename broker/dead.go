@@ -21,6 +21,8 @@ type DeadLetter struct {
 	Attempts                int
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
+	// No tells it from all others; it grows.
+	No int
 }
 
 const deadOverhead = 256
@@ -33,11 +35,8 @@ func (d *DeadLetter) weight() int64 {
 	return int64(n) + deadOverhead
 }
 
-// letter is the place of a dead letter, nil once that is gone. Numbers grow.
-type letter struct {
-	*DeadLetter
-	no int
-}
+// letter is the place of a dead letter, nil once that is gone.
+type letter struct{ *DeadLetter }
 
 // deadLetters keeps the latest failed jobs: so many per type, so many bytes in
 // all, for so long. Types hold their own; this list has all by age.
@@ -54,8 +53,8 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
 	}
-	l := &letter{no: d.last + 1, DeadLetter: &DeadLetter{
-		ID: bytes.Clone(b.id(j)), Type: k.name,
+	l := &letter{&DeadLetter{
+		No: d.last + 1, ID: bytes.Clone(b.id(j)), Type: k.name,
 		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
 		Submitted: j.at, Failed: b.now,
@@ -69,7 +68,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if len(k.dead) >= c.DeadLetters {
 		d.drop(b, k, 0)
 	}
-	d.last = l.no
+	d.last = l.No
 	k.dead = append(k.dead, l)
 	d.byAge = append(d.byAge, l)
 	d.bytes += l.weight()
@@ -149,7 +148,7 @@ func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 
 // upTo is how many of the type's letters have numbers up to no.
 func (k *jobType) upTo(no int) int {
-	n, found := slices.BinarySearchFunc(k.dead, no, func(l *letter, no int) int { return cmp.Compare(l.no, no) })
+	n, found := slices.BinarySearchFunc(k.dead, no, func(l *letter, no int) int { return cmp.Compare(l.No, no) })
 	if found {
 		n++
 	}
@@ -178,7 +177,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 		i--
 		l := k.dead[i]
 		n += len(l.Reason) / reasonVisit
-		if from = l.no; q.fits(b, l.DeadLetter) {
+		if from = l.No; q.fits(b, l.DeadLetter) {
 			found = append(found, l.DeadLetter)
 		}
 	}
@@ -188,12 +187,12 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 	return found, from
 }
 
-// Revive hands a failed job in again, detached, and forgets the letter: of several
-// with this id the oldest. It returns UnknownID when no such letter is kept, or why
-// the job was refused.
-func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
+// Revive hands the failed job with this id and number in again, detached, and forgets
+// the letter; the number 0 means the oldest with the id. It returns UnknownID when no
+// such letter is kept, or why the job was refused.
+func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, string) {
 	b.begin(now)
-	k, i := b.letterOf(name, id)
+	k, i := b.letterOf(name, id, no)
 	if i < 0 {
 		return b.end(), UnknownID, "no failed job with this id is kept"
 	}
@@ -201,24 +200,31 @@ func (b *Broker) Revive(now int64, name, id []byte) ([]Effect, Code, string) {
 	return b.end(), c, reason
 }
 
-// DropLetter forgets a failed job: of several with this id the oldest. It tells whether
-// there was one.
-func (b *Broker) DropLetter(now int64, name, id []byte) ([]Effect, bool) {
+// DropLetter forgets the failed job that Revive would hand in. It tells whether there
+// was one.
+func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool) {
 	b.begin(now)
-	k, i := b.letterOf(name, id)
+	k, i := b.letterOf(name, id, no)
 	if i >= 0 {
 		b.dead.drop(b, k, i)
 	}
 	return b.end(), i >= 0
 }
 
-// letterOf finds the oldest letter of a type with this id, or -1.
-func (b *Broker) letterOf(name, id []byte) (*jobType, int) {
+// letterOf finds a letter of a type, or -1. Without a number it looks at all of them.
+func (b *Broker) letterOf(name, id []byte, no int) (*jobType, int) {
 	k := b.typesByName[string(name)]
 	if k == nil {
 		return nil, -1
 	}
-	return k, slices.IndexFunc(k.dead, func(l *letter) bool { return string(l.ID) == string(id) })
+	if no == 0 {
+		return k, slices.IndexFunc(k.dead, func(l *letter) bool { return string(l.ID) == string(id) })
+	}
+	i := k.upTo(no) - 1
+	if i < 0 || k.dead[i].No != no || string(k.dead[i].ID) != string(id) {
+		return k, -1
+	}
+	return k, i
 }
 
 // revive hands the type's letter number i in again and forgets it.
@@ -241,6 +247,8 @@ func (b *Broker) revive(k *jobType, i int) (Code, string) {
 // at a time: those that are there when it begins.
 type LetterWalk struct {
 	LetterFilter
+	// Most is how many it may come to, 0 for all.
+	Most int
 	// Done counts those handed in again or forgotten, Refused those that were not
 	// taken in, Reason is why the first of these was not.
 	Done, Refused int
@@ -265,11 +273,11 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 			return b.end(), false
 		}
 		i := k.upTo(w.next)
-		if i == len(k.dead) || k.dead[i].no > w.last {
+		if i == len(k.dead) || k.dead[i].No > w.last || w.Most > 0 && w.Done+w.Refused == w.Most {
 			return b.end(), false
 		}
 		l := k.dead[i]
-		w.next = l.no
+		w.next = l.No
 		n += len(l.Reason) / reasonVisit
 		if !w.fits(b, l.DeadLetter) {
 			continue

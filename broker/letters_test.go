@@ -102,8 +102,8 @@ func TestLetterListing(t *testing.T) {
 		}
 		failOne("timeout")
 		if page < 3 {
-			core.DropLetter(100, typ, fmt.Append(nil, 2*page+2)) // "no route"
-			core.DropLetter(100, typ, fmt.Append(nil, 2*page+1))
+			core.DropLetter(100, typ, fmt.Append(nil, 2*page+2), 0) // "no route"
+			core.DropLetter(100, typ, fmt.Append(nil, 2*page+1), 0)
 		}
 	}
 	var want []string

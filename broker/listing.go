@@ -20,6 +20,8 @@ type JobFilter struct {
 	Older       time.Duration // since the submission, at least
 	// Submitter and Worker are at the ends of the job.
 	Submitter, Worker Peer
+	// Wanted leaves out what runs though nobody waits for it.
+	Wanted bool
 }
 
 // JobStates are the states of a job that can be asked for.
@@ -37,6 +39,7 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 		q.Group != nil && !f.set.has(q.Group),
 		q.Submitter != 0 && (f.sub == nil || f.sub.id != q.Submitter),
 		q.Worker != 0 && (j.state != stRunning || b.peers[j.worker].id != q.Worker),
+		q.Wanted && j.state == stRunning && b.unwanted(j),
 		b.abandoned(j):
 		return false
 	}
@@ -111,16 +114,19 @@ func (b *Broker) CountJobs(now int64, from int, q *JobFilter) (n, next int) {
 const revokeJobs = 256
 
 // RevokeJobs is Revoke of the jobs that fit in one piece, from a place on like
-// Jobs: waiting ones, with the state running running ones, no kept outcomes. It
-// returns how many it cancelled.
-func (b *Broker) RevokeJobs(now int64, from int, q *JobFilter) (fx []Effect, n, next int) {
+// Jobs, and of up to most: waiting ones, with the state running running ones, no kept
+// outcomes. It returns how many it cancelled.
+func (b *Broker) RevokeJobs(now int64, from, most int, q *JobFilter) (fx []Effect, n, next int) {
 	b.begin(now)
+	if most = min(most, revokeJobs); most <= 0 {
+		return b.end(), 0, from
+	}
 	next = b.eachJob(from, q, func(r uint32, j *job) bool {
 		if j.state <= stSpilled || q.State == "running" && !b.unwanted(j) {
 			b.revoke(r, j)
 			n++
 		}
-		return n < revokeJobs
+		return n < most
 	})
 	return b.end(), n, next
 }

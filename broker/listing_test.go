@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -239,7 +240,7 @@ func (x *listingWorld) cancelAll(q *broker.JobFilter) {
 	for from := 0; from >= 0; {
 		var fx []broker.Effect
 		var n int
-		fx, n, from = x.core.RevokeJobs(x.now, from, q)
+		fx, n, from = x.core.RevokeJobs(x.now, from, math.MaxInt, q)
 		done += n
 		x.note(fx)
 	}
@@ -263,10 +264,10 @@ func TestRevokeRunning(t *testing.T) {
 		n, _ := core.CountJobs(0, 0, &broker.JobFilter{State: state})
 		return n
 	}
-	if _, n, _ := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "x", State: "queued"}); n != 0 {
+	if _, n, _ := core.RevokeJobs(0, 0, math.MaxInt, &broker.JobFilter{ID: "x", State: "queued"}); n != 0 {
 		t.Errorf("%d jobs are cancelled that are not queued", n)
 	}
-	fx, n, next := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "r", State: "running"})
+	fx, n, next := core.RevokeJobs(0, 0, math.MaxInt, &broker.JobFilter{ID: "r", State: "running"})
 	if n != 2 || next != -1 || count("running") != 3 || count("queued") != 1 {
 		t.Errorf("%d jobs are cancelled, %d run, %d wait, next is %d; want 2, 3, 1, -1", n, count("running"), count("queued"), next)
 	}
@@ -277,7 +278,7 @@ func TestRevokeRunning(t *testing.T) {
 	if told[broker.OpCancel] != 2 || told[broker.OpEnd] != 2 {
 		t.Errorf("told are %v", told)
 	}
-	if _, n, _ := core.RevokeJobs(0, 0, &broker.JobFilter{ID: "r", State: "running"}); n != 0 {
+	if _, n, _ := core.RevokeJobs(0, 0, math.MaxInt, &broker.JobFilter{ID: "r", State: "running"}); n != 0 {
 		t.Errorf("%d jobs are cancelled twice", n)
 	}
 	core.Respond(0, w, []byte("r1"), []byte("1"), false)

@@ -273,7 +273,7 @@ func init() {
 			}
 		},
 		"revive": func(s *script, now int64, w *words) {
-			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2))
+			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
 				s.say("refused: %s: %s", codes[c], reason)

@@ -25,7 +25,7 @@ func short(reason string) string {
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: short(l.Reason), Priority: l.Priority,
+		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: short(l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -60,79 +60,97 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// letterOf reads which failed job is meant.
-func letterOf(r *http.Request) (typ, id []byte, err error) {
-	if typ, err = name(r, "type"); err == nil {
-		id, err = name(r, "id")
-	}
-	return typ, id, err
-}
-
-// getDeadJob shows the failed job that a retry of this id would hand in, body
-// included: the oldest one, if there are several.
-func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
-	n, id, err := letterOf(r)
+// letter finds the failed job that is meant: the one with this number, without one the
+// oldest with this id.
+func (a *API) letter(r *http.Request) (letter *broker.DeadLetter, err error) {
+	n, err := name(r, "type")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var letter *broker.DeadLetter
-	for from := 0; from >= 0; {
+	id, err := name(r, "id")
+	if err != nil {
+		return nil, err
+	}
+	no, err := number(r.URL.Query(), "no", math.MaxInt-1)
+	if err != nil {
+		return nil, err
+	}
+	from, limit := 0, math.MaxInt
+	if no > 0 {
+		from, limit = int(no)+1, 1
+	}
+	for more := true; more && r.Context().Err() == nil; more = no == 0 && from >= 0 {
 		var found []*broker.DeadLetter
-		found, from = a.letters(n, from, math.MaxInt, nil)
+		found, from = a.letters(n, from, limit, nil)
 		for _, l := range found {
-			if bytes.Equal(l.ID, id) {
+			if bytes.Equal(l.ID, id) && (no == 0 || l.No == int(no)) {
 				letter = l
 			}
 		}
 	}
 	if letter == nil {
-		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+		return nil, noLetter(id)
 	}
-	return replyWith(w, deadJob(letter, a.srv.Hub().Now()), "body", letter.Body)
+	return letter, nil
 }
 
-func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
-	n, id, err := letterOf(r)
+func noLetter(id []byte) error {
+	return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+}
+
+// getDeadJob shows the failed job that a retry would hand in, body included.
+func (a *API) getDeadJob(w http.ResponseWriter, r *http.Request) error {
+	l, err := a.letter(r)
 	if err != nil {
 		return err
 	}
+	return replyWith(w, deadJob(l, a.srv.Hub().Now()), "body", l.Body)
+}
+
+func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	if _, err := read(r); err != nil {
+		return err
+	}
+	l, err := a.letter(r)
+	if err != nil {
 		return err
 	}
 	var code broker.Code
 	var reason string
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, code, reason = b.Revive(now, n, id)
+		fx, code, reason = b.Revive(now, l.Type, l.ID, l.No)
 		return fx
 	})
 	switch code {
 	case 0:
 	case broker.UnknownID:
-		return fail(http.StatusNotFound, "unknown_id", "%s: %.64q", reason, wire.Value(id))
+		return noLetter(l.ID)
 	default:
 		return fail(http.StatusConflict, "refused", "%s", reason)
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator handed a failed job in again")
-	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "queued"})
+	id := wire.Value(l.ID)
+	a.log.Info().Str("id", id).Str("peer", by(r)).Msg("an operator handed a failed job in again")
+	reply(w, http.StatusOK, api.State{ID: id, State: "queued"})
 	return nil
 }
 
-// discardDead forgets the failed job that a retry of this id would hand in.
+// discardDead forgets the failed job that a retry would hand in.
 func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
-	n, id, err := letterOf(r)
+	l, err := a.letter(r)
 	if err != nil {
 		return err
 	}
 	var there bool
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, there = b.DropLetter(now, n, id)
+		fx, there = b.DropLetter(now, l.Type, l.ID, l.No)
 		return fx
 	})
 	if !there {
-		return fail(http.StatusNotFound, "unknown_id", "no failed job %.64q is kept", wire.Value(id))
+		return noLetter(l.ID)
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator discarded a failed job")
-	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: "discarded"})
+	id := wire.Value(l.ID)
+	a.log.Info().Str("id", id).Str("peer", by(r)).Msg("an operator discarded a failed job")
+	reply(w, http.StatusOK, api.State{ID: id, State: "discarded"})
 	return nil
 }
 
@@ -150,7 +168,11 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 	if err != nil {
 		return err
 	}
-	b, err := read(r, "id", "reason", "older")
+	b, err := read(r, "id", "reason", "older", "most")
+	if err != nil {
+		return err
+	}
+	most, err := b.most()
 	if err != nil {
 		return err
 	}
@@ -171,7 +193,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 		}
 		return count
 	}, func(out *api.Many) {
-		walk := broker.LetterWalk{LetterFilter: *q}
+		walk := broker.LetterWalk{LetterFilter: *q, Most: most}
 		for more := true; more && r.Context().Err() == nil; {
 			a.making.Lock()
 			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {

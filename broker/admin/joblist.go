@@ -98,6 +98,13 @@ func (b body) values() (url.Values, error) {
 	return v, nil
 }
 
+// most takes how many of those that fit may be changed out of a body: 0 is all.
+func (b body) most() (int, error) {
+	n, err := b.integer("most", 1, math.MaxInt, 0)
+	delete(b, "most")
+	return int(n), err
+}
+
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
 	q, err := jobFilter(r, r.URL.Query())
 	if err != nil {
@@ -140,7 +147,11 @@ func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 
 // cancelJobs cancels all jobs of a type that fit: running ones only if it says so.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
-	b, err := read(r, filterKeys...)
+	b, err := read(r, append(filterKeys, "most")...)
+	if err != nil {
+		return err
+	}
+	most, err := b.most()
 	if err != nil {
 		return err
 	}
@@ -155,6 +166,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	if q.State == "ended" {
 		return fail(http.StatusBadRequest, "invalid_value", "state must be delayed, queued or running, got %q: jobs that have ended cannot be cancelled", q.State)
 	}
+	q.Wanted = true
 	long(w)
 	return a.many(w, r, "cancelled jobs", func() (n int) {
 		if q.State != "" {
@@ -167,12 +179,13 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 		}
 		return n
 	}, func(out *api.Many) {
-		for from := 0; from >= 0 && r.Context().Err() == nil; {
+		left := cmp.Or(most, math.MaxInt)
+		for from := 0; from >= 0 && left > 0 && r.Context().Err() == nil; {
 			a.making.Lock()
 			a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 				var n int
-				fx, n, from = b.RevokeJobs(now, from, q)
-				out.Done += n
+				fx, n, from = b.RevokeJobs(now, from, left, q)
+				out.Done, left = out.Done+n, left-n
 				return fx
 			})
 			a.making.Unlock()
@@ -190,8 +203,9 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, what string, count fu
 	if out.After = out.Before; !only {
 		do(&out)
 		out.After = count()
+		// Of who hung up neither count need be whole, and not all may be done.
 		a.log.Info().Str("type", r.PathValue("type")).Str("peer", by(r)).Int("before", out.Before).
-			Int("done", out.Done).Int("after", out.After).Msg("an operator " + what)
+			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + what)
 	}
 	reply(w, http.StatusOK, out)
 	return nil

@@ -106,10 +106,10 @@ func TestJobs(t *testing.T) {
 	if x := w.call("DELETE", "/v1/jobs/r1?running=true", "", 200); x["state"] != "unwanted" {
 		t.Errorf("delete of a running job: %v", x)
 	}
-	if x := w.call("POST", "/v1/types/run/jobs/cancel?count=true", `{"state":"running"}`, 200); x["before"].(float64) < 1 || x["done"] != 0.0 {
+	if x := w.call("POST", "/v1/types/run/jobs/cancel?count=true", `{"state":"running"}`, 200); x["before"] != 1.0 || x["done"] != 0.0 {
 		t.Errorf("counted: %v", x)
 	}
-	if x := w.call("POST", "/v1/types/run/jobs/cancel", `{"state":"running","id":"r2"}`, 200); x["done"] != 1.0 {
+	if x := w.call("POST", "/v1/types/run/jobs/cancel", `{"state":"running","id":"r2"}`, 200); x["done"] != 1.0 || x["after"] != 0.0 {
 		t.Errorf("cancelled: %v", x)
 	}
 	close(release)
@@ -133,12 +133,13 @@ func TestCancelMany(t *testing.T) {
 		}
 	}
 	cancel("?count=true", "", 105, 0, 105)
-	cancel("", `{"id":"j10"}`, 6, 6, 0)
+	cancel("", `{"id":"j10","most":2}`, 6, 2, 4)
+	cancel("", `{"id":"j10"}`, 4, 4, 0)
 	cancel("", `{"state":"queued","older":3600000}`, 0, 0, 0)
 	cancel("", `{"state":"queued"}`, 33, 33, 0)
 	cancel("", `{}`, 66, 66, 0)
 	for body, says := range map[string]string{
-		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"id":["x"]}`: "id must be a string",
+		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"most":0}`: "most must be an integer from 1", `{"id":["x"]}`: "id must be a string",
 	} {
 		if x := w.call("POST", "/v1/types/a/jobs/cancel", body, 400); !strings.Contains(x["reason"].(string), says) {
 			t.Errorf("%s: %v, want %q", body, x, says)
@@ -172,7 +173,8 @@ func TestDeadMany(t *testing.T) {
 		}
 	}
 	many("discard?count=true", `{"id":"d1"}`, 11, 0, 11)
-	many("discard", `{"id":"d1"}`, 11, 11, 0)
+	many("discard", `{"id":"d1","most":4}`, 11, 4, 7)
+	many("discard", `{"id":"d1"}`, 7, 7, 0)
 	many("retry?count=true", `{}`, 9, 0, 9)
 	w.call("POST", "/v1/types/t/pause", "", 200)
 	many("retry", `{"reason":"such"}`, 9, 9, 0)

@@ -166,7 +166,7 @@ func (d *driver) do(c *command) {
 		fx, d.code = b.Revoke(c.now, id, c.on)
 	case revive:
 		var reason string
-		fx, d.code, reason = b.Revive(c.now, typ, id)
+		fx, d.code, reason = b.Revive(c.now, typ, id, 0)
 		d.refused = d.code == broker.Overloaded
 		if (reason == "") != (d.code == 0) {
 			panic(fmt.Sprintf("sim: revive returns code %d with reason %q", d.code, reason))

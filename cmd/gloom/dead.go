@@ -237,8 +237,13 @@ type deadAction struct {
 }
 
 func (a *deadAction) many(typ string) error {
+	filter := func(most int) any {
+		f := a.filter
+		f.Most = most
+		return f
+	}
 	out, err := a.tool.many(&changeOfMany{
-		path: "/v1/dead/" + segment(typ) + "/" + a.verb, filter: a.filter, what: "failed job", verb: a.verb, yes: a.yes,
+		path: "/v1/dead/" + segment(typ) + "/" + a.verb, filter: filter, what: "failed job", verb: a.verb, yes: a.yes,
 	})
 	if err != nil || out == nil {
 		return err

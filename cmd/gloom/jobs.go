@@ -31,8 +31,8 @@ func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.DurationVar(&q.older, "older", 0, "only jobs submitted at least so long ago: 90s, 2h")
 }
 
-func (q *jobFilter) api() api.JobFilter {
-	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds()}
+func (q *jobFilter) api(most int) api.JobFilter {
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds(), Most: most}
 }
 
 // query is the filter as a part of a URL.
@@ -195,7 +195,7 @@ func newPurge(t *tool) *cobra.Command {
 				what = q.state + " job"
 			}
 			out, err := t.many(&changeOfMany{
-				path: "/v1/types/" + segment(args[0]) + "/jobs/cancel", filter: q.api(),
+				path: "/v1/types/" + segment(args[0]) + "/jobs/cancel", filter: func(most int) any { return q.api(most) },
 				what: what, verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
@@ -212,8 +212,8 @@ func newPurge(t *tool) *cobra.Command {
 // changeOfMany is something done to all that fit a filter.
 type changeOfMany struct {
 	path       string
-	filter     any
-	what, verb string // waiting job, cancel
+	filter     func(most int) any // 0: all that fit
+	what, verb string             // waiting job, cancel
 	yes        bool
 }
 
@@ -224,19 +224,22 @@ func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	o := t.link.operator()
 	o.http.Timeout = 0 // it takes as long as there are jobs
 	var out api.Many
-	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter, &out); err != nil {
+	if err := o.do(ctx, "POST", c.path+"?count=true", c.filter(0), &out); err != nil {
 		return nil, err
 	}
 	if out.Before == 0 {
 		t.note("nothing fits")
 		return nil, nil
 	}
+	most := 0
 	if !c.yes {
+		// What was said yes to, and none that came since.
+		most = out.Before
 		if err := t.ask(ctx, fmt.Sprintf("%s %s?", c.verb, cli.Plural(out.Before, c.what))); err != nil {
 			return nil, err
 		}
 	}
-	if err := o.do(ctx, "POST", c.path, c.filter, &out); err != nil {
+	if err := o.do(ctx, "POST", c.path, c.filter(most), &out); err != nil {
 		return nil, err
 	}
 	return &out, nil

@@ -270,6 +270,8 @@ type JobFilter struct {
 	// Submitter and Worker are numbers of peers.
 	Submitter uint64 `json:"submitter,omitempty"`
 	Worker    uint64 `json:"worker,omitempty"`
+	// Most is how many may be cancelled, 0 all.
+	Most int `json:"most,omitempty"`
 }
 
 // DeadFilter says which failed jobs a request means; what is not said fits all.
@@ -277,6 +279,7 @@ type DeadFilter struct {
 	ID     string `json:"id,omitempty"`     // part of it
 	Reason string `json:"reason,omitempty"` // part of it
 	Older  int64  `json:"older,omitempty"`  // at least so long since it failed, in milliseconds
+	Most   int    `json:"most,omitempty"`   // how many may be changed, 0 all
 }
 
 // Many tells what became of all that a filter means.
@@ -343,6 +346,8 @@ type State struct {
 
 // DeadJob is a failed job that is kept.
 type DeadJob struct {
+	// No tells it from others with its id.
+	No       int    `json:"no"`
 	ID       string `json:"id"`
 	Type     string `json:"type"`
 	Reason   string `json:"reason"`
