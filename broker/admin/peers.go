@@ -80,7 +80,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: links(o.PageLinks), UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(grantOf(r)),
+		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(grantOf(r)),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,

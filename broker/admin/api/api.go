@@ -403,6 +403,7 @@ type Status struct {
 	Imbalance     int64            `json:"imbalance"`
 	Limits        map[string]int64 `json:"limits"`
 	Links         []Link           `json:"links"`
+	Fleet         bool             `json:"fleet"` // it is in one
 	// Scopes are what this request's token allows: submit, admin, watch.
 	Scopes []string `json:"scopes"`
 }

@@ -34,6 +34,7 @@ const views = {
   dead: { name: 'Dead letters', draw: later(() => import('./view/dead.js').then(m => m.dead)), nav: true },
   type: { name: 'Type', draw: later(() => import('./view/type.js').then(m => m.type)) },
   jobs: { name: 'Jobs', draw: later(() => import('./view/jobs.js').then(m => m.allJobs)), nav: true },
+  fleet: { name: 'Fleet', draw: later(() => import('./view/fleet.js').then(m => m.fleet)), nav: true },
   job: { name: 'Job', draw: later(() => import('./view/job.js').then(m => m.job)) },
 };
 
@@ -69,7 +70,7 @@ function top() {
   const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
   return html`<header class="top">
     <a class="logo" href="#/"><img src="icon.svg" alt="" width="20" height="20" />Gloom</a>
-    <nav aria-label="Views"><ul>${Object.entries(views).filter(([, v]) => v.nav).map(([path, v]) => html`<li key=${path}>
+    <nav aria-label="Views"><ul>${Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet)).map(([path, v]) => html`<li key=${path}>
       <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
@@ -108,7 +109,7 @@ addEventListener('keydown', e => {
   const in_ = /** @type {HTMLElement} */ (e.target);
   if (e.key === 'Escape' && in_.matches?.('input')) in_.blur();
   if (e.ctrlKey || e.metaKey || e.altKey || dialog.value || in_.matches?.('input, textarea, select')) return;
-  const tabs = Object.entries(views).filter(([, v]) => v.nav);
+  const tabs = Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet));
   if (e.key === '/') {
     e.preventDefault();
     finding = true;

@@ -53,6 +53,7 @@ var views = []struct {
 	{"#/workers", []string{"worker of tests", "picture-1", "idle for"}},
 	{"#/submitters", []string{"No submitter is connected."}},
 	{"#/groups", []string{"acme", "40", "There is no rule"}},
+	{"#/fleet", []string{"This broker is in no fleet"}},
 	{"#/dead", []string{"invoice", "Retry all"}},
 	{"#/dead/invoice", []string{"invoice-2", "no such address"}},
 	{"#/nosuch", []string{"There is no such view"}},

@@ -1,0 +1,30 @@
+// Brokers that lend each other jobs.
+import { html } from '../html.js';
+import { asked } from '../api.js';
+import { count, plural, time } from '../format.js';
+import { table } from '../table.js';
+import { badge, empty, waiting } from '../parts.js';
+
+/** @param {any} b */
+const wants = b => b.wants.map((/** @type {any} */ w) => `${w.types.join(', ')} (${count(w.places)})`).join('; ');
+
+/** @param {any} f */
+const state = f => f.alone ? badge('alone: another broker has this name', 'severe')
+  : f.nats.connected ? badge('together', 'ok') : badge(`alone: NATS is away for ${time(f.nats.since_seconds)}`, 'severe');
+
+export function fleet() {
+  const r = asked('/v1/fleet');
+  const f = r.data;
+  return html`<header class="bar"><h1>Fleet</h1>${f?.member && html`<span class="note">this broker is <b class="name">${f.name}</b></span> ${state(f)}`}</header>
+    ${waiting(r) ?? (!f.member ? empty('This broker is in no fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
+    <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed,
+      ${count(f.returned_total)} came back not run, ${count(f.lost_total)} were with a broker that was lost.</p>
+    <section>${!f.brokers.length ? empty('No other broker is heard.', 'What no worker here serves waits.')
+      : table('Brokers', [
+        { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state !== 'up' ? badge(b.state, 'warning') : ''}` },
+        { name: 'Lent', num: true, of: b => count(b.lent) },
+        { name: 'Borrowed', num: true, of: b => count(b.borrowed) },
+        { name: 'Round trip', num: true, of: b => b.round_trip_ms === undefined ? '–' : time(b.round_trip_ms / 1000) },
+        { name: 'Idle workers for', class: 'main', wide: 1, of: b => html`<span class="name">${wants(b) || '–'}</span>` },
+      ], f.brokers, b => b.name)}</section>`)}`;
+}
