@@ -60,6 +60,8 @@ type Tokens struct {
 	Scopes []string
 	// Typed allows a line to name the types that it is good for.
 	Typed bool
+	// Untyped scopes are not bounded by types: a line of no others must not name any.
+	Untyped Scope
 
 	grants atomic.Pointer[[]Grant]
 }
@@ -146,6 +148,9 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 			}
 			of := sha256.Sum256([]byte(f[2]))
 			g.All, g.Types = slices.Contains(names, "*"), binary.LittleEndian.Uint64(of[:])
+			if g.Scopes&^t.Untyped == 0 && !g.All {
+				return nil, fmt.Errorf("line %d: %s is good for all types and cannot be bounded to %q; leave the types out", n, f[1], f[2])
+			}
 		}
 		out = append(out, g)
 	}

@@ -15,7 +15,7 @@ const (
 )
 
 func brokers() *Tokens {
-	return &Tokens{Scopes: []string{"submit", "work", "admin"}, Typed: true}
+	return &Tokens{Scopes: []string{"submit", "work", "admin"}, Typed: true, Untyped: admin}
 }
 
 func TestParseTokens(t *testing.T) {
@@ -59,6 +59,7 @@ func TestParseTokens(t *testing.T) {
 		{"token read\n", `line 1: unknown scope "read", want submit, work or admin`},
 		{"token submit,\n", `line 1: unknown scope "", want submit, work or admin`},
 		{"token Submit\n", `unknown scope "Submit"`},
+		{"all admin *\ntoken admin mail-*\n", `line 2: admin is good for all types and cannot be bounded to "mail-*"`},
 		{"token #submit\n", "got 1 fields"},
 		{"token submit " + strings.Repeat("x", 1<<17), "too long"},
 	} {

@@ -76,6 +76,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: giantSlots(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
+	s.tokens.Untyped = admin | watch
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {
 		return nil, &OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
