@@ -109,8 +109,8 @@ func grantOf(r *http.Request) *guard.Grant {
 	return g
 }
 
-// allowed checks the token and, for requests that change something, that they
-// come from no page of somebody else's.
+// allowed checks the token, and that requests come from no page of somebody else's: that
+// could not read the answer, but have it made all the same.
 func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	scope := server.ScopeAdmin
@@ -133,6 +133,9 @@ func (a *API) allowed(r *http.Request) (*guard.Grant, error) {
 		return nil, fail(http.StatusForbidden, "forbidden", "this token lacks the scope %s", want[scope])
 	}
 	if reads {
+		if r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+			return nil, fail(http.StatusForbidden, "forbidden_origin", "a page of another origin may ask for nothing here")
+		}
 		return g, nil
 	}
 	if err := crossOrigin.Check(r); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/guard"
 	"gloom/broker/server"
 	"gloom/wire"
 )
@@ -68,7 +69,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	answer, e := c.Answer(ctx)
 	if e != nil {
-		bad := a.unanswered(&out, e, wait)
+		bad := a.unanswered(grantOf(r), &out, e, wait)
 		reply(w, bad.Status, bad)
 		err = http.NewResponseController(w).Flush()
 	} else {
@@ -86,11 +87,15 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 
 // unanswered is the reply where there is no answer: an error ended the job, or the
 // wait is over.
-func (a *API) unanswered(job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
+func (a *API) unanswered(g *guard.Grant, job *api.Submitted, why *wire.Error, wait time.Duration) *api.Error {
 	e := refused(why)
 	switch why.Code {
 	case 0:
-		e = fail(http.StatusGatewayTimeout, "timeout", "no answer came within %v; the job goes on, and its outcome is kept for /v1/jobs/{id}?body=true", wait)
+		where := "/v1/jobs/{id}?body=true"
+		if !g.Has(server.ScopeWatch) {
+			where = "an attach of this token's owner on the port for submitters, or " + where + " with a token of the scope watch"
+		}
+		e = fail(http.StatusGatewayTimeout, "timeout", "no answer came within %v; the job goes on, and its outcome is kept for %s", wait, where)
 		e.State = a.stateOf(job.ID)
 	case wire.JobFailed, wire.Expired, wire.Cancelled:
 		e.Status = http.StatusUnprocessableEntity

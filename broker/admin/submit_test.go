@@ -239,6 +239,8 @@ func TestScopes(t *testing.T) {
 		{"hook", "POST", "/v1/jobs", `{"type":"mail","body":1}`, 202, ""},
 		{"hook", "POST", "/v1/jobs", `{"type":"img.resize","body":1}`, 202, ""},
 		{"hook", "POST", "/v1/jobs", `{"type":"sms","body":1}`, 403, "sms"},
+		{"hook", "POST", "/v1/jobs?wait=1ms", `{"type":"mail","body":1}`, 504, "scope watch"},
+		{"all", "POST", "/v1/jobs?wait=1ms", `{"type":"mail","body":1}`, 504, "is kept for /v1/jobs/{id}"},
 		{"hook", "POST", "/v1/types/mail/jobs/cancel", "", 403, "admin"},
 		{"root", "POST", "/v1/types/mail/jobs/cancel", "", 200, ""},
 	} {
@@ -254,6 +256,17 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s has the scopes %v, want %s", token, x["scopes"], want)
 		}
 	}
+}
+
+// TestForeignPage: what a page of another origin has a browser ask for is not made.
+func TestForeignPage(t *testing.T) {
+	w := start(t, nil)
+	foreign := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode"}
+	if x := w.call("GET", "/v1/groups", "", 403, append(foreign, "no-cors")...); x["error"] != "forbidden_origin" {
+		t.Errorf("told: %v", x)
+	}
+	w.call("GET", "/v1/groups", "", 200, append(foreign, "navigate")...) // a link
+	w.call("GET", "/v1/groups", "", 200, "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors")
 }
 
 // TestSubmitDrains: a request that waits is told that the broker stops.
