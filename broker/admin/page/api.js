@@ -75,7 +75,7 @@ export async function enter() {
 }
 
 /** @typedef {{data?: any, error?: Error, code?: number}} Reply */
-/** @type {Map<string, {reply: import('./lib/signals-core.mjs').Signal<Reply>, every: number, used: number, timer: number}>} */
+/** @type {Map<string, {reply: import('./lib/signals-core.mjs').Signal<Reply>, every: number, used: number, timer: number, n: number}>} */
 const open = new Map();
 let round = 0;
 
@@ -84,7 +84,7 @@ let round = 0;
 export function asked(path, every = 2000) {
   let q = open.get(path);
   if (!q) {
-    q = { reply: signal({}), every, used: round, timer: 0 };
+    q = { reply: signal({}), every, used: round, timer: 0, n: 0 };
     open.set(path, q);
     ask(path, q);
   }
@@ -95,15 +95,15 @@ export function asked(path, every = 2000) {
 /** @param {string} path @param {any} q */
 async function ask(path, q) {
   clearTimeout(q.timer);
+  const n = ++q.n; // an answer to an earlier question may come later
   if (!document.hidden)
     try {
       const data = await call('GET', path);
-      q.reply.value = { data };
+      if (n === q.n) q.reply.value = { data };
     } catch (e) {
-      q.reply.value = { data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 };
+      if (n === q.n) q.reply.value = { data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 };
     }
-  clearTimeout(q.timer);
-  if (q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
+  if (n === q.n && q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
 }
 
 /** A drawing begins. */

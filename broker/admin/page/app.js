@@ -1,9 +1,9 @@
 // The page: what is drawn around the views, and which view it is.
 import { html, render, effect, signal } from './html.js';
 import { begin, end, enter, again, call, door, enc, status, token } from './api.js';
-import { away, heard, live, second } from './live.js';
+import { away, heard, live, refusal, second } from './live.js';
 import { clock, time } from './format.js';
-import { ask, badge, dialog, drop, notes, place, say, to } from './parts.js';
+import { ask, badge, dialog, drop, Listing, notes, place, say, to } from './parts.js';
 import { overview, findings } from './view/overview.js';
 import { types } from './view/types.js';
 
@@ -54,7 +54,12 @@ function doorway() {
   });
   return html`<main class="door"><form onSubmit=${(/** @type {any} */ e) => {
     e.preventDefault();
-    token.value = e.target.elements.token.value.trim();
+    const given = e.target.elements.token.value.trim();
+    if (!/^[\x20-\x7e]*$/.test(given)) { // no header has it
+      door.value = 'wrong';
+      return;
+    }
+    token.value = given;
     enter();
   }}>
     <h1>Gloom</h1>
@@ -114,7 +119,7 @@ addEventListener('keydown', e => {
     e.preventDefault();
     finding = true;
   } else if (e.key === '?') help();
-  else if (e.key === 'r') { again(); say('Looked again.'); }
+  else if (e.key === 'r') { Listing.forget(); again(); say('Looked again.'); }
   else if (tabs[+e.key - 1]) location.hash = to([tabs[+e.key - 1][0]]);
 });
 
@@ -167,8 +172,8 @@ function said() {
 function absence() {
   if (!away.value) return null;
   second.value;
-  return html`<p class="away" role="status"><b>The broker does not answer</b>, for ${time((Date.now() - away.value) / 1000)}.
-    ${heard.value ? ` What you see is from ${clock(heard.value)}.` : ''} Trying again.</p>`;
+  return html`<aside class="away" aria-label="The connection"><b role="status">${refusal.value ? `The broker refuses its events: ${refusal.value}` : 'The broker does not answer'}</b>, for ${time((Date.now() - away.value) / 1000)}.
+    ${heard.value ? ` What you see is from ${clock(heard.value)}.` : ''} Trying again.</aside>`;
 }
 
 function page() {

@@ -3,58 +3,67 @@ import { signal, batch, effect } from './html.js';
 import { token, door, enter, again, silence } from './api.js';
 import { parse, quantile } from './format.js';
 import { follow } from './stream.js';
+import { Listing } from './parts.js';
 
 /** The last look, see /openapi.json. */
 export const look = signal(/** @type {any} */ (null));
 /** Since when the broker has been away, in ms since 1970, and when it was last heard of; 0 while it is there. */
 export const away = signal(0);
 export const heard = signal(0);
+/** Why it lends no stream, though it answers; '' if that is not so. */
+export const refusal = signal('');
 /** Changes every second. */
 export const second = signal(0);
 
 const span = 300, window = 10; // seconds
 
 /** Columns over time; null is not known. */
-export const series = {
-  /** @type {number[]} */ t: [],
+export class Series {
+  /** @type {number[]} */ t = [];
   /** @type {Record<string, (number|null)[]>} */
-  of: { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] },
-};
+  of = { in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] };
 
-/** @param {number} t @param {Record<string, number|null|undefined>} values */
-function push(t, values) {
-  series.t.push(t);
-  for (const k in series.of) series.of[k].push(values[k] ?? null);
-  while (series.t[0] < t - span) {
-    series.t.shift();
-    for (const k in series.of) series.of[k].shift();
+  /** @param {number} t in seconds since 1970 @param {Record<string, number|null|undefined>} values
+   * @param {number} [gap] after how many seconds what was between is not known */
+  push(t, values, gap = 3) {
+    const last = this.t[this.t.length - 1];
+    if (t <= last) return;
+    if (t - last > gap) this.push(last + 1, {});
+    this.t.push(t);
+    for (const k in this.of) this.of[k].push(values[k] ?? null);
+    while (this.t[0] < t - span) {
+      this.t.shift();
+      for (const k in this.of) this.of[k].shift();
+    }
   }
 }
+export const series = new Series();
 
 /** Counts by powers of two, of the last seconds: what has been added since then. */
 export class Lately {
-  /** @type {number[][]} */
+  /** @type {{t: number, counts: number[]}[]} */
   seen = [];
-  /** @param {number[]} counts @returns {number[]} */
-  add(counts) {
+  /** @param {number[]} counts @param {number} t in seconds @returns {number[]} */
+  add(counts, t) {
     const last = this.seen[this.seen.length - 1];
-    if (last && counts.some((n, i) => n < last[i])) this.seen = []; // another broker
-    this.seen.push(counts);
-    if (this.seen.length > window) this.seen.shift();
-    return counts.map((n, i) => n - this.seen[0][i]);
+    if (last && counts.some((n, i) => n < last.counts[i])) this.seen = []; // another broker
+    this.seen.push({ t, counts });
+    while (this.seen[0].t < t - window) this.seen.shift();
+    return counts.map((n, i) => n - this.seen[0].counts[i]);
   }
 }
 let wait = new Lately(), run = new Lately();
 
 /** @param {any[]} moments */
 function past(moments) {
-  if (series.t.length) return;
+  if (series.t.length || !moments.length) return;
+  const ahead = Math.max(0, moments[moments.length - 1].unix_ms - Date.now()); // of the browser's clock
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
-    push(b.unix_ms / 1000, {
+    series.push((b.unix_ms - ahead) / 1000, {
       in: (b.submitted - a.submitted) / s, out: (b.ended - a.ended) / s, failed: (b.failed - a.failed) / s,
       queued: b.queued, running: b.running,
-    });
+    }, Infinity);
   }
 }
 
@@ -70,12 +79,12 @@ setInterval(() => {
   }
   const v = look.peek(), t = Date.now() / 1000;
   if (v && !away.peek()) {
-    const w = wait.add(v.wait_log2_us), r = run.add(v.run_log2_us);
-    push(t, {
+    const w = wait.add(v.wait_log2_us, t), r = run.add(v.run_log2_us, t);
+    series.push(t, {
       ...v.rates, queued: v.ledger.queued, running: v.ledger.running,
       wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
     });
-  } else if (v) push(t, {});
+  } else if (v) series.push(t, {});
   second.value++;
 }, 1000);
 
@@ -84,10 +93,16 @@ function on(event, data) {
   batch(() => {
     if (event === 'away') {
       away.value ||= Date.now();
+      refusal.value = '';
       return;
     }
     if (event === 'refused') {
-      if (data === '401' || data === '403') door.value ||= data === '403' ? 'scope' : token.value ? 'wrong' : 'token';
+      const [, code, reason] = /^(\d+) (.*)$/s.exec(data) ?? [];
+      if (code === '401' || code === '403') door.value ||= code === '403' ? 'scope' : token.value ? 'wrong' : 'token';
+      else {
+        away.value ||= Date.now();
+        refusal.value = reason || code;
+      }
       return;
     }
     heard.value = Date.now();
@@ -95,7 +110,9 @@ function on(event, data) {
     else if (event === 'look') look.value = parse(data);
     if (away.value) {
       away.value = 0;
+      refusal.value = '';
       enter(); // another broker, perhaps
+      Listing.forget();
       again();
     }
   });

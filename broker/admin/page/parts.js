@@ -1,6 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
+import { clock } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -14,8 +15,10 @@ function where() {
 }
 
 addEventListener('hashchange', () => {
+  Listing.forget();
   place.value = where();
   scrollTo(0, 0);
+  document.querySelector('main')?.focus({ preventScroll: true });
 });
 
 /** An address within the page.
@@ -136,10 +139,17 @@ export const button = (text, go, o = {}) => may(o.scope ?? 'admin')
 
 /** A listing of /v1: what has been read of it, and how to go on. */
 export class Listing {
-  /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number}>} */
-  state = signal({ items: [], busy: false, looked: 0 });
+  /** @type {import('./lib/signals-core.mjs').Signal<{items: any[], next?: any, busy: boolean, error?: Error, looked: number, at: number}>} */
+  state = signal({ items: [], busy: false, looked: 0, at: 0 });
   path = '';
   soon = 0;
+
+  /** @type {Listing[]} */
+  static all = [];
+  constructor() { Listing.all.push(this); }
+
+  /** What has been read was of another time: it is read anew where it is shown again. */
+  static forget() { for (const l of Listing.all) l.path = l.shown = ''; }
 
   /** Begins, where the path is another one or it is time to.
    * @param {string} path */
@@ -149,7 +159,13 @@ export class Listing {
       this.soon = setTimeout(() => this.read(true), this.path ? 200 : 0); // who types goes on typing
       this.path = path;
     }
-    return this.state.value;
+    return this.rows();
+  }
+
+  /** What has been read of this path, and of no other. */
+  rows() {
+    const s = this.state.value;
+    return this.shown === this.path ? s : { items: [], busy: true, looked: 0, at: 0 };
   }
 
   /** Reads on until something has come, or there is no more.
@@ -158,8 +174,9 @@ export class Listing {
     const path = this.path, was = this.state.peek();
     if (was.busy && !anew) return;
     let items = anew ? [] : was.items, next = anew ? undefined : was.next, looked = 0;
-    const shown = anew && this.shown === path ? was.items : items;
-    this.state.value = { items: shown, next, busy: true, looked };
+    const shown = anew && this.shown === path ? was.items : items, at = anew ? Date.now() : was.at;
+    this.shown = path;
+    this.state.value = { items: shown, next, busy: true, looked, at: was.at };
     try {
       for (let found = 0; !found; looked++) {
         const more = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + next));
@@ -168,12 +185,11 @@ export class Listing {
         found = more.items.length;
         next = more.next;
         if (next === undefined) break;
-        if (!found) this.state.value = { items, next, busy: true, looked: looked + 1 };
+        if (!found) this.state.value = { items, next, busy: true, looked: looked + 1, at };
       }
-      this.shown = path;
-      this.state.value = { items, next, busy: false, looked };
+      this.state.value = { items, next, busy: false, looked, at };
     } catch (e) {
-      if (path === this.path) this.state.value = { items, next, busy: false, error: /** @type {Error} */ (e), looked };
+      if (path === this.path) this.state.value = { items, next, busy: false, error: /** @type {Error} */ (e), looked, at };
     }
   }
 
@@ -182,10 +198,10 @@ export class Listing {
 
   /** What stands below the rows. */
   foot() {
-    const s = this.state.value;
+    const s = this.rows();
     if (s.error) return html`<p class="note" role="status">${s.error.message} <button type="button" class="small" onClick=${() => this.again()}>Ask again</button></p>`;
     if (s.busy) return html`<p class="note" role="status">Looking…${s.looked > 1 ? ` (${s.looked} million jobs looked at)` : ''}</p>`;
     return html`<p class="note">${s.next !== undefined && html`<button type="button" onClick=${() => this.read()}>More</button>`}
-      ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button></p>`;
+      ${' '}<button type="button" class="small" onClick=${() => this.again()}>Look again</button> as of ${clock(s.at)}</p>`;
   }
 }

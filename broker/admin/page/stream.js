@@ -3,15 +3,16 @@
 
 /** Reads events until stop, and connects again whenever they end.
  * @param {HeadersInit} headers @param {AbortSignal} stop
- * @param {(event: string, data: string) => void} on also 'away', with the reason */
+ * @param {(event: string, data: string) => void} on also 'away', with the reason, and 'refused', with the code and the reason */
 export async function follow(headers, stop, on) {
   for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {
     try {
       const reply = await fetch('/v1/events', { headers, signal: stop, cache: 'no-store' });
       if (!reply.ok || !reply.body) {
-        on('refused', String(reply.status));
+        on('refused', `${reply.status} ${(await reply.json().catch(() => ({}))).reason ?? ''}`);
         if (reply.status === 401 || reply.status === 403) return;
-        throw new Error(`the broker answered with ${reply.status}`);
+        await new Promise(go => setTimeout(go, pause));
+        continue;
       }
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -210,6 +211,74 @@ func TestGroupActions(t *testing.T) {
 	b.sees("The rule for ac* is gone.", "There is no rule")
 	b.press("Undo")
 	b.sees("an operator")
+	b.press("Add a rule") // the same once more
+	b.fill("pattern", "ac*")
+	b.fill("concurrency", "12")
+	b.press("Set")
+	rule := func(concurrency float64) {
+		t.Helper()
+		w.until("/v1/groups/ac*", func(v map[string]any) bool { return v["concurrency"] == concurrency })
+	}
+	rule(12)
+	b.until(`!document.querySelector('dialog') && document.querySelectorAll('.notes button').length > 0`)
+	b.press("Undo")
+	rule(0)
+	b.strict()
+}
+
+// TestOver: once a job is over, what was shown of its body is not taken for its
+// answer.
+func TestOver(t *testing.T) {
+	w := start(t, nil)
+	s, err := gloom.Dial(w.ctx, gloom.Addrs(w.srv.SubmitAddr().String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Submit(w.ctx, gloom.Job{Type: "mail", ID: "a", Keep: time.Hour, Groups: []string{" x "}, Body: json.RawMessage(`"the request"`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := w.open("#/job/a")
+	b.press("Show the body")
+	b.sees("the request")
+	_ = s.Close() // who has got the answer wants it kept no longer
+	b.press("Change")
+	b.fill("priority", "7")
+	b.press("Change")
+	b.sees("a is changed.")
+	if v := w.ask("GET", "/v1/jobs/a", ""); fmt.Sprint(v["groups"]) != "[ x ]" {
+		t.Errorf("its groups came to %q", v["groups"])
+	}
+	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return "the answer", nil })
+	b.sees("Show the answer")
+	b.gone("the request")
+	b.press("Show the answer")
+	b.sees("the answer")
+	b.strict()
+}
+
+// TestListings: rows are those of the type that is shown, and of now.
+func TestListings(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "report", ID: "report-1"})
+	b := w.open("#/type/mail")
+	b.sees("mail-1", "as of")
+	mixed := eval[bool](b, `let mixed = false;
+		const look = () => { mixed ||= document.querySelector('h1').innerText === 'report' && document.body.innerText.includes('mail-1'); };
+		new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
+		location.hash = '#/type/report';
+		for (let i = 0; i < 300 && !document.body.innerText.includes('report-1'); i++) await new Promise(go => setTimeout(go, 20));
+		return mixed`)
+	if mixed {
+		t.Error("jobs of mail were shown as those of report")
+	}
+	b.sees("report-1")
+	b.until(`document.activeElement === document.querySelector('main')`)
+	b.at("#/")
+	b.sees("Types with most to do")
+	w.submit(gloom.Job{Type: "report", ID: "report-2"})
+	b.at("#/type/report")
+	b.sees("report-1", "report-2")
 	b.strict()
 }
 

@@ -1,11 +1,14 @@
 package browser
 
 import (
+	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"sync"
 	"testing"
 
+	"gloom/broker/server"
 	gloom "gloom/clients/go"
 )
 
@@ -84,5 +87,32 @@ func TestFrozen(t *testing.T) {
 	b.gone("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
 	b.sees("after")
+	b.strict()
+}
+
+// TestRefused: a broker that lends no stream says why.
+func TestRefused(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 40 })
+	var streams []io.Closer
+	for range 30 { // three quarters of them
+		r, err := http.NewRequestWithContext(w.ctx, "GET", w.url+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		streams = append(streams, resp.Body)
+	}
+	b := w.open("")
+	b.forgive("503 (Service Unavailable)")
+	b.sees("The broker refuses its events: 30 streams of events are open")
+	for _, s := range streams {
+		_ = s.Close()
+	}
+	b.gone("The broker refuses")
+	b.sees("All is well")
 	b.strict()
 }

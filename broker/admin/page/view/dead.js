@@ -100,5 +100,6 @@ export function dead() {
         { name: 'Failed', num: true, title: 'since the start', of: t => count(t.ledger.failed) },
         { name: 'Answered', num: true, wide: 1, of: t => count(t.ledger.answered) },
         { name: 'Do', wide: 1, of: t => html`<span class="row">${button('Retry all', () => all(t.type, 'retry', {}))} ${button('Discard all', () => all(t.type, 'discard', {}), { danger: true })}</span>` },
-      ], some, t => t.type))}`;
+      ], some, t => t.type))}
+    ${some?.length > 0 && some.length === r.data.items.length && r.data.next !== undefined && html`<p class="note">The ${count(some.length)} types with most of them are shown.</p>`}`;
 }

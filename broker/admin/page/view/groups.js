@@ -5,8 +5,8 @@ import { count } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, badge, button, empty, waiting } from '../parts.js';
 
-/** @param {any} [r] */
-function rule(r) {
+/** @param {any[]} rules @param {any} [r] */
+function rule(rules, r) {
   ask({
     title: r ? `Rule for ${r.pattern}` : 'A rule for groups', button: 'Set', body: html`
       <label>Groups, by name or pattern <input name="pattern" required readonly=${!!r} placeholder="customer-*" defaultValue=${r?.pattern ?? ''} /></label>
@@ -15,9 +15,9 @@ function rule(r) {
         <label>Jobs a second <input name="rate" type="number" min="0" step="any" defaultValue=${r?.rate ?? ''} /></label>
         <label>of them at once <input name="burst" type="number" min="1" step="1" defaultValue=${r?.burst ?? ''} /></label></div>`,
     go: form => {
-      const pattern = String(form.get('pattern'));
+      const pattern = String(form.get('pattern')), old = r ?? rules.find(x => x.pattern === pattern);
       const set = Object.fromEntries(['concurrency', 'rate', 'burst'].filter(k => form.get(k) !== '').map(k => [k, +String(form.get(k))]));
-      return act(() => call('PUT', '/v1/groups/' + enc(pattern), set), `The rule for ${pattern} is set.`, r ? () => put(r) : () => call('DELETE', '/v1/groups/' + enc(pattern))).then(x => !!x);
+      return act(() => call('PUT', '/v1/groups/' + enc(pattern), set), `The rule for ${pattern} is set.`, old ? () => put(old) : () => call('DELETE', '/v1/groups/' + enc(pattern))).then(x => !!x);
     },
   });
 }
@@ -28,9 +28,11 @@ const put = r => call('PUT', '/v1/groups/' + enc(r.pattern), { concurrency: r.co
 /** @param {any} r */
 const remove = r => act(() => call('DELETE', '/v1/groups/' + enc(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
+const most = 200;
+
 export function groups() {
-  const r = asked('/v1/groups?limit=200');
-  return html`<header class="bar"><h1>Groups</h1><span class="note">the busiest, and the rules for them</span>${button('Add a rule', () => rule())}</header>
+  const r = asked('/v1/groups?limit=' + most);
+  return html`<header class="bar"><h1>Groups</h1><span class="note">the busiest, and the rules for them</span>${button('Add a rule', () => rule(r.data?.rules ?? []))}</header>
     ${waiting(r) ?? html`
     <section>${!r.data.groups.length ? empty('No job that waits or runs is in a group.', html`<code>gloom submit --group NAME …</code> puts one in.`)
       : table('Groups', [
@@ -38,7 +40,8 @@ export function groups() {
         { name: 'Waiting', num: true, of: g => count(g.waiting) },
         { name: 'Running', num: true, of: g => count(g.running) },
         { name: 'Held back', num: true, of: g => g.held ? badge(count(g.held), 'warning') : '' },
-      ], r.data.groups, g => g.group)}</section>
+      ], r.data.groups, g => g.group)}
+      ${r.data.groups.length >= most && html`<p class="note">The ${most} busiest are shown.</p>`}</section>
     <section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups are limited by nothing of their own.')
       : table('Rules', [
         { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },
@@ -46,6 +49,6 @@ export function groups() {
         { name: 'A second', num: true, of: x => x.rate ? count(x.rate) : '–' },
         { name: 'At once', num: true, wide: 1, of: x => count(x.burst) },
         { name: 'From', wide: 1, of: x => x.persisted ? 'the file of limits' : 'an operator' },
-        ...(may('admin') ? [{ name: 'Do', of: (/** @type {any} */ x) => x.persisted ? '' : html`<span class="row">${button('Change', () => rule(x))} ${button('Remove', () => remove(x), { danger: true })}</span>` }] : []),
+        ...(may('admin') ? [{ name: 'Do', of: (/** @type {any} */ x) => x.persisted ? '' : html`<span class="row">${button('Change', () => rule(r.data.rules, x))} ${button('Remove', () => remove(x), { danger: true })}</span>` }] : []),
       ], r.data.rules, x => x.pattern)}</section>`}`;
 }

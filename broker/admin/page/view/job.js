@@ -5,17 +5,18 @@ import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
 import { state } from './jobs.js';
 
-/** The body that was asked for. */
-const body = signal(/** @type {{id: string, body?: string, headers?: string, error?: string} | null} */ (null));
+/** The body that was asked for: that of the job, or of its outcome once it is over. */
+const body = signal(/** @type {{id: string, over: boolean, asking?: boolean, body?: string, headers?: string, error?: string} | null} */ (null));
 
-/** @param {string} id */
-async function read(id) {
-  body.value = { id };
+/** @param {string} id @param {boolean} over */
+async function read(id, over) {
+  body.value = { id, over, asking: true };
   try {
     const m = members(await text('GET', `/v1/jobs/${enc(id)}?body=true`));
-    body.value = { id, body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
+    over = m.state === '"ended"';
+    body.value = { id, over, body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
   } catch (e) {
-    body.value = { id, error: /** @type {Error} */ (e).message };
+    body.value = { id, over, error: /** @type {Error} */ (e).message };
   }
 }
 
@@ -51,12 +52,16 @@ function change(j) {
       <label>Wait from now, s <input name="delay" type="number" min="0" step="any" placeholder="as it is" /></label></div>
       <label>Groups, one a line <textarea name="groups" rows="3">${j.groups.join('\n')}</textarea></label>`,
     go: form => {
-      const groups = String(form.get('groups')).split('\n').map(g => g.trim()).filter(Boolean), delay = form.get('delay');
+      const lines = String(form.get('groups')).replaceAll('\r\n', '\n'), delay = form.get('delay');
       // The priority is sent as it was typed: a number would not hold all of them.
-      const said = [`"priority":${form.get('priority')}`, `"groups":${JSON.stringify(groups)}`];
+      const said = [`"priority":${form.get('priority')}`], was = [`"priority":${j.priority}`];
+      if (lines !== j.groups.join('\n')) { // names with spaces or line breaks stay as they are
+        said.push(`"groups":${JSON.stringify(lines.split('\n').map(g => g.trim()).filter(Boolean))}`);
+        was.push(`"groups":${JSON.stringify(j.groups)}`);
+      }
       if (delay) said.push(`"delay_ms":${Math.round(+delay * 1000)}`);
       return act(() => call('PATCH', path(j), `{${said}}`), `${j.id} is changed.`,
-        delay ? undefined : () => call('PATCH', path(j), `{"priority":${j.priority},"groups":${JSON.stringify(j.groups)}}`)).then(r => !!r);
+        delay ? undefined : () => call('PATCH', path(j), `{${was}}`)).then(r => !!r);
     },
   });
 }
@@ -69,7 +74,7 @@ export function job() {
       ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, and no outcome of it is kept.</p>
         <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p></div>` : waiting(r)}`;
   }
-  const waits = j.state === 'queued' || j.state === 'delayed', b = body.value?.id === id ? body.value : null;
+  const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', b = body.value?.id === id && body.value.over === over ? body.value : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}<span class="grow"></span>
       <div class="actions">
         ${waits && button('Change', () => change(j))}
@@ -85,9 +90,9 @@ export function job() {
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
       ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
-    <section><h2>${j.state === 'ended' ? 'Answer' : 'Body'}</h2>
-      ${!b ? html`<button type="button" onClick=${() => read(id)}>Show the ${j.state === 'ended' ? 'answer' : 'body'}</button>`
-        : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, 'Body')
-        : html`<p class="note">${b.body === undefined && b.headers === undefined ? 'Asking, or it is too long to be shown…' : 'It has none.'}</p>`}</section>
+    <section><h2>${over ? 'Answer' : 'Body'}</h2>
+      ${!b ? html`<button type="button" onClick=${() => read(id, over)}>Show the ${over ? 'answer' : 'body'}</button>`
+        : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, over ? 'Answer' : 'Body')
+        : html`<p class="note" role="status">${b.asking ? 'Asking…' : over ? 'It has none.' : 'It has none, or is too long to be shown.'}</p>`}</section>
     ${b?.headers && html`<section><h2>Headers</h2>${shown(b.headers, 'Headers')}</section>`}`;
 }

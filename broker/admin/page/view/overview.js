@@ -22,7 +22,7 @@ function subject(f) {
 }
 
 /** @param {any[]} list */
-export const findingList = list => html`<ul class="findings">${list.map(f => html`<li key=${f.kind + f.subject + f.cause} class=${f.severity}>
+export const findingList = list => html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
   <div><p><b>${subject(f)}</b>: ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
   <span class="note num">${time(Math.max(0, Math.floor((Date.now() - Date.parse(f.since)) / 1000)))}</span></li>`)}</ul>`;

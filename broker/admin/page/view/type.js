@@ -1,7 +1,7 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
 import { asked, call, enc } from '../api.js';
-import { Lately, second } from '../live.js';
+import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
 import { act, ask, button, facts, place, to, waiting } from '../parts.js';
@@ -11,17 +11,12 @@ import { marks } from './types.js';
 import { findings, findingList } from './overview.js';
 import { testJob } from './submit.js';
 
-const span = 300;
-
 /** What was seen of the type that is shown. */
 let seen = fresh('');
 
 /** @param {string} name */
 function fresh(name) {
-  return {
-    name, at: 0, wait: new Lately(), run: new Lately(), t: /** @type {number[]} */ ([]),
-    of: /** @type {Record<string, (number|null)[]>} */ ({ in: [], out: [], failed: [], queued: [], running: [], wait50: [], wait95: [], run50: [], run95: [] }),
-  };
+  return { name, at: 0, wait: new Lately(), run: new Lately(), series: new Series() };
 }
 
 /** @param {any} t */
@@ -30,18 +25,11 @@ function note(t) {
   const now = Date.now() / 1000;
   if (now - seen.at < 0.5) return;
   seen.at = now;
-  const w = seen.wait.add(t.wait_log2_us ?? []), r = seen.run.add(t.run_log2_us ?? []);
-  /** @type {Record<string, number|null>} */
-  const values = {
+  const w = seen.wait.add(t.wait_log2_us ?? [], now), r = seen.run.add(t.run_log2_us ?? [], now);
+  seen.series.push(now, {
     ...t.rates, queued: t.queued, running: t.running,
     wait50: quantile(w, 0.5), wait95: quantile(w, 0.95), run50: quantile(r, 0.5), run95: quantile(r, 0.95),
-  };
-  seen.t.push(now);
-  for (const k in seen.of) seen.of[k].push(values[k] ?? null);
-  while (seen.t[0] < now - span) {
-    seen.t.shift();
-    for (const k in seen.of) seen.of[k].shift();
-  }
+  });
 }
 
 /** @param {any} t */
@@ -100,11 +88,11 @@ export function type() {
       <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${to(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>
     </dl>
     <div class="plots">
-      <${Plot} key=${'a' + t.type} title="Does it keep up?" t=${seen.t} of=${seen.of} show=${rate} least=${5} note="jobs per second"
+      <${Plot} key=${'a' + t.type} title="Does it keep up?" t=${seen.series.t} of=${seen.series.of} show=${rate} least=${5} note="jobs per second"
         lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
-      <${Plot} key=${'b' + t.type} title="What piles up?" t=${seen.t} of=${seen.of} show=${count} least=${5} note="jobs"
+      <${Plot} key=${'b' + t.type} title="What piles up?" t=${seen.series.t} of=${seen.series.of} show=${count} least=${5} note="jobs"
         lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
-      <${Plot} key=${'c' + t.type} title="How long does it take?" t=${seen.t} of=${seen.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
+      <${Plot} key=${'c' + t.type} title="How long does it take?" t=${seen.series.t} of=${seen.series.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
         lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
           { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
     </div>

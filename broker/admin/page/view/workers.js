@@ -35,7 +35,7 @@ const submitterColumns = [
 /** A first page that is asked again, and more on demand.
  * @param {string} path @param {Listing} more @param {(items: any[]) => any} draw @param {any} none */
 function peers(path, more, draw, none) {
-  const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.state.value : null;
+  const first = asked(path + (path.includes('?') ? '&' : '?') + 'limit=100'), all = more.path === path ? more.rows() : null;
   if (!first.data) return waiting(first);
   if (all?.items.length) return html`${draw(all.items)}${more.foot()}`;
   if (!first.data.items.length && first.data.next === undefined) return none;
