@@ -126,9 +126,14 @@ func TestDeadActions(t *testing.T) {
 	dead(1)
 	b.at("#/dead")
 	b.press("Retry all")
+	b.sees("Retry 1 dead letter of invoice?")
+	w.submit(gloom.Job{Type: "invoice", ID: "invoice-late"})
+	w.ask("POST", "/v1/types/invoice/resume", "{}")
+	dead(3) // more than was said: this one, and the one that was retried
+	w.ask("POST", "/v1/types/invoice/pause", "{}")
 	b.press("Retry 1 dead letter")
-	b.sees("1 dead letter handed in again, 0 left.", "None is kept.")
-	dead(0)
+	b.sees("1 dead letter handed in again, 2 left.")
+	dead(2)
 	b.strict()
 }
 

@@ -55,7 +55,7 @@ async function all(type, what, filter) {
   ask({
     title: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters} of ${type}?`, danger: what === 'discard', button: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters}`,
     body: html`<p>${said(filter)} ${what === 'retry' ? 'They are handed in again, as new jobs.' : 'Their bodies are gone then; this cannot be undone.'}</p>`,
-    go: () => act(() => call('POST', p, filter), r => `${plural(r.done, 'dead letter')} ${what === 'retry' ? 'handed in again' : 'discarded'}, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`).then(again),
+    go: () => act(() => call('POST', p, { ...filter, most: n.before }), r => `${plural(r.done, 'dead letter')} ${what === 'retry' ? 'handed in again' : 'discarded'}, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`).then(again),
   });
 }
 

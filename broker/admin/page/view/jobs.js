@@ -36,7 +36,7 @@ async function cancelAll(type, filter) {
   ask({
     title: `Cancel ${plural(n.before, 'job')} of ${type}?`, danger: true, button: `Cancel ${plural(n.before, 'job')}`,
     body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
-    go: () => act(() => call('POST', path, filter), r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`).then(again),
+    go: () => act(() => call('POST', path, { ...filter, most: n.before }), r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`).then(again),
   });
 }
 
