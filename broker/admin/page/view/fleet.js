@@ -17,8 +17,7 @@ export function fleet() {
   const f = r.data;
   return html`<header class="bar"><h1>Fleet</h1>${f?.member && html`<span class="note">this broker is <b class="name">${f.name}</b></span> ${state(f)}`}</header>
     ${waiting(r) ?? (!f.member ? empty('This broker is in no fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
-    <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed,
-      ${count(f.returned_total)} came back not run, ${count(f.lost_total)} were with a broker that was lost.</p>
+    <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed, ${count(f.returned_total)} came back not run, ${count(f.lost_total)} were with a broker that was lost.</p>
     <section>${!f.brokers.length ? empty('No other broker is heard.', 'What no worker here serves waits.')
       : table('Brokers', [
         { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state !== 'up' ? badge(b.state, 'warning') : ''}` },
