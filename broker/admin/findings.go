@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// mostFindings are told at a time.
-	mostFindings = 100
 	// someGroups, someClients and someTypes are how many of each are looked at more
 	// closely where something may be the matter with them.
 	someGroups, someClients, someTypes = 64, 64, 16

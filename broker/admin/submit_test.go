@@ -144,7 +144,7 @@ func TestSubmitWaits(t *testing.T) {
 		t.Errorf("the outcome: %v", j)
 	}
 	w.call("DELETE", "/v1/jobs/c", "", 200)
-	x = w.call("POST", "/v1/jobs", `{"type":"t","id":"d","body":"fail","keep_ms":60000}`, 202)
+	w.call("POST", "/v1/jobs", `{"type":"t","id":"d","body":"fail","keep_ms":60000}`, 202)
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/d", "", 200)["state"] == "ended" })
 	if j := w.call("GET", "/v1/jobs/d?body=true", "", 200); j["outcome"] != "job_failed" || j["reason"] != "no such number" || j["body"] != nil {
 		t.Errorf("the outcome of a failed one: %v", j)

@@ -134,7 +134,7 @@ func TestOnce(t *testing.T) {
 				t.Fatalf("pulled %v, want %s", got, once)
 			}
 			b.Close() // and with it what it knew of the job
-			b = shared(t, b)
+			shared(t, b)
 			d.ready()
 			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"success","result":null,"attempt":1}`, once), "worker-id", worker).want(204)
 		})
