@@ -11,11 +11,11 @@ const listing = new Listing();
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
 
-/** @param {any} d */
-const path = d => `/v1/dead/${enc(d.type)}/${enc(d.id)}`;
+/** The letter itself, since several may have one id. @param {any} d @param {string} [what] */
+const path = (d, what = '') => `/v1/dead/${enc(d.type)}/${enc(d.id)}${what}?no=${d.no}`;
 
 /** @param {any} d */
-const retry = d => act(() => call('POST', path(d) + '/retry'), `${d.id} was handed in again.`).then(again);
+const retry = d => act(() => call('POST', path(d, '/retry')), `${d.id} was handed in again.`).then(again);
 
 /** @param {any} d */
 function discard(d) {
@@ -84,7 +84,7 @@ function ofType(/** @type {string} */ type) {
       ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => all(type, 'retry', filter))} ${button('Discard all that fit', () => all(type, 'discard', filter), { danger: true })}</div>`}
     </div>
     ${!reason && reasons.length > 1 && html`<p class="note reasons">${reasons.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: r.slice(0, 100) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
-    ${s.items.length ? table('Dead letters', columns, s.items, d => d.id + ' ' + d.failed_seconds_ago) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
+    ${s.items.length ? table('Dead letters', columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
     ${listing.foot()}`;
 }
 
