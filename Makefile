@@ -4,8 +4,9 @@ GO      ?= go
 BIN     := .build
 SEEDS   ?= 20000
 FUZZ    ?= 60s
-# Two packages at a time: several start daemons and databases of their own.
-TESTING := -timeout 12m -p 2
+# Three packages at a time, also on two processors: most wait for daemons and
+# databases that they start.
+TESTING := -timeout 12m -p 3
 
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null || git describe --always --abbrev=12 --dirty 2>/dev/null | sed s/^/devel-/)
 LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)

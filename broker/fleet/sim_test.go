@@ -24,7 +24,7 @@ var (
 func TestWorlds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
-		n /= 6
+		n /= 10
 	}
 	var sum fleet.Stats
 	for s := *seed; s < *seed+uint64(n); s++ {

@@ -503,6 +503,9 @@ func TestKills(t *testing.T) {
 			}
 		})
 	}
+	if testing.Short() {
+		*faults = min(*faults, 4)
+	}
 	for range *faults {
 		s, n := all[rng.IntN(3)], nats[0]
 		rest := func() { time.Sleep(time.Duration(rng.Int64N(int64(2 * time.Second)))) }
