@@ -251,6 +251,10 @@ func TestFindings(t *testing.T) {
 		}},
 		{"all left", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"type":"TYP"`).send(`{"action":"leave"}`)
+			eventually(s.t, "it has left", func() bool { // or it would get a job
+				items := s.call("GET", s.of("/v1/workers?type=TYP"), "", 200)["items"].([]any)
+				return len(items) == 1 && items[0].(map[string]any)["left"] == true
+			})
 			s.jobs(2, "")
 		}},
 		{"overdue", "overdue", "TYP", nil, func(s *stage) {
