@@ -58,7 +58,7 @@ test: lint ## all checks and tests: race detector, invariants, simulator, fuzz t
 	$(GO) test -race -short -vet=off $(TESTING) ./...
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(SEEDS)
-	@$(MAKE) --no-print-directory fuzz FUZZ=20000x
+	@$(MAKE) --no-print-directory fuzz FUZZ=10000x
 	python3 -m unittest discover -s clients/python/tests
 
 .PHONY: sim
