@@ -265,8 +265,6 @@ type Move struct {
 	Types, Except [][]byte
 	// Places is how many more jobs, at most mostPlaces, its idle workers have room for.
 	Places int
-	// Gone: nobody serves the set any more.
-	Gone bool
 }
 
 // mostPlaces bounds what is counted of one set of workers.
@@ -285,7 +283,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	}
 	for _, p := range b.movedPools {
 		p.moved = false
-		m := Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Gone: p.workers == 0}
+		m := Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces)}
 		if p.types == nil {
 			p.types, p.except = p.asked()
 		}

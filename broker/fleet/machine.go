@@ -297,6 +297,3 @@ func (m *Machine) SetPart(n int) { m.cfg.Part = n }
 func (m *Machine) Pending() bool {
 	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })
 }
-
-// Stats returns the counts.
-func (m *Machine) Stats() Stats { return m.stats }

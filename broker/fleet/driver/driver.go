@@ -27,8 +27,6 @@ type Driver struct {
 	stop    chan struct{}
 	in      chan *nats.Msg
 	done    sync.WaitGroup
-	// waking: wake has been filled, and nobody has taken what there is to send.
-	waking atomic.Bool
 
 	mu   sync.Mutex // guards lost
 	lost map[string]time.Time
@@ -46,8 +44,11 @@ type member struct {
 // Step is the machine's; what it has to send is sent soon.
 func (x member) Step(now int64) {
 	x.Machine.Step(now)
-	if x.Pending() && x.d.waking.CompareAndSwap(false, true) {
-		x.d.wake <- struct{}{}
+	if x.Pending() {
+		select {
+		case x.d.wake <- struct{}{}:
+		default: // it knows, and has not come yet
+		}
 	}
 }
 
@@ -156,7 +157,6 @@ func (d *Driver) send() {
 }
 
 func (d *Driver) sendAll() {
-	d.waking.Store(false)
 	var out []fleet.Message
 	var news []fleet.News
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
