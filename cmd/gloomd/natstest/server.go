@@ -19,9 +19,9 @@ type Server struct {
 	URL string
 }
 
-// Cluster starts n servers that know each other. Debian's package nats-server must
-// be installed.
-func Cluster(n int) (all []*Server, err error) {
+// Cluster starts n servers that know each other, with further arguments. Debian's
+// package nats-server must be installed.
+func Cluster(n int, further ...string) (all []*Server, err error) {
 	program := throwaway.Lookup("nats-server")
 	if program == "" {
 		return nil, errors.New("nats-server is not installed: the Debian package nats-server has it (make deps)")
@@ -46,7 +46,7 @@ func Cluster(n int) (all []*Server, err error) {
 			return all, err
 		}
 		addr := fmt.Sprintf("127.0.0.1:%d", ports[i])
-		args := []string{"-a", "127.0.0.1", "-p", fmt.Sprint(ports[i])}
+		args := append([]string{"-a", "127.0.0.1", "-p", fmt.Sprint(ports[i])}, further...)
 		if n > 1 {
 			args = append(args, "--cluster_name", "gloom", "--cluster", routes[i], "--routes", strings.Join(routes, ","))
 		}

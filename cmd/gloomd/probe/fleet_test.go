@@ -46,6 +46,7 @@ type site struct {
 	t                    *testing.T
 	name, nats           string
 	submit, worker, http string
+	flags                []string
 	cable                *cable // to the first NATS server, where there is one alone
 	*throwaway.Daemon
 }
@@ -76,8 +77,8 @@ func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
 
 func (s *site) start() {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "gloomd"), "--fleet", s.nats, "--fleet-name", s.name,
-		"--submit-addr", s.submit, "--worker-addr", s.worker, "--http-addr", s.http, "--max-memory", "256MiB")
+	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(slices.Clone(s.flags), "--fleet", s.nats, "--fleet-name", s.name,
+		"--submit-addr", s.submit, "--worker-addr", s.worker, "--http-addr", s.http, "--max-memory", "256MiB")...)
 	d, err := throwaway.Start(cmd, "gloomd is ready")
 	if err != nil {
 		s.t.Fatal(err)
@@ -362,6 +363,36 @@ func TestCut(t *testing.T) {
 			t.Errorf("%s, healed: %s, %v", v.what, r.Body, err)
 		}
 	}
+}
+
+// TestTLS: to a NATS that wants certificates, with them and without.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	of := func(name string) string { return filepath.Join(dir, name) }
+	nats, err := natstest.Cluster(1, "--tlsverify", "--tlscert", of("server.pem"), "--tlskey", of("server.key"), "--tlscacert", of("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natstest.Close(nats) })
+	var all []*site
+	for i, flags := range [][]string{
+		{"--fleet-ca", of("ca.pem"), "--fleet-cert", of("client.pem"), "--fleet-key", of("client.key")},
+		{"--fleet-ca", of("ca.pem"), "--fleet-cert", of("client.pem"), "--fleet-key", of("client.key")},
+		{"--fleet-ca", of("ca.pem")},
+	} {
+		s := &site{t: t, name: string(rune('a' + i)), nats: strings.Replace(nats[0].URL, "nats:", "tls:", 1), flags: flags, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		all = append(all, s)
+	}
+	all[1].work([]string{"t"}, 1, all[1].echo)
+	if got, err := do(t, all[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+		t.Errorf("with certificates: %s, %v", got, err)
+	}
+	all[2].found("fleet_away")
 }
 
 // TestSameName: of two brokers of one name the later one goes on alone, and says so.

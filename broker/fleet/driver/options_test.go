@@ -1,0 +1,44 @@
+package driver_test
+
+import (
+	"errors"
+	"testing"
+
+	"gloom/broker/fleet/driver"
+	"gloom/broker/guard"
+)
+
+// TestOptions: what cannot be is named with its flag.
+func TestOptions(t *testing.T) {
+	for _, v := range []struct {
+		flag string // "" where all is well
+		opt  driver.Options
+	}{
+		{"", driver.Options{}},
+		{"", driver.Options{Servers: "nats://127.0.0.1:4222,nats://localhost:1"}},
+		{"", driver.Options{Servers: "tls://nats.example.org:4222"}},
+		{"", driver.Options{Servers: "nats://user:word@nats.example.org:4222"}},
+		{"", driver.Options{Servers: "nats://nats.example.org:4222", Insecure: true}},
+		{"fleet", driver.Options{Servers: "nats://nats.example.org:4222"}},
+		{"fleet", driver.Options{Servers: "nats://127.0.0.1:4222,nats://10.0.0.1:4222"}},
+		{"fleet", driver.Options{Servers: "127.0.0.1:4222"}},
+		{"fleet", driver.Options{Servers: "http://127.0.0.1:4222"}},
+		{"fleet", driver.Options{Servers: "nats://%zz"}},
+		{"fleet", driver.Options{Servers: "nats://127.0.0.1:4222,"}},
+		{"fleet-prefix", driver.Options{Servers: "nats://127.0.0.1:4222", Prefix: "a.*"}},
+		{"fleet-name", driver.Options{Servers: "nats://127.0.0.1:4222", Name: string(make([]byte, 129))}},
+		{"fleet-creds", driver.Options{Servers: "nats://127.0.0.1:4222", Creds: "/nowhere"}},
+		{"fleet-ca", driver.Options{Servers: "nats://127.0.0.1:4222", CA: "/nowhere"}},
+		{"fleet-cert", driver.Options{Servers: "nats://127.0.0.1:4222", Cert: "/dev/null"}},
+		{"fleet-cert", driver.Options{Servers: "nats://127.0.0.1:4222", Cert: "/dev/null", Key: "/dev/null"}},
+	} {
+		if v.opt.Prefix == "" {
+			v.opt.Prefix = "gloom"
+		}
+		err := v.opt.Validate()
+		var option *guard.OptionError
+		if v.flag == "" && err != nil || v.flag != "" && (!errors.As(err, &option) || option.Flag != v.flag) {
+			t.Errorf("%+v: %v, want the flag %q", v.opt, err, v.flag)
+		}
+	}
+}
