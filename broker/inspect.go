@@ -287,13 +287,15 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 // counted up to mostAhead.
 type Place struct {
 	Ahead int
-	next  int // the flow to go on with
+	next  int   // the flow to go on with
+	last  entry // the job of its lanes to go on behind, if any
+	lost  bool  // such a job was gone
 }
 
 const mostAhead = 10_000
 
 // Exact is false where at least so many jobs are ahead.
-func (p *Place) Exact() bool { return p.Ahead < mostAhead }
+func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.lost }
 
 // Place looks at one piece of the line before a queued job and tells whether
 // there is more.
@@ -309,17 +311,20 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	k := b.flows[j.flow].kind
 	me := j.standing(r)
 	p.next = max(p.next, 1)
-	for n := 0; n < lookVisits && p.next < len(b.flows); p.next++ {
-		n++
+	for n := 0; n < lookVisits && p.next < len(b.flows); n++ {
 		f := b.flows[p.next]
-		if f == nil || f.kind != k || f.pos < 0 || !b.leads(f, &me) {
-			continue
+		if f != nil && f.kind == k && f.pos >= 0 && b.leads(f, &me) {
+			before := p.Ahead
+			whole := b.countAhead(&f.ready, &me, j, p)
+			if p.Ahead == mostAhead {
+				return false
+			}
+			if !whole {
+				return true
+			}
+			n += p.Ahead - before
 		}
-		before := p.Ahead
-		if b.countAhead(&f.ready, &me, j, p); !p.Exact() {
-			return false
-		}
-		n += p.Ahead - before
+		p.next, p.last = p.next+1, entry{}
 	}
 	return p.next < len(b.flows)
 }
@@ -330,22 +335,55 @@ func (b *Broker) leads(f *flow, x *entry) bool {
 	return best.before(x)
 }
 
-// countAhead counts the jobs of q before j, whose key is me.
-func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) {
-	for l := len(q.lanes) - 1; l >= 0 && q.lanes[l].prio >= j.prio; l-- {
-		for r := q.lanes[l].head; r != 0 && p.Exact(); {
+// countAhead counts the jobs of q before j, whose key is me. After lookVisits of
+// those in lanes, which lie far apart in memory, it tells that there are more.
+func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) {
+	l, r := len(q.lanes)-1, uint32(0)
+	if p.last.ref != 0 {
+		o, ok := b.lastAhead(p)
+		if !ok { // nobody knows how many of those behind it were counted
+			p.lost = true
+			return true
+		}
+		l, _ = q.laneOf(o.prio)
+		if r = o.next; r == 0 {
+			l--
+		}
+	}
+	for n := 0; l >= 0 && q.lanes[l].prio >= j.prio; l, r = l-1, 0 {
+		if r == 0 {
+			r = q.lanes[l].head
+		}
+		for ; r != 0; n++ {
 			o := b.jobs.get(r)
-			if x := o.standing(r); !x.before(me) {
+			x := o.standing(r)
+			if !x.before(me) {
 				break
 			}
-			p.Ahead++
+			if p.Ahead++; p.Ahead == mostAhead {
+				return true
+			}
+			if n == lookVisits {
+				p.last = x
+				return false
+			}
 			r = o.next
 		}
 	}
-	_ = p.Exact() && q.spill.eachBefore(0, me, func(*entry) bool {
+	q.spill.eachBefore(0, me, func(*entry) bool {
 		p.Ahead++
-		return p.Exact()
+		return p.Ahead < mostAhead
 	})
+	return true
+}
+
+// lastAhead is the job that a place was counted up to, where it still stands there.
+func (b *Broker) lastAhead(p *Place) (*job, bool) {
+	if !b.jobs.has(p.last.ref) {
+		return nil, false
+	}
+	o := b.jobs.get(p.last.ref)
+	return o, o.state == stQueued && int(o.flow) == p.next && o.standing(p.last.ref) == p.last
 }
 
 // Idle is how many workers with room serve a type, whether it has been seen yet or

@@ -85,6 +85,43 @@ func TestLooks(t *testing.T) {
 	t.Logf("the longest piece took %v", longest)
 }
 
+// TestPlace: a place in a long line is counted in pieces, and is not exact where the
+// jobs that had been counted up to are gone.
+func TestPlace(t *testing.T) {
+	const n = 5000
+	for _, c := range []struct {
+		name       string
+		priorities int64
+		gone       int // of the first jobs, after the first piece
+		exact      bool
+	}{
+		{"one priority", 1, 0, true},
+		{"five priorities", 5, 0, true},
+		{"some go that were counted", 1, 1000, true},
+		{"all go that were counted", 1, 2000, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			core := broker.New(broker.Config{})
+			s := core.AddSubmitter()
+			for i := range n {
+				core.Submit(int64(i), s, &broker.Submission{
+					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Priority: -int64(i) % c.priorities, Quiet: true,
+				})
+			}
+			var p broker.Place
+			last, pieces := fmt.Append(nil, n-1), 1
+			for ; core.Place(last, &p); pieces++ {
+				for i := 0; pieces == 1 && i < c.gone; i++ {
+					core.Cancel(n, s, fmt.Append(nil, i))
+				}
+			}
+			if p.Exact() != c.exact || c.exact && (p.Ahead != n-1 || pieces < n/1100) || p.Ahead >= n {
+				t.Errorf("%d are ahead (exact: %v), found in %d pieces; want %d (exact: %v)", p.Ahead, p.Exact(), pieces, n-1, c.exact)
+			}
+		})
+	}
+}
+
 // TestKept: the first types are never forgotten, and are not counted as used.
 func TestKept(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})
