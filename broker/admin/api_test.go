@@ -253,14 +253,14 @@ func TestOperations(t *testing.T) {
 	w.call("GET", "/v1/types/a%2Fb%20c/jobs", "", 200)
 	w.call("GET", "/v1/jobs?state=running", "", 200)
 	w.call("POST", "/v1/jobs", `{"type":"b","body":1}`, 202)
-	w.call("POST", "/v1/types/b/jobs/cancel", "{}", 200)
-	w.call("POST", "/v1/dead/a%2Fb%20c/retry", `{}`, 200)
+	w.call("POST", "/v1/types/b/jobs/cancel", `{"all":true}`, 200)
+	w.call("POST", "/v1/dead/a%2Fb%20c/retry", `{"all":true}`, 200)
 	if _, err := submit("bad2", "a/b c", gloom.Job{}).Result(ctx); err == nil {
 		t.Error("bad2 did not fail")
 	}
 	w.call("DELETE", "/v1/dead/a%2Fb%20c/bad2", "", 200)
 	w.call("DELETE", "/v1/dead/a%2Fb%20c/bad2", "", 404)
-	w.call("POST", "/v1/dead/a%2Fb%20c/discard", `{}`, 200)
+	w.call("POST", "/v1/dead/a%2Fb%20c/discard", `{"all":true}`, 200)
 	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 {
 		t.Errorf("status: %v", x)
 	}

@@ -168,15 +168,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 	if err != nil {
 		return err
 	}
-	b, err := read(r, "id", "reason", "older", "most")
-	if err != nil {
-		return err
-	}
-	most, err := b.most()
-	if err != nil {
-		return err
-	}
-	v, err := b.values()
+	v, most, err := selection(r, "id", "reason", "older")
 	if err != nil {
 		return err
 	}

@@ -354,12 +354,12 @@ func TestFindings(t *testing.T) {
 		{"failed jobs kept", "limit dead-letters", "TYP", func(o *server.Options) { o.DeadLetters = 10 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.jobs(10, "")
-			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), "{}", 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *server.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
-			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), "{}", 200) })
+			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
 		{"memory", "limit max-memory", "broker", func(o *server.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
 			p := s.submitter()

@@ -78,6 +78,42 @@ func flagOf(r *http.Request, key string) (bool, error) {
 	}
 }
 
+// selection reads which of many a request means: a filter, as a query would have it,
+// and how many of those that fit at the most, 0 for all. All there are have to be
+// meant in so many words.
+func selection(r *http.Request, keys ...string) (v url.Values, most int, err error) {
+	b, err := read(r, append(keys, "all", "most")...)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := b.integer("most", 1, math.MaxInt, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := false
+	if b["all"] != nil {
+		if all, err = b.boolean("all"); err != nil {
+			return nil, 0, err
+		}
+	}
+	delete(b, "most")
+	delete(b, "all")
+	if v, err = b.values(); err != nil {
+		return nil, 0, err
+	}
+	narrow := false
+	for key := range v {
+		narrow = narrow || v.Get(key) != "0" // which fits all
+	}
+	switch {
+	case all && narrow:
+		return nil, 0, fail(http.StatusBadRequest, "invalid_value", "all must be false beside a filter, got true")
+	case !all && !narrow:
+		return nil, 0, fail(http.StatusBadRequest, "missing_field", "the body must say which ones: a filter of %s, or all: true", strings.Join(keys, ", "))
+	}
+	return v, int(n), nil
+}
+
 // values are the keys of a body, a filter, as those of a query.
 func (b body) values() (url.Values, error) {
 	v := url.Values{}
@@ -96,13 +132,6 @@ func (b body) values() (url.Values, error) {
 		v.Set(key, s)
 	}
 	return v, nil
-}
-
-// most takes how many of those that fit may be changed out of a body: 0 is all.
-func (b body) most() (int, error) {
-	n, err := b.integer("most", 1, math.MaxInt, 0)
-	delete(b, "most")
-	return int(n), err
 }
 
 func (a *API) getJobs(w http.ResponseWriter, r *http.Request) error {
@@ -147,15 +176,7 @@ func (a *API) countJobs(r *http.Request, q *broker.JobFilter) (n int) {
 
 // cancelJobs cancels all jobs of a type that fit: running ones only if it says so.
 func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
-	b, err := read(r, append(filterKeys, "most")...)
-	if err != nil {
-		return err
-	}
-	most, err := b.most()
-	if err != nil {
-		return err
-	}
-	v, err := b.values()
+	v, most, err := selection(r, filterKeys...)
 	if err != nil {
 		return err
 	}

@@ -77,11 +77,15 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%s lists %q, want %s", c.path, got, c.want)
 		}
 	}
-	for path, body := range map[string]string{
-		"/v1/types/a/jobs/cancel": `{"group":""}`, "/v1/dead/a/retry": `{"reason":""}`, "/v1/dead/a/discard": `{"id":""}`,
-	} {
-		if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), "is empty") {
-			t.Errorf("%s %s: %v", path, body, x)
+	// All there are have to be meant in so many words.
+	for _, path := range []string{"/v1/types/a/jobs/cancel", "/v1/dead/a/retry", "/v1/dead/a/discard"} {
+		for body, says := range map[string]string{
+			``: "or all: true", `{}`: "or all: true", `{"all":false}`: "or all: true", `{"most":7}`: "or all: true", `{"older":0}`: "or all: true", `{"id":null}`: "or all: true",
+			`{"id":""}`: "id is empty", `{"all":true,"id":"a"}`: "all must be false beside a filter", `{"all":1}`: "all must be true or false",
+		} {
+			if x := w.call("POST", path, body, 400); !strings.Contains(x["reason"].(string), says) {
+				t.Errorf("%s %s: %v, want %q", path, body, x, says)
+			}
 		}
 	}
 	if x := w.call("GET", "/v1/types/a/demand", "", 200); x["demand"] != 2.0 {
@@ -132,12 +136,12 @@ func TestCancelMany(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v, %v, %v", path, filter, x, before, done, after)
 		}
 	}
-	cancel("?count=true", "", 105, 0, 105)
+	cancel("?count=true", `{"all":true}`, 105, 0, 105)
 	cancel("", `{"id":"j10","most":2}`, 6, 2, 4)
 	cancel("", `{"id":"j10"}`, 4, 4, 0)
 	cancel("", `{"state":"queued","older":3600000}`, 0, 0, 0)
 	cancel("", `{"state":"queued"}`, 33, 33, 0)
-	cancel("", `{}`, 66, 66, 0)
+	cancel("", `{"all":true}`, 66, 66, 0)
 	for body, says := range map[string]string{
 		`{"state":"ended"}`: "ended", `{"state":7}`: "state", `{"older":"x"}`: "older", `{"typ":"a"}`: "typ", `{"most":0}`: "most must be an integer from 1", `{"id":["x"]}`: "id must be a string",
 	} {
@@ -175,7 +179,7 @@ func TestDeadMany(t *testing.T) {
 	many("discard?count=true", `{"id":"d1"}`, 11, 0, 11)
 	many("discard", `{"id":"d1","most":4}`, 11, 4, 7)
 	many("discard", `{"id":"d1"}`, 7, 7, 0)
-	many("retry?count=true", `{}`, 9, 0, 9)
+	many("retry?count=true", `{"all":true,"id":null}`, 9, 0, 9)
 	w.call("POST", "/v1/types/t/pause", "", 200)
 	many("retry", `{"reason":"such"}`, 9, 9, 0)
 	if got := w.ids("/v1/types/t/jobs?"); len(got) != 9 {

@@ -242,7 +242,7 @@ func TestScopes(t *testing.T) {
 		{"hook", "POST", "/v1/jobs?wait=1ms", `{"type":"mail","body":1}`, 504, "scope watch"},
 		{"all", "POST", "/v1/jobs?wait=1ms", `{"type":"mail","body":1}`, 504, "is kept for /v1/jobs/{id}"},
 		{"hook", "POST", "/v1/types/mail/jobs/cancel", "", 403, "admin"},
-		{"root", "POST", "/v1/types/mail/jobs/cancel", "", 200, ""},
+		{"root", "POST", "/v1/types/mail/jobs/cancel", `{"all":true}`, 200, ""},
 	} {
 		w.token = c.token
 		x := w.call(c.method, c.path, c.body, c.status)

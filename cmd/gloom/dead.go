@@ -239,7 +239,7 @@ type deadAction struct {
 func (a *deadAction) many(typ string) error {
 	filter := func(most int) any {
 		f := a.filter
-		f.Most = most
+		f.All, f.Most = f.Reason == "" && f.Older == 0, most
 		return f
 	}
 	out, err := a.tool.many(&changeOfMany{

@@ -32,7 +32,9 @@ func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 }
 
 func (q *jobFilter) api(most int) api.JobFilter {
-	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.Milliseconds(), Most: most}
+	older := q.older.Milliseconds()
+	all := q.state == "" && q.id == "" && q.group == "" && older == 0
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: older, All: all, Most: most}
 }
 
 // query is the filter as a part of a URL.

@@ -154,6 +154,8 @@ type Look struct {
 	Dead        int     `json:"dead"`
 	MemoryBytes int64   `json:"memory_bytes"` // what max_memory is about
 	UnreadBytes int64   `json:"unread_bytes"` // that wait for peers to read them
+	Jobs        int64   `json:"jobs"`         // what max_jobs is about
+	Conns       int64   `json:"connections"`  // what max_conns is about
 	Ledger      Ledger  `json:"ledger"`
 	Imbalance   int64   `json:"imbalance"`
 	Rates       *Rates  `json:"rates,omitempty"`
@@ -260,7 +262,7 @@ type Demand struct {
 	Demand uint64 `json:"demand"`
 }
 
-// JobFilter says which jobs a request means; what is not said fits all.
+// JobFilter says which jobs a request means. One that says nothing else has to say All.
 type JobFilter struct {
 	// State is delayed, queued or running; without it, waiting jobs are meant.
 	State string `json:"state,omitempty"`
@@ -270,16 +272,19 @@ type JobFilter struct {
 	// Submitter and Worker are numbers of peers.
 	Submitter uint64 `json:"submitter,omitempty"`
 	Worker    uint64 `json:"worker,omitempty"`
+	All       bool   `json:"all,omitempty"`
 	// Most is how many may be cancelled, 0 all.
 	Most int `json:"most,omitempty"`
 }
 
-// DeadFilter says which failed jobs a request means; what is not said fits all.
+// DeadFilter says which failed jobs a request means. One that says nothing else has to
+// say All.
 type DeadFilter struct {
 	ID     string `json:"id,omitempty"`     // part of it
 	Reason string `json:"reason,omitempty"` // part of it
 	Older  int64  `json:"older,omitempty"`  // at least so long since it failed, in milliseconds
-	Most   int    `json:"most,omitempty"`   // how many may be changed, 0 all
+	All    bool   `json:"all,omitempty"`
+	Most   int    `json:"most,omitempty"` // how many may be changed, 0 all
 }
 
 // Many tells what became of all that a filter means.

@@ -1,7 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
-import { clock } from './format.js';
+import { clock, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -129,6 +129,19 @@ export const dialog = signal(null);
 
 /** @param {Dialog} d */
 export const ask = d => { dialog.value = d; };
+
+/** Does something to all that a filter means, after saying how many that are.
+ * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
+export async function bulk({ path, filter, verb, one, type, danger, body, done, after }) {
+  const meant = Object.keys(filter).length ? filter : { all: true };
+  const n = await act(() => call('POST', path + '?count=true', meant), r => `${plural(r.before, one)} ${r.before === 1 ? 'fits' : 'fit'}.`);
+  if (!n?.before) return;
+  const what = `${verb} ${plural(n.before, one)}`;
+  ask({
+    title: `${what} of ${type}?`, danger, button: what, body,
+    go: () => act(() => call('POST', path, { ...meant, most: n.before }), done).then(after), // none that came since
+  });
+}
 
 /** A button for those who may.
  * @param {string} text @param {() => any} go @param {{scope?: string, danger?: boolean, title?: string, first?: boolean}} [o] */

@@ -3,7 +3,7 @@ import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
 import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
+import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
 import { shown } from './job.js';
 
 const listing = new Listing();
@@ -46,18 +46,19 @@ function said(f) {
   return of.length ? `Those that have ${of.join(' and ')}.` : 'All of this type.';
 }
 
-/** @param {string} type @param {'retry' | 'discard'} what @param {Record<string, any>} filter */
-async function all(type, what, filter) {
-  const p = `/v1/dead/${enc(type)}/${what}`;
-  const n = await act(() => call('POST', p + '?count=true', filter), r => `${plural(r.before, 'dead letter')} fit.`);
-  if (!n?.before) return;
-  const letters = plural(n.before, 'dead letter');
-  ask({
-    title: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters} of ${type}?`, danger: what === 'discard', button: `${what === 'retry' ? 'Retry' : 'Discard'} ${letters}`,
-    body: html`<p>${said(filter)} ${what === 'retry' ? 'They are handed in again, as new jobs.' : 'Their bodies are gone then; this cannot be undone.'}</p>`,
-    go: () => act(() => call('POST', p, { ...filter, most: n.before }), r => `${plural(r.done, 'dead letter')} ${what === 'retry' ? 'handed in again' : 'discarded'}, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`).then(again),
-  });
-}
+/** @param {string} type @param {Record<string, any>} filter */
+const retryAll = (type, filter) => bulk({
+  path: `/v1/dead/${enc(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
+  body: html`<p>${said(filter)} They are handed in again, as new jobs.</p>`,
+  done: r => `${plural(r.done, 'dead letter')} handed in again, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,
+});
+
+/** @param {string} type @param {Record<string, any>} filter */
+const discardAll = (type, filter) => bulk({
+  path: `/v1/dead/${enc(type)}/discard`, filter, verb: 'Discard', one: 'dead letter', type, danger: true, after: again,
+  body: html`<p>${said(filter)} Their bodies are gone then; this cannot be undone.</p>`,
+  done: r => `${plural(r.done, 'dead letter')} discarded, ${count(r.after)} left.`,
+});
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
@@ -81,7 +82,7 @@ function ofType(/** @type {string} */ type) {
     <div class="filters">
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
-      ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => all(type, 'retry', filter))} ${button('Discard all that fit', () => all(type, 'discard', filter), { danger: true })}</div>`}
+      ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
     ${!reason && reasons.length > 1 && html`<p class="note reasons">${reasons.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: r.slice(0, 100) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
     ${s.items.length ? table('Dead letters', columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
@@ -99,7 +100,7 @@ export function dead() {
         { name: 'Kept', num: true, of: t => count(t.dead) },
         { name: 'Failed', num: true, title: 'since the start', of: t => count(t.ledger.failed) },
         { name: 'Answered', num: true, wide: 1, of: t => count(t.ledger.answered) },
-        { name: 'Do', wide: 1, of: t => html`<span class="row">${button('Retry all', () => all(t.type, 'retry', {}))} ${button('Discard all', () => all(t.type, 'discard', {}), { danger: true })}</span>` },
+        { name: 'Do', wide: 1, of: t => html`<span class="row">${button('Retry all', () => retryAll(t.type, {}))} ${button('Discard all', () => discardAll(t.type, {}), { danger: true })}</span>` },
       ], some, t => t.type))}
     ${some?.length > 0 && some.length === r.data.items.length && r.data.next !== undefined && html`<p class="note">The ${count(some.length)} types with most of them are shown.</p>`}`;
 }

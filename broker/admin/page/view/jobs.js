@@ -1,9 +1,9 @@
 // Jobs, page by page.
 import { html } from '../html.js';
-import { call, enc } from '../api.js';
+import { enc } from '../api.js';
 import { count, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
+import { badge, bulk, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
 
 const listing = new Listing();
 
@@ -27,18 +27,12 @@ const columns = [
 /** @param {Record<string, any>} query */
 const query = query => new URLSearchParams(Object.entries(query).filter(([, v]) => v)).toString();
 
-/** Cancels all jobs of a type that fit, after saying how many.
- * @param {string} type @param {Record<string, any>} filter */
-async function cancelAll(type, filter) {
-  const path = `/v1/types/${enc(type)}/jobs/cancel`;
-  const n = await act(() => call('POST', path + '?count=true', filter), r => `${plural(r.before, 'job')} fit.`);
-  if (!n?.before) return;
-  ask({
-    title: `Cancel ${plural(n.before, 'job')} of ${type}?`, danger: true, button: `Cancel ${plural(n.before, 'job')}`,
-    body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
-    go: () => act(() => call('POST', path, { ...filter, most: n.before }), r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`).then(again),
-  });
-}
+/** @param {string} type @param {Record<string, any>} filter */
+const cancelAll = (type, filter) => bulk({
+  path: `/v1/types/${enc(type)}/jobs/cancel`, filter, verb: 'Cancel', one: 'job', type, danger: true, after: again,
+  body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
+  done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`,
+});
 
 /** @param {any} r */
 const again = r => { listing.again(); return r; };
