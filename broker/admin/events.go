@@ -38,8 +38,10 @@ func (a *API) seen(w *watch) []byte {
 			v.Imbalance = total.Imbalance()
 			v.Submitters, v.Workers = b.Peers()
 			v.Groups, v.MemoryBytes = b.GroupCount(), b.Memory().Total()
+			v.Jobs, _ = b.Load()
 		})
 		m := a.srv.Memory()
+		v.Conns = a.srv.Counts().Conns
 		v.MemoryBytes += m.Unread + m.Spare + m.Input + m.TLS
 		v.UnreadBytes = m.Unread
 		v.FailedHour = v.Ledger.Failed - a.past.failedHourAgo()

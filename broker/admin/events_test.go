@@ -103,6 +103,14 @@ func TestEvents(t *testing.T) {
 	if look.Rates == nil || look.Rates.In == 0 {
 		t.Errorf("rates: %+v", look.Rates)
 	}
+	// A kept outcome is no job in the ledger, and is one to the limit.
+	w.call("POST", "/v1/jobs", `{"type":"kept","body":1,"expires_ms":1,"keep_ms":3600000}`, 202)
+	for look.Ledger.Expired == 0 {
+		s.next("look", &look)
+	}
+	if look.Jobs != 4 || look.Conns != 1 {
+		t.Errorf("%d jobs and %d connections count, want 4 and 1", look.Jobs, look.Conns)
+	}
 }
 
 // TestEventsRefused: there are so many streams, and those without a token none.

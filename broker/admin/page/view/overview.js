@@ -85,8 +85,8 @@ export function overview() {
         <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'It adds up: no job is lost.'}</p></section>
       <section><h2>Limits</h2><div class="shares">
         ${share('Memory', v.memory_bytes, limits.max_memory, bytes)}
-        ${share('Jobs', l.queued + l.delayed + l.running, limits.max_jobs, count)}
-        ${share('Connections', v.workers + v.submitters, limits.max_conns, count)}
+        ${share('Jobs', v.jobs, limits.max_jobs, count)}
+        ${share('Connections', v.connections, limits.max_conns, count)}
         ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
     </div>
     ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(s.uptime_seconds + (Date.now() - s.at) / 1000)], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
