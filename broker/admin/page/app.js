@@ -71,7 +71,7 @@ function doorway() {
 }
 
 function top() {
-  const list = findings() ?? [], bad = list.filter(f => f.severity !== 'info');
+  const list = away.value ? [] : findings() ?? [], bad = list.filter(f => f.severity !== 'info');
   const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
   return html`<header class="top">
     <a class="logo" href="#/"><img src="icon.svg" alt="" width="20" height="20" />Gloom</a>
@@ -196,5 +196,6 @@ effect(() => {
   render(page(), root);
   end();
 });
-effect(() => { document.title = [place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · '); });
-enter().then(live);
+effect(() => { document.title = [away.value && 'away', place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · '); });
+enter();
+live();

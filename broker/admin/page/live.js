@@ -15,6 +15,20 @@ export const refusal = signal('');
 /** Changes every second. */
 export const second = signal(0);
 
+/** By how many ms the browser's clock is ahead of the broker's. */
+let ahead = 0;
+
+/** What is seen is of this time, in ms since 1970: of now, unless the broker is away. */
+const seen = () => (second.value, away.value ? heard.value : Date.now());
+
+/** For how many seconds something has lasted that began at a time of the broker's clock.
+ * @param {string} began */
+export const lasted = began => Math.max(0, (seen() - ahead - Date.parse(began)) / 1000);
+
+/** What a number of seconds has come to since it was read with a row.
+ * @param {{at?: number}} row @param {number} seconds */
+export const grown = (row, seconds) => seconds + (row.at ? Math.max(0, (seen() - row.at) / 1000) : 0);
+
 const span = 300, window = 10; // seconds
 
 /** Columns over time; null is not known. */
@@ -57,10 +71,9 @@ let wait = new Lately(), run = new Lately();
 /** @param {any[]} moments */
 function past(moments) {
   if (series.t.length || !moments.length) return;
-  const ahead = Math.max(0, moments[moments.length - 1].unix_ms - Date.now()); // of the browser's clock
   for (let i = 1; i < moments.length; i++) {
     const a = moments[i - 1], b = moments[i], s = (b.unix_ms - a.unix_ms) / 1000;
-    series.push((b.unix_ms - ahead) / 1000, {
+    series.push((b.unix_ms + ahead) / 1000, {
       in: (b.submitted - a.submitted) / s, out: (b.ended - a.ended) / s, failed: (b.failed - a.failed) / s,
       queued: b.queued, running: b.running,
     }, Infinity);
@@ -106,7 +119,10 @@ function on(event, data) {
       return;
     }
     heard.value = Date.now();
-    if (event === 'history') past(parse(data));
+    if (event === 'clock') {
+      ahead = Date.now() - Date.parse(data) - 500; // it is told in whole seconds
+      if (!(Math.abs(ahead) > 2000)) ahead = 0;
+    } else if (event === 'history') past(parse(data));
     else if (event === 'look') look.value = parse(data);
     if (away.value) {
       away.value = 0;

@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,5 +114,38 @@ func TestStrict(t *testing.T) {
 				t.Errorf("%s has %s", name, no)
 			}
 		}
+	}
+}
+
+// TestPreload: what the first view needs is asked for at once, and nothing else.
+func TestPreload(t *testing.T) {
+	imports := regexp.MustCompile(`(?m)^(?:import|export) .*from '(.+)';$`)
+	need := map[string]bool{}
+	var walk func(name string)
+	walk = func(name string) {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range imports.FindAllSubmatch(data, -1) {
+			if dep := path.Join(path.Dir(name), string(m[1])); !need[dep] {
+				need[dep] = true
+				walk(dep)
+			}
+		}
+	}
+	walk("app.js")
+	index, err := os.ReadFile("index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`rel="modulepreload" href="(.+)"`).FindAllSubmatch(index, -1) {
+		if !need[string(m[1])] {
+			t.Errorf("index.html preloads %s, which app.js does not import", m[1])
+		}
+		delete(need, string(m[1]))
+	}
+	for name := range need {
+		t.Errorf("index.html does not preload %s", name)
 	}
 }

@@ -194,6 +194,7 @@ export class Listing {
       for (let found = 0; !found; looked++) {
         const more = await call('GET', path + (path.includes('?') ? '&' : '?') + 'limit=50' + (next === undefined ? '' : '&cursor=' + next));
         if (path !== this.path) return;
+        for (const x of more.items) x.at = Date.now();
         items = items.concat(more.items);
         found = more.items.length;
         next = more.next;

@@ -41,6 +41,10 @@ export class Plot extends Component {
   }
 
   make() {
+    if (!globalThis.uPlot) { // it comes last, so that nothing waits for it
+      addEventListener('DOMContentLoaded', () => this.box.isConnected && this.make(), { once: true });
+      return;
+    }
     const { lines, show, least = 1 } = this.props;
     const axis = { stroke: css('--muted'), font: '11px system-ui, sans-serif', grid: { stroke: css('--line'), width: 1 }, ticks: { show: false } };
     this.plot = new globalThis.uPlot({

@@ -3,7 +3,7 @@
 
 /** Reads events until stop, and connects again whenever they end.
  * @param {HeadersInit} headers @param {AbortSignal} stop
- * @param {(event: string, data: string) => void} on also 'away', with the reason, and 'refused', with the code and the reason */
+ * @param {(event: string, data: string) => void} on also 'clock', with the broker's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
 export async function follow(headers, stop, on) {
   for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {
     try {
@@ -14,6 +14,7 @@ export async function follow(headers, stop, on) {
         await new Promise(go => setTimeout(go, pause));
         continue;
       }
+      on('clock', reply.headers.get('Date') ?? '');
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';
       for (;;) {

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
@@ -121,6 +124,26 @@ func TestLive(t *testing.T) {
 	b.sees("none has joined")
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
 	b.sees("1 with room")
+	b.strict()
+}
+
+// TestAges: what lasts goes on without being asked for, by the broker's clock.
+func TestAges(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail", ID: "mail-1"})
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.onNew(`const now = Date.now, Before = Date; Date = class extends Before { constructor(...a) { a.length ? super(...a) : super(now() + 3600e3); } static now() { return now() + 3600e3; } }`)
+	b.visit(w.url + "/")
+	b.sees("no worker")
+	b.until(`document.querySelector('.findings .num')`)
+	if age := eval[string](b, `return document.querySelector('.findings .num').innerText`); strings.ContainsAny(age, "hd") {
+		t.Errorf("a finding of now is %s old", age)
+	}
+	b.at("#/jobs")
+	b.sees("mail-1")
+	age := `document.querySelector('tbody td.num').innerText`
+	first := eval[string](b, `return `+age)
+	b.until(age+` !== $0`, first)
 	b.strict()
 }
 

@@ -206,12 +206,7 @@ func newTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 		t.Fatal(err)
 	}
 	b.call(func() error { _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); return err })
-	b.call(func() error {
-		_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
-			Source: `window.violations = []; addEventListener('securitypolicyviolation', e => window.violations.push(e.violatedDirective + ' ' + e.blockedURI))`,
-		})
-		return err
-	})
+	b.onNew(`window.violations = []; addEventListener('securitypolicyviolation', e => window.violations.push(e.violatedDirective + ' ' + e.blockedURI))`)
 	b.size(1280, 900)
 	t.Cleanup(func() {
 		b.mu.Lock()
@@ -230,6 +225,15 @@ func (b *tab) call(do func() error) {
 	if err := do(); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// onNew runs a script in each document before its own.
+func (b *tab) onNew(script string) {
+	b.t.Helper()
+	b.call(func() error {
+		_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		return err
+	})
 }
 
 func (b *tab) hear(ev any) {

@@ -1,6 +1,7 @@
 // Failed jobs that are kept.
 import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
+import { grown } from '../live.js';
 import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
@@ -29,7 +30,7 @@ function discard(d) {
 async function look(d) {
   const body = signal('');
   ask({
-    title: d.id, body: () => html`<p>${d.reason}</p><p class="note">failed ${time(d.failed_seconds_ago)} ago, handed out ${plural(d.attempts, 'time')}, priority ${count(d.priority)}</p>
+    title: d.id, body: () => html`<p>${d.reason}</p><p class="note">failed ${time(grown(d, d.failed_seconds_ago))} ago, handed out ${plural(d.attempts, 'time')}, priority ${count(d.priority)}</p>
       ${body.value ? shown(body.value, 'Body') : html`<p class="note">Asking…</p>`}`,
   });
   try {
@@ -64,7 +65,7 @@ const discardAll = (type, filter) => bulk({
 const columns = [
   { name: 'Job', class: 'main', of: d => html`<button type="button" class="link id" onClick=${() => look(d)}>${d.id}</button>` },
   { name: 'Reason', class: 'reason', of: d => d.reason.length > 300 ? d.reason.slice(0, 300) + '…' : d.reason },
-  { name: 'Failed', num: true, wide: 1, of: d => html`${time(d.failed_seconds_ago)} ago` },
+  { name: 'Failed', num: true, wide: 1, of: d => html`${time(grown(d, d.failed_seconds_ago))} ago` },
   { name: 'Runs', num: true, wide: 2, of: d => count(d.attempts) },
   { name: 'Size', num: true, wide: 3, of: d => bytes(d.bytes) },
   { name: 'Do', of: d => html`<span class="row">${button('Retry', () => retry(d))} ${button('Discard', () => discard(d), { danger: true })}</span>` },

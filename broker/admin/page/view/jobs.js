@@ -1,6 +1,7 @@
 // Jobs, page by page.
 import { html } from '../html.js';
 import { enc } from '../api.js';
+import { grown } from '../live.js';
 import { count, plural, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, bulk, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
@@ -17,7 +18,7 @@ const columns = [
   { name: 'Job', class: 'main', of: j => jobLink(j.id) },
   { name: 'Type', of: j => typeLink(j.type) },
   { name: 'State', of: state },
-  { name: 'Age', num: true, of: j => time(j.age_seconds) },
+  { name: 'Age', num: true, of: j => time(grown(j, j.age_seconds)) },
   { name: 'Priority', num: true, wide: 2, of: j => count(j.priority) },
   { name: 'Runs', num: true, wide: 2, title: 'how often it was handed out', of: j => count(j.attempts) },
   { name: 'Groups', wide: 2, of: j => j.groups.join(', ') },

@@ -1,7 +1,7 @@
 // Is all well? What waits, and where?
 import { html } from '../html.js';
 import { call, status } from '../api.js';
-import { look, series, second } from '../live.js';
+import { away, grown, lasted, look, series, second } from '../live.js';
 import { count, rate, time, bytes, plural } from '../format.js';
 import { Plot } from '../plot.js';
 import { table } from '../table.js';
@@ -25,14 +25,15 @@ function subject(f) {
 export const findingList = list => html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
   <div><p><b>${subject(f)}</b>: ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
-  <span class="note num">${time(Math.max(0, Math.floor((Date.now() - Date.parse(f.since)) / 1000)))}</span></li>`)}</ul>`;
+  <span class="note num">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
 function verdict() {
   const v = look.value, list = findings();
   const bad = list?.filter(f => f.severity !== 'info') ?? [];
   const severe = bad.filter(f => f.severity === 'severe').length;
   let word = 'The broker is up', kind = 'ok';
-  if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
+  if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
+  else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
   else if (severe) [word, kind] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe'];
   else if (bad.length) [word, kind] = [bad.length === 1 ? 'One thing wants a look' : `${bad.length} things want a look`, 'warning'];
   else if (v.draining) [word, kind] = ['Draining', 'warning'];
@@ -89,5 +90,5 @@ export function overview() {
         ${share('Connections', v.connections, limits.max_conns, count)}
         ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
     </div>
-    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(s.uptime_seconds + (Date.now() - s.at) / 1000)], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
+    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(grown(s, s.uptime_seconds))], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
 }

@@ -1,6 +1,7 @@
 // Who works, and who submits.
 import { html } from '../html.js';
 import { asked, enc } from '../api.js';
+import { grown } from '../live.js';
 import { bytes, count, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, empty, jobLink, Listing, to, typeLink, waiting } from '../parts.js';
@@ -12,11 +13,11 @@ const who = p => html`<span class="name">${p.client ?? html`<span class="muted">
 const workerColumns = [
   { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.left && badge('leaving')}` },
   { name: 'Serves', wide: 1, of: w => serves(w.serves ?? (w.type ? [w.type] : []), w.types) },
-  { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(w.idle_seconds)}</span>` },
+  { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(grown(w, w.idle_seconds))}</span>` },
   { name: 'Jobs', num: true, wide: 2, title: 'out on it, of those it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
   { name: 'Overdue', num: true, wide: 1, of: w => w.overdue ? badge(count(w.overdue), 'warning') : '' },
   { name: 'Unread', num: true, wide: 3, title: 'bytes that it has not read', of: w => w.unread_bytes ? bytes(w.unread_bytes) : '' },
-  { name: 'Since', num: true, wide: 2, of: w => time(w.connected_seconds) },
+  { name: 'Since', num: true, wide: 2, of: w => time(grown(w, w.connected_seconds)) },
 ];
 
 /** @param {string[]} names @param {number} all */
@@ -29,7 +30,7 @@ const submitterColumns = [
   { name: 'Jobs', num: true, of: s => s.jobs ? html`<a href=${to(['jobs'], { submitter: s.number })}>${count(s.jobs)}</a>` : '0' },
   { name: 'Their size', num: true, wide: 2, of: s => bytes(s.bytes) },
   { name: 'Unread', num: true, wide: 1, title: 'answers that it has not read', of: s => s.unread_bytes ? bytes(s.unread_bytes) : '' },
-  { name: 'Since', num: true, wide: 1, of: s => time(s.connected_seconds) },
+  { name: 'Since', num: true, wide: 1, of: s => time(grown(s, s.connected_seconds)) },
 ];
 
 /** A first page that is asked again, and more on demand.

@@ -1,0 +1,96 @@
+package browser
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"gloom/cmd/throwaway"
+)
+
+// TestDrawn measures how long a first visit takes: until there is something, and until the
+// figures stand there.
+func TestDrawn(t *testing.T) {
+	w := busy(t)
+	visits := 1
+	if *long {
+		visits = 15
+	}
+	var paint, drawn []float64
+	for range visits {
+		b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+		b.onNew(`(function look() { document.querySelector('.plots') ? performance.mark('drawn') : requestAnimationFrame(look); })()`)
+		b.visit(w.url + "/")
+		b.until(`performance.getEntriesByName('drawn').length && performance.getEntriesByName('first-contentful-paint').length`)
+		x := eval[[]float64](b, `return ['first-contentful-paint', 'drawn'].map(name => performance.getEntriesByName(name)[0].startTime)`)
+		paint, drawn = append(paint, x[0]), append(drawn, x[1])
+	}
+	slices.Sort(paint)
+	slices.Sort(drawn)
+	t.Logf("%d first visits: painted after %.0f ms (%.0f to %.0f), figures drawn after %.0f ms (%.0f to %.0f)", visits,
+		paint[visits/2], paint[0], paint[visits-1], drawn[visits/2], drawn[0], drawn[visits-1])
+}
+
+// TestHundred measures what a hundred browsers that look cost a broker.
+func TestHundred(t *testing.T) {
+	if !*long {
+		t.Skip("it measures for half a minute, and fails for nothing: with -long")
+	}
+	dir := t.TempDir()
+	path, err := throwaway.Build(dir, "gloomd", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := throwaway.Start(exec.Command(path, "--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0"), "gloomd is ready")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Kill()
+	url := "http://" + d.Field("http_addr")
+	for i := range 20 {
+		body := fmt.Appendf(nil, `{"type":"report-%d","body":1}`, i)
+		r, err := http.Post(url+"/v1/jobs", "application/json", bytes.NewReader(body))
+		if err != nil || r.StatusCode != http.StatusAccepted {
+			t.Fatal(r, err)
+		}
+		_ = r.Body.Close()
+	}
+	// share is the part of a core that the broker takes, in percent.
+	share := func() float64 {
+		t.Helper()
+		ticks := func() (sum int) {
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.PID()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fields := bytes.Fields(data)
+			for _, f := range fields[13:15] { // of 10 ms, in user and in system mode
+				n := 0
+				_, _ = fmt.Sscan(string(f), &n)
+				sum += n
+			}
+			return sum
+		}
+		before, began := ticks(), time.Now()
+		time.Sleep(15 * time.Second)
+		return float64(ticks()-before) / time.Since(began).Seconds()
+	}
+	alone := share()
+	for range 100 {
+		r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url + "/v1/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		go func() { _, _ = io.Copy(io.Discard, r.Body) }()
+	}
+	t.Logf("the broker takes %.2f %% of a core with a hundred streams of events, %.2f %% without", share(), alone)
+}
