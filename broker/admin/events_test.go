@@ -242,7 +242,7 @@ func TestSortedTypes(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"types?sort=type", "types?", "jobs?", "types/Type1/jobs?", "workers?", "submitters?", "dead/Type1?", "findings?",
+		"types?sort=type", "types?", "jobs?", "types/Type1/jobs?", "workers?", "submitters?", "dead/Type1?",
 	} {
 		v := w.call("GET", "/v1/"+path+"&cursor=9223372036854775807", "", 200)
 		if items := v["items"].([]any); len(items) != 0 || v["next"] != nil {
