@@ -49,6 +49,13 @@ func (s *stage) dial(a net.Addr, reads bool) *peer {
 	return &peer{c, s}
 }
 
+// deaf says hello and reads nothing, of which its system takes but little.
+func (s *stage) deaf(a net.Addr) *peer {
+	p := s.dial(a, false)
+	_ = p.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	return p.send(`{"action":"hello","client":"TYP"}`)
+}
+
 func (p *peer) send(format string, args ...any) *peer {
 	p.s.t.Helper()
 	if err := p.try(format, args...); err != nil {
@@ -290,7 +297,7 @@ func TestFindings(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = c.Write(frame(s.of(`{"action":"join","type":"TYP"}`)))
+				_, _ = c.Write(frame("%s", s.of(`{"action":"join","type":"TYP"}`)))
 				_, _ = readFrame(c)
 				_, _ = readFrame(c)
 				_ = c.Close()
@@ -303,20 +310,20 @@ func TestFindings(t *testing.T) {
 			})
 		}},
 		{"given back", "given_back", "broker", alone, func(s *stage) {
-			s.answering(`"type":"TYP"`, `{"action":"release"}`)
+			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.jobs(1, "")
 		}},
 		{"a submitter that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
-			p := s.dial(s.srv.SubmitAddr(), false).send(`{"action":"hello","client":"TYP"}`)
-			for i := range 32 {
+			p := s.deaf(s.srv.SubmitAddr())
+			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
 			}
 		}},
 		{"a worker that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
-			s.dial(s.srv.WorkerAddr(), false).send(`{"action":"hello","client":"TYP"}`).send(`{"action":"join","type":"TYP","prefetch":32}`)
+			s.deaf(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
 			p := s.submitter()
-			for i := range 32 {
+			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
 			}
 		}},
@@ -383,8 +390,8 @@ func TestFindings(t *testing.T) {
 		}},
 		{"longer than usual", "overlong", "TYP", nil, func(s *stage) {
 			s.working(`"type":"TYP"`, `{"action":"respond","body":1}`, 5*time.Millisecond)
-			s.always(3, "TYP", `,"priority":1`)
-			s.jobs(1, "")
+			s.always(20, "TYP", `,"priority":1`)
+			s.always(1, "TYP", "")
 		}},
 		{"draining", "draining", "broker", alone, func(s *stage) {
 			s.worker(`"type":"TYP"`)
