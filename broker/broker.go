@@ -66,6 +66,10 @@ type Broker struct {
 
 	flows     []*flow // by number; nil where free
 	freeFlows []uint32
+	// unused are empty flows that are kept, by when they became so; with what is
+	// around them they occupy unusedBytes.
+	unused      ring[flow]
+	unusedBytes int64
 	// spareFlows are flows without a number, used again.
 	spareFlows []*flow
 	// heapBytes and laneBytes are what all heaps and lanes occupy.
@@ -149,7 +153,7 @@ func New(cfg Config) *Broker {
 	seed := maphash.MakeSeed()
 	b.index.seed, b.groupIndex.seed, b.setIndex.seed, b.borrowed.seed = seed, seed, seed, seed
 	b.groupIndex.equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.all[r-1].name, name) }
-	b.setIndex.equal = func(r uint32, key []byte) bool { return bytes.Equal(setKey(b.sets.all[r-1].names()), key) }
+	b.setIndex.equal = func(r uint32, key []byte) bool { return b.sets.all[r-1].named(key) }
 	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
 	b.borrowed.equal = func(r uint32, key []byte) bool {
 		j := b.jobs.get(r)

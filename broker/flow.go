@@ -20,10 +20,11 @@ type flow struct {
 	ready queue
 	// pos is its place where it stands, -1 when nothing is ready: in its share, in
 	// its turn, at its gate, or in kind.flows.
-	pos     int32
-	share   *share
+	pos   int32
+	share *share
+	gate  *gate
+	// turn is its turn while its type is fair, once it has stood there.
 	turn    *turn
-	gate    *gate
 	delayed list
 	running list
 	ended   int // kept outcomes
@@ -33,12 +34,16 @@ type flow struct {
 	sweptAt         int // place in Broker.swept
 	// telling: stands in Broker.telling.
 	telling bool
+	unused  link[flow] // in Broker.unused
 }
 
 const (
 	flowSize = int64(unsafe.Sizeof(flow{}))
 	// spareFlows is how many unused flows are kept for the next ones.
 	spareFlows = 16
+	// unusedBytes is what empty flows may occupy, with their groups and turns, that
+	// are kept where they are: making all of that costs more than a job.
+	unusedBytes = 8 << 20
 )
 
 // list is the head of a doubly linked list of jobs.
@@ -105,14 +110,31 @@ func (b *Broker) newFlow(s *submitter, key flowKey) *flow {
 	if f.set = key.set; f.set != nil {
 		f.set.flows++
 	}
+	b.useFlow(f)
+	return f
+}
+
+// useFlow and unuseFlow count the flows of a type that are not among the unused.
+func (b *Broker) useFlow(f *flow) {
 	f.kind.flowCount++
 	b.wake(f.kind)
-	return f
+}
+
+func (b *Broker) unuseFlow(f *flow) {
+	f.kind.flowCount--
+	b.rest(f.kind)
 }
 
 // dropFlow takes back an empty flow.
 func (b *Broker) dropFlow(f *flow) {
-	k := f.kind
+	if f.unused.in() {
+		b.outOfUnused(f)
+	} else {
+		b.unuseFlow(f)
+	}
+	if f.turn != nil {
+		b.leaveTurn(f)
+	}
 	switch {
 	case f.dead:
 	case f.sub != nil:
@@ -136,8 +158,6 @@ func (b *Broker) dropFlow(f *flow) {
 	if len(b.spareFlows) < spareFlows {
 		b.spareFlows = append(b.spareFlows, f)
 	}
-	k.flowCount--
-	b.rest(k)
 }
 
 // flowKey tells the flows of one submitter apart.
@@ -160,6 +180,9 @@ func (b *Broker) flowFor(s *submitter, key flowKey) *flow {
 		of = &b.nobody
 	}
 	if f := of.find(key); f != nil {
+		if f.unused.in() {
+			b.reuse(f)
+		}
 		return f
 	}
 	f := b.newFlow(s, key)
@@ -181,12 +204,20 @@ func (b *Broker) regrouped(f *flow, set *groupSet) *flow {
 }
 
 // emptied is called when a job has left its flow: an empty flow goes, but each
-// living submitter keeps its last one, which it will most likely need again.
+// living submitter keeps its last one, which it will most likely need again. Those
+// with groups or turns become unused.
 func (b *Broker) emptied(f *flow) {
 	if f.held() > 0 {
 		return
 	}
-	if f.dead || f.sub == nil || f.set != nil {
+	switch {
+	case f.dead || f.sub == nil && f.keep:
+		b.dropFlow(f)
+		return
+	case f.set != nil || f.kind.fair:
+		b.unuse(f)
+		return
+	case f.sub == nil:
 		b.dropFlow(f)
 		return
 	}
@@ -194,4 +225,45 @@ func (b *Broker) emptied(f *flow) {
 		b.dropFlow(e)
 	}
 	f.sub.idle = f
+}
+
+// unuse keeps an empty flow for the next job of its kind; of all these those go
+// first that have been unused for longest. They do not keep their types in use.
+func (b *Broker) unuse(f *flow) {
+	f.ready.release()
+	f.kind.unused++
+	b.unused.push(&f.unused, f)
+	b.unusedBytes += f.around()
+	b.unuseFlow(f)
+	for most := b.mostUnused(); b.unusedBytes > most; {
+		b.dropFlow(b.unused.first())
+	}
+}
+
+func (b *Broker) reuse(f *flow) {
+	b.outOfUnused(f)
+	b.useFlow(f)
+}
+
+func (b *Broker) outOfUnused(f *flow) {
+	f.kind.unused--
+	b.unused.remove(&f.unused)
+	b.unusedBytes -= f.around()
+}
+
+// mostUnused bounds unusedBytes; with a small limit on bytes to little of that.
+func (b *Broker) mostUnused() int64 {
+	if most := b.cfg.MaxBytes; most > 0 {
+		return min(unusedBytes, most/64)
+	}
+	return unusedBytes
+}
+
+// around is what a flow occupies, with groups and a turn of its own.
+func (f *flow) around() int64 {
+	n := flowSize + turnSize
+	if f.set != nil {
+		n += groupSetSize + int64(len(f.set.groups))*groupSize + 2*f.set.bytes
+	}
+	return n
 }

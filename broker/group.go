@@ -75,12 +75,24 @@ func (s *groupSet) weight() uint32 {
 	return uint32(s.bytes)
 }
 
-// setKey is what tells sets apart.
-func setKey(names [][]byte) (key []byte) {
+// setKey appends to key what tells sets apart.
+func setKey(key []byte, names [][]byte) []byte {
 	for _, name := range names {
 		key = append(binary.AppendUvarint(key, uint64(len(name))), name...)
 	}
 	return key
+}
+
+// named tells whether this is the key of the set.
+func (s *groupSet) named(key []byte) bool {
+	for _, g := range s.groups {
+		size, n := binary.Uvarint(key)
+		if n <= 0 || int(size) != len(g.name) || !bytes.HasPrefix(key[n:], g.name) {
+			return false
+		}
+		key = key[n+len(g.name):]
+	}
+	return len(key) == 0
 }
 
 // has tells whether a set, nil for none, has a group.
@@ -111,7 +123,8 @@ func (b *Broker) setFor(names [][]byte) *groupSet {
 	if len(names) == 0 {
 		return nil
 	}
-	key := setKey(names)
+	key := setKey(b.scratch[:0], names)
+	b.scratch = key
 	hash := b.setIndex.hash(key)
 	if r := b.setIndex.find(hash, key); r != 0 {
 		return b.sets.all[r-1]
@@ -129,7 +142,8 @@ func (b *Broker) setFor(names [][]byte) *groupSet {
 }
 
 func (b *Broker) dropSet(s *groupSet) {
-	b.setIndex.remove(b.setIndex.hash(setKey(s.names())), s.no+1)
+	b.scratch = setKey(b.scratch[:0], s.names())
+	b.setIndex.remove(b.setIndex.hash(b.scratch), s.no+1)
 	b.sets.drop(s.no)
 	for _, g := range s.groups {
 		g.sets--

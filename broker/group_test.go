@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -310,7 +311,10 @@ func TestGroupsAgainstTwin(t *testing.T) {
 		for b.Next() <= 0 {
 			b.Tick(0)
 		}
-		if n := b.GroupCount(); n != 0 || b.groups.n() != 0 || b.sets.n() != 0 || b.gates.n() != 0 || b.shares.n() != 0 {
+		for b.unused.n > 0 {
+			b.dropFlow(b.unused.first())
+		}
+		if n := b.GroupCount(); n != 0 || b.unusedBytes != 0 || b.rotation.n() != 0 || b.groups.n() != 0 || b.sets.n() != 0 || b.gates.n() != 0 || b.shares.n() != 0 {
 			t.Fatalf("seed %d: %d groups are there, %d, %d sets, %d gates and %d shares are left", seed, n, b.groups.n(), b.sets.n(), b.gates.n(), b.shares.n())
 		}
 	}
@@ -361,6 +365,53 @@ func TestHeldBackIsNotLookedAt(t *testing.T) {
 	}
 	if explained, _ := b.Explain(0, []byte("free")); explained.State != "running" {
 		t.Errorf("the job that may run: %+v (handed out in a tick: %v, %d ticks)", explained, handed, ticks)
+	}
+}
+
+// TestUnusedFlows: what is kept of groups without jobs stays within its bound, and
+// keeps neither a job out nor a type in use.
+func TestUnusedFlows(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cfg    Config
+		groups int
+		most   int64 // bytes
+	}{
+		{"many", Config{IdleTypes: 10}, many(200_000, 300), unusedBytes},
+		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
+		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, unusedBytes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := heapNow()
+			b := New(c.cfg)
+			s, w := b.AddSubmitter(), b.AddWorker()
+			typ := []byte("t")
+			for i := range c.groups {
+				if c.cfg.MaxTypes > 0 {
+					typ = fmt.Appendf(nil, "t%d", i/10)
+				}
+				if _, err := b.SetFair(0, typ, i%3 > 0); err != nil {
+					t.Fatalf("type %s: %v", typ, err)
+				}
+				b.Join(0, w, &Joining{Type: typ})
+				fx := b.Submit(0, s, &Submission{ID: []byte("j"), Type: typ, Body: []byte("1"), Groups: [][]byte{fmt.Appendf(nil, "g%d", i)}, Detach: i%2 > 0})
+				if fx[0].Op != OpOK {
+					t.Fatalf("job %d: %+v", i, fx[0])
+				}
+				b.Respond(0, w, nil, []byte("1"), false)
+				b.SetFair(0, typ, false)
+			}
+			if l := b.Totals(); l.Answered != uint64(c.groups) || b.GroupCount() != 0 {
+				t.Errorf("%d groups are there, %+v", b.GroupCount(), l)
+			}
+			if _, counted := b.load(); counted > c.most {
+				t.Errorf("%d bytes are counted without a job, at most %d", counted, c.most)
+			}
+			if kept := heapNow() - before; !Checking && !racing && kept > 2*c.most+2<<20 {
+				t.Errorf("%d bytes are kept", kept)
+			}
+			runtime.KeepAlive(b)
+		})
 	}
 }
 

@@ -27,7 +27,7 @@ func (v *census) groups() {
 			continue
 		}
 		ids++
-		key := setKey(s.names())
+		key := setKey(nil, s.names())
 		must(b.setIndex.find(b.setIndex.hash(key), key) == s.no+1 && int(s.no) == no, "a set of groups is not found")
 		must(s.flows == flows[s] && s.flows > 0, "a set of groups counts %d flows, has %d", s.flows, flows[s])
 		for _, g := range s.groups {
@@ -100,12 +100,19 @@ func (v *census) standing() {
 			must(y.ref == x.ref && x.level(y), "a gate of type %q is held by another job than its best", g.kind.name)
 		}
 	}
+	flows, ready := map[*turn]int{}, map[*turn]int{}
+	for _, f := range b.flows {
+		if f != nil && f.turn != nil {
+			flows[f.turn]++
+			ready[f.turn] += one(f.pos >= 0)
+		}
+	}
 	for no, t := range b.rotation.all {
 		if t == nil {
 			continue
 		}
 		v.heap("turn", &t.elems, v.position)
-		must(int(t.no) == no && t.kind.turns[t.key] == t && t.flows > 0 && (t.pos >= 0) == (t.elems.n > 0), "a turn of type %q is empty or not known", t.kind.name)
+		must(int(t.no) == no && t.kind.turns[t.key] == t && t.flows == flows[t] && t.flows > 0 && t.ready == ready[t] && (t.pos >= 0) == (t.elems.n > 0), "a turn of type %q counts %d and %d flows, has %d and %d, or is not known", t.kind.name, t.flows, t.ready, flows[t], ready[t])
 		must(t.waits.n == waits[t], "a turn of type %q counts %d shares that wait, has %d", t.kind.name, t.waits.n, waits[t])
 		if t.pos >= 0 {
 			y := t.kind.flows.at(int(t.pos))

@@ -211,9 +211,16 @@ func (v *census) flows() {
 			heaps += v.room(&k.flows) + v.room(&k.pools)
 		}
 	}
+	unused, unusedBytes := map[*jobType]int{}, int64(0)
 	for _, f := range b.flows[1:] {
 		if f == nil {
 			continue
+		}
+		if f.unused.in() {
+			must(f.held() == 0 && !f.dead, "an unused flow of type %q has jobs", f.kind.name)
+			must(b.types[f.kind.no] == f.kind, "an unused flow is of type %q, which is forgotten", f.kind.name)
+			unused[f.kind]++
+			unusedBytes += f.around()
 		}
 		lanes += int64(cap(f.ready.lanes)) * laneSize
 		heaps += v.room(&f.ready.spill) + v.room(&f.ready.ages)
@@ -234,6 +241,10 @@ func (v *census) flows() {
 		}
 		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
 	}
+	for _, k := range b.types {
+		must(k == nil || k.unused == unused[k], "a type counts other flows as unused than it has")
+	}
+	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused flows take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 

@@ -88,13 +88,14 @@ func (f *flow) stands() *heap {
 func (b *Broker) stand(f *flow, x entry) {
 	f.gate = b.gateFor(f)
 	if f.kind.fair {
-		f.turn = b.turnFor(f)
-		f.turn.flows++
+		b.takeTurn(f)
 		if f.gate != nil {
 			f.share = b.shareFor(f.turn, f.gate)
 		} else {
 			b.comeBack(f.turn)
 		}
+	} else if f.turn != nil {
+		b.leaveTurn(f)
 	}
 	f.stands().push(x)
 	b.raise(f.share, f.turn, f.gate)
@@ -103,9 +104,9 @@ func (b *Broker) stand(f *flow, x entry) {
 func (b *Broker) unrank(f *flow) {
 	f.stands().remove(f.pos)
 	s, t, g := f.share, f.turn, f.gate
-	f.pos, f.share, f.turn, f.gate = -1, nil, nil, nil
+	f.pos, f.share, f.gate = -1, nil, nil
 	if t != nil {
-		t.flows--
+		t.ready--
 	}
 	b.raise(s, t, g)
 }

@@ -154,6 +154,50 @@ func BenchmarkFlood(b *testing.B) {
 	}
 }
 
+// BenchmarkTurns is a cycle of submit, dispatch and answer with idle workers, of jobs
+// of 1,000 groups or of none: what groups, rules and turns cost where nobody waits.
+func BenchmarkTurns(b *testing.B) {
+	for _, c := range []struct {
+		name               string
+		groups, rule, fair bool
+	}{
+		{"plain", false, false, false}, {"plain,fair", false, false, true},
+		{"groups", true, false, false}, {"groups,fair", true, false, true},
+		{"rules", true, true, false}, {"rules,fair", true, true, true},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			core := broker.New(broker.Config{IdleTypes: 10})
+			sub, wrk := core.AddSubmitter(), core.AddWorker()
+			typ, body, id := []byte("t"), make([]byte, 100), make([]byte, 8)
+			core.SetFair(0, typ, c.fair)
+			if c.rule {
+				if _, _, err := core.SetRule(0, []byte("g*"), broker.Rule{Concurrency: 10}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			core.Join(0, wrk, &broker.Joining{Type: typ})
+			groups := make([][][]byte, townGroups)
+			for i := range groups {
+				if c.groups {
+					groups[i] = [][]byte{fmt.Appendf(nil, "g%d", i)}
+				}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := range b.N {
+				now := int64(n) * 1000
+				id = fmt.Appendf(id[:0], "%d", n)
+				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups[n%townGroups], Quiet: true})
+				core.Respond(now, wrk, nil, body, false)
+			}
+			b.StopTimer()
+			if core.Totals().Answered != uint64(b.N) {
+				b.Fatalf("%+v", core.Totals())
+			}
+		})
+	}
+}
+
 // BenchmarkSeveral is a cycle of submit, dispatch and answer for one worker of so
 // many types, named or fitted by a pattern.
 func BenchmarkSeveral(b *testing.B) {

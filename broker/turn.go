@@ -17,7 +17,8 @@ type turn struct {
 	elems heap
 	pos   int32       // in kind.flows, -1
 	waits ring[share] // those not called
-	flows int
+	// flows counts those whose turn it is, ready those of them that stand.
+	flows, ready int
 	// set is what groups all its jobs have had; mixed: not all had the same. Then
 	// the turn keeps its place as long as nobody finds it held back.
 	set   *groupSet
@@ -54,7 +55,35 @@ const (
 	shareSize = int64(unsafe.Sizeof(share{})) + 64
 )
 
-// turnFor returns the turn of a flow of a fair type, made if need be.
+// takeTurn lets a flow of a fair type that is to stand have its turn. One that had
+// nothing that stands comes to the end of the rotation.
+func (b *Broker) takeTurn(f *flow) {
+	if f.turn == nil {
+		f.turn = b.turnFor(f)
+		f.turn.flows++
+	}
+	t := f.turn
+	if t.ready++; t.ready == 1 {
+		b.turns++
+		t.last, t.floor, t.set, t.mixed = b.turns, 0, f.set, false
+	}
+	t.mixed = t.mixed || t.set != f.set
+}
+
+// leaveTurn lets a flow that does not stand have no turn.
+func (b *Broker) leaveTurn(f *flow) {
+	t := f.turn
+	f.turn = nil
+	if t.flows--; t.flows == 0 {
+		t.elems.release()
+		if delete(t.kind.turns, t.key); len(t.kind.turns) == 0 {
+			t.kind.turns = nil
+		}
+		b.rotation.drop(t.no)
+	}
+}
+
+// turnFor returns the turn of a flow, made if need be.
 func (b *Broker) turnFor(f *flow) *turn {
 	key := turnKey{origin: f.origin}
 	if f.set != nil {
@@ -65,8 +94,7 @@ func (b *Broker) turnFor(f *flow) *turn {
 	k := f.kind
 	t := k.turns[key]
 	if t == nil {
-		b.turns++
-		t = &turn{key: key, kind: k, last: b.turns, pos: -1, set: f.set}
+		t = &turn{key: key, kind: k, pos: -1}
 		t.elems = heap{place: b.placeStanding, held: &b.heapBytes}
 		t.no = b.rotation.add(t)
 		if k.turns == nil {
@@ -74,15 +102,13 @@ func (b *Broker) turnFor(f *flow) *turn {
 		}
 		k.turns[key] = t
 	}
-	t.mixed = t.mixed || t.set != f.set
 	return t
 }
 
 // place is where a turn stands in the rotation.
 func (t *turn) place() uint64 { return max(t.last, t.floor) }
 
-// rankTurn puts a turn where its best job and its place put it. One without jobs
-// goes.
+// rankTurn puts a turn where its best job and its place put it.
 func (b *Broker) rankTurn(t *turn) {
 	k := t.kind
 	if k.pairs != 0 || k.ripe >= 0 {
@@ -103,13 +129,6 @@ func (b *Broker) rankTurn(t *turn) {
 		k.flows.remove(t.pos)
 		t.pos = -1
 	}
-	if t.flows == 0 && t.waits.n == 0 {
-		t.elems.release()
-		if delete(k.turns, t.key); len(k.turns) == 0 {
-			k.turns = nil
-		}
-		b.rotation.drop(t.no)
-	}
 }
 
 // setTurn gives a turn its place in the rotation.
@@ -120,7 +139,7 @@ func (b *Broker) setTurn(t *turn, last, floor uint64) {
 
 // passTurn lets a turn that was used stand at the end.
 func (b *Broker) passTurn(t *turn) {
-	if t != nil && t.flows > 0 {
+	if t != nil && t.ready > 0 {
 		b.turns++
 		b.setTurn(t, b.turns, 0)
 	}
@@ -158,7 +177,7 @@ type placeHad struct {
 }
 
 func (f *flow) place() (had placeHad) {
-	if t := f.turn; t != nil {
+	if t := f.turn; t != nil && f.pos >= 0 {
 		had = placeHad{t.key, t.last, t.floor}
 	}
 	return had
@@ -167,7 +186,7 @@ func (f *flow) place() (had placeHad) {
 // keepPlace restores the place in the rotation that a flow's turn had before
 // something moved that was ready all the while.
 func (b *Broker) keepPlace(f *flow, had placeHad) {
-	if f.turn == nil || f.turn.key != had.key {
+	if f.turn == nil || f.pos < 0 || f.turn.key != had.key {
 		return
 	}
 	b.setTurn(f.turn, had.last, had.floor)

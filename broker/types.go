@@ -30,7 +30,8 @@ type jobType struct {
 	told      entry
 	limits    TypeLimits
 	bytes     int64
-	flowCount int
+	flowCount int // flows in use
+	unused    int // those that are not
 	Ledger
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
 	resting link[jobType]
@@ -176,6 +177,9 @@ func (b *Broker) forgetType(k *jobType) {
 	b.wake(k)
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
+	for k.unused > 0 {
+		b.dropFlow(b.unused.first())
+	}
 	k.flows.release()
 	b.unwatch(k)
 	for k.pairs != 0 {
