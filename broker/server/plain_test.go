@@ -221,16 +221,13 @@ func TestLoneGiantFits(t *testing.T) {
 // to each of them, in order, though nothing more comes.
 func TestManyTurns(t *testing.T) {
 	t.Parallel()
-	for _, what := range []string{"plain", "TLS"} {
+	for _, what := range transports {
 		s := begin(t, func(o *Options) {
 			if what == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := dial(t, s.SubmitAddr())
-		if what == "TLS" {
-			p = dialTLS(t, s.SubmitAddr())
-		}
+		p := reach(t, s, what)
 		const n = 20 * turnFrames
 		go func() {
 			var stream []byte

@@ -42,7 +42,8 @@ type Server struct {
 	listeners []*listener
 	httpLn    net.Listener
 	httpSrv   *http.Server
-	secure    secureConns
+	secure    streams       // with TLS
+	within    streams       // of Dial
 	batches   sync.Pool     // of *batch, for TLS and giant frames
 	giants    chan struct{} // room for giant frames that are seen to beside the loops
 
@@ -281,7 +282,7 @@ func (s *Server) expel() {
 // for the peers to read them.
 func (s *Server) farewell() {
 	s.hub.CloseAll()
-	for end := time.Now().Add(lingerTime); s.conns.Load() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(lingerTime); s.conns.Load()+int64(s.within.count()) > 0 && time.Now().Before(end); {
 		time.Sleep(drainPoll)
 	}
 }
@@ -298,6 +299,7 @@ func (s *Server) Close() error {
 			s.closed = s.httpLn.Close()
 		}
 		s.secure.closeAll()
+		s.within.closeAll()
 		// A loop that has stopped would never take what they hand it.
 		s.accepting.Wait()
 		s.closed = errors.Join(s.closed, s.loops.stop())

@@ -19,16 +19,13 @@ import (
 func TestBytesIn(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	all := append(append([]byte{}, ping...), submit...)
-	for _, what := range []string{"plain", "TLS"} {
+	for _, what := range transports {
 		s := begin(t, func(o *Options) {
 			if what == "TLS" {
 				secure(t, o)
 			}
 		})
-		p := dial(t, s.SubmitAddr())
-		if what == "TLS" {
-			p = dialTLS(t, s.SubmitAddr())
-		}
+		p := reach(t, s, what)
 		_, _ = p.Write(all[:20000])
 		p.want("ok", true)
 		_, _ = p.Write(all[20000:])

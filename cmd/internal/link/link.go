@@ -1,9 +1,11 @@
 // Package link is how a door reaches its broker: one of its own, inside the
-// process, or a shared one. Either way over sockets, through the Go client.
+// process, or a shared one. Either way through the Go client.
 package link
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -196,17 +198,21 @@ func (l *Link) Close() {
 }
 
 // Submitter are the options of a submitter.
-func (l *Link) Submitter() []gloom.Option { return l.options("submitter", l.submit) }
+func (l *Link) Submitter() []gloom.Option { return l.options("submitter", l.submit, wire.SubmitPort) }
 
 // Worker are the options of a worker that goes by a name of its own.
-func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work) }
+func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work, wire.WorkerPort) }
 
-func (l *Link) options(side, addr string) []gloom.Option {
+func (l *Link) options(side, addr string, port wire.Port) []gloom.Option {
 	var addrs []string
 	for a := range strings.SplitSeq(addr, ",") {
 		addrs = append(addrs, strings.TrimSpace(a))
 	}
-	return append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
+	all := append([]gloom.Option{gloom.Addrs(addrs...), gloom.Notify(func(n gloom.Notice) { l.notice(side, n) })}, l.common...)
+	if l.own != nil {
+		all = append(all, gloom.Dialer(func(context.Context, string, string) (net.Conn, error) { return l.own.Dial(port) }))
+	}
+	return all
 }
 
 func (l *Link) notice(side string, n gloom.Notice) {

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"gloom/wire"
+)
+
+// transports are the ways to a broker.
+var transports = []string{"plain", "TLS", "within the process"}
+
+// reach connects to where submitters do, by one of the transports.
+func reach(t *testing.T, s *Server, transport string) *peer {
+	t.Helper()
+	switch transport {
+	case "plain":
+		return dial(t, s.SubmitAddr())
+	case "TLS":
+		return dialTLS(t, s.SubmitAddr())
+	}
+	return within(t, s, wire.SubmitPort)
+}
+
+func within(t *testing.T, s *Server, port wire.Port) *peer {
+	t.Helper()
+	c, err := s.Dial(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &peer{t, c}
+}
+
+// TestDial: connections within the process are peers as others are, whom a drain
+// tells the end of their jobs; and none are let in behind it.
+func TestDial(t *testing.T) {
+	t.Parallel()
+	s := begin(t, func(o *Options) { o.MaxConns = 1 })
+	submitter, worker := within(t, s, wire.SubmitPort), within(t, s, wire.WorkerPort)
+	worker.send(`{"action":"join","type":"t"}`)
+	worker.want("ok", true)
+	for _, id := range []string{"a", "b"} {
+		submitter.send(`{"action":"submit","id":"%s","type":"t","body":1}`, id)
+		submitter.want("ok", true)
+	}
+	worker.want("id", "a")
+	worker.send(`{"action":"respond","body":2}`)
+	submitter.want("id", "a")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Shutdown(gone) }()
+	submitter.want("id", "b")
+	if m, err := submitter.next(); err == nil {
+		t.Errorf("a submitter within the process got %v behind the last job's end", m)
+	}
+	go func() { // what the worker was sent is read, as clients do
+		for err := error(nil); err == nil; _, err = worker.next() {
+		}
+	}()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if c, err := s.Dial(wire.SubmitPort); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a broker that has closed let %v in, %v", c, err)
+	}
+}
+
+// TestDialGone: whoever goes within the process is gone to the broker, which gives
+// its job to another.
+func TestDialGone(t *testing.T) {
+	t.Parallel()
+	s := begin(t, nil)
+	submitter, first := within(t, s, wire.SubmitPort), within(t, s, wire.WorkerPort)
+	first.send(`{"action":"join","type":"t"}`)
+	first.want("ok", true)
+	submitter.send(`{"action":"submit","id":"a","type":"t","body":1}`)
+	submitter.want("ok", true)
+	first.want("id", "a")
+	_ = first.Close()
+	second := within(t, s, wire.WorkerPort)
+	second.send(`{"action":"join","type":"t"}`)
+	second.want("ok", true)
+	second.want("id", "a")
+}
