@@ -132,7 +132,7 @@ func TestAbruptEnds(t *testing.T) {
 			f.Poll(nil)
 			f.await(store.Running, 1)
 			f.await(store.Accepted, 2)
-			eventually(t, "the process has begun", func() bool { _, err := os.Stat(filepath.Join(dir, "runs.1")); return err == nil })
+			eventually(t, "the process has begun", func() bool { runs, _ := os.ReadFile(filepath.Join(dir, "runs.1")); return len(runs) > 0 })
 			f.Close()
 			if f.status(1) != store.Running || f.status(2) != store.Accepted {
 				t.Fatalf("%s %s: an abrupt end writes nothing", f.status(1), f.status(2))
