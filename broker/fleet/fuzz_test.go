@@ -60,6 +60,6 @@ func FuzzItems(f *testing.F) {
 		m.Receive(now, items) // as a message of its own
 		m.Receive(now, append(start('w'), items...))
 		m.Tick(now + 1e9)
-		m.Take()
+		m.Take(nil)
 	})
 }

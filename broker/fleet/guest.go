@@ -223,7 +223,9 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 		m.apply(fx)
 	}
 	if run == 0 {
-		m.sayEnd(p, itemReturn, key.line, false, job.ID, func(b *pack) { b.int(0) })
+		b := m.end(itemReturn, key.line, false, job.ID)
+		b.int(0)
+		m.put(p, b)
 	}
 }
 
@@ -255,29 +257,31 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	p.borrowed--
 	m.stats.Borrowed--
 	keep := m.keeps(run.of, p)
+	var b pack
 	switch e.Op {
 	case broker.OpResult:
-		m.sayEnd(p, itemResult, run.line, keep, e.ID, func(b *pack) { b.bytes(e.Body) })
+		b = m.end(itemResult, run.line, keep, e.ID)
+		b.bytes(e.Body)
 	case broker.OpReturn:
-		m.sayEnd(p, itemReturn, run.line, keep, e.ID, func(b *pack) { b.int(e.Delay) })
+		b = m.end(itemReturn, run.line, keep, e.ID)
+		b.int(e.Delay)
 	default:
-		how := map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobLost: failLost, broker.Draining: failLost}[e.Code]
-		m.sayEnd(p, itemFail, run.line, keep, e.ID, func(b *pack) {
-			b.uint(how)
-			b.int(e.Delay)
-			b.str(e.Reason)
-		})
+		b = m.end(itemFail, run.line, keep, e.ID)
+		b.uint(map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobLost: failLost, broker.Draining: failLost}[e.Code])
+		b.int(e.Delay)
+		b.str(e.Reason)
 	}
+	m.put(p, b)
 }
 
-func (m *Machine) sayEnd(p *peer, kind uint64, line uint32, keep bool, id []byte, rest func(*pack)) {
+// end begins an item that tells how a run ended.
+func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	b := m.blank()
 	b.uint(kind)
 	b.uint(uint64(line))
 	b.bool(keep)
 	b.bytes(id)
-	rest(&b)
-	m.put(p, b)
+	return b
 }
 
 // keeps tells whether a home may fill the place of a run that ended: if it is free

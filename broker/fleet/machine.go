@@ -98,8 +98,9 @@ type Machine struct {
 	guest guest
 	stats Stats
 	news  []News
-	// scratch is where items are written.
+	// scratch is where items are written, spare what messages are.
 	scratch pack
+	spare   spares
 }
 
 // Stats counts since the start, but for Lent and Borrowed.
@@ -253,12 +254,12 @@ func (m *Machine) put(p *peer, item pack) {
 	if cap(item) <= maxPart {
 		m.scratch = item
 	}
-	p.stream.put(item)
+	p.stream.put(item, &m.spare)
 }
 
-// start begins a message.
-func (m *Machine) start(kind uint64) pack {
-	p := make(pack, 0, 256)
+// start begins a message with about n bytes.
+func (m *Machine) start(kind uint64, n int) pack {
+	p := pack(m.spare.blank(n + headRoom))
 	p.uint(version)
 	p.uint(kind)
 	p.str(m.cfg.Name)
@@ -279,14 +280,19 @@ func (m *Machine) News() []News {
 	return news
 }
 
-// Take returns what is to be sent since the last call.
-func (m *Machine) Take() []Message {
+// Take returns what is to be sent since the last call. It takes back what that call
+// returned, which is used again.
+func (m *Machine) Take(sent []Message) []Message {
+	for _, x := range sent {
+		m.spare.spent(x.Data)
+	}
+	clear(sent)
 	m.tellDemand()
 	for _, p := range m.order {
 		m.flush(p)
 	}
 	out := m.out
-	m.out = nil
+	m.out = sent[:0]
 	return out
 }
 

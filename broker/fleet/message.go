@@ -19,6 +19,9 @@ const (
 	msgAck   = 'a' // to one: what has arrived, and what is missing
 )
 
+// headRoom is about what a message has beside items, in bytes.
+const headRoom = 256
+
 // Items are what the stream from one broker to another carries.
 const (
 	itemOffer    = 'o' // type, priority, age, jobs

@@ -90,7 +90,7 @@ func (m *Machine) part(p *peer) {
 
 // sayBeat says that we live, and whom we hear.
 func (m *Machine) sayBeat() {
-	b := m.start(msgBeat)
+	b := m.start(msgBeat, 64*len(m.order))
 	b.int(m.now)
 	b.bool(m.core.Draining())
 	b.head(len(m.order))
@@ -134,7 +134,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		p.theirs = inc
 		if yours == p.inc {
 			m.meets(p)
-			p.stream.has(got)
+			p.stream.has(got, &m.spare)
 			m.missing(p, sent)
 		} else if p.up {
 			m.renew(p)
@@ -179,7 +179,7 @@ func (m *Machine) flush(p *peer) {
 }
 
 func (m *Machine) sendPart(p *peer, x *part) {
-	b := m.start(msgData)
+	b := m.start(msgData, len(x.data))
 	b.uint(p.inc)
 	b.uint(p.theirs)
 	b.uint(p.stream.got)
@@ -192,7 +192,7 @@ func (m *Machine) sendPart(p *peer, x *part) {
 
 // sendAck says what has come from p; again asks for what follows.
 func (m *Machine) sendAck(p *peer, again bool) {
-	b := m.start(msgAck)
+	b := m.start(msgAck, 0)
 	b.uint(p.inc)
 	b.uint(p.theirs)
 	b.uint(p.stream.got)
@@ -217,7 +217,7 @@ func (m *Machine) heardData(p *peer, s *scan) {
 	if s.err != nil {
 		return
 	}
-	p.stream.has(got)
+	p.stream.has(got, &m.spare)
 	if x.no != p.stream.got+1 {
 		if x.no > p.stream.got {
 			m.missing(p, x.no)
@@ -265,7 +265,7 @@ func (m *Machine) heardAck(p *peer, s *scan) {
 	if s.err != nil {
 		return
 	}
-	p.stream.has(got)
+	p.stream.has(got, &m.spare)
 	if again {
 		for i, n := 0, 0; i < len(p.stream.kept) && n < maxAgain; i++ {
 			n += len(p.stream.kept[i].data)

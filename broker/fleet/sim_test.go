@@ -98,6 +98,7 @@ type node struct {
 	before  fleet.Stats
 	frozen  int64 // until then it does nothing
 	flush   bool  // is scheduled
+	sent    []fleet.Message
 	workers map[broker.Peer]*worker
 	subs    map[broker.Peer]map[string]*job
 	order   []broker.Peer // of both
@@ -137,7 +138,7 @@ func (x *node) start() {
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
 	x.machine = fleet.New(fleet.Config{Name: fmt.Sprintf("broker-%d", x.no), Epoch: x.rng.Uint64(), Part: 200}, x.core, x.now, x.apply)
-	x.flush = false
+	x.flush, x.sent = false, nil
 	for range 1 + x.rng.IntN(2) {
 		x.submitter()
 	}
@@ -173,7 +174,8 @@ func (x *node) flushSoon() {
 	x.after(x.rng.Int64N(50_000), x, func() {
 		x.flush = false
 		x.machine.News()
-		for _, m := range x.machine.Take() {
+		x.sent = x.machine.Take(x.sent)
+		for _, m := range x.sent {
 			for _, y := range x.nodes {
 				if y != x && (m.To == "" || m.To == fmt.Sprintf("broker-%d", y.no)) {
 					x.send(y, m.Data)

@@ -1,5 +1,7 @@
 package fleet
 
+import "slices"
+
 // stream carries items to one peer and from it, each once and in order, though
 // messages may be lost: they are numbered, kept until the peer has them, and sent
 // again from the first one that it misses.
@@ -27,6 +29,8 @@ type part struct {
 	no   uint64
 	more bool // the item goes on in the next one
 	data []byte
+	// alone: data is all of its buffer.
+	alone bool
 }
 
 const (
@@ -42,13 +46,37 @@ const (
 	maxKept = 256 << 20
 	// maxAgain bounds what is sent again at a time, in bytes.
 	maxAgain = 8 << 20
+	// maxSpare bounds the spare buffers, and largeSpare how large one of them is.
+	maxSpare   = 16
+	largeSpare = 64 << 10
 )
 
+// spares are buffers that are used again.
+type spares [][]byte
+
+// blank returns an empty buffer for about n bytes.
+func (s *spares) blank(n int) []byte {
+	if k := len(*s) - 1; k >= 0 {
+		b := (*s)[k]
+		if *s = (*s)[:k]; cap(b) >= n {
+			return b
+		}
+	}
+	return make([]byte, 0, max(firstBatch, n))
+}
+
+// spent takes in a buffer that nobody reads any more.
+func (s *spares) spent(b []byte) {
+	if len(*s) < maxSpare && cap(b) <= largeSpare && cap(b) >= firstBatch {
+		*s = append(*s, b[:0])
+	}
+}
+
 // put adds an item.
-func (s *stream) put(item []byte) {
+func (s *stream) put(item []byte, from *spares) {
 	n := len(s.open)
 	if n == 0 || s.open[n-1].items == maxItems || len(s.open[n-1].data)+len(item) > maxPart {
-		s.open = append(s.open, batch{data: make([]byte, 0, max(firstBatch, len(item)))})
+		s.open = append(s.open, batch{data: from.blank(len(item))})
 		n++
 	}
 	b := &s.open[n-1]
@@ -61,9 +89,8 @@ func (s *stream) put(item []byte) {
 func (s *stream) cut(size int, send func(*part)) {
 	for i := range s.open {
 		data := s.open[i].data
-		s.open[i].data = nil
 		for more := true; more; {
-			p := part{data: data[:min(size, len(data))]}
+			p := part{data: data[:min(size, len(data))], alone: len(s.open[i].data) <= size}
 			data = data[len(p.data):]
 			more = len(data) > 0
 			s.sent++
@@ -72,20 +99,21 @@ func (s *stream) cut(size int, send func(*part)) {
 			send(&p)
 		}
 	}
+	clear(s.open)
 	s.open = s.open[:0]
 }
 
 // has notes that the peer has all up to a number.
-func (s *stream) has(no uint64) {
+func (s *stream) has(no uint64, to *spares) {
 	n := 0
 	for n < len(s.kept) && s.kept[n].no <= no {
 		s.bytes -= len(s.kept[n].data)
-		s.kept[n].data = nil
+		if s.kept[n].alone {
+			to.spent(s.kept[n].data)
+		}
 		n++
 	}
-	if s.kept = s.kept[n:]; len(s.kept) == 0 {
-		s.kept = nil
-	}
+	s.kept = slices.Delete(s.kept, 0, n)
 }
 
 // take takes in a message and returns the items that are whole with it.

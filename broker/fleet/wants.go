@@ -117,7 +117,7 @@ func (m *Machine) sayWants(all bool) {
 	var b pack
 	n := 0
 	send := func() {
-		msg := m.start(msgWants)
+		msg := m.start(msgWants, len(b))
 		msg.bool(all)
 		msg.head(n)
 		m.out = append(m.out, Message{Data: append(msg, b...)})

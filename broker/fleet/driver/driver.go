@@ -26,6 +26,7 @@ type Driver struct {
 	wake    chan struct{}
 	stop    chan struct{}
 	in      chan *nats.Msg
+	out     []fleet.Message // sent last
 	done    sync.WaitGroup
 
 	mu   sync.Mutex // guards lost
@@ -157,19 +158,18 @@ func (d *Driver) send() {
 }
 
 func (d *Driver) sendAll() {
-	var out []fleet.Message
 	var news []fleet.News
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-		out, news = d.machine.Take(), d.machine.News()
+		d.out, news = d.machine.Take(d.out), d.machine.News()
 		return nil
 	})
 	for _, v := range news {
 		d.say(v)
 	}
-	for i := range out {
+	for _, x := range d.out {
 		d.messagesOut.Add(1)
-		d.bytesOut.Add(uint64(len(out[i].Data)))
-		_ = d.nc.Publish(d.subject(out[i].To), out[i].Data)
+		d.bytesOut.Add(uint64(len(x.Data)))
+		_ = d.nc.Publish(d.subject(x.To), x.Data)
 	}
 }
 
