@@ -64,6 +64,8 @@ type Broker struct {
 	restandings []restanding
 	nobody      submitter // has the flows of detached jobs
 
+	runs pastRuns // that did not end their jobs
+
 	flows     []*flow // by number; nil where free
 	freeFlows []uint32
 	// unused are empty flows that are kept, by when they became so; with what is

@@ -382,6 +382,9 @@ func (s *script) explain(now int64, w *words) {
 		line += ": " + x.Holds
 	}
 	s.say("%s", line)
+	for _, r := range s.core.Runs(now, w.bytes(1)) {
+		s.say("run %d, %v ago, on %s for %v: %s", r.Run, r.Ago, s.names[r.Worker], r.Took, r.Why)
+	}
 }
 
 func (s *script) ledger(_ int64, w *words) {

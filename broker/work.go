@@ -295,6 +295,7 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 		b.giveBack(f, r, j, int64(q.Delay))
 		return b.next(w)
 	}
+	b.remember(r, j, "given back")
 	j.attempts--
 	j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 	b.releases++
@@ -435,6 +436,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
+	b.remember(r, j, reason)
 	b.again(f, r, j, delay)
 }
 

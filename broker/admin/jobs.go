@@ -60,10 +60,12 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	var x broker.JobInfo
 	var ok bool
 	var body, headers []byte
+	var runs []broker.RunInfo
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
 		if x, ok = b.Explain(now, id); whole {
 			body, headers = b.Content(id)
 		}
+		runs = b.Runs(now, id)
 	})
 	if !ok {
 		return unknownJob(id)
@@ -79,6 +81,9 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		}
 		exact := p.Exact()
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
+	}
+	for _, x := range runs {
+		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker), EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: x.Why})
 	}
 	j.Headers = headers
 	if body != nil {

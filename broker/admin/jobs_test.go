@@ -111,6 +111,8 @@ func TestChange(t *testing.T) {
 	})
 	if j := w.call("GET", path, "", 200); j["state"] != "delayed" || j["releases"] != 1.0 || j["attempts"] != 0.0 {
 		t.Errorf("given back: %v", j)
+	} else if runs := j["runs"].([]any); len(runs) != 1 || runs[0].(map[string]any)["reason"] != "given back" || runs[0].(map[string]any)["run"] != 1.0 {
+		t.Errorf("its runs: %v", runs)
 	}
 	if _, f := scrape(t, w); value(f, "gloom_releases_total") != 1 {
 		t.Error("the release is not counted")

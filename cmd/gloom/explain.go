@@ -98,6 +98,16 @@ func aboutJob(j *api.Job) []fact {
 		add(cmp.Or(what, "expires"), "in %s", span(*j.DueSeconds))
 	}
 	add("attempts", "%d of %d", j.Attempts, j.Retries+1)
+	for _, x := range j.Runs {
+		on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
+		switch {
+		case x.Worker.Broker != "":
+			on = "the broker " + cli.Clean(x.Worker.Broker)
+		case x.Worker.Address != "":
+			on = cli.Clean(cmp.Or(x.Worker.Client, where(x.Worker)))
+		}
+		add(fmt.Sprintf("run %d", x.Run), "%s ago, on %s for %s: %s", span(x.EndedSeconds), on, span(x.Seconds), cli.Clean(x.Reason))
+	}
 	if j.Releases > 0 {
 		add("given back", "%d times", j.Releases)
 	}

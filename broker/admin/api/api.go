@@ -220,9 +220,22 @@ type Job struct {
 	// Reason why, if it has no answer.
 	Outcome string `json:"outcome,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+	// Runs are those before that did not end it, as far as they are remembered, oldest
+	// first; absent in listings.
+	Runs []Run `json:"runs,omitempty"`
 	// Headers and Body, of an ended job its answer, are there if they were asked for.
 	Headers json.RawMessage `json:"headers,omitempty"`
 	Body    json.RawMessage `json:"body,omitempty"`
+}
+
+// Run is a run that did not end its job. Of a worker that is gone only the number is
+// known.
+type Run struct {
+	Run          int     `json:"run"` // from 1
+	Worker       *Peer   `json:"worker"`
+	EndedSeconds float64 `json:"ended_seconds_ago"`
+	Seconds      float64 `json:"seconds"` // that it took
+	Reason       string  `json:"reason"`
 }
 
 // Severities of findings.

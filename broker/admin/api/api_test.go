@@ -17,7 +17,7 @@ import (
 func TestSchemas(t *testing.T) {
 	types := map[string]any{
 		"Error": api.Error{}, "Ledger": api.Ledger{}, "Limits": api.Limits{}, "Type": api.Type{},
-		"Peer": api.Peer{}, "Job": api.Job{}, "State": api.State{}, "DeadJob": api.DeadJob{},
+		"Peer": api.Peer{}, "Job": api.Job{}, "Run": api.Run{}, "State": api.State{}, "DeadJob": api.DeadJob{},
 		"Worker": api.Worker{}, "Submitter": api.Submitter{}, "Status": api.Status{},
 		"Draining": api.Draining{}, "Change": api.Change{},
 		"Fair": api.Fair{}, "RuleLimits": api.RuleLimits{}, "Rule": api.Rule{}, "Group": api.Group{},

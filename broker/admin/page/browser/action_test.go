@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -262,6 +263,17 @@ func TestOver(t *testing.T) {
 	b.strict()
 }
 
+// TestRuns: a job tells of its runs so far.
+func TestRuns(t *testing.T) {
+	w := start(t, nil)
+	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("the server was busy") })
+	w.submit(gloom.Job{Type: "mail", ID: "a", Backoff: time.Hour})
+	b := w.open("#/job/a")
+	b.sees("Runs so far", "the server was busy", "worker of tests", "1 time, 3 retries allowed")
+	b.accessible("runs")
+	b.strict()
+}
+
 // TestListings: rows are those of the type that is shown, and of now.
 func TestListings(t *testing.T) {
 	w := start(t, nil)
@@ -339,25 +351,25 @@ func TestHostile(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
 	b.forgive("404 (Not Found)")
-	for i, text := range hostile {
+	enc := func(s string) string { return eval[string](b, `return encodeURIComponent($0)`, s) }
+	var jobs []gloom.Job
+	for _, text := range hostile {
 		body, _ := json.Marshal(map[string]string{text: text})
-		work, id := "t"+text, "i"+text
 		w.work("dead"+text, broken)
-		w.submit(gloom.Job{Type: work, ID: id, Body: body, Groups: []string{"g" + text}, Headers: gloom.Headers(body)[:min(len(body), 4000)]},
+		jobs = append(jobs, gloom.Job{Type: "t" + text, ID: "i" + text, Body: body, Groups: []string{"g" + text}, Headers: gloom.Headers(body)[:min(len(body), 4000)]},
 			gloom.Job{Type: "dead" + text, ID: "d" + text, Body: body, Retries: gloom.NoRetries})
-		enc := func(s string) string { return eval[string](b, `return encodeURIComponent($0)`, s) }
-		w.until("/v1/types/"+enc("dead"+text), func(v map[string]any) bool { return v["dead"] == 1. })
+	}
+	w.submit(jobs...)
+	w.until("/v1/status", func(v map[string]any) bool { return v["dead"] == float64(len(hostile)) })
+	for i, text := range hostile {
 		first := text
 		if len(text) > 100 || strings.ContainsAny(text, "\n\x00") {
 			first = text[:3]
 		}
-		for _, v := range []struct{ route, sees string }{
-			{"#/type/" + enc(work), first}, {"#/job/" + enc(id), first}, {"#/dead/" + enc("dead"+text), first}, {"#/jobs?id=" + enc(text), first},
-		} {
-			b.at(v.route)
-			b.sees(v.sees)
+		for _, v := range []string{"#/type/" + enc("t"+text), "#/dead/" + enc("dead"+text), "#/jobs?id=" + enc(text), "#/job/" + enc("i"+text)} {
+			b.at(v)
+			b.sees(first)
 		}
-		b.at("#/job/" + enc(id))
 		b.press("Show the body")
 		b.until(`document.querySelector('pre')`)
 		if eval[bool](b, `return 'harm' in window || document.querySelector('main script, main img, main b b') !== null`) {

@@ -385,14 +385,14 @@ func (b *tab) strict() {
 //go:embed testdata/axe.min.js
 var axe string
 
-// accessible fails for what axe-core finds.
-func (b *tab) accessible(where string) {
+// accessible fails for what axe-core finds, by all of its rules or only some.
+func (b *tab) accessible(where string, rules ...string) {
 	b.t.Helper()
 	if !eval[bool](b, `return 'axe' in window`) {
 		b.call(func() error { _, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](axe)); return err })
 	}
-	found := eval[[]string](b, `const r = await axe.run(document, { resultTypes: ['violations'] });
-		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`)
+	found := eval[[]string](b, `const r = await axe.run(document, { resultTypes: ['violations'], ...($0?.length && { runOnly: $0 }) });
+		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`, rules)
 	for _, f := range found {
 		b.t.Errorf("%s: %s", where, f)
 	}

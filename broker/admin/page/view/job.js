@@ -2,6 +2,7 @@
 import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
 import { bytes, count, members, plural, pretty, time } from '../format.js';
+import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
 import { state } from './jobs.js';
 
@@ -30,6 +31,15 @@ export function shown(of, name) {
 
 /** @param {any} peer @param {string} query */
 const peer = (peer, query) => peer && (peer.broker ? `lent to the broker ${peer.broker}` : html`${peer.client ?? 'unnamed'} <span class="muted">${peer.address}</span> <a href=${to(['jobs'], { [query]: peer.number })}>its jobs</a>`);
+
+/** @type {import('../table.js').Column[]} */
+const runs = [
+  { name: 'Run', num: true, of: x => count(x.run) },
+  { name: 'Why it ended', class: 'main reason', of: x => x.reason },
+  { name: 'Ended', num: true, of: x => html`${time(x.ended_seconds_ago)} ago` },
+  { name: 'After', num: true, wide: 1, of: x => time(x.seconds) },
+  { name: 'Worker', wide: 1, of: x => x.worker.broker ? `the broker ${x.worker.broker}` : x.worker.address ? html`${x.worker.client ?? 'unnamed'} <span class="muted">${x.worker.address}</span>` : `connection ${x.worker.number}, gone` },
+];
 
 /** @param {any} j */
 const path = j => '/v1/jobs/' + enc(j.id);
@@ -90,6 +100,7 @@ export function job() {
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
       ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
+    ${j.runs?.length > 0 && html`<section><h2>Runs so far</h2>${table('Runs so far', runs, j.runs, (/** @type {any} */ x) => j.runs.indexOf(x))}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>
       ${!b ? html`<button type="button" onClick=${() => read(id, over)}>Show the ${over ? 'answer' : 'body'}</button>`
         : b.error ? html`<p class="note">${b.error}</p>` : b.body ? shown(b.body, over ? 'Answer' : 'Body')

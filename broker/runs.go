@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"strings"
+	"time"
+)
+
+const (
+	// mostRuns is how many runs that did not end their jobs are remembered, of all
+	// jobs together; the oldest go first.
+	mostRuns = 4096
+	// longWhy is how much is kept of why one failed, in bytes.
+	longWhy = 256
+)
+
+// RunInfo is a run that did not end its job.
+type RunInfo struct {
+	Run    int // from 1
+	Worker Peer
+	// Ago is how long ago it ended, Took how long it had taken.
+	Ago, Took time.Duration
+	Why       string
+}
+
+// pastRun is a RunInfo of the job whose record was job, and whose number seq.
+type pastRun struct {
+	job, seq     uint32
+	run          int
+	worker       Peer
+	began, ended int64
+	why          string
+}
+
+// pastRuns is a ring of the latest ones.
+type pastRuns struct {
+	all  []pastRun
+	next int // place of the next one
+}
+
+// remember notes that the run of job r, which was stopped, was not its last.
+func (b *Broker) remember(r uint32, j *job, why string) {
+	if len(why) > longWhy {
+		why = strings.ToValidUTF8(why[:longWhy], "") + "…"
+	}
+	x := pastRun{
+		job: r, seq: j.seq, run: int(j.attempts), worker: b.peers[j.worker].id, began: j.since, ended: b.now, why: strings.Clone(why),
+	}
+	p := &b.runs
+	if len(p.all) < mostRuns {
+		p.all = append(p.all, x)
+		return
+	}
+	p.all[p.next] = x
+	p.next = (p.next + 1) % mostRuns
+}
+
+// Runs returns what is remembered of the runs that did not end the job with this id,
+// oldest first.
+func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
+	b.now = max(b.now, now)
+	r := b.find(b.index.hash(id), id)
+	if r == 0 {
+		return nil
+	}
+	seq, p := b.jobs.get(r).seq, &b.runs
+	for i := range p.all {
+		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
+			found = append(found, RunInfo{x.run, x.worker, b.Since(x.ended), time.Duration(x.ended - x.began), x.why})
+		}
+	}
+	return found
+}
