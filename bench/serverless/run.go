@@ -1,16 +1,13 @@
 package serverless
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,41 +84,6 @@ func (d *daemon) count(r *Round) (counted func()) {
 		r.Seconds, r.CPU, r.Own = took.Seconds(), after-cpu, proc.OwnCPU()-own
 		r.Others = max(0, (proc.Machine()-machine-r.CPU-r.Own).Seconds()/took.Seconds())
 	}
-}
-
-// add has clients add lines, each waiting for its answer, and checks that all of
-// them have come to the store.
-func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
-	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
-	var mu sync.Mutex
-	var times []time.Duration
-	var failed error
-	counted := d.count(r)
-	end := time.Now().Add(during)
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			var mine []time.Duration
-			var err error
-			for err == nil && time.Now().Before(end) {
-				sent := time.Now()
-				err = d.call(ctx, "POST", "/bench/job/idle", body, nil)
-				mine = append(mine, time.Since(sent))
-			}
-			mu.Lock()
-			times, failed = append(times, mine...), errors.Join(failed, err)
-			mu.Unlock()
-		})
-	}
-	all.Wait()
-	counted()
-	r.Jobs = len(times) * lines
-	slices.Sort(times)
-	if failed != nil {
-		return failed
-	}
-	r.P50, r.P99 = times[len(times)/2], times[len(times)*99/100]
-	return d.added(ctx, "idle", r.Jobs)
 }
 
 // added checks that no line is missing and none is there twice.

@@ -19,10 +19,15 @@ const (
 	ingestAtOnce  = 10_000          // lines
 	ingestTimeout = 2 * time.Minute // of a reservation
 	ingestRetry   = 100 * time.Millisecond
-	// ingestPace is from the beginning of one piece to that of the next: lines that
-	// come one by one do not go through a transaction each.
-	ingestPace = 5 * time.Millisecond
+	// From the beginning of one piece to that of the next: lines that come one by one
+	// do not go through a transaction each, whose sync holds up the journal's.
+	leastPace, mostPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
+
+// pace is how long to gather lines after a piece of so many.
+func pace(lines int) time.Duration {
+	return min(max(leastPace, time.Duration(lines)*time.Millisecond), mostPace)
+}
 
 // openJournal opens a directory's journal for these stores.
 func openJournal(dir string, stores []store.Store, opt journal.Options) (*journal.Journal, error) {
@@ -70,8 +75,11 @@ func (b *backend) ingest() {
 		case err != nil:
 			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
 		}
-		next := time.Now().Add(ingestPace)
-		if (err != nil || !b.bring(r)) && !e.sleep(ingestRetry) || !e.sleep(time.Until(next)) {
+		began, rest := time.Now(), ingestRetry
+		if err == nil && b.bring(r) {
+			rest = time.Until(began.Add(pace(len(r.Read()))))
+		}
+		if !e.sleep(rest) {
 			return
 		}
 	}

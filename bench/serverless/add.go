@@ -1,0 +1,137 @@
+package serverless
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"gloom/bench/poll"
+
+	"github.com/valyala/fasthttp"
+)
+
+// add has clients add lines, each waiting for its answer, and checks that all of
+// them have come to the store. It shares the processors with the daemon, and so
+// all clients are served by one thread.
+func (d *daemon) add(ctx context.Context, r *Round, clients, lines int, during time.Duration) error {
+	body := bytes.Repeat([]byte("0123456789abcdef0123456789abcdef\n"), lines)
+	loop, err := poll.New(time.Now())
+	if err != nil {
+		return err
+	}
+	a := &adding{
+		request: append([]byte("POST /bench/job/idle HTTP/1.1\r\nHost: "+d.client.Addr+"\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"), body...),
+		end:     int64(during), left: clients, over: make(chan struct{}),
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- loop.Run(func(int64) int64 { return -1 }) }()
+	defer loop.Stop()
+	counted := d.count(r)
+	loop.Do(func() {
+		for range clients {
+			c, err := loop.Dial(d.client.Addr, &adder{adding: a})
+			if err != nil {
+				a.leave(err)
+				continue
+			}
+			c.SetOut(bytes.Clone(a.request))
+		}
+	})
+	select {
+	case <-a.over:
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(during + patience):
+		return fmt.Errorf("an answer takes more than %v", patience)
+	}
+	counted()
+	if a.err != nil {
+		return a.err
+	}
+	r.Jobs = len(a.times) * lines
+	slices.Sort(a.times)
+	r.P50, r.P99 = a.times[len(a.times)/2], a.times[len(a.times)*99/100]
+	return d.added(ctx, "idle", r.Jobs)
+}
+
+// adding is what the clients of a round have in common.
+type adding struct {
+	request []byte
+	end     int64 // of the loop's clock: no request is begun after it
+	times   []time.Duration
+	left    int // clients that are at work
+	err     error
+	over    chan struct{} // closed when none is
+
+	in     bytes.Reader
+	lines  bufio.Reader
+	header fasthttp.ResponseHeader
+}
+
+// leave is the end of a client.
+func (a *adding) leave(err error) {
+	a.err = errors.Join(a.err, err)
+	if a.left--; a.left == 0 {
+		close(a.over)
+	}
+}
+
+// answer is the size of an answer, 0 while it is not whole.
+func (a *adding) answer(in []byte) (size int, err error) {
+	head := bytes.Index(in, []byte("\r\n\r\n"))
+	if head < 0 {
+		return 0, nil
+	}
+	a.in.Reset(in)
+	a.lines.Reset(&a.in)
+	if err := a.header.Read(&a.lines); err != nil {
+		return 0, err
+	}
+	size = head + len("\r\n\r\n") + a.header.ContentLength()
+	switch {
+	case a.header.ContentLength() < 0:
+		return 0, errors.New("an answer says no length")
+	case size > len(in):
+		return 0, nil
+	case a.header.StatusCode() != fasthttp.StatusOK:
+		return 0, fmt.Errorf("status %d: %s", a.header.StatusCode(), in[head:size])
+	}
+	return size, nil
+}
+
+// adder is one client.
+type adder struct {
+	*adding
+	sent int64 // 0: when the loop began
+}
+
+// Data implements poll.Handler.
+func (a *adder) Data(c *poll.Conn, in []byte, now int64) int {
+	size, err := a.answer(in)
+	if size == 0 && err == nil {
+		return 0
+	}
+	if err == nil {
+		a.times = append(a.times, time.Duration(now-a.sent))
+	}
+	if err != nil || now >= a.end {
+		c.Close()
+		a.leave(err)
+		return 0
+	}
+	a.sent = now
+	c.SetOut(append(c.Out(), a.request...))
+	return size
+}
+
+// Closed implements poll.Handler.
+func (a *adder) Closed(_ *poll.Conn, err error) {
+	a.leave(errors.Join(errors.New("the daemon has closed a connection"), err))
+}
