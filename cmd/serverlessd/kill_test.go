@@ -89,7 +89,7 @@ func (s *site) start(at string) {
 	s.t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"--addr", "127.0.0.1:0", "--dir", s.data(), "--langs", "sh",
 		"--sweep", "200ms", "--retry-delay", "50ms", "--batch", "3", "--concurrency", "2"}, s.args...)...)
-	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs())
+	cmd.Env = append(os.Environ(), envFault+"="+at, "RUNS="+s.runs(), "TMPDIR="+s.dir)
 	d, err := throwaway.Start(cmd, "serverlessd is ready")
 	if err != nil && d.Running() {
 		s.t.Fatal(err)

@@ -48,6 +48,7 @@ func (s *Server) Launch() error {
 	defer log.Close()
 	cmd := exec.Command(s.Program, s.Args()...)
 	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // what one that is killed leaves goes with the rest
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := begin(cmd)
 	if err != nil {

@@ -30,7 +30,8 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 	return r, nil
 }
 
-// Stored waits until a store has all that a receipt is about, or ctx is done.
+// Stored waits until a store has all that a receipt is about, or ctx is done. It is
+// journal.ErrAside that a store never will.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
 	return e.journal.Stored(ctx, r)
 }

@@ -345,6 +345,21 @@ func (n *naive) check(t *testing.T, damaged bool) {
 	}
 }
 
+// TestDamagedIsNotStored: who waits for a store hears of what will be in none.
+func TestDamagedIsNotStored(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	spoilt, whole := add(t, j, batch("a-x", "spoilt")), add(t, j, batch("a-x", "whole"))
+	data := d.names[j.Segments()[0]].data
+	data[bytes.Index(data, []byte("spoilt"))] ^= 1
+	r := reserve(t, j, 100, long)
+	equal(t, "read", text(r.Read()), "a-x:whole")
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "stored", []error{j.Stored(t.Context(), spoilt), j.Stored(t.Context(), whole)}, []error{ErrAside, nil})
+}
+
 // TestSetAside: what a store does not take is kept as the journal has it, once, and
 // waits no more when the rest is synced.
 func TestSetAside(t *testing.T) {
@@ -353,7 +368,7 @@ func TestSetAside(t *testing.T) {
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	later := batch("a-x", "1", "too large", "3")
 	later.Due = due
-	add(t, j, batch("b-y", "0"), later)
+	taken, part := add(t, j, batch("b-y", "0")), add(t, j, later)
 	var refused Entry
 	for range 2 { // not synced, then read again
 		r := reserve(t, j, 100, long)
@@ -370,6 +385,7 @@ func TestSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
+	equal(t, "stored", []error{j.Stored(t.Context(), taken), j.Stored(t.Context(), part)}, []error{nil, ErrAside})
 	kept := d.bad()
 	equal(t, "files", len(kept), 1)
 	equal(t, "counted", []any{j.Stats().Bad, j.Stats().Damaged}, []any{1, int64(len(d.names[kept[0]].data))})

@@ -20,6 +20,8 @@ var (
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
 	ErrExpired = errors.New("the reservation is over: others may read what it had")
+	// ErrAside is of Stored.
+	ErrAside = errors.New("a part is in no store, as it was damaged or no store takes it; a copy is kept in the journal's directory, as *.bad")
 )
 
 // Batch is lines of one type, accepted together.
@@ -413,13 +415,22 @@ type Receipt struct {
 	span
 }
 
-// Stored returns when all of a request is in a store.
+// Stored returns when all of a request is in a store, or was set aside: ErrAside.
 func (j *Journal) Stored(ctx context.Context, r Receipt) error {
-	return j.until(ctx, func() bool {
+	if r.segment == nil {
+		return nil
+	}
+	err := j.until(ctx, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		return r.segment == nil || r.segment.stored(r.from, r.to)
+		return r.segment.stored(r.from, r.to)
 	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil && slices.ContainsFunc(r.segment.aside, func(s span) bool { return s.from < r.to && r.from < s.to }) {
+		return ErrAside
+	}
+	return err
 }
 
 // Left returns when a job is not in the journal, or in a store since.

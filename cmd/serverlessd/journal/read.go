@@ -178,6 +178,9 @@ func (j *Journal) setAside(s *segment, at, size int64) error {
 	if fresh {
 		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
 			Msg("part of the journal is damaged; what it held is not run")
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		s.setAside(span{at, at + size})
 	}
 	return err
 }
@@ -281,6 +284,7 @@ func (r *Reservation) Sync() error {
 		return ErrExpired
 	}
 	for _, e := range r.aside {
+		r.s.setAside(span{e.End - 1, e.End}) // its record
 		j.count(e.Jobtype, -1, e.Due)
 	}
 	for _, e := range r.entries {

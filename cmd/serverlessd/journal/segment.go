@@ -32,6 +32,7 @@ type segment struct {
 	next  int64 // what stands behind it has not been reserved
 	low   int64 // what stands before it is in a store
 	done  []span
+	aside []span // of which a copy is kept instead
 	marks []mark
 }
 
@@ -67,6 +68,13 @@ func (s *segment) finish(from, to int64) {
 	if s.done = joined; joined[0].from <= s.low {
 		s.low = max(s.low, joined[0].to)
 		s.done = joined[1:]
+	}
+}
+
+// setAside notes that a piece will be in no store.
+func (s *segment) setAside(piece span) {
+	if n := len(s.aside); n == 0 || s.aside[n-1] != piece {
+		s.aside = append(s.aside, piece)
 	}
 }
 

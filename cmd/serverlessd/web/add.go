@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -60,8 +61,11 @@ func (s *Web) add(r *request) error {
 		door.Wait(r.w)
 		ctx, cancel := context.WithTimeout(r.Context(), storedWait)
 		defer cancel()
-		stored := s.queue.Stored(ctx, receipt) == nil
-		a.Stored = &stored
+		err := s.queue.Stored(ctx, receipt)
+		stored := err == nil
+		if a.Stored = &stored; errors.Is(err, journal.ErrAside) {
+			a.Reason = err.Error()
+		}
 	}
 	answer(r.w, http.StatusOK, a)
 	return nil
@@ -119,6 +123,8 @@ type added struct {
 	Count  int   `json:"count"`
 	IDs    ids   `json:"ids"`
 	Stored *bool `json:"stored,omitempty"`
+	// Reason is why not, if no store ever will.
+	Reason string `json:"reason,omitempty"`
 }
 
 var milliseconds = regexp.MustCompile(`^-?[0-9]+$`)

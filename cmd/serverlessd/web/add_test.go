@@ -58,6 +58,32 @@ func TestWaitTakesNoPlace(t *testing.T) {
 	}
 }
 
+// stored is a queue whose store has taken all that was added, or why not.
+type stored struct {
+	away
+	err error
+}
+
+func (s stored) Stored(context.Context, journal.Receipt) error { return s.err }
+
+func TestStored(t *testing.T) {
+	for want, err := range map[string]error{
+		`"stored":true}`:  nil,
+		`"stored":false}`: context.DeadlineExceeded,
+		`"stored":false,"reason":"` + journal.ErrAside.Error() + `"}`: journal.ErrAside,
+	} {
+		s := &Web{queue: stored{err: err}, room: make(chan struct{}, 1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
+		if err := s.add(&request{Request: r, w: w, query: url.Values{"wait": {"store"}}, client: "acme", name: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(w.Body.String()); !strings.HasSuffix(got, want) {
+			t.Errorf("%v: %s, want %s", err, got, want)
+		}
+	}
+}
+
 // TestMemoryOfAnAdd: however many lines a body is made of, it takes a small
 // multiple of itself and of --max-lines.
 func TestMemoryOfAnAdd(t *testing.T) {
