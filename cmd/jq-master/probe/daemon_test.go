@@ -3,8 +3,6 @@ package probe
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +21,10 @@ type daemon struct {
 
 // launch starts a daemon on a free port and waits until it serves or has ended.
 func launch(flags ...string) (*daemon, error) {
-	bin, err := program()
+	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--drain=5s"}, flags...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch}
 	d, err := throwaway.Start(cmd, "jq-master serves")
 	return &daemon{Daemon: d, base: "http://" + d.Field("addr"), flags: flags}, err
 }

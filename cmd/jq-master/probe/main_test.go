@@ -5,7 +5,6 @@ package probe
 import (
 	"flag"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,13 +16,8 @@ const patience = 60 * time.Second
 
 var full = flag.Bool("full", false, "more kills, more jobs")
 
-var scratch string // removed when the run is over
+var probe = throwaway.Probe{Name: "jq-master"}
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	throwaway.Parallel(8)
-	os.Exit(throwaway.Main(&scratch, func() (int, error) { return m.Run(), endShared() }))
+	os.Exit(probe.Main(8, func() (int, error) { return m.Run(), endShared() }))
 }
-
-// program builds jq-master once.
-var program = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "jq-master", throwaway.Race) })

@@ -3,7 +3,6 @@ package probe
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -24,12 +23,11 @@ const languages = "--langs=http,node,php,python,sh,gloom"
 
 // launch starts a daemon on a free port and waits until it is ready or has ended.
 func launch(dir string, flags ...string) (*daemon, error) {
-	bin, err := program()
+	cmd, err := probe.Command(append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bin, append([]string{"--addr=127.0.0.1:0", "--dir=" + dir, languages, "--drain=10s"}, flags...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + scratch, "TMPDIR=" + scratch, "SECRET_OF_THE_DAEMON=hush"}
+	cmd.Env = append(cmd.Env, "SECRET_OF_THE_DAEMON=hush")
 	d, err := throwaway.Start(cmd, "serverlessd is ready")
 	return &daemon{d, &client{base: "http://" + d.Field("addr")}, dir, flags}, err
 }
@@ -91,7 +89,7 @@ func sharing(t *testing.T) *daemon {
 	t.Helper()
 	t.Parallel()
 	common.once.Do(func() {
-		dir, err := os.MkdirTemp(scratch, "shared")
+		dir, err := os.MkdirTemp(probe.Dir, "shared")
 		if err != nil {
 			common.err = err
 			return

@@ -5,7 +5,6 @@ package probe
 import (
 	"flag"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,12 +17,10 @@ const patience = 60 * time.Second
 
 var full = flag.Bool("full", false, "more kills, more jobs")
 
-var scratch string // removed when the run is over
+var probe = throwaway.Probe{Name: "serverlessd"}
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	throwaway.Parallel(12)
-	os.Exit(throwaway.Main(&scratch, func() (int, error) {
+	os.Exit(probe.Main(12, func() (int, error) {
 		code := mariadbtest.Main(m)
 		if common.daemon == nil {
 			return code, nil
@@ -31,6 +28,3 @@ func TestMain(m *testing.M) {
 		return code, common.Stop()
 	}))
 }
-
-// program builds serverlessd once.
-var program = sync.OnceValues(func() (string, error) { return throwaway.Build(scratch, "serverlessd", throwaway.Race) })

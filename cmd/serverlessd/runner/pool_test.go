@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// TestPool: there are as many contexts as may be, used for as many jobs as said,
+// and not for longer.
+func TestPool(t *testing.T) {
+	pid := func(r *Runner, client string) string {
+		b := batch(&job.Handler{ID: "1", Jobtype: "c-t", Source: job.Source{Lang: job.Shell, Body: `echo "R: 200 $$"`}}, "")
+		b.Client = client
+		return text(run(t, r, b)[0])
+	}
+	t.Run("jobs", func(t *testing.T) {
+		r := newRunner(t, func(o *Options) { o.ContextJobs = 3 })
+		var pids []string
+		for range 9 {
+			pids = append(pids, pid(r, "c"))
+		}
+		if pids[0] != pids[2] || pids[2] == pids[3] || pids[3] != pids[5] || pids[5] == pids[6] {
+			t.Errorf("contexts for 3 jobs each: %q", pids)
+		}
+	})
+	t.Run("idle", func(t *testing.T) {
+		r := newRunner(t, func(o *Options) { o.Idle = 20 * time.Millisecond })
+		first := pid(r, "c")
+		eventually(t, "the idle context is gone", func() bool { return r.Contexts() == 0 })
+		if pid(r, "c") == first {
+			t.Error("it was used again")
+		}
+	})
+	t.Run("full", func(t *testing.T) {
+		r := newRunner(t, func(o *Options) { o.Contexts = 3 })
+		a, b, c := pid(r, "a"), pid(r, "b"), pid(r, "c")
+		if pid(r, "a") != a {
+			t.Error("a's context was not used again")
+		}
+		pid(r, "d") // in the place of b's, idle for longest
+		if pid(r, "a") != a || pid(r, "c") != c || r.Contexts() > 3 {
+			t.Errorf("another one than the longest idle context has gone; there are %d", r.Contexts())
+		}
+		if pid(r, "b") == b {
+			t.Error("b's context was not ended")
+		}
+	})
+	t.Run("waiting", func(t *testing.T) {
+		r := newRunner(t, func(o *Options) { o.Contexts = 2 })
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				for range 5 {
+					h := handler(job.Source{Lang: job.Shell, EID: fmt.Sprint("e", i%7), Body: "true"})
+					if got := text(one(t, r, h, "")); got != "200" {
+						t.Errorf("%q", got)
+					}
+					if n := r.Contexts(); n > 2 {
+						t.Errorf("%d contexts, at most 2", n)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	t.Run("waiting in vain", func(t *testing.T) {
+		r := newRunner(t, func(o *Options) { o.Contexts = 1 })
+		busy := &reports{t: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Run(context.Background(), batch(handler(job.Source{Lang: job.Shell, Body: "sleep 1000"}), ""), busy)
+		}()
+		eventually(t, "the context is taken", func() bool { return r.Contexts() == 1 })
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		to := &reports{t: t}
+		r.Run(ctx, batch(handler(job.Source{Lang: job.Shell, Body: "true"}), ""), to)
+		if to.started != 0 {
+			t.Error("a job began without a context")
+		}
+		r.Kill()
+		<-done
+	})
+}
+
+// TestOneContextEach: two batches at the same time have two.
+func TestOneContextEach(t *testing.T) {
+	r := newRunner(t, nil)
+	dir := t.TempDir()
+	// Each waits for the other.
+	body := fmt.Sprintf(`touch "%s/$1"; until [ $(ls %s | wc -l) = 2 ]; do sleep 0.01; done`, dir, dir)
+	h := handler(job.Source{Lang: job.Shell, EID: "e", Body: body})
+	var all sync.WaitGroup
+	for _, name := range []string{"1", "2"} {
+		all.Go(func() {
+			if got := text(one(t, r, h, name)); got != "200" {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	. "gloom/cmd/serverlessd/store"
+)
+
+func TestHandlers(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		ctx := t.Context()
+		_, err := s.Handler(ctx, "a-x")
+		fails(t, err, ErrUnknown)
+		var last *job.Handler
+		for i := range 12 {
+			h := &job.Handler{ID: string(ids.Next(1)), Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: fmt.Sprint("echo ", i)}}
+			if err := s.PutHandler(ctx, h); err != nil {
+				t.Fatal(err)
+			}
+			if last != nil && !h.Time.After(last.Time) {
+				t.Fatalf("%s does not follow %s", h.Time, last.Time)
+			}
+			last = h
+		}
+		got, err := s.Handler(ctx, "a-x")
+		equal(t, "newest", []any{got.Body, got.ID, got.Time, err}, []any{"echo 11", last.ID, last.Time, nil})
+		all, version, err := s.Handlers(ctx, -1)
+		equal(t, "all", []any{all, err}, []any{map[string]string{"a-x": last.ID}, nil})
+		all, same, err := s.Handlers(ctx, version)
+		equal(t, "unchanged", []any{all == nil, same, err}, []any{true, version, nil})
+		n, err := s.DeleteHandler(ctx, "a-x")
+		equal(t, "deleted", []any{n, err}, []any{10, nil})
+		all, changed, err := s.Handlers(ctx, version)
+		equal(t, "after", []any{all != nil, len(all), changed != version, err}, []any{true, 0, true, nil})
+		n, err = s.DeleteHandler(ctx, "a-x")
+		equal(t, "nothing left", []any{n, err}, []any{0, nil})
+	})
+}
+
+func TestManyTypes(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		var jobs []journal.Entry
+		for i := range 1234 {
+			jobs = append(jobs, entry(fmt.Sprintf("a-%04d", i), "1"))
+		}
+		ingest(t, s, jobs...)
+		due, _, err := s.Waiting(t.Context())
+		equal(t, "types", []any{len(due), err}, []any{1234, nil})
+		equal(t, "taken", len(take(t, s, sysid, "a-0777", 9, ttl)), 1)
+		due, _, err = s.Waiting(t.Context())
+		equal(t, "types", []any{len(due), err}, []any{1233, nil})
+	})
+}

@@ -1,0 +1,136 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/cmd/jobd/mariadbtest"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	. "gloom/cmd/serverlessd/store"
+)
+
+func TestIngestionIsExactlyOnce(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		var jobs []journal.Entry
+		for i := range 10 {
+			e := entry("a-x", fmt.Sprint(i))
+			e.End = int64(10 * (i + 1))
+			jobs = append(jobs, e)
+		}
+		put := func(from, to int) {
+			t.Helper()
+			piece := journal.Range{Segment: "seg", From: int64(10 * from), To: int64(10 * to)}
+			if _, err := s.Ingest(t.Context(), piece, jobs[from:to], time.Now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(0, 3)
+		put(0, 3)
+		put(0, 5)
+		put(2, 4)
+		put(4, 10)
+		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 10, Waiting: 10})
+		equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 100, ttl)), "0 1 2 3 4 5 6 7 8 9")
+		point, err := s.Ingest(t.Context(), journal.Range{Segment: "seg", From: 90, To: 100}, jobs[9:], time.Now)
+		equal(t, "point", []any{point, err}, []any{100, nil})
+		// A copy of the journal, under another name: what is there is not added.
+		if _, err := s.Ingest(t.Context(), journal.Range{Segment: "copy", To: 100}, append(jobs, entry("a-x", "new")), time.Now); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "counts", counts(t, s, "a-x").Added, 10+1)
+	})
+}
+
+func TestDelay(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		soon, later, past, old := entry("a-x", "soon"), entry("a-x", "later"), entry("a-x", "past"), entry("a-x", "old")
+		soon.Due, later.Due = time.Now().Add(30*time.Minute), time.Now().Add(20*time.Hour)
+		past.Due, past.Accepted = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour)
+		old.Accepted = time.Now().AddDate(-2, 0, 0)
+		ingest(t, s, soon, later, past, old)
+		due, next, err := s.Waiting(t.Context())
+		if err != nil || len(due) != 1 || due[0].Age < 23*time.Hour || due[0].Age > 25*time.Hour {
+			t.Fatalf("%v, %v", due, err)
+		}
+		if next < 20*time.Minute || next > 40*time.Minute {
+			t.Fatalf("next in %s", next)
+		}
+		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 4, Waiting: 2, Deferred: 2})
+		equal(t, "due", payloads(take(t, s, sysid, "a-x", 9, ttl)), "old past")
+		equal(t, "state", get(t, s, soon.ID).State, job.Deferred)
+		if due, _, err := s.Waiting(t.Context()); err != nil || len(due) != 0 {
+			t.Fatalf("%v, %v", due, err)
+		}
+	})
+}
+
+// A host's clock says nothing about when a job is due, only its distance to the
+// store's.
+func TestHostClocks(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		for _, off := range []time.Duration{-240 * time.Hour, 240 * time.Hour} {
+			host := time.Now().Add(off)
+			e := entry("a-x", "1")
+			e.Accepted, e.Due = host, host.Add(time.Hour)
+			segments++
+			if _, err := s.Ingest(t.Context(), journal.Range{Segment: fmt.Sprint("s", segments), To: 1}, []journal.Entry{e}, func() time.Time { return host }); err != nil {
+				t.Fatal(err)
+			}
+			if wait := time.Until(get(t, s, e.ID).Due); wait < 50*time.Minute || wait > 70*time.Minute {
+				t.Errorf("a host %s off: due in %s", off, wait)
+			}
+		}
+	})
+}
+
+// TestForgottenSegments: their read points go, those of others stay.
+func TestForgottenSegments(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		piece := []journal.Entry{entry("a-x", "1")}
+		for _, segment := range []string{"gone", "there"} {
+			if _, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, piece, time.Now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := lax
+		w.Segments = []string{"gone", "unknown"}
+		sweep(t, s, w)
+		for segment, want := range map[string]int64{"gone": 0, "there": 1} {
+			point, err := s.Ingest(t.Context(), journal.Range{Segment: segment, To: 1}, nil, time.Now)
+			equal(t, segment, []any{point, err}, []any{want, nil})
+		}
+	})
+}
+
+// TestIngestRefused: of a piece with jobs that a database cannot take these are
+// named, and nothing is written; without them the rest is.
+func TestIngestRefused(t *testing.T) {
+	server := mariadbtest.New(t, "--max-allowed-packet=1M")
+	s, err := Open(address(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	large := strings.Repeat("'", 3<<20)
+	piece := []journal.Entry{entry("a-x", "1"), entry("a-x", large), entry("a-x", strings.Repeat("x", 5000)), entry("b-x", "3"), entry("a-x", large)}
+	for i := range piece {
+		piece[i].End = int64(i) + 1
+	}
+	all := journal.Range{Segment: "s", To: 5}
+	_, err = s.Ingest(t.Context(), all, piece, time.Now)
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !slices.Equal(refused.IDs, []job.ID{piece[1].ID, piece[4].ID}) {
+		t.Fatalf("%v: %+v", err, refused)
+	}
+	equal(t, "written", counts(t, s, "a-x"), Counts{})
+	if before, err := s.Ingest(t.Context(), all, []journal.Entry{piece[0], piece[2], piece[3]}, time.Now); err != nil || before != 0 {
+		t.Fatal(before, err)
+	}
+	equal(t, "written", counts(t, s, "a-x"), Counts{Added: 2, Waiting: 2})
+	equal(t, "payloads", payloads(take(t, s, sysid, "a-x", 5, ttl)), "1 "+strings.Repeat("x", 5000))
+}
