@@ -250,7 +250,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Run("heartbeats", func(t *testing.T) {
 		c := secured(t, b.workerAddr, conf)
-		c.hello(`,"heartbeat_ms":150`)
+		c.hello(`,"heartbeat_ms":2000`) // two beats outlast any stall of this process
 		beat(t, c)
 		c.send(`{"action":"pong"}`)
 		beat(t, c)
