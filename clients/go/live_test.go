@@ -357,8 +357,8 @@ func TestLiveTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := startBroker(t, func(o *server.Options) { o.TokenFile = file })
-	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(time.Second))
-	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(time.Second))
+	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(2*time.Second))
+	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second))
 	do(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 	_, err := s.Do(within(t), gloom.Job{Type: "mail"})
 	wantError(t, err, gloom.ErrForbidden)
@@ -374,13 +374,13 @@ func TestLiveTokens(t *testing.T) {
 	// Heartbeats keep an idle connection: after more than three beats, when either
 	// side would have given it up, it is the same one.
 	var lost atomic.Bool
-	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(400*time.Millisecond),
+	idle := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second),
 		gloom.Notify(func(n gloom.Notice) {
 			if n.Event == gloom.EventLost {
 				lost.Store(true)
 			}
 		}))
-	p := submit(t, idle, gloom.Job{Type: "echo-nobody", Expires: 1300 * time.Millisecond})
+	p := submit(t, idle, gloom.Job{Type: "echo-nobody", Expires: 6500 * time.Millisecond})
 	wantError(t, resultError(t, p), gloom.ErrExpired)
 	if lost.Load() {
 		t.Error("the connection was lost")

@@ -352,7 +352,7 @@ class Options(DaemonCase):
         self.assertIsInstance(causes[0], gloom.Cancelled)
 
     def test_heartbeat_during_work(self):
-        beat = 0.5
+        beat = 2  # two of them outlast a stall of the machine
         lost = []
 
         def notify(notice):
