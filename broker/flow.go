@@ -20,11 +20,11 @@ type flow struct {
 	ready queue
 	// pos is its place where it stands, -1 when nothing is ready: in its share, in
 	// its turn, at its gate, or in kind.flows.
-	pos   int32
-	share *share
-	gate  *gate
-	// turn is its turn while its type is fair, once it has stood there.
+	pos int32
+	// share, turn and gate are where it stands or, once it has stood, stood last.
+	share   *share
 	turn    *turn
+	gate    *gate
 	delayed list
 	running list
 	ended   int // kept outcomes
@@ -131,6 +131,9 @@ func (b *Broker) dropFlow(f *flow) {
 		b.outOfUnused(f)
 	} else {
 		b.unuseFlow(f)
+	}
+	if f.gate != nil {
+		b.leaveGate(f)
 	}
 	if f.turn != nil {
 		b.leaveTurn(f)
@@ -259,11 +262,11 @@ func (b *Broker) mostUnused() int64 {
 	return unusedBytes
 }
 
-// around is what a flow occupies, with groups and a turn of its own.
+// around is what a flow occupies, with groups, a gate and a turn of its own.
 func (f *flow) around() int64 {
 	n := flowSize + turnSize
 	if f.set != nil {
-		n += groupSetSize + int64(len(f.set.groups))*groupSize + 2*f.set.bytes
+		n += gateSize + shareSize + groupSetSize + int64(len(f.set.groups))*groupSize + 2*f.set.bytes
 	}
 	return n
 }

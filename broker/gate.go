@@ -15,29 +15,48 @@ type gate struct {
 	jobs  heap  // those shares by their best job
 	pos   int32 // in kind.flows, -1
 	at    int32 // in group.held, -1
-	// shares counts those that stand here or have been called by their turns.
-	shares int
-	link   link[gate] // in kind.open
+	flows int   // whose gate it is
+	// link is in kind.open or kind.held.
+	link link[gate]
 }
 
 const gateSize = int64(unsafe.Sizeof(gate{})) + 64
 
-// gateFor returns the gate at which a flow is to stand, made if need be: of a
-// group that is shut, if one is, else of one with limits; nil for none.
-func (b *Broker) gateFor(f *flow) *gate {
-	if f.set == nil {
-		return nil
-	}
-	by := f.set.shutGroup()
-	for _, g := range f.set.groups {
-		if by == nil && len(g.limits) > 0 {
-			by = g
+// takeGate gives a flow that is to stand its gate: of a group that is shut, if one
+// is, else of one with limits; if there is none, it has no gate.
+func (b *Broker) takeGate(f *flow) {
+	var by *group
+	if f.set != nil {
+		by = f.set.shutGroup()
+		for _, g := range f.set.groups {
+			if by == nil && len(g.limits) > 0 {
+				by = g
+			}
 		}
 	}
-	if by == nil {
-		return nil
+	if f.gate != nil && f.gate.group != by {
+		b.leaveGate(f)
 	}
-	k := f.kind
+	if f.gate == nil && by != nil {
+		f.gate = b.gateFor(f.kind, by)
+		f.gate.flows++
+	}
+}
+
+// leaveGate lets a flow that does not stand have no gate.
+func (b *Broker) leaveGate(f *flow) {
+	if f.share != nil {
+		b.leaveShare(f)
+	}
+	g := f.gate
+	f.gate = nil
+	if g.flows--; g.flows == 0 {
+		b.dropGate(g)
+	}
+}
+
+// gateFor returns the gate of a group and a type, made if need be.
+func (b *Broker) gateFor(k *jobType, by *group) *gate {
 	if g := k.gates[by]; g != nil {
 		return g
 	}
@@ -52,15 +71,11 @@ func (b *Broker) gateFor(f *flow) *gate {
 	return g
 }
 
-// rankGate puts a gate where what stands there puts it. One where nobody stands
-// goes.
+// rankGate puts a gate where what stands there puts it.
 func (b *Broker) rankGate(g *gate) {
 	switch {
 	case g.elems.n == 0:
 		b.takeOutGate(g)
-		if g.shares == 0 {
-			b.dropGate(g)
-		}
 	case g.pos >= 0 && g.group.shut:
 		b.holdGate(g)
 	case g.pos >= 0:
@@ -99,7 +114,10 @@ func (b *Broker) takeOutGate(g *gate) {
 		g.group.held.remove(g.at)
 		g.at = -1
 		b.rankAjar(g.group)
-		b.countHeldGates(g.kind, -1)
+		g.kind.held.remove(&g.link)
+		if g.kind.held.n == 0 {
+			b.countHeld(g.kind, -1)
+		}
 	}
 }
 
@@ -116,7 +134,9 @@ func (b *Broker) holdGate(g *gate) {
 	b.takeOutGate(g)
 	g.group.held.push(g.heldKey())
 	b.rankAjar(g.group)
-	b.countHeldGates(g.kind, +1)
+	if g.kind.held.push(&g.link, g); g.kind.held.n == 1 {
+		b.countHeld(g.kind, +1)
+	}
 }
 
 // standing is a gate's key in the heap of its type. Who may run again since the
@@ -192,12 +212,13 @@ func (b *Broker) admitBest() {
 
 // bringIn lets the gates of a type enter whose groups are open.
 func (b *Broker) bringIn(k *jobType) {
-	if k.gatesHeld == 0 || b.ajar.n == 0 {
+	if k.held.n == 0 || b.ajar.n == 0 {
 		return
 	}
-	if len(k.gates) < b.ajar.n {
-		for _, g := range k.gates {
-			if g.at >= 0 && !g.group.shut {
+	if k.held.n < b.ajar.n {
+		for l := k.held.root.next; l != &k.held.root; {
+			g := l.of
+			if l = l.next; !g.group.shut {
 				b.enter(g)
 			}
 		}
@@ -214,13 +235,9 @@ func (b *Broker) bringIn(k *jobType) {
 	}
 }
 
-// countHeldGates counts the gates of a type that groups hold, and the idle workers
-// for whom it matters that there are any.
-func (b *Broker) countHeldGates(k *jobType, n int) {
-	was := k.gatesHeld > 0
-	if k.gatesHeld += n; was == (k.gatesHeld > 0) {
-		return
-	}
+// countHeld counts a type of which groups hold gates (n = +1), or no more (-1), and
+// the idle workers for whom that matters.
+func (b *Broker) countHeld(k *jobType, n int) {
 	if k.idle.n > 0 {
 		b.hungry += n
 	}

@@ -64,17 +64,30 @@ func (v *census) groups() {
 // standing proves that gates, shares and turns are where they belong.
 func (v *census) standing() {
 	b := v.b
-	held, shares, waits := map[*jobType]int{}, map[*gate]int{}, map[*turn]int{}
+	held, waits := map[*jobType]int{}, map[*turn]int{}
+	gates, shares, turns, ready := map[*gate]int{}, map[*share]int{}, map[*turn]int{}, map[*turn]int{}
+	for _, f := range b.flows[1:] {
+		if f != nil {
+			gates[f.gate]++
+			shares[f.share]++
+			turns[f.turn]++
+			ready[f.turn] += one(f.pos >= 0)
+		}
+	}
 	for no, s := range b.shares.all {
 		if s == nil {
 			continue
 		}
 		v.heap("share", &s.flows, v.position)
+		must(int(s.no) == no && s.gate.kind.shares[shareKey{s.turn, s.gate}] == s && s.of == shares[s] && s.of > 0, "a share of type %q counts %d flows, has %d, or is not known", s.gate.kind.name, s.of, shares[s])
+		must((s.pos >= 0) == (s.flows.n > 0), "a share of type %q has %d flows and stands at %d", s.gate.kind.name, s.flows.n, s.pos)
+		if s.pos < 0 {
+			continue
+		}
 		h, x := s.stands()
 		y := h.at(int(s.pos))
-		must(int(s.no) == no && s.gate.kind.shares[shareKey{s.turn, s.gate}] == s && y.ref == x.ref, "a share of type %q is out of place", s.gate.kind.name)
+		must(y.ref == x.ref, "a share of type %q is out of place", s.gate.kind.name)
 		must(x.level(y) || !s.called && x.a == y.a && y.b <= x.b, "a share of type %q stands too far behind", s.gate.kind.name)
-		shares[s.gate]++
 		if !s.called {
 			waits[s.turn]++
 			must(s.gate.jobs.at(int(s.at)).level(s.flows.top()), "a share of type %q waits by another job than its best", s.gate.kind.name)
@@ -87,9 +100,9 @@ func (v *census) standing() {
 		v.heap("gate", &g.elems, v.position)
 		v.heap("jobs", &g.jobs, func(no uint32) int32 { return b.shares.all[no].at })
 		must(g.elems.n >= g.jobs.n && (len(b.restandings) > 0 || !g.kind.fair || g.elems.n == g.jobs.n), "a gate of type %q has %d shares of %d", g.kind.name, g.jobs.n, g.elems.n)
-		must(int(g.no) == no && g.kind.gates[g.group] == g && g.shares == shares[g] && g.elems.n+g.shares > 0, "a gate of type %q is empty or not known", g.kind.name)
+		must(int(g.no) == no && g.kind.gates[g.group] == g && g.flows == gates[g] && g.flows > 0, "a gate of type %q counts %d flows, has %d, or is not known", g.kind.name, g.flows, gates[g])
 		must(g.elems.n == 0 && g.pos < 0 && g.at < 0 || (g.pos >= 0) != (g.at >= 0), "a gate of type %q stands at %d and %d", g.kind.name, g.pos, g.at)
-		must(g.link.in() == (g.pos >= 0), "a gate of type %q is out of place", g.kind.name)
+		must(g.link.in() == (g.elems.n > 0), "a gate of type %q is out of place", g.kind.name)
 		if g.pos >= 0 {
 			x, y := g.standing(), g.kind.flows.at(int(g.pos))
 			must(y.ref == x.ref && !x.before(y), "a gate of type %q stands too far behind", g.kind.name)
@@ -100,19 +113,12 @@ func (v *census) standing() {
 			must(y.ref == x.ref && x.level(y), "a gate of type %q is held by another job than its best", g.kind.name)
 		}
 	}
-	flows, ready := map[*turn]int{}, map[*turn]int{}
-	for _, f := range b.flows {
-		if f != nil && f.turn != nil {
-			flows[f.turn]++
-			ready[f.turn] += one(f.pos >= 0)
-		}
-	}
 	for no, t := range b.rotation.all {
 		if t == nil {
 			continue
 		}
 		v.heap("turn", &t.elems, v.position)
-		must(int(t.no) == no && t.kind.turns[t.key] == t && t.flows == flows[t] && t.flows > 0 && t.ready == ready[t] && (t.pos >= 0) == (t.elems.n > 0), "a turn of type %q counts %d and %d flows, has %d and %d, or is not known", t.kind.name, t.flows, t.ready, flows[t], ready[t])
+		must(int(t.no) == no && t.kind.turns[t.key] == t && t.flows == turns[t] && t.flows > 0 && t.ready == ready[t] && (t.pos >= 0) == (t.elems.n > 0), "a turn of type %q counts %d and %d flows, has %d and %d, or is not known", t.kind.name, t.flows, t.ready, turns[t], ready[t])
 		must(t.waits.n == waits[t], "a turn of type %q counts %d shares that wait, has %d", t.kind.name, t.waits.n, waits[t])
 		if t.pos >= 0 {
 			y := t.kind.flows.at(int(t.pos))
@@ -122,9 +128,9 @@ func (v *census) standing() {
 	hungry := 0
 	for _, k := range b.types {
 		if k != nil {
-			must(k.gatesHeld == held[k], "type %q counts %d gates held, has %d", k.name, k.gatesHeld, held[k])
+			must(k.held.n == held[k], "type %q counts %d gates held, has %d", k.name, k.held.n, held[k])
 			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
-			hungry += one(k.gatesHeld > 0 && k.idle.n > 0)
+			hungry += one(k.held.n > 0 && k.idle.n > 0)
 		}
 	}
 	for _, p := range b.pools {
@@ -133,7 +139,7 @@ func (v *census) standing() {
 		}
 		n := 0
 		for r := p.pairs; r != 0; r = b.pairs.get(r).poolNext {
-			n += one(b.types[b.pairs.get(r).kind].gatesHeld > 0)
+			n += one(b.types[b.pairs.get(r).kind].held.n > 0)
 		}
 		must(n == p.typesHeld, "a pool counts %d types with gates held, has %d", p.typesHeld, n)
 		hungry += one(n > 0 && p.idle.n > 0)

@@ -154,7 +154,7 @@ func (b *Broker) ripest() (*flow, entry, *worker) {
 // runnable returns the flow whose best job, of all of the type, may run now or
 // has passed its deadline; nil when there is none.
 func (b *Broker) runnable(k *jobType) *flow {
-	if k.flows.n == 0 && k.gatesHeld == 0 || k.paused || b.expelling {
+	if k.flows.n == 0 && k.held.n == 0 || k.paused || b.expelling {
 		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.active() >= c {

@@ -111,7 +111,7 @@ func (w *worker) place() (l *ring[worker], held int) {
 	if w.pool != nil {
 		return &w.pool.idle, w.pool.typesHeld
 	}
-	return &w.kind.idle, w.kind.gatesHeld
+	return &w.kind.idle, w.kind.held.n
 }
 
 // lineUp and stepOut let a worker stand in line, or no more.

@@ -243,7 +243,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	}
 	k.pairs, p.pairs = r, r
 	p.n++
-	if k.gatesHeld > 0 {
+	if k.held.n > 0 {
 		b.countHeldTypes(p, +1)
 	}
 	if named {
@@ -284,7 +284,7 @@ func (b *Broker) part(r uint32) {
 		b.rest(k)
 	}
 	p.n--
-	if k.gatesHeld > 0 {
+	if k.held.n > 0 {
 		b.countHeldTypes(p, -1)
 	}
 	b.pairs.put(r)

@@ -86,11 +86,11 @@ func (f *flow) stands() *heap {
 
 // stand lets a flow stand whose best job is x.
 func (b *Broker) stand(f *flow, x entry) {
-	f.gate = b.gateFor(f)
+	b.takeGate(f)
 	if f.kind.fair {
 		b.takeTurn(f)
 		if f.gate != nil {
-			f.share = b.shareFor(f.turn, f.gate)
+			b.takeShare(f)
 		} else {
 			b.comeBack(f.turn)
 		}
@@ -103,12 +103,11 @@ func (b *Broker) stand(f *flow, x entry) {
 
 func (b *Broker) unrank(f *flow) {
 	f.stands().remove(f.pos)
-	s, t, g := f.share, f.turn, f.gate
-	f.pos, f.share, f.gate = -1, nil, nil
-	if t != nil {
-		t.ready--
+	f.pos = -1
+	if f.turn != nil {
+		f.turn.ready--
 	}
-	b.raise(s, t, g)
+	b.raise(f.share, f.turn, f.gate)
 }
 
 // holdBack moves a flow to the gate of a group that is shut. Its turn stays.
@@ -149,7 +148,7 @@ func (b *Broker) look() bool {
 // front returns the flow whose best job a type hands out next; nil when all are
 // held back.
 func (b *Broker) front(k *jobType) *flow {
-	if k.flows.n > 0 && k.gatesHeld == 0 {
+	if k.flows.n > 0 && k.held.n == 0 {
 		if ref := k.flows.top().ref; ref < refShare {
 			if f := b.flows[ref]; f.set == nil && (f.sub == nil || !f.sub.gone) {
 				return f

@@ -42,6 +42,7 @@ type share struct {
 	called bool
 	pos    int32       // in gate.elems or turn.elems
 	at     int32       // in gate.jobs, while it waits
+	of     int         // flows whose share it is
 	link   link[share] // in turn.waits
 }
 
@@ -72,6 +73,9 @@ func (b *Broker) takeTurn(f *flow) {
 
 // leaveTurn lets a flow that does not stand have no turn.
 func (b *Broker) leaveTurn(f *flow) {
+	if f.share != nil {
+		b.leaveShare(f)
+	}
 	t := f.turn
 	f.turn = nil
 	if t.flows--; t.flows == 0 {
@@ -195,6 +199,29 @@ func (b *Broker) keepPlace(f *flow, had placeHad) {
 	}
 }
 
+// takeShare gives a flow with a turn and a gate the share of the two.
+func (b *Broker) takeShare(f *flow) {
+	if f.share == nil {
+		f.share = b.shareFor(f.turn, f.gate)
+		f.share.of++
+	}
+}
+
+// leaveShare lets a flow that does not stand have no share.
+func (b *Broker) leaveShare(f *flow) {
+	s := f.share
+	f.share = nil
+	if s.of--; s.of > 0 {
+		return
+	}
+	k := s.gate.kind
+	s.flows.release()
+	if delete(k.shares, shareKey{s.turn, s.gate}); len(k.shares) == 0 {
+		k.shares = nil
+	}
+	b.shares.drop(s.no)
+}
+
 // shareFor returns the share of a turn at a gate, made if need be.
 func (b *Broker) shareFor(t *turn, g *gate) *share {
 	k := g.kind
@@ -208,23 +235,16 @@ func (b *Broker) shareFor(t *turn, g *gate) *share {
 			k.shares = map[shareKey]*share{}
 		}
 		k.shares[key] = s
-		g.shares++
 	}
 	return s
 }
 
-// rankShare puts a share where its best job puts it. An empty one goes.
+// rankShare puts a share where its best job puts it.
 func (b *Broker) rankShare(s *share) {
 	t, g := s.turn, s.gate
 	switch h, x := s.stands(); {
 	case s.flows.n == 0:
 		s.leave()
-		s.flows.release()
-		if delete(g.kind.shares, shareKey{t, g}); len(g.kind.shares) == 0 {
-			g.kind.shares = nil
-		}
-		g.shares--
-		b.shares.drop(s.no)
 	case s.pos >= 0:
 		if !h.at(int(s.pos)).level(&x) {
 			h.fix(s.pos, x)
@@ -329,7 +349,7 @@ func (b *Broker) callAll(t *turn) (came bool) {
 		}
 	} else {
 		find := func(g *gate) {
-			if s := k.shares[shareKey{t, g}]; s != nil && !s.called && !g.group.shut {
+			if s := k.shares[shareKey{t, g}]; s != nil && s.pos >= 0 && !s.called && !g.group.shut {
 				open = append(open, s)
 			}
 		}

@@ -22,8 +22,8 @@ type jobType struct {
 	// outcomes counts the kept outcomes of its jobs.
 	outcomes int
 	// flows holds the flows with ready jobs, best job first.
-	flows     heap
-	gatesHeld int // gates that groups hold
+	flows heap
+	held  ring[gate] // gates that groups hold
 	// Workers with several types are in pools: pairs with them, by how long a worker
 	// is idle. told is the worst key that a pool has for the type.
 	pools     heap
