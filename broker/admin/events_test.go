@@ -257,3 +257,23 @@ func TestSortedTypes(t *testing.T) {
 		t.Errorf("a single type: %v", one)
 	}
 }
+
+// TestFirstLook: who begins to look is told what has been the matter for some time.
+func TestFirstLook(t *testing.T) {
+	t.Parallel()
+	w := start(t, nil)
+	w.call("POST", "/v1/jobs", `{"type":"mail","id":"a","body":1}`, 202)
+	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
+	defer cancel()
+	eventually(t, "the job has waited for some time", func() bool { // none of these requests looks at all types
+		return w.call("GET", "/v1/jobs/a", "", 200)["age_seconds"].(float64) > 6
+	})
+	s, _ := w.events(ctx)
+	var past []api.Moment
+	s.next("history", &past)
+	var look api.Look
+	s.next("look", &look)
+	if len(look.Findings.Items) != 1 || look.Findings.Items[0].Cause != "no_worker" {
+		t.Errorf("found at the first look: %+v", look.Findings)
+	}
+}

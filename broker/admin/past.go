@@ -25,18 +25,20 @@ type past struct {
 
 // note notes sums every so often until stop.
 func (p *past) note(a *API, stop <-chan struct{}) {
-	t := time.NewTicker(momentPeriod)
+	t := time.NewTicker(glancePeriod)
 	defer t.Stop()
-	for {
-		var l broker.Ledger
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
-		p.mu.Lock()
-		p.ring[p.n%hourMoments] = api.Moment{
-			UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
-			Queued: l.Queued, Running: l.Running,
+	for i := 0; ; i++ {
+		if i%int(momentPeriod/glancePeriod) == 0 {
+			var l broker.Ledger
+			a.srv.Hub().View(func(b *broker.Broker, _ int64) { l = b.Totals() })
+			p.mu.Lock()
+			p.ring[p.n%hourMoments] = api.Moment{
+				UnixMS: time.Now().UnixMilli(), Submitted: l.Submitted, Ended: ended(&l), Failed: l.Failed,
+				Queued: l.Queued, Running: l.Running,
+			}
+			p.n++
+			p.mu.Unlock()
 		}
-		p.n++
-		p.mu.Unlock()
 		a.glance()
 		select {
 		case <-stop:

@@ -20,15 +20,20 @@ const (
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
+	// glancePeriod lies between two looks where nobody wants to know; longer, up to
+	// momentPeriod, where they take more than a glanceShare-th of the time.
+	glancePeriod = time.Second
+	glanceShare  = 200
 	// smoothing is the time over which rates are averaged, by weights that fall.
 	smoothing = 2 * time.Second
 )
 
 // watch is what is seen of all types now and then, once for all who want to know;
-// when nobody does, it is a glance every momentPeriod.
+// when nobody does, it is a glance.
 type watch struct {
 	mu    sync.Mutex
-	at    time.Time // of the last look
+	at    time.Time     // of the last look
+	took  time.Duration // which took so long
 	next  time.Time
 	total row
 	stats broker.TypeStats // of all types
@@ -97,7 +102,7 @@ func (a *API) look(fn func(w *watch)) {
 	defer w.mu.Unlock()
 	if began := time.Now(); !began.Before(w.next) {
 		w.take(a, began)
-		w.next = began.Add(min(max(lookPeriod, lookShare*time.Since(began)), slowPeriod))
+		w.next = began.Add(min(max(lookPeriod, lookShare*w.took), slowPeriod))
 	}
 	fn(w)
 }
@@ -108,7 +113,7 @@ func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); !now.Before(w.next) {
+	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, glanceShare*w.took), momentPeriod) {
 		w.take(a, now)
 	}
 }
@@ -156,6 +161,7 @@ func (w *watch) take(a *API, now time.Time) {
 	w.total.count(now, &sum)
 	w.at, w.gaveBack = now, gaveBack
 	a.find(w)
+	w.took = time.Since(now)
 }
 
 // orders are what types can be sorted by; larger ones come first, names from a
