@@ -1,0 +1,220 @@
+package fleetprobe
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// book is the prober's own ledger: what was submitted, which runs there were, and
+// how it ended.
+type book struct {
+	mu     sync.Mutex
+	jobs   map[string]*entry // by token
+	wrongs []string
+	ends   map[string]int  // by kind, of living submitters
+	moved  []time.Duration // from the loss of a broker to the next run of what was lent to it
+	stuck  int             // of these, those that did not run before that broker came back
+	runs   int
+	again  int // runs that were not the first of their job
+}
+
+// plan is a job's body: what its workers shall do with it.
+type plan struct {
+	Token string `json:"token"`
+	Do    string `json:"do"` // answer, fail, release or report
+	MS    int    `json:"ms"` // how long it takes
+}
+
+// entry is a job.
+type entry struct {
+	plan
+	typ, body string
+	home      *session
+	retries   int
+	expires   bool
+	timeout   int
+	runs      int
+	releases  int
+	news      int
+	at        map[*broker]int // runs that go on, by the broker of their worker
+	lost      time.Time       // when the broker was lost that it was lent to
+	end       string          // "" as long as it has not ended
+	acked     bool            // its broker has taken it
+	void      bool            // its submitter went
+}
+
+func newBook() *book { return &book{jobs: map[string]*entry{}, ends: map[string]int{}} }
+
+func (b *book) wrong(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.say(format, args...)
+}
+
+func (b *book) say(format string, args ...any) {
+	if len(b.wrongs) < 50 {
+		b.wrongs = append(b.wrongs, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	}
+}
+
+func (b *book) add(e *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.at = map[*broker]int{}
+	b.jobs[e.Token] = e
+}
+
+// taken is the ok of a submit.
+func (b *book) taken(token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.jobs[token].acked = true
+}
+
+// refused takes a job out that was never taken.
+func (b *book) refused(token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.jobs[token]; e.runs > 0 {
+		b.say("%s was refused, and has run", token)
+	}
+	delete(b.jobs, token)
+}
+
+// run is a job that a worker at a broker was handed.
+func (b *book) run(f frame, at *broker) (*entry, bool) {
+	var p plan
+	err := json.Unmarshal(f.Body, &p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.jobs[p.Token]
+	if err != nil || e == nil || string(f.Body) != e.body || f.ID != e.Token || f.Type != e.typ {
+		b.say("%s handed out what nobody submitted: %s", at.name, f)
+		return nil, false
+	}
+	b.runs++
+	e.runs++
+	e.at[at]++
+	if e.runs > 1 {
+		b.again++
+	}
+	if e.runs > 1+e.retries+e.releases {
+		b.say("%s, with %d retries and %d releases, runs for the %d. time, at %s", e.Token, e.retries, e.releases, e.runs, at.name)
+	}
+	if !e.lost.IsZero() {
+		b.moved = append(b.moved, time.Since(e.lost))
+		e.lost = time.Time{}
+	}
+	return e, true
+}
+
+// over is the end of a run as its worker sees it.
+func (b *book) over(e *entry, at *broker, released bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e.at[at]--
+	if released {
+		e.releases++
+	}
+}
+
+// lose notes that a broker is lost now: what was lent to it must run elsewhere.
+func (b *book) lose(at *broker) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.jobs {
+		if e.at[at] > 0 && e.end == "" && !e.void && e.home.broker != at && e.retries >= 10 && e.lost.IsZero() {
+			e.lost = time.Now()
+		}
+	}
+}
+
+// found ends what lose began, when the broker is to come back.
+func (b *book) found() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.jobs {
+		if !e.lost.IsZero() {
+			e.lost = time.Time{}
+			b.stuck++
+		}
+	}
+}
+
+// ended is a frame that ends a job, or the ok of its cancel.
+func (b *book) ended(s *session, token, kind string, f frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.jobs[token]
+	switch {
+	case e == nil || e.home != s:
+		b.say("%s: the end of a job that was not submitted there: %s", s.broker.name, f)
+		return
+	case e.end != "":
+		b.say("%s ended by %s, and then by %s: %s", token, e.end, kind, f)
+		return
+	}
+	var answer plan
+	switch {
+	case kind == "answered" && (json.Unmarshal(f.Body, &answer) != nil || answer.Token != token || e.runs == 0):
+		b.say("%s, run %d times, has the answer %s", token, e.runs, f)
+	case kind == "job_failed" && e.Do == "answer" && e.retries >= 10 && e.timeout == 0:
+		b.say("%s failed after %d of %d runs: %s", token, e.runs, 1+e.retries, f)
+	case kind == "expired" && !e.expires:
+		b.say("%s expired without a deadline: %s", token, f)
+	}
+	e.end, e.lost = kind, time.Time{}
+	b.ends[kind]++
+	s.ends[kind]++
+}
+
+// left voids what a submitter that went had not seen the end of, and returns how
+// many jobs that are, and which of them its broker had taken.
+func (b *book) left(s *session) (taken []string, void int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.jobs {
+		if e.home == s && e.end == "" {
+			e.void = true
+			void++
+			if e.acked {
+				taken = append(taken, e.Token)
+			}
+		}
+	}
+	return taken, void
+}
+
+// open are the jobs of living submitters that have not ended.
+func (b *book) open() (all []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.jobs {
+		if e.end == "" && !e.void {
+			all = append(all, e.Token)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (b *book) sum() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	void := 0
+	for _, e := range b.jobs {
+		if e.void {
+			void++
+		}
+	}
+	slices.Sort(b.moved)
+	moved := "none"
+	if n := len(b.moved); n > 0 {
+		moved = fmt.Sprintf("%d, median %s, worst %s", n, b.moved[n/2].Round(time.Millisecond), b.moved[n-1].Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%d jobs: %v, %d of submitters that went; %d runs, %d of them again; lent to a killed broker, and run elsewhere: %s; not before it came back: %d",
+		len(b.jobs), b.ends, void, b.runs, b.again, moved, b.stuck)
+}

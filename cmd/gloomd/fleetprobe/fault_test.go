@@ -1,0 +1,470 @@
+package fleetprobe
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+// own is a fleet of the test's own, ended and judged when the test is over.
+func own(t *testing.T, servers int, options ...string) *fleet {
+	t.Helper()
+	f, err := newFleet(servers, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, b := range f.brokers {
+				t.Log(b.log())
+			}
+		}
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// hears waits until a broker hears so many others.
+func hears(t *testing.T, b *broker, n int) {
+	t.Helper()
+	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {
+		v, err := b.fleet()
+		if err == nil && len(v.Brokers) != n {
+			err = fmt.Errorf("%+v", v)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// borrows waits until a broker has so many jobs of others.
+func borrows(t *testing.T, b *broker, n int) {
+	t.Helper()
+	if err := until(fmt.Sprint(b.name, " has borrowed ", n), func() error {
+		v, err := b.fleet()
+		if err == nil && v.Borrowed != n {
+			err = fmt.Errorf("%+v", v)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// ends waits until a broker that was told to stop has ended, and judges its life.
+func ends(t *testing.T, b *broker) {
+	t.Helper()
+	select {
+	case <-b.down().Gone():
+	case <-time.After(patience):
+		t.Errorf("%s goes on", b.name)
+	}
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if d := b.daemon(); !d.State().Success() {
+		t.Errorf("%s ended with %s", b.name, d.State())
+	}
+}
+
+// ordeal is a fleet of its own that lives through one thing after another.
+type ordeal struct {
+	t       *testing.T
+	f       *fleet
+	a, b, c *broker
+}
+
+func newOrdeal(t *testing.T) *ordeal {
+	t.Helper()
+	f := own(t, 1)
+	return &ordeal{t: t, f: f, a: f.brokers[0], b: f.brokers[1], c: f.brokers[2]}
+}
+
+// step is one thing, after which the fleet must be whole.
+func (o *ordeal) step(name string, do func(t *testing.T, typ string)) {
+	if o.t.Failed() {
+		return
+	}
+	o.t.Run(name, func(t *testing.T) { do(t, typeOf(t)) })
+	if err := o.f.whole(); err != nil {
+		o.t.Fatalf("after %s: %v", name, err)
+	}
+}
+
+// lent has a job of a run by a worker at b.
+func (o *ordeal) lent(t *testing.T, typ, id, more string) (s, w *peer) {
+	t.Helper()
+	s, w = submitter(t, o.a), worker(t, o.b, `"cancel":true,"type":`+quote(typ))
+	s.ok(`{"action":"submit","id":"%s","type":%s,"body":1%s}`, id, quote(typ), more)
+	w.job()
+	return s, w
+}
+
+// elsewhere has it done by a worker at c that is there from now on.
+func (o *ordeal) elsewhere(t *testing.T, typ, id string, since time.Time) {
+	t.Helper()
+	w := worker(t, o.c, `"type":`+quote(typ))
+	if g := w.job(); g.ID != id {
+		t.Errorf("%s, want %s", g, id)
+	}
+	t.Logf("elsewhere after %s", time.Since(since).Round(time.Millisecond))
+	w.ok(`{"action":"respond","body":"c"}`)
+}
+
+// TestBorrowerLost has a borrower lost, and come back, in each way there is.
+func TestBorrowerLost(t *testing.T) {
+	t.Parallel()
+	o := newOrdeal(t)
+	a, b, nats := o.a, o.b, o.f.nats[0]
+	for _, way := range []struct {
+		name       string
+		lose, back func() error
+	}{
+		{"killed", func() error { b.kill(); return nil }, b.start},
+		{"frozen", func() error { b.daemon().Signal(syscall.SIGSTOP); return nil }, func() error { b.daemon().Signal(syscall.SIGCONT); return nil }},
+		{"cut off", b.site.cut, b.site.heal},
+		{"mute", func() error { return b.site.mute(nats.site) }, func() error { return b.site.unmute(nats.site) }},
+		{"deaf", func() error { return nats.site.mute(b.site) }, func() error { return nats.site.unmute(b.site) }},
+	} {
+		o.step("borrower "+way.name, func(t *testing.T, typ string) {
+			s, w := o.lent(t, typ, "moves", `,"retries":1`)
+			once, _ := o.lent(t, typ+"-once", "once", `,"retries":0`)
+			if err := way.lose(); err != nil {
+				t.Fatal(err)
+			}
+			since := time.Now()
+			o.elsewhere(t, typ, "moves", since)
+			if g := s.ended("moves", ""); string(g.Body) != `"c"` {
+				t.Errorf("%s", g)
+			}
+			once.ended("once", "job_failed")
+			if v, err := a.fleet(); err != nil || v.Lost < 2 {
+				t.Errorf("lost are %d, want 2 at the least: %v", v.Lost, err)
+			}
+			if err := way.back(); err != nil {
+				t.Fatal(err)
+			}
+			if way.name != "killed" { // the late answer is discarded, and its worker is told
+				if g := w.next(); g.Action != "cancel" {
+					t.Errorf("the worker of a run that was given up gets %s", g)
+				}
+				w.ok(`{"action":"respond","body":"late"}`)
+			}
+			s.quiet(100 * time.Millisecond)
+			counts(t, a, typ, api.Ledger{Submitted: 1, Answered: 1})
+			counts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
+		})
+	}
+
+}
+
+// TestFaults has one fault after another, and looks at what becomes of single jobs.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	o := newOrdeal(t)
+	f, a, b, c, nats := o.f, o.a, o.b, o.c, o.f.nats[0]
+	o.step("home killed", func(t *testing.T, typ string) {
+		_, w := o.lent(t, typ, "orphan", "")
+		a.kill()
+		if g := w.next(); g.Action != "cancel" || g.ID != "orphan" {
+			t.Errorf("%s, want cancel of orphan", g)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		borrows(t, b, 0)
+		if err := a.start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.whole(); err != nil {
+			t.Fatal(err)
+		}
+		// The id is as good as any in the next life, and the worker too.
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
+		if g := w.job(); string(g.Body) != "2" {
+			t.Errorf("%s", g)
+		}
+		w.ok(`{"action":"respond","body":2}`)
+		s.ended("orphan", "")
+	})
+
+	o.step("home restarted at once", func(t *testing.T, typ string) {
+		_, w := o.lent(t, typ, "orphan", "")
+		a.kill()
+		if err := a.start(); err != nil {
+			t.Fatal(err)
+		}
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"orphan","type":%s,"body":2}`, quote(typ))
+		if g := w.next(); g.Action != "cancel" {
+			t.Errorf("%s, want cancel", g)
+		}
+		w.ok(`{"action":"respond","body":"of the life before"}`)
+		if g := w.job(); string(g.Body) != "2" {
+			t.Errorf("%s", g)
+		}
+		w.ok(`{"action":"respond","body":2}`)
+		if g := s.ended("orphan", ""); string(g.Body) != "2" {
+			t.Errorf("%s", g)
+		}
+	})
+
+	o.step("borrower drains", func(t *testing.T, typ string) {
+		s, w := o.lent(t, typ, "stays", `,"retries":0`)
+		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"retries":0}`, quote(typ))
+		b.daemon().Signal(syscall.SIGTERM)
+		if err := b.daemon().Log.Await("drain"); err != nil {
+			t.Fatal(err)
+		}
+		w.ok(`{"action":"respond","body":"in time"}`)
+		if g := s.ended("stays", ""); string(g.Body) != `"in time"` {
+			t.Errorf("%s", g)
+		}
+		w.gone()
+		ends(t, b)
+		o.elsewhere(t, typ, "waits", time.Now())
+		s.ended("waits", "")
+		if err := b.start(); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	o.step("home drains", func(t *testing.T, typ string) {
+		s, w := o.lent(t, typ, "first", "")
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"d%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		s.ok(`{"action":"submit","id":"nobody","type":%s,"body":1}`, quote(typ+"-none"))
+		a.daemon().Signal(syscall.SIGTERM)
+		if err := until("it refuses", func() error {
+			if err := a.ask("GET", "/readyz", nil, nil); err == nil {
+				return errors.New("it is ready")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		// What waits is lent for as long as the drain lasts.
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("first", "")
+		for i := range 3 {
+			id := fmt.Sprint("d", i)
+			if g := w.job(); g.ID != id {
+				t.Errorf("%s, want %s", g, id)
+			}
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(id, "")
+		}
+		s.ended("nobody", "draining")
+		s.gone()
+		ends(t, a)
+		if err := a.start(); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	o.step("NATS away", func(t *testing.T, typ string) {
+		s, w := o.lent(t, typ, "back", `,"retries":1`)
+		nats.Kill()
+		// Home goes on alone: what was lent waits again, and a worker at home has it.
+		if err := until("it says so", func() error {
+			v, err := a.fleet()
+			if err == nil && v.NATS.Connected {
+				err = fmt.Errorf("%+v", v.NATS)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := a.ask("GET", "/readyz", nil, nil); err != nil {
+			t.Errorf("/readyz: %v", err)
+		}
+		var text string
+		if err := a.ask("GET", "/metrics", nil, &text); err != nil || !strings.Contains(text, "\ngloom_fleet_connected 0\n") {
+			t.Errorf("gloom_fleet_connected is not 0: %v", err)
+		}
+		local := worker(t, a, `"type":`+quote(typ))
+		local.job()
+		local.ok(`{"action":"respond","body":"home"}`)
+		if g := s.ended("back", ""); string(g.Body) != `"home"` {
+			t.Errorf("%s", g)
+		}
+		if g := w.next(); g.Action != "cancel" {
+			t.Errorf("%s, want cancel", g)
+		}
+		w.ok(`{"action":"respond","body":"late"}`)
+		local.close()
+		if err := nats.Launch(); err != nil {
+			t.Fatal(err)
+		}
+		s.ok(`{"action":"submit","id":"again","type":%s,"body":1}`, quote(typ))
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("again", "")
+	})
+
+	o.step("one name twice", func(t *testing.T, typ string) {
+		if err := c.stop(); err != nil {
+			t.Fatal(err)
+		}
+		twin := newBroker(c.site, "a", c.options...)
+		if err := twin.start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := until("the later one is alone", func() error {
+			v, err := twin.fleet()
+			if err == nil && !v.Alone {
+				err = fmt.Errorf("%+v", v)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		if v, err := a.fleet(); err != nil || v.Alone {
+			t.Errorf("the first one is alone: %+v, %v", v, err)
+		}
+		if !strings.Contains(twin.daemon().Log.String(), `name`) {
+			t.Error("it says nothing of its name")
+		}
+		// It works alone.
+		w, s := worker(t, twin, `"type":`+quote(typ)), submitter(t, twin)
+		s.ok(`{"action":"submit","id":"alone","type":%s,"body":1}`, quote(typ))
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("alone", "")
+		remote, home := submitter(t, b), submitter(t, a)
+		remote.ok(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
+		w.quiet(300 * time.Millisecond)
+		remote.ok(`{"action":"cancel","id":"not"}`)
+		home.ok(`{"action":"ping"}`)
+		// When the name is free it joins.
+		if err := a.stop(); err != nil {
+			t.Fatal(err)
+		}
+		hears(t, twin, 1)
+		remote.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		remote.ended("now", "")
+		if err := twin.stop(); err != nil {
+			t.Error(err)
+		}
+		for _, x := range []*broker{a, c} {
+			if err := x.start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A cluster of three NATS servers that loses one keeps the fleet.
+func TestClusterLosesOne(t *testing.T) {
+	t.Parallel()
+	f := own(t, 3)
+	typ := typeOf(t)
+	w, s := worker(t, f.brokers[1], `"type":`+quote(typ)), submitter(t, f.brokers[0])
+	for i, n := range f.nats {
+		n.Kill()
+		for k := range 3 {
+			id := fmt.Sprint("n", i, k)
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"retries":9}`, id, quote(typ))
+			for ended := false; !ended; {
+				select {
+				case g := <-w.in:
+					if g.Action == "job" {
+						w.send(`{"action":"respond","body":1}`)
+					}
+				case g := <-s.in:
+					if !g.result() || g.ID != id {
+						t.Fatal(g)
+					}
+					ended = true
+				case <-time.After(patience):
+					t.Fatalf("without server %d of the cluster %s does not end", i, id)
+				}
+			}
+		}
+		if err := n.Launch(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.whole(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts(t, f.brokers[0], typ, api.Ledger{Submitted: 9, Answered: 9})
+}
+
+// Bodies are cut to what NATS carries, also where that is little.
+func TestSmallPayload(t *testing.T) {
+	t.Parallel()
+	l, err := newLAN(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	conf := scratch + "/small.conf"
+	if err := os.WriteFile(conf, []byte("max_payload: 4KB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := newNATS(l.sites[2], "-c", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	f := &fleet{brokers: []*broker{newBroker(l.sites[0], "a", "--insecure", "--fleet="+n.url()), newBroker(l.sites[1], "b", "--insecure", "--fleet="+n.url())}}
+	for _, b := range f.brokers {
+		if err := b.start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if t.Failed() {
+				t.Log(b.log())
+			}
+			if err := b.stop(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	if err := f.whole(); err != nil {
+		t.Fatal(err)
+	}
+	w, s := worker(t, f.brokers[1], `"types":["*"],"prefetch":50`), submitter(t, f.brokers[0])
+	long := strings.Repeat("t", 1000) // name and type are parts of a message too
+	for _, size := range []int{1, 2000, 4000, 4096, 5000, 100_000} {
+		body := quote(strings.Repeat("b", size))
+		for i := range 5 {
+			s.ok(`{"action":"submit","id":%s,"type":%s,"body":%s,"groups":[%s],"headers":{"h":%s}}`,
+				quote(fmt.Sprint(i, long[1:])), quote(long), body, quote(long), quote(long+long+long))
+		}
+		for n := 0; n < 5; {
+			if g := w.next(); g.Action == "job" {
+				if n++; string(g.Body) != body {
+					t.Errorf("%d bytes: %s", size, g)
+				}
+				w.send(`{"action":"respond","id":%s,"body":%s}`, quote(g.ID), body)
+			}
+		}
+		for range 5 {
+			if g := s.next(); !g.result() || string(g.Body) != body {
+				t.Fatalf("%d bytes: %s", size, g)
+			}
+		}
+		for len(w.in) > 0 {
+			<-w.in
+		}
+	}
+	if err := f.brokers[1].ask("GET", "/v1/none", nil, nil); err == nil {
+		t.Error("no such page")
+	} else if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusNotFound {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,313 @@
+package fleetprobe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/throwaway"
+)
+
+// fleet is three brokers a, b, c and NATS servers, each at a site of its own.
+type fleet struct {
+	lan     *lan
+	brokers []*broker
+	nats    []*natsServer
+}
+
+type natsServer struct {
+	*throwaway.Server
+	site *site
+}
+
+func (n *natsServer) url() string { return "nats://" + n.site.ip + ":4222" }
+
+// newFleet starts a fleet with so many NATS servers and waits until it is whole.
+func newFleet(servers int, options ...string) (f *fleet, err error) {
+	f = &fleet{}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.lan, err = newLAN(3 + servers); err != nil {
+		return f, err
+	}
+	var routes, urls []string
+	for _, s := range f.lan.sites[3:] {
+		routes = append(routes, "nats://"+s.ip+":6222")
+		urls = append(urls, "nats://"+s.ip+":4222")
+	}
+	for _, s := range f.lan.sites[3:] {
+		var further []string
+		if servers > 1 {
+			further = []string{"--cluster_name", "probe", "--cluster", "nats://" + s.ip + ":6222", "--routes", strings.Join(routes, ",")}
+		}
+		n, err := newNATS(s, further...)
+		if err != nil {
+			return f, err
+		}
+		f.nats = append(f.nats, n)
+	}
+	for i, s := range f.lan.sites[:3] {
+		b := newBroker(s, string(rune('a'+i)), append([]string{"--fleet=" + strings.Join(urls, ","), "--insecure"}, options...)...)
+		f.brokers = append(f.brokers, b)
+		if err := b.start(); err != nil {
+			return f, err
+		}
+	}
+	return f, f.whole()
+}
+
+func newNATS(s *site, further ...string) (*natsServer, error) {
+	program := throwaway.Lookup("nats-server")
+	if program == "" {
+		return nil, errors.New("nats-server is not installed: the Debian package nats-server has it (make deps)")
+	}
+	dir, err := os.MkdirTemp(scratch, "nats-")
+	if err != nil {
+		return nil, err
+	}
+	cmd := s.command(append([]string{program, "-a", "0.0.0.0", "-p", "4222"}, further...)...)
+	n := &natsServer{site: s, Server: &throwaway.Server{
+		Program: cmd.Path, Dir: dir, Args: func() []string { return cmd.Args[1:] },
+		Ready: func(ctx context.Context) error {
+			c, err := s.dial(ctx, "tcp", "127.0.0.1:4222")
+			if err == nil {
+				c.Close()
+			}
+			return err
+		},
+	}}
+	return n, n.Launch()
+}
+
+// whole waits until every broker that runs hears all others that do.
+func (f *fleet) whole() error {
+	return until("the fleet is whole", func() error {
+		running := 0
+		for _, b := range f.brokers {
+			if b.runs() {
+				running++
+			}
+		}
+		for _, b := range f.brokers {
+			if !b.runs() {
+				continue
+			}
+			v, err := b.fleet()
+			if err != nil {
+				return err
+			}
+			up := 0
+			for _, o := range v.Brokers {
+				if o.State == "up" {
+					up++
+				}
+			}
+			if up != running-1 {
+				return fmt.Errorf("%s hears %d of %d: %+v", b.name, up, running-1, v)
+			}
+		}
+		return nil
+	})
+}
+
+func (f *fleet) close() error {
+	var all error
+	for _, b := range f.brokers {
+		all = errors.Join(all, b.stop())
+	}
+	for _, n := range f.nats {
+		n.Close()
+	}
+	if f.lan != nil {
+		f.lan.close()
+	}
+	return all
+}
+
+// until tries again and again until there is no error.
+func until(what string, try func() error) error {
+	end := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %s that %s: %w", patience, what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// broker is one gloomd, in its first or a later life.
+type broker struct {
+	site    *site
+	name    string
+	options []string
+	ports   int // distinguishes brokers of one site
+	http    *http.Client
+
+	mu sync.Mutex // guards those below
+	d  *throwaway.Daemon
+	up bool
+}
+
+func newBroker(s *site, name string, options ...string) *broker {
+	return &broker{site: s, name: name, options: options, http: &http.Client{
+		Timeout:   patience,
+		Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true},
+	}}
+}
+
+func (b *broker) start() error {
+	bin, err := gloomd()
+	if err != nil {
+		return err
+	}
+	d, err := throwaway.Start(b.site.command(append([]string{bin, "--submit-addr=" + b.addr("9998"), "--worker-addr=" + b.addr("9999"),
+		"--http-addr=" + b.addr("9997"), "--fleet-name=" + b.name, "--drain-timeout=3s", "--max-memory=512MiB"}, b.options...)...), "gloomd is ready")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.d, b.up = d, err == nil
+	return err
+}
+
+func (b *broker) addr(port string) string { return fmt.Sprintf("127.0.0.1:%d%s", 1+b.ports, port[1:]) }
+
+func (b *broker) daemon() *throwaway.Daemon {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.d
+}
+
+func (b *broker) runs() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.up
+}
+
+func (b *broker) down() *throwaway.Daemon {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.up = false
+	return b.d
+}
+
+func (b *broker) kill() { b.down().Kill() }
+
+// stop has it drain and end, and judges its life.
+func (b *broker) stop() error {
+	d := b.down()
+	if d == nil {
+		return nil
+	}
+	d.Signal(syscall.SIGCONT)
+	if err := d.Stop(); err != nil {
+		return fmt.Errorf("broker %s: %w", b.name, err)
+	}
+	return nil
+}
+
+func (b *broker) log() string {
+	if d := b.daemon(); d != nil {
+		return "broker " + b.name + " said:\n" + throwaway.Tail([]byte(d.Log.String()))
+	}
+	return ""
+}
+
+// ask is a request of its HTTP side. The answer goes to out; an answer that is no
+// success is an *api.Error.
+func (b *broker) ask(method, path string, in, out any) error {
+	req, err := api.NewRequest(context.Background(), method, "http://"+b.addr("9997")+path, "", in)
+	if err != nil {
+		return err
+	}
+	answer, err := b.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode/100 != 2 {
+		e := &api.Error{Status: answer.StatusCode}
+		if json.Unmarshal(text, e) != nil {
+			e.Reason = string(text)
+		}
+		return e
+	}
+	switch out := out.(type) {
+	case nil:
+		return nil
+	case *string:
+		*out = string(text)
+		return nil
+	}
+	return json.Unmarshal(text, out)
+}
+
+func (b *broker) fleet() (v api.Fleet, err error) {
+	err = b.ask("GET", "/v1/fleet", nil, &v)
+	return v, err
+}
+
+func (b *broker) status() (v api.Status, err error) {
+	err = b.ask("GET", "/v1/status", nil, &v)
+	return v, err
+}
+
+// dial connects to its port of submitters or of workers.
+func (b *broker) dial(port string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return b.site.dial(ctx, "tcp", b.addr(port))
+}
+
+// shared is the fleet that all tests use that leave it whole.
+var shared sharedFleet
+
+type sharedFleet struct {
+	once sync.Once
+	f    *fleet
+	err  error
+}
+
+func (s *sharedFleet) end() error {
+	if s.f == nil {
+		return nil
+	}
+	return s.f.close()
+}
+
+func whole(t *testing.T) []*broker {
+	t.Helper()
+	shared.once.Do(func() { shared.f, shared.err = newFleet(1) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	all := shared.f.brokers
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, b := range all {
+				t.Log(b.log())
+			}
+		}
+	})
+	return all
+}

@@ -1,0 +1,376 @@
+package fleetprobe
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// load is submitters and workers at all brokers of a fleet.
+type load struct {
+	book    *book
+	fleet   *fleet
+	stop    chan struct{} // closed: nothing new is submitted
+	done    chan struct{} // closed: workers end too
+	in, out sync.WaitGroup
+	mu      sync.Mutex // guards those below
+	lives   map[*broker]*life
+	conns   map[*broker][]*peer // of workers
+	leave   map[*broker]bool    // its submitters shall go
+}
+
+// life is a broker from a start to its end, and what its submitters have seen.
+type life struct {
+	broker   *broker
+	clean    bool // it ends by a drain
+	sessions []*session
+}
+
+// session is a submitter's connection.
+type session struct {
+	*peer
+	broker *broker
+	life   *life
+	acked  int
+	void   int
+	ends   map[string]int // guarded by the book
+}
+
+func newLoad(f *fleet) *load {
+	l := &load{book: newBook(), fleet: f, stop: make(chan struct{}), done: make(chan struct{}),
+		lives: map[*broker]*life{}, conns: map[*broker][]*peer{}, leave: map[*broker]bool{}}
+	for _, b := range f.brokers {
+		l.born(b)
+	}
+	return l
+}
+
+func (l *load) born(b *broker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lives[b] = &life{broker: b}
+}
+
+func (l *load) life(b *broker) *life {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lives[b]
+}
+
+func (l *load) drains(b *broker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lives[b].clean = true
+}
+
+func (l *load) begin(r *rand.Rand) {
+	for _, b := range l.fleet.brokers {
+		for range 2 {
+			s := rand.New(rand.NewPCG(r.Uint64(), 1))
+			l.in.Go(func() { l.submit(b, s) })
+		}
+		// What a broker is handed in is mostly for workers of the others.
+		others := ""
+		for _, o := range l.fleet.brokers {
+			if o != b {
+				others += fmt.Sprintf(`,"not-%s"`, o.name)
+			}
+		}
+		for _, join := range []string{
+			`"type":"any"`,
+			fmt.Sprintf(`"types":["any","at-%s"%s],"prefetch":30,"cancel":true`, b.name, others),
+			`"types":["a*"],"except":["at-*"],"prefetch":4`,
+			fmt.Sprintf(`"types":["n*"],"except":["not-%s"],"prefetch":10`, b.name),
+		} {
+			l.out.Go(func() { l.work(b, join) })
+		}
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// submit keeps a broker busy from one connection after another.
+func (l *load) submit(b *broker, r *rand.Rand) {
+	for n := 0; !closed(l.stop); n++ {
+		c, err := b.dial("9998")
+		if err != nil {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		l.mu.Lock()
+		s := &session{peer: newPeer(c), broker: b, life: l.lives[b], ends: map[string]int{}}
+		s.life.sessions = append(s.life.sessions, s)
+		l.mu.Unlock()
+		l.converse(s, r, fmt.Sprintf("%s-%x-%d-", b.name, r.Uint32(), n))
+	}
+}
+
+// request is one that has no reply yet.
+type request struct{ verb, token string }
+
+// converse submits and reads on one connection until it ends, or until there is
+// nothing more to submit and all has ended.
+func (l *load) converse(s *session, r *rand.Rand, prefix string) {
+	defer s.close()
+	pending, requests, leaving := 0, []request{}, false
+	var recent []string
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; {
+		select {
+		case f, ok := <-s.in:
+			if !ok {
+				left, void := l.book.left(s)
+				s.void = void
+				l.mu.Lock()
+				clean := s.life.clean
+				l.mu.Unlock()
+				if clean && len(left) > 0 && !leaving {
+					l.book.wrong("%s drained, and said nothing of %d jobs: %.200s", s.broker.name, len(left), fmt.Sprint(left))
+				}
+				return
+			}
+			switch {
+			case f.News != nil:
+				l.news(s, f)
+			case f.result():
+				l.book.ended(s, f.ID, "answered", f)
+				pending--
+			case f.Error == "job_failed", f.Error == "expired",
+				f.Error == "draining" && (len(requests) == 0 || requests[0] != request{"submit", f.ID}):
+				l.book.ended(s, f.ID, f.Error, f)
+				pending--
+			case len(requests) == 0:
+				l.book.wrong("%s: nothing was asked, and comes %s", s.broker.name, f)
+			default:
+				q := requests[0]
+				requests = requests[1:]
+				switch {
+				case f.ID != q.token:
+					l.book.wrong("%s: to %v comes %s", s.broker.name, q, f)
+				case q.verb == "submit" && f.OK:
+					l.book.taken(q.token)
+					s.acked++
+				case q.verb == "submit" && f.Error == "draining":
+					l.book.refused(q.token)
+					pending--
+				case q.verb == "cancel" && f.OK:
+					l.book.ended(s, q.token, "cancelled", f)
+					pending--
+				case f.Error == "unknown_id" && q.verb != "submit", f.Error == "invalid_state" && q.verb == "change":
+				case q.verb == "change" && f.OK:
+				default:
+					l.book.wrong("%s: to %v comes %s", s.broker.name, q, f)
+				}
+			}
+			continue
+		case <-tick.C:
+		}
+		if closed(l.stop) {
+			if pending == 0 && len(requests) == 0 {
+				return
+			}
+			continue
+		}
+		l.mu.Lock()
+		leave := l.leave[s.broker]
+		delete(l.leave, s.broker)
+		l.mu.Unlock()
+		if leave {
+			leaving = true
+			s.close()
+			continue
+		}
+		for range min(8, 120-pending) {
+			n++
+			e := draw(r, prefix+fmt.Sprint(n), s)
+			l.book.add(e)
+			requests = append(requests, request{"submit", e.Token})
+			pending++
+			recent = append(recent, e.Token)
+			if s.write(e.frame(r)) != nil {
+				break
+			}
+		}
+		if len(recent) > 20 {
+			for _, verb := range []string{"cancel", "change"} {
+				if r.IntN(6) != 0 {
+					continue
+				}
+				token, more := recent[r.IntN(len(recent))], ""
+				if verb == "change" {
+					more = `,"priority":3`
+				}
+				requests = append(requests, request{verb, token})
+				s.write(fmt.Sprintf(`{"action":%q,"id":%q%s}`, verb, token, more))
+			}
+			recent = recent[10:]
+		}
+	}
+}
+
+func (l *load) news(s *session, f frame) {
+	l.book.mu.Lock()
+	defer l.book.mu.Unlock()
+	switch e := l.book.jobs[f.ID]; {
+	case e == nil || e.home != s || e.Do != "report":
+		l.book.say("%s: progress that nobody asked for: %s", s.broker.name, f)
+	case e.end != "":
+		l.book.say("%s: progress after the end by %s: %s", s.broker.name, e.end, f)
+	default:
+		e.news++
+	}
+}
+
+// draw draws a job.
+func draw(r *rand.Rand, token string, s *session) *entry {
+	e := &entry{home: s, typ: []string{"any", "not-" + s.broker.name, "not-" + s.broker.name, "at-" + string(rune('a'+r.IntN(3)))}[r.IntN(4)], retries: []int{0, 1, 50, 50, 50}[r.IntN(5)],
+		plan: plan{Token: token, Do: []string{"answer", "answer", "answer", "fail", "release", "report"}[r.IntN(6)], MS: r.IntN(20)}}
+	switch r.IntN(6) {
+	case 1:
+		e.MS = 200 + r.IntN(1500) // so that something is lent whenever a broker is lost
+	case 2:
+		e.timeout = 1 + r.IntN(400)
+	}
+	e.expires = r.IntN(20) == 0
+	if (e.Do == "fail" || e.timeout > 0) && e.retries > 1 { // else backoff makes it last
+		e.retries = 2
+	}
+	text, _ := json.Marshal(e.plan)
+	e.body = string(text)
+	return e
+}
+
+func (e *entry) frame(r *rand.Rand) string {
+	more := ""
+	if e.expires {
+		more += fmt.Sprintf(`,"expires_ms":%d`, 20+r.IntN(1000))
+	} else if r.IntN(10) == 0 {
+		more += fmt.Sprintf(`,"delay_ms":%d`, 1+r.IntN(500))
+	}
+	if e.timeout > 0 {
+		more += fmt.Sprintf(`,"timeout_ms":%d`, e.timeout)
+	}
+	if e.Do == "report" {
+		more += `,"progress":true`
+	}
+	if r.IntN(4) == 0 {
+		more += fmt.Sprintf(`,"priority":%d,"groups":["g%d"],"headers":{"h":%d},"backoff_ms":%d`, r.IntN(5)-2, r.IntN(4), r.IntN(9), r.IntN(50))
+	}
+	return fmt.Sprintf(`{"action":"submit","id":%q,"type":%q,"body":%s,"retries":%d%s}`, e.Token, e.typ, e.body, e.retries, more)
+}
+
+// work works at a broker on one connection after another.
+func (l *load) work(b *broker, join string) {
+	for !closed(l.done) {
+		c, err := b.dial("9999")
+		if err != nil {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		p := newPeer(c)
+		p.at = b
+		l.mu.Lock()
+		l.conns[b] = append(l.conns[b], p)
+		l.mu.Unlock()
+		l.serve(p, b, join)
+	}
+}
+
+// hangUp closes the connections of all workers of a broker.
+func (l *load) hangUp(b *broker) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.conns[b] {
+		p.close()
+	}
+	l.conns[b] = nil
+}
+
+func (l *load) serve(p *peer, b *broker, join string) {
+	defer p.close()
+	p.write(`{"action":"join",` + join + `}`)
+	out := map[string]chan struct{}{} // closed: told that nobody waits
+	var mu sync.Mutex
+	var runs sync.WaitGroup
+	gone := make(chan struct{})
+	defer func() { close(gone); runs.Wait() }()
+	for {
+		var f frame
+		select {
+		case <-l.done:
+			return
+		case v, ok := <-p.in:
+			if !ok {
+				return
+			}
+			f = v
+		}
+		switch {
+		case f.OK:
+		case f.Action == "cancel":
+			mu.Lock()
+			if c := out[f.ID]; c != nil {
+				close(c)
+				delete(out, f.ID)
+			}
+			mu.Unlock()
+		case f.Action == "job":
+			e, ok := l.book.run(f, b)
+			if !ok {
+				continue
+			}
+			told := make(chan struct{})
+			mu.Lock()
+			out[f.ID] = told
+			mu.Unlock()
+			runs.Go(func() {
+				l.do(p, e, told, gone)
+				mu.Lock()
+				if out[f.ID] == told {
+					delete(out, f.ID)
+				}
+				mu.Unlock()
+			})
+		default:
+			l.book.wrong("a worker at %s (%s) gets %s", b.name, join, f)
+		}
+	}
+}
+
+// do does what a job's plan says.
+func (l *load) do(p *peer, e *entry, told, gone chan struct{}) {
+	b := p.at
+	select {
+	case <-time.After(time.Duration(e.MS) * time.Millisecond):
+	case <-told:
+	case <-gone:
+		l.book.over(e, b, false)
+		return
+	}
+	id := fmt.Sprintf(`"id":%q`, e.Token)
+	first := func() bool { l.book.mu.Lock(); defer l.book.mu.Unlock(); return e.releases == 0 }
+	switch {
+	case e.Do == "fail":
+		l.book.over(e, b, false)
+		p.write(`{"action":"fail",` + id + `,"reason":"as planned"}`)
+	case e.Do == "release" && first():
+		l.book.over(e, b, true)
+		p.write(`{"action":"release",` + id + `}`)
+	default:
+		if e.Do == "report" {
+			p.write(`{"action":"progress",` + id + `,"body":1}`)
+		}
+		l.book.over(e, b, false)
+		p.write(`{"action":"respond",` + id + `,"body":` + e.body + `}`)
+	}
+}

@@ -1,0 +1,39 @@
+// Package fleetprobe tries a fleet from outside: real brokers and a real NATS, each
+// on a machine of its own as far as the network goes, by what their documentation
+// promises and nothing that their code says.
+package fleetprobe
+
+import (
+	"flag"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"gloom/cmd/throwaway"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = 45 * time.Second
+
+var (
+	faults = flag.Int("faults", 6, "random faults that the fleet has to live through")
+	seed   = flag.Uint64("seed", 0, "of what is drawn at random; 0 draws one")
+)
+
+var scratch string // removed when the run is over
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	throwaway.Parallel(40)
+	os.Exit(throwaway.Main(&scratch, func() (int, error) {
+		code := m.Run()
+		return code, shared.end()
+	}))
+}
+
+// gloomd builds the broker once. Under the race detector it is ten times slower, and a
+// broker that does not come to speak for 1.5 s is lost: that is for long runs.
+var gloomd = sync.OnceValues(func() (string, error) {
+	return throwaway.Build(scratch, "gloomd", throwaway.Race && !testing.Short())
+})

@@ -1,0 +1,435 @@
+package fleetprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"gloom/broker/admin/api"
+	"gloom/cmd/throwaway"
+)
+
+// through connects to NATS from a site.
+type through struct{ *site }
+
+func (d through) Dial(network, addr string) (net.Conn, error) {
+	return d.dial(context.Background(), network, addr)
+}
+
+// TestStrangers has somebody else speak on the fleet's subjects.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	f := own(t, 1)
+	a, b := f.brokers[0], f.brokers[1]
+	drawn := *seed
+	if drawn == 0 {
+		drawn = rand.Uint64()
+	}
+	t.Logf("-seed %d", drawn)
+	r := rand.New(rand.NewPCG(drawn, 7))
+	nc, err := nats.Connect(f.nats[0].url(), nats.SetCustomDialer(through{f.nats[0].site}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+
+	var mu sync.Mutex
+	var heard []*nats.Msg
+	if _, err := nc.Subscribe("gloom.>", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(heard) < 3000 {
+			heard = append(heard, m)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	typ := typeOf(t)
+	w, s := worker(t, b, `"prefetch":50,"type":`+quote(typ)), submitter(t, a)
+	n := 0
+	// jobs has some jobs done, each once.
+	jobs := func(t *testing.T, many int) {
+		t.Helper()
+		want := map[string]bool{}
+		for range many {
+			n++
+			id := fmt.Sprint("s", n)
+			want[id] = true
+			s.send(`{"action":"submit","id":"%s","type":%s,"body":%d,"ack":false}`, id, quote(typ), n)
+		}
+		end := time.After(patience)
+		for len(want) > 0 {
+			select {
+			case g, ok := <-w.in:
+				if !ok {
+					t.Fatal("the worker's connection is closed")
+				}
+				if g.Action == "job" {
+					w.send(`{"action":"respond","id":"%s","body":%s}`, g.ID, g.Body)
+				}
+			case g := <-s.in:
+				if !g.result() || !want[g.ID] || "s"+string(g.Body) != g.ID {
+					t.Fatalf("%s, want the result of one of %d jobs", g, len(want))
+				}
+				delete(want, g.ID)
+			case <-end:
+				t.Fatalf("%d jobs do not end", len(want))
+			}
+		}
+	}
+	jobs(t, 300)
+	mu.Lock()
+	var real []*nats.Msg
+	subjects := map[string]bool{}
+	for _, m := range heard {
+		subjects[m.Subject] = true
+		real = append(real, m)
+	}
+	mu.Unlock()
+	if len(subjects) == 0 {
+		t.Fatal("nothing is heard on gloom.>")
+	}
+	for _, more := range []string{"gloom.a", "gloom.x", "gloom.a.a", "gloom.want.x"} {
+		subjects[more] = true
+	}
+	say := func(t *testing.T, subject string, data []byte) {
+		t.Helper()
+		if err := nc.Publish(subject, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"garbage", func(t *testing.T) {
+			for subject := range subjects {
+				for _, n := range []int{0, 1, 2, 3, 4, 7, 8, 16, 64, 1000} {
+					data := make([]byte, n)
+					say(t, subject, data)
+					for i := range data {
+						data[i] = byte(r.UintN(256))
+					}
+					say(t, subject, data)
+				}
+				for _, text := range []string{`{}`, `[]`, `null`, `{"from":"a"}`, `{"name":"a","epoch":1}`, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"} {
+					say(t, subject, []byte(text))
+				}
+			}
+		}},
+		{"huge", func(t *testing.T) {
+			for subject := range subjects {
+				data := make([]byte, 1<<20)
+				copy(data, real[r.IntN(len(real))].Data)
+				for range 3 {
+					say(t, subject, data)
+				}
+			}
+		}},
+		{"cut short and prolonged", func(t *testing.T) {
+			for _, m := range real[:min(len(real), 100)] {
+				say(t, m.Subject, m.Data[:r.IntN(len(m.Data)+1)])
+				say(t, m.Subject, append(append([]byte(nil), m.Data...), m.Data[:r.IntN(len(m.Data)+1)]...))
+			}
+		}},
+		{"replayed", func(t *testing.T) {
+			for range 2 {
+				for _, m := range real {
+					if err := nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: m.Reply, Data: m.Data, Header: m.Header}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}},
+		{"to the wrong one", func(t *testing.T) {
+			for _, m := range real {
+				for subject := range subjects {
+					if subject != m.Subject && r.IntN(4) == 0 {
+						say(t, subject, m.Data)
+					}
+				}
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.do(t)
+			if err := nc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			jobs(t, 100)
+			if err := f.whole(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if t.Failed() {
+			break
+		}
+	}
+	counts(t, a, typ, api.Ledger{Submitted: uint64(n), Answered: uint64(n)})
+
+	// Bits that are turned may make sense, and a job be ended by them; brokers live on, and
+	// when it is over all is as before.
+	for _, m := range real {
+		data := append([]byte(nil), m.Data...)
+		for range 1 + r.IntN(4) {
+			if len(data) > 0 {
+				data[r.IntN(len(data))] ^= 1 << r.UintN(8)
+			}
+		}
+		say(t, m.Subject, data)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := until("the fleet is as before", func() error {
+		for _, x := range f.brokers {
+			if v, err := x.fleet(); err != nil || len(v.Brokers) != 2 || v.Lent+v.Borrowed != 0 {
+				return fmt.Errorf("%+v, %w", v, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	for len(w.in)+len(s.in) > 0 {
+		select {
+		case <-w.in:
+		case <-s.in:
+		}
+	}
+	jobs(t, 100)
+	l := ledger(t, a, typ)
+	if l.Submitted != l.Ended() {
+		t.Errorf("%+v", l)
+	}
+	var text string
+	if err := a.ask("GET", "/metrics", nil, &text); err != nil || strings.Contains(text, "\ngloom_fleet_garbage_total 0\n") {
+		t.Errorf("a counts no garbage: %v", err)
+	}
+	for _, x := range f.brokers {
+		if lines := strings.Count(x.daemon().Log.String(), "\n"); lines > 2000 {
+			t.Errorf("%s has said %d lines", x.name, lines)
+		}
+	}
+}
+
+// alone starts one broker and sees it serve its own without a fleet, and say so.
+func alone(t *testing.T, b *broker) {
+	t.Helper()
+	if err := b.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(b.log())
+		}
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	typ := typeOf(t)
+	w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, b)
+	s.ok(`{"action":"submit","id":"1","type":%s,"body":1}`, quote(typ))
+	w.job()
+	w.ok(`{"action":"respond","body":1}`)
+	s.ended("1", "")
+	if err := b.ask("GET", "/readyz", nil, nil); err != nil {
+		t.Errorf("/readyz: %v", err)
+	}
+}
+
+// away waits until a broker says, on all ways that it has, that NATS is not there for it.
+func away(t *testing.T, b *broker) {
+	t.Helper()
+	if err := until(b.name+" says that NATS is away", func() error {
+		v, err := b.fleet()
+		if err == nil && (v.NATS == nil || v.NATS.Connected || len(v.Brokers) > 0) {
+			err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
+		}
+		var found api.Findings
+		if err == nil {
+			err = b.ask("GET", "/v1/findings", nil, &found)
+		}
+		if err == nil && !strings.Contains(fmt.Sprint(found), "NATS") {
+			err = fmt.Errorf("findings: %+v", found)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	if lines := strings.Count(b.daemon().Log.String(), "\n"); lines > 200 {
+		t.Errorf("its log has %d lines", lines)
+	}
+}
+
+// TestNATSRefuses has NATS servers that a broker cannot use, and then can.
+func TestNATSRefuses(t *testing.T) {
+	t.Parallel()
+	l, err := newLAN(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	dir := t.TempDir()
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := throwaway.Certs(other); err != nil {
+		t.Fatal(err)
+	}
+	serve := func(t *testing.T, conf string) *natsServer {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "nats.conf")
+		if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := newNATS(l.sites[0], "-c", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Close)
+		return n
+	}
+	tls := fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", dir+"/server.pem", dir+"/server.key", dir+"/ca.pem")
+	// Two ways in to each: brokers at the server's own site reach it as 127.0.0.1,
+	// which its certificate is for.
+	for _, c := range []struct{ name, conf, wrong, right string }{
+		{"password", `authorization { user: gloom, password: secret }`, "--fleet=nats://gloom:guess@127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
+		{"no user", `authorization { user: gloom, password: secret }`, "--fleet=nats://127.0.0.1:4222", "--fleet=nats://gloom:secret@127.0.0.1:4222"},
+		{"may not publish", `authorization { users: [{user: none, password: n, permissions: {publish: "x", subscribe: "gloom.>"}}, {user: all, password: a}] }`,
+			"--fleet=nats://none:n@127.0.0.1:4222", "--fleet=nats://all:a@127.0.0.1:4222"},
+		{"may not subscribe", `authorization { users: [{user: none, password: n, permissions: {publish: ">", subscribe: "x"}}, {user: all, password: a}] }`,
+			"--fleet=nats://none:n@127.0.0.1:4222", "--fleet=nats://all:a@127.0.0.1:4222"},
+		{"another authority", tls, "--fleet=tls://127.0.0.1:4222 --fleet-ca=" + other + "/ca.pem --fleet-cert=" + dir + "/client.pem --fleet-key=" + dir + "/client.key",
+			"--fleet=tls://127.0.0.1:4222 --fleet-ca=" + dir + "/ca.pem --fleet-cert=" + dir + "/client.pem --fleet-key=" + dir + "/client.key"},
+		{"no certificate", tls, "--fleet=tls://127.0.0.1:4222 --fleet-ca=" + dir + "/ca.pem",
+			"--fleet=tls://127.0.0.1:4222 --fleet-ca=" + dir + "/ca.pem --fleet-cert=" + dir + "/client.pem --fleet-key=" + dir + "/client.key"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			serve(t, c.conf)
+			bad := newBroker(l.sites[0], "bad", strings.Fields(c.wrong)...)
+			bad.ports = 1
+			alone(t, bad)
+			if !strings.HasPrefix(c.name, "may not") {
+				away(t, bad)
+			} else if err := until("it says what it may not", func() error {
+				if said := bad.daemon().Log.String(); !strings.Contains(strings.ToLower(said), "permission") {
+					return errors.New(said)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			x, y := newBroker(l.sites[0], "x", strings.Fields(c.right)...), newBroker(l.sites[0], "y", strings.Fields(c.right)...)
+			x.ports, y.ports = 2, 3
+			alone(t, x)
+			alone(t, y)
+			hears(t, x, 1)
+			hears(t, y, 1)
+			if said := bad.daemon().Log.String(); strings.Contains(said, "guess") || strings.Contains(x.daemon().Log.String(), "secret") {
+				t.Errorf("a password is in the log: %s", throwaway.Tail([]byte(said)))
+			}
+			for _, v := range []*broker{bad, x} {
+				if got, err := v.fleet(); err == nil && got.NATS != nil && (strings.Contains(got.NATS.URL, "guess") || strings.Contains(got.NATS.URL, "secret")) {
+					t.Errorf("a password is in /v1/fleet: %s", got.NATS.URL)
+				}
+			}
+			if lines := strings.Count(bad.daemon().Log.String(), "\n"); lines > 200 {
+				t.Errorf("its log has %d lines: %s", lines, throwaway.Tail([]byte(bad.daemon().Log.String())))
+			}
+		})
+	}
+	t.Run("away at start", func(t *testing.T) {
+		x, y := newBroker(l.sites[1], "x", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222"), newBroker(l.sites[2], "y", "--insecure", "--fleet=nats://"+l.sites[0].ip+":4222")
+		alone(t, x)
+		alone(t, y)
+		away(t, x)
+		serve(t, "")
+		hears(t, x, 1)
+		hears(t, y, 1)
+		w, s := worker(t, y, `"type":"joined"`), submitter(t, x)
+		s.ok(`{"action":"submit","id":"j","type":"joined","body":1}`)
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("j", "")
+	})
+	t.Run("another fleet", func(t *testing.T) {
+		serve(t, "")
+		x := newBroker(l.sites[0], "x", "--fleet=nats://127.0.0.1:4222", "--fleet-prefix=one.fleet")
+		y := newBroker(l.sites[0], "x", "--fleet=nats://127.0.0.1:4222", "--fleet-prefix=another")
+		z := newBroker(l.sites[0], "z", "--fleet=nats://127.0.0.1:4222", "--fleet-prefix=one.fleet")
+		x.ports, y.ports, z.ports = 1, 2, 3
+		alone(t, x)
+		alone(t, y)
+		alone(t, z)
+		hears(t, x, 1)
+		hears(t, z, 1)
+		if v, err := y.fleet(); err != nil || v.Alone || len(v.Brokers) != 0 {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
+}
+
+// TestOptions has values that cannot be: refused at the start, by a message that
+// names the option.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	bin, err := gloomd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const good = "--fleet=nats://127.0.0.1:4222"
+	for _, c := range []struct {
+		args []string
+		say  string
+	}{
+		{[]string{"--fleet=x"}, "fleet"},
+		{[]string{"--fleet= "}, "fleet"},
+		{[]string{"--fleet=,"}, "fleet"},
+		{[]string{"--fleet=127.0.0.1:4222"}, "fleet"},
+		{[]string{"--fleet=http://127.0.0.1:1"}, "fleet"},
+		{[]string{"--fleet=nats://"}, "fleet"},
+		{[]string{"--fleet=nats://127.0.0.1:x"}, "fleet"},
+		{[]string{"--fleet=nats://[::1"}, "fleet"},
+		{[]string{good + ","}, "fleet"},
+		{[]string{good + ",http://x"}, "fleet"},
+		{[]string{"--fleet=nats://10.0.0.1:4222"}, "insecure"},
+		{[]string{good + ",nats://10.0.0.1:4222"}, "insecure"},
+		{[]string{good, "--fleet-creds=" + empty + ".none"}, "fleet-creds"},
+		{[]string{good, "--fleet-ca=" + empty + ".none"}, "fleet-ca"},
+		{[]string{good, "--fleet-ca=" + empty}, "certificate"},
+		{[]string{good, "--fleet-cert=" + empty}, "fleet-key"},
+		{[]string{good, "--fleet-key=" + empty}, "fleet-cert"},
+		{[]string{good, "--fleet-cert=" + empty, "--fleet-key=" + empty}, "fleet-cert"},
+		{[]string{good, "--fleet-prefix="}, "fleet-prefix"},
+		{[]string{good, "--fleet-prefix=a b"}, "fleet-prefix"},
+		{[]string{good, "--fleet-prefix=a.>"}, "fleet-prefix"},
+		{[]string{good, "--fleet-prefix=*"}, "fleet-prefix"},
+		{[]string{good, "--fleet-prefix=a..b"}, "fleet-prefix"},
+		{[]string{good, "--fleet-prefix=$SYS"}, "fleet-prefix"},
+		{[]string{good, "--fleet-name=" + strings.Repeat("n", 5000)}, "fleet-name"},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		out, err := exec.CommandContext(ctx, bin, append([]string{"--submit-addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--http-addr=127.0.0.1:0"}, c.args...)...).CombinedOutput()
+		cancel()
+		if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 2 || !strings.Contains(string(out), c.say) {
+			t.Errorf("%.200v: %v, want exit status 2 and a word of %s: %.500s", c.args, err, c.say, out)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package fleetprobe
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	storm(t, 1, *faults)
+}
+
+func TestStormOnCluster(t *testing.T) {
+	t.Parallel()
+	storm(t, 3, (*faults+1)/2)
+}
+
+// storm has a fleet live through random faults under load. What its submitters saw
+// must be whole, and so must the brokers' books.
+func storm(t *testing.T, servers, n int) {
+	drawn := *seed
+	if drawn == 0 {
+		drawn = rand.Uint64()
+	}
+	t.Logf("-seed %d -faults %d", drawn, *faults)
+	r := rand.New(rand.NewPCG(drawn, uint64(servers)))
+	f, err := newFleet(servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoad(f)
+	defer func() {
+		if t.Failed() {
+			for _, b := range f.brokers {
+				t.Log(b.log())
+			}
+		}
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	l.begin(r)
+	w := &weather{t: t, l: l, busy: map[any]*sync.Mutex{}}
+	for _, b := range f.brokers {
+		w.busy[b] = new(sync.Mutex)
+	}
+	for _, s := range f.nats {
+		w.busy[s] = new(sync.Mutex)
+	}
+	began := time.Now()
+	var under sync.WaitGroup
+	for i := range n {
+		w.fault(i, r, &under)
+		w.pause(r, 1500)
+	}
+	under.Wait()
+	t.Logf("%d faults in %s", n, time.Since(began).Round(time.Second))
+	if err := f.whole(); err != nil {
+		t.Error(err)
+	}
+	w.pause(r, 1000)
+	close(l.stop)
+	if err := until("all jobs of living submitters have ended", func() error {
+		if open := l.book.open(); len(open) > 0 {
+			return fmt.Errorf("%d are open: %.500s", len(open), fmt.Sprint(open))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+		l.explain(t)
+		for _, b := range f.brokers { // so that submitters do not wait for ever
+			l.mu.Lock()
+			for _, s := range l.lives[b].sessions {
+				s.close()
+			}
+			l.mu.Unlock()
+		}
+	}
+	l.in.Wait()
+	l.settled(t)
+	close(l.done)
+	l.out.Wait()
+	t.Log(l.book.sum())
+	for _, wrong := range l.book.wrongs {
+		t.Error(wrong)
+	}
+}
+
+// explain tells of some jobs that have not ended what their homes say of them.
+func (l *load) explain(t *testing.T) {
+	for i, token := range l.book.open() {
+		if i == 5 {
+			break
+		}
+		l.book.mu.Lock()
+		e := l.book.jobs[token]
+		l.book.mu.Unlock()
+		v, err := job(t, e.home.broker, token)
+		t.Logf("%s of %s at %s: runs %d, %+v, worker %+v, %v", token, e.typ, e.home.broker.name, e.runs, v, v.Worker, err)
+	}
+	for _, b := range l.fleet.brokers {
+		v, err := b.fleet()
+		t.Logf("%s: %+v %v", b.name, v, err)
+	}
+}
+
+// settled waits until nothing is left anywhere and compares the ledgers with what
+// submitters saw.
+func (l *load) settled(t *testing.T) {
+	for _, b := range l.fleet.brokers {
+		if err := until(b.name+" has nothing left", func() error {
+			v, err := b.status()
+			if err != nil {
+				return err
+			}
+			w, err := b.fleet()
+			if err != nil {
+				return err
+			}
+			if v.Imbalance != 0 || v.Ledger.Submitted != v.Ledger.Ended() {
+				return fmt.Errorf("the ledger is off by %d: %+v", v.Imbalance, v.Ledger)
+			}
+			for _, o := range w.Brokers {
+				w.Lent += o.Lent
+				w.Borrowed += o.Borrowed
+			}
+			if w.Lent+w.Borrowed > 0 {
+				return fmt.Errorf("lent and borrowed: %+v", w)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+			continue
+		}
+		v, err := b.status()
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		life := l.life(b)
+		acked, void := uint64(0), uint64(0)
+		seen := map[string]uint64{}
+		l.book.mu.Lock()
+		for _, s := range life.sessions {
+			acked += uint64(s.acked)
+			void += uint64(s.void)
+			for kind, n := range s.ends {
+				seen[kind] += uint64(n)
+			}
+		}
+		l.book.mu.Unlock()
+		if n := v.Ledger.Submitted; n < acked || n > acked+void {
+			t.Errorf("%s counts %d submitted jobs; submitters had the ok of %d, and %d had gone", b.name, n, acked, void)
+		}
+		for kind, n := range map[string]uint64{"answered": v.Ledger.Answered, "job_failed": v.Ledger.Failed, "expired": v.Ledger.Expired, "cancelled": v.Ledger.Cancelled} {
+			if n < seen[kind] || n > seen[kind]+void {
+				t.Errorf("%s counts %d %s, submitters saw %d, and %d had gone", b.name, n, kind, seen[kind], void)
+			}
+		}
+		w, _ := b.fleet()
+		t.Logf("%s: ledger %+v; lends %d, borrows %d, returned %d, lost %d, late %d", b.name, v.Ledger, w.Lends, w.Borrows, w.Returned, w.Lost, w.Late)
+	}
+}
+
+// weather does the faults.
+type weather struct {
+	t    *testing.T
+	l    *load
+	busy map[any]*sync.Mutex // held while something is being done to a broker or a NATS server
+	nats sync.Mutex          // of a cluster, one is away at a time
+}
+
+func (w *weather) pause(r *rand.Rand, ms int) {
+	time.Sleep(time.Duration(r.IntN(ms)) * time.Millisecond)
+}
+
+// fault begins one fault, which may go on while the next one comes.
+func (w *weather) fault(i int, r *rand.Rand, under *sync.WaitGroup) {
+	b := w.l.fleet.brokers[r.IntN(3)]
+	s := w.l.fleet.nats[r.IntN(len(w.l.fleet.nats))]
+	for_ := time.Duration(100+r.IntN(3900)) * time.Millisecond
+	last := func() { time.Sleep(for_) }
+	kinds := []struct {
+		name   string
+		target any
+		do     func() error
+	}{
+		{"kill " + b.name, b, func() error {
+			under.Wait() // what is lent to it can run elsewhere
+			if err := w.l.fleet.whole(); err != nil {
+				return err
+			}
+			w.l.book.lose(b) // before its workers know
+			b.kill()
+			time.Sleep(2 * time.Second)
+			last()
+			w.l.book.found()
+			return w.again(b)
+		}},
+		{"kill, and at once start " + b.name, b, func() error {
+			b.kill()
+			return w.again(b)
+		}},
+		{"drain and start " + b.name, b, func() error {
+			w.l.drains(b)
+			if err := b.stop(); err != nil {
+				return err
+			}
+			last()
+			return w.again(b)
+		}},
+		{"freeze " + b.name, b, func() error {
+			b.daemon().Signal(syscall.SIGSTOP)
+			last()
+			b.daemon().Signal(syscall.SIGCONT)
+			return nil
+		}},
+		{"cut " + b.name, b, func() error { return w.between(b.site.cut, last, b.site.heal) }},
+		{"mute " + b.name, b, func() error {
+			return w.between(func() error { return b.site.mute(s.site) }, last, func() error { return b.site.unmute(s.site) })
+		}},
+		{"deafen " + b.name, b, func() error {
+			return w.between(func() error { return s.site.mute(b.site) }, last, func() error { return s.site.unmute(b.site) })
+		}},
+		{"slow down " + b.name, b, func() error {
+			how, err := b.site.slow()
+			if err != nil {
+				w.t.Logf("NOT TRIED: a slow link: this kernel has neither netem nor tbf: %v", err)
+				return nil
+			}
+			w.t.Logf("%s: %s", b.name, how)
+			last()
+			return b.site.fast()
+		}},
+		{"hang up on workers of " + b.name, b, func() error { w.l.hangUp(b); return nil }},
+		{"submitters of " + b.name + " go", b, func() error {
+			w.l.mu.Lock()
+			defer w.l.mu.Unlock()
+			w.l.leave[b] = true
+			return nil
+		}},
+		{"kill NATS " + s.site.ip, s, func() error { s.Kill(); last(); return s.Launch() }},
+		{"restart NATS " + s.site.ip, s, func() error { s.Stop(); return s.Launch() }},
+		{"freeze NATS " + s.site.ip, s, func() error { s.Freeze(); last(); s.Thaw(); return nil }},
+		{"cut NATS " + s.site.ip, s, func() error { return w.between(s.site.cut, last, s.site.heal) }},
+	}
+	k := kinds[r.IntN(len(kinds))]
+	aside := r.IntN(3) == 0 && k.name != "kill "+b.name
+	do := func() {
+		if k.target == any(s) {
+			w.nats.Lock()
+			defer w.nats.Unlock()
+		}
+		w.busy[k.target].Lock()
+		defer w.busy[k.target].Unlock()
+		began := time.Now()
+		if err := k.do(); err != nil {
+			w.t.Errorf("fault %d, %s: %v", i, k.name, err)
+		}
+		w.t.Logf("fault %d, %s: %s to %s", i, k.name, began.Format("15:04:05.000"), time.Now().Format("05.000"))
+	}
+	if aside {
+		under.Go(do)
+		return
+	}
+	do()
+}
+
+func (w *weather) between(begin func() error, last func(), end func() error) error {
+	err := begin()
+	last()
+	return errors.Join(err, end())
+}
+
+// again starts a broker anew, and looks at what it said in the life before.
+func (w *weather) again(b *broker) error {
+	said := b.daemon().Log.String()
+	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if _, after, found := strings.Cut(said, bad); found {
+			w.t.Errorf("%s said %s%.3000s", b.name, bad, after)
+		}
+	}
+	w.l.born(b)
+	return b.start()
+}

@@ -1,0 +1,98 @@
+package fleetprobe
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// trial is one go at a test. It keeps what fails until it is known whether the
+// machine was too busy: a broker that is not heard for 1.5 s is lost to the others, as
+// it should be, and what was lent to it runs again.
+type trial struct {
+	*testing.T
+	name   string
+	wrongs []string
+	ends   []func()
+}
+
+func (t *trial) Name() string       { return t.name }
+func (t *trial) Cleanup(end func()) { t.ends = append(t.ends, end) }
+
+func (t *trial) Error(args ...any) {
+	_, file, line, _ := runtime.Caller(1)
+	t.wrong(file, line, fmt.Sprint(args...))
+}
+
+func (t *trial) Errorf(format string, args ...any) {
+	_, file, line, _ := runtime.Caller(1)
+	t.wrong(file, line, fmt.Sprintf(format, args...))
+}
+
+func (t *trial) Fatal(args ...any) {
+	_, file, line, _ := runtime.Caller(1)
+	t.wrong(file, line, fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+func (t *trial) Fatalf(format string, args ...any) {
+	_, file, line, _ := runtime.Caller(1)
+	t.wrong(file, line, fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+
+func (t *trial) wrong(file string, line int, what string) {
+	where := ""
+	for skip := 3; skip < 7; skip++ { // where the test itself is
+		if _, file, line, ok := runtime.Caller(skip); ok && strings.HasSuffix(file, "job_test.go") {
+			where = fmt.Sprintf("%d, ", line)
+		}
+	}
+	t.wrongs = append(t.wrongs, fmt.Sprintf("%s%s:%d: %s", where, file[strings.LastIndexByte(file, '/')+1:], line, what))
+}
+
+var trials atomic.Int64 // so that each has names of its own
+
+// losses is how often brokers of the shared fleet were taken for lost.
+func losses() (n int) {
+	for _, b := range shared.f.brokers {
+		n += strings.Count(b.daemon().Log.String(), "a broker is lost")
+	}
+	return n
+}
+
+// calm runs a test on the shared fleet, and once more if meanwhile a broker was taken
+// for lost.
+func calm(t *testing.T, do func(t *trial, a, b, c *broker)) {
+	t.Parallel()
+	all := whole(t)
+	for i := range 4 {
+		before := losses()
+		try := &trial{T: t, name: fmt.Sprintf("%s-%d", t.Name(), trials.Add(1))}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() {
+				for _, end := range slices.Backward(try.ends) {
+					end()
+				}
+			}()
+			do(try, all[0], all[1], all[2])
+		}()
+		<-done
+		if len(try.wrongs) == 0 {
+			return
+		}
+		if losses() == before || i == 3 {
+			t.Error(strings.Join(try.wrongs, "\n"))
+			return
+		}
+		t.Logf("once more: a broker was taken for lost meanwhile: %s", strings.Join(try.wrongs, "\n"))
+		if err := shared.f.whole(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
