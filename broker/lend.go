@@ -7,7 +7,15 @@ package broker
 // jobs: it holds no id and is in no ledger and no listing. It counts against what
 // may run of its type and groups, and against limits on bytes.
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// ClashPause is how long a job waits, beside all others, that would have gone to a
+// worker with a job of the same id of another broker.
+const ClashPause = 100 * time.Millisecond
 
 // behind makes lines of borrowers longer than those of all other workers.
 const behind = 1 << 63
@@ -52,31 +60,31 @@ func (b *Broker) AddLender() Peer {
 
 // Borrow hands a job of lender p to the worker that is idle longest, and returns the
 // number of the run, which the effects that tell of it carry; 0 when nobody can
-// have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age,
-// Groups, Headers and Progress.
-func (b *Broker) Borrow(now int64, p Peer, s *Submission) ([]Effect, uint64) {
+// have it now, and whether that is because the worker has a job of the same id. Of
+// the submission it takes ID, Type, Body, Kept, Priority, Age, Groups and Headers.
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, clash bool) {
 	b.begin(now)
 	sub := b.submitter(p)
 	k := b.typesByName[string(s.Type)]
 	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) || b.full(sub, k, s) != "" {
-		return b.end(), 0
+		return b.end(), 0, false
 	}
 	w := b.idlest(k, entry{})
-	if w == nil || w.borrows || b.hasOut(w, s.ID) || k.limits.Rate > 0 && !b.pace(k) {
-		return b.end(), 0
+	if w == nil || w.borrows || k.limits.Rate > 0 && !b.pace(k) {
+		return b.end(), 0, false
+	}
+	if b.hasOut(w, s.ID) {
+		return b.end(), 0, true
 	}
 	f := b.flowFor(sub, flowKey{kind: k, set: b.setFor(s.Groups)})
 	if f.set != nil && f.set.shutGroup() != nil {
 		b.emptied(f)
-		return b.end(), 0
+		return b.end(), 0, false
 	}
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
-	j.flags = flagBorrowed
-	if s.Progress {
-		j.flags |= flagProgress
-	}
+	j.flags = flagBorrowed | flagProgress // its home knows who wants it, which may change
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
 	j.weight += f.set.weight()
 	b.admit(f, j, +1)
@@ -86,7 +94,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) ([]Effect, uint64) {
 	b.handTo(w, f, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowed.insert(b.borrowed.hash(key), r)
-	return b.end(), outcomeNo(r, j)
+	return b.end(), outcomeNo(r, j), false
 }
 
 // Loan is what a borrower is to know of a job beside what the frame says.
@@ -94,13 +102,12 @@ type Loan struct {
 	Priority int64
 	Age      int64 // since it was submitted
 	Groups   [][]byte
-	Progress bool
 }
 
 // Loan returns that of a run just handed out (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.get(uint32(run >> 32))
-	return Loan{Priority: j.prio, Age: b.now - j.at, Groups: b.flows[j.flow].set.names(), Progress: j.flags&flagProgress != 0}
+	return Loan{Priority: j.prio, Age: b.now - j.at, Groups: b.flows[j.flow].set.names()}
 }
 
 // Unwant tells that nobody waits for a run of lender p any more.
@@ -187,7 +194,7 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 // Meet makes a type known that may be borrowed, so that it is found out who serves
 // it.
 func (b *Broker) Meet(now int64, typ []byte) []Effect {
-	if b.typesByName[string(typ)] != nil || len(b.poolsByKey) == 0 || b.tooMany(nil) {
+	if len(b.poolsByKey) == 0 || b.typesByName[string(typ)] != nil || b.tooMany(nil) {
 		return nil
 	}
 	b.begin(now)
@@ -195,26 +202,47 @@ func (b *Broker) Meet(now int64, typ []byte) []Effect {
 	return b.end()
 }
 
-// Supply returns how many jobs of a type, at most most, idle workers here could
-// take that have nothing waiting.
-func (b *Broker) Supply(typ []byte, most int) (n int) {
+// Supply is what idle workers of one set could take of a type: those of the type
+// alone (0), or those of the set that Move calls so.
+type Supply struct {
+	Set    uint32
+	Places int
+}
+
+// Supply appends to to what the sets of workers here could take of a type, of each
+// one at most most(set). limit is what its limit leaves for all together.
+func (b *Broker) Supply(typ []byte, most func(set uint32) int, to []Supply) (all []Supply, limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.flows.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
-		return 0
+		return to, 0
 	}
+	limit = math.MaxInt
 	if c := k.limits.Concurrency; c > 0 {
-		most = min(most, c-k.active())
+		limit = c - k.active()
 	}
-	n = places(&k.idle, most)
-	for r := k.pairs; r != 0 && n < most; r = b.pairs.get(r).kindNext {
-		n += places(&b.pools[b.pairs.get(r).pool].idle, most-n)
+	if k.idle.n > 0 {
+		to = append(to, Supply{0, places(&k.idle, most(0))})
 	}
-	return n
+	for r := k.pairs; r != 0; r = b.pairs.get(r).kindNext {
+		if p := b.pools[b.pairs.get(r).pool]; p.idle.n > 0 {
+			to = append(to, Supply{p.no + 1, places(&p.idle, most(p.no+1))})
+		}
+	}
+	return to, limit
+}
+
+// Served tells whether workers here serve a type, or it is not known yet.
+func (b *Broker) Served(typ []byte) bool {
+	k := b.typesByName[string(typ)]
+	return len(b.unjudged) > 0 || k != nil && (k.pairs != 0 || k.workers > int(k.borrowers))
 }
 
 // places is how many jobs, up to most, the workers in a line have room for that do
 // not borrow.
 func places(line *ring[worker], most int) (n int) {
+	if line.n >= most && most > 0 && !line.root.prev.of.borrows {
+		return most // each has room
+	}
 	for l := line.root.next; line.n > 0 && l != &line.root && n < most && !l.of.borrows; l = l.next {
 		n += l.of.room - l.of.out.n
 	}

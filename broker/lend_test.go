@@ -57,14 +57,14 @@ func TestLend(t *testing.T) {
 			w := b.AddWorker()
 			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
-			if n := b.Supply([]byte(`"t"`), 10); n != 4 {
-				t.Errorf("%d places, want 4", n)
+			if s, _ := b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, nil); len(s) != 1 || s[0].Places != 4 {
+				t.Errorf("%+v, want 4 places", s)
 			}
-			fx, run := b.Borrow(2, home, job)
+			fx, run, _ := b.Borrow(2, home, job)
 			if run == 0 || told(fx) != `job:"a":1` {
 				t.Fatalf("run %d: %s", run, told(fx))
 			}
-			if _, again := b.Borrow(2, home, job); again != 0 {
+			if _, again, clash := b.Borrow(2, home, job); again != 0 || !clash {
 				t.Error("a worker has two jobs of one id")
 			}
 			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 1 {
@@ -122,5 +122,34 @@ func TestBorrower(t *testing.T) {
 	}
 	if fx := b.Gone(4, p); told(fx) != "" || b.Totals().Queued != 3 {
 		t.Errorf("it is gone: %s, %+v", told(fx), b.Totals())
+	}
+}
+
+// TestSharedID: a job with the id of a borrowed one that is out on the only worker
+// holds nobody back, and comes when that one has ended.
+func TestSharedID(t *testing.T) {
+	for _, types := range [][][]byte{nil, {[]byte(`"*"`)}} {
+		b := broker.New(broker.Config{IdleTypes: 10})
+		w, s, home := b.AddWorker(), b.AddSubmitter(), b.AddLender()
+		typ := []byte(`"t"`)
+		b.Join(1, w, &broker.Joining{Type: typ, Types: types, Prefetch: 10})
+		b.Meet(1, typ)
+		if _, run, _ := b.Borrow(2, home, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("1")}); run == 0 {
+			t.Fatal("nothing is borrowed")
+		}
+		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"same"`), Type: typ, Body: []byte("2")}); told(fx) != "" {
+			t.Errorf("a worker gets two jobs of one id: %s", told(fx))
+		}
+		if fx := b.Submit(3, s, &broker.Submission{ID: []byte(`"own"`), Type: typ, Body: []byte("3")}); told(fx) != `job:"own":3` {
+			t.Errorf("the next one: %s", told(fx))
+		}
+		now := int64(3 + broker.ClashPause)
+		if fx := b.Tick(now); told(fx) != "" {
+			t.Errorf("a worker gets two jobs of one id: %s", told(fx))
+		}
+		b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
+		if fx := b.Tick(now + int64(broker.ClashPause)); told(fx) != `job:"same":2` {
+			t.Errorf("when the other one has ended: %s", told(fx))
+		}
 	}
 }

@@ -170,6 +170,9 @@ func (b *Broker) runnable(k *jobType) *flow {
 // handOut gives the best job of a flow, which may run, to worker w. A job past
 // its deadline, whose timer is late, ends instead; false is returned when so
 // many of these were met that others must get their turn first.
+//
+// A job with the id of a borrowed one that is out on the worker waits for ClashPause,
+// and holds nobody else back.
 func (b *Broker) handOut(f *flow, w *worker) bool {
 	k := f.kind
 	r := b.first(&f.ready)
@@ -184,8 +187,8 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 		return true
 	}
 	if b.borrowedRuns > 0 && b.borrowedBy(w, b.id(j)) != 0 {
-		w.clash = true
-		b.stepOut(w)
+		b.leaveQueue(r, j)
+		b.wait(f, r, j, b.now+int64(ClashPause))
 		return true
 	}
 	if k.limits.Rate > 0 {

@@ -90,19 +90,16 @@ type worker struct {
 	notices bool // it wants cancel frames
 	headers bool // it wants headers
 	left    bool
-	borrows bool // it is a broker (AddBorrower)
-	// clash: the next job has the id of a borrowed one that is out on it. It gets none
-	// until a run of it ends.
-	clash bool
-	idle  link[worker] // in line
-	line  uint64       // orders workers by when they stood in line
-	since int64
+	borrows bool         // it is a broker (AddBorrower)
+	idle    link[worker] // in line
+	line    uint64       // orders workers by when they stood in line
+	since   int64
 	// stalled links it in Broker.stalled while a run of it is overdue.
 	stalled link[worker]
 }
 
 func (w *worker) free() bool {
-	return (w.kind != nil || w.pool != nil) && !w.left && !w.clash && w.overdue == 0 && w.out.n < w.room
+	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room
 }
 
 // place is the line in which a worker stands that has room, and how much groups

@@ -185,7 +185,6 @@ func (b *Broker) takeOut(w *worker, r uint32, j *job) {
 }
 
 func (b *Broker) takeBack(w *worker, j *job) {
-	w.clash = false
 	l := &w.out
 	if j.wprev != 0 {
 		b.jobs.get(j.wprev).wnext = j.wnext

@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"fmt"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -57,79 +56,29 @@ func BenchmarkIdle(b *testing.B) {
 // where 64 jobs travel together.
 func BenchmarkLend(b *testing.B) {
 	const together = 64
-	now := int64(1)
-	var work, answers []broker.Effect
-	var cores [2]*broker.Broker
-	var all [2]*fleet.Machine
-	var sent [2][]fleet.Message
-	for i := range all {
-		cores[i] = broker.New(broker.Config{IdleTypes: 10})
-		all[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, cores[i], now, func(fx []broker.Effect) {
-			for k := range fx {
-				switch e := &fx[k]; {
-				case all[i] != nil && all[i].Effect(e):
-				case e.Op == broker.OpJob:
-					work = append(work, *e)
-				case e.Op == broker.OpResult:
-					answers = append(answers, *e)
-				}
-			}
-		})
-	}
-	// deliver carries what there is, until nothing is.
-	deliver := func() {
-		for some := true; some; {
-			some = false
-			for i, m := range all {
-				m.Step(now)
-				sent[i] = m.Take(sent[i])
-				for _, v := range sent[i] {
-					some = true
-					all[1-i].Receive(now, slices.Clone(v.Data))
-				}
-			}
-		}
-	}
-	for range 40 { // they meet
-		now += int64(100 * time.Millisecond)
-		for _, m := range all {
-			m.Tick(now)
-		}
-		deliver()
-	}
-	typ, body := []byte(`"mail"`), fmt.Appendf(nil, `"%0100d"`, 0)
-	s, w := cores[0].AddSubmitter(), cores[1].AddWorker()
-	cores[1].Join(now, w, &broker.Joining{Type: typ, Prefetch: 4 * together})
-	var ids [together][]byte
+	w := newTwins(0)
+	worker := w.join(&broker.Joining{Type: []byte(`"mail"`), Prefetch: 4 * together})
+	var ids [together]string
 	for i := range ids {
-		ids[i] = fmt.Appendf(nil, `"%020d"`, i)
+		ids[i] = fmt.Sprintf(`"%020d"`, i)
 	}
-	apply := func(i int, fx []broker.Effect) {
-		for k := range fx {
-			all[i].Effect(&fx[k])
-		}
-	}
+	body := fmt.Appendf(nil, `"%0100d"`, 0)
 	b.ReportAllocs()
 	before := processorTime(b)
-	for n := 0; b.Loop(); n++ {
-		work, answers = work[:0], answers[:0]
+	for b.Loop() {
 		for _, id := range ids {
-			apply(0, cores[0].Submit(now, s, &broker.Submission{ID: id, Type: typ, Body: body}))
+			w.submit(id, `"mail"`, body)
 		}
-		for len(work) < together {
-			now += int64(time.Millisecond)
-			for _, m := range all {
-				m.Tick(now)
-			}
-			deliver()
+		for len(w.jobs) < together {
+			w.pass(time.Millisecond)
 		}
-		for k := range work {
-			apply(1, cores[1].Respond(now, w, work[k].ID, body, false))
+		for _, j := range w.jobs {
+			w.respond(worker, j.id, body)
 		}
-		if deliver(); len(answers) != together {
-			b.Fatalf("%d of %d jobs were answered", len(answers), together)
+		if w.pass(time.Millisecond); w.answers != together {
+			b.Fatalf("%d of %d jobs were answered", w.answers, together)
 		}
-		now += int64(time.Millisecond)
+		w.jobs, w.answers = w.jobs[:0], 0
 	}
 	b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/together, "cpu-ns/job")
 }

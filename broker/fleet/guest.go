@@ -22,6 +22,14 @@ type guest struct {
 	stirred bool      // workers may have become idle
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]guestRun // by the core's number
+
+	// pledged counts places of sets of workers that homes were given and have not
+	// filled, pledges are the claims with some, looked through at lapses.
+	pledged map[uint32]int
+	pledges []*claim
+	lapses  int64
+	// supply is what supplyOf found.
+	supply []broker.Supply
 }
 
 // asking is a type of which others have offered or lent jobs.
@@ -30,17 +38,23 @@ type asking struct {
 	claims []*claim
 	open   bool  // in guest.open
 	due    int64 // when its offers are answered, if not at once; 0
+	// pledged places of its homes, own of them are of workers of this type alone.
+	pledged, own int
 }
 
 // claim is what one home has offered of a type, and places that it was given.
 type claim struct {
 	peer     *peer
+	of       *asking
 	jobs     int
 	priority int64
 	since    int64
 	offered  int64
 	places   int // given and not filled
 	given    int64
+	// pledges tells by which sets of workers, until they lapse.
+	pledges []broker.Supply
+	listed  bool // in guest.pledges
 }
 
 type guestRun struct {
@@ -65,19 +79,106 @@ func (a *asking) claim(p *peer) *claim {
 			return c
 		}
 	}
-	c := &claim{peer: p}
+	c := &claim{peer: p, of: a}
 	a.claims = append(a.claims, c)
 	return c
 }
 
-// promised is how many places homes were given just now, and have not filled.
-func (a *asking) promised(now int64) (n int) {
-	for _, c := range a.claims {
-		if now-c.given < fresh {
-			n += c.places
+// pledgedBy is how many places of a set of workers are pledged.
+func (m *Machine) pledgedBy(a *asking, set uint32) int {
+	if set == 0 {
+		return a.own
+	}
+	return m.guest.pledged[set]
+}
+
+// pledge counts n places as pledged by a set, or no more.
+func (m *Machine) pledge(a *asking, set uint32, n int) {
+	a.pledged += n
+	if set == 0 {
+		a.own += n
+	} else if m.guest.pledged[set] += n; m.guest.pledged[set] == 0 {
+		delete(m.guest.pledged, set)
+	}
+}
+
+// supplyOf counts the places that there are for a type, up to most, which are not
+// pledged, of this type or others that the same workers do.
+func (m *Machine) supplyOf(a *asking, most int) (n int) {
+	g := &m.guest
+	if m.now >= g.lapses {
+		g.lapses = m.now + fresh/4
+		g.pledges = slices.DeleteFunc(g.pledges, func(c *claim) bool {
+			if c.fresh(m.now) && len(c.pledges) > 0 {
+				return false
+			}
+			m.lapse(c)
+			return true
+		})
+	}
+	var limit int
+	g.supply, limit = m.core.Supply(a.typ, func(set uint32) int { return most + m.pledgedBy(a, set) }, g.supply[:0])
+	for i := range g.supply {
+		s := &g.supply[i]
+		s.Places = max(0, s.Places-m.pledgedBy(a, s.Set))
+		n += s.Places
+	}
+	return min(n, most, limit-a.pledged)
+}
+
+// promise pledges n places of those that supplyOf found to a home.
+func (m *Machine) promise(c *claim, n int) {
+	m.void(c)
+	c.places += n
+	c.given = m.now
+	for i := range m.guest.supply {
+		s := &m.guest.supply[i]
+		if x := min(n, s.Places); x > 0 {
+			n -= x
+			s.Places -= x
+			m.pledge(c.of, s.Set, x)
+			c.pledges = append(c.pledges, broker.Supply{Set: s.Set, Places: x})
 		}
 	}
-	return n
+	if !c.listed {
+		c.listed = true
+		m.guest.pledges = append(m.guest.pledges, c)
+	}
+}
+
+// filled notes that a home has filled a place.
+func (m *Machine) filled(c *claim) {
+	c.places = max(0, c.places-1)
+	if n := len(c.pledges) - 1; n >= 0 {
+		x := &c.pledges[n]
+		m.pledge(c.of, x.Set, -1)
+		if x.Places--; x.Places == 0 {
+			c.pledges = c.pledges[:n]
+		}
+	}
+}
+
+// lapse ends what was pledged to a home: others may have those places. It may still
+// fill them, until they are void.
+func (m *Machine) lapse(c *claim) {
+	for _, x := range c.pledges {
+		m.pledge(c.of, x.Set, -x.Places)
+	}
+	c.pledges, c.listed = c.pledges[:0], false
+}
+
+// void takes back places that a home was given and has not filled for so long that
+// they have lapsed.
+func (m *Machine) void(c *claim) {
+	if c.places > 0 && len(c.pledges) == 0 {
+		c.places = 0
+		m.sayTake(c, 0)
+	}
+}
+
+// fresh tells whether a home may be about to fill the places that it was given.
+func (c *claim) fresh(now int64) bool {
+	return now-c.given < min(fresh+4*c.peer.trip, mostFresh)
 }
 
 // before: what c offers is better than what d does.
@@ -100,6 +201,10 @@ func (m *Machine) offered(p *peer, s *scan) {
 	}
 	c := a.claim(p)
 	c.jobs, c.priority, c.since, c.offered = int(min(max(jobs, 0), maxPlaces)), priority, m.now-age, m.now
+	if !m.core.Served(typ) {
+		c.jobs = 0
+		m.sayTake(c, noneHere)
+	}
 	if c.jobs > 0 && !a.open {
 		a.open = true
 		m.guest.open = append(m.guest.open, a)
@@ -138,8 +243,7 @@ func (m *Machine) answer(a *asking) bool {
 		a.due = 0
 		return false
 	}
-	promised := a.promised(m.now)
-	free := m.core.Supply(a.typ, need+promised) - promised
+	free := m.supplyOf(a, need)
 	switch {
 	case free <= 0:
 		a.due = 0
@@ -157,23 +261,18 @@ func (m *Machine) answer(a *asking) bool {
 		if n == 0 {
 			return true
 		}
-		m.give(a, c, n)
+		m.promise(c, n)
+		m.sayTake(c, n)
 		c.jobs -= n
 		free -= n
 	}
 	return false
 }
 
-// give gives a home n places.
-func (m *Machine) give(a *asking, c *claim, n int) {
-	if m.now-c.given >= fresh {
-		c.places = 0
-	}
-	c.places += n
-	c.given = m.now
+func (m *Machine) sayTake(c *claim, n int) {
 	b := m.blank()
 	b.uint(itemTake)
-	b.bytes(a.typ)
+	b.bytes(c.of.typ)
 	b.int(int64(n))
 	m.put(c.peer, b)
 }
@@ -195,7 +294,7 @@ func repeated(names [][]byte) bool {
 // lentTo takes in a job that p lends.
 func (m *Machine) lentTo(p *peer, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Groups: s.names(maxGroups), Body: s.bytes()}
+	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Headers: s.bytes(), Groups: s.names(maxGroups), Body: s.bytes()}
 	if s.err == nil && (len(job.Headers) > wire.MaxHeaders || repeated(job.Groups)) {
 		s.err = errItem
 	}
@@ -204,16 +303,19 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 	job.Kept = pins(job.Body)
 	var run uint64
+	var pause time.Duration
 	a := m.asking(job.Type)
 	if a != nil {
-		c := a.claim(p)
-		c.places = max(0, c.places-1)
+		m.filled(a.claim(p))
 		if p.lender == 0 {
 			p.lender = m.core.AddLender()
 			m.guest.lenders[p.lender] = p
 		}
-		var fx []broker.Effect
-		if fx, run = m.core.Borrow(m.now, p.lender, &job); run != 0 {
+		fx, no, clash := m.core.Borrow(m.now, p.lender, &job)
+		if clash {
+			pause = broker.ClashPause
+		}
+		if run = no; run != 0 {
 			m.guest.runs[run] = guestRun{p, a, key}
 			p.loans[key] = run
 			p.borrowed++
@@ -224,7 +326,7 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 	if run == 0 {
 		b := m.end(itemReturn, key.line, false, job.ID)
-		b.int(0)
+		b.int(int64(pause))
 		m.put(p, b)
 	}
 }
@@ -287,8 +389,7 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 // keeps tells whether a home may fill the place of a run that ended: if it is free
 // and nobody else offers what is better.
 func (m *Machine) keeps(a *asking, p *peer) bool {
-	promised := a.promised(m.now)
-	if m.core.Supply(a.typ, promised+1) <= promised {
+	if m.supplyOf(a, 1) <= 0 {
 		return false
 	}
 	c := a.claim(p)
@@ -298,11 +399,7 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 			return false
 		}
 	}
-	if m.now-c.given >= fresh {
-		c.places = 0
-	}
-	c.places++
-	c.given = m.now
+	m.promise(c, 1)
 	return true
 }
 
@@ -317,7 +414,7 @@ func (m *Machine) forgetAsking() {
 	}
 	for typ, a := range m.guest.types {
 		a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
-			return !c.offers(m.now) && m.now-c.given >= 5*idlePlaces
+			return !c.offers(m.now) && !c.listed && m.now-c.given >= 5*idlePlaces
 		})
 		if len(a.claims) == 0 && !a.open && !inUse[a] {
 			delete(m.guest.types, typ)
@@ -335,7 +432,12 @@ func (m *Machine) partGuest(p *peer) {
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
 	for _, a := range m.guest.types {
-		a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool { return c.peer == p })
+		a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+			if c.peer == p {
+				m.lapse(c)
+			}
+			return c.peer == p
+		})
 	}
 	if p.lender != 0 {
 		delete(m.guest.lenders, p.lender)

@@ -146,11 +146,18 @@ func (h *home) drop(l *lending) {
 	}
 }
 
-// taken takes in that a broker takes jobs of a type.
+// taken takes in that a broker takes jobs of a type, that places which it gave and
+// that are not filled are void (0), or that it serves the type not at all.
 func (m *Machine) taken(p *peer, s *scan) {
 	typ, n := s.name(), int(min(s.int(), maxPlaces))
 	l := m.home.types[string(typ)]
-	if s.err != nil || l == nil || n <= 0 {
+	switch {
+	case s.err != nil:
+		return
+	case n == noneHere:
+		p.wants.refuse(typ)
+		return
+	case l == nil || n < 0:
 		return
 	}
 	i := slices.IndexFunc(l.lines, func(ln *line) bool { return ln.peer == p })
@@ -158,8 +165,14 @@ func (m *Machine) taken(p *peer, s *scan) {
 	if i >= 0 {
 		ln = l.lines[i]
 		m.home.stalled = append(m.home.stalled, ln) // runs that nobody waited for may be overdue
-	} else {
+	} else if n > 0 {
 		ln = m.open(p, l)
+	} else {
+		return
+	}
+	if n == 0 {
+		out, _ := m.core.Out(ln.core)
+		n = out - ln.room
 	}
 	m.allot(ln, min(ln.room+n, maxPlaces))
 }
@@ -216,7 +229,6 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		b.bytes(e.ID)
 		b.int(loan.Priority)
 		b.int(loan.Age)
-		b.bool(loan.Progress)
 		b.bytes(e.Headers)
 		b.list(loan.Groups)
 		b.bytes(e.Body)

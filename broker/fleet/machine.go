@@ -18,9 +18,10 @@ const (
 	wantPulses = 20
 	// window is for how long offers are collected when several homes have made some.
 	window = int64(time.Millisecond)
-	// fresh is for how long places that were given to a home, and not filled, are
-	// not given to another one as well.
-	fresh = int64(20 * time.Millisecond)
+	// fresh is for how long at least, and mostFresh for how long at most, places that
+	// were given to a home, and not filled, are not given to another one as well.
+	fresh     = int64(20 * time.Millisecond)
+	mostFresh = int64(500 * time.Millisecond)
 	// offerAge is for how long an offer is good, idlePlaces how long a home keeps
 	// places that it does not fill.
 	offerAge   = int64(2500 * time.Millisecond)
@@ -131,7 +132,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{},
 	}
 	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, heard: 1}
-	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
+	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, pledged: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
 	return m
 }
 

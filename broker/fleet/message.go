@@ -25,14 +25,17 @@ const headRoom = 256
 // Items are what the stream from one broker to another carries.
 const (
 	itemOffer    = 'o' // type, priority, age, jobs
-	itemTake     = 't' // type, places
-	itemLend     = 'l' // line, loan, type, id, priority, age, progress, headers, groups, body
+	itemTake     = 't' // type, places; 0: those not filled are void; or noneHere
+	itemLend     = 'l' // line, loan, type, id, priority, age, headers, groups, body
 	itemUnwant   = 'u' // line, loan
 	itemResult   = 'r' // line, keep, id, body
 	itemProgress = 'p' // line, id, body
 	itemFail     = 'f' // line, keep, id, how, delay, reason
 	itemReturn   = 'g' // line, keep, id, delay
 )
+
+// noneHere, as places: no worker serves the type, whatever was said of a pattern.
+const noneHere = -1
 
 // How a run failed.
 const (

@@ -11,6 +11,8 @@ import (
 type wants struct {
 	types map[string]int // places for a type alone
 	sets  map[uint32]*wantedSet
+	// refused are types that a pattern fits and no worker may do.
+	refused map[string]bool
 }
 
 type wantedSet struct {
@@ -19,7 +21,9 @@ type wantedSet struct {
 	places int
 }
 
-func newWants() wants { return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}} }
+func newWants() wants {
+	return wants{types: map[string]int{}, sets: map[uint32]*wantedSet{}, refused: map[string]bool{}}
+}
 
 func cloneAll(list [][]byte) (all [][]byte) {
 	for _, x := range list {
@@ -30,6 +34,9 @@ func cloneAll(list [][]byte) (all [][]byte) {
 
 // places is for how many jobs of a type there is room, about.
 func (w *wants) places(typ []byte) int {
+	if w.refused[string(typ)] {
+		return 0
+	}
 	n := w.types[string(typ)]
 	for _, s := range w.sets {
 		if s.serves(typ) {
@@ -37,6 +44,13 @@ func (w *wants) places(typ []byte) int {
 		}
 	}
 	return n
+}
+
+// refuse notes that a type is not wanted, until all wants are said again.
+func (w *wants) refuse(typ []byte) {
+	if len(w.refused) < maxTypes {
+		w.refused[string(typ)] = true
+	}
 }
 
 // ownWant is what workers here would do: those of a type or a set of types.
@@ -162,11 +176,13 @@ func (m *Machine) heardWants(p *peer, s *scan) {
 			return
 		case set == 0 && len(types) == 1 && places > 0:
 			p.wants.types[string(types[0])] = places
+			delete(p.wants.refused, string(types[0]))
 			m.reconsider(types[0])
 		case set == 0 && len(types) == 1:
 			delete(p.wants.types, string(types[0]))
 		case places > 0:
 			p.wants.sets[set] = &wantedSet{cloneAll(types), broker.Serving(types, except), places}
+			clear(p.wants.refused)
 			m.home.stirred = true
 		default:
 			delete(p.wants.sets, set)

@@ -1,0 +1,169 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/fleet"
+)
+
+// twins are two brokers: submitters are at the first one, workers at the second.
+type twins struct {
+	now      int64
+	delay    int64 // of messages
+	cores    [2]*broker.Broker
+	machines [2]*fleet.Machine
+	sent     [2][]fleet.Message
+	way      []letter
+
+	submitter broker.Peer
+	jobs      []given // that workers were given
+	answers   int
+}
+
+// letter is a message on its way.
+type letter struct {
+	at   int64
+	to   int
+	data []byte
+}
+
+type given struct {
+	to broker.Peer
+	id []byte
+}
+
+func newTwins(delay time.Duration) *twins {
+	w := &twins{now: 1, delay: int64(delay)}
+	for i := range w.machines {
+		w.cores[i] = broker.New(broker.Config{IdleTypes: 10})
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, w.cores[i], w.now, func(fx []broker.Effect) { w.apply(i, fx) })
+	}
+	w.submitter = w.cores[0].AddSubmitter()
+	w.pass(3 * time.Second)
+	return w
+}
+
+func (w *twins) apply(i int, fx []broker.Effect) {
+	for k := range fx {
+		switch e := &fx[k]; {
+		case w.machines[i].Effect(e):
+		case e.Op == broker.OpJob:
+			w.jobs = append(w.jobs, given{e.Peer, e.ID})
+		case e.Op == broker.OpResult:
+			w.answers++
+		}
+	}
+}
+
+// pass lets time pass, and messages arrive.
+func (w *twins) pass(d time.Duration) {
+	for end := w.now + int64(d); w.now < end; w.now += int64(time.Millisecond) {
+		for i, m := range w.machines {
+			m.Tick(w.now)
+			w.apply(i, w.cores[i].Tick(w.now))
+		}
+		for some := true; some; {
+			some = false
+			for i, m := range w.machines {
+				m.Step(w.now)
+				w.sent[i] = m.Take(w.sent[i])
+				for _, v := range w.sent[i] {
+					w.way = append(w.way, letter{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
+				}
+			}
+			for len(w.way) > 0 && w.way[0].at <= w.now {
+				x := w.way[0]
+				w.way = slices.Delete(w.way, 0, 1)
+				w.machines[x.to].Receive(w.now, x.data)
+				some = true
+			}
+		}
+	}
+}
+
+func (w *twins) submit(id, typ string, body []byte) {
+	w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte(id), Type: []byte(typ), Body: body}))
+}
+
+func (w *twins) join(q *broker.Joining) broker.Peer {
+	p := w.cores[1].AddWorker()
+	w.apply(1, w.cores[1].Join(w.now, p, q))
+	return p
+}
+
+func (w *twins) respond(p broker.Peer, id, body []byte) {
+	w.apply(1, w.cores[1].Respond(w.now, p, id, body, false))
+}
+
+// done lets workers answer all that they were given, until n jobs were answered.
+func (w *twins) done(t *testing.T, n int) {
+	t.Helper()
+	for end := w.now + int64(time.Minute); w.answers < n && w.now < end; {
+		w.pass(5 * time.Millisecond)
+		jobs := w.jobs
+		w.jobs = nil
+		for _, j := range jobs {
+			w.respond(j.to, j.id, []byte("1"))
+		}
+	}
+	if w.answers != n {
+		t.Fatalf("%d of %d jobs were answered in a minute", w.answers, n)
+	}
+}
+
+// TestNoMoreThanWanted: no more is lent than idle workers can take, whichever types
+// they are of and however slow the network is.
+func TestNoMoreThanWanted(t *testing.T) {
+	for _, v := range []struct {
+		name    string
+		delay   time.Duration
+		types   int
+		jobs    int
+		joining []broker.Joining
+	}{
+		{"one worker for all types", 0, 30, 300, []broker.Joining{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
+		{"one worker for all types, far away", 40 * time.Millisecond, 30, 300, []broker.Joining{{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}}},
+		{"sets that overlap", 10 * time.Millisecond, 3, 300, []broker.Joining{
+			{Type: []byte(`"0"`), Prefetch: 2}, {Types: [][]byte{[]byte(`"0"`), []byte(`"1"`)}, Prefetch: 3}, {Types: [][]byte{[]byte(`"*"`)}, Prefetch: 4},
+		}},
+		{"a burst, far away", 60 * time.Millisecond, 1, 3000, []broker.Joining{{Type: []byte(`"0"`), Prefetch: 100}, {Type: []byte(`"0"`), Prefetch: 100}}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			w := newTwins(v.delay)
+			for i := range v.joining {
+				w.join(&v.joining[i])
+			}
+			w.pass(time.Second)
+			for i := range v.jobs {
+				w.submit(fmt.Sprint(i), fmt.Sprintf(`"%d"`, i%v.types), []byte("1"))
+			}
+			w.done(t, v.jobs)
+			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != uint64(v.jobs) {
+				t.Errorf("%d jobs were lent %d times, %d came back not run", v.jobs, st.Lends, st.Returned)
+			}
+		})
+	}
+}
+
+// TestScoped: a worker that may not do all types that its pattern fits is offered the
+// others no more than now and then, and is not said to want them.
+func TestScoped(t *testing.T) {
+	w := newTwins(0)
+	w.join(&broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1, Scope: 1, Allows: func(typ []byte) bool { return string(typ) == `"mail"` }})
+	w.submit("1", `"print"`, []byte("1"))
+	w.pass(time.Second)
+	before := w.machines[0].Info().Stats.Items
+	w.pass(10 * time.Second)
+	if n := w.machines[0].Info().Stats.Items - before; n > 6 {
+		t.Errorf("in 10 s it was offered a job that it may not have %d times", n)
+	}
+	if n := w.machines[0].Wanted([]byte(`"print"`)); n != 0 {
+		t.Errorf("%d brokers want it", n)
+	}
+	w.submit("2", `"mail"`, []byte("1"))
+	w.done(t, 1)
+}
