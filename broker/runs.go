@@ -28,7 +28,7 @@ type pastRun struct {
 	run          int
 	worker       Peer
 	began, ended int64
-	why          string
+	why          []byte // of which the next one here takes the memory
 }
 
 // pastRuns is a ring of the latest ones.
@@ -39,19 +39,20 @@ type pastRuns struct {
 
 // remember notes that the run of job r, which was stopped, was not its last.
 func (b *Broker) remember(r uint32, j *job, why string) {
-	if len(why) > longWhy {
-		why = strings.ToValidUTF8(why[:longWhy], "") + "…"
-	}
-	x := pastRun{
-		job: r, seq: j.seq, run: int(j.attempts), worker: b.peers[j.worker].id, began: j.since, ended: b.now, why: strings.Clone(why),
-	}
 	p := &b.runs
 	if len(p.all) < mostRuns {
-		p.all = append(p.all, x)
-		return
+		p.all = append(p.all, pastRun{})
 	}
-	p.all[p.next] = x
+	x := &p.all[p.next]
 	p.next = (p.next + 1) % mostRuns
+	*x = pastRun{
+		job: r, seq: j.seq, run: int(j.attempts), worker: b.peers[j.worker].id, began: j.since, ended: b.now, why: x.why[:0],
+	}
+	if len(why) <= longWhy {
+		x.why = append(x.why, why...)
+	} else {
+		x.why = append(append(x.why, strings.ToValidUTF8(why[:longWhy], "")...), "…"...)
+	}
 }
 
 // Runs returns what is remembered of the runs that did not end the job with this id,
@@ -65,7 +66,7 @@ func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	seq, p := b.jobs.get(r).seq, &b.runs
 	for i := range p.all {
 		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
-			found = append(found, RunInfo{x.run, x.worker, b.Since(x.ended), time.Duration(x.ended - x.began), x.why})
+			found = append(found, RunInfo{x.run, x.worker, b.Since(x.ended), time.Duration(x.ended - x.began), string(x.why)})
 		}
 	}
 	return found
