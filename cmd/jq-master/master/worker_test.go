@@ -132,3 +132,25 @@ func TestGroupNames(t *testing.T) {
 		}
 	}
 }
+
+// TestHeartbeatStops: a worker that has sent heartbeats is lost when they stop, also
+// if it did not ask for that.
+func TestHeartbeatStops(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 1, Names: []string{"*"}}, seen: w.now, runs: map[*record]struct{}{}}
+	c.workers[k.ID] = k
+	w.pass(time.Hour)
+	if c.workers[k.ID] != k {
+		t.Fatal("a worker is lost that never sent a heartbeat")
+	}
+	w.step(c, func() {
+		if known, err := c.known(k.ID, false); err == nil {
+			c.heartbeat(known)
+		}
+	})
+	w.pass((missedBeats + 1) * c.Heartbeat)
+	if c.workers[k.ID] != nil {
+		t.Fatal("the worker is still there")
+	}
+}

@@ -1,0 +1,288 @@
+package master
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/store"
+)
+
+func (w *world) enqueue() {
+	var jobs []*New
+	for range 1 + w.rng.IntN(3) {
+		n := &New{Attributes: job.Attributes{
+			Name: fmt.Sprintf("n%d", w.rng.IntN(3)), Argument: []byte{0x80}, Priority: int32(w.rng.IntN(3)),
+			MaxRetry: int32(w.rng.IntN(3)), Timeout: int32(1 + w.rng.IntN(5)), KeepResult: w.pick(2),
+		}}
+		if w.pick(4) {
+			n.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
+		}
+		jobs = append(jobs, n)
+	}
+	w.step(w.c, func() {
+		w.c.enqueue(&enqueueing{jobs: jobs, reply: func(ids []job.ID, _ bool, err error) {
+			for i, id := range ids {
+				w.model[id] = &expected{id: id, maxRetry: jobs[i].MaxRetry, name: jobs[i].Name}
+				w.say("enqueued %v %+v", id, jobs[i].Attributes)
+			}
+		}})
+	})
+}
+
+func (w *world) register() {
+	g := &Registration{Name: "sim", MaxJobs: 1 + w.rng.IntN(3), Heartbeat: w.pick(2)}
+	if !w.pick(3) {
+		g.URL = "http://127.0.0.1:1"
+	}
+	if w.pick(3) {
+		g.Names = []string{"n0", "n1*"}
+	}
+	if w.healed {
+		g.URL, g.Names, g.Heartbeat = "http://127.0.0.1:1", nil, false
+	}
+	w.step(w.c, func() {
+		w.c.register(g, func(r *Registered, err error) {
+			if err == nil {
+				w.say("worker %v max %d pulls %v", r.ID, g.MaxJobs, g.URL == "")
+				w.workers = append(w.workers, &simWorker{id: r.ID, max: g.MaxJobs, pulls: g.URL == "", beats: g.Heartbeat, silent: !w.healed && w.pick(6), out: map[job.ID]int32{}})
+			}
+		})
+	})
+}
+
+// Push implements Pusher.
+func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
+	i := slices.IndexFunc(w.workers, func(s *simWorker) bool { return s.id == k.ID })
+	if i < 0 {
+		w.fatalf("a push to worker %v that is not registered", k.ID)
+	}
+	s, e := w.workers[i], w.expect(h)
+	kind := Taken
+	if !w.healed && w.pick(3) {
+		kind = AnswerKind(w.rng.IntN(int(Unreachable) + 1))
+	}
+	w.say("push %v attempt %d to %v: answer %d", h.ID, h.Attempt, k.ID, kind)
+	if kind == Taken || kind == Broken || kind == Refused {
+		w.sent(s, e, h)
+	}
+	if kind == Refused || kind == Broken {
+		delete(s.out, h.ID)
+	}
+	if w.pick(2) && !w.healed {
+		w.br.later(func() { answered(Answer{Kind: kind}) })
+	} else {
+		w.br.later(func() { answered(Answer{Kind: kind}) })
+	}
+}
+
+// expect is what is known of a job that is handed out; if nobody was told of it,
+// its enqueueing was cut off by a crash.
+func (w *world) expect(h *job.Handout) *expected {
+	if w.model[h.ID] == nil {
+		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs[h.ID].MaxRetry}
+	}
+	return w.model[h.ID]
+}
+
+func (w *world) sent(s *simWorker, e *expected, h *job.Handout) {
+	e.sent++
+	if e.maxRetry == 0 && !e.revived && e.sent > 1 {
+		w.fatalf("job %v with max_retry 0 ran twice", e.id)
+	}
+	if !e.revived && e.sent > int(e.maxRetry)+1 {
+		w.fatalf("job %v with max_retry %d ran %d times", e.id, e.maxRetry, e.sent)
+	}
+	if (e.cancelled || e.final) && !e.revived || e.succeeded {
+		w.fatalf("job %v is pushed and had ended: %+v", e.id, *e)
+	}
+	s.out[h.ID] = h.Attempt
+}
+
+func (w *world) workerActs() {
+	s, ok := pickOne(w, w.workers)
+	if !ok || s.gone {
+		return
+	}
+	if s.silent && !w.healed {
+		return
+	}
+	switch n := w.rng.IntN(20); {
+	case n == 0 && !w.healed:
+		w.say("unregister %v", s.id)
+		s.gone = true
+		w.step(w.c, func() {
+			if k, err := w.c.known(s.id, false); err == nil {
+				w.c.retire(k)
+			}
+		})
+		w.workers = slices.DeleteFunc(w.workers, func(o *simWorker) bool { return o == s && len(s.out) == 0 && false })
+	case n < 4 && (s.beats || !w.healed): // else it would be lost in time
+		w.step(w.c, func() {
+			if k, err := w.c.known(s.id, false); err == nil {
+				for _, id := range w.c.heartbeat(k) {
+					delete(s.out, id)
+				}
+			}
+		})
+	case n < 10 && s.pulls:
+		w.pull(s)
+	default:
+		w.report(s)
+	}
+}
+
+func (w *world) pull(s *simWorker) {
+	if s.pending != nil {
+		p, c := s.pending, w.c
+		s.pending = nil
+		taken := w.healed || !w.pick(4)
+		w.step(c, func() {
+			k := c.workers[s.id]
+			if k == nil {
+				return
+			}
+			for _, h := range c.endPull(k, p, taken) {
+				w.say("pulled %v attempt %d by %v", h.ID, h.Attempt, s.id)
+				w.sent(s, w.expect(&h), &h)
+			}
+		})
+		return
+	}
+	w.step(w.c, func() {
+		k, err := w.c.known(s.id, false)
+		if err != nil {
+			return
+		}
+		s.pending = &puller{max: 1 + w.rng.IntN(2), ready: func() {}}
+		w.c.pull(k, s.pending)
+	})
+}
+
+func (w *world) report(s *simWorker) {
+	var ids []job.ID
+	for id := range s.out {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	id, ok := pickOne(w, ids)
+	if !ok {
+		return
+	}
+	attempt := s.out[id]
+	delete(s.out, id)
+	o := job.Outcome{Success: w.healed || w.pick(2), Result: []byte{1}}
+	if !o.Success {
+		o = job.Outcome{Reason: job.Other, Retry: !w.pick(4), Message: "no", Error: []byte{0xa1, 'x'}}
+	}
+	c, e := w.c, w.model[id]
+	w.step(c, func() {
+		k, err := c.known(s.id, true)
+		if err != nil {
+			return
+		}
+		c.done(k, &Report{Job: id, Attempt: attempt, Outcome: o}, func(err error) {
+			w.say("done %v attempt %d by %v success %v retry %v: %v", id, attempt, s.id, o.Success, o.Retry, err)
+			if err != nil {
+				return
+			}
+			r := c.jobs[id]
+			switch {
+			case r == nil:
+			case o.Success:
+				if r.State != job.Done {
+					w.fatalf("job %v: success was taken, and it is %v", id, r.State)
+				}
+				e.succeeded = true
+			case r.State == job.Failed && r.Attempt == attempt:
+				e.final = true
+			}
+		})
+	})
+}
+
+func (w *world) cancelOne(force bool) {
+	e, ok := pickOne(w, w.jobs())
+	if !ok {
+		return
+	}
+	w.step(w.c, func() {
+		w.c.cancel(e.id, force, func(err error) {
+			w.say("cancel %v force %v: %v", e.id, force, err)
+			if err == nil {
+				e.cancelled = true
+			}
+		})
+	})
+}
+
+func (w *world) constrain() {
+	id := fmt.Sprintf("k%d", w.rng.IntN(2))
+	if w.pick(3) {
+		w.step(w.c, func() { w.c.dropConstraint(id, 0, func(error) {}) })
+		return
+	}
+	k := &job.Constraint{ID: id, Concurrency: int64(w.rng.IntN(4)) - 1, Enabled: !w.pick(4)}
+	if k.Concurrency < 0 || w.pick(4) {
+		k.Rate, k.Burst = 1000, 1000
+	}
+	if w.pick(2) {
+		k.Per = "/priority"
+	}
+	op := []string{"eq", "ne", "ge"}[w.rng.IntN(3)]
+	k.Match, _ = pack.FromJSON([]byte(`{"field":"/name","op":"` + op + `","value":"n` + id[1:] + `"}`))
+	pick, fault := Compile(k)
+	if fault != nil {
+		w.fatalf("%v", fault)
+	}
+	w.step(w.c, func() { w.c.putConstraint(k, pick, 0, false, func(bool, error) {}) })
+}
+
+func (w *world) storeGoes() {
+	w.st.away = !w.st.away
+	var err error
+	if w.st.away {
+		err = store.ErrAway
+	}
+	w.say("store away: %v", w.st.away)
+	w.step(w.c, func() { w.c.storeChanged(err) })
+}
+
+// crash begins anew from what the store holds. What was on its way there is lost,
+// or not.
+func (w *world) crash() {
+	w.say("crash")
+	pending := w.st.pending
+	w.st.pending = nil
+	w.c = nil // answers to those who wait are lost
+	for _, s := range w.workers {
+		s.pending = nil
+	}
+	w.st.away = false
+	for _, f := range pending {
+		if w.pick(2) {
+			break
+		}
+		f()
+	}
+	w.start()
+}
+
+func (w *world) poll() {
+	e, ok := pickOne(w, w.jobs())
+	if !ok {
+		return
+	}
+	c := w.c
+	p := &poller{peek: w.pick(2), reply: func(st *Status, err error) {
+		if st != nil && st.Fetch != nil {
+			st.Fetch(w.pick(2))
+		}
+	}}
+	w.step(c, func() { c.poll(e.id, p) })
+	if w.pick(2) {
+		w.step(c, func() { c.endPoll(e.id, p) })
+	}
+}

@@ -1,0 +1,56 @@
+package master
+
+import (
+	"testing"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// TestPullMisses: a request for jobs gets what has come when the store goes away,
+// and is not left waiting for a job that was on its way.
+func TestPullMisses(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := &worker{Worker: job.Worker{ID: c.newID(), MaxJobs: 2, Names: []string{"*"}}, runs: map[*record]struct{}{}}
+	c.workers[k.ID] = k
+	c.linkSlice(1)
+	c.linked = true
+	started := map[job.ID]func(error){}
+	c.out.store = &heldStarts{Store: w.st, held: started}
+	var ready int
+	p := &puller{max: 2, ready: func() { ready++ }}
+	ids := []job.ID{c.newID(), c.newID()}
+	w.step(c, func() {
+		c.pull(k, p)
+		for i, id := range ids {
+			c.ledger.Enqueued++
+			c.ledger.Waiting++
+			r := c.adopt(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30}, Seq: uint64(i + 1), State: job.Queued})
+			c.place(r)
+			c.handed(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})
+		}
+	})
+	started[ids[0]](nil)
+	if ready != 0 || p.coming != 1 {
+		t.Fatalf("ready %d times with %d coming", ready, p.coming)
+	}
+	w.step(c, func() { c.storeChanged(store.ErrAway) })
+	if ready != 1 {
+		t.Fatal("the first job waits for the store")
+	}
+	started[ids[1]](nil)
+	w.step(c, func() { c.storeChanged(nil) })
+	if p.coming != 0 || k.demand() != 1 {
+		t.Fatalf("%d jobs are coming that do not, the demand is %d", p.coming, k.demand())
+	}
+}
+
+// heldStarts keeps the answers to starts.
+type heldStarts struct {
+	store.Store
+	held map[job.ID]func(error)
+}
+
+func (s *heldStarts) Start(j *job.Job, done func(error))       { s.held[j.ID] = done }
+func (s *heldStarts) Release(_ *job.Job, done func(err error)) { done(nil) }
