@@ -13,7 +13,7 @@ import (
 )
 
 // handedOut is how many jobs of the line a round hands out.
-const handedOut = 20_000
+const handedOut = 100_000
 
 // waiting makes a line, measures the memory of a job in it, hands out of it without
 // and with constraints, has a constraint that matches all match every other job, and

@@ -51,6 +51,7 @@ type brokerLine struct {
 	wake    *sync.Cond
 	queue   []errand
 	pending int // errands not acted on
+	changes int // of them and of those on their way, not answered
 	workers map[job.ID]*gloom.Worker
 }
 
@@ -106,15 +107,19 @@ func (l *brokerLine) put(e errand) {
 	l.mu.Lock()
 	l.queue = append(l.queue, e)
 	l.pending++
+	if e.change != nil {
+		l.changes++
+	}
 	l.mu.Unlock()
 	l.wake.Signal()
 }
 
-// backlog is how much is waiting for the broker.
-func (l *brokerLine) backlog() int {
+// backlog is how much is waiting for the broker, and how many changes it has not
+// answered.
+func (l *brokerLine) backlog() (pending, changes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.pending
+	return l.pending, l.changes
 }
 
 func (l *brokerLine) submit(s submission) { l.put(errand{submit: &s, id: s.id}) }
@@ -163,10 +168,14 @@ func (l *brokerLine) do(e *errand) {
 	case e.change != nil:
 		id := e.id
 		err = l.submitter.ChangeFunc(l.life, id.String(), *e.change, func(err error) {
+			l.changed()
 			if refused := (*gloom.RefusedError)(nil); errors.As(err, &refused) && refused.Code == gloom.ErrInvalidState {
 				l.enter(func(c *machine) { c.unchanged(id) })
 			}
 		})
+		if err != nil {
+			l.changed()
+		}
 	case e.rule != nil:
 		err = l.setRule(e.rule)
 	case e.settled != nil:
@@ -177,6 +186,12 @@ func (l *brokerLine) do(e *errand) {
 	if err != nil && l.life.Err() == nil && !errors.Is(err, gloom.ErrLost) {
 		l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
 	}
+}
+
+func (l *brokerLine) changed() {
+	l.mu.Lock()
+	l.changes--
+	l.mu.Unlock()
 }
 
 // setRule tries until the broker has a rule, as without it jobs would run that may

@@ -319,13 +319,15 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 // chores brings jobs to the broker and changed constraints to jobs, in slices
 // between which others have their turn.
 func (m *Master) chores(c *machine, line *brokerLine) {
-	ahead := line.backlog()
+	ahead, changes := line.backlog()
 	var part *slice
 	m.hold(c, func() {
 		if ahead <= manyAtOnce/2 {
 			c.linkSlice(manyAtOnce)
 		}
-		if c.brought && ahead <= sliceLooks/sliceCost {
+		// The broker has done all of the slice before, so that this process has
+		// nothing to do for a moment: while it has, nobody looks for requests.
+		if c.brought && ahead <= sliceLooks/sliceCost && changes == 0 {
 			part = c.nextSlice(sliceLooks)
 		}
 	})
@@ -333,7 +335,7 @@ func (m *Master) chores(c *machine, line *brokerLine) {
 		part.match()
 		m.hold(c, func() { c.sweepSlice(part) })
 	}
-	if part != nil || ahead > 0 { // the broker and requests have their turn
+	if part != nil || ahead+changes > 0 { // the broker and requests have their turn
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -1,0 +1,126 @@
+package master
+
+import (
+	"errors"
+	"testing"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+// TestIfMatchAtOnce: of two changes of one version of a constraint, made at once,
+// the second is refused.
+func TestIfMatchAtOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	held := &heldConstraints{Store: w.st}
+	c.out.store = held
+	var refused, other int
+	put := func(ifMatch uint64) {
+		k := &job.Constraint{ID: "k", Match: []byte{0x80}, Concurrency: 1, Enabled: true}
+		w.step(c, func() {
+			c.putConstraint(k, picker{match: func(*job.Attributes) bool { return false }}, ifMatch, ifMatch != 0, func(_ bool, err error) {
+				var f *job.Fault
+				if errors.As(err, &f) && f.Code == job.PreconditionFailed {
+					refused++
+				} else if err != nil {
+					other++
+				}
+			})
+		})
+	}
+	put(0)
+	held.answer()
+	put(1)
+	put(1)
+	w.step(c, func() { c.dropConstraint("k", 1, func(error) { refused++ }) })
+	for held.answer() {
+	}
+	if v := c.constraints.byID["k"].Version; v != 2 || refused != 2 || other != 0 || c.changing {
+		t.Fatalf("version %d, %d were refused, %d failed", v, refused, other)
+	}
+}
+
+// heldConstraints keeps the answers to changes of constraints.
+type heldConstraints struct {
+	store.Store
+	held []func(error)
+}
+
+func (s *heldConstraints) PutConstraint(_ *job.Constraint, done func(error)) {
+	s.held = append(s.held, done)
+}
+
+func (s *heldConstraints) answer() bool {
+	if len(s.held) == 0 {
+		return false
+	}
+	done := s.held[0]
+	s.held = s.held[1:]
+	done(nil)
+	return true
+}
+
+// TestSlices: however long the line and its jobs are, one slice of a sweep looks at
+// few jobs and changes no others, and all slices together reach every job once.
+func TestSlices(t *testing.T) {
+	const jobs = 50_000
+	w := newWorld(t, 1)
+	c := w.c
+	long := append([]byte{0x81, 0xa1, 'x', 0xc6, 0, 1, 0, 0}, make([]byte, 1<<16)...)
+	for i := range jobs {
+		argument := []byte{0x80}
+		if i%1000 == 0 {
+			argument = long
+		}
+		r := c.adopt(&job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Argument: argument}, Seq: uint64(i + 1), State: job.Queued})
+		r.inLine = true
+	}
+	c.linkedTo, c.brought = len(c.order), true
+	told := 0
+	for _, id := range []string{"a", "b"} { // the second begins the sweep anew
+		k := &job.Constraint{ID: id, Match: []byte{0x80}, Concurrency: 1, Enabled: true}
+		pick, fault := Compile(k)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		c.constraints.spread(c.replace(k, pick), func() { told++ })
+	}
+	c.todo = nil
+	reached := 0
+	for {
+		part := c.nextSlice(sliceLooks)
+		if part == nil {
+			break
+		}
+		looks := 0
+		for _, l := range part.looks[:len(part.looks)-1] {
+			looks += 1 + sliceCost + len(part.news)*weight(l.job)
+		}
+		if looks >= sliceLooks {
+			t.Fatalf("a slice has %d jobs and goes on after %d looks", len(part.looks), looks)
+		}
+		reached += len(part.looks)
+		part.match()
+		c.sweepSlice(part)
+		if n := len(c.todo); n > len(part.looks)+len(c.constraints.sweeps)+2 {
+			t.Fatalf("a slice of %d jobs leaves %d things to do", len(part.looks), n)
+		}
+		w.br.todo = nil
+		for _, f := range c.todo {
+			f()
+		}
+		c.todo = c.todo[:0]
+	}
+	for _, f := range w.br.todo {
+		f()
+	}
+	if reached != jobs || told != 2 {
+		t.Errorf("%d of %d jobs were reached, %d of 2 changes told", reached, jobs, told)
+	}
+	for _, p := range c.order {
+		if len(p.rec.groups.groups()) != 2 {
+			t.Fatalf("job %d is under %v", p.seq, p.rec.groups.groups())
+		}
+	}
+}
