@@ -283,6 +283,15 @@ func (b *tab) size(width, height int64) {
 	b.call(func() error { return chromedp.Do(b.ctx, chromedp.EmulateViewport(width, height)) })
 }
 
+// fits makes the window so wide and fails where the page is wider.
+func (b *tab) fits(width int64) {
+	b.t.Helper()
+	b.size(width, 900)
+	if got := eval[int64](b, `return document.documentElement.scrollWidth`); got > width {
+		b.t.Errorf("%.100s is %d pixels wide in a window of %d", eval[string](b, `return location.hash`), got, width)
+	}
+}
+
 func (b *tab) theme(name string) {
 	b.t.Helper()
 	b.call(func() error {

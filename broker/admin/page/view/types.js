@@ -42,7 +42,7 @@ export const columns = [
   { name: 'Waiting', sort: 'queued', num: true, of: t => count(t.queued) },
   { name: 'Oldest', sort: 'oldest', num: true, wide: 1, of: t => t.queued ? time(t.oldest_seconds) : '' },
   { name: 'Trend', wide: 3, title: 'what waited over the last minutes', of: trend },
-  { name: 'Running', sort: 'running', num: true, of: t => count(t.running) },
+  { name: 'Running', sort: 'running', num: true, wide: 1, of: t => count(t.running) },
   { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${count(t.workers - t.idle)}<span class="muted"> of ${count(t.workers)}</span>` },
   { name: 'In /s', sort: 'in', num: true, wide: 2, of: t => rate(t.rates?.in) },
   { name: 'Out /s', sort: 'out', num: true, wide: 2, of: t => rate(t.rates?.out) },
