@@ -116,7 +116,6 @@ type Broker struct {
 	// outcomes counts kept outcomes, outcomeBytes what they weigh.
 	outcomes     int
 	outcomeBytes int64
-	releases     uint64 // jobs that workers gave back
 
 	// borrowed finds the runs of other brokers' jobs by worker and id.
 	borrowed     index
@@ -221,9 +220,6 @@ func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.work
 
 // TypeCount returns how many types are known.
 func (b *Broker) TypeCount() int { return len(b.typesByName) }
-
-// Releases returns how often workers gave jobs back.
-func (b *Broker) Releases() uint64 { return b.releases }
 
 // Refused returns how many requests were refused with code c.
 func (b *Broker) Refused(c Code) uint64 { return b.refused[c] }

@@ -24,6 +24,8 @@ type Ledger struct {
 	// Dispatched counts every handing out, Requeued every coming back.
 	Dispatched uint64
 	Requeued   uint64
+	// Releases counts jobs that workers gave back.
+	Releases uint64
 	// Overdue counts runs that passed their timeout.
 	Overdue uint64
 }
@@ -47,6 +49,7 @@ func (l *Ledger) Add(o *Ledger) {
 	l.Discarded += o.Discarded
 	l.Dispatched += o.Dispatched
 	l.Requeued += o.Requeued
+	l.Releases += o.Releases
 	l.Overdue += o.Overdue
 }
 
@@ -63,5 +66,6 @@ func (l *Ledger) Sub(o *Ledger) {
 	l.Discarded -= o.Discarded
 	l.Dispatched -= o.Dispatched
 	l.Requeued -= o.Requeued
+	l.Releases -= o.Releases
 	l.Overdue -= o.Overdue
 }

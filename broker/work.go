@@ -297,7 +297,8 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	b.remember(r, j, "given back")
 	j.attempts--
 	j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
-	b.releases++
+	f.kind.Releases++
+	b.total.Releases++
 	if b.lapsed(j) {
 		b.expire(r, j)
 	} else {

@@ -40,7 +40,7 @@ func (a *API) find(w *watch) {
 	b := findings.Broker{
 		Now: w.at, Draining: a.srv.Draining(), Lag: a.srv.Lag(server.ForFindings),
 		Refused: h.Stats().Errors[wire.Overloaded], Unauthorized: n.Unauthorized, TurnedAway: n.RefusedConns,
-		Unaccepted: n.AcceptErrors, GivenBack: w.gaveBack,
+		Unaccepted:  n.AcceptErrors,
 		MaxTypeJobs: int64(opt.MaxTypeJobs), MaxTypeBytes: opt.MaxTypeBytes, DeadLetters: int64(opt.DeadLetters),
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}

@@ -309,7 +309,7 @@ func TestFindings(t *testing.T) {
 				_ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"expires_ms":10}`, i)
 			})
 		}},
-		{"given back", "given_back", "broker", alone, func(s *stage) {
+		{"given back", "given_back", "TYP", nil, func(s *stage) {
 			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.jobs(1, "")
 		}},

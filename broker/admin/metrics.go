@@ -190,17 +190,16 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
 	var submitters, workers, types, kept, groups int
 	var keptBytes int64
-	var releases uint64
 	var held broker.Memory
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
-		releases, groups = b.Releases(), b.GroupCount()
+		groups = b.GroupCount()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
-	count(ch, descReleases, releases)
+	count(ch, descReleases, total.Releases)
 	gauge(ch, descTypes, float64(types))
 	gauge(ch, descGroups, float64(groups))
 	gauge(ch, descKept, float64(kept))

@@ -38,10 +38,8 @@ type watch struct {
 	total row
 	stats broker.TypeStats // of all types
 	rows  map[string]*row
-	// findings are what is to be told of it; gaveBack counts the jobs that workers
-	// had given back.
+	// findings are what is to be told of it.
 	findings findings.State
-	gaveBack uint64
 	// made is the event of the look at madeAt.
 	made   []byte
 	madeAt time.Time
@@ -124,8 +122,8 @@ func (w *watch) take(a *API, now time.Time) {
 	if w.rows == nil {
 		w.rows = map[string]*row{}
 	}
-	from, gaveBack := 0, uint64(0)
-	h.View(func(b *broker.Broker, _ int64) { w.stats, gaveBack = *b.OtherStats(), b.Releases() })
+	from := 0
+	h.View(func(b *broker.Broker, _ int64) { w.stats = *b.OtherStats() })
 	var sum api.Type
 	add := func(t *broker.TypeInfo, s *broker.TypeStats) {
 		survey.Complete(t)
@@ -136,7 +134,7 @@ func (w *watch) take(a *API, now time.Time) {
 		}
 		seen := shown(t)
 		if !w.at.IsZero() {
-			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at), gaveBack > w.gaveBack)
+			x.facts.Note(&x.Type, &seen, now, now.Sub(w.at))
 		}
 		x.facts.Held, x.facts.UsualWait, x.facts.MeanRun = t.Held, usual(&s.Wait), mean(&s.Run, s.RunSum)
 		x.count(now, &seen)
@@ -159,7 +157,7 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.Ledger = ledger(&total)
 	})
 	w.total.count(now, &sum)
-	w.at, w.gaveBack = now, gaveBack
+	w.at = now
 	a.find(w)
 	w.took = time.Since(now)
 }

@@ -109,7 +109,7 @@ func (o *oracle) ledger(c *counts, d, q, r uint64) broker.Ledger {
 	return broker.Ledger{
 		Submitted: c.submitted, Delayed: d, Queued: q, Running: r,
 		Answered: c.answered, Failed: c.failed, Cancelled: c.cancelled, Expired: c.expired, Discarded: c.discarded,
-		Dispatched: c.dispatched, Requeued: c.requeued, Overdue: c.overdue,
+		Dispatched: c.dispatched, Requeued: c.requeued, Releases: c.releases, Overdue: c.overdue,
 	}
 }
 

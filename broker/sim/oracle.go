@@ -180,7 +180,7 @@ func (w *oraclePeer) free() bool {
 // counts is the ledger of a type, in plain words.
 type counts struct {
 	submitted, answered, failed, cancelled, expired, discarded uint64
-	dispatched, requeued, overdue                              uint64
+	dispatched, requeued, releases, overdue                    uint64
 }
 
 func (c *counts) add(d *counts) {
@@ -192,6 +192,7 @@ func (c *counts) add(d *counts) {
 	c.discarded += d.discarded
 	c.dispatched += d.dispatched
 	c.requeued += d.requeued
+	c.releases += d.releases
 	c.overdue += d.overdue
 }
 

@@ -189,6 +189,7 @@ func (o *oracle) release(c *command) {
 		k.level -= rateStep(k)
 	}
 	o.refund(j)
+	k.releases++
 	if j.expires != 0 && j.expires <= o.now {
 		o.expire(j)
 		return

@@ -108,7 +108,9 @@ type Type struct {
 	OldestSeconds float64 `json:"oldest_seconds"`
 	Dispatched    uint64  `json:"dispatched"`
 	Requeued      uint64  `json:"requeued"`
-	Overdue       uint64  `json:"overdue"`
+	// Releases is how often workers gave a job of it back.
+	Releases uint64 `json:"releases"`
+	Overdue  uint64 `json:"overdue"`
 	// Wait counts waits since the start: element i those below 2^i µs and not
 	// below half of it. Not in listings that are sorted.
 	Wait []uint64 `json:"wait_log2_us,omitempty"`

@@ -105,10 +105,6 @@ func (l *looker) broker() {
 		find(api.Warning, "unauthorized", fixed(many(g.by, "wrong or missing token")+" came lately",
 			"the log says from where: correct the token there, or add it to the token file"))
 	}
-	if g := &p.givenBack; g.to(l.GivenBack, l.Now, first) && g.by >= someGivenBack {
-		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" back lately, as if they had never had them",
-			"jobs may go round and round: gloom explain ID tells how often one did"))
-	}
 	if f := l.Fleet; f != nil {
 		l.fleet(f)
 	}
@@ -185,6 +181,10 @@ func (l *looker) jobType(t *Type) {
 			return fmt.Sprintf("%s: %s lately", words, many(t.Bad, "failure")),
 				"see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
 		}).atOnce = true
+	}
+	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
+		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" of it back lately, as if they had never had them",
+			"jobs may go round and round: gloom explain ID tells how often one did, and on which workers")).atOnce = true
 	}
 	if t.Same >= someBad {
 		find(api.Warning, "same_reason", func() (string, string) {

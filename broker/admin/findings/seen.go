@@ -17,8 +17,8 @@ type Broker struct {
 	// last look.
 	Lag time.Duration
 	// What only grows: requests refused for a limit, wrong tokens, connections turned
-	// away and not accepted, jobs that workers gave back.
-	Refused, Unauthorized, TurnedAway, Unaccepted, GivenBack uint64
+	// away and not accepted.
+	Refused, Unauthorized, TurnedAway, Unaccepted uint64
 	// Fleet is the fleet that it is in, nil for none.
 	Fleet *Fleet
 	// Limits are those of the whole broker.
@@ -70,15 +70,16 @@ type Type struct {
 	// Reason is why Same of the last Of failed jobs failed, lately.
 	Reason   string
 	Same, Of int
+	// givenBack counts the jobs that workers gave back.
+	givenBack grown
 }
 
-// Note notes what has become of a type since a while ago. gaveBack: workers gave jobs
-// back meanwhile.
-func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration, gaveBack bool) {
+// Note notes what has become of a type since a while ago.
+func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	if is.Ledger.Submitted < was.Ledger.Submitted {
 		*t = Type{} // it was forgotten meanwhile
 	} else {
-		t.count(was, is, now, gaveBack)
+		t.count(was, is, now)
 	}
 	// The same job is the oldest if its age has grown like the time.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
@@ -87,12 +88,13 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration, gave
 	}
 }
 
-func (t *Type) count(was, is *api.Type, now time.Time, gaveBack bool) {
+func (t *Type) count(was, is *api.Type, now time.Time) {
 	good := is.Ledger.Answered - was.Ledger.Answered
 	bad := is.Ledger.Failed - was.Ledger.Failed
-	if !gaveBack { // else some of these went back for that
-		bad += is.Requeued - was.Requeued
-	}
+	// What was given back is no failure.
+	bad += is.Requeued - was.Requeued - min(is.Releases-was.Releases, is.Requeued-was.Requeued)
+	t.givenBack.last = was.Releases
+	t.givenBack.to(is.Releases, now, false)
 	if bad > 0 {
 		t.BadAt = now
 	}
@@ -129,10 +131,10 @@ type Client struct {
 
 // past is what was counted up to the last look, and when it last grew.
 type past struct {
-	seen                                                     bool
-	refused, unauthorized, turnedAway, unaccepted, givenBack grown
-	lag                                                      time.Duration
-	lateAt                                                   time.Time
+	seen                                          bool
+	refused, unauthorized, turnedAway, unaccepted grown
+	lag                                           time.Duration
+	lateAt                                        time.Time
 }
 
 // grown is a count that only grows.
@@ -152,5 +154,7 @@ func (g *grown) to(n uint64, now time.Time, first bool) bool {
 		}
 		g.by, g.last, g.at = g.by+n-g.last, n, now
 	}
-	return !g.at.IsZero() && now.Sub(g.at) <= lately
+	return g.lately(now)
 }
+
+func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
