@@ -45,8 +45,8 @@ func (a *API) find(w *watch) {
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
 	if f := a.srv.Fleet(); f != nil {
-		b.Fleet = &findings.Fleet{}
-		b.Fleet.Away, b.Fleet.Alone, b.Fleet.Lost = f.Health()
+		x := findings.Fleet(f.Health())
+		b.Fleet = &x
 	}
 	var jobs, bytes, types, groups, dead, memory int64
 	h.View(func(c *broker.Broker, _ int64) {

@@ -16,13 +16,13 @@ func (a *API) getFleet(w http.ResponseWriter, _ *http.Request) error {
 		x := f.Info()
 		out = api.Fleet{
 			Member: true, Name: x.Name, Epoch: epoch(x.Epoch), Alone: x.Alone,
-			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL},
+			NATS: &api.NATS{Connected: x.Connected, Seconds: time.Since(x.Since).Seconds(), URL: x.URL, Reason: x.Away},
 			Lent: x.Stats.Lent, Borrowed: x.Stats.Borrowed, Lends: x.Stats.Lends, Borrows: x.Stats.Borrows,
 			Returned: x.Stats.Returned, Lost: x.Stats.Lost, Late: x.Stats.Late, Brokers: []api.FleetBroker{},
 		}
 		for _, p := range x.Peers {
 			b := api.FleetBroker{
-				Name: p.Name, Epoch: epoch(p.Epoch), State: p.State, HeardMS: p.Heard.Seconds() * 1e3,
+				Name: p.Name, Epoch: epoch(p.Epoch), State: p.State, Version: p.Version, HeardMS: p.Heard.Seconds() * 1e3,
 				Lent: p.Lent, Borrowed: p.Borrowed, Wants: []api.FleetWant{},
 			}
 			if p.RoundTrip > 0 {
@@ -77,7 +77,7 @@ func (c *collector) collectFleet(ch chan<- prometheus.Metric) {
 		connected = 1
 	}
 	gauge(ch, descFleetUp, connected)
-	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0}, 0
+	states, wants := map[string]int{"joining": 0, "up": 0, "draining": 0, "foreign": 0}, 0
 	for i := range x.Peers {
 		states[x.Peers[i].State]++
 		wants += len(x.Peers[i].Wants)

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"gloom/broker"
@@ -20,8 +22,10 @@ type Info struct {
 type PeerInfo struct {
 	Name  string
 	Epoch uint64
-	// State is joining, up or draining.
+	// State is joining, up or draining, or foreign: it speaks Version of the fleet's
+	// messages, which is another one, and there is no lending with it.
 	State          string
+	Version        uint64
 	RoundTrip      time.Duration // of the last heartbeat; 0 not known yet
 	Heard          time.Duration // since the last message
 	Lent, Borrowed int
@@ -65,6 +69,10 @@ func (m *Machine) Info() Info {
 		}
 		x.Peers = append(x.Peers, v)
 	}
+	for _, name := range slices.Sorted(maps.Keys(m.foreign)) {
+		f := m.foreign[name]
+		x.Peers = append(x.Peers, PeerInfo{Name: name, Epoch: f.epoch, State: "foreign", Version: f.version, Heard: time.Duration(m.now - f.heard)})
+	}
 	return x
 }
 
@@ -86,6 +94,9 @@ func (m *Machine) Borrower(p broker.Peer) string {
 	}
 	return ""
 }
+
+// Foreign returns the names of brokers that speak another version.
+func (m *Machine) Foreign() []string { return slices.Sorted(maps.Keys(m.foreign)) }
 
 // Alone tells whether another broker has this one's name.
 func (m *Machine) Alone() bool { return m.alone }

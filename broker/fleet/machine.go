@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -61,12 +62,14 @@ type News struct {
 type What uint8
 
 // A broker was met: from now on there is lending with it. It was lost. Another
-// broker has our name, and was there first; that one is gone.
+// broker has our name, and was there first; that one is gone. A broker speaks
+// another version.
 const (
 	Met What = iota + 1
 	Lost
 	Alone
 	NotAlone
+	Foreign
 )
 
 // maxNews bounds the news that nobody has taken.
@@ -93,7 +96,9 @@ type Machine struct {
 	peers map[string]*peer
 	order []*peer // by name
 	turn  int     // whose turn it is to be offered to first
-	incs  uint64  // numbers sessions
+	// foreign are brokers of another version, by name.
+	foreign map[string]*foreign
+	incs    uint64 // numbers sessions
 
 	home  home
 	guest guest
@@ -129,7 +134,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 	core.Watch()
 	m := &Machine{
 		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
-		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{},
+		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{}, foreign: map[string]*foreign{},
 	}
 	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, heard: 1}
 	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, pledged: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
@@ -176,6 +181,7 @@ func (m *Machine) beat() {
 	case m.now < m.joinAt:
 		return
 	}
+	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostBeats*beatPulses*pulse })
 	for _, p := range slices.Clone(m.order) {
 		if m.now-p.heard >= lostBeats*beatPulses*pulse {
 			m.forget(p)
@@ -209,8 +215,12 @@ func (m *Machine) Receive(now int64, data []byte) {
 	s := &scan{rest: data}
 	v, kind := s.uint(), s.uint()
 	name, epoch := s.str(), s.uint()
-	if s.err != nil || v != version {
+	switch {
+	case s.err != nil:
 		m.stats.Garbage++
+		return
+	case v != version:
+		m.foreigner(name, epoch, v)
 		return
 	}
 	if name == m.cfg.Name {
@@ -234,6 +244,21 @@ func (m *Machine) Receive(now int64, data []byte) {
 		m.stats.Garbage++
 	}
 	m.Step(now)
+}
+
+// foreigner notes a broker that speaks another version of these messages: of them no
+// more than who sent them can be read.
+func (m *Machine) foreigner(name string, epoch, version uint64) {
+	x := m.foreign[name]
+	if x == nil {
+		if len(m.foreign) == maxPeers {
+			return
+		}
+		x = &foreign{}
+		m.foreign[name] = x
+		m.tell(Foreign, name)
+	}
+	*x = foreign{epoch, version, m.now}
 }
 
 // namesake is told of a message that bears its own name: its own, or of another

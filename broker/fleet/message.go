@@ -9,7 +9,8 @@ import (
 )
 
 // A message is version, kind, the sender's name and epoch, and what its kind has;
-// all in MessagePack, without keys.
+// all in MessagePack, without keys. The first four are so in all versions. What
+// changes anything else changes the version.
 const (
 	version = 1
 

@@ -33,6 +33,12 @@ type peer struct {
 	lent, borrowed int
 }
 
+// foreign is a broker that speaks another version.
+type foreign struct {
+	epoch, version uint64
+	heard          int64
+}
+
 // loanKey is how a home names a run.
 type loanKey struct {
 	line uint32

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"gloom/broker"
 	"gloom/broker/fleet"
 )
@@ -146,6 +148,27 @@ func TestNoMoreThanWanted(t *testing.T) {
 				t.Errorf("%d jobs were lent %d times, %d came back not run", v.jobs, st.Lends, st.Returned)
 			}
 		})
+	}
+}
+
+// TestForeign: a broker that speaks another version is named, and no more.
+func TestForeign(t *testing.T) {
+	w := newTwins(0)
+	w.join(&broker.Joining{Type: []byte(`"mail"`)})
+	m := w.machines[0]
+	for _, kind := range []byte{'b', 'w', 'd', 'a', 'x'} {
+		msg := msgp.AppendUint64(msgp.AppendString(msgp.AppendUint64(msgp.AppendUint64(nil, 7), uint64(kind)), "new"), 9)
+		m.Receive(w.now, append(msg, "what nobody here can read"...))
+	}
+	v := m.Info()
+	if n := len(v.Peers); n != 2 || v.Peers[1].Name != "new" || v.Peers[1].State != "foreign" || v.Peers[1].Version != 7 || v.Stats.Garbage != 0 {
+		t.Errorf("with a broker of another version: %+v", v)
+	}
+	w.submit("1", `"mail"`, []byte("1"))
+	w.done(t, 1)
+	w.pass(3 * time.Second)
+	if names := m.Foreign(); len(names) != 0 {
+		t.Errorf("it is gone, and %v are named", names)
 	}
 }
 

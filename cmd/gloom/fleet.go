@@ -44,6 +44,9 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 	}
 	fmt.Fprintf(&b, "%s is %s\n", cli.Clean(f.Name), state)
 	nats := "away for " + span(f.NATS.Seconds)
+	if f.NATS.Reason != "" {
+		nats += ": " + cli.Clean(f.NATS.Reason)
+	}
 	if f.NATS.Connected {
 		nats = fmt.Sprintf("%s, for %s", cli.Clean(f.NATS.URL), span(f.NATS.Seconds))
 	}
@@ -67,7 +70,11 @@ func (t *tool) aboutFleet(f *api.Fleet) string {
 		for _, v := range p.Wants {
 			wants = append(wants, fmt.Sprintf("%s (%d)", cli.Clean(strings.Join(v.Types, " ")), v.Places))
 		}
-		w.AppendRow(table.Row{cli.Clean(p.Name), p.Epoch, p.State, trip, p.Lent, p.Borrowed, strings.Join(wants, ", ")})
+		state := p.State
+		if p.Version > 0 {
+			state += fmt.Sprintf(" (version %d)", p.Version)
+		}
+		w.AppendRow(table.Row{cli.Clean(p.Name), p.Epoch, state, trip, p.Lent, p.Borrowed, strings.Join(wants, ", ")})
 	}
 	b.WriteString(w.Render())
 	b.WriteByte('\n')

@@ -466,14 +466,17 @@ type NATS struct {
 	Connected bool    `json:"connected"`
 	Seconds   float64 `json:"since_seconds"` // since it came or went
 	URL       string  `json:"url,omitempty"`
+	Reason    string  `json:"reason,omitempty"` // why it is away
 }
 
 // FleetBroker is another broker of the fleet.
 type FleetBroker struct {
 	Name  string `json:"name"`
 	Epoch string `json:"epoch"`
-	// State is joining, up or draining.
+	// State is joining, up, draining, or foreign: it speaks Version of the fleet's
+	// messages, another one than this broker.
 	State       string   `json:"state"`
+	Version     uint64   `json:"version,omitempty"`
 	RoundTripMS *float64 `json:"round_trip_ms,omitempty"` // of the last heartbeat
 	HeardMS     float64  `json:"heard_ms"`                // since its last heartbeat
 	Lent        int      `json:"lent"`                    // to it

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -122,12 +123,16 @@ func (l *looker) fleet(f *Fleet) {
 		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the name of this one, so this one is alone",
 			"give one of them another --fleet-name"))
 	case f.Away:
-		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, and jobs that only other brokers' workers do wait",
+		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or does not let this broker in ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that only other brokers' workers do wait",
 			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
 	default:
 		for _, name := range f.Lost {
 			find(name, "fleet_lost", api.Warning, fixed("a broker of the fleet is lost: what was lent to it waits again",
 				"see whether it runs and reaches NATS; if it was taken out, this goes within ten minutes"))
+		}
+		for _, name := range f.Foreign {
+			find(name, "fleet_version", api.Warning, fixed("a broker of the fleet speaks another version of its messages: there is no lending with it",
+				"give both brokers the same release; gloom fleet tells the version"))
 		}
 	}
 }

@@ -14,13 +14,14 @@ import (
 // gone soon after.
 func TestBroker(t *testing.T) {
 	for cause, set := range map[string]func(*findings.Broker){
-		"late":         func(b *findings.Broker) { b.Lag = time.Second },
-		"imbalance":    func(b *findings.Broker) { b.Imbalance = -1 },
-		"unaccepted":   func(b *findings.Broker) { b.Unaccepted++ },
-		"unauthorized": func(b *findings.Broker) { b.Unauthorized++ },
-		"fleet_away":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, Lost: []string{"b"}} },
-		"fleet_alone":  func(b *findings.Broker) { b.Fleet = &findings.Fleet{Alone: true} },
-		"fleet_lost":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Lost: []string{"b"}} },
+		"late":          func(b *findings.Broker) { b.Lag = time.Second },
+		"imbalance":     func(b *findings.Broker) { b.Imbalance = -1 },
+		"unaccepted":    func(b *findings.Broker) { b.Unaccepted++ },
+		"unauthorized":  func(b *findings.Broker) { b.Unauthorized++ },
+		"fleet_away":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Away: true, Lost: []string{"b"}} },
+		"fleet_alone":   func(b *findings.Broker) { b.Fleet = &findings.Fleet{Alone: true} },
+		"fleet_version": func(b *findings.Broker) { b.Fleet = &findings.Fleet{Foreign: []string{"b"}} },
+		"fleet_lost":    func(b *findings.Broker) { b.Fleet = &findings.Fleet{Lost: []string{"b"}} },
 	} {
 		var s findings.State
 		look := func(at int, b findings.Broker) []api.Finding {

@@ -34,10 +34,14 @@ type Broker struct {
 
 // Fleet is what was seen of other brokers.
 type Fleet struct {
-	// Away: NATS does not answer. Alone: another broker has this one's name.
-	Away, Alone bool
-	// Lost are brokers that were there a while ago.
-	Lost []string
+	// Away: NATS is, for the reason Why.
+	Away bool
+	Why  string
+	// Alone: another broker has this one's name.
+	Alone bool
+	// Lost are brokers that were there a while ago, Foreign those that speak another
+	// version.
+	Lost, Foreign []string
 }
 
 // Limit is how much of a limit, named like its flag, is used.

@@ -29,8 +29,10 @@ type Driver struct {
 	out     []fleet.Message // sent last
 	done    sync.WaitGroup
 
-	mu   sync.Mutex // guards lost
+	mu   sync.Mutex // guards what follows
 	lost map[string]time.Time
+	why  string // NATS is away
+	said int    // how often that was logged since it was there
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
 	since                                      atomic.Int64 // when NATS came or went, Unix ns
@@ -75,6 +77,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		nats.Name("gloomd "+opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
 		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected), nats.FlusherTimeout(2*time.Second),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -105,6 +108,9 @@ func (d *Driver) subject(to string) string {
 
 func (d *Driver) connected(nc *nats.Conn) {
 	d.since.Store(time.Now().UnixNano())
+	d.mu.Lock()
+	d.why, d.said = "", 0
+	d.mu.Unlock()
 	// What a message has around its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
@@ -114,12 +120,32 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
 }
 
+// mostSaid is how many reasons are logged of one time that NATS is away.
+const mostSaid = 4
+
+// away is told that the connection is lost, and why each attempt failed to make it
+// again; it logs what is new in that.
 func (d *Driver) away(err error) {
-	d.since.Store(time.Now().UnixNano())
+	why := "it closed the connection"
+	if err != nil {
+		why = err.Error()
+	}
+	d.mu.Lock()
+	news := why != d.why && d.said < mostSaid
+	if news {
+		d.said++
+	}
+	if d.why == "" {
+		d.since.Store(time.Now().UnixNano())
+	}
+	d.why = why
+	d.mu.Unlock()
 	select {
 	case <-d.stop:
 	default:
-		d.log.Warn().Err(err).Msg("fleet: NATS is away; this broker goes on alone")
+		if news {
+			d.log.Warn().Str("error", why).Msg("fleet: NATS is away; this broker goes on alone")
+		}
 	}
 }
 
@@ -179,20 +205,32 @@ const (
 	mostLost = 100
 )
 
-// Health tells what is the matter: NATS is away, another broker has this one's name,
-// brokers were lost a short while ago.
-func (d *Driver) Health() (away, alone bool, lost []string) {
-	d.hub.View(func(*broker.Broker, int64) { alone = d.machine.Alone() })
+// Health is what is the matter with a fleet.
+type Health struct {
+	// Away: NATS is, for the reason Why.
+	Away bool
+	Why  string
+	// Alone: another broker has this one's name.
+	Alone bool
+	// Lost are brokers that were lost a short while ago, Foreign those that speak
+	// another version.
+	Lost, Foreign []string
+}
+
+// Health tells what is the matter.
+func (d *Driver) Health() (x Health) {
+	d.hub.View(func(*broker.Broker, int64) { x.Alone, x.Foreign = d.machine.Alone(), d.machine.Foreign() })
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	x.Away, x.Why = !d.nc.IsConnected(), d.why
 	for name, at := range d.lost {
 		if time.Since(at) > lostFor {
 			delete(d.lost, name)
 		} else {
-			lost = append(lost, name)
+			x.Lost = append(x.Lost, name)
 		}
 	}
-	return !d.nc.IsConnected(), alone, lost
+	return x
 }
 
 func (d *Driver) say(v fleet.News) {
@@ -210,14 +248,18 @@ func (d *Driver) say(v fleet.News) {
 		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one goes on alone (--fleet-name gives it another)")
 	case fleet.NotAlone:
 		d.log.Info().Str("name", v.Name).Msg("fleet: the name is free; this broker joins")
+	case fleet.Foreign:
+		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker speaks another version; there is no lending with it")
 	}
 }
 
 // Info is what can be seen of the fleet.
 type Info struct {
 	fleet.Info
-	// Connected: NATS is there. Since is when it came or went, URL which server it is.
+	// Connected: NATS is there. Since is when it came or went, URL which server it is,
+	// Away why it is away.
 	Connected bool
+	Away      string
 	Since     time.Time
 	URL       string
 	// What was sent to and received from NATS, since the start.
@@ -230,6 +272,10 @@ func (d *Driver) Info() Info {
 		Connected: d.nc.IsConnected(), Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
+	if d.mu.Lock(); !x.Connected {
+		x.Away = d.why
+	}
+	d.mu.Unlock()
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
 }

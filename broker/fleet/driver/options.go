@@ -1,15 +1,22 @@
 package driver
 
 import (
+	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"gloom/broker/guard"
 )
@@ -32,7 +39,7 @@ type Options struct {
 
 var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// maxName bounds the name of a broker, in bytes.
+// maxName bounds the name of a broker and the prefix, in bytes.
 const maxName = 128
 
 // Validate checks the options; it returns *guard.OptionError.
@@ -43,19 +50,26 @@ func (o *Options) Validate() error {
 	if o.Servers == "" {
 		return nil
 	}
-	if !subject.MatchString(o.Prefix) {
-		return bad("fleet-prefix", o.Prefix, "a prefix is words of letters, digits, - and _, joined by dots")
+	if !subject.MatchString(o.Prefix) || len(o.Prefix) > maxName {
+		return bad("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix is words of letters, digits, - and _, joined by dots, with 128 bytes at most")
 	}
-	if len(o.Name) > maxName {
-		return bad("fleet-name", o.Name, "a name has 128 bytes at most")
+	if len(o.Name) > maxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
+		return bad("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of 128 bytes at most, without control characters")
 	}
-	for _, f := range []struct{ flag, path string }{
-		{"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
+	for _, f := range []struct {
+		flag, path string
+		check      func([]byte) error
+	}{
+		{"fleet-creds", o.Creds, credentials}, {"fleet-ca", o.CA, authority}, {"fleet-cert", o.Cert, nil}, {"fleet-key", o.Key, nil},
 	} {
 		if f.path == "" {
 			continue
 		}
-		if _, err := os.ReadFile(f.path); err != nil {
+		data, err := os.ReadFile(f.path)
+		if err == nil && f.check != nil {
+			err = f.check(data)
+		}
+		if err != nil {
 			return bad(f.flag, f.path, err.Error())
 		}
 	}
@@ -70,13 +84,32 @@ func (o *Options) Validate() error {
 	for _, server := range strings.Split(o.Servers, ",") {
 		u, err := url.Parse(server)
 		switch {
-		case err != nil:
-			return bad("fleet", server, errors.Unwrap(err).Error())
-		case u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
+		case err != nil || !plain(u):
 			return bad("fleet", server, "want nats://host:4222 or tls://host:4222, several separated by commas")
 		case !o.Insecure && !o.trusted(u):
 			return bad("fleet", server, "NATS beyond this host without TLS or credentials lets anybody there take jobs; give it fleet-creds, fleet-ca or tls://, or --insecure")
 		}
+	}
+	return nil
+}
+
+// plain: the URL names a NATS server, and nothing that would be ignored.
+func plain(u *url.URL) bool {
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "4222"), 10, 16)
+	return u.Hostname() != "" && (u.Scheme == "nats" || u.Scheme == "tls") && err == nil && port > 0 &&
+		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
+}
+
+// credentials tells what is wrong with a file of NATS credentials.
+func credentials(data []byte) error {
+	_, err := nkeys.ParseDecoratedNKey(data)
+	return err
+}
+
+// authority tells what is wrong with a file of certificates.
+func authority(data []byte) error {
+	if !x509.NewCertPool().AppendCertsFromPEM(data) {
+		return errors.New("there is no certificate in it")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package driver_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"gloom/broker/fleet/driver"
@@ -27,6 +28,13 @@ func TestOptions(t *testing.T) {
 		{"fleet", driver.Options{Servers: "nats://127.0.0.1:4222,"}},
 		{"fleet-prefix", driver.Options{Servers: "nats://127.0.0.1:4222", Prefix: "a.*"}},
 		{"fleet-name", driver.Options{Servers: "nats://127.0.0.1:4222", Name: string(make([]byte, 129))}},
+		{"fleet", driver.Options{Servers: "nats://127.0.0.1:99999"}},
+		{"fleet", driver.Options{Servers: "nats://127.0.0.1/x"}},
+		{"fleet-prefix", driver.Options{Servers: "nats://127.0.0.1:4222", Prefix: strings.Repeat("x", 129)}},
+		{"fleet-name", driver.Options{Servers: "nats://127.0.0.1:4222", Name: "a\nb"}},
+		{"fleet-name", driver.Options{Servers: "nats://127.0.0.1:4222", Name: "\xff"}},
+		{"fleet-ca", driver.Options{Servers: "nats://127.0.0.1:4222", CA: "/dev/null"}},
+		{"fleet-creds", driver.Options{Servers: "nats://127.0.0.1:4222", Creds: "/dev/null"}},
 		{"fleet-creds", driver.Options{Servers: "nats://127.0.0.1:4222", Creds: "/nowhere"}},
 		{"fleet-ca", driver.Options{Servers: "nats://127.0.0.1:4222", CA: "/nowhere"}},
 		{"fleet-cert", driver.Options{Servers: "nats://127.0.0.1:4222", Cert: "/dev/null"}},
