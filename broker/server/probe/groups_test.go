@@ -304,11 +304,12 @@ func TestGroups(t *testing.T) {
 		w.takes(next)
 	})
 	t.Run("an overdue one has given it back", func(t *testing.T) {
+		t.Parallel()
 		g, typ := name("group"), name("group")
 		b.rule(t, g, `{"concurrency":1}`)
 		s, w, other := b.submitter(t), b.worker(t), b.worker(t)
 		w.join(typ)
-		id := s.freshWith(typ, `1`, in(g)+`,"timeout_ms":100,"retries":0`)
+		id := s.freshWith(typ, `1`, in(g)+`,"timeout_ms":3000,"retries":0`)
 		w.takes(id)
 		next := s.freshWith(typ, `1`, in(g))
 		other.join(typ)

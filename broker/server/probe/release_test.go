@@ -172,12 +172,13 @@ func TestRelease(t *testing.T) {
 		idle.takes(id)
 	})
 	t.Run("the timeout of a released run is off", func(t *testing.T) {
+		t.Parallel()
 		typ := name("release")
 		s, w := b.submitter(t), b.joined(t, typ)
-		id := s.freshWith(typ, `1`, `,"timeout_ms":300,"retries":0`)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":3000,"retries":0`)
 		w.takes(id)
-		w.release(`,"delay_ms":500`)
-		w.takes(id) // 500 ms later, not failed by the first run's timeout
+		w.release(`,"delay_ms":3500`)
+		w.takes(id) // later, not failed by the first run's timeout
 		w.respond(`2`)
 		s.result(id, `2`)
 	})
