@@ -21,7 +21,8 @@ func Command() *cobra.Command {
 
 lone, add and batch add lines for --time: one client with a line at a time, as
 many as --clients, and these with --lines in a request. Every answer means that the
-lines are on the disk. first is the time from the answer to the start of the job,
+lines are on the disk; no handler runs them, and the store takes them in meanwhile.
+With lone stands what an fdatasync takes on the same disk, alone. first is the time from the answer to the start of the job,
 of a type that had nothing to do. http, node, python and sh have --jobs that wait
 run by a handler that does nothing (sh a tenth of them: each is a process).
 
@@ -38,8 +39,8 @@ All lines are counted in the end: one that is lost or doubled ends in exit statu
 				if r.P50 > 0 {
 					fmt.Fprintf(w, "  p50 %v  p99 %v", r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond))
 				}
-				if r.Sync > 0 {
-					fmt.Fprintf(w, "  (fdatasync %v)", r.Sync.Round(10*time.Microsecond))
+				if r.Append > 0 {
+					fmt.Fprintf(w, "  (fdatasync %v, of a file that does not grow %v)", r.Append.Round(10*time.Microsecond), r.Overwrite.Round(10*time.Microsecond))
 				}
 				fmt.Fprintln(w)
 			})

@@ -2,6 +2,7 @@ package serverless
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,10 +25,13 @@ type Round struct {
 	Seconds float64       `json:"seconds"`
 	P50     time.Duration `json:"p50_ns,omitempty"`
 	P99     time.Duration `json:"p99_ns,omitempty"`
-	Sync    time.Duration `json:"fdatasync_p50_ns,omitempty"` // of the same disk, of a lone line
-	CPU     time.Duration `json:"daemon_cpu_ns"`
-	Own     time.Duration `json:"own_cpu_ns"`
-	Others  float64       `json:"others_cpu"` // processors that all else kept busy, contexts of the daemon among it
+	// Of the same disk, for a lone line: a small write and its fdatasync, behind the
+	// end of a file as the journal writes, and where the file has been written before.
+	Append    time.Duration `json:"append_p50_ns,omitempty"`
+	Overwrite time.Duration `json:"overwrite_p50_ns,omitempty"`
+	CPU       time.Duration `json:"daemon_cpu_ns"`
+	Own       time.Duration `json:"own_cpu_ns"`
+	Others    float64       `json:"others_cpu"` // processors that all else kept busy, contexts of the daemon among it
 }
 
 // Rate is in jobs per second.
@@ -59,7 +63,7 @@ func measure(ctx context.Context, shape string, o Options) (r Round, err error) 
 	r.Shape = shape
 	switch shape {
 	case "lone":
-		if r.Sync, err = syncTime(d.server.Dir); err == nil {
+		if r.Append, r.Overwrite, err = syncTimes(d.server.Dir); err == nil {
 			err = d.add(ctx, &r, 1, 1, o.Time)
 		}
 	case "add":
@@ -95,26 +99,27 @@ func (d *daemon) added(ctx context.Context, typ string, jobs int) error {
 	return err
 }
 
-// syncTime is the median of a small append and its fdatasync.
-func syncTime(dir string) (time.Duration, error) {
+// syncTimes are the medians of a small write and its fdatasync, which make the file
+// longer or do not.
+func syncTimes(dir string) (longer, same time.Duration, err error) {
 	f, err := os.Create(filepath.Join(dir, "sync"))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer f.Close()
-	times := make([]time.Duration, 500)
-	for i := range times {
-		began := time.Now()
-		if _, err := f.Write(make([]byte, 200)); err != nil {
-			return 0, err
+	const writes, size = 500, 200
+	median := func() time.Duration {
+		times := make([]time.Duration, writes)
+		for i := range times {
+			began := time.Now()
+			_, e := f.WriteAt(make([]byte, size), int64(i*size))
+			err = errors.Join(err, e, unix.Fdatasync(int(f.Fd())))
+			times[i] = time.Since(began)
 		}
-		if err := unix.Fdatasync(int(f.Fd())); err != nil {
-			return 0, err
-		}
-		times[i] = time.Since(began)
+		slices.Sort(times)
+		return times[writes/2]
 	}
-	slices.Sort(times)
-	return times[len(times)/2], nil
+	return median(), median(), err
 }
 
 // first measures how long it takes from the answer to an add to the start of the
