@@ -32,6 +32,7 @@ type backend struct {
 	full    chan struct{} // something is in the queue
 	freed   chan struct{} // there are locks to be freed at once
 	back    chan struct{} // the store is there again
+	hurry   chan struct{} // somebody waits for what is in the journal
 
 	leaving, left chan struct{} // closed: keep is to release the sysid; it has ended
 	// transit is held by who brings a piece of the journal to the store, and by who
@@ -46,7 +47,8 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
 		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
-		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1), away: store.ErrAway,
+		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		hurry: make(chan struct{}, 1), away: store.ErrAway,
 		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
 	b.here, b.part = context.WithCancel(e.life)

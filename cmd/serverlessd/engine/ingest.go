@@ -19,14 +19,36 @@ const (
 	ingestAtOnce  = 10_000          // lines
 	ingestTimeout = 2 * time.Minute // of a reservation
 	ingestRetry   = 100 * time.Millisecond
-	// From the beginning of one piece to that of the next: lines that come one by one
-	// do not go through a transaction each, whose sync holds up the journal's.
+	// From the beginning of one piece to that of the next.
 	leastPace, mostPace = 5 * time.Millisecond, 15 * time.Millisecond
 )
 
-// pace is how long to gather lines after a piece of so many.
-func pace(lines int) time.Duration {
-	return min(max(leastPace, time.Duration(lines)*time.Millisecond), mostPace)
+// gather waits before the next piece is begun: lines that come one by one do not go
+// through a transaction each, whose sync holds up the journal's. After many it waits
+// longer, unless somebody waits for the store. It tells whether the engine lives.
+func (b *backend) gather(began time.Time, lines int) bool {
+	if !b.e.sleep(time.Until(began.Add(leastPace))) {
+		return false
+	}
+	timer := time.NewTimer(time.Until(began.Add(min(time.Duration(lines)*time.Millisecond, mostPace))))
+	defer timer.Stop()
+	select {
+	case <-b.e.life.Done():
+		return false
+	case <-timer.C:
+	case <-b.hurry:
+	}
+	return true
+}
+
+// hurry has all stores take in what the journal has.
+func (e *Engine) hurry() {
+	for _, b := range e.backends {
+		select {
+		case b.hurry <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // openJournal opens a directory's journal for these stores.
@@ -75,11 +97,12 @@ func (b *backend) ingest() {
 		case err != nil:
 			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
 		}
-		began, rest := time.Now(), ingestRetry
+		began := time.Now()
 		if err == nil && b.bring(r) {
-			rest = time.Until(began.Add(pace(len(r.Read()))))
-		}
-		if !e.sleep(rest) {
+			if !b.gather(began, len(r.Read())) {
+				return
+			}
+		} else if !e.sleep(ingestRetry) {
 			return
 		}
 	}

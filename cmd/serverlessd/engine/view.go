@@ -33,6 +33,7 @@ func (e *Engine) Add(ctx context.Context, batches []journal.Batch) (journal.Rece
 // Stored waits until a store has all that a receipt is about, or ctx is done. It is
 // journal.ErrAside that a store never will.
 func (e *Engine) Stored(ctx context.Context, r journal.Receipt) error {
+	e.hurry()
 	return e.journal.Stored(ctx, r)
 }
 
@@ -99,6 +100,7 @@ func (e *Engine) Result(ctx context.Context, id job.ID) (rec *store.Record, data
 
 // Delete removes a job that waits.
 func (e *Engine) Delete(ctx context.Context, id job.ID) error {
+	e.hurry()
 	if err := e.journal.Left(ctx, id); err != nil {
 		return errors.Join(store.ErrAway, err)
 	}
