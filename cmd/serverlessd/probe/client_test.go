@@ -71,10 +71,15 @@ func (c *client) ask(t testing.TB, method, path, body string, more ...string) re
 	return r
 }
 
-// wants asks, and demands a status.
+// wants asks, and demands a status. A store that is slow for a moment is away: who
+// reads is told to come back, and does.
 func (c *client) wants(t testing.TB, status int, method, path, body string, more ...string) reply {
 	t.Helper()
 	r := c.ask(t, method, path, body, more...)
+	for end := time.Now().Add(patience); method == "GET" && status == 200 && r.text("error") == "store_unavailable" && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+		r = c.ask(t, method, path, body, more...)
+	}
 	if r.status != status {
 		t.Fatalf("%s %s: %s, want %d", method, path, r, status)
 	}

@@ -63,7 +63,7 @@ func crash(t *testing.T, dirs []string, flags ...string) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	flags = append(flags, "--lock-ttl=1s", "--sweep=200ms", "--retry-delay=100ms", "--retry-for=10m", "--batch=3")
+	flags = append(flags, "--lock-ttl=10s", "--sweep=200ms", "--retry-delay=100ms", "--retry-for=10m", "--batch=3")
 	daemons := make([]*daemon, len(dirs))
 	for i, dir := range dirs {
 		daemons[i] = startIn(t, dir, flags...)
