@@ -126,7 +126,7 @@ func (b *book) lose(at *broker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.jobs {
-		if e.at[at] > 0 && e.end == "" && !e.void && e.home.broker != at && e.retries >= 10 && e.lost.IsZero() {
+		if e.at[at] > 0 && e.end == "" && !e.void && e.home.broker != at && e.retries >= 10 && e.typ != "at-"+at.name {
 			e.lost = time.Now()
 		}
 	}

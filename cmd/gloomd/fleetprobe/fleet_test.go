@@ -179,7 +179,7 @@ func (b *broker) start() error {
 		return err
 	}
 	d, err := throwaway.Start(b.site.command(append([]string{bin, "--submit-addr=" + b.addr("9998"), "--worker-addr=" + b.addr("9999"),
-		"--http-addr=" + b.addr("9997"), "--fleet-name=" + b.name, "--drain-timeout=3s", "--max-memory=512MiB"}, b.options...)...), "gloomd is ready")
+		"--http-addr=" + b.addr("9997"), "--fleet-name=" + b.name, "--drain-timeout=3s", "--max-memory=4GiB"}, b.options...)...), "gloomd is ready")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.d, b.up = d, err == nil

@@ -20,7 +20,7 @@ import (
 // typeOf is a type of the test's own.
 func typeOf(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
-// wanted waits until a broker knows that another one wants n jobs of a type.
+// wanted waits until a broker knows that another one wants jobs of a type.
 func wanted(t testing.TB, home *broker, by, typ string) {
 	t.Helper()
 	if err := until(by+"'s want of "+typ+" is known at "+home.name, func() error {
@@ -725,8 +725,12 @@ func TestKeep(t *testing.T) {
 			t.Errorf("outcome %s", f)
 		}
 		w.job()
-		if f := s.ok(`{"action":"attach","id":"live"}`); f.State != "running" {
+		if f := s.ok(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
 			t.Errorf("attached: %s", f)
+		}
+		w.ok(`{"action":"progress","body":7}`)
+		if f := s.next(); string(f.raw) != `{"id":"live","progress":7}` {
+			t.Errorf("progress after attach: %s", f)
 		}
 		w.ok(`{"action":"respond","body":2}`)
 		s.ended("live", "")
@@ -882,6 +886,9 @@ func TestSharedID(t *testing.T) {
 				t.Fatalf("two of the id %s are out on one connection", f.ID)
 			}
 			out[f.ID] = string(f.Body)
+		}
+		for len(out) < 4 { // one of each id: one whose id is out holds nobody else back
+			take(w.job())
 		}
 		for n := 6; n > 0; n-- {
 			if len(out) == 0 {
