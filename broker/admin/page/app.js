@@ -2,7 +2,7 @@
 import { html, render, effect, signal } from './html.js';
 import { begin, end, enter, again, call, door, enc, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
-import { clock, time } from './format.js';
+import { clock, plain, time } from './format.js';
 import { ask, badge, dialog, drop, Listing, notes, place, say, to } from './parts.js';
 import { overview, findings } from './view/overview.js';
 import { types } from './view/types.js';
@@ -156,10 +156,10 @@ function window_() {
         d.busy = false;
       }
     }}>
-      <h2 id="asks">${d.title}</h2>
+      <h2 id="asks">${plain(d.title)}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
       <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
-        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'}>${d.button ?? 'Do it'}</button>`}</menu>
+        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'}>${plain(d.button ?? 'Do it')}</button>`}</menu>
     </form></dialog>`;
 }
 
@@ -196,6 +196,6 @@ effect(() => {
   render(page(), root);
   end();
 });
-effect(() => { document.title = [away.value && 'away', place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · '); });
+effect(() => { document.title = plain([away.value && 'away', place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · ')); });
 enter();
 live();

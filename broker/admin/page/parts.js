@@ -1,7 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
-import { clock, plural } from './format.js';
+import { clock, plain, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -51,7 +51,7 @@ export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${mor
 export function waiting(r) {
   if (r.data !== undefined) return null;
   if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
-  return html`<div class="empty" role="status"><p>${r.error.message}</p></div>`;
+  return html`<div class="empty" role="status"><p>${plain(r.error.message)}</p></div>`;
 }
 
 /** A list of facts; those that are undefined are left out.
@@ -98,7 +98,7 @@ let notesEver = 0;
 /** @param {string} text @param {{bad?: boolean, undo?: () => void}} [more] */
 export function say(text, more = {}) {
   const n = ++notesEver;
-  notes.value = [...notes.peek().slice(-3), { n, text, ...more }];
+  notes.value = [...notes.peek().slice(-3), { n, text: plain(text), ...more }];
   setTimeout(() => drop(n), more.bad || more.undo ? 12000 : 5000);
 }
 

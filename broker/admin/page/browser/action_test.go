@@ -391,6 +391,26 @@ func TestHostile(t *testing.T) {
 	b.strict()
 }
 
+// TestDirection: a name that is written from right to left turns nothing else around.
+func TestDirection(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
+	b := w.open("")
+	b.forgive("404 (Not Found)") // once the job is cancelled
+	b.sees("no worker serves")
+	if eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
+		const left = i => { const r = document.createRange(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };
+		return left(2) > left(8)`) {
+		t.Error("a finding is written from right to left")
+	}
+	b.at("#/job/" + eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
+	b.press("Cancel")
+	b.sees(`Cancel \u202eboj?`)
+	b.press("Cancel the job")
+	b.sees(`\u202eboj: cancelled.`)
+	b.strict()
+}
+
 // TestTokens: the page asks for a token, keeps it to itself, and offers what it
 // allows.
 func TestTokens(t *testing.T) {

@@ -2,7 +2,7 @@
 import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
 import { grown } from '../live.js';
-import { bytes, count, members, plural, pretty, time } from '../format.js';
+import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
 import { shown } from './job.js';
@@ -44,7 +44,7 @@ async function look(d) {
 /** A filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.reason && `“${f.reason}” in their reason`, f.id && `“${f.id}” in their id`].filter(Boolean);
-  return of.length ? `Those that have ${of.join(' and ')}.` : 'All of this type.';
+  return of.length ? plain(`Those that have ${of.join(' and ')}.`) : 'All of this type.';
 }
 
 /** @param {string} type @param {Record<string, any>} filter */

@@ -1,7 +1,7 @@
 // One job: where it stands, what it waits for, and what one may do.
 import { html, signal } from '../html.js';
 import { asked, call, enc, text } from '../api.js';
-import { bytes, count, members, plural, pretty, time } from '../format.js';
+import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
 import { state } from './jobs.js';
@@ -91,14 +91,14 @@ export function job() {
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
         ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
       </div></header>
-    ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && html` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
+    ${j.holds && html`<p class="holds">Why it waits: <b>${plain(j.holds)}</b>${j.held_by && plain(` (group ${j.held_by.group}, rule ${j.held_by.rule})`)}.
       ${j.ahead !== undefined && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
     ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
-    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
+    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${plain(j.reason)}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
       [j.state === 'running' ? 'Times out in' : j.state === 'delayed' ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
-      ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
+      ['Groups', plain(j.groups.join(', '))], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
     ${j.runs?.length > 0 && html`<section><h2>Runs so far</h2>${table('Runs so far', runs, j.runs, (/** @type {any} */ x) => j.runs.indexOf(x))}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>

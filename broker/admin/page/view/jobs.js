@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { enc } from '../api.js';
 import { grown } from '../live.js';
-import { count, plural, time } from '../format.js';
+import { count, plain, plural, time } from '../format.js';
 import { table } from '../table.js';
 import { badge, bulk, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
 
@@ -41,7 +41,7 @@ const again = r => { listing.again(); return r; };
 /** A filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.state && `are ${f.state}`, f.id && `have “${f.id}” in their id`, f.group && `are in the group “${f.group}”`, f.older && `are older than ${time(f.older / 1000)}`].filter(Boolean);
-  return of.length ? `Those that ${of.join(' and ')}.` : 'All that wait.';
+  return of.length ? plain(`Those that ${of.join(' and ')}.`) : 'All that wait.';
 }
 
 /** The filters, the rows, and what one may do with all of them.

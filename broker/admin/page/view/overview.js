@@ -2,7 +2,7 @@
 import { html } from '../html.js';
 import { call, status } from '../api.js';
 import { away, grown, lasted, look, series, second } from '../live.js';
-import { count, rate, time, bytes, plural } from '../format.js';
+import { count, rate, time, bytes, plain, plural } from '../format.js';
 import { Plot } from '../plot.js';
 import { table } from '../table.js';
 import { act, ask, badge, button, empty, facts, share, to, typeLink } from '../parts.js';
@@ -24,7 +24,7 @@ function subject(f) {
 /** @param {any[]} list */
 export const findingList = list => html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
-  <div><p><b>${subject(f)}</b>: ${f.finding}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
+  <div><p><b>${subject(f)}</b>: ${plain(f.finding)}</p>${f.advice && html`<p class="note">${f.advice}</p>`}</div>
   <span class="note num">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
 function verdict() {
