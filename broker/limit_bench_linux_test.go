@@ -122,3 +122,81 @@ func bytesOf(words string) (list [][]byte) {
 	}
 	return list
 }
+
+// BenchmarkHeld is a cycle of jobs without groups beside a million that one group
+// holds back, in turns with the same beside none: its processor time, and by what
+// factor that is more. The pair of none and none says how far to trust that, that
+// with a million jobs of a paused type how much of it any million jobs cost.
+func BenchmarkHeld(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		jobs   int
+		typ    string
+		groups [][]byte
+	}{
+		{"none", 0, "t", nil}, {"held", 1_000_000, "t", [][]byte{[]byte("full")}}, {"paused", 1_000_000, "paused", nil},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			const block = 1000
+			none, some := newHeld(b), newHeld(b)
+			for range c.jobs {
+				some.submit(c.typ, c.groups)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; n += block {
+				// Who comes first finds other caches than who comes second.
+				first, second := none, some
+				if n/block%2 > 0 {
+					first, second = some, none
+				}
+				first.cycles(block)
+				second.cycles(block)
+			}
+			b.StopTimer()
+			runs := float64(some.core.Totals().Answered)
+			b.ReportMetric(float64(some.took)/runs, "cpu-ns/cycle")
+			b.ReportMetric(float64(some.took)/float64(none.took), "times-without")
+		})
+	}
+}
+
+// held is a core with jobs without groups and others that a group holds back.
+type held struct {
+	core     *broker.Broker
+	sub, wrk broker.Peer
+	n        int
+	took     time.Duration
+}
+
+func newHeld(b *testing.B) *held {
+	h := &held{core: broker.New(broker.Config{IdleTypes: 10})}
+	h.sub, h.wrk = h.core.AddSubmitter(), h.core.AddWorker()
+	if _, _, err := h.core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := h.core.Pause(0, []byte("paused"), true); err != nil {
+		b.Fatal(err)
+	}
+	h.core.Join(0, h.wrk, &broker.Joining{Type: []byte("t")})
+	for range 10_000 {
+		h.submit("t", nil)
+	}
+	return h
+}
+
+func (h *held) submit(typ string, groups [][]byte) {
+	h.n++
+	h.core.Submit(int64(h.n), h.sub, &broker.Submission{ID: fmt.Appendf(nil, "%d", h.n), Type: []byte(typ), Body: make([]byte, 100), Groups: groups, Quiet: true})
+}
+
+func (h *held) cycles(n int) {
+	begin := threadTime()
+	for range n {
+		h.submit("t", nil)
+		h.core.Respond(int64(h.n), h.wrk, nil, []byte("1"), false)
+	}
+	h.took += threadTime() - begin
+}

@@ -260,46 +260,6 @@ func BenchmarkSeveral(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld is a cycle of jobs without groups beside so many that one group
-// holds back.
-func BenchmarkHeld(b *testing.B) {
-	for _, held := range []int{0, 1_000_000} {
-		b.Run(fmt.Sprintf("held=%d", held), func(b *testing.B) {
-			core := broker.New(broker.Config{IdleTypes: 10})
-			sub, wrk := core.AddSubmitter(), core.AddWorker()
-			if _, _, err := core.SetRule(0, []byte("full"), broker.Rule{Concurrency: 0}); err != nil {
-				b.Fatal(err)
-			}
-			typ, body, id := []byte("t"), make([]byte, 100), make([]byte, 8)
-			groups := [][]byte{[]byte("full")}
-			n, now := 0, int64(0)
-			submit := func(groups [][]byte) {
-				n++
-				now += 1000
-				id = fmt.Appendf(id[:0], "%d", n)
-				core.Submit(now, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: groups, Quiet: true})
-			}
-			for range held {
-				submit(groups)
-			}
-			core.Join(now, wrk, &broker.Joining{Type: typ})
-			for range 10_000 {
-				submit(nil)
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range b.N {
-				submit(nil)
-				core.Respond(now, wrk, nil, body, false)
-			}
-			b.StopTimer()
-			if core.Totals().Answered != uint64(b.N) {
-				b.Fatalf("%+v", core.Totals())
-			}
-		})
-	}
-}
-
 // BenchmarkOutcomes tells what a kept outcome of 100 bytes takes.
 func BenchmarkOutcomes(b *testing.B) {
 	const n = 100_000

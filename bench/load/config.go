@@ -17,7 +17,9 @@ type Config struct {
 	Workers    int           // connections that do the work
 	Idle       int           // further workers on a type that gets no jobs
 	Type       string        // name of the job type, or the beginning of their names; default echo
-	Types      int           // job types, at most as many as workers
+	Types      int           // job types, at most as many as workers unless these are Versatile
+	Versatile  bool          // each worker serves all types, by a pattern
+	Groups     int           // groups, of which each job belongs to one, evenly; 0: none
 	Priorities int           // jobs get priorities 0 … Priorities-1 evenly; 1: none is sent
 	BodySize   int           // bytes, at least MinBody
 	WorkTime   time.Duration // how long a worker keeps each job
@@ -41,7 +43,8 @@ func (c *Config) Validate() error {
 		{"window", c.Window, 1, MaxOutstanding},
 		{"workers", c.Workers, 1, 1 << 20},
 		{"idle workers", c.Idle, 0, 1 << 20},
-		{"types", c.Types, 1, c.Workers},
+		{"types", c.Types, 1, c.mostTypes()},
+		{"groups", c.Groups, 0, 1 << 20},
 		{"priorities", c.Priorities, 1, 1 << 30},
 		{"body size", c.BodySize, MinBody, 1 << 30},
 		{"prefetch", c.Prefetch, 0, 1 << 20},
@@ -57,19 +60,32 @@ func (c *Config) Validate() error {
 	if c.Prefetch > 0 && !c.Protocol.Traits().Prefetch {
 		return fmt.Errorf("prefetch %d: this server has no such thing", c.Prefetch)
 	}
+	if (c.Groups > 0 || c.Versatile) && !c.Protocol.Traits().Groups {
+		return fmt.Errorf("groups %d, versatile workers %v: this server has no such things", c.Groups, c.Versatile)
+	}
 	return nil
+}
+
+func (c *Config) mostTypes() int {
+	if c.Versatile {
+		return 100_000
+	}
+	return c.Workers
 }
 
 // typeName is the name of job type i.
 func (c *Config) typeName(i int) string {
-	name := c.Type
-	if name == "" {
-		name = "echo"
-	}
 	if c.Types == 1 {
-		return name
+		return c.baseName()
 	}
-	return fmt.Sprintf("%s-%05d", name, i)
+	return fmt.Sprintf("%s-%05d", c.baseName(), i)
+}
+
+func (c *Config) baseName() string {
+	if c.Type == "" {
+		return "echo"
+	}
+	return c.Type
 }
 
 // IdleType is what idle workers wait for in vain.

@@ -55,8 +55,11 @@ func New(cfg Config) (*Generator, error) {
 	for i := range cfg.Workers + cfg.Idle {
 		l := g.lanes[i%len(g.lanes)]
 		w := &Worker{Index: i, lane: l, Type: g.cfg.typeName(i % cfg.Types), Prefetch: cfg.Prefetch}
+		if cfg.Versatile && cfg.Types > 1 {
+			w.Type, w.Several = g.cfg.baseName()+"-", true
+		}
 		if i >= cfg.Workers {
-			w.Type, w.Prefetch = IdleType, 0
+			w.Type, w.Several, w.Prefetch = IdleType, false, 0
 		}
 		l.workers = append(l.workers, w)
 	}

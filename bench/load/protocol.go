@@ -16,6 +16,7 @@ type Traits struct {
 	Acks     Acks
 	Queues   bool // holds jobs for which no worker is there
 	Prefetch bool // may send a worker several jobs at a time
+	Groups   bool // jobs have groups, and a worker may serve several types
 	Jobs     bool // requeues what a dead worker had, drops what a gone submitter queued
 }
 

@@ -29,6 +29,9 @@ func (s *Submitter) Types() []string {
 	return names
 }
 
+// Groups is how many groups the run's jobs take turns in; 0: they have none.
+func (s *Submitter) Groups() int { return s.lane.cfg.Groups }
+
 // Body makes the run's bodies.
 func (s *Submitter) Body() *Body { return s.lane.body }
 

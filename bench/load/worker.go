@@ -6,7 +6,8 @@ import "strings"
 // thread.
 type Worker struct {
 	Index    int
-	Type     string // the job type it serves
+	Type     string // the job type it serves, or what their names begin with
+	Several  bool   // it serves all types whose names begin so
 	Prefetch int    // jobs that may be out on it; 0: the plain protocol
 
 	lane  *lane

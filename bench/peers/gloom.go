@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"gloom/bench/load"
 )
@@ -16,7 +17,7 @@ type Gloom struct{}
 
 // Traits implements load.Protocol.
 func (Gloom) Traits() load.Traits {
-	return load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Jobs: true}
+	return load.Traits{Acks: load.NamedAcks, Queues: true, Prefetch: true, Groups: true, Jobs: true}
 }
 
 // Submitter implements load.Protocol.
@@ -49,6 +50,7 @@ type gloomSubmitter struct {
 	link
 	s     *load.Submitter
 	heads [][]byte // by type: from the end of the id to before the body or priority
+	group int      // of the next job
 }
 
 func newGloomSubmitter(s *load.Submitter) *gloomSubmitter {
@@ -71,6 +73,12 @@ func (g *gloomSubmitter) Submit(typ int, priority int64, n load.Number) {
 	if priority != 0 {
 		out = append(out, `,"priority":`...)
 		out = strconv.AppendInt(out, priority, 10)
+	}
+	if all := g.s.Groups(); all > 0 {
+		out = append(out, `,"groups":["g`...)
+		out = strconv.AppendInt(out, int64(g.group), 10)
+		out = append(out, `"]`...)
+		g.group = (g.group + 1) % all
 	}
 	out = append(out, `,"body":`...)
 	out = g.s.Body().Append(out, n)
@@ -145,7 +153,13 @@ type gloomWorker struct {
 
 func newGloomWorker(w *load.Worker) *gloomWorker {
 	g := &gloomWorker{w: w, mid: []byte(`","type":"` + w.Type + `","body":`), named: w.Prefetch > 0}
-	join := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join","type":"`+w.Type+`"`...)
+	join := append([]byte(nil), "\x00\x00\x00\x00"+`{"action":"join",`...)
+	if w.Several {
+		join = append(join, `"types":["`+w.Type+`*"]`...)
+		g.mid = []byte(`","type":"` + w.Type)
+	} else {
+		join = append(join, `"type":"`+w.Type+`"`...)
+	}
 	if g.named {
 		join = append(join, `,"prefetch":`...)
 		join = strconv.AppendInt(join, int64(w.Prefetch), 10)
@@ -197,7 +211,18 @@ func (g *gloomWorker) job(p []byte) (id, body []byte, ok bool) {
 	if len(p) <= start+1 || string(p[:len(jobOpen)]) != jobOpen || !bytes.Equal(p[idEnd:start], g.mid) || p[len(p)-1] != '}' {
 		return nil, nil, false
 	}
+	if g.w.Several {
+		n := bytes.Index(p[start:], []byte(resultMid))
+		if n < 0 {
+			return nil, nil, false
+		}
+		start += n + len(resultMid)
+	}
 	return p[len(jobOpen):idEnd], p[start : len(p)-1], true
+}
+
+func (g *gloomWorker) serves(typ string) bool {
+	return typ == g.w.Type || g.w.Several && strings.HasPrefix(typ, g.w.Type)
 }
 
 func (g *gloomWorker) ok() {
@@ -226,7 +251,7 @@ func (g *gloomWorker) slow(p []byte) {
 		g.w.Refused(*m.Error, m.Reason)
 	case m.OK != nil && *m.OK:
 		g.ok()
-	case m.Action == "job" && m.ID != nil && m.Type != nil && *m.Type == g.w.Type && m.Body != nil:
+	case m.Action == "job" && m.ID != nil && m.Type != nil && g.serves(*m.Type) && m.Body != nil:
 		g.handed(m.id(), m.Body)
 	default:
 		g.w.Misbehaved("frame %.80q to a worker of %s", p, g.w.Type)

@@ -138,6 +138,12 @@ func load(p *result.Params, rounds int, varied ...string) string {
 	if p.Types > 1 && is("types") {
 		add("%s types", thousands(float64(p.Types)))
 	}
+	if p.Versatile {
+		add("each worker on all types")
+	}
+	if p.Groups > 0 {
+		add("%s groups", thousands(float64(p.Groups)))
+	}
 	if p.Priorities > 1 && is("priorities") {
 		add("%s priorities", thousands(float64(p.Priorities)))
 	}

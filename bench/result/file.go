@@ -48,6 +48,8 @@ type Params struct {
 	Workers    int     `json:"workers"`
 	Idle       int     `json:"idle_workers,omitempty"`
 	Types      int     `json:"types"`
+	Versatile  bool    `json:"versatile,omitempty"` // workers serve all types
+	Groups     int     `json:"groups,omitempty"`
 	Priorities int     `json:"priorities"`
 	BodySize   int     `json:"body_bytes"`
 	WorkTimeUS int64   `json:"work_time_us,omitempty"`

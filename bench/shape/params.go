@@ -16,6 +16,8 @@ type Options struct {
 	Workers    int
 	Idle       int
 	Types      int
+	Versatile  bool
+	Groups     int
 	Priorities int
 	BodySize   int
 	WorkTime   time.Duration
@@ -75,15 +77,15 @@ func (o *Options) Validate() error {
 
 func (o *Options) config(s *peers.Server) load.Config {
 	return load.Config{Protocol: s.Protocol, SubmitAddr: s.SubmitAddr, WorkAddr: s.WorkAddr, Submitters: o.Submitters,
-		Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types, Priorities: o.Priorities,
-		BodySize: o.BodySize, WorkTime: o.WorkTime, Prefetch: o.Prefetch, Lanes: o.Lanes, Seed: o.Seed,
+		Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types, Versatile: o.Versatile, Groups: o.Groups,
+		Priorities: o.Priorities, BodySize: o.BodySize, WorkTime: o.WorkTime, Prefetch: o.Prefetch, Lanes: o.Lanes, Seed: o.Seed,
 		MayFail: o.Churn != nil}
 }
 
 // Params are the options as a result file keeps them.
 func (o *Options) Params() result.Params {
 	p := result.Params{Submitters: o.Submitters, Window: o.Window, Workers: o.Workers, Idle: o.Idle, Types: o.Types,
-		Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
+		Versatile: o.Versatile, Groups: o.Groups, Priorities: o.Priorities, BodySize: o.BodySize, WorkTimeUS: o.WorkTime.Microseconds(), Prefetch: o.Prefetch,
 		Rate: o.Rate, Jobs: o.Jobs, OneCPU: o.OneCPU, Lanes: o.Lanes, Seed: o.Seed}
 	if o.Rate > 0 {
 		p.Window, p.Arrivals = 0, o.Arrivals

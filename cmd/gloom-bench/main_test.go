@@ -83,6 +83,11 @@ func TestShapesOnGloomd(t *testing.T) {
 				t.Errorf("%d jobs, %d latencies", r.Jobs, r.Latency.Count)
 			}
 		}},
+		{"throughput", []string{"--jobs=5000", "--types=64", "--versatile", "--workers=2", "--groups=7"}, func(t *testing.T, p *result.Params, r *result.Round) {
+			if r.Jobs != 5000 || p.Types != 64 || !p.Versatile || p.Groups != 7 {
+				t.Errorf("%d jobs of %+v", r.Jobs, p)
+			}
+		}},
 		{"throughput", append(short, "--work-time=1ms", "--one-cpu", "--generator-loops=2"), func(t *testing.T, _ *result.Params, r *result.Round) {
 			if least := time.Millisecond; time.Duration(r.Latency.P50) < least {
 				t.Errorf("p50 %v, work alone takes %v", time.Duration(r.Latency.P50), least)
@@ -222,6 +227,7 @@ func TestBadFlags(t *testing.T) {
 		{"throughput", "--rounds=0"}, {"throughput", "--server=rabbit"}, {"throughput", "--format=html"},
 		{"backlog", "--jobs=0"}, {"race", "--servers=gloomd,gloomd"}, {"sweep", "--over=luck", "--values=1,2"},
 		{"sweep", "--over=body", "--values=100"}, {"compare", "/does/not/exist", "/nor/this"}, {"throughput", "--server=redis", "--prefetch=3"},
+		{"throughput", "--server=redis", "--groups=3"}, {"throughput", "--versatile", "--types=100001"},
 	} {
 		if _, errs, err := bench(t, args...); err == nil || !strings.HasPrefix(errs, "gloom-bench: ") {
 			t.Errorf("%q: %v, %q", args, err, errs)
