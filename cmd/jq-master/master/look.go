@@ -18,14 +18,30 @@ const manyLooked = 10_000
 // List returns jobs, newest first, that a filter picks: at most limit, and of at
 // most 10,000 looked at. Cursor is a page's Next, 0 for the newest.
 func (m *Master) List(f *Filter, limit int, cursor uint64) (*Page, error) {
-	return look(m, func(c *machine) (*Page, error) {
-		page := &Page{}
-		page.Next = c.each(f, cursor, manyLooked, func(r *record) bool {
-			page.Jobs = append(page.Jobs, r.Job)
-			return len(page.Jobs) < limit
-		})
-		return page, nil
+	page := &Page{}
+	var err error
+	page.Next, err = m.each(f, cursor, func(r *record) bool {
+		page.Jobs = append(page.Jobs, r.Job)
+		return len(page.Jobs) < limit
 	})
+	return page, err
+}
+
+// each is the machine's, with others having their turn in between.
+func (m *Master) each(f *Filter, cursor uint64, found func(*record) bool) (next uint64, err error) {
+	more := true
+	for looks := manyLooked; looks > 0 && more; looks -= manyAtOnce {
+		next, err = look(m, func(c *machine) (uint64, error) {
+			return c.each(f, cursor, manyAtOnce, func(r *record) bool {
+				more = found(r)
+				return more
+			}), nil
+		})
+		if cursor = next; next == 0 {
+			break
+		}
+	}
+	return next, err
 }
 
 // each calls found for jobs that a filter picks, the newest first, from below a
@@ -138,14 +154,11 @@ func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) 
 		return s == job.Queued || s == job.Retrying
 	}
 	var ids []job.ID
-	more, err = look(m, func(c *machine) (bool, error) {
-		next := c.each(f, 0, manyLooked, func(r *record) bool {
-			if fitting(r.State) {
-				ids = append(ids, r.ID)
-			}
-			return len(ids) < limit
-		})
-		return next != 0, nil
+	next, err := m.each(f, 0, func(r *record) bool {
+		if fitting(r.State) {
+			ids = append(ids, r.ID)
+		}
+		return len(ids) < limit
 	})
 	if err != nil {
 		return 0, false, err
@@ -161,7 +174,7 @@ func (m *Master) Bulk(ctx context.Context, action string, f *Filter, limit int) 
 			return affected, true, err
 		}
 	}
-	return affected, more, nil
+	return affected, next != 0, nil
 }
 
 // Workers are all workers, the oldest first.
