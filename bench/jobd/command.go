@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,9 +36,7 @@ default durability: every commit is flushed. Every row is checked in the end.`,
 			})
 			if rep != nil {
 				rep.summary(w)
-				if out != "" {
-					return errors.Join(err, result.WriteJSON(out, rep))
-				}
+				err = errors.Join(err, result.WriteJSON(out, rep))
 			}
 			return err
 		},
@@ -79,7 +76,5 @@ func (rep *Report) summary(w interface{ Write([]byte) (int, error) }) {
 	for _, r := range rep.Rounds {
 		rates = append(rates, r.Rate())
 	}
-	slices.Sort(rates)
-	fmt.Fprintf(w, "%s: median %.0f rows/s, %.0f to %.0f in %d rounds; %s, innodb_flush_log_at_trx_commit=%s\n",
-		rep.Options.Mode, rates[len(rates)/2], rates[0], rates[len(rates)-1], len(rates), rep.Database, rep.Flush)
+	fmt.Fprintf(w, "%s: %s; %s, innodb_flush_log_at_trx_commit=%s\n", rep.Options.Mode, result.Spread(rates, "rows/s"), rep.Database, rep.Flush)
 }

@@ -20,13 +20,11 @@ import (
 
 // Report is the outcome of a Run.
 type Report struct {
-	Started  time.Time    `json:"started"`
-	Host     result.Host  `json:"host"`
-	Build    result.Build `json:"build"`
-	Database string       `json:"database"` // version
-	Flush    string       `json:"innodb_flush_log_at_trx_commit"`
-	Options  Options      `json:"options"`
-	Rounds   []Round      `json:"rounds"`
+	result.World
+	Database string  `json:"database"` // version
+	Flush    string  `json:"innodb_flush_log_at_trx_commit"`
+	Options  Options `json:"options"`
+	Rounds   []Round `json:"rounds"`
 }
 
 // Round is one measurement. CPU is user and system time.
@@ -59,7 +57,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 		return nil, err
 	}
 	defer conn.Close()
-	rep := &Report{Started: time.Now(), Host: result.ThisHost(), Build: result.ThisBuild(), Options: o}
+	rep := &Report{World: result.ThisWorld(), Options: o}
 	rep.Options.MySQL.Password = ""
 	rep.Database, rep.Flush = b.version(ctx)
 	if err := b.fill(ctx, conn, o); err != nil {

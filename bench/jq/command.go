@@ -38,9 +38,7 @@ Each job is checked: enqueued once, run once, done once.`,
 			rep, err := Run(cmd.Context(), o, func(r Round) { r.print(w) })
 			if rep != nil {
 				rep.summary(w)
-				if out != "" {
-					return errors.Join(err, result.WriteJSON(out, rep))
-				}
+				err = errors.Join(err, result.WriteJSON(out, rep))
 			}
 			return err
 		},
@@ -94,9 +92,7 @@ func (rep *Report) summary(w io.Writer) {
 	}
 	var lines []string
 	for name, all := range rates {
-		slices.Sort(all)
-		lines = append(lines, fmt.Sprintf("%s, %s: median %.0f jobs/s, %.0f to %.0f in %d rounds\n",
-			rep.Options.Load, name, all[len(all)/2], all[0], all[len(all)-1], len(all)))
+		lines = append(lines, fmt.Sprintf("%s, %s: %s\n", rep.Options.Load, name, result.Spread(all, "jobs/s")))
 	}
 	slices.Sort(lines)
 	io.WriteString(w, strings.Join(lines, ""))

@@ -12,11 +12,9 @@ import (
 
 // Report is the outcome of a Run.
 type Report struct {
-	Started time.Time    `json:"started"`
-	Host    result.Host  `json:"host"`
-	Build   result.Build `json:"build"`
-	Options Options      `json:"options"`
-	Rounds  []Round      `json:"rounds"`
+	result.World
+	Options Options `json:"options"`
+	Rounds  []Round `json:"rounds"`
 }
 
 // Round is one measurement of one system. CPU is user and system time.
@@ -50,7 +48,7 @@ func Run(ctx context.Context, o Options, progress func(Round)) (*Report, error) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	rep := &Report{Started: time.Now(), Host: result.ThisHost(), Build: result.ThisBuild(), Options: o}
+	rep := &Report{World: result.ThisWorld(), Options: o}
 	for range o.Rounds {
 		for _, system := range o.Systems {
 			rounds, err := round(ctx, system, o)

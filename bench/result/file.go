@@ -131,8 +131,12 @@ func Read(path string) (*File, error) {
 // Write writes a file whole or not at all.
 func (f *File) Write(path string) error { return WriteJSON(path, f) }
 
-// WriteJSON writes figures of any form whole or not at all.
+// WriteJSON writes figures of any form whole or not at all, and nothing where there is
+// no path.
 func WriteJSON(path string, v any) error {
+	if path == "" {
+		return nil
+	}
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err

@@ -16,6 +16,16 @@ import (
 	"github.com/prometheus/procfs"
 )
 
+// World is where and when figures were taken.
+type World struct {
+	Started time.Time `json:"started"`
+	Host    Host      `json:"host"`
+	Build   Build     `json:"build"`
+}
+
+// ThisWorld is that of figures to be taken now.
+func ThisWorld() World { return World{time.Now(), ThisHost(), ThisBuild()} }
+
 // Host is the machine.
 type Host struct {
 	CPU        string `json:"cpu"`

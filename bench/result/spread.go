@@ -1,0 +1,14 @@
+package result
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Spread tells the median of rates of several rounds, the lowest and the highest.
+// There must be one at least.
+func Spread(rates []float64, unit string) string {
+	rates = slices.Sorted(slices.Values(rates))
+	n := len(rates)
+	return fmt.Sprintf("median %.0f %s, %.0f to %.0f in %d rounds", rates[n/2], unit, rates[0], rates[n-1], n)
+}
