@@ -1,0 +1,242 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// asks clicks on what must ask before it does anything, and reads the question; the
+// first time it is left with Escape, and nothing may have happened.
+func (p *person) asks(button, question, answer string, undone func() bool) {
+	p.t.Helper()
+	p.clicks("button", button)
+	p.waits("dialog", question)
+	p.keys("\x1b")
+	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	if !undone() {
+		p.t.Fatalf("%s was done though it was left", button)
+	}
+	p.clicks("button", button)
+	p.waits("dialog", question)
+	p.clicks("button", answer)
+	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+}
+
+func (b *broker) count(route string) int {
+	_, v := b.ask("GET", route, "")
+	items, _ := v["items"].([]any)
+	return len(items)
+}
+
+// TestPauseAndLimits changes a type.
+func TestPauseAndLimits(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	paused := func(want bool) {
+		t.Helper()
+		b.until("/v1/types/mail", func(v map[string]any) bool { return v["paused"] == want })
+	}
+	p := sit(t)
+	p.goes(b.url("#/type/mail"))
+	p.clicks("button", "^Pause$")
+	p.reads("mail is paused")
+	paused(true)
+	p.clicks("button", "^Undo$")
+	paused(false)
+	p.waits("button", "^Pause$")
+
+	p.clicks("button", "^Limits$")
+	p.waits("dialog", "Limits of mail")
+	p.types("spinbutton", "at a time", "-3")
+	p.clicks("button", "^Set$")
+	p.waits("dialog", "Limits of mail") // it stays, and says why
+	p.types("spinbutton", "at a time", "3")
+	p.types("spinbutton", "a second", "0.5")
+	p.clicks("button", "^Set$")
+	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	b.until("/v1/types/mail", func(v map[string]any) bool {
+		return number(v, "limits", "concurrency") == 3 && v["limits"].(map[string]any)["rate"] == 0.5
+	})
+	p.reads(`of 3|3 at a time|at most 3|limit`)
+	if err := b.Log.Await("mail"); err != nil {
+		t.Error("what was done is not in the log")
+	}
+	for _, word := range []string{"pause", "limits"} {
+		if !strings.Contains(b.Log.String(), word) {
+			t.Errorf("the log does not have %q:\n%s", word, b.Log.String())
+		}
+	}
+}
+
+// TestCancelAndChange does it to one job, and to all that fit.
+func TestCancelAndChange(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	s := b.submitter()
+	told := make(chan error, 1)
+	if err := s.SubmitFunc(b.ctx(), gloom.Job{ID: "mine", Type: "mail"}, func(_ gloom.Result, err error) { told <- err }); err != nil {
+		t.Fatal(err)
+	}
+	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "queued") == 11 })
+	p := sit(t)
+	p.forgives(missing)
+	p.goes(b.url("#/job/mine"))
+	p.clicks("button", "^Change$")
+	p.waits("dialog", "Change mine")
+	p.types("textbox", "Priority", "7")
+	p.types("textbox", "Groups", "a\nb <i>")
+	p.clicks("button", "^Change$")
+	b.until("/v1/jobs/mine", func(v map[string]any) bool {
+		return number(v, "priority") == 7 && fmt.Sprint(v["groups"]) == "[a b <i>]"
+	})
+	p.reads("b <i>")
+	p.asks("^Cancel$", "mine", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mine") == 1 })
+	select {
+	case err := <-told:
+		if !errors.Is(err, gloom.ErrCancelled) {
+			t.Errorf("the submitter is told %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the submitter is not told")
+	}
+	p.goes(b.url("#/job/mail-0"))
+	p.asks("^Cancel$", "mail-0", "Cancel the job", func() bool { return b.count("/v1/jobs?id=mail-0") == 1 })
+	b.until("/v1/types/mail", func(v map[string]any) bool { return number(v, "ledger", "cancelled") == 2 })
+
+	b.hand(gloom.Job{ID: "x-1", Type: "mail"}, gloom.Job{ID: "x-2", Type: "mail"}, gloom.Job{ID: "x-3", Type: "mail", Delay: time.Hour})
+	p.goes(b.url("#/type/mail"))
+	p.types("textbox", "Part of the id", "x-")
+	p.until("three jobs", func() bool { return len(p.rows("Jobs")) == 3 })
+	p.asks("Cancel all", "Cancel 3 jobs of mail", "Cancel 3 jobs", func() bool { return b.count("/v1/jobs?id=x-") == 3 })
+	p.reads("3 jobs")
+	if n := b.count("/v1/jobs?id=x-"); n != 0 {
+		t.Errorf("%d of the three are left", n)
+	}
+	if n := b.count("/v1/jobs?id=mail-"); n < 10 {
+		t.Errorf("of the others %d are left", n)
+	}
+}
+
+// TestDeadLetters retries and discards.
+func TestDeadLetters(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := start(t)
+	stop := b.work(&gloom.Worker{Type: "broken", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		return nil, fmt.Errorf("reason of %s", j.ID)
+	}})
+	for i := range 8 {
+		b.hand(gloom.Job{ID: fmt.Sprint("d-", i), Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"big":90071992547409930001,"e":1e400}`)})
+	}
+	b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 8 })
+	stop()
+	dead := func() int { return b.count("/v1/dead/broken") }
+	p := sit(t)
+	p.goes(b.url("#/dead/broken"))
+	p.clicks("button", "^d-5$")
+	p.waits("dialog", "d-5")
+	p.reads("90071992547409930001", "1e400", "reason of d-5")
+	p.keys("\x1b")
+	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	p.types("textbox", "Part of the id", "d-5")
+	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.clicks("button", "^Retry$")
+	p.reads("d-5 was handed in again")
+	b.until("/v1/jobs/d-5", func(v map[string]any) bool { return v["state"] == "queued" })
+	p.types("textbox", "Part of the id", "")
+	p.types("textbox", "reason", "of d-2")
+	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.asks("^Discard$", "d-2", "Discard", func() bool { return dead() == 7 })
+	p.until("six dead letters", func() bool { return dead() == 6 })
+	p.types("textbox", "reason", "of d-3")
+	p.until("one row", func() bool { return len(p.rows("Dead letters")) == 1 })
+	p.asks("Discard all that fit", "Discard 1 dead letter", "^Discard 1", func() bool { return dead() == 6 })
+	p.until("five dead letters", func() bool { return dead() == 5 })
+	p.goes(b.url("#/dead"))
+	p.asks("^Retry all", "Retry 5 dead letters", "^Retry 5", func() bool { return dead() == 5 })
+	p.until("no dead letter", func() bool { return dead() == 0 })
+	b.until("/v1/types/broken", func(v map[string]any) bool { return number(v, "queued") == 6 })
+	p.readsNoMore(`\bbroken\s+5`)
+}
+
+// TestRules makes a rule for groups, and drops it.
+func TestRules(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.forgives("status of 400")
+	p.goes(b.url("#/groups"))
+	p.clicks("button", "Add a rule")
+	p.waits("dialog", "rule")
+	p.types("textbox", "Groups", "ten*")
+	before := p.text()
+	p.clicks("button", "^Set$")
+	p.until("why there is no rule without a limit", func() bool { return p.text() != before && len(p.finds("dialog", "rule")) == 1 })
+	p.types("spinbutton", "at a time", "0")
+	p.clicks("button", "^Set$")
+	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 1 })
+	p.until("the rule", func() bool { return len(p.rows("Rules")) == 1 })
+	p.until("what it holds back", func() bool {
+		r := p.rows("Groups")
+		return len(r) == 1 && r[0][3] == "10"
+	})
+	p.goes(b.url("#/job/mail-9"))
+	p.reads("waits.*group.*tenant|waits.*tenant")
+	p.goes(b.url("#/groups"))
+	p.until("the rule again", func() bool { return len(p.rows("Rules")) == 1 })
+	p.clicks("button", "Drop|Remove|Delete")
+	if len(p.finds("dialog", "")) > 0 {
+		p.clicks("button", "^(Drop|Remove|Delete)")
+	}
+	b.until("/v1/groups", func(v map[string]any) bool { return len(v["rules"].([]any)) == 0 })
+}
+
+// TestSubmit hands in test jobs.
+func TestSubmit(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.forgives("status of 4")
+	p.goes(b.url(""))
+	p.clicks("button", "Submit a test job")
+	p.types("textbox", "Type", "quick")
+	p.types("textbox", "Body", `{"not": json`)
+	p.clicks("button", "^Submit$")
+	p.waits("dialog", "test job")
+	p.reads("JSON")
+	p.types("textbox", "Body", `{"n":90071992547409930001}`)
+	p.types("textbox", "Priority", "99999999999999999999")
+	p.clicks("button", "^Submit$")
+	p.reads("priority")
+	p.types("textbox", "Priority", "-3")
+	p.clicks("button", "^Submit$")
+	p.reads("done")
+	p.clicks("button", "^Close$")
+	b.until("/v1/types/quick", func(v map[string]any) bool { return number(v, "ledger", "answered") == 2 })
+}
+
+// TestDrain stops the broker, if one says so twice.
+func TestDrain(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t, "--drain-timeout", "5m")
+	p := sit(t)
+	p.forgives("net::ERR", "Failed to fetch")
+	p.goes(b.url(""))
+	p.asks("^Drain$", "Drain", "Drain and stop", func() bool {
+		_, v := b.ask("GET", "/v1/status", "")
+		return v["draining"] == false
+	})
+	b.until("/v1/status", func(v map[string]any) bool { return v["draining"] == true })
+	p.reads("drain")
+	b.Kill()
+}

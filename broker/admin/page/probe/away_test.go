@@ -1,0 +1,131 @@
+package probe
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	gloom "gloom/clients/go"
+)
+
+// gone is what the page says of a broker that does not answer.
+const gone = `does not answer|cannot be reached|is away|no connection|connection is lost`
+
+// TestAway kills the broker under open pages, and starts it anew, where nothing of
+// before is known.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	all := map[string]*person{}
+	for _, v := range []view{views[0], views[1], views[2], views[5], views[7], views[9], views[11]} {
+		if testing.Short() && v.name != "overview" && v.name != "type" {
+			continue
+		}
+		p := sit(t)
+		p.forgives(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
+		p.goes(b.url(v.route))
+		p.waits("heading", v.heading)
+		all[v.name] = p
+	}
+	all["overview"].waits("heading", "wrong")
+	b.Kill()
+	for name, p := range all {
+		p.reads(gone)
+		if name == "overview" {
+			p.ought("a heading that does not say that all is known", func() bool {
+				for _, x := range p.finds("heading", "") {
+					if x.is("level=1") && (strings.Contains(x.name, "well") || strings.Contains(x.name, "wrong")) {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		p.ought(name+": when what is seen was so", func() bool { return strings.Contains(p.text(), "from ") || strings.Contains(p.text(), "as of") })
+	}
+	// What cannot be done says so.
+	p := all["type"]
+	p.clicks("button", "^Pause$")
+	p.reads("not|failed|refused|no answer")
+	if strings.Contains(p.text(), "mail is paused") {
+		t.Error("it says that a broker which is away has paused a type")
+	}
+
+	b.leave()
+	b.begin()
+	b.hand(gloom.Job{ID: "new", Type: "fresh"})
+	for _, p := range all {
+		p.readsNoMore(gone)
+	}
+	all["overview"].reads("1 waiting", "fresh")
+	all["overview"].readsNoMore("mail")
+	all["type"].until("no figures of before", func() bool { return !strings.Contains(all["type"].text(), "oldest") })
+	if testing.Short() {
+		return
+	}
+	all["types"].waits("link", "^fresh$")
+	all["types"].until("no type of before", func() bool { return len(all["types"].finds("link", "^mail$")) == 0 })
+	all["workers"].until("no worker of before", func() bool { return !strings.Contains(all["workers"].text(), "mail-0") })
+	all["dead letters"].until("no dead letter of before", func() bool { return len(all["dead letters"].finds("link", "^broken$")) == 0 })
+	all["running job"].reads("No job with this id|is not known|over")
+	for name, p := range all {
+		if v := p.violations(); len(v) > 0 {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+}
+
+// TestFrozen stops the broker's process under an open page, and lets it go on.
+func TestFrozen(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.forgives("net::ERR", "Failed to fetch")
+	p.goes(b.url(""))
+	p.waits("heading", "wrong")
+	b.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { b.Signal(syscall.SIGCONT) })
+	p.reads(gone)
+	p.ought("a heading that does not say that all is known", func() bool { return len(p.finds("heading", "well|wrong")) == 0 })
+	b.Signal(syscall.SIGCONT)
+	p.readsNoMore(gone)
+	b.hand(gloom.Job{ID: "after", Type: "mail"})
+	p.reads("12 waiting")
+	p.waits("heading", "wrong")
+}
+
+// TestDraining has the page say that the broker is about to stop.
+func TestDraining(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := start(t, "--drain-timeout", "5m")
+	b.work(&gloom.Worker{Type: "mail", Handler: stuck})
+	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
+	p := sit(t)
+	p.forgives("net::ERR", "Failed to fetch", "503")
+	p.goes(b.url(""))
+	p.waits("heading", "")
+	p.reads("1 running")
+	b.does("POST", "/v1/drain", "{}")
+	p.reads("drain")
+	p.clicks("link", "^Types$")
+	p.waits("heading", "^Types$")
+	b.Kill()
+}
+
+// TestTwoTabs has what one does be seen by another.
+func TestTwoTabs(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	one, two := sit(t), sit(t)
+	one.goes(b.url("#/type/mail"))
+	two.goes(b.url("#/type/mail"))
+	two.waits("button", "^Pause$")
+	one.clicks("button", "^Pause$")
+	two.waits("button", "^Resume$")
+	two.reads("paused")
+	two.clicks("button", "^Resume$")
+	one.waits("button", "^Pause$")
+}

@@ -1,0 +1,308 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// stall is something that keeps jobs from moving, and what the page is to say of it: of
+// whom, and in words that fit the pattern.
+type stall struct {
+	name, of, says string
+	args           []string
+	stage          func(*broker)
+	mend           func(*broker) // nil: it does not pass by itself
+}
+
+// some is n jobs of a type that wait.
+func some(typ string, n int, more func(*gloom.Job)) (jobs []gloom.Job) {
+	for i := range n {
+		j := gloom.Job{ID: fmt.Sprintf("%s-%d", typ, i), Type: typ}
+		if more != nil {
+			more(&j)
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// steady submits a job of a type every 20 ms until the test is over.
+func (b *broker) steady(typ string, more func(*gloom.Job)) {
+	s := b.submitter()
+	b.stops = append(b.stops, func() { _ = s.Close() })
+	ctx, end := context.WithCancel(context.Background())
+	b.t.Cleanup(end)
+	b.stops = append(b.stops, end)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				j := gloom.Job{ID: fmt.Sprintf("%s-steady-%d", typ, i), Type: typ}
+				if more != nil {
+					more(&j)
+				}
+				_, _ = s.TrySubmit(j)
+			}
+		}
+	}()
+}
+
+// raw is a connection that says one thing and then reads nothing.
+func (b *broker) raw(addr string, frames ...string) net.Conn {
+	b.t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = c.Close() })
+	for _, f := range frames {
+		if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(f))), f...)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return c
+}
+
+var stalls = []stall{
+	{name: "no worker", of: "report", says: "no worker serves",
+		stage: func(b *broker) { b.hand(some("report", 3, nil)...) },
+		mend:  func(b *broker) { b.work(&gloom.Worker{Type: "report", Handler: done}) }},
+	{name: "paused", of: "mail", says: "paused",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: done})
+			b.does("POST", "/v1/types/mail/pause", "{}")
+			b.hand(some("mail", 3, nil)...)
+		},
+		mend: func(b *broker) { b.does("POST", "/v1/types/mail/resume", "{}") }},
+	{name: "limit of concurrency", of: "mail", says: "as many run as the type may have",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 3})
+			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":1}`)
+			b.hand(some("mail", 5, nil)...)
+		},
+		mend: func(b *broker) {
+			b.does("PUT", "/v1/types/mail/limits", `{"concurrency":0}`)
+			b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 5})
+		}},
+	{name: "limit of rate", of: "mail", says: "a second|rate",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 3})
+			b.does("PUT", "/v1/types/mail/limits", `{"rate":0.01}`)
+			b.hand(some("mail", 20, nil)...)
+		},
+		mend: func(b *broker) { b.does("PUT", "/v1/types/mail/limits", `{"rate":0}`) }},
+	{name: "group held", of: "customer-7", says: "held|holds|rule",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: done})
+			b.does("PUT", "/v1/groups/customer-*", `{"concurrency":0}`)
+			b.hand(some("mail", 4, func(j *gloom.Job) { j.Groups = []string{"customer-7"} })...)
+		},
+		mend: func(b *broker) { b.does("DELETE", "/v1/groups/customer-*", "") }},
+	{name: "all busy", of: "mail", says: "all workers.*at work|busy",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
+			b.hand(some("mail", 5, nil)...)
+		},
+		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done, Concurrency: 4}) }},
+	{name: "worker that never answers", of: "scan", says: "overdue|timeout|passed",
+		stage: func(b *broker) {
+			b.raw(b.worker, `{"action":"join","type":"scan"}`)
+			b.hand(some("scan", 1, func(j *gloom.Job) { j.Timeout = 200 * time.Millisecond })...)
+		}},
+	{name: "workers that have gone", of: "mail", says: "no worker|gone|left|lost",
+		stage: func(b *broker) {
+			stop := b.work(&gloom.Worker{Type: "mail", Handler: done})
+			b.hand(some("mail", 1, nil)...)
+			stop()
+			b.hand(some("mail", 3, nil)...)
+		},
+		mend: func(b *broker) { b.work(&gloom.Worker{Type: "mail", Handler: done}) }},
+	{name: "all fail", of: "mail", says: "fail",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+				return nil, gloom.Fatal(errors.New("no route to host"))
+			}})
+			b.steady("mail", nil)
+		},
+		mend: func(b *broker) { b.leave() }},
+	{name: "the same reason again", of: "mail", says: "no route to host",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+				return nil, gloom.Fatal(errors.New("no route to host"))
+			}})
+			b.steady("mail", nil)
+		}},
+	{name: "deadlines that pass", of: "mail", says: "deadline|expire",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
+			b.steady("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
+		},
+		mend: func(b *broker) { b.leave() }},
+	{name: "given back again and again", of: "", says: "jobs back lately",
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
+				return nil, gloom.Release(20 * time.Millisecond)
+			}})
+			b.hand(some("mail", 20, nil)...)
+		},
+		mend: func(b *broker) { b.leave() }},
+	{name: "close to a limit", of: "broker", says: "max-jobs", args: []string{"--max-jobs", "100"},
+		stage: func(b *broker) { b.hand(some("report", 97, nil)...) },
+		mend: func(b *broker) {
+			b.work(&gloom.Worker{Type: "report", Handler: done, Concurrency: 4})
+		}},
+	{name: "refused at a limit", of: "", says: "refused|full", args: []string{"--max-jobs", "20"},
+		stage: func(b *broker) {
+			b.hand(some("report", 20, nil)...)
+			b.steady("mail", nil)
+		}},
+	{name: "connections turned away", of: "broker", says: "max-conns|connection", args: []string{"--max-conns", "8"},
+		stage: func(b *broker) {
+			for range 12 {
+				b.raw(b.submit, `{"action":"ping"}`)
+			}
+		}},
+	{name: "wrong tokens", of: "", says: "token",
+		args: []string{"--token-file", "TOKENS"},
+		stage: func(b *broker) {
+			for range 5 {
+				b.raw(b.worker, `{"action":"hello","token":"wrong"}`)
+			}
+		}},
+	{name: "submitter that does not read", of: "", says: "read",
+		stage: func(b *broker) {
+			body := `"` + strings.Repeat("x", 100_000) + `"`
+			b.work(&gloom.Worker{Type: "mail", Concurrency: 2, Handler: func(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }})
+			var frames []string
+			for i := range 450 {
+				frames = append(frames, fmt.Sprintf(`{"action":"submit","id":"u%d","type":"mail","ack":false,"body":%s}`, i, body))
+			}
+			c := b.raw(b.submit, `{"action":"hello","client":"deaf"}`)
+			_ = c.(*net.TCPConn).SetReadBuffer(4096)
+			go func() {
+				for _, f := range frames {
+					if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(f))), f...)); err != nil {
+						return
+					}
+				}
+			}()
+		}},
+	{name: "draining", of: "", says: "drain", args: []string{"--drain-timeout", "10m"},
+		stage: func(b *broker) {
+			b.work(&gloom.Worker{Type: "mail", Handler: stuck})
+			b.hand(some("mail", 1, nil)...)
+			b.does("POST", "/v1/drain", "{}")
+			b.t.Cleanup(b.Kill)
+		}},
+	{name: "dead letters", of: "mail", says: "fail|dead",
+		stage: func(b *broker) {
+			stop := b.work(&gloom.Worker{Type: "mail", Concurrency: 4, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+				return nil, gloom.Fatal(errors.New("disk full"))
+			}})
+			b.hand(some("mail", 50, func(j *gloom.Job) { j.Detach = true })...)
+			b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == 50 })
+			stop()
+		}},
+}
+
+// TestFindings stages stalls under an open page; each is named there, as is what to do,
+// and is gone when it is mended.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	for _, s := range stalls {
+		if testing.Short() && s.name != "no worker" && s.name != "the same reason again" {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			args := s.args
+			token := ""
+			if len(args) > 1 && args[1] == "TOKENS" {
+				b, file := guarded(t)
+				_ = b.Stop()
+				args, token = []string{args[0], file}, "worker"
+			}
+			b := start(t, args...)
+			b.token = token
+			p := sit(t)
+			p.forgives("status of 401", "status of 503", "net::ERR")
+			p.goes(b.url(""))
+			if token != "" {
+				p.enters("looker")
+			}
+			p.waits("heading", "well")
+			s.stage(b)
+			staged := time.Now()
+			is := regexp.MustCompile("(?is)" + s.says)
+			var found finding
+			p.until("a finding of "+s.of+" that fits "+s.says, func() bool {
+				for _, f := range p.findings() {
+					if is.MatchString(f.text) && strings.Contains(f.text, s.of) || s.of == "broker" && is.MatchString(f.text) {
+						found = f
+						return true
+					}
+				}
+				return false
+			})
+			t.Logf("after %s: %s", time.Since(staged).Round(10*time.Millisecond), found.text)
+			if found.advice == "" {
+				t.Errorf("it does not say what to do: %q", found.text)
+			}
+			if s.mend == nil {
+				return
+			}
+			s.mend(b)
+			mended := time.Now()
+			p.until("no finding of "+s.of+" that fits "+s.says, func() bool {
+				for _, f := range p.findings() {
+					if is.MatchString(f.text) && strings.Contains(f.text, s.of) {
+						return false
+					}
+				}
+				return true
+			})
+			t.Logf("gone %s after it was mended", time.Since(mended).Round(10*time.Millisecond))
+		})
+	}
+}
+
+// finding is a line of the page that begins with how bad it is.
+type finding struct{ text, advice string }
+
+// findings reads them: a severity, a paragraph with what is the matter, one with what
+// to do.
+func (p *person) findings() (all []finding) {
+	p.t.Helper()
+	var item *thing
+	paragraph := 0
+	for _, x := range p.things() {
+		switch {
+		case x.role == "listitem":
+			item, paragraph = x, 0
+		case x.role == "StaticText" && x.parent == item && (x.name == "severe" || x.name == "warning" || x.name == "info"):
+			all = append(all, finding{text: x.name + " "})
+		case item == nil || len(all) == 0 || x.parent == item && x.role == "StaticText":
+		case x.role == "paragraph" && x.parent == item:
+			paragraph++
+		case x.role == "StaticText" && paragraph == 1:
+			all[len(all)-1].text += x.name
+		case x.role == "StaticText" && paragraph == 2:
+			all[len(all)-1].advice += x.name
+		case x.depth <= item.depth:
+			item = nil
+		}
+	}
+	return all
+}

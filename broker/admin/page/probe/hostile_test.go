@@ -1,0 +1,195 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/chromedp/chromedp"
+
+	gloom "gloom/clients/go"
+)
+
+// hostile are names that something may take for more than a name.
+var hostile = []string{
+	`<img src=data:, onerror=window.pwned=1>`,
+	`"><script>window.pwned=1</script>`,
+	`javascript:window.pwned=1`,
+	`' " \ & &lt; ` + "`${1}`",
+	"\u202egnp.evil\u202c", "\u202egnp.unclosed",
+	"a\x00b\x07\x1b[31m",
+	"zero\u200bwidth \ufeff\u2028line\u0085",
+	"😀👩‍👩‍👧‍👦é\u0301",
+	"..", ".", "../../v1/status", "%2e%2e", "%2F", "%", "a/b?c#d&e=f+g", "//evil.example/x",
+	"__proto__", "constructor", "null", "0", "*", "tab\tnew\nline", " edges ",
+	strings.Repeat("x", 1000),
+	strings.Repeat("Wörter und 空白 ", 40),
+}
+
+// plain is a text as it can be compared: without what cannot be seen, or may be seen in
+// another way.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\ufffd' || r >= 0x2400 && r < 0x2440 {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+func quote(s string) []byte {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// reachesLink follows the link or button with a name in the main part of the page.
+func (p *person) reachesLink(role, name string) {
+	p.t.Helper()
+	want := plain(name)
+	p.until(fmt.Sprintf("a click on the %s %.60q", role, name), func() bool {
+		inMain := false
+		for _, x := range p.things() {
+			inMain = inMain || x.role == "main"
+			if inMain && x.role == role && plain(x.name) == want && p.click(x) == nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// shows waits for a name, or its beginning, among what can be read.
+func (p *person) shows(where, name string) {
+	p.t.Helper()
+	if r := []rune(name); len(r) > 200 {
+		name = string(r[:200])
+	}
+	p.ought(fmt.Sprintf("%s: the text %.60q", where, name), func() bool { return strings.Contains(plain(p.text()), plain(name)) })
+}
+
+// TestHostile has such names everywhere: they are shown as text, and links to them lead
+// there.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	names := hostile
+	if testing.Short() {
+		names = []string{`"><img src=data:, onerror=window.pwned=1>\u202egnp` + "\x00😀\u200b\x1b[1m\n", "../%2e%2e/%2F?a=b#c&d=e+f" + strings.Repeat("x", 900)}
+	}
+	b := start(t, "--page-link", `<b>door=http://127.0.0.1:1/?a=<script>`)
+	stop := b.work(&gloom.Worker{Types: []string{"*"}, Headers: true, Concurrency: 8, Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+		return nil, gloom.Fatal(errors.New("it says " + j.Type))
+	}})
+	for _, name := range names {
+		b.hand(gloom.Job{ID: name, Type: name, Body: quote(name), Detach: true})
+	}
+	b.until("/v1/status", func(v map[string]any) bool { return number(v, "dead") == len(names) })
+	stop()
+	for _, name := range names {
+		headers, err := json.Marshal(map[string]string{name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.hand(gloom.Job{ID: name, Type: name, Groups: []string{name}, Body: quote(name), Headers: headers})
+		b.work(&gloom.Worker{Type: "serves " + name[:min(len(name), 900)], Handler: done}, gloom.ClientName(name))
+	}
+	p := sit(t)
+	p.goes(b.url(""))
+	p.waits("heading", "wrong")
+	p.whole("overview")
+	for _, route := range []string{"#/workers", "#/submitters", "#/groups", "#/types", "#/jobs"} {
+		p.goes(b.url(route))
+		p.waits("heading", "^(Workers|Submitters|Groups|Types|Jobs)$")
+		for _, name := range names {
+			if route != "#/submitters" {
+				p.shows(route, name)
+			}
+		}
+		p.whole(route)
+		p.size(320, 640)
+		p.fits(route)
+		p.size(1280, 900)
+	}
+	for _, name := range names {
+		where := fmt.Sprintf("%.40q", name)
+		if name == "." || name == ".." { // which no browser can ask a server for
+			p.goes(b.url(here("type", name)))
+			p.reads("a browser cannot ask for|Why")
+			p.goes(b.url(here("job", name)))
+			p.reads("a browser cannot ask for|Why it waits")
+			continue
+		}
+		p.goes(b.url("#/types"))
+		p.waits("heading", "^Types$")
+		p.reachesLink("link", name)
+		p.until(where+": its type", func() bool { return p.headed(name) })
+		p.whole(where)
+		p.size(320, 640)
+		p.fits(where)
+		p.size(1280, 900)
+		p.until(where+": its job in the list", func() bool { return len(p.rows("Jobs")) == 1 })
+		p.does(chromedp.Reload())
+		p.until(where+": its type by its address "+p.where(), func() bool { return p.headed(name) && len(p.rows("Jobs")) == 1 })
+
+		p.goes(b.url("#/jobs"))
+		p.waits("heading", "^Jobs$")
+		p.reachesLink("link", name)
+		p.until(where+": its job", func() bool { return p.headed(name) })
+		p.reads("Why it waits")
+		p.clicks("button", "Show the body")
+		p.waits("heading", "^Headers$")
+		p.whole(where)
+		p.size(320, 640)
+		p.fits(where)
+		p.size(1280, 900)
+
+		p.goes(b.url("#/dead"))
+		p.waits("heading", "^Dead letters$")
+		p.reachesLink("link", name)
+		p.until(where+": its dead letters", func() bool { return len(p.rows("Dead letters")) == 1 })
+		p.shows(where, "it says "+name)
+		p.reachesLink("button", name)
+		p.waits("dialog", "")
+		p.shows(where, "it says "+name)
+		p.size(320, 640)
+		p.fits(where)
+		p.size(1280, 900)
+		p.keys("\x1b")
+
+		p.goes(b.url("#/groups"))
+		p.waits("heading", "^Groups$")
+		p.reachesLink("link", name)
+		p.until(where+": the jobs of its group", func() bool { return len(p.rows("Jobs")) == 1 })
+	}
+	// One name that turns the writing around does not do so to the sentence it is in.
+	p.goes(b.url("#/"))
+	p.waits("heading", "wrong")
+	if turned := eval[[]string](p, `const all = [], w = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+		for (let n; n = w.nextNode();) if (/job.* waits?/.test(n.data)) {
+			const r = document.createRange(), x = i => { r.setStart(n, i); r.setEnd(n, i + 1); return r.getBoundingClientRect() };
+			const i = n.data.search(/job/), a = x(i), b = x(i + 2);
+			if (a.top === b.top && a.left > b.left) all.push(n.data);
+		}
+		return all`); len(turned) > 0 {
+		t.Errorf("turned around: %q", turned)
+	}
+	if eval[bool](p, `return 'pwned' in window`) {
+		t.Error("a name was run")
+	}
+}
+
+// headed tells whether the page's heading has the name.
+func (p *person) headed(name string) bool {
+	for _, x := range p.finds("heading", "") {
+		if x.is("level=1") && plain(x.name) == plain(name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,177 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// accessible fails for what axe-core finds.
+func (p *person) accessible(name string) {
+	p.t.Helper()
+	if !eval[bool](p, `return 'axe' in window`) {
+		p.does(chromedp.Evaluate[chromedp.Void](axe))
+	}
+	for _, f := range eval[[]string](p, `const r = await axe.run(document, { resultTypes: ['violations'] });
+		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`) {
+		p.t.Errorf("%s: %s", name, f)
+	}
+}
+
+// fits fails where one has to scroll sideways.
+func (p *person) fits(name string) {
+	p.t.Helper()
+	if over := eval[int](p, `return Math.max(0, document.documentElement.scrollWidth - innerWidth)`); over > 0 {
+		p.t.Errorf("%s: it is %d pixels too wide:\n%s", name, over, strings.Join(eval[[]string](p, `
+			return [...document.body.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && e.textContent.trim())
+				.slice(-3).map(e => e.textContent.slice(0, 80))`), "\n"))
+	}
+}
+
+// TestLook has each view in both themes, narrow, enlarged and calm.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	themes, views, buttons := []string{"light", "dark"}, views, []string{"^Help", "Submit a test job", "^Drain"}
+	if testing.Short() {
+		themes, views, buttons = themes[1:], []view{views[0], views[9], views[10]}, nil
+	}
+	for _, theme := range themes {
+		t.Run(theme, func(t *testing.T) {
+			p := sit(t)
+			p.forgives(missing)
+			p.prefers("prefers-color-scheme", theme)
+			var ground string
+			for _, v := range views {
+				p.goes("about:blank")
+				p.goes(b.url(v.route))
+				p.waits("heading", v.heading)
+				p.accessible(v.name)
+				p.size(320, 640)
+				p.fits(v.name + " at 320 pixels")
+				p.does(chromedp.EmulateViewport(640, 450, chromedp.EmulateScale(2)))
+				p.fits(v.name + " at 200 %")
+				p.size(1280, 900)
+				p.fits(v.name)
+				ground = eval[string](p, `return getComputedStyle(document.body).backgroundColor + getComputedStyle(document.documentElement).backgroundColor`)
+			}
+			t.Logf("the ground is %s", ground)
+			for _, button := range buttons {
+				p.goes(b.url("#/"))
+				p.clicks("button", button)
+				p.waits("dialog", "")
+				p.accessible(button)
+				p.size(320, 640)
+				p.fits(button + " at 320 pixels")
+				p.size(1280, 900)
+				p.keys(kb.Escape)
+				p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+			}
+		})
+	}
+}
+
+// TestStill has nothing move for who wants it so.
+func TestStill(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.prefers("prefers-reduced-motion", "reduce")
+	p.goes(b.url(""))
+	p.waits("heading", "wrong")
+	p.clicks("button", "^Help")
+	p.waits("dialog", "")
+	if moves := eval[[]string](p, `return document.getAnimations().filter(a => a.playState === 'running').map(a => a.animationName || a.transitionProperty || 'script')`); len(moves) > 0 {
+		t.Errorf("moving: %v", moves)
+	}
+}
+
+// TestKeyboard goes everywhere without a mouse.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	tabbed := []view{views[0], views[6], views[9], views[10]}
+	if testing.Short() {
+		tabbed = tabbed[3:]
+	}
+	for _, v := range tabbed {
+		p.goes("about:blank")
+		p.goes(b.url(v.route))
+		p.waits("heading", v.heading)
+		p.waits("button", "Help")
+		var want []string
+		for _, x := range p.things() {
+			switch x.role {
+			case "link", "button", "textbox", "searchbox", "spinbutton", "combobox", "checkbox":
+				if !x.is("disabled") {
+					want = append(want, x.role+" "+x.name)
+				}
+			}
+		}
+		reached := map[string]bool{}
+		for range 3 * len(want) {
+			p.keys(kb.Tab)
+			x := p.focused()
+			if x == nil {
+				if len(reached) >= len(want) {
+					break
+				}
+				continue
+			}
+			if reached[x.role+" "+x.name] {
+				continue
+			}
+			reached[x.role+" "+x.name] = true
+			if seen := eval[string](p, `let e = document.activeElement; const r = e.getBoundingClientRect(), s = getComputedStyle(e);
+				if (r.bottom < 0 || r.top > innerHeight || !r.width) return 'out of sight';
+				return s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow !== 'none' ? '' : 'not marked'`); seen != "" {
+				t.Errorf("%s: the focus on the %s %q is %s", v.name, x.role, x.name, seen)
+			}
+		}
+		for _, name := range want {
+			if !reached[name] {
+				t.Errorf("%s: Tab does not reach the %s", v.name, name)
+			}
+		}
+	}
+
+	p.goes(b.url("#/"))
+	p.waits("heading", "wrong")
+	p.keys("/")
+	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "searchbox" })
+	p.inserts("mail-3")
+	p.keys(kb.Enter)
+	p.waits("heading", "mail-3|^Jobs$")
+	p.keys(kb.Escape)
+	p.keys("?")
+	p.waits("dialog", "Keys")
+	p.keys(kb.Escape)
+	p.until("no dialog", func() bool { return len(p.finds("dialog", "")) == 0 })
+	for i, heading := range []string{"wrong", "^Types$", "^Workers$", "^Submitters$", "^Groups$", "^Dead letters$", "^Jobs$"} {
+		p.keys(fmt.Sprint(i + 1))
+		p.waits("heading", heading)
+	}
+	p.goes(b.url("#/job/mail-8"))
+	p.waits("heading", "mail-8")
+	for range 60 {
+		p.keys(kb.Tab)
+		if x := p.focused(); x != nil && x.name == "Cancel" {
+			break
+		}
+	}
+	p.keys(kb.Enter)
+	p.waits("dialog", "mail-8")
+	for range 10 {
+		if x := p.focused(); x != nil && x.name == "Cancel the job" {
+			break
+		}
+		p.keys(kb.Tab)
+	}
+	p.keys(kb.Enter)
+	b.until("/v1/jobs?id=mail-8", func(v map[string]any) bool { return len(v["items"].([]any)) == 0 })
+}

@@ -1,0 +1,489 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// person looks at a tab of their own.
+type person struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	wrong    []string // what the console says, and dialogs of the browser
+	forgiven []string
+	hosts    map[string]bool
+	bytes    float64 // over the wire
+	requests int
+}
+
+// age is how the page writes how long something takes or has taken, and long is that of
+// an hour or so.
+var (
+	age  = regexp.MustCompile(`^(for |oldest |up )?[0-9.,]+(\x{202f}|\x{2009}| )(ms|s|min|h)\b`)
+	long = regexp.MustCompile(`\b(5[0-9]|6[0-9])(\x{202f}|\x{2009}| )min|\b[0-9.]+(\x{202f}|\x{2009}| )h\b|\b1h`)
+)
+
+// thing is something perceptible.
+type thing struct {
+	role, name, value string
+	states            []string
+	node              cdp.BackendNodeID
+	parent            *thing
+	depth             int
+}
+
+func (x *thing) is(state string) bool { return slices.Contains(x.states, state) }
+
+func (x *thing) String() string {
+	s := fmt.Sprintf("%s%s %q", strings.Repeat("  ", x.depth), x.role, x.name)
+	if x.value != "" {
+		s += fmt.Sprintf(" = %q", x.value)
+	}
+	if len(x.states) > 0 {
+		s += fmt.Sprint(" ", x.states)
+	}
+	return s
+}
+
+// sit puts a person before an empty tab. At the end of the test nothing may have gone
+// wrong behind the page.
+func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
+	t.Helper()
+	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
+	t.Cleanup(end)
+	p := &person{t: t, ctx: ctx, hosts: map[string]bool{}}
+	if err := chromedp.Listen(ctx, p.hear); err != nil {
+		t.Fatal(err)
+	}
+	call(p, log.Enable, cdp.Empty{})
+	call(p, network.Enable, network.EnableParams{})
+	call(p, accessibility.Enable, cdp.Empty{})
+	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `window.violations = []; addEventListener('securitypolicyviolation', e => window.violations.push(e.violatedDirective + ' ' + e.blockedURI))`,
+	})
+	p.size(1280, 900)
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, said := range p.wrong {
+			if !slices.ContainsFunc(p.forgiven, func(part string) bool { return strings.Contains(said, part) }) {
+				t.Errorf("the console says: %s", said)
+			}
+		}
+		for host := range p.hosts {
+			if !strings.HasPrefix(host, "127.0.0.1:") && !strings.HasPrefix(host, "page.test:") {
+				t.Errorf("the page asked %s", host)
+			}
+		}
+	})
+	return p
+}
+
+// patient is the person's context for one thing to do.
+func (p *person) patient() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, patience)
+}
+
+func try[P, R any](p *person, cmd cdp.Command[P, R], params P) (R, error) {
+	ctx, end := p.patient()
+	defer end()
+	return chromedp.Call(ctx, cmd, params)
+}
+
+func (p *person) try(steps ...chromedp.Action[chromedp.Void]) error {
+	ctx, end := p.patient()
+	defer end()
+	return chromedp.Do(ctx, steps...)
+}
+
+// does is what has to work.
+func (p *person) does(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := p.try(steps...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func call[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
+	p.t.Helper()
+	r, err := try(p, cmd, params)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r
+}
+
+func (p *person) hear(ev any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := ""
+	switch e := ev.(type) {
+	case *runtime.EventExceptionThrown:
+		said = "exception: " + e.ExceptionDetails.Text
+		if x := e.ExceptionDetails.Exception; x != nil {
+			said += " " + x.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			said = "console:"
+			for _, a := range e.Args {
+				said += " " + string(a.Value) + a.Description
+			}
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			said = e.Entry.Text + " " + e.Entry.URL
+		}
+	case *page.EventJavascriptDialogOpening:
+		said = "dialog of the browser: " + e.Message
+	case *network.EventRequestWillBeSent:
+		p.requests++
+		if u, err := url.Parse(e.Request.URL); err == nil && u.Scheme != "data" && u.Scheme != "blob" {
+			p.hosts[u.Host] = true
+		}
+	case *network.EventLoadingFinished:
+		p.bytes += e.EncodedDataLength
+	}
+	if said != "" {
+		p.wrong = append(p.wrong, said)
+	}
+}
+
+// forgives says that what the console says of it is meant.
+func (p *person) forgives(parts ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgiven = append(p.forgiven, parts...)
+}
+
+// said is what went wrong so far, forgiven or not.
+func (p *person) said() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.wrong)
+}
+
+func (p *person) goes(url string) {
+	p.t.Helper()
+	p.does(chromedp.Navigate(url))
+}
+
+// eventually goes there, and does not mind when the page is left before it has come.
+func (p *person) eventually(url string) { _ = p.try(chromedp.Navigate(url)) }
+
+func (p *person) size(width, height int64) {
+	p.t.Helper()
+	p.does(chromedp.EmulateViewport(width, height))
+}
+
+// prefers sets what the system says of the person: prefers-color-scheme and others.
+func (p *person) prefers(name, value string) {
+	p.t.Helper()
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: name, Value: value}}})
+}
+
+// zone sets the person's time zone.
+func (p *person) zone(name string) {
+	p.t.Helper()
+	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
+}
+
+// skews sets the person's clock wrong, on all pages to come.
+func (p *person) skews(by time.Duration) {
+	p.t.Helper()
+	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`{
+		const Right = Date, by = %d;
+		window.Date = class extends Right { constructor(...a) { a.length ? super(...a) : super(Right.now() + by) } };
+		Date.now = () => Right.now() + by;
+	}`, by.Milliseconds())})
+}
+
+// eval runs the body of an async function.
+func eval[T any](p *person, script string) T {
+	p.t.Helper()
+	ctx, end := p.patient()
+	defer end()
+	data, err := chromedp.Run(ctx, chromedp.Evaluate[[]byte](`(async()=>{`+script+`})().then(v=>v===undefined?null:v)`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%v\n%s", err, script)
+	}
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		p.t.Fatalf("%v: %s\n%s", err, data, script)
+	}
+	return v
+}
+
+// text is what can be read.
+func (p *person) text() string {
+	p.t.Helper()
+	return eval[string](p, `return document.body ? document.body.innerText : ''`)
+}
+
+// glimpse is text, or nothing while one page makes room for the next.
+func (p *person) glimpse() string {
+	ctx, end := p.patient()
+	defer end()
+	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body ? document.body.innerText : ''`))
+	return text
+}
+
+func (p *person) title() string { p.t.Helper(); return eval[string](p, `return document.title`) }
+
+func (p *person) where() string { p.t.Helper(); return eval[string](p, `return location.href`) }
+
+// things is all that assistive technology is told of, in order.
+func (p *person) things() []*thing {
+	p.t.Helper()
+	tree := call(p, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	str := func(v *accessibility.Value) string {
+		if v == nil || len(v.Value) == 0 {
+			return ""
+		}
+		var s any
+		_ = json.Unmarshal([]byte(v.Value), &s)
+		return fmt.Sprint(s)
+	}
+	known := map[accessibility.NodeID]*accessibility.Node{}
+	for _, n := range tree.Nodes {
+		known[n.NodeID] = n
+	}
+	var all []*thing
+	var walk func(n *accessibility.Node, under *thing, depth int)
+	walk = func(n *accessibility.Node, under *thing, depth int) {
+		if role := str(n.Role); !n.Ignored && role != "InlineTextBox" && role != "none" && (role != "generic" || str(n.Name) != "") {
+			x := &thing{role: role, name: str(n.Name), value: str(n.Value), node: n.BackendDOMNodeID, parent: under, depth: depth}
+			for _, s := range n.Properties {
+				switch v := str(s.Value); s.Name {
+				case "disabled", "focused", "selected", "expanded", "invalid", "modal", "required", "busy":
+					if v == "true" {
+						x.states = append(x.states, string(s.Name))
+					}
+				case "checked", "pressed", "sort", "current", "level", "live":
+					x.states = append(x.states, string(s.Name)+"="+v)
+				case "url":
+					x.states = append(x.states, v)
+				}
+			}
+			all = append(all, x)
+			under, depth = x, depth+1
+		}
+		for _, id := range n.ChildIDs {
+			if c := known[id]; c != nil {
+				walk(c, under, depth)
+			}
+		}
+	}
+	if len(tree.Nodes) > 0 {
+		walk(tree.Nodes[0], nil, 0)
+	}
+	return all
+}
+
+// outline is the page in words, for those who look for what went wrong.
+func (p *person) outline() string {
+	var s strings.Builder
+	for _, x := range p.things() {
+		switch {
+		case x.role == "StaticText" && x.parent != nil && x.parent.name == x.name, x.role == "columnheader":
+		case x.role == "StaticText":
+			fmt.Fprintf(&s, "%q ", x.name)
+		default:
+			fmt.Fprintf(&s, "\n%s ", x)
+		}
+	}
+	return s.String()
+}
+
+// finds is the things of a role whose name fits a pattern.
+func (p *person) finds(role, name string) (found []*thing) {
+	p.t.Helper()
+	is := regexp.MustCompile("(?is)" + name)
+	for _, x := range p.things() {
+		if x.role == role && is.MatchString(x.name) {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+// rows is a table's cells, row by row, without its head.
+func (p *person) rows(table string) (rows [][]string) {
+	p.t.Helper()
+	in := func(x *thing, role, name string) *thing {
+		for ; x != nil; x = x.parent {
+			if x.role == role && (name == "" || x.name == name) {
+				return x
+			}
+		}
+		return nil
+	}
+	var row *thing
+	for _, x := range p.things() {
+		if (x.role == "cell" || x.role == "gridcell" || x.role == "rowheader") && in(x, "table", table) != nil {
+			if r := in(x, "row", ""); r != row {
+				row, rows = r, append(rows, nil)
+			}
+			rows[len(rows)-1] = append(rows[len(rows)-1], x.name)
+		}
+	}
+	return rows
+}
+
+// until waits for something to be so.
+func (p *person) until(what string, is func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("never: %s; %s\nthe page:\n%.12000s", what, p.where(), p.outline())
+		}
+	}
+}
+
+// ought is until for what the test goes on without.
+func (p *person) ought(what string, is func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(30 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Errorf("never: %s; %s\nthe page:\n%.3000s", what, p.where(), p.text())
+			return
+		}
+	}
+}
+
+// waits for a thing.
+func (p *person) waits(role, name string) (x *thing) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("a %s named %q", role, name), func() bool {
+		if found := p.finds(role, name); len(found) > 0 {
+			x = found[0]
+		}
+		return x != nil
+	})
+	return x
+}
+
+// reads waits until the text fits patterns.
+func (p *person) reads(patterns ...string) {
+	p.t.Helper()
+	for _, s := range patterns {
+		is := regexp.MustCompile("(?is)" + s)
+		p.until(fmt.Sprintf("the text %q", s), func() bool { return is.MatchString(p.text()) })
+	}
+}
+
+// readsNoMore waits until the text has nothing that fits.
+func (p *person) readsNoMore(pattern string) {
+	p.t.Helper()
+	is := regexp.MustCompile("(?is)" + pattern)
+	p.until(fmt.Sprintf("no text %q", pattern), func() bool { return !is.MatchString(p.text()) })
+}
+
+// clicks on a thing once it is there and may be clicked.
+func (p *person) clicks(role, name string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("a click on the %s %q", role, name), func() bool {
+		for _, x := range p.finds(role, name) {
+			if !x.is("disabled") && p.click(x) == nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+var errUnseen = errors.New("it cannot be seen, or something is before it")
+
+// click presses the mouse where a thing can be seen.
+func (p *person) click(x *thing) error {
+	node, err := try(p, dom.ResolveNode, dom.ResolveNodeParams{BackendNodeID: x.node})
+	if err != nil {
+		return err
+	}
+	at, err := try(p, runtime.CallFunctionOn, runtime.CallFunctionOnParams{ObjectID: node.Object.ObjectID, ReturnByValue: new(true), FunctionDeclaration: `function () {
+		const e = this.nodeType === 1 ? this : this.parentElement;
+		e.scrollIntoView({ block: 'center', inline: 'start', behavior: 'instant' });
+		for (const r of e.getClientRects())
+			for (const part of [0.5, 0.1, 0.01, 0.9]) {
+				const x = r.left + r.width * part, y = r.top + r.height / 2;
+				if (e.contains(document.elementFromPoint(x, y))) return [x, y];
+			}
+	}`})
+	if err != nil {
+		return err
+	}
+	var spot []float64
+	if err := json.Unmarshal([]byte(at.Result.Value), &spot); err != nil || len(spot) != 2 {
+		return errUnseen
+	}
+	return p.try(chromedp.MouseClickXY(spot[0], spot[1]))
+}
+
+// types puts a text in the place of what a field has.
+func (p *person) types(role, name, text string) {
+	p.t.Helper()
+	p.clicks(role, name)
+	p.keys("a", chromedp.KeyModifiers(kb.ModifierCtrl))
+	p.inserts(text)
+}
+
+func (p *person) keys(keys string, o ...chromedp.KeyOption) {
+	p.t.Helper()
+	p.does(chromedp.KeyEvent(keys, o...))
+}
+
+func (p *person) inserts(text string) {
+	p.t.Helper()
+	if text == "" {
+		p.keys("\b")
+		return
+	}
+	call(p, input.InsertText, input.InsertTextParams{Text: text})
+}
+
+// pastes puts in what was copied.
+func (p *person) pastes() {
+	p.t.Helper()
+	call(p, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Modifiers: 2, Commands: []string{"paste"}})
+}
+
+// focused is what has the keyboard's focus.
+func (p *person) focused() *thing {
+	p.t.Helper()
+	var last *thing
+	for _, x := range p.things() {
+		if x.is("focused") && x.role != "RootWebArea" {
+			last = x
+		}
+	}
+	return last
+}
+
+// violations is how often the content security policy stopped something.
+func (p *person) violations() []string {
+	p.t.Helper()
+	return eval[[]string](p, `return window.violations`)
+}

@@ -1,0 +1,157 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	gloom "gloom/clients/go"
+)
+
+// TestManyTypes has as many types as a view must bear.
+func TestManyTypes(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	const n = 10_000
+	b := start(t)
+	var jobs []gloom.Job
+	for i := range n {
+		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("j", i), Type: fmt.Sprintf("type-%05d", i)})
+	}
+	b.hand(append(jobs, gloom.Job{ID: "second", Type: fmt.Sprintf("type-%05d", n/2)})...)
+	p := sit(t)
+	p.forgives(missing)
+	p.goes(b.url("#/types"))
+	p.reads(fmt.Sprintf(`%d,%03d types`, n/1000, n%1000))
+	want := fmt.Sprintf("type-%05d", n/2)
+	top := func() bool {
+		r := p.rows("Types")
+		return len(r) > 0 && strings.HasPrefix(r[0][0], want)
+	}
+	p.until("the one with most on top", top)
+	p.clicks("button", "^Waiting$")
+	p.until("the other way round", func() bool { return !top() && len(p.rows("Types")) > 0 })
+	p.clicks("button", "^Waiting$")
+	p.until("the one with most on top again", top)
+	p.types("searchbox", "Part of a name", fmt.Sprintf("-%05d", n-1))
+	p.until("the one that is sought", func() bool { return len(p.rows("Types")) == 1 })
+	p.types("searchbox", "Part of a name", "")
+	p.until("all again", func() bool { return len(p.rows("Types")) > 10 })
+	// Nothing else may make the browser work while it is measured, as reading its tree does.
+	sort := p.waits("button", "^Type$")
+	eval[any](p, `window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({ type: 'longtask' })`)
+	if err := p.click(sort); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		p.keys(kb.PageDown)
+	}
+	p.keys(kb.End)
+	time.Sleep(3 * time.Second)
+	t.Logf("%d types, sorted and scrolled: the longest task took %d ms", n, eval[int](p, `return Math.round(window.longest)`))
+	p.goes(b.url("#/"))
+	p.waits("heading", "wrong")
+	p.whole("overview")
+	p.keys("/")
+	p.inserts(want)
+	p.keys(kb.Enter)
+	p.waits("heading", want+"|^Types$|^Jobs$")
+}
+
+// TestMillion has a million jobs.
+func TestMillion(t *testing.T) {
+	inFull(t)
+	b := start(t)
+	s := b.submitter(gloom.Window(1 << 21))
+	for i := range 1_000_000 {
+		if _, err := s.TrySubmit(gloom.Job{ID: fmt.Sprint("job-", i), Type: "many", NoAck: true}); err != nil {
+			if err := s.Ping(b.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Submit(b.ctx(), gloom.Job{ID: fmt.Sprint("job-", i), Type: "many", NoAck: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 1_000_000 })
+	p := sit(t)
+	p.goes(b.url("#/type/many"))
+	p.reads(`1,000,000|1\.00.M`)
+	p.until("jobs", func() bool { return len(p.rows("Jobs")) > 10 })
+	first := len(p.rows("Jobs"))
+	p.clicks("button", "(?i)more|next")
+	p.until("more jobs, or others", func() bool { r := p.rows("Jobs"); return len(r) > first || len(r) > 0 && r[0][0] != "job-0" })
+	p.types("textbox", "Part of the id", "job-765432")
+	p.until("the one that is sought", func() bool { r := p.rows("Jobs"); return len(r) == 1 && r[0][0] == "job-765432" })
+	p.goes(b.url("#/job/job-999999"))
+	p.reads("999,999 jobs|before it")
+	p.goes(b.url("#/type/many"))
+	p.asks("Cancel all", "1,000,000|1.00.M", "^Cancel 1", func() bool { return true })
+	b.until("/v1/types/many", func(v map[string]any) bool { return number(v, "queued") == 0 })
+}
+
+// TestHundred has a hundred look at the events, and tells what they cost.
+func TestHundred(t *testing.T) {
+	inFull(t)
+	b := busy(t)
+	for range 100 {
+		req, err := http.NewRequestWithContext(b.ctx(), "GET", b.url("v1/events"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
+	}
+	before := b.cpu()
+	time.Sleep(10 * time.Second)
+	t.Logf("a hundred streams take %.1f %% of a core", (b.cpu()-before).Seconds()*10)
+	p := sit(t)
+	p.goes(b.url(""))
+	p.waits("heading", "wrong")
+}
+
+// cpu is the processor time that the broker has used.
+func (b *broker) cpu() time.Duration {
+	b.t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.PID()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')'):]))
+	user, _ := strconv.Atoi(f[12])
+	sys, _ := strconv.Atoi(f[13])
+	return time.Duration(user+sys) * 10 * time.Millisecond
+}
+
+// TestLinks has pages of other programs named, and nothing but pages.
+func TestLinks(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := start(t, "--page-link", "jobd=http://127.0.0.1:1/")
+	p := sit(t)
+	p.goes(b.url(""))
+	x := p.waits("link", "jobd")
+	if !x.is("http://127.0.0.1:1/") {
+		t.Errorf("the link leads to %v", x.states)
+	}
+	_, v := b.ask("GET", "/v1/status", "")
+	data, _ := json.Marshal(v["links"])
+	if !strings.Contains(string(data), "127.0.0.1:1") {
+		t.Errorf("links of the status: %s", data)
+	}
+}

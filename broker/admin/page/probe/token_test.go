@@ -1,0 +1,190 @@
+package probe
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+const tokens = "looker watch\nruler admin\nhander submit\nworker submit,work\nboth watch,submit\n"
+
+// guarded starts a broker that wants tokens, and tells the file that has them.
+func guarded(t *testing.T) (*broker, string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, "--token-file", file)
+	b.token = "worker"
+	return b, file
+}
+
+// refusal is what the page says of a token that is not good.
+const refusal = "does not know this token|may not|cannot be a token|is no token"
+
+// refused is what the console says of a request without a good token.
+var refused = []string{"status of 401", "status of 403", missing}
+
+// enters gives a token where the page asks for one.
+func (p *person) enters(token string) {
+	p.t.Helper()
+	p.types("textbox", "Token", token)
+	p.keys(kb.Enter)
+}
+
+// changers are the names of buttons that change something.
+var changers = []string{"Pause", "Resume", "Limits", "turns", "Cancel", "Change", "Retry", "Discard", "Drain", "Add a rule", "Undo"}
+
+func (p *person) offers() (found []string) {
+	p.t.Helper()
+	for _, x := range p.finds("button", "") {
+		for _, name := range changers {
+			if strings.Contains(x.name, name) && !x.is("disabled") {
+				found = append(found, x.name)
+			}
+		}
+	}
+	return found
+}
+
+// TestTokens comes without a token, with a wrong one, and with each scope.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	b, _ := guarded(t)
+	b.fill()
+	t.Run("none and wrong", func(t *testing.T) {
+		t.Parallel()
+		p := sit(t)
+		p.forgives(refused...)
+		p.goes(b.url("#/type/mail"))
+		p.waits("textbox", "Token")
+		p.accessible("the question for a token")
+		for _, secret := range []string{"mail-0", "tenant", "mailer"} {
+			if strings.Contains(p.text(), secret) {
+				t.Errorf("without a token it shows %q", secret)
+			}
+		}
+		for _, wrong := range []string{"wrong", "mit Umlaut ü", "<img src=x onerror=alert(1)>", strings.Repeat("x", 5000), "looker\nX-Evil: 1"} {
+			if testing.Short() && wrong != "wrong" {
+				continue
+			}
+			p.enters(wrong)
+			p.reads(refusal)
+			p.readsNoMore("asking")
+		}
+		p.until("a way in with a good one", func() bool {
+			if len(p.finds("textbox", "Token")) > 0 {
+				p.enters("looker")
+			}
+			return len(p.finds("heading", "^mail$")) > 0
+		})
+		if at := p.where(); at != b.url("#/type/mail") {
+			t.Errorf("one who asked for a type is at %s", at)
+		}
+	})
+	t.Run("watch", func(t *testing.T) {
+		t.Parallel()
+		p := sit(t)
+		p.forgives(refused...)
+		p.goes(b.url(""))
+		p.enters("looker")
+		p.waits("heading", "wrong")
+		for i, v := range views[:12] {
+			if testing.Short() && i%4 != 1 {
+				continue
+			}
+			p.goes(b.url(cmp.Or(v.route, "#/")))
+			p.waits("heading", v.heading)
+			p.until(v.name+": something to read", func() bool { return len(p.text()) > 60 })
+			if found := p.offers(); len(found) > 0 {
+				t.Errorf("%s: one who may only look is offered %v", v.name, found)
+			}
+			if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
+				t.Errorf("%s: one who may only look is offered %v", v.name, found)
+			}
+		}
+		if kept := eval[string](p, `return JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage}) + document.cookie + location.href + document.title +
+			JSON.stringify((await indexedDB.databases()).map(d => d.name)) + JSON.stringify(history.state)`); strings.Contains(kept, "looker") {
+			t.Errorf("the token is kept: %s", kept)
+		}
+		p.does(chromedp.Reload())
+		p.waits("textbox", "Token")
+	})
+	t.Run("admin", func(t *testing.T) {
+		t.Parallel()
+		p := sit(t)
+		p.forgives(refused...)
+		p.goes(b.url("#/type/mail"))
+		p.enters("ruler")
+		p.waits("heading", "^mail$")
+		p.waits("button", "^Limits$")
+		if found := p.finds("button", "(?-i:Submit|Test job)"); len(found) > 0 {
+			t.Errorf("one who may not submit is offered %v", found)
+		}
+		p.clicks("button", "^Take turns$")
+		p.waits("button", "^No turns$")
+	})
+	t.Run("submit alone", func(t *testing.T) {
+		inFull(t)
+		t.Parallel()
+		p := sit(t)
+		p.forgives(refused...)
+		p.goes(b.url(""))
+		p.enters("hander")
+		p.reads("watch|admin|look|scope|may not")
+		if strings.Contains(p.text(), "mail-0") {
+			t.Error("one who may only submit sees jobs")
+		}
+	})
+	t.Run("watch and submit", func(t *testing.T) {
+		inFull(t)
+		t.Parallel()
+		p := sit(t)
+		p.forgives(refused...)
+		p.goes(b.url("#/type/mail"))
+		p.enters("both")
+		p.waits("button", "Test job")
+		if found := p.offers(); len(found) > 0 {
+			t.Errorf("one who may look and submit is offered %v", found)
+		}
+	})
+}
+
+// TestRevoked takes the token away under an open page.
+func TestRevoked(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b, file := guarded(t)
+	p := sit(t)
+	p.forgives(refused...)
+	p.goes(b.url("#/jobs"))
+	p.enters("ruler")
+	p.waits("heading", "^Jobs$")
+	if err := os.WriteFile(file, []byte("other admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Signal(syscall.SIGHUP)
+	if err := b.Log.Await("token"); err != nil {
+		t.Fatal(err)
+	}
+	// Whoever does something with it is asked anew, and comes back to where they were.
+	for end := time.Now().Add(patience); len(p.finds("textbox", "Token")) == 0 && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		if found := p.finds("button", "Look again"); len(found) > 0 {
+			_ = p.click(found[0])
+		}
+	}
+	p.waits("textbox", "Token")
+	p.enters("other")
+	p.waits("heading", "^Jobs$")
+	if at := p.where(); at != b.url("#/jobs") {
+		t.Errorf("after the new token it is at %s", at)
+	}
+}

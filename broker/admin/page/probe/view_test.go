@@ -1,0 +1,306 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	gloom "gloom/clients/go"
+)
+
+// busy starts a broker that has something for every view.
+func busy(t *testing.T, args ...string) *broker {
+	t.Helper()
+	b := start(t, args...)
+	b.fill()
+	return b
+}
+
+// fill gives the broker something of everything.
+func (b *broker) fill() {
+	b.t.Helper()
+	b.work(&gloom.Worker{Type: "mail", Handler: stuck, Concurrency: 2}, gloom.ClientName("mailer/1"))
+	b.work(&gloom.Worker{Type: "broken", Handler: func(context.Context, *gloom.Job) (any, error) {
+		return nil, errors.New("mailbox is full")
+	}})
+	b.work(&gloom.Worker{Type: "quick", Handler: done})
+	var jobs []gloom.Job
+	for i := range 12 {
+		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("mail-", i), Type: "mail", Body: []byte(`{"n":12345678901234567890}`),
+			Groups: []string{"tenant"}, Headers: gloom.Headers(`{"trace":"4711"}`)})
+	}
+	b.hand(append(jobs, gloom.Job{ID: "later", Type: "nobody", Delay: time.Hour}, gloom.Job{ID: "alone", Type: "nobody"})...)
+	b.does("POST", "/v1/jobs", `{"id":"kept","type":"quick","keep_ms":3600000,"body":1}`)
+	b.hand(gloom.Job{ID: "fails", Type: "broken", Retries: gloom.NoRetries, Detach: true, Body: []byte(`{"to":"a@example.com"}`)})
+	b.until("/v1/status", func(v map[string]any) bool {
+		return number(v, "dead") == 1 && number(v, "ledger", "running") == 2 && number(v, "ledger", "answered") == 1
+	})
+}
+
+// moreMail is n jobs that wait.
+func moreMail(n int) (jobs []gloom.Job) {
+	for i := range n {
+		jobs = append(jobs, gloom.Job{ID: fmt.Sprint("more-", i), Type: "mail"})
+	}
+	return jobs
+}
+
+// view is a place of the page, and what its heading says there.
+type view struct{ name, route, heading string }
+
+// views are those of a busy broker, as links of the page lead to them.
+var views = []view{
+	{"overview", "", "wrong"},
+	{"types", "#/types", "^Types$"},
+	{"workers", "#/workers", "^Workers$"},
+	{"submitters", "#/submitters", "^Submitters$"},
+	{"groups", "#/groups", "^Groups$"},
+	{"dead letters", "#/dead", "^Dead letters$"},
+	{"dead letters of a type", "#/dead/broken", "broken"},
+	{"jobs", "#/jobs", "^Jobs$"},
+	{"jobs of a group", "#/jobs?group=tenant", "^Jobs$"},
+	{"type", "#/type/mail", "^mail$"},
+	{"waiting job", "#/job/mail-9", "^mail-9$"},
+	{"running job", "#/job/mail-0", "^mail-0$"},
+	{"no such job", "#/job/none", "^none$"},
+	{"no such type", "#/type/none", "^none$"},
+	{"no such view", "#/none", "no such view"},
+}
+
+// missing is what the console says of a job or type that is not there.
+const missing = "status of 404 (Not Found) "
+
+// TestViews goes through all views by link, address, reload and history.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.forgives(missing)
+	for i, v := range views {
+		if !testing.Short() {
+			p.goes("about:blank")
+		}
+		p.goes(b.url(v.route))
+		p.waits("heading", v.heading)
+		p.whole(v.name)
+		if !testing.Short() && i < 12 {
+			p.does(chromedp.Reload())
+			p.waits("heading", v.heading)
+			if got := p.where(); got != b.url(v.route) {
+				t.Errorf("%s: reloaded at %s", v.name, got)
+			}
+		}
+	}
+}
+
+// whole checks what holds of each view.
+func (p *person) whole(name string) {
+	p.t.Helper()
+	if title := p.title(); title != "Gloom" && !strings.HasSuffix(title, " · Gloom") {
+		p.t.Errorf("%s: the title is %q", name, title)
+	}
+	main, first := 0, 0
+	for _, x := range p.things() {
+		switch {
+		case x.role == "main":
+			main++
+		case x.role == "heading" && x.is("level=1"):
+			first++
+		case slices.Contains([]string{"button", "link", "textbox", "searchbox", "spinbutton", "image", "meter", "table"}, x.role) && x.name == "":
+			p.t.Errorf("%s: a %s without a name", name, x.role)
+		}
+	}
+	if main != 1 || first != 1 {
+		p.t.Errorf("%s: %d main parts and %d headings of the first level\n%s", name, main, first, p.outline())
+	}
+	text := p.text()
+	for _, bad := range []string{"undefined", "NaN", "[object", "Invalid Date", "null,", "Infinity"} {
+		if strings.Contains(text, bad) {
+			p.t.Errorf("%s: the text has %q:\n%s", name, bad, text)
+		}
+	}
+	if v := p.violations(); len(v) > 0 {
+		p.t.Errorf("%s: the content security policy stopped %v", name, v)
+	}
+}
+
+// TestHistory follows links, goes back and forward, and opens a view by its key.
+func TestHistory(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.goes(b.url(""))
+	p.clicks("link", "^Types$")
+	p.waits("heading", "^Types$")
+	p.clicks("link", "^mail$")
+	p.waits("heading", "^mail$")
+	p.clicks("link", "^mail-5$")
+	p.waits("heading", "^mail-5$")
+	for _, want := range []string{"^mail$", "^Types$"} {
+		p.does(chromedp.NavigateBack())
+		p.waits("heading", want)
+	}
+	p.does(chromedp.NavigateForward())
+	p.waits("heading", "^mail$")
+	p.until("the title of the type", func() bool { return strings.HasPrefix(p.title(), "mail") })
+
+	// A filter is in the address, and outlives a reload.
+	p.clicks("button", "^running$")
+	p.until("a filtered list", func() bool { return len(p.rows("Jobs")) == 2 })
+	at := p.where()
+	if !strings.Contains(at, "running") {
+		t.Errorf("the address does not have the filter: %s", at)
+	}
+	p.does(chromedp.Reload())
+	p.until("the list filtered again", func() bool { return len(p.rows("Jobs")) == 2 })
+	other := sit(t)
+	other.goes(at)
+	other.until("the list filtered for another", func() bool { return len(other.rows("Jobs")) == 2 })
+
+	p.clicks("searchbox", "Find")
+	p.inserts("mail-7")
+	p.keys(kb.Enter)
+	p.waits("heading", "mail-7|^Jobs$")
+	p.waits("link", "mail-7|^mail$")
+	p.does(chromedp.NavigateBack())
+	p.until("the filtered list again", func() bool { return p.where() == at })
+}
+
+// TestFilters narrows lists down.
+func TestFilters(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	b.hand(gloom.Job{ID: "mail-old", Type: "mail", Age: time.Hour}, gloom.Job{ID: "other", Type: "mail", Groups: []string{"a/b ?#"}})
+	p := sit(t)
+	count := func(n int) func() bool {
+		return func() bool { return len(p.rows("Jobs")) == n }
+	}
+	for _, c := range []struct {
+		name, route string
+		n           int
+		do          func()
+	}{
+		{"all", "#/jobs", 17, func() {}},
+		{"running", "#/jobs", 2, func() { p.clicks("button", "^running$") }},
+		{"delayed", "#/jobs", 1, func() { p.clicks("button", "^delayed$") }},
+		{"ended", "#/jobs", 1, func() { p.clicks("button", "^ended$") }},
+		{"part of the id", "#/type/mail", 3, func() { p.types("textbox", "Part of the id", "mail-1") }},
+		{"group", "#/jobs", 1, func() { p.types("textbox", "Group", "a/b ?#"); p.keys(kb.Enter) }},
+		{"age", "#/jobs", 1, func() { p.types("spinbutton", "Older", "1800"); p.keys(kb.Enter) }},
+		{"nothing", "#/jobs", 0, func() { p.types("textbox", "Part of the id", "<b>zzz"); p.keys(kb.Enter) }},
+	} {
+		p.goes("about:blank")
+		p.goes(b.url(c.route))
+		p.waits("heading", "^(Jobs|mail)$")
+		c.do()
+		p.until(fmt.Sprintf("%s: %d jobs", c.name, c.n), count(c.n))
+		p.whole(c.name)
+		at := p.where()
+		p.goes("about:blank")
+		p.goes(at)
+		p.until(fmt.Sprintf("%s by its address %s: %d jobs", c.name, at, c.n), count(c.n))
+	}
+	p.goes(b.url("#/types"))
+	p.types("searchbox", "Part of a name", "ai")
+	p.until("one type", func() bool { return len(p.finds("link", "^(mail|broken|quick|nobody)$")) == 1 })
+	p.goes(b.url("#/dead/broken"))
+	p.types("textbox", "reason", "no such reason")
+	p.until("no dead letter", func() bool { return len(p.finds("button", "^fails$")) == 0 })
+	p.types("textbox", "reason", "mailbox")
+	p.waits("button", "^fails$")
+}
+
+// TestEmpty looks at a broker that has nothing.
+func TestEmpty(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := start(t)
+	p := sit(t)
+	p.forgives(missing)
+	for _, v := range views {
+		heading := v.heading
+		if v.route == "" {
+			heading = "well"
+		}
+		if strings.Contains(v.route, "mail") {
+			continue
+		}
+		p.goes("about:blank")
+		p.goes(b.url(v.route))
+		p.waits("heading", heading)
+		p.whole(v.name)
+		p.until(v.name+": something that says there is nothing", func() bool {
+			return strings.Contains(strings.ToLower(p.text()), "no") || strings.Contains(p.text(), "nothing")
+		})
+	}
+	p.goes(b.url(""))
+	p.waits("heading", "All is well")
+	for _, word := range []string{"severe", "warning"} {
+		if strings.Contains(p.text(), word) {
+			t.Errorf("an empty broker has a finding:\n%s", p.text())
+		}
+	}
+}
+
+// TestCopy copies where browsers trust the page less: on plain HTTP, under a name.
+func TestCopy(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t, "--http-hosts", "page.test")
+	p := sit(t)
+	p.goes("http://page.test" + b.http[strings.LastIndexByte(b.http, ':'):] + "/#/job/mail-9")
+	p.waits("heading", "^mail-9$")
+	if eval[bool](p, `return isSecureContext`) {
+		t.Fatal("the browser trusts the page")
+	}
+	p.clicks("button", "Copy id")
+	p.keys("/")
+	p.until("the focus in the search", func() bool { x := p.focused(); return x != nil && x.role == "searchbox" })
+	p.pastes()
+	p.until("what was copied", func() bool { x := p.focused(); return x != nil && x.value == "mail-9" })
+}
+
+// TestClockAndZone looks from another time zone, with a clock an hour ahead.
+func TestClockAndZone(t *testing.T) {
+	inFull(t)
+	t.Parallel()
+	b := busy(t)
+	p := sit(t)
+	p.zone("Asia/Kathmandu")
+	p.skews(time.Hour)
+	ages := func() []string {
+		var all []string
+		for _, x := range p.things() {
+			if x.role == "StaticText" && age.MatchString(x.name) {
+				all = append(all, x.name)
+			}
+		}
+		return all
+	}
+	for _, v := range []view{views[0], views[2], views[3], views[7], views[9], views[10], views[11]} {
+		p.goes("about:blank")
+		p.goes(b.url(v.route))
+		p.waits("heading", v.heading)
+		var first []string
+		p.until(v.name+": an age", func() bool { first = ages(); return len(first) > 0 })
+		for _, a := range first {
+			if long.MatchString(a) && !strings.Contains(a, "delay") {
+				t.Errorf("%s: with a clock an hour ahead it shows %q", v.name, a)
+			}
+		}
+		p.until(v.name+": ages that go on", func() bool { return !slices.Equal(first, ages()) })
+	}
+}
+
+// here is a route with a name in it.
+func here(kind, name string) string { return "#/" + kind + "/" + url.PathEscape(name) }
