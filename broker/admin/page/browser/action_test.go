@@ -116,6 +116,7 @@ func TestDeadActions(t *testing.T) {
 	b.press("Retry")
 	b.sees("invoice-2 was handed in again.")
 	dead(2)
+	b.until(`![...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('invoice-2'))`) // its buttons are gone
 	b.press("Discard")
 	b.sees("Discard invoice-1?")
 	b.press("Discard it")
