@@ -44,6 +44,7 @@ cannot be in 2.
 Without --server it starts a gloomd of its own on free ports of the loopback
 interface, anew for every round.`,
 	}
+	cmd.SetVersionTemplate("gloom-bench {{.Version}}\n")
 	cmd.AddGroup(
 		&cobra.Group{ID: "shapes", Title: "Shapes of load:"},
 		&cobra.Group{ID: "reading", Title: "Comparing and reading:"},
