@@ -59,7 +59,7 @@ type Broker struct {
 	turns       uint64   // numbers turns of fair types, and when groups opened
 	opening     uint64   // number of the groups that open in this command, 0 as long as none does
 	ajar        heap     // groups that are open and still hold gates, by their best job
-	hungry      int      // types, and pools, with idle workers and gates held
+	heldIdle    int      // types, and pools, with idle workers and gates held
 	shutting    []*group // that have shut, and that types guard
 	restandings []restanding
 	nobody      submitter // has the flows of detached jobs
@@ -196,7 +196,7 @@ func (b *Broker) end() []Effect {
 		b.reviseSome()
 		b.restandSome()
 	}
-	if len(b.touched)+len(b.touchedPools)+len(b.shutting) > 0 || b.unfinished || b.ajar.n > 0 && b.hungry > 0 {
+	if len(b.touched)+len(b.touchedPools)+len(b.shutting) > 0 || b.unfinished || b.ajar.n > 0 && b.heldIdle > 0 {
 		b.match()
 	}
 	if b.deadTypes.n > 0 {

@@ -239,7 +239,7 @@ func (b *Broker) bringIn(k *jobType) {
 // the idle workers for whom that matters.
 func (b *Broker) countHeld(k *jobType, n int) {
 	if k.idle.n > 0 {
-		b.hungry += n
+		b.heldIdle += n
 	}
 	for r := k.pairs; r != 0; {
 		x := b.pairs.get(r)
@@ -252,6 +252,6 @@ func (b *Broker) countHeld(k *jobType, n int) {
 func (b *Broker) countHeldTypes(p *pool, n int) {
 	was := p.typesHeld > 0
 	if p.typesHeld += n; was != (p.typesHeld > 0) && p.idle.n > 0 {
-		b.hungry += n
+		b.heldIdle += n
 	}
 }

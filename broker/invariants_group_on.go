@@ -125,12 +125,12 @@ func (v *census) standing() {
 			must(y.ref == t.no|refTurn && y.a == t.elems.top().a && y.b == t.place(), "a turn of type %q stands elsewhere than its place", t.kind.name)
 		}
 	}
-	hungry := 0
+	heldIdle := 0
 	for _, k := range b.types {
 		if k != nil {
 			must(k.held.n == held[k], "type %q counts %d gates held, has %d", k.name, k.held.n, held[k])
 			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
-			hungry += one(k.held.n > 0 && k.idle.n > 0)
+			heldIdle += one(k.held.n > 0 && k.idle.n > 0)
 		}
 	}
 	for _, p := range b.pools {
@@ -142,10 +142,10 @@ func (v *census) standing() {
 			n += one(b.types[b.pairs.get(r).kind].held.n > 0)
 		}
 		must(n == p.typesHeld, "a pool counts %d types with gates held, has %d", p.typesHeld, n)
-		hungry += one(n > 0 && p.idle.n > 0)
+		heldIdle += one(n > 0 && p.idle.n > 0)
 	}
-	must(hungry == b.hungry, "%d types and pools are hungry, counted %d", hungry, b.hungry)
-	must(b.unfinished || b.hungry == 0 || b.ajar.n == 0, "%d workers' types and pools are idle beside %d groups that are ajar", b.hungry, b.ajar.n)
+	must(heldIdle == b.heldIdle, "%d types and pools have idle workers beside gates held, counted %d", heldIdle, b.heldIdle)
+	must(b.unfinished || b.heldIdle == 0 || b.ajar.n == 0, "%d workers' types and pools are idle beside %d groups that are ajar", b.heldIdle, b.ajar.n)
 	for _, f := range b.flows[1:] {
 		if f == nil || f.pos < 0 {
 			continue

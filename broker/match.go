@@ -76,7 +76,7 @@ func (b *Broker) matchAmong() bool {
 			return false
 		case len(b.touched)+len(b.shutting) > 0:
 			// Something has moved on the way.
-		case b.ajar.n > 0 && b.hungry > 0 && (f == nil || b.ajar.top().before(&at)):
+		case b.ajar.n > 0 && b.heldIdle > 0 && (f == nil || b.ajar.top().before(&at)):
 			if !b.look() {
 				return false
 			}

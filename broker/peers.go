@@ -130,7 +130,7 @@ func (b *Broker) lineUp(w *worker) {
 		l.push(&w.idle, w)
 	}
 	if l.n == 1 && held > 0 {
-		b.hungry++
+		b.heldIdle++
 	}
 	b.noteLine(w)
 }
@@ -141,7 +141,7 @@ func (b *Broker) stepOut(w *worker) {
 	}
 	l, held := w.place()
 	if l.remove(&w.idle); l.n == 0 && held > 0 {
-		b.hungry--
+		b.heldIdle--
 	}
 	b.noteLine(w)
 }

@@ -84,10 +84,10 @@ func TestTLS(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s
 	}
-	trusted, stranger := serve(dir), serve(other)
+	trusted, unknown := serve(dir), serve(other)
 	job := c.enqueue(`{"name":"greet","argument":{},"keep_result":true}`)
 	for url, why := range map[string]string{
-		stranger.URL: "unknown authority",
+		unknown.URL: "unknown authority",
 		strings.Replace(trusted.URL, "127.0.0.1", "localhost", 1): "localhost",
 	} {
 		worker := c.register(`{"name":"w","max_jobs":1,"token":"secret","url":"` + url + `"}`)
