@@ -16,9 +16,11 @@ type home struct {
 	waiting  []*lending
 	touched  []*line // lent to since their borrowers were told what still waits
 	stalled  []*line
-	stirred  bool // somebody wants sets of types that it did not before
-	heard    int  // counts what was heard of what others want
-	nextType int  // of waiting, to go on with
+	held     []*line // that may lend less than there is room for, as much is under way
+	relieved bool    // that may have changed
+	stirred  bool    // somebody wants sets of types that it did not before
+	heard    int     // counts what was heard of what others want
+	nextType int     // of waiting, to go on with
 }
 
 // lending is a type of which jobs wait or are lent.
@@ -38,12 +40,14 @@ type line struct {
 	of   *lending
 	core broker.Peer
 	room int
-	lent int
-	used int64 // when a job was last lent, or places given
-	told int   // how many jobs its borrower knows to wait
+	// allotted is the part of room that the core has.
+	allotted int
+	lent     int
+	used     int64 // when a job was last lent, or places given
+	told     int   // how many jobs its borrower knows to wait
 	// retired: runs of it passed their timeout, and it gets no more jobs. Others go
 	// to another line.
-	retired, touched bool
+	retired, touched, held bool
 }
 
 // reconsider looks whether jobs of a type wait that others may do.
@@ -194,7 +198,51 @@ func (m *Machine) open(p *peer, l *lending) *line {
 // allot sets for how many jobs there is room on a line.
 func (m *Machine) allot(ln *line, room int) {
 	ln.room, ln.used = room, m.now
-	m.apply(m.core.Allot(m.now, ln.core, room))
+	m.fill(ln)
+}
+
+// fill has the core lend on a line what there is room for, more and more at a time,
+// while not too much is under way to its broker.
+func (m *Machine) fill(ln *line) {
+	for more := 1; ln.allotted != ln.room; more *= 2 {
+		if ln.allotted < ln.room && m.crowded(ln.peer) {
+			m.hold(ln)
+			return
+		}
+		ln.allotted = min(ln.room, ln.allotted+more)
+		m.apply(m.core.Allot(m.now, ln.core, ln.allotted))
+	}
+}
+
+// hold has a line looked at when less is under way to its broker.
+func (m *Machine) hold(ln *line) {
+	if !ln.held {
+		ln.held = true
+		m.home.held = append(m.home.held, ln)
+	}
+}
+
+// relieve lets lines that are held lend again, or no more.
+func (m *Machine) relieve() {
+	h := &m.home
+	if !h.relieved {
+		return
+	}
+	h.relieved = false
+	held := h.held
+	h.held = nil
+	for _, ln := range held {
+		ln.held = false
+		if !m.crowded(ln.peer) {
+			m.fill(ln)
+		} else {
+			if out, _ := m.core.Out(ln.core); out < ln.allotted {
+				ln.allotted = out
+				m.apply(m.core.Allot(m.now, ln.core, out))
+			}
+			m.hold(ln)
+		}
+	}
 }
 
 // close takes a line from the core.
@@ -211,6 +259,7 @@ func (m *Machine) unlist(ln *line) {
 	h.all = slices.DeleteFunc(h.all, same)
 	h.touched = slices.DeleteFunc(h.touched, same)
 	h.stalled = slices.DeleteFunc(h.stalled, same)
+	h.held = slices.DeleteFunc(h.held, same)
 	ln.of.lines = slices.DeleteFunc(ln.of.lines, same)
 	h.drop(ln.of)
 }
@@ -258,6 +307,10 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		return
 	}
 	m.put(p, b)
+	if m.crowded(p) {
+		m.hold(ln)
+		m.home.relieved = true
+	}
 }
 
 // unstall gives the places of lines that get no more jobs to others.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -44,6 +45,9 @@ type Config struct {
 	Epoch uint64
 	// Part is the most bytes of items that one message may carry.
 	Part int
+	// Flying is the most bytes that are under way to one broker, so that neither its
+	// connection nor heartbeats suffer from them; 0 is 4 MiB.
+	Flying int
 }
 
 // Message is what is to be sent to a broker, or to all if To is "".
@@ -132,6 +136,7 @@ type Stats struct {
 // carried out, which come back to Effect where they are for its own peers.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
 	core.Watch()
+	cfg.Flying = cmp.Or(cfg.Flying, 4<<20)
 	m := &Machine{
 		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
 		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{}, foreign: map[string]*foreign{},
@@ -161,6 +166,7 @@ func (m *Machine) Step(now int64) {
 	m.core.Moved(m.moved)
 	if len(m.order) > 0 {
 		m.unstall()
+		m.relieve()
 		if m.home.stirred {
 			m.home.stirred = false
 			m.offerAgain()
@@ -327,5 +333,5 @@ func (m *Machine) SetPart(n int) { m.cfg.Part = n }
 
 // Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {
-	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return len(p.stream.open) > 0 })
+	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return p.stream.ready(m.cfg.Flying) })
 }

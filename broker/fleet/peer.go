@@ -109,7 +109,7 @@ func (m *Machine) sayBeat() {
 		b.uint(p.stream.got)
 		b.int(p.said)
 		b.int(m.now - p.saidAt)
-		p.stream.unsaid = 0
+		p.stream.said()
 	}
 	m.out = append(m.out, Message{Data: b})
 }
@@ -140,7 +140,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		p.theirs = inc
 		if yours == p.inc {
 			m.meets(p)
-			p.stream.has(got, &m.spare)
+			m.has(p, got)
 			m.missing(p, sent)
 		} else if p.up {
 			m.renew(p)
@@ -174,12 +174,14 @@ func (m *Machine) renew(p *peer) {
 
 // flush has what is to be sent to p cut into messages.
 func (m *Machine) flush(p *peer) {
-	for _, b := range p.stream.open {
-		m.stats.Batches[bits.Len(uint(b.items-1))]++
-		m.stats.Items += uint64(b.items)
-	}
-	p.stream.cut(m.cfg.Part, func(x *part) { m.sendPart(p, x) })
-	if p.stream.unsaid >= saySoon {
+	p.stream.cut(m.cfg.Part, m.cfg.Flying, func(x *part, items int) {
+		if items > 0 {
+			m.stats.Batches[bits.Len(uint(items-1))]++
+			m.stats.Items += uint64(items)
+		}
+		m.sendPart(p, x)
+	})
+	if p.stream.unsaid >= saySoon || p.stream.weight >= m.cfg.Flying/4 {
 		m.sendAck(p, false)
 	}
 }
@@ -192,7 +194,7 @@ func (m *Machine) sendPart(p *peer, x *part) {
 	b.uint(x.no)
 	b.bool(x.more)
 	b.bytes(x.data)
-	p.stream.unsaid = 0
+	p.stream.said()
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
@@ -203,7 +205,7 @@ func (m *Machine) sendAck(p *peer, again bool) {
 	b.uint(p.theirs)
 	b.uint(p.stream.got)
 	b.bool(again)
-	p.stream.unsaid = 0
+	p.stream.said()
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
@@ -223,7 +225,7 @@ func (m *Machine) heardData(p *peer, s *scan) {
 	if s.err != nil {
 		return
 	}
-	p.stream.has(got, &m.spare)
+	m.has(p, got)
 	if x.no != p.stream.got+1 {
 		if x.no > p.stream.got {
 			m.missing(p, x.no)
@@ -239,6 +241,16 @@ func (m *Machine) heardData(p *peer, s *scan) {
 		m.renew(p)
 	}
 }
+
+// has notes that p has all messages up to a number.
+func (m *Machine) has(p *peer, no uint64) {
+	if p.stream.has(no, &m.spare); !m.crowded(p) {
+		m.home.relieved = true
+	}
+}
+
+// crowded tells whether so much waits and is under way that no more is lent to p.
+func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= 2*m.cfg.Flying }
 
 // missing asks for messages up to a number that have not come.
 func (m *Machine) missing(p *peer, no uint64) {
@@ -271,7 +283,7 @@ func (m *Machine) heardAck(p *peer, s *scan) {
 	if s.err != nil {
 		return
 	}
-	p.stream.has(got, &m.spare)
+	m.has(p, got)
 	if again {
 		for i, n := 0, 0; i < len(p.stream.kept) && n < maxAgain; i++ {
 			n += len(p.stream.kept[i].data)

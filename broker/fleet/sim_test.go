@@ -137,7 +137,7 @@ func (x *node) start() {
 	}
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
-	x.machine = fleet.New(fleet.Config{Name: fmt.Sprintf("broker-%d", x.no), Epoch: x.rng.Uint64(), Part: 200}, x.core, x.now, x.apply)
+	x.machine = fleet.New(fleet.Config{Name: fmt.Sprintf("broker-%d", x.no), Epoch: x.rng.Uint64(), Part: 200, Flying: 2000}, x.core, x.now, x.apply)
 	x.flush, x.sent = false, nil
 	for range 1 + x.rng.IntN(2) {
 		x.submitter()

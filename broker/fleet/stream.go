@@ -9,12 +9,14 @@ type stream struct {
 	open []batch // to be sent
 	sent uint64  // number of the last message
 	// kept are those that the peer has not said to have.
-	kept  []part
-	bytes int // in open and kept
+	kept   []part
+	flying int // bytes in kept
+	bytes  int // in open and kept
 
 	got    uint64 // number of the last message that came in its turn
 	whole  []byte // parts of an item that is longer than a message
-	unsaid int    // messages since it was said what has come
+	unsaid int    // messages since it was said what has come, and their bytes
+	weight int
 	seen   uint64 // the highest number that there is
 	asked  int    // pulses for which something has been missing
 }
@@ -23,6 +25,7 @@ type stream struct {
 type batch struct {
 	data  []byte
 	items int
+	begun bool // some of it was sent
 }
 
 type part struct {
@@ -42,8 +45,8 @@ const (
 	// saySoon is after how many messages it is said what has come, if nothing is to
 	// be sent that says so.
 	saySoon = 32
-	// maxKept bounds what a peer has not said to have, in bytes. With more it is lost.
-	maxKept = 256 << 20
+	// maxKept bounds what waits or is under way, in bytes. With more a peer is lost.
+	maxKept = 512 << 20
 	// maxAgain bounds what is sent again at a time, in bytes.
 	maxAgain = 8 << 20
 	// maxSpare bounds the spare buffers, and largeSpare how large one of them is.
@@ -85,29 +88,40 @@ func (s *stream) put(item []byte, from *spares) {
 	s.bytes += len(item)
 }
 
-// cut numbers what is to be sent; messages hold size bytes at most.
-func (s *stream) cut(size int, send func(*part)) {
-	for i := range s.open {
-		data := s.open[i].data
-		for more := true; more; {
-			p := part{data: data[:min(size, len(data))], alone: len(s.open[i].data) <= size}
-			data = data[len(p.data):]
-			more = len(data) > 0
-			s.sent++
-			p.no, p.more = s.sent, more
-			s.kept = append(s.kept, p)
-			send(&p)
+// ready tells whether something may be sent, with most bytes under way.
+func (s *stream) ready(most int) bool { return len(s.open) > 0 && s.flying < most }
+
+// cut numbers what may be sent, with most bytes under way; messages hold size bytes
+// at most. send is told how many items end with it.
+func (s *stream) cut(size, most int, send func(x *part, items int)) {
+	n := 0
+	for n < len(s.open) && s.flying < most {
+		b := &s.open[n]
+		k := min(size, len(b.data))
+		s.sent++
+		p := part{no: s.sent, data: b.data[:k], more: k < len(b.data), alone: !b.begun && k == len(b.data)}
+		s.kept = append(s.kept, p)
+		s.flying += k
+		if p.more {
+			b.data, b.begun = b.data[k:], true
+			send(&p, 0)
+		} else {
+			n++
+			send(&p, b.items)
 		}
 	}
-	clear(s.open)
-	s.open = s.open[:0]
+	s.open = slices.Delete(s.open, 0, n)
 }
+
+// said notes that the peer is told what has come.
+func (s *stream) said() { s.unsaid, s.weight = 0, 0 }
 
 // has notes that the peer has all up to a number.
 func (s *stream) has(no uint64, to *spares) {
 	n := 0
 	for n < len(s.kept) && s.kept[n].no <= no {
 		s.bytes -= len(s.kept[n].data)
+		s.flying -= len(s.kept[n].data)
 		if s.kept[n].alone {
 			to.spent(s.kept[n].data)
 		}
@@ -121,6 +135,7 @@ func (s *stream) take(p *part) []byte {
 	s.got = p.no
 	s.asked = 0
 	s.unsaid++
+	s.weight += len(p.data)
 	if p.more {
 		s.whole = append(s.whole, p.data...)
 		return nil

@@ -151,6 +151,42 @@ func TestNoMoreThanWanted(t *testing.T) {
 	}
 }
 
+// TestHeavyBurst: however much is lent at once, little is under way at a time, and a
+// network that carries 32 MiB a second loses nobody.
+func TestHeavyBurst(t *testing.T) {
+	const jobs = 200
+	body := fmt.Appendf(nil, `"%0*d"`, 256<<10, 0)
+	w := newTwins(20 * time.Millisecond)
+	for range 2 {
+		w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: jobs / 2})
+	}
+	w.pass(time.Second)
+	for i := range jobs {
+		w.submit(fmt.Sprint(i), `"t"`, body)
+	}
+	most, given := 0, 0
+	for end := w.now + int64(time.Minute); w.answers < jobs && w.now < end; {
+		w.pass(5 * time.Millisecond)
+		under := 0
+		for _, x := range w.way {
+			under += len(x.data)
+		}
+		most = max(most, under)
+		given += len(w.jobs)
+		for _, j := range w.jobs {
+			w.respond(j.to, j.id, body)
+		}
+		w.jobs = w.jobs[:0]
+	}
+	st := w.machines[0].Info().Stats
+	if w.answers != jobs || given != jobs || st.Lost+st.Returned+st.Gaps != 0 {
+		t.Errorf("%d of %d jobs were answered, %d given to workers: %+v", w.answers, jobs, given, st)
+	}
+	if most > 10<<20 {
+		t.Errorf("%d bytes were under way at a time", most)
+	}
+}
+
 // TestForeign: a broker that speaks another version is named, and no more.
 func TestForeign(t *testing.T) {
 	w := newTwins(0)
