@@ -38,7 +38,13 @@ func hears(t *testing.T, b *broker, n int) {
 	t.Helper()
 	if err := until(fmt.Sprint(b.name, " hears ", n), func() error {
 		v, err := b.fleet()
-		if err == nil && len(v.Brokers) != n {
+		up := 0
+		for _, o := range v.Brokers {
+			if o.State == "up" {
+				up++
+			}
+		}
+		if err == nil && up != n {
 			err = fmt.Errorf("%+v", v)
 		}
 		return err
