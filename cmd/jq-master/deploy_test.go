@@ -14,6 +14,7 @@ import (
 func TestDeploy(t *testing.T) {
 	t.Parallel()
 	c := start(t).client(t, jsonType)
+	c.do("PUT", "/v1/constraints/one", `{"match":{},"rate":1}`).want(201)
 	names := map[string]bool{}
 	eventually(t, "a request is counted", func() bool {
 		text := c.do("GET", "/metrics", "").want(200).text
