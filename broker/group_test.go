@@ -377,7 +377,7 @@ func TestUnusedFlows(t *testing.T) {
 		groups int
 		most   int64 // bytes
 	}{
-		{"many", Config{IdleTypes: 10}, many(200_000, 300), unusedBytes},
+		{"many", Config{IdleTypes: 10}, many(50_000, 300), unusedBytes},
 		{"little room", Config{IdleTypes: 10, MaxBytes: 64 << 10}, 1000, 1 << 10},
 		{"types", Config{IdleTypes: 10, MaxTypes: 2}, 1000, unusedBytes},
 	} {
