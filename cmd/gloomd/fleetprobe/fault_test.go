@@ -143,7 +143,7 @@ func TestBorrowerLost(t *testing.T) {
 		{"deaf", func() error { return nats.site.mute(b.site) }, func() error { return nats.site.unmute(b.site) }},
 	} {
 		o.step("borrower "+way.name, func(t *testing.T, typ string) {
-			s, w := o.lent(t, typ, "moves", `,"retries":1`)
+			s, w := o.lent(t, typ, "moves", `,"retries":9`)
 			once, _ := o.lent(t, typ+"-once", "once", `,"retries":0`)
 			if err := way.lose(); err != nil {
 				t.Fatal(err)
@@ -452,20 +452,21 @@ func TestSmallPayload(t *testing.T) {
 				quote(fmt.Sprint(i, long[1:])), quote(long), body, quote(long), quote(long+long+long))
 		}
 		for n := 0; n < 5; {
-			if g := w.next(); g.Action == "job" {
-				if n++; string(g.Body) != body {
-					t.Errorf("%d bytes: %s", size, g)
+			select {
+			case g := <-w.in:
+				if g.Action == "job" {
+					if string(g.Body) != body {
+						t.Errorf("%d bytes: %s", size, g)
+					}
+					w.send(`{"action":"respond","id":%s,"body":%s}`, quote(g.ID), body)
 				}
-				w.send(`{"action":"respond","id":%s,"body":%s}`, quote(g.ID), body)
+			case g := <-s.in:
+				if n++; !g.result() || string(g.Body) != body {
+					t.Fatalf("%d bytes: %s", size, g)
+				}
+			case <-time.After(patience):
+				t.Fatalf("%d bytes: %d of 5 jobs end", size, n)
 			}
-		}
-		for range 5 {
-			if g := s.next(); !g.result() || string(g.Body) != body {
-				t.Fatalf("%d bytes: %s", size, g)
-			}
-		}
-		for len(w.in) > 0 {
-			<-w.in
 		}
 	}
 	if err := f.brokers[1].ask("GET", "/v1/none", nil, nil); err == nil {

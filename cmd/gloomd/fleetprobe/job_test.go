@@ -183,6 +183,42 @@ func TestBigBodies(t *testing.T) {
 	})
 }
 
+// More than NATS keeps for a connection that is slow to read is lent bit by bit.
+func TestHeavyBurst(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		const n, size = 500, 256 << 10
+		body := quote(strings.Repeat("h", size))
+		if err := a.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			s.ok(`{"action":"submit","id":"heavy%d","type":%s,"body":%s,"retries":0}`, i, quote(typ), body)
+		}
+		for range 8 {
+			w := worker(t, b, `"prefetch":70,"type":`+quote(typ))
+			go func() {
+				for f := range w.in {
+					if f.Action == "job" && string(f.Body) == body {
+						w.write(`{"action":"respond","id":"` + f.ID + `","body":1}`)
+					}
+				}
+			}()
+		}
+		wanted(t, a, "b", typ)
+		if err := a.ask("POST", "/v1/types/"+typ+"/resume", struct{}{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			if f := s.next(); !f.result() {
+				t.Fatal(f)
+			}
+		}
+		counts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
+	})
+}
+
 func TestHeaders(t *testing.T) {
 	calm(t, func(t *trial, a, b, c *broker) {
 		typ := typeOf(t)
@@ -316,12 +352,16 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("after an overdue run: %s", f)
 		}
 		w.ok(`{"action":"respond","body":"next"}`)
-		s.ended("next", "")
 		if f := w2.next(); f.Action != "cancel" {
 			t.Errorf("the second overdue run: %s", f)
 		}
-		if f := s.ended("slow", "job_failed"); !strings.Contains(f.Reason, "time") {
-			t.Errorf("reason %q", f.Reason)
+		for range 2 {
+			switch f := s.next(); {
+			case f.ID == "next" && f.result():
+			case f.ID == "slow" && f.Error == "job_failed" && strings.Contains(f.Reason, "time"):
+			default:
+				t.Errorf("%s, want the result of next and slow's failure", f)
+			}
 		}
 		w2.ok(`{"action":"fail","reason":"discarded"}`)
 		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})

@@ -257,6 +257,9 @@ func away(t *testing.T, b *broker) {
 		if err == nil && (v.NATS == nil || v.NATS.Connected || len(v.Brokers) > 0) {
 			err = fmt.Errorf("%+v, NATS %+v", v, v.NATS)
 		}
+		if err == nil && !strings.Contains(b.daemon().Log.String(), "NATS") {
+			err = errors.New("its log says nothing of NATS")
+		}
 		var found api.Findings
 		if err == nil {
 			err = b.ask("GET", "/v1/findings", nil, &found)
