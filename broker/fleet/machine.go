@@ -93,6 +93,8 @@ type Machine struct {
 	// are collected are to be answered, or broker.Never.
 	pulses    int64
 	next, due int64
+	beatAt    int64 // pulse of the last heartbeat
+	early     bool  // the next one does not wait for its time
 	joinAt    int64 // when it shows itself
 	rival     int64 // when another broker of its name was last heard; 0 never
 	alone     bool  // for that reason
@@ -191,11 +193,12 @@ func (m *Machine) beat() {
 	for _, p := range slices.Clone(m.order) {
 		if m.now-p.heard >= lostBeats*beatPulses*pulse {
 			m.forget(p)
+			m.early = m.early || m.pulses >= m.beatAt+2 // it may still hear us, and is told
 		} else {
 			m.askAgain(p)
 		}
 	}
-	if m.pulses%beatPulses == 0 {
+	if m.pulses%beatPulses == 0 || m.early {
 		m.sayBeat()
 	}
 	m.sayWants(m.pulses%wantPulses == 0)

@@ -96,6 +96,7 @@ func (m *Machine) part(p *peer) {
 
 // sayBeat says that we live, and whom we hear.
 func (m *Machine) sayBeat() {
+	m.beatAt, m.early = m.pulses, false
 	b := m.start(msgBeat, 64*len(m.order))
 	b.int(m.now)
 	b.bool(m.core.Draining())
