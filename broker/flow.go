@@ -156,8 +156,8 @@ func (b *Broker) dropFlow(f *flow) {
 	b.freeFlows = append(b.freeFlows, f.no)
 	f.sub, f.kind, f.dead, f.telling = nil, nil, false, false
 	f.keep, f.owner, f.origin = false, 0, 0
+	b.releaseQueue(&f.ready)
 	b.laneBytes -= int64(cap(f.ready.lanes)) * laneSize
-	f.ready.release()
 	if len(b.spareFlows) < spareFlows {
 		b.spareFlows = append(b.spareFlows, f)
 	}
@@ -233,7 +233,7 @@ func (b *Broker) emptied(f *flow) {
 // unuse keeps an empty flow for the next job of its kind; of all these those go
 // first that have been unused for longest. They do not keep their types in use.
 func (b *Broker) unuse(f *flow) {
-	f.ready.release()
+	b.releaseQueue(&f.ready)
 	f.kind.unused++
 	b.unused.push(&f.unused, f)
 	b.unusedBytes += f.around()

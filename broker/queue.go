@@ -88,9 +88,10 @@ func (b *Broker) resizeLanes(q *queue, room int) {
 	q.lanes = append(make([]lane, 0, room), q.lanes...)
 }
 
-// release gives back the memory of an empty queue, but for a few lanes.
-func (q *queue) release() {
-	if cap(q.lanes) > 4 {
+// releaseQueue gives back the memory of an empty queue, but for a few lanes.
+func (b *Broker) releaseQueue(q *queue) {
+	if n := cap(q.lanes); n > 4 {
+		b.laneBytes -= int64(n) * laneSize
 		q.lanes = nil
 	}
 	q.spill.release()

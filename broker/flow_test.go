@@ -1,0 +1,32 @@
+package broker
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestUnusedFlow: what an empty flow gives back is not counted any more, however
+// often jobs of many priorities come and go.
+func TestUnusedFlow(t *testing.T) {
+	b := New(Config{})
+	p, w := b.AddSubmitter(), b.AddWorker()
+	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 100})
+	var after [2]int64
+	for round := range 1000 {
+		for i := range 7 {
+			id := []byte(fmt.Sprint(round, "-", i))
+			b.Pause(0, []byte("t"), i < 6)
+			b.Submit(0, p, &Submission{ID: id, Type: []byte("t"), Body: []byte("1"), Priority: int64(i), Groups: [][]byte{[]byte("g")}})
+		}
+		for i := range 7 {
+			b.Respond(0, w, []byte(fmt.Sprint(round, "-", i)), []byte("1"), false)
+		}
+		if queued, _ := b.load(); queued != 0 {
+			t.Fatalf("%d jobs are left", queued)
+		}
+		after[min(round, 1)] = b.Memory().Flows
+	}
+	if after[0] != after[1] {
+		t.Errorf("flows take %d bytes once they were empty, %d after 1,000 times", after[0], after[1])
+	}
+}
