@@ -216,7 +216,7 @@ func TestSubmit(t *testing.T) {
 	p.types("textbox", "Body", `{"n":90071992547409930001}`)
 	p.types("textbox", "Priority", "99999999999999999999")
 	p.clicks("button", "^Submit$")
-	p.reads("priority")
+	p.reads("must be an integer")
 	p.types("textbox", "Priority", "-3")
 	p.clicks("button", "^Submit$")
 	p.reads("done")

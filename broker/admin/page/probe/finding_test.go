@@ -151,7 +151,7 @@ var stalls = []stall{
 			b.steady("mail", func(j *gloom.Job) { j.Expires = 50 * time.Millisecond })
 		},
 		mend: func(b *broker) { b.leave() }},
-	{name: "given back again and again", of: "", says: "jobs back lately",
+	{name: "given back again and again", of: "mail", says: "jobs of it back lately",
 		stage: func(b *broker) {
 			b.work(&gloom.Worker{Type: "mail", Handler: func(context.Context, *gloom.Job) (any, error) {
 				return nil, gloom.Release(20 * time.Millisecond)
@@ -242,7 +242,7 @@ func TestFindings(t *testing.T) {
 			if token != "" {
 				p.enters("looker")
 			}
-			p.waits("heading", "well")
+			p.waits("heading", calm)
 			s.stage(b)
 			staged := time.Now()
 			is := regexp.MustCompile("(?is)" + s.says)
@@ -277,6 +277,9 @@ func TestFindings(t *testing.T) {
 		})
 	}
 }
+
+// calm is the heading where nothing is wrong, but that the machine may be slow.
+const calm = "All is well|One thing wants a look"
 
 // finding is a line of the page that begins with how bad it is.
 type finding struct{ text, advice string }

@@ -165,6 +165,7 @@ func TestRevoked(t *testing.T) {
 	b, file := guarded(t)
 	p := sit(t)
 	p.forgives(refused...)
+	p.forgives("net::ERR") // of the stream, if the broker ends it
 	p.goes(b.url("#/jobs"))
 	p.enters("ruler")
 	p.waits("heading", "^Jobs$")
