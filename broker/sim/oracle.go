@@ -489,7 +489,9 @@ func (o *oracle) handOut() {
 			}
 			o.pour(k)
 		}
-		handed[k.name]++
+		if handed[k.name]++; k.fair {
+			o.inTurn(k, j)
+		}
 		o.dispatch(k, w, j)
 	}
 }

@@ -168,14 +168,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	if !k.fair || best == nil {
 		return best
 	}
-	heads := map[turnOf]*oracleJob{} // the best of each group
-	for _, other := range o.jobs {
-		if other.place == queued && other.typ == k.name && o.allowed(other) {
-			if t := turn(other); heads[t] == nil || other.before(heads[t]) {
-				heads[t] = other
-			}
-		}
-	}
+	heads := o.heads(k)
 	// Where the core hands out none of the type, the first in turn is meant, of
 	// several the last: the one before which most others go.
 	for t, head := range heads {
@@ -188,18 +181,36 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	if j == nil || heads[turn(j)] != j || j.priority < best.priority {
 		return best
 	}
+	return j
+}
+
+// heads are the best jobs of each group of a type.
+func (o *oracle) heads(k *oracleType) map[turnOf]*oracleJob {
+	heads := map[turnOf]*oracleJob{}
+	for _, j := range o.jobs {
+		if j.place == queued && j.typ == k.name && o.allowed(j) {
+			if t := turn(j); heads[t] == nil || j.before(heads[t]) {
+				heads[t] = j
+			}
+		}
+	}
+	return heads
+}
+
+// inTurn complains if the job of a fair type that goes now, when all before it have
+// gone, is not of a group whose turn it may be.
+func (o *oracle) inTurn(k *oracleType, j *oracleJob) {
 	// One whose jobs have several sets of groups may stand where it stood when all
 	// of them were held back and nobody looked: it has missed no turn by that.
 	mine := o.since(o.turns, turn(j))
 	if o.mixed[turn(j)] {
 		mine = o.since(o.queues, turn(j))
 	}
-	for t, head := range heads {
+	for t, head := range o.heads(k) {
 		if head.priority == j.priority && o.since(o.turns, t) < mine {
 			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.since(o.turns, t))
 		}
 	}
-	return j
 }
 
 // since is the command noted for a group, or this one.
