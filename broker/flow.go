@@ -235,6 +235,9 @@ func (b *Broker) emptied(f *flow) {
 func (b *Broker) unuse(f *flow) {
 	b.releaseQueue(&f.ready)
 	f.kind.unused++
+	if f.sub != nil {
+		f.sub.unused++
+	}
 	b.unused.push(&f.unused, f)
 	b.unusedBytes += f.around()
 	b.unuseFlow(f)
@@ -250,6 +253,9 @@ func (b *Broker) reuse(f *flow) {
 
 func (b *Broker) outOfUnused(f *flow) {
 	f.kind.unused--
+	if f.sub != nil {
+		f.sub.unused--
+	}
 	b.unused.remove(&f.unused)
 	b.unusedBytes -= f.around()
 }

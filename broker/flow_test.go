@@ -26,6 +26,9 @@ func TestUnusedFlow(t *testing.T) {
 		}
 		after[min(round, 1)] = b.Memory().Flows
 	}
+	if all, _ := b.Submitters(nil, 0, 10); len(all) != 1 || all[0].Types != 0 {
+		t.Errorf("a submitter without jobs: %+v", all)
+	}
 	if after[0] != after[1] {
 		t.Errorf("flows take %d bytes once they were empty, %d after 1,000 times", after[0], after[1])
 	}

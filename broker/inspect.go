@@ -501,7 +501,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 			n += len(s.flows)
 		}
 		if typ == nil || slices.ContainsFunc(s.flows, func(f *flow) bool { return bytes.Equal(f.kind.name, typ) && f.held() > 0 }) {
-			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows), Names: s.names()})
+			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows) - s.unused, Names: s.names()})
 		}
 	}
 	return found, following(from, len(b.peers))
@@ -509,7 +509,7 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 
 // names are some of the types that a submitter has jobs of.
 func (s *submitter) names() (names [][]byte) {
-	for _, f := range s.flows[:min(len(s.flows), lookVisits)] {
+	for _, f := range slices.Backward(s.flows[max(0, len(s.flows)-lookVisits):]) {
 		if f.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, f.kind.name) }) {
 			if names = append(names, f.kind.name); len(names) == shownNames {
 				break

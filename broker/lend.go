@@ -74,6 +74,8 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		return b.end(), 0, false
 	}
 	if b.hasOut(w, s.ID) {
+		b.stepOut(w)
+		b.lineUp(w) // so that the next try meets another one
 		return b.end(), 0, true
 	}
 	f := b.flowFor(sub, flowKey{kind: k, set: b.setFor(s.Groups)})

@@ -126,9 +126,14 @@ func TestBorrower(t *testing.T) {
 }
 
 // TestSharedID: a job with the id of a borrowed one that is out on the only worker
-// holds nobody back, and comes when that one has ended.
+// holds nobody back, and comes when that one has ended or another worker is there,
+// also behind the first one in line.
 func TestSharedID(t *testing.T) {
-	for _, types := range [][][]byte{nil, {[]byte(`"*"`)}} {
+	for i := range 4 {
+		beside, types := i%2 > 0, [][]byte(nil)
+		if i > 1 {
+			types = [][]byte{[]byte(`"*"`)}
+		}
 		b := broker.New(broker.Config{IdleTypes: 10})
 		w, s, home := b.AddWorker(), b.AddSubmitter(), b.AddLender()
 		typ := []byte(`"t"`)
@@ -147,9 +152,15 @@ func TestSharedID(t *testing.T) {
 		if fx := b.Tick(now); told(fx) != "" {
 			t.Errorf("a worker gets two jobs of one id: %s", told(fx))
 		}
-		b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
+		if beside {
+			b.Join(now, b.AddWorker(), &broker.Joining{Type: typ, Types: types, Prefetch: 1})
+			now += int64(broker.ClashPause)
+			b.Tick(now) // meets the first one again
+		} else {
+			b.Respond(now, w, []byte(`"same"`), []byte("4"), false)
+		}
 		if fx := b.Tick(now + int64(broker.ClashPause)); told(fx) != `job:"same":2` {
-			t.Errorf("when the other one has ended: %s", told(fx))
+			t.Errorf("when the other one has ended, or another worker is there (%v): %s", beside, told(fx))
 		}
 	}
 }

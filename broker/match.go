@@ -172,7 +172,7 @@ func (b *Broker) runnable(k *jobType) *flow {
 // many of these were met that others must get their turn first.
 //
 // A job with the id of a borrowed one that is out on the worker waits for ClashPause,
-// and holds nobody else back.
+// and holds nobody else back; then it meets the next worker in line.
 func (b *Broker) handOut(f *flow, w *worker) bool {
 	k := f.kind
 	r := b.first(&f.ready)
@@ -187,8 +187,12 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 		return true
 	}
 	if b.borrowedRuns > 0 && b.borrowedBy(w, b.id(j)) != 0 {
+		since := j.since
 		b.leaveQueue(r, j)
 		b.wait(f, r, j, b.now+int64(ClashPause))
+		j.since = since
+		b.stepOut(w)
+		b.lineUp(w)
 		return true
 	}
 	if k.limits.Rate > 0 {

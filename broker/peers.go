@@ -8,9 +8,11 @@ type submitter struct {
 	byKey map[flowKey]*flow
 	last  *flow // the flow used last
 	idle  *flow // the one empty flow it may keep
-	jobs  int
-	bytes int64
-	owner uint64 // see SetOwner
+	// unused counts those of its flows that are in Broker.unused.
+	unused int
+	jobs   int
+	bytes  int64
+	owner  uint64 // see SetOwner
 	// gone: it is in Broker.leaving, as long as it has flows.
 	gone bool
 	// lends: it is a broker (Borrow).

@@ -44,7 +44,7 @@ type Server struct {
 	httpSrv   *http.Server
 	secure    streams       // with TLS
 	within    streams       // of Dial
-	batches   sync.Pool     // of *batch, for TLS and giant frames
+	batches   sync.Pool     // of *batch, for streams and giant frames
 	giants    chan struct{} // room for giant frames that are seen to beside the loops
 
 	conns        atomic.Int64

@@ -45,7 +45,7 @@ type session struct {
 	unfinished unfinished
 	// paused: nothing is read from it until it has read some of what waits for it.
 	paused atomic.Bool
-	ending atomic.Bool // it is being closed by us; kept with TLS only
+	ending atomic.Bool // it is being closed by us; kept for streams only
 
 	beat    time.Duration
 	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
