@@ -95,6 +95,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
+	p.forgives(missing) // of the job that is cancelled in the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]
