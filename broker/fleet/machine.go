@@ -38,6 +38,9 @@ const (
 	maxPlaces = 4096
 )
 
+// MaxName bounds the name of a broker, in bytes.
+const MaxName = 128
+
 // Config says who a machine is.
 type Config struct {
 	// Name tells the brokers of a fleet apart, Epoch the lives of one of that name.
@@ -179,6 +182,7 @@ func (m *Machine) Step(now int64) {
 
 // beat is one pulse.
 func (m *Machine) beat() {
+	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostBeats*beatPulses*pulse })
 	switch {
 	case m.rival != 0 && m.now-m.rival < lostBeats*beatPulses*pulse:
 		m.standAlone()
@@ -189,7 +193,6 @@ func (m *Machine) beat() {
 	case m.now < m.joinAt:
 		return
 	}
-	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostBeats*beatPulses*pulse })
 	for _, p := range slices.Clone(m.order) {
 		if m.now-p.heard >= lostBeats*beatPulses*pulse {
 			m.forget(p)
@@ -225,7 +228,7 @@ func (m *Machine) Receive(now int64, data []byte) {
 	v, kind := s.uint(), s.uint()
 	name, epoch := s.str(), s.uint()
 	switch {
-	case s.err != nil:
+	case s.err != nil || len(name) > MaxName:
 		m.stats.Garbage++
 		return
 	case v != version:
@@ -336,5 +339,7 @@ func (m *Machine) SetPart(n int) { m.cfg.Part = n }
 
 // Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {
-	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool { return p.stream.ready(m.cfg.Flying) })
+	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool {
+		return p.stream.ready(m.cfg.Flying) || p.stream.due(m.cfg.Flying)
+	})
 }

@@ -12,7 +12,7 @@ import (
 // all in MessagePack, without keys. The first four are so in all versions. What
 // changes anything else changes the version.
 const (
-	version = 1
+	version = 2
 
 	msgBeat  = 'b' // to all: the sender lives, and whom it hears
 	msgWants = 'w' // to all: what its idle workers would do

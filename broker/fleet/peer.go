@@ -182,7 +182,7 @@ func (m *Machine) flush(p *peer) {
 		}
 		m.sendPart(p, x)
 	})
-	if p.stream.unsaid >= saySoon || p.stream.weight >= m.cfg.Flying/4 {
+	if p.stream.due(m.cfg.Flying) {
 		m.sendAck(p, false)
 	}
 }

@@ -113,6 +113,10 @@ func (s *stream) cut(size, most int, send func(x *part, items int)) {
 	s.open = slices.Delete(s.open, 0, n)
 }
 
+// due tells whether the peer waits to be told what has come, with most bytes under
+// way.
+func (s *stream) due(most int) bool { return s.unsaid >= saySoon || s.weight >= most/4 }
+
 // said notes that the peer is told what has come.
 func (s *stream) said() { s.unsaid, s.weight = 0, 0 }
 

@@ -72,6 +72,10 @@ func (w *twins) pass(d time.Duration) {
 			some = false
 			for i, m := range w.machines {
 				m.Step(w.now)
+				m.News()
+				if !m.Pending() {
+					continue
+				}
 				w.sent[i] = m.Take(w.sent[i])
 				for _, v := range w.sent[i] {
 					w.way = append(w.way, letter{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
@@ -184,6 +188,21 @@ func TestHeavyBurst(t *testing.T) {
 	}
 	if most > 10<<20 {
 		t.Errorf("%d bytes were under way at a time", most)
+	}
+}
+
+// TestAcks: what came is said though nothing else is to be sent, or the home would
+// lend no more till the next heartbeat.
+func TestAcks(t *testing.T) {
+	const jobs = 100
+	w := newTwins(time.Millisecond)
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: jobs})
+	w.pass(time.Second)
+	for i := range jobs {
+		w.submit(fmt.Sprint(i), `"t"`, fmt.Appendf(nil, `"%0*d"`, 256<<10, 0))
+	}
+	if w.pass(100 * time.Millisecond); len(w.jobs) != jobs {
+		t.Errorf("%d of %d jobs are with workers after 100 ms", len(w.jobs), jobs)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"gloom/broker/fleet"
 	"gloom/broker/guard"
 )
 
@@ -39,9 +40,6 @@ type Options struct {
 
 var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// maxName bounds the name of a broker and the prefix, in bytes.
-const maxName = 128
-
 // Validate checks the options; it returns *guard.OptionError.
 func (o *Options) Validate() error {
 	bad := func(flag, value, reason string) error {
@@ -50,10 +48,10 @@ func (o *Options) Validate() error {
 	if o.Servers == "" {
 		return nil
 	}
-	if !subject.MatchString(o.Prefix) || len(o.Prefix) > maxName {
+	if !subject.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
 		return bad("fleet-prefix", fmt.Sprintf("%.200q", o.Prefix), "a prefix is words of letters, digits, - and _, joined by dots, with 128 bytes at most")
 	}
-	if len(o.Name) > maxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
+	if len(o.Name) > fleet.MaxName || !utf8.ValidString(o.Name) || strings.ContainsFunc(o.Name, unicode.IsControl) {
 		return bad("fleet-name", fmt.Sprintf("%.200q", o.Name), "a name is text of 128 bytes at most, without control characters")
 	}
 	for _, f := range []struct {
