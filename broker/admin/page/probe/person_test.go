@@ -179,13 +179,6 @@ func (p *person) forgives(parts ...string) {
 	p.forgiven = append(p.forgiven, parts...)
 }
 
-// said is what went wrong so far, forgiven or not.
-func (p *person) said() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.wrong)
-}
-
 func (p *person) goes(url string) {
 	p.t.Helper()
 	p.does(chromedp.Navigate(url))
