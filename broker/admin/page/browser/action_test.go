@@ -19,7 +19,7 @@ import (
 func TestTypeActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/type/report")
-	b.forgive("400 (Bad Request)") // of limits that cannot be
+	b.Forgive("400 (Bad Request)") // of limits that cannot be
 	is := func(key string, want any) {
 		t.Helper()
 		w.until("/v1/types/report", func(v map[string]any) bool { return fmt.Sprint(v[key]) == fmt.Sprint(want) })
@@ -74,7 +74,7 @@ func TestTypeActions(t *testing.T) {
 func TestJobActions(t *testing.T) {
 	w := busy(t)
 	b := w.open("#/job/later")
-	b.forgive("404 (Not Found)") // of jobs that are over
+	b.Forgive("404 (Not Found)") // of jobs that are over
 	b.sees("delayed", "Why it waits: its delay or backoff")
 	b.press("Show the body")
 	b.sees(`"n": 12345678901234567890`, `"empty": {}`, `"trace": "t-1"`)
@@ -351,7 +351,7 @@ var hostile = []string{
 func TestHostile(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.forgive("404 (Not Found)")
+	b.Forgive("404 (Not Found)")
 	enc := func(s string) string { return eval[string](b, `return encodeURIComponent($0)`, s) }
 	var jobs []gloom.Job
 	for _, text := range hostile {
@@ -397,7 +397,7 @@ func TestDirection(t *testing.T) {
 	w := start(t, nil)
 	w.submit(gloom.Job{Type: "\u202egnp", ID: "\u202eboj"})
 	b := w.open("")
-	b.forgive("404 (Not Found)") // once the job is cancelled
+	b.Forgive("404 (Not Found)") // once the job is cancelled
 	b.sees("no worker serves")
 	if eval[bool](b, `const text = document.querySelector('.findings b').nextSibling.nextSibling ?? document.querySelector('.findings b').nextSibling;
 		const left = i => { const r = document.createRange(); r.setStart(text, i); r.setEnd(text, i + 1); return r.getBoundingClientRect().left; };
@@ -421,9 +421,9 @@ func TestTokens(t *testing.T) {
 	}
 	w := start(t, func(o *server.Options) { o.TokenFile = file })
 	b := w.open("#/type/none")
-	b.forgive("401 (Unauthorized)")
-	b.forgive("403 (Forbidden)")
-	b.forgive("404 (Not Found)")
+	b.Forgive("401 (Unauthorized)")
+	b.Forgive("403 (Forbidden)")
+	b.Forgive("404 (Not Found)")
 	enter := func(token string) {
 		t.Helper()
 		b.fill("token", token)
@@ -461,7 +461,7 @@ func TestTokens(t *testing.T) {
 func TestRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.forgive("net::ERR")
+	b.Forgive("net::ERR")
 	w.submit(gloom.Job{Type: "before"})
 	b.sees("before")
 	submit, http_ := w.srv.SubmitAddr().String(), w.srv.HTTPAddr().String()
@@ -541,7 +541,7 @@ func TestKeyboard(t *testing.T) {
 	b.until(`document.activeElement.id === 'find'`)
 	b.keys("report-07\r")
 	b.sees("Why it waits")
-	b.forgive("404 (Not Found)") // no job has such an id
+	b.Forgive("404 (Not Found)") // no job has such an id
 	b.keys("/")
 	b.keys("thumb\r")
 	b.until(`location.hash === '#/type/thumbnail'`)

@@ -107,7 +107,7 @@ func TestRefused(t *testing.T) {
 		streams = append(streams, resp.Body)
 	}
 	b := w.open("")
-	b.forgive("503 (Service Unavailable)")
+	b.Forgive("503 (Service Unavailable)")
 	b.sees("The broker refuses its events: 30 streams of events are open")
 	for _, s := range streams {
 		_ = s.Close()

@@ -67,7 +67,7 @@ var views = []struct {
 func TestViews(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
-	b.forgive("404 (Not Found)") // of the job that there is not
+	b.Forgive("404 (Not Found)") // of the job that there is not
 	widths := []int64{320, 1280}
 	if *long || *shots != "" {
 		widths = []int64{320, 768, 1280, 1920}
@@ -100,9 +100,7 @@ func TestCold(t *testing.T) {
 	w := busy(t)
 	b := w.open("")
 	b.sees("Types with most to do")
-	b.mu.Lock()
-	requests, size := b.requests, b.bytes
-	b.mu.Unlock()
+	requests, size := b.Heard()
 	if requests == 0 || requests > 40 || size > 70_000 {
 		t.Errorf("%d requests, %.0f bytes; at most 40 and 70 kB, headers included, are meant", requests, size)
 	}

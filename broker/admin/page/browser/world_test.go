@@ -10,29 +10,23 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin"
+	"gloom/broker/admin/page/pagetest"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 )
 
 // patience is how long anything is waited for.
-const patience = 45 * time.Second
+const patience = pagetest.Patience
 
 var (
 	shots = flag.String("shots", "", "directory for screenshots of every view, 320 to 1920 pixels, light and dark")
@@ -45,21 +39,12 @@ var chromium context.Context
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		path, err := exec.LookPath("chromium")
+		ctx, end, err := pagetest.Chromium()
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "the page is tried in chromium, which is missing; make deps installs it:", err)
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-			chromedp.WSURLReadTimeout(2*patience))
-		ctx, end := chromedp.NewExecAllocator(context.Background(), opts...)
 		defer end()
-		ctx, end = chromedp.NewContext(ctx)
-		defer end()
-		if err := chromedp.Do(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "starting chromium:", err)
-			return 1
-		}
 		chromium = ctx
 		return m.Run()
 	}())
@@ -181,12 +166,7 @@ func (w *world) until(path string, is func(map[string]any) bool) {
 type tab struct {
 	t   *testing.T
 	ctx context.Context
-
-	mu       sync.Mutex
-	wrong    []string // errors in the console
-	forgiven []string // parts of errors that are meant
-	requests int
-	bytes    float64
+	*pagetest.Ear
 }
 
 // open opens the page in a new profile, ready when the first look has come.
@@ -201,22 +181,8 @@ func newTab(t *testing.T, parent context.Context, opts ...chromedp.ContextOption
 	t.Helper()
 	ctx, end := chromedp.NewContext(parent, opts...)
 	t.Cleanup(end)
-	b := &tab{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, b.hear); err != nil {
-		t.Fatal(err)
-	}
-	b.call(func() error { _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); return err })
-	b.onNew(`window.violations = []; addEventListener('securitypolicyviolation', e => window.violations.push(e.violatedDirective + ' ' + e.blockedURI))`)
+	b := &tab{t: t, ctx: ctx, Ear: pagetest.Listen(t, ctx)}
 	b.size(1280, 900)
-	t.Cleanup(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, said := range b.wrong {
-			if !slices.ContainsFunc(b.forgiven, func(part string) bool { return strings.Contains(said, part) }) {
-				t.Errorf("the console says: %s", said)
-			}
-		}
-	})
 	return b
 }
 
@@ -234,43 +200,6 @@ func (b *tab) onNew(script string) {
 		_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 		return err
 	})
-}
-
-func (b *tab) hear(ev any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	said := ""
-	switch e := ev.(type) {
-	case *runtime.EventExceptionThrown:
-		said = "exception: " + e.ExceptionDetails.Text
-		if x := e.ExceptionDetails.Exception; x != nil {
-			said += " " + x.Description
-		}
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			for _, a := range e.Args {
-				said += string(a.Value) + a.Description
-			}
-		}
-	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
-			said = e.Entry.Text + " " + e.Entry.URL
-		}
-	case *network.EventRequestWillBeSent:
-		b.requests++
-	case *network.EventLoadingFinished:
-		b.bytes += e.EncodedDataLength
-	}
-	if said != "" {
-		b.wrong = append(b.wrong, said)
-	}
-}
-
-// forgive says that an error is meant.
-func (b *tab) forgive(part string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.forgiven = append(b.forgiven, part)
 }
 
 func (b *tab) visit(url string) {
@@ -391,14 +320,14 @@ func (b *tab) strict() {
 	}
 }
 
-//go:embed testdata/axe.min.js
-var axe string
-
 // accessible fails for what axe-core finds, by all of its rules or only some.
 func (b *tab) accessible(where string, rules ...string) {
 	b.t.Helper()
 	if !eval[bool](b, `return 'axe' in window`) {
-		b.call(func() error { _, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](axe)); return err })
+		b.call(func() error {
+			_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](pagetest.Axe))
+			return err
+		})
 	}
 	found := eval[[]string](b, `const r = await axe.run(document, { resultTypes: ['violations'], ...($0?.length && { runOnly: $0 }) });
 		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`, rules)

@@ -22,7 +22,7 @@ func TestAway(t *testing.T) {
 			continue
 		}
 		p := sit(t)
-		p.forgives(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
+		p.Forgive(missing, "net::ERR", "Failed to fetch", "ERR_CONNECTION", "ERR_INCOMPLETE")
 		p.goes(b.url(v.route))
 		p.waits("heading", v.heading)
 		all[v.name] = p
@@ -81,7 +81,7 @@ func TestFrozen(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.forgives("net::ERR", "Failed to fetch")
+	p.Forgive("net::ERR", "Failed to fetch")
 	p.goes(b.url(""))
 	p.waits("heading", "wrong")
 	b.Signal(syscall.SIGSTOP)
@@ -103,7 +103,7 @@ func TestDraining(t *testing.T) {
 	b.work(&gloom.Worker{Type: "mail", Handler: stuck})
 	b.hand(gloom.Job{ID: "mail-0", Type: "mail"})
 	p := sit(t)
-	p.forgives("net::ERR", "Failed to fetch", "503")
+	p.Forgive("net::ERR", "Failed to fetch", "503")
 	p.goes(b.url(""))
 	p.waits("heading", "")
 	p.reads("1 running")

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"gloom/broker/admin/page/pagetest"
+
 	"github.com/chromedp/chromedp/kb"
 )
 
@@ -13,7 +16,7 @@ import (
 func (p *person) accessible(name string) {
 	p.t.Helper()
 	if !eval[bool](p, `return 'axe' in window`) {
-		p.does(chromedp.Evaluate[chromedp.Void](axe))
+		p.does(chromedp.Evaluate[chromedp.Void](pagetest.Axe))
 	}
 	for _, f := range eval[[]string](p, `const r = await axe.run(document, { resultTypes: ['violations'] });
 		return r.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + v.help + ' ' + n.html.slice(0, 200) + ' ' + n.failureSummary))`) {
@@ -42,7 +45,7 @@ func TestLook(t *testing.T) {
 	for _, theme := range themes {
 		t.Run(theme, func(t *testing.T) {
 			p := sit(t)
-			p.forgives(missing)
+			p.Forgive(missing)
 			p.prefers("prefers-color-scheme", theme)
 			var ground string
 			for _, v := range views {
@@ -95,7 +98,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.forgives(missing) // of the job that is cancelled in the end
+	p.Forgive(missing) // of the job that is cancelled in the end
 	tabbed := []view{views[0], views[6], views[9], views[10]}
 	if testing.Short() {
 		tabbed = tabbed[3:]

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,25 +16,19 @@ import (
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"gloom/broker/admin/page/pagetest"
 )
 
 // person looks at a tab of their own.
 type person struct {
 	t   *testing.T
 	ctx context.Context
-
-	mu       sync.Mutex
-	wrong    []string // what the console says, and dialogs of the browser
-	forgiven []string
-	hosts    map[string]bool
-	bytes    float64 // over the wire
-	requests int
+	*pagetest.Ear
 }
 
 // age is how the page writes how long something takes or has taken, and long is that of
@@ -74,31 +66,9 @@ func sit(t *testing.T, opts ...chromedp.ContextOption) *person {
 	t.Helper()
 	ctx, end := chromedp.NewContext(chromium, append(opts, chromedp.WithNewBrowserContext())...)
 	t.Cleanup(end)
-	p := &person{t: t, ctx: ctx, hosts: map[string]bool{}}
-	if err := chromedp.Listen(ctx, p.hear); err != nil {
-		t.Fatal(err)
-	}
-	call(p, log.Enable, cdp.Empty{})
-	call(p, network.Enable, network.EnableParams{})
+	p := &person{t: t, ctx: ctx, Ear: pagetest.Listen(t, ctx)}
 	call(p, accessibility.Enable, cdp.Empty{})
-	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
-		Source: `window.violations = []; addEventListener('securitypolicyviolation', e => window.violations.push(e.violatedDirective + ' ' + e.blockedURI))`,
-	})
 	p.size(1280, 900)
-	t.Cleanup(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, said := range p.wrong {
-			if !slices.ContainsFunc(p.forgiven, func(part string) bool { return strings.Contains(said, part) }) {
-				t.Errorf("the console says: %s", said)
-			}
-		}
-		for host := range p.hosts {
-			if !strings.HasPrefix(host, "127.0.0.1:") && !strings.HasPrefix(host, "page.test:") {
-				t.Errorf("the page asked %s", host)
-			}
-		}
-	})
 	return p
 }
 
@@ -134,49 +104,6 @@ func call[P, R any](p *person, cmd cdp.Command[P, R], params P) R {
 		p.t.Fatal(err)
 	}
 	return r
-}
-
-func (p *person) hear(ev any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	said := ""
-	switch e := ev.(type) {
-	case *runtime.EventExceptionThrown:
-		said = "exception: " + e.ExceptionDetails.Text
-		if x := e.ExceptionDetails.Exception; x != nil {
-			said += " " + x.Description
-		}
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			said = "console:"
-			for _, a := range e.Args {
-				said += " " + string(a.Value) + a.Description
-			}
-		}
-	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
-			said = e.Entry.Text + " " + e.Entry.URL
-		}
-	case *page.EventJavascriptDialogOpening:
-		said = "dialog of the browser: " + e.Message
-	case *network.EventRequestWillBeSent:
-		p.requests++
-		if u, err := url.Parse(e.Request.URL); err == nil && u.Scheme != "data" && u.Scheme != "blob" {
-			p.hosts[u.Host] = true
-		}
-	case *network.EventLoadingFinished:
-		p.bytes += e.EncodedDataLength
-	}
-	if said != "" {
-		p.wrong = append(p.wrong, said)
-	}
-}
-
-// forgives says that what the console says of it is meant.
-func (p *person) forgives(parts ...string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forgiven = append(p.forgiven, parts...)
 }
 
 func (p *person) goes(url string) {

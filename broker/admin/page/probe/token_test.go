@@ -63,7 +63,7 @@ func TestTokens(t *testing.T) {
 	t.Run("none and wrong", func(t *testing.T) {
 		t.Parallel()
 		p := sit(t)
-		p.forgives(refused...)
+		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.waits("textbox", "Token")
 		p.accessible("the question for a token")
@@ -93,7 +93,7 @@ func TestTokens(t *testing.T) {
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
 		p := sit(t)
-		p.forgives(refused...)
+		p.Forgive(refused...)
 		p.goes(b.url(""))
 		p.enters("looker")
 		p.waits("heading", "wrong")
@@ -121,7 +121,7 @@ func TestTokens(t *testing.T) {
 	t.Run("admin", func(t *testing.T) {
 		t.Parallel()
 		p := sit(t)
-		p.forgives(refused...)
+		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("ruler")
 		p.waits("heading", "^mail$")
@@ -136,7 +136,7 @@ func TestTokens(t *testing.T) {
 		inFull(t)
 		t.Parallel()
 		p := sit(t)
-		p.forgives(refused...)
+		p.Forgive(refused...)
 		p.goes(b.url(""))
 		p.enters("hander")
 		p.reads("watch|admin|look|scope|may not")
@@ -148,7 +148,7 @@ func TestTokens(t *testing.T) {
 		inFull(t)
 		t.Parallel()
 		p := sit(t)
-		p.forgives(refused...)
+		p.Forgive(refused...)
 		p.goes(b.url("#/type/mail"))
 		p.enters("both")
 		p.waits("button", "Test job")
@@ -164,8 +164,8 @@ func TestRevoked(t *testing.T) {
 	t.Parallel()
 	b, file := guarded(t)
 	p := sit(t)
-	p.forgives(refused...)
-	p.forgives("net::ERR") // of the stream, if the broker ends it
+	p.Forgive(refused...)
+	p.Forgive("net::ERR") // of the stream, if the broker ends it
 	p.goes(b.url("#/jobs"))
 	p.enters("ruler")
 	p.waits("heading", "^Jobs$")

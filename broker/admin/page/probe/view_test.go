@@ -83,7 +83,7 @@ func TestViews(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.forgives(missing)
+	p.Forgive(missing)
 	for i, v := range views {
 		if !testing.Short() {
 			p.goes("about:blank")
@@ -226,7 +226,7 @@ func TestEmpty(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	p := sit(t)
-	p.forgives(missing)
+	p.Forgive(missing)
 	for _, v := range views {
 		heading := v.heading
 		if v.route == "" {

@@ -92,9 +92,7 @@ func TestBytes(t *testing.T) {
 	p.goes(b.url(""))
 	p.waits("heading", "wrong")
 	p.reads("jobs per second")
-	p.mu.Lock()
-	bytes, requests := p.bytes, p.requests
-	p.mu.Unlock()
+	requests, bytes := p.Heard()
 	t.Logf("a cold load takes %.1f kB in %d requests", bytes/1000, requests)
 	if bytes == 0 || bytes > 70_000 {
 		t.Errorf("a cold load takes %.1f kB", bytes/1000)
@@ -106,7 +104,7 @@ func TestStrict(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
 	p := sit(t)
-	p.forgives("Content Security Policy")
+	p.Forgive("Content Security Policy")
 	p.goes(b.url(""))
 	p.waits("heading", "wrong")
 	p.whole("overview")

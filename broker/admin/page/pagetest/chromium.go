@@ -1,0 +1,39 @@
+// Package pagetest starts Chromium for tests of the page, and hears what goes wrong in
+// its tabs.
+package pagetest
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Patience is how long anything is waited for.
+const Patience = 45 * time.Second
+
+// Axe is the text of axe-core.
+//
+//go:embed axe.min.js
+var Axe string
+
+// Chromium starts one, of whose context tabs get theirs, until end is called.
+func Chromium(opts ...chromedp.ExecAllocatorOption) (ctx context.Context, end func(), err error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, nil, fmt.Errorf("the page is tried in chromium, which is missing; make deps installs it: %w", err)
+	}
+	all := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WSURLReadTimeout(2*Patience))
+	ctx, endAll := chromedp.NewExecAllocator(context.Background(), append(all, opts...)...)
+	ctx, endOne := chromedp.NewContext(ctx)
+	end = func() { endOne(); endAll() }
+	if err := chromedp.Do(ctx); err != nil {
+		end()
+		return nil, nil, fmt.Errorf("starting chromium: %w", err)
+	}
+	return ctx, end, nil
+}
