@@ -1,0 +1,108 @@
+package fleetprobe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+// One id at two homes: a connection never has two of one id, and each home gets its own answer.
+func TestSharedID(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		w := worker(t, b, `"prefetch":10,"type":`+quote(typ))
+		homes := []*broker{a, c, b}
+		var ss []*peer
+		for i, home := range homes {
+			s := submitter(t, home)
+			ss = append(ss, s)
+			s.ok(`{"action":"submit","id":"same","type":%s,"body":"%s"}`, quote(typ), home.name)
+			s.ok(`{"action":"submit","id":"own%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		out := map[string]string{}
+		take := func(f frame) {
+			if _, ok := out[f.ID]; ok {
+				t.Fatalf("two of the id %s are out on one connection", f.ID)
+			}
+			out[f.ID] = string(f.Body)
+		}
+		for len(out) < 4 { // one of each id: one whose id is out holds nobody else back
+			take(w.job())
+		}
+		for n := 6; n > 0; n-- {
+			if len(out) == 0 {
+				take(w.job())
+			}
+			for id, body := range out {
+				delete(out, id)
+				w.send(`{"action":"respond","id":"%s","body":%s}`, id, body)
+				break
+			}
+			for f := w.next(); !f.OK; f = w.next() {
+				take(f)
+			}
+		}
+		for i, s := range ss {
+			for range 2 {
+				f := s.next()
+				if !f.result() || f.ID == "same" && string(f.Body) != quote(homes[i].name) {
+					t.Errorf("home %s got %s", homes[i].name, f)
+				}
+			}
+		}
+	})
+}
+
+// A cancel of one home's job leaves the other home's of that id alone.
+func TestSharedIDCancelled(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		var ws []*peer
+		for range 2 {
+			ws = append(ws, worker(t, b, `"cancel":true,"prefetch":3,"type":`+quote(typ)))
+		}
+		sa, sc := submitter(t, a), submitter(t, c)
+		sa.ok(`{"action":"submit","id":"twin","type":%s,"body":"a"}`, quote(typ))
+		sc.ok(`{"action":"submit","id":"twin","type":%s,"body":"c"}`, quote(typ))
+		of := map[string]*peer{}
+		for _, w := range ws {
+			of[string(w.job().Body)] = w
+		}
+		if len(of) != 2 {
+			t.Fatalf("out are %v", of)
+		}
+		sa.ok(`{"action":"cancel","id":"twin"}`)
+		if f := of[`"a"`].next(); f.Action != "cancel" {
+			t.Errorf("%s, want cancel", f)
+		}
+		of[`"c"`].quiet(100 * time.Millisecond)
+		for body, w := range of {
+			w.ok(`{"action":"respond","id":"twin","body":%s}`, body)
+		}
+		sc.ended("twin", "")
+		counts(t, a, typ, api.Ledger{Submitted: 1, Cancelled: 1})
+		counts(t, c, typ, api.Ledger{Submitted: 1, Answered: 1})
+	})
+}
+
+func TestIDIsFreeWithItsEnd(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
+		for i := range 200 {
+			s.ok(`{"action":"submit","id":"again","type":%s,"body":%d}`, quote(typ), i)
+			if f := w.job(); string(f.Body) != fmt.Sprint(i) {
+				t.Fatalf("job %d is %s", i, f)
+			}
+			w.send(`{"action":"respond","id":"again","body":%d}`, i)
+			if f := s.ended("again", ""); string(f.Body) != fmt.Sprint(i) {
+				t.Fatalf("answer %d is %s", i, f)
+			}
+			if f := w.next(); !f.OK {
+				t.Fatal(f)
+			}
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package fleetprobe
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+func TestPriority(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		r := rand.New(rand.NewPCG(1, 2))
+		type one struct {
+			id       string
+			priority int
+		}
+		var jobs []one
+		for i := range 60 {
+			j := one{fmt.Sprint("p", i), r.IntN(9) - 4}
+			jobs = append(jobs, j)
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"priority":%d}`, j.id, quote(typ), j.priority)
+		}
+		slices.SortStableFunc(jobs, func(x, y one) int { return y.priority - x.priority })
+		w := worker(t, b, `"type":`+quote(typ))
+		for i, j := range jobs {
+			if f := w.job(); f.ID != j.id {
+				t.Fatalf("job %d is %s, want %s of priority %d", i, f.ID, j.id, j.priority)
+			}
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(j.id, "")
+		}
+	})
+}
+
+func TestGroups(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		if err := a.ask("PUT", "/v1/groups/"+typ+"-g", map[string]int{"concurrency": 1}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s, w := submitter(t, a), worker(t, b, `"prefetch":10,"type":`+quote(typ))
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"g%d","type":%s,"body":1,"groups":[%s]}`, i, quote(typ), quote(typ+"-g"))
+		}
+		s.ok(`{"action":"submit","id":"free","type":%s,"body":1}`, quote(typ))
+		first, second := w.job().ID, w.job().ID
+		if first != "g0" || second != "free" {
+			t.Errorf("%s and %s run, want g0 and free", first, second)
+		}
+		w.quiet(300 * time.Millisecond)
+		v := in(t, a, "g1", "queued")
+		if v.HeldBy == nil || v.HeldBy.Group != typ+"-g" {
+			t.Errorf("g1: %+v", v)
+		}
+		w.ok(`{"action":"respond","id":"free","body":1}`)
+		s.ended("free", "")
+		for i := range 3 {
+			id := fmt.Sprint("g", i)
+			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
+			s.ended(id, "")
+			if i < 2 {
+				if f := w.job(); f.ID != fmt.Sprint("g", i+1) {
+					t.Errorf("%s after %s", f, id)
+				}
+				w.quiet(50 * time.Millisecond)
+			}
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 2, "rate": 0}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s := submitter(t, a)
+		w, w2 := worker(t, b, `"prefetch":10,"type":`+quote(typ)), worker(t, c, `"prefetch":10,"type":`+quote(typ))
+		for i := range 10 {
+			s.ok(`{"action":"submit","id":"l%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		// The limit of home holds over all borrowers.
+		both := []*peer{w, w2}
+		for n := 10; n > 0; {
+			time.Sleep(100 * time.Millisecond)
+			out := map[string]*peer{}
+			for _, p := range both {
+				for len(p.in) > 0 {
+					if f := p.next(); f.Action == "job" {
+						out[f.ID] = p
+					} else if !f.OK {
+						t.Fatal(f)
+					}
+				}
+			}
+			if len(out) > 2 {
+				t.Fatalf("%v run, the limit is 2", out)
+			}
+			for id, p := range out {
+				p.send(`{"action":"respond","id":"%s","body":1}`, id)
+				n--
+			}
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 10, Answered: 10})
+
+		// That of a borrower holds there.
+		if err := a.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 0, "rate": 0}, nil); err != nil {
+			t.Fatal(err)
+		}
+		w2.close()
+		if err := b.ask("PUT", "/v1/types/"+typ+"/limits", map[string]int{"concurrency": 3, "rate": 0}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if f := s.next(); !f.result() {
+				t.Fatal(f)
+			}
+		}
+		for i := range 8 {
+			s.ok(`{"action":"submit","id":"m%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		for n := 8; n > 0; {
+			time.Sleep(100 * time.Millisecond)
+			var out []string
+			for len(w.in) > 0 {
+				if f := w.next(); f.Action == "job" {
+					out = append(out, f.ID)
+				}
+			}
+			if len(out) > 3 {
+				t.Fatalf("%v run at the borrower, its limit is 3", out)
+			}
+			for _, id := range out {
+				w.send(`{"action":"respond","id":"%s","body":1}`, id)
+				n--
+			}
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 18, Answered: 18})
+	})
+}
+
+func TestPause(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		for _, p := range []*broker{b, a} { // at the borrower, at home
+			if err := p.ask("POST", "/v1/types/"+typ+"/pause", struct{}{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+			s.ok(`{"action":"submit","id":"paused","type":%s,"body":1,"retries":0}`, quote(typ))
+			w.quiet(400 * time.Millisecond)
+			if v := in(t, a, "paused", "queued"); v.Attempts != 0 {
+				t.Errorf("paused at %s: %+v", p.name, v)
+			}
+			if err := p.ask("POST", "/v1/types/"+typ+"/resume", struct{}{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.job()
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended("paused", "")
+			w.close()
+		}
+	})
+}
+
+func TestFair(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		if err := a.ask("PUT", "/v1/types/"+typ, map[string]bool{"fair": true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		s := submitter(t, a)
+		for i := range 30 {
+			s.ok(`{"action":"submit","id":"many%d","type":%s,"body":1,"groups":["many"]}`, i, quote(typ))
+		}
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"few%d","type":%s,"body":1,"groups":["few"]}`, i, quote(typ))
+		}
+		w := worker(t, b, `"type":`+quote(typ))
+		few := 0
+		for i := range 33 {
+			f := w.job()
+			if strings.HasPrefix(f.ID, "few") {
+				if few++; i > 2*few+1 {
+					t.Errorf("%s is only number %d", f.ID, i)
+				}
+			}
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(f.ID, "")
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package fleetprobe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+func TestCancel(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s, other := submitter(t, a), submitter(t, b)
+		s.ok(`{"action":"submit","id":"cw","type":%s,"body":1}`, quote(typ))
+		other.refused("unknown_id", `{"action":"cancel","id":"cw"}`)
+		s.ok(`{"action":"cancel","id":"cw"}`)
+		s.refused("unknown_id", `{"action":"cancel","id":"cw"}`)
+
+		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
+		deaf := worker(t, c, `"type":`+quote(typ))
+		for _, id := range []string{"cr1", "cr2"} {
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1,"progress":true}`, id, quote(typ))
+		}
+		f, g := w.job(), deaf.job()
+		other.refused("unknown_id", `{"action":"cancel","id":"%s"}`, f.ID)
+		s.ok(`{"action":"cancel","id":"%s"}`, f.ID)
+		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
+			t.Errorf("%s, want cancel of %s", n, f.ID)
+		}
+		s.ok(`{"action":"cancel","id":"%s"}`, g.ID)
+		for _, id := range []string{f.ID, g.ID} {
+			s.refused("unknown_id", `{"action":"cancel","id":"%s"}`, id)
+			s.refused("id_exists", `{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
+			if v := in(t, a, id, "running"); !v.Unwanted {
+				t.Errorf("%+v is wanted", v)
+			}
+		}
+		w.ok(`{"action":"progress","body":"for nobody"}`)
+		w.ok(`{"action":"fail","reason":"stopped"}`)
+		deaf.ok(`{"action":"respond","body":"discarded"}`)
+		counts(t, a, typ, api.Ledger{Submitted: 3, Cancelled: 3})
+		// The ids are free again, the places too.
+		for _, id := range []string{f.ID, g.ID} {
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":2}`, id, quote(typ))
+		}
+		w.job()
+		deaf.job()
+		w.ok(`{"action":"respond","body":3}`)
+		deaf.ok(`{"action":"respond","body":3}`)
+		for range 2 {
+			if n := s.next(); string(n.Body) != "3" {
+				t.Errorf("%s, want a result", n)
+			}
+		}
+	})
+}
+
+// A cancel and an answer that meet: exactly one of them wins.
+func TestCancelMeetsAnswer(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		cancelled, answered := uint64(0), uint64(0)
+		for i := range 60 {
+			id := fmt.Sprint("m", i)
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(typ))
+			w.job()
+			w.send(`{"action":"respond","body":%d}`, i)
+			time.Sleep(time.Duration(i*10) * time.Microsecond)
+			s.send(`{"action":"cancel","id":"%s"}`, id)
+			switch f := s.next(); {
+			case f.OK:
+				cancelled++
+			case f.result() && f.ID == id:
+				answered++
+				if f := s.next(); f.Error != "unknown_id" {
+					t.Fatalf("%s has its result, and the cancel is answered with %s", id, f)
+				}
+			default:
+				t.Fatal(f)
+			}
+			if f := w.next(); !f.OK {
+				t.Fatal(f)
+			}
+		}
+		t.Logf("%d cancelled, %d answered", cancelled, answered)
+		counts(t, a, typ, api.Ledger{Submitted: 60, Cancelled: cancelled, Answered: answered})
+		s.quiet(50 * time.Millisecond)
+	})
+}
+
+func TestProgress(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"prefetch":2,"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"asks","type":%s,"body":1,"progress":true}`, quote(typ))
+		s.ok(`{"action":"submit","id":"not","type":%s,"body":1}`, quote(typ))
+		w.job()
+		w.job()
+		for i := range 20 {
+			w.ok(`{"action":"progress","id":"not","body":%d}`, i)
+			w.ok(`{"action":"progress","id":"asks","body":{ "n":%d}}`, i)
+		}
+		w.refused("unknown_id", `{"action":"progress","id":"none","body":1}`)
+		w.ok(`{"action":"respond","id":"not","body":1}`)
+		w.ok(`{"action":"respond","id":"asks","body":1}`)
+		last, ends := -1, 0
+		for ends < 2 {
+			f := s.next()
+			if f.result() {
+				ends++
+				continue
+			}
+			var n struct{ N int }
+			if f.ID != "asks" || json.Unmarshal(f.News, &n) != nil || n.N <= last {
+				t.Fatalf("%s after %d", f, last)
+			}
+			if last = n.N; string(f.News) != fmt.Sprintf(`{ "n":%d}`, last) {
+				t.Errorf("%s is not what was sent", f)
+			}
+		}
+		if last != 19 {
+			t.Errorf("the last news is %d of 19, though its submitter reads", last)
+		}
+	})
+}
+
+func TestKeep(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		w, s := worker(t, b, `"type":`+quote(typ)), submitter(t, a)
+		s.ok(`{"action":"submit","id":"kept","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
+		s.ok(`{"action":"submit","id":"live","type":%s,"body":1,"keep_ms":60000}`, quote(typ))
+		w.job()
+		s.close()
+		elsewhere := submitter(t, b)
+		elsewhere.refused("unknown_id", `{"action":"attach","id":"kept"}`)
+		w.ok(`{"action":"respond","body":"outcome"}`)
+		if v := in(t, a, "kept", "ended"); v.Outcome != "answered" {
+			t.Errorf("%+v", v)
+		}
+		s = submitter(t, a)
+		if f := s.ok(`{"action":"attach","id":"kept"}`); f.State != "ended" {
+			t.Errorf("attached: %s", f)
+		}
+		if f := s.ended("kept", ""); string(f.Body) != `"outcome"` {
+			t.Errorf("outcome %s", f)
+		}
+		w.job()
+		if f := s.ok(`{"action":"attach","id":"live","progress":true}`); f.State != "running" {
+			t.Errorf("attached: %s", f)
+		}
+		w.ok(`{"action":"progress","body":7}`)
+		if f := s.next(); string(f.raw) != `{"id":"live","progress":7}` {
+			t.Errorf("progress after attach: %s", f)
+		}
+		w.ok(`{"action":"respond","body":2}`)
+		s.ended("live", "")
+	})
+}
+
+func TestDetach(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"det","type":%s,"body":1,"detach":true}`, quote(typ))
+		s.close()
+		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		s = submitter(t, a)
+		s.ok(`{"action":"submit","id":"det2","type":%s,"body":1,"detach":true}`, quote(typ))
+		w.job()
+		another := submitter(t, a)
+		another.ok(`{"action":"cancel","id":"det2"}`)
+		if f := w.next(); f.Action != "cancel" || f.ID != "det2" {
+			t.Errorf("%s, want cancel", f)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Cancelled: 1})
+	})
+}
+
+func TestSubmitterGoes(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"cancel":true,"type":`+quote(typ))
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"gone%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		f := w.job()
+		s.close()
+		if n := w.next(); n.Action != "cancel" || n.ID != f.ID {
+			t.Errorf("%s, want cancel of %s", n, f.ID)
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 3, Running: 1, Discarded: 2})
+		w.ok(`{"action":"respond","body":1}`)
+		counts(t, a, typ, api.Ledger{Submitted: 3, Discarded: 3})
+		w.quiet(50 * time.Millisecond)
+	})
+}
+
+func TestChange(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"c%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		s.ok(`{"action":"submit","id":"c3","type":%s,"body":1,"delay_ms":3600000}`, quote(typ))
+		s.ok(`{"action":"change","id":"c2","priority":5}`)
+		s.ok(`{"action":"change","id":"c3","delay_ms":0,"priority":9}`)
+		submitter(t, b).refused("unknown_id", `{"action":"change","id":"c2","priority":1}`)
+		w := worker(t, b, `"type":`+quote(typ))
+		for i, id := range []string{"c3", "c2", "c0", "c1"} {
+			if f := w.job(); f.ID != id {
+				t.Errorf("job %d is %s, want %s", i, f.ID, id)
+			}
+			s.refused("invalid_state", `{"action":"change","id":"%s","priority":1}`, id)
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(id, "")
+		}
+	})
+}
+
+func TestBatch(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		const n = 3000
+		go func() {
+			for i := range n {
+				if s.write(fmt.Sprintf(`{"action":"submit","id":"b%d","type":%s,"body":{"n":%d},"ack":false}`, i, quote(typ), i)) != nil {
+					return
+				}
+			}
+		}()
+		for i := range 4 {
+			p, err := []*broker{b, c}[i%2].dial("9999")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newPeer(p)
+			defer w.close()
+			w.write(fmt.Sprintf(`{"action":"join","type":%s,"prefetch":100}`, quote(typ)))
+			go func() {
+				for f := range w.in {
+					if f.Action == "job" {
+						w.write(fmt.Sprintf(`{"action":"respond","id":"%s","body":%s}`, f.ID, f.Body))
+					}
+				}
+			}()
+		}
+		seen := map[string]bool{}
+		for len(seen) < n {
+			f := s.next()
+			if !f.result() || seen[f.ID] || string(f.Body) != fmt.Sprintf(`{"n":%s}`, strings.TrimPrefix(f.ID, "b")) {
+				t.Fatalf("%s, seen %t", f, seen[f.ID])
+			}
+			seen[f.ID] = true
+		}
+		counts(t, a, typ, api.Ledger{Submitted: n, Answered: n})
+		counts(t, b, typ, api.Ledger{})
+	})
+}
+
+// Jobs that are handed in over HTTP are lent as well.
+func TestHTTP(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		w := worker(t, b, `"type":`+quote(typ))
+		done := make(chan error, 1)
+		var answer string
+		go func() { done <- a.ask("POST", "/v1/jobs?wait=40s&type="+typ, json.RawMessage(`{"to":"you"}`), &answer) }()
+		if f := w.job(); string(f.Body) != `{"to":"you"}` {
+			t.Errorf("%s", f)
+		}
+		w.ok(`{"action":"respond","body":{"sent":true}}`)
+		if err := <-done; err != nil || !strings.Contains(answer, `{"sent":true}`) {
+			t.Errorf("%s, %v", answer, err)
+		}
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"h","type":%s,"body":1}`, quote(typ))
+		w.job()
+		err := a.ask("DELETE", "/v1/jobs/h", nil, nil)
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Status != http.StatusConflict {
+			t.Errorf("DELETE of a running job: %v", err)
+		}
+		if _, err := job(t, b, "h"); err == nil {
+			t.Error("the borrower knows the id")
+		}
+		var list api.List[api.Job]
+		if err := b.ask("GET", "/v1/types/"+typ+"/jobs?state=running", nil, &list); err == nil && len(list.Items) > 0 {
+			t.Errorf("the borrower lists %+v", list.Items)
+		}
+		var d api.Demand
+		if err := a.ask("GET", "/v1/types/"+typ+"/demand", nil, &d); err != nil || d.Demand != 1 {
+			t.Errorf("demand %+v, %v", d, err)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("h", "")
+	})
+}

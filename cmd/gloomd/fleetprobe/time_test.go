@@ -1,0 +1,178 @@
+package fleetprobe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+func TestAge(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"young","type":%s,"body":1}`, quote(typ))
+		s.ok(`{"action":"submit","id":"old","type":%s,"body":1,"age_ms":60000}`, quote(typ))
+		w := worker(t, b, `"type":`+quote(typ))
+		for _, id := range []string{"old", "young"} {
+			if f := w.job(); f.ID != id {
+				t.Fatalf("%s, want %s", f.ID, id)
+			}
+			w.ok(`{"action":"respond","body":1}`)
+			s.ended(id, "")
+		}
+	})
+}
+
+func TestDelay(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		began := time.Now()
+		s.ok(`{"action":"submit","id":"late","type":%s,"body":1,"delay_ms":700}`, quote(typ))
+		s.ok(`{"action":"submit","id":"now","type":%s,"body":1}`, quote(typ))
+		for f := w.job(); ; f = w.job() {
+			w.ok(`{"action":"respond","body":1}`)
+			if s.ended(f.ID, ""); f.ID == "late" {
+				break
+			}
+		}
+		if d := time.Since(began); d < 700*time.Millisecond {
+			t.Errorf("a delay of 700 ms was over after %s", d)
+		}
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
+		s.ended("waits", "expired")
+		w := worker(t, b, `"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":1000}`, quote(typ))
+		s.ok(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":1000}`, quote(typ))
+		w2 := worker(t, b, `"type":`+quote(typ))
+		w.job()
+		w2.job()
+		time.Sleep(1100 * time.Millisecond) // past the deadline
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("runs", "")
+		w2.ok(`{"action":"fail","reason":"too late"}`)
+		s.ended("fails", "expired")
+		counts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Expired: 2})
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		w := worker(t, b, `"cancel":true,"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"slow","type":%s,"body":1,"timeout_ms":1500,"retries":1}`, quote(typ))
+		w.job()
+		w2 := worker(t, c, `"cancel":true,"type":`+quote(typ))
+		if f := w.next(); string(f.raw) != `{"action":"cancel","id":"slow"}` {
+			t.Errorf("an overdue run: %s", f)
+		}
+		if f := w2.job(); f.ID != "slow" {
+			t.Errorf("the retry is %s", f)
+		}
+		// The overdue socket gets nothing before it has answered, whoever asks.
+		s.ok(`{"action":"submit","id":"next","type":%s,"body":1}`, quote(typ))
+		w.quiet(500 * time.Millisecond)
+		w.ok(`{"action":"respond","body":"discarded"}`)
+		if f := w.job(); f.ID != "next" {
+			t.Errorf("after an overdue run: %s", f)
+		}
+		w.ok(`{"action":"respond","body":"next"}`)
+		if f := w2.next(); f.Action != "cancel" {
+			t.Errorf("the second overdue run: %s", f)
+		}
+		for range 2 {
+			switch f := s.next(); {
+			case f.ID == "next" && f.result():
+			case f.ID == "slow" && f.Error == "job_failed" && strings.Contains(f.Reason, "time"):
+			default:
+				t.Errorf("%s, want the result of next and slow's failure", f)
+			}
+		}
+		w2.ok(`{"action":"fail","reason":"discarded"}`)
+		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
+		w2.ok(`{"action":"ping"}`)
+	})
+}
+
+func TestRetries(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"r","type":%s,"body":1,"retries":2,"backoff_ms":200}`, quote(typ))
+		var at []time.Time
+		for i := range 3 {
+			w.job()
+			at = append(at, time.Now())
+			if v, err := job(t, a, "r"); err != nil || v.State != "running" || v.Attempts != i+1 {
+				t.Errorf("run %d: %+v, %v", i, v, err)
+			}
+			w.ok(`{"action":"fail","reason":"try %d"}`, i)
+		}
+		if f := s.ended("r", "job_failed"); !strings.Contains(f.Reason, "try 2") {
+			t.Errorf("reason %q, want the last one's", f.Reason)
+		}
+		if d := at[1].Sub(at[0]); d < 200*time.Millisecond {
+			t.Errorf("first retry after %s, backoff 200 ms", d)
+		}
+		if d := at[2].Sub(at[1]); d < 400*time.Millisecond {
+			t.Errorf("second retry after %s, backoff 400 ms", d)
+		}
+		s.ok(`{"action":"submit","id":"final","type":%s,"body":1,"retries":9}`, quote(typ))
+		w.job()
+		w.ok(`{"action":"fail","reason":"for good","retry":false}`)
+		if f := s.ended("final", "job_failed"); !strings.Contains(f.Reason, "for good") {
+			t.Errorf("reason %q", f.Reason)
+		}
+		s.ok(`{"action":"submit","id":"own","type":%s,"body":1,"retries":1,"backoff_ms":80000000}`, quote(typ))
+		w.job()
+		began := time.Now()
+		w.ok(`{"action":"fail","delay_ms":300}`)
+		in(t, a, "own", "delayed")
+		w.job()
+		if d := time.Since(began); d < 300*time.Millisecond {
+			t.Errorf("the worker's delay of 300 ms was over after %s", d)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("own", "")
+		counts(t, a, typ, api.Ledger{Submitted: 3, Answered: 1, Failed: 2})
+		counts(t, b, typ, api.Ledger{})
+	})
+}
+
+func TestDead(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"headers":true,"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"d","type":%s,"body":{"k":1},"retries":0,"headers":{"h":1}}`, quote(typ))
+		w.job()
+		w.ok(`{"action":"fail","reason":"no"}`)
+		s.ended("d", "job_failed")
+		var dead api.List[api.DeadJob]
+		if err := a.ask("GET", "/v1/dead/"+typ, nil, &dead); err != nil || len(dead.Items) != 1 || dead.Items[0].ID != "d" || !strings.Contains(dead.Items[0].Reason, "no") || dead.Items[0].Attempts != 1 {
+			t.Errorf("dead letters at home: %+v, %v", dead, err)
+		}
+		for _, o := range shared.f.brokers[1:] {
+			if err := o.ask("GET", "/v1/dead/"+typ, nil, &dead); err == nil && len(dead.Items) > 0 {
+				t.Errorf("dead letters at %s: %+v", o.name, dead)
+			}
+		}
+		if err := a.ask("POST", "/v1/dead/"+typ+"/d/retry", struct{}{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if f := w.job(); f.ID != "d" || string(f.Body) != `{"k":1}` || string(f.Header) != `{"h":1}` {
+			t.Errorf("handed in again: %s", f)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		counts(t, a, typ, api.Ledger{Submitted: 2, Answered: 1, Failed: 1})
+	})
+}

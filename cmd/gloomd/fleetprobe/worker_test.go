@@ -1,0 +1,222 @@
+package fleetprobe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker/admin/api"
+)
+
+func TestPrefetch(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"prefetch":5,"type":`+quote(typ))
+		for i := range 12 {
+			s.ok(`{"action":"submit","id":"f%d","type":%s,"body":%d}`, i, quote(typ), i)
+		}
+		var out []string
+		for range 5 {
+			out = append(out, w.job().ID)
+		}
+		w.quiet(300 * time.Millisecond)
+		w.refused("unknown_id", `{"action":"respond","id":"f11","body":1}`)
+		w.refused("missing_field", `{"action":"respond","body":1}`)
+		for n := 12; n > 0; n-- {
+			id := out[len(out)-1] // the last one first
+			out = out[:len(out)-1]
+			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
+			s.ended(id, "")
+			if n > 5 {
+				out = append(out, w.job().ID)
+			}
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 12, Answered: 12})
+	})
+}
+
+func TestRelease(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ))
+		s.ok(`{"action":"submit","id":"rel","type":%s,"body":1,"retries":0}`, quote(typ))
+		w.job()
+		began := time.Now()
+		w.ok(`{"action":"release","delay_ms":400}`)
+		w.job()
+		if d := time.Since(began); d < 400*time.Millisecond {
+			t.Errorf("released for 400 ms, back after %s", d)
+		}
+		w.ok(`{"action":"leave"}`)
+		w.ok(`{"action":"release"}`)
+		if v := in(t, a, "rel", "queued"); v.Attempts != 0 || v.Releases != 2 {
+			t.Errorf("after two releases: attempts %d, releases %d", v.Attempts, v.Releases)
+		}
+		w2 := worker(t, c, `"type":`+quote(typ))
+		w2.job()
+		w2.ok(`{"action":"respond","body":1}`)
+		s.ended("rel", "")
+		w.ok(`{"action":"ping"}`)
+	})
+}
+
+func TestPatterns(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		w := worker(t, b, fmt.Sprintf(`"types":[%s],"except":[%s],"prefetch":10`, quote(typ+".*"), quote(typ+".no*")))
+		s.ok(`{"action":"submit","id":"no","type":%s,"body":1,"priority":9}`, quote(typ+".not"))
+		for i := range 5 { // types that come into being after the join
+			id := fmt.Sprint("w", i)
+			s.ok(`{"action":"submit","id":"%s","type":%s,"body":1}`, id, quote(fmt.Sprint(typ, ".", i)))
+			if f := w.job(); f.ID != id || f.Type != fmt.Sprint(typ, ".", i) {
+				t.Errorf("%s, want %s", f, id)
+			}
+			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
+			s.ended(id, "")
+		}
+		w.quiet(200 * time.Millisecond)
+		w2 := worker(t, c, fmt.Sprintf(`"types":[%s,"*not"]`, quote(typ+".none")))
+		if f := w2.job(); f.ID != "no" {
+			t.Errorf("%s, want no", f)
+		}
+		w2.ok(`{"action":"respond","body":1}`)
+		s.ended("no", "")
+	})
+}
+
+func TestWorkerLost(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		s.ok(`{"action":"submit","id":"lost","type":%s,"body":1}`, quote(typ))
+		s.ok(`{"action":"submit","id":"after","type":%s,"body":1}`, quote(typ))
+		for i := range 4 {
+			at := []*broker{b, c}[i%2]
+			w := worker(t, at, `"type":`+quote(typ))
+			if f := w.job(); f.ID != "lost" { // ahead of its equals
+				t.Fatalf("run %d is of %s", i, f.ID)
+			}
+			if v := in(t, a, "lost", "running"); v.Attempts != i+1 || v.Worker == nil || v.Worker.Broker != at.name {
+				t.Errorf("run %d at %s: %+v, worker %+v", i, at.name, v, v.Worker)
+			}
+			w.close()
+			if i < 3 {
+				in(t, a, "lost", "queued")
+			}
+		}
+		s.ended("lost", "job_failed")
+		w := worker(t, b, `"type":`+quote(typ))
+		w.job()
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("after", "")
+	})
+}
+
+// A worker that is closed for what it says ends its job: the next one would say the same.
+func TestWorkerSendsGarbage(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s := submitter(t, a)
+		for i, bad := range []func(*peer){
+			func(p *peer) { p.send(`{"action":"respond","body":`) },
+			func(p *peer) { p.c.Write([]byte{0x7f, 0xff, 0xff, 0xff}) },
+		} {
+			w := worker(t, b, `"type":`+quote(typ))
+			s.ok(`{"action":"submit","id":"bad%d","type":%s,"body":1}`, i, quote(typ))
+			w.job()
+			bad(w)
+			s.ended(fmt.Sprint("bad", i), "job_failed")
+			w.gone()
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 2, Failed: 2})
+	})
+}
+
+func TestLocalFirst(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		remote, local := worker(t, b, `"prefetch":100,"type":`+quote(typ)), worker(t, a, `"type":`+quote(typ))
+		wanted(t, a, "b", typ)
+		s := submitter(t, a)
+		for i := range 200 {
+			s.ok(`{"action":"submit","id":"x","type":%s,"body":%d}`, quote(typ), i)
+			local.job()
+			local.ok(`{"action":"respond","body":1}`)
+			s.ended("x", "")
+		}
+		if n := len(remote.in); n > 0 {
+			t.Errorf("%d jobs were lent while the worker at home was idle", n)
+		}
+		// With that one at work, the next goes away at once.
+		s.ok(`{"action":"submit","id":"x","type":%s,"body":1}`, quote(typ))
+		local.job()
+		for i := range 3 {
+			s.ok(`{"action":"submit","id":"y%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		for n := 0; n < 3; {
+			if f := remote.next(); f.Action == "job" {
+				n++
+				remote.send(`{"action":"respond","id":"%s","body":1}`, f.ID)
+			}
+		}
+		for range 3 {
+			if f := s.next(); !f.result() {
+				t.Errorf("%s, want a result", f)
+			}
+		}
+	})
+}
+
+func TestRejoin(t *testing.T) {
+	calm(t, func(t *trial, a, b, _ *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"type":`+quote(typ+"1"))
+		s.ok(`{"action":"submit","id":"one","type":%s,"body":1}`, quote(typ+"1"))
+		w.job()
+		w.ok(`{"action":"join","type":%s}`, quote(typ+"2"))
+		s.ok(`{"action":"submit","id":"more","type":%s,"body":1}`, quote(typ+"1"))
+		s.ok(`{"action":"submit","id":"two","type":%s,"body":2}`, quote(typ+"2"))
+		w.quiet(100 * time.Millisecond)
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("one", "")
+		if f := w.job(); f.ID != "two" {
+			t.Errorf("%s, want two", f)
+		}
+		w.ok(`{"action":"respond","body":1}`)
+		s.ended("two", "")
+		in(t, a, "more", "queued")
+	})
+}
+
+func TestLeave(t *testing.T) {
+	calm(t, func(t *trial, a, b, c *broker) {
+		typ := typeOf(t)
+		s, w := submitter(t, a), worker(t, b, `"prefetch":3,"type":`+quote(typ))
+		for i := range 6 {
+			s.ok(`{"action":"submit","id":"v%d","type":%s,"body":1}`, i, quote(typ))
+		}
+		ids := []string{w.job().ID, w.job().ID, w.job().ID}
+		w.ok(`{"action":"leave"}`)
+		for _, id := range ids {
+			w.ok(`{"action":"respond","id":"%s","body":1}`, id)
+			s.ended(id, "")
+		}
+		w.quiet(200 * time.Millisecond)
+		w.close()
+		for i := 3; i < 6; i++ {
+			if v := in(t, a, fmt.Sprint("v", i), "queued"); v.Attempts != 0 {
+				t.Errorf("%+v never ran", v)
+			}
+		}
+		w = worker(t, c, `"prefetch":3,"type":`+quote(typ))
+		for range 3 {
+			id := w.job().ID
+			w.send(`{"action":"respond","id":"%s","body":1}`, id)
+		}
+		for range 3 {
+			s.next()
+		}
+		counts(t, a, typ, api.Ledger{Submitted: 6, Answered: 6})
+	})
+}
