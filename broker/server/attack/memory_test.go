@@ -195,7 +195,7 @@ func TestInnocent(t *testing.T) {
 // TestIdleTLS: a TLS connection keeps little after a large frame. There are so
 // many that the 16 MiB which gloomd leaves to the collector are less than little.
 func TestIdleTLS(t *testing.T) {
-	d := start(t, certificate(t)...)
+	d := start(t, append(certificate(t), "--max-memory=1GiB")...) // an eighth of it is for TLS
 	d.secure = true
 	const n = 1000
 	var peers []*peer
