@@ -87,7 +87,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.StoreWait, "store-wait", l.StoreWait, "how long the end of a job waits for Redis, and timeouts after it is back")
 	f.DurationVar(&l.ResultTTL, "result-ttl", l.ResultTTL, "how long a kept result waits to be fetched")
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long jobs that ended are remembered")
-	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, but for those of the last minute and with results")
+	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, but for those of the last minute and with results; they take half of max-bytes at most")
 	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended")
 	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results and errors")

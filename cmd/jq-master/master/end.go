@@ -18,6 +18,7 @@ func (c *machine) over(r *record, forget, drop int64) {
 	if drop != 0 && r.Result != nil {
 		p.drop = drop
 		c.results++
+		c.spent -= r.size()
 	}
 	c.ended.push(ending{r, r.Rev})
 	c.remind(r)
@@ -44,6 +45,7 @@ func (c *machine) dropResult(r *record) {
 	j.Result = nil
 	c.become(r, &j)
 	c.results--
+	c.spent += r.size()
 	p.drop, p.fetch = 0, false
 	c.fetched = append(c.fetched, r)
 	if c.fetchAt == 0 {
@@ -73,9 +75,11 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// expire forgets what ended long ago when too many jobs have ended, some at a time.
+// expire forgets what ended first when too many jobs have ended, or take too much of
+// the room for those to come; some at a time.
 func (c *machine) expire() {
 	var surplus []*record
+	spent := c.spent
 	for c.ended.len() > 0 && len(surplus) < manyAtOnce {
 		e := c.ended.first()
 		r := e.rec
@@ -83,6 +87,7 @@ func (c *machine) expire() {
 		case c.jobs[r.ID] != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
 			c.ended.pop() // revived, forgotten, or entered again when its result goes
 			continue
+		case spent > c.MaxBytes/2:
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
 			c.wall-r.Finished < ms(justEnded):
 			c.forget(surplus)
@@ -90,6 +95,7 @@ func (c *machine) expire() {
 		}
 		c.ended.pop()
 		surplus = append(surplus, r)
+		spent -= r.size()
 	}
 	c.forget(surplus)
 }
@@ -100,6 +106,7 @@ func (c *machine) forget(all []*record) {
 	kept := all[:0]
 	for _, r := range all {
 		if r.op == idle {
+			c.spent -= r.size()
 			r.op = forgetting
 			ids, kept = append(ids, r.ID), append(kept, r)
 		}
@@ -117,8 +124,8 @@ func (c *machine) forget(all []*record) {
 				}
 				c.leaving -= len(kept)
 				for _, r := range kept {
-					r.op = idle
 					c.remove(r)
+					r.op = idle
 					c.settle(r)
 				}
 			})

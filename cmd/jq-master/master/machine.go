@@ -11,7 +11,7 @@ import (
 // Limits bound what a master holds and say how long things take.
 type Limits struct {
 	MaxJobs        int   // that have not ended
-	MaxBytes       int64 // of arguments, results and errors
+	MaxBytes       int64 // of arguments, results and errors; half of it for jobs that have ended, but for results
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
@@ -72,7 +72,8 @@ type machine struct {
 	counts  [6]int // jobs by state
 	timers  timers
 	ended   fifo[ending]
-	leaving int // ended jobs that the store is to forget, and that still count
+	leaving int   // ended jobs that the store is to forget, and that still count
+	spent   int64 // bytes of the other ended jobs, but for those with results
 	workers map[job.ID]*worker
 
 	constraints *constraints
@@ -290,8 +291,11 @@ func (c *machine) count(r *record, by int) {
 	c.counts[r.State] += by
 	r.name.counts[r.State] += by
 	c.bytes += int64(by) * r.size()
-	if p := r.past; p != nil && p.drop != 0 {
+	switch p := r.past; {
+	case p != nil && p.drop != 0:
 		c.results += by
+	case r.State.Ended() && r.op != forgetting:
+		c.spent += int64(by) * r.size()
 	}
 	if r.State == job.Running {
 		if g := r.groups; g != nil {

@@ -200,6 +200,30 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
+// TestSurplusBytes: jobs that have ended do not take the room of those to come, but
+// results do.
+func TestSurplusBytes(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	c.MaxBytes = 100 << 10
+	w.step(c, func() {
+		for n := range 90 {
+			j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n"}, Seq: uint64(n + 1), State: job.Done, Finished: w.now}
+			j.Argument = make([]byte, 1<<10)
+			drop := int64(0)
+			if n%3 == 0 {
+				j.Argument, j.Result, drop = j.Argument[:1<<9], make([]byte, 1<<9), never
+			}
+			c.load(j, never, drop)
+		}
+	})
+	w.step(c, c.expire)
+	w.st.flush()
+	if c.results != 30 || c.counts[job.Done] != 30+50 || c.spent != 50<<10 || c.bytes != 80<<10 {
+		t.Fatalf("%d results and %d jobs are left, with %d of %d bytes without a result", c.results, c.counts[job.Done], c.spent, c.bytes)
+	}
+}
+
 // TestLoadInAnyOrder: ended jobs are read after those that wait, and are older.
 func TestLoadInAnyOrder(t *testing.T) {
 	const n = 1000

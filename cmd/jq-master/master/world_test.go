@@ -161,12 +161,15 @@ func (w *world) check() {
 		}
 	}
 	var counts [6]int
-	var bytes int64
+	var bytes, spent int64
 	running := map[*worker]int{}
 	results, waiters := 0, 0
 	for _, r := range c.jobs {
 		counts[r.State]++
 		bytes += r.size()
+		if r.State.Ended() && r.op != forgetting && r.past.drop == 0 {
+			spent += r.size()
+		}
 		if u := r.running(); u != nil {
 			running[u.w]++
 			if r.State != job.Running {
@@ -204,6 +207,9 @@ func (w *world) check() {
 	}
 	if c.entering == 0 && bytes != c.bytes {
 		w.fatalf("%d bytes, in truth %d", c.bytes, bytes)
+	}
+	if spent != c.spent {
+		w.fatalf("%d bytes of jobs that may be forgotten, in truth %d", c.spent, spent)
 	}
 	if results != c.results {
 		w.fatalf("%d results, in truth %d", c.results, results)
