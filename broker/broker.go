@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/maphash"
+	"math"
 	"math/rand/v2"
 )
 
@@ -139,6 +140,9 @@ type peer struct {
 func New(cfg Config) *Broker {
 	if cfg.Pages == nil {
 		cfg.Pages = heapPages{}
+	}
+	if cfg.Credit <= 0 {
+		cfg.Credit = math.MaxInt64
 	}
 	b := &Broker{
 		cfg:         cfg,

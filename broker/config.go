@@ -34,6 +34,9 @@ type Config struct {
 	DeadLetters int
 	DeadBytes   int64
 	DeadAge     time.Duration
+	// Credit is how many bytes of jobs (names, headers and bodies, the last job whole)
+	// a worker is handed before Broker.Credit says how many more it may be.
+	Credit int64
 	// Pages provides memory; nil takes Go's heap.
 	Pages Pages
 	// Seed makes the random part of backoffs.

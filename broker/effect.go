@@ -48,7 +48,9 @@ type Effect struct {
 	Kept bool
 	// State is where the job stands that a submitter attached to, of an OpOK; 0 in
 	// all others.
-	State  state
+	State state
+	// Spent: with this job the worker has used up its credit.
+	Spent  bool
 	Peer   Peer
 	ID     []byte
 	Type   []byte

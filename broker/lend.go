@@ -28,7 +28,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte) (Peer, []Effect) {
 	k.workers++
 	k.borrowers++
 	b.wake(k)
-	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, named: true, notices: true, headers: true, borrows: true}
+	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, credit: math.MaxInt64, named: true, notices: true, headers: true, borrows: true}
 	return p, b.end()
 }
 

@@ -85,6 +85,8 @@ type worker struct {
 	pool *pool
 	// room is how many jobs may be out on it at a time.
 	room int
+	// credit is how many bytes of jobs it may be handed, above 0, before Credit.
+	credit int64
 	// out lists what is out on it, oldest first, overdue runs among them.
 	out     list
 	overdue int
@@ -101,7 +103,7 @@ type worker struct {
 }
 
 func (w *worker) free() bool {
-	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room
+	return (w.kind != nil || w.pool != nil) && !w.left && w.overdue == 0 && w.out.n < w.room && w.credit > 0
 }
 
 // place is the line in which a worker stands that has room, and how much groups
@@ -159,7 +161,7 @@ func (b *Broker) AddSubmitter() Peer {
 // AddWorker lets a new worker in; it gets nothing before it joins.
 func (b *Broker) AddWorker() Peer {
 	p := b.newPeer()
-	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, since: b.now}
+	b.peers[p.Slot()].wrk = &worker{id: p, room: 1, credit: b.cfg.Credit, since: b.now}
 	b.workers++
 	return p
 }

@@ -111,6 +111,17 @@ func (b *Broker) offer(w *worker) {
 	}
 }
 
+// Credit lets worker p be handed so many bytes of jobs from now on: it has read what
+// it was handed before.
+func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
+	b.begin(now)
+	if w := b.worker(p); w != nil {
+		w.credit = bytes
+		b.offer(w)
+	}
+	return b.end()
+}
+
 // touch marks a type whose jobs, workers or limits have changed, to be matched
 // at the end of the command: when all that is due has happened, the best job
 // goes first.
@@ -170,6 +181,8 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	if w.borrows {
 		e.Run = outcomeNo(r, j)
 	}
+	w.credit -= int64(len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Body))
+	e.Spent = w.credit <= 0
 }
 
 func (b *Broker) takeOut(w *worker, r uint32, j *job) {

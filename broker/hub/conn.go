@@ -37,6 +37,8 @@ type Conn struct {
 	held, pinned, since atomic.Int64
 	// ahead is what of it the owner, which blocks, has not begun to write.
 	ahead atomic.Int64
+	// spent: it is a worker that has used up its credit.
+	spent atomic.Bool
 	// batches are the outputs not wholly written. Of the owner only.
 	batches []batch
 	written uint64 // bytes handed to the connection
@@ -171,6 +173,9 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 	if len(c.outcomes) > 0 {
 		c.hub.wrote(c, c.written-uint64(unsent))
 	}
+	if c.spent.Load() {
+		c.hub.credit(c)
+	}
 	c.pin(int64(memory))
 	if unsent == 0 {
 		c.batches = c.batches[:0]
@@ -183,6 +188,20 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 	for len(c.batches) > 0 && c.batches[0].end <= done {
 		c.batches = c.batches[1:]
 	}
+}
+
+// credit lets a worker that had used up its credit be handed jobs again, once no more
+// than half of that waits for it.
+func (h *Hub) credit(c *Conn) {
+	h.lock()
+	if most := h.cfg.MaxOutbound / 2; c.waiting() <= most/2 && !c.gone {
+		c.spent.Store(false)
+		func() {
+			defer h.guard()
+			h.apply(h.core.Credit(h.clock(), c.peer, int64(most-c.waiting())))
+		}()
+	}
+	h.unlock(nil)
 }
 
 // undelivered counts the answers of output held back, which did not get out.

@@ -23,8 +23,9 @@ import (
 type Config struct {
 	Core broker.Config
 	// MaxOutbound bounds the bytes that wait for one connection to read them.
-	// From half of it on its submits are refused and progress is dropped;
-	// with more than it waiting, the next frame closes the connection.
+	// From half of it on its submits are refused, progress is dropped and it is
+	// handed no more jobs; with more than it waiting, the next frame closes the
+	// connection.
 	MaxOutbound int
 	// MaxUnread bounds the memory of what waits for all connections together to
 	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
@@ -89,6 +90,7 @@ type end struct {
 
 // New returns a hub around an empty core.
 func New(cfg Config) *Hub {
+	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
 	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}}
 	if h.clock == nil {
 		start := time.Now()

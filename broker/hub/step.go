@@ -248,6 +248,10 @@ func (h *Hub) apply(fx []broker.Effect) {
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
+		case broker.OpJob:
+			if e.Spent {
+				c.spent.Store(true)
+			}
 		}
 		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Reason)
 		refer := e.Kept && len(e.Body) >= refBody

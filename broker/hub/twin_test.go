@@ -27,6 +27,7 @@ type twin struct {
 	late     []*shadow
 	dropped  uint64
 	overflow uint64
+	credits  int
 }
 
 type shadow struct {
@@ -40,6 +41,7 @@ type shadow struct {
 	// outcomes are the kept outcomes in it that are not out whole.
 	outcomes []twinOutcome
 	jobs     []string // sent to this worker and not answered
+	spent    bool     // this worker has used up its credit
 }
 
 type twinOutcome struct {
@@ -79,7 +81,7 @@ func (w *twin) apply(fx []broker.Effect) {
 			}
 		case broker.OpJob:
 			f = wire.AppendJob(nil, e.ID, e.Type, e.Headers, e.Body)
-			s.jobs = append(s.jobs, string(e.ID))
+			s.jobs, s.spent = append(s.jobs, string(e.ID)), s.spent || e.Spent
 		case broker.OpResult:
 			f = wire.AppendResult(nil, e.ID, e.Body)
 		case broker.OpProgress:
@@ -120,6 +122,12 @@ func (w *twin) wrote(s *shadow) {
 		rest = append(rest, o)
 	}
 	s.outcomes = rest
+	if n := s.waiting(); s.spent && n <= w.max/2/2 && !s.gone {
+		s.spent = false
+		w.credits++
+		w.apply(w.core.Credit(0, s.peer, int64(w.max/2-n)))
+		w.settle()
+	}
 }
 
 // read: who submits under an id has read the outcome that is just being written.
@@ -239,22 +247,28 @@ func TestTwin(t *testing.T) {
 	if *twinSeed != 0 {
 		from, to = *twinSeed, *twinSeed
 	}
+	credits := 0
 	for seed := from; seed <= to && !t.Failed(); seed++ {
-		runTwins(t, seed)
+		credits += runTwins(t, seed)
 		if t.Failed() {
 			t.Logf("seed %d; again with: go test ./broker/hub -run TestTwin -twin-seed %d", seed, seed)
 		}
 	}
+	if credits == 0 && *twinSeed == 0 {
+		t.Error("no worker ever used up its credit")
+	}
 }
 
-func runTwins(t *testing.T, seed uint64) {
+func runTwins(t *testing.T, seed uint64) int {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	limit := []int{16 << 10, 128 << 10, 1 << 20}[rng.IntN(3)]
 	cfg := broker.Config{Retries: 2, IdleTypes: 10, MaxGroups: 4}
+	credited := cfg
+	credited.Credit = int64(limit / 2)
 	x := &twins{
 		t: t, rng: rng, all: map[*hub.Conn]*pair{},
 		real: hub.New(hub.Config{Core: cfg, MaxOutbound: limit, Clock: func() int64 { return 0 }}),
-		twin: &twin{core: broker.New(cfg), max: limit, shadows: map[broker.Peer]*shadow{}},
+		twin: &twin{core: broker.New(credited), max: limit, shadows: map[broker.Peer]*shadow{}},
 	}
 	defer x.real.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
@@ -275,7 +289,7 @@ func runTwins(t *testing.T, seed uint64) {
 	for range 400 {
 		x.turn()
 		if t.Failed() {
-			return
+			return 0
 		}
 	}
 	for _, o := range x.own {
@@ -286,6 +300,7 @@ func runTwins(t *testing.T, seed uint64) {
 	if s := x.real.Stats(); s.Dropped != x.twin.dropped || s.Overflows != x.twin.overflow {
 		t.Errorf("%d progress frames dropped and %d peers given up, want %d and %d", s.Dropped, s.Overflows, x.twin.dropped, x.twin.overflow)
 	}
+	return x.twin.credits
 }
 
 func (x *twins) turn() {

@@ -38,6 +38,7 @@ const (
 	setRule
 	dropRule
 	setFair
+	credit
 	verbs
 )
 
@@ -45,7 +46,7 @@ var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
 	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive", "attach", "written",
 	"change", "amend", "release",
-	"rule", "drop-rule", "fair",
+	"rule", "drop-rule", "fair", "credit",
 }
 
 func (v verb) String() string { return verbNames[v] }
@@ -69,7 +70,7 @@ type command struct {
 	detach, quiet, progress          bool
 	keep                             time.Duration
 	token                            uint64 // whose submitter it is
-	room                             int    // of an attach
+	room                             int    // of an attach, or a credit
 	age                              time.Duration
 	headers                          []byte
 	setPriority, setGroups           bool // of a change
@@ -154,6 +155,8 @@ func (c *command) String() string {
 		opt("rule", true, c.rule)
 	case setFair:
 		opt("on", true, c.on)
+	case credit:
+		opt("room", true, c.room)
 	case revoke:
 		flag("running", c.on)
 	case release:

@@ -35,6 +35,9 @@ func (f *frame) String() string {
 	if f.headers != nil {
 		s += fmt.Sprintf(" headers=%q", f.headers)
 	}
+	if f.spent {
+		s += " spent"
+	}
 	if f.state != "" {
 		s += " state=" + f.state
 	}
@@ -72,7 +75,7 @@ func arrange(fs []frame, ticking bool) {
 
 func (want *frame) same(got *frame) bool {
 	if want.op != got.op || want.code != got.code || want.peer != got.peer || want.id != got.id ||
-		want.typ != got.typ || want.state != got.state || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
+		want.typ != got.typ || want.spent != got.spent || want.state != got.state || string(want.headers) != string(got.headers) || (want.headers == nil) != (got.headers == nil) || !bytes.Equal(want.body, got.body) {
 		return false
 	}
 	if want.code != 0 && got.reason == "" {

@@ -150,6 +150,8 @@ func (d *driver) do(c *command) {
 		var err error
 		fx, err = b.Limit(c.now, typ, broker.TypeLimits{Concurrency: c.concurrency, Rate: c.rate})
 		d.refused = err != nil
+	case credit:
+		fx = b.Credit(c.now, p, int64(c.room))
 	case drain:
 		b.Drain()
 	case expel:
@@ -211,7 +213,7 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason, spent: e.Spent}
 		if e.State != 0 {
 			f.state = e.State.String()
 		}

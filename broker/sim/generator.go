@@ -58,6 +58,8 @@ func (g *generator) next() *command {
 		if g.chance(10) {
 			c.room = g.rng.IntN(30)
 		}
+	case credit:
+		c.room = g.rng.IntN(200)
 	case submit:
 		g.submit(c)
 	case cancel, revoke:

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type frame struct {
 	reason  string
 	state   string
 	headers []byte
+	spent   bool
 }
 
 // place is where a job stands.
@@ -120,6 +122,7 @@ type oraclePeer struct {
 	allow         string
 	headers       bool
 	room          int
+	credit        int // bytes of jobs that it may still be sent, above 0
 	named         bool
 	notices       bool
 	left          bool
@@ -174,7 +177,7 @@ func (w *oraclePeer) overdue() int {
 
 // free: it may be sent a job.
 func (w *oraclePeer) free() bool {
-	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0
+	return w.joined && !w.left && len(w.out) < w.room && w.overdue() == 0 && w.credit > 0
 }
 
 // counts is the ledger of a type, in plain words.
@@ -306,7 +309,11 @@ func (o *oracle) do(c *command, s sight) {
 	o.commands++
 	switch c.verb {
 	case addSubmitter, addWorker:
-		o.peers = append(o.peers, &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1})
+		p := &oraclePeer{no: c.peer, worker: c.verb == addWorker, token: c.token, room: 1, credit: math.MaxInt}
+		if o.cfg.Credit > 0 {
+			p.credit = int(o.cfg.Credit)
+		}
+		o.peers = append(o.peers, p)
 	case submit:
 		o.submit(c)
 	case cancel:
@@ -355,6 +362,10 @@ func (o *oracle) do(c *command, s sight) {
 		}
 	case release:
 		o.release(c)
+	case credit:
+		if w := o.peer(c.peer, true); w != nil {
+			w.credit = c.room
+		}
 	case revoke:
 		o.revoke(c)
 	case revive:
@@ -536,13 +547,15 @@ func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	o.setTimer(j)
 	k.dispatched++
 	w.out = append(w.out, run{j.id, j})
-	o.positions++
-	w.position, w.inLine = o.positions, w.free()
 	f := frame{op: broker.OpJob, peer: w.no, id: j.id, typ: j.typ, body: j.body}
 	if w.headers {
 		f.headers = j.headers
 	}
+	w.credit -= len(f.id) + len(f.typ) + len(f.headers) + len(f.body)
+	f.spent = w.credit <= 0
 	o.send(f)
+	o.positions++
+	w.position, w.inLine = o.positions, w.free()
 }
 
 func (o *oracle) setTimer(j *oracleJob) {

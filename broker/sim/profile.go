@@ -100,7 +100,8 @@ var common = []struct {
 		return configured(rich(), "prefetch", func(p *profile) {
 			p.ids, p.workers, p.types = 16, 4, 1
 			p.weight[leave] = 15
-			p.weight[respond] = 100
+			p.weight[respond], p.weight[credit] = 100, 30
+			p.config = func(r *rand.Rand, c *broker.Config) { c.Credit = int64(r.IntN(2) * (1 + r.IntN(150))) }
 		})
 	}},
 	{10, func() profile {

@@ -40,7 +40,7 @@ func bind(f *pflag.FlagSet, o *server.Options) {
 	f.IntVar(&o.MaxConns, "max-conns", o.MaxConns, "most connections; 0 is what the limit on open files allows")
 	f.IntVar(&o.MaxHTTPConns, "max-http-conns", o.MaxHTTPConns, "most connections on the HTTP address; beyond it the idlest goes")
 	f.StringSliceVar(&o.PageLinks, "page-link", o.PageLinks, "NAME=URL of another page, such as a door's, that the page names; may be given several times")
-	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most bytes that wait for one connection to read them; from half of it on it may not submit, beyond it it is closed")
+	f.Var(cli.Size(&o.MaxOutbound, 0, most), "max-outbound", "most bytes that wait for one connection to read them; from half of it on it may not submit and is handed no jobs, beyond it it is closed")
 	f.Var(cli.Size(&o.MaxUnread, 0, most), "max-unread", "most memory for what all connections have yet to read; beyond it, who has most to read is closed")
 	f.Var(cli.Size(&o.MaxInbound, 0, most), "max-inbound", "most bytes of unfinished frames, of all connections together; beyond it, who holds most is closed")
 	f.IntVar(&o.MaxPrefetch, "max-prefetch", o.MaxPrefetch, "most jobs out on one connection at a time")

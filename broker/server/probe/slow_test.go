@@ -168,3 +168,46 @@ func TestDeafWorker(t *testing.T) {
 	heir.respond(`2`)
 	s.result(id, `2`)
 }
+
+// A worker whose prefetch is more than may wait for it is handed jobs as it reads.
+// One that never reads is closed when its time is up, and others get its jobs.
+func TestBulkyPrefetch(t *testing.T) {
+	t.Parallel()
+	const jobs = 400 // of 256 KiB: 100 MiB, max-outbound is 64
+	body := quote(strings.Repeat("p", 256<<10))
+	b := start(t)
+	for _, c := range []struct {
+		what  string
+		reads bool
+	}{{"reads late", true}, {"never reads", false}} {
+		t.Run(c.what, func(t *testing.T) {
+			typ := name("bulky")
+			w := worker{slowReader(t, b.workerAddr)}
+			more := ""
+			if !c.reads {
+				more = `,"heartbeat_ms":500`
+			}
+			w.hello(more)
+			w.joinWith(typ, fmt.Sprintf(`,"prefetch":%d`, jobs))
+			s := b.submitter(t)
+			want := map[string]bool{}
+			for range jobs {
+				want[s.fresh(typ, body)] = true
+			}
+			if !c.reads {
+				w = b.named(t, typ, fmt.Sprint(jobs))
+			} else if out := b.ledger(t, typ)["running"]; out == 0 || out >= jobs {
+				t.Errorf("%d jobs are out on a worker that has not read them, want some of %d", out, jobs)
+			}
+			for len(want) > 0 {
+				id, got := w.job()
+				if got != body || !want[id] {
+					t.Fatalf("job %q of %d bytes", id, len(got))
+				}
+				delete(want, id)
+			}
+			w.ping()
+			w.close()
+		})
+	}
+}
