@@ -36,6 +36,9 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("--%s %s: %s", e.Flag, e.Value, e.Reason)
 }
 
+// Option is Flag, for those that know only the interface.
+func (e *OptionError) Option() string { return e.Flag }
+
 // CheckTLS returns an *OptionError for certificates that cannot be.
 func (o *Options) CheckTLS() error {
 	switch {

@@ -3,9 +3,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +35,7 @@ func command(opt *server.Options, host int64, run func() error) *cobra.Command {
 		Prefix: "GLOOM_",
 		Settle: func() error {
 			if err := settleMemory(f, opt, host); err != nil {
-				return fault(err)
+				return err
 			}
 			if opt.LimitsFile != "" {
 				var err error
@@ -45,30 +43,11 @@ func command(opt *server.Options, host int64, run func() error) *cobra.Command {
 					return cli.Usagef("%w", err)
 				}
 			}
-			return fault(opt.Validate())
+			return opt.Validate()
 		},
 		Healthy: func(ctx context.Context) error { return healthcheck(ctx, opt) },
 		Run:     run,
 	}.Command(cmd)
-}
-
-// fault gives what Validate and Start return its exit status and a hint.
-func fault(err error) error {
-	var option *server.OptionError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &option):
-		return cli.Usagef("%w", err).Advise("%s is the same option in the environment; gloomd --help lists all with their defaults",
-			cli.Variable("GLOOM_", option.Flag))
-	case errors.Is(err, syscall.EADDRINUSE):
-		return cli.Failf(cli.ExitFailed, "%w", err).Advise("another program has this address, perhaps another gloomd: ss -ltnp shows which one")
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return cli.Failf(cli.ExitFailed, "%w", err).Advise("this host does not have this address: ip address shows which it has")
-	case errors.Is(err, syscall.EACCES):
-		return cli.Failf(cli.ExitFailed, "%w", err).Advise("ports below 1024, and directories of others, take rights that this process does not have")
-	}
-	return err
 }
 
 func run(opt server.Options) error {
@@ -85,7 +64,7 @@ func run(opt server.Options) error {
 	defer signals.Close()
 	server.Pace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
-		return fault(err)
+		return err
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))

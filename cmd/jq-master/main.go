@@ -4,12 +4,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"gloom/broker/guard"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 )
@@ -24,20 +22,10 @@ func command(opt *options, run func() error) *cobra.Command {
 	opt.bind(cmd.Flags())
 	return cli.Daemon{
 		Prefix: "GLOOM_JQ_",
-		Settle: func() error { return fault(opt.validate()) },
+		Settle: opt.validate,
 		Healthy: func(ctx context.Context) error {
 			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
-		Run: func() error { return fault(run()) },
+		Run: run,
 	}.Command(cmd)
-}
-
-// fault gives an error of options its exit status and a hint.
-func fault(err error) error {
-	var option *guard.OptionError
-	if errors.As(err, &option) {
-		return cli.Usagef("%w", err).Advise("%s is the same option in the environment; jq-master --help lists all with their defaults",
-			cli.Variable("GLOOM_JQ_", option.Flag))
-	}
-	return err
 }

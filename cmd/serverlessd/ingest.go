@@ -23,7 +23,7 @@ daemon may be using it. Doing it twice does no harm.`,
 				stores = []string{ownStore(args[0])}
 			}
 			if _, err := os.Stat(args[0]); err != nil {
-				return fault(err)
+				return err
 			}
 			log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: "info"}, cmd.ErrOrStderr())
 			if err != nil {
@@ -31,7 +31,7 @@ daemon may be using it. Doing it twice does no harm.`,
 			}
 			jobs, damaged, err := engine.Rescue(cmd.Context(), args[0], stores, log.Logger)
 			if err != nil {
-				return fault(err)
+				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%d jobs ingested, %d bytes of damage set aside\n", jobs, damaged)
 			return nil

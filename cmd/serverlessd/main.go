@@ -39,7 +39,7 @@ func command() *cobra.Command {
 	cmd.AddCommand(ingestCommand())
 	return cli.Daemon{
 		Prefix: prefix,
-		Settle: func() error { return fault(opt.settle()) },
+		Settle: opt.settle,
 		Healthy: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, answers)
 			defer cancel()
@@ -58,7 +58,7 @@ func run(opt *options) error {
 	server.Pace(0)
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
-		return fault(err)
+		return err
 	}
 	signals := daemon.Notify(func() {
 		if err := d.Reload(); err != nil {
@@ -71,7 +71,7 @@ func run(opt *options) error {
 	registry := daemon.NewRegistry()
 	e, err := engine.Open(opt.Config, log.Logger, registry)
 	if err != nil {
-		return fault(err)
+		return err
 	}
 	asked := make(chan struct{})
 	opt.web.Version, opt.web.Quit = cli.Version(), sync.OnceFunc(func() { close(asked) })

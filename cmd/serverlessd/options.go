@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -195,15 +194,5 @@ func (o *options) settleWorkers() error {
 		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
 	}
 	_, err := at.Addresses("worker-addr", o.workerAddr)
-	return err
-}
-
-// fault gives an error of the start its exit status and a hint.
-func fault(err error) error {
-	var option *guard.OptionError
-	if errors.As(err, &option) {
-		return cli.Usagef("%w", err).Advise("%s is the same option in the environment; serverlessd --help lists all with their defaults",
-			cli.Variable(prefix, option.Flag))
-	}
 	return err
 }

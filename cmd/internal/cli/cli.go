@@ -55,6 +55,9 @@ func Prepare(root *cobra.Command) {
 		if !c.Runnable() && c.HasSubCommands() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, group
 		}
+		if takes := c.Args; takes != nil {
+			c.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, takes(cmd, args)) }
+		}
 	})
 	root.SetFlagErrorFunc(flagError)
 	cobra.AddTemplateFunc("wrapped", func(f *pflag.FlagSet) string {
@@ -103,6 +106,23 @@ func noCommand(in *cobra.Command, name string) error {
 		return f.Advise("did you mean %s?", near)
 	}
 	return f.Advise("%s --help lists all", in.CommandPath())
+}
+
+// argsError says in words for people that a command does not take so many
+// arguments.
+func argsError(cmd *cobra.Command, args []string, err error) error {
+	var f *Fault
+	switch {
+	case err == nil || errors.As(err, &f):
+		return err
+	case len(args) == 0:
+		f = Usagef("%s needs an argument", cmd.Name())
+	case cmd.HasAvailableSubCommands():
+		return noCommand(cmd, args[0])
+	default:
+		f = Usagef("one argument too many, %q", args[len(args)-1])
+	}
+	return f.Advise("%s", cmd.UseLine())
 }
 
 func flagError(cmd *cobra.Command, err error) error {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -10,7 +12,8 @@ import (
 
 // Daemon is how a daemon starts. Its options come from flags, the environment
 // and a file, in this order; Settle checks them, and then Run has them, or
-// Healthy where it is only asked whether the daemon of these options is well.
+// Healthy where it is only asked whether the daemon of these options is well. An
+// error with a method Option is about the option of that name.
 type Daemon struct {
 	Prefix  string // of variables, GLOOM_ for one
 	Settle  func() error
@@ -39,13 +42,37 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 		if err := set.Apply(f); err != nil {
 			return err
 		}
-		return d.Settle()
+		return d.explain(cmd, d.Settle())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if check {
 			return d.Healthy(cmd.Context())
 		}
-		return d.Run()
+		return d.explain(cmd, d.Run())
 	}
 	return cmd
+}
+
+// explain gives an error of the options, or of the start, its exit status and a
+// hint.
+func (d Daemon) explain(cmd *cobra.Command, err error) error {
+	var fault *Fault
+	var about interface{ Option() string }
+	switch {
+	case err == nil || errors.As(err, &fault):
+		return err
+	case errors.As(err, &about):
+		variable := Variable(d.Prefix, about.Option())
+		if fl := cmd.Flags().Lookup(about.Option()); fl != nil && len(fl.Annotations[given]) > 0 {
+			return Usagef("%w (from %s)", err, fl.Annotations[given][0]).Advise(bothNames, variable, about.Option())
+		}
+		return Usagef("%w", err).Advise("%s is the same option in the environment; %s --help lists all with their defaults", variable, cmd.Name())
+	case errors.Is(err, syscall.EADDRINUSE):
+		return Failf(ExitFailed, "%w", err).Advise("another program has this address, perhaps another %s: ss -ltnp shows which one", cmd.Name())
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return Failf(ExitFailed, "%w", err).Advise("this host does not have this address: ip address shows which it has")
+	case errors.Is(err, syscall.EACCES):
+		return Failf(ExitFailed, "%w", err).Advise("ports below 1024, and directories of others, take rights that this process does not have")
+	}
+	return err
 }

@@ -40,7 +40,7 @@ func Variable(prefix, option string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(option, "-", "_"))
 }
 
-// given marks the flags that Apply has set.
+// given marks the flags that Apply has set, with where from.
 const given = "given"
 
 // Given tells whether an option was set, wherever.
@@ -49,6 +49,8 @@ func Given(f *pflag.FlagSet, option string) bool {
 	_, ok := fl.Annotations[given]
 	return ok || fl.Changed
 }
+
+const bothNames = "%s is also --%s; --help lists all options with their defaults"
 
 // Apply sets the flags that the command line has left alone. What it returns is
 // an *OptionError or a *FileError, in a Fault of usage.
@@ -74,10 +76,9 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 			continue
 		}
 		if err := fl.Value.Set(value); err != nil {
-			return Usagef("%w", wrong(fl, value, err, from)).
-				Advise("%s is also --%s; --help lists all options with their defaults", Variable(s.Prefix, name), name)
+			return Usagef("%w", wrong(fl, value, err, from)).Advise(bothNames, Variable(s.Prefix, name), name)
 		}
-		_ = f.SetAnnotation(name, given, nil) // the flag is there
+		_ = f.SetAnnotation(name, given, []string{from}) // the flag is there
 	}
 	return nil
 }

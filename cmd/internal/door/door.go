@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -109,7 +110,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	d.at = all[0]
 	ln, err := d.at.Listen()
 	if err != nil {
-		return nil, &guard.OptionError{Flag: "addr", Value: opt.Addr, Reason: err.Error()}
+		return nil, fmt.Errorf("--addr %s: %w", opt.Addr, err)
 	}
 	d.crowd = &crowd{Listener: ln, most: most}
 	return d, nil

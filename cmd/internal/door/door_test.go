@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,5 +173,16 @@ func TestListen(t *testing.T) {
 		if !errors.As(err, &o) || o.Flag != c.flag || !strings.Contains(o.Reason, c.says) {
 			t.Errorf("%+v: %v, want %s: %s", c.opt, err, c.flag, c.says)
 		}
+	}
+	d, err := Listen(Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), false, "push")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Serve(http.NotFoundHandler())
+	defer d.Shutdown(t.Context())
+	// A taken address is no matter of the command line.
+	var o *guard.OptionError
+	if _, err = Listen(Options{Addr: d.Addr().String()}, zerolog.Nop(), false, "push"); !errors.Is(err, syscall.EADDRINUSE) || errors.As(err, &o) {
+		t.Errorf("a taken address: %v", err)
 	}
 }

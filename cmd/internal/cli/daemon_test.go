@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// refused is an error about an option, as packages have that know no flags.
+type refused string
+
+func (r refused) Error() string  { return "--" + string(r) + ": is refused" }
+func (r refused) Option() string { return string(r) }
+
+// TestDaemon: the exit status and the hint of what a daemon does not start with.
+func TestDaemon(t *testing.T) {
+	file := fileOf(t, "\nnumber = 5\n")
+	for _, c := range []struct {
+		name, args   string
+		settle, run  error
+		code         int
+		says, advice string
+	}{
+		{"well", "", nil, nil, 0, "", ""},
+		{"an option, settled", "", refused("number"), nil, 2, "--number: is refused\n",
+			"DMN_NUMBER is the same option in the environment; dmn --help lists all with their defaults"},
+		{"an option, run", "", nil, fmt.Errorf("start: %w", refused("number")), 2, "start: --number: is refused\n", "DMN_NUMBER is the same"},
+		{"of a file", "--config " + file, refused("number"), nil, 2, "--number: is refused (from " + file + ":2)\n",
+			"DMN_NUMBER is also --number; --help lists all options with their defaults"},
+		{"on the command line, and in a file", "--number 6 --config " + file, refused("number"), nil, 2, "--number: is refused\n", "DMN_NUMBER is the same"},
+		{"a fault", "", nil, Failf(7, "all is lost"), 7, "all is lost\n", ""},
+		{"taken", "", nil, fmt.Errorf("listen: %w", syscall.EADDRINUSE), 1, "listen: address already in use\n", "another program has this address, perhaps another dmn: "},
+		{"of others", "", nil, syscall.EADDRNOTAVAIL, 1, "cannot assign requested address\n", "this host does not have this address: "},
+		{"not ours", "", nil, syscall.EACCES, 1, "permission denied\n", "ports below 1024"},
+		{"anything else", "", nil, errors.New("it broke"), 1, "it broke\n", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := &cobra.Command{Use: "dmn"}
+			cmd.Flags().Int("number", 0, "what is refused")
+			d := Daemon{
+				Prefix: "DMN_", Settle: func() error { return c.settle }, Run: func() error { return c.run },
+				Healthy: func(context.Context) error { return nil },
+			}
+			var errs bytes.Buffer
+			code := Execute(d.Command(cmd), strings.Fields(c.args), &errs)
+			said, hint, _ := strings.Cut(errs.String(), "hint: ")
+			if code != c.code || strings.TrimPrefix(said, "dmn: ") != c.says || !strings.HasPrefix(hint, c.advice) || (hint == "") != (c.advice == "") {
+				t.Errorf("exit status %d, want %d; stderr %s", code, c.code, errs.String())
+			}
+		})
+	}
+}
