@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -105,15 +104,14 @@ func (o *operator) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	f := cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, cause(err))
-	var record tls.RecordHeaderError
+	why, hint := cause(err), reachHint(err, " --http-addr names another address")
 	switch {
-	case errors.As(err, &record), strings.Contains(err.Error(), "HTTP response to HTTPS client"):
-		return f.Advise("the broker does not speak TLS here; leave --tls away")
+	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
+		why, hint = "it does not speak TLS", notTLS
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		return f.Advise("this may be the address for submitters or workers, or want TLS: --http-addr, --tls")
+		why, hint = "this is no HTTP server", "this may be the address for submitters or workers, or want TLS: --http-addr, --tls"
 	}
-	return f.Advise("%s", reachHint(err, " --http-addr names another address"))
+	return cli.Failf(exitUnreachable, "no broker reached at %s, its address for operators: %s", o.addr, why).Advise("%s", hint)
 }
 
 // refused makes a fault of a reply that is no success.

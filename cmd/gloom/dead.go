@@ -66,7 +66,7 @@ func newDeadLs(t *tool) *cobra.Command {
 		Use:               "ls [TYPE]",
 		Short:             "List jobs that failed, the latest first",
 		Example:           `  gloom dead ls mail`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 {

@@ -138,6 +138,8 @@ func unreachable(err error) bool {
 		strings.Contains(err.Error(), "connect to ")
 }
 
+const notTLS = "the broker does not speak TLS here; leave --tls or tls:// away"
+
 // reachHint is what to do about it; more is added where the address may be
 // wrong.
 func reachHint(err error, more string) string {
@@ -150,7 +152,7 @@ func reachHint(err error, more string) string {
 	case errors.As(err, &cert):
 		return "the broker's certificate is not for this address; --tls-server-name says what it names"
 	case errors.As(err, &record):
-		return "the broker does not speak TLS here; leave --tls away"
+		return notTLS
 	case strings.Contains(err.Error(), "remote error: tls:"):
 		return "the broker may ask for a client certificate: --tls-cert and --tls-key"
 	case strings.HasSuffix(err.Error(), "this is an HTTP server"):
@@ -178,6 +180,8 @@ func cause(err error) string {
 				err = e.Err
 				continue
 			}
+		case tls.RecordHeaderError:
+			return "it does not speak TLS"
 		case interface{ Unwrap() []error }: // one for each address
 			var all []string
 			for _, x := range e.Unwrap() {

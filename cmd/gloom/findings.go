@@ -30,7 +30,7 @@ SUBJECT (a type, a group, a client or "broker"), only what is about it.
 The exit status is 1 if a finding is severe.`,
 		Example: `  gloom findings
   gloom findings --json | jq -r '.items[] | .severity + " " + .subject'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost("a subject"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := ""
 			if len(args) > 0 {
@@ -41,10 +41,13 @@ The exit status is 1 if a finding is severe.`,
 				return err
 			}
 			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
-				if len(f.Items) == 0 {
-					return "nothing found: all is well\n"
+				switch {
+				case len(f.Items) > 0:
+					return told(f)
+				case len(args) > 0: // which need not be there
+					return "nothing found about " + cli.Clean(args[0]) + "\n"
 				}
-				return told(f)
+				return "nothing found: all is well\n"
 			}); err != nil {
 				return err
 			}

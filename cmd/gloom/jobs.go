@@ -68,7 +68,7 @@ func newJobs(t *tool) *cobra.Command {
 		Short:             "List jobs by state, group, age or part of an id",
 		Long:              jobsLong,
 		Example:           jobsExample,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMost("a type"),
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "jobs"

@@ -38,13 +38,15 @@ func newLimit(t *tool) *cobra.Command {
 		Long:    limitLong,
 		Example: limitExample,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if l.group != "" {
-				if len(args) > 0 {
-					return cli.Usagef("a type and --group exclude each other")
-				}
-				return nil
+			switch {
+			case !cmd.Flags().Changed("group"):
+				return exactly("a type")(cmd, args)
+			case l.group == "":
+				return cli.Usagef("--group is empty")
+			case len(args) > 0:
+				return cli.Usagef("a type and --group exclude each other")
 			}
-			return exactly("a type")(cmd, args)
+			return nil
 		},
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {

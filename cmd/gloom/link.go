@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -167,7 +168,8 @@ func (l *link) options(addrs []string, name string) ([]gloom.Option, error) {
 		opts = append(opts, gloom.ClientName(name), gloom.Token(l.token))
 	}
 	conf, err := l.tlsConfig()
-	if err != nil || conf == nil {
+	local := len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a string) bool { return !strings.HasPrefix(a, "unix:") })
+	if err != nil || conf == nil || local { // brokers speak no TLS on unix sockets
 		return opts, err
 	}
 	return append(opts, gloom.TLS(conf)), nil

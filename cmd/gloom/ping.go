@@ -109,6 +109,9 @@ func (p *ping) told(addrs []string, port wire.Port, standard string) []string {
 	if len(addrs) > 0 {
 		return addrs
 	}
+	if conf, _ := p.link.tlsConfig(); conf != nil {
+		return []string{standard}
+	}
 	if c, err := net.Dial("unix", port.Socket()); err == nil {
 		c.Close()
 		return []string{"unix:" + port.Socket()}

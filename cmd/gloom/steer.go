@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -15,14 +16,18 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
-// exactly takes so many arguments, called by their names in a complaint.
+// exactly takes so many arguments, called by their names in a complaint. An empty
+// one is a mistake, such as a variable of a shell that is not set.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		empty := slices.Index(args, "")
 		switch {
 		case len(args) < len(names):
 			return cli.Usagef("%s needs %s", cmd.Name(), names[len(args)]).Advise("%s", cmd.UseLine())
 		case len(args) > len(names):
 			return cli.Usagef("%s: one argument too many, %q", cmd.Name(), args[len(names)]).Advise("%s", cmd.UseLine())
+		case empty >= 0:
+			return cli.Usagef("%s: argument %d, %s, is empty", cmd.Name(), empty+1, names[empty]).Advise("%s", cmd.UseLine())
 		}
 		return nil
 	}
@@ -31,7 +36,15 @@ func exactly(names ...string) cobra.PositionalArgs {
 // atLeast is exactly with any number of arguments in the last place.
 func atLeast(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		return exactly(names...)(cmd, args[:min(len(args), len(names))])
+		more := slices.Repeat(names[len(names)-1:], max(0, len(args)-len(names)))
+		return exactly(slices.Concat(names, more)...)(cmd, args)
+	}
+}
+
+// atMost is exactly with a last argument that may be left out.
+func atMost(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		return exactly(names[:min(len(names), max(len(args), len(names)-1))]...)(cmd, args)
 	}
 }
 

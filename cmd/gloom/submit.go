@@ -20,7 +20,8 @@ import (
 const submitLong = `Hand in a job of TYPE, wait for it, and print its answer.
 
 BODY is sent as JSON if it is JSON, else as a string; --text and --json settle
-it. - reads it from standard input; without BODY it is null. An answer that is a
+it. - reads it from standard input; without BODY it is null (with --base64: no
+bytes). An answer that is a
 string is printed as its text, anything else as JSON; --json prints JSON always.
 Bytes that are no text travel in base64: --base64 sends them so, and prints the
 bytes of the answer (gloom work --base64 is the other side).
@@ -128,6 +129,8 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
 	case s.reconnect < 0:
 		return cli.Usagef("--reconnect %v: must not be negative", s.reconnect)
+	case cmd.Flags().Changed("id") && s.job.ID == "":
+		return cli.Usagef("--id is empty")
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):
 		return cli.Usagef("--id %q: with --lines it needs {line}, so that ids differ", s.job.ID)
 	case cmd.Flags().Changed("retries") && (s.retries < 0 || s.retries > 1000):
@@ -233,6 +236,9 @@ func (s *submit) mindWorkers(ctx context.Context, note func(format string, args 
 // one hands in a single job.
 func (s *submit) one(ctx context.Context, args []string) error {
 	body := json.RawMessage("null")
+	if s.base64 {
+		body = quote("") // no bytes
+	}
 	if len(args) > 0 {
 		data, what := []byte(args[0]), "body"
 		var err error
