@@ -19,6 +19,9 @@ type DeadLetter struct {
 	Reason                  string
 	Priority                int64
 	Attempts                int
+	// Retries, Timeout and Backoff are the job's own, for when it is handed in again.
+	Retries          int
+	Timeout, Backoff time.Duration
 	// Submitted and Failed are times of the caller's clock.
 	Submitted, Failed int64
 	// No tells it from all others; it grows.
@@ -57,8 +60,12 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 		No: d.last + 1, ID: bytes.Clone(b.id(j)), Type: k.name,
 		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
-		Submitted: j.at, Failed: b.now,
+		Retries: int(j.retries), Submitted: j.at, Failed: b.now,
 	}}
+	if j.timing != 0 {
+		t := b.timings.get(j.timing)
+		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
+	}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
@@ -232,7 +239,8 @@ func (b *Broker) revive(k *jobType, i int) (Code, string) {
 	l := k.dead[i]
 	s := Submission{
 		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
-		Retries: -1, Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
+		Retries: l.Retries, Timeout: l.Timeout, Backoff: l.Backoff,
+		Detach: true, Quiet: true, Groups: l.Groups, Headers: l.Headers,
 	}
 	var x admission
 	c, reason := b.admits(nil, &s, &x)
