@@ -52,6 +52,7 @@ func New(srv *server.Server, log zerolog.Logger) *API {
 	}
 	a.mux.HandleFunc("/v1/", a.unknown)
 	a.mux.HandleFunc("/", web.ServeHTTP)
+	a.mux.HandleFunc("GET /{$}", a.index)
 	go a.past.note(a, srv.Done())
 	if srv.Options().Pprof {
 		a.mux.HandleFunc("GET /debug/pprof/", a.guarded(route{serve: plainly(pprof.Index)}))

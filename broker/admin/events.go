@@ -25,7 +25,7 @@ const (
 	eventPeriod = time.Second
 )
 
-// seen makes the event of a look.
+// seen is what is told of a look.
 func (a *API) seen(w *watch) []byte {
 	if !w.at.Equal(w.madeAt) {
 		v := api.Look{
@@ -49,7 +49,8 @@ func (a *API) seen(w *watch) []byte {
 		for _, x := range w.busiest(topTypes) {
 			v.Top = append(v.Top, x.Type)
 		}
-		w.made, w.madeAt = event("look", &v), w.at
+		w.made, _ = json.Marshal(&v)
+		w.madeAt = w.at
 	}
 	return w.made
 }
@@ -70,7 +71,8 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if !send(w, ctl, event("history", a.past.lately())) {
+	past, _ := json.Marshal(a.past.lately())
+	if !send(w, ctl, "history", past) {
 		return nil
 	}
 	var last []byte
@@ -87,7 +89,7 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 			judged = time.Now()
 		}
 		if time.Since(sent) >= stillHere || !bytes.Equal(data, last) {
-			if !send(w, ctl, data) {
+			if !send(w, ctl, "look", data) {
 				return nil
 			}
 			last, sent = data, time.Now()
@@ -100,14 +102,9 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-func event(name string, v any) []byte {
-	data, _ := json.Marshal(v)
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, data)
-}
-
-func send(w http.ResponseWriter, ctl *http.ResponseController, event []byte) bool {
+func send(w http.ResponseWriter, ctl *http.ResponseController, event string, data []byte) bool {
 	_ = ctl.SetWriteDeadline(time.Now().Add(strideTime))
-	_, err := w.Write(event)
+	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
 	return err == nil && ctl.Flush() == nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/guard"
 	"gloom/broker/server"
 	"gloom/wire"
 )
@@ -78,9 +79,14 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
+	reply(w, http.StatusOK, a.status(grantOf(r)))
+	return nil
+}
+
+func (a *API) status(g *guard.Grant) api.Status {
 	o := a.srv.Options()
 	s := api.Status{
-		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(grantOf(r)),
+		Version: o.Version, Links: links(o.PageLinks), Fleet: a.srv.Fleet() != nil, UptimeSeconds: time.Since(a.srv.Started()).Seconds(), Draining: a.srv.Draining(), Scopes: server.Scopes(g),
 		Limits: map[string]int64{
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
@@ -96,8 +102,7 @@ func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
 		s.Dead, _ = b.DeadCount()
 	})
 	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
-	reply(w, http.StatusOK, s)
-	return nil
+	return s
 }
 
 func links(values []string) []api.Link {

@@ -40,7 +40,7 @@ type watch struct {
 	rows  map[string]*row
 	// findings are what is to be told of it.
 	findings findings.State
-	// made is the event of the look at madeAt.
+	// made is what is told of the look at madeAt, in JSON.
 	made   []byte
 	madeAt time.Time
 }

@@ -62,6 +62,13 @@ export const call = async (method, path, body) => parse(await text(method, path,
 /** @param {string} scope */
 export const may = scope => !!status.value && (status.value.scopes ?? ['admin', 'submit', 'watch']).includes(scope);
 
+/** What came with the document: what GET /v1/status and the stream of events begin with, or that a token is
+ * wanted; null where it came from elsewhere. */
+export const first = parse(document.getElementById('first')?.textContent ?? 'null');
+
+if (first?.guarded) door.value = 'token';
+if (first?.status) status.value = { ...first.status, at: Date.now() };
+
 /** Learns what broker this is and what one may do. */
 export async function enter() {
   if (door.value) door.value = 'asking';

@@ -74,7 +74,7 @@ function top() {
   const list = away.value ? [] : findings() ?? [], bad = list.filter(f => f.severity !== 'info');
   const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
   return html`<header class="top">
-    <a class="logo" href="#/"><img src="icon.svg" alt="" width="20" height="20" />Gloom</a>
+    <a class="logo" href="#/"><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3.5" /><path d="M3 5h10M3 8h7M3 11h4" /></svg>Gloom</a>
     <nav aria-label="Views"><ul>${Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet)).map(([path, v]) => html`<li key=${path}>
       <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
@@ -189,6 +189,9 @@ function page() {
   return html`${top()}${absence()}<main class=${away.value ? 'stale' : ''} tabindex="-1">${drawn}</main>${window_()}${said()}`;
 }
 
+live();
+if (!door.value && !status.value) enter();
+
 const root = document.body.appendChild(document.createElement('div'));
 root.id = 'page';
 effect(() => {
@@ -197,5 +200,3 @@ effect(() => {
   end();
 });
 effect(() => { document.title = plain([away.value && 'away', place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · ')); });
-enter();
-live();

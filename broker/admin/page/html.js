@@ -3,5 +3,10 @@ import { h, render, Component } from './lib/preact.mjs';
 import htm from './lib/htm.mjs';
 
 export const html = htm.bind(h);
+
+/** Does what may come later once what is drawn now is seen.
+ * @param {() => void} what */
+export const painted = what => { requestAnimationFrame(() => setTimeout(what)); };
+
 export { render, Component };
 export { signal, effect, batch, untracked } from './lib/signals-core.mjs';

@@ -1,6 +1,6 @@
 // What the stream of events tells, and what it told in the last minutes.
-import { signal, batch, effect } from './html.js';
-import { token, door, enter, again, silence } from './api.js';
+import { signal, batch, effect, painted } from './html.js';
+import { token, door, enter, first, again, silence } from './api.js';
 import { parse, quantile } from './format.js';
 import { follow } from './stream.js';
 import { Listing } from './parts.js';
@@ -17,6 +17,12 @@ export const second = signal(0);
 
 /** By how many ms the browser's clock is ahead of the broker's. */
 let ahead = 0;
+
+/** @param {number} now by the broker's clock */
+function compare(now) {
+  ahead = Date.now() - now;
+  if (!(Math.abs(ahead) > 2000)) ahead = 0;
+}
 
 /** What is seen is of this time, in ms since 1970: of now, unless the broker is away. */
 const seen = () => (second.value, away.value ? heard.value : Date.now());
@@ -119,10 +125,8 @@ function on(event, data) {
       return;
     }
     heard.value = Date.now();
-    if (event === 'clock') {
-      ahead = Date.now() - Date.parse(data) - 500; // it is told in whole seconds
-      if (!(Math.abs(ahead) > 2000)) ahead = 0;
-    } else if (event === 'history') past(parse(data));
+    if (event === 'clock') compare(Date.parse(data) + 500); // it is told in whole seconds
+    else if (event === 'history') past(parse(data));
     else if (event === 'look') look.value = parse(data);
     if (away.value) {
       away.value = 0;
@@ -157,7 +161,12 @@ function start() {
 
 /** Streams for as long as the tab is seen and nothing keeps it out. */
 export function live() {
-  effect(() => { token.value; door.value; start(); });
+  if (first?.look) {
+    compare(first.unix_ms);
+    look.value = first.look;
+    heard.value = Date.now();
+  }
+  painted(() => effect(() => { token.value; door.value; start(); }));
   document.addEventListener('visibilitychange', start);
   addEventListener('pagehide', () => shared?.postMessage(false));
   addEventListener('pageshow', e => e.persisted && start());

@@ -49,16 +49,9 @@ var all = sync.OnceValue(func() map[string]*file {
 			return err
 		}
 		sum := sha256.Sum256(data)
-		f := &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:8]), plain: data}
-		var small bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&small, gzip.BestCompression)
-		_, _ = z.Write(data)
-		_ = z.Close()
-		f.gzip = small.Bytes()
-		m["/"+name] = f
+		m["/"+name] = &file{mime: types[path.Ext(name)], tag: hex.EncodeToString(sum[:8]), plain: data, gzip: packed(data, gzip.BestCompression)}
 		return nil
 	})
-	m["/"] = m["/index.html"]
 	return m
 })
 
@@ -79,22 +72,54 @@ func ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the page can only be read", http.StatusMethodNotAllowed)
 		return
 	}
-	h := w.Header()
-	if f.mime == types[".html"] || r.URL.Path == "/worker.js" { // what has a policy of its own
+	h, small := head(w, r, f.mime)
+	h.Set("Cache-Control", "no-cache") // asked about each time, by its tag
+	data, tag := f.plain, f.tag
+	if small {
+		data, tag = f.gzip, f.tag+"-gzip"
+	}
+	h.Set("ETag", `"`+tag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// nothing is the place in index.html of what a visit begins with.
+var nothing = []byte(">null</script>")
+
+// Index serves the document with what a visit begins with, JSON without "<".
+func Index(w http.ResponseWriter, r *http.Request, first []byte) {
+	f := all()["/index.html"]
+	h, small := head(w, r, f.mime)
+	h.Set("Cache-Control", "no-store")
+	data := bytes.Replace(f.plain, nothing, slices.Concat([]byte(">"), first, []byte("</script>")), 1)
+	if small {
+		data = packed(data, gzip.BestSpeed)
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// head sets what all answers have, and tells whether this one is to be packed.
+func head(w http.ResponseWriter, r *http.Request, mime string) (h http.Header, small bool) {
+	h = w.Header()
+	if mime == types[".html"] || r.URL.Path == "/worker.js" { // what has a policy of its own
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Referrer-Policy", "no-referrer")
 	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Content-Type", f.mime)
-	h.Set("Cache-Control", "no-cache") // asked about each time, by its tag
+	h.Set("Content-Type", mime)
 	h.Set("Vary", "Accept-Encoding")
-	data, tag := f.plain, f.tag
-	if slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" }) {
-		data, tag = f.gzip, f.tag+"-gzip"
+	small = slices.ContainsFunc(strings.Split(r.Header.Get("Accept-Encoding"), ","), func(s string) bool { return strings.TrimSpace(s) == "gzip" })
+	if small {
 		h.Set("Content-Encoding", "gzip")
 	}
-	h.Set("ETag", `"`+tag+`"`)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	return h, small
+}
+
+func packed(data []byte, level int) []byte {
+	var small bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&small, level)
+	_, _ = z.Write(data)
+	_ = z.Close()
+	return small.Bytes()
 }

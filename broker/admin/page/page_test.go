@@ -38,12 +38,9 @@ func TestFiles(t *testing.T) {
 		files = append(files, slices.DeleteFunc(some, func(name string) bool { return name == "lib/VERSIONS" })...)
 	}
 	sum := 0
-	for _, name := range append(files, "") {
+	for _, name := range files {
 		plain := get("GET", "/"+name)
 		want, err := os.ReadFile(name)
-		if name == "" {
-			want, err = os.ReadFile("index.html")
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +51,7 @@ func TestFiles(t *testing.T) {
 			"Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 			"X-Content-Type-Options":  "nosniff", "Cache-Control": "no-cache", "Referrer-Policy": "no-referrer",
 		} {
-			if slices.Contains([]string{"Content-Security-Policy", "Referrer-Policy"}, key) && name != "" && name != "index.html" && name != "worker.js" {
+			if slices.Contains([]string{"Content-Security-Policy", "Referrer-Policy"}, key) && name != "index.html" && name != "worker.js" {
 				continue
 			}
 			if got := plain.Header().Get(key); got != want {
@@ -66,7 +63,7 @@ func TestFiles(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !strings.HasSuffix(name, "LICENSE") && name != "" {
+		if !strings.HasSuffix(name, "LICENSE") {
 			sum += small.Body.Len()
 		}
 		if data, err := io.ReadAll(z); err != nil || string(data) != string(want) {
@@ -86,7 +83,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", path, got, want)
 		}
 	}
-	if got := get("POST", "/").Code; got != http.StatusMethodNotAllowed {
+	if got := get("POST", "/index.html").Code; got != http.StatusMethodNotAllowed {
 		t.Errorf("POST: status %d", got)
 	}
 }

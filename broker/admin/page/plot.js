@@ -1,5 +1,5 @@
 // A plot with its legend; under the pointer the legend shows the values there.
-import { html, Component } from './html.js';
+import { html, Component, painted } from './html.js';
 
 /** @typedef {{name: string, key: string, color: string, dash?: number[], fill?: boolean}} Line */
 
@@ -14,15 +14,30 @@ function ceiling(most, least) {
   return [1, 2, 2.5, 5, 10].map(f => f * step).find(n => n >= most) ?? most;
 }
 
+/** uPlot, asked for once the first plot has its place: nothing waits for it.
+ * @type {Promise<any> | undefined} */
+let library;
+
+const load = (/** @type {HTMLLinkElement | HTMLScriptElement} */ e) => new Promise((go, stop) => {
+  e.onload = go;
+  e.onerror = stop;
+  document.head.append(e);
+});
+
+const uplot = () => library ??= new Promise(painted).then(() => Promise.all([
+  load(Object.assign(document.createElement('link'), { rel: 'stylesheet', href: 'lib/uPlot.min.css' })),
+  load(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js' })),
+]));
+
 /** Props: title; lines; t; of: columns by key; show: (value) => text; least: what the scale reaches at least;
  * @extends {Component<any, any>} */
 export class Plot extends Component {
   componentDidMount() {
     this.watch = new ResizeObserver(() => this.plot?.setSize(this.size()));
     this.watch.observe(this.box);
-    this.theme = () => { this.plot?.destroy(); this.make(); };
+    this.theme = () => { if (this.plot) { this.plot.destroy(); this.make(); } };
     dark.addEventListener('change', this.theme);
-    this.make();
+    uplot().then(() => this.box.isConnected && this.make(), () => { library = undefined; });
   }
 
   componentWillUnmount() {
@@ -41,10 +56,6 @@ export class Plot extends Component {
   }
 
   make() {
-    if (!globalThis.uPlot) { // it comes last, so that nothing waits for it
-      addEventListener('DOMContentLoaded', () => this.box.isConnected && this.make(), { once: true });
-      return;
-    }
     const { lines, show, least = 1 } = this.props;
     const axis = { stroke: css('--muted'), font: '11px system-ui, sans-serif', grid: { stroke: css('--line'), width: 1 }, ticks: { show: false } };
     this.plot = new globalThis.uPlot({

@@ -1,0 +1,35 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"gloom/broker/admin/api"
+	web "gloom/broker/admin/page"
+)
+
+// first is what the page is told with its document, so that it is drawn without
+// asking. Who must give a token is told that alone.
+type first struct {
+	Guarded bool            `json:"guarded,omitempty"`
+	UnixMS  int64           `json:"unix_ms,omitempty"`
+	Status  *api.Status     `json:"status,omitempty"`
+	Look    json.RawMessage `json:"look,omitempty"`
+}
+
+func (a *API) index(w http.ResponseWriter, r *http.Request) {
+	f := first{Guarded: a.srv.Options().TokenFile != ""}
+	if !f.Guarded {
+		s := a.status(nil)
+		f.UnixMS, f.Status = time.Now().UnixMilli(), &s
+		a.look(func(w *watch) { f.Look = a.seen(w) })
+	}
+	data, err := json.Marshal(&f) // which writes < as \u003c
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	web.Index(w, r, data)
+}

@@ -1,0 +1,62 @@
+package admin_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gloom/broker/server"
+)
+
+// document asks for the page and returns it, with what a visit begins with.
+func (w *world) document() (text string, first map[string]any) {
+	w.t.Helper()
+	resp, err := http.Get(w.url + "/")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Content-Security-Policy") == "" {
+		w.t.Fatal(resp, err)
+	}
+	_, after, _ := bytes.Cut(data, []byte(`<script type="application/json" id="first">`))
+	object, _, _ := bytes.Cut(after, []byte("</script>"))
+	if err := json.Unmarshal(object, &first); err != nil {
+		w.t.Fatalf("%v: %s", err, object)
+	}
+	return string(data), first
+}
+
+// TestDocument: the page comes with its first figures, unless a token is wanted: then it
+// tells of that alone, and nothing is refused by coming.
+func TestDocument(t *testing.T) {
+	w := start(t, nil)
+	const hostile = `</script><script>alert(1)</script>`
+	w.call("POST", "/v1/jobs", `{"type":"`+hostile+`","body":1}`, 202)
+	eventually(t, "the type in the document", func() bool {
+		text, first := w.document()
+		if strings.Contains(text, hostile) || strings.Count(text, "<script") != 2 {
+			t.Fatalf("a name is more than text:\n%s", text)
+		}
+		top := first["look"].(map[string]any)["top"].([]any)
+		return first["status"].(map[string]any)["version"] != "" && len(top) == 1 && top[0].(map[string]any)["type"] == hostile
+	})
+
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("root admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = start(t, func(o *server.Options) { o.TokenFile = file })
+	if _, first := w.document(); len(first) != 1 || first["guarded"] != true {
+		t.Errorf("who has given no token is told %v", first)
+	}
+	if n := w.srv.Counts().Unauthorized; n != 0 {
+		t.Errorf("a visit is counted as %d wrong tokens", n)
+	}
+}
