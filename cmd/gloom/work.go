@@ -117,11 +117,13 @@ func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]stri
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// interpreter matches programs that run an argument as a script, script the
-// options behind which it stands.
+// interpreter matches programs that run an argument as a script; script the options
+// behind which it stands, or with which, in one argument; reader the programs that
+// run, or have another host's shell run, what they find in any argument.
 var (
 	interpreter = regexp.MustCompile(`^((ba|da|a|[mkz]|mk|fi|c|tc)?sh|su|runuser|script|flock|python[0-9.]*|perl|ruby|node|lua|php)$`)
-	script      = regexp.MustCompile(`^([-+][A-Za-z]*[cerEp]|--command|--eval)$`)
+	script      = regexp.MustCompile(`^([-+][A-Za-z]*[cerEp].*|--(command|eval|print|run)(=.*)?)$`)
+	reader      = regexp.MustCompile(`^(ssh|[gmn]?awk|g?sed)$`)
 	placeholder = regexp.MustCompile(`\{(id|type)\}`)
 )
 
@@ -130,18 +132,17 @@ var (
 func refuseInScript(args []string) error {
 	interprets, next := "", false // the interpreter, and whether its script comes
 	for _, a := range args {
-		switch {
-		case interprets == "":
-			if name := filepath.Base(a); interpreter.MatchString(name) {
-				interprets = name
-			}
-		case script.MatchString(a):
+		name := placeholder.FindString(a)
+		option := a != "" && (a[0] == '-' || a[0] == '+')
+		switch base := filepath.Base(a); {
+		case interprets == "" && (interpreter.MatchString(base) || reader.MatchString(base)):
+			interprets = base
+		case interprets != "" && name != "" && (next && !option || script.MatchString(a) || reader.MatchString(interprets)):
+			return cli.Usagef("%s in a script of %s would be run as part of it", name, interprets).
+				Advise(`beside it: sh -c '… "$1"' sh %s; or "$GLOOM_JOB_%s" in the script`, name, strings.ToUpper(strings.Trim(name, "{}")))
+		case interprets != "" && script.MatchString(a):
 			next = true
-		case next && a != "" && a[0] != '-' && a[0] != '+':
-			if name := placeholder.FindString(a); name != "" {
-				return cli.Usagef("%s in a script of %s would be run as part of it", name, interprets).
-					Advise(`beside it: sh -c '… "$1"' sh %s; or "$GLOOM_JOB_%s" in the script`, name, strings.ToUpper(strings.Trim(name, "{}")))
-			}
+		case next && !option:
 			interprets, next = "", false
 		}
 	}
