@@ -41,8 +41,6 @@ func command() *cobra.Command {
 		Prefix: prefix,
 		Settle: opt.settle,
 		Healthy: func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, answers)
-			defer cancel()
 			return daemon.HealthyOwn(ctx, opt.door.Addr, opt.door.TLSCert, opt.door.TLSKey)
 		},
 		Run: func() error { return run(opt) },
@@ -95,8 +93,7 @@ func announce(opt *options, d *door.Door, log zerolog.Logger) {
 	daemon.Ready()
 }
 
-// answers is how long requests have to be answered after the engine has ended, and
-// how long a daemon may take to say that it is well.
+// answers is how long requests have to be answered after the engine has ended.
 const answers = 2 * time.Second
 
 // stop ends the daemon; requests are answered meanwhile.

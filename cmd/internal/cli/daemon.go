@@ -42,6 +42,9 @@ func (d Daemon) Command(cmd *cobra.Command) *cobra.Command {
 		if err := set.Apply(f); err != nil {
 			return err
 		}
+		if check {
+			return nil // what files say counts from the next start on
+		}
 		return d.explain(cmd, d.Settle())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -30,6 +30,7 @@ func TestDaemon(t *testing.T) {
 		{"well", "", nil, nil, 0, "", ""},
 		{"an option, settled", "", refused("number"), nil, 2, "--number: is refused\n",
 			"DMN_NUMBER is the same option in the environment; dmn --help lists all with their defaults"},
+		{"well, whatever its files say by now", "--healthcheck", refused("number"), nil, 0, "", ""},
 		{"an option, run", "", nil, fmt.Errorf("start: %w", refused("number")), 2, "start: --number: is refused\n", "DMN_NUMBER is the same"},
 		{"of a file", "--config " + file, refused("number"), nil, 2, "--number: is refused (from " + file + ":2)\n",
 			"DMN_NUMBER is also --number; --help lists all options with their defaults"},
