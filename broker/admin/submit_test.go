@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -185,6 +186,33 @@ func TestSubmitAway(t *testing.T) {
 	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["submitter"] == nil })
 	w.worker("t", nil)
 	eventually(t, "its outcome is kept", func() bool { return w.call("GET", "/v1/jobs/a", "", 200)["state"] == "ended" })
+}
+
+// TestSubmitSlowReader: an answer that is still being written is kept, and nobody
+// else gets the id.
+func TestSubmitSlowReader(t *testing.T) {
+	w := start(t, nil)
+	w.worker("t", nil)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	body := `"` + strings.Repeat("s", 12<<20) + `"`
+	fmt.Fprintf(conn, "POST /v1/jobs?wait=1m&type=t&id=slow HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil { // the rest is under way
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond) // for a moment it counts as read
+	if x := w.call("POST", "/v1/jobs", `{"type":"other","id":"slow","body":1}`, 409); x["error"] != "id_exists" {
+		t.Errorf("the same id: %v", x)
+	}
+	conn.Close()
+	eventually(t, "its submitter is gone", func() bool { return w.call("GET", "/v1/jobs/slow", "", 200)["submitter"] == nil })
+	if x := w.call("GET", "/v1/jobs/slow?body=true", "", 200); x["state"] != "ended" || len(x["body"].([]any)[0].(string)) != 12<<20 {
+		t.Errorf("what nobody has read: state %v", x["state"])
+	}
 }
 
 // hangUp is a client that has gone once its answer is on its way.

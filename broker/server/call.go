@@ -133,6 +133,7 @@ func (c *Call) take(ctx context.Context) *wire.Error {
 	if c.out, c.at = outs[0], 0; c.out.Abort || len(c.out.Buf) == 0 {
 		return closed
 	}
+	c.conn.Writing(c.out.Len(), c.out.Len()) // whoever called goes on to do so
 	return nil
 }
 
