@@ -199,6 +199,9 @@ func (t *tool) drain(ctx context.Context, wait bool) error {
 			return nil
 		case err != nil:
 			return err
+		case !s.Draining: // its supervisor was quicker than we
+			t.note("it has gone, and another one is there")
+			return nil
 		}
 		left := fmt.Sprintf("%s running, %s waiting", humanize.Comma(int64(s.Ledger.Running)),
 			humanize.Comma(int64(s.Ledger.Queued+s.Ledger.Delayed)))

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestDrainReplaced: a broker that is drained is gone, though another one answers at its
+// address before anybody has looked.
+func TestDrainReplaced(t *testing.T) {
+	var looks atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer := `{"draining":true,"ledger":{"running":1}}`
+		switch {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusAccepted)
+			answer = `{"draining":true}`
+		case looks.Add(1) > 1:
+			answer = `{"draining":false}`
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(srv.Close)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "gloom"), "drain", "--wait")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GLOOM_HTTP_ADDR="+strings.TrimPrefix(srv.URL, "http://"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "1 running") || !strings.HasSuffix(string(out), "it has gone, and another one is there\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
