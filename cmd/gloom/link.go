@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -85,16 +86,22 @@ func (l *link) settle(f *pflag.FlagSet) error {
 	if err := s.Apply(f); err != nil {
 		return err
 	}
-	var err error
-	if s.File, err = contextNamed(l.context); err != nil {
+	file, err := contextNamed(l.context)
+	if err != nil {
 		return err
 	}
 	if f.Changed("context") {
 		s.Lookup = func(string) (string, bool) { return "", false }
 	}
+	if f.Changed("token") && f.Changed("token-file") {
+		return cli.Usagef("--token and --token-file exclude each other")
+	}
 	s.Names = linkOptions
-	if err := s.Apply(f); err != nil {
-		return err
+	// A file that holds the token is read before what is farther off may name one.
+	for _, s.File = range []*cli.File{nil, file} {
+		if err := cmp.Or(l.readToken(f), s.Apply(f)); err != nil {
+			return err
+		}
 	}
 	return l.readToken(f)
 }
@@ -135,22 +142,20 @@ func contextNamed(name string) (*cli.File, error) {
 	return table, nil
 }
 
-// readToken takes the token from its file, unless one was given nearer by.
+// readToken takes the token from its file, unless one was given.
 func (l *link) readToken(f *pflag.FlagSet) error {
-	switch {
-	case l.tokenFile == "" || l.token != "" && !f.Changed("token-file"):
+	if l.token != "" || l.tokenFile == "" {
 		return nil
-	case f.Changed("token"):
-		return cli.Usagef("--token and --token-file exclude each other")
 	}
 	data, err := os.ReadFile(l.tokenFile)
 	if err != nil {
 		return cli.Usagef("--token-file: %w", err)
 	}
-	if l.token = string(bytes.TrimSpace(data)); l.token == "" || strings.ContainsAny(l.token, " \t\n") {
+	token := string(bytes.TrimSpace(data))
+	if token == "" || strings.ContainsAny(token, " \t\n") {
 		return cli.Usagef("--token-file %s: must hold a token and nothing else", l.tokenFile)
 	}
-	return nil
+	return f.Set("token", token)
 }
 
 // options are those of the client for one of its kinds of connection.

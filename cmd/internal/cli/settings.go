@@ -52,7 +52,7 @@ func Given(f *pflag.FlagSet, option string) bool {
 
 const bothNames = "%s is also --%s; --help lists all options with their defaults"
 
-// Apply sets the flags that the command line has left alone. What it returns is
+// Apply sets the flags that the command line, or an earlier call, has left alone. What it returns is
 // an *OptionError or a *FileError, in a Fault of usage.
 func (s Settings) Apply(f *pflag.FlagSet) error {
 	if err := s.File.check(s.Names); err != nil {
@@ -64,7 +64,7 @@ func (s Settings) Apply(f *pflag.FlagSet) error {
 	}
 	for _, name := range s.Names {
 		fl := f.Lookup(name)
-		if fl == nil || fl.Changed {
+		if fl == nil || Given(f, name) {
 			continue
 		}
 		from := Variable(s.Prefix, name)
