@@ -41,7 +41,8 @@ type row struct {
 	Out        float64    `json:"out_per_second"`
 	Dispatched uint64     `json:"dispatched"` // in the interval
 	// Wait is nil when nothing was handed out.
-	Wait *float64 `json:"wait_p99_seconds"`
+	Wait     *float64 `json:"wait_p99_seconds"`
+	unserved bool
 }
 
 // compare makes rates of two samples; of a type that is new in the second one,
@@ -60,7 +61,7 @@ func compare(a, b *sample) *view {
 		}
 		r := row{
 			Type: now.Type, Paused: now.Paused, Limits: now.Limits, Queued: now.Queued, Delayed: now.Delayed,
-			Oldest: now.OldestSeconds, Running: now.Running, Workers: now.Workers, Idle: now.Idle,
+			Oldest: now.OldestSeconds, Running: now.Running, Workers: now.Workers, Idle: now.Idle, unserved: now.Unserved(),
 		}
 		if v.Interval > 0 {
 			r.In = float64(now.Ledger.Submitted-was.Ledger.Submitted) / v.Interval
@@ -224,7 +225,7 @@ func (v *view) table(width int, sorted string, l look) []string {
 		r := &v.Types[i]
 		var on text.Colors
 		switch {
-		case r.Queued > 0 && r.Workers == 0:
+		case r.unserved:
 			on = l.bad
 		case r.Paused:
 			on = l.note
@@ -249,7 +250,7 @@ func (r *row) label() string {
 		return "(paused) " + cli.Clean(r.Type)
 	case r.Limits != api.Limits{}:
 		return "(limit) " + cli.Clean(r.Type)
-	case r.Queued > 0 && r.Workers == 0:
+	case r.unserved:
 		return "(nobody) " + cli.Clean(r.Type)
 	}
 	return cli.Clean(r.Type)

@@ -122,6 +122,9 @@ type Type struct {
 	Rates *Rates `json:"rates,omitempty"`
 }
 
+// Unserved: its jobs wait, and nobody works on any, be it another broker's worker.
+func (t *Type) Unserved() bool { return t.Queued > 0 && t.Workers == 0 && t.Running == 0 }
+
 // Rates are jobs a second, averaged over the last few seconds.
 type Rates struct {
 	In     float64 `json:"in"`  // submitted

@@ -215,7 +215,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		find(api.Warning, "paused", func() (string, string) {
 			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on"
 		})
-	case t.Seen.Workers == 0:
+	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
 		find(api.Severe, "no_worker", func() (string, string) {
 			return wait(t.Seen.Queued) + ", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
 		})
@@ -245,6 +245,9 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		}
 		find(api.Warning, "all_busy", func() (string, string) {
 			text := fmt.Sprintf("%s: all workers, %d, are at work", wait(free), t.Seen.Workers)
+			if t.Seen.Workers == 0 {
+				text = fmt.Sprintf("%s: its workers are at other brokers, and all at work, on %d", wait(free), t.Seen.Running)
+			}
 			switch {
 			case t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)

@@ -44,6 +44,28 @@ func TestBroker(t *testing.T) {
 	}
 }
 
+// TestNobodyHere: in a fleet jobs without a worker here may run at other brokers.
+func TestNobodyHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		fleet   *findings.Fleet
+		running uint64
+		cause   string
+	}{
+		"no fleet, left running behind": {nil, 3, "no_worker"},
+		"a fleet where nobody is":       {&findings.Fleet{}, 0, "no_worker"},
+		"lent":                          {&findings.Fleet{}, 3, "all_busy"},
+	} {
+		var s findings.State
+		typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: 5, Running: c.running}}
+		for at := range int64(2) {
+			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
+		}
+		if found := s.List("", 10).Items; len(found) != 1 || found[0].Cause != c.cause {
+			t.Errorf("%s: found %+v, want %s", name, found, c.cause)
+		}
+	}
+}
+
 // TestMany: of very many findings the most severe ones are told, and how many others
 // there are; what lasts for less than a second is not.
 func TestMany(t *testing.T) {

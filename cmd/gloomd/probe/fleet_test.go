@@ -249,6 +249,35 @@ func TestLend(t *testing.T) {
 	})
 }
 
+// TestBusyElsewhere: where only another broker's workers serve a type, and all are at work,
+// nobody is told that it has none.
+func TestBusyElsewhere(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	release := make(chan struct{})
+	b.work([]string{"t"}, 2, func(ctx context.Context, _ *gloom.Job) (any, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return "done", nil
+	})
+	t.Cleanup(func() { close(release) })
+	jobs := a.submitter()
+	for range 6 {
+		if _, err := jobs.Submit(t.Context(), gloom.Job{Type: "t", Body: body("")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "both places are lent to", func() bool { return a.status().Ledger.Running == 2 })
+	until(t, "that all are at work is found", func() bool {
+		var f api.Findings
+		a.get("/v1/findings?subject=t", &f)
+		return len(f.Items) == 1 && f.Items[0].Cause == "all_busy" && strings.Contains(f.Items[0].Finding, "at other brokers")
+	})
+}
+
 // TestLocalFirst: nothing is lent while a worker at home is idle.
 func TestLocalFirst(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@ import { Plot } from '../plot.js';
 import { act, ask, button, facts, place, to, waiting } from '../parts.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
-import { marks } from './types.js';
+import { marks, unserved } from './types.js';
 import { findings, findingList } from './overview.js';
 import { testJob } from './submit.js';
 
@@ -82,7 +82,7 @@ export function type() {
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing waits'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `of ${count(t.limits.concurrency)} that may` : 'no limit'}</dd></div>
-      <div class=${t.queued && !t.workers ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
+      <div class=${unserved(t) ? 'bad' : ''}><dt>Workers</dt><dd>${count(t.workers)}</dd><dd class="note">${t.workers ? `${count(t.idle)} with room` : 'none has joined'}</dd></div>
       <div><dt>In</dt><dd>${rate(t.rates?.in)}<small> /s</small></dd><dd class="note">${count(l.submitted)} since the start</dd></div>
       <div><dt>Out</dt><dd>${rate(t.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
       <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${to(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>

@@ -23,12 +23,15 @@ function trend(t) {
   return spark(x.values);
 }
 
+/** Its jobs wait, and nobody works on any, be it another broker's worker. @param {any} t */
+export const unserved = t => t.queued > 0 && !t.workers && !t.running;
+
 /** What is special about a type. @param {any} t */
 export function marks(t) {
   const l = t.limits;
   return [
     t.paused && badge('paused', 'warning'),
-    t.queued > 0 && !t.workers && badge('no worker', 'severe'),
+    unserved(t) && badge('no worker', 'severe'),
     l.concurrency > 0 && badge(`≤ ${l.concurrency} at a time`),
     l.rate > 0 && badge(`≤ ${l.rate}/s`),
     t.fair && badge('fair'),
