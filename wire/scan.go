@@ -34,6 +34,14 @@ func (e *Envelope) Scan(payload []byte) *Error {
 	return nil
 }
 
+// ValidBody tells whether a broker takes a text as a message's body: one JSON value,
+// UTF-8, and not too deep for where it stands.
+func ValidBody(text []byte) bool {
+	var e Envelope
+	end, saw := e.skipValue(text, skipSpace(text, 0), 1)
+	return end >= 0 && skipSpace(text, end) == len(text) && (saw&sawNonASCII == 0 || utf8.Valid(text))
+}
+
 // Raw is the verbatim JSON value of a key in the payload last scanned, nil when
 // the key is absent. It aliases payload, which must be the one given to Scan.
 func (e *Envelope) Raw(payload []byte, k Key) []byte {

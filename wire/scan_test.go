@@ -159,10 +159,10 @@ func TestScanCountsDepthFromTheMessage(t *testing.T) {
 		perRepeat := depthOf([]byte(c.open + "1" + c.close))
 		for _, body := range []int{wire.MaxDepth - 2, wire.MaxDepth - 1, wire.MaxDepth, wire.MaxDepth + 1} {
 			n := body / perRepeat
-			payload := []byte(`{"body":` + strings.Repeat(c.open, n) + "1" + strings.Repeat(c.close, n) + `}`)
-			err := e.Scan(payload)
+			value := strings.Repeat(c.open, n) + "1" + strings.Repeat(c.close, n)
+			err := e.Scan([]byte(`{"body":` + value + `}`))
 			deep := 1+n*perRepeat > wire.MaxDepth
-			if deep != (err != nil) {
+			if deep != (err != nil) || deep == wire.ValidBody([]byte(value)) {
 				t.Errorf("%d levels of %s: %v", 1+n*perRepeat, c.open, err)
 			}
 			if err != nil && (err.Code != wire.InvalidJSON || !strings.Contains(err.Reason, fmt.Sprint(wire.MaxDepth))) {
@@ -173,6 +173,17 @@ func TestScanCountsDepthFromTheMessage(t *testing.T) {
 	// Width is not depth.
 	if err := e.Scan([]byte(`{"body":[` + strings.Repeat(`{"a":[]},`, 2000) + `1]}`)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestValidBody(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, " ": false, "1": true, " {\"a\":[null]}\t": true, `"ä"`: true, `"\ud800"`: true,
+		"\"\xff\"": false, "01": false, "nul": false, "1,2": false, `1,"type":"x"`: false, "1}": false, "\"\n\"": false,
+	} {
+		if wire.ValidBody([]byte(text)) != want {
+			t.Errorf("%q: not %v", text, want)
+		}
 	}
 }
 

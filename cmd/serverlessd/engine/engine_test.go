@@ -57,6 +57,7 @@ type gated struct {
 	away             atomic.Bool  // all that is called below fails
 	failLeave        atomic.Int32 // so many times
 	leaves           atomic.Int32
+	taken            atomic.Int32 // jobs
 }
 
 // gate holds up who passes once it is shut.
@@ -86,6 +87,7 @@ func (g *gated) Counts(ctx context.Context, client string) (map[string]store.Cou
 
 func (g *gated) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
 	taken, err := g.Store.Take(ctx, t)
+	g.taken.Add(int32(len(taken)))
 	if gone := g.taking.pass(ctx); gone != nil {
 		return nil, gone
 	}
@@ -176,10 +178,16 @@ func sqlite(t *testing.T, path string) *gated {
 // own from now on.
 func running(t *testing.T, dir string, stores ...*gated) *Engine {
 	t.Helper()
+	return runningAs(t, dir, func(*Config) {}, stores...)
+}
+
+// runningAs is running with other options.
+func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated) *Engine {
+	t.Helper()
 	cfg := Config{
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
-		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell}, Drain: patience,
+		JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 2, ContextJobs: 100, Languages: []string{job.Shell, job.Gloom}, Drain: patience,
 		Broker: link.Config{Program: "serverlessd"},
 	}
 	var all []store.Store
@@ -187,6 +195,7 @@ func running(t *testing.T, dir string, stores ...*gated) *Engine {
 		all = append(all, s)
 		cfg.Stores = append(cfg.Stores, fmt.Sprint(i))
 	}
+	change(&cfg)
 	e, err := start(cfg, all, zerolog.New(zerolog.NewTestWriter(t)), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

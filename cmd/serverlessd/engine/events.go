@@ -89,10 +89,10 @@ func (l *events) followed(f *store.Follow) {
 	l.end()
 }
 
-func (l *events) started(r *run) {
+func (l *events) started(r *run, at time.Time) {
 	l.begin("started", r.ID.String(), r.Jobtype)
 	l.number("try", int64(r.Tries))
-	l.seconds("wait", r.Waited+time.Since(r.taken))
+	l.seconds("wait", r.Waited+at.Sub(r.taken))
 	l.end()
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	gloomDeadline = 5 * time.Millisecond
 	gloomRest     = 50 * time.Millisecond // at first
 	gloomRestMost = time.Second
+	gloomWait     = time.Second // for a connection, and room in it
 )
 
 // crew is what is known of the Gloom workers of a jobtype.
@@ -30,19 +32,19 @@ type crew struct {
 
 // gloomRoom is how many jobs of a jobtype to take for Gloom workers now.
 func (e *Engine) gloomRoom(jobtype string) int {
-	if n, known := e.link.Idle(jobtype); known {
-		return n
-	}
+	idle, known := e.link.Idle(jobtype)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.crews[jobtype]
-	switch {
+	switch c := e.crews[jobtype]; {
+	case c != nil && time.Now().Before(c.until):
+		return 0
+	case known:
+		return idle
 	case c == nil:
 		return 1
-	case time.Now().Before(c.until):
-		return 0
+	default:
+		return c.width
 	}
-	return c.width
 }
 
 // noteCrew learns from jobs that were handed to workers, and from those that were
@@ -74,15 +76,19 @@ func (t *batch) askWorkers() {
 	}
 	var all sync.WaitGroup
 	ends := make([]*ending, len(t.runs))
+	whys := make([]error, len(t.runs))
 	for i, r := range t.runs {
-		all.Go(func() { ends[i] = t.askWorker(r) })
+		all.Go(func() { ends[i], whys[i] = t.askWorker(r) })
 	}
 	all.Wait()
 	refused := 0
 	for i, end := range ends {
 		if end == nil {
-			refused++
 			end = t.e.broken(t.runs[i], false, nil)
+			// At our own broker somebody was quicker; there is nothing to learn from that.
+			if t.e.link.Own() == nil || !errors.Is(whys[i], gloom.ErrExpired) {
+				refused++
+			}
 		}
 		t.b.put(end)
 	}
@@ -91,35 +97,51 @@ func (t *batch) askWorkers() {
 	t.finish()
 }
 
-// askWorker returns how a job ended; nil when no worker had it.
-func (t *batch) askWorker(r *run) *ending {
+// askWorker returns how a job ended, or why no worker had it.
+func (t *batch) askWorker(r *run) (*ending, error) {
 	timeout := time.Duration(t.handler.Options.Timeout)
 	if timeout == 0 {
 		timeout = t.e.cfg.JobTimeout
 	}
-	p, err := t.e.jobs.Submit(t.ctx, gloom.Job{
+	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
+	defer cancel()
+	p, err := t.e.jobs.Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: gloomDeadline, Timeout: timeout,
 	})
-	if err != nil {
-		return nil
-	}
 	began := time.Now()
-	res, err := p.Result(t.ctx)
-	var lost *gloom.LostError
+	var res gloom.Result
+	if err == nil {
+		res, err = p.Result(t.ctx)
+	}
 	switch {
-	case errors.Is(err, gloom.ErrExpired), errors.As(err, &lost) && !lost.Sent:
-		return nil
-	case t.ctx.Err() != nil:
+	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for it any longer
-		return t.e.broken(r, true, context.Cause(t.ctx))
+		return t.e.broken(r, true, context.Cause(t.ctx)), nil
+	case goesBy(err):
+		return nil, err
 	}
-	var refused *gloom.RefusedError
-	if errors.As(err, &refused) && refused.Code != gloom.ErrSizeError {
-		return nil // held by an earlier run of it, or no room there
-	}
-	t.e.events.started(r)
+	t.e.events.started(r, began)
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)
-	return t.e.judge(r, &o)
+	return t.e.judge(r, &o), nil
+}
+
+// goesBy tells of an error that no worker had the job, and that one may later. What
+// the broker says about this job and will say again is not of that kind.
+func goesBy(err error) bool {
+	var lost *gloom.LostError
+	var refused *gloom.RefusedError
+	var ended *gloom.JobError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &lost):
+		return !lost.Sent
+	case errors.As(err, &refused): // an earlier run may hold the id
+		return refused.ID == "" || slices.Contains([]gloom.Code{gloom.ErrIDExists, gloom.ErrOverloaded, gloom.ErrDraining}, refused.Code)
+	case errors.As(err, &ended):
+		return ended.Code == gloom.ErrExpired
+	}
+	return true // there is no connection, or no room in it
 }

@@ -4,18 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
-	"unicode/utf8"
 
 	gloom "gloom/clients/go"
 	"gloom/cmd/serverlessd/job"
+	"gloom/wire"
 
 	"github.com/goccy/go-json"
 )
 
-// GloomBody is what a Gloom worker gets of a payload: the payload if it is JSON,
-// else a JSON string of it.
+// GloomBody is what a Gloom worker gets of a payload: the payload if it is JSON that
+// a broker takes, else a JSON string of it.
 func GloomBody(payload []byte) []byte {
-	if utf8.Valid(payload) && json.Valid(payload) {
+	if wire.ValidBody(payload) {
 		return payload
 	}
 	body, _ := json.Marshal(string(bytes.ToValidUTF8(payload, []byte("\uFFFD")))) // a string always can
@@ -29,6 +29,10 @@ func GloomOutcome(body []byte, err error) job.Outcome {
 		return o
 	}
 	o = fault{text: err.Error()}.outcome()
+	var refused *gloom.RefusedError
+	if errors.As(err, &refused) {
+		o.Code = codeRefused
+	}
 	var failed *gloom.JobError
 	if !errors.As(err, &failed) {
 		return o

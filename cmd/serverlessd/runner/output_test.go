@@ -177,6 +177,10 @@ func TestGloom(t *testing.T) {
 			t.Errorf("body of %q is %s, want %s", payload, got, want)
 		}
 	}
+	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
+	if got := string(GloomBody([]byte(deep))); got != `"`+deep+`"` {
+		t.Errorf("deeper than a broker takes: %.20s…", got)
+	}
 	failed := gloom.JobError{Code: gloom.ErrJobFailed, Reason: "why"}
 	final, later, now, lost := failed, failed, failed, failed
 	final.Final = true
@@ -195,6 +199,7 @@ func TestGloom(t *testing.T) {
 		{"", &now, "100 why after=0s"},
 		{"", &lost, "500 worker_lost why"},
 		{"", errors.New("away"), "500 away"},
+		{"", &gloom.RefusedError{Code: gloom.ErrForbidden, Reason: "not of yours"}, "500 refused gloom: refused: forbidden: not of yours"},
 	} {
 		if got := text(GloomOutcome([]byte(c.body), c.err)); got != c.want {
 			t.Errorf("%s, %v: %q, want %q", c.body, c.err, got, c.want)

@@ -290,6 +290,7 @@ const (
 	codeNoResponse    = "no_response"       // a batch's reply has no line for the job
 	codeBadResponse   = "bad_response"      // or a bad one before it
 	codeWorkerLost    = "worker_lost"       // a Gloom worker went with the job
+	codeRefused       = "refused"           // by the broker, for good
 )
 
 func (f fault) outcome() job.Outcome {

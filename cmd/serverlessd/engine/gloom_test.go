@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/cmd/serverlessd/job"
+
+	"github.com/rs/zerolog"
+)
+
+// serves is a handler of Gloom workers, with one that answers with the body.
+func serves(t *testing.T, e *Engine, jobtype string, options job.Options, handler gloom.Handler) {
+	t.Helper()
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Gloom, Body: "on workers", Options: options}})
+	})
+	if handler == nil {
+		return
+	}
+	w := &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: handler, Options: e.link.Worker("crew")}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func echo(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
+
+// broker is one that several daemons share.
+func broker(t *testing.T, tokens string) *server.Server {
+	t.Helper()
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	opt.TokenFile = filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(opt.TokenFile, []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestRefusedByTheBroker: what the broker will never take is a failed run, as many
+// as there is time for and no more.
+func TestRefusedByTheBroker(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"too large": func(c *Config) { c.Broker.MaxFrame = 64 << 10 },
+		"another's type": func(c *Config) {
+			s := broker(t, "secret submit,work @*\n")
+			c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+			e := runningAs(t, t.TempDir(), func(c *Config) {
+				c.MaxLine, c.RetryFor = 1<<20, 0
+				change(c)
+			}, s)
+			defer e.Shutdown(context.Background())
+			worker := gloom.Handler(echo)
+			if name != "too large" {
+				worker = nil // the broker would refuse it, too
+			}
+			serves(t, e, "a-x", job.Options{}, worker)
+			id := add(t, e, "a-x", strings.Repeat("x", 100<<10))[0]
+			rec := reaches(t, e, id, job.Abandoned)
+			if rec.Tries != 1 || rec.Status != 500 || s.taken.Load() > 10 {
+				t.Errorf("%+v, taken %d times", rec, s.taken.Load())
+			}
+		})
+	}
+}
+
+// TestDeepBodies: JSON that is too deep for the broker goes as a string.
+func TestDeepBodies(t *testing.T) {
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.MaxResult = 1<<20, 1<<20 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	serves(t, e, "a-x", job.Options{}, echo)
+	deep := strings.Repeat("[", 1100) + strings.Repeat("]", 1100)
+	id := add(t, e, "a-x", deep)[0]
+	reaches(t, e, id, job.Succeeded)
+	if _, data, err := e.Result(t.Context(), id); err != nil || string(data) != `"`+deep+`"` {
+		t.Errorf("%.20q…, %v", data, err)
+	}
+}
