@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -105,19 +106,187 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What a client's line says is nobody's record, damaged or not.
+// sealed is a record with a checksum, as anybody can make one.
+func sealed(jobtype, more string, lines ...string) []byte {
+	body := strings.Join(lines, "\n") + "\n"
+	head := fmt.Sprintf("#:Batch date=2026-01-01T00:00:00.000Z,bytes=%d,jobtype=%s,count=%d%s", len(body), jobtype, len(lines), more)
+	crc := crc32.Checksum([]byte(head+body), crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(nil, "%s,crc=%08x\n%s#:EndBatch\n", head, crc, body)
+}
+
+// What a client's line says is nobody's record, however the one is damaged that it
+// stands in.
 func TestLinesThatLookLikeRecords(t *testing.T) {
-	forged := "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1"
+	forged := []string{"before", "#:Batch date=2026-01-01T00:00:00.000Z,bytes=2,jobtype=other-x,count=1", "x", "#:EndBatch"}
+	forged = append(forged, strings.Split(string(sealed("other-x", "", "y")), "\n")...)
+	forged = append(forged, strings.Split(string(sealed("other-x", ",salt=AAAAAAAAAAAA", "z")), "\n")...)
+	forged = slices.DeleteFunc(append(forged, "other-x|other-x|y", "after"), func(s string) bool { return s == "" })
+	for _, c := range []struct {
+		name   string
+		change func(data []byte) []byte
+		want   string
+		cut    bool
+	}{
+		{"a line", func(d []byte) []byte { d[bytes.Index(d, []byte("before"))] ^= 1; return d }, "a-x:first a-x:next a-y:one of two all", false},
+		{"its header", func(d []byte) []byte { d[bytes.Index(d, fmt.Appendf(nil, "count=%d", len(forged)))] ^= 1; return d }, "a-x:first a-x:next a-y:one of two all", false},
+		{"its size", func(d []byte) []byte {
+			at := bytes.LastIndex(d[:bytes.Index(d, []byte("before"))], []byte("bytes=")) + len("bytes=")
+			size := bytes.Index(d, []byte("x\n#:EndBatch")) - bytes.Index(d, []byte("before")) + 2
+			copy(d[at:], fmt.Sprintf("%03d", size)) // it ends before a forged one
+			return d
+		}, "a-x:first a-x:next a-y:one of two all", false},
+		{"torn", func(d []byte) []byte { return d[:bytes.Index(d, []byte("after"))+2] }, "a-x:first", true},
+		{"torn in a forged one", func(d []byte) []byte { return d[:bytes.Index(d, []byte("z\n"))+2] }, "a-x:first", true},
+		{"torn, and a line", func(d []byte) []byte {
+			d[bytes.Index(d, []byte("before"))] ^= 1
+			return d[:bytes.Index(d, []byte("after"))+2]
+		}, "a-x:first", true},
+		{"of several records", func(d []byte) []byte { return d[:bytes.LastIndex(d, []byte("after"))] }, "a-x:first all a-x:next", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDisk()
+			j := open(t, d)
+			add(t, j, batch("a-x", "first"))
+			add(t, j, batch("a-x", forged...))
+			if !c.cut || strings.Contains(c.name, "several") {
+				add(t, j, batch("a-x", "next"))
+				add(t, j, batch("a-y", "one of two"), batch("a-x", forged...))
+			}
+			j.Close()
+			i := d.names[j.Segments()[0]]
+			i.data = c.change(i.data)
+			j = open(t, d.boot(false, nil))
+			got := text(rest(t, j))
+			equal(t, "lines", strings.ReplaceAll(got, "a-x:"+strings.Join(forged, " a-x:"), "all"), c.want)
+			equal(t, "cut off", j.Stats().Cut > 0, c.cut)
+			equal(t, "set aside", j.Stats().Damaged > 100, !c.cut)
+		})
+	}
+}
+
+// TestUnreadEnd: what the disk does not give of a segment's end is not taken for
+// what was never written: it is there when the disk gives it, or set aside.
+func TestUnreadEnd(t *testing.T) {
+	const size = 5000
+	lines := make([]string, 3)
+	for i := range lines {
+		lines[i] = fmt.Sprint(i, strings.Repeat("x", size))
+	}
+	for _, c := range []struct {
+		name string
+		from int64 // the end
+	}{{"half a record", 100}, {"a record", size + 1000}, {"two", 2*size + 1000}} {
+		for _, when := range []string{"never", "next time", "later"} {
+			t.Run(c.name+" "+when, func(t *testing.T) {
+				d := newDisk()
+				j := open(t, d)
+				for _, line := range lines {
+					add(t, j, batch("a-x", line))
+				}
+				j.Close()
+				written := len(d.names[j.Segments()[0]].data)
+				d = d.boot(false, nil)
+				d.unreadable = func(_, to int64) bool { return to > int64(written)-c.from }
+				j = open(t, d)
+				equal(t, "cut", j.Stats().Cut, 0)
+				equal(t, "the file", len(d.names[j.Segments()[0]].data), written)
+				switch when {
+				case "next time":
+					j.Close()
+					d = d.boot(false, nil)
+					j = open(t, d)
+				case "later":
+					d.mu.Lock()
+					d.unreadable = nil
+					d.mu.Unlock()
+				}
+				add(t, j, batch("a-x", "next"))
+				got := ""
+				for {
+					r, err := j.Reserve(cancelled(t), "", 100, long)
+					if err != nil {
+						break
+					}
+					for _, e := range r.Read() {
+						got += string(e.Payload[:1])
+					}
+					if err := r.Sync(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if when == "never" {
+					equal(t, "lines", strings.HasPrefix("012", got[:len(got)-1]) && len(got) < 4 && strings.HasSuffix(got, "n"), true)
+					equal(t, "set aside", len(d.bad()), 1)
+				} else {
+					equal(t, "lines", got, "012n")
+				}
+				equal(t, "waiting", []any{j.Waiting(), j.Stats().Jobs}, []any{map[string]Count{}, 0})
+			})
+		}
+	}
+}
+
+// TestMissingEnd: that the end of a segment is gone, which another one tells of, is
+// counted.
+func TestMissingEnd(t *testing.T) {
 	d := newDisk()
-	j := open(t, d)
-	add(t, j, batch("a-x", "before", forged, "x", "#:EndBatch", "other-x|other-x|y", "after"))
-	add(t, j, batch("a-x", "next"))
+	j := open(t, d, func(o *Options) { o.Segment = 1 })
+	for _, line := range []string{"1", "2", "3"} {
+		add(t, j, batch("a-x", strings.Repeat(line, 5000)))
+	}
 	j.Close()
-	i := d.names[j.Segments()[0]]
-	i.data[bytes.Index(i.data, []byte("before"))] ^= 1
+	i := d.names[j.Segments()[1]]
+	i.data = i.data[:len(i.data)-100]
 	j = open(t, d.boot(false, nil))
-	equal(t, "lines", text(rest(t, j)), "a-x:next")
-	equal(t, "lost", j.Stats().Damaged > 100, true)
+	equal(t, "damaged", j.Stats().Damaged, 100)
+	equal(t, "lines", len(rest(t, j)), 2)
+}
+
+// TestSegmentsWithoutSalt: what an earlier version wrote is read as it did, and lines
+// that stand behind damage are nobody's without a checksum.
+func TestSegmentsWithoutSalt(t *testing.T) {
+	name := string(job.NewIDs("0d0d0d", time.Now).Next(1)) + ".journal"
+	records := func() (r [][]byte) {
+		r = append(r, []byte("#:Batch date=2026-01-01T00:00:00.000Z,bytes=0,id=,count=0\n#:EndBatch\n"))
+		for _, line := range []string{"0", "1", "2"} {
+			r = append(r, sealed("a-x", ",id="+string(job.NewIDs("0d0d0d", time.Now).Next(1)), line))
+		}
+		return r
+	}
+	for _, c := range []struct {
+		name   string
+		change func(r [][]byte) [][]byte
+		want   string
+		bad    int
+	}{
+		{"whole", func(r [][]byte) [][]byte { return r }, "012", 0},
+		{"a line", func(r [][]byte) [][]byte { r[2][len(r[2])-13] ^= 1; return r }, "02", 1},
+		{"the first", func(r [][]byte) [][]byte { clear(r[0]); return r }, "012", 1},
+		{"torn", func(r [][]byte) [][]byte { r[3] = r[3][:len(r[3])-5]; return r }, "01", 0},
+		{"of the text's form", func(r [][]byte) [][]byte { return append(r, []byte("no-id|a-x|3\n")) }, "0123", 0},
+		{"the same behind damage", func(r [][]byte) [][]byte {
+			r[3][len(r[3])-13] ^= 1
+			return append(r, []byte("no-id|a-x|3\n#:Batch bytes=2,jobtype=a-x\n4\n#:EndBatch\n"), sealed("a-x", "", "5"))
+		}, "015", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDisk()
+			f, err := d.Create(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(bytes.Join(c.change(records()), nil), 0); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				j := open(t, d)
+				equal(t, "lines", lines(reserve(t, j, 100, long).Read()), c.want)
+				equal(t, "set aside", len(d.bad()), c.bad)
+				j.Close()
+				d = d.boot(false, nil)
+			}
+		})
+	}
 }
 
 // Journals of the text's own form are read: lines that stand alone, and records

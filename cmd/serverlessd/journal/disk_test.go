@@ -25,7 +25,10 @@ type disk struct {
 	durable map[string]*inode // as they are after a loss of power
 	// fail is asked before each change: create, write, truncate, sync, names,
 	// remove. An error makes it fail; of a write, half is done.
-	fail  func(op, name string) error
+	fail func(op, name string) error
+	// unreadable is asked before each read.
+	unreadable func(from, to int64) bool
+
 	room  int // bytes; 0: no limit
 	off   bool
 	syncs int
@@ -185,6 +188,9 @@ type handle struct {
 func (h *handle) ReadAt(p []byte, at int64) (int, error) {
 	h.d.mu.Lock()
 	defer h.d.mu.Unlock()
+	if h.d.unreadable != nil && h.d.unreadable(at, at+int64(len(p))) {
+		return 0, syscall.EIO
+	}
 	if at >= int64(len(h.i.data)) {
 		return 0, io.EOF
 	}

@@ -25,14 +25,21 @@ func FuzzScan(f *testing.F) {
 	first := record{first: r.first, prev: "p", prevEnd: 7}
 	good := first.appendTo(nil)
 	good = r.appendTo(good)
+	r.salt = "SALT"
+	salted := (&record{first: r.first, salt: r.salt}).appendTo(nil)
+	salted = r.appendTo(salted)
 	f.Add(good)
+	f.Add(append(salted, good[1:]...))
 	f.Add(append(bytes.Repeat([]byte{0}, 10), good...))
 	f.Add(append(good, "id|a-x|payload\n\n#:Batch bytes=2,jobtype=a-x\nz\n#:EndBatch\n"...))
 	f.Add([]byte("#:Batch bytes=99999999999,jobtype=a-x\nz\n#:EndBatch\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file := memory{bytes: bytes.NewReader(data)}
+		s := &segment{file: memory{bytes: bytes.NewReader(data)}, end: int64(len(data))}
+		if err := s.learn(); err != nil {
+			t.Fatal(err)
+		}
 		at := int64(0)
-		err := scan(file, 0, int64(len(data)), func(begins int64, r record, f form) bool {
+		err := s.scan(0, int64(len(data)), func(begins int64, r record, f form) bool {
 			if begins != at || r.size <= 0 {
 				t.Fatalf("a piece of %d bytes at %d, after one that ended at %d", r.size, begins, at)
 			}
@@ -45,8 +52,8 @@ func FuzzScan(f *testing.F) {
 			}
 			again, f := parse(r.appendTo(nil))
 			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
-				again.more != r.more || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
-				if len(r.prev) < maxHeader/2 { // or the header is too long
+				again.more != r.more || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
+				if len(r.prev)+len(r.salt) < maxHeader/2 { // or the header is too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}
 			}
@@ -55,7 +62,7 @@ func FuzzScan(f *testing.F) {
 		if err != nil || at != int64(len(data)) {
 			t.Fatalf("ended at %d of %d: %v", at, len(data), err)
 		}
-		end, err := tail(file, int64(len(data)))
+		end, err := s.tail(int64(len(data)))
 		if err != nil || end < 0 || end > int64(len(data)) {
 			t.Fatalf("the end is at %d of %d: %v", end, len(data), err)
 		}

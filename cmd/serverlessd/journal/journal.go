@@ -70,26 +70,25 @@ type Options struct {
 
 // Stats are a journal's counters since it was opened, and what it holds.
 type Stats struct {
-	Bytes    int64 // that wait for a store
-	Jobs     int64
-	Segments int
-	Bad      int // *.bad files in the directory
+	Bytes int64 // that wait for a store
+	Jobs  int64
+	Bad   int // *.bad files in the directory
 
-	Lines, Written     int64 // appended
-	Syncs              int64
-	SyncTime           time.Duration // of all of them
-	Failures           int64         // writes and syncs
-	Cut, Damaged, Lost int64         // bytes: of unfinished records, set aside, missing
+	Syncs        int64
+	SyncTime     time.Duration // of all of them
+	Failures     int64         // writes and syncs
+	Cut, Damaged int64         // bytes: of unfinished records; set aside, or missing
 }
 
 // Count is how many jobs of a type wait in the journal, and how many of them
 // were added with a delay.
 type Count struct{ Jobs, Delayed int64 }
 
+// plus is never below 0: what the disk did not give at first was not counted.
 func (c Count) plus(n int, due time.Time) Count {
-	c.Jobs += int64(n)
+	c.Jobs = max(0, c.Jobs+int64(n))
 	if !due.IsZero() {
-		c.Delayed += int64(n)
+		c.Delayed = max(0, c.Delayed+int64(n))
 	}
 	return c
 }
@@ -136,11 +135,12 @@ func Open(opt Options) (*Journal, error) {
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
 	}
-	if err := j.load(); err != nil {
-		return nil, err
+	err := j.load()
+	if err == nil {
+		err = j.assign()
 	}
-	if err := j.assign(); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, j.closeSegments())
 	}
 	go j.write()
 	return j, nil
@@ -164,11 +164,11 @@ func (j *Journal) load() error {
 		if err != nil {
 			return err
 		}
-		size, err := f.Size()
-		if err != nil {
+		s := &segment{name: name, file: f}
+		j.segments = append(j.segments, s)
+		if s.end, err = f.Size(); err != nil {
 			return err
 		}
-		j.segments = append(j.segments, &segment{name: name, file: f, end: size})
 	}
 	told := make(map[string]int64) // ends, by what follows
 	for _, s := range j.segments {
@@ -186,11 +186,14 @@ func (j *Journal) load() error {
 
 // loadSegment finds a segment's end and counts its jobs.
 func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
+	err := s.learn()
+	if err != nil {
+		return err
+	}
 	end, ok := told[s.name]
-	var err error
 	switch {
 	case !ok:
-		end, err = tail(s.file, s.end)
+		end, err = s.tail(s.end)
 		if err == nil && !j.opt.NoSync {
 			// What is read from here on must not be lost half way.
 			if err := s.file.Sync(); err != nil {
@@ -198,7 +201,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 			}
 		}
 	case end > s.end:
-		j.stats.Lost += end - s.end
+		j.stats.Damaged += end - s.end
 		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.end).Msg("the end of a segment is missing")
 		end = s.end
 	}
@@ -215,7 +218,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		s.end, s.refused = end, true
 	}
 	j.opt.IDs.Raise(s.id())
-	return scan(s.file, 0, s.end, func(at int64, r record, f form) bool {
+	return s.scan(0, s.end, func(at int64, r record, f form) bool {
 		if f == whole {
 			s.mark(at, r.first)
 			j.count(r.jobtype, r.count, r.due)
@@ -229,7 +232,7 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 
 // first is the record that begins the segment.
 func (s *segment) first() (record, form) {
-	buf, err := readAt(s.file, 0, min(s.end, maxHeader))
+	buf, err := s.read(0, min(s.end, maxHeader))
 	if err != nil {
 		return record{}, broken
 	}
@@ -240,12 +243,13 @@ func (j *Journal) count(jobtype string, n int, due time.Time) {
 	if n == 0 {
 		return
 	}
-	c := j.waiting[jobtype].plus(n, due)
+	was := j.waiting[jobtype]
+	c := was.plus(n, due)
 	j.waiting[jobtype] = c
 	if c == (Count{}) {
 		delete(j.waiting, jobtype)
 	}
-	j.stats.Jobs += int64(n)
+	j.stats.Jobs += c.Jobs - was.Jobs
 }
 
 // Waiting are the jobs that are in no store yet, by jobtype, and those that were
@@ -293,7 +297,7 @@ func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := j.stats
-	s.Bytes, s.Segments = j.bytes(), len(j.segments)
+	s.Bytes = j.bytes()
 	return s
 }
 
@@ -308,18 +312,18 @@ func (j *Journal) bytes() (n int64) {
 // there is none.
 func (j *Journal) Age() time.Duration {
 	j.mu.Lock()
-	var file File
+	var oldest *segment
 	var from, to int64
 	for _, s := range j.segments {
 		if s.low < s.end {
-			file, from, to = s.file, s.low, s.end
+			oldest, from, to = s, s.low, s.end
 			break
 		}
 	}
 	j.mu.Unlock()
 	var age time.Duration
-	if file != nil {
-		_ = scan(file, from, to, func(_ int64, r record, f form) bool {
+	if oldest != nil {
+		_ = oldest.scan(from, to, func(_ int64, r record, f form) bool {
 			if f == whole && r.count > 0 && !r.date.IsZero() {
 				age = max(0, j.opt.Now().Sub(r.date))
 				return false
@@ -350,7 +354,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool) {
 		}
 	}
 	j.mu.Unlock()
-	_ = scan(s.file, from, to, func(at int64, r record, f form) bool {
+	_ = s.scan(from, to, func(at int64, r record, f form) bool {
 		n, ok := id.Since(r.first)
 		if f != whole || r.count == 0 || !ok {
 			return f != whole || r.first <= id
@@ -395,11 +399,15 @@ func (j *Journal) Close() error {
 	defer j.mu.Unlock()
 	j.tell(&j.news)
 	j.tell(&j.moved)
+	return errors.Join(j.closeSegments(), j.opt.Files.Close())
+}
+
+func (j *Journal) closeSegments() error {
 	var errs []error
 	for _, s := range j.segments {
 		errs = append(errs, s.file.Close())
 	}
-	return errors.Join(append(errs, j.opt.Files.Close())...)
+	return errors.Join(errs...)
 }
 
 // tell wakes all who wait for a channel.

@@ -135,7 +135,7 @@ func (j *Journal) skip(s *segment, from, to int64) {
 		due     time.Time
 	}
 	counts := make(map[kind]int)
-	_ = scan(s.file, from, to, func(_ int64, r record, f form) bool {
+	_ = s.scan(from, to, func(_ int64, r record, f form) bool {
 		if f == whole {
 			counts[kind{r.jobtype, r.due}] += r.count
 		}

@@ -79,10 +79,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			}
 		}
 		j.mu.Lock()
-		if !j.take(r, to) {
-			j.mu.Unlock()
-			continue // somebody has put back what comes first
-		}
+		j.take(r, to)
 		if len(r.entries) > 0 {
 			r.reader, r.deadline = lane, time.Now().Add(timeout)
 			j.held = append(j.held, r)
@@ -120,28 +117,25 @@ func (j *Journal) segment(name string) *segment {
 	return nil
 }
 
-// take has the next reservation begin where this one ends.
-func (j *Journal) take(r *Reservation, to int64) bool {
+// take has the next reservation begin where this one ends. Since front nobody else
+// has: one is read at a time.
+func (j *Journal) take(r *Reservation, to int64) {
 	for i := range j.back {
 		if b := &j.back[i]; b.Segment == r.Segment && b.From == r.From && b.To == to {
 			if b.From = r.To; r.To == to {
 				j.back = slices.Delete(j.back, i, i+1)
 			}
-			return true
+			return
 		}
 	}
-	if r.s.next != r.From {
-		return false
-	}
 	r.s.next = r.To
-	return true
 }
 
 // read fills a reservation.
 func (j *Journal) read(r *Reservation, to int64, n int) error {
 	var bytes int
 	var failed error
-	err := scan(r.s.file, r.From, to, func(at int64, rec record, f form) bool {
+	err := r.s.scan(r.From, to, func(at int64, rec record, f form) bool {
 		if f != whole {
 			if failed = j.setAside(r.s, at, int64(rec.size)); failed != nil {
 				return false
@@ -174,7 +168,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 // setAside copies damage to a file of its own.
 func (j *Journal) setAside(s *segment, at, size int64) error {
 	name := fmt.Sprintf("%s-%d%s", s.id(), at, bad)
-	fresh, err := j.keep(name, size, func(to File) error { return copyTo(to, s.file, at, size) })
+	fresh, err := j.keep(name, size, func(to File) error { return s.copyTo(to, at, size) })
 	if fresh {
 		j.opt.Log.Error().Str("segment", s.name).Int64("at", at).Int64("bytes", size).Str("copy", name).
 			Msg("part of the journal is damaged; what it held is not run")
@@ -259,9 +253,9 @@ func (j *Journal) holds(name string, bytes int64) bool {
 	return err == nil && size == bytes
 }
 
-func copyTo(to, from File, at, size int64) error {
+func (s *segment) copyTo(to File, at, size int64) error {
 	for done := int64(0); done < size; {
-		buf, err := readAt(from, at+done, min(readAhead, size-done))
+		buf, err := s.read(at+done, min(readAhead, size-done))
 		if err != nil {
 			return err
 		}

@@ -32,12 +32,14 @@ type record struct {
 	count   int
 	due     time.Time // by this host's clock; zero: at once
 	more    int       // records of the same request that follow
+	salt    string    // of the segment
 	body    []byte    // lines, each with its newline
 
 	prev    string // of the record that begins a segment: the segment before
 	prevEnd int64  // and where that ends
 
-	size int // bytes of all of it
+	size   int  // bytes of all of it
+	sealed bool // its checksum is right
 }
 
 // appendTo encodes the record.
@@ -65,6 +67,9 @@ func (r *record) appendTo(b []byte) []byte {
 		b = append(append(b, ",prev="...), r.prev...)
 		b = append(b, ",end="...)
 		b = strconv.AppendInt(b, r.prevEnd, 10)
+	}
+	if r.salt != "" {
+		b = append(append(b, ",salt="...), r.salt...)
 	}
 	crc := crc32.Update(crc32.Checksum(b[start:], castagnoli), castagnoli, r.body)
 	b = fmt.Appendf(b, ",crc=%08x\n", crc)
@@ -116,7 +121,7 @@ func parse(b []byte) (r record, f form) {
 		crc != "" && crc != fmt.Sprintf("%08x", crc32.Update(crc32.Checksum(head[:len(head)-len(",crc=")-len(crc)], castagnoli), castagnoli, r.body)):
 		return record{size: r.size}, broken
 	}
-	r.count = lines
+	r.count, r.sealed = lines, crc != ""
 	return r, whole
 }
 
@@ -151,6 +156,8 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 			r.more, err = natural(value)
 		case "prev":
 			r.prev = value
+		case "salt":
+			r.salt = value
 		case "end":
 			var n int
 			n, err = natural(value)

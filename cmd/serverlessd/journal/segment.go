@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"gloom/cmd/serverlessd/job"
 )
@@ -23,6 +24,11 @@ const (
 type segment struct {
 	name string
 	file File
+	// salt is in all records that we wrote here. Clients do not know it: no line of
+	// theirs is one of them. "": an earlier version wrote it.
+	salt string
+	// unread is where the last of what the disk did not give ends.
+	unread atomic.Int64
 	// refused: behind its end stands what is nobody's, or did. Only the segment
 	// that follows says so.
 	refused bool
@@ -86,21 +92,25 @@ func (s *segment) stored(from, to int64) bool {
 // scan gives what stands from from to to: records, and as broken the pieces
 // that are none. It stops when found returns false. What it gives is the
 // caller's.
-func scan(file File, from, to int64, found func(at int64, r record, f form) bool) error {
+func (s *segment) scan(from, to int64, found func(at int64, r record, f form) bool) error {
 	at := from
-	var buf []byte // what stands at at
+	behind := false // damage: where we are may be inside a record
+	var buf []byte  // what stands at at
 	for at < to {
 		r, f := parse(buf)
 		if len(buf) == 0 || f == short && at+int64(len(buf)) < to {
 			want := max(int64(readAhead), 2*int64(len(buf)), int64(r.size))
 			var err error
-			if buf, err = readAt(file, at, min(want, to-at)); err != nil {
+			if buf, err = s.read(at, min(want, to-at)); err != nil {
 				return err
 			}
 			continue
 		}
-		if f != whole {
-			next, err := resume(file, at, to, int64(r.size))
+		if f == whole && behind && !s.wrote(&r) {
+			f = broken
+		}
+		if behind = f != whole; behind {
+			next, err := s.resume(at, to, int64(r.size))
 			if err != nil || !found(at, record{size: int(next - at)}, f) {
 				return err
 			}
@@ -116,12 +126,23 @@ func scan(file File, from, to int64, found func(at int64, r record, f form) bool
 	return nil
 }
 
-// resume finds the next whole record behind a broken one. Where that says its
-// size, and ends there, the search begins behind it: lines of clients, which may
-// look like records, are not searched.
-func resume(file File, at, to, size int64) (int64, error) {
-	if size > 0 && at+size <= to {
-		if tail, err := readAt(file, at+size-int64(len(end)), int64(len(end))); err != nil {
+// wrote tells whether it was us who wrote a record here.
+func (s *segment) wrote(r *record) bool { return r.sealed && (s.salt == "" || r.salt == s.salt) }
+
+// learn finds the segment's salt.
+func (s *segment) learn() error {
+	return s.scan(0, s.end, func(_ int64, r record, f form) bool {
+		s.salt = r.salt
+		return f != whole
+	})
+}
+
+// resume finds the next record behind a broken one. Lines of clients, which may look
+// like records, do so without the salt; where there is none they are passed over, if
+// the broken record says its size and ends there.
+func (s *segment) resume(at, to, size int64) (int64, error) {
+	if s.salt == "" && size > 0 && at+size <= to {
+		if tail, err := s.read(at+size-int64(len(end)), int64(len(end))); err != nil {
 			return 0, err
 		} else if string(tail) == end {
 			return at + size, nil
@@ -129,12 +150,12 @@ func resume(file File, at, to, size int64) (int64, error) {
 	}
 	pattern := []byte(begin)
 	for at++; at < to; {
-		buf, err := readAt(file, at, min(4*readAhead, to-at))
+		buf, err := s.read(at, min(4*readAhead, to-at))
 		if err != nil {
 			return 0, err
 		}
 		for i := bytes.Index(buf, pattern); i >= 0; {
-			ok, err := standsAt(file, at+int64(i), to)
+			ok, err := s.standsAt(at+int64(i), to)
 			if ok || err != nil {
 				return at + int64(i), err
 			}
@@ -152,49 +173,51 @@ func resume(file File, at, to, size int64) (int64, error) {
 	return to, nil
 }
 
-// standsAt tells whether a whole record stands there.
-func standsAt(file File, at, to int64) (bool, error) {
+// standsAt tells whether a whole record of ours stands there.
+func (s *segment) standsAt(at, to int64) (bool, error) {
 	for want := int64(maxHeader); ; {
-		buf, err := readAt(file, at, min(want, to-at))
+		buf, err := s.read(at, min(want, to-at))
 		if err != nil {
 			return false, err
 		}
 		r, f := parse(buf)
 		if f != short || at+want >= to {
-			return f == whole, nil
+			return f == whole && s.wrote(&r), nil
 		}
 		want = max(2*want, int64(r.size))
 	}
 }
 
-// readAt reads n bytes that exist; those that the disk does not give are zeros.
-func readAt(file File, at, n int64) ([]byte, error) {
+// read returns n bytes that exist; those that the disk does not give are zeros.
+func (s *segment) read(at, n int64) ([]byte, error) {
 	const sector = 4096
 	buf := make([]byte, n)
-	if got, err := file.ReadAt(buf, at); int64(got) == n || err == io.EOF || err == nil {
+	if got, err := s.file.ReadAt(buf, at); int64(got) == n || err == io.EOF || err == nil {
 		return buf, nil
 	}
 	for i := int64(0); i < n; i += sector {
 		part := buf[i:min(i+sector, n)]
-		if _, err := file.ReadAt(part, at+i); err != nil && err != io.EOF {
+		if _, err := s.file.ReadAt(part, at+i); err != nil && err != io.EOF {
 			clear(part)
+			s.unread.Store(max(s.unread.Load(), at+i+int64(len(part))))
 		}
 	}
 	return buf, nil
 }
 
 // tail is where a segment ends that a daemon left: behind its last whole
-// request, unless what follows is damage rather than the beginning of one. size
-// is the file's.
-func tail(file File, size int64) (int64, error) {
-	size, err := trimZeros(file, size)
+// request, unless what follows is damage rather than the beginning of one, or may
+// be what the disk does not give. size is the file's.
+func (s *segment) tail(size int64) (int64, error) {
+	all := size
+	size, err := s.trimZeros(size)
 	if err != nil {
 		return 0, err
 	}
 	complete := true  // the last request
 	var request int64 // where it begins
 	cut := size
-	err = scan(file, 0, size, func(at int64, r record, f form) bool {
+	err = s.scan(0, size, func(at int64, r record, f form) bool {
 		switch {
 		case f == short && at+int64(r.size) == size:
 			cut = at
@@ -211,8 +234,11 @@ func tail(file File, size int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.unread.Load() > cut {
+		return all, nil
+	}
 	if cut < size { // a record that ends was not cut short
-		last, err := readAt(file, max(0, size-int64(len(end))), min(size, int64(len(end))))
+		last, err := s.read(max(0, size-int64(len(end))), min(size, int64(len(end))))
 		if err != nil || string(last) == end {
 			return size, err
 		}
@@ -223,10 +249,10 @@ func tail(file File, size int64) (int64, error) {
 	return cut, nil
 }
 
-func trimZeros(file File, size int64) (int64, error) {
+func (s *segment) trimZeros(size int64) (int64, error) {
 	for size > 0 {
 		n := min(size, readAhead)
-		buf, err := readAt(file, size-n, n)
+		buf, err := s.read(size-n, n)
 		if err != nil {
 			return 0, err
 		}

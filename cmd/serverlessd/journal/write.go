@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"syscall"
@@ -14,6 +15,9 @@ import (
 // maxGroup is how many bytes are written and synced together, one request at
 // least.
 const maxGroup = 8 << 20
+
+// saltSize is how many characters a salt has, of 32 each.
+const saltSize = 12
 
 // request is an append that waits.
 type request struct {
@@ -140,11 +144,9 @@ func (j *Journal) commit(group []*request) error {
 	s := j.current
 	var marks []mark
 	j.buf = j.buf[:0]
-	var lines int64
 	for _, r := range group {
 		r.receipt = Receipt{segment: s, span: span{from: s.end + int64(len(j.buf))}}
 		for i := range r.batches {
-			lines += int64(len(r.batches[i].Lines))
 			r.receipt.First = append(r.receipt.First, j.opt.IDs.Next(len(r.batches[i].Lines)))
 		}
 		marks = append(marks, mark{r.receipt.from, r.first()})
@@ -178,8 +180,6 @@ func (j *Journal) commit(group []*request) error {
 		s.mark(m.at, m.id)
 	}
 	s.end += int64(len(j.buf))
-	j.stats.Lines += lines
-	j.stats.Written += int64(len(j.buf))
 	j.stats.Syncs++
 	j.stats.SyncTime += took
 	for _, r := range group {
@@ -249,7 +249,7 @@ func (j *Journal) encode(r *request) {
 			body = append(append(body, line...), '\n')
 		}
 		rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[p.batch].Add(p.from),
-			count: p.to - p.from, due: b.Due, more: len(pieces) - 1 - i, body: body}
+			count: p.to - p.from, due: b.Due, more: len(pieces) - 1 - i, salt: j.current.salt, body: body}
 		j.buf = rec.appendTo(j.buf)
 	}
 }
@@ -271,8 +271,8 @@ func (j *Journal) room(size int64) error {
 // begin starts a segment.
 func (j *Journal) begin() error {
 	j.current = nil // the one before ends here, whatever happens now
-	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix}
-	rec := record{date: j.opt.Now(), first: s.id()}
+	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
+	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}
 	j.mu.Lock()
 	if n := len(j.segments); n > 0 {
 		rec.prev, rec.prevEnd = j.segments[n-1].name, j.segments[n-1].end
