@@ -57,7 +57,10 @@ func Directory(dir string) (Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d, errors.Join(syncDirectory(dir), syncDirectory(filepath.Dir(filepath.Clean(dir))))
+	if err := errors.Join(syncDirectory(dir), syncDirectory(filepath.Dir(filepath.Clean(dir)))); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 func (d *directory) List() ([]string, error) {

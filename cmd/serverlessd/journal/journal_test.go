@@ -257,6 +257,50 @@ func TestLimit(t *testing.T) {
 	add(t, j, batch("a-x", line))
 }
 
+// TestLimitOfOne: who has no room is refused alone, and not with those who would
+// have been written with him.
+func TestLimitOfOne(t *testing.T) {
+	d := newDisk()
+	j := open(t, d, func(o *Options) { o.Max = 20_000 })
+	add(t, j, batch("a-x", "first"))
+	block, blocked := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.mu.Lock()
+	d.fail = func(op, name string) error {
+		if op == "sync" {
+			once.Do(func() {
+				d.mu.Unlock()
+				close(blocked)
+				<-block
+				d.mu.Lock()
+			})
+		}
+		return nil
+	}
+	d.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { add(t, j, batch("a-x", "held up")) })
+	<-blocked
+	large := make(chan error, 1)
+	for i := range 10 {
+		wg.Go(func() { add(t, j, batch("a-x", fmt.Sprint(i))) })
+		await(t, func() bool { return j.Queued() == 1+i+i/5 })
+		if i == 4 {
+			go func() {
+				_, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 20_000))})
+				large <- err
+			}()
+			await(t, func() bool { return j.Queued() == 6 })
+		}
+	}
+	close(block)
+	wg.Wait()
+	if err := <-large; !errors.Is(err, ErrFull) {
+		t.Errorf("%v", err)
+	}
+	equal(t, "lines", len(rest(t, j)), 12)
+}
+
 func TestFullDisk(t *testing.T) {
 	d := newDisk()
 	d.room = 20_000

@@ -120,7 +120,8 @@ func (j *Journal) group() (group []*request, closed bool) {
 	for len(j.queue) > 0 {
 		r := j.queue[0]
 		if r.ctx.Err() == nil {
-			if size += r.size; len(group) > 0 && size > maxGroup {
+			size += r.size
+			if len(group) > 0 && (size > maxGroup || j.full(size)) { // what has no room is refused alone
 				break
 			}
 			group = append(group, r)
@@ -254,12 +255,15 @@ func (j *Journal) encode(r *request) {
 	}
 }
 
+// full tells whether there is no room for so many bytes more.
+func (j *Journal) full(size int64) bool { return j.opt.Max > 0 && j.bytes()+size > j.opt.Max }
+
 // room sees to it that there is a segment to write to.
 func (j *Journal) room(size int64) error {
 	j.mu.Lock()
-	waits := j.bytes()
+	waits, full := j.bytes(), j.full(size)
 	j.mu.Unlock()
-	if j.opt.Max > 0 && waits+size > j.opt.Max {
+	if full {
 		return fmt.Errorf("%w: %d bytes wait for a store, at most %d may", ErrFull, waits, j.opt.Max)
 	}
 	if j.current != nil && (j.current.end+size <= j.opt.Segment || j.current.end <= maxHeader) {
