@@ -26,7 +26,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request) {
 		f.UnixMS, f.Status = time.Now().UnixMilli(), &s
 		a.look(func(w *watch) { f.Look = a.seen(w) })
 	}
-	data, err := json.Marshal(&f) // which writes < as \u003c
+	data, err := json.Marshal(&f) // which writes < and & as \u003c and \u0026
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -83,14 +83,14 @@ func ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // nothing is the place in index.html of what a visit begins with.
-var nothing = []byte(">null</script>")
+var nothing = []byte(">null</template>")
 
-// Index serves the document with what a visit begins with, JSON without "<".
+// Index serves the document with what a visit begins with, JSON without "<" and "&".
 func Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	f := all()["/index.html"]
 	h, small := head(w, r, f.mime)
 	h.Set("Cache-Control", "no-store")
-	data := bytes.Replace(f.plain, nothing, slices.Concat([]byte(">"), first, []byte("</script>")), 1)
+	data := bytes.Replace(f.plain, nothing, slices.Concat([]byte(">"), first, []byte("</template>")), 1)
 	if small {
 		data = packed(data, gzip.BestSpeed)
 	}
