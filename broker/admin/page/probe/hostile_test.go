@@ -118,13 +118,6 @@ func TestHostile(t *testing.T) {
 	}
 	for _, name := range names {
 		where := fmt.Sprintf("%.40q", name)
-		if name == "." || name == ".." { // which no browser can ask a server for
-			p.goes(b.url(here("type", name)))
-			p.reads("a browser cannot ask for|Why")
-			p.goes(b.url(here("job", name)))
-			p.reads("a browser cannot ask for|Why it waits")
-			continue
-		}
 		p.goes(b.url("#/types"))
 		p.waits("heading", "^Types$")
 		p.reachesLink("link", name)

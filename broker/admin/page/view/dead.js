@@ -1,6 +1,6 @@
 // Failed jobs that are kept.
 import { html, signal } from '../html.js';
-import { asked, call, enc, text } from '../api.js';
+import { asked, call, segment, text } from '../api.js';
 import { grown } from '../live.js';
 import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
@@ -13,7 +13,7 @@ const listing = new Listing();
 const again = r => { listing.again(); return r; };
 
 /** The letter itself, since several may have one id. @param {any} d @param {string} [what] */
-const path = (d, what = '') => `/v1/dead/${enc(d.type)}/${enc(d.id)}${what}?no=${d.no}`;
+const path = (d, what = '') => `/v1/dead/${segment(d.type)}/${segment(d.id)}${what}?no=${d.no}`;
 
 /** @param {any} d */
 const retry = d => act(() => call('POST', path(d, '/retry')), `${d.id} was handed in again.`).then(again);
@@ -49,14 +49,14 @@ function said(f) {
 
 /** @param {string} type @param {Record<string, any>} filter */
 const retryAll = (type, filter) => bulk({
-  path: `/v1/dead/${enc(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
+  path: `/v1/dead/${segment(type)}/retry`, filter, verb: 'Retry', one: 'dead letter', type, after: again,
   body: html`<p>${said(filter)} They are handed in again, as new jobs.</p>`,
   done: r => `${plural(r.done, 'dead letter')} handed in again, ${count(r.after)} left${r.refused ? `, ${count(r.refused)} refused: ${r.reason}` : ''}.`,
 });
 
 /** @param {string} type @param {Record<string, any>} filter */
 const discardAll = (type, filter) => bulk({
-  path: `/v1/dead/${enc(type)}/discard`, filter, verb: 'Discard', one: 'dead letter', type, danger: true, after: again,
+  path: `/v1/dead/${segment(type)}/discard`, filter, verb: 'Discard', one: 'dead letter', type, danger: true, after: again,
   body: html`<p>${said(filter)} Their bodies are gone then; this cannot be undone.</p>`,
   done: r => `${plural(r.done, 'dead letter')} discarded, ${count(r.after)} left.`,
 });
@@ -74,7 +74,7 @@ const columns = [
 function ofType(/** @type {string} */ type) {
   const reason = place.value.query.get('reason') ?? '', id = place.value.query.get('id') ?? '';
   const filter = Object.fromEntries(Object.entries({ reason, id }).filter(([, v]) => v));
-  const s = listing.of(`/v1/dead/${enc(type)}?${new URLSearchParams(filter)}`);
+  const s = listing.of(`/v1/dead/${segment(type)}?${new URLSearchParams(filter)}`);
   // The reasons of what has been read, the most frequent first.
   const counts = new Map();
   for (const d of s.items) counts.set(d.reason, (counts.get(d.reason) ?? 0) + 1);

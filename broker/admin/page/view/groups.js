@@ -1,6 +1,6 @@
 // Groups with jobs, and the rules that hold them back.
 import { html } from '../html.js';
-import { asked, call, enc, may } from '../api.js';
+import { asked, call, enc, segment, may } from '../api.js';
 import { count } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, badge, button, empty, waiting } from '../parts.js';
@@ -17,16 +17,16 @@ function rule(rules, r) {
     go: form => {
       const pattern = String(form.get('pattern')), old = r ?? rules.find(x => x.pattern === pattern);
       const set = Object.fromEntries(['concurrency', 'rate', 'burst'].filter(k => form.get(k) !== '').map(k => [k, +String(form.get(k))]));
-      return act(() => call('PUT', '/v1/groups/' + enc(pattern), set), `The rule for ${pattern} is set.`, old ? () => put(old) : () => call('DELETE', '/v1/groups/' + enc(pattern))).then(x => !!x);
+      return act(() => call('PUT', '/v1/groups/' + segment(pattern), set), `The rule for ${pattern} is set.`, old ? () => put(old) : () => call('DELETE', '/v1/groups/' + segment(pattern))).then(x => !!x);
     },
   });
 }
 
 /** @param {any} r */
-const put = r => call('PUT', '/v1/groups/' + enc(r.pattern), { concurrency: r.concurrency, rate: r.rate, burst: r.burst });
+const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: r.concurrency, rate: r.rate, burst: r.burst });
 
 /** @param {any} r */
-const remove = r => act(() => call('DELETE', '/v1/groups/' + enc(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
+const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
 const most = 200;
 

@@ -1,6 +1,6 @@
 // One job: where it stands, what it waits for, and what one may do.
 import { html, signal } from '../html.js';
-import { asked, call, enc, text } from '../api.js';
+import { asked, call, segment, text } from '../api.js';
 import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
@@ -13,7 +13,7 @@ const body = signal(/** @type {{id: string, over: boolean, asking?: boolean, bod
 async function read(id, over) {
   body.value = { id, over, asking: true };
   try {
-    const m = members(await text('GET', `/v1/jobs/${enc(id)}?body=true`));
+    const m = members(await text('GET', `/v1/jobs/${segment(id)}?body=true`));
     over = m.state === '"ended"';
     body.value = { id, over, body: m.body && pretty(m.body), headers: m.headers && m.headers !== '{}' ? pretty(m.headers) : undefined };
   } catch (e) {
@@ -42,7 +42,7 @@ const runs = [
 ];
 
 /** @param {any} j */
-const path = j => '/v1/jobs/' + enc(j.id);
+const path = j => '/v1/jobs/' + segment(j.id);
 
 /** @param {any} j */
 function cancel(j) {
@@ -78,7 +78,7 @@ function change(j) {
 
 export function job() {
   const id = place.value.path[1] ?? '';
-  const r = asked('/v1/jobs/' + enc(id), 1000), j = r.data;
+  const r = asked('/v1/jobs/' + segment(id), 1000), j = r.data;
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
       ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, and no outcome of it is kept.</p>

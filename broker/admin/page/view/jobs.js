@@ -1,6 +1,6 @@
 // Jobs, page by page.
 import { html } from '../html.js';
-import { enc } from '../api.js';
+import { segment } from '../api.js';
 import { grown } from '../live.js';
 import { count, plain, plural, time } from '../format.js';
 import { table } from '../table.js';
@@ -30,7 +30,7 @@ const query = query => new URLSearchParams(Object.entries(query).filter(([, v]) 
 
 /** @param {string} type @param {Record<string, any>} filter */
 const cancelAll = (type, filter) => bulk({
-  path: `/v1/types/${enc(type)}/jobs/cancel`, filter, verb: 'Cancel', one: 'job', type, danger: true, after: again,
+  path: `/v1/types/${segment(type)}/jobs/cancel`, filter, verb: 'Cancel', one: 'job', type, danger: true, after: again,
   body: html`<p>${said(filter)} Their submitters are told; this cannot be undone.</p>`,
   done: r => `${plural(r.done, 'job')} of ${type} cancelled, ${count(r.after)} that fit are left.`,
 });
@@ -50,7 +50,7 @@ export function jobs(fixed) {
   const q = place.value.query;
   const f = { state: q.get('state') ?? '', id: (q.get('id') ?? '').trim(), group: q.get('group') ?? '', older: q.get('older') ?? '' };
   const older = f.older ? Math.round(+f.older * 1000) : '';
-  const base = fixed.type !== undefined ? `/v1/types/${enc(fixed.type)}/jobs` : '/v1/jobs';
+  const base = fixed.type !== undefined ? `/v1/types/${segment(fixed.type)}/jobs` : '/v1/jobs';
   const s = listing.of(base + '?' + query({ ...f, older, worker: fixed.worker, submitter: fixed.submitter }));
   const set = (/** @type {string} */ key) => (/** @type {any} */ e) => refine({ [key]: e.target.value });
   const filtered = f.state || f.id || f.group || f.older;

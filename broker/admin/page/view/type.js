@@ -1,6 +1,6 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
-import { asked, call, enc } from '../api.js';
+import { asked, call, segment } from '../api.js';
 import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
@@ -33,7 +33,7 @@ function note(t) {
 }
 
 /** @param {any} t */
-const path = t => '/v1/types/' + enc(t.type);
+const path = t => '/v1/types/' + segment(t.type);
 
 /** @param {any} t */
 function pause(t) {
@@ -65,7 +65,7 @@ function fair(t) {
 
 export function type() {
   const name = place.value.path[1] ?? '';
-  const r = asked('/v1/types/' + enc(name), 1000);
+  const r = asked('/v1/types/' + segment(name), 1000);
   second.value;
   const t = r.data;
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
