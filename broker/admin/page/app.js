@@ -1,9 +1,9 @@
 // The page: what is drawn around the views, and which view it is.
 import { html, render, effect, signal } from './html.js';
-import { begin, end, enter, again, call, door, enc, status, token } from './api.js';
+import { begin, end, enter, again, call, door, enc, segment, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
 import { clock, plain, time } from './format.js';
-import { ask, badge, dialog, drop, Listing, notes, place, say, to } from './parts.js';
+import { ask, badge, dialog, doing, drop, Listing, notes, place, say, to } from './parts.js';
 import { overview, findings } from './view/overview.js';
 import { types } from './view/types.js';
 
@@ -90,7 +90,7 @@ function top() {
 async function find(what) {
   if (!what) return;
   try {
-    await call('GET', '/v1/jobs/' + enc(what));
+    await call('GET', '/v1/jobs/' + segment(what));
     location.hash = to(['job', what]);
     return;
   } catch { /* no such job */ }
@@ -134,6 +134,7 @@ addEventListener('keyup', () => { // so that the key is not typed into the field
 function window_() {
   const d = dialog.value;
   if (!d) return null;
+  const busy = doing.value === d;
   /** @type {HTMLDialogElement} */
   let box;
   const leave = () => {
@@ -148,18 +149,19 @@ function window_() {
   }} onClose=${leave}>
     <form method="dialog" onSubmit=${async (/** @type {any} */ e) => {
       e.preventDefault();
-      if (d.busy) return;
-      d.busy = true;
+      if (doing.peek() === d) return; // once is enough, as the button says
+      doing.value = d;
       try {
         if (!d.go || await d.go(new FormData(e.target)) !== false) leave();
       } finally {
-        d.busy = false;
+        if (doing.peek() === d) doing.value = null;
       }
     }}>
       <h2 id="asks">${plain(d.title)}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
       <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
-        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'}>${plain(d.button ?? 'Do it')}</button>`}</menu>
+        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'} aria-disabled=${busy}>${plain(d.button ?? 'Do it')}${busy && '…'}</button>`}</menu>
+      <p class="off" role="status">${busy && 'The broker is asked.'}</p>
     </form></dialog>`;
 }
 

@@ -123,9 +123,12 @@ export async function act(what, done, undo) {
 
 // One dialog at a time.
 
-/** @typedef {{title: string, body?: any, button?: string, leave?: string, danger?: boolean, go?: (form: FormData) => any, busy?: boolean}} Dialog */
+/** @typedef {{title: string, body?: any, button?: string, leave?: string, danger?: boolean, go?: (form: FormData) => any}} Dialog */
 /** @type {import('./lib/signals-core.mjs').Signal<Dialog | null>} */
 export const dialog = signal(null);
+
+/** The dialog that does what it is for just now. */
+export const doing = signal(/** @type {Dialog | null} */ (null));
 
 /** @param {Dialog} d */
 export const ask = d => { dialog.value = d; };

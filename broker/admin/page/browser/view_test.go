@@ -145,6 +145,22 @@ func TestAges(t *testing.T) {
 	b.strict()
 }
 
+// TestAxis: a plot ends now, also with nothing but one sample.
+func TestAxis(t *testing.T) {
+	w := start(t, nil)
+	w.submit(gloom.Job{Type: "mail"})
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.onNew(`window.labels = []; const fill = CanvasRenderingContext2D.prototype.fillText;
+		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { /^\d\d:\d\d$/.test(text) && labels.push(text); fill.call(this, text, ...at); }`)
+	b.visit(w.url + "/#/type/mail")
+	b.until(`labels.length > 0`)
+	late := eval[[]string](b, `const min = t => +t.slice(0, 2) * 60 + +t.slice(3), now = new Date();
+		return labels.filter(t => (min(t) - now.getHours() * 60 - now.getMinutes() + 1440) % 1440 > 0 && (now.getHours() * 60 + now.getMinutes() - min(t) + 1440) % 1440 > 6)`)
+	if len(late) > 0 {
+		t.Errorf("a plot of five minutes has the times %v", late)
+	}
+}
+
 // TestReadme takes the pictures that README.md shows.
 func TestReadme(t *testing.T) {
 	if *shots == "" {
