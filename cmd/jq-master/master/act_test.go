@@ -82,7 +82,7 @@ func (w *world) Push(k *job.Worker, h *job.Handout, answered func(Answer)) {
 // its enqueueing was cut off by a crash.
 func (w *world) expect(h *job.Handout) *expected {
 	if w.model[h.ID] == nil {
-		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs[h.ID].MaxRetry}
+		w.model[h.ID] = &expected{id: h.ID, name: h.Name, maxRetry: w.c.jobs.Get(h.ID).MaxRetry}
 	}
 	return w.model[h.ID]
 }
@@ -188,7 +188,7 @@ func (w *world) report(s *simWorker) {
 			if err != nil {
 				return
 			}
-			r := c.jobs[id]
+			r := c.jobs.Get(id)
 			switch {
 			case r == nil:
 			case o.Success:

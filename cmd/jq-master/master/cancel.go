@@ -7,7 +7,7 @@ import (
 // cancel ends a job without an outcome: a waiting one, by force also one that runs.
 func (c *machine) cancel(id job.ID, force bool, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled:
 		tell(unknownJob(id))
@@ -74,7 +74,7 @@ func (c *machine) unplace(r *record) {
 // waits for a retry run now.
 func (c *machine) revive(id job.ID, reply func(error)) {
 	tell := func(err error) { c.later(func() { reply(err) }) }
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	switch {
 	case r == nil:
 		tell(unknownJob(id))

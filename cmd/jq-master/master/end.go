@@ -63,7 +63,7 @@ func (c *machine) flushFetched() {
 		n := min(len(c.fetched), manyAtOnce)
 		ids := make([]job.ID, 0, n)
 		for _, r := range c.fetched[:n] {
-			if c.jobs[r.ID] == r {
+			if c.jobs.Get(r.ID) == r {
 				ids = append(ids, r.ID)
 			}
 		}
@@ -84,7 +84,7 @@ func (c *machine) expire() {
 		e := c.ended.first()
 		r := e.rec
 		switch {
-		case c.jobs[r.ID] != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
+		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
 			c.ended.pop() // revived, forgotten, or entered again when its result goes
 			continue
 		case spent > c.MaxBytes/2:

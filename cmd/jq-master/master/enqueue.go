@@ -120,6 +120,7 @@ func (c *machine) refusal(err error) error {
 // adopt makes a record of a stored job, which is under no constraint yet.
 func (c *machine) adopt(j *job.Job) *record {
 	r := &record{Job: j, name: c.intern(j.Name)}
+	j.Name = r.name.text // one for all
 	if cap(j.Argument) > len(j.Argument)+len(j.Argument)/4+64 {
 		j.Argument = slices.Clone(j.Argument)
 	}

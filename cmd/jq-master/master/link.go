@@ -156,7 +156,7 @@ func (c *machine) storeChanged(away error) {
 
 // misplaced is told of a job that the broker did not take.
 func (c *machine) misplaced(id job.ID) {
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	if r == nil || !r.inLine {
 		return
 	}
@@ -169,7 +169,7 @@ func (c *machine) misplaced(id job.ID) {
 // unchanged is told that the broker has not given a job its groups, as it is being
 // handed out, or its return is on its way.
 func (c *machine) unchanged(id job.ID) {
-	if r := c.jobs[id]; r != nil && r.inLine && r.waits() {
+	if r := c.jobs.Get(id); r != nil && r.inLine && r.waits() {
 		c.late = append(c.late, lateJob{id, c.now + ms(crossing)})
 	} else if r != nil {
 		r.stale = true
@@ -187,7 +187,7 @@ func (c *machine) placeLate() {
 		if c.now < l.at {
 			return false
 		}
-		r := c.jobs[l.id]
+		r := c.jobs.Get(l.id)
 		switch {
 		case r == nil || r.State.Ended():
 		case r.inLine && r.waits():
@@ -203,7 +203,7 @@ func (c *machine) placeLate() {
 
 // answered is told how a worker of the broker's own has ended a job.
 func (c *machine) answered(id job.ID, o *job.Outcome) {
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	if r == nil || !r.inLine || !r.waits() {
 		return // the master itself has ended it
 	}

@@ -87,7 +87,7 @@ func (f *Filter) picks(r *record) bool {
 func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 	var line *brokerLine
 	d, err := look(m, func(c *machine) (*Detail, error) {
-		r := c.jobs[id]
+		r := c.jobs.Get(id)
 		if r == nil {
 			return nil, unknownJob(id)
 		}

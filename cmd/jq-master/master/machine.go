@@ -64,7 +64,7 @@ type machine struct {
 	todo []func()
 
 	seq     uint64
-	jobs    map[job.ID]*record
+	jobs    *job.Table[*record]
 	order   []place // by seq
 	gone    int     // places of jobs that were forgotten
 	loading bool    // the store is being read, and order is in none yet
@@ -236,7 +236,7 @@ type reply func(error)
 func newMachine(l Limits, seed uint64) *machine {
 	return &machine{
 		Limits: l, loading: true, rng: rand.New(rand.NewPCG(seed, seed)), newID: job.NewID,
-		jobs: make(map[job.ID]*record), names: make(map[string]*name),
+		jobs: job.NewTable[*record](), names: make(map[string]*name),
 		workers: make(map[job.ID]*worker), constraints: newConstraints(), maxGroups: 16,
 	}
 }
@@ -321,7 +321,7 @@ func (c *machine) live() int {
 
 // insert makes a stored job known. While the store is read they come in any order.
 func (c *machine) insert(r *record) {
-	c.jobs[r.ID] = r
+	c.jobs.Put(r.ID, r)
 	c.order = append(c.order, place{r.Seq, r})
 	for i := len(c.order) - 1; !c.loading && i > 0 && c.order[i-1].seq > c.order[i].seq; i-- {
 		c.order[i-1], c.order[i] = c.order[i], c.order[i-1]
@@ -348,7 +348,7 @@ func (c *machine) remove(r *record) {
 	if r.name.counts == [6]int{} {
 		delete(c.names, r.Name)
 	}
-	delete(c.jobs, r.ID)
+	c.jobs.Delete(r.ID)
 	if i, ok := c.find(r.Seq); ok {
 		c.order[i].rec = nil
 		c.gone++

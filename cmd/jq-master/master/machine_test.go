@@ -58,7 +58,7 @@ func (w *world) settleDown() {
 	if len(w.br.todo) > 0 || w.c.constraints.sweep >= 0 {
 		return
 	}
-	for _, r := range w.c.jobs { // that wait, as the broker has them
+	for r := range w.c.jobs.All() { // that wait, as the broker has them
 		if b := w.br.jobs[r.ID]; b != nil && r.inLine && r.waits() && r.op == idle && !b.running && !slices.ContainsFunc(w.c.late, func(l lateJob) bool { return l.id == r.ID }) && !slices.Equal(b.groups, r.groups.groups()) {
 			w.fatalf("the broker has job %v in %q, not %q", r.ID, b.groups, r.groups.groups())
 		}
@@ -138,7 +138,7 @@ func (w *world) heal() {
 	}
 	for n := 0; !ended(); n++ {
 		if n > 20_000 {
-			for _, r := range w.c.jobs {
+			for r := range w.c.jobs.All() {
 				if !r.State.Ended() {
 					w.t.Logf("%v %v op %d inLine %v attempt %d due in %d: broker %+v", r.ID, r.State, r.op, r.inLine, r.Attempt, r.Due-w.now, w.br.jobs[r.ID])
 				}
@@ -162,7 +162,7 @@ func (w *world) heal() {
 		}
 	}
 	for _, e := range w.jobs() {
-		r := w.c.jobs[e.id]
+		r := w.c.jobs.Get(e.id)
 		switch {
 		case r == nil:
 		case e.cancelled && !e.revived && r.State != job.Cancelled:

@@ -206,7 +206,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 			c.replace(k, pick)
 		},
 		Job: func(j *job.Job, forget, drop int64) {
-			if !j.State.Ended() && len(c.jobs) == 0 {
+			if !j.State.Ended() && c.jobs.Len() == 0 {
 				c.constraints.relist()
 			}
 			c.load(j, forget, drop)
@@ -218,7 +218,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	}
 	c.at(m.clock())
 	c.loaded()
-	if n := len(c.jobs); n > 0 {
+	if n := c.jobs.Len(); n > 0 {
 		m.log.Info().Int("jobs", n).Int("workers", len(c.workers)).Dur("took", time.Since(began)).Msg("the store is read")
 	}
 	return nil

@@ -12,7 +12,7 @@ type poller struct {
 
 // status is what pushers see of a job; with peek, nothing is fetched.
 func (c *machine) status(id job.ID, peek bool) (*Status, error) {
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	if r == nil || r.State == job.Cancelled {
 		return nil, unknownJob(id)
 	}
@@ -41,7 +41,7 @@ func (c *machine) view(r *record) *Status {
 
 // fetchedBy is told whether a response with the result was written whole.
 func (c *machine) fetchedBy(r *record, written bool) {
-	if c.jobs[r.ID] != r || r.past == nil || !r.past.fetch {
+	if c.jobs.Get(r.ID) != r || r.past == nil || !r.past.fetch {
 		return
 	}
 	if !written {
@@ -54,7 +54,7 @@ func (c *machine) fetchedBy(r *record, written bool) {
 
 // poll waits for a job's end, unless it has ended.
 func (c *machine) poll(id job.ID, p *poller) {
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	switch {
 	case r == nil || r.State == job.Cancelled || r.State.Ended():
 		st, err := c.status(id, p.peek)
@@ -75,7 +75,7 @@ func (c *machine) poll(id job.ID, p *poller) {
 // endPoll ends a wait and returns the job's status as it is; ended tells that the
 // reply is on its way already.
 func (c *machine) endPoll(id job.ID, p *poller) (st *Status, ended bool) {
-	r := c.jobs[id]
+	r := c.jobs.Get(id)
 	if r == nil || r.past == nil {
 		return nil, true
 	}

@@ -44,7 +44,7 @@ func (p *puller) deliver(c *machine, h *job.Handout) bool {
 	if p.closed {
 		return false
 	}
-	r := c.jobs[h.ID]
+	r := c.jobs.Get(h.ID)
 	p.jobs, p.runs, p.recs = append(p.jobs, *h), append(p.runs, r.past.run), append(p.recs, r)
 	p.offer(c)
 	return true

@@ -283,7 +283,7 @@ func (m *Master) Retry(ctx context.Context, id job.ID) error {
 // CancelAny is Cancel for operators, who see cancelled jobs as well.
 func (m *Master) CancelAny(ctx context.Context, id job.ID) error {
 	_, err := look(m, func(c *machine) (none, error) {
-		if r := c.jobs[id]; r != nil && r.State == job.Cancelled {
+		if r := c.jobs.Get(id); r != nil && r.State == job.Cancelled {
 			return none{}, job.Refuse(job.WrongState, "", "the job is cancelled already")
 		}
 		return none{}, nil

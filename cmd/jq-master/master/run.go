@@ -12,7 +12,7 @@ import (
 // handed is told that the broker gives a job to a worker; own says that it had the
 // job as one of this worker alone, which runs already.
 func (c *machine) handed(worker, id job.ID, own bool, h handle) {
-	w, r := c.workers[worker], c.jobs[id]
+	w, r := c.workers[worker], c.jobs.Get(id)
 	switch {
 	case r == nil || r.State.Ended() || own && r.State != job.Running:
 		c.later(h.end)
@@ -206,7 +206,7 @@ var notAssigned = job.Refuse(job.NotAssigned, "", "the job is not with this work
 // done is what a worker says about the end of a run.
 func (c *machine) done(w *worker, p *Report, answer reply) {
 	tell := func(err error) { c.later(func() { answer(err) }) }
-	r := c.jobs[p.Job]
+	r := c.jobs.Get(p.Job)
 	if r == nil {
 		tell(job.Refuse(job.UnknownJob, "", "there is no job %v", p.Job))
 		return

@@ -87,7 +87,7 @@ func (c *machine) sweepSlice(p *slice) {
 		return // the sweep has begun anew
 	}
 	for i := range p.looks {
-		if r := p.looks[i].rec; c.jobs[r.ID] == r && !r.State.Ended() {
+		if r := p.looks[i].rec; c.jobs.Get(r.ID) == r && !r.State.Ended() {
 			c.regroupBy(r, p.looks[i].found)
 		}
 	}

@@ -156,7 +156,7 @@ func (w *world) check() {
 		w.fatalf("the ledger is out of balance by %d: %+v %v", n, c.ledger, c.counts)
 	}
 	for i, r := range c.timers {
-		if r.past.index != i || c.jobs[r.ID] != r {
+		if r.past.index != i || c.jobs.Get(r.ID) != r {
 			w.fatalf("timer %d is of job %v, which thinks it is %d", i, r.ID, r.past.index)
 		}
 	}
@@ -164,7 +164,7 @@ func (w *world) check() {
 	var bytes, spent int64
 	running := map[*worker]int{}
 	results, waiters := 0, 0
-	for _, r := range c.jobs {
+	for r := range c.jobs.All() {
 		counts[r.State]++
 		bytes += r.size()
 		if r.State.Ended() && r.op != forgetting && r.past.drop == 0 {
@@ -217,7 +217,7 @@ func (w *world) check() {
 	if waiters != c.waiters-w.pulling() {
 		w.fatalf("%d waiters, in truth %d and %d pulls", c.waiters, waiters, w.pulling())
 	}
-	for _, r := range c.jobs {
+	for r := range c.jobs.All() {
 		if r.State.Ended() || c.constraints.sweep >= 0 {
 			continue
 		}
@@ -227,7 +227,7 @@ func (w *world) check() {
 	}
 	for _, k := range c.constraints.byID {
 		matching, runs := 0, 0
-		for _, r := range c.jobs {
+		for r := range c.jobs.All() {
 			if r.groups == nil {
 				continue
 			}

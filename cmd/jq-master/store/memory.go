@@ -27,7 +27,7 @@ type Memory struct {
 
 	mu          sync.Mutex // guards what follows
 	seq         uint64
-	jobs        map[job.ID]kept
+	jobs        *job.Table[kept]
 	keys        map[string]promise
 	order       []string // of keys, the oldest first
 	texts       int      // bytes of keys and what they stand for
@@ -51,7 +51,7 @@ type promise struct {
 // NewMemory returns an empty store.
 func NewMemory() *Memory {
 	return &Memory{
-		now: time.Now, jobs: map[job.ID]kept{}, keys: map[string]promise{},
+		now: time.Now, jobs: job.NewTable[kept](), keys: map[string]promise{},
 		workers: map[job.ID]*job.Worker{}, constraints: map[string]*job.Constraint{},
 	}
 }
@@ -81,7 +81,7 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 			m.remember(key, jobs)
 		}
 		for _, j := range jobs {
-			m.jobs[j.ID] = kept{Job: j}
+			m.jobs.Put(j.ID, kept{Job: j})
 			m.seq = max(m.seq, j.Seq)
 			ids = append(ids, j.ID)
 		}
@@ -108,16 +108,16 @@ func (m *Memory) remember(key *Key, jobs []*job.Job) {
 // move replaces a job if it is where the caller believes it to be.
 func (m *Memory) move(j *job.Job, forget, drop int64, f func(error), from ...job.State) {
 	m.step(f, func() error {
-		was, known := m.jobs[j.ID]
+		was := m.jobs.Get(j.ID)
 		switch {
-		case known && was.Rev == j.Rev && was.State == j.State: // a repeat
-		case known && was.Rev == j.Rev-1 && slices.Contains(from, was.State):
-			m.jobs[j.ID] = kept{j, forget, drop}
-		case known:
+		case was.Job == nil:
+			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
+		case was.Rev == j.Rev && was.State == j.State: // a repeat
+		case was.Rev == j.Rev-1 && slices.Contains(from, was.State):
+			m.jobs.Put(j.ID, kept{j, forget, drop})
+		default:
 			return fmt.Errorf("%w: job %s is %s after %d transitions, so that it cannot become %s with number %d",
 				ErrLost, j.ID, was.State, was.Rev, j.State, j.Rev)
-		default:
-			return fmt.Errorf("%w: job %s is not there", ErrLost, j.ID)
 		}
 		return nil
 	})
@@ -155,10 +155,10 @@ func (m *Memory) Revive(j *job.Job, f func(error)) {
 func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 	m.step(f, func() error {
 		for _, id := range ids {
-			if k, ok := m.jobs[id]; ok && k.Result != nil {
+			if k := m.jobs.Get(id); k.Job != nil && k.Result != nil {
 				without := *k.Job
 				without.Result = nil
-				m.jobs[id] = kept{&without, k.forget, 0}
+				m.jobs.Put(id, kept{&without, k.forget, 0})
 			}
 		}
 		return nil
@@ -169,8 +169,8 @@ func (m *Memory) Fetch(ids []job.ID, f func(error)) {
 func (m *Memory) Forget(ids []job.ID, f func(error)) {
 	m.step(f, func() error {
 		for _, id := range ids {
-			if k, ok := m.jobs[id]; ok && k.State.Ended() {
-				delete(m.jobs, id)
+			if k := m.jobs.Get(id); k.Job != nil && k.State.Ended() {
+				m.jobs.Delete(id)
 			}
 		}
 		return nil
@@ -204,7 +204,7 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 	workers := slices.Collect(maps.Values(m.workers))
 	constraints := slices.Collect(maps.Values(m.constraints))
 	var live, ended []kept
-	for _, k := range m.jobs {
+	for k := range m.jobs.All() {
 		if k.State.Ended() {
 			ended = append(ended, k)
 		} else {

@@ -92,8 +92,9 @@ func postJobs(x *exchange) (int, error) {
 	}
 	jobs := make([]*master.New, 0, v.Len())
 	for item := range v.Items() {
-		n, fault := readJob(item, fmt.Sprintf("[%d].", len(jobs)))
-		if fault != nil {
+		n, fault := readJob(item, "")
+		if fault != nil { // once more, to say where
+			_, fault = readJob(item, fmt.Sprintf("[%d].", len(jobs)))
 			return 0, fault
 		}
 		jobs = append(jobs, n)

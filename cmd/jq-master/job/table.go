@@ -1,0 +1,75 @@
+package job
+
+import "iter"
+
+// Table is values by id, as in a map. A map of a million pointers, in the order of
+// hashes, keeps the collector at work for four times as long as the values alone:
+// here the map has none, and the values stand in the order in which they came.
+// Missing values are zero.
+type Table[V any] struct {
+	at    map[ID]uint32 // place in parts
+	parts [][]V         // of partSize each, so that none is ever copied
+	free  []uint32      // places in parts that nobody has
+}
+
+const partSize = 1024
+
+// NewTable returns an empty table.
+func NewTable[V any]() *Table[V] { return &Table[V]{at: make(map[ID]uint32)} }
+
+// Len is how many values there are.
+func (t *Table[V]) Len() int { return len(t.at) }
+
+func (t *Table[V]) place(i uint32) *V { return &t.parts[i/partSize][i%partSize] }
+
+// Get returns the value of an id.
+func (t *Table[V]) Get(id ID) (v V) {
+	if i, ok := t.at[id]; ok {
+		v = *t.place(i)
+	}
+	return v
+}
+
+// Put sets the value of an id.
+func (t *Table[V]) Put(id ID, v V) {
+	i, known := t.at[id]
+	switch {
+	case known:
+	case len(t.free) > 0:
+		i = t.free[len(t.free)-1]
+		t.free = t.free[:len(t.free)-1]
+	default: // all places are taken
+		if i = uint32(len(t.at)); i%partSize == 0 {
+			t.parts = append(t.parts, make([]V, partSize))
+		}
+	}
+	t.at[id] = i
+	*t.place(i) = v
+}
+
+// Delete lets go of an id.
+func (t *Table[V]) Delete(id ID) {
+	i, known := t.at[id]
+	if !known {
+		return
+	}
+	delete(t.at, id)
+	if len(t.at) == 0 { // what it has grown to is given back
+		*t = *NewTable[V]()
+		return
+	}
+	var none V
+	*t.place(i) = none
+	t.free = append(t.free, i)
+}
+
+// All are the values, in no order.
+func (t *Table[V]) All() iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, i := range t.at {
+			if !yield(*t.place(i)) {
+				return
+			}
+		}
+	}
+}
