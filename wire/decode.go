@@ -28,7 +28,12 @@ const maxScratch = 64 << 10
 // undefined after an error. The id of an error, like the slices of r, is valid
 // until the next Decode.
 func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Error {
-	*r = emptyRequest
+	d.Reset()
+	return d.DecodeMore(payload, port, named, r)
+}
+
+// Reset ends what slices of requests point to.
+func (d *Decoder) Reset() {
 	if cap(d.scratch) > maxScratch {
 		d.scratch = nil
 	}
@@ -37,6 +42,12 @@ func (d *Decoder) Decode(payload []byte, port Port, named bool, r *Request) *Err
 		d.names = nil
 	}
 	d.names = d.names[:0]
+}
+
+// DecodeMore is Decode for one of several payloads: what was decoded since the last
+// Reset stays valid until the next one.
+func (d *Decoder) DecodeMore(payload []byte, port Port, named bool, r *Request) *Error {
+	*r = emptyRequest
 	if err := d.env.Scan(payload); err != nil {
 		return err
 	}

@@ -65,7 +65,11 @@ func (f *fields) id(r *Request) (err *Error) {
 
 // name reads an id or a type that is there.
 func (f *fields) name(k Key, r *Request) ([]byte, *Error) {
-	return f.nameOf(f.raw(k), f.env.esc>>k&1 != 0, k.String(), r)
+	raw, escapes := f.raw(k), f.env.esc>>k&1 != 0
+	if n := len(raw) - 2; !escapes && raw[0] == '"' && n > 0 && n <= MaxName {
+		return raw[1 : n+1 : n+1], nil
+	}
+	return f.nameOf(raw, escapes, k.String(), r)
 }
 
 // nameOf reads a JSON value as a name; what says which in an error.

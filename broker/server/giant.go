@@ -77,10 +77,10 @@ func (p *plain) finish(done func()) {
 func (p *plain) decodeGiant() {
 	b := p.srv.batches.Get().(*batch)
 	payload := p.big.take()
-	c, d := b.next()
+	c := b.next()
 	c.Kept, b.big = true, true
 	var err *wire.Error
-	p.offload(len(payload), func() { err = p.decode(d, c, payload) }, func() {
+	p.offload(len(payload), func() { err = p.decode(&b.dec, c, payload) }, func() {
 		if !p.closing {
 			p.settle(b, c, payload, err)
 			p.step(b)

@@ -116,6 +116,9 @@ func (lp *loop) read(p *plain, ended bool) {
 		return
 	}
 	into, room := p.big.spare(), lp.in[lp.used:]
+	if p.bite > 0 && len(room) > p.bite {
+		room = room[:p.bite]
+	}
 	if most := max(leastLeft, leftBehind/(1+lp.crowd)); len(room) > most {
 		room = room[:most]
 	}

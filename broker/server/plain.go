@@ -24,6 +24,9 @@ type plain struct {
 	rest []byte
 	at   int
 	more bool
+	// bite is how much a read takes in, of a connection that had more than a turn's
+	// work: about that, so that little is left behind; 0 for no bound.
+	bite int
 	held backlog
 
 	lingering bool
@@ -39,6 +42,8 @@ const (
 	// keeps, restKept how large they are at the most.
 	restsKept = 16
 	restKept  = 256 << 10
+	// leastBite is the least that a read takes in, if there is as much.
+	leastBite = 16 << 10
 	// writeTurn is how much of what is held back is written before others get
 	// their turn.
 	writeTurn = 1 << 20
@@ -108,7 +113,8 @@ func (p *plain) carry(data []byte) (used int) {
 		p.growGiant()
 	}
 	p.more = cut || p.big.busy
-	if cut {
+	if p.bite = min(p.bite+p.bite/4, readBuffer); cut {
+		p.bite = max(used, leastBite)
 		p.loop.poller.again(p.fd) // for its next turn
 	}
 	return used

@@ -78,27 +78,30 @@ func (s *session) closed() {
 
 // refuse answers with an error, and closes behind it if it is told to.
 func (s *session) refuse(b *batch, err *wire.Error, closing bool) {
-	c, _ := b.next()
+	c := b.next()
 	c.Refuse, c.Close = err, closing
 	s.closing = s.closing || closing
 }
 
 // handle turns one payload into a command.
 func (s *session) handle(b *batch, payload []byte, kept bool) {
-	c, d := b.next()
+	c := b.next()
 	c.Kept = kept
 	b.big = b.big || kept
-	var err *wire.Error
 	if kept && s.big.slot != nil {
-		s.big.slot(func() { err = s.decode(d, c, payload) })
+		s.settle(b, c, payload, s.decodeInSlot(&b.dec, c, payload))
 	} else {
-		err = s.decode(d, c, payload)
+		s.settle(b, c, payload, s.decode(&b.dec, c, payload))
 	}
-	s.settle(b, c, payload, err)
+}
+
+func (s *session) decodeInSlot(d *wire.Decoder, c *hub.Command, payload []byte) (err *wire.Error) {
+	s.big.slot(func() { err = s.decode(d, c, payload) })
+	return err
 }
 
 func (s *session) decode(d *wire.Decoder, c *hub.Command, payload []byte) *wire.Error {
-	err := d.Decode(payload, s.port, s.named, &c.Req)
+	err := d.DecodeMore(payload, s.port, s.named, &c.Req)
 	if c.Kept && err == nil {
 		loosen(c, payload)
 	}

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// batchSize is how many requests are decoded before the hub is asked.
-	batchSize = 32
+	// batchSize is how many requests are decoded before the hub is asked: with more,
+	// what was decoded first has left the processor's nearest cache by then.
+	batchSize = 16
 	// turnFrames and turnTime end the turn of a peer, of whose frames the rest
 	// waits for its next turn: an empty frame is four bytes, and a read takes in a
 	// hundred thousand of them. Where several peers have more than fits a turn,
@@ -26,7 +27,7 @@ const (
 // batch gathers the requests of one connection between two steps of the hub, and
 // measures the connection's turn.
 type batch struct {
-	dec [batchSize]wire.Decoder
+	dec wire.Decoder
 	cmd [batchSize]hub.Command
 	n   int
 	big bool // some of them point into a big frame
@@ -37,12 +38,7 @@ type batch struct {
 }
 
 func (s *Server) newBatch() *batch {
-	b := &batch{}
-	for i := range b.dec {
-		b.dec[i].DefaultType = s.defaultType
-		b.dec[i].MaxPrefetch, b.dec[i].MaxGroups = s.opt.MaxPrefetch, s.opt.MaxJobGroups
-	}
-	return b
+	return &batch{dec: wire.Decoder{DefaultType: s.defaultType, MaxPrefetch: s.opt.MaxPrefetch, MaxGroups: s.opt.MaxJobGroups}}
 }
 
 // turn begins a turn; crowd is how many other peers have more than a turn's work.
@@ -51,11 +47,14 @@ func (b *batch) turn(now int64, crowd int) {
 	b.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
 }
 
-func (b *batch) next() (*hub.Command, *wire.Decoder) {
+func (b *batch) next() *hub.Command {
+	if b.n == 0 {
+		b.dec.Reset()
+	}
 	c := &b.cmd[b.n]
 	c.Kept, c.Refuse, c.Reply, c.Close, c.Ignore, c.Covers, c.Scope, c.Owner = false, nil, nil, false, false, nil, 0, 0
 	b.n++
-	return c, &b.dec[b.n-1]
+	return c
 }
 
 // take reads frames from data and has them carried out, until the turn is over
