@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +60,7 @@ type gated struct {
 	failLeave        atomic.Int32 // so many times
 	leaves           atomic.Int32
 	taken            atomic.Int32 // jobs
+	largest          atomic.Int64 // bytes that one Take brought
 }
 
 // gate holds up who passes once it is shut.
@@ -88,6 +91,11 @@ func (g *gated) Counts(ctx context.Context, client string) (map[string]store.Cou
 func (g *gated) Take(ctx context.Context, t store.Taking) ([]store.Taken, error) {
 	taken, err := g.Store.Take(ctx, t)
 	g.taken.Add(int32(len(taken)))
+	size := int64(0)
+	for i := range taken {
+		size += int64(len(taken[i].Payload))
+	}
+	g.largest.Store(max(g.largest.Load(), size)) // pick alone takes
 	if gone := g.taking.pass(ctx); gone != nil {
 		return nil, gone
 	}
@@ -218,6 +226,33 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 		ids[i] = r.First[0].Add(i)
 	}
 	return ids
+}
+
+// TestLargePayloads: however many jobs a handler wants at a time, no more than a
+// share of their payloads is in memory; all of them run, and others beside them.
+func TestLargePayloads(t *testing.T) {
+	const line, n = 1 << 20, 40
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
+	defer e.Shutdown(context.Background())
+	for jobtype, size := range map[string]int{"a-x": 10_000, "b-x": 1} {
+		until(t, "there is a handler", func() error {
+			return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Shell, Body: "exit 0", Options: job.Options{BatchSize: size}}})
+		})
+	}
+	e.Stop()
+	ids := add(t, e, "a-x", slices.Repeat([]string{strings.Repeat("x", line)}, n)...)
+	ids = append(ids, add(t, e, "b-x", "1")...)
+	for _, id := range ids {
+		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+	}
+	e.Start()
+	for _, id := range ids {
+		reaches(t, e, id, job.Succeeded)
+	}
+	if got := s.largest.Load(); got > takeBytes+line {
+		t.Errorf("%d bytes of payloads were taken at a time", got)
+	}
 }
 
 // TestTakenDuringShutdown: what a pick brings when the daemon stops is given back,

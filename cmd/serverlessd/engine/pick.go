@@ -15,6 +15,10 @@ const (
 	pickRetry = 100 * time.Millisecond
 )
 
+// takeBytes is how many bytes of payloads make a Take large enough, whatever number
+// of jobs a handler wants at a time.
+const takeBytes = 16 << 20
+
 // candidate is a type with jobs that are due in a store.
 type candidate struct {
 	b       *backend
@@ -201,14 +205,18 @@ func (e *Engine) take(p *plan) bool {
 	ctx, cancel := p.b.call()
 	defer cancel()
 	began := time.Now()
-	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, TTL: e.cfg.LockTTL})
+	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL})
 	if p.b.note(err) != nil {
 		p.b.complain(err, "cannot take jobs")
 		return false
 	}
 	e.meter.took(len(taken), time.Since(began))
+	bytes := 0
+	for i := range taken {
+		bytes += len(taken[i].Payload)
+	}
 	switch {
-	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches:
+	case p.handler.Lang == job.Gloom, p.due.Count <= 0 && len(taken) == p.size*p.batches, bytes >= takeBytes:
 		p.b.look() // there may be more than was counted
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0

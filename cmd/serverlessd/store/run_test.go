@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
 
@@ -35,6 +36,45 @@ func TestJobsAreTakenInOrder(t *testing.T) {
 		equal(t, "counts", counts(t, s, "a-x"), Counts{Added: 3, Running: 3})
 		r := get(t, s, got[0].ID)
 		equal(t, "record", []any{r.Jobtype, r.State, r.Lock, r.Tries, r.Code, r.Status}, []any{"a-x", job.Running, sysid, 1, "", 0})
+	})
+}
+
+// TestBytesAreBounded: a Take ends with the payload that makes it large enough.
+func TestBytesAreBounded(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		const n, long = 50, 10_000 // beyond the first there are short ones
+		var all []journal.Entry
+		for i := range n {
+			payload := fmt.Sprintf("%04d", i)
+			if i%5 > 0 {
+				payload = strings.Repeat(payload, long/4)
+			}
+			all = append(all, entry("a-x", payload))
+		}
+		ingest(t, s, all...)
+		var got []string
+		for _, most := range []int{1, 5, 4 * long, 4*long + 1, 30 * long, 0} {
+			taken, err := s.Take(t.Context(), Taking{Sysid: sysid, Jobtype: "a-x", N: n, Bytes: most, TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for i, j := range taken {
+				if size >= most && most > 0 {
+					t.Errorf("of %d bytes, %d jobs of %d are beyond", most, len(taken)-i, len(taken))
+					break
+				}
+				size += len(j.Payload)
+				got = append(got, string(j.Payload[:4]))
+			}
+			if size < most && len(got) < n {
+				t.Errorf("of %d bytes %d were taken, and there are more", most, size)
+			}
+			equal(t, "running", counts(t, s, "a-x").Running, len(got))
+		}
+		if !slices.IsSorted(got) || len(got) != n {
+			t.Errorf("taken are %q", got)
+		}
 	})
 }
 

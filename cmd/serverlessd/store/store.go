@@ -53,7 +53,8 @@ type Store interface {
 	// the count up to 1,000, and when the next deferred job is due (0: none within
 	// the hour). It looks at one job of each type.
 	Waiting(ctx context.Context) (due []Due, next time.Duration, err error)
-	// Take locks up to n due jobs of a type, oldest first.
+	// Take locks up to N due jobs of a type, oldest first, but none behind the one with
+	// which their payloads have Bytes.
 	Take(ctx context.Context, t Taking) ([]Taken, error)
 	// End writes how runs ended, all in one transaction. The result tells of each
 	// whether it counted: its lock was still the sysid's, or nobody had taken the job
@@ -98,13 +99,14 @@ type Run struct {
 type Due struct {
 	Jobtype string
 	Age     time.Duration // of the oldest: how long it has been due
-	Count   int           // at most 1,000; deferred ones may be among them: a Take that brings fewer has brought all
+	Count   int           // at most 1,000; deferred ones may be among them: a Take that brings fewer jobs, and fewer bytes, has brought all
 }
 
 // Taking asks for jobs.
 type Taking struct {
 	Sysid, Jobtype string
 	N              int
+	Bytes          int // 0: any number
 	TTL            time.Duration
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -45,8 +46,6 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
-		var ids []job.ID
-		var long []job.ID
 		err := t.each("SELECT id, tries, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
@@ -58,16 +57,22 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 {
 					one.Age = max(0, t.now.Sub(first.time()))
 				}
-				if one.Tries++; data == nil {
-					long = append(long, one.ID)
-				} else {
-					one.Payload = slices.Clone(data)
+				one.Tries++
+				if data != nil {
+					one.Payload = bytes.Clone(data)
 				}
-				ids, taken = append(ids, one.ID), append(taken, one)
+				taken = append(taken, one)
 				return nil
 			})
-		if err != nil || len(ids) == 0 {
+		if err != nil || len(taken) == 0 {
 			return err
+		}
+		if taken, err = t.payloads(taken, want.Bytes); err != nil {
+			return err
+		}
+		ids := make([]job.ID, len(taken))
+		for i := range taken {
+			ids[i] = taken[i].ID
 		}
 		for part := range slices.Chunk(ids, slice) {
 			text, args := in(part)
@@ -80,34 +85,56 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		c := t.count(want.Jobtype)
 		c.open -= len(ids)
 		c.running += len(ids)
-		payloads, err := t.long(long)
-		for i := range taken {
-			if taken[i].Payload == nil {
-				taken[i].Payload = payloads[taken[i].ID]
-			}
-		}
-		return err
+		return nil
 	})
 	return taken, err
+}
+
+// readAtOnce is how many jobs' payloads are read before their bytes are counted.
+const readAtOnce = 16
+
+// payloads reads those that have rows of their own, and returns the jobs up to the
+// one with which there are so many bytes, 0 for all.
+func (t *tx) payloads(taken []Taken, most int) ([]Taken, error) {
+	n, size := 0, 0
+	for part := range slices.Chunk(taken, readAtOnce) {
+		var long []job.ID
+		for i := range part {
+			if part[i].Payload == nil {
+				long = append(long, part[i].ID)
+			}
+		}
+		found, err := t.long(long)
+		if err != nil {
+			return nil, err
+		}
+		for i := range part {
+			if part[i].Payload == nil {
+				part[i].Payload = found[part[i].ID]
+			}
+			size += len(part[i].Payload)
+			if n++; most > 0 && size >= most {
+				return taken[:n], nil
+			}
+		}
+	}
+	return taken, nil
 }
 
 // long are the payloads that have rows of their own.
 func (t *tx) long(ids []job.ID) (map[job.ID][]byte, error) {
 	found := make(map[job.ID][]byte)
-	for part := range slices.Chunk(ids, slice) {
-		text, args := in(part)
-		err := t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
-			var id job.ID
-			var data []byte
-			err := r.Scan((*string)(&id), &data)
-			found[id] = data
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	if len(ids) == 0 {
+		return found, nil
 	}
-	return found, nil
+	text, args := in(ids)
+	return found, t.each("SELECT id, data FROM sq_data WHERE id"+text, args, func(r *sql.Rows) error {
+		var id job.ID
+		var data []byte
+		err := r.Scan((*string)(&id), &data)
+		found[id] = data
+		return err
+	})
 }
 
 // held is a row as a transaction that is to change it found it.
