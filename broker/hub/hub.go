@@ -156,10 +156,14 @@ type Fleet interface {
 	// Effect is given what is meant for nobody else, and tells whether it was for one
 	// of its peers.
 	Effect(e *broker.Effect) bool
-	// Step goes on after a command, Tick when Next says so.
-	Step(now int64)
+	// Step goes on after a command, Tick when Next says so. Step tells whether there
+	// is something to send.
+	Step(now int64) (send bool)
 	Tick(now int64)
 	Next() int64
+	// Send sends it. It is called without the lock, from any goroutine, and must not
+	// wait for anything.
+	Send()
 }
 
 // Enlist lets the fleet in that join returns. apply carries out the effects of its
@@ -179,10 +183,11 @@ func (h *Hub) lock() { h.mu.Lock() }
 // unlock arms the timer, releases the lock and wakes the owners that have new
 // output, but for self, who knows.
 func (h *Hub) unlock(self *Sink) {
+	send := false
 	if h.fleet != nil {
 		func() {
 			defer h.guard()
-			h.fleet.Step(h.clock())
+			send = h.fleet.Step(h.clock())
 		}()
 	}
 	for len(h.late) > 0 {
@@ -203,8 +208,13 @@ func (h *Hub) unlock(self *Sink) {
 	ends := h.ends
 	h.ends = nil
 	h.mu.Unlock()
+	if send && self == nil { // or once it looks for output
+		h.fleet.Send()
+	}
 	for _, s := range wake {
-		s.owner.Wake()
+		if self != nil || s.owner.Write == nil || !s.owner.Write() {
+			s.owner.Wake()
+		}
 	}
 	for _, e := range ends {
 		e.conn.sink.owner.Ends(e.conn, e.atOnce)

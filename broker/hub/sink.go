@@ -22,6 +22,9 @@ type Owner struct {
 	// Wake asks for a Take soon. It is called without the lock, from any
 	// goroutine, at most once between two Takes.
 	Wake func()
+	// Write, if there is one, takes and writes here and now, and is called before
+	// Wake; false: the owner is at work.
+	Write func() bool
 	// Ends is for an owner that blocks: it is told, without the lock, of a
 	// connection that is to be closed behind its output or at once.
 	Ends func(c *Conn, atOnce bool)

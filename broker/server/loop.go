@@ -10,8 +10,8 @@ import (
 
 // loop is an event loop. It works in rounds: it waits until connections are ready,
 // reads from each of them, has the hub step with all that was read, and writes what
-// follows from it, once per connection. All its fields belong to the loop's
-// goroutine, but for the poller.
+// follows from it, once per connection. All its fields belong to whoever has the
+// poller's turn: the loop's goroutine or, while that waits, who writes instead.
 type loop struct {
 	srv    *Server
 	poller *poller
@@ -68,12 +68,14 @@ const (
 // run waits for events, and closes all connections in the end.
 func (lp *loop) run() {
 	lp.poller.wait(lp.ready)
+	lp.poller.turn.Lock()
 	for _, p := range lp.conns {
 		if p != nil {
 			lp.close(p)
 		}
 	}
 	lp.poller.close()
+	lp.poller.turn.Unlock()
 }
 
 // ready is called with each event.

@@ -31,11 +31,16 @@ func (s *Server) newLoops() (*loops, error) {
 		}
 		lp := &loop{srv: s, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), iov: make([][]byte, 0, maxParts)}
 		lp.round = lp.endRound
-		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {
-			if !lp.poller.do(lp.round) {
-				lp.sink.Unexpect()
-			}
-		}})
+		lp.sink = s.hub.NewSink(hub.Owner{
+			Wake: func() {
+				if !lp.poller.do(lp.round) {
+					lp.sink.Unexpect()
+				}
+			},
+			// While the loop waits, whoever has output for it writes, which saves the
+			// time that a thread takes to wake.
+			Write: func() bool { return lp.poller.instead(lp.write) },
+		})
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}

@@ -11,7 +11,7 @@ import (
 	"gloom/wire"
 )
 
-// plain is a connection on an event loop, to whose goroutine it belongs.
+// plain is a connection on an event loop, to which it belongs.
 type plain struct {
 	session
 	remote string

@@ -18,6 +18,9 @@ import (
 // bound, and does not say when it has written it.
 type poller struct {
 	epoll *netpoll.Poller
+	// turn is held while an event is dealt with, a task is run, or what is done instead.
+	turn sync.Mutex
+	run  queue.Func // runTask
 	// mu keeps others from using a poller that has closed.
 	mu     sync.RWMutex
 	closed bool
@@ -34,7 +37,9 @@ const (
 
 func openPoller() (*poller, error) {
 	epoll, err := netpoll.OpenPoller()
-	return &poller{epoll: epoll}, err
+	p := &poller{epoll: epoll}
+	p.run = p.runTask
+	return p, err
 }
 
 // wait calls on with each event, and runs tasks, until stop. Events are told once,
@@ -52,7 +57,9 @@ func (p *poller) wait(on func(fd int, ev events)) {
 		if ev&(netpoll.ErrEvents|unix.EPOLLRDHUP|unix.EPOLLPRI) != 0 {
 			e |= ended
 		}
+		p.turn.Lock()
 		on(fd, e)
+		p.turn.Unlock()
 		return nil
 	})
 	if !errors.Is(err, errorx.ErrEngineShutdown) {
@@ -75,15 +82,32 @@ func (p *poller) remove(fd int) { _ = p.epoll.Delete(fd) }
 func (p *poller) do(f func()) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return !p.closed && p.epoll.Trigger(queue.HighPriority, runTask, f) == nil
+	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
 // stop ends wait.
 func (p *poller) stop() { p.do(nil) }
 
-func runTask(f any) error {
-	if f := f.(func()); f != nil {
+// instead runs f here, as wait would run a task, and returns false if wait is at
+// work or has ended. Any goroutine may call it.
+func (p *poller) instead(f func()) bool {
+	if !p.turn.TryLock() {
+		return false
+	}
+	defer p.turn.Unlock()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if !p.closed {
 		f()
+	}
+	return !p.closed
+}
+
+func (p *poller) runTask(f any) error {
+	if f := f.(func()); f != nil {
+		p.turn.Lock()
+		f()
+		p.turn.Unlock()
 		return nil
 	}
 	return errorx.ErrEngineShutdown

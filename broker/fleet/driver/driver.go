@@ -26,7 +26,12 @@ type Driver struct {
 	wake    chan struct{}
 	stop    chan struct{}
 	in      chan *nats.Msg
+	sending sync.Mutex      // held by who sends; guards out and frames
+	more    atomic.Bool     // there is more to send
 	out     []fleet.Message // sent last
+	frames  []byte
+	dialled atomic.Pointer[cable] // last
+	plain   atomic.Pointer[cable] // the NATS client's, if it has no TLS
 	done    sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
@@ -44,20 +49,37 @@ type member struct {
 	d *Driver
 }
 
-// Step is the machine's; what it has to send is sent soon.
-func (x member) Step(now int64) {
+// Step is the machine's, and tells whether that has something to send.
+func (x member) Step(now int64) bool {
 	x.Machine.Step(now)
-	if x.Pending() {
+	return x.Pending()
+}
+
+// Send sends it at once, unless somebody is sending: then a goroutine sends what
+// comes meanwhile, or what it began would never end.
+func (x member) Send() {
+	d := x.d
+	d.more.Store(true)
+	if !d.sending.TryLock() {
+		return // who has it looks again
+	}
+	d.more.Store(false)
+	d.sendAll()
+	d.sending.Unlock()
+	if d.more.Load() {
 		select {
-		case x.d.wake <- struct{}{}:
+		case d.wake <- struct{}{}:
 		default: // it knows, and has not come yet
 		}
 	}
 }
 
-// maxPending bounds the messages that have arrived and are not taken in; more are
-// lost, as any may be.
-const maxPending = 1 << 16
+// maxPending bounds the messages that have arrived and are not taken in, which are
+// those of one read of the NATS client; more are lost, as any may be.
+const maxPending = 1 << 12
+
+// atOnce is about how many bytes are taken in under one lock.
+const atOnce = 64 << 10
 
 // reconnect is how long it waits to connect again.
 const reconnect = 250 * time.Millisecond
@@ -66,7 +88,8 @@ const reconnect = 250 * time.Millisecond
 // goes on alone until it comes.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending), lost: map[string]time.Time{}}
-	d.done.Add(2)
+	d.done.Add(1)
+	d.sending.Lock()
 	d.since.Store(time.Now().UnixNano())
 	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
 		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), Part: 256 << 10}, core, now, apply)
@@ -76,9 +99,10 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d.nc, err = nats.Connect(opt.Servers, append(opt.connect(),
 		nats.Name("gloomd "+opt.Name), nats.NoEcho(), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnect), nats.ReconnectJitter(reconnect/4, reconnect/4), nats.ReconnectBufSize(-1),
+		nats.SetCustomDialer(d), nats.WriteBufferSize(1),
 		nats.PingInterval(2*time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(2*time.Second),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
-		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected), nats.FlusherTimeout(2*time.Second),
+		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			d.log.Warn().Err(err).Msg("fleet: NATS complains")
@@ -93,7 +117,8 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 			return nil, err
 		}
 	}
-	go d.receive()
+	d.sending.Unlock()
+	d.wake <- struct{}{}
 	go d.send()
 	return d, nil
 }
@@ -111,6 +136,13 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.mu.Lock()
 	d.why, d.said = "", 0
 	d.mu.Unlock()
+	_, noTLS := nc.TLSConnectionState()
+	if c := d.dialled.Load(); nc.LocalAddr() == c.LocalAddr().String() {
+		c.live.Store(true)
+		if noTLS != nil {
+			d.plain.Store(c)
+		}
+	}
 	// What a message has around its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
 	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
@@ -149,21 +181,23 @@ func (d *Driver) away(err error) {
 	}
 }
 
-// receive takes in messages.
-func (d *Driver) receive() {
-	defer d.done.Done()
-	for {
-		select {
-		case <-d.stop:
-			return
-		case msg := <-d.in:
-			d.messagesIn.Add(1)
-			d.bytesIn.Add(uint64(len(msg.Data)))
-			d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
-				d.machine.Receive(now, msg.Data)
-				return nil
-			})
-		}
+// takeIn takes in the messages that are there, some of them under one lock.
+func (d *Driver) takeIn() {
+	for len(d.in) > 0 {
+		d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+			for n := 0; n < atOnce; {
+				select {
+				case msg := <-d.in:
+					n += len(msg.Data)
+					d.messagesIn.Add(1)
+					d.bytesIn.Add(uint64(len(msg.Data)))
+					d.machine.Receive(now, msg.Data)
+				default:
+					return nil
+				}
+			}
+			return nil
+		})
 	}
 }
 
@@ -174,11 +208,18 @@ func (d *Driver) send() {
 	for {
 		select {
 		case <-d.stop:
+			d.sending.Lock()
 			d.sendAll()
+			d.sending.Unlock()
 			_ = d.nc.FlushTimeout(time.Second) // the last results
 			return
 		case <-d.wake:
-			d.sendAll()
+			for d.more.Load() {
+				d.sending.Lock()
+				d.more.Store(false)
+				d.sendAll()
+				d.sending.Unlock()
+			}
 		}
 	}
 }
@@ -192,12 +233,27 @@ func (d *Driver) sendAll() {
 	for _, v := range news {
 		d.say(v)
 	}
+	plain := d.plain.Load()
 	for _, x := range d.out {
 		d.messagesOut.Add(1)
 		d.bytesOut.Add(uint64(len(x.Data)))
-		_ = d.nc.Publish(d.subject(x.To), x.Data)
+		if plain == nil {
+			_ = d.nc.Publish(d.subject(x.To), x.Data)
+		} else {
+			d.frames = appendPub(d.frames, d.subject(x.To), x.Data)
+		}
+	}
+	if len(d.frames) > 0 {
+		// Publish would wake a goroutine each time, to which nothing is left to do.
+		_, _ = plain.Write(d.frames)
+	}
+	if d.frames = d.frames[:0]; cap(d.frames) > maxFrames {
+		d.frames = nil
 	}
 }
+
+// maxFrames bounds the buffer that is kept for what is sent, in bytes.
+const maxFrames = 1 << 20
 
 // lostFor is for how long a broker that is lost is told of, mostLost how many are.
 const (

@@ -1,0 +1,128 @@
+package driver
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cable is the connection that the NATS client is given. It spares the goroutines
+// that would stand between it and the hub, and the time that each of them takes to
+// wake. Its Write does not wait, so that whoever has something to send sends it, an
+// event loop too: what the system does not take at once is written by a goroutine, in
+// order. Its Read first takes in what the last one has brought.
+type cable struct {
+	*net.TCPConn
+	raw    syscall.RawConn
+	takeIn func()
+	// live: the client is connected. Before, it calls Read under its own lock.
+	live atomic.Bool
+	// patience is how long NATS may read nothing of what waits for it.
+	patience time.Duration
+
+	mu   sync.Mutex // guards what follows
+	rest []byte     // not yet written
+	busy bool       // the goroutine is at it
+	err  error      // why nothing is written any more
+}
+
+const (
+	// maxRest bounds what is not yet written, in bytes; more is lost, as any message
+	// may be.
+	maxRest = 64 << 20
+	// patience is how long NATS may take to let in, or to read something.
+	patience = 2 * time.Second
+)
+
+var errBehind = errors.New("NATS reads too slowly")
+
+// Dial connects the NATS client.
+func (d *Driver) Dial(network, address string) (net.Conn, error) {
+	nc, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		return nil, err
+	}
+	c := &cable{TCPConn: nc.(*net.TCPConn), takeIn: d.takeIn, patience: patience}
+	if c.raw, err = c.SyscallConn(); err != nil {
+		return nil, errors.Join(err, nc.Close())
+	}
+	d.dialled.Store(c)
+	return c, nil
+}
+
+func (c *cable) Read(b []byte) (int, error) {
+	if c.live.Load() {
+		c.takeIn()
+	}
+	return c.TCPConn.Read(b)
+}
+
+// Write writes or keeps all of b, or none of it.
+func (c *cable) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	n := 0
+	if !c.busy {
+		err := c.raw.Write(func(fd uintptr) bool {
+			n, _ = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			return true // a failure shows in the next read
+		})
+		if n = max(n, 0); err != nil || n == len(b) {
+			return n, err
+		}
+	}
+	if len(c.rest)+len(b) > maxRest {
+		return 0, errBehind
+	}
+	c.rest = append(c.rest, b[n:]...)
+	if !c.busy {
+		c.busy = true
+		go c.writeOn()
+	}
+	return len(b), nil
+}
+
+// writeOn writes what is left. If NATS reads none of it, the connection ends.
+func (c *cable) writeOn() {
+	const atATime = 256 << 10
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.rest) > 0 {
+		b := c.rest
+		c.rest = nil
+		c.mu.Unlock()
+		var err error
+		for len(b) > 0 && err == nil {
+			k := min(len(b), atATime)
+			late := time.AfterFunc(c.patience, func() { _ = c.Close() }) // a deadline would outlive the write
+			_, err = c.TCPConn.Write(b[:k])
+			late.Stop()
+			b = b[k:]
+		}
+		if c.mu.Lock(); err != nil {
+			c.err, c.rest = err, nil
+			_ = c.Close()
+		}
+	}
+	c.busy = false
+}
+
+// SetWriteDeadline is for a Write that waits.
+func (c *cable) SetWriteDeadline(time.Time) error { return nil }
+
+// appendPub appends a message as NATS's protocol has it.
+func appendPub(b []byte, subject string, data []byte) []byte {
+	b = append(append(b, "PUB "...), subject...)
+	b = strconv.AppendInt(append(b, ' '), int64(len(data)), 10)
+	b = append(append(b, "\r\n"...), data...)
+	return append(b, "\r\n"...)
+}

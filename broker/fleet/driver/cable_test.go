@@ -1,0 +1,81 @@
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// silent returns a cable to a NATS that reads nothing, and NATS's end of it.
+func silent(t *testing.T, patience time.Duration) (*cable, net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := new(Driver).Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = peer.Close() })
+	c.(*cable).patience = patience
+	return c.(*cable), peer
+}
+
+// fill writes messages of 1 MiB until no more is taken, and returns how many were.
+func fill(t *testing.T, c *cable) (taken int) {
+	t.Helper()
+	for ; taken <= 4*maxRest>>20; taken++ {
+		switch n, err := c.Write(numbered(taken)); {
+		case errors.Is(err, errBehind) && n == 0:
+			return taken
+		case err != nil || n != 1<<20:
+			t.Fatalf("message %d: %d bytes, %v", taken, n, err)
+		}
+	}
+	t.Fatal("there is no bound")
+	return 0
+}
+
+func numbered(i int) []byte { return bytes.Repeat([]byte{byte(i)}, 1<<20) }
+
+// TestCable writes to a NATS that does not read, which waits for nothing.
+func TestCable(t *testing.T) {
+	t.Run("what was taken arrives, in order", func(t *testing.T) {
+		c, peer := silent(t, time.Hour)
+		taken := fill(t, c)
+		if taken < maxRest>>20 {
+			t.Fatalf("%d MiB were taken, want %d at least", taken, maxRest>>20)
+		}
+		got := make([]byte, 1<<20)
+		for i := range taken {
+			if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, numbered(i)) {
+				t.Fatalf("message %d is another one, or %v", i, err)
+			}
+		}
+		if n, err := c.Write(got[:1]); n != 1 || err != nil {
+			t.Fatalf("what comes next: %d bytes, %v", n, err)
+		}
+	})
+	t.Run("that goes on ends the connection", func(t *testing.T) {
+		c, _ := silent(t, time.Millisecond)
+		for range maxRest >> 20 {
+			_, _ = c.Write(numbered(0))
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Fatalf("reading from it: %v, want that it is closed", err)
+		}
+		if n, err := c.Write(numbered(0)); n != 0 || err == nil {
+			t.Fatalf("writing to it: %d bytes, %v", n, err)
+		}
+	})
+}
