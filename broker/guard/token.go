@@ -116,6 +116,7 @@ func Reload(t *Tokens, c *Certificates, log zerolog.Logger) error {
 // any other, of a token too.
 func (t *Tokens) parse(data []byte) ([]Grant, error) {
 	var out []Grant
+	lines := map[[sha256.Size]byte]int{}
 	form, most := "TOKEN SCOPES", 2
 	if t.Typed {
 		form, most = "TOKEN SCOPES [TYPES]", 3
@@ -133,6 +134,10 @@ func (t *Tokens) parse(data []byte) ([]Grant, error) {
 			return nil, fmt.Errorf("line %d: want %s, got %d fields", n, form, len(f))
 		}
 		g := Grant{Hash: sha256.Sum256([]byte(f[0])), All: true}
+		if before := lines[g.Hash]; before != 0 {
+			return nil, fmt.Errorf("line %d: this token stands on line %d already; give it all its scopes and types there", n, before)
+		}
+		lines[g.Hash] = n
 		for _, name := range strings.Split(f[1], ",") {
 			i := slices.Index(t.Scopes, name)
 			if i < 0 {

@@ -56,6 +56,7 @@ func TestParseTokens(t *testing.T) {
 	for _, c := range []struct{ file, says string }{
 		{"token\n", "line 1: want TOKEN SCOPES [TYPES], got 1 fields"},
 		{"\n\ntoken submit a b\n", "line 3: want TOKEN SCOPES [TYPES], got 4 fields"},
+		{"token submit mail\n# more\ntoken work mail\n", "line 3: this token stands on line 1 already"},
 		{"token read\n", `line 1: unknown scope "read", want submit, work or admin`},
 		{"token submit,\n", `line 1: unknown scope "", want submit, work or admin`},
 		{"token Submit\n", `unknown scope "Submit"`},
