@@ -239,7 +239,7 @@ func (p *plain) writeOn() {
 
 // goOn reads again from a connection after a pause.
 func (p *plain) goOn() {
-	p.paused.Store(false)
+	p.readAgain()
 	p.loop.poller.again(p.fd)
 }
 

@@ -234,6 +234,12 @@ func (s *session) refuseToken(c *hub.Command) {
 	})
 }
 
+// readAgain ends a pause in reading: what the peer said meanwhile has yet to be read.
+func (s *session) readAgain() {
+	s.heard.Store(s.srv.hub.Now())
+	s.paused.Store(false)
+}
+
 // startBeat pings the peer at its pace, and drops it when nothing came from it
 // for two beats. Before that it waits a quarter of a beat: what came while this
 // process itself stood still has yet to be read.
@@ -249,7 +255,7 @@ func (s *session) startBeat() {
 			return
 		}
 		now := s.srv.hub.Now()
-		silent := now-s.heard.Load() >= 2*int64(s.beat)
+		silent := now-s.heard.Load() >= 2*int64(s.beat) && !s.paused.Load() // or it is us who do not read
 		if silent && suspected {
 			s.srv.log.Info().Str("peer", s.conn.Remote).Str("client", s.conn.Client()).Dur("beat", s.beat).Msg("no byte for two beats, dropped")
 			s.shut()

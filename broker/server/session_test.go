@@ -157,3 +157,28 @@ func TestGather(t *testing.T) {
 		t.Error("a header that is not whole begins a frame")
 	}
 }
+
+// TestBeatInAPause: a peer whose frames are not read for now is not silent.
+func TestBeatInAPause(t *testing.T) {
+	t.Parallel()
+	said := &throwaway.Log{}
+	s, err := Start(options(nil), zerolog.New(said))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const beat = time.Second
+	p := dial(t, s.WorkerAddr())
+	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
+	p.want("ok", true)
+	var own *session
+	s.Hub().Each(func(c *hub.Conn) { own = c.Owner.(owner).base() })
+	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		own.paused.Store(true) // the sweep, which finds nothing waiting, ends it
+	}
+	if text := said.String(); strings.Contains(text, "two beats") {
+		t.Errorf("dropped in a pause:\n%s", text)
+	}
+	own.readAgain()
+	until(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
+}

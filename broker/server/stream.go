@@ -157,7 +157,9 @@ func (r *streamReader) pause() bool {
 		case <-r.moved:
 		}
 	}
-	r.paused.Store(false)
+	if r.paused.Load() {
+		r.readAgain()
+	}
 	return true
 }
 
