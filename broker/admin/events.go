@@ -97,6 +97,8 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 		select {
 		case <-r.Context().Done():
 			return nil
+		case <-a.srv.HTTPEnds():
+			return nil
 		case <-tick.C:
 		}
 	}

@@ -277,3 +277,18 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("found at the first look: %+v", look.Findings)
 	}
 }
+
+// TestEventsEnd: an open stream does not keep a broker from stopping, and is ended
+// in order.
+func TestEventsEnd(t *testing.T) {
+	w := start(t, nil)
+	s, _ := w.events(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.srv.Shutdown(t.Context()) }()
+	if _, err := io.Copy(io.Discard, s.in); err != nil {
+		t.Errorf("the stream was cut: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}

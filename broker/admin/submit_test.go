@@ -215,6 +215,39 @@ func TestSubmitSlowReader(t *testing.T) {
 	}
 }
 
+// TestSubmitInACrowd: who waits for an answer stays, and an idle connection goes.
+func TestSubmitInACrowd(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 4 })
+	release := make(chan struct{})
+	w.worker("t", release)
+	answered := make(chan error, 1)
+	client := func() *http.Client {
+		tr := &http.Transport{}
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr}
+	}
+	go func() {
+		resp, err := client().Post(w.url+"/v1/jobs?wait=1m&type=t&id=waits", "application/json", strings.NewReader(`"hold"`))
+		if err == nil {
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	eventually(t, "it waits", func() bool { return w.status("/v1/jobs/waits") == 200 })
+	for range 8 {
+		resp, err := client().Get(w.url + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	close(release)
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
 // hangUp is a client that has gone once its answer is on its way.
 type hangUp struct {
 	*httptest.ResponseRecorder

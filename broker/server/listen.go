@@ -202,6 +202,7 @@ func (s *Server) welcome(l *listener, nc net.Conn) {
 	if n := s.conns.Add(1); n > int64(s.maxConns) || l.secure && s.crowded() {
 		s.conns.Add(-1)
 		s.refusedConns.Add(1)
+		s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Bool("tls_memory", n <= int64(s.maxConns)).Msg("a connection too many")
 		s.refuseConn(l, nc)
 		return
 	}
@@ -225,7 +226,6 @@ func (s *Server) crowded() bool {
 
 // refuseConn tells a connection that there are too many.
 func (s *Server) refuseConn(l *listener, nc net.Conn) {
-	s.log.Debug().Str("peer", remoteOf(nc)).Int("max_conns", s.maxConns).Msg("a connection too many")
 	if !l.secure {
 		_ = nc.SetDeadline(time.Now().Add(50 * time.Millisecond))
 		_, _ = nc.Write(wire.AppendError(nil, wire.Overloaded, fmt.Sprintf("%d connections are open, no more may be (max-conns)", s.maxConns), nil))

@@ -46,7 +46,7 @@ type Options struct {
 	// MaxConns bounds connections; 0 is what the limit on open files allows.
 	MaxConns int
 	// MaxHTTPConns bounds the connections of operators. Beyond it, the one goes that
-	// has been at the same request, or without one, for longest.
+	// has been without a request for longest, or else at the same one.
 	MaxHTTPConns int
 	// PageLinks are other pages that the broker's page names, each NAME=URL.
 	PageLinks []string

@@ -42,6 +42,7 @@ type Server struct {
 	listeners []*listener
 	httpLn    net.Listener
 	httpSrv   *http.Server
+	httpEnds  chan struct{} // closed before httpSrv waits for requests
 	secure    streams       // with TLS
 	within    streams       // of Dial
 	batches   sync.Pool     // of *batch, for streams and giant frames
@@ -74,7 +75,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, log: log, stop: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: giantSlots(), started: time.Now()}
+	s := &Server{opt: opt, log: log, stop: make(chan struct{}), httpEnds: make(chan struct{}), asked: make(chan struct{}, 1), dropped: make(chan struct{}, 1), giants: giantSlots(), started: time.Now()}
 	s.defaultType = string(wire.Canonical(nil, opt.DefaultType))
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
 	s.tokens.Untyped = admin | watch

@@ -96,7 +96,7 @@ func (l *looker) broker() {
 	}
 	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
 		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as may be",
-			"raise --max-conns and the limit on open files, or see who opens so many"))
+			"raise --max-conns and the limit on open files (TLS connections may have an eighth of --max-memory, too), or see who opens so many"))
 	}
 	if g := &p.unaccepted; g.to(l.Unaccepted, l.Now, first) {
 		find(api.Severe, "unaccepted", fixed(many(g.by, "connection")+" lately failed to be accepted or served",
