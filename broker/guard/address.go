@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,8 +146,9 @@ func ListenUnix(path string) (net.Listener, error) {
 }
 
 // ConnLimit is how many connections may be open: the option, or what the limit
-// on open files leaves after a reserve for all else.
-func ConnLimit(option int) (int, error) {
+// on open files leaves after a reserve for all else. The log is told of an option
+// that is more than that.
+func ConnLimit(option int, log zerolog.Logger) (int, error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, fmt.Errorf("reading the limit on open files: %w", err)
@@ -156,8 +158,12 @@ func ConnLimit(option int) (int, error) {
 	if files <= reserve {
 		return 0, fmt.Errorf("the limit on open files (ulimit -n) is %d, at least %d are needed", files, reserve+1)
 	}
-	if option > 0 {
-		return min(option, files-reserve), nil
+	most := files - reserve
+	if option > most {
+		log.Warn().Int("max_conns", option).Int("open_files", files).
+			Msgf("--max-conns is more than the limit on open files (ulimit -n) allows: it is %d", most)
+	} else if option > 0 {
+		most = option
 	}
-	return files - reserve, nil
+	return most, nil
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -121,7 +123,11 @@ func TestConnLimit(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ConnLimit(c.option)
+		var log bytes.Buffer
+		got, err := ConnLimit(c.option, zerolog.New(&log))
+		if warned := log.Len() > 0; warned != (c.want > 0 && c.option > c.want) {
+			t.Errorf("--max-conns %d becomes %d, the log has %s", c.option, got, log.String())
+		}
 		if got != c.want || (err == nil) != (c.want > 0) {
 			t.Errorf("of %d files and --max-conns %d come %d connections, %v; want %d", c.files, c.option, got, err, c.want)
 		}

@@ -86,7 +86,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	if s.certs, err = s.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	if s.maxConns, err = guard.ConnLimit(opt.MaxConns); err != nil {
+	if s.maxConns, err = guard.ConnLimit(opt.MaxConns, log); err != nil {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }

@@ -96,7 +96,7 @@ func Listen(opt Options, log zerolog.Logger, typed bool, scopes ...string) (*Doo
 	if d.certs, err = d.opt.Certificates(); err != nil {
 		return nil, err
 	}
-	most, err := guard.ConnLimit(opt.MaxConns)
+	most, err := guard.ConnLimit(opt.MaxConns, log)
 	if err != nil {
 		return nil, err
 	}
