@@ -15,6 +15,19 @@ import (
 // completeTime is how long a shell waits for names from the broker.
 const completeTime = 500 * time.Millisecond
 
+// completeContext offers the contexts of the file.
+func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	path, err := contextsPath()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	file, err := cli.ReadFile(path)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return file.Keys(), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeType offers the broker's types as the first argument.
 func (t *tool) completeType(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

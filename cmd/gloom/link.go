@@ -106,10 +106,15 @@ func (l *link) settle(f *pflag.FlagSet) error {
 	return l.readToken(f)
 }
 
+// contextsPath is where the file of contexts stands, if there is one.
+func contextsPath() (string, error) {
+	dir, err := os.UserConfigDir()
+	return filepath.Join(dir, "gloom", "contexts.toml"), err
+}
+
 // contextNamed reads a context; without a name the default one, if it is there.
 func contextNamed(name string) (*cli.File, error) {
-	dir, err := os.UserConfigDir()
-	path := filepath.Join(dir, "gloom", "contexts.toml")
+	path, err := contextsPath()
 	if name == "" {
 		if _, missing := os.Stat(path); err != nil || missing != nil {
 			return nil, nil

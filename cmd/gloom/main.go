@@ -52,6 +52,7 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("gloom {{.Version}}\n")
 	t.link.bind(root.PersistentFlags())
+	_ = root.RegisterFlagCompletionFunc("context", completeContext) // the flag is there
 	for _, group := range []struct {
 		title string
 		cmds  []*cobra.Command

@@ -55,6 +55,11 @@ func Prepare(root *cobra.Command) {
 		if !c.Runnable() && c.HasSubCommands() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, group
 		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if is, ok := f.Value.(choice); ok {
+				_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(is.words, cobra.ShellCompDirectiveNoFileComp))
+			}
+		})
 		if takes := c.Args; takes != nil {
 			c.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, takes(cmd, args)) }
 		}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,12 +28,30 @@ func manual(root *cobra.Command) *cobra.Command {
 				c.Long = setApart(c.Long)
 				c.LocalFlags().VisitAll(sayDefault)
 			})
-			return doc.GenManTree(root, &doc.GenManHeader{
+			if err := doc.GenManTree(root, &doc.GenManHeader{
 				Title: strings.ToUpper(root.Name()), Section: "1", Source: "gloom " + root.Version, Manual: "Gloom",
-			}, args[0])
+			}, args[0]); err != nil {
+				return err
+			}
+			pages, err := filepath.Glob(filepath.Join(args[0], root.Name()+"*.1"))
+			for _, page := range pages {
+				err = errors.Join(err, showPlain(page))
+			}
+			return err
 		},
 		DisableFlagsInUseLine: true,
 	}
+}
+
+// showPlain takes from a page what cobra adds to flags: [=false] to those that take
+// no value, quotes to the kind of value.
+func showPlain(page string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	plain := strings.NewReplacer(`\fP[=false]`, `\fP`, `\fP="string"`, `\fP=string`).Replace(string(text))
+	return os.WriteFile(page, []byte(plain), 0o644)
 }
 
 // sayDefault has a page show what kind of value a flag takes, and its default
