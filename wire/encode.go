@@ -138,15 +138,6 @@ func AppendError(dst []byte, code Code, reason string, id []byte) []byte {
 	return appendErrorTail(dst, start, id)
 }
 
-// AppendErrorCanonical is AppendError with a reason in canonical form, such as
-// the one of a fail; it must not be empty.
-func AppendErrorCanonical(dst []byte, code Code, reason, id []byte) []byte {
-	start := len(dst)
-	dst = appendErrorHead(dst, code)
-	dst = append(dst, reason...)
-	return appendErrorTail(dst, start, id)
-}
-
 // Causes of a job_failed.
 const (
 	CauseLost  = "lost"  // the last run was lost with its worker: nobody knows whether it was done

@@ -46,14 +46,14 @@ func Canonical(dst []byte, value string) []byte {
 
 // CheckName says why the broker would refuse value as an id or a type: it must be
 // UTF-8 of 1 to MaxName bytes. what names the field in the error.
-func CheckName(what, value string) error {
+func CheckName(what, value string) *Error {
 	switch {
 	case value == "":
 		return &Error{Code: InvalidType, Reason: what + " must not be empty"}
 	case len(value) > MaxName:
 		return refuse(InvalidType, nil, "%s must be a string of 1 to %d bytes, %s has %d", what, MaxName, shown([]byte(value)), len(value))
 	case !utf8.ValidString(value):
-		return refuse(InvalidType, nil, "%s must be utf-8, not %s", what, shown([]byte(value)))
+		return refuse(InvalidType, nil, "%s must be UTF-8, not %s", what, shown([]byte(value)))
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestCheckNameAgreesWithTheDecoder(t *testing.T) {
 	for _, value := range []string{"", "a", " ", "\x00", "é", strings.Repeat("x", 1024), strings.Repeat("x", 1025), strings.Repeat("é", 512), strings.Repeat("é", 513), strings.Repeat("\n", 1024), strings.Repeat("\n", 1025), "\xff", "a\xc3"} {
 		err := wire.CheckName("id", value)
 		if err != nil {
-			checkReason(t, err.(*wire.Error).Reason)
+			checkReason(t, err.Reason)
 		}
 		if !utf8.ValidString(value) {
 			if err == nil {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -64,8 +63,8 @@ func inPath(r *http.Request, key string) string {
 }
 
 func named(key, v string) ([]byte, error) {
-	if v == "" || len(v) > wire.MaxName || !utf8.ValidString(v) {
-		return nil, fail(http.StatusBadRequest, "invalid_value", "%s must be UTF-8 of 1 to %d bytes, got %d bytes", key, wire.MaxName, len(v))
+	if err := wire.CheckName(key, v); err != nil {
+		return nil, fail(http.StatusBadRequest, "invalid_value", "%s", err.Reason)
 	}
 	return wire.Canonical(nil, v), nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"gloom/wire"
 )
@@ -130,12 +129,8 @@ func (j *Job) validate() *RefusedError {
 }
 
 func checkName(what, name string) *RefusedError {
-	switch {
-	case !utf8.ValidString(name):
-		return &RefusedError{Code: ErrInvalidType, Reason: fmt.Sprintf("%s %q: must be UTF-8", what, short(name))}
-	case len(name) > wire.MaxName:
-		return &RefusedError{Code: ErrInvalidType,
-			Reason: fmt.Sprintf("%s %q of %d bytes: must be at most %d", what, short(name), len(name), wire.MaxName)}
+	if err := wire.CheckName(what, name); name != "" && err != nil {
+		return &RefusedError{Code: ErrInvalidType, Reason: err.Reason}
 	}
 	return nil
 }
@@ -147,13 +142,6 @@ func checkNames(what string, names []string) *RefusedError {
 		}
 	}
 	return nil
-}
-
-func short(s string) string {
-	if len(s) > 64 {
-		s = strings.ToValidUTF8(s[:64], "") + "…"
-	}
-	return s
 }
 
 // millis rounds away from zero, so that little is not none.

@@ -53,9 +53,6 @@ func (s *Server) command() []string {
 		"--repl-diskless-sync-delay", "0"}, s.args...)
 }
 
-// SetArgs replaces the further arguments, from the next Launch on.
-func (s *Server) SetArgs(args ...string) { s.args = args }
-
 // Socket is the path of the unix socket, Port the TCP port on 127.0.0.1.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
 func (s *Server) Port() int      { return s.port }
