@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"gloom/broker"
 )
@@ -18,6 +19,9 @@ type letter struct {
 	failed   int64
 	headers  []byte
 	groups   []string
+	// As its job had them, for when it is handed in again.
+	retries          int
+	timeout, backoff time.Duration
 }
 
 // letterOverhead is what the core counts for a letter beside its id, body,
@@ -39,7 +43,7 @@ func (o *oracle) keepLetter(k *oracleType, j *oracleJob, reason string) {
 			reason = strings.Repeat("?", 100)
 		}
 	}
-	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now, j.headers, j.groups}
+	l := &letter{j.id, j.typ, j.body, reason, j.priority, j.attempts, j.at, o.now, j.headers, j.groups, j.retries, j.timeout, j.backoff}
 	if l.weight() > o.cfg.DeadBytes {
 		return
 	}
@@ -101,7 +105,7 @@ func (o *oracle) revive(c *command) {
 		if l.id != c.id {
 			continue
 		}
-		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: -1, detach: true, headers: l.headers, groups: l.groups}
+		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
 		if o.held[l.id] != nil || o.draining || o.full(&again) {
 			return
 		}

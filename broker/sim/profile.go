@@ -190,6 +190,15 @@ var common = []struct {
 			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 		})
 	}},
+	// More priorities than an empty flow keeps lanes for, in flows of groups that are
+	// used again and again.
+	{4, func() profile {
+		return configured(rich(), "group lanes", func(p *profile) {
+			p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 20
+			p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
+			p.weight[pause], p.weight[submit], p.weight[respond], p.weight[gone] = 20, 200, 140, 1
+		})
+	}},
 	{3, func() profile {
 		return configured(rich(), "drain", func(p *profile) {
 			p.phase = func(step, steps int, w *[verbs]int) {
