@@ -19,7 +19,9 @@ type GroupInfo struct {
 
 // GroupLook collects the busiest groups, Limit of them.
 type GroupLook struct {
-	Limit     int
+	Limit int
+	// Shut: only those with jobs that wait and a rule that lets no more run.
+	Shut      bool
 	found     []foundGroup
 	held      map[*group]int // once all are found
 	collected bool
@@ -42,7 +44,9 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 				if by, _ := b.closed(g); by != nil {
 					x.Rule = by.Pattern
 				}
-				l.found = append(l.found, foundGroup{g, x})
+				if !l.Shut || x.Rule != nil && x.Waiting > 0 {
+					l.found = append(l.found, foundGroup{g, x})
+				}
 			}
 		case l.held == nil:
 			l.collected = true

@@ -15,7 +15,7 @@ import (
 const (
 	// someGroups, someClients and someTypes are how many of each are looked at more
 	// closely where something may be the matter with them.
-	someGroups, someClients, someTypes = 64, 64, 16
+	someGroups, someClients, someTypes = 1024, 64, 16
 	// lastReasons of a type's failed jobs are compared; reasonTime is for how long
 	// they count.
 	lastReasons = 16
@@ -72,7 +72,7 @@ func (a *API) find(w *watch) {
 		held += x.facts.Held
 	}
 	if held > 0 {
-		for _, g := range a.busiest(someGroups) {
+		for _, g := range a.groups(broker.GroupLook{Limit: someGroups, Shut: true}) {
 			b.Groups = append(b.Groups, findings.Group{Group: groupOf(&g), Rule: wire.Value(g.Rule)})
 		}
 	}

@@ -250,6 +250,18 @@ func TestFindings(t *testing.T) {
 		{"a group that holds all", "group_limit", "TYP-1", nil, group(`{"concurrency":0}`)},
 		{"concurrency of a group", "group_limit", "TYP-1", nil, group(`{"concurrency":2}`)},
 		{"rate of a group", "group_limit", "TYP-1", nil, group(`{"rate":0.01}`)},
+		{"a group behind many that are busier", "group_limit", "TYP-1", alone, func(s *stage) {
+			s.worker(`"type":"busy","prefetch":1000`)
+			busy := s.submitter()
+			for i := range 700 {
+				busy.send(`{"action":"submit","id":"busy-%d","type":"busy","body":1,"groups":["busy-%d"]}`, i, i%70)
+			}
+			eventually(s.t, "they run", func() bool {
+				n, ok := s.call("GET", "/v1/status", "", 200)["ledger"].(map[string]any)["running"].(float64)
+				return ok && n == 700
+			})
+			group(`{"concurrency":0}`)(s)
+		}},
 		{"all at work", "all_busy", "TYP", nil, func(s *stage) { s.worker(`"type":"TYP"`); s.jobs(20, "") }},
 		{"all at work for all types", "workers_away", "TYP", nil, func(s *stage) {
 			s.worker(`"types":["TYP*"],"prefetch":1`)

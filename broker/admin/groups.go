@@ -104,7 +104,7 @@ func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
 		}
 		limit = n
 	}
-	rules, groups := a.srv.Limits().Rules(), a.busiest(min(limit, mostGroups))
+	rules, groups := a.srv.Limits().Rules(), a.groups(broker.GroupLook{Limit: min(limit, mostGroups)})
 	out, list := begin(w), array{left: maxAnswer - stride}
 	list.open("{\n  \"rules\": ")
 	for i := 0; i < len(rules) && list.item(ruleOf(rules[i])); i++ {
@@ -135,9 +135,8 @@ func groupOf(g *broker.GroupInfo) api.Group {
 // mostGroups is how many groups fit into an answer at the most.
 const mostGroups = maxAnswer / 64
 
-// busiest returns the groups with most jobs, waiting and running.
-func (a *API) busiest(limit int) []broker.GroupInfo {
-	l := broker.GroupLook{Limit: limit}
+// groups returns the groups with most jobs, waiting and running.
+func (a *API) groups(l broker.GroupLook) []broker.GroupInfo {
 	for more := true; more; l.Sort() {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(&l) })
 	}
