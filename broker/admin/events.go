@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -118,17 +119,16 @@ func (a *API) getSorted(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	order, reverse := strings.CutPrefix(q.Get("sort"), "-")
-	if order == "" {
-		order = "type"
-	}
-	if orders[order] == nil {
+	o := order{filter: strings.ToLower(q.Get("filter"))}
+	o.by, o.reverse = strings.CutPrefix(q.Get("sort"), "-")
+	o.by = cmp.Or(o.by, "type")
+	if orders[o.by] == nil {
 		return fail(http.StatusBadRequest, "invalid_value", "sort must be one of %s, with - before it for the other way round, got %.64q", orderNames, q.Get("sort"))
 	}
 	out, count := api.TypeList{}, 0
 	out.Items, out.Count = []api.Type{}, &count
 	a.look(func(w *watch) {
-		found := w.sorted(order, strings.ToLower(q.Get("filter")), reverse)
+		found := w.sorted(o)
 		count = len(found)
 		from = min(from, count)
 		for _, x := range found[from:min(from+limit, count)] {

@@ -96,15 +96,12 @@ func (a *API) getType(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return fail(http.StatusNotFound, "unknown_type", "no job or worker of type %.64q is or was here lately", wire.Value(n))
 	}
-	a.look(func(w *watch) {
-		if x := w.rows[string(n)]; x != nil {
-			t.Rates = x.copied().Rates
-		}
-	})
 	reply(w, http.StatusOK, t)
 	return nil
 }
 
+// typeNamed is a type as it is now; what is spread over many places, and what it makes
+// a second, is of the last look.
 func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	var t broker.TypeInfo
 	var ok bool
@@ -114,7 +111,23 @@ func (a *API) typeNamed(name []byte) (api.Type, bool) {
 	if !ok {
 		return api.Type{Type: wire.Value(name)}, false
 	}
-	x := typeOf(&t, surveyed(h))
+	var seen *api.Type
+	a.look(func(w *watch) {
+		if row := w.rows[string(name)]; row != nil {
+			c := row.copied()
+			seen = &c
+		}
+	})
+	var x api.Type
+	if seen == nil {
+		x = typeOf(&t, surveyed(h))
+	} else {
+		x = shown(&t)
+		x.Type, x.Workers, x.Idle, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Rates
+		if x.Queued > 0 {
+			x.OldestSeconds = seen.OldestSeconds
+		}
+	}
 	x.Wait, x.Run = stats.Wait[:], stats.Run[:]
 	return x, true
 }

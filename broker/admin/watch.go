@@ -38,6 +38,8 @@ type watch struct {
 	total row
 	stats broker.TypeStats // of all types
 	rows  map[string]*row
+	// lists are rows in orders that somebody asked for since the last look.
+	lists map[order][]*row
 	// findings are what is to be told of it.
 	findings findings.State
 	// made is what is told of the look at madeAt, in JSON.
@@ -157,10 +159,19 @@ func (w *watch) take(a *API, now time.Time) {
 		sum.Ledger = ledger(&total)
 	})
 	w.total.count(now, &sum)
-	w.at = now
+	w.at, w.lists = now, map[order][]*row{}
 	a.find(w)
 	w.took = time.Since(now)
 }
+
+// order is which types somebody wants, and how they are sorted.
+type order struct {
+	by, filter string
+	reverse    bool
+}
+
+// mostLists bounds the lists that are kept for others who ask for the same.
+const mostLists = 4
 
 // orders are what types can be sorted by; larger ones come first, names from a
 // to z.
@@ -180,24 +191,30 @@ var orders = map[string]func(x, y *row) int{
 
 const orderNames = "type, queued, delayed, running, oldest, workers, idle, failed, dead, in, out"
 
-// sorted returns the types whose names have filter in them, in an order.
-func (w *watch) sorted(order, filter string, reverse bool) []*row {
+// sorted returns the types whose names have the filter in them, in an order.
+func (w *watch) sorted(o order) []*row {
+	if found, ok := w.lists[o]; ok {
+		return found
+	}
 	found := make([]*row, 0, len(w.rows))
 	for _, x := range w.rows {
-		if filter == "" || strings.Contains(strings.ToLower(x.Type.Type), filter) {
+		if o.filter == "" || strings.Contains(strings.ToLower(x.Type.Type), o.filter) {
 			found = append(found, x)
 		}
 	}
 	slices.SortFunc(found, func(x, y *row) int {
-		c := orders[order](x, y)
+		c := orders[o.by](x, y)
 		if c == 0 {
 			c = cmp.Compare(x.Type.Type, y.Type.Type)
 		}
-		if reverse {
+		if o.reverse {
 			c = -c
 		}
 		return c
 	})
+	if len(w.lists) < mostLists {
+		w.lists[o] = found
+	}
 	return found
 }
 

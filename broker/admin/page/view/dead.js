@@ -93,7 +93,7 @@ function ofType(/** @type {string} */ type) {
 export function dead() {
   const type = place.value.path[1];
   if (type !== undefined) return ofType(type);
-  const r = asked('/v1/types?sort=dead&limit=1000'), some = r.data?.items.filter((/** @type {any} */ t) => t.dead > 0);
+  const r = asked('/v1/types?sort=dead&limit=100'), some = r.data?.items.filter((/** @type {any} */ t) => t.dead > 0);
   return html`<header class="bar"><h1>Dead letters</h1><span class="note">failed jobs that are kept, to look at and to retry</span></header>
     ${waiting(r) ?? (!some.length ? empty('None is kept.', 'No job has failed for good lately, or --dead-letters is 0.')
       : table('Types with dead letters', [
