@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func metrics(t *testing.T) map[string]bool {
 	t.Helper()
 	registry := daemon.NewRegistry()
 	e, err := engine.Open(engine.Config{
-		Dir: t.TempDir(), Stores: []string{"memory:"}, Broker: link.Config{Program: "serverlessd"}, LockTTL: time.Minute, Sweep: time.Minute,
+		Dir: t.TempDir(), Stores: []string{"sqlite:" + filepath.Join(t.TempDir(), "store.db")}, Broker: link.Config{Program: "serverlessd"}, LockTTL: time.Minute, Sweep: time.Minute,
 		RetryDelay: time.Second, RetryMax: time.Second, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, JournalMax: 1 << 30,
 		MaxLine: 1 << 20, MaxResult: 1 << 10, Concurrency: 1, Batch: 1, JobTimeout: time.Minute, JobCPU: time.Minute, Contexts: 1, ContextJobs: 1,
 		Languages: []string{job.Shell}, Drain: time.Second,

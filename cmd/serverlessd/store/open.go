@@ -12,14 +12,11 @@ import (
 // one store mostly write different ones.
 const slots = 16
 
-// Open returns the store at an address: sqlite:PATH, mysql://…, or memory:. It
-// does not wait for it: until it is there, calls return ErrAway. Its errors are
-// about the address.
+// Open returns the store at an address, sqlite:PATH or mysql://…. It does not wait
+// for it: until it is there, calls return ErrAway. Its errors are about the address.
 func Open(address string) (Store, error) {
 	scheme, rest, _ := strings.Cut(address, ":")
 	switch {
-	case address == "memory:":
-		return NewMemory(time.Now), nil
 	case scheme == "sqlite" && rest != "":
 		return newSQL(&lite{path: rest, clock: time.Now}), nil
 	case scheme == "mysql":

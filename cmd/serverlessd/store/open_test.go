@@ -10,7 +10,7 @@ import (
 )
 
 func TestAddresses(t *testing.T) {
-	for _, address := range []string{"", "x", "sqlite:", "mysql://", "mysql://h", "mysql://h/d?x=1", "mysql://u:secret@[/d", "postgres://h/d"} {
+	for _, address := range []string{"", "x", "memory:", "sqlite:", "mysql://", "mysql://h", "mysql://h/d?x=1", "mysql://u:secret@[/d", "postgres://h/d"} {
 		s, err := Open(address)
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", address, err)

@@ -32,13 +32,9 @@ func places(t *testing.T, f func(t *testing.T, open func() Store)) {
 		}
 	}
 	t.Run("memory", func(t *testing.T) {
-		var s Store
-		f(t, func() Store {
-			if s == nil {
-				s = opener(t, "memory:")()
-			}
-			return s
-		})
+		s := NewMemory(time.Now)
+		t.Cleanup(func() { s.Close() })
+		f(t, func() Store { return s })
 	})
 	t.Run("sqlite", func(t *testing.T) { f(t, opener(t, "sqlite:"+filepath.Join(t.TempDir(), "a store?.db"))) })
 	t.Run("mariadb", func(t *testing.T) { f(t, opener(t, address(t, mariadbtest.Shared(t)))) })
