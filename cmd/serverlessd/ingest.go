@@ -20,7 +20,7 @@ that store, where other daemons find them. DIR is what that daemon's --dir was; 
 daemon may be using it. Doing it twice does no harm.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(stores) == 0 {
-				stores = []string{ownStore(args[0])}
+				stores = []string{engine.OwnStore(args[0])}
 			}
 			if _, err := os.Stat(args[0]); err != nil {
 				return err
@@ -40,5 +40,3 @@ daemon may be using it. Doing it twice does no harm.`,
 	cmd.Flags().StringArrayVar(&stores, "store", nil, "as that daemon's; by default the one in DIR")
 	return cmd
 }
-
-func ownStore(dir string) string { return "sqlite:" + dir + "/store.db" }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -66,13 +67,14 @@ func deathAt(at string) func(string) {
 type site struct {
 	t     *testing.T
 	dir   string
+	name  string // of the data in it
 	addr  string
 	args  []string
 	lives []*throwaway.Daemon
 }
 
 func newSite(t *testing.T, args ...string) *site {
-	s := &site{t: t, dir: t.TempDir(), args: args}
+	s := &site{t: t, dir: t.TempDir(), name: "data", args: args}
 	t.Cleanup(func() {
 		for _, d := range s.lives {
 			d.Kill()
@@ -110,7 +112,7 @@ func (s *site) start(at string) {
 // died tells whether the last life is over.
 func (s *site) died() bool { return !s.lives[len(s.lives)-1].Running() }
 
-func (s *site) data() string { return filepath.Join(s.dir, "data") }
+func (s *site) data() string { return filepath.Join(s.dir, s.name) }
 func (s *site) runs() string { return filepath.Join(s.dir, "runs") }
 
 func (s *site) until(what string, cond func() bool) {
@@ -266,6 +268,16 @@ func walk(s *site, at string) {
 	}
 }
 
+// ingest runs the command on what a daemon left.
+func (s *site) ingest(args ...string) (string, int) {
+	var out, errs bytes.Buffer
+	cmd := command()
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	code := cli.Execute(cmd, append([]string{"ingest", s.data()}, args...), &errs)
+	return out.String() + errs.String(), code
+}
+
 // What a dead host's daemon had accepted is brought into a store by hand, once,
 // and not into one that did not get it before.
 func TestIngestCommand(t *testing.T) {
@@ -275,19 +287,11 @@ func TestIngestCommand(t *testing.T) {
 		t.Log("acknowledged before the end")
 	}
 	s.until("the daemon dies", s.died)
-	ingest := func(args ...string) (string, int) {
-		var out, errs bytes.Buffer
-		cmd := command()
-		cmd.SetOut(&out)
-		cmd.SetErr(&errs)
-		code := cli.Execute(cmd, append([]string{"ingest", s.data()}, args...), &errs)
-		return out.String() + errs.String(), code
-	}
-	if text, code := ingest("--store", "sqlite:"+filepath.Join(s.dir, "other.db")); code == 0 || !strings.Contains(text, "3 jobs are left") {
+	if text, code := s.ingest("--store", "sqlite:"+filepath.Join(s.dir, "other.db")); code == 0 || !strings.Contains(text, "3 jobs are left") {
 		t.Fatalf("into a store that is not its own: %d %s", code, text)
 	}
 	for _, want := range []string{"3 jobs ingested", "0 jobs ingested"} {
-		if text, code := ingest(); code != 0 || !strings.Contains(text, want) {
+		if text, code := s.ingest(); code != 0 || !strings.Contains(text, want) {
 			t.Fatalf("%d %s", code, text)
 		}
 	}
@@ -296,4 +300,58 @@ func TestIngestCommand(t *testing.T) {
 		c, ok := s.state()
 		return ok && c.Waiting == 3
 	})
+}
+
+// TestMovedDirectory: a directory's journal goes to the store in it, wherever both
+// are moved, though notes of an earlier version say where that was.
+func TestMovedDirectory(t *testing.T) {
+	for _, c := range []struct{ name, lane, dies, want string }{
+		{"stored", "", "-", "0 jobs ingested"},
+		{"waiting", "", "ingest: before commit#1", "3 jobs ingested"},
+		{"old notes", "data/store.db", "-", "0 jobs ingested"},
+		{"old notes waiting", "data/store.db", "ingest: before commit#1", "3 jobs ingested"},
+		{"old notes of another", "other.db", "-", "3 jobs are left"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.start(c.dies)
+			s.post("POST", "/a/job/x/add?wait=store", "1\n2\n3\n")
+			if c.dies == "-" {
+				s.lives[0].Kill()
+			}
+			s.until("the daemon ends", s.died)
+			if c.lane != "" {
+				routes := filepath.Join(s.data(), "routes.json")
+				text, err := os.ReadFile(routes)
+				now := regexp.MustCompile("sqlite:[^\"]*").ReplaceAll(text, []byte("sqlite:"+filepath.Join(s.dir, c.lane)))
+				if err != nil || bytes.Equal(now, text) {
+					t.Fatalf("%s, %v", text, err)
+				}
+				if err := os.WriteFile(routes, now, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			from := s.data()
+			s.name = "moved"
+			if err := os.Rename(from, s.data()); err != nil {
+				t.Fatal(err)
+			}
+			text, code := s.ingest()
+			if !strings.Contains(text, c.want) || (code == 0) != strings.HasSuffix(c.want, "ingested") {
+				t.Fatalf("%d %s", code, text)
+			}
+			if code != 0 {
+				return
+			}
+			s.start("-")
+			s.until("the jobs are there", func() bool {
+				counts, ok := s.state()
+				if ok && counts.Waiting > 3 {
+					t.Fatalf("%+v", counts)
+				}
+				return ok && counts.Waiting == 3
+			})
+		})
+	}
 }

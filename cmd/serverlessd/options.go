@@ -116,7 +116,7 @@ func refuse(flag string, value any, format string, args ...any) error {
 func (o *options) settle() error {
 	o.Stopped, o.NoSync = !o.start, !o.fsync
 	if len(o.Stores) == 0 {
-		o.Stores = []string{ownStore(o.Dir)}
+		o.Stores = []string{engine.OwnStore(o.Dir)}
 	}
 	for _, err := range []error{
 		span("lock-ttl", o.LockTTL, time.Second, 24*time.Hour), span("sweep", o.Sweep, 10*time.Millisecond, time.Hour),

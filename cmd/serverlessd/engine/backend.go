@@ -17,6 +17,7 @@ import (
 type backend struct {
 	e     *Engine
 	store store.Store
+	lane  string // of the journal
 	log   zerolog.Logger
 
 	mu      sync.Mutex // guards the following
@@ -46,7 +47,7 @@ type backend struct {
 
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
-		e: e, store: s, log: e.log.With().Str("store", s.Name()).Logger(),
+		e: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
 		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		hurry: make(chan struct{}, 1), away: store.ErrAway,
 		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),

@@ -54,10 +54,11 @@ func (e *Engine) hurry() {
 // openJournal opens a directory's journal for these stores.
 func openJournal(dir string, stores []store.Store, opt journal.Options) (*journal.Journal, error) {
 	for _, s := range stores {
-		if slices.Contains(opt.Lanes, s.Name()) {
+		lane := laneOf(dir, s.Name())
+		if slices.Contains(opt.Lanes, lane) {
 			return nil, fmt.Errorf("store %s is given twice", s.Name())
 		}
-		opt.Lanes = append(opt.Lanes, s.Name())
+		opt.Lanes = append(opt.Lanes, lane)
 	}
 	files, err := journal.Directory(dir)
 	if err != nil {
@@ -65,6 +66,7 @@ func openJournal(dir string, stores []store.Store, opt journal.Options) (*journa
 	}
 	opt.Files = files
 	if opt.Notes, opt.Save, err = journal.Routes(dir); err == nil {
+		opt.Notes = renamed(dir, opt.Lanes, opt.Notes)
 		var j *journal.Journal
 		if j, err = journal.Open(opt); err == nil {
 			return j, nil
@@ -88,7 +90,7 @@ func (b *backend) ingest() {
 			continue
 		}
 		// Who waits gives up when the store goes away: what comes then is for others.
-		r, err := e.journal.Reserve(here, b.store.Name(), ingestAtOnce, ingestTimeout)
+		r, err := e.journal.Reserve(here, b.lane, ingestAtOnce, ingestTimeout)
 		switch {
 		case e.life.Err() != nil, errors.Is(err, journal.ErrClosed):
 			return
@@ -169,7 +171,7 @@ func Rescue(ctx context.Context, dir string, addresses []string, log zerolog.Log
 	cancel() // what there is, without waiting for more
 	for _, s := range stores {
 		for {
-			r, err := j.Reserve(over, s.Name(), ingestAtOnce, ingestTimeout)
+			r, err := j.Reserve(over, laneOf(dir, s.Name()), ingestAtOnce, ingestTimeout)
 			if ctx.Err() != nil {
 				return jobs, j.Stats().Damaged, context.Cause(ctx)
 			}

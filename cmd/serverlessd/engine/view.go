@@ -211,5 +211,5 @@ func (b *backend) counts(ctx context.Context, client string) (map[string]store.C
 	if b.asked(ctx, err) != nil {
 		return nil, nil, err
 	}
-	return counts, b.e.journal.Watch(b.store.Name()), nil
+	return counts, b.e.journal.Watch(b.lane), nil
 }

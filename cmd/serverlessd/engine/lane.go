@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gloom/cmd/serverlessd/journal"
+)
+
+const (
+	sqlitePrefix = "sqlite:"
+	// inside begins the lanes of stores that stand in the journal's own directory,
+	// wherever that is moved to or mounted.
+	inside = sqlitePrefix + "DIR/"
+	// ownFile is the store that a daemon has there unless it is told otherwise.
+	ownFile = "store.db"
+)
+
+// OwnStore is the address of the store that a directory has by default.
+func OwnStore(dir string) string { return sqlitePrefix + dir + "/" + ownFile }
+
+// laneOf is what the notes of a directory's journal call a store.
+func laneOf(dir, store string) string {
+	path, ok := strings.CutPrefix(store, sqlitePrefix)
+	dir, err := filepath.Abs(dir)
+	path, err2 := filepath.Abs(path)
+	if !ok || errors.Join(err, err2) != nil {
+		return store
+	}
+	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
+		return inside + rel
+	}
+	return sqlitePrefix + path
+}
+
+// renamed brings notes of an earlier version to these lanes: there they have a
+// store's address as it was given. The one that a directory has by default is still
+// in it when that has been moved.
+func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
+	for i, n := range notes {
+		if !strings.HasPrefix(n.Lane, inside) {
+			notes[i].Lane = laneOf(dir, n.Lane)
+		}
+	}
+	if len(notes) == 0 || !slices.Contains(lanes, inside+ownFile) {
+		return notes
+	}
+	old := notes[0].Lane
+	others := slices.ContainsFunc(notes, func(n journal.Note) bool { return n.Lane != old })
+	_, err := os.Stat(filepath.Join(dir, ownFile))
+	if others || err != nil || slices.Contains(lanes, old) || strings.HasPrefix(old, inside) || filepath.Base(old) != ownFile {
+		return notes
+	}
+	for i := range notes {
+		notes[i].Lane = inside + ownFile
+	}
+	return notes
+}
