@@ -193,10 +193,16 @@ var common = []struct {
 	// More priorities than an empty flow keeps lanes for, in flows of groups that are
 	// used again and again.
 	{4, func() profile {
-		return configured(rich(), "group lanes", func(p *profile) {
-			p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 20
+		return configured(plain(), "group lanes", func(p *profile) {
+			p.groups, p.most, p.ids, p.types, p.priorities = 90, 1, 60, 1, 9
 			p.submitters, p.workers, p.steps = 1, 2, between(150, 300)
-			p.weight[pause], p.weight[submit], p.weight[respond], p.weight[gone] = 20, 200, 140, 1
+			p.weight[gone], p.weight[expelled] = 1, 0
+			p.phase = func(step, _ int, w *[verbs]int) {
+				w[submit], w[respond] = 400, 5
+				if step/30%2 == 1 {
+					w[submit], w[respond] = 5, 400
+				}
+			}
 		})
 	}},
 	{3, func() profile {
