@@ -227,7 +227,11 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(time.Millisecond))
+		unit := time.Millisecond
+		if x.Due > time.Minute {
+			unit = time.Second
+		}
+		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(unit))
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
 		x.Worker = b.peers[j.worker].id
