@@ -11,7 +11,7 @@ export const door = signal('');
 /** GET /v1/status, once it is known. */
 export const status = signal(/** @type {any} */ (null));
 
-export class Refusal extends Error {
+class Refusal extends Error {
   /** @param {number} code @param {any} reply */
   constructor(code, reply) {
     super(reply.reason || `the broker answered with ${code}`);

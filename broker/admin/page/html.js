@@ -5,7 +5,7 @@ import htm from './lib/htm.mjs';
 export const html = htm.bind(h);
 
 /** Does what may come later once what is drawn now is seen.
- * @param {() => void} what */
+ * @param {(nothing?: any) => void} what */
 export const painted = what => { requestAnimationFrame(() => setTimeout(what)); };
 
 export { render, Component };

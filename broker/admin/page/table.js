@@ -48,14 +48,15 @@ export class Long extends Component {
       const some = ask(from, chunk) ?? [];
       for (let i = Math.max(first, from); i < Math.min(last, from + chunk); i++) rows.push([i, some[i - from]]);
     }
+    // What stands for rows has one cell: more would be columns where some are hidden.
     return html`<div class="scroll long" tabindex="0" role="region" aria-label=${name} ref=${(/** @type {HTMLElement} */ e) => { if (e) this.box = e; }}
       onScroll=${(/** @type {any} */ e) => this.setState({ top: e.currentTarget.scrollTop })}>
       <table aria-rowcount=${count + 1}><caption class="off">${name}</caption>${head(columns, { sort, by })}
       <tbody>
-        ${first > 0 && html`<tr key="before" class="gap" aria-hidden="true"><td colspan=${columns.length} style=${{ height: first * height + 'px' }}></td></tr>`}
+        ${first > 0 && html`<tr key="before" class="gap" aria-hidden="true"><td style=${{ height: first * height + 'px' }}></td></tr>`}
         ${rows.map(([i, r]) => r ? line(columns, r, of(r), { 'aria-rowindex': i + 2 })
-          : html`<tr key=${'row' + i} aria-rowindex=${i + 2} class="loading"><td colspan=${columns.length}>…</td></tr>`)}
-        ${last < count && html`<tr key="behind" class="gap" aria-hidden="true"><td colspan=${columns.length} style=${{ height: (count - last) * height + 'px' }}></td></tr>`}
+          : html`<tr key=${'row' + i} aria-rowindex=${i + 2} class="loading"><td>…</td></tr>`)}
+        ${last < count && html`<tr key="behind" class="gap" aria-hidden="true"><td style=${{ height: (count - last) * height + 'px' }}></td></tr>`}
       </tbody></table></div>`;
   }
 }

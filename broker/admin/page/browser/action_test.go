@@ -540,6 +540,12 @@ func TestManyTypes(t *testing.T) {
 	b.at("#/types?filter=E-0177")
 	b.sees("10 types", "type-01770")
 	b.accessible("many types")
+	b.at("#/types")
+	b.sees("type-00000")
+	b.size(320, 640)
+	if cut := eval[bool](b, `const e = document.querySelector('tbody td.num'); return e.scrollWidth > e.clientWidth`); cut {
+		t.Error("in a narrow window figures are cut off")
+	}
 	b.strict()
 }
 

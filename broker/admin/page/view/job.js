@@ -85,7 +85,7 @@ export function job() {
         <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p></div>` : waiting(r)}`;
   }
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', b = body.value?.id === id && body.value.over === over ? body.value : null;
-  return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}<span class="grow"></span>
+  return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
       <div class="actions">
         ${waits && button('Change', () => change(j))}
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}

@@ -16,7 +16,7 @@ export const state = j => badge(j.unwanted ? 'unwanted' : j.outcome ?? j.state, 
 /** @type {import('../table.js').Column[]} */
 const columns = [
   { name: 'Job', class: 'main', of: j => jobLink(j.id) },
-  { name: 'Type', of: j => typeLink(j.type) },
+  { name: 'Type', class: 'main', of: j => typeLink(j.type) },
   { name: 'State', of: state },
   { name: 'Age', num: true, of: j => time(grown(j, j.age_seconds)) },
   { name: 'Priority', num: true, wide: 2, of: j => count(j.priority) },

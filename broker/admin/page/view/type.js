@@ -71,14 +71,14 @@ export function type() {
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
   note(t);
   const l = t.ledger, mine = findings()?.filter(f => f.kind === 'type' && f.subject === name) ?? [];
-  return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span><span class="grow"></span>
+  return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
         ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
         ${button('Test job', () => testJob(t.type), { scope: 'submit' })}
       </div></header>
-    ${mine.length ? findingList(mine) : ''}
+    ${mine.length ? findingList(mine, true) : ''}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing waits'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `of ${count(t.limits.concurrency)} that may` : 'no limit'}</dd></div>

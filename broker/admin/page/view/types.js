@@ -39,16 +39,19 @@ export function marks(t) {
   ];
 }
 
+/** A figure of which there are many: those that say something stand out. @param {string} s */
+const figure = s => s === '0' ? html`<span class="muted">0</span>` : s;
+
 /** @type {import('../table.js').Column[]} */
 export const columns = [
-  { name: 'Type', sort: 'type', class: 'main', of: t => html`${typeLink(t.type)} <span class="marks">${marks(t)}</span>` },
-  { name: 'Waiting', sort: 'queued', num: true, of: t => count(t.queued) },
+  { name: 'Type', sort: 'type', class: 'main', of: t => html`<span class="entry">${typeLink(t.type)} <span class="marks">${marks(t)}</span></span>` },
+  { name: 'Waiting', sort: 'queued', num: true, of: t => figure(count(t.queued)) },
   { name: 'Oldest', sort: 'oldest', num: true, wide: 1, of: t => t.queued ? time(t.oldest_seconds) : '' },
   { name: 'Trend', wide: 3, title: 'what waited over the last minutes', of: trend },
-  { name: 'Running', sort: 'running', num: true, wide: 1, of: t => count(t.running) },
-  { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${count(t.workers - t.idle)}<span class="muted"> of ${count(t.workers)}</span>` },
-  { name: 'In /s', sort: 'in', num: true, wide: 2, of: t => rate(t.rates?.in) },
-  { name: 'Out /s', sort: 'out', num: true, wide: 2, of: t => rate(t.rates?.out) },
+  { name: 'Running', sort: 'running', num: true, wide: 1, of: t => figure(count(t.running)) },
+  { name: 'Busy', sort: 'workers', num: true, wide: 1, title: 'workers that are at work, of all that serve the type', of: t => html`${figure(count(t.workers - t.idle))}<span class="muted"> of ${count(t.workers)}</span>` },
+  { name: 'In /s', sort: 'in', num: true, wide: 2, of: t => figure(rate(t.rates?.in)) },
+  { name: 'Out /s', sort: 'out', num: true, wide: 2, of: t => figure(rate(t.rates?.out)) },
   { name: 'Failed', sort: 'failed', num: true, wide: 2, title: 'since the start', of: t => t.ledger.failed ? count(t.ledger.failed) : '' },
 ];
 
