@@ -60,30 +60,37 @@ func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at tim
 
 func (t *batch) jobtype() string { return t.handler.Jobtype }
 
-// begin takes a batch in hand, whose slot is taken, and brings it to the broker, or
-// gives it back when nothing is handed out any more.
-func (e *Engine) begin(t *batch) {
-	t.b.mu.Lock()
-	for _, r := range t.runs {
-		t.b.hand[r.ID] = r
+// grasp takes batches in hand, all of a Take. From then on their locks are renewed,
+// and they are ended when the sysid is lost: false if it has been already.
+func (b *backend) grasp(all []*batch, sysid string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range all {
+		for _, r := range t.runs {
+			b.hand[r.ID] = r
+		}
 	}
-	t.b.mu.Unlock()
+	return b.sysid == sysid
+}
+
+// begin brings a batch in hand, whose slot is taken, to the broker, or gives it back
+// when its sysid is lost or nothing is handed out any more. It waits for nothing.
+func (e *Engine) begin(t *batch, held bool) {
 	e.mu.Lock()
 	e.serial++
 	t.id = e.typeOf(strconv.FormatUint(e.serial, 36)) + "/" + e.ids.Sysid()
 	e.batches[t.id] = t
-	t.begun = e.stopped || e.leaving
+	t.begun = !held || e.stopped || e.leaving
 	back := t.begun
 	e.mu.Unlock()
-	if back {
+	switch {
+	case back:
 		t.finish()
-		return
-	}
-	if t.handler.Lang == job.Gloom {
+	case t.handler.Lang == job.Gloom:
 		go t.askWorkers()
-		return
+	default:
+		go e.submit(t)
 	}
-	e.submit(t)
 }
 
 // submit brings a batch to the broker, for one of our slots. When the broker
@@ -107,7 +114,11 @@ func (t *batch) answered(err error) {
 	if t.isBegun() {
 		return
 	}
-	if err != nil && !errors.Is(err, gloom.ErrLost) && t.ctx.Err() == nil {
+	switch {
+	case errors.Is(err, gloom.ErrLost) || t.ctx.Err() != nil:
+	case err == nil:
+		t.e.log.Warn().Str("type", t.jobtype()).Msg("a worker that is none of our slots has answered a batch, submitting it again; workers that serve all types must leave out @*")
+	default:
 		t.e.log.Warn().Err(err).Str("type", t.jobtype()).Msg("the broker did not hand a batch to our slots, submitting it again")
 	}
 	go func() {

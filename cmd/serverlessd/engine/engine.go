@@ -183,8 +183,9 @@ func (e *Engine) connect() (err error) {
 	return nil
 }
 
-// typeOf is a jobtype's batches' type at the broker. No client's name begins so:
-// no Gloom worker is ever handed a batch, and no other daemon.
+// typeOf is a jobtype's batches' type at the broker. No client's name begins so, nor
+// does another daemon's: who is handed a batch and is none of our slots serves all
+// types.
 func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + jobtype }
 
 // rejoin is how long to wait before a broker that refuses the slots is asked

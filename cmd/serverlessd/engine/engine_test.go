@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,6 +193,12 @@ func running(t *testing.T, dir string, stores ...*gated) *Engine {
 // runningAs is running with other options.
 func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated) *Engine {
 	t.Helper()
+	return runningTo(t, zerolog.NewTestWriter(t), dir, change, stores...)
+}
+
+// runningTo is runningAs with another place for the log.
+func runningTo(t *testing.T, log io.Writer, dir string, change func(*Config), stores ...*gated) *Engine {
+	t.Helper()
 	cfg := Config{
 		Dir: dir, LockTTL: 6 * time.Second, Sweep: 10 * time.Millisecond, RetryDelay: time.Millisecond, RetryMax: time.Millisecond,
 		RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour, MaxLine: 1000, MaxResult: 1000, Concurrency: 2, Batch: 5,
@@ -204,7 +211,7 @@ func runningAs(t *testing.T, dir string, change func(*Config), stores ...*gated)
 		cfg.Stores = append(cfg.Stores, fmt.Sprint(i))
 	}
 	change(&cfg)
-	e, err := start(cfg, all, zerolog.New(zerolog.NewTestWriter(t)), prometheus.NewRegistry())
+	e, err := start(cfg, all, zerolog.New(log), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +238,7 @@ func add(t *testing.T, e *Engine, jobtype string, lines ...string) []job.ID {
 // TestLargePayloads: however many jobs a handler wants at a time, no more than a
 // share of their payloads is in memory; all of them run, and others beside them.
 func TestLargePayloads(t *testing.T) {
-	const line, n = 1 << 20, 40
+	const line, n = 1 << 20, 18
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
 	e := runningAs(t, t.TempDir(), func(c *Config) { c.MaxLine, c.JournalMax = line, 1<<30 }, s)
 	defer e.Shutdown(context.Background())

@@ -2,58 +2,44 @@ package engine
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"gloom/broker/server"
 	gloom "gloom/clients/go"
 	"gloom/cmd/serverlessd/job"
-
-	"github.com/rs/zerolog"
 )
 
-// serves is a handler of Gloom workers, with one that answers with the body.
-func serves(t *testing.T, e *Engine, jobtype string, options job.Options, handler gloom.Handler) {
+// serves is a handler of Gloom workers, with one of them if there is what it does.
+func serves(t *testing.T, e *Engine, jobtype string, options job.Options, does gloom.Handler) {
 	t.Helper()
 	until(t, "there is a handler", func() error {
 		return e.PutHandler(t.Context(), &job.Handler{Jobtype: jobtype, Source: job.Source{Lang: job.Gloom, Body: "on workers", Options: options}})
 	})
-	if handler == nil {
-		return
+	if does != nil {
+		works(t, e, &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: does})
 	}
-	w := &gloom.Worker{Type: jobtype, Concurrency: 10, Handler: handler, Options: e.link.Worker("crew")}
+}
+
+// works has a worker join the engine's broker, until the test ends or stop is
+// called.
+func works(t *testing.T, e *Engine, w *gloom.Worker) (stop func()) {
+	w.Options = e.link.Worker("crew")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = w.Run(ctx)
 	}()
-	t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-ended
-	})
+	}
+	t.Cleanup(stop)
+	return stop
 }
 
 func echo(_ context.Context, j *gloom.Job) (any, error) { return j.Body, nil }
-
-// broker is one that several daemons share.
-func broker(t *testing.T, tokens string) *server.Server {
-	t.Helper()
-	opt := server.DefaultOptions()
-	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
-	opt.TokenFile = filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(opt.TokenFile, []byte(tokens), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.Start(opt, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
 
 // TestRefusedByTheBroker: what the broker will never take is a failed run, as many
 // as there is time for and no more.

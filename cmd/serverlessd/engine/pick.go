@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -45,6 +46,10 @@ func (e *Engine) pickLoop() {
 // pick takes what may run now, and returns when to look again at the latest.
 func (e *Engine) pick() (wait time.Duration) {
 	if !e.handsOut() {
+		return pollEvery
+	}
+	if e.link.Health() != nil {
+		e.giveBackUnbegun() // others may have a broker
 		return pollEvery
 	}
 	wait = pollEvery
@@ -221,10 +226,14 @@ func (e *Engine) take(p *plan) bool {
 	case len(taken) < p.size*p.batches:
 		p.due.Count = 0
 	}
-	for ; len(taken) > 0; p.batches-- {
-		n := min(p.size, len(taken))
-		e.begin(newBatch(e, &p.candidate, sysid, taken[:n], began))
-		taken = taken[n:]
+	var all []*batch
+	for some := range slices.Chunk(taken, p.size) {
+		all = append(all, newBatch(e, &p.candidate, sysid, some, began))
+	}
+	held := p.b.grasp(all, sysid)
+	for _, t := range all {
+		e.begin(t, held)
+		p.batches--
 	}
 	return true
 }

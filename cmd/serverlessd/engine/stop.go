@@ -53,18 +53,8 @@ func (e *Engine) Shutdown(ctx context.Context) {
 	e.mu.Lock()
 	e.leaving = true
 	e.checkIdle()
-	var unbegun []*batch
-	for _, t := range e.batches {
-		if !t.begun {
-			unbegun = append(unbegun, t)
-		}
-	}
 	e.mu.Unlock()
-	for _, t := range unbegun {
-		if t.claim() {
-			t.finish()
-		}
-	}
+	e.giveBackUnbegun()
 	drain, cancel := context.WithTimeout(ctx, e.cfg.Drain)
 	defer cancel()
 	if !e.waitIdle(drain) {
@@ -88,6 +78,15 @@ func (e *Engine) waitIdle(ctx context.Context) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// giveBackUnbegun gives back the batches that no slot has.
+func (e *Engine) giveBackUnbegun() {
+	for _, t := range e.atWork() {
+		if t.claim() {
+			t.finish()
+		}
 	}
 }
 
