@@ -91,6 +91,9 @@ func (f *fields) nameOf(raw []byte, escapes bool, what string, r *Request) ([]by
 	return name, nil
 }
 
+// fewNames are compared each with each, for which nothing is allocated.
+const fewNames = 64
+
 // list reads an array of min to max names that is there. A name that comes
 // twice is refused where all must differ, else it counts once, as long as there are
 // no more than tenfold as many names as may differ.
@@ -99,7 +102,7 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 	if raw[0] != '[' {
 		return nil, refuse(InvalidType, r.ID, "%s must be an array of %d to %d names, not %s", k, min, max, shown(raw))
 	}
-	var known map[string]bool // of long lists, where comparing each with each would take long
+	var known map[string]bool // of lists longer than fewNames
 	start, count, all := len(*f.names), 0, 0
 	what := "a name in " + k.String()
 	for i := skipSpace(raw, 1); raw[i] != ']'; {
@@ -108,8 +111,8 @@ func (f *fields) list(k Key, min, max int, differ bool, r *Request) ([][]byte, *
 		if err != nil {
 			return nil, err
 		}
-		if count == MaxGroups && known == nil {
-			known = make(map[string]bool, 2*MaxGroups)
+		if count == fewNames && known == nil {
+			known = make(map[string]bool, 2*fewNames)
 			for _, n := range (*f.names)[start:] {
 				known[string(n)] = true
 			}

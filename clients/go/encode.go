@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,6 +168,7 @@ func canonical(id string) string {
 }
 
 func canonicals(names []string) (all [][]byte) {
+	all = slices.Grow(all, len(names))
 	for _, name := range names {
 		all = append(all, wire.Canonical(nil, name))
 	}

@@ -108,7 +108,7 @@ func (c *machine) revive(id job.ID, reply func(error)) {
 			if r.past != nil {
 				r.past.forget = 0
 			}
-			c.constraints.enter(r, match(c.constraints.list, &r.Attributes, nil))
+			c.constraints.enter(r, c.constraints.setOf(match(c.constraints.list, &r.Attributes, nil)))
 			c.ledger.Revived++
 			c.ledger.Waiting++
 			c.place(r)

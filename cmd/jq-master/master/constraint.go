@@ -166,9 +166,8 @@ func (s *constraints) setOf(members []membership) *set {
 	return found
 }
 
-// enter puts a job under constraints.
-func (s *constraints) enter(r *record, members []membership) {
-	g := s.setOf(members)
+// enter puts a job under the constraints of a set.
+func (s *constraints) enter(r *record, g *set) {
 	if r.groups = g; g == nil {
 		return
 	}

@@ -94,7 +94,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replaye
 		c.rematch(e)
 		for i, j := range jobs {
 			r := c.adopt(j)
-			c.constraints.enter(r, e.under[i])
+			c.constraints.enter(r, c.constraints.setOf(e.under[i]))
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
 			c.place(r)

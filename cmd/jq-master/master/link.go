@@ -12,7 +12,7 @@ import (
 func (c *machine) load(j *job.Job, forget, drop int64) {
 	r := c.adopt(j)
 	if !j.State.Ended() {
-		c.constraints.enter(r, match(c.constraints.list, &j.Attributes, nil))
+		c.constraints.enter(r, c.constraints.setOf(match(c.constraints.list, &j.Attributes, nil)))
 	}
 	c.ledger.Enqueued++
 	switch j.State {

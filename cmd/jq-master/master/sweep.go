@@ -86,10 +86,19 @@ func (c *machine) sweepSlice(p *slice) {
 	if !same(p.list, s.list) {
 		return // the sweep has begun anew
 	}
+	var last struct { // most jobs in a row go from one set to one other
+		found   []membership
+		was, is *set
+	}
 	for i := range p.looks {
-		if r := p.looks[i].rec; c.jobs.Get(r.ID) == r && !r.State.Ended() {
-			c.regroupBy(r, p.looks[i].found)
+		r, found := p.looks[i].rec, p.looks[i].found
+		if c.jobs.Get(r.ID) != r || r.State.Ended() {
+			continue
 		}
+		if r.groups != last.was || !slices.Equal(found, last.found) {
+			last.found, last.was, last.is = found, r.groups, s.after(r.groups, found)
+		}
+		c.regroupBy(r, last.is)
 	}
 	if s.sweep < len(c.order) {
 		return
@@ -102,16 +111,12 @@ func (c *machine) sweepSlice(p *slice) {
 	s.sweeps = nil
 }
 
-// regroupBy has a job leave the constraints that are gone, and come under those found
-// that it did not know.
-func (c *machine) regroupBy(r *record, found []membership) {
-	was := r.groups
+// after is the set of jobs that leave the constraints of a set that are gone, and
+// come under those found that it did not know.
+func (s *constraints) after(was *set, found []membership) *set {
 	var members []membership
 	if was != nil {
 		members = slices.DeleteFunc(slices.Clone(was.members), func(m membership) bool { return m.of.gone })
-		if len(found) == 0 && len(members) == len(was.members) {
-			return
-		}
 	}
 	for _, m := range found {
 		if !was.has(m.of) {
@@ -119,8 +124,17 @@ func (c *machine) regroupBy(r *record, found []membership) {
 		}
 	}
 	slices.SortFunc(members, func(a, b membership) int { return strings.Compare(a.of.ID, b.of.ID) })
+	return s.setOf(members)
+}
+
+// regroupBy has a job come under the constraints of a set alone.
+func (c *machine) regroupBy(r *record, g *set) {
+	was := r.groups
+	if was == g {
+		return
+	}
 	c.constraints.leave(r)
-	c.constraints.enter(r, members)
+	c.constraints.enter(r, g)
 	if slices.Equal(was.groups(), r.groups.groups()) {
 		return
 	}
