@@ -196,12 +196,12 @@ func (m *Machine) beat() {
 	for _, p := range slices.Clone(m.order) {
 		if m.now-p.heard >= lostBeats*beatPulses*pulse {
 			m.forget(p)
-			m.early = m.early || m.pulses >= m.beatAt+2 // it may still hear us, and is told
+			m.early = true // it may still hear us, and is told
 		} else {
 			m.askAgain(p)
 		}
 	}
-	if m.pulses%beatPulses == 0 || m.early {
+	if m.pulses%beatPulses == 0 || m.early && m.pulses >= m.beatAt+2 {
 		m.sayBeat()
 	}
 	m.sayWants(m.pulses%wantPulses == 0)

@@ -16,6 +16,7 @@ import (
 type twins struct {
 	now      int64
 	delay    int64 // of messages
+	deaf     [2]bool
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
 	sent     [2][]fleet.Message
@@ -84,8 +85,10 @@ func (w *twins) pass(d time.Duration) {
 			for len(w.way) > 0 && w.way[0].at <= w.now {
 				x := w.way[0]
 				w.way = slices.Delete(w.way, 0, 1)
-				w.machines[x.to].Receive(w.now, x.data)
-				some = true
+				if !w.deaf[x.to] {
+					w.machines[x.to].Receive(w.now, x.data)
+					some = true
+				}
 			}
 		}
 	}
@@ -203,6 +206,33 @@ func TestAcks(t *testing.T) {
 	}
 	if w.pass(100 * time.Millisecond); len(w.jobs) != jobs {
 		t.Errorf("%d of %d jobs are with workers after 100 ms", len(w.jobs), jobs)
+	}
+}
+
+// TestLost: what is lent to a broker that is lost, whichever way and at whatever
+// moment, waits again in time to run elsewhere within two seconds.
+func TestLost(t *testing.T) {
+	for name, deaf := range map[string][2]bool{"deaf": {false, true}, "mute": {true, false}, "cut off": {true, true}} {
+		var worst time.Duration
+		for moment := time.Duration(0); moment < time.Second; moment += 7 * time.Millisecond {
+			w := newTwins(time.Millisecond)
+			w.join(&broker.Joining{Type: []byte(`"t"`)})
+			w.pass(moment)
+			w.submit("1", `"t"`, []byte("1"))
+			if w.pass(200 * time.Millisecond); len(w.jobs) != 1 {
+				t.Fatalf("%s: the job is not lent", name)
+			}
+			w.deaf = deaf
+			since := w.now
+			for w.machines[0].Info().Stats.Lost == 0 && w.now-since < int64(10*time.Second) {
+				w.pass(time.Millisecond)
+			}
+			worst = max(worst, time.Duration(w.now-since))
+		}
+		if worst > 1750*time.Millisecond {
+			t.Errorf("%s: it waits again after %s at the worst", name, worst)
+		}
+		t.Logf("%s: at the worst after %s", name, worst)
 	}
 }
 
