@@ -42,7 +42,7 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 	if verdict == job.Retry || verdict == job.Error {
 		if r.age() < e.cfg.RetryFor {
 			end.Fate, end.Delay = store.Again, backoff(e.cfg.RetryDelay, e.cfg.RetryMax, r.Tries, rand.Float64())
-			if o.RetryAfter >= 0 {
+			if o.RetryAfter > 0 {
 				end.Delay = min(o.RetryAfter, e.cfg.RetryFor)
 			}
 			return end

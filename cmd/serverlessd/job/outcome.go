@@ -8,12 +8,16 @@ type Outcome struct {
 	Again  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
-	// RetryAfter replaces the backoff of a RETRY or ERROR; below 0 there is none.
+	// RetryAfter replaces the backoff of a RETRY or ERROR; 0: it does not. AtOnce is
+	// the least.
 	RetryAfter time.Duration
 	Lines      []Line // J: lines
 	BadLines   int    // J: lines that made no job
 	Wall       time.Duration
 }
+
+// AtOnce is a delay that is none.
+const AtOnce = time.Millisecond
 
 // Line is a J: line of a run, or what follows from one: a job of the same client.
 type Line struct {

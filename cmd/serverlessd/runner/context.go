@@ -258,7 +258,8 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 	frame, err := c.speaks.task(c, b, j)
 	if err != nil {
 		c.broken = true
-		return o, &fault{codeContextFailed, err.Error()}
+		f = &fault{codeContextFailed, err.Error()}
+		return f.outcome(), f
 	}
 	m, f := c.step(ctx, frame, c.r.timeout(b.Handler), c.r.cpu(b.Handler))
 	c.jobs++
@@ -273,7 +274,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 
 func (c *process) outcome(m *mark) job.Outcome {
 	status, data := c.speaks.status(m.number)
-	o := job.Outcome{Status: status, Data: m.data, RetryAfter: -1, Lines: m.lines, BadLines: m.bad}
+	o := job.Outcome{Status: status, Data: m.data, Lines: m.lines, BadLines: m.bad}
 	if len(o.Data) == 0 {
 		o.Data = []byte(data)
 	}

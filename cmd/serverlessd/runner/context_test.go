@@ -256,3 +256,26 @@ func TestInputIsTheJobs(t *testing.T) {
 		}
 	})
 }
+
+// TestPayloadFile: a run whose payload cannot be written has failed like others, and
+// costs no mate.
+func TestPayloadFile(t *testing.T) {
+	r := newRunner(t, nil)
+	h := handler(job.Source{Lang: job.Shell, Body: "cat >&2"})
+	to := &reports{t: t, onStart: func(i int) {
+		if i == 1 {
+			r.pool.mu.Lock()
+			defer r.pool.mu.Unlock()
+			for c := range r.pool.all {
+				c.payload.Close()
+			}
+		}
+	}}
+	r.Run(t.Context(), batch(h, "a", "b", "c"), to)
+	if got := texts(to.outcomes); !alike(got, "200; 500 context_failed …closed…") || strings.Contains(got, "at once") || to.started != 2 {
+		t.Errorf("%d started: %q", to.started, got)
+	}
+	if got := texts(run(t, r, batch(h, "c"))); got != "200" {
+		t.Errorf("afterwards: %q", got)
+	}
+}

@@ -24,7 +24,7 @@ func GloomBody(payload []byte) []byte {
 
 // GloomOutcome is what a Gloom worker's answer, or the error of its job, means.
 func GloomOutcome(body []byte, err error) job.Outcome {
-	o := job.Outcome{Status: http.StatusOK, Data: body, RetryAfter: -1}
+	o := job.Outcome{Status: http.StatusOK, Data: body}
 	if err == nil {
 		return o
 	}
@@ -44,7 +44,7 @@ func GloomOutcome(body []byte, err error) job.Outcome {
 	case failed.Final:
 		o.Status = http.StatusBadRequest
 	case failed.Later:
-		o.Status, o.RetryAfter = http.StatusContinue, failed.Delay
+		o.Status, o.RetryAfter = http.StatusContinue, max(failed.Delay, job.AtOnce)
 	}
 	return o
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (r *Runner) request(ctx context.Context, b Batch, header http.Header, body 
 	timeout := r.timeout(b.Handler)
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	method := or(b.Handler.Method, http.MethodPost)
+	method := cmp.Or(b.Handler.Method, http.MethodPost)
 	broken := func(err error) *fault {
 		var u *url.Error
 		switch {
@@ -121,15 +122,15 @@ func (r *Runner) answered(status int, header http.Header) job.Outcome {
 	return o
 }
 
-// retryAfter reads seconds or a date: how long, at most max; -1 for nothing.
+// retryAfter reads seconds or a date: how long, at most that; 0 for nothing.
 func retryAfter(header string, now time.Time, most time.Duration) time.Duration {
 	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return min(time.Duration(n)*time.Second, most)
+		return max(job.AtOnce, min(time.Duration(n)*time.Second, most))
 	}
 	if at, err := http.ParseTime(header); err == nil {
-		return min(max(at.Sub(now), 0), most)
+		return max(job.AtOnce, min(at.Sub(now), most))
 	}
-	return -1
+	return 0
 }
 
 // runRequests runs a batch with a request per job.

@@ -196,7 +196,7 @@ func TestGloom(t *testing.T) {
 		{"", &failed, "500 why"},
 		{"", &final, "400 why"},
 		{"", &later, "100 why after=1.5s"},
-		{"", &now, "100 why after=0s"},
+		{"", &now, "100 why at once"},
 		{"", &lost, "500 worker_lost why"},
 		{"", errors.New("away"), "500 away"},
 		{"", &gloom.RefusedError{Code: gloom.ErrForbidden, Reason: "not of yours"}, "500 refused gloom: refused: forbidden: not of yours"},

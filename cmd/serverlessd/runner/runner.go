@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,29 +56,21 @@ type Options struct {
 }
 
 func (o *Options) complete() {
-	o.Path = or(o.Path, "/usr/local/bin:/usr/bin:/bin")
-	o.Contexts = or(o.Contexts, 32)
-	o.ContextJobs = or(o.ContextJobs, 1000)
-	o.Idle = or(o.Idle, time.Minute)
-	o.Start = or(o.Start, 10*time.Second)
-	o.Timeout = or(o.Timeout, 2*time.Minute)
-	o.CPU = or(o.CPU, 30*time.Second)
-	o.Output = or(o.Output, 16<<20)
-	o.Lines = or(o.Lines, 10_000)
-	o.MaxLine = or(o.MaxLine, 1<<20)
-	o.RetryFor = or(o.RetryFor, 6*time.Hour)
-	o.Memory = or(o.Memory, 1<<30)
-	o.FileSize = or(o.FileSize, 1<<30)
-	o.Files = or(o.Files, 1024)
-	o.Tasks = or(o.Tasks, 4096)
-}
-
-func or[T comparable](value, other T) T {
-	var zero T
-	if value == zero {
-		return other
-	}
-	return value
+	o.Path = cmp.Or(o.Path, "/usr/local/bin:/usr/bin:/bin")
+	o.Contexts = cmp.Or(o.Contexts, 32)
+	o.ContextJobs = cmp.Or(o.ContextJobs, 1000)
+	o.Idle = cmp.Or(o.Idle, time.Minute)
+	o.Start = cmp.Or(o.Start, 10*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Minute)
+	o.CPU = cmp.Or(o.CPU, 30*time.Second)
+	o.Output = cmp.Or(o.Output, 16<<20)
+	o.Lines = cmp.Or(o.Lines, 10_000)
+	o.MaxLine = cmp.Or(o.MaxLine, 1<<20)
+	o.RetryFor = cmp.Or(o.RetryFor, 6*time.Hour)
+	o.Memory = cmp.Or(o.Memory, 1<<30)
+	o.FileSize = cmp.Or(o.FileSize, 1<<30)
+	o.Files = cmp.Or(o.Files, 1024)
+	o.Tasks = cmp.Or(o.Tasks, 4096)
 }
 
 // Job is a job of a batch.
@@ -206,9 +199,11 @@ func (b Batch) goesOn(ctx context.Context, i int) bool {
 
 // timeout and cpu are limits of a handler's job.
 func (r *Runner) timeout(h *job.Handler) time.Duration {
-	return or(time.Duration(h.Options.Timeout), r.o.Timeout)
+	return cmp.Or(time.Duration(h.Options.Timeout), r.o.Timeout)
 }
-func (r *Runner) cpu(h *job.Handler) time.Duration { return or(time.Duration(h.Options.CPU), r.o.CPU) }
+func (r *Runner) cpu(h *job.Handler) time.Duration {
+	return cmp.Or(time.Duration(h.Options.CPU), r.o.CPU)
+}
 
 // Warm tells whether a context stands ready for a handler of a client.
 func (r *Runner) Warm(client string, h *job.Handler) bool { return r.pool.warm(keyOf(client, h)) }
@@ -294,7 +289,7 @@ const (
 )
 
 func (f fault) outcome() job.Outcome {
-	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text), RetryAfter: -1}
+	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text)}
 }
 
 // failFrom reports all jobs from the i-th on as having met the same fault.

@@ -141,7 +141,9 @@ func text(o job.Outcome) string {
 	if o.BadLines > 0 {
 		s += fmt.Sprintf(" bad=%d", o.BadLines)
 	}
-	if o.RetryAfter >= 0 {
+	if o.RetryAfter == job.AtOnce {
+		s += " at once"
+	} else if o.RetryAfter != 0 {
 		s += fmt.Sprintf(" after=%v", o.RetryAfter)
 	}
 	return s
