@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -107,45 +108,27 @@ func (g *Generator) await(ctx context.Context, what string, cond func(l *lane) b
 // ConnectWorkers connects the workers numbered from … to-1 and waits until the
 // server counts all of them in.
 func (g *Generator) ConnectWorkers(ctx context.Context, from, to int) error {
-	for ; from < to; from += connectBatch {
-		end := min(from+connectBatch, to)
-		err := g.each(func(l *lane) error {
-			for _, w := range l.workers {
-				if w.Index >= from && w.Index < end {
-					if err := w.dial(); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		_, err = g.await(ctx, fmt.Sprintf("workers %d to %d to be ready", from, end-1), func(l *lane) bool {
-			for _, w := range l.workers {
-				if w.Index >= from && w.Index < end && !w.ready {
-					return false
-				}
-			}
-			return true
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return connect(ctx, g, "workers", from, to, func(l *lane) []*Worker { return l.workers })
 }
 
 // ConnectSubmitters connects all submitters and waits until they may submit.
 func (g *Generator) ConnectSubmitters(ctx context.Context) error {
-	last := g.cfg.First + g.cfg.Submitters
-	for from := g.cfg.First; from < last; from += connectBatch {
-		end := min(from+connectBatch, last)
+	first := g.cfg.First
+	return connect(ctx, g, "submitters", first, first+g.cfg.Submitters, func(l *lane) []*Submitter { return l.submitters })
+}
+
+// connect connects the clients numbered from … to-1, a batch at a time, and waits for
+// each batch.
+func connect[C interface {
+	dial() error
+	state() (index int, ready bool)
+}](ctx context.Context, g *Generator, what string, from, to int, of func(*lane) []C) error {
+	for ; from < to; from += connectBatch {
+		end := min(from+connectBatch, to)
 		err := g.each(func(l *lane) error {
-			for _, s := range l.submitters {
-				if s.Index >= from && s.Index < end {
-					if err := s.dial(); err != nil {
+			for _, c := range of(l) {
+				if i, _ := c.state(); i >= from && i < end {
+					if err := c.dial(); err != nil {
 						return err
 					}
 				}
@@ -155,13 +138,11 @@ func (g *Generator) ConnectSubmitters(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = g.await(ctx, fmt.Sprintf("submitters %d to %d to be ready", from, end-1), func(l *lane) bool {
-			for _, s := range l.submitters {
-				if s.Index >= from && s.Index < end && !s.ready {
-					return false
-				}
-			}
-			return true
+		_, err = g.await(ctx, fmt.Sprintf("%s %d to %d to be ready", what, from, end-1), func(l *lane) bool {
+			return !slices.ContainsFunc(of(l), func(c C) bool {
+				i, ready := c.state()
+				return i >= from && i < end && !ready
+			})
 		})
 		if err != nil {
 			return err

@@ -51,6 +51,8 @@ func (s *Submitter) Ready() {
 	}
 }
 
+func (s *Submitter) state() (index int, ready bool) { return s.Index, s.ready }
+
 func (s *Submitter) dial() error {
 	s.gone = false
 	s.side = s.lane.cfg.Protocol.Submitter(s)

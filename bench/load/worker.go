@@ -38,6 +38,8 @@ func (w *Worker) Ready() {
 	}
 }
 
+func (w *Worker) state() (index int, ready bool) { return w.Index, w.ready }
+
 func (w *Worker) dial() error {
 	w.gone = false
 	w.life++
