@@ -35,29 +35,36 @@ func (o *oracle) leave(c *command) {
 	}
 }
 
-// meant is the run that a worker speaks of; -1 after a refusal.
-func (o *oracle) meant(w *oraclePeer, c *command) int {
-	if !w.named {
-		if len(w.out) == 0 {
-			o.refuse(w.no, broker.NotProcessing, "")
-			return -1
+// meant is the run that a worker speaks of, which is told that it was heard; nil
+// after a refusal.
+func (o *oracle) meant(c *command) (w *oraclePeer, i int) {
+	w = o.peer(c.peer, true)
+	switch {
+	case w == nil:
+		return nil, 0
+	case w.named:
+		i = slices.IndexFunc(w.out, func(r run) bool { return r.id == c.id })
+		if i < 0 {
+			o.refuse(w.no, broker.UnknownID, c.id)
+			return nil, 0
 		}
-		return 0
+	case len(w.out) == 0:
+		o.refuse(w.no, broker.NotProcessing, "")
+		return nil, 0
 	}
-	for i, r := range w.out {
-		if r.id == c.id {
-			return i
-		}
-	}
-	o.refuse(w.no, broker.UnknownID, c.id)
-	return -1
+	o.ok(w.no, "")
+	return w, i
 }
 
-// over takes a run from its worker; the job, if the run was not overdue, is
-// returned.
+// over takes a run from its worker and returns the job, if the run was not overdue
+// and somebody waits for it.
 func (o *oracle) over(w *oraclePeer, i int) *oracleJob {
 	j := w.out[i].job
 	w.out = slices.Delete(w.out, i, i+1)
+	if j != nil && j.unwanted() {
+		o.unwantedEnds(j)
+		return nil
+	}
 	return j
 }
 
@@ -78,40 +85,22 @@ func (o *oracle) unwantedEnds(j *oracleJob) {
 }
 
 func (o *oracle) respond(c *command) {
-	w := o.peer(c.peer, true)
+	w, i := o.meant(c)
 	if w == nil {
 		return
 	}
-	i := o.meant(w, c)
-	if i < 0 {
-		return
-	}
-	o.ok(w.no, "")
-	switch j := o.over(w, i); {
-	case j == nil:
-	case j.unwanted():
-		o.unwantedEnds(j)
-	default:
+	if j := o.over(w, i); j != nil {
 		o.kind(j.typ).answered++
 		o.conclude(j, frame{op: broker.OpResult, id: j.id, body: c.body})
 	}
 }
 
 func (o *oracle) fail(c *command) {
-	w := o.peer(c.peer, true)
+	w, i := o.meant(c)
 	if w == nil {
 		return
 	}
-	i := o.meant(w, c)
-	if i < 0 {
-		return
-	}
-	o.ok(w.no, "")
-	switch j := o.over(w, i); {
-	case j == nil:
-	case j.unwanted():
-		o.unwantedEnds(j)
-	default:
+	if j := o.over(w, i); j != nil {
 		code := broker.JobFailed
 		switch {
 		case c.noRetry:
@@ -124,15 +113,10 @@ func (o *oracle) fail(c *command) {
 }
 
 func (o *oracle) progress(c *command) {
-	w := o.peer(c.peer, true)
+	w, i := o.meant(c)
 	if w == nil {
 		return
 	}
-	i := o.meant(w, c)
-	if i < 0 {
-		return
-	}
-	o.ok(w.no, "")
 	if j := w.out[i].job; j != nil && j.progress && j.owner != 0 && !j.unwanted() {
 		o.send(frame{op: broker.OpProgress, peer: j.owner, id: j.id, body: c.body})
 	}
@@ -165,21 +149,12 @@ func (o *oracle) failed(j *oracleJob, code broker.Code, reason string, noRetry b
 
 // release: the job goes back to its place, as if it had never been handed out.
 func (o *oracle) release(c *command) {
-	w := o.peer(c.peer, true)
+	w, i := o.meant(c)
 	if w == nil {
 		return
 	}
-	i := o.meant(w, c)
-	if i < 0 {
-		return
-	}
-	o.ok(w.no, "")
 	j := o.over(w, i)
-	switch {
-	case j == nil:
-		return
-	case j.unwanted():
-		o.unwantedEnds(j)
+	if j == nil {
 		return
 	}
 	j.attempts--
@@ -249,11 +224,7 @@ func (o *oracle) workerGone(w *oraclePeer, reason string) {
 		code = broker.JobFailed
 	}
 	for len(w.out) > 0 {
-		switch j := o.over(w, 0); {
-		case j == nil:
-		case j.unwanted():
-			o.unwantedEnds(j)
-		default:
+		if j := o.over(w, 0); j != nil {
 			o.failed(j, code, "", guilty, -1)
 		}
 	}
