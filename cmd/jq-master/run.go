@@ -35,13 +35,7 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
-	signals := daemon.Notify(func() {
-		if err := d.Reload(); err != nil {
-			log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
-			return
-		}
-		log.Audit.Info().Msg("tokens and certificates are read again")
-	})
+	signals := d.Signals(log.Audit)
 	defer signals.Close()
 	registry := daemon.NewRegistry()
 	pusher := push.New(o.allow)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gloom/broker/guard"
+	"gloom/cmd/internal/daemon"
 )
 
 // Options are what can be set about a door.
@@ -204,6 +205,17 @@ func (d *Door) CrossSite(r *http.Request) error { return d.cross.Check(r) }
 
 // Reload reads tokens and certificates again. What cannot be read stays as it was.
 func (d *Door) Reload() error { return guard.Reload(&d.tokens, d.certs, d.log) }
+
+// Signals are those of the process; SIGHUP reloads. The log tells what operators do.
+func (d *Door) Signals(audit zerolog.Logger) *daemon.Signals {
+	return daemon.Notify(func() {
+		if err := d.Reload(); err != nil {
+			d.log.Error().Err(err).Msg("reloading failed; what could not be read stays as it was")
+			return
+		}
+		audit.Info().Msg("tokens and certificates are read again")
+	})
+}
 
 // Shutdown takes no new connections and waits until all requests are answered, or
 // ctx is done.
