@@ -345,7 +345,7 @@ func (b *backend) sweepOnce() (more bool) {
 	b.gone = nil
 	b.mu.Unlock()
 	swept, err := b.store.Sweep(ctx, store.Sweeping{
-		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun,
+		RetryFor: b.e.cfg.RetryFor, KeepDone: b.e.cfg.KeepDone, KeepUnrun: b.e.cfg.KeepUnrun, TTL: b.e.cfg.LockTTL,
 		Handled: b.e.handlers.handled(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
 		Segments: gone, Limit: 1000,
 	})

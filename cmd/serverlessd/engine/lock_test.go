@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +112,37 @@ func TestLockOrders(t *testing.T) {
 				t.Errorf("%+v, %v", sum, err)
 			}
 		})
+	}
+}
+
+// TestClockIsSet: a store's clock that is set forward by more than a lock has costs
+// who lives nothing.
+func TestClockIsSet(t *testing.T) {
+	var ahead atomic.Int64
+	e := withStores(t, 0)
+	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute, RetryFor: time.Hour, KeepDone: time.Hour, KeepUnrun: time.Hour}
+	b := newBackend(e, store.NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+	defer b.store.Close()
+	e.backends = append(e.backends, b)
+	if !b.reserve() {
+		t.Fatal("no sysid")
+	}
+	sysid, id := b.identity(), e.ids.Next(1)
+	entry := journal.Entry{ID: id, Jobtype: "a-x", Payload: []byte("1"), End: 1}
+	if _, err := b.store.Ingest(t.Context(), journal.Range{Segment: "s", To: 1}, []journal.Entry{entry}, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := b.store.Take(t.Context(), store.Taking{Sysid: sysid, Jobtype: "a-x", N: 1, TTL: e.cfg.LockTTL}); err != nil || len(taken) != 1 {
+		t.Fatal(taken, err)
+	}
+	b.sweepOnce()
+	ahead.Add(int64(2 * e.cfg.LockTTL))
+	b.sweepOnce()
+	if rec, err := b.store.Job(t.Context(), id); err != nil || rec.State != job.Running || rec.Lock != sysid {
+		t.Errorf("the job: %+v, %v", rec, err)
+	}
+	if !b.renew() || b.identity() != sysid {
+		t.Error("the sysid is lost")
 	}
 }
 

@@ -70,6 +70,8 @@ type SQL struct {
 	write, read *sql.DB    // nil: not yet
 	ready       bool       // the tables are there
 	distance    time.Duration
+	drift       time.Duration // of the store's clock, as it was at the last sweep
+	calm        time.Time     // until then no locks expire
 	heads       heads
 }
 

@@ -152,7 +152,10 @@ type Follow struct {
 // Sweeping says how long what is kept.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
-	Handled                       func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
+	// TTL is that of locks: none expire for so long after the store's clock was set
+	// forward.
+	TTL     time.Duration
+	Handled func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
 	// Next is the type that gets a follow-on job for each abandoned one, "" for none,
 	// and NextID that job's id.
 	Next     func(jobtype string) string

@@ -29,6 +29,9 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err error) {
 	err = s.transact(ctx, "expire locks", func(t *tx) error {
 		did = Swept{}
+		if s.jumped(t.now, want.TTL) {
+			return nil
+		}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
 			rows, err := t.hold("`lock` > ? AND `lock` < ? AND dt <= ? ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
@@ -55,6 +58,24 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err er
 		return nil
 	})
 	return did, err
+}
+
+// began is what a store's clock is compared with: nobody sets the time since.
+var began = time.Now()
+
+// jumped tells whether the store's clock has been set forward: locks that look
+// expired since may be of daemons that live, and have a ttl to renew them.
+func (s *SQL) jumped(now time.Time, ttl time.Duration) bool {
+	drift := now.Round(0).Sub(began.Round(0)) - time.Since(began)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calm.IsZero() {
+		s.calm = began
+	} else if drift-s.drift > ttl/4 {
+		s.calm = time.Now().Add(ttl)
+	}
+	s.drift = drift
+	return time.Now().Before(s.calm)
 }
 
 // give up a job.

@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/store"
@@ -51,4 +53,35 @@ func TestSweep(t *testing.T) {
 		all, err = s.Counts(t.Context(), "a")
 		equal(t, "still counted", []any{all, err}, []any{map[string]Counts{"a-*": {Added: 4, Abandoned: 2, Expired: 2}}, nil})
 	})
+}
+
+// TestClockIsSet: when the store's clock is set forward, by more than all locks
+// have, those who live keep theirs, and those who do not lose them a ttl later.
+func TestClockIsSet(t *testing.T) {
+	var ahead atomic.Int64
+	s := NewMemory(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
+	defer s.Close()
+	if err := s.Reserve(t.Context(), sysid, ttl); err != nil {
+		t.Fatal(err)
+	}
+	ingest(t, s, entry("a-x", "1"))
+	run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
+	w := lax
+	w.RetryFor, w.TTL = 10*ttl, ttl
+	sweep(t, s, w)
+	for range 2 {
+		ahead.Add(int64(2 * ttl))
+		for range 2 {
+			equal(t, "swept", sweep(t, s, w), Swept{})
+		}
+		lost, err := s.Renew(t.Context(), sysid, ttl, []Run{run})
+		equal(t, "renewed", []any{len(lost), err}, []any{0, nil})
+	}
+	ahead.Add(int64(2 * ttl))
+	w.TTL = 10 * time.Millisecond
+	for end := time.Now().Add(patience); sweep(t, s, w).Freed == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a lock that nobody renews does not expire")
+		}
+	}
 }
