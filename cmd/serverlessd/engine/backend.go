@@ -23,6 +23,7 @@ type backend struct {
 	mu      sync.Mutex // guards the following
 	sysid   string     // "" while none is reserved
 	old     []string   // sysids of an earlier life that are to be left
+	off     int64      // jobs by which the store's counts are
 	gone    []string   // segments whose read points are to be dropped
 	renewed time.Time  // when what succeeded last of reserving and renewing began
 	away    error      // of the last call; nil: reachable
@@ -357,6 +358,12 @@ func (b *backend) sweepOnce() (more bool) {
 		return false
 	}
 	b.e.meter.swept(swept)
+	b.mu.Lock()
+	b.off = swept.Imbalance
+	b.mu.Unlock()
+	if swept.Miscounted != nil {
+		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts are not those of its jobs")
+	}
 	if swept.Freed+swept.Abandoned > 0 {
 		b.look()
 	}

@@ -97,7 +97,7 @@ var (
 	descBacklogAge   = prometheus.NewDesc("gloom_sq_journal_age_seconds", "Age of the oldest of them.", nil, nil)
 	descSyncs        = prometheus.NewDesc("gloom_sq_journal_syncs_total", "Times the journal was synced.", nil, nil)
 	descSyncTime     = prometheus.NewDesc("gloom_sq_journal_sync_seconds_total", "Time that took.", nil, nil)
-	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that could not be read and were put aside.", nil, nil)
+	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were put aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
 	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files of the journal with what could not be read.", nil, nil)
 	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable.", []string{"store"}, nil)
@@ -107,7 +107,7 @@ var (
 	descHandsOut     = prometheus.NewDesc("gloom_sq_running", "1 while jobs are handed out.", nil, nil)
 	descJobs         = prometheus.NewDesc("gloom_sq_jobs", "Jobs, by state, as last counted.", []string{"state"}, nil)
 	descOldest       = prometheus.NewDesc("gloom_sq_oldest_seconds", "How long the job has been due that has waited longest, 0 if there is none.", nil, nil)
-	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "What the ledger is off by; anything but 0 is a bug.", nil, nil)
+	descImbalance    = prometheus.NewDesc("gloom_sq_ledger_imbalance", "Jobs by which the stores' counts are off; anything but 0 is a bug.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -138,7 +138,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	count(descFailures, float64(j.Failures))
 	gauge(descBad, float64(j.Bad))
 	gauge(descContexts, float64(c.e.runner.Contexts()))
-	hand := 0
+	hand, off := 0, int64(0)
 	for i, b := range c.e.backends {
 		up := 0.0
 		if b.reachable() == nil {
@@ -147,9 +147,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descUp, up, strconv.Itoa(i))
 		b.mu.Lock()
 		hand += len(b.hand)
+		off += b.off
 		b.mu.Unlock()
 	}
 	gauge(descInHand, float64(hand))
+	gauge(descImbalance, float64(off))
 	c.e.mu.Lock()
 	batches, out := len(c.e.batches), !c.e.stopped && !c.e.leaving
 	c.e.mu.Unlock()
@@ -183,5 +185,4 @@ func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string))
 		gauge(descJobs, float64(n), state)
 	}
 	gauge(descOldest, sum.Oldest.Seconds())
-	gauge(descImbalance, float64(sum.Imbalance()))
 }

@@ -31,7 +31,7 @@ func on(b *testing.B, f func(b *testing.B, s Store)) {
 	})
 }
 
-func opened(b *testing.B, address string) Store {
+func opened(b testing.TB, address string) Store {
 	s, err := Open(address)
 	if err != nil {
 		b.Fatal(err)

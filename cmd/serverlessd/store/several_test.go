@@ -107,6 +107,7 @@ func TestSeveralDaemons(t *testing.T) {
 			sum.Added, sum.OK = sum.Added+c.Added, sum.OK+c.OK
 		}
 		equal(t, "counts", sum, Counts{Added: daemons * jobs, OK: daemons * jobs})
+		equal(t, "the counts are off by", sweep(t, s, lax).Imbalance, 0)
 	})
 }
 

@@ -72,6 +72,7 @@ type SQL struct {
 	distance    time.Duration
 	drift       time.Duration // of the store's clock, as it was at the last sweep
 	calm        time.Time     // until then no locks expire
+	audited     audited
 	heads       heads
 }
 

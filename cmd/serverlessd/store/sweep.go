@@ -11,7 +11,7 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge, s.forget} {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge, s.forget, s.audit} {
 		did, err := f(ctx, want)
 		if err != nil {
 			return swept, err
@@ -20,6 +20,8 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 		swept.Abandoned += did.Abandoned
 		swept.Expired += did.Expired
 		swept.Purged += did.Purged
+		swept.Imbalance += did.Imbalance
+		swept.Miscounted = append(swept.Miscounted, did.Miscounted...)
 		swept.More = swept.More || did.More
 	}
 	return swept, nil

@@ -1,11 +1,18 @@
 package store_test
 
 import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"gloom/cmd/jobd/mariadbtest"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
 
@@ -84,4 +91,72 @@ func TestClockIsSet(t *testing.T) {
 			t.Fatal("a lock that nobody renews does not expire")
 		}
 	}
+}
+
+// TestAudit: counts that are not those of the jobs are found, whatever made them so,
+// and no longer when they are right again.
+func TestAudit(t *testing.T) {
+	try := func(t *testing.T, s Store, db *sql.DB) {
+		defer db.Close()
+		change := func(text string) {
+			t.Helper()
+			if _, err := db.Exec(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// round looks at all types.
+		round := func() (off int64, types []string) {
+			for range 4 {
+				did := sweep(t, s, lax)
+				off, types = did.Imbalance, append(types, did.Miscounted...)
+			}
+			slices.Sort(types)
+			return off, slices.Compact(types)
+		}
+		var jobs []journal.Entry
+		for i := range 60 {
+			jobs = append(jobs, entry(fmt.Sprintf("a-%02d", i%20), "1"))
+		}
+		ingest(t, s, jobs...)
+		run := take(t, s, sysid, "a-07", 1, ttl)[0]
+		for _, c := range []struct {
+			name, change, back string
+			off                int64
+			types              string
+		}{
+			{"nothing", "SELECT 1", "SELECT 1", 0, "[]"},
+			{"a lost job", "UPDATE sq_jobs SET type = 'b-y' WHERE id = '" + string(jobs[19].ID) + "'",
+				"UPDATE sq_jobs SET type = 'a-19' WHERE id = '" + string(jobs[19].ID) + "'", 1, "[a-19]"},
+			{"a lost run", "UPDATE sq_jobs SET `lock` = '' WHERE id = '" + string(run.ID) + "'",
+				"UPDATE sq_jobs SET `lock` = '" + sysid + "' WHERE id = '" + string(run.ID) + "'", 2, "[a-07]"},
+			{"a wrong count", "UPDATE sq_counts SET open = open + 5 WHERE type = 'a-03'", "UPDATE sq_counts SET open = open - 5 WHERE type = 'a-03'", 5, "[a-03]"},
+			{"two that look like none", "UPDATE sq_counts SET open = open + CASE type WHEN 'a-03' THEN 1 ELSE -1 END WHERE type IN ('a-03', 'a-18')",
+				"UPDATE sq_counts SET open = open - CASE type WHEN 'a-03' THEN 1 ELSE -1 END WHERE type IN ('a-03', 'a-18')", 2, "[a-03 a-18]"},
+		} {
+			change(c.change)
+			off, types := round()
+			equal(t, c.name, []any{off, types}, []any{c.off, c.types})
+			change(c.back)
+			round()
+			off, types = round()
+			equal(t, c.name+", and back", []any{off, types}, []any{0, "[]"})
+		}
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "store.db")
+		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(t, opened(t, "sqlite:"+path), db)
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		server := mariadbtest.Shared(t)
+		name := server.Database(t)
+		db, err := server.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(t, opened(t, fmt.Sprintf("mysql://root@/%s?socket=%s", name, url.QueryEscape(server.Socket()))), db)
+	})
 }

@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+const (
+	auditTypes = 16     // of a sweep
+	auditJobs  = 10_000 // that wait; what waits of a type with more is not counted
+)
+
+// audited is how far the types have been compared, in the order of their names.
+type audited struct {
+	after     string
+	off, last int64 // jobs: of this round, and of the one before
+}
+
+// audit compares the counts of some types, in turn, with the jobs that there are. It
+// is one statement: what it reads belongs together.
+func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
+	s.mu.Lock()
+	before := s.audited
+	s.mu.Unlock()
+	var round audited
+	types := 0
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
+		did, round, types = Swept{}, before, 0
+		const jobs = "(SELECT COUNT(*) FROM sq_jobs j WHERE j.type = c.type AND j.`lock` "
+		return each(ctx, q, "SELECT c.type, c.open - CASE WHEN c.open > ? THEN c.open ELSE "+jobs+"= '') END,"+
+			" c.running - "+jobs+"> '' AND j.`lock` < ?) - "+jobs+"> ?)"+
+			" FROM (SELECT type, SUM(open) AS open, SUM(running) AS running FROM sq_counts WHERE type > ? GROUP BY type ORDER BY type LIMIT ?) c",
+			[]any{auditJobs, done, done, round.after, auditTypes}, func(r *sql.Rows) error {
+				var jobtype string
+				var open, running int64
+				err := r.Scan(&jobtype, &open, &running)
+				if types++; open != 0 || running != 0 {
+					did.Miscounted = append(did.Miscounted, jobtype)
+				}
+				did.Imbalance += max(open, -open) + max(running, -running)
+				round.after = max(round.after, jobtype)
+				return err
+			})
+	})
+	if err != nil {
+		return did, err
+	}
+	if round.off += did.Imbalance; types < auditTypes {
+		round = audited{last: round.off}
+	}
+	did.Imbalance = max(round.off, round.last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.audited = round
+	return did, nil
+}
