@@ -322,11 +322,6 @@ func (b *Broker) review(g *group) {
 			b.groupsThere--
 		}
 	}
-	if !there {
-		for i := range g.limits {
-			g.limits[i].tat = 0 // forgotten, even where the rate came and went
-		}
-	}
 	b.setGroupTimer(g, at)
 	if !there && g.sets == 0 {
 		g.held.release()

@@ -186,9 +186,12 @@ func (b *Broker) applyRules(g *group) {
 	}
 }
 
-// retime returns the time tat of a rate that has changed.
+// retime returns the time tat of a rate that has changed; one that goes is forgotten.
 func (b *Broker) retime(tat int64, old, new *Rule) int64 {
-	if old.Rate == 0 || new.Rate == 0 || old.Rate == new.Rate && old.Burst == new.Burst {
+	if new.Rate == 0 {
+		return 0
+	}
+	if old.Rate == 0 || old.Rate == new.Rate && old.Burst == new.Burst {
 		return tat
 	}
 	used := float64(max(0, tat-b.now)) / float64(old.step())

@@ -53,17 +53,17 @@ func (f *frame) String() string {
 // loose frames of one command may come in any order among their neighbours of
 // the same kind: the protocol does not say which of several jobs that end
 // together is told first.
-func (f *frame) loose(g *frame, ticking bool) bool {
+func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
-		(f.op == broker.OpCancel || f.op == broker.OpEnd && (ticking || f.code == broker.Draining && g.code == f.code))
+		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == broker.Draining && g.code == f.code))
 }
 
 // arrange orders frames by peer, each peer's as sent, and loose ones by id.
-func arrange(fs []frame, ticking bool) {
+func arrange(fs []frame, together bool) {
 	slices.SortStableFunc(fs, func(a, b frame) int { return a.peer - b.peer })
 	for i := 0; i < len(fs); {
 		n := i + 1
-		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].loose(&fs[i], ticking) {
+		for n < len(fs) && fs[n].peer == fs[i].peer && fs[n].loose(&fs[i], together) {
 			n++
 		}
 		if n > i+1 {
@@ -84,9 +84,9 @@ func (want *frame) same(got *frame) bool {
 	return want.reason == "" || want.reason == got.reason
 }
 
-func compareFrames(want, got []frame, ticking bool) error {
-	arrange(want, ticking)
-	arrange(got, ticking)
+func compareFrames(want, got []frame, together bool) error {
+	arrange(want, together)
+	arrange(got, together)
 	ok := len(want) == len(got)
 	for i := 0; ok && i < len(want); i++ {
 		ok = want[i].same(&got[i])

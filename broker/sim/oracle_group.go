@@ -102,11 +102,14 @@ func (o *oracle) refund(j *oracleJob) {
 	})
 }
 
-// setRule: a bucket goes on with the tokens that there are.
+// setRule: a bucket goes on with the tokens that there are, as long as there is a rate.
 func (o *oracle) setRule(c *command) {
 	there := o.groupsBut(nil)
 	old, was := o.rules[c.id]
 	o.rules[c.id] = c.rule
+	if c.rule.Rate == 0 {
+		o.forgetRates(c.id)
+	}
 	if !was || old.Rate == 0 || c.rule.Rate == 0 || old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
 		return
 	}
@@ -121,8 +124,12 @@ func (o *oracle) setRule(c *command) {
 
 func (o *oracle) dropRule(c *command) {
 	delete(o.rules, c.id)
+	o.forgetRates(c.id)
+}
+
+func (o *oracle) forgetRates(pattern string) {
 	for at := range o.tats {
-		if at.pattern == c.id {
+		if at.pattern == pattern {
 			delete(o.tats, at)
 		}
 	}

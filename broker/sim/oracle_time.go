@@ -37,6 +37,9 @@ func (o *oracle) tick() {
 	}
 	for _, a := range due {
 		j := a.job
+		if at, set := j.due(); !set || at != a.at || !slices.Contains(o.jobs, j) {
+			continue // its worker was closed for others that are overdue
+		}
 		switch {
 		case j.place == running:
 			o.overdue(j)
@@ -48,6 +51,7 @@ func (o *oracle) tick() {
 			j.place, j.since = queued, o.now
 			o.setTimer(j)
 		}
+		o.arrive() // who comes before the last one of its turn has gone keeps its place
 	}
 	for _, k := range o.types {
 		k.blocked, k.slow = 0, false

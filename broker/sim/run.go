@@ -204,7 +204,7 @@ func (r *runner) step(c *command) (err error) {
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	if err := compareFrames(r.want, r.driver.frames, c.verb == tick); err != nil {
+	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel); err != nil {
 		return err
 	}
 	if err := r.compareNext(); err != nil {
