@@ -22,12 +22,12 @@ type TypeInfo struct {
 	Paused bool
 	Fair   bool // groups take turns
 	// Workers and Idle, those with room, are the ones that serve this type
-	// alone, and Oldest and Held are 0, until Survey.Complete.
+	// alone, and Oldest, Held and Submitters are 0, until Survey.Complete.
 	Workers    int
 	Idle       int
 	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
 	Held       int           // queued jobs that a rule of a group holds back
-	Submitters int
+	Submitters int           // that are connected and have jobs of it
 	Bytes      int64
 	Dead       int
 	kind       *jobType
@@ -36,7 +36,7 @@ type TypeInfo struct {
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: k.workers - int(k.borrowers), Idle: b.idleHere(k), Submitters: k.flowCount,
+		Workers: k.workers - int(k.borrowers), Idle: b.idleHere(k),
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
 }
@@ -81,11 +81,14 @@ func (b *Broker) Forgotten() Ledger { return b.forgotten }
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
 // Survey adds up what is spread over many places: the age of each type's oldest
-// queued job, and the workers that serve it among other types.
+// queued job, the workers that serve it among other types, and its submitters.
 type Survey struct {
-	now  int64
-	flow int    // to go on with
-	pair uint32 // to go on with
+	now int64
+	// What to go on with: a flow, a pair, a peer and one of its flows.
+	flow int
+	pair uint32
+	peer int
+	at   int
 	of   map[*jobType]surveyed
 }
 
@@ -94,6 +97,8 @@ type surveyed struct {
 	oldest        int64 // when its oldest queued job was submitted
 	workers, idle int
 	held          int // jobs that rules of groups hold back
+	submitters    int
+	last          Peer // the submitter counted last
 }
 
 // Survey looks at one piece and tells whether there is more. A job that is
@@ -133,13 +138,27 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 			s.of[k] = x
 		}
 	}
-	return s.flow < len(b.flows) || s.pair < last
+	for n < lookVisits && s.peer < len(b.peers) {
+		n++
+		sub := b.peers[s.peer].sub
+		if sub == nil || sub.lends || s.at >= len(sub.flows) {
+			s.peer, s.at = s.peer+1, 0
+			continue
+		}
+		f := sub.flows[s.at]
+		if x := s.of[f.kind]; f.held() > 0 && x.last != sub.id {
+			x.submitters, x.last = x.submitters+1, sub.id
+			s.of[f.kind] = x
+		}
+		s.at++
+	}
+	return s.flow < len(b.flows) || s.pair < last || s.peer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.
 func (s *Survey) Complete(t *TypeInfo) {
 	x := s.of[t.kind]
-	t.Workers, t.Idle, t.Held = t.Workers+x.workers, t.Idle+x.idle, x.held
+	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.held, x.submitters
 	if x.queued {
 		t.Oldest = time.Duration(max(0, s.now-x.oldest))
 	}

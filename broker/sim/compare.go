@@ -178,10 +178,13 @@ func (r *runner) compareLedgers() error {
 }
 
 func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
-	bytes, age := int64(0), time.Duration(0)
+	bytes, age, owners := int64(0), time.Duration(0), map[int]bool{}
 	for _, j := range o.jobs {
 		if j.typ == k.name {
 			bytes += j.weight()
+			if j.owner != 0 {
+				owners[j.owner] = true
+			}
 			if j.place == queued {
 				age = max(age, time.Duration(o.now-j.at))
 			}
@@ -196,12 +199,13 @@ func (o *oracle) compareType(k *oracleType, info *broker.TypeInfo) error {
 	type view struct {
 		bytes               int64
 		workers, idle, dead int
+		submitters          int
 		paused              bool
 		limits              broker.TypeLimits
 		oldest              time.Duration
 	}
-	want := view{bytes, o.workers(k.name), free, len(k.letters), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
-	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Paused, info.Limits, info.Oldest}
+	want := view{bytes, o.workers(k.name), free, len(k.letters), len(owners), k.paused, broker.TypeLimits{Concurrency: k.concurrency, Rate: k.rate}, age}
+	got := view{info.Bytes, info.Workers, info.Idle, info.Dead, info.Submitters, info.Paused, info.Limits, info.Oldest}
 	if want != got {
 		return fmt.Errorf("type %q differs:\n  expected %+v\n  got      %+v", k.name, want, got)
 	}
