@@ -42,7 +42,8 @@ const (
 	// spareFlows is how many unused flows are kept for the next ones.
 	spareFlows = 16
 	// unusedBytes is what empty flows may occupy, with their groups and turns, that
-	// are kept where they are: making all of that costs more than a job.
+	// are kept where they are: making all of that costs more than a job. To forget a
+	// type that has all of them takes 2 ms.
 	unusedBytes = 8 << 20
 )
 

@@ -461,3 +461,26 @@ func TestGroupsComeAndGo(t *testing.T) {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }
+
+// TestFairToggled: however often a type becomes fair and no longer is, its flows are
+// soon done with.
+func TestFairToggled(t *testing.T) {
+	b := New(Config{})
+	p := b.AddSubmitter()
+	const flows = 2 * lookFlows
+	for i := range flows {
+		b.Submit(0, p, &Submission{ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{fmt.Append(nil, "g", i)}})
+	}
+	for i := range 101 {
+		if _, err := b.SetFair(0, []byte("t"), i%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ticks := 0
+	for ; b.Next() <= 0 && ticks <= 100; ticks++ {
+		b.Tick(0)
+	}
+	if ticks > flows/lookFlows+1 {
+		t.Errorf("%d ticks have not let all flows stand where they belong", ticks)
+	}
+}

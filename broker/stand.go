@@ -1,5 +1,7 @@
 package broker
 
+import "slices"
+
 // Where jobs that are ready stand: each in the queue of its flow, and the flow,
 // by its best job, in the heap of its type. Two things may come in between.
 //
@@ -208,6 +210,8 @@ func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, error) {
 	}
 	if k.fair != fair {
 		if k.fair = fair; k.flowCount > 0 {
+			// Turned on and off again and again, there is one for the type all the same.
+			b.restandings = slices.DeleteFunc(b.restandings, func(v restanding) bool { return v.kind == k })
 			b.restandings = append(b.restandings, restanding{kind: k, next: 1})
 		}
 	}
