@@ -6,7 +6,7 @@ export const html = htm.bind(h);
 
 /** Does what may come later once what is drawn now is seen.
  * @param {(nothing?: any) => void} what */
-export const painted = what => { requestAnimationFrame(() => setTimeout(what)); };
+export const painted = what => { requestAnimationFrame(() => requestAnimationFrame(what)); };
 
 export { render, Component };
-export { signal, effect, batch, untracked } from './lib/signals-core.mjs';
+export { signal, effect, batch } from './lib/signals-core.mjs';
