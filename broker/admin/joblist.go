@@ -29,7 +29,7 @@ func jobFilter(r *http.Request, v url.Values) (*broker.JobFilter, error) {
 		return nil, fail(http.StatusBadRequest, "invalid_value", "state must be one of %s, got %.64q", strings.Join(broker.JobStates, ", "), q.State)
 	}
 	var err error
-	if typ := cmp.Or(inPath(r, "type"), v.Get("type")); typ != "" {
+	if typ := cmp.Or(api.Name(r.PathValue("type")), v.Get("type")); typ != "" {
 		if q.Type, err = named("type", typ); err != nil {
 			return nil, err
 		}
@@ -225,7 +225,7 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, what string, count fu
 		do(&out)
 		out.After = count()
 		// Of who hung up neither count need be whole, and not all may be done.
-		a.log.Info().Str("type", inPath(r, "type")).Str("peer", by(r)).Int("before", out.Before).
+		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("peer", by(r)).Int("before", out.Before).
 			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + what)
 	}
 	reply(w, http.StatusOK, out)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -60,7 +59,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		if c.Job.Delayed {
 			out.State = "delayed"
 		}
-		w.Header().Set("Location", "/v1/jobs/"+url.PathEscape(out.ID))
+		w.Header().Set("Location", "/v1/jobs/"+api.Segment(out.ID))
 		reply(w, http.StatusAccepted, out)
 		return nil
 	}

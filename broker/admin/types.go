@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -50,16 +49,8 @@ func ledger(l *broker.Ledger) api.Ledger {
 }
 
 // name reads a name from the path, in the form that the core knows.
-func name(r *http.Request, key string) ([]byte, error) { return named(key, inPath(r, key)) }
-
-// inPath is a name in the path. Browsers take "." and ".." out of paths: these may have
-// the byte 0xff before them, which is in no name.
-func inPath(r *http.Request, key string) string {
-	v := r.PathValue(key)
-	if dots := strings.TrimPrefix(v, "\xff"); dots == "." || dots == ".." {
-		return dots
-	}
-	return v
+func name(r *http.Request, key string) ([]byte, error) {
+	return named(key, api.Name(r.PathValue(key)))
 }
 
 func named(key, v string) ([]byte, error) {

@@ -160,15 +160,6 @@ func status(err error) int {
 	return 0
 }
 
-// segment makes a part of a path of a name, whatever is in it.
-func segment(s string) string {
-	e := url.PathEscape(s)
-	if e == "." || e == ".." {
-		return strings.ReplaceAll(e, ".", "%2E")
-	}
-	return e
-}
-
 // pageSize is the most that a broker gives at once.
 const pageSize = 1000
 

@@ -66,7 +66,7 @@ func (t *tool) change(ctx context.Context, id string, c gloom.Change) error {
 		ms := c.Delay.Milliseconds()
 		ask.DelayMS = &ms
 	}
-	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+segment(id), ask, nil)
+	err := t.link.operator().do(ctx, http.MethodPatch, "/v1/jobs/"+api.Segment(id), ask, nil)
 	if code := status(err); err != nil && code != http.StatusNotFound && code != http.StatusBadRequest {
 		err = t.orAsSubmitter(ctx, "change", id, err, func(jobs *gloom.Submitter) error { return jobs.Change(ctx, id, c) })
 	}

@@ -42,7 +42,7 @@ shown, handed in again and discarded.`,
 	return cmd
 }
 
-func deadPath(typ, id string) string { return "/v1/dead/" + segment(typ) + "/" + segment(id) }
+func deadPath(typ, id string) string { return "/v1/dead/" + api.Segment(typ) + "/" + api.Segment(id) }
 
 // mostDead is how many types, and of each how many failed jobs, are looked at.
 const mostDead = 100 * pageSize
@@ -96,7 +96,7 @@ func (t *tool) listDead(ctx context.Context, types []string, reason string, limi
 	var kept []letter
 	left := false
 	for _, typ := range types {
-		more, err := list(ctx, o, "/v1/dead/"+segment(typ)+"?reason="+url.QueryEscape(reason), limit, func(raw json.RawMessage) error {
+		more, err := list(ctx, o, "/v1/dead/"+api.Segment(typ)+"?reason="+url.QueryEscape(reason), limit, func(raw json.RawMessage) error {
 			kept = append(kept, letter{raw: raw})
 			return decode(raw, &kept[len(kept)-1].DeadJob)
 		})
@@ -243,7 +243,7 @@ func (a *deadAction) many(typ string) error {
 		return f
 	}
 	out, err := a.tool.many(&changeOfMany{
-		path: "/v1/dead/" + segment(typ) + "/" + a.verb, filter: filter, what: "failed job", verb: a.verb, yes: a.yes,
+		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, what: "failed job", verb: a.verb, yes: a.yes,
 	})
 	if err != nil || out == nil {
 		return err

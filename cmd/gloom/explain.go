@@ -35,7 +35,7 @@ are not known any more, but for failed ones that the broker keeps.`,
 }
 
 func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error {
-	err := printOne(ctx, t, "/v1/jobs/"+segment(id)+query, asJSON, func(j *api.Job) string {
+	err := printOne(ctx, t, "/v1/jobs/"+api.Segment(id)+query, asJSON, func(j *api.Job) string {
 		state := j.State
 		if state == "ended" {
 			state = "ended, " + strings.ReplaceAll(j.Outcome, "_", " ") + "; its outcome is kept"

@@ -73,7 +73,7 @@ func newJobs(t *tool) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "jobs"
 			if len(args) > 0 {
-				path = "types/" + segment(args[0]) + "/jobs"
+				path = "types/" + api.Segment(args[0]) + "/jobs"
 			}
 			if l.all {
 				l.limit = math.MaxInt
@@ -137,7 +137,7 @@ answer. --body prints the body alone, as it is.`,
 
 func (t *tool) jobBody(ctx context.Context, id string) error {
 	var j api.Job
-	if err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+segment(id)+"?body=true", nil, &j); err != nil {
+	if err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j); err != nil {
 		return err
 	}
 	switch {
@@ -197,7 +197,7 @@ func newPurge(t *tool) *cobra.Command {
 				what = q.state + " job"
 			}
 			out, err := t.many(&changeOfMany{
-				path: "/v1/types/" + segment(args[0]) + "/jobs/cancel", filter: func(most int) any { return q.api(most) },
+				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(most int) any { return q.api(most) },
 				what: what, verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {

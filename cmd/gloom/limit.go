@@ -85,7 +85,7 @@ func (l *limit) ofType(ctx context.Context, typ string) error {
 		return cli.Usagef("--remove goes with --group")
 	}
 	o := l.link.operator()
-	path := "/v1/types/" + segment(typ)
+	path := "/v1/types/" + api.Segment(typ)
 	var now api.Type
 	err := o.do(ctx, http.MethodGet, path, nil, &now)
 	if err != nil && !(status(err) == http.StatusNotFound && (l.sets() || l.setFair)) {
@@ -119,7 +119,7 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		return cli.Usagef("--fair is of a type, not of a group")
 	}
 	o := l.link.operator()
-	path := "/v1/groups/" + segment(l.group)
+	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
 		if l.sets() {
 			return cli.Usagef("--remove and limits exclude each other")

@@ -69,7 +69,7 @@ func newSetPaused(t *tool, verb, short, long string) *cobra.Command {
 func (t *tool) setPaused(cmd *cobra.Command, args []string) error {
 	o := t.link.operator()
 	var now api.Type
-	if err := o.do(cmd.Context(), http.MethodPost, "/v1/types/"+segment(args[0])+"/"+cmd.Name(), struct{}{}, &now); err != nil {
+	if err := o.do(cmd.Context(), http.MethodPost, "/v1/types/"+api.Segment(args[0])+"/"+cmd.Name(), struct{}{}, &now); err != nil {
 		return err
 	}
 	state := "is paused"
@@ -111,7 +111,7 @@ func (t *tool) cancel(ctx context.Context, ids []string, running bool) error {
 		query = "?running=true"
 	}
 	return t.forEach(ids, func(id string) error {
-		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+segment(id)+query, nil, nil)
+		err := o.do(ctx, http.MethodDelete, "/v1/jobs/"+api.Segment(id)+query, nil, nil)
 		if err != nil && status(err) != http.StatusNotFound && !t.link.compat {
 			err = t.orAsSubmitter(ctx, "cancel", id, err, func(jobs *gloom.Submitter) error { return jobs.Cancel(ctx, id) })
 		}

@@ -225,7 +225,7 @@ func (s *submit) mindWorkers(ctx context.Context, note func(format string, args 
 	}
 	t := time.AfterFunc(unserved, func() {
 		var typ api.Type
-		err := s.link.operator().do(ctx, http.MethodGet, "/v1/types/"+segment(s.job.Type), nil, &typ)
+		err := s.link.operator().do(ctx, http.MethodGet, "/v1/types/"+api.Segment(s.job.Type), nil, &typ)
 		if err == nil && typ.Unserved() {
 			note("no worker serves %s yet; waiting for one", cli.Clean(s.job.Type))
 		}

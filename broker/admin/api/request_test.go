@@ -1,0 +1,26 @@
+package api_test
+
+import (
+	"net/url"
+	"testing"
+
+	"gloom/broker/admin/api"
+)
+
+// TestSegment: whatever a name is, a path has it in one part that nobody takes out.
+func TestSegment(t *testing.T) {
+	for _, name := range []string{"mail", ".", "..", "...", "./..", "a/b", "%2E", "ÿ.", "~."} {
+		s := api.Segment(name)
+		u, err := url.Parse("http://x/v1/jobs/" + s + "/retry")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := u.JoinPath().EscapedPath(); got != "/v1/jobs/"+s+"/retry" {
+			t.Errorf("%q: the path became %s", name, got)
+		}
+		plain, err := url.PathUnescape(s)
+		if got := api.Name(plain); got != name || err != nil {
+			t.Errorf("%q came back as %q, %v", name, got, err)
+		}
+	}
+}
