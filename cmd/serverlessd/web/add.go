@@ -73,15 +73,11 @@ func (s *Web) add(r *request) error {
 
 // take has the journal accept a body.
 func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt journal.Receipt, err error) {
-	leave, err := s.enter(r)
+	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
 	}
 	defer leave()
-	body, err := s.read(r)
-	if err != nil {
-		return a, receipt, err
-	}
 	p := parser{client: r.client, jobtype: jobtype, maxLine: s.opt.MaxLine, maxLines: s.opt.MaxLines, covers: func(t string) error {
 		_, err := r.covered(t)
 		return err

@@ -36,9 +36,9 @@ func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 
 // TestWaitTakesNoPlace: who waits for a store keeps nobody from adding.
 func TestWaitTakesNoPlace(t *testing.T) {
-	s := &Web{queue: away{asked: make(chan struct{})}, room: make(chan struct{}, 1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+	s := &Web{queue: away{asked: make(chan struct{})}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 1}}
 	add := func(ctx context.Context, query url.Values) error {
-		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/acme/add/t", strings.NewReader(strings.Repeat("a", 2*smallBody)))
 		return s.add(&request{Request: r, w: httptest.NewRecorder(), query: query, client: "acme", name: "t"})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,7 +72,7 @@ func TestStored(t *testing.T) {
 		`"stored":false}`: context.DeadlineExceeded,
 		`"stored":false,"reason":"` + journal.ErrAside.Error() + `"}`: journal.ErrAside,
 	} {
-		s := &Web{queue: stored{err: err}, room: make(chan struct{}, 1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		s := &Web{queue: stored{err: err}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader("a\n"))
 		if err := s.add(&request{Request: r, w: w, query: url.Values{"wait": {"store"}}, client: "acme", name: "t"}); err != nil {
@@ -88,7 +88,7 @@ func TestStored(t *testing.T) {
 // multiple of itself and of --max-lines.
 func TestMemoryOfAnAdd(t *testing.T) {
 	const lines, perLine, perByte = 1000, 300, 6
-	s := &Web{queue: away{}, room: make(chan struct{}, 1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
+	s := &Web{queue: away{}, places: newPlaces(1), opt: Options{MaxBody: 1 << 20, MaxLine: 100, MaxLines: lines}}
 	for _, n := range []int{1, lines, lines + 1, 1 << 19} {
 		body := strings.Repeat("a\n", n)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t", strings.NewReader(body))

@@ -7,60 +7,52 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
 
-// roomWait is how long a body waits for a place.
-const roomWait = time.Second
-
-// enter takes a place for a body that is being read.
-func (s *Web) enter(r *request) (leave func(), err error) {
-	leave = func() { <-s.room }
-	select {
-	case s.room <- struct{}{}:
-		return leave, nil
-	default:
-	}
-	timer := time.NewTimer(roomWait)
-	defer timer.Stop()
-	select {
-	case s.room <- struct{}{}:
-		return leave, nil
-	case <-r.Context().Done():
-	case <-timer.C:
-	}
-	r.w.Header().Set("Connection", "close")
-	return nil, busy("overloaded", "%d bodies are in memory, which is what --max-bodies allows", cap(s.room))
-}
-
-// read returns the request's body, at most as much as is allowed.
-func (s *Web) read(r *request) ([]byte, error) {
+// read returns the request's body, at most as much as is allowed. A large one has a
+// place until it leaves.
+func (s *Web) read(r *request) (body []byte, leave func(), err error) {
+	leave = func() {}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
 	most := int64(s.opt.MaxBody)
 	tooLarge := func() error {
 		return fail(http.StatusRequestEntityTooLarge, "too_large", "body", "the body has more than %d bytes, which is what --max-body allows", most)
 	}
 	if r.ContentLength > most {
 		r.w.Header().Set("Connection", "close") // the rest is not read
-		return nil, tooLarge()
+		return nil, leave, tooLarge()
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength, 64<<10)) + bytes.MinRead)
+		b.Grow(int(min(r.ContentLength, smallBody)) + bytes.MinRead)
 	}
-	_, err := b.ReadFrom(http.MaxBytesReader(r.w, r.Body, most))
+	from := http.MaxBytesReader(r.w, r.Body, most)
+	if _, err = io.CopyN(&b, from, smallBody); err == nil {
+		if !s.places.take(r.Context(), r.client) {
+			r.w.Header().Set("Connection", "close")
+			return nil, leave, busy("overloaded", "of %d large bodies in memory, which is what --max-bodies allows, client %q has half, or all clients the whole", s.places.most, r.client)
+		}
+		leave = func() { s.places.leave(r.client) }
+		_, err = b.ReadFrom(from)
+	}
 	var over *http.MaxBytesError
 	switch {
+	case err == nil, err == io.EOF:
+		return b.Bytes(), leave, nil
 	case errors.As(err, &over):
-		return nil, tooLarge()
+		return nil, leave, tooLarge()
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
-	case err != nil:
-		return nil, invalid("body", "the body could not be read: %v", err)
+		return nil, leave, invalid("body", "the body ended before its announced length, %d bytes", r.ContentLength)
+	default:
+		return nil, leave, invalid("body", "the body could not be read: %v", err)
 	}
-	return b.Bytes(), nil
 }
 
 const (

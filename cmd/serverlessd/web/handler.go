@@ -30,15 +30,11 @@ func (s *Web) putHandler(r *request) error {
 	if h.Method, err = method(r.query.Get("method")); err != nil {
 		return err
 	}
-	leave, err := s.enter(r)
+	body, leave, err := s.read(r)
 	if err != nil {
 		return err
 	}
-	body, err := s.read(r)
 	leave() // not held while a store is waited for
-	if err != nil {
-		return err
-	}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
 		err = readSource(body, &h.Source)
 	} else if h.Lang, h.Body = r.query.Get("lang"), string(body); h.Lang == "" {

@@ -50,7 +50,7 @@ type Queue interface {
 type Options struct {
 	MaxBody, MaxLine int // bytes
 	MaxLines         int // of a body
-	MaxBodies        int // in memory at a time
+	MaxBodies        int // large ones in memory at a time
 	// Quit asks the daemon to stop; it returns at once.
 	Quit    func()
 	Metrics http.Handler
@@ -59,15 +59,15 @@ type Options struct {
 
 // Web serves the requests of clients and operators.
 type Web struct {
-	queue Queue
-	door  *door.Door
-	opt   Options
-	room  chan struct{} // a place for each body that is being read
+	queue  Queue
+	door   *door.Door
+	opt    Options
+	places *places
 }
 
 // New returns the handler of a door.
 func New(q Queue, d *door.Door, opt Options) *Web {
-	return &Web{queue: q, door: d, opt: opt, room: make(chan struct{}, opt.MaxBodies)}
+	return &Web{queue: q, door: d, opt: opt, places: newPlaces(opt.MaxBodies)}
 }
 
 // request is what is asked, taken apart.

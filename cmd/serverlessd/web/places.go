@@ -1,0 +1,63 @@
+package web
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// smallBody is how many bytes of a body are read before it needs a place, so that
+// large ones that come slowly keep no small one waiting.
+const smallBody = 64 << 10
+
+// placeWait is how long a body waits for a place.
+const placeWait = time.Second
+
+// places bound the large bodies in memory: in all, and of a client to half of that.
+type places struct {
+	most int
+
+	mu    sync.Mutex // guards the following
+	taken int
+	of    map[string]int // by client
+	freed chan struct{}  // closed when one is given back
+}
+
+func newPlaces(most int) *places {
+	return &places{most: most, of: make(map[string]int), freed: make(chan struct{})}
+}
+
+// take waits for a place, and tells whether there was one in time.
+func (p *places) take(ctx context.Context, client string) bool {
+	ctx, cancel := context.WithTimeout(ctx, placeWait)
+	defer cancel()
+	for {
+		p.mu.Lock()
+		free := p.taken < p.most && p.of[client] < (p.most+1)/2
+		if free {
+			p.taken++
+			p.of[client]++
+		}
+		freed := p.freed
+		p.mu.Unlock()
+		if free {
+			return true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (p *places) leave(client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken--
+	if p.of[client]--; p.of[client] == 0 {
+		delete(p.of, client)
+	}
+	close(p.freed)
+	p.freed = make(chan struct{})
+}
