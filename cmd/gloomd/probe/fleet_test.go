@@ -2,16 +2,12 @@ package probe_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,167 +20,6 @@ import (
 	"gloom/cmd/gloomd/natstest"
 	"gloom/cmd/throwaway"
 )
-
-var bin string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	throwaway.Parallel(2)
-	os.Exit(throwaway.Main(&bin, func() (int, error) {
-		if _, err := throwaway.Build(bin, "gloomd", throwaway.Race); err != nil {
-			return 1, err
-		}
-		return m.Run(), nil
-	}))
-}
-
-// patience bounds everything that a test waits for.
-const patience = 60 * time.Second
-
-// site is a broker of a fleet, which may be started anew where it was.
-type site struct {
-	t                    *testing.T
-	name, nats           string
-	submit, worker, http string
-	flags                []string
-	cable                *cable // to the first NATS server, where there is one alone
-	*throwaway.Daemon
-}
-
-// fleet starts NATS servers and brokers named a, b, c.
-func fleet(t *testing.T, servers, brokers int) ([]*natstest.Server, []*site) {
-	t.Helper()
-	nats, err := natstest.Cluster(servers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
-	for i := range brokers {
-		s := &site{t: t, name: string(rune('a' + i)), nats: natstest.URLs(nats), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
-		if servers == 1 {
-			s.cable = newCable(t, nats[0].URL)
-			s.nats = s.cable.url
-		}
-		s.start()
-		all = append(all, s)
-	}
-	for _, s := range all {
-		s.hears(brokers - 1)
-	}
-	return nats, all
-}
-
-func (s *site) start() {
-	s.t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "gloomd"), append(slices.Clone(s.flags), "--fleet", s.nats, "--fleet-name", s.name,
-		"--submit-addr", s.submit, "--worker-addr", s.worker, "--http-addr", s.http, "--max-memory", "256MiB")...)
-	d, err := throwaway.Start(cmd, "gloomd is ready")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.Daemon = d
-	s.submit, s.worker, s.http = d.Field("submit_addr"), d.Field("worker_addr"), d.Field("http_addr")
-	s.t.Cleanup(func() {
-		if err := d.Stop(); err != nil && s.Daemon == d {
-			s.t.Errorf("broker %s: %v", s.name, err)
-		}
-	})
-}
-
-// get asks a broker; false where it does not answer.
-func (s *site) get(path string, to any) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http+path, nil)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(to) == nil
-}
-
-func (s *site) fleet() (f api.Fleet) { s.get("/v1/fleet", &f); return f }
-
-// found waits until a broker tells of a cause.
-func (s *site) found(cause string) {
-	s.t.Helper()
-	until(s.t, "found: "+cause, func() bool {
-		var f api.Findings
-		return s.get("/v1/findings", &f) && slices.ContainsFunc(f.Items, func(x api.Finding) bool { return x.Cause == cause })
-	})
-}
-
-func (s *site) status() (x api.Status) { s.get("/v1/status", &x); return x }
-
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("in %s: not %s", patience, what)
-		}
-	}
-}
-
-// hears waits until a broker has so many others.
-func (s *site) hears(n int) {
-	s.t.Helper()
-	until(s.t, fmt.Sprintf("broker %s hears %d others", s.name, n), func() bool {
-		up := 0
-		for _, b := range s.fleet().Brokers {
-			if b.State == "up" {
-				up++
-			}
-		}
-		return up == n
-	})
-}
-
-// work serves types at a broker until the test ends or it is told to stop.
-func (s *site) work(types []string, many int, do gloom.Handler) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	w := &gloom.Worker{Types: types, Handler: do, Concurrency: many, Prefetch: many, Options: []gloom.Option{gloom.Addrs(s.worker)}}
-	go func() {
-		defer close(done)
-		_ = w.Run(ctx)
-	}()
-	stop = func() { cancel(); <-done }
-	s.t.Cleanup(stop)
-	return stop
-}
-
-func (s *site) submitter() *gloom.Submitter {
-	s.t.Helper()
-	j, err := gloom.Dial(context.Background(), gloom.Addrs(s.submit))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() { j.Close() })
-	return j
-}
-
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func do(t *testing.T, j *gloom.Submitter, job gloom.Job) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	r, err := j.Do(ctx, job)
-	return string(r.Body), err
-}
-
-// echo answers with the name of the broker that it serves, and the body.
-func (s *site) echo(_ context.Context, j *gloom.Job) (any, error) {
-	return s.name + strings.Trim(string(j.Body), `"`), nil
-}
-
-func body(s string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", s)) }
 
 // TestLend: what is done at another broker looks as if it was done at home.
 func TestLend(t *testing.T) {

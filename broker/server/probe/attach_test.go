@@ -1,0 +1,250 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+)
+
+// attach asks for a job's frames and checks the state that it is told.
+func (s submitter) attach(id, state, more string) {
+	s.t.Helper()
+	s.send(`{"action":"attach","id":%s%s}`, quote(id), more)
+	s.attached(id, state)
+}
+
+func (s submitter) attached(id, state string) {
+	s.t.Helper()
+	f := s.recv()
+	if f.shape() != "id ok state" || f.text("id") != id || f.text("state") != state {
+		s.t.Fatalf("got %s, want ok for %q in state %s", f, id, state)
+	}
+}
+
+func (s submitter) attachFails(code, id string) frame {
+	s.t.Helper()
+	s.send(`{"action":"attach","id":%s}`, quote(id))
+	return s.failsFor(code, id)
+}
+
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("in every state, and the result comes here", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.worker(t)
+		id := s.freshWith(typ, `1`, keep+`,"delay_ms":60000`)
+		b.lose(t, s, (*conn).close)
+		one, two, three := b.submitter(t), b.submitter(t), b.submitter(t)
+		one.attach(id, "delayed", "")
+		one.change(id, `"delay_ms":0`)
+		b.lose(t, one, (*conn).reset)
+		two.attach(id, "queued", "")
+		b.lose(t, two, (*conn).close)
+		w.join(typ)
+		w.takes(id)
+		three.attach(id, "running", "")
+		w.respond(`2`)
+		three.result(id, `2`)
+		three.quiet()
+	})
+	t.Run("taken over while its connection lives", func(t *testing.T) {
+		typ := name("attach")
+		s, heir, w := b.submitter(t), b.submitter(t), b.worker(t)
+		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		heir.attach(id, "queued", `,"progress":true`)
+		s.failsFor("taken_over", id)
+		s.cancelFails("unknown_id", id)
+		s.changeFails("unknown_id", id, `"priority":1`)
+		w.join(typ)
+		w.takes(id)
+		w.progress(`1`)
+		heir.progressOf(id, `1`)
+		s.attach(id, "running", "") // and back
+		heir.failsFor("taken_over", id)
+		w.progress(`2`)
+		heir.close() // has nothing to do with it any more
+		w.respond(`2`)
+		s.result(id, `2`)
+		s.quiet()
+	})
+	t.Run("who lost it may go, the job stays", func(t *testing.T) {
+		typ := name("attach")
+		s, heir := b.submitter(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, keep)
+		heir.attach(id, "queued", "")
+		s.failsFor("taken_over", id)
+		b.lose(t, s, (*conn).close)
+		heir.attach(id, "queued", "") // is here already
+		heir.quiet()
+		heir.cancel(id)
+		heir.cancelFails("unknown_id", id)
+	})
+	t.Run("progress is set anew by each", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, keep+`,"progress":true`)
+		w.takes(id)
+		for _, c := range []struct {
+			more string
+			asks bool
+		}{{"", false}, {`,"progress":true`, true}, {`,"progress":false`, false}, {`,"progress":null`, false}, {`,"progress":true`, true}} {
+			s.attach(id, "running", c.more)
+			w.progress(`7`)
+			if c.asks {
+				s.progressOf(id, `7`)
+			}
+			s.quiet()
+		}
+	})
+	t.Run("not there, detached, bound to another", func(t *testing.T) {
+		typ := name("attach")
+		s, other, w := b.submitter(t), b.submitter(t), b.joined(t, name("none"))
+		other.attachFails("unknown_id", "no such job")
+		other.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
+		s.attachFails("unknown_id", s.freshWith(typ, `1`, `,"detach":true`))
+		id := s.fresh(typ, `1`)
+		other.attachFails("unknown_id", id)
+		s.quiet()
+		w.join(typ)
+		w.job()
+	})
+	t.Run("an unwanted run", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, keep)
+		w.takes(id)
+		s.cancel(id)
+		s.attachFails("unknown_id", id)
+		b.submitter(t).attachFails("unknown_id", id)
+		s.put(id, typ, `1`, "")
+		s.failsFor("id_exists", id) // held to the run's end
+		w.respond(`2`)
+		s.submit(id, typ, `1`)
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 2, "cancelled": 1, "running": 1})
+	})
+	t.Run("in the order of replies", func(t *testing.T) {
+		typ := name("attach")
+		id := b.ended(t, typ, `2`, "")
+		s := b.submitter(t)
+		s.raw([]byte(string(pack(`{"action":"ping"}`)) + string(pack(`{"action":"attach","id":`+quote(id)+`}`)) + string(pack(`{"action":"ping"}`))))
+		s.ok()
+		s.attached(id, "ended")
+		s.result(id, `2`)
+		s.ok()
+	})
+	t.Run("many in one segment", func(t *testing.T) {
+		typ := name("attach")
+		s, w := b.submitter(t), b.worker(t)
+		var ids []string
+		var batch []byte
+		for range 200 {
+			id := s.freshWith(typ, `1`, keep)
+			ids = append(ids, id)
+			batch = append(batch, pack(`{"action":"attach","id":`+quote(id)+`}`)...)
+		}
+		b.lose(t, s, (*conn).reset)
+		w.join(typ)
+		for i, id := range ids {
+			w.takes(id)
+			w.respond(fmt.Sprint(i))
+		}
+		heir := b.submitter(t)
+		heir.raw(batch)
+		for i, id := range ids {
+			heir.attached(id, "ended")
+			heir.result(id, fmt.Sprint(i))
+		}
+		heir.quiet()
+	})
+	t.Run("progress of the wrong kind", func(t *testing.T) {
+		typ := name("attach")
+		s, other := b.submitter(t), b.submitter(t)
+		id := s.freshWith(typ, `1`, keep)
+		for _, v := range noBooleans {
+			other.send(`{"action":"attach","id":%q,"progress":%s}`, id, v)
+			reasonNames(t, other.failsFor("invalid_type", id), "progress")
+		}
+		s.quiet() // nobody took it
+	})
+	t.Run("with every answer crossing: nothing is lost", func(t *testing.T) {
+		typ := name("attach")
+		w := b.joined(t, typ)
+		won := map[string]int{}
+		for range 60 {
+			s, heir := b.submitter(t), b.submitter(t)
+			id := s.freshWith(typ, `1`, keep)
+			w.takes(id)
+			w.send(`{"action":"respond","body":"x"}`)
+			heir.send(`{"action":"attach","id":%q}`, id)
+			f := heir.recv()
+			switch {
+			case f.text("error") == "unknown_id":
+				s.result(id, `"x"`)
+			case f.has("ok"):
+				heir.result(id, `"x"`)
+			default:
+				t.Fatalf("attach: %s", f)
+			}
+			won[f.text("error")+f.text("state")]++
+			w.ok()
+			s.close()
+			heir.close()
+		}
+		t.Logf("won by %v", won)
+	})
+	t.Run("with every cut crossing: every answer once", func(t *testing.T) {
+		typ := name("attach")
+		w := b.joined(t, typ)
+		for i := range 60 {
+			s := b.submitter(t)
+			id := s.freshWith(typ, `1`, keep)
+			w.takes(id)
+			if i%2 == 0 {
+				s.reset()
+			}
+			w.send(`{"action":"respond","body":"x"}`)
+			if i%2 == 1 {
+				s.halfClose() // still reads: here, or kept, or both
+			}
+			w.ok()
+			if i%2 == 1 {
+				if f, err := s.next(patience); err == nil && f.kind() == "result" {
+					continue
+				}
+			}
+			heir := b.submitter(t)
+			heir.send(`{"action":"attach","id":%q}`, id)
+			f := heir.recv()
+			if f.text("error") == "unknown_id" {
+				continue // written whole to the one that was cut
+			}
+			heir.result(id, `"x"`)
+		}
+	})
+	t.Run("with tokens", func(t *testing.T) {
+		b := start(t, "--token-file="+tokenFile(t, tokenLines))
+		s, w := b.submitterAs(t, "all-1"), b.workerAs(t, "all-1")
+		id := s.freshWith("img-a", `1`, keep)
+		other := b.submitterAs(t, "img-1")
+		other.attachFails("unknown_id", id)
+		w.join("img-a")
+		w.takes(id)
+		other.attachFails("unknown_id", id)
+		bound := s.fresh("elsewhere", `1`)
+		s.close()
+		w.respond(`2`)
+		until(t, "its connection is gone", func() error {
+			if status, body, err := b.ask("GET", "/v1/jobs/"+bound, "admin-1"); err != nil || status != 404 {
+				return fmt.Errorf("%d %s %v", status, body, err)
+			}
+			return nil
+		})
+		for _, verb := range []string{"attach", "cancel"} {
+			other.send(`{"action":%q,"id":%q}`, verb, id)
+			other.failsFor("unknown_id", id)
+		}
+		heir := b.submitterAs(t, "all-1")
+		heir.attach(id, "ended", "")
+		heir.result(id, `2`)
+	})
+}

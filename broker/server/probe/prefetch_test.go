@@ -1,0 +1,367 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestPrefetch(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("so many jobs may be out", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "3")
+		var ids []string
+		for range 4 {
+			ids = append(ids, s.fresh(typ, `1`))
+		}
+		for _, id := range ids[:3] {
+			w.takes(id)
+		}
+		w.quiet()
+		w.respondTo(ids[1], `"b"`)
+		s.result(ids[1], `"b"`)
+		w.takes(ids[3])
+		w.quiet()
+		for _, i := range []int{3, 0, 2} { // in any order
+			w.respondTo(ids[i], fmt.Sprint(i))
+			s.result(ids[i], fmt.Sprint(i))
+		}
+		w.quiet()
+	})
+	t.Run("waiting jobs at once, ok first", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s := b.submitter(t)
+		var ids []string
+		for i := range 5 {
+			ids = append(ids, s.freshWith(typ, `1`, fmt.Sprintf(`,"priority":%d`, -i)))
+		}
+		w := b.named(t, typ, "5")
+		for _, id := range ids {
+			w.takes(id)
+		}
+	})
+	t.Run("the socket names its jobs", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w, other := b.submitter(t), b.named(t, typ, "2"), b.worker(t)
+		id, queued := s.fresh(typ, `1`), s.fresh(name("elsewhere"), `1`)
+		w.takes(id)
+		otherType := name("prefetch")
+		other.joinWith(otherType, `,"prefetch":2`)
+		others := s.fresh(otherType, `1`)
+		other.takes(others)
+		for _, verb := range []string{"respond", "fail", "progress"} {
+			w.send(`{"action":%q,"body":1}`, verb)
+			reasonNames(t, w.fails("missing_field"), "id")
+			for _, unknown := range []string{"never", queued, others} {
+				w.send(`{"action":%q,"body":1,"id":%q}`, verb, unknown)
+				w.failsFor("unknown_id", unknown)
+			}
+			for _, v := range []string{`5`, `[]`, `""`, `true`} {
+				w.send(`{"action":%q,"body":1,"id":%s}`, verb, v)
+				w.fails("invalid_type")
+			}
+		}
+		w.respondTo(id, `2`)
+		s.result(id, `2`)
+		w.send(`{"action":"respond","body":1,"id":%q}`, id) // answered before
+		w.failsFor("unknown_id", id)
+		s.quiet()
+	})
+	t.Run("without a job it is unknown_id", func(t *testing.T) {
+		t.Parallel()
+		w := b.named(t, name("prefetch"), "2")
+		for _, verb := range []string{"respond", "fail", "progress"} {
+			w.send(`{"action":%q,"body":1}`, verb)
+			w.fails("missing_field")
+			w.send(`{"action":%q,"body":1,"id":"x"}`, verb)
+			w.failsFor("unknown_id", "x")
+		}
+	})
+	t.Run("even with 1, and ever after", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "1")
+		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		w.takes(id)
+		w.quiet()
+		w.send(`{"action":"respond","body":1}`)
+		w.fails("missing_field")
+		w.join(typ) // without prefetch: one job, still by name
+		w.send(`{"action":"respond","body":1}`)
+		w.fails("missing_field")
+		w.respondTo(id, `1`)
+		w.takes(next)
+		w.send(`{"action":"respond","body":1}`)
+		w.fails("missing_field")
+		w.respondTo(next, `1`)
+	})
+	t.Run("ids by value", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "2")
+		s.submit(typ+"é", typ, `1`)
+		w.takes(typ + "é")
+		w.send(`{"action":"respond","id":"%s\u00e9","body":2}`, typ)
+		w.ok()
+		s.result(typ+"é", `2`)
+	})
+	t.Run("a failed respond leaves the job", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "2")
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		w.send(`{"action":"respond","id":%q}`, id)
+		f := w.fails("missing_field")
+		if f.text("id") != id {
+			t.Errorf("%s lacks the id of the job", f)
+		}
+		w.respondTo(id, `2`)
+		s.result(id, `2`)
+	})
+	t.Run("sockets with room take turns", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w1, w2 := b.submitter(t), b.named(t, typ, "3"), b.named(t, typ, "3")
+		for range 3 {
+			w1.takes(s.fresh(typ, `1`))
+			w2.takes(s.fresh(typ, `1`))
+		}
+		waiting := s.fresh(typ, `1`)
+		w1.quiet()
+		w2.quiet()
+		_ = waiting
+	})
+	t.Run("a plain worker among them", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, plain, w := b.submitter(t), b.joined(t, typ), b.named(t, typ, "2")
+		plain.takes(s.fresh(typ, `1`))
+		w.takes(s.fresh(typ, `1`))
+		w.takes(s.fresh(typ, `1`))
+		s.fresh(typ, `1`)
+		plain.quiet()
+		w.quiet()
+	})
+	t.Run("rejoin with a larger number", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "1")
+		var ids []string
+		for range 4 {
+			ids = append(ids, s.fresh(typ, `1`))
+		}
+		w.takes(ids[0])
+		w.joinWith(typ, `,"prefetch":3`)
+		w.takes(ids[1])
+		w.takes(ids[2])
+		w.quiet()
+	})
+	t.Run("rejoin with a smaller one", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "3")
+		var ids []string
+		for range 5 {
+			ids = append(ids, s.fresh(typ, `1`))
+		}
+		for _, id := range ids[:3] {
+			w.takes(id)
+		}
+		w.joinWith(typ, `,"prefetch":2`)
+		w.respondTo(ids[0], `1`)
+		w.quiet() // two are out: full
+		w.respondTo(ids[2], `1`)
+		w.takes(ids[3])
+		w.quiet()
+	})
+	t.Run("what is out counts against another type", func(t *testing.T) {
+		t.Parallel()
+		one, two := name("prefetch"), name("prefetch")
+		s, w := b.submitter(t), b.named(t, one, "2")
+		old := s.fresh(one, `1`)
+		w.takes(old)
+		new1, new2 := s.fresh(two, `1`), s.fresh(two, `1`)
+		w.joinWith(two, `,"prefetch":2`)
+		w.takes(new1)
+		w.quiet()
+		w.respondTo(old, `"old"`)
+		s.result(old, `"old"`)
+		w.takes(new2)
+	})
+	t.Run("a plain worker at work asks for prefetch", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id, next := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		w.takes(id)
+		w.joinWith(typ, `,"prefetch":2`)
+		w.takes(next)
+		w.send(`{"action":"respond","body":1}`)
+		w.fails("missing_field")
+		w.respondTo(id, `1`)
+		s.result(id, `1`)
+		w.respondTo(next, `2`)
+		s.result(next, `2`)
+	})
+	t.Run("lost with several out", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "3")
+		once := s.freshWith(typ, `1`, `,"retries":0`)
+		var ids []string
+		for range 3 {
+			ids = append(ids, s.freshWith(typ, `1`, `,"retries":1`))
+		}
+		w.takes(once)
+		w.takes(ids[0])
+		w.takes(ids[1])
+		w.close()
+		s.failsFor("job_failed", once) // every job that was out has used a run
+		for _, id := range ids[:2] {
+			b.waitState(t, id, "queued")
+		}
+		w = b.named(t, typ, "3")
+		for _, id := range ids { // by age, ahead of the one that never ran
+			w.takes(id)
+		}
+		w.close()
+		failed := map[string]bool{}
+		for range 2 {
+			failed[s.fails("job_failed").text("id")] = true
+		}
+		if !failed[ids[0]] || !failed[ids[1]] {
+			t.Errorf("job_failed for %v, want %v", failed, ids[:2])
+		}
+		b.waitState(t, ids[2], "queued")
+	})
+	t.Run("an overdue run stops the whole socket", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "3")
+		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		w.takes(slow)
+		s.failsFor("job_failed", slow)
+		next := s.fresh(typ, `1`)
+		w.quiet() // there is room, but a stalled worker must answer or close
+		w.respondTo(slow, `"late"`)
+		w.takes(next)
+		s.quiet()
+	})
+	t.Run("an overdue run, others still answered", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "2")
+		fine := s.fresh(typ, `1`)
+		slow := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		w.takes(fine)
+		w.takes(slow)
+		s.failsFor("job_failed", slow)
+		w.respondTo(fine, `1`)
+		s.result(fine, `1`)
+		waiting := s.fresh(typ, `1`)
+		w.quiet()
+		w.send(`{"action":"progress","id":%q,"body":1}`, slow) // frees nothing
+		_ = w.recv()
+		w.quiet()
+		w.send(`{"action":"fail","id":%q}`, slow)
+		w.ok()
+		w.takes(waiting)
+	})
+	t.Run("progress and fail by name", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "2")
+		one := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
+		two := s.freshWith(typ, `1`, `,"progress":true,"retries":0`)
+		w.takes(one)
+		w.takes(two)
+		w.send(`{"action":"progress","id":%q,"body":"two"}`, two)
+		w.ok()
+		s.progressOf(two, `"two"`)
+		w.send(`{"action":"fail","id":%q,"reason":"broken"}`, one)
+		w.ok()
+		s.failsFor("job_failed", one)
+		w.respondTo(two, `2`)
+		s.result(two, `2`)
+	})
+	t.Run("size_error with several out", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "2")
+		one, two := s.fresh(typ, `1`), s.fresh(typ, `1`)
+		w.takes(one)
+		w.takes(two)
+		w.raw(announce(0x7fffffff))
+		w.fails("size_error")
+		w.eof()
+		// Nobody can tell whose answer it was: each job fails, or is tried again.
+		until(t, "no job is out on the closed socket", func() error {
+			if b.state(t, one) == "running" || b.state(t, two) == "running" {
+				return errNotYet
+			}
+			return nil
+		})
+		retried := 0
+		for _, id := range []string{one, two} {
+			if b.state(t, id) == "queued" {
+				retried++
+			}
+		}
+		for range 2 - retried {
+			s.fails("job_failed")
+		}
+		heir := b.joined(t, typ)
+		for range retried {
+			id, _ := heir.job()
+			heir.respond(`2`)
+			s.result(id, `2`)
+		}
+		heir.quiet()
+		s.quiet()
+	})
+	t.Run("ten thousand jobs through one socket", func(t *testing.T) {
+		t.Parallel()
+		typ := name("prefetch")
+		s, w := b.submitter(t), b.named(t, typ, "100")
+		const jobs = 10_000
+		go func() {
+			var batch []byte
+			for i := range jobs {
+				batch = append(batch, pack(fmt.Sprintf(`{"action":"submit","id":"%s-%d","type":%q,"body":%d,"ack":false}`, typ, i, typ, i))...)
+			}
+			_ = s.write(batch)
+		}()
+		done := make(chan error, 1)
+		go func() {
+			for served := 0; served < jobs; {
+				f, err := w.next(patience)
+				if err != nil {
+					done <- err
+					return
+				}
+				if f.kind() == "job" {
+					served++
+					if err := w.write(pack(fmt.Sprintf(`{"action":"respond","id":%s,"body":%s}`, f.keys["id"], f.keys["body"]))); err != nil {
+						done <- err
+						return
+					}
+				} else if f.kind() != "ok" {
+					done <- fmt.Errorf("got %s", f)
+					return
+				}
+			}
+			done <- nil
+		}()
+		for i := range jobs {
+			s.result(fmt.Sprintf("%s-%d", typ, i), fmt.Sprint(i))
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("lost, failed and timed-out runs share one count", func(t *testing.T) {
+		t.Parallel()
+		typ := name("retry")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"retries":3,"timeout_ms":100`)
+		w := b.joined(t, typ)
+		w.takes(id)
+		w.close()
+		w = b.joined(t, typ)
+		w.takes(id)
+		w.fail(``)
+		w.takes(id)
+		b.waitNotRunning(t, id)
+		w.respond(`"late"`)
+		w.takes(id)
+		w.fail(`,"reason":"the last one"`)
+		if f := s.failsFor("job_failed", id); f.text("reason") == "" {
+			t.Error("no reason")
+		}
+		w.quiet()
+	})
+	for _, n := range []int{0, 1, 7} {
+		t.Run(fmt.Sprintf("retries %d: fails", n), func(t *testing.T) {
+			t.Parallel()
+			typ := name("retry")
+			s, w := b.submitter(t), b.joined(t, typ)
+			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
+			for range n + 1 {
+				w.takes(id)
+				w.fail(``)
+			}
+			s.failsFor("job_failed", id)
+			w.quiet()
+			s.submit(id, typ, `1`) // free
+		})
+		t.Run(fmt.Sprintf("retries %d: lost workers", n), func(t *testing.T) {
+			t.Parallel()
+			typ := name("retry")
+			s := b.submitter(t)
+			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
+			loseWorkers(t, b, typ, id, n+1)
+			s.failsFor("job_failed", id)
+		})
+	}
+	t.Run("a thousand", func(t *testing.T) {
+		t.Parallel()
+		typ := name("retry")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"retries":1000`)
+		for range 1001 {
+			w.takes(id)
+			w.fail(``)
+		}
+		s.failsFor("job_failed", id)
+	})
+	t.Run("default is 3", func(t *testing.T) {
+		t.Parallel()
+		typ := name("retry")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		for range 4 {
+			w.takes(id)
+			w.fail(``)
+		}
+		s.failsFor("job_failed", id)
+	})
+	t.Run("default by --retries", func(t *testing.T) {
+		t.Parallel()
+		b := start(t, "--retries=1")
+		typ := name("retry")
+		s, w := b.submitter(t), b.joined(t, typ)
+		for _, more := range []string{``, `,"retries":null`} {
+			id := s.freshWith(typ, `1`, more)
+			for range 2 {
+				w.takes(id)
+				w.fail(``)
+			}
+			s.failsFor("job_failed", id)
+		}
+		id := s.freshWith(typ, `1`, `,"retries":2`)
+		for range 3 {
+			w.takes(id)
+			w.fail(``)
+		}
+		s.failsFor("job_failed", id)
+	})
+	t.Run("a retry keeps its age", func(t *testing.T) {
+		t.Parallel()
+		typ := name("retry")
+		s, w := b.submitter(t), b.joined(t, typ)
+		first := s.fresh(typ, `1`)
+		w.takes(first)
+		var rest []string
+		for range 3 {
+			rest = append(rest, s.fresh(typ, `1`))
+		}
+		better := s.freshWith(typ, `1`, `,"priority":1`)
+		w.fail(``)
+		for _, id := range append([]string{better, first}, rest...) {
+			w.takes(id)
+			w.respond(`1`)
+			s.result(id, `1`)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("doubles", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":100,"retries":4`)
+		w.takes(id)
+		for _, wait := range []time.Duration{100 * ms, 200 * ms, 400 * ms} {
+			begin := time.Now()
+			w.fail(``)
+			w.takes(id)
+			notBefore(t, begin, wait, "retried")
+			soonAfter(t, begin, wait+wait/4, "retried")
+		}
+	})
+	t.Run("of a lost worker", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":200`)
+		w.takes(id)
+		begin := time.Now()
+		w.close()
+		heir.takes(id)
+		notBefore(t, begin, 200*ms, "retried")
+	})
+	t.Run("of a timeout", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"backoff_ms":200,"timeout_ms":100`)
+		w.takes(id)
+		heir.takes(id)
+		notBefore(t, begin, 300*ms, "retried")
+		soonAfter(t, begin, 350*ms, "retried")
+	})
+	t.Run("replaced by fail's delay_ms", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":86400000`)
+		w.takes(id)
+		w.fail(`,"delay_ms":0`)
+		w.takes(id)
+		begin := time.Now()
+		w.fail(`,"delay_ms":150`)
+		w.takes(id)
+		notBefore(t, begin, 150*ms, "retried")
+		w.fail(``) // back to the backoff: a day
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q", got)
+		}
+		w.silent(50 * ms)
+	})
+	t.Run("fail's delay_ms without a backoff", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.fresh(typ, `1`)
+		w.takes(id)
+		begin := time.Now()
+		w.fail(`,"delay_ms":150`)
+		w.takes(id)
+		notBefore(t, begin, 150*ms, "retried")
+		w.fail(``)
+		w.takes(id) // only that one retry was delayed
+	})
+	t.Run("the cap is a day, not an overflow", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":1,"retries":1000`)
+		w.takes(id)
+		for range 100 {
+			w.fail(`,"delay_ms":0`)
+			w.takes(id)
+		}
+		w.fail(``) // retry 101: 1 ms · 2¹⁰⁰, at most a day
+		w.silent(100 * ms)
+		if got := b.state(t, id); got != "delayed" {
+			t.Errorf("state %q", got)
+		}
+	})
+	t.Run("others are not held up", func(t *testing.T) {
+		t.Parallel()
+		typ := name("backoff")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"backoff_ms":1000`)
+		w.takes(id)
+		w.fail(``)
+		serve(t, s, w, typ)
+		s.put(id, typ, `1`, "")
+		s.failsFor("id_exists", id) // waiting, it holds its id
+		w.takes(id)
+	})
+}

@@ -1,0 +1,197 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rule sets what the groups of a pattern may do.
+func (d *daemon) rule(t tb, pattern, limits string) string {
+	t.Helper()
+	return d.http(t, "PUT", "/v1/groups/"+url.PathEscape(pattern), limits, 200)
+}
+
+func (d *daemon) dropRule(t tb, pattern string) {
+	t.Helper()
+	d.http(t, "DELETE", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+}
+
+// ruleIs checks what GET of a rule tells; -1 stands for null or absent.
+func (d *daemon) ruleIs(t tb, pattern string, concurrency, rate, burst float64) {
+	t.Helper()
+	var rule map[string]any
+	text := d.http(t, "GET", "/v1/groups/"+url.PathEscape(pattern), "", 200)
+	if err := json.Unmarshal([]byte(text), &rule); err != nil {
+		t.Fatalf("GET rule %q: %v: %s", pattern, err, text)
+	}
+	for key, want := range map[string]float64{"concurrency": concurrency, "rate": rate, "burst": burst} {
+		if got, said := rule[key].(float64); want < 0 && said || want >= 0 && (!said || got != want) {
+			t.Errorf("rule %q: %s is %v, want %v (-1: not said)", pattern, key, rule[key], want)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("set, told, replaced whole, dropped", func(t *testing.T) {
+		p := name("rule") + "-*"
+		if text := b.rule(t, p, `{"concurrency":2,"rate":5.5,"burst":10}`); !strings.Contains(strings.ReplaceAll(text, " ", ""), `"persisted":false`) {
+			t.Errorf("PUT says %s, want persisted false", text)
+		}
+		b.ruleIs(t, p, 2, 5.5, 10)
+		b.rule(t, p, `{"rate":1000000000}`)
+		b.ruleIs(t, p, -1, 1e9, -1)
+		b.rule(t, p, `{"concurrency":0,"rate":null,"burst":null}`)
+		b.ruleIs(t, p, 0, -1, -1)
+		b.rule(t, p, `{"concurrency":1000000000,"rate":0.000001,"burst":1000000}`)
+		b.dropRule(t, p)
+		b.http(t, "GET", "/v1/groups/"+url.PathEscape(p), "", 404)
+		b.http(t, "DELETE", "/v1/groups/"+url.PathEscape(p), "", 404)
+	})
+	t.Run("names that need escaping", func(t *testing.T) {
+		base := name("rule")
+		for _, p := range []string{base + "/a/*", base + " é😀", base + "?x=1#y%25", base + "/../z", "*" + base, base + "%2F", base + "+", base + `"q"`, base + "//"} {
+			b.rule(t, p, `{"concurrency":7}`)
+			b.ruleIs(t, p, 7, -1, -1)
+			found := false
+			for _, r := range b.groups(t, "").Rules {
+				found = found || r["pattern"] == p
+			}
+			if !found {
+				t.Errorf("%q is not among the rules", p)
+			}
+			b.dropRule(t, p)
+		}
+	})
+	t.Run("refused, and the old rule stays", func(t *testing.T) {
+		p := name("rule")
+		path := "/v1/groups/" + p
+		b.rule(t, p, `{"concurrency":2}`)
+		for _, c := range []struct{ with, names string }{
+			{``, ""}, {`{}`, ""}, {`{"concurrency":null}`, ""}, {`[]`, ""}, {`null`, ""}, {`7`, ""}, {`{"concurrency":`, ""}, {`{"concurrency":3} {}`, ""},
+			{`{"concurrency":3,"colour":"red"}`, "colour"}, {`{"Concurrency":3}`, "Concurrency"},
+			{`{"concurrency":-1}`, "concurrency -1"}, {`{"concurrency":1000000001}`, "concurrency 1000000001"}, {`{"concurrency":1.5}`, "concurrency 1.5"},
+			{`{"concurrency":"3"}`, "concurrency"}, {`{"concurrency":true}`, "concurrency"}, {`{"concurrency":99999999999999999999}`, "concurrency"},
+			{`{"rate":0}`, "rate 0"}, {`{"rate":-1}`, "rate -1"}, {`{"rate":1000000001}`, "rate 1000000001"}, {`{"rate":1e400}`, "rate"}, {`{"rate":"5"}`, "rate"},
+			{`{"rate":5,"burst":0}`, "burst 0"}, {`{"rate":5,"burst":1000001}`, "burst 1000001"}, {`{"rate":5,"burst":1.5}`, "burst 1.5"}, {`{"rate":5,"burst":"1"}`, "burst"},
+			{`{"burst":5}`, "burst rate"}, {`{"concurrency":1,"burst":5}`, "burst rate"}, {`{"concurrency":1,"rate":null,"burst":5}`, "burst rate"},
+		} {
+			body := strings.ReplaceAll(b.http(t, "PUT", path, c.with, 400), ",", "")
+			for _, part := range strings.Fields(c.names) {
+				if !strings.Contains(body, part) {
+					t.Errorf("PUT %s: %s does not name %q", c.with, body, part)
+				}
+			}
+			b.ruleIs(t, p, 2, -1, -1)
+		}
+	})
+	t.Run("a pattern that is none", func(t *testing.T) {
+		b.http(t, "PUT", "/v1/groups/"+strings.Repeat("p", 1025), `{"concurrency":1}`, 400)
+		b.rule(t, strings.Repeat("p", 1024), `{"concurrency":1}`)
+		b.dropRule(t, strings.Repeat("p", 1024))
+		b.http(t, "PUT", "/v1/groups/%ff", `{"concurrency":1}`, 400)
+	})
+	t.Run("the busiest first, and limit", func(t *testing.T) {
+		b := start(t)
+		s, w := b.submitter(t), b.many(t, "t")
+		for i := range 120 {
+			for range 1 + i%7 {
+				s.freshWith("t", `1`, in(fmt.Sprintf("g-%d", i)))
+			}
+		}
+		w.job()
+		s.freshWith("u", `1`, in("most"))
+		for range 20 {
+			s.freshWith("u", `1`, in("most")+`,"delay_ms":60000`)
+		}
+		for query, want := range map[string]int{"": 100, "?limit=1": 1, "?limit=7": 7, "?limit=121": 121, "?limit=5000": 121} {
+			l := b.groups(t, query)
+			if len(l.Groups) != want {
+				t.Errorf("%q: %d groups, want %d", query, len(l.Groups), want)
+				continue
+			}
+			if g := l.Groups[0]; g != (groupInfo{"most", 21, 0, 0}) {
+				t.Errorf("%q: first is %+v", query, g)
+			}
+			for i := 1; i < len(l.Groups); i++ {
+				if a, b := l.Groups[i-1], l.Groups[i]; a.Waiting+a.Running < b.Waiting+b.Running {
+					t.Errorf("%q: %+v before %+v", query, a, b)
+				}
+			}
+		}
+		for _, bad := range []string{"0", "-1", "x", "1.5", "1e3", "-99999999999999999999999"} {
+			if status, body, err := b.get("/v1/groups?limit=" + bad); err != nil || status != 400 {
+				t.Errorf("limit=%s: status %d, %v, %.200s", bad, status, err, body)
+			}
+		}
+	})
+	t.Run("hostile patterns cost next to nothing", func(t *testing.T) {
+		b := start(t)
+		for i := range 50 {
+			b.rule(t, strings.Repeat("*a", 500)+fmt.Sprintf("*-%d", i), `{"concurrency":5}`)
+		}
+		s := b.submitter(t)
+		begin := time.Now()
+		for i := range 50 {
+			s.freshWith("t", `1`, in(strings.Repeat("a", 1000)+fmt.Sprint(i)))
+		}
+		soonAfter(t, begin, 0, "submitted under hostile patterns")
+	})
+	t.Run("with tokens", func(t *testing.T) {
+		b := start(t, "--token-file="+tokenFile(t, tokenLines))
+		for token, want := range map[string]int{"": 401, "wrong": 401, "sub-1": 403, "admin-1": 200} {
+			for _, c := range [][2]string{{"PUT", "/v1/groups/g"}, {"GET", "/v1/groups/g"}, {"GET", "/v1/groups"}, {"PUT", "/v1/types/t"}} {
+				with := ""
+				if c[0] == "PUT" {
+					with = map[bool]string{true: `{"concurrency":1}`, false: `{"fair":true}`}[c[1] == "/v1/groups/g"]
+				}
+				if status, body, err := b.askWith(c[0], c[1], token, with); err != nil || status != want && !(want == 200 && status == 201) {
+					t.Errorf("%s %s with %q: %d %s %v, want %d", c[0], c[1], token, status, body, err, want)
+				}
+			}
+		}
+	})
+}
+
+func TestMaxGroups(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--max-groups=3")
+	s, w := b.submitter(t), b.worker(t)
+	first := s.freshWith("t", `1`, in("a", "b"))
+	s.freshWith("t", `1`, in("c")+`,"delay_ms":60000`)
+	refused := func(more string) {
+		t.Helper()
+		id := name("group")
+		s.put(id, "t", `1`, more)
+		overloaded(t, s, id, "max-groups")
+		s.put(id, "t", `1`, `,"ack":false`+more)
+		overloaded(t, s, id, "max-groups")
+		if got := b.state(t, id); got != "" {
+			t.Errorf("a refused job is %q", got)
+		}
+	}
+	refused(in("d"))
+	refused(in("a", "d", "b"))
+	known := s.freshWith("t", `1`, in("c", "a", "b"))
+	s.fresh("t", `1`) // its own group does not count
+	s.cancel(known)
+
+	f := s.changeFails("overloaded", first, `"priority":9,"groups":["a","x","y"]`)
+	reasonNames(t, f, "max-groups")
+	if job := b.info(t, first); job["priority"] != 0.0 || fmt.Sprint(job["groups"]) != "[a b]" {
+		t.Errorf("a refused change changed %v", job)
+	}
+	b.http(t, "PATCH", "/v1/jobs/"+first, `{"priority":9,"groups":["a","x","y"]}`, 503)
+	s.change(first, `"groups":["x","y"]`) // its last groups for new ones
+	refused(in("a"))
+	w.join("t")
+	w.takes(first)
+	w.respond(`1`)
+	s.result(first, `1`)
+	s.freshWith("t", `1`, in("a", "b")) // forgotten with their last job
+}

@@ -1,0 +1,196 @@
+package probe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	b := shared(t)
+	t.Run("of the only run", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		begin := time.Now()
+		id := s.freshWith(typ, `1`, `,"timeout_ms":150,"retries":0`)
+		w.takes(id)
+		s.failsFor("job_failed", id)
+		notBefore(t, begin, 150*ms, "timed out")
+		soonAfter(t, begin, 150*ms, "timed out")
+		s.submit(id, typ, `"again"`) // the run no longer holds the id
+		w.quiet()                    // a stalled worker gets no job before it has answered
+		w.respond(`"late"`)          // ok, discarded
+		s.quiet()
+		if got, body := w.job(); got != id || body != `"again"` {
+			t.Fatalf("job %q %s", got, body)
+		}
+		w.respond(`"in time"`)
+		s.result(id, `"in time"`)
+	})
+	t.Run("counts from handing out", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s := b.submitter(t)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":100,"retries":0`)
+		s.silent(250 * ms) // waiting does not count
+		begin := time.Now()
+		w := b.joined(t, typ)
+		w.takes(id)
+		s.failsFor("job_failed", id)
+		notBefore(t, begin, 100*ms, "timed out")
+	})
+	t.Run("then another worker", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w1, w2 := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		w1.takes(id)
+		w2.takes(id)
+		w2.respond(`"second"`)
+		s.result(id, `"second"`)
+		w1.respond(`"first, late"`)
+		s.quiet()
+		serve(t, s, w2, typ) // longest idle
+		serve(t, s, w1, typ)
+	})
+	t.Run("an answer in time stops the clock", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":0`)
+		w.takes(id)
+		w.respond(`1`)
+		s.result(id, `1`)
+		next := s.freshWith(typ, `1`, `,"retries":0`) // no timeout of its own
+		w.takes(next)
+		s.silent(1200 * ms)
+		w.respond(`2`)
+		s.result(next, `2`)
+	})
+	t.Run("each run anew", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":2`)
+		for range 3 {
+			w.takes(id)
+			b.waitNotRunning(t, id)
+			w.respond(`"late"`) // and only then a worker again
+		}
+		s.failsFor("job_failed", id)
+		w.quiet()
+		s.quiet()
+	})
+	t.Run("the late answer is discarded while the job waits", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":300`)
+		w.takes(id)
+		b.waitState(t, id, "delayed")
+		w.respond(`"late"`)
+		s.quiet()
+		w.takes(id)
+		w.respond(`"again"`)
+		s.result(id, `"again"`)
+	})
+	t.Run("a late fail is discarded", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"backoff_ms":1000,"retries":1`)
+		w.takes(id)
+		b.waitState(t, id, "delayed")
+		w.fail(`,"retry":false`) // not of this job any more
+		s.quiet()
+		w.takes(id)
+	})
+	t.Run("stalled for ever, it closes", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w, heir := b.submitter(t), b.joined(t, typ), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000,"retries":1`)
+		w.takes(id)
+		heir.takes(id)
+		w.close() // the lost run has failed before: nothing is counted twice
+		heir.respond(`1`)
+		s.result(id, `1`)
+		heir.quiet()
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "answered": 1})
+	})
+	t.Run("stalled, rejoining frees nothing", func(t *testing.T) {
+		t.Parallel()
+		typ, other := name("timeout"), name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":60,"retries":0`)
+		w.takes(id)
+		s.failsFor("job_failed", id)
+		next := s.fresh(other, `1`)
+		w.join(other)
+		w.join(typ)
+		w.join(other)
+		w.quiet()
+		w.respond(`"late"`)
+		w.takes(next)
+	})
+	t.Run("of an unwanted run", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":1000`)
+		w.takes(id)
+		s.cancel(id)
+		if got := b.state(t, id); got == "" {
+			t.Error("the id is free before the run is over")
+		}
+		b.waitState(t, id, "") // no retry; the id is free
+		b.ledgerIs(t, typ, map[string]int64{"submitted": 1, "cancelled": 1})
+		s.submit(id, typ, `"again"`)
+		w.quiet()
+		w.respond(`"late"`)
+		w.takes(id)
+	})
+	t.Run("a year is no overflow", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		id := s.freshWith(typ, `1`, `,"timeout_ms":`+year)
+		w.takes(id)
+		s.silent(100 * ms)
+		w.respond(`1`)
+		s.result(id, `1`)
+	})
+	t.Run("race with the answer", func(t *testing.T) {
+		t.Parallel()
+		typ := name("timeout")
+		s, w := b.submitter(t), b.joined(t, typ)
+		won := map[string]int{}
+		for i := range 60 {
+			id := s.freshWith(typ, `1`, `,"timeout_ms":10,"retries":0`)
+			w.takes(id)
+			time.Sleep(time.Duration(8000+i*70) * time.Microsecond)
+			w.respond(`1`) // ok, whoever wins
+			f := s.recv()
+			if f.text("id") != id || f.kind() != "result" && f.text("error") != "job_failed" {
+				t.Fatalf("got %s", f)
+			}
+			won[f.kind()]++
+		}
+		s.quiet()
+		w.quiet()
+		t.Logf("won by %v", won)
+	})
+}
+
+// waitNotRunning waits until the current run of a job is over.
+func (d *daemon) waitNotRunning(t tb, id string) {
+	t.Helper()
+	until(t, "the run is over", func() error {
+		if got := d.state(t, id); got == "running" {
+			return fmt.Errorf("still %s", got)
+		}
+		return nil
+	})
+}
