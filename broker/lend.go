@@ -211,26 +211,27 @@ type Supply struct {
 	Places int
 }
 
-// Supply appends to to what the sets of workers here could take of a type, of each
-// one at most most(set). limit is what its limit leaves for all together.
-func (b *Broker) Supply(typ []byte, most func(set uint32) int, to []Supply) (all []Supply, limit int) {
+// Supply calls add with what the sets of workers here could take of a type, of each
+// one at most most(set), as long as add asks for more. limit is what its limit leaves
+// for all together.
+func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
 	if k == nil || !b.takesMore(k) || k.flows.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
-		return to, 0
+		return 0
 	}
 	limit = math.MaxInt
 	if c := k.limits.Concurrency; c > 0 {
 		limit = c - k.active()
 	}
-	if k.idle.n > 0 {
-		to = append(to, Supply{0, places(&k.idle, most(0))})
+	if k.idle.n > 0 && !add(Supply{0, places(&k.idle, most(0))}) {
+		return limit
 	}
 	for r := k.pairs; r != 0; r = b.pairs.get(r).kindNext {
-		if p := b.pools[b.pairs.get(r).pool]; p.idle.n > 0 {
-			to = append(to, Supply{p.no + 1, places(&p.idle, most(p.no+1))})
+		if p := b.pools[b.pairs.get(r).pool]; p.idle.n > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
+			break
 		}
 	}
-	return to, limit
+	return limit
 }
 
 // Served tells whether workers here serve a type, or it is not known yet.

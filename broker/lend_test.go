@@ -57,8 +57,13 @@ func TestLend(t *testing.T) {
 			w := b.AddWorker()
 			b.Join(1, w, &broker.Joining{Type: []byte(`"t"`), Prefetch: 4})
 			home := b.AddLender()
-			if s, _ := b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, nil); len(s) != 1 || s[0].Places != 4 {
-				t.Errorf("%+v, want 4 places", s)
+			var all []broker.Supply
+			b.Supply([]byte(`"t"`), func(uint32) int { return 10 }, func(s broker.Supply) bool {
+				all = append(all, s)
+				return true
+			})
+			if len(all) != 1 || all[0].Places != 4 {
+				t.Errorf("%+v, want 4 places", all)
 			}
 			fx, run, _ := b.Borrow(2, home, job)
 			if run == 0 || told(fx) != `job:"a":1` {

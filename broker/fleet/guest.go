@@ -116,13 +116,13 @@ func (m *Machine) supplyOf(a *asking, most int) (n int) {
 			return true
 		})
 	}
-	var limit int
-	g.supply, limit = m.core.Supply(a.typ, func(set uint32) int { return most + m.pledgedBy(a, set) }, g.supply[:0])
-	for i := range g.supply {
-		s := &g.supply[i]
+	g.supply = g.supply[:0]
+	limit := m.core.Supply(a.typ, func(set uint32) int { return most + m.pledgedBy(a, set) }, func(s broker.Supply) bool {
 		s.Places = max(0, s.Places-m.pledgedBy(a, s.Set))
+		g.supply = append(g.supply, s)
 		n += s.Places
-	}
+		return n < most
+	})
 	return min(n, most, limit-a.pledged)
 }
 
@@ -369,12 +369,15 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 		b.int(e.Delay)
 	default:
 		b = m.end(itemFail, run.line, keep, e.ID)
-		b.uint(map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobLost: failLost, broker.Draining: failLost}[e.Code])
+		b.uint(hows[e.Code])
 		b.int(e.Delay)
 		b.str(e.Reason)
 	}
 	m.put(p, b)
 }
+
+// hows tells how a run failed that ended with a code.
+var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobLost: failLost, broker.Draining: failLost}
 
 // end begins an item that tells how a run ended.
 func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
