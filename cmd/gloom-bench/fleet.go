@@ -18,16 +18,20 @@ func fleetCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "fleet", Short: "one broker beside fleets of two and three", GroupID: "reading", Args: cobra.NoArgs,
-		Long: `fleet starts one gloomd, and fleets of two and three with a nats-server between
-them (make deps installs it), in turns. In a fleet submitters are at one broker
+		Long: `fleet starts one gloomd, a nats-server (make deps installs it), and fleets of two
+and three with one between them, in turns. In a fleet submitters are at one broker
 and workers at the others, so that every job is lent. Server CPU is that of all
-brokers together, without NATS.`,
+brokers together, without NATS. NATS alone is what its two hops of a lent job take.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			one, err := peers.KindByName("gloomd")
 			if err != nil {
 				return err
 			}
-			plan := race.Fleet([]*peers.Kind{one, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
+			nats, err := peers.KindByName("nats")
+			if err != nil {
+				return err
+			}
+			plan := race.Fleet([]*peers.Kind{one, nats, peers.Fleet(2), peers.Fleet(3)}, rounds, duration)
 			plan.Settings = set
 			return runPlan(cmd.Context(), plan, &out, "")
 		},
