@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/mariadbtest"
 	"gloom/cmd/jobd/store"
 )
@@ -38,10 +39,18 @@ func newCrash(t *testing.T, orphans string) *crash {
 	return &crash{site: s, orphans: orphans}
 }
 
+// config has a lease that a daemon keeps when it gets no turn for seconds: else its
+// rows would be taken for those of a dead one. Who is gone is settled at once.
+func (c *crash) config(name string, concurrency int) config.Worker {
+	cfg := c.site.config(name, c.orphans, concurrency)
+	cfg.Lease = 10 * time.Second
+	return cfg
+}
+
 func (c *crash) life(env ...string) *child {
 	c.t.Helper()
 	// Each life signs its runs, so that they can be told apart.
-	cfg := c.config(crashOwner, c.orphans, 3)
+	cfg := c.config(crashOwner, 3)
 	cfg.LauncherEnv = []string{fmt.Sprintf("WHO=%s%d", crashOwner, len(c.victims)+1)}
 	v := c.start(cfg, env...)
 	c.victims = append(c.victims, v)
@@ -164,7 +173,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 					c := newCrash(t, orphans)
 					v := c.life(fmt.Sprintf("%s=%s:%d", envFault, name, count), envManual+"=[15,16]")
 					<-v.ready
-					c.fellow = c.start(c.config(crashFellow, orphans, 1))
+					c.fellow = c.start(c.config(crashFellow, 1))
 					select {
 					case <-v.ended:
 					case <-time.After(map[int]time.Duration{1: settledIn, 2: 3 * time.Second}[count]):
@@ -227,7 +236,7 @@ func TestKillAtAnyTime(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			c := newCrash(t, []string{"fail", "requeue"}[i%2])
-			c.fellow = c.start(c.config(crashFellow, c.orphans, 1))
+			c.fellow = c.start(c.config(crashFellow, 1))
 			for range 4 {
 				v := c.life()
 				<-v.ready
@@ -251,10 +260,10 @@ func TestAStoppedDaemon(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a := c.start(c.config("A", "requeue", 1))
+	a := c.start(c.site.config("A", "requeue", 1))
 	<-a.ready
 	eventually(t, "A runs the row", func() bool { _, err := os.Stat(filepath.Join(c.dir, "pid.A")); return err == nil })
-	<-c.start(c.config("B", "requeue", 1)).ready
+	<-c.start(c.site.config("B", "requeue", 1)).ready
 	a.cmd.Process.Signal(syscall.SIGSTOP)
 	eventually(t, "B has run the row", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
 	var out string
@@ -275,7 +284,7 @@ func TestAStoppedDaemon(t *testing.T) {
 func TestTwoDaemonsOfOneName(t *testing.T) {
 	c := newCrash(t, "requeue")
 	for range 2 {
-		c.victims = append(c.victims, c.start(c.config(crashOwner, "requeue", 2)))
+		c.victims = append(c.victims, c.start(c.config(crashOwner, 2)))
 	}
 	c.settled()
 	for id, runs := range c.runs() {

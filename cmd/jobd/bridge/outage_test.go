@@ -27,8 +27,7 @@ func TestTheDatabaseMisbehaves(t *testing.T) {
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_300")
 	c.exec("CREATE USER app@'127.0.0.1'; GRANT ALL ON " + c.name + ".* TO app@'127.0.0.1'; CREATE USER app@localhost; GRANT ALL ON " + c.name + ".* TO app@localhost")
 	for _, name := range []string{crashOwner, crashFellow} {
-		cfg := c.config(name, "fail", 3)
-		cfg.Lease = 10 * time.Second
+		cfg := c.config(name, 3)
 		cfg.MySQL.User = "app"
 		d := c.start(cfg)
 		c.victims = append(c.victims, d)
@@ -148,7 +147,7 @@ func TestCrashWithOtherWorkers(t *testing.T) {
 					wait(time.Duration(rand.N(20)) * time.Millisecond)
 					return fmt.Sprintf("out %d\n", id), nil
 				})
-				cfg := c.config(crashOwner, orphans, 3)
+				cfg := c.config(crashOwner, 3)
 				b.config(&cfg)
 				cfg.Launcher = ""
 				cfg.Broker.IDPrefix = c.name + "/"
