@@ -1,5 +1,5 @@
 // Asking /v1.
-import { signal } from './html.js';
+import { batch, signal } from './html.js';
 import { parse } from './format.js';
 
 /** The token that was given, in this tab's memory alone. */
@@ -88,6 +88,10 @@ export async function enter() {
 const open = new Map();
 let round = 0;
 
+/** Changes where a question has its first answer. Some are asked outside of a drawing of the page: by a table that
+ * is scrolled. */
+export const came = signal(0);
+
 /** What a path answers, asked again every so many milliseconds for as long as a view calls this while it is drawn.
  * @param {string} path @param {number} [every] 0 asks once @returns {Reply} */
 export function asked(path, every = 2000) {
@@ -105,12 +109,15 @@ export function asked(path, every = 2000) {
 async function ask(path, q) {
   clearTimeout(q.timer);
   const n = ++q.n; // an answer to an earlier question may come later
+  const answer = (/** @type {Reply} */ reply) => n === q.n && batch(() => {
+    if (q.reply.peek().data === undefined) came.value++;
+    q.reply.value = reply;
+  });
   if (!document.hidden)
     try {
-      const data = await call('GET', path);
-      if (n === q.n) q.reply.value = { data };
+      answer({ data: await call('GET', path) });
     } catch (e) {
-      if (n === q.n) q.reply.value = { data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 };
+      answer({ data: e instanceof Refusal ? undefined : q.reply.peek().data, error: /** @type {Error} */ (e), code: e instanceof Refusal ? e.code : 0 });
     }
   if (n === q.n && q.every && open.get(path) === q) q.timer = setTimeout(ask, q.every, path, q);
 }

@@ -1,6 +1,6 @@
 // The page: what is drawn around the views, and which view it is.
 import { html, render, effect, signal } from './html.js';
-import { begin, end, enter, again, call, door, enc, segment, status, token } from './api.js';
+import { begin, came, end, enter, again, call, door, enc, segment, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
 import { clock, plain, time } from './format.js';
 import { ask, badge, dialog, doing, drop, Listing, notes, place, say, to } from './parts.js';
@@ -180,6 +180,7 @@ function absence() {
 
 function page() {
   if (door.value) return doorway();
+  came.value;
   const view = shown();
   let drawn;
   try {

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
+	"gloom/broker"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 )
@@ -250,6 +253,20 @@ func TestGroupActions(t *testing.T) {
 	b.until(`!document.querySelector('dialog') && document.querySelectorAll('.notes button').length > 0`)
 	b.press("Undo")
 	rule(0)
+
+	// Over a rule of the file an operator's goes again, for good.
+	file := int64(5)
+	if err := w.srv.Limits().Load(server.FileLimits{Groups: map[string]broker.Rule{"tenant-*": {Concurrency: file}}}); err != nil {
+		t.Fatal(err)
+	}
+	b.sees("the file of limits")
+	b.press("Add a rule")
+	b.fill("pattern", "tenant-*")
+	b.fill("concurrency", "1")
+	b.press("Set")
+	b.sees("The rule for tenant-* is set.")
+	b.press("Undo")
+	w.until("/v1/groups/tenant-*", func(v map[string]any) bool { return v["persisted"] == true && v["concurrency"] == float64(file) })
 	b.strict()
 }
 
@@ -546,6 +563,47 @@ func TestManyTypes(t *testing.T) {
 	if cut := eval[bool](b, `const e = document.querySelector('tbody td.num'); return e.scrollWidth > e.clientWidth`); cut {
 		t.Error("in a narrow window figures are cut off")
 	}
+	b.strict()
+}
+
+// TestScrolled: what is asked for while one scrolls is drawn when it comes, though nothing
+// else comes any more.
+func TestScrolled(t *testing.T) {
+	w := start(t, nil)
+	var jobs []gloom.Job
+	for i := range 500 {
+		jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%05d", i), Body: json.RawMessage("1")})
+	}
+	w.submit(jobs...)
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.onNew(`delete window.SharedWorker;
+		window.setInterval = () => 0;
+		const ask = window.fetch;
+		const quiet = () => new TransformStream({ transform(chunk, to) { window.still || to.enqueue(chunk); } });
+		window.fetch = async (url, init) => {
+			if (window.still && !url.includes('cursor')) return new Promise(() => {});
+			const r = await ask(url, init);
+			return url === '/v1/events' ? new Response(r.body.pipeThrough(quiet()), r) : r;
+		};`)
+	b.visit(w.url + "/#/types?sort=type")
+	b.sees("500 types", "type-00000")
+	eval[any](b, `window.still = true; const box = document.querySelector('.long'); box.scrollTop = box.scrollHeight`)
+	b.sees("type-00499")
+	b.strict()
+}
+
+// TestManyFindings: a type tells what is the matter with it, however many others are worse.
+func TestManyFindings(t *testing.T) {
+	w := start(t, nil)
+	var jobs []gloom.Job
+	for i := range 30 {
+		for range 30 - i {
+			jobs = append(jobs, gloom.Job{Type: fmt.Sprintf("type-%02d", i)})
+		}
+	}
+	w.submit(jobs...)
+	b := w.open("#/type/type-29")
+	b.sees("no worker serves the type")
 	b.strict()
 }
 

@@ -1,6 +1,6 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
-import { asked, call, segment } from '../api.js';
+import { asked, call, enc, segment } from '../api.js';
 import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
@@ -8,7 +8,7 @@ import { act, ask, button, facts, place, to, waiting } from '../parts.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks, unserved } from './types.js';
-import { findings, findingList } from './overview.js';
+import { findingList } from './overview.js';
 import { testJob } from './submit.js';
 
 /** What was seen of the type that is shown. */
@@ -70,7 +70,8 @@ export function type() {
   const t = r.data;
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
   note(t);
-  const l = t.ledger, mine = findings()?.filter(f => f.kind === 'type' && f.subject === name) ?? [];
+  const l = t.ledger, found = asked('/v1/findings?subject=' + enc(name)).data?.items ?? [];
+  const mine = found.filter((/** @type {any} */ f) => f.kind === 'type');
   return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
         ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
