@@ -57,7 +57,8 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 	if err != nil {
 		return err
 	}
-	var ask []string
+	var ask, told []string
+	var known []head
 	now := time.Now()
 	s.mu.Lock()
 	for jobtype := range s.heads.changed {
@@ -68,12 +69,15 @@ func (s *SQL) types(ctx context.Context, q querier, found func(jobtype string, o
 	}
 	for jobtype, n := range open {
 		if h, ok := s.heads.known[jobtype]; ok && h.open == n && now.Sub(h.asked) < headAge {
-			found(jobtype, h.oldest, n)
+			told, known = append(told, jobtype), append(known, h)
 		} else {
 			ask = append(ask, jobtype)
 		}
 	}
 	s.mu.Unlock()
+	for i, h := range known {
+		found(told[i], h.oldest, h.open)
+	}
 	for part := range slices.Chunk(ask, slice) {
 		text, args := in(part)
 		err := each(ctx, q, "SELECT t.type, (SELECT j.dt FROM sq_jobs j WHERE j.type = t.type AND j.`lock` = '' ORDER BY j.dt LIMIT 1)"+

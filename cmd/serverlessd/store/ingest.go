@@ -12,8 +12,8 @@ import (
 const (
 	// shortData is how many bytes a job's own row holds.
 	shortData = 1024
-	// maxBacklog is how old a job without a delay may be when it is ingested. A
-	// host's clock that jumped makes none older, and so none expire.
+	// maxBacklog is how old a job without a delay may be when it is ingested: a
+	// host's clock that jumped makes none older.
 	maxBacklog = 24 * time.Hour
 	// maxJitter is how much a distance between clocks may change and still be the
 	// same.
@@ -130,7 +130,7 @@ func (t *tx) insertRows(rows []row) error {
 		text = append(text, "(?,?,?,'',?,?,?)"...)
 		var data any
 		if len(r.payload) <= shortData {
-			data = append([]byte{}, r.payload...)
+			data = nonNil(r.payload)
 		}
 		created := at(r.created)
 		args = append(args, string(r.id), r.jobtype, at(r.dt), created, created, data)
