@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	gloom "gloom/clients/go"
@@ -82,5 +84,39 @@ func TestDeepBodies(t *testing.T) {
 	reaches(t, e, id, job.Succeeded)
 	if _, data, err := e.Result(t.Context(), id); err != nil || string(data) != `"`+deep+`"` {
 		t.Errorf("%.20q…, %v", data, err)
+	}
+}
+
+// TestConcurrencyOfWorkers: options.concurrency bounds what runs of a type at one
+// moment, at workers too.
+func TestConcurrencyOfWorkers(t *testing.T) {
+	const most, jobs = 2, 12
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.Concurrency = 10 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	begins, ends := make(chan struct{}, jobs), make(chan struct{})
+	var now, highest atomic.Int32
+	serves(t, e, "a-x", job.Options{Concurrency: most}, func(context.Context, *gloom.Job) (any, error) {
+		for n, h := now.Add(1), highest.Load(); n > h && !highest.CompareAndSwap(h, n); h = highest.Load() {
+		}
+		begins <- struct{}{}
+		<-ends
+		now.Add(-1)
+		return nil, nil
+	})
+	e.Stop()
+	ids := add(t, e, "a-x", slices.Repeat([]string{"1"}, jobs)...)
+	for _, id := range ids {
+		until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), id) })
+	}
+	e.Start()
+	for range most { // as many as may be do run at the same time
+		closed(t, "one begins", begins)
+	}
+	close(ends)
+	for _, id := range ids {
+		reaches(t, e, id, job.Succeeded)
+	}
+	if n := highest.Load(); n != most {
+		t.Errorf("%d ran at the same time", n)
 	}
 }

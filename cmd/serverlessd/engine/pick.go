@@ -123,10 +123,14 @@ func (e *Engine) batchSize(h *job.Handler, room int) int {
 	if h.Options.BatchSize > 0 {
 		size = h.Options.BatchSize
 	}
-	if h.Lang == job.Gloom {
-		size = min(size, room)
+	switch {
+	case h.Lang != job.Gloom:
+		return size
+	case h.Options.Concurrency > 0:
+		return 1 // workers run all jobs of a batch at the same time
+	default:
+		return min(size, room)
 	}
-	return size
 }
 
 func (e *Engine) handsOut() bool {
