@@ -122,6 +122,12 @@ func TestLive(t *testing.T) {
 	b.sees("none has joined")
 	w.work("mail", func(context.Context, *gloom.Job) (any, error) { return nil, errors.New("not today") })
 	b.sees("1 with room")
+	for i := range 5 {
+		w.submit(gloom.Job{Type: "mail", ID: fmt.Sprint("failing-", i), Retries: gloom.NoRetries})
+	}
+	b.sees("all of its runs fail")
+	eval[any](b, `document.querySelector('.findings .note a').click()`)
+	b.sees("Dead letters of mail", "not today")
 	b.strict()
 }
 
