@@ -136,12 +136,12 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.mu.Lock()
 	d.why, d.said = "", 0
 	d.mu.Unlock()
-	_, noTLS := nc.TLSConnectionState()
 	if c := d.dialled.Load(); nc.LocalAddr() == c.LocalAddr().String() {
 		c.live.Store(true)
-		if noTLS != nil {
-			d.plain.Store(c)
+		if _, err := nc.TLSConnectionState(); err == nil {
+			c = nil
 		}
+		d.plain.Store(c)
 	}
 	// What a message has around its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
