@@ -15,6 +15,10 @@ import (
 // handedOut is how many jobs of the line a round hands out.
 const handedOut = 100_000
 
+// rest is after how much of it a master with a million jobs has given back the
+// memory that it no longer needs; with fewer there is less to tell.
+const rest = 11 * time.Second
+
 // waiting makes a line, measures the memory of a job in it, hands out of it without
 // and with constraints, has a constraint that matches all match every other job, and
 // with Redis kills the master to see how long the next one takes to begin.
@@ -34,6 +38,7 @@ func (s *servers) waiting(ctx context.Context, system string, o Options) ([]Roun
 	if err := s.drop(0); err != nil {
 		return nil, err
 	}
+	time.Sleep(min(rest, time.Duration(o.Jobs)*rest/1_000_000))
 	after, err := proc.UsageOf(s.master.PID())
 	if err != nil {
 		return nil, err
