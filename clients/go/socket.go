@@ -136,7 +136,8 @@ func (s *socket) rejoin() {
 	}
 }
 
-// leave takes no more jobs and gives back those that wait for a handler. The socket ends when all is answered.
+// leave takes no more jobs and gives back those that wait for a handler. The socket
+// ends when all is answered.
 func (s *socket) leave() {
 	s.mu.Lock()
 	if s.err != nil || s.leaving {

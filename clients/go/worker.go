@@ -25,8 +25,8 @@ import (
 // carries the values of the one given to Run or Start, not its end.
 type Handler func(ctx context.Context, job *Job) (any, error)
 
-// Worker serves jobs of one type or several. Fill in the fields, then call Run or Start,
-// once. With several addresses it joins all the brokers, each with the whole of
+// Worker serves jobs of one type or several. Fill in the fields, then call Run or
+// Start, once. With several addresses it joins all the brokers, each with the whole of
 // its concurrency: it runs up to Concurrency × addresses jobs at once.
 type Worker struct {
 	// Type is the type of the jobs: 1 … 1024 bytes of UTF-8. Types, in its place,
@@ -185,9 +185,10 @@ func (w *Worker) Start(ctx context.Context) error {
 }
 
 // Stop takes no more jobs, gives back those that wait here, lets running ones
-// finish and waits until the brokers have their answers. When ctx ends first, the handlers' contexts end, the
-// connections are closed, and Stop returns the context's cause without waiting
-// for the handlers. It may be called repeatedly, and before Start has returned.
+// finish and waits until the brokers have their answers. When ctx ends first, the
+// handlers' contexts end, the connections are closed, and Stop returns the
+// context's cause without waiting for the handlers. It may be called repeatedly,
+// and before Start has returned.
 func (w *Worker) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.started {

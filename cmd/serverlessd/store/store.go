@@ -43,7 +43,8 @@ type Store interface {
 	Reserve(ctx context.Context, sysid string, ttl time.Duration) error
 	// Renew prolongs a sysid and the locks of its runs; it returns the runs whose
 	// locks are not the sysid's any more. A run whose lock expired but which nobody
-	// has taken since is locked again, one whose end is written is not. ErrUnknown: the sysid's own row is gone.
+	// has taken since is locked again, one whose end is written is not. ErrUnknown:
+	// the sysid's own row is gone.
 	Renew(ctx context.Context, sysid string, ttl time.Duration, runs []Run) (lost []Run, err error)
 	// Leave forgets a sysid. What it still holds may have been begun: its locks are
 	// expired from now on, and the next Sweep frees it.
