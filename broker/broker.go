@@ -75,6 +75,9 @@ type Broker struct {
 	unusedBytes int64
 	// spareFlows are flows without a number, used again.
 	spareFlows []*flow
+	// place has functions that very many heaps share: each method value would be memory
+	// of its own, met by every job.
+	place struct{ standing, pair, spill, age func(ref uint32, pos int32) }
 	// heapBytes and laneBytes are what all heaps and lanes occupy.
 	heapBytes, laneBytes int64
 	// swept holds flows of submitters that went, with jobs still to free.
@@ -175,6 +178,7 @@ func New(cfg Config) *Broker {
 		j := b.jobs.get(r)
 		j.slab, j.off = slab, off
 	}
+	b.place.standing, b.place.pair, b.place.spill, b.place.age = b.placeStanding, b.placePair, b.placeSpill, b.placeAge
 	b.timers = heap{place: b.placeTimer, held: &b.heapBytes}
 	b.ripe = heap{place: b.placeRipe, held: &b.heapBytes}
 	b.ajar = heap{place: b.placeAjar, held: &b.heapBytes}

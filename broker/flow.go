@@ -101,8 +101,8 @@ func (b *Broker) newFlow(s *submitter, key flowKey) *flow {
 		b.spareFlows = b.spareFlows[:n-1]
 	} else {
 		f = &flow{}
-		f.ready.spill = heap{place: b.placeSpill, held: &b.heapBytes}
-		f.ready.ages = heap{place: b.placeAge, held: &b.heapBytes}
+		f.ready.spill = heap{place: b.place.spill, held: &b.heapBytes}
+		f.ready.ages = heap{place: b.place.age, held: &b.heapBytes}
 	}
 	b.laneBytes += int64(cap(f.ready.lanes)) * laneSize
 	b.flows[no] = f

@@ -61,7 +61,7 @@ func (b *Broker) gateFor(k *jobType, by *group) *gate {
 		return g
 	}
 	g := &gate{group: by, kind: k, pos: -1, at: -1}
-	g.elems = heap{place: b.placeStanding, held: &b.heapBytes}
+	g.elems = heap{place: b.place.standing, held: &b.heapBytes}
 	g.jobs = heap{place: b.placeWaiting, held: &b.heapBytes}
 	g.no = b.gates.add(g)
 	if k.gates == nil {

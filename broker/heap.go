@@ -32,12 +32,12 @@ const (
 // lies in the heap itself: there are heaps of every type and flow, and most hold no
 // other one.
 type heap struct {
-	root   entry
-	chunks [][]entry
-	n      int
-	place  func(ref uint32, pos int32)
+	root  entry
+	n     int
+	place func(ref uint32, pos int32)
 	// held counts the bytes of chunks, of all heaps that share it.
-	held *int64
+	held   *int64
+	chunks [][]entry
 }
 
 func (h *heap) at(i int) *entry {

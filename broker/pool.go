@@ -196,7 +196,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 		return nil, fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
 	}
 	p := &pool{key: key, set: s}
-	p.ready = heap{place: b.placePair, held: &b.heapBytes}
+	p.ready = heap{place: b.place.pair, held: &b.heapBytes}
 	if n := len(b.freePools); n > 0 {
 		p.no = b.freePools[n-1]
 		b.freePools = b.freePools[:n-1]

@@ -2,8 +2,8 @@ package broker
 
 // ring is a list of things that link themselves, first come first.
 type ring[T any] struct {
-	root link[T]
 	n    int
+	root link[T]
 }
 
 // link is what a thing has for each ring in which it may stand.

@@ -99,7 +99,7 @@ func (b *Broker) turnFor(f *flow) *turn {
 	t := k.turns[key]
 	if t == nil {
 		t = &turn{key: key, kind: k, pos: -1}
-		t.elems = heap{place: b.placeStanding, held: &b.heapBytes}
+		t.elems = heap{place: b.place.standing, held: &b.heapBytes}
 		t.no = b.rotation.add(t)
 		if k.turns == nil {
 			k.turns = map[turnKey]*turn{}
@@ -229,7 +229,7 @@ func (b *Broker) shareFor(t *turn, g *gate) *share {
 	s := k.shares[key]
 	if s == nil {
 		s = &share{turn: t, gate: g, pos: -1}
-		s.flows = heap{place: b.placeStanding, held: &b.heapBytes}
+		s.flows = heap{place: b.place.standing, held: &b.heapBytes}
 		s.no = b.shares.add(s)
 		if k.shares == nil {
 			k.shares = map[shareKey]*share{}

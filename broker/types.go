@@ -17,32 +17,33 @@ type jobType struct {
 	// borrowers are the brokers among the workers, borrowed is how many jobs of other
 	// brokers run here.
 	borrowers, borrowed int32
-	name                []byte
+	flowCount           int // flows in use
 	stats               *TypeStats
-	// outcomes counts the kept outcomes of its jobs.
-	outcomes int
+	limits              TypeLimits
 	// flows holds the flows with ready jobs, best job first.
 	flows heap
 	held  ring[gate] // gates that groups hold
+	name  []byte
 	// Workers with several types are in pools: pairs with them, by how long a worker
 	// is idle. told is the worst key that a pool has for the type.
-	pools     heap
-	told      entry
-	limits    TypeLimits
-	bytes     int64
-	flowCount int // flows in use
-	unused    int // those that are not
+	pools   heap
+	told    entry
+	bytes   int64
+	unused  int // flows that are not in use
+	workers int // joined with this type alone, idle or not
+	named   int // pools that name the type
 	Ledger
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
 	resting link[jobType]
 	// idle lists the workers with room, longest idle first.
-	idle    ring[worker]
-	workers int // joined with this type alone, idle or not
-	named   int // pools that name the type
-	gates   map[*group]*gate
-	open    ring[gate] // those in flows
-	turns   map[turnKey]*turn
-	shares  map[shareKey]*share
+	idle ring[worker]
+	dead []*letter
+	// outcomes counts the kept outcomes of its jobs.
+	outcomes int
+	gates    map[*group]*gate
+	open     ring[gate] // those in flows
+	turns    map[turnKey]*turn
+	shares   map[shareKey]*share
 	// guards are those of the groups of its next job, watched.
 	guards  []guard
 	watched *groupSet
@@ -51,7 +52,6 @@ type jobType struct {
 	// tat is the theoretical arrival time of the rate limit (GCRA).
 	tat   int64
 	timer int32 // position in Broker.timers of its rate timer, -1
-	dead  []*letter
 }
 
 // TypeLimits bound what of a type may run. Zero means no limit.
@@ -80,8 +80,8 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		return k
 	}
 	k := &jobType{name: append([]byte(nil), name...), timer: -1, ripe: -1, stats: &TypeStats{}}
-	k.flows = heap{place: b.placeStanding, held: &b.heapBytes}
-	k.pools = heap{place: b.placePair, held: &b.heapBytes}
+	k.flows = heap{place: b.place.standing, held: &b.heapBytes}
+	k.pools = heap{place: b.place.pair, held: &b.heapBytes}
 	b.births++
 	k.born = b.births
 	if n := len(b.freeTypes); n > 0 {
