@@ -350,6 +350,7 @@ func (b *backend) sweepOnce() (more bool) {
 		Handled: b.e.handlers.handled(), Next: b.e.handlers.nextFailed, NextID: func() job.ID { return b.e.ids.Next(1) },
 		Segments: gone, Limit: 1000,
 	})
+	b.e.swept(&swept)
 	if b.note(err) != nil {
 		b.mu.Lock()
 		b.gone = append(b.gone, gone...)
@@ -357,7 +358,6 @@ func (b *backend) sweepOnce() (more bool) {
 		b.complain(err, "cannot sweep")
 		return false
 	}
-	b.e.meter.swept(swept)
 	b.mu.Lock()
 	b.off = swept.Imbalance
 	b.mu.Unlock()
@@ -368,6 +368,17 @@ func (b *backend) sweepOnce() (more bool) {
 		b.look()
 	}
 	return swept.More
+}
+
+// swept counts and tells of what a sweep did.
+func (e *Engine) swept(s *store.Swept) {
+	e.meter.swept(s)
+	for i := range s.Ended {
+		e.events.swept(&s.Ended[i])
+	}
+	for i := range s.Made {
+		e.events.followed(&s.Made[i])
+	}
 }
 
 // segmentGone has all stores drop the read point of a segment that is no more.

@@ -101,9 +101,20 @@ func (l *events) ended(end *ending) {
 		return
 	}
 	l.begin("ended", end.ID.String(), end.run.Jobtype)
-	l.number("try", int64(end.Tries))
-	l.line = append(append(append(l.line, `,"code":"`...), end.Code...), '"')
+	l.stopped(end.Tries, end.Code)
 	l.number("exitcode", int64(end.Status))
 	l.seconds("run", end.wall)
 	l.end()
+}
+
+// swept tells of a job that did not end with a run.
+func (l *events) swept(end *store.Ended) {
+	l.begin("ended", end.ID.String(), end.Jobtype)
+	l.stopped(end.Tries, end.Code)
+	l.end()
+}
+
+func (l *events) stopped(try int, code string) {
+	l.number("try", int64(try))
+	l.line = append(append(append(l.line, `,"code":"`...), code...), '"')
 }

@@ -81,11 +81,12 @@ func (m *meter) ended(end *store.Ending) {
 	m.added.Add(float64(len(end.Follow)))
 }
 
-func (m *meter) swept(s store.Swept) {
+func (m *meter) swept(s *store.Swept) {
 	m.expiredLocks.Add(float64(s.Freed))
 	m.expired.Add(float64(s.Expired))
 	m.purged.Add(float64(s.Purged))
 	m.endedJobs.WithLabelValues("abandoned").Add(float64(s.Abandoned))
+	m.added.Add(float64(len(s.Made)))
 }
 
 // collector tells of the state of things.

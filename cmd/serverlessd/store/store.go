@@ -173,6 +173,14 @@ type Swept struct {
 	// types are looked at in a sweep; of these the Miscounted ones are off.
 	Imbalance  int64
 	Miscounted []string
+	Ended      []Ended  // abandoned or expired
+	Made       []Follow // jobs that follow them
+}
+
+// Ended is a job that a sweep ended.
+type Ended struct {
+	Run
+	Jobtype, Code string
 }
 
 // Record is what there is to tell of a job.

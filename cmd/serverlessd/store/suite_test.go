@@ -128,6 +128,8 @@ func sweep(t *testing.T, s Store, w Sweeping) Swept {
 	if err != nil {
 		t.Fatal(err)
 	}
+	equal(t, "jobs ended", len(did.Ended), did.Abandoned+did.Expired)
+	did.Ended, did.Made = nil, nil
 	return did
 }
 

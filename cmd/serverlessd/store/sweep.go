@@ -20,6 +20,8 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 		swept.Abandoned += did.Abandoned
 		swept.Expired += did.Expired
 		swept.Purged += did.Purged
+		swept.Ended = append(swept.Ended, did.Ended...)
+		swept.Made = append(swept.Made, did.Made...)
 		swept.Imbalance += did.Imbalance
 		swept.Miscounted = append(swept.Miscounted, did.Miscounted...)
 		swept.More = swept.More || did.More
@@ -47,8 +49,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err er
 				case h.jobtype == sysidType:
 					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
 				case t.now.Sub(h.first) > want.RetryFor:
-					did.Abandoned++
-					if err := t.give(h, want, job.CodeLockExpired); err != nil {
+					if err := t.give(h, want, job.CodeLockExpired, &did); err != nil {
 						return err
 					}
 				default:
@@ -81,7 +82,9 @@ func (s *SQL) jumped(now time.Time, ttl time.Duration) bool {
 }
 
 // give up a job.
-func (t *tx) give(h held, want Sweeping, code string) error {
+func (t *tx) give(h held, want Sweeping, code string, did *Swept) error {
+	did.Abandoned++
+	did.end(h, code)
 	*t.from(h).ended(code)++
 	t.archive(h, code, 0)
 	if want.Next == nil {
@@ -91,7 +94,13 @@ func (t *tx) give(h held, want Sweeping, code string) error {
 	if next == "" {
 		return nil
 	}
-	return t.insert([]row{{id: want.NextID(), jobtype: next, dt: t.now, created: t.now}})
+	follow := Follow{ID: want.NextID(), Jobtype: next}
+	did.Made = append(did.Made, follow)
+	return t.insert([]row{{id: follow.ID, jobtype: next, dt: t.now, created: t.now}})
+}
+
+func (s *Swept) end(h held, code string) {
+	s.Ended = append(s.Ended, Ended{Run: Run{ID: h.id, Tries: h.tries}, Jobtype: h.jobtype, Code: code})
 }
 
 // abandon ends jobs that no handler wanted for too long.
@@ -112,19 +121,23 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 		if err != nil || did.Abandoned == want.Limit {
 			break
 		}
-		n := 0
+		var some Swept
 		err = s.transact(ctx, "abandon", func(t *tx) error {
+			some = Swept{}
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
 			for _, h := range rows {
-				if err := t.give(h, want, job.CodeNoHandler); err != nil {
+				if err := t.give(h, want, job.CodeNoHandler, &some); err != nil {
 					return err
 				}
 			}
-			n = len(rows)
 			return err
 		})
-		did.Abandoned += n
+		if err == nil {
+			did.Abandoned += some.Abandoned
+			did.Ended = append(did.Ended, some.Ended...)
+			did.Made = append(did.Made, some.Made...)
+		}
 	}
 	did.More = did.Abandoned == want.Limit
 	return did, err
@@ -134,11 +147,12 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) {
 	err = s.transact(ctx, "expire", func(t *tx) error {
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
+		did = Swept{Expired: len(rows), More: len(rows) == want.Limit}
 		for _, h := range rows {
+			did.end(h, job.CodeExpired)
 			t.from(h).expired++
 			t.archive(h, job.CodeExpired, 0)
 		}
-		did = Swept{Expired: len(rows), More: len(rows) == want.Limit}
 		return err
 	})
 	return did, err
