@@ -4,20 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"gloom/bench/load"
 	"gloom/bench/proc"
 	"gloom/bench/result"
+	"gloom/cmd/throwaway"
 )
 
 // ready is the line by which gloomd and the relay say what they bound.
 type ready struct {
-	Message    string `json:"message"`
 	SubmitAddr string `json:"submit_addr"`
 	WorkerAddr string `json:"worker_addr"`
 	HTTPAddr   string `json:"http_addr"`
@@ -49,33 +50,36 @@ func startRelay(ctx context.Context, _ Settings) (*Server, error) {
 	return startAnnounced(ctx, self, []string{"relay"}, Relay{})
 }
 
+// stopWithin is how long a server of ours has to end.
+const stopWithin = 5 * time.Second
+
 // startAnnounced starts a program that binds free ports and logs them as JSON.
 func startAnnounced(ctx context.Context, path string, args []string, p load.Protocol) (*Server, error) {
-	found := make(chan ready, 1)
-	proc, err := spawn(path, args, func(line []byte) {
-		var r ready
-		if json.Unmarshal(line, &r) == nil && r.SubmitAddr != "" && r.WorkerAddr != "" {
-			select {
-			case found <- r:
-			default:
-			}
-		}
-	})
+	dir, err := os.MkdirTemp("", "gloom-bench-")
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case r := <-found:
-		return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: r.SubmitAddr,
-			WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: proc.pid(), Ended: proc.stop}, nil
-	case <-proc.done:
-		err = fmt.Errorf("%s ended at once: %v: %s", path, proc.err, proc.tail)
-	case <-time.After(startWithin):
-		err = fmt.Errorf("%s did not say where it listens within %v: %s", path, startWithin, proc.tail)
-	case <-ctx.Done():
-		err = ctx.Err()
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	d, err := throwaway.Start(cmd, `"submit_addr"`)
+	stop := func() error {
+		d.Signal(syscall.SIGTERM)
+		select {
+		case <-d.Gone():
+		case <-time.After(stopWithin):
+			d.Kill()
+		}
+		return os.RemoveAll(dir)
 	}
-	return nil, errors.Join(err, proc.stop())
+	var r ready
+	if err == nil {
+		err = errors.Join(json.Unmarshal([]byte(d.Ready), &r), ctx.Err())
+	}
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return &Server{Version: r.Version, Command: commandLine(path, args), Protocol: p, SubmitAddr: r.SubmitAddr,
+		WorkAddr: r.WorkerAddr, HTTPAddr: r.HTTPAddr, PID: d.PID(), Ended: stop}, nil
 }
 
 func commandLine(path string, args []string) string {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 
 	"gloom/bench/load"
+	"gloom/cmd/throwaway"
 )
 
 // packaged is a server that the system has a package for.
@@ -25,31 +29,39 @@ func (p packaged) start(ctx context.Context, set Settings) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := throwaway.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	args := p.args(port, set)
-	proc, err := spawn(path, args, nil)
+	dir, err := os.MkdirTemp("", "gloom-bench-")
 	if err != nil {
 		return nil, err
 	}
-	addr := "127.0.0.1:" + port
-	if err := proc.reach(ctx, addr); err != nil {
-		return nil, errors.Join(err, proc.stop())
+	args, addr := p.args(strconv.Itoa(port), set), fmt.Sprintf("127.0.0.1:%d", port)
+	s := &throwaway.Server{Program: path, Dir: dir, Args: func() []string { return args }, Ready: func(ready context.Context) error {
+		if ctx.Err() != nil {
+			return nil // nobody waits
+		}
+		c, err := (&net.Dialer{}).DialContext(ready, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}}
+	if err := errors.Join(s.Launch(), ctx.Err()); err != nil {
+		s.Close()
+		return nil, err
 	}
 	return &Server{Version: version(ctx, path, p.version), Command: commandLine(path, args), Protocol: p.protocol,
-		SubmitAddr: addr, WorkAddr: addr, PID: proc.pid(), Ended: proc.stop}, nil
+		SubmitAddr: addr, WorkAddr: addr, PID: s.PID(), Ended: func() error { s.Close(); return nil }}, nil
 }
 
-// find looks in PATH and where daemons live.
 func (p packaged) find() (string, error) {
-	for _, dir := range []string{"", "/usr/sbin/", "/usr/local/sbin/"} {
-		if path, err := exec.LookPath(dir + p.program); err == nil {
-			return path, nil
-		}
+	path := throwaway.Lookup(p.program)
+	if path == "" {
+		return "", fmt.Errorf("%s is not installed: `make deps` installs it (package %s)", p.program, p.pkg)
 	}
-	return "", fmt.Errorf("%s is not installed: `make deps` installs it (package %s)", p.program, p.pkg)
+	return path, nil
 }
 
 // version is the first line of what a program says of itself, without the

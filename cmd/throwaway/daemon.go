@@ -38,9 +38,9 @@ type Daemon struct {
 }
 
 // Start runs a command and waits for a line of its output that contains ready. It is
-// an error when the program ends before, or does not say it within a minute and goes
-// on running; the Daemon then has what it said. Output that the command has a place for goes there
-// instead.
+// an error when the program cannot be started, ends before, or does not say it within a
+// minute and goes on running; the Daemon then has what it said. Output that the command
+// has a place for goes there instead.
 func Start(cmd *exec.Cmd, ready string) (*Daemon, error) {
 	d := &Daemon{}
 	if cmd.Stderr == nil {
@@ -111,7 +111,7 @@ func (d *Daemon) Kill() { d.end(syscall.SIGKILL, syscall.SIGKILL) }
 // Stop has the program end, unless it has, and judges its life: it must stop when
 // it is told to, with exit status 0, and never say anything of a race or a panic.
 func (d *Daemon) Stop() error {
-	if d.process == nil {
+	if d.cmd.Process == nil { // it could not be started
 		return nil
 	}
 	running := d.Running()

@@ -3,7 +3,9 @@ package throwaway
 import (
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // script is a program that says that it is up, and ends as told at SIGTERM.
@@ -74,7 +76,33 @@ func TestEndsBeforeItIsUp(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 2: no") || d.State().ExitCode() != 2 {
 		t.Errorf("%v", err)
 	}
-	if _, err := Start(exec.Command("/no/such/program"), "is up"); err == nil {
+}
+
+func TestNotThere(t *testing.T) {
+	d, err := Start(exec.Command("/no/such/program"), "is up")
+	if err == nil || d.Running() {
 		t.Error("what is not there is started")
+	}
+	d.Signal(syscall.SIGTERM)
+	d.Kill()
+	<-d.Gone()
+	if err := d.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOutputHeldOpen: a program is gone though what it has started has its output.
+func TestOutputHeldOpen(t *testing.T) {
+	t.Parallel()
+	d, err := Start(exec.Command("sh", "-c", "sleep 1000 & echo is up; wait"), "is up")
+	defer syscall.Kill(-d.PID(), syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go d.Kill()
+	select {
+	case <-d.Gone():
+	case <-time.After(45 * time.Second):
+		t.Error("it is waited for")
 	}
 }

@@ -10,6 +10,9 @@ import (
 const (
 	startTimeout = 60 * time.Second
 	stopTimeout  = 60 * time.Second
+	// outputTimeout is how long what a program has started may hold its output open
+	// after its end.
+	outputTimeout = 5 * time.Second
 )
 
 // process is one run of a program. It ends with us.
@@ -18,6 +21,7 @@ type process struct {
 	gone chan struct{} // closed when it has ended and its output is read
 }
 
+// begin starts a program. One that cannot be started is gone.
 func begin(cmd *exec.Cmd) (*process, error) {
 	// A group of its own keeps a terminal's ^C away from it: who started it decides
 	// when it ends. It dies with the thread that forked it, hence the lock.
@@ -25,6 +29,7 @@ func begin(cmd *exec.Cmd) (*process, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	cmd.WaitDelay = outputTimeout
 	p := &process{cmd: cmd, gone: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
@@ -34,13 +39,10 @@ func begin(cmd *exec.Cmd) (*process, error) {
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // what it ended with is in cmd.ProcessState
-			close(p.gone)
 		}
+		close(p.gone)
 	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return p, nil
+	return p, <-started
 }
 
 // within tells whether the process ends in that time.
@@ -55,7 +57,11 @@ func (p *process) within(d time.Duration) bool {
 	}
 }
 
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+func (p *process) signal(s syscall.Signal) {
+	if p.cmd.Process != nil {
+		_ = p.cmd.Process.Signal(s)
+	}
+}
 
 // end ends the process and waits for it. A process that does not heed the first
 // signal gets the second, and end returns false.
