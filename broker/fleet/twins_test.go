@@ -214,7 +214,7 @@ func TestAcks(t *testing.T) {
 func TestLost(t *testing.T) {
 	for name, deaf := range map[string][2]bool{"deaf": {false, true}, "mute": {true, false}, "cut off": {true, true}} {
 		var worst time.Duration
-		for moment := time.Duration(0); moment < time.Second; moment += 7 * time.Millisecond {
+		for moment := time.Duration(0); moment < 500*time.Millisecond; moment += 19 * time.Millisecond {
 			w := newTwins(time.Millisecond)
 			w.join(&broker.Joining{Type: []byte(`"t"`)})
 			w.pass(moment)
