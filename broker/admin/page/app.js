@@ -71,11 +71,11 @@ function doorway() {
 }
 
 function top() {
-  const list = away.value ? [] : findings() ?? [], bad = list.filter(f => f.severity !== 'info');
+  const list = away.value ? [] : findings(), bad = list.filter(f => f.severity !== 'info');
   const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
   return html`<header class="top">
     <a class="logo" href="#/"><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3.5" /><path d="M3 5h10M3 8h7M3 11h4" /></svg>Gloom</a>
-    <nav aria-label="Views"><ul>${Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet)).map(([path, v]) => html`<li key=${path}>
+    <nav aria-label="Views"><ul>${tabs().map(([path, v]) => html`<li key=${path}>
       <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
       ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
@@ -100,11 +100,13 @@ async function find(what) {
   else location.hash = to(['jobs'], { id: what });
 }
 
-const keys = [['/', 'find a job or a type'], ['?', 'this help'], ['1 … 7', 'the views, from left to right'], ['r', 'look again at once'], ['Esc', 'leave a field or a dialog']];
+const tabs = () => Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet));
+
+const keys = () => [['/', 'find a job or a type'], ['?', 'this help'], [`1 … ${tabs().length}`, 'the views, from left to right'], ['r', 'look again at once'], ['Esc', 'leave a field or a dialog']];
 
 function help() {
   ask({
-    title: 'Keys', body: html`<dl class="keys">${keys.map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+    title: 'Keys', body: html`<dl class="keys">${keys().map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
       <p class="note">Rates and times are of the last seconds; plots of the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and
       <code>gloom findings</code> show the same on a terminal.</p>`,
   });
@@ -114,13 +116,12 @@ addEventListener('keydown', e => {
   const in_ = /** @type {HTMLElement} */ (e.target);
   if (e.key === 'Escape' && in_.matches?.('input')) in_.blur();
   if (e.ctrlKey || e.metaKey || e.altKey || dialog.value || in_.matches?.('input, textarea, select')) return;
-  const tabs = Object.entries(views).filter(([path, v]) => v.nav && (path !== 'fleet' || status.value?.fleet));
   if (e.key === '/') {
     e.preventDefault();
     finding = true;
   } else if (e.key === '?') help();
   else if (e.key === 'r') { Listing.forget(); again(); say('Looked again.'); }
-  else if (tabs[+e.key - 1]) location.hash = to([tabs[+e.key - 1][0]]);
+  else if (tabs()[+e.key - 1]) location.hash = to([tabs()[+e.key - 1][0]]);
 });
 
 let finding = false;

@@ -8,9 +8,8 @@ export function count(n) {
   if (n === undefined || n === null) return '–';
   if (typeof n === 'string') return n;
   if (Math.abs(n) < 1e6) return counts.format(n);
-  for (const [unit, size] of /** @type {[string, number][]} */ ([['G', 1e9], ['M', 1e6]]))
-    if (Math.abs(n) >= size) return short(n / size) + '\u2009' + unit;
-  return String(n);
+  const [unit, size] = Math.abs(n) < 1e9 ? ['M', 1e6] : ['G', 1e9];
+  return short(n / size) + '\u2009' + unit;
 }
 
 /** Three digits at most behind each other: 1.23, 12.3, 123.
@@ -119,7 +118,8 @@ export function members(json) {
   return out;
 }
 
-/** Parses JSON; integers that a number does not hold exactly come as text.
+/** Parses JSON; integers that a number does not hold exactly come as text. The expression holds for strings with less
+ * than millions of escapes, as all of what is parsed: bodies, which may have more, are not.
  * @param {string} json */
 export const parse = json =>
   JSON.parse(json.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g, t => t[0] !== '"' && t.length > 15 && /^-?\d+$/.test(t) && !Number.isSafeInteger(+t) ? `"${t}"` : t));

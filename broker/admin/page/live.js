@@ -94,6 +94,8 @@ setInterval(() => {
   const quiet = Math.max(heard.peek(), began);
   if (!door.peek() && Date.now() - quiet > silence) { // its host is frozen, or the network is gone
     away.value ||= quiet;
+    shared?.postMessage(false);
+    shared = undefined; // its script may not have come
     start();
   }
   const v = look.peek(), t = Date.now() / 1000;

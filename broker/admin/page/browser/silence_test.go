@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 )
@@ -84,6 +86,24 @@ func TestFrozen(t *testing.T) {
 	eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
 	b.sees("The broker does not answer", "before")
 	thaw()
+	b.gone("The broker does not answer")
+	w.submit(gloom.Job{Type: "after"})
+	b.sees("after")
+	b.strict()
+}
+
+// TestNoWorker: where the script that reads the stream for all tabs did not come, it is asked
+// for again.
+func TestNoWorker(t *testing.T) {
+	w := start(t, nil)
+	b := newTab(t, chromium, chromedp.WithNewBrowserContext())
+	b.Forgive("Failed to fetch a worker script")
+	b.onNew(`window.workers = 0;
+		window.SharedWorker = class extends SharedWorker { constructor(url, o) { super(window.workers++ ? url : 'nosuch.js', o); } };`)
+	b.visit(w.url + "/")
+	b.until(`window.workers === 1`)
+	eval[any](b, `const now = Date.now; Date.now = () => now() + 20000`)
+	b.until(`window.workers > 1`)
 	b.gone("The broker does not answer")
 	w.submit(gloom.Job{Type: "after"})
 	b.sees("after")

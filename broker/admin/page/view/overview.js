@@ -8,9 +8,8 @@ import { table } from '../table.js';
 import { act, ask, badge, button, empty, facts, share, to, typeLink } from '../parts.js';
 import { columns } from './types.js';
 
-/** What is wrong, the worst first; undefined where the broker does not say.
- * @returns {any[] | undefined} */
-export const findings = () => look.value?.findings.items;
+/** What is wrong, the worst first. @returns {any[]} */
+export const findings = () => look.value?.findings.items ?? [];
 
 const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
 
@@ -32,19 +31,17 @@ export const findingList = (list, own = false) => html`<ul class="findings">${li
 
 function verdict() {
   const v = look.value, list = findings();
-  const bad = list?.filter(f => f.severity !== 'info') ?? [];
+  const bad = list.filter(f => f.severity !== 'info');
   const severe = bad.filter(f => f.severity === 'severe').length, rest = bad.length - severe;
-  let word = 'The broker is up', kind = 'ok';
+  let word = 'All is well', kind = 'ok';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
   else if (severe) [word, kind] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe'];
   else if (rest) [word, kind] = [rest === 1 ? 'One thing wants a look' : `${rest} things want a look`, 'warning'];
-  else if (v.draining) [word, kind] = ['Draining', 'warning'];
-  else if (list) word = 'All is well';
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
     <p class="note">${kind === 'severe' && severe && rest ? `${rest} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
-    ${list?.length ? findingList(list) : ''}
+    ${list.length ? findingList(list) : ''}
     ${v.findings.more > 0 && html`<p class="note">and ${count(v.findings.more)} more: <code>gloom findings</code></p>`}`;
 }
 

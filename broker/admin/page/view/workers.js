@@ -12,7 +12,7 @@ const who = p => html`<span class="name">${p.client ?? html`<span class="muted">
 /** @type {import('../table.js').Column[]} */
 const workerColumns = [
   { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.left && badge('leaving')}` },
-  { name: 'Serves', wide: 1, of: w => serves(w.serves ?? (w.type ? [w.type] : []), w.types) },
+  { name: 'Serves', wide: 1, of: w => serves(w.serves, w.types) },
   { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(grown(w, w.idle_seconds))}</span>` },
   { name: 'Jobs', num: true, wide: 2, title: 'out on it, of those it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
   { name: 'Overdue', num: true, wide: 1, of: w => w.overdue ? badge(count(w.overdue), 'warning') : '' },
@@ -26,7 +26,7 @@ const serves = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ?
 /** @type {import('../table.js').Column[]} */
 const submitterColumns = [
   { name: 'Submitter', class: 'main', of: who },
-  { name: 'Types', wide: 1, of: s => serves(s.type_names ?? [], s.types) },
+  { name: 'Types', wide: 1, of: s => serves(s.type_names, s.types) },
   { name: 'Jobs', num: true, of: s => s.jobs ? html`<a href=${to(['jobs'], { submitter: s.number })}>${count(s.jobs)}</a>` : '0' },
   { name: 'Their size', num: true, wide: 2, of: s => bytes(s.bytes) },
   { name: 'Unread', num: true, wide: 1, title: 'answers that it has not read', of: s => s.unread_bytes ? bytes(s.unread_bytes) : '' },
