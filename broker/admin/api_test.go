@@ -224,6 +224,12 @@ func TestOperations(t *testing.T) {
 	if x := w.call("GET", "/v1/submitters?limit=1", "", 200)["items"].([]any); len(x) != 1 || x[0].(map[string]any)["jobs"] != 3.0 {
 		t.Errorf("submitters: %v", x)
 	}
+	for range 2 { // as seen now, and at the last look
+		if x := w.call("GET", "/v1/types/a%2Fb%20c", "", 200); x["submitters"] != 1.0 || x["workers"] != 1.0 {
+			t.Errorf("the type has %v submitters and %v workers", x["submitters"], x["workers"])
+		}
+		w.call("GET", "/v1/findings", "", 200)
+	}
 	w.call("PATCH", "/v1/jobs/later", `{"priority":2}`, 200)
 	w.call("DELETE", "/v1/jobs/later", "", 200)
 	w.call("DELETE", "/v1/jobs/later", "", 404)
@@ -261,7 +267,7 @@ func TestOperations(t *testing.T) {
 	w.call("DELETE", "/v1/dead/a%2Fb%20c/bad2", "", 200)
 	w.call("DELETE", "/v1/dead/a%2Fb%20c/bad2", "", 404)
 	w.call("POST", "/v1/dead/a%2Fb%20c/discard", `{"all":true}`, 200)
-	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 {
+	if x := w.call("GET", "/v1/status", "", 200); x["imbalance"] != 0.0 || x["submitters"] != 1.0 || x["limits"].(map[string]any)["max_types"] != float64(w.srv.Options().MaxTypes) {
 		t.Errorf("status: %v", x)
 	}
 	if _, status := w.events(t.Context()); status == http.StatusOK {
@@ -341,6 +347,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/types/x/pause", "", 415, []string{"Content-Type", ""}, "application/json"},
 		{"PUT", "/v1/types/x/limits", `{"concurrency":-1}`, 400, nil, "-1"},
 		{"PUT", "/v1/types/x/limits", `{"rate":1e99}`, 400, nil, "rate must be a number from 0 to 1e+09, got 1e99"},
+		{"PUT", "/v1/types/x/limits", `{"concurrency":1000000001}`, 400, nil, "from 0 to 1000000000"},
 		{"PUT", "/v1/types/x/limits", `{"rat":1}`, 400, nil, "rat"},
 		{"PUT", "/v1/types/x/limits", `{`, 400, nil, "object"},
 		{"PUT", "/v1/types/x/limits", `[]`, 400, nil, "object"},

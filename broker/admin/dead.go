@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"gloom/broker"
@@ -13,19 +12,9 @@ import (
 	"gloom/wire"
 )
 
-// longReason is how much is shown of a reason, in bytes.
-const longReason = 64 << 10
-
-func short(reason string) string {
-	if len(reason) > longReason {
-		reason = strings.ToValidUTF8(reason[:longReason], "") + "…"
-	}
-	return reason
-}
-
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: short(l.Reason), Priority: l.Priority,
+		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: l.Reason, Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -129,7 +118,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "refused", "%s", reason)
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("id", id).Str("peer", by(r)).Msg("an operator handed a failed job in again")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator handed a failed job in again")
 	reply(w, http.StatusOK, api.State{ID: id, State: "queued"})
 	return nil
 }
@@ -149,7 +138,7 @@ func (a *API) discardDead(w http.ResponseWriter, r *http.Request) error {
 		return noLetter(l.ID)
 	}
 	id := wire.Value(l.ID)
-	a.log.Info().Str("id", id).Str("peer", by(r)).Msg("an operator discarded a failed job")
+	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator discarded a failed job")
 	reply(w, http.StatusOK, api.State{ID: id, State: "discarded"})
 	return nil
 }

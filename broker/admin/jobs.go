@@ -41,7 +41,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		j.DueSeconds = &due
 	}
 	if x.State == "ended" {
-		if j.Outcome, j.Reason = "answered", short(x.Reason); x.Outcome != 0 {
+		if j.Outcome, j.Reason = "answered", x.Reason; x.Outcome != 0 {
 			j.Outcome = hub.WireCode(x.Outcome).String()
 		}
 	}

@@ -91,7 +91,9 @@ func (a *API) status(g *guard.Grant) api.Status {
 			"max_memory": o.MaxMemory, "max_unread": o.MaxUnread, "dead_bytes": o.DeadBytes,
 			"max_frame": int64(o.MaxFrame), "max_jobs": int64(o.MaxJobs), "max_bytes": o.MaxBytes,
 			"max_type_jobs": int64(o.MaxTypeJobs), "max_submitter_jobs": int64(o.MaxSubmitterJobs),
-			"max_conns": int64(a.srv.MaxConns()), "max_outbound": int64(o.MaxOutbound),
+			"max_type_bytes": o.MaxTypeBytes, "max_submitter_bytes": o.MaxSubmitterBytes,
+			"max_types": int64(o.MaxTypes), "max_groups": int64(o.MaxGroups), "dead_letters": int64(o.DeadLetters),
+			"max_conns": int64(a.srv.MaxConns()), "max_http_conns": int64(o.MaxHTTPConns), "max_outbound": int64(o.MaxOutbound),
 			"max_inbound": o.MaxInbound, "max_prefetch": int64(o.MaxPrefetch), "retries": int64(o.Retries),
 		},
 	}

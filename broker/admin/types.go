@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"math"
 	"net/http"
 
 	"github.com/rs/zerolog"
@@ -114,7 +113,7 @@ func (a *API) typeNamed(name []byte) (api.Type, bool) {
 		x = typeOf(&t, surveyed(h))
 	} else {
 		x = shown(&t)
-		x.Type, x.Workers, x.Idle, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Rates
+		x.Type, x.Workers, x.Idle, x.Submitters, x.Rates = seen.Type, seen.Workers, seen.Idle, seen.Submitters, seen.Rates
 		if x.Queued > 0 {
 			x.OldestSeconds = seen.OldestSeconds
 		}
@@ -145,7 +144,7 @@ func (a *API) putLimits(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	concurrency, err := b.integer("concurrency", 0, math.MaxInt, 0)
+	concurrency, err := b.integer("concurrency", 0, broker.MaxConcurrency, 0)
 	if err != nil {
 		return err
 	}
@@ -178,9 +177,12 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 	if err != nil {
 		return err
 	}
-	var te *broker.TypeError
-	if errors.As(set(n), &te) {
-		return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
+	if err := set(n); err != nil {
+		var te *broker.TypeError
+		if errors.As(err, &te) {
+			return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
+		}
+		return err
 	}
 	told.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
 	t, _ := a.typeNamed(n)

@@ -91,8 +91,8 @@ func (l *looker) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.to(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately because a limit was reached",
-			"the clients were told which one: raise it, or let more workers make room"))
+		find(api.Severe, "refused", fixed(many(g.by, "refusal")+" lately: a limit was reached, or a frame that had begun did not go on",
+			"the clients were told which: raise the limit, let more workers make room, or see what keeps the client from sending"))
 	}
 	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
 		find(api.Severe, "turned_away", fixed(many(g.by, "connection")+" turned away lately, because as many are open as may be",
