@@ -29,7 +29,7 @@ build: ## build all programs into .build
 
 .PHONY: install
 install: ## put programs, manual pages and completion below PREFIX=/usr/local
-	@test -x $(BIN)/gloomd || $(MAKE) --no-print-directory build
+	@test -x $(BIN)/gloomd && test -z "$$(find go.mod wire broker clients/go bench cmd -type f -newer $(BIN)/gloomd)" || $(MAKE) --no-print-directory build
 	@set -e; to=$(DESTDIR)$(PREFIX); \
 	bash=$$to/share/bash-completion/completions; zsh=$(DESTDIR)$(ZSH); fish=$$to/share/fish/vendor_completions.d; \
 	install -d $$to/bin $$to/share/man/man1 $$bash $$zsh $$fish; \

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // command runs something and returns what it prints.
@@ -60,6 +61,13 @@ func TestPackage(t *testing.T) {
 	}
 	if out := command(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
 		t.Errorf("the package has no postinst:\n%s", out)
+	}
+	// Sources that are newer than the programs are built before they are installed.
+	if err := os.Chtimes(dir+"/gloomd", time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if out := command(t, nil, "make", "-n", "-C", "../../..", "install", "BIN="+dir); !strings.Contains(out, "go build") {
+		t.Errorf("make install takes programs that are older than the sources:\n%s", out)
 	}
 }
 
