@@ -1,6 +1,7 @@
 package serverless
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,13 @@ import (
 
 	"gloom/bench/result"
 )
+
+// Report is what --out writes.
+type Report struct {
+	result.World
+	Options Options `json:"options"`
+	Rounds  []Round `json:"rounds"`
+}
 
 // Command is the subcommand of gloom-bench.
 func Command() *cobra.Command {
@@ -30,9 +38,9 @@ All lines are counted in the end: one that is lost or doubled ends in exit statu
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
-			var rounds []Round
+			rep := Report{World: result.ThisWorld(), Options: o}
 			err := Run(cmd.Context(), o, func(r Round) {
-				rounds = append(rounds, r)
+				rep.Rounds = append(rep.Rounds, r)
 				perJob := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.Jobs) }
 				fmt.Fprintf(w, "%-7s %9.0f jobs/s  %6.2f s  daemon %6.1f µs/job  own %5.1f µs/job  others %.2f CPUs",
 					r.Shape, r.Rate(), r.Seconds, perJob(r.CPU), perJob(r.Own), r.Others)
@@ -44,8 +52,8 @@ All lines are counted in the end: one that is lost or doubled ends in exit statu
 				}
 				fmt.Fprintln(w)
 			})
-			if err == nil && out != "" {
-				err = result.WriteJSON(out, rounds)
+			if out != "" {
+				err = errors.Join(err, result.WriteJSON(out, rep))
 			}
 			return err
 		},

@@ -119,7 +119,9 @@ func syncTimes(dir string) (longer, same time.Duration, err error) {
 		slices.Sort(times)
 		return times[writes/2]
 	}
-	return median(), median(), err
+	longer = median()
+	same = median()
+	return longer, same, err
 }
 
 // first measures how long it takes from the answer to an add to the start of the
@@ -193,7 +195,7 @@ func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 	if err := d.await(ctx, "work", 1); err != nil {
 		return err
 	}
-	if err := d.call(ctx, "POST", "/stop", nil, nil); err != nil && ctx.Err() != nil {
+	if err := d.call(ctx, "POST", "/stop", nil, nil); err != nil {
 		return err
 	}
 	var body []byte
@@ -204,7 +206,9 @@ func (d *daemon) handle(ctx context.Context, r *Round, jobs int) error {
 		return err
 	}
 	counted := d.count(r)
-	_ = d.call(ctx, "POST", "/start", nil, nil)
+	if err := d.call(ctx, "POST", "/start", nil, nil); err != nil {
+		return err
+	}
 	if err := d.await(ctx, "work", jobs+1); err != nil {
 		return err
 	}
