@@ -92,7 +92,11 @@ func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt 
 	if p.count == 0 {
 		return a, receipt, nil
 	}
-	if receipt, err = s.queue.Add(r.Context(), p.batches); err != nil {
+	receipt, err = s.queue.Add(r.Context(), p.batches)
+	if err != nil && r.Context().Err() != nil {
+		return a, receipt, busy("journal_failed", "the disk took too long: the lines may have been accepted, or not")
+	}
+	if err != nil {
 		return a, receipt, err
 	}
 	a.IDs = make(ids, 0, p.count*(len(receipt.First[0])+len(`"",`))+1)

@@ -140,8 +140,8 @@ func (s *Web) result(r *request) error {
 	r.w.Header().Set("Content-Type", "application/octet-stream")
 	r.w.Header().Set("job-status", strconv.Itoa(rec.Status))
 	r.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, err = r.w.Write(data)
-	return unheard(err)
+	_, _ = r.w.Write(data)
+	return nil
 }
 
 const (
@@ -225,11 +225,14 @@ func (s *Web) retryAll(r *request) error {
 			break
 		}
 		n, rest, err := s.queue.RetryAll(r.Context(), q)
-		if err != nil {
+		q.Limit -= n
+		affected, more = affected+n, more || rest || err != nil
+		if err != nil && affected == 0 {
 			return err
 		}
-		q.Limit -= n
-		affected, more = affected+n, more || rest
+		if err != nil { // what runs again is told
+			break
+		}
 	}
 	answer(r.w, http.StatusOK, map[string]any{"affected": affected, "more": more})
 	return nil

@@ -107,7 +107,7 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 		return busy("overloaded", "more than %d connections are open", s.door.MaxConns())
 	}
 	method := r.Method
-	if method == http.MethodHead {
+	if method == http.MethodHead && !a.changes {
 		method = http.MethodGet
 	}
 	if !slices.Contains(strings.Split(a.methods, ","), method) {

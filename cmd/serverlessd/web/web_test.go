@@ -1,0 +1,48 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"gloom/cmd/serverlessd/store"
+)
+
+// TestHead: a HEAD changes nothing.
+func TestHead(t *testing.T) {
+	for _, path := range []string{"/start", "/stop", "/quit"} {
+		w := httptest.NewRecorder()
+		new(Web).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodHead, path, http.NoBody))
+		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, POST" {
+			t.Errorf("%s: status %d, %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+// partly is a queue whose store goes away after so many calls.
+type partly struct {
+	Queue
+	calls int
+}
+
+func (p *partly) RetryAll(context.Context, store.Query) (int, bool, error) {
+	if p.calls--; p.calls < 0 {
+		return 0, true, store.ErrAway
+	}
+	return 3, false, nil
+}
+
+// TestRetryAllPartly: jobs that run again are told of, though the store is away before
+// all do.
+func TestRetryAllPartly(t *testing.T) {
+	for calls, want := range []string{"", `{"affected":3,"more":true}`, `{"affected":6,"more":false}`} {
+		s, w := &Web{queue: &partly{calls: calls}}, httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/retry", http.NoBody)
+		err := s.retryAll(&request{Request: r, w: w, client: "acme"})
+		if got := strings.TrimSpace(w.Body.String()); got != want || (err == nil) != (want != "") {
+			t.Errorf("after %d calls: %s, %v", calls, got, err)
+		}
+	}
+}
