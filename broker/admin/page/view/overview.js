@@ -26,20 +26,20 @@ const fails = ['failing', 'same_reason'];
 /** @param {any[]} list @param {boolean} [own] on the page of what they are about */
 export const findingList = (list, own = false) => html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
-  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${plain(f.finding)}</p>${f.advice && html`<p class="note">${f.advice} ${fails.includes(f.cause) && html`<a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
+  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${plain(f.finding)}</p>${f.advice && html`<p class="note">${f.advice}${fails.includes(f.cause) && html` · <a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
   <span class="note num">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
 function verdict() {
   const v = look.value, list = findings();
   const bad = list.filter(f => f.severity !== 'info');
   const severe = bad.filter(f => f.severity === 'severe').length, rest = bad.length - severe;
-  let word = 'All is well', kind = 'ok';
+  let word = 'All is well', kind = 'ok', more = '';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
-  else if (severe) [word, kind] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe'];
+  else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe', rest ? `${rest} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''];
   else if (rest) [word, kind] = [rest === 1 ? 'One thing wants a look' : `${rest} things want a look`, 'warning'];
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
-    <p class="note">${kind === 'severe' && severe && rest ? `${rest} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
+    <p class="note">${more}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
     ${list.length ? findingList(list) : ''}
     ${v.findings.more > 0 && html`<p class="note">and ${count(v.findings.more)} more: <code>gloom findings</code></p>`}`;
