@@ -62,6 +62,11 @@ func TestDamage(t *testing.T) {
 			d[at+6] = '9'
 			return d
 		}, "012356789", 1, false},
+		{"zeros in a header", func(d []byte, e []int) []byte {
+			from := e[4] + bytes.Index(d[e[4]:], []byte("id=")) + 3
+			clear(d[from : from+bytes.IndexByte(d[from:], '\n')])
+			return d
+		}, "012356789", 1, false},
 		{"a checksum", func(d []byte, e []int) []byte { d[e[4]+bytes.Index(d[e[4]:], []byte("crc="))+4] = 'x'; return d }, "012356789", 1, false},
 		{"two records", func(d []byte, e []int) []byte { clear(d[e[3]-5 : e[4]+5]); return d }, "0156789", 1, false},
 		{"zeros in the middle", func(d []byte, e []int) []byte { clear(d[e[3]:e[6]]); return d }, "0126789", 1, false},

@@ -98,7 +98,7 @@ func parse(b []byte) (r record, f form) {
 		return r, broken
 	case !ok && len(b) < maxHeader:
 		return r, short
-	case !ok:
+	case !ok, bytes.IndexByte(head, 0) >= 0: // zeros hide fields, the checksum too
 		return r, broken
 	}
 	bodyLen, crc, ok := r.parseHeader(head)
