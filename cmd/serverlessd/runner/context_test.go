@@ -175,19 +175,23 @@ func TestSlowStart(t *testing.T) {
 		t.Errorf("slow: %q", got)
 	}
 	never := newRunner(t, func(o *Options) { path(o); o.Start = 100 * time.Millisecond })
-	for lang, want := range map[string]string{
-		job.Node: "500 context_failed …100ms; 500 context_failed …100ms",
-		job.PHP:  "500 context_failed …no licence; 500 context_failed …no licence",
+	dies := newRunner(t, path)
+	for _, c := range []struct {
+		r          *Runner
+		lang, want string
+	}{
+		{never, job.Node, "500 context_failed …100ms; 500 context_failed …100ms"},
+		{dies, job.PHP, "500 context_failed …no licence; 500 context_failed …no licence"},
 	} {
-		if got := texts(run(t, never, batch(handler(job.Source{Lang: lang, Body: "return"}), "a", "b"))); !alike(got, want) {
-			t.Errorf("%s: %q", lang, got)
+		if got := texts(run(t, c.r, batch(handler(job.Source{Lang: c.lang, Body: "return"}), "a", "b"))); !alike(got, c.want) {
+			t.Errorf("%s: %q", c.lang, got)
 		}
 	}
 	none := newRunner(t, func(o *Options) { o.Path = "/no/such/directory" })
 	if got := text(one(t, none, handler(job.Source{Lang: job.Node, Body: "return"}), "")); !alike(got, "500 context_failed …'node'…") {
 		t.Errorf("missing: %q", got)
 	}
-	if never.Contexts()+none.Contexts() != 0 {
+	if never.Contexts()+dies.Contexts()+none.Contexts() != 0 {
 		t.Errorf("contexts that did not start are counted")
 	}
 }
