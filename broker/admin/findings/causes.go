@@ -91,7 +91,7 @@ func (l *looker) broker() {
 			"the processor or the memory of this machine is used up: see what else runs on it, or give it more"))
 	}
 	if g := &p.refused; g.to(l.Refused, l.Now, first) {
-		find(api.Severe, "refused", fixed(many(g.by, "refusal")+" lately: a limit was reached, or a frame that had begun did not go on",
+		find(api.Severe, "refused", fixed(many(g.by, "request")+" refused lately: a limit was reached, or a frame that had begun did not go on",
 			"the clients were told which: raise the limit, let more workers make room, or see what keeps the client from sending"))
 	}
 	if g := &p.turnedAway; g.to(l.TurnedAway, l.Now, first) {
