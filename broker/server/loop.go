@@ -242,6 +242,16 @@ func (lp *loop) write() {
 	lp.tellGone()
 }
 
+// writeInstead is write for somebody else. Where something was read that counts on the
+// wake to come, it leaves all to that.
+func (lp *loop) writeInstead() bool {
+	if len(lp.reads) > 0 && !lp.scheduled {
+		return false
+	}
+	lp.write()
+	return true
+}
+
 func (lp *loop) writeOne(o *hub.Output) {
 	p := o.Conn.Owner.(*plain)
 	if p.gone() {

@@ -39,7 +39,7 @@ func (s *Server) newLoops() (*loops, error) {
 			},
 			// While the loop waits, whoever has output for it writes, which saves the
 			// time that a thread takes to wake.
-			Write: func() bool { return lp.poller.instead(lp.write) },
+			Write: func() bool { return lp.poller.instead(lp.writeInstead) },
 		})
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)

@@ -88,19 +88,16 @@ func (p *poller) do(f func()) bool {
 // stop ends wait.
 func (p *poller) stop() { p.do(nil) }
 
-// instead runs f here, as wait would run a task, and returns false if wait is at
-// work or has ended. Any goroutine may call it.
-func (p *poller) instead(f func()) bool {
+// instead runs f here, as wait would run a task, and returns false if f does, or if
+// wait is at work or has ended. Any goroutine may call it.
+func (p *poller) instead(f func() bool) bool {
 	if !p.turn.TryLock() {
 		return false
 	}
 	defer p.turn.Unlock()
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if !p.closed {
-		f()
-	}
-	return !p.closed
+	return !p.closed && f()
 }
 
 func (p *poller) runTask(f any) error {
