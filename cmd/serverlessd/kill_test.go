@@ -313,7 +313,6 @@ func TestMovedDirectory(t *testing.T) {
 		{"old notes of another", "other.db", "-", "3 jobs are left"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			s := newSite(t)
 			s.start(c.dies)
 			s.post("POST", "/a/job/x/add?wait=store", "1\n2\n3\n")

@@ -35,14 +35,18 @@ func begin(cmd *exec.Cmd) (*process, error) {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		defer close(p.gone)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // what it ended with is in cmd.ProcessState
 		}
-		close(p.gone)
 	}()
-	return p, <-started
+	err := <-started
+	if err != nil {
+		<-p.gone
+	}
+	return p, err
 }
 
 // within tells whether the process ends in that time.
