@@ -28,6 +28,7 @@ type cable struct {
 
 	mu   sync.Mutex // guards what follows
 	rest []byte     // not yet written
+	held int        // of what is not, in the hands of the goroutine
 	busy bool       // the goroutine is at it
 	err  error      // why nothing is written any more
 }
@@ -80,7 +81,7 @@ func (c *cable) Write(b []byte) (int, error) {
 			return n, err
 		}
 	}
-	if len(c.rest)+len(b) > maxRest {
+	if c.held+len(c.rest)+len(b) > maxRest {
 		return 0, errBehind
 	}
 	c.rest = append(c.rest, b[n:]...)
@@ -98,7 +99,7 @@ func (c *cable) writeOn() {
 	defer c.mu.Unlock()
 	for len(c.rest) > 0 {
 		b := c.rest
-		c.rest = nil
+		c.rest, c.held = nil, len(b)
 		c.mu.Unlock()
 		var err error
 		for len(b) > 0 && err == nil {
@@ -108,7 +109,8 @@ func (c *cable) writeOn() {
 			late.Stop()
 			b = b[k:]
 		}
-		if c.mu.Lock(); err != nil {
+		c.mu.Lock()
+		if c.held = 0; err != nil {
 			c.err, c.rest = err, nil
 			_ = c.Close()
 		}

@@ -32,6 +32,7 @@ type Driver struct {
 	frames  []byte
 	dialled atomic.Pointer[cable] // last
 	plain   atomic.Pointer[cable] // the NATS client's, if it has no TLS
+	most    atomic.Int64          // bytes that NATS takes in one message
 	done    sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
@@ -136,6 +137,7 @@ func (d *Driver) connected(nc *nats.Conn) {
 	d.mu.Lock()
 	d.why, d.said = "", 0
 	d.mu.Unlock()
+	d.most.Store(nc.MaxPayload())
 	if c := d.dialled.Load(); nc.LocalAddr() == c.LocalAddr().String() {
 		c.live.Store(true)
 		if _, err := nc.TLSConnectionState(); err == nil {
@@ -158,6 +160,9 @@ const mostSaid = 4
 // away is told that the connection is lost, and why each attempt failed to make it
 // again; it logs what is new in that.
 func (d *Driver) away(err error) {
+	if c := d.dialled.Load(); c != nil {
+		c.live.Store(false)
+	}
 	why := "it closed the connection"
 	if err != nil {
 		why = err.Error()
@@ -235,6 +240,13 @@ func (d *Driver) sendAll() {
 	}
 	plain := d.plain.Load()
 	for _, x := range d.out {
+		if len(x.Data) > int(d.most.Load()) {
+			continue // NATS would close the connection
+		}
+		// While the client connects, it would keep Publish waiting.
+		if c := d.dialled.Load(); plain == nil && (c == nil || !c.live.Load()) {
+			continue
+		}
 		d.messagesOut.Add(1)
 		d.bytesOut.Add(uint64(len(x.Data)))
 		if plain == nil {

@@ -135,6 +135,37 @@ func TestLocalFirst(t *testing.T) {
 	}
 }
 
+// TestManyNames: a worker whose types take more than NATS lets through in a message is
+// not heard elsewhere, and does not cost its broker the connection.
+func TestManyNames(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	names := func(n int, first string) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("%s%04d%s", first, i, strings.Repeat("n", 1000)))
+		}
+		return all
+	}
+	w := &gloom.Worker{Types: names(1000, "t"), Except: names(1000, "x"), Handler: b.echo, Options: []gloom.Option{gloom.Addrs(b.worker)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	until(t, "it serves", func() bool { return b.status().Workers > 0 })
+	b.work([]string{"near"}, 1, b.echo)
+	jobs := a.submitter()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // in which all wants are said again
+		if _, err := do(t, jobs, gloom.Job{Type: "near", Body: body("")}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if n := strings.Count(b.Log.String(), "fleet: joined"); n != 1 {
+		t.Errorf("it has joined %d times", n)
+	}
+}
+
 // TestAway: without NATS each broker goes on alone; with it they find each other.
 func TestAway(t *testing.T) {
 	t.Parallel()
