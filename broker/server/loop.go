@@ -242,10 +242,10 @@ func (lp *loop) write() {
 	lp.tellGone()
 }
 
-// writeInstead is write for somebody else. Where something was read that counts on the
-// wake to come, it leaves all to that.
+// writeInstead is write for somebody else. Where something was read, which may count on
+// the wake to come, it leaves all to that: only the loop carries out what it has read.
 func (lp *loop) writeInstead() bool {
-	if len(lp.reads) > 0 && !lp.scheduled {
+	if len(lp.reads) > 0 {
 		return false
 	}
 	lp.write()
