@@ -15,6 +15,8 @@ const (
 	// inside begins the lanes of stores that stand in the journal's own directory,
 	// wherever that is moved to or mounted.
 	inside = sqlitePrefix + "DIR/"
+	// outside begins those of other files.
+	outside = sqlitePrefix + "FILE/"
 	// ownFile is the store that a daemon has there unless it is told otherwise.
 	ownFile = "store.db"
 )
@@ -33,19 +35,22 @@ func laneOf(dir, store string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
 		return inside + rel
 	}
-	return sqlitePrefix + path
+	return outside + path
 }
 
 // renamed brings notes of an earlier version to these lanes: there they have a
 // store's address as it was given. The one that a directory has by default is still
 // in it when that has been moved.
 func renamed(dir string, lanes []string, notes []journal.Note) []journal.Note {
+	earlier := len(notes) > 0
 	for i, n := range notes {
-		if !strings.HasPrefix(n.Lane, inside) {
+		if strings.HasPrefix(n.Lane, inside) || strings.HasPrefix(n.Lane, outside) {
+			earlier = false
+		} else {
 			notes[i].Lane = laneOf(dir, n.Lane)
 		}
 	}
-	if len(notes) == 0 || !slices.Contains(lanes, inside+ownFile) {
+	if !earlier || !slices.Contains(lanes, inside+ownFile) {
 		return notes
 	}
 	old := notes[0].Lane

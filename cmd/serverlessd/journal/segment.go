@@ -184,6 +184,9 @@ func (s *segment) standsAt(at, to int64) (bool, error) {
 		if f != short || at+want >= to {
 			return f == whole && s.wrote(&r), nil
 		}
+		if r.size > 0 && r.salt != s.salt {
+			return false, nil // it is not worth reading
+		}
 		want = max(2*want, int64(r.size))
 	}
 }
