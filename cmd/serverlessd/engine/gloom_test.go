@@ -90,8 +90,13 @@ func TestDeepBodies(t *testing.T) {
 // TestConcurrencyOfWorkers: options.concurrency bounds what runs of a type at one
 // moment, at workers too.
 func TestConcurrencyOfWorkers(t *testing.T) {
-	const most, jobs = 2, 12
-	e := runningAs(t, t.TempDir(), func(c *Config) { c.Concurrency = 10 }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	t.Run("fewer than slots", func(t *testing.T) { concurrencyOfWorkers(t, 2, 10) })
+	t.Run("more than slots", func(t *testing.T) { concurrencyOfWorkers(t, 10, 2) })
+}
+
+func concurrencyOfWorkers(t *testing.T, most, slots int) {
+	const jobs = 40
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.Concurrency = slots }, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
 	defer e.Shutdown(context.Background())
 	begins, ends := make(chan struct{}, jobs), make(chan struct{})
 	var now, highest atomic.Int32
@@ -116,7 +121,7 @@ func TestConcurrencyOfWorkers(t *testing.T) {
 	for _, id := range ids {
 		reaches(t, e, id, job.Succeeded)
 	}
-	if n := highest.Load(); n != most {
+	if n := highest.Load(); int(n) != most {
 		t.Errorf("%d ran at the same time", n)
 	}
 }

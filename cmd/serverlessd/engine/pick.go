@@ -104,7 +104,10 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 		c := from[i]
 		p := known[c.due]
 		if p == nil {
-			p = &plan{candidate: c, size: e.batchSize(c.handler, c.room)}
+			p = &plan{candidate: c, size: e.batchSize(c.handler)}
+			if c.handler.Lang == job.Gloom {
+				p.size = min(p.size, c.room)
+			}
 			known[c.due], plans = p, append(plans, p)
 		}
 		p.batches++
@@ -117,20 +120,17 @@ func (e *Engine) plan(from []candidate, types []schedule.Type) (plans []*plan) {
 	return plans
 }
 
-// batchSize is how many jobs of a handler are taken for a slot.
-func (e *Engine) batchSize(h *job.Handler, room int) int {
+// batchSize is how many jobs of a handler are taken for a slot. Gloom workers run all
+// jobs of a batch at the same time: where that is bounded, the slots share it.
+func (e *Engine) batchSize(h *job.Handler) int {
 	size := e.cfg.Batch
 	if h.Options.BatchSize > 0 {
 		size = h.Options.BatchSize
 	}
-	switch {
-	case h.Lang != job.Gloom:
-		return size
-	case h.Options.Concurrency > 0:
-		return 1 // workers run all jobs of a batch at the same time
-	default:
-		return min(size, room)
+	if most := h.Options.Concurrency; h.Lang == job.Gloom && most > 0 {
+		size = max(1, min(size, most/e.cfg.Concurrency))
 	}
+	return size
 }
 
 func (e *Engine) handsOut() bool {
@@ -186,6 +186,7 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	client, _, _ := job.Split(c.due.Jobtype)
 	t := schedule.Type{Client: client, Jobtype: c.due.Jobtype, Age: c.due.Age, Limit: h.Options.Concurrency}
 	if h.Lang == job.Gloom {
+		t.Limit /= e.batchSize(h)
 		c.room = e.gloomRoom(c.due.Jobtype)
 		return t, c.room > 0
 	}
