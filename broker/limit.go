@@ -79,7 +79,7 @@ func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, error) {
 func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
 	b.begin(now)
 	if l.Concurrency < 0 || l.Concurrency > MaxConcurrency || !(l.Rate >= 0 && l.Rate <= MaxRate) {
-		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0 to %d, and to %g)", l.Concurrency, l.Rate, int64(MaxConcurrency), float64(MaxRate))}
+		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)", l.Concurrency, l.Rate, int64(MaxConcurrency), float64(MaxRate))}
 	}
 	if l.Burst < 0 || l.Burst > MaxBurst || l.Burst > 0 && l.Rate == 0 {
 		return b.end(), &TypeError{name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(MaxBurst))}

@@ -101,7 +101,7 @@ func (a *app) sendSignalCommand() *cobra.Command {
 
 func (a *app) sendSignal(args []string, target string) error {
 	if len(args) < 2 {
-		return errArguments
+		return errArguments()
 	}
 	signal, err := signalOf(args[0])
 	if err != nil {

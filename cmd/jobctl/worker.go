@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,7 +38,7 @@ func (a *app) workerCommands() []*cobra.Command {
 			ValidArgsFunction: a.completeTargets,
 			RunE: a.action(forWorker, func(args []string) error {
 				if len(args) != 1 {
-					return errArguments
+					return errArguments()
 				}
 				return a.tell("remove-target", map[string]string{"target": args[0]})
 			}),
@@ -57,13 +56,13 @@ func (a *app) workerCommands() []*cobra.Command {
 // What the original says too it says in these words.
 //
 //lint:file-ignore ST1005 scripts know them
-var errArguments = errors.New("Invalid number of arguments.")
+func errArguments() *cli.Fault { return cli.Failf(cli.ExitFailed, "Invalid number of arguments.") }
 
 func errNoTargets() *cli.Fault { return cli.Failf(cli.ExitFailed, "No targets specified.") }
 
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return errArguments
+		return errArguments()
 	}
 	return nil
 }
@@ -81,7 +80,7 @@ func (a *app) forTargets(typ string, targets []string) error {
 
 func (a *app) concurrency(typ string, args []string) error {
 	if len(args) != 2 {
-		return errArguments
+		return errArguments()
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
