@@ -44,7 +44,7 @@ func (s *SQL) audit(ctx context.Context, _ Sweeping) (did Swept, err error) {
 			})
 	})
 	if err != nil {
-		return did, err
+		return Swept{}, err
 	}
 	if round.off += did.Imbalance; types < auditTypes {
 		round = audited{last: round.off}

@@ -13,9 +13,6 @@ import (
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
 	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge, s.forget, s.audit} {
 		did, err := f(ctx, want)
-		if err != nil {
-			return swept, err
-		}
 		swept.Freed += did.Freed
 		swept.Abandoned += did.Abandoned
 		swept.Expired += did.Expired
@@ -25,14 +22,28 @@ func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error)
 		swept.Imbalance += did.Imbalance
 		swept.Miscounted = append(swept.Miscounted, did.Miscounted...)
 		swept.More = swept.More || did.More
+		if err != nil {
+			return swept, err
+		}
 	}
 	return swept, nil
 }
 
-// expireLocks frees what lost daemons held, and forgets their sysids.
-func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, "expire locks", func(t *tx) error {
+// sweeping runs a transaction. What it did is nothing if it was taken back.
+func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) error) (did Swept, err error) {
+	err = s.transact(ctx, name, func(t *tx) error {
 		did = Swept{}
+		return f(t, &did)
+	})
+	if err != nil {
+		return Swept{}, err
+	}
+	return did, nil
+}
+
+// expireLocks frees what lost daemons held, and forgets their sysids.
+func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
+	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
 		if s.jumped(t.now, want.TTL) {
 			return nil
 		}
@@ -49,7 +60,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err er
 				case h.jobtype == sysidType:
 					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
 				case t.now.Sub(h.first) > want.RetryFor:
-					if err := t.give(h, want, job.CodeLockExpired, &did); err != nil {
+					if err := t.give(h, want, job.CodeLockExpired, did); err != nil {
 						return err
 					}
 				default:
@@ -60,7 +71,6 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (did Swept, err er
 		}
 		return nil
 	})
-	return did, err
 }
 
 // began is what a store's clock is compared with: nobody sets the time since.
@@ -122,32 +132,29 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 			break
 		}
 		var some Swept
-		err = s.transact(ctx, "abandon", func(t *tx) error {
-			some = Swept{}
+		some, err = s.sweeping(ctx, "abandon", func(t *tx, some *Swept) error {
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
 			for _, h := range rows {
-				if err := t.give(h, want, job.CodeNoHandler, &some); err != nil {
+				if err := t.give(h, want, job.CodeNoHandler, some); err != nil {
 					return err
 				}
 			}
 			return err
 		})
-		if err == nil {
-			did.Abandoned += some.Abandoned
-			did.Ended = append(did.Ended, some.Ended...)
-			did.Made = append(did.Made, some.Made...)
-		}
+		did.Abandoned += some.Abandoned
+		did.Ended = append(did.Ended, some.Ended...)
+		did.Made = append(did.Made, some.Made...)
 	}
 	did.More = did.Abandoned == want.Limit
 	return did, err
 }
 
 // expire ends jobs that waited for too long without ever being run.
-func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, "expire", func(t *tx) error {
+func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
+	return s.sweeping(ctx, "expire", func(t *tx, did *Swept) error {
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
-		did = Swept{Expired: len(rows), More: len(rows) == want.Limit}
+		did.Expired, did.More = len(rows), len(rows) == want.Limit
 		for _, h := range rows {
 			did.end(h, job.CodeExpired)
 			t.from(h).expired++
@@ -155,18 +162,17 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (did Swept, err error) 
 		}
 		return err
 	})
-	return did, err
 }
 
 // purge removes what ended long ago. It stays counted, with its client's rest when
 // it was the last of its type.
-func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
-	err = s.transact(ctx, "purge", func(t *tx) error {
+func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
+	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
 		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err
 		}
-		did = Swept{Purged: len(rows), More: len(rows) == want.Limit}
+		did.Purged, did.More = len(rows), len(rows) == want.Limit
 		if err := t.remove(rows); err != nil {
 			return err
 		}
@@ -181,7 +187,6 @@ func (s *SQL) purge(ctx context.Context, want Sweeping) (did Swept, err error) {
 		}
 		return nil
 	})
-	return did, err
 }
 
 // forget drops the read points of segments that are no more.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -15,6 +16,30 @@ import (
 	"gloom/cmd/serverlessd/journal"
 	. "gloom/cmd/serverlessd/store"
 )
+
+// TestSweepInPart ends with an error behind its first transaction: what that did is
+// told, and nothing of the one that was taken back.
+func TestSweepInPart(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		ingest(t, s, entry("a-x", "first"), entry("a-y", "second"))
+		ctx, cancel := context.WithCancel(t.Context())
+		w := lax
+		w.RetryFor, w.Limit = gone, 1000
+		w.Handled = func(string) bool { return false }
+		w.Next = func(jobtype string) string {
+			if jobtype == "a-y" {
+				cancel()
+			}
+			return ""
+		}
+		did, err := s.Sweep(ctx, w)
+		fails(t, err, context.Canceled)
+		equal(t, "ended", []int{len(did.Ended), did.Abandoned}, []int{1, 1})
+		equal(t, "type", did.Ended[0].Jobtype, "a-x")
+		equal(t, "a-x", counts(t, s, "a-x"), Counts{Added: 1, Abandoned: 1})
+		equal(t, "a-y", counts(t, s, "a-y"), Counts{Added: 1, Waiting: 1})
+	})
+}
 
 func TestSweep(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {
