@@ -36,10 +36,7 @@ func TestRetries(t *testing.T) {
 			typ := name("retry")
 			s, w := b.submitter(t), b.joined(t, typ)
 			id := s.freshWith(typ, `1`, fmt.Sprintf(`,"retries":%d`, n))
-			for range n + 1 {
-				w.takes(id)
-				w.fail(``)
-			}
+			w.failsRuns(n+1, id)
 			s.failsFor("job_failed", id)
 			w.quiet()
 			s.submit(id, typ, `1`) // free
@@ -58,10 +55,7 @@ func TestRetries(t *testing.T) {
 		typ := name("retry")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.freshWith(typ, `1`, `,"retries":1000`)
-		for range 1001 {
-			w.takes(id)
-			w.fail(``)
-		}
+		w.failsRuns(1001, id)
 		s.failsFor("job_failed", id)
 	})
 	t.Run("default is 3", func(t *testing.T) {
@@ -69,10 +63,7 @@ func TestRetries(t *testing.T) {
 		typ := name("retry")
 		s, w := b.submitter(t), b.joined(t, typ)
 		id := s.fresh(typ, `1`)
-		for range 4 {
-			w.takes(id)
-			w.fail(``)
-		}
+		w.failsRuns(4, id)
 		s.failsFor("job_failed", id)
 	})
 	t.Run("default by --retries", func(t *testing.T) {
@@ -82,17 +73,11 @@ func TestRetries(t *testing.T) {
 		s, w := b.submitter(t), b.joined(t, typ)
 		for _, more := range []string{``, `,"retries":null`} {
 			id := s.freshWith(typ, `1`, more)
-			for range 2 {
-				w.takes(id)
-				w.fail(``)
-			}
+			w.failsRuns(2, id)
 			s.failsFor("job_failed", id)
 		}
 		id := s.freshWith(typ, `1`, `,"retries":2`)
-		for range 3 {
-			w.takes(id)
-			w.fail(``)
-		}
+		w.failsRuns(3, id)
 		s.failsFor("job_failed", id)
 	})
 	t.Run("a retry keeps its age", func(t *testing.T) {
@@ -213,4 +198,12 @@ func TestBackoff(t *testing.T) {
 		s.failsFor("id_exists", id) // waiting, it holds its id
 		w.takes(id)
 	})
+}
+
+func (w worker) failsRuns(n int, id string) {
+	w.t.Helper()
+	for range n {
+		w.takes(id)
+		w.fail(``)
+	}
 }

@@ -259,13 +259,12 @@ func TestLimit(t *testing.T) {
 
 // TestLimitOfOne: who has no room is refused alone, and not with those who would
 // have been written with him.
-func TestLimitOfOne(t *testing.T) {
-	d := newDisk()
-	j := open(t, d, func(o *Options) { o.Max = 20_000 })
-	add(t, j, batch("a-x", "first"))
-	block, blocked := make(chan struct{}), make(chan struct{})
+// holdSync holds up the next sync until block is closed; blocked is when it is there.
+func (d *disk) holdSync() (block, blocked chan struct{}) {
+	block, blocked = make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.fail = func(op, name string) error {
 		if op == "sync" {
 			once.Do(func() {
@@ -277,7 +276,14 @@ func TestLimitOfOne(t *testing.T) {
 		}
 		return nil
 	}
-	d.mu.Unlock()
+	return block, blocked
+}
+
+func TestLimitOfOne(t *testing.T) {
+	d := newDisk()
+	j := open(t, d, func(o *Options) { o.Max = 20_000 })
+	add(t, j, batch("a-x", "first"))
+	block, blocked := d.holdSync()
 	var wg sync.WaitGroup
 	wg.Go(func() { add(t, j, batch("a-x", "held up")) })
 	<-blocked
@@ -366,20 +372,8 @@ func TestOneSyncForAll(t *testing.T) {
 	add(t, j, batch("a-x", "first"))
 	d.mu.Lock()
 	before := d.syncs
-	block, blocked := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	d.fail = func(op, name string) error {
-		if op == "sync" {
-			once.Do(func() {
-				d.mu.Unlock()
-				close(blocked)
-				<-block
-				d.mu.Lock()
-			})
-		}
-		return nil
-	}
 	d.mu.Unlock()
+	block, blocked := d.holdSync()
 	var wg sync.WaitGroup
 	wg.Go(func() { add(t, j, batch("a-x", "held up")) })
 	<-blocked
