@@ -12,10 +12,13 @@ import (
 const (
 	// pulse is how often a machine looks after what can wait.
 	pulse = int64(100 * time.Millisecond)
-	// beatPulses is the time between two heartbeats; after lostBeats without one a
-	// broker is lost.
+	// beatPulses is the time between two heartbeats. A broker is lost that is not heard
+	// for three, or for two and NATS knows nobody who hears it; so is one that takes
+	// deafAfter to say that it heard a heartbeat of ours.
 	beatPulses = 5
-	lostBeats  = 3
+	askAfter   = 2 * beatPulses * pulse
+	lostAfter  = 3 * beatPulses * pulse
+	deafAfter  = 13 * pulse
 	// wantPulses is after how long what is wanted is said again in full.
 	wantPulses = 20
 	// window is for how long offers are collected when several homes have made some.
@@ -53,16 +56,19 @@ type Config struct {
 	Flying int
 }
 
-// Message is what is to be sent to a broker, or to all if To is "".
+// Message is what is to be sent to a broker, or to all if To is "". If it asks, the
+// machine is to be told when nobody is there to hear it (Unheard).
 type Message struct {
 	To   string
 	Data []byte
+	Asks bool
 }
 
 // News is what whoever runs the broker should hear of.
 type News struct {
 	What What
 	Name string // of a broker
+	Why  string // it was lost
 }
 
 // What has happened.
@@ -96,7 +102,8 @@ type Machine struct {
 	// are collected are to be answered, or broker.Never.
 	pulses    int64
 	next, due int64
-	beatAt    int64 // pulse of the last heartbeat
+	beatAt    int64 // when it said last that it lives
+	cameAt    int64 // when NATS came
 	early     bool  // the next one does not wait for its time
 	joinAt    int64 // when it shows itself
 	rival     int64 // when another broker of its name was last heard; 0 never
@@ -182,26 +189,30 @@ func (m *Machine) Step(now int64) {
 
 // beat is one pulse.
 func (m *Machine) beat() {
-	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostBeats*beatPulses*pulse })
+	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostAfter })
 	switch {
-	case m.rival != 0 && m.now-m.rival < lostBeats*beatPulses*pulse:
+	case m.rival != 0 && m.now-m.rival < lostAfter:
 		m.standAlone()
 		return
 	case m.alone:
 		m.alone, m.joinAt = false, m.now
-		m.tell(NotAlone, m.cfg.Name)
+		m.tell(NotAlone, m.cfg.Name, "")
 	case m.now < m.joinAt:
 		return
 	}
 	for _, p := range slices.Clone(m.order) {
-		if m.now-p.heard >= lostBeats*beatPulses*pulse {
-			m.forget(p)
-			m.early = true // it may still hear us, and is told
-		} else {
+		switch {
+		case m.now-p.heard >= lostAfter:
+			m.lose(p, "it is not heard")
+		case p.up && p.unheard != 0 && m.now-p.unheard >= deafAfter:
+			m.lose(p, "it does not hear this broker")
+		case p.up && m.maybeGone(p):
+			m.sayAck(p, false, true)
+		default:
 			m.askAgain(p)
 		}
 	}
-	if m.pulses%beatPulses == 0 || m.early && m.pulses >= m.beatAt+2 {
+	if m.pulses%beatPulses == 0 || m.early && m.now >= m.beatAt+2*pulse {
 		m.sayBeat()
 	}
 	m.sayWants(m.pulses%wantPulses == 0)
@@ -215,9 +226,9 @@ func (m *Machine) standAlone() {
 		return
 	}
 	m.alone = true
-	m.tell(Alone, m.cfg.Name)
+	m.tell(Alone, m.cfg.Name, "")
 	for _, p := range slices.Clone(m.order) {
-		m.forget(p)
+		m.forget(p, "another broker has this one's name")
 	}
 }
 
@@ -268,7 +279,7 @@ func (m *Machine) foreigner(name string, epoch, version uint64) {
 		}
 		x = &foreign{}
 		m.foreign[name] = x
-		m.tell(Foreign, name)
+		m.tell(Foreign, name, "")
 	}
 	*x = foreign{epoch, version, m.now}
 }
@@ -305,9 +316,9 @@ func (m *Machine) start(kind uint64, n int) pack {
 	return p
 }
 
-func (m *Machine) tell(what What, name string) {
+func (m *Machine) tell(what What, name, why string) {
 	if len(m.news) < maxNews {
-		m.news = append(m.news, News{what, name})
+		m.news = append(m.news, News{what, name, why})
 	}
 }
 
@@ -334,8 +345,18 @@ func (m *Machine) Take(sent []Message) []Message {
 	return out
 }
 
-// SetPart says how many bytes of items a message may carry from now on.
-func (m *Machine) SetPart(n int) { m.cfg.Part = n }
+// Connected says that NATS is there, and how many bytes of items a message may carry
+// from now on.
+func (m *Machine) Connected(now int64, part int) {
+	m.now = max(m.now, now)
+	m.cfg.Part, m.cameAt = part, m.now
+	for _, p := range m.order {
+		p.unheard = 0 // what was said meanwhile was said to nobody
+	}
+	if !m.alone && m.now >= m.joinAt {
+		m.sayBeat()
+	}
+}
 
 // Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {

@@ -23,6 +23,9 @@ type peer struct {
 	// said is the time of its clock in its last heartbeat, to be given back; trip the
 	// last round trip.
 	said, saidAt, trip int64
+	// unheard is when we first sent a heartbeat that it has not said to have heard; 0
+	// is never.
+	unheard int64
 
 	stream stream
 	wants  wants
@@ -61,7 +64,7 @@ func (m *Machine) meet(name string, epoch uint64) *peer {
 		if p.epoch == epoch {
 			return p
 		}
-		m.forget(p)
+		m.forget(p, "it was started anew")
 	}
 	if len(m.order) == maxPeers {
 		return nil
@@ -74,9 +77,29 @@ func (m *Machine) meet(name string, epoch uint64) *peer {
 	return p
 }
 
-// forget gives up a broker that is lost.
-func (m *Machine) forget(p *peer) {
-	m.part(p)
+// maybeGone tells whether NATS is asked if anybody hears a broker that is not heard. One
+// whose connection broke is given the time to make it again, and all are when NATS was
+// away from us.
+func (m *Machine) maybeGone(p *peer) bool { return m.now-max(p.heard, m.cameAt) >= askAfter }
+
+// Unheard says that nobody hears what is sent to a broker.
+func (m *Machine) Unheard(now int64, name string) {
+	m.now = max(m.now, now)
+	if p := m.peers[name]; p != nil && m.maybeGone(p) {
+		m.lose(p, "it left NATS")
+		m.Step(now)
+	}
+}
+
+// lose gives up a broker that is lost. It may still hear us, and is told.
+func (m *Machine) lose(p *peer, why string) {
+	m.forget(p, why)
+	m.early = true
+}
+
+// forget gives up a broker.
+func (m *Machine) forget(p *peer, why string) {
+	m.part(p, why)
 	delete(m.peers, p.name)
 	at, _ := slices.BinarySearchFunc(m.order, p.name, byName)
 	m.order = slices.Delete(m.order, at, at+1)
@@ -84,9 +107,9 @@ func (m *Machine) forget(p *peer) {
 
 // part ends the session with p: what is lent to it is lost, what it lent is wanted
 // no more.
-func (m *Machine) part(p *peer) {
+func (m *Machine) part(p *peer, why string) {
 	if p.up {
-		m.tell(Lost, p.name)
+		m.tell(Lost, p.name, why)
 	}
 	p.up, p.theirs = false, 0
 	m.partHome(p)
@@ -96,7 +119,7 @@ func (m *Machine) part(p *peer) {
 
 // sayBeat says that we live, and whom we hear.
 func (m *Machine) sayBeat() {
-	m.beatAt, m.early = m.pulses, false
+	m.beatAt, m.early = m.now, false
 	b := m.start(msgBeat, 64*len(m.order))
 	b.int(m.now)
 	b.bool(m.core.Draining())
@@ -111,6 +134,9 @@ func (m *Machine) sayBeat() {
 		b.int(p.said)
 		b.int(m.now - p.saidAt)
 		p.stream.said()
+		if p.unheard == 0 {
+			p.unheard = m.now
+		}
 	}
 	m.out = append(m.out, Message{Data: b})
 }
@@ -122,6 +148,9 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 	p := m.meet(name, epoch)
 	if p == nil || clock <= p.said {
 		return // of an earlier moment
+	}
+	if m.now-p.heard >= deafAfter/2 && p.lent+p.borrowed > 0 {
+		m.early = true // it may not have heard us either, and waits to be told that it is
 	}
 	p.heard, p.said, p.saidAt, p.draining = m.now, clock, m.now, draining
 	hears := false
@@ -136,7 +165,7 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		}
 		hears = true
 		if p.theirs != 0 && p.theirs != inc {
-			m.part(p) // it has begun anew
+			m.part(p, "it has begun anew")
 		}
 		p.theirs = inc
 		if yours == p.inc {
@@ -146,6 +175,12 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		} else if p.up {
 			m.renew(p)
 		}
+		if p.unheard != 0 && said >= p.unheard {
+			p.unheard = 0
+			if said < m.beatAt {
+				p.unheard = m.beatAt
+			}
+		}
 		if said != 0 {
 			p.trip = max(0, m.now-said-ago)
 			m.stats.Trips[min(bits.Len64(uint64(p.trip/1000)), broker.StatBuckets-1)]++
@@ -153,22 +188,22 @@ func (m *Machine) heard(name string, epoch uint64, s *scan) {
 		}
 	}
 	if !hears && p.theirs != 0 {
-		m.part(p) // it does not hear us
+		m.part(p, "it does not hear this broker")
 	}
 }
 
 // meets notes that p knows our number.
 func (m *Machine) meets(p *peer) {
 	if !p.up {
-		p.up = true
+		p.up, p.unheard = true, 0
 		m.home.heard++
-		m.tell(Met, p.name)
+		m.tell(Met, p.name, "")
 	}
 }
 
 // renew begins a new session.
 func (m *Machine) renew(p *peer) {
-	m.part(p)
+	m.part(p, "its messages do not fit together")
 	m.incs++
 	p.inc = m.incs
 }
@@ -183,7 +218,7 @@ func (m *Machine) flush(p *peer) {
 		m.sendPart(p, x)
 	})
 	if p.stream.due(m.cfg.Flying) {
-		m.sendAck(p, false)
+		m.sayAck(p, false, false)
 	}
 }
 
@@ -199,15 +234,16 @@ func (m *Machine) sendPart(p *peer, x *part) {
 	m.out = append(m.out, Message{To: p.name, Data: b})
 }
 
-// sendAck says what has come from p; again asks for what follows.
-func (m *Machine) sendAck(p *peer, again bool) {
+// sayAck says what has come from p. again asks p for what follows, asks whether anybody
+// hears it.
+func (m *Machine) sayAck(p *peer, again, asks bool) {
 	b := m.start(msgAck, 0)
 	b.uint(p.inc)
 	b.uint(p.theirs)
 	b.uint(p.stream.got)
 	b.bool(again)
 	p.stream.said()
-	m.out = append(m.out, Message{To: p.name, Data: b})
+	m.out = append(m.out, Message{To: p.name, Data: b, Asks: asks})
 }
 
 // session reads to which session a message belongs.
@@ -258,7 +294,7 @@ func (m *Machine) missing(p *peer, no uint64) {
 	s := &p.stream
 	if no > s.got && s.seen <= s.got {
 		m.stats.Gaps++
-		m.sendAck(p, true)
+		m.sayAck(p, true, false)
 	}
 	s.seen = max(s.seen, no)
 }
@@ -268,10 +304,10 @@ func (m *Machine) askAgain(p *peer) {
 	s := &p.stream
 	if s.seen > s.got {
 		s.asked++
-		m.sendAck(p, true)
+		m.sayAck(p, true, false)
 	}
 	// What does not come, though heartbeats do, never will.
-	if s.asked > lostBeats*beatPulses || s.bytes > maxKept {
+	if int64(s.asked)*pulse > lostAfter || s.bytes > maxKept {
 		m.renew(p)
 	}
 }

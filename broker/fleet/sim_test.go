@@ -20,7 +20,8 @@ var (
 
 // TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and
 // heals. Every job of a living submitter ends exactly once, no job runs more often
-// than it may, and at the end all ledgers balance and nobody holds anything.
+// than it may, nothing stays lent for 1.9 s across what is cut, and at the end all
+// ledgers balance and nobody holds anything.
 func TestWorlds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -53,7 +54,7 @@ type world struct {
 	queue events
 	no    uint64
 	nodes []*node
-	cut   map[[2]int]bool
+	cut   map[[2]int]int64 // since when
 	loss  float64
 	ended bool // nothing new begins
 	ids   int
@@ -97,6 +98,8 @@ type node struct {
 	machine *fleet.Machine
 	before  fleet.Stats
 	frozen  int64 // until then it does nothing
+	thawed  int64 // when it last was
+	off     bool  // NATS does not know it
 	flush   bool  // is scheduled
 	sent    []fleet.Message
 	workers map[broker.Peer]*worker
@@ -117,7 +120,7 @@ type job struct {
 var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]bool{}}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]int64{}}
 	for i := range 3 + w.rng.IntN(3) {
 		x := &node{world: w, no: i}
 		w.nodes = append(w.nodes, x)
@@ -137,13 +140,15 @@ func (x *node) start() {
 	}
 	x.core = broker.New(broker.Config{IdleTypes: 10, Retries: 1, Seed: 1, MaxTypes: 100})
 	x.workers, x.subs, x.order = map[broker.Peer]*worker{}, map[broker.Peer]map[string]*job{}, nil
-	x.machine = fleet.New(fleet.Config{Name: fmt.Sprintf("broker-%d", x.no), Epoch: x.rng.Uint64(), Part: 200, Flying: 2000}, x.core, x.now, x.apply)
-	x.flush, x.sent = false, nil
+	x.machine = fleet.New(fleet.Config{Name: x.name(), Epoch: x.rng.Uint64(), Part: 200, Flying: 2000}, x.core, x.now, x.apply)
+	x.flush, x.sent, x.off, x.frozen, x.thawed = false, nil, false, 0, x.now
 	for range 1 + x.rng.IntN(2) {
 		x.submitter()
 	}
 	x.tick()
 }
+
+func (x *node) name() string { return fmt.Sprintf("broker-%d", x.no) }
 
 // tick drives timers of core and machine.
 func (x *node) tick() {
@@ -177,8 +182,16 @@ func (x *node) flushSoon() {
 		x.sent = x.machine.Take(x.sent)
 		for _, m := range x.sent {
 			for _, y := range x.nodes {
-				if y != x && (m.To == "" || m.To == fmt.Sprintf("broker-%d", y.no)) {
+				if y == x || x.off || m.To != "" && m.To != y.name() {
+					continue
+				}
+				if !y.off {
 					x.send(y, m.Data)
+				} else if m.Asks {
+					x.after(50_000, x, func() {
+						x.machine.Unheard(x.now, y.name())
+						x.flushSoon()
+					})
 				}
 			}
 		}
@@ -188,7 +201,7 @@ func (x *node) flushSoon() {
 func (x *node) send(y *node, data []byte) {
 	times := 1
 	switch {
-	case x.cut[[2]int{x.no, y.no}] || x.rng.Float64() < x.loss:
+	case x.cut[[2]int{x.no, y.no}] != 0 || x.rng.Float64() < x.loss:
 		return
 	case x.rng.Float64() < x.loss:
 		times = 2
@@ -204,6 +217,9 @@ func (x *node) send(y *node, data []byte) {
 }
 
 func (y *node) receive(data []byte) {
+	if y.off {
+		return
+	}
 	if wait := y.frozen - y.now; wait > 0 {
 		y.after(wait, y, func() { y.receive(data) })
 		return
@@ -421,15 +437,53 @@ func (w *world) shake() {
 		x.do(fx)
 	case n < 88:
 		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
-		w.cut[[2]int{a, b}] = true
-		w.after(w.rng.Int64N(int64(4*time.Second)), nil, func() { delete(w.cut, [2]int{a, b}) })
+		w.sever([2]int{a, b}, w.rng.Int64N(int64(4*time.Second)))
+		if w.rng.IntN(2) == 0 {
+			x.deafen()
+		}
 	case n < 90:
-		x.frozen = w.now + w.rng.Int64N(int64(4*time.Second))
-	case n < 92:
+		x.freeze()
+	case n < 91:
 		x.start()
+	case n < 92:
+		x.life++ // it is killed, and later started again
+		x.off = true
+		x.freeze()
+		x.after(x.frozen-w.now, x, x.start)
+	case n < 93:
+		x.off = true // its connection to NATS breaks
+		x.after(w.rng.Int64N(int64(time.Second)), x, func() {
+			x.off = false
+			x.machine.Connected(x.now, 200)
+			x.flushSoon()
+		})
 	case n < 94:
 		w.loss = []float64{0, 0.01, 0.2}[w.rng.IntN(3)]
 	}
+}
+
+// sever cuts one way from a broker to another.
+func (w *world) sever(way [2]int, d int64) {
+	if w.cut[way] == 0 {
+		w.cut[way] = w.now
+		w.after(d, nil, func() { delete(w.cut, way) })
+	}
+}
+
+// deafen cuts the way from NATS to x. What x sends is not acknowledged, so that soon
+// its system sends no more.
+func (x *node) deafen() {
+	d := x.rng.Int64N(int64(4 * time.Second))
+	later := x.rng.Int64N(int64(500 * time.Millisecond))
+	for _, y := range x.nodes {
+		x.sever([2]int{y.no, x.no}, d+later)
+		x.after(later, nil, func() { x.sever([2]int{x.no, y.no}, d) })
+	}
+}
+
+func (x *node) freeze() {
+	x.frozen = x.now + x.rng.Int64N(int64(4*time.Second))
+	x.thawed = x.frozen
 }
 
 func sortedIDs(jobs map[string]*job) (ids []string) {
@@ -456,9 +510,12 @@ func (w *world) run() {
 		w.check()
 	}
 	// The world heals, and somebody serves all types.
-	w.ended, w.loss, w.cut = true, 0, map[[2]int]bool{}
+	w.ended, w.loss, w.cut = true, 0, map[[2]int]int64{}
 	last := w.nodes[w.rng.IntN(len(w.nodes))]
 	for _, x := range w.nodes {
+		if x.off {
+			x.start()
+		}
 		x.frozen = 0
 		for _, typ := range types {
 			fx, _ := x.core.Pause(w.now, []byte(typ), false)
@@ -470,7 +527,7 @@ func (w *world) run() {
 	p := last.core.AddWorker()
 	last.workers[p] = &worker{map[string]bool{}}
 	last.do(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
-	for range 60 {
+	for range 300 {
 		w.until(w.now + int64(time.Second))
 		held := 0
 		for _, x := range w.nodes {
@@ -504,6 +561,15 @@ func (w *world) check() {
 	for _, x := range w.nodes {
 		if l := x.core.Totals(); l.Imbalance() != 0 {
 			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.no, l)
+		}
+		for _, v := range x.machine.Info().Peers {
+			y := w.nodes[v.Name[len(v.Name)-1]-'0']
+			for _, way := range [][2]int{{x.no, y.no}, {y.no, x.no}} {
+				since := w.cut[way]
+				if since != 0 && v.Lent > 0 && w.now-max(since, x.thawed) > int64(1900*time.Millisecond) {
+					w.t.Errorf("broker %d: %d jobs are lent to %s, and from %d to %d all is lost since %s", x.no, v.Lent, v.Name, way[0], way[1], time.Duration(w.now-since))
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ type twins struct {
 	now      int64
 	delay    int64 // of messages
 	deaf     [2]bool
+	breath   [2]int // messages that it still gets out; below 0 all
+	gone     bool   // the second one, as NATS knows
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
 	sent     [2][]fleet.Message
@@ -39,11 +42,15 @@ type given struct {
 	id []byte
 }
 
-func newTwins(delay time.Duration) *twins {
-	w := &twins{now: 1, delay: int64(delay)}
+func newTwins(delay time.Duration) *twins { return newTwinsApart(delay, 0) }
+
+// newTwinsApart has the second one start that much later.
+func newTwinsApart(delay, apart time.Duration) *twins {
+	w := &twins{now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
+	starts := [2]int64{w.now, w.now + int64(apart)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(broker.Config{IdleTypes: 10})
-		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, w.cores[i], w.now, func(fx []broker.Effect) { w.apply(i, fx) })
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
 	w.pass(3 * time.Second)
@@ -79,6 +86,13 @@ func (w *twins) pass(d time.Duration) {
 				}
 				w.sent[i] = m.Take(w.sent[i])
 				for _, v := range w.sent[i] {
+					if v.Asks && w.gone && i == 0 && w.breath[0] != 0 {
+						m.Unheard(w.now, v.To)
+					}
+					if w.breath[i] == 0 {
+						continue
+					}
+					w.breath[i]--
 					w.way = append(w.way, letter{w.now + w.delay, 1 - i, slices.Clone(v.Data)})
 				}
 			}
@@ -212,27 +226,85 @@ func TestAcks(t *testing.T) {
 // TestLost: what is lent to a broker that is lost, whichever way and at whatever
 // moment, waits again in time to run elsewhere within two seconds.
 func TestLost(t *testing.T) {
-	for name, deaf := range map[string][2]bool{"deaf": {false, true}, "mute": {true, false}, "cut off": {true, true}} {
+	const ms = time.Millisecond
+	for _, v := range []struct {
+		name  string
+		lose  func(w *twins)
+		worst time.Duration
+	}{
+		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms},
+		// What it sends is not acknowledged, so its system sends no more.
+		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms},
+		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms},
+		{"cut off", func(w *twins) { w.deaf[1], w.breath[1] = true, 0 }, 1650 * ms},
+		{"killed", func(w *twins) { w.deaf[1], w.breath[1], w.gone = true, 0, true }, 1150 * ms},
+	} {
 		var worst time.Duration
-		for moment := time.Duration(0); moment < 500*time.Millisecond; moment += 19 * time.Millisecond {
-			w := newTwins(time.Millisecond)
-			w.join(&broker.Joining{Type: []byte(`"t"`)})
-			w.pass(moment)
-			w.submit("1", `"t"`, []byte("1"))
-			if w.pass(200 * time.Millisecond); len(w.jobs) != 1 {
-				t.Fatalf("%s: the job is not lent", name)
-			}
-			w.deaf = deaf
+		for w := range lentAtAnyMoment(t) {
+			v.lose(w)
 			since := w.now
 			for w.machines[0].Info().Stats.Lost == 0 && w.now-since < int64(10*time.Second) {
 				w.pass(time.Millisecond)
 			}
 			worst = max(worst, time.Duration(w.now-since))
 		}
-		if worst > 1750*time.Millisecond {
-			t.Errorf("%s: it waits again after %s at the worst", name, worst)
+		if worst > v.worst {
+			t.Errorf("%s: it waits again after %s at the worst", v.name, worst)
 		}
-		t.Logf("%s: at the worst after %s", name, worst)
+		t.Logf("%s: at the worst after %s", v.name, worst)
+	}
+}
+
+// lentAtAnyMoment yields twins with a job lent, between whose heartbeats, and since whose
+// last one, there is any time.
+func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
+	const n, step = 10, 53 * time.Millisecond
+	return func(yield func(*twins) bool) {
+		for i := range time.Duration(n * n) {
+			w := newTwinsApart(time.Millisecond, i/n*step)
+			w.join(&broker.Joining{Type: []byte(`"t"`)})
+			w.pass(i % n * step)
+			w.submit("1", `"t"`, []byte("1"))
+			if w.pass(200 * time.Millisecond); len(w.jobs) != 1 {
+				t.Fatal("the job is not lent")
+			}
+			if !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// TestReconnect: brokers whose connection to NATS breaks and is made again lose nothing.
+func TestReconnect(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		off  [2]bool
+		away time.Duration
+	}{
+		{"home", [2]bool{true, false}, 400 * time.Millisecond},
+		{"borrower", [2]bool{false, true}, 400 * time.Millisecond},
+		{"both", [2]bool{true, true}, 800 * time.Millisecond},
+	} {
+		for w := range lentAtAnyMoment(t) {
+			w.gone, w.deaf = v.off[1], v.off
+			for i, off := range v.off {
+				if off {
+					w.breath[i] = 0
+				}
+			}
+			w.pass(v.away)
+			w.gone, w.deaf, w.breath = false, [2]bool{}, [2]int{-1, -1}
+			for i, off := range v.off {
+				if off {
+					w.machines[i].Connected(w.now, 256<<10)
+				}
+			}
+			w.done(t, 1)
+			if st := w.machines[0].Info().Stats; st.Lost != 0 {
+				t.Fatalf("%s away for %s: %+v", v.name, v.away, st)
+			}
+		}
 	}
 }
 

@@ -121,9 +121,12 @@ func (c *cable) writeOn() {
 // SetWriteDeadline is for a Write that waits.
 func (c *cable) SetWriteDeadline(time.Time) error { return nil }
 
-// appendPub appends a message as NATS's protocol has it.
-func appendPub(b []byte, subject string, data []byte) []byte {
+// appendPub appends a message as NATS's protocol has it; reply may be "".
+func appendPub(b []byte, subject, reply string, data []byte) []byte {
 	b = append(append(b, "PUB "...), subject...)
+	if reply != "" {
+		b = append(append(b, ' '), reply...)
+	}
 	b = strconv.AppendInt(append(b, ' '), int64(len(data)), 10)
 	b = append(append(b, "\r\n"...), data...)
 	return append(b, "\r\n"...)

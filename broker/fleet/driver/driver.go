@@ -4,6 +4,7 @@ package driver
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []string{d.subject(""), d.subject(opt.Name)} {
+	for _, s := range []string{d.subject(""), d.subject(opt.Name), d.unheard("*")} {
 		// One channel for both: what a broker sends must come in its order.
 		if _, err := d.nc.ChanSubscribe(s, d.in); err != nil {
 			d.nc.Close()
@@ -132,6 +133,21 @@ func (d *Driver) subject(to string) string {
 	return d.opt.Prefix + ".to." + hex.EncodeToString([]byte(to))
 }
 
+// unheard is where NATS says that nobody hears what is meant for a broker.
+func (d *Driver) unheard(of string) string {
+	return d.opt.Prefix + ".none." + hex.EncodeToString([]byte(d.opt.Name)) + "." + of
+}
+
+// takes takes in a message.
+func (d *Driver) takes(now int64, msg *nats.Msg) {
+	if msg.Header.Get("Status") != "503" {
+		d.machine.Receive(now, msg.Data)
+		return
+	}
+	name, _ := hex.DecodeString(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:])
+	d.machine.Unheard(now, string(name))
+}
+
 func (d *Driver) connected(nc *nats.Conn) {
 	d.since.Store(time.Now().UnixNano())
 	d.mu.Lock()
@@ -147,8 +163,8 @@ func (d *Driver) connected(nc *nats.Conn) {
 	}
 	// What a message has around its items is well below 1 KiB.
 	part := int(max(512, min(256<<10, nc.MaxPayload()-1024)))
-	d.hub.Do(func(*broker.Broker, int64) []broker.Effect {
-		d.machine.SetPart(part)
+	d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+		d.machine.Connected(now, part)
 		return nil
 	})
 	d.log.Info().Str("nats", nc.ConnectedUrlRedacted()).Str("name", d.opt.Name).Msg("fleet: joined")
@@ -196,7 +212,7 @@ func (d *Driver) takeIn() {
 					n += len(msg.Data)
 					d.messagesIn.Add(1)
 					d.bytesIn.Add(uint64(len(msg.Data)))
-					d.machine.Receive(now, msg.Data)
+					d.takes(now, msg)
 				default:
 					return nil
 				}
@@ -249,10 +265,14 @@ func (d *Driver) sendAll() {
 		}
 		d.messagesOut.Add(1)
 		d.bytesOut.Add(uint64(len(x.Data)))
+		subject, reply := d.subject(x.To), ""
+		if x.Asks {
+			reply = d.unheard(hex.EncodeToString([]byte(x.To)))
+		}
 		if plain == nil {
-			_ = d.nc.Publish(d.subject(x.To), x.Data)
+			_ = d.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: x.Data})
 		} else {
-			d.frames = appendPub(d.frames, d.subject(x.To), x.Data)
+			d.frames = appendPub(d.frames, subject, reply, x.Data)
 		}
 	}
 	if len(d.frames) > 0 {
@@ -311,7 +331,7 @@ func (d *Driver) say(v fleet.News) {
 	case fleet.Met:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker is there")
 	case fleet.Lost:
-		d.log.Warn().Str("broker", v.Name).Msg("fleet: a broker is lost; what was lent to it waits again")
+		d.log.Warn().Str("broker", v.Name).Str("why", v.Why).Msg("fleet: a broker is lost; what was lent to it waits again")
 	case fleet.Alone:
 		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one goes on alone (--fleet-name gives it another)")
 	case fleet.NotAlone:

@@ -171,7 +171,22 @@ func TestBorrowerLost(t *testing.T) {
 			counts(t, a, typ+"-once", api.Ledger{Submitted: 1, Failed: 1})
 		})
 	}
-
+	// NATS knows who is gone, and says so whom the load of this machine lets ask in time.
+	o.step("borrower gone from NATS", func(t *testing.T, typ string) {
+		if err := until("a says that b left NATS", func() error {
+			b.kill()
+			hears(t, a, 1)
+			if err := errors.Join(b.start(), o.f.whole()); err != nil {
+				return err
+			}
+			if !strings.Contains(a.daemon().Log.String(), "it left NATS") {
+				return errors.New(a.log())
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestFaults has one fault after another, and looks at what becomes of single jobs.
