@@ -17,47 +17,53 @@ type GroupInfo struct {
 	Rule []byte
 }
 
-// GroupLook collects the busiest groups, Limit of them.
+// GroupLook collects the busiest groups, Limit of them, 1 or more: among all jobs or, with
+// Types, among the jobs of each of these types.
 type GroupLook struct {
 	Limit int
-	// Shut: only those with jobs that wait and a rule that lets no more run.
-	Shut      bool
-	found     []foundGroup
-	held      map[*group]int // once all are found
-	collected bool
-	next      int // the group or flow to go on with
-}
+	// Shut: only those with jobs that wait and a rule that lets no more run. It
+	// does not go with Types.
+	Shut  bool
+	Types [][]byte
 
-type foundGroup struct {
-	group *group
-	GroupInfo
+	next int // the group or flow to go on with
+	// Among all jobs groups are found first, and then what is held back of them.
+	top  ranking
+	held map[*group]int // nil until all are found
+	// Of types it is what their flows have in groups: in the last piece, and before.
+	met  []metJobs
+	jobs map[*jobType]tally
 }
 
 // LookGroups looks at one piece of all groups, then of all flows, and tells
 // whether there is more. After each piece l.Sort is to be called.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
+	if l.Types != nil && l.jobs == nil {
+		l.jobs = map[*jobType]tally{}
+		for _, name := range l.Types {
+			if k := b.typesByName[string(name)]; k != nil {
+				l.jobs[k] = nil
+			}
+		}
+	}
 	for n := 0; n < lookVisits; n++ {
 		switch {
-		case l.held == nil && l.next < len(b.groups.all):
+		case l.Types == nil && l.held == nil && l.next < len(b.groups.all):
 			if g := b.groups.all[l.next]; g != nil && g.waiting+g.running > 0 {
-				x := GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}
+				x := foundGroup{g, GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}}
 				if by, _ := b.closed(g); by != nil {
 					x.Rule = by.Pattern
 				}
 				if !l.Shut || x.Rule != nil && x.Waiting > 0 {
-					l.found = append(l.found, foundGroup{g, x})
+					l.top.add(x)
 				}
 			}
-		case l.held == nil:
-			l.collected = true
+		case l.Types == nil && l.held == nil:
+			l.top.whole = true
 			return true
 		case l.next < len(b.flows):
-			if f := b.flows[l.next]; f != nil && b.heldBack(f) {
-				for _, g := range f.set.groups {
-					if _, wanted := l.held[g]; wanted {
-						l.held[g] += f.ready.n
-					}
-				}
+			if f := b.flows[l.next]; f != nil && f.set != nil {
+				n += l.meet(b, f)
 			}
 		default:
 			return false
@@ -67,36 +73,165 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return true
 }
 
+// meet notes what a flow has in groups, and returns how many it visited.
+func (l *GroupLook) meet(b *Broker, f *flow) int {
+	held := 0
+	if b.heldBack(f) {
+		held = f.ready.n
+	}
+	if l.Types == nil {
+		for _, g := range f.set.groups {
+			if _, wanted := l.held[g]; held > 0 && wanted {
+				l.held[g] += held
+			}
+		}
+		return 0
+	}
+	if _, wanted := l.jobs[f.kind]; !wanted {
+		return 0
+	}
+	x := groupJobs{running: uint32(f.running.n), held: uint32(held)}
+	if !f.dead {
+		x.waiting = uint32(f.ready.n + f.delayed.n)
+	}
+	if x.waiting+x.running == 0 {
+		return 0
+	}
+	for _, g := range f.set.groups {
+		x.group, x.no, x.by = g, g.no, nil
+		if g.shut {
+			x.by, _ = b.closed(g)
+		}
+		l.met = append(l.met, metJobs{f.kind, x})
+	}
+	return len(f.set.groups)
+}
+
 // heldBack: the ready jobs of the flow are held back by a rule of a group.
 func (b *Broker) heldBack(f *flow) bool {
 	return f.set != nil && !f.dead && f.ready.n > 0 && f.set.shutGroup() != nil
 }
 
-// Sort leaves the busiest groups of those found, first ones first. It takes its
-// time, and needs the broker to stand still no more than Infos does.
+// Sort adds up what was found, and leaves the busiest groups. It takes its time, and
+// needs the broker to stand still no more than Infos does.
 func (l *GroupLook) Sort() {
-	if l.held != nil || !l.collected && len(l.found) <= 2*l.Limit+lookVisits {
+	for _, m := range l.met {
+		l.jobs[m.kind] = l.jobs[m.kind].add(m.groupJobs)
+	}
+	l.met = l.met[:0]
+	if l.Types != nil || l.held != nil {
 		return
 	}
-	slices.SortFunc(l.found, func(x, y foundGroup) int {
-		return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
-	})
-	l.found = l.found[:min(len(l.found), l.Limit)]
-	if l.collected {
-		l.next, l.held = 0, make(map[*group]int, len(l.found))
-		for i := range l.found {
-			l.held[l.found[i].group] = 0
+	if l.top.cut(l.Limit); l.top.whole {
+		l.next, l.held = 0, make(map[*group]int, len(l.top.found))
+		for i := range l.top.found {
+			l.held[l.top.found[i].group] = 0
 		}
 	}
 }
 
-// Infos returns the groups found, the busiest first.
-func (l *GroupLook) Infos() (infos []GroupInfo) {
-	for _, x := range l.found {
-		x.Held = l.held[x.group]
+// Infos returns the groups found among the jobs of a type, nil for all jobs, the
+// busiest first.
+func (l *GroupLook) Infos(typ []byte) (infos []GroupInfo) {
+	top := l.top
+	for k, jobs := range l.jobs {
+		if !bytes.Equal(k.name, typ) {
+			continue
+		}
+		l.jobs[k] = jobs.sum()
+		for _, x := range l.jobs[k] {
+			i := GroupInfo{Name: x.group.name, Waiting: int(x.waiting), Running: int(x.running), Held: int(x.held)}
+			if x.by != nil {
+				i.Rule = x.by.Pattern
+			}
+			top.add(foundGroup{x.group, i})
+			top.cut(l.Limit)
+		}
+		top.whole = true
+		top.cut(l.Limit)
+	}
+	for _, x := range top.found {
+		x.Held += l.held[x.group]
 		infos = append(infos, x.GroupInfo)
 	}
 	return infos
+}
+
+// ranking is the busiest groups of those found so far, whole of all there are.
+type ranking struct {
+	found []foundGroup
+	whole bool
+	last  *foundGroup // who comes behind it is not among them
+}
+
+type foundGroup struct {
+	group *group
+	GroupInfo
+}
+
+func (x *foundGroup) compare(y *foundGroup) int {
+	return cmp.Or(cmp.Compare(y.Waiting+y.Running, x.Waiting+x.Running), bytes.Compare(x.Name, y.Name))
+}
+
+func (r *ranking) add(x foundGroup) {
+	if r.last == nil || x.compare(r.last) < 0 {
+		r.found = append(r.found, x)
+	}
+}
+
+// cut leaves as many as are wanted, the busiest first, of all or too many.
+func (r *ranking) cut(most int) {
+	if !r.whole && len(r.found) <= 2*most+lookVisits {
+		return
+	}
+	slices.SortFunc(r.found, func(x, y foundGroup) int { return x.compare(&y) })
+	if len(r.found) > most {
+		last := r.found[most-1]
+		r.found, r.last = r.found[:most], &last
+	}
+}
+
+// groupJobs is what flows of a type have in a group.
+type groupJobs struct {
+	group                      *group
+	by                         *rule // it lets no more run
+	no, waiting, running, held uint32
+}
+
+type metJobs struct {
+	kind *jobType
+	groupJobs
+}
+
+// tally is what groups have, some of them several times.
+type tally []groupJobs
+
+// add adds more. Where there is no room, it is made twice as large, if need be.
+func (t tally) add(x groupJobs) tally {
+	if len(t) == cap(t) {
+		if t = t.sum(); len(t) > cap(t)/2 {
+			t = slices.Grow(t, cap(t))
+		}
+	}
+	return append(t, x)
+}
+
+// sum leaves what each group has once.
+func (t tally) sum() tally {
+	slices.SortFunc(t, func(x, y groupJobs) int { return cmp.Compare(x.no, y.no) })
+	sum := t[:0]
+next:
+	for _, x := range t {
+		// A group that came while another went may have got its number.
+		for i := len(sum) - 1; i >= 0 && sum[i].no == x.no; i-- {
+			if y := &sum[i]; y.group == x.group {
+				y.waiting, y.running, y.held, y.by = y.waiting+x.waiting, y.running+x.running, y.held+x.held, x.by
+				continue next
+			}
+		}
+		sum = append(sum, x)
+	}
+	return sum
 }
 
 // Groups returns the busiest groups in one piece.
@@ -105,7 +240,7 @@ func (b *Broker) Groups(limit int) []GroupInfo {
 	for b.LookGroups(&l) {
 		l.Sort()
 	}
-	return l.Infos()
+	return l.Infos(nil)
 }
 
 // GroupCount returns how many groups there are.

@@ -164,3 +164,98 @@ func TestTypeOf(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsOfTypes: what groups have of each type adds up to what a listing of jobs
+// shows, whoever handed them in and whatever else they are in.
+func TestGroupsOfTypes(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	n, submitters := 6000, 30
+	if broker.Checking {
+		n = 200
+	}
+	core := broker.New(broker.Config{})
+	for pattern, rule := range map[string]broker.Rule{"g1*": {Concurrency: 0}, "g2": {Concurrency: 1}, "h*": {Concurrency: 3}} {
+		if _, _, err := core.SetRule(0, []byte(pattern), rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var peers []broker.Peer
+	for range submitters {
+		peers = append(peers, core.AddSubmitter())
+	}
+	for i := range n {
+		var groups [][]byte
+		for range r.IntN(4) {
+			if g := fmt.Appendf(nil, "%c%d", "gh"[r.IntN(2)], r.IntN(n/4)); !slices.ContainsFunc(groups, func(x []byte) bool { return string(x) == string(g) }) {
+				groups = append(groups, g)
+			}
+		}
+		core.Submit(int64(i), peers[r.IntN(submitters)], &broker.Submission{
+			ID: fmt.Append(nil, i), Type: fmt.Append(nil, "t", r.IntN(3)), Body: []byte("1"), Groups: groups, Quiet: true,
+			Delay: time.Duration(r.IntN(2)) * time.Hour,
+		})
+	}
+	for i := range n / 10 {
+		core.Join(int64(n), core.AddWorker(), &broker.Joining{Type: fmt.Append(nil, "t", i%3)})
+	}
+	for _, p := range peers[:3] { // what runs of theirs goes on, what waits is abandoned
+		core.Gone(int64(n), p)
+	}
+	rules := map[string]string{}
+	for _, g := range core.Groups(n) {
+		rules[string(g.Name)] = string(g.Rule)
+	}
+	types := [][]byte{[]byte("t0"), []byte("t1"), []byte("t2"), []byte("none")}
+	want := map[string]map[string]broker.GroupInfo{}
+	for _, typ := range types {
+		of := map[string]broker.GroupInfo{}
+		want[string(typ)] = of
+		for from := 0; from >= 0; {
+			from = core.Jobs(int64(n), from, n, &broker.JobFilter{Type: typ}, func(j *broker.JobInfo) {
+				for _, g := range j.Groups {
+					x := of[string(g)]
+					x.Name = g
+					if j.State == "running" {
+						x.Running++
+					} else if x.Waiting++; j.HeldBy != nil {
+						x.Held++
+					}
+					of[string(g)] = x
+				}
+			})
+		}
+	}
+	for _, limit := range []int{1, 7, n} {
+		l, pieces := broker.GroupLook{Limit: limit, Types: types}, 1
+		for ; core.LookGroups(&l); pieces++ {
+			l.Sort()
+		}
+		l.Sort()
+		if pieces < n/1024 {
+			t.Errorf("the groups of %d jobs are looked at in %d pieces", n, pieces)
+		}
+		for _, typ := range types {
+			of := want[string(typ)]
+			got := l.Infos(typ)
+			if len(got) != min(limit, len(of)) {
+				t.Errorf("%s: %d groups are found, want %d of %d", typ, len(got), limit, len(of))
+			}
+			busy := make([]int, 0, len(of))
+			for _, x := range of {
+				busy = append(busy, x.Waiting+x.Running)
+			}
+			slices.Sort(busy)
+			slices.Reverse(busy)
+			for i, g := range got {
+				x := of[string(g.Name)]
+				x.Rule = []byte(rules[string(g.Name)])
+				if fmt.Sprint(g) != fmt.Sprint(x) || g.Waiting+g.Running != busy[i] {
+					t.Errorf("%s: number %d is %q with %d waiting, %d running, %d held, rule %q; its jobs are %d, %d, %d, %q, and %d are due here",
+						typ, i, g.Name, g.Waiting, g.Running, g.Held, g.Rule, x.Waiting, x.Running, x.Held, x.Rule, busy[i])
+				}
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -122,8 +123,21 @@ func (a *array) item(v any) bool {
 	return true
 }
 
+// fill adds n more, or as many as fit, and sends what is much. An error tells that
+// nobody reads it.
+func (a *array) fill(w io.Writer, n int, of func(i int) any) error {
+	for i := 0; i < n && a.item(of(i)); i++ {
+		if len(a.buf) >= stride/2 {
+			if err := a.send(w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // send writes what there is. An error tells that nobody reads it.
-func (a *array) send(w patient) error {
+func (a *array) send(w io.Writer) error {
 	_, err := w.Write(a.buf)
 	if a.buf = a.buf[:0]; cap(a.buf) > stride {
 		a.buf = nil

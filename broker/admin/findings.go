@@ -72,8 +72,10 @@ func (a *API) find(w *watch) {
 		held += x.facts.Held
 	}
 	if held > 0 {
-		for _, g := range a.groups(broker.GroupLook{Limit: someGroups, Shut: true}) {
-			b.Groups = append(b.Groups, findings.Group{Group: groupOf(&g), Rule: wire.Value(g.Rule)})
+		l := broker.GroupLook{Limit: someGroups, Shut: true}
+		a.lookGroups(&l)
+		for _, g := range l.Infos(nil) {
+			b.Groups = append(b.Groups, groupOf(&g))
 		}
 	}
 	b.Clients = a.suspects(&b, m.Unread, jobs, bytes)

@@ -1,144 +1,166 @@
 package admin
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/server"
 	"gloom/wire"
 )
 
-func ruleOf(g server.GroupRule) api.Rule {
-	r := api.Rule{Pattern: wire.Value([]byte(g.Pattern)), Persisted: g.Persisted}
-	if g.Concurrency >= 0 {
-		r.Concurrency = &g.Concurrency
-	}
-	if g.Rate > 0 {
-		r.Rate = &g.Rate
-	}
-	if g.Burst > 0 {
-		r.Burst = &g.Burst
-	}
-	return r
-}
-
-func noRule(pattern []byte) *api.Error {
-	return fail(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
-}
-
-// putRule sets the rule of a pattern whole.
-func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
-	if err != nil {
-		return err
-	}
-	b, err := read(r, "concurrency", "rate", "burst")
-	if err != nil {
-		return err
-	}
-	if len(b) == 0 {
-		return fail(http.StatusBadRequest, "missing_field", "a rule needs one or more of concurrency, rate and burst")
-	}
-	var rule broker.Rule
-	if rule.Concurrency, err = b.integer("concurrency", 0, broker.MaxConcurrency, -1); err != nil {
-		return err
-	}
-	if rule.Rate, rule.Burst, err = b.pace(1); err != nil {
-		return err
-	}
-	created, err := a.srv.Limits().SetRule(string(pattern), rule)
-	if err != nil {
-		return fail(http.StatusServiceUnavailable, "overloaded", "%v", err)
-	}
-	a.log.Info().Str("pattern", wire.Value(pattern)).Int64("concurrency", rule.Concurrency).Float64("rate", rule.Rate).
-		Int64("burst", rule.Burst).Str("peer", by(r)).Msg("an operator set a rule for groups")
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	reply(w, status, ruleOf(server.GroupRule{Pattern: string(pattern), Rule: rule}))
-	return nil
-}
-
-func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
-	if err != nil {
-		return err
-	}
-	rule, ok := a.srv.Limits().Rule(string(pattern))
-	if !ok {
-		return noRule(pattern)
-	}
-	reply(w, http.StatusOK, ruleOf(rule))
-	return nil
-}
-
-// deleteRule drops an operator's rule and answers with it.
-func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
-	pattern, err := name(r, "pattern")
-	if err != nil {
-		return err
-	}
-	rule, _ := a.srv.Limits().Rule(string(pattern))
-	switch err := a.srv.Limits().DropRule(string(pattern)); {
-	case errors.Is(err, server.ErrNoRule):
-		return noRule(pattern)
-	case err != nil:
-		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
-	}
-	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator dropped a rule for groups")
-	reply(w, http.StatusOK, ruleOf(rule))
-	return nil
-}
-
-// getGroups shows all rules and the busiest groups.
+// getGroups shows all rules and the busiest groups, or the busiest of a type.
 func (a *API) getGroups(w http.ResponseWriter, r *http.Request) error {
-	limit := defaultPage
-	if v := r.URL.Query().Get("limit"); v != "" {
+	q, limit := r.URL.Query(), defaultPage
+	lately, err := flagOf(r, "lately")
+	if err != nil {
+		return err
+	}
+	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil && !errors.Is(err, strconv.ErrRange) || n < 1 {
 			return fail(http.StatusBadRequest, "invalid_value", "limit must be an integer of 1 or more, got %.64q", v)
 		}
-		limit = n
+		if limit = n; lately && n > latelyGroups {
+			return fail(http.StatusBadRequest, "invalid_value", "limit must be at most %d with lately, got %.64q", latelyGroups, v)
+		}
 	}
-	rules, groups := a.srv.Limits().Rules(), a.groups(broker.GroupLook{Limit: min(limit, mostGroups)})
-	out, list := begin(w), array{left: maxAnswer - stride}
-	list.open("{\n  \"rules\": ")
-	for i := 0; i < len(rules) && list.item(ruleOf(rules[i])); i++ {
-		if len(list.buf) >= stride/2 && list.send(out) != nil {
+	var typ []byte
+	if v := q.Get("type"); v != "" {
+		if typ, err = named("type", v); err != nil {
+			return err
+		}
+	}
+	if lately {
+		var seen groupsSeen
+		a.look(func(w *watch) { seen, lately = w.groupsOf(a, string(typ)) })
+		if lately {
+			if out := begin(w); limit >= len(seen.groups) {
+				_, _ = out.Write(seen.made)
+			} else {
+				_ = a.writeGroups(out, typ == nil, seen.groups[:limit])
+			}
 			return nil
 		}
 	}
-	list.close("")
-	list.open(",\n  \"groups\": ")
-	for i := range groups {
-		g := &groups[i]
-		if !list.item(groupOf(g)) {
-			break
-		}
-		if len(list.buf) >= stride/2 && list.send(out) != nil {
-			return nil
-		}
+	l := broker.GroupLook{Limit: min(limit, mostGroups)}
+	if typ != nil {
+		l.Types = [][]byte{typ}
 	}
-	list.close("\n}\n")
-	_ = list.send(out)
+	a.lookGroups(&l)
+	_ = a.writeGroups(begin(w), typ == nil, l.Infos(typ))
 	return nil
 }
 
+// writeGroups sends groups, behind all rules where they are wanted, too. An error tells
+// that nobody reads it.
+func (a *API) writeGroups(out io.Writer, rules bool, groups []broker.GroupInfo) error {
+	list, head := array{left: maxAnswer - stride}, "{\n  \"groups\": "
+	if rules {
+		all := a.srv.Limits().Rules()
+		list.open("{\n  \"rules\": ")
+		if err := list.fill(out, len(all), func(i int) any { return ruleOf(all[i]) }); err != nil {
+			return err
+		}
+		list.close("")
+		head = ",\n  \"groups\": "
+	}
+	list.open(head)
+	if err := list.fill(out, len(groups), func(i int) any { return groupOf(&groups[i]) }); err != nil {
+		return err
+	}
+	list.close("\n}\n")
+	return list.send(out)
+}
+
 func groupOf(g *broker.GroupInfo) api.Group {
-	return api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
+	x := api.Group{Group: wire.Value(g.Name), Waiting: g.Waiting, Running: g.Running, Held: g.Held}
+	if g.Rule != nil {
+		x.Rule = wire.Value(g.Rule)
+	}
+	return x
 }
 
 // mostGroups is how many groups fit into an answer at the most.
 const mostGroups = maxAnswer / 64
 
-// groups returns the groups with most jobs, waiting and running.
-func (a *API) groups(l broker.GroupLook) []broker.GroupInfo {
+// lookGroups looks at all groups, a piece at a time.
+func (a *API) lookGroups(l *broker.GroupLook) {
 	for more := true; more; l.Sort() {
-		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(&l) })
+		a.srv.Hub().View(func(b *broker.Broker, _ int64) { more = b.LookGroups(l) })
 	}
-	return l.Infos()
+}
+
+// groupsSeen are the busiest groups as of a look, asked for when.
+type groupsSeen struct {
+	groups []broker.GroupInfo
+	made   []byte // the answer with all of them
+	asked  time.Time
+}
+
+const (
+	// latelyGroups is how many groups of a list are kept for all who ask for it,
+	// mostGroupLists how many lists.
+	latelyGroups   = 200
+	mostGroupLists = 128
+	// slowGroups is the most time between two looks at groups, where they take long.
+	slowGroups = 10 * time.Second
+)
+
+// groupsOf returns the busiest groups of a type, "" for all jobs, after another look
+// where it is time for one. false: they are not looked at for all who ask.
+func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
+	now := time.Now()
+	seen, known := w.groups[typ]
+	if !known && (typ != "" && w.rows[typ] == nil || len(w.groups) >= mostGroupLists) {
+		return seen, false
+	}
+	if seen.asked = now; w.groups == nil {
+		w.groups = map[string]groupsSeen{}
+	}
+	if w.groups[typ] = seen; !known || !now.Before(w.groupsNext) {
+		w.takeGroups(a, now)
+	}
+	return w.groups[typ], true
+}
+
+// takeGroups looks at the groups that somebody asked for lately.
+func (w *watch) takeGroups(a *API, now time.Time) {
+	var types [][]byte
+	for typ, seen := range w.groups {
+		if now.Sub(seen.asked) > momentPeriod {
+			delete(w.groups, typ)
+		} else if typ != "" {
+			types = append(types, []byte(typ))
+		}
+	}
+	look := func(types [][]byte, lists ...[]byte) {
+		l := broker.GroupLook{Limit: latelyGroups, Types: types}
+		a.lookGroups(&l)
+		for _, typ := range lists {
+			seen, made := w.groups[string(typ)], bytes.Buffer{}
+			seen.groups = l.Infos(typ)
+			_ = a.writeGroups(&made, typ == nil, seen.groups)
+			seen.made = made.Bytes()
+			w.groups[string(typ)] = seen
+		}
+	}
+	if _, all := w.groups[""]; all {
+		look(nil, nil)
+	}
+	if types != nil {
+		look(types, types...)
+	}
+	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
+}
+
+// forgetGroups has groups looked at anew when somebody asks.
+func (w *watch) forgetGroups() {
+	w.mu.Lock()
+	w.groupsNext = time.Time{}
+	w.mu.Unlock()
 }

@@ -109,7 +109,7 @@ func TestGroups(t *testing.T) {
 	for i, want := range []map[string]any{
 		{"group": "a", "waiting": 3, "running": 0, "held": 1},
 		{"group": "b", "waiting": 1, "running": 0, "held": 0},
-		{"group": "host", "waiting": 1, "running": 0, "held": 1},
+		{"group": "host", "waiting": 1, "running": 0, "held": 1, "rule": "h*"},
 	} {
 		same(t, "group", groups[i].(map[string]any), want)
 	}
@@ -136,6 +136,96 @@ func TestGroups(t *testing.T) {
 	w.call("PATCH", "/v1/jobs/held", `{"groups":[]}`, 200)
 	if j := w.call("GET", "/v1/jobs/held", "", 200); fmt.Sprint(j["groups"]) != "[]" {
 		t.Errorf("with no group: %v", j)
+	}
+}
+
+// TestGroupsOfType: of a type's groups its own jobs are counted, also where what was
+// seen lately will do.
+func TestGroupsOfType(t *testing.T) {
+	w := start(t, nil)
+	w.call("PUT", "/v1/groups/host", `{"concurrency":0}`, 201)
+	submitted(w,
+		broker.Submission{ID: []byte("1"), Type: []byte("mail"), Groups: names("acme", "host")},
+		broker.Submission{ID: []byte("2"), Type: []byte("mail"), Groups: names("acme")},
+		broker.Submission{ID: []byte("3"), Type: []byte("report"), Groups: names("acme"), Delay: time.Hour},
+		broker.Submission{ID: []byte("4"), Type: []byte("plain")},
+	)
+	acme, host := map[string]any{"group": "acme", "waiting": 2, "running": 0, "held": 1}, map[string]any{"group": "host", "waiting": 1, "running": 0, "held": 1, "rule": "host"}
+	for query, want := range map[string][]map[string]any{
+		"type=mail":         {acme, host},
+		"type=mail&limit=1": {acme},
+		"type=report":       {{"group": "acme", "waiting": 1, "running": 0, "held": 0}},
+		"type=plain":        nil,
+		"type=nosuch":       nil,
+		"limit=1":           {{"group": "acme", "waiting": 3, "running": 0, "held": 1}},
+	} {
+		for _, lately := range []string{"", "&lately=false", "&lately=true"} {
+			got := w.call("GET", "/v1/groups?"+query+lately, "", 200)
+			if rules, there := got["rules"].([]any); there != !strings.HasPrefix(query, "type") || there && len(rules) != 1 {
+				t.Errorf("%s%s: the rules are %v", query, lately, got["rules"])
+			}
+			groups := got["groups"].([]any)
+			if len(groups) != len(want) {
+				t.Errorf("%s%s: %v, want %v", query, lately, groups, want)
+				continue
+			}
+			for i := range want {
+				same(t, query+lately, groups[i].(map[string]any), want[i])
+			}
+		}
+	}
+	for query, says := range map[string][]string{
+		"lately=maybe":                      {"lately", "maybe"},
+		"lately=true&limit=201":             {"limit", "200", "201"},
+		"type=" + strings.Repeat("x", 1025): {"type", "1024"},
+	} {
+		e := w.call("GET", "/v1/groups?"+query, "", 400)
+		for _, s := range says {
+			if !strings.Contains(fmt.Sprint(e), s) {
+				t.Errorf("%s: %v does not say %q", query, e, s)
+			}
+		}
+	}
+	w.call("GET", "/v1/groups?limit=201", "", 200)
+}
+
+// TestGroupsLately: who asks for what was seen lately is answered from one look for
+// all, which is not far behind; a rule that was just set is there at once.
+func TestGroupsLately(t *testing.T) {
+	w := start(t, nil)
+	jobs := 0
+	waiting := func(path string) (n float64) {
+		for _, g := range w.call("GET", path, "", 200)["groups"].([]any) {
+			n += g.(map[string]any)["waiting"].(float64)
+		}
+		return n
+	}
+	submit := func() {
+		submitted(w, broker.Submission{ID: fmt.Append(nil, jobs), Type: []byte("t"), Groups: names("g")})
+		jobs++
+	}
+	submit()
+	for _, path := range []string{"/v1/groups", "/v1/groups?type=t"} {
+		lately := path + map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "lately=true"
+		eventually(t, lately+" is answered twice from one look", func() bool {
+			before := waiting(lately)
+			submit()
+			if now := waiting(path); now != float64(jobs) {
+				t.Fatalf("%s shows %v jobs of %d", path, now, jobs)
+			}
+			return waiting(lately) == before
+		})
+		eventually(t, lately+" shows all jobs", func() bool { return waiting(lately) == float64(jobs) })
+	}
+	for i := range 5 {
+		w.call("PUT", fmt.Sprint("/v1/groups/r", i), `{"concurrency":0}`, 201)
+		if rules := w.call("GET", "/v1/groups?lately=true", "", 200)["rules"].([]any); len(rules) != i+1 {
+			t.Errorf("of %d rules %d are shown", i+1, len(rules))
+		}
+	}
+	w.call("DELETE", "/v1/groups/r0", "", 200)
+	if rules := w.call("GET", "/v1/groups?lately=true", "", 200)["rules"].([]any); len(rules) != 4 {
+		t.Errorf("of 4 rules %d are shown", len(rules))
 	}
 }
 

@@ -40,6 +40,10 @@ type watch struct {
 	rows  map[string]*row
 	// lists are rows in orders that somebody asked for since the last look.
 	lists map[order][]*row
+	// groups are what was seen of the groups of a type, "" for all jobs, that somebody
+	// asked for lately; groupsNext is when to look again.
+	groups     map[string]groupsSeen
+	groupsNext time.Time
 	// findings are what is to be told of it.
 	findings findings.State
 	// made is what is told of the look at madeAt, in JSON.

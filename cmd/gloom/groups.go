@@ -1,8 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -15,21 +16,28 @@ import (
 func newGroups(t *tool) *cobra.Command {
 	var asJSON bool
 	var limit int
+	var typ string
 	cmd := &cobra.Command{
 		Use:   "groups",
 		Short: "List rules, and the busiest groups",
 		Long: `List the rules that groups of jobs are under (gloom limit --group sets them),
 and the groups that have jobs, the busiest first: how many wait, how many of
-those are held back by a rule of any of their groups, and how many run.`,
+those are held back by a rule of any of their groups, and how many run. With
+--type only jobs of that type are counted.`,
 		Example: `  gloom groups
+  gloom groups --type mail
   gloom groups --json | jq '.groups[] | select(.held > 0)'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
 				return cli.Usagef("--limit %d: must be at least 1", limit)
 			}
+			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			if typ != "" {
+				q.Set("type", typ)
+			}
 			var raw json.RawMessage
-			if err := t.link.operator().do(cmd.Context(), http.MethodGet, fmt.Sprintf("/v1/groups?limit=%d", limit), nil, &raw); err != nil {
+			if err := t.link.operator().do(cmd.Context(), http.MethodGet, "/v1/groups?"+q.Encode(), nil, &raw); err != nil {
 				return err
 			}
 			if asJSON {
@@ -39,11 +47,17 @@ those are held back by a rule of any of their groups, and how many run.`,
 			if err := decode(raw, &g); err != nil {
 				return err
 			}
+			if typ != "" && len(g.Groups) == 0 {
+				t.note("no jobs of %s in groups", cli.Clean(typ))
+				return nil
+			}
 			return t.listGroups(&g)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().IntVar(&limit, "limit", 100, "list no more groups than so many")
+	cmd.Flags().Var((*filled)(&typ), "type", "only jobs of this type")
+	_ = cmd.RegisterFlagCompletionFunc("type", t.completeType)
 	return cmd
 }
 

@@ -82,11 +82,14 @@ type Group struct {
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
 	Held    int `json:"held"`
+	// Rule is the pattern of a rule that lets no more of its jobs run for now.
+	Rule string `json:"rule,omitempty"`
 }
 
-// Groups are all rules, and the busiest groups, busiest first.
+// Groups are all rules, and the busiest groups, busiest first. With those of a type
+// come no rules.
 type Groups struct {
-	Rules  []Rule  `json:"rules"`
+	Rules  []Rule  `json:"rules,omitempty"`
 	Groups []Group `json:"groups"`
 }
 

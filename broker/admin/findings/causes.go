@@ -280,11 +280,11 @@ func (l *looker) drain(t *Type, jobs uint64) (time.Duration, bool) {
 	return time.Duration(min(seconds, 1e9) * float64(time.Second)), true
 }
 
-func (l *looker) group(g *Group) {
+func (l *looker) group(g *api.Group) {
 	if g.Held == 0 || g.Rule == "" {
 		return
 	}
-	l.find(api.Warning, "group", g.Group.Group, "group_limit", float64(g.Held), func() (string, string) {
+	l.find(api.Warning, "group", g.Group, "group_limit", float64(g.Held), func() (string, string) {
 		return fmt.Sprintf("the rule for %q holds %s back, with %d at work", g.Rule, many(g.Held, "job"), g.Running),
 			"if that is too little, change the rule (gloom limit --group)"
 	})

@@ -24,7 +24,7 @@ type Broker struct {
 	// Limits are those of the whole broker.
 	Limits  []Limit
 	Types   iter.Seq[*Type]
-	Groups  []Group
+	Groups  []api.Group // that hold jobs back
 	Clients []Client
 	// MaxTypeJobs, MaxTypeBytes and DeadLetters are limits of each type.
 	MaxTypeJobs, MaxTypeBytes, DeadLetters int64
@@ -110,12 +110,6 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 	if is.Ledger.Expired > was.Ledger.Expired {
 		t.ExpiredAt = now
 	}
-}
-
-// Group is a group that holds jobs back.
-type Group struct {
-	api.Group
-	Rule string // the pattern of the rule
 }
 
 // Client is a connection that was looked at because of what it holds.

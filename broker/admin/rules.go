@@ -1,0 +1,96 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+
+	"gloom/broker"
+	"gloom/broker/admin/api"
+	"gloom/broker/server"
+	"gloom/wire"
+)
+
+func ruleOf(g server.GroupRule) api.Rule {
+	r := api.Rule{Pattern: wire.Value([]byte(g.Pattern)), Persisted: g.Persisted}
+	if g.Concurrency >= 0 {
+		r.Concurrency = &g.Concurrency
+	}
+	if g.Rate > 0 {
+		r.Rate = &g.Rate
+	}
+	if g.Burst > 0 {
+		r.Burst = &g.Burst
+	}
+	return r
+}
+
+func noRule(pattern []byte) *api.Error {
+	return fail(http.StatusNotFound, "unknown_rule", "there is no rule for groups like %.64q", wire.Value(pattern))
+}
+
+// putRule sets the rule of a pattern whole.
+func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
+	pattern, err := name(r, "pattern")
+	if err != nil {
+		return err
+	}
+	b, err := read(r, "concurrency", "rate", "burst")
+	if err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		return fail(http.StatusBadRequest, "missing_field", "a rule needs one or more of concurrency, rate and burst")
+	}
+	var rule broker.Rule
+	if rule.Concurrency, err = b.integer("concurrency", 0, broker.MaxConcurrency, -1); err != nil {
+		return err
+	}
+	if rule.Rate, rule.Burst, err = b.pace(1); err != nil {
+		return err
+	}
+	created, err := a.srv.Limits().SetRule(string(pattern), rule)
+	if err != nil {
+		return fail(http.StatusServiceUnavailable, "overloaded", "%v", err)
+	}
+	a.log.Info().Str("pattern", wire.Value(pattern)).Int64("concurrency", rule.Concurrency).Float64("rate", rule.Rate).
+		Int64("burst", rule.Burst).Str("peer", by(r)).Msg("an operator set a rule for groups")
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	a.watch.forgetGroups()
+	reply(w, status, ruleOf(server.GroupRule{Pattern: string(pattern), Rule: rule}))
+	return nil
+}
+
+func (a *API) getRule(w http.ResponseWriter, r *http.Request) error {
+	pattern, err := name(r, "pattern")
+	if err != nil {
+		return err
+	}
+	rule, ok := a.srv.Limits().Rule(string(pattern))
+	if !ok {
+		return noRule(pattern)
+	}
+	reply(w, http.StatusOK, ruleOf(rule))
+	return nil
+}
+
+// deleteRule drops an operator's rule and answers with it.
+func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
+	pattern, err := name(r, "pattern")
+	if err != nil {
+		return err
+	}
+	rule, _ := a.srv.Limits().Rule(string(pattern))
+	switch err := a.srv.Limits().DropRule(string(pattern)); {
+	case errors.Is(err, server.ErrNoRule):
+		return noRule(pattern)
+	case err != nil:
+		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
+	}
+	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator dropped a rule for groups")
+	a.watch.forgetGroups()
+	reply(w, http.StatusOK, ruleOf(rule))
+	return nil
+}
