@@ -168,7 +168,7 @@ func TestDotNames(t *testing.T) {
 	b.sees("none has joined", "no worker has joined its type")
 	b.press("Pause")
 	b.sees(". is paused")
-	eval[any](b, `document.querySelector('tbody a').click()`)
+	eval[any](b, `document.querySelector('[aria-label="Jobs"] tbody a').click()`)
 	b.sees("Why it waits: its type is paused")
 	b.press("Cancel")
 	b.press("Cancel the job")

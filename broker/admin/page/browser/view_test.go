@@ -29,6 +29,9 @@ func busy(t *testing.T) *world {
 	}
 	jobs = append(jobs, gloom.Job{Type: "thumbnail", ID: "picture-1"}, gloom.Job{Type: "thumbnail", ID: "picture-2"},
 		gloom.Job{Type: "report", ID: "later", Delay: time.Hour, Headers: gloom.Headers(`{"trace":"t-1"}`), Body: json.RawMessage(`{"n":12345678901234567890,"to":["a","b"],"empty":{}}`)})
+	for i := range 7 {
+		jobs = append(jobs, gloom.Job{Type: "thumbnail", ID: fmt.Sprint("picture-of-", i), Groups: []string{fmt.Sprint("customer-", i)}, Priority: -1})
+	}
 	for i := range 3 {
 		jobs = append(jobs, gloom.Job{Type: "invoice", ID: fmt.Sprint("invoice-", i)})
 	}
@@ -48,7 +51,7 @@ var views = []struct {
 	{"#/", []string{"wrong", "a look; ", "Does it keep up?", "report", "no worker", "It adds up", "v1.2.3", "jobd"}},
 	{"#/types", []string{"report", "invoice", "4 types"}},
 	{"#/type/report", []string{"oldest", "none has joined", "1 delayed", "report-39"}},
-	{"#/type/thumbnail", []string{"worker of tests", "picture-1"}},
+	{"#/type/thumbnail", []string{"worker of tests", "picture-1", "customer-4", "more of them"}},
 	{"#/jobs", []string{"report-00", "no worker has joined its type"}},
 	{"#/job/report-05", []string{"Why it waits: no worker has joined its type", "acme", "Copy id"}},
 	{"#/job/picture-1", []string{"running", "worker of tests"}},
@@ -56,6 +59,7 @@ var views = []struct {
 	{"#/workers", []string{"worker of tests", "picture-1", "idle for"}},
 	{"#/submitters", []string{"No submitter is connected."}},
 	{"#/groups", []string{"acme", "40", "There is no rule"}},
+	{"#/groups?type=thumbnail", []string{"Groups of thumbnail", "customer-6", "of all types"}},
 	{"#/fleet", []string{"This broker is in no fleet"}},
 	{"#/dead", []string{"invoice", "Retry all"}},
 	{"#/dead/invoice", []string{"invoice-2", "no such address"}},
@@ -128,6 +132,41 @@ func TestLive(t *testing.T) {
 	b.sees("all of its runs fail")
 	eval[any](b, `document.querySelector('.findings .note a').click()`)
 	b.sees("Dead letters of mail", "not today")
+	b.strict()
+}
+
+// TestTypeGroups: a type shows its own jobs' groups, whom a rule holds back, and where
+// there are more.
+func TestTypeGroups(t *testing.T) {
+	w := start(t, nil)
+	jobs := []gloom.Job{{Type: "report", Groups: []string{"acme"}}, {Type: "mail", ID: "mail-plain"}}
+	for i := range 7 {
+		for k := range 9 - i {
+			jobs = append(jobs, gloom.Job{Type: "mail", ID: fmt.Sprintf("mail-%d-%d", i, k), Groups: []string{fmt.Sprint("tenant-", i)}})
+		}
+	}
+	w.submit(jobs...)
+	b := w.open("#/type/mail")
+	rows := func(want ...string) {
+		t.Helper()
+		b.until(`JSON.stringify([...document.querySelectorAll('[aria-label="Groups"] tbody tr')].map(r => [...r.cells].map(c => c.innerText.trim()).join(' ').trim())) === $0`,
+			func() string { data, _ := json.Marshal(want); return string(data) }())
+	}
+	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0", "tenant-3 6 0", "tenant-4 5 0")
+	w.ask("PUT", "/v1/groups/tenant-2", `{"concurrency":0}`)
+	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0")
+	b.accessible("groups of a type")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'more of them').click()`)
+	b.sees("Groups of mail")
+	rows("tenant-0 9 0", "tenant-1 8 0", "tenant-2 7 0 7 tenant-2", "tenant-3 6 0", "tenant-4 5 0", "tenant-5 4 0", "tenant-6 3 0")
+	eval[any](b, `[...document.querySelectorAll('main a')].find(a => a.innerText === 'tenant-6').click()`)
+	b.sees("mail-6-2", "tenant-0")
+	b.gone("mail-plain")
+	b.at("#/type/report")
+	rows("acme 1 0")
+	b.at("#/groups?type=nosuch")
+	b.sees("No job of this type that waits or runs is in a group.")
+	b.accessible("no groups of a type")
 	b.strict()
 }
 

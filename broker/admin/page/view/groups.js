@@ -3,7 +3,7 @@ import { html } from '../html.js';
 import { asked, call, enc, segment, may } from '../api.js';
 import { count } from '../format.js';
 import { table } from '../table.js';
-import { act, ask, badge, button, empty, waiting } from '../parts.js';
+import { act, ask, badge, button, empty, place, to, waiting } from '../parts.js';
 
 /** @param {any[]} rules @param {any} [r] */
 function rule(rules, r) {
@@ -28,21 +28,36 @@ const put = r => call('PUT', '/v1/groups/' + segment(r.pattern), { concurrency: 
 /** @param {any} r */
 const remove = r => act(() => call('DELETE', '/v1/groups/' + segment(r.pattern)), `The rule for ${r.pattern} is gone.`, () => put(r));
 
-const most = 200;
+/** Asked for so, all who look share one look of the broker. @param {number} limit @param {string} [type] */
+const seen = (limit, type) => asked(`/v1/groups?lately=true&limit=${limit}` + (type === undefined ? '' : '&type=' + enc(type)));
+
+/** @param {any[]} list @param {string} [type] whose jobs are counted */
+const groupTable = (list, type) => table('Groups', [
+  { name: 'Group', class: 'main', of: g => html`<a class="name" href=${to(type === undefined ? ['jobs'] : ['type', type], { group: g.group })}>${g.group}</a>` },
+  { name: 'Waiting', num: true, of: g => count(g.waiting) },
+  { name: 'Running', num: true, of: g => count(g.running) },
+  { name: 'Held back', num: true, of: g => g.held ? badge(count(g.held), 'warning') : '' },
+  { name: 'Rule', wide: 1, title: 'one that lets no more of them run for now', of: g => html`<span class="name">${g.rule ?? ''}</span>` },
+], list, g => g.group);
+
+const few = 5, most = 200;
+
+/** The busiest groups of a type, where it has any. @param {string} type */
+export function typeGroups(type) {
+  const list = seen(few + 1, type).data?.groups ?? [];
+  return list.length > 0 && html`<section><h2>Groups ${list.length > few && html`<a class="more" href=${to(['groups'], { type })}>more of them</a>`}</h2>${groupTable(list.slice(0, few), type)}</section>`;
+}
 
 export function groups() {
-  const r = asked('/v1/groups?limit=' + most);
-  return html`<header class="bar"><h1>Groups</h1><span class="note">the busiest, and the rules for them</span>${button('Add a rule', () => rule(r.data?.rules ?? []))}</header>
+  const type = place.value.query.get('type') || undefined, r = seen(most, type);
+  return html`<header class="bar"><h1>Groups${type !== undefined && html` of <span class="name">${type}</span>`}</h1>
+      <span class="note">${type === undefined ? 'the busiest, and the rules for them' : html`the busiest, by their jobs of <a href=${to(['type', type])}>this type</a>; <a href="#/groups">of all types, and rules</a>`}</span>
+      ${type === undefined && button('Add a rule', () => rule(r.data?.rules ?? []))}</header>
     ${waiting(r) ?? html`
-    <section>${!r.data.groups.length ? empty('No job that waits or runs is in a group.', html`<code>gloom submit --group NAME …</code> puts one in.`)
-      : table('Groups', [
-        { name: 'Group', class: 'main', of: g => html`<a class="name" href=${'#/jobs?group=' + enc(g.group)}>${g.group}</a>` },
-        { name: 'Waiting', num: true, of: g => count(g.waiting) },
-        { name: 'Running', num: true, of: g => count(g.running) },
-        { name: 'Held back', num: true, of: g => g.held ? badge(count(g.held), 'warning') : '' },
-      ], r.data.groups, g => g.group)}
+    <section>${!r.data.groups.length ? empty(`No job ${type === undefined ? '' : 'of this type '}that waits or runs is in a group.`, html`<code>gloom submit --group NAME …</code> puts one in.`)
+      : groupTable(r.data.groups, type)}
       ${r.data.groups.length >= most && html`<p class="note">The ${most} busiest are shown.</p>`}</section>
-    <section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups are limited by nothing of their own.')
+    ${type === undefined && html`<section><h2>Rules</h2>${!r.data.rules.length ? empty('There is no rule: groups are limited by nothing of their own.')
       : table('Rules', [
         { name: 'Pattern', class: 'main', of: x => html`<span class="name">${x.pattern}</span>` },
         { name: 'At a time', num: true, of: x => count(x.concurrency) },
@@ -50,5 +65,5 @@ export function groups() {
         { name: 'At once', num: true, wide: 1, of: x => count(x.burst) },
         { name: 'From', wide: 1, of: x => x.persisted ? 'the file of limits' : 'an operator' },
         ...(may('admin') ? [{ name: 'Do', of: (/** @type {any} */ x) => x.persisted ? '' : html`<span class="row">${button('Change', () => rule(r.data.rules, x))} ${button('Remove', () => remove(x), { danger: true })}</span>` }] : []),
-      ], r.data.rules, x => x.pattern)}</section>`}`;
+      ], r.data.rules, x => x.pattern)}</section>`}`}`;
 }

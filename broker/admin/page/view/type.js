@@ -5,6 +5,7 @@ import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
 import { act, ask, button, facts, place, to, waiting } from '../parts.js';
+import { typeGroups } from './groups.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks, unserved } from './types.js';
@@ -65,7 +66,7 @@ function fair(t) {
 
 export function type() {
   const name = place.value.path[1] ?? '';
-  const r = asked('/v1/types/' + segment(name), 1000);
+  const r = asked('/v1/types/' + segment(name), 1000), groups = typeGroups(name);
   second.value;
   const t = r.data;
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
@@ -97,6 +98,7 @@ export function type() {
         lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
           { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
     </div>
+    ${groups}
     <section><h2>Jobs</h2>${jobs({ type: t.type })}</section>
     <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
     <section><h2>Since the start</h2>${facts([['Submitted', count(l.submitted)], ['Handed out', count(t.dispatched)], ['Handed out again', count(t.requeued)],
