@@ -1,33 +1,17 @@
 // The page: what is drawn around the views, and which view it is.
-import { html, render, effect, signal } from './html.js';
+import { html, render, effect } from './html.js';
 import { begin, came, end, enter, again, call, door, enc, segment, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
 import { clock, plain, time } from './format.js';
-import { ask, badge, dialog, doing, drop, Listing, notes, place, say, to } from './parts.js';
+import { ask, badge, dialog, doing, drop, later, Listing, notes, place, say, to } from './parts.js';
 import { overview, findings } from './view/overview.js';
-import { types } from './view/types.js';
 
 /** @typedef {{name: string, draw: () => any, nav?: boolean}} View */
-
-/** A view whose file is asked for when it is first shown.
- * @param {() => Promise<() => any>} load */
-function later(load) {
-  const view = signal(/** @type {(() => any) | null} */ (null));
-  let asked = false;
-  return () => {
-    if (!asked) {
-      asked = true;
-      load().then(draw => { view.value = draw; }, e => { view.value = () => html`<div class="empty"><p>This view could not be loaded: ${String(e)}</p>
-        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p></div>`; });
-    }
-    return view.value ? view.value() : html`<div class="empty loading" role="status"><p>Loading…</p></div>`;
-  };
-}
 
 /** @type {Record<string, View>} */
 const views = {
   '': { name: 'Overview', draw: overview, nav: true },
-  types: { name: 'Types', draw: types, nav: true },
+  types: { name: 'Types', draw: later(() => import('./view/types.js').then(m => m.types)), nav: true },
   workers: { name: 'Workers', draw: later(() => import('./view/workers.js').then(m => m.workers)), nav: true },
   submitters: { name: 'Submitters', draw: later(() => import('./view/workers.js').then(m => m.submitters)), nav: true },
   groups: { name: 'Groups', draw: later(() => import('./view/groups.js').then(m => m.groups)), nav: true },

@@ -1,13 +1,11 @@
 // Numbers, times and names as people read them.
 
-const counts = new Intl.NumberFormat('en');
-
 /** A count, in full up to a million: 1,234. What came as text is an exact number already.
  * @param {number|string|undefined} n */
 export function count(n) {
   if (n === undefined || n === null) return '–';
   if (typeof n === 'string') return n;
-  if (Math.abs(n) < 1e6) return counts.format(n);
+  if (Math.abs(n) < 1e6) return String(n).replace(/^(-?\d+)(\d{3})/, '$1,$2');
   const [unit, size] = Math.abs(n) < 1e9 ? ['M', 1e6] : ['G', 1e9];
   return short(n / size) + '\u2009' + unit;
 }

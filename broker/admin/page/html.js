@@ -4,9 +4,9 @@ import htm from './lib/htm.mjs';
 
 export const html = htm.bind(h);
 
-/** Does what may come later once what is drawn now is seen.
- * @param {(nothing?: any) => void} what */
-export const painted = what => { requestAnimationFrame(() => requestAnimationFrame(what)); };
+/** Comes once the first drawing is seen: nothing that it does not need begins before. @type {Promise<void>} */
+export const painted = new Promise(go =>
+  new PerformanceObserver(seen => { if (seen.getEntriesByName('first-contentful-paint').length) go(); }).observe({ type: 'paint', buffered: true }));
 
 export { render, Component };
 export { signal, effect, batch } from './lib/signals-core.mjs';

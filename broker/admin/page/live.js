@@ -168,7 +168,7 @@ export function live() {
     look.value = first.look;
     heard.value = Date.now();
   }
-  painted(() => effect(() => { token.value; door.value; start(); }));
+  painted.then(() => effect(() => { token.value; door.value; start(); }));
   document.addEventListener('visibilitychange', start);
   addEventListener('pagehide', () => shared?.postMessage(false));
   addEventListener('pageshow', e => e.persisted && start());

@@ -42,6 +42,21 @@ export const jobLink = (/** @type {string} */ id) => html`<a class="name id" hre
 /** @param {string} text @param {string} kind ok, warning, severe, info or '' */
 export const badge = (text, kind = '') => html`<span class=${'badge ' + kind}>${text}</span>`;
 
+/** A view whose file is asked for when it is first shown.
+ * @param {() => Promise<() => any>} load @param {any} [meanwhile] */
+export function later(load, meanwhile = html`<div class="empty loading" role="status"><p>Loading…</p></div>`) {
+  const view = signal(() => meanwhile);
+  let asked = false;
+  return () => {
+    if (!asked) {
+      asked = true;
+      load().then(draw => { view.value = draw; }, e => { view.value = () => html`<div class="empty"><p>This view could not be loaded: ${String(e)}</p>
+        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p></div>`; });
+    }
+    return view.value();
+  };
+}
+
 /** What stands where there is nothing.
  * @param {any} what @param {any} [more] */
 export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<p class="note">${more}</p>`}</div>`;

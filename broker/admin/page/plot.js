@@ -24,7 +24,7 @@ const load = (/** @type {HTMLLinkElement | HTMLScriptElement} */ e) => new Promi
   document.head.append(e);
 });
 
-const uplot = () => library ??= new Promise(painted).then(() => Promise.all([
+const uplot = () => library ??= painted.then(() => Promise.all([
   load(Object.assign(document.createElement('link'), { rel: 'stylesheet', href: 'lib/uPlot.min.css' })),
   load(Object.assign(document.createElement('script'), { src: 'lib/uPlot.iife.min.js' })),
 ]));

@@ -1,12 +1,8 @@
 // Is all well? What waits, and where?
-import { html } from '../html.js';
-import { call, status } from '../api.js';
-import { away, grown, lasted, look, series, second } from '../live.js';
-import { count, rate, time, bytes, plain, plural } from '../format.js';
-import { Plot } from '../plot.js';
-import { table } from '../table.js';
-import { act, ask, badge, button, empty, facts, share, to, typeLink } from '../parts.js';
-import { columns } from './types.js';
+import { html, painted } from '../html.js';
+import { away, lasted, look, second } from '../live.js';
+import { count, rate, time, plain, plural } from '../format.js';
+import { badge, button, later, to, typeLink } from '../parts.js';
 
 /** What is wrong, the worst first. @returns {any[]} */
 export const findings = () => look.value?.findings.items ?? [];
@@ -47,17 +43,14 @@ function verdict() {
 
 const testJob = async () => (await import('./submit.js')).testJob();
 
-const drain = () => ask({
-  title: 'Drain the broker?', danger: true, button: 'Drain and stop',
-  body: html`<p>It takes no more jobs, waits for those that it has to end, and stops, as on SIGTERM. This cannot be undone.</p>`,
-  go: () => act(() => call('POST', '/v1/drain'), 'The broker drains, then it stops.'),
-});
+/** What is not needed to see whether all is well. */
+const below = later(() => painted.then(() => import('./below.js')).then(m => m.below), '');
 
 export function overview() {
-  const v = look.value, s = status.value;
+  const v = look.value;
   second.value;
   if (!v) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
-  const l = v.ledger, limits = s?.limits ?? {};
+  const l = v.ledger;
   return html`${verdict()}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(l.queued)}</dd><dd class="note">${l.queued ? `oldest ${time(v.oldest_seconds)}` : 'nothing waits'}${l.delayed ? `, ${count(l.delayed)} delayed` : ''}</dd></div>
@@ -66,29 +59,5 @@ export function overview() {
       <div><dt>Out</dt><dd>${rate(v.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
       <div class=${v.failed_hour ? 'bad' : ''}><dt>Failed</dt><dd>${count(v.failed_hour)}</dd><dd class="note">in the last hour, ${v.dead ? html`<a href=${to(['dead'])}>${count(v.dead)} kept</a>` : 'none kept'}</dd></div>
     </dl>
-    <div class="plots">
-      <${Plot} title="Does it keep up?" t=${series.t} of=${series.of} show=${rate} least=${5} note="jobs per second"
-        lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
-      <${Plot} title="What piles up?" t=${series.t} of=${series.of} show=${count} least=${5} note="jobs"
-        lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
-      <${Plot} title="How long does it take?" t=${series.t} of=${series.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
-        lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
-          { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
-    </div>
-    <section><h2>Types with most to do ${v.types > v.top.length && html`<a class="more" href=${to(['types'])}>all ${count(v.types)}</a>`}</h2>
-      ${v.top.length ? table('Types with most to do', columns.filter(c => c.name !== 'Trend'), v.top, t => t.type)
-        : empty('No job has come and no worker has joined.', html`Try ${' '}<code>gloom work echo -- cat</code>${' '} and ${' '}<code>gloom submit echo hello</code>.`)}</section>
-    <div class="two">
-      <section><h2>Where all jobs are</h2>
-        <p class="ledger">${count(l.submitted)} submitted =
-          ${[['delayed', l.delayed], ['queued', l.queued], ['running', l.running], ['answered', l.answered], ['failed', l.failed], ['cancelled', l.cancelled], ['expired', l.expired], ['discarded', l.discarded]]
-            .map(([k, n], i) => html`${i ? ' + ' : ' '}<span>${count(n)} ${k}</span>`)}</p>
-        <p class="note">${v.imbalance ? html`<b class="severe">It is off by ${count(v.imbalance)}: this is a bug.</b>` : 'It adds up: no job is lost.'}</p></section>
-      <section><h2>Limits</h2><div class="shares">
-        ${share('Memory', v.memory_bytes, limits.max_memory, bytes)}
-        ${share('Jobs', v.jobs, limits.max_jobs, count)}
-        ${share('Connections', v.connections, limits.max_conns, count)}
-        ${share('Unread answers', v.unread_bytes, limits.max_unread, bytes)}</div></section>
-    </div>
-    ${s && html`<footer>${facts([['Version', s.version], ['Up for', time(grown(s, s.uptime_seconds))], ['Types', count(v.types)], ['Groups', count(v.groups)]])}${!v.draining && button('Drain', drain, { danger: true })}</footer>`}`;
+    ${below()}`;
 }
