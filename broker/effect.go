@@ -84,6 +84,8 @@ const (
 	JobLost  // as JobFailed, but the last run went with its worker
 	JobFinal // as JobFailed, but the worker wanted no retry
 	JobLater // as JobFailed, but the worker would have had a retry wait for Delay; of no kept job
+	// JobExpelled is told to lenders: no retry, though no worker said so.
+	JobExpelled
 	Expired
 	Cancelled
 	TakenOver

@@ -5,7 +5,8 @@ package broker
 // broker that borrows, a lender is a submitter whose jobs never wait: each is handed
 // to an idle worker at once, or not taken. What is borrowed is none of this broker's
 // jobs: it holds no id and is in no ledger and no listing. It counts against what
-// may run of its type and groups, and against limits on bytes.
+// may run of its type, and against limits on bytes. Rules of groups are those of its
+// home.
 
 import (
 	"encoding/binary"
@@ -59,57 +60,66 @@ func (b *Broker) AddLender() Peer {
 }
 
 // Borrow hands a job of lender p to the worker that is idle longest, and returns the
-// number of the run, which the effects that tell of it carry; 0 when nobody can
-// have it now, and whether that is because the worker has a job of the same id. Of
-// the submission it takes ID, Type, Body, Kept, Priority, Age, Groups and Headers.
-func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, clash bool) {
+// number of the run, which the effects that tell of it carry; 0 and why when nobody
+// can have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age and
+// Headers.
+func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
 	k := b.typesByName[string(s.Type)]
-	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) || b.full(sub, k, s) != "" {
-		return b.end(), 0, false
+	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) {
+		return b.end(), 0, NobodyIdle
 	}
 	w := b.idlest(k, entry{})
 	if w == nil || w.borrows || k.limits.Rate > 0 && !b.pace(k) {
-		return b.end(), 0, false
+		return b.end(), 0, NobodyIdle
+	}
+	if b.full(sub, k, s) != "" {
+		return b.end(), 0, TooMuch
 	}
 	if b.hasOut(w, s.ID) {
 		b.stepOut(w)
 		b.lineUp(w) // so that the next try meets another one
-		return b.end(), 0, true
+		return b.end(), 0, Clash
 	}
-	f := b.flowFor(sub, flowKey{kind: k, set: b.setFor(s.Groups)})
-	if f.set != nil && f.set.shutGroup() != nil {
-		b.emptied(f)
-		return b.end(), 0, false
-	}
+	f := b.flowFor(sub, flowKey{kind: k})
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
 	j.flags = flagBorrowed | flagProgress // its home knows who wants it, which may change
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	j.weight += f.set.weight()
 	b.admit(f, j, +1)
 	if k.limits.Rate > 0 {
 		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
+		b.pace(k) // so that it is told when there is room again
 	}
 	b.handTo(w, f, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowed.insert(b.borrowed.hash(key), r)
-	return b.end(), outcomeNo(r, j), false
+	return b.end(), outcomeNo(r, j), 0
 }
+
+// Unborrowed is why a job is not borrowed.
+type Unborrowed uint8
+
+// Nobody is idle, or the type may not run more. The worker has a job of the same id.
+// A limit on bytes or jobs is reached.
+const (
+	NobodyIdle Unborrowed = iota + 1
+	Clash
+	TooMuch
+)
 
 // Loan is what a borrower is to know of a job beside what the frame says.
 type Loan struct {
 	Priority int64
 	Age      int64 // since it was submitted
-	Groups   [][]byte
 }
 
 // Loan returns that of a run just handed out (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.get(uint32(run >> 32))
-	return Loan{Priority: j.prio, Age: b.now - j.at, Groups: b.flows[j.flow].set.names()}
+	return Loan{Priority: j.prio, Age: b.now - j.at}
 }
 
 // Unwant tells that nobody waits for a run of lender p any more.
@@ -222,6 +232,9 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	limit = math.MaxInt
 	if c := k.limits.Concurrency; c > 0 {
 		limit = c - k.active()
+	}
+	if k.limits.Rate > 0 {
+		limit = min(limit, b.tokens(k))
 	}
 	if k.idle.n > 0 && !add(Supply{0, places(&k.idle, most(0))}) {
 		return limit

@@ -45,7 +45,7 @@ func TestLend(t *testing.T) {
 			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), NoRetry: true})
 		}, func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
 		{"garbage", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Expelled(3, w, "garbage") },
-			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobFinal }},
+			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobExpelled }},
 		{"lost", func(b *broker.Broker, w broker.Peer) []broker.Effect { return b.Gone(3, w) },
 			func(e *broker.Effect) bool { return e.Op == broker.OpEnd && e.Code == broker.JobLost }},
 		{"given back", func(b *broker.Broker, w broker.Peer) []broker.Effect {
@@ -69,7 +69,7 @@ func TestLend(t *testing.T) {
 			if run == 0 || told(fx) != `job:"a":1` {
 				t.Fatalf("run %d: %s", run, told(fx))
 			}
-			if _, again, clash := b.Borrow(2, home, job); again != 0 || !clash {
+			if _, again, why := b.Borrow(2, home, job); again != 0 || why != broker.Clash {
 				t.Error("a worker has two jobs of one id")
 			}
 			if b.Totals() != (broker.Ledger{}) || b.Borrowed() != 1 {

@@ -26,15 +26,28 @@ func tolerance(rate float64, said int64) int64 {
 // not, the type's timer is set. (GCRA, the generic cell rate algorithm of ATM,
 // with a tolerance of a burst or of a tenth of a second.)
 func (b *Broker) pace(k *jobType) bool {
-	early := max(0, int64(1e8)-step(k.limits.Rate))
-	if n := k.limits.Burst; n > 0 {
-		early = tolerance(k.limits.Rate, int64(n))
-	}
-	if wait := k.tat - early - b.now; wait > 0 {
+	if wait := k.tat - k.early() - b.now; wait > 0 {
 		b.startRateTimer(k, b.now+wait)
 		return false
 	}
 	return true
+}
+
+// early is how much earlier than evenly spaced a job of the type may go.
+func (k *jobType) early() int64 {
+	if n := k.limits.Burst; n > 0 {
+		return tolerance(k.limits.Rate, int64(n))
+	}
+	return max(0, int64(1e8)-step(k.limits.Rate))
+}
+
+// tokens is how many jobs the rate limit of a type lets go at once.
+func (b *Broker) tokens(k *jobType) int {
+	room := k.early() - max(0, k.tat-b.now)
+	if room < 0 {
+		return 0
+	}
+	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
 // unpace gives back what one job took of a type's rate.

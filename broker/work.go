@@ -265,8 +265,9 @@ type Failure struct {
 	NoRetry bool
 	// Delay replaces the backoff of this retry; negative keeps it.
 	Delay int64
-	// Lost: its worker, at another broker, is lost, and so is the run.
-	Lost bool
+	// Lost: its worker, at another broker, is lost, and so is the run. Expelled: it
+	// was closed, which is what says NoRetry.
+	Lost, Expelled bool
 }
 
 // Fail ends a run without an answer. Refused like Respond.
@@ -277,7 +278,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		switch {
 		case q.Lost:
 			code, q.Reason = JobLost, lostIn(j)
-		case q.NoRetry:
+		case q.NoRetry && !q.Expelled:
 			code = JobFinal
 		case q.Delay >= 0 && !f.keep:
 			code = JobLater
@@ -297,6 +298,16 @@ type Releasing struct {
 // Release puts a job back in its place as if it had never been handed out.
 // Refused like Respond.
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
+	return b.putBack(now, p, q, true)
+}
+
+// Return is Release by a borrower that could not begin the run: not even that is
+// counted.
+func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
+	return b.putBack(now, p, q, false)
+}
+
+func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	w, f, r, j := b.stopped(now, p, q.ID)
 	if r == 0 {
 		return b.next(w)
@@ -307,15 +318,20 @@ func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 		b.giveBack(f, r, j, int64(q.Delay))
 		return b.next(w)
 	}
-	b.remember(r, j, "given back")
+	if begun {
+		b.remember(r, j, "given back")
+		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
+		f.kind.Releases++
+		b.total.Releases++
+	}
 	j.attempts--
-	j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
-	f.kind.Releases++
-	b.total.Releases++
-	if b.lapsed(j) {
+	switch {
+	case b.lapsed(j):
 		b.expire(r, j)
-	} else {
+	case begun:
 		b.again(f, r, j, int64(q.Delay))
+	default:
+		b.wait(f, r, j, b.now+int64(q.Delay))
 	}
 	return b.next(w)
 }
@@ -434,8 +450,8 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 	if noRetry || j.attempts > j.retries {
 		if j.flags&flagBorrowed == 0 {
 			b.dead.keep(b, k, r, j, reason)
-		} else if noRetry {
-			code = JobFinal
+		} else if noRetry && code == JobFailed {
+			code = JobExpelled
 		}
 		b.conclude(r, j, &last{code: code, reason: reason, delay: delay}, &k.Failed, &b.total.Failed)
 		return

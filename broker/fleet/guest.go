@@ -40,6 +40,10 @@ type asking struct {
 	due    int64 // when its offers are answered, if not at once; 0
 	// pledged places of its homes, own of them are of workers of this type alone.
 	pledged, own int
+	// While a limit on bytes or jobs is reached, most is how many places there are at
+	// the most, from rest on; else 0.
+	most int
+	rest int64
 }
 
 // claim is what one home has offered of a type, and places that it was given.
@@ -106,6 +110,12 @@ func (m *Machine) pledge(a *asking, set uint32, n int) {
 // pledged, of this type or others that the same workers do.
 func (m *Machine) supplyOf(a *asking, most int) (n int) {
 	g := &m.guest
+	if a.most > 0 {
+		if m.now < a.rest {
+			return 0
+		}
+		most = min(most, a.most)
+	}
 	if m.now >= g.lapses {
 		g.lapses = m.now + fresh/4
 		g.pledges = slices.DeleteFunc(g.pledges, func(c *claim) bool {
@@ -277,25 +287,11 @@ func (m *Machine) sayTake(c *claim, n int) {
 	m.put(c.peer, b)
 }
 
-// maxGroups bounds the groups of one job.
-const maxGroups = 1 << 12
-
-func repeated(names [][]byte) bool {
-	seen := make(map[string]bool, len(names))
-	for _, name := range names {
-		if seen[string(name)] {
-			return true
-		}
-		seen[string(name)] = true
-	}
-	return false
-}
-
 // lentTo takes in a job that p lends.
 func (m *Machine) lentTo(p *peer, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Headers: s.bytes(), Groups: s.names(maxGroups), Body: s.bytes()}
-	if s.err == nil && (len(job.Headers) > wire.MaxHeaders || repeated(job.Groups)) {
+	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Headers: s.bytes(), Body: s.bytes()}
+	if s.err == nil && len(job.Headers) > wire.MaxHeaders {
 		s.err = errItem
 	}
 	if s.err != nil {
@@ -311,11 +307,17 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 			p.lender = m.core.AddLender()
 			m.guest.lenders[p.lender] = p
 		}
-		fx, no, clash := m.core.Borrow(m.now, p.lender, &job)
-		if clash {
+		fx, no, why := m.core.Borrow(m.now, p.lender, &job)
+		switch why {
+		case broker.Clash:
 			pause = broker.ClashPause
+		case broker.TooMuch:
+			a.most, a.rest = 1, m.now+pulse
 		}
 		if run = no; run != 0 {
+			if a.most *= 2; a.most > maxPlaces {
+				a.most = 0
+			}
 			m.guest.runs[run] = guestRun{p, a, key}
 			p.loans[key] = run
 			p.borrowed++
@@ -327,6 +329,7 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	if run == 0 {
 		b := m.end(itemReturn, key.line, false, job.ID)
 		b.int(int64(pause))
+		b.bool(false)
 		m.put(p, b)
 	}
 }
@@ -367,6 +370,7 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 	case broker.OpReturn:
 		b = m.end(itemReturn, run.line, keep, e.ID)
 		b.int(e.Delay)
+		b.bool(true)
 	default:
 		b = m.end(itemFail, run.line, keep, e.ID)
 		b.uint(hows[e.Code])
@@ -377,7 +381,7 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 }
 
 // hows tells how a run failed that ended with a code.
-var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobLost: failLost, broker.Draining: failLost}
+var hows = map[broker.Code]uint64{broker.JobLater: failLater, broker.JobFinal: failFinal, broker.JobExpelled: failExpelled, broker.JobLost: failLost, broker.Draining: failLost}
 
 // end begins an item that tells how a run ended.
 func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {

@@ -279,7 +279,6 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		b.int(loan.Priority)
 		b.int(loan.Age)
 		b.bytes(e.Headers)
-		b.list(loan.Groups)
 		b.bytes(e.Body)
 		ln.used = m.now
 		ln.lent++
@@ -337,6 +336,7 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 	keep := kind == itemProgress || s.bool()
 	id := s.bytes()
 	ln := p.lines[no]
+	begun := true
 	var do func(w broker.Peer) []broker.Effect
 	switch kind {
 	case itemProgress:
@@ -346,13 +346,15 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		body := s.bytes()
 		do = func(w broker.Peer) []broker.Effect { return m.core.Respond(m.now, w, id, body, pins(body)) }
 	case itemReturn:
-		delay := s.int()
-		do = func(w broker.Peer) []broker.Effect {
-			return m.core.Release(m.now, w, &broker.Releasing{ID: id, Delay: time.Duration(delay)})
+		q := &broker.Releasing{ID: id, Delay: time.Duration(s.int())}
+		if begun = s.bool(); begun {
+			do = func(w broker.Peer) []broker.Effect { return m.core.Release(m.now, w, q) }
+		} else {
+			do = func(w broker.Peer) []broker.Effect { return m.core.Return(m.now, w, q) }
 		}
 	case itemFail:
 		how, delay, reason := s.uint(), s.int(), s.str()
-		f := &broker.Failure{ID: id, Reason: reason, NoRetry: how == failFinal, Lost: how == failLost, Delay: -1}
+		f := &broker.Failure{ID: id, Reason: reason, NoRetry: how == failFinal || how == failExpelled, Lost: how == failLost, Expelled: how == failExpelled, Delay: -1}
 		if how == failLater {
 			f.Delay = delay
 		}
@@ -371,7 +373,7 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 		return
 	case ln.lent == 0:
 		return // nothing is lent there
-	case kind == itemReturn:
+	case !begun:
 		m.stats.Returned++
 	}
 	ln.lent--

@@ -12,7 +12,7 @@ import (
 // all in MessagePack, without keys. The first four are so in all versions. What
 // changes anything else changes the version.
 const (
-	version = 2
+	version = 3
 
 	msgBeat  = 'b' // to all: the sender lives, and whom it hears
 	msgWants = 'w' // to all: what its idle workers would do
@@ -27,12 +27,12 @@ const headRoom = 256
 const (
 	itemOffer    = 'o' // type, priority, age, jobs
 	itemTake     = 't' // type, places; 0: those not filled are void; or noneHere
-	itemLend     = 'l' // line, loan, type, id, priority, age, headers, groups, body
+	itemLend     = 'l' // line, loan, type, id, priority, age, headers, body
 	itemUnwant   = 'u' // line, loan
 	itemResult   = 'r' // line, keep, id, body
 	itemProgress = 'p' // line, id, body
 	itemFail     = 'f' // line, keep, id, how, delay, reason
-	itemReturn   = 'g' // line, keep, id, delay
+	itemReturn   = 'g' // line, keep, id, delay, whether a worker had it
 )
 
 // noneHere, as places: no worker serves the type, whatever was said of a pattern.
@@ -44,6 +44,7 @@ const (
 	failLater // retry after delay
 	failFinal // no retry
 	failLost  // with its worker
+	failExpelled
 )
 
 // pack appends to a message.

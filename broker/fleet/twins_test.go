@@ -42,14 +42,16 @@ type given struct {
 	id []byte
 }
 
-func newTwins(delay time.Duration) *twins { return newTwinsApart(delay, 0) }
+func newTwins(delay time.Duration) *twins {
+	return newTwinsApart(delay, 0, broker.Config{IdleTypes: 10})
+}
 
 // newTwinsApart has the second one start that much later.
-func newTwinsApart(delay, apart time.Duration) *twins {
+func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
 	w := &twins{now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
 	starts := [2]int64{w.now, w.now + int64(apart)}
 	for i := range w.machines {
-		w.cores[i] = broker.New(broker.Config{IdleTypes: 10})
+		w.cores[i] = broker.New(cfg)
 		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
@@ -261,7 +263,7 @@ func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
 	const n, step = 10, 53 * time.Millisecond
 	return func(yield func(*twins) bool) {
 		for i := range time.Duration(n * n) {
-			w := newTwinsApart(time.Millisecond, i/n*step)
+			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{IdleTypes: 10})
 			w.join(&broker.Joining{Type: []byte(`"t"`)})
 			w.pass(i % n * step)
 			w.submit("1", `"t"`, []byte("1"))

@@ -1,0 +1,87 @@
+package fleet_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// TestBorrowersLimits: the rate of a type at its borrower holds there without a job
+// that comes back.
+func TestBorrowersLimits(t *testing.T) {
+	for _, limits := range []broker.TypeLimits{{Rate: 50}, {Rate: 50, Burst: 20}, {Rate: 2000}, {Concurrency: 3}, {Concurrency: 7, Rate: 100, Burst: 1}} {
+		t.Run(fmt.Sprintf("%+v", limits), func(t *testing.T) {
+			const jobs = 100
+			w := newTwins(time.Millisecond)
+			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 50})
+			fx, err := w.cores[1].Limit(w.now, []byte(`"t"`), limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.apply(1, fx)
+			for i := range jobs {
+				w.submit(fmt.Sprint(i), `"t"`, []byte("1"))
+			}
+			began := w.now
+			w.done(t, jobs)
+			if st := w.machines[0].Info().Stats; st.Returned != 0 || st.Lends != jobs {
+				t.Errorf("%d jobs were lent %d times, %d came back not run", jobs, st.Lends, st.Returned)
+			}
+			if took := float64(w.now-began) / 1e9; limits.Rate > 0 && (took < 0.7*jobs/limits.Rate-0.1 || took > 2*jobs/limits.Rate+0.5) {
+				t.Errorf("it took %.3f s", took)
+			}
+		})
+	}
+}
+
+// TestTooMuch: while a limit on bytes is reached at the borrower, jobs are tried there
+// slowly, and that is not counted as work.
+func TestTooMuch(t *testing.T) {
+	const jobs = 60
+	w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 10, MaxTypeBytes: 8 << 20})
+	body := fmt.Appendf(nil, `"%0*d"`, 100<<10, 0)
+	for i := range jobs {
+		w.submit(fmt.Sprint(i), `"t"`, body)
+	}
+	p := w.cores[1].AddSubmitter()
+	w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: bytes.Repeat([]byte("1"), 8<<20-50<<10), Delay: time.Hour}))
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 20})
+	w.pass(10 * time.Second)
+	if st := w.machines[0].Info().Stats; st.Returned < 50 || st.Returned > 150 || len(w.jobs) != 0 {
+		t.Errorf("in ten seconds in which none could be run %d did, and %d came back", len(w.jobs), st.Returned)
+	}
+	if k, _, _ := w.cores[0].Type([]byte(`"t"`)); k.Releases != 0 || k.Requeued != 0 {
+		t.Errorf("of what came back not run, %d count as given back, %d as handed out again", k.Releases, k.Requeued)
+	}
+	w.apply(1, w.cores[1].Gone(w.now, p))
+	w.done(t, jobs)
+}
+
+// TestGroupsOfHome: rules of groups are those of a job's home.
+func TestGroupsOfHome(t *testing.T) {
+	w := newTwins(time.Millisecond)
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
+	for i, n := range []int64{3, 0} { // the borrower holds all of its own
+		fx, _, err := w.cores[i].SetRule(w.now, []byte(`"g"`), broker.Rule{Concurrency: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.apply(i, fx)
+	}
+	for i := range 10 {
+		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{
+			ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Groups: [][]byte{[]byte(`"g"`)},
+		}))
+	}
+	w.pass(time.Second)
+	if len(w.jobs) != 3 {
+		t.Errorf("%d of a group run that may run 3", len(w.jobs))
+	}
+	w.done(t, 10)
+	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.Returned != 0 {
+		t.Errorf("%+v", st)
+	}
+}
