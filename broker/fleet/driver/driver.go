@@ -181,7 +181,7 @@ func (d *Driver) away(err error) {
 	}
 	why := "it closed the connection"
 	if err != nil {
-		why = err.Error()
+		why = reason(err)
 	}
 	d.mu.Lock()
 	news := why != d.why && d.said < mostSaid

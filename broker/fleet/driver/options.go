@@ -120,6 +120,23 @@ func (o *Options) trusted(u *url.URL) bool {
 		u.Scheme == "tls" || u.User != nil || o.Creds != "" || o.CA != "" || o.Cert != ""
 }
 
+// reason is why NATS is away, with the options that have to do with it.
+func reason(err error) string {
+	why := err.Error()
+	for _, h := range [...]struct{ in, say string }{
+		{"unknown authority", "fleet-ca names the authority to trust"},
+		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
+		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
+		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca or fleet-cert ask for"},
+		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, let a broker in"},
+	} {
+		if strings.Contains(why, h.in) {
+			return why + " (" + h.say + ")"
+		}
+	}
+	return why
+}
+
 // connect are the options of the NATS client.
 func (o *Options) connect() (all []nats.Option) {
 	if o.Creds != "" {

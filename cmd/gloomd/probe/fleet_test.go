@@ -266,11 +266,13 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestTLS: to a NATS that wants certificates, with them and without.
+// TestTLS: a NATS that wants certificates takes brokers that have them, and whom it or
+// they do not trust says which option is to blame. Its first word is without TLS,
+// whichever way the URL names it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := throwaway.Certs(dir); err != nil {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := errors.Join(throwaway.Certs(dir), throwaway.Certs(other)); err != nil {
 		t.Fatal(err)
 	}
 	of := func(name string) string { return filepath.Join(dir, name) }
@@ -279,21 +281,46 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { natstest.Close(nats) })
-	var all []*site
-	for i, flags := range [][]string{
-		{"--fleet-ca", of("ca.pem"), "--fleet-cert", of("client.pem"), "--fleet-key", of("client.key")},
-		{"--fleet-ca", of("ca.pem"), "--fleet-cert", of("client.pem"), "--fleet-key", of("client.key")},
-		{"--fleet-ca", of("ca.pem")},
-	} {
-		s := &site{t: t, name: string(rune('a' + i)), nats: strings.Replace(nats[0].URL, "nats:", "tls:", 1), flags: flags, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
-		s.start()
-		all = append(all, s)
+	plain, err := natstest.Cluster(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	all[1].work([]string{"t"}, 1, all[1].echo)
-	if got, err := do(t, all[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+	t.Cleanup(func() { natstest.Close(plain) })
+	secure := strings.Replace(nats[0].URL, "nats:", "tls:", 1)
+	join := func(name, url, ca, cert string) *site {
+		var flags []string
+		if ca != "" {
+			flags = append(flags, "--fleet-ca", filepath.Join(ca, "ca.pem"))
+		}
+		if cert != "" {
+			flags = append(flags, "--fleet-cert", filepath.Join(cert, "client.pem"), "--fleet-key", filepath.Join(cert, "client.key"))
+		}
+		s := &site{t: t, name: name, nats: url, flags: flags, submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		return s
+	}
+	a, b := join("a", secure, dir, dir), join("b", nats[0].URL, dir, dir)
+	b.work([]string{"t"}, 1, b.echo)
+	if got, err := do(t, a.submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
 		t.Errorf("with certificates: %s, %v", got, err)
 	}
-	all[2].found("fleet_away")
+	for _, v := range []struct{ name, url, ca, cert, says string }{
+		{"no certificate", secure, dir, "", "fleet-cert"},
+		{"another authority's certificate", secure, dir, other, "fleet-cert"},
+		{"another authority", secure, other, dir, "fleet-ca"},
+		{"no authority", nats[0].URL, "", "", "fleet-ca"},
+		{"NATS without TLS", plain[0].URL, dir, "", "NATS has no TLS"},
+	} {
+		x := join(v.name, v.url, v.ca, v.cert)
+		until(t, v.name+": it says "+v.says, func() bool {
+			f := x.fleet()
+			return f.NATS != nil && strings.Contains(f.NATS.Reason, v.says) && strings.Contains(x.Log.String(), v.says)
+		})
+		x.found("fleet_away")
+		if err := x.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestSameName: of two brokers of one name the later one goes on alone, and says so.
