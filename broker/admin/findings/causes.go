@@ -137,6 +137,18 @@ func (l *looker) fleet(f *Fleet) {
 	}
 }
 
+// elsewhere tells what other brokers can do where no worker here does.
+func (l *looker) elsewhere() string {
+	switch f := l.Fleet; {
+	case f == nil:
+		return ""
+	case f.Away || f.Alone:
+		return " here, and this broker is cut off from its fleet"
+	default:
+		return " here, and no idle one at another broker"
+	}
+}
+
 // limit tells of a limit that is close.
 func (l *looker) limit(kind, subject string, x Limit) *known {
 	if x.Max <= 0 || float64(x.Used) < closeTo*float64(x.Max) {
@@ -217,7 +229,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		})
 	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
 		find(api.Severe, "no_worker", func() (string, string) {
-			return wait(t.Seen.Queued) + ", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
+			return wait(t.Seen.Queued) + ", but no worker serves the type" + l.elsewhere(), "start a worker for it, or see whether the type is misspelt"
 		})
 	case free == 0:
 		return true // the group's finding tells it

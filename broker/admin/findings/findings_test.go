@@ -3,6 +3,7 @@ package findings_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,18 +51,20 @@ func TestNobodyHere(t *testing.T) {
 		fleet   *findings.Fleet
 		running uint64
 		cause   string
+		says    string
 	}{
-		"no fleet, left running behind": {nil, 3, "no_worker"},
-		"a fleet where nobody is":       {&findings.Fleet{}, 0, "no_worker"},
-		"lent":                          {&findings.Fleet{}, 3, "all_busy"},
+		"no fleet, left running behind": {nil, 3, "no_worker", "no worker serves the type"},
+		"a fleet where nobody is":       {&findings.Fleet{}, 0, "no_worker", "and no idle one at another broker"},
+		"a fleet that is away":          {&findings.Fleet{Away: true}, 0, "no_worker", "cut off from its fleet"},
+		"lent":                          {&findings.Fleet{}, 3, "all_busy", ""},
 	} {
 		var s findings.State
 		typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: 5, Running: c.running}}
 		for at := range int64(2) {
 			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
 		}
-		if found := s.List("", 10).Items; len(found) != 1 || found[0].Cause != c.cause {
-			t.Errorf("%s: found %+v, want %s", name, found, c.cause)
+		if found := s.List("t", 10).Items; len(found) != 1 || found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
+			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.says)
 		}
 	}
 }
