@@ -5,35 +5,37 @@ import "unsafe"
 // flow is what one submitter has in one type, with the same groups. Detached
 // jobs belong to flows without a submitter.
 type flow struct {
-	no   uint32
-	sub  *submitter // nil: detached, or kept without a connection
-	kind *jobType
-	set  *groupSet // nil: no groups
-	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
-	// is who may attach.
-	keep   bool
-	owner  uint64
-	origin Peer // see flowKey
-	// dead: its submitter has gone. What waited is abandoned and will be
-	// swept; what runs is unwanted.
-	dead  bool
-	ready queue
+	// What every job touches comes first, see jobType.
+	no uint32
 	// pos is its place where it stands, -1 when nothing is ready: in its share, in
 	// its turn, at its gate, or in kind.flows.
-	pos int32
-	// share, turn and gate are where it stands or, once it has stood, stood last.
-	share   *share
-	turn    *turn
-	gate    *gate
-	delayed list
+	pos     int32
+	sub     *submitter // nil: detached, or kept without a connection
+	kind    *jobType
+	set     *groupSet // nil: no groups
+	ready   queue
 	running list
-	ended   int // kept outcomes
+	delayed list
+	// share, turn and gate are where it stands or, once it has stood, stood last.
+	turn  *turn
+	ended int // kept outcomes
 	// bytes is the weight of its jobs, runBytes of those that run.
 	bytes, runBytes int64
-	at              int // place in sub.flows
-	sweptAt         int // place in Broker.swept
+	at              int   // place in sub.flows
+	next, prev      *flow // of its type, while it is found: jobType.first
+	// dead: its submitter has gone. What waited is abandoned and will be
+	// swept; what runs is unwanted.
+	dead bool
+	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
+	// is who may attach.
+	keep bool
 	// telling: stands in Broker.telling.
 	telling bool
+	owner   uint64
+	origin  Peer // see flowKey
+	share   *share
+	gate    *gate
+	sweptAt int        // place in Broker.swept
 	unused  link[flow] // in Broker.unused
 }
 
@@ -101,8 +103,6 @@ func (b *Broker) newFlow(s *submitter, key flowKey) *flow {
 		b.spareFlows = b.spareFlows[:n-1]
 	} else {
 		f = &flow{}
-		f.ready.spill = heap{place: b.place.spill, held: &b.heapBytes}
-		f.ready.ages = heap{place: b.place.age, held: &b.heapBytes}
 	}
 	b.laneBytes += int64(cap(f.ready.lanes)) * laneSize
 	b.flows[no] = f
@@ -183,7 +183,7 @@ func (b *Broker) flowFor(s *submitter, key flowKey) *flow {
 	if s == nil {
 		of = &b.nobody
 	}
-	if f := of.find(key); f != nil {
+	if f := of.find(s, key); f != nil {
 		if f.unused.in() {
 			b.reuse(f)
 		}
@@ -191,7 +191,7 @@ func (b *Broker) flowFor(s *submitter, key flowKey) *flow {
 	}
 	f := b.newFlow(s, key)
 	f.owner = of.owner
-	of.add(f)
+	b.addFlow(of, f)
 	return f
 }
 

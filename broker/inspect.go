@@ -36,7 +36,7 @@ type TypeInfo struct {
 func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
-		Workers: k.workers - int(k.borrowers), Idle: b.idleHere(k),
+		Workers: int(k.workers - k.borrowers), Idle: b.idleHere(k),
 		Bytes: k.bytes, Dead: len(k.dead), kind: k,
 	}
 }
@@ -47,7 +47,7 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	if k == nil {
 		return TypeInfo{}, TypeStats{}, false
 	}
-	return b.typeInfo(k), *k.stats, true
+	return b.typeInfo(k), k.stats, true
 }
 
 // Types calls fn for up to limit types from the place where an earlier call
@@ -59,7 +59,7 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 		if k := b.types[from]; k != nil {
 			limit--
 			t := b.typeInfo(k)
-			fn(&t, k.stats)
+			fn(&t, &k.stats)
 		}
 	}
 	return following(from, len(b.types))
@@ -296,7 +296,7 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 		return "its type is paused"
 	case x.HeldBy != nil:
 		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
-	case k.workers == int(k.borrowers) && k.pairs == 0:
+	case k.workers == k.borrowers && k.pairs == 0:
 		return "no worker has joined its type"
 	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
 		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
@@ -393,10 +393,12 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) 
 			r = o.next
 		}
 	}
-	q.spill.eachBefore(0, me, func(*entry) bool {
-		p.Ahead++
-		return p.Ahead < mostAhead
-	})
+	if q.spilled() {
+		q.out.spill.eachBefore(0, me, func(*entry) bool {
+			p.Ahead++
+			return p.Ahead < mostAhead
+		})
+	}
 	return true
 }
 

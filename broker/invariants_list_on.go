@@ -4,8 +4,13 @@ package broker
 
 func (v *census) queue(q *queue, no uint32) {
 	b := v.b
-	n := q.spill.n
-	must(q.spill.n == q.ages.n, "spill %d, ages %d", q.spill.n, q.ages.n)
+	n := 0
+	if q.out != nil {
+		n = q.out.spill.n
+		must(n == q.out.ages.n, "spill %d, ages %d", n, q.out.ages.n)
+		v.heap("spill", &q.out.spill, func(ref uint32) int32 { return int32(b.jobs.get(ref).next) })
+		v.heap("ages", &q.out.ages, func(ref uint32) int32 { return int32(b.jobs.get(ref).prev) })
+	}
 	for i, l := range q.lanes {
 		must(i == 0 || q.lanes[i-1].prio < l.prio, "lanes out of order")
 		prev, last := uint32(0), entry{}
@@ -20,8 +25,6 @@ func (v *census) queue(q *queue, no uint32) {
 		must(prev == l.tail && prev != 0, "a lane's tail is wrong")
 	}
 	must(n == q.n, "queue counts %d, has %d", q.n, n)
-	v.heap("spill", &q.spill, func(ref uint32) int32 { return int32(b.jobs.get(ref).next) })
-	v.heap("ages", &q.ages, func(ref uint32) int32 { return int32(b.jobs.get(ref).prev) })
 }
 
 func (v *census) list(l *list, st state, no uint32) {

@@ -215,7 +215,7 @@ func (v *census) peers() {
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
 	}
 	for k, n := range joined {
-		must(k.workers == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers; has %d, %d", k.name, k.workers, k.borrowers, n, borrowers[k])
+		must(int(k.workers) == n && int(k.borrowers) == borrowers[k], "type %q counts %d workers, %d of them brokers; has %d, %d", k.name, k.workers, k.borrowers, n, borrowers[k])
 	}
 }
 

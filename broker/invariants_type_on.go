@@ -82,7 +82,7 @@ func (v *census) pools() {
 			n++
 			prev, r = r, x.kindNext
 		}
-		must(named == k.named && waiting == k.pools.n, "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.n, named, waiting)
+		must(named == int(k.named) && waiting == k.pools.n, "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.n, named, waiting)
 	}
 	must(n == b.pairs.live, "%d pairs are listed of %d", n, b.pairs.live)
 	for _, p := range b.pools {
@@ -223,7 +223,10 @@ func (v *census) flows() {
 			unusedBytes += f.around()
 		}
 		lanes += int64(cap(f.ready.lanes)) * laneSize
-		heaps += v.room(&f.ready.spill) + v.room(&f.ready.ages)
+		if out := f.ready.out; out != nil {
+			lanes += outOfOrderSize
+			heaps += v.room(&out.spill) + v.room(&out.ages)
+		}
 		if f.ready.n > 0 && !f.dead {
 			must(f.pos >= 0, "a flow with ready jobs is not ranked")
 			x, y := b.best(&f.ready), f.stands().at(int(f.pos))
@@ -241,9 +244,35 @@ func (v *census) flows() {
 		}
 		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
 	}
+	listed := len(b.nobody.flows)
+	for i := range b.peers {
+		if s := b.peers[i].sub; s != nil {
+			listed += len(s.flows)
+		}
+	}
+	for _, s := range b.leaving {
+		listed += len(s.flows)
+	}
 	for _, k := range b.types {
 		must(k == nil || k.unused == unused[k], "a type counts other flows as unused than it has")
+		if k == nil {
+			continue
+		}
+		n, prev := 0, (*flow)(nil)
+		for f := k.first; f != nil; f, prev = f.next, f {
+			n++
+			s := b.lister(f)
+			must(f.kind == k && f.prev == prev && s.flows[f.at] == f, "a flow of type %q is found that is none", k.name)
+			must(s.byKey == nil || (s.byKey[f.key()] == f) == k.crowded, "a flow of type %q, crowded: %v, is in a map or not", k.name, k.crowded)
+			last := s.last
+			s.last = nil
+			must(s.find(f.sub, f.key()) == f, "a flow of type %q is not found", k.name)
+			s.last = last
+		}
+		must(n == int(k.listed) && (n <= manyFlows || k.crowded), "type %q counts %d flows that are found, has %d; crowded: %v", k.name, k.listed, n, k.crowded)
+		listed -= n
 	}
+	must(listed == 0, "%d flows are listed but not found", listed)
 	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused flows take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }

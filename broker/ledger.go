@@ -6,14 +6,7 @@ package broker
 //
 // Runs that are overdue are in none of these.
 type Ledger struct {
-	Submitted uint64
-	Delayed   uint64
-	Queued    uint64
-	Running   uint64
-	// Answered: the result was handed to a living submitter's connection, or
-	// there was none to hand it to because the job was detached.
-	Answered uint64
-	Failed   uint64
+	Failed uint64
 	// Cancelled by a submitter or an operator.
 	Cancelled uint64
 	// Expired: its deadline came before it could run to an end.
@@ -21,13 +14,20 @@ type Ledger struct {
 	// Discarded with its submitter.
 	Discarded uint64
 
-	// Dispatched counts every handing out, Requeued every coming back.
-	Dispatched uint64
-	Requeued   uint64
+	// Requeued counts every coming back.
+	Requeued uint64
 	// Releases counts jobs that workers gave back.
 	Releases uint64
 	// Overdue counts runs that passed their timeout.
 	Overdue uint64
+
+	// What every job counts in lies together.
+	Submitted, Delayed, Queued, Running uint64
+	// Answered: the result was handed to a living submitter's connection, or
+	// there was none to hand it to because the job was detached.
+	Answered uint64
+	// Dispatched counts every handing out.
+	Dispatched uint64
 }
 
 // Imbalance is what the equation is off by; anything but 0 is a bug.

@@ -250,7 +250,7 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 // Served tells whether workers here serve a type, or it is not known yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return len(b.unjudged) > 0 || k != nil && (k.pairs != 0 || k.workers > int(k.borrowers))
+	return len(b.unjudged) > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
 // places is how many jobs, up to most, the workers in a line have room for that do

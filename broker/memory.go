@@ -33,7 +33,7 @@ func (b *Broker) Memory() Memory {
 		Flows:   b.flowBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
-		Types:   int64(len(b.typesByName)) * int64(unsafe.Sizeof(jobType{})+unsafe.Sizeof(TypeStats{})),
+		Types:   int64(len(b.typesByName)) * int64(unsafe.Sizeof(jobType{})),
 		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})),
 	}
 }

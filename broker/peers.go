@@ -1,10 +1,12 @@
 package broker
 
+import "slices"
+
 // submitter is a connection that hands in jobs.
 type submitter struct {
 	id    Peer
 	flows []*flow
-	// byKey finds a flow once there are many.
+	// byKey finds flows of crowded types once there are many.
 	byKey map[flowKey]*flow
 	last  *flow // the flow used last
 	idle  *flow // the one empty flow it may keep
@@ -19,41 +21,75 @@ type submitter struct {
 	lends bool
 }
 
-// manyFlows is from when on a submitter's flows are found by map.
+// manyFlows is from when on the flows of a type, or of a submitter, are many. One of a
+// few flows is found by going through them, of the type if these are few, else of the
+// submitter; only where both are many there is a map.
 const manyFlows = 8
 
-func (s *submitter) find(key flowKey) *flow {
+// find returns the flow of sub, nil for detached jobs, in whose list it stands.
+func (s *submitter) find(sub *submitter, key flowKey) *flow {
 	if f := s.last; f != nil && f.kind == key.kind && f.set == key.set && f.origin == key.origin && f.keep == key.keep {
 		return f
 	}
-	if s.byKey != nil {
-		if f := s.byKey[key]; f != nil {
-			s.last = f
-			return f
+	var found *flow
+	switch {
+	case !key.kind.crowded:
+		found = key.kind.first
+		for found != nil && (found.sub != sub || found.key() != key) {
+			found = found.next
 		}
-		return nil
-	}
-	for _, f := range s.flows {
-		if f.key() == key {
-			s.last = f
-			return f
+	case s.byKey != nil:
+		found = s.byKey[key]
+	default:
+		if i := slices.IndexFunc(s.flows, func(f *flow) bool { return f.key() == key }); i >= 0 {
+			found = s.flows[i]
 		}
 	}
-	return nil
+	if found != nil {
+		s.last = found
+	}
+	return found
 }
 
-func (s *submitter) add(f *flow) {
+func (b *Broker) addFlow(s *submitter, f *flow) {
+	f.at = len(s.flows)
 	s.flows = append(s.flows, f)
 	s.last = f
-	if s.byKey != nil {
-		s.byKey[f.key()] = f
-	} else if len(s.flows) > manyFlows {
-		s.byKey = make(map[flowKey]*flow, 2*manyFlows)
-		for _, f := range s.flows {
-			s.byKey[f.key()] = f
+	k := f.kind
+	if f.next = k.first; f.next != nil {
+		f.next.prev = f
+	}
+	k.first = f
+	k.listed++
+	if k.listed > manyFlows && !k.crowded {
+		k.crowded = true
+		for g := k.first; g != nil; g = g.next {
+			b.lister(g).enter(g)
+		}
+	} else {
+		s.enter(f)
+	}
+	if s.byKey == nil && len(s.flows) > manyFlows {
+		s.byKey = map[flowKey]*flow{}
+		for _, g := range s.flows {
+			s.enter(g)
 		}
 	}
-	f.at = len(s.flows) - 1
+}
+
+// enter enters a flow in the map where it belongs there.
+func (s *submitter) enter(f *flow) {
+	if s.byKey != nil && f.kind.crowded {
+		s.byKey[f.key()] = f
+	}
+}
+
+// lister is in whose list a flow stands that is found.
+func (b *Broker) lister(f *flow) *submitter {
+	if f.sub == nil {
+		return &b.nobody
+	}
+	return f.sub
 }
 
 func (s *submitter) forget(f *flow) {
@@ -63,10 +99,24 @@ func (s *submitter) forget(f *flow) {
 	moved.at = f.at
 	s.flows[n] = nil
 	s.flows = s.flows[:n]
-	if s.byKey != nil {
-		if delete(s.byKey, f.key()); n == 0 {
-			s.byKey = nil
-		}
+	k := f.kind
+	if k.crowded {
+		delete(s.byKey, f.key())
+	}
+	if n == 0 {
+		s.byKey = nil
+	}
+	if f.prev != nil {
+		f.prev.next = f.next
+	} else {
+		k.first = f.next
+	}
+	if f.next != nil {
+		f.next.prev = f.prev
+	}
+	f.next, f.prev = nil, nil
+	if k.listed--; k.listed == 0 {
+		k.crowded = false
 	}
 	if s.last == f {
 		s.last = nil

@@ -15,17 +15,24 @@ const maxLanes = 64
 // age, and in a second one by age alone, which knows the oldest.
 type queue struct {
 	lanes []lane // by priority, largest last; none is empty
-	spill heap
-	ages  heap
 	n     int
+	out   *outOfOrder // nil where there is none
 }
+
+type outOfOrder struct{ spill, ages heap }
 
 type lane struct {
 	prio       int64
 	head, tail uint32
 }
 
-const laneSize = int64(unsafe.Sizeof(lane{}))
+const (
+	laneSize       = int64(unsafe.Sizeof(lane{}))
+	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
+)
+
+// spilled: some jobs are out of order.
+func (q *queue) spilled() bool { return q.out != nil && q.out.spill.n > 0 }
 
 // prioKey orders larger priorities first.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
@@ -77,9 +84,16 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		q.lanes[i] = lane{prio: j.prio, head: r, tail: r}
 		return
 	}
+	if q.out == nil {
+		q.out = &outOfOrder{
+			spill: heap{place: b.place.spill, held: &b.heapBytes},
+			ages:  heap{place: b.place.age, held: &b.heapBytes},
+		}
+		b.laneBytes += outOfOrderSize
+	}
 	j.state = stSpilled
-	q.spill.push(j.standing(r))
-	q.ages.push(entry{a: timeKey(j.at), ref: r})
+	q.out.spill.push(j.standing(r))
+	q.out.ages.push(entry{a: timeKey(j.at), ref: r})
 }
 
 // resizeLanes moves the lanes of q to where there is room for so many.
@@ -94,8 +108,12 @@ func (b *Broker) releaseQueue(q *queue) {
 		b.laneBytes -= int64(n) * laneSize
 		q.lanes = nil
 	}
-	q.spill.release()
-	q.ages.release()
+	if q.out != nil {
+		q.out.spill.release()
+		q.out.ages.release()
+		q.out = nil
+		b.laneBytes -= outOfOrderSize
+	}
 }
 
 // best returns the key of the first job; the queue must not be empty.
@@ -104,16 +122,16 @@ func (b *Broker) best(q *queue) entry {
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
 		x = b.jobs.get(l.head).standing(l.head)
-		if q.spill.n == 0 || x.before(q.spill.top()) {
+		if !q.spilled() || x.before(q.out.spill.top()) {
 			return x
 		}
 	}
-	return *q.spill.top()
+	return *q.out.spill.top()
 }
 
 // first returns the first job; the queue must not be empty.
 func (b *Broker) first(q *queue) uint32 {
-	if q.spill.n == 0 {
+	if !q.spilled() {
 		return q.lanes[len(q.lanes)-1].head
 	}
 	return b.best(q).ref
@@ -123,8 +141,8 @@ func (b *Broker) first(q *queue) uint32 {
 func (b *Broker) pull(q *queue, r uint32, j *job) {
 	q.n--
 	if j.state == stSpilled {
-		q.spill.remove(int32(j.next))
-		q.ages.remove(int32(j.prev))
+		q.out.spill.remove(int32(j.next))
+		q.out.ages.remove(int32(j.prev))
 		j.next, j.prev = 0, 0
 		return
 	}
@@ -163,8 +181,8 @@ func (b *Broker) unlink(j *job) {
 // be empty. It looks at each lane once.
 func (b *Broker) oldest(q *queue) int64 {
 	at := int64(Never)
-	if q.ages.n > 0 {
-		at = b.jobs.get(q.ages.top().ref).at
+	if q.spilled() {
+		at = b.jobs.get(q.out.ages.top().ref).at
 	}
 	for i := range q.lanes {
 		at = min(at, b.jobs.get(q.lanes[i].head).at)

@@ -27,7 +27,6 @@ type queueTwin struct {
 func newQueueTwin(t *testing.T) *queueTwin {
 	b := New(Config{})
 	f := &flow{}
-	f.ready.spill, f.ready.ages = heap{place: b.placeSpill, held: &b.heapBytes}, heap{place: b.placeAge, held: &b.heapBytes}
 	return &queueTwin{t: t, b: b, q: &f.ready}
 }
 
@@ -126,8 +125,8 @@ func TestQueueAgainstSort(t *testing.T) {
 			x.pull(0)
 			x.check()
 		}
-		if len(x.q.lanes) != 0 || x.q.spill.n != 0 || x.q.ages.n != 0 {
-			t.Fatalf("seed %d: an empty queue has %d lanes and %d spilled", seed, len(x.q.lanes), x.q.spill.n)
+		if len(x.q.lanes) != 0 || x.q.spilled() {
+			t.Fatalf("seed %d: an empty queue has %d lanes and some spilled", seed, len(x.q.lanes))
 		}
 		spilled += x.spilled
 		laned += x.laned

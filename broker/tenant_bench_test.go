@@ -205,7 +205,7 @@ func BenchmarkSeveral(b *testing.B) {
 		name    string
 		types   int
 		pattern bool
-	}{{"types=1", 1, false}, {"types=1000/named", 1000, false}, {"types=10000/pattern", 10_000, true}} {
+	}{{"types=1", 1, false}, {"types=1000/named", 1000, false}, {"types=10000/named", 10_000, false}, {"types=10000/pattern", 10_000, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			core := broker.New(broker.Config{IdleTypes: 20_000})
 			sub, wrk := core.AddSubmitter(), core.AddWorker()

@@ -1,57 +1,67 @@
 package broker
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+)
 
 // jobType is a kind of work: what waits for it, who can do it.
 type jobType struct {
-	// What every job of it touches comes first: with ten thousand types, what a job
-	// costs is how many cache lines it meets.
-	no    uint32
-	pairs uint32 // the first pair with a pool
-	// touched: stands in Broker.touched. ripe is its place in Broker.ripe, -1.
-	ripe    int32
-	touched bool
-	paused  bool
-	fair    bool // groups take turns
-	moved   bool // stands in Broker.movedTypes
+	// What every job of it touches comes first, and all of it is one piece of memory:
+	// with ten thousand types, what a job costs is how many cache lines and pages it
+	// meets.
+	no        uint32
+	pairs     uint32 // the first pair with a pool
+	ripe      int32  // its place in Broker.ripe, -1
+	flowCount int32  // flows in use
+	outcomes  uint32 // kept outcomes of its jobs
+	touched   bool   // stands in Broker.touched
+	moved     bool   // stands in Broker.movedTypes
+	paused    bool
+	fair      bool // groups take turns
+	// flows holds the flows with ready jobs, best job first.
+	flows  heap
+	limits TypeLimits
+	held   ring[gate] // gates that groups hold
+	// Workers with several types are in pools: pairs with them, by how long a worker
+	// is idle. told is the worst key that a pool has for the type.
+	told entry
+	// idle lists the workers with room, longest idle first.
+	idle  ring[worker]
+	pools heap
+	Ledger
+	name []byte
+	// first is one of the flows that submitters find, listed how many these are; once
+	// crowded, many, which it then is until there is none.
+	first   *flow
+	listed  int32
+	crowded bool
+	short   [27]byte // where the name lies, if it is no longer
+	bytes   int64
+	// resting links it in a ring of types that nobody uses (Broker.restsIn).
+	resting link[jobType]
+	workers int32 // joined with this type alone, idle or not
+	named   int32 // pools that name the type
+	dead    []*letter
+
+	// tat is the theoretical arrival time of the rate limit (GCRA).
+	tat   int64
+	timer int32 // position in Broker.timers of its rate timer, -1
 	// borrowers are the brokers among the workers, borrowed is how many jobs of other
 	// brokers run here.
 	borrowers, borrowed int32
-	flowCount           int // flows in use
-	stats               *TypeStats
-	limits              TypeLimits
-	// flows holds the flows with ready jobs, best job first.
-	flows heap
-	held  ring[gate] // gates that groups hold
-	name  []byte
-	// Workers with several types are in pools: pairs with them, by how long a worker
-	// is idle. told is the worst key that a pool has for the type.
-	pools   heap
-	told    entry
-	bytes   int64
-	unused  int // flows that are not in use
-	workers int // joined with this type alone, idle or not
-	named   int // pools that name the type
-	Ledger
-	// resting links it in a ring of types that nobody uses (Broker.restsIn).
-	resting link[jobType]
-	// idle lists the workers with room, longest idle first.
-	idle ring[worker]
-	dead []*letter
-	// outcomes counts the kept outcomes of its jobs.
-	outcomes int
-	gates    map[*group]*gate
-	open     ring[gate] // those in flows
-	turns    map[turnKey]*turn
-	shares   map[shareKey]*share
+	unused              int // flows that are not in use
+	gates               map[*group]*gate
+	open                ring[gate] // those in flows
+	turns               map[turnKey]*turn
+	shares              map[shareKey]*share
 	// guards are those of the groups of its next job, watched.
 	guards  []guard
 	watched *groupSet
 	// born orders types and pools by when they came to be.
-	born uint64
-	// tat is the theoretical arrival time of the rate limit (GCRA).
-	tat   int64
-	timer int32 // position in Broker.timers of its rate timer, -1
+	born  uint64
+	stats TypeStats
 }
 
 // TypeLimits bound what of a type may run. Zero means no limit.
@@ -79,7 +89,8 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
 	}
-	k := &jobType{name: append([]byte(nil), name...), timer: -1, ripe: -1, stats: &TypeStats{}}
+	k := &jobType{timer: -1, ripe: -1}
+	k.name = slices.Clip(append(k.short[:0], name...))
 	k.flows = heap{place: b.place.standing, held: &b.heapBytes}
 	k.pools = heap{place: b.place.pair, held: &b.heapBytes}
 	b.births++
@@ -92,7 +103,7 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		k.no = uint32(len(b.types))
 		b.types = append(b.types, k)
 	}
-	b.typesByName[string(k.name)] = k
+	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
 	if len(b.poolsByKey) > 0 {
 		b.unjudged = append(b.unjudged, judgement{kind: k})
 	}
