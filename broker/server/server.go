@@ -121,7 +121,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 const (
 	// idleTypes is how many types that nobody uses are remembered, keptTypes
 	// how many have metrics of their own for good.
-	idleTypes = 1000
+	idleTypes = 16_384
 	keptTypes = 100
 )
 
