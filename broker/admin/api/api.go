@@ -276,6 +276,15 @@ type Finding struct {
 type Findings struct {
 	Items []Finding `json:"items"`
 	More  int       `json:"more,omitempty"`
+	// Counts tell how many there are of each severity, all of them.
+	Counts Severities `json:"counts"`
+}
+
+// Severities count findings.
+type Severities struct {
+	Severe  int `json:"severe"`
+	Warning int `json:"warning"`
+	Info    int `json:"info"`
 }
 
 // Demand is how much there is to do of a type: jobs that are queued or running.

@@ -85,20 +85,23 @@ func (s *State) Look(b *Broker) {
 }
 
 // List tells what was found of a subject ("" for all), most severe first, limit at
-// the most and how many more there are.
+// the most, how many more there are, and how many of each severity in all.
 func (s *State) List(subject string, limit int) api.Findings {
 	out := api.Findings{Items: []api.Finding{}}
+	counts := map[string]*int{api.Severe: &out.Counts.Severe, api.Warning: &out.Counts.Warning, api.Info: &out.Counts.Info}
 	for _, x := range s.found {
-		switch {
-		case subject != "" && x.Subject != subject:
-		case len(out.Items) == limit:
-			out.More++
-		default:
-			f := x.Finding
-			f.Finding, f.Advice = x.words()
-			f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
-			out.Items = append(out.Items, f)
+		if subject != "" && x.Subject != subject {
+			continue
 		}
+		*counts[x.Severity]++
+		if len(out.Items) == limit {
+			out.More++
+			continue
+		}
+		f := x.Finding
+		f.Finding, f.Advice = x.words()
+		f.Since = x.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		out.Items = append(out.Items, f)
 	}
 	return out
 }

@@ -86,19 +86,24 @@ func TestMany(t *testing.T) {
 		t.Errorf("found at once: %+v", f)
 	}
 	f := look(time.Second)
-	if len(f.Items) != 100 || f.More != 10_000-100 {
-		t.Errorf("%d told, %d more", len(f.Items), f.More)
+	if len(f.Items) != 100 || f.More != 10_000-100 || f.Counts != (api.Severities{Severe: 10_000}) {
+		t.Errorf("%d told, %d more, %+v", len(f.Items), f.More, f.Counts)
 	}
 	for i, x := range f.Items {
 		if want := fmt.Sprint(n - 1 - 2*i); x.Severity != api.Severe || x.Cause != "no_worker" || x.Subject != want {
 			t.Errorf("number %d is %+v, want %s", i, x, want)
 		}
 	}
-	if f := s.List(fmt.Sprint(n-1), 100); len(f.Items) != 1 || f.More != 0 {
+	if f := s.List(fmt.Sprint(n-1), 100); len(f.Items) != 1 || f.More != 0 || f.Counts.Severe != 1 {
 		t.Errorf("about one subject: %+v", f)
 	}
+	types = types[:1001]
+	look(2 * time.Second)
+	if f := look(3 * time.Second); len(f.Items) != 100 || f.More != 901 || f.Counts != (api.Severities{Severe: 500, Warning: 501}) {
+		t.Errorf("of both severities: %d told, %d more, %+v", len(f.Items), f.More, f.Counts)
+	}
 	types = nil
-	if f := look(2 * time.Second); len(f.Items)+f.More > 0 {
+	if f := look(4 * time.Second); len(f.Items)+f.More > 0 {
 		t.Errorf("found after all has gone: %+v", f)
 	}
 }
