@@ -13,6 +13,7 @@ import (
 type guest struct {
 	wants   map[wantKey]*ownWant
 	own     []*ownWant // in the order in which they came
+	sets    int        // how many of them are of sets of types
 	changed []*ownWant
 	saidAt  int64 // pulse in which wants were last said
 	wanting bool  // the last time something was
@@ -20,6 +21,8 @@ type guest struct {
 	types   map[string]*asking
 	open    []*asking // with offers
 	stirred bool      // workers may have become idle
+	round   int       // how many of open are still to be looked at for that
+	turn    int       // of open, to go on with
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]guestRun // by the core's number
 
@@ -38,6 +41,8 @@ type asking struct {
 	claims []*claim
 	open   bool  // in guest.open
 	due    int64 // when its offers are answered, if not at once; 0
+	// Until yields its offers are not answered, which was last begun in pulse yielded.
+	yields, yielded int64
 	// pledged places of its homes, own of them are of workers of this type alone.
 	pledged, own int
 	// While a limit on bytes or jobs is reached, most is how many places there are at
@@ -191,8 +196,16 @@ func (c *claim) fresh(now int64) bool {
 	return now-c.given < min(fresh+4*c.peer.trip, mostFresh)
 }
 
-// before: what c offers is better than what d does.
+// before: what c offers is better than what d does; nil offers nothing.
 func (c *claim) before(d *claim) int {
+	switch {
+	case c == nil && d == nil:
+		return 0
+	case c == nil:
+		return 1
+	case d == nil:
+		return -1
+	}
 	return cmp.Or(cmp.Compare(d.priority, c.priority), cmp.Compare(c.since, d.since))
 }
 
@@ -222,20 +235,42 @@ func (m *Machine) offered(p *peer, s *scan) {
 	m.guest.stirred = true
 }
 
-// giveOut gives places to those who have offered jobs.
+// someOpen is how many types' offers are compared at a time: all of them would take
+// too long where there are thousands.
+const someOpen = 64
+
+// giveOut gives places to those who have offered jobs, the best of some types first.
 func (m *Machine) giveOut() {
 	g := &m.guest
-	if !g.stirred && m.now < m.due {
+	if g.stirred || m.now >= m.due {
+		g.stirred, m.due, g.round = false, broker.Never, len(g.open)
+	}
+	n := min(g.round, someOpen)
+	if n == 0 {
 		return
 	}
-	g.stirred, m.due = false, broker.Never
-	g.open = slices.DeleteFunc(g.open, func(a *asking) bool {
-		a.open = m.answer(a)
-		if a.open && a.due != 0 {
-			m.due = min(m.due, a.due)
+	some := slices.Clone(g.open[:n])
+	g.open = append(g.open[:0], g.open[n:]...)
+	g.round -= n
+	slices.SortStableFunc(some, func(a, b *asking) int { return m.best(a).before(m.best(b)) })
+	for _, a := range some {
+		if a.open = m.answer(a); a.open {
+			g.open = append(g.open, a)
+			if a.due != 0 {
+				m.due = min(m.due, a.due)
+			}
 		}
-		return !a.open
-	})
+	}
+}
+
+// best is the best offer of a type, nil if none is good.
+func (m *Machine) best(a *asking) (best *claim) {
+	for _, c := range a.claims {
+		if c.offers(m.now) && (best == nil || c.before(best) < 0) {
+			best = c
+		}
+	}
+	return best
 }
 
 // answer gives the places there are for a type to the best offers, and tells whether
@@ -252,6 +287,10 @@ func (m *Machine) answer(a *asking) bool {
 	if len(live) == 0 {
 		a.due = 0
 		return false
+	}
+	if m.now < a.yields {
+		a.due = a.yields
+		return true
 	}
 	free := m.supplyOf(a, need)
 	switch {
@@ -394,17 +433,32 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 }
 
 // keeps tells whether a home may fill the place of a run that ended: if it is free
-// and nobody else offers what is better.
+// and nobody offers what is better, of this type or of some others.
 func (m *Machine) keeps(a *asking, p *peer) bool {
+	g := &m.guest
+	c := a.claim(p)
+	has := c
+	if !c.offers(m.now) {
+		has = nil
+	}
+	better := m.best(a).before(has) < 0
+	for range min(len(g.open), someOpen/4) {
+		g.turn = (g.turn + 1) % len(g.open)
+		o := g.open[g.turn]
+		better = better || o != a && m.best(o).before(has) < 0 && m.supplyOf(o, 1) > 0
+	}
+	if better {
+		g.stirred = true
+		return false
+	}
 	if m.supplyOf(a, 1) <= 0 {
 		return false
 	}
-	c := a.claim(p)
-	for _, d := range a.claims {
-		if d != c && d.offers(m.now) && (!c.offers(m.now) || d.before(c) < 0) {
-			m.guest.stirred = true
-			return false
-		}
+	if has != nil && g.supply[0].Set != 0 && a.yielded != m.pulses {
+		// More of the type waits, and homes offer others only when they are wanted.
+		a.yielded, a.yields = m.pulses, m.now+window+2*p.trip
+		g.stirred = true
+		return false
 	}
 	m.promise(c, 1)
 	return true

@@ -61,10 +61,7 @@ func (m *Machine) reconsider(typ []byte) {
 		}
 		return
 	}
-	if l == nil {
-		if len(m.home.types) >= maxTypes {
-			return
-		}
+	if l == nil { // the core bounds them
 		l = &lending{typ: slices.Clone(typ), offered: -1}
 		m.home.types[string(l.typ)] = l
 	}
@@ -124,7 +121,7 @@ func (m *Machine) offerAgain() {
 		l.listed = l.waiting
 		return !l.waiting
 	})
-	for range min(len(h.waiting), 256) {
+	for range min(len(h.waiting), 1024) {
 		h.nextType = (h.nextType + 1) % len(h.waiting)
 		m.reconsider(h.waiting[h.nextType].typ)
 	}

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,4 +85,56 @@ func TestGroupsOfHome(t *testing.T) {
 	if st := w.machines[0].Info().Stats; st.Lends != 10 || st.Returned != 0 {
 		t.Errorf("%+v", st)
 	}
+}
+
+// TestManyTypes: a worker of many types does a job after the other, whichever types
+// they are of, the best first, and every type of many with workers of their own is
+// wanted.
+func TestManyTypes(t *testing.T) {
+	all := &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 1}
+	t.Run("one job each", func(t *testing.T) {
+		w := newTwinsApart(time.Millisecond, 0, broker.Config{IdleTypes: 2000})
+		w.join(all)
+		for i := range 1000 {
+			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
+		}
+		began := w.now
+		w.done(t, 1000)
+		if took := time.Duration(w.now - began); took > 20*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+	t.Run("one is better", func(t *testing.T) {
+		w := newTwins(time.Millisecond)
+		w.join(all)
+		for i := range 100 {
+			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
+		}
+		w.done(t, 10)
+		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
+		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j given) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
+			if w.answers > n+40 {
+				t.Fatal("it waits for jobs of another type that are worse")
+			}
+			jobs := w.jobs
+			w.jobs = nil
+			for _, j := range jobs {
+				w.respond(j.to, j.id, []byte("1"))
+			}
+		}
+	})
+	t.Run("a worker each", func(t *testing.T) {
+		w := newTwins(time.Millisecond)
+		for i := range 3000 {
+			w.join(&broker.Joining{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
+		}
+		w.pass(3 * time.Second)
+		for i := range 11_000 {
+			w.submit(fmt.Sprint("none", i), fmt.Sprintf(`"none%d"`, i), []byte("1"))
+		}
+		for i := range 3000 {
+			w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
+		}
+		w.done(t, 3000)
+	})
 }

@@ -32,11 +32,11 @@ const (
 	offerAge   = int64(2500 * time.Millisecond)
 	idlePlaces = int64(2 * time.Second)
 
-	// maxPeers bounds the brokers of a fleet, maxWants what one of them wants,
-	// maxTypes the types of which it is known who offers or lends.
+	// maxPeers bounds the brokers of a fleet, maxTypes the types that one of them wants,
+	// and those of which it is known who offers or lends, maxSets the sets of types.
 	maxPeers = 256
-	maxWants = 1024
 	maxTypes = 10_000
+	maxSets  = 1024
 	// maxPlaces bounds the places that one take gives.
 	maxPlaces = 4096
 )
@@ -159,7 +159,12 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 }
 
 // Next is when Tick has something to do.
-func (m *Machine) Next() int64 { return min(m.next, m.due) }
+func (m *Machine) Next() int64 {
+	if m.guest.round > 0 {
+		return m.now
+	}
+	return min(m.next, m.due)
+}
 
 // Tick does what is due.
 func (m *Machine) Tick(now int64) {

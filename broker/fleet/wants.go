@@ -84,8 +84,11 @@ func (m *Machine) moved(v *broker.Move) {
 	fresh := ownWant{set: v.Set, types: v.Types, except: v.Except}
 	w := g.wants[fresh.key()]
 	if w == nil {
-		if v.Places == 0 || len(g.own) >= maxWants {
+		if v.Places == 0 || v.Set == 0 && len(g.own)-g.sets >= maxTypes || v.Set != 0 && g.sets >= maxSets {
 			return
+		}
+		if v.Set != 0 {
+			g.sets++
 		}
 		w = &fresh
 		g.wants[w.key()] = w
@@ -119,7 +122,9 @@ func (m *Machine) sayWants(all bool) {
 				list = append(list, w)
 				return false
 			}
-			delete(g.wants, w.key())
+			if delete(g.wants, w.key()); w.set != 0 {
+				g.sets--
+			}
 			return true
 		})
 		if len(list) == 0 && !g.wanting {
@@ -172,7 +177,7 @@ func (m *Machine) heardWants(p *peer, s *scan) {
 		switch {
 		case s.err != nil:
 			return
-		case len(p.wants.types)+len(p.wants.sets) >= 2*maxWants:
+		case len(p.wants.types) >= 2*maxTypes || len(p.wants.sets) >= 2*maxSets:
 			return
 		case set == 0 && len(types) == 1 && places > 0:
 			p.wants.types[string(types[0])] = places
