@@ -16,10 +16,8 @@ const (
 	// someGroups, someClients and someTypes are how many of each are looked at more
 	// closely where something may be the matter with them.
 	someGroups, someClients, someTypes = 1024, 64, 16
-	// lastReasons of a type's failed jobs are compared; reasonTime is for how long
-	// they count.
+	// lastReasons of a type's failed jobs are compared.
 	lastReasons = 16
-	reasonTime  = 3 * time.Second
 )
 
 // getFindings tells why something does not move.
@@ -84,7 +82,7 @@ func (a *API) find(w *watch) {
 		for _, x := range w.rows {
 			t := &x.facts
 			t.Seen, t.Rates = &x.Type, &x.rates
-			if t.Same = 0; t.Bad > 0 && w.at.Sub(t.BadAt) <= reasonTime && reasons > 0 {
+			if t.Same = 0; reasons > 0 && t.Fails(w.at) {
 				reasons--
 				a.sameReason(t)
 			}
@@ -151,7 +149,7 @@ func (a *API) sameReason(t *findings.Type) {
 	t.Of = 0
 	count := map[string]int{}
 	for _, d := range last {
-		if time.Duration(now-d.Failed) <= reasonTime {
+		if time.Duration(now-d.Failed) <= findings.FailingFor {
 			t.Of++
 			if count[d.Reason]++; count[d.Reason] > t.Same {
 				t.Same, t.Reason = count[d.Reason], d.Reason

@@ -462,6 +462,22 @@ func TestFindings(t *testing.T) {
 	all("gone", func(c *staged) bool { return c.found(c.cause, c.subject) == nil })
 }
 
+// TestFindingsLast: between two failures of a type that does nothing but fail, it is
+// told, and so is their reason.
+func TestFindingsLast(t *testing.T) {
+	t.Parallel()
+	s := &stage{world: start(t, nil), typ: "t"}
+	s.answering(`"type":"TYP"`, `{"action":"fail","reason":"disk full","retry":false}`)
+	s.jobs(3, "")
+	told := func() bool { return s.found("failing", "t") != nil && s.found("same_reason", "t") != nil }
+	eventually(t, "it is told", told)
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if !told() {
+			t.Fatalf("told no more: %+v", s.findings())
+		}
+	}
+}
+
 // TestNoFindings: a broker with much to do, of which nothing is the matter. Where the
 // machine itself has too much to do, what lasts only for a moment is excused, unless
 // the test is told for how long to look.

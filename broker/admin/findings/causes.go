@@ -61,6 +61,8 @@ func wait(n uint64) string {
 
 func span(d time.Duration) string {
 	switch {
+	case d < time.Millisecond:
+		return d.String()
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
 	case d < time.Hour:
@@ -183,21 +185,11 @@ func (l *looker) jobType(t *Type) {
 	find := func(severity, cause string, w words) *known {
 		return l.find(severity, "type", t.Seen.Type, cause, float64(t.Seen.Queued), w)
 	}
-	if t.Seen.Queued > 0 && !l.stands(t, find) && t.UsualWait > 0 && t.Stuck >= max(grace, overlong*t.UsualWait) {
-		find(api.Warning, "overlong", func() (string, string) {
-			return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)),
-				"others of a larger priority go first, or more comes in than its workers do: see its jobs, add workers"
-		}).atOnce = true
+	if t.Seen.Queued > 0 {
+		l.queue(t, find)
 	}
-	if t.Bad >= someBad && l.Now.Sub(t.BadAt) <= lately {
-		severity, words := api.Severe, "all of its runs fail"
-		if t.Good {
-			severity, words = api.Warning, "more of its runs fail than are answered"
-		}
-		find(severity, "failing", func() (string, string) {
-			return fmt.Sprintf("%s: %s lately", words, many(t.Bad, "failure")),
-				"see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
-		}).atOnce = true
+	if t.Bad >= someBad && t.Fails(l.Now) {
+		find(failing(t)).atOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
 		find(api.Warning, "given_back", fixed("workers gave "+many(g.by, "job")+" of it back lately, as if they had never had them",
@@ -219,6 +211,41 @@ func (l *looker) jobType(t *Type) {
 	l.limit("type", t.Seen.Type, Limit{Name: "dead-letters", Used: int64(t.Seen.Dead), Max: l.DeadLetters, Mild: true})
 }
 
+// queue tells of a type's jobs that wait.
+func (l *looker) queue(t *Type, find func(severity, cause string, w words) *known) {
+	held := min(uint64(t.Held), t.Seen.Queued)
+	if held > 0 {
+		find(api.Info, "group_limit", func() (string, string) {
+			return wait(t.Seen.Queued) + ": rules of groups hold " + humanize.Comma(int64(held)) + " back",
+				"gloom groups --type tells which; if that is too little, change the rule (gloom limit --group)"
+		})
+	}
+	least := slow
+	if t.Overtaken {
+		least = grace
+	}
+	// The oldest of all may be one that is held back.
+	if l.stands(t, find) || held > 0 || t.UsualWait == 0 || t.Stuck < max(least, overlong*t.UsualWait) {
+		return
+	}
+	find(api.Warning, "overlong", func() (string, string) {
+		advice := "the runs before it take long: see them (gloom jobs --state running), add workers"
+		if t.Overtaken {
+			advice = "others go first, by a larger priority or as their group's turn: see its jobs, add workers"
+		}
+		return fmt.Sprintf("its oldest job waits for %s, where 19 of 20 waited less than %s", span(t.Stuck), span(t.UsualWait)), advice
+	}).atOnce = true
+}
+
+// failing is what is to be told of a type whose runs fail.
+func failing(t *Type) (severity, cause string, w words) {
+	const advice = "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
+	if t.Good {
+		return api.Warning, "failing", fixed("more of its runs fail than are answered: "+humanize.Comma(int64(t.Bad))+" more since they began to", advice)
+	}
+	return api.Severe, "failing", fixed("all of its runs fail: "+many(t.Bad, "failure")+", and no answer since the first", advice)
+}
+
 // stands tells what keeps a type's queue from moving, if anything does.
 func (l *looker) stands(t *Type, find func(severity, cause string, w words) *known) bool {
 	free := t.Seen.Queued - min(t.Seen.Queued, uint64(t.Held)) // not held back by groups
@@ -232,7 +259,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 			return wait(t.Seen.Queued) + ", but no worker serves the type" + l.elsewhere(), "start a worker for it, or see whether the type is misspelt"
 		})
 	case free == 0:
-		return true // the group's finding tells it
+		return true // rules of groups do
 	case c > 0 && t.Seen.Running >= uint64(c):
 		find(api.Warning, "type_concurrency", func() (string, string) {
 			return fmt.Sprintf("%s: as many run as the type may have, %d", wait(free), c), "raise its concurrency, if what it uses bears that (gloom limit)"
@@ -251,7 +278,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 		if t.Seen.Running == 0 {
 			find(api.Warning, "workers_away", func() (string, string) {
 				return fmt.Sprintf("%s, and none runs: its workers, %d, have left, are at work for other types, or hold overdue runs", wait(free), t.Seen.Workers),
-					"see what they do (gloom workers), add workers"
+					"see what they do (gloom ls workers), add workers"
 			})
 			return true
 		}

@@ -18,6 +18,8 @@ const (
 	grace = time.Second
 	// lately is for how long something that happens now and then counts as going on.
 	lately = 3 * time.Second
+	// FailingFor is for how long failed runs count where none was answered since.
+	FailingFor = time.Minute
 	// mostKnown bounds what is remembered from look to look; the mildest go.
 	mostKnown = 10_000
 )

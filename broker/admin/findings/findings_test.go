@@ -107,3 +107,108 @@ func TestMany(t *testing.T) {
 		t.Errorf("found after all has gone: %+v", f)
 	}
 }
+
+// seen is a type that is looked at once a second.
+type seen struct {
+	findings.Type
+	was, is api.Type
+	at      int64
+	state   findings.State
+}
+
+func newSeen(workers, idle int) *seen {
+	s := &seen{is: api.Type{Type: "t", Workers: workers, Idle: idle}, at: 1000}
+	s.Seen, s.Rates = &s.is, &api.Rates{}
+	s.look()
+	return s
+}
+
+// look passes a second and tells the causes of what is found, and the first finding.
+func (s *seen) look() (causes []string, first string) {
+	s.at++
+	now := time.Unix(s.at, 0)
+	s.Note(&s.was, &s.is, now, time.Second)
+	s.was = s.is
+	s.state.Look(&findings.Broker{Now: now, Types: slices.Values([]*findings.Type{&s.Type})})
+	items := s.state.List("t", 10).Items
+	for _, f := range items {
+		causes = append(causes, f.Cause)
+	}
+	if len(items) > 0 {
+		first = items[0].Finding + "; " + items[0].Advice
+	}
+	return causes, first
+}
+
+// TestFailing: a type of which every run fails, one now and then, is told of between two
+// of them, too, until one is answered, nobody works on it, or a minute has passed.
+func TestFailing(t *testing.T) {
+	for name, end := range map[string]struct {
+		does   func(s *seen)
+		within int
+	}{
+		"answered":   {func(s *seen) { s.is.Ledger.Answered++ }, 4},
+		"no workers": {func(s *seen) { s.is.Workers, s.is.Idle = 0, 0 }, 4},
+		"no runs":    {func(*seen) {}, 61},
+	} {
+		s := newSeen(1, 1)
+		for second := range 36 {
+			if second%6 == 0 {
+				s.is.Ledger.Failed++
+			}
+			failed := s.is.Ledger.Failed
+			if causes, first := s.look(); slices.Contains(causes, "failing") != (failed >= 3) || failed >= 3 && !strings.Contains(first, fmt.Sprintf("all of its runs fail: %d failures", failed)) {
+				t.Fatalf("%s: after %d failures: %v %q", name, failed, causes, first)
+			}
+		}
+		end.does(s)
+		for second := 0; ; second++ {
+			if causes, _ := s.look(); len(causes) == 0 {
+				break
+			}
+			if second > end.within {
+				t.Errorf("%s: still told after %d s", name, second)
+				break
+			}
+		}
+	}
+}
+
+// TestOverlong: a job that waits long is told of where it is not held back and others
+// overtake it, or where it waits for long whatever was usual.
+func TestOverlong(t *testing.T) {
+	for name, c := range map[string]struct {
+		overtaken bool
+		held      int
+		found     int // from how many seconds on, 0 never
+		says      string
+	}{
+		"overtaken": {true, 0, 2, "19 of 20 waited less than 16µs; others go first"},
+		"not so":    {false, 0, 11, "19 of 20 waited less than 16µs; the runs before it take long"},
+		"held back": {true, 1, 0, ""},
+	} {
+		s := newSeen(2, 0)
+		s.UsualWait, s.MeanRun, s.Held = 16*time.Microsecond, time.Millisecond, c.held
+		s.is.Queued, s.is.Running, s.Rates.Out = 2, 2, 1000
+		for second := 1; second < 30; second++ {
+			s.is.OldestSeconds++
+			if c.overtaken {
+				s.is.Dispatched++
+			}
+			causes, first := s.look()
+			if found := slices.Contains(causes, "overlong"); found != (c.found > 0 && second >= c.found) || found && !strings.Contains(first, c.says) {
+				t.Errorf("%s: after %d s: %v %q", name, second, causes, first)
+			}
+		}
+	}
+}
+
+// TestHeld: of a type, too, it is told that rules of groups hold its jobs back.
+func TestHeld(t *testing.T) {
+	s := newSeen(2, 2)
+	s.is.Queued, s.Held = 1200, 1100
+	s.look()
+	if causes, first := s.look(); !slices.Equal(causes, []string{"group_limit"}) || !strings.Contains(first, "1,200 jobs wait: rules of groups hold 1,100 back; gloom groups --type") {
+		t.Errorf("found %v %q", causes, first)
+	}
+}

@@ -58,20 +58,22 @@ type Limit struct {
 type Type struct {
 	Seen  *api.Type
 	Rates *api.Rates
-	// Stuck is for how long its oldest queued job has been the same.
-	Stuck time.Duration
+	// Stuck is for how long its oldest queued job has been the same, Overtaken whether
+	// others were handed out meanwhile.
+	Stuck     time.Duration
+	Overtaken bool
 	// UsualWait is what 19 of 20 of its jobs waited less than, 0 if few have been
 	// handed out; MeanRun is how long a run takes, 0 if none has ended.
 	UsualWait, MeanRun time.Duration
 	// Held is how many of its queued jobs a rule of a group holds back.
 	Held int
 	// Bad is how many runs have failed since as many were answered, the last one at
-	// BadAt; Good tells whether any was answered meanwhile. ExpiredAt is when a
-	// deadline last passed.
-	Bad              uint64
-	Good             bool
-	BadAt, ExpiredAt time.Time
-	// Reason is why Same of the last Of failed jobs failed, lately.
+	// BadAt; Good tells whether any was answered meanwhile, the last one at GoodAt.
+	// ExpiredAt is when a deadline last passed.
+	Bad                      uint64
+	Good                     bool
+	BadAt, GoodAt, ExpiredAt time.Time
+	// Reason is why Same of the last Of jobs failed that did within FailingFor.
 	Reason   string
 	Same, Of int
 	// givenBack counts the jobs that workers gave back.
@@ -87,9 +89,20 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	}
 	// The same job is the oldest if its age has grown like the time.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
+	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
 	if was.OldestSeconds == 0 || is.OldestSeconds < was.OldestSeconds+0.9*passed.Seconds() {
-		t.Stuck = 0
+		t.Stuck, t.Overtaken = 0, false
 	}
+}
+
+// Fails tells whether its runs fail these days: the last one did, and somebody works on
+// more of them, or it was but now.
+func (t *Type) Fails(now time.Time) bool {
+	last := lately
+	if t.Seen.Workers > 0 && !t.GoodAt.After(t.BadAt) {
+		last = FailingFor
+	}
+	return t.Bad > 0 && now.Sub(t.BadAt) <= last
 }
 
 func (t *Type) count(was, is *api.Type, now time.Time) {
@@ -101,6 +114,9 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 	t.givenBack.to(is.Releases, now, false)
 	if bad > 0 {
 		t.BadAt = now
+	}
+	if good > 0 {
+		t.GoodAt = now
 	}
 	if t.Bad+bad <= good {
 		t.Bad, t.Good = 0, false
