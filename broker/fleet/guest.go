@@ -23,6 +23,7 @@ type guest struct {
 	stirred bool      // workers may have become idle
 	round   int       // how many of open are still to be looked at for that
 	turn    int       // of open, to go on with
+	yielded int64     // pulse in which a type last yielded
 	lenders map[broker.Peer]*peer
 	runs    map[uint64]guestRun // by the core's number
 
@@ -41,8 +42,7 @@ type asking struct {
 	claims []*claim
 	open   bool  // in guest.open
 	due    int64 // when its offers are answered, if not at once; 0
-	// Until yields its offers are not answered, which was last begun in pulse yielded.
-	yields, yielded int64
+	yields int64 // until then its offers are not answered
 	// pledged places of its homes, own of them are of workers of this type alone.
 	pledged, own int
 	// While a limit on bytes or jobs is reached, most is how many places there are at
@@ -454,9 +454,9 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 	if m.supplyOf(a, 1) <= 0 {
 		return false
 	}
-	if has != nil && g.supply[0].Set != 0 && a.yielded != m.pulses {
-		// More of the type waits, and homes offer others only when they are wanted.
-		a.yielded, a.yields = m.pulses, m.now+window+2*p.trip
+	if has != nil && g.supply[0].Set != 0 && g.yielded != m.pulses {
+		// More of the type waits, and homes offer others only to who says to be idle.
+		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+2*p.trip
 		g.stirred = true
 		return false
 	}

@@ -100,17 +100,17 @@ func TestManyTypes(t *testing.T) {
 		}
 		began := w.now
 		w.done(t, 1000)
-		if took := time.Duration(w.now - began); took > 20*time.Second {
+		if took := time.Duration(w.now - began); took > 40*time.Second {
 			t.Errorf("it took %v", took)
 		}
 	})
 	t.Run("one is better", func(t *testing.T) {
 		w := newTwins(time.Millisecond)
 		w.join(all)
-		for i := range 100 {
+		for i := range 1000 {
 			w.submit(fmt.Sprint(i), `"many"`, []byte("1"))
 		}
-		w.done(t, 10)
+		w.done(t, 200) // the worker has been at work for a second
 		w.apply(0, w.cores[0].Submit(w.now, w.submitter, &broker.Submission{ID: []byte("x"), Type: []byte(`"one"`), Body: []byte("1"), Priority: 1}))
 		for n := w.answers; !slices.ContainsFunc(w.jobs, func(j given) bool { return string(j.id) == "x" }); w.pass(5 * time.Millisecond) {
 			if w.answers > n+40 {

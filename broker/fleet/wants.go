@@ -98,9 +98,11 @@ func (m *Machine) moved(v *broker.Move) {
 	if v.Places > 0 {
 		w.types, w.except = v.Types, v.Except
 	}
-	if !w.changed && (w.places > 0) != (w.said > 0) {
-		w.changed = true
-		g.changed = append(g.changed, w)
+	if (w.places > 0) != (w.said > 0) {
+		if !w.changed {
+			w.changed = true
+			g.changed = append(g.changed, w)
+		}
 		if w.said == 0 && m.pulses > g.saidAt {
 			m.sayWants(false)
 		}
