@@ -1,7 +1,7 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
 import { asked, call, enc, segment } from '../api.js';
-import { Lately, Series, second } from '../live.js';
+import { Lately, look, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
 import { act, ask, button, facts, place, to, waiting } from '../parts.js';
@@ -71,8 +71,9 @@ export function type() {
   const t = r.data;
   if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
   note(t);
-  const l = t.ledger, found = asked('/v1/findings?subject=' + enc(name)).data?.items ?? [];
-  const mine = found.filter((/** @type {any} */ f) => f.kind === 'type');
+  // Most often all findings there are come with each look.
+  const l = t.ledger, told = look.value?.findings, found = told && !told.more ? told : asked('/v1/findings?subject=' + enc(name)).data;
+  const mine = (found?.items ?? []).filter((/** @type {any} */ f) => f.kind === 'type' && f.subject === t.type);
   return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
         ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
