@@ -173,7 +173,7 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 	if len(c.outcomes) > 0 {
 		c.hub.wrote(c, c.written-uint64(unsent))
 	}
-	if c.spent.Load() {
+	if c.spent.Load() && (n == 0 || unsent < n) { // who took nothing of an output may be lost
 		c.hub.credit(c)
 	}
 	c.pin(int64(memory))

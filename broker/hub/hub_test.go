@@ -249,6 +249,40 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
+// TestCreditRenewed: a worker that has used up its credit is handed more once it has
+// taken some of what it was sent, and nothing when it took none: it may be lost.
+func TestCreditRenewed(t *testing.T) {
+	h := newHub(8000)
+	defer h.Close()
+	s, w := open(t, h, wire.SubmitPort), open(t, h, wire.WorkerPort)
+	w.does(h, `{"action":"join","type":"default","prefetch":9}`)
+	w.gets(`{"ok":true}`)
+	large := func(id string) string {
+		return `{"action":"submit","id":"` + id + `","ack":false,"body":"` + strings.Repeat("x", 1500) + `"}`
+	}
+	out := func(when string, want int) {
+		t.Helper()
+		h.View(func(b *broker.Broker, _ int64) {
+			if n := int(b.Totals().Running); n != want {
+				t.Errorf("%s: %d jobs are out, want %d", when, n, want)
+			}
+		})
+	}
+	write := func(unsent func(n int) int) {
+		outs := w.sink.Take(nil)
+		n := unsent(outs[0].Len())
+		w.sink.Done(&outs[0], n, n)
+	}
+	s.does(h, large("a"), large("b"))
+	write(func(int) int { return 0 })
+	s.does(h, large("c"), large("d"))
+	out("half of max-outbound was handed out", 3)
+	write(func(n int) int { return n })
+	out("nothing of it was taken", 3)
+	w.conn.SetHeld(1000, 1000)
+	out("some of it was taken", 4)
+}
+
 func peers(h *hub.Hub) (submitters int) {
 	h.View(func(b *broker.Broker, _ int64) { submitters, _ = b.Peers() })
 	return submitters

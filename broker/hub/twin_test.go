@@ -110,8 +110,9 @@ func (w *twin) apply(fx []broker.Effect) {
 	}
 }
 
-// wrote: all that was taken of s is out but for what is held back.
-func (w *twin) wrote(s *shadow) {
+// wrote: an output of s, of n bytes, and all before it are out but for what is held
+// back. n is 0 when it is only said how much that is.
+func (w *twin) wrote(s *shadow, n int) {
 	rest := s.outcomes[:0]
 	for _, o := range s.outcomes {
 		if o.taken && o.end <= s.sent-uint64(s.held) {
@@ -122,10 +123,10 @@ func (w *twin) wrote(s *shadow) {
 		rest = append(rest, o)
 	}
 	s.outcomes = rest
-	if n := s.waiting(); s.spent && n <= w.max/2/2 && !s.gone {
+	if waits := s.waiting(); s.spent && (n == 0 || s.held < n) && waits <= w.max/2/2 && !s.gone {
 		s.spent = false
 		w.credits++
-		w.apply(w.core.Credit(0, s.peer, int64(w.max/2-n)))
+		w.apply(w.core.Credit(0, s.peer, int64(w.max/2-waits)))
 		w.settle()
 	}
 }
@@ -319,7 +320,7 @@ func (x *twins) turn() {
 		p := x.pairs[x.rng.IntN(len(x.pairs))]
 		if n := p.shadow.held; n > 0 && len(p.owner.writing) == 0 {
 			p.shadow.held = x.rng.IntN(n + 1)
-			x.twin.wrote(p.shadow)
+			x.twin.wrote(p.shadow, 0)
 			p.conn.SetHeld(p.shadow.held, p.shadow.held)
 		}
 	default:
@@ -485,7 +486,7 @@ func (x *twins) finish(o *owner) {
 			unsent = x.rng.IntN(p.shadow.held + 1)
 		}
 		p.shadow.held = unsent
-		x.twin.wrote(p.shadow)
+		x.twin.wrote(p.shadow, len(w.want))
 		o.sink.Done(&w.out, unsent, unsent)
 	}
 	o.writing = o.writing[:0]
