@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -288,5 +289,42 @@ func BenchmarkOutcomes(b *testing.B) {
 			b.Fatalf("%d outcomes are kept", kept)
 		}
 		b.ReportMetric(float64(core.Memory().Total())/n, "B/outcome")
+	}
+}
+
+// BenchmarkForgotten is a cycle of submit, dispatch and answer whose job is in a group
+// that never was there before: what that takes, and what is left of the groups.
+func BenchmarkForgotten(b *testing.B) {
+	core := broker.New(broker.Config{IdleTypes: 10})
+	sub, wrk := core.AddSubmitter(), core.AddWorker()
+	typ, body := []byte("t"), []byte("1")
+	core.Join(0, wrk, &broker.Joining{Type: typ})
+	if _, _, err := core.SetRule(0, []byte("group-*"), broker.Rule{Concurrency: 10}); err != nil {
+		b.Fatal(err)
+	}
+	held := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / 1e6
+	}
+	cycle := func(n int) {
+		id := fmt.Appendf(nil, "%d", n)
+		core.Submit(0, sub, &broker.Submission{ID: id, Type: typ, Body: body, Groups: [][]byte{fmt.Appendf(nil, "group-%d", n)}, Quiet: true})
+		core.Respond(0, wrk, nil, body, false)
+	}
+	for n := range 100_000 {
+		cycle(-n)
+	}
+	before := held()
+	b.ResetTimer()
+	for n := range b.N {
+		cycle(n + 1)
+	}
+	b.StopTimer()
+	b.ReportMetric(before, "MB-after-100000")
+	b.ReportMetric(held(), "MB-at-the-end")
+	if core.GroupCount() != 0 {
+		b.Fatalf("%d groups are left", core.GroupCount())
 	}
 }

@@ -14,6 +14,9 @@ type Pattern struct {
 // NewPattern reads a pattern from a canonical name.
 func NewPattern(canonical []byte) Pattern {
 	head, rest, star := strings.Cut(Value(canonical), "*")
+	for strings.Contains(rest, "**") { // a thousand of them say what one says
+		rest = strings.ReplaceAll(rest, "**", "*")
+	}
 	p := Pattern{head: head, star: star, least: len(head) + len(rest) - strings.Count(rest, "*")}
 	if last := strings.LastIndexByte(rest, '*'); last >= 0 {
 		p.mid, p.tail = rest[:last], rest[last+1:]
