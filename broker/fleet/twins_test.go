@@ -310,6 +310,32 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// TestWantsAreFew: what workers want is said ten times a second at most, however often
+// one of them comes and goes.
+func TestWantsAreFew(t *testing.T) {
+	w := newTwins(0)
+	said := func() (n int) {
+		for _, x := range w.way {
+			if rest, err := msgp.Skip(x.data); err == nil && x.to == 0 {
+				if kind, _, _ := msgp.ReadUint64Bytes(rest); kind == 'w' {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	w.delay = int64(time.Hour) // so that all that was sent is on its way
+	for range 300 {
+		p := w.join(&broker.Joining{Type: []byte(`"t"`)})
+		w.pass(time.Millisecond)
+		w.apply(1, w.cores[1].Gone(w.now, p))
+		w.pass(2 * time.Millisecond)
+	}
+	if n := said(); n == 0 || n > 11 {
+		t.Errorf("in 0.9 s wants were said %d times", n)
+	}
+}
+
 // TestForeign: a broker that speaks another version is named, and no more.
 func TestForeign(t *testing.T) {
 	w := newTwins(0)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"gloom/cmd/gloomd/natstest"
 	"gloom/cmd/throwaway"
 )
 
@@ -42,6 +43,7 @@ const patience = 45 * time.Second
 //	broker [FLAGS]      starts gloomd on free ports, or again where it was, and
 //	                    points GLOOM_… at it; with unix first, on unix sockets
 //	stopbroker SIGNAL   ends it
+//	nats                starts a NATS server, which $NATS is
 //	original            starts a broker that knows no hello, and points GLOOM_… at it
 //	until REGEXP CMD…   runs a command until its output matches
 //	status N CMD…       runs a command that must exit with N
@@ -71,6 +73,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"broker":     cmdBroker,
 			"stopbroker": cmdStopBroker,
+			"nats":       cmdNATS,
 			"original":   cmdOriginal,
 			"until":      cmdUntil,
 			"status":     cmdStatus,
@@ -140,6 +143,13 @@ func cmdStopBroker(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(patience):
 		ts.Fatalf("gloomd did not stop")
 	}
+}
+
+func cmdNATS(ts *testscript.TestScript, neg bool, args []string) {
+	all, err := natstest.Cluster(1)
+	ts.Check(err)
+	ts.Defer(func() { natstest.Close(all) })
+	ts.Setenv("NATS", all[0].URL)
 }
 
 func cmdOriginal(ts *testscript.TestScript, neg bool, args []string) {

@@ -116,6 +116,30 @@ func TestOperating(t *testing.T) {
 	}
 }
 
+// TestCompose: what the compose files set are options of gloomd's.
+func TestCompose(t *testing.T) {
+	help, err := exec.Command("go", "run", "..", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, help)
+	}
+	n := 0
+	for _, name := range []string{"compose.yaml", "compose.fleet.yaml"} {
+		data, err := os.ReadFile("compose/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`GLOOM_([A-Z_]+)`).FindAllStringSubmatch(string(data), -1) {
+			n++
+			if flag := "--" + strings.ReplaceAll(strings.ToLower(m[1]), "_", "-") + " "; !strings.Contains(string(help), flag) {
+				t.Errorf("%s sets %s, and gloomd has no %s", name, m[0], flag)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("they set nothing")
+	}
+}
+
 // TestAlerts: every rule asks for metrics that exist, promtool accepts the file,
 // and what fires is what should.
 func TestAlerts(t *testing.T) {
