@@ -260,7 +260,7 @@ func TestLost(t *testing.T) {
 // lentAtAnyMoment yields twins with a job lent, between whose heartbeats, and since whose
 // last one, there is any time.
 func lentAtAnyMoment(t *testing.T) iter.Seq[*twins] {
-	const n, step = 10, 53 * time.Millisecond
+	const n, step = 7, 73 * time.Millisecond
 	return func(yield func(*twins) bool) {
 		for i := range time.Duration(n * n) {
 			w := newTwinsApart(time.Millisecond, i/n*step, broker.Config{IdleTypes: 10})
