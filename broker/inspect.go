@@ -200,6 +200,7 @@ type JobInfo struct {
 	Keep      time.Duration // how long its outcome is kept; 0 not
 	Submitter Peer
 	Worker    Peer
+	Broker    string // that the worker is, "" if it is none
 	// Releases is how often it was given back by a worker.
 	Releases int
 	// Groups are those of the job; HeldBy is the one that holds it back, by the
@@ -253,7 +254,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(unit))
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
-		x.Worker = b.peers[j.worker].id
+		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
 	case j.state == stEnded:
 		x.Outcome = b.timings.get(j.timing).code
 		if x.Outcome != 0 {
@@ -296,12 +297,12 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 		return "its type is paused"
 	case x.HeldBy != nil:
 		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
-	case k.workers == k.borrowers && k.pairs == 0:
-		return "no worker has joined its type"
 	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
 		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
 	case k.limits.Rate > 0 && k.timer >= 0:
 		return fmt.Sprintf("the limit of %g jobs a second of its type", k.limits.Rate)
+	case k.workers == k.borrowers && k.pairs == 0:
+		return "no worker has joined its type"
 	}
 	return "all workers of its type are at work"
 }

@@ -21,15 +21,15 @@ const ClashPause = 100 * time.Millisecond
 // behind makes lines of borrowers longer than those of all other workers.
 const behind = 1 << 63
 
-// AddBorrower lets a broker in that takes jobs of a type, none before Allot.
-func (b *Broker) AddBorrower(now int64, typ []byte) (Peer, []Effect) {
+// AddBorrower lets a broker of that name in that takes jobs of a type, none before Allot.
+func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect) {
 	b.begin(now)
 	p := b.newPeer()
 	k := b.typeNamed(typ)
 	k.workers++
 	k.borrowers++
 	b.wake(k)
-	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, credit: math.MaxInt64, named: true, notices: true, headers: true, borrows: true}
+	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, credit: math.MaxInt64, named: true, notices: true, headers: true, borrows: true, name: name}
 	return p, b.end()
 }
 

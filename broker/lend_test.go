@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gloom/broker"
 )
@@ -95,7 +96,7 @@ func TestLend(t *testing.T) {
 func TestBorrower(t *testing.T) {
 	b := broker.New(broker.Config{IdleTypes: 10})
 	s := b.AddSubmitter()
-	p, _ := b.AddBorrower(1, []byte(`"t"`))
+	p, _ := b.AddBorrower(1, []byte(`"t"`), "b")
 	b.Allot(1, p, 2)
 	w := b.AddWorker()
 	b.Join(1, w, &broker.Joining{Type: []byte(`"t"`)})
@@ -127,6 +128,53 @@ func TestBorrower(t *testing.T) {
 	}
 	if fx := b.Gone(4, p); told(fx) != "" || b.Totals().Queued != 3 {
 		t.Errorf("it is gone: %s, %+v", told(fx), b.Totals())
+	}
+}
+
+// TestTellOfLent: a lent job's run names its broker, also when that is gone, and what its
+// home holds back is told as that, whether it has workers or not.
+func TestTellOfLent(t *testing.T) {
+	b := broker.New(broker.Config{IdleTypes: 10})
+	s, typ := b.AddSubmitter(), []byte(`"t"`)
+	p, _ := b.AddBorrower(1, typ, "b")
+	b.Allot(1, p, 3)
+	for _, id := range []string{"0", "1", "2", "waits"} {
+		b.Submit(1, s, &broker.Submission{ID: []byte(id), Type: typ, Body: []byte("1"), Retries: 5})
+	}
+	if x, _ := b.Explain(1, []byte("0")); x.Worker != p || x.Broker != "b" {
+		t.Errorf("it runs at %d, %q, want %d, the broker b", x.Worker, x.Broker, p)
+	}
+	for _, v := range []struct {
+		limits broker.TypeLimits
+		paused bool
+		want   string
+	}{
+		{broker.TypeLimits{}, false, "no worker has joined its type"},
+		{broker.TypeLimits{Concurrency: 3}, false, "the limit of 3 running jobs of its type"},
+		{broker.TypeLimits{Concurrency: 3}, true, "its type is paused"},
+	} {
+		if _, err := b.Limit(1, typ, v.limits); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Pause(1, typ, v.paused); err != nil {
+			t.Fatal(err)
+		}
+		if x, _ := b.Explain(1, []byte("waits")); x.Holds != v.want {
+			t.Errorf("%+v, paused %v: it waits for %q, want %q", v.limits, v.paused, x.Holds, v.want)
+		}
+		if offered := b.Demand(typ).Jobs > 0; offered != (v.limits.Concurrency == 0) {
+			t.Errorf("%+v, paused %v: it is offered: %v", v.limits, v.paused, offered)
+		}
+	}
+	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
+	b.Gone(3, p)
+	for id, want := range map[string]broker.RunInfo{
+		"0": {Run: 1, Worker: p, Broker: "b", Ago: 2, Took: 1, Why: "no"},
+		"1": {Run: 1, Worker: p, Broker: "b", Ago: 1, Took: 2, Why: "its worker was lost in run 1", Lost: true},
+	} {
+		if runs := b.Runs(4, []byte(id)); len(runs) != 1 || runs[0] != want {
+			t.Errorf("runs of %s: %+v, want %+v", id, runs, want)
+		}
 	}
 }
 

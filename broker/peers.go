@@ -145,6 +145,7 @@ type worker struct {
 	headers bool // it wants headers
 	left    bool
 	borrows bool         // it is a broker (AddBorrower)
+	name    string       // of that broker
 	idle    link[worker] // in line
 	line    uint64       // orders workers by when they stood in line
 	since   int64

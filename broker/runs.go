@@ -17,6 +17,9 @@ const (
 type RunInfo struct {
 	Run    int // from 1
 	Worker Peer
+	// Broker is the one that it was lent to, "" for none; Lost: with that broker.
+	Broker string
+	Lost   bool
 	// Ago is how long ago it ended, Took how long it had taken.
 	Ago, Took time.Duration
 	Why       string
@@ -27,6 +30,8 @@ type pastRun struct {
 	job, seq     uint32
 	run          int
 	worker       Peer
+	broker       string
+	lost         bool
 	began, ended int64
 	why          []byte // of which the next one here takes the memory
 }
@@ -45,8 +50,10 @@ func (b *Broker) remember(r uint32, j *job, why string) {
 	}
 	x := &p.all[p.next]
 	p.next = (p.next + 1) % mostRuns
+	w := b.peers[j.worker].wrk
 	*x = pastRun{
-		job: r, seq: j.seq, run: int(j.attempts), worker: b.peers[j.worker].id, began: j.since, ended: b.now, why: x.why[:0],
+		job: r, seq: j.seq, run: int(j.attempts), worker: w.id, broker: w.name, lost: w.borrows && w.kind == nil,
+		began: j.since, ended: b.now, why: x.why[:0],
 	}
 	if len(why) <= longWhy {
 		x.why = append(x.why, why...)
@@ -66,7 +73,7 @@ func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	seq, p := b.jobs.get(r).seq, &b.runs
 	for i := range p.all {
 		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
-			found = append(found, RunInfo{x.run, x.worker, b.Since(x.ended), time.Duration(x.ended - x.began), string(x.why)})
+			found = append(found, RunInfo{x.run, x.worker, x.broker, x.lost, b.Since(x.ended), time.Duration(x.ended - x.began), string(x.why)})
 		}
 	}
 	return found

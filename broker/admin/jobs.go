@@ -11,17 +11,16 @@ import (
 	"gloom/wire"
 )
 
-func (a *API) peer(p broker.Peer) *api.Peer {
+// peer is who has a connection, or the broker of that name.
+func (a *API) peer(p broker.Peer, name string) *api.Peer {
 	if p == 0 {
 		return nil
 	}
-	out := &api.Peer{Number: uint64(p)}
+	out := &api.Peer{Number: uint64(p), Broker: name}
 	h := a.srv.Hub()
 	if c := h.Find(p); c != nil {
 		out.Address, out.Client = c.Remote, c.Client()
 		out.Seconds = float64(h.Now()-c.Opened) / 1e9
-	} else if f := a.srv.Fleet(); f != nil {
-		out.Broker = f.Borrower(p)
 	}
 	return out
 }
@@ -31,7 +30,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
 		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
-		Holds: x.Holds, Submitter: a.peer(x.Submitter), Worker: a.peer(x.Worker),
+		Holds: x.Holds, Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
@@ -58,7 +57,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var x broker.JobInfo
-	var ok bool
+	var ok, offered bool
 	var body, headers []byte
 	var runs []broker.RunInfo
 	a.srv.Hub().View(func(b *broker.Broker, now int64) {
@@ -66,12 +65,13 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 			body, headers = b.Content(id)
 		}
 		runs = b.Runs(now, id)
+		offered = x.State == "queued" && x.HeldBy == nil && b.Demand(x.Type).Jobs > 0
 	})
 	if !ok {
 		return unknownJob(id)
 	}
 	j := a.jobOf(&x)
-	if f := a.srv.Fleet(); f != nil && j.Holds != "" && x.State == "queued" {
+	if f := a.srv.Fleet(); f != nil && offered {
 		j.Holds += "; " + f.Why(x.Type)
 	}
 	if x.State == "queued" {
@@ -83,7 +83,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
 	}
 	for _, x := range runs {
-		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker), EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: x.Why})
+		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker, x.Broker), Lost: x.Lost, EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: x.Why})
 	}
 	j.Headers = headers
 	if body != nil {

@@ -49,7 +49,7 @@ func (a *API) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		for i := range found {
 			x := &found[i]
 			v := api.Worker{
-				Peer: *a.peer(x.Peer), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
+				Peer: *a.peer(x.Peer, ""), Types: x.Types, Prefetch: x.Room, Out: x.Out, Overdue: x.Overdue, Left: x.Left,
 				IdleSeconds: x.Idle.Seconds(), Jobs: values(x.Jobs), Serves: values(x.Serves), UnreadBytes: a.unread(x.Peer),
 			}
 			if x.Type != nil {
@@ -71,7 +71,7 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 		a.srv.Hub().View(func(b *broker.Broker, _ int64) { found, next = b.Submitters(typ, from, limit) })
 		for _, x := range found {
 			items = append(items, api.Submitter{
-				Peer: *a.peer(x.Peer), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: values(x.Names), UnreadBytes: a.unread(x.Peer),
+				Peer: *a.peer(x.Peer, ""), Jobs: x.Jobs, Bytes: x.Bytes, Types: x.Types, TypeNames: values(x.Names), UnreadBytes: a.unread(x.Peer),
 			})
 		}
 		return items, next

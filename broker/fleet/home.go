@@ -183,7 +183,7 @@ func (m *Machine) open(p *peer, l *lending) *line {
 	h.numbers++
 	ln := &line{no: h.numbers, peer: p, of: l}
 	var fx []broker.Effect
-	ln.core, fx = m.core.AddBorrower(m.now, l.typ)
+	ln.core, fx = m.core.AddBorrower(m.now, l.typ, p.name)
 	m.apply(fx)
 	l.lines = append(l.lines, ln)
 	p.lines[ln.no] = ln

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"gloom/broker"
 )
 
 // Info is what can be seen of a broker's part in a fleet.
@@ -84,15 +82,6 @@ func (m *Machine) Wanted(typ []byte) (n int) {
 		}
 	}
 	return n
-}
-
-// Borrower returns the name of the broker that a worker of the core's is, "" if it
-// is none.
-func (m *Machine) Borrower(p broker.Peer) string {
-	if ln := m.home.lines[p]; ln != nil {
-		return ln.peer.name
-	}
-	return ""
 }
 
 // Foreign returns the names of brokers that speak another version.

@@ -102,7 +102,9 @@ func aboutJob(j *api.Job) []fact {
 		on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 		switch {
 		case x.Worker.Broker != "":
-			on = "the broker " + cli.Clean(x.Worker.Broker)
+			if on = where(x.Worker); x.Lost {
+				on += ", which was lost,"
+			}
 		case x.Worker.Address != "":
 			on = cli.Clean(cmp.Or(x.Worker.Client, where(x.Worker)))
 		}
@@ -121,10 +123,10 @@ func aboutJob(j *api.Job) []fact {
 
 // who is a peer in words.
 func who(p *api.Peer) string {
-	if p.Broker != "" {
-		return "at the broker " + cli.Clean(p.Broker) + ", to which it is lent"
-	}
 	s := where(p)
+	if p.Broker != "" {
+		return "at " + s + ", to which it is lent"
+	}
 	if p.Client != "" {
 		s += " (" + cli.Clean(p.Client) + ")"
 	}
@@ -133,6 +135,9 @@ func who(p *api.Peer) string {
 
 // where a peer is; those on a unix socket have no address.
 func where(p *api.Peer) string {
+	if p.Broker != "" {
+		return "the broker " + cli.Clean(p.Broker)
+	}
 	if p.Address == "" || p.Address == "@" || p.Address == "unix" {
 		return fmt.Sprintf("unix #%d", p.Number)
 	}

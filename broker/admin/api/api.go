@@ -185,8 +185,8 @@ type Peer struct {
 	Address string  `json:"address"`
 	Client  string  `json:"client,omitempty"`
 	Seconds float64 `json:"connected_seconds"`
-	// Broker is the broker of the fleet that the job is lent to; there is no connection
-	// then.
+	// Broker is the broker of the fleet that the job is or was lent to; there is no
+	// connection then.
 	Broker string `json:"broker,omitempty"`
 }
 
@@ -237,10 +237,11 @@ type Job struct {
 }
 
 // Run is a run that did not end its job. Of a worker that is gone only the number is
-// known.
+// known, of a broker its name too.
 type Run struct {
 	Run          int     `json:"run"` // from 1
 	Worker       *Peer   `json:"worker"`
+	Lost         bool    `json:"lost,omitempty"` // with the broker that it was lent to
 	EndedSeconds float64 `json:"ended_seconds_ago"`
 	Seconds      float64 `json:"seconds"` // that it took
 	Reason       string  `json:"reason"`

@@ -386,13 +386,6 @@ func (d *Driver) Why(typ []byte) (why string) {
 	return why
 }
 
-// Borrower returns the name of the broker that a worker of the core's is, "" if it
-// is none.
-func (d *Driver) Borrower(p broker.Peer) (name string) {
-	d.hub.View(func(*broker.Broker, int64) { name = d.machine.Borrower(p) })
-	return name
-}
-
 // Close leaves the fleet. The hub is closed before.
 func (d *Driver) Close() {
 	close(d.stop)

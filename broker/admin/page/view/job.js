@@ -38,7 +38,7 @@ const runs = [
   { name: 'Why it ended', class: 'main reason', of: x => x.reason },
   { name: 'Ended', num: true, of: x => html`${time(x.ended_seconds_ago)} ago` },
   { name: 'After', num: true, wide: 1, of: x => time(x.seconds) },
-  { name: 'Worker', wide: 1, of: x => x.worker.broker ? `the broker ${x.worker.broker}` : x.worker.address ? html`${x.worker.client ?? 'unnamed'} <span class="muted">${x.worker.address}</span>` : `connection ${x.worker.number}, gone` },
+  { name: 'Worker', wide: 1, of: x => x.worker.broker ? `the broker ${x.worker.broker}${x.lost ? ', lost' : ''}` : x.worker.address ? html`${x.worker.client ?? 'unnamed'} <span class="muted">${x.worker.address}</span>` : `connection ${x.worker.number}, gone` },
 ];
 
 /** @param {any} j */
