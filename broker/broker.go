@@ -53,6 +53,7 @@ type Broker struct {
 	rules       map[string]*rule
 	likeRules   []*rule // those with a *
 	revisions   []revision
+	ruled       uint64 // numbers changes of rules
 
 	gates       slots[gate]
 	shares      slots[share]

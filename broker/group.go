@@ -17,6 +17,7 @@ type group struct {
 	// waiting and running count its jobs.
 	waiting, running int
 	limits           []limit
+	ruled            uint64 // Broker.ruled when its limits were set
 	// there: it counts as a group.
 	there bool
 	// shut: a rule lets none of its jobs go. opened says when it last ceased to

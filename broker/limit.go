@@ -65,24 +65,15 @@ type TypeError struct {
 
 func (e *TypeError) Error() string { return fmt.Sprintf("type %q: %s", e.Type, e.Reason) }
 
-// configure returns a type to be configured, made if there is room.
-func (b *Broker) configure(name []byte) (*jobType, error) {
-	if b.tooMany(b.typesByName[string(name)]) {
-		return nil, &TypeError{name, fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)}
-	}
-	k := b.typeNamed(name)
-	b.wake(k)
-	return k, nil
-}
-
 // Pause keeps jobs of a type from being handed out, whether or not it is known
 // yet; Resume lets them go on.
 func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, error) {
 	b.begin(now)
-	k, err := b.configure(name)
-	if err != nil {
-		return b.end(), err
+	if b.tooMany(b.typesByName[string(name)]) {
+		return b.end(), &TypeError{name, b.manyTypes()}
 	}
+	k := b.typeNamed(name)
+	b.wake(k)
 	k.paused = pause
 	b.touch(k)
 	return b.end(), nil
@@ -90,20 +81,5 @@ func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, error) {
 
 // Limit sets how much of a type may run.
 func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
-	b.begin(now)
-	if l.Concurrency < 0 || l.Concurrency > MaxConcurrency || !(l.Rate >= 0 && l.Rate <= MaxRate) {
-		return b.end(), &TypeError{name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)", l.Concurrency, l.Rate, int64(MaxConcurrency), float64(MaxRate))}
-	}
-	if l.Burst < 0 || l.Burst > MaxBurst || l.Burst > 0 && l.Rate == 0 {
-		return b.end(), &TypeError{name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(MaxBurst))}
-	}
-	k, err := b.configure(name)
-	if err != nil {
-		return b.end(), err
-	}
-	k.limits = l
-	k.tat = 0
-	b.stopRateTimer(k)
-	b.touch(k)
-	return b.end(), nil
+	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Limits: &l}}})
 }

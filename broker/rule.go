@@ -46,12 +46,17 @@ const (
 )
 
 // RuleError says why a rule cannot be set.
-type RuleError struct{ Reason string }
+type RuleError struct {
+	Pattern []byte
+	Reason  string
+}
 
 func (e *RuleError) Error() string { return e.Reason }
 
-func (r *Rule) check() error {
-	wrong := func(format string, args ...any) error { return &RuleError{fmt.Sprintf(format, args...)} }
+func (r *RuleInfo) check() error {
+	wrong := func(format string, args ...any) error {
+		return &RuleError{r.Pattern, fmt.Sprintf(format, args...)}
+	}
 	switch {
 	case r.Concurrency < -1 || r.Concurrency > MaxConcurrency:
 		return wrong("concurrency is %d, want 0 to %d", r.Concurrency, int64(MaxConcurrency))
@@ -70,38 +75,29 @@ func (r *Rule) check() error {
 // SetRule sets what the groups that fit a pattern may do, and tells whether
 // there was no rule for it before.
 func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, err error) {
-	b.begin(now)
-	if err := q.check(); err != nil {
-		return b.end(), false, err
-	}
-	r := b.rules[string(pattern)]
-	if r == nil {
-		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(pattern)}, like: wire.NewPattern(pattern)}
-		if len(b.rules) >= maxRules || !r.like.Plain() && len(b.likeRules) >= maxLikeRules {
-			return b.end(), false, &RuleError{fmt.Sprintf("there are %d rules, %d of them with a *; at most %d and %d may be", len(b.rules), len(b.likeRules), maxRules, maxLikeRules)}
-		}
-		b.rules[string(pattern)] = r
-		if created = true; !r.like.Plain() {
-			b.likeRules = append(b.likeRules, r)
-		}
-	}
-	r.Rule = q
-	b.revise(r)
-	return b.end(), created, nil
+	created = b.rules[string(pattern)] == nil
+	fx, err = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
+	return fx, created && err == nil, err
 }
 
 // DropRule takes back the rule for a pattern, and tells whether there was one.
 func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
-	b.begin(now)
-	r := b.rules[string(pattern)]
+	there := b.rules[string(pattern)] != nil
+	fx, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
+	return fx, there
+}
+
+func (b *Broker) setRule(x *RuleInfo) *rule {
+	r := b.rules[string(x.Pattern)]
 	if r == nil {
-		return b.end(), false
+		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(x.Pattern)}, like: wire.NewPattern(x.Pattern)}
+		b.rules[string(x.Pattern)] = r
+		if !r.like.Plain() {
+			b.likeRules = append(b.likeRules, r)
+		}
 	}
-	delete(b.rules, string(pattern))
-	b.likeRules = slices.DeleteFunc(b.likeRules, func(o *rule) bool { return o == r })
-	r.gone = true
-	b.revise(r)
-	return b.end(), true
+	r.Rule = x.Rule
+	return r
 }
 
 // Rules lists all rules by pattern.
@@ -122,24 +118,29 @@ func (b *Broker) Rule(pattern []byte) (Rule, bool) {
 	return Rule{}, false
 }
 
-// revision is a rule that has changed, and the group to go on with.
+// revision is rules with a * that have changed, and the group to go on with.
 type revision struct {
-	rule *rule
-	next int
+	rules []*rule
+	next  int
 }
 
-// revisedGroups is how many groups one command looks at when a rule has changed.
+// revisedGroups is how many patterns one command compares when rules have changed.
 const revisedGroups = 2048
 
-// revise has all groups that fit a rule follow its change.
-func (b *Broker) revise(r *rule) {
-	if r.like.Plain() {
-		if g := b.findGroup(r.Pattern); g != nil {
+// revise has all groups that fit rules follow their change.
+func (b *Broker) revise(changed []*rule) {
+	b.ruled++
+	var like []*rule
+	for _, r := range changed {
+		if !r.like.Plain() {
+			like = append(like, r)
+		} else if g := b.findGroup(r.Pattern); g != nil {
 			b.applyRules(g)
 		}
-		return
 	}
-	b.revisions = append(b.revisions, revision{rule: r})
+	if len(like) > 0 {
+		b.revisions = append(b.revisions, revision{rules: like})
+	}
 }
 
 // reviseSome goes on with rules that have changed.
@@ -150,16 +151,29 @@ func (b *Broker) reviseSome() {
 			b.revisions = b.revisions[1:]
 			continue
 		}
-		if g := b.groups.all[v.next]; g != nil && v.rule.like.Fits(wire.Value(g.name)) {
-			b.applyRules(g)
+		if g := b.groups.all[v.next]; g != nil {
+			n += len(v.rules) - 1
+			if name := wire.Value(g.name); slices.ContainsFunc(v.rules, func(r *rule) bool { return r.like.Fits(name) }) {
+				b.applyRules(g)
+			}
 		}
 		v.next++
+	}
+}
+
+// catchUp has the groups of a set, whose job may be next, follow the rules at once.
+func (b *Broker) catchUp(s *groupSet) {
+	for _, g := range s.groups {
+		if g.ruled != b.ruled {
+			b.applyRules(g)
+		}
 	}
 }
 
 // applyRules sets a group's limits to what the rules say. Those that it had go
 // on with the tokens that there are, at most their burst.
 func (b *Broker) applyRules(g *group) {
+	g.ruled = b.ruled
 	var limits []limit
 	add := func(r *rule) {
 		l := limit{rule: r, Rule: r.Rule}

@@ -185,6 +185,9 @@ func (b *Broker) search(k *jobType) *flow {
 			ref = s.flows.top().ref
 		}
 		f := b.flows[ref]
+		if f.set != nil && len(b.revisions) > 0 {
+			b.catchUp(f.set)
+		}
 		switch {
 		case f.sub != nil && f.sub.gone:
 			b.lose(f)
@@ -203,20 +206,16 @@ func (b *Broker) search(k *jobType) *flow {
 
 // SetFair says whether groups take turns in a type.
 func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, error) {
-	b.begin(now)
-	k, err := b.configure(name)
-	if err != nil {
-		return b.end(), err
+	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
+}
+
+// restand lets the flows of a type that has become fair, or no longer is, stand anew.
+func (b *Broker) restand(k *jobType) {
+	if k.flowCount > 0 {
+		// Turned on and off again and again, there is one for the type all the same.
+		b.restandings = slices.DeleteFunc(b.restandings, func(v restanding) bool { return v.kind == k })
+		b.restandings = append(b.restandings, restanding{kind: k, next: 1})
 	}
-	if k.fair != fair {
-		if k.fair = fair; k.flowCount > 0 {
-			// Turned on and off again and again, there is one for the type all the same.
-			b.restandings = slices.DeleteFunc(b.restandings, func(v restanding) bool { return v.kind == k })
-			b.restandings = append(b.restandings, restanding{kind: k, next: 1})
-		}
-	}
-	b.touch(k)
-	return b.end(), nil
 }
 
 // restanding is a type that has become fair, or no longer is, and the flow to go

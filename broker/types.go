@@ -113,8 +113,16 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 
 // inUse: the type cannot be forgotten.
 func (k *jobType) inUse() bool {
-	return k.touched || k.ripe >= 0 || k.flowCount > 0 || k.workers+k.named > 0 || k.paused || k.fair || k.limits != (TypeLimits{})
+	return k.busy() || k.set()
 }
+
+// busy: it is in use, whatever is set of it.
+func (k *jobType) busy() bool {
+	return k.touched || k.ripe >= 0 || k.flowCount > 0 || k.workers+k.named > 0 || k.paused
+}
+
+// set: it has limits or is fair.
+func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 
 // tooMany: the type (nil when it is not known) is not in use, and cannot come
 // into use because as many as may be are.

@@ -368,13 +368,26 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/jobs/" + strings.Repeat("a", 1025), "", 400, nil, "1024"},
 		{"GET", "/v1/jobs/%ff", "", 400, nil, "UTF-8"},
 		{"GET", "/v1/nothing", "", 404, nil, "/v1/nothing"},
-		{"PATCH", "/v1/types/x", "", 405, nil, "GET"},
+		{"PATCH", "/v1/types/x", "", 405, nil, "GET, HEAD, PUT"},
 	} {
 		e := w.call(c.method, c.path, c.body, c.status, c.headers...)
 		if !strings.Contains(fmt.Sprint(e["reason"]), c.says) {
 			t.Errorf("%s %.60s: %v does not name %q", c.method, c.path, e, c.says)
 		}
 	}
+}
+
+// TestTypesFull: a type too many is refused as a job too many is.
+func TestTypesFull(t *testing.T) {
+	w := start(t, func(o *server.Options) { o.MaxTypes = 1 })
+	w.call("PUT", "/v1/types/one", `{"fair":true}`, 200)
+	for path, body := range map[string]string{"": `{"fair":true}`, "/limits": `{"concurrency":1}`, "/pause": ""} {
+		method := map[bool]string{true: "POST", false: "PUT"}[body == ""]
+		if e := w.call(method, "/v1/types/two"+path, body, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-types") {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+	w.call("GET", "/v1/types/two", "", 404)
 }
 
 // TestHosts: under which names and addresses requests come through.

@@ -313,11 +313,13 @@ func TestFileAndOperators(t *testing.T) {
 	w.call("PUT", "/v1/types/t", `{"fair":true}`, 200)
 	bad := file(3, nil)
 	bad.Groups["c"] = broker.Rule{Concurrency: -5}
+	bad.Types = map[string]server.TypeSettings{"new": {Fair: true}}
 	if err := w.srv.Limits().Load(bad); err == nil {
 		t.Error("a rule that cannot be is loaded")
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		w.call("GET", "/v1/groups/"+name, "", 404)
 	}
+	w.call("GET", "/v1/types/new", "", 404)
 	typ(true, 9)
 }

@@ -87,15 +87,19 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
 	e := fail(http.StatusNotFound, "not_found", "no such path for %s: %.200s; /openapi.json lists all", r.Method, r.URL.Path)
-	// Another method may be known for this path.
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+	// Other methods may be known for this path.
+	var known []string
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = m
 		if _, p := a.mux.Handler(probe); p != "" && p != "/v1/" {
-			e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not work on %.200s, %s does", r.Method, r.URL.Path, m)
-			w.Header().Set("Allow", m)
-			break
+			known = append(known, m)
 		}
+	}
+	if len(known) > 0 {
+		allow := strings.Join(known, ", ")
+		e = fail(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not work on %.200s, these do: %s", r.Method, r.URL.Path, allow)
+		w.Header().Set("Allow", allow)
 	}
 	reply(w, e.Status, e)
 }

@@ -180,7 +180,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 	if err := set(n); err != nil {
 		var te *broker.TypeError
 		if errors.As(err, &te) {
-			return fail(http.StatusBadRequest, "invalid_value", "type %.64q: %s", wire.Value(n), te.Reason)
+			return fail(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), te.Reason)
 		}
 		return err
 	}

@@ -89,7 +89,7 @@ func (l *Limits) SetRule(pattern string, r broker.Rule) (created bool, err error
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, there := l.rule(pattern)
-	if err := l.coreRule(pattern, r); err != nil {
+	if err := l.setRule(pattern, r); err != nil {
 		return false, err
 	}
 	l.rules[pattern] = r
@@ -110,30 +110,34 @@ func (l *Limits) DropRule(pattern string) error {
 	}
 	delete(l.rules, pattern)
 	if r, ok := l.file.Groups[pattern]; ok {
-		return l.coreRule(pattern, r)
+		return l.setRule(pattern, r)
 	}
-	l.coreDrop(pattern)
-	return nil
+	return l.configure(&broker.Settings{Drop: [][]byte{[]byte(pattern)}})
+}
+
+func (l *Limits) setRule(pattern string, r broker.Rule) error {
+	return l.configure(&broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(pattern), Rule: r}}})
 }
 
 // SetTypeLimits sets the limits of a type, for as long as the process lives.
 func (l *Limits) SetTypeLimits(name string, limits broker.TypeLimits) error {
-	return l.setType(l.limited, name, func() error { return l.coreLimits(name, limits) })
+	return l.setType(l.limited, broker.TypeSetting{Name: []byte(name), Limits: &limits})
 }
 
 // SetFair sets whether groups take turns in a type, for as long as the process
 // lives.
 func (l *Limits) SetFair(name string, fair bool) error {
-	return l.setType(l.fair, name, func() error { return l.coreFair(name, fair) })
+	return l.setType(l.fair, broker.TypeSetting{Name: []byte(name), Fair: &fair})
 }
 
-func (l *Limits) setType(said map[string]bool, name string, set func() error) error {
+func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
+	name := string(t.Name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !said[name] && len(said) >= l.most {
-		return &broker.TypeError{Type: []byte(name), Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
+		return &broker.TypeError{Type: t.Name, Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
 	}
-	if err := set(); err != nil {
+	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
 	}
 	said[name] = true
@@ -141,31 +145,21 @@ func (l *Limits) setType(said map[string]bool, name string, set func() error) er
 }
 
 // Load puts what a file says in place of what the file before said. An error
-// changes nothing.
+// changes nothing; it is a *broker.RuleError or a *broker.TypeError.
 func (l *Limits) Load(f FileLimits) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.file
-	err := l.replace(f)
-	if err != nil {
-		_ = l.replace(old)
-	}
-	return err
-}
-
-func (l *Limits) replace(f FileLimits) error {
-	old := l.file
-	l.file = f
+	var s broker.Settings
 	for p := range old.Groups {
-		if _, stays := f.Groups[p]; !stays && !has(l.rules, p) {
-			l.coreDrop(p)
+		if !has(f.Groups, p) && !has(l.rules, p) {
+			s.Drop = append(s.Drop, []byte(p))
 		}
 	}
-	for p, r := range f.Groups {
-		if was, ok := old.Groups[p]; (!ok || was != r) && !has(l.rules, p) {
-			if err := l.coreRule(p, r); err != nil {
-				return err
-			}
+	for _, p := range slices.Sorted(maps.Keys(f.Groups)) {
+		was, there := old.Groups[p]
+		if is := f.Groups[p]; (!there || was != is) && !has(l.rules, p) {
+			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: []byte(p), Rule: is})
 		}
 	}
 	names := maps.Clone(old.Types)
@@ -173,54 +167,35 @@ func (l *Limits) replace(f FileLimits) error {
 		names = map[string]TypeSettings{}
 	}
 	maps.Copy(names, f.Types)
-	for name := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		was, is := old.Types[name], f.Types[name]
+		t := broker.TypeSetting{Name: []byte(name)}
 		if was.Limits != is.Limits && !l.limited[name] {
-			if err := l.coreLimits(name, is.Limits); err != nil {
-				return err
-			}
+			t.Limits = &is.Limits
 		}
 		if was.Fair != is.Fair && !l.fair[name] {
-			if err := l.coreFair(name, is.Fair); err != nil {
-				return err
-			}
+			t.Fair = &is.Fair
+		}
+		if t.Limits != nil || t.Fair != nil {
+			s.Types = append(s.Types, t)
 		}
 	}
-	return nil
+	err := l.configure(&s)
+	if err == nil {
+		l.file = f
+	}
+	return err
+}
+
+func (l *Limits) configure(s *broker.Settings) (err error) {
+	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
+		fx, err = b.Configure(now, s)
+		return fx
+	})
+	return err
 }
 
 func has[V any](m map[string]V, key string) bool {
 	_, ok := m[key]
 	return ok
-}
-
-func (l *Limits) coreRule(pattern string, r broker.Rule) (err error) {
-	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, _, err = b.SetRule(now, []byte(pattern), r)
-		return fx
-	})
-	return err
-}
-
-func (l *Limits) coreDrop(pattern string) {
-	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, _ = b.DropRule(now, []byte(pattern))
-		return fx
-	})
-}
-
-func (l *Limits) coreLimits(name string, limits broker.TypeLimits) (err error) {
-	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, err = b.Limit(now, []byte(name), limits)
-		return fx
-	})
-	return err
-}
-
-func (l *Limits) coreFair(name string, fair bool) (err error) {
-	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, err = b.SetFair(now, []byte(name), fair)
-		return fx
-	})
-	return err
 }

@@ -93,7 +93,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
 	s.limits = newLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
-		return nil, &OptionError{Flag: "limits", Value: opt.LimitsFile, Reason: err.Error()}
+		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
 	}
 	if err := s.listen(); err != nil {
 		s.closeListeners()

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +18,9 @@ import (
 // pattern. Its error says which line is wrong.
 func readLimits(path string) (server.FileLimits, error) {
 	limits := server.FileLimits{Types: map[string]server.TypeSettings{}, Groups: map[string]broker.Rule{}}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would keep us waiting
+		return limits, &cli.FileError{Path: path, Reason: "is no regular file"}
+	}
 	f, err := cli.ReadFile(path)
 	if err != nil {
 		return limits, err
@@ -49,6 +56,34 @@ func readLimits(path string) (server.FileLimits, error) {
 	return limits, nil
 }
 
+// atLine adds to an error about a type or a rule where the file speaks of it.
+func atLine(path string, err error) error {
+	var t *broker.TypeError
+	var r *broker.RuleError
+	var table string
+	var name []byte
+	var says error
+	switch {
+	case errors.As(err, &t):
+		table, name, says = "types", t.Type, t
+	case errors.As(err, &r):
+		table, name, says = "groups", r.Pattern, r
+	default:
+		return err
+	}
+	f, e := cli.ReadFile(path)
+	if e != nil {
+		return err
+	}
+	all, _ := f.Table(table)
+	for _, k := range all.Keys() {
+		if bytes.Equal(wire.Canonical(nil, k), name) {
+			return all.Errorf(k, "%v", says)
+		}
+	}
+	return err
+}
+
 func typeSettings(t *cli.File) (s server.TypeSettings, err error) {
 	if err := keys(t, "concurrency", "rate", "burst", "fair"); err != nil {
 		return s, err
@@ -65,7 +100,7 @@ func typeSettings(t *cli.File) (s server.TypeSettings, err error) {
 	if v := t.Value("fair"); v != nil {
 		fair, ok := v.(bool)
 		if !ok {
-			return s, t.Errorf("fair", "fair must be true or false, got %v", v)
+			return s, t.Errorf("fair", "fair must be true or false, got %s", shown(v))
 		}
 		s.Fair = fair
 	}
@@ -108,7 +143,15 @@ func whole(t *cli.File, key string, low, high, def int64) (int64, error) {
 	if n, ok := v.(int64); ok && n >= low && n <= high {
 		return n, nil
 	}
-	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %v", key, low, high, v)
+	return 0, t.Errorf(key, "%s must be an integer from %d to %d, got %s", key, low, high, shown(v))
+}
+
+// shown is a value of the file as a message has it: texts in quotes.
+func shown(v any) string {
+	if s, ok := v.(string); ok {
+		return fmt.Sprintf("%.64q", s)
+	}
+	return fmt.Sprint(v)
 }
 
 // pace reads rate and burst.
@@ -119,7 +162,7 @@ func pace(t *cli.File) (rate float64, burst int64, err error) {
 			rate, ok = v.(float64)
 		}
 		if !ok || !(rate > 0 && rate <= broker.MaxRate) {
-			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %v", float64(broker.MaxRate), v)
+			return 0, 0, t.Errorf("rate", "rate must be a number above 0, at most %g, got %s", float64(broker.MaxRate), shown(v))
 		}
 	}
 	burst, err = whole(t, "burst", 1, broker.MaxBurst, 0)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"gloom/broker"
@@ -15,6 +16,16 @@ func limitsFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limits.toml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// fifo would keep a reader waiting.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -87,7 +98,8 @@ func TestLimitsMistakes(t *testing.T) {
 		{"[groups.x]", `limits.toml:1: the rule for "x" needs concurrency or rate`},
 		{"[groups.x]\nrate = 0", "limits.toml:2: rate must be a number above 0, at most 1e+09, got 0"},
 		{"[groups.x]\nrate = nan", "limits.toml:2: rate must be a number above 0"},
-		{"[groups.x]\nrate = \"5\"", "limits.toml:2: rate must be a number above 0"},
+		{"[groups.x]\nrate = \"5\"", `limits.toml:2: rate must be a number above 0, at most 1e+09, got "5"`},
+		{"[groups.x]\nconcurrency = \"5\"", `limits.toml:2: concurrency must be an integer from 0 to 1000000000, got "5"`},
 		{"[groups.x]\nburst = 5", "limits.toml:2: burst needs a rate"},
 		{"[groups.x]\nrate = 1\nburst = 0", "limits.toml:3: burst must be an integer from 1 to 1000000, got 0"},
 		{"groups = { y = { rate = 1 }, x = { rate = -1 } }", "limits.toml:1: rate must be a number above 0"},
@@ -103,5 +115,8 @@ func TestLimitsMistakes(t *testing.T) {
 	}
 	if _, err := parse(t, "--limits", filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("no file: %v", err)
+	}
+	if _, err := parse(t, "--limits", fifo(t)); err == nil || !strings.Contains(err.Error(), "is no regular file") {
+		t.Errorf("a FIFO: %v", err)
 	}
 }

@@ -64,7 +64,7 @@ func run(opt server.Options) error {
 	defer signals.Close()
 	server.Pace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
-		return err
+		return atLine(opt.LimitsFile, err)
 	}
 	close(started)
 	srv.ServeHTTP(admin.New(srv, log.Audit))

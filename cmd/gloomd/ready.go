@@ -16,7 +16,7 @@ func reload(srv *server.Server, log *daemon.Log, limitsFile string) {
 	if limitsFile != "" {
 		limits, e := readLimits(limitsFile)
 		if e == nil {
-			e = srv.Limits().Load(limits)
+			e = atLine(limitsFile, srv.Limits().Load(limits))
 		}
 		err = errors.Join(err, e)
 	}

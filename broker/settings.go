@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"fmt"
+	"slices"
+
+	"gloom/wire"
+)
+
+// Settings are rules of groups and what is set of types, to be changed together.
+type Settings struct {
+	Rules []RuleInfo // to be set
+	Drop  [][]byte   // the patterns of rules to be taken back; none of those set
+	Types []TypeSetting
+}
+
+// TypeSetting is what is set of a type; nil stays as it is.
+type TypeSetting struct {
+	Name   []byte
+	Limits *TypeLimits
+	Fair   *bool
+}
+
+// Configure changes settings: all of them before it hands out a job, or, with a
+// *RuleError or a *TypeError, none.
+func (b *Broker) Configure(now int64, s *Settings) ([]Effect, error) {
+	b.begin(now)
+	if err := b.check(s); err != nil {
+		return b.end(), err
+	}
+	var changed []*rule
+	for _, pattern := range s.Drop {
+		if r := b.rules[string(pattern)]; r != nil {
+			r.gone = true
+			delete(b.rules, string(pattern))
+			changed = append(changed, r)
+		}
+	}
+	if len(changed) > 0 {
+		b.likeRules = slices.DeleteFunc(b.likeRules, func(r *rule) bool { return r.gone })
+	}
+	for i := range s.Rules {
+		changed = append(changed, b.setRule(&s.Rules[i]))
+	}
+	b.revise(changed)
+	for i := range s.Types {
+		b.setType(&s.Types[i])
+	}
+	return b.end(), nil
+}
+
+// check tells whether settings can be what they are to become.
+func (b *Broker) check(s *Settings) error {
+	all, like := len(b.rules), len(b.likeRules)
+	count := func(pattern wire.Pattern, n int) {
+		if all += n; !pattern.Plain() {
+			like += n
+		}
+	}
+	for _, pattern := range s.Drop {
+		if r := b.rules[string(pattern)]; r != nil {
+			count(r.like, -1)
+		}
+	}
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		if err := r.check(); err != nil {
+			return err
+		}
+		if b.rules[string(r.Pattern)] == nil {
+			count(wire.NewPattern(r.Pattern), +1)
+		}
+		if all > maxRules || like > maxLikeRules {
+			return &RuleError{r.Pattern, fmt.Sprintf("there would be more than %d rules, or than %d with a *", maxRules, maxLikeRules)}
+		}
+	}
+	more, last := 0, []byte(nil)
+	for i := range s.Types {
+		t := &s.Types[i]
+		if err := t.check(); err != nil {
+			return err
+		}
+		n := b.brings(t)
+		if more += n; n > 0 {
+			last = t.Name
+		}
+	}
+	if b.tooManyTypes(more) {
+		return &TypeError{last, b.manyTypes()}
+	}
+	return nil
+}
+
+// brings is +1 if a setting brings a type into use, -1 if it ends its use.
+func (b *Broker) brings(t *TypeSetting) int {
+	k := b.typesByName[string(t.Name)]
+	if k == nil || k.resting.in() {
+		return +1
+	}
+	if limits, fair := t.over(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {
+		return -1
+	}
+	return 0
+}
+
+// over is what a type's limits and fairness become.
+func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
+	limits, fair := k.limits, k.fair
+	if t.Limits != nil {
+		limits = *t.Limits
+	}
+	if t.Fair != nil {
+		fair = *t.Fair
+	}
+	return limits, fair
+}
+
+func (t *TypeSetting) check() error {
+	l := t.Limits
+	if l == nil {
+		return nil
+	}
+	if l.Concurrency < 0 || l.Concurrency > MaxConcurrency || !(l.Rate >= 0 && l.Rate <= MaxRate) {
+		return &TypeError{t.Name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)", l.Concurrency, l.Rate, int64(MaxConcurrency), float64(MaxRate))}
+	}
+	if l.Burst < 0 || l.Burst > MaxBurst || l.Burst > 0 && l.Rate == 0 {
+		return &TypeError{t.Name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(MaxBurst))}
+	}
+	return nil
+}
+
+func (b *Broker) setType(t *TypeSetting) {
+	k := b.typeNamed(t.Name)
+	b.wake(k)
+	limits, fair := t.over(k)
+	if t.Limits != nil {
+		k.limits, k.tat = limits, 0
+		b.stopRateTimer(k)
+	}
+	if k.fair != fair {
+		k.fair = fair
+		b.restand(k)
+	}
+	b.touch(k)
+}

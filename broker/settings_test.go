@@ -1,0 +1,137 @@
+package broker_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"gloom/broker"
+)
+
+func names(list ...string) (all [][]byte) {
+	for _, s := range list {
+		all = append(all, []byte(s))
+	}
+	return all
+}
+
+func given(fx []broker.Effect) (n int) {
+	for _, e := range fx {
+		if e.Op == broker.OpJob {
+			n++
+		}
+	}
+	return n
+}
+
+// TestConfigure: nothing that is held back before and after a change of settings goes
+// while they change, however many groups have to follow.
+func TestConfigure(t *testing.T) {
+	one := broker.Rule{Concurrency: 1}
+	none := broker.Rule{Concurrency: 0}
+	rules := func(r broker.Rule, patterns ...string) (all []broker.RuleInfo) {
+		for _, p := range patterns {
+			all = append(all, broker.RuleInfo{Pattern: []byte(p), Rule: r})
+		}
+		return all
+	}
+	typ := func(concurrency int) []broker.TypeSetting {
+		return []broker.TypeSetting{{Name: []byte("t"), Limits: &broker.TypeLimits{Concurrency: concurrency}}}
+	}
+	groups := 5000 // more than one command revises
+	if broker.Checking {
+		groups = 2500
+	}
+	for _, c := range []struct {
+		what          string
+		before, after broker.Settings
+		groups        int // of as many jobs
+		run           int // of them
+	}{
+		{"a pattern for another", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g*")}, 1, 1},
+		{"a pattern for a name", broker.Settings{Rules: rules(one, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(one, "g-0")}, 1, 1},
+		{"a name for a pattern", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: names("g-0"), Rules: rules(one, "*")}, 1, 1},
+		{"a rule for a type", broker.Settings{Rules: rules(one, "g-0")}, broker.Settings{Drop: names("g-0"), Types: typ(1)}, 1, 1},
+		{"a type for a rule", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(one, "g-*"), Types: typ(0)}, 1, 1},
+		{"a type for a rule of many groups", broker.Settings{Types: typ(1)}, broker.Settings{Rules: rules(none, "g-*"), Types: typ(0)}, groups, 1},
+		{"a rule for another of many groups", broker.Settings{Rules: rules(none, "g-*")}, broker.Settings{Drop: names("g-*"), Rules: rules(none, "x*", "g*")}, groups, 0},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			b := broker.New(broker.Config{})
+			if _, err := b.Configure(0, &c.before); err != nil {
+				t.Fatal(err)
+			}
+			s, w := b.AddSubmitter(), b.AddWorker()
+			b.Join(0, w, &broker.Joining{Types: names("t"), Prefetch: 2 * groups})
+			run := 0
+			for i := range max(c.groups, 50) {
+				run += given(b.Submit(0, s, &broker.Submission{
+					ID: fmt.Append(nil, i), Type: []byte("t"), Body: []byte("1"), Groups: names(fmt.Sprint("g-", i%c.groups)), Quiet: true,
+				}))
+			}
+			if run != c.run {
+				t.Fatalf("before, %d jobs run, want %d", run, c.run)
+			}
+			fx, err := b.Configure(0, &c.after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			more, ticks := given(fx), 0
+			for ; b.Next() <= 0 && ticks < 10_000; ticks++ {
+				more += given(b.Tick(0))
+			}
+			if more > 0 || b.Next() <= 0 {
+				t.Errorf("%d jobs were let go, in %d ticks", more, ticks)
+			}
+		})
+	}
+}
+
+// TestConfigureRefused: of settings that cannot be, nothing is.
+func TestConfigureRefused(t *testing.T) {
+	free := broker.TypeSetting{Name: []byte("t1"), Limits: &broker.TypeLimits{}}
+	limited := func(name string) broker.TypeSetting {
+		return broker.TypeSetting{Name: []byte(name), Limits: &broker.TypeLimits{Concurrency: 1}}
+	}
+	var many []broker.RuleInfo
+	for i := range 1001 {
+		many = append(many, broker.RuleInfo{Pattern: fmt.Appendf(nil, "p%d-*", i), Rule: broker.Rule{Concurrency: 1}})
+	}
+	for _, c := range []struct {
+		what    string
+		s       broker.Settings
+		pattern string // named by a *RuleError
+		typ     string // or by a *TypeError; neither: no error
+	}{
+		{"too many patterns", broker.Settings{Drop: names("a"), Rules: many, Types: []broker.TypeSetting{limited("t1")}}, "p999-*", ""},
+		{"as many as may be", broker.Settings{Drop: names("held-*"), Rules: many[:1000]}, "", ""},
+		{"a rule out of range", broker.Settings{Drop: names("a"), Rules: []broker.RuleInfo{many[0], {Pattern: []byte("b"), Rule: broker.Rule{Concurrency: -2}}}}, "b", ""},
+		{"too many types", broker.Settings{Drop: names("a"), Types: []broker.TypeSetting{limited("t1"), limited("t2"), limited("t3")}}, "", "t3"},
+		{"types in place of others", broker.Settings{Types: []broker.TypeSetting{free, limited("t2"), limited("t3")}}, "", ""},
+		{"a type out of range", broker.Settings{Drop: names("a"), Types: []broker.TypeSetting{{Name: []byte("t1"), Limits: &broker.TypeLimits{Burst: 1}}}}, "", "t1"},
+	} {
+		b := broker.New(broker.Config{MaxTypes: 2})
+		before := broker.Settings{
+			Rules: []broker.RuleInfo{{Pattern: []byte("a"), Rule: broker.Rule{Concurrency: 5}}, {Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}},
+			Types: []broker.TypeSetting{limited("t1")},
+		}
+		if _, err := b.Configure(0, &before); err != nil {
+			t.Fatal(err)
+		}
+		state := func() []any {
+			x, _, _ := b.Type([]byte("t1"))
+			return []any{b.Rules(), b.TypeCount(), b.TypesInUse(), x.Limits}
+		}
+		was := state()
+		_, err := b.Configure(0, &c.s)
+		var re *broker.RuleError
+		var te *broker.TypeError
+		switch {
+		case c.pattern != "" && (!errors.As(err, &re) || string(re.Pattern) != c.pattern), c.typ != "" && (!errors.As(err, &te) || string(te.Type) != c.typ), c.pattern+c.typ == "" && err != nil:
+			t.Errorf("%s: %v, want an error of %q", c.what, err, c.pattern+c.typ)
+		case err != nil && !reflect.DeepEqual(state(), was):
+			t.Errorf("%s: refused (%v), but %+v has become %+v", c.what, err, was, state())
+		}
+	}
+}
