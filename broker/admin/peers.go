@@ -3,6 +3,7 @@ package admin
 import (
 	_ "embed"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,14 @@ func (a *API) getSubmitters(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getStatus(w http.ResponseWriter, r *http.Request) error {
-	reply(w, http.StatusOK, a.status(grantOf(r)))
+	g := grantOf(r)
+	s := a.status(g)
+	if typ, err := typeAsked(r); err != nil {
+		return err
+	} else if typ != nil && !g.CoversName(typ) {
+		s.Scopes = slices.DeleteFunc(s.Scopes, func(scope string) bool { return scope == "submit" })
+	}
+	reply(w, http.StatusOK, s)
 	return nil
 }
 

@@ -281,7 +281,7 @@ func TestSubmitHangsUp(t *testing.T) {
 // TestScopes: watch reads, submit hands in, of its types, and admin changes.
 func TestScopes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nall submit,watch\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nsome submit,watch mail,img.*\nall submit,watch\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := start(t, func(o *server.Options) { o.TokenFile = file })
@@ -315,6 +315,12 @@ func TestScopes(t *testing.T) {
 		w.token = token
 		if x := w.call("GET", "/v1/status", "", 200); strings.Join(strings.Fields(toString(x["scopes"])), " ") != want {
 			t.Errorf("%s has the scopes %v, want %s", token, x["scopes"], want)
+		}
+	}
+	w.token = "some"
+	for typ, want := range map[string]string{"mail": "[submit watch]", "img.a": "[submit watch]", "sms": "[watch]"} {
+		if x := w.call("GET", "/v1/status?type="+typ, "", 200); toString(x["scopes"]) != want {
+			t.Errorf("for %s the scopes are %v, want %s", typ, x["scopes"], want)
 		}
 	}
 }

@@ -258,10 +258,12 @@ const (
 type Finding struct {
 	Severity string `json:"severity"`
 	// Kind says what Subject names: a type, a group, a client (by its own name, or
-	// its address; Number is its connection), or the broker.
+	// its address; Number is its connection, of a Worker or else a submitter), or the
+	// broker.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Number  uint64 `json:"number,omitempty"`
+	Worker  bool   `json:"worker,omitempty"`
 	// Cause is one of few words for programs; of limit, Limit is the flag.
 	Cause string `json:"cause"`
 	Limit string `json:"limit,omitempty"`

@@ -332,7 +332,7 @@ func (l *looker) group(g *api.Group) {
 func (l *looker) client(c *Client) {
 	find := func(cause string, weight float64, w words) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.atOnce = c.Number, true
+		x.Number, x.Worker, x.atOnce = c.Number, c.Worker, true
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixed(many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
