@@ -23,6 +23,9 @@ class Refusal extends Error {
 /** After how many milliseconds without a word the broker is thought to be away. */
 export const silence = 15_000;
 
+/** What a browser says of it differs. @param {any} e @returns {never} */
+const unanswered = e => { throw e instanceof TypeError ? new Error('the broker does not answer') : e; };
+
 /** @param {string} path @param {RequestInit} init */
 async function request(path, init) {
   const headers = new Headers(init.headers), stop = new AbortController();
@@ -30,7 +33,7 @@ async function request(path, init) {
   // What changes something is waited for: given up, it might be done all the same.
   const timer = init.method === 'GET' ? setTimeout(() => stop.abort(new Error(`the broker has not answered for ${silence / 1000} s`)), silence) : 0;
   try {
-    return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal });
+    return await fetch(path, { ...init, headers, cache: 'no-store', signal: stop.signal }).catch(unanswered);
   } finally {
     clearTimeout(timer);
   }
@@ -46,7 +49,7 @@ export async function text(method, path, body) {
     init.body = typeof body === 'string' ? body : JSON.stringify(body ?? {});
   }
   const reply = await request(path, init);
-  const got = await reply.text();
+  const got = await reply.text().catch(unanswered);
   if (reply.ok) return got;
   let said = {};
   try { said = parse(got); } catch { /* no JSON: the code has to do */ }

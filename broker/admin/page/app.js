@@ -2,9 +2,9 @@
 import { html, render, effect } from './html.js';
 import { begin, came, end, enter, again, call, door, enc, segment, status, token } from './api.js';
 import { away, heard, live, refusal, second } from './live.js';
-import { clock, plain, time } from './format.js';
-import { ask, badge, dialog, doing, drop, later, Listing, notes, place, say, to } from './parts.js';
-import { overview, findings } from './view/overview.js';
+import { clock, count, plain, time } from './format.js';
+import { anew, ask, badge, dialog, doing, drop, later, notes, place, say, to, wrong } from './parts.js';
+import { overview, wrongs } from './view/overview.js';
 
 /** @typedef {{name: string, draw: () => any, nav?: boolean}} View */
 
@@ -55,13 +55,12 @@ function doorway() {
 }
 
 function top() {
-  const list = away.value ? [] : findings(), bad = list.filter(f => f.severity !== 'info');
-  const worst = bad.some(f => f.severity === 'severe') ? 'severe' : 'warning';
+  const { severe, warning } = wrongs(), bad = away.value ? 0 : severe + warning;
   return html`<header class="top">
     <a class="logo" href="#/"><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="3.5" /><path d="M3 5h10M3 8h7M3 11h4" /></svg>Gloom</a>
     <nav aria-label="Views"><ul>${tabs().map(([path, v]) => html`<li key=${path}>
       <a href=${to([path])} aria-current=${shown() === v || above[place.value.path[0]] === path ? 'page' : undefined}>${v.name}</a>
-      ${path === '' && bad.length > 0 && badge(String(bad.length), worst)}</li>`)}
+      ${path === '' && bad > 0 && badge(count(bad), severe ? 'severe' : 'warning')}</li>`)}
       ${(status.value?.links ?? []).map((/** @type {any} */ l) => html`<li key=${l.url}><a href=${l.url} rel="noreferrer">${l.name} ↗</a></li>`)}</ul></nav>
     <form role="search" onSubmit=${(/** @type {any} */ e) => { e.preventDefault(); find(e.target.elements.find.value.trim()); e.target.reset(); e.target.elements.find.blur(); }}>
       <input id="find" name="find" type="search" placeholder="Find a job or type" aria-label="Find a job or a type" aria-keyshortcuts="/" /></form>
@@ -91,7 +90,7 @@ const keys = () => [['/', 'find a job or a type'], ['?', 'this help'], [`1 … $
 function help() {
   ask({
     title: 'Keys', body: html`<dl class="keys">${keys().map(([k, what]) => html`<div><dt><kbd>${k}</kbd></dt><dd>${what}</dd></div>`)}</dl>
-      <p class="note">Rates and times are of the last seconds; plots of the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and
+      <p class="note">Rates and times are of the last seconds; plots of the last five minutes. <code>gloom top</code>, <code>gloom explain ID</code> and${' '}
       <code>gloom findings</code> show the same on a terminal.</p>`,
   });
 }
@@ -104,7 +103,7 @@ addEventListener('keydown', e => {
     e.preventDefault();
     finding = true;
   } else if (e.key === '?') help();
-  else if (e.key === 'r') { Listing.forget(); again(); say('Looked again.'); }
+  else if (e.key === 'r') { anew(); again(); say('Looked again.'); }
   else if (tabs()[+e.key - 1]) location.hash = to([tabs()[+e.key - 1][0]]);
 });
 
@@ -136,17 +135,18 @@ function window_() {
       e.preventDefault();
       if (doing.peek() === d) return; // once is enough, as the button says
       doing.value = d;
+      wrong.value = '';
       try {
-        if (!d.go || await d.go(new FormData(e.target)) !== false) leave();
+        if (!d.go || await d.go(new FormData(e.target)) !== false && !wrong.peek()) leave();
       } finally {
         if (doing.peek() === d) doing.value = null;
       }
     }}>
-      <h2 id="asks">${plain(d.title)}</h2>
+      <h2 id="asks">${d.title}</h2>
       <div class="what">${typeof d.body === 'function' ? d.body() : d.body}</div>
+      <p class=${wrong.value ? 'severe' : 'off'} role="status">${wrong.value || busy && 'The broker is asked.'}</p>
       <menu><button type="button" onClick=${leave}>${d.leave ?? (d.go ? 'Leave it' : 'Close')}</button>
-        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'} aria-disabled=${busy}>${plain(d.button ?? 'Do it')}${busy && '…'}</button>`}</menu>
-      <p class="off" role="status">${busy && 'The broker is asked.'}</p>
+        ${d.go && html`<button class=${d.danger ? 'danger first' : 'first'} aria-disabled=${busy}>${d.button ?? 'Do it'}${busy && '…'}</button>`}</menu>
     </form></dialog>`;
 }
 
@@ -177,6 +177,16 @@ function page() {
   return html`${top()}${absence()}<main class=${away.value ? 'stale' : ''} tabindex="-1">${drawn}</main>${window_()}${said()}`;
 }
 
+let left = -1;
+
+/** Has the tabs scrolled, where they are, so that the current one is seen. */
+function inSight() {
+  /** @type {HTMLElement | null} */
+  const tab = document.querySelector('nav [aria-current]');
+  if (tab && tab.offsetLeft !== left) tab.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  left = tab?.offsetLeft ?? -1;
+}
+
 live();
 if (!door.value && !status.value) enter();
 
@@ -186,5 +196,6 @@ effect(() => {
   begin();
   render(page(), root);
   end();
+  inSight();
 });
 effect(() => { document.title = plain([away.value && 'away', place.value.path[1], shown()?.name, 'Gloom'].filter(Boolean).join(' · ')); });

@@ -51,9 +51,10 @@ export function bytes(n) {
   return short(n) + '\u202f' + ['KiB', 'MiB', 'GiB', 'TiB', 'PiB'][unit];
 }
 
-/** Text for a sentence: marks that would turn around what follows are written out.
+/** Text for a line: line breaks, controls and marks that would turn around what follows are written out.
  * @param {string} s */
-export const plain = s => s.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+export const plain = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
+  c => ({ '\n': '\\n', '\r': '\\r', '\t': '\\t' })[c] ?? '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 
 /** The time of day.
  * @param {number} ms since 1970 */

@@ -3,7 +3,7 @@ import { signal, batch, effect, painted } from './html.js';
 import { token, door, enter, first, again, silence } from './api.js';
 import { parse, quantile } from './format.js';
 import { follow } from './stream.js';
-import { Listing } from './parts.js';
+import { anew } from './parts.js';
 
 /** The last look, see /openapi.json. */
 export const look = signal(/** @type {any} */ (null));
@@ -134,7 +134,7 @@ function on(event, data) {
       away.value = 0;
       refusal.value = '';
       enter(); // another broker, perhaps
-      Listing.forget();
+      anew();
       again();
     }
   });

@@ -1,7 +1,7 @@
 // Small parts of views.
 import { html, signal } from './html.js';
 import { call, again, enc, may } from './api.js';
-import { clock, plain, plural } from './format.js';
+import { clock, plural } from './format.js';
 
 /** What the address names: '#/type/mail?state=queued' is {path: ['type', 'mail'], query}. */
 export const place = signal(where());
@@ -15,7 +15,7 @@ function where() {
 }
 
 addEventListener('hashchange', () => {
-  Listing.forget();
+  anew();
   place.value = where();
   scrollTo(0, 0);
   document.querySelector('main')?.focus({ preventScroll: true });
@@ -50,23 +50,36 @@ export function later(load, meanwhile = html`<div class="empty loading" role="st
   return () => {
     if (!asked) {
       asked = true;
-      load().then(draw => { view.value = draw; }, e => { view.value = () => html`<div class="empty"><p>This view could not be loaded: ${String(e)}</p>
-        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p></div>`; });
+      load().then(draw => { view.value = draw; }, e => {
+        console.warn(e);
+        missed.add(() => { asked = false; view.value = () => meanwhile; });
+        view.value = () => html`<div class="empty" role="status"><p>This view could not be loaded.</p><p><button type="button" onClick=${anew}>Try again</button></p></div>`;
+      });
     }
     return view.value();
   };
 }
 
+/** Views that could not be loaded. @type {Set<() => void>} */
+const missed = new Set();
+
+/** What was of another time, or has not come, is asked for where it is shown again. */
+export function anew() {
+  for (const l of Listing.all) l.path = l.shown = '';
+  for (const go of missed) go();
+  missed.clear();
+}
+
 /** What stands where there is nothing.
  * @param {any} what @param {any} [more] */
-export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<p class="note">${more}</p>`}</div>`;
+export const empty = (what, more) => html`<div class="empty"><p>${what}</p>${more && html`<div class="note">${more}</div>`}</div>`;
 
 /** What a question's state is while there is no answer to show, or nothing.
  * @param {import('./api.js').Reply} r */
 export function waiting(r) {
   if (r.data !== undefined) return null;
   if (!r.error) return html`<div class="empty loading" role="status"><p>Asking the broker…</p></div>`;
-  return html`<div class="empty" role="status"><p>${plain(r.error.message)}</p></div>`;
+  return html`<div class="empty" role="status"><p>${r.code ? r.error.message : 'The broker does not answer. It is asked again.'}</p></div>`;
 }
 
 /** A list of facts; those that are undefined are left out.
@@ -113,7 +126,7 @@ let notesEver = 0;
 /** @param {string} text @param {{bad?: boolean, undo?: () => void}} [more] */
 export function say(text, more = {}) {
   const n = ++notesEver;
-  notes.value = [...notes.peek().slice(-3), { n, text: plain(text), ...more }];
+  notes.value = [...notes.peek().slice(-3), { n, text, ...more }];
   setTimeout(() => drop(n), more.bad || more.undo ? 12000 : 5000);
 }
 
@@ -130,7 +143,9 @@ export async function act(what, done, undo) {
     again();
     return reply;
   } catch (e) {
-    say('Not done: ' + (e instanceof Error ? e.message : e), { bad: true });
+    const why = 'Not done: ' + (e instanceof Error ? e.message : e);
+    if (doing.peek() && doing.peek() === dialog.peek()) wrong.value = why;
+    else say(why, { bad: true });
     again();
     return undefined;
   }
@@ -145,8 +160,11 @@ export const dialog = signal(null);
 /** The dialog that does what it is for just now. */
 export const doing = signal(/** @type {Dialog | null} */ (null));
 
+/** Why the dialog did not do it: it stays, with what was typed. */
+export const wrong = signal('');
+
 /** @param {Dialog} d */
-export const ask = d => { dialog.value = d; };
+export const ask = d => { dialog.value = d; wrong.value = ''; };
 
 /** Does something to all that a filter means, after saying how many that are.
  * @param {{path: string, filter: Record<string, any>, verb: string, one: string, type: string, danger?: boolean, body: any, done: (reply: any) => string, after: (reply: any) => any}} o */
@@ -178,9 +196,6 @@ export class Listing {
   /** @type {Listing[]} */
   static all = [];
   constructor() { Listing.all.push(this); }
-
-  /** What has been read was of another time: it is read anew where it is shown again. */
-  static forget() { for (const l of Listing.all) l.path = l.shown = ''; }
 
   /** Begins, where the path is another one or it is time to.
    * @param {string} path */

@@ -56,7 +56,8 @@ func TestTypeActions(t *testing.T) {
 	b.press("Limits")
 	b.fill("burst", "3") // which needs a rate
 	b.press("Set")
-	b.sees("Not done: burst needs a rate")
+	b.until(`document.querySelector('dialog [role=status]').innerText.startsWith('Not done: burst needs a rate')`)
+	b.accessible("a dialog that did not do it")
 	b.press("Leave it")
 
 	// What fits is counted before it is asked about, and after.
@@ -100,7 +101,7 @@ func TestJobActions(t *testing.T) {
 	b.sees("It runs")
 	b.press("Cancel the job")
 	b.sees("picture-1: unwanted.")
-	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has gone on to the other
+	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 7. }) // the worker has gone on to the other
 	b.strict()
 }
 
@@ -441,6 +442,13 @@ func TestDirection(t *testing.T) {
 		return left(2) > left(8)`) {
 		t.Error("a finding is written from right to left")
 	}
+	b.at("#/type/" + eval[string](b, `return encodeURIComponent($0)`, "\u202egnp"))
+	b.sees(`\u202eboj`)
+	for _, what := range []string{"h1", "[aria-label=Jobs] .id"} {
+		if text := eval[string](b, `return document.querySelector($0).innerText`, what); text[0] != '\\' {
+			t.Errorf("%s is %q", what, text)
+		}
+	}
 	b.at("#/job/" + eval[string](b, `return encodeURIComponent($0)`, "\u202eboj"))
 	b.press("Cancel")
 	b.sees(`Cancel \u202eboj?`)
@@ -453,7 +461,7 @@ func TestDirection(t *testing.T) {
 // allows.
 func TestTokens(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("secret-a admin\nsecret-w watch\nsecret-s submit\nsecret-ws watch,submit\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("secret-a admin\nsecret-w watch\nsecret-s submit\nsecret-ws watch,submit\nsecret-wm watch,submit mail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := start(t, func(o *server.Options) { o.TokenFile = file })
@@ -488,6 +496,13 @@ func TestTokens(t *testing.T) {
 	enter("secret-ws")
 	b.sees("Submit a test job")
 	b.visit(w.url + "/")
+	enter("secret-wm")
+	b.at("#/type/mail")
+	b.sees("Test job")
+	b.at("#/type/sms")
+	b.sees("No job or worker of this type")
+	b.gone("Test job")
+	b.visit(w.url + "/")
 	enter("secret-a")
 	b.sees("Drain")
 	b.strict()
@@ -498,7 +513,7 @@ func TestTokens(t *testing.T) {
 func TestRestart(t *testing.T) {
 	w := start(t, nil)
 	b := w.open("")
-	b.Forgive("net::ERR")
+	b.Forgive("net::ERR", "Failed to fetch")
 	w.submit(gloom.Job{Type: "before"})
 	b.sees("before")
 	submit, http_ := w.srv.SubmitAddr().String(), w.srv.HTTPAddr().String()
@@ -507,8 +522,12 @@ func TestRestart(t *testing.T) {
 	b.gone("All is well")
 	b.until(`document.title.startsWith('away')`)
 	b.accessible("away")
+	b.at("#/workers") // whose script has not come
+	b.sees("This view could not be loaded.")
 	again := start(t, func(o *server.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
 	b.gone("The broker does not answer")
+	b.sees("No worker is connected.")
+	b.at("#/")
 	b.sees("v2.0.0", "No job has come")
 	again.submit(gloom.Job{Type: "after"})
 	b.sees("after")
@@ -604,6 +623,11 @@ func TestManyFindings(t *testing.T) {
 	w.submit(jobs...)
 	b := w.open("#/type/type-29")
 	b.sees("no worker serves the type")
+	b.at("#/")
+	b.sees("30 things are wrong", "type-07", "and 22 more")
+	b.until(`document.querySelector('nav .badge.severe').innerText === '30'`)
+	b.press("and 22 more")
+	b.sees("type-19", "and 10 more: gloom findings")
 	b.strict()
 }
 
@@ -613,7 +637,7 @@ func TestKeyboard(t *testing.T) {
 	b := w.open("")
 	b.sees("Types with most to do")
 	b.keys("?")
-	b.sees("find a job or a type")
+	b.sees("find a job or a type", "gloom explain ID and gloom findings")
 	b.until(`document.activeElement.closest('dialog')`)
 	b.keys("\x1b")
 	b.until(`!document.querySelector('dialog')`)
@@ -632,6 +656,11 @@ func TestKeyboard(t *testing.T) {
 	b.keys("/")
 	b.keys("no such thing\r")
 	b.sees("No job fits.")
+	b.keys("/")
+	b.keys("invoice-1\r")
+	b.sees("failed and is kept: invoice")
+	b.at("#/job/invoice-1")
+	b.sees("No job with this id", "failed and is kept: invoice")
 	// What has the focus is seen, wherever the tabulator goes.
 	b.at("#/type/report")
 	b.sees("report-00")

@@ -50,7 +50,7 @@ var views = []struct {
 	{"#/type/report", []string{"oldest", "none has joined", "1 delayed", "report-39"}},
 	{"#/type/thumbnail", []string{"worker of tests", "picture-1", "customer-4", "more of them"}},
 	{"#/jobs", []string{"report-00", "no worker has joined its type"}},
-	{"#/job/report-05", []string{"Why it waits: no worker has joined its type", "acme", "Copy id"}},
+	{"#/job/report-05", []string{"Why it waits: no worker has joined its type", "acme", "Copy id", "start a worker for it"}},
 	{"#/job/picture-1", []string{"running", "worker of tests"}},
 	{"#/job/nosuch", []string{"No job with this id"}},
 	{"#/workers", []string{"worker of tests", "picture-1", "idle for"}},
@@ -60,6 +60,7 @@ var views = []struct {
 	{"#/fleet", []string{"This broker is in no fleet"}},
 	{"#/dead", []string{"invoice", "Retry all"}},
 	{"#/dead/invoice", []string{"invoice-2", "no such address"}},
+	{"#/type/nosuch", []string{"No job or worker of this type", "Types with this in their name"}},
 	{"#/nosuch", []string{"There is no such view"}},
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -30,9 +31,13 @@ var hostile = []string{
 	strings.Repeat("Wörter und 空白 ", 40),
 }
 
+// escaped is how what cannot be seen may be written out.
+var escaped = regexp.MustCompile(`\\(u[0-9a-f]{4}|[nrt])`)
+
 // plain is a text as it can be compared: without what cannot be seen, or may be seen in
 // another way.
 func plain(s string) string {
+	s = escaped.ReplaceAllString(s, "")
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\ufffd' || r >= 0x2400 && r < 0x2440 {
 			return -1

@@ -2,7 +2,7 @@
 import { html, signal } from '../html.js';
 import { asked, call, segment, text } from '../api.js';
 import { grown } from '../live.js';
-import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
+import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, bulk, button, empty, Listing, place, refine, to, waiting } from '../parts.js';
 import { shown } from './job.js';
@@ -44,7 +44,7 @@ async function look(d) {
 /** A filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.reason && `“${f.reason}” in their reason`, f.id && `“${f.id}” in their id`].filter(Boolean);
-  return of.length ? plain(`Those that have ${of.join(' and ')}.`) : 'All of this type.';
+  return of.length ? `Those that have ${of.join(' and ')}.` : 'All of this type.';
 }
 
 /** @param {string} type @param {Record<string, any>} filter */
@@ -79,13 +79,13 @@ function ofType(/** @type {string} */ type) {
   const counts = new Map();
   for (const d of s.items) counts.set(d.reason, (counts.get(d.reason) ?? 0) + 1);
   const reasons = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 5);
-  return html`<header class="bar"><h1>Dead letters of ${type}</h1><a href=${to(['type', type])}>the type</a></header>
+  return html`<header class="bar"><h1>Dead letters of <span class="name">${type}</span></h1><a href=${to(['type', type])}>the type</a></header>
     <div class="filters">
       <label>Part of the reason <input value=${reason} onInput=${(/** @type {any} */ e) => refine({ reason: e.target.value })} /></label>
       <label>Part of the id <input value=${id} onInput=${(/** @type {any} */ e) => refine({ id: e.target.value })} /></label>
       ${s.items.length > 0 && html`<div class="actions">${button('Retry all that fit', () => retryAll(type, filter))} ${button('Discard all that fit', () => discardAll(type, filter), { danger: true })}</div>`}
     </div>
-    ${!reason && reasons.length > 1 && html`<p class="note reasons">${reasons.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: r.slice(0, 100) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
+    ${!reason && reasons.length > 1 && html`<p class="note reasons">Of the ${count(s.items.length)} that were read: ${reasons.map(([r, n]) => html`<button key=${r} type="button" class="small" onClick=${() => refine({ reason: r.slice(0, 100) })}>${count(n)} × ${r.slice(0, 60)}</button> `)}</p>`}
     ${s.items.length ? table('Dead letters', columns, s.items, d => d.no) : !s.busy && !s.error && empty(reason || id ? 'None fits.' : 'None is kept.')}
     ${listing.foot()}`;
 }

@@ -17,13 +17,15 @@ export function fleet() {
   const f = r.data;
   return html`<header class="bar"><h1>Fleet</h1>${f?.member && html`<span class="note">this broker is <b class="name">${f.name}</b></span> ${state(f)}`}</header>
     ${waiting(r) ?? (!f.member ? empty('This broker is in no fleet.', html`<code>gloomd --fleet nats://…</code> joins one.`) : html`
+    ${f.nats.reason && html`<p class="holds">NATS is away: ${f.nats.reason}.</p>`}
     <p>${plural(f.lent, 'job')} lent to others now, ${plural(f.borrowed, 'job')} borrowed. Since the start: ${count(f.lends_total)} lent, ${count(f.borrows_total)} borrowed, ${count(f.returned_total)} came back not run, ${count(f.lost_total)} were with a broker that was lost.</p>
     <section>${!f.brokers.length ? empty('No other broker is heard.', 'What no worker here serves waits.')
       : table('Brokers', [
-        { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state !== 'up' ? badge(b.state, 'warning') : ''}` },
+        { name: 'Broker', class: 'main', of: b => html`<span class="name">${b.name}</span> ${b.state === 'foreign' ? badge(`speaks version ${b.version}: no lending with it`, 'warning') : b.state !== 'up' && badge(b.state, 'warning')}` },
         { name: 'Lent', num: true, of: b => count(b.lent) },
         { name: 'Borrowed', num: true, of: b => count(b.borrowed) },
         { name: 'Round trip', num: true, of: b => b.round_trip_ms === undefined ? '–' : time(b.round_trip_ms / 1000) },
         { name: 'Idle workers for', class: 'main', wide: 1, of: b => html`<span class="name">${wants(b) || '–'}</span>` },
-      ], f.brokers, b => b.name)}</section>`)}`;
+      ], f.brokers, b => b.name)}</section>
+    <p class="note">Limits hold per broker: a type that may run 10 jobs runs 10 of each.</p>`)}`;
 }

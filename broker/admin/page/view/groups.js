@@ -17,7 +17,7 @@ function rule(rules, r) {
     go: form => {
       const pattern = String(form.get('pattern')), old = r ?? rules.find(x => x.pattern === pattern);
       const set = Object.fromEntries(['concurrency', 'rate', 'burst'].filter(k => form.get(k) !== '').map(k => [k, +String(form.get(k))]));
-      return act(() => call('PUT', '/v1/groups/' + segment(pattern), set), `The rule for ${pattern} is set.`, old && !old.persisted ? () => put(old) : () => call('DELETE', '/v1/groups/' + segment(pattern))).then(x => !!x);
+      return act(() => call('PUT', '/v1/groups/' + segment(pattern), set), `The rule for ${pattern} is set.`, old && !old.persisted ? () => put(old) : () => call('DELETE', '/v1/groups/' + segment(pattern)));
     },
   });
 }

@@ -1,10 +1,11 @@
 // One job: where it stands, what it waits for, and what one may do.
 import { html, signal } from '../html.js';
 import { asked, call, segment, text } from '../api.js';
-import { bytes, count, members, plain, plural, pretty, time } from '../format.js';
+import { bytes, count, members, plural, pretty, time } from '../format.js';
 import { table } from '../table.js';
 import { act, ask, button, copy, facts, place, to, typeLink, waiting } from '../parts.js';
-import { state } from './jobs.js';
+import { failed, state } from './jobs.js';
+import { findingList, found } from './overview.js';
 
 /** The body that was asked for: that of the job, or of its outcome once it is over. */
 const body = signal(/** @type {{id: string, over: boolean, asking?: boolean, body?: string, headers?: string, error?: string} | null} */ (null));
@@ -71,7 +72,7 @@ function change(j) {
       }
       if (delay) said.push(`"delay_ms":${Math.round(+delay * 1000)}`);
       return act(() => call('PATCH', path(j), `{${said}}`), `${j.id} is changed.`,
-        delay ? undefined : () => call('PATCH', path(j), `{${was}}`)).then(r => !!r);
+        delay ? undefined : () => call('PATCH', path(j), `{${was}}`));
     },
   });
 }
@@ -82,7 +83,7 @@ export function job() {
   if (!j) {
     return html`<header class="bar"><h1 class="id">${id}</h1></header>
       ${r.code === 404 ? html`<div class="empty"><p>No job with this id waits or runs, and no outcome of it is kept.</p>
-        <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p></div>` : waiting(r)}`;
+        <p class="note">It may be over. <a href=${to(['jobs'], { id })}>Jobs with this in their id</a>, <a href=${to(['dead'])}>dead letters</a></p>${failed(id)}</div>` : waiting(r)}`;
   }
   const waits = j.state === 'queued' || j.state === 'delayed', over = j.state === 'ended', b = body.value?.id === id && body.value.over === over ? body.value : null;
   return html`<header class="bar"><h1 class="id">${j.id}</h1>${state(j)}${copy(j.id, 'Copy id')}
@@ -91,14 +92,15 @@ export function job() {
         ${waits && j.state === 'delayed' && button('Run now', () => act(() => call('PATCH', path(j), { delay_ms: 0 }), `${j.id} is ready.`))}
         ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
       </div></header>
-    ${j.holds && html`<p class="holds">Why it waits: <b>${plain(j.holds)}</b>${j.held_by && plain(` (group ${j.held_by.group}, rule ${j.held_by.rule})`)}.
+    ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && ` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
       ${j.ahead !== undefined && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
+    ${!over && findingList([...found('type', j.type), ...j.groups.flatMap((/** @type {string} */ g) => found('group', g))])}
     ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
-    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${plain(j.reason)}</p>`}
+    ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
       [j.state === 'running' ? 'Times out in' : j.state === 'delayed' ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
-      ['Groups', plain(j.groups.join(', '))], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
+      ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}
     ${j.runs?.length > 0 && html`<section><h2>Runs so far</h2>${table('Runs so far', runs, j.runs, (/** @type {any} */ x) => j.runs.indexOf(x))}</section>`}
     <section><h2>${over ? 'Answer' : 'Body'}</h2>

@@ -1,10 +1,10 @@
 // Jobs, page by page.
 import { html } from '../html.js';
-import { segment } from '../api.js';
+import { asked, enc, segment } from '../api.js';
 import { grown } from '../live.js';
-import { count, plain, plural, time } from '../format.js';
+import { count, plural, time } from '../format.js';
 import { table } from '../table.js';
-import { badge, bulk, button, empty, jobLink, Listing, place, refine, typeLink } from '../parts.js';
+import { badge, bulk, button, empty, jobLink, Listing, place, refine, to, typeLink } from '../parts.js';
 
 const listing = new Listing();
 
@@ -25,6 +25,14 @@ const columns = [
   { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
 ];
 
+/** Of which types failed jobs are kept that have this in their id. @param {string} id */
+export function failed(id) {
+  const types = (asked('/v1/types?sort=dead&limit=50', 0).data?.items ?? []).filter((/** @type {any} */ t) =>
+    t.dead > 0 && asked(`/v1/dead/${segment(t.type)}?limit=1&id=${enc(id)}`, 0).data?.items.length);
+  return types.length > 0 && html`<p>It, or one with this in its id, failed and is kept: ${types.map((/** @type {any} */ t, /** @type {number} */ i) =>
+    html`${i ? ', ' : ''}<a class="name" href=${to(['dead', t.type], { id })}>${t.type}</a>`)}</p>`;
+}
+
 /** @param {Record<string, any>} query */
 const query = query => new URLSearchParams(Object.entries(query).filter(([, v]) => v)).toString();
 
@@ -41,7 +49,7 @@ const again = r => { listing.again(); return r; };
 /** A filter in words. @param {Record<string, any>} f */
 function said(f) {
   const of = [f.state && `are ${f.state}`, f.id && `have “${f.id}” in their id`, f.group && `are in the group “${f.group}”`, f.older && `are older than ${time(f.older / 1000)}`].filter(Boolean);
-  return of.length ? plain(`Those that ${of.join(' and ')}.`) : 'All that wait.';
+  return of.length ? `Those that ${of.join(' and ')}.` : 'All that wait.';
 }
 
 /** The filters, the rows, and what one may do with all of them.
@@ -65,7 +73,7 @@ export function jobs(fixed) {
       ${fixed.type !== undefined && f.state !== 'ended' && button(filtered ? 'Cancel all that fit' : 'Cancel all that wait', () => cancelAll(fixed.type ?? '', filter), { danger: true })}
     </div>
     ${s.items.length ? table('Jobs', shown, s.items, j => j.id) : !s.busy && !s.error && empty(filtered ? 'No job fits.' : 'There are no jobs.',
-      f.state === 'ended' ? 'Only outcomes that a submitter wants kept are here.' : '')}
+      f.state === 'ended' ? 'Only outcomes that a submitter wants kept are here.' : f.id && failed(f.id))}
     ${listing.foot()}`;
 }
 

@@ -1,11 +1,15 @@
 // Is all well? What waits, and where?
-import { html, painted } from '../html.js';
+import { html, painted, signal } from '../html.js';
+import { asked, enc } from '../api.js';
 import { away, lasted, look, second } from '../live.js';
-import { count, rate, time, plain, plural } from '../format.js';
+import { count, rate, time, plural } from '../format.js';
 import { badge, button, later, to, typeLink } from '../parts.js';
 
-/** What is wrong, the worst first. @returns {any[]} */
-export const findings = () => look.value?.findings.items ?? [];
+/** How much is wrong, by severity. @returns {{severe: number, warning: number}} */
+export const wrongs = () => look.value?.findings.counts ?? { severe: 0, warning: 0 };
+
+/** How many findings are shown before somebody wants more, which they do for the visit. */
+const few = 8, all = signal(false);
 
 const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning: 'warning', info: 'note' });
 
@@ -13,6 +17,7 @@ const words = /** @type {Record<string, string>} */ ({ severe: 'severe', warning
 function subject(f) {
   if (f.kind === 'type') return typeLink(f.subject);
   if (f.kind === 'group') return html`<a class="name" href=${to(['jobs'], { group: f.subject })}>${f.subject}</a>`;
+  if (f.kind === 'client') return html`<a class="name" href=${to(['jobs'], { [f.worker ? 'worker' : 'submitter']: f.number })}>${f.subject}</a>`;
   return html`<span class="name">${f.kind === 'broker' ? 'The broker' : f.subject}</span>`;
 }
 
@@ -20,25 +25,31 @@ function subject(f) {
 const fails = ['failing', 'same_reason'];
 
 /** @param {any[]} list @param {boolean} [own] on the page of what they are about */
-export const findingList = (list, own = false) => html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
+export const findingList = (list, own = false) => list.length > 0 && html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
-  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${plain(f.finding)}</p>${f.advice && html`<p class="note">${f.advice}${fails.includes(f.cause) && html` · <a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
+  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${f.finding}</p>${f.advice && html`<p class="note">${f.advice}${fails.includes(f.cause) && html` · <a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
   <span class="note num">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
+/** What was found of a type or a group: most often all findings there are come with each look.
+ * @param {string} kind @param {string} name @returns {any[]} */
+export function found(kind, name) {
+  const told = look.value?.findings, some = told && !told.more ? told : asked('/v1/findings?subject=' + enc(name)).data;
+  return (some?.items ?? []).filter((/** @type {any} */ f) => f.kind === kind && f.subject === name);
+}
+
 function verdict() {
-  const v = look.value, list = findings();
-  const bad = list.filter(f => f.severity !== 'info');
-  const severe = bad.filter(f => f.severity === 'severe').length, rest = bad.length - severe;
+  const v = look.value, { severe, warning: rest } = wrongs(), { items, more: untold = 0 } = v.findings;
+  const list = all.value ? items : items.slice(0, few), left = items.length + untold - list.length;
   let word = 'All is well', kind = 'ok', more = '';
   if (away.value) [word, kind] = ['Not known: the broker is away', 'severe'];
   else if (v.imbalance) [word, kind] = ['The ledger does not add up', 'severe'];
-  else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${severe} things are wrong`, 'severe', rest ? `${rest} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''];
-  else if (rest) [word, kind] = [rest === 1 ? 'One thing wants a look' : `${rest} things want a look`, 'warning'];
+  else if (severe) [word, kind, more] = [severe === 1 ? 'One thing is wrong' : `${count(severe)} things are wrong`, 'severe', rest ? `${count(rest)} more ${rest === 1 ? 'wants' : 'want'} a look; ` : ''];
+  else if (rest) [word, kind] = [rest === 1 ? 'One thing wants a look' : `${count(rest)} things want a look`, 'warning'];
   return html`<div class="verdict"><h1 class=${kind}>${word}</h1>
     <p class="note">${more}${count(v.ledger.queued)} waiting, ${count(v.ledger.running)} running, ${plural(v.workers, 'worker')}, ${plural(v.submitters, 'submitter')}</p>
     ${button('Submit a test job', testJob, { scope: 'submit' })}</div>
-    ${list.length ? findingList(list) : ''}
-    ${v.findings.more > 0 && html`<p class="note">and ${count(v.findings.more)} more: <code>gloom findings</code></p>`}`;
+    ${findingList(list)}
+    ${left > 0 && html`<p class="note">${all.value || items.length <= few ? html`and ${count(left)} more: <code>gloom findings</code>` : html`<button type="button" onClick=${() => { all.value = true; }}>and ${count(left)} more</button>`}</p>`}`;
 }
 
 const testJob = async () => (await import('./submit.js')).testJob();

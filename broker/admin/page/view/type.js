@@ -1,15 +1,15 @@
 // One type: does it move, who works for it, what is in it.
 import { html } from '../html.js';
-import { asked, call, enc, segment } from '../api.js';
-import { Lately, look, Series, second } from '../live.js';
+import { asked, call, enc, segment, token } from '../api.js';
+import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
 import { Plot } from '../plot.js';
-import { act, ask, button, facts, place, to, waiting } from '../parts.js';
+import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
 import { typeGroups } from './groups.js';
 import { jobs } from './jobs.js';
 import { workerTable } from './workers.js';
 import { marks, unserved } from './types.js';
-import { findingList } from './overview.js';
+import { findingList, found } from './overview.js';
 import { testJob } from './submit.js';
 
 /** What was seen of the type that is shown. */
@@ -54,7 +54,7 @@ function limits(t) {
         <label>of them at once <input name="burst" type="number" min="0" step="1" defaultValue=${l.burst} /></label>
       </div>`,
     go: form => act(() => call('PUT', path(t) + '/limits', Object.fromEntries(['concurrency', 'rate', 'burst'].map(k => [k, +(form.get(k) || 0)]))),
-      `The limits of ${t.type} are set.`, () => call('PUT', path(t) + '/limits', l)).then(r => !!r),
+      `The limits of ${t.type} are set.`, () => call('PUT', path(t) + '/limits', l)),
   });
 }
 
@@ -64,24 +64,29 @@ function fair(t) {
   act(() => set(!t.fair), t.fair ? `Groups of ${t.type} take no turns now.` : `Groups of ${t.type} take turns now.`, () => set(t.fair));
 }
 
+/** Whether the token, if any, covers the type: it may be good for some. @param {string} name */
+const handsIn = name => !token.value || asked('/v1/status?type=' + enc(name), 0).data?.scopes.includes('submit');
+
 export function type() {
   const name = place.value.path[1] ?? '';
   const r = asked('/v1/types/' + segment(name), 1000), groups = typeGroups(name);
   second.value;
   const t = r.data;
-  if (!t) return html`<header class="bar"><h1>${name}</h1>${button('Submit a test job', () => testJob(name), { scope: 'submit' })}</header>${waiting(r)}`;
+  const test = handsIn(name) && button('Test job', () => testJob(name), { scope: 'submit' });
+  if (!t) {
+    return html`<header class="bar"><h1 class="name">${name}</h1>${test}</header>
+      ${r.code === 404 ? empty('No job or worker of this type is or was here lately.', html`It may be misspelt. <a href=${to(['types'], { filter: name })}>Types with this in their name</a>`) : waiting(r)}`;
+  }
   note(t);
-  // Most often all findings there are come with each look.
-  const l = t.ledger, told = look.value?.findings, found = told && !told.more ? told : asked('/v1/findings?subject=' + enc(name)).data;
-  const mine = (found?.items ?? []).filter((/** @type {any} */ f) => f.kind === 'type' && f.subject === t.type);
-  return html`<header class="bar"><h1>${t.type}</h1><span class="marks">${marks(t)}</span>
+  const l = t.ledger;
+  return html`<header class="bar"><h1 class="name">${t.type}</h1><span class="marks">${marks(t)}</span>
       <div class="actions">
         ${t.paused ? button('Resume', () => act(() => call('POST', path(t) + '/resume'), `${t.type} goes on.`, () => call('POST', path(t) + '/pause')), { first: true }) : button('Pause', () => pause(t))}
         ${button('Limits', () => limits(t))}
         ${button(t.fair ? 'No turns' : 'Take turns', () => fair(t), { title: 'whether the groups of its jobs take turns' })}
-        ${button('Test job', () => testJob(t.type), { scope: 'submit' })}
+        ${test}
       </div></header>
-    ${mine.length ? findingList(mine, true) : ''}
+    ${findingList(found('type', t.type), true)}
     <dl class="now">
       <div><dt>Waiting</dt><dd>${count(t.queued)}</dd><dd class="note">${t.queued ? `oldest ${time(t.oldest_seconds)}` : 'nothing waits'}${t.delayed ? `, ${count(t.delayed)} delayed` : ''}</dd></div>
       <div><dt>Running</dt><dd>${count(t.running)}</dd><dd class="note">${t.limits.concurrency ? `of ${count(t.limits.concurrency)} that may` : 'no limit'}</dd></div>
@@ -99,9 +104,9 @@ export function type() {
         lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
           { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
     </div>
+    <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
     ${groups}
     <section><h2>Jobs</h2>${jobs({ type: t.type })}</section>
-    <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
     <section><h2>Since the start</h2>${facts([['Submitted', count(l.submitted)], ['Handed out', count(t.dispatched)], ['Handed out again', count(t.requeued)],
       ['Overdue runs', count(t.overdue)], ['Answered', count(l.answered)], ['Failed', count(l.failed)], ['Cancelled', count(l.cancelled)], ['Expired', count(l.expired)],
       ['Discarded', count(l.discarded)], ['Submitters with jobs', count(t.submitters)]])}</section>`;

@@ -11,17 +11,19 @@ const who = p => html`<span class="name">${p.client ?? html`<span class="muted">
 
 /** @type {import('../table.js').Column[]} */
 const workerColumns = [
-  { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.left && badge('leaving')}` },
+  { name: 'Worker', class: 'main', of: w => html`${who(w)} ${w.overdue > 0 && badge(`${count(w.overdue)} overdue`, 'warning')} ${w.left && badge('leaving')}` },
   { name: 'Serves', wide: 1, of: w => serves(w.serves, w.types) },
   { name: 'Works on', of: w => w.jobs.length ? html`${jobLink(w.jobs[0])}${w.out > 1 && html` <a href=${to(['jobs'], { worker: w.number })}>and ${count(w.out - 1)} more</a>`}` : html`<span class="muted">idle for ${time(grown(w, w.idle_seconds))}</span>` },
   { name: 'Jobs', num: true, wide: 2, title: 'out on it, of those it may have', of: w => html`${count(w.out)}<span class="muted"> of ${count(w.prefetch)}</span>` },
-  { name: 'Overdue', num: true, wide: 1, of: w => w.overdue ? badge(count(w.overdue), 'warning') : '' },
   { name: 'Unread', num: true, wide: 3, title: 'bytes that it has not read', of: w => w.unread_bytes ? bytes(w.unread_bytes) : '' },
   { name: 'Since', num: true, wide: 2, of: w => time(grown(w, w.connected_seconds)) },
 ];
 
+/** @param {string} name a type, or a pattern of them */
+const served = name => name.includes('*') ? html`<span class="name">${name}</span>` : typeLink(name);
+
 /** @param {string[]} names @param {number} all */
-const serves = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ? ', ' : ''}${typeLink(n)}`)}${all > 3 ? html` <span class="muted">and ${count(all - 3)} more</span>` : ''}`;
+const serves = (names, all) => html`${names.slice(0, 3).map((n, i) => html`${i ? ', ' : ''}${served(n)}`)}${all > 3 ? html` <span class="muted">and ${count(all - 3)} more</span>` : ''}`;
 
 /** @type {import('../table.js').Column[]} */
 const submitterColumns = [

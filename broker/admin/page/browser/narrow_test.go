@@ -1,0 +1,60 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// TestNarrow: on a telephone one sees where one is, who hangs and why jobs failed; who
+// hangs leads to the jobs of that worker, and a pattern to nothing.
+func TestNarrow(t *testing.T) {
+	w := start(t, nil)
+	hang, reason := make(chan struct{}), strings.Repeat("dial-tcp-", 8)
+	t.Cleanup(func() { close(hang) })
+	hangs := gloom.Worker{Types: []string{"etl-*"}, Options: []gloom.Option{gloom.Addrs(w.srv.WorkerAddr().String()), gloom.ClientName("hangs")},
+		Handler: func(context.Context, *gloom.Job) (any, error) { <-hang; return nil, nil }}
+	if err := hangs.Start(w.ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, end := context.WithCancel(context.Background())
+		end()
+		_ = hangs.Stop(ctx)
+	})
+	w.work("mail", func(_ context.Context, j *gloom.Job) (any, error) {
+		if j.ID == "mail-1" {
+			return nil, gloom.Fatal(errors.New("another"))
+		}
+		return nil, gloom.Fatal(errors.New(reason))
+	})
+	w.submit(gloom.Job{Type: "mail", ID: "mail-1"}, gloom.Job{Type: "mail", ID: "mail-2"}, gloom.Job{Type: "mail", ID: "mail-3"},
+		gloom.Job{Type: "etl-a", ID: "etl-1", Timeout: 50 * time.Millisecond, Retries: gloom.NoRetries})
+	w.until("/v1/status", func(v map[string]any) bool { return v["dead"].(float64) >= 3 })
+	b := w.open("")
+	b.fits(320)
+	b.at("#/jobs")
+	b.until(`(() => { const nav = document.querySelector('nav').getBoundingClientRect(), e = document.querySelector('nav [aria-current]').getBoundingClientRect();
+		return e.left > nav.left - 1 && e.right < nav.right + 1; })()`)
+	b.at("#/workers")
+	b.sees("hangs", "1 overdue")
+	b.fits(320)
+	b.size(1280, 900)
+	b.sees("etl-*")
+	if eval[bool](b, `return [...document.querySelectorAll('main a')].some(a => a.innerText.includes('*'))`) {
+		t.Error("a pattern is linked as a type")
+	}
+	b.at("#/dead/mail")
+	b.sees("Of the 3 that were read:", "2 × dial-tcp", "1 × another")
+	b.fits(320)
+	b.accessible("narrow dead letters")
+	b.at("#/")
+	b.sees("hangs")
+	eval[any](b, `[...document.querySelectorAll('.findings a')].find(a => a.innerText === 'hangs').click()`)
+	b.sees("Jobs of worker")
+	b.strict()
+}
