@@ -43,8 +43,11 @@ func (a *API) find(w *watch) {
 		MaxSubmitterJobs: int64(opt.MaxSubmitterJobs), MaxSubmitterBytes: opt.MaxSubmitterBytes,
 	}
 	if f := a.srv.Fleet(); f != nil {
-		x := findings.Fleet(f.Health())
-		b.Fleet = &x
+		x := f.Health()
+		b.Fleet = &findings.Fleet{
+			Away: x.Away, Why: x.Why, Since: x.Since, Alone: x.Alone, Up: x.Up, Lost: x.Lost, Foreign: x.Foreign,
+			Had: func(typ string) []string { return f.Lost(wire.Canonical(nil, typ)) },
+		}
 	}
 	var jobs, bytes, types, groups, dead, memory int64
 	h.View(func(c *broker.Broker, _ int64) {

@@ -74,14 +74,58 @@ func (m *Machine) Info() Info {
 	return x
 }
 
-// Wanted is how many other brokers have idle workers for a type.
-func (m *Machine) Wanted(typ []byte) (n int) {
+// gone is what a broker that was lost had workers for.
+type gone struct {
+	at    int64
+	wants wants
+}
+
+// tellLost tells that a broker which was up is not any more.
+func (m *Machine) tellLost(p *peer, why string) {
+	if p.draining && p.lent == 0 {
+		m.tell(Left, p.name, why)
+		return
+	}
+	m.tell(Lost, p.name, why)
+	if len(m.gone) >= maxPeers {
+		return
+	}
+	for _, ln := range p.lines {
+		p.wants.types[string(ln.of.typ)] += ln.lent // whose workers are not idle
+	}
+	m.gone[p.name] = gone{m.now, p.wants}
+}
+
+// Lost returns the names of brokers that were lost in the last ten minutes and have not
+// come back; of those alone that had workers for a type, if it is not nil.
+func (m *Machine) Lost(typ []byte) (names []string) {
+	for name, x := range m.gone {
+		if typ == nil || x.wants.places(typ) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Up is how many other brokers may be lent jobs.
+func (m *Machine) Up() (n int) {
 	for _, p := range m.order {
-		if p.up && !p.draining && p.wants.places(typ) > 0 {
+		if p.up && !p.draining {
 			n++
 		}
 	}
 	return n
+}
+
+// Wanting returns the names of other brokers that have idle workers for a type.
+func (m *Machine) Wanting(typ []byte) (names []string) {
+	for _, p := range m.order {
+		if p.up && !p.draining && p.wants.places(typ) > 0 {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }
 
 // Foreign returns the names of brokers that speak another version.

@@ -37,6 +37,8 @@ const (
 	maxPeers = 256
 	maxTypes = 10_000
 	maxSets  = 1024
+	// goneFor is for how long it is remembered what a broker did that was lost.
+	goneFor = int64(10 * time.Minute)
 	// maxPlaces bounds the places that one take gives.
 	maxPlaces = 4096
 )
@@ -74,12 +76,13 @@ type News struct {
 // What has happened.
 type What uint8
 
-// A broker was met: from now on there is lending with it. It was lost. Another
-// broker has our name, and was there first; that one is gone. A broker speaks
-// another version.
+// A broker was met: from now on there is lending with it. It was lost; or it left, for
+// it was draining, and nothing was lent to it. Another broker has our name, and was
+// there first; that one is gone. A broker speaks another version.
 const (
 	Met What = iota + 1
 	Lost
+	Left
 	Alone
 	NotAlone
 	Foreign
@@ -114,7 +117,9 @@ type Machine struct {
 	turn  int     // whose turn it is to be offered to first
 	// foreign are brokers of another version, by name.
 	foreign map[string]*foreign
-	incs    uint64 // numbers sessions
+	// gone are brokers that were lost a short while ago, by name.
+	gone map[string]gone
+	incs uint64 // numbers sessions
 
 	home  home
 	guest guest
@@ -151,7 +156,7 @@ func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)
 	cfg.Flying = cmp.Or(cfg.Flying, 4<<20)
 	m := &Machine{
 		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
-		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{}, foreign: map[string]*foreign{},
+		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{}, foreign: map[string]*foreign{}, gone: map[string]gone{},
 	}
 	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, heard: 1}
 	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, pledged: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
@@ -195,6 +200,7 @@ func (m *Machine) Step(now int64) {
 // beat is one pulse.
 func (m *Machine) beat() {
 	maps.DeleteFunc(m.foreign, func(_ string, x *foreign) bool { return m.now-x.heard >= lostAfter })
+	maps.DeleteFunc(m.gone, func(_ string, x gone) bool { return m.now-x.at >= goneFor })
 	switch {
 	case m.rival != 0 && m.now-m.rival < lostAfter:
 		m.standAlone()

@@ -109,7 +109,7 @@ func (m *Machine) forget(p *peer, why string) {
 // no more.
 func (m *Machine) part(p *peer, why string) {
 	if p.up {
-		m.tell(Lost, p.name, why)
+		m.tellLost(p, why)
 	}
 	p.up, p.theirs = false, 0
 	m.partHome(p)
@@ -197,6 +197,7 @@ func (m *Machine) meets(p *peer) {
 	if !p.up {
 		p.up, p.unheard = true, 0
 		m.home.heard++
+		delete(m.gone, p.name)
 		m.tell(Met, p.name, "")
 	}
 }

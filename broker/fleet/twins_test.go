@@ -369,9 +369,54 @@ func TestScoped(t *testing.T) {
 	if n := w.machines[0].Info().Stats.Items - before; n > 6 {
 		t.Errorf("in 10 s it was offered a job that it may not have %d times", n)
 	}
-	if n := w.machines[0].Wanted([]byte(`"print"`)); n != 0 {
-		t.Errorf("%d brokers want it", n)
+	if names := w.machines[0].Wanting([]byte(`"print"`)); names != nil {
+		t.Errorf("%q want it", names)
 	}
 	w.submit("2", `"mail"`, []byte("1"))
 	w.done(t, 1)
+}
+
+// TestLeave: a broker that is lost is told of, with what it had workers for, until it is
+// back; one that was draining, and had nothing of others, has left.
+func TestLeave(t *testing.T) {
+	for _, v := range []struct {
+		name                  string
+		drains, lends, leaves bool
+	}{{"as it is", false, false, false}, {"drained", true, false, true}, {"with a job", false, true, false}, {"drained with a job", true, true, false}} {
+		t.Run(v.name, func(t *testing.T) {
+			w := newTwins(time.Millisecond)
+			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+			if v.lends {
+				w.submit("1", `"t"`, []byte("1"))
+			}
+			w.pass(time.Second)
+			if v.drains {
+				w.cores[1].Drain()
+			}
+			w.pass(time.Second)
+			w.deaf = [2]bool{true, true}
+			w.pass(3 * time.Second)
+			if w.machines[0].Up() != 0 {
+				t.Fatal("it is not lost")
+			}
+			want := []string{"1"}
+			if v.leaves {
+				want = nil
+			}
+			if got := w.machines[0].Lost(nil); !slices.Equal(got, want) {
+				t.Errorf("lost: %q, want %q", got, want)
+			}
+			if got := w.machines[0].Lost([]byte(`"t"`)); !slices.Equal(got, want) {
+				t.Errorf("lost, with workers for it: %q, want %q", got, want)
+			}
+			if got := w.machines[0].Lost([]byte(`"other"`)); got != nil {
+				t.Errorf("lost, with workers for another type: %q", got)
+			}
+			w.deaf = [2]bool{}
+			w.pass(3 * time.Second)
+			if got := w.machines[0].Lost(nil); got != nil {
+				t.Errorf("it is back, and lost: %q", got)
+			}
+		})
+	}
 }

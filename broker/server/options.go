@@ -115,7 +115,7 @@ func DefaultOptions() Options {
 		DeadBytes:         64 << 20,
 		DeadAge:           24 * time.Hour,
 		Loops:             1,
-		Fleet:             driver.Options{Prefix: "gloom"},
+		Fleet:             driver.Options{Prefix: driver.Prefix},
 		LogLevel:          "info",
 		LogFormat:         "json",
 		Version:           "devel",

@@ -98,6 +98,9 @@ func (s *Server) end(signal syscall.Signal) {
 	p.end(signal, syscall.SIGKILL)
 }
 
+// Reload has it read its configuration again.
+func (s *Server) Reload() { s.signal(syscall.SIGHUP) }
+
 // Freeze stops the server from answering without closing anything, as a host
 // that hangs does; Thaw ends that.
 func (s *Server) Freeze() { s.signal(syscall.SIGSTOP) }

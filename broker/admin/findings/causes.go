@@ -3,6 +3,7 @@ package findings
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -125,7 +126,7 @@ func (l *looker) fleet(f *Fleet) {
 		find("broker", "fleet_alone", api.Severe, fixed("another broker of the fleet has the name of this one, so this one is alone",
 			"give one of them another --fleet-name"))
 	case f.Away:
-		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or does not let this broker in ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that only other brokers' workers do wait",
+		find("broker", "fleet_away", api.Severe, fixed("the fleet is away: NATS does not answer, or does not let this broker in or on its subjects ("+cmp.Or(f.Why, "no reason yet")+"), and jobs that only other brokers' workers do wait",
 			"see whether the servers that --fleet names run and can be reached; brokers join again by themselves"))
 	default:
 		for _, name := range f.Lost {
@@ -139,16 +140,34 @@ func (l *looker) fleet(f *Fleet) {
 	}
 }
 
-// elsewhere tells what other brokers can do where no worker here does.
-func (l *looker) elsewhere() string {
-	switch f := l.Fleet; {
-	case f == nil:
-		return ""
-	case f.Away || f.Alone:
-		return " here, and this broker is cut off from its fleet"
-	default:
-		return " here, and no idle one at another broker"
+// unserved tells of a type that no worker here serves. In a fleet other brokers may
+// have workers that are busy, which nobody hears of.
+func (l *looker) unserved(t *Type, find func(severity, cause string, w words) *known) {
+	f, severity := l.Fleet, api.Severe
+	if f != nil && !f.Away && !f.Alone && f.Up > 0 {
+		severity = api.Warning
 	}
+	find(severity, "no_worker", func() (string, string) {
+		text, advice := wait(t.Seen.Queued)+", but no worker serves the type", "start a worker for it, or see whether the type is misspelt"
+		if f == nil {
+			return text, advice
+		}
+		switch text += " here, and "; {
+		case f.Alone:
+			text += "this broker is alone: another one of the fleet has its name"
+		case f.Away:
+			text += "the fleet is away for " + span(l.Now.Sub(f.Since))
+		case f.Up == 0:
+			text += "no other broker of the fleet is there"
+		default:
+			text += "no other broker of the fleet has an idle one"
+			advice = "see whether those of other brokers are at work, or the type is misspelt; or start one"
+		}
+		if lost := f.Had(t.Seen.Type); len(lost) > 0 {
+			text += "; workers for it were at " + strings.Join(lost[:min(len(lost), 3)], ", ") + ", lost lately"
+		}
+		return text, advice
+	})
 }
 
 // limit tells of a limit that is close.
@@ -255,9 +274,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 			return wait(t.Seen.Queued) + ": the type is paused", "resume it when it may go on"
 		})
 	case t.Seen.Workers == 0 && (l.Fleet == nil || t.Seen.Running == 0):
-		find(api.Severe, "no_worker", func() (string, string) {
-			return wait(t.Seen.Queued) + ", but no worker serves the type" + l.elsewhere(), "start a worker for it, or see whether the type is misspelt"
-		})
+		l.unserved(t, find)
 	case free == 0:
 		return true // rules of groups do
 	case c > 0 && t.Seen.Running >= uint64(c):

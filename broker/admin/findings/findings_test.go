@@ -47,23 +47,33 @@ func TestBroker(t *testing.T) {
 
 // TestNobodyHere: in a fleet jobs without a worker here may run at other brokers.
 func TestNobodyHere(t *testing.T) {
+	at := func(names ...string) func(string) []string {
+		return func(string) []string { return names }
+	}
 	for name, c := range map[string]struct {
 		fleet   *findings.Fleet
 		running uint64
 		cause   string
 		says    string
 	}{
-		"no fleet, left running behind": {nil, 3, "no_worker", "no worker serves the type"},
-		"a fleet where nobody is":       {&findings.Fleet{}, 0, "no_worker", "and no idle one at another broker"},
-		"a fleet that is away":          {&findings.Fleet{Away: true}, 0, "no_worker", "cut off from its fleet"},
-		"lent":                          {&findings.Fleet{}, 3, "all_busy", ""},
+		"no fleet, left running behind": {nil, 3, "severe no_worker", "no worker serves the type"},
+		"a fleet where nobody is":       {&findings.Fleet{}, 0, "severe no_worker", "serves the type here, and no other broker of the fleet is there"},
+		"a fleet with others":           {&findings.Fleet{Up: 1}, 0, "warning no_worker", "here, and no other broker of the fleet has an idle one"},
+		"a fleet that is away":          {&findings.Fleet{Away: true, Since: time.Unix(-11, 0)}, 0, "severe no_worker", "here, and the fleet is away for 12s"},
+		"a fleet with a namesake":       {&findings.Fleet{Alone: true, Up: 1}, 0, "severe no_worker", "this broker is alone"},
+		"away, from where they were":    {&findings.Fleet{Away: true, Since: time.Unix(-11, 0), Had: at("b", "c")}, 0, "severe no_worker", "the fleet is away for 12s; workers for it were at b, c, lost lately"},
+		"lost, from where they were":    {&findings.Fleet{Up: 1, Had: at("b")}, 0, "warning no_worker", "has an idle one; workers for it were at b, lost lately"},
+		"lent":                          {&findings.Fleet{}, 3, "warning all_busy", ""},
 	} {
 		var s findings.State
+		if c.fleet != nil && c.fleet.Had == nil {
+			c.fleet.Had = at()
+		}
 		typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: 5, Running: c.running}}
 		for at := range int64(2) {
 			s.Look(&findings.Broker{Now: time.Unix(at, 0), Fleet: c.fleet, Types: slices.Values([]*findings.Type{&typ})})
 		}
-		if found := s.List("t", 10).Items; len(found) != 1 || found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
+		if found := s.List("t", 10).Items; len(found) != 1 || found[0].Severity+" "+found[0].Cause != c.cause || !strings.Contains(found[0].Finding, c.says) {
 			t.Errorf("%s: found %+v, want %s: %s", name, found, c.cause, c.says)
 		}
 	}

@@ -34,14 +34,19 @@ type Broker struct {
 
 // Fleet is what was seen of other brokers.
 type Fleet struct {
-	// Away: NATS is, for the reason Why.
-	Away bool
-	Why  string
+	// Away: NATS is, or refuses subjects, for the reason Why and Since then.
+	Away  bool
+	Why   string
+	Since time.Time
 	// Alone: another broker has this one's name.
 	Alone bool
+	// Up is how many others may be lent jobs.
+	Up int
 	// Lost are brokers that were there a while ago, Foreign those that speak another
 	// version.
 	Lost, Foreign []string
+	// Had returns the names of those lost that had workers for a type.
+	Had func(typ string) []string
 }
 
 // Limit is how much of a limit, named like its flag, is used.

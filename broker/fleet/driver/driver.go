@@ -3,6 +3,7 @@ package driver
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -37,9 +38,11 @@ type Driver struct {
 	done    sync.WaitGroup
 
 	mu   sync.Mutex // guards what follows
-	lost map[string]time.Time
-	why  string // NATS is away
+	subs []*nats.Subscription
+	why  string // NATS is away, or refuses subjects
 	said int    // how often that was logged since it was there
+	// refused: it has refused one since the last check. checking: there will be another.
+	refused, checking bool
 
 	bytesIn, bytesOut, messagesIn, messagesOut atomic.Uint64
 	since                                      atomic.Int64 // when NATS came or went, Unix ns
@@ -89,7 +92,7 @@ const reconnect = 250 * time.Millisecond
 // Join joins the fleet of opt, which has been validated. NATS may be away: the broker
 // goes on alone until it comes.
 func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
-	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending), lost: map[string]time.Time{}}
+	d := &Driver{hub: h, log: log, opt: opt, wake: make(chan struct{}, 1), stop: make(chan struct{}), in: make(chan *nats.Msg, maxPending)}
 	d.done.Add(1)
 	d.sending.Lock()
 	d.since.Store(time.Now().UnixNano())
@@ -106,23 +109,39 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
 		nats.ConnectHandler(d.connected), nats.ReconnectHandler(d.connected),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { d.away(err) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			d.log.Warn().Err(err).Msg("fleet: NATS complains")
-		}))...)
+		nats.ErrorHandler(d.complains))...)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []string{d.subject(""), d.subject(opt.Name), d.unheard("*")} {
-		// One channel for both: what a broker sends must come in its order.
-		if _, err := d.nc.ChanSubscribe(s, d.in); err != nil {
-			d.nc.Close()
-			return nil, err
-		}
+	if err := d.subscribe(); err != nil {
+		d.nc.Close()
+		return nil, err
 	}
 	d.sending.Unlock()
 	d.wake <- struct{}{}
 	go d.send()
 	return d, nil
+}
+
+// subscribe has NATS send what is meant for this broker, anew where it has.
+func (d *Driver) subscribe() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.subs {
+		if err := s.Unsubscribe(); err != nil {
+			return err
+		}
+	}
+	d.subs = nil
+	for _, s := range []string{d.subject(""), d.subject(d.opt.Name), d.unheard("*")} {
+		// One channel for all: what a broker sends must come in its order.
+		sub, err := d.nc.ChanSubscribe(s, d.in)
+		if err != nil {
+			return err
+		}
+		d.subs = append(d.subs, sub)
+	}
+	return nil
 }
 
 // subject is where a broker hears what is meant for it, or all do ("").
@@ -183,6 +202,11 @@ func (d *Driver) away(err error) {
 	if err != nil {
 		why = reason(err)
 	}
+	d.blame(why, "fleet: NATS is away; this broker goes on alone")
+}
+
+// blame notes why the fleet is away, and logs it if that is new.
+func (d *Driver) blame(why, text string) {
 	d.mu.Lock()
 	news := why != d.why && d.said < mostSaid
 	if news {
@@ -197,9 +221,56 @@ func (d *Driver) away(err error) {
 	case <-d.stop:
 	default:
 		if news {
-			d.log.Warn().Str("error", why).Msg("fleet: NATS is away; this broker goes on alone")
+			d.log.Warn().Str("error", why).Msg(text)
 		}
 	}
+}
+
+// recheck is after how long a NATS is tried again that refuses subjects.
+const recheck = 2 * time.Second
+
+// complains is told what NATS says of a connection that goes on.
+func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		d.log.Warn().Err(err).Msg("fleet: NATS complains")
+		return
+	}
+	d.mu.Lock()
+	told, checking := d.why != "", d.checking
+	d.refused, d.checking = true, true
+	d.mu.Unlock()
+	if !told {
+		d.blame(reason(err), "fleet: NATS refuses subjects of the fleet; this broker goes on alone")
+	}
+	if !checking {
+		time.AfterFunc(recheck, d.check)
+	}
+}
+
+// check finds out whether NATS still refuses subjects: it says so of each message, and of
+// subscriptions only when they are made.
+func (d *Driver) check() {
+	d.mu.Lock()
+	again := d.refused
+	d.refused, d.checking = false, again
+	over := !again && d.why != "" && d.nc.IsConnected()
+	if over {
+		d.why, d.said = "", 0
+		d.since.Store(time.Now().UnixNano())
+	}
+	d.mu.Unlock()
+	switch {
+	case over:
+		d.log.Info().Str("name", d.opt.Name).Msg("fleet: NATS refuses no subject any more")
+	case again && d.subscribe() == nil:
+		time.AfterFunc(recheck, d.check)
+	case again: // the connection was closed
+	}
+}
+
+// isAway tells whether the fleet is, and why. It is called with mu held.
+func (d *Driver) isAway() (away bool, why string) {
+	return d.why != "" || !d.nc.IsConnected(), d.why
 }
 
 // takeIn takes in the messages that are there, some of them under one lock.
@@ -287,19 +358,16 @@ func (d *Driver) sendAll() {
 // maxFrames bounds the buffer that is kept for what is sent, in bytes.
 const maxFrames = 1 << 20
 
-// lostFor is for how long a broker that is lost is told of, mostLost how many are.
-const (
-	lostFor  = 10 * time.Minute
-	mostLost = 100
-)
-
 // Health is what is the matter with a fleet.
 type Health struct {
-	// Away: NATS is, for the reason Why.
-	Away bool
-	Why  string
+	// Away: NATS is, or refuses subjects, for the reason Why and Since then.
+	Away  bool
+	Why   string
+	Since time.Time
 	// Alone: another broker has this one's name.
 	Alone bool
+	// Up is how many others may be lent jobs.
+	Up int
 	// Lost are brokers that were lost a short while ago, Foreign those that speak
 	// another version.
 	Lost, Foreign []string
@@ -307,31 +375,30 @@ type Health struct {
 
 // Health tells what is the matter.
 func (d *Driver) Health() (x Health) {
-	d.hub.View(func(*broker.Broker, int64) { x.Alone, x.Foreign = d.machine.Alone(), d.machine.Foreign() })
+	d.hub.View(func(*broker.Broker, int64) {
+		x.Alone, x.Foreign, x.Lost, x.Up = d.machine.Alone(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x.Away, x.Why = !d.nc.IsConnected(), d.why
-	for name, at := range d.lost {
-		if time.Since(at) > lostFor {
-			delete(d.lost, name)
-		} else {
-			x.Lost = append(x.Lost, name)
-		}
-	}
+	x.Away, x.Why = d.isAway()
+	x.Since = time.Unix(0, d.since.Load())
 	return x
 }
 
+// Lost returns the names of brokers that were lost lately and had workers for a type.
+func (d *Driver) Lost(typ []byte) (names []string) {
+	d.hub.View(func(*broker.Broker, int64) { names = d.machine.Lost(typ) })
+	return names
+}
+
 func (d *Driver) say(v fleet.News) {
-	d.mu.Lock()
-	if delete(d.lost, v.Name); v.What == fleet.Lost && len(d.lost) < mostLost {
-		d.lost[v.Name] = time.Now()
-	}
-	d.mu.Unlock()
 	switch v.What {
 	case fleet.Met:
 		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker is there")
 	case fleet.Lost:
 		d.log.Warn().Str("broker", v.Name).Str("why", v.Why).Msg("fleet: a broker is lost; what was lent to it waits again")
+	case fleet.Left:
+		d.log.Info().Str("broker", v.Name).Msg("fleet: a broker has left")
 	case fleet.Alone:
 		d.log.Error().Str("name", v.Name).Msg("fleet: another broker has this name; this one goes on alone (--fleet-name gives it another)")
 	case fleet.NotAlone:
@@ -357,33 +424,52 @@ type Info struct {
 // Info tells what there is.
 func (d *Driver) Info() Info {
 	x := Info{
-		Connected: d.nc.IsConnected(), Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
+		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
-	if d.mu.Lock(); !x.Connected {
-		x.Away = d.why
-	}
+	d.mu.Lock()
+	away, why := d.isAway()
 	d.mu.Unlock()
+	x.Connected, x.Away = !away, why
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
 }
 
 // Why says why no other broker has taken a job of a type that waits.
 func (d *Driver) Why(typ []byte) (why string) {
-	if !d.nc.IsConnected() {
-		return "the fleet is away: NATS does not answer"
-	}
+	d.mu.Lock()
+	away, _ := d.isAway()
+	d.mu.Unlock()
+	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
-		switch n := d.machine.Wanted(typ); {
+		lost = d.machine.Lost(typ)
+		switch wanting := d.machine.Wanting(typ); {
+		case away && d.nc.IsConnected():
+			why = "the fleet is away: NATS refuses its subjects"
+		case away:
+			why = "the fleet is away: NATS does not answer"
 		case d.machine.Alone():
 			why = "the fleet has another broker of this name, so this one is alone"
-		case n > 0:
-			why = fmt.Sprintf("idle workers of other brokers that want it: at %d", n)
+		case len(wanting) > 0:
+			why = "idle workers at other brokers are asked: at " + some(wanting)
 		default:
 			why = "no other broker of the fleet has an idle worker for it"
 		}
 	})
+	if len(lost) > 0 {
+		why += "; workers for it were at " + some(lost) + ", lost lately"
+	}
 	return why
+}
+
+// some are the first few of many names, and how many there are.
+func some(names []string) string {
+	const few = 3
+	text := strings.Join(names[:min(few, len(names))], ", ")
+	if n := len(names) - few; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
 
 // Close leaves the fleet. The hub is closed before.

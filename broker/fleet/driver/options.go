@@ -38,6 +38,9 @@ type Options struct {
 	Insecure bool
 }
 
+// Prefix begins the subjects of a fleet that chooses no other ones.
+const Prefix = "gloom"
+
 var subject = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // Validate checks the options; it returns *guard.OptionError.
@@ -46,6 +49,17 @@ func (o *Options) Validate() error {
 		return &guard.OptionError{Flag: flag, Value: value, Reason: reason}
 	}
 	if o.Servers == "" {
+		prefix := o.Prefix
+		if prefix == Prefix {
+			prefix = ""
+		}
+		for _, f := range [...]struct{ flag, value string }{
+			{"fleet-name", o.Name}, {"fleet-prefix", prefix}, {"fleet-creds", o.Creds}, {"fleet-ca", o.CA}, {"fleet-cert", o.Cert}, {"fleet-key", o.Key},
+		} {
+			if f.value != "" {
+				return bad(f.flag, fmt.Sprintf("%.200q", f.value), "it says how to join a fleet, and fleet, the servers of one, is missing")
+			}
+		}
 		return nil
 	}
 	if !subject.MatchString(o.Prefix) || len(o.Prefix) > fleet.MaxName {
@@ -128,6 +142,7 @@ func reason(err error) string {
 		{"bad certificate", "NATS asks for a certificate of an authority that it trusts: fleet-cert, fleet-key"},
 		{"certificate required", "NATS asks for a certificate: fleet-cert, fleet-key"},
 		{nats.ErrSecureConnWanted.Error(), "NATS has no TLS, which tls://, fleet-ca or fleet-cert ask for"},
+		{nats.ErrPermissionViolation.Error(), "the user has to be let publish and subscribe on all subjects that begin with fleet-prefix"},
 		{"Authorization Violation", "fleet-creds, or user:password@ in the URL, let a broker in"},
 	} {
 		if strings.Contains(why, h.in) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -320,6 +321,49 @@ func TestTLS(t *testing.T) {
 		if err := x.Stop(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRefused: a NATS that lets brokers in, and not on the fleet's subjects, is away as
+// far as they can tell, and is back when it does.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	allow := func(subjects string) {
+		t.Helper()
+		text := fmt.Sprintf("authorization { users = [ { user: u, password: p, permissions: { publish: [%q], subscribe: [%[1]q] } } ] }\n", subjects)
+		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("other.>")
+	nats, err := natstest.Cluster(1, "-c", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { natstest.Close(nats) })
+	var all []*site
+	for _, name := range []string{"a", "b"} {
+		s := &site{t: t, name: name, nats: strings.Replace(nats[0].URL, "//", "//u:p@", 1), submit: "127.0.0.1:0", worker: "127.0.0.1:0", http: "127.0.0.1:0"}
+		s.start()
+		all = append(all, s)
+	}
+	for _, s := range all {
+		until(t, "told that subjects are refused", func() bool {
+			f := s.fleet()
+			return f.NATS != nil && !f.NATS.Connected && strings.Contains(f.NATS.Reason, "fleet-prefix") && strings.Contains(s.Log.String(), "refuses subjects")
+		})
+		s.found("fleet_away")
+	}
+	allow("gloom.>")
+	nats[0].Reload()
+	for _, s := range all {
+		s.hears(1)
+		until(t, "told that NATS is there", func() bool { return s.fleet().NATS.Connected })
+	}
+	all[1].work([]string{"t"}, 1, all[1].echo)
+	if got, err := do(t, all[0].submitter(), gloom.Job{Type: "t", Body: body("1")}); err != nil || got != `"b1"` {
+		t.Errorf("a job: %s, %v", got, err)
 	}
 }
 
