@@ -20,6 +20,7 @@ type twins struct {
 	deaf     [2]bool
 	breath   [2]int // messages that it still gets out; below 0 all
 	gone     bool   // the second one, as NATS knows
+	most     int    // bytes of a message; 0 is any
 	cores    [2]*broker.Broker
 	machines [2]*fleet.Machine
 	sent     [2][]fleet.Message
@@ -91,7 +92,7 @@ func (w *twins) pass(d time.Duration) {
 					if v.Asks && w.gone && i == 0 && w.breath[0] != 0 {
 						m.Unheard(w.now, v.To)
 					}
-					if w.breath[i] == 0 {
+					if w.breath[i] == 0 || w.most > 0 && len(v.Data) > w.most {
 						continue
 					}
 					w.breath[i]--
@@ -333,6 +334,29 @@ func TestWantsAreFew(t *testing.T) {
 	}
 	if n := said(); n == 0 || n > 11 {
 		t.Errorf("in 0.9 s wants were said %d times", n)
+	}
+}
+
+// TestManyNames: a worker with more names than NATS lets through in a message keeps no
+// other one from being heard, whichever came first.
+func TestManyNames(t *testing.T) {
+	var many [][]byte
+	for i := range 1000 {
+		many = append(many, fmt.Appendf(nil, `"%0*d"`, 1000, i))
+	}
+	for _, order := range [][]*broker.Joining{
+		{{Type: []byte(`"near"`)}, {Types: many, Except: many[:500]}, {Type: []byte(`"far"`)}},
+		{{Types: many, Except: many[:500]}, {Type: []byte(`"near"`)}, {Type: []byte(`"far"`)}},
+	} {
+		w := newTwins(0)
+		w.most = 1 << 20
+		for _, q := range order {
+			w.join(q)
+		}
+		w.pass(10 * time.Second)
+		w.submit("1", `"near"`, []byte("1"))
+		w.submit("2", `"far"`, []byte("1"))
+		w.done(t, 2)
 	}
 }
 

@@ -145,6 +145,7 @@ func (m *Machine) sayWants(all bool) {
 		b, n, all = b[:0], 0, false // what follows adds to it
 	}
 	for _, w := range list {
+		before := len(b)
 		b.uint(uint64(w.set))
 		b.list(w.types)
 		b.list(w.except)
@@ -153,9 +154,14 @@ func (m *Machine) sayWants(all bool) {
 			w.said = 0
 		}
 		b.int(int64(w.said))
-		if n++; len(b) > m.cfg.Part/2 {
+		if n > 0 && len(b) > m.cfg.Part/2 {
+			// It goes alone: NATS may not let it through, and the others are heard.
+			own := slices.Clone(b[before:])
+			b = b[:before]
 			send()
+			b = append(b, own...)
 		}
+		n++
 	}
 	if n > 0 || all {
 		send()
