@@ -101,7 +101,7 @@ func TestJobActions(t *testing.T) {
 	b.sees("It runs")
 	b.press("Cancel the job")
 	b.sees("picture-1: unwanted.")
-	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 7. }) // the worker has gone on to the other
+	w.until("/v1/types/thumbnail", func(v map[string]any) bool { return v["queued"] == 0. }) // the worker has gone on to the other
 	b.strict()
 }
 
