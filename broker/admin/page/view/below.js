@@ -2,8 +2,8 @@
 import { html } from '../html.js';
 import { call, status } from '../api.js';
 import { grown, look, series } from '../live.js';
-import { count, rate, time, bytes } from '../format.js';
-import { Plot } from '../plot.js';
+import { count, time, bytes } from '../format.js';
+import { plots } from '../plot.js';
 import { table } from '../table.js';
 import { act, ask, button, empty, facts, share, to } from '../parts.js';
 import { columns } from './types.js';
@@ -16,15 +16,7 @@ const drain = () => ask({
 
 export function below() {
   const v = look.value, l = v.ledger, s = status.value, limits = s?.limits ?? {};
-  return html`<div class="plots">
-      <${Plot} title="Does it keep up?" t=${series.t} of=${series.of} show=${rate} least=${5} note="jobs per second"
-        lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
-      <${Plot} title="What piles up?" t=${series.t} of=${series.of} show=${count} least=${5} note="jobs"
-        lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
-      <${Plot} title="How long does it take?" t=${series.t} of=${series.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
-        lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
-          { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
-    </div>
+  return html`${plots(series)}
     <section><h2>Types with most to do ${v.types > v.top.length && html`<a class="more" href=${to(['types'])}>all ${count(v.types)}</a>`}</h2>
       ${v.top.length ? table('Types with most to do', columns.filter(c => c.name !== 'Trend'), v.top, t => t.type)
         : empty('No job has come and no worker has joined.', html`Try ${' '}<code>gloom work echo -- cat</code>${' '} and ${' '}<code>gloom submit echo hello</code>.`)}</section>

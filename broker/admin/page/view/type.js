@@ -3,7 +3,7 @@ import { html } from '../html.js';
 import { asked, call, enc, segment, token } from '../api.js';
 import { Lately, Series, second } from '../live.js';
 import { count, quantile, rate, time } from '../format.js';
-import { Plot } from '../plot.js';
+import { plots } from '../plot.js';
 import { act, ask, button, empty, facts, place, to, waiting } from '../parts.js';
 import { typeGroups } from './groups.js';
 import { jobs } from './jobs.js';
@@ -95,15 +95,7 @@ export function type() {
       <div><dt>Out</dt><dd>${rate(t.rates?.out)}<small> /s</small></dd><dd class="note">${count(l.answered)} answered</dd></div>
       <div class=${t.rates?.failed ? 'bad' : ''}><dt>Failed</dt><dd>${count(l.failed)}</dd><dd class="note">${t.dead ? html`<a href=${to(['dead', t.type])}>${count(t.dead)} kept</a>` : 'none kept'}</dd></div>
     </dl>
-    <div class="plots">
-      <${Plot} key=${'a' + t.type} title="Does it keep up?" t=${seen.series.t} of=${seen.series.of} show=${rate} least=${5} note="jobs per second"
-        lines=${[{ name: 'in', key: 'in', color: '--blue' }, { name: 'out', key: 'out', color: '--green', dash: [5, 3] }, { name: 'failed', key: 'failed', color: '--red' }]} />
-      <${Plot} key=${'b' + t.type} title="What piles up?" t=${seen.series.t} of=${seen.series.of} show=${count} least=${5} note="jobs"
-        lines=${[{ name: 'waiting', key: 'queued', color: '--amber', fill: true }, { name: 'running', key: 'running', color: '--blue' }]} />
-      <${Plot} key=${'c' + t.type} title="How long does it take?" t=${seen.series.t} of=${seen.series.of} show=${time} least=${0.001} note="half and 95 of 100 jobs took less, over the last 10 s"
-        lines=${[{ name: 'wait p50', key: 'wait50', color: '--amber' }, { name: 'p95', key: 'wait95', color: '--amber', dash: [4, 3] },
-          { name: 'run p50', key: 'run50', color: '--blue' }, { name: 'p95', key: 'run95', color: '--blue', dash: [4, 3] }]} />
-    </div>
+    ${plots(seen.series, t.type)}
     <section><h2>Workers</h2>${workerTable({ type: t.type })}</section>
     ${groups}
     <section><h2>Jobs</h2>${jobs({ type: t.type })}</section>
