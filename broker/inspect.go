@@ -308,18 +308,19 @@ func (b *Broker) holds(k *jobType, x *JobInfo) string {
 }
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it,
-// counted up to mostAhead.
+// counted up to mostAhead. Where groups take turns those are the jobs of larger
+// priority, and those that have the same turn; what a group holds back does not count.
 type Place struct {
 	Ahead int
 	next  int   // the flow to go on with
 	last  entry // the job of its lanes to go on behind, if any
-	lost  bool  // such a job was gone
+	more  bool  // others may come before it, too: who can tell when
 }
 
 const mostAhead = 10_000
 
 // Exact is false where at least so many jobs are ahead.
-func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.lost }
+func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
 
 // Place looks at one piece of the line before a queued job and tells whether
 // there is more.
@@ -332,14 +333,20 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
-	k := b.flows[j.flow].kind
+	mine := b.flows[j.flow]
 	me := j.standing(r)
+	held := mine.heldBy()
+	p.more = p.more || held != nil
 	p.next = max(p.next, 1)
 	for n := 0; n < lookVisits && p.next < len(b.flows); n++ {
 		f := b.flows[p.next]
-		if f != nil && f.kind == k && f.pos >= 0 && b.leads(f, &me) {
+		if f != nil && f.kind == mine.kind && f.pos >= 0 && b.leads(f, &me, mine, held, p) {
+			limit := me
+			if f.turn != mine.turn {
+				limit = entry{a: me.a}
+			}
 			before := p.Ahead
-			whole := b.countAhead(&f.ready, &me, j, p)
+			whole := b.countAhead(&f.ready, &limit, j, p)
 			if p.Ahead == mostAhead {
 				return false
 			}
@@ -353,10 +360,25 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	return p.next < len(b.flows)
 }
 
-// leads: the best job of a flow is before the one with key x.
-func (b *Broker) leads(f *flow, x *entry) bool {
+// leads: jobs of a flow come before the one with key x of the flow mine, which the
+// group held, if any, holds back.
+func (b *Broker) leads(f *flow, x *entry, mine *flow, held *group, p *Place) bool {
 	best := b.best(&f.ready)
-	return best.before(x)
+	turns := f.turn != mine.turn && best.a <= x.a
+	if by := f.heldBy(); by != nil && by != held && (turns || best.before(x)) {
+		p.more = true
+		return false
+	}
+	p.more = p.more || turns
+	return turns && best.a < x.a || !turns && best.before(x)
+}
+
+// heldBy is the group that holds the jobs of a flow back, or nil.
+func (f *flow) heldBy() *group {
+	if f.set == nil {
+		return nil
+	}
+	return f.set.shutGroup()
 }
 
 // countAhead counts the jobs of q before j, whose key is me. After lookVisits of
@@ -366,7 +388,7 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) 
 	if p.last.ref != 0 {
 		o, ok := b.lastAhead(p)
 		if !ok { // nobody knows how many of those behind it were counted
-			p.lost = true
+			p.more = true
 			return true
 		}
 		l, _ = q.laneOf(o.prio)

@@ -122,6 +122,54 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// TestPlaceAmongGroups: what another group holds back is not before a job, nor, in a
+// fair type, what waits for another turn; then its place is not exact.
+func TestPlaceAmongGroups(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		fair  bool
+		group string // of the job; those of 100 older ones are a and held, by turns
+		prio  int64  // of these
+		ahead int
+		exact bool
+	}{
+		{"no group", false, "", 0, 50, false},
+		{"a group that is held back", false, "held", 0, 100, false},
+		{"those are less important", false, "", -1, 0, true},
+		{"a turn of its own", true, "b", 0, 0, false},
+		{"a turn that others have, too", true, "a", 0, 50, false},
+		{"the others are more important", true, "b", 1, 50, false},
+		{"turns of what is less important", true, "b", -1, 0, true},
+	} {
+		core := broker.New(broker.Config{})
+		if _, _, err := core.SetRule(0, []byte("held"), broker.Rule{Concurrency: 0}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := core.SetFair(0, []byte("t"), c.fair); err != nil {
+			t.Fatal(err)
+		}
+		submit := func(id int, prio int64, groups ...string) {
+			core.Submit(int64(id), core.AddSubmitter(), &broker.Submission{
+				ID: fmt.Append(nil, id), Type: []byte("t"), Body: []byte("1"), Priority: prio, Groups: names(groups...), Quiet: true,
+			})
+		}
+		for i := range 100 {
+			submit(i, c.prio, []string{"a", "held"}[i%2])
+		}
+		if c.group == "" {
+			submit(100, 0)
+		} else {
+			submit(100, 0, c.group)
+		}
+		var p broker.Place
+		for core.Place([]byte("100"), &p) {
+		}
+		if p.Ahead != c.ahead || p.Exact() != c.exact {
+			t.Errorf("%s: %d are ahead (exact: %v), want %d (exact: %v)", c.what, p.Ahead, p.Exact(), c.ahead, c.exact)
+		}
+	}
+}
+
 // TestKept: the first types are never forgotten, and are not counted as used.
 func TestKept(t *testing.T) {
 	core := broker.New(broker.Config{IdleTypes: 3, KeptTypes: 2, MaxTypes: 1})

@@ -267,4 +267,5 @@ func TestChange(t *testing.T) {
 	}
 	wantError(t, s.Change(within(t), "a", gloom.Change{Groups: []string{"\xff"}}), gloom.ErrInvalidType)
 	wantError(t, s.Change(within(t), "", gloom.Change{}), gloom.ErrInvalidType)
+	wantError(t, s.Change(within(t), "a", gloom.Change{Delay: new(-time.Hour)}), gloom.ErrInvalidValue)
 }

@@ -185,7 +185,9 @@ func (s *Submitter) ChangeFunc(ctx context.Context, id string, c Change, done fu
 		r.SetPriority, r.Priority = true, *c.Priority
 	}
 	if c.Delay != nil {
-		r.AfterMS = max(millis(*c.Delay), 0)
+		if r.AfterMS = millis(*c.Delay); r.AfterMS < 0 {
+			return &RefusedError{Code: ErrInvalidValue, ID: id, Reason: fmt.Sprintf("delay is %v: must not be negative", *c.Delay)}
+		}
 	}
 	return s.onHolder(ctx, id, request{verb: wire.Change, then: done}, func(dst, key []byte) []byte {
 		r.ID = key

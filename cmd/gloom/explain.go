@@ -17,6 +17,9 @@ import (
 // findIn bounds the types whose failed jobs are searched for an id.
 const findIn = 50
 
+// shownRuns is how many of a job's runs people are shown, the last ones.
+const shownRuns = 20
+
 func newExplain(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -60,10 +63,14 @@ func aboutJob(j *api.Job) []fact {
 	add := func(name, format string, args ...any) { f = append(f, fact{name, fmt.Sprintf(format, args...)}) }
 	if j.Ahead != nil {
 		switch {
+		case j.AheadExact != nil && !*j.AheadExact:
+			if *j.Ahead > 0 {
+				add("place in line", "behind at least %s", cli.Plural(*j.Ahead, "job"))
+			} else {
+				add("place in line", "open: groups take turns, or hold jobs back")
+			}
 		case *j.Ahead == 0:
 			add("place in line", "first")
-		case j.AheadExact != nil && !*j.AheadExact:
-			add("place in line", "behind at least %s", cli.Plural(*j.Ahead, "job"))
 		default:
 			add("place in line", "behind %s", cli.Plural(*j.Ahead, "job"))
 		}
@@ -98,7 +105,10 @@ func aboutJob(j *api.Job) []fact {
 		add(cmp.Or(what, "expires"), "in %s", span(*j.DueSeconds))
 	}
 	add("attempts", "%d of %d", j.Attempts, j.Retries+1)
-	for _, x := range j.Runs {
+	if n := len(j.Runs) - shownRuns; n > 0 {
+		add("earlier runs", "%d, in --json", n)
+	}
+	for _, x := range j.Runs[max(0, len(j.Runs)-shownRuns):] {
 		on := fmt.Sprintf("connection %d, which is gone", x.Worker.Number)
 		switch {
 		case x.Worker.Broker != "":
@@ -108,10 +118,10 @@ func aboutJob(j *api.Job) []fact {
 		case x.Worker.Address != "":
 			on = cli.Clean(cmp.Or(x.Worker.Client, where(x.Worker)))
 		}
-		add(fmt.Sprintf("run %d", x.Run), "%s ago, on %s for %s: %s", span(x.EndedSeconds), on, span(x.Seconds), cli.Clean(x.Reason))
+		add(fmt.Sprintf("run %d", x.Run), "%s ago, after %s on %s: %s", span(x.EndedSeconds), span(x.Seconds), on, cli.Clean(x.Reason))
 	}
 	if j.Releases > 0 {
-		add("given back", "%d times", j.Releases)
+		add("given back", "%s", cli.Plural(j.Releases, "time"))
 	}
 	add("priority", "%d", j.Priority)
 	if j.KeepMS > 0 {

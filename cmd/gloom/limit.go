@@ -118,6 +118,9 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	if l.setFair {
 		return cli.Usagef("--fair is of a type, not of a group")
 	}
+	if l.rate.set && !l.rate.none && l.rate.perSecond == 0 {
+		return cli.Usagef("--rate of a group must be above 0, or none; --concurrency 0 holds its jobs back")
+	}
 	o := l.link.operator()
 	path := "/v1/groups/" + api.Segment(l.group)
 	if l.remove {
@@ -140,9 +143,8 @@ func (l *limit) ofGroup(ctx context.Context) error {
 			now.Concurrency = l.concurrency.value()
 		}
 		if l.rate.set {
-			now.Rate = nil
-			if l.rate.perSecond > 0 {
-				now.Rate = &l.rate.perSecond
+			if now.Rate = &l.rate.perSecond; l.rate.none {
+				now.Rate = nil
 			}
 		}
 		if l.burst.set {

@@ -188,10 +188,6 @@ func anatomy(err error) (code, reason, id string) {
 	switch {
 	case err == nil:
 		return "", "", ""
-	case errors.As(err, &refused):
-		return string(refused.Code), refused.Reason, refused.ID
-	case errors.As(err, &ended):
-		return string(ended.Code), ended.Reason, ended.ID
 	case errors.As(err, &lost):
 		reason = "the connection was lost before the job was taken"
 		if lost.Acked {
@@ -199,7 +195,14 @@ func anatomy(err error) (code, reason, id string) {
 		} else if lost.Sent {
 			reason = "the connection was lost; whether the job was taken is not known"
 		}
+		if errors.As(lost.Cause, &refused) { // of the attach
+			reason += ", and what became of it cannot be had: " + refused.Reason
+		}
 		return "connection_lost", reason, lost.ID
+	case errors.As(err, &refused):
+		return string(refused.Code), refused.Reason, refused.ID
+	case errors.As(err, &ended):
+		return string(ended.Code), ended.Reason, ended.ID
 	}
 	return "invalid_line", err.Error(), ""
 }
@@ -296,8 +299,12 @@ type reconnects struct {
 }
 
 // jobLost tells of a lost connection as soon as the first of its jobs has failed
-// with it: after the last one, the stream may be over.
+// with it: after the last one, the stream may be over. A kept job whose outcome
+// cannot be had fails when the connection is back.
 func (r *reconnects) jobLost(err *gloom.LostError) {
+	if refused := (*gloom.RefusedError)(nil); errors.As(err.Cause, &refused) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tell(err.Addr, err)

@@ -38,7 +38,8 @@ long it may take. --number puts the line number and a tab before each answer;
 A job that the broker refuses as overloaded is handed in again a little later.
 When the connection is lost, what was outstanding has failed, or with --resubmit
 is handed in again, so that it may run twice; with --keep the broker goes on
-with it, and so do we. Ctrl-C cancels what is left, but for what is kept.`
+with it, and so do we, unless its answer went with the connection (--resubmit
+helps then). Ctrl-C cancels what is left, but for what is kept.`
 
 const submitExample = `  gloom submit shout 'hello, world'
   gloom submit resize '{"file":"a.png","width":200}' --timeout 30s --retries 1

@@ -11,6 +11,7 @@ import (
 type rate struct {
 	perSecond float64
 	set       bool
+	none      bool
 }
 
 func (r *rate) String() string {
@@ -38,7 +39,7 @@ func (r *rate) Set(v string) error {
 	if err != nil || per == 0 || !(n >= 0 && n <= 1e9) {
 		return errors.New("must be a rate such as 100/s, 30/m, 5/h or none, at most 1e9/s")
 	}
-	*r = rate{n / per, true}
+	*r = rate{n / per, true, v == "none"}
 	return nil
 }
 

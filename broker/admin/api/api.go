@@ -215,7 +215,7 @@ type Job struct {
 	// DueSeconds is when its delay, run or deadline is over, if it has one.
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
 	// Ahead is how many ready jobs come before it; AheadExact is false where
-	// there are at least so many.
+	// there are at least so many: very many, or groups take turns or hold jobs back.
 	Ahead      *int  `json:"ahead,omitempty"`
 	AheadExact *bool `json:"ahead_exact,omitempty"`
 	// Holds says what a waiting job waits for.

@@ -339,6 +339,9 @@ class Types(WorkerCase):
             for type in (["a", 5], None, {"a": 1}, b"a"):
                 with self.subTest(type), self.assertRaises(TypeError):
                     kind(type, print)
+            for names in ("mail", b"mail", 5):  # a str is not its letters
+                with self.subTest(names), self.assertRaises(TypeError):
+                    kind(["m*"], print, except_=names)
 
 
 class Pools(WorkerCase):

@@ -93,7 +93,7 @@ export function job() {
         ${button(j.state === 'ended' ? 'Forget' : 'Cancel', () => cancel(j), { danger: true })}
       </div></header>
     ${j.holds && html`<p class="holds">Why it waits: <b>${j.holds}</b>${j.held_by && ` (group ${j.held_by.group}, rule ${j.held_by.rule})`}.
-      ${j.ahead !== undefined && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
+      ${j.ahead !== undefined && (j.ahead > 0 || j.ahead_exact) && ` ${j.ahead_exact === false ? 'At least ' : ''}${plural(j.ahead, 'job')} of its type ${j.ahead === 1 ? 'is' : 'are'} before it.`}</p>`}
     ${!over && findingList([...found('type', j.type), ...j.groups.flatMap((/** @type {string} */ g) => found('group', g))])}
     ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}

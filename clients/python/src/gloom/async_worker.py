@@ -86,6 +86,8 @@ class AsyncWorker:
             raise ValueError("type: an empty list")
         for name in type if several else [type]:
             check_name("type", name)
+        if isinstance(except_, str) or not isinstance(except_, Sequence):
+            raise TypeError(f"except_ {except_!r}: not a list")
         for name in except_:
             check_name("except_", name)
         self._handler = handler
