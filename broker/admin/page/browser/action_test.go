@@ -156,7 +156,9 @@ func TestTwice(t *testing.T) {
 		t.Errorf("%v jobs were submitted", v["queued"])
 	}
 	b.press("Close")
-	eval[any](b, `const e = [...document.querySelectorAll('button')].find(e => e.innerText === 'Drain'); e.focus(); e.click()`)
+	const drain = `[...document.querySelectorAll('button')].find(e => e.innerText === 'Drain')`
+	b.until(drain)
+	eval[any](b, `const e = `+drain+`; e.focus(); e.click()`)
 	b.press("Leave it")
 	b.until(`!document.querySelector('dialog') && document.activeElement.innerText === 'Drain'`)
 	b.strict()
