@@ -273,7 +273,8 @@ func TestFirstLook(t *testing.T) {
 	s.next("history", &past)
 	var look api.Look
 	s.next("look", &look)
-	if len(look.Findings.Items) != 1 || look.Findings.Items[0].Cause != "no_worker" {
+	// A busy machine may have findings of its own.
+	if !slices.ContainsFunc(look.Findings.Items, func(x api.Finding) bool { return x.Cause == "no_worker" && x.Subject == "mail" }) {
 		t.Errorf("found at the first look: %+v", look.Findings)
 	}
 }

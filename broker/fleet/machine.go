@@ -369,6 +369,14 @@ func (m *Machine) Connected(now int64, part int) {
 	}
 }
 
+// Leave says for the last time that this broker is there, and whether it drains.
+func (m *Machine) Leave(now int64) {
+	m.now = max(m.now, now)
+	if !m.alone && m.now >= m.joinAt {
+		m.sayBeat()
+	}
+}
+
 // Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {
 	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool {

@@ -416,8 +416,9 @@ func TestLeave(t *testing.T) {
 			w.pass(time.Second)
 			if v.drains {
 				w.cores[1].Drain()
+				w.machines[1].Leave(w.now)
 			}
-			w.pass(time.Second)
+			w.pass(10 * time.Millisecond)
 			w.deaf = [2]bool{true, true}
 			w.pass(3 * time.Second)
 			if w.machines[0].Up() != 0 {

@@ -300,6 +300,10 @@ func (d *Driver) send() {
 	for {
 		select {
 		case <-d.stop:
+			d.hub.Do(func(_ *broker.Broker, now int64) []broker.Effect {
+				d.machine.Leave(now)
+				return nil
+			})
 			d.sending.Lock()
 			d.sendAll()
 			d.sending.Unlock()
