@@ -72,14 +72,20 @@ func (a *API) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	past, _ := json.Marshal(a.past.lately())
-	if !send(w, ctl, "history", past) {
-		return nil
-	}
 	var last []byte
 	sent, judged := time.Now(), time.Now()
 	tick := time.NewTicker(eventPeriod)
 	defer tick.Stop()
+	if r.Header.Get("Last-Event-ID") != "" { // the document had the history and a look
+		_ = ctl.Flush()
+		select {
+		case <-r.Context().Done():
+		case <-a.srv.HTTPEnds():
+		case <-tick.C:
+		}
+	} else if past, _ := json.Marshal(a.past.lately()); !send(w, ctl, "history", past) {
+		return nil
+	}
 	for {
 		var data []byte
 		a.look(func(w *watch) { data = a.seen(w) })

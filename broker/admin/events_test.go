@@ -26,12 +26,13 @@ type stream struct {
 }
 
 // events opens a stream, or returns the status of its refusal.
-func (w *world) events(ctx context.Context) (*stream, int) {
+func (w *world) events(ctx context.Context, last ...string) (*stream, int) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/v1/events", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	r.Header.Set("Last-Event-ID", strings.Join(last, ""))
 	if w.token != "" {
 		r.Header.Set("Authorization", "Bearer "+w.token)
 	}
@@ -93,6 +94,8 @@ func TestEvents(t *testing.T) {
 	for look.Ledger.Queued < 3 {
 		s.next("look", &look)
 	}
+	begun, _ := w.events(ctx, "document") // by who has the document
+	begun.next("look", &look)
 	if look.Submitters != 1 || look.Types != 1 || look.MemoryBytes == 0 {
 		t.Errorf("with three jobs: %+v", look)
 	}

@@ -45,7 +45,7 @@ func TestDocument(t *testing.T) {
 			t.Fatalf("a name is more than text:\n%s", text)
 		}
 		top := first["look"].(map[string]any)["top"].([]any)
-		return first["status"].(map[string]any)["version"] != "" && len(top) == 1 && top[0].(map[string]any)["type"] == hostile
+		return first["status"].(map[string]any)["version"] != "" && first["history"] != nil && len(top) == 1 && top[0].(map[string]any)["type"] == hostile
 	})
 
 	file := filepath.Join(t.TempDir(), "tokens")

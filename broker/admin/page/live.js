@@ -148,17 +148,18 @@ function start() {
   stop.abort();
   shared?.postMessage(false);
   if (document.hidden || door.peek()) return;
+  const begun = !began && Date.now() - heard.peek() < 2000; // the document has told what a stream begins with
   began = Date.now();
   stop = new AbortController();
   if (token.value || !('SharedWorker' in globalThis)) {
-    follow(token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);
+    follow(begun, token.value ? { Authorization: 'Bearer ' + token.value } : {}, stop.signal, on);
     return;
   }
   if (!shared) {
     shared = new SharedWorker('worker.js', { type: 'module', name: 'gloom' }).port;
     shared.onmessage = m => on(m.data[0], m.data[1]);
   }
-  shared.postMessage(true);
+  shared.postMessage({ begun });
 }
 
 /** Streams for as long as the tab is seen and nothing keeps it out. */
@@ -166,6 +167,7 @@ export function live() {
   if (first?.look) {
     compare(first.unix_ms);
     look.value = first.look;
+    past(first.history ?? []);
     heard.value = Date.now();
   }
   painted.then(() => effect(() => { token.value; door.value; start(); }));

@@ -92,7 +92,7 @@ func Index(w http.ResponseWriter, r *http.Request, first []byte) {
 	h.Set("Cache-Control", "no-store")
 	data := bytes.Replace(f.plain, nothing, slices.Concat([]byte(">"), first, []byte("</template>")), 1)
 	if small {
-		data = packed(data, gzip.BestSpeed)
+		data = packed(data, gzip.DefaultCompression)
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }

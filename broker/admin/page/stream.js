@@ -2,18 +2,19 @@
 // by one worker for all tabs (worker.js), since browsers open few connections to a host.
 
 /** Reads events until stop, and connects again whenever they end.
- * @param {HeadersInit} headers @param {AbortSignal} stop
+ * @param {boolean} begun what a stream begins with is known @param {Record<string, string>} headers @param {AbortSignal} stop
  * @param {(event: string, data: string) => void} on also 'clock', with the broker's time when it began, 'away', with the reason, and 'refused', with the code and the reason */
-export async function follow(headers, stop, on) {
+export async function follow(begun, headers, stop, on) {
   for (let pause = 250; !stop.aborted; pause = Math.min(2 * pause, 4000)) {
     try {
-      const reply = await fetch('/v1/events', { headers, signal: stop, cache: 'no-store' });
+      const reply = await fetch('/v1/events', { headers: begun ? { ...headers, 'Last-Event-ID': 'document' } : headers, signal: stop, cache: 'no-store' });
       if (!reply.ok || !reply.body) {
         on('refused', `${reply.status} ${(await reply.json().catch(() => ({}))).reason ?? ''}`);
         if (reply.status === 401 || reply.status === 403) return;
         await new Promise(go => setTimeout(go, pause));
         continue;
       }
+      begun = false;
       on('clock', reply.headers.get('Date') ?? '');
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = '';

@@ -5,10 +5,11 @@ import { follow } from './stream.js';
 const tabs = new Set();
 let stop = new AbortController();
 
-function begin() {
+/** @param {boolean} [begun] */
+function begin(begun = false) {
   stop.abort();
   stop = new AbortController();
-  if (tabs.size) follow({}, stop.signal, (event, data) => tabs.forEach(tab => tab.postMessage([event, data])));
+  if (tabs.size) follow(begun, {}, stop.signal, (event, data) => tabs.forEach(tab => tab.postMessage([event, data])));
 }
 
 addEventListener('connect', e => {
@@ -16,7 +17,7 @@ addEventListener('connect', e => {
   tab.onmessage = m => {
     if (m.data) {
       tabs.add(tab);
-      begin(); // anew, for what a stream begins with
+      begin(m.data.begun); // anew, for what a stream begins with
     } else if (tabs.delete(tab) && !tabs.size) begin();
   };
 });
