@@ -194,8 +194,9 @@ type JobInfo struct {
 	// In is how long it has been in this state.
 	In time.Duration
 	// Due is when its timer comes, from now, if it has one: the end of a delay,
-	// the timeout of a run, the deadline.
+	// the timeout of a run, the deadline. Expires is when its deadline is, if it has one.
 	Due       time.Duration
+	Expires   time.Duration
 	Detached  bool
 	Keep      time.Duration // how long its outcome is kept; 0 not
 	Submitter Peer
@@ -243,15 +244,18 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
 			x.Due = time.Duration(max(0, int64(b.timers.at(int(t.pos)).a)-b.now))
 		}
+		if t.expires != 0 && j.state != stEnded {
+			x.Expires = time.Duration(max(1, t.expires-b.now))
+		}
 	}
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		unit := time.Millisecond
-		if x.Due > time.Minute {
-			unit = time.Second
+		t := b.timings.get(j.timing)
+		ready := time.Duration(t.delay - b.now)
+		if x.Holds = "its delay or backoff, for " + rounded(ready); t.expires != 0 && t.expires <= t.delay {
+			x.Holds = fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(ready), rounded(x.Expires))
 		}
-		x.Holds = fmt.Sprintf("its delay or backoff, for %v", x.Due.Round(unit))
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
 		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
@@ -272,6 +276,15 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		x.Holds = b.holds(k, &x)
 	}
 	return x
+}
+
+// rounded is a time that jobs wait for, in words.
+func rounded(d time.Duration) string {
+	unit := time.Millisecond
+	if d > time.Minute {
+		unit = time.Second
+	}
+	return max(0, d).Round(unit).String()
 }
 
 // Content returns copies of the body and the headers (nil: none) of the job with

@@ -39,6 +39,10 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		due := x.Due.Seconds()
 		j.DueSeconds = &due
 	}
+	if x.Expires > 0 {
+		expires := x.Expires.Seconds()
+		j.ExpiresSeconds = &expires
+	}
 	if x.State == "ended" {
 		if j.Outcome, j.Reason = "answered", x.Reason; x.Outcome != 0 {
 			j.Outcome = hub.WireCode(x.Outcome).String()

@@ -100,9 +100,12 @@ func aboutJob(j *api.Job) []fact {
 		add("submitter", "gone")
 	}
 	add("age", "%s, %s for %s", span(j.AgeSeconds), j.State, span(j.InSeconds))
-	if j.DueSeconds != nil {
-		what := map[string]string{"delayed": "ready or expired", "running": "timeout"}[j.State]
-		add(cmp.Or(what, "expires"), "in %s", span(*j.DueSeconds))
+	if d, e := j.DueSeconds, j.ExpiresSeconds; d != nil && (e == nil || *d < *e) {
+		what := map[string]string{"delayed": "ready", "running": "timeout", "ended": "forgotten"}[j.State]
+		add(cmp.Or(what, "expires"), "in %s", span(*d))
+	}
+	if j.ExpiresSeconds != nil {
+		add("expires", "in %s", span(*j.ExpiresSeconds))
 	}
 	add("attempts", "%d of %d", j.Attempts, j.Retries+1)
 	if n := len(j.Runs) - shownRuns; n > 0 {

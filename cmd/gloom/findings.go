@@ -96,8 +96,11 @@ func told(f *api.Findings) string {
 // headline is a finding in a line.
 func headline(x *api.Finding) string {
 	subject := x.Kind + " " + cli.Clean(x.Subject)
-	if x.Kind == x.Subject {
+	switch {
+	case x.Kind == x.Subject:
 		subject = x.Kind
+	case x.Number > 0 && x.Subject != x.Address:
+		subject += " at " + where(&api.Peer{Number: x.Number, Address: x.Address})
 	}
 	return fmt.Sprintf("%s  %s: %s", strings.ToUpper(x.Severity), subject, cli.Clean(x.Finding))
 }

@@ -214,6 +214,8 @@ type Job struct {
 	InSeconds float64 `json:"in_state_seconds"`
 	// DueSeconds is when its delay, run or deadline is over, if it has one.
 	DueSeconds *float64 `json:"due_seconds,omitempty"`
+	// ExpiresSeconds is when its deadline is, if it has one.
+	ExpiresSeconds *float64 `json:"expires_seconds,omitempty"`
 	// Ahead is how many ready jobs come before it; AheadExact is false where
 	// there are at least so many: very many, or groups take turns or hold jobs back.
 	Ahead      *int  `json:"ahead,omitempty"`
@@ -258,11 +260,12 @@ const (
 type Finding struct {
 	Severity string `json:"severity"`
 	// Kind says what Subject names: a type, a group, a client (by its own name, or
-	// its address; Number is its connection, of a Worker or else a submitter), or the
-	// broker.
+	// its address; Number and Address are of its connection, of a Worker or else a
+	// submitter), or the broker.
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
 	Number  uint64 `json:"number,omitempty"`
+	Address string `json:"address,omitempty"`
 	Worker  bool   `json:"worker,omitempty"`
 	// Cause is one of few words for programs; of limit, Limit is the flag.
 	Cause string `json:"cause"`

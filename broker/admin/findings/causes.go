@@ -349,7 +349,7 @@ func (l *looker) group(g *api.Group) {
 func (l *looker) client(c *Client) {
 	find := func(cause string, weight float64, w words) {
 		x := l.find(api.Warning, "client", c.Name, cause, weight, w)
-		x.Number, x.Worker, x.atOnce = c.Number, c.Worker, true
+		x.Number, x.Address, x.Worker, x.atOnce = c.Number, c.Address, c.Worker, true
 	}
 	if c.Overdue > 0 {
 		find("overdue", float64(c.Overdue), fixed(many(c.Overdue, "run")+" on this worker passed the timeout; it gets no more jobs until it answers",
@@ -368,7 +368,7 @@ func (l *looker) client(c *Client) {
 		{Name: "max-submitter-bytes", Used: c.Bytes, Max: l.MaxSubmitterBytes, Bytes: true},
 	} {
 		if f := l.limit("client", c.Name, x); f != nil {
-			f.Number = c.Number
+			f.Number, f.Address = c.Number, c.Address
 		}
 	}
 }

@@ -135,9 +135,10 @@ func (t *Type) count(was, is *api.Type, now time.Time) {
 
 // Client is a connection that was looked at because of what it holds.
 type Client struct {
-	Name   string // as it calls itself, or its address
-	Number uint64
-	Worker bool
+	Name    string // as it calls itself, or its address
+	Number  uint64
+	Address string
+	Worker  bool
 	// Overdue runs are on it.
 	Overdue int
 	// Unread is what it has not read of what it was sent, in bytes; Stuck for how
