@@ -78,6 +78,10 @@ fuzz: ## run every fuzz target for FUZZ=60s
 attack: ## attack a broker in full: memory, turns, all of it at random (some minutes)
 	$(GO) test ./broker/server/attack -count 1 -timeout 20m -v -full
 
+.PHONY: healthy
+healthy: ## a broker under load for ten minutes, of which nothing may be found
+	$(GO) test ./broker/admin -run TestNoFindings -count 1 -timeout 12m -v -healthy 10m
+
 # The comparison with the registry's packages needs npm and the network.
 .PHONY: page
 page: deps ## the page in full: every width, fifty tabs, its libraries as npm has them; pictures into .build/page

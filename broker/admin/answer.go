@@ -50,9 +50,15 @@ func head(w http.ResponseWriter, status int) {
 	w.WriteHeader(status)
 }
 
+// indented is v in JSON as it is sent: what clients said, such as headers, is not escaped
+// for HTML.
+func indented(v any, prefix string) ([]byte, error) {
+	return json.MarshalIndentWithOption(v, prefix, "  ", json.DisableHTMLEscape())
+}
+
 // reply sends a short answer.
 func reply(w http.ResponseWriter, status int, v any) {
-	data, err := json.MarshalIndent(v, "", "  ")
+	data, err := indented(v, "")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -64,7 +70,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 // replyWith sends v, an object, with one more key whose value is sent as it is;
 // without it where the answer would be too long.
 func replyWith(w http.ResponseWriter, v any, key string, value []byte) error {
-	data, err := json.MarshalIndent(v, "", "  ")
+	data, err := indented(v, "")
 	if err != nil {
 		return err
 	}
@@ -110,7 +116,7 @@ func (a *array) close(tail string) {
 
 // item adds one more; false tells that it does not fit.
 func (a *array) item(v any) bool {
-	data, err := json.MarshalIndent(v, "    ", "  ")
+	data, err := indented(v, "    ")
 	separator := ",\n    "
 	if a.items == 0 {
 		separator = separator[1:]

@@ -86,9 +86,9 @@ func TestBodiesAsTheyAre(t *testing.T) {
 // TestLongListing: a listing that would be too long ends early, and goes on
 // where it ended.
 func TestLongListing(t *testing.T) {
-	const workers, each = 400, 16
+	const workers, each = 700, 32
 	w := start(t, nil)
-	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("<", 1018), n) } // six bytes for each <
+	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("x", 1018), n) }
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
 		for i := range workers {

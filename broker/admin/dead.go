@@ -24,6 +24,9 @@ func (a *API) letters(typ []byte, from, limit int, q *broker.LetterFilter) (foun
 	return found, next
 }
 
+// letterKeys are what a filter of failed jobs may say.
+var letterKeys = []string{"id", "reason", "older"}
+
 func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	older, err := number(v, "older", wire.MaxDurationMS)
 	return &broker.LetterFilter{ID: v.Get("id"), Reason: v.Get("reason"), Older: time.Duration(older) * time.Millisecond}, err
@@ -47,6 +50,45 @@ func (a *API) getDead(w http.ResponseWriter, r *http.Request) error {
 		}
 		return items, next
 	})
+}
+
+// mostDead is how many failed jobs of one id are told.
+const mostDead = 100
+
+// findDead lists the failed jobs with an id, whatever their type, of each type the
+// latest first.
+func (a *API) findDead(w http.ResponseWriter, r *http.Request) error {
+	id, err := named("id", r.URL.Query().Get("id"))
+	if err != nil {
+		return err
+	}
+	var types [][]byte
+	h := a.srv.Hub()
+	for from := 0; from >= 0 && r.Context().Err() == nil; {
+		h.View(func(b *broker.Broker, _ int64) {
+			from = b.Types(from, math.MaxInt, func(t *broker.TypeInfo, _ *broker.TypeStats) {
+				if t.Dead > 0 {
+					types = append(types, t.Name)
+				}
+			})
+		})
+	}
+	out := api.List[api.DeadJob]{Items: []api.DeadJob{}}
+	for _, typ := range types {
+		for from := 0; from >= 0 && len(out.Items) < mostDead && r.Context().Err() == nil; {
+			a.making.Lock()
+			var found []*broker.DeadLetter
+			found, from = a.letters(typ, from, slice, &broker.LetterFilter{ID: wire.Value(id)})
+			a.making.Unlock()
+			for _, l := range found {
+				if bytes.Equal(l.ID, id) && len(out.Items) < mostDead {
+					out.Items = append(out.Items, deadJob(l, h.Now()))
+				}
+			}
+		}
+	}
+	reply(w, http.StatusOK, out)
+	return nil
 }
 
 // letter finds the failed job that is meant: the one with this number, without one the
@@ -157,7 +199,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 	if err != nil {
 		return err
 	}
-	v, most, err := selection(r, "id", "reason", "older")
+	v, most, err := selection(r, letterKeys...)
 	if err != nil {
 		return err
 	}
@@ -166,7 +208,7 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 		return err
 	}
 	long(w)
-	return a.many(w, r, what, func() (count int) {
+	return a.many(w, r, what, v, func() (count int) {
 		for from := 0; from >= 0 && r.Context().Err() == nil; {
 			var found []*broker.DeadLetter
 			found, from = a.letters(n, from, math.MaxInt, q)

@@ -189,7 +189,7 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	q.Wanted = true
 	long(w)
-	return a.many(w, r, "cancelled jobs", func() (n int) {
+	return a.many(w, r, "cancelled jobs", v, func() (n int) {
 		if q.State != "" {
 			return a.countJobs(r, q)
 		}
@@ -214,8 +214,8 @@ func (a *API) cancelJobs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// many does something to all that fit, counted before and after, or counts only.
-func (a *API) many(w http.ResponseWriter, r *http.Request, what string, count func() int, do func(*api.Many)) error {
+// many does something to all that fit a filter, counted before and after, or counts only.
+func (a *API) many(w http.ResponseWriter, r *http.Request, what string, filter url.Values, count func() int, do func(*api.Many)) error {
 	only, err := flagOf(r, "count")
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, what string, count fu
 		do(&out)
 		out.After = count()
 		// Of who hung up neither count need be whole, and not all may be done.
-		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("peer", by(r)).Int("before", out.Before).
+		a.log.Info().Str("type", api.Name(r.PathValue("type"))).Str("filter", filter.Encode()).Str("peer", by(r)).Int("before", out.Before).
 			Int("done", out.Done).Int("after", out.After).Bool("cut", r.Context().Err() != nil).Msg("an operator " + what)
 	}
 	reply(w, http.StatusOK, out)

@@ -177,7 +177,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only jobs that wait can be changed", wire.Value(id))
 	}
-	a.log.Info().Str("id", wire.Value(id)).Str("peer", by(r)).Msg("an operator changed a job")
+	a.log.Info().Str("id", wire.Value(id)).Any("changes", b).Str("peer", by(r)).Msg("an operator changed a job")
 	reply(w, http.StatusOK, api.State{ID: wire.Value(id), State: x.State})
 	return nil
 }

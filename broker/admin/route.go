@@ -1,11 +1,15 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,43 +25,52 @@ type handler func(a *API, w http.ResponseWriter, r *http.Request) error
 type route struct {
 	pattern string // of http.ServeMux
 	serve   handler
+	query   []string // the keys that a query may have
 }
 
 // submitPattern is of the one operation that hands jobs in.
 const submitPattern = "POST /v1/jobs"
 
+var (
+	pageKeys  = []string{"limit", "cursor"}
+	peerKeys  = []string{"type", "limit", "cursor"}
+	countKeys = []string{"count"}
+	noKeys    = []string{"no"}
+)
+
 var routes = []route{
-	{"GET /v1/status", (*API).getStatus},
-	{"GET /v1/events", (*API).getEvents},
-	{"GET /v1/findings", (*API).getFindings},
-	{"GET /v1/types", (*API).getTypes},
-	{"GET /v1/types/{type}", (*API).getType},
-	{"PUT /v1/types/{type}", (*API).putType},
-	{"POST /v1/types/{type}/pause", (*API).pause},
-	{"POST /v1/types/{type}/resume", (*API).resume},
-	{"PUT /v1/types/{type}/limits", (*API).putLimits},
-	{"GET /v1/types/{type}/demand", (*API).getDemand},
-	{"GET /v1/types/{type}/jobs", (*API).getJobs},
-	{"POST /v1/types/{type}/jobs/cancel", (*API).cancelJobs},
-	{"GET /v1/jobs", (*API).getJobs},
-	{submitPattern, (*API).postJob},
-	{"GET /v1/jobs/{id}", (*API).getJob},
-	{"PATCH /v1/jobs/{id}", (*API).patchJob},
-	{"DELETE /v1/jobs/{id}", (*API).deleteJob},
-	{"GET /v1/groups", (*API).getGroups},
-	{"PUT /v1/groups/{pattern}", (*API).putRule},
-	{"GET /v1/groups/{pattern}", (*API).getRule},
-	{"DELETE /v1/groups/{pattern}", (*API).deleteRule},
-	{"GET /v1/workers", (*API).getWorkers},
-	{"GET /v1/submitters", (*API).getSubmitters},
-	{"GET /v1/dead/{type}", (*API).getDead},
-	{"GET /v1/dead/{type}/{id}", (*API).getDeadJob},
-	{"POST /v1/dead/{type}/retry", (*API).retryAllDead},
-	{"POST /v1/dead/{type}/discard", (*API).discardAllDead},
-	{"DELETE /v1/dead/{type}/{id}", (*API).discardDead},
-	{"POST /v1/dead/{type}/{id}/retry", (*API).retryDead},
-	{"GET /v1/fleet", (*API).getFleet},
-	{"POST /v1/drain", (*API).drain},
+	{"GET /v1/status", (*API).getStatus, nil},
+	{"GET /v1/events", (*API).getEvents, nil},
+	{"GET /v1/findings", (*API).getFindings, []string{"subject", "limit"}},
+	{"GET /v1/types", (*API).getTypes, []string{"sort", "filter", "limit", "cursor"}},
+	{"GET /v1/types/{type}", (*API).getType, nil},
+	{"PUT /v1/types/{type}", (*API).putType, nil},
+	{"POST /v1/types/{type}/pause", (*API).pause, nil},
+	{"POST /v1/types/{type}/resume", (*API).resume, nil},
+	{"PUT /v1/types/{type}/limits", (*API).putLimits, nil},
+	{"GET /v1/types/{type}/demand", (*API).getDemand, nil},
+	{"GET /v1/types/{type}/jobs", (*API).getJobs, slices.Concat(filterKeys, pageKeys)},
+	{"POST /v1/types/{type}/jobs/cancel", (*API).cancelJobs, countKeys},
+	{"GET /v1/jobs", (*API).getJobs, slices.Concat(filterKeys, peerKeys)},
+	{submitPattern, (*API).postJob, rawKeys},
+	{"GET /v1/jobs/{id}", (*API).getJob, []string{"body"}},
+	{"PATCH /v1/jobs/{id}", (*API).patchJob, nil},
+	{"DELETE /v1/jobs/{id}", (*API).deleteJob, []string{"running"}},
+	{"GET /v1/groups", (*API).getGroups, []string{"type", "limit", "lately"}},
+	{"PUT /v1/groups/{pattern}", (*API).putRule, nil},
+	{"GET /v1/groups/{pattern}", (*API).getRule, nil},
+	{"DELETE /v1/groups/{pattern}", (*API).deleteRule, nil},
+	{"GET /v1/workers", (*API).getWorkers, peerKeys},
+	{"GET /v1/submitters", (*API).getSubmitters, peerKeys},
+	{"GET /v1/dead", (*API).findDead, []string{"id"}},
+	{"GET /v1/dead/{type}", (*API).getDead, slices.Concat(letterKeys, pageKeys)},
+	{"GET /v1/dead/{type}/{id}", (*API).getDeadJob, noKeys},
+	{"POST /v1/dead/{type}/retry", (*API).retryAllDead, countKeys},
+	{"POST /v1/dead/{type}/discard", (*API).discardAllDead, countKeys},
+	{"DELETE /v1/dead/{type}/{id}", (*API).discardDead, noKeys},
+	{"POST /v1/dead/{type}/{id}/retry", (*API).retryDead, noKeys},
+	{"GET /v1/fleet", (*API).getFleet, nil},
+	{"POST /v1/drain", (*API).drain, nil},
 }
 
 func fail(status int, code, format string, args ...any) *api.Error {
@@ -68,6 +81,9 @@ func fail(status int, code, format string, args ...any) *api.Error {
 func (a *API) guarded(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		g, err := a.allowed(r)
+		if err == nil {
+			err = rt.asked(r)
+		}
 		if err == nil {
 			err = rt.serve(a, w, r.WithContext(context.WithValue(r.Context(), granted{}, g)))
 		}
@@ -83,6 +99,24 @@ func (a *API) guarded(rt route) http.HandlerFunc {
 		}
 		reply(w, e.Status, e)
 	}
+}
+
+// asked refuses what a query says that the operation does not know: else somebody who
+// misspells a filter would have all.
+func (rt *route) asked(r *http.Request) error {
+	if rt.pattern == "" { // not of /v1
+		return nil
+	}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fail(http.StatusBadRequest, "invalid_value", "the query cannot be read: %v", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(rt.query, key) {
+			return fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, this path takes %s", key, cmp.Or(strings.Join(rt.query, ", "), "none"))
+		}
+	}
+	return nil
 }
 
 func (a *API) unknown(w http.ResponseWriter, r *http.Request) {
@@ -190,11 +224,12 @@ func page(r *http.Request) (from, limit int, err error) {
 	return from, limit, nil
 }
 
-// Patterns lists the operations of /v1 that are served, as METHOD PATH.
-func Patterns() []string {
-	var out []string
+// Operations are those of /v1 that are served, as METHOD PATH, with the keys that a
+// query may have.
+func Operations() map[string][]string {
+	out := map[string][]string{}
 	for _, r := range routes {
-		out = append(out, r.pattern)
+		out[r.pattern] = slices.Clone(r.query)
 	}
 	return out
 }

@@ -36,6 +36,10 @@ const (
 // submitKeys are those of a job, beside its body.
 var submitKeys = []string{"id", "type", "priority", "groups", "headers", "delay_ms", "timeout_ms", "backoff_ms", "expires_ms", "retries", "keep_ms", "age_ms"}
 
+// rawKeys are those of a query: how long to wait, and, where the body is that of the job,
+// the rest of it.
+var rawKeys = append([]string{"wait", "group"}, slices.DeleteFunc(slices.Clone(submitKeys), func(key string) bool { return key == "groups" })...)
+
 // raw tells whether the whole body of a request is that of a job: the query has its
 // type and the rest.
 func raw(r *http.Request) bool {
@@ -54,7 +58,11 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := api.Submitted{ID: c.Job.ID, Type: c.Job.Type, State: "queued"}
-	a.log.Debug().Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was handed in over HTTP")
+	told := a.log.Debug()
+	if r.Header.Get("Origin") != "" { // a person at the page
+		told = a.log.Info()
+	}
+	told.Str("id", out.ID).Str("type", out.Type).Str("peer", by(r)).Msg("a job was handed in over HTTP")
 	if wait == 0 {
 		if c.Job.Delayed {
 			out.State = "delayed"
@@ -73,7 +81,7 @@ func (a *API) postJob(w http.ResponseWriter, r *http.Request) error {
 		err = http.NewResponseController(w).Flush()
 	} else {
 		out.State = "answered"
-		data, _ := json.MarshalIndent(out, "", "  ")
+		data, _ := indented(out, "")
 		err = sendWith(w, data, "body", answer)
 	}
 	// After a wait that was in vain there is no outcome to be delivered, and who has
@@ -137,7 +145,14 @@ func (a *API) submit(c *server.Call, r *http.Request, waits bool) error {
 	if raw(r) {
 		b, err = rawJob(r, data)
 	} else {
-		b, err = object(data, append(submitKeys, "body")...)
+		for key := range r.URL.Query() {
+			if key != "wait" && err == nil {
+				err = fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, but no type: it takes wait only, the body has the rest", key)
+			}
+		}
+		if err == nil {
+			b, err = object(data, append(submitKeys, "body")...)
+		}
 	}
 	if err != nil {
 		return err
@@ -200,8 +215,6 @@ func rawJob(r *http.Request, data []byte) (body, error) {
 		case key == "wait":
 		case key == "group":
 			b["groups"], _ = json.Marshal(v)
-		case !slices.Contains(submitKeys, key) || key == "groups":
-			return nil, fail(http.StatusBadRequest, "invalid_value", "the query has the key %.64q, a job takes wait, group and %q", key, submitKeys)
 		case key == "headers" && json.Valid([]byte(v[0])), wholeNumber.MatchString(v[0]) && key != "id" && key != "type":
 			b[key] = json.RawMessage(v[0])
 		default:

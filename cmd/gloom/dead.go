@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -197,21 +196,20 @@ that fit; it is asked before, with the number of jobs, unless with --yes.`,
 
 func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Command {
 	a := &deadAction{tool: t, verb: verb, done: done}
-	var older time.Duration
 	cmd := &cobra.Command{
 		Use: verb + " TYPE ID... | " + verb + " TYPE --all", Short: short, Long: long, Example: example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if a.all {
 				return exactly("a type")(cmd, args)
 			}
-			if a.filter.Reason != "" || older > 0 {
+			if a.filter.Reason != "" || a.older > 0 {
 				return cli.Usagef("--reason and --older go with --all")
 			}
 			return atLeast("a type", "an id or --all")(cmd, args)
 		},
 		ValidArgsFunction: t.completeType,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.filter.Older = older.Milliseconds()
+			a.filter.Older = a.older.ms()
 			if a.all {
 				return a.many(args[0])
 			}
@@ -221,7 +219,7 @@ func newDeadAction(t *tool, verb, short, long, example, done string) *cobra.Comm
 	f := cmd.Flags()
 	f.BoolVar(&a.all, "all", false, "all that are kept of the type")
 	f.Var((*filled)(&a.filter.Reason), "reason", "with --all: only those with this in their reason")
-	f.DurationVar(&older, "older", 0, "with --all: only those that failed at least so long ago")
+	f.Var(&a.older, "older", "with --all: only those that failed at least so long ago")
 	if a.yes = verb != "discard"; !a.yes {
 		f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	}
@@ -233,6 +231,7 @@ type deadAction struct {
 	*tool
 	verb, done string
 	filter     api.DeadFilter
+	older      age
 	all, yes   bool
 }
 
@@ -243,7 +242,8 @@ func (a *deadAction) many(typ string) error {
 		return f
 	}
 	out, err := a.tool.many(&changeOfMany{
-		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, what: "failed job", verb: a.verb, yes: a.yes,
+		path: "/v1/dead/" + api.Segment(typ) + "/" + a.verb, filter: filter, what: "failed job", of: typ, verb: a.verb, yes: a.yes,
+		that: filterWords("reason", a.filter.Reason, "older", a.older.String()),
 	})
 	if err != nil || out == nil {
 		return err

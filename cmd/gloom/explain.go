@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/goccy/go-json"
@@ -13,9 +14,6 @@ import (
 	"gloom/broker/admin/api"
 	"gloom/cmd/internal/cli"
 )
-
-// findIn bounds the types whose failed jobs are searched for an id.
-const findIn = 50
 
 // shownRuns is how many of a job's runs people are shown, the last ones.
 const shownRuns = 20
@@ -50,10 +48,14 @@ func (t *tool) explain(ctx context.Context, id, query string, asJSON bool) error
 		if err != nil {
 			found = &api.Findings{} // the job is told all the same
 		}
-		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+told(about(found, j)))
+		return fmt.Sprintf("%s, of type %s, is %s\n%s", cli.Clean(j.ID), cli.Clean(j.Type), state, facts(aboutJob(j))+aboutBody(j)+told(about(found, j), ""))
 	})
 	if status(err) == http.StatusNotFound {
-		return t.explainDead(ctx, id, asJSON, err)
+		raw, err := t.findDead(ctx, id, err)
+		if err != nil {
+			return err
+		}
+		return printAs(t, raw, asJSON, aboutDead)
 	}
 	return err
 }
@@ -157,23 +159,17 @@ func where(p *api.Peer) string {
 	return p.Address
 }
 
-// explainDead looks for the job among the failed ones.
-func (t *tool) explainDead(ctx context.Context, id string, asJSON bool, notFound error) error {
+// findDead looks for the job among the failed ones.
+func (t *tool) findDead(ctx context.Context, id string, notFound error) (raw json.RawMessage, err error) {
 	o := t.link.operator()
-	types, err := o.typesWithDead(ctx)
-	if err != nil {
-		return err
+	var found api.List[api.DeadJob]
+	if err := o.do(ctx, http.MethodGet, "/v1/dead?id="+url.QueryEscape(id), nil, &found); err != nil && status(err) != http.StatusNotFound {
+		return nil, err
 	}
-	for _, typ := range types[:min(findIn, len(types))] {
-		var raw json.RawMessage
-		err := o.do(ctx, http.MethodGet, deadPath(typ, id), nil, &raw)
-		switch {
-		case status(err) == http.StatusNotFound:
-			continue
-		case err != nil:
-			return err
-		}
-		return printAs(t, raw, asJSON, aboutDead)
+	if len(found.Items) == 0 {
+		return nil, (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("it may have ended: answered, cancelled, expired, or failed and kept no more")
 	}
-	return (&cli.Fault{Code: cli.ExitFailed, Err: notFound}).Advise("it may have ended: answered, cancelled, expired, or failed and kept no more")
+	// As a retry would have it, the oldest of a type.
+	err = o.do(ctx, http.MethodGet, deadPath(found.Items[0].Type, id), nil, &raw)
+	return raw, err
 }

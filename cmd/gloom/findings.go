@@ -43,7 +43,7 @@ The exit status is 1 if a finding is severe.`,
 			if err := printAs(t, raw, asJSON, func(f *api.Findings) string {
 				switch {
 				case len(f.Items) > 0:
-					return told(f)
+					return told(f, "")
 				case len(args) > 0: // which need not be there
 					return "nothing found about " + cli.Clean(args[0]) + "\n"
 				}
@@ -76,8 +76,14 @@ func severe(f *api.Findings) error {
 	return nil
 }
 
-// told is what was found, in words.
-func told(f *api.Findings) string {
+// some is the first n of what was found.
+func some(f *api.Findings, n int) *api.Findings {
+	n = min(n, len(f.Items))
+	return &api.Findings{Items: f.Items[:n], More: f.More + len(f.Items) - n}
+}
+
+// told is what was found, in words; where there is more, where to look.
+func told(f *api.Findings, look string) string {
 	var b strings.Builder
 	for i := range f.Items {
 		x := &f.Items[i]
@@ -88,7 +94,7 @@ func told(f *api.Findings) string {
 		fmt.Fprintf(&b, "%s%s\n    %s\n", headline(x), since, cli.Clean(x.Advice))
 	}
 	if f.More > 0 {
-		fmt.Fprintf(&b, "and %s more\n", cli.Plural(f.More, "finding"))
+		fmt.Fprintf(&b, "and %s more%s\n", cli.Plural(f.More, "finding"), look)
 	}
 	return b.String()
 }

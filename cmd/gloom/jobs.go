@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -21,20 +21,38 @@ import (
 // jobFilter says which jobs are meant.
 type jobFilter struct {
 	state, id, group string
-	older            time.Duration
+	older            age
 }
 
 func (q *jobFilter) flags(f *pflag.FlagSet, states ...string) {
 	f.Var(cli.Choice(&q.state, states...), "state", "only jobs in this state: "+strings.Join(states, ", "))
 	f.Var((*filled)(&q.id), "id", "only ids with this in them")
 	f.Var((*filled)(&q.group), "group", "only jobs of this group")
-	f.DurationVar(&q.older, "older", 0, "only jobs submitted at least so long ago: 90s, 2h")
+	f.Var(&q.older, "older", "only jobs submitted at least so long ago: 90s, 2h")
 }
 
 func (q *jobFilter) api(most int) api.JobFilter {
-	older := q.older.Milliseconds()
-	all := q.state == "" && q.id == "" && q.group == "" && older == 0
-	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: older, All: all, Most: most}
+	all := q.state == "" && q.id == "" && q.group == "" && q.older == 0
+	return api.JobFilter{State: q.state, ID: q.id, Group: q.group, Older: q.older.ms(), All: all, Most: most}
+}
+
+// words are the filter, but for the state, in a question.
+func (q *jobFilter) words() string {
+	return filterWords("id", q.id, "group", q.group, "older", q.older.String())
+}
+
+// filterWords are pairs of a flag and its value, if it is set, in a question.
+func filterWords(pairs ...string) string {
+	var set []string
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			set = append(set, "--"+pairs[i]+" "+cli.Clean(pairs[i+1]))
+		}
+	}
+	if set == nil {
+		return ""
+	}
+	return " (" + strings.Join(set, ", ") + ")"
 }
 
 // query is the filter as a part of a URL.
@@ -46,7 +64,7 @@ func (q *jobFilter) query() string {
 		}
 	}
 	if q.older > 0 {
-		v.Set("older", strconv.FormatInt(q.older.Milliseconds(), 10))
+		v.Set("older", strconv.FormatInt(q.older.ms(), 10))
 	}
 	return v.Encode()
 }
@@ -137,16 +155,29 @@ answer. --body prints the body alone, as it is.`,
 
 func (t *tool) jobBody(ctx context.Context, id string) error {
 	var j api.Job
-	if err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j); err != nil {
-		return err
-	}
+	err := t.link.operator().do(ctx, "GET", "/v1/jobs/"+api.Segment(id)+"?body=true", nil, &j)
 	switch {
+	case status(err) == http.StatusNotFound:
+		raw, err := t.findDead(ctx, id, err)
+		if err != nil {
+			return err
+		}
+		var d api.DeadJob
+		if err := decode(raw, &d); err != nil {
+			return err
+		}
+		if d.Body != nil {
+			return t.printJSON(d.Body)
+		}
+		j.Bytes = d.Bytes
+	case err != nil:
+		return err
 	case j.Body == nil && j.State == "ended":
 		return cli.Failf(cli.ExitFailed, "%.200q ended without an answer: %s: %s", id, j.Outcome, j.Reason)
-	case j.Body == nil:
-		return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
+	case j.Body != nil:
+		return t.printJSON(j.Body)
 	}
-	return t.printJSON(j.Body)
+	return cli.Failf(cli.ExitFailed, "the body of %.200q, %s, is too long to be shown", id, bytesOf(int64(j.Bytes)))
 }
 
 // aboutBody is the content of a job in words; "" if it was not asked for.
@@ -198,7 +229,7 @@ func newPurge(t *tool) *cobra.Command {
 			}
 			out, err := t.many(&changeOfMany{
 				path: "/v1/types/" + api.Segment(args[0]) + "/jobs/cancel", filter: func(most int) any { return q.api(most) },
-				what: what, verb: "cancel", yes: yes,
+				what: what, of: args[0], that: q.words(), verb: "cancel", yes: yes,
 			})
 			if err == nil && out != nil {
 				t.note("cancelled %s; %d left that fit", cli.Plural(out.Done, "job"), out.After)
@@ -216,6 +247,7 @@ type changeOfMany struct {
 	path       string
 	filter     func(most int) any // 0: all that fit
 	what, verb string             // waiting job, cancel
+	of, that   string             // the type, the filter in words
 	yes        bool
 }
 
@@ -237,7 +269,7 @@ func (t *tool) many(c *changeOfMany) (*api.Many, error) {
 	if !c.yes {
 		// What was said yes to, and none that came since.
 		most = out.Before
-		if err := t.ask(ctx, fmt.Sprintf("%s %s?", c.verb, cli.Plural(out.Before, c.what))); err != nil {
+		if err := t.ask(ctx, fmt.Sprintf("%s %s of %s%s at %s?", c.verb, cli.Plural(out.Before, c.what), cli.Clean(c.of), c.that, o.addr)); err != nil {
 			return nil, err
 		}
 	}

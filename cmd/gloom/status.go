@@ -14,6 +14,9 @@ import (
 	"gloom/cmd/internal/cli"
 )
 
+// toldInStatus is how many findings stand below the broker's figures.
+const toldInStatus = 10
+
 func newStatus(t *tool) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -37,7 +40,7 @@ The exit status is 1 if one of the findings is severe.`,
 					state = "drains"
 				}
 				return fmt.Sprintf("gloomd %s at %s %s, up for %s\n%s%s", cli.Clean(s.Version), t.link.http, state,
-					span(s.UptimeSeconds), facts(aboutBroker(s)), told(found))
+					span(s.UptimeSeconds), facts(aboutBroker(s)), told(some(found, toldInStatus), ": gloom findings"))
 			})
 			if err != nil {
 				return err

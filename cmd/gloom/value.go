@@ -2,9 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"gloom/wire"
 )
 
 // rate is a flag for jobs per time: 100/s, 30/m, 5/h, 0.5 (a second), none.
@@ -117,6 +121,30 @@ func (s *statuses) Set(v string) error {
 func (*statuses) Type() string { return "list" }
 
 func (s *statuses) has(n int) bool { return s.all || slices.Contains(s.list, n) }
+
+// age is a flag of a filter: since how long something has to be at least.
+type age time.Duration
+
+func (a *age) String() string {
+	if *a == 0 {
+		return ""
+	}
+	return time.Duration(*a).String()
+}
+
+func (a *age) Set(v string) error {
+	d, err := time.ParseDuration(v)
+	if most := wire.MaxDurationMS * time.Millisecond; err != nil || d < time.Millisecond || d > most {
+		return fmt.Errorf("must be a duration from 1ms to %v, such as 90s or 2h", most)
+	}
+	*a = age(d)
+	return nil
+}
+
+func (*age) Type() string { return "age" }
+
+// ms is what is asked for; 0 for none.
+func (a age) ms() int64 { return time.Duration(a).Milliseconds() }
 
 // filled is a flag of a filter. An empty one is a mistake, such as a variable of a
 // shell that is not set; it must not mean all there is.

@@ -115,3 +115,19 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadline: clients of one name are told apart.
+func TestHeadline(t *testing.T) {
+	for want, x := range map[string]api.Finding{
+		"WARNING  client etl at 127.0.0.1:4711: it hangs": {Kind: "client", Subject: "etl", Number: 7, Address: "127.0.0.1:4711"},
+		"WARNING  client etl at unix #7: it hangs":        {Kind: "client", Subject: "etl", Number: 7, Address: "unix"},
+		"WARNING  client 127.0.0.1:4711: it hangs":        {Kind: "client", Subject: "127.0.0.1:4711", Number: 7, Address: "127.0.0.1:4711"},
+		"WARNING  type mail: it hangs":                    {Kind: "type", Subject: "mail"},
+		"WARNING  broker: it hangs":                       {Kind: "broker", Subject: "broker"},
+	} {
+		x.Severity, x.Finding = api.Warning, "it hangs"
+		if got := headline(&x); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
