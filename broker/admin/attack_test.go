@@ -86,16 +86,17 @@ func TestBodiesAsTheyAre(t *testing.T) {
 // TestLongListing: a listing that would be too long ends early, and goes on
 // where it ended.
 func TestLongListing(t *testing.T) {
-	const workers, each = 700, 32
+	const workers, each = 1000, 16
 	w := start(t, nil)
 	id := func(n int) []byte { return fmt.Appendf(nil, "%s%06d", strings.Repeat("x", 1018), n) }
+	typ := bytes.Repeat([]byte("t"), 1024)
 	w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 		s := b.AddSubmitter()
 		for i := range workers {
 			k := b.AddWorker()
-			b.Join(now, k, &broker.Joining{Type: []byte("t"), Prefetch: each})
+			b.Join(now, k, &broker.Joining{Type: typ, Prefetch: each})
 			for j := range each {
-				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: []byte("t"), Body: []byte("1"), Quiet: true})
+				b.Submit(now, s, &broker.Submission{ID: id(i*each + j), Type: typ, Body: []byte("1"), Quiet: true})
 			}
 		}
 		return nil

@@ -39,7 +39,7 @@ var (
 )
 
 var routes = []route{
-	{"GET /v1/status", (*API).getStatus, nil},
+	{"GET /v1/status", (*API).getStatus, []string{"type"}},
 	{"GET /v1/events", (*API).getEvents, nil},
 	{"GET /v1/findings", (*API).getFindings, []string{"subject", "limit"}},
 	{"GET /v1/types", (*API).getTypes, []string{"sort", "filter", "limit", "cursor"}},
