@@ -55,16 +55,18 @@ type Broker struct {
 	revisions   []revision
 	ruled       uint64 // numbers changes of rules
 
-	gates       slots[gate]
-	shares      slots[share]
-	rotation    slots[turn]
-	turns       uint64   // numbers turns of fair types, and when groups opened
-	opening     uint64   // number of the groups that open in this command, 0 as long as none does
-	ajar        heap     // groups that are open and still hold gates, by their best job
-	heldIdle    int      // types, and pools, with idle workers and gates held
-	shutting    []*group // that have shut, and that types guard
-	restandings []restanding
-	nobody      submitter // has the flows of detached jobs
+	gates    slots[gate]
+	shares   slots[share]
+	rotation slots[turn]
+	turns    uint64   // numbers turns of fair types, and when groups opened
+	opening  uint64   // number of the groups that open in this command, 0 as long as none does
+	ajar     heap     // groups that are open and still hold gates, by their best job
+	heldIdle int      // types, and pools, with idle workers and gates held
+	shutting []*group // that have shut, and that types guard
+	// restands is how many flows are to be looked at that may not stand as their types
+	// are, restandAt the last one that was.
+	restands, restandAt int
+	nobody              submitter // has the flows of detached jobs
 
 	runs pastRuns // that did not end their jobs
 
@@ -200,7 +202,7 @@ func (b *Broker) begin(now int64) {
 
 // end closes a command.
 func (b *Broker) end() []Effect {
-	if len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0 {
+	if len(b.unjudged)+len(b.revisions)+b.restands > 0 {
 		b.judge()
 		b.reviseSome()
 		b.restandSome()

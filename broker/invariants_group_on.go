@@ -99,7 +99,7 @@ func (v *census) standing() {
 		}
 		v.heap("gate", &g.elems, v.position)
 		v.heap("jobs", &g.jobs, func(no uint32) int32 { return b.shares.all[no].at })
-		must(g.elems.n >= g.jobs.n && (len(b.restandings) > 0 || !g.kind.fair || g.elems.n == g.jobs.n), "a gate of type %q has %d shares of %d", g.kind.name, g.jobs.n, g.elems.n)
+		must(g.elems.n >= g.jobs.n && (b.restands > 0 || !g.kind.fair || g.elems.n == g.jobs.n), "a gate of type %q has %d shares of %d", g.kind.name, g.jobs.n, g.elems.n)
 		must(int(g.no) == no && g.kind.gates[g.group] == g && g.flows == gates[g] && g.flows > 0, "a gate of type %q counts %d flows, has %d, or is not known", g.kind.name, g.flows, gates[g])
 		must(g.elems.n == 0 && g.pos < 0 && g.at < 0 || (g.pos >= 0) != (g.at >= 0), "a gate of type %q stands at %d and %d", g.kind.name, g.pos, g.at)
 		must(g.link.in() == (g.elems.n > 0), "a gate of type %q is out of place", g.kind.name)
@@ -151,6 +151,6 @@ func (v *census) standing() {
 			continue
 		}
 		must(f.share == nil || f.share.gate == f.gate && f.share.turn == f.turn && f.gate.kind == f.kind, "a flow stands in a share of another gate")
-		must(len(b.restandings) > 0 || (f.turn != nil) == f.kind.fair, "type %q is fair: %v, and a flow has a turn: %v", f.kind.name, f.kind.fair, f.turn != nil)
+		must(b.restands > 0 || (f.turn != nil) == f.kind.fair, "type %q is fair: %v, and a flow has a turn: %v", f.kind.name, f.kind.fair, f.turn != nil)
 	}
 }

@@ -301,6 +301,20 @@ func Serving(types, except [][]byte) func(typ []byte) bool {
 // Watch has the core note which types and sets of workers move, for Moved.
 func (b *Broker) Watch() { b.watching = true }
 
+// Remind has Moved tell of all that has idle workers.
+func (b *Broker) Remind() {
+	for _, k := range b.types {
+		if k != nil && k.idle.n > 0 {
+			b.noteType(k)
+		}
+	}
+	for _, p := range b.pools {
+		if p != nil && p.idle.n > 0 {
+			b.notePool(p)
+		}
+	}
+}
+
 // Move says that jobs or workers of a type have come, gone or become idle (Set is
 // 0), or workers with a set of types (Set is its number, never 0).
 type Move struct {

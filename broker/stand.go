@@ -1,7 +1,5 @@
 package broker
 
-import "slices"
-
 // Where jobs that are ready stand: each in the queue of its flow, and the flow,
 // by its best job, in the heap of its type. Two things may come in between.
 //
@@ -212,31 +210,22 @@ func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, error) {
 // restand lets the flows of a type that has become fair, or no longer is, stand anew.
 func (b *Broker) restand(k *jobType) {
 	if k.flowCount > 0 {
-		// Turned on and off again and again, there is one for the type all the same.
-		b.restandings = slices.DeleteFunc(b.restandings, func(v restanding) bool { return v.kind == k })
-		b.restandings = append(b.restandings, restanding{kind: k, next: 1})
+		b.restands = len(b.flows)
 	}
 }
 
-// restanding is a type that has become fair, or no longer is, and the flow to go
-// on with. Until it is done both orders are mixed.
-type restanding struct {
-	kind *jobType
-	next int
-}
-
+// restandSome goes on with flows that do not stand as their types are since these have
+// become fair, or no longer are. Until it is done both orders are mixed.
 func (b *Broker) restandSome() {
-	for n := 0; n < lookFlows && len(b.restandings) > 0; n++ {
-		v := &b.restandings[0]
-		if v.next >= len(b.flows) {
-			b.restandings = b.restandings[1:]
-			continue
+	for n := 0; n < lookFlows && b.restands > 0; n++ {
+		b.restands--
+		if b.restandAt++; b.restandAt >= len(b.flows) {
+			b.restandAt = 0
 		}
-		if f := b.flows[v.next]; f != nil && f.kind == v.kind && f.pos >= 0 && (f.turn != nil) != f.kind.fair {
+		if f := b.flows[b.restandAt]; f != nil && f.pos >= 0 && (f.turn != nil) != f.kind.fair {
 			b.unrank(f)
 			b.rank(f)
 			b.touch(f.kind)
 		}
-		v.next++
 	}
 }

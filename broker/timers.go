@@ -82,7 +82,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if (b.unfinished || len(b.leaving)+len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+len(b.restandings) > 0) && b.now < at {
+	if (b.unfinished || len(b.leaving)+len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+b.restands > 0) && b.now < at {
 		at = b.now
 	}
 	return at

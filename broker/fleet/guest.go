@@ -14,6 +14,7 @@ type guest struct {
 	wants   map[wantKey]*ownWant
 	own     []*ownWant // in the order in which they came
 	sets    int        // how many of them are of sets of types
+	over    bool       // there were more than there may be
 	changed []*ownWant
 	saidAt  int64 // pulse in which wants were last said
 	wanting bool  // the last time something was
@@ -40,9 +41,10 @@ type guest struct {
 type asking struct {
 	typ    []byte
 	claims []*claim
-	open   bool  // in guest.open
-	due    int64 // when its offers are answered, if not at once; 0
-	yields int64 // until then its offers are not answered
+	open   bool   // in guest.open
+	top    *claim // its best offer, for giveOut
+	due    int64  // when its offers are answered, if not at once; 0
+	yields int64  // until then its offers are not answered
 	// pledged places of its homes, own of them are of workers of this type alone.
 	pledged, own int
 	// While a limit on bytes or jobs is reached, most is how many places there are at
@@ -252,7 +254,10 @@ func (m *Machine) giveOut() {
 	some := slices.Clone(g.open[:n])
 	g.open = append(g.open[:0], g.open[n:]...)
 	g.round -= n
-	slices.SortStableFunc(some, func(a, b *asking) int { return m.best(a).before(m.best(b)) })
+	for _, a := range some {
+		a.top = m.best(a)
+	}
+	slices.SortStableFunc(some, func(a, b *asking) int { return a.top.before(b.top) })
 	for _, a := range some {
 		if a.open = m.answer(a); a.open {
 			g.open = append(g.open, a)
@@ -312,7 +317,9 @@ func (m *Machine) answer(a *asking) bool {
 		}
 		m.promise(c, n)
 		m.sayTake(c, n)
-		c.jobs -= n
+		if c.jobs -= n; c.jobs > 0 {
+			return true
+		}
 		free -= n
 	}
 	return false
@@ -454,9 +461,9 @@ func (m *Machine) keeps(a *asking, p *peer) bool {
 	if m.supplyOf(a, 1) <= 0 {
 		return false
 	}
-	if has != nil && g.supply[0].Set != 0 && g.yielded != m.pulses {
+	if has != nil && g.supply[len(g.supply)-1].Set != 0 && g.yielded != m.pulses {
 		// More of the type waits, and homes offer others only to who says to be idle.
-		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+2*p.trip
+		g.yielded, g.saidAt, a.yields = m.pulses, m.pulses-1, m.now+window+min(2*p.trip, mostFresh)
 		g.stirred = true
 		return false
 	}

@@ -25,7 +25,7 @@ type PeerInfo struct {
 	State          string
 	Version        uint64
 	RoundTrip      time.Duration // of the last heartbeat; 0 not known yet
-	Heard          time.Duration // since the last message
+	Heard          time.Duration // since its last heartbeat
 	Lent, Borrowed int
 	// Wants are the types that it has idle workers for, and patterns, with places; at
 	// most infoWants.

@@ -138,3 +138,23 @@ func TestManyTypes(t *testing.T) {
 		w.done(t, 3000)
 	})
 }
+
+// TestSetsBeyond: workers with sets of types beyond those that are wanted at a time have
+// their turn when others go.
+func TestSetsBeyond(t *testing.T) {
+	const sets = 1024
+	w := newTwins(time.Millisecond)
+	of := func(i int) *broker.Joining {
+		return &broker.Joining{Types: [][]byte{fmt.Appendf(nil, `"a%d"`, i), fmt.Appendf(nil, `"b%d"`, i)}, Prefetch: 1}
+	}
+	var all []broker.Peer
+	for i := range sets + 1 {
+		all = append(all, w.join(of(i)))
+	}
+	w.pass(5 * time.Second)
+	for _, p := range all[:sets] {
+		w.apply(1, w.cores[1].Gone(w.now, p))
+	}
+	w.submit("x", fmt.Sprintf(`"a%d"`, sets), []byte("1"))
+	w.done(t, 1)
+}

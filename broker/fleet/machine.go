@@ -193,8 +193,8 @@ func (m *Machine) Step(now int64) {
 			m.home.stirred = false
 			m.offerAgain()
 		}
-		m.giveOut()
 	}
+	m.giveOut()
 }
 
 // beat is one pulse.

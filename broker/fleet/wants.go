@@ -84,7 +84,11 @@ func (m *Machine) moved(v *broker.Move) {
 	fresh := ownWant{set: v.Set, types: v.Types, except: v.Except}
 	w := g.wants[fresh.key()]
 	if w == nil {
-		if v.Places == 0 || v.Set == 0 && len(g.own)-g.sets >= maxTypes || v.Set != 0 && g.sets >= maxSets {
+		if v.Places == 0 {
+			return
+		}
+		if v.Set == 0 && len(g.own)-g.sets >= maxTypes || v.Set != 0 && g.sets >= maxSets {
+			g.over = true
 			return
 		}
 		if v.Set != 0 {
@@ -119,6 +123,7 @@ func (m *Machine) sayWants(all bool) {
 	list := g.changed
 	if all {
 		list = nil
+		before := len(g.own)
 		g.own = slices.DeleteFunc(g.own, func(w *ownWant) bool {
 			if w.places > 0 {
 				list = append(list, w)
@@ -129,6 +134,10 @@ func (m *Machine) sayWants(all bool) {
 			}
 			return true
 		})
+		if g.over && len(g.own) < before {
+			g.over = false
+			m.core.Remind()
+		}
 		if len(list) == 0 && !g.wanting {
 			return
 		}

@@ -250,10 +250,11 @@ func (d *Driver) complains(_ *nats.Conn, _ *nats.Subscription, err error) {
 // check finds out whether NATS still refuses subjects: it says so of each message, and of
 // subscriptions only when they are made.
 func (d *Driver) check() {
+	there := d.nc.IsConnected()
 	d.mu.Lock()
 	again := d.refused
 	d.refused, d.checking = false, again
-	over := !again && d.why != "" && d.nc.IsConnected()
+	over := !again && d.why != "" && there
 	if over {
 		d.why, d.said = "", 0
 		d.since.Store(time.Now().UnixNano())
@@ -268,9 +269,13 @@ func (d *Driver) check() {
 	}
 }
 
-// isAway tells whether the fleet is, and why. It is called with mu held.
-func (d *Driver) isAway() (away bool, why string) {
-	return d.why != "" || !d.nc.IsConnected(), d.why
+// isAway tells whether the fleet is, whether NATS is there all the same, and why. It may
+// wait for as long as a connection is being made, so no lock is to be held.
+func (d *Driver) isAway() (away, there bool, why string) {
+	there = d.nc.IsConnected()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.why != "" || !there, there, d.why
 }
 
 // takeIn takes in the messages that are there, some of them under one lock.
@@ -382,9 +387,7 @@ func (d *Driver) Health() (x Health) {
 	d.hub.View(func(*broker.Broker, int64) {
 		x.Alone, x.Foreign, x.Lost, x.Up = d.machine.Alone(), d.machine.Foreign(), d.machine.Lost(nil), d.machine.Up()
 	})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	x.Away, x.Why = d.isAway()
+	x.Away, _, x.Why = d.isAway()
 	x.Since = time.Unix(0, d.since.Load())
 	return x
 }
@@ -431,9 +434,7 @@ func (d *Driver) Info() Info {
 		Since: time.Unix(0, d.since.Load()), URL: d.nc.ConnectedUrlRedacted(),
 		MessagesIn: d.messagesIn.Load(), MessagesOut: d.messagesOut.Load(), BytesIn: d.bytesIn.Load(), BytesOut: d.bytesOut.Load(),
 	}
-	d.mu.Lock()
-	away, why := d.isAway()
-	d.mu.Unlock()
+	away, _, why := d.isAway()
 	x.Connected, x.Away = !away, why
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
@@ -441,14 +442,12 @@ func (d *Driver) Info() Info {
 
 // Why says why no other broker has taken a job of a type that waits.
 func (d *Driver) Why(typ []byte) (why string) {
-	d.mu.Lock()
-	away, _ := d.isAway()
-	d.mu.Unlock()
+	away, there, _ := d.isAway()
 	var lost []string
 	d.hub.View(func(*broker.Broker, int64) {
 		lost = d.machine.Lost(typ)
 		switch wanting := d.machine.Wanting(typ); {
-		case away && d.nc.IsConnected():
+		case away && there:
 			why = "the fleet is away: NATS refuses its subjects"
 		case away:
 			why = "the fleet is away: NATS does not answer"
