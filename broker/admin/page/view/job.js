@@ -98,7 +98,7 @@ export function job() {
     ${j.unwanted && html`<p class="holds"><b>Nobody waits for it any more</b>; its worker has been told.</p>`}
     ${j.reason && html`<p class="holds"><b>${j.outcome}</b>: ${j.reason}</p>`}
     ${facts([['Type', typeLink(j.type)], ['Age', time(j.age_seconds)], [`${j.state === 'ended' ? 'Over' : 'In this state'} for`, time(j.in_state_seconds)],
-      [j.state === 'running' ? 'Times out in' : j.state === 'delayed' ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
+      [j.state === 'running' ? 'Times out in' : j.state === 'delayed' && !(j.expires_seconds <= j.due_seconds) ? 'Ready in' : j.state === 'ended' ? 'Forgotten in' : 'Expires in', j.due_seconds !== undefined ? time(j.due_seconds) : undefined],
       ['Priority', count(j.priority)], ['Handed out', `${plural(j.attempts, 'time')}, ${plural(j.retries, 'retry', 'retries')} allowed`], ['Given back', j.releases ? plural(j.releases, 'time') : undefined],
       ['Groups', j.groups.join(', ')], ['Size', bytes(j.bytes)], ['Lives without its submitter', j.detached ? 'yes' : undefined], ['Outcome kept for', j.keep_ms ? time(j.keep_ms / 1000) : undefined],
       ['Worker', peer(j.worker, 'worker')], ['Submitter', peer(j.submitter, 'submitter')]])}

@@ -25,12 +25,11 @@ const columns = [
   { name: 'Waits for', wide: 1, of: j => j.holds ?? '' },
 ];
 
-/** Of which types failed jobs are kept that have this in their id. @param {string} id */
+/** Of which types failed jobs with this id are kept. @param {string} id */
 export function failed(id) {
-  const types = (asked('/v1/types?sort=dead&limit=50', 0).data?.items ?? []).filter((/** @type {any} */ t) =>
-    t.dead > 0 && asked(`/v1/dead/${segment(t.type)}?limit=1&id=${enc(id)}`, 0).data?.items.length);
-  return types.length > 0 && html`<p>It, or one with this in its id, failed and is kept: ${types.map((/** @type {any} */ t, /** @type {number} */ i) =>
-    html`${i ? ', ' : ''}<a class="name" href=${to(['dead', t.type], { id })}>${t.type}</a>`)}</p>`;
+  const types = [...new Set((asked('/v1/dead?id=' + enc(id), 0).data?.items ?? []).map((/** @type {any} */ d) => d.type))];
+  return types.length > 0 && html`<p>It failed and is kept: ${types.map((type, i) =>
+    html`${i ? ', ' : ''}<a class="name" href=${to(['dead', type], { id })}>${type}</a>`)}</p>`;
 }
 
 /** @param {Record<string, any>} query */
