@@ -39,8 +39,7 @@ type group struct {
 type limit struct {
 	rule *rule
 	Rule // as it was when last looked at
-	// tat is the theoretical arrival time of the next job (GCRA).
-	tat int64
+	bucket
 }
 
 // step and tolerance are those of the rate.
@@ -229,7 +228,7 @@ func (b *Broker) occupyIn(s *groupSet) {
 		g.running++
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
-				l.tat = max(l.tat, b.now) + l.step()
+				l.take(b.now, l.step())
 			}
 		}
 		b.review(g)
@@ -250,15 +249,15 @@ func (b *Broker) vacateIn(s *groupSet) {
 	}
 }
 
-// refund gives the tokens back.
-func (b *Broker) refund(s *groupSet) {
+// refund gives the tokens of a job back that was handed out at began.
+func (b *Broker) refund(s *groupSet, began int64) {
 	if s == nil {
 		return
 	}
 	for _, g := range s.groups {
 		for i := range g.limits {
 			if l := &g.limits[i]; l.Rate > 0 {
-				l.tat -= l.step()
+				l.giveBack(b.now, began, l.step())
 			}
 		}
 		b.review(g)

@@ -90,7 +90,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
 	b.admit(f, j, +1)
 	if k.limits.Rate > 0 {
-		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
+		k.paced.take(b.now, step(k.limits.Rate))
 		b.pace(k) // so that it is told when there is room again
 	}
 	b.handTo(w, f, r, j)

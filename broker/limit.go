@@ -22,11 +22,53 @@ func tolerance(rate float64, said int64) int64 {
 	return int64(min((burst(rate, said)-1)*float64(step(rate)), 4e18))
 }
 
+// bucket is what a rate has let through (GCRA, the generic cell rate algorithm of ATM).
+// Every job that it lets go uses it up for one step of the rate; what is used up comes
+// back with time.
+type bucket struct {
+	// tat is the theoretical arrival time of the next job: until then some is used up.
+	tat int64
+	// set is when the rate was set. Who was handed out until then took nothing from it.
+	set int64
+	// low is the least that was used up at any time since from, and at most what is.
+	from, low int64
+}
+
+// used is how much is used up, in time.
+func (x *bucket) used(now int64) int64 { return max(0, x.tat-now) }
+
+// take lets a job go.
+func (x *bucket) take(now, step int64) {
+	used := x.used(now)
+	if x.low = min(x.low, used); x.low < step || x.from == now {
+		x.from, x.low = now, used+step
+	}
+	x.tat = now + used + step
+}
+
+// giveBack gives back what a job took that was handed out at began, as far as it has
+// not come back with time. Had that job not been handed out, at no time since would
+// less than nothing have been used up: so those that were not given back keep to the
+// rate over any span of time.
+func (x *bucket) giveBack(now, began, step int64) {
+	if began <= x.set {
+		return
+	}
+	used := x.used(now)
+	x.low = min(x.low, used)
+	back := max(0, step-(now-began)) // its own part of what is used up
+	if began >= x.from {
+		back = max(back, min(step, x.low))
+	}
+	back = min(back, used)
+	x.tat = now + used - back
+	x.low = max(0, x.low-back)
+}
+
 // pace tells whether the rate limit of a type lets a job go now. When it does
-// not, the type's timer is set. (GCRA, the generic cell rate algorithm of ATM,
-// with a tolerance of a burst or of a tenth of a second.)
+// not, the type's timer is set. The tolerance is a burst or a tenth of a second.
 func (b *Broker) pace(k *jobType) bool {
-	if wait := k.tat - k.early() - b.now; wait > 0 {
+	if wait := k.paced.tat - k.early() - b.now; wait > 0 {
 		b.startRateTimer(k, b.now+wait)
 		return false
 	}
@@ -43,17 +85,17 @@ func (k *jobType) early() int64 {
 
 // tokens is how many jobs the rate limit of a type lets go at once.
 func (b *Broker) tokens(k *jobType) int {
-	room := k.early() - max(0, k.tat-b.now)
+	room := k.early() - k.paced.used(b.now)
 	if room < 0 {
 		return 0
 	}
 	return int(min(room/step(k.limits.Rate), math.MaxInt32)) + 1
 }
 
-// unpace gives back what one job took of a type's rate.
-func (b *Broker) unpace(k *jobType) {
+// unpace gives back what a job, handed out at began, took of a type's rate.
+func (b *Broker) unpace(k *jobType, began int64) {
 	if k.limits.Rate > 0 {
-		k.tat -= step(k.limits.Rate)
+		k.paced.giveBack(b.now, began, step(k.limits.Rate))
 	}
 }
 

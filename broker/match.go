@@ -196,7 +196,7 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 		return true
 	}
 	if k.limits.Rate > 0 {
-		k.tat = max(k.tat, b.now) + step(k.limits.Rate)
+		k.paced.take(b.now, step(k.limits.Rate))
 	}
 	t := f.turn
 	b.leaveQueue(r, j)

@@ -175,11 +175,15 @@ func (b *Broker) catchUp(s *groupSet) {
 func (b *Broker) applyRules(g *group) {
 	g.ruled = b.ruled
 	var limits []limit
+	set := b.now
+	if !g.there {
+		set-- // nobody is out
+	}
 	add := func(r *rule) {
-		l := limit{rule: r, Rule: r.Rule}
+		l := limit{rule: r, Rule: r.Rule, bucket: bucket{set: set}}
 		for i := range g.limits {
 			if old := &g.limits[i]; old.rule == r && g.there {
-				l.tat = b.retime(old.tat, &old.Rule, &l.Rule)
+				l.bucket = b.retime(old, &l.Rule)
 			}
 		}
 		limits = append(limits, l)
@@ -200,15 +204,15 @@ func (b *Broker) applyRules(g *group) {
 	}
 }
 
-// retime returns the time tat of a rate that has changed; one that goes is forgotten.
-func (b *Broker) retime(tat int64, old, new *Rule) int64 {
-	if new.Rate == 0 {
-		return 0
+// retime returns the bucket of a rate that has changed; one that goes is forgotten.
+func (b *Broker) retime(old *limit, new *Rule) bucket {
+	switch {
+	case new.Rate == 0 || old.Rate == 0:
+		return bucket{set: b.now}
+	case old.Rate == new.Rate && old.Burst == new.Burst:
+		return old.bucket
 	}
-	if old.Rate == 0 || old.Rate == new.Rate && old.Burst == new.Burst {
-		return tat
-	}
-	used := float64(max(0, tat-b.now)) / float64(old.step())
+	used := float64(old.used(b.now)) / float64(old.step())
 	tokens := min(burst(new.Rate, new.Burst), burst(old.Rate, old.Burst)-used)
-	return b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))
+	return bucket{set: b.now, tat: b.now + int64(min((burst(new.Rate, new.Burst)-tokens)*float64(new.step()), 4e18))}
 }

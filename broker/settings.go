@@ -134,7 +134,10 @@ func (b *Broker) setType(t *TypeSetting) {
 	b.wake(k)
 	limits, fair := t.over(k)
 	if t.Limits != nil {
-		k.limits, k.tat = limits, 0
+		k.limits, k.paced = limits, bucket{set: b.now}
+		if k.active() == 0 {
+			k.paced.set-- // nobody is out
+		}
 		b.stopRateTimer(k)
 	}
 	if k.fair != fair {

@@ -45,9 +45,8 @@ type jobType struct {
 	named   int32 // pools that name the type
 	dead    []*letter
 
-	// tat is the theoretical arrival time of the rate limit (GCRA).
-	tat   int64
-	timer int32 // position in Broker.timers of its rate timer, -1
+	paced bucket // by the rate limit
+	timer int32  // position in Broker.timers of its rate timer, -1
 	// borrowers are the brokers among the workers, borrowed is how many jobs of other
 	// brokers run here.
 	borrowers, borrowed int32

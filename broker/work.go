@@ -312,8 +312,8 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	if r == 0 {
 		return b.next(w)
 	}
-	b.unpace(f.kind)
-	b.refund(f.set)
+	b.unpace(f.kind, j.since)
+	b.refund(f.set, j.since)
 	if j.flags&flagBorrowed != 0 {
 		b.giveBack(f, r, j, int64(q.Delay))
 		return b.next(w)

@@ -205,8 +205,7 @@ type oracleType struct {
 	paused      bool
 	concurrency int
 	rate        float64
-	// level is how much of the rate is used up, in time, at the moment filled.
-	level, filled int64
+	paced       rated
 	// blocked is until when the rate let nothing through, 0 if it did. slow: it
 	// would let a job through again, and no tick has come since.
 	blocked int64
@@ -257,8 +256,9 @@ type oracle struct {
 	arrivals, timers, positions int
 
 	rules map[string]broker.Rule // by pattern
-	// tats are the times up to which the rates of rules are used up.
-	tats map[ruled]int64
+	// rates are what those of rules have let through, starts, of types too, whom.
+	rates  map[ruled]*rated
+	starts map[ruled][]start
 	// commands counts them; turns has when the groups of fair types had their
 	// last turns, came or might run again, in commands, queues when they had their
 	// last turns or came.
@@ -285,7 +285,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, tats: map[ruled]int64{}, turns: map[turnOf]int{}, queues: map[turnOf]int{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, queues: map[turnOf]int{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -498,7 +498,8 @@ func (o *oracle) handOut() {
 				closed[k.name] = true
 				continue
 			}
-			o.pour(k)
+			k.paced.take(o.now, rateStep(k))
+			o.judgeRate(ofType(k.name), j, rateStep(k), rateSpare(k))
 		}
 		if handed[k.name]++; k.fair {
 			o.inTurn(k, j)

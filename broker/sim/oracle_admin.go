@@ -135,7 +135,11 @@ func (o *oracle) limit(c *command) {
 	}
 	if k := o.configure(c.typ); k != nil {
 		k.concurrency, k.rate = c.concurrency, c.rate
-		k.level, k.filled, k.blocked, k.slow = 0, o.now, 0, false
+		k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
+		if _, _, r := o.tally(k.name); r == 0 {
+			k.paced.set--
+		}
+		delete(o.starts, ofType(k.name))
 	}
 }
 

@@ -80,7 +80,7 @@ func (o *oracle) opens(j *oracleJob) (at int64, full bool) {
 	o.each(j, func(x ruled, r broker.Rule) {
 		full = full || r.Concurrency >= 0 && o.runs(x.group) >= r.Concurrency
 		if r.Rate > 0 {
-			at = max(at, o.tats[x]-spare(&r))
+			at = max(at, o.rate(x).next-spare(&r))
 		}
 	})
 	return at, full
@@ -89,7 +89,8 @@ func (o *oracle) opens(j *oracleJob) (at int64, full bool) {
 func (o *oracle) occupy(j *oracleJob) {
 	o.each(j, func(at ruled, r broker.Rule) {
 		if r.Rate > 0 {
-			o.tats[at] = max(o.tats[at], o.now) + stepOf(&r)
+			o.rate(at).take(o.now, stepOf(&r))
+			o.judgeRate(at, j, stepOf(&r), spare(&r))
 		}
 	})
 }
@@ -97,7 +98,8 @@ func (o *oracle) occupy(j *oracleJob) {
 func (o *oracle) refund(j *oracleJob) {
 	o.each(j, func(at ruled, r broker.Rule) {
 		if r.Rate > 0 {
-			o.tats[at] -= stepOf(&r)
+			o.rate(at).giveBack(o.now, j.since, stepOf(&r))
+			o.unstart(at, j)
 		}
 	})
 }
@@ -107,19 +109,34 @@ func (o *oracle) setRule(c *command) {
 	there := o.groupsBut(nil)
 	old, was := o.rules[c.id]
 	o.rules[c.id] = c.rule
-	if c.rule.Rate == 0 {
-		o.forgetRates(c.id)
-	}
-	if !was || old.Rate == 0 || c.rule.Rate == 0 || old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
+	if was && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
 		return
 	}
+	kept := was && old.Rate > 0 && c.rule.Rate > 0
+	if !kept {
+		o.forgetRates(c.id)
+	}
 	for group := range there {
-		if at := (ruled{c.id, group}); fits(c.id, group) {
-			used := float64(max(0, o.tats[at]-o.now)) / float64(stepOf(&old))
+		at := ruled{c.id, group}
+		switch {
+		case !fits(c.id, group):
+		case !kept:
+			*o.rate(at) = rated{set: o.now}
+		default:
+			used := float64(o.rate(at).used(o.now)) / float64(stepOf(&old))
 			tokens := min(burstOf(&c.rule), burstOf(&old)-used)
-			o.tats[at] = o.now + int64(min((burstOf(&c.rule)-tokens)*float64(stepOf(&c.rule)), 4e18))
+			*o.rate(at) = rated{set: o.now, next: o.now + int64(min((burstOf(&c.rule)-tokens)*float64(stepOf(&c.rule)), 4e18))}
+			delete(o.starts, at)
 		}
 	}
+}
+
+// rate is what a rule's rate has let through of a group.
+func (o *oracle) rate(at ruled) *rated {
+	if o.rates[at] == nil {
+		o.rates[at] = &rated{set: -1}
+	}
+	return o.rates[at]
 }
 
 func (o *oracle) dropRule(c *command) {
@@ -128,9 +145,10 @@ func (o *oracle) dropRule(c *command) {
 }
 
 func (o *oracle) forgetRates(pattern string) {
-	for at := range o.tats {
+	for at := range o.rates {
 		if at.pattern == pattern {
-			delete(o.tats, at)
+			delete(o.rates, at)
+			delete(o.starts, at)
 		}
 	}
 }
@@ -146,8 +164,8 @@ func (o *oracle) groupsBut(without *oracleJob) map[string]bool {
 			}
 		}
 	}
-	for at, tat := range o.tats {
-		if tat > o.now && o.rules[at.pattern].Rate > 0 {
+	for at, r := range o.rates {
+		if r.next > o.now && o.rules[at.pattern].Rate > 0 {
 			all[at.group] = true
 		}
 	}
@@ -299,13 +317,14 @@ func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 
 // forgetGroups forgets what rates let through of groups that are there no more.
 func (o *oracle) forgetGroups() {
-	if len(o.tats) == 0 {
+	if len(o.rates) == 0 {
 		return
 	}
 	there := o.groupsBut(nil)
-	for at := range o.tats {
+	for at := range o.rates {
 		if !there[at.group] {
-			delete(o.tats, at)
+			delete(o.rates, at)
+			delete(o.starts, at)
 		}
 	}
 }

@@ -135,18 +135,13 @@ func (o *oracle) next() int64 {
 	return at
 }
 
-// A rate is a vessel that empties with time, into which each job handed out
-// pours the time it stands for. Beside one job a tenth of a second fits.
-
 // rateWait is how long the next job has to wait.
 func (o *oracle) rateWait(k *oracleType) int64 {
-	room := max(0, int64(1e8)-rateStep(k))
-	return max(0, k.level-(o.now-k.filled)-room)
+	return max(0, k.paced.used(o.now)-rateSpare(k))
 }
 
-func (o *oracle) pour(k *oracleType) {
-	k.level = max(0, k.level-(o.now-k.filled)) + rateStep(k)
-	k.filled = o.now
-}
+// rateSpare is how much earlier than evenly spaced a job of the type may go: beside
+// one job a tenth of a second fits.
+func rateSpare(k *oracleType) int64 { return max(0, int64(1e8)-rateStep(k)) }
 
 func rateStep(k *oracleType) int64 { return int64(min(max(1, 1e9/k.rate), 1e18)) }

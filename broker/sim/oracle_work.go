@@ -161,7 +161,8 @@ func (o *oracle) release(c *command) {
 	j.releases++
 	k := o.kind(j.typ)
 	if k.rate > 0 {
-		k.level -= rateStep(k)
+		k.paced.giveBack(o.now, j.since, rateStep(k))
+		o.unstart(ofType(j.typ), j)
 	}
 	o.refund(j)
 	k.releases++

@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// spender runs jobs under a rate of 1 a second with a burst of 10, of a group or of a
+// type.
+type spender struct {
+	*Broker
+	sub, wrk Peer
+	jobs     int
+	out      []string
+	hidden   map[string]bool
+}
+
+func newSpender(t *testing.T, ofGroup bool) *spender {
+	s := &spender{Broker: New(Config{})}
+	s.sub, s.wrk = s.AddSubmitter(), s.AddWorker()
+	var err error
+	if ofGroup {
+		_, err = s.Configure(0, &Settings{Rules: []RuleInfo{{[]byte("g"), Rule{Concurrency: -1, Rate: 1, Burst: 10}}}})
+	} else {
+		_, err = s.Configure(0, &Settings{Types: []TypeSetting{{Name: []byte("t"), Limits: &TypeLimits{Rate: 1, Burst: 10}}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.note(s.Join(0, s.wrk, &Joining{Type: []byte("t"), Prefetch: 10_000}))
+	for range 1000 {
+		s.jobs++
+		q := &Submission{ID: fmt.Append(nil, s.jobs), Type: []byte("t"), Body: []byte("1"), Retries: -1}
+		if ofGroup {
+			q.Groups = [][]byte{[]byte("g")}
+		}
+		s.note(s.Submit(0, s.sub, q))
+	}
+	return s
+}
+
+// note returns how many jobs were handed out.
+func (s *spender) note(fx []Effect) (n int) {
+	for _, e := range fx {
+		if e.Op == OpJob {
+			s.out = append(s.out, string(e.ID))
+			n++
+		}
+	}
+	return n
+}
+
+// release gives back the first n of what is out, and returns how many others started.
+func (s *spender) release(now int64, n int) (started int) {
+	for _, id := range append([]string(nil), s.out[:n]...) {
+		s.out = s.out[1:]
+		started += s.note(s.Release(now, s.wrk, &Releasing{ID: []byte(id), Delay: time.Hour}))
+	}
+	return started
+}
+
+// TestReleasesKeepToARate: what is given back late has come back with time already, and
+// what was taken just now comes back whole.
+func TestReleasesKeepToARate(t *testing.T) {
+	const second = int64(time.Second)
+	for _, ofGroup := range []bool{true, false} {
+		t.Run(fmt.Sprintf("group=%v", ofGroup), func(t *testing.T) {
+			s := newSpender(t, ofGroup)
+			if len(s.out) != 10 {
+				t.Fatalf("%d jobs started at once", len(s.out))
+			}
+			for at := second; at <= 100*second; at += second {
+				s.note(s.Tick(at))
+			}
+			if len(s.out) != 110 {
+				t.Fatalf("%d jobs started in 100 s", len(s.out))
+			}
+			// All but the one that started now are given back; 9 more may start beside it.
+			if n := s.release(100*second, 109); n > 9 {
+				t.Errorf("%d jobs started at once when 109 old ones were given back", n)
+			}
+			s = newSpender(t, ofGroup)
+			for round := range 50 {
+				if n := s.release(0, 10); n != 10 {
+					t.Fatalf("round %d: %d jobs started when 10 were given back at once", round, n)
+				}
+			}
+			// The bucket has 3 of 10 again, 7 are given back.
+			if n := s.note(s.Tick(3 * second)); n != 3 {
+				t.Fatalf("%d jobs started in 3 s", n)
+			}
+			if n := s.release(3*second, 10); n != 7 {
+				t.Errorf("%d jobs started when 10 were given back after 3 s", n)
+			}
+		})
+	}
+}

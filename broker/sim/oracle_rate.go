@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rated is what a rate has let through: when its next job would come if all came evenly
+// spaced, since when it is as it is, and the least that was used up since a moment.
+type rated struct{ next, set, from, least int64 }
+
+func (r *rated) used(now int64) int64 { return max(0, r.next-now) }
+
+func (r *rated) take(now, step int64) {
+	used := r.used(now)
+	r.least = min(r.least, used)
+	if r.least < step || r.from == now {
+		r.from, r.least = now, used+step
+	}
+	r.next = now + used + step
+}
+
+func (r *rated) giveBack(now, began, step int64) {
+	if began <= r.set {
+		return
+	}
+	used := r.used(now)
+	r.least = min(r.least, used)
+	back := max(0, step-(now-began))
+	if began >= r.from {
+		back = max(back, min(step, r.least))
+	}
+	back = min(back, used)
+	r.next, r.least = now+used-back, max(0, r.least-back)
+}
+
+// start is a job that was handed out and has not been given back.
+type start struct {
+	job *oracleJob
+	at  int64
+}
+
+// mostStarts bounds how many are looked back at.
+const mostStarts = 500
+
+// judgeRate complains if with this job more have started under a rate, in any span of
+// time that ends now, than a burst and what the span brings. This is the rule that
+// rates are for, and knows nothing of how the core keeps to it.
+func (o *oracle) judgeRate(at ruled, j *oracleJob, step, spare int64) {
+	all := append(o.starts[at], start{j, o.now})
+	if len(all) > mostStarts {
+		all = slices.Delete(all, 0, len(all)-mostStarts)
+	}
+	o.starts[at] = all
+	for i := range all {
+		if more := int64(len(all) - i - 1); more > (spare+o.now-all[i].at)/step {
+			o.complaint = fmt.Sprintf("with job %q %d jobs have started under rate %v in %d ns and were not given back, one in %d ns may beside %d ns", j.id, more+1, at, o.now-all[i].at, step, spare)
+			return
+		}
+	}
+}
+
+// unstart takes a job that was given back out of those that started.
+func (o *oracle) unstart(at ruled, j *oracleJob) {
+	o.starts[at] = slices.DeleteFunc(o.starts[at], func(s start) bool { return s.job == j && s.at == j.since })
+}
+
+// ofType is the rate of a type, among those of rules.
+func ofType(name string) ruled { return ruled{pattern: "type", group: name} }
