@@ -54,3 +54,30 @@ func BenchmarkCycle(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkFailBesideLetters fails a job for good while so many dead letters of its type
+// are kept, as many as may be: the oldest goes.
+func BenchmarkFailBesideLetters(b *testing.B) {
+	for _, kept := range []int{100, 10_000, 1_000_000} {
+		b.Run(fmt.Sprint("letters=", kept), func(b *testing.B) {
+			c := broker.New(broker.Config{DeadLetters: kept, DeadBytes: 1 << 40, DeadAge: 1 << 60})
+			sub, wrk := c.AddSubmitter(), c.AddWorker()
+			c.Join(0, wrk, &broker.Joining{Type: []byte("echo")})
+			id, n := make([]byte, 16), 0
+			fail := func() {
+				n++
+				binary.LittleEndian.PutUint64(id, uint64(n))
+				c.Submit(int64(n), sub, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1")})
+				c.Fail(int64(n), wrk, &broker.Failure{Reason: "it broke", NoRetry: true})
+			}
+			for range kept {
+				fail()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				fail()
+			}
+		})
+	}
+}

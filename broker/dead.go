@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,15 +39,87 @@ func (d *DeadLetter) weight() int64 {
 	return int64(n) + deadOverhead
 }
 
-// letter is the place of a dead letter, nil once that is gone.
-type letter struct{ *DeadLetter }
+// letter is a dead letter and its place among all by age.
+type letter struct {
+	DeadLetter
+	aged link[letter]
+}
+
+// shelf has the letters of a type by their numbers, in blocks: to take one out costs the
+// same wherever it stands, however many there are.
+type shelf struct {
+	blocks [][]*letter // none is empty
+	n      int
+}
+
+const shelfBlock = 256
+
+func (s *shelf) add(l *letter) {
+	if last := len(s.blocks) - 1; last >= 0 && len(s.blocks[last]) < shelfBlock {
+		s.blocks[last] = append(s.blocks[last], l)
+	} else {
+		s.blocks = append(s.blocks, []*letter{l})
+	}
+	s.n++
+}
+
+// find returns the place of the first letter with this number or a later one; behind
+// the last block if there is none.
+func (s *shelf) find(no int) (block, i int) {
+	byNo := func(l *letter, no int) int { return cmp.Compare(l.No, no) }
+	block, _ = slices.BinarySearchFunc(s.blocks, no, func(x []*letter, no int) int { return byNo(x[len(x)-1], no) })
+	if block < len(s.blocks) {
+		i, _ = slices.BinarySearchFunc(s.blocks[block], no, byNo)
+	}
+	return block, i
+}
+
+// from returns the first letter with this number or a later one, or nil.
+func (s *shelf) from(no int) *letter {
+	block, i := s.find(no)
+	if block == len(s.blocks) {
+		return nil
+	}
+	return s.blocks[block][i]
+}
+
+// before returns the last letter with an earlier number, or nil.
+func (s *shelf) before(no int) *letter {
+	block, i := s.find(no)
+	switch {
+	case i > 0:
+		return s.blocks[block][i-1]
+	case block > 0:
+		x := s.blocks[block-1]
+		return x[len(x)-1]
+	}
+	return nil
+}
+
+func (s *shelf) remove(l *letter) {
+	block, i := s.find(l.No)
+	x := s.blocks[block]
+	if i == 0 {
+		x[0] = nil
+		x = x[1:]
+	} else {
+		x = slices.Delete(x, i, i+1)
+	}
+	s.n--
+	if block+1 < len(s.blocks) && len(x)+len(s.blocks[block+1]) <= shelfBlock/2 {
+		x = append(x, s.blocks[block+1]...)
+		s.blocks = slices.Delete(s.blocks, block+1, block+2)
+	}
+	if s.blocks[block] = x; len(x) == 0 {
+		s.blocks = slices.Delete(s.blocks, block, block+1)
+	}
+}
 
 // deadLetters keeps the latest failed jobs: so many per type, so many bytes in
 // all, for so long. Types hold their own; this list has all by age.
 type deadLetters struct {
-	byAge []*letter
+	byAge ring[letter]
 	bytes int64
-	count int
 	last  int // number of the latest letter
 }
 
@@ -56,7 +129,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
 	}
-	l := &letter{&DeadLetter{
+	l := &letter{DeadLetter: DeadLetter{
 		No: d.last + 1, ID: bytes.Clone(b.id(j)), Type: k.name,
 		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
@@ -72,74 +145,45 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	if l.weight() > c.DeadBytes {
 		return
 	}
-	if len(k.dead) >= c.DeadLetters {
-		d.drop(b, k, 0)
+	if k.dead.n >= c.DeadLetters {
+		d.drop(b, k, k.dead.from(0))
 	}
 	d.last = l.No
-	k.dead = append(k.dead, l)
-	d.byAge = append(d.byAge, l)
+	k.dead.add(l)
+	d.byAge.push(&l.aged, l)
 	d.bytes += l.weight()
-	d.count++
 	for d.bytes > c.DeadBytes {
 		d.dropOldest(b)
 	}
 }
 
-// drop forgets the type's letter number i.
-func (d *deadLetters) drop(b *Broker, k *jobType, i int) {
-	l := k.dead[i]
+// drop forgets a letter of a type.
+func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
 	b.wake(k)
-	k.dead = append(k.dead[:i], k.dead[i+1:]...)
+	k.dead.remove(l)
 	b.rest(k)
+	d.byAge.remove(&l.aged)
 	d.bytes -= l.weight()
-	d.count--
-	l.DeadLetter = nil
-	d.trim()
-}
-
-// trim forgets the letters at the front that are gone.
-func (d *deadLetters) trim() {
-	n := 0
-	for n < len(d.byAge) && d.byAge[n].DeadLetter == nil {
-		n++
-	}
-	d.byAge = d.byAge[n:]
-	// Gone ones in the middle are few unless letters are taken out by hand.
-	if len(d.byAge) > 2*d.count+64 {
-		kept := make([]*letter, 0, d.count)
-		for _, l := range d.byAge {
-			if l.DeadLetter != nil {
-				kept = append(kept, l)
-			}
-		}
-		d.byAge = kept
-	}
 }
 
 func (d *deadLetters) dropOldest(b *Broker) {
-	l := d.byAge[0]
-	k := b.typesByName[string(l.Type)]
-	for i := range k.dead {
-		if k.dead[i] == l {
-			d.drop(b, k, i)
-			break
-		}
-	}
+	l := d.byAge.first()
+	d.drop(b, b.typesByName[string(l.Type)], l)
 }
 
 // age forgets what failed before the given time.
 func (d *deadLetters) age(b *Broker, before int64) {
-	for n := 0; n < tickTimers && len(d.byAge) > 0 && d.byAge[0].Failed <= before; n++ {
+	for n := 0; n < tickTimers && d.byAge.n > 0 && d.byAge.first().Failed <= before; n++ {
 		d.dropOldest(b)
 	}
 }
 
 // next is when the oldest letter is to be forgotten.
 func (d *deadLetters) next(age int64) int64 {
-	if len(d.byAge) == 0 {
+	if d.byAge.n == 0 {
 		return Never
 	}
-	return d.byAge[0].Failed + age
+	return d.byAge.first().Failed + age
 }
 
 // LetterFilter says which dead letters are meant. What is not set fits all.
@@ -151,15 +195,6 @@ type LetterFilter struct {
 func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
 	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && strings.Contains(l.Reason, q.Reason) &&
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
-}
-
-// upTo is how many of the type's letters have numbers up to no.
-func (k *jobType) upTo(no int) int {
-	n, found := slices.BinarySearchFunc(k.dead, no, func(l *letter, no int) int { return cmp.Compare(l.No, no) })
-	if found {
-		n++
-	}
-	return n
 }
 
 // reasonVisit is how much of a reason is looked at in the time of a visit, in bytes.
@@ -176,19 +211,20 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 	if q == nil {
 		q = &LetterFilter{}
 	}
-	i := len(k.dead)
-	if from > 0 {
-		i = k.upTo(from - 1)
+	if from == 0 {
+		from = math.MaxInt
 	}
-	for n := 0; n < lookVisits && i > 0 && len(found) < limit; n++ {
-		i--
-		l := k.dead[i]
+	for n := 0; n < lookVisits && len(found) < limit; n++ {
+		l := k.dead.before(from)
+		if l == nil {
+			break
+		}
 		n += len(l.Reason) / reasonVisit
-		if from = l.No; q.fits(b, l.DeadLetter) {
-			found = append(found, l.DeadLetter)
+		if from = l.No; q.fits(b, &l.DeadLetter) {
+			found = append(found, &l.DeadLetter)
 		}
 	}
-	if i == 0 {
+	if k.dead.before(from) == nil {
 		return found, -1
 	}
 	return found, from
@@ -199,11 +235,11 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 // such letter is kept, or why the job was refused.
 func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, string) {
 	b.begin(now)
-	k, i := b.letterOf(name, id, no)
-	if i < 0 {
+	k, l := b.letterOf(name, id, no)
+	if l == nil {
 		return b.end(), UnknownID, "no failed job with this id is kept"
 	}
-	c, reason := b.revive(k, i)
+	c, reason := b.revive(k, l)
 	return b.end(), c, reason
 }
 
@@ -211,32 +247,37 @@ func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, str
 // was one.
 func (b *Broker) DropLetter(now int64, name, id []byte, no int) ([]Effect, bool) {
 	b.begin(now)
-	k, i := b.letterOf(name, id, no)
-	if i >= 0 {
-		b.dead.drop(b, k, i)
+	k, l := b.letterOf(name, id, no)
+	if l != nil {
+		b.dead.drop(b, k, l)
 	}
-	return b.end(), i >= 0
+	return b.end(), l != nil
 }
 
-// letterOf finds a letter of a type, or -1. Without a number it looks at all of them.
-func (b *Broker) letterOf(name, id []byte, no int) (*jobType, int) {
+// letterOf finds a letter of a type, or nil. Without a number it looks at all of them.
+func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 	k := b.typesByName[string(name)]
 	if k == nil {
-		return nil, -1
+		return nil, nil
 	}
-	if no == 0 {
-		return k, slices.IndexFunc(k.dead, func(l *letter) bool { return string(l.ID) == string(id) })
+	if no != 0 {
+		if l := k.dead.from(no); l != nil && l.No == no && string(l.ID) == string(id) {
+			return k, l
+		}
+		return k, nil
 	}
-	i := k.upTo(no) - 1
-	if i < 0 || k.dead[i].No != no || string(k.dead[i].ID) != string(id) {
-		return k, -1
+	for _, x := range k.dead.blocks {
+		for _, l := range x {
+			if string(l.ID) == string(id) {
+				return k, l
+			}
+		}
 	}
-	return k, i
+	return k, nil
 }
 
-// revive hands the type's letter number i in again and forgets it.
-func (b *Broker) revive(k *jobType, i int) (Code, string) {
-	l := k.dead[i]
+// revive hands a letter of a type in again and forgets it.
+func (b *Broker) revive(k *jobType, l *letter) (Code, string) {
 	s := Submission{
 		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
 		Retries: l.Retries, Timeout: l.Timeout, Backoff: l.Backoff,
@@ -246,7 +287,7 @@ func (b *Broker) revive(k *jobType, i int) (Code, string) {
 	c, reason := b.admits(nil, &s, &x)
 	if c == 0 {
 		b.take(nil, &s, &x)
-		b.dead.drop(b, k, i)
+		b.dead.drop(b, k, l)
 	}
 	return c, reason
 }
@@ -280,23 +321,22 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 		if k == nil {
 			return b.end(), false
 		}
-		i := k.upTo(w.next)
-		if i == len(k.dead) || k.dead[i].No > w.last || w.Most > 0 && w.Done+w.Refused == w.Most {
+		l := k.dead.from(w.next)
+		if l == nil || l.No > w.last || w.Most > 0 && w.Done+w.Refused == w.Most {
 			return b.end(), false
 		}
-		l := k.dead[i]
-		w.next = l.No
+		w.next = l.No + 1
 		n += len(l.Reason) / reasonVisit
-		if !w.fits(b, l.DeadLetter) {
+		if !w.fits(b, &l.DeadLetter) {
 			continue
 		}
 		n += lookVisits / walkLetters
 		var c Code
 		var reason string
 		if again {
-			c, reason = b.revive(k, i)
+			c, reason = b.revive(k, l)
 		} else {
-			b.dead.drop(b, k, i)
+			b.dead.drop(b, k, l)
 		}
 		if c == 0 {
 			w.Done++
@@ -308,7 +348,7 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 }
 
 // DeadCount returns how many failed jobs are kept in all, and their bytes.
-func (b *Broker) DeadCount() (int, int64) { return b.dead.count, b.dead.bytes }
+func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.n, b.dead.bytes }
 
 // Since converts a time of the core's clock to an age.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

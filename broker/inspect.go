@@ -37,7 +37,7 @@ func (b *Broker) typeInfo(k *jobType) TypeInfo {
 	return TypeInfo{
 		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
 		Workers: int(k.workers - k.borrowers), Idle: b.idleHere(k),
-		Bytes: k.bytes, Dead: len(k.dead), kind: k,
+		Bytes: k.bytes, Dead: k.dead.n, kind: k,
 	}
 }
 

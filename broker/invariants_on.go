@@ -261,21 +261,20 @@ func (v *census) letters() {
 		if k == nil {
 			continue
 		}
-		must(len(k.dead) <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, len(k.dead))
-		for _, l := range k.dead {
-			must(l.DeadLetter != nil && string(l.Type) == string(k.name), "type %q keeps another's letter", k.name)
-			n++
-			bytes += l.weight()
+		must(k.dead.n <= v.b.cfg.DeadLetters, "type %q keeps %d letters", k.name, k.dead.n)
+		n += k.dead.n
+		of, last := 0, 0
+		for _, x := range k.dead.blocks {
+			must(len(x) > 0 && len(x) <= shelfBlock, "type %q has a block of %d letters", k.name, len(x))
+			for _, l := range x {
+				must(l.No > last && l.aged.in() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				last = l.No
+				of++
+				bytes += l.weight()
+			}
 		}
+		must(of == k.dead.n, "type %q counts %d letters, has %d", k.name, k.dead.n, of)
 	}
-	must(n == d.count && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.count, d.bytes, n, bytes)
+	must(n == d.byAge.n && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.n, d.bytes, n, bytes)
 	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
-	for _, l := range d.byAge {
-		if l.DeadLetter != nil {
-			n--
-		}
-	}
-	must(n == 0, "%d letters are not in the list by age", n)
-	must(len(d.byAge) <= 2*d.count+65, "the list by age has %d places for %d letters", len(d.byAge), d.count)
-	must(len(d.byAge) == 0 || d.byAge[0].DeadLetter != nil, "the oldest letter is gone")
 }

@@ -23,7 +23,7 @@ func (v *census) kinds() {
 		v.heap("flows", &k.flows, v.position)
 		must(k.flows.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
 		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
-		if k.resting.in() && len(k.dead) == 0 {
+		if k.resting.in() && k.dead.n == 0 {
 			spare++
 		} else if k.resting.in() {
 			dead++

@@ -43,7 +43,7 @@ type jobType struct {
 	resting link[jobType]
 	workers int32 // joined with this type alone, idle or not
 	named   int32 // pools that name the type
-	dead    []*letter
+	dead    shelf
 
 	paced bucket // by the rate limit
 	timer int32  // position in Broker.timers of its rate timer, -1
@@ -166,7 +166,7 @@ func (b *Broker) restUnused(k *jobType) {
 // restsIn is the ring for a type that nobody uses.
 func (b *Broker) restsIn(k *jobType) *ring[jobType] {
 	switch {
-	case len(k.dead) > 0:
+	case k.dead.n > 0:
 		return &b.deadTypes
 	case b.kept(k):
 		return &b.keptTypes
@@ -182,8 +182,8 @@ func (b *Broker) unusedTypes() int { return b.spareTypes.n + b.keptTypes.n }
 func (b *Broker) yield() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.n > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.first()
-		for len(k.dead) > 0 {
-			b.dead.drop(b, k, 0)
+		for k.dead.n > 0 {
+			b.dead.drop(b, k, k.dead.from(0))
 		}
 	}
 }

@@ -1,0 +1,47 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestShelf holds a shelf against a sorted list, while letters come and go anywhere.
+func TestShelf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var s shelf
+	var all []*letter
+	no := 0
+	for step := range many(200_000, 20_000) {
+		grows := step/10_000%2 == 0
+		if n := rng.IntN(10); len(all) == 0 || grows && n < 8 || n < 2 {
+			no += 1 + rng.IntN(3)
+			l := &letter{DeadLetter: DeadLetter{No: no}}
+			s.add(l)
+			all = append(all, l)
+		} else {
+			i := 0
+			if rng.IntN(3) > 0 {
+				i = rng.IntN(len(all))
+			}
+			s.remove(all[i])
+			all = slices.Delete(all, i, i+1)
+		}
+		at := rng.IntN(no + 2)
+		var from, before *letter
+		for _, l := range all {
+			if l.No < at {
+				before = l
+			} else {
+				from = l
+				break
+			}
+		}
+		if step%16 == 0 && (s.from(at) != from || s.before(at) != before) || s.n != len(all) {
+			t.Fatalf("step %d: of %d letters, %d on the shelf, it finds %v and %v beside %d, not %v and %v", step, len(all), s.n, s.before(at), s.from(at), at, before, from)
+		}
+		if len(s.blocks) > 4+4*len(all)/shelfBlock {
+			t.Fatalf("step %d: %d blocks for %d letters", step, len(s.blocks), len(all))
+		}
+	}
+}
