@@ -44,6 +44,9 @@ type Broker struct {
 	unjudged   []judgement
 	births     uint64 // of types and pools
 	lines      uint64 // how often a worker stood in line
+	// idleTypes and idlePools are those with idle workers.
+	idleTypes ring[jobType]
+	idlePools ring[pool]
 
 	groups      slots[group]
 	groupIndex  index // by name, of group.no + 1
@@ -52,6 +55,9 @@ type Broker struct {
 	groupsThere int
 	rules       map[string]*rule
 	likeRules   []*rule // those with a *
+	likeIndex   ruleIndex
+	likeIndexed bool
+	ruleNo      uint64
 	revisions   []revision
 	ruled       uint64 // numbers changes of rules
 

@@ -81,3 +81,60 @@ func BenchmarkFailBesideLetters(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSubmitNewGroups submits and cancels a job with 16 groups that are new, beside
+// so many rules for other groups.
+func BenchmarkSubmitNewGroups(b *testing.B) {
+	for _, rules := range []int{0, 10, 1000} {
+		for _, form := range []string{"tenant-%04d-*", "*-of-%04d"} {
+			b.Run(fmt.Sprintf("rules=%d/%s", rules, form), func(b *testing.B) {
+				c := broker.New(broker.Config{})
+				var s broker.Settings
+				for i := range rules {
+					s.Rules = append(s.Rules, broker.RuleInfo{Pattern: fmt.Appendf(nil, form, i), Rule: broker.Rule{Concurrency: 5}})
+				}
+				if _, err := c.Configure(0, &s); err != nil {
+					b.Fatal(err)
+				}
+				sub, n := c.AddSubmitter(), 0
+				groups := make([][]byte, 16)
+				id := make([]byte, 16)
+				b.ReportAllocs()
+				b.ResetTimer()
+				for range b.N {
+					for i := range groups {
+						n++
+						groups[i] = fmt.Appendf(groups[i][:0], "tenant-%d", n)
+					}
+					binary.LittleEndian.PutUint64(id, uint64(n))
+					c.Submit(0, sub, &broker.Submission{ID: id, Type: []byte("echo"), Body: []byte("1"), Groups: groups})
+					c.Cancel(0, sub, id)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRemind reminds of one type with an idle worker, of so many types.
+func BenchmarkRemind(b *testing.B) {
+	for _, types := range []int{1, 100, 10_000, 100_000} {
+		b.Run(fmt.Sprint("types=", types), func(b *testing.B) {
+			c := broker.New(broker.Config{})
+			sub := c.AddSubmitter()
+			for i := range types {
+				c.Submit(0, sub, &broker.Submission{ID: fmt.Append(nil, i), Type: fmt.Append(nil, "type-", i), Body: []byte("1")})
+			}
+			c.Join(0, c.AddWorker(), &broker.Joining{Type: []byte("idle")})
+			c.Watch()
+			b.ResetTimer()
+			for range b.N {
+				c.Remind()
+				told := 0
+				c.Moved(func(*broker.Move) { told++ })
+				if told != 1 {
+					b.Fatalf("told of %d types", told)
+				}
+			}
+		})
+	}
+}

@@ -34,6 +34,7 @@ func (v *census) kinds() {
 			must(n == 0 || l.prev.of.line < l.of.line, "a worker stands in line before one that was there first")
 			n++
 		}
+		must(k.idling.in() == (k.idle.n > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.n, k.idling.in())
 		must(n == k.idle.n, "type %q counts %d idle workers, has %d", k.name, k.idle.n, n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
@@ -89,6 +90,7 @@ func (v *census) pools() {
 		if p == nil {
 			continue
 		}
+		must(p.idling.in() == (p.idle.n > 0), "a pool has %d idle workers, listed %v", p.idle.n, p.idling.in())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, has %d", p.workers, workers[p])
 		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.get(ref).pos })
 		count := 0

@@ -303,16 +303,8 @@ func (b *Broker) Watch() { b.watching = true }
 
 // Remind has Moved tell of all that has idle workers.
 func (b *Broker) Remind() {
-	for _, k := range b.types {
-		if k != nil && k.idle.n > 0 {
-			b.noteType(k)
-		}
-	}
-	for _, p := range b.pools {
-		if p != nil && p.idle.n > 0 {
-			b.notePool(p)
-		}
-	}
+	b.idleTypes.each(b.noteType)
+	b.idlePools.each(b.notePool)
 }
 
 // Move says that jobs or workers of a type have come, gone or become idle (Set is

@@ -184,8 +184,15 @@ func (b *Broker) lineUp(w *worker) {
 	default:
 		l.push(&w.idle, w)
 	}
-	if l.n == 1 && held > 0 {
-		b.heldIdle++
+	if l.n == 1 {
+		if held > 0 {
+			b.heldIdle++
+		}
+		if p := w.pool; p != nil {
+			b.idlePools.push(&p.idling, p)
+		} else {
+			b.idleTypes.push(&w.kind.idling, w.kind)
+		}
 	}
 	b.noteLine(w)
 }
@@ -195,8 +202,15 @@ func (b *Broker) stepOut(w *worker) {
 		return
 	}
 	l, held := w.place()
-	if l.remove(&w.idle); l.n == 0 && held > 0 {
-		b.heldIdle--
+	if l.remove(&w.idle); l.n == 0 {
+		if held > 0 {
+			b.heldIdle--
+		}
+		if p := w.pool; p != nil {
+			b.idlePools.remove(&p.idling)
+		} else {
+			b.idleTypes.remove(&w.kind.idling)
+		}
 	}
 	b.noteLine(w)
 }

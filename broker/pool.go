@@ -26,9 +26,10 @@ type pool struct {
 	set     *set
 	workers int
 	idle    ring[worker]
-	ready   heap   // pairs, by the best job of their type
-	pairs   uint32 // first of them
-	n       int    // pairs
+	idling  link[pool] // in Broker.idlePools
+	ready   heap       // pairs, by the best job of their type
+	pairs   uint32     // first of them
+	n       int        // pairs
 	touched bool
 	moved   bool // stands in Broker.movedPools
 	// types and except are what the key says, once Moved was asked.

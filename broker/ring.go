@@ -37,6 +37,13 @@ func (x *ring[T]) insert(l *link[T], of *T, at *link[T]) {
 	x.n++
 }
 
+// each calls fn for all, which must not change the ring.
+func (x *ring[T]) each(fn func(*T)) {
+	for l := x.root.next; x.n > 0 && l != &x.root; l = l.next {
+		fn(l.of)
+	}
+}
+
 // remove takes out a thing that stands in this ring.
 func (x *ring[T]) remove(l *link[T]) {
 	l.prev.next, l.next.prev = l.next, l.prev

@@ -28,6 +28,7 @@ type RuleInfo struct {
 type rule struct {
 	RuleInfo
 	like wire.Pattern
+	no   uint64 // by when it was first set
 	gone bool
 }
 
@@ -39,8 +40,8 @@ const (
 )
 
 const (
-	// maxLikeRules bounds the rules with a *, by all of which a new group is
-	// judged, maxRules all of them.
+	// maxLikeRules bounds the rules with a *, any number of which a new group may
+	// fit, maxRules all of them.
 	maxLikeRules = 1000
 	maxRules     = 100_000
 )
@@ -92,8 +93,11 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	if r == nil {
 		r = &rule{RuleInfo: RuleInfo{Pattern: bytes.Clone(x.Pattern)}, like: wire.NewPattern(x.Pattern)}
 		b.rules[string(x.Pattern)] = r
+		b.ruleNo++
+		r.no = b.ruleNo
 		if !r.like.Plain() {
 			b.likeRules = append(b.likeRules, r)
+			b.likeIndexed = false
 		}
 	}
 	r.Rule = x.Rule
@@ -192,11 +196,11 @@ func (b *Broker) applyRules(g *group) {
 		add(r)
 	}
 	if len(b.likeRules) > 0 {
-		value := wire.Value(g.name)
-		for _, r := range b.likeRules {
-			if r.like.Fits(value) {
-				add(r)
-			}
+		if !b.likeIndexed {
+			b.likeIndex, b.likeIndexed = newRuleIndex(b.likeRules), true
+		}
+		for _, r := range b.likeIndex.fitting(wire.Value(g.name)) {
+			add(r)
 		}
 	}
 	if g.limits = limits; g.sets > 0 || g.there {

@@ -38,6 +38,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, error) {
 	}
 	if len(changed) > 0 {
 		b.likeRules = slices.DeleteFunc(b.likeRules, func(r *rule) bool { return r.gone })
+		b.likeIndexed = false
 	}
 	for i := range s.Rules {
 		changed = append(changed, b.setRule(&s.Rules[i]))

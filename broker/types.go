@@ -39,6 +39,7 @@ type jobType struct {
 	crowded bool
 	short   [27]byte // where the name lies, if it is no longer
 	bytes   int64
+	idling  link[jobType] // in Broker.idleTypes
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
 	resting link[jobType]
 	workers int32 // joined with this type alone, idle or not

@@ -29,6 +29,9 @@ func NewPattern(canonical []byte) Pattern {
 // Plain tells whether the pattern has no *: it fits one name, itself.
 func (p *Pattern) Plain() bool { return !p.star }
 
+// Ends returns what a value that fits begins and ends with.
+func (p *Pattern) Ends() (head, tail string) { return p.head, p.tail }
+
 // Fits tells whether a value, as Value gives it, fits the pattern. It takes
 // time in proportion to the lengths of both, whatever they are.
 func (p *Pattern) Fits(value string) bool {

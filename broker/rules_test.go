@@ -1,0 +1,47 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gloom/wire"
+)
+
+// TestRuleIndex holds the index of rules against trying all of them.
+func TestRuleIndex(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	word := func(letters string, most int) string {
+		b := make([]byte, 1+rng.IntN(most))
+		for i := range b {
+			b[i] = letters[rng.IntN(len(letters))]
+		}
+		return string(b)
+	}
+	fits := 0
+	for range many(2000, 300) {
+		var rules []*rule
+		for no := range rng.IntN(60) {
+			if like := wire.NewPattern([]byte(word("ab*\xff", 6))); !like.Plain() {
+				rules = append(rules, &rule{like: like, no: uint64(no)})
+			}
+		}
+		x := newRuleIndex(rules)
+		for range 50 {
+			value := word("ab\xff", 7)
+			var want []*rule
+			for _, r := range rules {
+				if r.like.Fits(value) {
+					want = append(want, r)
+				}
+			}
+			if got := x.fitting(value); !slices.Equal(got, want) {
+				t.Fatalf("%q fits %d rules, the index finds %d of %d", value, len(want), len(got), len(rules))
+			}
+			fits += len(want)
+		}
+	}
+	if fits < 10_000 {
+		t.Errorf("only %d rules fit", fits)
+	}
+}
