@@ -30,6 +30,7 @@ type Broker struct {
 	total       Ledger
 	types       []*jobType
 	typesByName map[string]*jobType
+	typeNames   int64 // bytes of long names of types
 	freeTypes   []uint32
 	// Types that nobody uses, least recently used first: deadTypes while dead
 	// letters of them are kept, keptTypes those that are never forgotten.
@@ -43,6 +44,7 @@ type Broker struct {
 	pairs      table[pair]
 	unjudged   []judgement
 	births     uint64 // of types and pools
+	poolBytes  int64  // what pools occupy, see pool.bytes
 	lines      uint64 // how often a worker stood in line
 	// idleTypes and idlePools are those with idle workers.
 	idleTypes ring[jobType]
@@ -53,6 +55,8 @@ type Broker struct {
 	sets        slots[groupSet]
 	setIndex    index // by setKey, of groupSet.no + 1
 	groupsThere int
+	groupNames  int64 // bytes of names of groups
+	limits      int64 // that all groups have, as their memory has room for
 	rules       map[string]*rule
 	likeRules   []*rule // those with a *
 	likeIndex   ruleIndex

@@ -157,6 +157,7 @@ func (b *Broker) groupNamed(name []byte) *group {
 	}
 	g := &group{name: append([]byte(nil), name...), timer: -1, ajar: -1}
 	g.held = heap{place: b.placeHeldGate, held: &b.heapBytes}
+	b.groupNames += int64(len(name))
 	g.no = b.groups.add(g)
 	b.groupIndex.insert(b.groupIndex.hash(g.name), g.no+1)
 	b.applyRules(g)
@@ -326,6 +327,8 @@ func (b *Broker) review(g *group) {
 	if !there && g.sets == 0 {
 		g.held.release()
 		b.groupIndex.remove(b.groupIndex.hash(g.name), g.no+1)
+		b.groupNames -= int64(len(g.name))
+		b.limits -= int64(cap(g.limits))
 		b.groups.drop(g.no)
 	}
 }
@@ -345,6 +348,6 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 
 // groupBytes is what groups, their sets and what stands by them occupy.
 func (b *Broker) groupBytes() int64 {
-	return int64(b.groups.n())*groupSize + int64(b.sets.n())*groupSetSize +
+	return int64(b.groups.n())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.n())*groupSetSize +
 		int64(b.gates.n())*gateSize + int64(b.shares.n())*shareSize + int64(b.rotation.n())*turnSize
 }

@@ -265,22 +265,6 @@ func places(line *ring[worker], most int) (n int) {
 	return min(n, most)
 }
 
-// asked are the names and patterns that the pool's key holds.
-func (p *pool) asked() (types, except [][]byte) {
-	key := []byte(p.key)
-	for _, list := range [...]*[][]byte{&types, &except} {
-		for {
-			n, size := binary.Uvarint(key)
-			name := key[size : size+int(n)]
-			if key = key[size+int(n):]; n == 0 {
-				break
-			}
-			*list = append(*list, name)
-		}
-	}
-	return types, except
-}
-
 // idleHere is how many workers of the type alone have room that are no borrowers.
 func (b *Broker) idleHere(k *jobType) int {
 	n := k.idle.n
@@ -295,7 +279,8 @@ func (b *Broker) idleHere(k *jobType) int {
 // Serving returns what tells whether workers that join with these names and
 // patterns serve a type.
 func Serving(types, except [][]byte) func(typ []byte) bool {
-	return newSet(&Joining{Types: types, Except: except}).serves
+	types, except = asked((&Joining{Types: types, Except: except}).key())
+	return newSet(types, except, nil).serves
 }
 
 // Watch has the core note which types and sets of workers move, for Moved.
@@ -333,12 +318,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	}
 	for _, p := range b.movedPools {
 		p.moved = false
-		m := Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces)}
-		if p.types == nil {
-			p.types, p.except = p.asked()
-		}
-		m.Types, m.Except = p.types, p.except
-		fn(&m)
+		fn(&Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Types: p.types, Except: p.except})
 	}
 	clear(b.movedTypes)
 	clear(b.movedPools)

@@ -11,29 +11,34 @@ type Memory struct {
 	Index, Flows, Heaps int64
 	// Dead are failed jobs kept.
 	Dead int64
-	// Types and Peers are what is known of types and connections, roughly.
-	Types, Peers int64
+	// Types and Peers are what is known of types and connections, roughly. Pools are
+	// the sets of types that workers serve.
+	Types, Peers, Pools int64
 }
 
 // Total adds up the parts.
 func (m Memory) Total() int64 {
-	return m.Records + m.Slabs + m.Bodies + m.Index + m.Flows + m.Heaps + m.Dead + m.Types + m.Peers
+	return m.Records + m.Slabs + m.Bodies + m.Index + m.Flows + m.Heaps + m.Dead + m.Types + m.Peers + m.Pools
 }
 
 // Jobs adds up what jobs themselves take: records, ids and bodies.
 func (m Memory) Jobs() int64 { return m.Records + m.Slabs + m.Bodies }
 
+// typeSize is what a type takes with its place among all by name and by number.
+const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
+
 // Memory tells what the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
-		Records: b.jobs.held + b.timings.held + b.pairs.held,
+		Records: b.jobs.held + b.timings.held + b.runs.bytes(),
 		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
 		Bodies:  b.bigBytes,
 		Index:   b.index.bytes() + b.borrowed.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
 		Flows:   b.flowBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
-		Types:   int64(len(b.typesByName)) * int64(unsafe.Sizeof(jobType{})),
-		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})),
+		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,
+		Pools:   b.poolBytes + b.pairs.held,
+		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(cap(b.peers))*int64(unsafe.Sizeof(peer{})),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"gloom/wire"
 )
@@ -32,8 +33,9 @@ type pool struct {
 	n       int        // pairs
 	touched bool
 	moved   bool // stands in Broker.movedPools
-	// types and except are what the key says, once Moved was asked.
+	// types and except are what the key says, in its memory.
 	types, except [][]byte
+	bytes         int64 // what it occupies, but for its pairs and its heap
 	// typesHeld is how many of its types have gates that groups hold.
 	typesHeld int
 }
@@ -56,10 +58,11 @@ type set struct {
 	allows          func(typ []byte) bool
 }
 
-func newSet(q *Joining) *set {
-	s := &set{allows: q.Allows}
-	s.names, s.like = sortNames(q.Types)
-	s.notNames, s.notLike = sortNames(q.Except)
+// newSet makes a set of lists that nobody writes to again.
+func newSet(types, except [][]byte, allows func(typ []byte) bool) *set {
+	s := &set{allows: allows}
+	s.names, s.like = sortNames(types)
+	s.notNames, s.notLike = sortNames(except)
 	return s
 }
 
@@ -68,12 +71,47 @@ func sortNames(list [][]byte) (names map[string]bool, like []wire.Pattern) {
 	names = map[string]bool{}
 	for _, name := range list {
 		if p := wire.NewPattern(name); p.Plain() {
-			names[string(name)] = true
+			names[unsafe.String(unsafe.SliceData(name), len(name))] = true
 		} else {
 			like = append(like, p)
 		}
 	}
-	return names, like
+	return names, slices.Clip(like)
+}
+
+const (
+	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
+	pairSize = int64(unsafe.Sizeof(pair{}))
+	// nameSize is what a name takes beside its bytes, in lists and maps, likeSize what a
+	// pattern does.
+	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
+	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
+)
+
+// poolBytes is what a pool occupies that has this key with these lists.
+func poolBytes(key string, lists ...[][]byte) int64 {
+	n := poolSize + int64(len(key))
+	for _, list := range lists {
+		for _, name := range list {
+			if bytes.IndexByte(name, '*') < 0 {
+				n += nameSize
+			} else {
+				n += likeSize + int64(len(name))
+			}
+		}
+	}
+	return n
+}
+
+// leastPoolBytes is what pools may occupy at least.
+const leastPoolBytes = 1 << 20
+
+// mostPoolBytes is the share of MaxBytes that pools may occupy, 0 for no limit.
+func (c *Config) mostPoolBytes() int64 {
+	if c.MaxBytes <= 0 {
+		return 0
+	}
+	return max(c.MaxBytes/8, leastPoolBytes)
 }
 
 func (s *set) serves(name []byte) bool {
@@ -102,18 +140,21 @@ func (q *Joining) key() string {
 	return string(binary.AppendUvarint(key, q.Scope))
 }
 
-// names are up to most names and patterns of the set, by its key, which begins with
-// them.
-func (p *pool) names(most int) (names [][]byte) {
-	for key := p.key; len(names) < most; {
-		size, n := binary.Uvarint([]byte(key[:min(len(key), binary.MaxVarintLen64)]))
-		if size == 0 {
-			break
+// asked are the names and patterns that a key holds, in its memory.
+func asked(key string) (types, except [][]byte) {
+	rest := unsafe.Slice(unsafe.StringData(key), len(key))
+	for _, list := range [...]*[][]byte{&types, &except} {
+		for {
+			n, size := binary.Uvarint(rest)
+			name := rest[size : size+int(n) : size+int(n)]
+			if rest = rest[size+int(n):]; n == 0 {
+				break
+			}
+			*list = append(*list, name)
 		}
-		names = append(names, []byte(key[n:n+int(size)]))
-		key = key[n+int(size):]
+		*list = slices.Clip(*list)
 	}
-	return names
+	return types, except
 }
 
 // judgeSteps bounds the steps that one command takes to find out which pools
@@ -183,7 +224,12 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 	if p := b.poolsByKey[key]; p != nil {
 		return p, ""
 	}
-	s := newSet(q)
+	types, except := asked(key)
+	size := poolBytes(key, types, except)
+	if most := b.cfg.mostPoolBytes(); most > 0 && b.poolBytes+size > most {
+		return nil, fmt.Sprintf("what workers' joins name takes %d bytes, this one's %d more would pass %d (an eighth of max-bytes, 1 MiB at least)", b.poolBytes, size, most)
+	}
+	s := newSet(types, except, q.Allows)
 	fresh := 0
 	for name := range s.names {
 		if k := b.typesByName[name]; (k == nil || k.resting.in()) && s.serves([]byte(name)) {
@@ -196,7 +242,8 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 	if most := b.cfg.MaxPairs; most > 0 && b.pairs.live+len(s.names) > most {
 		return nil, fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
 	}
-	p := &pool{key: key, set: s}
+	p := &pool{key: key, set: s, types: types, except: except, bytes: size}
+	b.poolBytes += size
 	p.ready = heap{place: b.place.pair, held: &b.heapBytes}
 	if n := len(b.freePools); n > 0 {
 		p.no = b.freePools[n-1]
@@ -209,7 +256,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 	b.poolsByKey[key] = p
 	b.births++
 	p.born = b.births
-	for _, name := range q.Types {
+	for _, name := range types {
 		if s.names[string(name)] && s.serves(name) {
 			b.pairUp(b.typeNamed(name), p, true)
 		}
@@ -226,6 +273,7 @@ func (b *Broker) dropPool(p *pool) {
 		b.part(p.pairs)
 	}
 	p.ready.release()
+	b.poolBytes -= p.bytes
 	b.notePool(p)
 	delete(b.poolsByKey, p.key)
 	b.pools[p.no] = nil

@@ -203,6 +203,7 @@ func (b *Broker) applyRules(g *group) {
 			add(r)
 		}
 	}
+	b.limits += int64(cap(limits) - cap(g.limits))
 	if g.limits = limits; g.sets > 0 || g.there {
 		b.review(g)
 	}

@@ -3,6 +3,7 @@ package broker
 import (
 	"strings"
 	"time"
+	"unsafe"
 )
 
 const (
@@ -39,8 +40,11 @@ type pastRun struct {
 // pastRuns is a ring of the latest ones.
 type pastRuns struct {
 	all  []pastRun
-	next int // place of the next one
+	next int   // place of the next one
+	why  int64 // bytes of all reasons
 }
+
+func (p *pastRuns) bytes() int64 { return int64(cap(p.all))*int64(unsafe.Sizeof(pastRun{})) + p.why }
 
 // remember notes that the run of job r, which was stopped, was not its last.
 func (b *Broker) remember(r uint32, j *job, why string) {
@@ -55,11 +59,13 @@ func (b *Broker) remember(r uint32, j *job, why string) {
 		job: r, seq: j.seq, run: int(j.attempts), worker: w.id, broker: w.name, lost: w.borrows && w.kind == nil,
 		began: j.since, ended: b.now, why: x.why[:0],
 	}
+	p.why -= int64(cap(x.why))
 	if len(why) <= longWhy {
 		x.why = append(x.why, why...)
 	} else {
 		x.why = append(append(x.why, strings.ToValidUTF8(why[:longWhy], "")...), "…"...)
 	}
+	p.why += int64(cap(x.why))
 }
 
 // Runs returns what is remembered of the runs that did not end the job with this id,

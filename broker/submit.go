@@ -231,7 +231,8 @@ func (b *Broker) Load() (jobs, bytes int64) {
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
-		b.bytes + b.overdueBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize
+		b.bytes + b.overdueBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize +
+			b.poolBytes + int64(b.pairs.live)*pairSize + b.typeNames
 }
 
 // admit adds a job to what its limits count (n = +1), or takes it out (-1).

@@ -103,12 +103,21 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 		k.no = uint32(len(b.types))
 		b.types = append(b.types, k)
 	}
+	b.typeNames += k.longName()
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
 	if len(b.poolsByKey) > 0 {
 		b.unjudged = append(b.unjudged, judgement{kind: k})
 	}
 	b.rest(k)
 	return k
+}
+
+// longName is what the name occupies beside the type.
+func (k *jobType) longName() int64 {
+	if len(k.name) <= len(k.short) {
+		return 0
+	}
+	return int64(len(k.name))
 }
 
 // inUse: the type cannot be forgotten.
@@ -205,6 +214,7 @@ func (b *Broker) forgetType(k *jobType) {
 		b.part(k.pairs)
 	}
 	k.pools.release()
+	b.typeNames -= k.longName()
 	delete(b.typesByName, string(k.name))
 	b.types[k.no] = nil
 	b.freeTypes = append(b.freeTypes, k.no)

@@ -1,0 +1,62 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestPoolsHaveTheirShare: sets of long lists that workers join with count, up to an
+// eighth of the limit on bytes; beyond it a join is refused and changes nothing, equal
+// sets cost once, and all is given back.
+func TestPoolsHaveTheirShare(t *testing.T) {
+	const limit = 32 << 20
+	b := New(Config{MaxBytes: limit})
+	join := func(w Peer, i int) []Effect {
+		var types, except [][]byte
+		for n := range 1000 {
+			types = append(types, fmt.Appendf(nil, "%d-%0900d*", i, n))
+			except = append(except, fmt.Appendf(nil, "%d-%0900d-*", i, n))
+		}
+		return b.Join(0, w, &Joining{Types: types, Except: except})
+	}
+	before := heapNow()
+	var workers []Peer
+	refused := 0
+	for i := range 20 {
+		w := b.AddWorker()
+		workers = append(workers, w)
+		if fx := join(w, i); fx[0].Op == OpRefuse {
+			if refused++; fx[0].Code != Overloaded || !strings.Contains(fx[0].Reason, "max-bytes") {
+				t.Fatalf("a join is refused with %v: %s", fx[0].Code, fx[0].Reason)
+			}
+			if p := b.worker(w).pool; p != nil {
+				t.Fatal("a worker whose join was refused serves a set")
+			}
+		}
+	}
+	if refused == 0 || refused == 20 {
+		t.Fatalf("%d of 20 joins were refused", refused)
+	}
+	if took := heapNow() - before; took > limit/8*5/4 {
+		t.Errorf("sets of types hold %d bytes, their share is %d", took, limit/8)
+	}
+	if _, held := b.Load(); held < b.poolBytes || b.Memory().Pools < b.poolBytes || b.poolBytes == 0 {
+		t.Errorf("pools take %d bytes, %d count in all, Memory tells of %d", b.poolBytes, held, b.Memory().Pools)
+	}
+	was := b.poolBytes
+	// One more with an equal set costs nothing; a refused one serves what it served.
+	if fx := join(b.AddWorker(), 0); fx[0].Op != OpOK || b.poolBytes != was {
+		t.Errorf("an equal set: %v, %d bytes more", fx[0].Op, b.poolBytes-was)
+	}
+	p := b.worker(workers[0]).pool
+	if fx := join(workers[0], 99); fx[0].Op != OpRefuse || b.worker(workers[0]).pool != p || b.poolBytes != was {
+		t.Errorf("a refused join changes something: %v", fx[0].Op)
+	}
+	for i := 1; i < len(b.peers); i++ {
+		b.Gone(0, b.peers[i].id)
+	}
+	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.held {
+		t.Errorf("%d bytes are counted without workers", b.poolBytes)
+	}
+}
