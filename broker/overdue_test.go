@@ -1,0 +1,67 @@
+package broker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestOverdueRunHoldsTheWorker: a socket with an overdue run is handed nothing, by
+// whatever way, before it has answered for it.
+func TestOverdueRunHoldsTheWorker(t *testing.T) {
+	one := func(prefetch int) *Joining { return &Joining{Type: []byte("t"), Prefetch: prefetch} }
+	for _, prefetch := range []int{0, 1, 3} {
+		for _, cancelled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("prefetch=%d,cancelled=%v", prefetch, cancelled), func(t *testing.T) {
+				b := New(Config{Retries: 3})
+				sub, lender, w := b.AddSubmitter(), b.AddLender(), b.AddWorker()
+				submit := func(id, typ string, timeout time.Duration) {
+					b.Submit(0, sub, &Submission{ID: []byte(id), Type: []byte(typ), Body: []byte("1"), Retries: -1, Timeout: timeout})
+				}
+				b.Join(0, w, one(prefetch))
+				submit("late", "t", time.Second)
+				if prefetch > 1 {
+					submit("beside", "t", 0)
+				}
+				if cancelled {
+					b.Cancel(0, sub, []byte("late"))
+				}
+				now := int64(time.Second)
+				jobs := func(what string, fx []Effect) {
+					t.Helper()
+					for _, e := range fx {
+						if e.Op == OpJob {
+							t.Errorf("%s hands out %s", what, e.ID)
+						}
+					}
+				}
+				jobs("the timeout", b.Tick(now))
+				if _, overdue := b.Out(w); overdue != 1 {
+					t.Fatalf("%d runs are overdue", overdue)
+				}
+				for _, typ := range []string{"t", "u"} {
+					submit("next-"+typ, typ, 0)
+				}
+				if prefetch > 1 {
+					jobs("a release beside it", b.Release(now, w, &Releasing{ID: []byte("beside")}))
+				}
+				jobs("a join", b.Join(now, w, one(prefetch)))
+				jobs("another type", b.Join(now, w, &Joining{Type: []byte("u"), Prefetch: prefetch}))
+				jobs("several types", b.Join(now, w, &Joining{Types: [][]byte{[]byte("*")}, Prefetch: max(prefetch, 1) + 5}))
+				jobs("leave", b.Leave(now, w))
+				jobs("a join after leave", b.Join(now, w, &Joining{Types: [][]byte{[]byte("t"), []byte("u")}, Prefetch: 8}))
+				jobs("credit", b.Credit(now, w, 1<<20))
+				jobs("a retry", b.Tick(now+int64(time.Hour)))
+				now += int64(time.Hour)
+				b.Submit(now, sub, &Submission{ID: []byte("third"), Type: []byte("v"), Body: []byte("1")})
+				jobs("a new type", b.Join(now, w, &Joining{Types: [][]byte{[]byte("v")}, Prefetch: 8}))
+				if _, run, why := b.Borrow(now, lender, &Submission{ID: []byte("lent"), Type: []byte("v"), Body: []byte("1")}); run != 0 || why != NobodyIdle {
+					t.Errorf("a borrowed job: run %d, %d", run, why)
+				}
+				if fx := b.Release(now, w, &Releasing{ID: []byte("late")}); len(fx) != 2 || fx[0].Op != OpOK || fx[1].Op != OpJob {
+					t.Errorf("the answer for it: %+v", fx)
+				}
+			})
+		}
+	}
+}
