@@ -13,7 +13,6 @@ type spender struct {
 	sub, wrk Peer
 	jobs     int
 	out      []string
-	hidden   map[string]bool
 }
 
 func newSpender(t *testing.T, ofGroup bool) *spender {
