@@ -101,6 +101,11 @@ func (o *oracle) full(c *command) bool {
 			maxBytes > 0 && bytes+around > maxBytes && o.sight.overloaded
 	}
 	around := int64(len(o.names)+len(o.peers)*len(o.names))<<10 + int64(len(o.jobs))<<8
+	for _, w := range o.peers {
+		if len(w.types) > 0 { // the set that it joined with
+			around += 1<<10 + int64(len(w.types)+len(w.except))<<8
+		}
+	}
 	return passes(func(*oracleJob) bool { return true }, g.MaxJobs, g.MaxBytes, around, late, lateBytes) ||
 		passes(func(j *oracleJob) bool { return j.typ == c.typ }, g.MaxTypeJobs, g.MaxTypeBytes, 0, 0, 0) ||
 		!c.detach && passes(func(j *oracleJob) bool { return j.owner == c.peer }, g.MaxSubmitterJobs, g.MaxSubmitterBytes, 0, 0, 0) ||
