@@ -40,8 +40,10 @@ type RemoteError struct{ Text string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// errRefused ends a connection after its peer has been told why.
-var errRefused = errors.New("refused")
+var (
+	errRefused = errors.New("refused") // after the peer has been told why
+	errForeign = errors.New("not our protocol")
+)
 
 // Conn is one connection, accepted or dialled.
 type Conn struct {
@@ -59,6 +61,7 @@ type Conn struct {
 
 	// The reading goroutine's.
 	in         eot.Splitter
+	opening    opening
 	maxMessage int
 	authorized bool
 
@@ -215,7 +218,7 @@ func (c *Conn) run() {
 		// The peer has closed its half, or we shut down: what it has asked
 		// for is still answered.
 		c.drain()
-	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed):
+	case !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errForeign):
 		c.log.Debug().Err(err).Msg("connection broke")
 	}
 }
@@ -231,6 +234,10 @@ func (c *Conn) read() error {
 		n, err := c.sock.Read(buf)
 		if n > 0 {
 			c.heard.Store(time.Now().UnixNano())
+			if !c.dialled && c.opening.foreign(buf[:n]) {
+				c.log.Warn().Msg("the peer speaks HTTP or TLS, as a browser does: closing the connection")
+				return errForeign
+			}
 			c.in.Feed(buf[:n])
 			if err := c.messages(); err != nil {
 				return err

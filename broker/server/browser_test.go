@@ -1,0 +1,43 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestBrowser: a web page can have its reader's browser send frames of ours as the
+// body of a request. A method reads as a length beyond the
+// largest --max-frame that there is, so the connection is closed, and no frame
+// behind the head is read.
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	large := func(o *Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
+	plain := begin(t, large)
+	secret := begin(t, func(o *Options) { large(o); secure(t, o) })
+	body := string(frame(`{"action":"submit","id":"csrf","type":"t","body":1}`))
+	worker := string(frame(`{"action":"join","type":"csrf"}`))
+	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "FOO", "foo"} {
+		for _, c := range []*peer{
+			dial(t, plain.SubmitAddr()), dial(t, plain.WorkerAddr()), dialTLS(t, secret.SubmitAddr()), dialTLS(t, secret.WorkerAddr()),
+		} {
+			_, _ = io.WriteString(c, method+" / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"+body+worker)
+			_ = c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s to %s: not closed", method, c.RemoteAddr())
+			}
+		}
+	}
+	for _, s := range []*Server{plain, secret} {
+		until(t, "all are closed", func() bool { return s.Counts().Conns == 0 })
+		stats, refused := s.Hub().Stats(), uint64(0)
+		for _, n := range stats.Errors {
+			refused += n
+		}
+		if refused == 0 || stats.Frames != refused {
+			t.Errorf("%d frames were read of which %d were refused", stats.Frames, refused)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package peer
+
+// opening looks at how a connection begins, byte by byte. A browser can be made
+// to send whatever its user's web pages like, behind a request line or inside of
+// a TLS handshake, to ports that trust this host; no client of ours begins so.
+type opening struct {
+	state openingState
+	upper bool // the token has nothing but A to Z
+}
+
+type openingState uint8
+
+const (
+	atStart  openingState = iota
+	inTLS                 // a record of a handshake, perhaps
+	inToken               // a method, perhaps
+	inTarget              // of a request line, perhaps
+	ours
+	foreign
+)
+
+// foreign takes the next bytes and tells whether the connection speaks HTTP or
+// TLS. Of HTTP it knows any method of capital letters by the space behind it, and
+// any other by the path that follows.
+func (o *opening) foreign(p []byte) bool {
+	for _, c := range p {
+		if o.state >= ours {
+			break
+		}
+		o.next(c)
+	}
+	return o.state == foreign
+}
+
+func (o *opening) next(c byte) {
+	capital := 'A' <= c && c <= 'Z'
+	switch {
+	case o.state == atStart && c == 0x16:
+		o.state = inTLS
+	case o.state == atStart && isToken(c):
+		o.state, o.upper = inToken, capital
+	case o.state == inToken && isToken(c):
+		o.upper = o.upper && capital
+	case o.state == inToken && c == ' ' && !o.upper:
+		o.state = inTarget
+	case o.state == inTLS && c == 3, o.state == inToken && c == ' ', o.state == inTarget && c == '/':
+		o.state = foreign
+	default:
+		o.state = ours
+	}
+}
+
+// isToken tells whether a byte may stand in a method (RFC 9110, section 5.6.2).
+func isToken(c byte) bool {
+	switch {
+	case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
+		return true
+	}
+	for _, other := range []byte("!#$%&'*+-.^_`|~") {
+		if c == other {
+			return true
+		}
+	}
+	return false
+}
