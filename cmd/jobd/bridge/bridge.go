@@ -53,7 +53,7 @@ type Bridge struct {
 	loops    sync.WaitGroup
 	drives   sync.WaitGroup // goroutines of rows
 	slots    sync.WaitGroup // workers of crews
-	fetches  chan []string
+	fetches  chan []queue.Want
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
 	database health
@@ -69,6 +69,7 @@ type Bridge struct {
 	crews    map[string]*crew
 	changed  func() // of OnTargets
 	fetching bool
+	pace     pace
 	taking   int // RunManual calls that accept rows
 	stopping bool
 	signal   syscall.Signal // the last one that all processes were sent; new ones get it too
@@ -83,6 +84,7 @@ type row struct {
 	awaited bool
 	pending *gloom.Pending
 
+	started  time.Time
 	begun    bool // a slot has it, or its answer is being written
 	returned bool // given back: no slot may begin it
 	process  *launch.Process
@@ -149,7 +151,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		cfg: cfg, log: log, store: s, m: newMetrics(), registry: registry,
 		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
 		awaited: make(map[int64]*await), crews: make(map[string]*crew), requeued: make(map[int64]int), labels: make(map[string]string),
-		fetches: make(chan []string, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
+		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
 		database: health{what: "database is away"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
@@ -272,6 +274,9 @@ func (b *Bridge) run() {
 	if b.guards() {
 		b.loops.Go(func() { b.guardLoop(b.life) })
 	}
+	if b.cfg.PollInterval > 0 {
+		b.loops.Go(func() { b.pollLoop(b.life) })
+	}
 	b.do(func() { b.machine.Poll(nil) })
 }
 
@@ -289,7 +294,7 @@ func (b *Bridge) do(change func()) {
 func (b *Bridge) step() {
 	e := b.machine.Next()
 	for _, r := range e.Start {
-		in := &row{Row: store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]}, awaited: b.byHand[r.ID], ended: make(chan struct{})}
+		in := &row{Row: store.Row{ID: r.ID, Target: r.Target, Priority: r.Priority, Fields: b.fields[r.ID]}, awaited: b.byHand[r.ID], started: time.Now(), ended: make(chan struct{})}
 		delete(b.fields, r.ID)
 		delete(b.byHand, r.ID)
 		b.inside[r.ID] = in
@@ -329,6 +334,8 @@ func (b *Bridge) leaveBroker(r *row, outcome string, answer result) {
 		b.answer(r.ID, answer)
 	}
 	b.machine.Done(r.ID)
+	b.pace.ended(r.Target, time.Since(r.started))
+	b.machine.Expect(r.Target, b.pace.share(r.Target))
 	b.step()
 }
 

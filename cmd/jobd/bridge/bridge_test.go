@@ -411,20 +411,69 @@ func TestSignalsAndTheSecondClient(t *testing.T) {
 }
 
 func TestPagesAndRoom(t *testing.T) {
-	cfg := configFor(t, "a=1")
+	cfg := configFor(t, "a=4")
 	cfg.MySQL.FetchLimit = 3
-	script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
-	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
+	dir := script(t, &cfg, "while [ ! -e {dir}/go ]; do sleep 0.02; done")
 	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3, 4, 5, 6, 7)
 	f.Poll(nil)
-	f.await(store.Running, 1)
-	f.await(store.Accepted, 2, 3)
-	if f.length("a") != 3 || f.status(4) != store.Waiting {
-		t.Fatalf("length %d, row 4 %s", f.length("a"), f.status(4))
+	f.await(store.Running, 1, 2, 3, 4) // in two pages
+	if f.length("a") != 4 || f.status(5) != store.Waiting {
+		t.Fatalf("length %d, row 5 %s", f.length("a"), f.status(5))
 	}
 	touch(t, dir, "go")
 	f.await(store.Done, 1, 2, 3, 4, 5, 6, 7)
+}
+
+// TestWorkersShareATarget: none accepts what another has a free place for, and what
+// a worker that vanishes has not accepted is done by the others.
+func TestWorkersShareATarget(t *testing.T) {
+	for _, vanishes := range []bool{false, true} {
+		t.Run(fmt.Sprint("vanishes ", vanishes), func(t *testing.T) {
+			t.Parallel()
+			const rows, places, each = 60, 3, 300 * time.Millisecond
+			table := storetest.NewTable()
+			var fixtures []*fixture
+			var dirs []string
+			for i := range 3 {
+				cfg := configFor(t, fmt.Sprint("a=", places))
+				cfg.Name = fmt.Sprint("w", i)
+				dirs = append(dirs, script(t, &cfg, "echo $id >> {dir}/runs; sleep "+fmt.Sprint(each.Seconds())))
+				fixtures = append(fixtures, begin(t, table, cfg))
+			}
+			var ids []int64
+			for id := int64(1); id <= rows; id++ {
+				fixtures[0].put(store.Waiting, "a", id)
+				ids = append(ids, id)
+			}
+			for _, f := range fixtures {
+				f.Poll(nil)
+			}
+			if vanishes {
+				fixtures[0].await(store.Running, 1)
+				fixtures[0].Close()
+				fixtures, dirs = fixtures[1:], dirs[1:]
+			}
+			fixtures[0].await(store.Done, ids...)
+			for i, dir := range dirs {
+				text, err := os.ReadFile(filepath.Join(dir, "runs"))
+				if n := strings.Count(string(text), "\n"); err != nil || !vanishes && n > rows/2 {
+					t.Errorf("worker %d did %d rows of %d: %v", i, n, rows, err)
+				}
+			}
+		})
+	}
+}
+
+func TestPollInterval(t *testing.T) {
+	cfg := configFor(t, "a=1")
+	cfg.PollInterval = 20 * time.Millisecond
+	script(t, &cfg, "true")
+	f := begin(t, storetest.NewTable(), cfg)
+	f.put(store.Waiting, "a", 1)
+	f.await(store.Done, 1)
+	f.put(store.Waiting, "a", 2)
+	f.await(store.Done, 2)
 }
 
 func TestTheDatabaseGoesAway(t *testing.T) {

@@ -20,20 +20,25 @@ const (
 func (b *Bridge) fetchLoop(ctx context.Context) {
 	fails, busy := 0, 0
 	for {
-		var targets []string
+		var asked []queue.Want
 		select {
 		case <-ctx.Done():
 			return
-		case targets = <-b.fetches:
+		case asked = <-b.fetches:
+		}
+		wants, targets := make([]store.Want, len(asked)), make([]string, len(asked))
+		for i, want := range asked {
+			wants[i], targets[i] = store.Want(want), want.Target
 		}
 		began := time.Now()
-		page, err := b.store.Accept(ctx, targets, b.cfg.MySQL.FetchLimit)
-		b.m.fetched(time.Since(began), err)
+		page, err := b.store.Accept(ctx, wants, b.cfg.MySQL.FetchLimit)
+		took := time.Since(began)
+		b.m.fetched(took, err)
 		b.noteDatabase(err)
 		if err == nil {
 			fails = 0
 			fault.Point("bridge: accepted")
-			b.arrive(page)
+			b.arrive(page, took)
 			if len(page.Busy) == 0 {
 				busy = 0
 				continue
@@ -67,11 +72,19 @@ func (b *Bridge) isFetching() bool {
 	return b.fetching
 }
 
-// arrive queues a page.
-func (b *Bridge) arrive(page store.Page) {
+// pollLoop reads without being poked.
+func (b *Bridge) pollLoop(ctx context.Context) {
+	for sleep(ctx, b.cfg.PollInterval, nil) {
+		b.do(func() { b.machine.Poll(nil) })
+	}
+}
+
+// arrive queues a page that took so long to read.
+func (b *Bridge) arrive(page store.Page, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fetching = false
+	b.pace.fetched(took)
 	b.machine.Fetched(b.note(page.Rows, "poll"), page.More)
 	b.step()
 }

@@ -42,6 +42,7 @@ type Worker struct {
 	Orphans         string        // what becomes of running rows of a dead daemon: "fail" or "requeue"
 	ClaimsTable     string        // companion table; "" is the table's name and "_claims"
 	Lease           time.Duration // how long a claim outlives its last renewal
+	PollInterval    time.Duration // between two reads without a poke; 0 is none
 	ShutdownTimeout time.Duration // for running jobs, after SIGTERM
 	SpoolDir        string        // where results wait for a database that is away; "" keeps them in memory
 
@@ -83,7 +84,7 @@ type MySQL struct {
 	Database   string
 	Table      string
 	TLS        string // "false", "preferred", "skip-verify" or "true"
-	FetchLimit int    // rows of one page; 0 is no limit
+	FetchLimit int    // rows of one page, at most; 0 is no limit
 }
 
 // Broker is the Gloom broker that the rows go through. Without addresses the
@@ -126,6 +127,7 @@ func readWorker(doc *document, r *reader) *Worker {
 	w.MaxOutputBuffer = r.integer("max_output_buffer", -1, 0, math.MaxInt32)
 	w.readTargets(doc, r)
 
+	w.PollInterval = r.seconds("poll_interval", "a number", 0, 0)
 	w.HTTPAddr = r.text("http_addr", "")
 	w.Orphans = r.choice("orphans", "fail", "requeue")
 	w.ClaimsTable = r.text("claims_table", "")

@@ -15,7 +15,7 @@ import (
 // Accept takes waiting rows. There is one range read per target, which the
 // index answers in the order of ids; one read for all targets would have to
 // sort, and lock, every row that waits.
-func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, error) {
+func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error) {
 	adopted, err := s.Resolve(ctx)
 	if err != nil {
 		return Page{}, err
@@ -27,12 +27,12 @@ func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, er
 	err = s.transact(ctx, "accept", func(tx *sql.Tx) error {
 		p = Page{}
 		cut := make(map[string]bool)
-		for _, target := range targets {
-			rows, err := s.waiting(ctx, tx, target, limit)
+		for _, want := range wants {
+			rows, more, err := s.waiting(ctx, tx, want, limit)
 			if err != nil {
 				return err
 			}
-			cut[target] = len(rows) == limit
+			cut[want.Target] = more
 			p.Rows = append(p.Rows, rows...)
 		}
 		slices.SortFunc(p.Rows, byRowID)
@@ -42,16 +42,16 @@ func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, er
 			}
 			p.Rows = p.Rows[:limit]
 		}
-		for _, target := range targets {
-			if cut[target] {
-				p.More = append(p.More, target)
+		for _, want := range wants {
+			if cut[want.Target] {
+				p.More = append(p.More, want.Target)
 			}
 		}
 		fault.Point("accept: rows locked")
 		if err := s.take(ctx, tx, p.Rows, Waiting); err != nil {
 			return err
 		}
-		return s.passedOver(ctx, tx, &p, targets, cut)
+		return s.passedOver(ctx, tx, &p, wants, cut)
 	})
 	if err != nil {
 		if undecided(err) {
@@ -59,7 +59,7 @@ func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, er
 		}
 		if len(adopted) > 0 {
 			// These are ours: the error must not hide them. It comes again.
-			return Page{Rows: adopted, More: targets}, nil
+			return Page{Rows: adopted, More: targetsOf(wants)}, nil
 		}
 		return Page{}, err
 	}
@@ -69,12 +69,60 @@ func (s *SQL) Accept(ctx context.Context, targets []string, limit int) (Page, er
 
 func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
 
-// waiting reads and locks the first waiting rows of a target.
-func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, target string, limit int) ([]Row, error) {
-	rows, err := s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d FOR UPDATE%s",
-		s.priority(), s.table.name, s.table.force(), s.table.target, limit, s.skip), target, target)
+func targetsOf(wants []Want) []string {
+	names := make([]string, len(wants))
+	for i, want := range wants {
+		names[i] = want.Target
+	}
+	return names
+}
+
+// waiting reads and locks the first waiting rows of a target, or, where they have
+// a priority, the best of the first limit. more says that there may be others.
+func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (rows []Row, more bool, err error) {
+	most := min(want.Rows, limit)
+	if !s.table.hasPrio || most == limit {
+		if rows, err = s.first(ctx, tx, want.Target, most, " FOR UPDATE"+s.skip); err != nil {
+			return nil, false, err
+		}
+		more = len(rows) == most
+	} else if rows, more, err = s.best(ctx, tx, want.Target, most, limit); err != nil {
+		return nil, false, err
+	}
 	// A name that the column's charset cannot hold may look like another's.
-	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != target }), err
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Target != want.Target }), more, nil
+}
+
+// first reads the first waiting rows of a target.
+func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
+	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d%s",
+		s.priority(), s.table.name, s.table.force(), s.table.target, most, how), target, target)
+}
+
+// best locks the rows of the largest priority among the first limit: it reads
+// those without locking, and then locks one after the other as many as there shall
+// be, passing over what others have taken meanwhile.
+func (s *SQL) best(ctx context.Context, tx *sql.Tx, target string, most, limit int) (taken []Row, more bool, err error) {
+	seen, err := s.first(ctx, tx, target, limit, "")
+	if err != nil {
+		return nil, false, err
+	}
+	more = len(seen) == limit
+	slices.SortStableFunc(seen, func(a, b Row) int { return cmp.Compare(b.Priority, a.Priority) })
+	for len(seen) > 0 && len(taken) < most {
+		n := min(most-len(taken), len(seen))
+		ids := make([]int64, n)
+		for i, row := range seen[:n] {
+			ids[i] = row.ID
+		}
+		rows, err := s.rows(ctx, tx, "SELECT id, target, "+s.priority()+" FROM "+s.table.name+byID+
+			" WHERE id IN ("+list(ids)+") AND status = 'waiting' ORDER BY id FOR UPDATE"+s.skip)
+		if err != nil {
+			return nil, false, err
+		}
+		taken, seen = append(taken, rows...), seen[n:]
+	}
+	return taken, more || len(seen) > 0, nil
 }
 
 func (s *SQL) priority() string {
@@ -155,11 +203,11 @@ func (s *SQL) alive(ctx context.Context, tx *sql.Tx) error {
 
 // passedOver finds the targets of which waiting rows are left that this
 // transaction could not see because they were locked.
-func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, targets []string, cut map[string]bool) error {
+func (s *SQL) passedOver(ctx context.Context, tx *sql.Tx, p *Page, wants []Want, cut map[string]bool) error {
 	if s.skip == "" {
 		return nil
 	}
-	for _, target := range targets {
+	for _, target := range targetsOf(wants) {
 		if cut[target] {
 			continue
 		}

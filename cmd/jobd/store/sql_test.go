@@ -360,7 +360,7 @@ func TestKilledConnectionsAndRestarts(t *testing.T) {
 	}
 	kill()
 	var p Page
-	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), []string{"a"}, 3); return err })
+	retry("accept", func() (err error) { p, err = s.Accept(t.Context(), wants("a"), 3); return err })
 	equal(t, "rows", ids(p.Rows), "1a 2a 3a")
 	server.Stop()
 	if _, err := s.Write(t.Context(), Batch{Start: []int64{1}}); !Away(err) {
@@ -391,7 +391,7 @@ func TestReadOnlyServer(t *testing.T) {
 	opt.MySQL.User = "d"
 	s := registered(t, table.openWith(t, opt))
 	server.Exec(t, "", "SET GLOBAL read_only = 1")
-	if _, err := s.Accept(t.Context(), []string{"a"}, 3); !Away(err) {
+	if _, err := s.Accept(t.Context(), wants("a"), 3); !Away(err) {
 		t.Fatalf("%v", err)
 	}
 	server.Exec(t, "", "SET GLOBAL read_only = 0")

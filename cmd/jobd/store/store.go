@@ -35,6 +35,12 @@ type Row struct {
 	Fields   []byte // JSON object of the id and the user's columns; nil unless asked for
 }
 
+// Want is how many waiting rows of a target to accept, at most.
+type Want struct {
+	Target string
+	Rows   int // at least 1
+}
+
 // Page is what one Accept brought.
 type Page struct {
 	Rows []Row // by id
@@ -126,10 +132,11 @@ type Settled struct {
 // written, and nothing was done or, after a lost commit, the same call made
 // again finds out.
 type Store interface {
-	// Accept takes the waiting rows of these targets, the lowest ids first, at
-	// most limit of them; 0 leaves the number to the store. Like AcceptManual it
-	// returns ErrFenced, and takes nothing, when this incarnation is settled.
-	Accept(ctx context.Context, targets []string, limit int) (Page, error)
+	// Accept takes waiting rows, the lowest ids first, at most limit of them; 0
+	// leaves the number to the store. Where rows have a priority, those of a
+	// target are the best of its first limit. Like AcceptManual it returns
+	// ErrFenced, and takes nothing, when this incarnation is settled.
+	Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 
 	// AcceptManual takes the manual rows with these ids whose target is served.
 	// Others that wait, by hand or not, become ignored. The answers are in the

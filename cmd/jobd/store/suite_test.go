@@ -67,9 +67,18 @@ func fill(t *testing.T, table jobs, status string, targets ...string) {
 	}
 }
 
+// wants asks for all rows of targets.
+func wants(targets ...string) []Want {
+	list := make([]Want, len(targets))
+	for i, target := range targets {
+		list[i] = Want{target, 1 << 30}
+	}
+	return list
+}
+
 func accept(t *testing.T, s Store, limit int, targets ...string) Page {
 	t.Helper()
-	p, err := s.Accept(t.Context(), targets, limit)
+	p, err := s.Accept(t.Context(), wants(targets...), limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +292,7 @@ func TestADeadDaemonsRowsAreSettled(t *testing.T) {
 			if err := dead.Renew(t.Context()); err != ErrFenced {
 				t.Fatalf("renewed: %v", err)
 			}
-			if _, err := dead.Accept(t.Context(), []string{"a"}, 5); err != ErrFenced {
+			if _, err := dead.Accept(t.Context(), wants("a"), 5); err != ErrFenced {
 				t.Fatalf("accepted: %v", err)
 			}
 			if _, err := dead.AcceptManual(t.Context(), []int64{6}, func(string) bool { return true }); err != ErrFenced {
@@ -424,7 +433,7 @@ func TestSeveralDaemonsShareATarget(t *testing.T) {
 			go func() {
 				var r result
 				for empty := 0; empty < 3; {
-					p, err := s.Accept(context.Background(), []string{"a", "b"}, 7)
+					p, err := s.Accept(context.Background(), wants("a", "b"), 7)
 					if err != nil {
 						r.err = err
 						break

@@ -7,9 +7,11 @@
 //
 //   - A poll marks its targets as wanted. A wanted target is fetched when it is
 //     not paused and has room: fewer rows queued and running than its
-//     concurrency. Until then the mark stays: no poll is lost to a pause or to
-//     a full target.
-//   - One fetch is under way at a time, for all targets that can be fetched
+//     concurrency and what ends while a fetch is on its way (see Expect). Until
+//     then the mark stays: no poll is lost to a pause or to a full target.
+//   - A fetch asks for what free places need, and for what ends until the next
+//     one is there: more would keep rows from other daemons of the target.
+//   - One fetch is under way at a time, for all wanted targets that can take rows
 //     then. A poll during it marks anew, for the rows that it may have missed.
 //     What a page could not hold, and what a fetch failed to bring, stays
 //     wanted.
@@ -26,6 +28,7 @@ package queue
 import (
 	"container/heap"
 	"errors"
+	"math"
 	"slices"
 )
 
@@ -45,9 +48,15 @@ type Row struct {
 
 // Effects is what is to be done now. Every effect is returned once.
 type Effects struct {
-	Start   []Row    // hand these to the broker
-	Fetch   []string // accept a page of waiting rows of these targets, then call Fetched or FetchFailed
-	Release []int64  // set these accepted rows back
+	Start   []Row   // hand these to the broker
+	Fetch   []Want  // accept waiting rows of these targets, then call Fetched or FetchFailed
+	Release []int64 // set these accepted rows back
+}
+
+// Want is how many rows of a target to fetch, at most.
+type Want struct {
+	Target string
+	Rows   int
 }
 
 // Status describes one target.
@@ -76,6 +85,7 @@ type Machine struct {
 type target struct {
 	name    string
 	limit   int
+	share   float64 // of Expect
 	paused  bool
 	wanted  bool
 	running int
@@ -83,7 +93,14 @@ type target struct {
 }
 
 func (t *target) length() int   { return t.running + len(t.queue) }
-func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit }
+func (t *target) fetches() bool { return t.wanted && !t.paused && t.length() < t.limit+t.ahead() }
+func (t *target) room() int     { return t.limit + 2*t.ahead() - t.length() }
+
+// ahead is how many rows end while a fetch is on its way. Less than a tenth of a
+// row is none: a place that stands empty for so little is no loss.
+func (t *target) ahead() int {
+	return int(math.Ceil(min(float64(t.limit)*t.share, math.MaxInt32) - 0.1))
+}
 
 type job struct {
 	row     Row
@@ -130,6 +147,14 @@ func (m *Machine) Resize(name string, concurrency int) error {
 	}
 	t.limit = concurrency
 	return nil
+}
+
+// Expect tells how many rows end in one place of a target while a fetch is on its
+// way, by what is known of both. Without it that is none.
+func (m *Machine) Expect(name string, share float64) {
+	if t := m.targets[name]; t != nil {
+		t.share = share
+	}
 }
 
 // Poll marks targets as wanted; nil means all, unknown names are skipped.
@@ -264,12 +289,15 @@ func (m *Machine) Next() Effects {
 	if m.fetching || m.held {
 		return e
 	}
+	if !slices.ContainsFunc(m.order, (*target).fetches) {
+		return e
+	}
 	for _, t := range m.order {
-		if t.fetches() {
+		if t.wanted && !t.paused && t.room() > 0 {
 			t.wanted = false
-			e.Fetch = append(e.Fetch, t.name)
+			e.Fetch = append(e.Fetch, Want{t.name, t.room()})
 		}
 	}
-	m.fetching = len(e.Fetch) > 0
+	m.fetching = true
 	return e
 }

@@ -23,7 +23,7 @@ type world struct {
 
 	table   map[int64]*tableRow
 	nextID  int64
-	fetch   []string // under way
+	fetch   []Want   // under way
 	names   []string // targets that ever were
 	running map[int64]bool
 	log     []string
@@ -105,7 +105,7 @@ func (w *world) anyID(status ...string) int64 {
 func (w *world) step() {
 	r := w.rng
 	name := w.names[r.IntN(len(w.names))]
-	switch r.IntN(16) {
+	switch r.IntN(17) {
 	case 0, 1, 2:
 		for range 1 + r.IntN(6) {
 			w.nextID++
@@ -173,6 +173,13 @@ func (w *world) step() {
 			row.status = []string{"waiting", "manual"}[r.IntN(2)]
 		}
 	case 13:
+		share := float64(r.IntN(9)) / 7
+		w.note("expect %v of %s", share, name)
+		w.m.Expect(name, share)
+		if t := w.n.target(name); t != nil {
+			t.share = share
+		}
+	case 14:
 		w.m.Resume()
 		w.n.held = false
 	default:
@@ -212,7 +219,11 @@ func (w *world) progress() {
 }
 
 func (w *world) answer() {
-	names := w.fetch
+	wants := map[string]int{}
+	var names []string
+	for _, want := range w.fetch {
+		names, wants[want.Target] = append(names, want.Target), want.Rows
+	}
 	w.fetch = nil
 	if w.rng.IntN(6) == 0 {
 		w.note("fetch %v fails", names)
@@ -229,12 +240,16 @@ func (w *world) answer() {
 	}
 	slices.SortFunc(found, func(a, b Row) int { return int(a.ID - b.ID) })
 	more := []string{}
-	if w.limit > 0 && len(found) > w.limit {
-		for _, r := range found[w.limit:] {
+	left := w.limit
+	found = slices.DeleteFunc(found, func(r Row) bool {
+		if wants[r.Target] == 0 || w.limit > 0 && left == 0 {
 			more = append(more, r.Target)
+			return true
 		}
-		found = found[:w.limit]
-	}
+		wants[r.Target]--
+		left--
+		return false
+	})
 	for _, r := range found {
 		w.table[r.ID].status = "accepted"
 	}
@@ -277,6 +292,12 @@ func (w *world) settle() {
 		w.note("fetch %v", got.Fetch)
 		if w.fetch != nil {
 			w.fail("a second fetch while one is under way")
+		}
+		for _, want := range got.Fetch {
+			t := w.n.target(want.Target)
+			if length := w.n.count(t.name, true) + w.n.count(t.name, false); want.Rows < 1 || length+want.Rows > t.limit+2*t.ahead() {
+				w.fail("%d rows beside %d of %s, which has %d places", want.Rows, length, t.name, t.limit)
+			}
 		}
 		w.fetch = got.Fetch
 	}
@@ -412,19 +433,19 @@ func TestAPollWaitsForRoomAndForTheEndOfAPause(t *testing.T) {
 	a1 := Row{ID: 1, Target: "a"}
 	m.Pause([]string{"a"})
 	m.Poll(nil)
-	expect("poll, a paused", Effects{Fetch: []string{"b"}})
+	expect("poll, a paused", Effects{Fetch: []Want{{"b", 1}}})
 	m.Fetched(nil, nil)
 	expect("nothing for b", Effects{})
 	m.Continue([]string{"a"})
-	expect("pause over", Effects{Fetch: []string{"a"}})
+	expect("pause over", Effects{Fetch: []Want{{"a", 1}}})
 	m.Fetched([]Row{a1}, []string{"a"})
 	expect("a is full, and has more", Effects{Start: []Row{a1}})
 	m.Poll([]string{"b", "nobody"})
-	expect("b does not wait for a", Effects{Fetch: []string{"b"}})
+	expect("b does not wait for a", Effects{Fetch: []Want{{"b", 1}}})
 	m.Done(1)
 	expect("one fetch at a time", Effects{})
 	m.FetchFailed([]string{"b"})
 	expect("nothing before Resume", Effects{})
 	m.Resume()
-	expect("both are wanted still", Effects{Fetch: []string{"a", "b"}})
+	expect("both are wanted still", Effects{Fetch: []Want{{"a", 1}, {"b", 1}}})
 }

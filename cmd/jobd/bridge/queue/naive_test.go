@@ -16,8 +16,17 @@ type naive struct {
 type naiveTarget struct {
 	name   string
 	limit  int
+	share  float64
 	paused bool
 	wanted bool
+}
+
+// ahead counts the rows one by one, the last from a tenth on.
+func (t *naiveTarget) ahead() (rows int) {
+	for t.share*float64(t.limit) > float64(rows)+0.1 {
+		rows++
+	}
+	return rows
 }
 
 type naiveRow struct {
@@ -127,10 +136,16 @@ func (n *naive) next() Effects {
 	}
 	for i := range n.targets {
 		t := &n.targets[i]
-		if t.wanted && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit {
-			t.wanted = false
+		if t.wanted && !t.paused && n.count(t.name, true)+n.count(t.name, false) < t.limit+t.ahead() {
 			n.fetching = true
-			e.Fetch = append(e.Fetch, t.name)
+		}
+	}
+	for i := range n.targets {
+		t := &n.targets[i]
+		room := t.limit + 2*t.ahead() - n.count(t.name, true) - n.count(t.name, false)
+		if n.fetching && t.wanted && !t.paused && room > 0 {
+			t.wanted = false
+			e.Fetch = append(e.Fetch, Want{t.name, room})
 		}
 	}
 	return e

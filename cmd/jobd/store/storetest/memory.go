@@ -130,7 +130,7 @@ func (s *Memory) enter() (func(), error) {
 	return s.t.mu.Unlock, nil
 }
 
-func (s *Memory) Accept(_ context.Context, targets []string, limit int) (p store.Page, err error) {
+func (s *Memory) Accept(_ context.Context, wants []store.Want, limit int) (p store.Page, err error) {
 	leave, err := s.enter()
 	if err != nil {
 		return p, err
@@ -142,21 +142,32 @@ func (s *Memory) Accept(_ context.Context, targets []string, limit int) (p store
 	if limit <= 0 {
 		limit = 1000
 	}
-	for _, r := range s.t.rows {
-		if r.Status == store.Waiting && slices.Contains(targets, r.Target) {
-			p.Rows = append(p.Rows, r.Row)
+	byID := func(a, b store.Row) int { return cmp.Compare(a.ID, b.ID) }
+	cut := make(map[string]bool)
+	for _, want := range wants {
+		var rows []store.Row
+		for _, r := range s.t.rows {
+			if r.Status == store.Waiting && r.Target == want.Target {
+				rows = append(rows, r.Row)
+			}
 		}
+		slices.SortFunc(rows, byID)
+		most := min(want.Rows, limit)
+		cut[want.Target] = len(rows) >= most
+		rows = rows[:min(limit, len(rows))]
+		slices.SortStableFunc(rows, func(a, b store.Row) int { return cmp.Compare(b.Priority, a.Priority) })
+		p.Rows = append(p.Rows, rows[:min(most, len(rows))]...)
 	}
-	slices.SortFunc(p.Rows, func(a, b store.Row) int { return cmp.Compare(a.ID, b.ID) })
-	count := make(map[string]int)
-	for i, row := range p.Rows {
-		if count[row.Target]++; i >= limit || count[row.Target] == limit {
-			p.More = append(p.More, row.Target)
-		}
+	slices.SortFunc(p.Rows, byID)
+	for _, row := range p.Rows[min(limit, len(p.Rows)):] {
+		cut[row.Target] = true
 	}
-	slices.SortFunc(p.More, func(a, b string) int { return slices.Index(targets, a) - slices.Index(targets, b) })
-	p.More = slices.Compact(p.More)
 	p.Rows = p.Rows[:min(limit, len(p.Rows))]
+	for _, want := range wants {
+		if cut[want.Target] {
+			p.More = append(p.More, want.Target)
+		}
+	}
 	for _, row := range p.Rows {
 		s.take(row.ID, false)
 	}
