@@ -36,7 +36,7 @@ func (s *SQL) makeClaims(ctx context.Context) error {
 	switch {
 	case err == nil:
 		s.claimed = true
-	case isNumber(err, 1044, 1045, 1142, 1143, 1227, 1290, 1792, 1836):
+	case isNumber(err, 1044, 1045, 1142, 1143, 1227): // a server that is read-only will not stay so
 		s.opt.Log.Warn().Err(err).Str("table", s.table.claims).
 			Msg("the companion table cannot be used: after a crash, accepted and running rows will be left as they are")
 	case isNumber(err, 1054):

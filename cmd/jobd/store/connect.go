@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gloom/cmd/internal/mariadb"
 	"gloom/cmd/jobd/config"
 
 	"github.com/go-sql-driver/mysql"
@@ -28,8 +29,7 @@ const (
 // server's defaults are.
 type connector struct {
 	driver.Connector
-	isolation string
-	packet    atomic.Int64 // max_allowed_packet, as of the newest connection
+	packet atomic.Int64 // max_allowed_packet, as of the newest connection
 }
 
 func newConnector(c config.MySQL) (*connector, error) {
@@ -58,7 +58,7 @@ func newConnector(c config.MySQL) (*connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connector{Connector: inner, isolation: "READ COMMITTED"}, nil
+	return &connector{Connector: inner}, nil
 }
 
 // silent keeps the driver from writing to stderr what it also returns.
@@ -79,28 +79,47 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 func (c *connector) setUp(ctx context.Context, conn driver.Conn) error {
+	isolation := "READ COMMITTED"
+	// Where statements are replicated in place of rows, that is refused. A server may
+	// begin and cease to do so at any time; a connection keeps the way it began with.
+	log, err := ask(ctx, conn, "SELECT @@log_bin AND @@binlog_format = 'STATEMENT'")
+	if err != nil && kindOf(err) != mariadb.Refused { // refused: it knows no such thing
+		return err
+	}
+	if log == "1" {
+		isolation = "REPEATABLE READ"
+	}
 	// Without strict mode no final update fails over its data; what is written
 	// has been cut and replaced before.
 	statements := fmt.Sprintf("SET SESSION sql_mode = '', innodb_lock_wait_timeout = %d, autocommit = 1; "+
-		"SET SESSION TRANSACTION ISOLATION LEVEL %s", lockTimeout, c.isolation)
+		"SET SESSION TRANSACTION ISOLATION LEVEL %s", lockTimeout, isolation)
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statements, nil); err != nil {
 		return err
 	}
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, "SELECT @@max_allowed_packet", nil)
+	value, err := ask(ctx, conn, "SELECT @@max_allowed_packet")
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	value := make([]driver.Value, 1)
-	if err := rows.Next(value); err != nil {
-		return err
-	}
-	packet, err := strconv.ParseInt(fmt.Sprintf("%v", text(value[0])), 10, 64)
+	packet, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
 		return err
 	}
 	c.packet.Store(packet)
 	return nil
+}
+
+// ask returns the one value that a query has.
+func ask(ctx context.Context, conn driver.Conn, query string) (string, error) {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, query, nil)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	value := make([]driver.Value, 1)
+	if err := rows.Next(value); err != nil {
+		return "", err
+	}
+	return fmt.Sprint(text(value[0])), nil
 }
 
 func text(value driver.Value) any {

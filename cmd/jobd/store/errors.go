@@ -27,6 +27,19 @@ func unreachable(err error) bool {
 // mistakes are absences that are the configuration's fault in all likelihood.
 var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
+// tooMuch tells of a refusal that is about the size of what is written, or about
+// its characters.
+func tooMuch(err error) bool { return isNumber(err, data...) }
+
+var data = []uint16{
+	1118, 1139, 1406, 1713, // row, column or undo record too large
+	1153, 1197, 1301, // packet, or transaction in the statement log, too large
+	1264, 1265, 1292, // out of range, truncated, incorrect value
+	1300, 1366, 1267, 3854, // character that the charset lacks, collations
+	1644, 3819, 4025, // a trigger or a CHECK of the user's
+	3140, // a column of JSON
+}
+
 func isNumber(err error, numbers ...uint16) bool {
 	return slices.Contains(numbers, mariadb.Number(err))
 }

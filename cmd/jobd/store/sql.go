@@ -76,9 +76,6 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 }
 
 func (s *SQL) open(ctx context.Context) error {
-	if err := s.statementLog(ctx); err != nil {
-		return err
-	}
 	var err error
 	if s.table, err = inspect(ctx, s.db, s.opt.MySQL.Table, s.opt.Claims); err != nil {
 		return err
@@ -97,25 +94,6 @@ func (s *SQL) open(ctx context.Context) error {
 		return err
 	}
 	return s.makeClaims(ctx)
-}
-
-// statementLog raises the isolation where READ COMMITTED is refused, because
-// the server replicates statements instead of rows.
-func (s *SQL) statementLog(ctx context.Context) error {
-	var on int
-	var format string
-	if err := s.db.QueryRowContext(ctx, "SELECT @@log_bin, @@binlog_format").Scan(&on, &format); err != nil {
-		if kindOf(err) == mariadb.Refused {
-			return nil // a server that knows no such thing
-		}
-		return err
-	}
-	if on == 1 && format == "STATEMENT" {
-		s.link.isolation = "REPEATABLE READ"
-		s.db.SetMaxIdleConns(0) // those that are open already go
-		s.db.SetMaxIdleConns(connections)
-	}
-	return nil
 }
 
 // OutputRoom is how many bytes of an output the roomier column holds.

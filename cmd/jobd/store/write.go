@@ -133,11 +133,12 @@ func (b Batch) singles() []Batch {
 	return singles
 }
 
-// shrink repeats a final update with ever less output.
+// shrink repeats a final update with ever less output, as long as that is what the
+// server objects to. Other refusals may pass, and the output shall be there then.
 func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 {
+		if size == 0 || !tooMuch(err) {
 			w.Failed[f.ID] = err
 			return nil
 		}
