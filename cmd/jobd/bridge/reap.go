@@ -89,7 +89,10 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	if n := sum.Returned + sum.Failed; n > 0 || err != nil {
 		b.log.Warn().Err(err).Str("owner", o.Name).Int("returned", sum.Returned).Int("failed", sum.Failed).Msg("settled the rows of a dead daemon")
 	}
-	if len(sum.Targets) > 0 {
+	switch {
+	case err != nil: // what was settled until then is not known
+		b.do(func() { b.machine.Poll(nil) })
+	case len(sum.Targets) > 0:
 		b.do(func() { b.machine.Poll(sum.Targets) })
 	}
 	if err == nil && sum.Left {

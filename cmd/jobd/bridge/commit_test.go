@@ -1,0 +1,96 @@
+package bridge
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"gloom/cmd/jobd/mariadbtest"
+)
+
+// cutter is a proxy before the database that cuts connections whose commit has
+// been done, in place of the answer: every third, in the order in which they come.
+func cutter(t *testing.T, to string) (port int, cuts *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	cuts = new(atomic.Int64)
+	var commits atomic.Int64
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			var cut atomic.Bool
+			go func() { // requests; the client waits for each one's answer
+				defer server.Close()
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := client.Read(buf)
+					if string(buf[:n]) == "\x07\x00\x00\x00\x03COMMIT" && commits.Add(1)%3 == 0 {
+						cut.Store(true)
+					}
+					if _, failed := server.Write(buf[:n]); err != nil || failed != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				defer client.Close()
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := server.Read(buf)
+					if cut.Load() {
+						cuts.Add(1)
+						return
+					}
+					if _, failed := client.Write(buf[:n]); err != nil || failed != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port, cuts
+}
+
+// TestCommitsWithoutAnAnswer: what was committed is known by its claims. No row runs
+// twice or is left, with two daemons, polls and runs by hand.
+func TestCommitsWithoutAnAnswer(t *testing.T) {
+	server := mariadbtest.New(t)
+	c := &crash{site: newSite(t, server), orphans: "fail"}
+	const n = 150
+	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
+	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")
+	for _, name := range []string{crashOwner, crashFellow} {
+		cfg := c.config(name, 3)
+		cfg.MySQL.Port = port
+		d := c.start(cfg)
+		c.victims = append(c.victims, d)
+		<-d.ready
+	}
+	eventually(t, "all is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE status <> 'done'") == 0 })
+	c.settled()
+	for id, runs := range c.runs() {
+		if len(runs) != 1 {
+			c.fail("row %d ran %d times", id, len(runs))
+		}
+	}
+	if bad := c.count("SELECT COUNT(*) FROM jobs WHERE result <> 'ok' OR stdout <> CONCAT('out ', id, '\n')"); bad > 0 || len(c.runs()) != n {
+		c.fail("%d rows failed, %d ran", bad, len(c.runs()))
+	}
+	t.Logf("%d commits without an answer", cuts.Load())
+	if cuts.Load() < 20 {
+		t.Errorf("%d commits were cut", cuts.Load())
+	}
+}
