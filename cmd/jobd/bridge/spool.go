@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +36,7 @@ type spooled struct {
 
 // newSpool makes the directory. table tells apart daemons that share it.
 func newSpool(dir, table string) (*spool, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirectory(dir); err != nil {
 		return nil, fmt.Errorf("spool_dir: %w", err)
 	}
 	probe, err := os.CreateTemp(dir, ".probe-")
@@ -75,8 +77,9 @@ func (s *spool) save(token int64, f store.Final) error {
 	}
 	if err != nil {
 		os.Remove(path + ".new")
+		return err
 	}
-	return err
+	return syncDirectory(s.dir)
 }
 
 func (s *spool) load(token, id int64) (store.Final, error) {
@@ -96,7 +99,41 @@ func (s *spool) entry(path string) (e spooled, err error) {
 	return e, err
 }
 
-func (s *spool) remove(token, id int64) { os.Remove(s.path(token, id)) }
+// remove forgets a result. Should the file come back after a loss of power, its row
+// is not this token's any more, and is left alone.
+func (s *spool) remove(token, id int64) {
+	if os.Remove(s.path(token, id)) == nil {
+		_ = syncDirectory(s.dir)
+	}
+}
+
+// makeDirectory makes a directory and its parents, whose names outlive a loss of
+// power.
+func makeDirectory(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if parent != dir {
+		if err := makeDirectory(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDirectory(parent)
+}
+
+// syncDirectory is a variable for tests.
+var syncDirectory = func(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
 
 // left calls f with what earlier daemons have spooled.
 func (s *spool) left(f func(spooled)) error {

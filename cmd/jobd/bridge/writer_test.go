@@ -209,3 +209,25 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 		t.Fatal(got)
 	}
 }
+
+// TestSpoolSyncsDirectories: what is made, renamed and removed outlives a loss of
+// power, the new parents of the directory too.
+func TestSpoolSyncsDirectories(t *testing.T) {
+	var synced []string
+	real := syncDirectory
+	syncDirectory = func(path string) error { synced = append(synced, path); return real(path) }
+	defer func() { syncDirectory = real }()
+	top := t.TempDir()
+	dir := filepath.Join(top, "var", "spool")
+	sp, err := newSpool(dir, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sp.save(7, store.Final{ID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	sp.remove(7, 1)
+	if want := []string{top, filepath.Join(top, "var"), dir, dir}; !slices.Equal(synced, want) {
+		t.Errorf("synced %q, want %q", synced, want)
+	}
+}
