@@ -98,6 +98,12 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
+// hoard has the daemon accept twice as many rows of a target beyond its places, as
+// it does where rows end as fast as they are read.
+func (f *fixture) hoard(target string) {
+	f.do(func() { f.machine.Expect(target, 1) })
+}
+
 func (f *fixture) put(status, target string, ids ...int64) {
 	for _, id := range ids {
 		f.table.Put(storetest.Record{Row: store.Row{ID: id, Target: target, Fields: fmt.Appendf(nil, `{"id":%d}`, id)}, Status: status})
@@ -483,6 +489,7 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	dir := filepath.Dir(strings.Fields(cfg.Launcher)[0])
 	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3)
+	f.hoard("a")
 	f.Poll(nil)
 	f.await(store.Running, 1, 2)
 	f.await(store.Accepted, 3)

@@ -283,6 +283,7 @@ func TestStoppingWithRowsAtOtherWorkers(t *testing.T) {
 			cfg.ShutdownTimeout = 50 * time.Millisecond
 			f := begin(t, storetest.NewTable(), cfg)
 			f.put(store.Waiting, "a", 1, 2, 3)
+			f.hoard("a")
 			f.Poll(nil)
 			f.await(store.Running, 1, 2)
 			f.await(store.Accepted, 3)

@@ -55,6 +55,7 @@ func TestGracefulStop(t *testing.T) {
 	f := begin(t, storetest.NewTable(), cfg)
 	f.put(store.Waiting, "a", 1, 2, 3, 4)
 	f.put(store.Manual, "b", 5, 6)
+	f.hoard("a")
 	f.Poll(nil)
 	type answer struct {
 		got   map[int64]control.Outcome
@@ -129,6 +130,7 @@ func TestAbruptEnds(t *testing.T) {
 			table := storetest.NewTable()
 			f := begin(t, table, cfg)
 			f.put(store.Waiting, "a", 1, 2)
+			f.hoard("a")
 			f.Poll(nil)
 			f.await(store.Running, 1)
 			f.await(store.Accepted, 2)
