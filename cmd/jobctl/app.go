@@ -85,6 +85,9 @@ func (a *app) settle() error {
 		return err
 	}
 	a.log = zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly, NoColor: true}).Level(level)
+	for _, w := range c.Warnings {
+		a.log.Warn().Msg(w)
+	}
 	a.settings = *c
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,10 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		Use: p.Name, Short: p.Short, Args: cobra.NoArgs, Version: cli.Version(),
 		RunE: func(*cobra.Command, []string) error {
 			if err := p.Load(path); err != nil {
+				var faults interface{ All() []string }
+				if check && errors.As(err, &faults) {
+					return errors.New(strings.Join(faults.All(), "\n"))
+				}
 				return fmt.Errorf("config parsing error: %w", err)
 			}
 			if check {

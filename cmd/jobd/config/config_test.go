@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,7 @@ mysql_password =
 launcher.env.B = two;
 launcher.env.A = one=1
 unheard_of = 1
+poll_intervall = 5
 `
 	got, err := LoadWorker(write(t, strings.Replace(minimal, "[targets]", top+"[targets]\n2 = 1\n1=2.9\ntoString = 3\n__proto__ = 1 ; note\na.b = 07\n", 1)))
 	if err != nil {
@@ -153,7 +155,7 @@ unheard_of = 1
 	if diff := cmp.Diff([]Target{{"2", 1}, {"1", 2}, {"toString", 3}, {"__proto__", 1}, {"a.b", 7}}, got.Targets); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"unknown key 'unheard_of' is ignored"}, got.Warnings); diff != "" {
+	if diff := cmp.Diff([]string{"unknown key 'unheard_of' is ignored", "unknown key 'poll_intervall' is ignored; did you mean 'poll_interval'?"}, without(got.Warnings)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -328,4 +330,34 @@ func FuzzQuoted(f *testing.F) {
 			t.Errorf("%s = %s reads as %q", k, v, got)
 		}
 	})
+}
+
+// without cuts the file and the line off warnings.
+func without(warnings []string) (list []string) {
+	for _, w := range warnings {
+		_, text, _ := strings.Cut(w, ": ")
+		list = append(list, text)
+	}
+	return list
+}
+
+// TestAllFaults: who asks is told all that is wrong, and where.
+func TestAllFaults(t *testing.T) {
+	path := write(t, "host = x\r\n\n; note\nport = many\rorphans = no\n[targets]\na = 0\nb = x\n")
+	_, err := LoadWorker(path)
+	var faults *Faults
+	if !errors.As(err, &faults) {
+		t.Fatal(err)
+	}
+	got := strings.ReplaceAll(strings.Join(faults.All(), "\n"), path, "f")
+	want := "f:4: 'port' must be an integer\nf: 'mysql_host' is not defined\nf: 'mysql_port' is not defined\nf: 'mysql_user' is not defined\n" +
+		"f: 'mysql_password' is not defined\nf: 'mysql_database' is not defined\nf: 'mysql_table' is not defined\nf: 'launcher' is not defined\n" +
+		"f:7: target 'a' has invalid value\nf:8: value of target 'b' must be a number\nf:5: 'orphans' must be one of: fail, requeue, got 'no'"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	c, err := LoadJobctl(write(t, "hots = h\n"))
+	if err != nil || len(c.Warnings) != 1 || !strings.HasSuffix(c.Warnings[0], ":1: unknown key 'hots' is ignored; did you mean 'host'?") {
+		t.Errorf("%v %v", c, err)
+	}
 }

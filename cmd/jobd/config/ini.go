@@ -20,6 +20,7 @@ type entry struct {
 type section struct {
 	name    string
 	entries []entry
+	lines   map[string]int // where each key was last assigned, from 1
 }
 
 // document is a parsed file. The unnamed section comes first.
@@ -27,7 +28,11 @@ type document struct {
 	sections []*section
 }
 
-func (s *section) set(key, value string) {
+func (s *section) set(key, value string, line int) {
+	if s.lines == nil {
+		s.lines = make(map[string]int)
+	}
+	s.lines[key] = line
 	for i := range s.entries {
 		if s.entries[i].key == key {
 			s.entries[i].value = value
@@ -63,7 +68,7 @@ func parse(text string) *document {
 	doc := &document{sections: []*section{{}}}
 	current := doc.top()
 	text = strings.TrimPrefix(text, "\ufeff")
-	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
+	for i, line := range strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == ';' || line[0] == '#' || line[0] == '=' {
 			continue
@@ -81,7 +86,7 @@ func parse(text string) *document {
 		} else {
 			value = "true"
 		}
-		current.set(unquote(key), value)
+		current.set(unquote(key), value, i+1)
 	}
 	return doc
 }

@@ -10,6 +10,8 @@ type Jobctl struct {
 	Port     int    // 0 is the default of the mode: WorkerPort or MasterPort
 	Password string
 	LogLevel string // one of Levels, default "warn"
+
+	Warnings []string
 }
 
 // The ports that the daemons listen on by convention.
@@ -28,8 +30,8 @@ func LoadJobctl(path string) (*Jobctl, error) {
 		return nil, err
 	}
 	c := readJobctl(r)
-	if r.err != nil {
-		return nil, r.err
+	if err := r.err(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -44,7 +46,8 @@ func readJobctl(r *reader) *Jobctl {
 		Port:     r.integer("port", 0, 0, math.MaxUint16),
 	}
 	if err := CheckLevel(c.LogLevel); err != nil {
-		r.fail("'log_level': %w", err)
+		r.fail("log_level", "'log_level': %w", err)
 	}
+	c.Warnings = r.unknown()
 	return c
 }

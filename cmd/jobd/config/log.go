@@ -24,10 +24,10 @@ func (r *reader) log() Log {
 		Format:       r.choice("log_format", "console", "json"),
 	}
 	if err := CheckLevel(l.LevelConsole); err != nil {
-		r.fail("'log_level_console': %w", err)
+		r.fail("log_level_console", "'log_level_console': %w", err)
 	}
 	if err := CheckLevel(l.LevelFile); err != nil && l.File != "" {
-		r.fail("'log_level_file': %w", err)
+		r.fail("log_level_file", "'log_level_file': %w", err)
 	}
 	return l
 }

@@ -24,8 +24,8 @@ func LoadMaster(path string) (*Master, error) {
 		return nil, err
 	}
 	m := readMaster(r)
-	if r.err != nil {
-		return nil, r.err
+	if err := r.err(); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
@@ -39,8 +39,6 @@ func readMaster(r *reader) *Master {
 		WorkerTimeout:        r.seconds("worker_timeout", "a number", 5*time.Second, 10*time.Millisecond),
 		HTTPAddr:             r.text("http_addr", ""),
 	}
-	for _, key := range r.unknown() {
-		m.Warnings = append(m.Warnings, "unknown key '"+key+"' is ignored")
-	}
+	m.Warnings = r.unknown()
 	return m
 }

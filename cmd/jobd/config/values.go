@@ -10,15 +10,37 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gloom/cmd/internal/cli"
 )
 
-// reader takes typed values out of the unnamed section. The first error
-// sticks, and what follows it reads as empty: files are reported one fault at
-// a time, in the order in which the keys are asked for.
+// reader takes typed values out of the unnamed section, and collects what is wrong
+// with them in the order in which the keys are asked for.
 type reader struct {
-	top   *section
-	err   error
-	known []string
+	path   string
+	top    *section
+	faults Faults
+	known  []string
+}
+
+// Faults is all that is wrong with a file, each fault with the file and, where it
+// has one, its line. As an error it is the first, in the original's words.
+type Faults struct {
+	List  []string
+	first error
+}
+
+func (f *Faults) Error() string { return f.first.Error() }
+func (f *Faults) Unwrap() error { return f.first }
+
+// All is for those who mend the file.
+func (f *Faults) All() []string { return f.List }
+
+func (r *reader) err() error {
+	if r.faults.first == nil {
+		return nil
+	}
+	return &r.faults
 }
 
 func open(path string) (*document, *reader, error) {
@@ -30,13 +52,25 @@ func open(path string) (*document, *reader, error) {
 		return nil, nil, err
 	}
 	doc := parse(string(text))
-	return doc, &reader{top: doc.top()}, nil
+	return doc, &reader{path: path, top: doc.top()}, nil
 }
 
-func (r *reader) fail(format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf(format, args...)
+// fail notes what is wrong with a key of the unnamed section.
+func (r *reader) fail(key, format string, args ...any) {
+	r.failAt(r.top.lines[key], format, args...)
+}
+
+// failAt notes what is wrong in a line; 0 is none.
+func (r *reader) failAt(line int, format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	if r.faults.first == nil {
+		r.faults.first = err
 	}
+	at := r.path
+	if line > 0 {
+		at = fmt.Sprintf("%s:%d", r.path, line)
+	}
+	r.faults.List = append(r.faults.List, fmt.Sprintf("%s: %v", at, err))
 }
 
 func (r *reader) look(key string) (value string, ok bool) {
@@ -47,7 +81,7 @@ func (r *reader) look(key string) (value string, ok bool) {
 // require reports a key that is absent or says nothing.
 func (r *reader) require(key string) {
 	if value, ok := r.look(key); !ok || value == "" || value == "false" {
-		r.fail("'%s' is not defined", key)
+		r.fail(key, "'%s' is not defined", key)
 	}
 }
 
@@ -82,11 +116,11 @@ func (r *reader) integer(key string, byDefault, min, max int) int {
 	}
 	n, numeric := leading(value)
 	if !numeric {
-		r.fail("'%s' must be an integer", key)
+		r.fail(key, "'%s' must be an integer", key)
 		return byDefault
 	}
 	if n < min || n > max {
-		r.fail("'%s' must be between %d and %d, got %s", key, min, max, value)
+		r.fail(key, "'%s' must be between %d and %d, got %s", key, min, max, value)
 	}
 	return n
 }
@@ -112,12 +146,12 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 	}
 	n, err := strconv.ParseFloat(value, 64)
 	if !numeric.MatchString(value) || err != nil {
-		r.fail("'%s' must be %s", key, kind)
+		r.fail(key, "'%s' must be %s", key, kind)
 		return byDefault
 	}
 	const most = 1e9 // a Duration ends at nine times that
 	if n < min.Seconds() || n > most {
-		r.fail("'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), most, value)
+		r.fail(key, "'%s' must be between %v and %v seconds, got %s", key, min.Seconds(), most, value)
 		return byDefault
 	}
 	return time.Duration(n * float64(time.Second))
@@ -127,18 +161,24 @@ func (r *reader) seconds(key, kind string, byDefault, min time.Duration) time.Du
 func (r *reader) choice(key string, words ...string) string {
 	value := r.text(key, words[0])
 	if !slices.Contains(words, value) {
-		r.fail("'%s' must be one of: %s, got '%s'", key, strings.Join(words, ", "), value)
+		r.fail(key, "'%s' must be one of: %s, got '%s'", key, strings.Join(words, ", "), value)
 	}
 	return value
 }
 
-// unknown lists the keys of the section that nobody asked for.
-func (r *reader) unknown(prefixes ...string) (keys []string) {
+// unknown warns of the keys of the section that nobody asked for. They are no
+// errors, as files in use may have some: the original accepts them.
+func (r *reader) unknown(prefixes ...string) (warnings []string) {
 	for _, e := range r.top.entries {
 		ours := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(e.key, p) })
-		if !ours && !slices.Contains(r.known, e.key) {
-			keys = append(keys, e.key)
+		if ours || slices.Contains(r.known, e.key) {
+			continue
 		}
+		text := fmt.Sprintf("%s:%d: unknown key '%s' is ignored", r.path, r.top.lines[e.key], e.key)
+		if near := cli.Suggest(e.key, r.known); near != "" {
+			text += fmt.Sprintf("; did you mean '%s'?", near)
+		}
+		warnings = append(warnings, text)
 	}
-	return keys
+	return warnings
 }

@@ -104,8 +104,8 @@ func LoadWorker(path string) (*Worker, error) {
 		return nil, err
 	}
 	w := readWorker(doc, r)
-	if r.err != nil {
-		return nil, r.err
+	if err := r.err(); err != nil {
+		return nil, err
 	}
 	return w, nil
 }
@@ -141,9 +141,7 @@ func readWorker(doc *document, r *reader) *Worker {
 			w.LauncherEnv = append(w.LauncherEnv, name+"="+e.value)
 		}
 	}
-	for _, key := range r.unknown(env) {
-		w.Warnings = append(w.Warnings, "unknown key '"+key+"' is ignored")
-	}
+	w.Warnings = r.unknown(env)
 	if (w.MasterHost == "") != (w.MasterPort == 0) {
 		w.Warnings = append(w.Warnings, "master_host and master_port belong together: no connection to a master")
 	}
@@ -176,7 +174,7 @@ func (r *reader) mysql() MySQL {
 	m.User = r.text("mysql_user", "")
 	// Empty is a password too; a file that names none is unfinished.
 	if _, ok := r.look("mysql_password"); !ok {
-		r.fail("'mysql_password' is not defined")
+		r.fail("mysql_password", "'mysql_password' is not defined")
 	}
 	m.Password = r.text("mysql_password", "")
 	r.require("mysql_database")
@@ -204,7 +202,7 @@ func (r *reader) broker() Broker {
 		IDPrefix:      r.text("broker_id_prefix", ""),
 	}
 	if (b.TLSCert == "") != (b.TLSKey == "") {
-		r.fail("'broker_tls_cert' and 'broker_tls_key' belong together")
+		r.fail("broker_tls_cert", "'broker_tls_cert' and 'broker_tls_key' belong together")
 	}
 	return b
 }
@@ -213,24 +211,25 @@ func (w *Worker) readTargets(doc *document, r *reader) {
 	list := doc.section("targets")
 	if list == nil {
 		if _, ok := r.look("targets"); ok {
-			r.fail("'targets' must be an object")
+			r.fail("targets", "'targets' must be an object")
+			return
 		}
-		r.fail("'targets' is not defined")
+		r.fail("targets", "'targets' is not defined")
 		return
 	}
 	for _, e := range list.entries {
 		if e.key == "null" {
-			r.fail("word 'null' is reserved, please don't use it as a target name")
-			return
+			r.failAt(list.lines[e.key], "word 'null' is reserved, please don't use it as a target name")
+			continue
 		}
 		n, ok := leading(e.value)
 		switch {
 		case !ok:
-			r.fail("value of target '%s' must be a number", e.key)
-			return
+			r.failAt(list.lines[e.key], "value of target '%s' must be a number", e.key)
+			continue
 		case n < 1:
-			r.fail("target '%s' has invalid value", e.key)
-			return
+			r.failAt(list.lines[e.key], "target '%s' has invalid value", e.key)
+			continue
 		}
 		w.Targets = append(w.Targets, Target{Name: e.key, Concurrency: min(n, math.MaxInt32)})
 	}
