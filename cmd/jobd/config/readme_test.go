@@ -46,3 +46,12 @@ func TestReadmeKeys(t *testing.T) {
 		}
 	}
 }
+
+// The table of the README is the example's.
+func TestReadmeTable(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	table, sqlErr := os.ReadFile("examples/jobs.sql")
+	if err != nil || sqlErr != nil || len(table) == 0 || !strings.Contains(string(text), "```sql\n"+string(table)+"```") {
+		t.Errorf("README.md and jobs.sql differ: %v, %v", err, sqlErr)
+	}
+}
