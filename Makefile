@@ -15,6 +15,9 @@ LDFLAGS := -s -w -X gloom/cmd/internal/cli.version=$(VERSION)
 PREFIX   ?= /usr/local
 ZSH      ?= $(PREFIX)/share/zsh/site-functions
 PROGRAMS := gloomd gloom gloom-bench jobd jobd-master jobctl jq-master serverlessd
+# Units name /usr/bin; those that are installed name the PREFIX's.
+UNITS    ?= $(PREFIX)/lib/systemd/system
+SYSUSERS ?= $(PREFIX)/lib/sysusers.d
 
 .DEFAULT_GOAL := help
 
@@ -28,7 +31,7 @@ build: ## build all programs into .build
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS:%=./cmd/%)
 
 .PHONY: install
-install: ## put programs, manual pages and completion below PREFIX=/usr/local
+install: ## put programs, manual pages, completion, units and examples below PREFIX=/usr/local
 	@test -x $(BIN)/gloomd && test -z "$$(find go.mod wire broker clients/go bench cmd -type f -newer $(BIN)/gloomd)" || $(MAKE) --no-print-directory build
 	@set -e; to=$(DESTDIR)$(PREFIX); \
 	bash=$$to/share/bash-completion/completions; zsh=$(DESTDIR)$(ZSH); fish=$$to/share/fish/vendor_completions.d; \
@@ -39,7 +42,15 @@ install: ## put programs, manual pages and completion below PREFIX=/usr/local
 		$(BIN)/$$p completion bash > $$bash/$$p; \
 		$(BIN)/$$p completion zsh > $$zsh/_$$p; \
 		$(BIN)/$$p completion fish > $$fish/$$p.fish; \
-	done
+	done; \
+	units=$(DESTDIR)$(UNITS); users=$(DESTDIR)$(SYSUSERS); examples=$$to/share/doc/gloom/examples; \
+	install -d $$units $$users $$examples; \
+	for u in cmd/gloomd/deploy/systemd/gloomd*.s* cmd/jobd/systemd/*.service cmd/jq-master/deploy/*.service cmd/serverlessd/deploy/*.service; do \
+		sed 's,=/usr/bin/,=$(PREFIX)/bin/,' $$u > $$units/$${u##*/}; \
+		chmod 644 $$units/$${u##*/}; \
+	done; \
+	install -m 644 cmd/jobd/systemd/sysusers.conf $$users/jobd.conf; \
+	install -m 644 cmd/gloomd/gloomd.toml cmd/jobd/config/examples/* $$examples/
 
 .PHONY: run
 run: build ## start the broker on its default ports

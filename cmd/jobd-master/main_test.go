@@ -175,7 +175,7 @@ typo_key = 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(old), "WRN unknown key 'typo_key' is ignored") || strings.Contains(string(old), "INF") {
+	if !strings.Contains(string(old), "test.conf:9: unknown key 'typo_key' is ignored") || strings.Contains(string(old), "INF") {
 		t.Errorf("the file's log:\n%s", old)
 	}
 	for _, log := range []string{p.Log.String(), string(old)} {

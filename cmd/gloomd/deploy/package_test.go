@@ -43,7 +43,7 @@ func TestPackage(t *testing.T) {
 		}
 	}
 	units, err := filepath.Glob(filepath.Join(dir, "root/lib/systemd/system/*.service"))
-	if err != nil || len(units) != 3 {
+	if err != nil || len(units) != 5 {
 		t.Errorf("units %v, %v", units, err)
 	}
 	for _, unit := range units {
@@ -57,6 +57,28 @@ func TestPackage(t *testing.T) {
 		out := command(t, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
 		if strings.Contains(out, filepath.Base(unit)) { // the rest is about units of this machine
 			t.Errorf("%s", out)
+		}
+	}
+	for _, path := range []string{"usr/lib/sysusers.d/jobd.conf", "usr/share/doc/gloom/examples/jobd.conf", "usr/share/doc/gloom/examples/jobd-master.conf"} {
+		if _, err := os.Stat(filepath.Join(dir, "root", path)); err != nil {
+			t.Error(err)
+		}
+	}
+	// Installed elsewhere, each unit starts the program that was installed with it.
+	command(t, nil, "make", "-C", "../../..", "install", "BIN="+dir, "VERSION=v1.2.3", "DESTDIR="+dir+"/other", "PREFIX=/opt/gloom")
+	units, err = filepath.Glob(dir + "/other/opt/gloom/lib/systemd/system/*.service")
+	if err != nil || len(units) != 5 {
+		t.Errorf("units %v, %v", units, err)
+	}
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, command, _ := strings.Cut(string(text), "ExecStart=")
+		program := strings.Fields(command)[0]
+		if _, err := os.Stat(dir + "/other" + program); err != nil || !strings.HasPrefix(program, "/opt/gloom/bin/") {
+			t.Errorf("%s starts %s: %v", unit, program, err)
 		}
 	}
 	if out := command(t, nil, "dpkg-deb", "-I", deb); !strings.Contains(out, "postinst") {
@@ -76,7 +98,7 @@ func TestPackage(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	install := func(version string) []string { return []string{"sh", "debian/postinst", "configure", version} }
 	units := map[string]string{
-		"gloomd.service": "systemd", "jq-master.service": "../../jq-master/deploy", "serverlessd.service": "../../serverlessd/deploy",
+		"gloomd.service": "systemd", "jq-master.service": "../../jq-master/deploy", "jobd.service": "../../jobd/systemd", "jobd-master.service": "../../jobd/systemd", "serverlessd.service": "../../serverlessd/deploy",
 	}
 	for unit := range units {
 		t.Run(unit, func(t *testing.T) {

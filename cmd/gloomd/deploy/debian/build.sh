@@ -15,12 +15,10 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
-make --no-print-directory -C "$top" install BIN="$bin" DESTDIR="$root" PREFIX=/usr ZSH=/usr/share/zsh/vendor-completions
+make --no-print-directory -C "$top" install BIN="$bin" DESTDIR="$root" PREFIX=/usr ZSH=/usr/share/zsh/vendor-completions UNITS=/lib/systemd/system
 gzip -9n "$root"/usr/share/man/man1/*
-install -d "$root/etc/gloom" "$root/lib/systemd/system" "$root/DEBIAN" "$root/usr/share/doc/gloom"
+install -d "$root/etc/gloom" "$root/DEBIAN" "$root/usr/share/doc/gloom"
 install -m 644 "$here/../../gloomd.toml" "$root/etc/gloom/gloomd.toml"
-install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.socket \
-    "$top"/cmd/jq-master/deploy/*.service "$top"/cmd/serverlessd/deploy/*.service "$root/lib/systemd/system/"
 install -m 644 "$here/../alerts.yml" "$here/../dashboard.json" "$top/wire/PROTOCOL.md" \
     "$here/../systemd/sockets.conf" "$top/LICENSE" "$root/usr/share/doc/gloom/"
 
