@@ -229,6 +229,30 @@ func TestAMillionRowsArePolledWithoutAScan(t *testing.T) {
 	}
 }
 
+// TestTheBestOfAPage: of a few rows that are wanted those with the largest priority
+// among the first limit are taken, and rows that others have locked are passed over.
+func TestTheBestOfAPage(t *testing.T) {
+	table := newSQLTable(t)
+	table.exec(t, "ALTER TABLE jobs ADD priority int")
+	table.exec(t, "INSERT INTO jobs (id, target, priority) VALUES (1, 'a', 1), (2, 'a', 5), (3, 'a', 5), (4, 'a', 9), (5, 'a', 0), (6, 'a', 99)")
+	s := table.open(t, "d", long)
+	tx, err := table.db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("SELECT id FROM jobs FORCE INDEX (PRIMARY) WHERE id = 4 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Accept(t.Context(), []Want{{"a", 2}}, 5)
+	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "2a 3a[a] <nil>")
+	tx.Rollback()
+	p, err = s.Accept(t.Context(), []Want{{"a", 1}}, 5)
+	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "6a[a] <nil>")
+	p, err = s.Accept(t.Context(), []Want{{"a", 4}}, 5)
+	equal(t, "rows", fmt.Sprint(ids(p.Rows), p.More, err), "1a 4a 5a[] <nil>")
+}
+
 func TestWithoutAnIndex(t *testing.T) {
 	table := newSQLTable(t)
 	table.exec(t, "ALTER TABLE jobs DROP KEY status_target_idx")
