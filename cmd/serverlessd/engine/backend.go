@@ -277,7 +277,7 @@ func (b *backend) renew() bool {
 	taken := 0
 	for _, l := range lost {
 		// What has ended meanwhile is not ours any more, and rightly so.
-		if r := b.hand[l.ID]; r != nil && r.Tries == l.Tries && !r.ended {
+		if r := b.hand[l.ID]; r != nil && r.Run == l && !r.ended {
 			r.lost = true
 			taken++
 		}

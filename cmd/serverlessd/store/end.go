@@ -30,7 +30,9 @@ func (s *SQL) End(ctx context.Context, sysid string, ends []Ending) (counted []b
 			e := &ends[i]
 			h, ok := rows[e.ID]
 			switch {
-			case !ok || h.tries != e.Tries:
+			case ok && e.Fate == GiveBack && h.fence == e.Fence+1:
+				counted[i] = true // by this very call, whose answer was lost
+			case !ok || !h.is(e.Run):
 			case h.lock == done:
 				// The answer to this very call may have been lost.
 				counted[i] = e.Fate == Archive && h.code == e.Code && h.exitcode == e.Status
@@ -77,7 +79,7 @@ func (t *tx) end(h held, e *Ending) {
 		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
 	case GiveBack:
 		c.open++
-		t.change(h, "`lock` = '', dt = ?, tries = tries - 1", at(t.now))
+		t.change(h, "`lock` = '', dt = ?, tries = tries - 1, fence = fence + 1", at(t.now))
 	}
 }
 

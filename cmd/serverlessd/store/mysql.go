@@ -105,7 +105,7 @@ func (*my) schema() []string {
 	return []string{
 		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
 			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt DATETIME(3) NOT NULL, first_dt DATETIME(3) NOT NULL," +
-			" done_dt DATETIME(3), code VARCHAR(24), exitcode SMALLINT, data VARBINARY(1024)," +
+			" done_dt DATETIME(3), code VARCHAR(24), exitcode SMALLINT, data VARBINARY(1024), fence BIGINT NOT NULL DEFAULT 0," +
 			" KEY lock_dt (`lock`, dt), KEY type_lock_dt (type, `lock`, dt)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data LONGBLOB NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data MEDIUMBLOB NOT NULL, truncated TINYINT NOT NULL, bad_lines INT NOT NULL" + table,
@@ -138,7 +138,7 @@ func (*my) kind(err error) kind {
 		}
 	case n == 1062:
 		return double
-	case n == 1050 || mariadb.KindOf(n) == mariadb.Conflict: // 1050: somebody else has just made the table
+	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // somebody else has just made the table, the column
 		return conflict
 	case mariadb.KindOf(n) == mariadb.Away:
 		return away

@@ -115,7 +115,7 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 }
 
 func (t *tx) retry(h held) {
-	t.free(h, t.now, ", tries = 0, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
+	t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
 	t.later("DELETE FROM sq_results WHERE id = ?", string(h.id))
 }
 

@@ -107,6 +107,12 @@ func (s *SQL) connect(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := s.write.ExecContext(ctx, "SELECT fence FROM sq_jobs LIMIT 0"); err != nil {
+		// An earlier version made the table; it goes on without.
+		if _, err := s.write.ExecContext(ctx, "ALTER TABLE sq_jobs ADD COLUMN fence BIGINT NOT NULL DEFAULT 0"); err != nil {
+			return err
+		}
+	}
 	s.ready = true
 	return nil
 }

@@ -64,7 +64,7 @@ func (*lite) schema() []string {
 	return []string{
 		"CREATE TABLE IF NOT EXISTS sq_jobs (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt TEXT NOT NULL," +
 			" `lock` VARCHAR(24) NOT NULL DEFAULT '', tries INT NOT NULL DEFAULT 0, create_dt TEXT NOT NULL, first_dt TEXT NOT NULL," +
-			" done_dt TEXT, code VARCHAR(24), exitcode SMALLINT, data BLOB) WITHOUT ROWID",
+			" done_dt TEXT, code VARCHAR(24), exitcode SMALLINT, data BLOB, fence BIGINT NOT NULL DEFAULT 0) WITHOUT ROWID",
 		"CREATE INDEX IF NOT EXISTS lock_dt ON sq_jobs (`lock`, dt)",
 		"CREATE INDEX IF NOT EXISTS type_lock_dt ON sq_jobs (type, `lock`, dt)",
 		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data BLOB NOT NULL)",

@@ -93,7 +93,8 @@ type Store interface {
 // Run is a job in hand.
 type Run struct {
 	ID    job.ID
-	Tries int // as it was taken
+	Tries int   // as it was taken
+	Fence int64 // grows with each run, and whenever one is undone: no two of a job have the same
 }
 
 // Due is a type with jobs that wait.

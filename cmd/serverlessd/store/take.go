@@ -46,18 +46,19 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
-		err := t.each("SELECT id, tries, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+		err := t.each("SELECT id, tries, fence, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
 				var data sql.RawBytes
 				one := Taken{Jobtype: want.Jobtype}
-				if err := r.Scan((*string)(&one.ID), &one.Tries, &dt, &first, &data); err != nil {
+				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data); err != nil {
 					return err
 				}
 				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 {
 					one.Age = max(0, t.now.Sub(first.time()))
 				}
 				one.Tries++
+				one.Fence++
 				if data != nil {
 					one.Payload = bytes.Clone(data)
 				}
@@ -76,7 +77,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 		}
 		for part := range slices.Chunk(ids, slice) {
 			text, args := in(part)
-			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1"+
+			_, err := t.exec("UPDATE sq_jobs SET `lock` = ?, dt = ?, first_dt = CASE WHEN tries = 0 THEN ? ELSE first_dt END, tries = tries + 1, fence = fence + 1"+
 				" WHERE id"+text, append([]any{want.Sysid, at(t.now.Add(want.TTL)), at(t.now)}, args...)...)
 			if err != nil {
 				return err
@@ -145,20 +146,26 @@ type held struct {
 	dt       time.Time
 	first    time.Time
 	tries    int
+	fence    int64
 	code     string
 	exitcode int
 }
 
-const heldColumns = "SELECT id, type, `lock`, dt, first_dt, tries, code, exitcode FROM sq_jobs WHERE "
+const heldColumns = "SELECT id, type, `lock`, dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
 
 func scanHeld(r *sql.Rows) (h held, err error) {
 	var dt, first moment
 	var code sql.NullString
 	var exit sql.NullInt64
-	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &first, &h.tries, &code, &exit)
+	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &first, &h.tries, &h.fence, &code, &exit)
 	h.dt, h.first, h.code, h.exitcode = dt.time(), first.time(), code.String, int(exit.Int64)
 	return h, err
 }
+
+// is tells whether a row is as a run took it: nobody has taken the job since, nor
+// undone the run. That its tries are the same says too little: who gives a job back
+// takes one off.
+func (h held) is(r Run) bool { return h.tries == r.Tries && h.fence == r.Fence }
 
 // hold locks rows and returns them.
 func (t *tx) hold(where string, args ...any) (rows []held, err error) {
