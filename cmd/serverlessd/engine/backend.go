@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,13 +23,14 @@ type backend struct {
 	lane  string // of the journal
 	log   zerolog.Logger
 
-	mu      sync.Mutex // guards the following
-	sysid   string     // "" while none is reserved
-	old     []string   // sysids of an earlier life that are to be left
-	off     int64      // jobs by which the store's counts are
-	gone    []string   // segments whose read points are to be dropped
-	renewed time.Time  // when what succeeded last of reserving and renewing began
-	away    error      // of the last call; nil: reachable
+	mu      sync.Mutex       // guards the following
+	sysid   string           // "" while none is reserved
+	old     []string         // sysids of an earlier life that are to be left
+	off     int64            // jobs by which the store's counts are
+	gone    []string         // segments whose read points are to be dropped
+	renewed time.Time        // when what succeeded last of reserving and renewing began
+	away    error            // of the last call; nil: it answers
+	ails    map[string]error // what cannot be done though it answers, and why
 	here    context.Context
 	part    context.CancelFunc // ends here when the store goes away
 	hand    map[job.ID]*run
@@ -49,7 +53,7 @@ type backend struct {
 func newBackend(e *Engine, s store.Store) *backend {
 	b := &backend{
 		e: e, store: s, lane: laneOf(e.cfg.Dir, s.Name()), log: e.log.With().Str("store", s.Name()).Logger(),
-		hand: make(map[job.ID]*run), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
+		hand: make(map[job.ID]*run), ails: make(map[string]error), full: make(chan struct{}, 1), freed: make(chan struct{}, 1), back: make(chan struct{}, 1),
 		hurry: make(chan struct{}, 1), away: store.ErrAway,
 		leaving: make(chan struct{}), left: make(chan struct{}), transit: semaphore.NewWeighted(1),
 	}
@@ -58,11 +62,40 @@ func newBackend(e *Engine, s store.Store) *backend {
 	return b
 }
 
-// note keeps whether the store is reachable, and returns the error.
-func (b *backend) note(err error) error {
+// note keeps whether the store is reachable, and does what a loop has asked it to do;
+// it returns the error.
+func (b *backend) note(what string, err error) error {
 	if err != nil && (!errors.Is(err, store.ErrAway) || b.e.life.Err() != nil) {
 		return err
 	}
+	if err == nil || errors.Is(err, store.ErrUnwell) {
+		b.ail(what, err)
+		b.answers(nil)
+	} else {
+		b.answers(err)
+	}
+	return err
+}
+
+// ail keeps what cannot be done and why, or that it can again. It is told once.
+func (b *backend) ail(what string, err error) {
+	b.mu.Lock()
+	was := b.ails[what]
+	if b.ails[what] = err; err == nil {
+		delete(b.ails, what)
+	}
+	b.mu.Unlock()
+	switch {
+	case (was == nil) == (err == nil):
+	case err != nil:
+		b.log.Error().Err(err).Msg("cannot " + what + "; trying again")
+	default:
+		b.log.Info().Msg("it is possible again to " + what)
+	}
+}
+
+// answers keeps whether the store does: nil, or why it does not.
+func (b *backend) answers(err error) {
 	b.mu.Lock()
 	was := b.away
 	if b.away = err; was == nil && err != nil {
@@ -83,16 +116,28 @@ func (b *backend) note(err error) error {
 		}
 		b.look()
 	}
-	return err
 }
 
 // asked is note for a call on somebody's behalf: that his time was over, or that
-// what he wants takes too long, says nothing about the store.
+// what he wants takes too long, says nothing about the store. What it refuses him is
+// for him to repeat.
 func (b *backend) asked(ctx context.Context, err error) error {
-	if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
-		return err
+	if err == nil || errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell) &&
+		ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && b.e.life.Err() == nil {
+		b.answers(err)
 	}
-	return b.note(err)
+	return err
+}
+
+// health is why not all can be done with the store, if so.
+func (b *backend) health() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.away != nil || len(b.ails) == 0 {
+		return b.away
+	}
+	first := slices.Min(slices.Collect(maps.Keys(b.ails)))
+	return fmt.Errorf("cannot %s: %w", first, b.ails[first])
 }
 
 // reachable is why the store is not, if so.
@@ -181,13 +226,12 @@ func (b *backend) reserve() bool {
 	defer cancel()
 	began := time.Now()
 	sysid := b.e.ids.Sysid()
-	err := b.note(b.store.Reserve(ctx, sysid, b.e.cfg.LockTTL))
+	err := b.note("reserve a sysid", b.store.Reserve(ctx, sysid, b.e.cfg.LockTTL))
 	switch {
 	case errors.Is(err, store.ErrTaken):
 		b.e.newSysid(sysid)
 		return false
 	case err != nil:
-		b.complain(err, "cannot reserve a sysid yet")
 		return false
 	}
 	b.mu.Lock()
@@ -209,10 +253,9 @@ func (b *backend) leaveOld() bool {
 			return true
 		}
 		ctx, cancel := b.call()
-		err := b.note(b.store.Leave(ctx, old[0]))
+		err := b.note("free the jobs of an earlier run", b.store.Leave(ctx, old[0]))
 		cancel()
 		if err != nil {
-			b.complain(err, "cannot free the jobs of an earlier run yet")
 			return false
 		}
 		b.mu.Lock()
@@ -242,6 +285,8 @@ func (b *backend) release() {
 	b.mu.Unlock()
 }
 
+const renewing = "renew locks"
+
 // renew prolongs what is in hand. Who could not for a whole ttl has lost it.
 func (b *backend) renew() bool {
 	b.mu.Lock()
@@ -263,12 +308,11 @@ func (b *backend) renew() bool {
 	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
 	b.e.meter.renewed(time.Since(began))
 	if errors.Is(err, store.ErrUnknown) {
-		b.note(nil)
+		b.note(renewing, nil)
 		b.lose(sysid)
 		return false
 	}
-	if b.note(err) != nil {
-		b.complain(err, "cannot renew locks")
+	if b.note(renewing, err) != nil {
 		return false
 	}
 	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
@@ -308,12 +352,6 @@ func (b *backend) lose(sysid string) {
 	b.e.newSysid(sysid)
 }
 
-func (b *backend) complain(err error, what string) {
-	if !errors.Is(err, store.ErrAway) && b.e.life.Err() == nil {
-		b.log.Error().Err(err).Msg(what)
-	}
-}
-
 // sweep does the store's maintenance.
 func (b *backend) sweep() {
 	timer := time.NewTicker(b.e.cfg.Sweep)
@@ -333,11 +371,8 @@ func (b *backend) sweep() {
 // sweepOnce does a slice of it, and tells whether there is more.
 func (b *backend) sweepOnce() (more bool) {
 	// The first one may come before anything else has read them.
-	if err := b.e.handlers.refresh(b); err != nil {
-		b.complain(err, "cannot read handlers")
-		if errors.Is(err, store.ErrAway) {
-			return false
-		}
+	if err := b.e.handlers.refresh(b); err != nil && !errors.Is(err, store.ErrUnwell) {
+		return false
 	}
 	ctx, cancel := b.call()
 	defer cancel()
@@ -351,11 +386,10 @@ func (b *backend) sweepOnce() (more bool) {
 		Segments: gone, Limit: 1000,
 	})
 	b.e.swept(&swept)
-	if b.note(err) != nil {
+	if b.note("sweep", err) != nil {
 		b.mu.Lock()
 		b.gone = append(b.gone, gone...)
 		b.mu.Unlock()
-		b.complain(err, "cannot sweep")
 		return false
 	}
 	b.mu.Lock()

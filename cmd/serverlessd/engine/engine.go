@@ -147,14 +147,14 @@ func closeStores(stores []store.Store) {
 	}
 }
 
-// Health is why the daemon cannot do its work, if so: it stops, or a store or the
-// broker is away.
+// Health is why the daemon cannot do its work, if so: it stops, a store is
+// away or refuses something, the journal cannot be read, or the broker is away.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
 	}
 	for _, b := range e.backends {
-		if err := b.reachable(); err != nil {
+		if err := b.health(); err != nil {
 			return err
 		}
 	}

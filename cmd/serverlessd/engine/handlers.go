@@ -76,9 +76,7 @@ func (h *handlers) watch() {
 	for {
 		for _, b := range h.e.backends {
 			if b.reachable() == nil {
-				if err := h.refresh(b); err != nil {
-					b.complain(err, "cannot read handlers")
-				}
+				_ = h.refresh(b)
 			}
 		}
 		if !h.e.sleep(handlerEvery) {
@@ -87,8 +85,10 @@ func (h *handlers) watch() {
 	}
 }
 
-// refresh reads what has changed in a store.
-func (h *handlers) refresh(b *backend) error {
+// refresh reads what has changed in a store, and notes whether it could.
+func (h *handlers) refresh(b *backend) error { return b.note("read handlers", h.read(b)) }
+
+func (h *handlers) read(b *backend) error {
 	h.kick.Lock()
 	defer h.kick.Unlock()
 	ctx, cancel := b.call()
@@ -101,7 +101,7 @@ func (h *handlers) refresh(b *backend) error {
 		since = -1
 	}
 	ids, version, err := b.store.Handlers(ctx, since)
-	if b.note(err) != nil || ids == nil {
+	if err != nil || ids == nil {
 		return err
 	}
 	fresh := make(map[string]*job.Handler, len(ids))
@@ -114,7 +114,7 @@ func (h *handlers) refresh(b *backend) error {
 		if errors.Is(err, store.ErrUnknown) {
 			continue // deleted meanwhile
 		}
-		if b.note(err) != nil {
+		if err != nil {
 			return err
 		}
 		fresh[jobtype] = handler

@@ -96,9 +96,8 @@ func (b *backend) ingest() {
 			return
 		case errors.Is(err, context.Canceled):
 			continue
-		case err != nil:
-			e.log.Error().Err(err).Msg("cannot read the journal; trying again")
 		}
+		b.ail("read the journal", err)
 		began := time.Now()
 		if err == nil && b.bring(r) {
 			if !b.gather(began, len(r.Read())) {
@@ -121,14 +120,13 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)
-	if b.note(err) != nil {
+	if b.ingested(err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store knows that it has them
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
 	}
 	b.transit.Release(1)
 	if err != nil {
-		b.complain(err, "cannot ingest; the journal keeps the lines")
 		return false
 	}
 	added := slices.DeleteFunc(r.Read(), func(j journal.Entry) bool { return j.End <= before })
@@ -138,6 +136,15 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	}
 	b.look()
 	return true
+}
+
+// ingested is note for a piece of the journal, which may be what fails.
+func (b *backend) ingested(err error) error {
+	const what = "bring jobs from the journal to the store"
+	if err != nil && !errors.Is(err, store.ErrAway) && b.e.life.Err() == nil {
+		b.ail(what, err)
+	}
+	return b.note(what, err)
 }
 
 // ingest puts a piece of a journal into a store, but for what that will never take:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
+
+	"github.com/rs/zerolog"
 )
 
 // small is a store that takes no payloads of more than ten bytes.
@@ -108,5 +111,31 @@ func TestPointsOfGoneSegments(t *testing.T) {
 	})
 	if point(segments()[0]) == 0 {
 		t.Error("that of the other is gone too")
+	}
+}
+
+// TestPutBack: what was set aside is brought to a store that takes it.
+func TestPutBack(t *testing.T) {
+	path, dir, again := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir(), t.TempDir()
+	s := sqlite(t, path)
+	s.Store = small{s.Store}
+	e := running(t, dir, s)
+	id := add(t, e, "a-x", "more than ten bytes")[0]
+	until(t, "it is set aside", func() error { return e.journal.Left(t.Context(), id) })
+	e.Shutdown(context.Background())
+	if err := os.MkdirAll(filepath.Join(again, "journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join("journal", id.String())
+	if err := os.Rename(filepath.Join(dir, name+".bad"), filepath.Join(again, name+".journal")); err != nil {
+		t.Fatal(err)
+	}
+	if n, damaged, err := Rescue(t.Context(), again, []string{"sqlite:" + path}, zerolog.Nop()); n != 1 || damaged != 0 || err != nil {
+		t.Fatal(n, damaged, err)
+	}
+	back := sqlite(t, path)
+	defer back.Close()
+	if rec, err := back.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
+		t.Errorf("%+v, %v", rec, err)
 	}
 }

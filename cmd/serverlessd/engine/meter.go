@@ -101,7 +101,7 @@ var (
 	descDamaged      = prometheus.NewDesc("gloom_sq_journal_damaged_bytes_total", "Bytes that were missing, or could not be read and were put aside.", nil, nil)
 	descFailures     = prometheus.NewDesc("gloom_sq_journal_failures_total", "Writes and syncs that failed.", nil, nil)
 	descBad          = prometheus.NewDesc("gloom_sq_journal_bad_files", "Files of the journal with what could not be read.", nil, nil)
-	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable.", []string{"store"}, nil)
+	descUp           = prometheus.NewDesc("gloom_sq_store_up", "1 while the store is reachable, and does all that it is asked to.", []string{"store"}, nil)
 	descContexts     = prometheus.NewDesc("gloom_sq_contexts", "Processes that stand ready or run jobs.", nil, nil)
 	descInHand       = prometheus.NewDesc("gloom_sq_in_hand", "Jobs taken whose end is not written.", nil, nil)
 	descBatches      = prometheus.NewDesc("gloom_sq_batches", "Batches at work.", nil, nil)
@@ -142,7 +142,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	hand, off := 0, int64(0)
 	for i, b := range c.e.backends {
 		up := 0.0
-		if b.reachable() == nil {
+		if b.health() == nil {
 			up = 1
 		}
 		gauge(descUp, up, strconv.Itoa(i))

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -71,9 +72,15 @@ func (e *Engine) pick() (wait time.Duration) {
 			}
 		}
 	}
+	failed := make(map[*backend]bool)
 	for _, p := range e.plan(from, types) {
 		if !e.take(p) {
-			wait = pickRetry
+			failed[p.b], wait = true, pickRetry
+		}
+	}
+	for _, b := range e.backends {
+		if !failed[b] {
+			b.ail(taking, nil)
 		}
 	}
 	e.mu.Lock()
@@ -163,8 +170,7 @@ func (b *backend) ask() (next time.Duration) {
 	defer cancel()
 	due, next, err := b.store.Waiting(ctx)
 	b.e.meter.asked(time.Since(now))
-	if b.note(err) != nil {
-		b.complain(err, "cannot look for jobs")
+	if b.note("look for jobs", err) != nil {
 		return pickRetry
 	}
 	b.mu.Lock()
@@ -194,6 +200,8 @@ func (e *Engine) eligible(c *candidate) (schedule.Type, bool) {
 	return t, true
 }
 
+const taking = "take jobs"
+
 // take locks the jobs of a plan and brings them to the broker, a batch for each
 // slot. Slots for which there are none are given back.
 func (e *Engine) take(p *plan) bool {
@@ -216,8 +224,11 @@ func (e *Engine) take(p *plan) bool {
 	defer cancel()
 	began := time.Now()
 	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL})
-	if p.b.note(err) != nil {
-		p.b.complain(err, "cannot take jobs")
+	if errors.Is(err, store.ErrUnwell) {
+		p.b.ail(taking, err)
+		return false
+	}
+	if p.b.asked(ctx, err) != nil {
 		return false
 	}
 	e.meter.took(len(taken), time.Since(began))

@@ -71,7 +71,6 @@ func (b *backend) writeAll(ends []*ending) error {
 	if err == nil || errors.Is(err, store.ErrAway) || b.e.life.Err() != nil {
 		return err
 	}
-	b.complain(err, "cannot write how jobs ended")
 	if len(ends) > 1 {
 		for i := range ends {
 			if err := b.writeAll(ends[i : i+1]); err != nil {
@@ -114,7 +113,7 @@ func (b *backend) writeOnce(ends []*ending) error {
 	defer cancel()
 	began := time.Now()
 	counted, err := b.store.End(ctx, ends[0].run.sysid, rows)
-	if b.note(err) != nil {
+	if b.note("write how jobs ended", err) != nil {
 		return err
 	}
 	b.e.meter.wrote(time.Since(began))

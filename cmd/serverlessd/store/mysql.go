@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,20 +131,24 @@ func (*my) upsert(_ string, set, add []string) string {
 	return " ON DUPLICATE KEY UPDATE " + assignments(set, add, "VALUES(%s)")
 }
 
+// tooLarge are the server's numbers for what its packets have no room for. That a
+// column has none is not among them: all of ours have, and those of another schema
+// may be right again.
+var tooLarge = []uint16{1153, 1301}
+
 func (*my) kind(err error) kind {
 	switch n := mariadb.Number(err); {
-	case n == 0:
-		if mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone) {
-			return away
-		}
+	case n == 0 && (mariadb.Unanswered(err) || errors.Is(err, sql.ErrConnDone)):
+		return away
+	case errors.Is(err, mysql.ErrPktTooLarge), slices.Contains(tooLarge, n),
+		n == 1105 && strings.Contains(err.Error(), "max_allowed_packet"): // 1105: any error without a number
+		return unfit
 	case n == 1062:
 		return double
 	case n == 1050 || n == 1060 || mariadb.KindOf(n) == mariadb.Conflict: // somebody else has just made the table, the column
 		return conflict
-	case mariadb.KindOf(n) == mariadb.Away:
-		return away
 	}
-	return refused
+	return unwell
 }
 
 func (*my) atOnce(rows int) int { return rows }

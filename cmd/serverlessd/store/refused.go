@@ -10,7 +10,7 @@ import (
 )
 
 // RefusedError names jobs that a database does not take, whatever is done: they
-// are larger than its packets may be, say.
+// are larger than its packets may be, and one like them that is not was taken.
 type RefusedError struct {
 	IDs []job.ID
 	Err error // of one of them
@@ -23,47 +23,42 @@ func (e *RefusedError) Error() string {
 // Unwrap returns what the database said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// blame finds the rows for which an insert of all of them was refused. An error
+// blame finds the rows that are too large for an insert of all of them. An error
 // that has other reasons stays as it is.
 func (s *SQL) blame(ctx context.Context, rows []row, err error) error {
 	if err == nil || isOurs(err) || errors.Is(err, ErrAway) {
 		return err
 	}
 	found := &RefusedError{}
-	nothing := errors.New("undo")
 	tried := s.transact(ctx, "blame", func(t *tx) error {
 		found.IDs = nil
 		if err := t.try(rows, found); err != nil {
 			return err
 		}
-		return nothing
+		return errUndo
 	})
 	switch {
-	case !errors.Is(tried, nothing):
+	case !errors.Is(tried, errUndo):
 		return tried
 	case len(found.IDs) == 0:
-		return err
+		return fmt.Errorf("%w: %w", ErrUnwell, err)
 	}
 	return found
 }
 
 // try inserts rows, and where they are refused each half of them.
 func (t *tx) try(rows []row, found *RefusedError) error {
-	if _, err := t.exec("SAVEPOINT try"); err != nil {
-		return err
-	}
-	err := t.insert(rows)
-	if err == nil {
-		err = t.s.exec(t.ctx, t, t.list)
-	}
-	t.list = nil
-	if err == nil || t.s.kind(err) != refused {
-		return err
-	}
-	if _, err := t.exec("ROLLBACK TO SAVEPOINT try"); err != nil {
+	err := t.put(rows)
+	if err == nil || t.s.kind(err) != unfit {
 		return err
 	}
 	if len(rows) == 1 {
+		// The store may be what is at fault: it has to take one that is not too large.
+		good := rows[0]
+		good.id, good.payload = rows[0].id+"+", good.payload[:min(len(good.payload), shortData+1)]
+		if err := t.put([]row{good}); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnwell, err)
+		}
 		found.IDs, found.Err = append(found.IDs, rows[0].id), err
 		return nil
 	}
@@ -73,4 +68,23 @@ func (t *tx) try(rows []row, found *RefusedError) error {
 		}
 	}
 	return nil
+}
+
+// put inserts rows, or takes back what it has inserted of them.
+func (t *tx) put(rows []row) error {
+	if _, err := t.exec("SAVEPOINT try"); err != nil {
+		return err
+	}
+	err := t.insert(rows)
+	if err == nil {
+		err = t.s.exec(t.ctx, t, t.list)
+	}
+	t.list = nil
+	if err == nil {
+		return nil
+	}
+	if _, undo := t.exec("ROLLBACK TO SAVEPOINT try"); undo != nil {
+		return undo
+	}
+	return err
 }

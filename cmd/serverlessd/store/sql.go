@@ -55,10 +55,11 @@ type statement struct {
 type kind int
 
 const (
-	refused  kind = iota // the statement is at fault
+	unwell   kind = iota // the database is: repeat it later
+	unfit                // what is written is too large, and will be
 	double               // the key exists
 	conflict             // another transaction was in the way: repeat it soon
-	away                 // the database is: repeat it later
+	away                 // the database gives no answer: repeat it later
 )
 
 // SQL is a Store in a database.
@@ -190,16 +191,21 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 		err = permanent.Err
 	}
 	switch {
-	case err == nil || isOurs(err):
+	case err == nil || isOurs(err) || errors.Is(err, ErrAway):
 		return err
 	case ctx.Err() != nil, s.kind(err) >= conflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
+	case s.kind(err) == unfit:
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", ErrUnwell, err)
 }
 
+// errUndo ends a transaction that was only to try something.
+var errUndo = errors.New("undo")
+
 func isOurs(err error) bool {
-	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken} {
+	for _, ours := range []error{ErrUnknown, ErrRunning, ErrDone, ErrNotDone, ErrTaken, errUndo} {
 		if errors.Is(err, ours) {
 			return true
 		}

@@ -101,12 +101,8 @@ func assignments(set, add []string, value string) string {
 
 func (*lite) kind(err error) kind {
 	var e *sqlite.Error
-	var file *os.PathError
-	if errors.As(err, &file) {
-		return away
-	}
 	if !errors.As(err, &e) {
-		return refused
+		return unwell
 	}
 	switch e.Code() {
 	case lib.SQLITE_CONSTRAINT_PRIMARYKEY, lib.SQLITE_CONSTRAINT_UNIQUE:
@@ -115,10 +111,10 @@ func (*lite) kind(err error) kind {
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
 		return conflict
-	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY, lib.SQLITE_NOMEM, lib.SQLITE_INTERRUPT, lib.SQLITE_PERM:
-		return away
+	case lib.SQLITE_TOOBIG:
+		return unfit
 	}
-	return refused
+	return unwell
 }
 
 // atOnce keeps the texts of statements few.

@@ -8,14 +8,15 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 )
 
-// Errors of all stores. Whatever else is returned is a fault of the program or
-// of the database's contents.
+// Errors of all stores. Whatever else is returned says that what is to be written is
+// too large.
 var (
 	ErrAway    = errors.New("the store is away")     // cannot be reached, locked by others, too slow: try again
 	ErrUnknown = errors.New("there is no such")      // job, handler, result
@@ -23,6 +24,9 @@ var (
 	ErrDone    = errors.New("the job has ended")     // and cannot be deleted
 	ErrNotDone = errors.New("the job has not ended") // and cannot be run again
 	ErrTaken   = errors.New("the sysid is taken")
+	// ErrUnwell is an ErrAway of a store that answers, and refuses for reasons of its
+	// own: its schema, rights, settings, disk or files. Other calls may succeed.
+	ErrUnwell = fmt.Errorf("%w: it answers, and refuses", ErrAway)
 )
 
 // Store is one store. Methods that take a context end with it; none of them

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/throwaway"
+)
+
+// TestPassingState: while the store refuses what the journal has, nothing is set
+// aside, the daemon says why it is not ready and steadily so, and what the store has
+// runs. All is well by itself once that is over.
+func TestPassingState(t *testing.T) {
+	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
+	do := func(text string) {
+		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+		if err == nil {
+			_, err = db.Exec(text)
+			db.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log throwaway.Log
+	e := runningTo(t, &log, dir, func(*Config) {}, sqlite(t, path))
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	until(t, "all is well", e.Health)
+	e.Stop()
+	before := add(t, e, "a-x", "before")[0]
+	until(t, "it is ingested", func() error { return e.journal.Left(t.Context(), before) })
+	do("CREATE TRIGGER no BEFORE INSERT ON sq_jobs BEGIN SELECT RAISE(ABORT, 'another schema'); END")
+	during := add(t, e, "a-x", "1", "2")
+	why := func() error {
+		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "bring jobs from the journal to the store") || !strings.Contains(err.Error(), "another schema") {
+			return fmt.Errorf("health: %v", err)
+		}
+		return nil
+	}
+	until(t, "it is told", why)
+	e.Start()
+	until(t, "what the store has runs", func() error {
+		if err := why(); err != nil {
+			t.Fatalf("not told any more: %v", err)
+		}
+		rec, err := e.Job(t.Context(), before)
+		if err == nil && rec.State != job.Succeeded {
+			err = fmt.Errorf("%+v", rec)
+		}
+		return err
+	})
+	if s := e.journal.Stats(); s.Bad != 0 || s.Jobs != 2 {
+		t.Errorf("journal: %+v", s)
+	}
+	if n := strings.Count(log.String(), "another schema"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+	do("DROP TRIGGER no")
+	for _, id := range during {
+		reaches(t, e, id, job.Succeeded)
+	}
+	until(t, "all is well", e.Health)
+}
+
+// TestUnwellForTaking: a call that is not made any more does not keep the daemon
+// unwell.
+func TestUnwellForTaking(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	e := running(t, t.TempDir(), sqlite(t, path))
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	if _, err := db.Exec("CREATE TRIGGER no BEFORE UPDATE ON sq_jobs WHEN old.type = 'a-x' BEGIN SELECT RAISE(ABORT, 'not now'); END"); err != nil {
+		t.Fatal(err)
+	}
+	id := add(t, e, "a-x", "1")[0]
+	until(t, "it is told", func() error {
+		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "take jobs") {
+			return errors.Join(errors.New("health"), err)
+		}
+		return nil
+	})
+	if err := e.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all is well", e.Health)
+}
