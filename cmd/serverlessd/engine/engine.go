@@ -42,6 +42,7 @@ type Engine struct {
 	link     *link.Link
 	jobs     *gloom.Submitter
 	meter    meter
+	tally    tally
 
 	life  context.Context // of all loops; ends after the last write
 	end   context.CancelFunc

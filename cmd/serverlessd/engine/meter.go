@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"gloom/cmd/serverlessd/store"
@@ -165,19 +165,60 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.collectJobs(gauge)
 }
 
-// scrapeTime bounds what a scrape waits for the stores.
-const scrapeTime = 2 * time.Second
+const (
+	// scrapeWait bounds what a scrape waits for a count of the jobs that is under way;
+	// then the last one has to do.
+	scrapeWait = 100 * time.Millisecond
+	// countShare is how many times as long as a count took no other is begun.
+	countShare = 20
+)
+
+// tally is the last count of the jobs, which scrapes ask for.
+type tally struct {
+	mu    sync.Mutex    // guards the following
+	last  *store.Counts // nil: there is none, or the last one failed
+	under chan struct{} // closed when the count that is under way ends; nil: none is
+	next  time.Time     // none begins before
+}
+
+// counted is the last count of the jobs, nil while there is none. It begins another
+// unless one is under way, or has just been.
+func (e *Engine) counted() *store.Counts {
+	t := &e.tally
+	t.mu.Lock()
+	if now := time.Now(); t.under == nil && !now.Before(t.next) && e.life.Err() == nil {
+		done := make(chan struct{})
+		t.under = done
+		go func() {
+			sum, err := e.figures(e.life)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.last = &sum; err != nil {
+				t.last = nil // the store is away, as its gauge says
+			}
+			t.under, t.next = nil, time.Now().Add(countShare*time.Since(now))
+			close(done)
+		}()
+	}
+	under := t.under
+	t.mu.Unlock()
+	if under != nil {
+		timer := time.NewTimer(scrapeWait)
+		defer timer.Stop()
+		select {
+		case <-under:
+		case <-timer.C:
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
 
 func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string)) {
-	ctx, cancel := context.WithTimeout(c.e.life, scrapeTime)
-	defer cancel()
-	types, err := c.e.State(ctx, "")
-	if err != nil {
-		return // the store is away, as its gauge says
-	}
-	var sum store.Counts
-	for _, t := range types {
-		sum.Sum(&t)
+	sum := c.e.counted()
+	if sum == nil {
+		return
 	}
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,

@@ -179,6 +179,9 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 		}
 		defer watch.Close()
 		watches = append(watches, watch)
+		if err := b.asked(ctx, b.store.Divide(ctx, counts)); err != nil {
+			return nil, err
+		}
 		for jobtype, c := range counts {
 			sum := types[jobtype]
 			sum.Sum(&c)
@@ -196,6 +199,30 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 		types[jobtype] = c
 	}
 	return types, nil
+}
+
+// figures are State's of all types together, about: what goes from the journal to a
+// store meanwhile may be counted in both or in neither. It holds up nobody.
+func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
+	for _, b := range e.backends {
+		if err := b.reachable(); err != nil {
+			return sum, err
+		}
+		counts, err := b.store.Counts(ctx, "")
+		if err == nil {
+			err = b.store.Divide(ctx, counts)
+		}
+		if b.asked(ctx, err) != nil {
+			return sum, err
+		}
+		for _, c := range counts {
+			sum.Sum(&c)
+		}
+	}
+	for _, w := range e.journal.Waiting() {
+		sum.Sum(&store.Counts{Added: w.Jobs, Deferred: w.Delayed, Waiting: w.Jobs - w.Delayed})
+	}
+	return sum, nil
 }
 
 // counts are a store's, and a watch over what comes from the journal after them.

@@ -71,9 +71,9 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 	if client != "" {
 		from, to = client+"-", client+"."
 	}
-	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+	err = s.look(ctx, func(ctx context.Context, q querier, _ time.Time) error {
 		all = make(map[string]Counts)
-		err := each(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
+		return each(ctx, q, "SELECT type, SUM(open), SUM(running), SUM(ok), SUM(failed), SUM(abandoned), SUM(expired), SUM(deleted)"+
 			" FROM sq_counts WHERE type >= ? AND type < ? GROUP BY type", []any{from, to}, func(r *sql.Rows) error {
 			var jobtype string
 			var c Counts
@@ -84,13 +84,18 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 			all[jobtype] = c
 			return nil
 		})
-		if err != nil {
-			return err
-		}
+	})
+	return all, err
+}
+
+// Divide implements Store.
+func (s *SQL) Divide(ctx context.Context, all map[string]Counts) error {
+	return s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		for jobtype, c := range all {
-			if c.Waiting == 0 {
+			if c.Waiting+c.Deferred == 0 {
 				continue
 			}
+			c.Waiting, c.Deferred = c.Waiting+c.Deferred, 0 // as before a conflict
 			var oldest moment
 			err := each(ctx, q, "SELECT COUNT(*), (SELECT MIN(dt) FROM sq_jobs WHERE type = ? AND `lock` = '')"+
 				" FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt > ?", []any{jobtype, jobtype, at(now)}, func(r *sql.Rows) error {
@@ -107,5 +112,4 @@ func (s *SQL) Counts(ctx context.Context, client string) (all map[string]Counts,
 		}
 		return nil
 	})
-	return all, err
 }

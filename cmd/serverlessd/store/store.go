@@ -81,8 +81,11 @@ type Store interface {
 	// RetryAll is Retry for up to limit of the jobs that a query finds.
 	RetryAll(ctx context.Context, q Query) (affected int, more bool, err error)
 	// Counts are the exact numbers of jobs by jobtype; of one client unless it is "".
-	// Those of types of which there is nothing else are added up as CLIENT-*.
+	// Those of types of which there is nothing else are added up as CLIENT-*. Deferred
+	// ones are among the waiting, until Divide has looked at them: one by one, which
+	// takes its time.
 	Counts(ctx context.Context, client string) (map[string]Counts, error)
+	Divide(ctx context.Context, counts map[string]Counts) error
 
 	// PutHandler adds a version, of which it keeps the newest ten, and sets its
 	// Time; DeleteHandler removes all and tells how many.
