@@ -57,7 +57,7 @@ func (e *Engine) find(ctx context.Context, ask func(b *backend) error) error {
 // Job is what there is to tell of a job.
 func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err error) {
 	for again := range 2 {
-		entry, waits := e.journal.Find(id)
+		entry, waits, unread := e.journal.Find(id)
 		if err = e.find(ctx, func(b *backend) (err error) {
 			rec, err = b.store.Job(ctx, id)
 			return err
@@ -69,6 +69,9 @@ func (e *Engine) Job(ctx context.Context, id job.ID) (rec *store.Record, err err
 		}
 		if waits {
 			return accepted(&entry), nil
+		}
+		if unread != nil {
+			return nil, errors.Join(store.ErrAway, unread)
 		}
 		if again > 0 || !errors.Is(err, store.ErrUnknown) {
 			break
@@ -109,7 +112,7 @@ func (e *Engine) Delete(ctx context.Context, id job.ID) error {
 
 // Retry has an ended job run again.
 func (e *Engine) Retry(ctx context.Context, id job.ID) error {
-	if _, waits := e.journal.Find(id); waits {
+	if _, waits, _ := e.journal.Find(id); waits {
 		return store.ErrNotDone
 	}
 	return e.find(ctx, func(b *backend) error {

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,9 +171,9 @@ func TestLinesThatLookLikeRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadEnd: what the disk does not give of a segment's end is not taken for
-// what was never written: it is there when the disk gives it, or set aside.
-func TestUnreadEnd(t *testing.T) {
+// TestUnreadable: what the disk does not give is no damage, at the start and later. It
+// is asked for until it comes, and what is added meanwhile is accepted.
+func TestUnreadable(t *testing.T) {
 	const size = 5000
 	lines := make([]string, 3)
 	for i := range lines {
@@ -180,51 +182,70 @@ func TestUnreadEnd(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		from int64 // the end
-	}{{"half a record", 100}, {"a record", size + 1000}, {"two", 2*size + 1000}} {
-		for _, when := range []string{"never", "next time", "later"} {
+		to   int64
+	}{{"half a record", 100, 0}, {"a record", size + 1000, 0}, {"two", 2*size + 1000, 0}, {"in the middle", size + 2000, size + 1000}, {"the beginning", 3*size + 1000, 3 * size}} {
+		for _, when := range []string{"at the start", "until the next start", "between two", "while it is copied"} {
 			t.Run(c.name+" "+when, func(t *testing.T) {
 				d := newDisk()
 				j := open(t, d)
+				var receipts []Receipt
 				for _, line := range lines {
-					add(t, j, batch("a-x", line))
+					receipts = append(receipts, add(t, j, batch("a-x", line)))
 				}
-				j.Close()
-				written := len(d.names[j.Segments()[0]].data)
-				d = d.boot(false, nil)
-				d.unreadable = func(_, to int64) bool { return to > int64(written)-c.from }
-				j = open(t, d)
-				equal(t, "cut", j.Stats().Cut, 0)
-				equal(t, "the file", len(d.names[j.Segments()[0]].data), written)
-				switch when {
-				case "next time":
+				data := d.names[j.Segments()[0]].data
+				written := int64(len(data))
+				want := "012n"
+				if when == "while it is copied" {
+					want = "02n"
+					data[bytes.Index(data, []byte(lines[1]))] ^= 1
+				}
+				if when != "between two" {
 					j.Close()
 					d = d.boot(false, nil)
-					j = open(t, d)
-				case "later":
+				}
+				unreadable := func(yes bool) {
 					d.mu.Lock()
-					d.unreadable = nil
-					d.mu.Unlock()
+					defer d.mu.Unlock()
+					if d.unreadable = nil; yes {
+						d.unreadable = func(from, to int64) bool { return from < written-c.to && to > written-c.from }
+					}
+				}
+				unreadable(true)
+				if when != "between two" {
+					j = open(t, d)
 				}
 				add(t, j, batch("a-x", "next"))
-				got := ""
-				for {
-					r, err := j.Reserve(cancelled(t), "", 100, long)
-					if err != nil {
-						break
-					}
-					for _, e := range r.Read() {
-						got += string(e.Payload[:1])
-					}
-					if err := r.Sync(); err != nil {
-						t.Fatal(err)
+				read := func() (got string) {
+					for {
+						r, err := j.Reserve(cancelled(t), "", 100, long)
+						if err != nil {
+							if !errors.Is(err, syscall.EIO) && !errors.Is(err, context.Canceled) {
+								t.Fatal(err)
+							}
+							return got
+						}
+						for _, e := range r.Read() {
+							got += string(e.Payload[:1])
+						}
+						if err := r.Sync(); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
-				if when == "never" {
-					equal(t, "lines", strings.HasPrefix("012", got[:len(got)-1]) && len(got) < 4 && strings.HasSuffix(got, "n"), true)
-					equal(t, "set aside", len(d.bad()), 1)
-				} else {
-					equal(t, "lines", got, "012n")
+				before := read()
+				equal(t, "what is read before", strings.HasPrefix("012", before), true)
+				if _, found, err := j.Find(receipts[2].First[0]); !found && err == nil && !strings.Contains(before, "2") {
+					t.Error("a job that cannot be looked for is said not to be there")
 				}
+				equal(t, "set aside and cut", []any{len(d.bad()), j.Stats().Bad, j.Stats().Cut}, []any{0, 0, 0})
+				unreadable(false)
+				if when == "until the next start" {
+					j.Close()
+					before = "" // no store has noted it
+					d = d.boot(false, nil)
+					j = open(t, d)
+				}
+				equal(t, "lines", before+read(), want)
 				equal(t, "waiting", []any{j.Waiting(), j.Stats().Jobs}, []any{map[string]Count{}, 0})
 			})
 		}

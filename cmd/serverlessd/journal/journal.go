@@ -96,14 +96,17 @@ func (c Count) plus(n int, due time.Time) Count {
 // Journal is an open one.
 type Journal struct {
 	opt     Options
-	reading sync.Mutex // one reservation is read at a time; taken before mu, guards notes
+	reading sync.Mutex // one reservation is read at a time; taken before mu, guards the following
 	notes   []Note
+	unsaved bool       // Save has not been given them
+	old     []*segment // of earlier lives, as long as it is not known what they hold; changed under mu too
 
 	removing sync.Mutex // segments are removed one at a time; guards doomed
 	doomed   []*segment
 
 	mu       sync.Mutex // guards the following
 	segments []*segment // oldest first
+	unknown  int64      // bytes of those that are not among them yet
 	waiting  map[string]Count
 	held     []*Reservation // not yet synced
 	watches  []*Watch
@@ -122,7 +125,8 @@ type Journal struct {
 	ended   chan struct{}
 }
 
-// Open reads what the directory has. It never fails over what it finds there.
+// Open reads what the directory has. It never fails over what it finds there: what
+// the disk does not give is asked for again by who reserves.
 func Open(opt Options) (*Journal, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -135,12 +139,8 @@ func Open(opt Options) (*Journal, error) {
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
 	}
-	err := j.load()
-	if err == nil {
-		err = j.assign()
-	}
-	if err != nil {
-		return nil, errors.Join(err, j.closeSegments())
+	if err := j.load(); err != nil {
+		return nil, err
 	}
 	go j.write()
 	return j, nil
@@ -160,32 +160,63 @@ func (j *Journal) load() error {
 		if _, err := job.ParseID(id); !ok || err != nil {
 			continue
 		}
-		f, err := j.opt.Files.Open(name)
+		s := &segment{name: name}
+		j.opt.IDs.Raise(s.id())
+		j.old = append(j.old, s)
+	}
+	if err := j.learn(); err != nil {
+		j.opt.Log.Error().Err(err).Msg("cannot read yet what an earlier life left in the journal; what is added meanwhile waits behind it")
+	}
+	return nil
+}
+
+// learn finds out what earlier lives left, and to whom it goes; until it has, nothing
+// can be reserved. After an error it may be called again.
+func (j *Journal) learn() error {
+	told := make(map[string]int64) // ends, by what follows
+	for _, s := range j.old {
+		if err := j.open(s); err != nil {
+			return err
+		}
+		first, f, err := s.first()
 		if err != nil {
 			return err
 		}
-		s := &segment{name: name, file: f}
-		j.segments = append(j.segments, s)
-		if s.end, err = f.Size(); err != nil {
-			return err
-		}
-	}
-	told := make(map[string]int64) // ends, by what follows
-	for _, s := range j.segments {
-		if first, f := s.first(); f == whole && first.prev != "" {
+		if f == whole && first.prev != "" {
 			told[first.prev] = first.prevEnd
 		}
 	}
-	for _, s := range j.segments {
+	for _, s := range j.old {
 		if err := j.loadSegment(s, told); err != nil {
 			return err
 		}
 	}
+	return j.assign()
+}
+
+func (j *Journal) open(s *segment) error {
+	if s.file != nil {
+		return nil
+	}
+	f, err := j.opt.Files.Open(s.name)
+	if err != nil {
+		return err
+	}
+	if s.end, err = f.Size(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s.file = f
+	j.unknown += s.end
 	return nil
 }
 
 // loadSegment finds a segment's end and counts its jobs.
 func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
+	if s.loaded {
+		return nil
+	}
 	err := s.learn()
 	if err != nil {
 		return err
@@ -201,7 +232,9 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 			}
 		}
 	case end > s.end:
+		j.mu.Lock()
 		j.stats.Damaged += end - s.end
+		j.mu.Unlock()
 		j.opt.Log.Error().Str("segment", s.name).Int64("bytes", end-s.end).Msg("the end of a segment is missing")
 		end = s.end
 	}
@@ -209,7 +242,9 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		return err
 	}
 	if end < s.end {
+		j.mu.Lock()
 		j.stats.Cut += s.end - end
+		j.mu.Unlock()
 		j.opt.Log.Warn().Str("segment", s.name).Int64("at", end).Int64("bytes", s.end-end).
 			Msg("cut off what was not written whole and so never accepted")
 		if err := s.file.Truncate(end); err != nil {
@@ -217,34 +252,37 @@ func (j *Journal) loadSegment(s *segment, told map[string]int64) error {
 		}
 		s.end, s.refused = end, true
 	}
-	j.opt.IDs.Raise(s.id())
-	return s.scan(0, s.end, func(at int64, r record, f form) bool {
+	s.jobs, s.marks = make(map[string]Count), nil
+	err = s.scan(0, s.end, func(at int64, r record, f form) bool {
 		if f == whole {
 			s.mark(at, r.first)
-			j.count(r.jobtype, r.count, r.due)
+			s.jobs[r.jobtype] = s.jobs[r.jobtype].plus(r.count, r.due)
 			if r.first != "" && r.count > 0 {
 				j.opt.IDs.Raise(r.first.Add(r.count - 1))
 			}
 		}
 		return true
 	})
+	s.loaded = err == nil
+	return err
 }
 
 // first is the record that begins the segment.
-func (s *segment) first() (record, form) {
+func (s *segment) first() (record, form, error) {
 	buf, err := s.read(0, min(s.end, maxHeader))
 	if err != nil {
-		return record{}, broken
+		return record{}, broken, err
 	}
-	return parse(buf)
+	r, f := parse(buf)
+	return r, f, nil
 }
 
 func (j *Journal) count(jobtype string, n int, due time.Time) {
-	if n == 0 {
-		return
-	}
 	was := j.waiting[jobtype]
-	c := was.plus(n, due)
+	j.recount(jobtype, was, was.plus(n, due))
+}
+
+func (j *Journal) recount(jobtype string, was, c Count) {
 	j.waiting[jobtype] = c
 	if c == (Count{}) {
 		delete(j.waiting, jobtype)
@@ -302,6 +340,7 @@ func (j *Journal) Stats() Stats {
 }
 
 func (j *Journal) bytes() (n int64) {
+	n = j.unknown
 	for _, s := range j.segments {
 		n += s.end - s.low
 	}
@@ -334,10 +373,14 @@ func (j *Journal) Age() time.Duration {
 	return age
 }
 
-// Find returns a job that is in no store yet.
-func (j *Journal) Find(id job.ID) (e Entry, found bool) {
+// Find returns a job that is in no store yet. Its errors are that the disk does not
+// give what may have it.
+func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 	j.mu.Lock()
 	var s *segment
+	if len(j.old) > 0 {
+		err = errors.New("it is not known yet what an earlier life left in the journal")
+	}
 	for _, each := range j.segments {
 		if each.id() < id {
 			s = each
@@ -345,7 +388,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool) {
 	}
 	if s == nil {
 		j.mu.Unlock()
-		return Entry{}, false
+		return Entry{}, false, err
 	}
 	from, to := int64(0), s.end
 	for _, m := range s.marks {
@@ -354,7 +397,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool) {
 		}
 	}
 	j.mu.Unlock()
-	_ = s.scan(from, to, func(at int64, r record, f form) bool {
+	unread := s.scan(from, to, func(at int64, r record, f form) bool {
 		n, ok := id.Since(r.first)
 		if f != whole || r.count == 0 || !ok {
 			return f != whole || r.first <= id
@@ -370,12 +413,15 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool) {
 		}
 		return true
 	})
-	if found {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		found = !s.stored(e.End-1, e.End)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case found:
+		return e, !s.stored(e.End-1, e.End), nil
+	case unread != nil && slices.Contains(j.segments, s): // it has not been removed meanwhile
+		err = unread
 	}
-	return e, found
+	return e, false, err
 }
 
 func (r *record) entry(id job.ID, line []byte, at int64) Entry {
@@ -404,8 +450,10 @@ func (j *Journal) Close() error {
 
 func (j *Journal) closeSegments() error {
 	var errs []error
-	for _, s := range j.segments {
-		errs = append(errs, s.file.Close())
+	for _, s := range slices.Concat(j.old, j.segments) {
+		if s.file != nil {
+			errs = append(errs, s.file.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -441,12 +489,18 @@ func (j *Journal) Stored(ctx context.Context, r Receipt) error {
 	return err
 }
 
-// Left returns when a job is not in the journal, or in a store since.
-func (j *Journal) Left(ctx context.Context, id job.ID) error {
-	return j.until(ctx, func() bool {
-		_, found := j.Find(id)
+// Left returns when a job is not in the journal, or in a store since. Its errors are
+// the context's, ErrClosed and Find's.
+func (j *Journal) Left(ctx context.Context, id job.ID) (err error) {
+	waited := j.until(ctx, func() bool {
+		var found bool
+		_, found, err = j.Find(id)
 		return !found
 	})
+	if waited != nil {
+		return waited
+	}
+	return err
 }
 
 // until returns when a condition holds that what goes to stores may change.

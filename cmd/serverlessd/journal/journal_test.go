@@ -106,10 +106,10 @@ func TestLinesComeBackInOrder(t *testing.T) {
 	second := add(t, j, batch("a-x", "three"))
 	equal(t, "waiting", j.Waiting(), map[string]Count{"a-x": {Jobs: 4, Delayed: 1}, "b-y.v2": {Jobs: 1}})
 
-	e, ok := j.Find(first.First[0].Add(1))
+	e, ok, _ := j.Find(first.First[0].Add(1))
 	equal(t, "found", ok, true)
 	equal(t, "its payload", string(e.Payload), "two\x00\r|#:EndBatch")
-	if _, ok := j.Find(second.First[0].Add(1)); ok {
+	if _, ok, _ := j.Find(second.First[0].Add(1)); ok {
 		t.Fatal("found what was never added")
 	}
 	r := reserve(t, j, 100, long)
@@ -130,7 +130,7 @@ func TestLinesComeBackInOrder(t *testing.T) {
 	if err := r.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := j.Find(first.First[0]); ok {
+	if _, ok, _ := j.Find(first.First[0]); ok {
 		t.Fatal("found what is in a store")
 	}
 	if err := j.Stored(t.Context(), first); err != nil {
@@ -475,7 +475,7 @@ func TestLargeRequest(t *testing.T) {
 	lines = append(lines, strings.Repeat("y", 1<<20), "end")
 	first := add(t, j, batch("a-x", "before"))
 	big := add(t, j, batch("a-x", lines...))
-	e, ok := j.Find(big.First[0].Add(2501))
+	e, ok, _ := j.Find(big.First[0].Add(2501))
 	equal(t, "found", ok, true)
 	equal(t, "last", string(e.Payload), "end")
 	r := reserve(t, j, 100, long)

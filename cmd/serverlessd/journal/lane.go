@@ -3,7 +3,6 @@ package journal
 import (
 	"cmp"
 	"slices"
-	"time"
 )
 
 // Place is a point in a journal.
@@ -38,21 +37,61 @@ func (j *Journal) note(lane string, r *Reservation) error {
 	if err := j.opt.Save(notes); err != nil {
 		return err
 	}
-	j.notes = notes
+	j.notes, j.unsaved = notes, false
 	r.lane = lane
 	return nil
 }
 
-// assign gives lanes what an earlier life noted for them, and notes whose the
-// rest is.
-func (j *Journal) assign() error {
-	if len(j.opt.Lanes) == 0 {
+// save makes the notes durable, unless that has been done.
+func (j *Journal) save() error {
+	if !j.unsaved || j.opt.Save == nil {
 		return nil
 	}
+	err := j.opt.Save(j.notes)
+	j.unsaved = err != nil
+	return err
+}
+
+// assign gives lanes what an earlier life noted for them, and decides whose the rest
+// is. That has to be durable before it is handed out, not before the others are.
+func (j *Journal) assign() error {
+	jobs := make(map[string]Count)
+	for _, s := range j.old {
+		for jobtype, c := range s.jobs {
+			sum := jobs[jobtype]
+			jobs[jobtype] = Count{sum.Jobs + c.Jobs, sum.Delayed + c.Delayed}
+		}
+	}
+	var back []piece
+	if len(j.opt.Lanes) > 0 {
+		var err error
+		if back, err = j.route(jobs); err != nil {
+			return err
+		}
+	}
+	j.mu.Lock()
+	j.segments, j.old, j.unknown = append(j.old, j.segments...), nil, 0
+	j.back = append(j.back, back...)
+	for jobtype, c := range jobs {
+		was := j.waiting[jobtype]
+		j.recount(jobtype, was, Count{was.Jobs + c.Jobs, was.Delayed + c.Delayed})
+	}
+	gone := j.sweep()
+	j.mu.Unlock()
+	j.remove(gone)
+	if err := j.save(); err != nil {
+		j.opt.Log.Warn().Err(err).Msg("cannot note yet which store gets what of the journal")
+	}
+	return nil
+}
+
+// route says whose the pieces are that earlier lives left, and takes off these jobs
+// what is in a store.
+func (j *Journal) route(jobs map[string]Count) (back []piece, err error) {
 	var notes []Note
 	var end, known Place // of what there is; all before known is in a note or a store
-	if n := len(j.segments); n > 0 {
-		end = Place{j.segments[n-1].name, j.segments[n-1].end}
+	if n := len(j.old); n > 0 {
+		end = Place{j.old[n-1].name, j.old[n-1].end}
 		if notes = slices.Clone(j.opt.Notes); len(notes) == 0 { // it was the first one's
 			notes = []Note{{Lane: j.opt.Lanes[0]}}
 		}
@@ -70,27 +109,27 @@ func (j *Journal) assign() error {
 		}
 	}
 	slices.SortFunc(notes, func(a, b Note) int { return a.From.compare(b.From) })
-	for _, s := range j.segments {
+	for _, s := range j.old {
 		at := int64(0)
 		for _, n := range notes {
 			from, to := s.clip(n.From), s.clip(n.To)
 			if from >= to {
 				continue
 			}
-			j.skip(s, at, from)
-			j.back = append(j.back, piece{Range{s.name, from, to}, n.Lane})
+			if err := s.skip(at, from, jobs); err != nil {
+				return nil, err
+			}
+			back = append(back, piece{Range{s.name, from, to}, n.Lane})
 			at = to
 		}
 		s.next = s.clip(known)
-		j.skip(s, at, s.next)
-	}
-	if j.notes = j.tidy(notes, known); j.opt.Save != nil {
-		if err := j.opt.Save(j.notes); err != nil {
-			return err
+		if err := s.skip(at, s.next, jobs); err != nil {
+			return nil, err
 		}
 	}
-	j.remove(j.sweep())
-	return nil
+	j.notes = j.tidy(notes, known)
+	j.unsaved = !slices.Equal(j.notes, j.opt.Notes)
+	return back, nil
 }
 
 // tidy drops notes of what is no more, joins those that meet, and gives the only
@@ -102,7 +141,7 @@ func (j *Journal) tidy(notes []Note, known Place) (tidy []Note) {
 	slices.SortStableFunc(notes, func(a, b Note) int { return a.From.compare(b.From) })
 	for _, n := range notes {
 		open := n.To.Segment == ""
-		if !open && (len(j.segments) == 0 || n.To.Segment < j.segments[0].name) {
+		if !open && (len(j.old) == 0 || n.To.Segment < j.old[0].name) {
 			continue
 		}
 		if last := len(tidy) - 1; last >= 0 && tidy[last].Lane == n.Lane && tidy[last].To == n.From {
@@ -126,23 +165,15 @@ func (s *segment) clip(p Place) int64 {
 }
 
 // skip notes that a piece is in a store since an earlier life.
-func (j *Journal) skip(s *segment, from, to int64) {
+func (s *segment) skip(from, to int64, jobs map[string]Count) error {
 	if from >= to {
-		return
+		return nil
 	}
-	type kind struct {
-		jobtype string
-		due     time.Time
-	}
-	counts := make(map[kind]int)
-	_ = s.scan(from, to, func(_ int64, r record, f form) bool {
+	s.finish(from, to)
+	return s.scan(from, to, func(_ int64, r record, f form) bool {
 		if f == whole {
-			counts[kind{r.jobtype, r.due}] += r.count
+			jobs[r.jobtype] = jobs[r.jobtype].plus(-r.count, r.due)
 		}
 		return true
 	})
-	for k, n := range counts {
-		j.count(k.jobtype, -n, k.due)
-	}
-	s.finish(from, to)
 }

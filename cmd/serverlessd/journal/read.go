@@ -62,6 +62,13 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 			j.mu.Unlock()
 			return nil, nil, ErrClosed
 		}
+		if len(j.old) > 0 {
+			j.mu.Unlock()
+			if err := j.learn(); err != nil {
+				return nil, nil, err
+			}
+			j.mu.Lock()
+		}
 		j.expire()
 		r, to := j.front(lane)
 		news := j.news
@@ -73,8 +80,12 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		if err := j.read(r, to, n); err != nil {
 			return nil, nil, err
 		}
-		if !own && len(r.entries) > 0 && len(j.opt.Lanes) > 1 {
-			if err := j.note(lane, r); err != nil {
+		if !own && len(r.entries) > 0 {
+			err := j.save()
+			if len(j.opt.Lanes) > 1 {
+				err = j.note(lane, r)
+			}
+			if err != nil {
 				return nil, nil, err
 			}
 		}

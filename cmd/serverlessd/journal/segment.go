@@ -3,10 +3,10 @@ package journal
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"gloom/cmd/serverlessd/job"
 )
@@ -27,8 +27,6 @@ type segment struct {
 	// salt is in all records that we wrote here. Clients do not know it: no line of
 	// theirs is one of them. "": an earlier version wrote it.
 	salt string
-	// unread is where the last of what the disk did not give ends.
-	unread atomic.Int64
 	// refused: behind its end stands what is nobody's, or did. Only the segment
 	// that follows says so.
 	refused bool
@@ -40,6 +38,10 @@ type segment struct {
 	done  []span
 	aside []span // of which a copy is kept instead
 	marks []mark
+
+	// Of one of an earlier life, until it is known what it holds.
+	loaded bool
+	jobs   map[string]Count
 }
 
 // span is a piece of a segment.
@@ -191,28 +193,20 @@ func (s *segment) standsAt(at, to int64) (bool, error) {
 	}
 }
 
-// read returns n bytes that exist; those that the disk does not give are zeros.
+// read returns n bytes. Those that are not there any more are zeros, which are damage;
+// that the disk does not give what is there is an error, and never is.
 func (s *segment) read(at, n int64) ([]byte, error) {
-	const sector = 4096
 	buf := make([]byte, n)
-	if got, err := s.file.ReadAt(buf, at); int64(got) == n || err == io.EOF || err == nil {
-		return buf, nil
-	}
-	for i := int64(0); i < n; i += sector {
-		part := buf[i:min(i+sector, n)]
-		if _, err := s.file.ReadAt(part, at+i); err != nil && err != io.EOF {
-			clear(part)
-			s.unread.Store(max(s.unread.Load(), at+i+int64(len(part))))
-		}
+	if got, err := s.file.ReadAt(buf, at); int64(got) < n && err != nil && err != io.EOF {
+		return nil, fmt.Errorf("segment %s: %w", s.name, err)
 	}
 	return buf, nil
 }
 
 // tail is where a segment ends that a daemon left: behind its last whole
-// request, unless what follows is damage rather than the beginning of one, or may
-// be what the disk does not give. size is the file's.
+// request, unless what follows is damage rather than the beginning of one. size is
+// the file's.
 func (s *segment) tail(size int64) (int64, error) {
-	all := size
 	size, err := s.trimZeros(size)
 	if err != nil {
 		return 0, err
@@ -236,9 +230,6 @@ func (s *segment) tail(size int64) (int64, error) {
 	})
 	if err != nil {
 		return 0, err
-	}
-	if s.unread.Load() > cut {
-		return all, nil
 	}
 	if cut < size { // a record that ends was not cut short
 		last, err := s.read(max(0, size-int64(len(end))), min(size, int64(len(end))))
