@@ -92,7 +92,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if cfg.User != "" {
 		mode = 0o711 // contexts stand below it
 	}
-	if err := os.MkdirAll(cfg.Dir, mode); err != nil {
+	if err := journal.MakeDirectory(cfg.Dir, mode); err != nil {
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)

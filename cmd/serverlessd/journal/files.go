@@ -46,7 +46,7 @@ type directory struct {
 // Directory makes dir/journal where it is missing, and locks dir.
 func Directory(dir string) (Files, error) {
 	path := filepath.Join(dir, "journal")
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := MakeDirectory(path, 0o700); err != nil {
 		return nil, err
 	}
 	d := &directory{path: path, lock: flock.New(filepath.Join(dir, "lock"))}
@@ -57,10 +57,38 @@ func Directory(dir string) (Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(syncDirectory(dir), syncDirectory(filepath.Dir(filepath.Clean(dir)))); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
 	return d, nil
+}
+
+// MakeDirectory makes a directory, and those above it that are missing, and has their
+// names outlive a loss of power. An earlier life may have made some of them and ended
+// before that: all names on the way are synced, those that have stood for longer as
+// far as they can be.
+func MakeDirectory(path string, mode os.FileMode) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	stood := filepath.Dir(path)
+	for stood != filepath.Dir(stood) && !isDirectory(stood) {
+		stood = filepath.Dir(stood)
+	}
+	if err := os.MkdirAll(path, mode); err != nil {
+		return err
+	}
+	for above := filepath.Dir(path); ; above = filepath.Dir(above) {
+		if err := syncDirectory(above); err != nil && len(above) >= len(stood) {
+			return err
+		}
+		if above == filepath.Dir(above) {
+			return nil
+		}
+	}
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func (d *directory) List() ([]string, error) {
@@ -84,7 +112,8 @@ func (d *directory) Remove(name string) error { return os.Remove(filepath.Join(d
 func (d *directory) Sync() error              { return syncDirectory(d.path) }
 func (d *directory) Close() error             { return d.lock.Close() }
 
-func syncDirectory(path string) error {
+// syncDirectory makes the names in a directory durable.
+var syncDirectory = func(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -432,6 +433,23 @@ func TestConcurrentAppends(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// TestParentsAreDurable: the names of all directories above the journal are, before
+// anything is accepted.
+func TestParentsAreDurable(t *testing.T) {
+	root := t.TempDir()
+	synced := SyncedDirectories(t)
+	files, err := Directory(filepath.Join(root, "new", "parents", "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	for _, dir := range []string{"", "new", "new/parents", "new/parents/data"} {
+		if !slices.Contains(*synced, filepath.Join(root, dir)) {
+			t.Errorf("%q is not synced: %v", dir, *synced)
+		}
+	}
 }
 
 func TestDirectoryIsLocked(t *testing.T) {
