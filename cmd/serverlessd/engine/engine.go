@@ -99,12 +99,10 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if e.journal, err = openJournal(cfg.Dir, stores, journal.Options{IDs: e.ids, NoSync: cfg.NoSync, Max: cfg.JournalMax, Log: log, Gone: e.segmentGone}); err != nil {
 		return nil, err
 	}
-	if e.node, err = nodeName(filepath.Join(cfg.Dir, "node")); err != nil {
+	if e.node, err = e.nodeName(filepath.Join(cfg.Dir, "node")); err != nil {
 		return nil, err
 	}
-	if e.events, err = openEvents(filepath.Join(cfg.Dir, "events.log")); err != nil {
-		return nil, err
-	}
+	e.events = openEvents(filepath.Join(cfg.Dir, "events.log"), log)
 	if e.guard, err = launch.NewGuard(e.node + "-" + strconv.Itoa(os.Getpid())); err != nil {
 		return nil, err
 	}
@@ -244,8 +242,9 @@ func (e *Engine) nudge() {
 	}
 }
 
-// nodeName is what a file says, or a new name that is written to it.
-func nodeName(path string) (string, error) {
+// nodeName is what a file says, or a new name that is written to it; on a full disk
+// it is that of this life alone.
+func (e *Engine) nodeName(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if name := strings.TrimSpace(string(text)); err == nil && name != "" {
 		return name, nil
@@ -254,7 +253,10 @@ func nodeName(path string) (string, error) {
 		return "", err
 	}
 	name := job.NewSysid()
-	return name, os.WriteFile(path, []byte(name+"\n"), 0o600)
+	if err := appendLine(path, name); err != nil {
+		e.log.Warn().Err(err).Msg("the directory's name could not be written: the next start gives it another")
+	}
+	return name, nil
 }
 
 // close frees everything; what has not been written by then is not written.

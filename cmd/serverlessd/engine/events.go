@@ -9,6 +9,7 @@ import (
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
 
+	"github.com/rs/zerolog"
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
@@ -27,12 +28,13 @@ type events struct {
 	due  *time.Timer // flushes; nil when nothing waits
 }
 
-func openEvents(path string) (*events, error) {
+// openEvents never fails: that lines of this log cannot be written costs no job.
+func openEvents(path string, log zerolog.Logger) *events {
 	file := &lumberjack.Logger{Filename: path, MaxSize: eventsMB, MaxBackups: eventsFiles}
 	if _, err := file.Write(nil); err != nil { // it opens at the first write
-		return nil, err
+		log.Error().Err(err).Str("file", path).Msg("what happens to jobs cannot be logged yet")
 	}
-	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}, nil
+	return &events{file: file, to: bufio.NewWriterSize(file, 64<<10)}
 }
 
 // Close writes what waits.

@@ -26,9 +26,7 @@ func withStores(t *testing.T, n int) *Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.guard.Close)
-	if e.events, err = openEvents(filepath.Join(t.TempDir(), "events.log")); err != nil {
-		t.Fatal(err)
-	}
+	e.events = openEvents(filepath.Join(t.TempDir(), "events.log"), e.log)
 	t.Cleanup(e.events.Close)
 	e.handlers = newHandlers(e)
 	for range n {

@@ -1,6 +1,10 @@
 package journal
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Sync is fdatasync, which writes the size too, but no times.
 func (f file) Sync() error {
@@ -9,4 +13,13 @@ func (f file) Sync() error {
 			return err
 		}
 	}
+}
+
+// exchange gives two files each other's name, at once; where there is no second one,
+// or the filesystem cannot, it renames the first.
+func exchange(from, to string) error {
+	if unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE) == nil {
+		return nil
+	}
+	return os.Rename(from, to)
 }

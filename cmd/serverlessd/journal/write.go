@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -157,10 +158,14 @@ func (j *Journal) commit(group []*request) error {
 	fault.Point("journal: before write")
 	if _, err := s.file.WriteAt(j.buf, s.end); err != nil {
 		j.failed(err, "write")
-		if s.file.Truncate(s.end) != nil || j.sync(s) != nil {
+		err = classify(err)
+		switch {
+		case s.file.Truncate(s.end) != nil || j.sync(s) != nil:
 			j.leave()
+		case errors.Is(err, ErrFull):
+			j.makeRoom() // for the next
 		}
-		return classify(err)
+		return err
 	}
 	fault.Point("journal: written")
 	start := time.Now()
@@ -274,6 +279,31 @@ func (j *Journal) room(size int64) error {
 
 // begin starts a segment.
 func (j *Journal) begin() error {
+	err := j.beginOne()
+	if errors.Is(err, ErrFull) && j.makeRoom() {
+		err = j.beginOne()
+	}
+	return err
+}
+
+// makeRoom removes all segments if all of them are in stores, the last one too, that
+// otherwise stays until the next begins.
+func (j *Journal) makeRoom() bool {
+	j.mu.Lock()
+	gone := j.segments
+	if len(j.old) > 0 || slices.ContainsFunc(gone, func(s *segment) bool { return s.low < s.end }) {
+		gone = nil
+	}
+	if len(gone) > 0 {
+		j.segments = nil
+		j.current = nil
+	}
+	j.mu.Unlock()
+	j.remove(gone)
+	return len(gone) > 0
+}
+
+func (j *Journal) beginOne() error {
 	j.current = nil // the one before ends here, whatever happens now
 	s := &segment{name: string(j.opt.IDs.Next(1)) + suffix, salt: rand.Text()[:saltSize]}
 	rec := record{date: j.opt.Now(), first: s.id(), salt: s.salt}

@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+)
+
+// small disk is a directory on a disk of so many bytes.
+func smallDisk(t *testing.T, bytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", bytes)); err != nil {
+		t.Skipf("a small disk is needed, and only root can mount one: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no room on a directory's disk.
+func fill(t *testing.T, dir string) (filler string) {
+	t.Helper()
+	filler = filepath.Join(dir, "filler")
+	f, err := os.Create(filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+			size /= 2
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filler
+}
+
+func put(t *testing.T, e *Engine) error {
+	_, err := e.Add(t.Context(), []journal.Batch{{Jobtype: "a-x", Lines: [][]byte{[]byte(strings.Repeat("x", 900))}}})
+	if err != nil && !errors.Is(err, journal.ErrFull) {
+		t.Fatal(err)
+	}
+	return err
+}
+
+// TestFullDisk: a daemon starts on a disk that is full of its journal, refuses adds,
+// brings what is there to its stores, and so makes room for adds again.
+func TestFullDisk(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		stores int
+		gone   []string // files that the start would have to make anew
+	}{
+		{"as it was", 1, nil},
+		{"without its own files", 1, []string{"routes.json", "routes.json.new", "sysids", "node", "events.log"}},
+		{"two stores", 2, []string{"sysids", "node"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, away := smallDisk(t, 2<<20), t.TempDir()
+			open := func(there bool) *Engine {
+				var stores []*gated
+				for i := range c.stores {
+					s := sqlite(t, filepath.Join(away, fmt.Sprint(i)))
+					s.away.Store(!there)
+					stores = append(stores, s)
+				}
+				return running(t, dir, stores...)
+			}
+			e := open(false)
+			n := 0
+			for put(t, e) == nil {
+				n++
+			}
+			e.Shutdown(context.Background())
+			for _, name := range c.gone {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			fill(t, dir)
+			e = open(true)
+			defer func() { e.Shutdown(context.Background()) }()
+			e.Stop()
+			until(t, "all has gone to the stores", func() error {
+				if left := e.journal.Stats().Jobs; left > 0 {
+					return fmt.Errorf("%d are left", left)
+				}
+				return nil
+			})
+			until(t, "adds are taken again", func() error { return put(t, e) })
+			until(t, "all is well", e.Health)
+			types, err := e.State(t.Context(), "")
+			if err != nil || types["a-x"].Added != int64(n)+1 {
+				t.Errorf("%d jobs were added: %+v, %v", n+1, types, err)
+			}
+		})
+	}
+}
+
+// TestFullDiskOfTheStore: a store on the same disk cannot take anything either. The
+// daemon starts, says why it is not ready, and goes on by itself once there is room.
+func TestFullDiskOfTheStore(t *testing.T) {
+	dir := smallDisk(t, 8<<20)
+	path := filepath.Join(dir, "store.db")
+	e := running(t, dir, sqlite(t, path))
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	e.Stop()
+	filler := fill(t, dir)
+	n := 0
+	for put(t, e) == nil {
+		n++
+	}
+	e.Shutdown(context.Background())
+	e = running(t, dir, sqlite(t, path))
+	defer func() { e.Shutdown(context.Background()) }()
+	until(t, "it is told", func() error {
+		if err := e.Health(); err == nil || !strings.Contains(err.Error(), "full") && !strings.Contains(err.Error(), "I/O") {
+			return fmt.Errorf("health: %v", err)
+		}
+		return nil
+	})
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "adds are taken again", func() error { return put(t, e) })
+	until(t, "all has run", func() error {
+		types, err := e.State(t.Context(), "")
+		if c := types["a-x"]; err == nil && c.OK != int64(n)+1 {
+			err = fmt.Errorf("%+v", c)
+		}
+		return err
+	})
+	until(t, "all is well", e.Health)
+}

@@ -1,0 +1,101 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	. "gloom/cmd/serverlessd/journal"
+)
+
+// TestFullDiskDrains: on a full disk nothing is accepted, in this life and after a
+// start, until what is there has gone to a store: then it makes room.
+func TestFullDiskDrains(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+			d := newDisk()
+			d.room = 100_000
+			j := open(t, d)
+			put := func() error {
+				_, err := j.Append(t.Context(), []Batch{batch("a-x", strings.Repeat("x", 1000))})
+				return err
+			}
+			n := 0
+			for err := error(nil); err == nil; n++ {
+				if err = put(); err != nil && !errors.Is(err, ErrFull) {
+					t.Fatal(err)
+				}
+			}
+			d.mu.Lock()
+			d.names["filler"] = &inode{data: make([]byte, d.room-d.used())} // not a byte is left
+			d.mu.Unlock()
+			if restart {
+				j.Close()
+				d = d.boot(false, nil)
+				j = open(t, d)
+			}
+			if err := put(); !errors.Is(err, ErrFull) {
+				t.Fatalf("on a full disk: %v", err)
+			}
+			equal(t, "lines", len(rest(t, j)), n-1)
+			for i := range 3 { // the first may only find that the segment is full
+				if err := put(); err != nil && (i > 0 || !errors.Is(err, ErrFull)) {
+					t.Fatalf("with room: %v", err)
+				}
+			}
+			equal(t, "lines", len(rest(t, j)) > 1, true)
+			j.Close()
+			equal(t, "damaged", open(t, d.boot(false, nil)).Stats().Damaged, 0)
+		})
+	}
+}
+
+// TestNotesOnAFullDisk: that they cannot be saved keeps no journal from opening, and
+// what they have already said is read.
+func TestNotesOnAFullDisk(t *testing.T) {
+	d := newDisk()
+	var saved []Note
+	lanes := func(names ...string) func(*Options) {
+		return func(o *Options) {
+			o.Lanes, o.Notes = names, saved
+			o.Save = func(n []Note) error { saved = n; return nil }
+		}
+	}
+	j := open(t, d, lanes("a"))
+	add(t, j, batch("a-x", "1"), batch("a-x", "2"))
+	j.Close()
+	full := true
+	failing := func(names ...string) func(*Options) {
+		return func(o *Options) {
+			lanes(names...)(o)
+			save := o.Save
+			o.Save = func(n []Note) error {
+				if full {
+					return errors.New("no space left")
+				}
+				return save(n)
+			}
+		}
+	}
+	d = d.boot(false, nil)
+	j = open(t, d, failing("b", "a")) // whose the rest is changes
+	r, err := j.Reserve(cancelled(t), "a", 100, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "read", text(r.Read()), "a-x:1 a-x:2")
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, batch("a-x", "3"))
+	if r, err := j.Reserve(cancelled(t), "b", 100, long); err == nil {
+		t.Fatalf("%v was handed out, and nothing says to whom", text(r.Read()))
+	}
+	full = false
+	if r, err = j.Reserve(cancelled(t), "b", 100, long); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "read", text(r.Read()), "a-x:3")
+	equal(t, "noted", saved[len(saved)-1].Lane, "b")
+}
