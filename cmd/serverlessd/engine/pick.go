@@ -223,7 +223,7 @@ func (e *Engine) take(p *plan) bool {
 	ctx, cancel := p.b.call()
 	defer cancel()
 	began := time.Now()
-	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL})
+	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
 	if errors.Is(err, store.ErrUnwell) {
 		p.b.ail(taking, err)
 		return false

@@ -33,4 +33,9 @@ func Open(address string) (Store, error) {
 	return nil, fmt.Errorf("%.60q is no store: sqlite:PATH or mysql://USER:PASSWORD@HOST/DATABASE", scheme+":…")
 }
 
-func newSQL(d dialect) *SQL { return &SQL{dialect: d, slot: rand.IntN(slots), heads: newHeads()} }
+func newSQL(d dialect) *SQL {
+	return &SQL{
+		dialect: d, slot: rand.IntN(slots), heads: newHeads(),
+		clock: clock{up: func() time.Duration { return time.Since(began) }},
+	}
+}

@@ -71,8 +71,7 @@ type SQL struct {
 	write, read *sql.DB    // nil: not yet
 	ready       bool       // the tables are there
 	distance    time.Duration
-	drift       time.Duration // of the store's clock, as it was at the last sweep
-	calm        time.Time     // until then no locks expire
+	clock       clock
 	audited     audited
 	heads       heads
 }
@@ -124,6 +123,7 @@ type tx struct {
 	ctx    context.Context
 	s      *SQL
 	now    time.Time
+	up     time.Duration // of this host's clock that nobody sets, at now
 	counts map[string]*tally
 	alike  map[string]*change
 	list   []statement // to be run at the end
@@ -142,6 +142,7 @@ func (s *SQL) transact(ctx context.Context, name string, f func(*tx) error) erro
 		if t.now, err = s.now(ctx, inner); err != nil {
 			return err
 		}
+		t.up = s.clock.up()
 		if err := f(t); err != nil {
 			return err
 		}

@@ -117,6 +117,7 @@ type Taking struct {
 	N              int
 	Bytes          int // 0: any number
 	TTL            time.Duration
+	RetryFor       time.Duration // after which a job is too old to be run again
 }
 
 // Taken is a job that was locked.
@@ -125,7 +126,7 @@ type Taken struct {
 	Jobtype string
 	Payload []byte
 	Waited  time.Duration // since it was due
-	Age     time.Duration // since its first run, 0 if this is it
+	Age     time.Duration // since its first run, 0 if this is it, or the store's clock may have been set
 }
 
 // Fate is what becomes of a run.
@@ -161,8 +162,9 @@ type Follow struct {
 // Sweeping says how long what is kept.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
-	// TTL is that of locks: none expire for so long after the store's clock was set
-	// forward.
+	// TTL is that of locks: none expire for so long after the store's clock was set.
+	// Nothing is abandoned, expired or purged for an hour after, or for as long as
+	// what is must be old, if that is less.
 	TTL     time.Duration
 	Handled func(jobtype string) bool // has a handler; jobs without one end as no_handler after RetryFor
 	// Next is the type that gets a follow-on job for each abandoned one, "" for none,

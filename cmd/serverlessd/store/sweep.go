@@ -44,8 +44,12 @@ func (s *SQL) sweeping(ctx context.Context, name string, f func(*tx, *Swept) err
 // expireLocks frees what lost daemons held, and forgets their sysids.
 func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire locks", func(t *tx, did *Swept) error {
-		if s.jumped(t.now, want.TTL) {
-			return nil
+		if ok, err := t.steady(want.TTL, want.TTL); err != nil || !ok {
+			return err
+		}
+		old, err := t.steady(want.TTL, want.RetryFor)
+		if err != nil {
+			return err
 		}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
@@ -59,7 +63,7 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 				switch {
 				case h.jobtype == sysidType:
 					t.later("DELETE FROM sq_jobs WHERE id = ? AND `lock` = ? AND dt = ?", string(h.id), h.lock, at(h.dt))
-				case t.now.Sub(h.first) > want.RetryFor:
+				case old && t.now.Sub(h.first) > want.RetryFor:
 					if err := t.give(h, want, job.CodeLockExpired, did); err != nil {
 						return err
 					}
@@ -71,24 +75,6 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 		}
 		return nil
 	})
-}
-
-// began is what a store's clock is compared with: nobody sets the time since.
-var began = time.Now()
-
-// jumped tells whether the store's clock has been set forward: locks that look
-// expired since may be of daemons that live, and have a ttl to renew them.
-func (s *SQL) jumped(now time.Time, ttl time.Duration) bool {
-	drift := now.Round(0).Sub(began.Round(0)) - time.Since(began)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calm.IsZero() {
-		s.calm = began
-	} else if drift-s.drift > ttl/4 {
-		s.calm = time.Now().Add(ttl)
-	}
-	s.drift = drift
-	return time.Now().Before(s.calm)
 }
 
 // give up a job.
@@ -133,6 +119,9 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 		}
 		var some Swept
 		some, err = s.sweeping(ctx, "abandon", func(t *tx, some *Swept) error {
+			if ok, err := t.steady(want.TTL, want.RetryFor); err != nil || !ok {
+				return err
+			}
 			rows, err := t.hold("type = ? AND `lock` = '' AND dt < ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 				jobtype, at(t.now.Add(-want.RetryFor)), want.Limit-did.Abandoned)
 			for _, h := range rows {
@@ -153,6 +142,9 @@ func (s *SQL) abandon(ctx context.Context, want Sweeping) (did Swept, err error)
 // expire ends jobs that waited for too long without ever being run.
 func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "expire", func(t *tx, did *Swept) error {
+		if ok, err := t.steady(want.TTL, want.KeepUnrun); err != nil || !ok {
+			return err
+		}
 		rows, err := t.hold("`lock` = '' AND dt < ? AND tries = 0 ORDER BY dt LIMIT ?"+s.skipLocked(), at(t.now.Add(-want.KeepUnrun)), want.Limit)
 		did.Expired, did.More = len(rows), len(rows) == want.Limit
 		for _, h := range rows {
@@ -168,6 +160,9 @@ func (s *SQL) expire(ctx context.Context, want Sweeping) (Swept, error) {
 // it was the last of its type.
 func (s *SQL) purge(ctx context.Context, want Sweeping) (Swept, error) {
 	return s.sweeping(ctx, "purge", func(t *tx, did *Swept) error {
+		if ok, err := t.steady(want.TTL, want.KeepDone); err != nil || !ok {
+			return err
+		}
 		rows, err := t.hold("`lock` = ? AND dt <= ? ORDER BY dt LIMIT ?"+s.skipLocked(), done, at(archived(t.now).Add(-want.KeepDone)), want.Limit)
 		if err != nil {
 			return err

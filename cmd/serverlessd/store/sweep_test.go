@@ -118,6 +118,87 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
+// TestClockJumps: whatever a clock says that was set, nothing is expired, purged or
+// abandoned, by who sees the jump and by who starts behind it. What is old by a clock
+// that went evenly is.
+func TestClockJumps(t *testing.T) {
+	const day = 24 * time.Hour
+	path := filepath.Join(t.TempDir(), "store.db")
+	var set, up time.Duration
+	start := time.Now()
+	open := func() Store {
+		s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	s := open()
+	w := Sweeping{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 1000,
+		Handled: func(jobtype string) bool { return jobtype != "a-none" }}
+	pass := func(s Store, d time.Duration) (did Swept) {
+		for end := up + d; ; up += min(10*time.Minute, end-up) {
+			some := sweep(t, s, w)
+			did.Freed, did.Abandoned, did.Expired, did.Purged = did.Freed+some.Freed, did.Abandoned+some.Abandoned, did.Expired+some.Expired, did.Purged+some.Purged
+			if up == end {
+				return did
+			}
+		}
+	}
+	none := fmt.Sprint(Swept{})
+	for _, jobtype := range []string{"a-done", "a-run", "a-unrun", "a-none", "a-again", "a-again", "a-again", "a-again", "a-again", "a-again"} {
+		e := entry(jobtype, "1")
+		e.Accepted = time.Time{}
+		ingest(t, s, e)
+	}
+	equal(t, "ended", end(t, s, sysid, Ending{Run: take(t, s, sysid, "a-done", 1, ttl)[0].Run, Fate: Archive, Code: job.CodeOK, Status: 200}), "[true]")
+	for _, j := range take(t, s, sysid, "a-again", 9, ttl) {
+		end(t, s, sysid, Ending{Run: j.Run, Fate: Again, Code: job.CodeError, Status: 500})
+	}
+	pass(s, 70*time.Minute) // then the store is told
+	run := take(t, s, sysid, "a-run", 1, time.Minute)[0].Run
+	if err := s.Reserve(t.Context(), sysid, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	// aged takes a job that has been tried.
+	aged := func(s Store) time.Duration {
+		taken, err := s.Take(t.Context(), Taking{Sysid: other, Jobtype: "a-again", N: 1, TTL: time.Minute, RetryFor: w.RetryFor})
+		if err != nil || len(taken) != 1 {
+			t.Fatal(taken, err)
+		}
+		return taken[0].Age
+	}
+	for _, jump := range []time.Duration{46 * day, -46 * day, 400 * day, -400 * day} {
+		set += jump
+		equal(t, "by who sees it", sweep(t, s, w), none)
+		equal(t, "by who starts behind it", sweep(t, open(), w), none)
+		if jump > 0 {
+			equal(t, "age", []time.Duration{aged(s), aged(open())}, []time.Duration{0, 0})
+		}
+		if _, err := s.Renew(t.Context(), sysid, time.Minute, []Run{run}); err != nil {
+			t.Fatal(err)
+		}
+		up += 30 * time.Second
+		equal(t, "soon after", sweep(t, s, w), none)
+	}
+	equal(t, "the lock of who renews it no more, once it is due", pass(s, 10*time.Minute).Freed, 1)
+	// Evenly, with new starts within an hour, and none of it at once.
+	pass(s, 7*time.Hour)
+	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
+	equal(t, "age", aged(s) > 6*time.Hour, true)
+	up += 40 * time.Minute
+	s = open()
+	equal(t, "age after a start", aged(s) > 6*time.Hour, true)
+	equal(t, "at 15 days", pass(s, 15*day).Purged >= 1, true)
+	equal(t, "at 31 days", pass(s, 16*day).Expired >= 1, true)
+	// A start after a long time believes nothing for an hour.
+	e := entry("a-unrun", "1")
+	e.Accepted = time.Time{}
+	ingest(t, s, e)
+	up += 50 * day
+	s = open()
+	equal(t, "at first", pass(s, 50*time.Minute).Expired, 0)
+	equal(t, "then", pass(s, 20*time.Minute).Expired, 1)
+}
+
 // TestAudit: counts that are not those of the jobs are found, whatever made them so,
 // and no longer when they are right again.
 func TestAudit(t *testing.T) {

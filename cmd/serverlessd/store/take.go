@@ -46,7 +46,11 @@ func (s *SQL) Waiting(ctx context.Context) (due []Due, next time.Duration, err e
 func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) {
 	err = s.transact(ctx, "take", func(t *tx) error {
 		taken = nil
-		err := t.each("SELECT id, tries, fence, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
+		old, err := t.steady(want.TTL, want.RetryFor)
+		if err != nil {
+			return err
+		}
+		err = t.each("SELECT id, tries, fence, dt, first_dt, data FROM sq_jobs WHERE type = ? AND `lock` = '' AND dt <= ? ORDER BY dt, id LIMIT ?"+s.skipLocked(),
 			[]any{want.Jobtype, at(t.now), want.N}, func(r *sql.Rows) error {
 				var dt, first moment
 				var data sql.RawBytes
@@ -54,7 +58,7 @@ func (s *SQL) Take(ctx context.Context, want Taking) (taken []Taken, err error) 
 				if err := r.Scan((*string)(&one.ID), &one.Tries, &one.Fence, &dt, &first, &data); err != nil {
 					return err
 				}
-				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 {
+				if one.Waited = t.now.Sub(dt.time()); one.Tries > 0 && old {
 					one.Age = max(0, t.now.Sub(first.time()))
 				}
 				one.Tries++
