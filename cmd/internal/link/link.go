@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"gloom/broker"
@@ -27,7 +25,7 @@ import (
 
 // Config says which broker.
 type Config struct {
-	Program string // client name at shared brokers, and of the own one's directory
+	Program string // client name at shared brokers
 
 	// SubmitAddr and WorkerAddr are those of a shared broker, each several with
 	// commas; without both the door starts its own.
@@ -84,9 +82,8 @@ func (c *Config) Validate() error {
 // Link reaches a broker.
 type Link struct {
 	own    *server.Server // nil when it is shared
-	dir    string         // of the own broker's sockets
-	lock   *os.File
-	submit string // address
+	folder *folder        // of the own broker's sockets
+	submit string         // address
 	work   string
 	common []gloom.Option // of submitter and workers
 	news   func(side string, n gloom.Notice)
@@ -99,8 +96,6 @@ const (
 	backoff   = 50 * time.Millisecond
 	patience  = 3 * time.Second
 	heartbeat = 10 * time.Second
-
-	staleAge = time.Minute // of the sockets of killed daemons, before they are removed
 )
 
 // Open starts the door's own broker, or gets ready to connect to a shared one.
@@ -126,19 +121,14 @@ func Open(c Config, log zerolog.Logger) (*Link, error) {
 
 // embed starts a broker on sockets that only this user reaches.
 func (l *Link) embed(c Config, log zerolog.Logger) error {
-	removeStale(os.TempDir(), c.Program)
-	dir, err := os.MkdirTemp("", c.Program+"-")
-	if err != nil {
+	removeStale(os.TempDir())
+	var err error
+	if l.folder, err = makeFolder(); err != nil {
 		return err
 	}
-	l.dir = dir
-	// Whoever can lock this file knows that the daemon is gone.
-	if l.lock, err = lockFile(filepath.Join(dir, "lock")); err != nil {
-		l.Close()
-		return err
-	}
+	l.submit, l.work = l.folder.socket(submitName), l.folder.socket(workName)
 	opt := server.DefaultOptions()
-	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "unix:"+filepath.Join(dir, "submit"), "unix:"+filepath.Join(dir, "work"), ""
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submit, l.work, ""
 	opt.DeadLetters = 0 // the door's store remembers what failed
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20
@@ -151,37 +141,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	l.common = append(l.common, gloom.MaxFrame(opt.MaxFrame))
-	l.submit, l.work = "unix:"+filepath.Join(dir, "submit"), "unix:"+filepath.Join(dir, "work")
 	return nil
-}
-
-func lockFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-// removeStale removes what killed daemons have left.
-func removeStale(parent, program string) {
-	locks, _ := filepath.Glob(filepath.Join(parent, program+"-*", "lock"))
-	for _, path := range locks {
-		// A young directory's daemon may not have got to its lock yet.
-		if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < staleAge {
-			continue
-		}
-		lock, err := lockFile(path)
-		if err != nil {
-			continue // its daemon lives, or it is somebody else's
-		}
-		os.RemoveAll(filepath.Dir(path))
-		lock.Close()
-	}
 }
 
 // Close ends the own broker.
@@ -189,11 +149,8 @@ func (l *Link) Close() {
 	if l.own != nil {
 		l.own.Close()
 	}
-	if l.dir != "" {
-		os.RemoveAll(l.dir)
-	}
-	if l.lock != nil {
-		l.lock.Close()
+	if l.folder != nil {
+		l.folder.remove()
 	}
 }
 

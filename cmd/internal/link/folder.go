@@ -1,0 +1,123 @@
+package link
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// folder is the directory of the own broker's sockets. It has a name and a mark that
+// nothing else has, and nothing is removed but files that a folder is known to have.
+type folder struct {
+	dir  string
+	mark *os.File // locked as long as the daemon lives
+}
+
+const (
+	folderPrefix = "gloom-sockets-"
+	markName     = "gloom-sockets.mark"
+	markText     = "Sockets of a broker inside a gloom daemon; the next start of one removes them when their daemon is gone.\n"
+	submitName   = "submit"
+	workName     = "work"
+
+	staleAge = time.Minute // of a killed daemon's folder, before it is removed
+)
+
+// makeFolder makes one that only this user reaches.
+func makeFolder() (*folder, error) {
+	dir, err := os.MkdirTemp("", folderPrefix)
+	if err != nil {
+		return nil, err
+	}
+	f := &folder{dir: dir}
+	f.mark, err = os.OpenFile(filepath.Join(dir, markName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(f.mark.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err == nil {
+		_, err = f.mark.WriteString(markText)
+	}
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	return f, nil
+}
+
+// socket is the address of one of its sockets.
+func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.dir, name) }
+
+// remove removes the folder, the mark last, and nothing that is not its own.
+func (f *folder) remove() {
+	for _, name := range []string{submitName, workName, markName} {
+		_ = os.Remove(filepath.Join(f.dir, name))
+	}
+	_ = os.Remove(f.dir)
+	if f.mark != nil {
+		f.mark.Close()
+	}
+}
+
+// removeStale removes the folders that killed daemons have left in a directory.
+func removeStale(parent string) {
+	entries, _ := os.ReadDir(parent)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), folderPrefix) {
+			continue
+		}
+		if f, err := leftFolder(filepath.Join(parent, e.Name())); err == nil {
+			f.remove()
+		}
+	}
+}
+
+var errNotOurs = errors.New("not a folder of sockets that a daemon has left")
+
+// leftFolder locks a folder whose daemon is gone: it is a directory of this user's, has
+// the mark, and no file that a folder has not.
+func leftFolder(dir string) (_ *folder, err error) {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !mine(info) {
+		return nil, errNotOurs
+	}
+	f := &folder{dir: dir}
+	if f.mark, err = os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0); err != nil {
+		return nil, err
+	}
+	if !f.left() {
+		f.mark.Close()
+		return nil, errNotOurs
+	}
+	return f, nil
+}
+
+func (f *folder) left() bool {
+	// A young one's daemon may not have got to its lock yet.
+	if info, err := f.mark.Stat(); err != nil || !info.Mode().IsRegular() || !mine(info) || time.Since(info.ModTime()) < staleAge {
+		return false
+	}
+	if syscall.Flock(int(f.mark.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false // its daemon lives
+	}
+	text := make([]byte, len(markText)+1)
+	if n, _ := f.mark.ReadAt(text, 0); string(text[:n]) != markText {
+		return false
+	}
+	entries, err := os.ReadDir(f.dir)
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		switch e.Name() {
+		case submitName, workName:
+			return e.Type() != fs.ModeSocket
+		}
+		return e.Name() != markName
+	})
+}
+
+func mine(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Geteuid()
+}

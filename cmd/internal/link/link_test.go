@@ -1,0 +1,118 @@
+package link
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// long is longer ago than any daemon takes to start.
+const long = -2 * time.Hour
+
+// plant makes files below a directory, all of them old.
+func plant(t *testing.T, dir string, files ...string) {
+	t.Helper()
+	for _, name := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("precious\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(long)
+	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error { return os.Chtimes(path, old, old) })
+}
+
+// start opens a broker of one's own, as a door does.
+func start(t *testing.T) *Link {
+	t.Helper()
+	l, err := Open(Config{Program: "serverlessd"}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestDataOfOthersStay: a start removes nothing but what a start has made, whatever it
+// is called and however long nobody has locked it.
+func TestDataOfOthersStay(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	all := []string{
+		"serverlessd-data/lock", "serverlessd-data/journal/0001", "serverlessd-data/store.db", // of a daemon started there
+		folderPrefix + "of-mine/lock", folderPrefix + "of-mine/thesis", // called so, without a mark
+		folderPrefix + "other/" + markName, folderPrefix + "other/submit", // a mark of somebody else's
+	}
+	plant(t, tmp, all...)
+	// A folder of ours to which somebody has added something.
+	used := newFolder(t)
+	plant(t, used, "notes")
+	// What a link shows is not below the link's name.
+	elsewhere := t.TempDir()
+	target := newFolder(t)
+	if err := os.Rename(target, filepath.Join(elsewhere, "target")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(elsewhere, "target"), target); err != nil {
+		t.Fatal(err)
+	}
+	start(t).Close()
+	for _, path := range append(all, filepath.Base(used)+"/notes", filepath.Base(used)+"/"+markName, filepath.Base(target)+"/"+markName) {
+		if _, err := os.Stat(filepath.Join(tmp, path)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// newFolder is one that a killed daemon has left.
+func newFolder(t *testing.T) string {
+	t.Helper()
+	f, err := makeFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mark.Close()
+	old := time.Now().Add(long)
+	if err := os.Chtimes(filepath.Join(f.dir, markName), old, old); err != nil {
+		t.Fatal(err)
+	}
+	return f.dir
+}
+
+// TestFoldersGo: a daemon's folder goes with it, and a killed one's at a later start,
+// but not that of one that lives or is just starting.
+func TestFoldersGo(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	young := newFolder(t)
+	if err := os.Chtimes(filepath.Join(young, markName), time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	lives := start(t)
+	left, old := newFolder(t), time.Now().Add(long)
+	if err := os.Chtimes(filepath.Join(lives.folder.dir, markName), old, old); err != nil {
+		t.Fatal(err)
+	}
+	start(t).Close()
+	entries, err := os.ReadDir(tmp)
+	var names []string
+	for _, e := range entries {
+		names = append(names, filepath.Join(tmp, e.Name()))
+	}
+	want := []string{young, lives.folder.dir}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(names, want) {
+		t.Errorf("%q, %v; without %s there should be %q", names, err, left, want)
+	}
+	lives.Close()
+	if _, err := os.Stat(lives.folder.dir); !os.IsNotExist(err) {
+		t.Errorf("a daemon that has ended left its folder: %v", err)
+	}
+}
