@@ -28,7 +28,7 @@ import (
 
 // Options of a runner. What is zero has the value in brackets.
 type Options struct {
-	Dir       string         // holds "contexts", which is the runner's alone and emptied at the start
+	Dir       string         // holds the runner's folder, which it makes, and those that killed runners have left
 	Languages []string       // that are on
 	HTTPAllow []netip.Prefix // none: all but link-local addresses
 	User      string         // runs contexts, a name or a number; "" is the daemon's own
@@ -119,8 +119,7 @@ func New(o Options) (*Runner, error) {
 	if o.Dir == "" {
 		return nil, errors.New("the runner has no directory")
 	}
-	o.Dir = filepath.Join(o.Dir, "contexts")
-	if err := empty(o.Dir); err != nil {
+	if o.Dir, err = makeFolder(o.Dir); err != nil {
 		return nil, err
 	}
 	launch.KeepDescriptors()
@@ -153,22 +152,6 @@ func credential(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("user %q: only root may run contexts as somebody else", name)
 	}
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-}
-
-// empty makes a directory, or removes what a killed daemon has left in it.
-// Others may pass it, to what is theirs below, not look.
-func empty(dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return err
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(dir)
-	for _, entry := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name())))
-	}
-	return err
 }
 
 // Run runs a batch. Jobs of which nothing was reported were not begun. When ctx
@@ -228,6 +211,8 @@ func (r *Runner) Close() {
 	r.mu.Unlock()
 	r.pool.close()
 	r.web.CloseIdleConnections()
+	_ = os.Remove(filepath.Join(r.o.Dir, folderMark))
+	_ = os.Remove(r.o.Dir)
 }
 
 // CheckError is what Check refuses: a code of the HTTP side, and the field.

@@ -44,8 +44,8 @@ func newRunner(t testing.TB, change func(*Options)) *Runner {
 	}
 	t.Cleanup(func() {
 		r.Close()
-		if entries, err := os.ReadDir(filepath.Join(o.Dir, "contexts")); err != nil || len(entries) > 0 {
-			t.Errorf("contexts have left %v, %v", entries, err)
+		if left, _ := filepath.Glob(filepath.Join(o.Dir, folderPrefix+"*")); left != nil {
+			t.Errorf("contexts have left %q", left)
 		}
 	})
 	return r
