@@ -268,6 +268,66 @@ func walk(s *site, at string) {
 	}
 }
 
+// TestNoRunBesideTheNext: daemon and guard are killed at one instant. What a run has
+// left behind, in its group or out of it, is gone when the job runs again.
+func TestNoRunBesideTheNext(t *testing.T) {
+	for name, starts := range map[string]string{"in its group": "sleep 1000", "out of its group": "setsid sleep 1000"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.start("-")
+			first := filepath.Join(s.dir, "first")
+			if !s.post("POST", "/a/handler/add/x?lang=sh", fmt.Sprintf(`if [ -s %[1]s ]; then
+	state=$(cut -d' ' -f3 /proc/$(cat %[1]s)/stat 2>/dev/null)
+	echo "again beside ${state:-none}" >> %[2]s
+	exit 0
+fi
+%[3]s & echo $! > %[1]s.new; mv %[1]s.new %[1]s; wait`, first, s.runs(), starts)) {
+				t.Fatal("the handler is refused")
+			}
+			if !s.post("POST", "/a/job/x", "1\n") {
+				t.Fatal("the job is refused")
+			}
+			s.until("the first run has begun", func() bool {
+				_, err := os.Stat(first)
+				return err == nil
+			})
+			pid := s.lives[0].PID()
+			guard := guardOf(pid)
+			if guard == 0 {
+				t.Fatal("the daemon has no guard")
+			}
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // it replaces no guard
+			_ = syscall.Kill(guard, syscall.SIGKILL)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			s.until("the daemon is dead", s.died)
+			s.start("-")
+			var text []byte
+			s.until("the job has run again", func() bool {
+				text, _ = os.ReadFile(s.runs())
+				return len(text) > 0
+			})
+			if got := string(text); got != "again beside none\n" && got != "again beside Z\n" {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// guardOf is the process that ends a daemon's handlers with it, 0 for none.
+func guardOf(daemon int) int {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range all {
+		var pid, parent int
+		var name, state string
+		text, _ := os.ReadFile(path)
+		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err == nil && parent == daemon && name == "(job-guard)" && state != "Z" {
+			return pid
+		}
+	}
+	return 0
+}
+
 // ingest runs the command on what a daemon left.
 func (s *site) ingest(args ...string) (string, int) {
 	var out, errs bytes.Buffer

@@ -39,6 +39,11 @@ type Command struct {
 	// finds them by it, wherever they have gone. It is this command's alone.
 	Name string
 
+	// Leash has a small process in the group of this one kill the group when this
+	// program dies: its descendants end even where the Guard dies at the same instant.
+	// Of those that left the group only the Guard, and KillOrphans, know.
+	Leash bool
+
 	User   *syscall.Credential // nil is this program's own
 	Limits []Limit             // on Linux
 }

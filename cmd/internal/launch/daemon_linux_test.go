@@ -39,7 +39,7 @@ func daemon(command string) {
 	pid := make(chan int)
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		go func() {
-			p, err := Start(Command{Args: []string{command}, Guard: guard})
+			p, err := Start(Command{Args: []string{command}, Guard: guard, Leash: os.Getenv("LAUNCH_TEST_LEASH") != ""})
 			if err != nil {
 				panic(err)
 			}
@@ -188,6 +188,37 @@ func TestOrphansAreKilled(t *testing.T) {
 			t.Fatal("its child is still there")
 		}
 	})
+}
+
+// TestLeashOutlivesTheGuard has daemon and guard die at once: nobody comes, and the
+// process's child ends all the same.
+func TestLeashOutlivesTheGuard(t *testing.T) {
+	ways(t, func(t *testing.T, env ...string) {
+		d := startDaemon(t, script(t, twoSleep), append(env, "LAUNCH_TEST_LEASH=1")...)
+		child, grandchild := d.family()
+		d.Process.Signal(syscall.SIGSTOP) // it replaces no guard
+		syscall.Kill(d.awaitGuard(0), syscall.SIGKILL)
+		d.kill()
+		eventually(t, "both are gone", func() bool { return gone(child) && gone(grandchild) })
+	})
+}
+
+// TestLeashGoesWithItsProcess: it holds nothing up, and kills no descendants that are
+// to be left alone.
+func TestLeashGoesWithItsProcess(t *testing.T) {
+	p, err := Start(Command{Args: []string{script(t, "sleep 1000 >/dev/null 2>&1 & exit 3")}, Leash: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Result(); r.Code != 3 {
+		t.Fatalf("%+v", r)
+	}
+	if !gone(p.leash.process.Pid) {
+		t.Error("the leash is still there")
+	}
+	if err := syscall.Kill(-p.Pid(), syscall.SIGKILL); err != nil {
+		t.Errorf("what the process left behind is gone: %v", err)
+	}
 }
 
 // TestStoppedDaemonsProcessesEnd stops the daemon without killing it: its guard

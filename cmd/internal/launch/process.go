@@ -29,6 +29,7 @@ type Process struct {
 	stdin   *os.File // nil unless there is something to write
 	written chan struct{}
 	outputs []*stream
+	leash   *leash // nil without one
 	ended   chan struct{}
 	state   *os.ProcessState
 	result  Result
@@ -123,6 +124,15 @@ func Start(c Command) (_ *Process, err error) {
 	}
 	limit(p.process.Pid, c.Limits)
 	c.Guard.begun(p.process.Pid)
+	if c.Leash {
+		if p.leash, err = newLeash(p.process.Pid, env, attr.Sys); err != nil {
+			_ = p.process.Kill()
+			c.Guard.ended(p.process.Pid)
+			_, _ = p.process.Wait()
+			strangers().reaped(p.process.Pid)
+			return nil, reason(name, "", err)
+		}
+	}
 	if p.stdin != nil {
 		go p.feed(c.Stdin)
 	}
@@ -246,6 +256,7 @@ func (p *Process) wait() {
 		if p.result.Held || p.rest {
 			_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 		}
+		p.leash.end()
 		p.guard.ended(p.process.Pid)
 		p.state, p.result.Err = p.process.Wait()
 		p.reaped = true

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -103,7 +102,12 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	e.events = openEvents(filepath.Join(cfg.Dir, "events.log"), log)
-	if e.guard, err = launch.NewGuard(e.node + "-" + strconv.Itoa(os.Getpid())); err != nil {
+	old, err := e.claimSysids()
+	if err != nil {
+		return nil, err
+	}
+	old = e.endOrphans(old) // before their jobs may run again
+	if e.guard, err = launch.NewGuard(e.ownerOf(e.ids.Sysid())); err != nil {
 		return nil, err
 	}
 	if e.runner, err = runner.New(runner.Options{
@@ -113,10 +117,6 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 		return nil, err
 	}
 	e.handlers = newHandlers(e)
-	old, err := e.claimSysids()
-	if err != nil {
-		return nil, err
-	}
 	for _, b := range e.backends {
 		b.old = old
 	}

@@ -1,11 +1,15 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
+	"gloom/cmd/internal/launch"
 	"gloom/cmd/serverlessd/job"
 )
 
@@ -24,6 +28,31 @@ func (e *Engine) claimSysids() (old []string, err error) {
 	old = strings.Fields(string(text))
 	e.noteSysid(e.ids.Sysid())
 	return old, nil
+}
+
+// orphanTime bounds the wait for what an earlier life of this directory has left.
+const orphanTime = 10 * time.Second
+
+// ownerOf is by what name processes are known that were started by the life of this
+// directory that began with a sysid.
+func (e *Engine) ownerOf(sysid string) string { return e.node + "-" + sysid }
+
+// endOrphans kills what the lives with these sysids have left running: their guards may
+// have been killed with them. It returns the sysids of which nothing runs any more, and
+// whose jobs may run again at once; those of the others wait for their locks to expire.
+func (e *Engine) endOrphans(old []string) []string {
+	ctx, cancel := context.WithTimeout(e.life, orphanTime)
+	defer cancel()
+	return slices.DeleteFunc(old, func(sysid string) bool {
+		n, err := launch.KillOrphans(ctx, e.ownerOf(sysid))
+		if n > 0 {
+			e.log.Warn().Str("sysid", sysid).Int("processes", n).Msg("killed what an earlier run of this directory's daemon had left")
+		}
+		if err != nil {
+			e.log.Error().Err(err).Str("sysid", sysid).Msg("processes of an earlier run do not end: its jobs wait for their locks to expire")
+		}
+		return err != nil
+	})
 }
 
 func (e *Engine) noteSysid(sysid string) {

@@ -142,7 +142,7 @@ func (c *process) start(name string) error {
 		Args: c.speaks.args(o), Dir: c.dir,
 		Env:    []string{"PATH=" + o.Path, "HOME=" + c.dir, "TMPDIR=" + c.dir, "PWD=" + c.dir, "LANG=C.UTF-8"},
 		Stdout: c.out, Stderr: stderr{c.out}, Files: files,
-		Guard: o.Guard, Name: "context-" + name, User: who, Limits: limits,
+		Guard: o.Guard, Name: "context-" + name, Leash: true, User: who, Limits: limits,
 	})
 	if err == nil {
 		c.p.KillRest()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -167,7 +168,7 @@ until [ "$(cat pids | wc -l)" = 2 ]; do sleep 0.01; done; sed 's/^/J: pid|/' pid
 				eventually(t, what+": process "+pid+" is gone", func() bool { return gone(pid) })
 			}
 			eventually(t, what+": its directory is gone", func() bool {
-				entries, _ := os.ReadDir(r.o.Dir)
+				entries, _ := filepath.Glob(filepath.Join(r.o.Dir, "[0-9]*"))
 				return len(entries) == 0
 			})
 		}

@@ -1,0 +1,59 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// leash is a process in the group of another one that waits for the end of a pipe,
+// which comes with the end of this program, and kills the group then.
+type leash struct {
+	process *os.Process
+	pipe    *os.File // whose end it waits for
+}
+
+// leashShell is what it runs in: a few hundred kilobytes and a millisecond.
+const leashShell = "/bin/sh"
+
+// newLeash makes that of a group. Where there is no shell it is nil: the Guard is
+// there all the same.
+func newLeash(group int, env []string, like *syscall.SysProcAttr) (*leash, error) {
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		pipe.Close()
+		return nil, err
+	}
+	defer null.Close()
+	attr := *like
+	attr.Pgid, attr.Pdeathsig = group, 0
+	l := &leash{pipe: pipe}
+	l.process, err = fork(leashShell, []string{"sh", "-c", "read x; kill -9 0"}, &os.ProcAttr{
+		Dir: "/", Env: []string{markName + "=" + variable(env, markName)}, Files: []*os.File{r, null, null}, Sys: &attr,
+	})
+	if err == nil {
+		return l, nil
+	}
+	pipe.Close()
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// end ends the leash alone.
+func (l *leash) end() {
+	if l != nil {
+		_ = l.process.Kill()
+		_, _ = l.process.Wait()
+		strangers().reaped(l.process.Pid)
+		l.pipe.Close()
+	}
+}
