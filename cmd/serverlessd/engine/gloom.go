@@ -105,11 +105,12 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, gloomWait)
 	defer cancel()
+	began := time.Now()
+	t.e.events.started(r, began) // before a worker can show anything of it
 	p, err := t.e.jobs.Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: gloomDeadline, Timeout: timeout,
 	})
-	began := time.Now()
 	var res gloom.Result
 	if err == nil {
 		res, err = p.Result(t.ctx)
@@ -121,7 +122,6 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	case goesBy(err):
 		return nil, err
 	}
-	t.e.events.started(r, began)
 	o := runner.GloomOutcome(res.Body, err)
 	o.Wall = time.Since(began)
 	return t.e.judge(r, &o), nil

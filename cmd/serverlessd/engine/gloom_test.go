@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -124,4 +125,27 @@ func concurrencyOfWorkers(t *testing.T, most, slots int) {
 	if n := highest.Load(); int(n) != most {
 		t.Errorf("%d ran at the same time", n)
 	}
+}
+
+// TestStartedBeforeTheAnswer: the events tell that a worker's job was started while it
+// runs, not once it is answered.
+func TestStartedBeforeTheAnswer(t *testing.T) {
+	dir := t.TempDir()
+	e := running(t, dir, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	begins, ends := make(chan struct{}, 1), make(chan struct{})
+	serves(t, e, "a-x", job.Options{}, func(context.Context, *gloom.Job) (any, error) {
+		begins <- struct{}{}
+		<-ends
+		return nil, nil
+	})
+	id := add(t, e, "a-x", "1")[0]
+	closed(t, "it begins", begins)
+	e.events.flush()
+	text, err := os.ReadFile(filepath.Join(dir, "events.log"))
+	close(ends)
+	if err != nil || !strings.Contains(string(text), `"event":"started","id":"`+id.String()) {
+		t.Errorf("%s, %v", text, err)
+	}
+	reaches(t, e, id, job.Succeeded)
 }
