@@ -201,7 +201,7 @@ func (b *backend) keep() {
 					due = now.Add(pause)
 				}
 			}
-			timer.Reset(min(hurry, time.Until(due)))
+			timer.Reset(min(hurry, time.Until(due), max(b.untilLost(), time.Millisecond)))
 		}
 	}
 }
@@ -237,7 +237,7 @@ func (b *backend) reserve() bool {
 	b.mu.Lock()
 	b.sysid, b.renewed = sysid, began
 	b.mu.Unlock()
-	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
+	b.e.prolong()
 	b.log.Info().Str("sysid", sysid).Msg("taking jobs")
 	b.look()
 	return true
@@ -287,10 +287,46 @@ func (b *backend) release() {
 
 const renewing = "renew locks"
 
+// lostEarly is how long before its sysid expires a store that could not be asked is
+// given up: what runs of it is ended before the guard ends what runs of all stores.
+const lostEarly = time.Second
+
+// untilLost is how long the sysid may still be renewed; a day if there is none.
+func (b *backend) untilLost() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sysid == "" {
+		return 24 * time.Hour
+	}
+	return time.Until(b.renewed.Add(b.e.cfg.LockTTL - min(lostEarly, b.e.cfg.LockTTL/4)))
+}
+
+// limit is until when what runs here may go on: until the first of the stores' sysids
+// expires. Zero: none is reserved.
+func (e *Engine) limit() (first time.Time) {
+	for _, b := range e.backends {
+		b.mu.Lock()
+		at := b.renewed.Add(e.cfg.LockTTL)
+		if b.sysid != "" && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+		b.mu.Unlock()
+	}
+	return first
+}
+
+// prolong has the guard end what runs here when the limit has passed: this program may
+// be stopped, or stuck, by then.
+func (e *Engine) prolong() {
+	if limit := e.limit(); !limit.IsZero() {
+		e.guard.Until(limit)
+	}
+}
+
 // renew prolongs what is in hand. Who could not for a whole ttl has lost it.
 func (b *backend) renew() bool {
 	b.mu.Lock()
-	sysid, since := b.sysid, b.renewed
+	sysid := b.sysid
 	runs := make([]store.Run, 0, len(b.hand))
 	for _, r := range b.hand {
 		if r.sysid == sysid && !r.lost {
@@ -298,11 +334,12 @@ func (b *backend) renew() bool {
 		}
 	}
 	b.mu.Unlock()
-	if time.Since(since) >= b.e.cfg.LockTTL {
+	left := b.untilLost()
+	if left <= 0 {
 		b.lose(sysid)
 		return false
 	}
-	ctx, cancel := context.WithTimeout(b.e.life, min(callTime, b.e.cfg.LockTTL/3))
+	ctx, cancel := context.WithTimeout(b.e.life, min(callTime, b.e.cfg.LockTTL/3, left))
 	defer cancel()
 	began := time.Now()
 	lost, err := b.store.Renew(ctx, sysid, b.e.cfg.LockTTL, runs)
@@ -315,7 +352,6 @@ func (b *backend) renew() bool {
 	if b.note(renewing, err) != nil {
 		return false
 	}
-	b.e.guard.Until(began.Add(b.e.cfg.LockTTL))
 	b.mu.Lock()
 	b.renewed = began
 	taken := 0
@@ -327,6 +363,7 @@ func (b *backend) renew() bool {
 		}
 	}
 	b.mu.Unlock()
+	b.e.prolong()
 	if taken > 0 {
 		b.log.Warn().Int("jobs", taken).Msg("locks were lost: others have taken these jobs")
 	}
@@ -349,6 +386,7 @@ func (b *backend) lose(sysid string) {
 	for _, t := range batches {
 		t.cancel(errLocksLost)
 	}
+	b.e.prolong()
 	b.e.newSysid(sysid)
 }
 

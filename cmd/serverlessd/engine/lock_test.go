@@ -293,3 +293,32 @@ func TestOneStoreAway(t *testing.T) {
 	away.away.Store(false)
 	reaches(t, e, of[1], job.Succeeded)
 }
+
+// TestLimitOfSeveralStores: what runs here may go on until the first of the stores'
+// sysids expires, whichever was renewed last.
+func TestLimitOfSeveralStores(t *testing.T) {
+	e := withStores(t, 2)
+	e.cfg = Config{Dir: t.TempDir(), LockTTL: time.Minute}
+	if !e.limit().IsZero() {
+		t.Error("there is a limit without a sysid")
+	}
+	a, b := e.backends[0], e.backends[1]
+	if !a.reserve() || !b.reserve() {
+		t.Fatal("no sysids")
+	}
+	a.renewed = time.Now().Add(-30 * time.Second)
+	if !b.renew() {
+		t.Fatal("not renewed")
+	}
+	if got, want := e.limit(), a.renewed.Add(time.Minute); !got.Equal(want) {
+		t.Errorf("the limit is %v, want %v", got, want)
+	}
+	// A store that could not be asked is given up before the guard ends all that runs.
+	a.renewed = time.Now().Add(-time.Minute + lostEarly/2)
+	if a.renew() || a.current() != "" {
+		t.Fatal("renewed too late")
+	}
+	if got, want := e.limit(), b.renewed.Add(time.Minute); !got.Equal(want) {
+		t.Errorf("the limit is %v, want %v", got, want)
+	}
+}
