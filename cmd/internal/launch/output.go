@@ -22,34 +22,52 @@ type stream struct {
 	to    io.Writer
 	pipe  *os.File // reading end
 	ended chan struct{}
+	over  bool // the pipe has ended; the reading goroutine's until ended
 
-	// The reading goroutine's until ended.
-	over bool // the pipe has ended
-	full bool // to takes no more
+	mu   sync.Mutex // held from a read until it is passed on; guards the following
+	full bool       // to takes no more
 }
 
 // read passes on until the pipe ends or finish asks it to stop.
 func (s *stream) read() {
 	defer close(s.ended)
+	conn, err := s.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
 	for {
-		n, err := s.pipe.Read(buf[:])
-		if s.pass(buf[:n]); s.full {
+		var n int
+		var full bool
+		var err error
+		waited := conn.Read(func(fd uintptr) bool {
+			n, full, err = s.take(fd, buf[:])
+			return err != syscall.EAGAIN
+		})
+		switch {
+		case waited != nil:
+			return
+		case full:
 			s.pipe.Close()
-		}
-		if err != nil {
-			s.over = err == io.EOF
+			return
+		case err != nil || n == 0:
+			s.over = err == nil
 			return
 		}
 	}
 }
 
-func (s *stream) pass(data []byte) {
-	if !s.full && len(data) > 0 {
-		_, err := s.to.Write(data)
-		s.full = err != nil
+// take reads what there is, at most once, and passes it on.
+func (s *stream) take(fd uintptr, buf []byte) (n int, full bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err = ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf) })
+	if n > 0 && !s.full {
+		_, failed := s.to.Write(buf[:n])
+		s.full = failed != nil
 	}
+	return n, s.full, err
 }
 
 // finish takes in what comes until the deadline, or the pipe's end before it,
@@ -58,31 +76,31 @@ func (s *stream) pass(data []byte) {
 func (s *stream) finish(deadline time.Time) (held bool) {
 	s.pipe.SetReadDeadline(deadline)
 	<-s.ended
-	s.pipe.SetReadDeadline(time.Time{})
-	s.drain()
+	s.flush()
 	s.pipe.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return !s.over && !s.full
 }
 
-// drain empties the pipe without waiting. A descendant that writes as fast as
-// we read must not hold us up, so it takes no more than the pipe can hold.
-func (s *stream) drain() {
+// flush takes in what has been written by now, without waiting. A descendant that
+// writes as fast as we read must not hold us up, so it takes no more than the pipe
+// can hold.
+func (s *stream) flush() {
 	conn, err := s.pipe.SyscallConn()
 	if err != nil {
 		return
 	}
 	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
-	conn.Read(func(fd uintptr) bool {
+	conn.Control(func(fd uintptr) {
 		for left := pipeSize(fd); left > 0; {
-			n, err := ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), buf[:]) })
+			n, _, err := s.take(fd, buf[:])
 			if n <= 0 || err != nil {
 				break
 			}
-			s.pass(buf[:n])
 			left -= n
 		}
-		return true
 	})
 }
 

@@ -189,6 +189,14 @@ func (p *Process) Pid() int { return p.process.Pid }
 // Ended is closed when the process has ended and its outputs have been read.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
+// Flush has Stdout and Stderr take in what the process has written by now. They are not
+// written to meanwhile by anybody else.
+func (p *Process) Flush() {
+	for _, s := range p.outputs {
+		s.flush()
+	}
+}
+
 // Result is how the process ended. It waits for that.
 func (p *Process) Result() Result {
 	<-p.ended

@@ -38,6 +38,12 @@ func (e *Engine) judge(r *run, o *job.Outcome) *ending {
 		e.log.Info().Stringer("id", r.ID).Str("type", r.Jobtype).Int("try", r.Tries).Str("code", o.Code).
 			Bytes("reason", o.Data[:min(len(o.Data), loggedReason)]).Msg("a run went wrong")
 	}
+	if verdict != job.OK || r.Tries > 1 {
+		end.Last = &store.Last{
+			At: time.Now(), Took: o.Wall, Code: end.Code, Status: status,
+			Data: bytes.Clone(o.Data[:min(len(o.Data), store.LastKept)]), Stderr: o.Stderr,
+		}
+	}
 	options := &r.batch.handler.Options
 	if verdict == job.Retry || verdict == job.Error {
 		if r.age() < e.cfg.RetryFor {
@@ -95,6 +101,7 @@ func (e *Engine) broken(r *run, begun bool, cause error) *ending {
 	end := &ending{run: r, Ending: store.Ending{Run: r.Run, Fate: store.GiveBack}}
 	if begun && errors.Is(cause, errLocksLost) {
 		end.Fate, end.Code = store.Again, job.CodeLockExpired
+		end.Last = &store.Last{At: time.Now(), Code: end.Code}
 		if r.age() >= e.cfg.RetryFor {
 			e.archive(end, nil, r.batch.handler.Options.NextFailed)
 		}

@@ -370,3 +370,33 @@ func TestStateHoldsUpNobody(t *testing.T) {
 		t.Errorf("%d were added, counted are %+v, %v", n, c, a.err)
 	}
 }
+
+// TestLastRun: a job that waits for its next try tells why the last one failed, and so
+// it does at another daemon and after a restart.
+func TestLastRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	e := runningAs(t, t.TempDir(), func(c *Config) { c.RetryDelay, c.RetryMax = time.Hour, time.Hour }, sqlite(t, path))
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: `echo "no $1" >&2; exit 3`}})
+	})
+	id := add(t, e, "a-x", "luck")[0]
+	look := func(e *Engine) {
+		t.Helper()
+		rec := reaches(t, e, id, job.Deferred)
+		l := rec.Last
+		if l == nil || l.Try != 1 || l.Code != job.CodeError || l.Status != 500 || string(l.Data) != "exit status 3" || string(l.Stderr) != "no luck\n" || time.Since(l.At) > patience {
+			t.Fatalf("%+v, %+v", rec, l)
+		}
+	}
+	until(t, "it has run", func() error {
+		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Deferred {
+			return fmt.Errorf("%+v, %v", rec, err)
+		}
+		return nil
+	})
+	look(e)
+	e.Shutdown(context.Background())
+	again := running(t, t.TempDir(), sqlite(t, path))
+	defer again.Shutdown(context.Background())
+	look(again)
+}

@@ -8,6 +8,7 @@ type Outcome struct {
 	Again  bool   // RETRY, whatever Status says: HTTP's 408, 425, 429
 	Code   string // the reason where the handler did not give the status itself (before_failed, context_died, timeout, …), else ""
 	Data   []byte // all of it
+	Stderr []byte // the last StderrKept bytes of a run that was not the first, or not OK
 	// RetryAfter replaces the backoff of a RETRY or ERROR; 0: it does not. AtOnce is
 	// the least.
 	RetryAfter time.Duration
@@ -15,6 +16,9 @@ type Outcome struct {
 	BadLines   int    // J: lines that made no job
 	Wall       time.Duration
 }
+
+// StderrKept is how many bytes of a run's standard error are kept.
+const StderrKept = 4 << 10
 
 // AtOnce is a delay that is none.
 const AtOnce = time.Millisecond

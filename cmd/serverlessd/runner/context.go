@@ -157,6 +157,8 @@ const died = "the context ended before the job did"
 // context is of no use. A fault without a code is the end of ctx.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
 	defer func() { c.broken = c.broken || f != nil }()
+	c.p.Flush()
+	c.out.begin()
 	deadline := time.Now().Add(limit)
 	meter := c.p.Meter()
 	check := time.NewTimer(limit)
@@ -269,7 +271,17 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 		o = c.outcome(&m)
 	}
 	o.Wall = time.Since(began)
+	if verdict, _ := job.Judge(o.Status); verdict != job.OK || j.Tries > 1 {
+		o.Stderr = c.errors()
+	}
 	return o, f
+}
+
+// errors is the end of what the step has said on the standard error. What it wrote
+// before its mark may not have been read yet.
+func (c *process) errors() []byte {
+	c.p.Flush()
+	return c.out.errors()
 }
 
 func (c *process) outcome(m *mark) job.Outcome {
@@ -289,7 +301,7 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 	c, f := r.pool.take(ctx, keyOf(b.Client, b.Handler))
 	if f != nil {
 		if f.code != "" {
-			b.failFrom(0, *f, to)
+			b.failAll(f.outcome(), to)
 		}
 		return
 	}
@@ -309,7 +321,9 @@ func (r *Runner) runContext(ctx context.Context, b Batch, to Reporter) {
 	if f != nil {
 		if f.code != "" {
 			f.code = codeBefore
-			b.failFrom(0, *f, to)
+			o := f.outcome()
+			o.Stderr = c.errors()
+			b.failAll(o, to)
 		}
 		return
 	}

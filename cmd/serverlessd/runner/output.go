@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	logLine  = 1 << 10 // bytes of a line that are logged
-	tailSize = 1 << 10 // bytes of what was said last, for the reason of a death
+	logLine = 1 << 10 // bytes of a line that are logged
+	// lastSize is how many bytes of what was said last the reason of a death has.
+	lastSize = 1 << 10
 )
 
 // mark is the end of a step, as its context says it: a line with the context's
@@ -48,7 +49,7 @@ type output struct {
 
 	mu   sync.Mutex // guards the following
 	left int64      // bytes that may still come before the next mark
-	tail []byte     // of the standard error
+	tail []byte     // of the standard error of a step
 }
 
 func newOutput(secret string, o *Options, log zerolog.Logger) *output {
@@ -201,7 +202,7 @@ func (s stderr) Write(p []byte) (int, error) {
 	}
 	s.mu.Lock()
 	s.tail = append(s.tail, p...)
-	s.tail = s.tail[max(0, len(s.tail)-tailSize):]
+	s.tail = s.tail[max(0, len(s.tail)-job.StderrKept):]
 	s.mu.Unlock()
 	s.log.Debug().Bytes("text", p[:min(len(p), logLine)]).Msg("a job printed an error")
 	return len(p), nil
@@ -209,7 +210,20 @@ func (s stderr) Write(p []byte) (int, error) {
 
 // lastWords are what was said last on the standard error.
 func (o *output) lastWords() string {
+	tail := o.errors()
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(tail[max(0, len(tail)-lastSize):]), []byte("\uFFFD")))
+}
+
+// errors is the end of what a step has said on the standard error.
+func (o *output) errors() []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return string(bytes.ToValidUTF8(bytes.TrimSpace(o.tail), []byte("\uFFFD")))
+	return bytes.Clone(o.tail)
+}
+
+// begin begins a step: what was said before belongs to another one.
+func (o *output) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tail = o.tail[:0]
 }

@@ -10,6 +10,8 @@ import (
 
 	gloom "gloom/clients/go"
 
+	"gloom/cmd/serverlessd/job"
+
 	"github.com/rs/zerolog"
 )
 
@@ -103,7 +105,7 @@ func TestOutputWithoutAnEnd(t *testing.T) {
 			t.Fatal("the standard error has no end")
 		}
 	}
-	if m := <-o.marks; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > tailSize {
+	if m := <-o.marks; m.fault == nil || m.fault.code != codeOutput || len(o.tail) > job.StderrKept {
 		t.Errorf("%s, %d bytes are held", markText(m), len(o.tail))
 	}
 }

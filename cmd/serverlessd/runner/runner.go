@@ -277,10 +277,10 @@ func (f fault) outcome() job.Outcome {
 	return job.Outcome{Status: http.StatusInternalServerError, Code: f.code, Data: []byte(f.text)}
 }
 
-// failFrom reports all jobs from the i-th on as having met the same fault.
-func (b Batch) failFrom(i int, f fault, to Reporter) {
-	for ; i < len(b.Jobs); i++ {
+// failAll reports all jobs as having met the same end.
+func (b Batch) failAll(o job.Outcome, to Reporter) {
+	for i := range b.Jobs {
 		to.Started(i)
-		to.Ended(i, f.outcome())
+		to.Ended(i, o)
 	}
 }

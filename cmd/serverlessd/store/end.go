@@ -68,6 +68,7 @@ func (t *tx) end(h held, e *Ending) {
 	c := t.from(h)
 	switch e.Fate {
 	case Archive:
+		t.keepLast(e)
 		*c.ended(e.Code)++
 		t.archive(h, e.Code, e.Status)
 		if len(e.Data) > 0 || e.Truncated || e.BadLines > 0 {
@@ -75,6 +76,7 @@ func (t *tx) end(h held, e *Ending) {
 				t.s.upsert("id", []string{"data", "truncated", "bad_lines"}, nil), string(h.id), nonNil(e.Data), e.Truncated, e.BadLines)
 		}
 	case Again:
+		t.keepLast(e)
 		c.open++
 		t.change(h, "`lock` = '', dt = ?, code = ?, exitcode = ?", at(t.now.Add(e.Delay)), e.Code, e.Status)
 	case GiveBack:

@@ -110,6 +110,8 @@ func (*my) schema() []string {
 			" KEY lock_dt (`lock`, dt), KEY type_lock_dt (type, `lock`, dt)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_data (id CHAR(24) PRIMARY KEY, data LONGBLOB NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_results (id CHAR(24) PRIMARY KEY, data MEDIUMBLOB NOT NULL, truncated TINYINT NOT NULL, bad_lines INT NOT NULL" + table,
+		"CREATE TABLE IF NOT EXISTS sq_last (id CHAR(24) PRIMARY KEY, tries INT NOT NULL, dt DATETIME(3) NOT NULL, took_ms BIGINT NOT NULL," +
+			" code VARCHAR(24) NOT NULL, exitcode SMALLINT NOT NULL, data VARBINARY(4096) NOT NULL, stderr VARBINARY(4096) NOT NULL" + table,
 		"CREATE TABLE IF NOT EXISTS sq_handlers (id CHAR(24) PRIMARY KEY, type VARCHAR(200) NOT NULL, dt DATETIME(3) NOT NULL," +
 			" lang VARCHAR(16) NOT NULL, data LONGBLOB NOT NULL, KEY type_dt (type, dt)" + table,
 		"CREATE TABLE IF NOT EXISTS sq_counts (type VARCHAR(200) NOT NULL, slot INT NOT NULL, open BIGINT NOT NULL, running BIGINT NOT NULL, ok BIGINT NOT NULL," +

@@ -35,8 +35,10 @@ func scanRecord(r *sql.Rows, now time.Time) (rec Record, err error) {
 // Job implements Store.
 func (s *SQL) Job(ctx context.Context, id job.ID) (rec *Record, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
-		rec, err = record(ctx, q, now, id)
-		return err
+		if rec, err = record(ctx, q, now, id); err != nil {
+			return err
+		}
+		return addLast(ctx, q, []*Record{rec})
 	})
 	return rec, err
 }
@@ -117,6 +119,7 @@ func (s *SQL) Retry(ctx context.Context, id job.ID) error {
 func (t *tx) retry(h held) {
 	t.free(h, t.now, ", tries = 0, fence = fence + 1, first_dt = ?, done_dt = NULL, code = NULL, exitcode = NULL", at(t.now))
 	t.later("DELETE FROM sq_results WHERE id = ?", string(h.id))
+	t.later("DELETE FROM sq_last WHERE id = ?", string(h.id))
 }
 
 // condition is what a query asks for.
@@ -155,11 +158,19 @@ func (s *SQL) Jobs(ctx context.Context, want Query) (list []Record, err error) {
 	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
 		list = nil
 		where, args := want.condition("j.", now)
-		return each(ctx, q, recordColumns+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
+		err := each(ctx, q, recordColumns+where+" ORDER BY j.id DESC LIMIT ?", append(args, want.Limit), func(r *sql.Rows) error {
 			rec, err := scanRecord(r, now)
 			list = append(list, rec)
 			return err
 		})
+		if err != nil || !want.Last {
+			return err
+		}
+		recs := make([]*Record, len(list))
+		for i := range list {
+			recs[i] = &list[i]
+		}
+		return addLast(ctx, q, recs)
 	})
 	return list, err
 }

@@ -150,6 +150,7 @@ type Ending struct {
 	Truncated bool
 	BadLines  int
 	Follow    []Follow // of Archive: written in the same transaction, due at once
+	Last      *Last    // of Archive and Again: to be kept, unless nil; its Try is that of Run
 }
 
 // Follow is a job that a run makes.
@@ -206,6 +207,7 @@ type Record struct {
 	Status       int    // 0: none
 	Truncated    bool
 	BadLines     int
+	Last         *Last // nil: no run has not succeeded, or a Query did not ask
 }
 
 // Query finds jobs of a client.
@@ -214,6 +216,7 @@ type Query struct {
 	State        job.State // "": all
 	After        job.ID    // older than that
 	Limit        int
+	Last         bool // with the last runs
 }
 
 // Counts are the jobs of a type: Added is the sum of all others.

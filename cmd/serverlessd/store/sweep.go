@@ -207,7 +207,7 @@ func (t *tx) remove(rows []held) error {
 		}
 		rows = rows[n:]
 		text, args := in(ids)
-		for _, table := range []string{"sq_jobs", "sq_data", "sq_results"} {
+		for _, table := range []string{"sq_jobs", "sq_data", "sq_results", "sq_last"} {
 			if _, err := t.exec("DELETE FROM "+table+" WHERE id"+text, args...); err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
@@ -26,13 +27,40 @@ type shownJob struct {
 	ExitCode  *int      `json:"exitcode"`
 	Truncated bool      `json:"truncated"`
 	BadLines  int       `json:"bad_lines"`
+	// Last is there as soon as a run has not succeeded.
+	Last *shownRun `json:"last,omitempty"`
+}
+
+// shownRun is a run as it is answered. What is no UTF-8 of its data is replaced.
+type shownRun struct {
+	Try      int    `json:"try"`
+	At       string `json:"at"`
+	TookMS   int64  `json:"took_ms"`
+	Code     string `json:"code"`
+	ExitCode *int   `json:"exitcode"`
+	Data     string `json:"data"`
+	Stderr   string `json:"stderr"`
+}
+
+func showRun(l *store.Last) *shownRun {
+	if l == nil {
+		return nil
+	}
+	s := &shownRun{
+		Try: l.Try, At: iso(l.At), TookMS: l.Took.Milliseconds(), Code: l.Code,
+		Data: strings.ToValidUTF8(string(l.Data), "\uFFFD"), Stderr: strings.ToValidUTF8(string(l.Stderr), "\uFFFD"),
+	}
+	if l.Status != 0 {
+		s.ExitCode = &l.Status
+	}
+	return s
 }
 
 func show(rec *store.Record) shownJob {
 	_, typ, _ := job.Split(rec.Jobtype)
 	s := shownJob{
 		ID: rec.ID, Type: typ, State: rec.State, DT: iso(rec.Due), CreateDT: iso(rec.Created), Lock: rec.Lock,
-		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines,
+		Tries: rec.Tries, Truncated: rec.Truncated, BadLines: rec.BadLines, Last: showRun(rec.Last),
 	}
 	if !rec.Done.IsZero() {
 		done := iso(rec.Done)

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// Last is how the last run of a job went. It is kept of jobs of which a run has not
+// succeeded.
+type Last struct {
+	Try          int
+	At           time.Time // when it ended; in an Ending by this process's clock
+	Took         time.Duration
+	Code         string // the run's own: an abandoned job's was error, say
+	Status       int
+	Data, Stderr []byte // at most LastKept each
+}
+
+// LastKept is how many bytes are kept of each of the two.
+const LastKept = job.StderrKept
+
+// keepLast writes how a run went.
+func (t *tx) keepLast(e *Ending) {
+	l := e.Last
+	if l == nil {
+		return
+	}
+	columns := []string{"tries", "dt", "took_ms", "code", "exitcode", "data", "stderr"}
+	t.later("INSERT INTO sq_last (id, tries, dt, took_ms, code, exitcode, data, stderr) VALUES "+marks(8)+t.s.upsert("id", columns, nil),
+		string(e.ID), e.Tries, at(t.now.Add(-time.Since(l.At))), l.Took.Milliseconds(), l.Code, l.Status,
+		nonNil(l.Data[:min(len(l.Data), LastKept)]), nonNil(l.Stderr[max(0, len(l.Stderr)-LastKept):]))
+}
+
+// addLast reads how the last runs of jobs went. What stands there of more tries than
+// the job has is of before it was run again by a daemon that knows no last runs.
+func addLast(ctx context.Context, q querier, recs []*Record) error {
+	known := make(map[job.ID]*Record)
+	var ids []job.ID
+	for _, rec := range recs {
+		if rec.Tries > 1 || rec.Code != "" && rec.Code != job.CodeOK {
+			known[rec.ID] = rec
+			ids = append(ids, rec.ID)
+		}
+	}
+	for part := range slices.Chunk(ids, slice) {
+		text, args := in(part)
+		err := each(ctx, q, "SELECT id, tries, dt, took_ms, code, exitcode, data, stderr FROM sq_last WHERE id"+text, args, func(r *sql.Rows) error {
+			var id job.ID
+			var dt moment
+			var took int64
+			l := &Last{}
+			if err := r.Scan((*string)(&id), &l.Try, &dt, &took, &l.Code, &l.Status, &l.Data, &l.Stderr); err != nil {
+				return err
+			}
+			l.At, l.Took = dt.time(), time.Duration(took)*time.Millisecond
+			if rec := known[id]; l.Try <= rec.Tries {
+				rec.Last = l
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
