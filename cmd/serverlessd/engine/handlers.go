@@ -61,6 +61,13 @@ func (h *handlers) handled() func(jobtype string) bool {
 	return h.has
 }
 
+// Unhandled tells that a jobtype has no handler, once the handlers of all stores have
+// been read.
+func (e *Engine) Unhandled(jobtype string) bool {
+	handled := e.handlers.handled()
+	return handled != nil && !handled(jobtype)
+}
+
 // nextFailed is the jobtype that is to hear of abandoned jobs, "" for none.
 func (h *handlers) nextFailed(jobtype string) string {
 	handler := h.newest(jobtype)

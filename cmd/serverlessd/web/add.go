@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -89,6 +90,9 @@ func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt 
 		p.batches[i].Due = due
 	}
 	a = added{OK: true, Count: p.count, IDs: ids("[]")}
+	if slices.ContainsFunc(p.batches, func(b journal.Batch) bool { return s.queue.Unhandled(b.Jobtype) }) {
+		a.Handlers = new(int)
+	}
 	if p.count == 0 {
 		return a, receipt, nil
 	}
@@ -123,6 +127,8 @@ type added struct {
 	Count  int   `json:"count"`
 	IDs    ids   `json:"ids"`
 	Stored *bool `json:"stored,omitempty"`
+	// Handlers is there, and 0, when a type of the lines has none: its jobs wait for one.
+	Handlers *int `json:"handlers,omitempty"`
 	// Reason is why not, if no store ever will.
 	Reason string `json:"reason,omitempty"`
 }

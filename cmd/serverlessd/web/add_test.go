@@ -28,6 +28,8 @@ func (away) Add(_ context.Context, batches []journal.Batch) (r journal.Receipt, 
 	return r, nil
 }
 
+func (away) Unhandled(string) bool { return false }
+
 func (a away) Stored(ctx context.Context, _ journal.Receipt) error {
 	a.asked <- struct{}{}
 	<-ctx.Done()

@@ -36,6 +36,9 @@ func (s *Web) putHandler(r *request) error {
 	}
 	leave() // not held while a store is waited for
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/json" {
+		if r.query.Has("lang") {
+			return invalid("lang", "the language of a handler in JSON stands in its lang, not in the query")
+		}
 		err = readSource(body, &h.Source)
 	} else if h.Lang, h.Body = r.query.Get("lang"), string(body); h.Lang == "" {
 		err = missing("lang", "the language is missing: send ?lang=, or a JSON object as application/json")
@@ -72,6 +75,14 @@ func readSource(body []byte, to *job.Source) error {
 	} else if err != nil || fields == nil {
 		return fail(http.StatusBadRequest, "invalid_json", "body", "the handler is JSON, but no object: %s", clip(bytes.TrimSpace(body)))
 	}
+	for name := range fields {
+		if name == "method" {
+			return invalid(name, "the method of an http handler stands in the query: ?method=PUT")
+		}
+		if !slices.Contains(sourceNames, name) {
+			return invalid(clip([]byte(name)), "a handler has no %.60q; there are %s", name, strings.Join(sourceNames, ", "))
+		}
+	}
 	for _, f := range []struct {
 		name     string
 		to       *string
@@ -93,6 +104,9 @@ func readSource(body []byte, to *job.Source) error {
 	}
 	return readOptions(fields["options"], &to.Options)
 }
+
+// sourceNames are the keys of a handler, optionNames those of its options.
+var sourceNames = []string{"lang", "body", "before", "beforeEach", "afterEach", "eid", "options"}
 
 var optionNames = []string{"batch", "batchSize", "concurrency", "timeout", "cpu", "next", "nextFailed"}
 

@@ -175,6 +175,7 @@ func (s *Web) result(r *request) error {
 const (
 	listed   = 100 // jobs of a list, unless it says otherwise
 	listMost = 1000
+	lastMost = 100 // with their last runs
 )
 
 var allStates = []job.State{job.Waiting, job.Deferred, job.Running, job.Succeeded, job.Fault, job.Abandoned, job.Expired}
@@ -208,10 +209,28 @@ func (r *request) find() (q store.Query, err error) {
 	return q, nil
 }
 
+// flag reads a parameter that is true, false or not there.
+func (r *request) flag(name string) (bool, error) {
+	switch value := r.query.Get(name); value {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	default:
+		return false, invalid(name, "%s=%.40q: must be true or false", name, value)
+	}
+}
+
 func (s *Web) list(r *request) error {
 	q, err := r.find()
 	if err != nil {
 		return err
+	}
+	if q.Last, err = r.flag("last"); err != nil {
+		return err
+	}
+	if q.Last && q.Limit > lastMost {
+		return invalid("limit", "limit=%d: must be from 1 to %d with last=true", q.Limit, lastMost)
 	}
 	recs, err := s.queue.Jobs(r.Context(), q)
 	if err != nil {
@@ -235,6 +254,13 @@ func (s *Web) retryAll(r *request) error {
 	q, err := r.find()
 	if err != nil {
 		return err
+	}
+	all, err := r.flag("all")
+	if err != nil {
+		return err
+	}
+	if !all && q.Type == "" && q.State == "" {
+		return missing("all", "neither type nor state says which jobs are to run again; all=true has all run that failed or were abandoned")
 	}
 	states := []job.State{q.State}
 	switch q.State {

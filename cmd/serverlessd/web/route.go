@@ -17,10 +17,10 @@ var (
 	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).quit}
 	states  = &action{methods: "GET", scope: Admin, do: (*Web).state}
 
-	add    = &action{methods: "POST", scope: Submit, do: (*Web).add}
-	addAny = &action{methods: "POST", scope: Submit, do: (*Web).addAny}
+	add    = &action{methods: "POST", query: "delay,dt,wait", body: true, scope: Submit, do: (*Web).add}
+	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait", body: true, scope: Submit, do: (*Web).addAny}
 
-	putHandler    = &action{methods: "POST,PUT", scope: Handle, do: (*Web).putHandler}
+	putHandler    = &action{methods: "POST,PUT", query: "lang,method", body: true, scope: Handle, do: (*Web).putHandler}
 	deleteHandler = &action{methods: "POST,DELETE", scope: Handle, do: (*Web).deleteHandler}
 	getHandler    = &action{methods: "GET", scope: Handle, do: (*Web).getHandler}
 
@@ -30,8 +30,8 @@ var (
 	result    = &action{methods: "GET", scope: Read, do: (*Web).result}
 	retry     = &action{methods: "POST", scope: Submit, do: (*Web).retry}
 	state     = &action{methods: "GET", scope: Read, do: (*Web).state}
-	list      = &action{methods: "GET", scope: Read, do: (*Web).list}
-	retryAll  = &action{methods: "POST", scope: Submit, do: (*Web).retryAll}
+	list      = &action{methods: "GET", query: "type,state,after,limit,last", scope: Read, do: (*Web).list}
+	retryAll  = &action{methods: "POST", query: "type,state,after,limit,all", scope: Submit, do: (*Web).retryAll}
 )
 
 // top are the paths without a client.

@@ -41,6 +41,8 @@ type Queue interface {
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype string) (*job.Handler, error)
+	// Unhandled tells that a type has no handler, as far as this daemon knows.
+	Unhandled(jobtype string) bool
 	Health() error
 	Start()
 	Stop()
@@ -82,6 +84,8 @@ type request struct {
 // action is what is done about a request.
 type action struct {
 	methods string // that it takes, with commas
+	query   string // the parameters that it takes, with commas
+	body    bool   // it takes one
 	scope   guard.Scope
 	open    bool // anybody may, under any name of the host
 	changes bool // something, even when it is a GET
@@ -131,10 +135,38 @@ func (s *Web) serve(w http.ResponseWriter, r *http.Request) error {
 	if !req.grant.Has(a.scope) {
 		return fail(http.StatusForbidden, "forbidden", "", "the token lacks the scope %s", scopeName(a.scope))
 	}
+	if err := req.strict(a); err != nil {
+		return err
+	}
 	if err := req.checkClient(); err != nil {
 		return err
 	}
 	return a.do(s, req)
+}
+
+// strict refuses what a request says beside what its action takes: a filter that is
+// misspelt, or stands in a body that nobody reads, is none.
+func (r *request) strict(a *action) error {
+	takes := "it takes none"
+	if a.query != "" {
+		takes = "there are " + strings.ReplaceAll(a.query, ",", ", ")
+	}
+	for name, values := range r.query {
+		if !slices.Contains(strings.Split(a.query, ","), name) {
+			return invalid(clip([]byte(name)), "%s has no parameter %.60q; %s", r.URL.Path, name, takes)
+		}
+		if len(values) > 1 {
+			return invalid(name, "%s is given %d times; once is all that is read", name, len(values))
+		}
+	}
+	if a.body || r.ContentLength == 0 {
+		return nil
+	}
+	if n, _ := r.Body.Read(make([]byte, 1)); n > 0 {
+		r.w.Header().Set("Connection", "close") // the rest is not read
+		return invalid("body", "%s takes no body; what it takes stands in its query: %s", r.URL.Path, takes)
+	}
+	return nil
 }
 
 // sameSite refuses what a web page of somebody else's could have had a browser

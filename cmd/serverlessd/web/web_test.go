@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestRetryAllPartly(t *testing.T) {
 	for calls, want := range []string{"", `{"affected":3,"more":true}`, `{"affected":6,"more":false}`} {
 		s, w := &Web{queue: &partly{calls: calls}}, httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/retry", http.NoBody)
-		err := s.retryAll(&request{Request: r, w: w, client: "acme"})
+		err := s.retryAll(&request{Request: r, w: w, client: "acme", query: url.Values{"all": {"true"}}})
 		if got := strings.TrimSpace(w.Body.String()); got != want || (err == nil) != (want != "") {
 			t.Errorf("after %d calls: %s, %v", calls, got, err)
 		}

@@ -1,0 +1,99 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
+)
+
+// acting is a queue that notes what is done.
+type acting struct {
+	away
+	did []string
+}
+
+func (a *acting) PutHandler(context.Context, *job.Handler) error {
+	a.did = append(a.did, "put handler")
+	return nil
+}
+
+func (a *acting) DeleteHandler(context.Context, string) (int, error) {
+	a.did = append(a.did, "delete handler")
+	return 1, nil
+}
+
+func (a *acting) RetryAll(_ context.Context, q store.Query) (int, bool, error) {
+	a.did = append(a.did, "retry "+q.Type+" "+string(q.State))
+	return 1, false, nil
+}
+
+func (a *acting) Jobs(context.Context, store.Query) ([]store.Record, error) {
+	a.did = append(a.did, "list")
+	return nil, nil
+}
+
+func (a *acting) Stop() { a.did = append(a.did, "stop") }
+
+func (*acting) Unhandled(string) bool { return true }
+
+// TestStrict: what a person misspells, or writes where nobody reads it, is refused with
+// what there is, and nothing is done.
+func TestStrict(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	const asJSON = "application/json"
+	for _, c := range []struct{ method, path, kind, body, status, says string }{
+		{"POST", "/a/job/x?delays=5m", "", "1", "400", `has no parameter "delays"; there are delay, dt, wait`},
+		{"POST", "/a/job/x?delay=5m&delay=6m", "", "1", "400", "delay is given 2 times"},
+		{"POST", "/add?jobtype=x&clients=a", "", "1", "400", "there are jobtype, client, delay, dt, wait"},
+		{"POST", "/a/job/x", "", "1", "200", `"handlers":0`},
+		{"POST", "/a/handler/add/x?Lang=sh", "", "true", "400", "there are lang, method"},
+		{"POST", "/a/handler/add/x?lang=sh", "", "true", "200", "put handler"},
+		{"POST", "/a/handler/add/x?lang=sh", asJSON, `{"lang":"sh","body":"true"}`, "400", "stands in its lang"},
+		{"POST", "/a/handler/add/x", asJSON, `{"lang":"sh","body":"true","Before":"x"}`, "400", `a handler has no "Before"; there are lang, body, before`},
+		{"POST", "/a/handler/add/x", asJSON, `{"lang":"http","body":"http://x","method":"PUT"}`, "400", "?method=PUT"},
+		{"POST", "/a/handler/add/x", asJSON, `{"lang":"sh","body":"true","options":{"retries":3}}`, "400", `no option "retries"; there are batch`},
+		{"DELETE", "/a/handler/del/x?version=1", "", "", "400", "it takes none"},
+		{"DELETE", "/a/handler/del/x", "", `{"id":"1"}`, "400", "takes no body"},
+		{"DELETE", "/a/handler/del/x", "", "", "200", "delete handler"},
+		{"POST", "/a/retry?typ=x", "", "", "400", "there are type, state, after, limit, all"},
+		{"POST", "/a/retry", "", `{"type":"x"}`, "400", "takes no body"},
+		{"POST", "/a/retry", "", "", "400", "all=true"},
+		{"POST", "/a/retry?type=&state=", "", "", "400", "all=true"},
+		{"POST", "/a/retry?limit=5", "", "", "400", "all=true"},
+		{"POST", "/a/retry?all=yes", "", "", "400", "must be true or false"},
+		{"POST", "/a/retry?all=true", "", "", "200", "retry  failed"},
+		{"POST", "/a/retry?type=x", "", "", "200", "retry x failed"},
+		{"POST", "/a/retry?state=failed", "", "", "200", "retry  failed"},
+		{"GET", "/a/jobs?stat=failed", "", "", "400", "there are type, state, after, limit, last"},
+		{"GET", "/a/jobs?last=true", "", "", "200", "list"},
+		{"GET", "/a/jobs?last=true&limit=101", "", "", "400", "from 1 to 100"},
+		{"POST", "/stop?client=a", "", "", "400", "it takes none"},
+		{"POST", "/stop", "", "", "200", "stop"},
+	} {
+		q := &acting{}
+		s := New(q, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 20, MaxLines: 10, MaxBodies: 2})
+		r, w := httptest.NewRequest(c.method, "http://"+d.Addr().String()+c.path, strings.NewReader(c.body)), httptest.NewRecorder()
+		if c.body == "" {
+			r.Body, r.ContentLength = http.NoBody, 0
+		}
+		r.Header.Set("Content-Type", c.kind)
+		s.ServeHTTP(w, r)
+		did := strings.Join(q.did, ", ")
+		says := w.Body.String() + did
+		if w.Code != int(c.status[0]-'0')*100 || !strings.Contains(says, c.says) && !strings.Contains(strings.ReplaceAll(says, `\"`, `"`), c.says) || w.Code != 200 && did != "" {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, w.Code, says)
+		}
+	}
+}
