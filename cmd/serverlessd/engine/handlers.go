@@ -135,7 +135,7 @@ func (h *handlers) read(b *backend) error {
 
 // PutHandler adds a version of a jobtype's handler, and sets its id and time.
 func (e *Engine) PutHandler(ctx context.Context, h *job.Handler) error {
-	if err := e.runner.Check(&h.Source); err != nil {
+	if err := e.runner.Check(ctx, &h.Source); err != nil {
 		return err
 	}
 	h.ID = e.ids.Next(1).String()

@@ -153,6 +153,9 @@ func TestBulk(t *testing.T) {
 	})
 	t.Run("all again", func(t *testing.T) {
 		d.handler(t, who, "f", "sh", `exit 0`)
+		for query, code := range map[string]string{"": "missing_field", "?type=&state=": "missing_field", "?typ=f": "invalid_value", "?type=f&type=g": "invalid_value"} {
+			d.refuses(t, 400, code, "POST", "/"+who+"/retry"+query, "")
+		}
 		r := d.wants(t, 200, "POST", "/"+who+"/retry?type=f&state=failed", "")
 		if r.json["affected"] != 25.0 || r.json["more"] != false {
 			t.Errorf("%s", r)
@@ -230,5 +233,51 @@ func TestFair(t *testing.T) {
 	d.ends(t, b, id, "ok")
 	if k := d.counts(t, a, "s"); k["ok"].(float64) > 10 {
 		t.Errorf("%v jobs of the backlog ran before the other client's only one", k["ok"])
+	}
+}
+
+// TestLast: a job whose run has not succeeded tells why, while it waits for its next
+// try, in lists that ask for it, and at a daemon that comes after.
+func TestLast(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--retry-delay=1h", "--retry-max=1h")
+	for lang, body := range map[string]string{
+		"sh": `echo "secret of $1" >&2; echo gone; exit 9`, "node": `console.error("secret of", payload); throw new Error("broken " + payload)`,
+		"python": "import sys\nprint('secret of', payload, file=sys.stderr)\nraise ValueError('broken ' + payload)",
+		"php":    `fwrite(STDERR, "secret of $payload\n"); throw new Exception("broken $payload");`,
+	} {
+		d.handler(t, "c", lang, lang, body)
+		id := d.one(t, "c", lang, "x")
+		until(t, lang+" has run", func() error {
+			if r := d.job(t, "c", id); r.text("state") != "deferred" {
+				return fmt.Errorf("%s", r)
+			}
+			return nil
+		})
+		r := d.job(t, "c", id)
+		last, _ := r.json["last"].(map[string]any)
+		data := map[bool]string{true: "exit status 9", false: "broken x"}[lang == "sh"]
+		if last["try"] != 1.0 || last["code"] != "error" || last["exitcode"] != 500.0 || last["data"] != data || last["at"] == nil || last["took_ms"] == nil {
+			t.Errorf("%s: %s", lang, r)
+		}
+		if text := fmt.Sprint(last["stderr"]); !strings.HasPrefix(text, "secret of x\n") || lang != "sh" && !strings.Contains(text, data) {
+			t.Errorf("%s: %s", lang, r)
+		}
+		for query, want := range map[string]bool{"": false, "&last=true": true} {
+			list := d.wants(t, 200, "GET", "/c/jobs?type="+lang+query, "").json["jobs"].([]any)
+			if _, got := list[0].(map[string]any)["last"]; len(list) != 1 || got != want {
+				t.Errorf("%s%s: %v", lang, query, list)
+			}
+		}
+	}
+	d.handler(t, "c", "well", "sh", "echo fine >&2")
+	id := d.one(t, "c", "well", "x")
+	d.ends(t, "c", id, "ok")
+	if r := d.job(t, "c", id); r.json["last"] != nil {
+		t.Errorf("succeeded at once: %s", r)
+	}
+	r := d.wants(t, 200, "POST", "/c/job/nobody", "x")
+	if r.json["handlers"] != 0.0 {
+		t.Errorf("a type without a handler: %s", r)
 	}
 }

@@ -1,7 +1,12 @@
 package runner
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"gloom/cmd/serverlessd/job"
 )
@@ -13,7 +18,8 @@ func TestCheck(t *testing.T) {
 		{"cobol", "x", "invalid_lang lang"},
 		{job.Node, "x", "invalid_lang lang"},
 		{job.Shell, "", "missing_field body"},
-		{job.Shell, "if", ""},
+		{job.Shell, "if", "invalid_value body"},
+		{job.Shell, "if true; then exit 3; fi", ""},
 		{job.Gloom, "a note", ""},
 		{job.HTTP, "http://a/b", ""},
 		{job.HTTP, "https://user:word@a:1/b?c", ""},
@@ -23,7 +29,7 @@ func TestCheck(t *testing.T) {
 		{job.HTTP, "a/b", "invalid_value body"},
 		{job.HTTP, "http://a\x00/", "invalid_value body"},
 	} {
-		err := r.Check(&job.Source{Lang: c.lang, Body: c.body})
+		err := r.Check(t.Context(), &job.Source{Lang: c.lang, Body: c.body})
 		got := ""
 		if e, ok := err.(*CheckError); ok {
 			got = e.Code + " " + e.Field
@@ -31,5 +37,63 @@ func TestCheck(t *testing.T) {
 		if got != c.want || (err != nil) != (got != "") {
 			t.Errorf("%s %q: %v, want %q", c.lang, c.body, err, c.want)
 		}
+	}
+}
+
+// TestSyntax: code that does not compile is refused with its line and what is wrong,
+// and none is run for that.
+func TestSyntax(t *testing.T) {
+	ran := filepath.Join(t.TempDir(), "ran")
+	for lang, c := range map[string]struct{ good, bad, says string }{
+		job.Node:   {"import('fs').then(f => f.writeFileSync('RAN', ''));\nconst x = await 1; return x", "const a = 1;\nconst b = ;\n", "line 2: Unexpected token ';'"},
+		job.Python: {"open('RAN', 'w')\nreturn 1", "x = 1\nif x\n  return 2\n", "line 2: expected ':'"},
+		job.PHP:    {"<?php touch('RAN');\nreturn 1;", "$a = 1;\n$b = ;\n", "line 2: syntax error, unexpected token \";\""},
+		job.Shell:  {"touch RAN\nexit 0", "echo 1\nfi\n", "line 2: Syntax error: \"fi\" unexpected"},
+	} {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			r := newRunner(t, nil)
+			good, hook := strings.ReplaceAll(c.good, "RAN", ran), strings.NewReplacer("RAN", ran, "; return x", "", "return 1;", "", "return 1", "").Replace(c.good)
+			if err := r.Check(t.Context(), &job.Source{Lang: lang, Body: good, Before: hook, AfterEach: hook}); err != nil {
+				t.Error(err)
+			}
+			for field, s := range map[string]job.Source{
+				"body": {Body: c.bad}, "before": {Body: good, Before: c.bad}, "beforeEach": {Body: good, BeforeEach: c.bad}, "afterEach": {Body: good, AfterEach: c.bad},
+			} {
+				s.Lang = lang
+				err := r.Check(t.Context(), &s)
+				var e *CheckError
+				if !errors.As(err, &e) || e.Code != "invalid_value" || e.Field != field || e.Reason != field+" has a syntax error: "+c.says {
+					t.Errorf("%s: %v", field, err)
+				}
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("it was run")
+			}
+		})
+	}
+}
+
+// TestNoInterpreter: a handler whose interpreter is not there is refused, as its jobs
+// could not run.
+func TestNoInterpreter(t *testing.T) {
+	r := newRunner(t, func(o *Options) { o.Path = t.TempDir() })
+	for _, lang := range []string{job.Node, job.PHP, job.Python, job.Shell} {
+		var e *CheckError
+		if err := r.Check(t.Context(), &job.Source{Lang: lang, Body: "1"}); !errors.As(err, &e) || e.Code != "invalid_lang" || !strings.Contains(e.Reason, "is not on this host") {
+			t.Errorf("%s: %v", lang, err)
+		}
+	}
+}
+
+// TestCheckTakesItsTime: a check that does not end is ended.
+func TestCheckTakesItsTime(t *testing.T) {
+	path := t.TempDir()
+	if err := os.WriteFile(filepath.Join(path, "php"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := newRunner(t, func(o *Options) { o.Path, o.Start = path+":/usr/bin:/bin", 50*time.Millisecond })
+	if err := r.Check(t.Context(), &job.Source{Lang: job.PHP, Body: "1"}); !errors.Is(err, ErrCheckBusy) {
+		t.Error(err)
 	}
 }

@@ -99,9 +99,10 @@ type Reporter interface {
 
 // Runner runs batches. It is safe for concurrent use.
 type Runner struct {
-	o    Options
-	web  *http.Client
-	pool *pool
+	o      Options
+	web    *http.Client
+	pool   *pool
+	checks chan struct{} // those at work
 
 	mu   sync.Mutex // guards the following
 	life context.Context
@@ -123,7 +124,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	launch.KeepDescriptors()
-	r := &Runner{o: o, web: newClient(o)}
+	r := &Runner{o: o, web: newClient(o), checks: make(chan struct{}, checksAtOnce)}
 	r.pool = newPool(r, who)
 	r.life, r.end = context.WithCancel(context.Background())
 	go r.pool.watch()
@@ -220,9 +221,9 @@ type CheckError struct{ Code, Field, Reason string }
 
 func (e *CheckError) Error() string { return e.Reason }
 
-// Check tells what is wrong with a source, if anything: a *CheckError. Code is
-// not parsed: that is the first run's.
-func (r *Runner) Check(s *job.Source) error {
+// Check tells what is wrong with a source, if anything: a *CheckError, or
+// ErrCheckBusy. Code is compiled, and not run.
+func (r *Runner) Check(ctx context.Context, s *job.Source) error {
 	switch {
 	case s.Lang == "":
 		return &CheckError{"missing_field", "lang", "the handler has no lang"}
@@ -235,7 +236,7 @@ func (r *Runner) Check(s *job.Source) error {
 	case s.Lang == job.HTTP:
 		return checkURL(s.Body)
 	}
-	return nil
+	return r.compile(ctx, s)
 }
 
 func checkURL(body string) error {

@@ -52,6 +52,8 @@ func faultOf(err error) *fault {
 		return f
 	case errors.As(err, &check):
 		return fail(http.StatusBadRequest, check.Code, check.Field, "%s", check.Reason)
+	case errors.Is(err, runner.ErrCheckBusy):
+		return busy("overloaded", "%v", err)
 	case errors.Is(err, store.ErrRunning):
 		return fail(http.StatusConflict, "running", "", "%v", err)
 	case errors.Is(err, store.ErrDone):

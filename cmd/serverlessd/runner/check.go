@@ -1,0 +1,154 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"gloom/cmd/internal/launch"
+	"gloom/cmd/serverlessd/job"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sources are compiled, and nothing of them is run, by the interpreter that is to run
+// them and under a context's limits.
+
+//go:embed driver/check.js
+var nodeCheck string
+
+//go:embed driver/check.py
+var pythonCheck string
+
+// compiler is how sources of a language are checked: a command that reads one from its
+// input, and ends with 0 or says what is wrong with it.
+type compiler struct {
+	args func(o *Options, hook bool) []string
+	text func(source string, hook bool) string
+	// fault finds the line and the message in what the command says; nil: it is all
+	// of it.
+	fault *regexp.Regexp
+}
+
+func asItIs(source string, _ bool) string { return source }
+
+var compilers = map[string]compiler{
+	job.Shell: {
+		args:  func(*Options, bool) []string { return []string{"sh", "-n"} },
+		text:  func(source string, _ bool) string { s, _, _ := strings.Cut(source, "\x00"); return s + "\n" },
+		fault: regexp.MustCompile(`(?m)^[^:\n]*: (?:line )?(?P<line>\d+): (?P<text>.*)$`),
+	},
+	job.Node: {
+		args: func(o *Options, _ bool) []string {
+			return []string{"node", fmt.Sprintf("--max-old-space-size=%d", max(o.Memory>>20, 1)), "-e", nodeCheck}
+		},
+		text: asItIs,
+	},
+	job.Python: {
+		args: func(_ *Options, hook bool) []string {
+			return []string{"python3", "-I", "-c", pythonCheck, map[bool]string{true: "hook", false: "job"}[hook]}
+		},
+		text: asItIs,
+	},
+	job.PHP: {
+		args: func(o *Options, _ bool) []string {
+			return []string{"php", "-d", fmt.Sprintf("memory_limit=%d", o.Memory), "-d", "display_errors=stderr", "-d", "log_errors=0", "-d", "html_errors=0", "-l"}
+		},
+		// The lines are those of the source.
+		text: func(source string, hook bool) string {
+			source = phpTag.ReplaceAllString(source, "")
+			if hook {
+				return "<?php " + source
+			}
+			return "<?php return static function ($payload, $job) {" + source + "\n};"
+		},
+		fault: regexp.MustCompile(`(?m)^(?:PHP )?(?:Parse|Fatal) error: +(?P<text>.*) in .* on line (?P<line>\d+)$`),
+	},
+}
+
+var phpTag = regexp.MustCompile(`^\s*<\?php\b`)
+
+const (
+	checksAtOnce = 4       // processes that check, at a time
+	checkSays    = 4 << 10 // bytes of what they say that are kept
+)
+
+// ErrCheckBusy is returned for a source that could not be checked in time.
+var ErrCheckBusy = errors.New("the handler could not be checked in time; try again")
+
+// compile tells what is wrong with the code of a source, if anything: a *CheckError,
+// or ErrCheckBusy. It takes the time of a context's start at most.
+func (r *Runner) compile(ctx context.Context, s *job.Source) error {
+	c, ok := compilers[s.Lang]
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.o.Start, ErrCheckBusy)
+	defer cancel()
+	select {
+	case r.checks <- struct{}{}:
+		defer func() { <-r.checks }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, part := range []struct {
+		name, source string
+		hook         bool
+	}{{"body", s.Body, false}, {"before", s.Before, true}, {"beforeEach", s.BeforeEach, true}, {"afterEach", s.AfterEach, true}} {
+		if part.source == "" {
+			continue
+		}
+		said, ok, err := r.check(ctx, c, part.source, part.hook)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			return &CheckError{"invalid_lang", "lang", fmt.Sprintf("lang %q is on, but its interpreter is not on this host: %v", s.Lang, err)}
+		case err != nil:
+			return err
+		case !ok:
+			return &CheckError{"invalid_value", part.name, fmt.Sprintf("%s has a syntax error: %s", part.name, c.explain(said))}
+		}
+	}
+	return nil
+}
+
+// check runs a compiler on a source, and tells what it said and whether all is well.
+func (r *Runner) check(ctx context.Context, c compiler, source string, hook bool) (said string, ok bool, err error) {
+	out := &launch.Kept{Limit: checkSays}
+	limits := []launch.Limit{{Resource: unix.RLIMIT_CORE, Max: 0}, {Resource: unix.RLIMIT_FSIZE, Max: 0}, {Resource: unix.RLIMIT_CPU, Max: uint64(r.o.Start/time.Second) + 1}}
+	p, err := launch.Start(launch.Command{
+		Args: c.args(&r.o, hook), Dir: "/", Env: []string{"PATH=" + r.o.Path, "HOME=/", "LANG=C.UTF-8"},
+		Stdin: []byte(c.text(source, hook)), Stderr: out, Guard: r.o.Guard, User: r.pool.user, Limits: limits,
+	})
+	if err != nil {
+		return "", false, err
+	}
+	p.KillRest()
+	select {
+	case <-p.Ended():
+	case <-ctx.Done():
+		p.SignalGroup(unix.SIGKILL)
+		<-p.Ended()
+		return "", false, context.Cause(ctx)
+	}
+	said, _ = out.Text()
+	result := p.Result()
+	if result.Signal != 0 && said == "" {
+		said = "the compiler ended with " + launch.SignalName(result.Signal)
+	}
+	return said, result.Code == 0 && result.Signal == 0, result.Err
+}
+
+// explain makes "line N: what is wrong" of what a compiler said.
+func (c compiler) explain(said string) string {
+	if c.fault != nil {
+		if m := c.fault.FindStringSubmatch(said); m != nil {
+			return "line " + m[c.fault.SubexpIndex("line")] + ": " + m[c.fault.SubexpIndex("text")]
+		}
+	}
+	return string(bytes.TrimSpace([]byte(said)))
+}

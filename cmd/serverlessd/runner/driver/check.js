@@ -1,0 +1,15 @@
+// Compiles the source on the standard input as node.js does, and runs nothing of it.
+// What is wrong goes to the standard error.
+const source = require('fs').readFileSync(0, 'utf8');
+try {
+  new (async () => {}).constructor('payload', 'job', source);
+} catch (e) {
+  let line = '';
+  try { // the constructor does not tell the line
+    new (require('vm').Script)(`(async function (payload, job) {\n${source}\n})`, { filename: 'source', lineOffset: -1 });
+  } catch (e) {
+    line = /^source:(\d+)/.exec(e.stack)?.[1] ?? '';
+  }
+  console.error((line && `line ${line}: `) + e.message);
+  process.exitCode = 1;
+}
