@@ -157,8 +157,6 @@ const died = "the context ended before the job did"
 // context is of no use. A fault without a code is the end of ctx.
 func (c *process) step(ctx context.Context, frame []byte, limit, cpu time.Duration) (m mark, f *fault) {
 	defer func() { c.broken = c.broken || f != nil }()
-	c.p.Flush()
-	c.out.begin()
 	deadline := time.Now().Add(limit)
 	meter := c.p.Meter()
 	check := time.NewTimer(limit)
@@ -237,6 +235,7 @@ func (c *process) hook(ctx context.Context, what, source string, limit, cpu time
 	if source == "" {
 		return nil
 	}
+	c.forgetErrors()
 	m, f := c.step(ctx, c.speaks.hook(c, source), limit, cpu)
 	if f != nil {
 		if f.code != "" {
@@ -263,6 +262,7 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 		f = &fault{codeContextFailed, err.Error()}
 		return f.outcome(), f
 	}
+	c.forgetErrors()
 	m, f := c.step(ctx, frame, c.r.timeout(b.Handler), c.r.cpu(b.Handler))
 	c.jobs++
 	if f != nil {
@@ -275,6 +275,14 @@ func (c *process) run(ctx context.Context, b Batch, j Job) (o job.Outcome, f *fa
 		o.Stderr = c.errors()
 	}
 	return o, f
+}
+
+// forgetErrors forgets what was said on the standard error before the step that comes.
+// It is not called before the hello: what a context says at its start may be why there
+// is none.
+func (c *process) forgetErrors() {
+	c.p.Flush()
+	c.out.forget()
 }
 
 // errors is the end of what the step has said on the standard error. What it wrote

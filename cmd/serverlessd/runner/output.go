@@ -221,8 +221,8 @@ func (o *output) errors() []byte {
 	return bytes.Clone(o.tail)
 }
 
-// begin begins a step: what was said before belongs to another one.
-func (o *output) begin() {
+// forget forgets it: what was said before belongs to another step.
+func (o *output) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tail = o.tail[:0]
