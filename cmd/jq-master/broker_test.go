@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,5 +183,99 @@ func TestBrokerRestarts(t *testing.T) {
 		if order[i] != id {
 			t.Fatalf("job %d was handed out as %v", i, order)
 		}
+	}
+}
+
+// TestNamespaces: masters of other namespaces share a broker and nothing else. Their
+// jobs have the same names, and their constraints the same ids, also such as would be
+// alike when they were put together with colons. A job never gets to another's worker,
+// and what one does to its constraint changes nothing for the other.
+func TestNamespaces(t *testing.T) {
+	b := shared(t, nil)
+	long := strings.Repeat("%", 100)
+	spaces := []string{"default", "a", "a:b", long}
+	ids := []string{"x", "b:x", strings.Repeat("%", 200), strings.Repeat("\"", 200), strings.Repeat("<", 200)}
+	clients := map[string]*client{}
+	for _, ns := range spaces {
+		clients[ns] = start(t, append(usesBroker(b), "--namespace", ns)...).client(t, jsonType)
+	}
+	path := func(id string) string { return "/v1/constraints/" + url.PathEscape(id) }
+	jobs := map[string]string{}
+	for _, ns := range spaces {
+		c := clients[ns]
+		for i, id := range ids {
+			body, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/n", "op": "eq", "value": i}, "concurrency": 0, "rate": 1000})
+			c.do("PUT", path(id), string(body)).want(201)
+			jobs[ns+id] = c.enqueue(fmt.Sprintf(`{"name":"same","argument":{"n":%d},"priority":%d}`, i, i))
+		}
+		per, _ := json.Marshal(map[string]any{"match": map[string]any{"field": "/argument/u", "op": "exists", "value": true}, "concurrency": 1, "rate": 1000, "per": "/argument/u"})
+		c.do("PUT", path("per"), string(per)).want(201)
+	}
+	// Each counts its own, and no others.
+	for _, ns := range spaces {
+		for i, id := range ids {
+			eventually(t, ns+" sees what its constraint holds back", func() bool {
+				return clients[ns].do("GET", path(id), "").want(200).get("blocked") == "1"
+			})
+			if got := clients[ns].do("GET", "/v1/jobs/"+jobs[ns+id], "").want(200).decode()["blocked_by"]; fmt.Sprint(got) != fmt.Sprint([]string{id}) {
+				t.Errorf("%s: job %d is held back by %v, want %.20q", ns, i, got, id)
+			}
+		}
+	}
+	// One lifts its limit: its job runs, on its own worker, and no other.
+	workers := map[string]string{}
+	for _, ns := range spaces {
+		workers[ns] = clients[ns].register(`{"name":"w","max_jobs":20}`)
+	}
+	for _, ns := range spaces {
+		for _, id := range ids {
+			clients[ns].do("DELETE", path(id), "").want(204)
+			if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != jobs[ns+id] {
+				t.Errorf("%.20s has lifted %.20s and got %v, want %s", ns, id, got, jobs[ns+id])
+			}
+			for _, other := range spaces {
+				if r := clients[other].do("POST", "/worker/jobs?wait=0.02&max=20", "", "worker-id", workers[other]); r.status != 204 {
+					t.Fatalf("%.20s has lifted %.20s, and %.20s hands out %s", ns, id, other, r.text)
+				}
+			}
+		}
+	}
+	// The buckets of per are apart, too.
+	for _, ns := range spaces {
+		mine := clients[ns].enqueue(`{"name":"same","argument":{"u":1}}`)
+		if got := clients[ns].pull(workers[ns], 20); len(got) != 1 || got[0] != mine {
+			t.Errorf("%.20s: %v runs, want %s", ns, got, mine)
+		}
+	}
+}
+
+// TestForeignJobs: a master that is handed a job it does not know gives it back. Two
+// with one namespace and a store each are no queue, but neither ends the other's jobs.
+func TestForeignJobs(t *testing.T) {
+	b := shared(t, nil)
+	one, two := start(t, usesBroker(b)...).client(t, jsonType), start(t, usesBroker(b)...).client(t, jsonType)
+	idle := two.register(`{"name":"w","max_jobs":5}`)
+	stop := make(chan struct{})
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				two.do("POST", "/worker/jobs?wait=0.2&max=5", "", "worker-id", idle)
+			}
+		}
+	}()
+	id := one.enqueue(`{"name":"same","argument":{}}`)
+	if st := one.do("GET", "/job/"+id+"/polling?timeout=1", ""); st.status != 408 {
+		t.Errorf("nobody has run the job: %d %s", st.status, st.text)
+	}
+	close(stop)
+	<-asked
+	worker := one.register(`{"name":"w","max_jobs":5}`)
+	if got := one.pull(worker, 5); len(got) != 1 || got[0] != id {
+		t.Errorf("pulled %v, want %s", got, id)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -139,8 +141,8 @@ func (o *options) validate() error {
 		}
 	}
 	switch {
-	case o.namespace == "" || len(o.namespace) > 100 || strings.ContainsAny(o.namespace, "{}*~. \x00\n"):
-		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes without spaces, dots and {}*~"}
+	case o.namespace == "" || len(o.namespace) > 100 || !utf8.ValidString(o.namespace) || strings.ContainsAny(o.namespace, "{}*~. ") || strings.ContainsFunc(o.namespace, unicode.IsControl):
+		return &guard.OptionError{Flag: "namespace", Value: fmt.Sprintf("%q", o.namespace), Reason: "must be 1 to 100 bytes of UTF-8 without spaces, control characters, dots and {}*~"}
 	case o.redis != "" && o.constraints != "":
 		return &guard.OptionError{Flag: "constraints", Value: o.constraints, Reason: "goes without --redis, which keeps constraints itself"}
 	case o.workerAddr != "" && o.broker.SubmitAddr != "":

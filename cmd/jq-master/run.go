@@ -41,7 +41,7 @@ func run(o *options) error {
 	pusher := push.New(o.allow)
 	prefix := o.prefix()
 	m := master.Open(master.Options{
-		Limits: o.limits, Store: keep, Push: pusher, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
+		Limits: o.limits, Store: keep, Push: pusher, Namespace: o.namespace, Prefix: prefix, Once: o.once(prefix), Seed: rand.Uint64(), Log: log.Logger,
 		Values:    master.Values{JSON: func(raw []byte) []byte { return pack.AppendJSON(nil, raw) }, FromJSON: pack.FromJSON},
 		Broker:    func() (master.Broker, error) { return o.openBroker(log.Logger) },
 		Persisted: o.redis != "" || o.constraints != "",

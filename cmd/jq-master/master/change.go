@@ -82,7 +82,7 @@ func (u *Unwritable) Error() string { return "the constraint is not stored: " + 
 // replace puts a constraint in the place of the one with its id.
 func (c *machine) replace(n *job.Constraint, pick picker) *constraint {
 	c.constraints.numbers++
-	k := &constraint{Constraint: *n, picker: pick, number: c.constraints.numbers}
+	k := &constraint{Constraint: *n, picker: pick, groups: groupsOf(c.namespace, n.ID), number: c.constraints.numbers}
 	if pick.per != nil {
 		k.buckets = make(map[bucket]int)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type picker struct {
 type constraint struct {
 	job.Constraint
 	picker
+	groups  string         // names its groups: the namespace and the id
 	number  uint64         // no other one has, or had, it
 	gone    bool           // replaced or dropped; jobs may still have to learn that
 	buckets map[bucket]int // jobs in each; nil without per
@@ -220,10 +222,25 @@ func (g *set) groups() []string {
 	return g.all
 }
 
+// groupsOf names the groups of a constraint. Masters of other namespaces may be at the
+// same broker: no two namespaces and ids give one name, as neither part has a colon.
+func groupsOf(namespace, id string) string { return escape(namespace) + ":" + escape(id) }
+
+// constraintOf is the id of the constraint of a namespace that a group belongs to; ok
+// is false for a group of others.
+func constraintOf(namespace, group string) (id string, ok bool) {
+	parts := strings.Split(group, ":")
+	if len(parts) < 3 || parts[0] != "c" && parts[0] != "r" || parts[1] != escape(namespace) {
+		return "", false
+	}
+	id, err := url.PathUnescape(parts[2])
+	return id, err == nil
+}
+
 // group is the name of a group: those of concurrency and of rate are two, so that
 // a job that runs already can be in the one alone.
 func (k *constraint) group(what byte, b bucket) string {
-	name := string(what) + ":" + escape(k.ID)
+	name := string(what) + ":" + k.groups
 	if k.per != nil {
 		name += ":" + hex.EncodeToString(b[:])
 	}
@@ -232,7 +249,7 @@ func (k *constraint) group(what byte, b bucket) string {
 
 // pattern fits all groups of a constraint.
 func (k *constraint) pattern(what byte) string {
-	name := string(what) + ":" + escape(k.ID)
+	name := string(what) + ":" + k.groups
 	if k.per != nil {
 		name += ":*"
 	}

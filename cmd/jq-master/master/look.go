@@ -3,7 +3,6 @@ package master
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -120,7 +119,9 @@ func (m *Master) Detail(ctx context.Context, id job.ID) (*Detail, error) {
 		d.Place, d.Exact = *told.Ahead, told.AheadExact == nil || *told.AheadExact
 	}
 	if told.HeldBy != nil {
-		d.BlockedBy = append(d.BlockedBy, constraintOf(told.HeldBy.Group))
+		if id, ours := constraintOf(m.opt.Namespace, told.HeldBy.Group); ours {
+			d.BlockedBy = append(d.BlockedBy, id)
+		}
 	}
 	return d, nil
 }
@@ -134,14 +135,6 @@ func (w *worker) serves(name string) bool {
 func fits(glob, name string) bool {
 	p := wire.NewPattern(wire.Canonical(nil, glob))
 	return p.Fits(name)
-}
-
-// constraintOf is the id of the constraint that a group belongs to.
-func constraintOf(group string) string {
-	_, name, _ := strings.Cut(group, ":")
-	name, _, _ = strings.Cut(name, ":")
-	id, _ := url.PathUnescape(name)
-	return id
 }
 
 // Bulk retries or cancels the jobs that a filter picks: at most limit, more says

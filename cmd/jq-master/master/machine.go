@@ -53,11 +53,12 @@ const (
 // in todo, in order.
 type machine struct {
 	Limits
-	out    outside
-	rng    *rand.Rand
-	newID  func() job.ID
-	prefix string // of the broker's types
-	once   string // likewise, of jobs with max_retry 0
+	out       outside
+	rng       *rand.Rand
+	newID     func() job.ID
+	namespace string // of groups at the broker
+	prefix    string // of the broker's types
+	once      string // likewise, of jobs with max_retry 0
 
 	now  int64 // in milliseconds, monotonic
 	wall int64 // in milliseconds since 1970

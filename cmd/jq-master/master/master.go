@@ -26,6 +26,8 @@ type Options struct {
 	Values Values
 	// Broker starts or reaches a broker.
 	Broker func() (Broker, error)
+	// Namespace is part of the names of the broker's groups.
+	Namespace string
 	// Prefix begins the types of the broker's jobs; it ends with a character that
 	// no pattern of another's has there.
 	Prefix string
@@ -151,7 +153,7 @@ func (m *Master) stand(why *job.Fault) {
 // serve is the active master, until ctx ends or something is lost.
 func (m *Master) serve(ctx context.Context) error {
 	c := newMachine(m.opt.Limits, m.opt.Seed)
-	c.prefix, c.once = m.opt.Prefix, m.opt.Once
+	c.namespace, c.prefix, c.once = m.opt.Namespace, m.opt.Prefix, m.opt.Once
 	failed := make(chan error, 1)
 	c.out = outside{
 		store: m.opt.Store, push: m.opt.Push,

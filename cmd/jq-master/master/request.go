@@ -322,8 +322,8 @@ func (m *Master) blocked(line *brokerLine, all []*ConstraintView) {
 	}
 	held := make(map[string]int)
 	for _, g := range groups {
-		id := constraintOf(g.Group)
-		if n := held[id]; g.Group[0] == 'c' || n == 0 { // a job is in both kinds
+		id, ours := constraintOf(m.opt.Namespace, g.Group)
+		if n := held[id]; ours && (g.Group[0] == 'c' || n == 0) { // a job is in both kinds
 			held[id] = n + g.Held
 		}
 	}

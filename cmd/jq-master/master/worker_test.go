@@ -1,6 +1,8 @@
 package master
 
 import (
+	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/store"
+	"gloom/wire"
 )
 
 // someWorker adds a worker with a place for two jobs.
@@ -123,12 +126,43 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestGroupNames: the constraint of a group is found by its name.
+// TestGroupNames: the constraint of a group is found by its name, and no other one has
+// the name, with per or without; it is no longer than the broker takes.
 func TestGroupNames(t *testing.T) {
-	for _, id := range []string{"a", "a:b", "%41", "*", "100%", "ü/ "} {
-		k := &constraint{Constraint: job.Constraint{ID: id}}
-		if got := constraintOf(k.group('c', shared)); got != id {
-			t.Errorf("%q is %q", id, got)
+	names := map[string]string{}
+	per := func(*job.Attributes) []byte { return nil }
+	for _, ns := range []string{"default", "a", "a:b", "%41", "A", strings.Repeat("%", 100)} {
+		for _, id := range []string{"a", "a:b", "b", "%41", "A", "*", "100%", "ü/ ", "a:" + hex.EncodeToString(shared[:]), strings.Repeat("*", job.MaxConstraintID)} {
+			for _, p := range []picker{{}, {per: per}} {
+				k := &constraint{Constraint: job.Constraint{ID: id}, picker: p, groups: groupsOf(ns, id)}
+				for _, what := range []byte("cr") {
+					name, of := k.group(what, shared), fmt.Sprintf("%c of %q of %q, per %v", what, id, ns, p.per != nil)
+					if was, known := names[name]; known || len(name) > wire.MaxName {
+						t.Errorf("%s has the name %q with %d bytes, as %q", of, name, len(name), was)
+					}
+					names[name] = of
+					if got, ours := constraintOf(ns, name); got != id || !ours {
+						t.Errorf("%s is of %q, %v", of, got, ours)
+					}
+					if _, theirs := constraintOf("b", name); theirs {
+						t.Errorf("%s is another namespace's, too", of)
+					}
+					p := wire.NewPattern([]byte(k.pattern(what)))
+					if !p.Fits(name) {
+						t.Errorf("%s is not in %s", name, k.pattern(what))
+					}
+					for other := range names {
+						if o, ours := constraintOf(ns, other); p.Fits(other) && (!ours || o != id) {
+							t.Errorf("%s is in %s", other, k.pattern(what))
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, other := range []string{"", "c", "c:a", "user:7", "x:a:b"} {
+		if id, ours := constraintOf("a", other); ours {
+			t.Errorf("%q is of the constraint %q", other, id)
 		}
 	}
 }
