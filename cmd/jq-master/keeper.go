@@ -63,7 +63,7 @@ func openKeeper(s store.Store, path string) (*keeper, error) {
 		if id.Kind() != pack.String {
 			return nil, fmt.Errorf("--constraints %s: constraint %d has no id", path, n)
 		}
-		c, fault := web.ReadConstraint(item, "", string(id.Bytes()))
+		c, fault := web.ReadConstraint(item, string(id.Bytes()))
 		if fault != nil {
 			return nil, fmt.Errorf("--constraints %s: constraint %q: %w", path, id.Bytes(), fault)
 		}

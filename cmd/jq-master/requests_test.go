@@ -26,7 +26,7 @@ func inBoth(t *testing.T, d *process, test func(t *testing.T, c *client)) {
 func TestLifeOfAJob(t *testing.T) {
 	t.Parallel()
 	inBoth(t, start(t), func(t *testing.T, c *client) {
-		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null,"unknown":1}`).want(201)
+		r := c.do("POST", "/job", `{"name":"mail","argument":{"to":"x"},"keep_result":true,"priority":null}`).want(201)
 		id := r.get("job_id")
 		if at := r.header.Get("Location"); at != "/job/"+id {
 			t.Errorf("Location is %s", at)
@@ -195,6 +195,61 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	d.client(t, jsonType).send("POST", "/job", []byte(`{"name":"a","argument":{"x":18446744073709551616}}`)).refused(400, "invalid_value", "")
+}
+
+// TestStrict: what people write has no names that mean nothing: it is refused, with the
+// name and those that there are, and nothing happens. Workers may send what they like.
+func TestStrict(t *testing.T) {
+	t.Parallel()
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		name := "strict-" + c.media[len("application/"):]
+		var ids []string
+		for range 3 {
+			ids = append(ids, c.enqueue(`{"name":"`+name+`","argument":{},"delay":3600}`))
+		}
+		match := `"match":{"field":"/name","op":"eq","value":"` + name + `"}`
+		const jobs, filters = "name, argument, priority, max_retry, keep_result, timeout, delay", "match, status, name, worker, from, to, limit, "
+		for _, x := range []struct{ method, path, body, field, known string }{
+			{"POST", "/job", `{"name":"a","argument":{},"priorty":1}`, "priorty", jobs}, {"POST", "/job", `{"$map":[["name","a"],["argument",{}],[1,2]]}`, "", jobs},
+			{"POST", "/jobs", `[{"name":"a","argument":{}},{"name":"a","argument":{},"max_retries":0}]`, "[1].max_retries", jobs},
+			{"POST", "/job?dealy=5", `{"name":"a","argument":{}}`, "dealy", "none"}, {"GET", "/job/" + ids[0] + "?peak=true", "", "peak", "peek"}, {"DELETE", "/job/" + ids[0] + "?Force=true", "", "Force", "force"},
+			{"GET", "/job/" + ids[0] + "/polling?time=1", "", "time", "timeout, peek"},
+			{"GET", "/v1/jobs?staus=error", "", "staus", "status, name, worker, from, to, limit, cursor"}, {"GET", "/v1/jobs/" + ids[0] + "?x", "", "x", "none"}, {"GET", "/v1/stats?x=1", "", "x", "none"}, {"DELETE", "/v1/constraints/x?force=true", "", "force", "none"},
+			{"POST", "/v1/jobs/query", `{"nmae":"a"}`, "nmae", filters + "cursor"}, {"POST", "/v1/jobs/cancel", `{"nmae":"a"}`, "nmae", filters + "all"}, {"POST", "/v1/jobs/retry", `{"nmae":"a","all":true}`, "nmae", filters + "all"},
+			{"POST", "/v1/jobs/cancel?name=a", `{"all":true}`, "name", "none"}, {"POST", "/v1/jobs/" + ids[0] + "/cancel", `{"force":true}`, "force", "none"},
+			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"feild":"/name","op":"eq","value":"a"}}}`, "match.not", "one of all, any, not, or field with op and value"},
+			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"field":"/nmae","op":"eq","value":"a"}}}`, "match.not.field", "/name, /argument, /priority, /max_retry, /keep_result, /timeout"},
+			{"POST", "/v1/jobs/cancel", `{"match":{"not":{"field":"/name/x","op":"eq","value":"a"}}}`, "match.not.field", "/name, which has nothing in it"},
+			{"PUT", "/v1/constraints/strict", `{` + match + `,"concurency":1,"rate":5}`, "concurency", "match, rate, burst, concurrency, per, enabled"}, {"PUT", "/v1/constraints/strict", `{` + match + `,"rate":5,"per":"/agument/x"}`, "per", "/argument"},
+			{"POST", "/v1/constraints/test", `{` + match + `,"job":{},"jobs":[]}`, "jobs", "match, job"}, {"POST", "/v1/constraints/test", `{` + match + `,"job":{"nmae":"a"}}`, "job.nmae", jobs},
+			{"POST", "/v1/jobs/cancel", `{"status":"lost"}`, "status", "queued, running, retrying, done, error or cancelled"}, {"POST", "/v1/jobs/cancel", `{"status":""}`, "status", "queued, running, retrying, done, error or cancelled"},
+			{"POST", "/v1/jobs/cancel", `{"all":true,"limit":10001}`, "limit", "10000"}, {"DELETE", "/job/" + ids[0] + "?force=flase", "", "force", "true or false"}, {"GET", "/job/" + ids[0] + "?peek=ture", "", "peek", "true or false"},
+			{"GET", "/v1/jobs?name=%zz", "", "", "cannot be read"},
+		} {
+			r := c.do(x.method, x.path, x.body)
+			if r.refused(400, "invalid_value", x.field); !strings.Contains(r.get("reason"), x.known) {
+				t.Errorf("%s: %s, want %s", r.of, r.text, x.known)
+			}
+		}
+		// No filter, or one that leaves out nothing.
+		for _, path := range []string{"/v1/jobs/cancel", "/v1/jobs/retry"} {
+			for _, body := range []string{`{}`, `{"limit":1}`, `{"all":false}`, `{"all":null,"name":null}`, `{"match":{}}`, `{"match":{"all":[]}}`, `{"match":{"all":[{},{"not":{"any":[]}}]}}`, `{"match":{"any":[{"not":{}},{}]}}`} {
+				c.do("POST", path, body).refused(400, "missing_field", "all")
+			}
+			c.do("POST", path, `{"all":1}`).refused(400, "invalid_type", "all")
+		}
+		for _, id := range ids {
+			c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued"}`)
+		}
+		if r := c.do("GET", "/v1/jobs?name=a", "").want(200); len(r.decode()["jobs"].([]any)) > 0 {
+			t.Errorf("what was refused is there: %s", r.text)
+		}
+		w := c.register(`{"name":"w","max_jobs":1,"names":["none"],"version":7}`)
+		c.do("POST", "/worker/jobs?wait=0&x=1", "", "worker-id", w).want(204)
+		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+		c.do("POST", "/v1/jobs/cancel", `{"all":true,"name":"`+name+`","match":{},"limit":2}`).want(200).has(`{"affected":2,"more":true}`)
+		c.do("POST", "/v1/jobs/cancel", `{"all":true}`).want(200).has(`{"affected":1,"more":false}`)
+	})
 }
 
 // TestEncodings: a reply is in what Accept prefers, else in what the request was.

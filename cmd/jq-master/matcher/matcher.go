@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/pack"
@@ -209,6 +210,28 @@ func (p *parser) regex(text, at string) *regexp.Regexp {
 		p.refuse(job.InvalidValue, at, "is no regular expression: %v", err)
 	}
 	return re
+}
+
+// PicksAll reports whether every job is meant, as no field is asked for: {}, and all
+// that is made of it.
+func (m *Matcher) PicksAll() bool { return m.always(true) }
+
+// always reports whether Match tells the same of every job, for want of a field.
+func (m *Matcher) always(told bool) bool {
+	same := func(part *Matcher) bool { return part.always(told) }
+	other := func(part *Matcher) bool { return !same(part) }
+	switch m.form {
+	case "field":
+		return false
+	case "not":
+		return m.parts[0].always(!told)
+	case "": // true
+		return told
+	}
+	if told == (m.form == "all") { // each part has to tell it
+		return !slices.ContainsFunc(m.parts, other)
+	}
+	return slices.ContainsFunc(m.parts, same)
 }
 
 // Match tells whether a job is meant.

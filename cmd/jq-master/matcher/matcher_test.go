@@ -49,8 +49,8 @@ func TestMatch(t *testing.T) {
 
 		{field("/name", "eq", `"mail.send"`), true}, {field("/name", "ne", `"mail.send"`), false}, {field("/name", "lt", `"mail.t"`), true},
 		{field("/name", "glob", `"mail.*"`), true}, {field("/name", "glob", `"mail"`), false}, {field("/name", "regex", `"^m.+d$"`), true}, {field("/name", "regex", `"ail"`), true},
-		{field("/name/x", "exists", `false`), true}, {field("/priority", "eq", `-3`), true}, {field("/priority", "lt", `-2.5`), true}, {field("/priority", "type", `"number"`), true},
-		{field("/max_retry", "ge", `10`), true}, {field("/timeout", "in", `[29,30]`), true}, {field("/keep_result", "eq", `true`), true}, {field("/nothing", "exists", `false`), true},
+		{field("/priority", "eq", `-3`), true}, {field("/priority", "lt", `-2.5`), true}, {field("/priority", "type", `"number"`), true},
+		{field("/max_retry", "ge", `10`), true}, {field("/timeout", "in", `[29,30]`), true}, {field("/keep_result", "eq", `true`), true}, {field("/argument/nothing", "exists", `false`), true},
 		{field("/argument", "type", `"map"`), true}, {field("/argument/n", "eq", `5`), true}, {field("/argument/n", "eq", `5.0`), true}, {field("/argument/n", "eq", `"5"`), false},
 		{field("/argument/n", "ne", `"5"`), true}, {field("/argument/n", "lt", `"6"`), false}, {field("/argument/n", "gt", `4`), true}, {field("/argument/f", "eq", `1`), true},
 		{field("/argument/big", "gt", `9223372036854775808`), true}, {field("/argument/big", "eq", `9223372036854775808`), false}, {field("/argument/big", "eq", `9.223372036854775808e18`), false},
@@ -93,7 +93,7 @@ func TestParse(t *testing.T) {
 		{`{"op":"eq"}`, job.InvalidValue, "match.op"}, {`{"all":[],"value":1}`, job.InvalidValue, "match.op"}, {`{"$map":[[1,2],["a",3]]}`, job.InvalidValue, "match"},
 		{`{"any":[{},{"field":"/name"}]}`, job.MissingField, "match.any[1].op"}, {`{"field":"/name","op":"eq"}`, job.MissingField, "match.value"},
 		{`{"field":1,"op":"eq","value":1}`, job.InvalidType, "match.field"}, {`{"field":"/name","op":1,"value":1}`, job.InvalidType, "match.op"},
-		{field("name", "eq", "1"), job.InvalidValue, "match.field"}, {field("", "eq", "1"), job.InvalidValue, "match.field"}, {field("/a~2", "eq", "1"), job.InvalidValue, "match.field"}, {field("/a~", "eq", "1"), job.InvalidValue, "match.field"},
+		{field("name", "eq", "1"), job.InvalidValue, "match.field"}, {field("", "eq", "1"), job.InvalidValue, "match.field"}, {field("/nothing", "exists", "false"), job.InvalidValue, "match.field"}, {field("/name/x", "exists", "false"), job.InvalidValue, "match.field"}, {field("/a~2", "eq", "1"), job.InvalidValue, "match.field"}, {field("/a~", "eq", "1"), job.InvalidValue, "match.field"},
 		{field("/name", "like", "1"), job.InvalidValue, "match.op"}, {field("/name", "lt", "true"), job.InvalidType, "match.value"}, {field("/name", "in", "1"), job.InvalidType, "match.value"},
 		{field("/name", "glob", "1"), job.InvalidType, "match.value"}, {field("/name", "regex", `"("`), job.InvalidValue, "match.value"}, {field("/name", "regex", `"(?:a{40}){30}"`), job.InvalidValue, "match.value"}, {field("/name", "regex", `"(a)\\1"`), job.InvalidValue, "match.value"},
 		{field("/name", "exists", "1"), job.InvalidType, "match.value"}, {field("/name", "type", `"integer"`), job.InvalidValue, "match.value"},
@@ -104,6 +104,24 @@ func TestParse(t *testing.T) {
 			t.Errorf("%.60s: %v", c.match, fault)
 		case c.code != "" && (fault == nil || fault.Code != c.code || fault.Field != c.field):
 			t.Errorf("%.60s: %v, want %s of %s", c.match, fault, c.code, c.field)
+		}
+	}
+}
+
+// TestPicksAll: a matcher without a field is told to mean all jobs, or none.
+func TestPicksAll(t *testing.T) {
+	is := field("/name", "exists", "true")
+	for text, want := range map[string]bool{
+		`{}`: true, is: false, `{"all":[]}`: true, `{"any":[]}`: false, `{"not":{}}`: false, `{"not":{"any":[]}}`: true,
+		`{"all":[{},` + is + `]}`: false, `{"any":[{},` + is + `]}`: true, `{"not":{"all":[` + is + `,{"not":{}}]}}`: true, `{"not":{"any":[` + is + `,{"not":{}}]}}`: false, `{"not":{"not":{}}}`: true,
+	} {
+		packed, _ := pack.FromJSON([]byte(text))
+		m, fault := Parse(packed)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if got := m.PicksAll(); got != want {
+			t.Errorf("%s: %v", text, got)
 		}
 	}
 }

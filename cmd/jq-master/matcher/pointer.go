@@ -1,6 +1,7 @@
 package matcher
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,9 @@ type Pointer struct {
 	attribute string
 	path      []token // into the argument
 }
+
+// attributes are where pointers begin.
+var attributes = []string{"name", "argument", "priority", "max_retry", "keep_result", "timeout"}
 
 // token is a step: the key of a map, or the place in an array.
 type token struct {
@@ -36,7 +40,13 @@ func ParsePointer(text string) (Pointer, *job.Fault) {
 		}
 		if i == 0 {
 			p.attribute = key
+			if !slices.Contains(attributes, key) {
+				return Pointer{}, job.Refuse(job.InvalidValue, "", "must begin with an attribute, one of /%s, not %.80q", strings.Join(attributes, ", /"), text)
+			}
 			continue
+		}
+		if p.attribute != "argument" {
+			return Pointer{}, job.Refuse(job.InvalidValue, "", "goes on behind /%s, which has nothing in it: %.80q", p.attribute, text)
 		}
 		index := -1
 		if n, err := strconv.Atoi(key); err == nil && n >= 0 && strconv.Itoa(n) == key {
@@ -80,9 +90,6 @@ func (p *Pointer) find(a *job.Attributes) operand {
 		o.kind, o.number = pack.Int, pack.Integer(int64(a.Timeout))
 	case "keep_result":
 		o.kind, o.truth = pack.Bool, a.KeepResult
-	}
-	if len(p.path) > 0 {
-		return operand{}
 	}
 	return o
 }

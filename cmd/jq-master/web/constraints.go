@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,14 +21,20 @@ const (
 	maxPointer     = 1000 // bytes
 )
 
-// ReadConstraint takes a constraint out of a map; prefix is of the fields in
-// faults.
-func ReadConstraint(v pack.Value, prefix, id string) (*job.Constraint, *job.Fault) {
-	f := read(v, prefix, "match", "rate", "burst", "concurrency", "per", "enabled")
+// ReadConstraint takes a constraint out of a map, which may have besides what a reply
+// tells of one.
+func ReadConstraint(v pack.Value, id string) (*job.Constraint, *job.Fault) {
+	return readConstraint(v, id, slices.Concat(constraintFields, []string{"id", "matching", "blocked", "running", "persisted"}))
+}
+
+var constraintFields = []string{"match", "rate", "burst", "concurrency", "per", "enabled"}
+
+func readConstraint(v pack.Value, id string, fields []string) (*job.Constraint, *job.Fault) {
+	f := strict(v, "", fields...)
 	match, _ := matcherOf(&f, "match")
 	c := &job.Constraint{
 		ID: id, Match: bytes.Clone(match),
-		Rate:        f.number("rate", 0, maxRate, 0),
+		Rate:        f.above("rate", maxRate, 0),
 		Burst:       f.integer("burst", 1, maxBurst, 0),
 		Concurrency: f.integer("concurrency", 0, maxConcurrency, -1),
 		Enabled:     f.boolean("enabled", true),
@@ -35,8 +42,6 @@ func ReadConstraint(v pack.Value, prefix, id string) (*job.Constraint, *job.Faul
 	switch rate := f.value("rate"); {
 	case rate == nil && c.Concurrency < 0:
 		f.refuse(job.MissingField, "rate", "or concurrency must be there, or both")
-	case rate != nil && c.Rate == 0:
-		f.refuse(job.InvalidValue, "rate", "must be above 0, at most %g, not %s", maxRate, shown(rate))
 	case rate == nil && c.Burst > 0:
 		f.refuse(job.InvalidValue, "burst", "needs a rate")
 	case c.Rate > 0 && c.Burst == 0:
@@ -48,7 +53,8 @@ func ReadConstraint(v pack.Value, prefix, id string) (*job.Constraint, *job.Faul
 			f.refuse(job.InvalidValue, "per", "must have at most %d bytes, it has %d", maxPointer, len(c.Per))
 		} else if _, fault := matcher.ParsePointer(c.Per); fault != nil && f.fault == nil {
 			f.fault = fault
-			f.fault.Field = prefix + "per"
+			f.fault.Field = "per"
+			f.fault.Reason = "per " + fault.Reason
 		}
 	}
 	return c, f.fault
@@ -146,7 +152,7 @@ func putConstraint(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	c, fault := ReadConstraint(body, "", id)
+	c, fault := readConstraint(body, id, constraintFields)
 	if fault != nil {
 		return 0, fault
 	}
@@ -177,13 +183,13 @@ func testConstraint(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	f := read(body, "", "match", "job")
+	f := strict(body, "", "match", "job")
 	_, m := matcherOf(&f, "match")
 	of := f.need("job", pack.Map)
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	j := read(of, "job.", jobFields...)
+	j := strict(of, "job.", jobFields...)
 	a := attributes(&j).Attributes
 	if a.Argument = j.is("argument", j.value("argument"), pack.Map); a.Argument == nil {
 		a.Argument = []byte{0x80}

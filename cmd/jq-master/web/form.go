@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -12,11 +13,11 @@ import (
 )
 
 // maxFields is the number of fields that a form may have.
-const maxFields = 10
+const maxFields = 12
 
-// form is the fields of a map. Those that are null count as absent, those that it
-// does not know are ignored, of those that come twice the last one counts. What
-// is wrong first is kept in fault; from then on, all values are zero.
+// form is the fields of a map. Those that are null count as absent, of those that come
+// twice the last one counts. What is wrong first is kept in fault; from then on, all
+// values are zero.
 type form struct {
 	prefix string // of the fields in faults
 	names  []string
@@ -24,8 +25,38 @@ type form struct {
 	fault  *job.Fault
 }
 
-// read takes the fields out of a value that must be a map.
-func read(v pack.Value, prefix string, names ...string) form {
+// strict takes the fields out of a value that must be a map and has no others: it is
+// for what people write, who would not learn that a misspelt field does nothing.
+func strict(v pack.Value, prefix string, names ...string) form {
+	f := lax(v, prefix, names...)
+	if f.fault != nil {
+		return f
+	}
+	for k := range v.Pairs() {
+		if k.Kind() != pack.String || !slices.Contains(names, string(k.Bytes())) {
+			f.fault = unknown("key", prefix, k, names)
+			return f
+		}
+	}
+	return f
+}
+
+// unknown refuses a field that means nothing where others would.
+func unknown(what, prefix string, k pack.Value, names []string) *job.Fault {
+	field := ""
+	if k.Kind() == pack.String && utf8.Valid(k.Bytes()) {
+		field = prefix + fmt.Sprintf("%.80s", k.Bytes())
+	}
+	known := "there is none"
+	if len(names) > 0 {
+		known = "there are " + strings.Join(names, ", ")
+	}
+	return job.Refuse(job.InvalidValue, field, "there is no %s %s here, %s", what, shown(k), known)
+}
+
+// lax takes the fields out of a value that must be a map; others are ignored. It is for
+// what workers send, which may be of another version.
+func lax(v pack.Value, prefix string, names ...string) form {
 	f := form{prefix: prefix, names: names}
 	if v.Kind() != pack.Map {
 		what := "the body"
@@ -118,8 +149,17 @@ func (f *form) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
+// above is a finite number above 0 and up to high, def when it is absent.
+func (f *form) above(name string, high, def float64) float64 {
+	return f.within(name, func(n float64) bool { return n > 0 && n <= high }, fmt.Sprintf("above 0 and up to %.12g", high), def)
+}
+
 // number is a finite number from low to high, def when it is absent.
 func (f *form) number(name string, low, high, def float64) float64 {
+	return f.within(name, func(n float64) bool { return n >= low && n <= high }, fmt.Sprintf("from %.12g to %.12g", low, high), def)
+}
+
+func (f *form) within(name string, fits func(float64) bool, limits string, def float64) float64 {
 	v := f.value(name)
 	if v == nil {
 		return def
@@ -127,12 +167,12 @@ func (f *form) number(name string, low, high, def float64) float64 {
 	switch v.Kind() {
 	case pack.Int, pack.Uint, pack.Float:
 	default:
-		f.refuse(job.InvalidType, name, "must be a number from %g to %g, not %s", low, high, shown(v))
+		f.refuse(job.InvalidType, name, "must be a number %s, not %s", limits, shown(v))
 		return def
 	}
 	n := v.Number().Float()
-	if !(n >= low && n <= high) {
-		f.refuse(job.InvalidValue, name, "must be a number from %g to %g, not %s", low, high, shown(v))
+	if !fits(n) {
+		f.refuse(job.InvalidValue, name, "must be a number %s, not %s", limits, shown(v))
 		return def
 	}
 	return n

@@ -29,7 +29,7 @@ var jobFields = []string{"name", "argument", "priority", "max_retry", "keep_resu
 
 // readJob takes the attributes of a job out of a value, which need not stay.
 func readJob(v pack.Value, prefix string) (*master.New, *job.Fault) {
-	f := read(v, prefix, jobFields...)
+	f := strict(v, prefix, jobFields...)
 	if f.value("name") == nil {
 		f.refuse(job.MissingField, "name", "is missing")
 	}
@@ -152,18 +152,22 @@ func (x *exchange) jobID() (job.ID, *job.Fault) {
 }
 
 // peek tells that a result is to stay for others.
-func (x *exchange) peek() bool {
-	return x.r.Method == http.MethodHead || x.flag("peek")
+func (x *exchange) peek() (bool, *job.Fault) {
+	set, fault := x.flag("peek")
+	return set || x.r.Method == http.MethodHead, fault
 }
 
 // flag is a query parameter that is there and not false.
-func (x *exchange) flag(name string) bool {
-	if x.r.URL.RawQuery == "" {
-		return false
+func (x *exchange) flag(name string) (bool, *job.Fault) {
+	text := x.query.Get(name)
+	if text == "" {
+		return x.query.Has(name), nil
 	}
-	q := x.r.URL.Query()
-	set, err := strconv.ParseBool(q.Get(name))
-	return q.Has(name) && (set || err != nil)
+	set, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, job.Refuse(job.InvalidValue, name, "%s must be true or false, not %.40q", name, text)
+	}
+	return set, nil
 }
 
 func getJob(x *exchange) (int, error) {
@@ -171,7 +175,11 @@ func getJob(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	st, err := x.Master.Status(id, x.peek())
+	peek, fault := x.peek()
+	if fault != nil {
+		return 0, fault
+	}
+	st, err := x.Master.Status(id, peek)
 	if err != nil {
 		return 0, err
 	}
@@ -206,11 +214,15 @@ func pollJob(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
+	peek, fault := x.peek()
+	if fault != nil {
+		return 0, fault
+	}
 	id, fault := x.jobID()
 	if fault != nil {
 		return 0, fault
 	}
-	st, ended, err := x.Master.Poll(x.r.Context(), id, wait, x.peek())
+	st, ended, err := x.Master.Poll(x.r.Context(), id, wait, peek)
 	if err != nil {
 		return 0, err
 	}
@@ -226,7 +238,7 @@ func pollJob(x *exchange) (int, error) {
 // wait is how long a query says that the request may stay unanswered.
 func (x *exchange) wait(name string, def time.Duration) (time.Duration, *job.Fault) {
 	door.Wait(x.w)
-	text := x.r.URL.Query().Get(name)
+	text := x.query.Get(name)
 	if text == "" {
 		return def, nil
 	}
@@ -242,5 +254,9 @@ func deleteJob(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	return http.StatusNoContent, x.Master.Cancel(x.r.Context(), id, x.flag("force"))
+	force, fault := x.flag("force")
+	if fault != nil {
+		return 0, fault
+	}
+	return http.StatusNoContent, x.Master.Cancel(x.r.Context(), id, force)
 }

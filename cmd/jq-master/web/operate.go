@@ -3,7 +3,9 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"gloom/cmd/jq-master/job"
@@ -17,21 +19,33 @@ const (
 	defaultBulk, maxBulk = 1000, 10_000
 )
 
-// filter reads which jobs are meant, out of a map or of a query.
-func (x *exchange) filter(f *form) *master.Filter {
+// filterFields say which jobs are meant, in queries; in bodies match does, too.
+var filterFields = []string{"status", "name", "worker", "from", "to"}
+
+// filter reads which jobs are meant, out of a map or of a query. It is nil where all
+// are, as nothing is said, or a matcher that picks all.
+func filter(f *form) *master.Filter {
 	out := &master.Filter{Name: f.name("name", job.MaxName), From: f.moment("from"), To: f.moment("to"), Worker: f.id("worker", job.InvalidValue)}
-	if state := f.text("status"); state != "" && f.fault == nil {
-		if out.State, out.HasState = job.ParseState(state); !out.HasState {
-			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %.40q", state)
+	given := false
+	for _, name := range filterFields {
+		given = given || f.value(name) != nil
+	}
+	if state := f.is("status", f.value("status"), pack.String); state != nil {
+		if out.State, out.HasState = job.ParseState(string(state.Bytes())); !out.HasState {
+			f.refuse(job.InvalidValue, "status", "must be queued, running, retrying, done, error or cancelled, not %s", shown(state))
 		}
 	}
 	if match := f.value("match"); match != nil {
 		m, fault := matcher.Parse(match)
-		if fault != nil && f.fault == nil {
+		if fault != nil {
 			f.fault = fault
-			return out
+			return nil
 		}
+		given = given || !m.PicksAll()
 		out.Match = m.Match
+	}
+	if !given {
+		return nil
 	}
 	return out
 }
@@ -49,7 +63,11 @@ func cursor(f *form) uint64 {
 	return n
 }
 
-var listFields = []string{"status", "name", "worker", "from", "to", "limit", "cursor", "match"}
+var (
+	listFields  = slices.Concat(filterFields, []string{"limit", "cursor"})
+	queryFields = slices.Concat([]string{"match"}, listFields)
+	bulkFields  = slices.Concat([]string{"match"}, filterFields, []string{"limit", "all"})
+)
 
 // fromQuery is a query as a form: limits are numbers, all else strings. Of a name
 // that comes twice the last value counts.
@@ -71,11 +89,11 @@ func fromQuery(q url.Values, names ...string) form {
 	}
 	head := answer{}
 	head.object(given)
-	return read(append(head.b, a.b...), "", names...)
+	return lax(append(head.b, a.b...), "", names...)
 }
 
 func getJobs(x *exchange) (int, error) {
-	f := fromQuery(x.r.URL.Query(), listFields[:len(listFields)-1]...)
+	f := fromQuery(x.query, listFields...)
 	return x.list(&f)
 }
 
@@ -84,17 +102,20 @@ func queryJobs(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	f := read(v, "", listFields...)
+	f := strict(v, "", queryFields...)
 	return x.list(&f)
 }
 
 func (x *exchange) list(f *form) (int, error) {
-	filter := x.filter(f)
+	which := filter(f)
 	limit, from := int(f.integer("limit", 1, maxPage, defaultPage)), cursor(f)
 	if f.fault != nil {
 		return 0, f.fault
 	}
-	page, err := x.Master.List(filter, limit, from)
+	if which == nil {
+		which = &master.Filter{}
+	}
+	page, err := x.Master.List(which, limit, from)
 	if err != nil {
 		return 0, err
 	}
@@ -202,6 +223,15 @@ func onJob(act func(x *exchange, id job.ID) error) handler {
 		if fault != nil {
 			return 0, fault
 		}
+		if x.r.ContentLength != 0 { // whoever sends something means something
+			v, fault := x.value()
+			if fault != nil {
+				return 0, fault
+			}
+			if f := strict(v, ""); f.fault != nil {
+				return 0, f.fault
+			}
+		}
 		return http.StatusNoContent, act(x, id)
 	}
 }
@@ -212,12 +242,19 @@ func bulk(action string) handler {
 		if fault != nil {
 			return 0, fault
 		}
-		f := read(v, "", listFields...)
-		filter, limit := x.filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk))
+		f := strict(v, "", bulkFields...)
+		which, limit, all := filter(&f), int(f.integer("limit", 1, maxBulk, defaultBulk)), f.boolean("all", false)
+		if which == nil && !all {
+			f.refuse(job.MissingField, "all", "must be true where nothing says which jobs are meant: give %s, or a match that does not pick every job",
+				strings.Join(filterFields, ", "))
+		}
 		if f.fault != nil {
 			return 0, f.fault
 		}
-		affected, more, err := x.Master.Bulk(x.r.Context(), action, filter, limit)
+		if which == nil {
+			which = &master.Filter{}
+		}
+		affected, more, err := x.Master.Bulk(x.r.Context(), action, which, limit)
 		if err != nil {
 			return 0, err
 		}

@@ -6,37 +6,43 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
+// toPush, toWork and toAdmin are operations for a scope, with the parameters that their
+// queries may have; of what workers send, others are ignored.
+func toPush(serve handler, query ...string) operation  { return operation{mayPush, serve, query} }
+func toWork(serve handler) operation                   { return operation{mayWork, serve, nil} }
+func toAdmin(serve handler, query ...string) operation { return operation{mayAdmin, serve, query} }
+
 // routes are all paths that tell of jobs, with what their methods do.
 var routes = map[string]map[string]operation{
-	"/job":              {http.MethodPost: {mayPush, postJob}},
-	"/jobs":             {http.MethodPost: {mayPush, postJobs}},
-	"/job/{id}":         {http.MethodGet: {mayPush, getJob}, http.MethodDelete: {mayPush, deleteJob}},
-	"/job/{id}/polling": {http.MethodGet: {mayPush, pollJob}},
+	"/job":              {http.MethodPost: toPush(postJob)},
+	"/jobs":             {http.MethodPost: toPush(postJobs)},
+	"/job/{id}":         {http.MethodGet: toPush(getJob, "peek"), http.MethodDelete: toPush(deleteJob, "force")},
+	"/job/{id}/polling": {http.MethodGet: toPush(pollJob, "timeout", "peek")},
 
-	"/worker":           {http.MethodPost: {mayWork, postWorker}, http.MethodDelete: {mayWork, deleteWorker}},
-	"/worker/heartbeat": {http.MethodPost: {mayWork, heartbeat}},
-	"/worker/jobs":      {http.MethodPost: {mayWork, pull}},
-	"/done":             {http.MethodPost: {mayWork, postDone}},
+	"/worker":           {http.MethodPost: toWork(postWorker), http.MethodDelete: toWork(deleteWorker)},
+	"/worker/heartbeat": {http.MethodPost: toWork(heartbeat)},
+	"/worker/jobs":      {http.MethodPost: toWork(pull)},
+	"/done":             {http.MethodPost: toWork(postDone)},
 
-	"/v1/jobs":        {http.MethodGet: {mayAdmin, getJobs}},
-	"/v1/jobs/query":  {http.MethodPost: {mayAdmin, queryJobs}},
-	"/v1/jobs/retry":  {http.MethodPost: {mayAdmin, bulk("retry")}},
-	"/v1/jobs/cancel": {http.MethodPost: {mayAdmin, bulk("cancel")}},
-	"/v1/jobs/{id}":   {http.MethodGet: {mayAdmin, getDetail}},
-	"/v1/jobs/{id}/retry": {http.MethodPost: {mayAdmin, onJob(func(x *exchange, id job.ID) error {
+	"/v1/jobs":        {http.MethodGet: toAdmin(getJobs, listFields...)},
+	"/v1/jobs/query":  {http.MethodPost: toAdmin(queryJobs)},
+	"/v1/jobs/retry":  {http.MethodPost: toAdmin(bulk("retry"))},
+	"/v1/jobs/cancel": {http.MethodPost: toAdmin(bulk("cancel"))},
+	"/v1/jobs/{id}":   {http.MethodGet: toAdmin(getDetail)},
+	"/v1/jobs/{id}/retry": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
 		return x.Master.Retry(x.r.Context(), id)
-	})}},
-	"/v1/jobs/{id}/cancel": {http.MethodPost: {mayAdmin, onJob(func(x *exchange, id job.ID) error {
+	}))},
+	"/v1/jobs/{id}/cancel": {http.MethodPost: toAdmin(onJob(func(x *exchange, id job.ID) error {
 		return x.Master.CancelAny(x.r.Context(), id)
-	})}},
-	"/v1/stats":            {http.MethodGet: {mayAdmin, getStats}},
-	"/v1/workers":          {http.MethodGet: {mayAdmin, getWorkers}},
-	"/v1/workers/{id}":     {http.MethodDelete: {mayAdmin, dropWorker}},
-	"/v1/constraints":      {http.MethodGet: {mayAdmin, getConstraints}},
-	"/v1/constraints/test": {http.MethodPost: {mayAdmin, testConstraint}},
-	"/v1/constraints/{id}": {http.MethodGet: {mayAdmin, getConstraint}, http.MethodPut: {mayAdmin, putConstraint}, http.MethodDelete: {mayAdmin, deleteConstraint}},
+	}))},
+	"/v1/stats":            {http.MethodGet: toAdmin(getStats)},
+	"/v1/workers":          {http.MethodGet: toAdmin(getWorkers)},
+	"/v1/workers/{id}":     {http.MethodDelete: toAdmin(dropWorker)},
+	"/v1/constraints":      {http.MethodGet: toAdmin(getConstraints)},
+	"/v1/constraints/test": {http.MethodPost: toAdmin(testConstraint)},
+	"/v1/constraints/{id}": {http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint)},
 
 	"/healthz":      plain(healthz),
-	"/readyz":       {http.MethodGet: {0, readyz}},
+	"/readyz":       {http.MethodGet: {serve: readyz}},
 	"/openapi.yaml": plain(openapi),
 }

@@ -8,9 +8,11 @@ import (
 	_ "embed"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"math/bits"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/tinylib/msgp/msgp"
 
 	"gloom/broker/guard"
 	"gloom/cmd/internal/door"
@@ -119,7 +122,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // plain is an operation that tells nothing of jobs: anybody may ask for it, under
 // any name, however many others do.
 func plain(serve http.HandlerFunc) map[string]operation {
-	return map[string]operation{http.MethodGet: {0, func(x *exchange) (int, error) {
+	return map[string]operation{http.MethodGet: {serve: func(x *exchange) (int, error) {
 		serve(x.w, x.r)
 		x.sent = http.StatusOK
 		return x.sent, nil
@@ -153,6 +156,7 @@ type handler func(x *exchange) (status int, err error)
 type operation struct {
 	scope guard.Scope
 	serve handler
+	query []string // parameters that it knows
 }
 
 // endpoint is a path.
@@ -222,6 +226,17 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	if reply == "" {
 		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, the Accept header takes neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
 	}
+	var err error
+	if x.query, err = url.ParseQuery(x.r.URL.RawQuery); op.scope != mayWork {
+		if err != nil {
+			return 0, job.Refuse(job.InvalidValue, "", "the query cannot be read: %.200q: %v", x.r.URL.RawQuery, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(x.query)) {
+			if !slices.Contains(op.query, name) {
+				return 0, unknown("parameter", "", msgp.AppendString(nil, name), op.query)
+			}
+		}
+	}
 	return op.serve(x)
 }
 
@@ -244,6 +259,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	grant *guard.Grant
+	query url.Values
 	reply string // media type
 	sent  int    // the status of a reply that has been sent
 	in    bytes.Buffer
@@ -255,7 +271,7 @@ type exchange struct {
 const kept = 64 << 10
 
 func (x *exchange) release() {
-	x.w, x.r, x.grant, x.sent = nil, nil, nil, 0
+	x.w, x.r, x.grant, x.query, x.sent = nil, nil, nil, nil, 0
 	if x.in.Reset(); x.in.Cap() > kept {
 		x.in = bytes.Buffer{}
 	}

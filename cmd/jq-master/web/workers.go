@@ -40,7 +40,7 @@ func postWorker(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	f := read(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
+	f := lax(v, "", "name", "max_jobs", "url", "port", "names", "token", "heartbeat")
 	for _, name := range []string{"name", "max_jobs"} {
 		if f.value(name) == nil {
 			f.refuse(job.MissingField, name, "is missing")
@@ -138,7 +138,7 @@ func pull(x *exchange) (int, error) {
 		return 0, fault
 	}
 	most := 1
-	if text := x.r.URL.Query().Get("max"); text != "" {
+	if text := x.query.Get("max"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > job.MaxWorkerJobs {
 			return 0, job.Refuse(job.InvalidValue, "max", "max must be an integer from 1 to %d, not %.40q", job.MaxWorkerJobs, text)
@@ -191,7 +191,7 @@ func postDone(x *exchange) (int, error) {
 var reportFields = []string{"job_id", "id", "type", "finished_at", "attempt", "result", "reason", "should_retry", "error", "message"}
 
 func readReport(v pack.Value) (*master.Report, *job.Fault) {
-	f := read(v, "", reportFields...)
+	f := lax(v, "", reportFields...)
 	id := "job_id"
 	if f.value(id) == nil && f.value("id") != nil {
 		id = "id" // as workers of the original send it
