@@ -31,7 +31,7 @@ func TestLifeOfAJob(t *testing.T) {
 		if at := r.header.Get("Location"); at != "/job/"+id {
 			t.Errorf("Location is %s", at)
 		}
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued","worker_id":null,"result":null,"error":null,"message":null,"retry_count":0,"name":"mail","finished_at":null}`)
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"queued","worker_id":null,"result":null,"error":null,"message":null,"reason":null,"retry_count":0,"name":"mail","finished_at":null}`)
 		c.do("GET", "/job/"+id+"/polling?timeout=0.05", "").want(408).has(`{"error":"timeout","status":"queued"}`)
 
 		w := c.register(`{"name":"w","max_jobs":2,"names":["mail"]}`)
@@ -69,14 +69,14 @@ func TestFailures(t *testing.T) {
 			t.Fatalf("pulled %v, want %s", got, id)
 		}
 		c.do("POST", "/done", `{"id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":"no\u0000 way","error":{"code":7}}`, "worker-id", w).want(204)
-		c.do("GET", "/job/"+id+"/polling", "").want(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","result":null,"retry_count":0}`)
+		c.do("GET", "/job/"+id+"/polling", "").want(200).has(`{"status":"error","error":{"code":7},"message":"no\u0000 way","reason":"other","result":null,"retry_count":0}`)
 		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"reason":"other"}`)
 
 		big := strings.Repeat("x", 70_000)
 		id = c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
 		c.pull(w, 1)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).want(204)
-		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null}`)
+		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
 		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out, it may have 65536]") && !strings.HasSuffix(m, "70003 bytes is left out, it may have 65536]") {
 			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
 		}
@@ -84,7 +84,7 @@ func TestFailures(t *testing.T) {
 		id = c.enqueue(`{"name":"f","argument":{}}`)
 		c.pull(w, 1)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"other","should_retry":true,"message":""}`, "worker-id", w).want(204)
-		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"retrying","retry_count":1,"message":""}`)
+		c.do("GET", "/job/"+id, "").want(200).has(`{"status":"retrying","retry_count":1,"message":"","reason":"other"}`)
 		c.do("DELETE", "/job/"+id, "").want(204)
 		c.do("GET", "/job/"+id, "").refused(404, "unknown_job", "")
 		c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"status":"cancelled"}`)

@@ -28,11 +28,11 @@ type Status struct {
 	Worker   job.ID    // last; none when never run
 	Result   []byte    // MessagePack, nil is null
 	Error    []byte    // MessagePack, nil is null
-	Message  string    // "" with HasMessage false is null
+	Message  string    // null without a Reason
 	Retries  int32
 	Finished int64 // in milliseconds since 1970, 0: null
 
-	HasMessage bool
+	Reason job.Reason // of the last failure
 	// Fetch is to be called once the response is written, with whether all of it
 	// was; nil when nothing was fetched.
 	Fetch func(written bool)

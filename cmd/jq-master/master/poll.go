@@ -30,7 +30,7 @@ func (c *machine) status(id job.ID, peek bool) (*Status, error) {
 func (c *machine) view(r *record) *Status {
 	st := &Status{ID: r.ID, Name: r.Name, State: r.State, Retries: r.Retries}
 	st.Worker, st.Error, st.Message = r.Worker, r.Error, r.Message
-	st.HasMessage = r.Reason != job.NoReason
+	st.Reason = r.Reason
 	if r.State.Ended() {
 		if st.Finished = r.Finished; r.Told != 0 {
 			st.Finished = r.Told

@@ -30,7 +30,7 @@ func TestEnqueue(t *testing.T) {
 					t.Errorf("%s at %q", r, loc)
 				}
 				s := d.wants(t, 200, "GET", "/job/"+id, nil)
-				for _, key := range []string{"status", "worker_id", "result", "error", "message", "retry_count", "name", "finished_at"} {
+				for _, key := range []string{"status", "worker_id", "result", "error", "message", "reason", "retry_count", "name", "finished_at"} {
 					if _, has := s.json[key]; !has {
 						t.Errorf("no %s in %s", key, s)
 					}

@@ -189,16 +189,17 @@ func getJob(x *exchange) (int, error) {
 // sendStatus sends a job's status. Its result is fetched once all of it is on its
 // way.
 func (x *exchange) sendStatus(st *master.Status) int {
-	x.object(8)
+	x.object(9)
 	x.text("status", st.State.String())
 	x.idOrNull("worker_id", st.Worker)
 	x.raw("result", st.Result)
 	x.raw("error", st.Error)
-	if st.HasMessage {
+	if st.Reason != job.NoReason {
 		x.text("message", st.Message)
 	} else {
 		x.null("message")
 	}
+	x.textOrNull("reason", st.Reason.String())
 	x.integer("retry_count", int64(st.Retries))
 	x.text("name", st.Name)
 	x.moment("finished_at", st.Finished)
