@@ -268,6 +268,30 @@ func TestEncodings(t *testing.T) {
 		}
 	}
 	body := `{"name":"a","argument":{}}`
+	// Operators who name no type get what a person can read, on their paths alone.
+	for _, path := range []string{"/v1/stats", "/v1/jobs", "/v1/jobs/x", "/v1/nothing", "/", "/v1/jobs/query", "/nothing"} {
+		for _, accept := range []string{"", "*/*", "application/*"} {
+			if r := c.do("GET", path, "", "Accept", accept); r.header.Get("Content-Type") != jsonType {
+				t.Errorf("%s with Accept: %s gives %s", path, accept, r.header.Get("Content-Type"))
+			}
+		}
+		if r := c.do("GET", path, "", "Accept", "application/x-msgpack"); r.header.Get("Content-Type") != "application/x-msgpack" {
+			t.Errorf("%s gives %s to whoever asks for MessagePack", path, r.header.Get("Content-Type"))
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if r := c.do("POST", path, "", "Accept", ""); r.status != 405 || r.header.Get("Content-Type") != jsonType {
+			t.Errorf("%s gives %d in %s", path, r.status, r.header.Get("Content-Type"))
+		}
+	}
+	for _, path := range []string{"/job", "/jobs", "/worker", "/done", "/job/x/polling", "/worker/jobs"} {
+		if r := c.do("PUT", path, "", "Accept", "*/*"); r.header.Get("Content-Type") != msgpackType {
+			t.Errorf("%s gives %s", path, r.header.Get("Content-Type"))
+		}
+	}
+	if r := d.client(t, msgpackType).do("POST", "/v1/jobs/query", "{}", "Accept", "*/*").want(200); r.header.Get("Content-Type") != msgpackType {
+		t.Errorf("a body in MessagePack gives %s", r.header.Get("Content-Type"))
+	}
 	if got := c.do("POST", "/job", body, "Accept", "").want(201).header.Get("Content-Type"); got != jsonType {
 		t.Errorf("a body in JSON gives %s", got)
 	}

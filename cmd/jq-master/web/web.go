@@ -166,10 +166,21 @@ type endpoint struct {
 	methods map[string]operation
 }
 
+// reply is the encoding for whoever names none: MessagePack where programs push and
+// work, else what a person reads.
+func (e *endpoint) reply() string {
+	for _, op := range e.methods {
+		if op.scope == mayPush || op.scope == mayWork {
+			return msgpackType
+		}
+	}
+	return jsonType
+}
+
 // ServeHTTP implements http.Handler.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := e.pool.Get().(*exchange)
-	x.w, x.r, x.reply = w, r, msgpackType
+	x.w, x.r, x.reply = w, r, e.reply()
 	status, err := x.serve(e)
 	if err != nil {
 		status = x.refuse(err)
