@@ -91,6 +91,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&l.KeepEnded, "keep-ended", l.KeepEnded, "how long jobs that ended are remembered")
 	f.IntVar(&l.MaxEnded, "max-ended", l.MaxEnded, "most of these, but for those of the last minute and with results; they take half of max-bytes at most")
 	f.Var(cli.Size(&o.maxBody, 0, most), "max-body", "largest body of a request")
+	f.Var(cli.Size(&l.MaxError, 0, most), "max-error", "largest error of a failed job; a longer one is kept as null, and the message says so")
 	f.IntVar(&l.MaxJobs, "max-jobs", l.MaxJobs, "most jobs that have not ended")
 	f.Var(cli.Size(&l.MaxBytes, 0, most), "max-bytes", "most memory for arguments, results and errors")
 	f.IntVar(&l.MaxWaiters, "max-waiters", l.MaxWaiters, "most requests that wait for a job, or for its end")
@@ -128,6 +129,7 @@ func (o *options) validate() error {
 		between("keep-ended", l.KeepEnded, time.Second, 365*day),
 		between("max-ended", l.MaxEnded, 0, 1<<30),
 		between("max-body", o.maxBody, 1<<10, maxBody),
+		between("max-error", l.MaxError, 0, maxBody),
 		between("max-jobs", l.MaxJobs, 1, 1<<28),
 		between("max-bytes", l.MaxBytes, 1<<10, 1<<50),
 		between("max-waiters", l.MaxWaiters, 1, 1<<24),

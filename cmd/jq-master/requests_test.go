@@ -77,7 +77,7 @@ func TestFailures(t *testing.T) {
 		c.pull(w, 1)
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"failure","reason":"timeout","should_retry":false,"message":"`+strings.Repeat("é", 5000)+`","error":"`+big+`"}`, "worker-id", w).want(204)
 		st := c.do("GET", "/job/"+id, "").want(200).has(`{"status":"error","error":null,"reason":"timeout"}`)
-		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out, it may have 65536]") && !strings.HasSuffix(m, "70003 bytes is left out, it may have 65536]") {
+		if m := st.get("message"); len(m) > 4096 || !strings.HasSuffix(m, "[its error of 70005 bytes is left out, it may have 65536 (max-error)]") && !strings.HasSuffix(m, "70003 bytes is left out, it may have 65536 (max-error)]") {
 			t.Errorf("the message has %d bytes and ends with %s", len(m), m[len(m)-80:])
 		}
 
@@ -96,6 +96,25 @@ func TestFailures(t *testing.T) {
 		c.do("POST", "/done", `{"job_id":"`+id+`","type":"success"}`, "worker-id", w).refused(409, "not_assigned", "")
 		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
 	})
+}
+
+// TestMaxError: how long an error may be can be said, from not at all on.
+func TestMaxError(t *testing.T) {
+	t.Parallel()
+	for flag, kept := range map[string]int{"0": 0, "1KiB": 1000, "1MiB": 900_000} {
+		c := start(t, "--max-error", flag).client(t, jsonType)
+		w := c.register(`{"name":"w","max_jobs":1}`)
+		for _, size := range []int{kept, kept + 200_000} {
+			id := c.enqueue(`{"name":"f","argument":{},"max_retry":0}`)
+			c.pull(w, 1)
+			c.do("POST", "/done", fmt.Sprintf(`{"job_id":%q,"type":"failure","reason":"other","should_retry":false,"message":"no","error":%q}`, id, strings.Repeat("x", size)), "worker-id", w).want(204)
+			st := c.do("GET", "/job/"+id, "").want(200)
+			got, there := st.decode()["error"].(string)
+			if fits := size == kept && kept > 0; fits != (there && len(got) == size) || fits != there || fits != (st.get("message") == "no") {
+				t.Errorf("--max-error %s: an error of %d bytes is kept (%v) with %d: %s", flag, size, there, len(got), st.get("message"))
+			}
+		}
+	}
 }
 
 // TestBadInput: what is refused, with its code and field.

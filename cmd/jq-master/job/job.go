@@ -10,10 +10,9 @@ const (
 	MaxDelay        = 365 * 86400 // seconds
 	MaxBatch        = 1000        // jobs in one request
 	DefaultMaxRetry = 10
-	DefaultTimeout  = 30       // seconds
-	MaxError        = 64 << 10 // bytes of an error; longer ones are kept as null
-	MaxMessage      = 4 << 10  // bytes of a message; longer ones are cut
-	KeptAttempts    = 10       // of a job, the last ones
+	DefaultTimeout  = 30      // seconds
+	MaxMessage      = 4 << 10 // bytes of a message; longer ones are cut
+	KeptAttempts    = 10      // of a job, the last ones
 )
 
 // Attributes are what a pusher says of a job. They never change, and neither do

@@ -16,6 +16,7 @@ type Limits struct {
 	MaxWorkers     int
 	MaxConstraints int
 	MaxEnded       int
+	MaxError       int // bytes of an error; longer ones are kept as null
 
 	ResultTTL, KeepEnded time.Duration
 	TimeoutGrace         time.Duration
@@ -30,7 +31,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		MaxJobs: 1_000_000, MaxBytes: 1 << 30, MaxWaiters: 10_000, MaxWorkers: 10_000,
-		MaxConstraints: 1_000, MaxEnded: 100_000,
+		MaxConstraints: 1_000, MaxEnded: 100_000, MaxError: 64 << 10,
 		ResultTTL: time.Hour, KeepEnded: 24 * time.Hour, TimeoutGrace: 2 * time.Second,
 		BackoffBase: time.Second, BackoffCap: 10 * time.Minute, Heartbeat: 5 * time.Second,
 		StoreWait: 10 * time.Second,

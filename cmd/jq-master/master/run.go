@@ -255,7 +255,7 @@ func (c *machine) fail(r *record, reason job.Reason, message string) {
 // end writes how a run has ended, and then what comes of it.
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.past.run
-	o = bounded(o)
+	o = c.bounded(o)
 	j := r.after()
 	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
 	c.note(j, o, reported)
@@ -342,11 +342,11 @@ func (c *machine) note(j *job.Job, o *job.Outcome, reported bool) {
 }
 
 // bounded leaves out of an outcome what is longer than may be kept.
-func bounded(o *job.Outcome) *job.Outcome {
+func (c *machine) bounded(o *job.Outcome) *job.Outcome {
 	b := *o
 	note := ""
-	if n := len(b.Error); n > job.MaxError {
-		note = fmt.Sprintf(" [its error of %d bytes is left out, it may have %d]", n, job.MaxError)
+	if n := len(b.Error); n > c.MaxError {
+		note = fmt.Sprintf(" [its error of %d bytes is left out, it may have %d (max-error)]", n, c.MaxError)
 		b.Error = nil
 	}
 	b.Message = cut(b.Message, job.MaxMessage-len(note)) + note

@@ -111,16 +111,17 @@ func TestAwayWithFetches(t *testing.T) {
 // TestBounded: an error that is too long is left out, and the message says so.
 func TestBounded(t *testing.T) {
 	long := strings.Repeat("é", job.MaxMessage)
+	c := newMachine(DefaultLimits(), 1)
 	for _, v := range []struct {
 		of         job.Outcome
 		size, kept int
 	}{
-		{job.Outcome{Message: "short", Error: make([]byte, job.MaxError)}, 5, job.MaxError},
+		{job.Outcome{Message: "short", Error: make([]byte, c.MaxError)}, 5, c.MaxError},
 		{job.Outcome{Message: "x" + long}, job.MaxMessage - 1, 0},
-		{job.Outcome{Message: long, Error: make([]byte, job.MaxError+1)}, job.MaxMessage, 0},
+		{job.Outcome{Message: long, Error: make([]byte, c.MaxError+1)}, job.MaxMessage, 0},
 	} {
-		got := bounded(&v.of)
-		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > job.MaxError) {
+		got := c.bounded(&v.of)
+		if !utf8.ValidString(got.Message) || len(got.Message) != v.size || len(got.Error) != v.kept || strings.Contains(got.Message, "65537") != (len(v.of.Error) > c.MaxError) {
 			t.Errorf("%d bytes, an error of %d: %d and %d: %.20s…%s", len(v.of.Message), len(v.of.Error), len(got.Message), len(got.Error), got.Message, got.Message[max(0, len(got.Message)-60):])
 		}
 	}
