@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"gloom/cmd/jq-master/pack"
+	"gloom/cmd/jq-master/redistest"
 )
 
 // inBoth runs a test in both encodings on a daemon.
@@ -98,6 +100,62 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestTimeouts: a run may have a fraction of a second or 30 days, and that is what its
+// worker, operators and matchers are told, from either store and after a restart.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	try := func(t *testing.T, d *process, again func() *process) {
+		c := d.client(t, jsonType)
+		given := map[string]string{"0.0001": "0.001", "0.25": "0.25", "1": "1", "1.5": "1.5", "2.0": "2", "86400.125": "86400.125", "2592000": "2592000", "null": "30"}
+		ids := map[string]string{}
+		for timeout, told := range given {
+			id := c.enqueue(`{"name":"t","argument":{},"timeout":` + timeout + `,"delay":3600}`)
+			ids[told] = id
+			c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).want(200).has(`{"cursor":null}`)
+		}
+		c = again().client(t, jsonType)
+		for told, id := range ids {
+			c.do("GET", "/v1/jobs/"+id, "").want(200).has(`{"timeout":` + told + `}`)
+			if r := c.do("POST", "/v1/jobs/query", `{"match":{"field":"/timeout","op":"eq","value":`+told+`}}`).want(200); len(r.decode()["jobs"].([]any)) != 1 || !strings.Contains(r.text, id) {
+				t.Errorf("a matcher for %s picks %s", told, r.text)
+			}
+		}
+		w := c.register(`{"name":"w","max_jobs":100,"names":["u"]}`)
+		for told := range ids {
+			id := c.enqueue(`{"name":"u","argument":{},"timeout":` + told + `,"max_retry":0}`)
+			j, _ := json.Marshal(c.do("POST", "/worker/jobs?wait=30", "", "worker-id", w).want(200).decode()["jobs"].([]any)[0])
+			got := &reply{t, "the job", 200, nil, string(j)}
+			got.has(`{"id":"` + id + `","timeout":` + told + `}`)
+			deadline, err := time.Parse(time.RFC3339, got.get("deadline"))
+			if seconds, _ := strconv.ParseFloat(told, 64); err != nil || time.Until(deadline).Seconds() > seconds || time.Until(deadline).Seconds() < seconds-30 {
+				t.Errorf("a timeout of %s has the deadline %s", told, got.get("deadline"))
+			}
+			if told == "0.25" || told == "0.001" {
+				c.do("GET", "/job/"+id+"/polling?timeout=30", "").want(200).has(`{"status":"error","reason":"timeout"}`)
+			}
+		}
+	}
+	t.Run("memory", func(t *testing.T) {
+		d := start(t, "--timeout-grace", "50ms")
+		try(t, d, func() *process { return d })
+	})
+	t.Run("redis", func(t *testing.T) {
+		r := redistest.New(t).URL()
+		args := []string{"--timeout-grace", "50ms", "--redis", r}
+		d := start(t, args...)
+		try(t, d, func() *process {
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			return start(t, args...)
+		})
+	})
+	t.Run("shared broker", func(t *testing.T) {
+		d := start(t, append(usesBroker(shared(t, nil)), "--timeout-grace", "50ms")...)
+		try(t, d, func() *process { return d })
+	})
+}
+
 // TestMaxError: how long an error may be can be said, from not at all on.
 func TestMaxError(t *testing.T) {
 	t.Parallel()
@@ -132,7 +190,7 @@ func TestBadInput(t *testing.T) {
 			{`{"name":"a","argument":[]}`, "invalid_type", "argument"}, {`{"name":"a","argument":{"$bin":"AQ=="}}`, "invalid_type", "argument"}, {`{"name":"a","argument":"{}"}`, "invalid_type", "argument"},
 			{job(`"priority":2147483648`), "invalid_value", "priority"}, {job(`"priority":-2147483649`), "invalid_value", "priority"}, {job(`"priority":1099511627776`), "invalid_value", "priority"}, {job(`"priority":1.5`), "invalid_value", "priority"}, {job(`"priority":"1"`), "invalid_type", "priority"}, {job(`"priority":true`), "invalid_type", "priority"}, {job(`"priority":18446744073709551615`), "invalid_value", "priority"},
 			{job(`"max_retry":-1`), "invalid_value", "max_retry"}, {job(`"max_retry":1001`), "invalid_value", "max_retry"}, {job(`"keep_result":1`), "invalid_type", "keep_result"}, {job(`"keep_result":"true"`), "invalid_type", "keep_result"},
-			{job(`"timeout":0`), "invalid_value", "timeout"}, {job(`"timeout":86401`), "invalid_value", "timeout"}, {job(`"timeout":{"$float":"NaN"}`), "invalid_value", "timeout"},
+			{job(`"timeout":0`), "invalid_value", "timeout"}, {job(`"timeout":2592000.001`), "invalid_value", "timeout"}, {job(`"timeout":-0.5`), "invalid_value", "timeout"}, {job(`"timeout":"1"`), "invalid_type", "timeout"}, {job(`"timeout":{"$float":"Inf"}`), "invalid_value", "timeout"}, {job(`"timeout":{"$float":"NaN"}`), "invalid_value", "timeout"},
 			{job(`"delay":-1`), "invalid_value", "delay"}, {job(`"delay":31536001`), "invalid_value", "delay"}, {job(`"delay":{"$float":"Inf"}`), "invalid_value", "delay"}, {job(`"delay":"1"`), "invalid_type", "delay"},
 			{`{"name":1,"name":"","argument":{}}`, "invalid_value", "name"},
 		} {

@@ -1,12 +1,16 @@
 package job
 
-import "strconv"
+import (
+	"math"
+	"strconv"
+	"time"
+)
 
 // Limits and defaults of a job's attributes.
 const (
 	MaxName         = 200 // bytes
 	MaxRetries      = 1000
-	MaxTimeout      = 86_400      // seconds
+	MaxTimeout      = 30 * 86_400 // seconds
 	MaxDelay        = 365 * 86400 // seconds
 	MaxBatch        = 1000        // jobs in one request
 	DefaultMaxRetry = 10
@@ -15,6 +19,19 @@ const (
 	KeptAttempts    = 10      // of a job, the last ones
 )
 
+// Span is a length of time in milliseconds.
+type Span uint32
+
+// Seconds is the span of a number of them above 0, at most MaxTimeout: the nearest one,
+// but not 0.
+func Seconds(n float64) Span { return max(1, Span(math.Round(n*1000))) }
+
+// Seconds is how many there are.
+func (s Span) Seconds() float64 { return float64(s) / 1000 }
+
+// Duration is the span as such.
+func (s Span) Duration() time.Duration { return time.Duration(s) * time.Millisecond }
+
 // Attributes are what a pusher says of a job. They never change, and neither do
 // the bytes of Argument, which all parts share.
 type Attributes struct {
@@ -22,7 +39,7 @@ type Attributes struct {
 	Argument   []byte // one MessagePack map, as it came
 	Priority   int32  // smaller first
 	MaxRetry   int32  // 0 … MaxRetries
-	Timeout    int32  // of a run, in seconds
+	Timeout    Span   // of a run, above 0, at most MaxTimeout
 	KeepResult bool
 }
 

@@ -28,7 +28,7 @@ type Handout struct {
 	ID       ID
 	Name     string
 	Argument []byte // MessagePack
-	Timeout  int32  // seconds
+	Timeout  Span
 	Attempt  int32
 	Deadline int64 // of the run, grace left out, in milliseconds since 1970
 }

@@ -15,7 +15,7 @@ func (w *world) enqueue() {
 	for range 1 + w.rng.IntN(3) {
 		n := &New{Attributes: job.Attributes{
 			Name: fmt.Sprintf("n%d", w.rng.IntN(3)), Argument: []byte{0x80}, Priority: int32(w.rng.IntN(3)),
-			MaxRetry: int32(w.rng.IntN(3)), Timeout: int32(1 + w.rng.IntN(5)), KeepResult: w.pick(2),
+			MaxRetry: int32(w.rng.IntN(3)), Timeout: job.Span(500 + w.rng.IntN(5000)), KeepResult: w.pick(2),
 		}}
 		if w.pick(4) {
 			n.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond

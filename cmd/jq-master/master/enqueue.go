@@ -147,7 +147,7 @@ func (c *machine) submit(r *record, age time.Duration) {
 	r.inLine = true
 	s := submission{
 		id: r.ID, typ: c.typeOf(r), priority: c.rank(r), age: age, groups: c.fit(r.groups.groups()),
-		retries: int(r.MaxRetry - r.Retries), timeout: time.Duration(r.Timeout)*time.Second + c.TimeoutGrace,
+		retries: int(r.MaxRetry - r.Retries), timeout: r.Timeout.Duration() + c.TimeoutGrace,
 	}
 	if !c.ours(r) {
 		s.argument = r.Argument

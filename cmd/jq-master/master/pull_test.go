@@ -26,7 +26,7 @@ func TestPullMisses(t *testing.T) {
 		for i, id := range ids {
 			c.ledger.Enqueued++
 			c.ledger.Waiting++
-			r := c.adopt(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30}, Seq: uint64(i + 1), State: job.Queued})
+			r := c.adopt(&job.Job{ID: id, Attributes: job.Attributes{Name: "n", Timeout: 30_000}, Seq: uint64(i + 1), State: job.Queued})
 			c.place(r)
 			c.handed(k.ID, id, false, naiveRun{w.br, &naiveJob{submission: submission{id: id}}})
 		}

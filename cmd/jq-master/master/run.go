@@ -55,7 +55,7 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	j.State = job.Running
 	j.Attempt++
 	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
-	length := int64(r.Timeout)*1000 + ms(c.TimeoutGrace)
+	length := ms(r.Timeout.Duration() + c.TimeoutGrace)
 	j.Deadline = c.wall + length
 	u := &run{w: w, handle: h, deadline: c.now + length, before: before}
 	r.history().run = u

@@ -34,7 +34,7 @@ func TestUnknownName(t *testing.T) {
 			w.step(c, func() { c.linkSlice(1); c.linked = true; c.serve(k) })
 			for _, n := range []string{name, "something"} {
 				w.step(c, func() {
-					c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: n, Timeout: 30}}}, reply: func([]job.ID, bool, error) {}})
+					c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: n, Timeout: 30_000}}}, reply: func([]job.ID, bool, error) {}})
 				})
 			}
 			w.st.flush()

@@ -23,7 +23,7 @@ func packed(t testing.TB, text string) pack.Value {
 // sample is a job with something of every kind.
 func sample(t testing.TB) *job.Attributes {
 	return &job.Attributes{
-		Name: "mail.send", Priority: -3, MaxRetry: 10, Timeout: 30, KeepResult: true,
+		Name: "mail.send", Priority: -3, MaxRetry: 10, Timeout: 30_000, KeepResult: true,
 		Argument: packed(t, `{
 			"n": 5, "f": 1.0, "big": 9223372036854775809, "s": "é", "empty": "", "b": true, "nil": null, "nan": {"$float":"NaN"},
 			"bin": {"$bin":"AQI="}, "ext": {"$ext":[5,"AQ=="]}, "list": [1, "two", [3]], "user": {"id": 7, "a/b": 1, "m~n": 2, "0": "zero"},

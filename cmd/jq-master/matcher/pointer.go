@@ -87,7 +87,7 @@ func (p *Pointer) find(a *job.Attributes) operand {
 	case "max_retry":
 		o.kind, o.number = pack.Int, pack.Integer(int64(a.MaxRetry))
 	case "timeout":
-		o.kind, o.number = pack.Int, pack.Integer(int64(a.Timeout))
+		o.kind, o.number = pack.Float, pack.Real(a.Timeout.Seconds())
 	case "keep_result":
 		o.kind, o.truth = pack.Bool, a.KeepResult
 	}

@@ -127,6 +127,8 @@ func appendFloat(dst []byte, f float64) []byte {
 		return append(dst, `{"$float":"-Inf"}`...)
 	case f == math.Trunc(f) && math.Abs(f) < 1e15:
 		return strconv.AppendFloat(dst, f, 'f', 1, 64)
+	case math.Abs(f) < 1e15: // with a point or an exponent
+		return strconv.AppendFloat(dst, f, 'g', -1, 64)
 	}
 	return strconv.AppendFloat(dst, f, 'e', -1, 64)
 }

@@ -122,6 +122,9 @@ type Number struct {
 // Integer returns the number of an integer.
 func Integer(n int64) Number { return Number{Int, uint64(n)} }
 
+// Real returns the number of a float.
+func Real(f float64) Number { return Number{Float, math.Float64bits(f)} }
+
 // Integer is a number that is one and fits 64 signed bits; a float may be.
 func (n Number) Integer() (int64, bool) {
 	switch n.kind {

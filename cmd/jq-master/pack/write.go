@@ -14,6 +14,14 @@ func AppendID(dst []byte, id job.ID) []byte {
 	return msgp.AppendStringFromBytes(dst, id.Append(buf[:0]))
 }
 
+// AppendSeconds appends a span in seconds, an integer where it is one.
+func AppendSeconds(dst []byte, s job.Span) []byte {
+	if s%1000 == 0 {
+		return msgp.AppendUint64(dst, uint64(s/1000))
+	}
+	return msgp.AppendFloat64(dst, s.Seconds())
+}
+
 // AppendTime appends a moment in milliseconds since 1970, a string as ISO 8601
 // writes it.
 func AppendTime(dst []byte, milliseconds int64) []byte {

@@ -257,7 +257,7 @@ func AppendHandout(dst []byte, h *job.Handout) []byte {
 	}
 	dst = msgp.AppendString(msgp.AppendString(dst, "name"), h.Name)
 	dst = append(msgp.AppendString(dst, "argument"), h.Argument...)
-	dst = msgp.AppendUint64(msgp.AppendString(dst, "timeout"), uint64(h.Timeout))
+	dst = pack.AppendSeconds(msgp.AppendString(dst, "timeout"), h.Timeout)
 	dst = msgp.AppendUint64(msgp.AppendString(dst, "attempt"), uint64(h.Attempt))
 	return pack.AppendTime(msgp.AppendString(dst, "deadline"), h.Deadline)
 }

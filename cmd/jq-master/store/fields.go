@@ -10,7 +10,8 @@ import (
 )
 
 // fieldNames are the fields of a job's hash, in the order in which decode expects
-// them. Numbers are decimal, times milliseconds since 1970, MessagePack is raw. A
+// them. Numbers are decimal, times milliseconds since 1970, the timeout is in seconds with
+// up to three decimals, MessagePack is raw. A
 // field that is missing or empty is zero, those of a pusher have their default.
 var fieldNames = []string{
 	"name", "argument", "priority", "max_retry", "timeout", "keep_result", "enqueued",
@@ -18,14 +19,16 @@ var fieldNames = []string{
 	"result", "error", "message", "reason", "told", "attempts", "forget", "drop",
 }
 
+var defaultTimeout = job.Seconds(job.DefaultTimeout)
+
 // attributes are the fields of a new job besides seq and state.
 func attributes(args []any, j *job.Job) []any {
 	args = append(args, "name", j.Name, "argument", j.Argument, "enqueued", j.Enqueued)
 	if j.MaxRetry != job.DefaultMaxRetry {
 		args = append(args, "max_retry", j.MaxRetry)
 	}
-	if j.Timeout != job.DefaultTimeout {
-		args = append(args, "timeout", j.Timeout)
+	if j.Timeout != defaultTimeout {
+		args = append(args, "timeout", strconv.FormatFloat(j.Timeout.Seconds(), 'f', -1, 64))
 	}
 	if j.Priority != 0 {
 		args = append(args, "priority", j.Priority)
@@ -111,7 +114,15 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 	j = &job.Job{ID: id}
 	j.Name, j.Argument = word(), raw()
 	j.Priority = int32(number(32))
-	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), int32(orNumber(32, job.DefaultTimeout))
+	j.MaxRetry, j.Timeout = int32(orNumber(32, job.DefaultMaxRetry)), defaultTimeout
+	if s := word(); s != "" {
+		n, e := strconv.ParseFloat(s, 64)
+		if e != nil || !(n > 0 && n <= job.MaxTimeout) {
+			bad(s)
+		} else {
+			j.Timeout = job.Seconds(n)
+		}
+	}
 	j.KeepResult, j.Enqueued, j.Seq = word() == "1", number(64), uint64(number(64))
 	var ok bool
 	if s := word(); s != "" {

@@ -172,7 +172,7 @@ func holds(t *testing.T, s Store, want ...*job.Job) {
 
 func newJob(seq uint64) *job.Job {
 	return &job.Job{ID: job.NewID(), Seq: seq, Enqueued: 1_700_000_000_000 + int64(seq), Attributes: job.Attributes{
-		Name: "mail", Argument: []byte{0x80}, MaxRetry: job.DefaultMaxRetry, Timeout: job.DefaultTimeout}}
+		Name: "mail", Argument: []byte{0x80}, MaxRetry: job.DefaultMaxRetry, Timeout: job.Seconds(job.DefaultTimeout)}}
 }
 
 // The steps of a job's life, each a new value.
@@ -223,7 +223,7 @@ func TestLife(t *testing.T) {
 	everywhere(t, func(t *testing.T, s Store) {
 		j := newJob(7)
 		j.Name, j.Argument = "ünïcode *{}", []byte("\x81\xa1a\xc4\x03\x00\r\n")
-		j.Priority, j.MaxRetry, j.Timeout, j.KeepResult, j.Due = math.MinInt32, 1000, 86400, true, 1_900_000_000_000
+		j.Priority, j.MaxRetry, j.Timeout, j.KeepResult, j.Due = math.MinInt32, 1000, 2_591_999_997, true, 1_900_000_000_000
 		add(t, s, j)
 		holds(t, s, j)
 		for _, step := range []struct {

@@ -46,7 +46,7 @@ func attributes(f *form) *master.New {
 			Priority:   int32(f.integer("priority", -1<<31, 1<<31-1, 0)),
 			MaxRetry:   int32(f.integer("max_retry", 0, job.MaxRetries, job.DefaultMaxRetry)),
 			KeepResult: f.boolean("keep_result", false),
-			Timeout:    int32(f.integer("timeout", 1, job.MaxTimeout, job.DefaultTimeout)),
+			Timeout:    job.Seconds(f.above("timeout", job.MaxTimeout, job.DefaultTimeout)),
 		},
 		Delay: f.seconds("delay", job.MaxDelay),
 	}

@@ -145,7 +145,7 @@ func (a *answer) job(j *job.Job) {
 	a.integer("priority", int64(j.Priority))
 	a.integer("max_retry", int64(j.MaxRetry))
 	a.boolean("keep_result", j.KeepResult)
-	a.integer("timeout", int64(j.Timeout))
+	a.seconds("timeout", j.Timeout)
 	a.text("status", j.State.String())
 	a.idOrNull("worker_id", j.Worker)
 	a.integer("retry_count", int64(j.Retries))

@@ -56,6 +56,11 @@ func (a *answer) float(k string, f float64) {
 	a.b = msgp.AppendFloat64(a.b, f)
 }
 
+func (a *answer) seconds(k string, s job.Span) {
+	a.key(k)
+	a.b = pack.AppendSeconds(a.b, s)
+}
+
 func (a *answer) boolean(k string, v bool) {
 	a.key(k)
 	a.b = msgp.AppendBool(a.b, v)
