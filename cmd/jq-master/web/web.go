@@ -237,18 +237,32 @@ func (x *exchange) serve(e *endpoint) (int, error) {
 	if reply == "" {
 		return 0, job.Refuse(job.NotAcceptable, "", "replies are %s or %s, the Accept header takes neither: %.200q", msgpackType, jsonType, x.r.Header.Get("Accept"))
 	}
-	var err error
-	if x.query, err = url.ParseQuery(x.r.URL.RawQuery); op.scope != mayWork {
-		if err != nil {
-			return 0, job.Refuse(job.InvalidValue, "", "the query cannot be read: %.200q: %v", x.r.URL.RawQuery, err)
-		}
-		for _, name := range slices.Sorted(maps.Keys(x.query)) {
-			if !slices.Contains(op.query, name) {
-				return 0, unknown("parameter", "", msgp.AppendString(nil, name), op.query)
-			}
-		}
+	if fault := x.readQuery(op); fault != nil {
+		return 0, fault
 	}
 	return op.serve(x)
+}
+
+// readQuery reads the query, in which an operation knows some parameters. Workers may
+// send others.
+func (x *exchange) readQuery(op operation) *job.Fault {
+	if x.r.URL.RawQuery == "" {
+		return nil
+	}
+	var err error
+	x.query, err = url.ParseQuery(x.r.URL.RawQuery)
+	switch {
+	case op.scope == mayWork:
+		return nil
+	case err != nil:
+		return job.Refuse(job.InvalidValue, "", "the query cannot be read: %.200q: %v", x.r.URL.RawQuery, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.query)) {
+		if !slices.Contains(op.query, name) {
+			return unknown("parameter", "", msgp.AppendString(nil, name), op.query)
+		}
+	}
+	return nil
 }
 
 func allowed(methods map[string]operation) string {
