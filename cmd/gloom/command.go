@@ -31,7 +31,8 @@ const (
 
 // command runs one program for each job.
 type command struct {
-	args []string // {id} and {type} are replaced
+	args   []string // {id} and {type} are replaced
+	unsafe bool     // wherever they stand, and whatever they begin with
 
 	timeout    time.Duration // 0: none
 	input      string        // one of the forms
@@ -110,6 +111,10 @@ func (c *command) run(ctx context.Context, job *gloom.Job) (json.RawMessage, *fa
 	}
 	fill := strings.NewReplacer("{id}", job.ID, "{type}", job.Type)
 	for _, a := range c.args[1:] {
+		if v := fill.Replace(a); v != a && v[0] == '-' && !c.unsafe {
+			what := strings.Trim(a, "{}")
+			return nil, &failure{what: fmt.Sprintf(`its %s %.64q begins with "-", so the command could take it for an option; $GLOOM_JOB_%s has it, too`, what, v, strings.ToUpper(what)), final: true}
+		}
 		start.Args = append(start.Args, fill.Replace(a))
 	}
 	if c.progress {

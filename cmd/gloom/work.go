@@ -29,8 +29,8 @@ type; --except leaves types out.
 
 The job's body is the command's standard input: a JSON string as its text,
 anything else as JSON. What the command writes to standard output is the answer:
-JSON if it is JSON, else a string, less one line end. {id} and {type} in the
-arguments are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same, and
+JSON if it is JSON, else a string, less one line end. The arguments {id} and
+{type} are replaced; GLOOM_JOB_ID and GLOOM_JOB_TYPE hold the same, and
 GLOOM_JOB_HEADERS the job's headers, as JSON, if it has any.
 
 An exit status other than 0 fails the run, with the end of standard error as the
@@ -47,11 +47,15 @@ running commands finish; a second signal stops them as above, a third kills
 them. A lost connection is made again. With several addresses (--worker-addr
 A,B) each broker gets the whole of -j.
 
-The id comes from whoever submits: mind commands that take it for an option. In
-the script of a shell it would be run as part of it, so {id} and {type} are
-refused there and given beside it, as arguments or in the environment:
+Ids come from whoever submits. {id} and {type} are refused as a part of an
+argument and right behind an option, for what stands there may be run, as by
+sh -c; -- between the two helps, where they are an operand. A job whose id
+begins with - fails, as the command could take it for an option. All that is
+lifted by --unsafe-template. These are safe:
     gloom work mail -- sh -c 'echo "$1"' sh {id}
     gloom work mail -- sh -c 'echo "$GLOOM_JOB_ID"'
+No rule knows what a program makes of its operands: those of awk, sed and ssh
+may be run and are refused, but so may those of watch, make and others.
 Of our own environment commands see no other GLOOM_ variable: no token, key or
 address of ours.`
 
@@ -82,6 +86,7 @@ func newWork(t *tool) *cobra.Command {
 	f.Var(cli.Size(&w.maxOutput, 1, 1<<40), "max-output", "fail a command that writes more to standard output")
 	f.Var(&w.final, "final", "exit statuses that fail the job without a retry: all, or a list such as 2,64")
 	f.DurationVar(&w.retryDelay, "retry-delay", -1, "wait before a retry, in place of the job's own backoff")
+	f.BoolVar(&w.unsafe, "unsafe-template", false, "take {id} and {type} anywhere, as code or an option, too")
 	f.BoolVar(&w.progress, "progress", false, "send lines that the command writes to descriptor 3 as progress")
 	f.BoolVar(&w.stderr, "stderr", false, "pass on what commands write to standard error")
 	f.BoolVarP(&w.verbose, "verbose", "v", false, "say a line about each job")
@@ -103,6 +108,7 @@ type work struct {
 	maxOutput  int64
 	final      statuses
 	retryDelay time.Duration
+	unsafe     bool
 	progress   bool
 	stderr     bool
 	verbose    bool
@@ -117,36 +123,64 @@ func (w *work) complete(cmd *cobra.Command, args []string, begin string) ([]stri
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// interpreter matches programs that run an argument as a script; script the options
-// behind which it stands, or with which, in one argument; reader the programs that
-// run, or have another host's shell run, what they find in any argument.
 var (
-	interpreter = regexp.MustCompile(`^((ba|da|a|[mkz]|mk|fi|c|tc)?sh|su|runuser|script|flock|python[0-9.]*|perl|ruby|node|lua|php)$`)
-	script      = regexp.MustCompile(`^([-+][A-Za-z]*[cerEp].*|--(command|eval|print|run)(=.*)?)$`)
-	reader      = regexp.MustCompile(`^(ssh|[gmn]?awk|g?sed)$`)
 	placeholder = regexp.MustCompile(`\{(id|type)\}`)
+	// operandScript matches programs that run, or have another host's shell run, what
+	// they find in any argument.
+	operandScript = regexp.MustCompile(`^(ssh|[gmn]?awk|g?sed)$`)
+	// shellScript matches options of a shell that have its script behind them, be --
+	// between them.
+	shellScript = regexp.MustCompile(`^-[A-Za-z]*c`)
 )
 
-// refuseInScript refuses placeholders in what an interpreter would run: whoever
-// submits chooses ids, and so would choose commands.
-func refuseInScript(args []string) error {
-	interprets, next := "", false // the interpreter, and whether its script comes
-	for _, a := range args {
+// checkTemplate refuses placeholders that may be more than data: whoever submits
+// chooses ids, and so would choose commands. It goes by where they stand, since there
+// are more interpreters than anybody could name: what is part of an argument, or right
+// behind an option, may be a script.
+func checkTemplate(args []string) error {
+	runs := "" // the program whose operands are scripts
+	for i, a := range args {
 		name := placeholder.FindString(a)
-		option := a != "" && (a[0] == '-' || a[0] == '+')
-		switch base := filepath.Base(a); {
-		case interprets == "" && (interpreter.MatchString(base) || reader.MatchString(base)):
-			interprets = base
-		case interprets != "" && name != "" && (next && !option || script.MatchString(a) || reader.MatchString(interprets)):
-			return cli.Usagef("%s in a script of %s would be run as part of it", name, interprets).
-				Advise(`beside it: sh -c '… "$1"' sh %s; or "$GLOOM_JOB_%s" in the script`, name, strings.ToUpper(strings.Trim(name, "{}")))
-		case interprets != "" && script.MatchString(a):
-			next = true
-		case next && !option:
-			interprets, next = "", false
+		advice := fmt.Sprintf("sh -c '… \"$1\"' sh %s, or read $GLOOM_JOB_%s; --unsafe-template allows it anywhere", name, strings.ToUpper(strings.Trim(name, "{}")))
+		option := optionBefore(args[:i])
+		switch {
+		case name == "":
+			if base := filepath.Base(a); operandScript.MatchString(base) {
+				runs = base
+			}
+		case i == 0:
+			return cli.Usagef("the program %q: placeholders are replaced in its arguments only", a)
+		case name != a:
+			return cli.Usagef("%s inside of %q could be run as a part of it: a placeholder must be an argument of its own", name, a).Advise("%s", advice)
+		case option == "--":
+			return cli.Usagef("%s behind -- could be run as the script of a shell's -c", name).Advise("%s", advice)
+		case option != "":
+			return cli.Usagef("%s right behind %q could be run as a script, or belong to the option", name, option).
+				Advise("-- between them, if it is an operand; else %s", advice)
+		case runs != "":
+			return cli.Usagef("%s among the arguments of %s could be run as a script", name, runs).Advise("%s", advice)
 		}
 	}
 	return nil
+}
+
+// optionBefore is the option that what follows these arguments may belong to: the last
+// one, or -- where it does not end the options for all programs.
+func optionBefore(args []string) string {
+	isOption := func(a string) bool { return strings.HasPrefix(a, "-") || strings.HasPrefix(a, "+") }
+	last := len(args) - 1
+	if last < 0 || !isOption(args[last]) {
+		return ""
+	}
+	if args[last] != "--" {
+		return args[last]
+	}
+	for i := last - 1; i >= 0 && isOption(args[i]); i-- {
+		if shellScript.MatchString(args[i]) {
+			return "--"
+		}
+	}
+	return ""
 }
 
 // heartbeat is the pace at which broker and worker look after each other. A
@@ -203,21 +237,23 @@ func (w *work) run(args []string, dash int) error {
 	if err := w.check(); err != nil {
 		return err
 	}
+	if !w.unsafe {
+		if err := checkTemplate(args); err != nil {
+			return err
+		}
+	}
 	if _, err := exec.LookPath(args[0]); err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			return cli.Usagef("command not found: %q", args[0]).Advise("a program in $PATH or a path; for pipes and redirections: -- sh -c '…'")
 		}
 		return cli.Usagef("command cannot be run: %w", err)
 	}
-	if err := refuseInScript(args); err != nil {
-		return err
-	}
 	if w.base64 {
 		w.input, w.output = formBase64, formBase64
 	}
 	kill := make(chan struct{})
 	c := &command{
-		args: args, timeout: w.timeout, input: w.input, output: w.output,
+		args: args, unsafe: w.unsafe, timeout: w.timeout, input: w.input, output: w.output,
 		maxOutput: w.maxOutput, final: w.final, retryDelay: w.retryDelay,
 		progress: w.progress, compat: w.link.compat, kill: kill,
 	}
