@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"strings"
 	"time"
 	"unsafe"
@@ -32,7 +33,7 @@ type pastRun struct {
 	run          int
 	worker       Peer
 	broker       string
-	lost         bool
+	lost, left   bool // left: by its worker, which was lost
 	began, ended int64
 	why          []byte // of which the next one here takes the memory
 }
@@ -47,7 +48,7 @@ type pastRuns struct {
 func (p *pastRuns) bytes() int64 { return int64(cap(p.all))*int64(unsafe.Sizeof(pastRun{})) + p.why }
 
 // remember notes that the run of job r, which was stopped, was not its last.
-func (b *Broker) remember(r uint32, j *job, why string) {
+func (b *Broker) remember(r uint32, j *job, why string, left bool) {
 	p := &b.runs
 	if len(p.all) < mostRuns {
 		p.all = append(p.all, pastRun{})
@@ -56,7 +57,7 @@ func (b *Broker) remember(r uint32, j *job, why string) {
 	p.next = (p.next + 1) % mostRuns
 	w := b.peers[j.worker].wrk
 	*x = pastRun{
-		job: r, seq: j.seq, run: int(j.attempts), worker: w.id, broker: w.name, lost: w.borrows && w.kind == nil,
+		job: r, seq: j.seq, run: int(j.attempts), worker: w.id, broker: w.name, lost: w.borrows && w.kind == nil, left: left,
 		began: j.since, ended: b.now, why: x.why[:0],
 	}
 	p.why -= int64(cap(x.why))
@@ -80,6 +81,34 @@ func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	for i := range p.all {
 		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
 			found = append(found, RunInfo{x.run, x.worker, x.broker, x.lost, b.Since(x.ended), time.Duration(x.ended - x.began), string(x.why)})
+		}
+	}
+	return found
+}
+
+// Losses is a job at which workers were lost.
+type Losses struct {
+	Type, ID []byte
+	Workers  int
+}
+
+// Losses returns the jobs at which so many workers or more were lost lately, as far as
+// their runs are remembered and did not end them.
+func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Losses) {
+	b.now = max(b.now, now)
+	type of struct{ job, seq uint32 }
+	count := map[of]int{}
+	for i := range b.runs.all {
+		if x := &b.runs.all[i]; x.left && b.Since(x.ended) <= lately {
+			count[of{x.job, x.seq}]++
+		}
+	}
+	for x, n := range count {
+		if n < least || !b.jobs.has(x.job) {
+			continue
+		}
+		if j := b.jobs.get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
+			found = append(found, Losses{bytes.Clone(b.flows[j.flow].kind.name), bytes.Clone(b.id(j)), n})
 		}
 	}
 	return found

@@ -319,7 +319,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 		return b.next(w)
 	}
 	if begun {
-		b.remember(r, j, "given back")
+		b.remember(r, j, "given back", false)
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 		f.kind.Releases++
 		b.total.Releases++
@@ -465,7 +465,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
-	b.remember(r, j, reason)
+	b.remember(r, j, reason, code == JobLost)
 	b.again(f, r, j, delay)
 }
 

@@ -16,6 +16,8 @@ const (
 	// someGroups, someClients and someTypes are how many of each are looked at more
 	// closely where something may be the matter with them.
 	someGroups, someClients, someTypes = 1024, 64, 16
+	// someLost workers at one job are told.
+	someLost = 3
 	// lastReasons of a type's failed jobs are compared.
 	lastReasons = 16
 )
@@ -80,12 +82,13 @@ func (a *API) find(w *watch) {
 		}
 	}
 	b.Clients = a.suspects(&b, m.Unread, jobs, bytes)
+	a.losses(w)
 	reasons := someTypes
 	b.Types = func(yield func(*findings.Type) bool) {
 		for _, x := range w.rows {
 			t := &x.facts
 			t.Seen, t.Rates = &x.Type, &x.rates
-			if t.Same = 0; reasons > 0 && t.Fails(w.at) {
+			if t.Same, t.Of = 0, 0; reasons > 0 && t.Fails(w.at) {
 				reasons--
 				a.sameReason(t)
 			}
@@ -139,6 +142,25 @@ func (a *API) suspects(b *findings.Broker, unread, jobs, bytes int64) []findings
 		out = append(out, *c)
 	}
 	return out
+}
+
+// losses notes at which jobs workers were lost.
+func (a *API) losses(w *watch) {
+	failed := false
+	for _, x := range w.rows {
+		x.facts.Lost, x.facts.LostAt = "", 0
+		failed = failed || w.at.Sub(x.facts.BadAt) <= findings.FailingFor
+	}
+	if !failed {
+		return
+	}
+	var lost []broker.Losses
+	a.srv.Hub().View(func(b *broker.Broker, now int64) { lost = b.Losses(now, findings.FailingFor, someLost) })
+	for _, x := range lost {
+		if row := w.rows[string(x.Type)]; row != nil && x.Workers > row.facts.LostAt {
+			row.facts.Lost, row.facts.LostAt = wire.Value(x.ID), x.Workers
+		}
+	}
 }
 
 // sameReason notes for what reason most of a type's last jobs failed.

@@ -507,3 +507,69 @@ func TestNoFindings(t *testing.T) {
 		t.Errorf("only %v jobs were answered", n)
 	}
 }
+
+// TestFindingsInTime: a paused type with a job is told two seconds later, also to
+// somebody who has asked meanwhile and so kept the broker from looking by itself.
+func TestFindingsInTime(t *testing.T) {
+	t.Parallel()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		s := &stage{world: start(t, nil), typ: "t"}
+		wg.Go(func() {
+			s.put("/v1/types/TYP/pause", "{}")
+			time.Sleep(time.Duration(i) * 125 * time.Millisecond)
+			s.findings()
+			s.jobs(1, "")
+			began := time.Now()
+			time.Sleep(600 * time.Millisecond)
+			s.findings()
+			time.Sleep(time.Until(began.Add(2 * time.Second)))
+			if s.found("paused", "t") == nil {
+				t.Errorf("number %d: not told after %v", i, time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestWorkersLost: a job at which workers are lost is told of by its id, and not as one
+// of which failed jobs are kept.
+func TestWorkersLost(t *testing.T) {
+	t.Parallel()
+	s := &stage{world: start(t, nil), typ: "t"}
+	s.submitter().send(`{"action":"submit","id":"killer","type":"TYP","body":1,"retries":100}`)
+	for range 12 {
+		c := s.dial(s.srv.WorkerAddr(), false).send(`{"action":"join","type":"TYP"}`)
+		for text := ""; !strings.Contains(text, `"job"`); {
+			var err error
+			if text, err = readFrame(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = c.Close()
+	}
+	s.dial(s.srv.WorkerAddr(), true).send(`{"action":"join","type":"TYP"}`)
+	eventually(t, "it is told", func() bool {
+		f := s.found("workers_lost", "t")
+		return f != nil && strings.HasPrefix(f.Finding, `12 workers were lost at work on its job "killer"`)
+	})
+	if f := s.found("failing", "t"); f != nil {
+		t.Errorf("told, too: %+v", f)
+	}
+}
+
+// TestFindingsAfterChange: what an operator has changed is not told as it was before.
+func TestFindingsAfterChange(t *testing.T) {
+	t.Parallel()
+	s := &stage{world: start(t, nil), typ: "t"}
+	s.put("/v1/types/TYP/limits", `{"concurrency":1}`)
+	s.worker(`"type":"TYP"`)
+	s.worker(`"type":"TYP"`)
+	s.jobs(3, "")
+	eventually(t, "it is told", func() bool { return s.found("type_concurrency", "t") != nil })
+	s.findings()
+	s.put("/v1/types/TYP/limits", `{}`)
+	if f := s.found("type_concurrency", "t"); f != nil {
+		t.Errorf("still told: %+v", f)
+	}
+}

@@ -160,9 +160,9 @@ func (w *watch) takeGroups(a *API, now time.Time) {
 	w.groupsNext = now.Add(min(max(lookPeriod, lookShare*time.Since(now)), slowGroups))
 }
 
-// forgetGroups has groups looked at anew when somebody asks.
-func (w *watch) forgetGroups() {
+// changed has all looked at anew when somebody asks: what was seen is no more.
+func (w *watch) changed() {
 	w.mu.Lock()
-	w.groupsNext = time.Time{}
+	w.next, w.groupsNext = time.Time{}, time.Time{}
 	w.mu.Unlock()
 }

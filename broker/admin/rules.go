@@ -58,7 +58,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 	if created {
 		status = http.StatusCreated
 	}
-	a.watch.forgetGroups()
+	a.watch.changed()
 	reply(w, status, ruleOf(server.GroupRule{Pattern: string(pattern), Rule: rule}))
 	return nil
 }
@@ -90,7 +90,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)
 	}
 	a.log.Info().Str("pattern", wire.Value(pattern)).Str("peer", by(r)).Msg("an operator dropped a rule for groups")
-	a.watch.forgetGroups()
+	a.watch.changed()
 	reply(w, http.StatusOK, ruleOf(rule))
 	return nil
 }

@@ -185,6 +185,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 		return err
 	}
 	told.Str("type", wire.Value(n)).Str("peer", by(r)).Msg("an operator " + what)
+	a.watch.changed()
 	t, _ := a.typeNamed(n)
 	reply(w, http.StatusOK, t)
 	return nil

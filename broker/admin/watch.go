@@ -20,10 +20,10 @@ const (
 	lookPeriod = 500 * time.Millisecond
 	slowPeriod = 2 * time.Second
 	lookShare  = 50
-	// glancePeriod lies between two looks where nobody wants to know; longer, up to
-	// momentPeriod, where they take more than a glanceShare-th of the time.
-	glancePeriod = time.Second
-	glanceShare  = 200
+	// glancePeriod is how often it is seen to that somebody looks, though nobody wants to
+	// know; where looks take long, up to momentPeriod lies between them. It is so short
+	// that two looks in a row see what lasts for as long as findings must.
+	glancePeriod = momentPeriod / 16
 	// smoothing is the time over which rates are averaged, by weights that fall.
 	smoothing = 2 * time.Second
 )
@@ -117,7 +117,7 @@ func (a *API) glance() {
 	w := &a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, glanceShare*w.took), momentPeriod) {
+	if now := time.Now(); now.Sub(w.at) >= min(max(lookPeriod, lookShare*w.took), momentPeriod) {
 		w.take(a, now)
 	}
 }

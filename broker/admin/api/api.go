@@ -273,7 +273,8 @@ type Finding struct {
 	// Finding says what is the matter, Advice what to do, both in words.
 	Finding string `json:"finding"`
 	Advice  string `json:"advice"`
-	// Since is when it was first noticed, as RFC 3339 has it.
+	// Since is when it was first noticed, as RFC 3339 has it; of what is told only if it
+	// lasts, when it was not there yet.
 	Since string `json:"since"`
 }
 

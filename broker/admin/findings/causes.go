@@ -207,7 +207,11 @@ func (l *looker) jobType(t *Type) {
 	if t.Seen.Queued > 0 {
 		l.queue(t, find)
 	}
-	if t.Bad >= someBad && t.Fails(l.Now) {
+	if t.LostAt >= someBad {
+		find(api.Severe, "workers_lost", fixed(fmt.Sprintf("%d workers were lost at work on its job %.200q", t.LostAt, t.Lost),
+			"see its runs (gloom explain), and whether it ends its workers: cancel it (gloom cancel --running), or mend them")).atOnce = true
+	}
+	if t.Bad >= someBad+uint64(t.LostAt) && t.Fails(l.Now) {
 		find(failing(t)).atOnce = true
 	}
 	if g := &t.givenBack; g.by >= someGivenBack && g.lately(l.Now) {
@@ -258,7 +262,10 @@ func (l *looker) queue(t *Type, find func(severity, cause string, w words) *know
 
 // failing is what is to be told of a type whose runs fail.
 func failing(t *Type) (severity, cause string, w words) {
-	const advice = "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
+	advice := "see why: its failed jobs tell their reasons (gloom dead); pause the type until its workers are mended"
+	if t.Of == 0 {
+		advice = "see why: its jobs tell of their runs (gloom jobs lists them, gloom explain tells); pause the type until its workers are mended"
+	}
 	if t.Good {
 		return api.Warning, "failing", fixed("more of its runs fail than are answered: "+humanize.Comma(int64(t.Bad))+" more since they began to", advice)
 	}
@@ -305,7 +312,7 @@ func (l *looker) stands(t *Type, find func(severity, cause string, w words) *kno
 				text = fmt.Sprintf("%s: its workers are at other brokers, and all at work, on %d", wait(free), t.Seen.Running)
 			}
 			switch {
-			case t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
+			case t.held.grows() && t.Rates.In > t.Rates.Out && t.Rates.Out > 0:
 				text += fmt.Sprintf("; %.3g a second come in, %.3g are done: the queue grows", t.Rates.In, t.Rates.Out)
 			case known:
 				text += "; at today's rate they are done in " + span(drain)

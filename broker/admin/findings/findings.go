@@ -56,6 +56,7 @@ func (x *known) compare(y *known) int {
 type State struct {
 	found []*known
 	since map[key]time.Time
+	at    time.Time // of the last look
 	past  past
 }
 
@@ -78,11 +79,15 @@ func (s *State) Look(b *Broker) {
 	for _, x := range l.found {
 		at, ok := s.since[x.key()]
 		if !ok {
-			at = b.Now
+			// What must last is taken to have begun right after the look that did not see
+			// it: so it is told in time, however seldom somebody looks.
+			if at = b.Now; !x.atOnce && !s.at.IsZero() {
+				at = s.at
+			}
 		}
 		x.since, since[x.key()] = at, at
 	}
-	s.since = since
+	s.since, s.at = since, b.Now
 	s.found = slices.DeleteFunc(l.found, func(x *known) bool { return !x.atOnce && b.Now.Sub(x.since) < grace })
 }
 

@@ -222,3 +222,46 @@ func TestHeld(t *testing.T) {
 		t.Errorf("found %v %q", causes, first)
 	}
 }
+
+// TestGrows: a queue grows if there are more jobs than ever lately, and not where a
+// submitter has as many outstanding all the while.
+func TestGrows(t *testing.T) {
+	for name, c := range map[string]struct {
+		more  func(second int) uint64
+		grows bool
+	}{
+		"a window":    {func(second int) uint64 { return 50 + uint64(second%3) }, false},
+		"a real rise": {func(second int) uint64 { return 50 + uint64(second) }, true},
+	} {
+		s := newSeen(2, 0)
+		s.Rates.In, s.Rates.Out = 1.01, 1
+		for second := range 40 {
+			s.is.Queued, s.is.Running = c.more(second), 2
+			_, first := s.look()
+			if second > 12 && strings.Contains(first, "the queue grows") != c.grows {
+				t.Fatalf("%s: after %d s: %q", name, second, first)
+			}
+		}
+	}
+}
+
+// TestInTime: what lasts is told within two seconds, whenever there was a look before.
+func TestInTime(t *testing.T) {
+	for ms := range 1000 {
+		var s findings.State
+		look := func(at time.Duration, queued uint64) int {
+			typ := findings.Type{Rates: &api.Rates{}, Seen: &api.Type{Type: "t", Queued: queued, Paused: true}}
+			s.Look(&findings.Broker{Now: time.Unix(0, 0).Add(at), Types: slices.Values([]*findings.Type{&typ})})
+			return len(s.List("", 1).Items)
+		}
+		// The cause comes right after the first look, the next one is late.
+		look(0, 0)
+		gap := time.Duration(ms) * time.Millisecond
+		if look(gap, 1) > 0 {
+			t.Fatalf("told after %v", gap)
+		}
+		if look(max(gap, 1500*time.Millisecond), 1) == 0 {
+			t.Fatalf("not told after 1.5 s, with looks after 0 and %v", gap)
+		}
+	}
+}

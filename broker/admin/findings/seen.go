@@ -81,6 +81,11 @@ type Type struct {
 	// Reason is why Same of the last Of jobs failed that did within FailingFor.
 	Reason   string
 	Same, Of int
+	// LostAt workers were lost at work on the job Lost, as far as it is known.
+	Lost   string
+	LostAt int
+	// held is the most jobs of it that were there of late.
+	held crest
 	// givenBack counts the jobs that workers gave back.
 	givenBack grown
 }
@@ -92,6 +97,7 @@ func (t *Type) Note(was, is *api.Type, now time.Time, passed time.Duration) {
 	} else {
 		t.count(was, is, now)
 	}
+	t.held.to(is.Queued+is.Delayed+is.Running, now)
 	// The same job is the oldest if its age has grown like the time.
 	t.Stuck = min(t.Stuck+passed, time.Duration(is.OldestSeconds*float64(time.Second)))
 	t.Overtaken = t.Overtaken || is.Dispatched > was.Dispatched
@@ -178,3 +184,26 @@ func (g *grown) to(n uint64, now time.Time, first bool) bool {
 }
 
 func (g *grown) lately(now time.Time) bool { return !g.at.IsZero() && now.Sub(g.at) <= lately }
+
+// crest is the most of a number that goes up and down, in this piece of time and in the
+// one before it.
+type crest struct {
+	now, before uint64
+	known       bool // the one before was watched
+	from        time.Time
+}
+
+// growing is how long a piece of time is, in which a queue that grows must pass its
+// crest. As many jobs as one lets wait all the while, each after the last one's answer,
+// pass none.
+const growing = 5 * time.Second
+
+func (c *crest) to(n uint64, now time.Time) {
+	if now.Sub(c.from) >= growing {
+		*c = crest{before: c.now, known: !c.from.IsZero(), from: now}
+	}
+	c.now = max(c.now, n)
+}
+
+// grows tells whether it has passed the crest of the time before.
+func (c *crest) grows() bool { return c.known && c.now > c.before }
