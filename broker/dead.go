@@ -120,7 +120,9 @@ func (s *shelf) remove(l *letter) {
 type deadLetters struct {
 	byAge ring[letter]
 	bytes int64
-	last  int // number of the latest letter
+	// pushed is how many were dropped, or not kept at all, for want of room.
+	pushed uint64
+	last   int // number of the latest letter
 }
 
 // keep keeps a copy of failed job r.
@@ -143,9 +145,11 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 		l.Body = append(make([]byte, 0, len(l.Body)), l.Body...)
 	}
 	if l.weight() > c.DeadBytes {
+		d.pushed++
 		return
 	}
 	if k.dead.n >= c.DeadLetters {
+		d.pushed++
 		d.drop(b, k, k.dead.from(0))
 	}
 	d.last = l.No
@@ -153,6 +157,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason strin
 	d.byAge.push(&l.aged, l)
 	d.bytes += l.weight()
 	for d.bytes > c.DeadBytes {
+		d.pushed++
 		d.dropOldest(b)
 	}
 }
@@ -349,6 +354,10 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 
 // DeadCount returns how many failed jobs are kept in all, and their bytes.
 func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.n, b.dead.bytes }
+
+// DeadPushed returns how many failed jobs are not kept any more, or never were, because
+// there was no room for them within DeadLetters and DeadBytes.
+func (b *Broker) DeadPushed() uint64 { return b.dead.pushed }
 
 // Since converts a time of the core's clock to an age.
 func (b *Broker) Since(t int64) time.Duration { return time.Duration(max(0, b.now-t)) }

@@ -1,5 +1,7 @@
 package broker
 
+import "time"
+
 // A kept job (Submission.Keep) stands in a flow that outlives its submitter.
 // When it has ended, its record stays, with the last frame in place of the body:
 // the outcome. It holds the id and counts in the limits on jobs and bytes, but
@@ -132,6 +134,16 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 		}
 	}
 	return b.end()
+}
+
+// keptFor is for how long the outcome of a job is still kept, to the second; 0 if it is
+// about to go.
+func (b *Broker) keptFor(j *job) time.Duration {
+	if j.timing == 0 || b.timings.get(j.timing).pos < 0 {
+		return 0
+	}
+	left := time.Duration(int64(b.timers.at(int(b.timings.get(j.timing).pos)).a) - b.now)
+	return max(left, 0).Round(time.Second)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.

@@ -74,7 +74,7 @@ func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, stri
 	x.old = b.index.find(x.hash, s.ID)
 	if x.old != 0 && !b.abandoned(b.jobs.get(x.old)) {
 		if b.jobs.get(x.old).state == stEnded {
-			return IDExists, "the outcome of a job with this id is kept"
+			return IDExists, fmt.Sprintf("the outcome of a job with this id is kept for another %v: attach to it, or cancel it", b.keptFor(b.jobs.get(x.old)))
 		}
 		return IDExists, "a job with this id is queued or running"
 	}

@@ -33,7 +33,8 @@ var (
 	descOldest      = desc("oldest_queued_seconds", "Age of the oldest queued job.", "type")
 	descWorkers     = desc("workers", "Workers joined, by state: idle ones have room for a job.", "type", "state")
 	descPaused      = desc("type_paused", "1 while the type is paused.", "type")
-	descDead        = desc("dead_letters", "Failed jobs kept.", "type")
+	descDead        = desc("dead_letters", "Failed jobs kept, a number.", "type")
+	descDeadDropped = desc("dead_letters_dropped_total", "Failed jobs not kept any more, or never, for want of room (--dead-letters of a type, --dead-bytes in all).")
 	descWait        = desc("wait_seconds", "Time from ready to handed out.", "type")
 	descRun         = desc("run_seconds", "Time from handed out to the end of the run.", "type")
 	descKept        = desc("kept_outcomes", "Jobs that have ended and whose outcome is kept.")
@@ -68,7 +69,7 @@ var (
 
 var all = []*prometheus.Desc{
 	descSubmitted, descDispatched, descRequeued, descOverdue, descEnded, descJobs, descBytes,
-	descOldest, descWorkers, descPaused, descDead, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
+	descOldest, descWorkers, descPaused, descDead, descDeadDropped, descWait, descRun, descKept, descKeptBytes, descReleases, descGroups, descHeldBack, descTypes, descConns,
 	descMaxConns, descAccepted, descRefusedConn, descAcceptErr, descUnauth, descErrors,
 	descFrames, descNetBytes, descBacklog, descBacklogMost, descOverflows, descPartial,
 	descLag, descUndelivered, descDropped, descImbalance, descMemory, descMemoryLimit, descStore, descDraining, descInfo,
@@ -190,16 +191,18 @@ func (c *collector) collectCore(ch chan<- prometheus.Metric) {
 	var total broker.Ledger
 	var submitters, workers, types, kept, groups int
 	var keptBytes int64
+	var deadDropped uint64
 	var held broker.Memory
 	h := c.srv.Hub()
 	h.View(func(b *broker.Broker, _ int64) {
 		total, types, held = b.Totals(), b.TypeCount(), b.Memory()
 		submitters, workers = b.Peers()
 		kept, keptBytes = b.Outcomes()
-		groups = b.GroupCount()
+		groups, deadDropped = b.GroupCount(), b.DeadPushed()
 	})
 	gauge(ch, descImbalance, float64(total.Imbalance()))
 	count(ch, descReleases, total.Releases)
+	count(ch, descDeadDropped, deadDropped)
 	gauge(ch, descTypes, float64(types))
 	gauge(ch, descGroups, float64(groups))
 	gauge(ch, descKept, float64(kept))

@@ -109,7 +109,8 @@ func (a *API) status(g *guard.Grant) api.Status {
 	a.srv.Hub().View(func(b *broker.Broker, _ int64) {
 		total, s.Types, s.StoreBytes = b.Totals(), b.TypeCount(), b.Memory().Jobs()
 		s.Submitters, s.Workers = b.Peers()
-		s.Dead, _ = b.DeadCount()
+		s.Dead, s.DeadBytes = b.DeadCount()
+		s.DeadDropped = b.DeadPushed()
 	})
 	s.Ledger, s.Imbalance = ledger(&total), total.Imbalance()
 	return s

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/goccy/go-json"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -22,9 +23,9 @@ func newDead(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "List, show, retry and discard jobs that failed",
-		Long: `The broker keeps the latest jobs that failed, a number per type and for a time
-(its --dead-letters, --dead-bytes and --dead-age). Here they are listed and
-shown, handed in again and discarded.`,
+		Long: `The broker keeps the latest jobs that failed: so many of each type (its
+--dead-letters), so many bytes of all (--dead-bytes), for so long (--dead-age).
+Here they are listed and shown, handed in again and discarded.`,
 		Example: `  gloom dead ls
   gloom dead show mail 8fk2-17
   gloom dead retry mail --all`,
@@ -91,6 +92,14 @@ func (t *tool) listDead(ctx context.Context, types []string, reason string, limi
 	type letter struct {
 		api.DeadJob
 		raw json.RawMessage
+	}
+	var st api.Status
+	if err := o.do(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	if st.DeadDropped > 0 {
+		defer t.note("%s not kept for want of room, since the broker started: at most %s of a type (--dead-letters), %s in all (--dead-bytes)",
+			cli.Plural(int(st.DeadDropped), "failed job"), humanize.Comma(st.Limits["dead_letters"]), cli.Bytes(st.Limits["dead_bytes"]))
 	}
 	var kept []letter
 	left := false

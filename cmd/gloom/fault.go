@@ -122,7 +122,7 @@ func advice(c gloom.Code) string {
 	case gloom.ErrDraining:
 		return "the broker is stopping; several addresses (--submit-addr A,B) allow for another one"
 	case gloom.ErrIDExists:
-		return "a job with this id has not ended yet; gloom explain ID shows it"
+		return "gloom explain ID shows what holds the id, a job or a kept outcome; gloom cancel ID frees it"
 	}
 	return ""
 }

@@ -21,8 +21,9 @@ With --group in place of a type, a rule: every group that fits PATTERN, in which
 * stands for any characters, has these limits for itself. --concurrency 0 then
 holds its jobs back, and --remove takes the rule away.
 
-What is not given stays as it is; without any, the limits are shown. They last
-until they are changed, or the broker stops.`
+none takes a limit away. What is not given stays as it is; without any, the
+limits are shown. They last until they are changed, or the broker stops. gloom
+pause holds back all jobs of a type.`
 
 const limitExample = `  gloom limit mail --concurrency 5 --rate 100/s
   gloom limit report --rate 30/m
@@ -58,7 +59,7 @@ func newLimit(t *tool) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(&l.concurrency, "concurrency", "most jobs that run at a time, or none for no limit")
+	f.Var(&l.concurrency, "concurrency", "most jobs that run at a time, or none; 0 holds a group back")
 	f.Var(&l.rate, "rate", "most jobs handed out: 100/s, 30/m, 5/h or none")
 	f.Var(&l.burst, "burst", "most of them at once; or none")
 	f.BoolVar(&l.fair, "fair", false, "groups take turns within the type")
@@ -83,6 +84,16 @@ func (l *limit) sets() bool { return l.concurrency.set || l.rate.set || l.burst.
 func (l *limit) ofType(ctx context.Context, typ string) error {
 	if l.remove {
 		return cli.Usagef("--remove goes with --group")
+	}
+	switch {
+	case l.concurrency.zero():
+		return cli.Usagef("--concurrency 0: must be at least 1 for a type, or none").
+			Advise("gloom pause %s holds its jobs back; --concurrency none takes the limit away", cli.Clean(typ))
+	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:
+		return cli.Usagef("--rate 0: must be above 0, or none").
+			Advise("gloom pause %s holds its jobs back; --rate none takes the limit away", cli.Clean(typ))
+	case l.burst.zero():
+		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
 	o := l.link.operator()
 	path := "/v1/types/" + api.Segment(typ)
@@ -118,8 +129,11 @@ func (l *limit) ofGroup(ctx context.Context) error {
 	if l.setFair {
 		return cli.Usagef("--fair is of a type, not of a group")
 	}
-	if l.rate.set && !l.rate.none && l.rate.perSecond == 0 {
+	switch {
+	case l.rate.set && !l.rate.none && l.rate.perSecond == 0:
 		return cli.Usagef("--rate of a group must be above 0, or none; --concurrency 0 holds its jobs back")
+	case l.burst.zero():
+		return cli.Usagef("--burst 0: must be at least 1, or none")
 	}
 	o := l.link.operator()
 	path := "/v1/groups/" + api.Segment(l.group)

@@ -139,6 +139,8 @@ func (v *show) print(o outcome) error {
 	switch {
 	case v.records:
 		return v.record(o)
+	case withConnection(o.err): // told with all the others at the end
+		return nil
 	case o.err != nil:
 		v.makeWay()
 		_, err := fmt.Fprintf(v.err, "gloom: line %d: %s\n", o.number, cli.Tame(brief(o.err)))

@@ -112,12 +112,35 @@ func (st *stream) run(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return outputError(err)
+	case n.lost > 0:
+		return st.lostWith(n, cause)
 	case cause != nil:
 		return cause
 	case n.failed > 0:
 		return cli.Quiet(cli.ExitFailed)
 	}
 	return nil
+}
+
+// withConnection tells that a job failed because the connection was lost, and not as the
+// outcome that was kept for it could not be had.
+func withConnection(err error) bool {
+	var lost *gloom.LostError
+	var refused *gloom.RefusedError
+	return errors.As(err, &lost) && !errors.As(lost.Cause, &refused)
+}
+
+// lostWith is the error of a stream that lost jobs with its connection.
+func (st *stream) lostWith(n tally, cause error) error {
+	f := cli.Failf(exitUnreachable, "the connection was lost, and with it %s that had not ended, the first of line %d", cli.Plural(n.lost, "job"), n.first)
+	if cause != nil {
+		f.Err = fmt.Errorf("%w; with it went %s that had not ended, the first of line %d", cause, cli.Plural(n.lost, "job"), n.first)
+		var why *cli.Fault
+		if errors.As(cause, &why) && why.Code != exitUnreachable {
+			f.Code = why.Code
+		}
+	}
+	return f.Advise("--resubmit hands in again what a lost connection takes with it, so that it may run twice")
 }
 
 // read makes jobs of lines.
@@ -212,7 +235,11 @@ func (st *stream) handIn(ctx context.Context, l line) {
 }
 
 // tally counts outcomes.
-type tally struct{ answered, failed int }
+type tally struct {
+	answered, failed int
+	lost             int // of those that failed, with the connection
+	first            int // of these, the line that comes first
+}
 
 // print prints outcomes until there are no more, or the context ends.
 func (st *stream) print(ctx context.Context) (n tally, err error) {
@@ -242,6 +269,11 @@ func (st *stream) print(ctx context.Context) (n tally, err error) {
 				n.answered++
 			} else {
 				n.failed++
+				if withConnection(o.err) {
+					if n.lost++; n.lost == 1 || o.number < n.first {
+						n.first = o.number
+					}
+				}
 			}
 			if err := st.show.outcome(o, done); err != nil {
 				return err

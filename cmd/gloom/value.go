@@ -78,6 +78,9 @@ func (b *bound) Set(v string) error {
 
 func (*bound) Type() string { return "number" }
 
+// zero: it is 0, and not none.
+func (b *bound) zero() bool { return b.set && !b.none && b.n == 0 }
+
 // value is nil for none.
 func (b *bound) value() *int64 {
 	if b.none {

@@ -433,19 +433,24 @@ type Submitter struct {
 
 // Status is the broker as a whole.
 type Status struct {
-	Version       string           `json:"version"`
-	UptimeSeconds float64          `json:"uptime_seconds"`
-	Draining      bool             `json:"draining"`
-	Submitters    int              `json:"submitters"`
-	Workers       int              `json:"workers"`
-	Types         int              `json:"types"`
-	Dead          int              `json:"dead"`
-	StoreBytes    int64            `json:"store_bytes"`
-	Ledger        Ledger           `json:"ledger"`
-	Imbalance     int64            `json:"imbalance"`
-	Limits        map[string]int64 `json:"limits"`
-	Links         []Link           `json:"links"`
-	Fleet         bool             `json:"fleet"` // it is in one
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Draining      bool    `json:"draining"`
+	Submitters    int     `json:"submitters"`
+	Workers       int     `json:"workers"`
+	Types         int     `json:"types"`
+	// Dead is how many failed jobs are kept, DeadBytes the memory that they take, and
+	// DeadDropped how many are not kept for want of room (dead_letters of a type,
+	// dead_bytes in all).
+	Dead        int              `json:"dead"`
+	DeadBytes   int64            `json:"dead_bytes"`
+	DeadDropped uint64           `json:"dead_dropped"`
+	StoreBytes  int64            `json:"store_bytes"`
+	Ledger      Ledger           `json:"ledger"`
+	Imbalance   int64            `json:"imbalance"`
+	Limits      map[string]int64 `json:"limits"`
+	Links       []Link           `json:"links"`
+	Fleet       bool             `json:"fleet"` // it is in one
 	// Scopes are what this request's token allows: submit, admin, watch.
 	Scopes []string `json:"scopes"`
 }
