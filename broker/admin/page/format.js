@@ -56,6 +56,13 @@ export function bytes(n) {
 export const plain = s => s.replace(/[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g,
   c => ({ '\n': '\\n', '\r': '\\r', '\t': '\\t' })[c] ?? '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 
+/** A name that others chose, so that it can be seen: what has no ink is written out, and blanks at its ends are quoted.
+ * @param {string} s */
+export function named(s) {
+  s = plain(s).replace(/[^\S ]|\u2800|(?<![\p{L}\p{M}\p{S}])[\u200c\u200d\ufe0f]|(?![\u200c\u200d\ufe0f])\p{DI}/gu, c => '\\u' + c.codePointAt(0)?.toString(16).padStart(4, '0'));
+  return /^ | $/.test(s) ? `"${s}"` : s;
+}
+
 /** The time of day.
  * @param {number} ms since 1970 */
 export const clock = ms => new Date(ms).toLocaleTimeString('en-GB');

@@ -1,14 +1,14 @@
 // What others made, as the page uses it.
 import { h, render, Component } from './lib/preact.mjs';
 import htm from './lib/htm.mjs';
-import { plain } from './format.js';
+import { named, plain } from './format.js';
 
-/** Text as it is shown. @param {any} c @returns {any} */
-const shown = c => typeof c === 'string' ? plain(c) : Array.isArray(c) ? c.map(shown) : c;
+/** Text as it is shown. @param {any} c @param {(s: string) => string} as @returns {any} */
+const shown = (c, as) => typeof c === 'string' ? as(c) : Array.isArray(c) ? c.map(x => shown(x, as)) : c;
 
-/** Elements; all text in them is plain, but where line breaks are seen. */
+/** Elements; all text in them is plain, but where line breaks are seen, and that of names can be seen. */
 export const html = htm.bind((/** @type {any} */ type, /** @type {any} */ props, /** @type {any[]} */ ...children) =>
-  h(type, props, ...(type === 'pre' || type === 'textarea' ? children : children.map(shown))));
+  h(type, props, ...(type === 'pre' || type === 'textarea' ? children : children.map(c => shown(c, /^name\b/.test(props?.class) ? named : plain)))));
 
 /** Comes once the first drawing is seen: nothing that it does not need begins before. @type {Promise<void>} */
 export const painted = new Promise(go =>

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,31 @@ func TestHostile(t *testing.T) {
 		}
 	}
 	b.accessible("hostile")
+	b.strict()
+}
+
+// TestInvisible: names without any ink are seen and clicked all the same.
+func TestInvisible(t *testing.T) {
+	w := start(t, nil)
+	names := map[string]string{"   ": `"   "`, "\u200b": `\u200b`, "\u3164": `\u3164`, "\u2800\u00a0": `\u2800\u00a0`, "mail ": `"mail "`, "\U000e0001": `\ue0001`, "👩\u200d💻": "👩\u200d💻"}
+	for name := range names {
+		w.submit(gloom.Job{Type: name, ID: name, Groups: []string{name}})
+	}
+	b := w.open("")
+	for _, route := range []string{"#/", "#/types", "#/jobs", "#/groups"} {
+		b.at(route)
+		b.until(`document.querySelectorAll('main table a.name').length >= $0`, len(names))
+		texts := eval[[]string](b, `return [...document.querySelectorAll('main a.name')].map(a => a.textContent)`)
+		for name, shown := range names {
+			if !slices.Contains(texts, shown) {
+				t.Errorf("%s: %q is not shown as %s: %q", route, name, shown, texts)
+			}
+		}
+		b.accessible("invisible " + route)
+	}
+	b.at("#/types")
+	b.until(`location.hash !== '#/types' || [...document.querySelectorAll('main a.name')].find(a => a.textContent === $0)?.click()`, names["   "])
+	b.until(`document.querySelector('h1')?.textContent === $0`, names["   "])
 	b.strict()
 }
 

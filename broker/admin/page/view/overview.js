@@ -21,13 +21,10 @@ function subject(f) {
   return html`<span class="name">${f.kind === 'broker' ? 'The broker' : f.subject}</span>`;
 }
 
-/** Causes of which dead letters tell more. */
-const fails = ['failing', 'same_reason'];
-
 /** @param {any[]} list @param {boolean} [own] on the page of what they are about */
 export const findingList = (list, own = false) => list.length > 0 && html`<ul class="findings">${list.map(f => html`<li key=${[f.kind, f.subject, f.number, f.cause, f.limit].join(' ')} class=${f.severity}>
   ${badge(words[f.severity] ?? f.severity, f.severity)}
-  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${f.finding}</p>${f.advice && html`<p class="note">${f.advice}${fails.includes(f.cause) && html` · <a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
+  <div><p>${own ? '' : html`<b>${subject(f)}</b>: `}${f.finding}</p>${f.advice && html`<p class="note">${f.advice}${f.advice.includes('gloom dead') && html` · <a href=${to(['dead', f.subject])}>its dead letters</a>`}</p>`}</div>
   <span class="note num">${time(Math.floor(lasted(f.since)))}</span></li>`)}</ul>`;
 
 /** What was found of a type or a group: most often all findings there are come with each look.
