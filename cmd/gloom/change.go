@@ -30,6 +30,9 @@ ready. Submitters' tokens reach detached jobs, operators' all.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var c gloom.Change
 			f := cmd.Flags()
+			if err := checkDurations(f, "delay"); err != nil {
+				return err
+			}
 			if f.Changed("priority") {
 				c.Priority = &priority
 			}

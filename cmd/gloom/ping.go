@@ -27,7 +27,12 @@ the address for operators whether the broker is alive, which needs no token.`,
 		Example: `  gloom ping
   gloom ping --wait 30s && gloom submit report '"weekly"'`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.run() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDurations(cmd.Flags(), "wait"); err != nil {
+				return err
+			}
+			return p.run()
+		},
 	}
 	f := cmd.Flags()
 	f.DurationVar(&p.wait, "wait", 0, "try again for so long, until all answer")

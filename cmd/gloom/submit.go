@@ -128,8 +128,6 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("--number and --records exclude each other")
 	case s.window < 1 || s.window > 1_000_000:
 		return cli.Usagef("--window %d: must be 1 … 1000000", s.window)
-	case s.reconnect < 0:
-		return cli.Usagef("--reconnect %v: must not be negative", s.reconnect)
 	case cmd.Flags().Changed("id") && s.job.ID == "":
 		return cli.Usagef("--id is empty")
 	case streaming && s.job.ID != "" && !strings.Contains(s.job.ID, "{line}"):
@@ -138,11 +136,14 @@ func (s *submit) check(cmd *cobra.Command, args []string) error {
 		return cli.Usagef("--retries %d: must be 0 … 1000", s.retries)
 	}
 	if !streaming {
-		for _, name := range []string{"ordered", "number", "records", "resubmit"} {
+		for _, name := range []string{"ordered", "number", "records", "resubmit", "window", "reconnect"} {
 			if cmd.Flags().Changed(name) {
 				return cli.Usagef("--%s goes with --lines", name)
 			}
 		}
+	}
+	if err := checkDurations(cmd.Flags(), "delay", "timeout", "backoff", "expires", "age", "keep", "reconnect"); err != nil {
+		return err
 	}
 	if s.link.compat {
 		for _, name := range []string{"delay", "timeout", "retries", "backoff", "expires", "detach", "progress", "group", "header", "age", "keep"} {

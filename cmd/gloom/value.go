@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"gloom/cmd/internal/cli"
 	"gloom/wire"
 )
 
@@ -148,6 +151,17 @@ func (*age) Type() string { return "age" }
 
 // ms is what is asked for; 0 for none.
 func (a age) ms() int64 { return time.Duration(a).Milliseconds() }
+
+// checkDurations refuses what was said of these flags where the broker would take it for
+// something else: it counts in milliseconds, and 0 is none.
+func checkDurations(f *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if d, _ := f.GetDuration(name); f.Changed(name) && (d < 0 || d > 0 && d < time.Millisecond) {
+			return cli.Usagef("--%s %v: must be 0, or 1ms and more", name, d)
+		}
+	}
+	return nil
+}
 
 // filled is a flag of a filter. An empty one is a mistake, such as a variable of a
 // shell that is not set; it must not mean all there is.

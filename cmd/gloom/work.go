@@ -72,7 +72,12 @@ func newWork(t *tool) *cobra.Command {
 		Short:   "Serve jobs with a command",
 		Long:    workLong,
 		Example: workExample,
-		RunE:    func(cmd *cobra.Command, args []string) error { return w.run(args, cmd.ArgsLenAtDash()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkDurations(cmd.Flags(), "timeout", "retry-delay"); err != nil {
+				return err
+			}
+			return w.run(args, cmd.ArgsLenAtDash())
+		},
 
 		ValidArgsFunction: w.complete,
 	}
@@ -215,12 +220,12 @@ func (w *work) check() error {
 	switch {
 	case slices.Contains(w.types, ""):
 		return cli.Usagef("the type is empty")
+	case slices.ContainsFunc(w.types, func(typ string) bool { return slices.Contains(w.except, typ) }):
+		return cli.Usagef("a type that is served is left out, too: %.200q", w.except)
 	case w.several() && w.link.compat:
 		return cli.Usagef("several types and --compat exclude each other: the original protocol knows one per worker")
 	case w.jobs < 1 || w.jobs > maxJobs:
 		return cli.Usagef("-j %d: must be 1 … %d", w.jobs, maxJobs)
-	case w.timeout < 0:
-		return cli.Usagef("--timeout %v: must not be negative", w.timeout)
 	case w.base64 && (w.input != formAuto || w.output != formAuto):
 		return cli.Usagef("--base64 stands for --input base64 --output base64")
 	case w.progress && w.link.compat:

@@ -31,8 +31,15 @@ func Cut(s string, width int) string {
 }
 
 // Clean makes a name that others have chosen fit for a line of a terminal: what
-// cannot be printed is escaped.
+// cannot be printed is escaped, and a name of blanks is quoted.
 func Clean(s string) string {
+	if s != "" && strings.Trim(s, " ") == "" {
+		return strconv.Quote(s)
+	}
+	return escaped(s)
+}
+
+func escaped(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
 		return s
 	}
@@ -46,7 +53,7 @@ func Tame(s string) string {
 	for i, l := range lines {
 		parts := strings.Split(l, "\t")
 		for k, p := range parts {
-			parts[k] = Clean(p)
+			parts[k] = escaped(p)
 		}
 		lines[i] = strings.Join(parts, "\t")
 	}

@@ -16,6 +16,8 @@ func TestText(t *testing.T) {
 		{Cut("abc", 0), "abc"},
 		{Clean("a\x1b[2Jb\n"), `a\x1b[2Jb\n`},
 		{Clean("naïve"), "naïve"},
+		{Clean("  "), `"  "`},
+		{Tame("a\t\n  \n"), "a\t\n  \n"},
 		{Tame("a\tb\n\x07c"), "a\tb\n\\ac"},
 		{Plural(0, "job"), "0 jobs"},
 		{Plural(1, "job"), "1 job"},
