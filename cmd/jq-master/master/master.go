@@ -113,7 +113,7 @@ func (m *Master) Run(ctx context.Context) error {
 		}
 	})
 	for {
-		m.stand(&job.Fault{Code: job.Standby, Reason: "another master is active, or the store is away", RetryAfter: time.Second})
+		m.stand(errStandby)
 		err := m.opt.Store.Acquire(ctx, func(err error) {
 			if err != nil {
 				m.log.Info().Err(err).Msg("waiting for the lease of the namespace")
@@ -376,6 +376,8 @@ func (m *Master) Ready() error {
 	switch {
 	case m.c == nil:
 		return m.state
+	case !m.opt.Store.Holds():
+		return errStandby
 	case m.c.draining:
 		return errDraining
 	case m.c.away != nil:

@@ -64,7 +64,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	results, waiters, bytes, up := c.results, c.waiters, c.bytes, c.away == nil
 	m.mu.Unlock()
 
-	gauge(descActive, 1)
+	gauge(descActive, map[bool]float64{true: 1}[m.opt.Store.Holds()])
 	count(descEnqueued, l.Enqueued)
 	count(descRevived, l.Revived)
 	count(descHandedOut, l.HandedOut)

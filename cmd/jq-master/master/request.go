@@ -21,7 +21,7 @@ func do[T any](ctx context.Context, m *Master, f func(c *machine, reply func(T, 
 	}
 	select {
 	case a := <-told:
-		return a.v, a.err
+		return a.v, m.judged(a.err)
 	case <-dead:
 		return v, errStarting
 	case <-ctx.Done():
@@ -37,7 +37,17 @@ func await[T any](m *Master, f func(c *machine, reply func(T, error))) (v T, err
 		return v, err
 	}
 	a := <-told
-	return a.v, a.err
+	return a.v, m.judged(a.err)
+}
+
+// judged is what is told instead of an error that was judged from memory: past the
+// end of the lease, nobody knows whether that is how it is. What was written in the
+// store is true, whoever is the master by now.
+func (m *Master) judged(err error) error {
+	if err != nil && !m.opt.Store.Holds() {
+		return errStandby
+	}
+	return err
 }
 
 // send has a command run, soon, which is to reply once at most. Dead is closed when
@@ -66,14 +76,17 @@ func (m *Master) service() (*service, error) {
 	return nil, errStarting
 }
 
-// look runs a command that replies at once.
+// look runs a command that replies at once, from memory.
 func look[T any](m *Master, f func(c *machine) (T, error)) (v T, err error) {
 	s, err := m.service()
 	if err != nil {
 		return v, err
 	}
 	if !m.hold(s.c, func() { v, err = f(s.c) }) {
-		err = errStarting
+		return v, errStarting
+	}
+	if !m.opt.Store.Holds() { // asked last: what was judged before is as old as it may be
+		return v, errStandby
 	}
 	return v, err
 }
@@ -108,11 +121,32 @@ func (m *Master) list() []*constraint {
 
 // Status returns a job's status. Unless peek, a result goes to the first who asks.
 func (m *Master) Status(id job.ID, peek bool) (*Status, error) {
-	return look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
+	st, err := look(m, func(c *machine) (*Status, error) { return c.status(id, peek) })
+	if err != nil {
+		st.putBack()
+		return nil, err
+	}
+	return st, nil
+}
+
+// putBack is told that nobody gets a status.
+func (st *Status) putBack() {
+	if st != nil && st.Fetch != nil {
+		st.Fetch(false)
+	}
 }
 
 // Poll waits until a job has ended, or as long as wait says.
 func (m *Master) Poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
+	st, ended, err = m.poll(ctx, id, wait, peek)
+	if !m.opt.Store.Holds() && m.serves.Load() != nil {
+		st.putBack()
+		return nil, false, errStandby
+	}
+	return st, ended, err
+}
+
+func (m *Master) poll(ctx context.Context, id job.ID, wait time.Duration, peek bool) (st *Status, ended bool, err error) {
 	told := make(chan answer[*Status], 1)
 	p := &poller{peek: peek, reply: func(st *Status, err error) { told <- answer[*Status]{st, err} }}
 	s, err := m.service()
@@ -192,6 +226,9 @@ func (m *Master) Done(ctx context.Context, from job.ID, p *Report) error {
 		c.done(w, p, func(err error) { reply(none{}, err) })
 	})
 	if err != nil && ctx.Err() != nil && !isFault(err) {
+		if !m.opt.Store.Holds() {
+			return errStandby
+		}
 		f := job.Refuse(job.StoreUnavailable, "", "the store has not taken the outcome within %v; send it again", m.opt.StoreWait)
 		f.RetryAfter = time.Second
 		return f
@@ -240,6 +277,10 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 		return w, nil
 	})
 	if err != nil {
+		if w != nil { // the lease has ended just now
+			cancel()
+			m.hold(of, func() { of.waiters--; of.endPull(w, p, false) })
+		}
 		return nil, err
 	}
 	timeout := false
@@ -262,8 +303,11 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 	gone := ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded
 	m.hold(of, func() {
 		of.waiters--
-		jobs = of.endPull(w, p, !gone)
-		if of.draining && len(jobs) == 0 {
+		holds := m.opt.Store.Holds()
+		jobs = of.endPull(w, p, !gone && holds)
+		if !holds {
+			err = errStandby
+		} else if of.draining && len(jobs) == 0 {
 			err = errDraining
 		} else if len(jobs) == 0 && !timeout && (w.Leaving || w.gone) {
 			_, err = of.known(from, false)

@@ -7,9 +7,17 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// Uptime is the time since the boot of this host, suspends included.
+func Uptime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return time.Duration(t.Nano())
+}
 
 // process names a process for good: host, boot, pid namespace, id and start.
 type process struct {

@@ -5,7 +5,13 @@ package store
 import (
 	"os"
 	"strings"
+	"time"
 )
+
+var began = time.Now()
+
+// Uptime is the time since some moment in the past.
+func Uptime() time.Duration { return time.Since(began) }
 
 // process names a process.
 type process struct {

@@ -52,6 +52,7 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 	}
 	dead := ""
 	for range 2 {
+		asked := Uptime()
 		names := []string{r.keys.lease, r.keys.seq, r.keys.epoch}
 		answer, err := take.Run(ctx, r.client, names,
 			uuid.NewString(), r.name, leaseTerm.Milliseconds(), r.self.String(), dead).Slice()
@@ -64,6 +65,7 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
 				return nil, fmt.Errorf("lease %q: %w", lease, err)
 			}
+			t.until.Store(int64(asked + leaseTerm))
 			return t, nil
 		}
 		p, ok := holder(lease)
@@ -98,8 +100,13 @@ func (r *Redis) current() *term {
 
 // hold renews the lease under a fencing number; 0 as time gives it back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, time time.Duration) error {
-	return hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq},
+	asked := Uptime()
+	err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq},
 		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Err()
+	if err == nil {
+		t.until.Store(int64(asked + time))
+	}
+	return err
 }
 
 // Resign implements Store.

@@ -241,6 +241,9 @@ func (m *Memory) Lost() <-chan struct{} { return nil }
 // Err implements Store.
 func (m *Memory) Err() error { return nil }
 
+// Holds implements Store; nobody else has a Memory.
+func (m *Memory) Holds() bool { return true }
+
 // Watch implements Store; a Memory is never away.
 func (m *Memory) Watch(func(error)) {}
 

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,6 +54,7 @@ type Redis struct {
 // term is the time from an Acquire until the lease is gone or given back.
 type term struct {
 	epoch string
+	until atomic.Int64  // end of the lease, as Uptime tells it
 	fence uint64        // owned by the writer
 	acked uint64        // highest seq that Redis acknowledged; owned by the writer
 	undo  []*op         // enqueueings to take back; owned by the writer
@@ -123,6 +125,12 @@ func (r *Redis) Err() error {
 	default:
 		return nil
 	}
+}
+
+// Holds implements Store.
+func (r *Redis) Holds() bool {
+	t := r.current()
+	return t != nil && int64(Uptime()) < t.until.Load()
 }
 
 // add puts a transition into the queue, or refuses it.

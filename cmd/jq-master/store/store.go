@@ -100,6 +100,9 @@ type Store interface {
 	// is back (nil). It is away from the first failed write on, and back when one
 	// has succeeded and what had to be undone is undone.
 	Watch(changed func(away error))
+	// Holds reports whether this master surely still has the lease: the time that the
+	// last renewal has brought, counted from before it was asked for, is not over.
+	Holds() bool
 	// Resign gives the lease back.
 	Resign(ctx context.Context) error
 	Close() error

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/redistest"
+)
+
+// leaseTerm is how long a master is the only one after it has renewed its lease.
+const leaseTerm = 10 * time.Second
+
+// asks makes requests whose answers are judged from memory.
+func (c *client) asks(job, worker string) map[string]*reply {
+	done := `{"job_id":"` + job + `","type":"success","result":1}`
+	return map[string]*reply{
+		"status":        c.do("GET", "/job/"+job+"?peek=true", ""),
+		"unknown job":   c.do("GET", "/job/01a20283-6e63-7578-8deb-2a843bd12c25", ""),
+		"poll":          c.do("GET", "/job/"+job+"/polling?timeout=0", ""),
+		"heartbeat":     c.do("POST", "/worker/heartbeat", "", "worker-id", worker),
+		"other's job":   c.do("POST", "/done", done, "worker-id", worker),
+		"unknown's job": c.do("POST", "/done", done, "worker-id", "01a20283-6e63-7578-8deb-2a843bd12c25"),
+		"statistics":    c.do("GET", "/v1/stats", ""),
+		"jobs":          c.do("GET", "/v1/jobs", ""),
+	}
+}
+
+// TestCutOff: a master that has not reached Redis for as long as its lease answers
+// nothing from memory.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	gate := redistest.NewGate(t, server.Addr())
+	d := start(t, "--redis", gate.URL(), "--store-wait", "200ms")
+	c := d.client(t, jsonType)
+	worker := c.register(`{"name":"w","max_jobs":1}`)
+	job := c.enqueue(`{"name":"n","argument":{}}`)
+	gate.SetTarget("127.0.0.1:1")
+	c.do("GET", "/job/"+job, "").want(200) // within the lease memory is right
+	over := time.Now().Add(leaseTerm)
+	eventually(t, "the master stands by", func() bool { return c.do("GET", "/job/"+job, "").status == 503 })
+	if time.Now().After(over.Add(time.Second)) {
+		t.Error("the lease lasts for longer than its term")
+	}
+	for name, r := range c.asks(job, worker) {
+		t.Run(name, func(t *testing.T) { r.refused(503, "standby", "") })
+	}
+	c.do("GET", "/healthz", "").want(200)
+	gate.SetTarget(server.Addr())
+	d.ready()
+	c.do("GET", "/job/"+job, "").want(200)
+}
+
+// TestDeposed: a master that was stopped for longer than its lease, while another one
+// took over, judges nothing when it goes on.
+func TestDeposed(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	first := start(t, "--redis", server.URL())
+	c := first.client(t, jsonType)
+	job := c.enqueue(`{"name":"n","argument":{},"keep_result":true}`)
+	worker := c.register(`{"name":"w","max_jobs":1}`)
+	if ids := c.pull(worker, 1); len(ids) != 1 {
+		t.Fatalf("pulled %v", ids)
+	}
+	first.Signal(syscall.SIGSTOP)
+	time.Sleep(leaseTerm) // what a stopped process misses cannot be virtual
+	second := start(t, "--redis", server.URL())
+	other := second.client(t, jsonType)
+	other.do("POST", "/done", `{"job_id":"`+job+`","type":"success","result":1}`, "worker-id", worker).want(204)
+	other.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+	first.Signal(syscall.SIGCONT)
+	for name, r := range c.asks(job, worker) {
+		if r.status != 503 {
+			t.Errorf("%s: %s", name, r.text)
+		}
+	}
+	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
+}
