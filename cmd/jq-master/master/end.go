@@ -144,8 +144,8 @@ func (c *machine) tick() {
 				c.timers.set(r, c.now+ms(beats))
 				continue
 			}
-			if heard := c.backAt + ms(c.StoreWait); c.backAt != 0 && c.now < heard {
-				c.timers.set(r, heard) // what workers said meanwhile comes first
+			if c.now < c.judge {
+				c.timers.set(r, c.judge)
 				continue
 			}
 			c.timers.remove(r)

@@ -141,7 +141,7 @@ func (c *machine) drain() {
 // storeChanged is told that the store has gone (with why) or is back.
 func (c *machine) storeChanged(away error) {
 	if c.away != nil && away == nil {
-		c.backAt = c.now
+		c.judge = max(c.judge, c.now+ms(c.StoreWait)) // what workers said meanwhile comes first
 	}
 	c.away = away
 	if away != nil { // what is on its way may take long

@@ -61,9 +61,12 @@ type machine struct {
 	prefix    string // of the broker's types
 	once      string // likewise, of jobs with max_retry 0
 
-	now  int64 // in milliseconds, monotonic
-	wall int64 // in milliseconds since 1970
-	todo []func()
+	now   int64 // in milliseconds, monotonic; stands still while the machine does, or the store is away
+	wall  int64 // in milliseconds since 1970
+	clock int64 // the last time of at
+	lost  int64 // how much of it now has left out
+	judge int64 // nobody has run out of time before
+	todo  []func()
 
 	seq     uint64
 	jobs    *job.Table[*record]
@@ -91,7 +94,6 @@ type machine struct {
 	fetchAt int64     // 0: nothing to drop
 
 	away      error // why the store is away, nil when it is there
-	backAt    int64 // when it came back
 	draining  bool
 	linked    bool // the broker has all jobs that wait, and workers may get them
 	maxGroups int  // of the broker, for one job
@@ -223,7 +225,8 @@ type past struct {
 type run struct {
 	w        *worker
 	handle   handle // nil: the broker does not know of it yet
-	deadline int64  // monotonic
+	began    int64  // monotonic
+	deadline int64  // likewise
 	before   job.State
 	sent     bool    // the worker may know of it
 	own      bool    // the broker has it as a job of its worker alone
@@ -243,8 +246,28 @@ func newMachine(l Limits, seed uint64) *machine {
 	}
 }
 
-// at sets the time of the command to come.
-func (c *machine) at(now, wall int64) { c.now, c.wall = now, wall }
+const (
+	// paused is how long nothing has been done when the machine must have stood still:
+	// twice what it looks after workers in.
+	paused = 2 * beats
+	// reading is how long what has arrived meanwhile may take to be read.
+	reading = 2 * beats
+)
+
+// at sets the time of the command to come. Time in which the machine stood still
+// (stopped, swapped out), or its store was away, is nobody's: it does not count for
+// deadlines and windows, and before anybody is judged, what has arrived is read.
+func (c *machine) at(clock, wall int64) {
+	gap := clock - c.clock
+	stood := gap > ms(paused) && c.clock != 0
+	if stood || c.away != nil {
+		c.lost += gap
+	}
+	c.clock, c.now, c.wall = clock, clock-c.lost, wall
+	if stood {
+		c.judge = max(c.judge, c.now+ms(reading))
+	}
+}
 
 // later has something done after the step.
 func (c *machine) later(f func()) { c.todo = append(c.todo, f) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
 )
 
 // TestSeeds: worlds in which everything happens that may, and after each command
@@ -65,8 +66,16 @@ func (w *world) settleDown() {
 	}
 }
 
+// elapse is time in which the machine does not stand still.
+func (w *world) elapse(d time.Duration) {
+	for end := w.now + ms(d); w.now < end; {
+		w.now = min(end, w.now+ms(beats))
+		w.c.at(w.now, w.now)
+	}
+}
+
 func (w *world) pass(d time.Duration) {
-	w.now += ms(d)
+	w.elapse(d)
 	w.step(w.c, func() { w.c.beat(); w.c.refill(); w.c.placeLate(); w.c.tick() })
 }
 
@@ -269,5 +278,78 @@ func TestLineOfThen(t *testing.T) {
 	}
 	if len(next.todo) != 0 || len(w.br.todo) != 3 {
 		t.Fatalf("the broker got %d errands, the next one %d", len(w.br.todo), len(next.todo))
+	}
+}
+
+// waiting adds a stored job.
+func (w *world) waiting(timeout int32) *record {
+	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: timeout}, Seq: 1, Enqueued: w.now}
+	w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+	w.c.load(j, 0, 0)
+	w.c.todo = nil
+	r := w.c.jobs.Get(j.ID)
+	r.inLine = true
+	return r
+}
+
+// TestStoodStill: time in which the machine does not run is nobody's, also when that
+// comes again and again, and what has arrived meanwhile is read first.
+func TestStoodStill(t *testing.T) {
+	for _, v := range []struct {
+		stood, ran time.Duration
+		times      int
+	}{{17 * time.Second, 0, 1}, {time.Hour, beats, 3}, {2 * time.Second, 2 * beats, 20}} {
+		w := newWorld(t, 1)
+		c := w.c
+		k := w.someWorker()
+		k.Heartbeat = true
+		c.out.push = &pushes{}
+		var r *record
+		w.step(c, func() {
+			r = w.waiting(10)
+			c.linked = true
+			c.start(r, k, nil)
+		})
+		w.st.flush()
+		for range v.times {
+			w.now += ms(v.stood)
+			w.pass(0) // the alarm comes before what has arrived
+			w.pass(v.ran)
+			if r.State != job.Running || c.workers[k.ID] != k {
+				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
+			}
+			w.step(c, func() { _, _ = c.known(k.ID, false) })
+		}
+		w.pass(missedBeats*c.Heartbeat + reading + 2*beats)
+		w.st.flush()
+		if r.State == job.Running || c.workers[k.ID] != nil {
+			t.Fatalf("%v: a silent worker is not lost", v)
+		}
+	}
+}
+
+// TestSlowStart: what the store takes to write the start of a run is not its worker's
+// time, and neither is what it is away.
+func TestSlowStart(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	k := w.someWorker()
+	k.Heartbeat = true
+	c.out.push = &pushes{}
+	w.st.away = true // and nobody has noticed
+	var r *record
+	w.step(c, func() { r = w.waiting(3); c.linked = true; c.start(r, k, nil) })
+	w.elapse(2 * time.Second)
+	w.st.away = false
+	w.st.flush()
+	if left := r.past.run.deadline - c.now; left != 3000+ms(c.TimeoutGrace) {
+		t.Fatalf("the run has %d ms", left)
+	}
+	w.step(c, func() { c.storeChanged(store.ErrAway) })
+	w.pass(time.Hour)
+	w.step(c, func() { c.storeChanged(nil) })
+	w.pass(missedBeats * c.Heartbeat / 2)
+	if r.State != job.Running || c.workers[k.ID] != k {
+		t.Fatal("an hour without the store is the worker's")
 	}
 }

@@ -45,8 +45,8 @@ type Options struct {
 type Master struct {
 	opt   Options
 	log   zerolog.Logger
-	began time.Time
-	start int64 // wall time of began, in milliseconds
+	began time.Duration // as store.Uptime tells it
+	start int64         // wall time of began, in milliseconds
 
 	drained chan struct{} // closed when Drain was called
 	serves  atomic.Pointer[service]
@@ -73,15 +73,14 @@ type service struct {
 // Open returns a master that does nothing before Run.
 func Open(o Options) *Master {
 	return &Master{
-		opt: o, log: o.Log, began: time.Now(), start: time.Now().UnixMilli(),
+		opt: o, log: o.Log, began: store.Uptime(), start: time.Now().UnixMilli(),
 		drained: make(chan struct{}), chore: make(chan struct{}, 1), state: errStarting,
 	}
 }
 
 // clock returns the machine's time and the wall time.
 func (m *Master) clock() (now, wall int64) {
-	t := time.Now()
-	return m.start + t.Sub(m.began).Milliseconds(), t.UnixMilli()
+	return m.start + ms(store.Uptime()-m.began), time.Now().UnixMilli()
 }
 
 // wind sets the alarm to when something is due.

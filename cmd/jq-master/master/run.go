@@ -57,7 +57,7 @@ func (c *machine) start(r *record, w *worker, h handle) {
 	j.Worker, j.Started, j.Finished = w.ID, c.wall, 0
 	length := ms(r.Timeout.Duration() + c.TimeoutGrace)
 	j.Deadline = c.wall + length
-	u := &run{w: w, handle: h, deadline: c.now + length, before: before}
+	u := &run{w: w, handle: h, began: c.now, deadline: c.now + length, before: before}
 	r.history().run = u
 	c.become(r, j)
 	c.ledger.HandedOut++
@@ -74,7 +74,11 @@ func (c *machine) start(r *record, w *worker, h handle) {
 
 // started sends a run to its worker, unless it has come too late.
 func (c *machine) started(r *record, u *run) {
-	if w := u.w; !w.there(c) || !w.Pulls() && c.now < w.pausedTo || c.now >= u.deadline {
+	if c.now > u.began { // what the store took is not the worker's time
+		u.deadline += c.now - u.began
+		c.timers.set(r, u.deadline)
+	}
+	if w := u.w; !w.there(c) || !w.Pulls() && c.now < w.pausedTo {
 		if u.puller != nil {
 			u.puller.miss(c)
 		}

@@ -33,6 +33,19 @@ func (w *worker) there(c *machine) bool {
 	return !w.gone && !w.Leaving && c.away == nil && !c.draining && c.linked
 }
 
+// waits reports whether the worker has a request open: it is not silent.
+func (w *worker) waits() bool {
+	if len(w.pullers) > 0 {
+		return true
+	}
+	for r := range w.runs {
+		if r.past.run.ended {
+			return true
+		}
+	}
+	return false
+}
+
 // takes reports whether the worker may get one more job now.
 func (w *worker) takes(c *machine) bool {
 	if !w.there(c) {
@@ -317,7 +330,7 @@ func (c *machine) beat() {
 		c.expire()
 	}
 	for _, w := range c.byAge() {
-		if w.Heartbeat && !w.gone && !w.Leaving && len(w.pullers) == 0 && c.now-max(w.seen, c.backAt) > missedBeats*ms(c.Heartbeat) {
+		if w.Heartbeat && !w.gone && !w.Leaving && c.away == nil && c.now >= c.judge && c.now-w.seen > missedBeats*ms(c.Heartbeat) && !w.waits() {
 			c.lose(w)
 			continue
 		}

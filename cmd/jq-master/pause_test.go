@@ -1,0 +1,40 @@
+package main
+
+import (
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestPause: workers that beat all along, and results that are sent in time, lose
+// nothing by a master that was stopped.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	d := start(t, "--heartbeat", "300ms", "--timeout-grace", "0s")
+	c := d.client(t, jsonType)
+	worker := c.register(`{"name":"w","max_jobs":20,"heartbeat":true}`)
+	for range 20 {
+		c.enqueue(`{"name":"n","argument":{},"timeout":2,"max_retry":0}`)
+	}
+	var jobs []string
+	for len(jobs) < 20 {
+		jobs = append(jobs, c.pull(worker, 20)...)
+	}
+	d.Signal(syscall.SIGSTOP)
+	thaw := time.AfterFunc(4*time.Second, func() { d.Signal(syscall.SIGCONT) })
+	defer thaw.Stop()
+	var all sync.WaitGroup
+	all.Go(func() { c.do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200) })
+	for _, id := range jobs {
+		all.Go(func() {
+			if r := c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":1}`, "worker-id", worker); r.status != 204 {
+				t.Errorf("%s: %s", r.of, r.text)
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "the silent worker is lost", func() bool {
+		return c.do("GET", "/v1/workers", "").decode()["workers"] == nil || len(c.do("GET", "/v1/workers", "").decode()["workers"].([]any)) == 0
+	})
+}
