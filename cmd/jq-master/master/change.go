@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
 )
 
 // putConstraint sets a constraint. The reply comes when all jobs know of it.
@@ -69,6 +70,9 @@ func (c *machine) notStored(err error) error {
 	var unwritable *Unwritable
 	if errors.As(err, &unwritable) {
 		return job.Refuse(job.StoreUnavailable, "", "%v", err)
+	}
+	if errors.Is(err, store.ErrFull) {
+		return unavailable(err)
 	}
 	c.out.fault(err)
 	return errStarting

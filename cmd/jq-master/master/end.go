@@ -75,11 +75,18 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
+// makeRoom forgets what has ended until so many bytes are free, some at a time.
+func (c *machine) makeRoom(bytes int64) {
+	c.lack = bytes
+	c.expire()
+	c.lack = 0
+}
+
 // expire forgets what ended first when too many jobs have ended, or take too much of
 // the room for those to come; some at a time.
 func (c *machine) expire() {
 	var surplus []*record
-	spent := c.spent
+	spent, freed := c.spent, int64(0)
 	for c.ended.len() > 0 && len(surplus) < manyAtOnce {
 		e := c.ended.first()
 		r := e.rec
@@ -87,7 +94,7 @@ func (c *machine) expire() {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
 			c.ended.pop() // revived, forgotten, or entered again when its result goes
 			continue
-		case spent > c.MaxBytes/2:
+		case spent > c.MaxBytes/2, freed < c.lack:
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
 			c.wall-r.Finished < ms(justEnded):
 			c.forget(surplus)
@@ -96,6 +103,7 @@ func (c *machine) expire() {
 		c.ended.pop()
 		surplus = append(surplus, r)
 		spent -= r.size()
+		freed += r.size() + 1
 	}
 	c.forget(surplus)
 }

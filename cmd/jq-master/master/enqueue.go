@@ -89,6 +89,9 @@ func (c *machine) admits(jobs int, bytes int64) error {
 func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replayed bool, err error) {
 	c.entering -= len(e.jobs)
 	c.bytes -= e.bytes
+	if errors.Is(err, store.ErrFull) {
+		c.makeRoom(never)
+	}
 	err = c.refusal(err)
 	if err == nil && !replayed {
 		c.rematch(e)
@@ -109,6 +112,8 @@ func (c *machine) refusal(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrAway):
+		return unavailable(err)
+	case errors.Is(err, store.ErrFull):
 		return unavailable(err)
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")

@@ -78,6 +78,7 @@ type machine struct {
 	timers  timers
 	ended   fifo[ending]
 	leaving int   // ended jobs that the store is to forget, and that still count
+	lack    int64 // bytes that they are to make room for
 	spent   int64 // bytes of the other ended jobs, but for those with results
 	workers map[job.ID]*worker
 

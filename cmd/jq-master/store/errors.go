@@ -16,14 +16,15 @@ const (
 	fenced               // another master has the lease
 	lost                 // the store is another one, or went back
 	conflict             // the job is not where the master believes it to be
+	full                 // Redis is at its maxmemory: it takes what frees memory alone
 )
 
-var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict"}
+var kindNames = [...]string{"faulty", "away", "fenced", "lost", "conflict", "full"}
 
 // absences are the first words of answers of a Redis that cannot do anything at
 // the moment, or lets us do nothing.
 var absences = []string{
-	"LOADING", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+	"LOADING", "READONLY", "MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	"BUSY", "NOAUTH", "WRONGPASS", "NOPERM",
 	"ERR Protocol error: unauthenticated",
 	"NOSCRIPT",                  // its scripts were flushed
@@ -44,6 +45,9 @@ func kindOf(err error) kind {
 		return lost
 	case strings.HasPrefix(text, "CONFLICT "):
 		return conflict
+	}
+	if strings.HasPrefix(text, "OOM ") {
+		return full
 	}
 	for _, prefix := range absences {
 		if strings.HasPrefix(text, prefix) {

@@ -228,10 +228,6 @@ func TestFaults(t *testing.T) {
 			begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") },
 			end:   func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "NO", "ONE") }, away: true,
 		},
-		"out of memory": {
-			begin: func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "maxmemory", "1") },
-			end:   func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "maxmemory", "0") }, away: true,
-		},
 		"other password": {
 			begin: func(t *testing.T, s *redistest.Server) {
 				s.Do(t, "CONFIG", "SET", "requirepass", "x")
@@ -454,7 +450,7 @@ func TestKindOf(t *testing.T) {
 	for text, want := range map[string]kind{
 		"LOADING Redis is loading the dataset in memory":                            away,
 		"READONLY You can't write against a read only replica. script: 1, on @u:1.": away,
-		"OOM command not allowed when used memory > 'maxmemory'.":                   away,
+		"OOM command not allowed when used memory > 'maxmemory'.":                   full,
 		"NOAUTH Authentication required.":                                           away,
 		"MISCONF Errors writing to the AOF file: No space left on device":           away,
 		"MASTERDOWN Link with MASTER is down":                                       away,

@@ -28,16 +28,25 @@ var (
 	//go:embed lua/put.lua
 	putText string
 
-	take    = script("take", takeText)
-	hold    = script("hold", holdText)
-	enqueue = script("enqueue", held+enqueueText)
-	undo    = script("undo", held+undoText)
-	move    = script("move", held+moveText)
-	fetch   = script("fetch", held+fetchText)
-	forget  = script("forget", held+forgetText)
-	put     = script("put", held+putText)
+	take    = script("take", frees+takeText)
+	hold    = script("hold", frees+holdText)
+	enqueue = script("enqueue", grows+held+enqueueText)
+	undo    = script("undo", frees+held+undoText)
+	move    = script("move", frees+held+moveText)
+	fetch   = script("fetch", frees+held+fetchText)
+	forget  = script("forget", frees+held+forgetText)
+	put     = script("put", frees+held+putText)
+	putMore = script("put", grows+held+putText)
 
 	scripts []*transition
+)
+
+// At maxmemory Redis refuses a script as a whole, unless it says otherwise. Only
+// enqueueing and constraints are refused: with all else jobs go on and end, by workers
+// that come for them, and what has ended is forgotten.
+const (
+	grows = "#!lua\n"
+	frees = "#!lua flags=allow-oom\n"
 )
 
 // transition is a script and the name that a fault point has for it.

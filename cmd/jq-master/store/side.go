@@ -30,5 +30,9 @@ func (r *Redis) put(hash, field string, value any, f func(error)) {
 			return
 		}
 	}
-	r.add(&op{transition: put, keys: []string{hash}, args: []any{field, text}, done: done(f)})
+	which := put
+	if hash == r.keys.constraints && value != nil {
+		which = putMore
+	}
+	r.add(&op{transition: which, keys: []string{hash}, args: []any{field, text}, done: done(f)})
 }

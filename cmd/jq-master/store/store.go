@@ -18,6 +18,9 @@ var (
 	// ErrAway: the store cannot be reached or does not take writes. Only Enqueue
 	// fails with it: the store resends all else until it knows the outcome.
 	ErrAway = errors.New("the store is away")
+	// ErrFull: the store has no room. Only Enqueue and PutConstraint fail with it, and
+	// have changed nothing.
+	ErrFull = errors.New("the store is full")
 	// ErrFenced: another master has the lease.
 	ErrFenced = errors.New("another master has taken over")
 	// ErrLost: the store is another one, or not what it was (its epoch has changed,

@@ -179,6 +179,8 @@ func (r *Redis) send(t *term, round []*op) (again []*op, why error) {
 		switch k {
 		case faulty:
 			o.done(nil, fmt.Errorf("redis: %s: %w", o.name, err))
+		case full:
+			o.done(nil, fmt.Errorf("%w: %w", ErrFull, err))
 		case away:
 			again = append(again, o)
 			if why == nil {

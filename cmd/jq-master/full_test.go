@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gloom/cmd/jq-master/redistest"
+)
+
+// TestMaxmemory: a Redis that is full refuses jobs, and takes them again when those
+// that it holds have run, without anybody's hand.
+func TestMaxmemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
+	d := start(t, "--redis", server.URL())
+	c := d.client(t, jsonType)
+	body := fmt.Sprintf(`{"name":"n","argument":{"x":%q},"keep_result":true}`, strings.Repeat("x", 50<<10))
+	taken := 0
+	fill := func() (n int) {
+		for ; ; n++ {
+			if r := c.do("POST", "/job", body); r.status != 201 {
+				r.refused(503, "store_unavailable", "")
+				return n
+			}
+		}
+	}
+	for round := range 2 {
+		n := fill()
+		t.Logf("round %d: %d jobs", round, n)
+		if taken += n; n < 20 {
+			t.Fatalf("only %d jobs fit", n)
+		}
+		worker := c.register(`{"name":"w","max_jobs":10}`)
+		for taken > 0 {
+			for _, id := range c.pull(worker, 10) {
+				c.do("POST", "/done", `{"job_id":"`+id+`","type":"success","result":"`+strings.Repeat("y", 1<<10)+`"}`, "worker-id", worker).want(204)
+				c.do("GET", "/job/"+id, "").want(200)
+				taken--
+			}
+		}
+		eventually(t, "jobs are taken again", func() bool {
+			r := c.do("POST", "/job", body)
+			if r.status == 201 {
+				taken++
+			}
+			return r.status == 201
+		})
+		c.do("DELETE", "/worker", "", "worker-id", worker).want(204)
+	}
+}

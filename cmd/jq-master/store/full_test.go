@@ -1,0 +1,55 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/redistest"
+)
+
+// TestFull: at maxmemory nothing is taken in, and all else goes on: the store is not
+// away, jobs run and end, what has ended goes, the lease stays and can be taken.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	r := open(t, server)
+	r.Watch(func(away error) { t.Errorf("the store is away: %v", away) })
+	acquire(t, r)
+	j, waiting := newJob(1), newJob(2)
+	add(t, r, j, waiting)
+	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	for _, key := range []*Key{nil, {Name: "k", TTL: time.Hour}} {
+		if e := await(t, enqueueing(r, key, newJob(3))); !errors.Is(e.err, ErrFull) {
+			t.Fatalf("enqueueing: %v", e.err)
+		}
+	}
+	c := &job.Constraint{ID: "c", Match: []byte{0x80}}
+	if err := await(t, func(f func(error)) { r.PutConstraint(c, f) }); !errors.Is(err, ErrFull) {
+		t.Fatalf("a constraint: %v", err)
+	}
+	must(t, func(f func(error)) { r.DropConstraint(c.ID, f) })
+	w := &job.Worker{ID: job.NewID(), Name: "w"}
+	must(t, func(f func(error)) { r.PutWorker(w, f) })
+	j = started(j)
+	must(t, func(f func(error)) { r.Start(j, f) })
+	j = ended(j, job.Retrying)
+	must(t, func(f func(error)) { r.Retry(j, f) })
+	j = started(j)
+	must(t, func(f func(error)) { r.Start(j, f) })
+	j = ended(j, job.Done)
+	must(t, func(f func(error)) { r.Finish(j, 70, 40, f) })
+	holds(t, r, j, waiting)
+	if err := r.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := reopen(t, server.URL(), r.opt.Namespace)
+	acquire(t, next)
+	must(t, func(f func(error)) { next.Fetch([]job.ID{j.ID}, f) })
+	must(t, func(f func(error)) { next.Forget([]job.ID{j.ID}, f) })
+	must(t, func(f func(error)) { next.DropWorker(w.ID, f) })
+	holds(t, next, waiting)
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	add(t, next, newJob(4))
+}
