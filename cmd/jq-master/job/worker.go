@@ -1,5 +1,11 @@
 package job
 
+import (
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+)
+
 // Limits of a worker.
 const (
 	MaxWorkerJobs  = 10_000
@@ -17,7 +23,42 @@ type Worker struct {
 	Token     string   `json:"token"`             // what a push carries, "" for none
 	Heartbeat bool     `json:"heartbeat"`         // it is lost when nothing comes from it
 	Leaving   bool     `json:"leaving,omitempty"` // unregistered, with runs that may still be answered
+	Owner     Owner    `json:"owner"`             // who registered it
 	Since     int64    `json:"since"`             // registered, in milliseconds since 1970
+}
+
+// Owner is the hash of the token that a worker registered with; zero for none. Its
+// requests come with the same one: its id alone is seen by others.
+type Owner [32]byte
+
+// Is compares owners in constant time.
+func (o *Owner) Is(other *Owner) bool { return subtle.ConstantTimeCompare(o[:], other[:]) == 1 }
+
+// MarshalText and UnmarshalText write and read an owner in base64; a zero one is "".
+func (o Owner) MarshalText() ([]byte, error) {
+	if o == (Owner{}) {
+		return []byte{}, nil
+	}
+	return base64.RawStdEncoding.AppendEncode(nil, o[:]), nil
+}
+
+func (o *Owner) UnmarshalText(text []byte) error {
+	*o = Owner{}
+	if len(text) == 0 {
+		return nil
+	}
+	b, err := base64.RawStdEncoding.DecodeString(string(text))
+	if err == nil && len(b) != len(o) {
+		err = fmt.Errorf("an owner has %d bytes, not %d", len(o), len(b))
+	}
+	copy(o[:], b)
+	return err
+}
+
+// Caller is whose request it is, as a worker.
+type Caller struct {
+	ID    ID
+	Owner Owner
 }
 
 // Pulls reports whether the worker asks for its jobs.

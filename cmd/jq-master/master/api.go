@@ -47,6 +47,7 @@ type Registration struct {
 	Names     []string
 	Token     string
 	Heartbeat bool
+	Owner     job.Owner
 }
 
 // Registered is the reply.

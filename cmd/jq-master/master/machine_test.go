@@ -318,7 +318,7 @@ func TestStoodStill(t *testing.T) {
 			if r.State != job.Running || c.workers[k.ID] != k {
 				t.Fatalf("%v: the job is %v, the worker is there: %v", v, r.State, c.workers[k.ID] == k)
 			}
-			w.step(c, func() { _, _ = c.known(k.ID, false) })
+			w.step(c, func() { _, _ = c.known(job.Caller{ID: k.ID}, false) })
 		}
 		w.pass(missedBeats*c.Heartbeat + reading + 2*beats)
 		w.st.flush()

@@ -195,7 +195,7 @@ func (m *Master) Register(g *Registration) (*Registered, error) {
 }
 
 // Unregister lets a worker go; what it runs may still be answered.
-func (m *Master) Unregister(from job.ID) error {
+func (m *Master) Unregister(from job.Caller) error {
 	_, err := look(m, func(c *machine) (none, error) {
 		w, err := c.known(from, false)
 		if err == nil {
@@ -206,15 +206,28 @@ func (m *Master) Unregister(from job.ID) error {
 	return err
 }
 
+// Dismiss is Unregister for operators.
+func (m *Master) Dismiss(id job.ID) error {
+	_, err := look(m, func(c *machine) (none, error) {
+		w := c.workers[id]
+		if w == nil || w.gone || w.Leaving {
+			return none{}, job.Refuse(job.UnknownWorker, "", "there is no worker %v", id)
+		}
+		c.retire(w)
+		return none{}, nil
+	})
+	return err
+}
+
 // Known returns nil when there is such a worker, one that is leaving included. It
 // counts as a sign of life.
-func (m *Master) Known(from job.ID) error {
+func (m *Master) Known(from job.Caller) error {
 	_, err := look(m, func(c *machine) (*worker, error) { return c.known(from, true) })
 	return err
 }
 
 // Done is told how a run has ended.
-func (m *Master) Done(ctx context.Context, from job.ID, p *Report) error {
+func (m *Master) Done(ctx context.Context, from job.Caller, p *Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.opt.StoreWait)
 	defer cancel()
 	_, err := do(ctx, m, func(c *machine, reply func(none, error)) {
@@ -237,7 +250,7 @@ func (m *Master) Done(ctx context.Context, from job.ID, p *Report) error {
 }
 
 // Heartbeat is a worker's sign of life. It returns the runs that were cancelled.
-func (m *Master) Heartbeat(from job.ID) (cancel []job.ID, err error) {
+func (m *Master) Heartbeat(from job.Caller) (cancel []job.ID, err error) {
 	return look(m, func(c *machine) ([]job.ID, error) {
 		w, err := c.known(from, false)
 		if err != nil {
@@ -251,7 +264,7 @@ func (m *Master) Heartbeat(from job.ID) (cancel []job.ID, err error) {
 const lingering = 5 * time.Millisecond
 
 // Pull waits for jobs for a worker, at most as many as max and as long as wait.
-func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Duration) ([]job.Handout, error) {
+func (m *Master) Pull(ctx context.Context, from job.Caller, most int, wait time.Duration) ([]job.Handout, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	came := make(chan struct{}, 1)
@@ -264,7 +277,7 @@ func (m *Master) Pull(ctx context.Context, from job.ID, most int, wait time.Dura
 		case err != nil:
 			return nil, err
 		case !w.Pulls():
-			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address that jobs are pushed to", from)
+			return nil, job.Refuse(job.InvalidValue, "worker-id", "the worker %v has an address that jobs are pushed to", from.ID)
 		case c.draining:
 			return nil, errDraining
 		case c.waiters >= c.MaxWaiters:

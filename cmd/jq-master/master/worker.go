@@ -167,7 +167,7 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	}
 	w := &worker{Worker: job.Worker{
 		ID: c.newID(), Name: g.Name, MaxJobs: g.MaxJobs, URL: g.URL, Host: g.Host, Names: g.Names, Token: g.Token,
-		Heartbeat: g.Heartbeat, Since: c.wall,
+		Heartbeat: g.Heartbeat, Owner: g.Owner, Since: c.wall,
 	}, seen: c.now, runs: make(map[*record]struct{})}
 	if len(w.Names) == 0 {
 		w.Names = []string{"*"}
@@ -190,12 +190,12 @@ func (c *machine) register(g *Registration, reply func(*Registered, error)) {
 	})
 }
 
-// known returns the worker of an id, which has given a sign of life; also one that
+// known returns the worker that a request is of, which has given a sign of life; also one that
 // is leaving, if that does.
-func (c *machine) known(id job.ID, leaving bool) (*worker, error) {
-	w := c.workers[id]
-	if w == nil || w.gone || w.Leaving && !leaving {
-		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v; it has unregistered or was lost, and can register again", id)
+func (c *machine) known(from job.Caller, leaving bool) (*worker, error) {
+	w := c.workers[from.ID]
+	if w == nil || w.gone || w.Leaving && !leaving || !w.Owner.Is(&from.Owner) {
+		return nil, job.Refuse(job.UnknownWorker, "", "there is no worker %v of this token; it has unregistered, was lost, or registered with another token, and can register again", from.ID)
 	}
 	w.seen = c.now
 	return w, nil

@@ -180,7 +180,7 @@ func TestHeartbeatStops(t *testing.T) {
 		t.Fatal("a worker is lost that never sent a heartbeat")
 	}
 	w.step(c, func() {
-		if known, err := c.known(k.ID, false); err == nil {
+		if known, err := c.known(job.Caller{ID: k.ID}, false); err == nil {
 			c.heartbeat(known)
 		}
 	})

@@ -368,7 +368,7 @@ func dropWorker(x *exchange) (int, error) {
 	if !ok {
 		return 0, job.Refuse(job.UnknownWorker, "", "there is no worker %.80q", text)
 	}
-	return http.StatusNoContent, x.Master.Unregister(id)
+	return http.StatusNoContent, x.Master.Dismiss(id)
 }
 
 // matcherOf is the field of a form that holds a matcher.

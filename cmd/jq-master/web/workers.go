@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,18 +22,27 @@ const (
 	defaultPull = 30e9
 )
 
-// workerID is the one in the header.
-func (x *exchange) workerID() (id job.ID, fault *job.Fault) {
+// owner is the token of the request, hashed once more: what is stored of it opens
+// nothing, and is not what the file of tokens may hold.
+func (x *exchange) owner() job.Owner {
+	if x.grant == nil {
+		return job.Owner{}
+	}
+	return sha256.Sum256(x.grant.Hash[:])
+}
+
+// worker is the one in the header, with its token.
+func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
 	const header = "Worker-Id"
 	text := x.r.Header.Get(header)
 	if text == "" {
-		return id, job.Refuse(job.MissingField, "worker-id", "the header worker-id is missing")
+		return from, job.Refuse(job.MissingField, "worker-id", "the header worker-id is missing")
 	}
 	id, ok := job.ParseID(text)
 	if !ok {
-		return id, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %.80q", text)
+		return from, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %.80q", text)
 	}
-	return id, nil
+	return job.Caller{ID: id, Owner: x.owner()}, nil
 }
 
 func postWorker(x *exchange) (int, error) {
@@ -53,6 +63,7 @@ func postWorker(x *exchange) (int, error) {
 		Names:     globs(&f),
 		Token:     f.name("token", maxToken),
 		Heartbeat: f.boolean("heartbeat", false),
+		Owner:     x.owner(),
 	}
 	r.Host, _, _ = net.SplitHostPort(x.r.RemoteAddr) // "" on a unix socket
 	if port := f.integer("port", 1, 65535, int64(x.WorkerPort)); r.URL == "" && port != 0 {
@@ -107,19 +118,19 @@ func globs(f *form) []string {
 }
 
 func deleteWorker(x *exchange) (int, error) {
-	id, fault := x.workerID()
+	from, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
-	return http.StatusNoContent, x.Master.Unregister(id)
+	return http.StatusNoContent, x.Master.Unregister(from)
 }
 
 func heartbeat(x *exchange) (int, error) {
-	id, fault := x.workerID()
+	from, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
-	cancel, err := x.Master.Heartbeat(id)
+	cancel, err := x.Master.Heartbeat(from)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +144,7 @@ func heartbeat(x *exchange) (int, error) {
 }
 
 func pull(x *exchange) (int, error) {
-	id, fault := x.workerID()
+	from, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}
@@ -149,7 +160,7 @@ func pull(x *exchange) (int, error) {
 	if fault != nil {
 		return 0, fault
 	}
-	jobs, err := x.Master.Pull(x.r.Context(), id, most, wait)
+	jobs, err := x.Master.Pull(x.r.Context(), from, most, wait)
 	if err != nil {
 		return 0, err
 	}
@@ -168,7 +179,7 @@ func pull(x *exchange) (int, error) {
 // postDone is judged in the order header, worker, body, job, assignment. Of a body
 // that is as it should be the worker is judged with the job.
 func postDone(x *exchange) (int, error) {
-	worker, fault := x.workerID()
+	worker, fault := x.worker()
 	if fault != nil {
 		return 0, fault
 	}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gloom/cmd/jq-master/redistest"
+)
+
+// TestOwner: a worker is nobody's but of the token that registered it, whoever sees
+// its id, also after a restart.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	server := redistest.New(t)
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("mine work\nother work\np push\na admin\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, "--redis", server.URL(), "--token-file", file)
+	c := d.client(t, jsonType)
+	by := func(token string) *client { c.token = token; return c }
+	worker := by("mine").register(`{"name":"w","max_jobs":1}`)
+	job := by("p").enqueue(`{"name":"n","argument":{}}`)
+	if ids := by("mine").pull(worker, 1); len(ids) != 1 {
+		t.Fatalf("pulled %v", ids)
+	}
+	done := `{"job_id":"` + job + `","type":"success","result":1}`
+	for restarted := range 2 {
+		if restarted == 1 {
+			if err := d.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			d = start(t, "--redis", server.URL(), "--token-file", file)
+			c = d.client(t, jsonType)
+		}
+		by("other").do("POST", "/worker/heartbeat", "", "worker-id", worker).refused(404, "unknown_worker", "")
+		by("other").do("POST", "/worker/jobs?wait=0", "", "worker-id", worker).refused(404, "unknown_worker", "")
+		by("other").do("POST", "/done", done, "worker-id", worker).refused(404, "unknown_worker", "")
+		by("other").do("DELETE", "/worker", "", "worker-id", worker).refused(404, "unknown_worker", "")
+		by("mine").do("POST", "/worker/heartbeat", "", "worker-id", worker).want(200)
+	}
+	by("mine").do("POST", "/done", done, "worker-id", worker).want(204)
+	by("a").do("DELETE", "/v1/workers/"+worker, "").want(204)
+}
