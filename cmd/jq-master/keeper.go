@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/goccy/go-json"
 
+	"gloom/cmd/internal/durable"
 	"gloom/cmd/jq-master/job"
 	"gloom/cmd/jq-master/master"
 	"gloom/cmd/jq-master/pack"
@@ -91,22 +91,7 @@ func (k *keeper) write() error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(k.path), filepath.Base(k.path)+".*")
-	if err != nil {
-		return fmt.Errorf("--constraints: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(data, '\n'))
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if e := tmp.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), k.path)
-	}
-	if err != nil {
+	if err := durable.WriteFile(k.path, append(data, '\n')); err != nil {
 		return fmt.Errorf("--constraints: %w", err)
 	}
 	return nil

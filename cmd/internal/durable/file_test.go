@@ -1,0 +1,33 @@
+package durable
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestWriteFile: a file is there whole or as it was, and nothing is left beside it.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	for _, text := range []string{"one", "two"} {
+		if err := WriteFile(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(filepath.Join(dir, "taken"), nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if err := WriteFile(filepath.Join(dir, "none", "f"), nil); err == nil {
+		t.Error("a file was written where there is no directory")
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
