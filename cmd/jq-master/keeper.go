@@ -137,10 +137,10 @@ func (k *keeper) DropConstraint(id string, done func(error)) {
 // Load implements store.Store.
 func (k *keeper) Load(ctx context.Context, each store.Loaded) error {
 	tell := each.Constraint
-	each.Constraint = func(*job.Constraint) {}
+	each.Constraint = func(*job.Constraint) error { return nil }
 	k.mu.Lock()
 	for _, c := range k.all {
-		tell(c)
+		_ = tell(c) // it was read before
 	}
 	k.mu.Unlock()
 	return k.Store.Load(ctx, each)

@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,13 +199,13 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	began := time.Now()
 	err := m.opt.Store.Load(ctx, store.Loaded{
 		Worker: c.loadWorker,
-		Constraint: func(k *job.Constraint) {
+		Constraint: func(k *job.Constraint) error {
 			pick, fault := Compile(k)
 			if fault != nil {
-				m.log.Error().Err(fault).Str("constraint", k.ID).Msg("a stored constraint cannot be understood and does not hold")
-				return
+				return fmt.Errorf("it does not hold: %w", fault)
 			}
 			c.replace(k, pick)
+			return nil
 		},
 		Job: func(j *job.Job, forget, drop int64) {
 			if !j.State.Ended() && c.jobs.Len() == 0 {

@@ -282,7 +282,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// metric is the sum of a metric's counters or of its histograms' counts.
+// metric is the sum of a metric's counters, gauges or of its histograms' counts.
 func metric(t *testing.T, r *Redis, name string) (n float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -294,7 +294,7 @@ func metric(t *testing.T, r *Redis, name string) (n float64) {
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name {
-				n += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				n += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
 )
 
 // fieldNames are the fields of a job's hash, in the order in which decode expects
@@ -152,7 +153,24 @@ func decode(id job.ID, values []any) (j *job.Job, forget, drop int64, err error)
 			bad(s)
 		}
 	}
-	return j, number(64), number(64), err
+	forget, drop = number(64), number(64)
+	switch fault := pack.Check(j.Argument); {
+	case err != nil:
+	case j.Name == "" || len(j.Name) > job.MaxName:
+		err = fmt.Errorf("job %s: name: %q", id, j.Name)
+	case fault != nil || pack.Value(j.Argument).Kind() != pack.Map:
+		err = fmt.Errorf("job %s: argument: %d bytes that are no map", id, len(j.Argument))
+	case j.Seq == 0 || j.Seq > 1<<53 || j.Timeout <= 0 || j.Retries < 0 || j.Attempt < 0:
+		err = fmt.Errorf("job %s: seq %d, timeout %d, retries %d, attempt %d: one of them cannot be", id, j.Seq, j.Timeout, j.Retries, j.Attempt)
+	}
+	for _, raw := range [][]byte{j.Result, j.Error} {
+		if err == nil && raw != nil {
+			if fault := pack.Check(raw); fault != nil {
+				err = fmt.Errorf("job %s: result or error: %w", id, fault)
+			}
+		}
+	}
+	return j, forget, drop, err
 }
 
 // remembered is what an idempotency key stands for: the body's hash and the ids.

@@ -65,12 +65,16 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 			if _, err := fmt.Sscanf(lease, "%s %s %d", &t.epoch, new(string), &t.fence); err != nil {
 				return nil, fmt.Errorf("lease %q: %w", lease, err)
 			}
+			r.metrics.unreadable.Set(0)
+			for _, key := range answer[3:] {
+				r.unreadable(key.(string), errors.New("it is not what it must be, and was set aside under this name"))
+			}
 			t.until.Store(int64(asked + leaseTerm))
 			return t, nil
 		}
 		p, ok := holder(lease)
-		if !ok {
-			return nil, fmt.Errorf("the lease reads %q, which no version of jq-master wrote", lease)
+		if !ok { // until it ends: a later version may have written it
+			return nil, fmt.Errorf("the lease reads %q, which this version of jq-master does not write", lease)
 		}
 		if !p.gone() {
 			return nil, fmt.Errorf("process %d on %s is the master", p.pid, p.host)

@@ -10,13 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/pack"
 )
 
 // page is how many jobs are read in one go.
 const page = 1000
 
-// Load implements Store.
+// Load implements Store. What cannot be read is left where it is, counted and logged;
+// a key of another type is set aside, as nothing could be written there.
 func (r *Redis) Load(ctx context.Context, each Loaded) error {
+	if err := r.checkTypes(ctx); err != nil {
+		return err
+	}
 	var seq string
 	err := r.patiently(ctx, func() (err error) {
 		seq, err = r.client.Get(ctx, r.keys.seq).Result()
@@ -33,21 +38,53 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 		return fmt.Errorf("%s: %w", r.keys.seq, err)
 	}
 	each.Seq(last)
-	if err := loadHash(ctx, r, r.keys.workers, each.Worker); err != nil {
+	err = loadHash(ctx, r, r.keys.workers, func(field string, w *job.Worker) error {
+		if w.ID.String() != field || w.MaxJobs < 0 || w.MaxJobs > job.MaxWorkerJobs {
+			return errors.New("no worker")
+		}
+		each.Worker(w)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	if err := loadHash(ctx, r, r.keys.constraints, each.Constraint); err != nil {
+	err = loadHash(ctx, r, r.keys.constraints, func(field string, c *job.Constraint) error {
+		if fault := pack.Check(c.Match); c.ID != field || fault != nil || !(c.Rate >= 0) || c.Rate > 0 && c.Burst < 1 || c.Concurrency < -1 {
+			return errors.New("no constraint")
+		}
+		return each.Constraint(c)
+	})
+	if err != nil {
 		return err
 	}
-	for _, set := range []string{r.keys.live, r.keys.ended} {
-		if err := r.loadSet(ctx, set, each.Job); err != nil {
+	if err := r.loadSet(ctx, r.keys.live, false, each.Job); err != nil {
+		return err
+	}
+	return r.loadSet(ctx, r.keys.ended, true, each.Job)
+}
+
+// checkTypes sets aside keys that are not of their type.
+func (r *Redis) checkTypes(ctx context.Context) error {
+	k := &r.keys
+	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.workers: "hash", k.constraints: "hash"} {
+		var is string
+		err := r.patiently(ctx, func() (err error) {
+			is, err = r.client.Type(ctx, key).Result()
+			return err
+		})
+		if err == nil && is != want && is != "none" {
+			told := make(chan error, 1)
+			r.setAside(key, fmt.Errorf("it is a %s, not a %s", is, want), func(err error) { told <- err })
+			err = <-told
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(*T)) error {
+func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field string, v *T) error) error {
 	var all map[string]string
 	err := r.patiently(ctx, func() (err error) {
 		all, err = r.client.HGetAll(ctx, hash).Result()
@@ -55,25 +92,28 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(*T)) 
 	})
 	for field, text := range all {
 		v := new(T)
-		if err := json.Unmarshal([]byte(text), v); err != nil {
-			return fmt.Errorf("%s: %s: %w", hash, field, err)
+		err := json.Unmarshal([]byte(text), v)
+		if err == nil {
+			err = each(field, v)
 		}
-		each(v)
+		if err != nil {
+			r.unreadable(hash+" "+field, err)
+		}
 	}
 	return err
 }
 
 // loadSet reads the jobs of a sorted set, page by page. Of those with the score at
 // which a page ended, the next one skips as many as were read.
-func (r *Redis) loadSet(ctx context.Context, set string, each func(*job.Job, int64, int64)) error {
+func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
 	for {
 		var members []redis.Z
-		var values [][]any
+		var hashes []*redis.SliceCmd
 		err := r.patiently(ctx, func() (err error) {
 			by := &redis.ZRangeBy{Min: from, Max: "+inf", Offset: skip, Count: page}
 			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
-				values, err = r.hashes(ctx, members)
+				hashes, err = r.hashes(ctx, members)
 			}
 			return err
 		})
@@ -81,20 +121,23 @@ func (r *Redis) loadSet(ctx context.Context, set string, each func(*job.Job, int
 			return err
 		}
 		for i, m := range members {
-			name := m.Member.(string)
-			id, ok := job.ParseID(name)
-			if !ok {
-				return fmt.Errorf("%s: %q is no id", set, name)
-			}
-			j, forget, drop, err := decode(id, values[i])
-			if err != nil {
-				return err
-			}
-			each(j, forget, drop)
 			if at := strconv.FormatFloat(m.Score, 'f', -1, 64); at != from {
 				from, skip = at, 0
 			}
 			skip++
+			name := m.Member.(string)
+			j, forget, drop, err := readJob(name, hashes[i])
+			switch {
+			case err != nil:
+			case j.State.Ended() != ended:
+				err = fmt.Errorf("it is %v, and stands in %s", j.State, set)
+			case !ended && float64(j.Seq) != m.Score:
+				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
+			default:
+				each(j, forget, drop)
+				continue
+			}
+			r.unreadable(r.keys.prefix+"job:"+name, err)
 		}
 		if len(members) < page {
 			return nil
@@ -102,7 +145,19 @@ func (r *Redis) loadSet(ctx context.Context, set string, each func(*job.Job, int
 	}
 }
 
-func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([][]any, error) {
+func readJob(name string, hash *redis.SliceCmd) (j *job.Job, forget, drop int64, err error) {
+	id, ok := job.ParseID(name)
+	if !ok {
+		return nil, 0, 0, errors.New("its name is no id")
+	}
+	if err := hash.Err(); err != nil {
+		return nil, 0, 0, err
+	}
+	return decode(id, hash.Val())
+}
+
+// hashes asks for the fields of jobs. Each answer may be an error of its own.
+func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([]*redis.SliceCmd, error) {
 	pipe := r.client.Pipeline()
 	answers := make([]*redis.SliceCmd, len(members))
 	for i, m := range members {
@@ -111,14 +166,13 @@ func (r *Redis) hashes(ctx context.Context, members []redis.Z) ([][]any, error) 
 	if len(members) == 0 {
 		return nil, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
+	_, _ = pipe.Exec(ctx)
+	for _, a := range answers {
+		if err := a.Err(); err != nil && kindOf(err) != faulty {
+			return nil, err
+		}
 	}
-	values := make([][]any, len(members))
-	for i, a := range answers {
-		values[i] = a.Val()
-	}
-	return values, nil
+	return answers, nil
 }
 
 // patiently reads until Redis answers, unless the lease is gone.

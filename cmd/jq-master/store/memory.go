@@ -221,7 +221,7 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 		each.Worker(w)
 	}
 	for _, c := range constraints {
-		each.Constraint(c)
+		_ = each.Constraint(c) // it was taken before
 	}
 	for _, k := range append(live, ended...) {
 		each.Job(k.Job, k.forget, k.drop)

@@ -7,6 +7,8 @@ type metrics struct {
 	round  prometheus.Histogram
 	size   prometheus.Histogram
 	errors *prometheus.CounterVec
+
+	unreadable prometheus.Gauge
 }
 
 func newMetrics() metrics {
@@ -23,6 +25,9 @@ func newMetrics() metrics {
 			Name: "gloom_jq_store_errors_total", Help: "Transitions that Redis did not take: it was away, another master had the lease, it had lost something, it was full, or the transition was at fault.",
 		}, []string{"kind"}),
 	}
+	m.unreadable = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gloom_jq_unreadable", Help: "Records in Redis that could not be read since the last takeover and are left out; the log has their keys.",
+	})
 	for _, name := range kindNames {
 		m.errors.WithLabelValues(name)
 	}
@@ -37,4 +42,5 @@ func (r *Redis) Collect(ch chan<- prometheus.Metric) {
 	r.metrics.round.Collect(ch)
 	r.metrics.size.Collect(ch)
 	r.metrics.errors.Collect(ch)
+	r.metrics.unreadable.Collect(ch)
 }

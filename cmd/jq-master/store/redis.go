@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,7 +180,7 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 		args = attributes(append(args, j.Seq, 0), j)
 		args[at+1] = len(args) - at - 2
 	}
-	r.add(&op{
+	o := &op{
 		transition: enqueue, keys: names, args: args,
 		takesBack: &op{transition: undo, keys: names, args: args[:1:1], done: func(any, error) {}},
 		done: func(reply any, err error) {
@@ -191,7 +192,38 @@ func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, e
 			first, err := recall(key, known)
 			answer(first, err == nil, err)
 		},
-	})
+	}
+	if key != nil { // one that cannot be read is set aside, and nobody waits for it in vain
+		told := o.done
+		o.done = func(reply any, err error) {
+			if err == nil || !strings.Contains(err.Error(), "UNREADABLE ") {
+				told(reply, err)
+				return
+			}
+			o.done = told
+			r.setAside(names[1], err, func(err error) {
+				if err != nil {
+					told(nil, err)
+					return
+				}
+				r.add(o)
+			})
+		}
+	}
+	r.add(o)
+}
+
+// setAside gives a key that cannot be read another name.
+func (r *Redis) setAside(key string, why error, f func(error)) {
+	name := r.keys.prefix + "unreadable:" + strings.TrimPrefix(key, r.keys.prefix)
+	r.unreadable(name, fmt.Errorf("%w; it was set aside under this name", why))
+	r.add(&op{transition: aside, keys: []string{key, name}, done: done(f)})
+}
+
+// unreadable counts something that cannot be read, and says where it is.
+func (r *Redis) unreadable(key string, why error) {
+	r.metrics.unreadable.Inc()
+	r.opt.Log.Error().Err(why).Str("key", key).Msg("a record in Redis cannot be read and is left out")
 }
 
 // move asks for the transition of one job. where is "" when the job stays with the

@@ -25,6 +25,8 @@ var (
 	fetchText string
 	//go:embed lua/forget.lua
 	forgetText string
+	//go:embed lua/aside.lua
+	asideText string
 	//go:embed lua/put.lua
 	putText string
 
@@ -35,6 +37,7 @@ var (
 	move    = script("move", frees+held+moveText)
 	fetch   = script("fetch", frees+held+fetchText)
 	forget  = script("forget", frees+held+forgetText)
+	aside   = script("aside", frees+held+asideText)
 	put     = script("put", frees+held+putText)
 	putMore = script("put", grows+held+putText)
 

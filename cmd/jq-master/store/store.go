@@ -114,7 +114,7 @@ type Store interface {
 // Loaded is who is told what a store holds. Jobs are the caller's to keep.
 type Loaded struct {
 	Worker     func(*job.Worker)
-	Constraint func(*job.Constraint)
+	Constraint func(*job.Constraint) error          // what is wrong with it
 	Job        func(j *job.Job, forget, drop int64) // forget and drop as for Finish
 	Seq        func(last uint64)                    // the largest Seq ever given
 }

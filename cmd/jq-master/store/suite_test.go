@@ -138,7 +138,7 @@ func load(t *testing.T, s Store) *world {
 	err := s.Load(ctx, Loaded{
 		Seq:        func(n uint64) { w.Seq = n },
 		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
-		Constraint: func(c *job.Constraint) { w.Constraints[c.ID] = *c },
+		Constraint: func(c *job.Constraint) error { w.Constraints[c.ID] = *c; return nil },
 		Job: func(j *job.Job, forget, drop int64) {
 			if j.State.Ended() {
 				w.Ended = append(w.Ended, j.ID)

@@ -4,7 +4,11 @@
 local first = 4
 if ARGV[3] ~= '' then
   first = 5
-  local known = redis.call('GET', KEYS[4])
+  local kind = redis.call('TYPE', KEYS[4]).ok
+  local known = kind == 'string' and redis.call('GET', KEYS[4])
+  if kind ~= 'none' and (not known or #known < 48 or #known % 16 ~= 0) then
+    return redis.error_reply('UNREADABLE ' .. KEYS[4] .. ' is a ' .. kind .. ' that stands for no ids')
+  end
   if known and known ~= ARGV[3] then
     return known
   end

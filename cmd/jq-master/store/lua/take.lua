@@ -1,18 +1,38 @@
 -- Takes the lease if nobody has it. KEYS: lease, seq, epoch. ARGV: the epoch of a
 -- new store, our name, milliseconds, our process, the lease of a dead process.
--- The lease reads: epoch, name, fencing number, its end, process.
+-- The lease reads: epoch, name, fencing number, its end, process. What cannot be read
+-- is set aside, and its new name follows in the answer: whoever had the lease before
+-- finds another one.
+local set = {}
+local function read(key, pattern)
+  local kind = redis.call('TYPE', key).ok
+  if kind == 'none' then
+    return nil
+  end
+  local value = kind == 'string' and redis.call('GET', key)
+  if value and string.match(value, pattern) then
+    return value
+  end
+  local name = string.gsub(key, '}:', '}:unreadable:', 1)
+  redis.call('RENAME', key, name)
+  set[#set + 1] = name
+  return nil
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local lease = redis.call('GET', KEYS[1])
+local lease = read(KEYS[1], '^%S+ %S+ %d+ %d+ ')
 local fence = 0
 if lease then
   local name, number, till = string.match(lease, '^%S+ (%S+) (%d+) (%d+)')
-  if name ~= ARGV[2] and lease ~= ARGV[5] and tonumber(till) > now then
+  if name ~= ARGV[2] and lease ~= ARGV[5] and tonumber(till) > now and tonumber(till) <= now + 10 * ARGV[3] then
     return {0, lease, tonumber(till) - now}
   end
   fence = tonumber(number)
 end
-redis.call('SET', KEYS[3], ARGV[1], 'NX')
+local seq = read(KEYS[2], '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$') or '0'
+if not read(KEYS[3], '^' .. string.rep('[%x%-]', 36) .. '$') then
+  redis.call('SET', KEYS[3], ARGV[1])
+end
 lease = string.format('%s %s %d %d %s', redis.call('GET', KEYS[3]), ARGV[2], fence + 1, now + ARGV[3], ARGV[4])
 redis.call('SET', KEYS[1], lease)
-return {1, lease, tonumber(redis.call('GET', KEYS[2]) or '0')}
+return {1, lease, tonumber(seq), unpack(set)}
