@@ -35,7 +35,14 @@ func (c *machine) enqueue(e *enqueueing) {
 	for _, n := range e.jobs {
 		e.bytes += int64(len(n.Argument))
 	}
-	err := c.admits(len(e.jobs), e.bytes)
+	keys := int64(0)
+	if e.key != nil {
+		keys = int64(e.key.Size(len(e.jobs)))
+	}
+	err := c.admits(len(e.jobs), e.bytes+keys)
+	if err == nil && keys > 0 {
+		err = c.admitsKey()
+	}
 	c.rematch(e)
 	for i := 0; err == nil && i < len(e.under); i++ {
 		if n := limits(e.under[i]); n > c.maxGroups {
@@ -48,6 +55,9 @@ func (c *machine) enqueue(e *enqueueing) {
 	}
 	c.entering += len(e.jobs)
 	c.bytes += e.bytes
+	if c.keyBytes += keys; keys > 0 {
+		c.newKeys++
+	}
 	jobs := make([]*job.Job, len(e.jobs))
 	for i, n := range e.jobs {
 		c.seq++
@@ -63,6 +73,10 @@ func (c *machine) enqueue(e *enqueueing) {
 		})
 	})
 }
+
+// staysFull is how long after a refusal for want of room the master is not ready: then
+// it is to be tried again.
+const staysFull = 5 * time.Second
 
 // rematch is needed when constraints have changed meanwhile.
 func (c *machine) rematch(e *enqueueing) {
@@ -80,16 +94,65 @@ func (c *machine) admits(jobs int, bytes int64) error {
 		return c.storeAway()
 	case c.live()+jobs > c.MaxJobs:
 		return overloaded("%d jobs are held and %d more are to come, at most %d are allowed (max-jobs)", c.live(), jobs, c.MaxJobs)
-	case c.bytes+bytes > c.MaxBytes:
-		return overloaded("jobs and results have %d bytes and %d more are to come, at most %d are allowed (max-bytes)", c.bytes, bytes, c.MaxBytes)
+	case c.held()+bytes > c.MaxBytes-c.MaxBytes/8: // the rest is for results: without them no job would end
+		err := overloaded("jobs, results and idempotency keys have %d bytes and %d more are to come, at most %d are allowed, an eighth of which is for results alone (max-bytes)", c.held(), bytes, c.MaxBytes)
+		c.makeRoom(c.held() + bytes - (c.MaxBytes - c.MaxBytes/8))
+		return err
 	}
 	return nil
+}
+
+// leastKeys is how many idempotency keys there may be however small MaxJobs is.
+const leastKeys = 10_000
+
+// admitsKey says why there is no room for one more idempotency key.
+func (c *machine) admitsKey() error {
+	most := max(c.MaxJobs, leastKeys)
+	if n := c.keys.len() + c.newKeys; n >= most {
+		return overloaded("%d idempotency keys are remembered, as many as are allowed (max-jobs, at least %d); each is for 24 hours", n, leastKeys)
+	}
+	return nil
+}
+
+// remember counts an idempotency key that was on its way, if it was stored.
+func (c *machine) remember(key *Key, jobs int, stored bool) {
+	if key == nil {
+		return
+	}
+	c.newKeys--
+	size := int64(key.Size(jobs))
+	if !stored {
+		c.keyBytes -= size
+		return
+	}
+	c.keys.push(keyEntry{c.wall + ms(key.TTL), size})
+}
+
+// forgetKeys lets go of idempotency keys whose time is over; the store does by itself.
+func (c *machine) forgetKeys() {
+	for c.keys.len() > 0 && c.keys.first().until <= c.wall {
+		c.keyBytes -= c.keys.pop().size
+	}
+}
+
+// admitsResult says why there is no room for the result of a run. It makes some, and
+// where no other result is kept one has room in any case, so that jobs end.
+func (c *machine) admitsResult(r *record, o *job.Outcome) error {
+	n := int64(len(o.Result))
+	if !o.Success || !r.KeepResult || c.held()+n <= c.MaxBytes || c.results == 0 && c.arriving == 0 {
+		return nil
+	}
+	err := overloaded("jobs, results and idempotency keys have %d bytes and the result has %d more, at most %d are allowed (max-bytes); send it again", c.held(), n, c.MaxBytes)
+	c.makeRoom(c.held() + n - c.MaxBytes)
+	return err
 }
 
 func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replayed bool, err error) {
 	c.entering -= len(e.jobs)
 	c.bytes -= e.bytes
+	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
+		c.full, c.fullTo = err, c.now+ms(staysFull)
 		c.makeRoom(never)
 	}
 	err = c.refusal(err)

@@ -47,6 +47,12 @@ func (c *machine) load(j *job.Job, forget, drop int64) {
 	}
 }
 
+// loadKey takes in an idempotency key that the store remembers.
+func (c *machine) loadKey(until int64, size int) {
+	c.keys.push(keyEntry{until, int64(size)})
+	c.keyBytes += int64(size)
+}
+
 // loadWorker takes in a worker that the store holds.
 func (c *machine) loadWorker(s *job.Worker) {
 	c.workers[s.ID] = &worker{Worker: *s, seen: c.now, runs: make(map[*record]struct{})}

@@ -192,7 +192,7 @@ const statNames = 1000
 func (m *Master) Stats() (*Stats, error) {
 	return look(m, func(c *machine) (*Stats, error) {
 		s := &Stats{
-			States: states(&c.counts), Ledger: c.ledger, Workers: len(c.workers), Bytes: c.bytes,
+			States: states(&c.counts), Ledger: c.ledger, Workers: len(c.workers), Bytes: c.held(),
 			Results: c.results, Waiters: c.waiters, Durable: m.opt.Store.Durable(), Busy: c.counts[job.Running],
 			Oldest: c.oldest(),
 		}

@@ -11,7 +11,7 @@ import (
 // Limits bound what a master holds and say how long things take.
 type Limits struct {
 	MaxJobs        int   // that have not ended
-	MaxBytes       int64 // of arguments, results and errors; half of it for jobs that have ended, but for results
+	MaxBytes       int64 // of arguments, results, errors and idempotency keys; an eighth for results alone; half of it for jobs that have ended, but for results
 	MaxWaiters     int
 	MaxWorkers     int
 	MaxConstraints int
@@ -86,6 +86,11 @@ type machine struct {
 	changing    bool     // a change of constraints is being written
 	changes     []func() // that wait for it
 
+	keys     fifo[keyEntry] // idempotency keys that hold, by their end
+	keyBytes int64          // of them, and of those on their way
+	newKeys  int            // on their way into the store
+	arriving int64          // bytes of results on their way into the store
+
 	entering int   // jobs on their way into the store
 	bytes    int64 // of arguments, results and errors
 	waiters  int
@@ -94,6 +99,8 @@ type machine struct {
 	fetched []*record // whose results are to be dropped in the store
 	fetchAt int64     // 0: nothing to drop
 
+	full      error // why the store has refused a job for want of room
+	fullTo    int64 // until when it is thought to
 	away      error // why the store is away, nil when it is there
 	draining  bool
 	linked    bool // the broker has all jobs that wait, and workers may get them
@@ -162,6 +169,12 @@ type submission struct {
 type serving struct {
 	types, except []string
 	prefetch      int
+}
+
+// keyEntry is an idempotency key, of which the store knows the rest.
+type keyEntry struct {
+	until int64 // wall time
+	size  int64
 }
 
 // handle is a job that the broker has handed out.
@@ -339,6 +352,9 @@ func (r *record) size() int64 {
 	}
 	return int64(n)
 }
+
+// held are the bytes that MaxBytes bounds.
+func (c *machine) held() int64 { return c.bytes + c.keyBytes + c.arriving }
 
 // live is how many jobs have not ended, those on their way in included.
 func (c *machine) live() int {

@@ -199,6 +199,7 @@ func (m *Master) load(ctx context.Context, c *machine) error {
 	began := time.Now()
 	err := m.opt.Store.Load(ctx, store.Loaded{
 		Worker: c.loadWorker,
+		Key:    c.loadKey,
 		Constraint: func(k *job.Constraint) error {
 			pick, fault := Compile(k)
 			if fault != nil {
@@ -382,6 +383,8 @@ func (m *Master) Ready() error {
 		return errDraining
 	case m.c.away != nil:
 		return m.c.storeAway()
+	case m.c.now < m.c.fullTo:
+		return unavailable(m.c.full)
 	case !m.c.linked:
 		return errStarting
 	}

@@ -29,7 +29,8 @@ var (
 	descFetched   = desc("results_fetched_total", "Results that were fetched.")
 	descExpired   = desc("results_expired_total", "Results whose time was over before anybody fetched them.")
 	descWaiters   = desc("waiters", "Requests that wait for the end of a job, or for a job.")
-	descBytes     = desc("bytes", "Bytes of arguments, results and errors held.")
+	descBytes     = desc("bytes", "Bytes of arguments, results, errors and idempotency keys held.")
+	descKeys      = desc("idempotency_keys", "Idempotency keys that are remembered.")
 	descStoreUp   = desc("store_up", "Whether the store takes what is written.")
 	descImbalance = desc("ledger_imbalance", "Jobs that the counts do not agree about; 0 unless the master is wrong.")
 	descActive    = desc("active", "Whether this master is the active one of its namespace.")
@@ -61,7 +62,8 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	for _, w := range c.workers {
 		slots += w.MaxJobs
 	}
-	results, waiters, bytes, up := c.results, c.waiters, c.bytes, c.away == nil
+	results, waiters, bytes, up := c.results, c.waiters, c.held(), c.away == nil
+	keys := c.keys.len()
 	m.mu.Unlock()
 
 	gauge(descActive, map[bool]float64{true: 1}[m.opt.Store.Holds()])
@@ -92,6 +94,7 @@ func (m *Master) Collect(to chan<- prometheus.Metric) {
 	count(descExpired, more.expired)
 	gauge(descWaiters, float64(waiters))
 	gauge(descBytes, float64(bytes))
+	gauge(descKeys, float64(keys))
 	if all, err := m.Constraints(); err == nil {
 		for _, k := range all {
 			gauge(descBlocked, float64(k.Blocked), k.ID)

@@ -224,6 +224,13 @@ func (c *machine) done(w *worker, p *Report, answer reply) {
 	case mine && u.ended:
 		u.dones = append(u.dones, answer)
 	case mine && u.sent && r.op == idle:
+		if err := c.admitsResult(r, &p.Outcome); err != nil {
+			// The worker comes again, and the run does not end before.
+			u.deadline = max(u.deadline, c.now+missedBeats*ms(c.Heartbeat))
+			c.timers.set(r, u.deadline)
+			tell(err)
+			return
+		}
 		u.ended = true
 		u.dones = append(u.dones, answer)
 		c.end(r, &p.Outcome, true)
@@ -260,6 +267,10 @@ func (c *machine) fail(r *record, reason job.Reason, message string) {
 func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	u := r.past.run
 	o = c.bounded(o)
+	if len(o.Error) > 0 && c.held()+int64(len(o.Error)) > c.MaxBytes {
+		o.Error = nil
+		o.Message = cut(o.Message, job.MaxMessage-len(noRoom)) + noRoom
+	}
 	j := r.after()
 	j.Finished, j.Told, j.Deadline = c.wall, o.Told, 0
 	c.note(j, o, reported)
@@ -283,11 +294,14 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 	}
 	forget := c.wall + ms(c.KeepEnded)
 	var drop int64
+	arriving := int64(len(j.Result))
+	c.arriving += arriving
 	if j.Result != nil {
 		drop = c.wall + ms(c.ResultTTL)
 		forget = max(forget, drop)
 	}
 	c.write(ending_, r, func(done func(error)) { c.out.store.Finish(j, forget, drop, done) }, func() {
+		c.arriving -= arriving
 		c.become(r, j)
 		c.ledger.Running--
 		c.leave(r, u, nil)
@@ -301,6 +315,8 @@ func (c *machine) end(r *record, o *job.Outcome, reported bool) {
 		c.replyAll(u.dones, nil)
 	})
 }
+
+const noRoom = " [its error is left out, max-bytes is reached]"
 
 // null is what a result without a value is: it is there, and null.
 var null = []byte{0xc0}

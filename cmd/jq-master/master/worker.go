@@ -326,6 +326,7 @@ func lapse[K comparable](until map[K]int64, now int64) {
 
 // beat does what time has made due for workers, and for jobs that ended long ago.
 func (c *machine) beat() {
+	c.forgetKeys()
 	if c.away == nil {
 		c.expire()
 	}

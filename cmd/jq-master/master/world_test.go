@@ -117,6 +117,7 @@ func (w *world) start() {
 	c.at(w.now, w.now)
 	err := w.mem.Load(context.Background(), store.Loaded{
 		Worker:     c.loadWorker,
+		Key:        c.loadKey,
 		Constraint: func(k *job.Constraint) error { pick, _ := Compile(k); c.replace(k, pick); return nil },
 		Job:        c.load,
 		Seq:        func(last uint64) { c.seq = max(c.seq, last) },

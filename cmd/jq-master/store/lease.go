@@ -105,7 +105,7 @@ func (r *Redis) current() *term {
 // hold renews the lease under a fencing number; 0 as time gives it back.
 func (r *Redis) hold(ctx context.Context, t *term, fence uint64, time time.Duration) error {
 	asked := Uptime()
-	err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq},
+	err := hold.Run(ctx, r.client, []string{r.keys.lease, r.keys.seq, r.keys.idems},
 		t.epoch+" "+r.name+" ", t.acked, fence, time.Milliseconds()).Err()
 	if err == nil {
 		t.until.Store(int64(asked + time))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/goccy/go-json"
 	"github.com/redis/go-redis/v9"
@@ -57,6 +58,9 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 	if err != nil {
 		return err
 	}
+	if err := r.loadKeys(ctx, each.Key); err != nil {
+		return err
+	}
 	if err := r.loadSet(ctx, r.keys.live, false, each.Job); err != nil {
 		return err
 	}
@@ -66,7 +70,7 @@ func (r *Redis) Load(ctx context.Context, each Loaded) error {
 // checkTypes sets aside keys that are not of their type.
 func (r *Redis) checkTypes(ctx context.Context) error {
 	k := &r.keys
-	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.workers: "hash", k.constraints: "hash"} {
+	for key, want := range map[string]string{k.live: "zset", k.ended: "zset", k.results: "zset", k.idems: "zset", k.workers: "hash", k.constraints: "hash"} {
 		var is string
 		err := r.patiently(ctx, func() (err error) {
 			is, err = r.client.Type(ctx, key).Result()
@@ -140,6 +144,43 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			r.unreadable(r.keys.prefix+"job:"+name, err)
 		}
 		if len(members) < page {
+			return nil
+		}
+	}
+}
+
+// loadKeys tells of idempotency keys that still hold, page by page.
+func (r *Redis) loadKeys(ctx context.Context, each func(until int64, size int)) error {
+	for at := int64(0); ; at += page {
+		var names []redis.Z
+		var sizes []*redis.IntCmd
+		err := r.patiently(ctx, func() (err error) {
+			if names, err = r.client.ZRangeWithScores(ctx, r.keys.idems, at, at+page-1).Result(); err != nil || len(names) == 0 {
+				return err
+			}
+			pipe := r.client.Pipeline()
+			sizes = sizes[:0]
+			for _, n := range names {
+				sizes = append(sizes, pipe.StrLen(ctx, n.Member.(string)))
+			}
+			_, _ = pipe.Exec(ctx)
+			for _, s := range sizes {
+				if err := s.Err(); err != nil && kindOf(err) != faulty {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i, n := range names {
+			if size := sizes[i].Val(); size > 0 {
+				name := strings.TrimPrefix(n.Member.(string), r.keys.idempotency(""))
+				each(int64(n.Score), len(name)+int(size))
+			}
+		}
+		if len(names) < page {
 			return nil
 		}
 	}

@@ -13,13 +13,6 @@ import (
 	"gloom/cmd/jq-master/job"
 )
 
-// A Memory remembers so many idempotency keys, in so many bytes; beyond it the
-// oldest go before their time.
-const (
-	memoryKeys  = 1_000_000
-	memoryTexts = 256 << 20
-)
-
 // Memory is a Store that lasts as long as its process. It keeps the jobs as it is
 // given them, so a master that does the same pays for them once.
 type Memory struct {
@@ -30,7 +23,6 @@ type Memory struct {
 	jobs        *job.Table[kept]
 	keys        map[string]promise
 	order       []string // of keys, the oldest first
-	texts       int      // bytes of keys and what they stand for
 	workers     map[job.ID]*job.Worker
 	constraints map[string]*job.Constraint
 	closed      bool
@@ -90,19 +82,12 @@ func (m *Memory) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, 
 }
 
 func (m *Memory) remember(key *Key, jobs []*job.Job) {
-	for len(m.order) > 0 {
-		first, known := m.keys[m.order[0]]
-		if known && first.until.After(m.now()) && len(m.keys) < memoryKeys && m.texts < memoryTexts {
-			break
-		}
-		m.texts -= len(m.order[0]) + len(first.text)
+	for len(m.order) > 0 && !m.keys[m.order[0]].until.After(m.now()) {
 		delete(m.keys, m.order[0])
 		m.order = m.order[1:]
 	}
-	text := remembered(key, jobs)
-	m.keys[key.Name] = promise{text, m.now().Add(key.TTL)}
+	m.keys[key.Name] = promise{remembered(key, jobs), m.now().Add(key.TTL)}
 	m.order = append(m.order, key.Name)
-	m.texts += len(key.Name) + len(text)
 }
 
 // move replaces a job if it is where the caller believes it to be.
@@ -211,7 +196,20 @@ func (m *Memory) Load(_ context.Context, each Loaded) error {
 			live = append(live, k)
 		}
 	}
+	type known struct {
+		until int64
+		size  int
+	}
+	var keys []known
+	for _, name := range m.order {
+		if k := m.keys[name]; k.until.After(m.now()) {
+			keys = append(keys, known{k.until.UnixMilli(), len(name) + len(k.text)})
+		}
+	}
 	m.mu.Unlock()
+	for _, k := range keys {
+		each.Key(k.until, k.size)
+	}
 	slices.SortFunc(live, func(a, b kept) int { return cmp.Compare(a.Seq, b.Seq) })
 	slices.SortFunc(ended, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.forget, b.forget), strings.Compare(a.ID.String(), b.ID.String()))

@@ -164,11 +164,11 @@ func done(f func(error)) func(any, error) { return func(_ any, err error) { f(er
 // Enqueue implements Store.
 func (r *Redis) Enqueue(jobs []*job.Job, key *Key, answer func([]job.ID, bool, error)) {
 	ids := make([]job.ID, len(jobs))
-	names := make([]string, 0, len(jobs)+2)
+	names := make([]string, 0, len(jobs)+3)
 	names = append(names, r.keys.live)
 	text, seconds := "", int64(0)
 	if key != nil {
-		names = append(names, r.keys.idempotency(key.Name))
+		names = append(names, r.keys.idempotency(key.Name), r.keys.idems)
 		text, seconds = remembered(key, jobs), max(1, int64(key.TTL/time.Second))
 	}
 	args := make([]any, 0, 2+len(jobs)*18)

@@ -39,6 +39,10 @@ type Key struct {
 	TTL  time.Duration
 }
 
+// Size is how many bytes the key takes that stands for some jobs, but for what the
+// store itself needs.
+func (k *Key) Size(jobs int) int { return len(k.Name) + len(k.Body) + len(job.ID{})*jobs }
+
 // Store holds jobs, workers and constraints.
 //
 // The methods with done are asynchronous: they return soon and call done exactly
@@ -115,6 +119,7 @@ type Store interface {
 type Loaded struct {
 	Worker     func(*job.Worker)
 	Constraint func(*job.Constraint) error          // what is wrong with it
+	Key        func(until int64, size int)          // an idempotency key, in order of until
 	Job        func(j *job.Job, forget, drop int64) // forget and drop as for Finish
 	Seq        func(last uint64)                    // the largest Seq ever given
 }

@@ -123,6 +123,7 @@ type world struct {
 	Forget, Drop map[job.ID]int64
 	Workers      map[job.ID]job.Worker
 	Constraints  map[string]job.Constraint
+	Keys         []int // their sizes
 }
 
 func emptyWorld() *world {
@@ -137,6 +138,7 @@ func load(t *testing.T, s Store) *world {
 	defer cancel()
 	err := s.Load(ctx, Loaded{
 		Seq:        func(n uint64) { w.Seq = n },
+		Key:        func(_ int64, size int) { w.Keys = append(w.Keys, size) },
 		Worker:     func(v *job.Worker) { w.Workers[v.ID] = *v },
 		Constraint: func(c *job.Constraint) error { w.Constraints[c.ID] = *c; return nil },
 		Job: func(j *job.Job, forget, drop int64) {
@@ -350,6 +352,9 @@ func TestIdempotency(t *testing.T) {
 			}
 		}
 		holds(t, s, first...)
+		if got := load(t, s).Keys; len(got) != 1 || got[0] != key.Size(len(first)) {
+			t.Errorf("keys of %v bytes, want one of %d", got, key.Size(len(first)))
+		}
 		// The key outlives its jobs.
 		j := ended(first[0], job.Cancelled)
 		must(t, func(f func(error)) { s.Cancel(j, 1, f) })

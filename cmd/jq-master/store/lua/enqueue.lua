@@ -1,9 +1,9 @@
--- Stores new jobs. KEYS: lease, seq, live, an idempotency key if ARGV[3] is not
--- empty, a key for each job. ARGV: …, what the idempotency key stands for, its
+-- Stores new jobs. KEYS: lease, seq, live, an idempotency key and the list of them by
+-- their end if ARGV[3] is not empty, a key for each job. ARGV: …, what the idempotency key stands for, its
 -- seconds, then for each job its seq, how many words of fields follow, the fields.
 local first = 4
 if ARGV[3] ~= '' then
-  first = 5
+  first = 6
   local kind = redis.call('TYPE', KEYS[4]).ok
   local known = kind == 'string' and redis.call('GET', KEYS[4])
   if kind ~= 'none' and (not known or #known < 48 or #known % 16 ~= 0) then
@@ -28,6 +28,7 @@ end
 redis.call('ZADD', KEYS[3], unpack(places))
 if ARGV[3] ~= '' then
   redis.call('SET', KEYS[4], ARGV[3], 'EX', ARGV[4])
+  redis.call('ZADD', KEYS[5], (redis.call('TIME')[1] + ARGV[4]) * 1000, KEYS[4])
 end
 seq = math.max(seq + #KEYS - first + 1, last)
 redis.call('SET', KEYS[2], string.format('%d', seq))

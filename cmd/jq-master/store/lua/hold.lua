@@ -1,7 +1,8 @@
 -- Renews the lease under the fencing number given, or gives it back with 0
 -- milliseconds. What a dead connection had sent under a lower number is void from
 -- then on, even if the server reads it only now; hence numbers only rise.
--- KEYS: lease, seq. ARGV: epoch and name, seq acknowledged, number, milliseconds.
+-- It also takes idempotency keys off the list that have ended, at most a thousand.
+-- KEYS: lease, seq, that list. ARGV: epoch and name, seq acknowledged, number, milliseconds.
 local lease, seq = redis.call('GET', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if not lease or string.sub(lease, 1, 37) ~= string.sub(ARGV[1], 1, 37) or seq < tonumber(ARGV[2]) then
   return redis.error_reply('LOST lease "' .. tostring(lease) .. '", seq ' .. seq .. ' after ' .. ARGV[2])
@@ -14,5 +15,10 @@ if tonumber(number) <= tonumber(ARGV[3]) then
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   redis.call('SET', KEYS[1], string.format('%s%s %d %s', ARGV[1], ARGV[3], now + ARGV[4], process))
+end
+local time = redis.call('TIME')
+local ended = redis.call('ZRANGE', KEYS[3], '-inf', time[1] * 1000, 'BYSCORE', 'LIMIT', 0, 1000)
+if #ended > 0 then
+  redis.call('ZREM', KEYS[3], unpack(ended))
 end
 return seq

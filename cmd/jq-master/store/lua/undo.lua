@@ -2,9 +2,10 @@
 -- enqueue.
 local first = 4
 if ARGV[3] ~= '' then
-  first = 5
+  first = 6
   if redis.call('GET', KEYS[4]) == ARGV[3] then
     redis.call('DEL', KEYS[4])
+    redis.call('ZREM', KEYS[5], KEYS[4])
   end
 end
 for i = first, #KEYS do

@@ -1,0 +1,138 @@
+package master
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/cmd/jq-master/job"
+	"gloom/cmd/jq-master/store"
+)
+
+func code(err error) job.Code {
+	if f, ok := err.(*job.Fault); ok {
+		return f.Code
+	}
+	return ""
+}
+
+// TestResultsBounded: results beyond max-bytes are refused, their runs wait for the
+// worker to come again, and when there is room again all of them end well.
+func TestResultsBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.c
+	c.MaxBytes = 64 << 10
+	k := w.someWorker()
+	k.MaxJobs = 40
+	c.out.push = &pushes{}
+	var runs []*record
+	for n := range 40 {
+		j := &job.Job{ID: c.newID(), Attributes: job.Attributes{Name: "n", Timeout: 5, KeepResult: true}, Seq: uint64(n + 1), Enqueued: w.now}
+		w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
+		w.step(c, func() {
+			c.load(j, 0, 0)
+			r := c.jobs.Get(j.ID)
+			r.inLine = true
+			c.linked = true
+			c.start(r, k, nil)
+			runs = append(runs, r)
+		})
+	}
+	w.st.flush()
+	refused := 0
+	report := func() (left int) {
+		for _, r := range runs {
+			if r.State != job.Running {
+				continue
+			}
+			var told error
+			w.step(c, func() {
+				c.done(k, &Report{Job: r.ID, Outcome: job.Outcome{Success: true, Result: make([]byte, 4<<10)}}, func(err error) { told = err })
+			})
+			w.st.flush()
+			if told != nil {
+				if left++; code(told) != job.Overloaded {
+					t.Fatal(told)
+				}
+				refused++
+			}
+			if c.held() > c.MaxBytes {
+				t.Fatalf("%d bytes are held of at most %d", c.held(), c.MaxBytes)
+			}
+		}
+		return left
+	}
+	left := report()
+	for n := 0; left > 0; n++ { // the results' time is over after 20 s, the runs' after 7
+		if n > 1000 {
+			t.Fatalf("%d jobs do not end", left)
+		}
+		w.pass(time.Second)
+		w.st.flush()
+		left = report()
+	}
+	if refused == 0 || c.ledger.Timeouts != 0 || c.ledger.Done != 40 {
+		t.Fatalf("refused %d times, %d timeouts, %d done", refused, c.ledger.Timeouts, c.ledger.Done)
+	}
+}
+
+// TestLoneResult: a result has room in any case where there is no other one.
+func TestLoneResult(t *testing.T) {
+	c := newMachine(DefaultLimits(), 1)
+	c.MaxBytes = 10
+	r := &record{Job: &job.Job{Attributes: job.Attributes{KeepResult: true}}}
+	o := &job.Outcome{Success: true, Result: make([]byte, 11)}
+	if err := c.admitsResult(r, o); err != nil {
+		t.Error(err)
+	}
+	c.results = 1
+	if err := c.admitsResult(r, o); code(err) != job.Overloaded {
+		t.Error(err)
+	}
+}
+
+// TestKeysCount: idempotency keys are bounded in number and bytes, for as long as they
+// are remembered, also after a restart.
+func TestKeysCount(t *testing.T) {
+	w := newWorld(t, 1)
+	n := 0
+	add := func() (told error) {
+		n++
+		w.step(w.c, func() {
+			w.c.enqueue(&enqueueing{jobs: []*New{{Attributes: job.Attributes{Name: "n", Argument: []byte{0x80}}}},
+				key: &store.Key{Name: fmt.Sprint("key", n), TTL: time.Hour}, reply: func(_ []job.ID, _ bool, err error) { told = err }})
+		})
+		w.st.flush()
+		return told
+	}
+	w.c.MaxJobs = 1 << 20
+	if err := add(); err != nil {
+		t.Fatal(err)
+	}
+	size := w.c.keyBytes
+	if size != int64(len("key1")+32+16) || w.c.held() != size+1 {
+		t.Fatalf("a key counts %d bytes, with its job %d", size, w.c.held())
+	}
+	w.c.MaxBytes = size + 2
+	if err := add(); code(err) != job.Overloaded {
+		t.Fatal(err)
+	}
+	w.crash()
+	if w.c.keyBytes != size || w.c.keys.len() != 1 {
+		t.Fatalf("after a restart %d keys count %d bytes", w.c.keys.len(), w.c.keyBytes)
+	}
+	w.c.MaxJobs = 10
+	for range leastKeys - 1 {
+		w.c.keys.push(keyEntry{w.now + ms(time.Minute), 1})
+	}
+	if err := add(); code(err) != job.Overloaded {
+		t.Fatalf("key %d: %v", leastKeys+1, err)
+	}
+	w.c.keys = fifo[keyEntry]{}
+	w.c.loadKey(w.now+ms(time.Minute), int(size))
+	w.c.keyBytes = size
+	w.pass(time.Hour)
+	if err := add(); err != nil || w.c.keyBytes != size || w.c.keys.len() != 1 {
+		t.Fatalf("%v; %d keys of %d bytes are counted", err, w.c.keys.len(), w.c.keyBytes)
+	}
+}
