@@ -282,8 +282,8 @@ func TestLineOfThen(t *testing.T) {
 }
 
 // waiting adds a stored job.
-func (w *world) waiting(timeout int32) *record {
-	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: timeout}, Seq: 1, Enqueued: w.now}
+func (w *world) waiting(timeout float64) *record {
+	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: 1, Enqueued: w.now}
 	w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
 	w.c.load(j, 0, 0)
 	w.c.todo = nil
