@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // The contexts' directories stand in a folder with a name and a mark that nothing else
@@ -16,8 +17,8 @@ const (
 )
 
 // makeFolder makes one in a directory, which this daemon alone has, and removes those
-// that killed daemons have left there. Others may pass it, to what is theirs below, not
-// look.
+// that killed daemons have left there. On a full disk it is made among the system's
+// temporary files: what waits must be able to drain.
 func makeFolder(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -31,11 +32,26 @@ func makeFolder(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if dir, err = os.MkdirTemp(dir, folderPrefix); err != nil {
+	made, err := markedFolder(dir)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return markedFolder(os.TempDir())
+	}
+	return made, err
+}
+
+// markedFolder makes one, or nothing. Others may pass it, to what is theirs below, not look.
+func markedFolder(parent string) (string, error) {
+	dir, err := os.MkdirTemp(parent, folderPrefix)
+	if err != nil {
 		return "", err
 	}
-	if err = os.WriteFile(filepath.Join(dir, folderMark), []byte(folderText), 0o600); err == nil {
+	mark := filepath.Join(dir, folderMark)
+	if err = os.WriteFile(mark, []byte(folderText), 0o600); err == nil {
 		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		_ = os.Remove(mark)
+		_ = os.Remove(dir)
 	}
 	return dir, err
 }
