@@ -111,7 +111,7 @@ func DefaultOptions() Options {
 		Retries:           3,
 		DefaultType:       "default",
 		DrainTimeout:      30 * time.Second,
-		DeadLetters:       100,
+		DeadLetters:       10_000,
 		DeadBytes:         64 << 20,
 		DeadAge:           24 * time.Hour,
 		Loops:             1,
