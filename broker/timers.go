@@ -88,11 +88,11 @@ func (b *Broker) Next() int64 {
 	return at
 }
 
-// Tick does what is due, up to a bounded amount of work; Next says when to
-// call it again.
+// Tick does what was due by now, which may be before what other commands were told; a
+// bounded amount of work. Next says when to call it again.
 func (b *Broker) Tick(now int64) []Effect {
 	b.begin(now)
-	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= b.now; n++ {
+	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= now; n++ {
 		ref := b.timers.top().ref
 		b.timers.remove(0)
 		if ref&typeTimer != 0 {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gloom/broker"
@@ -30,7 +31,8 @@ type Config struct {
 	// MaxUnread bounds the memory of what waits for all connections together to
 	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
 	MaxUnread int64
-	// Clock returns nanoseconds of a monotonic clock; nil takes the system's.
+	// Clock returns nanoseconds of a monotonic clock; nil takes one that stands while
+	// the process does.
 	Clock func() int64
 	// Fatal is called with a description when the core breaks down. It must
 	// not return; nil prints it and ends the process with status 70.
@@ -41,6 +43,10 @@ type Config struct {
 type Hub struct {
 	cfg   Config
 	clock func() int64
+	// awake is the clock, if it is the hub's own, which pulses drive.
+	awake   *clock
+	pulses  *time.Timer
+	readAll atomic.Pointer[func(then func())]
 
 	mu    sync.Mutex
 	core  *broker.Broker
@@ -53,9 +59,11 @@ type Hub struct {
 	// unread is what peers have not read, by port.
 	unread [2]unread
 	timer  *time.Timer
-	// armed is when the timer fires, or broker.Never.
-	armed  int64
-	closed bool
+	// armed is when the timer fires, or broker.Never; ticking: it has, and what has
+	// arrived is read before the core is ticked.
+	armed   int64
+	ticking bool
+	closed  bool
 	// woken lists the sinks that have new output since the lock was taken,
 	// late the connections given up meanwhile, ends those whose owners are to be
 	// told that they are to be closed.
@@ -93,8 +101,7 @@ func New(cfg Config) *Hub {
 	cfg.Core.Credit = int64(cfg.MaxOutbound / 2)
 	h := &Hub{cfg: cfg, clock: cfg.Clock, core: broker.New(cfg.Core), armed: broker.Never, leaving: map[*Conn]struct{}{}}
 	if h.clock == nil {
-		start := time.Now()
-		h.clock = func() int64 { return int64(time.Since(start)) }
+		h.clock = h.runClock()
 	}
 	if h.cfg.Fatal == nil {
 		h.cfg.Fatal = func(what string) {
@@ -107,12 +114,15 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Close stops the timer.
+// Close stops the timer, and with it the clock.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
 	h.timer.Stop()
+	if h.pulses != nil {
+		h.pulses.Stop()
+	}
 }
 
 // Now reads the hub's clock.
@@ -133,17 +143,25 @@ func (h *Hub) guard() {
 	panic(e)
 }
 
-// tick runs what is due in the core.
+// tick runs what is due in the core, once all has been read that had arrived by then:
+// nobody is judged by what lies unread.
 func (h *Hub) tick() {
+	h.mu.Lock()
+	h.ticking = true
+	h.mu.Unlock()
+	h.ReadFirst(h.due)
+}
+
+func (h *Hub) due(now int64) {
 	h.lock()
+	h.armed, h.ticking = broker.Never, false
 	if !h.closed {
-		h.armed = broker.Never
 		h.stats.Ticks++
 		func() {
 			defer h.guard()
-			h.apply(h.core.Tick(h.clock()))
-			if h.fleet != nil && h.fleet.Next() <= h.clock() {
-				h.fleet.Tick(h.clock())
+			h.apply(h.core.Tick(now))
+			if h.fleet != nil && h.fleet.Next() <= now {
+				h.fleet.Tick(now)
 			}
 		}()
 	}
@@ -199,7 +217,7 @@ func (h *Hub) unlock(self *Sink) {
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
 	}
-	if next < h.armed && !h.closed {
+	if next < h.armed && !h.ticking && !h.closed {
 		h.armed = next
 		h.timer.Reset(max(time.Duration(next-h.clock()), tickPause))
 	}

@@ -14,6 +14,7 @@ import (
 // poller's turn: the loop's goroutine or, while that waits, who writes instead.
 type loop struct {
 	srv    *Server
+	all    *loops
 	poller *poller
 	conns  []*plain // by descriptor
 	sink   *hub.Sink
@@ -80,6 +81,11 @@ func (lp *loop) run() {
 
 // ready is called with each event.
 func (lp *loop) ready(fd int, ev events) {
+	if fd == lp.poller.mark {
+		lp.step()
+		lp.all.passed()
+		return
+	}
 	if fd >= len(lp.conns) || lp.conns[fd] == nil {
 		return // closed earlier in this round
 	}

@@ -20,6 +20,46 @@ type loops struct {
 	all  []*loop
 	next atomic.Uint32
 	done sync.WaitGroup
+
+	mu sync.Mutex // guards what follows
+	// reading are to be called once left loops have read what there is, waiting after
+	// the time after that.
+	reading, waiting []func()
+	left             int
+}
+
+// readAll calls then, on a goroutine of its own, once all loops have carried out what
+// has arrived; of a connection that has far more than its turn's work, a turn's. It is
+// not called if the loops stop meanwhile.
+func (l *loops) readAll(then func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting = append(l.waiting, then); l.left == 0 {
+		l.sendMarks()
+	}
+}
+
+// sendMarks has all loops marked, with mu held.
+func (l *loops) sendMarks() {
+	l.reading, l.waiting, l.left = l.waiting, nil, len(l.all)
+	for _, lp := range l.all {
+		lp.poller.sendMark()
+	}
+}
+
+// passed notes that a loop has come to its mark.
+func (l *loops) passed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left--; l.left > 0 {
+		return
+	}
+	for _, then := range l.reading {
+		go then()
+	}
+	if l.reading = nil; len(l.waiting) > 0 {
+		l.sendMarks()
+	}
 }
 
 func (s *Server) newLoops() (*loops, error) {
@@ -29,7 +69,7 @@ func (s *Server) newLoops() (*loops, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
-		lp := &loop{srv: s, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), iov: make([][]byte, 0, maxParts)}
+		lp := &loop{srv: s, all: l, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), iov: make([][]byte, 0, maxParts)}
 		lp.round = lp.endRound
 		lp.sink = s.hub.NewSink(hub.Owner{
 			Wake: func() {
@@ -100,11 +140,14 @@ func (s *Server) watch() {
 	lag, sweep := time.NewTicker(lagEvery), time.NewTicker(sweepEvery)
 	defer lag.Stop()
 	defer sweep.Stop()
+	read := make(chan struct{}, 1)
 	for {
 		select {
 		case <-s.stop:
 			return
 		case <-sweep.C:
+			s.hub.ReadFirst(func(int64) { notify(read) })
+		case <-read:
 			s.sweep()
 		case <-lag.C:
 			for _, lp := range s.loops.all {

@@ -278,5 +278,5 @@ func (p *plain) linger() {
 	if p.held.n == 0 {
 		_ = unix.Shutdown(p.fd, unix.SHUT_WR)
 	}
-	time.AfterFunc(lingerTime, p.shut)
+	p.srv.hub.After(lingerTime, p.shut)
 }

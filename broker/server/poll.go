@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,6 +19,9 @@ import (
 // bound, and does not say when it has written it.
 type poller struct {
 	epoll *netpoll.Poller
+	// mark is an event descriptor. Its event comes after those of all descriptors that had
+	// something to tell when it was written to: the system tells events in order.
+	mark int
 	// turn is held while an event is dealt with, a task is run, or what is done instead.
 	turn sync.Mutex
 	run  queue.Func // runTask
@@ -37,9 +41,18 @@ const (
 
 func openPoller() (*poller, error) {
 	epoll, err := netpoll.OpenPoller()
+	if err != nil {
+		return nil, err
+	}
 	p := &poller{epoll: epoll}
 	p.run = p.runTask
-	return p, err
+	if p.mark, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return nil, errors.Join(err, epoll.Close())
+	}
+	if err := epoll.AddRead(&netpoll.PollAttachment{FD: p.mark}, true); err != nil {
+		return nil, errors.Join(err, unix.Close(p.mark), epoll.Close())
+	}
+	return p, nil
 }
 
 // wait calls on with each event, and runs tasks, until stop. Events are told once,
@@ -85,6 +98,15 @@ func (p *poller) do(f func()) bool {
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
 }
 
+// sendMark has the event of mark told. Any goroutine may call it.
+func (p *poller) sendMark() {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if !p.closed {
+		_, _ = unix.Write(p.mark, binary.NativeEndian.AppendUint64(nil, 1))
+	}
+}
+
 // stop ends wait.
 func (p *poller) stop() { p.do(nil) }
 
@@ -114,5 +136,6 @@ func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	_ = unix.Close(p.mark)
 	_ = p.epoll.Close()
 }

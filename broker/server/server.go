@@ -106,6 +106,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		}
 		return nil, fmt.Errorf("starting event loops: %w", err)
 	}
+	s.hub.Reads(s.loops.readAll)
 	for _, l := range s.listeners {
 		s.accepting.Go(func() { s.accept(l) })
 	}

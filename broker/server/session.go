@@ -51,13 +51,13 @@ type session struct {
 	heard   atomic.Int64 // when bytes last came; kept only with a heartbeat
 	over    atomic.Bool  // the connection is gone
 	beater  *time.Timer
-	waiting *time.Timer // for hello
+	waiting *hub.Timer // for hello
 }
 
 // opened is called once the hub knows the connection.
 func (s *session) opened() {
 	if s.srv.tokens.Required() {
-		s.waiting = time.AfterFunc(helloTime, func() {
+		s.waiting = s.srv.hub.After(helloTime, func() {
 			s.srv.tokenFailed(s.conn.Remote)
 			s.srv.hub.Dismiss(s.conn, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
 		})
@@ -69,10 +69,11 @@ func (s *session) closed() {
 	s.over.Store(true)
 	s.drop()
 	s.srv.hub.Gone(s.conn)
-	for _, t := range []*time.Timer{s.beater, s.waiting} {
-		if t != nil {
-			t.Stop()
-		}
+	if s.beater != nil {
+		s.beater.Stop()
+	}
+	if s.waiting != nil {
+		s.waiting.Stop()
 	}
 }
 
@@ -241,8 +242,8 @@ func (s *session) readAgain() {
 }
 
 // startBeat pings the peer at its pace, and drops it when nothing came from it
-// for two beats. Before that it waits a quarter of a beat: what came while this
-// process itself stood still has yet to be read.
+// for two beats, in which this process did not stand still. Before that it waits a
+// quarter of a beat: what has just come has yet to be read.
 func (s *session) startBeat() {
 	start := s.srv.hub.Now()
 	s.heard.Store(start)

@@ -26,11 +26,12 @@ func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
 	}
 	defer s.secure.remove(raw)
 	nc := tls.Server(raw, s.certs.Config())
-	_ = raw.SetDeadline(time.Now().Add(handshakeTime))
-	if err := nc.Handshake(); err != nil {
+	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
+	err := nc.Handshake()
+	late.Stop()
+	if err != nil {
 		s.log.Info().Str("peer", remoteOf(raw)).Err(err).Msg("a TLS handshake failed")
 		return
 	}
-	_ = raw.SetDeadline(time.Time{})
 	s.serveStream(nc, raw, port)
 }

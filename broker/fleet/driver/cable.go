@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gloom/broker/hub"
 )
 
 // cable is the connection that the NATS client is given. It spares the goroutines
@@ -21,6 +23,8 @@ type cable struct {
 	*net.TCPConn
 	raw    syscall.RawConn
 	takeIn func()
+	// after calls f once so long has passed in which this process ran.
+	after func(d time.Duration, f func()) *hub.Timer
 	// live: the client is connected. Before, it calls Read under its own lock.
 	live atomic.Bool
 	// patience is how long NATS may read nothing of what waits for it.
@@ -49,7 +53,7 @@ func (d *Driver) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cable{TCPConn: nc.(*net.TCPConn), takeIn: d.takeIn, patience: patience}
+	c := &cable{TCPConn: nc.(*net.TCPConn), takeIn: d.takeIn, after: d.hub.After, patience: patience}
 	if c.raw, err = c.SyscallConn(); err != nil {
 		return nil, errors.Join(err, nc.Close())
 	}
@@ -104,7 +108,7 @@ func (c *cable) writeOn() {
 		var err error
 		for len(b) > 0 && err == nil {
 			k := min(len(b), atATime)
-			late := time.AfterFunc(c.patience, func() { _ = c.Close() }) // a deadline would outlive the write
+			late := c.after(c.patience, func() { _ = c.Close() }) // a deadline would outlive the write
 			_, err = c.TCPConn.Write(b[:k])
 			late.Stop()
 			b = b[k:]

@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"gloom/broker/hub"
 )
 
 // silent returns a cable to a NATS that reads nothing, and NATS's end of it.
@@ -17,7 +19,9 @@ func silent(t *testing.T, patience time.Duration) (*cable, net.Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := new(Driver).Dial("tcp", l.Addr().String())
+	h := hub.New(hub.Config{})
+	t.Cleanup(h.Close)
+	c, err := (&Driver{hub: h}).Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,103 @@
 package probe
 
 import (
+	"crypto/tls"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// stands stops the daemon for so long, while do is done.
+func (d *daemon) stands(long time.Duration, do func()) {
+	d.Signal(syscall.SIGSTOP)
+	defer d.Signal(syscall.SIGCONT)
+	end := time.Now().Add(long)
+	do()
+	time.Sleep(time.Until(end))
+}
+
+// TestTimeoutOfAStalledDaemon: an answer that came while the daemon stood still is read
+// before its run is judged, and the time that it stood is no worker's. Whoever does not
+// answer has timed out soon after that.
+func TestTimeoutOfAStalledDaemon(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	submit, work := freeAddr(t), freeAddr(t)
+	b := securely(t, append(ca.flags(), "--submit-addr=tcp://"+submit, "--worker-addr=tcp://"+work, "--worker-addr=127.0.0.1:0")...)
+	for port, dialled := range map[string]func() *conn{
+		"plain": func() *conn { return dial(t, work) },
+		"TLS":   func() *conn { return secured(t, b.workerAddr, &tls.Config{RootCAs: ca.pool}) },
+	} {
+		t.Run(port, func(t *testing.T) {
+			const workers, spread = 200, 5 * ms
+			typ := name("stalled")
+			s := submitter{dial(t, submit)}
+			var all []worker
+			for range workers {
+				w := worker{dialled()}
+				w.t = t
+				w.join(typ)
+				all = append(all, w)
+			}
+			var ids []string
+			for i := range workers {
+				// Some have almost no time left when the daemon stops, and some just began.
+				ids = append(ids, s.freshWith(typ, fmt.Sprint(i), `,"timeout_ms":1200,"retries":0`))
+				time.Sleep(spread)
+			}
+			b.stands(3*time.Second, func() {
+				for _, w := range all[1:] {
+					w.send(`{"action":"respond","body":1}`)
+				}
+			})
+			back := time.Now()
+			failed := 0
+			for range ids {
+				if f := s.recv(); f.kind() != "result" {
+					failed++
+				}
+			}
+			if failed != 1 {
+				t.Errorf("%d of %d jobs failed, want the one that was not answered", failed, workers)
+			}
+			soonAfter(t, back, 1500*ms, "the one that was not answered")
+		})
+	}
+}
+
+// TestHelloToAStalledDaemon: a token that came while the daemon stood still came in time.
+func TestHelloToAStalledDaemon(t *testing.T) {
+	t.Parallel()
+	b := start(t, "--token-file="+tokenFile(t, tokenLines))
+	c := dial(t, b.submitAddr)
+	time.Sleep(ms) // it has been let in
+	b.stands(11*time.Second, func() { c.send(`{"action":"hello","token":"sub-1"}`) })
+	if f := c.recv(); string(f.keys["ok"]) != "true" {
+		t.Fatalf("hello: %s", f)
+	}
+	c.ping()
+}
+
+// TestPongsToAStalledDaemon: who answers pings, and says nothing else, is not silent
+// where none was sent.
+func TestPongsToAStalledDaemon(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	for range 5 {
+		c := dial(t, b.workerAddr)
+		c.hello(`,"heartbeat_ms":400`)
+		for range 2 {
+			beat(t, c)
+			c.send(`{"action":"pong"}`)
+		}
+		b.stands(1500*ms, func() {})
+		for range 3 {
+			beat(t, c)
+			c.send(`{"action":"pong"}`)
+		}
+	}
+}
 
 // A daemon that stood still for a while (a suspended machine, a starved one)
 // must read what came meanwhile before it calls a peer silent.

@@ -237,6 +237,47 @@ func TestLostBroker(t *testing.T) {
 	}
 }
 
+// TestPause: of two brokers one stands still for less than a lease, at home and as the
+// borrower. Nobody is lost, and no run is judged, let alone twice.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	_, all := fleet(t, 1, 2)
+	a, b := all[0], all[1]
+	var runs atomic.Int64
+	b.work([]string{"t"}, 4, func(_ context.Context, j *gloom.Job) (any, error) {
+		runs.Add(1)
+		time.Sleep(500 * time.Millisecond)
+		return "done", nil
+	})
+	jobs := a.submitter()
+	for i, s := range []*site{a, b, a, b} {
+		timeout := 700 * time.Millisecond // which is judged at home
+		if s == b {
+			timeout = 0
+		}
+		var out []*gloom.Pending
+		for n := range 4 {
+			job, err := jobs.Submit(t.Context(), gloom.Job{ID: fmt.Sprint(i, "-", n), Type: "t", Timeout: timeout, Body: body("")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, job)
+		}
+		until(t, "all are lent", func() bool { return a.fleet().Lent == 4 })
+		s.Signal(syscall.SIGSTOP)
+		time.Sleep(900 * time.Millisecond)
+		s.Signal(syscall.SIGCONT)
+		for _, job := range out {
+			if _, err := job.Result(within(t)); err != nil {
+				t.Errorf("after a pause of %s: %v", s.name, err)
+			}
+		}
+	}
+	if x, y := a.fleet(), b.fleet(); runs.Load() != 16 || x.Lost+y.Lost+x.Late+y.Late != 0 {
+		t.Errorf("16 jobs ran %d times: %+v, %+v", runs.Load(), x, y)
+	}
+}
+
 // TestCut: a broker that is not heard, or does not hear, is lost to the others as
 // they are to it; healed, they lend each other again.
 func TestCut(t *testing.T) {

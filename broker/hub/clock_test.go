@@ -1,0 +1,75 @@
+package hub
+
+import (
+	"testing"
+	"time"
+)
+
+// TestClock drives the clock through pauses, by virtual time.
+func TestClock(t *testing.T) {
+	var real int64
+	start := func() *clock {
+		real = 0
+		return newClock(func() int64 { return real })
+	}
+	// runs has the process run for so long, with the pulses that are due.
+	runs := func(c *clock, next *int64, d time.Duration) {
+		for end := real + int64(d); ; real = *next {
+			if *next > end {
+				real = end
+				return
+			}
+			real = max(real, *next)
+			before := c.now()
+			*next = real + int64(c.beat())
+			if now := c.now(); now < before {
+				t.Fatalf("it went back from %d to %d", before, now)
+			}
+		}
+	}
+	t.Run("without a pause it is the system's", func(t *testing.T) {
+		c, next := start(), int64(pulse)
+		runs(c, &next, time.Hour)
+		if c.now() != int64(time.Hour) || c.stands() {
+			t.Errorf("after an hour it says %v", time.Duration(c.now()))
+		}
+	})
+	t.Run("a pause does not count", func(t *testing.T) {
+		c, next := start(), int64(pulse)
+		runs(c, &next, 10*time.Second)
+		real += int64(time.Hour)
+		before := c.now()
+		if !c.stands() || before > int64(10*time.Second)+mostAhead {
+			t.Errorf("it says %v", time.Duration(before))
+		}
+		next = real
+		runs(c, &next, catchUp-1)
+		if c.now() != before || !c.stands() {
+			t.Error("it goes on before what has come is read")
+		}
+		runs(c, &next, 5*time.Second)
+		if d := time.Duration(c.now() - before); c.stands() || d < 4900*time.Millisecond || d > 5*time.Second {
+			t.Errorf("in 5 s it has gone on by %v", d)
+		}
+	})
+	t.Run("pauses that come again and again", func(t *testing.T) {
+		for _, v := range []struct {
+			runs, stops time.Duration
+			least       float64 // of the time that passes
+		}{
+			{20 * time.Millisecond, 80 * time.Millisecond, 0.5},
+			{time.Millisecond, 99 * time.Millisecond, 0.4},
+			{10 * time.Millisecond, time.Second, 0.04},
+			{time.Second, 10 * time.Second, 0.09},
+		} {
+			c, next := start(), int64(pulse)
+			for range 1000 {
+				runs(c, &next, v.runs)
+				real += int64(v.stops)
+			}
+			if part := float64(c.now()) / float64(real); part < v.least || part > 1 {
+				t.Errorf("%v of %v: it runs at %.3f of the time, want %.2f at least", v.runs, v.runs+v.stops, part, v.least)
+			}
+		}
+	})
+}
