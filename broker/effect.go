@@ -28,6 +28,11 @@ const (
 	OpProgress
 	// OpCancel tells a worker that nobody waits for this run: ID.
 	OpCancel
+	// OpOverdue tells a borrower that a run has passed its timeout: ID, Run.
+	OpOverdue
+	// OpFollow tells a borrower that whether a run's progress is wanted has changed, which
+	// Loan says: ID, Run.
+	OpFollow
 	// OpRefuse refuses a request: Code, Reason, and ID where a job is meant.
 	OpRefuse
 	// OpEnd ends an accepted job without an answer: Code, Reason, ID.

@@ -182,8 +182,9 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		b.deny(p, Overloaded, id, "the kept frame does not fit into what may wait for this connection (max-outbound)")
 		return b.end()
 	}
-	if j.flags &^= flagProgress; progress {
-		j.flags |= flagProgress
+	if progress != (j.flags&flagProgress != 0) {
+		j.flags ^= flagProgress
+		b.tellBorrower(OpFollow, r, j)
 	}
 	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state})
 	if f.sub == sub {

@@ -61,8 +61,8 @@ func (b *Broker) AddLender() Peer {
 
 // Borrow hands a job of lender p to the worker that is idle longest, and returns the
 // number of the run, which the effects that tell of it carry; 0 and why when nobody
-// can have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age and
-// Headers.
+// can have it now. Of the submission it takes ID, Type, Body, Kept, Priority, Age,
+// Headers and Progress.
 func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint64, why Unborrowed) {
 	b.begin(now)
 	sub := b.submitter(p)
@@ -86,7 +86,9 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	r, j := b.jobs.take()
 	b.seq++
 	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
-	j.flags = flagBorrowed | flagProgress // its home knows who wants it, which may change
+	if j.flags = flagBorrowed; s.Progress {
+		j.flags |= flagProgress
+	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
 	b.admit(f, j, +1)
 	if k.limits.Rate > 0 {
@@ -114,25 +116,56 @@ const (
 type Loan struct {
 	Priority int64
 	Age      int64 // since it was submitted
+	Progress bool  // is wanted
 }
 
-// Loan returns that of a run just handed out (Effect.Run).
+// Loan returns that of a run that is lent (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
 	j := b.jobs.get(uint32(run >> 32))
-	return Loan{Priority: j.prio, Age: b.now - j.at}
+	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
-// Unwant tells that nobody waits for a run of lender p any more.
-func (b *Broker) Unwant(now int64, p Peer, run uint64) []Effect {
+// Unwant tells that nobody waits for a run of lender p any more. One that is overdue at
+// its home is so here: its worker gets nothing more before it has answered.
+func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
-	if r := uint32(run >> 32); b.jobs.has(r) {
-		j := b.jobs.get(r)
-		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.flows[j.flow].sub == b.submitter(p) {
-			b.notice(r, j)
-			j.flags |= flagUnwanted
+	if r, j := b.borrowedRun(p, run); r != 0 {
+		b.notice(r, j)
+		if j.flags |= flagUnwanted; overdue {
+			b.overdue(r, j)
 		}
 	}
 	return b.end()
+}
+
+// Follow tells whether progress of a run of lender p is wanted.
+func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
+	if r, j := b.borrowedRun(p, run); r != 0 {
+		if j.flags &^= flagProgress; wanted {
+			j.flags |= flagProgress
+		}
+	}
+}
+
+// borrowedRun finds a run of lender p by its number.
+func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
+	if r := uint32(run >> 32); b.jobs.has(r) {
+		j := b.jobs.get(r)
+		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.flows[j.flow].sub == b.submitter(p) {
+			return r, j
+		}
+	}
+	return 0, nil
+}
+
+// tellBorrower tells the broker that runs a job what has changed of it, if one does.
+func (b *Broker) tellBorrower(op Op, r uint32, j *job) bool {
+	w := b.peers[j.worker].wrk
+	if j.state != stRunning || !w.borrows {
+		return false
+	}
+	b.effect(op, w.id, b.id(j)).Run = outcomeNo(r, j)
+	return true
 }
 
 // Borrowed returns how many jobs of other brokers run here.

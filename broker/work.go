@@ -493,13 +493,15 @@ func (b *Broker) overdue(r uint32, j *job) {
 	f := b.flows[j.flow]
 	k := f.kind
 	unwanted := b.unwanted(j)
-	if !unwanted {
+	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
 		b.notice(r, j)
 	}
 	b.leaveOverdue(w, b.id(j))
 	b.stopRun(w, f, r, j)
-	k.Overdue++
-	b.total.Overdue++
+	if j.flags&flagBorrowed == 0 { // its home counts it
+		k.Overdue++
+		b.total.Overdue++
+	}
 	if unwanted {
 		b.finishUnwanted(f, r, j)
 	} else {

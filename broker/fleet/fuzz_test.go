@@ -21,7 +21,9 @@ func FuzzItems(f *testing.F) {
 	}
 	f.Add(item('o', []byte(`"t"`), int64(0), int64(1), int64(3)))
 	f.Add(item('t', []byte(`"t"`), int64(1)<<62))
-	f.Add(item('l', uint64(1), uint64(1), []byte(`"t"`), []byte(`"1"`), int64(0), int64(0), []byte(nil), []byte("1")))
+	f.Add(item('l', uint64(1), uint64(1), []byte(`"t"`), []byte(`"1"`), int64(0), int64(0), true, []byte(nil), []byte("1")))
+	f.Add(item('u', uint64(1), uint64(1), true))
+	f.Add(item('w', uint64(1), uint64(1), true))
 	f.Add(item('g', uint64(1), false, []byte(`"1"`), int64(5), false))
 	f.Add(item('r', uint64(1), true, []byte(`"1"`), []byte("1")))
 	f.Add(item('f', uint64(1), false, []byte(`"1"`), uint64(1), int64(5), "no"))
@@ -34,7 +36,7 @@ func FuzzItems(f *testing.F) {
 		const now = int64(1e9)
 		m.Tick(now)
 		start := func(kind byte) (b []byte) {
-			b = msgp.AppendUint64(b, 3) // the version
+			b = msgp.AppendUint64(b, 4) // the version
 			b = msgp.AppendUint64(b, uint64(kind))
 			b = msgp.AppendString(b, "b")
 			return msgp.AppendUint64(b, 7)

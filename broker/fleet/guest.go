@@ -26,7 +26,7 @@ type guest struct {
 	turn    int       // of open, to go on with
 	yielded int64     // pulse in which a type last yielded
 	lenders map[broker.Peer]*peer
-	runs    map[uint64]guestRun // by the core's number
+	runs    map[uint64]*guestRun // by the core's number
 
 	// pledged counts places of sets of workers that homes were given and have not
 	// filled, pledges are the claims with some, looked through at lapses.
@@ -72,7 +72,69 @@ type guestRun struct {
 	peer *peer
 	of   *asking
 	loanKey
+	// sample is the last progress, as an item, if it has not been put in the stream yet,
+	// and stands at its place in samples.
+	sample pack
+	at     int
 }
+
+// samples are the runs of a lender of which there is progress that waits for room in
+// the stream, and bytes what it takes. A run has its last one there, so who reports
+// without end makes neither the stream longer nor the memory.
+type samples struct {
+	runs  []*guestRun
+	bytes int
+}
+
+// set puts an item in place of the run's last one; nil for none.
+func (s *samples) set(run *guestRun, item []byte) {
+	switch last := len(s.runs) - 1; {
+	case item != nil && len(run.sample) == 0:
+		run.at = len(s.runs)
+		s.runs = append(s.runs, run)
+	case item == nil && len(run.sample) > 0:
+		s.runs[run.at] = s.runs[last]
+		s.runs[run.at].at = run.at
+		s.runs[last] = nil
+		s.runs = s.runs[:last]
+	}
+	s.bytes -= cap(run.sample)
+	if item == nil || cap(run.sample) > 4*len(item) {
+		run.sample = nil
+	}
+	run.sample = append(run.sample[:0], item...)
+	s.bytes += cap(run.sample)
+}
+
+// sample keeps an item of progress. With too much of other runs waiting it is dropped.
+func (m *Machine) sample(run *guestRun, item []byte) {
+	s := &run.peer.samples
+	if s.bytes-cap(run.sample) == 0 || s.bytes-cap(run.sample)+len(item) <= m.share()/2 {
+		s.set(run, item)
+	}
+}
+
+// sayProgress puts progress of runs into the stream, as long as that is short.
+func (m *Machine) sayProgress(p *peer) {
+	for len(p.samples.runs) > 0 && m.calm(p) {
+		m.sayLast(p.samples.runs[0])
+	}
+}
+
+// sayLast puts the last progress of a run into the stream, if that is short, and forgets
+// it.
+func (m *Machine) sayLast(run *guestRun) {
+	if len(run.sample) > 0 {
+		if m.calm(run.peer) {
+			m.put(run.peer, run.sample)
+		}
+		run.peer.samples.set(run, nil)
+	}
+}
+
+// calm tells whether so little waits for p and is under way that there is room for
+// progress.
+func (m *Machine) calm(p *peer) bool { return p.stream.bytes < m.share()/8 }
 
 func (m *Machine) asking(typ []byte) *asking {
 	a := m.guest.types[string(typ)]
@@ -283,15 +345,20 @@ func (m *Machine) best(a *asking) (best *claim) {
 func (m *Machine) answer(a *asking) bool {
 	var live []*claim
 	need := 0
+	crowded := false
 	for _, c := range a.claims {
-		if c.offers(m.now) {
+		switch {
+		case !c.offers(m.now):
+		case m.crowded(c.peer): // what it lent already fills its stream
+			crowded = true
+		default:
 			live = append(live, c)
 			need += c.jobs
 		}
 	}
 	if len(live) == 0 {
 		a.due = 0
-		return false
+		return crowded
 	}
 	if m.now < a.yields {
 		a.due = a.yields
@@ -336,7 +403,7 @@ func (m *Machine) sayTake(c *claim, n int) {
 // lentTo takes in a job that p lends.
 func (m *Machine) lentTo(p *peer, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Headers: s.bytes(), Body: s.bytes()}
+	job := broker.Submission{Type: s.name(), ID: s.name(), Priority: s.int(), Age: time.Duration(s.int()), Progress: s.bool(), Headers: s.bytes(), Body: s.bytes()}
 	if s.err == nil && len(job.Headers) > wire.MaxHeaders {
 		s.err = errItem
 	}
@@ -364,7 +431,7 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 			if a.most *= 2; a.most > maxPlaces {
 				a.most = 0
 			}
-			m.guest.runs[run] = guestRun{p, a, key}
+			m.guest.runs[run] = &guestRun{peer: p, of: a, loanKey: key}
 			p.loans[key] = run
 			p.borrowed++
 			m.stats.Borrowed++
@@ -380,11 +447,18 @@ func (m *Machine) lentTo(p *peer, s *scan) {
 	}
 }
 
-// unwanted takes in that nobody waits for a run.
-func (m *Machine) unwanted(p *peer, s *scan) {
+// changed takes in that nobody waits for a run any more, or whether its progress is
+// wanted.
+func (m *Machine) changed(p *peer, kind uint64, s *scan) {
 	key := loanKey{uint32(s.uint()), s.uint()}
-	if run := p.loans[key]; run != 0 && s.err == nil {
-		m.apply(m.core.Unwant(m.now, p.lender, run))
+	is := s.bool()
+	run := p.loans[key]
+	switch {
+	case run == 0 || s.err != nil:
+	case kind == itemFollow:
+		m.core.Follow(p.lender, run, is)
+	default:
+		m.apply(m.core.Unwant(m.now, p.lender, run, is))
 	}
 }
 
@@ -400,9 +474,11 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 		b.uint(uint64(run.line))
 		b.bytes(e.ID)
 		b.bytes(e.Body)
-		m.put(p, b)
+		m.sample(run, b)
+		m.reuse(b)
 		return
 	}
+	m.sayLast(run)
 	delete(m.guest.runs, e.Run)
 	delete(p.loans, run.loanKey)
 	p.borrowed--
@@ -439,9 +515,13 @@ func (m *Machine) end(kind uint64, line uint32, keep bool, id []byte) pack {
 	return b
 }
 
-// keeps tells whether a home may fill the place of a run that ended: if it is free
-// and nobody offers what is better, of this type or of some others.
+// keeps tells whether a home may fill the place of a run that ended: if it is free,
+// not too much is under way to that home, and nobody offers what is better, of this
+// type or of some others.
 func (m *Machine) keeps(a *asking, p *peer) bool {
+	if m.crowded(p) {
+		return false
+	}
 	g := &m.guest
 	c := a.claim(p)
 	has := c
@@ -496,7 +576,7 @@ func (m *Machine) partGuest(p *peer) {
 		delete(m.guest.runs, run)
 	}
 	m.stats.Late += uint64(len(p.loans)) // what they end with is discarded
-	p.loans = map[loanKey]uint64{}
+	p.loans, p.samples = map[loanKey]uint64{}, samples{}
 	m.stats.Borrowed -= p.borrowed
 	p.borrowed = 0
 	for _, a := range m.guest.types {

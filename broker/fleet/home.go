@@ -1,6 +1,9 @@
 package fleet
 
 import (
+	"cmp"
+	"container/list"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +14,8 @@ import (
 type home struct {
 	types    map[string]*lending
 	lines    map[broker.Peer]*line
-	all      []*line // by age
-	numbers  uint32  // of lines
+	all      *list.List // of *line, by seen
+	numbers  uint32     // of lines
 	waiting  []*lending
 	touched  []*line // lent to since their borrowers were told what still waits
 	stalled  []*line
@@ -43,11 +46,15 @@ type line struct {
 	// allotted is the part of room that the core has.
 	allotted int
 	lent     int
-	used     int64 // when a job was last lent, or places given
-	told     int   // how many jobs its borrower knows to wait
+	// seen is when a job was last lent, places were given, or it was looked whether there
+	// are places that are not filled; at is where the line stands in home.all.
+	seen int64
+	at   *list.Element
+	told int // how many jobs its borrower knows to wait
 	// retired: runs of it passed their timeout, and it gets no more jobs. Others go
 	// to another line.
 	retired, touched, held bool
+	gone                   bool // from the core
 }
 
 // reconsider looks whether jobs of a type wait that others may do.
@@ -131,6 +138,9 @@ func (m *Machine) offerAgain() {
 func (m *Machine) tellDemand() {
 	for _, ln := range m.home.touched {
 		ln.touched = false
+		if ln.gone {
+			continue
+		}
 		d := m.core.Demand(ln.of.typ)
 		if ln.peer.up && (d.Jobs > 0 || ln.told > 0) {
 			ln.told = d.Jobs
@@ -165,7 +175,6 @@ func (m *Machine) taken(p *peer, s *scan) {
 	var ln *line
 	if i >= 0 {
 		ln = l.lines[i]
-		m.home.stalled = append(m.home.stalled, ln) // runs that nobody waited for may be overdue
 	} else if n > 0 {
 		ln = m.open(p, l)
 	} else {
@@ -188,13 +197,20 @@ func (m *Machine) open(p *peer, l *lending) *line {
 	l.lines = append(l.lines, ln)
 	p.lines[ln.no] = ln
 	h.lines[ln.core] = ln
-	h.all = append(h.all, ln)
+	ln.at = h.all.PushBack(ln)
 	return ln
+}
+
+// see notes that a line is in use.
+func (m *Machine) see(ln *line) {
+	ln.seen = m.now
+	m.home.all.MoveToBack(ln.at)
 }
 
 // allot sets for how many jobs there is room on a line.
 func (m *Machine) allot(ln *line, room int) {
-	ln.room, ln.used = room, m.now
+	ln.room = room
+	m.see(ln)
 	m.fill(ln)
 }
 
@@ -230,6 +246,9 @@ func (m *Machine) relieve() {
 	h.held = nil
 	for _, ln := range held {
 		ln.held = false
+		if ln.gone {
+			continue
+		}
 		if !m.crowded(ln.peer) {
 			m.fill(ln)
 		} else {
@@ -248,16 +267,15 @@ func (m *Machine) close(ln *line) {
 	m.apply(m.core.Gone(m.now, ln.core))
 }
 
+// unlist forgets a line. Where it is still listed as touched, stalled or held, it is
+// passed over as gone.
 func (m *Machine) unlist(ln *line) {
 	h := &m.home
+	ln.gone = true
 	delete(h.lines, ln.core)
 	delete(ln.peer.lines, ln.no)
-	same := func(o *line) bool { return o == ln }
-	h.all = slices.DeleteFunc(h.all, same)
-	h.touched = slices.DeleteFunc(h.touched, same)
-	h.stalled = slices.DeleteFunc(h.stalled, same)
-	h.held = slices.DeleteFunc(h.held, same)
-	ln.of.lines = slices.DeleteFunc(ln.of.lines, same)
+	h.all.Remove(ln.at)
+	ln.of.lines = slices.DeleteFunc(ln.of.lines, func(o *line) bool { return o == ln })
 	h.drop(ln.of)
 }
 
@@ -275,9 +293,10 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 		b.bytes(e.ID)
 		b.int(loan.Priority)
 		b.int(loan.Age)
+		b.bool(loan.Progress)
 		b.bytes(e.Headers)
 		b.bytes(e.Body)
-		ln.used = m.now
+		m.see(ln)
 		ln.lent++
 		p.lent++
 		m.stats.Lent++
@@ -286,13 +305,19 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 			ln.touched = true
 			m.home.touched = append(m.home.touched, ln)
 		}
-	case broker.OpCancel:
+	case broker.OpCancel, broker.OpOverdue:
 		b.uint(itemUnwant)
 		b.uint(uint64(ln.no))
 		b.uint(e.Run)
-		if !ln.retired {
+		b.bool(e.Op == broker.OpOverdue)
+		if e.Op == broker.OpOverdue && !ln.retired {
 			m.home.stalled = append(m.home.stalled, ln)
 		}
+	case broker.OpFollow:
+		b.uint(itemFollow)
+		b.uint(uint64(ln.no))
+		b.uint(e.Run)
+		b.bool(m.core.Loan(e.Run).Progress)
 	case broker.OpClose:
 		p.lent -= ln.lent
 		m.stats.Lent -= ln.lent
@@ -313,7 +338,7 @@ func (m *Machine) toBorrower(ln *line, e *broker.Effect) {
 func (m *Machine) unstall() {
 	for _, ln := range m.home.stalled {
 		out, overdue := m.core.Out(ln.core)
-		if overdue == 0 || ln.retired {
+		if overdue == 0 || ln.retired || ln.gone {
 			continue
 		}
 		ln.retired = true
@@ -395,21 +420,25 @@ func (m *Machine) ran(p *peer, kind uint64, s *scan) {
 // much longer.
 func pins(body []byte) bool { return cap(body) < 2*len(body) }
 
+// atOnce is how many lines are looked at in one pulse, at the most.
+const atOnce = 1024
+
 // withdraw takes back places that have not been filled for long, and forgets lines
 // that have none.
 func (m *Machine) withdraw() {
-	closed := 0
-	for _, ln := range slices.Clone(m.home.all) {
-		if m.now-ln.used < idlePlaces {
-			continue
+	for range atOnce {
+		first := m.home.all.Front()
+		if first == nil || m.now-first.Value.(*line).seen < idlePlaces {
+			break
 		}
-		if out, _ := m.core.Out(ln.core); out == 0 && ln.lent == 0 {
-			if closed++; closed > 256 {
-				return
-			}
+		ln := first.Value.(*line)
+		switch out, _ := m.core.Out(ln.core); {
+		case out == 0 && ln.lent == 0:
 			m.close(ln)
-		} else if out < ln.room {
+		case out < ln.room:
 			m.allot(ln, out)
+		default:
+			m.see(ln)
 		}
 	}
 	m.forgetAsking()
@@ -417,18 +446,17 @@ func (m *Machine) withdraw() {
 
 // partHome gives up what is lent to p.
 func (m *Machine) partHome(p *peer) {
-	var all []*line
-	for _, ln := range slices.Clone(m.home.all) {
-		if ln.peer == p {
-			all = append(all, ln)
-			m.allot(ln, 0) // or it would get what the others give up
-		}
+	all := slices.SortedFunc(maps.Values(p.lines), func(x, y *line) int { return cmp.Compare(x.no, y.no) })
+	for _, ln := range all {
+		m.allot(ln, 0) // or it would get what the others give up
 	}
 	m.stats.Lost += uint64(p.lent)
 	m.stats.Lent -= p.lent
 	p.lent = 0
 	p.wants = newWants()
 	for _, ln := range all {
-		m.close(ln)
+		if !ln.gone {
+			m.close(ln)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"container/list"
 	"maps"
 	"slices"
 	"time"
@@ -56,6 +57,9 @@ type Config struct {
 	// Flying is the most bytes that are under way to one broker, so that neither its
 	// connection nor heartbeats suffer from them; 0 is 4 MiB.
 	Flying int
+	// Held is the most bytes that all streams together may hold; beyond it the one with
+	// most begins anew, and what was lent across it is lost. 0 is 512 MiB.
+	Held int64
 }
 
 // Message is what is to be sent to a broker, or to all if To is "". If it asks, the
@@ -111,6 +115,7 @@ type Machine struct {
 	joinAt    int64 // when it shows itself
 	rival     int64 // when another broker of its name was last heard; 0 never
 	alone     bool  // for that reason
+	full      bool  // streams may hold more than they may
 
 	peers map[string]*peer
 	order []*peer // by name
@@ -153,13 +158,13 @@ type Stats struct {
 // carried out, which come back to Effect where they are for its own peers.
 func New(cfg Config, core *broker.Broker, now int64, apply func([]broker.Effect)) *Machine {
 	core.Watch()
-	cfg.Flying = cmp.Or(cfg.Flying, 4<<20)
+	cfg.Flying, cfg.Held = cmp.Or(cfg.Flying, 4<<20), cmp.Or(cfg.Held, 512<<20)
 	m := &Machine{
 		cfg: cfg, core: core, apply: apply, now: now, next: now, due: broker.Never,
 		joinAt: now + (beatPulses+1)*pulse, peers: map[string]*peer{}, foreign: map[string]*foreign{}, gone: map[string]gone{},
 	}
-	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, heard: 1}
-	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]guestRun{}, pledged: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
+	m.home = home{types: map[string]*lending{}, lines: map[broker.Peer]*line{}, all: list.New(), heard: 1}
+	m.guest = guest{types: map[string]*asking{}, runs: map[uint64]*guestRun{}, pledged: map[uint32]int{}, lenders: map[broker.Peer]*peer{}, wants: map[wantKey]*ownWant{}}
 	return m
 }
 
@@ -186,6 +191,10 @@ func (m *Machine) Tick(now int64) {
 func (m *Machine) Step(now int64) {
 	m.now = max(m.now, now)
 	m.core.Moved(m.moved)
+	if m.full {
+		m.full = false
+		m.shed()
+	}
 	if len(m.order) > 0 {
 		m.unstall()
 		m.relieve()
@@ -311,10 +320,16 @@ func (m *Machine) namesake(epoch uint64) {
 func (m *Machine) blank() pack { return m.scratch[:0] }
 
 func (m *Machine) put(p *peer, item pack) {
+	m.reuse(item)
+	p.stream.put(item, &m.spare)
+	m.full = m.full || m.crowded(p)
+}
+
+// reuse takes back what blank returned.
+func (m *Machine) reuse(item pack) {
 	if cap(item) <= maxPart {
 		m.scratch = item
 	}
-	p.stream.put(item, &m.spare)
 }
 
 // start begins a message with about n bytes.
@@ -349,6 +364,7 @@ func (m *Machine) Take(sent []Message) []Message {
 	clear(sent)
 	m.tellDemand()
 	for _, p := range m.order {
+		m.sayProgress(p)
 		m.flush(p)
 	}
 	out := m.out
@@ -380,6 +396,6 @@ func (m *Machine) Leave(now int64) {
 // Pending tells whether Take or News has something.
 func (m *Machine) Pending() bool {
 	return len(m.out)+len(m.news) > 0 || slices.ContainsFunc(m.order, func(p *peer) bool {
-		return p.stream.ready(m.cfg.Flying) || p.stream.due(m.cfg.Flying)
+		return p.stream.ready(m.cfg.Flying) || p.stream.due(m.cfg.Flying) || len(p.samples.runs) > 0 && m.calm(p)
 	})
 }

@@ -12,7 +12,7 @@ import (
 // all in MessagePack, without keys. The first four are so in all versions. What
 // changes anything else changes the version.
 const (
-	version = 3
+	version = 4
 
 	msgBeat  = 'b' // to all: the sender lives, and whom it hears
 	msgWants = 'w' // to all: what its idle workers would do
@@ -27,8 +27,9 @@ const headRoom = 256
 const (
 	itemOffer    = 'o' // type, priority, age, jobs
 	itemTake     = 't' // type, places; 0: those not filled are void; or noneHere
-	itemLend     = 'l' // line, loan, type, id, priority, age, headers, body
-	itemUnwant   = 'u' // line, loan
+	itemLend     = 'l' // line, loan, type, id, priority, age, whether progress is wanted, headers, body
+	itemUnwant   = 'u' // line, loan, whether it is overdue
+	itemFollow   = 'w' // line, loan, whether progress is wanted
 	itemResult   = 'r' // line, keep, id, body
 	itemProgress = 'p' // line, id, body
 	itemFail     = 'f' // line, keep, id, how, delay, reason

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"strings"
@@ -27,11 +28,12 @@ type peer struct {
 	// is never.
 	unheard int64
 
-	stream stream
-	wants  wants
-	lines  map[uint32]*line // ours that it fills, by number
-	lender broker.Peer      // what it is to our core when it lends
-	loans  map[loanKey]uint64
+	stream  stream
+	samples samples
+	wants   wants
+	lines   map[uint32]*line // ours that it fills, by number
+	lender  broker.Peer      // what it is to our core when it lends
+	loans   map[loanKey]uint64
 
 	lent, borrowed int
 }
@@ -271,6 +273,7 @@ func (m *Machine) heardData(p *peer, s *scan) {
 		return
 	}
 	items := &scan{rest: p.stream.take(&x)}
+	m.full = m.full || len(p.stream.whole) > m.cfg.Flying
 	for inc := p.inc; len(items.rest) > 0 && items.err == nil && p.inc == inc; {
 		m.item(p, items)
 	}
@@ -282,13 +285,41 @@ func (m *Machine) heardData(p *peer, s *scan) {
 
 // has notes that p has all messages up to a number.
 func (m *Machine) has(p *peer, no uint64) {
+	was := m.crowded(p)
 	if p.stream.has(no, &m.spare); !m.crowded(p) {
 		m.home.relieved = true
+		m.guest.stirred = m.guest.stirred || was
 	}
 }
 
-// crowded tells whether so much waits and is under way that no more is lent to p.
-func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= 2*m.cfg.Flying }
+// held is what is held for p, in bytes.
+func (p *peer) held() int64 {
+	return int64(p.stream.bytes + cap(p.stream.whole) + p.samples.bytes)
+}
+
+// Memory is what all streams hold, in bytes.
+func (m *Machine) Memory() (n int64) {
+	for _, p := range m.order {
+		n += p.held()
+	}
+	return n
+}
+
+// shed has the streams with most begin anew, until they hold no more than they may.
+func (m *Machine) shed() {
+	for m.Memory() > m.cfg.Held {
+		m.renew(slices.MaxFunc(m.order, func(p, q *peer) int { return cmp.Compare(p.held(), q.held()) }))
+	}
+}
+
+// share is how much may wait and be under way to one peer before no more is lent to it
+// or borrowed from it: a peer's share of half of what all streams may hold, or less.
+func (m *Machine) share() int {
+	return int(min(int64(2*m.cfg.Flying), m.cfg.Held/2/int64(max(1, len(m.order)))))
+}
+
+// crowded tells whether p has its share.
+func (m *Machine) crowded(p *peer) bool { return p.stream.bytes >= m.share() }
 
 // missing asks for messages up to a number that have not come.
 func (m *Machine) missing(p *peer, no uint64) {
@@ -308,7 +339,7 @@ func (m *Machine) askAgain(p *peer) {
 		m.sayAck(p, true, false)
 	}
 	// What does not come, though heartbeats do, never will.
-	if int64(s.asked)*pulse > lostAfter || s.bytes > maxKept {
+	if int64(s.asked)*pulse > lostAfter {
 		m.renew(p)
 	}
 }
@@ -337,8 +368,8 @@ func (m *Machine) item(p *peer, s *scan) {
 		m.offered(p, s)
 	case itemLend:
 		m.lentTo(p, s)
-	case itemUnwant:
-		m.unwanted(p, s)
+	case itemUnwant, itemFollow:
+		m.changed(p, kind, s)
 	case itemTake:
 		m.taken(p, s)
 	case itemResult, itemFail, itemReturn, itemProgress:

@@ -21,7 +21,9 @@ var (
 // TestWorlds: three to five brokers on a bus that drops, repeats, delays, cuts and
 // heals. Every job of a living submitter ends exactly once, no job runs more often
 // than it may, nothing stays lent for 1.9 s across what is cut, and at the end all
-// ledgers balance and nobody holds anything.
+// ledgers balance and nobody holds anything. Progress that nobody asked for is not sent
+// home, and what is asked for makes no stream long. Every fourth world has no faults: there
+// a worker with a run that is overdue at home gets nothing more before it has answered.
 func TestWorlds(t *testing.T) {
 	n := *seeds
 	if testing.Short() {
@@ -56,6 +58,7 @@ type world struct {
 	nodes []*node
 	cut   map[[2]int]int64 // since when
 	loss  float64
+	calm  bool // no faults
 	ended bool // nothing new begins
 	ids   int
 }
@@ -107,7 +110,10 @@ type node struct {
 	order   []broker.Peer // of both
 }
 
-type worker struct{ out map[string]bool }
+type worker struct {
+	out     map[string]bool
+	overdue map[string]bool // of them, those that are so at home
+}
 
 type job struct {
 	retries int
@@ -115,12 +121,13 @@ type job struct {
 	acked   bool
 	ends    int
 	free    bool // may be run again: cancelled, or its timeout passed
+	follow  bool // its progress is wanted
 }
 
 var types = []string{`"a"`, `"b"`, `"mail-1"`, `"mail-2"`}
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]int64{}}
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: 1, cut: map[[2]int]int64{}, calm: seed%4 == 0}
 	for i := range 3 + w.rng.IntN(3) {
 		x := &node{world: w, no: i}
 		w.nodes = append(w.nodes, x)
@@ -208,6 +215,9 @@ func (x *node) send(y *node, data []byte) {
 	}
 	for range times {
 		delay := 30_000 + x.rng.Int64N(100_000)
+		if x.calm {
+			delay = 100_000 // all in order
+		}
 		if x.rng.Float64() < x.loss {
 			delay *= 100
 		}
@@ -236,7 +246,35 @@ func (x *node) apply(fx []broker.Effect) {
 		} else if jobs := x.subs[e.Peer]; jobs != nil {
 			x.toSubmitter(jobs, e)
 		} else {
+			x.toMachine(e)
 			x.machine.Effect(e)
+		}
+	}
+}
+
+// toMachine watches what the core says to other brokers.
+func (x *node) toMachine(e *broker.Effect) {
+	id := string(e.ID)
+	if id == `"the same"` {
+		return
+	}
+	switch e.Op {
+	case broker.OpProgress:
+		if j := x.jobOf(id); j != nil && !j.follow {
+			x.t.Errorf("nobody asked for progress of job %s, which is sent home", id)
+		}
+	case broker.OpOverdue:
+		for _, y := range x.nodes {
+			for _, p := range y.order {
+				if w := y.workers[p]; x.calm && w != nil && w.out[id] {
+					w.overdue[id] = false
+					x.after(int64(20*time.Millisecond), x, func() {
+						if _, still := w.overdue[id]; still {
+							w.overdue[id] = true // it has been told by now
+						}
+					})
+				}
+			}
 		}
 	}
 }
@@ -250,6 +288,11 @@ func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
 		if w.out[id] {
 			x.t.Errorf("a worker has two jobs with id %s", id)
 		}
+		for o := range w.overdue {
+			if w.overdue[o] {
+				x.t.Errorf("a worker is given job %s, and its run of %s is overdue at home", id, o)
+			}
+		}
 		w.out[id] = true
 		if r := x.runsOf(id); r != nil {
 			*r++
@@ -258,13 +301,20 @@ func (x *node) toWorker(p broker.Peer, w *worker, e *broker.Effect) {
 	}
 }
 
-func (x *node) runsOf(id string) *int {
+func (x *node) jobOf(id string) *job {
 	for _, y := range x.nodes {
 		for _, jobs := range y.subs {
 			if j := jobs[id]; j != nil {
-				return j.runs
+				return j
 			}
 		}
+	}
+	return nil
+}
+
+func (x *node) runsOf(id string) *int {
+	if j := x.jobOf(id); j != nil {
+		return j.runs
 	}
 	return nil
 }
@@ -277,6 +327,7 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 		return
 	}
 	delete(w.out, id)
+	delete(w.overdue, id)
 	name := []byte(id)
 	switch n := x.rng.IntN(40); {
 	case n == 0:
@@ -296,7 +347,13 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 		w.out[id] = true // it takes its time
 		x.after(int64(time.Second), x, func() { x.answer(p, w, id) })
 	default:
-		x.do(x.core.Progress(x.now, p, name, []byte("1"), false))
+		reports := 1
+		if n == 5 {
+			reports = 100
+		}
+		for range reports {
+			x.do(x.core.Progress(x.now, p, name, make([]byte, x.rng.IntN(700)), false))
+		}
 		x.do(x.core.Respond(x.now, p, name, []byte(fmt.Sprintf("%0*d", x.rng.IntN(500)+1, 0)), false))
 	}
 }
@@ -304,6 +361,10 @@ func (x *node) answer(p broker.Peer, w *worker, id string) {
 func (x *node) toSubmitter(jobs map[string]*job, e *broker.Effect) {
 	j := jobs[string(e.ID)]
 	switch e.Op {
+	case broker.OpProgress:
+		if j == nil || !j.follow || j.ends > 0 {
+			x.t.Errorf("of job %s progress is told that nobody asked for, or that comes too late", e.ID)
+		}
 	case broker.OpOK:
 		j.acked = true
 	case broker.OpResult, broker.OpEnd:
@@ -329,7 +390,7 @@ func (x *node) submitter() {
 
 func (x *node) worker() {
 	p := x.core.AddWorker()
-	x.workers[p] = &worker{map[string]bool{}}
+	x.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
 	x.order = append(x.order, p)
 	q := &broker.Joining{Prefetch: x.rng.IntN(4), Notices: x.rng.IntN(2) == 0}
 	switch n := x.rng.IntN(8); {
@@ -385,7 +446,7 @@ func (x *node) submit() {
 		case 2:
 			s.Headers = []byte(`{"a":"b"}`)
 		}
-		j := &job{retries: s.Retries, runs: new(int), free: s.Timeout > 0 || id == `"the same"`}
+		j := &job{retries: s.Retries, runs: new(int), free: s.Timeout > 0 || id == `"the same"`, follow: s.Progress}
 		x.subs[p][id] = j
 		x.do(x.core.Submit(x.now, p, s))
 	}
@@ -397,7 +458,11 @@ func (w *world) shake() {
 	if x.frozen > w.now {
 		return
 	}
-	switch n := w.rng.IntN(100); {
+	n := w.rng.IntN(100)
+	if w.calm {
+		n %= 78
+	}
+	switch {
 	case n < 50:
 		x.submit()
 	case n < 65 && len(x.workers) < 4:
@@ -525,7 +590,7 @@ func (w *world) run() {
 		}
 	}
 	p := last.core.AddWorker()
-	last.workers[p] = &worker{map[string]bool{}}
+	last.workers[p] = &worker{map[string]bool{}, map[string]bool{}}
 	last.do(last.core.Join(w.now, p, &broker.Joining{Types: [][]byte{[]byte(`"*"`)}, Prefetch: 8}))
 	for range 300 {
 		w.until(w.now + int64(time.Second))
@@ -557,10 +622,17 @@ func (w *world) run() {
 	}
 }
 
+// mostHeld is what a broker may hold for another one, in bytes, of which 2,000 may be
+// under way: jobs, progress, some answers, and offers for as long as it is not heard.
+const mostHeld = 20_000
+
 func (w *world) check() {
 	for _, x := range w.nodes {
 		if l := x.core.Totals(); l.Imbalance() != 0 {
 			w.t.Errorf("broker %d: the ledger is out of balance: %+v", x.no, l)
+		}
+		if n := x.machine.Memory(); n > int64(len(w.nodes))*mostHeld {
+			w.t.Errorf("broker %d holds %d bytes for others", x.no, n)
 		}
 		for _, v := range x.machine.Info().Peers {
 			y := w.nodes[v.Name[len(v.Name)-1]-'0']

@@ -45,8 +45,6 @@ const (
 	// saySoon is after how many messages it is said what has come, if nothing is to
 	// be sent that says so.
 	saySoon = 32
-	// maxKept bounds what waits or is under way, in bytes. With more a peer is lost.
-	maxKept = 512 << 20
 	// maxAgain bounds what is sent again at a time, in bytes.
 	maxAgain = 8 << 20
 	// maxSpare bounds the spare buffers, and largeSpare how large one of them is.

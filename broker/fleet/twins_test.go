@@ -29,6 +29,7 @@ type twins struct {
 	submitter broker.Peer
 	jobs      []given // that workers were given
 	answers   int
+	progress  map[string][]byte // the last that was told, by id
 }
 
 // letter is a message on its way.
@@ -49,11 +50,11 @@ func newTwins(delay time.Duration) *twins {
 
 // newTwinsApart has the second one start that much later.
 func newTwinsApart(delay, apart time.Duration, cfg broker.Config) *twins {
-	w := &twins{now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
+	w := &twins{progress: map[string][]byte{}, now: 1, delay: int64(delay), breath: [2]int{-1, -1}}
 	starts := [2]int64{w.now, w.now + int64(apart)}
 	for i := range w.machines {
 		w.cores[i] = broker.New(cfg)
-		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
+		w.machines[i] = fleet.New(fleet.Config{Name: fmt.Sprint(i), Epoch: uint64(i + 1), Part: 256 << 10, Held: 16 << 20}, w.cores[i], starts[i], func(fx []broker.Effect) { w.apply(i, fx) })
 	}
 	w.submitter = w.cores[0].AddSubmitter()
 	w.pass(3 * time.Second)
@@ -68,6 +69,8 @@ func (w *twins) apply(i int, fx []broker.Effect) {
 			w.jobs = append(w.jobs, given{e.Peer, e.ID})
 		case e.Op == broker.OpResult:
 			w.answers++
+		case e.Op == broker.OpProgress:
+			w.progress[string(e.ID)] = slices.Clone(e.Body)
 		}
 	}
 }

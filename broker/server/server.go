@@ -148,6 +148,9 @@ func (s *Server) joinFleet() (err error) {
 	if f.Servers == "" {
 		return nil
 	}
+	if s.opt.MaxUnread > 0 {
+		f.Held = max(s.opt.MaxUnread, 2*int64(s.opt.MaxFrame))
+	}
 	if f.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {

@@ -96,6 +96,13 @@ func (c *cable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// waiting is how much is not yet written, in bytes.
+func (c *cable) waiting() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(c.held + cap(c.rest))
+}
+
 // writeOn writes what is left. If NATS reads none of it, the connection ends.
 func (c *cable) writeOn() {
 	const atATime = 256 << 10

@@ -97,7 +97,7 @@ func Join(h *hub.Hub, opt Options, log zerolog.Logger) (*Driver, error) {
 	d.sending.Lock()
 	d.since.Store(time.Now().UnixNano())
 	h.Enlist(func(core *broker.Broker, now int64, apply func([]broker.Effect)) hub.Fleet {
-		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), Part: 256 << 10}, core, now, apply)
+		d.machine = fleet.New(fleet.Config{Name: opt.Name, Epoch: uint64(time.Now().UnixNano()), Part: 256 << 10, Held: opt.Held}, core, now, apply)
 		return member{d.machine, d}
 	})
 	var err error
@@ -438,6 +438,16 @@ func (d *Driver) Info() Info {
 	x.Connected, x.Away = !away, why
 	d.hub.View(func(*broker.Broker, int64) { x.Info = d.machine.Info() })
 	return x
+}
+
+// Memory is what the streams to and from other brokers hold, and what NATS has yet to
+// read, in bytes.
+func (d *Driver) Memory() (n int64) {
+	d.hub.View(func(*broker.Broker, int64) { n = d.machine.Memory() })
+	if c := d.dialled.Load(); c != nil {
+		n += c.waiting()
+	}
+	return n
 }
 
 // Why says why no other broker has taken a job of a type that waits.

@@ -34,6 +34,9 @@ type Options struct {
 	// Creds is a file of NATS credentials. CA verifies the servers, Cert and Key are
 	// what they may ask for.
 	Creds, CA, Cert, Key string
+	// Held bounds the bytes that wait for other brokers and are under way to them, all
+	// together, as fleet.Config has it.
+	Held int64
 	// Insecure allows NATS servers beyond this host without TLS or credentials.
 	Insecure bool
 }

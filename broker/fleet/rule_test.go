@@ -1,0 +1,158 @@
+package fleet_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"gloom/broker"
+)
+
+// reports has a worker report progress.
+func (w *twins) reports(p broker.Peer, id []byte, body []byte) {
+	w.apply(1, w.cores[1].Progress(w.now, p, id, body, false))
+}
+
+// lent submits jobs, and waits until workers have them.
+func (w *twins) lent(t *testing.T, all ...*broker.Submission) {
+	t.Helper()
+	for _, s := range all {
+		w.apply(0, w.cores[0].Submit(w.now, w.submitter, s))
+	}
+	if w.pass(100 * time.Millisecond); len(w.jobs) != len(all) {
+		t.Fatalf("%d of %d jobs run", len(w.jobs), len(all))
+	}
+}
+
+// TestProgressIsASample: a home that reads nothing for a while costs the borrower little,
+// however much its workers report, and no run; after that the last of each comes.
+func TestProgressIsASample(t *testing.T) {
+	const runs, reports = 5, 120
+	w := newTwins(0)
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
+	var all []*broker.Submission
+	for i := range runs {
+		all = append(all, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Progress: true})
+	}
+	w.lent(t, all...)
+	w.deaf[0] = true
+	for i := range reports {
+		for _, j := range w.jobs {
+			w.reports(j.to, j.id, fmt.Appendf(nil, "%0*d", 1<<20, i))
+		}
+		w.pass(5 * time.Millisecond)
+		if n := w.machines[1].Memory(); n > 12<<20 {
+			t.Fatalf("after %d reports of 1 MiB by each of %d runs, %d MiB are held for their home", i+1, runs, n>>20)
+		}
+	}
+	w.deaf[0] = false
+	w.pass(2 * time.Second)
+	for _, j := range w.jobs {
+		if last := w.progress[string(j.id)]; !bytes.HasSuffix(last, fmt.Append(nil, reports-1)) {
+			t.Errorf("of job %s the last progress is not told, of %d bytes", j.id, len(last))
+		}
+	}
+	w.done(t, runs)
+	for i, m := range w.machines {
+		if st := m.Info().Stats; st.Lost != 0 || st.Late != 0 {
+			t.Errorf("broker %d: %+v", i, st)
+		}
+	}
+}
+
+// TestProgressUnasked: what nobody asked for is not sent home, until somebody does.
+func TestProgressUnasked(t *testing.T) {
+	w := newTwins(0)
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 1})
+	w.lent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Keep: time.Hour})
+	for _, asked := range []bool{false, true, false} {
+		w.apply(0, w.cores[0].Attach(w.now, w.submitter, []byte("1"), asked, 1<<20))
+		w.pass(10 * time.Millisecond)
+		w.progress = map[string][]byte{}
+		before := w.machines[1].Info().Stats.Items
+		w.reports(w.jobs[0].to, w.jobs[0].id, []byte("2"))
+		w.pass(10 * time.Millisecond)
+		if n := w.machines[1].Info().Stats.Items - before; (n > 0) != asked || (w.progress["1"] != nil) != asked {
+			t.Errorf("progress is asked for: %v; %d items were sent, %q told", asked, n, w.progress["1"])
+		}
+	}
+	w.done(t, 1)
+}
+
+// TestOverdueAtHome: a worker whose run is overdue at home gets no further job at the
+// borrower before it has answered, though it has room for more.
+func TestOverdueAtHome(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		w := newTwins(time.Millisecond)
+		w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
+		w.lent(t, &broker.Submission{ID: []byte("1"), Type: []byte(`"t"`), Body: []byte("1"), Timeout: time.Second})
+		if cancelled {
+			w.apply(0, w.cores[0].Cancel(w.now, w.submitter, []byte("1")))
+		}
+		w.pass(2 * time.Second)
+		stalled := w.jobs[0]
+		w.jobs = nil
+		w.submit("2", `"t"`, []byte("1"))
+		p := w.cores[1].AddSubmitter() // nor one of the borrower's own
+		w.apply(1, w.cores[1].Submit(w.now, p, &broker.Submission{ID: []byte("own"), Type: []byte(`"t"`), Body: []byte("1")}))
+		w.pass(10 * time.Second)
+		if len(w.jobs) != 0 {
+			t.Errorf("it has a run that is overdue at home (cancelled: %v), and is given %s", cancelled, w.jobs[0].id)
+		}
+		w.respond(stalled.to, stalled.id, []byte("1"))
+		w.pass(time.Second)
+		if len(w.jobs) != 2 {
+			t.Errorf("it has answered, and is given %d jobs, want 2", len(w.jobs))
+		}
+		w.done(t, 2)
+		if st := w.machines[0].Info().Stats; st.Lent != 0 || w.cores[0].Held() != 0 || w.cores[1].Totals().Overdue != 0 {
+			t.Errorf("%+v, %+v", st, w.cores[1].Totals())
+		}
+	}
+}
+
+// TestHeld: what streams hold is bounded in all; beyond it the largest begins anew.
+func TestHeld(t *testing.T) {
+	const runs = 32
+	w := newTwins(0)
+	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: runs})
+	var all []*broker.Submission
+	for i := range runs {
+		all = append(all, &broker.Submission{ID: fmt.Append(nil, i), Type: []byte(`"t"`), Body: []byte("1"), Retries: 3})
+	}
+	w.lent(t, all...)
+	w.deaf[0] = true
+	for _, j := range w.jobs {
+		w.respond(j.to, j.id, make([]byte, 1<<20))
+		w.pass(time.Millisecond)
+		if n := w.machines[1].Memory(); n > 17<<20 {
+			t.Fatalf("%d MiB are held, 16 may be", n>>20)
+		}
+	}
+	w.deaf[0], w.jobs, w.answers = false, nil, 0
+	w.pass(3 * time.Second)
+	w.done(t, runs)
+}
+
+// BenchmarkLines closes a line among many others.
+func BenchmarkLines(b *testing.B) {
+	for _, lines := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(lines), func(b *testing.B) {
+			w := newTwinsApart(0, 0, broker.Config{IdleTypes: 20_000})
+			for i := range lines {
+				w.join(&broker.Joining{Type: fmt.Appendf(nil, `"t%d"`, i), Prefetch: 1})
+			}
+			w.pass(3 * time.Second)
+			for i := range lines {
+				w.submit(fmt.Sprint(i), fmt.Sprintf(`"t%d"`, i), []byte("1"))
+			}
+			w.pass(time.Second)
+			for b.Loop() {
+				w.machines[0].Tick(w.now)
+				w.now += int64(100 * time.Millisecond)
+				w.machines[0].Take(nil)
+			}
+		})
+	}
+}
