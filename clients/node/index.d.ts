@@ -1,0 +1,228 @@
+/** One JSON value as its bytes: every digit and the order of keys survive. */
+export class RawJSON {
+  /** SyntaxError when it is not JSON. */
+  constructor(json: string | Uint8Array);
+  readonly bytes: Uint8Array;
+  toString(): string;
+  parse(): any;
+}
+
+/** Something about connections that no caller waits for, or an error of a handler. */
+export interface Notice {
+  event: "connected" | "joined" | "lost" | "failed" | "given up" | "threw";
+  /** The broker. */
+  addr: string;
+  /** Why. */
+  error?: unknown;
+  /** Milliseconds until the next attempt. */
+  wait?: number;
+}
+
+/** What submitters and workers have in common to set up. */
+export interface ConnectionOptions {
+  /**
+   * Brokers: "host:port", "tls://host:port" or "unix:/path". Without any: the unix socket
+   * of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. A submitter
+   * uses one at a time, a worker joins all.
+   */
+  addrs?: string | string[];
+  /** Authenticates each connection. */
+  token?: string;
+  /** What the broker logs about its peer, such as "mailer/1.4". */
+  client?: string;
+  /** Milliseconds between the broker's pings, 100 to 3600000; silence for three ends the connection. Default: none. */
+  heartbeat?: number;
+  /** Encrypts all connections: options of tls.connect, such as ca, cert and key. */
+  tls?: object;
+  /** Milliseconds for one attempt to connect, TLS and hello included. Default: 10000. */
+  connectTimeout?: number;
+  /** Bytes of the largest frame that the broker takes, unless it tells. Default: 16 MiB. */
+  maxFrame?: number;
+  /** The first and the largest wait before another attempt to connect, in milliseconds. Default: [100, 15000]. */
+  backoff?: [number, number];
+  /** Bodies arrive as RawJSON. Default: false. */
+  raw?: boolean;
+  /** Told what happens. Default: errors of handlers go to console.error. */
+  notify?: (notice: Notice) => void;
+}
+
+/** What a job can ask for. Durations are milliseconds, at most a year. */
+export interface JobOptions {
+  /** 1 to 1024 bytes, unique in the broker as long as the job has not ended. Default: a unique one. */
+  id?: string;
+  /** Larger goes first, equals by age. Default: 0. */
+  priority?: number | bigint;
+  /** Before the job may be handed out. */
+  delay?: number;
+  /** Of one run; then that run has failed. */
+  timeout?: number;
+  /** Runs after the first, 0 to 1000. Default: the broker's, which is 3. */
+  retries?: number;
+  /** Before the first retry, doubled for each further one; at most a day. */
+  backoff?: number;
+  /** A deadline for starting, counted from now, delay included. */
+  expires?: number;
+  /** The job outlives its submitter; its answer is sent to nobody. */
+  detach?: boolean;
+  /** What the job belongs to, such as its tenant: at most 16 names. */
+  groups?: string[];
+  /** The job stands among its equals as if submitted so long ago. */
+  age?: number;
+  /** The job outlives its connection, and its outcome is kept so long, at most a day. */
+  keep?: number;
+  /** With keep: submit the job again where the broker no longer knows it, though it may have run. */
+  atLeastOnce?: boolean;
+  /** For workers that ask for them: at most 4 KiB of JSON. */
+  headers?: Record<string, unknown>;
+  /** Gets what the worker reports on its way. */
+  onProgress?: (body: any) => void;
+  /** Aborted: the job is not submitted, or cancelled; result and ack reject with its reason. */
+  signal?: AbortSignal;
+}
+
+/** A job on its way. */
+export interface Pending {
+  readonly id: string;
+  /** Waits until the broker has the job. */
+  ack(): Promise<void>;
+  /** Waits for the answer; undefined for a detached job. Rejects with JobError, RefusedError or LostError. */
+  result(): Promise<any>;
+}
+
+/** What became of one body given to map. */
+export interface Outcome<B = unknown> {
+  /** Of the body among the others, from 0. */
+  index: number;
+  id: string;
+  body: B;
+  result?: any;
+  error?: any;
+}
+
+/**
+ * Hands jobs to a broker over one connection. It connects when it is first used, and
+ * again whenever the connection is lost; until it is closed it keeps the process alive.
+ */
+export class Submitter {
+  /** window: how many jobs may be submitted and not ended, beyond which submit waits. Default: 1024. */
+  constructor(options?: ConnectionOptions & { window?: number });
+  /** Jobs submitted and not ended. */
+  readonly outstanding: number;
+  /** Connects; rejects when no broker is reached at the first attempt. */
+  connect(): Promise<void>;
+  /** Hands a job in; resolves as soon as it is on its way. Waits for room and for a connection. */
+  submit(type: string | null, body?: unknown, options?: JobOptions): Promise<Pending>;
+  /** Submits a job and waits for its answer. */
+  do(type: string | null, body?: unknown, options?: JobOptions): Promise<any>;
+  /**
+   * Submits a job for each body, as fast as the window allows, and yields what became of
+   * them in the order in which they end. Leaving the loop cancels the rest.
+   */
+  map<B>(type: string | null, bodies: Iterable<B> | AsyncIterable<B>, options?: Omit<JobOptions, "id">):
+    AsyncGenerator<Outcome<B>, void, undefined>;
+  /** Has a kept job's outcome come here. Whoever had the job gets a JobError of "taken_over". */
+  attach(id: string, options?: { onProgress?: (body: any) => void; signal?: AbortSignal }): Promise<Pending>;
+  /** Cancels a job of this submitter, or a detached one; RefusedError "unknown_id" when it has ended. */
+  cancel(id: string): Promise<void>;
+  /** Changes a job that waits. */
+  change(id: string, what: { priority?: number | bigint; groups?: string[]; delay?: number }): Promise<void>;
+  /** Asks the broker for a sign of life. */
+  ping(): Promise<void>;
+  /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
+  drain(): Promise<void>;
+  /** Closes at once; pending jobs fail with a LostError. */
+  close(): Promise<void>;
+}
+
+/** A job as its handler sees it. */
+export interface Job {
+  readonly id: string;
+  readonly type: string;
+  readonly body: any;
+  /** Empty unless the worker asked for headers. */
+  readonly headers: Record<string, any>;
+  /** Aborted when nobody waits for the run any more; its reason says why. */
+  readonly signal: AbortSignal;
+  /** Sends news of the run to a submitter that asked for it. */
+  progress(body: unknown): Promise<void>;
+}
+
+export interface WorkerOptions extends ConnectionOptions {
+  /** Jobs at a time, for each broker. Default: 1. */
+  concurrency?: number;
+  /** Types and patterns not to be served, where type is an array. */
+  except?: string[];
+  /** Jobs bring their headers. Default: false. */
+  headers?: boolean;
+  /** Milliseconds that running jobs have when the worker stops. Default: 30000. */
+  stopTimeout?: number;
+}
+
+/**
+ * Serves jobs of one type, or of several, in which * stands for any characters. What the
+ * handler returns is the answer; what it throws fails the run, with its text as the reason.
+ */
+export class Worker {
+  constructor(type: string | string[], handler: (job: Job) => unknown, options?: WorkerOptions);
+  /**
+   * Serves jobs until stop is called, the signal comes, or SIGTERM or SIGINT; then lets
+   * those that run finish. A second SIGTERM or SIGINT stops at once.
+   */
+  run(options?: { signals?: boolean; signal?: AbortSignal }): Promise<void>;
+  /** Begins to serve; resolves when one broker has been joined. Stop must be called in the end. */
+  start(): Promise<void>;
+  /** Takes no more jobs and waits for those that run, for so many milliseconds at most. */
+  stop(timeout?: number): Promise<void>;
+}
+
+/** Base of all errors of this package. */
+export class GloomError extends Error {}
+/** The broker sent what the protocol does not allow. */
+export class ProtocolError extends GloomError {}
+/** Used after close, drain or stop. */
+export class ClosedError extends GloomError {}
+/** No connection to a broker. */
+export class NotConnectedError extends GloomError {}
+
+/** The connection was lost while a job or a request was pending on it. */
+export class LostError extends GloomError {
+  readonly addr: string;
+  readonly id?: string;
+  /** The broker had taken the job. */
+  readonly acked: boolean;
+  /** Some of the submit may have left this process. False: the job never ran. */
+  readonly sent: boolean;
+}
+
+declare class BrokerError extends GloomError {
+  /** The word of the protocol, such as "id_exists". */
+  readonly code: string;
+  /** A sentence for people. */
+  readonly reason: string;
+  readonly id?: string;
+  /** The last run went with its worker: it may have been done. */
+  readonly lost: boolean;
+  /** The worker wants no further run. */
+  readonly final: boolean;
+  /** The wait that the worker asked for where no run was left, in milliseconds. */
+  readonly delay?: number;
+}
+/** The broker did not take a request: nothing has changed. */
+export class RefusedError extends BrokerError {}
+/** A job that the broker had taken ended without an answer, or goes on elsewhere. */
+export class JobError extends BrokerError {}
+
+/** Thrown by a handler: the job fails at once, whatever retries it has left. */
+export class Fatal extends GloomError {
+  constructor(reason: string);
+}
+/** Thrown by a handler: the run has failed, and the next one waits so many milliseconds. */
+export class RetryAfter extends GloomError {
+  constructor(delay: number, reason?: string);
+  readonly delay: number;
+}
+/** Thrown by a handler: the job goes back to its place as if it had never been handed out. */
+export class Release extends GloomError {
+  constructor(delay?: number);
+  readonly delay: number;
+}

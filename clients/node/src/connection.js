@@ -1,0 +1,202 @@
+// One connection to one broker: bytes in, messages out, each reply to its request.
+
+import { connect } from "node:net";
+import { connect as connectTLS } from "node:tls";
+import { ClosedError, LostError, NotConnectedError, ProtocolError, RefusedError } from "./errors.js";
+import { splitAddr } from "./options.js";
+import { decode, encode, Framer } from "./wire.js";
+
+/** Bytes that wait to be sent, beyond which nothing new is. */
+const FULL = 1024 * 1024;
+
+/**
+ * @typedef {object} Request
+ * @property {string | undefined} id the job that it is about
+ * @property {(error: Error | null, reply?: Record<string, any>) => void} done
+ */
+
+export class Connection {
+  /**
+   * Begins to connect; open waits for it.
+   * @param {string} addr
+   * @param {import("./options.js").Options} options
+   */
+  constructor(addr, options) {
+    this.addr = addr;
+    this.options = options;
+    /** Largest payload that the broker takes, in bytes. */
+    this.maxFrame = options.maxFrame;
+    this.framer = new Framer(options.maxFrame);
+    /**
+     * Those without a reply, in their order.
+     * @type {Request[]}
+     */
+    this.requests = [];
+    /**
+     * What ended the connection.
+     * @type {Error | undefined}
+     */
+    this.ended = undefined;
+    const at = splitAddr(addr);
+    const tls = "host" in at && (options.tls || at.tls);
+    const servername = "host" in at && !/^[\d.]+$|:/.test(at.host) ? at.host : "";
+    const socket = tls ? connectTLS({ servername, ...options.tls, ...at }) : connect(at);
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, 30_000);
+    socket.on("error", (error) => this.close(error));
+    socket.on("end", () => this.close(new NotConnectedError("closed by the broker")));
+    socket.on("data", (chunk) => this.#read(chunk));
+    this.connected = new Promise((resolve) => socket.once(tls ? "secureConnect" : "connect", resolve));
+    /**
+     * Resolves with what ended the connection, once nothing is left of it.
+     * @type {Promise<Error>}
+     */
+    this.lost = new Promise((resolve) => {
+      socket.on("close", () => {
+        this.close(new NotConnectedError("closed by the broker"));
+        resolve(/** @type {Error} */ (this.ended));
+      });
+    });
+    this.socket = socket;
+  }
+
+  /**
+   * Waits until the connection stands, and says hello.
+   * @param {AbortSignal} signal ends the attempt
+   */
+  async open(signal) {
+    const { token, client, heartbeat, connectTimeout } = this.options;
+    const late = new NotConnectedError(`no connection within ${connectTimeout} ms`);
+    const timer = setTimeout(() => this.close(late), connectTimeout);
+    const abort = () => this.close(new ClosedError("closed"));
+    signal.addEventListener("abort", abort);
+    try {
+      await Promise.race([this.connected, this.lost]);
+      const hello = { action: "hello", token, client, heartbeat_ms: heartbeat || undefined };
+      const { limits } = await this.request(hello);
+      if (Number.isInteger(limits?.max_frame)) this.maxFrame = limits.max_frame;
+      if (Number.isInteger(limits?.max_frame_out)) this.framer.limit = limits.max_frame_out;
+      if (heartbeat) this.watch(3 * heartbeat);
+      return this;
+    } catch (error) {
+      this.close(/** @type {Error} */ (error));
+      throw await this.lost;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", abort);
+    }
+  }
+
+  /** The connection takes more to send. */
+  get writable() {
+    return this.ended === undefined && this.socket.writableLength < FULL;
+  }
+
+  /** Sends a frame that has no reply. */
+  send(frame) {
+    if (this.ended === undefined) this.socket.write(frame);
+  }
+
+  /**
+   * Sends a request; done is called with its reply, or with what ended the connection.
+   * @param {Buffer} frame
+   * @param {Request["done"]} done
+   * @param {string} [id]
+   */
+  ask(frame, done, id) {
+    if (this.ended) {
+      done(new LostError(this.ended, { addr: this.addr, id, sent: false }));
+      return;
+    }
+    this.requests.push({ id, done });
+    this.send(frame);
+  }
+
+  /**
+   * As ask, with a promise.
+   * @param {Record<string, unknown>} fields
+   * @param {string} [id]
+   * @returns {Promise<Record<string, any>>}
+   */
+  request(fields, id) {
+    return new Promise((resolve, reject) => {
+      this.ask(encode(fields), (error, reply) => (error ? reject(error) : resolve(reply ?? {})), id);
+    });
+  }
+
+  /** Drops the connection, for this reason. */
+  close(error) {
+    if (this.ended) return;
+    this.ended = error;
+    clearTimeout(this.silence);
+    this.socket.destroy();
+    const requests = this.requests;
+    this.requests = [];
+    for (const { id, done } of requests) done(new LostError(error, { addr: this.addr, id }));
+  }
+
+  /** Gives the connection up when nothing comes for so long. */
+  watch(ms) {
+    const silent = new NotConnectedError(`nothing came for ${ms} ms`);
+    this.silence = setTimeout(() => this.close(silent), ms);
+  }
+
+  /** A job, a result, or news of one. */
+  take(_message) {}
+
+  /** An error; one that is no reply ends the connection. */
+  refuse(frame) {
+    const request = this.requests.shift();
+    if (request) request.done(new RefusedError(frame));
+    else this.close(new RefusedError(frame));
+  }
+
+  #read(chunk) {
+    this.silence?.refresh();
+    try {
+      for (const payload of this.framer.push(chunk)) {
+        if (this.ended) return;
+        this.#handle(decode(payload, this.options.raw));
+      }
+    } catch (error) {
+      this.close(/** @type {Error} */ (error));
+    }
+  }
+
+  #handle(message) {
+    if (typeof message.error === "string") this.refuse(message);
+    else if (message.action === "ping") this.send(PONG);
+    else if (message.ok === true) this.#reply(message);
+    else if (message.action !== undefined || "body" in message || "progress" in message) this.take(message);
+  }
+
+  #reply(message) {
+    const request = this.requests.shift();
+    if (!request) throw new ProtocolError("an ok that nothing asked for");
+    if (request.id !== undefined && message.id !== undefined && message.id !== request.id) {
+      throw new ProtocolError(`an ok for ${JSON.stringify(message.id)} instead of ${JSON.stringify(request.id)}`);
+    }
+    request.done(null, message);
+  }
+}
+
+const PONG = encode({ action: "pong" });
+
+/** Whether another attempt would only get the same refusal. */
+export function hopeless(error) {
+  return error instanceof RefusedError && !["overloaded", "draining", "invalid_state"].includes(error.code);
+}
+
+/** Sleeps, or less when the signal comes. */
+export function sleep(ms, signal) {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      resolve(undefined);
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener("abort", done);
+    if (signal.aborted) done();
+  });
+}

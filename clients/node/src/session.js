@@ -1,0 +1,207 @@
+// The jobs of one submitter's connection: which frame belongs to which of them. Replies
+// come in the order of the requests; results, progress and ends of jobs in any order
+// between them. An error with an id may be either.
+
+import { Connection } from "./connection.js";
+import { ClosedError, ENDS, JobError, LostError, ProtocolError, RefusedError } from "./errors.js";
+import { encode } from "./wire.js";
+
+/** A job as its connection sees it, until it ends. */
+export class Pending {
+  /**
+   * @param {string} id
+   * @param {Buffer} frame the submit or attach
+   * @param {Record<string, any>} options
+   */
+  constructor(id, frame, { detach, keep, atLeastOnce, onProgress }) {
+    this.id = id;
+    /**
+     * As long as it may have to be sent.
+     * @type {Buffer | undefined}
+     */
+    this.frame = frame;
+    this.detached = Boolean(detach);
+    this.kept = Boolean(keep);
+    this.again = Boolean(atLeastOnce);
+    this.onProgress = onProgress;
+    this.acked = false;
+    this.sent = false;
+    this.taken = deferred();
+    this.end = deferred();
+  }
+
+  /**
+   * Waits until the broker has the job.
+   * @returns {Promise<void>}
+   */
+  ack() {
+    return this.taken.promise;
+  }
+
+  /**
+   * Waits for the answer; undefined for a detached job.
+   * @returns {Promise<any>}
+   */
+  result() {
+    return this.end.promise;
+  }
+}
+
+/** A promise that nobody has to look at. */
+function deferred() {
+  /** @type {(value?: any) => void} */
+  let resolve = () => {};
+  /** @type {(error: unknown) => void} */
+  let reject = () => {};
+  const promise = new Promise((res, rej) => ([resolve, reject] = [res, rej]));
+  promise.catch(() => {});
+  return { promise, resolve, reject };
+}
+
+export class Session extends Connection {
+  /**
+   * Jobs pending on this connection.
+   * @type {Map<string, Pending>}
+   */
+  jobs = new Map();
+  /** Called once for each job that no longer counts. */
+  freed = () => {};
+  /** Called when the broker says that it is stopping. */
+  draining = () => {};
+  retired = false;
+
+  submit(job) {
+    if (!this.#add(job)) return;
+    job.sent = true;
+    this.ask(/** @type {Buffer} */ (job.frame), (error) => this.#settle(job, error), job.id);
+  }
+
+  /**
+   * Goes on with a kept job of a connection that was lost: attaches to it, or submits it
+   * if that has not been done.
+   * @param {Pending} job
+   */
+  goOn(job, again = true) {
+    if (!job.sent) {
+      this.submit(job);
+      return;
+    }
+    if (!this.#add(job)) return;
+    const frame = encode({ action: "attach", id: job.id, progress: job.onProgress ? true : undefined });
+    this.ask(frame, (error) => {
+      const unknown = error instanceof RefusedError && error.code === "unknown_id";
+      if (unknown && again && job.again) this.#resubmit(job);
+      else if (error) this.#settle(job, new LostError(error, { addr: this.addr, id: job.id, acked: job.acked }));
+      else this.#settle(job, null);
+    }, job.id);
+  }
+
+  #resubmit(job) {
+    job.acked = false;
+    this.ask(/** @type {Buffer} */ (job.frame), (error) => {
+      const exists = error instanceof RefusedError && error.code === "id_exists";
+      // The submit of the lost connection came after the attach.
+      if (exists && this.jobs.delete(job.id)) this.goOn(job, false);
+      else this.#settle(job, error);
+    }, job.id);
+  }
+
+  async cancel(id) {
+    const job = this.jobs.get(id);
+    await this.request({ action: "cancel", id }, id);
+    if (job && this.jobs.get(id) === job) {
+      this.#fail(job, new JobError({ error: "cancelled", reason: "by its submitter", id }));
+    }
+  }
+
+  /** Closes once nothing is pending any more. */
+  retire() {
+    this.retired = true;
+    if (this.jobs.size === 0 && this.requests.length === 0) this.close(new ClosedError("nothing pending"));
+  }
+
+  /**
+   * The connection is gone: its jobs fail, but for kept ones, which are returned if asked.
+   * @param {Error} cause
+   * @param {boolean} keep
+   */
+  leave(cause, keep) {
+    const kept = [];
+    for (const job of this.jobs.values()) {
+      if (keep && job.kept) kept.push(job);
+      else this.#fail(job, new LostError(cause, { addr: this.addr, id: job.id, acked: job.acked, sent: job.sent }));
+    }
+    this.jobs.clear();
+    return kept;
+  }
+
+  take(message) {
+    const job = this.jobs.get(message.id);
+    if (!job) return; // not asked for any more
+    if (!job.acked) throw new ProtocolError(`news of job ${JSON.stringify(job.id)} before its ack`);
+    if ("progress" in message) {
+      try {
+        job.onProgress?.(message.progress);
+      } catch (error) {
+        this.options.notify({ event: "threw", addr: this.addr, error });
+      }
+    } else {
+      this.#over(job);
+      job.end.resolve(message.body);
+    }
+  }
+
+  refuse(frame) {
+    if (frame.error === "draining") this.draining();
+    const job = this.jobs.get(frame.id);
+    if (job?.acked && (ENDS.has(frame.error) || frame.error === "taken_over")) {
+      this.#fail(job, new JobError(frame));
+    } else if (typeof frame.id !== "string" && ["overloaded", "unauthorized"].includes(frame.error)) {
+      this.close(new RefusedError(frame)); // about the connection
+    } else if (typeof frame.id !== "string" || this.requests[0]?.id === frame.id) {
+      super.refuse(frame);
+    } else if (job) {
+      throw new ProtocolError(`an error about job ${JSON.stringify(job.id)} before its turn`);
+    }
+    if (this.retired) this.retire();
+  }
+
+  #add(job) {
+    if (this.jobs.has(job.id)) {
+      // Its refusal could not be told from the end of the first job.
+      const reason = "a job of this id is pending on this connection";
+      this.#fail(job, new RefusedError({ error: "id_exists", reason, id: job.id }));
+      return false;
+    }
+    this.jobs.set(job.id, job);
+    return true;
+  }
+
+  /** What came of a submit or attach. */
+  #settle(job, error) {
+    if (this.ended) return; // leave tells the job
+    if (error) {
+      this.#fail(job, error);
+      return;
+    }
+    job.acked = true;
+    if (!job.again) job.frame = undefined;
+    job.taken.resolve();
+    if (job.detached) {
+      this.#over(job);
+      job.end.resolve(undefined);
+    }
+  }
+
+  #fail(job, error) {
+    this.#over(job);
+    job.taken.reject(error);
+    job.end.reject(error);
+  }
+
+  #over(job) {
+    if (this.jobs.get(job.id) === job) this.jobs.delete(job.id);
+    this.freed();
+    if (this.retired) this.retire();
+  }
+}

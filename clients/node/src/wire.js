@@ -1,0 +1,240 @@
+// Frames and messages: how bytes become messages, and messages bytes.
+
+import { ProtocolError } from "./errors.js";
+
+/** Bytes of the length before each payload. */
+export const HEADER = 4;
+
+/** Largest number of bytes of an id, a type or a group. */
+export const MAX_NAME = 1024;
+
+/** What a frame from the broker may hold beyond max_frame: id, type, headers, keys. */
+const ENVELOPE = 64 * 1024;
+
+/**
+ * JSON as its bytes. As a body it is sent as it is; with the option `raw` bodies arrive
+ * as it. Numbers keep all their digits, and objects the order of their keys.
+ */
+export class RawJSON {
+  constructor(json) {
+    const bytes = Buffer.from(/** @type {any} */ (json));
+    JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
+    this.bytes = bytes;
+  }
+
+  static trusted(bytes) {
+    const raw = Object.create(RawJSON.prototype);
+    raw.bytes = bytes;
+    return raw;
+  }
+
+  toString() {
+    return this.bytes.toString();
+  }
+
+  /** The value, as JSON.parse returns it. */
+  parse() {
+    return JSON.parse(this.toString());
+  }
+
+  /** Within another value it is that value; only a whole body keeps its bytes. */
+  toJSON() {
+    return this.parse();
+  }
+}
+
+/**
+ * One frame: an object with these fields, in this order, without those undefined.
+ * @param {Record<string, unknown>} fields
+ * @returns {Buffer}
+ */
+export function encode(fields) {
+  const parts = [];
+  let text = "{";
+  for (const [key, value] of Object.entries(fields)) {
+    if (value === undefined) continue;
+    if (text !== "{" || parts.length) text += ",";
+    text += `${JSON.stringify(key)}:`;
+    if (value instanceof RawJSON) {
+      parts.push(Buffer.from(text), value.bytes);
+      text = "";
+    } else {
+      text += typeof value === "bigint" ? value : stringify(value);
+    }
+  }
+  parts.push(Buffer.from(`${text}}`));
+  const header = Buffer.allocUnsafe(HEADER);
+  const payload = parts.reduce((sum, part) => sum + part.length, 0);
+  header.writeUInt32BE(payload);
+  return Buffer.concat([header, ...parts], HEADER + payload);
+}
+
+function stringify(value) {
+  const text = JSON.stringify(value);
+  if (text === undefined) throw new TypeError(`a ${typeof value} cannot be expressed in JSON`);
+  return text;
+}
+
+/**
+ * Reads the payload of a frame. Of a RawJSON field, which are body and progress, only
+ * the bytes are looked at.
+ * @param {Buffer} payload
+ * @param {boolean} raw
+ * @returns {Record<string, any>}
+ */
+export function decode(payload, raw) {
+  try {
+    const message = raw ? decodeRaw(payload) : JSON.parse(payload.toString());
+    if (message !== null && typeof message === "object" && !Array.isArray(message)) return message;
+  } catch (cause) {
+    throw new ProtocolError("the broker sent a frame that is not JSON", { cause });
+  }
+  throw new ProtocolError("the broker sent a frame that is not an object");
+}
+
+const QUOTE = 0x22, COMMA = 0x2c, COLON = 0x3a, BACKSLASH = 0x5c, OPEN = 0x5b, CLOSE = 0x5d;
+const BEGIN = 0x7b, END = 0x7d;
+
+function decodeRaw(payload) {
+  const message = Object.create(null);
+  let at = skipSpace(payload, 0);
+  if (payload[at] !== BEGIN) return JSON.parse(payload.toString()); // no object, or no JSON
+  const expect = (byte) => {
+    if (payload[at] !== byte) throw new SyntaxError(`unexpected byte at ${at}`);
+    return skipSpace(payload, at + 1);
+  };
+  at = expect(BEGIN);
+  for (let more = payload[at] !== END; more; ) {
+    if (payload[at] !== QUOTE) expect(QUOTE);
+    const end = skipValue(payload, at);
+    const key = JSON.parse(payload.toString("utf8", at, end));
+    at = skipSpace(payload, end);
+    const from = (at = expect(COLON));
+    at = skipValue(payload, from);
+    const value = payload.subarray(from, at);
+    const asBytes = (key === "body" || key === "progress") && value.length > 0;
+    message[key] = asBytes ? RawJSON.trusted(Buffer.from(value)) : JSON.parse(value.toString());
+    at = skipSpace(payload, at);
+    more = payload[at] === COMMA;
+    if (more) at = expect(COMMA);
+  }
+  at = expect(END);
+  if (at !== payload.length) expect(-1);
+  return message;
+}
+
+function skipSpace(json, at) {
+  while (json[at] === 0x20 || json[at] === 0x0a || json[at] === 0x0d || json[at] === 0x09) at++;
+  return at;
+}
+
+/** The index behind the value at this one. */
+function skipValue(json, at) {
+  for (let depth = 0; at < json.length; at++) {
+    const byte = json[at];
+    if (byte === QUOTE) {
+      for (at++; json[at] !== QUOTE; at++) {
+        if (json[at] === BACKSLASH) at++;
+        if (at >= json.length) throw new SyntaxError("string without an end");
+      }
+      if (depth === 0) return at + 1;
+    } else if (byte === OPEN || byte === BEGIN) {
+      depth++;
+    } else if (byte === CLOSE || byte === END) {
+      if (depth === 0) return at;
+      if (--depth === 0) return at + 1;
+    } else if (depth === 0 && (byte === COMMA || byte <= 0x20)) {
+      return at;
+    }
+  }
+  return at;
+}
+
+/** Cuts a stream into frames. */
+export class Framer {
+  constructor(maxFrame) {
+    /** Largest payload that the broker may send, in bytes. */
+    this.limit = maxFrame + ENVELOPE;
+    /** @type {Buffer[]} */
+    this.chunks = [];
+    this.held = 0;
+    /** Bytes that must be there before another look is worth it. */
+    this.needed = HEADER;
+  }
+
+  /**
+   * Takes bytes and yields the payloads that are whole. ProtocolError when a length is
+   * above the limit: nothing behind it can be told apart.
+   * @param {Buffer} chunk
+   */
+  *push(chunk) {
+    this.chunks.push(chunk);
+    this.held += chunk.length;
+    if (this.held < this.needed) return;
+    let bytes = this.chunks.length === 1 ? chunk : Buffer.concat(this.chunks, this.held);
+    let at = 0;
+    this.needed = HEADER;
+    while (bytes.length - at >= HEADER) {
+      const length = bytes.readUInt32BE(at);
+      if (length > this.limit) {
+        throw new ProtocolError(`frame of ${length} bytes, at most ${this.limit} are taken`);
+      }
+      if (bytes.length - at < HEADER + length) {
+        this.needed = HEADER + length;
+        break;
+      }
+      at += HEADER + length;
+      yield bytes.subarray(at - length, at);
+    }
+    bytes = bytes.subarray(at);
+    this.chunks = bytes.length ? [bytes] : [];
+    this.held = bytes.length;
+  }
+}
+
+/**
+ * A name as the broker takes it; TypeError or RangeError else.
+ * @param {string} field
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function name(field, value) {
+  if (typeof value !== "string") throw new TypeError(`${field} ${value}: must be a string`);
+  const size = Buffer.byteLength(value);
+  if (size < 1 || size > MAX_NAME) {
+    throw new RangeError(`${field} of ${size} bytes: must be 1 to ${MAX_NAME}`);
+  }
+  if (/\p{Surrogate}/u.test(value)) {
+    throw new TypeError(`${field} ${JSON.stringify(value)}: holds half a character`);
+  }
+  return value;
+}
+
+/**
+ * An integer within its range; TypeError or RangeError else.
+ * @param {string} field
+ * @param {unknown} value
+ * @param {number} min
+ * @param {number} max
+ * @returns {number}
+ */
+export function integer(field, value, min, max) {
+  if (typeof value !== "number" || !Number.isInteger(value)) {
+    throw new TypeError(`${field} ${value}: must be an integer`);
+  }
+  if (value < min || value > max) throw new RangeError(`${field} ${value}: must be ${min} to ${max}`);
+  return value;
+}
+
+/** A year, which is the longest duration, in milliseconds. */
+export const YEAR = 31_536_000_000;
+
+/**
+ * Milliseconds, rounded up; TypeError or RangeError else.
+ * @param {string} field
+ * @param {unknown} value
+ * @param {number} [max]
+ */
+export function duration(field, value, max = YEAR) {
+  return integer(field, typeof value === "number" ? Math.ceil(value) : value, 0, max);
+}
