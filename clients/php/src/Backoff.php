@@ -1,0 +1,39 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+/**
+ * Waits before attempts to connect: random, below a limit that doubles with each. So the
+ * clients of a broker that restarts come back at different moments.
+ *
+ * @internal
+ */
+final class Backoff
+{
+    private float $limit;
+
+    /** @param array{float, float} $limits the first and the largest, in seconds */
+    public function __construct(private readonly array $limits)
+    {
+        $this->limit = $limits[0];
+    }
+
+    /** Seconds to wait now. */
+    public function wait(): float
+    {
+        $wait = mt_rand() / mt_getrandmax() * $this->limit;
+        $this->limit = min(2 * $this->limit, $this->limits[1]);
+
+        return $wait;
+    }
+
+    /** A connection has stood for so many seconds: a long one begins anew. */
+    public function lasted(float $seconds): void
+    {
+        if ($seconds >= $this->limits[1]) {
+            $this->limit = $this->limits[0];
+        }
+    }
+}

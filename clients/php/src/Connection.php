@@ -1,0 +1,322 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+use Gloom\Exception\ClosedException;
+use Gloom\Exception\GloomException;
+use Gloom\Exception\LostException;
+use Gloom\Exception\NotConnectedException;
+use Gloom\Exception\ProtocolException;
+use Gloom\Exception\RefusedException;
+
+/**
+ * One connection to one broker: bytes in, messages out, each reply to its request. Nothing
+ * happens but while one of its methods runs.
+ *
+ * @internal
+ */
+final class Connection
+{
+    /** What a frame from the broker may hold beyond maxFrame. */
+    private const ENVELOPE = 64 * 1024;
+
+    /** Largest payload that the broker takes, in bytes. */
+    public int $maxFrame;
+    /** What ended it. */
+    public ?\Throwable $ended = null;
+    /** The broker has said that it is stopping. */
+    public bool $draining = false;
+    public readonly float $began;
+
+    /** @var resource */
+    private $stream;
+    private string $in = '';
+    private string $out = '';
+    private int $limit;
+    private float $heard;
+    private bool $asked = false;
+    /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
+    private \SplQueue $requests;
+    /** @var \Closure(array<string, mixed>): void gets each message that is no ok and no error */
+    public \Closure $onNews;
+    /** @var \Closure(array<string, mixed>): bool gets each error first, and tells whether it was the end of a job */
+    public \Closure $onError;
+
+    /** Connects and says hello. */
+    public function __construct(public readonly string $addr, private readonly Settings $settings)
+    {
+        $this->requests = new \SplQueue();
+        $this->onNews = static function (array $message): void {
+        };
+        $this->onError = static fn (array $frame): bool => false;
+        $this->maxFrame = $settings->maxFrame;
+        $this->limit = $settings->maxFrame + self::ENVELOPE;
+        $this->began = $this->heard = microtime(true);
+        [$target, $host] = Settings::target($addr, $settings->tls !== null);
+        $ssl = ['peer_name' => $host, ...$settings->tls ?? []];
+        $context = stream_context_create(['ssl' => $ssl, 'socket' => ['tcp_nodelay' => true]]);
+        $mode = STREAM_CLIENT_CONNECT;
+        $stream = @stream_socket_client($target, $code, $text, $settings->connectTimeout, $mode, $context);
+        if ($stream === false) {
+            $why = $text !== '' ? $text : (error_get_last()['message'] ?? 'TLS failed');
+            throw new NotConnectedException("cannot connect to $addr: $why");
+        }
+        stream_set_blocking($stream, false);
+        stream_set_read_buffer($stream, 0);
+        $this->stream = $stream;
+        $hello = $this->request(['action' => 'hello', 'token' => $settings->token, 'client' => $settings->client], null, $settings->connectTimeout);
+        $limits = is_array($hello['limits'] ?? null) ? $hello['limits'] : [];
+        $this->maxFrame = is_int($limits['max_frame'] ?? null) ? $limits['max_frame'] : $this->maxFrame;
+        $this->limit = is_int($limits['max_frame_out'] ?? null) ? $limits['max_frame_out'] : $this->limit;
+    }
+
+    /** @return resource */
+    public function stream()
+    {
+        return $this->stream;
+    }
+
+    public function idle(): bool
+    {
+        return $this->requests->isEmpty();
+    }
+
+    /**
+     * Sends a request; done is called with its reply, or with what ended the connection.
+     *
+     * @param \Closure(?GloomException, array<string, mixed>): void $done
+     */
+    public function ask(string $frame, \Closure $done, ?string $id = null): void
+    {
+        if ($this->ended !== null) {
+            $done(new LostException($this->ended, $this->addr, $id, false, false), []);
+
+            return;
+        }
+        $this->requests->enqueue([$id, $done]);
+        $this->send($frame);
+    }
+
+    /**
+     * Sends a request and waits for its reply; what else comes meanwhile is handled.
+     *
+     * @param array<string, mixed> $fields
+     * @return array<string, mixed>
+     */
+    public function request(array $fields, ?string $id = null, float $within = 0.0): array
+    {
+        $told = null;
+        $this->ask(Wire::encode($fields), static function (?GloomException $error, array $reply) use (&$told): void {
+            $told = $error ?? $reply;
+        }, $id);
+        $late = $within > 0 ? microtime(true) + $within : INF;
+        while ($told === null) {
+            self::pump([$this], min($late - microtime(true), 3600.0));
+            if ($told === null && microtime(true) >= $late) {
+                $this->close(new NotConnectedException("no reply within $within s"));
+            }
+        }
+        if ($told instanceof LostException && $told->getPrevious() instanceof RefusedException) {
+            throw $told->getPrevious();
+        }
+
+        return $told instanceof GloomException ? throw $told : $told;
+    }
+
+    /** Drops the connection, for this reason. */
+    public function close(\Throwable $why): void
+    {
+        if ($this->ended !== null) {
+            return;
+        }
+        $this->ended = $why;
+        fclose($this->stream);
+        while (!$this->requests->isEmpty()) {
+            [$id, $done] = $this->requests->dequeue();
+            $done(new LostException($why, $this->addr, $id), []);
+        }
+    }
+
+    /**
+     * Waits until something comes on one of the connections, so many seconds at most, and
+     * handles it. Other streams may be waited for beside them.
+     *
+     * @param array<self> $all
+     * @param array<resource> $others
+     * @return array<resource> those of the others that can be read
+     */
+    public static function pump(array $all, float $seconds, array $others = []): array
+    {
+        $read = $others;
+        $write = [];
+        foreach ($all as $one) {
+            if ($one->ended !== null) {
+                continue;
+            }
+            $seconds = min($seconds, $one->beat());
+            if ($one->ended === null) {
+                $read[] = $one->stream;
+                if ($one->out !== '') {
+                    $write[] = $one->stream;
+                }
+            }
+        }
+        $seconds = max(0.0, $seconds);
+        if ($read === [] && $others === []) {
+            usleep((int) (min($seconds, 0.05) * 1e6));
+
+            return [];
+        }
+        $none = [];
+        // A signal ends the wait, and that is no mistake.
+        if (@stream_select($read, $write, $none, (int) $seconds, (int) (fmod($seconds, 1) * 1e6)) === false) {
+            return [];
+        }
+        foreach ($all as $one) {
+            if ($one->ended === null && in_array($one->stream, $write, true)) {
+                $one->flush();
+            }
+            if ($one->ended === null && in_array($one->stream, $read, true)) {
+                $one->read();
+            }
+        }
+
+        return array_values(array_filter($others, static fn ($other): bool => in_array($other, $read, true)));
+    }
+
+    /** Asks for a sign of life when it is time, and gives up when none came; returns when to look again. */
+    private function beat(): float
+    {
+        $pace = $this->settings->heartbeat;
+        if ($pace === 0.0) {
+            return INF;
+        }
+        $silent = microtime(true) - $this->heard;
+        if ($silent > 3 * $pace) {
+            $this->close(new NotConnectedException(sprintf('nothing came for %.1f s', $silent)));
+        } elseif ($silent >= $pace && !$this->asked) {
+            $this->asked = true;
+            $this->ask(self::$ping ??= Wire::encode(['action' => 'ping']), static function (): void {
+            });
+        }
+
+        return $silent >= $pace ? 3 * $pace - $silent + 0.001 : $pace - $silent + 0.001;
+    }
+
+    private static ?string $ping = null;
+    private static ?string $pong = null;
+
+    private function send(string $frame): void
+    {
+        $this->out .= $frame;
+        $this->flush();
+        // What cannot be sent waits, but not without end: the broker may wait for us to read.
+        while ($this->ended === null && strlen($this->out) > 1024 * 1024) {
+            $read = $write = [$this->stream];
+            $none = [];
+            @stream_select($read, $write, $none, 1);
+            if ($read !== []) {
+                $this->take();
+            }
+            $this->flush();
+        }
+    }
+
+    private function flush(): void
+    {
+        while ($this->ended === null && $this->out !== '') {
+            $n = @fwrite($this->stream, $this->out);
+            if ($n === false) {
+                $this->close(new NotConnectedException('closed by the broker'));
+            } elseif ($n === 0) {
+                return;
+            } else {
+                $this->out = (string) substr($this->out, $n);
+            }
+        }
+    }
+
+    /** Takes in what has arrived; whether more may come. */
+    private function take(): bool
+    {
+        do {
+            $chunk = @fread($this->stream, 1 << 16);
+            if ($chunk === false || $chunk === '') {
+                return $chunk !== false && !feof($this->stream);
+            }
+            $this->in .= $chunk;
+            $this->heard = microtime(true);
+            $this->asked = false;
+        } while (strlen($this->in) < 1 << 20);
+
+        return true;
+    }
+
+    private function read(): void
+    {
+        $more = $this->take();
+        $at = 0;
+        try {
+            while ($this->ended === null && strlen($this->in) - $at >= Wire::HEADER) {
+                /** @var array{1: int} $size */
+                $size = unpack('N', $this->in, $at);
+                if ($size[1] > $this->limit) {
+                    throw new ProtocolException("frame of $size[1] bytes, at most $this->limit are taken");
+                }
+                if (strlen($this->in) - $at < Wire::HEADER + $size[1]) {
+                    break;
+                }
+                $payload = substr($this->in, $at + Wire::HEADER, $size[1]);
+                $at += Wire::HEADER + $size[1];
+                $this->handle(Wire::decode($payload));
+            }
+        } catch (ProtocolException | RefusedException $e) {
+            $this->close($e);
+        }
+        $this->in = (string) substr($this->in, $at);
+        if (!$more) {
+            $this->close(new NotConnectedException('closed by the broker'));
+        }
+    }
+
+    /** @param array<string, mixed> $message */
+    private function handle(array $message): void
+    {
+        if (is_string($message['error'] ?? null)) {
+            $this->refuse($message);
+        } elseif (($message['action'] ?? null) === 'ping') {
+            $this->send(self::$pong ??= Wire::encode(['action' => 'pong']));
+        } elseif (($message['ok'] ?? null) === true) {
+            if ($this->requests->isEmpty()) {
+                throw new ProtocolException('an ok that nothing asked for');
+            }
+            [$id, $done] = $this->requests->dequeue();
+            if ($id !== null && ($message['id'] ?? $id) !== $id) {
+                throw new ProtocolException("an ok for another job than \"$id\"");
+            }
+            $done(null, $message);
+        } elseif (isset($message['action']) || isset($message['body']) || isset($message['progress'])) {
+            ($this->onNews)($message);
+        }
+    }
+
+    /** @param array<string, mixed> $frame */
+    private function refuse(array $frame): void
+    {
+        $this->draining = $this->draining || $frame['error'] === 'draining';
+        if (($this->onError)($frame)) {
+            return;
+        }
+        $id = $frame['id'] ?? null;
+        $whole = in_array($frame['error'], ['overloaded', 'unauthorized'], true) || $this->requests->isEmpty();
+        if ($id === null && $whole) {
+            throw new RefusedException($frame); // about the connection
+        }
+        if (!$this->requests->isEmpty() && ($id === null || $this->requests->bottom()[0] === $id)) {
+            [, $done] = $this->requests->dequeue();
+            $done(new RefusedException($frame), []);
+        }
+    }
+}

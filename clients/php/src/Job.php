@@ -1,0 +1,40 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+/** A job as its handler sees it. */
+final class Job
+{
+    /**
+     * @internal
+     * @param array<string, mixed> $headers
+     */
+    public function __construct(
+        private readonly Worker $worker,
+        public readonly string $id,
+        public readonly string $type,
+        public readonly RawJson $raw,
+        public readonly mixed $body,
+        public readonly array $headers,
+    ) {
+    }
+
+    /** Sends news of the run to a submitter that asked for it. */
+    public function progress(mixed $body): void
+    {
+        $this->worker->progress($this, $body);
+    }
+
+    /**
+     * Nobody waits for the run any more: it was cancelled or took too long, or the broker is
+     * lost. What comes of it is thrown away. Ask now and then in work that takes long.
+     *
+     * @param float $within seconds to wait for it
+     */
+    public function unwanted(float $within = 0.0): bool
+    {
+        return $this->worker->unwanted($this, $within);
+    }
+}

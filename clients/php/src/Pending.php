@@ -1,0 +1,82 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+use Gloom\Exception\NotConnectedException;
+
+/** A job on its way. */
+final class Pending
+{
+    /** @internal */
+    public bool $acked = false;
+    /** @internal */
+    public bool $sent = false;
+    /** @internal */
+    public ?\Throwable $error = null;
+    /** @internal */
+    public ?RawJson $answer = null;
+    private bool $done = false;
+
+    /**
+     * @internal
+     * @param ?string $frame the submit or attach, as long as it may have to be sent
+     * @param ?\Closure(mixed): void $onProgress
+     */
+    public function __construct(
+        private readonly Submitter $submitter,
+        public readonly string $id,
+        public ?string $frame,
+        public readonly bool $detached = false,
+        public readonly bool $kept = false,
+        public readonly bool $again = false,
+        public readonly ?\Closure $onProgress = null,
+    ) {
+    }
+
+    /** The job has ended: result returns at once. */
+    public function done(): bool
+    {
+        return $this->done;
+    }
+
+    /**
+     * Waits until the broker has the job.
+     *
+     * @param ?float $within seconds; NotConnectedException when they are over
+     */
+    public function ack(?float $within = null): void
+    {
+        $this->submitter->until(fn (): bool => $this->acked || $this->done, $within)
+            ?: throw new NotConnectedException("job \"$this->id\" is not acked within $within s");
+        if (!$this->acked && $this->error !== null) {
+            throw $this->error;
+        }
+    }
+
+    /**
+     * Waits for the answer; null for a detached job.
+     *
+     * @param ?float $within seconds; NotConnectedException when they are over, and the job goes on
+     * @throws Exception\JobException | Exception\RefusedException | Exception\LostException
+     */
+    public function result(?float $within = null): mixed
+    {
+        $this->submitter->until($this->done(...), $within)
+            ?: throw new NotConnectedException("job \"$this->id\" has not ended within $within s");
+        if ($this->error !== null) {
+            throw $this->error;
+        }
+
+        return $this->answer === null ? null : $this->submitter->open($this->answer);
+    }
+
+    /** @internal */
+    public function end(?RawJson $answer, ?\Throwable $error): void
+    {
+        if (!$this->done) {
+            [$this->done, $this->answer, $this->error, $this->frame] = [true, $answer, $error, null];
+        }
+    }
+}

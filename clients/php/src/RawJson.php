@@ -1,0 +1,69 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+/**
+ * JSON as its bytes. As a body it is sent as it is; with raw: true bodies arrive as it.
+ * Numbers keep all their digits, and objects the order of their keys.
+ */
+final class RawJson implements \Stringable
+{
+    private function __construct(private readonly string $bytes)
+    {
+    }
+
+    /** From one JSON value; \JsonException when it is none. */
+    public static function of(string $json): self
+    {
+        self::decode($json, true);
+
+        return new self($json);
+    }
+
+    /** From bytes that are known to be JSON. */
+    public static function trusted(string $json): self
+    {
+        return new self($json);
+    }
+
+    /**
+     * From a value.
+     *
+     * @throws \JsonException when JSON cannot express it
+     */
+    public static function from(mixed $value): self
+    {
+        if ($value instanceof self) {
+            return $value;
+        }
+        $flags = JSON_THROW_ON_ERROR | JSON_UNESCAPED_SLASHES | JSON_UNESCAPED_UNICODE | JSON_PRESERVE_ZERO_FRACTION;
+
+        return new self(json_encode($value, $flags, 1024));
+    }
+
+    /** The value: objects are \stdClass, so that {} and [] stay apart. */
+    public function value(): mixed
+    {
+        return self::decode($this->bytes, false);
+    }
+
+    public function __toString(): string
+    {
+        return $this->bytes;
+    }
+
+    private static function decode(string $json, bool $check): mixed
+    {
+        try {
+            return json_decode($json, false, 1025, JSON_THROW_ON_ERROR);
+        } catch (\JsonException $e) {
+            // Half a character is JSON, and nothing that PHP's strings can hold.
+            if ($check && $e->getCode() === JSON_ERROR_UTF16) {
+                return null;
+            }
+            throw $e;
+        }
+    }
+}

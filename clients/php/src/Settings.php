@@ -1,0 +1,95 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+use Psr\Log\LoggerInterface;
+
+/** What submitters and workers have in common to set up. Durations are seconds. */
+final class Settings
+{
+    /** @var list<string> none: the broker of this host */
+    public readonly array $addrs;
+
+    /**
+     * @param string|array<string> $addrs "host:port", "tls://host:port" or "unix:/path". Without any: the unix
+     *     socket of this host's broker, if there is one, else 127.0.0.1:9998 or :9999. Submitters use one, and
+     *     workers too: the next when one is lost or drains.
+     * @param ?string $token authenticates each connection
+     * @param ?string $client what the broker logs about its peer, such as "mailer/1.4"
+     * @param float $heartbeat while nothing comes, the broker is asked for a sign of life at this pace, and given up
+     *     after three; 0.1 to 3600, 0 for none
+     * @param ?array<string, mixed> $tls encrypts all connections: PHP's SSL context options, such as cafile, local_cert
+     * @param float $connectTimeout of one attempt to connect, TLS and hello included
+     * @param int $maxFrame bytes of the largest frame that the broker takes, unless it tells
+     * @param array{float, float} $backoff the first and the largest wait before another attempt to connect
+     * @param bool $raw bodies arrive as RawJson
+     * @param ?LoggerInterface $logger told of lost connections, and of what handlers throw
+     */
+    public function __construct(
+        string|array $addrs = [],
+        public readonly ?string $token = null,
+        public readonly ?string $client = null,
+        public readonly float $heartbeat = 0.0,
+        public readonly ?array $tls = null,
+        public readonly float $connectTimeout = 10.0,
+        public readonly int $maxFrame = 16 * 1024 * 1024,
+        public readonly array $backoff = [0.1, 15.0],
+        public readonly bool $raw = false,
+        public readonly ?LoggerInterface $logger = null,
+    ) {
+        $this->addrs = array_values((array) $addrs);
+        foreach ($this->addrs as $addr) {
+            self::target($addr, false);
+        }
+        if ($heartbeat !== 0.0 && !($heartbeat >= 0.1 && $heartbeat <= 3600)) {
+            throw new \InvalidArgumentException("heartbeat $heartbeat: must be 0, or 0.1 to 3600 seconds");
+        }
+        if (!($backoff[0] > 0 && $backoff[1] >= $backoff[0])) {
+            throw new \InvalidArgumentException("backoff $backoff[0], $backoff[1]: must be above 0 and rising");
+        }
+    }
+
+    /** @return list<string> where to connect now */
+    public function addrs(string $port): array
+    {
+        if ($this->addrs !== []) {
+            return $this->addrs;
+        }
+        $runtime = (string) getenv('XDG_RUNTIME_DIR');
+        $root = !function_exists('posix_geteuid') || posix_geteuid() === 0;
+        $socket = ($root || !str_starts_with($runtime, '/') ? '/run' : $runtime) . "/gloom/$port.sock";
+        if ($this->tls === null && file_exists($socket)) {
+            return ["unix:$socket"];
+        }
+
+        return [$port === 'submit' ? '127.0.0.1:9998' : '127.0.0.1:9999'];
+    }
+
+    /**
+     * What stream_socket_client wants for an address.
+     *
+     * @return array{string, string} the target, and the host that a certificate must name or ''
+     */
+    public static function target(string $addr, bool $tls): array
+    {
+        if (str_starts_with($addr, 'unix:/')) {
+            return ['unix://' . substr($addr, 5), ''];
+        }
+        $found = preg_match('~^(tls://)?(?:\[([^\]]+)\]|([^:\[\]/]+)):(\d{1,5})$~', $addr, $part);
+        if ($found !== 1 || (int) $part[4] > 65535) {
+            throw new \InvalidArgumentException("address \"$addr\": must be host:port, tls://host:port or unix:/path");
+        }
+        $host = $part[2] . $part[3];
+        $at = ($part[2] === '' ? $host : "[$host]") . ":$part[4]";
+
+        return $tls || $part[1] !== '' ? ["tls://$at", $host] : ["tcp://$at", ''];
+    }
+
+    /** @param array<string, mixed> $context */
+    public function log(string $level, string $message, array $context = []): void
+    {
+        $this->logger?->log($level, "gloom: $message", $context);
+    }
+}

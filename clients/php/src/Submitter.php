@@ -1,0 +1,613 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+use Gloom\Exception\ClosedException;
+use Gloom\Exception\GloomException;
+use Gloom\Exception\JobException;
+use Gloom\Exception\LostException;
+use Gloom\Exception\NotConnectedException;
+use Gloom\Exception\ProtocolException;
+use Gloom\Exception\RefusedException;
+
+/**
+ * Hands jobs to a broker over one connection, many at a time.
+ *
+ * It connects when it is first used, and again whenever the connection is lost. PHP does one
+ * thing at a time: answers come in while a method waits, and poll takes in what is there.
+ */
+final class Submitter
+{
+    /** Codes that end a job which the broker had taken, or its stay here. */
+    private const ENDS = ['job_failed', 'expired', 'cancelled', 'draining', 'taken_over'];
+
+    private readonly Settings $settings;
+    private readonly Backoff $backoff;
+    private readonly string $prefix;
+    private int $count = 0;
+    private bool $closed = false;
+    private ?Connection $current = null;
+    /** @var array<int, Connection> that drain, and have jobs of ours */
+    private array $retired = [];
+    /** @var array<int, array<string, Pending>> the jobs of each connection */
+    private array $jobs = [];
+    /** @var list<Pending> kept jobs of a connection that was lost */
+    private array $kept = [];
+    private string $keptAt = '';
+    private int $next = 0;
+
+    /**
+     * @param string|array<string>|Settings $settings addresses, or all there is to set
+     * @param int $window how many jobs may be submitted and not ended, beyond which submit waits
+     * @param ?float $wait seconds that a call waits for a connection at most; null: as long as it takes
+     */
+    public function __construct(
+        string|array|Settings $settings = [],
+        private readonly int $window = 1024,
+        private readonly ?float $wait = null,
+    ) {
+        $this->settings = $settings instanceof Settings ? $settings : new Settings($settings);
+        $this->backoff = new Backoff($this->settings->backoff);
+        $this->prefix = rtrim(strtr(base64_encode(random_bytes(9)), '+/', '-_'), '=');
+        Wire::integer('window', $window, 1, 1_000_000);
+    }
+
+    /** Jobs submitted and not ended. */
+    public function outstanding(): int
+    {
+        return array_sum(array_map(count(...), $this->jobs)) + count($this->kept);
+    }
+
+    /** Connects; NotConnectedException or RefusedException when the first attempt at all brokers fails. */
+    public function connect(): void
+    {
+        $this->current ?? $this->tryAll();
+    }
+
+    /**
+     * Hands a job in, and returns as soon as it is on its way. Waits for room in the window.
+     *
+     * @param ?string $type null: the broker's default type
+     * @param mixed $body what JSON can express, or RawJson
+     * @param ?string $id 1 to 1024 bytes, unique in the broker as long as the job has not ended
+     * @param int $priority larger goes first, equals by age
+     * @param ?float $delay seconds before the job may be handed out
+     * @param ?float $timeout seconds of one run; then that run has failed
+     * @param ?int $retries runs after the first, 0 to 1000; the broker's default is 3
+     * @param ?float $backoff seconds before the first retry, doubled for each further one; at most a day
+     * @param ?float $expires seconds from now, delay included, after which the job does not start
+     * @param bool $detach the job outlives its submitter; its answer is sent to nobody
+     * @param ?array<string> $groups what the job belongs to, such as its tenant: at most 16 names
+     * @param ?float $age the job stands among its equals as if submitted so many seconds ago
+     * @param ?float $keep the job outlives its connection, and its outcome is kept so many seconds, at most a day
+     * @param bool $atLeastOnce with keep: submit again where the broker no longer knows the job, though it may have run
+     * @param array<string, mixed>|null $headers for workers that ask for them: at most 4 KiB of JSON
+     * @param ?\Closure(mixed): void $onProgress gets what the worker reports on its way
+     */
+    public function submit(
+        ?string $type,
+        mixed $body = null,
+        ?string $id = null,
+        int $priority = 0,
+        ?float $delay = null,
+        ?float $timeout = null,
+        ?int $retries = null,
+        ?float $backoff = null,
+        ?float $expires = null,
+        bool $detach = false,
+        ?array $groups = null,
+        ?float $age = null,
+        ?float $keep = null,
+        bool $atLeastOnce = false,
+        ?array $headers = null,
+        ?\Closure $onProgress = null,
+    ): Pending {
+        if ($keep && $detach || $atLeastOnce && !$keep) {
+            throw new \InvalidArgumentException($detach ? 'keep: not with detach' : 'atLeastOnce: only with keep');
+        }
+        $id = Wire::name('id', $id ?? $this->prefix . base_convert((string) $this->count++, 10, 36));
+        $frame = Wire::encode([
+            'action' => 'submit',
+            'id' => $id,
+            'type' => $type === null ? null : Wire::name('type', $type),
+            'priority' => $priority === 0 ? null : $priority,
+            'delay_ms' => Wire::millis('delay', $delay),
+            'timeout_ms' => Wire::millis('timeout', $timeout),
+            'retries' => $retries === null ? null : Wire::integer('retries', $retries, 0, 1000),
+            'backoff_ms' => Wire::millis('backoff', $backoff, Wire::DAY),
+            'expires_ms' => Wire::millis('expires', $expires),
+            'detach' => $detach ?: null,
+            'progress' => $onProgress === null ? null : true,
+            'groups' => Wire::names('groups', $groups),
+            'age_ms' => Wire::millis('age', $age),
+            'keep_ms' => Wire::millis('keep', $keep, Wire::DAY),
+            'headers' => $headers === null ? null : (object) $headers,
+            'body' => RawJson::from($body),
+        ]);
+
+        return $this->send(new Pending($this, $id, $frame, $detach, (bool) $keep, $atLeastOnce, $onProgress));
+    }
+
+    /**
+     * Has a kept job's outcome come here. Whoever had the job gets a JobException of "taken_over".
+     *
+     * @param ?\Closure(mixed): void $onProgress
+     */
+    public function attach(string $id, ?\Closure $onProgress = null): Pending
+    {
+        $frame = Wire::encode(['action' => 'attach', 'id' => Wire::name('id', $id), 'progress' => $onProgress ? true : null]);
+
+        return $this->send(new Pending($this, $id, $frame, kept: true, onProgress: $onProgress));
+    }
+
+    /** Submits a job and waits for its answer; the arguments are those of submit. */
+    public function do(?string $type, mixed $body = null, mixed ...$options): mixed
+    {
+        return $this->submit($type, $body, ...$options)->result();
+    }
+
+    /**
+     * Submits a job for each body, as fast as the window allows, and yields each when it has
+     * ended, under the key of its body.
+     *
+     * @template K
+     * @param iterable<K, mixed> $bodies
+     * @return \Generator<K, Pending>
+     */
+    public function map(?string $type, iterable $bodies, mixed ...$options): \Generator
+    {
+        /** @var array<string, array{K, Pending}> $open */
+        $open = [];
+        foreach ($bodies as $key => $body) {
+            $job = $this->submit($type, $body, ...$options);
+            $open[$job->id] = [$key, $job];
+            if (count($open) >= $this->window) {
+                yield from $this->ended($open, 1);
+            }
+        }
+        yield from $this->ended($open, count($open));
+    }
+
+    /**
+     * Waits until one of these jobs has ended.
+     *
+     * @param array<Pending> $jobs
+     * @return ?Pending null when it took longer than so many seconds
+     */
+    public function wait(array $jobs, ?float $within = null): ?Pending
+    {
+        $found = null;
+        $this->until(function () use ($jobs, &$found): bool {
+            foreach ($jobs as $job) {
+                if ($job->done()) {
+                    $found = $job;
+
+                    return true;
+                }
+            }
+
+            return $jobs === [];
+        }, $within);
+
+        return $found;
+    }
+
+    /** Takes in what has arrived, or arrives within so many seconds. */
+    public function poll(float $within = 0.0): void
+    {
+        $this->step($within);
+    }
+
+    /** Cancels a job of this submitter, or a detached one; RefusedException "unknown_id" when it has ended. */
+    public function cancel(string $id): void
+    {
+        $at = $this->at(Wire::name('id', $id));
+        $job = $this->jobs[spl_object_id($at)][$id] ?? null;
+        $this->request($at, ['action' => 'cancel', 'id' => $id], $id);
+        if ($job !== null && !$job->done()) {
+            $reason = ['error' => 'cancelled', 'reason' => 'by its submitter', 'id' => $id];
+            $this->end($at, $job, null, new JobException($reason));
+        }
+    }
+
+    /**
+     * Changes a job that waits.
+     *
+     * @param ?array<string> $groups
+     */
+    public function change(string $id, ?int $priority = null, ?array $groups = null, ?float $delay = null): void
+    {
+        $this->request($this->at(Wire::name('id', $id)), [
+            'action' => 'change', 'id' => $id, 'priority' => $priority,
+            'groups' => Wire::names('groups', $groups), 'delay_ms' => Wire::millis('delay', $delay),
+        ], $id);
+    }
+
+    /** Asks the broker for a sign of life. */
+    public function ping(): void
+    {
+        $this->request($this->ready(), ['action' => 'ping']);
+    }
+
+    /** Takes no more jobs, waits for the outstanding ones to end, and closes. */
+    public function drain(): void
+    {
+        $this->closed = true;
+        $this->until(fn (): bool => $this->outstanding() === 0, null);
+        $this->close();
+    }
+
+    /** Closes at once; pending jobs fail with a LostException. */
+    public function close(): void
+    {
+        $this->closed = true;
+        $why = new ClosedException('closed');
+        foreach ($this->connections() as $one) {
+            $one->close($why);
+        }
+        $this->tidy();
+        $this->dropKept($why);
+    }
+
+    /**
+     * The connections' streams, for programs with a loop of their own: when one can be read, call poll.
+     *
+     * @return list<resource>
+     */
+    public function streams(): array
+    {
+        return array_map(static fn (Connection $one) => $one->stream(), array_values($this->connections()));
+    }
+
+    /**
+     * Waits until something holds; false when it took longer than so many seconds.
+     *
+     * @internal
+     * @param \Closure(): bool $holds
+     */
+    public function until(\Closure $holds, ?float $within): bool
+    {
+        $late = $within === null ? INF : microtime(true) + $within;
+        while (!$holds()) {
+            $left = $late - microtime(true);
+            if ($left <= 0) {
+                return false;
+            }
+            if ($this->connections() === [] && $this->kept === []) {
+                throw new ClosedException('nothing is pending');
+            }
+            $this->step(min($left, 60.0));
+        }
+
+        return true;
+    }
+
+    /** @internal */
+    public function open(RawJson $body): mixed
+    {
+        return $this->settings->raw ? $body : $body->value();
+    }
+
+    /** Takes in what comes within so many seconds, and gets back what is kept. */
+    private function step(float $seconds): void
+    {
+        if ($this->current === null && $this->kept !== []) {
+            $this->reconnect($seconds);
+        }
+        Connection::pump($this->connections(), $seconds);
+        $this->tidy();
+    }
+
+    private function send(Pending $job): Pending
+    {
+        if ($this->closed) {
+            throw new ClosedException('the submitter is closed');
+        }
+        $this->until(fn (): bool => $this->outstanding() < $this->window, null);
+        $at = $this->ready();
+        $size = strlen((string) $job->frame) - Wire::HEADER;
+        if ($size > $at->maxFrame) {
+            $reason = "frame of $size bytes, at most $at->maxFrame are taken";
+            throw new RefusedException(['error' => 'size_error', 'reason' => $reason, 'id' => $job->id]);
+        }
+        $this->submitAt($at, $job);
+        $this->tidy();
+
+        return $job;
+    }
+
+    private function submitAt(Connection $at, Pending $job): void
+    {
+        if (!$this->add($at, $job)) {
+            return;
+        }
+        $job->sent = true;
+        $at->ask((string) $job->frame, fn (?GloomException $error) => $this->settle($at, $job, $error), $job->id);
+    }
+
+    /** Attaches to a kept job of a connection that was lost, or submits it if that has not been done. */
+    private function goOn(Connection $at, Pending $job, bool $again = true): void
+    {
+        if (!$job->sent) {
+            $this->submitAt($at, $job);
+
+            return;
+        }
+        if (!$this->add($at, $job)) {
+            return;
+        }
+        $frame = Wire::encode(['action' => 'attach', 'id' => $job->id, 'progress' => $job->onProgress ? true : null]);
+        $at->ask($frame, function (?GloomException $error) use ($at, $job, $again): void {
+            $unknown = $error instanceof RefusedException && $error->error === 'unknown_id';
+            if ($unknown && $again && $job->again) {
+                $job->acked = false;
+                $at->ask((string) $job->frame, function (?GloomException $error) use ($at, $job): void {
+                    if ($error instanceof RefusedException && $error->error === 'id_exists') {
+                        // The submit of the lost connection came after the attach.
+                        unset($this->jobs[spl_object_id($at)][$job->id]);
+                        $this->goOn($at, $job, false);
+                    } else {
+                        $this->settle($at, $job, $error);
+                    }
+                }, $job->id);
+            } elseif ($error instanceof RefusedException) {
+                $this->end($at, $job, null, new LostException($error, $at->addr, $job->id, $job->acked));
+            } else {
+                $this->settle($at, $job, $error);
+            }
+        }, $job->id);
+    }
+
+    private function add(Connection $at, Pending $job): bool
+    {
+        if (isset($this->jobs[spl_object_id($at)][$job->id])) {
+            // Its refusal could not be told from the end of the first job.
+            $reason = 'a job of this id is pending on this connection';
+            $job->end(null, new RefusedException(['error' => 'id_exists', 'reason' => $reason, 'id' => $job->id]));
+
+            return false;
+        }
+        $this->jobs[spl_object_id($at)][$job->id] = $job;
+
+        return true;
+    }
+
+    /** What came of a submit or attach. */
+    private function settle(Connection $at, Pending $job, ?GloomException $error): void
+    {
+        if ($error instanceof LostException) {
+            return; // tidy tells the job
+        }
+        if ($error !== null) {
+            $this->end($at, $job, null, $error);
+
+            return;
+        }
+        $job->acked = true;
+        if (!$job->again) {
+            $job->frame = null;
+        }
+        if ($job->detached) {
+            $this->end($at, $job, null, null);
+        }
+    }
+
+    private function end(Connection $at, Pending $job, ?RawJson $answer, ?\Throwable $error): void
+    {
+        unset($this->jobs[spl_object_id($at)][$job->id]);
+        $job->end($answer, $error);
+    }
+
+    /** @param array<string, mixed> $message */
+    private function news(Connection $at, array $message): void
+    {
+        $job = is_string($message['id'] ?? null) ? $this->jobs[spl_object_id($at)][$message['id']] ?? null : null;
+        if ($job === null) {
+            return; // not asked for any more
+        }
+        if (!$job->acked) {
+            throw new ProtocolException("news of job \"$job->id\" before its ack");
+        }
+        if (isset($message['progress'])) {
+            $job->onProgress?->__invoke($this->open($message['progress']));
+        } else {
+            $this->end($at, $job, $message['body'], null);
+        }
+    }
+
+    /** @param array<string, mixed> $frame */
+    private function failed(Connection $at, array $frame): bool
+    {
+        $job = is_string($frame['id'] ?? null) ? $this->jobs[spl_object_id($at)][$frame['id']] ?? null : null;
+        if ($job === null || !$job->acked || !in_array($frame['error'], self::ENDS, true)) {
+            return false;
+        }
+        $this->end($at, $job, null, new JobException($frame));
+
+        return true;
+    }
+
+    /**
+     * @param array<string, mixed> $fields
+     * @return array<string, mixed>
+     */
+    private function request(Connection $at, array $fields, ?string $id = null): array
+    {
+        try {
+            return $at->request($fields, $id);
+        } finally {
+            $this->tidy();
+        }
+    }
+
+    /** The connection where a job is pending, else the one for new jobs. */
+    private function at(string $id): Connection
+    {
+        foreach ($this->connections() as $key => $one) {
+            if (isset($this->jobs[$key][$id])) {
+                return $one;
+            }
+        }
+
+        return $this->ready();
+    }
+
+    /** The connection for new jobs, made when there is none. */
+    private function ready(): Connection
+    {
+        if ($this->closed) {
+            throw new ClosedException('the submitter is closed');
+        }
+        Connection::pump($this->connections(), 0.0); // it may have been lost by now
+        $this->tidy();
+        $late = $this->wait === null ? INF : microtime(true) + $this->wait;
+        while ($this->current === null) {
+            try {
+                $this->tryAll();
+            } catch (NotConnectedException $e) {
+                $wait = $this->backoff->wait();
+                if (microtime(true) + $wait > $late) {
+                    throw $e;
+                }
+                usleep((int) ($wait * 1e6));
+            }
+        }
+
+        return $this->current;
+    }
+
+    /** One attempt to get back to what is kept, within so many seconds. */
+    private function reconnect(float $seconds): void
+    {
+        try {
+            $this->tryAll();
+        } catch (RefusedException $e) {
+            $this->dropKept($e);
+        } catch (NotConnectedException) {
+            usleep((int) (min($this->backoff->wait(), max($seconds, 0.0)) * 1e6));
+        }
+    }
+
+    /** One attempt at each broker in turn. */
+    private function tryAll(): void
+    {
+        $addrs = $this->settings->addrs('submit');
+        if ($this->kept !== []) {
+            $this->next = max(0, (int) array_search($this->keptAt, $addrs, true)); // they wait there
+        }
+        $told = [];
+        $refusal = null;
+        foreach ($addrs as $_) {
+            $addr = $addrs[$this->next++ % count($addrs)];
+            foreach ($this->retired as $old) {
+                if ($old->addr === $addr) {
+                    continue 2; // it drains
+                }
+            }
+            try {
+                $this->adopt(new Connection($addr, $this->settings));
+
+                return;
+            } catch (GloomException $e) {
+                $told[] = $e->getMessage();
+                $refusal = $e instanceof RefusedException && $e->isFinal() ? $e : null;
+                $this->settings->log('warning', "{$e->getMessage()}");
+            }
+        }
+        if ($refusal !== null && count($addrs) === 1) {
+            throw $refusal;
+        }
+        throw new NotConnectedException('no broker reached: ' . ($told === [] ? 'the only one drains' : implode('; ', $told)));
+    }
+
+    private function adopt(Connection $new): void
+    {
+        $this->current = $new;
+        $this->jobs[spl_object_id($new)] = [];
+        $new->onNews = function (array $message) use ($new): void {
+            $this->news($new, $message);
+        };
+        $new->onError = fn (array $frame): bool => $this->failed($new, $frame);
+        $kept = $this->kept;
+        $this->kept = [];
+        foreach ($kept as $job) {
+            if ($job->sent && $new->addr !== $this->keptAt) {
+                $cause = new NotConnectedException("now connected to $new->addr");
+                $job->end(null, new LostException($cause, $this->keptAt, $job->id, $job->acked));
+            } else {
+                $this->goOn($new, $job);
+            }
+        }
+    }
+
+    /** @return array<int, Connection> */
+    private function connections(): array
+    {
+        return $this->retired + ($this->current === null ? [] : [spl_object_id($this->current) => $this->current]);
+    }
+
+    /** Tells the jobs of connections that were lost, and turns from one that drains to another. */
+    private function tidy(): void
+    {
+        $current = $this->current;
+        foreach ($this->connections() as $key => $one) {
+            if ($one->ended === null) {
+                if ($one !== $current && $this->jobs[$key] === [] && $one->idle()) {
+                    $one->close(new ClosedException('nothing pending'));
+                } elseif ($one === $current && $one->draining && count($this->settings->addrs) > 1) {
+                    $this->retired[$key] = $one;
+                    $this->current = null;
+                }
+                if ($one->ended === null) {
+                    continue;
+                }
+            }
+            $lost = $this->jobs[$key];
+            unset($this->jobs[$key], $this->retired[$key]);
+            if ($one === $current) {
+                $this->current = null;
+                $this->keptAt = $one->addr;
+                $this->backoff->lasted(microtime(true) - $one->began);
+                if (!$this->closed) {
+                    $this->settings->log('warning', "connection to $one->addr lost: {$one->ended->getMessage()}");
+                }
+            }
+            foreach ($lost as $job) {
+                if ($one === $current && $job->kept && !$one->ended instanceof ClosedException) {
+                    $this->kept[] = $job;
+                } else {
+                    $job->end(null, new LostException($one->ended, $one->addr, $job->id, $job->acked, $job->sent));
+                }
+            }
+        }
+    }
+
+    private function dropKept(\Throwable $cause): void
+    {
+        foreach ($this->kept as $job) {
+            $job->end(null, new LostException($cause, $this->keptAt, $job->id, $job->acked, $job->sent));
+        }
+        $this->kept = [];
+    }
+
+    /**
+     * @template K
+     * @param array<string, array{K, Pending}> $open
+     * @return \Generator<K, Pending>
+     */
+    private function ended(array &$open, int $least): \Generator
+    {
+        while ($least > 0 && $open !== []) {
+            $this->wait(array_column($open, 1));
+            foreach ($open as $id => [$key, $job]) {
+                if ($job->done()) {
+                    unset($open[$id]);
+                    $least--;
+                    yield $key => $job;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Gloom;
+
+use Gloom\Exception\ClosedException;
+use Gloom\Exception\GloomException;
+use Gloom\Exception\LostException;
+use Gloom\Exception\RefusedException;
+
+/**
+ * Serves jobs of one type, or of several, one at a time. What the handler returns is the
+ * answer; what it throws fails the run, with its text as the reason.
+ */
+final class Worker
+{
+    /** Bytes of an error's text that are sent as a reason. */
+    private const REASON = 4096;
+
+    private readonly Settings $settings;
+    private readonly string $join;
+    /** @var array<string, Connection> by address */
+    private array $joined = [];
+    private bool $stopping = false;
+    /** @var list<array{Connection, array<string, mixed>}> jobs that have come and not begun */
+    private array $waiting = [];
+    /** @var ?resource ends when the process does that forked this one */
+    private $parent = null;
+    /** Where the running job is from. */
+    private ?Connection $at = null;
+    private ?string $running = null;
+    private bool $unwanted = false;
+    /** @var ?\Closure(string): void */
+    private ?\Closure $onJoined = null;
+
+    /**
+     * @param string|array<string> $type in an array, * stands for any characters
+     * @param \Closure(Job): mixed $handler
+     * @param string|array<string>|Settings $settings addresses, or all there is to set
+     * @param array<string> $except types and patterns not to be served, where type is an array
+     * @param bool $headers jobs bring their headers
+     */
+    public function __construct(
+        string|array $type,
+        private readonly \Closure $handler,
+        string|array|Settings $settings = [],
+        array $except = [],
+        bool $headers = false,
+    ) {
+        $this->settings = $settings instanceof Settings ? $settings : new Settings($settings);
+        if ($type === [] || $except !== [] && is_string($type)) {
+            throw new \InvalidArgumentException($type === [] ? 'type: an empty array' : 'except: only with an array of types');
+        }
+        $this->join = Wire::encode([
+            'action' => 'join',
+            'type' => is_string($type) ? Wire::name('type', $type) : null,
+            'types' => is_string($type) ? null : Wire::names('type', $type),
+            'except' => $except === [] ? null : Wire::names('except', $except),
+            'prefetch' => 1,
+            'cancel' => true,
+            'headers' => $headers ?: null,
+        ]);
+    }
+
+    /**
+     * Calls a function with the address whenever a broker has been joined.
+     *
+     * @param \Closure(string): void $call
+     */
+    public function onJoined(\Closure $call): self
+    {
+        $this->onJoined = $call;
+
+        return $this;
+    }
+
+    /**
+     * Serves jobs until stop is called, or SIGTERM or SIGINT where PHP has pcntl; the job that
+     * runs is finished and answered first. It joins all brokers, and holds one job of each.
+     *
+     * @param ?int $jobs so many at most, for processes that begin anew now and then
+     * @throws RefusedException when all brokers refuse the worker for good
+     */
+    public function run(?int $jobs = null): void
+    {
+        $before = $this->catchSignals();
+        try {
+            /** @var array<string, array{float, Backoff}> $due when to try a broker again that is not joined */
+            $due = [];
+            foreach ($this->settings->addrs('worker') as $addr) {
+                $due[$addr] = [0.0, new Backoff($this->settings->backoff)];
+            }
+            while (!$this->stopping && $jobs !== 0) {
+                $next = $this->joinAll($due);
+                $others = $this->parent === null ? [] : [$this->parent];
+                if (Connection::pump($this->joined, $this->waiting === [] ? $next : 0.0, $others) !== []) {
+                    $this->stop();
+                }
+                while (!$this->stopping && $jobs !== 0 && ($job = array_shift($this->waiting)) !== null) {
+                    $this->work($job[0], $job[1], $jobs === 1);
+                    $jobs = $jobs === null ? null : $jobs - 1;
+                }
+            }
+            $this->leave();
+        } finally {
+            foreach ($this->joined as $at) {
+                $at->close(new ClosedException('the worker has ended'));
+            }
+            [$this->joined, $this->waiting] = [[], []];
+            foreach ($before as $signal => $handler) {
+                pcntl_signal($signal, $handler);
+            }
+        }
+    }
+
+    /** Takes no more jobs: run returns when the running one is answered. A handler may call it. */
+    public function stop(): void
+    {
+        $this->stopping = true;
+    }
+
+    /**
+     * Serves jobs in so many processes, each with a socket of its own; one that dies is
+     * replaced. SIGTERM and SIGINT stop all of them, and so does the end of this one. Needs
+     * pcntl and posix.
+     *
+     * @param int $processes how many run at a time
+     * @param ?int $jobs how many each does before it is replaced
+     */
+    public function fork(int $processes, ?int $jobs = null): void
+    {
+        Wire::integer('processes', $processes, 1, 10_000);
+        /** @var array<int, float> $children when each began */
+        $children = [];
+        $life = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0)
+            ?: throw new \RuntimeException('fork: no socket pair');
+        $before = $this->catchSignals();
+        try {
+            while (!$this->stopping || $children !== []) {
+                while (!$this->stopping && count($children) < $processes) {
+                    $pid = pcntl_fork();
+                    if ($pid < 0) {
+                        throw new \RuntimeException('fork: ' . pcntl_strerror(pcntl_get_last_error()));
+                    }
+                    if ($pid === 0) {
+                        fclose($life[0]);
+                        $this->parent = $life[1];
+                        $this->child($jobs);
+                    }
+                    $children[$pid] = microtime(true);
+                }
+                if ($this->stopping) {
+                    foreach ($children as $pid => $_) {
+                        posix_kill($pid, SIGTERM);
+                    }
+                }
+                $pid = pcntl_waitpid(-1, $status, WNOHANG);
+                if ($pid > 0 && isset($children[$pid])) {
+                    $well = pcntl_wifexited($status) && pcntl_wexitstatus($status) === 0;
+                    if (!$well) {
+                        $this->settings->log('error', "process $pid ended with status $status");
+                        usleep(microtime(true) - $children[$pid] < 1 ? 500_000 : 0); // not ever faster
+                    }
+                    unset($children[$pid]);
+                } else {
+                    usleep(20_000);
+                }
+            }
+        } finally {
+            foreach ($before as $signal => $handler) {
+                pcntl_signal($signal, $handler);
+            }
+        }
+    }
+
+    private function child(?int $jobs): never
+    {
+        try {
+            $this->run($jobs);
+            exit(0);
+        } catch (\Throwable $e) {
+            $this->settings->log('error', $e->getMessage(), ['exception' => $e]);
+            exit(1);
+        }
+    }
+
+    /**
+     * Joins the brokers whose time has come.
+     *
+     * @param array<string, array{float, Backoff}> $due
+     * @return float seconds until there is another to join
+     */
+    private function joinAll(array &$due): float
+    {
+        $next = 60.0;
+        $refused = [];
+        foreach ($due as $addr => [$at, $backoff]) {
+            $old = $this->joined[$addr] ?? null;
+            if ($old !== null && $old->ended === null) {
+                continue;
+            }
+            if ($old !== null) {
+                unset($this->joined[$addr]);
+                $backoff->lasted(microtime(true) - $old->began);
+                $at = $this->put($due, $addr, $old->ended);
+            }
+            if ($at <= microtime(true)) {
+                try {
+                    $this->joinOne($addr);
+                    continue;
+                } catch (GloomException $e) {
+                    if ($e instanceof RefusedException && $e->isFinal()) {
+                        $refused[] = $e;
+                    }
+                    $at = $this->put($due, $addr, $e);
+                }
+            }
+            $next = min($next, $at - microtime(true));
+        }
+        if (count($refused) === count($due)) {
+            throw $refused[0];
+        }
+
+        return $next;
+    }
+
+    /**
+     * Puts a broker off; returns until when.
+     *
+     * @param array<string, array{float, Backoff}> $due
+     */
+    private function put(array &$due, string $addr, \Throwable $why): float
+    {
+        $this->settings->log('warning', "$addr: {$why->getMessage()}");
+
+        return $due[$addr][0] = microtime(true) + $due[$addr][1]->wait();
+    }
+
+    private function joinOne(string $addr): void
+    {
+        $at = new Connection($addr, $this->settings);
+        $at->onNews = function (array $message) use ($at): void {
+            $action = $message['action'] ?? null;
+            if ($action === 'job' && isset($message['id'], $message['type'], $message['body'])) {
+                $this->waiting[] = [$at, $message];
+            } elseif ($action === 'cancel' && ($message['id'] ?? null) === $this->running) {
+                $this->unwanted = true;
+            }
+        };
+        $this->told($at, $this->join);
+        $this->joined[$addr] = $at;
+        $this->settings->log('debug', "$addr: joined");
+        $this->onJoined?->__invoke($addr);
+    }
+
+    /** Leaves all brokers, and gives back what has not begun. */
+    private function leave(): void
+    {
+        foreach ($this->joined as $at) {
+            try {
+                $this->told($at, Wire::encode(['action' => 'leave']));
+                foreach ($this->waiting as [$from, $message]) {
+                    if ($from === $at) {
+                        $this->told($at, Wire::encode(['action' => 'release', 'id' => $message['id']]));
+                    }
+                }
+            } catch (GloomException $e) {
+                $this->settings->log('warning', $e->getMessage());
+            }
+        }
+    }
+
+    /** @param array<string, mixed> $message */
+    private function work(Connection $at, array $message, bool $last): void
+    {
+        if ($at->ended !== null) {
+            return; // its job goes to another worker
+        }
+        [$this->at, $this->running, $this->unwanted] = [$at, $message['id'], false];
+        try {
+            $answer = $this->respond($message);
+        } catch (\Throwable $e) {
+            $answer = $this->failure($message['id'], $e);
+        }
+        if (strlen($answer) - Wire::HEADER > $at->maxFrame) {
+            $size = strlen($answer) - Wire::HEADER;
+            $answer = $this->failure($message['id'], new Fatal("answer of $size bytes, at most $at->maxFrame are taken"));
+        }
+        $this->running = null;
+        if ($last || $this->stopping) {
+            // No job may come behind the answer.
+            $at->ask(Wire::encode(['action' => 'leave']), static function (): void {
+            });
+        }
+        try {
+            $this->told($at, $answer);
+        } catch (RefusedException $e) {
+            if ($e->error !== 'unknown_id') {
+                $this->told($at, $this->failure($message['id'], new Fatal("answer {$e->getMessage()}")));
+            }
+        } catch (LostException) {
+            // Its job goes to another worker.
+        }
+    }
+
+    /** @param array<string, mixed> $message */
+    private function respond(array $message): string
+    {
+        /** @var RawJson $raw */
+        $raw = $message['body'];
+        try {
+            $body = $this->settings->raw ? $raw : $raw->value();
+        } catch (\JsonException $e) {
+            throw new Fatal("body: {$e->getMessage()}; a worker with raw: true can read it");
+        }
+        $headers = is_array($message['headers'] ?? null) ? $message['headers'] : [];
+        $answer = ($this->handler)(new Job($this, $message['id'], $message['type'], $raw, $body, $headers));
+        try {
+            return Wire::encode(['action' => 'respond', 'id' => $message['id'], 'body' => RawJson::from($answer)]);
+        } catch (\JsonException $e) {
+            throw new Fatal("answer: {$e->getMessage()}");
+        }
+    }
+
+    /** The frame for a run whose handler threw. */
+    private function failure(string $id, \Throwable $e): string
+    {
+        if ($e instanceof Release) {
+            return Wire::encode(['action' => 'release', 'id' => $id, 'delay_ms' => Wire::millis('delay', $e->delay) ?: null]);
+        }
+        $meant = $e instanceof Fatal || $e instanceof RetryAfter;
+        if (!$meant && !$this->unwanted) {
+            $this->settings->log('error', "job \"$id\": {$e->getMessage()}", ['exception' => $e]);
+        }
+        $reason = $meant ? $e->getMessage() : trim($e::class . ': ' . $e->getMessage(), ': ');
+        if (strlen($reason) > self::REASON) {
+            $reason = substr($reason, 0, self::REASON) . '…';
+        }
+        if (preg_match('//u', $reason) !== 1) { // also where it was cut
+            $reason = (string) preg_replace('/[^\x00-\x7f]+/', '?', $reason);
+        }
+
+        return Wire::encode([
+            'action' => 'fail', 'id' => $id, 'reason' => $reason === '' ? 'failed by the worker' : $reason, 'retry' => $e instanceof Fatal ? false : null,
+            'delay_ms' => $e instanceof RetryAfter ? Wire::millis('delay', $e->delay) : null,
+        ]);
+    }
+
+    /** Sends a request, and waits for its reply. */
+    private function told(Connection $at, string $frame): void
+    {
+        $told = false;
+        $at->ask($frame, static function (?GloomException $error) use (&$told): void {
+            $told = $error ?? true;
+        });
+        while ($told === false) {
+            Connection::pump([$at], 60.0);
+        }
+        if ($told instanceof GloomException) {
+            throw $told;
+        }
+    }
+
+    /** @internal */
+    public function progress(Job $job, mixed $body): void
+    {
+        $frame = Wire::encode(['action' => 'progress', 'id' => $job->id, 'body' => RawJson::from($body)]);
+        if ($this->at !== null && $this->running === $job->id) {
+            try {
+                $this->told($this->at, $frame);
+            } catch (GloomException) {
+                // The run is over: unwanted tells.
+            }
+        }
+    }
+
+    /** @internal */
+    public function unwanted(Job $job, float $within): bool
+    {
+        $gone = fn (): bool => $this->running !== $job->id || $this->unwanted || $this->at?->ended !== null;
+        $late = microtime(true) + $within;
+        do {
+            if ($this->at !== null && !$gone()) {
+                Connection::pump([$this->at], max(0.0, $late - microtime(true)));
+            }
+        } while (!$gone() && microtime(true) < $late);
+
+        return $gone();
+    }
+
+    /** @return array<int, mixed> the handlers there were */
+    private function catchSignals(): array
+    {
+        if (!function_exists('pcntl_async_signals')) {
+            return [];
+        }
+        pcntl_async_signals(true);
+        $before = [];
+        foreach ([SIGTERM, SIGINT] as $signal) {
+            $before[$signal] = pcntl_signal_get_handler($signal);
+            pcntl_signal($signal, $this->stop(...), false);
+        }
+
+        return $before;
+    }
+}
