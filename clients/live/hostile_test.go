@@ -1,0 +1,257 @@
+package live
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"gloom/broker/server"
+	"gloom/clients/live/agent"
+)
+
+func guarded(w *world) {
+	folder := w.TempDir()
+	cert, key, tokens := filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "tokens")
+	certificate(w, cert, key)
+	if err := os.WriteFile(tokens, []byte("s3cret submit echo\nw0rk work\n"), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	srv := w.broker(func(o *server.Options) { o.TLSCert, o.TLSKey, o.TokenFile = cert, key, tokens })
+	work, to := workers("echo")(srv), addrs(srv)
+	work.CA, work.Token, to.CA, to.Token = cert, "w0rk", cert, "s3cret"
+	w.worker(work)
+	s := w.submitter(to)
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	s.failed(s.do(agent.Command{Do: "submit", Type: "other"}), "refused", "forbidden")
+	to.Token = "wrong"
+	s = w.submitter(to)
+	s.failed(s.do(agent.Command{Do: "submit", Type: "echo"}), "refused", "unauthorized")
+	// A client that does not know the issuer does not connect.
+	plain := addrs(srv)
+	plain.Addrs[0], plain.Token = "tls://"+plain.Addrs[0], "s3cret"
+	s = w.submitter(plain)
+	tag := s.do(agent.Command{Do: "submit", Type: "echo"})
+	select {
+	case e := <-s.Events:
+		if e.Tag == tag && e.Error == nil {
+			w.Errorf("told %s over an unknown issuer", show(e))
+		}
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+// certificate writes a certificate for 127.0.0.1, which is its own issuer, and its key.
+func certificate(w *world, cert, key string) {
+	w.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		w.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gloom test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		w.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// newFake starts a broker that answers hello and then does as script says, with the
+// number of the connection, from 0.
+func newFake(w *world, script func(n int, p *peer)) string {
+	w.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { ln.Close() })
+	go func() {
+		for n := 0; ; n++ {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer nc.Close()
+				script(n, &peer{nc})
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+type peer struct{ net.Conn }
+
+// read is the next frame's payload; "" at the end.
+func (p *peer) read() string {
+	var size [4]byte
+	if _, err := io.ReadFull(p, size[:]); err != nil {
+		return ""
+	}
+	payload := make([]byte, binary.BigEndian.Uint32(size[:]))
+	if _, err := io.ReadFull(p, payload); err != nil {
+		return ""
+	}
+	return string(payload)
+}
+
+// past reads frames until one has this verb, answering those before it with ok.
+func (p *peer) past(verb string) string {
+	for {
+		frame := p.read()
+		if frame == "" || strings.Contains(frame, `"action":"`+verb+`"`) {
+			return frame
+		}
+		p.send(`{"ok":true}`)
+	}
+}
+
+func (p *peer) send(payload string) {
+	p.Write(binary.BigEndian.AppendUint32(nil, uint32(len(payload))))
+	p.Write([]byte(payload))
+}
+
+// id is that of a frame.
+func id(frame string) string {
+	_, rest, _ := strings.Cut(frame, `"id":"`)
+	found, _, _ := strings.Cut(rest, `"`)
+	return found
+}
+
+// serveOne answers one submit as a broker does.
+func (p *peer) serveOne() {
+	frame := p.past("submit")
+	p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
+	p.send(fmt.Sprintf(`{"id":%q,"body":"well"}`, id(frame)))
+	io.Copy(io.Discard, p)
+}
+
+func silentBroker(w *world) {
+	addr := newFake(w, func(n int, p *peer) {
+		if n > 0 {
+			p.serveOne()
+			return
+		}
+		// It takes the job, and is heard no more.
+		frame := p.past("submit")
+		p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
+		io.Copy(io.Discard, p)
+	})
+	s := w.submitter(agent.Options{Addrs: []string{addr}, Heartbeat: 100})
+	tag := s.do(agent.Command{Do: "submit", Type: "echo"})
+	s.acked(tag)
+	if told := s.failed(tag, "lost", ""); !told.Acked {
+		w.Errorf("told %+v of an acked job", told)
+	}
+	s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
+}
+
+// nonsense is what ends a connection: raw bytes, or payloads of frames.
+var nonsense = []struct {
+	name   string
+	raw    string
+	frames []string
+}{
+	{name: "a length beyond all limits", raw: "\xff\xff\xff\xff{"},
+	{name: "http", raw: "HTTP/1.1 400 Bad Request\r\n\r\n"},
+	{name: "half a frame", raw: "\x00\x00\x00\x10{\"ok\""},
+	{name: "no json", frames: []string{`{"ok":tru`}},
+	{name: "an array", frames: []string{`[1]`}},
+	{name: "an empty frame", frames: []string{``}},
+	{name: "oks that nothing asked for", frames: []string{`{"ok":true}`, `{"ok":true}`, `{"ok":true}`, `{"ok":true}`}},
+	{name: "a refusal of the connection", frames: []string{`{"error":"overloaded","reason":"one too many"}`}},
+}
+
+func nonsenseToSubmitter(w *world) {
+	for _, bad := range nonsense {
+		addr := newFake(w, func(n int, p *peer) {
+			if n > 0 {
+				p.serveOne()
+				return
+			}
+			frame := p.past("submit")
+			p.send(fmt.Sprintf(`{"ok":true,"id":%q}`, id(frame)))
+			io.WriteString(p, bad.raw)
+			for _, f := range bad.frames {
+				p.send(f)
+			}
+			time.Sleep(50 * time.Millisecond)
+		})
+		s := w.submitter(agent.Options{Addrs: []string{addr}})
+		if e := s.end(s.do(agent.Command{Do: "submit", Type: "echo"})); e.Error == nil || e.Error.Kind != "lost" || !e.Error.Acked {
+			w.Errorf("%s: told %s", bad.name, show(e))
+		}
+		s.again(agent.Command{Do: "submit", Type: "echo"}, `"well"`)
+		s.Kill()
+	}
+	// What is strange but allowed is passed over.
+	addr := newFake(w, func(_ int, p *peer) {
+		frame := p.past("submit")
+		name := id(frame)
+		for _, f := range []string{
+			`{"moons":4}`, `{"action":"dance","id":1}`, `{"id":"nobody's","body":1}`, `{"id":"nobody's","progress":1}`,
+			fmt.Sprintf(`{"later":true,"ok":true,"id":%q}`, name), fmt.Sprintf(`{"id":%q,"progress":1}`, name),
+			`{"error":"job_failed","reason":"of another","id":"nobody's"}`,
+			fmt.Sprintf(` { "more" : [ ] , "body" : "well" , "id" : %q } `, name),
+		} {
+			p.send(f)
+		}
+		io.Copy(io.Discard, p)
+	})
+	s := w.submitter(agent.Options{Addrs: []string{addr}})
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo"}), `"well"`)
+}
+
+func nonsenseToWorker(w *world) {
+	for _, bad := range nonsense {
+		var served atomic.Bool
+		addr := newFake(w, func(n int, p *peer) {
+			p.past("join")
+			p.send(`{"ok":true}`)
+			if n == 0 {
+				io.WriteString(p, bad.raw)
+				for _, f := range bad.frames {
+					p.send(f)
+				}
+				time.Sleep(50 * time.Millisecond)
+				return
+			}
+			p.send(`{"moons":4}`)
+			p.send(`{"action":"cancel","id":"nobody's"}`)
+			p.send(`{"action":"job","id":"a1","type":"echo","body":{"x":1.10},"later":[]}`)
+			answer := p.past("respond")
+			served.Store(strings.Contains(answer, `"a1"`) && strings.Contains(answer, `{"x":1.10}`))
+			p.send(`{"ok":true}`)
+			io.Copy(io.Discard, p)
+		})
+		a := w.start("worker", agent.Options{Addrs: []string{addr}, Types: []string{"echo"}})
+		w.until("a job is answered after "+bad.name, served.Load)
+		a.Kill()
+	}
+}

@@ -1,0 +1,297 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/clients/live/agent"
+)
+
+// hostile are bodies that a client is tempted to change.
+var hostile = []string{
+	`null`, `true`, `""`, `0`, `-0`, `[]`, `{}`, ` { "a" : [ 1 ,2 ] } `,
+	`123456789012345678901234567890`, `9007199254740993`, `1E400`, `1.10`, `-1e-400`,
+	`"\u00e9\/\"\\"`, `"\ud800"`, `"\udc00x"`, "\"\u2028\u2029\"", `"\u0000"`, `"é漢😀"`,
+	`{"z":1,"a":2,"z":3}`, `{"__proto__":{"x":1},"constructor":null}`, `{"":0,"0":1}`,
+	`{"error":"job_failed","id":"x","ok":true,"action":"ping"}`, "[1,\n\t2\r\n]", `"\u0062ody"`,
+	strings.Repeat("[", 1000) + strings.Repeat("]", 1000), `"` + strings.Repeat("x", 1<<20) + `"`,
+}
+
+func bodies(w *world) {
+	srv := w.broker()
+	w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	for _, body := range hostile {
+		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: body})
+		s.answered(tag, strings.TrimSpace(body))
+	}
+}
+
+func manyJobs(w *world) {
+	srv := w.broker()
+	work := workers("echo")(srv)
+	work.Concurrency = 16
+	w.worker(work)
+	to := addrs(srv)
+	to.Window = 50
+	s := w.submitter(to)
+	var tags []string
+	for i := range 500 {
+		tags = append(tags, s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i)}))
+	}
+	for i, tag := range tags {
+		s.answered(tag, fmt.Sprint(i))
+	}
+}
+
+func failures(w *world) {
+	srv := w.broker()
+	w.worker(workers("echo")(srv))
+	jobs := w.jobs(srv)
+	var failed *gloom.JobError
+	_, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"fail":"disk full: é"}`), Retries: 2})
+	if !errors.As(err, &failed) || !strings.Contains(failed.Reason, "disk full: é") || failed.Final {
+		w.Errorf("fail: %v", err)
+	}
+	_, err = jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"fatal":"no such file"}`), Retries: 1000, Backoff: time.Hour})
+	if !errors.As(err, &failed) || failed.Reason != "no such file" || !failed.Final {
+		w.Errorf("fatal: %v", err)
+	}
+	// An hour of backoff is replaced by the delay that the handler asks for.
+	began := time.Now()
+	_, err = jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"retry_after":150}`), Retries: 1, Backoff: time.Hour})
+	if !errors.As(err, &failed) || !failed.Later || time.Since(began) < 150*time.Millisecond {
+		w.Errorf("retry_after: %v after %v", err, time.Since(began))
+	}
+	r, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`{"release":50}`), Retries: gloom.NoRetries})
+	if err != nil || string(r.Body) != `{"release":50}` {
+		w.Errorf("release: %s, %v", r.Body, err)
+	}
+	// The submitter's side of the same.
+	s := w.submitter(addrs(srv))
+	none := 0
+	told := s.failed(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"fail":"why"}`, Retries: &none}), "job", "job_failed")
+	if !strings.Contains(told.Reason, "why") || told.Lost {
+		w.Errorf("told %+v", told)
+	}
+}
+
+func cancelWaiting(w *world) {
+	s := w.submitter(addrs(w.broker()))
+	tag := s.do(agent.Command{Do: "submit", ID: "a", Type: "nobody"})
+	s.acked(tag)
+	s.done(s.do(agent.Command{Do: "cancel", ID: "a"}))
+	s.failed(tag, "job", "cancelled")
+	s.failed(s.do(agent.Command{Do: "cancel", ID: "a"}), "refused", "unknown_id")
+}
+
+func cancelRunning(w *world) {
+	srv := w.broker()
+	a := w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	tag := s.do(agent.Command{Do: "submit", ID: "a", Type: "echo", Body: `{"unwanted":true}`})
+	s.acked(tag)
+	w.until("it runs", func() bool { return running(srv) == 1 })
+	s.done(s.do(agent.Command{Do: "cancel", ID: "a"}))
+	s.failed(tag, "job", "cancelled")
+	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "a" })
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+}
+
+func timeouts(w *world) {
+	srv := w.broker()
+	a := w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	none := 0
+	tag := s.do(agent.Command{Do: "submit", ID: "slow", Type: "echo", Body: `{"unwanted":true}`, Timeout: 100, Retries: &none})
+	s.failed(tag, "job", "job_failed")
+	w.told(a, "that it is unwanted", func(e agent.Event) bool { return e.Unwanted == "slow" })
+	// Its worker has answered in the end, and works on.
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `2`}), `2`)
+}
+
+func expires(w *world) {
+	s := w.submitter(addrs(w.broker()))
+	s.failed(s.do(agent.Command{Do: "submit", Type: "nobody", Expires: 50}), "job", "expired")
+}
+
+func progresses(w *world) {
+	srv := w.broker()
+	w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":{"done": 0.50}}`, Progress: true})
+	e := s.next(tag)
+	for e.Acked {
+		e = s.next(tag)
+	}
+	var news any
+	if e.Progress == nil || json.Unmarshal([]byte(*e.Progress), &news) != nil || fmt.Sprint(news) != "map[done:0.5]" {
+		w.Errorf("told %s", show(e))
+	}
+	s.answered(tag, `{"progress":{"done": 0.50}}`)
+	// Nobody asked for it here, and nothing comes.
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"progress":1}`}), `{"progress":1}`)
+}
+
+func options(w *world) {
+	srv := w.broker()
+	s := w.submitter(addrs(srv))
+	low, high := int64(-5), int64(1)<<53-1
+	never, soon := 3_600_000, 0
+	order := []agent.Command{
+		{ID: "low", Priority: &low}, {ID: "first"}, {ID: "second"}, {ID: "high", Priority: &high},
+		{ID: "old", Age: 60_000}, {ID: "changed", Delay: &never}, {ID: "detached", Detach: true},
+	}
+	for _, c := range order {
+		c.Do, c.Type, c.Body = "submit", "echo", `"`+c.ID+`"`
+		tag := s.do(c)
+		if c.Detach { // the ack is its end
+			if e := s.end(tag); e.Result == nil {
+				w.Errorf("detached: %s", show(e))
+			}
+		} else {
+			s.acked(tag)
+		}
+	}
+	ten := int64(10)
+	s.done(s.do(agent.Command{Do: "change", ID: "changed", Priority: &ten, Delay: &soon, Groups: []string{"a", "b"}}))
+	s.done(s.do(agent.Command{Do: "ping"}))
+	var ran []string
+	all := make(chan struct{})
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		if ran = append(ran, job.ID); len(ran) == len(order) {
+			close(all)
+		}
+		return job.Body, nil
+	}})
+	select {
+	case <-all:
+	case <-time.After(patience):
+		w.Fatal("not all ran")
+	}
+	if got := strings.Join(ran, " "); got != "high changed old first second detached low" {
+		w.Errorf("ran %s", got)
+	}
+}
+
+func headers(w *world) {
+	srv := w.broker()
+	work := workers("echo")(srv)
+	work.Headers = true
+	w.worker(work)
+	s := w.submitter(addrs(srv))
+	tag := s.do(agent.Command{
+		Do: "submit", Type: "echo", Body: `{"headers":true}`, Groups: []string{"tenant-1", "é"},
+		Headers: json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","n":[1]}`),
+	})
+	e := s.end(tag)
+	var got map[string]any
+	if e.Result == nil || json.Unmarshal([]byte(*e.Result), &got) != nil || len(got) != 2 || got["traceparent"] != "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" {
+		w.Errorf("told %s", show(e))
+	}
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"headers":true}`}), `{}`)
+	twice := s.do(agent.Command{Do: "submit", Type: "echo", Groups: []string{"a", "a"}})
+	if e := s.end(twice); e.Error == nil {
+		w.Errorf("a group named twice: %s", show(e))
+	}
+}
+
+func patterns(w *world) {
+	srv := w.broker()
+	work := workers("mail-*", "sms")(srv)
+	work.Except = []string{"mail-test"}
+	w.worker(work)
+	s := w.submitter(addrs(srv))
+	s.answered(s.do(agent.Command{Do: "submit", Type: "mail-welcome", Body: `{"type":true}`}), `"mail-welcome"`)
+	s.answered(s.do(agent.Command{Do: "submit", Type: "sms", Body: `{"type":true}`}), `"sms"`)
+	s.failed(s.do(agent.Command{Do: "submit", Type: "mail-test", Expires: 100}), "job", "expired")
+}
+
+func heldID(w *world) {
+	srv := w.broker()
+	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
+	tag := s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"})
+	s.acked(tag)
+	s.failed(s.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
+	other.failed(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}), "refused", "id_exists")
+	other.failed(other.do(agent.Command{Do: "cancel", ID: "twin"}), "refused", "unknown_id")
+	s.done(s.do(agent.Command{Do: "cancel", ID: "twin"}))
+	other.acked(other.do(agent.Command{Do: "submit", ID: "twin", Type: "nobody"}))
+}
+
+func overload(w *world) {
+	s := w.submitter(addrs(w.broker(func(o *server.Options) { o.MaxJobs = 2 })))
+	for range 2 {
+		s.acked(s.do(agent.Command{Do: "submit", Type: "nobody"}))
+	}
+	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "nobody"}), "refused", "overloaded"); !strings.Contains(told.Reason, "2") {
+		w.Errorf("the reason names no limit: %q", told.Reason)
+	}
+	s.done(s.do(agent.Command{Do: "ping"}))
+}
+
+func tooLarge(w *world) {
+	srv := w.broker(func(o *server.Options) { o.MaxFrame = 64 << 10 })
+	large := `"` + strings.Repeat("x", 64<<10) + `"`
+	var to atomic.Int32
+	w.serve(srv, &gloom.Worker{Type: "small", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		to.Add(1)
+		return job.Body, nil
+	}})
+	// Heartbeats make every client ask for the limits.
+	options := addrs(srv)
+	options.Heartbeat = 60_000
+	s := w.submitter(options)
+	s.answered(s.do(agent.Command{Do: "submit", Type: "small", Body: `0`}), `0`)
+	s.failed(s.do(agent.Command{Do: "submit", Type: "small", Body: large}), "refused", "size_error")
+	s.answered(s.do(agent.Command{Do: "submit", Type: "small", Body: `1`}), `1`)
+	if n := to.Load(); n != 2 {
+		w.Errorf("%d jobs ran", n)
+	}
+}
+
+func takenOver(w *world) {
+	srv := w.broker()
+	s, other := w.submitter(addrs(srv)), w.submitter(addrs(srv))
+	tag := s.do(agent.Command{Do: "submit", ID: "k", Type: "later", Keep: 60_000})
+	s.acked(tag)
+	attached := other.do(agent.Command{Do: "attach", ID: "k", Progress: true})
+	other.acked(attached)
+	s.failed(tag, "job", "taken_over")
+	w.serve(srv, &gloom.Worker{Type: "later", Handler: func(context.Context, *gloom.Job) (any, error) { return "here", nil }})
+	other.answered(attached, `"here"`)
+	other.failed(other.do(agent.Command{Do: "attach", ID: "k"}), "refused", "unknown_id")
+}
+
+func drainAndClose(w *world) {
+	srv := w.broker()
+	w.serve(srv, &gloom.Worker{Type: "slow", Handler: func(_ context.Context, job *gloom.Job) (any, error) {
+		time.Sleep(100 * time.Millisecond)
+		return job.Body, nil
+	}})
+	s := w.submitter(addrs(srv))
+	tag := s.do(agent.Command{Do: "submit", Type: "slow", Body: `1`})
+	s.acked(tag)
+	drained := s.do(agent.Command{Do: "drain"})
+	s.answered(tag, `1`)
+	s.done(drained)
+	s.failed(s.do(agent.Command{Do: "submit", Type: "slow"}), "closed", "")
+
+	s = w.submitter(addrs(srv))
+	tag = s.do(agent.Command{Do: "submit", Type: "nobody"})
+	s.acked(tag)
+	s.done(s.do(agent.Command{Do: "close"}))
+	if told := s.failed(tag, "lost", ""); !told.Acked {
+		w.Errorf("told %+v of an acked job", told)
+	}
+	if err := s.Wait(patience); err != nil {
+		w.Errorf("the program: %v", err)
+	}
+}

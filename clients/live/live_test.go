@@ -1,0 +1,288 @@
+// Package live tries the clients of all languages against a real broker, each by the same
+// table of scenarios.
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/clients/live/agent"
+)
+
+// patience is how long anything may take that should happen.
+const patience = 30 * time.Second
+
+var languages []agent.Language
+
+func TestMain(m *testing.M) {
+	scratch, err := os.MkdirTemp("", "gloom-live-")
+	if err == nil {
+		languages, err = agent.Languages("..", scratch)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(code)
+}
+
+// TestClients runs each scenario with each client.
+func TestClients(t *testing.T) {
+	for _, l := range languages {
+		t.Run(l.Name, func(t *testing.T) {
+			for _, s := range scenarios {
+				t.Run(strings.ReplaceAll(s.name, " ", "_"), func(t *testing.T) { s.run(&world{T: t, language: l}) })
+			}
+		})
+	}
+}
+
+// world is what one scenario has: a broker when it asks for one, and programs.
+type world struct {
+	*testing.T
+	language agent.Language
+	tags     atomic.Int64
+}
+
+// broker starts a broker in this process.
+func (w *world) broker(change ...func(*server.Options)) *server.Server {
+	w.Helper()
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
+	for _, c := range change {
+		c(&opt)
+	}
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { srv.Close() })
+	return srv
+}
+
+// submitter is a program that submits, with what it has told.
+type submitter struct {
+	*agent.Agent
+	w    *world
+	told map[string][]agent.Event
+}
+
+func (w *world) start(role string, options agent.Options) *agent.Agent {
+	w.Helper()
+	if options.Backoff == [2]int{} {
+		options.Backoff = [2]int{1, 50}
+	}
+	said := &said{}
+	a, err := w.language.Start(role, options, said)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		a.Kill()
+		a.Wait(patience)
+		if w.Failed() {
+			w.Logf("%s said:\n%s", role, said.String())
+		}
+	})
+	return a
+}
+
+// submitter starts a program that submits.
+func (w *world) submitter(options agent.Options) *submitter {
+	w.Helper()
+	return &submitter{Agent: w.start("submitter", options), w: w, told: map[string][]agent.Event{}}
+}
+
+// do begins a command and returns its tag.
+func (s *submitter) do(c agent.Command) string {
+	s.w.Helper()
+	c.Tag = fmt.Sprint(s.w.tags.Add(1))
+	if c.Do == "submit" && c.Body == "" {
+		c.Body = "null"
+	}
+	if err := s.Tell(c); err != nil {
+		s.w.Fatal(err)
+	}
+	return c.Tag
+}
+
+// next waits for the next thing told under a tag.
+func (s *submitter) next(tag string) agent.Event {
+	s.w.Helper()
+	late := time.After(patience)
+	for len(s.told[tag]) == 0 {
+		select {
+		case e, ok := <-s.Events:
+			if !ok {
+				s.w.Fatal("the program ended")
+			}
+			s.told[e.Tag] = append(s.told[e.Tag], e)
+		case <-late:
+			s.w.Fatalf("nothing was told of command %s within %v", tag, patience)
+		}
+	}
+	e := s.told[tag][0]
+	s.told[tag] = s.told[tag][1:]
+	return e
+}
+
+// acked waits until the broker has a job.
+func (s *submitter) acked(tag string) {
+	s.w.Helper()
+	if e := s.next(tag); !e.Acked {
+		s.w.Fatalf("told %s instead of the ack", show(e))
+	}
+}
+
+// end waits for a job's end, past acks and progress.
+func (s *submitter) end(tag string) agent.Event {
+	s.w.Helper()
+	for {
+		if e := s.next(tag); !e.Acked && e.Progress == nil {
+			return e
+		}
+	}
+}
+
+// answered demands that a job ends with this answer.
+func (s *submitter) answered(tag, want string) {
+	s.w.Helper()
+	if e := s.end(tag); e.Result == nil || *e.Result != want {
+		s.w.Errorf("job ended with %s, want the answer %.200s", show(e), want)
+	}
+}
+
+// again submits a job until it is answered. A client may say that a connection was lost
+// before it could send the job, which never ran then.
+func (s *submitter) again(c agent.Command, want string) {
+	s.w.Helper()
+	for {
+		e := s.end(s.do(c))
+		if e.Error != nil && e.Error.Kind == "lost" && !e.Error.Sent {
+			continue
+		}
+		if e.Result == nil || *e.Result != want {
+			s.w.Errorf("job ended with %s, want the answer %.200s", show(e), want)
+		}
+		return
+	}
+}
+
+// failed demands that a job or command ends with this kind of error, and code.
+func (s *submitter) failed(tag, kind, code string) agent.Failure {
+	s.w.Helper()
+	e := s.end(tag)
+	if e.Error == nil || e.Error.Kind != kind || e.Error.Code != code {
+		s.w.Errorf("ended with %s, want %s %s", show(e), kind, code)
+		return agent.Failure{}
+	}
+	return *e.Error
+}
+
+// done demands that a command was done.
+func (s *submitter) done(tag string) {
+	s.w.Helper()
+	if e := s.end(tag); !e.OK {
+		s.w.Fatalf("ended with %s, want ok", show(e))
+	}
+}
+
+func show(e agent.Event) string {
+	switch {
+	case e.Error != nil:
+		return fmt.Sprintf("error %+v", *e.Error)
+	case e.Result != nil:
+		return fmt.Sprintf("result %.200s", *e.Result)
+	case e.Progress != nil:
+		return fmt.Sprintf("progress %.200s", *e.Progress)
+	}
+	return fmt.Sprintf("%+v", e)
+}
+
+// worker starts a program that works, and waits until it has joined.
+func (w *world) worker(options agent.Options) *agent.Agent {
+	w.Helper()
+	a := w.start("worker", options)
+	w.told(a, "joined", func(e agent.Event) bool { return e.Joined })
+	return a
+}
+
+// told waits until a worker's program tells this.
+func (w *world) told(a *agent.Agent, what string, is func(agent.Event) bool) {
+	w.Helper()
+	late := time.After(patience)
+	for {
+		select {
+		case e, ok := <-a.Events:
+			if !ok {
+				w.Fatalf("the worker ended without telling %s: %v", what, a.Wait(patience))
+			}
+			if is(e) {
+				return
+			}
+		case <-late:
+			w.Fatalf("the worker did not tell %s within %v", what, patience)
+		}
+	}
+}
+
+// within is a context that ends when patience does.
+func (w *world) within() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	w.Cleanup(cancel)
+	return ctx
+}
+
+// jobs is a submitter of the Go client, for scenarios about workers.
+func (w *world) jobs(srv *server.Server, options ...gloom.Option) *gloom.Submitter {
+	w.Helper()
+	options = append([]gloom.Option{gloom.Addrs(srv.SubmitAddr().String())}, options...)
+	jobs, err := gloom.Dial(w.within(), options...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { jobs.Close() })
+	return jobs
+}
+
+// serve is a worker of the Go client, for scenarios about submitters.
+func (w *world) serve(srv *server.Server, worker *gloom.Worker) *gloom.Worker {
+	w.Helper()
+	worker.Options = append(worker.Options, gloom.Addrs(srv.WorkerAddr().String()))
+	if err := worker.Start(w.within()); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { worker.Stop(w.within()) })
+	return worker
+}
+
+func echoes(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }
+
+func addrs(srvs ...*server.Server) agent.Options {
+	var o agent.Options
+	for _, s := range srvs {
+		o.Addrs = append(o.Addrs, s.SubmitAddr().String())
+	}
+	return o
+}
+
+func workers(types ...string) func(srvs ...*server.Server) agent.Options {
+	return func(srvs ...*server.Server) agent.Options {
+		o := agent.Options{Types: types}
+		for _, s := range srvs {
+			o.Addrs = append(o.Addrs, s.WorkerAddr().String())
+		}
+		return o
+	}
+}

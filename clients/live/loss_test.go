@@ -1,0 +1,269 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"gloom/broker"
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+	"gloom/clients/live/agent"
+)
+
+// until waits for a condition.
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for late := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(late) {
+			w.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// running is how many jobs of a broker run.
+func running(srv *server.Server) (n uint64) {
+	srv.Hub().View(func(core *broker.Broker, _ int64) { n = core.Totals().Running })
+	return n
+}
+
+func cutSubmitter(w *world) {
+	srv := w.broker()
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	p := newProxy(w, srv.SubmitAddr().String())
+	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
+	tag := s.do(agent.Command{Do: "submit", Type: "nobody"})
+	s.acked(tag)
+	p.cut()
+	if told := s.failed(tag, "lost", ""); !told.Acked || !told.Sent {
+		w.Errorf("told %+v of an acked job", told)
+	}
+	s.again(agent.Command{Do: "submit", Type: "echo", Body: `1`}, `1`)
+}
+
+func cutKept(w *world) {
+	srv := w.broker()
+	p := newProxy(w, srv.SubmitAddr().String())
+	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
+	var tags []string
+	for i := range 20 {
+		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i), Keep: 60_000})
+		s.acked(tag)
+		tags = append(tags, tag)
+	}
+	p.cut()
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	for i, tag := range tags {
+		s.answered(tag, fmt.Sprint(i))
+	}
+	if p.seen() < 2 {
+		w.Error("nothing was cut")
+	}
+}
+
+// cuts are how many bytes of a connection are each the last one once, in each direction:
+// more than hello, a job and its answer have.
+const cuts = 400
+
+// everyByte is a proxy whose connections are cut after one byte more each, first those to
+// the broker, then those from it. done tells that all were tried.
+func everyByte(w *world, to string) (p *proxy, done func() bool) {
+	step := int64(1)
+	if testing.Short() {
+		step = 7
+	}
+	var n atomic.Int64
+	p = newProxy(w, to)
+	p.limit(func() (int64, int64) {
+		switch at := n.Add(step); {
+		case at <= cuts:
+			return at, -1
+		case at <= 2*cuts:
+			return -1, at - cuts
+		}
+		return -1, -1
+	})
+	return p, func() bool { return n.Load() >= 2*cuts }
+}
+
+func cutEveryByteOfSubmitter(w *world) {
+	srv := w.broker()
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes, Concurrency: 4})
+	p, done := everyByte(w, srv.SubmitAddr().String())
+	s := w.submitter(agent.Options{Addrs: []string{p.addr()}, Backoff: [2]int{1, 2}})
+	for i := 0; !done(); i++ {
+		body := fmt.Sprintf(`"job %d"`, i)
+		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: body, Keep: 60_000, AtLeastOnce: true}), body)
+		if i > 4*cuts {
+			w.Fatalf("%d connections in %d jobs", p.seen(), i)
+		}
+	}
+}
+
+func cutEveryByteOfWorker(w *world) {
+	srv := w.broker()
+	p, done := everyByte(w, srv.WorkerAddr().String())
+	w.start("worker", agent.Options{Addrs: []string{p.addr()}, Types: []string{"echo"}, Backoff: [2]int{1, 2}})
+	jobs := w.jobs(srv)
+	for i := 0; !done(); i++ {
+		body := fmt.Sprintf(`"job %d"`, i)
+		r, err := jobs.Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(body), Retries: 1000})
+		if err != nil || string(r.Body) != body {
+			w.Fatalf("job %d: %s, %v", i, r.Body, err)
+		}
+		if i > 4*cuts {
+			w.Fatalf("%d connections in %d jobs", p.seen(), i)
+		}
+	}
+}
+
+func restarted(w *world) {
+	srv := w.broker()
+	submit, work := srv.SubmitAddr().String(), srv.WorkerAddr().String()
+	w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+	tag := s.do(agent.Command{Do: "submit", Type: "nobody"})
+	s.acked(tag)
+	if err := srv.Close(); err != nil {
+		w.Fatal(err)
+	}
+	if e := s.end(tag); e.Error == nil || e.Error.Kind != "lost" && e.Error.Code != "draining" {
+		w.Errorf("told %s", show(e))
+	}
+	w.broker(func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
+	s.again(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
+}
+
+func forgotten(w *world) {
+	old, srv := w.broker(), w.broker()
+	p := newProxy(w, old.SubmitAddr().String())
+	s := w.submitter(agent.Options{Addrs: []string{p.addr()}})
+	once := s.do(agent.Command{Do: "submit", ID: "once", Type: "echo", Body: `1`, Keep: 60_000})
+	s.acked(once)
+	again := s.do(agent.Command{Do: "submit", ID: "again", Type: "echo", Body: `2`, Keep: 60_000, AtLeastOnce: true})
+	s.acked(again)
+	p.turn(srv.SubmitAddr().String())
+	p.cut()
+	if told := s.failed(once, "lost", ""); !told.Acked {
+		w.Errorf("told %+v of an acked job", told)
+	}
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	s.answered(again, `2`)
+}
+
+func secondBroker(w *world) {
+	first, second := w.broker(), w.broker()
+	for _, srv := range []*server.Server{first, second} {
+		w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	}
+	s := w.submitter(addrs(first, second))
+	for i := range 3 {
+		s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: fmt.Sprint(i)}), fmt.Sprint(i))
+		if i == 0 {
+			first.Close()
+			w.until("the second broker is found", func() bool {
+				e := s.end(s.do(agent.Command{Do: "submit", Type: "echo", Body: `0`}))
+				return e.Result != nil
+			})
+		}
+	}
+}
+
+func draining(w *world) {
+	first, second := w.broker(), w.broker()
+	begun, finish := make(chan struct{}), make(chan struct{})
+	w.serve(first, &gloom.Worker{Type: "slow", Handler: func(context.Context, *gloom.Job) (any, error) {
+		close(begun)
+		<-finish
+		return "finished", nil
+	}})
+	w.serve(second, &gloom.Worker{Type: "slow", Handler: func(context.Context, *gloom.Job) (any, error) { return "second", nil }})
+	s := w.submitter(addrs(first, second))
+	running := s.do(agent.Command{Do: "submit", Type: "slow"})
+	<-begun
+	first.Drain()
+	// The next job is refused, which tells the client to turn to the second broker.
+	w.until("the second broker is found", func() bool {
+		e := s.end(s.do(agent.Command{Do: "submit", Type: "slow"}))
+		if e.Error != nil && e.Error.Code != "draining" {
+			w.Fatalf("told %s", show(e))
+		}
+		return e.Result != nil && *e.Result == `"second"`
+	})
+	close(finish)
+	s.answered(running, `"finished"`)
+}
+
+func twoBrokers(w *world) {
+	first, second := w.broker(), w.broker()
+	work := workers("echo")(first, second)
+	a := w.worker(work)
+	w.told(a, "that it joined the second broker", func(e agent.Event) bool { return e.Joined })
+	for _, srv := range []*server.Server{first, second} {
+		if r, err := w.jobs(srv).Do(w.within(), gloom.Job{Type: "echo", Body: json.RawMessage(`1`)}); err != nil || string(r.Body) != `1` {
+			w.Errorf("%s, %v", r.Body, err)
+		}
+	}
+}
+
+func workerDies(w *world) {
+	srv := w.broker()
+	dying := w.worker(workers("echo")(srv))
+	s := w.submitter(addrs(srv))
+	one := 1
+	tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"exit":true}`, Retries: &one})
+	s.acked(tag)
+	dying.Wait(patience)
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	s.answered(tag, `{"exit":true}`)
+	// Without a retry its submitter learns that the job may have been done.
+	dying = w.worker(workers("other")(srv))
+	none := 0
+	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
+		w.Errorf("told %+v of a job that was lost", told)
+	}
+}
+
+func workerStops(w *world) {
+	srv := w.broker()
+	work := workers("echo")(srv)
+	work.Concurrency = 2
+	a := w.worker(work)
+	s := w.submitter(addrs(srv))
+	none := 0
+	var tags []string
+	for range 4 {
+		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"sleep":300}`, Retries: &none})
+		s.acked(tag)
+		tags = append(tags, tag)
+	}
+	w.until("two run", func() bool { return running(srv) == 2 })
+	a.Stop(syscall.SIGTERM)
+	for _, tag := range tags[:2] {
+		s.answered(tag, `{"sleep":300}`)
+	}
+	w.told(a, "that it left", func(e agent.Event) bool { return e.Left })
+	if err := a.Wait(patience); err != nil {
+		w.Errorf("the worker ended with %v", err)
+	}
+	// What it had not begun has used no run.
+	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
+	for _, tag := range tags[2:] {
+		s.answered(tag, `{"sleep":300}`)
+	}
+}
+
+func unixSockets(w *world) {
+	folder := w.TempDir()
+	submit, work := "unix:"+filepath.Join(folder, "s"), "unix:"+filepath.Join(folder, "w")
+	w.broker(func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
+	w.worker(agent.Options{Addrs: []string{work}, Types: []string{"echo"}})
+	s := w.submitter(agent.Options{Addrs: []string{submit}})
+	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)
+}
