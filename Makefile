@@ -65,12 +65,14 @@ demo: build ## a broker, three workers, and every file of this repository as a j
 # Fuzzing is counted here: when its time is up, go test fails now and then with
 # "context deadline exceeded" and no finding.
 .PHONY: test
-test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, Python
+test: lint ## all checks and tests: race detector, invariants, simulator, fuzz targets, all clients
 	$(GO) test -race -short -vet=off $(TESTING) ./...
 	$(GO) test -tags invariants -vet=off $(TESTING) ./wire ./broker ./broker/hub ./broker/sim
 	$(GO) test -vet=off $(TESTING) ./broker/sim -seeds $(SEEDS)
 	@$(MAKE) --no-print-directory fuzz FUZZ=10000x
 	python3 -m unittest discover -s clients/python/tests
+	tsc -p clients/node && cd clients/node && node --test test/
+	phpunit -c clients/php
 
 .PHONY: sim
 sim: ## drive the core with SEEDS=20000 random worlds
