@@ -66,6 +66,7 @@ type machine struct {
 	clock int64 // the last time of at
 	lost  int64 // how much of it now has left out
 	judge int64 // nobody has run out of time before
+	calm  int64 // when judge was last reached and the machine stood still again
 	todo  []func()
 
 	seq     uint64
@@ -264,22 +265,31 @@ const (
 	// paused is how long nothing has been done when the machine must have stood still:
 	// twice what it looks after workers in.
 	paused = 2 * beats
-	// reading is how long what has arrived meanwhile may take to be read.
-	reading = 2 * beats
+	// reading is how long what has arrived meanwhile may take to be read, and
+	// longestReading how long when the machine stands still again before that is over.
+	reading, longestReading = 2 * beats, 20 * beats
 )
 
 // at sets the time of the command to come. Time in which the machine stood still
 // (stopped, swapped out), or its store was away, is nobody's: it does not count for
-// deadlines and windows, and before anybody is judged, what has arrived is read.
+// deadlines and windows, and before anybody is judged, what has arrived is read. Each
+// stop counts for as long as goes unnoticed, so that a machine that is stopped again
+// and again judges late, but does.
 func (c *machine) at(clock, wall int64) {
 	gap := clock - c.clock
 	stood := gap > ms(paused) && c.clock != 0
-	if stood || c.away != nil {
+	switch {
+	case c.away != nil:
 		c.lost += gap
+	case stood:
+		c.lost += gap - ms(paused)
+	}
+	if stood && c.now >= c.judge {
+		c.calm = c.now
 	}
 	c.clock, c.now, c.wall = clock, clock-c.lost, wall
 	if stood {
-		c.judge = max(c.judge, c.now+ms(reading))
+		c.judge = max(c.judge, min(c.now+ms(reading), c.calm+ms(longestReading)))
 	}
 }
 

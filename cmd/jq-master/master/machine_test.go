@@ -283,7 +283,7 @@ func TestLineOfThen(t *testing.T) {
 
 // waiting adds a stored job.
 func (w *world) waiting(timeout float64) *record {
-	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: 1, Enqueued: w.now}
+	j := &job.Job{ID: w.c.newID(), Attributes: job.Attributes{Name: "n", Timeout: job.Seconds(timeout)}, Seq: w.c.seq + 1, Enqueued: w.now}
 	w.mem.Enqueue([]*job.Job{j}, nil, func([]job.ID, bool, error) {})
 	w.c.load(j, 0, 0)
 	w.c.todo = nil
@@ -324,6 +324,38 @@ func TestStoodStill(t *testing.T) {
 		w.st.flush()
 		if r.State == job.Running || c.workers[k.ID] != nil {
 			t.Fatalf("%v: a silent worker is not lost", v)
+		}
+	}
+}
+
+// TestStutter: a machine that is stopped again and again judges all the same, however
+// little it runs in between.
+func TestStutter(t *testing.T) {
+	for _, ran := range []time.Duration{0, 10 * time.Millisecond, beats, 2*beats - time.Millisecond} {
+		for _, stood := range []time.Duration{2*beats + 1*time.Millisecond, 600 * time.Millisecond, 20 * time.Second} {
+			w := newWorld(t, 1)
+			c := w.c
+			c.out.push = &pushes{}
+			k, other := w.someWorker(), w.someWorker()
+			k.Heartbeat = true
+			var lost, late *record
+			w.step(c, func() {
+				c.linked = true
+				lost, late = w.waiting(1000), w.waiting(3)
+				c.start(lost, k, nil)
+				c.start(late, other, nil)
+			})
+			w.st.flush()
+			rounds := 0
+			for lost.State == job.Running || late.State == job.Running {
+				if rounds++; rounds > 50 {
+					t.Fatalf("stops of %v, %v between them: the silent worker's job is %v, the one that is overdue is %v", stood, ran, lost.State, late.State)
+				}
+				w.now += ms(stood)
+				w.pass(0)
+				w.pass(ran)
+				w.st.flush()
+			}
 		}
 	}
 }
