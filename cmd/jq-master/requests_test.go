@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -519,6 +520,24 @@ func TestConstraints(t *testing.T) {
 		c.do("POST", "/v1/constraints/test", `{"match":{"not":{}},"job":{}}`).want(200).has(`{"matches":false}`)
 		c.do("POST", "/v1/constraints/test", `{"match":{},"job":{"priority":"x"}}`).refused(400, "invalid_type", "job.priority")
 		c.do("DELETE", "/worker", "", "worker-id", w).want(204)
+	})
+}
+
+// TestConstraintIDs: a constraint of any id is set, read and dropped, also of one that is
+// part of a path of ours, or means something in paths.
+func TestConstraintIDs(t *testing.T) {
+	t.Parallel()
+	inBoth(t, start(t), func(t *testing.T, c *client) {
+		for _, id := range []string{"test", "query", "a/b", "a//b", ".", "..", "../..", "a b", "{id}", "é"} {
+			at := "/v1/constraints/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+			c.do("PUT", at, `{"match":{},"concurrency":1}`).want(201)
+			if got := c.do("GET", at, "").want(200).get("id"); got != id {
+				t.Errorf("%s is the constraint %q", at, got)
+			}
+			c.do("DELETE", at, "").want(204)
+			c.do("GET", at, "").refused(404, "unknown_constraint", "")
+		}
+		c.do("POST", "/v1/constraints/other", `{}`).refused(405, "method_not_allowed", "")
 	})
 }
 

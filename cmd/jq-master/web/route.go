@@ -39,10 +39,18 @@ var routes = map[string]map[string]operation{
 	"/v1/workers":          {http.MethodGet: toAdmin(getWorkers)},
 	"/v1/workers/{id}":     {http.MethodDelete: toAdmin(dropWorker)},
 	"/v1/constraints":      {http.MethodGet: toAdmin(getConstraints)},
-	"/v1/constraints/test": {http.MethodPost: toAdmin(testConstraint)},
-	"/v1/constraints/{id}": {http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint)},
+	"/v1/constraints/{id}": ofConstraint,
+	"/v1/constraints/test": {
+		http.MethodPost: toAdmin(testConstraint),
+		http.MethodGet:  ofConstraint[http.MethodGet], http.MethodPut: ofConstraint[http.MethodPut], http.MethodDelete: ofConstraint[http.MethodDelete],
+	},
 
 	"/healthz":      plain(healthz),
 	"/readyz":       {http.MethodGet: {serve: readyz}},
 	"/openapi.yaml": plain(openapi),
+}
+
+// ofConstraint is what works on a constraint; on one with the id test, too.
+var ofConstraint = map[string]operation{
+	http.MethodGet: toAdmin(getConstraint), http.MethodPut: toAdmin(putConstraint), http.MethodDelete: toAdmin(deleteConstraint),
 }

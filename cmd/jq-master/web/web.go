@@ -112,7 +112,7 @@ func New(c Config) *Server {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != path.Clean(r.URL.Path) {
+	if p := r.URL.EscapedPath(); p != path.Clean(p) {
 		(&endpoint{s, "none", nil}).ServeHTTP(w, r) // the mux would send it elsewhere
 		return
 	}
