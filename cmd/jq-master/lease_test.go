@@ -14,15 +14,37 @@ const leaseTerm = 10 * time.Second
 // asks makes requests whose answers are judged from memory.
 func (c *client) asks(job, worker string) map[string]*reply {
 	done := `{"job_id":"` + job + `","type":"success","result":1}`
+	key := []string{"Idempotency-Key", "k"}
 	return map[string]*reply{
-		"status":        c.do("GET", "/job/"+job+"?peek=true", ""),
-		"unknown job":   c.do("GET", "/job/01a20283-6e63-7578-8deb-2a843bd12c25", ""),
-		"poll":          c.do("GET", "/job/"+job+"/polling?timeout=0", ""),
-		"heartbeat":     c.do("POST", "/worker/heartbeat", "", "worker-id", worker),
-		"other's job":   c.do("POST", "/done", done, "worker-id", worker),
-		"unknown's job": c.do("POST", "/done", done, "worker-id", "01a20283-6e63-7578-8deb-2a843bd12c25"),
-		"statistics":    c.do("GET", "/v1/stats", ""),
-		"jobs":          c.do("GET", "/v1/jobs", ""),
+		"head":              c.do("HEAD", "/job/"+job, ""),
+		"head of a poll":    c.do("HEAD", "/job/"+job+"/polling?timeout=0", ""),
+		"cancel":            c.do("DELETE", "/job/"+job, ""),
+		"cancel by force":   c.do("DELETE", "/job/"+job+"?force=true", ""),
+		"enqueue":           c.do("POST", "/job", `{"name":"n","argument":{}}`, key...),
+		"batch":             c.do("POST", "/jobs", `[{"name":"n","argument":{}}]`, key...),
+		"register":          c.do("POST", "/worker", `{"name":"w","max_jobs":1}`),
+		"pull":              c.do("POST", "/worker/jobs?wait=0", "", "worker-id", worker),
+		"unregister":        c.do("DELETE", "/worker", "", "worker-id", worker),
+		"dismiss":           c.do("DELETE", "/v1/workers/"+worker, ""),
+		"detail":            c.do("GET", "/v1/jobs/"+job, ""),
+		"query":             c.do("POST", "/v1/jobs/query", `{}`),
+		"operator's retry":  c.do("POST", "/v1/jobs/"+job+"/retry", ""),
+		"operator's cancel": c.do("POST", "/v1/jobs/"+job+"/cancel", ""),
+		"bulk retry":        c.do("POST", "/v1/jobs/retry", `{"all":true}`),
+		"bulk cancel":       c.do("POST", "/v1/jobs/cancel", `{"all":true}`),
+		"workers":           c.do("GET", "/v1/workers", ""),
+		"constraints":       c.do("GET", "/v1/constraints", ""),
+		"constraint":        c.do("GET", "/v1/constraints/c", ""),
+		"set constraint":    c.do("PUT", "/v1/constraints/c", `{"match":{},"rate":1}`),
+		"drop constraint":   c.do("DELETE", "/v1/constraints/c", ""),
+		"status":            c.do("GET", "/job/"+job+"?peek=true", ""),
+		"unknown job":       c.do("GET", "/job/01a20283-6e63-7578-8deb-2a843bd12c25", ""),
+		"poll":              c.do("GET", "/job/"+job+"/polling?timeout=0", ""),
+		"heartbeat":         c.do("POST", "/worker/heartbeat", "", "worker-id", worker),
+		"other's job":       c.do("POST", "/done", done, "worker-id", worker),
+		"unknown's job":     c.do("POST", "/done", done, "worker-id", "01a20283-6e63-7578-8deb-2a843bd12c25"),
+		"statistics":        c.do("GET", "/v1/stats", ""),
+		"jobs":              c.do("GET", "/v1/jobs", ""),
 	}
 }
 
@@ -36,6 +58,10 @@ func TestCutOff(t *testing.T) {
 	c := d.client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":1}`)
 	job := c.enqueue(`{"name":"n","argument":{}}`)
+	waiting := make(chan *reply, 2)
+	idle := c.register(`{"name":"w","max_jobs":1,"names":["none"]}`)
+	go func() { waiting <- c.do("GET", "/job/"+job+"/polling?timeout=12", "") }()
+	go func() { waiting <- c.do("POST", "/worker/jobs?wait=12", "", "worker-id", idle) }()
 	gate.SetTarget("127.0.0.1:1")
 	c.do("GET", "/job/"+job, "").want(200) // within the lease memory is right
 	over := time.Now().Add(leaseTerm)
@@ -44,7 +70,16 @@ func TestCutOff(t *testing.T) {
 		t.Error("the lease lasts for longer than its term")
 	}
 	for name, r := range c.asks(job, worker) {
-		t.Run(name, func(t *testing.T) { r.refused(503, "standby", "") })
+		t.Run(name, func(t *testing.T) {
+			if r.text == "" { // of HEAD
+				r.want(503)
+				return
+			}
+			r.refused(503, "standby", "")
+		})
+	}
+	for range cap(waiting) {
+		(<-waiting).refused(503, "standby", "")
 	}
 	c.do("GET", "/healthz", "").want(200)
 	gate.SetTarget(server.Addr())

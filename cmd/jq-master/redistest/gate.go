@@ -3,6 +3,8 @@ package redistest
 import (
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Gate stands between a client and a server and loses what a network may lose.
@@ -13,6 +15,7 @@ type Gate struct {
 	target string
 	conns  map[*crossing]bool
 	mute   bool
+	rate   atomic.Int64 // bytes in a second each way; 0: as many as come
 }
 
 // crossing is a connection through the gate.
@@ -55,6 +58,16 @@ func (g *Gate) Cut() {
 	defer g.mu.Unlock()
 	for c := range g.conns {
 		g.drop(c)
+	}
+}
+
+// Throttle lets so many bytes through in a second, each way of each connection.
+func (g *Gate) Throttle(rate int64) { g.rate.Store(rate) }
+
+// take waits as long as so many bytes are on their way.
+func (g *Gate) take(n int) {
+	if rate := g.rate.Load(); rate > 0 {
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
 }
 
@@ -115,6 +128,7 @@ func (g *Gate) up(c *crossing) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.client.Read(buf)
+		g.take(n)
 		g.mu.Lock()
 		switch {
 		case c.held:
@@ -135,6 +149,7 @@ func (g *Gate) down(c *crossing) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := c.server.Read(buf)
+		g.take(n)
 		g.mu.Lock()
 		if n > 0 && g.mute {
 			g.mute = false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -397,6 +398,53 @@ func TestLate(t *testing.T) {
 	w := load(t, r)
 	if diff := cmp.Diff(*running, w.Jobs[j.ID]); diff != "" || len(w.Jobs) != 2 {
 		t.Errorf("the job (-want +got):\n%s", diff)
+	}
+}
+
+// Over a slow link as well, many large results are written, and read again: no round
+// trip has more of them than get through while an answer is waited for.
+func TestSlowLink(t *testing.T) {
+	t.Parallel()
+	const jobs, size = 48, 1 << 20
+	gate := redistest.NewGate(t, shared.Addr())
+	r := open(t, shared)
+	r = reopen(t, gate.URL(), r.opt.Namespace)
+	acquire(t, r)
+	var all []*job.Job
+	for i := range jobs {
+		all = append(all, newJob(uint64(i+1)))
+		add(t, r, all[i])
+		all[i] = started(all[i])
+		must(t, func(f func(error)) { r.Start(all[i], f) })
+	}
+	gate.Throttle(12 * size) // 3 s are for 36 of them
+	told := make(chan error, jobs)
+	for _, j := range all {
+		j := ended(j, job.Done)
+		j.Result = slices.Concat([]byte{0xc6, 0, size >> 16, 0, 0}, make([]byte, size))
+		r.Finish(j, 1<<50, 1<<50, func(err error) { told <- err })
+	}
+	over := time.After(10 * answerWithin)
+	for range jobs {
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-over:
+			t.Fatal("results of 48 MiB are not written at 12 MiB/s")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*answerWithin)
+	defer cancel()
+	read := 0
+	err := r.Load(ctx, Loaded{
+		Worker: func(*job.Worker) {}, Constraint: func(*job.Constraint) error { return nil },
+		Key: func(int64, int) {}, Seq: func(uint64) {},
+		Job: func(j *job.Job, _, _ int64) { read += len(j.Result) / size },
+	})
+	if err != nil || read != jobs {
+		t.Fatalf("%d results are read, %v", read, err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"gloom/cmd/jq-master/pack"
 )
 
-// page is how many jobs are read in one go.
+// page is how many records are read in one go; of jobs, fewer where they are large.
 const page = 1000
 
 // Load implements Store. What cannot be read is left where it is, counted and logged;
@@ -108,22 +108,27 @@ func loadHash[T any](ctx context.Context, r *Redis, hash string, each func(field
 }
 
 // loadSet reads the jobs of a sorted set, page by page. Of those with the score at
-// which a page ended, the next one skips as many as were read.
+// which a page ended, the next one skips as many as were read. A page is half as long
+// as the one before when that had many bytes or did not come, else up to twice as long.
 func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*job.Job, int64, int64)) error {
 	from, skip := "-inf", int64(0)
-	for {
+	for length := int64(page); ; {
 		var members []redis.Z
 		var hashes []*redis.SliceCmd
 		err := r.patiently(ctx, func() (err error) {
-			by := &redis.ZRangeBy{Min: from, Max: "+inf", Offset: skip, Count: page}
+			by := &redis.ZRangeBy{Min: from, Max: "+inf", Offset: skip, Count: length}
 			if members, err = r.client.ZRangeByScoreWithScores(ctx, set, by).Result(); err == nil {
 				hashes, err = r.hashes(ctx, members)
+			}
+			if err != nil {
+				length = max(1, length/2)
 			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		last, bytes := int64(len(members)) < length, 0
 		for i, m := range members {
 			if at := strconv.FormatFloat(m.Score, 'f', -1, 64); at != from {
 				from, skip = at, 0
@@ -138,13 +143,19 @@ func (r *Redis) loadSet(ctx context.Context, set string, ended bool, each func(*
 			case !ended && float64(j.Seq) != m.Score:
 				err = fmt.Errorf("its seq is %d, and %v in %s", j.Seq, m.Score, set)
 			default:
+				bytes += len(j.Argument) + len(j.Result) + len(j.Error)
 				each(j, forget, drop)
 				continue
 			}
 			r.unreadable(r.keys.prefix+"job:"+name, err)
 		}
-		if len(members) < page {
+		switch {
+		case last:
 			return nil
+		case bytes > roundBytes:
+			length = max(1, length/2)
+		default:
+			length = min(page, 2*length)
 		}
 	}
 }

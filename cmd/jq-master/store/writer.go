@@ -12,10 +12,13 @@ import (
 	"gloom/cmd/internal/fault"
 )
 
-// A round trip carries at most this many transitions and keys.
+// A round trip carries at most this many transitions, keys and bytes, but always one
+// transition: a slow link is to take it while an answer is waited for, as otherwise
+// the same round would be sent for ever.
 const (
-	roundOps  = 512
-	roundKeys = 4000
+	roundOps   = 512
+	roundKeys  = 4000
+	roundBytes = 4 << 20
 )
 
 // write sends what is queued, one pipeline after the other, until the term ends.
@@ -65,10 +68,13 @@ func (r *Redis) write(t *term) {
 func (r *Redis) next() []*op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, keys := 0, 0
-	for n < len(r.queue) && n < roundOps && (n == 0 || keys+len(r.queue[n].keys) <= roundKeys) {
+	n, keys, bytes := 0, 0, 0
+	for ; n < len(r.queue) && n < roundOps; n++ {
 		keys += len(r.queue[n].keys)
-		n++
+		bytes += r.queue[n].size()
+		if n > 0 && (keys > roundKeys || bytes > roundBytes) {
+			break
+		}
 	}
 	round := r.queue[:n:n]
 	r.queue = r.queue[n:]
@@ -76,6 +82,16 @@ func (r *Redis) next() []*op {
 		r.queue = nil
 	}
 	return round
+}
+
+// size is how many bytes the values have that may be long.
+func (o *op) size() (n int) {
+	for _, a := range o.args {
+		if raw, ok := a.([]byte); ok {
+			n += len(raw)
+		}
+	}
+	return n
 }
 
 // through sends a round until each of its transitions has its answer, however
