@@ -113,3 +113,23 @@ func TestDeposed(t *testing.T) {
 	}
 	other.do("GET", "/job/"+job, "").want(200).has(`{"status":"done","result":1}`)
 }
+
+// TestLostWhileAway: a Redis that was away, and comes back without what it held, is there.
+func TestLostWhileAway(t *testing.T) {
+	t.Parallel()
+	server, empty := redistest.New(t), redistest.New(t)
+	gate := redistest.NewGate(t, server.Addr())
+	d := start(t, "--redis", gate.URL())
+	c := d.client(t, jsonType)
+	c.enqueue(`{"name":"n","argument":{}}`)
+	gate.SetTarget("127.0.0.1:1")
+	eventually(t, "the store is away", func() bool {
+		return c.do("POST", "/job", `{"name":"n","argument":{}}`).get("error") == "store_unavailable"
+	})
+	gate.SetTarget(empty.Addr())
+	d.ready()
+	job, worker := c.enqueue(`{"name":"n","argument":{}}`), c.register(`{"name":"w","max_jobs":1}`)
+	if got := c.pull(worker, 1); len(got) != 1 || got[0] != job {
+		t.Errorf("pulled %v, want %v", got, job)
+	}
+}

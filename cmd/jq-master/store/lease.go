@@ -86,12 +86,13 @@ func (r *Redis) try(ctx context.Context) (*term, error) {
 
 // begin starts the writer of a term.
 func (r *Redis) begin(t *term) error {
+	r.setBack() // the last term may have ended while Redis was away
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return ErrClosed
 	}
-	r.term, r.away = t, nil
+	r.term = t
 	go r.write(t)
 	return nil
 }

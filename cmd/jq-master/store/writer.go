@@ -122,7 +122,7 @@ func (r *Redis) through(t *term, round []*op) bool {
 		default:
 		}
 		if round, err = r.comeBack(t, round); err == nil {
-			r.setBack(t)
+			r.setBack()
 		}
 	}
 	return true
@@ -240,7 +240,7 @@ func (r *Redis) setAway(t *term, round []*op, why error) []*op {
 	return round
 }
 
-func (r *Redis) setBack(t *term) {
+func (r *Redis) setBack() {
 	r.mu.Lock()
 	was := r.away
 	r.away = nil
@@ -289,7 +289,7 @@ func (r *Redis) finish(t *term, why error) {
 	r.mu.Lock()
 	t.err = why
 	queue := r.queue
-	r.queue, r.away = nil, nil
+	r.queue = nil
 	r.mu.Unlock()
 	if !errors.Is(why, ErrClosed) {
 		close(t.over)
