@@ -1,6 +1,8 @@
 package push
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,16 +38,18 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	c := &conn{Conn: nc}
+	c := &conn{}
 	if c.raw, err = nc.(*net.TCPConn).SyscallConn(); err == nil && d.name != "" {
 		secure := tls.Client(nc, &tls.Config{ServerName: d.name, MinVersion: tls.VersionTLS12})
 		err = secure.HandshakeContext(ctx)
-		c.Conn = secure
+		nc = secure
 	}
 	if err != nil {
 		_ = nc.Close()
 		return nil, &dialError{err}
 	}
+	c.Conn = nc
+	c.in.Reset(nc)
 	return c, nil
 }
 
@@ -53,11 +57,14 @@ func (d *dialer) dial(addr string) (net.Conn, error) {
 var errClosed = errors.New("the worker has closed the connection")
 
 // conn is a connection that is looked at before it is used again: a request on one
-// that the worker has closed would pass for sent.
+// that the worker has closed would pass for sent. It leaves out interim answers
+// (1xx), which tell nothing of the job.
 type conn struct {
 	net.Conn
-	raw  syscall.RawConn
-	used bool
+	raw   syscall.RawConn
+	in    bufio.Reader
+	used  bool
+	asked bool // the answer has not begun
 }
 
 // SetWriteDeadline implements net.Conn. It comes before each request.
@@ -65,12 +72,44 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	if c.used && c.closed() {
 		return errClosed
 	}
-	c.used = true
+	c.used, c.asked = true, true
 	return c.Conn.SetWriteDeadline(t)
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	for c.asked {
+		start, err := c.in.Peek(len("HTTP/1.1 1"))
+		if err != nil || !bytes.HasPrefix(start, []byte("HTTP/1.")) || start[len(start)-1] != '1' {
+			c.asked = false
+			break
+		}
+		if err := c.skipHead(); err != nil {
+			return 0, err
+		}
+	}
+	return c.in.Read(b)
+}
+
+// skipHead reads up to and with an empty line.
+func (c *conn) skipHead() error {
+	for whole := true; ; {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		if whole && len(bytes.TrimRight(line, "\r\n")) == 0 {
+			return nil
+		}
+		whole = err == nil
+	}
 }
 
 // closed tells whether there is an end to read, or anything: nobody has asked.
 func (c *conn) closed() bool {
+	if c.in.Buffered() > 0 {
+		return true
+	}
 	var one [1]byte
 	open := false
 	err := c.raw.Control(func(fd uintptr) {

@@ -84,6 +84,13 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"200", func(w http.ResponseWriter, _ *http.Request) {}, master.Answer{Kind: master.Taken}},
 		{"204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, master.Answer{Kind: master.Taken}},
+		{"hints, then 404", func(w http.ResponseWriter, _ *http.Request) {
+			for _, code := range []int{100, 103, 102, 100} {
+				w.Header().Set("Link", strings.Repeat("x", 2000))
+				w.WriteHeader(code)
+			}
+			w.WriteHeader(404)
+		}, master.Answer{Kind: master.UnknownName, Reason: "the worker answered 404 Not Found"}},
 		{"404", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, master.Answer{Kind: master.UnknownName, Reason: "the worker answered 404 Not Found"}},
 		{"429", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Retry-After", "7"); w.WriteHeader(429) }, master.Answer{Kind: master.Busy, RetryAfter: 7 * time.Second, Reason: "the worker answered 429 Too Many Requests"}},
 		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, master.Answer{Kind: master.Busy, Reason: "the worker answered 503 Service Unavailable"}},
