@@ -45,6 +45,7 @@ type batch struct {
 var (
 	errLocksLost = errors.New("the locks were lost")
 	errLeaving   = errors.New("the daemon stops")
+	errUnread    = errors.New("the handlers have yet to be read")
 )
 
 func newBatch(e *Engine, c *candidate, sysid string, taken []store.Taken, at time.Time) *batch {

@@ -147,7 +147,8 @@ func closeStores(stores []store.Store) {
 }
 
 // Health is why the daemon cannot do its work, if so: it stops, a store is
-// away or refuses something, the journal cannot be read, or the broker is away.
+// away or refuses something, the journal cannot be read, the handlers have yet to
+// be read, or the broker is away.
 func (e *Engine) Health() error {
 	if e.isLeaving() {
 		return ErrDraining
@@ -156,6 +157,9 @@ func (e *Engine) Health() error {
 		if err := b.health(); err != nil {
 			return err
 		}
+	}
+	if e.handlers.handled() == nil {
+		return errUnread
 	}
 	return e.link.Health()
 }

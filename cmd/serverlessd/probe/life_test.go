@@ -281,3 +281,13 @@ func TestLast(t *testing.T) {
 		t.Errorf("a type without a handler: %s", r)
 	}
 }
+
+// TestReadyKnowsHandlers: the first add to a daemon that is ready says that its type
+// has no handler, as later ones do.
+func TestReadyKnowsHandlers(t *testing.T) {
+	t.Parallel()
+	d := start(t)
+	if r := d.wants(t, 200, "POST", "/c/job/nobody", "x"); r.json["handlers"] != 0.0 {
+		t.Errorf("the first add: %s", r)
+	}
+}
