@@ -166,6 +166,10 @@ func (l *limit) ofGroup(ctx context.Context) error {
 		} else if now.Rate == nil {
 			now.Burst = nil
 		}
+		if now.Concurrency == nil && now.Rate == nil && now.Burst == nil {
+			return cli.Usagef("none of the limits of groups %s would be left", cli.Clean(l.group)).
+				Advise("--remove takes the rule away")
+		}
 		if err := o.do(ctx, http.MethodPut, path, now.RuleLimits, &now); err != nil {
 			return err
 		}
