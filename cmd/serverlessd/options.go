@@ -57,7 +57,7 @@ func defaults() *options {
 	o.LockTTL, o.Sweep = time.Minute, 5*time.Second
 	o.RetryDelay, o.RetryMax, o.RetryFor = 10*time.Second, 5*time.Minute, 6*time.Hour
 	o.KeepDone, o.KeepUnrun = 14*24*time.Hour, 30*24*time.Hour
-	o.MaxLine, o.MaxResult, o.JournalMax = 1<<20, 64<<10, 10<<30
+	o.MaxLine, o.MaxResult, o.JournalMax, o.DiskReserve = 1<<20, 64<<10, 10<<30, 64<<20
 	o.Concurrency, o.Batch = 4*runtime.NumCPU(), 10
 	o.JobTimeout, o.JobCPU = 2*time.Minute, 30*time.Second
 	o.Contexts, o.ContextJobs, o.ContextMemory = 32, 1000, 1<<30
@@ -88,6 +88,7 @@ func bind(f *pflag.FlagSet, o *options) {
 	f.Var(cli.Size(&o.MaxLine, 1, 1<<28), "max-line", "longest payload")
 	f.Var(cli.Size(&o.MaxResult, 0, maxResult), "max-result", "most that is kept of a job's data")
 	f.Var(cli.Size(&o.JournalMax, 1<<20, 1<<50), "journal-max", "most bytes that wait in the journal for a store")
+	f.Var(cli.Size(&o.DiskReserve, 0, 1<<50), "disk-reserve", "bytes of the journal's disk that additions leave free, a sixteenth of it at most, so that a store on it can take what waits; 0: none")
 	f.BoolVar(&o.fsync, "fsync", o.fsync, "accept jobs when they are on the disk; without, when the system has them")
 	f.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "batches at work at a time")
 	f.IntVar(&o.ClientConcurrency, "client-concurrency", o.ClientConcurrency, "the same, of one client; 0 is no limit")

@@ -19,8 +19,10 @@ type Config struct {
 
 	NoSync     bool
 	JournalMax int64
-	MaxLine    int
-	MaxResult  int
+	// DiskReserve is what additions leave free of the journal's disk, in bytes; 0: nothing.
+	DiskReserve int64
+	MaxLine     int
+	MaxResult   int
 
 	Concurrency, ClientConcurrency int // batches at work; 0 of a client: any number
 	Batch                          int // jobs taken at a time

@@ -6,23 +6,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/serverlessd/journal"
 	"gloom/cmd/serverlessd/store"
-
-	"github.com/rs/zerolog"
 )
 
-// small is a store that takes no payloads of more than ten bytes.
-type small struct{ store.Store }
+// small is a store that takes no payloads of more than ten bytes, until it has grown.
+type small struct {
+	store.Store
+	grown *atomic.Bool
+}
 
 func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
 	var refused []job.ID
 	for _, e := range jobs {
-		if len(e.Payload) > 10 {
+		if len(e.Payload) > 10 && !s.grown.Load() {
 			refused = append(refused, e.ID)
 		}
 	}
@@ -36,7 +38,7 @@ func (s small) Ingest(ctx context.Context, piece journal.Range, jobs []journal.E
 // of it is kept and counted.
 func TestRefusedLines(t *testing.T) {
 	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
-	s.Store = small{s.Store}
+	s.Store = small{s.Store, new(atomic.Bool)}
 	dir := t.TempDir()
 	e := running(t, dir, s)
 	defer e.Shutdown(context.Background())
@@ -62,7 +64,7 @@ func TestRefusedLines(t *testing.T) {
 	}
 	until(t, "the counts are right", func() error {
 		types, err := e.State(t.Context(), "a")
-		if c := types["a-x"]; err == nil && c.Added != 3 {
+		if c := types["a-x"]; err == nil && (c.Added != 4 || c.SetAside != 1) {
 			err = errors.New("not yet")
 		}
 		return err
@@ -114,28 +116,75 @@ func TestPointsOfGoneSegments(t *testing.T) {
 	}
 }
 
-// TestPutBack: what was set aside is brought to a store that takes it.
+// TestPutBack: what no store took is listed and counted, and given to the store once that
+// takes it, once, also where the daemon was killed before it could remove the file.
 func TestPutBack(t *testing.T) {
-	path, dir, again := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir(), t.TempDir()
+	path, dir := filepath.Join(t.TempDir(), "jobs.db"), t.TempDir()
+	grown := new(atomic.Bool)
 	s := sqlite(t, path)
-	s.Store = small{s.Store}
+	s.Store = small{s.Store, grown}
 	e := running(t, dir, s)
-	id := add(t, e, "a-x", "more than ten bytes")[0]
-	until(t, "it is set aside", func() error { return e.journal.Left(t.Context(), id) })
+	ids := add(t, e, "a-x", "more than ten bytes", "small", "as many as the first")
+	for _, id := range ids {
+		until(t, "it is set aside", func() error { return e.journal.Left(t.Context(), id) })
+	}
+	balances := func(aside int64) {
+		t.Helper()
+		types, err := e.State(t.Context(), "a")
+		c := types["a-x"]
+		if err != nil || c.SetAside != aside || c.Added != 3 || c.Added != c.Waiting+c.Deferred+c.Running+c.OK+c.Failed+c.Abandoned+c.Expired+c.Deleted+c.SetAside {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+	balances(2)
 	e.Shutdown(context.Background())
-	if err := os.MkdirAll(filepath.Join(again, "journal"), 0o700); err != nil {
+
+	s = sqlite(t, path)
+	s.Store = small{s.Store, grown}
+	e = running(t, dir, s)
+	until(t, "the store is there", e.Health)
+	balances(2)
+	files, err := e.Asides()
+	if err != nil || len(files) != 1 || len(files[0].Jobs) != 2 || files[0].Jobs[0].ID != ids[0] || string(files[0].Jobs[1].Payload) != "as many as the first" {
+		t.Fatalf("%+v, %v", files, err)
+	}
+	file := files[0].File
+	var refused *store.RefusedError
+	if _, err := e.PutBack(t.Context(), file); !errors.As(err, &refused) {
+		t.Errorf("%v", err)
+	}
+	balances(2)
+	grown.Store(true)
+	copied, err := os.ReadFile(filepath.Join(dir, "journal", file))
+	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join("journal", id.String())
-	if err := os.Rename(filepath.Join(dir, name+".bad"), filepath.Join(again, name+".journal")); err != nil {
+	if n, err := e.PutBack(t.Context(), file); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	balances(0)
+	for _, id := range ids {
+		if rec, err := e.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
+			t.Errorf("%s: %+v, %v", id, rec, err)
+		}
+	}
+	if _, err := e.PutBack(t.Context(), file); !errors.Is(err, journal.ErrNoAside) {
+		t.Errorf("%v", err)
+	}
+	e.Shutdown(context.Background())
+
+	// As it would be had the daemon been killed before it removed the file.
+	if err := os.WriteFile(filepath.Join(dir, "journal", file), copied, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, damaged, err := Rescue(t.Context(), again, []string{"sqlite:" + path}, zerolog.Nop()); n != 1 || damaged != 0 || err != nil {
-		t.Fatal(n, damaged, err)
+	e = running(t, dir, sqlite(t, path))
+	defer e.Shutdown(context.Background())
+	until(t, "the store is there", e.Health)
+	if _, err := e.PutBack(t.Context(), file); err != nil {
+		t.Error(err)
 	}
-	back := sqlite(t, path)
-	defer back.Close()
-	if rec, err := back.Job(t.Context(), id); err != nil || rec.State != job.Waiting {
-		t.Errorf("%+v, %v", rec, err)
+	balances(0)
+	if _, err := e.PutBack(t.Context(), "../lock"); !errors.Is(err, journal.ErrNoAside) {
+		t.Errorf("%v", err)
 	}
 }

@@ -222,7 +222,7 @@ func (c collector) collectJobs(gauge func(*prometheus.Desc, float64, ...string))
 	}
 	for state, n := range map[string]int64{
 		"waiting": sum.Waiting, "deferred": sum.Deferred, "running": sum.Running, "ok": sum.OK, "failed": sum.Failed,
-		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "added": sum.Added,
+		"abandoned": sum.Abandoned, "expired": sum.Expired, "deleted": sum.Deleted, "set_aside": sum.SetAside, "added": sum.Added,
 	} {
 		gauge(descJobs, float64(n), state)
 	}

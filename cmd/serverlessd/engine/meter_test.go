@@ -50,7 +50,7 @@ func TestScrapes(t *testing.T) {
 	}
 	close(s.counting.open)
 	until(t, "there are figures", func() error {
-		if n := len(scrape(e, `"gloom_sq_jobs"`)); n != 9 {
+		if n := len(scrape(e, `"gloom_sq_jobs"`)); n != 10 {
 			return errors.New("no jobs")
 		}
 		return nil

@@ -201,6 +201,14 @@ func (e *Engine) State(ctx context.Context, client string) (map[string]store.Cou
 		c.Waiting += w.Jobs - w.Delayed
 		types[jobtype] = c
 	}
+	for jobtype, n := range e.journal.SetAsideJobs() {
+		if of, _, _ := job.Split(jobtype); client != "" && of != client {
+			continue
+		}
+		c := types[jobtype]
+		c.Sum(&store.Counts{Added: n, SetAside: n})
+		types[jobtype] = c
+	}
 	return types, nil
 }
 
@@ -224,6 +232,9 @@ func (e *Engine) figures(ctx context.Context) (sum store.Counts, err error) {
 	}
 	for _, w := range e.journal.Waiting() {
 		sum.Sum(&store.Counts{Added: w.Jobs, Deferred: w.Delayed, Waiting: w.Jobs - w.Delayed})
+	}
+	for _, n := range e.journal.SetAsideJobs() {
+		sum.Sum(&store.Counts{Added: n, SetAside: n})
 	}
 	return sum, nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
 )
 
 // Files is the directory of a journal. Tests put one in its place that loses
@@ -20,6 +21,8 @@ type Files interface {
 	Remove(name string) error
 	// Sync makes the files' names durable.
 	Sync() error
+	// Space is how many bytes the disk has, and how many may still be written.
+	Space() (size, free int64, err error)
 	Close() error
 }
 
@@ -138,4 +141,12 @@ func (f file) Size() (int64, error) {
 		return 0, err
 	}
 	return info.Size(), nil
+}
+
+func (d *directory) Space() (size, free int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(d.path, &s); err != nil {
+		return 0, 0, err
+	}
+	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil
 }

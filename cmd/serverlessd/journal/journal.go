@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 // Errors of Append, and of a Reservation's Sync.
 var (
 	ErrFull    = errors.New("the journal is full")
+	ErrNoSpace = fmt.Errorf("%w: the disk is", ErrFull)
 	ErrFailed  = errors.New("the journal could not be written")
 	ErrClosed  = errors.New("the journal is closed")
 	ErrExpired = errors.New("the reservation is over: others may read what it had")
@@ -56,6 +58,7 @@ type Options struct {
 	Now   func() time.Time // nil: time.Now
 
 	Max     int64 // bytes that may wait for a store; 0: no limit
+	Reserve int64 // bytes of the disk that are left to the stores; 0: none
 	Segment int64 // bytes after which the next segment begins; 0: 64 MiB
 	NoSync  bool  // appends do not wait for the disk
 
@@ -108,7 +111,8 @@ type Journal struct {
 	segments []*segment // oldest first
 	unknown  int64      // bytes of those that are not among them yet
 	waiting  map[string]Count
-	held     []*Reservation // not yet synced
+	aside    map[string]int64 // jobs in no store, by jobtype, of which a copy is kept
+	held     []*Reservation   // not yet synced
 	watches  []*Watch
 	back     []piece // to be read again, oldest first
 	stats    Stats
@@ -134,7 +138,7 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), ended: make(chan struct{}),
+	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[string]int64), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
@@ -152,11 +156,9 @@ func (j *Journal) load() error {
 		return err
 	}
 	slices.Sort(names)
+	j.countAsides(names)
 	for _, name := range names {
 		id, ok := strings.CutSuffix(name, suffix)
-		if strings.HasSuffix(name, bad) {
-			j.stats.Bad++
-		}
 		if _, err := job.ParseID(id); !ok || err != nil {
 			continue
 		}

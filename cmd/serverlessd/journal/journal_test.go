@@ -308,6 +308,20 @@ func TestLimitOfOne(t *testing.T) {
 	equal(t, "lines", len(rest(t, j)), 12)
 }
 
+// TestReserve: additions leave some of the disk to the store.
+func TestReserve(t *testing.T) {
+	d := newDisk()
+	j, err := Open(Options{Files: d, IDs: job.NewIDs(job.NewSysid(), time.Now), Log: zerolog.Nop(), Reserve: 1 << 37})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	_, err = j.Append(t.Context(), []Batch{batch("a-x", "line")})
+	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "--disk-reserve") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFullDisk(t *testing.T) {
 	d := newDisk()
 	d.room = 20_000

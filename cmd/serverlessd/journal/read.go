@@ -217,6 +217,9 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 		return err
 	}
 	if fresh {
+		r.j.mu.Lock()
+		r.j.noteAside(aside, 1)
+		r.j.mu.Unlock()
 		r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
 			Msg("the store does not take what was accepted; it is not run")
 	}

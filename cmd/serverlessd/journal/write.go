@@ -271,10 +271,29 @@ func (j *Journal) room(size int64) error {
 	if full {
 		return fmt.Errorf("%w: %d bytes wait for a store, at most %d may", ErrFull, waits, j.opt.Max)
 	}
+	if err := j.spare(size); err != nil {
+		return err
+	}
 	if j.current != nil && (j.current.end+size <= j.opt.Segment || j.current.end <= maxHeader) {
 		return nil
 	}
 	return j.begin()
+}
+
+// reserveShare is of how many parts of a small disk one is left to the stores.
+const reserveShare = 16
+
+// spare leaves some of the disk to a store that stands on it: to take what waits, it
+// needs room before the journal gives any back.
+func (j *Journal) spare(size int64) error {
+	if j.opt.Reserve == 0 {
+		return nil
+	}
+	all, free, err := j.opt.Files.Space()
+	if left := min(j.opt.Reserve, all/reserveShare); err == nil && free-size < left && !j.makeRoom() {
+		return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
+	}
+	return nil
 }
 
 // begin starts a segment.
@@ -352,7 +371,7 @@ func (j *Journal) failed(err error, what string) {
 // classify tells a full disk from a broken one.
 func classify(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: %w", ErrFull, err)
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }

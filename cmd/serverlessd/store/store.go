@@ -222,12 +222,14 @@ type Query struct {
 // Counts are the jobs of a type: Added is the sum of all others.
 type Counts struct {
 	Added, Waiting, Deferred, Running, OK, Failed, Abandoned, Expired, Deleted int64
+	SetAside                                                                   int64         // of the journal: in no store
 	Oldest                                                                     time.Duration // how long the oldest waiting one has been due
 }
 
 // Sum adds the counts of another store's jobs, or another type's.
 func (c *Counts) Sum(d *Counts) {
 	c.Added += d.Added
+	c.SetAside += d.SetAside
 	c.Waiting += d.Waiting
 	c.Deferred += d.Deferred
 	c.Running += d.Running

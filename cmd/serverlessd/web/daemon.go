@@ -52,6 +52,7 @@ type shownCounts struct {
 	Abandoned int64 `json:"abandoned"`
 	Expired   int64 `json:"expired"`
 	Deleted   int64 `json:"deleted"`
+	SetAside  int64 `json:"set_aside"`
 	OldestMS  int64 `json:"oldest_ms"`
 }
 
@@ -70,7 +71,7 @@ func (s *Web) state(r *request) error {
 		if r.client != "" {
 			_, name, _ = job.Split(jobtype)
 		}
-		out[name] = shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.Oldest.Milliseconds()}
+		out[name] = shownCounts{c.Added, c.Waiting, c.Deferred, c.Running, c.OK, c.Failed, c.Abandoned, c.Expired, c.Deleted, c.SetAside, c.Oldest.Milliseconds()}
 	}
 	answer(r.w, http.StatusOK, map[string]any{"types": out})
 	return nil

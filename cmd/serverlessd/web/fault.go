@@ -60,8 +60,18 @@ func faultOf(err error) *fault {
 		return fail(http.StatusConflict, "done", "", "%v", err)
 	case errors.Is(err, store.ErrNotDone):
 		return fail(http.StatusConflict, "not_done", "", "%v", err)
+	case errors.Is(err, journal.ErrNoAside):
+		return fail(http.StatusNotFound, "unknown_file", "file", "%v", err)
+	case errors.Is(err, engine.ErrDamaged):
+		return fail(http.StatusConflict, "damaged", "file", "%v", err)
+	case errors.As(err, new(*store.RefusedError)):
+		return fail(http.StatusConflict, "refused", "file", "%v", err)
 	case errors.Is(err, store.ErrAway):
 		return busy("store_unavailable", "%v", err)
+	case errors.Is(err, journal.ErrNoSpace):
+		f := busy("journal_full", "%v", err)
+		f.status = http.StatusInsufficientStorage
+		return f
 	case errors.Is(err, journal.ErrFull):
 		return busy("journal_full", "%v", err)
 	case errors.Is(err, journal.ErrFailed):

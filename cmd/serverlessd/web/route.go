@@ -16,6 +16,8 @@ var (
 	stop    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).stop}
 	quit    = &action{methods: "GET,POST", scope: Admin, changes: true, do: (*Web).quit}
 	states  = &action{methods: "GET", scope: Admin, do: (*Web).state}
+	asides  = &action{methods: "GET", scope: Admin, do: (*Web).asides}
+	putBack = &action{methods: "POST", query: "file,all", scope: Admin, do: (*Web).putBack}
 
 	add    = &action{methods: "POST", query: "delay,dt,wait", body: true, scope: Submit, do: (*Web).add}
 	addAny = &action{methods: "POST", query: "jobtype,client,delay,dt,wait", body: true, scope: Submit, do: (*Web).addAny}
@@ -37,7 +39,7 @@ var (
 // top are the paths without a client.
 var top = map[string]*action{
 	"": hello, "healthz": healthz, "readyz": readyz, "metrics": metrics,
-	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny,
+	"start": start, "stop": stop, "quit": quit, "state": states, "add": addAny, "aside": asides, "put-back": putBack,
 }
 
 // route finds what a path means, and sets the request's client and name.

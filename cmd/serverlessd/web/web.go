@@ -38,6 +38,9 @@ type Queue interface {
 	Jobs(ctx context.Context, q store.Query) ([]store.Record, error)
 	RetryAll(ctx context.Context, q store.Query) (affected int, more bool, err error)
 	State(ctx context.Context, client string) (map[string]store.Counts, error)
+	// Asides are files of what was set aside; PutBack gives the jobs of one to a store.
+	Asides() ([]journal.Aside, error)
+	PutBack(ctx context.Context, file string) (jobs int, err error)
 	PutHandler(ctx context.Context, h *job.Handler) error
 	DeleteHandler(ctx context.Context, jobtype string) (int, error)
 	Handler(ctx context.Context, jobtype string) (*job.Handler, error)

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gloom/cmd/serverlessd/journal"
+)
+
+// ErrDamaged says that what was set aside cannot be put back: it cannot be read.
+var ErrDamaged = errors.New("what is damaged cannot be put back")
+
+// Asides are the files of what was set aside.
+func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
+
+// PutBack gives the jobs of a file that was set aside to the first store, under the ids
+// that they have, and tells how many they are. Repeated, or cut off half way, it makes
+// none twice: the store notes that it has the file. A store.RefusedError says that it
+// does not take them yet, and nothing has changed.
+func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
+	a, err := e.journal.Aside(file)
+	if err != nil {
+		return 0, err
+	}
+	if len(a.Jobs) == 0 {
+		return 0, fmt.Errorf("%s: %w", file, ErrDamaged)
+	}
+	b := e.backends[0]
+	if err := b.reachable(); err != nil {
+		return 0, err
+	}
+	for i := range a.Jobs {
+		a.Jobs[i].End = a.Bytes // the store has all of them, or none
+	}
+	if _, err := b.store.Ingest(ctx, a.Piece(), a.Jobs, time.Now); b.asked(ctx, err) != nil {
+		return 0, err
+	}
+	if err := e.journal.Readmit(&a); err != nil {
+		return 0, fmt.Errorf("its jobs are in the store, and the file could not be removed: %w", err)
+	}
+	e.segmentGone(a.File)
+	b.look()
+	return len(a.Jobs), nil
+}

@@ -1,0 +1,134 @@
+package journal
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"gloom/cmd/serverlessd/job"
+)
+
+// Aside is a file of what was accepted, or stood in the journal, and is not run.
+type Aside struct {
+	File     string
+	Bytes    int64
+	Jobs     []Entry   // none in what is damaged: nobody can tell
+	Accepted time.Time // the first of them; zero: unknown
+}
+
+// ErrNoAside says that there is no such file.
+var ErrNoAside = errors.New("there is no such file of what was set aside")
+
+// Asides are the files of what was set aside, oldest first.
+func (j *Journal) Asides() (found []Aside, err error) {
+	names, err := j.opt.Files.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, bad) {
+			continue
+		}
+		a, err := j.Aside(name)
+		if errors.Is(err, ErrNoAside) {
+			continue // it has just been put back
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, a)
+	}
+	slices.SortFunc(found, func(a, b Aside) int { return strings.Compare(a.File, b.File) })
+	return found, nil
+}
+
+// Aside reads one of them.
+func (j *Journal) Aside(name string) (a Aside, err error) {
+	id, ok := strings.CutSuffix(name, bad)
+	if !ok || strings.ContainsAny(id, "/\\") {
+		return a, ErrNoAside
+	}
+	f, err := j.opt.Files.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return a, ErrNoAside
+	} else if err != nil {
+		return a, err
+	}
+	defer f.Close()
+	a.File = name
+	if a.Bytes, err = f.Size(); err != nil {
+		return a, err
+	}
+	// Damage is named after a place, jobs after the first of them.
+	if _, err := job.ParseID(id); err != nil {
+		return a, nil
+	}
+	s := &segment{name: name, file: f, end: a.Bytes}
+	err = s.scan(0, s.end, func(at int64, r record, form form) bool {
+		if form != whole {
+			return true
+		}
+		if a.Accepted.IsZero() {
+			a.Accepted = r.date
+		}
+		i := 0
+		for line := range linesOf(r.body) {
+			a.Jobs = append(a.Jobs, r.entry(r.first.Add(i), line, at))
+			i++
+		}
+		return true
+	})
+	return a, err
+}
+
+// Readmit removes a file of what was set aside once its jobs are in a store.
+func (j *Journal) Readmit(a *Aside) error {
+	if err := j.opt.Files.Remove(a.File); err != nil {
+		return err
+	}
+	if err := j.opt.Files.Sync(); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.stats.Bad--
+	j.noteAside(a.Jobs, -1)
+	return nil
+}
+
+// noteAside counts jobs that are set aside, n is 1, or are not any more. mu is held.
+func (j *Journal) noteAside(jobs []Entry, n int64) {
+	for i := range jobs {
+		if j.aside[jobs[i].Jobtype] += n; j.aside[jobs[i].Jobtype] <= 0 {
+			delete(j.aside, jobs[i].Jobtype)
+		}
+	}
+}
+
+// countAsides counts what earlier lives have set aside.
+func (j *Journal) countAsides(names []string) {
+	for _, name := range names {
+		if !strings.HasSuffix(name, bad) {
+			continue
+		}
+		j.stats.Bad++
+		a, err := j.Aside(name)
+		if err != nil {
+			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count what was set aside")
+		}
+		j.noteAside(a.Jobs, 1)
+	}
+}
+
+// SetAsideJobs are how many jobs are set aside, by jobtype.
+func (j *Journal) SetAsideJobs() map[string]int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.aside)
+}
+
+// Piece is a file as what a store notes that it has: it takes its jobs once.
+func (a *Aside) Piece() Range { return Range{Segment: a.File, To: a.Bytes} }

@@ -1,0 +1,81 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"gloom/cmd/serverlessd/journal"
+)
+
+// shownAside is a file of what was set aside.
+type shownAside struct {
+	File     string   `json:"file"`
+	Jobs     int      `json:"jobs"`
+	IDs      []string `json:"ids,omitempty"` // the first of them
+	Bytes    int64    `json:"bytes"`
+	Reason   string   `json:"reason"` // refused, damaged
+	Accepted *string  `json:"accepted,omitempty"`
+}
+
+// asideIDs is how many ids of a file are told.
+const asideIDs = 100
+
+// asides lists what was set aside: what no store took, and what was damaged.
+func (s *Web) asides(r *request) error {
+	found, err := s.queue.Asides()
+	if err != nil {
+		return err
+	}
+	out := make([]shownAside, 0, len(found))
+	for i := range found {
+		out = append(out, showAside(&found[i]))
+	}
+	answer(r.w, http.StatusOK, map[string]any{"items": out})
+	return nil
+}
+
+func showAside(a *journal.Aside) shownAside {
+	shown := shownAside{File: a.File, Jobs: len(a.Jobs), Bytes: a.Bytes, Reason: "damaged"}
+	if len(a.Jobs) > 0 {
+		shown.Reason = "refused"
+	}
+	for _, e := range a.Jobs[:min(len(a.Jobs), asideIDs)] {
+		shown.IDs = append(shown.IDs, string(e.ID))
+	}
+	if !a.Accepted.IsZero() {
+		at := a.Accepted.UTC().Format(time.RFC3339Nano)
+		shown.Accepted = &at
+	}
+	return shown
+}
+
+// putBack gives what no store took to the store once more: a file, or all of them.
+func (s *Web) putBack(r *request) error {
+	file, all := r.query.Get("file"), r.query.Get("all")
+	if (file == "") == (all != "true") {
+		return missing("file", "put-back wants file=NAME, as GET /aside tells it, or all=true")
+	}
+	files := []string{file}
+	if file == "" {
+		found, err := s.queue.Asides()
+		if err != nil {
+			return err
+		}
+		files = files[:0]
+		for i := range found {
+			if len(found[i].Jobs) > 0 {
+				files = append(files, found[i].File)
+			}
+		}
+	}
+	jobs := 0
+	for _, name := range files {
+		n, err := s.queue.PutBack(r.Context(), name)
+		if err != nil {
+			return err
+		}
+		jobs += n
+	}
+	answer(r.w, http.StatusOK, map[string]any{"ok": true, "jobs": jobs})
+	return nil
+}
