@@ -103,7 +103,7 @@ func (st *stream) run(ctx context.Context) error {
 	st.show.start()
 	defer st.mindWorkers(ctx, st.show.note)()
 	n, err := st.print(ctx)
-	outstanding := st.jobs.Outstanding()
+	outstanding, left := st.jobs.Outstanding(), len(st.places)
 	if err == nil {
 		err = st.show.flush()
 	}
@@ -115,11 +115,23 @@ func (st *stream) run(ctx context.Context) error {
 	case n.lost > 0:
 		return st.lostWith(n, cause)
 	case cause != nil:
+		var why *cli.Fault
+		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
+			why.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
+		}
 		return cause
 	case n.failed > 0:
 		return cli.Quiet(cli.ExitFailed)
 	}
 	return nil
+}
+
+// are is how many of a thing are, or is.
+func are(n int, what string) string {
+	if n == 1 {
+		return "1 " + what + " is"
+	}
+	return cli.Plural(n, what) + " are"
 }
 
 // withConnection tells that a job failed because the connection was lost, and not as the

@@ -17,11 +17,12 @@ import (
 func main() {
 	var cfg *config.Master
 	os.Exit(daemon.Program{
-		Name:   "jobd-master",
-		Short:  "The central daemon: passes polls and requests on to the workers that serve a target",
-		Config: config.DefaultMasterPath,
-		Load:   func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
-		Run:    func() error { return run(cfg) },
+		Name:     "jobd-master",
+		Short:    "The central daemon: passes polls and requests on to the workers that serve a target",
+		Config:   config.DefaultMasterPath,
+		Load:     func(path string) (err error) { cfg, err = config.LoadMaster(path); return err },
+		Warnings: func() []string { return cfg.Warnings },
+		Run:      func() error { return run(cfg) },
 	}.Main(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -22,6 +22,8 @@ type Program struct {
 	// Load reads the configuration. Its error is told as one of the
 	// configuration, anything else as it is.
 	Load func(path string) error
+	// Warnings are what the file that was read has and what is ignored; nil has none.
+	Warnings func() []string
 	// Run does the work until it is told to stop.
 	Run func() error
 }
@@ -41,6 +43,11 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 				return fmt.Errorf("config parsing error: %w", err)
 			}
 			if check {
+				if p.Warnings != nil {
+					for _, w := range p.Warnings() {
+						fmt.Fprintln(stderr, w)
+					}
+				}
 				_, err := fmt.Fprintf(stdout, "%s: no errors\n", path)
 				return err
 			}

@@ -26,15 +26,16 @@ type reader struct {
 // Faults is all that is wrong with a file, each fault with the file and, where it
 // has one, its line. As an error it is the first, in the original's words.
 type Faults struct {
-	List  []string
-	first error
+	List     []string
+	warnings []string // what is ignored, beside them
+	first    error
 }
 
 func (f *Faults) Error() string { return f.first.Error() }
 func (f *Faults) Unwrap() error { return f.first }
 
 // All is for those who mend the file.
-func (f *Faults) All() []string { return f.List }
+func (f *Faults) All() []string { return append(slices.Clone(f.List), f.warnings...) }
 
 func (r *reader) err() error {
 	if r.faults.first == nil {
@@ -180,5 +181,6 @@ func (r *reader) unknown(prefixes ...string) (warnings []string) {
 		}
 		warnings = append(warnings, text)
 	}
+	r.faults.warnings = append(r.faults.warnings, warnings...)
 	return warnings
 }

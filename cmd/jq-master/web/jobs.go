@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -141,11 +142,24 @@ func (x *exchange) idempotency() (*master.Key, *job.Fault) {
 	return &master.Key{Name: owner + x.r.URL.Path + ":" + values[0], TTL: keyLife}, nil
 }
 
+// standby is why nothing is judged here, where another master may be active: not even
+// that there is nothing of a name that cannot be.
+func (x *exchange) standby() *job.Fault {
+	var fault *job.Fault
+	if errors.As(x.Master.Ready(), &fault) && fault.Code == job.Standby {
+		return fault
+	}
+	return nil
+}
+
 // jobID is the id in the path.
 func (x *exchange) jobID() (job.ID, *job.Fault) {
 	text := x.r.PathValue("id")
 	id, ok := job.ParseID(text)
 	if !ok {
+		if fault := x.standby(); fault != nil {
+			return id, fault
+		}
 		return id, job.Refuse(job.UnknownJob, "", "there is no job %.80q", text)
 	}
 	return id, nil

@@ -366,6 +366,9 @@ func dropWorker(x *exchange) (int, error) {
 	text := x.r.PathValue("id")
 	id, ok := job.ParseID(text)
 	if !ok {
+		if fault := x.standby(); fault != nil {
+			return 0, fault
+		}
 		return 0, job.Refuse(job.UnknownWorker, "", "there is no worker %.80q", text)
 	}
 	return http.StatusNoContent, x.Master.Dismiss(id)

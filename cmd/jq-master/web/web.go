@@ -180,7 +180,7 @@ func (e *endpoint) reply() string {
 // ServeHTTP implements http.Handler.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := e.pool.Get().(*exchange)
-	x.w, x.r, x.reply = w, r, e.reply()
+	x.w, x.r, x.reply, x.unnamed = w, r, e.reply(), e.reply()
 	status, err := x.serve(e)
 	if err != nil {
 		status = x.refuse(err)
@@ -281,14 +281,15 @@ func allowed(methods map[string]operation) string {
 // exchange is one request and its reply.
 type exchange struct {
 	*Server
-	w     http.ResponseWriter
-	r     *http.Request
-	grant *guard.Grant
-	query url.Values
-	reply string // media type
-	sent  int    // the status of a reply that has been sent
-	in    bytes.Buffer
-	json  []byte // a reply in JSON
+	w       http.ResponseWriter
+	r       *http.Request
+	grant   *guard.Grant
+	query   url.Values
+	reply   string // media type
+	unnamed string // of a body whose type is not named
+	sent    int    // the status of a reply that has been sent
+	in      bytes.Buffer
+	json    []byte // a reply in JSON
 	answer
 }
 
@@ -383,7 +384,7 @@ func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush(
 // value reads the body.
 func (x *exchange) value() (pack.Value, *job.Fault) {
 	sent := x.r.Header.Get("Content-Type")
-	media := msgpackType
+	media := x.unnamed
 	if sent != "" {
 		media = mediaType(sent)
 	}

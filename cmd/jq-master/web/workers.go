@@ -40,6 +40,9 @@ func (x *exchange) worker() (from job.Caller, fault *job.Fault) {
 	}
 	id, ok := job.ParseID(text)
 	if !ok {
+		if fault := x.standby(); fault != nil {
+			return from, fault
+		}
 		return from, job.Refuse(job.UnknownWorker, "worker-id", "there is no worker %.80q", text)
 	}
 	return job.Caller{ID: id, Owner: x.owner()}, nil
