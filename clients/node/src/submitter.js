@@ -113,7 +113,10 @@ export class Submitter {
     /** @type {Set<Pending>} */
     const pending = new Set();
     const stop = new AbortController();
-    const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+    const signal = stop.signal;
+    const abort = () => stop.abort(options.signal.reason);
+    if (options.signal?.aborted) abort();
+    options.signal?.addEventListener("abort", abort);
     let wake = () => {};
     let hold = () => {};
     let feeding = true;
@@ -151,6 +154,7 @@ export class Submitter {
       }
       if (failure) throw failure;
     } finally {
+      options.signal?.removeEventListener("abort", abort);
       stop.abort(new ClosedError("nobody waits for the rest"));
       hold();
     }

@@ -22,7 +22,7 @@ interface AbortSignal {
   addEventListener(event: "abort", listener: () => void): void;
   removeEventListener(event: "abort", listener: () => void): void;
 }
-declare var AbortSignal: { any(signals: AbortSignal[]): AbortSignal; timeout(ms: number): AbortSignal };
+declare var AbortSignal: { timeout(ms: number): AbortSignal };
 interface AbortController {
   readonly signal: AbortSignal;
   abort(reason?: unknown): void;

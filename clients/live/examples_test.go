@@ -1,0 +1,107 @@
+package live
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestExamples runs the examples of the clients' READMEs as they stand, but for the ports:
+// those named …_worker go on beside the others, and then end when told to; the others print
+// what stands behind them.
+func TestExamples(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []struct{ name, block, command string }{
+		{"node", "js", "node"}, {"php", "php", "php"},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			w := &world{T: t}
+			srv := w.broker()
+			text, err := os.ReadFile(filepath.Join(root, "clients", l.name, "README.md"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder := t.TempDir()
+			if err := os.Symlink(filepath.Join(root, "clients"), filepath.Join(folder, "clients")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Join(folder, "node_modules"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(filepath.Join(root, "clients/node"), filepath.Join(folder, "node_modules/gloom")); err != nil {
+				t.Fatal(err)
+			}
+			ports := strings.NewReplacer("127.0.0.1:9998", srv.SubmitAddr().String(), "127.0.0.1:9999", srv.WorkerAddr().String())
+			blocks := regexp.MustCompile("(?ms)^```("+l.block+"|text)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+			named := regexp.MustCompile(`^(?:<\?php )?// (\w+\.(?:mjs|php))\n`)
+			type program struct{ name, want string }
+			var programs []program
+			for _, b := range blocks {
+				if b[1] == "text" {
+					// What a worker's example stands before belongs to the program before it.
+					for i := len(programs) - 1; i >= 0; i-- {
+						if !strings.Contains(programs[i].name, "_worker") {
+							programs[i].want = b[2]
+							break
+						}
+					}
+					continue
+				}
+				name := named.FindStringSubmatch(b[2])
+				if name == nil {
+					continue // a piece, not a program
+				}
+				programs = append(programs, program{name: name[1]})
+				if err := os.WriteFile(filepath.Join(folder, name[1]), []byte(ports.Replace(b[2])), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(programs) < 6 {
+				t.Fatalf("found %v", programs)
+			}
+			var workers []*exec.Cmd
+			run := func(name string) (*exec.Cmd, *bytes.Buffer) {
+				cmd := exec.Command(l.command, name)
+				out := &bytes.Buffer{}
+				cmd.Dir, cmd.Stdout, cmd.Stderr = folder, out, out
+				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				return cmd, out
+			}
+			for _, p := range programs {
+				if strings.Contains(p.name, "_worker") {
+					cmd, _ := run(p.name)
+					workers = append(workers, cmd)
+				}
+			}
+			for _, p := range programs {
+				if strings.Contains(p.name, "_worker") {
+					continue
+				}
+				cmd, out := run(p.name)
+				late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+				if err := cmd.Wait(); err != nil || out.String() != p.want {
+					t.Errorf("%s: %v, printed\n%s\nwant\n%s", p.name, err, out, p.want)
+				}
+				late.Stop()
+			}
+			for _, cmd := range workers {
+				cmd.Process.Signal(syscall.SIGTERM)
+				if err := cmd.Wait(); err != nil {
+					t.Errorf("%v: %v", cmd.Args, err)
+				}
+			}
+		})
+	}
+}
