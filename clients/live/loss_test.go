@@ -223,7 +223,7 @@ func workerDies(w *world) {
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	s.answered(tag, `{"exit":true}`)
 	// Without a retry its submitter learns that the job may have been done.
-	dying = w.worker(workers("other")(srv))
+	w.worker(workers("other")(srv))
 	none := 0
 	if told := s.failed(s.do(agent.Command{Do: "submit", Type: "other", Body: `{"exit":true}`, Retries: &none}), "job", "job_failed"); !told.Lost {
 		w.Errorf("told %+v of a job that was lost", told)

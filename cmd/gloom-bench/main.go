@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"gloom/bench/clients"
 	"gloom/bench/jobd"
 	"gloom/bench/jq"
 	"gloom/bench/serverless"
@@ -52,6 +53,6 @@ interface, anew for every round.`,
 	for _, s := range shapes() {
 		cmd.AddCommand(s.command())
 	}
-	cmd.AddCommand(raceCommand(), fleetCommand(), sweepCommand(), reportCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command())
+	cmd.AddCommand(raceCommand(), fleetCommand(), sweepCommand(), reportCommand(), relayCommand(), jobd.Command(), jq.Command(), serverless.Command(), clients.Command())
 	return cmd
 }
