@@ -226,16 +226,16 @@ final class Connection
 
     private function flush(): void
     {
-        while ($this->ended === null && $this->out !== '') {
-            $n = @fwrite($this->stream, $this->out);
+        for ($at = 0; $this->ended === null && $at < strlen($this->out); $at += $n) {
+            // In pieces: what is left of a large frame is not to be copied at each write.
+            $n = @fwrite($this->stream, substr($this->out, $at, 1 << 18));
             if ($n === false) {
                 $this->close(new NotConnectedException('closed by the broker'));
             } elseif ($n === 0) {
-                return;
-            } else {
-                $this->out = (string) substr($this->out, $n);
+                break;
             }
         }
+        $this->out = (string) substr($this->out, $at);
     }
 
     /** Takes in what has arrived; whether more may come. */
@@ -275,7 +275,9 @@ final class Connection
         } catch (ProtocolException | RefusedException $e) {
             $this->close($e);
         }
-        $this->in = (string) substr($this->in, $at);
+        if ($at > 0) {
+            $this->in = (string) substr($this->in, $at);
+        }
         if (!$more) {
             $this->close(new NotConnectedException('closed by the broker'));
         }
