@@ -37,6 +37,8 @@ final class Connection
     private int $limit;
     private float $heard;
     private bool $asked = false;
+    /** @var \SplQueue<string> that have not been handled */
+    private \SplQueue $frames;
     /** @var \SplQueue<array{?string, \Closure(?GloomException, array<string, mixed>): void}> */
     private \SplQueue $requests;
     /** @var \Closure(array<string, mixed>): void gets each message that is no ok and no error */
@@ -48,6 +50,7 @@ final class Connection
     public function __construct(public readonly string $addr, private readonly Settings $settings)
     {
         $this->requests = new \SplQueue();
+        $this->frames = new \SplQueue();
         $this->onNews = static function (array $message): void {
         };
         $this->onError = static fn (array $frame): bool => false;
@@ -254,29 +257,41 @@ final class Connection
         return true;
     }
 
-    private function read(): void
+    /** Cuts what has arrived into frames; what cannot be one is told after those before it. */
+    private function cut(): ?ProtocolException
     {
-        $more = $this->take();
-        $at = 0;
-        try {
-            while ($this->ended === null && strlen($this->in) - $at >= Wire::HEADER) {
-                /** @var array{1: int} $size */
-                $size = unpack('N', $this->in, $at);
-                if ($size[1] > $this->limit) {
-                    throw new ProtocolException("frame of $size[1] bytes, at most $this->limit are taken");
-                }
-                if (strlen($this->in) - $at < Wire::HEADER + $size[1]) {
-                    break;
-                }
-                $payload = substr($this->in, $at + Wire::HEADER, $size[1]);
-                $at += Wire::HEADER + $size[1];
-                $this->handle(Wire::decode($payload));
+        for ($at = 0; strlen($this->in) - $at >= Wire::HEADER; $at += Wire::HEADER + $size[1]) {
+            /** @var array{1: int} $size */
+            $size = unpack('N', $this->in, $at);
+            if ($size[1] > $this->limit) {
+                return new ProtocolException("frame of $size[1] bytes, at most $this->limit are taken");
             }
-        } catch (ProtocolException | RefusedException $e) {
-            $this->close($e);
+            if (strlen($this->in) - $at < Wire::HEADER + $size[1]) {
+                break;
+            }
+            $this->frames->enqueue(substr($this->in, $at + Wire::HEADER, $size[1]));
         }
         if ($at > 0) {
             $this->in = (string) substr($this->in, $at);
+        }
+
+        return null;
+    }
+
+    private function read(): void
+    {
+        $more = $this->take();
+        try {
+            $broken = $this->cut();
+            // A callback may wait, and so come here again: it goes on with the next frame.
+            while ($this->ended === null && !$this->frames->isEmpty()) {
+                $this->handle(Wire::decode($this->frames->dequeue()));
+            }
+            if ($broken !== null) {
+                throw $broken;
+            }
+        } catch (ProtocolException | RefusedException $e) {
+            $this->close($e);
         }
         if (!$more) {
             $this->close(new NotConnectedException('closed by the broker'));

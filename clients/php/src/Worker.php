@@ -94,7 +94,9 @@ final class Worker
             while (!$this->stopping && $jobs !== 0) {
                 $next = $this->joinAll($due);
                 $others = $this->parent === null ? [] : [$this->parent];
-                if (Connection::pump($this->joined, $this->waiting === [] ? $next : 0.0, $others) !== []) {
+                // A signal that comes just before the wait does not end it.
+                $wait = $this->waiting === [] ? min($next, 1.0) : 0.0;
+                if (Connection::pump($this->joined, $wait, $others) !== []) {
                     $this->stop();
                 }
                 while (!$this->stopping && $jobs !== 0 && ($job = array_shift($this->waiting)) !== null) {
