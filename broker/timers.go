@@ -88,11 +88,14 @@ func (b *Broker) Next() int64 {
 	return at
 }
 
-// Tick does what was due by now, which may be before what other commands were told; a
-// bounded amount of work. Next says when to call it again.
-func (b *Broker) Tick(now int64) []Effect {
-	b.begin(now)
-	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= now; n++ {
+// Tick does what is due, up to a bounded amount of work; Next says when to call it again.
+func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) }
+
+// TickUntil does what was due by a time that may lie before what other commands were
+// told since: what has arrived meanwhile is carried out before anybody is judged.
+func (b *Broker) TickUntil(due int64) []Effect {
+	b.begin(due)
+	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= due; n++ {
 		ref := b.timers.top().ref
 		b.timers.remove(0)
 		if ref&typeTimer != 0 {

@@ -159,7 +159,7 @@ func (h *Hub) due(now int64) {
 		h.stats.Ticks++
 		func() {
 			defer h.guard()
-			h.apply(h.core.Tick(now))
+			h.apply(h.core.TickUntil(now))
 			if h.fleet != nil && h.fleet.Next() <= now {
 				h.fleet.Tick(now)
 			}

@@ -43,10 +43,10 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 			var ids []string
 			for i := range workers {
 				// Some have almost no time left when the daemon stops, and some just began.
-				ids = append(ids, s.freshWith(typ, fmt.Sprint(i), `,"timeout_ms":1200,"retries":0`))
+				ids = append(ids, s.freshWith(typ, fmt.Sprint(i), `,"timeout_ms":3000,"retries":0`))
 				time.Sleep(spread)
 			}
-			b.stands(3*time.Second, func() {
+			b.stands(4*time.Second, func() {
 				for _, w := range all[1:] {
 					w.send(`{"action":"respond","body":1}`)
 				}
@@ -61,7 +61,7 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 			if failed != 1 {
 				t.Errorf("%d of %d jobs failed, want the one that was not answered", failed, workers)
 			}
-			soonAfter(t, back, 1500*ms, "the one that was not answered")
+			soonAfter(t, back, 4000*ms, "the one that was not answered")
 		})
 	}
 }
