@@ -104,7 +104,7 @@ final class Wire
     /** The index behind the value at this one. */
     private static function skip(string $json, int $at): int
     {
-        for ($depth = 0; ;) {
+        for ($depth = 0;;) {
             $at += strcspn($json, $depth ? '"[]{}' : "\"[]{}, \t\n\r:", $at);
             switch ($json[$at] ?? '') {
                 case '"':
