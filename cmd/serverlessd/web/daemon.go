@@ -52,7 +52,7 @@ type shownCounts struct {
 	Abandoned int64 `json:"abandoned"`
 	Expired   int64 `json:"expired"`
 	Deleted   int64 `json:"deleted"`
-	SetAside  int64 `json:"set_aside"`
+	SetAside  int64 `json:"set_aside,omitempty"` // in no store: see GET /aside
 	OldestMS  int64 `json:"oldest_ms"`
 }
 
