@@ -30,7 +30,7 @@ func TestTimeoutOfAStalledDaemon(t *testing.T) {
 		"TLS":   func() *conn { return secured(t, b.workerAddr, &tls.Config{RootCAs: ca.pool}) },
 	} {
 		t.Run(port, func(t *testing.T) {
-			const workers, spread = 200, 5 * ms
+			const workers, spread = 60, 5 * ms
 			typ := name("stalled")
 			s := submitter{dial(t, submit)}
 			var all []worker
