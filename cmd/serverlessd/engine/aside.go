@@ -20,6 +20,8 @@ func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 // none twice: the store notes that it has the file. A store.RefusedError says that it
 // does not take them yet, and nothing has changed.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
+	e.readmit.Lock()
+	defer e.readmit.Unlock()
 	a, err := e.journal.Aside(file)
 	if err != nil {
 		return 0, err

@@ -42,6 +42,7 @@ type Engine struct {
 	jobs     *gloom.Submitter
 	meter    meter
 	tally    tally
+	readmit  sync.Mutex // one file that was set aside is put back at a time
 
 	life  context.Context // of all loops; ends after the last write
 	end   context.CancelFunc
