@@ -289,11 +289,16 @@ func (j *Journal) spare(size int64) error {
 	if j.opt.Reserve == 0 {
 		return nil
 	}
-	all, free, err := j.opt.Files.Space()
-	if left := min(j.opt.Reserve, all/reserveShare); err == nil && free-size < left && !j.makeRoom() {
-		return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
+	for made := false; ; made = true {
+		all, free, err := j.opt.Files.Space()
+		left := min(j.opt.Reserve, all/reserveShare)
+		if err != nil || free-size >= left {
+			return nil
+		}
+		if made || !j.makeRoom() {
+			return fmt.Errorf("%w: %d bytes are free, and %d are left to the store (--disk-reserve)", ErrNoSpace, free, left)
+		}
 	}
-	return nil
 }
 
 // begin starts a segment.
