@@ -1,35 +1,81 @@
-// Package durable writes files that survive a crash of the machine.
+// Package durable writes files and directories whose names and contents outlive a crash
+// of the machine.
 package durable
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 )
 
 // WriteFile replaces a file as a whole: when it returns nil the new content is on the
-// disk under its name, else the file is as it was, or new. Its mode is 0600.
+// disk under its name, else the file is as it was, or new. Its mode is 0600. It is
+// written beside it, as path.new; one path is written by one goroutine at a time.
 func WriteFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
+	beside := path + ".new"
+	f, err := os.OpenFile(beside, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name())
 	if _, err = f.Write(data); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(beside, path)
 	}
+	if err != nil {
+		_ = os.Remove(beside)
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// MakeDir makes a directory, and those above it that are missing, and has their names
+// outlive a loss of power. An earlier life may have made some of them and ended before
+// that: all names on the way are synced, those that have stood for longer as far as they
+// can be.
+func MakeDir(path string, mode os.FileMode) error {
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	return SyncDir(dir)
+	stood := filepath.Dir(path)
+	for stood != filepath.Dir(stood) && !isDir(stood) {
+		stood = filepath.Dir(stood)
+	}
+	if err := os.MkdirAll(path, mode); err != nil {
+		return err
+	}
+	for above := filepath.Dir(path); ; above = filepath.Dir(above) {
+		if err := SyncDir(above); err != nil && len(above) >= len(stood) {
+			return err
+		}
+		if above == filepath.Dir(above) {
+			return nil
+		}
+	}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// spy is told of each directory that is synced; nil but in tests.
+var spy atomic.Pointer[func(dir string)]
+
+// Spy has f told of each directory that is synced, for tests, until off is called.
+func Spy(f func(dir string)) (off func()) {
+	spy.Store(&f)
+	return func() { spy.Store(nil) }
 }
 
 // SyncDir has the disk know which files a directory has.
 func SyncDir(dir string) error {
+	if f := spy.Load(); f != nil {
+		(*f)(dir)
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

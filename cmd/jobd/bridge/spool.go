@@ -1,14 +1,13 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"gloom/cmd/internal/durable"
 	"gloom/cmd/jobd/store"
 
 	"github.com/goccy/go-json"
@@ -36,7 +35,7 @@ type spooled struct {
 
 // newSpool makes the directory. table tells apart daemons that share it.
 func newSpool(dir, table string) (*spool, error) {
-	if err := makeDirectory(dir); err != nil {
+	if err := durable.MakeDir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool_dir: %w", err)
 	}
 	probe, err := os.CreateTemp(dir, ".probe-")
@@ -60,26 +59,7 @@ func (s *spool) save(token int64, f store.Final) error {
 	if err != nil {
 		return err
 	}
-	path := s.path(token, f.ID)
-	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	if err == nil {
-		err = file.Sync()
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		os.Remove(path + ".new")
-		return err
-	}
-	return syncDirectory(s.dir)
+	return durable.WriteFile(s.path(token, f.ID), text)
 }
 
 func (s *spool) load(token, id int64) (store.Final, error) {
@@ -103,36 +83,8 @@ func (s *spool) entry(path string) (e spooled, err error) {
 // is not this token's any more, and is left alone.
 func (s *spool) remove(token, id int64) {
 	if os.Remove(s.path(token, id)) == nil {
-		_ = syncDirectory(s.dir)
+		_ = durable.SyncDir(s.dir)
 	}
-}
-
-// makeDirectory makes a directory and its parents, whose names outlive a loss of
-// power.
-func makeDirectory(dir string) error {
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		return nil
-	}
-	parent := filepath.Dir(filepath.Clean(dir))
-	if parent != dir {
-		if err := makeDirectory(parent); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return syncDirectory(parent)
-}
-
-// syncDirectory is a variable for tests.
-var syncDirectory = func(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // left calls f with what earlier daemons have spooled.

@@ -14,6 +14,7 @@ import (
 
 	"gloom/broker/guard"
 	gloom "gloom/clients/go"
+	"gloom/cmd/internal/durable"
 	"gloom/cmd/internal/launch"
 	"gloom/cmd/internal/link"
 	"gloom/cmd/serverlessd/job"
@@ -92,7 +93,7 @@ func start(cfg Config, stores []store.Store, log zerolog.Logger, r prometheus.Re
 	if cfg.User != "" {
 		mode = 0o711 // contexts stand below it
 	}
-	if err := journal.MakeDirectory(cfg.Dir, mode); err != nil {
+	if err := durable.MakeDir(cfg.Dir, mode); err != nil {
 		return nil, err
 	}
 	e.ids = job.NewIDs(job.NewSysid(), time.Now)

@@ -1,19 +1,5 @@
 package journal
 
-import "testing"
-
-// SyncedDirectories has the directories listed that are synced during a test.
-func SyncedDirectories(t *testing.T) *[]string {
-	var list []string
-	sync := syncDirectory
-	syncDirectory = func(path string) error {
-		list = append(list, path)
-		return sync(path)
-	}
-	t.Cleanup(func() { syncDirectory = sync })
-	return &list
-}
-
 // Queued is how many appends wait to be written.
 func (j *Journal) Queued() int {
 	j.mu.Lock()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
+
+	"gloom/cmd/internal/durable"
 )
 
 // Files is the directory of a journal. Tests put one in its place that loses
@@ -49,7 +51,7 @@ type directory struct {
 // Directory makes dir/journal where it is missing, and locks dir.
 func Directory(dir string) (Files, error) {
 	path := filepath.Join(dir, "journal")
-	if err := MakeDirectory(path, 0o700); err != nil {
+	if err := durable.MakeDir(path, 0o700); err != nil {
 		return nil, err
 	}
 	d := &directory{path: path, lock: flock.New(filepath.Join(dir, "lock"))}
@@ -61,37 +63,6 @@ func Directory(dir string) (Files, error) {
 		return nil, err
 	}
 	return d, nil
-}
-
-// MakeDirectory makes a directory, and those above it that are missing, and has their
-// names outlive a loss of power. An earlier life may have made some of them and ended
-// before that: all names on the way are synced, those that have stood for longer as
-// far as they can be.
-func MakeDirectory(path string, mode os.FileMode) error {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	stood := filepath.Dir(path)
-	for stood != filepath.Dir(stood) && !isDirectory(stood) {
-		stood = filepath.Dir(stood)
-	}
-	if err := os.MkdirAll(path, mode); err != nil {
-		return err
-	}
-	for above := filepath.Dir(path); ; above = filepath.Dir(above) {
-		if err := syncDirectory(above); err != nil && len(above) >= len(stood) {
-			return err
-		}
-		if above == filepath.Dir(above) {
-			return nil
-		}
-	}
-}
-
-func isDirectory(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }
 
 func (d *directory) List() ([]string, error) {
@@ -112,18 +83,8 @@ func (d *directory) Open(name string) (File, error) {
 }
 
 func (d *directory) Remove(name string) error { return os.Remove(filepath.Join(d.path, name)) }
-func (d *directory) Sync() error              { return syncDirectory(d.path) }
+func (d *directory) Sync() error              { return durable.SyncDir(d.path) }
 func (d *directory) Close() error             { return d.lock.Close() }
-
-// syncDirectory makes the names in a directory durable.
-var syncDirectory = func(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
 
 type file struct{ *os.File }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"gloom/cmd/internal/durable"
 	"gloom/cmd/serverlessd/job"
 	. "gloom/cmd/serverlessd/journal"
 
@@ -453,15 +454,16 @@ func TestConcurrentAppends(t *testing.T) {
 // anything is accepted.
 func TestParentsAreDurable(t *testing.T) {
 	root := t.TempDir()
-	synced := SyncedDirectories(t)
+	var synced []string
+	defer durable.Spy(func(dir string) { synced = append(synced, dir) })()
 	files, err := Directory(filepath.Join(root, "new", "parents", "data"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.Close()
 	for _, dir := range []string{"", "new", "new/parents", "new/parents/data"} {
-		if !slices.Contains(*synced, filepath.Join(root, dir)) {
-			t.Errorf("%q is not synced: %v", dir, *synced)
+		if !slices.Contains(synced, filepath.Join(root, dir)) {
+			t.Errorf("%q is not synced: %v", dir, synced)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"gloom/cmd/internal/durable"
 )
 
 // Routes reads the notes of a journal's directory, and returns what writes them.
@@ -59,5 +61,5 @@ func replace(path string, content any) error {
 	if err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
