@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -21,13 +23,17 @@ const (
 	ioTimeout   = 15 * time.Second // ends what a statement's own deadline cannot: a commit
 	lockTimeout = "3"              // seconds that a statement waits for a row
 	connections = 16
-	// maxText is how many bytes of statements go out together.
+	// maxText is how many bytes of statements go out together, at most: the server's
+	// packets may be smaller.
 	maxText = 1 << 20
+	// packetHead is what a packet has beside a text.
+	packetHead = 1 << 10
 )
 
 // my is MySQL 8 or MariaDB 10.6 and later.
 type my struct {
 	config *mysql.Config
+	packet atomic.Int64 // the server's max_allowed_packet; 0: not known yet
 }
 
 // newMy reads mysql://USER:PASSWORD@HOST:PORT/DATABASE, with socket=PATH or
@@ -75,18 +81,44 @@ func (m *my) name() string {
 
 // session sets up each connection: under REPEATABLE READ who takes jobs of a
 // type would block all who add some.
-type session struct{ driver.Connector }
+type session struct {
+	driver.Connector
+	my *my
+}
 
 func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 	c, err := s.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = c.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err != nil {
+	if _, err = c.(driver.ExecerContext).ExecContext(ctx, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", nil); err == nil {
+		err = s.my.learn(ctx, c.(driver.QueryerContext))
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// learn asks how large a packet may be. A text beyond that the driver has the server
+// prepare, which takes no several statements.
+func (m *my) learn(ctx context.Context, c driver.QueryerContext) error {
+	rows, err := c.QueryContext(ctx, "SELECT CONCAT(@@max_allowed_packet)", nil)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	row := make([]driver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(fmt.Sprintf("%s", row[0]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("max_allowed_packet: %w", err)
+	}
+	m.packet.Store(n)
+	return nil
 }
 
 func (m *my) open() (write, read *sql.DB, err error) {
@@ -94,7 +126,7 @@ func (m *my) open() (write, read *sql.DB, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	db := sql.OpenDB(session{connector})
+	db := sql.OpenDB(session{connector, m})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(time.Minute)
@@ -156,7 +188,8 @@ func (*my) kind(err error) kind {
 func (*my) atOnce(rows int) int { return rows }
 
 // exec sends statements together.
-func (*my) exec(ctx context.Context, t *tx, list []statement) error {
+func (m *my) exec(ctx context.Context, t *tx, list []statement) error {
+	most := min(maxText, int(m.packet.Load())-packetHead)
 	var text strings.Builder
 	var args []any
 	size := 0
@@ -172,13 +205,16 @@ func (*my) exec(ctx context.Context, t *tx, list []statement) error {
 	for _, s := range list {
 		more := len(s.text)
 		for _, a := range s.args {
-			if b, ok := a.([]byte); ok {
-				more += 2 * len(b) // escaped
-			} else {
+			switch v := a.(type) { // escaped
+			case []byte:
+				more += 2*len(v) + len("_binary''")
+			case string:
+				more += 2*len(v) + len("''")
+			default:
 				more += 32
 			}
 		}
-		if size+more > maxText {
+		if size+more > most {
 			if err := flush(); err != nil {
 				return err
 			}
