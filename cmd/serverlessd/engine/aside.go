@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
 )
 
 // ErrDamaged says that what was set aside cannot be put back: it cannot be read.
@@ -15,10 +18,11 @@ var ErrDamaged = errors.New("what is damaged cannot be put back")
 // Asides are the files of what was set aside.
 func (e *Engine) Asides() ([]journal.Aside, error) { return e.journal.Asides() }
 
-// PutBack gives the jobs of a file that was set aside to the first store, under the ids
-// that they have, and tells how many they are. Repeated, or cut off half way, it makes
-// none twice: the store notes that it has the file. A store.RefusedError says that it
-// does not take them yet, and nothing has changed.
+// PutBack gives the jobs of a file that was set aside to a store, under the ids that they
+// have, and tells how many they are. Repeated, or cut off half way, it makes none twice:
+// the store notes that it has the file, and of several it is always the same one, in
+// whatever order they are given. A store.RefusedError says that it does not take them
+// yet, and nothing has changed.
 func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error) {
 	e.readmit.Lock()
 	defer e.readmit.Unlock()
@@ -29,10 +33,14 @@ func (e *Engine) PutBack(ctx context.Context, file string) (jobs int, err error)
 	if len(a.Jobs) == 0 {
 		return 0, fmt.Errorf("%s: %w", file, ErrDamaged)
 	}
-	b := e.backends[0]
+	b := slices.MinFunc(e.backends, func(a, b *backend) int { return strings.Compare(a.store.Name(), b.store.Name()) })
 	if err := b.reachable(); err != nil {
 		return 0, err
 	}
+	if b.transit.Acquire(ctx, 1) != nil { // they count for the store or the journal, not for both
+		return 0, errors.Join(store.ErrAway, context.Cause(ctx))
+	}
+	defer b.transit.Release(1)
 	for i := range a.Jobs {
 		a.Jobs[i].End = a.Bytes // the store has all of them, or none
 	}

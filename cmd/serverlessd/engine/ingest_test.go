@@ -145,7 +145,7 @@ func TestPutBack(t *testing.T) {
 	until(t, "the store is there", e.Health)
 	balances(2)
 	files, err := e.Asides()
-	if err != nil || len(files) != 1 || len(files[0].Jobs) != 2 || files[0].Jobs[0].ID != ids[0] || string(files[0].Jobs[1].Payload) != "as many as the first" {
+	if err != nil || len(files) != 1 || len(files[0].Jobs) != 2 || files[0].Jobs[0].ID != ids[0] || files[0].Jobs[1].ID != ids[2] {
 		t.Fatalf("%+v, %v", files, err)
 	}
 	file := files[0].File

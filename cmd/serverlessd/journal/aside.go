@@ -22,7 +22,7 @@ type Aside struct {
 // ErrNoAside says that there is no such file.
 var ErrNoAside = errors.New("there is no such file of what was set aside")
 
-// Asides are the files of what was set aside, oldest first.
+// Asides are the files of what was set aside, oldest first, without payloads.
 func (j *Journal) Asides() (found []Aside, err error) {
 	names, err := j.opt.Files.List()
 	if err != nil {
@@ -38,6 +38,9 @@ func (j *Journal) Asides() (found []Aside, err error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		for i := range a.Jobs {
+			a.Jobs[i].Payload = nil
 		}
 		found = append(found, a)
 	}

@@ -1,10 +1,12 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
 )
 
 // shownAside is a file of what was set aside.
@@ -69,13 +71,17 @@ func (s *Web) putBack(r *request) error {
 		}
 	}
 	jobs := 0
+	refused := make(map[string]string)
 	for _, name := range files {
 		n, err := s.queue.PutBack(r.Context(), name)
-		if err != nil {
+		if jobs += n; err == nil {
+			continue
+		}
+		if file != "" || !errors.As(err, new(*store.RefusedError)) {
 			return err
 		}
-		jobs += n
+		refused[name] = err.Error() // the others may go in
 	}
-	answer(r.w, http.StatusOK, map[string]any{"ok": true, "jobs": jobs})
+	answer(r.w, http.StatusOK, map[string]any{"ok": len(refused) == 0, "jobs": jobs, "refused": refused})
 	return nil
 }
