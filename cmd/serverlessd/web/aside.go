@@ -53,8 +53,12 @@ func showAside(a *journal.Aside) shownAside {
 
 // putBack gives what no store took to the store once more: a file, or all of them.
 func (s *Web) putBack(r *request) error {
-	file, all := r.query.Get("file"), r.query.Get("all")
-	if (file == "") == (all != "true") {
+	file := r.query.Get("file")
+	all, err := r.flag("all")
+	if err != nil {
+		return err
+	}
+	if (file != "") == all {
 		return missing("file", "put-back wants file=NAME, as GET /aside tells it, or all=true")
 	}
 	files := []string{file}

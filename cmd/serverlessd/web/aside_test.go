@@ -1,0 +1,86 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"gloom/cmd/internal/door"
+	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/journal"
+	"gloom/cmd/serverlessd/store"
+)
+
+// cramped is a queue on a full disk, with files of what was set aside.
+type cramped struct{ away }
+
+func (cramped) Add(context.Context, []journal.Batch) (journal.Receipt, error) {
+	return journal.Receipt{}, fmt.Errorf("%w: 0 bytes are free", journal.ErrNoSpace)
+}
+
+func (cramped) Asides() ([]journal.Aside, error) {
+	return []journal.Aside{
+		{File: "damage-12.bad", Bytes: 7},
+		{File: "large.bad", Bytes: 40, Jobs: []journal.Entry{{ID: "large"}}, Accepted: time.UnixMilli(0)},
+		{File: "ready.bad", Bytes: 20, Jobs: []journal.Entry{{ID: "one"}, {ID: "two"}}},
+	}, nil
+}
+
+func (cramped) PutBack(_ context.Context, file string) (int, error) {
+	switch file {
+	case "large.bad":
+		return 0, &store.RefusedError{IDs: []job.ID{"large"}, Err: fmt.Errorf("too large")}
+	case "ready.bad":
+		return 2, nil
+	}
+	return 0, journal.ErrNoAside
+}
+
+// TestAside: what is in no store is listed and put back over HTTP, by no page of another
+// site and not all of it by mistake; a full disk is no store that is away.
+func TestAside(t *testing.T) {
+	d, err := door.Listen(door.Options{Addr: "127.0.0.1:0"}, zerolog.Nop(), true, ScopeNames...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Shutdown(t.Context())
+	w := New(cramped{}, d, Options{MaxBody: 1 << 20, MaxLine: 1 << 10, MaxLines: 10, MaxBodies: 2})
+	for _, c := range []struct {
+		method, path, origin string
+		status               int
+		says                 string
+	}{
+		{"POST", "/a/job/x", "", 507, `"journal_full"`},
+		{"GET", "/aside", "", 200, `{"file":"large.bad","jobs":1,"ids":["large"],"bytes":40,"reason":"refused","accepted":"1970-01-01T00:00:00Z"}`},
+		{"GET", "/aside", "", 200, `{"file":"damage-12.bad","jobs":0,"bytes":7,"reason":"damaged"}`},
+		{"POST", "/put-back", "", 400, `"missing_field"`},
+		{"POST", "/put-back?file=ready.bad&all=true", "", 400, "file=NAME"},
+		{"POST", "/put-back?all=yes", "", 400, "must be true or false"},
+		{"POST", "/put-back?fiel=ready.bad", "", 400, `"fiel"`},
+		{"POST", "/put-back?file=ready.bad", "https://elsewhere.example", 403, `"forbidden_origin"`},
+		{"GET", "/put-back?file=ready.bad", "", 405, "POST"},
+		{"POST", "/put-back?file=none.bad", "", 404, `"unknown_file"`},
+		{"POST", "/put-back?file=large.bad", "", 409, `"refused"`},
+		{"POST", "/put-back?file=ready.bad", "", 200, `"jobs":2`},
+		{"POST", "/put-back?all=true", "", 200, `{"jobs":2,"ok":false,"refused":{"large.bad":`},
+	} {
+		r := httptest.NewRequest(c.method, "http://"+d.Addr().String()+c.path, strings.NewReader(map[bool]string{true: "line"}[strings.HasPrefix(c.path, "/a/")]))
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		got := httptest.NewRecorder()
+		w.ServeHTTP(got, r)
+		if got.Code != c.status || !strings.Contains(got.Body.String(), c.says) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, got.Code, got.Body, c.status, c.says)
+		}
+		if c.status == http.StatusInsufficientStorage && got.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", c.path)
+		}
+	}
+}
