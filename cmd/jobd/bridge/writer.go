@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -31,9 +32,11 @@ type change struct {
 	verb  verb
 	id    int64
 	final store.Final // of a finish
+	whole store.Final // the same with its outputs, while it is written
 	token int64       // of an earlier incarnation; 0 is this one
 
 	size    int64 // of its outputs, as long as they are in memory
+	spilled int64 // of those that are not, but will be when they are written
 	spooled int64 // the token under which it is in the spool; 0 when it is not
 	dropped bool  // its outputs are only there
 	after   time.Time
@@ -148,7 +151,7 @@ func (w *writer) save(c *change) bool {
 // drop frees the memory of outputs that are in the spool.
 func (w *writer) drop(c *change) {
 	w.bytes -= c.size
-	c.size, c.dropped = 0, true
+	c.spilled, c.size, c.dropped = c.size, 0, true
 	c.final.Stdout, c.final.Stderr = "", ""
 }
 
@@ -239,12 +242,12 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 			if wait < 0 || due < wait {
 				wait = due
 			}
-		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size > writeBytes, len(batch) > 0 && c.token != batch[0].token,
+		case len(batch) == writeRows, len(batch) > 0 && bytes+c.size+c.spilled > writeBytes, len(batch) > 0 && c.token != batch[0].token,
 			ids[c.id]:
 		default:
 			batch = append(batch, c)
 			ids[c.id] = true
-			bytes += max(c.size, 1)
+			bytes += max(c.size+c.spilled, 1)
 			continue
 		}
 		left = append(left, c)
@@ -262,12 +265,27 @@ func (w *writer) take(now time.Time) (batch []*change, wait time.Duration) {
 func (w *writer) transact(ctx context.Context, batch []*change) error {
 	now := time.Now()
 	b := store.Batch{Token: batch[0].token, At: now.Unix()}
+	var again []*change
+	batch = slices.DeleteFunc(batch, func(c *change) bool {
+		if err := w.restore(c); err != nil {
+			c.fails++
+			c.after = now.Add(delay(c.fails))
+			w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output cannot be read, trying again")
+			again = append(again, c)
+			return true
+		}
+		return false
+	})
+	defer func() { w.putBack(again) }()
+	if len(batch) == 0 {
+		return nil
+	}
 	for _, c := range batch {
 		switch c.verb {
 		case start:
 			b.Start = append(b.Start, c.id)
 		case finish:
-			b.Finish = append(b.Finish, w.whole(c))
+			b.Finish = append(b.Finish, c.whole)
 		case giveBack:
 			b.Return = append(b.Return, c.id)
 		case requeue:
@@ -280,8 +298,8 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 	if err != nil {
 		w.log.WithLevel(levelOf(err)).Err(err).Int("rows", len(batch)).Msg("rows cannot be written, trying again")
 	}
-	var again []*change
 	for _, c := range batch {
+		c.whole = store.Final{} // what was dropped stays in the spool
 		lost, isLost := result.Lost[c.id]
 		switch {
 		case err != nil:
@@ -301,21 +319,28 @@ func (w *writer) transact(ctx context.Context, batch []*change) error {
 			w.settle(c, verdict{})
 		}
 	}
-	w.putBack(again)
 	return err
 }
 
-// whole is the final of a change with its outputs.
-func (w *writer) whole(c *change) store.Final {
+// restore makes the final of a change whole, with outputs that are in the spool. An error
+// says that they cannot be read now; those that never will be are lost, and the row says so.
+func (w *writer) restore(c *change) error {
+	c.whole = c.final
 	if !c.dropped {
-		return c.final
+		return nil
 	}
 	f, err := w.spool.load(c.spooled, c.id)
-	if err != nil {
+	var file *fs.PathError
+	switch {
+	case err == nil:
+		c.whole = f
+	case errors.As(err, &file) && !errors.Is(err, fs.ErrNotExist):
+		return err
+	default:
 		w.log.Error().Err(err).Int64("id", c.id).Msg("spooled output is gone")
-		return c.final
+		c.whole.Stderr = "jobd: the output was lost from the spool: " + err.Error()
 	}
-	return f
+	return nil
 }
 
 func (w *writer) settle(c *change, v verdict) {

@@ -3,7 +3,9 @@ package bridge
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -234,4 +236,66 @@ func TestSpoolSyncsDirectories(t *testing.T) {
 	if n := len(synced); n < 2 || synced[n-1] != dir || synced[n-2] != dir {
 		t.Errorf("synced %q, want %s last, when a result comes and when it goes", synced, dir)
 	}
+}
+
+// TestSpooledOutputThatCannotBeRead: as long as the reason may pass, the row waits for its
+// output; and outputs that come back from the spool count in a transaction.
+func TestSpooledOutputThatCannotBeRead(t *testing.T) {
+	const size, n = 4 << 20, memoryLimit/(4<<20) + 3
+	dir := t.TempDir()
+	sp, err := newSpool(dir, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &obstinate{write: fine}
+	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+	var answers []<-chan verdict
+	for id := int64(1); id <= n; id++ {
+		answers = append(answers, w.enter(&change{verb: finish, id: id, final: store.Final{ID: id, Stdout: strings.Repeat("x", size)}}))
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d results are in the spool, %v", len(files), err)
+	}
+	for _, f := range files { // what opens, and cannot be read
+		if err := errors.Join(os.Rename(f, f+".kept"), os.Mkdir(f, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.run(ctx); close(ended) }()
+	for range n - len(files) { // the others are written meanwhile
+		i, _, _ := reflect.Select(receives(answers))
+		answers = slices.Delete(answers, i, i+1)
+	}
+	for _, f := range files {
+		if err := errors.Join(os.Remove(f), os.Rename(f+".kept", f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ch := range answers {
+		<-ch
+	}
+	cancel()
+	<-ended
+	for _, b := range o.seen {
+		held := 0
+		for _, f := range b.Finish {
+			held += len(f.Stdout)
+			if len(f.Stdout) != size {
+				t.Errorf("row %d was written with %d bytes of output", f.ID, len(f.Stdout))
+			}
+		}
+		if held > writeBytes+size {
+			t.Errorf("%d bytes in a transaction", held)
+		}
+	}
+}
+
+func receives(answers []<-chan verdict) (cases []reflect.SelectCase) {
+	for _, ch := range answers {
+		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(ch)})
+	}
+	return cases
 }
