@@ -174,9 +174,7 @@ func (c *machine) refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, store.ErrAway):
-		return unavailable(err)
-	case errors.Is(err, store.ErrFull):
+	case errors.Is(err, store.ErrAway), errors.Is(err, store.ErrFull):
 		return unavailable(err)
 	case errors.Is(err, store.ErrKeyReused):
 		return job.Refuse(job.KeyReused, "", "this idempotency key came with another body before")
