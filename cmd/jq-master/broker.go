@@ -60,9 +60,9 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone()}
-	if b.MaxGroups = 16; c.SubmitAddr == "" {
-		b.MaxGroups = 1 << 12
+	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: 1000} // what a broker takes unless it is told otherwise
+	if c.SubmitAddr == "" {
+		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
 	var path string
 	c.Tune = func(s *server.Options) {
@@ -76,7 +76,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		// The limits of the master are the first to be felt.
 		s.MaxJobs, s.MaxTypeJobs, s.MaxSubmitterJobs = 0, 0, 0
 		s.MaxBytes, s.MaxTypeBytes, s.MaxSubmitterBytes, s.MaxUnread = 0, 0, 0, 0
-		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, 1<<20
+		s.MaxTypes, s.MaxGroups, s.MaxPrefetch = 1<<24, 1<<24, b.MaxPrefetch
 		s.MaxOutbound = 1 << 30
 		s.MaxJobGroups = b.MaxGroups
 		s.MaxInbound = max(s.MaxInbound, 4*int64(s.MaxFrame))
@@ -87,7 +87,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	if err != nil {
 		return b, err
 	}
-	b.Submitter, b.Worker, b.Close = l.Submitter(), l.Worker, l.Close
+	b.Submitter, b.Worker, b.Close, b.Health, b.Forget = l.Submitter(), l.Worker, l.Close, l.Health, l.Forget
 	if own := l.Own(); own != nil {
 		own.ServeHTTP(admin.New(own, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{

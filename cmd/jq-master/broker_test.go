@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +25,14 @@ import (
 // before, if there was one.
 func shared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
+	return sharedWith(t, before, func(*server.Options) {})
+}
+
+// sharedWith is one with further options.
+func sharedWith(t *testing.T, before *server.Server, tune func(*server.Options)) *server.Server {
+	t.Helper()
 	o := server.DefaultOptions()
+	tune(&o)
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if before != nil {
 		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = before.SubmitAddr().String(), before.WorkerAddr().String(), before.HTTPAddr().String()
@@ -182,6 +192,77 @@ func TestBrokerRestarts(t *testing.T) {
 	for i, id := range all {
 		if order[i] != id {
 			t.Fatalf("job %d was handed out as %v", i, order)
+		}
+	}
+}
+
+// TestBrokerRefuses: a broker that does not know the master's token any more, lets it
+// work no longer, or takes no rules, is asked again until it does. Jobs and workers wait
+// for that, no constraint is broken, and /readyz tells.
+func TestBrokerRefuses(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef"
+	path := filepath.Join(t.TempDir(), "tokens")
+	allow := func(scopes string) {
+		if err := os.WriteFile(path, []byte(token+" "+scopes+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guarded := func(o *server.Options) { o.TokenFile = path }
+	allow("submit,work,admin")
+	b := sharedWith(t, nil, guarded)
+	d := start(t, append(usesBroker(b), "--broker-token", token)...)
+	c := d.client(t, jsonType)
+	c.do("PUT", "/v1/constraints/none", `{"match":{"field":"/name","op":"eq","value":"held"},"concurrency":0}`).want(201)
+	worker := c.register(`{"name":"w","max_jobs":10}`)
+	c.register(`{"name":"pushed to","max_jobs":1,"names":["other"],"url":"http://127.0.0.1:1/"}`) // is at the broker all the time
+	for _, is := range [][2]string{{"admin", "forbidden"}, {"submit,admin", "forbidden"}, {"submit,work", "403 Forbidden"}} {
+		scopes, code := is[0], is[1]
+		b.Close()
+		allow(scopes)
+		b = sharedWith(t, b, guarded)
+		eventually(t, "it is told that the broker refuses", func() bool {
+			r, err := http.Get(d.url + "/readyz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			why, err := io.ReadAll(r.Body)
+			return err == nil && r.StatusCode == 503 && strings.Contains(string(why), code)
+		})
+		held, id := c.enqueue(`{"name":"held","argument":{}}`), c.enqueue(`{"name":"free","argument":{}}`)
+		allow("submit,work,admin")
+		if err := b.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.pull(worker, 10); len(got) != 1 || got[0] != id {
+			t.Fatalf("pulled %v, want %s", got, id)
+		}
+		d.ready()
+		c.do("DELETE", "/job/"+held, "").want(204)
+	}
+}
+
+// TestBrokerLimits: a worker may have more jobs than a broker gives to one connection,
+// and a job whose argument makes a longer frame than a broker takes is for the master's
+// workers alone.
+func TestBrokerLimits(t *testing.T) {
+	t.Parallel()
+	b := sharedWith(t, nil, func(o *server.Options) { o.MaxFrame = 64 << 10 })
+	c := start(t, usesBroker(b)...).client(t, jsonType)
+	worker := c.register(`{"name":"w","max_jobs":2500}`)
+	all := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)
+	all = append(all, c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 99)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)...)
+	all = append(all, c.enqueue(fmt.Sprintf(`{"name":"long","argument":{"a":%q}}`, strings.Repeat("a", 100<<10))))
+	got := map[any]bool{}
+	for len(got) < len(all) {
+		for _, id := range c.pull(worker, 2500) {
+			got[id] = true
+		}
+	}
+	for _, id := range all {
+		if !got[id] {
+			t.Fatalf("job %s does not run", id)
 		}
 	}
 }

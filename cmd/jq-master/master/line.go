@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -23,8 +24,9 @@ type Broker struct {
 	// Alone says that nobody else can reach the broker: jobs need not go with their
 	// submitter, and their arguments need not go to the broker.
 	Alone bool
-	// MaxGroups is how many groups a job may be in.
-	MaxGroups int
+	// MaxGroups is how many groups a job may be in, MaxPrefetch how many jobs may be
+	// out on one connection.
+	MaxGroups, MaxPrefetch int
 	// Rules changes the broker's rules for groups.
 	Rules Rules
 	// Close ends a broker inside the process.
@@ -32,6 +34,9 @@ type Broker struct {
 	// Lost is closed when a connection to the broker has gone, and with it what the
 	// broker held.
 	Lost <-chan struct{}
+	// Health is nil when all connections stand, Forget drops one by its worker's name.
+	Health func() error
+	Forget func(name string)
 }
 
 // brokerLine is the line to a broker: submits, changes, cancels and rules go out in
@@ -52,7 +57,19 @@ type brokerLine struct {
 	queue   []errand
 	pending int // errands not acted on
 	changes int // of them and of those on their way, not answered
-	workers map[job.ID]*gloom.Worker
+	workers map[job.ID][]*post
+	barred  error // why something does not get to the broker
+
+	forbidden sync.Once
+	outdated  chan struct{} // closed when the line is to be opened anew
+}
+
+// post is a connection by which one of our workers gets jobs: it has several where it
+// may have more jobs than the broker gives to one.
+type post struct {
+	*gloom.Worker
+	serves gloom.Serving
+	parted bool
 }
 
 // errand is something for the broker.
@@ -69,7 +86,7 @@ type errand struct {
 const window = 1 << 16
 
 func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
-	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID]*gloom.Worker)}
+	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), outdated: make(chan struct{})}
 	l.wake = sync.NewCond(&l.mu)
 	l.life, l.end = context.WithCancel(context.Background())
 	size := window
@@ -95,8 +112,10 @@ func (l *brokerLine) close() {
 	l.mu.Unlock()
 	stopped, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, w := range workers { // first: what they run is lost with them, not with its submitter
-		_ = w.Stop(stopped)
+	for _, posts := range workers { // first: what they run is lost with them, not with its submitter
+		for _, p := range posts {
+			_ = p.Stop(stopped)
+		}
 	}
 	_ = l.submitter.Close()
 	l.done.Wait()
@@ -158,8 +177,50 @@ func (l *brokerLine) run() {
 	}
 }
 
+// do does an errand. A broker that does not let us in is asked again: what it is not
+// told now it would never be told.
 func (l *brokerLine) do(e *errand) {
-	var err error
+	for {
+		err := l.try(e)
+		var refused *gloom.RefusedError
+		switch ok := errors.As(err, &refused); {
+		case err == nil:
+			return
+		case l.life.Err() != nil, errors.Is(err, gloom.ErrLost):
+		case ok && refused.ID == "": // the connection, not the job
+			l.sleep(askAgain)
+			continue
+		case ok && refused.Code == gloom.ErrSizeError && e.submit != nil && e.submit.argument != nil:
+			l.enter(func(c *machine) { c.tooLong(e.id) })
+		default:
+			l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
+		}
+		if e.change != nil {
+			l.changed()
+		}
+		return
+	}
+}
+
+// askAgain is how long to wait before a broker that refuses us is asked again, reopen
+// how long a connection stands whose token does not allow what is asked: only a new one
+// may do what the token allows by then.
+const (
+	askAgain = 500 * time.Millisecond
+	reopen   = 2 * time.Second
+)
+
+// sleep tells whether the line still lives.
+func (l *brokerLine) sleep(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-l.life.Done():
+		return false
+	}
+}
+
+func (l *brokerLine) try(e *errand) (err error) {
 	switch {
 	case e.submit != nil:
 		err = l.send(e.submit)
@@ -173,9 +234,6 @@ func (l *brokerLine) do(e *errand) {
 				l.enter(func(c *machine) { c.unchanged(id) })
 			}
 		})
-		if err != nil {
-			l.changed()
-		}
 	case e.rule != nil:
 		err = l.setRule(e.rule)
 	case e.settled != nil:
@@ -183,9 +241,7 @@ func (l *brokerLine) do(e *errand) {
 			e.settled()
 		}
 	}
-	if err != nil && l.life.Err() == nil && !errors.Is(err, gloom.ErrLost) {
-		l.log.Warn().Err(err).Stringer("job", e.id).Msg("the broker does not take what it is asked")
-	}
+	return err
 }
 
 func (l *brokerLine) changed() {
@@ -197,17 +253,36 @@ func (l *brokerLine) changed() {
 // setRule tries until the broker has a rule, as without it jobs would run that may
 // not.
 func (l *brokerLine) setRule(r *ruleChange) error {
+	told := false
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := l.b.Rules.Set(l.life, r.pattern, r.drop, r.rate, r.burst, r.concurrency)
 		if err == nil || l.life.Err() != nil || errors.Is(err, errRefused) {
+			if told {
+				l.setBarred(nil)
+			}
 			return err
 		}
+		told = true
+		l.setBarred(fmt.Errorf("the broker does not take the rule of a constraint: %w", err))
 		l.log.Warn().Err(err).Str("pattern", r.pattern).Msg("the broker does not take a rule, trying again")
-		select {
-		case <-time.After(wait):
-		case <-l.life.Done():
-		}
+		l.sleep(wait)
 	}
+}
+
+func (l *brokerLine) setBarred(why error) {
+	l.mu.Lock()
+	l.barred = why
+	l.mu.Unlock()
+}
+
+// health is nil when all that is meant for the broker gets there.
+func (l *brokerLine) health() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.barred != nil {
+		return l.barred
+	}
+	return l.b.Health()
 }
 
 func (l *brokerLine) send(s *submission) error {
@@ -248,6 +323,12 @@ func (l *brokerLine) ended(id job.ID, body []byte, err error) {
 		}
 		l.enter(func(c *machine) { c.answered(id, o) })
 	case errors.As(err, &refused):
+		if refused.Code == gloom.ErrForbidden { // for as long as this connection stands
+			l.forbidden.Do(func() {
+				l.setBarred(err)
+				time.AfterFunc(reopen, func() { close(l.outdated) })
+			})
+		}
 		if refused.Code != gloom.ErrIDExists {
 			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
 		}
@@ -265,33 +346,61 @@ func (l *brokerLine) serve(id job.ID, v serving) {
 	if l.workers == nil {
 		return
 	}
-	w := l.workers[id]
-	if w == nil {
-		if v.prefetch == 0 {
+	posts, left := l.workers[id], v.prefetch
+	for i := 0; i < len(posts) || left > 0; i++ {
+		serves := gloom.Serving{Types: v.types, Except: v.except, Prefetch: min(left, l.b.MaxPrefetch)}
+		left -= serves.Prefetch
+		if i == len(posts) {
+			p := &post{Worker: l.newWorker(id, serves), serves: serves}
+			posts = append(posts, p)
+			l.done.Go(func() { l.staff(id, p) })
+			continue
+		}
+		posts[i].serves = serves
+		if err := posts[i].Serve(serves); err != nil {
+			l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
+		}
+	}
+	if len(posts) > 0 {
+		l.workers[id] = posts
+	}
+}
+
+func (l *brokerLine) newWorker(id job.ID, v gloom.Serving) *gloom.Worker {
+	return &gloom.Worker{
+		Types: v.Types, Except: v.Except, Prefetch: v.Prefetch,
+		Options: l.b.Worker(id.String()),
+		Take: func(r *gloom.Run) {
+			jobID, ok := job.ParseID(r.Job().ID)
+			if !ok {
+				r.Answer(nil, gloom.Fatal(errors.New("no job of JQ")))
+				return
+			}
+			l.enter(func(c *machine) { c.handed(id, jobID, strings.HasPrefix(r.Job().Type, l.own), brokerRun{r}) })
+		},
+	}
+}
+
+// staff keeps a post until its worker parts: a broker that refuses it is asked again.
+func (l *brokerLine) staff(id job.ID, p *post) {
+	for w := p.Worker; w != nil; {
+		err := w.Run(l.life)
+		if err == nil || l.life.Err() != nil {
 			return
 		}
-		w = &gloom.Worker{
-			Types: v.types, Except: v.except, Prefetch: v.prefetch,
-			Options: l.b.Worker(id.String()),
-			Take: func(r *gloom.Run) {
-				jobID, ok := job.ParseID(r.Job().ID)
-				if !ok {
-					r.Answer(nil, gloom.Fatal(errors.New("no job of JQ")))
-					return
-				}
-				l.enter(func(c *machine) { c.handed(id, jobID, strings.HasPrefix(r.Job().Type, l.own), brokerRun{r}) })
-			},
-		}
-		l.workers[id] = w
-		l.done.Go(func() {
-			if err := w.Run(l.life); err != nil && l.life.Err() == nil {
-				l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker")
+		l.log.Error().Err(err).Stringer("worker", id).Msg("the broker refuses a worker, it is asked again")
+		for w = nil; w == nil && l.sleep(askAgain); {
+			l.mu.Lock()
+			if p.parted || l.workers == nil {
+				l.mu.Unlock()
+				return
 			}
-		})
-		return
-	}
-	if err := w.Serve(gloom.Serving{Types: v.types, Except: v.except, Prefetch: v.prefetch}); err != nil {
-		l.log.Error().Err(err).Stringer("worker", id).Msg("a worker cannot serve")
+			if p.serves.Prefetch > 0 {
+				w = l.newWorker(id, p.serves)
+				p.Worker = w
+			}
+			l.mu.Unlock()
+		}
 	}
 }
 
@@ -306,14 +415,17 @@ var errFailed = errors.New("the attempt has failed")
 
 func (l *brokerLine) part(id job.ID) {
 	l.mu.Lock()
-	w := l.workers[id]
+	posts := l.workers[id]
 	delete(l.workers, id)
-	l.mu.Unlock()
-	if w != nil {
+	for _, p := range posts {
+		p.parted = true
+		w := p.Worker
 		l.done.Go(func() {
 			ctx, cancel := context.WithTimeout(l.life, 10*time.Second)
 			defer cancel()
 			_ = w.Stop(ctx)
+			l.b.Forget(id.String())
 		})
 	}
+	l.mu.Unlock()
 }

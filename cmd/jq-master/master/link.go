@@ -172,6 +172,18 @@ func (c *machine) misplaced(id job.ID) {
 	}
 }
 
+// tooLong is told that the broker takes no frame as long as a job's argument makes it.
+func (c *machine) tooLong(id job.ID) {
+	r := c.jobs.Get(id)
+	if r == nil || !r.inLine {
+		return
+	}
+	r.long, r.inLine = true, false
+	if r.waits() {
+		c.place(r)
+	}
+}
+
 // unchanged is told that the broker has not given a job its groups, as it is being
 // handed out, or its return is on its way.
 func (c *machine) unchanged(id job.ID) {

@@ -209,6 +209,7 @@ type record struct {
 	op       op
 	inLine   bool // the broker has it, or will
 	stale    bool // its groups have changed while it ran
+	long     bool // its argument is longer than the broker takes: it is for our workers alone
 }
 
 // op is a transition on its way into the store. A job has one at most.

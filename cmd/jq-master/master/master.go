@@ -178,7 +178,7 @@ func (m *Master) serve(ctx context.Context) error {
 		m.activate(c, line)
 		again := m.work(ctx, c, line, failed)
 		if again == nil {
-			m.log.Warn().Msg("the broker has gone; all jobs are brought to it anew")
+			m.log.Warn().Msg("the broker has gone, or the token allows too little; all jobs are brought to it anew")
 			m.mu.Lock()
 			c.at(m.clock())
 			c.unlink()
@@ -306,6 +306,8 @@ func (m *Master) work(ctx context.Context, c *machine, line *brokerLine, failed 
 			return m.opt.Store.Err()
 		case <-line.b.Lost:
 			return nil
+		case <-line.outdated:
+			return nil
 		case <-drained:
 			drained = nil
 			m.step(c, c.drain)
@@ -385,8 +387,12 @@ func (m *Master) Ready() error {
 		return m.c.storeAway()
 	case m.c.now < m.c.fullTo:
 		return unavailable(m.c.full)
-	case !m.c.linked:
-		return errStarting
+	}
+	if err := m.line.health(); err != nil {
+		return &job.Fault{Code: job.Starting, Reason: err.Error(), RetryAfter: time.Second}
+	}
+	if !m.c.linked {
+		return errLinking
 	}
 	return nil
 }

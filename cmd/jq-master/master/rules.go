@@ -80,7 +80,7 @@ func (r *Rules) do(ctx context.Context, method, path string, in, out any) error 
 		return err
 	case method == http.MethodDelete && resp.StatusCode == http.StatusNotFound:
 		return nil
-	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+	case resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden: // tokens are read again
 		return fmt.Errorf("%w: %s: %s", errRefused, resp.Status, bytes.TrimSpace(said))
 	case resp.StatusCode >= 300:
 		return fmt.Errorf("the broker answers %s: %s", resp.Status, bytes.TrimSpace(said))

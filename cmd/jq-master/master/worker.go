@@ -57,15 +57,15 @@ func (w *worker) takes(c *machine) bool {
 	return c.now >= w.pausedTo
 }
 
-// ours reports whether a job is for our workers alone: it runs already, or may not
-// run before that is written.
+// ours reports whether a job is for our workers alone: it runs already, may not run
+// before that is written, or its argument does not get through the broker.
 func (c *machine) ours(r *record) bool {
-	return r.State == job.Running || r.MaxRetry == 0 && c.once != c.prefix
+	return r.State == job.Running || r.long || r.MaxRetry == 0 && c.once != c.prefix
 }
 
 // typeOf is the broker's type of a job that waits.
 func (c *machine) typeOf(r *record) string {
-	if r.MaxRetry == 0 {
+	if r.MaxRetry == 0 || r.long {
 		return c.once + r.Name
 	}
 	return c.prefix + r.Name
