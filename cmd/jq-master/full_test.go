@@ -41,9 +41,9 @@ func TestMaxmemory(t *testing.T) {
 		t.Fatalf("only %d jobs fit", taken)
 	}
 	drain()
-	// What has just ended is there for those who ask, for a minute; then its memory is
+	// What has just ended is there for those who ask, for some seconds; then its memory is
 	// taken for new jobs.
-	for end := time.Now().Add(2 * time.Minute); taken < 20; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); taken < 20; time.Sleep(50 * time.Millisecond) {
 		for c.do("POST", "/job", body).status == 201 {
 			taken++
 		}

@@ -75,7 +75,7 @@ func (c *machine) flushFetched() {
 	c.fetched, c.fetchAt = nil, 0
 }
 
-// makeRoom forgets what has ended, but for the last minute, until so many bytes are
+// makeRoom forgets what has ended, but for the last seconds, until so many bytes are
 // free, some at a time.
 func (c *machine) makeRoom(bytes int64) {
 	c.lack = bytes
@@ -95,7 +95,7 @@ func (c *machine) expire() {
 		case c.jobs.Get(r.ID) != r || r.Rev != e.rev || !r.State.Ended() || r.op == forgetting || r.past.drop != 0:
 			c.ended.pop() // revived, forgotten, or entered again when its result goes
 			continue
-		case spent > c.MaxBytes/2, freed < c.lack && c.wall-r.Finished >= ms(justEnded):
+		case spent > c.MaxBytes/2, freed < c.lack && c.wall-r.Finished >= ms(endedForRoom):
 		case c.counts[job.Done]+c.counts[job.Failed]+c.counts[job.Cancelled]-c.leaving-len(surplus) <= c.MaxEnded,
 			c.wall-r.Finished < ms(justEnded):
 			c.forget(surplus)

@@ -153,7 +153,7 @@ func (c *machine) enqueued(e *enqueueing, jobs []*job.Job, ids []job.ID, replaye
 	c.remember(e.key, len(e.jobs), err == nil && !replayed)
 	if errors.Is(err, store.ErrFull) {
 		c.full, c.fullTo = err, c.now+ms(staysFull)
-		c.makeRoom(never)
+		c.makeRoom(16*e.bytes + c.spent/16) // a part: how much the store lacks it does not say
 	}
 	err = c.refusal(err)
 	if err == nil && !replayed {

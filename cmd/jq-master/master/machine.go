@@ -45,6 +45,7 @@ const (
 	longestPause = time.Minute
 	dropAfter    = 5 * time.Minute // of failing to reach a worker
 	justEnded    = time.Minute     // jobs are not forgotten for MaxEnded before
+	endedForRoom = 5 * time.Second // nor to make room before
 	crossing     = time.Second     // before a job is offered again that could not be taken
 	manyAtOnce   = 1000            // records that one step looks at
 )
