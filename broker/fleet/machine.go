@@ -377,9 +377,6 @@ func (m *Machine) Take(sent []Message) []Message {
 func (m *Machine) Connected(now int64, part int) {
 	m.now = max(m.now, now)
 	m.cfg.Part, m.cameAt = part, m.now
-	for _, p := range m.order {
-		p.unheard = 0 // what was said meanwhile was said to nobody
-	}
 	if !m.alone && m.now >= m.joinAt {
 		m.sayBeat()
 	}

@@ -237,13 +237,15 @@ func TestLost(t *testing.T) {
 		name  string
 		lose  func(w *twins)
 		worst time.Duration
+		flaps time.Duration // the home's connection to NATS is made anew that often
 	}{
-		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms},
+		{"deaf", func(w *twins) { w.deaf[1] = true }, 1850 * ms, 0},
 		// What it sends is not acknowledged, so its system sends no more.
-		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms},
-		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms},
-		{"cut off", func(w *twins) { w.deaf[1], w.breath[1] = true, 0 }, 1650 * ms},
-		{"killed", func(w *twins) { w.deaf[1], w.breath[1], w.gone = true, 0, true }, 1150 * ms},
+		{"deaf, then mute", func(w *twins) { w.deaf[1], w.breath[1] = true, 1 }, 1850 * ms, 0},
+		{"deaf, then mute, and NATS flaps", func(w *twins) { w.deaf[1], w.breath[1] = true, 2 }, 1850 * ms, 700 * ms},
+		{"mute", func(w *twins) { w.breath[1] = 0 }, 1650 * ms, 0},
+		{"cut off", func(w *twins) { w.deaf[1], w.breath[1] = true, 0 }, 1650 * ms, 0},
+		{"killed", func(w *twins) { w.deaf[1], w.breath[1], w.gone = true, 0, true }, 1150 * ms, 0},
 	} {
 		var worst time.Duration
 		for w := range lentAtAnyMoment(t) {
@@ -251,6 +253,9 @@ func TestLost(t *testing.T) {
 			since := w.now
 			for w.machines[0].Info().Stats.Lost == 0 && w.now-since < int64(10*time.Second) {
 				w.pass(time.Millisecond)
+				if v.flaps != 0 && (w.now-since)%int64(v.flaps) == 0 {
+					w.machines[0].Connected(w.now, 256<<10)
+				}
 			}
 			worst = max(worst, time.Duration(w.now-since))
 		}
