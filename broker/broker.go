@@ -13,6 +13,8 @@ type Broker struct {
 	cfg Config
 	now int64
 	fx  []Effect
+	// reasons are those of fx.
+	reasons []Reason
 
 	seq     uint32 // the last arrival number; it wraps around
 	timerNo uint64 // orders timers of the same instant
@@ -142,7 +144,6 @@ type Broker struct {
 	watching   bool
 	movedTypes []*jobType
 	movedPools []*pool
-	refused    [TakenOver + 1]uint64
 }
 
 // peer is a slot of the table of living connections.
@@ -206,7 +207,7 @@ func (b *Broker) begin(now int64) {
 	if now > b.now {
 		b.now = now
 	}
-	b.fx, b.opening = b.fx[:0], 0
+	b.fx, b.reasons, b.opening = b.fx[:0], b.reasons[:0], 0
 	b.slabs.settle()
 }
 
@@ -241,6 +242,3 @@ func (b *Broker) Peers() (submitters, workers int) { return b.submitters, b.work
 
 // TypeCount returns how many types are known.
 func (b *Broker) TypeCount() int { return len(b.typesByName) }
-
-// Refused returns how many requests were refused with code c.
-func (b *Broker) Refused(c Code) uint64 { return b.refused[c] }

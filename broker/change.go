@@ -24,14 +24,13 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	const unknown = "no waiting job of this connection, and no detached one, has this id"
 	r := b.find(b.index.hash(q.ID), q.ID)
 	if r == 0 || !b.reaches(sub, b.flows[b.jobs.get(r).flow], b.jobs.get(r)) {
-		b.deny(p, UnknownID, q.ID, unknown)
+		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
 	if c, reason := b.change(r, q); c != 0 {
-		b.deny(p, c, q.ID, reason)
+		b.refuse(p, c, q.ID, reason)
 		return b.end()
 	}
 	b.ok(p, b.id(b.jobs.get(r)))
@@ -40,27 +39,27 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 
 // Amend is Change on an operator's word: of any waiting job. It returns why it
 // was refused.
-func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, string) {
+func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	b.begin(now)
 	r := b.find(b.index.hash(q.ID), q.ID)
 	if r == 0 {
-		return b.end(), UnknownID, "no waiting job has this id"
+		return b.end(), UnknownID, Reason{Why: NotWaiting}
 	}
 	c, reason := b.change(r, q)
 	return b.end(), c, reason
 }
 
-func (b *Broker) change(r uint32, q *Changing) (Code, string) {
+func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
 	j := b.jobs.get(r)
 	switch {
 	case j.state == stEnded || j.state == stRunning && b.unwanted(j):
-		return UnknownID, "the job has ended"
+		return UnknownID, Reason{Why: HasEnded}
 	case j.state == stRunning:
-		return NotProcessing, "running: the job is out at a worker"
+		return NotProcessing, Reason{Why: IsRunning}
 	}
 	f := b.flows[j.flow]
 	if q.SetGroups {
-		if reason := b.manyGroups(q.Groups, f.set); reason != "" {
+		if reason := b.manyGroups(q.Groups, f.set); reason.Why != 0 {
 			return Overloaded, reason
 		}
 	}
@@ -92,5 +91,5 @@ func (b *Broker) change(r uint32, q *Changing) (Code, string) {
 	if delayed == (j.state == stDelayed) {
 		j.since = since
 	}
-	return 0, ""
+	return 0, Reason{}
 }

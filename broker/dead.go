@@ -17,7 +17,7 @@ import (
 type DeadLetter struct {
 	ID, Type, Body, Headers []byte
 	Groups                  [][]byte
-	Reason                  string
+	Reason                  Reason
 	Priority                int64
 	Attempts                int
 	// Retries, Timeout and Backoff are the job's own, for when it is handed in again.
@@ -32,7 +32,7 @@ type DeadLetter struct {
 const deadOverhead = 256
 
 func (d *DeadLetter) weight() int64 {
-	n := len(d.ID) + cap(d.Body) + len(d.Headers) + len(d.Reason)
+	n := len(d.ID) + cap(d.Body) + len(d.Headers) + len(d.Reason.Text)
 	for _, name := range d.Groups {
 		n += len(name)
 	}
@@ -126,7 +126,7 @@ type deadLetters struct {
 }
 
 // keep keeps a copy of failed job r.
-func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason string) {
+func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reason) {
 	c := &b.cfg
 	if c.DeadLetters <= 0 || c.DeadBytes <= 0 || c.DeadAge <= 0 {
 		return
@@ -193,12 +193,13 @@ func (d *deadLetters) next(age int64) int64 {
 
 // LetterFilter says which dead letters are meant. What is not set fits all.
 type LetterFilter struct {
-	ID, Reason string        // parts of the id's value and of the reason
-	Older      time.Duration // since it failed, at least
+	ID     string // part of the id's value
+	Reason func(*Reason) bool
+	Older  time.Duration // since it failed, at least
 }
 
 func (q *LetterFilter) fits(b *Broker, l *DeadLetter) bool {
-	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && strings.Contains(l.Reason, q.Reason) &&
+	return (q.Older == 0 || b.Since(l.Failed) >= q.Older) && (q.Reason == nil || q.Reason(&l.Reason)) &&
 		(q.ID == "" || strings.Contains(wire.Value(l.ID), q.ID))
 }
 
@@ -224,7 +225,7 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 		if l == nil {
 			break
 		}
-		n += len(l.Reason) / reasonVisit
+		n += len(l.Reason.Text) / reasonVisit
 		if from = l.No; q.fits(b, &l.DeadLetter) {
 			found = append(found, &l.DeadLetter)
 		}
@@ -238,11 +239,11 @@ func (b *Broker) DeadLetters(now int64, name []byte, from, limit int, q *LetterF
 // Revive hands the failed job with this id and number in again, detached, and forgets
 // the letter; the number 0 means the oldest with the id. It returns UnknownID when no
 // such letter is kept, or why the job was refused.
-func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, string) {
+func (b *Broker) Revive(now int64, name, id []byte, no int) ([]Effect, Code, Reason) {
 	b.begin(now)
 	k, l := b.letterOf(name, id, no)
 	if l == nil {
-		return b.end(), UnknownID, "no failed job with this id is kept"
+		return b.end(), UnknownID, Reason{Why: NoLetter}
 	}
 	c, reason := b.revive(k, l)
 	return b.end(), c, reason
@@ -282,7 +283,7 @@ func (b *Broker) letterOf(name, id []byte, no int) (*jobType, *letter) {
 }
 
 // revive hands a letter of a type in again and forgets it.
-func (b *Broker) revive(k *jobType, l *letter) (Code, string) {
+func (b *Broker) revive(k *jobType, l *letter) (Code, Reason) {
 	s := Submission{
 		ID: l.ID, Type: k.name, Body: l.Body, Kept: true, Priority: l.Priority,
 		Retries: l.Retries, Timeout: l.Timeout, Backoff: l.Backoff,
@@ -306,7 +307,7 @@ type LetterWalk struct {
 	// Done counts those handed in again or forgotten, Refused those that were not
 	// taken in, Reason is why the first of these was not.
 	Done, Refused int
-	Reason        string
+	Reason        Reason
 	begun         bool
 	next, last    int // numbers to go on with, and of the latest
 }
@@ -331,13 +332,13 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 			return b.end(), false
 		}
 		w.next = l.No + 1
-		n += len(l.Reason) / reasonVisit
+		n += len(l.Reason.Text) / reasonVisit
 		if !w.fits(b, &l.DeadLetter) {
 			continue
 		}
 		n += lookVisits / walkLetters
 		var c Code
-		var reason string
+		var reason Reason
 		if again {
 			c, reason = b.revive(k, l)
 		} else {
@@ -345,7 +346,7 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 		}
 		if c == 0 {
 			w.Done++
-		} else if w.Refused++; w.Reason == "" {
+		} else if w.Refused++; w.Refused == 1 {
 			w.Reason = reason
 		}
 	}

@@ -50,5 +50,5 @@ func (b *Broker) expel(r uint32, j *job) {
 	} else {
 		b.leaveQueue(r, j)
 	}
-	b.conclude(r, j, &last{code: Draining, reason: "the broker stops; the job was not done"}, &k.Failed, &b.total.Failed)
+	b.conclude(r, j, &last{code: Draining, reason: Reason{Why: Stopped}}, &k.Failed, &b.total.Failed)
 }

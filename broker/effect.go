@@ -60,7 +60,7 @@ type Effect struct {
 	ID     []byte
 	Type   []byte
 	Body   []byte
-	Reason string
+	Reason *Reason // of OpRefuse and OpEnd
 	// Run is the number of a run that is lent, in what tells the borrower of it, or
 	// borrowed, in what tells the lender.
 	Run uint64
@@ -113,6 +113,7 @@ func (b *Broker) effect(op Op, p Peer, id []byte) *Effect {
 
 func (b *Broker) ok(p Peer, id []byte) { b.effect(OpOK, p, id) }
 
-func (b *Broker) refuse(p Peer, c Code, id []byte, reason string) {
-	b.emit(Effect{Op: OpRefuse, Peer: p, Code: c, ID: id, Reason: reason})
+func (b *Broker) refuse(p Peer, c Code, id []byte, reason Reason) {
+	b.reasons = append(b.reasons, reason)
+	b.emit(Effect{Op: OpRefuse, Peer: p, Code: c, ID: id, Reason: &b.reasons[len(b.reasons)-1]})
 }

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"unsafe"
 )
 
@@ -171,12 +170,12 @@ func (b *Broker) findGroup(name []byte) *group {
 	return nil
 }
 
-// manyGroups says why a job may not be in these groups, "" if it may: too many
+// manyGroups says why a job may not be in these groups, if so: too many
 // would be there. left, if not nil, are those that it gives up.
-func (b *Broker) manyGroups(names [][]byte, left *groupSet) string {
+func (b *Broker) manyGroups(names [][]byte, left *groupSet) (reason Reason) {
 	most := b.cfg.MaxGroups
 	if most <= 0 || len(names) == 0 {
-		return ""
+		return reason
 	}
 	n := b.groupsThere
 	for _, name := range names {
@@ -196,9 +195,9 @@ func (b *Broker) manyGroups(names [][]byte, left *groupSet) string {
 		}
 	}
 	if n > most {
-		return fmt.Sprintf("the broker holds %d groups (max-groups)", b.groupsThere)
+		reason = Reason{Why: ManyGroups, Have: int64(b.groupsThere)}
 	}
-	return ""
+	return reason
 }
 
 // count adds to the jobs that wait in the groups of a set, which may be nil.

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -430,7 +429,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 				t.Fatalf("job %d: %+v", i, fx[0])
 			}
 		}
-		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || !strings.Contains(fx[0].Reason, "max-groups") {
+		if fx := b.Submit(int64(round), s, &Submission{ID: []byte("x"), Type: []byte("t"), Body: []byte("1"), Groups: [][]byte{[]byte("one more")}}); fx[0].Code != Overloaded || fx[0].Reason.Why != ManyGroups {
 			t.Fatalf("a group too many: %+v", fx[0])
 		}
 		if round == 0 {

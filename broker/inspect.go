@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -72,9 +71,6 @@ func following(from, n int) int {
 	}
 	return -1
 }
-
-// Forgotten returns what types counted that are known no more.
-func (b *Broker) Forgotten() Ledger { return b.forgotten }
 
 // OtherStats returns the durations of all types that are not kept, known or
 // forgotten.
@@ -208,12 +204,29 @@ type JobInfo struct {
 	// rule for the pattern HeldRule.
 	Groups           [][]byte
 	HeldBy, HeldRule []byte
-	// Holds says what a waiting job waits for.
-	Holds string
+	// Hold is what a waiting job waits for: until Ready, from now, or for what of its
+	// type the Limits are.
+	Hold   Hold
+	Ready  time.Duration
+	Limits TypeLimits
 	// Outcome is how an ended one ended, 0 with an answer; Reason is why, if not.
 	Outcome Code
-	Reason  string
+	Reason  Reason
 }
+
+// Hold is what a waiting job waits for.
+type Hold uint8
+
+const (
+	HeldByDelay        Hold = iota + 1 // or backoff
+	HeldBeyondDeadline                 // by a delay or backoff that lasts longer
+	HeldByPause
+	HeldByRule // HeldRule, of the group HeldBy
+	HeldByConcurrency
+	HeldByRate
+	HeldForJoin // of a worker that serves its type
+	HeldByWork  // of all workers of its type
+)
 
 // Explain says where the job with this id stands.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
@@ -229,7 +242,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	f := b.flows[j.flow]
 	k := f.kind
 	x := JobInfo{
-		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio,
+		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
 		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
 		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
@@ -252,18 +265,16 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	switch {
 	case j.state == stDelayed:
 		t := b.timings.get(j.timing)
-		ready := time.Duration(t.delay - b.now)
-		if x.Holds = "its delay or backoff, for " + rounded(ready); t.expires != 0 && t.expires <= t.delay {
-			x.Holds = fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(ready), rounded(x.Expires))
+		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delay-b.now)
+		if t.expires != 0 && t.expires <= t.delay {
+			x.Hold = HeldBeyondDeadline
 		}
 	case j.state == stRunning:
 		x.Unwanted = b.unwanted(j)
 		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
 	case j.state == stEnded:
-		x.Outcome = b.timings.get(j.timing).code
-		if x.Outcome != 0 {
-			x.Reason = string(b.body(r, j))
-		}
+		l := b.outcome(r, j)
+		x.Outcome, x.Reason = l.code, l.reason
 	default:
 		if f.set != nil {
 			if g := f.set.shutGroup(); g != nil {
@@ -273,18 +284,9 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 				}
 			}
 		}
-		x.Holds = b.holds(k, &x)
+		x.Hold = b.holds(k, &x)
 	}
 	return x
-}
-
-// rounded is a time that jobs wait for, in words.
-func rounded(d time.Duration) string {
-	unit := time.Millisecond
-	if d > time.Minute {
-		unit = time.Second
-	}
-	return max(0, d).Round(unit).String()
 }
 
 // Content returns copies of the body and the headers (nil: none) of the job with
@@ -304,20 +306,20 @@ func (b *Broker) Content(id []byte) (body, headers []byte) {
 	return body, bytes.Clone(b.headers(j))
 }
 
-func (b *Broker) holds(k *jobType, x *JobInfo) string {
+func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
 	switch {
 	case k.paused:
-		return "its type is paused"
+		return HeldByPause
 	case x.HeldBy != nil:
-		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
+		return HeldByRule
 	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
-		return fmt.Sprintf("the limit of %d running jobs of its type", k.limits.Concurrency)
+		return HeldByConcurrency
 	case k.limits.Rate > 0 && k.timer >= 0:
-		return fmt.Sprintf("the limit of %g jobs a second of its type", k.limits.Rate)
+		return HeldByRate
 	case k.workers == k.borrowers && k.pairs == 0:
-		return "no worker has joined its type"
+		return HeldForJoin
 	}
-	return "all workers of its type are at work"
+	return HeldByWork
 }
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it,

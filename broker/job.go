@@ -88,6 +88,7 @@ type timing struct {
 	job     uint32
 	pos     int32 // in Broker.timers; -1 when no timer runs
 	code    Code  // of a kept outcome; 0 for an answer
+	why     Why   // of a kept outcome
 }
 
 const timingSize = int64(unsafe.Sizeof(timing{}))

@@ -1,7 +1,5 @@
 package broker
 
-import "time"
-
 // A kept job (Submission.Keep) stands in a flow that outlives its submitter.
 // When it has ended, its record stays, with the last frame in place of the body:
 // the outcome. It holds the id and counts in the limits on jobs and bytes, but
@@ -11,7 +9,7 @@ import "time"
 // last is the frame that ends a job: a result, or with a code an error.
 type last struct {
 	code   Code
-	reason string
+	reason Reason
 	delay  int64 // of JobLater
 	body   []byte
 	// kept: body may be referred to, nobody writes to it again.
@@ -46,7 +44,7 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	b.outcomes++
 	b.outcomeBytes += int64(j.weight)
 	t := b.timings.get(j.timing)
-	t.code = l.code
+	t.code, t.why = l.code, l.reason.Why
 	b.startTimer(j.timing, t, b.now+t.keep)
 }
 
@@ -55,12 +53,11 @@ func (b *Broker) sendLast(f *flow, r uint32, j *job, l *last) {
 	if f.sub == nil || f.sub.gone {
 		return
 	}
-	op := OpResult
-	if l.code != 0 {
-		op = OpEnd
+	e := b.effect(OpResult, f.sub.id, b.id(j))
+	if e.Body, e.Kept = l.body, l.kept; l.code != 0 {
+		b.reasons = append(b.reasons, l.reason)
+		e.Op, e.Code, e.Reason, e.Delay = OpEnd, l.code, &b.reasons[len(b.reasons)-1], l.delay
 	}
-	e := b.effect(op, f.sub.id, b.id(j))
-	e.Code, e.Reason, e.Delay, e.Body, e.Kept = l.code, l.reason, l.delay, l.body, l.kept
 	switch {
 	case f.keep:
 		e.Outcome = outcomeNo(r, j)
@@ -95,7 +92,7 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 		j.flags &^= flagBig
 	}
 	if l.code != 0 {
-		l.body, l.kept = []byte(l.reason), true
+		l.body, l.kept = []byte(l.reason.Text), true
 	}
 	b.store(r, j, b.id(j), nil, l.body, l.kept)
 	b.slabs.drop(slab, off)
@@ -103,9 +100,10 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 
 // outcome is the last frame of an ended job.
 func (b *Broker) outcome(r uint32, j *job) *last {
-	l := &last{code: b.timings.get(j.timing).code}
+	t := b.timings.get(j.timing)
+	l := &last{code: t.code}
 	if body := b.body(r, j); l.code != 0 {
-		l.reason = string(body)
+		l.reason = b.because(t.why, j, string(body))
 	} else {
 		l.body, l.kept = body, j.flags&flagBig != 0
 	}
@@ -136,14 +134,12 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	return b.end()
 }
 
-// keptFor is for how long the outcome of a job is still kept, to the second; 0 if it is
-// about to go.
-func (b *Broker) keptFor(j *job) time.Duration {
+// keptFor is for how long the outcome of a job is still kept; 0 if it is about to go.
+func (b *Broker) keptFor(j *job) int64 {
 	if j.timing == 0 || b.timings.get(j.timing).pos < 0 {
 		return 0
 	}
-	left := time.Duration(int64(b.timers.at(int(b.timings.get(j.timing).pos)).a) - b.now)
-	return max(left, 0).Round(time.Second)
+	return max(int64(b.timers.at(int(b.timings.get(j.timing).pos)).a)-b.now, 0)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.
@@ -168,7 +164,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	}
 	r := b.find(b.index.hash(id), id)
 	if r == 0 {
-		b.deny(p, UnknownID, id, "no kept job has this id")
+		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	}
 	j := b.jobs.get(r)
@@ -176,10 +172,10 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	b.unbind(f)
 	switch {
 	case !f.keep || f.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
-		b.deny(p, UnknownID, id, "no kept job has this id")
+		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	case j.state == stEnded && f.sub != sub && len(b.body(r, j)) > room:
-		b.deny(p, Overloaded, id, "the kept frame does not fit into what may wait for this connection (max-outbound)")
+		b.refuse(p, Overloaded, id, Reason{Why: FrameTooLong})
 		return b.end()
 	}
 	if progress != (j.flags&flagProgress != 0) {
@@ -191,7 +187,7 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		return b.end()
 	}
 	if f.sub != nil && j.state != stEnded {
-		b.refuse(f.sub.id, TakenOver, b.id(j), "another connection attached to this job")
+		b.refuse(f.sub.id, TakenOver, b.id(j), Reason{Why: AttachedTo})
 	}
 	g := b.flowFor(sub, f.key())
 	b.move(r, j, f, g)

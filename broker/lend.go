@@ -74,7 +74,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	if w == nil || w.borrows || k.limits.Rate > 0 && !b.pace(k) {
 		return b.end(), 0, NobodyIdle
 	}
-	if b.full(sub, k, s) != "" {
+	if b.full(sub, k, s).Why != 0 {
 		return b.end(), 0, TooMuch
 	}
 	if b.hasOut(w, s.ID) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 )
 
 // told writes effects as words, one per frame.
@@ -40,7 +41,7 @@ func TestLend(t *testing.T) {
 		{"failed", func(b *broker.Broker, w broker.Peer) []broker.Effect {
 			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), Reason: "no", Delay: -1})
 		}, func(e *broker.Effect) bool {
-			return e.Op == broker.OpEnd && e.Code == broker.JobFailed && e.Reason == "no"
+			return e.Op == broker.OpEnd && e.Code == broker.JobFailed && e.Reason.Text == "no"
 		}},
 		{"for good", func(b *broker.Broker, w broker.Peer) []broker.Effect {
 			return b.Fail(3, w, &broker.Failure{ID: []byte(`"a"`), NoRetry: true})
@@ -159,8 +160,8 @@ func TestTellOfLent(t *testing.T) {
 		if _, err := b.Pause(1, typ, v.paused); err != nil {
 			t.Fatal(err)
 		}
-		if x, _ := b.Explain(1, []byte("waits")); x.Holds != v.want {
-			t.Errorf("%+v, paused %v: it waits for %q, want %q", v.limits, v.paused, x.Holds, v.want)
+		if x, _ := b.Explain(1, []byte("waits")); hub.Holds(&x) != v.want {
+			t.Errorf("%+v, paused %v: it waits for %q, want %q", v.limits, v.paused, hub.Holds(&x), v.want)
 		}
 		if offered := b.Demand(typ).Jobs > 0; offered != (v.limits.Concurrency == 0) {
 			t.Errorf("%+v, paused %v: it is offered: %v", v.limits, v.paused, offered)
@@ -169,8 +170,8 @@ func TestTellOfLent(t *testing.T) {
 	b.Fail(2, p, &broker.Failure{ID: []byte("0"), Reason: "no", Delay: int64(time.Hour)})
 	b.Gone(3, p)
 	for id, want := range map[string]broker.RunInfo{
-		"0": {Run: 1, Worker: p, Broker: "b", Ago: 2, Took: 1, Why: "no"},
-		"1": {Run: 1, Worker: p, Broker: "b", Ago: 1, Took: 2, Why: "its worker was lost in run 1", Lost: true},
+		"0": {Run: 1, Worker: p, Broker: "b", Ago: 2, Took: 1, Reason: broker.Reason{Text: "no"}},
+		"1": {Run: 1, Worker: p, Broker: "b", Ago: 1, Took: 2, Reason: broker.Reason{Why: broker.WorkerLost, Have: 1}, Lost: true},
 	} {
 		if runs := b.Runs(4, []byte(id)); len(runs) != 1 || runs[0] != want {
 			t.Errorf("runs of %s: %+v, want %+v", id, runs, want)

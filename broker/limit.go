@@ -1,9 +1,6 @@
 package broker
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
 // step is the time between two jobs at a rate. Beyond 30 years the clock would
 // overflow.
@@ -99,29 +96,16 @@ func (b *Broker) unpace(k *jobType, began int64) {
 	}
 }
 
-// TypeError says why a type cannot be configured.
-type TypeError struct {
-	Type   []byte
-	Reason string
-}
-
-func (e *TypeError) Error() string { return fmt.Sprintf("type %q: %s", e.Type, e.Reason) }
-
 // Pause keeps jobs of a type from being handed out, whether or not it is known
 // yet; Resume lets them go on.
-func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, error) {
+func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSetting) {
 	b.begin(now)
 	if b.tooMany(b.typesByName[string(name)]) {
-		return b.end(), &TypeError{name, b.manyTypes()}
+		return b.end(), &BadSetting{Type: name, Reason: b.manyTypes()}
 	}
 	k := b.typeNamed(name)
 	b.wake(k)
 	k.paused = pause
 	b.touch(k)
 	return b.end(), nil
-}
-
-// Limit sets how much of a type may run.
-func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, error) {
-	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Limits: &l}}})
 }

@@ -51,7 +51,7 @@ func (x *listingWorld) note(fx []broker.Effect) {
 		case broker.OpJob:
 			x.jobs[string(e.ID)].state, x.jobs[string(e.ID)].worker = "running", e.Peer
 		case broker.OpRefuse:
-			x.t.Fatalf("%s is refused: %s", e.ID, e.Reason)
+			x.t.Fatalf("%s is refused: %+v", e.ID, e.Reason)
 		}
 	}
 }
@@ -309,8 +309,8 @@ func TestContent(t *testing.T) {
 	if b, _ := core.Content([]byte("big")); b != nil {
 		t.Errorf("a failed job's outcome has body %q", b)
 	}
-	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.JobFinal || x.Reason != "no such number" {
-		t.Errorf("a failed job's outcome is %d, %q", x.Outcome, x.Reason)
+	if x, _ := core.Explain(0, []byte("big")); x.Outcome != broker.JobFinal || x.Reason.Text != "no such number" {
+		t.Errorf("a failed job's outcome is %d, %q", x.Outcome, x.Reason.Text)
 	}
 	if b, _ := core.Content([]byte("nobody")); b != nil {
 		t.Errorf("no job has body %q", b)

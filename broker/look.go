@@ -237,14 +237,5 @@ next:
 	return sum
 }
 
-// Groups returns the busiest groups in one piece.
-func (b *Broker) Groups(limit int) []GroupInfo {
-	l := GroupLook{Limit: limit}
-	for b.LookGroups(&l) {
-		l.Sort()
-	}
-	return l.Infos(nil)
-}
-
 // GroupCount returns how many groups there are.
 func (b *Broker) GroupCount() int { return b.groupsThere }

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"unsafe"
 
@@ -219,15 +218,15 @@ func (g *judgement) try(s *set, name []byte, steps *int) (done, serves bool) {
 
 // poolFor returns the pool of workers that join like this, made if need be, or
 // why there can be none.
-func (b *Broker) poolFor(q *Joining) (*pool, string) {
+func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	key := q.key()
 	if p := b.poolsByKey[key]; p != nil {
-		return p, ""
+		return p, Reason{}
 	}
 	types, except := asked(key)
 	size := poolBytes(key, types, except)
 	if most := b.cfg.mostPoolBytes(); most > 0 && b.poolBytes+size > most {
-		return nil, fmt.Sprintf("what workers' joins name takes %d bytes, this one's %d more would pass %d (an eighth of max-bytes, 1 MiB at least)", b.poolBytes, size, most)
+		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Most: most}
 	}
 	s := newSet(types, except, q.Allows)
 	fresh := 0
@@ -240,7 +239,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 		return nil, b.manyTypes()
 	}
 	if most := b.cfg.MaxPairs; most > 0 && b.pairs.live+len(s.names) > most {
-		return nil, fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
+		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.live)}
 	}
 	p := &pool{key: key, set: s, types: types, except: except, bytes: size}
 	b.poolBytes += size
@@ -264,7 +263,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, string) {
 	if len(s.like) > 0 {
 		b.unjudged = append(b.unjudged, judgement{pool: p})
 	}
-	return p, ""
+	return p, Reason{}
 }
 
 // dropPool forgets a pool without workers.

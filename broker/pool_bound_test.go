@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -27,8 +26,8 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 		w := b.AddWorker()
 		workers = append(workers, w)
 		if fx := join(w, i); fx[0].Op == OpRefuse {
-			if refused++; fx[0].Code != Overloaded || !strings.Contains(fx[0].Reason, "max-bytes") {
-				t.Fatalf("a join is refused with %v: %s", fx[0].Code, fx[0].Reason)
+			if refused++; fx[0].Code != Overloaded || fx[0].Reason.Why != ManyPoolBytes {
+				t.Fatalf("a join is refused with %v: %+v", fx[0].Code, fx[0].Reason)
 			}
 			if p := b.worker(w).pool; p != nil {
 				t.Fatal("a worker whose join was refused serves a set")

@@ -18,7 +18,7 @@ type spender struct {
 func newSpender(t *testing.T, ofGroup bool) *spender {
 	s := &spender{Broker: New(Config{})}
 	s.sub, s.wrk = s.AddSubmitter(), s.AddWorker()
-	var err error
+	var err *BadSetting
 	if ofGroup {
 		_, err = s.Configure(0, &Settings{Rules: []RuleInfo{{[]byte("g"), Rule{Concurrency: -1, Rate: 1, Burst: 10}}}})
 	} else {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 
 	"gloom/wire"
@@ -46,46 +45,21 @@ const (
 	maxRules     = 100_000
 )
 
-// RuleError says why a rule cannot be set.
-type RuleError struct {
-	Pattern []byte
-	Reason  string
-}
-
-func (e *RuleError) Error() string { return e.Reason }
-
-func (r *RuleInfo) check() error {
-	wrong := func(format string, args ...any) error {
-		return &RuleError{r.Pattern, fmt.Sprintf(format, args...)}
-	}
+// check tells what of a rule, or of a type's limits (least is 0), is out of range.
+func (r *Rule) check(least int64) Why {
 	switch {
-	case r.Concurrency < -1 || r.Concurrency > MaxConcurrency:
-		return wrong("concurrency is %d, want 0 to %d", r.Concurrency, int64(MaxConcurrency))
+	case r.Concurrency < least || r.Concurrency > MaxConcurrency:
+		return BadConcurrency
 	case !(r.Rate >= 0 && r.Rate <= MaxRate):
-		return wrong("rate is %g, want above 0, at most %g", r.Rate, float64(MaxRate))
+		return BadRate
 	case r.Burst < 0 || r.Burst > MaxBurst:
-		return wrong("burst is %d, want 1 to %d", r.Burst, int64(MaxBurst))
+		return BadBurst
 	case r.Burst > 0 && r.Rate == 0:
-		return wrong("burst is %d, but there is no rate", r.Burst)
+		return BurstAlone
 	case r.Concurrency < 0 && r.Rate == 0:
-		return wrong("a rule needs concurrency or rate")
+		return EmptyRule
 	}
-	return nil
-}
-
-// SetRule sets what the groups that fit a pattern may do, and tells whether
-// there was no rule for it before.
-func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, err error) {
-	created = b.rules[string(pattern)] == nil
-	fx, err = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
-	return fx, created && err == nil, err
-}
-
-// DropRule takes back the rule for a pattern, and tells whether there was one.
-func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
-	there := b.rules[string(pattern)] != nil
-	fx, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
-	return fx, there
+	return 0
 }
 
 func (b *Broker) setRule(x *RuleInfo) *rule {
@@ -102,24 +76,6 @@ func (b *Broker) setRule(x *RuleInfo) *rule {
 	}
 	r.Rule = x.Rule
 	return r
-}
-
-// Rules lists all rules by pattern.
-func (b *Broker) Rules() []RuleInfo {
-	all := make([]RuleInfo, 0, len(b.rules))
-	for _, r := range b.rules {
-		all = append(all, r.RuleInfo)
-	}
-	slices.SortFunc(all, func(x, y RuleInfo) int { return bytes.Compare(x.Pattern, y.Pattern) })
-	return all
-}
-
-// Rule returns the rule for a pattern, if there is one.
-func (b *Broker) Rule(pattern []byte) (Rule, bool) {
-	if r := b.rules[string(pattern)]; r != nil {
-		return r.Rule, true
-	}
-	return Rule{}, false
 }
 
 // revision is rules with a * that have changed, and the group to go on with.

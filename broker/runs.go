@@ -24,7 +24,7 @@ type RunInfo struct {
 	Lost   bool
 	// Ago is how long ago it ended, Took how long it had taken.
 	Ago, Took time.Duration
-	Why       string
+	Reason    Reason
 }
 
 // pastRun is a RunInfo of the job whose record was job, and whose number seq.
@@ -35,20 +35,20 @@ type pastRun struct {
 	broker       string
 	lost, left   bool // left: by its worker, which was lost
 	began, ended int64
-	why          []byte // of which the next one here takes the memory
+	reason       Reason
 }
 
 // pastRuns is a ring of the latest ones.
 type pastRuns struct {
 	all  []pastRun
 	next int   // place of the next one
-	why  int64 // bytes of all reasons
+	text int64 // bytes of all reasons
 }
 
-func (p *pastRuns) bytes() int64 { return int64(cap(p.all))*int64(unsafe.Sizeof(pastRun{})) + p.why }
+func (p *pastRuns) bytes() int64 { return int64(cap(p.all))*int64(unsafe.Sizeof(pastRun{})) + p.text }
 
 // remember notes that the run of job r, which was stopped, was not its last.
-func (b *Broker) remember(r uint32, j *job, why string, left bool) {
+func (b *Broker) remember(r uint32, j *job, reason Reason, left bool) {
 	p := &b.runs
 	if len(p.all) < mostRuns {
 		p.all = append(p.all, pastRun{})
@@ -56,17 +56,14 @@ func (b *Broker) remember(r uint32, j *job, why string, left bool) {
 	x := &p.all[p.next]
 	p.next = (p.next + 1) % mostRuns
 	w := b.peers[j.worker].wrk
+	if text := reason.Text; len(text) > longWhy {
+		reason.Text = strings.ToValidUTF8(text[:longWhy], "") + "…"
+	}
+	p.text += int64(len(reason.Text) - len(x.reason.Text))
 	*x = pastRun{
 		job: r, seq: j.seq, run: int(j.attempts), worker: w.id, broker: w.name, lost: w.borrows && w.kind == nil, left: left,
-		began: j.since, ended: b.now, why: x.why[:0],
+		began: j.since, ended: b.now, reason: reason,
 	}
-	p.why -= int64(cap(x.why))
-	if len(why) <= longWhy {
-		x.why = append(x.why, why...)
-	} else {
-		x.why = append(append(x.why, strings.ToValidUTF8(why[:longWhy], "")...), "…"...)
-	}
-	p.why += int64(cap(x.why))
 }
 
 // Runs returns what is remembered of the runs that did not end the job with this id,
@@ -80,7 +77,7 @@ func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	seq, p := b.jobs.get(r).seq, &b.runs
 	for i := range p.all {
 		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
-			found = append(found, RunInfo{x.run, x.worker, x.broker, x.lost, b.Since(x.ended), time.Duration(x.ended - x.began), string(x.why)})
+			found = append(found, RunInfo{x.run, x.worker, x.broker, x.lost, b.Since(x.ended), time.Duration(x.ended - x.began), x.reason})
 		}
 	}
 	return found

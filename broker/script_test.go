@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected effects in testdata/*.txt; review the difference")
@@ -138,7 +139,7 @@ func (s *script) effect(e *broker.Effect) string {
 		if e.ID != nil {
 			fmt.Fprintf(&l, " %s", e.ID)
 		}
-		fmt.Fprintf(&l, ": %s", e.Reason)
+		fmt.Fprintf(&l, ": %s", hub.Words(e.Reason))
 	default:
 		fmt.Fprintf(&l, "op %d", e.Op)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 )
 
 // words are the parts of a line: plain ones in order, and key=value options.
@@ -213,7 +214,7 @@ func init() {
 			fx, c, reason := s.core.Amend(now, w.changing(1))
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], reason)
+				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
 			}
 		},
 		"leave":    func(s *script, now int64, w *words) { s.note(s.core.Leave(now, s.peer(w.at(1)))) },
@@ -276,7 +277,7 @@ func init() {
 			fx, c, reason := s.core.Revive(now, w.bytes(1), w.bytes(2), 0)
 			s.note(fx)
 			if c != 0 {
-				s.say("refused: %s: %s", codes[c], reason)
+				s.say("refused: %s: %s", codes[c], hub.Words(&reason))
 			}
 		},
 		"dead": func(s *script, _ int64, w *words) {
@@ -287,7 +288,7 @@ func init() {
 				if len(l.Groups) > 0 {
 					line += fmt.Sprintf(", groups %s, headers %s", l.Groups, l.Headers)
 				}
-				s.say("%s: %s", line, l.Reason)
+				s.say("%s: %s", line, hub.Words(&l.Reason))
 			}
 		},
 		"explain": (*script).explain,
@@ -321,9 +322,9 @@ func pause(w *words) time.Duration {
 	return d
 }
 
-func (s *script) configured(fx []broker.Effect, err error) {
+func (s *script) configured(fx []broker.Effect, bad *broker.BadSetting) {
 	s.note(fx)
-	if err != nil {
+	if err := hub.AsError(bad); err != nil {
 		s.say("refused: %v", err)
 	}
 }
@@ -378,12 +379,12 @@ func (s *script) explain(now int64, w *words) {
 		}
 		line += fmt.Sprintf(", %d ahead", p.Ahead)
 	}
-	if x.Holds != "" {
-		line += ": " + x.Holds
+	if holds := hub.Holds(&x); holds != "" {
+		line += ": " + holds
 	}
 	s.say("%s", line)
 	for _, r := range s.core.Runs(now, w.bytes(1)) {
-		s.say("run %d, %v ago, on %s for %v: %s", r.Run, r.Ago, s.names[r.Worker], r.Took, r.Why)
+		s.say("run %d, %v ago, on %s for %v: %s", r.Run, r.Ago, s.names[r.Worker], r.Took, hub.Words(&r.Reason))
 	}
 }
 

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"fmt"
 	"slices"
 
 	"gloom/wire"
@@ -21,12 +20,19 @@ type TypeSetting struct {
 	Fair   *bool
 }
 
-// Configure changes settings: all of them before it hands out a job, or, with a
-// *RuleError or a *TypeError, none.
-func (b *Broker) Configure(now int64, s *Settings) ([]Effect, error) {
+// BadSetting is a setting that cannot be, a rule or what is set of a type.
+type BadSetting struct {
+	Pattern, Type []byte // one of them
+	Rule                 // what it says
+	Reason        Reason
+}
+
+// Configure changes settings: all of them before it hands out a job, or none, with
+// the first one that cannot be.
+func (b *Broker) Configure(now int64, s *Settings) ([]Effect, *BadSetting) {
 	b.begin(now)
-	if err := b.check(s); err != nil {
-		return b.end(), err
+	if bad := b.check(s); bad != nil {
+		return b.end(), bad
 	}
 	var changed []*rule
 	for _, pattern := range s.Drop {
@@ -51,7 +57,7 @@ func (b *Broker) Configure(now int64, s *Settings) ([]Effect, error) {
 }
 
 // check tells whether settings can be what they are to become.
-func (b *Broker) check(s *Settings) error {
+func (b *Broker) check(s *Settings) *BadSetting {
 	all, like := len(b.rules), len(b.likeRules)
 	count := func(pattern wire.Pattern, n int) {
 		if all += n; !pattern.Plain() {
@@ -65,21 +71,24 @@ func (b *Broker) check(s *Settings) error {
 	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
-		if err := r.check(); err != nil {
-			return err
+		if why := r.check(-1); why != 0 {
+			return &BadSetting{Pattern: r.Pattern, Rule: r.Rule, Reason: Reason{Why: why}}
 		}
 		if b.rules[string(r.Pattern)] == nil {
 			count(wire.NewPattern(r.Pattern), +1)
 		}
 		if all > maxRules || like > maxLikeRules {
-			return &RuleError{r.Pattern, fmt.Sprintf("there would be more than %d rules, or than %d with a *", maxRules, maxLikeRules)}
+			return &BadSetting{Pattern: r.Pattern, Reason: Reason{Why: ManyRules, Most: maxRules, Need: maxLikeRules}}
 		}
 	}
 	more, last := 0, []byte(nil)
 	for i := range s.Types {
 		t := &s.Types[i]
-		if err := t.check(); err != nil {
-			return err
+		if l := t.Limits; l != nil {
+			r := Rule{int64(l.Concurrency), l.Rate, int64(l.Burst)}
+			if why := r.check(0); why != 0 {
+				return &BadSetting{Type: t.Name, Rule: r, Reason: Reason{Why: why}}
+			}
 		}
 		n := b.brings(t)
 		if more += n; n > 0 {
@@ -87,7 +96,7 @@ func (b *Broker) check(s *Settings) error {
 		}
 	}
 	if b.tooManyTypes(more) {
-		return &TypeError{last, b.manyTypes()}
+		return &BadSetting{Type: last, Reason: b.manyTypes()}
 	}
 	return nil
 }
@@ -114,20 +123,6 @@ func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
 		fair = *t.Fair
 	}
 	return limits, fair
-}
-
-func (t *TypeSetting) check() error {
-	l := t.Limits
-	if l == nil {
-		return nil
-	}
-	if l.Concurrency < 0 || l.Concurrency > MaxConcurrency || !(l.Rate >= 0 && l.Rate <= MaxRate) {
-		return &TypeError{t.Name, fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)", l.Concurrency, l.Rate, int64(MaxConcurrency), float64(MaxRate))}
-	}
-	if l.Burst < 0 || l.Burst > MaxBurst || l.Burst > 0 && l.Rate == 0 {
-		return &TypeError{t.Name, fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", l.Burst, int64(MaxBurst))}
-	}
-	return nil
 }
 
 func (b *Broker) setType(t *TypeSetting) {

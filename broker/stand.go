@@ -202,11 +202,6 @@ func (b *Broker) search(k *jobType) *flow {
 	return nil
 }
 
-// SetFair says whether groups take turns in a type.
-func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, error) {
-	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
-}
-
 // restand lets the flows of a type that has become fair, or no longer is, stand anew.
 func (b *Broker) restand(k *jobType) {
 	if k.flowCount > 0 {

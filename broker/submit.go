@@ -1,9 +1,6 @@
 package broker
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Submission is a job handed in. ID and Type are the canonical names of the
 // wire; the core compares them byte by byte.
@@ -53,7 +50,7 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	}
 	var x admission
 	if c, reason := b.admits(sub, s, &x); c != 0 {
-		b.deny(p, c, s.ID, reason)
+		b.refuse(p, c, s.ID, reason)
 		return b.end()
 	}
 	b.take(sub, s, &x)
@@ -69,27 +66,27 @@ type admission struct {
 }
 
 // admits says whether a submission is taken in, and if not, why.
-func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, string) {
+func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
 	x.hash = b.index.hash(s.ID)
 	x.old = b.index.find(x.hash, s.ID)
 	if x.old != 0 && !b.abandoned(b.jobs.get(x.old)) {
 		if b.jobs.get(x.old).state == stEnded {
-			return IDExists, fmt.Sprintf("the outcome of a job with this id is kept for another %v: attach to it, or cancel it", b.keptFor(b.jobs.get(x.old)))
+			return IDExists, Reason{Why: OutcomeKept, Have: b.keptFor(b.jobs.get(x.old))}
 		}
-		return IDExists, "a job with this id is queued or running"
+		return IDExists, Reason{Why: IDHeld}
 	}
 	if b.draining {
-		return Draining, "the broker is shutting down and takes no new jobs"
+		return Draining, Reason{Why: Closing}
 	}
 	if sub != nil && sub.last != nil && string(sub.last.kind.name) == string(s.Type) {
 		x.kind = sub.last.kind
 	} else {
 		x.kind = b.typesByName[string(s.Type)]
 	}
-	if reason := b.full(sub, x.kind, s); reason != "" {
+	if reason := b.full(sub, x.kind, s); reason.Why != 0 {
 		return Overloaded, reason
 	}
-	return 0, ""
+	return 0, Reason{}
 }
 
 // take takes a submission in. sub is nil for a detached job that nobody's
@@ -147,21 +144,15 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	}
 }
 
-// deny refuses and counts it.
-func (b *Broker) deny(p Peer, c Code, id []byte, reason string) {
-	b.refused[c]++
-	b.refuse(p, c, id, reason)
-}
-
 // full names the limit that keeps a submission out, if any does.
-func (b *Broker) full(sub *submitter, k *jobType, s *Submission) string {
+func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	c := &b.cfg
 	w := s.weight()
 	if b.tooMany(k) {
 		return b.manyTypes()
 	}
 	if k == nil && c.MaxPairs > 0 && b.pairs.live+len(b.poolsByKey) > c.MaxPairs {
-		return fmt.Sprintf("the broker holds %d pairs of a type and a set of types that serves it (max-pairs)", b.pairs.live)
+		return Reason{Why: ManyPairs, Have: int64(b.pairs.live)}
 	}
 	var held uint64
 	var bytes int64
@@ -170,9 +161,9 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) string {
 	}
 	switch {
 	case c.MaxJobs > 0 && held >= uint64(c.MaxJobs):
-		return fmt.Sprintf("the broker holds %d jobs%s (max-jobs)", held, b.overdueToo())
+		return Reason{Why: ManyJobs, Have: int64(held), Overdue: int64(b.overdueRuns)}
 	case c.MaxBytes > 0 && bytes+w > c.MaxBytes:
-		return fmt.Sprintf("the broker holds %d bytes%s, %d more would pass %d (max-bytes)", bytes, b.overdueToo(), w, c.MaxBytes)
+		return Reason{Why: ManyBytes, Have: bytes, Overdue: int64(b.overdueRuns), Need: w, Most: c.MaxBytes}
 	}
 	var ofType uint64
 	var typeBytes int64
@@ -181,25 +172,25 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) string {
 	}
 	switch held := ofType; {
 	case c.MaxTypeJobs > 0 && held >= uint64(c.MaxTypeJobs):
-		return fmt.Sprintf("type %q holds %d jobs (max-type-jobs)", s.Type, held)
+		return Reason{Why: ManyTypeJobs, Have: int64(held), Text: string(s.Type)}
 	case c.MaxTypeBytes > 0 && typeBytes+w > c.MaxTypeBytes:
-		return fmt.Sprintf("type %q holds %d bytes, %d more would pass %d (max-type-bytes)", s.Type, typeBytes, w, c.MaxTypeBytes)
+		return Reason{Why: ManyTypeBytes, Have: typeBytes, Need: w, Most: c.MaxTypeBytes, Text: string(s.Type)}
 	}
 	if len(s.Groups) > 0 {
-		if reason := b.manyGroups(s.Groups, nil); reason != "" {
+		if reason := b.manyGroups(s.Groups, nil); reason.Why != 0 {
 			return reason
 		}
 	}
 	if s.Detach {
-		return ""
+		return none
 	}
 	switch {
 	case c.MaxSubmitterJobs > 0 && sub.jobs >= c.MaxSubmitterJobs:
-		return fmt.Sprintf("this submitter holds %d jobs (max-submitter-jobs)", sub.jobs)
+		return Reason{Why: ManySubmitterJobs, Have: int64(sub.jobs)}
 	case c.MaxSubmitterBytes > 0 && sub.bytes+w > c.MaxSubmitterBytes:
-		return fmt.Sprintf("this submitter holds %d bytes, %d more would pass %d (max-submitter-bytes)", sub.bytes, w, c.MaxSubmitterBytes)
+		return Reason{Why: ManySubmitterBytes, Have: sub.bytes, Need: w, Most: c.MaxSubmitterBytes}
 	}
-	return ""
+	return none
 }
 
 // weight is what the job will weigh.
@@ -212,13 +203,6 @@ func (s *Submission) weight() int64 {
 		n += len(name)
 	}
 	return int64(len(s.ID)) + int64(len(s.Headers)) + int64(n) + JobOverhead
-}
-
-func (b *Broker) overdueToo() string {
-	if b.overdueRuns == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (%d overdue runs among them)", b.overdueRuns)
 }
 
 // Load returns what counts against MaxJobs and MaxBytes.
@@ -258,18 +242,18 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	}
 	r := b.find(b.index.hash(id), id)
 	if r == 0 {
-		b.deny(p, UnknownID, id, "no job of this connection, and no detached one, has this id")
+		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 		return b.end()
 	}
 	j := b.jobs.get(r)
 	f := b.flows[j.flow]
 	switch {
 	case !b.reaches(sub, f, j):
-		b.deny(p, UnknownID, id, "no job of this connection, and no detached one, has this id")
+		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 	case j.state == stRunning && b.unwanted(j):
-		b.deny(p, UnknownID, id, "the job was cancelled before")
+		b.refuse(p, UnknownID, id, Reason{Why: CancelledBefore})
 	case j.state == stEnded && f.sub != nil:
-		b.deny(p, UnknownID, id, "the job has ended, its last frame is on its way")
+		b.refuse(p, UnknownID, id, Reason{Why: EndUnread})
 	case j.state == stEnded:
 		b.ok(p, b.id(j))
 		b.forgetOutcome(r, j)
@@ -326,7 +310,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 	}
 }
 
-func revoked() *last { return &last{code: Cancelled, reason: "cancelled by an operator"} }
+func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
 // wait lets a job wait until it is ready, or makes it ready at once.
 func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {

@@ -147,5 +147,5 @@ func (b *Broker) due(t *timing) {
 
 func (b *Broker) expire(r uint32, j *job) {
 	k := b.flows[j.flow].kind
-	b.conclude(r, j, &last{code: Expired, reason: "its deadline (expires_ms) passed before it was done"}, &k.Expired, &b.total.Expired)
+	b.conclude(r, j, &last{code: Expired, reason: Reason{Why: DeadlinePassed}}, &k.Expired, &b.total.Expired)
 }

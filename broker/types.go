@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"fmt"
 	"slices"
 	"unsafe"
 )
@@ -148,9 +147,7 @@ func (b *Broker) tooManyTypes(more int) bool {
 // TypesInUse is what counts against MaxTypes.
 func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.n }
 
-func (b *Broker) manyTypes() string {
-	return fmt.Sprintf("the broker holds %d types (max-types)", b.cfg.MaxTypes)
-}
+func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
 // wake and rest keep the list of types that nobody uses. Only so many of them
 // are remembered (Config.IdleTypes) beyond the end of a command; what the

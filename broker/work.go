@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"fmt"
 	"math"
 	"time"
 )
@@ -34,14 +33,14 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 		return b.end()
 	}
 	var set *pool
-	var reason string
+	var reason Reason
 	if q.Types != nil {
 		set, reason = b.poolFor(q)
 	} else if b.tooMany(b.typesByName[string(q.Type)]) {
 		reason = b.manyTypes()
 	}
-	if reason != "" {
-		b.deny(p, Overloaded, nil, reason)
+	if reason.Why != 0 {
+		b.refuse(p, Overloaded, nil, reason)
 		return b.end()
 	}
 	// The new set counts before the old one goes: they may be the same.
@@ -274,16 +273,16 @@ type Failure struct {
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	w, f, r, j := b.stopped(now, p, q.ID)
 	if r != 0 {
-		code := JobFailed
+		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
 		case q.Lost:
-			code, q.Reason = JobLost, lostIn(j)
+			code, reason = JobLost, b.because(WorkerLost, j, "")
 		case q.NoRetry && !q.Expelled:
 			code = JobFinal
 		case q.Delay >= 0 && !f.keep:
 			code = JobLater
 		}
-		b.failed(r, j, code, q.Reason, q.NoRetry, q.Delay)
+		b.failed(r, j, code, reason, q.NoRetry, q.Delay)
 	}
 	return b.next(w)
 }
@@ -319,7 +318,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 		return b.next(w)
 	}
 	if begun {
-		b.remember(r, j, "given back", false)
+		b.remember(r, j, Reason{Why: GivenBack}, false)
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
 		f.kind.Releases++
 		b.total.Releases++
@@ -357,7 +356,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 		if r := w.out.head; r != 0 {
 			return r, b.jobs.get(r)
 		}
-		b.deny(w.id, NotProcessing, nil, "not_processing: no job is out on this connection")
+		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingOut})
 		return 0, nil
 	}
 	if r := b.index.find(b.index.hash(id), id); r != 0 {
@@ -377,11 +376,9 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 			r = j.wnext
 		}
 	}
-	b.deny(w.id, UnknownID, id, "no job with this id is out on this connection")
+	b.refuse(w.id, UnknownID, id, Reason{Why: NotOut})
 	return 0, nil
 }
-
-func lostIn(j *job) string { return fmt.Sprintf("its worker was lost in run %d", j.attempts) }
 
 // settleRun ends a run whose outcome nobody wants to know, and says so.
 func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
@@ -444,7 +441,7 @@ func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
 
 // failed settles a job whose run has failed: it waits again, or ends with that
 // code.
-func (b *Broker) failed(r uint32, j *job, code Code, reason string, noRetry bool, delay int64) {
+func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	f := b.flows[j.flow]
 	k := f.kind
 	if noRetry || j.attempts > j.retries {
@@ -505,8 +502,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	if unwanted {
 		b.finishUnwanted(f, r, j)
 	} else {
-		t := b.timings.get(j.timing)
-		b.failed(r, j, JobFailed, fmt.Sprintf("run %d passed its timeout_ms of %d", j.attempts, t.timeout/1e6), false, -1)
+		b.failed(r, j, JobFailed, b.because(TimedOut, j, ""), false, -1)
 	}
 	b.evict()
 }
@@ -526,7 +522,7 @@ func (b *Broker) evict() {
 		}
 	}
 	p := worst.id
-	b.deny(p, Overloaded, nil, fmt.Sprintf("of %d overdue runs %d are on this connection, which does not answer them (half of max-jobs or max-bytes)", b.overdueRuns, worst.overdue))
+	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int64(b.overdueRuns)})
 	b.remove(p, "")
 	b.emit(Effect{Op: OpClose, Peer: p})
 }
@@ -557,9 +553,9 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		}
 		b.stopRun(w, b.flows[j.flow], r, j)
 		if expelled != "" && one {
-			b.failed(r, j, JobFailed, "its worker was closed: "+expelled, true, -1)
+			b.failed(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
 		} else {
-			b.failed(r, j, JobLost, lostIn(j), false, -1)
+			b.failed(r, j, JobLost, b.because(WorkerLost, j, ""), false, -1)
 		}
 	}
 }

@@ -5,16 +5,18 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
+	"gloom/broker/hub"
 	"gloom/wire"
 )
 
 func deadJob(l *broker.DeadLetter, now int64) api.DeadJob {
 	return api.DeadJob{
-		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: l.Reason, Priority: l.Priority,
+		No: l.No, ID: wire.Value(l.ID), Type: wire.Value(l.Type), Reason: hub.Words(&l.Reason), Priority: l.Priority,
 		Attempts: l.Attempts, Bytes: len(l.Body), FailedSeconds: float64(now-l.Failed) / 1e9,
 	}
 }
@@ -29,7 +31,11 @@ var letterKeys = []string{"id", "reason", "older"}
 
 func letterFilter(v url.Values) (*broker.LetterFilter, error) {
 	older, err := number(v, "older", wire.MaxDurationMS)
-	return &broker.LetterFilter{ID: v.Get("id"), Reason: v.Get("reason"), Older: time.Duration(older) * time.Millisecond}, err
+	q := &broker.LetterFilter{ID: v.Get("id"), Older: time.Duration(older) * time.Millisecond}
+	if part := v.Get("reason"); part != "" {
+		q.Reason = func(r *broker.Reason) bool { return strings.Contains(hub.Words(r), part) }
+	}
+	return q, err
 }
 
 // getDead lists the failed jobs of a type that fit, latest first, without bodies.
@@ -147,7 +153,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var code broker.Code
-	var reason string
+	var reason broker.Reason
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 		fx, code, reason = b.Revive(now, l.Type, l.ID, l.No)
 		return fx
@@ -157,7 +163,7 @@ func (a *API) retryDead(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return noLetter(l.ID)
 	default:
-		return fail(http.StatusConflict, "refused", "%s", reason)
+		return fail(http.StatusConflict, "refused", "%s", hub.Words(&reason))
 	}
 	id := wire.Value(l.ID)
 	a.log.Info().Str("type", wire.Value(l.Type)).Str("id", id).Int("no", l.No).Str("peer", by(r)).Msg("an operator handed a failed job in again")
@@ -225,6 +231,6 @@ func (a *API) walkDead(w http.ResponseWriter, r *http.Request, what string, agai
 			})
 			a.making.Unlock()
 		}
-		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, walk.Reason
+		out.Done, out.Refused, out.Reason = walk.Done, walk.Refused, hub.Words(&walk.Reason)
 	})
 }

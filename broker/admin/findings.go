@@ -8,6 +8,7 @@ import (
 	"gloom/broker"
 	"gloom/broker/admin/api"
 	"gloom/broker/admin/findings"
+	"gloom/broker/hub"
 	"gloom/broker/server"
 	"gloom/wire"
 )
@@ -176,8 +177,9 @@ func (a *API) sameReason(t *findings.Type) {
 	for _, d := range last {
 		if time.Duration(now-d.Failed) <= findings.FailingFor {
 			t.Of++
-			if count[d.Reason]++; count[d.Reason] > t.Same {
-				t.Same, t.Reason = count[d.Reason], d.Reason
+			reason := hub.Words(&d.Reason)
+			if count[reason]++; count[reason] > t.Same {
+				t.Same, t.Reason = count[reason], reason
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		ID: wire.Value(x.ID), Type: wire.Value(x.Type), State: x.State, Priority: x.Priority,
 		Attempts: x.Attempts, Retries: x.Retries, Bytes: x.Bytes, Detached: x.Detached,
 		Unwanted: x.Unwanted, KeepMS: x.Keep.Milliseconds(), Releases: x.Releases, Groups: values(x.Groups), AgeSeconds: x.Age.Seconds(), InSeconds: x.In.Seconds(),
-		Holds: x.Holds, Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
+		Holds: hub.Holds(x), Submitter: a.peer(x.Submitter, ""), Worker: a.peer(x.Worker, x.Broker),
 	}
 	if x.HeldBy != nil {
 		j.HeldBy = &api.HeldBy{Group: wire.Value(x.HeldBy), Rule: wire.Value(x.HeldRule)}
@@ -44,8 +44,9 @@ func (a *API) jobOf(x *broker.JobInfo) api.Job {
 		j.ExpiresSeconds = &expires
 	}
 	if x.State == "ended" {
-		if j.Outcome, j.Reason = "answered", x.Reason; x.Outcome != 0 {
-			j.Outcome = hub.WireCode(x.Outcome).String()
+		if j.Outcome = "answered"; x.Outcome != 0 {
+			j.Outcome, j.Reason = hub.WireCode(x.Outcome).String(), hub.Words(&x.Reason)
+			j.Bytes = len(j.Reason)
 		}
 	}
 	return j
@@ -87,7 +88,7 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 		j.Ahead, j.AheadExact = &p.Ahead, &exact
 	}
 	for _, x := range runs {
-		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker, x.Broker), Lost: x.Lost, EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: x.Why})
+		j.Runs = append(j.Runs, api.Run{Run: x.Run, Worker: a.peer(x.Worker, x.Broker), Lost: x.Lost, EndedSeconds: x.Ago.Seconds(), Seconds: x.Took.Seconds(), Reason: hub.Words(&x.Reason)})
 	}
 	j.Headers = headers
 	if body != nil {
@@ -161,7 +162,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 		ID: id, Priority: q.Priority, SetPriority: q.SetPriority, Groups: q.Groups, SetGroups: q.SetGroups, Delay: delay,
 	}
 	var code broker.Code
-	var reason string
+	var reason broker.Reason
 	var x broker.JobInfo
 	a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
 		fx, code, reason = b.Amend(now, &c)
@@ -173,7 +174,7 @@ func (a *API) patchJob(w http.ResponseWriter, r *http.Request) error {
 	case broker.UnknownID:
 		return unknownJob(id)
 	case broker.Overloaded:
-		return fail(http.StatusServiceUnavailable, "overloaded", "%s", reason)
+		return fail(http.StatusServiceUnavailable, "overloaded", "%s", hub.Words(&reason))
 	default:
 		return fail(http.StatusConflict, "running", "the job %.64q is running; only jobs that wait can be changed", wire.Value(id))
 	}

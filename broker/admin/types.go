@@ -131,8 +131,9 @@ func (a *API) setPaused(w http.ResponseWriter, r *http.Request, paused bool) err
 	}
 	told := a.log.Info().Bool("paused", paused)
 	return a.change(w, r, told, "paused or resumed a type", func(name []byte) (err error) {
-		a.srv.Hub().Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-			fx, err = b.Pause(now, name, paused)
+		a.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
+			fx, bad := b.Pause(now, name, paused)
+			err = hub.AsError(bad)
 			return fx
 		})
 		return err
@@ -178,9 +179,9 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, told *zerolog.Event
 		return err
 	}
 	if err := set(n); err != nil {
-		var te *broker.TypeError
-		if errors.As(err, &te) {
-			return fail(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), te.Reason)
+		var e *hub.SettingError
+		if errors.As(err, &e) {
+			return fail(http.StatusServiceUnavailable, "overloaded", "type %.64q: %s", wire.Value(n), e.Reason)
 		}
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 	"gloom/wire"
 )
 
@@ -497,7 +498,7 @@ func (m *Machine) toLender(p *peer, e *broker.Effect) {
 		b = m.end(itemFail, run.line, keep, e.ID)
 		b.uint(hows[e.Code])
 		b.int(e.Delay)
-		b.str(e.Reason)
+		b.str(hub.Words(e.Reason))
 	}
 	m.put(p, b)
 }

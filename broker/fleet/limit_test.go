@@ -18,7 +18,7 @@ func TestBorrowersLimits(t *testing.T) {
 			const jobs = 100
 			w := newTwins(time.Millisecond)
 			w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 50})
-			fx, err := w.cores[1].Limit(w.now, []byte(`"t"`), limits)
+			fx, err := w.cores[1].Configure(w.now, limitOf(`"t"`, limits))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,6 +36,10 @@ func TestBorrowersLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+func limitOf(typ string, l broker.TypeLimits) *broker.Settings {
+	return &broker.Settings{Types: []broker.TypeSetting{{Name: []byte(typ), Limits: &l}}}
 }
 
 // TestTooMuch: while a limit on bytes is reached at the borrower, jobs are tried there
@@ -66,7 +70,7 @@ func TestGroupsOfHome(t *testing.T) {
 	w := newTwins(time.Millisecond)
 	w.join(&broker.Joining{Type: []byte(`"t"`), Prefetch: 10})
 	for i, n := range []int64{3, 0} { // the borrower holds all of its own
-		fx, _, err := w.cores[i].SetRule(w.now, []byte(`"g"`), broker.Rule{Concurrency: n})
+		fx, err := w.cores[i].Configure(w.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte(`"g"`), Rule: broker.Rule{Concurrency: n}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -498,7 +498,7 @@ func (w *world) shake() {
 		fx, _ := x.core.Pause(w.now, typ, w.rng.IntN(3) == 0)
 		x.do(fx)
 	case n < 84:
-		fx, _ := x.core.Limit(w.now, []byte(types[w.rng.IntN(4)]), broker.TypeLimits{Concurrency: w.rng.IntN(4)})
+		fx, _ := x.core.Configure(w.now, limitOf(types[w.rng.IntN(4)], broker.TypeLimits{Concurrency: w.rng.IntN(4)}))
 		x.do(fx)
 	case n < 88:
 		a, b := w.rng.IntN(len(w.nodes)), w.rng.IntN(len(w.nodes))
@@ -585,7 +585,7 @@ func (w *world) run() {
 		for _, typ := range types {
 			fx, _ := x.core.Pause(w.now, []byte(typ), false)
 			x.do(fx)
-			fx, _ = x.core.Limit(w.now, []byte(typ), broker.TypeLimits{})
+			fx, _ = x.core.Configure(w.now, limitOf(typ, broker.TypeLimits{}))
 			x.do(fx)
 		}
 	}

@@ -236,6 +236,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 			}
 			continue
 		}
+		reason := ""
 		switch e.Op {
 		case broker.OpProgress:
 			if c.waiting() > h.cfg.MaxOutbound/2 {
@@ -248,18 +249,19 @@ func (h *Hub) apply(fx []broker.Effect) {
 			continue
 		case broker.OpRefuse, broker.OpEnd:
 			h.stats.Errors[codes[e.Code]]++
+			reason = Words(e.Reason)
 		case broker.OpJob:
 			if e.Spent {
 				c.spent.Store(true)
 			}
 		}
-		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(e.Reason)
+		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(reason)
 		refer := e.Kept && len(e.Body) >= refBody
 		if !refer {
 			n += len(e.Body)
 		}
 		h.put(c, n, func(o *outbox) {
-			o.effect(e, refer)
+			o.effect(e, reason, refer)
 			if e.Outcome != 0 {
 				o.outcomes = append(o.outcomes, outcome{no: e.Outcome, end: uint64(o.size())})
 			}
@@ -267,8 +269,8 @@ func (h *Hub) apply(fx []broker.Effect) {
 	}
 }
 
-// effect encodes e; its body is referred to or copied.
-func (o *outbox) effect(e *broker.Effect, refer bool) {
+// effect encodes e, with its reason in words; its body is referred to or copied.
+func (o *outbox) effect(e *broker.Effect, reason string, refer bool) {
 	switch e.Op {
 	case broker.OpOK:
 		if e.State != 0 {
@@ -301,10 +303,10 @@ func (o *outbox) effect(e *broker.Effect, refer bool) {
 		o.buf = wire.AppendCancel(o.buf, e.ID)
 	case broker.OpRefuse, broker.OpEnd:
 		if cause := causes[e.Code]; cause != "" {
-			o.buf = wire.AppendJobFailed(o.buf, e.Reason, cause, e.Delay/1e6, e.ID)
+			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
 			return
 		}
-		o.buf = wire.AppendError(o.buf, codes[e.Code], e.Reason, e.ID)
+		o.buf = wire.AppendError(o.buf, codes[e.Code], reason, e.ID)
 	}
 }
 

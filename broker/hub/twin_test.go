@@ -93,14 +93,15 @@ func (w *twin) apply(fx []broker.Effect) {
 		case broker.OpCancel:
 			f = wire.AppendCancel(nil, e.ID)
 		case broker.OpRefuse, broker.OpEnd:
-			f = wire.AppendError(nil, twinCodes[e.Code], e.Reason, e.ID)
+			reason := hub.Words(e.Reason)
+			f = wire.AppendError(nil, twinCodes[e.Code], reason, e.ID)
 			switch e.Code {
 			case broker.JobLost:
-				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseLost, 0, e.ID)
+				f = wire.AppendJobFailed(nil, reason, wire.CauseLost, 0, e.ID)
 			case broker.JobFinal:
-				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseFinal, 0, e.ID)
+				f = wire.AppendJobFailed(nil, reason, wire.CauseFinal, 0, e.ID)
 			case broker.JobLater:
-				f = wire.AppendJobFailed(nil, e.Reason, wire.CauseLater, e.Delay/1e6, e.ID)
+				f = wire.AppendJobFailed(nil, reason, wire.CauseLater, e.Delay/1e6, e.ID)
 			}
 		}
 		w.put(s, f)
@@ -273,12 +274,13 @@ func runTwins(t *testing.T, seed uint64) int {
 	}
 	defer x.real.Close()
 	rules := func(core *broker.Broker, _ int64) []broker.Effect {
-		if _, err := core.SetFair(0, []byte("u"), true); err != nil {
-			t.Error(err)
-		}
-		fx, _, err := core.SetRule(0, []byte("g*"), broker.Rule{Concurrency: 2})
-		if err != nil {
-			t.Error(err)
+		fair := true
+		fx, bad := core.Configure(0, &broker.Settings{
+			Types: []broker.TypeSetting{{Name: []byte("u"), Fair: &fair}},
+			Rules: []broker.RuleInfo{{Pattern: []byte("g*"), Rule: broker.Rule{Concurrency: 2}}},
+		})
+		if bad != nil {
+			t.Error(bad)
 		}
 		return fx
 	}

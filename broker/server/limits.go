@@ -135,7 +135,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !said[name] && len(said) >= l.most {
-		return &broker.TypeError{Type: t.Name, Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
+		return &hub.SettingError{Type: t.Name, Reason: fmt.Sprintf("%d types have been set something of (max-types)", len(said))}
 	}
 	if err := l.configure(&broker.Settings{Types: []broker.TypeSetting{t}}); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (l *Limits) setType(said map[string]bool, t broker.TypeSetting) error {
 }
 
 // Load puts what a file says in place of what the file before said. An error
-// changes nothing; it is a *broker.RuleError or a *broker.TypeError.
+// changes nothing; it is a *hub.SettingError.
 func (l *Limits) Load(f FileLimits) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,8 +188,9 @@ func (l *Limits) Load(f FileLimits) error {
 }
 
 func (l *Limits) configure(s *broker.Settings) (err error) {
-	l.hub.Do(func(b *broker.Broker, now int64) (fx []broker.Effect) {
-		fx, err = b.Configure(now, s)
+	l.hub.Do(func(b *broker.Broker, now int64) []broker.Effect {
+		fx, bad := b.Configure(now, s)
+		err = hub.AsError(bad)
 		return fx
 	})
 	return err

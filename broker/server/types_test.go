@@ -69,9 +69,9 @@ func TestGroups(t *testing.T) {
 	s := begin(t, func(o *Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
-		fx, _, err := c.SetRule(now, []byte("held-*"), broker.Rule{Concurrency: 0})
-		if err != nil {
-			t.Error(err)
+		fx, bad := c.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
+		if bad != nil {
+			t.Error(bad)
 		}
 		return fx
 	})

@@ -116,16 +116,14 @@ func (d *driver) do(c *command) {
 	case amend:
 		fx, d.code, _ = b.Amend(c.now, d.changing(c))
 	case setRule:
-		var err error
-		if fx, _, err = b.SetRule(c.now, id, c.rule); err != nil {
-			panic(fmt.Sprintf("sim: rule %+v: %v", c.rule, err))
+		var bad *broker.BadSetting
+		if fx, bad = b.Configure(c.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: id, Rule: c.rule}}}); bad != nil {
+			panic(fmt.Sprintf("sim: %+v", bad))
 		}
 	case dropRule:
-		fx, _ = b.DropRule(c.now, id)
+		fx, _ = b.Configure(c.now, &broker.Settings{Drop: [][]byte{id}})
 	case setFair:
-		var err error
-		fx, err = b.SetFair(c.now, typ, c.on)
-		d.refused = err != nil
+		fx = d.setType(c.now, broker.TypeSetting{Name: typ, Fair: &c.on})
 	case release:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case respond:
@@ -143,13 +141,11 @@ func (d *driver) do(c *command) {
 	case tick:
 		fx = b.Tick(c.now)
 	case pause:
-		var err error
-		fx, err = b.Pause(c.now, typ, c.on)
-		d.refused = err != nil
+		var bad *broker.BadSetting
+		fx, bad = b.Pause(c.now, typ, c.on)
+		d.refused = bad != nil
 	case limit:
-		var err error
-		fx, err = b.Limit(c.now, typ, broker.TypeLimits{Concurrency: c.concurrency, Rate: c.rate})
-		d.refused = err != nil
+		fx = d.setType(c.now, broker.TypeSetting{Name: typ, Limits: &broker.TypeLimits{Concurrency: c.concurrency, Rate: c.rate}})
 	case credit:
 		fx = b.Credit(c.now, p, int64(c.room))
 	case drain:
@@ -167,14 +163,20 @@ func (d *driver) do(c *command) {
 	case revoke:
 		fx, d.code = b.Revoke(c.now, id, c.on)
 	case revive:
-		var reason string
+		var reason broker.Reason
 		fx, d.code, reason = b.Revive(c.now, typ, id, 0)
 		d.refused = d.code == broker.Overloaded
-		if (reason == "") != (d.code == 0) {
-			panic(fmt.Sprintf("sim: revive returns code %d with reason %q", d.code, reason))
+		if (reason.Why == 0) != (d.code == 0) {
+			panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", d.code, reason))
 		}
 	}
 	d.note(fx)
+}
+
+func (d *driver) setType(now int64, t broker.TypeSetting) []broker.Effect {
+	fx, bad := d.core.Configure(now, &broker.Settings{Types: []broker.TypeSetting{t}})
+	d.refused = bad != nil
+	return fx
 }
 
 func (d *driver) lendOr(b []byte) []byte {
@@ -213,7 +215,12 @@ func (d *driver) note(fx []broker.Effect) {
 		if !known {
 			panic(fmt.Sprintf("sim: an effect for peer %d, whom nobody knows", e.Peer))
 		}
-		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, reason: e.Reason, spent: e.Spent}
+		f := frame{op: e.Op, code: e.Code, peer: no, id: string(e.ID), typ: string(e.Type), body: e.Body, headers: e.Headers, spent: e.Spent}
+		if e.Code != 0 {
+			if f.reason = e.Reason.Text; *e.Reason == (broker.Reason{}) {
+				panic(fmt.Sprintf("sim: code %d without a reason", e.Code))
+			}
+		}
 		if e.State != 0 {
 			f.state = e.State.String()
 		}
@@ -287,7 +294,7 @@ func (d *driver) sight(now int64) sight {
 			letters, _ := d.core.DeadLetters(0, []byte(j.typ), 0, 1000, nil)
 			for _, l := range letters {
 				if string(l.ID) == j.id && l.Failed == failed && l.Submitted == j.at && bytes.Equal(l.Body, j.body) {
-					return l.Reason, true
+					return l.Reason.Text, true
 				}
 			}
 			for i := range d.frames {

@@ -133,7 +133,7 @@ func (r *runner) compareLetters() error {
 		for i := 0; ok && i < len(want); i++ {
 			w, g := want[i], got[i]
 			ok = w.id == string(g.ID) && w.typ == string(g.Type) && bytes.Equal(w.body, g.Body) && w.priority == g.Priority &&
-				w.attempts == g.Attempts && w.at == g.Submitted && w.failed == g.Failed && g.Reason != "" && w.reason == g.Reason &&
+				w.attempts == g.Attempts && w.at == g.Submitted && w.failed == g.Failed && g.Reason != (broker.Reason{}) && w.reason == g.Reason.Text &&
 				w.retries == g.Retries && w.timeout == g.Timeout && w.backoff == g.Backoff && bytes.Equal(w.headers, g.Headers) && slices.EqualFunc(w.groups, g.Groups, func(w string, g []byte) bool { return w == string(g) })
 		}
 		if !ok {
@@ -156,7 +156,7 @@ func letterNames(ls []*letter) (s string) {
 
 func coreLetters(ls []*broker.DeadLetter) (s string) {
 	for _, l := range ls {
-		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.ID, time.Duration(l.Failed), l.Attempts, l.Reason)
+		s += fmt.Sprintf("[%s failed %v after %d: %s]", l.ID, time.Duration(l.Failed), l.Attempts, l.Reason.Text)
 	}
 	return s
 }

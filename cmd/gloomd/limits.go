@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gloom/broker"
+	"gloom/broker/hub"
 	"gloom/broker/server"
 	"gloom/cmd/internal/cli"
 	"gloom/wire"
@@ -58,18 +59,13 @@ func readLimits(path string) (server.FileLimits, error) {
 
 // atLine adds to an error about a type or a rule where the file speaks of it.
 func atLine(path string, err error) error {
-	var t *broker.TypeError
-	var r *broker.RuleError
-	var table string
-	var name []byte
-	var says error
-	switch {
-	case errors.As(err, &t):
-		table, name, says = "types", t.Type, t
-	case errors.As(err, &r):
-		table, name, says = "groups", r.Pattern, r
-	default:
+	var s *hub.SettingError
+	if !errors.As(err, &s) {
 		return err
+	}
+	table, name := "groups", s.Pattern
+	if s.Type != nil {
+		table, name = "types", s.Type
 	}
 	f, e := cli.ReadFile(path)
 	if e != nil {
@@ -78,7 +74,7 @@ func atLine(path string, err error) error {
 	all, _ := f.Table(table)
 	for _, k := range all.Keys() {
 		if bytes.Equal(wire.Canonical(nil, k), name) {
-			return all.Errorf(k, "%v", says)
+			return all.Errorf(k, "%v", s)
 		}
 	}
 	return err

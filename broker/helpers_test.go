@@ -1,0 +1,52 @@
+package broker
+
+import (
+	"bytes"
+	"slices"
+)
+
+// SetRule sets one rule, and tells whether there was none for the pattern before.
+func (b *Broker) SetRule(now int64, pattern []byte, q Rule) (fx []Effect, created bool, bad *BadSetting) {
+	created = b.rules[string(pattern)] == nil
+	fx, bad = b.Configure(now, &Settings{Rules: []RuleInfo{{pattern, q}}})
+	return fx, created && bad == nil, bad
+}
+
+// DropRule takes back one rule, and tells whether there was one.
+func (b *Broker) DropRule(now int64, pattern []byte) ([]Effect, bool) {
+	there := b.rules[string(pattern)] != nil
+	fx, _ := b.Configure(now, &Settings{Drop: [][]byte{pattern}})
+	return fx, there
+}
+
+// SetFair sets whether groups take turns in one type.
+func (b *Broker) SetFair(now int64, name []byte, fair bool) ([]Effect, *BadSetting) {
+	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Fair: &fair}}})
+}
+
+// Limit sets the limits of one type.
+func (b *Broker) Limit(now int64, name []byte, l TypeLimits) ([]Effect, *BadSetting) {
+	return b.Configure(now, &Settings{Types: []TypeSetting{{Name: name, Limits: &l}}})
+}
+
+// Rules lists all rules by pattern.
+func (b *Broker) Rules() []RuleInfo {
+	all := make([]RuleInfo, 0, len(b.rules))
+	for _, r := range b.rules {
+		all = append(all, r.RuleInfo)
+	}
+	slices.SortFunc(all, func(x, y RuleInfo) int { return bytes.Compare(x.Pattern, y.Pattern) })
+	return all
+}
+
+// Groups returns the busiest groups in one piece.
+func (b *Broker) Groups(limit int) []GroupInfo {
+	l := GroupLook{Limit: limit}
+	for b.LookGroups(&l) {
+		l.Sort()
+	}
+	return l.Infos(nil)
+}
+
+// Forgotten returns what types counted that are known no more.
+func (b *Broker) Forgotten() Ledger { return b.forgotten }

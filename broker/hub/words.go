@@ -1,0 +1,165 @@
+package hub
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gloom/broker"
+)
+
+// words are what Words says for each Why. What stands in braces is of the reason.
+var words = [...]string{
+	broker.WorkerLost:     "its worker was lost in run {have}",
+	broker.TimedOut:       "run {have} passed its timeout_ms of {most}",
+	broker.WorkerClosed:   "its worker was closed: {text}",
+	broker.DeadlinePassed: "its deadline (expires_ms) passed before it was done",
+	broker.Stopped:        "the broker stops; the job was not done",
+	broker.Revoked:        "cancelled by an operator",
+	broker.GivenBack:      "given back",
+	broker.AttachedTo:     "another connection attached to this job",
+
+	broker.NotKept:         "no kept job has this id",
+	broker.NotReached:      "no job of this connection, and no detached one, has this id",
+	broker.NotChangeable:   "no waiting job of this connection, and no detached one, has this id",
+	broker.NotWaiting:      "no waiting job has this id",
+	broker.NoLetter:        "no failed job with this id is kept",
+	broker.NotOut:          "no job with this id is out on this connection",
+	broker.NothingOut:      "not_processing: no job is out on this connection",
+	broker.IsRunning:       "running: the job is out at a worker",
+	broker.HasEnded:        "the job has ended",
+	broker.EndUnread:       "the job has ended, its last frame is on its way",
+	broker.CancelledBefore: "the job was cancelled before",
+	broker.IDHeld:          "a job with this id is queued or running",
+	broker.OutcomeKept:     "the outcome of a job with this id is kept for another {time}: attach to it, or cancel it",
+
+	broker.Closing:            "the broker is shutting down and takes no new jobs",
+	broker.ManyTypes:          "the broker holds {most} types (max-types)",
+	broker.ManyPairs:          "the broker holds {have} pairs of a type and a set of types that serves it (max-pairs)",
+	broker.ManyPoolBytes:      "what workers' joins name takes {have} bytes, this one's {need} more would pass {most} (an eighth of max-bytes, 1 MiB at least)",
+	broker.ManyJobs:           "the broker holds {have} jobs{among} (max-jobs)",
+	broker.ManyBytes:          "the broker holds {have} bytes{among}, {need} more would pass {most} (max-bytes)",
+	broker.ManyTypeJobs:       "type {type} holds {have} jobs (max-type-jobs)",
+	broker.ManyTypeBytes:      "type {type} holds {have} bytes, {need} more would pass {most} (max-type-bytes)",
+	broker.ManySubmitterJobs:  "this submitter holds {have} jobs (max-submitter-jobs)",
+	broker.ManySubmitterBytes: "this submitter holds {have} bytes, {need} more would pass {most} (max-submitter-bytes)",
+	broker.ManyGroups:         "the broker holds {have} groups (max-groups)",
+	broker.ManyOverdue:        "of {overdue} overdue runs {have} are on this connection, which does not answer them (half of max-jobs or max-bytes)",
+	broker.FrameTooLong:       "the kept frame does not fit into what may wait for this connection (max-outbound)",
+	broker.ManyRules:          "there would be more than {most} rules, or than {need} with a *",
+}
+
+// Words words a reason of the core.
+func Words(r *broker.Reason) string {
+	if r.Why == broker.Said {
+		return r.Text
+	}
+	buf := make([]byte, 0, 256)
+	rest := words[r.Why]
+	for {
+		before, behind, found := strings.Cut(rest, "{")
+		if !found {
+			break
+		}
+		buf = append(buf, before...)
+		before, rest, _ = strings.Cut(behind, "}")
+		switch before {
+		case "have":
+			buf = strconv.AppendInt(buf, r.Have, 10)
+		case "overdue":
+			buf = strconv.AppendInt(buf, r.Overdue, 10)
+		case "among":
+			if r.Overdue > 0 {
+				buf = append(strconv.AppendInt(append(buf, " ("...), r.Overdue, 10), " overdue runs among them)"...)
+			}
+		case "need":
+			buf = strconv.AppendInt(buf, r.Need, 10)
+		case "most":
+			buf = strconv.AppendInt(buf, r.Most, 10)
+		case "time":
+			buf = append(buf, time.Duration(r.Have).Round(time.Second).String()...)
+		case "type":
+			buf = strconv.AppendQuote(buf, r.Text)
+		default:
+			buf = append(buf, r.Text...)
+		}
+	}
+	if len(buf) == 0 {
+		return rest
+	}
+	return string(append(buf, rest...))
+}
+
+// SettingError says why a rule of groups, or what is set of a type, cannot be.
+type SettingError struct {
+	Pattern, Type []byte // one of them
+	Reason        string
+}
+
+func (e *SettingError) Error() string {
+	if e.Type != nil {
+		return fmt.Sprintf("type %q: %s", e.Type, e.Reason)
+	}
+	return e.Reason
+}
+
+// AsError words what the core says of a setting, nil if it set it.
+func AsError(x *broker.BadSetting) error {
+	if x == nil {
+		return nil
+	}
+	e := &SettingError{Pattern: x.Pattern, Type: x.Type}
+	switch why := x.Reason.Why; {
+	case why == broker.EmptyRule:
+		e.Reason = "a rule needs concurrency or rate"
+	case x.Type != nil && (why == broker.BadConcurrency || why == broker.BadRate):
+		e.Reason = fmt.Sprintf("limits of %d jobs at a time and %g a second are out of range (from 0; at most %d at a time, and %g a second)",
+			x.Concurrency, x.Rate, int64(broker.MaxConcurrency), float64(broker.MaxRate))
+	case x.Type != nil && (why == broker.BadBurst || why == broker.BurstAlone):
+		e.Reason = fmt.Sprintf("a burst of %d is out of range (from 1 to %d, beside a rate)", x.Burst, int64(broker.MaxBurst))
+	case why == broker.BadConcurrency:
+		e.Reason = fmt.Sprintf("concurrency is %d, want 0 to %d", x.Concurrency, int64(broker.MaxConcurrency))
+	case why == broker.BadRate:
+		e.Reason = fmt.Sprintf("rate is %g, want above 0, at most %g", x.Rate, float64(broker.MaxRate))
+	case why == broker.BadBurst:
+		e.Reason = fmt.Sprintf("burst is %d, want 1 to %d", x.Burst, int64(broker.MaxBurst))
+	case why == broker.BurstAlone:
+		e.Reason = fmt.Sprintf("burst is %d, but there is no rate", x.Burst)
+	default:
+		e.Reason = Words(&x.Reason)
+	}
+	return e
+}
+
+// Holds words what a waiting job waits for, "" for others.
+func Holds(x *broker.JobInfo) string {
+	switch x.Hold {
+	case broker.HeldByDelay:
+		return "its delay or backoff, for " + rounded(x.Ready)
+	case broker.HeldBeyondDeadline:
+		return fmt.Sprintf("its delay or backoff, for %s, but its deadline (expires_ms) comes first, in %s", rounded(x.Ready), rounded(x.Expires))
+	case broker.HeldByPause:
+		return "its type is paused"
+	case broker.HeldByRule:
+		return fmt.Sprintf("the rule for %q, of its group %q", x.HeldRule, x.HeldBy)
+	case broker.HeldByConcurrency:
+		return fmt.Sprintf("the limit of %d running jobs of its type", x.Limits.Concurrency)
+	case broker.HeldByRate:
+		return fmt.Sprintf("the limit of %g jobs a second of its type", x.Limits.Rate)
+	case broker.HeldForJoin:
+		return "no worker has joined its type"
+	case broker.HeldByWork:
+		return "all workers of its type are at work"
+	}
+	return ""
+}
+
+// rounded is a time that jobs wait for.
+func rounded(d time.Duration) string {
+	unit := time.Millisecond
+	if d > time.Minute {
+		unit = time.Second
+	}
+	return max(0, d).Round(unit).String()
+}
