@@ -540,7 +540,7 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 		x.Type, x.Types, x.Serves = w.kind.name, 1, [][]byte{w.kind.name}
 	}
 	if w.pool != nil {
-		x.Types, x.Serves = w.pool.n, w.pool.types[:min(len(w.pool.types), shownNames)]
+		x.Types, x.Serves = w.pool.n, w.pool.set.types[:min(len(w.pool.set.types), shownNames)]
 	}
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)

@@ -312,8 +312,8 @@ func (b *Broker) idleHere(k *jobType) int {
 // Serving returns what tells whether workers that join with these names and
 // patterns serve a type.
 func Serving(types, except [][]byte) func(typ []byte) bool {
-	types, except = asked((&Joining{Types: types, Except: except}).key())
-	return newSet(types, except, nil).serves
+	key, _ := (&Joining{Types: types, Except: except}).key()
+	return newSet(key, nil).serves
 }
 
 // Watch has the core note which types and sets of workers move, for Moved.
@@ -351,7 +351,7 @@ func (b *Broker) Moved(fn func(*Move)) {
 	}
 	for _, p := range b.movedPools {
 		p.moved = false
-		fn(&Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Types: p.types, Except: p.except})
+		fn(&Move{Set: p.no + 1, Places: places(&p.idle, mostPlaces), Types: p.set.types, Except: p.set.except})
 	}
 	clear(b.movedTypes)
 	clear(b.movedPools)

@@ -31,10 +31,8 @@ type pool struct {
 	pairs   uint32     // first of them
 	n       int        // pairs
 	touched bool
-	moved   bool // stands in Broker.movedPools
-	// types and except are what the key says, in its memory.
-	types, except [][]byte
-	bytes         int64 // what it occupies, but for its pairs and its heap
+	moved   bool  // stands in Broker.movedPools
+	bytes   int64 // what it occupies, but for its pairs and its heap
 	// typesHeld is how many of its types have gates that groups hold.
 	typesHeld int
 }
@@ -52,30 +50,34 @@ type pair struct {
 // set is what a worker asks for: the types that a name or pattern of types
 // fits, and none of except.
 type set struct {
+	types, except   [][]byte
 	names, notNames map[string]bool
 	like, notLike   []wire.Pattern
 	allows          func(typ []byte) bool
 }
 
-// newSet makes a set of lists that nobody writes to again.
-func newSet(types, except [][]byte, allows func(typ []byte) bool) *set {
-	s := &set{allows: allows}
-	s.names, s.like = sortNames(types)
-	s.notNames, s.notLike = sortNames(except)
-	return s
-}
-
-// sortNames parts names from patterns.
-func sortNames(list [][]byte) (names map[string]bool, like []wire.Pattern) {
-	names = map[string]bool{}
-	for _, name := range list {
-		if p := wire.NewPattern(name); p.Plain() {
-			names[unsafe.String(unsafe.SliceData(name), len(name))] = true
-		} else {
-			like = append(like, p)
+// newSet makes the set that a key tells, in the key's memory.
+func newSet(key string, allows func(typ []byte) bool) *set {
+	s := &set{names: map[string]bool{}, notNames: map[string]bool{}, allows: allows}
+	rest := unsafe.Slice(unsafe.StringData(key), len(key))
+	read := func(list *[][]byte, names map[string]bool, like *[]wire.Pattern) {
+		for {
+			n, size := binary.Uvarint(rest)
+			name := rest[size : size+int(n) : size+int(n)]
+			if rest = rest[size+int(n):]; n == 0 {
+				return
+			}
+			*list = append(*list, name)
+			if p := wire.NewPattern(name); p.Plain() {
+				names[unsafe.String(&name[0], len(name))] = true
+			} else {
+				*like = append(*like, p)
+			}
 		}
 	}
-	return names, slices.Clip(like)
+	read(&s.types, s.names, &s.like)
+	read(&s.except, s.notNames, &s.notLike)
+	return s
 }
 
 const (
@@ -86,21 +88,6 @@ const (
 	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
-
-// poolBytes is what a pool occupies that has this key with these lists.
-func poolBytes(key string, lists ...[][]byte) int64 {
-	n := poolSize + int64(len(key))
-	for _, list := range lists {
-		for _, name := range list {
-			if bytes.IndexByte(name, '*') < 0 {
-				n += nameSize
-			} else {
-				n += likeSize + int64(len(name))
-			}
-		}
-	}
-	return n
-}
 
 // leastPoolBytes is what pools may occupy at least.
 const leastPoolBytes = 1 << 20
@@ -124,8 +111,8 @@ func (s *set) serves(name []byte) bool {
 		(s.allows == nil || s.allows(name))
 }
 
-// key tells sets apart.
-func (q *Joining) key() string {
+// key tells sets apart. size is what a pool with it occupies.
+func (q *Joining) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
 		sorted := slices.Clone(list)
@@ -133,27 +120,14 @@ func (q *Joining) key() string {
 		for _, name := range slices.CompactFunc(sorted, bytes.Equal) {
 			key = binary.AppendUvarint(key, uint64(len(name)))
 			key = append(key, name...)
+			if size += nameSize; bytes.IndexByte(name, '*') >= 0 {
+				size += likeSize - nameSize + int64(len(name))
+			}
 		}
 		key = append(key, 0)
 	}
-	return string(binary.AppendUvarint(key, q.Scope))
-}
-
-// asked are the names and patterns that a key holds, in its memory.
-func asked(key string) (types, except [][]byte) {
-	rest := unsafe.Slice(unsafe.StringData(key), len(key))
-	for _, list := range [...]*[][]byte{&types, &except} {
-		for {
-			n, size := binary.Uvarint(rest)
-			name := rest[size : size+int(n) : size+int(n)]
-			if rest = rest[size+int(n):]; n == 0 {
-				break
-			}
-			*list = append(*list, name)
-		}
-		*list = slices.Clip(*list)
-	}
-	return types, except
+	key = binary.AppendUvarint(key, q.Scope)
+	return string(key), size + poolSize + int64(len(key))
 }
 
 // judgeSteps bounds the steps that one command takes to find out which pools
@@ -219,16 +193,14 @@ func (g *judgement) try(s *set, name []byte, steps *int) (done, serves bool) {
 // poolFor returns the pool of workers that join like this, made if need be, or
 // why there can be none.
 func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
-	key := q.key()
+	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {
 		return p, Reason{}
 	}
-	types, except := asked(key)
-	size := poolBytes(key, types, except)
 	if most := b.cfg.mostPoolBytes(); most > 0 && b.poolBytes+size > most {
 		return nil, Reason{Why: ManyPoolBytes, Have: b.poolBytes, Need: size, Most: most}
 	}
-	s := newSet(types, except, q.Allows)
+	s := newSet(key, q.Allows)
 	fresh := 0
 	for name := range s.names {
 		if k := b.typesByName[name]; (k == nil || k.resting.in()) && s.serves([]byte(name)) {
@@ -241,7 +213,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	if most := b.cfg.MaxPairs; most > 0 && b.pairs.live+len(s.names) > most {
 		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.live)}
 	}
-	p := &pool{key: key, set: s, types: types, except: except, bytes: size}
+	p := &pool{key: key, set: s, bytes: size}
 	b.poolBytes += size
 	p.ready = heap{place: b.place.pair, held: &b.heapBytes}
 	if n := len(b.freePools); n > 0 {
@@ -255,7 +227,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	b.poolsByKey[key] = p
 	b.births++
 	p.born = b.births
-	for _, name := range types {
+	for _, name := range s.types {
 		if s.names[string(name)] && s.serves(name) {
 			b.pairUp(b.typeNamed(name), p, true)
 		}
