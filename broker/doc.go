@@ -3,8 +3,9 @@
 //
 // It is a state machine. Every method that changes it takes the time and a
 // command and returns effects: frames for peers, in the order in which they
-// must be sent. It has no sockets, clock, goroutines, locks, logging or
-// metrics; a hub around it provides those, and a simulation can drive it with
+// must be sent. Why it refuses or ends something it says in codes and figures.
+// It has no sockets, clock, goroutines, locks, logging, metrics or words for
+// people; a hub around it provides those, and a simulation can drive it with
 // virtual time and replay any run.
 //
 // # Data model
