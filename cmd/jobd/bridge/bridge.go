@@ -99,6 +99,9 @@ const (
 	// openTimeout bounds what one attempt to open does with the database.
 	openTimeout = 30 * time.Second
 	openEvery   = time.Second
+	// patience is for how long a row must be missing until it is taken for deleted, and
+	// a trigger refuse an output until it is taken to mean its size.
+	patience = 5 * time.Second
 )
 
 // Main is called first in main by every program that opens a Bridge with a
@@ -132,7 +135,7 @@ func Await(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry 
 // rows are being fetched.
 func Open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry prometheus.Registerer) (*Bridge, error) {
 	s, err := store.Open(ctx, store.Options{
-		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Log: log,
+		MySQL: cfg.MySQL, Claims: cfg.ClaimsTable, Name: cfg.Name, Lease: cfg.Lease, Fields: cfg.Launcher == "", Patience: patience, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)

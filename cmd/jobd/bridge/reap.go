@@ -96,7 +96,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		b.do(func() { b.machine.Poll(sum.Targets) })
 	}
 	if err == nil && sum.Left {
-		err = fmt.Errorf("rows of %s are locked", o.Name)
+		err = fmt.Errorf("rows of %s are locked or missing", o.Name)
 	}
 	return sum.Returned + sum.Failed, err
 }

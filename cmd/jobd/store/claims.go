@@ -236,7 +236,8 @@ func (s *SQL) ids(ctx context.Context, query string) ([]int64, error) {
 	return ids, s.direct(rows.Err())
 }
 
-// settlePart frees some rows and returns how many; the others were locked.
+// settlePart frees some rows and returns how many; the others were locked, or have not
+// been missing for long.
 func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64, sum *Settled, targets map[string]bool) (int, error) {
 	slices.Sort(ids)
 	var part Settled
@@ -300,6 +301,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	if err != nil {
 		return 0, err
 	}
+	s.passed(freed, nil)
 	sum.Returned += part.Returned
 	sum.Failed += part.Failed
 	for _, name := range names {
@@ -308,7 +310,7 @@ func (s *SQL) settlePart(ctx context.Context, o Owner, how Orphans, ids []int64,
 	return len(freed), nil
 }
 
-// deleted lists the claims whose rows are gone.
+// deleted lists the claims whose rows are gone for good.
 func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked map[int64]bool) ([]int64, error) {
 	var missing []int64
 	for _, id := range claims {
@@ -323,7 +325,7 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) }), nil
+	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.lasts(id) }), nil
 }
 
 func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, running, freed []int64) error {

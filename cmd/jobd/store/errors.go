@@ -36,9 +36,13 @@ var data = []uint16{
 	1153, 1197, 1301, // packet, or transaction in the statement log, too large
 	1264, 1265, 1292, // out of range, truncated, incorrect value
 	1300, 1366, 1267, 3854, // character that the charset lacks, collations
-	1644, 3819, 4025, // a trigger or a CHECK of the user's
+	1644, 3819, 4025, // see usersOwn
 	3140, // a column of JSON
 }
+
+// usersOwn tells of a refusal by a trigger or a CHECK of the user's, which may be about
+// anything.
+func usersOwn(err error) bool { return isNumber(err, 1644, 3819, 4025) }
 
 func isNumber(err error, numbers ...uint16) bool {
 	return slices.Contains(numbers, mariadb.Number(err))

@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"gloom/cmd/jobd/mariadbtest"
 	. "gloom/cmd/jobd/store"
@@ -55,6 +57,81 @@ func TestPassingStates(t *testing.T) {
 			}
 			equal(t, "row 2", table.get(t, 2).Status, Accepted)
 		})
+	}
+}
+
+// TestARestoredTable has a table be emptied and filled again while a row runs, another
+// waits for its place, and those of a dead daemon wait to be settled.
+func TestARestoredTable(t *testing.T) {
+	for _, empty := range []string{"DELETE FROM jobs", "TRUNCATE jobs"} {
+		table := newSQLTable(t)
+		fill(t, table, Waiting, "a", "a", "a", "a")
+		opt := table.options("d")
+		opt.Patience = 300 * time.Millisecond
+		s := registered(t, table.openWith(t, opt))
+		accept(t, s, 2, "a")
+		write(t, s, Batch{Start: []int64{1}})
+		dead := table.open(t, "dead", long)
+		accept(t, dead, 2, "a")
+		write(t, dead, Batch{Start: []int64{3}})
+		dead.(*SQL).Close()
+		table.exec(t, "CREATE TABLE kept AS SELECT * FROM jobs")
+		table.exec(t, empty)
+		b := Batch{Start: []int64{2}, Finish: []Final{{ID: 1, OK: true, Stdout: "out"}}}
+		w := write(t, s, b)
+		equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] [1 2]")
+		o := Owner{Token: dead.Token(), Beat: 1}
+		settle := func() Settled {
+			t.Helper()
+			sum, err := s.Settle(t.Context(), o, Orphans{Reason: "died"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum
+		}
+		equal(t, "some are left to be settled", settle().Left, true)
+		equal(t, "claims", table.claims(t), 4)
+		table.exec(t, "INSERT INTO jobs SELECT * FROM kept")
+		w = write(t, s, b)
+		equal(t, "lost, and to be tried again", fmt.Sprint(w.Lost, w.Busy), "map[] []")
+		sum := settle()
+		equal(t, "returned, failed, left", fmt.Sprint(sum.Returned, sum.Failed, sum.Left), "1 1 false")
+		equal(t, "statuses", statuses(t, table, 4), "done running done waiting")
+		// What stays away was deleted.
+		table.exec(t, empty)
+		for b = (Batch{Finish: []Final{{ID: 2}}}); ; {
+			if w = write(t, s, b); len(w.Lost) > 0 {
+				break
+			}
+		}
+		equal(t, "claims", table.claims(t), 0)
+	}
+}
+
+// TestATriggerThatPasses: a trigger that is dropped while it refuses costs no output.
+// One that stays may object to the size.
+func TestATriggerThatPasses(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a")
+	opt := table.options("d")
+	opt.Patience = 200 * time.Millisecond
+	s := registered(t, table.openWith(t, opt))
+	accept(t, s, 1, "a")
+	write(t, s, Batch{Start: []int64{1}})
+	table.exec(t, `CREATE TRIGGER g BEFORE UPDATE ON jobs FOR EACH ROW
+		IF LENGTH(NEW.stdout) > 5000 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not now'; END IF`)
+	final := func(id int64) Written {
+		w, err := s.Write(t.Context(), Batch{Finish: []Final{{ID: id, OK: true, Stdout: strings.Repeat("x", 50_000)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	equal(t, "refused", len(final(1).Failed), 1)
+	for len(final(1).Failed) > 0 {
+	}
+	if n := len(*table.get(t, 1).Stdout); n == 0 || n > 5000 {
+		t.Errorf("%d bytes of what is refused for good", n)
 	}
 }
 

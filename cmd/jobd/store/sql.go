@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +24,10 @@ type Options struct {
 	Name   string        // of the daemon
 	Lease  time.Duration // of an incarnation
 	Fields bool          // accepted rows carry the user's columns
-	Log    zerolog.Logger
+	// Patience is for how long a row must be missing until it is taken for deleted, and
+	// a trigger refuse an output until it is taken to mean its size.
+	Patience time.Duration
+	Log      zerolog.Logger
 }
 
 // SQL is a Store in MySQL or MariaDB.
@@ -39,6 +43,39 @@ type SQL struct {
 	token  int64          // of this incarnation
 	doubt  map[int64]bool // rows of accepts whose commit got lost; true: manual
 	unsure map[int64]bool // rows of writes whose commit got lost
+	sights map[int64]sight
+}
+
+// sight is since when, and when last, something was seen of a row that may pass.
+type sight struct{ since, last time.Time }
+
+// lasts tells whether what is seen of a row has been seen for so long that it will not
+// pass.
+func (s *SQL) lasts(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	seen, ok := s.sights[id]
+	if !ok || now.Sub(seen.last) > s.opt.Patience {
+		seen.since = now
+	}
+	seen.last = now
+	s.sights[id] = seen
+	return now.Sub(seen.since) >= s.opt.Patience
+}
+
+// passed forgets what was seen of rows, but for those that are still to be watched.
+func (s *SQL) passed(ids, watched []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.sights) == 0 {
+		return
+	}
+	for _, id := range ids {
+		if !slices.Contains(watched, id) {
+			delete(s.sights, id)
+		}
+	}
 }
 
 const (
@@ -59,7 +96,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool)}
+	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), sights: make(map[int64]sight)}
 	s.db.SetMaxOpenConns(connections)
 	s.db.SetMaxIdleConns(connections)
 	s.db.SetConnMaxIdleTime(time.Minute)

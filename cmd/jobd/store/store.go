@@ -96,7 +96,7 @@ type Batch struct {
 // written.
 type Written struct {
 	Lost   map[int64]string // not ours any more; why
-	Busy   []int64          // locked by somebody else: try again
+	Busy   []int64          // locked by somebody else, or missing for now: try again
 	Failed map[int64]error  // refused by the database, however small: try again, in vain perhaps
 }
 
@@ -123,7 +123,7 @@ type Settled struct {
 	Returned int      // rows that wait again
 	Failed   int      // rows that have ended
 	Targets  []string // of the rows that wait again
-	Left     bool     // some rows were locked, and are still to be settled
+	Left     bool     // some rows were locked or missing, and are still to be settled
 }
 
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may

@@ -138,7 +138,7 @@ func (b Batch) singles() []Batch {
 func (s *SQL) shrink(ctx context.Context, b Batch, err error, w *Written) error {
 	f := b.Finish[0]
 	for size := int64(max(len(f.Stdout), len(f.Stderr))); ; {
-		if size == 0 || !tooMuch(err) {
+		if size == 0 || !tooMuch(err) || usersOwn(err) && !s.lasts(f.ID) {
 			w.Failed[f.ID] = err
 			return nil
 		}
@@ -192,6 +192,7 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		return err
 	}
 	s.forget(ids, lost)
+	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
 	w.Busy = append(w.Busy, busy...)
 	return nil
@@ -347,7 +348,8 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 }
 
 // absent tells why rows could not be locked: they are not ours any more, or
-// somebody else has them locked.
+// somebody else has them locked. A row that is missing is busy for a while: a table
+// that is restored is empty at first.
 func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, found map[int64]held, p *plan) (lost map[int64]string, busy []int64, err error) {
 	lost = make(map[int64]string)
 	var missing []int64
@@ -374,7 +376,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 		switch {
 		case !slices.Contains(ours, id):
 			lost[id] = "claim is gone"
-		case !slices.Contains(there, id):
+		case !slices.Contains(there, id) && s.lasts(id):
 			lost[id] = "row was deleted"
 			p.free = append(p.free, id)
 		default:
