@@ -173,8 +173,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 	}()
 	var sp *spool
 	if cfg.SpoolDir != "" {
-		table := fmt.Sprintf("%s:%d%s/%s.%s/%s", cfg.MySQL.Host, cfg.MySQL.Port, cfg.MySQL.Socket, cfg.MySQL.Database, cfg.MySQL.Table, cfg.Name)
-		if sp, err = newSpool(cfg.SpoolDir, table); err != nil {
+		if sp, err = newSpool(cfg.SpoolDir, b.spoolTable()); err != nil {
 			return nil, err
 		}
 	}
@@ -199,15 +198,21 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		}
 	}
 	b.reaper.watch = watch{patience: cfg.Lease / 2, gap: 3 * b.reapEvery()}
-	b.redeem(starting, sp)
+	b.redeem(sp)
 	if _, err := b.reap(starting); err != nil {
 		log.Warn().Err(err).Msg("cannot look for rows of dead daemons yet")
 	}
 	b.run()
 	// The rows that waited are in before the first client is: what a client sees
 	// afterwards comes from its own polls.
-	b.until(starting, func() bool { return !b.isFetching() })
+	b.until(starting, func() bool { return !b.isFetching() && b.reaper.redeemed() })
 	return b, nil
+}
+
+// spoolTable tells this daemon's results from those of others in one spool.
+func (b *Bridge) spoolTable() string {
+	c := b.cfg
+	return fmt.Sprintf("%s:%d%s/%s.%s/%s", c.MySQL.Host, c.MySQL.Port, c.MySQL.Socket, c.MySQL.Database, c.MySQL.Table, c.Name)
 }
 
 // connect reaches or starts the broker, and joins it where there is a

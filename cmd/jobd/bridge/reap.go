@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,41 @@ import (
 type reaper struct {
 	mu    sync.Mutex // guards the following; held during a pass
 	watch watch
+
+	keeping sync.Mutex        // guards the following
+	kept    map[int64][]int64 // by token, rows whose results are spooled here and not written yet
+}
+
+func (r *reaper) keep(c *change) {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	if r.kept == nil {
+		r.kept = make(map[int64][]int64)
+	}
+	r.kept[c.token] = append(r.kept[c.token], c.id)
+}
+
+func (r *reaper) release(c *change) {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	r.kept[c.token] = slices.DeleteFunc(r.kept[c.token], func(id int64) bool { return id == c.id })
+	if len(r.kept[c.token]) == 0 {
+		delete(r.kept, c.token)
+	}
+}
+
+// keeps are the rows of an incarnation that are not for the reaper.
+func (r *reaper) keeps(token int64) []int64 {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	return slices.Clone(r.kept[token])
+}
+
+// redeemed tells whether there are none such.
+func (r *reaper) redeemed() bool {
+	r.keeping.Lock()
+	defer r.keeping.Unlock()
+	return len(r.kept) == 0
 }
 
 const (
@@ -82,6 +118,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 	}
 	sum, err := b.store.Settle(ctx, o, store.Orphans{
 		Requeue: requeue, Reason: fmt.Sprintf("jobd '%s' died while the job was running", o.Name), At: time.Now().Unix(),
+		Except: b.reaper.keeps(o.Token),
 	})
 	b.m.transaction("settle", err)
 	b.m.settled.WithLabelValues("returned").Add(float64(sum.Returned))
@@ -96,7 +133,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		b.do(func() { b.machine.Poll(sum.Targets) })
 	}
 	if err == nil && sum.Left {
-		err = fmt.Errorf("rows of %s are locked or missing", o.Name)
+		err = fmt.Errorf("rows of %s are locked, missing, or have results in the spool", o.Name)
 	}
 	return sum.Returned + sum.Failed, err
 }
@@ -120,26 +157,38 @@ func (b *Bridge) Recover(ctx context.Context) (int, error) {
 	}
 }
 
-// redeem writes what earlier daemons of this name have spooled, as far as the
-// rows are still theirs.
-func (b *Bridge) redeem(ctx context.Context, sp *spool) {
+// redeem has the writer write what earlier daemons of this name have spooled, as far as
+// the rows are still theirs. Until that is done the reaper leaves those rows alone.
+func (b *Bridge) redeem(sp *spool) {
 	if sp == nil {
 		return
 	}
-	err := sp.left(func(e spooled) {
-		w, err := b.store.Write(ctx, store.Batch{Token: e.Token, Finish: []store.Final{e.Final}})
-		if err != nil || len(w.Busy)+len(w.Failed) > 0 {
-			b.log.Error().Err(err).Int64("id", e.Final.ID).Msg("spooled result cannot be written, left for the next start")
-			return
-		}
-		sp.remove(e.Token, e.Final.ID)
-		if why, lost := w.Lost[e.Final.ID]; lost {
-			b.log.Warn().Int64("id", e.Final.ID).Str("why", why).Msg("spooled result came too late")
-			return
-		}
-		b.log.Info().Int64("id", e.Final.ID).Msg("spooled result of an earlier daemon was written")
+	var left []*change
+	err := sp.left(func(e spooled, size int64) {
+		c := &change{verb: finish, id: e.Final.ID, final: e.Final, token: e.Token, spooled: e.Token, spilled: size, dropped: true}
+		c.final.Stdout, c.final.Stderr = "", ""
+		left = append(left, c)
+		b.reaper.keep(c)
+	}, func(file string, err error) {
+		b.log.Error().Err(err).Str("file", file).Msg("spooled result cannot be read, and is left where it is")
 	})
 	if err != nil {
 		b.log.Error().Err(err).Msg("spool cannot be read")
 	}
+	for _, c := range left {
+		b.writer.enter(c)
+	}
+	b.loops.Go(func() {
+		for _, c := range left {
+			switch v := <-c.done; {
+			case v.err != nil:
+				continue // it stays in the spool, for the next start
+			case v.lost != "":
+				b.log.Warn().Int64("id", c.id).Str("why", v.lost).Msg("spooled result came too late")
+			default:
+				b.log.Info().Int64("id", c.id).Msg("spooled result of an earlier daemon was written")
+			}
+			b.reaper.release(c)
+		}
+	})
 }

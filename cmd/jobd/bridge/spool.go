@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -67,16 +68,16 @@ func (s *spool) load(token, id int64) (store.Final, error) {
 }
 
 func (s *spool) read(path string) (store.Final, error) {
-	entry, err := s.entry(path)
+	entry, _, err := s.entry(path)
 	return entry.Final, err
 }
 
-func (s *spool) entry(path string) (e spooled, err error) {
+func (s *spool) entry(path string) (e spooled, size int64, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
-	return e, err
+	return e, int64(len(text)), err
 }
 
 // remove forgets a result. Should the file come back after a loss of power, its row
@@ -87,8 +88,9 @@ func (s *spool) remove(token, id int64) {
 	}
 }
 
-// left calls f with what earlier daemons have spooled.
-func (s *spool) left(f func(spooled)) error {
+// left calls f with what earlier daemons have spooled and the size of its file, and bad
+// with the files that cannot be read.
+func (s *spool) left(f func(e spooled, size int64), bad func(file string, err error)) error {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
@@ -97,9 +99,16 @@ func (s *spool) left(f func(spooled)) error {
 		if !strings.HasPrefix(file.Name(), s.prefix) || !strings.HasSuffix(file.Name(), ".json") {
 			continue
 		}
-		if e, err := s.entry(filepath.Join(s.dir, file.Name())); err == nil && e.Token > 0 {
-			f(e)
+		path := filepath.Join(s.dir, file.Name())
+		e, size, err := s.entry(path)
+		if err == nil && path != s.path(e.Token, e.Final.ID) {
+			err = errors.New("it is not the result that its name says")
 		}
+		if err != nil {
+			bad(path, err)
+			continue
+		}
+		f(e, size)
 	}
 	return nil
 }

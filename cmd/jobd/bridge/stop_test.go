@@ -13,6 +13,8 @@ import (
 	"gloom/cmd/jobd/control"
 	"gloom/cmd/jobd/store"
 	"gloom/cmd/jobd/store/storetest"
+
+	"github.com/rs/zerolog"
 )
 
 func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
@@ -45,6 +47,64 @@ func TestAStopWithoutDatabaseLeavesResultsToTheSuccessor(t *testing.T) {
 	g.await(store.Done, 1)
 	if r := g.record(1); *r.Result != "ok" || *r.Stdout != "done 1\n" {
 		t.Fatalf("%+v", r)
+	}
+}
+
+// failing is a store whose database goes away once the lease has begun.
+type failing struct {
+	*storetest.Memory
+	table *storetest.Table
+}
+
+func (f failing) Register(ctx context.Context) error {
+	err := f.Memory.Register(ctx)
+	f.table.Fail(storetest.ErrUnreachable)
+	return err
+}
+
+// TestASpooledResultIsNotSettled: a result in the spool is written when the database is
+// back, however late, and the reaper settles its row in no other way until then.
+func TestASpooledResultIsNotSettled(t *testing.T) {
+	for _, orphans := range []string{"fail", requeueOrphans} {
+		cfg := configFor(t, "a")
+		cfg.SpoolDir, cfg.Orphans = t.TempDir(), orphans
+		script(t, &cfg, "echo again $id")
+		table := storetest.NewTable()
+		dead := table.Open(cfg.Name, cfg.Lease, store.Place{})
+		if err := dead.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f := &fixture{t: t, table: table}
+		f.put(store.Waiting, "a", 1, 2)
+		if _, err := dead.Accept(t.Context(), []store.Want{{Target: "a", Rows: 2}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dead.Write(t.Context(), store.Batch{Start: []int64{1, 2}}); err != nil {
+			t.Fatal(err)
+		}
+		b := &Bridge{cfg: cfg}
+		sp, err := newSpool(cfg.SpoolDir, b.spoolTable())
+		if err == nil {
+			err = sp.save(dead.Token(), store.Final{ID: 1, OK: true, Stdout: "once"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.Forget(dead.Token()) // it is dead at the first look
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if b, err = open(ctx, cfg, zerolog.Nop(), nil, failing{table.Open(cfg.Name, cfg.Lease, store.Place{}), table}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		b.reaper.mu.Lock() // the reaper is first
+		table.Fail(nil)
+		b.reaper.mu.Unlock()
+		f.await(store.Done, 1, 2)
+		if r, _ := table.Get(1); *r.Result != "ok" || *r.Stdout != "once" {
+			t.Errorf("orphans = %s: %+v", orphans, r)
+		}
+		b.Close()
 	}
 }
 

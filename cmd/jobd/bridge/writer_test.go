@@ -196,7 +196,7 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 		t.Fatalf("%+v %v", got, err)
 	}
 	ids := func(s *spool) (list []int64) {
-		if err := s.left(func(e spooled) { list = append(list, e.Token, e.Final.ID) }); err != nil {
+		if err := s.left(func(e spooled, _ int64) { list = append(list, e.Token, e.Final.ID) }, func(string, error) { list = append(list, -1) }); err != nil {
 			t.Fatal(err)
 		}
 		return list
@@ -210,6 +210,12 @@ func TestSpoolKeepsResultsWhole(t *testing.T) {
 	a.remove(3, 5)
 	if got := ids(a); !slices.Equal(got, []int64{3, 6}) {
 		t.Fatal(got)
+	}
+	if err := os.Rename(a.path(3, 6), a.path(4, 6)); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(a); !slices.Equal(got, []int64{-1}) {
+		t.Fatal("a result of another name", got)
 	}
 }
 

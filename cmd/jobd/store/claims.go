@@ -190,8 +190,10 @@ func (s *SQL) Settle(ctx context.Context, o Owner, how Orphans) (Settled, error)
 		return sum, err
 	}
 	targets := make(map[string]bool)
+	sum.Left = len(how.Except) > 0
 	for {
-		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0 LIMIT %d", s.table.claims, o.Token, page))
+		ids, err := s.ids(ctx, fmt.Sprintf("SELECT id FROM %s WHERE token = %d AND id > 0 AND id NOT IN (%s) LIMIT %d",
+			s.table.claims, o.Token, list(append([]int64{0}, how.Except...)), page))
 		if err != nil {
 			return sum, err
 		}

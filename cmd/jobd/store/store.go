@@ -113,9 +113,10 @@ type Owner struct {
 
 // Orphans says what becomes of the running rows of a dead incarnation.
 type Orphans struct {
-	Requeue bool   // back to waiting; otherwise done and failed
-	Reason  string // for stderr
-	At      int64  // time_finished, UNIX seconds
+	Requeue bool    // back to waiting; otherwise done and failed
+	Reason  string  // for stderr
+	At      int64   // time_finished, UNIX seconds
+	Except  []int64 // rows that are left as they are
 }
 
 // Settled tells what a settlement changed.
@@ -123,7 +124,7 @@ type Settled struct {
 	Returned int      // rows that wait again
 	Failed   int      // rows that have ended
 	Targets  []string // of the rows that wait again
-	Left     bool     // some rows were locked or missing, and are still to be settled
+	Left     bool     // some rows were locked, missing or excepted, and are still to be settled
 }
 
 // Store is a table of jobs and its claims, as one daemon sees it. Methods may

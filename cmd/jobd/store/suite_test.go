@@ -394,6 +394,28 @@ func TestWritesForAnEarlierIncarnation(t *testing.T) {
 	})
 }
 
+func TestRowsWithAResultAreNotSettled(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a")
+		dead, s := table.open(t, "dead", long), table.open(t, "s", long)
+		accept(t, dead, 2, "a")
+		write(t, dead, Batch{Start: []int64{1, 2}})
+		settle := func(except ...int64) bool {
+			t.Helper()
+			sum, err := s.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Except: except})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sum.Left
+		}
+		equal(t, "one is left", settle(1), true)
+		equal(t, "statuses", statuses(t, table, 2), "running done")
+		equal(t, "lost", write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true}}}).Lost, "map[]")
+		equal(t, "one is left", settle(), false)
+		equal(t, "claims", table.claims(t), 0)
+	})
+}
+
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a")

@@ -380,7 +380,7 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, how store.Orphans) (st
 	}
 	targets := make(map[string]bool)
 	for id, c := range s.t.claims {
-		if c.token != o.Token {
+		if c.token != o.Token || slices.Contains(how.Except, id) {
 			continue
 		}
 		switch r := s.t.rows[id]; {
@@ -398,7 +398,9 @@ func (s *Memory) Settle(_ context.Context, o store.Owner, how store.Orphans) (st
 			delete(s.t.claims, id)
 		}
 	}
-	delete(s.t.owners, o.Token)
+	if sum.Left = len(how.Except) > 0; !sum.Left {
+		delete(s.t.owners, o.Token)
+	}
 	sum.Targets = slices.Sorted(maps.Keys(targets))
 	return sum, nil
 }
