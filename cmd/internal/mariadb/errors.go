@@ -27,12 +27,14 @@ var (
 		1205, // lock wait timeout
 		1213, // deadlock
 		1020, // record has changed since last read (snapshot isolation)
+		1412, // table definition has changed, of a snapshot
 		1180, // error during commit (cluster conflict)
 	}
 	absences = []uint16{
 		1021, 1026, 1030, 1114, // disk full, error writing file, error from engine, table is full
-		1037, 1038, 1041, // out of memory
+		1037, 1038, 1041, 1135, // out of memory, no thread
 		1040, 1203, 1226, // too many connections
+		1206, 1637, // no room for locks, too many transactions
 		1042, 1043, 1152, 1156, 1158, 1159, 1160, 1161, 1184, // network
 		1044, 1045, 1142, 1143, 1227, 1698, // rights that somebody is changing
 		1047,             // cluster node not ready
@@ -42,7 +44,8 @@ var (
 		1192, 1223, // locked tables
 		1194, 1195, 1034, // table crashed
 		1290, 1792, 1836, 3100, 3101, // read-only; hooks
-		1317, 1927, 3024, 1969, // interrupted, connection killed, statement timeout
+		1317, 1927, 3024, 1969, 3169, // interrupted, connection killed, statement timeout
+		3032, 3168, // offline mode, server is not available
 		4031, // disconnected for inactivity
 	}
 )
@@ -61,10 +64,17 @@ func KindOf(number uint16) Kind {
 	switch {
 	case slices.Contains(conflicts, number):
 		return Conflict
-	case slices.Contains(absences, number):
+	case slices.Contains(absences, number), ofProxy(number):
 		return Away
 	}
 	return Refused
+}
+
+// ofProxy tells of numbers that a proxy between us and the server answers with: those of
+// a client that has lost its server, and ProxySQL's own. Neither tells whether the server
+// has done what it was told.
+func ofProxy(number uint16) bool {
+	return number >= 2000 && number < 3000 || number >= 9000 && number < 10000
 }
 
 // Unanswered tells of an error that came in place of a server's answer.

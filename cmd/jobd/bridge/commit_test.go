@@ -11,7 +11,8 @@ import (
 
 // cutter is a proxy before the database that cuts connections whose commit has
 // been done, in place of the answer: every third, in the order in which they come.
-func cutter(t *testing.T, to string) (port int, cuts *atomic.Int64) {
+// With instead it answers with that.
+func cutter(t *testing.T, to string, instead []byte) (port int, cuts *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,9 +51,11 @@ func cutter(t *testing.T, to string) (port int, cuts *atomic.Int64) {
 				buf := make([]byte, 64<<10)
 				for {
 					n, err := server.Read(buf)
-					if cut.Load() {
+					if cut.Swap(false) {
 						cuts.Add(1)
-						return
+						if n = copy(buf, instead); n == 0 {
+							return
+						}
 					}
 					if _, failed := client.Write(buf[:n]); err != nil || failed != nil {
 						return
@@ -67,10 +70,19 @@ func cutter(t *testing.T, to string) (port int, cuts *atomic.Int64) {
 // TestCommitsWithoutAnAnswer: what was committed is known by its claims. No row runs
 // twice or is left, with two daemons, polls and runs by hand.
 func TestCommitsWithoutAnAnswer(t *testing.T) {
-	server := mariadbtest.New(t)
+	for name, instead := range map[string][]byte{
+		"a cut":            nil,
+		"what a proxy saw": []byte("\x18\x00\x00\x01\xff\xdd\x07#HY000Lost connection"),
+	} {
+		t.Run(name, func(t *testing.T) { commitsWithoutAnAnswer(t, instead) })
+	}
+}
+
+func commitsWithoutAnAnswer(t *testing.T, instead []byte) {
+	server := mariadbtest.Shared(t)
 	c := &crash{site: newSite(t, server), orphans: "fail"}
 	const n = 150
-	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()))
+	port, cuts := cutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port()), instead)
 	c.exec("INSERT INTO jobs (target) SELECT 'a' FROM seq_1_to_150")
 	for _, name := range []string{crashOwner, crashFellow} {
 		cfg := c.config(name, 3)

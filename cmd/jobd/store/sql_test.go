@@ -504,7 +504,8 @@ func TestLaterStatementsOfABatchMayFail(t *testing.T) {
 }
 
 func TestErrorKinds(t *testing.T) {
-	for number, want := range map[uint16]mariadb.Kind{1213: mariadb.Conflict, 1205: mariadb.Conflict, 1290: mariadb.Away, 1114: mariadb.Away, 1927: mariadb.Away, 1064: mariadb.Refused, 1366: mariadb.Refused} {
+	for number, want := range map[uint16]mariadb.Kind{1213: mariadb.Conflict, 1205: mariadb.Conflict, 1290: mariadb.Away, 1114: mariadb.Away, 1927: mariadb.Away,
+		2013: mariadb.Away, 9001: mariadb.Away, 3032: mariadb.Away, 1064: mariadb.Refused, 1366: mariadb.Refused} {
 		if got := KindOf(fmt.Errorf("x: %w", &mysql.MySQLError{Number: number})); got != want {
 			t.Errorf("%d: %d", number, got)
 		}
