@@ -57,6 +57,7 @@ type Bridge struct {
 	fenced   chan struct{} // an Accept found this incarnation dead
 	done     chan struct{}
 	database health
+	fetched  health // of the last fetch, by whatever it failed
 	lease    lease
 	reaper   reaper
 
@@ -155,7 +156,7 @@ func open(ctx context.Context, cfg config.Worker, log zerolog.Logger, registry p
 		machine: queue.New(), inside: make(map[int64]*row), fields: make(map[int64][]byte), byHand: make(map[int64]bool),
 		awaited: make(map[int64]*await), crews: make(map[string]*crew), requeued: make(map[int64]int), labels: make(map[string]string),
 		fetches: make(chan []queue.Want, 1), fenced: make(chan struct{}, 1), done: make(chan struct{}),
-		database: health{what: "database is away"}, idPrefix: cfg.Broker.IDPrefix,
+		database: health{what: "database is away"}, fetched: health{what: "rows cannot be fetched"}, idPrefix: cfg.Broker.IDPrefix,
 	}
 	if b.idPrefix == "" {
 		b.idPrefix = cfg.MySQL.Database + "." + cfg.MySQL.Table + "/"

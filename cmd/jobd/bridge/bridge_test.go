@@ -2,12 +2,14 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -524,6 +526,47 @@ func TestTheDatabaseGoesAway(t *testing.T) {
 	if len(files) != 0 {
 		t.Errorf("%v is left in the spool", files)
 	}
+}
+
+// sealed is a store whose waiting rows cannot be read while anything else works.
+type sealed struct {
+	*storetest.Memory
+	sealed *atomic.Bool
+}
+
+func (s sealed) Accept(ctx context.Context, wants []store.Want, limit int) (store.Page, error) {
+	if s.sealed.Load() {
+		return store.Page{}, errors.New("Error 1176: Key 'status_target_idx' doesn't exist in table 'jobs'")
+	}
+	return s.Memory.Accept(ctx, wants, limit)
+}
+
+// TestRowsThatCannotBeFetched: the daemon is not well without its rows, whatever the
+// database says to the rest. Where it wants none, it misses none.
+func TestRowsThatCannotBeFetched(t *testing.T) {
+	cfg := configFor(t, "a")
+	table := storetest.NewTable()
+	s := sealed{table.Open(cfg.Name, cfg.Lease, store.Place{}), new(atomic.Bool)}
+	b, err := open(t.Context(), cfg, zerolog.Nop(), nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	ill := func() bool { err := b.Health(); return err != nil && strings.Contains(err.Error(), "status_target_idx") }
+	well := func() bool { return b.Health() == nil }
+	s.sealed.Store(true)
+	b.Poll(nil)
+	eventually(t, "it says why", ill)
+	if err := b.renew(t.Context()); err != nil || !ill() {
+		t.Errorf("well because of its lease (%v)", err)
+	}
+	s.sealed.Store(false)
+	eventually(t, "it is well", well)
+	s.sealed.Store(true)
+	b.Poll(nil)
+	eventually(t, "it says why", ill)
+	b.Pause(nil)
+	eventually(t, "it wants no rows", well)
 }
 
 func TestMetricsMove(t *testing.T) {

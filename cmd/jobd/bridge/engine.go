@@ -134,6 +134,9 @@ func (b *Bridge) Health() error {
 	if err := b.database.check(); err != nil {
 		return err
 	}
+	if err := b.fetched.check(); err != nil {
+		return err
+	}
 	return b.brokerHealth()
 }
 
