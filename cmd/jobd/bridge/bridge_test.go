@@ -552,7 +552,10 @@ func TestRowsThatCannotBeFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	ill := func() bool { err := b.Health(); return err != nil && strings.Contains(err.Error(), "status_target_idx") }
+	ill := func() bool {
+		err := b.Health()
+		return err != nil && strings.Contains(err.Error(), "status_target_idx")
+	}
 	well := func() bool { return b.Health() == nil }
 	s.sealed.Store(true)
 	b.Poll(nil)

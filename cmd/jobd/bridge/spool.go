@@ -19,6 +19,9 @@ const (
 	// outputs of more than cutTo bytes are spooled, or cut to that.
 	memoryLimit = 128 << 20
 	cutTo       = 64 << 10
+	// cutLeast is how much is kept of each output, in bytes, when a stop finds no
+	// room in the spool for the whole.
+	cutLeast = 512
 )
 
 // spool keeps results on disk as long as the database is away, one file per

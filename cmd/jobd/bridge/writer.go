@@ -119,12 +119,17 @@ func (w *writer) bound(c *change) {
 		return
 	}
 	w.log.Warn().Int64("id", c.id).Int64("bytes", c.size).Msg("too many results wait for the database: output is cut")
-	if len(c.final.Stdout) > cutTo/2 {
+	w.cut(c, cutTo/2)
+}
+
+// cut leaves at most so many bytes of each output.
+func (w *writer) cut(c *change, most int64) {
+	if int64(len(c.final.Stdout)) > most {
 		c.final.TellCut()
 	}
 	for _, out := range []*string{&c.final.Stdout, &c.final.Stderr} {
-		if len(*out) > cutTo/2 {
-			*out = store.Shorten(*out, cutTo/2, "\n[cut while the database was away]")
+		if int64(len(*out)) > most {
+			*out = store.Shorten(*out, most, "\n[cut while the database was away]")
 		}
 	}
 	w.bytes -= c.size
@@ -146,6 +151,16 @@ func (w *writer) save(c *change) bool {
 	}
 	c.spooled = token
 	return true
+}
+
+// saveCut saves a result that found no room, with less output: how the job ended is
+// little, and without it the job counts as lost, or runs again.
+func (w *writer) saveCut(c *change) bool {
+	if w.spool == nil || c.size <= 2*cutLeast {
+		return false
+	}
+	w.cut(c, cutLeast)
+	return w.save(c)
 }
 
 // drop frees the memory of outputs that are in the spool.
@@ -382,7 +397,7 @@ func (w *writer) close() {
 }
 
 func (w *writer) abandon(c *change) {
-	if c.verb == finish && !w.save(c) {
+	if c.verb == finish && !w.save(c) && !w.saveCut(c) {
 		w.log.Error().Int64("id", c.id).Bool("ok", c.final.OK).Msg("result could not be written before the end")
 	}
 	w.open--

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"gloom/cmd/jobd/store"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 // obstinate is a store whose writes a test decides about.
@@ -171,6 +173,45 @@ func TestWaitingResultsAreBounded(t *testing.T) {
 			t.Errorf("spool %q: %d whole, %d cut", dir, whole, cut)
 		}
 		o.mu.Unlock()
+	}
+}
+
+// TestAFullSpool: when the daemon stops without a database, and the spool has no room for
+// an output, it has some for how the job ended.
+func TestAFullSpool(t *testing.T) {
+	sp, err := newSpool(t.TempDir(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A limit of files is as good as a full disk; it is the process's.
+	signal.Ignore(unix.SIGXFSZ)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	full := before
+	full.Cur = 4096
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	defer signal.Reset(unix.SIGXFSZ)
+	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &before)
+	o := &obstinate{write: func(store.Batch) (store.Written, error) { return store.Written{}, errAway }}
+	w := newWriter(o, sp, newMetrics(), zerolog.Nop(), func(error) {})
+	var answers []<-chan verdict
+	for id, out := range []string{strings.Repeat("x", 100_000), "small"} {
+		answers = append(answers, w.enter(&change{verb: finish, id: int64(id), final: store.Final{ID: int64(id), OK: true, Stdout: out}}))
+	}
+	w.close()
+	for id, answer := range answers {
+		<-answer
+		f, err := sp.load(o.Token(), int64(id))
+		if err != nil || !f.OK {
+			t.Fatalf("row %d: %v %+v", id, err, f)
+		}
+		if id == 0 && (!strings.HasPrefix(f.Stderr, "[stdout is cut") || !strings.HasSuffix(f.Stdout, "away]")) {
+			t.Errorf("%q does not say that %q is cut", f.Stderr, f.Stdout)
+		}
 	}
 }
 
