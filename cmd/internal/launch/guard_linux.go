@@ -157,6 +157,7 @@ type Guard struct {
 	pipe    *os.File
 	running map[int]bool
 	until   int64
+	lapses  int // limits that had passed when they were moved
 	closed  bool
 }
 
@@ -183,9 +184,26 @@ func (g *Guard) Until(t time.Time) {
 	at := now + int64(time.Until(t))
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.passed() {
+		g.lapses++
+	}
 	g.until = at
 	g.say(0)
 }
+
+// Lapses counts the limits that have passed. Where it grows while a process runs, that
+// may have been killed for it.
+func (g *Guard) Lapses() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.passed() {
+		return g.lapses + 1
+	}
+	return g.lapses
+}
+
+// passed tells whether the limit is over. Callers hold mu.
+func (g *Guard) passed() bool { return g.until != 0 && bootTime() >= g.until }
 
 // Close ends the guard, and no process.
 func (g *Guard) Close() {

@@ -280,6 +280,35 @@ func TestAStoppedDaemon(t *testing.T) {
 	}
 }
 
+// TestAStoppedDaemonThatGoesOn: what the guard has killed while the daemon stood still has
+// not failed, and runs again.
+func TestAStoppedDaemonThatGoesOn(t *testing.T) {
+	c := newCrash(t, "requeue")
+	c.exec("UPDATE jobs SET status = 'ignored' WHERE target = 'a' AND id > 1")
+	job := "#!/bin/sh\n[ -e " + c.dir + "/pid ] && { echo out $1; exit; }\necho $$ > " + c.dir + "/pid.new; mv " + c.dir + "/pid.new " + c.dir + "/pid\nexec sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(c.dir, "job"), []byte(job), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := c.start(c.site.config("A", "requeue", 1))
+	var pid int
+	eventually(t, "A runs the row", func() bool {
+		text, _ := os.ReadFile(filepath.Join(c.dir, "pid"))
+		n, _ := fmt.Sscan(string(text), &pid)
+		return n == 1
+	})
+	a.cmd.Process.Signal(syscall.SIGSTOP)
+	eventually(t, "the guard has killed the job", func() bool { // whom A does not reap
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return !strings.Contains(string(stat), ") S ") && !strings.Contains(string(stat), ") R ")
+	})
+	a.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "the row is done", func() bool { return c.count("SELECT COUNT(*) FROM jobs WHERE id = 1 AND status = 'done'") == 1 })
+	var result, out string
+	if err := c.db.QueryRow("SELECT result, stdout FROM jobs WHERE id = 1").Scan(&result, &out); err != nil || result != "ok" || out != "out 1\n" {
+		t.Fatalf("%s %q %v", result, out, err)
+	}
+}
+
 // TestTwoDaemonsOfOneName: a living namesake is not a dead predecessor.
 func TestTwoDaemonsOfOneName(t *testing.T) {
 	c := newCrash(t, "requeue")

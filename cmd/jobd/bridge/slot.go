@@ -159,6 +159,7 @@ func (b *Bridge) noteLost(r *row, v verdict) {
 // perform runs a row's process. ran is false when it was kept from running, or
 // killed, because others may soon run the row.
 func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
+	lapses := b.guard.Lapses()
 	if !b.mayLaunch() {
 		return f, false
 	}
@@ -186,6 +187,8 @@ func (b *Bridge) perform(r *row) (f store.Final, ran bool) {
 	b.mu.Lock()
 	revoked := r.revoked
 	b.mu.Unlock()
+	// Or by the guard, while this daemon stood still.
+	revoked = revoked || b.guard.Lapses() != lapses
 	if revoked && res.Signal != 0 && b.cfg.Orphans == requeueOrphans {
 		return f, false
 	}
