@@ -63,10 +63,10 @@ func TestVanishedInSlices(t *testing.T) {
 	for ; b.Next() <= now; ticks++ {
 		before := b.unswept
 		b.Tick(now)
-		if d := before - b.unswept; d > tickSweep {
-			t.Fatalf("a tick swept %d jobs, at most %d", d, tickSweep)
+		if d := before - b.unswept; d > tickSteps {
+			t.Fatalf("a tick swept %d jobs, at most %d", d, tickSteps)
 		}
-		if ticks > n/tickSweep+2 {
+		if ticks > n/tickSteps+2 {
 			t.Fatalf("%d ticks, and still %d jobs to sweep", ticks, b.unswept)
 		}
 	}
@@ -104,7 +104,7 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	for i := range n {
 		b.Submit(0, s, &Submission{ID: fmt.Appendf(nil, "j%d", i), Type: fmt.Appendf(nil, "t%d", i), Body: []byte("1"), Retries: -1, Quiet: true})
 	}
-	if got := len(b.types) - len(b.freeTypes); got != n {
+	if got := b.types.n(); got != n {
 		t.Fatalf("%d types, want %d", got, n)
 	}
 	b.Gone(0, s)
@@ -112,7 +112,7 @@ func TestVanishedWithManyTypes(t *testing.T) {
 	for ; b.Next() <= 0; ticks++ {
 		b.Tick(0)
 	}
-	if most := n/tickSweep + 2; ticks > most {
+	if most := n/tickSteps + 2; ticks > most {
 		t.Errorf("%d ticks to sweep, at most %d", ticks, most)
 	}
 	if got := len(b.typesByName); got > 10 {
@@ -139,11 +139,11 @@ func TestTypesStayBounded(t *testing.T) {
 			t.Fatalf("after %d types %d are known", i, got)
 		}
 	}
-	if len(b.types) > 110 {
-		t.Errorf("the table of types has %d places", len(b.types))
+	if len(b.types.all) > 110 {
+		t.Errorf("the table of types has %d places", len(b.types.all))
 	}
-	if len(b.flows) > 10 {
-		t.Errorf("%d flows were made", len(b.flows))
+	if len(b.holdings.all) > 110 || len(b.queues.all) > 110 {
+		t.Errorf("%d holdings and %d queues were made", len(b.holdings.all), len(b.queues.all))
 	}
 	if b.total.Answered != uint64(n) {
 		t.Errorf("%d answered, want %d", b.total.Answered, n)

@@ -30,21 +30,19 @@ type Broker struct {
 	bytes    int64 // weight of all jobs held
 
 	total       Ledger
-	types       []*jobType
+	types       slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
-	freeTypes   []uint32
 	// Types that nobody uses, least recently used first: deadTypes while dead
 	// letters of them are kept, keptTypes those that are never forgotten.
 	spareTypes, deadTypes, keptTypes ring[jobType]
 	forgotten                        Ledger // of types known no more
 	otherStats                       TypeStats
 
-	pools      []*pool // by number; nil where free
-	freePools  []uint32
+	pools      slots[pool]
 	poolsByKey map[string]*pool
 	pairs      table[pair]
-	unjudged   []judgement
+	unjudged   int    // pairings of types and pools that are to be judged
 	births     uint64 // of types and pools
 	poolBytes  int64  // what pools occupy, see pool.bytes
 	lines      uint64 // how often a worker stood in line
@@ -64,45 +62,37 @@ type Broker struct {
 	likeIndex   ruleIndex
 	likeIndexed bool
 	ruleNo      uint64
-	revisions   []revision
+	revising    int    // changes of rules that not all groups follow yet
 	ruled       uint64 // numbers changes of rules
 
-	gates    slots[gate]
-	shares   slots[share]
-	rotation slots[turn]
-	turns    uint64   // numbers turns of fair types, and when groups opened
-	opening  uint64   // number of the groups that open in this command, 0 as long as none does
-	ajar     heap     // groups that are open and still hold gates, by their best job
-	heldIdle int      // types, and pools, with idle workers and gates held
-	shutting []*group // that have shut, and that types guard
-	// restands is how many flows are to be looked at that may not stand as their types
-	// are, restandAt the last one that was.
-	restands, restandAt int
-	nobody              submitter // has the flows of detached jobs
+	queues      slots[queue]
+	queuesByKey map[queueKey]*queue
+	tenants     slots[tenant]
+	turns       uint64 // numbers what tenants were served
+	pens        slots[pen]
+	opened      heap // groups that are open and have parked pens, by their best job
+
+	holdings      slots[holding]
+	holdingsByKey map[holdingKey]*holding
+	// unused are empty holdings that are kept, by when they became so; with what is
+	// around them they occupy unusedBytes.
+	unused      ring[holding]
+	unusedBytes int64
+	unswept     int // jobs of submitters that went, which still are to be freed
+
+	// chores are those that others wait for, and go on with every command. With ticks
+	// go on those that tell workers of lost submitters, and lazy ones, which give back
+	// memory.
+	chores, tells, lazy chores
+	settling            settling
 
 	runs pastRuns // that did not end their jobs
 
-	flows     []*flow // by number; nil where free
-	freeFlows []uint32
-	// unused are empty flows that are kept, by when they became so; with what is
-	// around them they occupy unusedBytes.
-	unused      ring[flow]
-	unusedBytes int64
-	// spareFlows are flows without a number, used again.
-	spareFlows []*flow
 	// place has functions that very many heaps share: each method value would be memory
 	// of its own, met by every job.
-	place struct{ standing, pair, spill, age func(ref uint32, pos int32) }
+	place struct{ standing, job, pair, spill, age func(ref uint32, pos int32) }
 	// heapBytes and laneBytes are what all heaps and lanes occupy.
 	heapBytes, laneBytes int64
-	// swept holds flows of submitters that went, with jobs still to free.
-	swept   []*flow
-	unswept int // jobs among them
-	// leaving holds submitters that went, with flows still to be left.
-	leaving []*submitter
-	// telling holds flows of submitters that went, with workers still to be told
-	// that nobody waits for their runs.
-	telling []*flow
 
 	peers     []peer
 	freePeers []uint32
@@ -115,7 +105,7 @@ type Broker struct {
 	touched      []*jobType
 	touchedPools []*pool
 	ripe         heap // types met of these, that may have jobs and workers, by their best job
-	// lapses and looks count jobs past their deadline and flows held back that
+	// lapses and looks count jobs past their deadline and what cannot be handed out that
 	// this command met; unfinished: it left some to the next one.
 	lapses, looks int
 	unfinished    bool
@@ -167,9 +157,9 @@ func New(cfg Config) *Broker {
 		typesByName: map[string]*jobType{},
 		poolsByKey:  map[string]*pool{},
 		rules:       map[string]*rule{},
-		rng:         rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
-		peers:       make([]peer, 1),
-		flows:       make([]*flow, 1),
+		queuesByKey: map[queueKey]*queue{}, holdingsByKey: map[holdingKey]*holding{},
+		rng:   rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
+		peers: make([]peer, 1),
 	}
 	b.jobs.pages, b.timings.pages, b.pairs.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	seed := maphash.MakeSeed()
@@ -192,10 +182,10 @@ func New(cfg Config) *Broker {
 		j := b.jobs.get(r)
 		j.slab, j.off = slab, off
 	}
-	b.place.standing, b.place.pair, b.place.spill, b.place.age = b.placeStanding, b.placePair, b.placeSpill, b.placeAge
+	b.place.standing, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeStanding, b.placeJob, b.placePair, b.placeSpill, b.placeAge
 	b.timers = heap{place: b.placeTimer, held: &b.heapBytes}
 	b.ripe = heap{place: b.placeRipe, held: &b.heapBytes}
-	b.ajar = heap{place: b.placeAjar, held: &b.heapBytes}
+	b.opened = heap{place: b.placeOpened, held: &b.heapBytes}
 	return b
 }
 
@@ -207,18 +197,16 @@ func (b *Broker) begin(now int64) {
 	if now > b.now {
 		b.now = now
 	}
-	b.fx, b.reasons, b.opening = b.fx[:0], b.reasons[:0], 0
+	b.fx, b.reasons = b.fx[:0], b.reasons[:0]
 	b.slabs.settle()
 }
 
 // end closes a command.
 func (b *Broker) end() []Effect {
-	if len(b.unjudged)+len(b.revisions)+b.restands > 0 {
-		b.judge()
-		b.reviseSome()
-		b.restandSome()
+	if len(b.chores) > 0 {
+		b.do(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools)+len(b.shutting) > 0 || b.unfinished || b.ajar.n > 0 && b.heldIdle > 0 {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.n > 0 && b.idleTypes.n+b.idlePools.n > 0 {
 		b.match()
 	}
 	if b.deadTypes.n > 0 {

@@ -25,7 +25,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 		return b.end()
 	}
 	r := b.find(b.index.hash(q.ID), q.ID)
-	if r == 0 || !b.reaches(sub, b.flows[b.jobs.get(r).flow], b.jobs.get(r)) {
+	if r == 0 || !b.reaches(sub, b.holder(b.jobs.get(r)), b.jobs.get(r)) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
@@ -57,9 +57,9 @@ func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
 	case j.state == stRunning:
 		return NotProcessing, Reason{Why: IsRunning}
 	}
-	f := b.flows[j.flow]
+	h := b.holder(j)
 	if q.SetGroups {
-		if reason := b.manyGroups(q.Groups, f.set); reason.Why != 0 {
+		if reason := b.manyGroups(q.Groups, h.queue.set); reason.Why != 0 {
 			return Overloaded, reason
 		}
 	}
@@ -71,23 +71,24 @@ func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)
 	}
-	had := f.place()
 	b.leaveQueue(r, j)
 	if q.SetPriority {
 		j.prio = q.Priority
 	}
 	if q.SetGroups {
-		if g := b.regrouped(f, b.setFor(q.Groups)); g != f {
-			b.admit(f, j, -1)
-			j.flow = g.no
-			j.weight += g.set.weight() - f.set.weight()
-			b.admit(g, j, +1)
-			b.emptied(f)
-			f = g
+		if to := b.regrouped(h, b.setFor(q.Groups)); to != h {
+			more := to.queue.set.weight() - h.queue.set.weight()
+			j.weight += more
+			b.account(to, j, +1) // first: a tenant of both must not be without jobs
+			j.weight -= more
+			b.account(h, j, -1)
+			j.weight += more
+			j.holding = to.no
+			b.emptied(h)
+			h = to
 		}
 	}
-	b.wait(f, r, j, until)
-	b.keepPlace(f, had)
+	b.wait(h, r, j, until)
 	if delayed == (j.state == stDelayed) {
 		j.since = since
 	}

@@ -133,7 +133,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 	}
 	l := &letter{DeadLetter: DeadLetter{
 		No: d.last + 1, ID: bytes.Clone(b.id(j)), Type: k.name,
-		Headers: bytes.Clone(b.headers(j)), Groups: b.flows[j.flow].set.names(),
+		Headers: bytes.Clone(b.headers(j)), Groups: b.holder(j).queue.set.names(),
 		Reason: reason, Priority: j.prio, Attempts: int(j.attempts),
 		Retries: int(j.retries), Submitted: j.at, Failed: b.now,
 	}}

@@ -35,16 +35,16 @@ func (b *Broker) Expel(now int64) ([]Effect, bool) {
 }
 
 func (b *Broker) expel(r uint32, j *job) {
-	f := b.flows[j.flow]
-	k := f.kind
+	h := b.holder(j)
+	k := h.kind
 	if j.state == stRunning {
 		w := b.peers[j.worker].wrk
 		unwanted := b.unwanted(j)
 		// Whatever this worker still says of the job goes nowhere.
 		b.leaveOverdue(w, b.id(j))
-		b.stopRun(w, f, r, j)
+		b.stopRun(w, h, r, j)
 		if unwanted {
-			b.finishUnwanted(f, r, j)
+			b.finishUnwanted(h, r, j)
 			return
 		}
 	} else {

@@ -7,7 +7,7 @@ import (
 )
 
 // group is what jobs of all types belong to that name it. It is there while a
-// job is in it or a rate remembers what it let through, and as long as a flow
+// job is in it or a rate remembers what it let through, and as long as a queue
 // may use it again.
 type group struct {
 	no   uint32
@@ -19,19 +19,15 @@ type group struct {
 	ruled            uint64 // Broker.ruled when its limits were set
 	// there: it counts as a group.
 	there bool
-	// shut: a rule lets none of its jobs go. opened says when it last ceased to
-	// be so, in turns.
-	shut   bool
-	opened uint64
-	timer  int32 // in Broker.timers, -1
-	// held are gates out of the heaps of their types, by their best job; ajar is
-	// its place in Broker.ajar while it is open and still holds some, -1.
-	held heap
-	ajar int32
-	// guarded are the fair types whose next job it has; shutting: they are to be
-	// looked at again.
-	guarded  ring[jobType]
-	shutting bool
+	// shut: a rule lets none of its jobs go.
+	shut  bool
+	timer int32 // in Broker.timers, -1
+	// parked are pens out of the lines of their types, by their best job; opened is its
+	// place in Broker.opened while it is open and still has some, -1.
+	parked heap
+	opened int32
+	// guarded are the fair types whose next job it has.
+	guarded ring[jobType]
 }
 
 // limit is what a rule says, for one group.
@@ -50,7 +46,7 @@ func (l *Rule) tolerance() int64 { return tolerance(l.Rate, l.Burst) }
 type groupSet struct {
 	no     uint32
 	groups []*group
-	flows  int // that have it
+	queues int // that have it
 	bytes  int64
 }
 
@@ -154,8 +150,8 @@ func (b *Broker) groupNamed(name []byte) *group {
 	if g := b.findGroup(name); g != nil {
 		return g
 	}
-	g := &group{name: append([]byte(nil), name...), timer: -1, ajar: -1}
-	g.held = heap{place: b.placeHeldGate, held: &b.heapBytes}
+	g := &group{name: append([]byte(nil), name...), timer: -1, opened: -1}
+	g.parked = heap{place: b.place.standing, held: &b.heapBytes}
 	b.groupNames += int64(len(name))
 	g.no = b.groups.add(g)
 	b.groupIndex.insert(b.groupIndex.hash(g.name), g.no+1)
@@ -295,19 +291,15 @@ func (b *Broker) review(g *group) {
 	switch {
 	case by != nil && !g.shut:
 		g.shut = true
-		if g.guarded.n > 0 && !g.shutting {
-			g.shutting = true
-			b.shutting = append(b.shutting, g)
+		for g.guarded.n > 0 {
+			k := g.guarded.first()
+			b.watch(k, nil)
+			b.touch(k)
 		}
-		b.rankAjar(g)
+		b.rankOpen(g)
 	case by == nil && g.shut:
 		g.shut = false
-		if b.opening == 0 {
-			b.turns++
-			b.opening = b.turns
-		}
-		g.opened = b.opening
-		b.rankAjar(g)
+		b.rankOpen(g)
 	}
 	there := g.waiting+g.running > 0
 	if !there {
@@ -324,7 +316,7 @@ func (b *Broker) review(g *group) {
 	}
 	b.setGroupTimer(g, at)
 	if !there && g.sets == 0 {
-		g.held.release()
+		g.parked.release()
 		b.groupIndex.remove(b.groupIndex.hash(g.name), g.no+1)
 		b.groupNames -= int64(len(g.name))
 		b.limits -= int64(cap(g.limits))
@@ -345,8 +337,8 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	}
 }
 
-// groupBytes is what groups, their sets and what stands by them occupy.
+// groupBytes is what groups, their sets, tenants and pens occupy.
 func (b *Broker) groupBytes() int64 {
 	return int64(b.groups.n())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.n())*groupSetSize +
-		int64(b.gates.n())*gateSize + int64(b.shares.n())*shareSize + int64(b.rotation.n())*turnSize
+		int64(b.tenants.n())*tenantSize + int64(b.pens.n())*penSize
 }

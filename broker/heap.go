@@ -64,6 +64,19 @@ func (h *heap) push(x entry) {
 	h.up(h.n-1, x)
 }
 
+// put lets an element, which is at pos or not yet there (-1), have key x. It tells
+// whether that was another one.
+func (h *heap) put(pos int32, x entry) bool {
+	if pos < 0 {
+		h.push(x)
+	} else if h.at(int(pos)).level(&x) {
+		return false
+	} else {
+		h.fix(pos, x)
+	}
+	return true
+}
+
 // makeRoom makes room for one element beyond the root and those in chunks.
 func (h *heap) makeRoom() {
 	at := h.n - 1

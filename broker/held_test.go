@@ -16,7 +16,7 @@ func heapNow() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPrioritiesGiveBack: jobs of many priorities in many flows let lanes and
+// TestPrioritiesGiveBack: jobs of many priorities in many queues let lanes and
 // heaps grow; when they have gone, all of it is given back.
 func TestPrioritiesGiveBack(t *testing.T) {
 	before := heapNow()
@@ -43,7 +43,7 @@ func TestPrioritiesGiveBack(t *testing.T) {
 	}
 	m := b.Memory()
 	if m.Heaps > full.Heaps/100+1<<10 || m.Flows > full.Flows/100+1<<10 {
-		t.Errorf("flows and heaps keep %d and %d bytes of %d and %d", m.Flows, m.Heaps, full.Flows, full.Heaps)
+		t.Errorf("queues and heaps keep %d and %d bytes of %d and %d", m.Flows, m.Heaps, full.Flows, full.Heaps)
 	}
 	if kept := heapNow() - before; kept > 8<<20 {
 		t.Errorf("%d bytes are kept after %d jobs have gone", kept, n)
@@ -149,8 +149,8 @@ func TestVanishedAtWork(t *testing.T) {
 	told := map[string]bool{}
 	tell := func(fx []Effect) {
 		t.Helper()
-		if len(fx) > tickSweep {
-			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSweep)
+		if len(fx) > tickSteps {
+			t.Fatalf("one step tells %d workers, at most %d", len(fx), tickSteps)
 		}
 		for _, e := range fx {
 			if e.Op != OpCancel || told[string(e.ID)] {
@@ -175,7 +175,7 @@ func TestVanishedAtWork(t *testing.T) {
 	}
 	for ticks := 0; b.Next() <= 0; ticks++ {
 		tell(b.Tick(0))
-		if ticks > 2*n/tickSweep+2 {
+		if ticks > 2*n/tickSteps+2 {
 			t.Fatalf("%d ticks, and %d of %d told", ticks, len(told), n)
 		}
 	}

@@ -54,14 +54,14 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 // It may call fn less often, even never, before the end. What fn is given must
 // not be kept.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
-	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types)); from++ {
-		if k := b.types[from]; k != nil {
+	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.all)); from++ {
+		if k := b.types.all[from]; k != nil {
 			limit--
 			t := b.typeInfo(k)
 			fn(&t, &k.stats)
 		}
 	}
-	return following(from, len(b.types))
+	return following(from, len(b.types.all))
 }
 
 // following is the place to go on from in a listing of n places.
@@ -80,12 +80,11 @@ func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 // queued job, the workers that serve it among other types, and its submitters.
 type Survey struct {
 	now int64
-	// What to go on with: a flow, a pair, a peer and one of its flows.
-	flow int
-	pair uint32
-	peer int
-	at   int
-	of   map[*jobType]surveyed
+	// What to go on with: a queue, a pair, a peer and one of its holdings.
+	queue    int
+	pair     uint32
+	peer, at int
+	of       map[*jobType]surveyed
 }
 
 type surveyed struct {
@@ -105,30 +104,33 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		s.of = map[*jobType]surveyed{}
 	}
 	s.now = b.now
+	if b.sweepAll() {
+		return true
+	}
 	n := 0
-	for ; n < lookVisits && s.flow < len(b.flows); s.flow++ {
+	for ; n < lookVisits && s.queue < len(b.queues.all); s.queue++ {
 		n++
-		f := b.flows[s.flow]
-		if f == nil || f.ready.n == 0 || f.dead {
+		q := b.queues.all[s.queue]
+		if q == nil || q.n == 0 {
 			continue
 		}
-		n += len(f.ready.lanes)
-		x, at := s.of[f.kind], b.oldest(&f.ready)
+		n += len(q.lanes)
+		x, at := s.of[q.kind], b.oldest(q)
 		if !x.queued || at < x.oldest {
 			x.queued, x.oldest = true, at
 		}
-		if b.heldBack(f) {
-			x.held += f.ready.n
+		if q.heldBy() != nil {
+			x.held += q.n
 		}
-		s.of[f.kind] = x
+		s.of[q.kind] = x
 	}
 	last := uint32(len(b.pairs.chunks)) << tableShift
 	for ; n < lookVisits && s.pair < last; s.pair++ {
 		n++
 		if !b.pairs.has(s.pair) {
 			s.pair |= tableChunk - 1 // the whole chunk is free
-		} else if p := b.pairs.get(s.pair); b.paired(s.pair, p) {
-			k, crew := b.types[p.kind], b.pools[p.pool]
+		} else if p := b.pairs.get(s.pair); p.live {
+			k, crew := b.types.all[p.kind], b.pools.all[p.pool]
 			x := s.of[k]
 			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.n
 			s.of[k] = x
@@ -137,18 +139,18 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	for n < lookVisits && s.peer < len(b.peers) {
 		n++
 		sub := b.peers[s.peer].sub
-		if sub == nil || sub.lends || s.at >= len(sub.flows) {
+		if sub == nil || sub.lends || s.at >= len(sub.holdings) {
 			s.peer, s.at = s.peer+1, 0
 			continue
 		}
-		f := sub.flows[s.at]
-		if x := s.of[f.kind]; f.held() > 0 && x.last != sub.id {
+		h := sub.holdings[s.at]
+		if x := s.of[h.kind]; h.held() > 0 && x.last != sub.id {
 			x.submitters, x.last = x.submitters+1, sub.id
-			s.of[f.kind] = x
+			s.of[h.kind] = x
 		}
 		s.at++
 	}
-	return s.flow < len(b.flows) || s.pair < last || s.peer < len(b.peers)
+	return s.queue < len(b.queues.all) || s.pair < last || s.peer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.
@@ -168,11 +170,11 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 		return nil
 	}
 	j := b.jobs.get(r)
-	f := b.flows[j.flow]
-	if !b.reaches(sub, f, j) {
+	h := b.holder(j)
+	if !b.reaches(sub, h, j) {
 		return nil
 	}
-	return f.kind.name
+	return h.kind.name
 }
 
 // JobInfo explains where a job stands.
@@ -239,18 +241,16 @@ func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 }
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
-	f := b.flows[j.flow]
-	k := f.kind
+	h := b.holder(j)
+	k := h.kind
 	x := JobInfo{
 		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
 		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
 		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
 	}
-	if f.set != nil {
-		x.Groups = f.set.names()
-	}
-	if f.sub != nil && !f.sub.gone {
-		x.Submitter = f.sub.id
+	x.Groups = h.queue.set.names()
+	if h.sub != nil && !h.sub.gone {
+		x.Submitter = h.sub.id
 	}
 	if j.timing != 0 {
 		t := b.timings.get(j.timing)
@@ -276,12 +276,10 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		l := b.outcome(r, j)
 		x.Outcome, x.Reason = l.code, l.reason
 	default:
-		if f.set != nil {
-			if g := f.set.shutGroup(); g != nil {
-				by, _ := b.closed(g)
-				if x.HeldBy = g.name; by != nil {
-					x.HeldRule = by.Pattern
-				}
+		if g := h.queue.heldBy(); g != nil {
+			by, _ := b.closed(g)
+			if x.HeldBy = g.name; by != nil {
+				x.HeldRule = by.Pattern
 			}
 		}
 		x.Hold = b.holds(k, &x)
@@ -327,7 +325,7 @@ func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
 // priority, and those that have the same turn; what a group holds back does not count.
 type Place struct {
 	Ahead int
-	next  int   // the flow to go on with
+	next  int   // the queue to go on with
 	last  entry // the job of its lanes to go on behind, if any
 	more  bool  // others may come before it, too: who can tell when
 }
@@ -340,6 +338,9 @@ func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
 // Place looks at one piece of the line before a queued job and tells whether
 // there is more.
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
+	if b.sweepAll() {
+		return true
+	}
 	r := b.find(b.index.hash(id), id)
 	if r == 0 {
 		return false
@@ -348,20 +349,19 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
-	mine := b.flows[j.flow]
+	mine := b.holder(j).queue
 	me := j.standing(r)
 	held := mine.heldBy()
 	p.more = p.more || held != nil
-	p.next = max(p.next, 1)
-	for n := 0; n < lookVisits && p.next < len(b.flows); n++ {
-		f := b.flows[p.next]
-		if f != nil && f.kind == mine.kind && f.pos >= 0 && b.leads(f, &me, mine, held, p) {
+	for n := 0; n < lookVisits && p.next < len(b.queues.all); n++ {
+		q := b.queues.all[p.next]
+		if q != nil && q.kind == mine.kind && q.n > 0 && b.leads(q, &me, mine, held, p) {
 			limit := me
-			if f.turn != mine.turn {
+			if q.tenant != mine.tenant {
 				limit = entry{a: me.a}
 			}
 			before := p.Ahead
-			whole := b.countAhead(&f.ready, &limit, j, p)
+			whole := b.countAhead(q, &limit, j, p)
 			if p.Ahead == mostAhead {
 				return false
 			}
@@ -372,15 +372,15 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 		}
 		p.next, p.last = p.next+1, entry{}
 	}
-	return p.next < len(b.flows)
+	return p.next < len(b.queues.all)
 }
 
-// leads: jobs of a flow come before the one with key x of the flow mine, which the
+// leads: jobs of a queue come before the one with key x of the queue mine, which the
 // group held, if any, holds back.
-func (b *Broker) leads(f *flow, x *entry, mine *flow, held *group, p *Place) bool {
-	best := b.best(&f.ready)
-	turns := f.turn != mine.turn && best.a <= x.a
-	if by := f.heldBy(); by != nil && by != held && (turns || best.before(x)) {
+func (b *Broker) leads(q *queue, x *entry, mine *queue, held *group, p *Place) bool {
+	best := b.best(q)
+	turns := q.tenant != mine.tenant && best.a <= x.a
+	if by := q.heldBy(); by != nil && by != held && (turns || best.before(x)) {
 		p.more = true
 		return false
 	}
@@ -388,12 +388,22 @@ func (b *Broker) leads(f *flow, x *entry, mine *flow, held *group, p *Place) boo
 	return turns && best.a < x.a || !turns && best.before(x)
 }
 
-// heldBy is the group that holds the jobs of a flow back, or nil.
-func (f *flow) heldBy() *group {
-	if f.set == nil {
+// heldBy is the group that holds the jobs of a queue back, or nil.
+func (q *queue) heldBy() *group {
+	if q.set == nil {
 		return nil
 	}
-	return f.set.shutGroup()
+	return q.set.shutGroup()
+}
+
+// sweepAll frees a piece of what waited when its submitter went, which is not to be
+// counted, and tells whether there was any.
+func (b *Broker) sweepAll() bool {
+	if b.unswept == 0 {
+		return false
+	}
+	b.do(&b.lazy, lookVisits)
+	return true
 }
 
 // countAhead counts the jobs of q before j, whose key is me. After lookVisits of
@@ -446,7 +456,7 @@ func (b *Broker) lastAhead(p *Place) (*job, bool) {
 		return nil, false
 	}
 	o := b.jobs.get(p.last.ref)
-	return o, o.state == stQueued && int(o.flow) == p.next && o.standing(p.last.ref) == p.last
+	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.standing(p.last.ref) == p.last
 }
 
 // Idle is how many workers with room serve a type, whether it has been seen yet or
@@ -545,7 +555,7 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)
 	}
-	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.get(r).wnext {
+	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.get(r).next {
 		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.get(r))...))
 	}
 	return x
@@ -561,10 +571,10 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 			continue
 		}
 		if typ != nil {
-			n += len(s.flows)
+			n += len(s.holdings)
 		}
-		if typ == nil || slices.ContainsFunc(s.flows, func(f *flow) bool { return bytes.Equal(f.kind.name, typ) && f.held() > 0 }) {
-			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.flows) - s.unused, Names: s.names()})
+		if typ == nil || slices.ContainsFunc(s.holdings, func(h *holding) bool { return bytes.Equal(h.kind.name, typ) && h.jobs.n > 0 }) {
+			found = append(found, SubmitterInfo{Peer: s.id, Jobs: s.jobs, Bytes: s.bytes, Types: len(s.holdings) - s.unused, Names: s.names()})
 		}
 	}
 	return found, following(from, len(b.peers))
@@ -572,9 +582,9 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 
 // names are some of the types that a submitter has jobs of.
 func (s *submitter) names() (names [][]byte) {
-	for _, f := range slices.Backward(s.flows[max(0, len(s.flows)-lookVisits):]) {
-		if f.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, f.kind.name) }) {
-			if names = append(names, f.kind.name); len(names) == shownNames {
+	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
+		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {
+			if names = append(names, h.kind.name); len(names) == shownNames {
 				break
 			}
 		}

@@ -2,7 +2,7 @@
 
 package broker
 
-func (v *census) queue(q *queue, no uint32) {
+func (v *census) queue(q *queue) {
 	b := v.b
 	n := 0
 	if q.out != nil {
@@ -16,7 +16,7 @@ func (v *census) queue(q *queue, no uint32) {
 		prev, last := uint32(0), entry{}
 		for r := l.head; r != 0; {
 			j := b.jobs.get(r)
-			must(j.state == stQueued && j.prio == l.prio && j.flow == no, "a lane holds what is not its")
+			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds what is not its")
 			must(j.prev == prev && (prev == 0 || last.before(ptr(j.standing(r)))), "a lane is out of order")
 			prev, last = r, j.standing(r)
 			r = j.next
@@ -25,18 +25,6 @@ func (v *census) queue(q *queue, no uint32) {
 		must(prev == l.tail && prev != 0, "a lane's tail is wrong")
 	}
 	must(n == q.n, "queue counts %d, has %d", q.n, n)
-}
-
-func (v *census) list(l *list, st state, no uint32) {
-	n, prev := 0, uint32(0)
-	for r := l.head; r != 0; {
-		j := v.b.jobs.get(r)
-		must(j.state == st && j.flow == no && j.prev == prev, "a list of state %d holds what is not its", st)
-		prev = r
-		r = j.next
-		n++
-	}
-	must(n == l.n && prev == l.tail, "a list counts %d, has %d", l.n, n)
 }
 
 func (v *census) heap(name string, h *heap, pos func(uint32) int32) {

@@ -23,17 +23,17 @@ func must(ok bool, format string, args ...any) {
 // verify proves every invariant of the state, at the cost of a walk over all
 // of it.
 func (b *Broker) verify() {
-	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*flow]int{}, borrowed: map[*jobType]int{}}
+	v := census{b: b, types: map[*jobType]*Ledger{}, bytes: map[*jobType]int64{}, subs: map[*submitter]*[2]int64{}, inSlab: map[uint32]uint32{}, ended: map[*holding]int{}, borrowed: map[*jobType]int{}}
 	v.records()
 	v.kinds()
-	v.flows()
+	v.queues()
+	v.holdings()
 	v.peers()
 	v.pools()
 	v.groups()
-	v.standing()
 	v.heap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
-			return b.types[ref&^typeTimer].timer
+			return b.types.all[ref&^typeTimer].timer
 		}
 		if ref&groupTimer != 0 {
 			return b.groups.all[ref&^groupTimer].timer
@@ -58,7 +58,7 @@ type census struct {
 	weight       int64
 	timing       int
 	// of kept outcomes
-	ended        map[*flow]int
+	ended        map[*holding]int
 	outcomes     int
 	outcomeBytes int64
 	// of other brokers' jobs
@@ -84,9 +84,6 @@ func (v *census) records() {
 		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
 	}
 	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
-	for i, f := range b.swept {
-		must(f.dead && f.sweptAt == i && f.ready.n+f.delayed.n > 0, "a flow to be swept is out of place")
-	}
 	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
 	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
 	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
@@ -113,13 +110,13 @@ func (v *census) record(r uint32, j *job) {
 		must(j.flags&flagHeld == 0, "an overdue run holds its id")
 		return
 	}
-	f := b.flows[j.flow]
+	f := b.holder(j)
 	weight := int(j.idLen) + int(j.headLen) + cap(b.big[r]) + JobOverhead
 	if j.flags&flagBig == 0 {
 		weight += len(b.body(r, j))
 	}
 	if j.state != stEnded {
-		weight += int(f.set.weight())
+		weight += int(f.queue.set.weight())
 	}
 	must(int(j.weight) == weight, "job %d weighs %d, says %d", r, weight, j.weight)
 	if b.abandoned(j) {
@@ -186,9 +183,12 @@ func (v *census) peers() {
 				have = &[2]int64{}
 			}
 			must(int64(s.jobs) == have[0] && s.bytes == have[1], "submitter counts %d jobs, %d bytes; has %v", s.jobs, s.bytes, *have)
-			for i, f := range s.flows {
-				must(f.sub == s && !f.dead && f.at == i, "a submitter lists another's flow")
+			unused := 0
+			for i, h := range s.holdings {
+				must(h.sub == s && !h.dead && h.at == i, "a submitter lists another's holding")
+				unused += one(h.unused.in())
 			}
+			must(unused == s.unused, "a submitter counts %d unused holdings, has %d", s.unused, unused)
 		}
 		w := b.peers[i].wrk
 		if w == nil {
@@ -209,7 +209,7 @@ func (v *census) peers() {
 				must(j.state == stRunning, "a job in state %d is out", j.state)
 			}
 			n++
-			r = j.wnext
+			r = j.next
 		}
 		must(w.stalled.in() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.in())
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
@@ -257,7 +257,7 @@ func (v *census) memory() {
 func (v *census) letters() {
 	d := &v.b.dead
 	n, bytes := 0, int64(0)
-	for _, k := range v.b.types {
+	for _, k := range v.b.types.all {
 		if k == nil {
 			continue
 		}

@@ -6,7 +6,7 @@ func (v *census) kinds() {
 	b := v.b
 	sum := b.forgotten
 	spare, dead := 0, 0
-	for _, k := range b.types {
+	for _, k := range b.types.all {
 		if k == nil {
 			continue
 		}
@@ -20,8 +20,8 @@ func (v *census) kinds() {
 			"type %q counts %+v, has %+v", k.name, k.Ledger, *l)
 		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, has %d", k.name, k.borrowed, v.borrowed[k])
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
-		v.heap("flows", &k.flows, v.position)
-		must(k.flows.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d flows ready and %d workers idle", k.name, k.flows.n, k.idle.n)
+		v.heap("line", &k.line, v.position)
+		must(k.line.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.n, k.idle.n)
 		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
 		if k.resting.in() && k.dead.n == 0 {
 			spare++
@@ -55,7 +55,7 @@ func (v *census) pools() {
 			workers[w.pool]++
 		}
 	}
-	for _, k := range b.types {
+	for _, k := range b.types.all {
 		if k == nil {
 			continue
 		}
@@ -63,8 +63,8 @@ func (v *census) pools() {
 		named, waiting := 0, 0
 		for r, prev := k.pairs, uint32(0); r != 0; {
 			x := b.pairs.get(r)
-			p := b.pools[x.pool]
-			must(b.types[x.kind] == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
+			p := b.pools.all[x.pool]
+			must(b.types.all[x.kind] == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
 			must(p.set.serves(k.name) && x.named == p.set.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
 			if x.named {
 				named++
@@ -79,14 +79,14 @@ func (v *census) pools() {
 				best, ready := v.best(k)
 				must(v.blocked(k) || !ready || !best.before(p.ready.at(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
 			}
-			must(v.blocked(k) || k.flows.n == 0 || p.idle.n == 0, "a job of type %q waits beside an idle pool", k.name)
+			must(v.blocked(k) || k.line.n == 0 || p.idle.n == 0, "a job of type %q waits beside an idle pool", k.name)
 			n++
 			prev, r = r, x.kindNext
 		}
 		must(named == int(k.named) && waiting == k.pools.n, "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.n, named, waiting)
 	}
 	must(n == b.pairs.live, "%d pairs are listed of %d", n, b.pairs.live)
-	for _, p := range b.pools {
+	for _, p := range b.pools.all {
 		if p == nil {
 			continue
 		}
@@ -96,13 +96,13 @@ func (v *census) pools() {
 		count := 0
 		for r, prev := p.pairs, uint32(0); r != 0; {
 			x := b.pairs.get(r)
-			must(b.pools[x.pool] == p && x.poolPrev == prev, "a pool lists another's pair")
+			must(b.pools.all[x.pool] == p && x.poolPrev == prev, "a pool lists another's pair")
 			count++
 			prev, r = r, x.poolNext
 		}
 		must(count == p.n, "a pool counts %d pairs, has %d", p.n, count)
-		if len(b.unjudged) == 0 {
-			for _, k := range b.types {
+		if b.unjudged == 0 {
+			for _, k := range b.types.all {
 				if k != nil && p.set.serves(k.name) {
 					count--
 				}
@@ -112,63 +112,42 @@ func (v *census) pools() {
 	}
 }
 
-// position is where something thinks that it stands.
+// position is where a queue or a tenant thinks that it stands.
 func (v *census) position(ref uint32) int32 {
-	switch {
-	case ref >= refTurn:
-		return v.b.rotation.all[ref&^refKind].pos
-	case ref >= refGate:
-		return v.b.gates.all[ref&^refKind].pos
-	case ref >= refShare:
-		return v.b.shares.all[ref&^refKind].pos
+	switch no := ref &^ refMarks; ref & refMarks {
+	case refTenant:
+		return v.b.tenants.all[no].pos
+	case refPen:
+		return v.b.pens.all[no].pos
 	}
-	return v.b.flows[ref].pos
+	return v.b.queues.all[ref].pos
 }
 
 // best is the key of the job that a type hands out next; known is false where that
-// is for those to find out who look at the turns.
+// is for those to find out who look.
 func (v *census) best(k *jobType) (best entry, known bool) {
 	b := v.b
-	type first struct{ job, place entry }
-	turns := map[*turn]first{}
 	var place entry
-	consider := func(x, at entry) {
-		if !known || at.before(&place) {
-			best, place, known = x, at, true
-		}
-	}
-	for _, f := range b.flows[1:] {
-		if f == nil || f.kind != k || f.pos < 0 || f.set != nil && f.set.shutGroup() != nil {
+	turns := map[*tenant]entry{}
+	for _, q := range b.queues.all {
+		if q == nil || q.kind != k || q.n == 0 || q.heldBy() != nil {
 			continue
 		}
-		x, ajar := b.best(&f.ready), f.gate != nil && f.gate.at >= 0
-		t := f.turn
-		if t == nil && !ajar {
-			consider(x, x)
-		}
-		if t == nil {
-			continue
-		}
-		if t.mixed || ajar {
+		x := b.best(q)
+		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.get(x.ref)).lost() {
 			return entry{}, false
 		}
-		at := entry{a: x.a, b: t.place(), c: uint32(t.last)}
-		if f.set != nil {
-			for _, g := range f.set.groups {
-				at.b = max(at.b, g.opened)
+		at := x
+		if t := q.tenant; t != nil {
+			if y, ok := turns[t]; ok && y.before(&x) {
+				continue
 			}
+			turns[t] = x
+			at = entry{a: x.a, b: t.served}
 		}
-		y, ok := turns[t]
-		if !ok || x.before(&y.job) {
-			y.job = x
+		if !known || !place.before(&at) {
+			best, place, known = x, at, true
 		}
-		if !ok || at.before(&y.place) {
-			y.place = at
-		}
-		turns[t] = y
-	}
-	for _, y := range turns {
-		consider(y.job, y.place)
 	}
 	return best, known
 }
@@ -179,104 +158,162 @@ func (v *census) blocked(k *jobType) bool {
 		k.limits.Rate > 0 && k.timer >= 0 || v.b.expelling || k.touched || v.b.unfinished
 }
 
-func (v *census) flows() {
+// queues proves that queues and tenants are counted, and stand where they belong.
+func (v *census) queues() {
 	b := v.b
-	lanes, heaps := int64(0), v.room(&b.timers)
-	for _, p := range b.pools {
+	lanes, heaps := int64(0), v.room(&b.timers)+v.room(&b.ripe)+v.room(&b.opened)
+	for _, p := range b.pools.all {
 		if p != nil {
 			heaps += v.room(&p.ready)
 		}
 	}
-	heaps += v.room(&b.ripe) + v.room(&b.ajar)
 	for _, g := range b.groups.all {
 		if g != nil {
-			heaps += v.room(&g.held)
+			heaps += v.room(&g.parked)
 		}
 	}
-	for _, g := range b.gates.all {
-		if g != nil {
-			heaps += v.room(&g.elems) + v.room(&g.jobs)
-		}
-	}
-	for _, s := range b.shares.all {
-		if s != nil {
-			heaps += v.room(&s.flows)
-		}
-	}
-	for _, t := range b.rotation.all {
-		if t != nil {
-			heaps += v.room(&t.elems)
-		}
-	}
-	for _, k := range b.types {
+	for _, k := range b.types.all {
 		if k != nil {
-			heaps += v.room(&k.flows) + v.room(&k.pools)
+			heaps += v.room(&k.line) + v.room(&k.pools)
+			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
 		}
 	}
-	unused, unusedBytes := map[*jobType]int{}, int64(0)
-	for _, f := range b.flows[1:] {
-		if f == nil {
+	type sum struct{ holdings, jobs, waiting int }
+	sums := map[*queue]*sum{}
+	for no, q := range b.queues.all {
+		if q != nil {
+			must(int(q.no) == no, "queue %d says that it is %d", no, q.no)
+			sums[q] = &sum{}
+		}
+	}
+	for _, h := range b.holdings.all {
+		if h == nil {
 			continue
 		}
-		if f.unused.in() {
-			must(f.held() == 0 && !f.dead, "an unused flow of type %q has jobs", f.kind.name)
-			must(b.types[f.kind.no] == f.kind, "an unused flow is of type %q, which is forgotten", f.kind.name)
-			unused[f.kind]++
-			unusedBytes += f.around()
+		x := sums[h.queue]
+		x.holdings++
+		x.waiting += h.queued
+		for _, l := range []*list{&h.jobs, &h.runs} {
+			for r := l.head; r != 0; r = b.jobs.get(r).younger {
+				if j := b.jobs.get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
+					x.jobs++
+				}
+			}
 		}
-		lanes += int64(cap(f.ready.lanes)) * laneSize
-		if out := f.ready.out; out != nil {
+	}
+	tenants := map[*tenant]*sum{}
+	for q, x := range sums {
+		found := b.queuesByKey[q.queueKey]
+		if q.set == nil && q.origin == 0 {
+			found = q.kind.plain
+		}
+		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d and %d jobs; has %+v, or is not found", q.kind.name, q.holdings, q.jobs, q.n, *x)
+		must(b.settling.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
+		lanes += int64(cap(q.lanes)) * laneSize
+		if out := q.out; out != nil {
 			lanes += outOfOrderSize
 			heaps += v.room(&out.spill) + v.room(&out.ages)
 		}
-		if f.ready.n > 0 && !f.dead {
-			must(f.pos >= 0, "a flow with ready jobs is not ranked")
-			x, y := b.best(&f.ready), f.stands().at(int(f.pos))
-			must(x.level(y) && y.ref == f.no, "a flow is ranked by another job than its best")
-		} else {
-			must(f.pos < 0, "a flow without ready jobs is ranked")
+		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs stands at %d", q.n, q.pos)
+		if q.n > 0 {
+			x, y := b.best(q), q.stands().at(int(q.pos))
+			must(y.ref == q.no && (x.level(y) || q.inTurn() && y.a == x.a && y.b <= q.tenant.served), "a queue stands by another job than its best")
+			must(!q.inTurn() || q.pen.jobs.at(int(q.job)).level(&x), "a queue waits for its turn by another job than its best")
 		}
-		must(f.ended == v.ended[f] && (!f.keep || f.origin != 0) && (!f.keep || !f.dead), "a flow counts %d outcomes, has %d; keeps %v", f.ended, v.ended[f], f.keep)
-		v.queue(&f.ready, f.no)
-		v.list(&f.delayed, stDelayed, f.no)
-		v.list(&f.running, stRunning, f.no)
-		run := int64(0)
-		for r := f.running.head; r != 0; r = b.jobs.get(r).next {
-			run += int64(b.jobs.get(r).weight)
-		}
-		must(f.runBytes == run, "a flow counts %d bytes that run, has %d", f.runBytes, run)
-	}
-	listed := len(b.nobody.flows)
-	for i := range b.peers {
-		if s := b.peers[i].sub; s != nil {
-			listed += len(s.flows)
+		v.queue(q)
+		if t := q.tenant; t != nil {
+			if tenants[t] == nil {
+				tenants[t] = &sum{}
+			}
+			tenants[t].holdings++
+			tenants[t].jobs += q.jobs
 		}
 	}
-	for _, s := range b.leaving {
-		listed += len(s.flows)
-	}
-	for _, k := range b.types {
-		must(k == nil || k.unused == unused[k], "a type counts other flows as unused than it has")
-		if k == nil {
+	for no, t := range b.tenants.all {
+		if t == nil {
 			continue
 		}
-		n, prev := 0, (*flow)(nil)
-		for f := k.first; f != nil; f, prev = f.next, f {
-			n++
-			s := b.lister(f)
-			must(f.kind == k && f.prev == prev && s.flows[f.at] == f, "a flow of type %q is found that is none", k.name)
-			must(s.byKey == nil || (s.byKey[f.key()] == f) == k.crowded, "a flow of type %q, crowded: %v, is in a map or not", k.name, k.crowded)
-			last := s.last
-			s.last = nil
-			must(s.find(f.sub, f.key()) == f, "a flow of type %q is not found", k.name)
-			s.last = last
+		heaps += v.room(&t.line)
+		v.heap("tenant", &t.line, v.position)
+		x := tenants[t]
+		must(int(t.no) == no && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.n > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
+		if t.pos >= 0 {
+			y := t.kind.line.at(int(t.pos))
+			must(y.ref == t.no|refTenant && y.a == t.line.top().a && y.b == t.served, "a tenant of type %q stands elsewhere than its place", t.kind.name)
 		}
-		must(n == int(k.listed) && (n <= manyFlows || k.crowded), "type %q counts %d flows that are found, has %d; crowded: %v", k.name, k.listed, n, k.crowded)
-		listed -= n
 	}
-	must(listed == 0, "%d flows are listed but not found", listed)
-	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused flows take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
+	users := map[*pen]int{}
+	for q := range sums {
+		users[q.pen]++
+	}
+	for no, p := range b.pens.all {
+		if p == nil {
+			continue
+		}
+		heaps += v.room(&p.queues) + v.room(&p.jobs)
+		v.heap("jobs", &p.jobs, func(no uint32) int32 { return b.queues.all[no].job })
+		must(p.parked.in() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
+		v.heap("pen", &p.queues, v.position)
+		must(int(p.no) == no && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.n > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
+		if p.pos >= 0 {
+			h := &p.group.parked
+			if p.open {
+				h = &p.kind.line
+			}
+			must(h.at(int(p.pos)).ref == p.no|refPen && (p.kind.fair || h.at(int(p.pos)).level(p.queues.top())), "a pen of type %q stands by another job than its best", p.kind.name)
+		}
+	}
+	must(b.unfinished || b.opened.n == 0 || b.idleTypes.n+b.idlePools.n == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.n)
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
+}
+
+// holdings proves what is counted of them, and that they are found.
+func (v *census) holdings() {
+	b := v.b
+	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
+	for no, h := range b.holdings.all {
+		if h == nil {
+			continue
+		}
+		must(int(h.no) == no && b.types.has(h.kind.no, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
+		if h.unused.in() {
+			must(h.held() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
+			unused[h.kind]++
+			unusedBytes += h.around()
+		} else {
+			used[h.kind]++
+		}
+		var count [stEnded + 1]int
+		run, bytes := int64(0), int64(0)
+		for _, l := range []*list{&h.jobs, &h.runs} {
+			n, prev := 0, uint32(0)
+			for r := l.head; r != 0; prev, r = r, b.jobs.get(r).younger {
+				j := b.jobs.get(r)
+				must(j.holding == h.no && j.older == prev && (j.state == stRunning) == (l == &h.runs), "a holding has what is not its")
+				count[j.state]++
+				n++
+				if j.state == stRunning {
+					run += int64(j.weight)
+				}
+				if !b.abandoned(j) || !h.dead {
+					bytes += int64(j.weight)
+				}
+			}
+			must(n == l.n && prev == l.tail, "a holding counts %d jobs, has %d", l.n, n)
+		}
+		must(count[stQueued]+count[stSpilled] == h.queued && count[stDelayed] == h.delayed && count[stEnded] == h.ended && h.ended == v.ended[h], "a holding counts %d, %d and %d jobs; has %v", h.queued, h.delayed, h.ended, count)
+		must(h.runBytes == run && h.bytes == bytes, "a holding counts %d and %d bytes, has %d and %d", h.bytes, h.runBytes, bytes, run)
+		must((!h.keep || h.origin != 0) && (!h.keep || !h.dead), "a holding keeps its jobs, and is dead")
+		if !h.dead && (h.sub != nil || !h.keep) {
+			found++
+			must(b.holdingsByKey[h.key()] == h && (h.sub == nil || h.sub.holdings[h.at] == h), "a holding of type %q is not found", h.kind.name)
+		}
+	}
+	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
+	for _, k := range b.types.all {
+		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type counts other holdings than it has")
+	}
+	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
 }
 
 // room is what a heap occupies.

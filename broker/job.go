@@ -13,9 +13,9 @@ const (
 	stFree state = iota
 	// stDelayed waits for its delay or backoff.
 	stDelayed
-	// stQueued stands in a lane of its flow's queue.
+	// stQueued stands in a lane of its queue.
 	stQueued
-	// stSpilled stands in the keyed heap of its flow's queue.
+	// stSpilled stands in the keyed heap of its queue.
 	stSpilled
 	// stRunning is out at a worker.
 	stRunning
@@ -68,14 +68,14 @@ type job struct {
 	retries  uint16 // runs allowed after the first one
 	state    state
 	flags    uint8
-	flow     uint32
+	holding  uint32
 	worker   uint32 // slot of the worker, while out
-	// next and prev link a lane, the flow's delayed jobs or its running ones;
-	// for a spilled job they are its positions in the two heaps.
+	// next and prev link a lane, or what is out at a worker; for a spilled job they
+	// are its positions in the two heaps.
 	next, prev uint32
-	// wnext and wprev link what is out at a worker.
-	wnext, wprev uint32
-	timing       uint32 // record in Broker.timings, 0 if none
+	// older and younger link the jobs of a holding.
+	older, younger uint32
+	timing         uint32 // record in Broker.timings, 0 if none
 }
 
 // timing holds what only jobs with a deadline of some kind need.
@@ -176,10 +176,10 @@ func (b *Broker) find(hash uint64, id []byte) uint32 {
 // abandoned: it waited when its submitter went. It has ended; only its memory
 // is still to be swept.
 func (b *Broker) abandoned(j *job) bool {
-	return j.state <= stSpilled && b.flows[j.flow].lost()
+	return j.state <= stSpilled && b.holder(j).lost()
 }
 
 // unwanted: it runs, but nobody waits for it.
 func (b *Broker) unwanted(j *job) bool {
-	return j.flags&flagUnwanted != 0 || b.flows[j.flow].lost()
+	return j.flags&flagUnwanted != 0 || b.holder(j).lost()
 }

@@ -1,9 +1,9 @@
 package broker
 
-// A kept job (Submission.Keep) stands in a flow that outlives its submitter.
+// A kept job (Submission.Keep) is in a holding that outlives its submitter.
 // When it has ended, its record stays, with the last frame in place of the body:
 // the outcome. It holds the id and counts in the limits on jobs and bytes, but
-// the ledger has counted the end. While the flow has a submitter the frame is on
+// the ledger has counted the end. While the holding has a submitter the frame is on
 // its way there; without one it waits for an attach.
 
 // last is the frame that ends a job: a result, or with a code an error.
@@ -27,20 +27,21 @@ func (b *Broker) SetOwner(p Peer, owner uint64) {
 // conclude ends a job that stands in no list any more with its last frame: its
 // submitter is sent it, if there is one, and of a kept job it is kept.
 func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
-	f := b.flows[j.flow]
-	b.sendLast(f, r, j, l)
-	if !f.keep {
-		b.finish(f, r, j, ofType, ofAll)
+	h := b.holder(j)
+	b.sendLast(h, r, j, l)
+	if !h.keep {
+		b.finish(h, r, j, ofType, ofAll)
 		return
 	}
 	*ofType++
 	*ofAll++
-	b.admit(f, j, -1)
+	b.account(h, j, -1)
 	b.replace(r, j, l)
 	j.state, j.since = stEnded, b.now
-	b.admit(f, j, +1)
-	f.ended++
-	f.kind.outcomes++
+	b.own(&h.jobs, r, j)
+	b.account(h, j, +1)
+	h.ended++
+	h.kind.outcomes++
 	b.outcomes++
 	b.outcomeBytes += int64(j.weight)
 	t := b.timings.get(j.timing)
@@ -48,18 +49,18 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	b.startTimer(j.timing, t, b.now+t.keep)
 }
 
-// sendLast sends a job's last frame to the submitter of its flow, if there is one.
-func (b *Broker) sendLast(f *flow, r uint32, j *job, l *last) {
-	if f.sub == nil || f.sub.gone {
+// sendLast sends a job's last frame to the submitter of its holding, if there is one.
+func (b *Broker) sendLast(h *holding, r uint32, j *job, l *last) {
+	if h.sub == nil || h.sub.gone {
 		return
 	}
-	e := b.effect(OpResult, f.sub.id, b.id(j))
+	e := b.effect(OpResult, h.sub.id, b.id(j))
 	if e.Body, e.Kept = l.body, l.kept; l.code != 0 {
 		b.reasons = append(b.reasons, l.reason)
 		e.Op, e.Code, e.Reason, e.Delay = OpEnd, l.code, &b.reasons[len(b.reasons)-1], l.delay
 	}
 	switch {
-	case f.keep:
+	case h.keep:
 		e.Outcome = outcomeNo(r, j)
 	case j.flags&flagBorrowed != 0:
 		e.Run = outcomeNo(r, j)
@@ -76,11 +77,11 @@ func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
 		return 0, 0
 	}
 	j := b.jobs.get(r)
-	f := b.flows[j.flow]
-	if j.state != stEnded || f.sub == nil {
+	h := b.holder(j)
+	if j.state != stEnded || h.sub == nil {
 		return 0, 0
 	}
-	return outcomeNo(r, j), f.sub.id
+	return outcomeNo(r, j), h.sub.id
 }
 
 // replace stores the last frame where the job's body was.
@@ -111,14 +112,15 @@ func (b *Broker) outcome(r uint32, j *job) *last {
 }
 
 func (b *Broker) forgetOutcome(r uint32, j *job) {
-	f := b.flows[j.flow]
-	f.ended--
-	f.kind.outcomes--
+	h := b.holder(j)
+	h.ended--
+	h.kind.outcomes--
 	b.outcomes--
 	b.outcomeBytes -= int64(j.weight)
-	b.admit(f, j, -1)
+	b.account(h, j, -1)
+	b.disown(&h.jobs, j)
 	b.free(r, j)
-	b.emptied(f)
+	b.emptied(h)
 }
 
 // Written says that the frame of a kept outcome (Effect.Outcome) has been
@@ -147,9 +149,9 @@ func (b *Broker) Outcomes() (int, int64) { return b.outcomes, b.outcomeBytes }
 
 // reaches tells whether a submitter may cancel or change a job: its own, a
 // detached one, or a kept one of the same owner that has no connection.
-func (b *Broker) reaches(s *submitter, f *flow, j *job) bool {
-	b.unbind(f)
-	return f.sub == s || j.flags&flagDetached != 0 || f.keep && f.sub == nil && f.owner == s.owner
+func (b *Broker) reaches(s *submitter, h *holding, j *job) bool {
+	b.unbind(h)
+	return h.sub == s || j.flags&flagDetached != 0 || h.keep && h.sub == nil && h.owner == s.owner
 }
 
 // Attach has the frames of a kept job come to submitter p from now on. room is
@@ -168,13 +170,13 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		return b.end()
 	}
 	j := b.jobs.get(r)
-	f := b.flows[j.flow]
-	b.unbind(f)
+	h := b.holder(j)
+	b.unbind(h)
 	switch {
-	case !f.keep || f.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
+	case !h.keep || h.owner != sub.owner || j.flags&(flagUnwanted|flagRevoked) == flagUnwanted:
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
-	case j.state == stEnded && f.sub != sub && len(b.body(r, j)) > room:
+	case j.state == stEnded && h.sub != sub && len(b.body(r, j)) > room:
 		b.refuse(p, Overloaded, id, Reason{Why: FrameTooLong})
 		return b.end()
 	}
@@ -183,47 +185,18 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 		b.tellBorrower(OpFollow, r, j)
 	}
 	b.emit(Effect{Op: OpOK, Peer: p, ID: b.id(j), State: j.state})
-	if f.sub == sub {
+	if h.sub == sub {
 		return b.end()
 	}
-	if f.sub != nil && j.state != stEnded {
-		b.refuse(f.sub.id, TakenOver, b.id(j), Reason{Why: AttachedTo})
+	if h.sub != nil && j.state != stEnded {
+		b.refuse(h.sub.id, TakenOver, b.id(j), Reason{Why: AttachedTo})
 	}
-	g := b.flowFor(sub, f.key())
-	b.move(r, j, f, g)
+	to := b.holdingFor(sub, h.kind, h.queue.set, true, h.origin)
+	b.move(r, j, h, to)
 	if j.state == stEnded {
-		b.sendLast(g, r, j, b.outcome(r, j))
+		b.sendLast(to, r, j, b.outcome(r, j))
 	}
 	return b.end()
-}
-
-// move takes a job from flow f to flow g of the same type, where it stands as it
-// stood.
-func (b *Broker) move(r uint32, j *job, f, g *flow) {
-	b.admit(f, j, -1)
-	switch j.state {
-	case stDelayed:
-		b.unlinkFrom(&f.delayed, j)
-		b.link(&g.delayed, r, j)
-	case stQueued, stSpilled:
-		had := f.place()
-		b.pull(&f.ready, r, j)
-		b.rank(f)
-		b.push(&g.ready, r, j)
-		b.rank(g)
-		b.keepPlace(g, had)
-	case stRunning:
-		b.unlinkFrom(&f.running, j)
-		b.link(&g.running, r, j)
-		f.runBytes -= int64(j.weight)
-		g.runBytes += int64(j.weight)
-	case stEnded:
-		f.ended--
-		g.ended++
-	}
-	j.flow = g.no
-	b.admit(g, j, +1)
-	b.emptied(f)
 }
 
 // String is the state's name in replies and listings.

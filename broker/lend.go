@@ -82,20 +82,21 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		b.lineUp(w) // so that the next try meets another one
 		return b.end(), 0, Clash
 	}
-	f := b.flowFor(sub, flowKey{kind: k})
+	h := b.holdingFor(sub, k, nil, false, 0)
 	r, j := b.jobs.take()
 	b.seq++
-	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
+	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
+	j.holding = h.no
 	if j.flags = flagBorrowed; s.Progress {
 		j.flags |= flagProgress
 	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	b.admit(f, j, +1)
+	b.account(h, j, +1)
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
 		b.pace(k) // so that it is told when there is room again
 	}
-	b.handTo(w, f, r, j)
+	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
 	b.borrowed.insert(b.borrowed.hash(key), r)
 	return b.end(), outcomeNo(r, j), 0
@@ -151,7 +152,7 @@ func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
 	if r := uint32(run >> 32); b.jobs.has(r) {
 		j := b.jobs.get(r)
-		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.flows[j.flow].sub == b.submitter(p) {
+		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.holder(j).sub == b.submitter(p) {
 			return r, j
 		}
 	}
@@ -172,10 +173,10 @@ func (b *Broker) tellBorrower(op Op, r uint32, j *job) bool {
 func (b *Broker) Borrowed() int { return b.borrowedRuns }
 
 // giveBack ends a borrowed run that its worker gave back.
-func (b *Broker) giveBack(f *flow, r uint32, j *job, delay int64) {
-	e := b.effect(OpReturn, f.sub.id, b.id(j))
+func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
+	e := b.effect(OpReturn, h.sub.id, b.id(j))
 	e.Run, e.Delay = outcomeNo(r, j), delay
-	b.finish(f, r, j, nil, nil)
+	b.finish(h, r, j, nil, nil)
 }
 
 // hasOut: a job with this id is out on the worker.
@@ -221,16 +222,18 @@ type Demand struct {
 // Demand returns what of a type could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling || k.flows.n == 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || k.paused || b.expelling || k.line.n == 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return d
 	}
-	d.Jobs = int(k.Queued)
+	if d.Jobs = int(k.Queued); d.Jobs == 0 {
+		return d // all of them are abandoned
+	}
 	if c := k.limits.Concurrency; c > 0 {
 		d.Jobs = min(d.Jobs, max(0, c-k.active()))
 	}
-	top := k.flows.top()
+	top := k.line.top()
 	d.Priority, d.Since = int64(^top.a^1<<63), b.now
-	if top.ref&refKind != refTurn {
+	if top.ref&refTenant == 0 {
 		d.Since = int64(top.b ^ 1<<63)
 	}
 	return d
@@ -259,7 +262,7 @@ type Supply struct {
 // for all together.
 func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
-	if k == nil || !b.takesMore(k) || k.flows.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || !b.takesMore(k) || k.line.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return 0
 	}
 	limit = math.MaxInt
@@ -273,7 +276,7 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 		return limit
 	}
 	for r := k.pairs; r != 0; r = b.pairs.get(r).kindNext {
-		if p := b.pools[b.pairs.get(r).pool]; p.idle.n > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
+		if p := b.pools.all[b.pairs.get(r).pool]; p.idle.n > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
 			break
 		}
 	}
@@ -283,7 +286,7 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 // Served tells whether workers here serve a type, or it is not known yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return len(b.unjudged) > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
+	return b.unjudged > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
 // places is how many jobs, up to most, the workers in a line have room for that do

@@ -32,12 +32,12 @@ func (q *JobFilter) fits(b *Broker, k *jobType, j *job) bool {
 	if j.state == stFree || j.state == stOverdue || j.flags&flagBorrowed != 0 || q.State != "" && j.state.String() != q.State {
 		return false
 	}
-	f := b.flows[j.flow]
+	h := b.holder(j)
 	switch {
-	case k != nil && f.kind != k,
+	case k != nil && h.kind != k,
 		q.Older > 0 && b.Since(j.at) < q.Older,
-		q.Group != nil && !f.set.has(q.Group),
-		q.Submitter != 0 && (f.sub == nil || f.sub.id != q.Submitter),
+		q.Group != nil && !h.queue.set.has(q.Group),
+		q.Submitter != 0 && (h.sub == nil || h.sub.id != q.Submitter),
 		q.Worker != 0 && (j.state != stRunning || b.peers[j.worker].id != q.Worker),
 		q.Wanted && j.state == stRunning && b.unwanted(j),
 		b.abandoned(j):

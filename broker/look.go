@@ -26,16 +26,16 @@ type GroupLook struct {
 	Shut  bool
 	Types [][]byte
 
-	next int // the group or flow to go on with
+	next int // the group or holding to go on with
 	// Among all jobs groups are found first, and then what is held back of them.
 	top  ranking
 	held map[*group]int // nil until all are found
-	// Of types it is what their flows have in groups: in the last piece, and before.
+	// Of types it is what their holdings have in groups: in the last piece, and before.
 	met  []metJobs
 	jobs map[*jobType]tally
 }
 
-// LookGroups looks at one piece of all groups, then of all flows, and tells
+// LookGroups looks at one piece of all groups, then of all holdings, and tells
 // whether there is more. After each piece l.Sort is to be called.
 func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	if l.Types != nil && l.jobs == nil {
@@ -64,9 +64,9 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 		case l.Types == nil && l.held == nil:
 			l.top.whole = true
 			return true
-		case l.next < len(b.flows):
-			if f := b.flows[l.next]; f != nil && f.set != nil {
-				n += l.meet(b, f)
+		case l.next < len(b.holdings.all):
+			if h := b.holdings.all[l.next]; h != nil && h.queue.set != nil {
+				n += l.meet(b, h)
 			}
 		default:
 			return false
@@ -76,43 +76,35 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	return true
 }
 
-// meet notes what a flow has in groups, and returns how many it visited.
-func (l *GroupLook) meet(b *Broker, f *flow) int {
-	held := 0
-	if b.heldBack(f) {
-		held = f.ready.n
+// meet notes what a holding has in groups, and returns how many it visited.
+func (l *GroupLook) meet(b *Broker, h *holding) int {
+	x := groupJobs{running: uint32(h.runs.n)}
+	if !h.dead {
+		x.waiting = uint32(h.queued + h.delayed)
+		if h.queue.heldBy() != nil {
+			x.held = uint32(h.queued)
+		}
 	}
+	groups := h.queue.set.groups
 	if l.Types == nil {
-		for _, g := range f.set.groups {
-			if _, wanted := l.held[g]; held > 0 && wanted {
-				l.held[g] += held
+		for _, g := range groups {
+			if _, wanted := l.held[g]; x.held > 0 && wanted {
+				l.held[g] += int(x.held)
 			}
 		}
 		return 0
 	}
-	if _, wanted := l.jobs[f.kind]; !wanted {
+	if _, wanted := l.jobs[h.kind]; !wanted || x.waiting+x.running == 0 {
 		return 0
 	}
-	x := groupJobs{running: uint32(f.running.n), held: uint32(held)}
-	if !f.dead {
-		x.waiting = uint32(f.ready.n + f.delayed.n)
-	}
-	if x.waiting+x.running == 0 {
-		return 0
-	}
-	for _, g := range f.set.groups {
+	for _, g := range groups {
 		x.group, x.no, x.by = g, g.no, nil
 		if g.shut {
 			x.by, _ = b.closed(g)
 		}
-		l.met = append(l.met, metJobs{f.kind, x})
+		l.met = append(l.met, metJobs{h.kind, x})
 	}
-	return len(f.set.groups)
-}
-
-// heldBack: the ready jobs of the flow are held back by a rule of a group.
-func (b *Broker) heldBack(f *flow) bool {
-	return f.set != nil && !f.dead && f.ready.n > 0 && f.set.shutGroup() != nil
+	return len(groups)
 }
 
 // Sort adds up what was found, and leaves the busiest groups. It takes its time, and
@@ -194,7 +186,7 @@ func (r *ranking) cut(most int) {
 	}
 }
 
-// groupJobs is what flows of a type have in a group.
+// groupJobs is what holdings of a type have in a group.
 type groupJobs struct {
 	group                      *group
 	by                         *rule // it lets no more run

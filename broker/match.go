@@ -6,7 +6,7 @@ import "slices"
 // room that serves it: the best job first, to the worker that is idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
-	if len(b.poolsByKey)+len(b.rules)+b.ripe.n+b.ajar.n+len(b.shutting) > 0 {
+	if len(b.poolsByKey)+len(b.rules)+b.ripe.n+b.opened.n > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
 		b.unfinished = !b.matchTypes()
@@ -26,11 +26,11 @@ func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
 		for k.idle.n > 0 {
-			f := b.runnable(k)
-			if f == nil {
+			q := b.runnable(k)
+			if q == nil {
 				break
 			}
-			if !b.handOut(f, k.idle.first()) {
+			if !b.handOut(q, k.idle.first()) {
 				b.unfinished = true
 				break
 			}
@@ -50,44 +50,44 @@ func (b *Broker) matchTypes() bool {
 // serve several or by groups.
 func (b *Broker) matchAmong() bool {
 	for {
-		if !b.alarm() || !b.ripen() {
+		if !b.ripen() {
 			return false
 		}
-		var f *flow
+		var q *queue
 		var at entry
 		var w *worker
-		consider := func(g *flow, x entry, by *worker) {
-			if f == nil || x.before(&at) || g == f && by.line < w.line {
-				f, at, w = g, x, by
+		consider := func(o *queue, x entry, by *worker) {
+			if q == nil || x.before(&at) || o == q && by.line < w.line {
+				q, at, w = o, x, by
 			}
 		}
 		for _, p := range b.touchedPools {
 			if p.idle.n > 0 {
-				if g, x := b.bestOf(p); g != nil {
-					consider(g, x, p.idle.first())
+				if o, x := b.bestOf(p); o != nil {
+					consider(o, x, p.idle.first())
 				}
 			}
 		}
-		if g, x, by := b.ripest(); g != nil {
-			consider(g, x, by)
+		if o, x, by := b.ripest(); o != nil {
+			consider(o, x, by)
 		}
 		switch {
 		case b.unfinished:
 			return false
-		case len(b.touched)+len(b.shutting) > 0:
+		case len(b.touched) > 0:
 			// Something has moved on the way.
-		case b.ajar.n > 0 && b.heldIdle > 0 && (f == nil || b.ajar.top().before(&at)):
+		case b.opened.n > 0 && b.idleTypes.n+b.idlePools.n > 0 && (q == nil || b.opened.top().before(&at)):
 			if !b.look() {
 				return false
 			}
 			b.admitBest()
-		case f == nil:
+		case q == nil:
 			return true
 		default:
-			if by := b.idlest(f.kind, at); by != nil && by.line < w.line {
+			if by := b.idlest(q.kind, at); by != nil && by.line < w.line {
 				w = by
 			}
-			if !b.handOut(f, w) {
+			if !b.handOut(q, w) {
 				return false
 			}
 		}
@@ -99,14 +99,14 @@ func (b *Broker) matchAmong() bool {
 func (b *Broker) ripen() bool {
 	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
 		k := b.touched[n]
-		f := b.runnable(k)
+		q := b.runnable(k)
 		if b.unfinished {
 			return false
 		}
 		b.touched = slices.Delete(b.touched, n, n+1)
 		k.touched = false
-		if f != nil {
-			at := b.best(&f.ready)
+		if q != nil {
+			at := b.best(q)
 			b.correct(k, at)
 			at.ref = k.no
 			if k.ripe >= 0 {
@@ -120,21 +120,21 @@ func (b *Broker) ripen() bool {
 	return true
 }
 
-func (b *Broker) placeRipe(no uint32, pos int32) { b.types[no].ripe = pos }
+func (b *Broker) placeRipe(no uint32, pos int32) { b.types.all[no].ripe = pos }
 
 // ripest returns, of the types that stand by their best job, the first with a worker
-// for it: the flow, the job's key and the worker; nil if there is none.
-func (b *Broker) ripest() (*flow, entry, *worker) {
+// for it: the queue, the job's key and the worker; nil if there is none.
+func (b *Broker) ripest() (*queue, entry, *worker) {
 	for b.ripe.n > 0 {
-		k := b.types[b.ripe.top().ref]
-		f := b.runnable(k)
+		k := b.types.all[b.ripe.top().ref]
+		q := b.runnable(k)
 		if b.unfinished {
 			break
 		}
 		var w *worker
 		var at entry
-		if f != nil {
-			at = b.best(&f.ready)
+		if q != nil {
+			at = b.best(q)
 			w = b.idlest(k, at)
 		}
 		if w == nil {
@@ -142,7 +142,7 @@ func (b *Broker) ripest() (*flow, entry, *worker) {
 			k.ripe = -1
 			b.rest(k)
 		} else if at.level(b.ripe.top()) {
-			return f, at, w
+			return q, at, w
 		} else {
 			at.ref = k.no
 			b.ripe.fix(0, at)
@@ -151,32 +151,33 @@ func (b *Broker) ripest() (*flow, entry, *worker) {
 	return nil, entry{}, nil
 }
 
-// runnable returns the flow whose best job, of all of the type, may run now or
+// runnable returns the queue whose best job, of all of the type, may run now or
 // has passed its deadline; nil when there is none.
-func (b *Broker) runnable(k *jobType) *flow {
-	if k.flows.n == 0 && k.held.n == 0 || k.paused || b.expelling {
+func (b *Broker) runnable(k *jobType) *queue {
+	if k.line.n == 0 || k.paused || b.expelling {
 		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.active() >= c {
 		return nil
 	}
-	f := b.front(k)
-	if f == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.first(&f.ready))) && !b.pace(k) {
+	q := b.front(k)
+	if q == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.first(q))) && !b.pace(k) {
 		return nil
 	}
-	return f
+	return q
 }
 
-// handOut gives the best job of a flow, which may run, to worker w. A job past
+// handOut gives the best job of a queue, which may run, to worker w. A job past
 // its deadline, whose timer is late, ends instead; false is returned when so
 // many of these were met that others must get their turn first.
 //
 // A job with the id of a borrowed one that is out on the worker waits for ClashPause,
 // and holds nobody else back; then it meets the next worker in line.
-func (b *Broker) handOut(f *flow, w *worker) bool {
-	k := f.kind
-	r := b.first(&f.ready)
+func (b *Broker) handOut(q *queue, w *worker) bool {
+	k := q.kind
+	r := b.first(q)
 	j := b.jobs.get(r)
+	h := b.holder(j)
 	if b.lapsed(j) {
 		if b.lapses == tickTimers {
 			return false
@@ -189,7 +190,7 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 	if b.borrowedRuns > 0 && b.borrowedBy(w, b.id(j)) != 0 {
 		since := j.since
 		b.leaveQueue(r, j)
-		b.wait(f, r, j, b.now+int64(ClashPause))
+		b.wait(h, r, j, b.now+int64(ClashPause))
 		j.since = since
 		b.stepOut(w)
 		b.lineUp(w)
@@ -198,17 +199,19 @@ func (b *Broker) handOut(f *flow, w *worker) bool {
 	if k.limits.Rate > 0 {
 		k.paced.take(b.now, step(k.limits.Rate))
 	}
-	t := f.turn
+	t := q.tenant
 	b.leaveQueue(r, j)
-	b.passTurn(t)
-	b.handTo(w, f, r, j)
+	if t != nil {
+		b.serve(t)
+	}
+	b.handTo(w, h, r, j)
 	return true
 }
 
-// handTo gives job r, which stands in no list any more, to worker w.
-func (b *Broker) handTo(w *worker, f *flow, r uint32, j *job) {
+// handTo gives job r, which stands in no queue any more, to worker w.
+func (b *Broker) handTo(w *worker, h *holding, r uint32, j *job) {
 	b.stepOut(w)
-	b.dispatch(w, f, r, j)
+	b.dispatch(w, h, r, j)
 	if w.free() {
 		b.lineUp(w)
 	}

@@ -34,7 +34,7 @@ func (b *Broker) Memory() Memory {
 		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
 		Bodies:  b.bigBytes,
 		Index:   b.index.bytes() + b.borrowed.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
-		Flows:   b.flowBytes() + b.groupBytes(),
+		Flows:   b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,

@@ -33,8 +33,6 @@ type pool struct {
 	touched bool
 	moved   bool  // stands in Broker.movedPools
 	bytes   int64 // what it occupies, but for its pairs and its heap
-	// typesHeld is how many of its types have gates that groups hold.
-	typesHeld int
 }
 
 // pair is a type and a pool that serves it.
@@ -43,6 +41,7 @@ type pair struct {
 	pos        int32
 	ready      bool // stands in the pool's heap, else in the type's
 	named      bool // the pool names the type without a *
+	live       bool // false in a free record
 	// The other pairs of its type and of its pool.
 	kindPrev, kindNext, poolPrev, poolNext uint32
 }
@@ -130,11 +129,6 @@ func (q *Joining) key() (text string, size int64) {
 	return string(key), size + poolSize + int64(len(key))
 }
 
-// judgeSteps bounds the steps that one command takes to find out which pools
-// serve which types. The commands that follow go on with it; meanwhile those
-// workers get jobs of fewer types.
-const judgeSteps = 1 << 11
-
 // judgement is a new type, to be judged by all older pools, or a new pool, to
 // judge all older types.
 type judgement struct {
@@ -146,29 +140,36 @@ type judgement struct {
 	fits          bool
 }
 
-// judge goes on with what is to be judged.
-func (b *Broker) judge() {
-	for left := judgeSteps; left > 0 && len(b.unjudged) > 0; left-- {
-		g := &b.unjudged[0]
-		k, p := g.kind, g.pool
-		switch {
-		case p != nil && p.workers > 0 && g.next < len(b.types):
-			k = b.types[g.next]
-		case k != nil && b.types[k.no] == k && g.next < len(b.pools):
-			p = b.pools[g.next]
-		default:
-			b.unjudged = b.unjudged[1:]
-			continue
-		}
-		if k == nil || p == nil || k.born > p.born == (g.pool != nil) || p.set.names[string(k.name)] {
-			g.next++
-		} else if done, serves := g.try(p.set, k.name, &left); done {
-			if serves {
-				b.pairUp(k, p, false)
-			}
-			g.next, g.pattern, g.fits = g.next+1, 0, false
-		}
+// judge begins a judgement.
+func (b *Broker) judge(g *judgement) {
+	b.unjudged++
+	b.chores.add(g)
+}
+
+// step judges one type by one pool. Meanwhile those workers get jobs of fewer types.
+func (g *judgement) step(b *Broker) (cost int, done bool) {
+	k, p := g.kind, g.pool
+	switch {
+	case p != nil && p.workers > 0 && g.next < len(b.types.all):
+		k = b.types.all[g.next]
+	case k != nil && b.types.has(k.no, k) && g.next < len(b.pools.all):
+		p = b.pools.all[g.next]
+	default:
+		b.unjudged--
+		return 1, true
 	}
+	if k == nil || p == nil || k.born > p.born == (g.pool != nil) || p.set.names[string(k.name)] {
+		g.next++
+		return 1, false
+	}
+	left := choreSteps
+	if tried, serves := g.try(p.set, k.name, &left); tried {
+		if serves {
+			b.pairUp(k, p, false)
+		}
+		g.next, g.pattern, g.fits = g.next+1, 0, false
+	}
+	return 1 + choreSteps - left, false
 }
 
 // try tries the patterns of s on a type, as many as steps allow.
@@ -216,14 +217,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	p := &pool{key: key, set: s, bytes: size}
 	b.poolBytes += size
 	p.ready = heap{place: b.place.pair, held: &b.heapBytes}
-	if n := len(b.freePools); n > 0 {
-		p.no = b.freePools[n-1]
-		b.freePools = b.freePools[:n-1]
-		b.pools[p.no] = p
-	} else {
-		p.no = uint32(len(b.pools))
-		b.pools = append(b.pools, p)
-	}
+	p.no = b.pools.add(p)
 	b.poolsByKey[key] = p
 	b.births++
 	p.born = b.births
@@ -233,7 +227,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 		}
 	}
 	if len(s.like) > 0 {
-		b.unjudged = append(b.unjudged, judgement{pool: p})
+		b.judge(&judgement{pool: p})
 	}
 	return p, Reason{}
 }
@@ -247,14 +241,13 @@ func (b *Broker) dropPool(p *pool) {
 	b.poolBytes -= p.bytes
 	b.notePool(p)
 	delete(b.poolsByKey, p.key)
-	b.pools[p.no] = nil
-	b.freePools = append(b.freePools, p.no)
+	b.pools.drop(p.no)
 }
 
 // pairUp lets a pool serve a type.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.take()
-	x.kind, x.pool, x.named = k.no, p.no, named
+	x.kind, x.pool, x.named, x.live = k.no, p.no, named, true
 	if x.kindNext = k.pairs; k.pairs != 0 {
 		b.pairs.get(k.pairs).kindPrev = r
 	}
@@ -263,9 +256,6 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	}
 	k.pairs, p.pairs = r, r
 	p.n++
-	if k.held.n > 0 {
-		b.countHeldTypes(p, +1)
-	}
 	if named {
 		k.named++
 		b.wake(k)
@@ -277,7 +267,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 // part ends what pairUp began.
 func (b *Broker) part(r uint32) {
 	x := b.pairs.get(r)
-	k, p := b.types[x.kind], b.pools[x.pool]
+	k, p := b.types.all[x.kind], b.pools.all[x.pool]
 	if x.ready {
 		p.ready.remove(x.pos)
 	} else {
@@ -304,15 +294,7 @@ func (b *Broker) part(r uint32) {
 		b.rest(k)
 	}
 	p.n--
-	if k.held.n > 0 {
-		b.countHeldTypes(p, -1)
-	}
 	b.pairs.put(r)
-}
-
-// paired: record r of the pairs is in use.
-func (b *Broker) paired(r uint32, x *pair) bool {
-	return x.kindPrev != 0 || r != 0 && b.types[x.kind] != nil && b.types[x.kind].pairs == r
 }
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
@@ -324,7 +306,7 @@ func (b *Broker) idlest(k *jobType, at entry) *worker {
 	for k.pools.n > 0 {
 		top := *k.pools.top()
 		x := b.pairs.get(top.ref)
-		p := b.pools[x.pool]
+		p := b.pools.all[x.pool]
 		o := p.idle.first()
 		switch {
 		case o == nil:
@@ -346,26 +328,26 @@ func (b *Broker) idlest(k *jobType, at entry) *worker {
 	return w
 }
 
-// bestOf returns the flow whose job a pool with an idle worker should have next,
+// bestOf returns the queue whose job a pool with an idle worker should have next,
 // and the job's key; nil when there is none.
-func (b *Broker) bestOf(p *pool) (*flow, entry) {
+func (b *Broker) bestOf(p *pool) (*queue, entry) {
 	for p.ready.n > 0 {
 		top := *p.ready.top()
 		x := b.pairs.get(top.ref)
-		k := b.types[x.kind]
-		f := b.runnable(k)
+		k := b.types.all[x.kind]
+		q := b.runnable(k)
 		if b.unfinished {
 			break
 		}
-		if f == nil {
+		if q == nil {
 			p.ready.remove(0)
 			x.ready = false
 			k.pools.push(entry{a: p.idle.first().line, ref: top.ref})
 			continue
 		}
-		at := b.best(&f.ready)
+		at := b.best(q)
 		if at.level(&top) {
-			return f, at
+			return q, at
 		}
 		if k.told.before(&at) {
 			k.told = at
@@ -386,7 +368,7 @@ func (b *Broker) correct(k *jobType, at entry) {
 	for r := k.pairs; r != 0; {
 		x := b.pairs.get(r)
 		if x.ready {
-			if h := &b.pools[x.pool].ready; at.before(h.at(int(x.pos))) {
+			if h := &b.pools.all[x.pool].ready; at.before(h.at(int(x.pos))) {
 				at.ref = r
 				h.fix(x.pos, at)
 			}

@@ -2,21 +2,85 @@ package broker
 
 import "unsafe"
 
-// maxLanes is how many priorities of one flow are kept as FIFO lanes. With
+// maxLanes is how many priorities of one queue are kept as FIFO lanes. With
 // more distinct priorities than this at a time, the rest share a keyed heap.
 const maxLanes = 64
 
-// queue holds the ready jobs of one flow in order of priority (larger first),
-// then of age.
+// queue holds the ready jobs of one type with the same groups, whoever submitted
+// them, in order of priority (larger first), then of age. In a fair type jobs without
+// groups have a queue for each submitter.
 //
 // Jobs that arrive in order stand in lanes, one FIFO per priority, at the cost
 // of two links each. What comes back out of order (requeued, delayed, aged), or has
 // a priority beyond the number of lanes, stands in a heap keyed by priority and
 // age, and in a second one by age alone, which knows the oldest.
 type queue struct {
+	no  uint32
+	pos int32 // in the heap in which it stands (stand.go), -1 without ready jobs
+	job int32 // in pen.jobs, -1
+	queueKey
 	lanes []lane // by priority, largest last; none is empty
 	n     int
 	out   *outOfOrder // nil where there is none
+	// tenant is who has it in a fair type; pen is where it stands if it is parked, or
+	// stood last.
+	tenant *tenant
+	pen    *pen
+	parked bool
+	// jobs counts those that wait or run, holdings whose they are.
+	jobs, holdings int
+}
+
+// queueKey tells queues apart.
+type queueKey struct {
+	kind   *jobType
+	set    *groupSet // nil: no groups
+	origin Peer      // of jobs without groups in a fair type their submitter, else 0
+}
+
+// queueFor returns the queue with this key, made if need be.
+func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
+	key := queueKey{kind, set, origin}
+	q := kind.plain
+	if set != nil || origin != 0 {
+		q = b.queuesByKey[key]
+	}
+	if q != nil {
+		return q
+	}
+	q = &queue{queueKey: key, pos: -1, job: -1}
+	q.no = b.queues.add(q)
+	if set != nil {
+		set.queues++
+	}
+	if set != nil || origin != 0 {
+		b.queuesByKey[key] = q
+	} else {
+		kind.plain = q
+	}
+	if kind.fair {
+		b.rent(q)
+	}
+	return q
+}
+
+// dropQueue forgets a queue that nobody has a holding in.
+func (b *Broker) dropQueue(q *queue) {
+	b.vacateQueue(q)
+	b.leavePen(q)
+	b.releaseQueue(q)
+	b.laneBytes -= int64(cap(q.lanes)) * laneSize
+	if q == q.kind.plain {
+		q.kind.plain = nil
+	} else {
+		delete(b.queuesByKey, q.queueKey)
+	}
+	b.queues.drop(q.no)
+	if s := q.set; s != nil {
+		if s.queues--; s.queues == 0 {
+			b.dropSet(s)
+		}
+	}
 }
 
 type outOfOrder struct{ spill, ages heap }
@@ -27,6 +91,7 @@ type lane struct {
 }
 
 const (
+	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // with its places by key and number
 	laneSize       = int64(unsafe.Sizeof(lane{}))
 	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
 )
@@ -94,6 +159,11 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	j.state = stSpilled
 	q.out.spill.push(j.standing(r))
 	q.out.ages.push(entry{a: timeKey(j.at), ref: r})
+}
+
+// queueBytes is what holdings and queues occupy, but for heaps.
+func (b *Broker) queueBytes() int64 {
+	return int64(b.holdings.n())*holdingSize + int64(b.queues.n())*queueSize + b.laneBytes
 }
 
 // resizeLanes moves the lanes of q to where there is room for so many.

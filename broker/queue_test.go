@@ -26,8 +26,7 @@ type queueTwin struct {
 
 func newQueueTwin(t *testing.T) *queueTwin {
 	b := New(Config{})
-	f := &flow{}
-	return &queueTwin{t: t, b: b, q: &f.ready}
+	return &queueTwin{t: t, b: b, q: &queue{}}
 }
 
 func orderQueued(x, y queuedJob) int {

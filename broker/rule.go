@@ -84,9 +84,6 @@ type revision struct {
 	next  int
 }
 
-// revisedGroups is how many patterns one command compares when rules have changed.
-const revisedGroups = 2048
-
 // revise has all groups that fit rules follow their change.
 func (b *Broker) revise(changed []*rule) {
 	b.ruled++
@@ -99,26 +96,26 @@ func (b *Broker) revise(changed []*rule) {
 		}
 	}
 	if len(like) > 0 {
-		b.revisions = append(b.revisions, revision{rules: like})
+		b.revising++
+		b.chores.add(&revision{rules: like})
 	}
 }
 
-// reviseSome goes on with rules that have changed.
-func (b *Broker) reviseSome() {
-	for n := 0; n < revisedGroups && len(b.revisions) > 0; n++ {
-		v := &b.revisions[0]
-		if v.next >= len(b.groups.all) {
-			b.revisions = b.revisions[1:]
-			continue
-		}
-		if g := b.groups.all[v.next]; g != nil {
-			n += len(v.rules) - 1
-			if name := wire.Value(g.name); slices.ContainsFunc(v.rules, func(r *rule) bool { return r.like.Fits(name) }) {
-				b.applyRules(g)
-			}
-		}
-		v.next++
+func (v *revision) step(b *Broker) (cost int, done bool) {
+	if v.next >= len(b.groups.all) {
+		b.revising--
+		return 1, true
 	}
+	g := b.groups.all[v.next]
+	v.next++
+	if g == nil {
+		return 1, false
+	}
+	name := wire.Value(g.name)
+	if slices.ContainsFunc(v.rules, func(r *rule) bool { return r.like.Fits(name) }) {
+		b.applyRules(g)
+	}
+	return len(v.rules), false
 }
 
 // catchUp has the groups of a set, whose job may be next, follow the rules at once.

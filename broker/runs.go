@@ -105,7 +105,7 @@ func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Los
 			continue
 		}
 		if j := b.jobs.get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
-			found = append(found, Losses{bytes.Clone(b.flows[j.flow].kind.name), bytes.Clone(b.id(j)), n})
+			found = append(found, Losses{bytes.Clone(b.holder(j).kind.name), bytes.Clone(b.id(j)), n})
 		}
 	}
 	return found

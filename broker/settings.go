@@ -138,7 +138,7 @@ func (b *Broker) setType(t *TypeSetting) {
 	}
 	if k.fair != fair {
 		k.fair = fair
-		b.restand(k)
+		b.settle(k)
 	}
 	b.touch(k)
 }

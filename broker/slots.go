@@ -24,5 +24,8 @@ func (s *slots[T]) drop(no uint32) {
 	}
 }
 
+// has tells whether x is there under this number.
+func (s *slots[T]) has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
+
 // n is how many things have numbers.
 func (s *slots[T]) n() int { return len(s.all) - len(s.free) }

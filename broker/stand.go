@@ -1,226 +1,510 @@
 package broker
 
-// Where jobs that are ready stand: each in the queue of its flow, and the flow,
-// by its best job, in the heap of its type. Two things may come in between.
-//
-// A gate (gate.go) is a group and a type, for the flows of that type with that
-// group. While the group is shut, its gates are out of the heaps, and what stands
-// behind them is not looked at. A flow of several groups stands at the gate of one
-// that is shut, if one is.
-//
-// In a fair type groups take turns (turn.go), and flows stand in the turns of
-// theirs; behind a gate in shares, one for each turn.
-
-// What heaps hold beside flows.
-const (
-	refShare = 1 << 30
-	refGate  = 2 << 30
-	refTurn  = 3 << 30
-	refKind  = 3 << 30
+import (
+	"slices"
+	"unsafe"
 )
 
-func (b *Broker) placeStanding(ref uint32, pos int32) {
-	switch no := ref &^ refKind; ref & refKind {
-	case refShare:
-		b.shares.all[no].pos = pos
-	case refGate:
-		b.gates.all[no].pos = pos
-	case refTurn:
-		b.rotation.all[no].pos = pos
-	default:
-		b.flows[no].pos = pos
-	}
+// Where queues with ready jobs stand, each in one heap, by its best job:
+//
+//	type.line ──┬── queue
+//	            ├── tenant.line ── queue     in a fair type
+//	            └── pen.queues ─── queue     while their group lets them go
+//	group.parked ── pen.queues ─── queue     while it does not
+//
+// A tenant stands in the line of its type by the priority of its best job and by when
+// it was served last. A pen is what a group holds back of a type. While it is parked
+// nobody looks at it. When the group opens, its pens do not all come back: only as many
+// as somebody asks for, the best first. For the next job shuts the group again, and each
+// of ten thousand types would have been met for nothing.
+
+// tenant is who takes turns in a fair type: the first of a job's groups or, without
+// one, its submitter. The one served longest ago goes first. It is known from its first
+// job in the type until it has none there, and counts as just served when it comes.
+type tenant struct {
+	no     uint32
+	pos    int32 // in kind.line, -1
+	kind   *jobType
+	key    tenantKey
+	served uint64
+	line   heap
+	// queues counts those that it has, jobs what of it waits or runs.
+	queues, jobs int
 }
 
-// rank puts the flow where its best job puts it.
-func (b *Broker) rank(f *flow) {
-	if f.set != nil || f.turn != nil || f.kind.fair {
-		b.rankAmong(f)
+type tenantKey struct {
+	group  *group
+	origin Peer
+}
+
+const (
+	tenantSize = int64(unsafe.Sizeof(tenant{})) + 96
+	penSize    = int64(unsafe.Sizeof(pen{})) + 96
+	// refTenant and refPen mark what stands in the line of a type beside queues.
+	refTenant = 1 << 31
+	refPen    = 1 << 30
+	refMarks  = refTenant | refPen
+)
+
+// pen has queues of one type that one group held back when somebody looked. It is
+// there as long as a queue may stand in it again.
+type pen struct {
+	no    uint32
+	pos   int32 // in kind.line if it is open, else in group.parked; -1
+	open  bool
+	kind  *jobType
+	group *group
+	// queues are by their best jobs; in a fair type by when their tenants were served,
+	// or earlier, and jobs has them by their best jobs.
+	queues, jobs heap
+	users        int       // queues whose pen it is
+	parked       link[pen] // in kind.parked, while it is
+}
+
+// rent gives a queue of a fair type its tenant.
+func (b *Broker) rent(q *queue) {
+	key := tenantKey{origin: q.origin}
+	if q.set != nil {
+		key = tenantKey{group: q.set.groups[0]}
+	}
+	k := q.kind
+	t := k.tenants[key]
+	if t == nil {
+		t = &tenant{kind: k, key: key, pos: -1}
+		t.line = heap{place: b.place.standing, held: &b.heapBytes}
+		t.no = b.tenants.add(t)
+		if k.tenants == nil {
+			k.tenants = map[tenantKey]*tenant{}
+		}
+		k.tenants[key] = t
+	}
+	t.queues++
+	q.tenant = t
+	b.tenantJobs(t, q.jobs)
+}
+
+// vacateQueue takes a queue that does not stand from its tenant, if it has one.
+func (b *Broker) vacateQueue(q *queue) {
+	t := q.tenant
+	if t == nil {
 		return
 	}
-	h := &f.kind.flows
-	switch {
-	case f.ready.n > 0:
-		x := b.best(&f.ready)
-		x.ref = f.no
-		if f.pos < 0 {
-			h.push(x)
-		} else if !h.at(int(f.pos)).level(&x) {
-			h.fix(f.pos, x)
+	q.tenant = nil
+	b.tenantJobs(t, -q.jobs)
+	if t.queues--; t.queues == 0 {
+		t.line.release()
+		if delete(t.kind.tenants, t.key); len(t.kind.tenants) == 0 {
+			t.kind.tenants = nil
 		}
-	case f.pos >= 0:
-		h.remove(f.pos)
-		f.pos = -1
+		b.tenants.drop(t.no)
 	}
 }
 
-// rankAmong is rank where things stand in between.
-func (b *Broker) rankAmong(f *flow) {
+// countTenant adds to the jobs of a queue that wait or run.
+func (b *Broker) countTenant(q *queue, n int) {
+	q.jobs += n
+	if q.tenant != nil {
+		b.tenantJobs(q.tenant, n)
+	}
+}
+
+func (b *Broker) tenantJobs(t *tenant, n int) {
+	if t.jobs == 0 && n > 0 {
+		b.serve(t)
+	}
+	t.jobs += n
+}
+
+// serve puts a tenant behind all others of its type.
+func (b *Broker) serve(t *tenant) {
+	b.turns++
+	t.served = b.turns
+	b.rankTenant(t)
+}
+
+func (b *Broker) placeStanding(ref uint32, pos int32) {
+	switch no := ref &^ refMarks; ref & refMarks {
+	case refTenant:
+		b.tenants.all[no].pos = pos
+	case refPen:
+		b.pens.all[no].pos = pos
+	default:
+		b.queues.all[no].pos = pos
+	}
+}
+
+func (b *Broker) placeJob(no uint32, pos int32) { b.queues.all[no].job = pos }
+
+// stands is the heap in which a queue stands.
+func (q *queue) stands() *heap {
 	switch {
-	case f.ready.n > 0:
-		x := b.best(&f.ready)
-		x.ref = f.no
-		if f.pos < 0 {
-			b.stand(f, x)
-		} else if h := f.stands(); !h.at(int(f.pos)).level(&x) {
-			h.fix(f.pos, x)
-			b.raise(f.share, f.turn, f.gate)
+	case q.parked:
+		return &q.pen.queues
+	case q.tenant != nil:
+		return &q.tenant.line
+	}
+	return &q.kind.line
+}
+
+// inTurn: it is parked, and waits there for its tenant's turn.
+func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
+
+// rank puts a queue where its best job puts it.
+func (b *Broker) rank(q *queue) {
+	if q.n == 0 {
+		if q.pos >= 0 {
+			b.unrank(q)
 		}
-	case f.pos >= 0:
-		b.unrank(f)
+		return
+	}
+	if q.pos < 0 {
+		if g := q.heldBy(); g != nil {
+			b.takePen(q, g)
+			q.parked = true
+		}
+	}
+	x := b.best(q)
+	x.ref = q.no
+	moved := false
+	if q.inTurn() {
+		moved = q.pen.jobs.put(q.job, x)
+		x.b, x.c = q.tenant.served, 0
+	}
+	if q.stands().put(q.pos, x) || moved {
+		b.ranked(q)
 	}
 }
 
-// stands is the heap in which a flow stands.
-func (f *flow) stands() *heap {
+// unrank lets a queue stand nowhere.
+func (b *Broker) unrank(q *queue) {
+	q.stands().remove(q.pos)
+	q.pos = -1
+	if q.inTurn() {
+		q.pen.jobs.remove(q.job)
+		q.job = -1
+	}
+	b.ranked(q)
+	q.parked = false
+}
+
+// restand lets a queue with ready jobs stand where it belongs now.
+func (b *Broker) restand(q *queue) {
+	b.unrank(q)
+	b.rank(q)
+}
+
+// ranked corrects where the tenant or the pen stands in whose heap something moved.
+func (b *Broker) ranked(q *queue) {
+	if q.parked {
+		b.rankPen(q.pen)
+	} else if q.tenant != nil {
+		b.rankTenant(q.tenant)
+	}
+}
+
+func (b *Broker) rankTenant(t *tenant) {
+	k := t.kind
+	if k.pairs != 0 || k.ripe >= 0 {
+		b.touch(k) // whose turn is next may have an older job
+	}
+	x := *t.line.top()
+	rankIn(&k.line, t.pos, t.line.n, entry{a: x.a, b: t.served, ref: t.no | refTenant, c: 1})
+}
+
+// rankIn lets what has so many elements stand in h with key x, or no more.
+func rankIn(h *heap, pos int32, n int, x entry) {
 	switch {
-	case f.share != nil:
-		return &f.share.flows
-	case f.turn != nil:
-		return &f.turn.elems
-	case f.gate != nil:
-		return &f.gate.elems
+	case n > 0:
+		h.put(pos, x)
+	case pos >= 0:
+		ref := h.at(int(pos)).ref
+		h.remove(pos)
+		h.place(ref, -1)
 	}
-	return &f.kind.flows
 }
 
-// stand lets a flow stand whose best job is x.
-func (b *Broker) stand(f *flow, x entry) {
-	b.takeGate(f)
-	if f.kind.fair {
-		b.takeTurn(f)
-		if f.gate != nil {
-			b.takeShare(f)
-		} else {
-			b.comeBack(f.turn)
+// takePen lets a queue have the pen of a group.
+func (b *Broker) takePen(q *queue, g *group) {
+	p := q.kind.pens[g]
+	if p == nil {
+		p = &pen{kind: q.kind, group: g, pos: -1}
+		p.queues = heap{place: b.place.standing, held: &b.heapBytes}
+		p.jobs = heap{place: b.place.job, held: &b.heapBytes}
+		p.no = b.pens.add(p)
+		if q.kind.pens == nil {
+			q.kind.pens = map[*group]*pen{}
 		}
-	} else if f.turn != nil {
-		b.leaveTurn(f)
+		q.kind.pens[g] = p
 	}
-	f.stands().push(x)
-	b.raise(f.share, f.turn, f.gate)
+	p.users++
+	b.leavePen(q)
+	q.pen = p
 }
 
-func (b *Broker) unrank(f *flow) {
-	f.stands().remove(f.pos)
-	f.pos = -1
-	if f.turn != nil {
-		f.turn.ready--
+// leavePen lets a queue that does not stand have no pen.
+func (b *Broker) leavePen(q *queue) {
+	p := q.pen
+	if p == nil {
+		return
 	}
-	b.raise(f.share, f.turn, f.gate)
-}
-
-// holdBack moves a flow to the gate of a group that is shut. Its turn stays.
-func (b *Broker) holdBack(f *flow) {
-	had := f.place()
-	b.unrank(f)
-	b.rank(f)
-	b.keepPlace(f, had)
-}
-
-// raise corrects where a share, a turn and a gate stand, each of which may be
-// nil, when what stands in them has changed.
-func (b *Broker) raise(s *share, t *turn, g *gate) {
-	if s != nil {
-		b.rankShare(s)
-	}
-	if t != nil {
-		b.rankTurn(t)
-	}
-	if g != nil {
-		b.rankGate(g)
+	q.pen = nil
+	if p.users--; p.users == 0 {
+		p.queues.release()
+		p.jobs.release()
+		if delete(p.kind.pens, p.group); len(p.kind.pens) == 0 {
+			p.kind.pens = nil
+		}
+		b.pens.drop(p.no)
 	}
 }
 
-// lookFlows bounds how many things one command looks at that turn out to be held
-// back, or that it lets stand again.
-const lookFlows = 1024
+// rankPen puts a pen where its best queue puts it.
+func (b *Broker) rankPen(p *pen) {
+	x := *p.queues.top()
+	if !p.open && p.jobs.n > 0 {
+		x = *p.jobs.top()
+	}
+	if x.ref = p.no | refPen; p.open {
+		rankIn(&p.kind.line, p.pos, p.queues.n, x)
+		return
+	}
+	rankIn(&p.group.parked, p.pos, p.queues.n, x)
+	if in := p.pos >= 0; in && !p.parked.in() {
+		p.kind.parked.push(&p.parked, p)
+	} else if !in && p.parked.in() {
+		p.kind.parked.remove(&p.parked)
+	}
+	b.rankOpen(p.group)
+}
+
+// setPen lets a pen stand in the line of its type, or parked.
+func (b *Broker) setPen(p *pen, open bool) {
+	h := &p.group.parked
+	if p.open {
+		h = &p.kind.line
+	}
+	h.remove(p.pos)
+	if p.pos, p.open = -1, open; open {
+		p.kind.parked.remove(&p.parked)
+		b.rankOpen(p.group)
+	}
+	b.rankPen(p)
+}
+
+// bringIn opens all pens of a fair type whose groups are open: they may have the tenant
+// whose turn is next.
+func (b *Broker) bringIn(k *jobType) {
+	if k.parked.n < b.opened.n {
+		for l := k.parked.root.next; l != &k.parked.root; {
+			p := l.of
+			if l = l.next; !p.group.shut {
+				b.setPen(p, true)
+			}
+		}
+		return
+	}
+	for i := 0; i < b.opened.n; i++ {
+		if p := k.pens[b.groups.all[b.opened.at(i).ref]]; p != nil && p.parked.in() {
+			b.setPen(p, true)
+			i = -1 // the heap may have changed
+		}
+	}
+}
+
+// rankOpen lets a group that is open and still has parked pens stand among those, by
+// the best job of these.
+func (b *Broker) rankOpen(g *group) {
+	n := g.parked.n
+	if g.shut {
+		n = 0
+	}
+	x := *g.parked.top()
+	x.ref = g.no
+	rankIn(&b.opened, g.opened, n, x)
+}
+
+func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.all[no].opened = pos }
+
+// lookSteps bounds how many jobs and queues one command meets that cannot be handed out.
+const lookSteps = 1024
 
 // look counts a look; false says that this command has none left.
 func (b *Broker) look() bool {
-	b.unfinished = b.unfinished || b.looks == lookFlows
+	b.unfinished = b.unfinished || b.looks == lookSteps
 	if !b.unfinished {
 		b.looks++
 	}
 	return !b.unfinished
 }
 
-// front returns the flow whose best job a type hands out next; nil when all are
-// held back.
-func (b *Broker) front(k *jobType) *flow {
-	if k.flows.n > 0 && k.held.n == 0 {
-		if ref := k.flows.top().ref; ref < refShare {
-			if f := b.flows[ref]; f.set == nil && (f.sub == nil || !f.sub.gone) {
-				return f
-			}
-		}
+// front returns the queue whose best job a type hands out next; nil when there is none,
+// or all are held back. Jobs that nobody waits for go on the way.
+func (b *Broker) front(k *jobType) *queue {
+	if k.fair && k.parked.n > 0 && b.opened.n > 0 {
+		b.bringIn(k)
 	}
-	return b.search(k)
-}
-
-// search is front where things stand in between.
-func (b *Broker) search(k *jobType) *flow {
-	b.bringIn(k)
-	for more := !b.unfinished; more && k.flows.n > 0; more = b.look() {
-		ref := k.flows.top().ref
-		if ref >= refTurn {
-			t := b.rotation.all[ref&^refKind]
-			if b.callAll(t) {
+	for more := !b.unfinished; more && k.line.n > 0; more = b.look() {
+		ref := k.line.top().ref
+		switch no := ref &^ refMarks; ref & refMarks {
+		case refTenant:
+			ref = b.tenants.all[no].line.top().ref
+		case refPen:
+			p := b.pens.all[no]
+			if p.group.shut {
+				b.setPen(p, false)
 				continue
 			}
-			ref = t.elems.top().ref
-		} else if ref >= refGate {
-			if ref = b.behind(b.gates.all[ref&^refKind]); ref == 0 {
+			if ref = p.queues.top().ref; b.queues.all[ref].tenant != nil {
+				b.letOut(p)
 				continue
 			}
 		}
-		if ref >= refShare {
-			s := b.shares.all[ref&^refKind]
-			if s.gate.group.shut {
-				b.sendBack(s)
+		q := b.queues.all[ref]
+		if s := q.set; s != nil {
+			if b.revising > 0 {
+				b.catchUp(s)
+			}
+			if s.shutGroup() != nil {
+				b.restand(q)
 				continue
 			}
-			ref = s.flows.top().ref
 		}
-		f := b.flows[ref]
-		if f.set != nil && len(b.revisions) > 0 {
-			b.catchUp(f.set)
+		r := b.first(q)
+		j := b.jobs.get(r)
+		h := b.holder(j)
+		if h.sub != nil && h.sub.gone {
+			b.lose(h)
 		}
-		switch {
-		case f.sub != nil && f.sub.gone:
-			b.lose(f)
-		case f.set != nil && f.set.shutGroup() != nil:
-			b.holdBack(f)
-		case f.turn != nil && b.late(f.turn):
-		default:
-			if k.fair {
-				b.watch(k, f.set)
-			}
-			return f
+		if h.dead {
+			b.sweep(h, r, j)
+			continue
 		}
+		if k.fair {
+			b.watch(k, q.set)
+		}
+		return q
 	}
 	return nil
 }
 
-// restand lets the flows of a type that has become fair, or no longer is, stand anew.
-func (b *Broker) restand(k *jobType) {
-	if k.flowCount > 0 {
-		b.restands = len(b.flows)
+// letOut lets the tenant whose turn is next in a pen, which is open, have its queues
+// there stand in its line.
+func (b *Broker) letOut(p *pen) {
+	q := b.queues.all[p.queues.top().ref]
+	if p.queues.top().b != q.tenant.served { // since it has stood here
+		b.rank(q)
+		return
+	}
+	for t := q.tenant; q.tenant == t; q = b.queues.all[p.queues.top().ref] {
+		if b.restand(q); p.queues.n == 0 {
+			return
+		}
 	}
 }
 
-// restandSome goes on with flows that do not stand as their types are since these have
-// become fair, or no longer are. Until it is done both orders are mixed.
-func (b *Broker) restandSome() {
-	for n := 0; n < lookFlows && b.restands > 0; n++ {
-		b.restands--
-		if b.restandAt++; b.restandAt >= len(b.flows) {
-			b.restandAt = 0
-		}
-		if f := b.flows[b.restandAt]; f != nil && f.pos >= 0 && (f.turn != nil) != f.kind.fair {
-			b.unrank(f)
-			b.rank(f)
-			b.touch(f.kind)
-		}
+// admitBest lets the pen stand in the line of its type that has the best job of all
+// pens of groups that are open.
+func (b *Broker) admitBest() {
+	g := b.groups.all[b.opened.top().ref]
+	p := b.pens.all[g.parked.top().ref&^refPen]
+	b.setPen(p, true)
+	b.touch(p.kind)
+}
+
+// guard lets a fair type be looked at again when a group of its next job shuts: the
+// one whose turn is then next may have an older job.
+type guard struct {
+	group *group
+	link  link[jobType] // in group.guarded
+}
+
+// watch has a fair type guard the groups of its next job.
+func (b *Broker) watch(k *jobType, set *groupSet) {
+	if k.watched == set {
+		return
 	}
+	for i := range k.guards {
+		x := &k.guards[i]
+		x.group.guarded.remove(&x.link)
+	}
+	k.watched, k.guards = nil, k.guards[:0]
+	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
+		return
+	}
+	k.watched, k.guards = set, slices.Grow(k.guards, len(set.groups))[:len(set.groups)]
+	for i, g := range set.groups {
+		k.guards[i] = guard{group: g}
+		g.guarded.push(&k.guards[i].link, k)
+	}
+}
+
+// settling lets queues and jobs stand where they belong since tenants have begun to
+// take turns in types, or ceased to. Until it is done both orders are mixed.
+type settling struct {
+	active         bool
+	queue, holding int      // to go on with: all queues first, then all holdings
+	to             *holding // whose the jobs of that holding become
+}
+
+// settle begins that, from the start.
+func (b *Broker) settle(k *jobType) {
+	if int(k.holdings)+k.unused == 0 {
+		return
+	}
+	if !b.settling.active {
+		b.chores.add(&b.settling)
+	}
+	b.settling = settling{active: true}
+}
+
+func (c *settling) step(b *Broker) (cost int, done bool) {
+	switch {
+	case c.queue < len(b.queues.all):
+		b.settleQueue(b.queues.all[c.queue])
+		c.queue++
+	case c.holding >= len(b.holdings.all):
+		c.active = false
+	case !c.moveOne(b, b.holdings.all[c.holding]):
+		c.holding, c.to = c.holding+1, nil
+	}
+	return 1, !c.active
+}
+
+// settleQueue gives a queue a tenant, or takes it away.
+func (b *Broker) settleQueue(q *queue) {
+	if q == nil || (q.tenant != nil) == q.kind.fair {
+		return
+	}
+	stood := q.pos >= 0
+	if stood {
+		b.unrank(q)
+	}
+	if q.kind.fair {
+		b.rent(q)
+	} else {
+		b.vacateQueue(q)
+	}
+	if stood {
+		b.rank(q)
+		b.touch(q.kind)
+	}
+}
+
+// moveOne lets one job of a holding, nil for none, be in the queue in which it now
+// belongs, and tells whether there was any that was not.
+func (c *settling) moveOne(b *Broker, h *holding) bool {
+	if h == nil || h.lost() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
+		return false
+	}
+	if c.to == nil || !b.holdings.has(c.to.no, c.to) {
+		c.to = b.regrouped(h, nil)
+	}
+	b.use(c.to)
+	r := h.jobs.head
+	if r == 0 {
+		r = h.runs.head
+	}
+	b.touch(h.kind)
+	b.move(r, b.jobs.get(r), h, c.to)
+	return true
 }

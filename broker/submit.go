@@ -44,9 +44,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	// A submitter that comes and goes must not outrun the sweep.
-	if b.unswept > 0 {
-		b.sweep(2)
+	if len(b.lazy) > 0 {
+		b.do(&b.lazy, lazySteps)
 	}
 	var x admission
 	if c, reason := b.admits(sub, s, &x); c != 0 {
@@ -96,21 +95,23 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 	if k == nil {
 		k = b.typeNamed(s.Type)
 	}
-	key := flowKey{kind: k, keep: s.Keep > 0}
+	var set *groupSet
 	if len(s.Groups) > 0 {
-		key.set = b.setFor(s.Groups)
+		set = b.setFor(s.Groups)
 	}
-	if sub != nil && (key.keep || s.Detach && k.fair) {
-		key.origin = sub.id
+	var origin Peer
+	if sub != nil && (s.Keep > 0 || s.Detach && k.fair) {
+		origin = sub.id
 	}
 	of := sub
 	if s.Detach {
 		of = nil
 	}
-	f := b.flowFor(of, key)
+	h := b.holdingFor(of, k, set, s.Keep > 0, origin)
 	r, j := b.jobs.take()
 	b.seq++
-	j.seq, j.prio, j.at, j.flow = b.seq, s.Priority, b.now-int64(s.Age), f.no
+	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
+	j.holding = h.no
 	retries := s.Retries
 	if retries < 0 {
 		retries = b.cfg.Retries
@@ -123,7 +124,7 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 		j.flags |= flagProgress
 	}
 	b.store(r, j, s.ID, s.Headers, s.Body, s.Kept)
-	j.weight += f.set.weight()
+	j.weight += h.queue.set.weight()
 	b.hold(r, j, x.hash, x.old)
 	if s.Timeout > 0 || s.Backoff > 0 || s.Expires > 0 || s.Delay > 0 || s.Keep > 0 {
 		t := b.timed(r, j)
@@ -132,13 +133,13 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 			t.expires = b.now + int64(s.Expires)
 		}
 	}
-	b.admit(f, j, +1)
+	b.account(h, j, +1)
 	k.Submitted++
 	b.total.Submitted++
 	if sub != nil && !s.Quiet {
 		b.ok(sub.id, b.id(j))
 	}
-	b.wait(f, r, j, b.now+int64(s.Delay))
+	b.wait(h, r, j, b.now+int64(s.Delay))
 	if s.Delay <= 0 {
 		j.since = j.at
 	}
@@ -215,20 +216,8 @@ func (b *Broker) Load() (jobs, bytes int64) {
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
-		b.bytes + b.overdueBytes + b.heapBytes + b.flowBytes() + b.groupBytes() + int64(b.timings.live)*timingSize +
+		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.live)*timingSize +
 			b.poolBytes + int64(b.pairs.live)*pairSize + b.typeNames
-}
-
-// admit adds a job to what its limits count (n = +1), or takes it out (-1).
-func (b *Broker) admit(f *flow, j *job, n int) {
-	w := int64(j.weight) * int64(n)
-	b.bytes += w
-	f.bytes += w
-	f.kind.bytes += w
-	if f.sub != nil {
-		f.sub.jobs += n
-		f.sub.bytes += w
-	}
 }
 
 // Cancel ends a waiting job of submitter p, a detached one of anybody, or a kept
@@ -246,13 +235,13 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 		return b.end()
 	}
 	j := b.jobs.get(r)
-	f := b.flows[j.flow]
+	h := b.holder(j)
 	switch {
-	case !b.reaches(sub, f, j):
+	case !b.reaches(sub, h, j):
 		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 	case j.state == stRunning && b.unwanted(j):
 		b.refuse(p, UnknownID, id, Reason{Why: CancelledBefore})
-	case j.state == stEnded && f.sub != nil:
+	case j.state == stEnded && h.sub != nil:
 		b.refuse(p, UnknownID, id, Reason{Why: EndUnread})
 	case j.state == stEnded:
 		b.ok(p, b.id(j))
@@ -264,7 +253,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	default:
 		b.ok(p, b.id(j))
 		b.leaveQueue(r, j)
-		b.finish(f, r, j, &f.kind.Cancelled, &b.total.Cancelled)
+		b.finish(h, r, j, &h.kind.Cancelled, &b.total.Cancelled)
 	}
 	return b.end()
 }
@@ -294,18 +283,18 @@ func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 // end is told, so that the outcome can be kept until somebody has read it; of
 // others nobody need wait for the worker.
 func (b *Broker) revoke(r uint32, j *job) {
-	f := b.flows[j.flow]
+	h := b.holder(j)
 	switch {
 	case j.state != stRunning:
 		b.leaveQueue(r, j)
-		b.conclude(r, j, revoked(), &f.kind.Cancelled, &b.total.Cancelled)
+		b.conclude(r, j, revoked(), &h.kind.Cancelled, &b.total.Cancelled)
 	case b.unwanted(j):
 	default:
 		b.notice(r, j)
-		if j.flags |= flagUnwanted; f.keep {
+		if j.flags |= flagUnwanted; h.keep {
 			j.flags |= flagRevoked
 		} else {
-			b.sendLast(f, r, j, revoked())
+			b.sendLast(h, r, j, revoked())
 		}
 	}
 }
@@ -313,17 +302,18 @@ func (b *Broker) revoke(r uint32, j *job) {
 func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked}} }
 
 // wait lets a job wait until it is ready, or makes it ready at once.
-func (b *Broker) wait(f *flow, r uint32, j *job, until int64) {
+func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
+	b.own(&h.jobs, r, j)
 	j.since = b.now
 	if until <= b.now {
-		b.enqueue(f, r, j)
+		b.enqueue(h, r, j)
 		return
 	}
 	j.state = stDelayed
-	b.link(&f.delayed, r, j)
-	f.kind.Delayed++
+	h.delayed++
+	h.kind.Delayed++
 	b.total.Delayed++
-	b.count(f.set, +1)
+	b.count(h.queue.set, +1)
 	t := b.timed(r, j)
 	t.delay = until
 	b.startTimer(j.timing, t, soonest(until, t.expires))
@@ -341,13 +331,14 @@ func (b *Broker) timed(r uint32, j *job) *timing {
 }
 
 // enqueue makes a job ready.
-func (b *Broker) enqueue(f *flow, r uint32, j *job) {
-	b.push(&f.ready, r, j)
-	f.kind.Queued++
+func (b *Broker) enqueue(h *holding, r uint32, j *job) {
+	b.push(h.queue, r, j)
+	h.queued++
+	h.kind.Queued++
 	b.total.Queued++
-	b.count(f.set, +1)
-	b.rank(f)
-	b.touch(f.kind)
+	b.count(h.queue.set, +1)
+	b.rank(h.queue)
+	b.touch(h.kind)
 	if j.timing != 0 {
 		if t := b.timings.get(j.timing); t.expires != 0 {
 			b.startTimer(j.timing, t, t.expires)
@@ -357,30 +348,32 @@ func (b *Broker) enqueue(f *flow, r uint32, j *job) {
 
 // leaveQueue takes a waiting job out of where it waits.
 func (b *Broker) leaveQueue(r uint32, j *job) {
-	f := b.flows[j.flow]
+	h := b.holder(j)
 	b.stopTimer(j)
-	b.count(f.set, -1)
+	b.disown(&h.jobs, j)
+	b.count(h.queue.set, -1)
 	if j.state == stDelayed {
-		b.unlinkFrom(&f.delayed, j)
-		f.kind.Delayed--
+		h.delayed--
+		h.kind.Delayed--
 		b.total.Delayed--
 		return
 	}
-	b.pull(&f.ready, r, j)
-	b.rank(f)
-	f.kind.Queued--
+	b.pull(h.queue, r, j)
+	b.rank(h.queue)
+	h.queued--
+	h.kind.Queued--
 	b.total.Queued--
 }
 
 // finish counts the end of a job that stands in no list any more, and frees it.
-func (b *Broker) finish(f *flow, r uint32, j *job, ofType, ofAll *uint64) {
+func (b *Broker) finish(h *holding, r uint32, j *job, ofType, ofAll *uint64) {
 	if j.flags&flagBorrowed == 0 {
 		*ofType++
 		*ofAll++
 	}
-	b.admit(f, j, -1)
+	b.account(h, j, -1)
 	b.free(r, j)
-	b.emptied(f)
+	b.emptied(h)
 }
 
 func soonest(a, b int64) int64 {

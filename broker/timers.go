@@ -14,7 +14,7 @@ const Never = math.MaxInt64
 
 func (b *Broker) placeTimer(ref uint32, pos int32) {
 	if ref&typeTimer != 0 {
-		b.types[ref&^typeTimer].timer = pos
+		b.types.all[ref&^typeTimer].timer = pos
 		return
 	}
 	if ref&groupTimer != 0 {
@@ -67,9 +67,8 @@ func (b *Broker) stopRateTimer(k *jobType) {
 }
 
 const (
-	// tickTimers and tickSweep bound the work of one Tick.
+	// tickTimers bounds the timers that one Tick looks at.
 	tickTimers = 512
-	tickSweep  = 1024
 )
 
 // Next returns when Tick has something to do, or Never. A time that has
@@ -82,7 +81,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if (b.unfinished || len(b.leaving)+len(b.swept)+len(b.telling)+len(b.unjudged)+len(b.revisions)+b.restands > 0) && b.now < at {
+	if (b.unfinished || len(b.chores)+len(b.tells)+len(b.lazy) > 0) && b.now < at {
 		at = b.now
 	}
 	return at
@@ -99,7 +98,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		ref := b.timers.top().ref
 		b.timers.remove(0)
 		if ref&typeTimer != 0 {
-			k := b.types[ref&^typeTimer]
+			k := b.types.all[ref&^typeTimer]
 			k.timer = -1
 			b.touch(k)
 			continue
@@ -114,9 +113,8 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		t.pos = -1
 		b.due(t)
 	}
-	b.leave(lostFlows)
-	b.tellWorkers(tickSweep)
-	b.sweep(tickSweep)
+	b.do(&b.tells, tickSteps)
+	b.do(&b.lazy, tickSteps)
 	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }
@@ -125,13 +123,13 @@ func (b *Broker) TickUntil(due int64) []Effect {
 func (b *Broker) due(t *timing) {
 	r := t.job
 	j := b.jobs.get(r)
-	f := b.flows[j.flow]
-	if f.sub != nil && f.sub.gone {
-		b.lose(f)
+	h := b.holder(j)
+	if h.sub != nil && h.sub.gone {
+		b.lose(h)
 	}
 	switch {
 	case b.abandoned(j):
-		b.sweepJob(f, r, j)
+		b.sweep(h, r, j)
 	case j.state == stRunning:
 		b.overdue(r, j)
 	case j.state == stEnded:
@@ -141,11 +139,11 @@ func (b *Broker) due(t *timing) {
 		b.expire(r, j)
 	default:
 		b.leaveQueue(r, j)
-		b.wait(f, r, j, b.now)
+		b.wait(h, r, j, b.now)
 	}
 }
 
 func (b *Broker) expire(r uint32, j *job) {
-	k := b.flows[j.flow].kind
+	k := b.holder(j).kind
 	b.conclude(r, j, &last{code: Expired, reason: Reason{Why: DeadlinePassed}}, &k.Expired, &b.total.Expired)
 }

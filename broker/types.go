@@ -10,19 +10,20 @@ type jobType struct {
 	// What every job of it touches comes first, and all of it is one piece of memory:
 	// with ten thousand types, what a job costs is how many cache lines and pages it
 	// meets.
-	no        uint32
-	pairs     uint32 // the first pair with a pool
-	ripe      int32  // its place in Broker.ripe, -1
-	flowCount int32  // flows in use
-	outcomes  uint32 // kept outcomes of its jobs
-	touched   bool   // stands in Broker.touched
-	moved     bool   // stands in Broker.movedTypes
-	paused    bool
-	fair      bool // groups take turns
-	// flows holds the flows with ready jobs, best job first.
-	flows  heap
+	no       uint32
+	pairs    uint32 // the first pair with a pool
+	ripe     int32  // its place in Broker.ripe, -1
+	holdings int32  // those in use
+	outcomes uint32 // kept outcomes of its jobs
+	touched  bool   // stands in Broker.touched
+	moved    bool   // stands in Broker.movedTypes
+	paused   bool
+	fair     bool // tenants take turns
+	// line holds the queues with ready jobs that no group holds back or, in a fair
+	// type, their tenants, best first. plain is the queue of jobs without groups.
+	line   heap
+	plain  *queue
 	limits TypeLimits
-	held   ring[gate] // gates that groups hold
 	// Workers with several types are in pools: pairs with them, by how long a worker
 	// is idle. told is the worst key that a pool has for the type.
 	told entry
@@ -30,15 +31,10 @@ type jobType struct {
 	idle  ring[worker]
 	pools heap
 	Ledger
-	name []byte
-	// first is one of the flows that submitters find, listed how many these are; once
-	// crowded, many, which it then is until there is none.
-	first   *flow
-	listed  int32
-	crowded bool
-	short   [27]byte // where the name lies, if it is no longer
-	bytes   int64
-	idling  link[jobType] // in Broker.idleTypes
+	name   []byte
+	short  [27]byte // where the name lies, if it is no longer
+	bytes  int64
+	idling link[jobType] // in Broker.idleTypes
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
 	resting link[jobType]
 	workers int32 // joined with this type alone, idle or not
@@ -50,11 +46,10 @@ type jobType struct {
 	// borrowers are the brokers among the workers, borrowed is how many jobs of other
 	// brokers run here.
 	borrowers, borrowed int32
-	unused              int // flows that are not in use
-	gates               map[*group]*gate
-	open                ring[gate] // those in flows
-	turns               map[turnKey]*turn
-	shares              map[shareKey]*share
+	unused              int // holdings that are not in use
+	tenants             map[tenantKey]*tenant
+	pens                map[*group]*pen
+	parked              ring[pen] // those that are parked
 	// guards are those of the groups of its next job, watched.
 	guards  []guard
 	watched *groupSet
@@ -90,22 +85,15 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	}
 	k := &jobType{timer: -1, ripe: -1}
 	k.name = slices.Clip(append(k.short[:0], name...))
-	k.flows = heap{place: b.place.standing, held: &b.heapBytes}
+	k.line = heap{place: b.place.standing, held: &b.heapBytes}
 	k.pools = heap{place: b.place.pair, held: &b.heapBytes}
 	b.births++
 	k.born = b.births
-	if n := len(b.freeTypes); n > 0 {
-		k.no = b.freeTypes[n-1]
-		b.freeTypes = b.freeTypes[:n-1]
-		b.types[k.no] = k
-	} else {
-		k.no = uint32(len(b.types))
-		b.types = append(b.types, k)
-	}
+	k.no = b.types.add(k)
 	b.typeNames += k.longName()
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
 	if len(b.poolsByKey) > 0 {
-		b.unjudged = append(b.unjudged, judgement{kind: k})
+		b.judge(&judgement{kind: k})
 	}
 	b.rest(k)
 	return k
@@ -126,7 +114,7 @@ func (k *jobType) inUse() bool {
 
 // busy: it is in use, whatever is set of it.
 func (k *jobType) busy() bool {
-	return k.touched || k.ripe >= 0 || k.flowCount > 0 || k.workers+k.named > 0 || k.paused
+	return k.touched || k.ripe >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
 }
 
 // set: it has limits or is fair.
@@ -159,7 +147,7 @@ func (b *Broker) wake(k *jobType) {
 }
 
 func (b *Broker) rest(k *jobType) {
-	if k.flowCount == 0 {
+	if k.holdings == 0 {
 		b.restUnused(k)
 	}
 }
@@ -203,18 +191,17 @@ func (b *Broker) forgetType(k *jobType) {
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
 	for k.unused > 0 {
-		b.dropFlow(b.unused.first())
+		b.dropHolding(b.unused.first())
 	}
-	k.flows.release()
-	b.unwatch(k)
+	k.line.release()
+	b.watch(k, nil)
 	for k.pairs != 0 {
 		b.part(k.pairs)
 	}
 	k.pools.release()
 	b.typeNames -= k.longName()
 	delete(b.typesByName, string(k.name))
-	b.types[k.no] = nil
-	b.freeTypes = append(b.freeTypes, k.no)
+	b.types.drop(k.no)
 }
 
 // Add adds up.

@@ -149,8 +149,8 @@ func (b *Broker) lapsed(j *job) bool {
 }
 
 // dispatch hands job r to worker w.
-func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
-	k := f.kind
+func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
+	k := h.kind
 	if j.flags&flagBorrowed != 0 {
 		k.borrowed++
 		b.borrowedRuns++
@@ -163,10 +163,10 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 	}
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
-	b.link(&f.running, r, j)
-	f.runBytes += int64(j.weight)
+	b.own(&h.runs, r, j)
+	h.runBytes += int64(j.weight)
 	b.takeOut(w, r, j)
-	b.occupy(f.set)
+	b.occupy(h.queue.set)
 	if j.timing != 0 {
 		if t := b.timings.get(j.timing); t.timeout > 0 {
 			b.startTimer(j.timing, t, b.now+t.timeout)
@@ -186,9 +186,9 @@ func (b *Broker) dispatch(w *worker, f *flow, r uint32, j *job) {
 
 func (b *Broker) takeOut(w *worker, r uint32, j *job) {
 	l := &w.out
-	j.wprev, j.wnext = l.tail, 0
+	j.prev, j.next = l.tail, 0
 	if l.tail != 0 {
-		b.jobs.get(l.tail).wnext = r
+		b.jobs.get(l.tail).next = r
 	} else {
 		l.head = r
 	}
@@ -198,17 +198,13 @@ func (b *Broker) takeOut(w *worker, r uint32, j *job) {
 
 func (b *Broker) takeBack(w *worker, j *job) {
 	l := &w.out
-	if j.wprev != 0 {
-		b.jobs.get(j.wprev).wnext = j.wnext
-	} else {
-		l.head = j.wnext
+	if j.prev == 0 {
+		l.head = j.next
 	}
-	if j.wnext != 0 {
-		b.jobs.get(j.wnext).wprev = j.wprev
-	} else {
-		l.tail = j.wprev
+	if j.next == 0 {
+		l.tail = j.prev
 	}
-	j.wnext, j.wprev = 0, 0
+	b.unlink(j)
 	l.n--
 }
 
@@ -227,14 +223,14 @@ func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job
 
 // stopped is said for what ends the run. r is 0 as well if nobody wants to know how
 // it ended.
-func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, f *flow, r uint32, j *job) {
+func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.said(now, p, id)
 	if r == 0 || b.settleRun(w, r, j) {
 		return w, nil, 0, nil
 	}
-	f = b.flows[j.flow]
-	b.stopRun(w, f, r, j)
-	return w, f, r, j
+	h = b.holder(j)
+	b.stopRun(w, h, r, j)
+	return w, h, r, j
 }
 
 // next ends a command that stopped began: the worker may have room for a job.
@@ -249,9 +245,9 @@ func (b *Broker) next(w *worker) []Effect {
 // theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
 // refused respond leaves everything as it was.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	w, f, r, j := b.stopped(now, p, id)
+	w, h, r, j := b.stopped(now, p, id)
 	if r != 0 {
-		b.conclude(r, j, &last{body: body, kept: kept}, &f.kind.Answered, &b.total.Answered)
+		b.conclude(r, j, &last{body: body, kept: kept}, &h.kind.Answered, &b.total.Answered)
 	}
 	return b.next(w)
 }
@@ -271,7 +267,7 @@ type Failure struct {
 
 // Fail ends a run without an answer. Refused like Respond.
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
-	w, f, r, j := b.stopped(now, p, q.ID)
+	w, h, r, j := b.stopped(now, p, q.ID)
 	if r != 0 {
 		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
@@ -279,7 +275,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 			code, reason = JobLost, b.because(WorkerLost, j, "")
 		case q.NoRetry && !q.Expelled:
 			code = JobFinal
-		case q.Delay >= 0 && !f.keep:
+		case q.Delay >= 0 && !h.keep:
 			code = JobLater
 		}
 		b.failed(r, j, code, reason, q.NoRetry, q.Delay)
@@ -307,20 +303,20 @@ func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
 }
 
 func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
-	w, f, r, j := b.stopped(now, p, q.ID)
+	w, h, r, j := b.stopped(now, p, q.ID)
 	if r == 0 {
 		return b.next(w)
 	}
-	b.unpace(f.kind, j.since)
-	b.refund(f.set, j.since)
+	b.unpace(h.kind, j.since)
+	b.refund(h.queue.set, j.since)
 	if j.flags&flagBorrowed != 0 {
-		b.giveBack(f, r, j, int64(q.Delay))
+		b.giveBack(h, r, j, int64(q.Delay))
 		return b.next(w)
 	}
 	if begun {
 		b.remember(r, j, Reason{Why: GivenBack}, false)
 		j.releases = uint16(min(int(j.releases)+1, math.MaxUint16))
-		f.kind.Releases++
+		h.kind.Releases++
 		b.total.Releases++
 	}
 	j.attempts--
@@ -328,9 +324,9 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	case b.lapsed(j):
 		b.expire(r, j)
 	case begun:
-		b.again(f, r, j, int64(q.Delay))
+		b.again(h, r, j, int64(q.Delay))
 	default:
-		b.wait(f, r, j, b.now+int64(q.Delay))
+		b.wait(h, r, j, b.now+int64(q.Delay))
 	}
 	return b.next(w)
 }
@@ -339,8 +335,8 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	_, r, j := b.said(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
-		if f := b.flows[j.flow]; f.sub != nil && !f.sub.gone {
-			e := b.effect(OpProgress, f.sub.id, b.id(j))
+		if h := b.holder(j); h.sub != nil && !h.sub.gone {
+			e := b.effect(OpProgress, h.sub.id, b.id(j))
 			e.Body, e.Kept = body, kept
 			if j.flags&flagBorrowed != 0 {
 				e.Run = outcomeNo(r, j)
@@ -373,7 +369,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 			if j.state == stOverdue && string(b.id(j)) == string(id) {
 				return r, j
 			}
-			r = j.wnext
+			r = j.next
 		}
 	}
 	b.refuse(w.id, UnknownID, id, Reason{Why: NotOut})
@@ -389,14 +385,14 @@ func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 	if !b.unwanted(j) {
 		return false
 	}
-	f := b.flows[j.flow]
-	b.stopRun(w, f, r, j)
-	b.finishUnwanted(f, r, j)
+	h := b.holder(j)
+	b.stopRun(w, h, r, j)
+	b.finishUnwanted(h, r, j)
 	return true
 }
 
-func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
-	k := f.kind
+func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
+	k := h.kind
 	switch {
 	case j.flags&flagBorrowed != 0:
 		b.conclude(r, j, &last{code: Cancelled}, nil, nil)
@@ -404,9 +400,9 @@ func (b *Broker) finishUnwanted(f *flow, r uint32, j *job) {
 		j.flags &^= flagUnwanted | flagRevoked
 		b.conclude(r, j, revoked(), &k.Cancelled, &b.total.Cancelled)
 	case j.flags&flagUnwanted != 0:
-		b.finish(f, r, j, &k.Cancelled, &b.total.Cancelled)
+		b.finish(h, r, j, &k.Cancelled, &b.total.Cancelled)
 	default:
-		b.finish(f, r, j, &k.Discarded, &b.total.Discarded)
+		b.finish(h, r, j, &k.Discarded, &b.total.Discarded)
 	}
 }
 
@@ -421,29 +417,29 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 }
 
 // stopRun takes a job from its worker.
-func (b *Broker) stopRun(w *worker, f *flow, r uint32, j *job) {
+func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.takeBack(w, j)
-	b.unlinkFrom(&f.running, j)
-	f.runBytes -= int64(j.weight)
+	b.disown(&h.runs, j)
+	h.runBytes -= int64(j.weight)
 	b.stopTimer(j)
 	if j.flags&flagBorrowed != 0 {
 		b.borrowed.remove(b.borrowed.hash(b.borrowedKey(w, b.id(j))), r)
-		f.kind.borrowed--
+		h.kind.borrowed--
 		b.borrowedRuns--
 	} else {
-		f.kind.Running--
+		h.kind.Running--
 		b.total.Running--
-		b.ran(f.kind, b.now-j.since)
+		b.ran(h.kind, b.now-j.since)
 	}
-	b.vacate(f.set)
-	b.touch(f.kind)
+	b.vacate(h.queue.set)
+	b.touch(h.kind)
 }
 
 // failed settles a job whose run has failed: it waits again, or ends with that
 // code.
 func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
-	f := b.flows[j.flow]
-	k := f.kind
+	h := b.holder(j)
+	k := h.kind
 	if noRetry || j.attempts > j.retries {
 		if j.flags&flagBorrowed == 0 {
 			b.dead.keep(b, k, r, j, reason)
@@ -463,14 +459,14 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		}
 	}
 	b.remember(r, j, reason, code == JobLost)
-	b.again(f, r, j, delay)
+	b.again(h, r, j, delay)
 }
 
 // again lets a job wait that was out.
-func (b *Broker) again(f *flow, r uint32, j *job, delay int64) {
-	f.kind.Requeued++
+func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
+	h.kind.Requeued++
 	b.total.Requeued++
-	b.wait(f, r, j, b.now+max(delay, 0))
+	b.wait(h, r, j, b.now+max(delay, 0))
 }
 
 // backoff is the wait before retry n (from 1): doubled each time, at most
@@ -487,20 +483,20 @@ func (b *Broker) backoff(base int64, n int) int64 {
 // worker keeps a place filled until it answers.
 func (b *Broker) overdue(r uint32, j *job) {
 	w := b.peers[j.worker].wrk
-	f := b.flows[j.flow]
-	k := f.kind
+	h := b.holder(j)
+	k := h.kind
 	unwanted := b.unwanted(j)
 	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
 		b.notice(r, j)
 	}
 	b.leaveOverdue(w, b.id(j))
-	b.stopRun(w, f, r, j)
+	b.stopRun(w, h, r, j)
 	if j.flags&flagBorrowed == 0 { // its home counts it
 		k.Overdue++
 		b.total.Overdue++
 	}
 	if unwanted {
-		b.finishUnwanted(f, r, j)
+		b.finishUnwanted(h, r, j)
 	} else {
 		b.failed(r, j, JobFailed, b.because(TimedOut, j, ""), false, -1)
 	}
@@ -551,7 +547,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 		if b.settleRun(w, r, j) {
 			continue
 		}
-		b.stopRun(w, b.flows[j.flow], r, j)
+		b.stopRun(w, b.holder(j), r, j)
 		if expelled != "" && one {
 			b.failed(r, j, JobFailed, Reason{Why: WorkerClosed, Text: expelled}, true, -1)
 		} else {

@@ -92,11 +92,6 @@ func (g *generator) next() *command {
 		}
 	case setFair:
 		c.typ, c.on = g.typ(), g.chance(70)
-		for _, j := range g.o.jobs {
-			if j.typ == c.typ && j.place == queued {
-				c.verb = tick // whose turn it is then is the core's choice
-			}
-		}
 	case change, amend:
 		if c.setGroups = g.chance(g.p.groups); c.setGroups {
 			c.groups = g.groups()

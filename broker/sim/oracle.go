@@ -259,16 +259,10 @@ type oracle struct {
 	// rates are what those of rules have let through, starts, of types too, whom.
 	rates  map[ruled]*rated
 	starts map[ruled][]start
-	// commands counts them; turns has when the groups of fair types had their
-	// last turns, came or might run again, in commands, queues when they had their
-	// last turns or came.
-	commands      int
-	turns, queues map[turnOf]int
-	// sets are the groups of each turn's jobs, mixed those where they differ.
-	sets  map[turnOf][]string
-	mixed map[turnOf]bool
-	// able are the jobs of fair types that might run after the last command.
-	able []*oracleJob
+	// commands counts them; turns has when the tenants of fair types were served last,
+	// or came.
+	commands int
+	turns    map[turnOf]int
 
 	letters  []*letter // of all types, by age
 	draining bool
@@ -285,7 +279,7 @@ type oracle struct {
 }
 
 func newOracle(cfg broker.Config) *oracle {
-	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, queues: map[turnOf]int{}, types: map[string]*oracleType{}}
+	return &oracle{cfg: cfg, held: map[string]*oracleJob{}, sent: map[string]*oracleJob{}, rules: map[string]broker.Rule{}, rates: map[ruled]*rated{}, starts: map[ruled][]start{}, turns: map[turnOf]int{}, types: map[string]*oracleType{}}
 }
 
 // moment is when a command happens: time never goes back, and some commands
@@ -541,7 +535,7 @@ func (o *oracle) best(typ string) *oracleJob {
 func (o *oracle) dispatch(k *oracleType, w *oraclePeer, j *oracleJob) {
 	o.occupy(j)
 	if k.fair {
-		o.turns[turn(j)], o.queues[turn(j)] = o.commands, o.commands
+		o.turns[turn(j)] = o.commands
 	}
 	j.place, j.since, j.worker = running, o.now, w.no
 	j.attempts++

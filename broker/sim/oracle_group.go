@@ -11,7 +11,7 @@ import (
 // ruled is a group under a rule.
 type ruled struct{ pattern, group string }
 
-// turnOf is a group that takes turns in a fair type, or a submitter that is one.
+// turnOf is a tenant that takes turns in a fair type: a group, or a submitter.
 type turnOf struct {
 	typ, group string
 	origin     int
@@ -197,7 +197,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	// Where the core hands out none of the type, the first in turn is meant, of
 	// several the last: the one before which most others go.
 	for t, head := range heads {
-		at, first := o.since(o.turns, t), o.since(o.turns, turn(best))
+		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
 			best = head
 		}
@@ -209,7 +209,7 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 	return j
 }
 
-// heads are the best jobs of each group of a type.
+// heads are the best jobs of each tenant of a type.
 func (o *oracle) heads(k *oracleType) map[turnOf]*oracleJob {
 	heads := map[turnOf]*oracleJob{}
 	for _, j := range o.jobs {
@@ -222,88 +222,40 @@ func (o *oracle) heads(k *oracleType) map[turnOf]*oracleJob {
 	return heads
 }
 
-// inTurn complains if the job of a fair type that goes now, when all before it have
-// gone, is not of a group whose turn it may be.
+// inTurn complains if the job of a fair type that goes now is not of the tenant that
+// was served longest ago.
 func (o *oracle) inTurn(k *oracleType, j *oracleJob) {
-	// One whose jobs have several sets of groups may stand where it stood when all
-	// of them were held back and nobody looked: it has missed no turn by that.
-	mine := o.since(o.turns, turn(j))
-	if o.mixed[turn(j)] {
-		mine = o.since(o.queues, turn(j))
-	}
+	mine := o.turn(turn(j))
 	for t, head := range o.heads(k) {
-		if head.priority == j.priority && o.since(o.turns, t) < mine {
-			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.since(o.turns, t))
+		if head.priority == j.priority && o.turn(t) < mine {
+			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.turn(t))
 		}
 	}
 }
 
-// since is the command noted for a group, or this one.
-func (o *oracle) since(noted map[turnOf]int, t turnOf) int {
-	if at, there := noted[t]; there {
+// turn is the command in which a tenant was served last, or came.
+func (o *oracle) turn(t turnOf) int {
+	if at, there := o.turns[t]; there {
 		return at
 	}
 	return o.commands
 }
 
-// arrive notes which groups have jobs, and which have some that may run: who has
-// none loses its place in the rotation, who comes stands at its end.
+// arrive notes which tenants there are: those with jobs that wait or run.
 func (o *oracle) arrive() {
-	// Who has none left of the jobs that it had, and others, has gone and come.
-	stays := map[turnOf]bool{}
-	for _, j := range o.able {
-		if j.place == queued && o.held[j.id] == j && o.allowed(j) {
-			stays[turn(j)] = true
+	there := map[turnOf]bool{}
+	for _, j := range o.jobs {
+		if j.place != ended && o.types[j.typ].fair {
+			t := turn(j)
+			there[t] = true
+			o.turns[t] = o.turn(t)
 		}
 	}
-	for t, at := range o.turns {
-		if !stays[t] && at < o.commands {
+	for t := range o.turns {
+		if !there[t] {
 			delete(o.turns, t)
 		}
 	}
-	able, waiting := map[turnOf]bool{}, map[turnOf]bool{}
-	defer o.mix()
-	o.able = o.able[:0]
-	for _, j := range o.jobs {
-		if j.place == queued && o.types[j.typ].fair {
-			waiting[turn(j)] = true
-			if o.allowed(j) {
-				able[turn(j)] = true
-				o.able = append(o.able, j)
-			}
-		}
-	}
-	note := func(noted map[turnOf]int, now map[turnOf]bool) {
-		for t := range noted {
-			if !now[t] {
-				delete(noted, t)
-			}
-		}
-		for t, is := range now {
-			if _, there := noted[t]; is && !there {
-				noted[t] = o.commands
-			}
-		}
-	}
-	note(o.turns, able)
-	note(o.queues, waiting)
-}
-
-// mix notes the turns whose jobs have not all had the same groups for as long as
-// there were any that waited.
-func (o *oracle) mix() {
-	was, mixed := o.sets, map[turnOf]bool{}
-	o.sets = map[turnOf][]string{}
-	for _, j := range o.jobs {
-		if t := turn(j); j.place == queued && o.types[j.typ].fair {
-			for _, sets := range []map[turnOf][]string{was, o.sets} {
-				groups, there := sets[t]
-				mixed[t] = mixed[t] || o.mixed[t] || there && !slices.Equal(groups, j.groups)
-			}
-			o.sets[t] = j.groups
-		}
-	}
-	o.mixed = mixed
 }
 
 // waitsForRate is when a queued job may go, if only rates of its groups keep it.

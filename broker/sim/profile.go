@@ -185,7 +185,7 @@ var common = []struct {
 	}},
 	{8, func() profile {
 		return configured(rich(), "fair", func(p *profile) {
-			p.groups, p.most, p.ids, p.types = 60, 1, 20, 2
+			p.groups, p.most, p.ids, p.types = 60, 2, 20, 2
 			p.weight[setFair], p.weight[setRule], p.weight[dropRule] = 20, 4, 4
 			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 		})

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestUnusedFlow: what an empty flow gives back is not counted any more, however
+// TestUnusedHolding: what an empty holding gives back is not counted any more, however
 // often jobs of many priorities come and go.
-func TestUnusedFlow(t *testing.T) {
+func TestUnusedHolding(t *testing.T) {
 	b := New(Config{})
 	p, w := b.AddSubmitter(), b.AddWorker()
 	b.Join(0, w, &Joining{Type: []byte("t"), Prefetch: 100})
@@ -30,6 +30,6 @@ func TestUnusedFlow(t *testing.T) {
 		t.Errorf("a submitter without jobs: %+v", all)
 	}
 	if after[0] != after[1] {
-		t.Errorf("flows take %d bytes once they were empty, %d after 1,000 times", after[0], after[1])
+		t.Errorf("holdings take %d bytes once they were empty, %d after 1,000 times", after[0], after[1])
 	}
 }

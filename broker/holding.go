@@ -1,0 +1,390 @@
+package broker
+
+import "unsafe"
+
+// holding is what one submitter has in one queue: what is counted of its jobs, and
+// whether it has gone. Detached jobs are held by nobody.
+type holding struct {
+	no    uint32
+	queue *queue
+	kind  *jobType
+	sub   *submitter // nil: detached, or kept without a connection
+	// runs lists its jobs that run: those of a dead one last whose workers were told.
+	// jobs lists all others, of which there are so many queued and delayed, and kept
+	// outcomes.
+	jobs, runs             list
+	queued, delayed, ended int
+	// bytes is what its jobs weigh, runBytes what those weigh that run.
+	bytes, runBytes int64
+	// dead: its submitter has gone. What waited is abandoned and will be swept; what
+	// runs is unwanted.
+	dead bool
+	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
+	// is who may attach.
+	keep   bool
+	owner  uint64
+	origin Peer          // see holdingKey
+	at     int           // place in sub.holdings
+	unused link[holding] // in Broker.unused
+}
+
+// holdingKey tells holdings apart.
+type holdingKey struct {
+	sub   *submitter
+	queue *queue
+	keep  bool
+	// origin is whom the jobs came from: of kept ones this submitter or, after an
+	// attach, another one; of detached ones in a fair type their submitter; else 0.
+	origin Peer
+}
+
+func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h.origin} }
+
+const (
+	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its places by key and number
+	// unusedBytes is what empty holdings may occupy, with their queues, groups and
+	// tenants, that are kept where they are: making all of that costs more than a job.
+	// To forget a type that has all of them takes 2 ms.
+	unusedBytes = 8 << 20
+)
+
+// list is the head of a doubly linked list of jobs.
+type list struct {
+	head, tail uint32
+	n          int
+}
+
+// held is the number of its jobs.
+func (h *holding) held() int { return h.jobs.n + h.runs.n }
+
+// own lets a job stand last in a list of its holding, disown takes it out.
+func (b *Broker) own(l *list, r uint32, j *job) {
+	j.older, j.younger = l.tail, 0
+	if l.tail != 0 {
+		b.jobs.get(l.tail).younger = r
+	} else {
+		l.head = r
+	}
+	l.tail = r
+	l.n++
+}
+
+func (b *Broker) disown(l *list, j *job) {
+	if j.older != 0 {
+		b.jobs.get(j.older).younger = j.younger
+	} else {
+		l.head = j.younger
+	}
+	if j.younger != 0 {
+		b.jobs.get(j.younger).older = j.older
+	} else {
+		l.tail = j.older
+	}
+	j.older, j.younger = 0, 0
+	l.n--
+}
+
+// holder is who holds a job.
+func (b *Broker) holder(j *job) *holding { return b.holdings.all[j.holding] }
+
+// lost: nobody waits for its jobs any more.
+func (h *holding) lost() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
+
+// holdingFor returns the holding of a submitter, or of nobody (nil), made if need be.
+func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
+	turn := k.turn(s, set, origin)
+	if s != nil {
+		if h := s.last; h != nil && h.kind == k && h.queue.set == set && h.queue.origin == turn && h.keep == keep && h.origin == origin {
+			b.use(h)
+			return h
+		}
+	}
+	key := holdingKey{s, b.queueFor(k, set, turn), keep, origin}
+	h := b.holdingsByKey[key]
+	if h == nil {
+		h = b.newHolding(key)
+		b.holdingsByKey[key] = h
+		if s != nil {
+			h.owner = s.owner
+			h.at = len(s.holdings)
+			s.holdings = append(s.holdings, h)
+		}
+	}
+	if s != nil {
+		s.last = h
+	}
+	b.use(h)
+	return h
+}
+
+// turn is whose queue the jobs of a submitter, or nobody, with that origin stand in.
+func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
+	switch {
+	case !k.fair || set != nil:
+		return 0
+	case origin == 0 && s != nil:
+		return s.id
+	}
+	return origin
+}
+
+func (b *Broker) newHolding(key holdingKey) *holding {
+	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, keep: key.keep, origin: key.origin}
+	h.no = b.holdings.add(h)
+	h.queue.holdings++
+	h.kind.holdings++
+	b.wake(h.kind)
+	return h
+}
+
+// regrouped returns the holding for a job of h whose groups become those of set. One
+// without a connection is not found again: each job has its own.
+func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
+	if !h.keep || h.sub != nil {
+		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
+	}
+	to := b.newHolding(holdingKey{nil, b.queueFor(h.kind, set, h.kind.turn(nil, set, h.origin)), true, h.origin})
+	to.owner = h.owner
+	return to
+}
+
+// move lets another holding of the same type have a job.
+func (b *Broker) move(r uint32, j *job, h, to *holding) {
+	b.account(to, j, +1) // first: a tenant of both must not be without jobs
+	b.account(h, j, -1)
+	j.holding = to.no
+	switch n := h.counts(j.state); {
+	case n == nil:
+		b.disown(&h.runs, j)
+		b.own(&to.runs, r, j)
+		h.runBytes -= int64(j.weight)
+		to.runBytes += int64(j.weight)
+	default:
+		b.disown(&h.jobs, j)
+		b.own(&to.jobs, r, j)
+		*n--
+		*to.counts(j.state)++
+		if h.queue != to.queue && n == &h.queued {
+			b.pull(h.queue, r, j)
+			b.rank(h.queue)
+			b.push(to.queue, r, j)
+			b.rank(to.queue)
+		}
+	}
+	b.emptied(h)
+}
+
+// counts is what counts its jobs in a state, nil for those that run.
+func (h *holding) counts(s state) *int {
+	switch s {
+	case stDelayed:
+		return &h.delayed
+	case stRunning:
+		return nil
+	case stEnded:
+		return &h.ended
+	}
+	return &h.queued
+}
+
+// account adds a job to what its limits count (n = +1), or takes it out (-1).
+func (b *Broker) account(h *holding, j *job, n int) {
+	w := int64(j.weight) * int64(n)
+	b.bytes += w
+	h.bytes += w
+	h.kind.bytes += w
+	if h.sub != nil {
+		h.sub.jobs += n
+		h.sub.bytes += w
+	}
+	if j.state != stEnded && j.flags&flagBorrowed == 0 {
+		b.countTenant(h.queue, n)
+	}
+}
+
+// emptied is called when a job has left its holding. An empty one is kept for the next
+// job, if it can be found; of all these those go first that have been unused for
+// longest. They do not keep their types in use.
+func (b *Broker) emptied(h *holding) {
+	switch {
+	case h.held() > 0:
+	case h.dead || h.keep && h.sub == nil:
+		b.dropHolding(h)
+	default:
+		if h.queue.n == 0 {
+			b.releaseQueue(h.queue)
+		}
+		h.kind.unused++
+		if h.sub != nil {
+			h.sub.unused++
+		}
+		b.unused.push(&h.unused, h)
+		b.unusedBytes += h.around()
+		h.kind.holdings--
+		b.rest(h.kind)
+		for most := b.mostUnused(); b.unusedBytes > most; {
+			b.dropHolding(b.unused.first())
+		}
+	}
+}
+
+// use lets a holding be used that may be among the unused.
+func (b *Broker) use(h *holding) {
+	if h.unused.in() {
+		b.outOfUnused(h)
+		h.kind.holdings++
+		b.wake(h.kind)
+	}
+}
+
+func (b *Broker) outOfUnused(h *holding) {
+	h.kind.unused--
+	if h.sub != nil {
+		h.sub.unused--
+	}
+	b.unused.remove(&h.unused)
+	b.unusedBytes -= h.around()
+}
+
+// mostUnused bounds unusedBytes; with a small limit on bytes to little of that.
+func (b *Broker) mostUnused() int64 {
+	if most := b.cfg.MaxBytes; most > 0 {
+		return min(unusedBytes, most/64)
+	}
+	return unusedBytes
+}
+
+// around is what a holding occupies, with a queue, groups and a tenant of its own.
+func (h *holding) around() int64 {
+	n := holdingSize + queueSize + tenantSize
+	if s := h.queue.set; s != nil {
+		n += groupSetSize + int64(len(s.groups))*groupSize + 2*s.bytes
+	}
+	return n
+}
+
+// dropHolding forgets an empty holding.
+func (b *Broker) dropHolding(h *holding) {
+	if h.unused.in() {
+		b.outOfUnused(h)
+	} else {
+		h.kind.holdings--
+		b.rest(h.kind)
+	}
+	if !h.dead && (h.sub != nil || !h.keep) {
+		b.unlist(h)
+	}
+	b.holdings.drop(h.no)
+	q := h.queue
+	if q.holdings--; q.holdings == 0 {
+		b.dropQueue(q)
+	}
+}
+
+// unlist lets a holding be found no more.
+func (b *Broker) unlist(h *holding) {
+	delete(b.holdingsByKey, h.key())
+	s := h.sub
+	if s == nil {
+		return
+	}
+	n := len(s.holdings) - 1
+	moved := s.holdings[n]
+	s.holdings[h.at], moved.at = moved, h.at
+	s.holdings[n] = nil
+	s.holdings = s.holdings[:n]
+	if s.last == h {
+		s.last = nil
+	}
+}
+
+// lose lets a holding be without its submitter: what waited is discarded, what runs
+// is unwanted; kept jobs go on.
+func (b *Broker) lose(h *holding) {
+	b.unlist(h)
+	h.sub = nil
+	switch {
+	case h.held() == 0:
+		h.dead = true
+		b.dropHolding(h)
+		return
+	case h.keep:
+		return
+	}
+	k, waiting := h.kind, h.queued+h.delayed
+	for _, l := range [...]*Ledger{&k.Ledger, &b.total} {
+		l.Queued -= uint64(h.queued)
+		l.Delayed -= uint64(h.delayed)
+		l.Discarded += uint64(waiting)
+	}
+	b.count(h.queue.set, -waiting)
+	b.countTenant(h.queue, -waiting)
+	k.bytes -= h.bytes - h.runBytes
+	b.bytes -= h.bytes - h.runBytes
+	h.bytes = h.runBytes
+	h.dead = true
+	b.unswept += waiting
+	if waiting > 0 {
+		b.lazy.add(sweeping{h})
+	}
+	if h.runs.n > 0 {
+		b.tells.add(telling{h})
+	}
+}
+
+// unbind lets a kept holding be without its submitter if that has gone.
+func (b *Broker) unbind(h *holding) {
+	if h.keep && h.sub != nil && h.sub.gone {
+		b.lose(h)
+	}
+}
+
+// leaving is a submitter that went, with holdings to be lost.
+type leaving struct{ sub *submitter }
+
+func (c leaving) step(b *Broker) (cost int, done bool) {
+	if n := len(c.sub.holdings); n > 0 {
+		b.lose(c.sub.holdings[n-1])
+	}
+	return 1, len(c.sub.holdings) == 0
+}
+
+// telling tells workers that nobody waits for the runs of a dead holding.
+type telling struct{ of *holding }
+
+func (c telling) step(b *Broker) (cost int, done bool) {
+	l := &c.of.runs
+	r := l.head
+	if r == 0 || b.jobs.get(r).flags&flagTold != 0 {
+		return 1, true
+	}
+	j := b.jobs.get(r)
+	b.notice(r, j)
+	j.flags |= flagTold
+	b.disown(l, j)
+	b.own(l, r, j)
+	return 1, false
+}
+
+// sweeping frees what waits in a dead holding.
+type sweeping struct{ of *holding }
+
+func (c sweeping) step(b *Broker) (cost int, done bool) {
+	if r := c.of.jobs.head; r != 0 {
+		b.sweep(c.of, r, b.jobs.get(r))
+	}
+	return 1, c.of.jobs.n == 0
+}
+
+// sweep frees one abandoned job of a dead holding.
+func (b *Broker) sweep(h *holding, r uint32, j *job) {
+	*h.counts(j.state)--
+	if j.state != stDelayed {
+		b.pull(h.queue, r, j)
+		b.rank(h.queue)
+	}
+	b.unswept--
+	b.disown(&h.jobs, j)
+	b.free(r, j)
+	b.emptied(h)
+}
