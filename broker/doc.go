@@ -10,14 +10,48 @@
 //
 // # Data model
 //
-// A job is a record of fixed size without pointers (type job) in a chunked
-// table; its id and body lie in byte slabs beside it. An open-addressed index
-// finds records by id. A flow is the meeting of one submitter and one type: it
-// owns the waiting jobs (queue: FIFO lanes per priority and a keyed heap for
-// whatever arrives out of order), so that a submitter that vanishes takes its
-// jobs with it in one step whatever their number. A jobType merges its flows
-// by a heap of their best jobs, and lists the workers with room, longest idle
-// first. All deadlines stand in one heap.
+//	submitter ── holding ─────┐                      worker ─┬─ type
+//	             counts, bytes│                              └─ pool ── pair ── type
+//	                          │
+//	         job ── holding ── queue ──┬─ type.line                 plain
+//	                 set of groups     ├─ tenant.line ── type.line  in a fair type
+//	                                   └─ pen ── group.parked       held back
+//
+// A job is a record of fixed size without pointers in a chunked table. Its id,
+// headers and body lie in byte slabs beside it; a body of 128 KiB and more has
+// memory of its own. What only jobs with some deadline need is in a second
+// table (timing). An index finds jobs by id.
+//
+// A holding is what one submitter has in one queue: lists of its jobs, counts
+// and bytes. When the submitter goes its holdings are marked. Then its ids are
+// free and the ledger has counted the ends; the records are swept later, in
+// slices or as they come up. Kept jobs go on in a holding without a submitter,
+// detached ones are held by nobody.
+//
+// A queue has the ready jobs of one type with the same set of groups, by
+// priority and age: first-in first-out lanes by priority, and a heap for what
+// comes out of order. In a fair type it belongs to a tenant: the first of the
+// groups or, without groups, the submitter.
+//
+// A type has a line of its queues by their best jobs; in a fair type of its
+// tenants, of which the one served longest ago goes first. A group has limits
+// by the rules that fit its name. While one of them is reached the group is
+// shut: its queues stand in pens, one for each type, out of all lines. When it
+// opens, pens come back as workers ask for them.
+//
+// A worker that serves one type stands in the type's line of idle workers. One
+// that serves several belongs to a pool, the set of names and patterns that it
+// joined with. A pair says that a pool serves a type. It stands in a heap of
+// the pool, by the type's best job, or in one of the type, by how long the pool
+// has had an idle worker: when all is matched one of the two is empty.
+//
+// What a worker has out is a list of jobs that run and of overdue runs, which
+// are no jobs any more but hold its places. An ended job leaves a dead letter
+// if it failed, and its last frame if it is kept. Another broker's job that
+// runs here is a record of a holding as well, but holds no id.
+//
+// All deadlines stand in one heap of timers. What is too long for one command
+// is a chore, which later commands and ticks go on with.
 //
 // # Time
 //
