@@ -29,7 +29,7 @@ const (
 // heap is a 4-ary min-heap that tells each element its position, so that one
 // can leave from the middle. It grows by chunks: a plain slice of a million
 // entries would stop the broker for 10 ms whenever it doubles. The smallest element
-// lies in the heap itself: there are heaps of every type and flow, and most hold no
+// lies in the heap itself: there are heaps of every type and tenant, and most hold no
 // other one.
 type heap struct {
 	root  entry

@@ -24,7 +24,7 @@ func TestUnusedHolding(t *testing.T) {
 		if queued, _ := b.load(); queued != 0 {
 			t.Fatalf("%d jobs are left", queued)
 		}
-		after[min(round, 1)] = b.Memory().Flows
+		after[min(round, 1)] = b.Memory().Queues
 	}
 	if all, _ := b.Submitters(nil, 0, 10); len(all) != 1 || all[0].Types != 0 {
 		t.Errorf("a submitter without jobs: %+v", all)

@@ -52,7 +52,7 @@ func TestLooks(t *testing.T) {
 		t.Errorf("the oldest job is %d old, want %d", got, 2*n)
 	}
 	if pieces < n/1024 {
-		t.Errorf("%d flows were looked at in %d pieces", n, pieces)
+		t.Errorf("%d jobs were looked at in %d pieces", n, pieces)
 	}
 	seen, listed := 0, 1
 	for from := 0; from >= 0; listed++ {

@@ -7,8 +7,8 @@ type Memory struct {
 	// Records are those of jobs, overdue runs and deadlines; Slabs hold ids and
 	// bodies; Bodies are the long ones kept apart.
 	Records, Slabs, Bodies int64
-	// Index finds jobs by id. Flows and Heaps keep their order and deadlines.
-	Index, Flows, Heaps int64
+	// Index finds jobs by id. Queues and Heaps keep their order and deadlines.
+	Index, Queues, Heaps int64
 	// Dead are failed jobs kept.
 	Dead int64
 	// Types and Peers are what is known of types and connections, roughly. Pools are
@@ -18,7 +18,7 @@ type Memory struct {
 
 // Total adds up the parts.
 func (m Memory) Total() int64 {
-	return m.Records + m.Slabs + m.Bodies + m.Index + m.Flows + m.Heaps + m.Dead + m.Types + m.Peers + m.Pools
+	return m.Records + m.Slabs + m.Bodies + m.Index + m.Queues + m.Heaps + m.Dead + m.Types + m.Peers + m.Pools
 }
 
 // Jobs adds up what jobs themselves take: records, ids and bodies.
@@ -34,7 +34,7 @@ func (b *Broker) Memory() Memory {
 		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
 		Bodies:  b.bigBytes,
 		Index:   b.index.bytes() + b.borrowed.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
-		Flows:   b.queueBytes() + b.groupBytes(),
+		Queues:  b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,

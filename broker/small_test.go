@@ -17,10 +17,10 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestSmallTypesAndFlows: what types and flows take besides their jobs is
+// TestSmallTypesAndHoldings: what types and holdings take besides their jobs is
 // counted against no limit on bytes, so it must be little: a broker may have
 // 100,000 types, and as many submitters as connections.
-func TestSmallTypesAndFlows(t *testing.T) {
+func TestSmallTypesAndHoldings(t *testing.T) {
 	const n = 2000
 	for _, c := range []struct {
 		what string

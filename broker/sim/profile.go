@@ -190,7 +190,7 @@ var common = []struct {
 			p.weight[submit], p.weight[respond], p.weight[tick] = 140, 110, 50
 		})
 	}},
-	// More priorities than an empty flow keeps lanes for, in flows of groups that are
+	// More priorities than an empty queue keeps lanes for, in queues of groups that are
 	// used again and again.
 	{4, func() profile {
 		return configured(plain(), "group lanes", func(p *profile) {
