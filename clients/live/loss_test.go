@@ -237,16 +237,22 @@ func workerStops(w *world) {
 	a := w.worker(work)
 	s := w.submitter(addrs(srv))
 	none := 0
+	const begins = `{"progress":1,"sleep":300}`
 	var tags []string
 	for range 4 {
-		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: `{"sleep":300}`, Retries: &none})
-		s.acked(tag)
+		tag := s.do(agent.Command{Do: "submit", Type: "echo", Body: begins, Progress: true, Retries: &none})
 		tags = append(tags, tag)
 	}
-	w.until("two run", func() bool { return running(srv) == 2 })
+	for _, tag := range tags[:2] { // have begun: what was only sent may be given back
+		for e := s.next(tag); e.Progress == nil; e = s.next(tag) {
+			if !e.Acked {
+				w.Fatalf("told %s instead of progress", show(e))
+			}
+		}
+	}
 	a.Stop(syscall.SIGTERM)
 	for _, tag := range tags[:2] {
-		s.answered(tag, `{"sleep":300}`)
+		s.answered(tag, begins)
 	}
 	w.told(a, "that it left", func(e agent.Event) bool { return e.Left })
 	if err := a.Wait(patience); err != nil {
@@ -255,7 +261,7 @@ func workerStops(w *world) {
 	// What it had not begun has used no run.
 	w.serve(srv, &gloom.Worker{Type: "echo", Handler: echoes})
 	for _, tag := range tags[2:] {
-		s.answered(tag, `{"sleep":300}`)
+		s.answered(tag, begins)
 	}
 }
 

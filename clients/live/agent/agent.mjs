@@ -86,9 +86,9 @@ async function worker() {
       tell({ unwanted: job.id });
       throw job.signal.reason;
     }
+    if (told.progress) await job.progress(told.progress);
     if (told.sleep) await sleep(told.sleep);
     if (told.exit) process.exit(1);
-    if (told.progress) await job.progress(told.progress);
     if (told.headers) return job.headers;
     return told.type ? job.type : job.body;
   };

@@ -175,6 +175,9 @@ function worker(Settings $settings, array $told): void
             tell(unwanted: $job->id);
             throw new RuntimeException('unwanted');
         }
+        if (isset($told['progress'])) {
+            $job->progress($told['progress']);
+        }
         if (isset($told['sleep'])) {
             for ($until = microtime(true) + $told['sleep'] / 1000; ($left = $until - microtime(true)) > 0;) {
                 usleep((int) ($left * 1e6)); // a signal ends a sleep
@@ -182,9 +185,6 @@ function worker(Settings $settings, array $told): void
         }
         if (isset($told['exit'])) {
             posix_kill(posix_getpid(), SIGKILL);
-        }
-        if (isset($told['progress'])) {
-            $job->progress($told['progress']);
         }
         if (isset($told['headers'])) {
             return (object) $job->headers;

@@ -147,14 +147,14 @@ def worker():
             job.wait()
             tell(unwanted=job.id)
             raise job.cause
+        if told.get("progress"):
+            job.progress(told["progress"])
         if told.get("sleep"):
             time.sleep(told["sleep"] / 1000)
         if told.get("exit"):
             import os
 
             os._exit(1)
-        if told.get("progress"):
-            job.progress(told["progress"])
         if told.get("headers"):
             return job.headers or {}
         return job.type if told.get("type") else job.body

@@ -244,14 +244,15 @@ func work(o agent.Options, opts []gloom.Option) {
 			<-ctx.Done()
 			tell(map[string]any{"unwanted": job.ID})
 			return nil, context.Cause(ctx)
-		case t.Sleep != 0:
-			time.Sleep(ms(t.Sleep))
-		case t.Exit:
-			os.Exit(1)
 		case t.Progress != nil:
 			if err := job.Progress(t.Progress); err != nil {
 				return nil, err
 			}
+			time.Sleep(ms(t.Sleep))
+		case t.Sleep != 0:
+			time.Sleep(ms(t.Sleep))
+		case t.Exit:
+			os.Exit(1)
 		case t.Headers:
 			if job.Headers == nil {
 				return struct{}{}, nil
