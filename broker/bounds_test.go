@@ -78,6 +78,39 @@ func TestVanishedInSlices(t *testing.T) {
 	}
 }
 
+// TestVanishedHoldsUpNobody: whatever another submitter leaves behind in a type, the
+// job of one that stays is handed out with the next commands.
+func TestVanishedHoldsUpNobody(t *testing.T) {
+	for _, fair := range []bool{false, true} {
+		const n = 100_000
+		b := New(Config{Pages: &countingPages{}})
+		b.SetFair(0, []byte("echo"), fair)
+		s, other := b.AddSubmitter(), b.AddSubmitter()
+		id := make([]byte, 16)
+		for i := range n {
+			b.Submit(0, s, &Submission{ID: numbered(id, i), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
+		}
+		b.Submit(0, other, &Submission{ID: []byte("new"), Type: []byte("echo"), Body: []byte("1"), Retries: -1, Quiet: true})
+		b.Gone(0, s)
+		w := b.AddWorker()
+		given := func(fx []Effect) bool {
+			for i := range fx {
+				if fx[i].Op == OpJob {
+					return true
+				}
+			}
+			return false
+		}
+		done, ticks := given(b.Join(0, w, &Joining{Type: []byte("echo")})), 0
+		for ; !done && b.Next() <= 0; ticks++ {
+			done = given(b.Tick(0))
+		}
+		if !done || ticks > 2 {
+			t.Errorf("fair %v: handed out %v after %d ticks, want 2 at the most", fair, done, ticks)
+		}
+	}
+}
+
 // TestComingAndGoing: a submitter that floods, goes and comes again cannot
 // outrun the sweep, even if no tick comes.
 func TestComingAndGoing(t *testing.T) {

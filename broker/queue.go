@@ -236,6 +236,35 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	b.unlink(j)
 }
 
+// skipSteps is how many jobs one look skips: that is far less than to free them.
+const skipSteps = 64
+
+// skip takes the first job r of a queue out of it, which is abandoned, and those like it
+// that follow in its lane. They are freed later, as if they had been delayed.
+func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
+	if j.state == stSpilled {
+		b.sweep(h, r, j)
+		return
+	}
+	last := len(q.lanes) - 1
+	n := 0
+	for ; r != 0 && n < skipSteps; n++ {
+		if j = b.jobs.get(r); j.holding != h.no {
+			break
+		}
+		r, j.state, j.prev, j.next = j.next, stDelayed, 0, 0
+	}
+	if q.n -= n; r == 0 {
+		q.lanes = q.lanes[:last]
+	} else {
+		q.lanes[last].head = r
+		b.jobs.get(r).prev = 0
+	}
+	h.queued -= n
+	h.delayed += n
+	b.rank(q)
+}
+
 // unlink takes j out of the list of its next and prev.
 func (b *Broker) unlink(j *job) {
 	if j.next != 0 {

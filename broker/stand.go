@@ -376,7 +376,7 @@ func (b *Broker) front(k *jobType) *queue {
 			b.lose(h)
 		}
 		if h.dead {
-			b.sweep(h, r, j)
+			b.skip(q, h, r, j)
 			continue
 		}
 		if k.fair {
