@@ -8,10 +8,12 @@ import (
 	"math/bits"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 )
@@ -50,14 +52,32 @@ func (l *lite) open() (write, read *sql.DB, err error) {
 		return nil, nil, err
 	}
 	f.Close()
-	// Pages that change all the time are copied from the WAL every 16 MiB, not every 4.
-	const wal = "?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&"
+	wal := fmt.Sprintf("?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(%d)&", l.checkpoint())
 	name := "file:" + (&url.URL{Path: l.path}).EscapedPath() + wal + common
 	write, read = sql.OpenDB(&keeper{name: name}), sql.OpenDB(&keeper{name: name})
 	write.SetMaxOpenConns(1)
 	read.SetMaxOpenConns(4)
 	read.SetMaxIdleConns(4)
 	return write, read, nil
+}
+
+const (
+	pageSize = 4096
+	// maxWAL is after how many bytes the WAL is copied to the file: pages that change all
+	// the time are so less often than every 4 MiB, which is what SQLite does.
+	maxWAL = 16 << 20
+	// walShare is the part of its disk that the WAL takes at most. The WAL of a full disk
+	// cannot be copied, as the file has no room to grow: nothing is written any more.
+	walShare = 32
+)
+
+// checkpoint is after how many pages the WAL is copied to the file.
+func (l *lite) checkpoint() int64 {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(l.path), &disk); err != nil {
+		return maxWAL / pageSize
+	}
+	return max(1, min(maxWAL, int64(disk.Blocks)*int64(disk.Bsize)/walShare)/pageSize)
 }
 
 func (*lite) schema() []string {

@@ -1,0 +1,42 @@
+package store_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"gloom/cmd/serverlessd/job"
+	. "gloom/cmd/serverlessd/store"
+)
+
+// TestSmallDisk: what goes through a store may be many times what its disk holds, as
+// long as what it keeps is not.
+func TestSmallDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m,mode=700"); err != nil {
+		t.Skipf("a small disk is needed, and only root can mount one: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := Open("sqlite:" + filepath.Join(dir, "store.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := entry("a-x", "")
+	e.Payload = bytes.Repeat([]byte("x"), 1<<20)
+	ingest(t, s, e) // it is kept
+	for range 30 {
+		e.ID = ids.Next(1)
+		ingest(t, s, e)
+		run := take(t, s, sysid, "a-x", 1, ttl)[0].Run
+		end(t, s, sysid, Ending{Run: run, Fate: Archive, Code: job.CodeOK, Status: 200})
+		w := lax
+		w.KeepDone = 0
+		sweep(t, s, w)
+	}
+}
