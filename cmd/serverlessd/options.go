@@ -16,6 +16,7 @@ import (
 	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/engine"
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
 	"gloom/cmd/serverlessd/web"
 )
 
@@ -120,7 +121,7 @@ func (o *options) settle() error {
 		o.Stores = []string{engine.OwnStore(o.Dir)}
 	}
 	for _, err := range []error{
-		span("lock-ttl", o.LockTTL, time.Second, 24*time.Hour), span("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
+		span("lock-ttl", o.LockTTL, time.Second, store.MaxTTL), span("sweep", o.Sweep, 10*time.Millisecond, time.Hour),
 		span("retry-delay", o.RetryDelay, time.Millisecond, 24*time.Hour), span("retry-max", o.RetryMax, time.Millisecond, 24*time.Hour),
 		span("retry-for", o.RetryFor, 0, years), span("keep-done", o.KeepDone, 0, years), span("keep-unrun", o.KeepUnrun, time.Second, years),
 		span("job-timeout", o.JobTimeout, time.Millisecond, 24*time.Hour), span("job-cpu", o.JobCPU, 10*time.Millisecond, 24*time.Hour),

@@ -436,7 +436,10 @@ func (b *backend) sweepOnce() (more bool) {
 	if swept.Miscounted != nil {
 		b.log.Error().Strs("types", swept.Miscounted).Msg("the store's counts are not those of its jobs")
 	}
-	if swept.Freed+swept.Abandoned > 0 {
+	if swept.Righted > 0 {
+		b.log.Warn().Int("jobs", swept.Righted).Msg("the store's clock was ahead when it said until when these jobs wait; they wait no longer than was asked for")
+	}
+	if swept.Freed+swept.Abandoned+swept.Righted > 0 {
 		b.look()
 	}
 	return swept.More

@@ -22,8 +22,14 @@ type clock struct {
 	looked bool
 	untold bool          // nobody had told the store anything, nor was it set since
 	ahead  time.Duration // of the former, when it was looked at last
-	even   time.Duration // up since when it goes evenly
+	even   time.Duration // up since when it goes evenly, as far as is known
+	seen   time.Duration // up since when that was seen from here
 	told   time.Duration // up when the store was told last
+	// sets counts how often rows may have got times of a clock that was ahead: it was set
+	// back, or nobody had looked yet. Up to righted these have been looked for; sought is
+	// how far since.
+	sets, righted int
+	sought        place
 }
 
 // steady tells whether the store's clock has gone evenly for so long, or for an hour:
@@ -58,9 +64,14 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 	defer t.s.mu.Unlock()
 	switch {
 	case !c.looked:
-		c.even, c.untold = t.up-credit, untold
+		c.even, c.seen, c.untold = t.up-credit, t.up, untold
+		c.sets++
 	case (ahead - c.ahead).Abs() > max(ttl/4, maxJitter):
-		c.even, c.untold = t.up, false
+		if ahead < c.ahead {
+			c.sets++
+			c.sought = place{}
+		}
+		c.even, c.seen, c.untold = t.up, t.up, false
 	}
 	c.looked, c.ahead = true, ahead
 	if t.up-c.even >= settle && (c.told == 0 || t.up-c.told >= tellEvery) {
@@ -68,4 +79,15 @@ func (t *tx) steady(ttl, long time.Duration) (bool, error) {
 		t.later("INSERT INTO sq_meta (name, value) VALUES ('clock', ?)"+t.s.upsert("name", []string{"value"}, nil), t.now.UnixMilli())
 	}
 	return t.up-c.even >= min(long, settle) || c.untold && long <= ttl, nil
+}
+
+// latest is the latest time that the lock of somebody who lives may have: once the clock
+// was seen to go evenly for a ttl, each has renewed his.
+func (t *tx) latest(ttl time.Duration) time.Time {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	if t.up-t.s.clock.seen < ttl {
+		return archived(t.now)
+	}
+	return t.now.Add(MaxTTL)
 }

@@ -160,10 +160,15 @@ type Follow struct {
 	Payload []byte // without the newline
 }
 
+// MaxTTL is the longest that a lock may last. One that would last longer is of a clock
+// that was ahead, and expired.
+const MaxTTL = 24 * time.Hour
+
 // Sweeping says how long what is kept.
 type Sweeping struct {
 	RetryFor, KeepDone, KeepUnrun time.Duration
-	// TTL is that of locks: none expire for so long after the store's clock was set.
+	// TTL is that of locks, at most MaxTTL: none expire for so long after the store's
+	// clock was set.
 	// Nothing is abandoned, expired or purged for an hour after, or for as long as
 	// what is must be old, if that is less.
 	TTL     time.Duration
@@ -179,6 +184,7 @@ type Sweeping struct {
 // Swept is what a sweep did.
 type Swept struct {
 	Freed, Abandoned, Expired, Purged int
+	Righted                           int // they waited for a clock that was ahead
 	More                              bool
 	// Imbalance is by how many jobs the counts are off: 0, or there is a fault. Some
 	// types are looked at in a sweep; of these the Miscounted ones are off.

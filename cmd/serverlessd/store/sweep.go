@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"maps"
 	"slices"
 	"time"
@@ -11,12 +12,13 @@ import (
 
 // Sweep implements Store.
 func (s *SQL) Sweep(ctx context.Context, want Sweeping) (swept Swept, err error) {
-	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.abandon, s.expire, s.purge, s.forget, s.audit} {
+	for _, f := range []func(context.Context, Sweeping) (Swept, error){s.expireLocks, s.setRight, s.abandon, s.expire, s.purge, s.forget, s.audit} {
 		did, err := f(ctx, want)
 		swept.Freed += did.Freed
 		swept.Abandoned += did.Abandoned
 		swept.Expired += did.Expired
 		swept.Purged += did.Purged
+		swept.Righted += did.Righted
 		swept.Ended = append(swept.Ended, did.Ended...)
 		swept.Made = append(swept.Made, did.Made...)
 		swept.Imbalance += did.Imbalance
@@ -53,8 +55,8 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 		}
 		// Owners beginning with __ never expire.
 		for _, owners := range [][2]string{{"", "__"}, {"_`", "~"}} {
-			rows, err := t.hold("`lock` > ? AND `lock` < ? AND dt <= ? ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
-				owners[0], owners[1], at(t.now), want.Limit)
+			rows, err := t.hold("`lock` > ? AND `lock` < ? AND (dt <= ? OR dt > ?) ORDER BY `lock`, dt LIMIT ?"+s.skipLocked(),
+				owners[0], owners[1], at(t.now), at(t.latest(want.TTL)), want.Limit)
 			if err != nil {
 				return err
 			}
@@ -75,6 +77,87 @@ func (s *SQL) expireLocks(ctx context.Context, want Sweeping) (Swept, error) {
 		}
 		return nil
 	})
+}
+
+// place is a row among those that wait, in the order of dt and id.
+type place struct{ dt, id string }
+
+// sought is how many waiting jobs setRight looks at in a sweep, for each that it may change.
+const sought = 10
+
+// setRight has jobs wait no longer than was asked for, when a clock that was ahead has
+// said until when: it brings their times back by as much as it was. They are looked for
+// once, a slice in each sweep, from when that clock was set back or this store was opened.
+func (s *SQL) setRight(ctx context.Context, want Sweeping) (did Swept, err error) {
+	s.mu.Lock()
+	sets, righted, from := s.clock.sets, s.clock.righted, s.clock.sought
+	s.mu.Unlock()
+	if sets == righted {
+		return did, nil
+	}
+	var late []job.ID
+	var to place
+	var more bool
+	err = s.look(ctx, func(ctx context.Context, q querier, now time.Time) error {
+		late, to, more = nil, from, false
+		if to.dt == "" {
+			to.dt = at(now)
+		}
+		seen := 0
+		return each(ctx, q, heldColumns+"`lock` = '' AND dt >= ? AND (dt > ? OR id > ?) ORDER BY dt, id LIMIT ?",
+			[]any{to.dt, to.dt, to.id, sought * want.Limit}, func(r *sql.Rows) error {
+				if more = len(late) == want.Limit; more {
+					return nil
+				}
+				h, err := scanHeld(r)
+				if h.ahead(now, want.RetryFor) > 0 {
+					late = append(late, h.id)
+				}
+				seen++
+				to, more = place{at(h.dt), string(h.id)}, seen == sought*want.Limit
+				return err
+			})
+	})
+	if err != nil {
+		return did, err
+	}
+	if len(late) > 0 {
+		err = s.transact(ctx, "set right", func(t *tx) error {
+			rows, err := t.holdAll(late)
+			for _, h := range rows {
+				by := h.ahead(t.now, want.RetryFor)
+				if h.lock != "" || by <= 0 {
+					continue
+				}
+				back := func(then time.Time) string { return at(then.Add(-max(0, min(by, then.Sub(t.now))))) }
+				t.change(h, "dt = ?, create_dt = ?, first_dt = ?", back(h.dt), back(h.created), back(h.first))
+			}
+			return err
+		})
+		if err != nil {
+			return did, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clock.sets == sets { // else from the front again
+		if s.clock.sought = to; !more {
+			s.clock.righted = sets
+		}
+	}
+	did.More, did.Righted = more && len(late) > 0, len(late)
+	return did, nil
+}
+
+// ahead is by how much the clock was that a waiting job's times are of, as far as they
+// tell: no job was added or run in the future, nor is one put off for longer than it is
+// retried for.
+func (h *held) ahead(now time.Time, retryFor time.Duration) time.Duration {
+	by := max(h.created.Sub(now), h.first.Sub(now))
+	if wait := h.dt.Sub(now); by <= 0 && h.tries > 0 && wait > retryFor {
+		by = wait
+	}
+	return by
 }
 
 // give up a job.

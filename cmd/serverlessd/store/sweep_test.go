@@ -179,7 +179,7 @@ func TestClockJumps(t *testing.T) {
 		up += 30 * time.Second
 		equal(t, "soon after", sweep(t, s, w), none)
 	}
-	equal(t, "the lock of who renews it no more, once it is due", pass(s, 10*time.Minute).Freed, 1)
+	equal(t, "the locks of who renews them no more, once they are due, and four of a clock that was ahead", pass(s, 10*time.Minute).Freed, 5)
 	// Evenly, with new starts within an hour, and none of it at once.
 	pass(s, 7*time.Hour)
 	equal(t, "a-none", counts(t, s, "a-none"), Counts{Added: 1, Abandoned: 1})
@@ -197,6 +197,93 @@ func TestClockJumps(t *testing.T) {
 	s = open()
 	equal(t, "at first", pass(s, 50*time.Minute).Expired, 0)
 	equal(t, "then", pass(s, 20*time.Minute).Expired, 1)
+}
+
+// TestClockWasAhead: what was written while the store's clock was ahead waits for no
+// longer than was asked for once it is right, whether that is seen or was before the
+// start. The lock of who is lost is free within a day.
+func TestClockWasAhead(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, seen := range []bool{true, false} {
+		t.Run(fmt.Sprint("seen=", seen), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store.db")
+			var set, up time.Duration
+			start := time.Now()
+			open := func() Store {
+				s := OpenAt(path, func() time.Time { return start.Add(up + set) }, func() time.Duration { return up })
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			s := open()
+			w := Sweeping{RetryFor: 6 * time.Hour, KeepDone: 14 * day, KeepUnrun: 30 * day, TTL: time.Minute, Limit: 2,
+				Handled: func(string) bool { return true }}
+			add := func(jobtype string, delay time.Duration) {
+				host := start.Add(up + set)
+				e := journal.Entry{ID: ids.Next(1), Jobtype: jobtype, Payload: []byte("1"), Accepted: host, End: 1}
+				if delay > 0 {
+					e.Due = host.Add(delay)
+				}
+				segments++
+				if _, err := s.Ingest(t.Context(), journal.Range{Segment: fmt.Sprint("s", segments), To: 1}, []journal.Entry{e}, func() time.Time { return host }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again := func(jobtype string, fate Fate) {
+				end(t, s, sysid, Ending{Run: take(t, s, sysid, jobtype, 1, time.Minute)[0].Run, Fate: fate, Code: job.CodeError, Status: 500, Delay: time.Minute})
+			}
+			add("a-tried", 0)
+			again("a-tried", Again)
+			add("a-undone", 0)
+			for range 25 {
+				add("a-asked", 2*day)
+			}
+			up += 2 * time.Minute
+			sweep(t, s, w)
+			set = 3 * day
+			add("a-fresh", 0)
+			add("a-later", time.Hour)
+			add("a-lost", 0)
+			add("a-failed", 0)
+			again("a-tried", Again)
+			again("a-failed", Again)
+			again("a-undone", GiveBack)
+			take(t, s, other, "a-lost", 1, time.Minute)
+			if err := s.Reserve(t.Context(), other, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if seen {
+				sweep(t, s, w)
+			}
+			if set = 0; !seen {
+				s = open()
+			}
+			pass := func(d time.Duration) {
+				for end := up + d; up < end; up += min(5*time.Minute, end-up) {
+					for did := sweep(t, s, w); did.More; did = sweep(t, s, w) {
+					}
+				}
+			}
+			pass(2 * time.Minute)
+			waiting := func(jobtype string) string {
+				c := counts(t, s, jobtype)
+				return fmt.Sprint(jobtype, " ", c.Waiting, c.Deferred, c.Running)
+			}
+			equal(t, "asked for", []string{waiting("a-asked"), waiting("a-later")}, []string{"a-asked 0 25 0", "a-later 0 1 0"})
+			pass(15 * time.Minute)
+			for _, jobtype := range []string{"a-fresh", "a-tried", "a-undone", "a-failed"} {
+				equal(t, "due", waiting(jobtype), jobtype+" 1 0 0")
+			}
+			pass(time.Hour)
+			equal(t, "in an hour", waiting("a-later"), "a-later 1 0 0")
+			equal(t, "locked", waiting("a-lost"), "a-lost 1 0 0")
+			if err := s.Reserve(t.Context(), other, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "asked for", waiting("a-asked"), "a-asked 0 25 0")
+			pass(2 * day)
+			equal(t, "in two days", waiting("a-asked"), "a-asked 25 0 0")
+		})
+	}
 }
 
 // TestAudit: counts that are not those of the jobs are found, whatever made them so,

@@ -148,6 +148,7 @@ type held struct {
 	jobtype  string
 	lock     string
 	dt       time.Time
+	created  time.Time
 	first    time.Time
 	tries    int
 	fence    int64
@@ -155,14 +156,14 @@ type held struct {
 	exitcode int
 }
 
-const heldColumns = "SELECT id, type, `lock`, dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
+const heldColumns = "SELECT id, type, `lock`, dt, create_dt, first_dt, tries, fence, code, exitcode FROM sq_jobs WHERE "
 
 func scanHeld(r *sql.Rows) (h held, err error) {
-	var dt, first moment
+	var dt, created, first moment
 	var code sql.NullString
 	var exit sql.NullInt64
-	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &first, &h.tries, &h.fence, &code, &exit)
-	h.dt, h.first, h.code, h.exitcode = dt.time(), first.time(), code.String, int(exit.Int64)
+	err = r.Scan((*string)(&h.id), &h.jobtype, &h.lock, &dt, &created, &first, &h.tries, &h.fence, &code, &exit)
+	h.dt, h.created, h.first, h.code, h.exitcode = dt.time(), created.time(), first.time(), code.String, int(exit.Int64)
 	return h, err
 }
 
