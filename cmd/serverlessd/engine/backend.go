@@ -65,14 +65,13 @@ func newBackend(e *Engine, s store.Store) *backend {
 // note keeps whether the store is reachable, and does what a loop has asked it to do;
 // it returns the error.
 func (b *backend) note(what string, err error) error {
-	if err != nil && (!errors.Is(err, store.ErrAway) || b.e.life.Err() != nil) {
-		return err
-	}
-	if err == nil || errors.Is(err, store.ErrUnwell) {
+	switch {
+	case err != nil && b.e.life.Err() != nil, errors.Is(err, store.ErrTaken):
+	case errors.Is(err, store.ErrAway) && !errors.Is(err, store.ErrUnwell):
+		b.answers(err)
+	default: // it does, or refuses; or what it refused cannot be set aside
 		b.ail(what, err)
 		b.answers(nil)
-	} else {
-		b.answers(err)
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	defer cancel()
 	began := time.Now()
 	before, err := ingest(ctx, b.store, r)
-	if b.ingested(err) != nil {
+	if b.note("bring jobs from the journal to the store", err) != nil {
 		r.Cancel()
 	} else if err := r.Sync(); err != nil { // the store knows that it has them
 		e.log.Warn().Err(err).Msg("a piece of the journal will be ingested again, without effect")
@@ -136,15 +136,6 @@ func (b *backend) bring(r *journal.Reservation) bool {
 	}
 	b.look()
 	return true
-}
-
-// ingested is note for a piece of the journal, which may be what fails.
-func (b *backend) ingested(err error) error {
-	const what = "bring jobs from the journal to the store"
-	if err != nil && !errors.Is(err, store.ErrAway) && b.e.life.Err() == nil {
-		b.ail(what, err)
-	}
-	return b.note(what, err)
 }
 
 // ingest puts a piece of a journal into a store, but for what that will never take:

@@ -224,7 +224,7 @@ func (e *Engine) take(p *plan) bool {
 	defer cancel()
 	began := time.Now()
 	taken, err := p.b.store.Take(ctx, store.Taking{Sysid: sysid, Jobtype: p.due.Jobtype, N: p.size * p.batches, Bytes: takeBytes, TTL: e.cfg.LockTTL, RetryFor: e.cfg.RetryFor})
-	if errors.Is(err, store.ErrUnwell) {
+	if err != nil && (errors.Is(err, store.ErrUnwell) || !errors.Is(err, store.ErrAway)) {
 		p.b.ail(taking, err)
 		return false
 	}

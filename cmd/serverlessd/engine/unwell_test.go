@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"gloom/cmd/serverlessd/job"
+	"gloom/cmd/serverlessd/store"
 	"gloom/cmd/throwaway"
 )
 
@@ -97,6 +100,62 @@ func TestUnwellForTaking(t *testing.T) {
 	})
 	if err := e.Delete(t.Context(), id); err != nil {
 		t.Fatal(err)
+	}
+	until(t, "all is well", e.Health)
+}
+
+// tight is a store whose packets are too small for some calls.
+type tight struct {
+	store.Store
+	taking, renewing, ending atomic.Bool
+}
+
+var errTight = errors.New("larger than max_allowed_packet")
+
+func (s *tight) Take(ctx context.Context, want store.Taking) ([]store.Taken, error) {
+	if s.taking.Load() {
+		return nil, errTight
+	}
+	return s.Store.Take(ctx, want)
+}
+
+func (s *tight) Renew(ctx context.Context, sysid string, ttl time.Duration, runs []store.Run) ([]store.Run, error) {
+	if s.renewing.Load() {
+		return nil, errTight
+	}
+	return s.Store.Renew(ctx, sysid, ttl, runs)
+}
+
+func (s *tight) End(ctx context.Context, sysid string, ends []store.Ending) ([]bool, error) {
+	if s.ending.Load() {
+		return nil, errTight
+	}
+	return s.Store.End(ctx, sysid, ends)
+}
+
+// TestTooSmall: a store that has no room for what every daemon writes is not well, which
+// is told; all goes on once it has.
+func TestTooSmall(t *testing.T) {
+	g := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	s := &tight{Store: g.Store}
+	g.Store = s
+	e := runningAs(t, t.TempDir(), func(cfg *Config) { cfg.LockTTL = time.Second }, g)
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-x", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	for what, refuses := range map[string]*atomic.Bool{taking: &s.taking, renewing: &s.renewing, "write how jobs ended": &s.ending} {
+		until(t, "all is well", e.Health)
+		refuses.Store(true)
+		id := add(t, e, "a-x", "1")[0]
+		until(t, "it is told", func() error {
+			if err := e.Health(); !errors.Is(err, errTight) || !strings.Contains(err.Error(), what) {
+				return fmt.Errorf("health: %v", err)
+			}
+			return nil
+		})
+		refuses.Store(false)
+		reaches(t, e, id, job.Succeeded)
 	}
 	until(t, "all is well", e.Health)
 }
