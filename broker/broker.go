@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
+
+	"gloom/broker/container"
 )
 
 // Broker is the core's state. It is not safe for concurrent use.
@@ -20,40 +22,40 @@ type Broker struct {
 	timerNo uint64 // orders timers of the same instant
 	rng     *rand.PCG
 
-	jobs    table[job]
-	timings table[timing]
-	slabs   slabs
+	jobs    container.Table[job]
+	timings container.Table[timing]
+	slabs   container.Slabs
 	big     map[uint32][]byte // bodies kept by reference, by record
-	index   index
+	index   container.Index
 
 	bigBytes int64
 	bytes    int64 // weight of all jobs held
 
 	total       Ledger
-	types       slots[jobType]
+	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
 	// Types that nobody uses, least recently used first: deadTypes while dead
 	// letters of them are kept, keptTypes those that are never forgotten.
-	spareTypes, deadTypes, keptTypes ring[jobType]
+	spareTypes, deadTypes, keptTypes container.Ring[jobType]
 	forgotten                        Ledger // of types known no more
 	otherStats                       TypeStats
 
-	pools      slots[pool]
+	pools      container.Slots[pool]
 	poolsByKey map[string]*pool
-	pairs      table[pair]
+	pairs      container.Table[pair]
 	unjudged   int    // pairings of types and pools that are to be judged
 	births     uint64 // of types and pools
 	poolBytes  int64  // what pools occupy, see pool.bytes
 	lines      uint64 // how often a worker stood in line
 	// idleTypes and idlePools are those with idle workers.
-	idleTypes ring[jobType]
-	idlePools ring[pool]
+	idleTypes container.Ring[jobType]
+	idlePools container.Ring[pool]
 
-	groups      slots[group]
-	groupIndex  index // by name, of group.no + 1
-	sets        slots[groupSet]
-	setIndex    index // by setKey, of groupSet.no + 1
+	groups      container.Slots[group]
+	groupIndex  container.Index // by name, of group.no + 1
+	sets        container.Slots[groupSet]
+	setIndex    container.Index // by setKey, of groupSet.no + 1
 	groupsThere int
 	groupNames  int64 // bytes of names of groups
 	limits      int64 // that all groups have, as their memory has room for
@@ -65,18 +67,18 @@ type Broker struct {
 	revising    int    // changes of rules that not all groups follow yet
 	ruled       uint64 // numbers changes of rules
 
-	queues      slots[queue]
+	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
-	tenants     slots[tenant]
+	tenants     container.Slots[tenant]
 	turns       uint64 // numbers what tenants were served
-	pens        slots[pen]
-	opened      heap // groups that are open and have parked pens, by their best job
+	pens        container.Slots[pen]
+	opened      container.Heap // groups that are open and have parked pens, by their best job
 
-	holdings      slots[holding]
+	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
 	// unused are empty holdings that are kept, by when they became so; with what is
 	// around them they occupy unusedBytes.
-	unused      ring[holding]
+	unused      container.Ring[holding]
 	unusedBytes int64
 	unswept     int // jobs of submitters that went, which still are to be freed
 
@@ -100,11 +102,11 @@ type Broker struct {
 	// submitters and workers count the living ones.
 	submitters, workers int
 
-	timers heap
+	timers container.Heap
 	// touched lists the types to be matched at the end of the command.
 	touched      []*jobType
 	touchedPools []*pool
-	ripe         heap // types met of these, that may have jobs and workers, by their best job
+	ripe         container.Heap // types met of these, that may have jobs and workers, by their best job
 	// lapses and looks count jobs past their deadline and what cannot be handed out that
 	// this command met; unfinished: it left some to the next one.
 	lapses, looks int
@@ -121,13 +123,13 @@ type Broker struct {
 	overdueRuns  int
 	overdueBytes int64
 	// stalled are the workers that have overdue runs, by when the first came.
-	stalled ring[worker]
+	stalled container.Ring[worker]
 	// outcomes counts kept outcomes, outcomeBytes what they weigh.
 	outcomes     int
 	outcomeBytes int64
 
 	// borrowed finds the runs of other brokers' jobs by worker and id.
-	borrowed     index
+	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
 	// watching: movedTypes and movedPools list what moves.
@@ -146,7 +148,7 @@ type peer struct {
 // New returns a core without peers and jobs.
 func New(cfg Config) *Broker {
 	if cfg.Pages == nil {
-		cfg.Pages = heapPages{}
+		cfg.Pages = container.HeapPages{}
 	}
 	if cfg.Credit <= 0 {
 		cfg.Credit = math.MaxInt64
@@ -161,36 +163,36 @@ func New(cfg Config) *Broker {
 		rng:   rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15),
 		peers: make([]peer, 1),
 	}
-	b.jobs.pages, b.timings.pages, b.pairs.pages, b.slabs.pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
+	b.jobs.Pages, b.timings.Pages, b.pairs.Pages, b.slabs.Pages = cfg.Pages, cfg.Pages, cfg.Pages, cfg.Pages
 	seed := maphash.MakeSeed()
-	b.index.seed, b.groupIndex.seed, b.setIndex.seed, b.borrowed.seed = seed, seed, seed, seed
-	b.groupIndex.equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.all[r-1].name, name) }
-	b.setIndex.equal = func(r uint32, key []byte) bool { return b.sets.all[r-1].named(key) }
-	b.index.equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.get(r)), id) }
-	b.borrowed.equal = func(r uint32, key []byte) bool {
-		j := b.jobs.get(r)
+	b.index.Seed, b.groupIndex.Seed, b.setIndex.Seed, b.borrowed.Seed = seed, seed, seed, seed
+	b.groupIndex.Equal = func(r uint32, name []byte) bool { return bytes.Equal(b.groups.At(r-1).name, name) }
+	b.setIndex.Equal = func(r uint32, key []byte) bool { return b.sets.At(r - 1).named(key) }
+	b.index.Equal = func(r uint32, id []byte) bool { return bytes.Equal(b.id(b.jobs.Get(r)), id) }
+	b.borrowed.Equal = func(r uint32, key []byte) bool {
+		j := b.jobs.Get(r)
 		return j.worker == binary.LittleEndian.Uint32(key) && bytes.Equal(b.id(j), key[4:])
 	}
-	b.slabs.lives = func(r, slab, off uint32) bool {
-		if !b.jobs.has(r) {
+	b.slabs.Lives = func(r, slab, off uint32) bool {
+		if !b.jobs.Has(r) {
 			return false
 		}
-		j := b.jobs.get(r)
+		j := b.jobs.Get(r)
 		return j.state != stFree && j.slab == slab && j.off == off
 	}
-	b.slabs.place = func(r, slab, off uint32) {
-		j := b.jobs.get(r)
+	b.slabs.Place = func(r, slab, off uint32) {
+		j := b.jobs.Get(r)
 		j.slab, j.off = slab, off
 	}
 	b.place.standing, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeStanding, b.placeJob, b.placePair, b.placeSpill, b.placeAge
-	b.timers = heap{place: b.placeTimer, held: &b.heapBytes}
-	b.ripe = heap{place: b.placeRipe, held: &b.heapBytes}
-	b.opened = heap{place: b.placeOpened, held: &b.heapBytes}
+	b.timers = container.Heap{Place: b.placeTimer, Held: &b.heapBytes}
+	b.ripe = container.Heap{Place: b.placeRipe, Held: &b.heapBytes}
+	b.opened = container.Heap{Place: b.placeOpened, Held: &b.heapBytes}
 	return b
 }
 
-func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.get(r).next = uint32(pos) }
-func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.get(r).prev = uint32(pos) }
+func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.Get(r).next = uint32(pos) }
+func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.Get(r).prev = uint32(pos) }
 
 // begin opens a command.
 func (b *Broker) begin(now int64) {
@@ -198,7 +200,7 @@ func (b *Broker) begin(now int64) {
 		b.now = now
 	}
 	b.fx, b.reasons = b.fx[:0], b.reasons[:0]
-	b.slabs.settle()
+	b.slabs.Settle()
 }
 
 // end closes a command.
@@ -206,14 +208,14 @@ func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.do(&b.chores, choreSteps)
 	}
-	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.n > 0 && b.idleTypes.n+b.idlePools.n > 0 {
+	if len(b.touched)+len(b.touchedPools) > 0 || b.unfinished || b.opened.Len() > 0 && b.idleTypes.Len()+b.idlePools.Len() > 0 {
 		b.match()
 	}
-	if b.deadTypes.n > 0 {
+	if b.deadTypes.Len() > 0 {
 		b.yield()
 	}
-	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.n > 0 {
-		b.forgetType(b.spareTypes.first())
+	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {
+		b.forgetType(b.spareTypes.First())
 	}
 	b.verify()
 	return b.fx

@@ -24,8 +24,8 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.hash(q.ID), q.ID)
-	if r == 0 || !b.reaches(sub, b.holder(b.jobs.get(r)), b.jobs.get(r)) {
+	r := b.find(b.index.Hash(q.ID), q.ID)
+	if r == 0 || !b.reaches(sub, b.holder(b.jobs.Get(r)), b.jobs.Get(r)) {
 		b.refuse(p, UnknownID, q.ID, Reason{Why: NotChangeable})
 		return b.end()
 	}
@@ -33,7 +33,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 		b.refuse(p, c, q.ID, reason)
 		return b.end()
 	}
-	b.ok(p, b.id(b.jobs.get(r)))
+	b.ok(p, b.id(b.jobs.Get(r)))
 	return b.end()
 }
 
@@ -41,7 +41,7 @@ func (b *Broker) Change(now int64, p Peer, q *Changing) []Effect {
 // was refused.
 func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 	b.begin(now)
-	r := b.find(b.index.hash(q.ID), q.ID)
+	r := b.find(b.index.Hash(q.ID), q.ID)
 	if r == 0 {
 		return b.end(), UnknownID, Reason{Why: NotWaiting}
 	}
@@ -50,7 +50,7 @@ func (b *Broker) Amend(now int64, q *Changing) ([]Effect, Code, Reason) {
 }
 
 func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	switch {
 	case j.state == stEnded || j.state == stRunning && b.unwanted(j):
 		return UnknownID, Reason{Why: HasEnded}
@@ -66,7 +66,7 @@ func (b *Broker) change(r uint32, q *Changing) (Code, Reason) {
 	since, until := j.since, int64(0)
 	delayed := j.state == stDelayed
 	if delayed {
-		until = b.timings.get(j.timing).delay
+		until = b.timings.Get(j.timing).delay
 	}
 	if q.Delay >= 0 {
 		until = b.now + int64(q.Delay)

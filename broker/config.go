@@ -1,10 +1,21 @@
 package broker
 
-import "time"
+import (
+	"time"
+
+	"gloom/broker/container"
+)
 
 // JobOverhead is what a held job counts against limits on bytes beside its id
 // and body: its record, its share of the index and of the slabs' waste.
 const JobOverhead = 128
+
+// Checking tells whether invariants are swept after each command: the build tag of that
+// name is set.
+const Checking = container.Checking
+
+// Pages provides the memory of records, ids and bodies.
+type Pages = container.Pages
 
 // Config holds the core's limits and defaults. A limit of 0 means none.
 type Config struct {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -42,7 +43,7 @@ func (d *DeadLetter) weight() int64 {
 // letter is a dead letter and its place among all by age.
 type letter struct {
 	DeadLetter
-	aged link[letter]
+	aged container.Link[letter]
 }
 
 // shelf has the letters of a type by their numbers, in blocks: to take one out costs the
@@ -118,7 +119,7 @@ func (s *shelf) remove(l *letter) {
 // deadLetters keeps the latest failed jobs: so many per type, so many bytes in
 // all, for so long. Types hold their own; this list has all by age.
 type deadLetters struct {
-	byAge ring[letter]
+	byAge container.Ring[letter]
 	bytes int64
 	// pushed is how many were dropped, or not kept at all, for want of room.
 	pushed uint64
@@ -138,7 +139,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 		Retries: int(j.retries), Submitted: j.at, Failed: b.now,
 	}}
 	if j.timing != 0 {
-		t := b.timings.get(j.timing)
+		t := b.timings.Get(j.timing)
 		l.Timeout, l.Backoff = time.Duration(t.timeout), time.Duration(t.backoff)
 	}
 	if l.Body = b.body(r, j); j.flags&flagBig == 0 {
@@ -154,7 +155,7 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 	}
 	d.last = l.No
 	k.dead.add(l)
-	d.byAge.push(&l.aged, l)
+	d.byAge.Push(&l.aged, l)
 	d.bytes += l.weight()
 	for d.bytes > c.DeadBytes {
 		d.pushed++
@@ -167,28 +168,28 @@ func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
 	b.wake(k)
 	k.dead.remove(l)
 	b.rest(k)
-	d.byAge.remove(&l.aged)
+	d.byAge.Remove(&l.aged)
 	d.bytes -= l.weight()
 }
 
 func (d *deadLetters) dropOldest(b *Broker) {
-	l := d.byAge.first()
+	l := d.byAge.First()
 	d.drop(b, b.typesByName[string(l.Type)], l)
 }
 
 // age forgets what failed before the given time.
 func (d *deadLetters) age(b *Broker, before int64) {
-	for n := 0; n < tickTimers && d.byAge.n > 0 && d.byAge.first().Failed <= before; n++ {
+	for n := 0; n < tickTimers && d.byAge.Len() > 0 && d.byAge.First().Failed <= before; n++ {
 		d.dropOldest(b)
 	}
 }
 
 // next is when the oldest letter is to be forgotten.
 func (d *deadLetters) next(age int64) int64 {
-	if d.byAge.n == 0 {
+	if d.byAge.Len() == 0 {
 		return Never
 	}
-	return d.byAge.first().Failed + age
+	return d.byAge.First().Failed + age
 }
 
 // LetterFilter says which dead letters are meant. What is not set fits all.
@@ -354,7 +355,7 @@ func (b *Broker) WalkLetters(now int64, name []byte, w *LetterWalk, again bool) 
 }
 
 // DeadCount returns how many failed jobs are kept in all, and their bytes.
-func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.n, b.dead.bytes }
+func (b *Broker) DeadCount() (int, int64) { return b.dead.byAge.Len(), b.dead.bytes }
 
 // DeadPushed returns how many failed jobs are not kept any more, or never were, because
 // there was no room for them within DeadLetters and DeadBytes.

@@ -20,7 +20,7 @@
 // A job is a record of fixed size without pointers in a chunked table. Its id,
 // headers and body lie in byte slabs beside it; a body of 128 KiB and more has
 // memory of its own. What only jobs with some deadline need is in a second
-// table (timing). An index finds jobs by id.
+// table (timing). An index finds jobs by id. These structures are in container.
 //
 // A holding is what one submitter has in one queue: lists of its jobs, counts
 // and bytes. When the submitter goes its holdings are marked. Then its ids are

@@ -17,20 +17,20 @@ const expelJobs = 1024
 func (b *Broker) Expel(now int64) ([]Effect, bool) {
 	b.begin(now)
 	b.draining, b.expelling = true, true
-	for n := 0; n < expelJobs && int(b.drainNext>>tableShift) < len(b.jobs.chunks); b.drainNext++ {
+	for n := 0; n < expelJobs && b.drainNext < b.jobs.End(); b.drainNext++ {
 		r := b.drainNext
-		if b.jobs.chunks[r>>tableShift] == nil {
-			b.drainNext |= tableChunk - 1
+		if !b.jobs.Has(r) {
+			b.drainNext = b.jobs.Behind(r) - 1
 			continue
 		}
-		j := b.jobs.get(r)
+		j := b.jobs.Get(r)
 		if j.state == stFree || j.state == stOverdue || j.state == stEnded || b.abandoned(j) {
 			continue
 		}
 		n++
 		b.expel(r, j)
 	}
-	more := int(b.drainNext>>tableShift) < len(b.jobs.chunks)
+	more := b.drainNext < b.jobs.End()
 	return b.end(), more
 }
 

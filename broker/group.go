@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"unsafe"
+
+	"gloom/broker/container"
 )
 
 // group is what jobs of all types belong to that name it. It is there while a
@@ -24,10 +26,10 @@ type group struct {
 	timer int32 // in Broker.timers, -1
 	// parked are pens out of the lines of their types, by their best job; opened is its
 	// place in Broker.opened while it is open and still has some, -1.
-	parked heap
+	parked container.Heap
 	opened int32
 	// guarded are the fair types whose next job it has.
-	guarded ring[jobType]
+	guarded container.Ring[jobType]
 }
 
 // limit is what a rule says, for one group.
@@ -120,9 +122,9 @@ func (b *Broker) setFor(names [][]byte) *groupSet {
 	}
 	key := setKey(b.scratch[:0], names)
 	b.scratch = key
-	hash := b.setIndex.hash(key)
-	if r := b.setIndex.find(hash, key); r != 0 {
-		return b.sets.all[r-1]
+	hash := b.setIndex.Hash(key)
+	if r := b.setIndex.Find(hash, key); r != 0 {
+		return b.sets.At(r - 1)
 	}
 	s := &groupSet{}
 	for _, name := range names {
@@ -131,15 +133,15 @@ func (b *Broker) setFor(names [][]byte) *groupSet {
 		s.groups = append(s.groups, g)
 		s.bytes += int64(len(name))
 	}
-	s.no = b.sets.add(s)
-	b.setIndex.insert(hash, s.no+1)
+	s.no = b.sets.Add(s)
+	b.setIndex.Insert(hash, s.no+1)
 	return s
 }
 
 func (b *Broker) dropSet(s *groupSet) {
 	b.scratch = setKey(b.scratch[:0], s.names())
-	b.setIndex.remove(b.setIndex.hash(b.scratch), s.no+1)
-	b.sets.drop(s.no)
+	b.setIndex.Remove(b.setIndex.Hash(b.scratch), s.no+1)
+	b.sets.Drop(s.no)
 	for _, g := range s.groups {
 		g.sets--
 		b.review(g)
@@ -151,17 +153,17 @@ func (b *Broker) groupNamed(name []byte) *group {
 		return g
 	}
 	g := &group{name: append([]byte(nil), name...), timer: -1, opened: -1}
-	g.parked = heap{place: b.place.standing, held: &b.heapBytes}
+	g.parked = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
 	b.groupNames += int64(len(name))
-	g.no = b.groups.add(g)
-	b.groupIndex.insert(b.groupIndex.hash(g.name), g.no+1)
+	g.no = b.groups.Add(g)
+	b.groupIndex.Insert(b.groupIndex.Hash(g.name), g.no+1)
 	b.applyRules(g)
 	return g
 }
 
 func (b *Broker) findGroup(name []byte) *group {
-	if r := b.groupIndex.find(b.groupIndex.hash(name), name); r != 0 {
-		return b.groups.all[r-1]
+	if r := b.groupIndex.Find(b.groupIndex.Hash(name), name); r != 0 {
+		return b.groups.At(r - 1)
 	}
 	return nil
 }
@@ -291,8 +293,8 @@ func (b *Broker) review(g *group) {
 	switch {
 	case by != nil && !g.shut:
 		g.shut = true
-		for g.guarded.n > 0 {
-			k := g.guarded.first()
+		for g.guarded.Len() > 0 {
+			k := g.guarded.First()
 			b.watch(k, nil)
 			b.touch(k)
 		}
@@ -316,11 +318,11 @@ func (b *Broker) review(g *group) {
 	}
 	b.setGroupTimer(g, at)
 	if !there && g.sets == 0 {
-		g.parked.release()
-		b.groupIndex.remove(b.groupIndex.hash(g.name), g.no+1)
+		g.parked.Release()
+		b.groupIndex.Remove(b.groupIndex.Hash(g.name), g.no+1)
 		b.groupNames -= int64(len(g.name))
 		b.limits -= int64(cap(g.limits))
-		b.groups.drop(g.no)
+		b.groups.Drop(g.no)
 	}
 }
 
@@ -328,17 +330,17 @@ func (b *Broker) review(g *group) {
 func (b *Broker) setGroupTimer(g *group, at int64) {
 	switch {
 	case at == 0 && g.timer >= 0:
-		b.timers.remove(g.timer)
+		b.timers.Remove(g.timer)
 		g.timer = -1
 	case at != 0 && g.timer < 0:
-		b.timers.push(b.timerEntry(at, g.no|groupTimer))
-	case at != 0 && int64(b.timers.at(int(g.timer)).a) != at:
-		b.timers.fix(g.timer, b.timerEntry(at, g.no|groupTimer))
+		b.timers.Push(b.timerEntry(at, g.no|groupTimer))
+	case at != 0 && int64(b.timers.At(int(g.timer)).A) != at:
+		b.timers.Fix(g.timer, b.timerEntry(at, g.no|groupTimer))
 	}
 }
 
 // groupBytes is what groups, their sets, tenants and pens occupy.
 func (b *Broker) groupBytes() int64 {
-	return int64(b.groups.n())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.n())*groupSetSize +
-		int64(b.tenants.n())*tenantSize + int64(b.pens.n())*penSize
+	return int64(b.groups.Len())*groupSize + b.groupNames + b.limits*int64(unsafe.Sizeof(limit{})) + int64(b.sets.Len())*groupSetSize +
+		int64(b.tenants.Len())*tenantSize + int64(b.pens.Len())*penSize
 }

@@ -145,10 +145,10 @@ func TestGroupsComeAndGo(t *testing.T) {
 	if n := b.GroupCount(); n != 0 {
 		t.Errorf("%d groups are there", n)
 	}
-	for b.unused.n > 0 {
-		b.dropHolding(b.unused.first())
+	for b.unused.Len() > 0 {
+		b.dropHolding(b.unused.First())
 	}
-	if n := []int{b.groups.n(), b.sets.n(), b.queues.n(), b.holdings.n(), b.tenants.n(), b.pens.n(), int(b.unusedBytes), b.timers.n}; slices.Max(n) > 0 {
+	if n := []int{b.groups.Len(), b.sets.Len(), b.queues.Len(), b.holdings.Len(), b.tenants.Len(), b.pens.Len(), int(b.unusedBytes), b.timers.Len()}; slices.Max(n) > 0 {
 		t.Errorf("groups, sets, queues, holdings, tenants, pens, bytes and timers are left: %v", n)
 	}
 	if kept := heapNow() - before; kept > 8<<20 {

@@ -1,6 +1,10 @@
 package broker
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"gloom/broker/container"
+)
 
 // holding is what one submitter has in one queue: what is counted of its jobs, and
 // whether it has gone. Detached jobs are held by nobody.
@@ -23,9 +27,9 @@ type holding struct {
 	// is who may attach.
 	keep   bool
 	owner  uint64
-	origin Peer          // see holdingKey
-	at     int           // place in sub.holdings
-	unused link[holding] // in Broker.unused
+	origin Peer                    // see holdingKey
+	at     int                     // place in sub.holdings
+	unused container.Link[holding] // in Broker.unused
 }
 
 // holdingKey tells holdings apart.
@@ -61,7 +65,7 @@ func (h *holding) held() int { return h.jobs.n + h.runs.n }
 func (b *Broker) own(l *list, r uint32, j *job) {
 	j.older, j.younger = l.tail, 0
 	if l.tail != 0 {
-		b.jobs.get(l.tail).younger = r
+		b.jobs.Get(l.tail).younger = r
 	} else {
 		l.head = r
 	}
@@ -71,12 +75,12 @@ func (b *Broker) own(l *list, r uint32, j *job) {
 
 func (b *Broker) disown(l *list, j *job) {
 	if j.older != 0 {
-		b.jobs.get(j.older).younger = j.younger
+		b.jobs.Get(j.older).younger = j.younger
 	} else {
 		l.head = j.younger
 	}
 	if j.younger != 0 {
-		b.jobs.get(j.younger).older = j.older
+		b.jobs.Get(j.younger).older = j.older
 	} else {
 		l.tail = j.older
 	}
@@ -85,7 +89,7 @@ func (b *Broker) disown(l *list, j *job) {
 }
 
 // holder is who holds a job.
-func (b *Broker) holder(j *job) *holding { return b.holdings.all[j.holding] }
+func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 
 // lost: nobody waits for its jobs any more.
 func (h *holding) lost() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
@@ -130,7 +134,7 @@ func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 
 func (b *Broker) newHolding(key holdingKey) *holding {
 	h := &holding{sub: key.sub, queue: key.queue, kind: key.queue.kind, keep: key.keep, origin: key.origin}
-	h.no = b.holdings.add(h)
+	h.no = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
 	b.wake(h.kind)
@@ -218,19 +222,19 @@ func (b *Broker) emptied(h *holding) {
 		if h.sub != nil {
 			h.sub.unused++
 		}
-		b.unused.push(&h.unused, h)
+		b.unused.Push(&h.unused, h)
 		b.unusedBytes += h.around()
 		h.kind.holdings--
 		b.rest(h.kind)
 		for most := b.mostUnused(); b.unusedBytes > most; {
-			b.dropHolding(b.unused.first())
+			b.dropHolding(b.unused.First())
 		}
 	}
 }
 
 // use lets a holding be used that may be among the unused.
 func (b *Broker) use(h *holding) {
-	if h.unused.in() {
+	if h.unused.In() {
 		b.outOfUnused(h)
 		h.kind.holdings++
 		b.wake(h.kind)
@@ -242,7 +246,7 @@ func (b *Broker) outOfUnused(h *holding) {
 	if h.sub != nil {
 		h.sub.unused--
 	}
-	b.unused.remove(&h.unused)
+	b.unused.Remove(&h.unused)
 	b.unusedBytes -= h.around()
 }
 
@@ -265,7 +269,7 @@ func (h *holding) around() int64 {
 
 // dropHolding forgets an empty holding.
 func (b *Broker) dropHolding(h *holding) {
-	if h.unused.in() {
+	if h.unused.In() {
 		b.outOfUnused(h)
 	} else {
 		h.kind.holdings--
@@ -274,7 +278,7 @@ func (b *Broker) dropHolding(h *holding) {
 	if !h.dead && (h.sub != nil || !h.keep) {
 		b.unlist(h)
 	}
-	b.holdings.drop(h.no)
+	b.holdings.Drop(h.no)
 	q := h.queue
 	if q.holdings--; q.holdings == 0 {
 		b.dropQueue(q)
@@ -355,10 +359,10 @@ type telling struct{ of *holding }
 func (c telling) step(b *Broker) (cost int, done bool) {
 	l := &c.of.runs
 	r := l.head
-	if r == 0 || b.jobs.get(r).flags&flagTold != 0 {
+	if r == 0 || b.jobs.Get(r).flags&flagTold != 0 {
 		return 1, true
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	b.notice(r, j)
 	j.flags |= flagTold
 	b.disown(l, j)
@@ -371,7 +375,7 @@ type sweeping struct{ of *holding }
 
 func (c sweeping) step(b *Broker) (cost int, done bool) {
 	if r := c.of.jobs.head; r != 0 {
-		b.sweep(c.of, r, b.jobs.get(r))
+		b.sweep(c.of, r, b.jobs.Get(r))
 	}
 	return 1, c.of.jobs.n == 0
 }

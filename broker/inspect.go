@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"time"
+
+	"gloom/broker/container"
 )
 
 // Looks from outside are taken in pieces, since they hold up everybody else:
@@ -54,14 +56,14 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 // It may call fn less often, even never, before the end. What fn is given must
 // not be kept.
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
-	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.all)); from++ {
-		if k := b.types.all[from]; k != nil {
+	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
+		if k := b.types.All()[from]; k != nil {
 			limit--
 			t := b.typeInfo(k)
 			fn(&t, &k.stats)
 		}
 	}
-	return following(from, len(b.types.all))
+	return following(from, len(b.types.All()))
 }
 
 // following is the place to go on from in a listing of n places.
@@ -108,9 +110,9 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		return true
 	}
 	n := 0
-	for ; n < lookVisits && s.queue < len(b.queues.all); s.queue++ {
+	for ; n < lookVisits && s.queue < len(b.queues.All()); s.queue++ {
 		n++
-		q := b.queues.all[s.queue]
+		q := b.queues.All()[s.queue]
 		if q == nil || q.n == 0 {
 			continue
 		}
@@ -124,15 +126,15 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		s.of[q.kind] = x
 	}
-	last := uint32(len(b.pairs.chunks)) << tableShift
+	last := b.pairs.End()
 	for ; n < lookVisits && s.pair < last; s.pair++ {
 		n++
-		if !b.pairs.has(s.pair) {
-			s.pair |= tableChunk - 1 // the whole chunk is free
-		} else if p := b.pairs.get(s.pair); p.live {
-			k, crew := b.types.all[p.kind], b.pools.all[p.pool]
+		if !b.pairs.Has(s.pair) {
+			s.pair = b.pairs.Behind(s.pair) - 1
+		} else if p := b.pairs.Get(s.pair); p.live {
+			k, crew := b.types.At(p.kind), b.pools.At(p.pool)
 			x := s.of[k]
-			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.n
+			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.Len()
 			s.of[k] = x
 		}
 	}
@@ -150,7 +152,7 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		}
 		s.at++
 	}
-	return s.queue < len(b.queues.all) || s.pair < last || s.peer < len(b.peers)
+	return s.queue < len(b.queues.All()) || s.pair < last || s.peer < len(b.peers)
 }
 
 // Complete adds to a type what the survey found.
@@ -165,11 +167,11 @@ func (s *Survey) Complete(t *TypeInfo) {
 // TypeOf returns the type of the job with this id that submitter p may cancel or
 // change, or nil: of other people's jobs it tells nothing.
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
-	sub, r := b.submitter(p), b.find(b.index.hash(id), id)
+	sub, r := b.submitter(p), b.find(b.index.Hash(id), id)
 	if sub == nil || r == 0 {
 		return nil
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if !b.reaches(sub, h, j) {
 		return nil
@@ -233,11 +235,11 @@ const (
 // Explain says where the job with this id stands.
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return JobInfo{}, false
 	}
-	return b.jobInfo(r, b.jobs.get(r)), true
+	return b.jobInfo(r, b.jobs.Get(r)), true
 }
 
 func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
@@ -253,9 +255,9 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 		x.Submitter = h.sub.id
 	}
 	if j.timing != 0 {
-		t := b.timings.get(j.timing)
+		t := b.timings.Get(j.timing)
 		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
-			x.Due = time.Duration(max(0, int64(b.timers.at(int(t.pos)).a)-b.now))
+			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
 		}
 		if t.expires != 0 && j.state != stEnded {
 			x.Expires = time.Duration(max(1, t.expires-b.now))
@@ -264,7 +266,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 	x.State = j.state.String()
 	switch {
 	case j.state == stDelayed:
-		t := b.timings.get(j.timing)
+		t := b.timings.Get(j.timing)
 		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delay-b.now)
 		if t.expires != 0 && t.expires <= t.delay {
 			x.Hold = HeldBeyondDeadline
@@ -290,12 +292,12 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 // Content returns copies of the body and the headers (nil: none) of the job with
 // this id; of a kept outcome the answer, nil if it has none.
 func (b *Broker) Content(id []byte) (body, headers []byte) {
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return nil, nil
 	}
-	j := b.jobs.get(r)
-	if j.state == stEnded && b.timings.get(j.timing).code != 0 {
+	j := b.jobs.Get(r)
+	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
 		return nil, nil
 	}
 	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big one
@@ -325,9 +327,9 @@ func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
 // priority, and those that have the same turn; what a group holds back does not count.
 type Place struct {
 	Ahead int
-	next  int   // the queue to go on with
-	last  entry // the job of its lanes to go on behind, if any
-	more  bool  // others may come before it, too: who can tell when
+	next  int             // the queue to go on with
+	last  container.Entry // the job of its lanes to go on behind, if any
+	more  bool            // others may come before it, too: who can tell when
 }
 
 const mostAhead = 10_000
@@ -341,11 +343,11 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true
 	}
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return false
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	if j.state != stQueued && j.state != stSpilled {
 		return false
 	}
@@ -353,12 +355,12 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	me := j.standing(r)
 	held := mine.heldBy()
 	p.more = p.more || held != nil
-	for n := 0; n < lookVisits && p.next < len(b.queues.all); n++ {
-		q := b.queues.all[p.next]
+	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
+		q := b.queues.All()[p.next]
 		if q != nil && q.kind == mine.kind && q.n > 0 && b.leads(q, &me, mine, held, p) {
 			limit := me
 			if q.tenant != mine.tenant {
-				limit = entry{a: me.a}
+				limit = container.Entry{A: me.A}
 			}
 			before := p.Ahead
 			whole := b.countAhead(q, &limit, j, p)
@@ -370,22 +372,22 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 			}
 			n += p.Ahead - before
 		}
-		p.next, p.last = p.next+1, entry{}
+		p.next, p.last = p.next+1, container.Entry{}
 	}
-	return p.next < len(b.queues.all)
+	return p.next < len(b.queues.All())
 }
 
 // leads: jobs of a queue come before the one with key x of the queue mine, which the
 // group held, if any, holds back.
-func (b *Broker) leads(q *queue, x *entry, mine *queue, held *group, p *Place) bool {
+func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
-	turns := q.tenant != mine.tenant && best.a <= x.a
-	if by := q.heldBy(); by != nil && by != held && (turns || best.before(x)) {
+	turns := q.tenant != mine.tenant && best.A <= x.A
+	if by := q.heldBy(); by != nil && by != held && (turns || best.Before(x)) {
 		p.more = true
 		return false
 	}
 	p.more = p.more || turns
-	return turns && best.a < x.a || !turns && best.before(x)
+	return turns && best.A < x.A || !turns && best.Before(x)
 }
 
 // heldBy is the group that holds the jobs of a queue back, or nil.
@@ -408,9 +410,9 @@ func (b *Broker) sweepAll() bool {
 
 // countAhead counts the jobs of q before j, whose key is me. After lookVisits of
 // those in lanes, which lie far apart in memory, it tells that there are more.
-func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) {
+func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (whole bool) {
 	l, r := len(q.lanes)-1, uint32(0)
-	if p.last.ref != 0 {
+	if p.last.Ref != 0 {
 		o, ok := b.lastAhead(p)
 		if !ok { // nobody knows how many of those behind it were counted
 			p.more = true
@@ -426,9 +428,9 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) 
 			r = q.lanes[l].head
 		}
 		for ; r != 0; n++ {
-			o := b.jobs.get(r)
+			o := b.jobs.Get(r)
 			x := o.standing(r)
-			if !x.before(me) {
+			if !x.Before(me) {
 				break
 			}
 			if p.Ahead++; p.Ahead == mostAhead {
@@ -442,7 +444,7 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) 
 		}
 	}
 	if q.spilled() {
-		q.out.spill.eachBefore(0, me, func(*entry) bool {
+		q.out.spill.EachBefore(0, me, func(*container.Entry) bool {
 			p.Ahead++
 			return p.Ahead < mostAhead
 		})
@@ -452,11 +454,11 @@ func (b *Broker) countAhead(q *queue, me *entry, j *job, p *Place) (whole bool) 
 
 // lastAhead is the job that a place was counted up to, where it still stands there.
 func (b *Broker) lastAhead(p *Place) (*job, bool) {
-	if !b.jobs.has(p.last.ref) {
+	if !b.jobs.Has(p.last.Ref) {
 		return nil, false
 	}
-	o := b.jobs.get(p.last.ref)
-	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.standing(p.last.ref) == p.last
+	o := b.jobs.Get(p.last.Ref)
+	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.standing(p.last.Ref) == p.last
 }
 
 // Idle is how many workers with room serve a type, whether it has been seen yet or
@@ -466,8 +468,8 @@ func (b *Broker) Idle(name []byte) (n int) {
 		n = b.idleHere(k)
 	}
 	for _, p := range b.poolsByKey {
-		if p.idle.n > 0 && p.set.serves(name) {
-			n += p.idle.n
+		if p.idle.Len() > 0 && p.set.serves(name) {
+			n += p.idle.Len()
 		}
 	}
 	return n
@@ -493,8 +495,8 @@ type WorkerInfo struct {
 // Stalled returns up to limit workers with overdue runs, those first whose first one
 // is overdue for longest.
 func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
-	for l := b.stalled.root.next; len(found) < min(limit, b.stalled.n); l = l.next {
-		found = append(found, b.workerInfo(l.of))
+	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
+		found = append(found, b.workerInfo(w))
 	}
 	return found
 }
@@ -555,8 +557,8 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 	if w.out.n == 0 {
 		x.Idle = b.Since(w.since)
 	}
-	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.get(r).next {
-		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.get(r))...))
+	for r := w.out.head; r != 0 && len(x.Jobs) < workerIDs; r = b.jobs.Get(r).next {
+		x.Jobs = append(x.Jobs, append([]byte(nil), b.id(b.jobs.Get(r))...))
 	}
 	return x
 }

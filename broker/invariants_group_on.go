@@ -9,12 +9,12 @@ func (v *census) groups() {
 	b := v.b
 	waiting, running, sets := map[*group]int{}, map[*group]int{}, map[*group]int{}
 	queues := map[*groupSet]int{}
-	for _, q := range b.queues.all {
+	for _, q := range b.queues.All() {
 		if q != nil && q.set != nil {
 			queues[q.set]++
 		}
 	}
-	for _, h := range b.holdings.all {
+	for _, h := range b.holdings.All() {
 		if h == nil || h.queue.set == nil {
 			continue
 		}
@@ -26,20 +26,20 @@ func (v *census) groups() {
 		}
 	}
 	ids := uint32(0)
-	for no, s := range b.sets.all {
+	for no, s := range b.sets.All() {
 		if s == nil {
 			continue
 		}
 		ids++
 		key := setKey(nil, s.names())
-		must(b.setIndex.find(b.setIndex.hash(key), key) == s.no+1 && int(s.no) == no, "a set of groups is not found")
+		must(b.setIndex.Find(b.setIndex.Hash(key), key) == s.no+1 && int(s.no) == no, "a set of groups is not found")
 		must(s.queues == queues[s] && s.queues > 0, "a set of groups counts %d queues, has %d", s.queues, queues[s])
 		for _, g := range s.groups {
 			sets[g]++
 		}
 	}
 	there := 0
-	for no, g := range b.groups.all {
+	for no, g := range b.groups.All() {
 		if g == nil {
 			continue
 		}
@@ -55,12 +55,12 @@ func (v *census) groups() {
 		must(g.shut == (by != nil) || g.shut && g.timer >= 0, "group %q: shut %v, rule %v", g.name, g.shut, by)
 		must(until == 0 || g.timer >= 0, "group %q is shut until %d, and has no timer", g.name, until)
 		v.heap("parked", &g.parked, v.position)
-		must((g.opened >= 0) == (!g.shut && g.parked.n > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.n, g.opened)
-		must(g.opened < 0 || g.parked.top().level(b.opened.at(int(g.opened))), "group %q stands by another job than its best", g.name)
-		for l := g.guarded.root.next; g.guarded.n > 0 && l != &g.guarded.root; l = l.next {
-			must(l.of.watched != nil && slices.Contains(l.of.watched.groups, g), "group %q is guarded by a type that watches others", g.name)
-		}
+		must((g.opened >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.opened)
+		must(g.opened < 0 || g.parked.Top().Level(b.opened.At(int(g.opened))), "group %q stands by another job than its best", g.name)
+		g.guarded.Each(func(k *jobType) {
+			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is guarded by a type that watches others", g.name)
+		})
 	}
-	v.heap("opened", &b.opened, func(no uint32) int32 { return b.groups.all[no].opened })
+	v.heap("opened", &b.opened, func(no uint32) int32 { return b.groups.At(no).opened })
 	must(there == b.groupsThere, "%d groups are there, counted %d", there, b.groupsThere)
 }

@@ -2,9 +2,4 @@
 
 package broker
 
-// Checking tells whether invariants are swept after each command.
-const Checking = false
-
 func (b *Broker) verify() {}
-
-func scribble([]byte) {}

@@ -4,21 +4,14 @@ package broker
 
 import "fmt"
 
-// Checking tells whether invariants are swept after each command.
-const Checking = true
-
-// scribble spoils memory whose time is over, so that who still reads it shows.
-func scribble(m []byte) {
-	for i := range m {
-		m[i] = 0xA5
-	}
-}
-
 func must(ok bool, format string, args ...any) {
 	if !ok {
 		panic("broker: invariant broken: " + fmt.Sprintf(format, args...))
 	}
 }
+
+// right: a structure is, as its Check says.
+func right(name string, err error) { must(err == nil, "%s: %v", name, err) }
 
 // verify proves every invariant of the state, at the cost of a walk over all
 // of it.
@@ -33,12 +26,12 @@ func (b *Broker) verify() {
 	v.groups()
 	v.heap("timers", &b.timers, func(ref uint32) int32 {
 		if ref&typeTimer != 0 {
-			return b.types.all[ref&^typeTimer].timer
+			return b.types.At(ref &^ typeTimer).timer
 		}
 		if ref&groupTimer != 0 {
-			return b.groups.all[ref&^groupTimer].timer
+			return b.groups.At(ref &^ groupTimer).timer
 		}
-		return b.timings.get(ref).pos
+		return b.timings.Get(ref).pos
 	})
 	v.memory()
 	v.letters()
@@ -53,7 +46,6 @@ type census struct {
 	overdueRuns  int
 	overdueBytes int64
 	unswep       int
-	stored       int64
 	inSlab       map[uint32]uint32
 	weight       int64
 	timing       int
@@ -68,41 +60,31 @@ type census struct {
 
 func (v *census) records() {
 	b := v.b
-	for n, c := range b.jobs.chunks {
-		if c == nil {
-			continue
+	right("jobs", b.jobs.Check(func(r uint32, j *job) bool {
+		if j.state != stFree {
+			v.record(r, j)
 		}
-		live := 0
-		for i := range c.rec {
-			j := &c.rec[i]
-			if j.state == stFree {
-				continue
-			}
-			live++
-			v.record(uint32(n)<<tableShift|uint32(i), j)
-		}
-		must(live == int(c.live), "chunk %d counts %d of %d live records", n, c.live, live)
-	}
+		return j.state != stFree
+	}))
 	must(b.overdueRuns == v.overdueRuns && b.overdueBytes == v.overdueBytes, "overdueRuns %d of %d bytes, counted %d of %d", b.overdueRuns, b.overdueBytes, v.overdueRuns, v.overdueBytes)
 	must(b.outcomes == v.outcomes && b.outcomeBytes == v.outcomeBytes, "outcomes %d of %d bytes, counted %d of %d", b.outcomes, b.outcomeBytes, v.outcomes, v.outcomeBytes)
 	must(b.borrowedRuns == v.borrowedRuns, "%d borrowed runs, counted %d", b.borrowedRuns, v.borrowedRuns)
 	must(b.unswept == v.unswep, "unswept %d, counted %d", b.unswept, v.unswep)
 	must(b.bytes == v.weight, "bytes %d, counted %d", b.bytes, v.weight)
-	must(b.timings.live == v.timing, "timings %d, counted %d", b.timings.live, v.timing)
+	must(b.timings.Len() == v.timing, "timings %d, counted %d", b.timings.Len(), v.timing)
 }
 
 func (v *census) record(r uint32, j *job) {
 	b := v.b
-	v.stored += int64(b.slabs.length(j.slab, j.off) + entryHead)
-	v.inSlab[j.slab] += b.slabs.length(j.slab, j.off) + entryHead
+	v.inSlab[j.slab] += b.slabs.Size(j.slab, j.off)
 	if j.flags&flagHeld != 0 {
 		v.held++
 		id := b.id(j)
-		must(b.index.find(b.index.hash(id), id) == r, "id %q does not lead to its record", id)
+		must(b.index.Find(b.index.Hash(id), id) == r, "id %q does not lead to its record", id)
 	}
 	if j.timing != 0 {
 		v.timing++
-		must(b.timings.get(j.timing).job == r, "timing of job %d names another", r)
+		must(b.timings.Get(j.timing).job == r, "timing of job %d names another", r)
 	}
 	if j.state == stOverdue {
 		v.overdueRuns++
@@ -150,7 +132,7 @@ func (v *census) record(r uint32, j *job) {
 	switch j.state {
 	case stDelayed:
 		l.Delayed++
-		must(b.timings.get(j.timing).pos >= 0, "a delayed job has no timer")
+		must(b.timings.Get(j.timing).pos >= 0, "a delayed job has no timer")
 	case stQueued, stSpilled:
 		l.Queued++
 	case stRunning:
@@ -160,7 +142,7 @@ func (v *census) record(r uint32, j *job) {
 		v.ended[f]++
 		v.outcomes++
 		v.outcomeBytes += int64(j.weight)
-		must(f.keep && b.timings.get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
+		must(f.keep && b.timings.Get(j.timing).pos >= 0, "an outcome is not kept, or for ever")
 	}
 }
 
@@ -186,7 +168,7 @@ func (v *census) peers() {
 			unused := 0
 			for i, h := range s.holdings {
 				must(h.sub == s && !h.dead && h.at == i, "a submitter lists another's holding")
-				unused += one(h.unused.in())
+				unused += one(h.unused.In())
 			}
 			must(unused == s.unused, "a submitter counts %d unused holdings, has %d", s.unused, unused)
 		}
@@ -198,10 +180,10 @@ func (v *census) peers() {
 			joined[w.kind]++
 			borrowers[w.kind] += one(w.borrows)
 		}
-		must(w.idle.in() == w.free(), "worker idle %v, free %v", w.idle.in(), w.free())
+		must(w.idle.In() == w.free(), "worker idle %v, free %v", w.idle.In(), w.free())
 		n, over := 0, 0
 		for r := w.out.head; r != 0; {
-			j := b.jobs.get(r)
+			j := b.jobs.Get(r)
 			must(j.worker == uint32(i), "a job is out on another worker")
 			if j.state == stOverdue {
 				over++
@@ -211,7 +193,7 @@ func (v *census) peers() {
 			n++
 			r = j.next
 		}
-		must(w.stalled.in() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.in())
+		must(w.stalled.In() == (over > 0), "a worker has %d overdue runs, stalled: %v", over, w.stalled.In())
 		must(n == w.out.n && over == w.overdue, "worker counts %d out, %d overdue; has %d, %d", w.out.n, w.overdue, n, over)
 	}
 	for k, n := range joined {
@@ -221,34 +203,11 @@ func (v *census) peers() {
 
 func (v *census) memory() {
 	b := v.b
-	must(b.slabs.live == v.stored, "slabs count %d live bytes, have %d", b.slabs.live, v.stored)
-	for no := range b.slabs.all {
-		s := &b.slabs.all[no]
-		must(s.live == v.inSlab[uint32(no)], "slab %d counts %d live bytes, has %d", no, s.live, v.inSlab[uint32(no)])
-		must(s.live <= s.used && int(s.used) <= len(s.mem), "slab %d: %d bytes of %d live, %d in all", no, s.live, s.used, len(s.mem))
-	}
-	n := uint32(0)
-	at := 0
-	b.index.each(func(g *segment) {
-		used := uint32(0)
-		for _, s := range g.slot {
-			if s != 0 {
-				must(b.index.segment(uint32(s>>32)) == g, "an id stands in another segment than its tag's")
-				used++
-			}
-		}
-		must(used == g.n, "index segment counts %d, has %d", g.n, used)
-		n += used
-		for range 1 << (b.index.bits - g.bits) {
-			must(b.index.dir[at] == g, "the index's directory names a segment outside of its range")
-			at++
-		}
-	})
-	must(at == len(b.index.dir), "the index's directory has %d entries, its segments account for %d", len(b.index.dir), at)
-	must(n == v.held, "index has %d ids, %d are held", n, v.held)
+	right("slabs", b.slabs.Check(v.inSlab))
+	right("index", b.index.Check(v.held))
 	big := int64(0)
 	for r, body := range b.big {
-		must(b.jobs.get(r).flags&flagBig != 0, "a big body belongs to nobody")
+		must(b.jobs.Get(r).flags&flagBig != 0, "a big body belongs to nobody")
 		big += int64(cap(body))
 	}
 	must(big == b.bigBytes, "big bodies %d, counted %d", b.bigBytes, big)
@@ -257,7 +216,7 @@ func (v *census) memory() {
 func (v *census) letters() {
 	d := &v.b.dead
 	n, bytes := 0, int64(0)
-	for _, k := range v.b.types.all {
+	for _, k := range v.b.types.All() {
 		if k == nil {
 			continue
 		}
@@ -267,7 +226,7 @@ func (v *census) letters() {
 		for _, x := range k.dead.blocks {
 			must(len(x) > 0 && len(x) <= shelfBlock, "type %q has a block of %d letters", k.name, len(x))
 			for _, l := range x {
-				must(l.No > last && l.aged.in() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
+				must(l.No > last && l.aged.In() && string(l.Type) == string(k.name), "a letter of type %q is out of place", k.name)
 				last = l.No
 				of++
 				bytes += l.weight()
@@ -275,6 +234,6 @@ func (v *census) letters() {
 		}
 		must(of == k.dead.n, "type %q counts %d letters, has %d", k.name, k.dead.n, of)
 	}
-	must(n == d.byAge.n && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.n, d.bytes, n, bytes)
+	must(n == d.byAge.Len() && bytes == d.bytes, "letters count %d, %d bytes; there are %d, %d", d.byAge.Len(), d.bytes, n, bytes)
 	must(bytes <= max(0, v.b.cfg.DeadBytes), "letters hold %d bytes", bytes)
 }

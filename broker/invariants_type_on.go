@@ -2,11 +2,13 @@
 
 package broker
 
+import "gloom/broker/container"
+
 func (v *census) kinds() {
 	b := v.b
 	sum := b.forgotten
 	spare, dead := 0, 0
-	for _, k := range b.types.all {
+	for _, k := range b.types.All() {
 		if k == nil {
 			continue
 		}
@@ -21,24 +23,24 @@ func (v *census) kinds() {
 		must(int(k.borrowed) == v.borrowed[k], "type %q counts %d borrowed runs, has %d", k.name, k.borrowed, v.borrowed[k])
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
-		must(k.line.n == 0 || k.idle.n == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.n, k.idle.n)
-		must(k.resting.in() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.in(), k.inUse())
-		if k.resting.in() && k.dead.n == 0 {
+		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
+		must(k.resting.In() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.In(), k.inUse())
+		if k.resting.In() && k.dead.n == 0 {
 			spare++
-		} else if k.resting.in() {
+		} else if k.resting.In() {
 			dead++
 		}
 		n := 0
-		for l := k.idle.root.next; k.idle.n > 0 && l != &k.idle.root; l = l.next {
-			must(l.of.kind == k && l.of.free(), "a worker stands in line that may not")
-			must(n == 0 || l.prev.of.line < l.of.line, "a worker stands in line before one that was there first")
+		for w := k.idle.First(); w != nil; w = w.idle.Next() {
+			must(w.kind == k && w.free(), "a worker stands in line that may not")
+			must(n == 0 || w.idle.Prev().line < w.line, "a worker stands in line before one that was there first")
 			n++
 		}
-		must(k.idling.in() == (k.idle.n > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.n, k.idling.in())
-		must(n == k.idle.n, "type %q counts %d idle workers, has %d", k.name, k.idle.n, n)
+		must(k.idling.In() == (k.idle.Len() > 0), "type %q has %d idle workers, listed %v", k.name, k.idle.Len(), k.idling.In())
+		must(n == k.idle.Len(), "type %q counts %d idle workers, has %d", k.name, k.idle.Len(), n)
 	}
 	must(sum == b.total, "types add up to %+v, total is %+v", sum, b.total)
-	must(spare == b.unusedTypes() && dead == b.deadTypes.n, "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.deadTypes.n, spare, dead)
+	must(spare == b.unusedTypes() && dead == b.deadTypes.Len(), "spare types %d and %d, counted %d and %d", b.unusedTypes(), b.deadTypes.Len(), spare, dead)
 	must(b.cfg.MaxTypes <= 0 || len(b.typesByName)-spare <= b.cfg.MaxTypes, "%d types and %d spare ones, limit %d", len(b.typesByName), spare, b.cfg.MaxTypes)
 	must(spare <= b.cfg.IdleTypes, "%d spare types, limit %d", spare, b.cfg.IdleTypes)
 }
@@ -55,54 +57,54 @@ func (v *census) pools() {
 			workers[w.pool]++
 		}
 	}
-	for _, k := range b.types.all {
+	for _, k := range b.types.All() {
 		if k == nil {
 			continue
 		}
-		v.heap("pools", &k.pools, func(ref uint32) int32 { return b.pairs.get(ref).pos })
+		v.heap("pools", &k.pools, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		named, waiting := 0, 0
 		for r, prev := k.pairs, uint32(0); r != 0; {
-			x := b.pairs.get(r)
-			p := b.pools.all[x.pool]
-			must(b.types.all[x.kind] == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
+			x := b.pairs.Get(r)
+			p := b.pools.At(x.pool)
+			must(b.types.At(x.kind) == k && x.kindPrev == prev, "type %q lists another's pair", k.name)
 			must(p.set.serves(k.name) && x.named == p.set.names[string(k.name)], "type %q is paired with a pool that does not serve it", k.name)
 			if x.named {
 				named++
 			}
 			if !x.ready {
 				waiting++
-				must(k.pools.at(int(x.pos)).ref == r, "a pair is out of place")
-				must(p.idle.n == 0 || k.pools.at(int(x.pos)).a <= p.idle.first().line, "a pool has been idle for longer than type %q knows", k.name)
+				must(k.pools.At(int(x.pos)).Ref == r, "a pair is out of place")
+				must(p.idle.Len() == 0 || k.pools.At(int(x.pos)).A <= p.idle.First().line, "a pool has been idle for longer than type %q knows", k.name)
 			} else {
-				must(p.ready.at(int(x.pos)).ref == r, "a pair is out of place")
-				must(p.idle.n == 0 || p.touched, "type %q stands ready for an idle pool", k.name)
+				must(p.ready.At(int(x.pos)).Ref == r, "a pair is out of place")
+				must(p.idle.Len() == 0 || p.touched, "type %q stands ready for an idle pool", k.name)
 				best, ready := v.best(k)
-				must(v.blocked(k) || !ready || !best.before(p.ready.at(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
+				must(v.blocked(k) || !ready || !best.Before(p.ready.At(int(x.pos))), "a job of type %q is better than a pool knows", k.name)
 			}
-			must(v.blocked(k) || k.line.n == 0 || p.idle.n == 0, "a job of type %q waits beside an idle pool", k.name)
+			must(v.blocked(k) || k.line.Len() == 0 || p.idle.Len() == 0, "a job of type %q waits beside an idle pool", k.name)
 			n++
 			prev, r = r, x.kindNext
 		}
-		must(named == int(k.named) && waiting == k.pools.n, "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.n, named, waiting)
+		must(named == int(k.named) && waiting == k.pools.Len(), "type %q: %d pairs with a name and %d in line, counted %d and %d", k.name, k.named, k.pools.Len(), named, waiting)
 	}
-	must(n == b.pairs.live, "%d pairs are listed of %d", n, b.pairs.live)
-	for _, p := range b.pools.all {
+	must(n == b.pairs.Len(), "%d pairs are listed of %d", n, b.pairs.Len())
+	for _, p := range b.pools.All() {
 		if p == nil {
 			continue
 		}
-		must(p.idling.in() == (p.idle.n > 0), "a pool has %d idle workers, listed %v", p.idle.n, p.idling.in())
+		must(p.idling.In() == (p.idle.Len() > 0), "a pool has %d idle workers, listed %v", p.idle.Len(), p.idling.In())
 		must(b.poolsByKey[p.key] == p && p.workers == workers[p] && p.workers > 0, "a pool counts %d workers, has %d", p.workers, workers[p])
-		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.get(ref).pos })
+		v.heap("ready", &p.ready, func(ref uint32) int32 { return b.pairs.Get(ref).pos })
 		count := 0
 		for r, prev := p.pairs, uint32(0); r != 0; {
-			x := b.pairs.get(r)
-			must(b.pools.all[x.pool] == p && x.poolPrev == prev, "a pool lists another's pair")
+			x := b.pairs.Get(r)
+			must(b.pools.At(x.pool) == p && x.poolPrev == prev, "a pool lists another's pair")
 			count++
 			prev, r = r, x.poolNext
 		}
 		must(count == p.n, "a pool counts %d pairs, has %d", p.n, count)
 		if b.unjudged == 0 {
-			for _, k := range b.types.all {
+			for _, k := range b.types.All() {
 				if k != nil && p.set.serves(k.name) {
 					count--
 				}
@@ -116,36 +118,36 @@ func (v *census) pools() {
 func (v *census) position(ref uint32) int32 {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:
-		return v.b.tenants.all[no].pos
+		return v.b.tenants.At(no).pos
 	case refPen:
-		return v.b.pens.all[no].pos
+		return v.b.pens.At(no).pos
 	}
-	return v.b.queues.all[ref].pos
+	return v.b.queues.At(ref).pos
 }
 
 // best is the key of the job that a type hands out next; known is false where that
 // is for those to find out who look.
-func (v *census) best(k *jobType) (best entry, known bool) {
+func (v *census) best(k *jobType) (best container.Entry, known bool) {
 	b := v.b
-	var place entry
-	turns := map[*tenant]entry{}
-	for _, q := range b.queues.all {
+	var place container.Entry
+	turns := map[*tenant]container.Entry{}
+	for _, q := range b.queues.All() {
 		if q == nil || q.kind != k || q.n == 0 || q.heldBy() != nil {
 			continue
 		}
 		x := b.best(q)
-		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.get(x.ref)).lost() {
-			return entry{}, false
+		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.Get(x.Ref)).lost() {
+			return container.Entry{}, false
 		}
 		at := x
 		if t := q.tenant; t != nil {
-			if y, ok := turns[t]; ok && y.before(&x) {
+			if y, ok := turns[t]; ok && y.Before(&x) {
 				continue
 			}
 			turns[t] = x
-			at = entry{a: x.a, b: t.served}
+			at = container.Entry{A: x.A, B: t.served}
 		}
-		if !known || !place.before(&at) {
+		if !known || !place.Before(&at) {
 			best, place, known = x, at, true
 		}
 	}
@@ -161,32 +163,32 @@ func (v *census) blocked(k *jobType) bool {
 // queues proves that queues and tenants are counted, and stand where they belong.
 func (v *census) queues() {
 	b := v.b
-	lanes, heaps := int64(0), v.room(&b.timers)+v.room(&b.ripe)+v.room(&b.opened)
-	for _, p := range b.pools.all {
+	lanes, heaps := int64(0), b.timers.Room()+b.ripe.Room()+b.opened.Room()
+	for _, p := range b.pools.All() {
 		if p != nil {
-			heaps += v.room(&p.ready)
+			heaps += p.ready.Room()
 		}
 	}
-	for _, g := range b.groups.all {
+	for _, g := range b.groups.All() {
 		if g != nil {
-			heaps += v.room(&g.parked)
+			heaps += g.parked.Room()
 		}
 	}
-	for _, k := range b.types.all {
+	for _, k := range b.types.All() {
 		if k != nil {
-			heaps += v.room(&k.line) + v.room(&k.pools)
+			heaps += k.line.Room() + k.pools.Room()
 			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
 	sums := map[*queue]*sum{}
-	for no, q := range b.queues.all {
+	for no, q := range b.queues.All() {
 		if q != nil {
 			must(int(q.no) == no, "queue %d says that it is %d", no, q.no)
 			sums[q] = &sum{}
 		}
 	}
-	for _, h := range b.holdings.all {
+	for _, h := range b.holdings.All() {
 		if h == nil {
 			continue
 		}
@@ -194,8 +196,8 @@ func (v *census) queues() {
 		x.holdings++
 		x.waiting += h.queued
 		for _, l := range []*list{&h.jobs, &h.runs} {
-			for r := l.head; r != 0; r = b.jobs.get(r).younger {
-				if j := b.jobs.get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
+			for r := l.head; r != 0; r = b.jobs.Get(r).younger {
+				if j := b.jobs.Get(r); j.state != stEnded && j.flags&flagBorrowed == 0 && !b.abandoned(j) {
 					x.jobs++
 				}
 			}
@@ -212,13 +214,13 @@ func (v *census) queues() {
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.out; out != nil {
 			lanes += outOfOrderSize
-			heaps += v.room(&out.spill) + v.room(&out.ages)
+			heaps += out.spill.Room() + out.ages.Room()
 		}
 		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs stands at %d", q.n, q.pos)
 		if q.n > 0 {
-			x, y := b.best(q), q.stands().at(int(q.pos))
-			must(y.ref == q.no && (x.level(y) || q.inTurn() && y.a == x.a && y.b <= q.tenant.served), "a queue stands by another job than its best")
-			must(!q.inTurn() || q.pen.jobs.at(int(q.job)).level(&x), "a queue waits for its turn by another job than its best")
+			x, y := b.best(q), q.stands().At(int(q.pos))
+			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "a queue stands by another job than its best")
+			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn by another job than its best")
 		}
 		v.queue(q)
 		if t := q.tenant; t != nil {
@@ -229,41 +231,41 @@ func (v *census) queues() {
 			tenants[t].jobs += q.jobs
 		}
 	}
-	for no, t := range b.tenants.all {
+	for no, t := range b.tenants.All() {
 		if t == nil {
 			continue
 		}
-		heaps += v.room(&t.line)
+		heaps += t.line.Room()
 		v.heap("tenant", &t.line, v.position)
 		x := tenants[t]
-		must(int(t.no) == no && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.n > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
+		must(int(t.no) == no && t.kind.tenants[t.key] == t && x != nil && t.queues == x.holdings && t.jobs == x.jobs && (t.pos >= 0) == (t.line.Len() > 0), "a tenant of type %q counts %d queues, %d jobs; has %v, or is not found", t.kind.name, t.queues, t.jobs, x)
 		if t.pos >= 0 {
-			y := t.kind.line.at(int(t.pos))
-			must(y.ref == t.no|refTenant && y.a == t.line.top().a && y.b == t.served, "a tenant of type %q stands elsewhere than its place", t.kind.name)
+			y := t.kind.line.At(int(t.pos))
+			must(y.Ref == t.no|refTenant && y.A == t.line.Top().A && y.B == t.served, "a tenant of type %q stands elsewhere than its place", t.kind.name)
 		}
 	}
 	users := map[*pen]int{}
 	for q := range sums {
 		users[q.pen]++
 	}
-	for no, p := range b.pens.all {
+	for no, p := range b.pens.All() {
 		if p == nil {
 			continue
 		}
-		heaps += v.room(&p.queues) + v.room(&p.jobs)
-		v.heap("jobs", &p.jobs, func(no uint32) int32 { return b.queues.all[no].job })
-		must(p.parked.in() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
+		heaps += p.queues.Room() + p.jobs.Room()
+		v.heap("jobs", &p.jobs, func(no uint32) int32 { return b.queues.At(no).job })
+		must(p.parked.In() == (p.pos >= 0 && !p.open), "a pen of type %q is parked, or is not", p.kind.name)
 		v.heap("pen", &p.queues, v.position)
-		must(int(p.no) == no && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.n > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
+		must(int(p.no) == no && p.kind.pens[p.group] == p && p.users == users[p] && p.users > 0 && (p.pos >= 0) == (p.queues.Len() > 0), "a pen of type %q counts %d queues, has %d, or is not found", p.kind.name, p.users, users[p])
 		if p.pos >= 0 {
 			h := &p.group.parked
 			if p.open {
 				h = &p.kind.line
 			}
-			must(h.at(int(p.pos)).ref == p.no|refPen && (p.kind.fair || h.at(int(p.pos)).level(p.queues.top())), "a pen of type %q stands by another job than its best", p.kind.name)
+			must(h.At(int(p.pos)).Ref == p.no|refPen && (p.kind.fair || h.At(int(p.pos)).Level(p.queues.Top())), "a pen of type %q stands by another job than its best", p.kind.name)
 		}
 	}
-	must(b.unfinished || b.opened.n == 0 || b.idleTypes.n+b.idlePools.n == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.n)
+	must(b.unfinished || b.opened.Len() == 0 || b.idleTypes.Len()+b.idlePools.Len() == 0, "workers are idle beside %d groups that are open and have parked queues", b.opened.Len())
 	must(b.laneBytes == lanes && b.heapBytes == heaps, "lanes and heaps take %d and %d bytes, counted %d and %d", lanes, heaps, b.laneBytes, b.heapBytes)
 }
 
@@ -271,12 +273,12 @@ func (v *census) queues() {
 func (v *census) holdings() {
 	b := v.b
 	used, unused, unusedBytes, found := map[*jobType]int{}, map[*jobType]int{}, int64(0), 0
-	for no, h := range b.holdings.all {
+	for no, h := range b.holdings.All() {
 		if h == nil {
 			continue
 		}
-		must(int(h.no) == no && b.types.has(h.kind.no, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
-		if h.unused.in() {
+		must(int(h.no) == no && b.types.Has(h.kind.no, h.kind) && h.queue.kind == h.kind, "a holding is of type %q, which is forgotten", h.kind.name)
+		if h.unused.In() {
 			must(h.held() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
 			unusedBytes += h.around()
@@ -287,8 +289,8 @@ func (v *census) holdings() {
 		run, bytes := int64(0), int64(0)
 		for _, l := range []*list{&h.jobs, &h.runs} {
 			n, prev := 0, uint32(0)
-			for r := l.head; r != 0; prev, r = r, b.jobs.get(r).younger {
-				j := b.jobs.get(r)
+			for r := l.head; r != 0; prev, r = r, b.jobs.Get(r).younger {
+				j := b.jobs.Get(r)
 				must(j.holding == h.no && j.older == prev && (j.state == stRunning) == (l == &h.runs), "a holding has what is not its")
 				count[j.state]++
 				n++
@@ -310,16 +312,8 @@ func (v *census) holdings() {
 		}
 	}
 	must(found == len(b.holdingsByKey), "%d holdings are found, there are %d", len(b.holdingsByKey), found)
-	for _, k := range b.types.all {
+	for _, k := range b.types.All() {
 		must(k == nil || k.unused == unused[k] && int(k.holdings) == used[k], "a type counts other holdings than it has")
 	}
 	must(b.unusedBytes == unusedBytes && unusedBytes <= b.mostUnused(), "unused holdings take %d bytes, counted %d, limit %d", unusedBytes, b.unusedBytes, b.mostUnused())
-}
-
-// room is what a heap occupies.
-func (v *census) room(h *heap) (n int64) {
-	for _, c := range h.chunks {
-		n += int64(len(c)) * entrySize
-	}
-	return n
 }

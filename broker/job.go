@@ -44,6 +44,10 @@ const (
 	flagBorrowed
 )
 
+// bigBody is the length from which a body is kept outside the slabs, in memory of its
+// own: it would leave too much of them unused.
+const bigBody = 128 << 10
+
 // maxRetries is the most that a record can count: one run more must fit too.
 const maxRetries = math.MaxUint16 - 1
 
@@ -93,14 +97,14 @@ type timing struct {
 
 const timingSize = int64(unsafe.Sizeof(timing{}))
 
-func (b *Broker) id(j *job) []byte { return b.slabs.bytes(j.slab, j.off, uint32(j.idLen)) }
+func (b *Broker) id(j *job) []byte { return b.slabs.Bytes(j.slab, j.off, uint32(j.idLen)) }
 
 func (b *Broker) body(r uint32, j *job) []byte {
 	if j.flags&flagBig != 0 {
 		return b.big[r]
 	}
 	n := uint32(j.idLen) + uint32(j.headLen)
-	return b.slabs.bytes(j.slab, j.off+n, b.slabs.length(j.slab, j.off)-n)
+	return b.slabs.Bytes(j.slab, j.off+n, b.slabs.Length(j.slab, j.off)-n)
 }
 
 // headers are those of the job; nil where there are none.
@@ -108,7 +112,7 @@ func (b *Broker) headers(j *job) []byte {
 	if j.headLen == 0 {
 		return nil
 	}
-	return b.slabs.bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
+	return b.slabs.Bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
 }
 
 // store keeps id, headers and body for record r.
@@ -125,7 +129,7 @@ func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 		j.weight += uint32(cap(body) - len(body))
 		body = nil
 	}
-	j.slab, j.off = b.slabs.add(r, id, headers, body)
+	j.slab, j.off = b.slabs.Add(r, id, headers, body)
 }
 
 // free takes back the record and all memory of the job.
@@ -133,16 +137,16 @@ func (b *Broker) free(r uint32, j *job) {
 	b.unhold(r, j)
 	b.stopTimer(j)
 	if j.timing != 0 {
-		b.timings.put(j.timing)
+		b.timings.Put(j.timing)
 	}
 	if j.flags&flagBig != 0 {
 		b.bigBytes -= int64(cap(b.big[r]))
 		delete(b.big, r)
 	}
 	slab, off := j.slab, j.off
-	b.jobs.put(r)
+	b.jobs.Put(r)
 	// Last: a compaction that follows must not take the entry for a live one.
-	b.slabs.drop(slab, off)
+	b.slabs.Drop(slab, off)
 }
 
 // hold makes the id with this hash belong to record r, unhold frees it. old is the
@@ -150,24 +154,24 @@ func (b *Broker) free(r uint32, j *job) {
 func (b *Broker) hold(r uint32, j *job, hash uint64, old uint32) {
 	j.flags |= flagHeld
 	if old != 0 {
-		b.index.replace(hash, old, r)
-		b.jobs.get(old).flags &^= flagHeld
+		b.index.Replace(hash, old, r)
+		b.jobs.Get(old).flags &^= flagHeld
 		return
 	}
-	b.index.insert(hash, r)
+	b.index.Insert(hash, r)
 }
 
 func (b *Broker) unhold(r uint32, j *job) {
 	if j.flags&flagHeld != 0 {
-		b.index.remove(b.index.hash(b.id(j)), r)
+		b.index.Remove(b.index.Hash(b.id(j)), r)
 		j.flags &^= flagHeld
 	}
 }
 
 // find returns the job that holds this id, or 0.
 func (b *Broker) find(hash uint64, id []byte) uint32 {
-	r := b.index.find(hash, id)
-	if r == 0 || b.abandoned(b.jobs.get(r)) {
+	r := b.index.Find(hash, id)
+	if r == 0 || b.abandoned(b.jobs.Get(r)) {
 		return 0
 	}
 	return r

@@ -44,7 +44,7 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	h.kind.outcomes++
 	b.outcomes++
 	b.outcomeBytes += int64(j.weight)
-	t := b.timings.get(j.timing)
+	t := b.timings.Get(j.timing)
 	t.code, t.why = l.code, l.reason.Why
 	b.startTimer(j.timing, t, b.now+t.keep)
 }
@@ -72,11 +72,11 @@ func outcomeNo(r uint32, j *job) uint64 { return uint64(r)<<32 | uint64(j.seq) }
 // OutcomeOf returns the number of the kept outcome that holds an id, or 0, and
 // the submitter that it is on its way to, or 0.
 func (b *Broker) OutcomeOf(id []byte) (uint64, Peer) {
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return 0, 0
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if j.state != stEnded || h.sub == nil {
 		return 0, 0
@@ -96,12 +96,12 @@ func (b *Broker) replace(r uint32, j *job, l *last) {
 		l.body, l.kept = []byte(l.reason.Text), true
 	}
 	b.store(r, j, b.id(j), nil, l.body, l.kept)
-	b.slabs.drop(slab, off)
+	b.slabs.Drop(slab, off)
 }
 
 // outcome is the last frame of an ended job.
 func (b *Broker) outcome(r uint32, j *job) *last {
-	t := b.timings.get(j.timing)
+	t := b.timings.Get(j.timing)
 	l := &last{code: t.code}
 	if body := b.body(r, j); l.code != 0 {
 		l.reason = b.because(t.why, j, string(body))
@@ -128,8 +128,8 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 func (b *Broker) Written(now int64, outcome uint64) []Effect {
 	b.begin(now)
 	r := uint32(outcome >> 32)
-	if b.jobs.has(r) {
-		if j := b.jobs.get(r); j.state == stEnded && j.seq == uint32(outcome) {
+	if b.jobs.Has(r) {
+		if j := b.jobs.Get(r); j.state == stEnded && j.seq == uint32(outcome) {
 			b.forgetOutcome(r, j)
 		}
 	}
@@ -138,10 +138,10 @@ func (b *Broker) Written(now int64, outcome uint64) []Effect {
 
 // keptFor is for how long the outcome of a job is still kept; 0 if it is about to go.
 func (b *Broker) keptFor(j *job) int64 {
-	if j.timing == 0 || b.timings.get(j.timing).pos < 0 {
+	if j.timing == 0 || b.timings.Get(j.timing).pos < 0 {
 		return 0
 	}
-	return max(int64(b.timers.at(int(b.timings.get(j.timing).pos)).a)-b.now, 0)
+	return max(int64(b.timers.At(int(b.timings.Get(j.timing).pos)).A)-b.now, 0)
 }
 
 // Outcomes returns how many outcomes are kept, and their bytes.
@@ -164,12 +164,12 @@ func (b *Broker) Attach(now int64, p Peer, id []byte, progress bool, room int) [
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotKept})
 		return b.end()
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	b.unbind(h)
 	switch {

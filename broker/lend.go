@@ -12,6 +12,8 @@ import (
 	"encoding/binary"
 	"math"
 	"time"
+
+	"gloom/broker/container"
 )
 
 // ClashPause is how long a job waits, beside all others, that would have gone to a
@@ -70,7 +72,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	if sub == nil || !sub.lends || k == nil || !b.takesMore(k) {
 		return b.end(), 0, NobodyIdle
 	}
-	w := b.idlest(k, entry{})
+	w := b.idlest(k, container.Entry{})
 	if w == nil || w.borrows || k.limits.Rate > 0 && !b.pace(k) {
 		return b.end(), 0, NobodyIdle
 	}
@@ -83,7 +85,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 		return b.end(), 0, Clash
 	}
 	h := b.holdingFor(sub, k, nil, false, 0)
-	r, j := b.jobs.take()
+	r, j := b.jobs.Take()
 	b.seq++
 	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
 	j.holding = h.no
@@ -98,7 +100,7 @@ func (b *Broker) Borrow(now int64, p Peer, s *Submission) (fx []Effect, run uint
 	}
 	b.handTo(w, h, r, j)
 	key := b.borrowedKey(w, s.ID)
-	b.borrowed.insert(b.borrowed.hash(key), r)
+	b.borrowed.Insert(b.borrowed.Hash(key), r)
 	return b.end(), outcomeNo(r, j), 0
 }
 
@@ -122,7 +124,7 @@ type Loan struct {
 
 // Loan returns that of a run that is lent (Effect.Run).
 func (b *Broker) Loan(run uint64) Loan {
-	j := b.jobs.get(uint32(run >> 32))
+	j := b.jobs.Get(uint32(run >> 32))
 	return Loan{Priority: j.prio, Age: b.now - j.at, Progress: j.flags&flagProgress != 0}
 }
 
@@ -150,8 +152,8 @@ func (b *Broker) Follow(p Peer, run uint64, wanted bool) {
 
 // borrowedRun finds a run of lender p by its number.
 func (b *Broker) borrowedRun(p Peer, run uint64) (uint32, *job) {
-	if r := uint32(run >> 32); b.jobs.has(r) {
-		j := b.jobs.get(r)
+	if r := uint32(run >> 32); b.jobs.Has(r) {
+		j := b.jobs.Get(r)
 		if j.state == stRunning && j.flags&flagBorrowed != 0 && j.seq == uint32(run) && b.holder(j).sub == b.submitter(p) {
 			return r, j
 		}
@@ -181,8 +183,8 @@ func (b *Broker) giveBack(h *holding, r uint32, j *job, delay int64) {
 
 // hasOut: a job with this id is out on the worker.
 func (b *Broker) hasOut(w *worker, id []byte) bool {
-	if r := b.index.find(b.index.hash(id), id); r != 0 {
-		if j := b.jobs.get(r); j.state == stRunning && j.worker == w.id.Slot() {
+	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
+		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
 			return true
 		}
 	}
@@ -195,7 +197,7 @@ func (b *Broker) borrowedBy(w *worker, id []byte) uint32 {
 		return 0
 	}
 	key := b.borrowedKey(w, id)
-	return b.borrowed.find(b.borrowed.hash(key), key)
+	return b.borrowed.Find(b.borrowed.Hash(key), key)
 }
 
 func (b *Broker) borrowedKey(w *worker, id []byte) []byte {
@@ -222,7 +224,7 @@ type Demand struct {
 // Demand returns what of a type could be lent.
 func (b *Broker) Demand(typ []byte) (d Demand) {
 	k := b.typesByName[string(typ)]
-	if k == nil || k.paused || b.expelling || k.line.n == 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || k.paused || b.expelling || k.line.Len() == 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return d
 	}
 	if d.Jobs = int(k.Queued); d.Jobs == 0 {
@@ -231,10 +233,10 @@ func (b *Broker) Demand(typ []byte) (d Demand) {
 	if c := k.limits.Concurrency; c > 0 {
 		d.Jobs = min(d.Jobs, max(0, c-k.active()))
 	}
-	top := k.line.top()
-	d.Priority, d.Since = int64(^top.a^1<<63), b.now
-	if top.ref&refTenant == 0 {
-		d.Since = int64(top.b ^ 1<<63)
+	top := k.line.Top()
+	d.Priority, d.Since = int64(^top.A^1<<63), b.now
+	if top.Ref&refTenant == 0 {
+		d.Since = int64(top.B ^ 1<<63)
 	}
 	return d
 }
@@ -262,7 +264,7 @@ type Supply struct {
 // for all together.
 func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) (more bool)) (limit int) {
 	k := b.typesByName[string(typ)]
-	if k == nil || !b.takesMore(k) || k.line.n > 0 || k.limits.Rate > 0 && k.timer >= 0 {
+	if k == nil || !b.takesMore(k) || k.line.Len() > 0 || k.limits.Rate > 0 && k.timer >= 0 {
 		return 0
 	}
 	limit = math.MaxInt
@@ -272,11 +274,11 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 	if k.limits.Rate > 0 {
 		limit = min(limit, b.tokens(k))
 	}
-	if k.idle.n > 0 && !add(Supply{0, places(&k.idle, most(0))}) {
+	if k.idle.Len() > 0 && !add(Supply{0, places(&k.idle, most(0))}) {
 		return limit
 	}
-	for r := k.pairs; r != 0; r = b.pairs.get(r).kindNext {
-		if p := b.pools.all[b.pairs.get(r).pool]; p.idle.n > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
+	for r := k.pairs; r != 0; r = b.pairs.Get(r).kindNext {
+		if p := b.pools.At(b.pairs.Get(r).pool); p.idle.Len() > 0 && !add(Supply{p.no + 1, places(&p.idle, most(p.no+1))}) {
 			break
 		}
 	}
@@ -291,21 +293,21 @@ func (b *Broker) Served(typ []byte) bool {
 
 // places is how many jobs, up to most, the workers in a line have room for that do
 // not borrow.
-func places(line *ring[worker], most int) (n int) {
-	if line.n >= most && most > 0 && !line.root.prev.of.borrows {
+func places(line *container.Ring[worker], most int) (n int) {
+	if line.Len() >= most && most > 0 && !line.Last().borrows {
 		return most // each has room
 	}
-	for l := line.root.next; line.n > 0 && l != &line.root && n < most && !l.of.borrows; l = l.next {
-		n += l.of.room - l.of.out.n
+	for w := line.First(); w != nil && n < most && !w.borrows; w = w.idle.Next() {
+		n += w.room - w.out.n
 	}
 	return min(n, most)
 }
 
 // idleHere is how many workers of the type alone have room that are no borrowers.
 func (b *Broker) idleHere(k *jobType) int {
-	n := k.idle.n
+	n := k.idle.Len()
 	if k.borrowers > 0 {
-		for l := k.idle.root.prev; n > 0 && l.of.borrows; l = l.prev {
+		for w := k.idle.Last(); w != nil && w.borrows; w = w.idle.Prev() {
 			n--
 		}
 	}
@@ -324,8 +326,8 @@ func (b *Broker) Watch() { b.watching = true }
 
 // Remind has Moved tell of all that has idle workers.
 func (b *Broker) Remind() {
-	b.idleTypes.each(b.noteType)
-	b.idlePools.each(b.notePool)
+	b.idleTypes.Each(b.noteType)
+	b.idlePools.Each(b.notePool)
 }
 
 // Move says that jobs or workers of a type have come, gone or become idle (Set is

@@ -73,12 +73,12 @@ func (b *Broker) eachJob(from int, q *JobFilter, fn func(r uint32, j *job) bool)
 			return -1
 		}
 	}
-	last := len(b.jobs.chunks) << tableShift
+	last := int(b.jobs.End())
 	for n := 0; n < lookVisits && from < last; n++ {
 		r := uint32(from)
-		if from++; !b.jobs.has(r) {
-			from = (from-1)&^(tableChunk-1) + tableChunk
-		} else if j := b.jobs.get(r); q.fits(b, k, j) && !fn(r, j) {
+		if from++; !b.jobs.Has(r) {
+			from = int(b.jobs.Behind(r))
+		} else if j := b.jobs.Get(r); q.fits(b, k, j) && !fn(r, j) {
 			break
 		}
 	}

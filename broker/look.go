@@ -51,8 +51,8 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 	}
 	for n := 0; n < lookVisits; n++ {
 		switch {
-		case l.Types == nil && l.held == nil && l.next < len(b.groups.all):
-			if g := b.groups.all[l.next]; g != nil && g.waiting+g.running > 0 {
+		case l.Types == nil && l.held == nil && l.next < len(b.groups.All()):
+			if g := b.groups.All()[l.next]; g != nil && g.waiting+g.running > 0 {
 				x := foundGroup{g, GroupInfo{Name: g.name, Waiting: g.waiting, Running: g.running}}
 				if by, _ := b.closed(g); by != nil {
 					x.Rule = by.Pattern
@@ -64,8 +64,8 @@ func (b *Broker) LookGroups(l *GroupLook) (more bool) {
 		case l.Types == nil && l.held == nil:
 			l.top.whole = true
 			return true
-		case l.next < len(b.holdings.all):
-			if h := b.holdings.all[l.next]; h != nil && h.queue.set != nil {
+		case l.next < len(b.holdings.All()):
+			if h := b.holdings.All()[l.next]; h != nil && h.queue.set != nil {
 				n += l.meet(b, h)
 			}
 		default:

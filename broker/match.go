@@ -1,12 +1,16 @@
 package broker
 
-import "slices"
+import (
+	"slices"
+
+	"gloom/broker/container"
+)
 
 // match hands out jobs while there are both one that may run and a worker with
 // room that serves it: the best job first, to the worker that is idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
-	if len(b.poolsByKey)+len(b.rules)+b.ripe.n+b.opened.n > 0 {
+	if len(b.poolsByKey)+len(b.rules)+b.ripe.Len()+b.opened.Len() > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
 		b.unfinished = !b.matchTypes()
@@ -25,12 +29,12 @@ func (b *Broker) match() {
 func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
-		for k.idle.n > 0 {
+		for k.idle.Len() > 0 {
 			q := b.runnable(k)
 			if q == nil {
 				break
 			}
-			if !b.handOut(q, k.idle.first()) {
+			if !b.handOut(q, k.idle.First()) {
 				b.unfinished = true
 				break
 			}
@@ -54,17 +58,17 @@ func (b *Broker) matchAmong() bool {
 			return false
 		}
 		var q *queue
-		var at entry
+		var at container.Entry
 		var w *worker
-		consider := func(o *queue, x entry, by *worker) {
-			if q == nil || x.before(&at) || o == q && by.line < w.line {
+		consider := func(o *queue, x container.Entry, by *worker) {
+			if q == nil || x.Before(&at) || o == q && by.line < w.line {
 				q, at, w = o, x, by
 			}
 		}
 		for _, p := range b.touchedPools {
-			if p.idle.n > 0 {
+			if p.idle.Len() > 0 {
 				if o, x := b.bestOf(p); o != nil {
-					consider(o, x, p.idle.first())
+					consider(o, x, p.idle.First())
 				}
 			}
 		}
@@ -76,7 +80,7 @@ func (b *Broker) matchAmong() bool {
 			return false
 		case len(b.touched) > 0:
 			// Something has moved on the way.
-		case b.opened.n > 0 && b.idleTypes.n+b.idlePools.n > 0 && (q == nil || b.opened.top().before(&at)):
+		case b.opened.Len() > 0 && b.idleTypes.Len()+b.idlePools.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
 			if !b.look() {
 				return false
 			}
@@ -108,11 +112,11 @@ func (b *Broker) ripen() bool {
 		if q != nil {
 			at := b.best(q)
 			b.correct(k, at)
-			at.ref = k.no
+			at.Ref = k.no
 			if k.ripe >= 0 {
-				b.ripe.fix(k.ripe, at)
-			} else if k.idle.n+k.pools.n > 0 {
-				b.ripe.push(at)
+				b.ripe.Fix(k.ripe, at)
+			} else if k.idle.Len()+k.pools.Len() > 0 {
+				b.ripe.Push(at)
 			}
 		}
 		b.rest(k)
@@ -120,48 +124,48 @@ func (b *Broker) ripen() bool {
 	return true
 }
 
-func (b *Broker) placeRipe(no uint32, pos int32) { b.types.all[no].ripe = pos }
+func (b *Broker) placeRipe(no uint32, pos int32) { b.types.At(no).ripe = pos }
 
 // ripest returns, of the types that stand by their best job, the first with a worker
 // for it: the queue, the job's key and the worker; nil if there is none.
-func (b *Broker) ripest() (*queue, entry, *worker) {
-	for b.ripe.n > 0 {
-		k := b.types.all[b.ripe.top().ref]
+func (b *Broker) ripest() (*queue, container.Entry, *worker) {
+	for b.ripe.Len() > 0 {
+		k := b.types.At(b.ripe.Top().Ref)
 		q := b.runnable(k)
 		if b.unfinished {
 			break
 		}
 		var w *worker
-		var at entry
+		var at container.Entry
 		if q != nil {
 			at = b.best(q)
 			w = b.idlest(k, at)
 		}
 		if w == nil {
-			b.ripe.remove(0)
+			b.ripe.Remove(0)
 			k.ripe = -1
 			b.rest(k)
-		} else if at.level(b.ripe.top()) {
+		} else if at.Level(b.ripe.Top()) {
 			return q, at, w
 		} else {
-			at.ref = k.no
-			b.ripe.fix(0, at)
+			at.Ref = k.no
+			b.ripe.Fix(0, at)
 		}
 	}
-	return nil, entry{}, nil
+	return nil, container.Entry{}, nil
 }
 
 // runnable returns the queue whose best job, of all of the type, may run now or
 // has passed its deadline; nil when there is none.
 func (b *Broker) runnable(k *jobType) *queue {
-	if k.line.n == 0 || k.paused || b.expelling {
+	if k.line.Len() == 0 || k.paused || b.expelling {
 		return nil
 	}
 	if c := k.limits.Concurrency; c > 0 && k.active() >= c {
 		return nil
 	}
 	q := b.front(k)
-	if q == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.get(b.first(q))) && !b.pace(k) {
+	if q == nil || k.limits.Rate > 0 && !b.lapsed(b.jobs.Get(b.first(q))) && !b.pace(k) {
 		return nil
 	}
 	return q
@@ -176,7 +180,7 @@ func (b *Broker) runnable(k *jobType) *queue {
 func (b *Broker) handOut(q *queue, w *worker) bool {
 	k := q.kind
 	r := b.first(q)
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if b.lapsed(j) {
 		if b.lapses == tickTimers {

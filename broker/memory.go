@@ -30,15 +30,15 @@ const typeSize = int64(unsafe.Sizeof(jobType{})) + 128
 // Memory tells what the core holds.
 func (b *Broker) Memory() Memory {
 	return Memory{
-		Records: b.jobs.held + b.timings.held + b.runs.bytes(),
-		Slabs:   b.slabs.held + int64(len(b.slabs.spare))*slabSize,
+		Records: b.jobs.Held() + b.timings.Held() + b.runs.bytes(),
+		Slabs:   b.slabs.Held(),
 		Bodies:  b.bigBytes,
-		Index:   b.index.bytes() + b.borrowed.bytes() + b.groupIndex.bytes() + b.setIndex.bytes(),
+		Index:   b.index.Held() + b.borrowed.Held() + b.groupIndex.Held() + b.setIndex.Held(),
 		Queues:  b.queueBytes() + b.groupBytes(),
 		Heaps:   b.heapBytes,
 		Dead:    b.dead.bytes,
 		Types:   int64(len(b.typesByName))*typeSize + b.typeNames,
-		Pools:   b.poolBytes + b.pairs.held,
+		Pools:   b.poolBytes + b.pairs.Held(),
 		Peers:   int64(b.submitters)*int64(unsafe.Sizeof(submitter{})) + int64(b.workers)*int64(unsafe.Sizeof(worker{})) + int64(cap(b.peers))*int64(unsafe.Sizeof(peer{})),
 	}
 }

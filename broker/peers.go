@@ -1,5 +1,7 @@
 package broker
 
+import "gloom/broker/container"
+
 // submitter is a connection that hands in jobs.
 type submitter struct {
 	id       Peer
@@ -33,13 +35,13 @@ type worker struct {
 	notices bool // it wants cancel frames
 	headers bool // it wants headers
 	left    bool
-	borrows bool         // it is a broker (AddBorrower)
-	name    string       // of that broker
-	idle    link[worker] // in line
-	line    uint64       // orders workers by when they stood in line
+	borrows bool                   // it is a broker (AddBorrower)
+	name    string                 // of that broker
+	idle    container.Link[worker] // in line
+	line    uint64                 // orders workers by when they stood in line
 	since   int64
 	// stalled links it in Broker.stalled while a run of it is overdue.
-	stalled link[worker]
+	stalled container.Link[worker]
 }
 
 func (w *worker) free() bool {
@@ -47,7 +49,7 @@ func (w *worker) free() bool {
 }
 
 // lineOf is where a worker stands that has room.
-func (w *worker) lineOf() *ring[worker] {
+func (w *worker) lineOf() *container.Ring[worker] {
 	if w.pool != nil {
 		return &w.pool.idle
 	}
@@ -59,39 +61,36 @@ func (b *Broker) lineUp(w *worker) {
 	b.lines++
 	w.line = b.lines
 	l := w.lineOf()
+	var at *container.Link[worker] // the first of the brokers, which stand last
 	switch {
 	case w.borrows:
 		w.line |= behind
-		l.push(&w.idle, w)
 	case w.kind != nil && w.kind.borrowers > 0:
-		at := &l.root
-		for l.n > 0 && at.prev != &l.root && at.prev.of.borrows {
-			at = at.prev
+		for x := l.Last(); x != nil && x.borrows; x = x.idle.Prev() {
+			at = &x.idle
 		}
-		l.insert(&w.idle, w, at)
-	default:
-		l.push(&w.idle, w)
 	}
-	if l.n == 1 {
+	l.Insert(&w.idle, w, at)
+	if l.Len() == 1 {
 		if p := w.pool; p != nil {
-			b.idlePools.push(&p.idling, p)
+			b.idlePools.Push(&p.idling, p)
 		} else {
-			b.idleTypes.push(&w.kind.idling, w.kind)
+			b.idleTypes.Push(&w.kind.idling, w.kind)
 		}
 	}
 	b.noteLine(w)
 }
 
 func (b *Broker) stepOut(w *worker) {
-	if !w.idle.in() {
+	if !w.idle.In() {
 		return
 	}
 	l := w.lineOf()
-	if l.remove(&w.idle); l.n == 0 {
+	if l.Remove(&w.idle); l.Len() == 0 {
 		if p := w.pool; p != nil {
-			b.idlePools.remove(&p.idling)
+			b.idlePools.Remove(&p.idling)
 		} else {
-			b.idleTypes.remove(&w.kind.idling)
+			b.idleTypes.Remove(&w.kind.idling)
 		}
 	}
 	b.noteLine(w)

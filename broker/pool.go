@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"gloom/broker/container"
 	"gloom/wire"
 )
 
@@ -25,11 +26,11 @@ type pool struct {
 	key     string
 	set     *set
 	workers int
-	idle    ring[worker]
-	idling  link[pool] // in Broker.idlePools
-	ready   heap       // pairs, by the best job of their type
-	pairs   uint32     // first of them
-	n       int        // pairs
+	idle    container.Ring[worker]
+	idling  container.Link[pool] // in Broker.idlePools
+	ready   container.Heap       // pairs, by the best job of their type
+	pairs   uint32               // first of them
+	n       int                  // pairs
 	touched bool
 	moved   bool  // stands in Broker.movedPools
 	bytes   int64 // what it occupies, but for its pairs and its heap
@@ -150,10 +151,10 @@ func (b *Broker) judge(g *judgement) {
 func (g *judgement) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
 	switch {
-	case p != nil && p.workers > 0 && g.next < len(b.types.all):
-		k = b.types.all[g.next]
-	case k != nil && b.types.has(k.no, k) && g.next < len(b.pools.all):
-		p = b.pools.all[g.next]
+	case p != nil && p.workers > 0 && g.next < len(b.types.All()):
+		k = b.types.All()[g.next]
+	case k != nil && b.types.Has(k.no, k) && g.next < len(b.pools.All()):
+		p = b.pools.All()[g.next]
 	default:
 		b.unjudged--
 		return 1, true
@@ -204,20 +205,20 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	s := newSet(key, q.Allows)
 	fresh := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.resting.in()) && s.serves([]byte(name)) {
+		if k := b.typesByName[name]; (k == nil || k.resting.In()) && s.serves([]byte(name)) {
 			fresh++
 		}
 	}
 	if b.tooManyTypes(fresh) {
 		return nil, b.manyTypes()
 	}
-	if most := b.cfg.MaxPairs; most > 0 && b.pairs.live+len(s.names) > most {
-		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.live)}
+	if most := b.cfg.MaxPairs; most > 0 && b.pairs.Len()+len(s.names) > most {
+		return nil, Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
 	}
 	p := &pool{key: key, set: s, bytes: size}
 	b.poolBytes += size
-	p.ready = heap{place: b.place.pair, held: &b.heapBytes}
-	p.no = b.pools.add(p)
+	p.ready = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
+	p.no = b.pools.Add(p)
 	b.poolsByKey[key] = p
 	b.births++
 	p.born = b.births
@@ -237,22 +238,22 @@ func (b *Broker) dropPool(p *pool) {
 	for p.pairs != 0 {
 		b.part(p.pairs)
 	}
-	p.ready.release()
+	p.ready.Release()
 	b.poolBytes -= p.bytes
 	b.notePool(p)
 	delete(b.poolsByKey, p.key)
-	b.pools.drop(p.no)
+	b.pools.Drop(p.no)
 }
 
 // pairUp lets a pool serve a type.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
-	r, x := b.pairs.take()
+	r, x := b.pairs.Take()
 	x.kind, x.pool, x.named, x.live = k.no, p.no, named, true
 	if x.kindNext = k.pairs; k.pairs != 0 {
-		b.pairs.get(k.pairs).kindPrev = r
+		b.pairs.Get(k.pairs).kindPrev = r
 	}
 	if x.poolNext = p.pairs; p.pairs != 0 {
-		b.pairs.get(p.pairs).poolPrev = r
+		b.pairs.Get(p.pairs).poolPrev = r
 	}
 	k.pairs, p.pairs = r, r
 	p.n++
@@ -260,32 +261,32 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 		k.named++
 		b.wake(k)
 	}
-	k.pools.push(entry{ref: r})
+	k.pools.Push(container.Entry{Ref: r})
 	b.touch(k)
 }
 
 // part ends what pairUp began.
 func (b *Broker) part(r uint32) {
-	x := b.pairs.get(r)
-	k, p := b.types.all[x.kind], b.pools.all[x.pool]
+	x := b.pairs.Get(r)
+	k, p := b.types.At(x.kind), b.pools.At(x.pool)
 	if x.ready {
-		p.ready.remove(x.pos)
+		p.ready.Remove(x.pos)
 	} else {
-		k.pools.remove(x.pos)
+		k.pools.Remove(x.pos)
 	}
 	if x.kindNext != 0 {
-		b.pairs.get(x.kindNext).kindPrev = x.kindPrev
+		b.pairs.Get(x.kindNext).kindPrev = x.kindPrev
 	}
 	if x.kindPrev != 0 {
-		b.pairs.get(x.kindPrev).kindNext = x.kindNext
+		b.pairs.Get(x.kindPrev).kindNext = x.kindNext
 	} else {
 		k.pairs = x.kindNext
 	}
 	if x.poolNext != 0 {
-		b.pairs.get(x.poolNext).poolPrev = x.poolPrev
+		b.pairs.Get(x.poolNext).poolPrev = x.poolPrev
 	}
 	if x.poolPrev != 0 {
-		b.pairs.get(x.poolPrev).poolNext = x.poolNext
+		b.pairs.Get(x.poolPrev).poolNext = x.poolNext
 	} else {
 		p.pairs = x.poolNext
 	}
@@ -294,31 +295,31 @@ func (b *Broker) part(r uint32) {
 		b.rest(k)
 	}
 	p.n--
-	b.pairs.put(r)
+	b.pairs.Put(r)
 }
 
-func (b *Broker) placePair(r uint32, pos int32) { b.pairs.get(r).pos = pos }
+func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
 // idlest returns the worker that is idle longest of those that serve k, whose best
 // job that may run is at, or nil.
-func (b *Broker) idlest(k *jobType, at entry) *worker {
-	w := k.idle.first()
-	for k.pools.n > 0 {
-		top := *k.pools.top()
-		x := b.pairs.get(top.ref)
-		p := b.pools.all[x.pool]
-		o := p.idle.first()
+func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
+	w := k.idle.First()
+	for k.pools.Len() > 0 {
+		top := *k.pools.Top()
+		x := b.pairs.Get(top.Ref)
+		p := b.pools.At(x.pool)
+		o := p.idle.First()
 		switch {
 		case o == nil:
-			k.pools.remove(0)
+			k.pools.Remove(0)
 			x.ready = true
-			if k.told.before(&at) {
+			if k.told.Before(&at) {
 				k.told = at
 			}
-			at.ref = top.ref
-			p.ready.push(at)
-		case o.line != top.a:
-			k.pools.fix(0, entry{a: o.line, ref: top.ref})
+			at.Ref = top.Ref
+			p.ready.Push(at)
+		case o.line != top.A:
+			k.pools.Fix(0, container.Entry{A: o.line, Ref: top.Ref})
 		case w == nil || o.line < w.line:
 			return o
 		default:
@@ -330,47 +331,47 @@ func (b *Broker) idlest(k *jobType, at entry) *worker {
 
 // bestOf returns the queue whose job a pool with an idle worker should have next,
 // and the job's key; nil when there is none.
-func (b *Broker) bestOf(p *pool) (*queue, entry) {
-	for p.ready.n > 0 {
-		top := *p.ready.top()
-		x := b.pairs.get(top.ref)
-		k := b.types.all[x.kind]
+func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
+	for p.ready.Len() > 0 {
+		top := *p.ready.Top()
+		x := b.pairs.Get(top.Ref)
+		k := b.types.At(x.kind)
 		q := b.runnable(k)
 		if b.unfinished {
 			break
 		}
 		if q == nil {
-			p.ready.remove(0)
+			p.ready.Remove(0)
 			x.ready = false
-			k.pools.push(entry{a: p.idle.first().line, ref: top.ref})
+			k.pools.Push(container.Entry{A: p.idle.First().line, Ref: top.Ref})
 			continue
 		}
 		at := b.best(q)
-		if at.level(&top) {
+		if at.Level(&top) {
 			return q, at
 		}
-		if k.told.before(&at) {
+		if k.told.Before(&at) {
 			k.told = at
 		}
-		at.ref = top.ref
-		p.ready.fix(0, at)
+		at.Ref = top.Ref
+		p.ready.Fix(0, at)
 	}
-	return nil, entry{}
+	return nil, container.Entry{}
 }
 
 // correct mends the keys of a type in its pools when its best job has become
 // better than they say.
-func (b *Broker) correct(k *jobType, at entry) {
-	if k.pairs == 0 || !at.before(&k.told) {
+func (b *Broker) correct(k *jobType, at container.Entry) {
+	if k.pairs == 0 || !at.Before(&k.told) {
 		return
 	}
 	k.told = at
 	for r := k.pairs; r != 0; {
-		x := b.pairs.get(r)
+		x := b.pairs.Get(r)
 		if x.ready {
-			if h := &b.pools.all[x.pool].ready; at.before(h.at(int(x.pos))) {
-				at.ref = r
-				h.fix(x.pos, at)
+			if h := &b.pools.At(x.pool).ready; at.Before(h.At(int(x.pos))) {
+				at.Ref = r
+				h.Fix(x.pos, at)
 			}
 		}
 		r = x.kindNext

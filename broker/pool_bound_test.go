@@ -55,7 +55,7 @@ func TestPoolsHaveTheirShare(t *testing.T) {
 	for i := 1; i < len(b.peers); i++ {
 		b.Gone(0, b.peers[i].id)
 	}
-	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.held {
+	if b.poolBytes != 0 || b.Memory().Pools > b.pairs.Held() {
 		t.Errorf("%d bytes are counted without workers", b.poolBytes)
 	}
 }

@@ -186,9 +186,9 @@ func TestManyPatternsAtOnce(t *testing.T) {
 	if out != want {
 		t.Errorf("%d jobs are out, want %d", out, want)
 	}
-	t.Logf("%d pairs, the longest step took %v", b.pairs.live, longest)
+	t.Logf("%d pairs, the longest step took %v", b.pairs.Len(), longest)
 	timed(func() []Effect { return b.Gone(0, w) })
-	if b.pairs.live != 0 || len(b.poolsByKey) != 0 {
-		t.Errorf("%d pairs and %d pools are left", b.pairs.live, len(b.poolsByKey))
+	if b.pairs.Len() != 0 || len(b.poolsByKey) != 0 {
+		t.Errorf("%d pairs and %d pools are left", b.pairs.Len(), len(b.poolsByKey))
 	}
 }

@@ -1,6 +1,10 @@
 package broker
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"gloom/broker/container"
+)
 
 // maxLanes is how many priorities of one queue are kept as FIFO lanes. With
 // more distinct priorities than this at a time, the rest share a keyed heap.
@@ -49,7 +53,7 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 		return q
 	}
 	q = &queue{queueKey: key, pos: -1, job: -1}
-	q.no = b.queues.add(q)
+	q.no = b.queues.Add(q)
 	if set != nil {
 		set.queues++
 	}
@@ -75,7 +79,7 @@ func (b *Broker) dropQueue(q *queue) {
 	} else {
 		delete(b.queuesByKey, q.queueKey)
 	}
-	b.queues.drop(q.no)
+	b.queues.Drop(q.no)
 	if s := q.set; s != nil {
 		if s.queues--; s.queues == 0 {
 			b.dropSet(s)
@@ -83,7 +87,7 @@ func (b *Broker) dropQueue(q *queue) {
 	}
 }
 
-type outOfOrder struct{ spill, ages heap }
+type outOfOrder struct{ spill, ages container.Heap }
 
 type lane struct {
 	prio       int64
@@ -97,7 +101,7 @@ const (
 )
 
 // spilled: some jobs are out of order.
-func (q *queue) spilled() bool { return q.out != nil && q.out.spill.n > 0 }
+func (q *queue) spilled() bool { return q.out != nil && q.out.spill.Len() > 0 }
 
 // prioKey orders larger priorities first.
 func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
@@ -106,8 +110,8 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
 // standing is the key by which a job stands: priority, age, arrival.
-func (j *job) standing(r uint32) entry {
-	return entry{a: prioKey(j.prio), b: timeKey(j.at), ref: r, c: j.seq}
+func (j *job) standing(r uint32) container.Entry {
+	return container.Entry{A: prioKey(j.prio), B: timeKey(j.at), Ref: r, C: j.seq}
 }
 
 // laneOf returns the place of the lane with this priority, or where it belongs.
@@ -131,7 +135,7 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	switch {
 	case found:
 		l := &q.lanes[i]
-		t := b.jobs.get(l.tail)
+		t := b.jobs.Get(l.tail)
 		if t.at > j.at || t.at == j.at && int32(t.seq-j.seq) > 0 {
 			break
 		}
@@ -151,19 +155,19 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	}
 	if q.out == nil {
 		q.out = &outOfOrder{
-			spill: heap{place: b.place.spill, held: &b.heapBytes},
-			ages:  heap{place: b.place.age, held: &b.heapBytes},
+			spill: container.Heap{Place: b.place.spill, Held: &b.heapBytes},
+			ages:  container.Heap{Place: b.place.age, Held: &b.heapBytes},
 		}
 		b.laneBytes += outOfOrderSize
 	}
 	j.state = stSpilled
-	q.out.spill.push(j.standing(r))
-	q.out.ages.push(entry{a: timeKey(j.at), ref: r})
+	q.out.spill.Push(j.standing(r))
+	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
 }
 
 // queueBytes is what holdings and queues occupy, but for heaps.
 func (b *Broker) queueBytes() int64 {
-	return int64(b.holdings.n())*holdingSize + int64(b.queues.n())*queueSize + b.laneBytes
+	return int64(b.holdings.Len())*holdingSize + int64(b.queues.Len())*queueSize + b.laneBytes
 }
 
 // resizeLanes moves the lanes of q to where there is room for so many.
@@ -179,24 +183,24 @@ func (b *Broker) releaseQueue(q *queue) {
 		q.lanes = nil
 	}
 	if q.out != nil {
-		q.out.spill.release()
-		q.out.ages.release()
+		q.out.spill.Release()
+		q.out.ages.Release()
 		q.out = nil
 		b.laneBytes -= outOfOrderSize
 	}
 }
 
 // best returns the key of the first job; the queue must not be empty.
-func (b *Broker) best(q *queue) entry {
-	var x entry
+func (b *Broker) best(q *queue) container.Entry {
+	var x container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = b.jobs.get(l.head).standing(l.head)
-		if !q.spilled() || x.before(q.out.spill.top()) {
+		x = b.jobs.Get(l.head).standing(l.head)
+		if !q.spilled() || x.Before(q.out.spill.Top()) {
 			return x
 		}
 	}
-	return *q.out.spill.top()
+	return *q.out.spill.Top()
 }
 
 // first returns the first job; the queue must not be empty.
@@ -204,15 +208,15 @@ func (b *Broker) first(q *queue) uint32 {
 	if !q.spilled() {
 		return q.lanes[len(q.lanes)-1].head
 	}
-	return b.best(q).ref
+	return b.best(q).Ref
 }
 
 // pull takes job r out of the queue.
 func (b *Broker) pull(q *queue, r uint32, j *job) {
 	q.n--
 	if j.state == stSpilled {
-		q.out.spill.remove(int32(j.next))
-		q.out.ages.remove(int32(j.prev))
+		q.out.spill.Remove(int32(j.next))
+		q.out.ages.Remove(int32(j.prev))
 		j.next, j.prev = 0, 0
 		return
 	}
@@ -249,7 +253,7 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	last := len(q.lanes) - 1
 	n := 0
 	for ; r != 0 && n < skipSteps; n++ {
-		if j = b.jobs.get(r); j.holding != h.no {
+		if j = b.jobs.Get(r); j.holding != h.no {
 			break
 		}
 		r, j.state, j.prev, j.next = j.next, stDelayed, 0, 0
@@ -258,7 +262,7 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 		q.lanes = q.lanes[:last]
 	} else {
 		q.lanes[last].head = r
-		b.jobs.get(r).prev = 0
+		b.jobs.Get(r).prev = 0
 	}
 	h.queued -= n
 	h.delayed += n
@@ -268,10 +272,10 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 // unlink takes j out of the list of its next and prev.
 func (b *Broker) unlink(j *job) {
 	if j.next != 0 {
-		b.jobs.get(j.next).prev = j.prev
+		b.jobs.Get(j.next).prev = j.prev
 	}
 	if j.prev != 0 {
-		b.jobs.get(j.prev).next = j.next
+		b.jobs.Get(j.prev).next = j.next
 	}
 	j.next, j.prev = 0, 0
 }
@@ -281,10 +285,10 @@ func (b *Broker) unlink(j *job) {
 func (b *Broker) oldest(q *queue) int64 {
 	at := int64(Never)
 	if q.spilled() {
-		at = b.jobs.get(q.out.ages.top().ref).at
+		at = b.jobs.Get(q.out.ages.Top().Ref).at
 	}
 	for i := range q.lanes {
-		at = min(at, b.jobs.get(q.lanes[i].head).at)
+		at = min(at, b.jobs.Get(q.lanes[i].head).at)
 	}
 	return at
 }

@@ -43,7 +43,7 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 		x.seq++
 		seq = x.seq
 	}
-	r, j := x.b.jobs.take()
+	r, j := x.b.jobs.Take()
 	j.prio, j.seq, j.at = prio, uint32(seq), int64(seq)
 	x.b.push(x.q, r, j)
 	if j.state == stSpilled {
@@ -58,8 +58,8 @@ func (x *queueTwin) push(prio int64, seq uint64) {
 
 func (x *queueTwin) pull(i int) queuedJob {
 	e := x.want[i]
-	x.b.pull(x.q, e.r, x.b.jobs.get(e.r))
-	x.b.jobs.put(e.r)
+	x.b.pull(x.q, e.r, x.b.jobs.Get(e.r))
+	x.b.jobs.Put(e.r)
 	x.want = slices.Delete(x.want, i, i+1)
 	return e
 }
@@ -72,8 +72,8 @@ func (x *queueTwin) check() {
 	if len(x.want) == 0 {
 		return
 	}
-	if got := x.b.best(x.q); got.ref != x.want[0].r {
-		j := x.b.jobs.get(got.ref)
+	if got := x.b.best(x.q); got.Ref != x.want[0].r {
+		j := x.b.jobs.Get(got.Ref)
 		x.t.Fatalf("the best has priority %d and number %d, want %+v", j.prio, j.seq, x.want[0])
 	}
 	oldest := x.want[0].seq
@@ -143,7 +143,7 @@ func TestQueueFIFO(t *testing.T) {
 	}
 	var last queuedJob
 	for i := range 5000 {
-		e := x.b.jobs.get(x.b.best(x.q).ref)
+		e := x.b.jobs.Get(x.b.best(x.q).Ref)
 		if got := (queuedJob{prio: e.prio, seq: uint64(e.seq)}); i > 0 && (got.prio > last.prio || got.prio == last.prio && got.seq < last.seq) {
 			t.Fatalf("job %d, %+v, comes after %+v", i, got, last)
 		}

@@ -70,7 +70,7 @@ const (
 func (b *Broker) because(why Why, j *job, text string) Reason {
 	r := Reason{Why: why, Have: int64(j.attempts), Text: text}
 	if j.timing != 0 {
-		r.Most = b.timings.get(j.timing).timeout / 1e6
+		r.Most = b.timings.Get(j.timing).timeout / 1e6
 	}
 	return r
 }

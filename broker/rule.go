@@ -102,11 +102,11 @@ func (b *Broker) revise(changed []*rule) {
 }
 
 func (v *revision) step(b *Broker) (cost int, done bool) {
-	if v.next >= len(b.groups.all) {
+	if v.next >= len(b.groups.All()) {
 		b.revising--
 		return 1, true
 	}
-	g := b.groups.all[v.next]
+	g := b.groups.All()[v.next]
 	v.next++
 	if g == nil {
 		return 1, false

@@ -70,11 +70,11 @@ func (b *Broker) remember(r uint32, j *job, reason Reason, left bool) {
 // oldest first.
 func (b *Broker) Runs(now int64, id []byte) (found []RunInfo) {
 	b.now = max(b.now, now)
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return nil
 	}
-	seq, p := b.jobs.get(r).seq, &b.runs
+	seq, p := b.jobs.Get(r).seq, &b.runs
 	for i := range p.all {
 		if x := &p.all[(p.next+i)%len(p.all)]; x.job == r && x.seq == seq {
 			found = append(found, RunInfo{x.run, x.worker, x.broker, x.lost, b.Since(x.ended), time.Duration(x.ended - x.began), x.reason})
@@ -101,10 +101,10 @@ func (b *Broker) Losses(now int64, lately time.Duration, least int) (found []Los
 		}
 	}
 	for x, n := range count {
-		if n < least || !b.jobs.has(x.job) {
+		if n < least || !b.jobs.Has(x.job) {
 			continue
 		}
-		if j := b.jobs.get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
+		if j := b.jobs.Get(x.job); j.seq == x.seq && j.state != stFree && j.state <= stRunning {
 			found = append(found, Losses{bytes.Clone(b.holder(j).kind.name), bytes.Clone(b.id(j)), n})
 		}
 	}

@@ -104,7 +104,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 // brings is +1 if a setting brings a type into use, -1 if it ends its use.
 func (b *Broker) brings(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
-	if k == nil || k.resting.in() {
+	if k == nil || k.resting.In() {
 		return +1
 	}
 	if limits, fair := t.over(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {

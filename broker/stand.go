@@ -3,6 +3,8 @@ package broker
 import (
 	"slices"
 	"unsafe"
+
+	"gloom/broker/container"
 )
 
 // Where queues with ready jobs stand, each in one heap, by its best job:
@@ -27,7 +29,7 @@ type tenant struct {
 	kind   *jobType
 	key    tenantKey
 	served uint64
-	line   heap
+	line   container.Heap
 	// queues counts those that it has, jobs what of it waits or runs.
 	queues, jobs int
 }
@@ -56,9 +58,9 @@ type pen struct {
 	group *group
 	// queues are by their best jobs; in a fair type by when their tenants were served,
 	// or earlier, and jobs has them by their best jobs.
-	queues, jobs heap
-	users        int       // queues whose pen it is
-	parked       link[pen] // in kind.parked, while it is
+	queues, jobs container.Heap
+	users        int                 // queues whose pen it is
+	parked       container.Link[pen] // in kind.parked, while it is
 }
 
 // rent gives a queue of a fair type its tenant.
@@ -71,8 +73,8 @@ func (b *Broker) rent(q *queue) {
 	t := k.tenants[key]
 	if t == nil {
 		t = &tenant{kind: k, key: key, pos: -1}
-		t.line = heap{place: b.place.standing, held: &b.heapBytes}
-		t.no = b.tenants.add(t)
+		t.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+		t.no = b.tenants.Add(t)
 		if k.tenants == nil {
 			k.tenants = map[tenantKey]*tenant{}
 		}
@@ -92,11 +94,11 @@ func (b *Broker) vacateQueue(q *queue) {
 	q.tenant = nil
 	b.tenantJobs(t, -q.jobs)
 	if t.queues--; t.queues == 0 {
-		t.line.release()
+		t.line.Release()
 		if delete(t.kind.tenants, t.key); len(t.kind.tenants) == 0 {
 			t.kind.tenants = nil
 		}
-		b.tenants.drop(t.no)
+		b.tenants.Drop(t.no)
 	}
 }
 
@@ -125,18 +127,18 @@ func (b *Broker) serve(t *tenant) {
 func (b *Broker) placeStanding(ref uint32, pos int32) {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:
-		b.tenants.all[no].pos = pos
+		b.tenants.At(no).pos = pos
 	case refPen:
-		b.pens.all[no].pos = pos
+		b.pens.At(no).pos = pos
 	default:
-		b.queues.all[no].pos = pos
+		b.queues.At(no).pos = pos
 	}
 }
 
-func (b *Broker) placeJob(no uint32, pos int32) { b.queues.all[no].job = pos }
+func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
 
 // stands is the heap in which a queue stands.
-func (q *queue) stands() *heap {
+func (q *queue) stands() *container.Heap {
 	switch {
 	case q.parked:
 		return &q.pen.queues
@@ -164,23 +166,23 @@ func (b *Broker) rank(q *queue) {
 		}
 	}
 	x := b.best(q)
-	x.ref = q.no
+	x.Ref = q.no
 	moved := false
 	if q.inTurn() {
-		moved = q.pen.jobs.put(q.job, x)
-		x.b, x.c = q.tenant.served, 0
+		moved = q.pen.jobs.Put(q.job, x)
+		x.B, x.C = q.tenant.served, 0
 	}
-	if q.stands().put(q.pos, x) || moved {
+	if q.stands().Put(q.pos, x) || moved {
 		b.ranked(q)
 	}
 }
 
 // unrank lets a queue stand nowhere.
 func (b *Broker) unrank(q *queue) {
-	q.stands().remove(q.pos)
+	q.stands().Remove(q.pos)
 	q.pos = -1
 	if q.inTurn() {
-		q.pen.jobs.remove(q.job)
+		q.pen.jobs.Remove(q.job)
 		q.job = -1
 	}
 	b.ranked(q)
@@ -207,19 +209,19 @@ func (b *Broker) rankTenant(t *tenant) {
 	if k.pairs != 0 || k.ripe >= 0 {
 		b.touch(k) // whose turn is next may have an older job
 	}
-	x := *t.line.top()
-	rankIn(&k.line, t.pos, t.line.n, entry{a: x.a, b: t.served, ref: t.no | refTenant, c: 1})
+	x := *t.line.Top()
+	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
 }
 
 // rankIn lets what has so many elements stand in h with key x, or no more.
-func rankIn(h *heap, pos int32, n int, x entry) {
+func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
-		h.put(pos, x)
+		h.Put(pos, x)
 	case pos >= 0:
-		ref := h.at(int(pos)).ref
-		h.remove(pos)
-		h.place(ref, -1)
+		ref := h.At(int(pos)).Ref
+		h.Remove(pos)
+		h.Place(ref, -1)
 	}
 }
 
@@ -228,9 +230,9 @@ func (b *Broker) takePen(q *queue, g *group) {
 	p := q.kind.pens[g]
 	if p == nil {
 		p = &pen{kind: q.kind, group: g, pos: -1}
-		p.queues = heap{place: b.place.standing, held: &b.heapBytes}
-		p.jobs = heap{place: b.place.job, held: &b.heapBytes}
-		p.no = b.pens.add(p)
+		p.queues = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+		p.jobs = container.Heap{Place: b.place.job, Held: &b.heapBytes}
+		p.no = b.pens.Add(p)
 		if q.kind.pens == nil {
 			q.kind.pens = map[*group]*pen{}
 		}
@@ -249,30 +251,30 @@ func (b *Broker) leavePen(q *queue) {
 	}
 	q.pen = nil
 	if p.users--; p.users == 0 {
-		p.queues.release()
-		p.jobs.release()
+		p.queues.Release()
+		p.jobs.Release()
 		if delete(p.kind.pens, p.group); len(p.kind.pens) == 0 {
 			p.kind.pens = nil
 		}
-		b.pens.drop(p.no)
+		b.pens.Drop(p.no)
 	}
 }
 
 // rankPen puts a pen where its best queue puts it.
 func (b *Broker) rankPen(p *pen) {
-	x := *p.queues.top()
-	if !p.open && p.jobs.n > 0 {
-		x = *p.jobs.top()
+	x := *p.queues.Top()
+	if !p.open && p.jobs.Len() > 0 {
+		x = *p.jobs.Top()
 	}
-	if x.ref = p.no | refPen; p.open {
-		rankIn(&p.kind.line, p.pos, p.queues.n, x)
+	if x.Ref = p.no | refPen; p.open {
+		rankIn(&p.kind.line, p.pos, p.queues.Len(), x)
 		return
 	}
-	rankIn(&p.group.parked, p.pos, p.queues.n, x)
-	if in := p.pos >= 0; in && !p.parked.in() {
-		p.kind.parked.push(&p.parked, p)
-	} else if !in && p.parked.in() {
-		p.kind.parked.remove(&p.parked)
+	rankIn(&p.group.parked, p.pos, p.queues.Len(), x)
+	if in := p.pos >= 0; in && !p.parked.In() {
+		p.kind.parked.Push(&p.parked, p)
+	} else if !in && p.parked.In() {
+		p.kind.parked.Remove(&p.parked)
 	}
 	b.rankOpen(p.group)
 }
@@ -283,9 +285,9 @@ func (b *Broker) setPen(p *pen, open bool) {
 	if p.open {
 		h = &p.kind.line
 	}
-	h.remove(p.pos)
+	h.Remove(p.pos)
 	if p.pos, p.open = -1, open; open {
-		p.kind.parked.remove(&p.parked)
+		p.kind.parked.Remove(&p.parked)
 		b.rankOpen(p.group)
 	}
 	b.rankPen(p)
@@ -294,17 +296,17 @@ func (b *Broker) setPen(p *pen, open bool) {
 // bringIn opens all pens of a fair type whose groups are open: they may have the tenant
 // whose turn is next.
 func (b *Broker) bringIn(k *jobType) {
-	if k.parked.n < b.opened.n {
-		for l := k.parked.root.next; l != &k.parked.root; {
-			p := l.of
-			if l = l.next; !p.group.shut {
-				b.setPen(p, true)
+	if k.parked.Len() < b.opened.Len() {
+		for p := k.parked.First(); p != nil; {
+			q := p
+			if p = p.parked.Next(); !q.group.shut {
+				b.setPen(q, true)
 			}
 		}
 		return
 	}
-	for i := 0; i < b.opened.n; i++ {
-		if p := k.pens[b.groups.all[b.opened.at(i).ref]]; p != nil && p.parked.in() {
+	for i := 0; i < b.opened.Len(); i++ {
+		if p := k.pens[b.groups.At(b.opened.At(i).Ref)]; p != nil && p.parked.In() {
 			b.setPen(p, true)
 			i = -1 // the heap may have changed
 		}
@@ -314,16 +316,16 @@ func (b *Broker) bringIn(k *jobType) {
 // rankOpen lets a group that is open and still has parked pens stand among those, by
 // the best job of these.
 func (b *Broker) rankOpen(g *group) {
-	n := g.parked.n
+	n := g.parked.Len()
 	if g.shut {
 		n = 0
 	}
-	x := *g.parked.top()
-	x.ref = g.no
+	x := *g.parked.Top()
+	x.Ref = g.no
 	rankIn(&b.opened, g.opened, n, x)
 }
 
-func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.all[no].opened = pos }
+func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = pos }
 
 // lookSteps bounds how many jobs and queues one command meets that cannot be handed out.
 const lookSteps = 1024
@@ -340,26 +342,26 @@ func (b *Broker) look() bool {
 // front returns the queue whose best job a type hands out next; nil when there is none,
 // or all are held back. Jobs that nobody waits for go on the way.
 func (b *Broker) front(k *jobType) *queue {
-	if k.fair && k.parked.n > 0 && b.opened.n > 0 {
+	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
 		b.bringIn(k)
 	}
-	for more := !b.unfinished; more && k.line.n > 0; more = b.look() {
-		ref := k.line.top().ref
+	for more := !b.unfinished; more && k.line.Len() > 0; more = b.look() {
+		ref := k.line.Top().Ref
 		switch no := ref &^ refMarks; ref & refMarks {
 		case refTenant:
-			ref = b.tenants.all[no].line.top().ref
+			ref = b.tenants.At(no).line.Top().Ref
 		case refPen:
-			p := b.pens.all[no]
+			p := b.pens.At(no)
 			if p.group.shut {
 				b.setPen(p, false)
 				continue
 			}
-			if ref = p.queues.top().ref; b.queues.all[ref].tenant != nil {
+			if ref = p.queues.Top().Ref; b.queues.At(ref).tenant != nil {
 				b.letOut(p)
 				continue
 			}
 		}
-		q := b.queues.all[ref]
+		q := b.queues.At(ref)
 		if s := q.set; s != nil {
 			if b.revising > 0 {
 				b.catchUp(s)
@@ -370,7 +372,7 @@ func (b *Broker) front(k *jobType) *queue {
 			}
 		}
 		r := b.first(q)
-		j := b.jobs.get(r)
+		j := b.jobs.Get(r)
 		h := b.holder(j)
 		if h.sub != nil && h.sub.gone {
 			b.lose(h)
@@ -390,13 +392,13 @@ func (b *Broker) front(k *jobType) *queue {
 // letOut lets the tenant whose turn is next in a pen, which is open, have its queues
 // there stand in its line.
 func (b *Broker) letOut(p *pen) {
-	q := b.queues.all[p.queues.top().ref]
-	if p.queues.top().b != q.tenant.served { // since it has stood here
+	q := b.queues.At(p.queues.Top().Ref)
+	if p.queues.Top().B != q.tenant.served { // since it has stood here
 		b.rank(q)
 		return
 	}
-	for t := q.tenant; q.tenant == t; q = b.queues.all[p.queues.top().ref] {
-		if b.restand(q); p.queues.n == 0 {
+	for t := q.tenant; q.tenant == t; q = b.queues.At(p.queues.Top().Ref) {
+		if b.restand(q); p.queues.Len() == 0 {
 			return
 		}
 	}
@@ -405,8 +407,8 @@ func (b *Broker) letOut(p *pen) {
 // admitBest lets the pen stand in the line of its type that has the best job of all
 // pens of groups that are open.
 func (b *Broker) admitBest() {
-	g := b.groups.all[b.opened.top().ref]
-	p := b.pens.all[g.parked.top().ref&^refPen]
+	g := b.groups.At(b.opened.Top().Ref)
+	p := b.pens.At(g.parked.Top().Ref &^ refPen)
 	b.setPen(p, true)
 	b.touch(p.kind)
 }
@@ -415,7 +417,7 @@ func (b *Broker) admitBest() {
 // one whose turn is then next may have an older job.
 type guard struct {
 	group *group
-	link  link[jobType] // in group.guarded
+	link  container.Link[jobType] // in group.guarded
 }
 
 // watch has a fair type guard the groups of its next job.
@@ -425,7 +427,7 @@ func (b *Broker) watch(k *jobType, set *groupSet) {
 	}
 	for i := range k.guards {
 		x := &k.guards[i]
-		x.group.guarded.remove(&x.link)
+		x.group.guarded.Remove(&x.link)
 	}
 	k.watched, k.guards = nil, k.guards[:0]
 	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
@@ -434,7 +436,7 @@ func (b *Broker) watch(k *jobType, set *groupSet) {
 	k.watched, k.guards = set, slices.Grow(k.guards, len(set.groups))[:len(set.groups)]
 	for i, g := range set.groups {
 		k.guards[i] = guard{group: g}
-		g.guarded.push(&k.guards[i].link, k)
+		g.guarded.Push(&k.guards[i].link, k)
 	}
 }
 
@@ -459,12 +461,12 @@ func (b *Broker) settle(k *jobType) {
 
 func (c *settling) step(b *Broker) (cost int, done bool) {
 	switch {
-	case c.queue < len(b.queues.all):
-		b.settleQueue(b.queues.all[c.queue])
+	case c.queue < len(b.queues.All()):
+		b.settleQueue(b.queues.All()[c.queue])
 		c.queue++
-	case c.holding >= len(b.holdings.all):
+	case c.holding >= len(b.holdings.All()):
 		c.active = false
-	case !c.moveOne(b, b.holdings.all[c.holding]):
+	case !c.moveOne(b, b.holdings.All()[c.holding]):
 		c.holding, c.to = c.holding+1, nil
 	}
 	return 1, !c.active
@@ -496,7 +498,7 @@ func (c *settling) moveOne(b *Broker, h *holding) bool {
 	if h == nil || h.lost() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
 		return false
 	}
-	if c.to == nil || !b.holdings.has(c.to.no, c.to) {
+	if c.to == nil || !b.holdings.Has(c.to.no, c.to) {
 		c.to = b.regrouped(h, nil)
 	}
 	b.use(c.to)
@@ -505,6 +507,6 @@ func (c *settling) moveOne(b *Broker, h *holding) bool {
 		r = h.runs.head
 	}
 	b.touch(h.kind)
-	b.move(r, b.jobs.get(r), h, c.to)
+	b.move(r, b.jobs.Get(r), h, c.to)
 	return true
 }

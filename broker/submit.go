@@ -66,11 +66,11 @@ type admission struct {
 
 // admits says whether a submission is taken in, and if not, why.
 func (b *Broker) admits(sub *submitter, s *Submission, x *admission) (Code, Reason) {
-	x.hash = b.index.hash(s.ID)
-	x.old = b.index.find(x.hash, s.ID)
-	if x.old != 0 && !b.abandoned(b.jobs.get(x.old)) {
-		if b.jobs.get(x.old).state == stEnded {
-			return IDExists, Reason{Why: OutcomeKept, Have: b.keptFor(b.jobs.get(x.old))}
+	x.hash = b.index.Hash(s.ID)
+	x.old = b.index.Find(x.hash, s.ID)
+	if x.old != 0 && !b.abandoned(b.jobs.Get(x.old)) {
+		if b.jobs.Get(x.old).state == stEnded {
+			return IDExists, Reason{Why: OutcomeKept, Have: b.keptFor(b.jobs.Get(x.old))}
 		}
 		return IDExists, Reason{Why: IDHeld}
 	}
@@ -108,7 +108,7 @@ func (b *Broker) take(sub *submitter, s *Submission, x *admission) {
 		of = nil
 	}
 	h := b.holdingFor(of, k, set, s.Keep > 0, origin)
-	r, j := b.jobs.take()
+	r, j := b.jobs.Take()
 	b.seq++
 	j.seq, j.prio, j.at = b.seq, s.Priority, b.now-int64(s.Age)
 	j.holding = h.no
@@ -152,8 +152,8 @@ func (b *Broker) full(sub *submitter, k *jobType, s *Submission) (none Reason) {
 	if b.tooMany(k) {
 		return b.manyTypes()
 	}
-	if k == nil && c.MaxPairs > 0 && b.pairs.live+len(b.poolsByKey) > c.MaxPairs {
-		return Reason{Why: ManyPairs, Have: int64(b.pairs.live)}
+	if k == nil && c.MaxPairs > 0 && b.pairs.Len()+len(b.poolsByKey) > c.MaxPairs {
+		return Reason{Why: ManyPairs, Have: int64(b.pairs.Len())}
 	}
 	var held uint64
 	var bytes int64
@@ -216,8 +216,8 @@ func (b *Broker) Load() (jobs, bytes int64) {
 // what stands around them.
 func (b *Broker) load() (jobs uint64, bytes int64) {
 	return b.Held() + uint64(b.overdueRuns+b.outcomes),
-		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.live)*timingSize +
-			b.poolBytes + int64(b.pairs.live)*pairSize + b.typeNames
+		b.bytes + b.overdueBytes + b.heapBytes + b.queueBytes() + b.groupBytes() + int64(b.timings.Len())*timingSize +
+			b.poolBytes + int64(b.pairs.Len())*pairSize + b.typeNames
 }
 
 // Cancel ends a waiting job of submitter p, a detached one of anybody, or a kept
@@ -229,12 +229,12 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		b.refuse(p, UnknownID, id, Reason{Why: NotReached})
 		return b.end()
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	switch {
 	case !b.reaches(sub, h, j):
@@ -263,11 +263,11 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 // out at a worker becomes unwanted if running says so, else it is NotProcessing.
 func (b *Broker) Revoke(now int64, id []byte, running bool) ([]Effect, Code) {
 	b.begin(now)
-	r := b.find(b.index.hash(id), id)
+	r := b.find(b.index.Hash(id), id)
 	if r == 0 {
 		return b.end(), UnknownID
 	}
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	switch {
 	case j.state == stRunning && !running:
 		return b.end(), NotProcessing
@@ -322,10 +322,10 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 // timed returns the times of job r, made if it had none.
 func (b *Broker) timed(r uint32, j *job) *timing {
 	if j.timing != 0 {
-		return b.timings.get(j.timing)
+		return b.timings.Get(j.timing)
 	}
 	var t *timing
-	j.timing, t = b.timings.take()
+	j.timing, t = b.timings.Take()
 	t.job, t.pos = r, -1
 	return t
 }
@@ -340,7 +340,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.rank(h.queue)
 	b.touch(h.kind)
 	if j.timing != 0 {
-		if t := b.timings.get(j.timing); t.expires != 0 {
+		if t := b.timings.Get(j.timing); t.expires != 0 {
 			b.startTimer(j.timing, t, t.expires)
 		}
 	}

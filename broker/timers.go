@@ -1,6 +1,10 @@
 package broker
 
-import "math"
+import (
+	"math"
+
+	"gloom/broker/container"
+)
 
 // typeTimer marks the timer of a type's rate limit among those of jobs,
 // groupTimer that of a group.
@@ -14,27 +18,27 @@ const Never = math.MaxInt64
 
 func (b *Broker) placeTimer(ref uint32, pos int32) {
 	if ref&typeTimer != 0 {
-		b.types.all[ref&^typeTimer].timer = pos
+		b.types.At(ref &^ typeTimer).timer = pos
 		return
 	}
 	if ref&groupTimer != 0 {
-		b.groups.all[ref&^groupTimer].timer = pos
+		b.groups.At(ref &^ groupTimer).timer = pos
 		return
 	}
-	b.timings.get(ref).pos = pos
+	b.timings.Get(ref).pos = pos
 }
 
-func (b *Broker) timerEntry(at int64, ref uint32) entry {
+func (b *Broker) timerEntry(at int64, ref uint32) container.Entry {
 	b.timerNo++
-	return entry{a: uint64(at), b: b.timerNo, ref: ref}
+	return container.Entry{A: uint64(at), B: b.timerNo, Ref: ref}
 }
 
 func (b *Broker) startTimer(ref uint32, t *timing, at int64) {
 	if t.pos >= 0 {
-		b.timers.fix(t.pos, b.timerEntry(at, ref))
+		b.timers.Fix(t.pos, b.timerEntry(at, ref))
 		return
 	}
-	b.timers.push(b.timerEntry(at, ref))
+	b.timers.Push(b.timerEntry(at, ref))
 }
 
 func (b *Broker) stopTimer(j *job) {
@@ -44,8 +48,8 @@ func (b *Broker) stopTimer(j *job) {
 }
 
 func (b *Broker) stopTimerOf(j *job) {
-	if t := b.timings.get(j.timing); t.pos >= 0 {
-		b.timers.remove(t.pos)
+	if t := b.timings.Get(j.timing); t.pos >= 0 {
+		b.timers.Remove(t.pos)
 		t.pos = -1
 	}
 }
@@ -53,15 +57,15 @@ func (b *Broker) stopTimerOf(j *job) {
 func (b *Broker) startRateTimer(k *jobType, at int64) {
 	x := b.timerEntry(at, k.no|typeTimer)
 	if k.timer >= 0 {
-		b.timers.fix(k.timer, x)
+		b.timers.Fix(k.timer, x)
 		return
 	}
-	b.timers.push(x)
+	b.timers.Push(x)
 }
 
 func (b *Broker) stopRateTimer(k *jobType) {
 	if k.timer >= 0 {
-		b.timers.remove(k.timer)
+		b.timers.Remove(k.timer)
 		k.timer = -1
 	}
 }
@@ -75,8 +79,8 @@ const (
 // passed means: at once, but let others in between.
 func (b *Broker) Next() int64 {
 	at := int64(Never)
-	if b.timers.n > 0 {
-		at = int64(b.timers.top().a)
+	if b.timers.Len() > 0 {
+		at = int64(b.timers.Top().A)
 	}
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
@@ -94,22 +98,22 @@ func (b *Broker) Tick(now int64) []Effect { return b.TickUntil(max(now, b.now)) 
 // told since: what has arrived meanwhile is carried out before anybody is judged.
 func (b *Broker) TickUntil(due int64) []Effect {
 	b.begin(due)
-	for n := 0; n < tickTimers && b.timers.n > 0 && int64(b.timers.top().a) <= due; n++ {
-		ref := b.timers.top().ref
-		b.timers.remove(0)
+	for n := 0; n < tickTimers && b.timers.Len() > 0 && int64(b.timers.Top().A) <= due; n++ {
+		ref := b.timers.Top().Ref
+		b.timers.Remove(0)
 		if ref&typeTimer != 0 {
-			k := b.types.all[ref&^typeTimer]
+			k := b.types.At(ref &^ typeTimer)
 			k.timer = -1
 			b.touch(k)
 			continue
 		}
 		if ref&groupTimer != 0 {
-			g := b.groups.all[ref&^groupTimer]
+			g := b.groups.At(ref &^ groupTimer)
 			g.timer = -1
 			b.review(g)
 			continue
 		}
-		t := b.timings.get(ref)
+		t := b.timings.Get(ref)
 		t.pos = -1
 		b.due(t)
 	}
@@ -122,7 +126,7 @@ func (b *Broker) TickUntil(due int64) []Effect {
 // due handles the one timer of a job: what it means depends on the state.
 func (b *Broker) due(t *timing) {
 	r := t.job
-	j := b.jobs.get(r)
+	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if h.sub != nil && h.sub.gone {
 		b.lose(h)

@@ -3,6 +3,8 @@ package broker
 import (
 	"slices"
 	"unsafe"
+
+	"gloom/broker/container"
 )
 
 // jobType is a kind of work: what waits for it, who can do it.
@@ -21,22 +23,22 @@ type jobType struct {
 	fair     bool // tenants take turns
 	// line holds the queues with ready jobs that no group holds back or, in a fair
 	// type, their tenants, best first. plain is the queue of jobs without groups.
-	line   heap
+	line   container.Heap
 	plain  *queue
 	limits TypeLimits
 	// Workers with several types are in pools: pairs with them, by how long a worker
 	// is idle. told is the worst key that a pool has for the type.
-	told entry
+	told container.Entry
 	// idle lists the workers with room, longest idle first.
-	idle  ring[worker]
-	pools heap
+	idle  container.Ring[worker]
+	pools container.Heap
 	Ledger
 	name   []byte
 	short  [27]byte // where the name lies, if it is no longer
 	bytes  int64
-	idling link[jobType] // in Broker.idleTypes
+	idling container.Link[jobType] // in Broker.idleTypes
 	// resting links it in a ring of types that nobody uses (Broker.restsIn).
-	resting link[jobType]
+	resting container.Link[jobType]
 	workers int32 // joined with this type alone, idle or not
 	named   int32 // pools that name the type
 	dead    shelf
@@ -49,7 +51,7 @@ type jobType struct {
 	unused              int // holdings that are not in use
 	tenants             map[tenantKey]*tenant
 	pens                map[*group]*pen
-	parked              ring[pen] // those that are parked
+	parked              container.Ring[pen] // those that are parked
 	// guards are those of the groups of its next job, watched.
 	guards  []guard
 	watched *groupSet
@@ -85,11 +87,11 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	}
 	k := &jobType{timer: -1, ripe: -1}
 	k.name = slices.Clip(append(k.short[:0], name...))
-	k.line = heap{place: b.place.standing, held: &b.heapBytes}
-	k.pools = heap{place: b.place.pair, held: &b.heapBytes}
+	k.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
+	k.pools = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
 	b.births++
 	k.born = b.births
-	k.no = b.types.add(k)
+	k.no = b.types.Add(k)
 	b.typeNames += k.longName()
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
 	if len(b.poolsByKey) > 0 {
@@ -123,7 +125,7 @@ func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 // tooMany: the type (nil when it is not known) is not in use, and cannot come
 // into use because as many as may be are.
 func (b *Broker) tooMany(k *jobType) bool {
-	return (k == nil || k.resting.in()) && b.tooManyTypes(1)
+	return (k == nil || k.resting.In()) && b.tooManyTypes(1)
 }
 
 // tooManyTypes: so many more types in use are more than may be.
@@ -133,7 +135,7 @@ func (b *Broker) tooManyTypes(more int) bool {
 }
 
 // TypesInUse is what counts against MaxTypes.
-func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.n }
+func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() - b.deadTypes.Len() }
 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
@@ -141,8 +143,8 @@ func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(
 // are remembered (Config.IdleTypes) beyond the end of a command; what the
 // forgotten ones counted is added up in one place.
 func (b *Broker) wake(k *jobType) {
-	if k.resting.in() {
-		b.restsIn(k).remove(&k.resting)
+	if k.resting.In() {
+		b.restsIn(k).Remove(&k.resting)
 	}
 }
 
@@ -153,13 +155,13 @@ func (b *Broker) rest(k *jobType) {
 }
 
 func (b *Broker) restUnused(k *jobType) {
-	if !k.resting.in() && !k.inUse() {
-		b.restsIn(k).push(&k.resting, k)
+	if !k.resting.In() && !k.inUse() {
+		b.restsIn(k).Push(&k.resting, k)
 	}
 }
 
 // restsIn is the ring for a type that nobody uses.
-func (b *Broker) restsIn(k *jobType) *ring[jobType] {
+func (b *Broker) restsIn(k *jobType) *container.Ring[jobType] {
 	switch {
 	case k.dead.n > 0:
 		return &b.deadTypes
@@ -170,13 +172,13 @@ func (b *Broker) restsIn(k *jobType) *ring[jobType] {
 }
 
 // unusedTypes is how many types nobody uses and no dead letter keeps.
-func (b *Broker) unusedTypes() int { return b.spareTypes.n + b.keptTypes.n }
+func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
 // yield forgets the dead letters of types that nobody uses, as far as types in
 // use need the room: of the type first whose use ended first.
 func (b *Broker) yield() {
-	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.n > 0 && len(b.typesByName)-b.unusedTypes() > c; {
-		k := b.deadTypes.first()
+	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
+		k := b.deadTypes.First()
 		for k.dead.n > 0 {
 			b.dead.drop(b, k, k.dead.from(0))
 		}
@@ -191,17 +193,17 @@ func (b *Broker) forgetType(k *jobType) {
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
 	for k.unused > 0 {
-		b.dropHolding(b.unused.first())
+		b.dropHolding(b.unused.First())
 	}
-	k.line.release()
+	k.line.Release()
 	b.watch(k, nil)
 	for k.pairs != 0 {
 		b.part(k.pairs)
 	}
-	k.pools.release()
+	k.pools.Release()
 	b.typeNames -= k.longName()
 	delete(b.typesByName, string(k.name))
-	b.types.drop(k.no)
+	b.types.Drop(k.no)
 }
 
 // Add adds up.

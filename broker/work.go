@@ -97,7 +97,7 @@ func (b *Broker) offer(w *worker) {
 		b.stepOut(w)
 		return
 	}
-	if !w.idle.in() {
+	if !w.idle.In() {
 		if w.out.n == 0 {
 			w.since = b.now
 		}
@@ -144,7 +144,7 @@ func (b *Broker) lapsed(j *job) bool {
 	if j.timing == 0 {
 		return false
 	}
-	t := b.timings.get(j.timing)
+	t := b.timings.Get(j.timing)
 	return t.expires != 0 && t.expires <= b.now
 }
 
@@ -168,7 +168,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	b.takeOut(w, r, j)
 	b.occupy(h.queue.set)
 	if j.timing != 0 {
-		if t := b.timings.get(j.timing); t.timeout > 0 {
+		if t := b.timings.Get(j.timing); t.timeout > 0 {
 			b.startTimer(j.timing, t, b.now+t.timeout)
 		}
 	}
@@ -188,7 +188,7 @@ func (b *Broker) takeOut(w *worker, r uint32, j *job) {
 	l := &w.out
 	j.prev, j.next = l.tail, 0
 	if l.tail != 0 {
-		b.jobs.get(l.tail).next = r
+		b.jobs.Get(l.tail).next = r
 	} else {
 		l.head = r
 	}
@@ -350,22 +350,22 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
-			return r, b.jobs.get(r)
+			return r, b.jobs.Get(r)
 		}
 		b.refuse(w.id, NotProcessing, nil, Reason{Why: NothingOut})
 		return 0, nil
 	}
-	if r := b.index.find(b.index.hash(id), id); r != 0 {
-		if j := b.jobs.get(r); j.state == stRunning && j.worker == w.id.Slot() {
+	if r := b.index.Find(b.index.Hash(id), id); r != 0 {
+		if j := b.jobs.Get(r); j.state == stRunning && j.worker == w.id.Slot() {
 			return r, j
 		}
 	}
 	if r := b.borrowedBy(w, id); r != 0 {
-		return r, b.jobs.get(r)
+		return r, b.jobs.Get(r)
 	}
 	if w.overdue > 0 {
 		for r := w.out.head; r != 0; {
-			j := b.jobs.get(r)
+			j := b.jobs.Get(r)
 			if j.state == stOverdue && string(b.id(j)) == string(id) {
 				return r, j
 			}
@@ -409,7 +409,7 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 	b.takeBack(w, j)
 	if w.overdue--; w.overdue == 0 {
-		b.stalled.remove(&w.stalled)
+		b.stalled.Remove(&w.stalled)
 	}
 	b.overdueRuns--
 	b.overdueBytes -= int64(j.weight)
@@ -423,7 +423,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	h.runBytes -= int64(j.weight)
 	b.stopTimer(j)
 	if j.flags&flagBorrowed != 0 {
-		b.borrowed.remove(b.borrowed.hash(b.borrowedKey(w, b.id(j))), r)
+		b.borrowed.Remove(b.borrowed.Hash(b.borrowedKey(w, b.id(j))), r)
 		h.kind.borrowed--
 		b.borrowedRuns--
 	} else {
@@ -454,7 +454,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 		return
 	}
 	if j.timing != 0 && delay < 0 {
-		if t := b.timings.get(j.timing); t.backoff > 0 {
+		if t := b.timings.Get(j.timing); t.backoff > 0 {
 			delay = b.backoff(t.backoff, int(j.attempts))
 		}
 	}
@@ -511,10 +511,10 @@ func (b *Broker) evict() {
 		return
 	}
 	const candidates = 64
-	worst := b.stalled.first()
-	for l, n := worst.stalled.next, 1; n < candidates && l != &b.stalled.root; l, n = l.next, n+1 {
-		if l.of.overdue > worst.overdue {
-			worst = l.of
+	worst := b.stalled.First()
+	for w, n := worst.stalled.Next(), 1; w != nil && n < candidates; w, n = w.stalled.Next(), n+1 {
+		if w.overdue > worst.overdue {
+			worst = w
 		}
 	}
 	p := worst.id
@@ -525,14 +525,14 @@ func (b *Broker) evict() {
 
 // leaveOverdue leaves an overdue run on worker w.
 func (b *Broker) leaveOverdue(w *worker, id []byte) {
-	r, j := b.jobs.take()
+	r, j := b.jobs.Take()
 	j.state, j.worker = stOverdue, w.id.Slot()
 	b.store(r, j, id, nil, nil, false)
 	b.takeOut(w, r, j)
 	b.overdueRuns++
 	b.overdueBytes += int64(j.weight)
 	if w.overdue++; w.overdue == 1 {
-		b.stalled.push(&w.stalled, w)
+		b.stalled.Push(&w.stalled, w)
 	}
 	b.stepOut(w)
 }
@@ -543,7 +543,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 	one := w.out.n == 1
 	for w.out.n > 0 {
 		r := w.out.head
-		j := b.jobs.get(r)
+		j := b.jobs.Get(r)
 		if b.settleRun(w, r, j) {
 			continue
 		}

@@ -1,13 +1,10 @@
-package broker
+package container
 
 import "encoding/binary"
 
 const (
 	// slabSize is the size of one slab in bytes; an entry never crosses slabs.
 	slabSize = 1 << 20
-	// bigBody is the length from which a body is kept outside the slabs, in
-	// memory of its own: it would leave too much of them unused.
-	bigBody = 128 << 10
 	// entryHead is the record's number and the entry's length.
 	entryHead = 8
 	// slabSlack is the waste in bytes that is never worth a compaction.
@@ -18,26 +15,28 @@ const (
 	slabShare = 16
 )
 
-// slabs is an append-only store for the ids and bodies of jobs. A slab whose
-// last entry has gone is emptied as a whole. Where long-lived jobs keep many
-// slabs nearly empty, what lives in them is moved together (compact).
+// Slabs is an append-only store of bytes for records: entries of up to 1 MiB - 8 bytes,
+// each at an offset in a numbered slab. A slab whose last entry has gone is emptied as
+// a whole. Where long-lived entries keep many slabs nearly empty, what lives in them is
+// moved together, at most one slab for each entry that goes.
 //
-// Bytes handed out stay unchanged until the next call of settle, whatever is
-// freed or moved meanwhile: effects refer to them.
-type slabs struct {
-	pages  Pages
+// Bytes handed out stay unchanged until the next call of Settle, whatever is
+// freed or moved meanwhile.
+type Slabs struct {
+	// Pages is where slabs lie; it must be set before the first entry.
+	Pages  Pages
 	all    []slab
 	holes  []uint32 // numbers of slabs that were given back
-	gone   []uint32 // slabs without entries, to be given back by settle
+	gone   []uint32 // slabs without entries, to be given back by Settle
 	head   uint32   // the slab being filled
 	live   int64    // bytes of live entries
 	held   int64    // bytes of all slabs in use
 	spare  [][]byte // empty slabs kept for later
 	cursor uint32   // where the next look for a slab worth compacting starts
-	// lives says whether the entry at this place is still its record's.
-	lives func(rec, slab, off uint32) bool
-	// place tells a record where its entry went.
-	place func(rec, slab, off uint32)
+	// Lives says whether the entry at this place is still its record's.
+	Lives func(rec, slab, off uint32) bool
+	// Place tells a record where its entry went.
+	Place func(rec, slab, off uint32)
 }
 
 type slab struct {
@@ -46,8 +45,8 @@ type slab struct {
 	live uint32 // bytes of live entries
 }
 
-// add stores parts side by side for record rec and returns their place.
-func (s *slabs) add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
+// Add stores parts side by side for record rec and returns their place.
+func (s *Slabs) Add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
 	need := uint32(entryHead + len(a) + len(b) + len(c))
 	no, at := s.room(need)
 	m := s.all[no].mem[at : at+need]
@@ -62,7 +61,7 @@ func (s *slabs) add(rec uint32, a, b, c []byte) (slabNo, off uint32) {
 }
 
 // room reserves need bytes in the head slab, or in a new one.
-func (s *slabs) room(need uint32) (no, at uint32) {
+func (s *Slabs) room(need uint32) (no, at uint32) {
 	if len(s.all) == 0 || s.all[s.head].mem == nil || s.all[s.head].used+need > slabSize {
 		if len(s.all) > 0 && s.all[s.head].mem != nil && s.all[s.head].live == 0 {
 			s.gone = append(s.gone, s.head)
@@ -85,26 +84,27 @@ func (s *slabs) room(need uint32) (no, at uint32) {
 	return s.head, at
 }
 
-func (s *slabs) fresh() []byte {
+func (s *Slabs) fresh() []byte {
 	if k := len(s.spare); k > 0 {
 		m := s.spare[k-1]
 		s.spare[k-1] = nil
 		s.spare = s.spare[:k-1]
 		return m
 	}
-	return s.pages.Get(slabSize)
+	return s.Pages.Get(slabSize)
 }
 
-func (s *slabs) bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
+// Bytes are the first n of an entry, or n from any offset within it.
+func (s *Slabs) Bytes(no, off, n uint32) []byte { return s.all[no].mem[off : off+n : off+n] }
 
-// length is that of the entry whose payload begins at off.
-func (s *slabs) length(no, off uint32) uint32 {
+// Length is that of the entry whose payload begins at off.
+func (s *Slabs) Length(no, off uint32) uint32 {
 	return binary.LittleEndian.Uint32(s.all[no].mem[off-4:]) - entryHead
 }
 
-// drop frees the entry whose payload begins at off. Its record must not lay claim
+// Drop frees the entry whose payload begins at off. Its record must not lay claim
 // to it any more.
-func (s *slabs) drop(no, off uint32) {
+func (s *Slabs) Drop(no, off uint32) {
 	b := &s.all[no]
 	need := binary.LittleEndian.Uint32(b.mem[off-4:])
 	b.live -= need
@@ -121,7 +121,7 @@ func (s *slabs) drop(no, off uint32) {
 // compactOne looks at one slab and moves its entries to the head if less than
 // half of it lives. Called for every entry that goes while more than half of
 // all slabs is waste, it meets a worthwhile slab often enough.
-func (s *slabs) compactOne() {
+func (s *Slabs) compactOne() {
 	s.cursor++
 	if s.cursor >= uint32(len(s.all)) {
 		s.cursor = 0
@@ -134,10 +134,10 @@ func (s *slabs) compactOne() {
 	for at := uint32(0); at < b.used; {
 		rec := binary.LittleEndian.Uint32(b.mem[at:])
 		need := binary.LittleEndian.Uint32(b.mem[at+4:])
-		if s.lives(rec, no, at+entryHead) {
+		if s.Lives(rec, no, at+entryHead) {
 			n, to := s.room(need)
 			copy(s.all[n].mem[to:to+need], b.mem[at:at+need])
-			s.place(rec, n, to+entryHead)
+			s.Place(rec, n, to+entryHead)
 			s.live -= int64(need)
 			s.all[no].live -= need
 		}
@@ -146,9 +146,12 @@ func (s *slabs) compactOne() {
 	s.gone = append(s.gone, no)
 }
 
-// settle gives back what was emptied since the last call. Bytes handed out
+// Held is the bytes that all slabs occupy, spare ones among them.
+func (s *Slabs) Held() int64 { return s.held + int64(len(s.spare))*slabSize }
+
+// Settle gives back what was emptied since the last call. Bytes handed out
 // before it are void after it.
-func (s *slabs) settle() {
+func (s *Slabs) Settle() {
 	if len(s.all) > 0 {
 		if h := &s.all[s.head]; h.live == 0 && h.used > 0 {
 			if Checking {
@@ -171,7 +174,7 @@ func (s *slabs) settle() {
 	}
 	s.gone = s.gone[:0]
 	for k := len(s.spare); k > slabSpare+int(s.held/slabSize/slabShare); k-- {
-		s.pages.Put(s.spare[k-1])
+		s.Pages.Put(s.spare[k-1])
 		s.spare[k-1] = nil
 		s.spare = s.spare[:k-1]
 	}

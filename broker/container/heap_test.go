@@ -1,4 +1,4 @@
-package broker
+package container
 
 import (
 	"math/rand/v2"
@@ -6,18 +6,26 @@ import (
 	"testing"
 )
 
+// times is how often a random test is repeated: n, or fewer.
+func times(n uint64) uint64 {
+	if testing.Short() {
+		return (n + 9) / 10
+	}
+	return n
+}
+
 // TestHeapAgainstSort pushes, removes from the middle, changes keys and pops,
 // and compares with a sorted slice.
 func TestHeapAgainstSort(t *testing.T) {
 	for seed := range times(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pos := map[uint32]int32{}
-		h := heap{place: func(ref uint32, p int32) { pos[ref] = p }, held: new(int64)}
-		var want []entry
+		h := Heap{Place: func(ref uint32, p int32) { pos[ref] = p }, Held: new(int64)}
+		var want []Entry
 		span := uint64(1 + r.IntN(40)) // few keys: many ties in a
-		key := func(ref uint32) entry { return entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
-		less := func(x, y entry) int {
-			if x.before(&y) {
+		key := func(ref uint32) Entry { return Entry{r.Uint64N(span), uint64(ref) * 2654435761 % 1009, ref, 0} }
+		less := func(x, y Entry) int {
+			if x.Before(&y) {
 				return -1
 			}
 			return 1
@@ -27,20 +35,20 @@ func TestHeapAgainstSort(t *testing.T) {
 			switch n := r.IntN(100); {
 			case n < grow || len(want) == 0:
 				x := key(ref)
-				h.push(x)
+				h.Push(x)
 				want = append(want, x)
 			case n < 70:
 				i := r.IntN(len(want))
-				h.remove(pos[want[i].ref])
+				h.Remove(pos[want[i].Ref])
 				want = slices.Delete(want, i, i+1)
 			case n < 85:
 				i := r.IntN(len(want))
-				x := key(want[i].ref)
-				h.fix(pos[x.ref], x)
+				x := key(want[i].Ref)
+				h.Fix(pos[x.Ref], x)
 				want[i] = x
 			default:
 				slices.SortFunc(want, less)
-				if got := *h.top(); !got.level(&want[0]) {
+				if got := *h.Top(); !got.Level(&want[0]) {
 					t.Fatalf("seed %d: top %+v, want %+v", seed, got, want[0])
 				}
 			}
@@ -49,15 +57,15 @@ func TestHeapAgainstSort(t *testing.T) {
 			}
 		}
 		for _, x := range want {
-			if got := *h.at(int(pos[x.ref])); got != x {
-				t.Fatalf("seed %d: element %d says it is at %d, where %+v is", seed, x.ref, pos[x.ref], got)
+			if got := *h.At(int(pos[x.Ref])); got != x {
+				t.Fatalf("seed %d: element %d says it is at %d, where %+v is", seed, x.Ref, pos[x.Ref], got)
 			}
 		}
 		slices.SortFunc(want, less)
 		for i, x := range want {
-			got := *h.top()
-			h.remove(0)
-			if !got.level(&x) {
+			got := *h.Top()
+			h.Remove(0)
+			if !got.Level(&x) {
 				t.Fatalf("seed %d: element %d comes out as %+v, want %+v", seed, i, got, x)
 			}
 		}
@@ -70,15 +78,15 @@ func TestHeapAgainstSort(t *testing.T) {
 // TestHeapAtChunkBorder: going to and fro over the border of a chunk allocates
 // nothing.
 func TestHeapAtChunkBorder(t *testing.T) {
-	h := heap{place: func(uint32, int32) {}, held: new(int64)}
+	h := Heap{Place: func(uint32, int32) {}, Held: new(int64)}
 	for i := range uint64(heapChunk) {
-		h.push(entry{a: i})
+		h.Push(Entry{A: i})
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		h.push(entry{a: 7})
-		h.push(entry{a: 9})
-		h.remove(0)
-		h.remove(0)
+		h.Push(Entry{A: 7})
+		h.Push(Entry{A: 9})
+		h.Remove(0)
+		h.Remove(0)
 	}); n != 0 {
 		t.Errorf("%v allocations at the border of a chunk", n)
 	}

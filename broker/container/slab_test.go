@@ -1,4 +1,4 @@
-package broker
+package container
 
 import (
 	"bytes"
@@ -8,31 +8,31 @@ import (
 
 // slabTwin keeps entries in slabs and beside them.
 type slabTwin struct {
-	slabs slabs
+	slabs Slabs
 	place map[uint32][2]uint32
 	data  map[uint32][]byte
 }
 
 func newSlabTwin(pages Pages) *slabTwin {
 	x := &slabTwin{place: map[uint32][2]uint32{}, data: map[uint32][]byte{}}
-	x.slabs.pages = pages
-	x.slabs.lives = func(rec, slab, off uint32) bool {
+	x.slabs.Pages = pages
+	x.slabs.Lives = func(rec, slab, off uint32) bool {
 		p, lives := x.place[rec]
 		return lives && p == [2]uint32{slab, off}
 	}
-	x.slabs.place = func(rec, slab, off uint32) { x.place[rec] = [2]uint32{slab, off} }
+	x.slabs.Place = func(rec, slab, off uint32) { x.place[rec] = [2]uint32{slab, off} }
 	return x
 }
 
 func (x *slabTwin) bytes(rec uint32) []byte {
-	return x.slabs.bytes(x.place[rec][0], x.place[rec][1], uint32(len(x.data[rec])))
+	return x.slabs.Bytes(x.place[rec][0], x.place[rec][1], uint32(len(x.data[rec])))
 }
 
 func (x *slabTwin) drop(rec uint32) {
 	p := x.place[rec]
 	delete(x.place, rec)
 	delete(x.data, rec)
-	x.slabs.drop(p[0], p[1])
+	x.slabs.Drop(p[0], p[1])
 }
 
 // TestSlabs stores and drops entries of all sizes, with some that stay, and
@@ -55,7 +55,7 @@ func TestSlabs(t *testing.T) {
 					}
 				}
 				clear(lent)
-				x.slabs.settle()
+				x.slabs.Settle()
 			}
 			// Waves: filling up, then most of it goes and something stays.
 			if filling := step/2500%2 == 0; len(all) == 0 || filling == (r.IntN(4) > 0) {
@@ -65,7 +65,7 @@ func TestSlabs(t *testing.T) {
 					d[i] = byte(next) + byte(i)
 				}
 				cut := r.IntN(len(d) + 1)
-				slab, off := x.slabs.add(next, d[:cut], d[cut:], nil)
+				slab, off := x.slabs.Add(next, d[:cut], d[cut:], nil)
 				x.place[next], x.data[next] = [2]uint32{slab, off}, d
 				all = append(all, next)
 			} else {
@@ -101,7 +101,7 @@ func TestSlabs(t *testing.T) {
 		for _, rec := range all {
 			x.drop(rec)
 		}
-		x.slabs.settle()
+		x.slabs.Settle()
 		if pages.held > (1+slabSpare)*slabSize {
 			t.Errorf("seed %d: %d bytes are held without an entry", seed, pages.held)
 		}
@@ -115,15 +115,15 @@ func TestSlabsCompact(t *testing.T) {
 	const n, size = 400_000, 116
 	data := make([]byte, size)
 	for rec := uint32(1); rec <= n; rec++ {
-		slab, off := x.slabs.add(rec, data[:16], data[16:], nil)
+		slab, off := x.slabs.Add(rec, data[:16], data[16:], nil)
 		x.place[rec], x.data[rec] = [2]uint32{slab, off}, data
-		x.slabs.settle()
+		x.slabs.Settle()
 	}
 	full := pages.held
 	for rec := uint32(1); rec <= n; rec++ {
 		if rec%100 != 0 {
 			x.drop(rec)
-			x.slabs.settle()
+			x.slabs.Settle()
 		}
 	}
 	if most := slabSlack + 2*int(x.slabs.live) + (2+slabSpare)*slabSize; pages.held > most {

@@ -1,4 +1,4 @@
-package broker
+package container
 
 import "unsafe"
 
@@ -12,25 +12,28 @@ type Pages interface {
 	Put([]byte)
 }
 
-// heapPages takes memory from Go's heap.
-type heapPages struct{}
+// HeapPages takes memory from Go's heap.
+type HeapPages struct{}
 
-func (heapPages) Get(n int) []byte {
+// Get implements Pages.
+func (HeapPages) Get(n int) []byte {
 	w := make([]uint64, (n+7)/8)
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), n)
 }
 
-func (heapPages) Put([]byte) {}
+// Put implements Pages.
+func (HeapPages) Put([]byte) {}
 
 const (
 	tableShift = 10
 	tableChunk = 1 << tableShift
 )
 
-// table holds records of one pointer-free type, reached by number. Number 0 is
-// never given out. Chunks that become empty go back to the system.
-type table[T any] struct {
-	pages  Pages
+// Table holds records of one pointer-free type, reached by number. Number 0 is
+// never given out. Chunks that become empty go back to the system. All costs O(1).
+type Table[T any] struct {
+	// Pages is where records lie; it must be set before the first one.
+	Pages  Pages
 	chunks []*chunk[T]
 	open   []uint32 // chunks with room; the last is filled first
 	holes  []uint32 // numbers of chunks that were given back
@@ -50,18 +53,29 @@ type chunk[T any] struct {
 	listed bool
 }
 
-func (t *table[T]) get(r uint32) *T {
+// Get is record r, which must be in a chunk that exists. It stays where it is until it
+// is put back.
+func (t *Table[T]) Get(r uint32) *T {
 	return &t.chunks[r>>tableShift].rec[r&(tableChunk-1)]
 }
 
-// has tells whether record r is in a chunk that exists: it may be read.
-func (t *table[T]) has(r uint32) bool {
+// Has tells whether record r is in a chunk that exists: it may be read.
+func (t *Table[T]) Has(r uint32) bool {
 	n := int(r >> tableShift)
 	return n < len(t.chunks) && t.chunks[n] != nil
 }
 
-// take gives out a zeroed record.
-func (t *table[T]) take() (uint32, *T) {
+// End is above all numbers that were given out, and Behind above all in the chunk of
+// r: who walks all records from 0 to End goes on there if Has tells that r is in none.
+func (t *Table[T]) End() uint32            { return uint32(len(t.chunks)) << tableShift }
+func (t *Table[T]) Behind(r uint32) uint32 { return r&^(tableChunk-1) + tableChunk }
+
+// Len is how many records are given out, Held the bytes that all chunks occupy.
+func (t *Table[T]) Len() int    { return t.live }
+func (t *Table[T]) Held() int64 { return t.held }
+
+// Take gives out a zeroed record.
+func (t *Table[T]) Take() (uint32, *T) {
 	for len(t.open) > 0 {
 		n := t.open[len(t.open)-1]
 		if c := t.chunks[n]; c != nil && (c.free != 0 || c.fresh < tableChunk) {
@@ -81,7 +95,7 @@ func (t *table[T]) take() (uint32, *T) {
 	}
 	c := &chunk[T]{listed: true}
 	var zero T
-	c.mem = t.pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
+	c.mem = t.Pages.Get(int(unsafe.Sizeof(zero)) * tableChunk)
 	c.rec = unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.mem))), tableChunk)
 	if n == 0 {
 		c.fresh = 1
@@ -93,7 +107,7 @@ func (t *table[T]) take() (uint32, *T) {
 	return t.takeFrom(n, c)
 }
 
-func (t *table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
+func (t *Table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	var i uint16
 	if c.free != 0 {
 		i = c.free - 1
@@ -110,8 +124,8 @@ func (t *table[T]) takeFrom(n uint32, c *chunk[T]) (uint32, *T) {
 	return n<<tableShift | uint32(i), &c.rec[i]
 }
 
-// put takes record r back and zeroes it.
-func (t *table[T]) put(r uint32) {
+// Put takes record r back and zeroes it.
+func (t *Table[T]) Put(r uint32) {
 	n, i := r>>tableShift, uint16(r&(tableChunk-1))
 	c := t.chunks[n]
 	var zero T
@@ -126,7 +140,7 @@ func (t *table[T]) put(r uint32) {
 		if t.empty > 1 {
 			t.empty--
 			t.held -= int64(len(c.mem)) + int64(unsafe.Sizeof(*c))
-			t.pages.Put(c.mem)
+			t.Pages.Put(c.mem)
 			t.chunks[n] = nil
 			t.holes = append(t.holes, n)
 			return

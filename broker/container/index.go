@@ -1,4 +1,4 @@
-package broker
+package container
 
 import (
 	"hash/maphash"
@@ -18,23 +18,26 @@ const (
 	indexBits = 24
 )
 
-// index finds records by id. A directory names a segment by the first bits of a
+// Index finds records by id. A directory names a segment by the first bits of a
 // hash; in a segment, entries lie by open addressing with linear probing. A full
 // segment splits in two, two empty ones join, so that no insertion moves more
 // than a few hundred entries, and what the index takes follows what is in it.
 //
 // A slot holds 32 bits of the hash, its tag, and the record's number. The hash
 // is random for each process, since ids come from outside.
-type index struct {
-	seed maphash.Seed
+//
+// To find, insert and remove cost O(1), but for a split or a join of segments.
+type Index struct {
+	// Seed and Equal must be set before the first id.
+	Seed maphash.Seed
 	// dir has 1<<bits entries; a segment that shares fewer bits stands in it
 	// several times.
 	dir  []*segment
 	bits uint8
 	// sharing counts segments by the bits they share.
 	sharing [indexBits + 1]int
-	// equal says whether record rec has this id.
-	equal func(rec uint32, id []byte) bool
+	// Equal says whether record rec has this id.
+	Equal func(rec uint32, id []byte) bool
 }
 
 type segment struct {
@@ -43,7 +46,8 @@ type segment struct {
 	slot [segmentSlots]uint64 // tag<<32 | record; 0 is empty
 }
 
-func (x *index) hash(id []byte) uint64 { return maphash.Bytes(x.seed, id) }
+// Hash is the hash of an id, which the other methods take.
+func (x *Index) Hash(id []byte) uint64 { return maphash.Bytes(x.Seed, id) }
 
 // tagOf is the part of a hash that the index keeps.
 func tagOf(hash uint64) uint32 { return uint32(hash >> 32) }
@@ -54,8 +58,8 @@ func home(tag uint32) int {
 	return int(uint64(tag*0x9e3779b1) * segmentSlots >> 32)
 }
 
-// bytes is what the index occupies.
-func (x *index) bytes() int64 {
+// Held is the bytes that the index occupies.
+func (x *Index) Held() int64 {
 	n := int64(len(x.dir)) * 8
 	for _, segments := range x.sharing {
 		n += int64(segments) * int64(unsafe.Sizeof(segment{}))
@@ -64,22 +68,22 @@ func (x *index) bytes() int64 {
 }
 
 // each calls f with every segment once.
-func (x *index) each(f func(*segment)) {
+func (x *Index) each(f func(*segment)) {
 	for i := 0; i < len(x.dir); i += 1 << (x.bits - x.dir[i].bits) {
 		f(x.dir[i])
 	}
 }
 
 // segment is the one for a tag, nil while there is none.
-func (x *index) segment(tag uint32) *segment {
+func (x *Index) segment(tag uint32) *segment {
 	if len(x.dir) == 0 {
 		return nil
 	}
 	return x.dir[uint64(tag)>>(32-x.bits)]
 }
 
-// find returns the record with this id, or 0.
-func (x *index) find(hash uint64, id []byte) uint32 {
+// Find returns the record with this id, or 0.
+func (x *Index) Find(hash uint64, id []byte) uint32 {
 	tag := tagOf(hash)
 	g := x.segment(tag)
 	if g == nil {
@@ -90,7 +94,7 @@ func (x *index) find(hash uint64, id []byte) uint32 {
 		if s == 0 {
 			return 0
 		}
-		if uint32(s>>32) == tag && x.equal(uint32(s), id) {
+		if uint32(s>>32) == tag && x.Equal(uint32(s), id) {
 			return uint32(s)
 		}
 		if i++; i == segmentSlots {
@@ -99,8 +103,8 @@ func (x *index) find(hash uint64, id []byte) uint32 {
 	}
 }
 
-// insert adds rec under hash; no record with the same id may be there.
-func (x *index) insert(hash uint64, rec uint32) {
+// Insert adds rec under hash; no record with the same id may be there.
+func (x *Index) Insert(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	if len(x.dir) == 0 {
 		x.dir = []*segment{{}}
@@ -116,7 +120,7 @@ func (x *index) insert(hash uint64, rec uint32) {
 
 // split gives the half of g's tags that have a further bit set, tag being one of
 // all of them, to a new segment.
-func (x *index) split(g *segment, tag uint32) {
+func (x *Index) split(g *segment, tag uint32) {
 	if g.bits == x.bits {
 		twice := make([]*segment, 2*len(x.dir))
 		for i, g := range x.dir {
@@ -144,7 +148,7 @@ func (x *index) split(g *segment, tag uint32) {
 }
 
 // name enters g in the directory wherever tags begin with g's bits of tag.
-func (x *index) name(g *segment, tag uint32) {
+func (x *Index) name(g *segment, tag uint32) {
 	n := 1 << (x.bits - g.bits)
 	from := int(uint64(tag)>>(32-g.bits)) * n
 	for i := range n {
@@ -183,15 +187,15 @@ func (g *segment) locate(tag, rec uint32) int {
 	return -1
 }
 
-// replace lets the slot of record old name record rec, which has the same id.
-func (x *index) replace(hash uint64, old, rec uint32) {
+// Replace lets the slot of record old name record rec, which has the same id.
+func (x *Index) Replace(hash uint64, old, rec uint32) {
 	tag := tagOf(hash)
 	g := x.segment(tag)
 	g.slot[g.locate(tag, old)] = uint64(tag)<<32 | uint64(rec)
 }
 
-// remove takes rec out, if it is there.
-func (x *index) remove(hash uint64, rec uint32) {
+// Remove takes rec out, if it is there.
+func (x *Index) Remove(hash uint64, rec uint32) {
 	tag := tagOf(hash)
 	g := x.segment(tag)
 	i := g.locate(tag, rec)
@@ -226,7 +230,7 @@ func (g *segment) remove(i int) {
 
 // join takes g, in which tags begin like tag, together with its twin, while both
 // have few entries.
-func (x *index) join(g *segment, tag uint32) {
+func (x *Index) join(g *segment, tag uint32) {
 	for g.bits > 0 && g.n <= segmentFew {
 		twin := x.segment(tag ^ 1<<(32-g.bits))
 		if twin.bits != g.bits || g.n+twin.n > segmentJoined {

@@ -1,4 +1,4 @@
-package broker
+package container
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 
 // countingPages counts what is lent and spoils what comes back.
 type countingPages struct {
-	heap    heapPages
+	heap    HeapPages
 	held    int
 	returns int
 }
@@ -37,12 +37,12 @@ func TestTableAgainstMap(t *testing.T) {
 	for seed := range times(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		pages := &countingPages{}
-		x := table[record]{pages: pages}
+		x := Table[record]{Pages: pages}
 		want := map[uint32]record{}
 		var all []uint32
 		peak := 0
 		take := func() {
-			n, rec := x.take()
+			n, rec := x.Take()
 			if n == 0 {
 				t.Fatal("record 0 was given out")
 			}
@@ -65,11 +65,11 @@ func TestTableAgainstMap(t *testing.T) {
 			n := all[i]
 			all[i] = all[len(all)-1]
 			all = all[:len(all)-1]
-			if *x.get(n) != want[n] {
-				t.Fatalf("seed %d: record %d holds %+v, want %+v", seed, n, *x.get(n), want[n])
+			if *x.Get(n) != want[n] {
+				t.Fatalf("seed %d: record %d holds %+v, want %+v", seed, n, *x.Get(n), want[n])
 			}
 			delete(want, n)
-			x.put(n)
+			x.Put(n)
 		}
 		for range 6 {
 			for target := r.IntN(12 * tableChunk); len(all) < target; {
@@ -109,18 +109,18 @@ func TestTableAgainstMap(t *testing.T) {
 // takes nor gives back memory.
 func TestTableAtChunkBorder(t *testing.T) {
 	pages := &countingPages{}
-	x := table[record]{pages: pages}
+	x := Table[record]{Pages: pages}
 	var last []uint32
 	for range tableChunk + 1 {
-		n, _ := x.take()
+		n, _ := x.Take()
 		last = append(last, n)
 	}
 	last = last[len(last)-2:]
 	for range 1000 {
-		x.put(last[0])
-		x.put(last[1])
-		last[0], _ = x.take()
-		last[1], _ = x.take()
+		x.Put(last[0])
+		x.Put(last[1])
+		last[0], _ = x.Take()
+		last[1], _ = x.Take()
 	}
 	if pages.returns > 0 {
 		t.Errorf("memory was given back %d times", pages.returns)

@@ -1,4 +1,4 @@
-package broker
+package container
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 // indexTwin is an index of numbered ids beside a map.
 type indexTwin struct {
-	index index
+	index Index
 	ids   map[uint32]string
 	recs  map[string]uint32
 	hash  func(id string) uint64
@@ -16,25 +16,25 @@ type indexTwin struct {
 
 func newIndexTwin(hash func(id string) uint64) *indexTwin {
 	x := &indexTwin{ids: map[uint32]string{}, recs: map[string]uint32{}, hash: hash}
-	x.index.equal = func(r uint32, id []byte) bool { return x.ids[r] == string(id) }
+	x.index.Equal = func(r uint32, id []byte) bool { return x.ids[r] == string(id) }
 	return x
 }
 
 func (x *indexTwin) check(t *testing.T, id string) {
 	t.Helper()
-	if got := x.index.find(x.hash(id), []byte(id)); got != x.recs[id] {
+	if got := x.index.Find(x.hash(id), []byte(id)); got != x.recs[id] {
 		t.Fatalf("id %q: record %d, want %d", id, got, x.recs[id])
 	}
 }
 
 func (x *indexTwin) add(id string, rec uint32) {
 	x.ids[rec], x.recs[id] = id, rec
-	x.index.insert(x.hash(id), rec)
+	x.index.Insert(x.hash(id), rec)
 }
 
 func (x *indexTwin) remove(id string) {
 	rec := x.recs[id]
-	x.index.remove(x.hash(id), rec)
+	x.index.Remove(x.hash(id), rec)
 	delete(x.recs, id)
 	delete(x.ids, rec)
 }
@@ -93,11 +93,11 @@ func TestIndexAgainstMap(t *testing.T) {
 						x.add(id, rec)
 					case known && r.IntN(4) == 0:
 						rec++
-						x.index.replace(hash(id), old, rec)
+						x.index.Replace(hash(id), old, rec)
 						delete(x.ids, old)
 						x.ids[rec], x.recs[id] = id, rec
 						// The old record no longer owns the slot.
-						x.index.remove(hash(id), old)
+						x.index.Remove(hash(id), old)
 					case known:
 						x.remove(id)
 					}
@@ -127,7 +127,7 @@ func TestIndexAgainstMap(t *testing.T) {
 func TestIndexGrowsInPieces(t *testing.T) {
 	x := newIndexTwin(nil)
 	for i := range uint64(1 << 17) {
-		x.index.insert((i+1)*0x9e3779b97f4a7c15, uint32(i+1))
+		x.index.Insert((i+1)*0x9e3779b97f4a7c15, uint32(i+1))
 		if i < 1000 || i&(i+1) != 0 {
 			continue
 		}

@@ -1,0 +1,210 @@
+package container
+
+import "unsafe"
+
+// Entry is an element of a heap: ordered by A, then B, smaller first, then C, a
+// number that wraps around. Ref is whose it is.
+type Entry struct {
+	A, B uint64
+	Ref  uint32
+	C    uint32
+}
+
+// Before tells whether x comes before y.
+func (x *Entry) Before(y *Entry) bool {
+	return x.A < y.A || x.A == y.A && (x.B < y.B || x.B == y.B && int32(x.C-y.C) < 0)
+}
+
+// Level: neither of the two is before the other one.
+func (x *Entry) Level(y *Entry) bool { return x.A == y.A && x.B == y.B && x.C == y.C }
+
+const (
+	heapShift = 9
+	heapChunk = 1 << heapShift
+	// heapFirst is the room of a heap's first chunk at first. It grows and shrinks
+	// by fours.
+	heapFirst = 4
+	entrySize = int64(unsafe.Sizeof(Entry{}))
+)
+
+// Heap is a 4-ary min-heap that tells each element its position, so that one
+// can leave from the middle. It grows by chunks: a plain slice of a million
+// entries would stop the broker for 10 ms whenever it doubles. The smallest element
+// lies in the heap itself: a broker has very many heaps, and most hold no other one.
+//
+// A change costs O(log n), everything else O(1). Positions are 0 to Len()-1, and the
+// smallest element is at 0.
+type Heap struct {
+	root Entry
+	n    int
+	// Place is told where an element lies now; not that it was taken out.
+	Place func(ref uint32, pos int32)
+	// Held counts the bytes of chunks, of all heaps that share it.
+	Held   *int64
+	chunks [][]Entry
+}
+
+// Len is how many elements there are.
+func (h *Heap) Len() int { return h.n }
+
+// At is the element at a position. Its key must not be changed there.
+func (h *Heap) At(i int) *Entry {
+	if i == 0 {
+		return &h.root
+	}
+	i--
+	return &h.chunks[i>>heapShift][i&(heapChunk-1)]
+}
+
+func (h *Heap) set(i int, x Entry) {
+	*h.At(i) = x
+	h.Place(x.Ref, int32(i))
+}
+
+// Top is the smallest element; the heap must not be empty.
+func (h *Heap) Top() *Entry { return &h.root }
+
+// Push adds an element.
+func (h *Heap) Push(x Entry) {
+	if h.n > 0 {
+		h.makeRoom()
+	}
+	h.n++
+	h.up(h.n-1, x)
+}
+
+// Put lets an element, which is at pos or not yet there (-1), have key x. It tells
+// whether that was another one.
+func (h *Heap) Put(pos int32, x Entry) bool {
+	if pos < 0 {
+		h.Push(x)
+	} else if h.At(int(pos)).Level(&x) {
+		return false
+	} else {
+		h.Fix(pos, x)
+	}
+	return true
+}
+
+// makeRoom makes room for one element beyond the root and those in chunks.
+func (h *Heap) makeRoom() {
+	at := h.n - 1
+	if n := at >> heapShift; n == len(h.chunks) {
+		room := heapChunk
+		if n == 0 {
+			room = heapFirst
+		}
+		h.chunks = append(h.chunks, make([]Entry, room))
+		*h.Held += int64(room) * entrySize
+	} else if n == 0 && at == len(h.chunks[0]) {
+		h.resize(min(4*at, heapChunk))
+	}
+}
+
+// Remove takes out the element at pos.
+func (h *Heap) Remove(pos int32) {
+	h.n--
+	last := *h.At(h.n)
+	if int(pos) < h.n {
+		h.Fix(pos, last)
+	}
+	if len(h.chunks) > 0 && len(h.chunks[0]) > heapFirst {
+		h.shrink()
+	}
+}
+
+// shrink gives back a chunk once half of the one before it is empty too, and
+// three quarters of a lone chunk once a sixteenth of it is used: a heap whose
+// size swings does not allocate each time.
+func (h *Heap) shrink() {
+	if k := len(h.chunks) - 1; k > 0 {
+		if h.n <= k<<heapShift-heapChunk/2 {
+			h.chunks[k] = nil
+			h.chunks = h.chunks[:k]
+			*h.Held -= heapChunk * entrySize
+		}
+		return
+	}
+	if room := len(h.chunks[0]); room > heapFirst && h.n <= room/16 {
+		h.resize(max(room/4, heapFirst))
+	}
+}
+
+// resize moves a heap's only chunk to one with this room.
+func (h *Heap) resize(room int) {
+	*h.Held += int64(room-len(h.chunks[0])) * entrySize
+	moved := make([]Entry, room)
+	copy(moved, h.chunks[0][:max(h.n-1, 0)])
+	h.chunks[0] = moved
+}
+
+// Release gives back all room of an empty heap.
+func (h *Heap) Release() {
+	for _, c := range h.chunks {
+		*h.Held -= int64(len(c)) * entrySize
+	}
+	h.chunks = nil
+}
+
+// EachBefore calls fn for all elements before x among the one at pos and those
+// below it, until fn returns false, which it then returns as well. It meets at most
+// five for each of them.
+func (h *Heap) EachBefore(pos int, x *Entry, fn func(*Entry) bool) bool {
+	if pos >= h.n || !h.At(pos).Before(x) {
+		return true
+	}
+	if !fn(h.At(pos)) {
+		return false
+	}
+	for c := pos<<2 + 1; c <= pos<<2+4; c++ {
+		if !h.EachBefore(c, x, fn) {
+			return false
+		}
+	}
+	return true
+}
+
+// Fix puts x, which may have any key, in place of the element at pos.
+func (h *Heap) Fix(pos int32, x Entry) {
+	i := int(pos)
+	if i > 0 && x.Before(h.At((i-1)>>2)) {
+		h.up(i, x)
+		return
+	}
+	h.down(i, x)
+}
+
+func (h *Heap) up(i int, x Entry) {
+	for i > 0 {
+		p := (i - 1) >> 2
+		if !x.Before(h.At(p)) {
+			break
+		}
+		h.set(i, *h.At(p))
+		i = p
+	}
+	h.set(i, x)
+}
+
+func (h *Heap) down(i int, x Entry) {
+	for {
+		c := i << 2 // its children lie side by side in one chunk
+		if c+1 >= h.n {
+			break
+		}
+		at := c & (heapChunk - 1)
+		below := h.chunks[c>>heapShift][at : at+min(4, h.n-1-c)]
+		least := 0
+		for k := 1; k < len(below); k++ {
+			if below[k].Before(&below[least]) {
+				least = k
+			}
+		}
+		if !below[least].Before(&x) {
+			break
+		}
+		h.set(i, below[least])
+		i = c + 1 + least
+	}
+	h.set(i, x)
+}

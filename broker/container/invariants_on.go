@@ -1,0 +1,105 @@
+//go:build invariants
+
+package container
+
+import "fmt"
+
+// Checking tells whether invariants are checked: the build tag of that name is set.
+const Checking = true
+
+// scribble spoils memory whose time is over, so that who still reads it shows.
+func scribble(m []byte) {
+	for i := range m {
+		m[i] = 0xA5
+	}
+}
+
+// Check proves that elements are in order, and that each is where it thinks.
+func (h *Heap) Check(pos func(ref uint32) int32) error {
+	for i := range h.n {
+		if x := h.At(i); pos(x.Ref) != int32(i) {
+			return fmt.Errorf("element %d thinks it is at %d", i, pos(x.Ref))
+		} else if i > 0 && x.Before(h.At((i-1)/4)) {
+			return fmt.Errorf("out of order at %d", i)
+		}
+	}
+	return nil
+}
+
+// Room is the bytes that the heap adds to Held.
+func (h *Heap) Room() (n int64) {
+	for _, c := range h.chunks {
+		n += int64(len(c)) * entrySize
+	}
+	return n
+}
+
+// Check proves that each chunk counts its records. It calls fn for all, and fn tells
+// whether one is in use.
+func (t *Table[T]) Check(fn func(r uint32, x *T) bool) error {
+	for n, c := range t.chunks {
+		if c == nil {
+			continue
+		}
+		live := 0
+		for i := range c.rec {
+			if fn(uint32(n)<<tableShift|uint32(i), &c.rec[i]) {
+				live++
+			}
+		}
+		if live != int(c.live) {
+			return fmt.Errorf("chunk %d counts %d of %d live records", n, c.live, live)
+		}
+	}
+	return nil
+}
+
+// Size is the bytes of the entry whose payload begins at off.
+func (s *Slabs) Size(no, off uint32) uint32 { return s.Length(no, off) + entryHead }
+
+// Check proves what is counted of slabs, in which live entries have these sizes.
+func (s *Slabs) Check(sizes map[uint32]uint32) error {
+	all := int64(0)
+	for no := range s.all {
+		x, live := &s.all[no], sizes[uint32(no)]
+		if all += int64(live); x.live != live || x.live > x.used || int(x.used) > len(x.mem) {
+			return fmt.Errorf("slab %d counts %d live bytes of %d used ones of %d, has %d", no, x.live, x.used, len(x.mem), live)
+		}
+	}
+	if s.live != all {
+		return fmt.Errorf("slabs count %d live bytes, have %d", s.live, all)
+	}
+	return nil
+}
+
+// Check proves that the index has n ids, and each where it is looked for.
+func (x *Index) Check(n uint32) (err error) {
+	at, ids := 0, uint32(0)
+	x.each(func(g *segment) {
+		used := uint32(0)
+		for _, s := range g.slot {
+			if s == 0 {
+				continue
+			}
+			if used++; x.segment(uint32(s>>32)) != g {
+				err = fmt.Errorf("an id stands in another segment than its tag's")
+			}
+		}
+		if ids += used; used != g.n {
+			err = fmt.Errorf("a segment counts %d ids, has %d", g.n, used)
+		}
+		for range 1 << (x.bits - g.bits) {
+			if x.dir[at] != g {
+				err = fmt.Errorf("the directory names a segment outside of its range")
+			}
+			at++
+		}
+	})
+	switch {
+	case at != len(x.dir):
+		err = fmt.Errorf("the directory has %d entries, its segments account for %d", len(x.dir), at)
+	case ids != n:
+		err = fmt.Errorf("%d ids are there, want %d", ids, n)
+	}
+	return err
+}

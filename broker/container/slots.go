@@ -1,0 +1,40 @@
+package container
+
+// Slots numbers things from 0. A number is used again once its thing is gone. All
+// costs O(1).
+type Slots[T any] struct {
+	all  []*T // nil where free
+	free []uint32
+}
+
+// Add gives a thing its number.
+func (s *Slots[T]) Add(x *T) uint32 {
+	if n := len(s.free); n > 0 {
+		no := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.all[no] = x
+		return no
+	}
+	s.all = append(s.all, x)
+	return uint32(len(s.all) - 1)
+}
+
+// Drop frees a number in use.
+func (s *Slots[T]) Drop(no uint32) {
+	s.all[no] = nil
+	if s.free = append(s.free, no); len(s.free) == len(s.all) {
+		*s = Slots[T]{}
+	}
+}
+
+// At is the thing with a number that was given out, nil if it is gone since.
+func (s *Slots[T]) At(no uint32) *T { return s.all[no] }
+
+// Has tells whether x is there under this number, which may be any.
+func (s *Slots[T]) Has(no uint32, x *T) bool { return int(no) < len(s.all) && s.all[no] == x }
+
+// All are the things by number, nil where one is free; not to be written to.
+func (s *Slots[T]) All() []*T { return s.all }
+
+// Len is how many things have numbers.
+func (s *Slots[T]) Len() int { return len(s.all) - len(s.free) }
