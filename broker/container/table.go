@@ -49,7 +49,7 @@ type chunk[T any] struct {
 	free  uint16
 	fresh uint16 // records below this one have been used
 	live  uint16
-	// listed: stands in table.open.
+	// listed: stands in Table.open.
 	listed bool
 }
 
