@@ -169,7 +169,7 @@ func TestMemory(t *testing.T) {
 		}
 		return nil
 	})
-	for name, least := range map[string]float64{"jobs": 20 << 20, "records": 1, "index": 1, "flows": 1, "types": 1, "peers": 1} {
+	for name, least := range map[string]float64{"jobs": 20 << 20, "records": 1, "index": 1, "queues": 1, "types": 1, "peers": 1} {
 		if got := part(name); got < least || got > least+(8<<20) {
 			t.Errorf("with 20 MiB of jobs %s takes %v bytes", name, got)
 		}
