@@ -88,8 +88,10 @@ type Link struct {
 	common []gloom.Option // of submitter and workers
 	news   func(side string, n gloom.Notice)
 
-	mu   sync.Mutex // guards lost
-	lost map[string]error
+	mu       sync.Mutex // guards the following
+	lost     map[string]error
+	barred   error // why a job was refused for want of rights
+	barredAt time.Time
 }
 
 const (
@@ -155,7 +157,11 @@ func (l *Link) Close() {
 }
 
 // Submitter are the options of a submitter.
-func (l *Link) Submitter() []gloom.Option { return l.options("submitter", l.submit, wire.SubmitPort) }
+func (l *Link) Submitter() []gloom.Option { return l.submitter("submitter") }
+
+func (l *Link) submitter(side string) []gloom.Option {
+	return l.options(side, l.submit, wire.SubmitPort)
+}
 
 // Worker are the options of a worker that goes by a name of its own.
 func (l *Link) Worker(name string) []gloom.Option { return l.options(name, l.work, wire.WorkerPort) }
@@ -193,10 +199,20 @@ func (l *Link) Forget(side string) {
 	delete(l.lost, side)
 }
 
-// Health is nil when all sides are connected.
+func (l *Link) setBarred(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.barred, l.barredAt = err, time.Now()
+}
+
+// Health is nil when all sides are connected and no job was refused lately for want of
+// rights.
 func (l *Link) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.barred != nil && time.Since(l.barredAt) < barredFor {
+		return fmt.Errorf("the broker refuses jobs: %w", l.barred)
+	}
 	for side, err := range l.lost {
 		return fmt.Errorf("broker is away (%s): %w", side, err)
 	}

@@ -42,7 +42,7 @@ type Bridge struct {
 	writer   *writer
 	guard    *launch.Guard // of processes; nil without a launcher
 	link     *link.Link
-	jobs     *gloom.Submitter
+	jobs     *link.Jobs
 	m        *metrics
 	idPrefix string
 	registry prometheus.Registerer
@@ -230,7 +230,7 @@ func (b *Bridge) connect() (err error) {
 	}, b.log); err != nil {
 		return err
 	}
-	if b.jobs, err = gloom.NewSubmitter(append(b.link.Submitter(), gloom.Window(1<<20))...); err != nil {
+	if b.jobs, err = b.link.NewJobs(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
 	if b.cfg.Launcher == "" {

@@ -55,6 +55,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 			fault.Point("remote: submitted")
 			res, err = p.Result(b.life)
 		}
+		b.jobs.Note(err, true)
 		fate, reason := fateOf(err)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
 			fate, reason = unknown, "the daemon stopped before the answer"

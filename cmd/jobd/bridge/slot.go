@@ -45,6 +45,7 @@ func (b *Bridge) drive(r *row) {
 				_, err = p.Result(b.life)
 			}
 		}
+		b.jobs.Note(err, true)
 		// Its end is what the slot says. Without a slot the row has not run.
 		if b.begun(r) {
 			b.waitFor(r, -1)
@@ -77,7 +78,7 @@ func (b *Bridge) waitFor(r *row, d time.Duration) bool {
 
 // submit hands a row to the broker, when that is connected.
 func (b *Bridge) submit(r *row, body []byte) (*gloom.Pending, error) {
-	p, err := b.jobs.Submit(b.giving, gloom.Job{
+	p, err := b.jobs.Submitter().Submit(b.giving, gloom.Job{
 		ID: b.idPrefix + strconv.FormatInt(r.ID, 10), Type: b.typeOf(r.Target), Body: body,
 		Priority: r.Priority, Retries: gloom.NoRetries,
 	})

@@ -97,7 +97,7 @@ func (e *Engine) begin(t *batch, held bool) {
 // submit brings a batch to the broker, for one of our slots. When the broker
 // loses it before a slot has it, it is brought again.
 func (e *Engine) submit(t *batch) {
-	err := e.jobs.SubmitFunc(t.ctx, gloom.Job{
+	err := e.jobs.Submitter().SubmitFunc(t.ctx, gloom.Job{
 		ID: t.id, Type: e.typeOf(t.jobtype()), Body: fmt.Appendf(nil, `{"jobs":%d}`, len(t.runs)),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries,
 	}, func(_ gloom.Result, err error) { t.answered(err) })
@@ -112,6 +112,7 @@ const resubmit = 200 * time.Millisecond
 
 // answered is told how the broker's job ended. Its slot says how the batch did.
 func (t *batch) answered(err error) {
+	t.e.jobs.Note(err, true)
 	if t.isBegun() {
 		return
 	}

@@ -90,6 +90,25 @@ func TestBrokerAway(t *testing.T) {
 	}
 }
 
+// TestManySlots: a daemon may have more slots than a broker gives jobs to one connection.
+func TestManySlots(t *testing.T) {
+	s := broker(t, "secret submit,work\n")
+	e := runningAs(t, t.TempDir(), func(c *Config) {
+		c.Broker.SubmitAddr, c.Broker.WorkerAddr, c.Broker.Token = s.SubmitAddr().String(), s.WorkerAddr().String(), "secret"
+		c.Concurrency = 2000
+	}, sqlite(t, filepath.Join(t.TempDir(), "jobs.db")))
+	defer e.Shutdown(context.Background())
+	until(t, "there is a handler", func() error {
+		return e.PutHandler(t.Context(), &job.Handler{Jobtype: "a-y", Source: job.Source{Lang: job.Shell, Body: "exit 0"}})
+	})
+	for _, id := range add(t, e, "a-y", "1", "2") {
+		reaches(t, e, id, job.Succeeded)
+	}
+	if err := e.link.Health(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLostDuringTake: what is taken with a sysid that is lost meanwhile is given
 // back.
 func TestLostDuringTake(t *testing.T) {

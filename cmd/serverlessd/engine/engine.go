@@ -6,6 +6,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,7 @@ type Engine struct {
 	guard    *launch.Guard // ends the runner's processes when we are gone
 	events   *events
 	link     *link.Link
-	jobs     *gloom.Submitter
+	jobs     *link.Jobs
 	meter    meter
 	tally    tally
 	readmit  sync.Mutex // one file that was set aside is put back at a time
@@ -173,10 +174,12 @@ func (e *Engine) connect() (err error) {
 	if e.link, err = link.Open(cfg, e.log); err != nil {
 		return err
 	}
-	if e.jobs, err = gloom.NewSubmitter(append(e.link.Submitter(), gloom.Window(1<<20))...); err != nil {
+	if e.jobs, err = e.link.NewJobs(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
-	e.loops.Go(e.workSlots)
+	for n, left := 1, e.cfg.Concurrency; left > 0; n, left = n+1, left-slotsPerSocket {
+		e.loops.Go(func() { e.workSlots(fmt.Sprintf("slots %d", n), min(left, slotsPerSocket)) })
+	}
 	for _, b := range e.backends {
 		e.loops.Go(b.keep)
 		e.loops.Go(b.write)
@@ -197,12 +200,15 @@ func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + job
 // again.
 const rejoin = 10 * time.Second
 
-// workSlots keeps the slots joined until the engine ends.
-func (e *Engine) workSlots() {
+// slotsPerSocket is far below the prefetch that brokers allow.
+const slotsPerSocket = 250
+
+// workSlots keeps slots joined until the engine ends, by one connection of that name.
+func (e *Engine) workSlots(name string, slots int) {
 	for {
 		w := &gloom.Worker{
-			Types: []string{e.typeOf("*")}, Handler: e.slot, Concurrency: e.cfg.Concurrency, Prefetch: e.cfg.Concurrency,
-			Options: e.link.Worker("slots"),
+			Types: []string{e.typeOf("*")}, Handler: e.slot, Concurrency: slots, Prefetch: slots,
+			Options: e.link.Worker(name),
 		}
 		err := w.Run(e.life)
 		if err == nil || e.life.Err() != nil {

@@ -107,7 +107,7 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	defer cancel()
 	began := time.Now()
 	t.e.events.started(r, began) // before a worker can show anything of it
-	p, err := t.e.jobs.Submit(ctx, gloom.Job{
+	p, err := t.e.jobs.Submitter().Submit(ctx, gloom.Job{
 		ID: r.ID.String(), Type: t.jobtype(), Body: runner.GloomBody(r.Payload),
 		Groups: []string{t.client, t.jobtype()}, Retries: gloom.NoRetries, Expires: gloomDeadline, Timeout: timeout,
 	})
@@ -115,6 +115,7 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	if err == nil {
 		res, err = p.Result(t.ctx)
 	}
+	t.e.jobs.Note(err, goesBy(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for it any longer

@@ -1,0 +1,110 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	gloom "gloom/clients/go"
+)
+
+// Jobs is a door's submitter. A connection keeps the rights that its token had when it
+// came: once a job was refused for want of them, a new connection takes its place, and
+// the old one stays until what it submitted has ended.
+type Jobs struct {
+	link *Link
+	opts []gloom.Option
+	life context.Context
+	end  context.CancelFunc
+	done sync.WaitGroup
+
+	mu       sync.Mutex // guards the following
+	now      *gloom.Submitter
+	side     string // its name in the link's news
+	opened   int
+	renewing bool
+}
+
+const (
+	// renew is how long a connection stands whose rights do not suffice, before a new
+	// one is tried.
+	renew = 2 * time.Second
+	// barredFor is how long a refusal counts as one that will come again.
+	barredFor = 3 * renew
+)
+
+// NewJobs opens a submitter with further options.
+func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
+	j := &Jobs{link: l, opts: opts}
+	j.life, j.end = context.WithCancel(context.Background())
+	return j, j.open()
+}
+
+// open replaces the connection by a new one.
+func (j *Jobs) open() error {
+	j.opened++
+	side := "submitter"
+	if j.opened > 1 {
+		side = fmt.Sprintf("submitter %d", j.opened)
+	}
+	s, err := gloom.NewSubmitter(append(j.link.submitter(side), j.opts...)...)
+	if err == nil {
+		j.now, j.side = s, side
+	}
+	return err
+}
+
+// Submitter is the one for the next job.
+func (j *Jobs) Submitter() *gloom.Submitter {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.now
+}
+
+// Note is told how a job ended, nil or not. Where jobs like it wait until the broker takes
+// them, the link is not well.
+func (j *Jobs) Note(err error, waits bool) {
+	var refused *gloom.RefusedError
+	if !errors.As(err, &refused) || refused.Code != gloom.ErrForbidden && refused.Code != gloom.ErrUnauthorized {
+		return
+	}
+	if waits {
+		j.link.setBarred(err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.renewing || j.life.Err() != nil {
+		return
+	}
+	j.renewing = true
+	j.done.Go(func() {
+		select {
+		case <-time.After(renew):
+			j.renew()
+		case <-j.life.Done():
+		}
+	})
+}
+
+func (j *Jobs) renew() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.renewing = false
+	old, side := j.now, j.side
+	if j.life.Err() != nil || j.open() != nil {
+		return // the next refusal tries again
+	}
+	j.done.Go(func() {
+		_ = old.Drain(j.life)
+		j.link.Forget(side)
+	})
+}
+
+// Close closes all connections.
+func (j *Jobs) Close() {
+	j.end()
+	_ = j.Submitter().Close()
+	j.done.Wait()
+}

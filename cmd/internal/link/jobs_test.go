@@ -1,0 +1,82 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gloom/broker/server"
+	gloom "gloom/clients/go"
+
+	"github.com/rs/zerolog"
+)
+
+// TestRightsComeBack: a job that the token does not allow is told, and goes through once
+// the token allows it again; what the old connection submitted goes on meanwhile.
+func TestRightsComeBack(t *testing.T) {
+	const token = "0123456789abcdef"
+	path := filepath.Join(t.TempDir(), "tokens")
+	allow := func(types string) {
+		if err := os.WriteFile(path, []byte(token+" submit,work "+types+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("mine")
+	opt := server.DefaultOptions()
+	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr, opt.TokenFile = "127.0.0.1:0", "127.0.0.1:0", "", path
+	srv, err := server.Start(opt, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	l, err := Open(Config{Program: "door", SubmitAddr: srv.SubmitAddr().String(), WorkerAddr: srv.WorkerAddr().String(), Token: token}, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	jobs, err := l.NewJobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer jobs.Close()
+	submit := func(typ string) error {
+		_, err := jobs.Submitter().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
+		jobs.Note(err, true)
+		return err
+	}
+
+	mine, err := jobs.Submitter().Submit(t.Context(), gloom.Job{Type: "mine", Body: []byte("1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *gloom.RefusedError
+	if err := submit("other"); !errors.As(err, &refused) || refused.Code != gloom.ErrForbidden {
+		t.Fatalf("a job of a type that the token does not cover: %v", err)
+	}
+	if l.Health() == nil {
+		t.Error("nothing tells that jobs are refused")
+	}
+	allow("mine,other")
+	if err := srv.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []string{"mine", "other"} {
+		w := &gloom.Worker{Types: []string{typ}, Handler: func(_ context.Context, job *gloom.Job) (any, error) { return job.Body, nil }, Options: l.Worker(typ)}
+		go w.Run(t.Context())
+	}
+	for late := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := submit("other")
+		if err == nil {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("the job is still refused: %v", err)
+		}
+	}
+	if _, err := mine.Result(t.Context()); err != nil {
+		t.Errorf("the job of the connection before: %v", err)
+	}
+}
