@@ -20,7 +20,7 @@ const maxLanes = 64
 // age, and in a second one by age alone, which knows the oldest.
 type queue struct {
 	no  uint32
-	pos int32 // in the heap in which it stands (stand.go), -1 without ready jobs
+	pos int32 // in the heap in which it stands (line.go), -1 without ready jobs
 	job int32 // in pen.jobs, -1
 	queueKey
 	lanes []lane // by priority, largest last; none is empty

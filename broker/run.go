@@ -5,141 +5,8 @@ import (
 	"time"
 )
 
-// Joining is what a worker asks for.
-type Joining struct {
-	// Type is the one type it serves. With Types, names and patterns of several
-	// (nil: none), it is not looked at; Except are as many that are not served.
-	Type          []byte
-	Types, Except [][]byte
-	// Allows tells which types it may serve; nil: all. Scope is the same number
-	// for those whose Allows is the same.
-	Allows func(typ []byte) bool
-	Scope  uint64
-	// Prefetch is how many jobs may be out on the connection at a time. A
-	// connection that ever gave one (even 1) names its jobs; 0 means one job.
-	Prefetch int
-	// Notices asks for a cancel frame when nobody waits for a run any more.
-	Notices bool
-	// Headers asks for the headers of jobs.
-	Headers bool
-}
-
-// Join sets what worker p does from now on. What is out on it stays out. It is
-// refused with Overloaded when types are new and there are too many.
-func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
-	b.begin(now)
-	w := b.worker(p)
-	if w == nil {
-		return b.end()
-	}
-	var set *pool
-	var reason Reason
-	if q.Types != nil {
-		set, reason = b.poolFor(q)
-	} else if b.tooMany(b.typesByName[string(q.Type)]) {
-		reason = b.manyTypes()
-	}
-	if reason.Why != 0 {
-		b.refuse(p, Overloaded, nil, reason)
-		return b.end()
-	}
-	// The new set counts before the old one goes: they may be the same.
-	if set != nil {
-		set.workers++
-	}
-	b.unjoin(w)
-	if w.pool = set; set == nil {
-		w.kind = b.typeNamed(q.Type)
-		w.kind.workers++
-		b.wake(w.kind)
-	}
-	w.room = max(1, q.Prefetch)
-	w.named = w.named || q.Prefetch > 0
-	w.notices, w.headers = q.Notices, q.Headers
-	w.left = false
-	b.ok(p, nil)
-	b.offer(w)
-	return b.end()
-}
-
-// unjoin takes the worker out of what it serves.
-func (b *Broker) unjoin(w *worker) {
-	b.stepOut(w)
-	if k := w.kind; k != nil {
-		k.workers--
-		if w.borrows {
-			k.borrowers--
-		}
-		b.rest(k)
-	}
-	if p := w.pool; p != nil {
-		if p.workers--; p.workers == 0 {
-			b.dropPool(p)
-		}
-	}
-	w.kind, w.pool = nil, nil
-}
-
-// Leave lets worker p get no more jobs.
-func (b *Broker) Leave(now int64, p Peer) []Effect {
-	b.begin(now)
-	if w := b.worker(p); w != nil {
-		w.left = true
-		b.stepOut(w)
-		b.ok(p, nil)
-	}
-	return b.end()
-}
-
-// offer lets a worker that may have room stand in line for jobs.
-func (b *Broker) offer(w *worker) {
-	if !w.free() {
-		b.stepOut(w)
-		return
-	}
-	if !w.idle.In() {
-		if w.out.n == 0 {
-			w.since = b.now
-		}
-		b.lineUp(w)
-	}
-	if w.pool != nil {
-		b.touchPool(w.pool)
-	} else {
-		b.touch(w.kind)
-	}
-}
-
-// Credit lets worker p be handed so many bytes of jobs from now on: it has read what
-// it was handed before.
-func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
-	b.begin(now)
-	if w := b.worker(p); w != nil {
-		w.credit = bytes
-		b.offer(w)
-	}
-	return b.end()
-}
-
-// touch marks a type whose jobs, workers or limits have changed, to be matched
-// at the end of the command: when all that is due has happened, the best job
-// goes first.
-func (b *Broker) touch(k *jobType) {
-	b.noteType(k)
-	if !k.touched {
-		k.touched = true
-		b.touched = append(b.touched, k)
-	}
-}
-
-func (b *Broker) touchPool(p *pool) {
-	if !p.touched {
-		p.touched = true
-		b.touchedPools = append(b.touchedPools, p)
-	}
-}
-
 // lapsed: a job's deadline has passed.
+
 func (b *Broker) lapsed(j *job) bool {
 	if j.timing == 0 {
 		return false
@@ -149,6 +16,7 @@ func (b *Broker) lapsed(j *job) bool {
 }
 
 // dispatch hands job r to worker w.
+
 func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	k := h.kind
 	if j.flags&flagBorrowed != 0 {
@@ -209,7 +77,9 @@ func (b *Broker) takeBack(w *worker, j *job) {
 }
 
 // said begins a command in which a worker says something of a run: it gets its ok.
+
 // r is 0 if there is no such run.
+
 func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
@@ -222,7 +92,9 @@ func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job
 }
 
 // stopped is said for what ends the run. r is 0 as well if nobody wants to know how
+
 // it ended.
+
 func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.said(now, p, id)
 	if r == 0 || b.settleRun(w, r, j) {
@@ -234,6 +106,7 @@ func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r
 }
 
 // next ends a command that stopped began: the worker may have room for a job.
+
 func (b *Broker) next(w *worker) []Effect {
 	if w != nil && w.free() {
 		b.offer(w)
@@ -242,8 +115,11 @@ func (b *Broker) next(w *worker) []Effect {
 }
 
 // Respond ends a run with an answer. id names the job on connections that name
+
 // theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
+
 // refused respond leaves everything as it was.
+
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	w, h, r, j := b.stopped(now, p, id)
 	if r != 0 {
@@ -253,6 +129,7 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 }
 
 // Failure is what a worker says of a run that failed.
+
 type Failure struct {
 	ID     []byte
 	Reason string
@@ -266,6 +143,7 @@ type Failure struct {
 }
 
 // Fail ends a run without an answer. Refused like Respond.
+
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	w, h, r, j := b.stopped(now, p, q.ID)
 	if r != 0 {
@@ -284,6 +162,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 }
 
 // Releasing is what a worker says of a job that it gives back.
+
 type Releasing struct {
 	ID []byte
 	// Delay is how long it waits before it is handed out again.
@@ -291,13 +170,17 @@ type Releasing struct {
 }
 
 // Release puts a job back in its place as if it had never been handed out.
+
 // Refused like Respond.
+
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, true)
 }
 
 // Return is Release by a borrower that could not begin the run: not even that is
+
 // counted.
+
 func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, false)
 }
@@ -332,6 +215,7 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 }
 
 // Progress passes on what a worker says of a run. Refused like Respond.
+
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	_, r, j := b.said(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
@@ -347,6 +231,7 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 }
 
 // outOn finds the run that a worker speaks of, or refuses.
+
 func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
@@ -377,6 +262,7 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 }
 
 // settleRun ends a run whose outcome nobody wants to know, and says so.
+
 func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 	if j.state == stOverdue {
 		b.dropOverdue(w, r, j)
@@ -406,17 +292,8 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 	}
 }
 
-func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
-	b.takeBack(w, j)
-	if w.overdue--; w.overdue == 0 {
-		b.stalled.Remove(&w.stalled)
-	}
-	b.overdueRuns--
-	b.overdueBytes -= int64(j.weight)
-	b.free(r, j)
-}
-
 // stopRun takes a job from its worker.
+
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.takeBack(w, j)
 	b.disown(&h.runs, j)
@@ -436,7 +313,9 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 }
 
 // failed settles a job whose run has failed: it waits again, or ends with that
+
 // code.
+
 func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holder(j)
 	k := h.kind
@@ -463,6 +342,7 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 }
 
 // again lets a job wait that was out.
+
 func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++
@@ -470,7 +350,9 @@ func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 }
 
 // backoff is the wait before retry n (from 1): doubled each time, at most
+
 // MaxBackoff, plus up to a quarter at random.
+
 func (b *Broker) backoff(base int64, n int) int64 {
 	d := int64(MaxBackoff)
 	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < d {
@@ -479,65 +361,8 @@ func (b *Broker) backoff(base int64, n int) int64 {
 	return d + int64(b.rng.Uint64()%uint64(d/4+1))
 }
 
-// overdue ends a run that passed its timeout. The job goes on without it; the
-// worker keeps a place filled until it answers.
-func (b *Broker) overdue(r uint32, j *job) {
-	w := b.peers[j.worker].wrk
-	h := b.holder(j)
-	k := h.kind
-	unwanted := b.unwanted(j)
-	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
-		b.notice(r, j)
-	}
-	b.leaveOverdue(w, b.id(j))
-	b.stopRun(w, h, r, j)
-	if j.flags&flagBorrowed == 0 { // its home counts it
-		k.Overdue++
-		b.total.Overdue++
-	}
-	if unwanted {
-		b.finishUnwanted(h, r, j)
-	} else {
-		b.failed(r, j, JobFailed, b.because(TimedOut, j, ""), false, -1)
-	}
-	b.evict()
-}
-
-// evict closes a worker when overdue runs reach half of what may be held: of
-// those that have stalled for longest the one with most of them.
-func (b *Broker) evict() {
-	c := &b.cfg
-	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {
-		return
-	}
-	const candidates = 64
-	worst := b.stalled.First()
-	for w, n := worst.stalled.Next(), 1; w != nil && n < candidates; w, n = w.stalled.Next(), n+1 {
-		if w.overdue > worst.overdue {
-			worst = w
-		}
-	}
-	p := worst.id
-	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int64(b.overdueRuns)})
-	b.remove(p, "")
-	b.emit(Effect{Op: OpClose, Peer: p})
-}
-
-// leaveOverdue leaves an overdue run on worker w.
-func (b *Broker) leaveOverdue(w *worker, id []byte) {
-	r, j := b.jobs.Take()
-	j.state, j.worker = stOverdue, w.id.Slot()
-	b.store(r, j, id, nil, nil, false)
-	b.takeOut(w, r, j)
-	b.overdueRuns++
-	b.overdueBytes += int64(j.weight)
-	if w.overdue++; w.overdue == 1 {
-		b.stalled.Push(&w.stalled, w)
-	}
-	b.stepOut(w)
-}
-
 // dropWorker lets a lost worker's jobs go on without it.
+
 func (b *Broker) dropWorker(w *worker, expelled string) {
 	b.unjoin(w)
 	one := w.out.n == 1

@@ -1,0 +1,171 @@
+package broker
+
+import (
+	"bytes"
+	"time"
+)
+
+// TypeOf returns the type of the job with this id that submitter p may cancel or
+
+// change, or nil: of other people's jobs it tells nothing.
+
+func (b *Broker) TypeOf(p Peer, id []byte) []byte {
+	sub, r := b.submitter(p), b.find(b.index.Hash(id), id)
+	if sub == nil || r == 0 {
+		return nil
+	}
+	j := b.jobs.Get(r)
+	h := b.holder(j)
+	if !b.reaches(sub, h, j) {
+		return nil
+	}
+	return h.kind.name
+}
+
+// JobInfo explains where a job stands.
+
+type JobInfo struct {
+	ID, Type []byte
+	// State is delayed, queued, running or, of a kept outcome, ended.
+	State string
+	// Unwanted: it runs, but nobody waits for it.
+	Unwanted bool
+	Priority int64
+	Attempts int
+	Retries  int
+	Bytes    int
+	Age      time.Duration
+	// In is how long it has been in this state.
+	In time.Duration
+	// Due is when its timer comes, from now, if it has one: the end of a delay,
+	// the timeout of a run, the deadline. Expires is when its deadline is, if it has one.
+	Due       time.Duration
+	Expires   time.Duration
+	Detached  bool
+	Keep      time.Duration // how long its outcome is kept; 0 not
+	Submitter Peer
+	Worker    Peer
+	Broker    string // that the worker is, "" if it is none
+	// Releases is how often it was given back by a worker.
+	Releases int
+	// Groups are those of the job; HeldBy is the one that holds it back, by the
+	// rule for the pattern HeldRule.
+	Groups           [][]byte
+	HeldBy, HeldRule []byte
+	// Hold is what a waiting job waits for: until Ready, from now, or for what of its
+	// type the Limits are.
+	Hold   Hold
+	Ready  time.Duration
+	Limits TypeLimits
+	// Outcome is how an ended one ended, 0 with an answer; Reason is why, if not.
+	Outcome Code
+	Reason  Reason
+}
+
+// Hold is what a waiting job waits for.
+
+type Hold uint8
+
+const (
+	HeldByDelay        Hold = iota + 1 // or backoff
+	HeldBeyondDeadline                 // by a delay or backoff that lasts longer
+	HeldByPause
+	HeldByRule // HeldRule, of the group HeldBy
+	HeldByConcurrency
+	HeldByRate
+	HeldForJoin // of a worker that serves its type
+	HeldByWork  // of all workers of its type
+)
+
+// Explain says where the job with this id stands.
+
+func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
+	b.now = max(b.now, now)
+	r := b.find(b.index.Hash(id), id)
+	if r == 0 {
+		return JobInfo{}, false
+	}
+	return b.jobInfo(r, b.jobs.Get(r)), true
+}
+
+func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
+	h := b.holder(j)
+	k := h.kind
+	x := JobInfo{
+		ID: append([]byte(nil), b.id(j)...), Type: k.name, Priority: j.prio, Limits: k.limits,
+		Attempts: int(j.attempts), Retries: int(j.retries), Bytes: len(b.body(r, j)),
+		Age: b.Since(j.at), In: b.Since(j.since), Releases: int(j.releases), Detached: j.flags&flagDetached != 0,
+	}
+	x.Groups = h.queue.set.names()
+	if h.sub != nil && !h.sub.gone {
+		x.Submitter = h.sub.id
+	}
+	if j.timing != 0 {
+		t := b.timings.Get(j.timing)
+		if x.Keep = time.Duration(t.keep); t.pos >= 0 {
+			x.Due = time.Duration(max(0, int64(b.timers.At(int(t.pos)).A)-b.now))
+		}
+		if t.expires != 0 && j.state != stEnded {
+			x.Expires = time.Duration(max(1, t.expires-b.now))
+		}
+	}
+	x.State = j.state.String()
+	switch {
+	case j.state == stDelayed:
+		t := b.timings.Get(j.timing)
+		x.Hold, x.Ready = HeldByDelay, time.Duration(t.delay-b.now)
+		if t.expires != 0 && t.expires <= t.delay {
+			x.Hold = HeldBeyondDeadline
+		}
+	case j.state == stRunning:
+		x.Unwanted = b.unwanted(j)
+		x.Worker, x.Broker = b.peers[j.worker].id, b.peers[j.worker].wrk.name
+	case j.state == stEnded:
+		l := b.outcome(r, j)
+		x.Outcome, x.Reason = l.code, l.reason
+	default:
+		if g := h.queue.heldBy(); g != nil {
+			by, _ := b.closed(g)
+			if x.HeldBy = g.name; by != nil {
+				x.HeldRule = by.Pattern
+			}
+		}
+		x.Hold = b.holds(k, &x)
+	}
+	return x
+}
+
+// Content returns copies of the body and the headers (nil: none) of the job with
+
+// this id; of a kept outcome the answer, nil if it has none.
+
+func (b *Broker) Content(id []byte) (body, headers []byte) {
+	r := b.find(b.index.Hash(id), id)
+	if r == 0 {
+		return nil, nil
+	}
+	j := b.jobs.Get(r)
+	if j.state == stEnded && b.timings.Get(j.timing).code != 0 {
+		return nil, nil
+	}
+	if body = b.body(r, j); j.flags&flagBig == 0 { // nobody writes to a big one
+		body = bytes.Clone(body)
+	}
+	return body, bytes.Clone(b.headers(j))
+}
+
+func (b *Broker) holds(k *jobType, x *JobInfo) Hold {
+	switch {
+	case k.paused:
+		return HeldByPause
+	case x.HeldBy != nil:
+		return HeldByRule
+	case k.limits.Concurrency > 0 && k.active() >= k.limits.Concurrency:
+		return HeldByConcurrency
+	case k.limits.Rate > 0 && k.timer >= 0:
+		return HeldByRate
+	case k.workers == k.borrowers && k.pairs == 0:
+		return HeldForJoin
+	}
+	return HeldByWork
+}

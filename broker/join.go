@@ -1,0 +1,146 @@
+package broker
+
+// Joining is what a worker asks for.
+
+type Joining struct {
+	// Type is the one type it serves. With Types, names and patterns of several
+	// (nil: none), it is not looked at; Except are as many that are not served.
+	Type          []byte
+	Types, Except [][]byte
+	// Allows tells which types it may serve; nil: all. Scope is the same number
+	// for those whose Allows is the same.
+	Allows func(typ []byte) bool
+	Scope  uint64
+	// Prefetch is how many jobs may be out on the connection at a time. A
+	// connection that ever gave one (even 1) names its jobs; 0 means one job.
+	Prefetch int
+	// Notices asks for a cancel frame when nobody waits for a run any more.
+	Notices bool
+	// Headers asks for the headers of jobs.
+	Headers bool
+}
+
+// Join sets what worker p does from now on. What is out on it stays out. It is
+
+// refused with Overloaded when types are new and there are too many.
+
+func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
+	b.begin(now)
+	w := b.worker(p)
+	if w == nil {
+		return b.end()
+	}
+	var set *pool
+	var reason Reason
+	if q.Types != nil {
+		set, reason = b.poolFor(q)
+	} else if b.tooMany(b.typesByName[string(q.Type)]) {
+		reason = b.manyTypes()
+	}
+	if reason.Why != 0 {
+		b.refuse(p, Overloaded, nil, reason)
+		return b.end()
+	}
+	// The new set counts before the old one goes: they may be the same.
+	if set != nil {
+		set.workers++
+	}
+	b.unjoin(w)
+	if w.pool = set; set == nil {
+		w.kind = b.typeNamed(q.Type)
+		w.kind.workers++
+		b.wake(w.kind)
+	}
+	w.room = max(1, q.Prefetch)
+	w.named = w.named || q.Prefetch > 0
+	w.notices, w.headers = q.Notices, q.Headers
+	w.left = false
+	b.ok(p, nil)
+	b.offer(w)
+	return b.end()
+}
+
+// unjoin takes the worker out of what it serves.
+
+func (b *Broker) unjoin(w *worker) {
+	b.stepOut(w)
+	if k := w.kind; k != nil {
+		k.workers--
+		if w.borrows {
+			k.borrowers--
+		}
+		b.rest(k)
+	}
+	if p := w.pool; p != nil {
+		if p.workers--; p.workers == 0 {
+			b.dropPool(p)
+		}
+	}
+	w.kind, w.pool = nil, nil
+}
+
+// Leave lets worker p get no more jobs.
+
+func (b *Broker) Leave(now int64, p Peer) []Effect {
+	b.begin(now)
+	if w := b.worker(p); w != nil {
+		w.left = true
+		b.stepOut(w)
+		b.ok(p, nil)
+	}
+	return b.end()
+}
+
+// offer lets a worker that may have room stand in line for jobs.
+
+func (b *Broker) offer(w *worker) {
+	if !w.free() {
+		b.stepOut(w)
+		return
+	}
+	if !w.idle.In() {
+		if w.out.n == 0 {
+			w.since = b.now
+		}
+		b.lineUp(w)
+	}
+	if w.pool != nil {
+		b.touchPool(w.pool)
+	} else {
+		b.touch(w.kind)
+	}
+}
+
+// Credit lets worker p be handed so many bytes of jobs from now on: it has read what
+
+// it was handed before.
+
+func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
+	b.begin(now)
+	if w := b.worker(p); w != nil {
+		w.credit = bytes
+		b.offer(w)
+	}
+	return b.end()
+}
+
+// touch marks a type whose jobs, workers or limits have changed, to be matched
+
+// at the end of the command: when all that is due has happened, the best job
+
+// goes first.
+
+func (b *Broker) touch(k *jobType) {
+	b.noteType(k)
+	if !k.touched {
+		k.touched = true
+		b.touched = append(b.touched, k)
+	}
+}
+
+func (b *Broker) touchPool(p *pool) {
+	if !p.touched {
+		p.touched = true
+		b.touchedPools = append(b.touchedPools, p)
+	}
+}

@@ -1,0 +1,208 @@
+package broker
+
+import (
+	"slices"
+
+	"gloom/broker/container"
+)
+
+// Where queues with ready jobs stand, each in one heap, by its best job:
+//
+//	type.line ──┬── queue
+//	            ├── tenant.line ── queue     in a fair type
+//	            └── pen.queues ─── queue     while their group lets them go
+//	group.parked ── pen.queues ─── queue     while it does not
+//
+// A tenant stands in the line of its type by the priority of its best job and by when
+// it was served last. A pen is what a group holds back of a type. While it is parked
+// nobody looks at it. When the group opens, its pens do not all come back: only as many
+// as somebody asks for, the best first. For the next job shuts the group again, and each
+// of ten thousand types would have been met for nothing.
+
+const (
+	// refTenant and refPen mark what stands in the line of a type beside queues.
+	refTenant = 1 << 31
+	refPen    = 1 << 30
+	refMarks  = refTenant | refPen
+)
+
+func (b *Broker) placeStanding(ref uint32, pos int32) {
+	switch no := ref &^ refMarks; ref & refMarks {
+	case refTenant:
+		b.tenants.At(no).pos = pos
+	case refPen:
+		b.pens.At(no).pos = pos
+	default:
+		b.queues.At(no).pos = pos
+	}
+}
+
+func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
+
+// stands is the heap in which a queue stands.
+func (q *queue) stands() *container.Heap {
+	switch {
+	case q.parked:
+		return &q.pen.queues
+	case q.tenant != nil:
+		return &q.tenant.line
+	}
+	return &q.kind.line
+}
+
+// inTurn: it is parked, and waits there for its tenant's turn.
+func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
+
+// rank puts a queue where its best job puts it.
+func (b *Broker) rank(q *queue) {
+	if q.n == 0 {
+		if q.pos >= 0 {
+			b.unrank(q)
+		}
+		return
+	}
+	if q.pos < 0 {
+		if g := q.heldBy(); g != nil {
+			b.takePen(q, g)
+			q.parked = true
+		}
+	}
+	x := b.best(q)
+	x.Ref = q.no
+	moved := false
+	if q.inTurn() {
+		moved = q.pen.jobs.Put(q.job, x)
+		x.B, x.C = q.tenant.served, 0
+	}
+	if q.stands().Put(q.pos, x) || moved {
+		b.ranked(q)
+	}
+}
+
+// unrank lets a queue stand nowhere.
+func (b *Broker) unrank(q *queue) {
+	q.stands().Remove(q.pos)
+	q.pos = -1
+	if q.inTurn() {
+		q.pen.jobs.Remove(q.job)
+		q.job = -1
+	}
+	b.ranked(q)
+	q.parked = false
+}
+
+// restand lets a queue with ready jobs stand where it belongs now.
+func (b *Broker) restand(q *queue) {
+	b.unrank(q)
+	b.rank(q)
+}
+
+// ranked corrects where the tenant or the pen stands in whose heap something moved.
+func (b *Broker) ranked(q *queue) {
+	if q.parked {
+		b.rankPen(q.pen)
+	} else if q.tenant != nil {
+		b.rankTenant(q.tenant)
+	}
+}
+
+// rankIn lets what has so many elements stand in h with key x, or no more.
+func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
+	switch {
+	case n > 0:
+		h.Put(pos, x)
+	case pos >= 0:
+		ref := h.At(int(pos)).Ref
+		h.Remove(pos)
+		h.Place(ref, -1)
+	}
+}
+
+// lookSteps bounds how many jobs and queues one command meets that cannot be handed out.
+const lookSteps = 1024
+
+// look counts a look; false says that this command has none left.
+func (b *Broker) look() bool {
+	b.unfinished = b.unfinished || b.looks == lookSteps
+	if !b.unfinished {
+		b.looks++
+	}
+	return !b.unfinished
+}
+
+// front returns the queue whose best job a type hands out next; nil when there is none,
+// or all are held back. Jobs that nobody waits for go on the way.
+func (b *Broker) front(k *jobType) *queue {
+	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
+		b.bringIn(k)
+	}
+	for more := !b.unfinished; more && k.line.Len() > 0; more = b.look() {
+		ref := k.line.Top().Ref
+		switch no := ref &^ refMarks; ref & refMarks {
+		case refTenant:
+			ref = b.tenants.At(no).line.Top().Ref
+		case refPen:
+			p := b.pens.At(no)
+			if p.group.shut {
+				b.setPen(p, false)
+				continue
+			}
+			if ref = p.queues.Top().Ref; b.queues.At(ref).tenant != nil {
+				b.letOut(p)
+				continue
+			}
+		}
+		q := b.queues.At(ref)
+		if s := q.set; s != nil {
+			if b.revising > 0 {
+				b.catchUp(s)
+			}
+			if s.shutGroup() != nil {
+				b.restand(q)
+				continue
+			}
+		}
+		r := b.first(q)
+		j := b.jobs.Get(r)
+		h := b.holder(j)
+		if h.sub != nil && h.sub.gone {
+			b.lose(h)
+		}
+		if h.dead {
+			b.skip(q, h, r, j)
+			continue
+		}
+		if k.fair {
+			b.watch(k, q.set)
+		}
+		return q
+	}
+	return nil
+}
+
+// guard lets a fair type be looked at again when a group of its next job shuts: the
+// one whose turn is then next may have an older job.
+type guard struct {
+	group *group
+	link  container.Link[jobType] // in group.guarded
+}
+
+// watch has a fair type guard the groups of its next job.
+func (b *Broker) watch(k *jobType, set *groupSet) {
+	if k.watched == set {
+		return
+	}
+	for i := range k.guards {
+		x := &k.guards[i]
+		x.group.guarded.Remove(&x.link)
+	}
+	k.watched, k.guards = nil, k.guards[:0]
+	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
+		return
+	}
+	k.watched, k.guards = set, slices.Grow(k.guards, len(set.groups))[:len(set.groups)]
+	for i, g := range set.groups {
+		k.guards[i] = guard{group: g}
+		g.guarded.Push(&k.guards[i].link, k)
+	}
+}

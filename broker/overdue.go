@@ -1,0 +1,74 @@
+package broker
+
+func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
+	b.takeBack(w, j)
+	if w.overdue--; w.overdue == 0 {
+		b.stalled.Remove(&w.stalled)
+	}
+	b.overdueRuns--
+	b.overdueBytes -= int64(j.weight)
+	b.free(r, j)
+}
+
+// overdue ends a run that passed its timeout. The job goes on without it; the
+
+// worker keeps a place filled until it answers.
+
+func (b *Broker) overdue(r uint32, j *job) {
+	w := b.peers[j.worker].wrk
+	h := b.holder(j)
+	k := h.kind
+	unwanted := b.unwanted(j)
+	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
+		b.notice(r, j)
+	}
+	b.leaveOverdue(w, b.id(j))
+	b.stopRun(w, h, r, j)
+	if j.flags&flagBorrowed == 0 { // its home counts it
+		k.Overdue++
+		b.total.Overdue++
+	}
+	if unwanted {
+		b.finishUnwanted(h, r, j)
+	} else {
+		b.failed(r, j, JobFailed, b.because(TimedOut, j, ""), false, -1)
+	}
+	b.evict()
+}
+
+// evict closes a worker when overdue runs reach half of what may be held: of
+
+// those that have stalled for longest the one with most of them.
+
+func (b *Broker) evict() {
+	c := &b.cfg
+	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {
+		return
+	}
+	const candidates = 64
+	worst := b.stalled.First()
+	for w, n := worst.stalled.Next(), 1; w != nil && n < candidates; w, n = w.stalled.Next(), n+1 {
+		if w.overdue > worst.overdue {
+			worst = w
+		}
+	}
+	p := worst.id
+	b.refuse(p, Overloaded, nil, Reason{Why: ManyOverdue, Have: int64(worst.overdue), Overdue: int64(b.overdueRuns)})
+	b.remove(p, "")
+	b.emit(Effect{Op: OpClose, Peer: p})
+}
+
+// leaveOverdue leaves an overdue run on worker w.
+
+func (b *Broker) leaveOverdue(w *worker, id []byte) {
+	r, j := b.jobs.Take()
+	j.state, j.worker = stOverdue, w.id.Slot()
+	b.store(r, j, id, nil, nil, false)
+	b.takeOut(w, r, j)
+	b.overdueRuns++
+	b.overdueBytes += int64(j.weight)
+	if w.overdue++; w.overdue == 1 {
+		b.stalled.Push(&w.stalled, w)
+	}
+	b.stepOut(w)
+}

@@ -1,0 +1,158 @@
+package broker
+
+import (
+	"gloom/broker/container"
+)
+
+// Place is a job's place in line: Ahead ready jobs of its type come before it,
+
+// counted up to mostAhead. Where groups take turns those are the jobs of larger
+
+// priority, and those that have the same turn; what a group holds back does not count.
+
+type Place struct {
+	Ahead int
+	next  int             // the queue to go on with
+	last  container.Entry // the job of its lanes to go on behind, if any
+	more  bool            // others may come before it, too: who can tell when
+}
+
+const mostAhead = 10_000
+
+// Exact is false where at least so many jobs are ahead.
+
+func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
+
+// Place looks at one piece of the line before a queued job and tells whether
+
+// there is more.
+
+func (b *Broker) Place(id []byte, p *Place) (more bool) {
+	if b.sweepAll() {
+		return true
+	}
+	r := b.find(b.index.Hash(id), id)
+	if r == 0 {
+		return false
+	}
+	j := b.jobs.Get(r)
+	if j.state != stQueued && j.state != stSpilled {
+		return false
+	}
+	mine := b.holder(j).queue
+	me := j.standing(r)
+	held := mine.heldBy()
+	p.more = p.more || held != nil
+	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
+		q := b.queues.All()[p.next]
+		if q != nil && q.kind == mine.kind && q.n > 0 && b.leads(q, &me, mine, held, p) {
+			limit := me
+			if q.tenant != mine.tenant {
+				limit = container.Entry{A: me.A}
+			}
+			before := p.Ahead
+			whole := b.countAhead(q, &limit, j, p)
+			if p.Ahead == mostAhead {
+				return false
+			}
+			if !whole {
+				return true
+			}
+			n += p.Ahead - before
+		}
+		p.next, p.last = p.next+1, container.Entry{}
+	}
+	return p.next < len(b.queues.All())
+}
+
+// leads: jobs of a queue come before the one with key x of the queue mine, which the
+
+// group held, if any, holds back.
+
+func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
+	best := b.best(q)
+	turns := q.tenant != mine.tenant && best.A <= x.A
+	if by := q.heldBy(); by != nil && by != held && (turns || best.Before(x)) {
+		p.more = true
+		return false
+	}
+	p.more = p.more || turns
+	return turns && best.A < x.A || !turns && best.Before(x)
+}
+
+// heldBy is the group that holds the jobs of a queue back, or nil.
+
+func (q *queue) heldBy() *group {
+	if q.set == nil {
+		return nil
+	}
+	return q.set.shutGroup()
+}
+
+// sweepAll frees a piece of what waited when its submitter went, which is not to be
+
+// counted, and tells whether there was any.
+
+func (b *Broker) sweepAll() bool {
+	if b.unswept == 0 {
+		return false
+	}
+	b.do(&b.lazy, lookVisits)
+	return true
+}
+
+// countAhead counts the jobs of q before j, whose key is me. After lookVisits of
+
+// those in lanes, which lie far apart in memory, it tells that there are more.
+
+func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (whole bool) {
+	l, r := len(q.lanes)-1, uint32(0)
+	if p.last.Ref != 0 {
+		o, ok := b.lastAhead(p)
+		if !ok { // nobody knows how many of those behind it were counted
+			p.more = true
+			return true
+		}
+		l, _ = q.laneOf(o.prio)
+		if r = o.next; r == 0 {
+			l--
+		}
+	}
+	for n := 0; l >= 0 && q.lanes[l].prio >= j.prio; l, r = l-1, 0 {
+		if r == 0 {
+			r = q.lanes[l].head
+		}
+		for ; r != 0; n++ {
+			o := b.jobs.Get(r)
+			x := o.standing(r)
+			if !x.Before(me) {
+				break
+			}
+			if p.Ahead++; p.Ahead == mostAhead {
+				return true
+			}
+			if n == lookVisits {
+				p.last = x
+				return false
+			}
+			r = o.next
+		}
+	}
+	if q.spilled() {
+		q.out.spill.EachBefore(0, me, func(*container.Entry) bool {
+			p.Ahead++
+			return p.Ahead < mostAhead
+		})
+	}
+	return true
+}
+
+// lastAhead is the job that a place was counted up to, where it still stands there.
+
+func (b *Broker) lastAhead(p *Place) (*job, bool) {
+	if !b.jobs.Has(p.last.Ref) {
+		return nil, false
+	}
+	o := b.jobs.Get(p.last.Ref)
+	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.standing(p.last.Ref) == p.last
+}

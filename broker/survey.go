@@ -1,0 +1,194 @@
+package broker
+
+import (
+	"time"
+)
+
+// Looks from outside are taken in pieces, since they hold up everybody else:
+
+// lookVisits is how many things in memory one piece visits at most, or little
+
+// more. With cold caches that takes about a tenth of a millisecond.
+
+const lookVisits = 1024
+
+// TypeInfo is what can be seen of a type.
+
+type TypeInfo struct {
+	Name []byte
+	Ledger
+	// Kept: the type is never forgotten (Config.KeptTypes).
+	Kept   bool
+	Limits TypeLimits
+	Paused bool
+	Fair   bool // groups take turns
+	// Workers and Idle, those with room, are the ones that serve this type
+	// alone, and Oldest, Held and Submitters are 0, until Survey.Complete.
+	Workers    int
+	Idle       int
+	Oldest     time.Duration // age of the oldest queued job, 0 if there is none
+	Held       int           // queued jobs that a rule of a group holds back
+	Submitters int           // that are connected and have jobs of it
+	Bytes      int64
+	Dead       int
+	kind       *jobType
+}
+
+func (b *Broker) typeInfo(k *jobType) TypeInfo {
+	return TypeInfo{
+		Name: k.name, Ledger: k.Ledger, Kept: b.kept(k), Limits: k.limits, Paused: k.paused, Fair: k.fair,
+		Workers: int(k.workers - k.borrowers), Idle: b.idleHere(k),
+		Bytes: k.bytes, Dead: k.dead.n, kind: k,
+	}
+}
+
+// Type returns what is known of a type.
+
+func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
+	k := b.typesByName[string(name)]
+	if k == nil {
+		return TypeInfo{}, TypeStats{}, false
+	}
+	return b.typeInfo(k), k.stats, true
+}
+
+// Types calls fn for up to limit types from the place where an earlier call
+
+// left off (0 at first), and returns the place to go on from, or -1 at the end.
+
+// It may call fn less often, even never, before the end. What fn is given must
+
+// not be kept.
+
+func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
+	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
+		if k := b.types.All()[from]; k != nil {
+			limit--
+			t := b.typeInfo(k)
+			fn(&t, &k.stats)
+		}
+	}
+	return following(from, len(b.types.All()))
+}
+
+// following is the place to go on from in a listing of n places.
+
+func following(from, n int) int {
+	if from < n {
+		return from
+	}
+	return -1
+}
+
+// OtherStats returns the durations of all types that are not kept, known or
+
+// forgotten.
+
+func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
+
+// Survey adds up what is spread over many places: the age of each type's oldest
+
+// queued job, the workers that serve it among other types, and its submitters.
+
+type Survey struct {
+	now int64
+	// What to go on with: a queue, a pair, a peer and one of its holdings.
+	queue    int
+	pair     uint32
+	peer, at int
+	of       map[*jobType]surveyed
+}
+
+type surveyed struct {
+	queued        bool
+	oldest        int64 // when its oldest queued job was submitted
+	workers, idle int
+	held          int // jobs that rules of groups hold back
+	submitters    int
+	last          Peer // the submitter counted last
+}
+
+// Survey looks at one piece and tells whether there is more. A job that is
+
+// queued all the while is not missed, whatever happens between calls.
+
+func (b *Broker) Survey(now int64, s *Survey) (more bool) {
+	b.now = max(b.now, now)
+	if s.of == nil {
+		s.of = map[*jobType]surveyed{}
+	}
+	s.now = b.now
+	if b.sweepAll() {
+		return true
+	}
+	n := 0
+	for ; n < lookVisits && s.queue < len(b.queues.All()); s.queue++ {
+		n++
+		q := b.queues.All()[s.queue]
+		if q == nil || q.n == 0 {
+			continue
+		}
+		n += len(q.lanes)
+		x, at := s.of[q.kind], b.oldest(q)
+		if !x.queued || at < x.oldest {
+			x.queued, x.oldest = true, at
+		}
+		if q.heldBy() != nil {
+			x.held += q.n
+		}
+		s.of[q.kind] = x
+	}
+	last := b.pairs.End()
+	for ; n < lookVisits && s.pair < last; s.pair++ {
+		n++
+		if !b.pairs.Has(s.pair) {
+			s.pair = b.pairs.Behind(s.pair) - 1
+		} else if p := b.pairs.Get(s.pair); p.live {
+			k, crew := b.types.At(p.kind), b.pools.At(p.pool)
+			x := s.of[k]
+			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.Len()
+			s.of[k] = x
+		}
+	}
+	for n < lookVisits && s.peer < len(b.peers) {
+		n++
+		sub := b.peers[s.peer].sub
+		if sub == nil || sub.lends || s.at >= len(sub.holdings) {
+			s.peer, s.at = s.peer+1, 0
+			continue
+		}
+		h := sub.holdings[s.at]
+		if x := s.of[h.kind]; h.held() > 0 && x.last != sub.id {
+			x.submitters, x.last = x.submitters+1, sub.id
+			s.of[h.kind] = x
+		}
+		s.at++
+	}
+	return s.queue < len(b.queues.All()) || s.pair < last || s.peer < len(b.peers)
+}
+
+// Complete adds to a type what the survey found.
+
+func (s *Survey) Complete(t *TypeInfo) {
+	x := s.of[t.kind]
+	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.held, x.submitters
+	if x.queued {
+		t.Oldest = time.Duration(max(0, s.now-x.oldest))
+	}
+}
+
+// Idle is how many workers with room serve a type, whether it has been seen yet or
+
+// not. It looks at every set of types that workers have joined.
+
+func (b *Broker) Idle(name []byte) (n int) {
+	if k := b.typesByName[string(name)]; k != nil {
+		n = b.idleHere(k)
+	}
+	for _, p := range b.poolsByKey {
+		if p.idle.Len() > 0 && p.set.serves(name) {
+			n += p.idle.Len()
+		}
+	}
+	return n
+}
