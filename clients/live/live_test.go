@@ -145,6 +145,16 @@ func (s *submitter) acked(tag string) {
 	}
 }
 
+// begun waits until a job has told progress, which a worker does as it begins.
+func (s *submitter) begun(tag string) {
+	s.w.Helper()
+	for e := s.next(tag); e.Progress == nil; e = s.next(tag) {
+		if !e.Acked {
+			s.w.Fatalf("told %s instead of progress", show(e))
+		}
+	}
+}
+
 // end waits for a job's end, past acks and progress.
 func (s *submitter) end(tag string) agent.Event {
 	s.w.Helper()

@@ -81,12 +81,12 @@ async function worker() {
       released.add(job.id);
       throw new Release(told.release);
     }
+    if (told.progress) await job.progress(told.progress);
     if (told.unwanted) {
       if (!job.signal.aborted) await new Promise((resolve) => job.signal.addEventListener("abort", resolve));
       tell({ unwanted: job.id });
       throw job.signal.reason;
     }
-    if (told.progress) await job.progress(told.progress);
     if (told.sleep) await sleep(told.sleep);
     if (told.exit) process.exit(1);
     if (told.headers) return job.headers;

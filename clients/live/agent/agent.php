@@ -169,14 +169,14 @@ function worker(Settings $settings, array $told): void
             $released[$job->id] = true;
             throw new Release($told['release'] / 1000);
         }
+        if (isset($told['progress'])) {
+            $job->progress($told['progress']);
+        }
         if (isset($told['unwanted'])) {
             while (!$job->unwanted(60.0)) {
             }
             tell(unwanted: $job->id);
             throw new RuntimeException('unwanted');
-        }
-        if (isset($told['progress'])) {
-            $job->progress($told['progress']);
         }
         if (isset($told['sleep'])) {
             for ($until = microtime(true) + $told['sleep'] / 1000; ($left = $until - microtime(true)) > 0;) {

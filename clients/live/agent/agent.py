@@ -143,12 +143,12 @@ def worker():
         if told.get("release") and job.id not in released:
             released.add(job.id)
             raise gloom.Release(told["release"] / 1000)
+        if told.get("progress"):
+            job.progress(told["progress"])
         if told.get("unwanted"):
             job.wait()
             tell(unwanted=job.id)
             raise job.cause
-        if told.get("progress"):
-            job.progress(told["progress"])
         if told.get("sleep"):
             time.sleep(told["sleep"] / 1000)
         if told.get("exit"):

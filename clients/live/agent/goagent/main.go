@@ -229,6 +229,11 @@ func work(o agent.Options, opts []gloom.Option) {
 	handler := func(ctx context.Context, job *gloom.Job) (any, error) {
 		var t told
 		json.Unmarshal(job.Body, &t) // what is no object asks for nothing
+		if t.Progress != nil {
+			if err := job.Progress(t.Progress); err != nil {
+				return nil, err
+			}
+		}
 		switch {
 		case t.Fail != "":
 			return nil, errors.New(t.Fail)
@@ -244,11 +249,6 @@ func work(o agent.Options, opts []gloom.Option) {
 			<-ctx.Done()
 			tell(map[string]any{"unwanted": job.ID})
 			return nil, context.Cause(ctx)
-		case t.Progress != nil:
-			if err := job.Progress(t.Progress); err != nil {
-				return nil, err
-			}
-			time.Sleep(ms(t.Sleep))
 		case t.Sleep != 0:
 			time.Sleep(ms(t.Sleep))
 		case t.Exit:
