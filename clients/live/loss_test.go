@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"gloom/broker"
 	"gloom/broker/server"
 	gloom "gloom/clients/go"
 	"gloom/clients/live/agent"
@@ -24,12 +23,6 @@ func (w *world) until(what string, is func() bool) {
 			w.Fatalf("not within %v: %s", patience, what)
 		}
 	}
-}
-
-// running is how many jobs of a broker run.
-func running(srv *server.Server) (n uint64) {
-	srv.Hub().View(func(core *broker.Broker, _ int64) { n = core.Totals().Running })
-	return n
 }
 
 func cutSubmitter(w *world) {
