@@ -102,7 +102,7 @@ func TestVanishedInSlices(t *testing.T) {
 // job of one that stays is handed out with the next commands.
 func TestVanishedHoldsUpNobody(t *testing.T) {
 	for _, fair := range []bool{false, true} {
-		const n = 100_000
+		n := many(100_000, 2000)
 		b := New(Config{Pages: &countingPages{}})
 		b.SetFair(0, []byte("echo"), fair)
 		s, other := b.AddSubmitter(), b.AddSubmitter()
