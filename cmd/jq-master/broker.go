@@ -60,7 +60,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 			log.Warn().Err(n.Err).Str("broker", n.Addr).Msg("the broker cannot be reached")
 		}
 	}
-	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: 1000} // what a broker takes unless it is told otherwise
+	b := master.Broker{Lost: lost, Alone: o.alone(), MaxGroups: 16, MaxPrefetch: link.MostSlots} // what a broker takes unless it is told otherwise
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
@@ -87,7 +87,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	if err != nil {
 		return b, err
 	}
-	b.Submitter, b.Worker, b.Close, b.Health, b.Forget = l.Submitter(), l.Worker, l.Close, l.Health, l.Forget
+	b.Submitter, b.Worker, b.Close, b.Health, b.Forget, b.AwaitRights = l.Submitter(), l.Worker, l.Close, l.Health, l.Forget, l.AwaitRights
 	if own := l.Own(); own != nil {
 		own.ServeHTTP(admin.New(own, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{

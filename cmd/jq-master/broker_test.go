@@ -58,9 +58,9 @@ func socketWorker(t *testing.T, addr, typ string, handle gloom.Handler) {
 	serveSocket(t, addr, &gloom.Worker{Type: typ, Handler: handle})
 }
 
-func serveSocket(t *testing.T, addr string, w *gloom.Worker) {
+func serveSocket(t *testing.T, addr string, w *gloom.Worker, more ...gloom.Option) {
 	t.Helper()
-	w.Options = []gloom.Option{gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond)}
+	w.Options = append(more, gloom.Addrs(addr), gloom.Backoff(time.Millisecond, 50*time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := w.Start(ctx); err != nil {
@@ -241,6 +241,56 @@ func TestBrokerRefuses(t *testing.T) {
 		d.ready()
 		c.do("DELETE", "/job/"+held, "").want(204)
 	}
+}
+
+// TestTokenCoversSome: a job of a type that the master's token does not cover waits until
+// it does. What runs meanwhile goes on undisturbed.
+func TestTokenCoversSome(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef"
+	path := filepath.Join(t.TempDir(), "tokens")
+	allow := func(types string) {
+		if err := os.WriteFile(path, []byte(token+" submit,work,admin "+types+"\nworker0123456789 work *\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("jq.sock")
+	b := sharedWith(t, nil, func(o *server.Options) { o.TokenFile = path })
+	d := start(t, append(usesBroker(b), "--broker-token", token)...)
+	c := d.client(t, jsonType)
+	runs, goOn := make(chan struct{}, 10), make(chan struct{})
+	serveSocket(t, b.WorkerAddr().String(), &gloom.Worker{
+		Types: []string{"jq.sock", "jq.other"}, Prefetch: 2, Concurrency: 2,
+		Handler: func(_ context.Context, j *gloom.Job) (any, error) {
+			if j.Type == "jq.sock" {
+				runs <- struct{}{}
+				<-goOn
+			}
+			return j.Body, nil
+		}}, gloom.Token("worker0123456789"))
+	long := c.enqueue(`{"name":"sock","argument":{}}`)
+	<-runs
+	other := c.enqueue(`{"name":"other","argument":{}}`)
+	eventually(t, "it is told that the broker refuses", func() bool {
+		r, err := http.Get(d.url + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		return r.StatusCode == 503
+	})
+	c.do("GET", "/job/"+other+"/polling?timeout=1", "").want(408)
+	if len(runs) > 0 {
+		t.Error("a job at work was given out again")
+	}
+	close(goOn)
+	c.do("GET", "/job/"+long+"/polling?timeout=60", "").want(200)
+	allow("jq.sock,jq.other")
+	if err := b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	c.do("GET", "/job/"+other+"/polling?timeout=60", "").want(200)
+	d.ready()
 }
 
 // TestBrokerLimits: a worker may have more jobs than a broker gives to one connection,

@@ -44,7 +44,7 @@ func TestRightsComeBack(t *testing.T) {
 	defer jobs.Close()
 	submit := func(typ string) error {
 		_, err := jobs.Submitter().Do(t.Context(), gloom.Job{Type: typ, Body: []byte("1"), Retries: gloom.NoRetries})
-		jobs.Note(err, true)
+		jobs.Note(typ, err, true)
 		return err
 	}
 

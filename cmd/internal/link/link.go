@@ -95,15 +95,15 @@ type Link struct {
 }
 
 const (
-	backoff   = 50 * time.Millisecond
-	patience  = 3 * time.Second
-	heartbeat = 10 * time.Second
+	leastPause = 50 * time.Millisecond // before connecting again
+	mostPause  = 3 * time.Second
+	heartbeat  = 10 * time.Second
 )
 
 // Open starts the door's own broker, or gets ready to connect to a shared one.
 func Open(c Config, log zerolog.Logger) (*Link, error) {
 	l := &Link{submit: c.SubmitAddr, work: c.WorkerAddr, news: c.News, lost: make(map[string]error)}
-	l.common = []gloom.Option{gloom.Backoff(backoff, patience), gloom.TrustBodies()}
+	l.common = []gloom.Option{gloom.Backoff(leastPause, mostPause), gloom.TrustBodies()}
 	if c.SubmitAddr == "" && c.WorkerAddr == "" {
 		return l, l.embed(c, log)
 	}
@@ -145,6 +145,10 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	l.common = append(l.common, gloom.MaxFrame(opt.MaxFrame))
 	return nil
 }
+
+// MostSlots is how many slots a door has on one worker's connection: far below the
+// prefetch that brokers allow.
+const MostSlots = 250
 
 // Close ends the own broker.
 func (l *Link) Close() {

@@ -23,9 +23,6 @@ type crew struct {
 	cancel context.CancelFunc // of the present workers
 }
 
-// slotsPerSocket is far below the prefetch that brokers allow.
-const slotsPerSocket = 250
-
 // regiveUp is how long to wait before a broker that refuses is tried again.
 const regiveUp = 10 * time.Second
 
@@ -35,7 +32,7 @@ func (c *crew) resize(ctx context.Context, slots int) {
 	crewCtx, cancel := context.WithCancel(ctx)
 	c.cancel = cancel
 	for slots > 0 {
-		n := min(slots, slotsPerSocket)
+		n := min(slots, link.MostSlots)
 		slots -= n
 		c.add(crewCtx, n)
 	}

@@ -55,7 +55,7 @@ func (b *Bridge) askWorkers(r *row) (f store.Final, known bool) {
 			fault.Point("remote: submitted")
 			res, err = p.Result(b.life)
 		}
-		b.jobs.Note(err, true)
+		b.jobs.Note(b.typeOf(r.Target), err, true)
 		fate, reason := fateOf(err)
 		if errors.Is(err, gloom.ErrCancelled) && b.stopped() {
 			fate, reason = unknown, "the daemon stopped before the answer"

@@ -45,7 +45,7 @@ func (b *Bridge) drive(r *row) {
 				_, err = p.Result(b.life)
 			}
 		}
-		b.jobs.Note(err, true)
+		b.jobs.Note(b.typeOf(r.Target), err, true)
 		// Its end is what the slot says. Without a slot the row has not run.
 		if b.begun(r) {
 			b.waitFor(r, -1)

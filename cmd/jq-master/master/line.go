@@ -37,6 +37,8 @@ type Broker struct {
 	// Health is nil when all connections stand, Forget drops one by its worker's name.
 	Health func() error
 	Forget func(name string)
+	// AwaitRights returns nil once a new connection may submit jobs of a type.
+	AwaitRights func(ctx context.Context, typ func() string) error
 }
 
 // brokerLine is the line to a broker: submits, changes, cancels and rules go out in
@@ -58,10 +60,10 @@ type brokerLine struct {
 	pending int // errands not acted on
 	changes int // of them and of those on their way, not answered
 	workers map[job.ID][]*post
-	barred  error // why something does not get to the broker
+	barred  error  // why something does not get to the broker
+	refused string // type that our token did not cover last, or ""
 
-	forbidden sync.Once
-	outdated  chan struct{} // closed when the line is to be opened anew
+	outdated chan struct{} // closed when a new line has the rights that this one lacks
 }
 
 // post is a connection by which one of our workers gets jobs: it has several where it
@@ -202,13 +204,8 @@ func (l *brokerLine) do(e *errand) {
 	}
 }
 
-// askAgain is how long to wait before a broker that refuses us is asked again, reopen
-// how long a connection stands whose token does not allow what is asked: only a new one
-// may do what the token allows by then.
-const (
-	askAgain = 500 * time.Millisecond
-	reopen   = 2 * time.Second
-)
+// askAgain is how long to wait before a broker that refuses us is asked again.
+const askAgain = 500 * time.Millisecond
 
 // sleep tells whether the line still lives.
 func (l *brokerLine) sleep(d time.Duration) bool {
@@ -300,7 +297,7 @@ func (l *brokerLine) send(s *submission) error {
 		}
 	}
 	id := s.id
-	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(id, r.Body, err) })
+	return l.submitter.SubmitFunc(l.life, j, func(r gloom.Result, err error) { l.ended(id, s.typ, r.Body, err) })
 }
 
 // manyRetries: the master counts them.
@@ -309,7 +306,7 @@ const manyRetries = 1000
 var nothing = json.RawMessage("0")
 
 // ended is told that the broker has taken a detached job, or ended another one.
-func (l *brokerLine) ended(id job.ID, body []byte, err error) {
+func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 	var refused *gloom.RefusedError
 	var failed *gloom.JobError
 	switch {
@@ -324,10 +321,7 @@ func (l *brokerLine) ended(id job.ID, body []byte, err error) {
 		l.enter(func(c *machine) { c.answered(id, o) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // for as long as this connection stands
-			l.forbidden.Do(func() {
-				l.setBarred(err)
-				time.AfterFunc(reopen, func() { close(l.outdated) })
-			})
+			l.forbidden(typ, err)
 		}
 		if refused.Code != gloom.ErrIDExists {
 			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
@@ -338,6 +332,28 @@ func (l *brokerLine) ended(id job.ID, body []byte, err error) {
 	default:
 		l.enter(func(c *machine) { c.misplaced(id) })
 	}
+}
+
+// forbidden is told of a job that our token does not cover.
+func (l *brokerLine) forbidden(typ string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.refused == ""
+	l.refused, l.barred = typ, err
+	if !first || l.life.Err() != nil {
+		return
+	}
+	l.done.Go(func() {
+		if l.b.AwaitRights(l.life, l.refusedLast) == nil {
+			close(l.outdated)
+		}
+	})
+}
+
+func (l *brokerLine) refusedLast() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
 }
 
 func (l *brokerLine) serve(id job.ID, v serving) {

@@ -112,7 +112,7 @@ const resubmit = 200 * time.Millisecond
 
 // answered is told how the broker's job ended. Its slot says how the batch did.
 func (t *batch) answered(err error) {
-	t.e.jobs.Note(err, true)
+	t.e.jobs.Note(t.e.typeOf(t.jobtype()), err, true)
 	if t.isBegun() {
 		return
 	}

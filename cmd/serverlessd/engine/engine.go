@@ -177,8 +177,8 @@ func (e *Engine) connect() (err error) {
 	if e.jobs, err = e.link.NewJobs(gloom.Window(1 << 20)); err != nil {
 		return err
 	}
-	for n, left := 1, e.cfg.Concurrency; left > 0; n, left = n+1, left-slotsPerSocket {
-		e.loops.Go(func() { e.workSlots(fmt.Sprintf("slots %d", n), min(left, slotsPerSocket)) })
+	for n, left := 1, e.cfg.Concurrency; left > 0; n, left = n+1, left-link.MostSlots {
+		e.loops.Go(func() { e.workSlots(fmt.Sprintf("slots %d", n), min(left, link.MostSlots)) })
 	}
 	for _, b := range e.backends {
 		e.loops.Go(b.keep)
@@ -199,9 +199,6 @@ func (e *Engine) typeOf(jobtype string) string { return "@" + e.node + "/" + job
 // rejoin is how long to wait before a broker that refuses the slots is asked
 // again.
 const rejoin = 10 * time.Second
-
-// slotsPerSocket is far below the prefetch that brokers allow.
-const slotsPerSocket = 250
 
 // workSlots keeps slots joined until the engine ends, by one connection of that name.
 func (e *Engine) workSlots(name string, slots int) {

@@ -115,7 +115,7 @@ func (t *batch) askWorker(r *run) (*ending, error) {
 	if err == nil {
 		res, err = p.Result(t.ctx)
 	}
-	t.e.jobs.Note(err, goesBy(err))
+	t.e.jobs.Note(t.jobtype(), err, goesBy(err))
 	switch {
 	case err != nil && t.ctx.Err() != nil && p != nil:
 		_ = p.Cancel(t.e.life) // nobody waits for it any longer
