@@ -158,6 +158,7 @@ func (s *SQL) take(ctx context.Context, tx *sql.Tx, rows []Row, from string) err
 	for i, row := range rows {
 		ids[i] = row.ID
 	}
+	s.noteBegun(nil, ids)
 	if s.opt.Fields {
 		if err := s.readFields(ctx, tx, rows); err != nil {
 			return err

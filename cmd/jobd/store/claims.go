@@ -87,6 +87,7 @@ func (s *SQL) Register(ctx context.Context) error {
 	s.token = token
 	clear(s.doubt) // settled by those who took us for dead
 	clear(s.unsure)
+	clear(s.begun)
 	return nil
 }
 

@@ -43,6 +43,7 @@ type SQL struct {
 	token  int64          // of this incarnation
 	doubt  map[int64]bool // rows of accepts whose commit got lost; true: manual
 	unsure map[int64]bool // rows of writes whose commit got lost
+	begun  map[int64]bool // rows that run under the claim made last
 	sights map[int64]sight
 }
 
@@ -96,7 +97,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), sights: make(map[int64]sight)}
+	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight)}
 	s.db.SetMaxOpenConns(connections)
 	s.db.SetMaxIdleConns(connections)
 	s.db.SetConnMaxIdleTime(time.Minute)

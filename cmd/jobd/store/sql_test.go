@@ -480,6 +480,26 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
+// TestTableFromBefore: a row that runs, and that a restored table says is accepted, ends
+// with its result. One that was set back, and accepted anew, runs again.
+func TestTableFromBefore(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "a")
+	s := table.open(t, "d", long)
+	accept(t, s, 3, "a")
+	write(t, s, Batch{Start: []int64{1, 2, 3}})
+	table.exec(t, "UPDATE jobs SET status = 'accepted', time_started = 0 WHERE id IN (1, 2)")
+	table.exec(t, "UPDATE jobs SET status = 'waiting', time_started = 0 WHERE id = 3")
+	accept(t, s, 1, "a")
+	lost := write(t, s, Batch{Finish: []Final{{ID: 1, OK: true}, {ID: 3, OK: true}}, Requeue: []int64{2}}).Lost
+	equal(t, "lost", lost, "map[3:status was set to accepted]")
+	equal(t, "statuses", statuses(t, table, 3), "done waiting accepted")
+	write(t, s, Batch{Start: []int64{3}})
+	equal(t, "lost then", write(t, s, Batch{Finish: []Final{{ID: 3, OK: true}}}).Lost, "map[]")
+	equal(t, "statuses then", statuses(t, table, 3), "done waiting done")
+	equal(t, "claims", table.claims(t), 0)
+}
+
 // TestStatementReplication has a server that refuses READ COMMITTED.
 func TestStatementReplication(t *testing.T) {
 	table := newTableOn(t, mariadbtest.New(t, "--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"))

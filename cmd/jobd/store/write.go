@@ -175,27 +175,55 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 	slices.Sort(ids)
 	var lost map[int64]string
 	var busy []int64
+	var todo plan
 	err := s.transact(ctx, "write", func(tx *sql.Tx) error {
-		var plan plan
+		todo = plan{}
 		held, err := s.lock(ctx, tx, b.Token, ids)
 		if err != nil {
 			return err
 		}
 		fault.Point("write: rows locked")
-		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &plan); err != nil {
+		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
-		plan.make(b, held, lost)
-		return s.carryOut(ctx, tx, b.At, &plan)
+		s.restored(held)
+		todo.make(b, held, lost)
+		return s.carryOut(ctx, tx, b.At, &todo)
 	})
 	if err != nil {
 		return err
 	}
+	s.noteBegun(todo.start, slices.AppendSeq(todo.free, maps.Keys(lost)))
 	s.forget(ids, lost)
 	s.passed(ids, busy)
 	maps.Copy(w.Lost, lost)
 	w.Busy = append(w.Busy, busy...)
 	return nil
+}
+
+// restored takes rows for running that are accepted again though they run: their table
+// was restored from a time before.
+func (s *SQL) restored(rows map[int64]held) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, row := range rows {
+		if row.status == Accepted && s.begun[id] {
+			row.status = Running
+			rows[id] = row
+		}
+	}
+}
+
+// noteBegun notes which rows run, and which do no longer, or are claimed anew.
+func (s *SQL) noteBegun(begun, not []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range begun {
+		s.begun[id] = true
+	}
+	for _, id := range not {
+		delete(s.begun, id)
+	}
 }
 
 // plan is what a part comes down to, given the states of its rows.
