@@ -117,7 +117,7 @@ func (b *Bridge) settle(ctx context.Context, o store.Owner) (int, error) {
 		}
 	}
 	sum, err := b.store.Settle(ctx, o, store.Orphans{
-		Requeue: requeue, Reason: fmt.Sprintf("jobd '%s' died while the job was running", o.Name), At: time.Now().Unix(),
+		Requeue: requeue, Reason: store.Died(o.Name), At: time.Now().Unix(),
 		Except: b.reaper.keeps(o.Token),
 	})
 	b.m.transaction("settle", err)

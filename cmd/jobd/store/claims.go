@@ -331,12 +331,15 @@ func (s *SQL) deleted(ctx context.Context, tx *sql.Tx, claims []int64, locked ma
 	return slices.DeleteFunc(missing, func(id int64) bool { return slices.Contains(there, id) || !s.lasts(id) }), nil
 }
 
+// reasonRoom is how long a reason may be, in bytes.
+const reasonRoom = 1 << 16
+
 func (s *SQL) free(ctx context.Context, tx *sql.Tx, how Orphans, back, hand, running, freed []int64) error {
 	p := plan{back: back, hand: hand, free: freed}
 	if how.Requeue {
 		p.requeue = running
 	} else {
-		reason, _ := s.table.stderr.fit(how.Reason, 1<<16)
+		reason, _ := s.table.stderr.fit(how.Reason, reasonRoom)
 		for _, id := range running {
 			p.finish = append(p.finish, Final{ID: id, Code: -1, Stderr: reason, At: how.At})
 		}

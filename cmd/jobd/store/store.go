@@ -111,6 +111,10 @@ type Owner struct {
 	Dead    bool  // somebody has begun to settle it
 }
 
+// Died is the reason that a row has which ended with a daemon of this name. It is
+// replaced by the row's result when that turns up: the daemon had it in its spool.
+func Died(name string) string { return fmt.Sprintf("jobd '%s' died while the job was running", name) }
+
 // Orphans says what becomes of the running rows of a dead incarnation.
 type Orphans struct {
 	Requeue bool    // back to waiting; otherwise done and failed

@@ -416,6 +416,34 @@ func TestRowsWithAResultAreNotSettled(t *testing.T) {
 	})
 }
 
+// TestAResultAfterTheSettlement: another daemon has ended rows of one that it took for dead.
+// The results that this one had take the place of its reason, and of nothing else.
+func TestAResultAfterTheSettlement(t *testing.T) {
+	both(t, func(t *testing.T, table jobs) {
+		fill(t, table, Waiting, "a", "a", "a", "a")
+		dead, other := table.open(t, "dead's", long), table.open(t, "other", long)
+		accept(t, dead, 4, "a")
+		write(t, dead, Batch{Start: []int64{1, 2, 3}})
+		if _, err := other.Settle(t.Context(), Owner{Token: dead.Token(), Beat: 1}, Orphans{Reason: Died("dead's"), At: 77}); err != nil {
+			t.Fatal(err)
+		}
+		accept(t, other, 1, "a") // row 4 has gone back
+		write(t, other, Batch{Start: []int64{4}})
+		s := table.open(t, "dead's", long)
+		if r := table.get(t, 2); r.Stderr == nil || *r.Stderr != Died("dead's") {
+			t.Fatalf("%+v", r)
+		}
+		r := table.get(t, 3)
+		r.Status = Waiting // set back by hand
+		table.put(t, r)
+		lost := write(t, s, Batch{Token: dead.Token(), Finish: []Final{{ID: 1, OK: true, Stdout: "out", At: 5}, {ID: 2, Code: 3}, {ID: 3, OK: true}, {ID: 4, OK: true}}}).Lost
+		equal(t, "lost", lost, "map[3:claim is gone 4:claim is gone]")
+		equal(t, "statuses", statuses(t, table, 4), "done done waiting running")
+		one, two := table.get(t, 1), table.get(t, 2)
+		equal(t, "results", fmt.Sprintf("%s %s %d, %s %d %q", *one.Result, *one.Stdout, one.TimeFinished, *two.Result, *two.Code, *two.Stderr), `ok out 5, fail 3 ""`)
+	})
+}
+
 func TestClaimsOfNobodyAreSettled(t *testing.T) {
 	both(t, func(t *testing.T, table jobs) {
 		fill(t, table, Waiting, "a")

@@ -186,6 +186,9 @@ func (s *SQL) writeOnce(ctx context.Context, b Batch, w *Written) error {
 		if lost, busy, err = s.absent(ctx, tx, b.Token, ids, held, &todo); err != nil {
 			return err
 		}
+		if err = s.settledForDead(ctx, tx, b.Finish, held, lost); err != nil {
+			return err
+		}
 		s.restored(held)
 		todo.make(b, held, lost)
 		return s.carryOut(ctx, tx, b.At, &todo)
@@ -375,6 +378,8 @@ func (s *SQL) lock(ctx context.Context, tx *sql.Tx, token int64, ids []int64) (m
 	return found, rows.Err()
 }
 
+const claimGone = "claim is gone"
+
 // absent tells why rows could not be locked: they are not ours any more, or
 // somebody else has them locked. A row that is missing is busy for a while: a table
 // that is restored is empty at first.
@@ -403,7 +408,7 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	for _, id := range missing {
 		switch {
 		case !slices.Contains(ours, id):
-			lost[id] = "claim is gone"
+			lost[id] = claimGone
 		case !slices.Contains(there, id) && s.lasts(id):
 			lost[id] = "row was deleted"
 			p.free = append(p.free, id)
@@ -414,8 +419,30 @@ func (s *SQL) absent(ctx context.Context, tx *sql.Tx, token int64, ids []int64, 
 	return lost, busy, nil
 }
 
-func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string) ([]int64, error) {
-	rows, err := tx.QueryContext(ctx, query)
+// settledForDead finds rows that another daemon has ended because it took ours for dead.
+// They take their results after all.
+func (s *SQL) settledForDead(ctx context.Context, tx *sql.Tx, finals []Final, rows map[int64]held, lost map[int64]string) error {
+	var ids []int64
+	for _, f := range finals {
+		if lost[f.ID] == claimGone {
+			ids = append(ids, f.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	reason, _ := s.table.stderr.fit(Died(s.opt.Name), reasonRoom)
+	ended, err := s.present(ctx, tx, "SELECT id FROM "+s.table.name+byID+" WHERE id IN ("+list(ids)+
+		") AND status = 'done' AND result = 'fail' AND stderr = ? ORDER BY id FOR UPDATE"+s.skip, reason)
+	for _, id := range ended {
+		rows[id] = held{status: Running}
+		delete(lost, id)
+	}
+	return err
+}
+
+func (s *SQL) present(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]int64, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -255,7 +255,12 @@ func (s *Memory) Write(_ context.Context, b store.Batch) (store.Written, error) 
 		}
 	}
 	for _, f := range b.Finish {
-		if r := ours(f.ID, store.Running); r != nil {
+		r := ours(f.ID, store.Running)
+		if x := s.t.rows[f.ID]; w.Lost[f.ID] == "claim is gone" && x != nil && x.Status == store.Done && x.Stderr != nil && *x.Stderr == store.Died(s.name) {
+			delete(w.Lost, f.ID)
+			r = x
+		}
+		if r != nil {
 			s.t.finish(r, f)
 		}
 	}
