@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"gloom/cmd/internal/fault"
 )
@@ -53,6 +54,9 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return s.passedOver(ctx, tx, &p, wants, cut)
 	})
+	if tooMuch(err) && s.bars() < mostBarred {
+		return s.sift(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
+	}
 	if err != nil {
 		if undecided(err) {
 			s.doubtful(p.Rows, false)
@@ -65,6 +69,71 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 	}
 	p.Rows = append(adopted, p.Rows...)
 	return p, nil
+}
+
+const (
+	// mostBarred rows are passed over at a time. Where more are refused it is not the
+	// rows.
+	mostBarred = 1000
+	// barFor is how long one is passed over.
+	barFor = time.Minute
+)
+
+// sift accepts rows each alone after the table has refused to have all of them accepted:
+// a trigger, say, objects to one.
+func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
+	for _, row := range rows {
+		var taken []Row
+		err := s.transact(ctx, "accept", func(tx *sql.Tx) (err error) {
+			taken, err = s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE id = %d AND status = 'waiting' FOR UPDATE%s",
+				s.priority(), s.table.name, byID, row.ID, s.skip))
+			if err != nil {
+				return err
+			}
+			return s.take(ctx, tx, taken, Waiting)
+		})
+		switch {
+		case err == nil:
+			p.Rows = append(p.Rows, taken...)
+		case tooMuch(err):
+			s.bar(row.ID)
+			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", barFor).Msg("row cannot be accepted, it is passed over for a while")
+		default:
+			if undecided(err) {
+				s.doubtful(taken, false)
+			}
+			if len(p.Rows) > 0 {
+				return p, nil // the error comes again
+			}
+			return Page{}, err
+		}
+	}
+	return p, nil
+}
+
+func (s *SQL) bar(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.barred[id] = time.Now().Add(barFor)
+}
+
+// bars is how many rows are passed over now.
+func (s *SQL) bars() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.barred, func(_ int64, until time.Time) bool { return now.After(until) })
+	return len(s.barred)
+}
+
+// allowed leaves out the rows that are passed over, in SQL.
+func (s *SQL) allowed() string {
+	if s.bars() == 0 {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return " AND id NOT IN (" + list(slices.Sorted(maps.Keys(s.barred))) + ")"
 }
 
 func byRowID(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
@@ -95,8 +164,8 @@ func (s *SQL) waiting(ctx context.Context, tx *sql.Tx, want Want, limit int) (ro
 
 // first reads the first waiting rows of a target.
 func (s *SQL) first(ctx context.Context, tx *sql.Tx, target string, most int, how string) ([]Row, error) {
-	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s ORDER BY id LIMIT %d%s",
-		s.priority(), s.table.name, s.table.force(), s.table.target, most, how), target, target)
+	return s.rows(ctx, tx, fmt.Sprintf("SELECT id, target, %s FROM %s%s WHERE status = 'waiting' AND %s%s ORDER BY id LIMIT %d%s",
+		s.priority(), s.table.name, s.table.force(), s.table.target, s.allowed(), most, how), target, target)
 }
 
 // best locks the rows of the largest priority among the first limit: it reads

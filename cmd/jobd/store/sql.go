@@ -45,6 +45,7 @@ type SQL struct {
 	unsure map[int64]bool // rows of writes whose commit got lost
 	begun  map[int64]bool // rows that run under the claim made last
 	sights map[int64]sight
+	barred map[int64]time.Time // rows that the table does not let us accept: until when they are passed over
 }
 
 // sight is since when, and when last, something was seen of a row that may pass.
@@ -97,7 +98,7 @@ func Open(ctx context.Context, opt Options) (*SQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight)}
+	s := &SQL{opt: opt, link: link, db: sql.OpenDB(link), doubt: make(map[int64]bool), unsure: make(map[int64]bool), begun: make(map[int64]bool), sights: make(map[int64]sight), barred: make(map[int64]time.Time)}
 	s.db.SetMaxOpenConns(connections)
 	s.db.SetMaxIdleConns(connections)
 	s.db.SetConnMaxIdleTime(time.Minute)

@@ -480,6 +480,21 @@ func TestCommitsWhoseAnswerGetsLost(t *testing.T) {
 	equal(t, "lost without doubt", len(write(t, s, b).Lost), 2)
 }
 
+// TestARowThatCannotBeAccepted: a trigger that objects to some rows keeps no others.
+func TestARowThatCannotBeAccepted(t *testing.T) {
+	table := newSQLTable(t)
+	fill(t, table, Waiting, "a", "a", "b", "a")
+	table.exec(t, `CREATE TRIGGER picky BEFORE UPDATE ON jobs FOR EACH ROW
+		IF NEW.id = 2 AND NEW.status = 'accepted' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF`)
+	s := table.open(t, "d", long)
+	p := accept(t, s, 10, "a", "b")
+	equal(t, "rows", ids(p.Rows), "1a 3b 4a")
+	equal(t, "statuses", statuses(t, table, 4), "accepted waiting accepted accepted")
+	table.put(t, storetest.Record{Row: Row{ID: 5, Target: "a"}, Status: Waiting})
+	equal(t, "rows that come", ids(accept(t, s, 10, "a").Rows), "5a")
+	equal(t, "claims", table.claims(t), 4)
+}
+
 // TestTableFromBefore: a row that runs, and that a restored table says is accepted, ends
 // with its result. One that was set back, and accepted anew, runs again.
 func TestTableFromBefore(t *testing.T) {
