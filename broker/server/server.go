@@ -22,15 +22,25 @@ import (
 	"gloom/broker/fleet/driver"
 	"gloom/broker/guard"
 	"gloom/broker/hub"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
+
+// Options are the settings of a broker.
+type Options = settings.Options
+
+// DefaultOptions are right for most.
+func DefaultOptions() Options { return settings.Default() }
+
+// OptionError names the flag whose value cannot be.
+type OptionError = settings.OptionError
 
 // Server is a running broker.
 type Server struct {
 	opt         Options
 	log         zerolog.Logger
 	hub         *hub.Hub
-	limits      *Limits
+	limits      *settings.Limits
 	loops       *loops
 	tokens      guard.Tokens
 	certs       *guard.Certificates // nil without TLS
@@ -91,7 +101,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	}
 	s.batches.New = func() any { return s.newBatch() }
 	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
-	s.limits = newLimits(s.hub, opt.MaxTypes)
+	s.limits = settings.NewLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
 		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
 	}
@@ -172,7 +182,7 @@ func (s *Server) Fleet() *driver.Driver { return s.fleet }
 func (s *Server) Hub() *hub.Hub { return s.hub }
 
 // Limits are those of types and groups.
-func (s *Server) Limits() *Limits { return s.limits }
+func (s *Server) Limits() *settings.Limits { return s.limits }
 
 // Options are the options in force.
 func (s *Server) Options() Options { return s.opt }
