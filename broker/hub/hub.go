@@ -31,6 +31,9 @@ type Config struct {
 	// MaxUnread bounds the memory of what waits for all connections together to
 	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
 	MaxUnread int64
+	// MaxInbound bounds the memory of frames that have not come whole, of all
+	// connections together; 0 is no limit. Beyond it, who holds most of them goes.
+	MaxInbound int64
 	// Clock returns nanoseconds of a monotonic clock; nil takes one that stands while
 	// the process does.
 	Clock func() int64
@@ -56,20 +59,19 @@ type Hub struct {
 	spare int
 	// leaving are the connections that are closed behind their output.
 	leaving map[*Conn]struct{}
-	// unread is what peers have not read, by port.
-	unread [2]unread
-	timer  *time.Timer
+	// unread is what peers have not read, by port, inbound what has not come whole.
+	unread  [2]unread
+	inbound atomic.Int64
+	timer   *time.Timer
 	// armed is when the timer fires, or broker.Never; ticking: it has, and what has
 	// arrived is read before the core is ticked.
 	armed   int64
 	ticking bool
 	closed  bool
 	// woken lists the sinks that have new output since the lock was taken,
-	// late the connections given up meanwhile, ends those whose owners are to be
-	// told that they are to be closed.
+	// late the connections given up meanwhile.
 	woken []*Sink
 	late  []*Conn
-	ends  []end
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
 	// fleet has the peers that are other brokers; nil without.
@@ -88,12 +90,6 @@ type Stats struct {
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
-}
-
-// end is a connection that is to be closed, at once or behind its output.
-type end struct {
-	conn   *Conn
-	atOnce bool
 }
 
 // New returns a hub around an empty core.
@@ -223,8 +219,6 @@ func (h *Hub) unlock(self *Sink) {
 	}
 	var few [4]*Sink
 	wake := append(few[:0], h.wakeList(self)...)
-	ends := h.ends
-	h.ends = nil
 	h.mu.Unlock()
 	if send && self == nil { // or once it looks for output
 		h.fleet.Send()
@@ -233,9 +227,6 @@ func (h *Hub) unlock(self *Sink) {
 		if self != nil || s.owner.Write == nil || !s.owner.Write() {
 			s.owner.Wake()
 		}
-	}
-	for _, e := range ends {
-		e.conn.sink.owner.Ends(e.conn, e.atOnce)
 	}
 }
 

@@ -25,9 +25,6 @@ type Owner struct {
 	// Write, if there is one, takes and writes here and now, and is called before
 	// Wake; false: the owner is at work.
 	Write func() bool
-	// Ends is for an owner that blocks: it is told, without the lock, of a
-	// connection that is to be closed behind its output or at once.
-	Ends func(c *Conn, atOnce bool)
 }
 
 // NewSink returns a sink without connections.
@@ -130,16 +127,16 @@ func (s *Sink) Take(outs []Output) []Output {
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
-		if c.lost {
+		switch c.state {
+		case lost:
 			continue
-		}
-		if c.overflow {
+		case cut:
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
 		outs = append(outs, Output{
 			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
-			Close: c.closing, answers: c.out.answers,
+			Close: c.state == leaving, answers: c.out.answers,
 		})
 		h.taken(c)
 		c.held.Add(int64(c.out.size()))
@@ -236,4 +233,16 @@ func (s *Sink) Done(o *Output, unsent, memory int) {
 	}
 	o.Conn.sent(o.answers, o.Len(), unsent, memory)
 	o.Buf, o.Refs = nil, nil
+}
+
+// discard throws away what nobody will take any more. It counts the answers
+// among it.
+func (h *Hub) discard(c *Conn) {
+	h.unread[c.port].queued -= c.out.memory()
+	h.stats.Undelivered += uint64(c.out.answers)
+	if cap(c.out.buf) > 0 && cap(c.out.buf) <= maxKept {
+		h.recycle(c.out.buf[:0])
+	}
+	c.out = outbox{}
+	c.pin(0)
 }

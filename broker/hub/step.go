@@ -51,7 +51,7 @@ func (h *Hub) Step(c *Conn, cmds []Command, self *Sink) {
 func (h *Hub) run(now int64, c *Conn, cmds []Command) {
 	defer h.guard()
 	for i := range cmds {
-		if c.gone {
+		if !h.knows(c) {
 			break
 		}
 		h.doing = &cmds[i]
@@ -70,7 +70,7 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 			h.dismiss(c, m.Refuse)
 		}
 	case m.Reply != nil:
-		if m.Owner != 0 && !c.gone {
+		if m.Owner != 0 && h.knows(c) {
 			h.core.SetOwner(c.peer, m.Owner)
 		}
 		h.append(c, m.Reply)
@@ -85,7 +85,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
-		if c.overflow {
+		if c.state == cut {
 			return
 		}
 		if c.waiting() > h.cfg.MaxOutbound/2 {
@@ -180,20 +180,25 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 
 // finish has c closed behind its output, to which nothing is appended any more.
 func (h *Hub) finish(c *Conn) {
-	c.closing = true
-	h.leaving[c] = struct{}{}
-	h.mark(c)
-	h.tellEnd(c, false)
+	if c.state == open {
+		c.state = leaving
+		h.leaving[c] = struct{}{}
+		h.mark(c)
+	}
 }
 
 // Dismiss closes c behind an error frame and what else it is to be sent.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
 	h.lock()
-	if !c.gone {
+	h.refuseAndDismiss(c, why)
+	h.unlock(nil)
+}
+
+func (h *Hub) refuseAndDismiss(c *Conn, why *wire.Error) {
+	if c.state == open {
 		h.refuse(c, why)
 		h.dismiss(c, why)
 	}
-	h.unlock(nil)
 }
 
 // Send appends a whole frame to c's output.
@@ -204,14 +209,11 @@ func (h *Hub) Send(c *Conn, frame []byte) {
 }
 
 func (h *Hub) append(c *Conn, frame []byte) {
-	if c.closing || c.overflow || c.gone {
-		return
-	}
 	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
 }
 
 func (h *Hub) refuse(c *Conn, e *wire.Error) {
-	if c.closing || c.overflow || c.gone {
+	if c.state != open {
 		return
 	}
 	h.stats.Errors[e.Code]++
@@ -230,7 +232,7 @@ func (h *Hub) apply(fx []broker.Effect) {
 		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
 			continue
 		}
-		if c == nil || c.closing || c.overflow {
+		if c == nil || c.state != open {
 			if e.Op == broker.OpResult {
 				h.stats.Undelivered++
 			}
@@ -328,16 +330,18 @@ const frameSlack = 64
 // passes the limit still fits, or a big job would cost every worker its
 // connection.
 func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
+	if c.state != open {
+		return
+	}
 	before, memory := c.waiting(), c.out.memory()
 	h.grow(&c.out, n+frameSlack)
 	encode(&c.out)
 	h.stats.FramesOut++
 	h.mark(c)
 	if grown := c.out.memory() - memory; grown != 0 {
-		h.unread[c.port].queued += grown
-		h.shed()
+		h.queue(c, grown)
 	}
-	if before > h.cfg.MaxOutbound && !c.overflow {
+	if before > h.cfg.MaxOutbound && c.state == open { // and did not just go for what all hold
 		h.giveUp(c)
 	}
 }
@@ -366,17 +370,9 @@ const largeBuf = 256 << 10
 
 // giveUp closes a connection that does not read.
 func (h *Hub) giveUp(c *Conn) {
-	c.overflow = true
+	c.state = cut
 	h.discard(c)
 	h.mark(c)
 	h.stats.Overflows++
 	h.late = append(h.late, c)
-	h.tellEnd(c, true)
-}
-
-// tellEnd has an owner that may block told that c is to be closed.
-func (h *Hub) tellEnd(c *Conn, atOnce bool) {
-	if c.sink.owner.Ends != nil {
-		h.ends = append(h.ends, end{c, atOnce})
-	}
 }

@@ -72,7 +72,7 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	case state == http.StateClosed || state == http.StateHijacked:
 		delete(c.of, conn)
 	case state == http.StateNew:
-		if b, ok := socket(conn).(interface{ SetWriteBuffer(int) error }); ok {
+		if b, ok := below(conn).(interface{ SetWriteBuffer(int) error }); ok {
 			_ = b.SetWriteBuffer(httpBuffer)
 		}
 		c.of[conn] = standing{state, time.Now()}
@@ -93,14 +93,14 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 	}
 	delete(c.of, first)
 	// What it has not read is thrown away.
-	if t, ok := socket(first).(*net.TCPConn); ok {
+	if t, ok := below(first).(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
 	}
-	_ = socket(first).Close()
+	_ = below(first).Close()
 }
 
-// socket is what is below TLS.
-func socket(conn net.Conn) net.Conn {
+// below is what is below TLS.
+func below(conn net.Conn) net.Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
 	}

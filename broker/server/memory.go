@@ -39,14 +39,13 @@ func (mapped) Put(m []byte) {
 // Memory is what the hub and the server hold, in bytes.
 type Memory struct {
 	hub.Memory
-	Input int64 // frames that have not come whole
 	Fleet int64 // what waits for other brokers, and is under way to them
 	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
 }
 
 // Memory returns what the hub and the server hold.
 func (s *Server) Memory() Memory {
-	m := Memory{Memory: s.hub.Memory(), Input: s.inbound.Load(), TLS: int64(s.secure.count()) * tlsIdle}
+	m := Memory{Memory: s.hub.Memory(), TLS: int64(s.secure.count()) * tlsIdle}
 	if s.fleet != nil {
 		m.Fleet = s.fleet.Memory()
 	}

@@ -59,8 +59,6 @@ type Server struct {
 	giants    chan struct{} // room for giant frames that are seen to beside the loops
 
 	conns        atomic.Int64
-	inbound      atomic.Int64  // bytes of frames not arrived whole
-	shedding     sync.Mutex    // who closes holders of unfinished frames
 	dropped      chan struct{} // a large unfinished frame is garbage
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
@@ -100,7 +98,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }
-	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
+	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread, MaxInbound: opt.MaxInbound})
 	s.limits = settings.NewLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
 		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
@@ -341,7 +339,7 @@ type Counts struct {
 // Counts returns the server's own counts.
 func (s *Server) Counts() Counts {
 	return Counts{
-		Conns: s.conns.Load(), Inbound: s.inbound.Load(),
+		Conns: s.conns.Load(), Inbound: s.hub.Memory().Input,
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
 		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
 		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),
