@@ -28,7 +28,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 			if e != nil {
 				stack = debug.Stack()
 			}
-			c.loop.poller.do(func() { c.back(done, e, stack) })
+			c.loop.poller.call(func() { c.back(done, e, stack) }, false)
 		}()
 		c.srv.giants <- struct{}{}
 		defer func() { <-c.srv.giants }()
@@ -52,7 +52,9 @@ func (c *conn) back(done func(), e any, stack []byte) {
 	c.finish(done)
 	c.loop.turn(c, 0)
 	c.received(nil)
-	c.loop.afterRead()
+	if c.loop.owes {
+		c.loop.flush()
+	}
 }
 
 func (c *conn) finish(done func()) {

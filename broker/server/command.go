@@ -122,6 +122,7 @@ func (c *conn) step(b *batch) {
 	if b.n == 0 {
 		return
 	}
+	c.loop.owes = true
 	c.srv.hub.Step(c.peer, b.cmd[:b.n], c.loop.sink)
 	if b.big { // it lives as long as its job, not as long as the batch
 		for i := range b.n {

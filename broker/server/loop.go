@@ -47,6 +47,7 @@ type loop struct {
 	scheduled bool
 
 	stepping, writing bool
+	owes              bool // the hub has stepped since output was taken
 	// gone are closed connections that the hub is to hear of.
 	gone []*conn
 }
@@ -245,7 +246,7 @@ func (lp *loop) turn(c *conn, least int) {
 
 // write writes what there is for the loop's connections.
 func (lp *loop) write() {
-	lp.writing = true
+	lp.writing, lp.owes = true, false
 	lp.outs = lp.sink.Take(lp.outs[:0])
 	for i := range lp.outs {
 		lp.writeOne(&lp.outs[i])
@@ -279,9 +280,8 @@ func (lp *loop) writeOne(o *hub.Output) {
 }
 
 // arrived is how a stream's connection comes to its turn: with what was read, if
-// anything was, and the error after it. here: the stream has the turn itself, in which
-// nobody else will write.
-func (lp *loop) arrived(c *conn, data []byte, err error, here bool) {
+// anything was, and the error after it.
+func (lp *loop) arrived(c *conn, data []byte, err error) {
 	if c.state == closed {
 		return
 	}
@@ -292,10 +292,8 @@ func (lp *loop) arrived(c *conn, data []byte, err error, here bool) {
 		lp.turn(c, crowded)
 		c.received(data)
 	}
-	if err != nil || here {
+	if lp.owes {
 		lp.flush()
-	} else {
-		lp.afterRead()
 	}
 	if err != nil {
 		lp.close(c)

@@ -121,29 +121,28 @@ func (p *poller) instead(f func() bool) bool {
 	return !p.closed && f()
 }
 
-// call runs f in the poller's turn and returns when it has run: here, if wait is not at
-// work, and unless others are to come first. Any goroutine may call it that does not
-// have the turn.
-func (p *poller) call(f func(here bool), last bool) {
-	if last || !p.turn.TryLock() {
+// call runs f in the poller's turn and returns when it has run: here, as soon as the turn
+// is free, or, with last, by wait, behind what others want of it. Any goroutine may call
+// it that does not have the turn.
+func (p *poller) call(f func(), last bool) {
+	if last {
 		done := make(chan struct{})
-		if p.do(func() { f(false); close(done) }) {
+		if p.do(func() { f(); close(done) }) {
 			select {
 			case <-done:
 				return
 			case <-p.over:
 			}
 		}
-		p.turn.Lock()
 		select {
 		case <-done: // just before the end
-			p.turn.Unlock()
 			return
 		default:
 		}
 	}
+	p.turn.Lock()
 	defer p.turn.Unlock()
-	f(true)
+	f()
 }
 
 func (p *poller) runTask(f any) error {

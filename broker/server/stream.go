@@ -42,7 +42,7 @@ func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
 	lp := s.loops.pick()
 	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan []byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
-	lp.poller.call(func(bool) { lp.admit(st.conn) }, false)
+	lp.poller.call(func() { lp.admit(st.conn) }, false)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -57,8 +57,8 @@ func (s *stream) read() {
 	c, buf := s.conn, make([]byte, streamLeast)
 	n, err := s.Read(buf)
 	state, reading := open, ready
-	visit := func(here bool) {
-		c.loop.arrived(c, buf[:n], err, here)
+	visit := func() {
+		c.loop.arrived(c, buf[:n], err)
 		state, reading = c.state, c.reading
 		if len(buf) > 4*streamLeast && c.in.held() == 0 {
 			buf = make([]byte, streamLeast)
@@ -82,7 +82,7 @@ func (s *stream) write() {
 			continue
 		}
 		_, err := s.Write(piece)
-		s.conn.loop.poller.call(func(bool) { s.conn.loop.wrote(s.conn, len(piece), err) }, false)
+		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s.conn, len(piece), err) }, false)
 	}
 }
 
