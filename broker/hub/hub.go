@@ -194,10 +194,19 @@ const tickPause = 500 * time.Microsecond
 
 func (h *Hub) lock() { h.mu.Lock() }
 
-// unlock arms the timer, releases the lock and wakes the owners that have new
-// output, but for self, who knows.
+// unlock ends a step, releases the lock and wakes the owners that have new output, but
+// for self, who knows.
 func (h *Hub) unlock(self *Sink) {
-	send := false
+	send := h.follow()
+	h.release(self)
+	if send && self == nil { // or once it looks for output
+		h.fleet.Send()
+	}
+}
+
+// follow does what follows from a step at once. It tells whether the fleet has something
+// to send.
+func (h *Hub) follow() (send bool) {
 	if h.fleet != nil {
 		func() {
 			defer h.guard()
@@ -209,6 +218,11 @@ func (h *Hub) unlock(self *Sink) {
 		h.late = h.late[:len(h.late)-1]
 		h.leave(c, "")
 	}
+	return send
+}
+
+// release arms the timer, releases the lock and wakes owners.
+func (h *Hub) release(self *Sink) {
 	next := h.core.Next()
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
@@ -220,9 +234,6 @@ func (h *Hub) unlock(self *Sink) {
 	var few [4]*Sink
 	wake := append(few[:0], h.wakeList(self)...)
 	h.mu.Unlock()
-	if send && self == nil { // or once it looks for output
-		h.fleet.Send()
-	}
 	for _, s := range wake {
 		if self != nil || s.owner.Write == nil || !s.owner.Write() {
 			s.owner.Wake()

@@ -1,6 +1,10 @@
 package hub
 
-import "gloom/broker"
+import (
+	"sync/atomic"
+
+	"gloom/broker"
+)
 
 // Sink is an owner of connections: it alone writes to them. Connections with
 // new output stand in its dirty list.
@@ -8,10 +12,11 @@ type Sink struct {
 	hub   *Hub
 	owner Owner
 
+	pending atomic.Bool // the owner knows and will take
+
 	// Guarded by the hub's lock.
-	dirty   []*Conn
-	pending bool // the owner knows and will take
-	listed  bool // stands in hub.woken
+	dirty  []*Conn
+	listed bool // stands in hub.woken
 
 	// Of the owner only.
 	spent [][]byte
@@ -38,7 +43,7 @@ func (h *Hub) mark(c *Conn) {
 	c.dirty = true
 	s := c.sink
 	s.dirty = append(s.dirty, c)
-	if !s.pending && !s.listed {
+	if !s.listed && !s.pending.Load() {
 		s.listed = true
 		h.woken = append(h.woken, s)
 	}
@@ -50,7 +55,7 @@ func (h *Hub) wakeList(self *Sink) []*Sink {
 	for _, s := range h.woken {
 		s.listed = false
 		if s != self {
-			s.pending = true
+			s.pending.Store(true)
 			list = append(list, s)
 		}
 	}
@@ -99,29 +104,17 @@ func (o *Output) Len() int {
 
 // Expect says that the owner will call Take without being woken. It returns
 // false when a wake is under way already.
-func (s *Sink) Expect() bool {
-	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.pending {
-		return false
-	}
-	s.pending = true
-	return true
-}
+func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
 // Unexpect takes an Expect back, when the owner could not arrange to be called.
-func (s *Sink) Unexpect() {
-	s.hub.mu.Lock()
-	s.pending = false
-	s.hub.mu.Unlock()
-}
+func (s *Sink) Unexpect() { s.pending.Store(false) }
 
 // Take moves the output of all connections of the sink to outs.
-func (s *Sink) Take(outs []Output) []Output {
+func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
+
+func (s *Sink) take(outs []Output) []Output {
 	h := s.hub
-	h.mu.Lock()
-	s.pending = false
+	s.pending.Store(false)
 	for _, b := range s.spent {
 		h.recycle(b)
 	}
@@ -146,7 +139,6 @@ func (s *Sink) Take(outs []Output) []Output {
 		c.out = outbox{}
 	}
 	s.dirty = s.dirty[:0]
-	h.unlock(nil)
 	s.spent = s.spent[:0]
 	return outs
 }

@@ -12,7 +12,9 @@ import (
 // Command is one frame of a peer, decoded: a request for the core, or what is
 // to be replied without asking it.
 type Command struct {
-	Req wire.Request
+	// From is the peer.
+	From *Conn
+	Req  wire.Request
 	// Kept says that the body lies in memory that nobody writes to again.
 	Kept bool
 	// Refuse is sent instead of asking the core.
@@ -42,20 +44,46 @@ func (m *Command) String() string {
 // Step carries out the commands of one connection, in order, under one lock.
 // The owner, if it is self, is not woken and must look for output itself.
 func (h *Hub) Step(c *Conn, cmds []Command, self *Sink) {
+	for i := range cmds {
+		cmds[i].From = c
+	}
 	now := h.clock()
 	h.lock()
-	h.run(now, c, cmds)
+	h.run(now, cmds)
 	h.unlock(self)
 }
 
-func (h *Hub) run(now int64, c *Conn, cmds []Command) {
+// Step carries out commands of the sink's connections, in order, under one lock. The
+// owner must look for output itself.
+func (s *Sink) Step(cmds []Command) {
+	now := s.hub.clock()
+	s.hub.lock()
+	s.hub.run(now, cmds)
+	s.hub.unlock(s)
+}
+
+// Round is Step, and moves the output of all connections of the sink to outs, under the
+// same lock.
+func (s *Sink) Round(cmds []Command, outs []Output) []Output {
+	h, now := s.hub, s.hub.clock()
+	h.lock()
+	h.run(now, cmds)
+	send := h.follow()
+	outs = s.take(outs)
+	h.release(s)
+	if send {
+		h.fleet.Send()
+	}
+	return outs
+}
+
+func (h *Hub) run(now int64, cmds []Command) {
 	defer h.guard()
 	for i := range cmds {
-		if !h.knows(c) {
-			break
+		if c := cmds[i].From; h.knows(c) {
+			h.doing = &cmds[i]
+			h.step(now, c, &cmds[i])
 		}
-		h.doing = &cmds[i]
-		h.step(now, c, &cmds[i])
 	}
 	h.doing = nil
 }

@@ -52,9 +52,7 @@ func (c *conn) back(done func(), e any, stack []byte) {
 	c.finish(done)
 	c.loop.turn(c, 0)
 	c.received(nil)
-	if c.loop.owes {
-		c.loop.flush()
-	}
+	c.loop.settle()
 }
 
 func (c *conn) finish(done func()) {
@@ -69,15 +67,16 @@ func (c *conn) finish(done func()) {
 // decodeAside decodes a frame.
 func (c *conn) decodeAside(payload []byte) {
 	b := c.srv.batches.Get().(*batch)
-	m := b.next()
+	m := b.next(c.peer)
 	m.Kept, b.big = true, true
 	var err *wire.Error
 	c.goAside(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
 		if c.state < draining {
 			c.settle(b, m, payload, err)
-			c.step(b)
+			c.loop.sink.Step(b.cmd[:b.n])
+			c.loop.owes = true
 		}
-		m.Req, b.n, b.big, b.now = wire.Request{}, 0, false, false
+		b.done()
 		c.srv.batches.Put(b)
 	})
 }

@@ -34,8 +34,8 @@ const (
 	maxClient = 256
 )
 
-// batch gathers the requests of one connection between two steps of the hub, and
-// measures the connection's turn.
+// batch gathers requests between two steps of the hub, those of several connections
+// behind each other, and measures the turn of the last one.
 type batch struct {
 	dec wire.Decoder
 	cmd [batchSize]hub.Command
@@ -43,7 +43,7 @@ type batch struct {
 	big bool // some of them point into a big frame
 	now bool // they are to be carried out before more is decoded
 
-	frames int   // carried out in this turn
+	frames int   // of this turn
 	end    int64 // of the turn, on the hub's clock
 }
 
@@ -57,18 +57,29 @@ func (b *batch) turn(now int64, crowd int) {
 	b.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
 }
 
-func (b *batch) next() *hub.Command {
+func (b *batch) next(from *hub.Conn) *hub.Command {
 	if b.n == 0 {
 		b.dec.Reset()
 	}
 	m := &b.cmd[b.n]
-	m.Kept, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = false, nil, nil, false, false, nil, 0, 0
+	m.From, m.Kept, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
 	b.n++
 	return m
 }
 
-// take has the frames in data carried out, until the turn is over (forTurn) or one of
-// them takes long (aside). It returns how many bytes it used.
+// done empties the batch once it has been carried out.
+func (b *batch) done() {
+	if b.big { // it lives as long as its job, not as long as the batch
+		for i := range b.n {
+			b.cmd[i].Req = wire.Request{}
+		}
+	}
+	b.n, b.big, b.now = 0, false, false
+}
+
+// take makes commands of the frames in data, until the turn is over (forTurn) or one of
+// them takes long (aside), and returns how many bytes it used. What the batch has no room
+// for is carried out at once, the rest with the loop's round.
 func (c *conn) take(b *batch, data []byte) (used int) {
 	for c.state < draining {
 		most := c.srv.opt.MaxFrame
@@ -89,16 +100,16 @@ func (c *conn) take(b *batch, data []byte) (used int) {
 			break
 		}
 		if kept && len(payload) > c.in.most {
-			c.step(b)
+			c.loop.carryOut()
 			c.decodeAside(payload)
 			break
 		}
-		m := b.next()
+		m := b.next(c.peer)
 		m.Kept, b.big = kept, b.big || kept
+		b.frames++
 		c.settle(b, m, payload, decode(&b.dec, m, payload, c.peer))
 		if b.n == batchSize || b.now || c.in.used {
-			b.frames += b.n
-			c.step(b)
+			c.loop.carryOut()
 			c.in.release()
 			if (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && used < len(data) {
 				c.reading = forTurn
@@ -110,26 +121,13 @@ func (c *conn) take(b *batch, data []byte) (used int) {
 		used = len(data)
 	}
 	c.srv.bytesIn.Add(uint64(used))
-	c.step(b)
+	if b.n == batchSize {
+		c.loop.carryOut() // a refusal was the last one that it had room for
+	}
 	if c.in.want > 0 && c.state < draining {
 		c.growAside()
 	}
 	return used
-}
-
-// step lets the hub carry out what was gathered.
-func (c *conn) step(b *batch) {
-	if b.n == 0 {
-		return
-	}
-	c.loop.owes = true
-	c.srv.hub.Step(c.peer, b.cmd[:b.n], c.loop.sink)
-	if b.big { // it lives as long as its job, not as long as the batch
-		for i := range b.n {
-			b.cmd[i].Req = wire.Request{}
-		}
-	}
-	b.n, b.big, b.now = 0, false, false
 }
 
 func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
@@ -193,7 +191,7 @@ func (c *conn) settle(b *batch, m *hub.Command, payload []byte, err *wire.Error)
 
 // refuse answers with an error, and closes behind it.
 func (c *conn) refuse(b *batch, err *wire.Error) {
-	m := b.next()
+	m := b.next(c.peer)
 	m.Refuse, m.Close = err, true
 	c.state = draining
 }

@@ -129,6 +129,9 @@ func (c *conn) received(data []byte) {
 		c.throw(0)
 		return
 	}
+	if len(c.in.waiting) > 0 {
+		c.loop.carryOut() // commands that point there
+	}
 	c.in.leave(data, used)
 	c.peer.Partial(c.in.held(), c.in.frames)
 }
@@ -137,7 +140,9 @@ func (c *conn) received(data []byte) {
 // only. (One in the core has ended the process before it could come here.)
 func (c *conn) fault(e any, stack []byte) {
 	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-	c.loop.batch.n = 0
+	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
+		b.n-- // what it happened to
+	}
 	c.loop.close(c)
 }
 

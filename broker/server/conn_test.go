@@ -77,6 +77,7 @@ func TestPieces(t *testing.T) {
 			if n := s.Counts().Inbound; n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
+			lp.carryOut()
 			for _, o := range lp.sink.Take(nil) {
 				out = append(out, o.Buf...)
 				lp.sink.Done(&o, 0, 0)

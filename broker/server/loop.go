@@ -206,14 +206,37 @@ func (lp *loop) endRound() {
 // flush has all that was read carried out, and writes the output of all the
 // loop's connections.
 func (lp *loop) flush() {
-	lp.step()
+	lp.decode()
 	lp.stepped = 0
 	lp.crowd, lp.cut, lp.batch.end = lp.cut, 0, math.MaxInt64
 	lp.write()
 }
 
+// settle flushes, if there is something to carry out or to be written.
+func (lp *loop) settle() {
+	if lp.owes || lp.batch.n > 0 {
+		lp.flush()
+	}
+}
+
 // step has the hub carry out all that was read.
 func (lp *loop) step() {
+	lp.decode()
+	lp.carryOut()
+	lp.tellGone()
+}
+
+// carryOut has the hub carry out what the batch has gathered.
+func (lp *loop) carryOut() {
+	if lp.batch.n > 0 {
+		lp.owes = true
+		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
+		lp.batch.done()
+	}
+}
+
+// decode makes commands of all that was read.
+func (lp *loop) decode() {
 	lp.stepping = true
 	for i := range lp.reads {
 		r := &lp.reads[i]
@@ -227,7 +250,6 @@ func (lp *loop) step() {
 	lp.stepped += lp.used + lp.direct
 	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
 	lp.stepping = false
-	lp.tellGone()
 }
 
 // turn begins c's turn, in which the crowd, at least so large, decides what c may do on
@@ -244,10 +266,12 @@ func (lp *loop) turn(c *conn, least int) {
 	lp.batch.turn(now, crowd)
 }
 
-// write writes what there is for the loop's connections.
+// write has the hub carry out what is left, and writes what there is for the loop's
+// connections.
 func (lp *loop) write() {
 	lp.writing, lp.owes = true, false
-	lp.outs = lp.sink.Take(lp.outs[:0])
+	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
+	lp.batch.done()
 	for i := range lp.outs {
 		lp.writeOne(&lp.outs[i])
 		lp.outs[i] = hub.Output{}
@@ -292,9 +316,7 @@ func (lp *loop) arrived(c *conn, data []byte, err error) {
 		lp.turn(c, crowded)
 		c.received(data)
 	}
-	if lp.owes {
-		lp.flush()
-	}
+	lp.settle()
 	if err != nil {
 		lp.close(c)
 	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
