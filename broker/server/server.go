@@ -22,6 +22,7 @@ import (
 	"gloom/broker/fleet/driver"
 	"gloom/broker/guard"
 	"gloom/broker/hub"
+	"gloom/broker/memory"
 	"gloom/broker/settings"
 	"gloom/wire"
 )
@@ -122,7 +123,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	s.wg.Go(s.giveBack)
+	s.wg.Go(func() { memory.GiveBack(s.stop, s.dropped, s.trim) })
 	s.wg.Go(s.watch)
 	return s, nil
 }
@@ -146,7 +147,7 @@ func coreConfig(opt *Options) broker.Config {
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
 		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, MaxGroups: opt.MaxGroups, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
 		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
-		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
+		Pages: memory.Pages{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}
 }
 
@@ -327,6 +328,55 @@ func (s *Server) Close() error {
 
 // Done is closed when the broker is.
 func (s *Server) Done() <-chan struct{} { return s.stop }
+
+// Memory is what the hub and the server hold, in bytes.
+type Memory struct {
+	hub.Memory
+	Fleet int64 // what waits for other brokers, and is under way to them
+	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
+}
+
+// Memory returns what the hub and the server hold.
+func (s *Server) Memory() Memory {
+	m := Memory{Memory: s.hub.Memory(), TLS: int64(s.secure.count()) * tlsIdle}
+	if s.fleet != nil {
+		m.Fleet = s.fleet.Memory()
+	}
+	return m
+}
+
+// trim lets go of what is kept for use again.
+func (s *Server) trim() {
+	s.hub.Trim()
+	// What the last command emptied goes back with the next one.
+	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
+}
+
+// httpBuffer is how many bytes of an answer the system may hold.
+const httpBuffer = 256 << 10
+
+// ServeHTTP serves operators with h on the HTTP address, if there is one.
+func (s *Server) ServeHTTP(h http.Handler) {
+	if s.httpLn == nil {
+		return
+	}
+	s.httpSrv = &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnState: guard.NewCrowd(s.opt.MaxHTTPConns, httpBuffer, s.log).Note,
+		ErrorLog:  guard.ErrorLog(s.log),
+	}
+	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))
+	s.wg.Go(func() {
+		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error().Err(err).Msg("the HTTP side has stopped")
+		}
+	})
+}
+
+// HTTPEnds is closed when requests that would go on for as long as their clients
+// are there should end.
+func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
 
 // Counts are the server's own counts since the start, and what is open now.
 type Counts struct {

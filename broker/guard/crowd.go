@@ -1,53 +1,31 @@
-package server
+package guard
 
 import (
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-
-	"gloom/broker/guard"
 )
 
-// httpBuffer is how many bytes of an answer the system may hold.
-const httpBuffer = 256 << 10
-
-// ServeHTTP serves operators with h on the HTTP address, if there is one.
-func (s *Server) ServeHTTP(h http.Handler) {
-	if s.httpLn == nil {
-		return
-	}
-	s.httpSrv = &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ConnState: (&crowd{most: s.opt.MaxHTTPConns, log: s.log, of: map[net.Conn]standing{}}).note,
-		ErrorLog:  guard.ErrorLog(s.log),
-	}
-	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))
-	s.wg.Go(func() {
-		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error().Err(err).Msg("the HTTP side has stopped")
-		}
-	})
-}
-
-// HTTPEnds is closed when requests that would go on for as long as their clients
-// are there should end.
-func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
-
-// crowd bounds the connections of operators. Who comes is always let in: where
+// Crowd bounds the connections of operators. Who comes is always let in: where
 // there are too many, the one goes that has been without a request for longest, or
 // else at the same one. So whoever reads nothing keeps nobody out.
-type crowd struct {
-	most int
-	log  zerolog.Logger
+type Crowd struct {
+	most   int
+	buffer int
+	log    zerolog.Logger
 
 	mu sync.Mutex
 	of map[net.Conn]standing
+}
+
+// NewCrowd returns a crowd of most connections, of an answer to each of which the system
+// may hold buffer bytes.
+func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
+	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}
 }
 
 // standing is the state of a connection, and since when.
@@ -64,8 +42,8 @@ func (s standing) before(o standing) bool {
 	return s.since.Before(o.since)
 }
 
-// note is a ConnState of http.Server.
-func (c *crowd) note(conn net.Conn, state http.ConnState) {
+// Note is a ConnState of http.Server.
+func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch _, known := c.of[conn]; {
@@ -73,7 +51,7 @@ func (c *crowd) note(conn net.Conn, state http.ConnState) {
 		delete(c.of, conn)
 	case state == http.StateNew:
 		if b, ok := below(conn).(interface{ SetWriteBuffer(int) error }); ok {
-			_ = b.SetWriteBuffer(httpBuffer)
+			_ = b.SetWriteBuffer(c.buffer)
 		}
 		c.of[conn] = standing{state, time.Now()}
 	case known:
