@@ -219,9 +219,11 @@ func (c *conn) hold(o *hub.Output, sent int) {
 
 // writeOn writes on of what is held back.
 func (c *conn) writeOn() {
-	if err := c.src.drain(&c.out); refused(err) {
-		c.loop.close(c)
-		return
+	if c.out.n > 0 {
+		if err := c.src.drain(&c.out); refused(err) {
+			c.loop.close(c)
+			return
+		}
 	}
 	if c.out.n == 0 {
 		c.out.clear()
