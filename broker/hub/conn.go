@@ -64,18 +64,6 @@ type batch struct {
 	answers int
 }
 
-// outbox is what a connection is to be sent.
-type outbox struct {
-	buf     []byte
-	refs    []Ref
-	large   int // bytes of refs
-	answers int
-	// outcomes are the kept outcomes among it.
-	outcomes []outcome
-}
-
-func (o *outbox) size() int { return len(o.buf) + o.large }
-
 // Open lets a connection in. Others can find it from now on, so what it is
 // opened with does not change any more.
 func (h *Hub) Open(port wire.Port, sink *Sink, owner any, remote string) *Conn {

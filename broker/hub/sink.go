@@ -1,10 +1,6 @@
 package hub
 
-import (
-	"sync/atomic"
-
-	"gloom/broker"
-)
+import "sync/atomic"
 
 // Sink is an owner of connections: it alone writes to them. Connections with
 // new output stand in its dirty list.
@@ -142,80 +138,6 @@ func (s *Sink) take(outs []Output) []Output {
 	s.spent = s.spent[:0]
 	return outs
 }
-
-const (
-	// maxKept is the largest buffer that is used again, maxFree what all spare
-	// buffers together may hold, in bytes.
-	maxKept = 4 << 20
-	maxFree = 16 << 20
-)
-
-// recycle keeps a spare buffer, the large ones apart, so that a peer that is
-// sent little does not hold what another needs.
-func (h *Hub) recycle(b []byte) {
-	if broker.Checking {
-		for i := range b[:cap(b)] {
-			b[:cap(b)][i] = 0xA5 // who still reads it, shows
-		}
-	}
-	if h.spare+cap(b) > maxFree {
-		return
-	}
-	h.spare += cap(b)
-	k := class(cap(b))
-	h.free[k] = append(h.free[k], b)
-}
-
-// Trim gives up half of the spare buffers. Called every few seconds it keeps what
-// is used again, and nothing of what only a rush took.
-func (h *Hub) Trim() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for k, list := range h.free {
-		for half := len(list) / 2; len(list) > half; {
-			n := len(list) - 1
-			h.spare -= cap(list[n])
-			list[n] = nil
-			list = list[:n]
-		}
-		h.free[k] = list
-	}
-}
-
-// blank returns an empty buffer for n bytes, spare or new. A spare one is no
-// larger than four times that, or 64 KiB: all of it counts as what its peer has
-// not read.
-func (h *Hub) blank(n int) []byte {
-	most := max(4*n, 64<<10)
-	for k := class(n); k < min(class(n)+2, classes); k++ {
-		f := h.free[k]
-		if len(f) == 0 {
-			continue
-		}
-		if spare := cap(f[len(f)-1]); spare >= n && spare <= most {
-			b := f[len(f)-1]
-			f[len(f)-1] = nil
-			h.free[k] = f[:len(f)-1]
-			h.spare -= cap(b)
-			return b
-		}
-	}
-	return make([]byte, 0, n)
-}
-
-// class sorts buffers by size: powers of four from 1 KiB on.
-func class(n int) int {
-	k := 0
-	for ; n > 1<<10 && k < classes-1; k++ {
-		n >>= 2
-	}
-	return k
-}
-
-const (
-	classes  = 6
-	minBlank = 1 << 10
-)
 
 // Done gives an output's buffer back, once it is written; unsent is how many
 // bytes the connection still holds back, memory what they lie in.

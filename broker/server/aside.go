@@ -52,7 +52,7 @@ func (c *conn) back(done func(), e any, stack []byte) {
 	c.finish(done)
 	c.loop.turn(c, 0)
 	c.received(nil)
-	c.loop.settle()
+	c.loop.flushOwed()
 }
 
 func (c *conn) finish(done func()) {
@@ -72,7 +72,7 @@ func (c *conn) decodeAside(payload []byte) {
 	var err *wire.Error
 	c.goAside(len(payload), func() { err = decode(&b.dec, m, payload, c.peer) }, func() {
 		if c.state < draining {
-			c.settle(b, m, payload, err)
+			c.command(b, m, payload, err)
 			c.loop.sink.Step(b.cmd[:b.n])
 			c.loop.owes = true
 		}

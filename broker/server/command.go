@@ -107,7 +107,7 @@ func (c *conn) take(b *batch, data []byte) (used int) {
 		m := b.next(c.peer)
 		m.Kept, b.big = kept, b.big || kept
 		b.frames++
-		c.settle(b, m, payload, decode(&b.dec, m, payload, c.peer))
+		c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
 		if b.n == batchSize || b.now || c.in.used {
 			c.loop.carryOut()
 			c.in.release()
@@ -150,8 +150,8 @@ func loosen(m *hub.Command, payload []byte) {
 	}
 }
 
-// settle makes a command, the last of b, of what was decoded.
-func (c *conn) settle(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
+// command makes a command, the last of b, of what was decoded.
+func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
 	r := &m.Req
 	if c.unauthenticated() {
 		switch {

@@ -12,6 +12,10 @@ import (
 // reads from each of them, has the hub step with all that was read, and writes what
 // follows from it, once per connection. Streams hand in what they have read.
 //
+// A job's way: ready, read (bytes); decode, conn.received, input.next (frames); conn.take,
+// conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
+// writeOne, conn.write, source.send (bytes).
+//
 // All its fields, and its connections, belong to whoever has the poller's turn: the
 // loop's goroutine or, while that waits, who writes instead or brings what a stream read.
 type loop struct {
@@ -172,6 +176,27 @@ func (lp *loop) read(c *conn, fd int, ended bool) {
 	lp.put(c, n)
 }
 
+// arrived is how a stream's connection comes to its turn: with what was read, if
+// anything was, and the error after it.
+func (lp *loop) arrived(c *conn, data []byte, err error) {
+	if c.state == closed {
+		return
+	}
+	if c.reading == ready || c.reading == forTurn {
+		if len(data) > 0 && c.beat > 0 {
+			c.heard = lp.srv.hub.Now()
+		}
+		lp.turn(c, crowded)
+		c.received(data)
+	}
+	lp.flushOwed()
+	if err != nil {
+		lp.close(c)
+	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
+		c.pause()
+	}
+}
+
 // put has n bytes that were read carried out, at once or at the end of the round.
 func (lp *loop) put(c *conn, n int) {
 	c.put = true
@@ -212,8 +237,8 @@ func (lp *loop) flush() {
 	lp.write()
 }
 
-// settle flushes, if there is something to carry out or to be written.
-func (lp *loop) settle() {
+// flushOwed flushes, if there is something to carry out or to be written.
+func (lp *loop) flushOwed() {
 	if lp.owes || lp.batch.n > 0 {
 		lp.flush()
 	}
@@ -300,27 +325,6 @@ func (lp *loop) writeOne(o *hub.Output) {
 		lp.close(c)
 	default:
 		c.write(o)
-	}
-}
-
-// arrived is how a stream's connection comes to its turn: with what was read, if
-// anything was, and the error after it.
-func (lp *loop) arrived(c *conn, data []byte, err error) {
-	if c.state == closed {
-		return
-	}
-	if c.reading == ready || c.reading == forTurn {
-		if len(data) > 0 && c.beat > 0 {
-			c.heard = lp.srv.hub.Now()
-		}
-		lp.turn(c, crowded)
-		c.received(data)
-	}
-	lp.settle()
-	if err != nil {
-		lp.close(c)
-	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
-		c.pause()
 	}
 }
 
