@@ -40,6 +40,7 @@ func (c *conn) goAside(bytes int, work, done func()) {
 
 // back goes on with the connection; e is a fault of the work.
 func (c *conn) back(done func(), e any, stack []byte) {
+	defer c.rescue()
 	switch {
 	case c.state == closed:
 		return
@@ -49,19 +50,10 @@ func (c *conn) back(done func(), e any, stack []byte) {
 	}
 	c.heard = c.srv.hub.Now()
 	c.reading, c.in.aside = forTurn, 0
-	c.finish(done)
+	done()
 	c.loop.turn(c, 0)
 	c.received(nil)
 	c.loop.flushOwed()
-}
-
-func (c *conn) finish(done func()) {
-	defer func() {
-		if e := recover(); e != nil {
-			c.fault(e, debug.Stack())
-		}
-	}()
-	done()
 }
 
 // decodeAside decodes a frame.

@@ -104,11 +104,7 @@ func (c *conn) opened() {
 
 // received carries out what a read has brought, behind what is left of earlier ones.
 func (c *conn) received(data []byte) {
-	defer func() {
-		if e := recover(); e != nil {
-			c.fault(e, debug.Stack())
-		}
-	}()
+	defer c.rescue()
 	if c.state >= draining {
 		c.throw(len(data))
 		return
@@ -134,6 +130,13 @@ func (c *conn) received(data []byte) {
 	}
 	c.in.leave(data, used)
 	c.peer.Partial(c.in.held(), c.in.frames)
+}
+
+// rescue is deferred where frames are dealt with.
+func (c *conn) rescue() {
+	if e := recover(); e != nil {
+		c.fault(e, debug.Stack())
+	}
 }
 
 // fault is for what a recover has returned: a fault in decoding costs this peer

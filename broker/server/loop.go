@@ -50,8 +50,8 @@ type loop struct {
 	round     func()
 	scheduled bool
 
-	stepping, writing bool
-	owes              bool // the hub has stepped since output was taken
+	inHand bool // what was read, or what is to be written, is gone through
+	owes   bool // the hub has stepped since output was taken
 	// gone are closed connections that the hub is to hear of.
 	gone []*conn
 }
@@ -262,7 +262,7 @@ func (lp *loop) carryOut() {
 
 // decode makes commands of all that was read.
 func (lp *loop) decode() {
-	lp.stepping = true
+	lp.inHand = true
 	for i := range lp.reads {
 		r := &lp.reads[i]
 		r.c.put = false
@@ -274,7 +274,7 @@ func (lp *loop) decode() {
 	}
 	lp.stepped += lp.used + lp.direct
 	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
-	lp.stepping = false
+	lp.inHand = false
 }
 
 // turn begins c's turn, in which the crowd, at least so large, decides what c may do on
@@ -294,14 +294,14 @@ func (lp *loop) turn(c *conn, least int) {
 // write has the hub carry out what is left, and writes what there is for the loop's
 // connections.
 func (lp *loop) write() {
-	lp.writing, lp.owes = true, false
+	lp.inHand, lp.owes = true, false
 	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
 	lp.batch.done()
 	for i := range lp.outs {
 		lp.writeOne(&lp.outs[i])
 		lp.outs[i] = hub.Output{}
 	}
-	lp.writing = false
+	lp.inHand = false
 	lp.tellGone()
 }
 
@@ -362,7 +362,7 @@ func (lp *loop) admit(c *conn) {
 
 // close closes a connection. What it sent before is carried out.
 func (lp *loop) close(c *conn) {
-	if !lp.stepping {
+	if !lp.inHand {
 		lp.step()
 	}
 	if c.state == closed {
@@ -377,7 +377,7 @@ func (lp *loop) close(c *conn) {
 // tellGone tells the hub of the connections that have closed, unless the loop has
 // its output in hand.
 func (lp *loop) tellGone() {
-	if lp.stepping || lp.writing {
+	if lp.inHand {
 		return
 	}
 	for len(lp.gone) > 0 {
