@@ -5,7 +5,7 @@
 // between, a step costs well under a microsecond. Since every effect is
 // appended under the lock, the frames of a connection leave in the order of
 // steps, whoever caused them. The hub knows no sockets: a connection's owner (an
-// event loop, or the writer of a stream) takes the output and writes it.
+// event loop, or a call over HTTP) takes the output and writes it.
 package hub
 
 import (

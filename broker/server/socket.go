@@ -20,8 +20,8 @@ func (s *socket) send(b []byte) (int, error) { return send(s.fd, b) }
 const writeTurn = 1 << 20
 
 func (s *socket) drain(out *backlog) error {
-	c := s.loop.conns[s.fd]
-	c.peer.Writing(out.n, out.n)
+	peer, before := s.loop.conns[s.fd].peer, out.n
+	peer.Writing(out.n, out.n)
 	for turn := 0; out.n > 0; {
 		n, err := out.write(s.fd, writeTurn-turn, s.loop.iov[:0])
 		if refused(err) {
@@ -35,7 +35,11 @@ func (s *socket) drain(out *backlog) error {
 			break
 		}
 	}
-	c.peer.SetHeld(out.n, out.memory)
+	if out.n < before {
+		peer.SetHeld(out.n, out.memory)
+	} else {
+		peer.Writing(out.n, 0) // nothing was taken
+	}
 	return nil
 }
 
