@@ -9,6 +9,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 // submitted hands in jobs of a submitter that stays.
@@ -269,11 +270,11 @@ func TestTypeSettings(t *testing.T) {
 // TestFileAndOperators: operators win over the file, for rules until they drop
 // theirs, for a type's fairness and limits each for themselves for good.
 func TestFileAndOperators(t *testing.T) {
-	file := func(concurrency int64, types map[string]server.TypeSettings) server.FileLimits {
-		return server.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
+	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
+		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
 	}
 	w := start(t, func(o *server.Options) {
-		o.Limits = file(1, map[string]server.TypeSettings{"t": {Fair: true, Limits: broker.TypeLimits{Concurrency: 3}}})
+		o.Limits = file(1, map[string]settings.TypeSettings{"t": {Fair: true, Limits: broker.TypeLimits{Concurrency: 3}}})
 	})
 	rule := func(name string, concurrency int, persisted bool) {
 		t.Helper()
@@ -285,7 +286,7 @@ func TestFileAndOperators(t *testing.T) {
 			t.Errorf("the type is %v, want fair %v, concurrency %v", x, fair, concurrency)
 		}
 	}
-	load := func(f server.FileLimits) {
+	load := func(f settings.FileLimits) {
 		t.Helper()
 		if err := w.srv.Limits().Load(f); err != nil {
 			t.Fatal(err)
@@ -297,14 +298,14 @@ func TestFileAndOperators(t *testing.T) {
 
 	same(t, "set", w.call("PUT", "/v1/groups/a", `{"concurrency":5}`, 200), map[string]any{"pattern": "a", "concurrency": 5, "persisted": false})
 	w.call("PUT", "/v1/types/t/limits", `{"concurrency":9}`, 200)
-	load(file(2, map[string]server.TypeSettings{"t": {Limits: broker.TypeLimits{Concurrency: 4}}}))
+	load(file(2, map[string]settings.TypeSettings{"t": {Limits: broker.TypeLimits{Concurrency: 4}}}))
 	rule("a", 5, false)
 	rule("b", 7, true)
 	typ(false, 9) // the file's fairness counts, its limits do not
 
 	w.call("DELETE", "/v1/groups/a", "", 200)
 	rule("a", 2, true)
-	load(server.FileLimits{})
+	load(settings.FileLimits{})
 	w.call("GET", "/v1/groups/a", "", 404)
 	w.call("GET", "/v1/groups/b", "", 404)
 	typ(false, 9)
@@ -313,7 +314,7 @@ func TestFileAndOperators(t *testing.T) {
 	w.call("PUT", "/v1/types/t", `{"fair":true}`, 200)
 	bad := file(3, nil)
 	bad.Groups["c"] = broker.Rule{Concurrency: -5}
-	bad.Types = map[string]server.TypeSettings{"new": {Fair: true}}
+	bad.Types = map[string]settings.TypeSettings{"new": {Fair: true}}
 	if err := w.srv.Limits().Load(bad); err == nil {
 		t.Error("a rule that cannot be is loaded")
 	}

@@ -6,11 +6,11 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/admin/api"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
 
-func ruleOf(g server.GroupRule) api.Rule {
+func ruleOf(g settings.GroupRule) api.Rule {
 	r := api.Rule{Pattern: wire.Value([]byte(g.Pattern)), Persisted: g.Persisted}
 	if g.Concurrency >= 0 {
 		r.Concurrency = &g.Concurrency
@@ -59,7 +59,7 @@ func (a *API) putRule(w http.ResponseWriter, r *http.Request) error {
 		status = http.StatusCreated
 	}
 	a.watch.changed()
-	reply(w, status, ruleOf(server.GroupRule{Pattern: string(pattern), Rule: rule}))
+	reply(w, status, ruleOf(settings.GroupRule{Pattern: string(pattern), Rule: rule}))
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (a *API) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	}
 	rule, _ := a.srv.Limits().Rule(string(pattern))
 	switch err := a.srv.Limits().DropRule(string(pattern)); {
-	case errors.Is(err, server.ErrNoRule):
+	case errors.Is(err, settings.ErrNoRule):
 		return noRule(pattern)
 	case err != nil:
 		return fail(http.StatusConflict, "persisted", "%.64q: %v", wire.Value(pattern), err)

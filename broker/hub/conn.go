@@ -23,20 +23,17 @@ type Conn struct {
 	client atomic.Pointer[string]
 
 	// Guarded by the hub's lock.
-	out      outbox
-	dirty    bool
-	closing  bool // nothing is appended any more; to be closed behind its output
-	overflow bool // it did not read; to be closed at once
-	gone     bool // the core knows it no more
-	lost     bool // its owner has closed it
-	named    bool // a worker whose answers carry ids
+	out   outbox
+	state state
+	dirty bool // it stands in its sink's list
+	named bool // a worker whose answers carry ids
+
+	partial partial
 
 	// held is what the owner could not write yet, in bytes, pinned the memory of
 	// that, since when nothing of it has been read (0: nothing is held). The owner
 	// writes them.
 	held, pinned, since atomic.Int64
-	// ahead is what of it the owner, which blocks, has not begun to write.
-	ahead atomic.Int64
 	// spent: it is a worker that has used up its credit.
 	spent atomic.Bool
 	// batches are the outputs not wholly written. Of the owner only.
@@ -46,25 +43,26 @@ type Conn struct {
 	// owner has told, taken the bytes taken. Of the owner, under the hub's lock.
 	outcomes []outcome
 	taken    uint64
+	// told is how far the stream was taken when the owner last told of what it wrote,
+	// begun how far it had begun to write. Kept while there are outcomes.
+	told, begun atomic.Uint64
 }
+
+// state says what becomes of a connection. It only goes on to a later one.
+type state uint8
+
+const (
+	open    state = iota
+	leaving       // nothing is appended any more; it is to be closed behind its output
+	cut           // it does not read: it is to be closed at once
+	lost          // its owner has closed it
+)
 
 // batch is an output whose last byte is at end of the stream.
 type batch struct {
 	end     uint64
 	answers int
 }
-
-// outbox is what a connection is to be sent.
-type outbox struct {
-	buf     []byte
-	refs    []Ref
-	large   int // bytes of refs
-	answers int
-	// outcomes are the kept outcomes among it.
-	outcomes []outcome
-}
-
-func (o *outbox) size() int { return len(o.buf) + o.large }
 
 // Open lets a connection in. Others can find it from now on, so what it is
 // opened with does not change any more.
@@ -90,7 +88,8 @@ func (h *Hub) Gone(c *Conn) {
 	h.lock()
 	h.leave(c, "")
 	h.stats.Undelivered += uint64(c.undelivered())
-	c.lost = true
+	c.Partial(0, 0)
+	c.state = lost
 	delete(h.leaving, c)
 	h.outcomes -= len(c.outcomes)
 	c.outcomes = nil
@@ -100,11 +99,9 @@ func (h *Hub) Gone(c *Conn) {
 
 // leave takes c from the core. For a worker, a reason says why we close it.
 func (h *Hub) leave(c *Conn, reason string) {
-	if c.gone {
+	if !h.knows(c) {
 		return
 	}
-	c.gone = true
-	slot := c.peer.Slot()
 	defer h.guard()
 	var fx []broker.Effect
 	if reason != "" {
@@ -112,9 +109,12 @@ func (h *Hub) leave(c *Conn, reason string) {
 	} else {
 		fx = h.core.Gone(h.clock(), c.peer)
 	}
-	h.conns[slot] = nil
+	h.conns[c.peer.Slot()] = nil
 	h.apply(fx)
 }
+
+// knows tells that the core knows c.
+func (h *Hub) knows(c *Conn) bool { return h.find(c.peer) == c }
 
 // Peer is the connection's number in the core.
 func (c *Conn) Peer() broker.Peer { return c.peer }
@@ -169,8 +169,9 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 		c.since.Store(c.hub.clock())
 	}
 	c.held.Store(int64(unsent))
-	c.ahead.Store(0)
 	if len(c.outcomes) > 0 {
+		c.begun.Store(c.written - uint64(unsent))
+		c.told.Store(c.taken)
 		c.hub.wrote(c, c.written-uint64(unsent))
 	}
 	if c.spent.Load() && (n == 0 || unsent < n) { // who took nothing of an output may be lost
@@ -194,7 +195,7 @@ func (c *Conn) sent(answers, n, unsent, memory int) {
 // than half of that waits for it.
 func (h *Hub) credit(c *Conn) {
 	h.lock()
-	if most := h.cfg.MaxOutbound / 2; c.waiting() <= most/2 && !c.gone {
+	if most := h.cfg.MaxOutbound / 2; c.waiting() <= most/2 && h.knows(c) {
 		c.spent.Store(false)
 		func() {
 			defer h.guard()
@@ -214,12 +215,15 @@ func (c *Conn) undelivered() int {
 	return n
 }
 
-// Writing notes that the first now of n bytes are about to be written by an owner
-// that blocks.
+// Writing notes that the first now of n bytes, the last that were taken, are about to
+// be written: the peer may have read them before the owner tells of it.
 func (c *Conn) Writing(n, now int) {
 	c.held.Store(int64(n))
-	c.ahead.Store(int64(n - now))
-	c.since.Store(c.hub.clock())
+	c.since.CompareAndSwap(0, c.hub.clock())
+	if len(c.outcomes) > 0 {
+		c.begun.Store(c.taken - uint64(n-now))
+		c.told.Store(c.taken)
+	}
 }
 
 // Named tells whether answers of this worker carry ids. Of whoever steps it only.
@@ -229,7 +233,7 @@ func (c *Conn) Named() bool { return c.named }
 func (h *Hub) CloseAll() {
 	h.lock()
 	for _, c := range append([]*Conn(nil), h.conns...) {
-		if c != nil && !c.closing {
+		if c != nil && c.state == open {
 			h.dismiss(c, nil)
 		}
 	}

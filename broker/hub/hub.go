@@ -5,7 +5,7 @@
 // between, a step costs well under a microsecond. Since every effect is
 // appended under the lock, the frames of a connection leave in the order of
 // steps, whoever caused them. The hub knows no sockets: a connection's owner (an
-// event loop, or the writer of a stream) takes the output and writes it.
+// event loop, or a call over HTTP) takes the output and writes it.
 package hub
 
 import (
@@ -31,6 +31,9 @@ type Config struct {
 	// MaxUnread bounds the memory of what waits for all connections together to
 	// read it, in bytes; 0 is no limit. Beyond it, who has most to read goes.
 	MaxUnread int64
+	// MaxInbound bounds the memory of frames that have not come whole, of all
+	// connections together; 0 is no limit. Beyond it, who holds most of them goes.
+	MaxInbound int64
 	// Clock returns nanoseconds of a monotonic clock; nil takes one that stands while
 	// the process does.
 	Clock func() int64
@@ -56,20 +59,19 @@ type Hub struct {
 	spare int
 	// leaving are the connections that are closed behind their output.
 	leaving map[*Conn]struct{}
-	// unread is what peers have not read, by port.
-	unread [2]unread
-	timer  *time.Timer
+	// unread is what peers have not read, by port, inbound what has not come whole.
+	unread  [2]unread
+	inbound atomic.Int64
+	timer   *time.Timer
 	// armed is when the timer fires, or broker.Never; ticking: it has, and what has
 	// arrived is read before the core is ticked.
 	armed   int64
 	ticking bool
 	closed  bool
 	// woken lists the sinks that have new output since the lock was taken,
-	// late the connections given up meanwhile, ends those whose owners are to be
-	// told that they are to be closed.
+	// late the connections given up meanwhile.
 	woken []*Sink
 	late  []*Conn
-	ends  []end
 	// doing is the command under way, for the message when the core breaks.
 	doing *Command
 	// fleet has the peers that are other brokers; nil without.
@@ -88,12 +90,6 @@ type Stats struct {
 	Dropped     uint64     // progress frames dropped because their submitter reads slowly
 	Overflows   uint64     // connections closed because they did not read
 	Ticks       uint64
-}
-
-// end is a connection that is to be closed, at once or behind its output.
-type end struct {
-	conn   *Conn
-	atOnce bool
 }
 
 // New returns a hub around an empty core.
@@ -198,10 +194,19 @@ const tickPause = 500 * time.Microsecond
 
 func (h *Hub) lock() { h.mu.Lock() }
 
-// unlock arms the timer, releases the lock and wakes the owners that have new
-// output, but for self, who knows.
+// unlock ends a step, releases the lock and wakes the owners that have new output, but
+// for self, who knows.
 func (h *Hub) unlock(self *Sink) {
-	send := false
+	send := h.follow()
+	h.release(self)
+	if send && self == nil { // or once it looks for output
+		h.fleet.Send()
+	}
+}
+
+// follow does what follows from a step at once. It tells whether the fleet has something
+// to send.
+func (h *Hub) follow() (send bool) {
 	if h.fleet != nil {
 		func() {
 			defer h.guard()
@@ -213,6 +218,11 @@ func (h *Hub) unlock(self *Sink) {
 		h.late = h.late[:len(h.late)-1]
 		h.leave(c, "")
 	}
+	return send
+}
+
+// release arms the timer, releases the lock and wakes owners.
+func (h *Hub) release(self *Sink) {
 	next := h.core.Next()
 	if h.fleet != nil {
 		next = min(next, h.fleet.Next())
@@ -223,19 +233,11 @@ func (h *Hub) unlock(self *Sink) {
 	}
 	var few [4]*Sink
 	wake := append(few[:0], h.wakeList(self)...)
-	ends := h.ends
-	h.ends = nil
 	h.mu.Unlock()
-	if send && self == nil { // or once it looks for output
-		h.fleet.Send()
-	}
 	for _, s := range wake {
 		if self != nil || s.owner.Write == nil || !s.owner.Write() {
 			s.owner.Wake()
 		}
-	}
-	for _, e := range ends {
-		e.conn.sink.owner.Ends(e.conn, e.atOnce)
 	}
 }
 

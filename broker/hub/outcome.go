@@ -10,8 +10,6 @@ import "time"
 type outcome struct {
 	no  uint64 // broker.Effect.Outcome
 	end uint64 // where its frame ends, in the outbox or in the stream
-	// back: its owner has written, and the system has not taken all of it.
-	back bool
 }
 
 // taken notes that the outbox of c is taken.
@@ -35,7 +33,6 @@ func (h *Hub) wrote(c *Conn, done uint64) {
 			h.written(now, o.no)
 			continue
 		}
-		o.back = true
 		rest = append(rest, o)
 	}
 	h.outcomes -= len(c.outcomes) - len(rest)
@@ -61,7 +58,7 @@ func (h *Hub) settle(now int64, id []byte) {
 	}
 	if c := h.find(peer); c != nil && c.Stuck(now) < justWritten {
 		for _, o := range c.outcomes {
-			if o.no == no && !o.back && o.end+uint64(c.ahead.Load()) <= c.taken {
+			if o.no == no && (o.end > c.told.Load() || o.end <= c.begun.Load()) {
 				h.written(now, no)
 			}
 		}

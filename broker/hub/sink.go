@@ -1,6 +1,6 @@
 package hub
 
-import "gloom/broker"
+import "sync/atomic"
 
 // Sink is an owner of connections: it alone writes to them. Connections with
 // new output stand in its dirty list.
@@ -8,10 +8,11 @@ type Sink struct {
 	hub   *Hub
 	owner Owner
 
+	pending atomic.Bool // the owner knows and will take
+
 	// Guarded by the hub's lock.
-	dirty   []*Conn
-	pending bool // the owner knows and will take
-	listed  bool // stands in hub.woken
+	dirty  []*Conn
+	listed bool // stands in hub.woken
 
 	// Of the owner only.
 	spent [][]byte
@@ -25,9 +26,6 @@ type Owner struct {
 	// Write, if there is one, takes and writes here and now, and is called before
 	// Wake; false: the owner is at work.
 	Write func() bool
-	// Ends is for an owner that blocks: it is told, without the lock, of a
-	// connection that is to be closed behind its output or at once.
-	Ends func(c *Conn, atOnce bool)
 }
 
 // NewSink returns a sink without connections.
@@ -41,7 +39,7 @@ func (h *Hub) mark(c *Conn) {
 	c.dirty = true
 	s := c.sink
 	s.dirty = append(s.dirty, c)
-	if !s.pending && !s.listed {
+	if !s.listed && !s.pending.Load() {
 		s.listed = true
 		h.woken = append(h.woken, s)
 	}
@@ -53,7 +51,7 @@ func (h *Hub) wakeList(self *Sink) []*Sink {
 	for _, s := range h.woken {
 		s.listed = false
 		if s != self {
-			s.pending = true
+			s.pending.Store(true)
 			list = append(list, s)
 		}
 	}
@@ -102,44 +100,32 @@ func (o *Output) Len() int {
 
 // Expect says that the owner will call Take without being woken. It returns
 // false when a wake is under way already.
-func (s *Sink) Expect() bool {
-	h := s.hub
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.pending {
-		return false
-	}
-	s.pending = true
-	return true
-}
+func (s *Sink) Expect() bool { return s.pending.CompareAndSwap(false, true) }
 
 // Unexpect takes an Expect back, when the owner could not arrange to be called.
-func (s *Sink) Unexpect() {
-	s.hub.mu.Lock()
-	s.pending = false
-	s.hub.mu.Unlock()
-}
+func (s *Sink) Unexpect() { s.pending.Store(false) }
 
 // Take moves the output of all connections of the sink to outs.
-func (s *Sink) Take(outs []Output) []Output {
+func (s *Sink) Take(outs []Output) []Output { return s.Round(nil, outs) }
+
+func (s *Sink) take(outs []Output) []Output {
 	h := s.hub
-	h.mu.Lock()
-	s.pending = false
+	s.pending.Store(false)
 	for _, b := range s.spent {
 		h.recycle(b)
 	}
 	for _, c := range s.dirty {
 		c.dirty = false
-		if c.lost {
+		switch c.state {
+		case lost:
 			continue
-		}
-		if c.overflow {
+		case cut:
 			outs = append(outs, Output{Conn: c, Abort: true})
 			continue
 		}
 		outs = append(outs, Output{
 			Conn: c, Buf: c.out.buf, Refs: c.out.refs,
-			Close: c.closing, answers: c.out.answers,
+			Close: c.state == leaving, answers: c.out.answers,
 		})
 		h.taken(c)
 		c.held.Add(int64(c.out.size()))
@@ -149,84 +135,9 @@ func (s *Sink) Take(outs []Output) []Output {
 		c.out = outbox{}
 	}
 	s.dirty = s.dirty[:0]
-	h.unlock(nil)
 	s.spent = s.spent[:0]
 	return outs
 }
-
-const (
-	// maxKept is the largest buffer that is used again, maxFree what all spare
-	// buffers together may hold, in bytes.
-	maxKept = 4 << 20
-	maxFree = 16 << 20
-)
-
-// recycle keeps a spare buffer, the large ones apart, so that a peer that is
-// sent little does not hold what another needs.
-func (h *Hub) recycle(b []byte) {
-	if broker.Checking {
-		for i := range b[:cap(b)] {
-			b[:cap(b)][i] = 0xA5 // who still reads it, shows
-		}
-	}
-	if h.spare+cap(b) > maxFree {
-		return
-	}
-	h.spare += cap(b)
-	k := class(cap(b))
-	h.free[k] = append(h.free[k], b)
-}
-
-// Trim gives up half of the spare buffers. Called every few seconds it keeps what
-// is used again, and nothing of what only a rush took.
-func (h *Hub) Trim() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for k, list := range h.free {
-		for half := len(list) / 2; len(list) > half; {
-			n := len(list) - 1
-			h.spare -= cap(list[n])
-			list[n] = nil
-			list = list[:n]
-		}
-		h.free[k] = list
-	}
-}
-
-// blank returns an empty buffer for n bytes, spare or new. A spare one is no
-// larger than four times that, or 64 KiB: all of it counts as what its peer has
-// not read.
-func (h *Hub) blank(n int) []byte {
-	most := max(4*n, 64<<10)
-	for k := class(n); k < min(class(n)+2, classes); k++ {
-		f := h.free[k]
-		if len(f) == 0 {
-			continue
-		}
-		if spare := cap(f[len(f)-1]); spare >= n && spare <= most {
-			b := f[len(f)-1]
-			f[len(f)-1] = nil
-			h.free[k] = f[:len(f)-1]
-			h.spare -= cap(b)
-			return b
-		}
-	}
-	return make([]byte, 0, n)
-}
-
-// class sorts buffers by size: powers of four from 1 KiB on.
-func class(n int) int {
-	k := 0
-	for ; n > 1<<10 && k < classes-1; k++ {
-		n >>= 2
-	}
-	return k
-}
-
-const (
-	classes  = 6
-	minBlank = 1 << 10
-)
 
 // Done gives an output's buffer back, once it is written; unsent is how many
 // bytes the connection still holds back, memory what they lie in.
@@ -236,4 +147,16 @@ func (s *Sink) Done(o *Output, unsent, memory int) {
 	}
 	o.Conn.sent(o.answers, o.Len(), unsent, memory)
 	o.Buf, o.Refs = nil, nil
+}
+
+// discard throws away what nobody will take any more. It counts the answers
+// among it.
+func (h *Hub) discard(c *Conn) {
+	h.unread[c.port].queued -= c.out.memory()
+	h.stats.Undelivered += uint64(c.out.answers)
+	if cap(c.out.buf) > 0 && cap(c.out.buf) <= maxKept {
+		h.recycle(c.out.buf[:0])
+	}
+	c.out = outbox{}
+	c.pin(0)
 }

@@ -12,7 +12,9 @@ import (
 // Command is one frame of a peer, decoded: a request for the core, or what is
 // to be replied without asking it.
 type Command struct {
-	Req wire.Request
+	// From is the peer.
+	From *Conn
+	Req  wire.Request
 	// Kept says that the body lies in memory that nobody writes to again.
 	Kept bool
 	// Refuse is sent instead of asking the core.
@@ -42,20 +44,46 @@ func (m *Command) String() string {
 // Step carries out the commands of one connection, in order, under one lock.
 // The owner, if it is self, is not woken and must look for output itself.
 func (h *Hub) Step(c *Conn, cmds []Command, self *Sink) {
+	for i := range cmds {
+		cmds[i].From = c
+	}
 	now := h.clock()
 	h.lock()
-	h.run(now, c, cmds)
+	h.run(now, cmds)
 	h.unlock(self)
 }
 
-func (h *Hub) run(now int64, c *Conn, cmds []Command) {
+// Step carries out commands of the sink's connections, in order, under one lock. The
+// owner must look for output itself.
+func (s *Sink) Step(cmds []Command) {
+	now := s.hub.clock()
+	s.hub.lock()
+	s.hub.run(now, cmds)
+	s.hub.unlock(s)
+}
+
+// Round is Step, and moves the output of all connections of the sink to outs, under the
+// same lock.
+func (s *Sink) Round(cmds []Command, outs []Output) []Output {
+	h, now := s.hub, s.hub.clock()
+	h.lock()
+	h.run(now, cmds)
+	send := h.follow()
+	outs = s.take(outs)
+	h.release(s)
+	if send {
+		h.fleet.Send()
+	}
+	return outs
+}
+
+func (h *Hub) run(now int64, cmds []Command) {
 	defer h.guard()
 	for i := range cmds {
-		if c.gone {
-			break
+		if c := cmds[i].From; h.knows(c) {
+			h.doing = &cmds[i]
+			h.step(now, c, &cmds[i])
 		}
-		h.doing = &cmds[i]
-		h.step(now, c, &cmds[i])
 	}
 	h.doing = nil
 }
@@ -70,7 +98,7 @@ func (h *Hub) step(now int64, c *Conn, m *Command) {
 			h.dismiss(c, m.Refuse)
 		}
 	case m.Reply != nil:
-		if m.Owner != 0 && !c.gone {
+		if m.Owner != 0 && h.knows(c) {
 			h.core.SetOwner(c.peer, m.Owner)
 		}
 		h.append(c, m.Reply)
@@ -85,7 +113,7 @@ func (h *Hub) ask(now int64, c *Conn, m *Command) {
 	var fx []broker.Effect
 	switch r.Verb {
 	case wire.Submit:
-		if c.overflow {
+		if c.state == cut {
 			return
 		}
 		if c.waiting() > h.cfg.MaxOutbound/2 {
@@ -180,20 +208,25 @@ func (h *Hub) dismiss(c *Conn, why *wire.Error) {
 
 // finish has c closed behind its output, to which nothing is appended any more.
 func (h *Hub) finish(c *Conn) {
-	c.closing = true
-	h.leaving[c] = struct{}{}
-	h.mark(c)
-	h.tellEnd(c, false)
+	if c.state == open {
+		c.state = leaving
+		h.leaving[c] = struct{}{}
+		h.mark(c)
+	}
 }
 
 // Dismiss closes c behind an error frame and what else it is to be sent.
 func (h *Hub) Dismiss(c *Conn, why *wire.Error) {
 	h.lock()
-	if !c.gone {
+	h.refuseAndDismiss(c, why)
+	h.unlock(nil)
+}
+
+func (h *Hub) refuseAndDismiss(c *Conn, why *wire.Error) {
+	if c.state == open {
 		h.refuse(c, why)
 		h.dismiss(c, why)
 	}
-	h.unlock(nil)
 }
 
 // Send appends a whole frame to c's output.
@@ -204,179 +237,22 @@ func (h *Hub) Send(c *Conn, frame []byte) {
 }
 
 func (h *Hub) append(c *Conn, frame []byte) {
-	if c.closing || c.overflow || c.gone {
-		return
-	}
 	h.put(c, len(frame), func(o *outbox) { o.buf = append(o.buf, frame...) })
 }
 
 func (h *Hub) refuse(c *Conn, e *wire.Error) {
-	if c.closing || c.overflow || c.gone {
+	if c.state != open {
 		return
 	}
 	h.stats.Errors[e.Code]++
 	h.put(c, len(e.Reason)+len(e.ID), func(o *outbox) { o.buf = wire.AppendError(o.buf, e.Code, e.Reason, e.ID) })
 }
 
-// refBody is the length from which a body that is kept is referred to instead
-// of copied.
-const refBody = 128 << 10
-
-// apply appends each effect to its peer's output.
-func (h *Hub) apply(fx []broker.Effect) {
-	for i := range fx {
-		e := &fx[i]
-		c := h.find(e.Peer)
-		if c == nil && h.fleet != nil && h.fleet.Effect(e) {
-			continue
-		}
-		if c == nil || c.closing || c.overflow {
-			if e.Op == broker.OpResult {
-				h.stats.Undelivered++
-			}
-			continue
-		}
-		reason := ""
-		switch e.Op {
-		case broker.OpProgress:
-			if c.waiting() > h.cfg.MaxOutbound/2 {
-				h.stats.Dropped++
-				continue
-			}
-		case broker.OpClose:
-			h.finish(c)
-			h.late = append(h.late, c)
-			continue
-		case broker.OpRefuse, broker.OpEnd:
-			h.stats.Errors[codes[e.Code]]++
-			reason = Words(e.Reason)
-		case broker.OpJob:
-			if e.Spent {
-				c.spent.Store(true)
-			}
-		}
-		n := len(e.ID) + len(e.Type) + len(e.Headers) + len(reason)
-		refer := e.Kept && len(e.Body) >= refBody
-		if !refer {
-			n += len(e.Body)
-		}
-		h.put(c, n, func(o *outbox) {
-			o.effect(e, reason, refer)
-			if e.Outcome != 0 {
-				o.outcomes = append(o.outcomes, outcome{no: e.Outcome, end: uint64(o.size())})
-			}
-		})
-	}
-}
-
-// effect encodes e, with its reason in words; its body is referred to or copied.
-func (o *outbox) effect(e *broker.Effect, reason string, refer bool) {
-	switch e.Op {
-	case broker.OpOK:
-		if e.State != 0 {
-			o.buf = wire.AppendAttached(o.buf, e.ID, e.State.String())
-		} else if e.ID != nil {
-			o.buf = wire.AppendOKID(o.buf, e.ID)
-		} else {
-			o.buf = wire.AppendOK(o.buf)
-		}
-	case broker.OpJob:
-		if refer {
-			o.refer(wire.AppendJobHead(o.buf, e.ID, e.Type, e.Headers, len(e.Body)), e.Body)
-		} else {
-			o.buf = wire.AppendJob(o.buf, e.ID, e.Type, e.Headers, e.Body)
-		}
-	case broker.OpResult:
-		o.answers++
-		if refer {
-			o.refer(wire.AppendResultHead(o.buf, e.ID, len(e.Body)), e.Body)
-		} else {
-			o.buf = wire.AppendResult(o.buf, e.ID, e.Body)
-		}
-	case broker.OpProgress:
-		if refer {
-			o.refer(wire.AppendProgressHead(o.buf, e.ID, len(e.Body)), e.Body)
-		} else {
-			o.buf = wire.AppendProgress(o.buf, e.ID, e.Body)
-		}
-	case broker.OpCancel:
-		o.buf = wire.AppendCancel(o.buf, e.ID)
-	case broker.OpRefuse, broker.OpEnd:
-		if cause := causes[e.Code]; cause != "" {
-			o.buf = wire.AppendJobFailed(o.buf, reason, cause, e.Delay/1e6, e.ID)
-			return
-		}
-		o.buf = wire.AppendError(o.buf, codes[e.Code], reason, e.ID)
-	}
-}
-
-func (o *outbox) refer(buf, body []byte) {
-	o.refs = append(o.refs, Ref{At: len(buf), Body: body})
-	o.large += len(body)
-	o.buf = append(buf, wire.BodyEnd)
-}
-
-// frameSlack is more than a frame has beside id, type, reason and body.
-const frameSlack = 64
-
-// put appends one frame to c's output, whole: the only way in. What decides
-// whether c gets the frame comes before it, so that no branch can leave c with
-// a buffer that somebody else is given. n is about the frame's length, encode
-// appends exactly one frame.
-//
-// It gives c up if more than it may have was waiting before: the frame that
-// passes the limit still fits, or a big job would cost every worker its
-// connection.
-func (h *Hub) put(c *Conn, n int, encode func(o *outbox)) {
-	before, memory := c.waiting(), c.out.memory()
-	h.grow(&c.out, n+frameSlack)
-	encode(&c.out)
-	h.stats.FramesOut++
-	h.mark(c)
-	if grown := c.out.memory() - memory; grown != 0 {
-		h.unread[c.port].queued += grown
-		h.shed()
-	}
-	if before > h.cfg.MaxOutbound && !c.overflow {
-		h.giveUp(c)
-	}
-}
-
-// grow makes room for n bytes more in o. It grows by fours, from a size on that
-// counts by halves, and what it outgrows is used again.
-func (h *Hub) grow(o *outbox, n int) {
-	b := o.buf
-	need := len(b) + n
-	switch {
-	case need <= cap(b):
-	case b == nil:
-		o.buf = h.blank(max(need, minBlank))
-	default:
-		more := 3 * cap(b)
-		if cap(b) >= largeBuf {
-			more = cap(b) / 2
-		}
-		o.buf = append(h.blank(max(need, cap(b)+more)), b...)
-		h.recycle(b[:0])
-	}
-}
-
-// largeBuf is the buffer from which on output grows by halves, in bytes.
-const largeBuf = 256 << 10
-
 // giveUp closes a connection that does not read.
 func (h *Hub) giveUp(c *Conn) {
-	c.overflow = true
+	c.state = cut
 	h.discard(c)
 	h.mark(c)
 	h.stats.Overflows++
 	h.late = append(h.late, c)
-	h.tellEnd(c, true)
-}
-
-// tellEnd has an owner that may block told that c is to be closed.
-func (h *Hub) tellEnd(c *Conn, atOnce bool) {
-	if c.sink.owner.Ends != nil {
-		h.ends = append(h.ends, end{c, atOnce})
-	}
 }

@@ -19,24 +19,25 @@ type Call struct {
 		Delayed  bool
 	}
 
-	*session
-	sink *hub.Sink
-	wake chan struct{}
-	dec  wire.ClientDecoder
-	out  hub.Output // taken, and perhaps not given back
-	at   int        // where in it the next frame begins
+	srv   *Server
+	grant *guard.Grant
+	peer  *hub.Conn
+	sink  *hub.Sink
+	wake  chan struct{}
+	dec   wire.ClientDecoder
+	out   hub.Output // taken, and perhaps not given back
+	at    int        // where in it the next frame begins
 }
 
 // Call lets a submitter in, who is what the grant says. It has to be closed.
 func (s *Server) Call(g *guard.Grant, remote, client string) *Call {
-	c := &Call{session: &session{srv: s, port: wire.SubmitPort, grant: g}, wake: make(chan struct{}, 1)}
-	woken := func() { notify(c.wake) }
-	c.sink = s.hub.NewSink(hub.Owner{Wake: woken, Ends: func(*hub.Conn, bool) { woken() }})
-	c.conn = s.hub.Open(wire.SubmitPort, c.sink, c.session, remote)
-	c.conn.SetClient(brief([]byte(client), maxClient))
+	c := &Call{srv: s, grant: g, wake: make(chan struct{}, 1)}
+	c.sink = s.hub.NewSink(hub.Owner{Wake: func() { notify(c.wake) }})
+	c.peer = s.hub.Open(wire.SubmitPort, c.sink, c, remote)
+	c.peer.SetClient(brief([]byte(client), maxClient))
 	if g != nil {
 		s.hub.Do(func(b *broker.Broker, _ int64) []broker.Effect {
-			b.SetOwner(c.conn.Peer(), g.Owner())
+			b.SetOwner(c.peer.Peer(), g.Owner())
 			return nil
 		})
 	}
@@ -49,15 +50,15 @@ func (c *Call) Submit(payload []byte) *wire.Error {
 	s := c.srv
 	d := wire.Decoder{DefaultType: s.defaultType, MaxGroups: s.opt.MaxJobGroups}
 	m := hub.Command{Kept: true}
-	if err := c.decode(&d, &m, payload); err != nil {
+	if err := decode(&d, &m, payload, c.peer); err != nil {
 		return err
 	}
-	if err := c.allowed(submit, m.Req.Type, m.Req.ID); err != nil {
+	if err := permit(c.grant, &m); err != nil {
 		return err
 	}
 	c.Job.ID, c.Job.Type = wire.Value(m.Req.ID), wire.Value(m.Req.Type)
 	c.Job.Delayed = m.Req.DelayMS > 0
-	s.hub.Step(c.conn, []hub.Command{m}, c.sink)
+	s.hub.Step(c.peer, []hub.Command{m}, c.sink)
 	ev, err := c.next(context.Background())
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (c *Call) Answer(ctx context.Context) ([]byte, *wire.Error) {
 func (c *Call) Written() { c.sink.Done(&c.out, 0, 0) }
 
 // Close ends the call. A job that is neither detached nor kept ends with it.
-func (c *Call) Close() { c.closed() }
+func (c *Call) Close() { c.srv.hub.Gone(c.peer) }
 
 // next returns the next frame. Its error is that of ctx, without a code, or tells
 // that the broker has closed the connection.
@@ -133,7 +134,7 @@ func (c *Call) take(ctx context.Context) *wire.Error {
 	if c.out, c.at = outs[0], 0; c.out.Abort || len(c.out.Buf) == 0 {
 		return closed
 	}
-	c.conn.Writing(c.out.Len(), c.out.Len()) // whoever called goes on to do so
+	c.peer.Writing(c.out.Len(), c.out.Len()) // whoever called goes on to do so
 	return nil
 }
 

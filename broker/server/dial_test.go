@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
+	"gloom/broker/hub"
 	"gloom/wire"
 )
 
@@ -85,4 +87,39 @@ func TestDialGone(t *testing.T) {
 	second.send(`{"action":"join","type":"t"}`)
 	second.want("ok", true)
 	second.want("id", "a")
+}
+
+// TestSameIDAgain: by whatever transport, who has read a kept job's last frame may use
+// its id again at once, also when the connection is not new.
+func TestSameIDAgain(t *testing.T) {
+	t.Parallel()
+	for _, what := range transports {
+		s := begin(t, func(o *Options) {
+			if what == "TLS" {
+				secure(t, o)
+			}
+		})
+		submitter, worker := reach(t, s, what), within(t, s, wire.WorkerPort)
+		worker.send(`{"action":"join","type":"t"}`)
+		worker.want("ok", true)
+		for begun, i := time.Now(), 0; i < 20 || time.Since(begun) < 250*time.Millisecond; i++ {
+			submitter.send(`{"action":"submit","id":"a","type":"t","body":1,"keep_ms":60000}`)
+			if m, err := submitter.next(); err != nil || m["ok"] != true {
+				t.Fatalf("%s: submit %d got %v, %v", what, i, m, err)
+			}
+			worker.want("id", "a")
+			worker.send(`{"action":"respond","body":2}`)
+			worker.want("ok", true)
+			submitter.want("id", "a")
+		}
+		until(t, "nobody is taken for one that does not read", func() bool {
+			stuck := 0
+			s.Hub().Each(func(c *hub.Conn) {
+				if c.Stuck(s.Hub().Now()) > 0 {
+					stuck++
+				}
+			})
+			return stuck == 0
+		})
+	}
 }

@@ -8,15 +8,22 @@ import (
 	"gloom/broker/hub"
 )
 
-// loop is an event loop. It works in rounds: it waits until connections are ready,
+// loop is an event loop. It works in rounds: it waits until sockets are ready,
 // reads from each of them, has the hub step with all that was read, and writes what
-// follows from it, once per connection. All its fields belong to whoever has the
-// poller's turn: the loop's goroutine or, while that waits, who writes instead.
+// follows from it, once per connection. Streams hand in what they have read.
+//
+// A job's way: ready, read (bytes); decode, conn.received, input.next (frames); conn.take,
+// conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
+// writeOne, conn.write, source.send (bytes).
+//
+// All its fields, and its connections, belong to whoever has the poller's turn: the
+// loop's goroutine or, while that waits, who writes instead or brings what a stream read.
 type loop struct {
 	srv    *Server
 	all    *loops
 	poller *poller
-	conns  []*plain // by descriptor
+	conns  []*conn // by descriptor; streams have none
+	paused map[*conn]struct{}
 	sink   *hub.Sink
 	batch  *batch
 
@@ -27,7 +34,8 @@ type loop struct {
 	// direct is how many bytes were read to where they belong instead, stepped how
 	// many the steps of this round have dealt with.
 	direct, stepped int
-	rests           [][]byte // spare memory for beginnings of frames
+	// pool is for what of frames has to wait, pieces for output that does.
+	pool, pieces pool
 
 	// cut counts the turns that were used up in this round, crowd those of the round
 	// before.
@@ -42,14 +50,15 @@ type loop struct {
 	round     func()
 	scheduled bool
 
-	stepping, writing bool
+	inHand bool // what was read, or what is to be written, is gone through
+	owes   bool // the hub has stepped since output was taken
 	// gone are closed connections that the hub is to hear of.
-	gone []*plain
+	gone []*conn
 }
 
 // portion is what one read of a connection brought: loop.in[from:to].
 type portion struct {
-	p        *plain
+	c        *conn
 	from, to int
 }
 
@@ -70,9 +79,9 @@ const (
 func (lp *loop) run() {
 	lp.poller.wait(lp.ready)
 	lp.poller.turn.Lock()
-	for _, p := range lp.conns {
-		if p != nil {
-			lp.close(p)
+	for _, c := range lp.conns {
+		if c != nil {
+			lp.close(c)
 		}
 	}
 	lp.poller.close()
@@ -89,43 +98,40 @@ func (lp *loop) ready(fd int, ev events) {
 	if fd >= len(lp.conns) || lp.conns[fd] == nil {
 		return // closed earlier in this round
 	}
-	p := lp.conns[fd]
-	if p.held.n > 0 && ev&writable != 0 {
-		p.writeOn()
+	c := lp.conns[fd]
+	if c.out.n > 0 && ev&writable != 0 {
+		c.writeOn()
 	}
-	if ev&(readable|ended) != 0 || p.more {
-		lp.read(p, ev&ended != 0)
+	if ev&(readable|ended) != 0 || c.reading == forTurn {
+		lp.read(c, fd, ev&ended != 0)
 	}
 }
 
 // read reads once. What it brings waits for the round's step with all else that was
 // read: between the system calls of a round, neither code nor data of ours would stay
 // in the processor's nearest caches.
-func (lp *loop) read(p *plain, ended bool) {
+func (lp *loop) read(c *conn, fd int, ended bool) {
 	// What was read before belongs in front of what is read to its place now.
-	if len(lp.in)-lp.used-lp.direct < leastRead || p.big.size > 0 && p.put {
+	if len(lp.in)-lp.used-lp.direct < leastRead || c.put && c.in.big() {
 		if lp.step(); lp.stepped >= mostRound {
 			lp.flush()
 		}
 	}
-	if p.big.busy || p.gone() {
-		return // resumed asks for it again
-	}
-	if p.more {
-		if !p.put {
-			p.put = true
-			lp.reads = append(lp.reads, portion{p, lp.used, lp.used})
-			lp.afterRead()
+	switch {
+	case c.state == closed || c.reading == aside: // which asks for it again
+		return
+	case c.reading == forTurn:
+		if !c.put {
+			lp.put(c, 0)
 		}
 		return
-	}
-	if p.conn.Clogged() && !p.closing {
-		p.paused.Store(true)
+	case c.peer.Clogged() && c.state < draining:
+		c.pause()
 		return
 	}
-	into, room := p.big.spare(), lp.in[lp.used:]
-	if p.bite > 0 && len(room) > p.bite {
-		room = room[:p.bite]
+	into, room := c.in.spare(), lp.in[lp.used:]
+	if c.bite > 0 && len(room) > c.bite {
+		room = room[:c.bite]
 	}
 	if most := max(leastLeft, leftBehind/(1+lp.crowd)); len(room) > most {
 		room = room[:most]
@@ -136,39 +142,65 @@ func (lp *loop) read(p *plain, ended bool) {
 	var n int
 	var errno unix.Errno
 	if len(into) > 0 {
-		n, errno = receiveTwo(p.fd, into, room)
+		n, errno = receiveTwo(fd, into, room)
 	} else {
-		n, errno = receive(p.fd, room)
+		n, errno = receive(fd, room)
 	}
 	switch {
 	case errno == unix.EAGAIN:
 		return
 	case errno == unix.EINTR:
-		lp.poller.again(p.fd)
+		c.src.again()
 		return
 	case errno != 0:
-		lp.close(p)
+		lp.close(c)
 		return
 	case n == 0:
 		lp.flush() // it may still read what its last frames get
-		lp.close(p)
+		lp.close(c)
 		return
 	}
 	if n == len(into)+len(room) || ended {
-		lp.poller.again(p.fd) // there may be more, which would not be told
+		c.src.again() // there may be more, which would not be told
 	}
-	if p.beat > 0 {
-		p.heard.Store(lp.srv.hub.Now())
+	if c.beat > 0 {
+		c.heard = lp.srv.hub.Now()
 	}
 	if len(into) > 0 {
 		k := min(n, len(into))
-		p.big.filled(k)
+		c.in.filled(k)
 		lp.srv.bytesIn.Add(uint64(k))
 		n -= k
 		lp.direct += k
 	}
-	p.put = true
-	lp.reads = append(lp.reads, portion{p, lp.used, lp.used + n})
+	lp.put(c, n)
+}
+
+// arrived is how a stream's connection comes to its turn: with what was read, if
+// anything was, and the error after it.
+func (lp *loop) arrived(c *conn, data []byte, err error) {
+	if c.state == closed {
+		return
+	}
+	if c.reading == ready || c.reading == forTurn {
+		if len(data) > 0 && c.beat > 0 {
+			c.heard = lp.srv.hub.Now()
+		}
+		lp.turn(c, crowded)
+		c.received(data)
+	}
+	lp.flushOwed()
+	if err != nil {
+		lp.close(c)
+	} else if c.reading == ready && c.state < draining && c.peer.Clogged() {
+		c.pause()
+	}
+}
+
+// put has n bytes that were read carried out, at once or at the end of the round.
+func (lp *loop) put(c *conn, n int) {
+	c.put = true
+	lp.reads = append(lp.reads, portion{c, lp.used, lp.used + n})
 	lp.used += n
 	lp.afterRead()
 }
@@ -199,52 +231,77 @@ func (lp *loop) endRound() {
 // flush has all that was read carried out, and writes the output of all the
 // loop's connections.
 func (lp *loop) flush() {
-	lp.step()
+	lp.decode()
 	lp.stepped = 0
 	lp.crowd, lp.cut, lp.batch.end = lp.cut, 0, math.MaxInt64
 	lp.write()
 }
 
+// flushOwed flushes, if there is something to carry out or to be written.
+func (lp *loop) flushOwed() {
+	if lp.owes || lp.batch.n > 0 {
+		lp.flush()
+	}
+}
+
 // step has the hub carry out all that was read.
 func (lp *loop) step() {
-	lp.stepping = true
-	for i := range lp.reads {
-		r := &lp.reads[i]
-		r.p.put = false
-		if !r.p.gone() {
-			lp.turn(r.p)
-			r.p.received(lp.in[r.from:r.to])
-		}
-		r.p = nil
-	}
-	lp.stepped += lp.used + lp.direct
-	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
-	lp.stepping = false
+	lp.decode()
+	lp.carryOut()
 	lp.tellGone()
 }
 
-// turn begins p's turn, in which crowd decides what p may do on the loop.
-func (lp *loop) turn(p *plain) {
+// carryOut has the hub carry out what the batch has gathered.
+func (lp *loop) carryOut() {
+	if lp.batch.n > 0 {
+		lp.owes = true
+		lp.sink.Step(lp.batch.cmd[:lp.batch.n])
+		lp.batch.done()
+	}
+}
+
+// decode makes commands of all that was read.
+func (lp *loop) decode() {
+	lp.inHand = true
+	for i := range lp.reads {
+		r := &lp.reads[i]
+		r.c.put = false
+		if r.c.state < closed {
+			lp.turn(r.c, 0)
+			r.c.received(lp.in[r.from:r.to])
+		}
+		r.c = nil
+	}
+	lp.stepped += lp.used + lp.direct
+	lp.reads, lp.used, lp.direct = lp.reads[:0], 0, 0
+	lp.inHand = false
+}
+
+// turn begins c's turn, in which the crowd, at least so large, decides what c may do on
+// the loop.
+func (lp *loop) turn(c *conn, least int) {
 	now := lp.srv.hub.Now()
 	if now >= lp.batch.end {
 		lp.cut++ // whose turn was before
 	}
-	crowd := max(lp.cut, lp.crowd)
-	if p.big.most = giantFrom; crowd > 1 {
-		p.big.most = bigFrame
+	crowd := max(lp.cut, lp.crowd, least)
+	if c.in.most = giantFrom; crowd > 1 {
+		c.in.most = bigFrame
 	}
 	lp.batch.turn(now, crowd)
 }
 
-// write writes what there is for the loop's connections.
+// write has the hub carry out what is left, and writes what there is for the loop's
+// connections.
 func (lp *loop) write() {
-	lp.writing = true
-	lp.outs = lp.sink.Take(lp.outs[:0])
+	lp.inHand, lp.owes = true, false
+	lp.outs = lp.sink.Round(lp.batch.cmd[:lp.batch.n], lp.outs[:0])
+	lp.batch.done()
 	for i := range lp.outs {
 		lp.writeOne(&lp.outs[i])
 		lp.outs[i] = hub.Output{}
 	}
-	lp.writing = false
+	lp.inHand = false
 	lp.tellGone()
 }
 
@@ -259,69 +316,74 @@ func (lp *loop) writeInstead() bool {
 }
 
 func (lp *loop) writeOne(o *hub.Output) {
-	p := o.Conn.Owner.(*plain)
-	if p.gone() {
+	c := o.Conn.Owner.(*conn)
+	switch {
+	case c.state == closed:
 		lp.sink.Done(o, o.Len(), 0)
-		return
+	case o.Abort:
+		lp.srv.log.Warn().Str("peer", c.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
+		lp.close(c)
+	default:
+		c.write(o)
 	}
-	if o.Abort {
-		lp.srv.log.Warn().Str("peer", p.remote).Int("max_outbound", lp.srv.opt.MaxOutbound).Msg("closed a connection that does not read")
-		lp.close(p)
-		return
+}
+
+// wrote goes on with a stream's connection, of whose output n bytes have been written.
+func (lp *loop) wrote(c *conn, n int, err error) {
+	switch {
+	case c.state == closed:
+	case err != nil:
+		lp.close(c)
+	default:
+		c.out.wrote(n)
+		c.peer.SetHeld(c.out.n, c.out.memory)
+		c.writeOn()
 	}
-	lp.srv.bytesOut.Add(uint64(o.Len()))
-	unsent := p.write(o)
-	closing := o.Close
-	lp.sink.Done(o, unsent, p.held.memory)
-	if closing && !p.gone() {
-		p.linger()
+}
+
+// sweep looks after those who have too much to read for their frames to be read.
+func (lp *loop) sweep() {
+	now := lp.srv.hub.Now()
+	for c := range lp.paused {
+		if c.peer.Stuck(now) > stuckTime {
+			lp.srv.log.Warn().Str("peer", c.remote).Msg("closed a connection that does not read")
+			lp.close(c)
+		} else if !c.peer.Clogged() {
+			c.goOn()
+		}
 	}
 }
 
 // admit lets a connection in.
-func (lp *loop) admit(p *plain) {
-	if err := lp.poller.add(p.fd); err != nil {
-		_ = unix.Close(p.fd)
-		lp.srv.conns.Add(-1)
-		lp.srv.acceptErrors.Add(1)
-		lp.srv.log.Warn().Err(err).Msg("cannot serve a connection")
-		return
-	}
-	for len(lp.conns) <= p.fd {
-		lp.conns = append(lp.conns, nil)
-	}
-	lp.conns[p.fd] = p
-	p.conn = lp.srv.hub.Open(p.port, lp.sink, p, p.remote)
-	p.opened()
+func (lp *loop) admit(c *conn) {
+	c.peer = lp.srv.hub.Open(c.port, lp.sink, c, c.remote)
+	c.opened()
 }
 
 // close closes a connection. What it sent before is carried out.
-func (lp *loop) close(p *plain) {
-	if !lp.stepping {
+func (lp *loop) close(c *conn) {
+	if !lp.inHand {
 		lp.step()
 	}
-	if p.gone() {
+	if c.state == closed {
 		return
 	}
-	fd := p.fd
-	lp.conns[fd] = nil
-	lp.poller.remove(fd)
-	_ = unix.Close(fd)
-	p.forget()
-	lp.gone = append(lp.gone, p)
+	c.src.close()
+	c.forget()
+	lp.gone = append(lp.gone, c)
 	lp.tellGone()
 }
 
 // tellGone tells the hub of the connections that have closed, unless the loop has
 // its output in hand.
 func (lp *loop) tellGone() {
-	if lp.stepping || lp.writing {
+	if lp.inHand {
 		return
 	}
 	for len(lp.gone) > 0 {
-		p := lp.gone[len(lp.gone)-1]
+		c := lp.gone[len(lp.gone)-1]
 		lp.gone = lp.gone[:len(lp.gone)-1]
-		p.closed()
-		lp.srv.conns.Add(-1)
+		lp.srv.hub.Gone(c.peer)
+		c.src.gone()
 	}
 }

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"gloom/broker"
 	"gloom/broker/hub"
@@ -24,11 +26,11 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	p.want("ok", true)
 	var peer broker.Peer
 	var lp *loop
-	s.Hub().Each(func(c *hub.Conn) { peer, lp = c.Peer(), c.Owner.(*plain).loop })
+	s.Hub().Each(func(c *hub.Conn) { peer, lp = c.Peer(), c.Owner.(*conn).loop })
 
 	reached, on := make(chan struct{}), make(chan struct{})
 	slow := s.Hub().NewSink(hub.Owner{Write: func() bool { close(reached); <-on; return true }})
-	other := s.Hub().Open(wire.SubmitPort, slow, &session{srv: s}, "")
+	other := s.Hub().Open(wire.SubmitPort, slow, nil, "")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -47,4 +49,43 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 	p.want("id", "y")
 	p.want("ok", true)
 	<-done
+}
+
+// TestNothingTaken: a worker whose socket took nothing of an output is handed no more
+// for that: it may be lost.
+func TestNothingTaken(t *testing.T) {
+	s := begin(t, func(o *Options) { o.MaxOutbound = 8000 })
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[0])
+	defer unix.Close(fds[1])
+	lp := &loop{srv: s, batch: s.newBatch(), conns: make([]*conn, fds[0]+1)}
+	lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
+	w := lp.newConn(&socket{lp, fds[0]}, wire.WorkerPort, "test")
+	lp.conns[fds[0]] = w
+	lp.admit(w)
+	lp.turn(w, 0)
+	w.received(frame(`{"action":"join","type":"t","prefetch":9}`))
+	submitter := dial(t, s.SubmitAddr())
+	body := strings.Repeat("x", 1500)
+	submit := func(id string) {
+		submitter.send(`{"action":"submit","id":%q,"type":"t","body":"%s"}`, id, body)
+		submitter.want("ok", true)
+		lp.write()
+	}
+	lp.write()
+	submit("a")
+	submit("b")
+	for junk, errno := make([]byte, 1<<10), error(nil); errno == nil; {
+		_, errno = send(fds[0], junk)
+	}
+	submit("c")
+	submit("d")
+	s.Hub().View(func(b *broker.Broker, _ int64) {
+		if n := b.Totals().Running; n != 3 {
+			t.Errorf("%d jobs are out, want 3: with them the worker has used up its credit", n)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -69,7 +68,7 @@ func (s *Server) newLoops() (*loops, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
-		lp := &loop{srv: s, all: l, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), iov: make([][]byte, 0, maxParts)}
+		lp := &loop{srv: s, all: l, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), paused: map[*conn]struct{}{}, iov: make([][]byte, 0, maxParts)}
 		lp.round = lp.endRound
 		lp.sink = s.hub.NewSink(hub.Owner{
 			Wake: func() {
@@ -96,27 +95,40 @@ func (l *loops) stop() error {
 	return nil
 }
 
+// pick returns the loop that is to have the next connection.
+func (l *loops) pick() *loop { return l.all[int(l.next.Add(1))%len(l.all)] }
+
+func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
+	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: &lp.pool, most: giantFrom}, out: backlog{pool: &lp.pieces}}
+}
+
 // enroll hands an accepted connection to a loop. It owns nc from now on.
 func (l *loops) enroll(s *Server, nc net.Conn, port wire.Port) error {
 	fd, err := descriptor(nc)
 	if err != nil {
 		return err
 	}
-	lp := l.all[int(l.next.Add(1))%len(l.all)]
-	p := &plain{session: session{srv: s, port: port, self: lp.sink, big: gathered{most: giantFrom}}, loop: lp, remote: remoteOf(nc)}
-	p.fd = fd
-	p.shut = func() { lp.poller.do(func() { lp.close(p) }) }
-	p.unpause = func() {
-		lp.poller.do(func() {
-			if !p.gone() {
-				p.goOn()
-			}
-		})
-	}
-	if !lp.poller.do(func() { lp.admit(p) }) {
+	lp := l.pick()
+	c := lp.newConn(&socket{lp, fd}, port, remoteOf(nc))
+	if !lp.poller.do(func() { lp.enroll(c, fd) }) {
 		return errors.Join(net.ErrClosed, unix.Close(fd))
 	}
 	return nil
+}
+
+func (lp *loop) enroll(c *conn, fd int) {
+	if err := lp.poller.add(fd); err != nil {
+		_ = unix.Close(fd)
+		lp.srv.conns.Add(-1)
+		lp.srv.acceptErrors.Add(1)
+		lp.srv.log.Warn().Err(err).Msg("cannot serve a connection")
+		return
+	}
+	for len(lp.conns) <= fd {
+		lp.conns = append(lp.conns, nil)
+	}
+	lp.conns[fd] = c
+	lp.admit(c)
 }
 
 // descriptor takes the descriptor out of an accepted connection. It does not
@@ -131,8 +143,15 @@ func descriptor(nc net.Conn) (fd int, err error) {
 	return fd, errors.Join(e, err)
 }
 
-// lagEvery is how often the loops' lag is looked at.
-const lagEvery = time.Second
+const (
+	// lagEvery is how often the loops' lag is looked at, sweepEvery how often
+	// connections are for what stands still.
+	lagEvery   = time.Second
+	sweepEvery = 3 * time.Second
+	// stuckTime is how long a connection whose frames are not read, since it has
+	// too much to read itself, may go on not reading.
+	stuckTime = 5 * time.Second
+)
 
 // watch measures how long a loop takes to get to a task put on it, and looks for
 // connections that stand still.
@@ -148,13 +167,17 @@ func (s *Server) watch() {
 		case <-sweep.C:
 			s.hub.ReadFirst(func(int64) { notify(read) })
 		case <-read:
-			s.sweep()
+			s.hub.Sweep()
+			for _, lp := range s.loops.all {
+				lp.poller.do(lp.sweep)
+			}
 		case <-lag.C:
 			for _, lp := range s.loops.all {
 				sent := time.Now()
 				lp.poller.do(func() {
 					s.lagged(time.Since(sent))
-					lp.rests = slices.Delete(lp.rests, 0, len(lp.rests)/2)
+					lp.pool.trim()
+					lp.pieces.trim()
 				})
 			}
 		}

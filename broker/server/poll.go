@@ -25,9 +25,10 @@ type poller struct {
 	// turn is held while an event is dealt with, a task is run, or what is done instead.
 	turn sync.Mutex
 	run  queue.Func // runTask
-	// mu keeps others from using a poller that has closed.
+	// mu keeps others from using a poller that has closed, which over tells.
 	mu     sync.RWMutex
 	closed bool
+	over   chan struct{}
 }
 
 // events is what has happened to a descriptor.
@@ -44,7 +45,7 @@ func openPoller() (*poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{epoll: epoll}
+	p := &poller{epoll: epoll, over: make(chan struct{})}
 	p.run = p.runTask
 	if p.mark, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return nil, errors.Join(err, epoll.Close())
@@ -117,9 +118,31 @@ func (p *poller) instead(f func() bool) bool {
 		return false
 	}
 	defer p.turn.Unlock()
-	p.mu.RLock()
-	defer p.mu.RUnlock()
 	return !p.closed && f()
+}
+
+// call runs f in the poller's turn and returns when it has run: here, as soon as the turn
+// is free, or, with last, by wait, behind what others want of it. Any goroutine may call
+// it that does not have the turn.
+func (p *poller) call(f func(), last bool) {
+	if last {
+		done := make(chan struct{})
+		if p.do(func() { f(); close(done) }) {
+			select {
+			case <-done:
+				return
+			case <-p.over:
+			}
+		}
+		select {
+		case <-done: // just before the end
+			return
+		default:
+		}
+	}
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	f()
 }
 
 func (p *poller) runTask(f any) error {
@@ -136,6 +159,7 @@ func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
+	close(p.over)
 	_ = unix.Close(p.mark)
 	_ = p.epoll.Close()
 }

@@ -22,15 +22,26 @@ import (
 	"gloom/broker/fleet/driver"
 	"gloom/broker/guard"
 	"gloom/broker/hub"
+	"gloom/broker/memory"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
+
+// Options are the settings of a broker.
+type Options = settings.Options
+
+// DefaultOptions are right for most.
+func DefaultOptions() Options { return settings.Default() }
+
+// OptionError names the flag whose value cannot be.
+type OptionError = settings.OptionError
 
 // Server is a running broker.
 type Server struct {
 	opt         Options
 	log         zerolog.Logger
 	hub         *hub.Hub
-	limits      *Limits
+	limits      *settings.Limits
 	loops       *loops
 	tokens      guard.Tokens
 	certs       *guard.Certificates // nil without TLS
@@ -49,8 +60,6 @@ type Server struct {
 	giants    chan struct{} // room for giant frames that are seen to beside the loops
 
 	conns        atomic.Int64
-	inbound      atomic.Int64  // bytes of frames not arrived whole
-	shedding     sync.Mutex    // who closes holders of unfinished frames
 	dropped      chan struct{} // a large unfinished frame is garbage
 	bytesIn      atomic.Uint64
 	bytesOut     atomic.Uint64
@@ -90,8 +99,8 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.batches.New = func() any { return s.newBatch() }
-	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread})
-	s.limits = newLimits(s.hub, opt.MaxTypes)
+	s.hub = hub.New(hub.Config{Core: coreConfig(&opt), MaxOutbound: opt.MaxOutbound, MaxUnread: opt.MaxUnread, MaxInbound: opt.MaxInbound})
+	s.limits = settings.NewLimits(s.hub, opt.MaxTypes)
 	if err := s.limits.Load(opt.Limits); err != nil {
 		return nil, fmt.Errorf("--limits %s: %w", opt.LimitsFile, err)
 	}
@@ -114,7 +123,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 		_ = s.Close()
 		return nil, err
 	}
-	s.wg.Go(s.giveBack)
+	s.wg.Go(func() { memory.GiveBack(s.stop, s.dropped, s.trim) })
 	s.wg.Go(s.watch)
 	return s, nil
 }
@@ -138,7 +147,7 @@ func coreConfig(opt *Options) broker.Config {
 		MaxBytes: opt.MaxBytes, MaxTypeBytes: opt.MaxTypeBytes, MaxSubmitterBytes: opt.MaxSubmitterBytes,
 		MaxTypes: opt.MaxTypes, MaxPairs: maxPairs, MaxGroups: opt.MaxGroups, IdleTypes: min(idleTypes, opt.MaxTypes), KeptTypes: min(keptTypes, opt.MaxTypes), Retries: opt.Retries,
 		DeadLetters: opt.DeadLetters, DeadBytes: opt.DeadBytes, DeadAge: opt.DeadAge,
-		Pages: mapped{}, Seed: binary.LittleEndian.Uint64(seed[:]),
+		Pages: memory.Pages{}, Seed: binary.LittleEndian.Uint64(seed[:]),
 	}
 }
 
@@ -172,7 +181,7 @@ func (s *Server) Fleet() *driver.Driver { return s.fleet }
 func (s *Server) Hub() *hub.Hub { return s.hub }
 
 // Limits are those of types and groups.
-func (s *Server) Limits() *Limits { return s.limits }
+func (s *Server) Limits() *settings.Limits { return s.limits }
 
 // Options are the options in force.
 func (s *Server) Options() Options { return s.opt }
@@ -320,6 +329,55 @@ func (s *Server) Close() error {
 // Done is closed when the broker is.
 func (s *Server) Done() <-chan struct{} { return s.stop }
 
+// Memory is what the hub and the server hold, in bytes.
+type Memory struct {
+	hub.Memory
+	Fleet int64 // what waits for other brokers, and is under way to them
+	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
+}
+
+// Memory returns what the hub and the server hold.
+func (s *Server) Memory() Memory {
+	m := Memory{Memory: s.hub.Memory(), TLS: int64(s.secure.count()) * tlsIdle}
+	if s.fleet != nil {
+		m.Fleet = s.fleet.Memory()
+	}
+	return m
+}
+
+// trim lets go of what is kept for use again.
+func (s *Server) trim() {
+	s.hub.Trim()
+	// What the last command emptied goes back with the next one.
+	s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
+}
+
+// httpBuffer is how many bytes of an answer the system may hold.
+const httpBuffer = 256 << 10
+
+// ServeHTTP serves operators with h on the HTTP address, if there is one.
+func (s *Server) ServeHTTP(h http.Handler) {
+	if s.httpLn == nil {
+		return
+	}
+	s.httpSrv = &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ConnState: guard.NewCrowd(s.opt.MaxHTTPConns, httpBuffer, s.log).Note,
+		ErrorLog:  guard.ErrorLog(s.log),
+	}
+	s.httpSrv.RegisterOnShutdown(sync.OnceFunc(func() { close(s.httpEnds) }))
+	s.wg.Go(func() {
+		if err := s.httpSrv.Serve(s.httpLn); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error().Err(err).Msg("the HTTP side has stopped")
+		}
+	})
+}
+
+// HTTPEnds is closed when requests that would go on for as long as their clients
+// are there should end.
+func (s *Server) HTTPEnds() <-chan struct{} { return s.httpEnds }
+
 // Counts are the server's own counts since the start, and what is open now.
 type Counts struct {
 	Conns, Inbound                       int64
@@ -331,7 +389,7 @@ type Counts struct {
 // Counts returns the server's own counts.
 func (s *Server) Counts() Counts {
 	return Counts{
-		Conns: s.conns.Load(), Inbound: s.inbound.Load(),
+		Conns: s.conns.Load(), Inbound: s.hub.Memory().Input,
 		BytesIn: s.bytesIn.Load(), BytesOut: s.bytesOut.Load(),
 		Accepted: s.accepted.Load(), RefusedConns: s.refusedConns.Load(),
 		AcceptErrors: s.acceptErrors.Load(), Unauthorized: s.unauthorized.Load(),

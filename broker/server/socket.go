@@ -6,6 +6,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// socket is the source of a connection that the loop reads and writes itself.
+type socket struct {
+	loop *loop
+	fd   int
+}
+
+func (s *socket) again() { s.loop.poller.again(s.fd) }
+
+func (s *socket) send(b []byte) (int, error) { return send(s.fd, b) }
+
+// writeTurn is how much of what is held back is written before others get their turn.
+const writeTurn = 1 << 20
+
+func (s *socket) drain(out *backlog) error {
+	peer, before := s.loop.conns[s.fd].peer, out.n
+	peer.Writing(out.n, out.n)
+	for turn := 0; out.n > 0; {
+		n, err := out.write(s.fd, writeTurn-turn, s.loop.iov[:0])
+		if refused(err) {
+			return err
+		}
+		if err == unix.EAGAIN {
+			break // it will be told when there is room
+		}
+		if turn += n; turn >= writeTurn {
+			s.again()
+			break
+		}
+	}
+	if out.n < before {
+		peer.SetHeld(out.n, out.memory)
+	} else {
+		peer.Writing(out.n, 0) // nothing was taken
+	}
+	return nil
+}
+
+func (s *socket) finish() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) }
+
+func (s *socket) close() {
+	s.loop.conns[s.fd] = nil
+	s.loop.poller.remove(s.fd)
+	_ = unix.Close(s.fd)
+}
+
+func (s *socket) gone() { s.loop.srv.conns.Add(-1) }
+
 // Most of the server's time is spent in receive and send. They are the
 // socket's own, not read and write, which are for files first and reach the
 // socket by a longer way. The scheduler is not told of them: they do not block.
@@ -45,6 +92,3 @@ func send(fd int, b []byte) (int, error) {
 	}
 	return int(n), nil
 }
-
-// refused tells whether a send has failed for good.
-func refused(err error) bool { return err != nil && err != unix.EAGAIN && err != unix.EINTR }

@@ -1,27 +1,123 @@
 package server
 
 import (
-	"errors"
-	"fmt"
-	"math"
+	"crypto/tls"
 	"net"
-	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
-	"gloom/broker/hub"
+	"golang.org/x/sys/unix"
+
 	"gloom/wire"
 )
 
-// stream is a connection that goroutines of its own serve, as no event loop can.
-type stream interface {
+// stream is the source of a connection that no event loop can read and write: TLS, or
+// one within the process. One goroutine reads, another writes; both come to the loop's
+// turn with what they have done.
+type stream struct {
+	duplex
+	raw  net.Conn // below TLS
+	conn *conn
+	turn chan struct{} // the connection comes to its turn again
+	out  chan []byte   // a piece that is to be written; nil: nothing follows
+}
+
+// duplex is a connection whose directions end apart.
+type duplex interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// atATime is how many bytes are written before the hub is told how many are left.
-const atATime = 256 << 10
+const (
+	// streamLeast is what an idle stream keeps to read into, streamMost what it reads
+	// into at the most, in bytes.
+	streamLeast = 4 << 10
+	streamMost  = 64 << 10
+	// streamPiece is how many bytes are written before the hub is told.
+	streamPiece = 256 << 10
+)
+
+// serveStream serves a connection to its end.
+func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
+	lp := s.loops.pick()
+	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan []byte, 1)}
+	st.conn = lp.newConn(st, port, remoteOf(raw))
+	lp.poller.call(func() { lp.admit(st.conn) }, false)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		st.write()
+	}()
+	st.read()
+	<-written
+}
+
+// read reads as long as the connection is to be read, and else waits for its turn.
+func (s *stream) read() {
+	c, buf := s.conn, make([]byte, streamLeast)
+	n, err := s.Read(buf)
+	state, reading := open, ready
+	visit := func() {
+		c.loop.arrived(c, buf[:n], err)
+		state, reading = c.state, c.reading
+		if len(buf) > 4*streamLeast && c.in.held() == 0 {
+			buf = make([]byte, streamLeast)
+		} else if n == len(buf) && n < streamMost {
+			buf = make([]byte, 2*n)
+		}
+	}
+	for c.loop.poller.call(visit, false); state < closed; c.loop.poller.call(visit, reading == forTurn) {
+		if n = 0; reading == ready {
+			n, err = s.Read(buf)
+		} else {
+			<-s.turn
+		}
+	}
+}
+
+func (s *stream) write() {
+	for piece := range s.out {
+		if piece == nil {
+			_ = s.CloseWrite()
+			continue
+		}
+		_, err := s.Write(piece)
+		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s.conn, len(piece), err) }, false)
+	}
+}
+
+func (s *stream) again() { notify(s.turn) }
+
+func (s *stream) send([]byte) (int, error) { return 0, unix.EAGAIN }
+
+func (s *stream) drain(out *backlog) error {
+	var piece []byte
+	if out.flying == 0 {
+		piece = out.front(streamPiece)
+	}
+	s.conn.peer.Writing(out.n, out.flying)
+	if len(piece) > 0 {
+		s.out <- piece // nothing else is on its way
+	}
+	return nil
+}
+
+func (s *stream) finish() { s.out <- nil }
+
+func (s *stream) close() {
+	_ = s.raw.Close()
+	close(s.out)
+	notify(s.turn)
+}
+
+func (s *stream) gone() {}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
 
 // streams are open connections of a kind.
 type streams struct {
@@ -30,14 +126,10 @@ type streams struct {
 	closed bool
 }
 
-func (s *streams) add(c net.Conn) bool {
+// add takes a connection in, and calls start, unless all have been closed.
+func (s *streams) add(c net.Conn, start func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keep(c)
-}
-
-// keep is add with mu held.
-func (s *streams) keep(c net.Conn) bool {
 	if s.closed {
 		return false
 	}
@@ -45,6 +137,7 @@ func (s *streams) keep(c net.Conn) bool {
 		s.open = map[net.Conn]struct{}{}
 	}
 	s.open[c] = struct{}{}
+	start()
 	return true
 }
 
@@ -69,214 +162,54 @@ func (s *streams) count() int {
 	return len(s.open)
 }
 
-// serveStream serves a connection that has been let in: this goroutine reads,
-// another writes. Deadlines are set on raw.
-func (s *Server) serveStream(nc stream, raw net.Conn, port wire.Port) {
-	w := &streamWriter{srv: s, nc: nc, raw: raw, wake: make(chan struct{}, 1), done: make(chan struct{}), ended: make(chan struct{})}
-	p := &session{srv: s, port: port, big: gathered{most: math.MaxInt, slot: s.inSlot}, shut: func() { _ = raw.Close() }}
-	moved := make(chan struct{}, 1)
-	p.unpause = func() { notify(moved) }
-	w.wrote = p.unpause
-	w.sink = s.hub.NewSink(hub.Owner{
-		Wake: func() { notify(w.wake) },
-		// The writer may stand in a write that the peer does not read.
-		Ends: func(_ *hub.Conn, atOnce bool) {
-			if atOnce {
-				_ = raw.Close()
-				return
-			}
-			p.ending.Store(true)
-			_ = raw.SetReadDeadline(time.Now()) // the reader lets go of what it holds
-			_ = raw.SetWriteDeadline(time.Now().Add(lingerTime))
-		},
-	})
-	p.conn = s.hub.Open(port, w.sink, p, remoteOf(raw))
-	p.opened()
-	go w.run()
-	(&streamReader{srv: s, session: p, nc: nc, raw: raw, moved: moved, ended: w.ended}).run()
-	close(w.done)
-	_ = raw.Close()
-	<-w.ended
-	p.closed()
-}
+const (
+	// handshakeTime is how long a TLS handshake may take.
+	handshakeTime = 10 * time.Second
+	// tlsIdle is about what an idle TLS connection takes in all, in bytes. All
+	// together may take one part in tlsShare of MaxMemory.
+	tlsIdle  = 70 << 10
+	tlsShare = 8
+)
 
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// serveSecure serves a TLS connection.
+func (s *Server) serveSecure(raw net.Conn, port wire.Port) {
+	defer s.conns.Add(-1)
+	defer raw.Close()
+	if !s.secure.add(raw, func() {}) {
+		return
 	}
-}
-
-// streamReader feeds the session of one connection.
-type streamReader struct {
-	*session
-	srv   *Server
-	nc    stream
-	raw   net.Conn
-	moved chan struct{} // something that waited for the peer has been written
-	ended chan struct{} // the writer has ended
-	buf   []byte
-	// What comes while lingering is counted and thrown away.
-	lingering bool
-	thrown    int
-}
-
-// streamBuffer is what an idle connection keeps to read into, in bytes.
-const streamBuffer = 4 << 10
-
-func (r *streamReader) run() {
-	defer func() {
-		if e := recover(); e != nil {
-			r.srv.log.Error().Str("peer", r.conn.Remote).Bytes("stack", debug.Stack()).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
-		}
-	}()
-	r.buf = make([]byte, 0, streamBuffer)
-	for r.pause() {
-		if len(r.buf) == cap(r.buf) {
-			r.buf = append(make([]byte, 0, 2*cap(r.buf)), r.buf...)
-		}
-		n, err := r.nc.Read(r.buf[len(r.buf):cap(r.buf)])
-		if n > 0 && r.beat > 0 {
-			r.heard.Store(r.srv.hub.Now())
-		}
-		r.buf = r.buf[:len(r.buf)+n]
-		if !r.received(n) || err != nil && !r.outlives(err) {
-			return
-		}
-	}
-}
-
-// pause waits while the peer has too much to read. It returns false when the
-// connection has ended.
-func (r *streamReader) pause() bool {
-	for r.conn.Clogged() && !r.closing && !r.ending.Load() {
-		r.paused.Store(true)
-		select {
-		case <-r.ended:
-			return false
-		case <-r.moved:
-		}
-	}
-	if r.paused.Load() {
-		r.readAgain()
-	}
-	return true
-}
-
-// received carries out what has come, in turns, of which n bytes are new.
-func (r *streamReader) received(n int) bool {
-	if r.closing || r.ending.Load() {
-		r.closing, r.buf = true, r.buf[:0]
-		r.drop()
-		r.thrown += n
-		return r.thrown <= lingerBytes
-	}
-	b := r.srv.batches.Get().(*batch)
-	at, more := r.turn(b, r.buf)
-	for more {
-		var used int
-		slot := r.big.slot
-		r.big.slot = nil // it has one
-		slot(func() { used, more = r.turn(b, r.buf[at:]) })
-		r.big.slot = slot
-		at += used
-	}
-	r.srv.batches.Put(b)
-	left := r.buf[at:]
-	if cap(r.buf) > 4*streamBuffer && len(left) <= streamBuffer {
-		r.buf = make([]byte, 0, streamBuffer)
-	}
-	r.buf = append(r.buf[:0], left...)
-	if !r.closing && len(r.buf) > 0 {
-		r.count(cap(r.buf))
-	} else if !r.closing {
-		r.count(0)
-	}
-	return true
-}
-
-func (r *streamReader) turn(b *batch, data []byte) (used int, more bool) {
-	b.turn(r.srv.hub.Now(), crowded)
-	return r.take(b, data)
-}
-
-// outlives tells whether the connection goes on in spite of an error: when we
-// close it, it is read on for a while, so that the peer can read why.
-func (r *streamReader) outlives(err error) bool {
-	if !r.ending.Load() || r.lingering || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return false
-	}
-	r.lingering, r.closing = true, true
-	r.drop()
-	_ = r.raw.SetReadDeadline(time.Now().Add(lingerTime))
-	return true
-}
-
-// streamWriter writes the output of one connection.
-type streamWriter struct {
-	srv  *Server
-	nc   stream
-	raw  net.Conn
-	sink *hub.Sink
-	wake chan struct{}
-	done chan struct{}
-	// wrote is called when something has been written, ended is closed at the end.
-	wrote func()
-	ended chan struct{}
-}
-
-func (w *streamWriter) run() {
-	defer close(w.ended)
-	var outs []hub.Output
-	for {
-		select {
-		case <-w.done:
-			return
-		case <-w.wake:
-		}
-		outs = w.sink.Take(outs[:0])
-		for i := range outs {
-			if !w.write(&outs[i]) {
-				return
-			}
-			outs[i] = hub.Output{}
-		}
-	}
-}
-
-func (w *streamWriter) write(o *hub.Output) bool {
-	if o.Abort {
-		_ = w.raw.Close()
-		return false
-	}
-	n := o.Len()
-	w.srv.bytesOut.Add(uint64(n))
-	left := n
-	var err error
-	for _, part := range o.Parts(nil) {
-		for err == nil && len(part) > 0 {
-			k := min(len(part), atATime)
-			o.Conn.Writing(left, k)
-			_, err = w.nc.Write(part[:k])
-			w.wrote()
-			part = part[k:]
-			left -= k
-		}
-	}
-	unsent := 0
+	defer s.secure.remove(raw)
+	nc := tls.Server(raw, s.certs.Config())
+	late := s.hub.After(handshakeTime, func() { _ = raw.Close() })
+	err := nc.Handshake()
+	late.Stop()
 	if err != nil {
-		unsent = n
+		s.log.Info().Str("peer", remoteOf(raw)).Err(err).Msg("a TLS handshake failed")
+		return
 	}
-	closing := o.Close
-	w.sink.Done(o, unsent, 0)
-	w.wrote()
-	if err != nil {
-		_ = w.raw.Close()
-		return false
+	s.serveStream(nc, raw, port)
+}
+
+// pipe is the broker's end of a connection within the process.
+type pipe struct{ net.Conn }
+
+// CloseWrite closes both ways: what was written has been read.
+func (p pipe) CloseWrite() error { return p.Close() }
+
+// Dial connects to a port from within the process, without system calls: an event
+// loop that waits for events keeps a processor from the goroutines beside it. Such
+// connections take no descriptors and do not count against MaxConns. It returns
+// net.ErrClosed once the broker drains.
+func (s *Server) Dial(port wire.Port) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	start := func() {
+		s.wg.Go(func() {
+			defer s.within.remove(ours)
+			s.serveStream(pipe{ours}, ours, port)
+		})
 	}
-	if closing {
-		_ = w.nc.CloseWrite()
-		_ = w.raw.SetReadDeadline(time.Now().Add(lingerTime))
+	if s.draining.Load() || !s.within.add(ours, start) {
+		return nil, net.ErrClosed
 	}
-	return true
+	return theirs, nil
 }

@@ -10,15 +10,15 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 	"gloom/wire"
 )
 
 // readLimits reads a file of limits: a table types by name, a table groups by
 // pattern. Its error says which line is wrong.
-func readLimits(path string) (server.FileLimits, error) {
-	limits := server.FileLimits{Types: map[string]server.TypeSettings{}, Groups: map[string]broker.Rule{}}
+func readLimits(path string) (settings.FileLimits, error) {
+	limits := settings.FileLimits{Types: map[string]settings.TypeSettings{}, Groups: map[string]broker.Rule{}}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would keep us waiting
 		return limits, &cli.FileError{Path: path, Reason: "is no regular file"}
 	}
@@ -80,7 +80,7 @@ func atLine(path string, err error) error {
 	return err
 }
 
-func typeSettings(t *cli.File) (s server.TypeSettings, err error) {
+func typeSettings(t *cli.File) (s settings.TypeSettings, err error) {
 	if err := keys(t, "concurrency", "rate", "burst", "fair"); err != nil {
 		return s, err
 	}

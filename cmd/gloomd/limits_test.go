@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"gloom/broker"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 func limitsFile(t *testing.T, text string) string {
@@ -33,8 +33,8 @@ func fifo(t *testing.T) string {
 
 // TestLimitsSpellings: a file says the same in any of TOML's spellings.
 func TestLimitsSpellings(t *testing.T) {
-	want := server.FileLimits{
-		Types: map[string]server.TypeSettings{
+	want := settings.FileLimits{
+		Types: map[string]settings.TypeSettings{
 			"mail":    {Limits: broker.TypeLimits{Concurrency: 2, Rate: 5, Burst: 10}, Fair: true},
 			"a/b.c":   {Fair: true},
 			`\"say\"`: {Limits: broker.TypeLimits{Rate: 0.5}},

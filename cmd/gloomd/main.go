@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gloom/broker/admin"
+	"gloom/broker/memory"
 	"gloom/broker/server"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
@@ -62,7 +63,7 @@ func run(opt server.Options) error {
 		reload(srv, log, opt.LimitsFile)
 	})
 	defer signals.Close()
-	server.Pace(opt.MaxMemory)
+	memory.Pace(opt.MaxMemory)
 	if srv, err = server.Start(opt, log.Logger); err != nil {
 		return atLine(opt.LimitsFile, err)
 	}

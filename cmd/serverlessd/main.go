@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"gloom/broker/server"
+	"gloom/broker/memory"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/cmd/internal/door"
@@ -53,7 +53,7 @@ func run(opt *options) error {
 	if err != nil {
 		return err
 	}
-	server.Pace(0)
+	memory.Pace(0)
 	d, err := door.Listen(opt.door, log.Logger, true, web.ScopeNames...)
 	if err != nil {
 		return err

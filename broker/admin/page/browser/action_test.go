@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -192,7 +192,7 @@ func TestGroupActions(t *testing.T) {
 
 	// Over a rule of the file an operator's goes again, for good.
 	file := int64(5)
-	if err := w.srv.Limits().Load(server.FileLimits{Groups: map[string]broker.Rule{"tenant-*": {Concurrency: file}}}); err != nil {
+	if err := w.srv.Limits().Load(settings.FileLimits{Groups: map[string]broker.Rule{"tenant-*": {Concurrency: file}}}); err != nil {
 		t.Fatal(err)
 	}
 	b.sees("the file of limits")

@@ -1,4 +1,4 @@
-package server
+package settings
 
 import (
 	"errors"
@@ -50,7 +50,9 @@ type GroupRule struct {
 	Persisted bool
 }
 
-func newLimits(h *hub.Hub, most int) *Limits {
+// NewLimits returns limits that nobody has said anything of; operators may set
+// something of most types.
+func NewLimits(h *hub.Hub, most int) *Limits {
 	return &Limits{hub: h, most: most, rules: map[string]broker.Rule{}, limited: map[string]bool{}, fair: map[string]bool{}}
 }
 

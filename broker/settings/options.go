@@ -1,4 +1,6 @@
-package server
+// Package settings is what can be set on a broker: its options, and the limits of
+// types and groups that a file and operators give. Here they are judged.
+package settings
 
 import (
 	"fmt"
@@ -13,7 +15,7 @@ import (
 )
 
 // Options are everything that can be set on a broker. The zero value is not
-// usable; start from DefaultOptions.
+// usable; start from Default.
 type Options struct {
 	// SubmitAddr and WorkerAddr are where submitters and workers connect, each one
 	// address or several, separated by commas: "host:port" (port 0 takes a free
@@ -89,8 +91,8 @@ type Options struct {
 	Version string
 }
 
-// DefaultOptions are right for most.
-func DefaultOptions() Options {
+// Default is right for most.
+func Default() Options {
 	return Options{
 		SubmitAddr:        "127.0.0.1:9998",
 		WorkerAddr:        "127.0.0.1:9999",

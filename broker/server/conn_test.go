@@ -43,15 +43,11 @@ func TestPieces(t *testing.T) {
 	cut := 0
 	answers := func(most int) []byte {
 		s := begin(t, nil)
-		poller, err := openPoller()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer poller.close()
-		lp := &loop{srv: s, batch: s.newBatch(), poller: poller}
+		lp := &loop{srv: s, batch: s.newBatch()}
 		lp.sink = s.hub.NewSink(hub.Owner{Wake: func() {}})
-		p := &plain{session: session{srv: s, port: wire.SubmitPort, self: lp.sink, big: gathered{most: math.MaxInt}}, loop: lp}
-		p.conn = s.hub.Open(p.port, lp.sink, p, "test")
+		p := lp.newConn(nowhere{}, wire.SubmitPort, "test")
+		p.in.most = math.MaxInt
+		lp.admit(p)
 		var out []byte
 		for left := stream; len(left) > 0; {
 			n := min(1+rng.IntN(most), len(left))
@@ -62,18 +58,26 @@ func TestPieces(t *testing.T) {
 			p.received(left[:n])
 			left = left[n:]
 			// More may come before what has come is carried out, but not after all.
-			for ; p.more && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
+			for ; p.reading == forTurn && (len(left) == 0 || rng.IntN(3) > 0); cut++ {
 				lp.batch.turn(s.hub.Now()-int64(turnTime), 0) // it is over as soon as it begins
 				p.received(nil)
 			}
-			if cap(p.rest) > max(restKept, 2*len(p.rest)) {
-				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.rest), len(p.rest))
+			if cap(p.in.frame) > max(pieceKept, growth*len(p.in.frame)) {
+				t.Fatalf("%d bytes are kept for %d that have come of a frame", cap(p.in.frame), len(p.in.frame))
 			}
-			// What was carried out of rest, between two turns, is not needed any more.
-			want := int64(cap(p.big.buf) + min(cap(p.rest), 2*(len(p.rest)-p.at)))
-			if n := s.inbound.Load(); n != want {
+			if cap(p.in.waiting) > max(pieceKept, 2*len(p.in.waiting)) {
+				t.Fatalf("%d bytes are kept for %d that wait", cap(p.in.waiting), len(p.in.waiting))
+			}
+			// What was carried out of waiting, between two turns, is not needed any more.
+			want := int64(max(0, cap(p.in.frame)-wire.HeaderLen))
+			if !p.in.big() {
+				want = int64(min(cap(p.in.frame), 2*len(p.in.frame)))
+			}
+			want += int64(min(cap(p.in.waiting), 2*(len(p.in.waiting)-p.in.at)))
+			if n := s.Counts().Inbound; n != want {
 				t.Fatalf("%d bytes of unfinished frames are counted, there are %d", n, want)
 			}
+			lp.carryOut()
 			for _, o := range lp.sink.Take(nil) {
 				out = append(out, o.Buf...)
 				lp.sink.Done(&o, 0, 0)
@@ -94,6 +98,11 @@ func TestPieces(t *testing.T) {
 		t.Error("no turn was cut: this proves less than it should")
 	}
 }
+
+// nowhere is the source of a connection that the test reads.
+type nowhere struct{ source }
+
+func (nowhere) again() {}
 
 // TestLastWords: who says that nothing more will come still reads what its last
 // frames get.

@@ -13,6 +13,7 @@ import (
 	"gloom/broker"
 	"gloom/broker/hub"
 	"gloom/cmd/throwaway"
+	"gloom/wire"
 )
 
 // TestBytesIn: bytes are counted once, however they arrive.
@@ -116,45 +117,51 @@ func TestGather(t *testing.T) {
 			if announced/step > 200_000 {
 				continue
 			}
-			s := &session{srv: &Server{opt: DefaultOptions(), hub: hub.New(hub.Config{})}, big: gathered{most: math.MaxInt}}
-			header := binary.BigEndian.AppendUint32(nil, uint32(announced))
-			if !s.big.begin(header) {
+			in := input{most: math.MaxInt}
+			if payload, _, used, err := in.next(binary.BigEndian.AppendUint32(nil, uint32(announced)), announced); payload != nil || used != wire.HeaderLen || err != nil {
+				t.Fatalf("of the header %d bytes were used, %v", used, err)
+			}
+			if !in.big() {
 				t.Fatalf("a frame of %d bytes is no big one", announced)
 			}
-			came := len(header)
+			came := wire.HeaderLen
 			for left := announced; left > 0; {
 				// More may be there than belongs to this frame.
-				used := s.big.add(make([]byte, step))
-				if used != min(step, left) {
-					t.Fatalf("%d bytes of %d were used, %d are left of the frame", used, step, left)
+				payload, kept, used, err := in.next(make([]byte, step), announced)
+				if used != min(step, left) || err != nil {
+					t.Fatalf("%d bytes of %d were used, %d are left of the frame: %v", used, step, left, err)
 				}
 				came += used
-				left -= used
-				s.count(0)
-				if most := min(announced, growth*came); cap(s.big.buf) > most+64 {
-					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(s.big.buf))
+				if left -= used; left == 0 {
+					if len(payload) != announced || !kept {
+						t.Errorf("%d bytes of %d were assembled, in memory of their own: %t", len(payload), announced, kept)
+					}
+					if in.held() != 0 {
+						t.Errorf("%d bytes are held after all", in.held())
+					}
+					break
 				}
-				if n := s.srv.inbound.Load(); n != int64(cap(s.big.buf)) {
-					t.Fatalf("%d bytes are counted, %d allocated", n, cap(s.big.buf))
+				if most := min(wire.HeaderLen+announced, growth*came); cap(in.frame) > most+64 {
+					t.Fatalf("of %d bytes %d have come by %d, and %d are allocated", announced, came, step, cap(in.frame))
 				}
-			}
-			if len(s.big.buf) != announced {
-				t.Errorf("%d bytes of %d were gathered", len(s.big.buf), announced)
-			}
-			s.drop()
-			if s.big.buf != nil || s.srv.inbound.Load() != 0 {
-				t.Errorf("%d bytes are counted after all", s.srv.inbound.Load())
+				if n := in.held(); n != cap(in.frame)-wire.HeaderLen {
+					t.Fatalf("%d bytes are counted, %d allocated", n, cap(in.frame))
+				}
 			}
 		}
 	}
-	var g gathered
 	for _, n := range []int{0, 1, bigFrame} {
-		if g.begin(binary.BigEndian.AppendUint32(nil, uint32(n))) {
-			t.Errorf("a frame of %d bytes is gathered apart", n)
+		var in input
+		if _, _, _, err := in.next(binary.BigEndian.AppendUint32(nil, uint32(n)), 1<<20); in.big() || err != nil {
+			t.Errorf("a frame of %d bytes is assembled apart, %v", n, err)
 		}
 	}
-	if g.begin([]byte{1, 0, 0}) {
-		t.Error("a header that is not whole begins a frame")
+	var in input
+	if _, _, used, err := in.next([]byte{1, 0, 0}, 1<<20); used != 3 || in.big() || err != nil {
+		t.Errorf("of a header that is not whole %d bytes were used: %v", used, err)
+	}
+	if _, _, _, err := in.next([]byte{0}, 1<<20); err == nil {
+		t.Error("a frame that is too long was begun: its header came in two pieces")
 	}
 }
 
@@ -171,14 +178,14 @@ func TestBeatInAPause(t *testing.T) {
 	p := dial(t, s.WorkerAddr())
 	p.send(`{"action":"hello","heartbeat_ms":%d}`, beat.Milliseconds())
 	p.want("ok", true)
-	var own *session
-	s.Hub().Each(func(c *hub.Conn) { own = c.Owner.(owner).base() })
+	var own *conn
+	s.Hub().Each(func(c *hub.Conn) { own = c.Owner.(*conn) })
 	for end := time.Now().Add(3 * beat); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		own.paused.Store(true) // the sweep, which finds nothing waiting, ends it
+		own.loop.poller.call(func() { own.pause() }, false) // the sweep, which finds nothing waiting, ends it
 	}
 	if text := said.String(); strings.Contains(text, "two beats") {
 		t.Errorf("dropped in a pause:\n%s", text)
 	}
-	own.readAgain()
+	own.loop.poller.call(func() { own.goOn() }, false)
 	until(t, "it is dropped for its silence", func() bool { return s.Counts().Conns == 0 })
 }

@@ -1,4 +1,6 @@
-package server
+// Package memory is what the broker's process does about its memory, beside the limits:
+// pages that the collector does not look at, its pace, and giving back what is not needed.
+package memory
 
 import (
 	"os"
@@ -10,19 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"gloom/broker"
-	"gloom/broker/hub"
 )
 
-// mapped takes pages from the system, where the garbage collector does not
+// Pages takes pages from the system, where the garbage collector does not
 // look, and gives them back at once.
-type mapped struct{}
+type Pages struct{}
 
 // mappedBytes counts what the process holds of them.
 var mappedBytes atomic.Int64
 
-func (mapped) Get(n int) []byte {
+func (Pages) Get(n int) []byte {
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		panic("out of memory: mmap: " + err.Error())
@@ -31,26 +30,9 @@ func (mapped) Get(n int) []byte {
 	return m
 }
 
-func (mapped) Put(m []byte) {
+func (Pages) Put(m []byte) {
 	mappedBytes.Add(-int64(len(m)))
 	_ = unix.Munmap(m)
-}
-
-// Memory is what the hub and the server hold, in bytes.
-type Memory struct {
-	hub.Memory
-	Input int64 // frames that have not come whole
-	Fleet int64 // what waits for other brokers, and is under way to them
-	TLS   int64 // what TLS itself takes for its connections, as measured for idle ones
-}
-
-// Memory returns what the hub and the server hold.
-func (s *Server) Memory() Memory {
-	m := Memory{Memory: s.hub.Memory(), Input: s.inbound.Load(), TLS: int64(s.secure.count()) * tlsIdle}
-	if s.fleet != nil {
-		m.Fleet = s.fleet.Memory()
-	}
-	return m
 }
 
 const (
@@ -61,29 +43,29 @@ const (
 	dropPause = 100 * time.Millisecond
 )
 
-// giveBack returns memory that is not needed any more to the system. The
-// collector would keep it for as long as nothing else is allocated.
-func (s *Server) giveBack() {
+// GiveBack returns memory that is not needed any more to the system, until stop. The
+// collector would keep it for as long as nothing else is allocated. trim is called now
+// and then to let go of what is kept for use again; dropped tells that much has become
+// garbage at once.
+func GiveBack(stop, dropped <-chan struct{}, trim func()) {
 	before := heap()
 	t := time.NewTicker(givePeriod)
 	defer t.Stop()
 	for {
 		select {
-		case <-s.stop:
+		case <-stop:
 			return
-		case <-s.dropped:
+		case <-dropped:
 			runtime.GC()
 			select {
-			case <-s.stop:
+			case <-stop:
 				return
 			case <-time.After(dropPause):
 			}
 			continue
 		case <-t.C:
 		}
-		s.hub.Trim()
-		// What the last command emptied goes back with the next one.
-		s.hub.Do(func(c *broker.Broker, now int64) []broker.Effect { return c.Tick(now) })
+		trim()
 		now := heap()
 		if now.idle(before) {
 			debug.FreeOSMemory()

@@ -1,0 +1,86 @@
+package guard
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Crowd bounds the connections of operators. Who comes is always let in: where
+// there are too many, the one goes that has been without a request for longest, or
+// else at the same one. So whoever reads nothing keeps nobody out.
+type Crowd struct {
+	most   int
+	buffer int
+	log    zerolog.Logger
+
+	mu sync.Mutex
+	of map[net.Conn]standing
+}
+
+// NewCrowd returns a crowd of most connections, of an answer to each of which the system
+// may hold buffer bytes.
+func NewCrowd(most, buffer int, log zerolog.Logger) *Crowd {
+	return &Crowd{most: most, buffer: buffer, log: log, of: map[net.Conn]standing{}}
+}
+
+// standing is the state of a connection, and since when.
+type standing struct {
+	state http.ConnState
+	since time.Time
+}
+
+// before tells that a connection is to go before one that stands as o does.
+func (s standing) before(o standing) bool {
+	if busy := s.state == http.StateActive; busy != (o.state == http.StateActive) {
+		return !busy
+	}
+	return s.since.Before(o.since)
+}
+
+// Note is a ConnState of http.Server.
+func (c *Crowd) Note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch _, known := c.of[conn]; {
+	case state == http.StateClosed || state == http.StateHijacked:
+		delete(c.of, conn)
+	case state == http.StateNew:
+		if b, ok := below(conn).(interface{ SetWriteBuffer(int) error }); ok {
+			_ = b.SetWriteBuffer(c.buffer)
+		}
+		c.of[conn] = standing{state, time.Now()}
+	case known:
+		c.of[conn] = standing{state, time.Now()}
+	}
+	if len(c.of) <= c.most {
+		return
+	}
+	var first net.Conn
+	for other, s := range c.of {
+		if other != conn && (first == nil || s.before(c.of[first])) {
+			first = other
+		}
+	}
+	if c.of[first].state == http.StateActive {
+		c.log.Warn().Int("max_http_conns", c.most).Stringer("peer", first.RemoteAddr()).Msg("closed a connection in the middle of its request, for another one")
+	}
+	delete(c.of, first)
+	// What it has not read is thrown away.
+	if t, ok := below(first).(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = below(first).Close()
+}
+
+// below is what is below TLS.
+func below(conn net.Conn) net.Conn {
+	if t, ok := conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return conn
+}

@@ -1,0 +1,243 @@
+package hub
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"gloom/broker"
+	"gloom/wire"
+)
+
+// What peers make the broker hold beside jobs is bounded here: output that they have
+// not read (MaxUnread) and frames that have not come whole (MaxInbound). Where there is
+// too much of either, those who hold most of it for longest are closed, until an eighth
+// of the bound is free again.
+
+// unread is the memory of output that the peers of one port have not read. What
+// their outboxes hold is guarded by the hub's lock, what their owners took is not.
+type unread struct {
+	queued int64
+	taken  atomic.Int64
+}
+
+// partial is what a connection holds of frames that have not come whole. Its owner
+// writes it, anybody reads it.
+type partial struct {
+	bytes atomic.Int64 // counted in Hub.inbound
+	begun atomic.Int64 // when the frame began, on the hub's clock
+	moved atomic.Int64 // when the last of it came
+	frame uint64       // its number; of the owner only
+}
+
+// memory is what an outbox holds, in bytes: its buffer, full or not, and bodies.
+func (o *outbox) memory() int64 { return int64(cap(o.buf) + o.large) }
+
+// pin notes how much memory the output has that the owner took and not written.
+func (c *Conn) pin(n int64) { c.hub.unread[c.port].taken.Add(n - c.pinned.Swap(n)) }
+
+// queue counts what the outbox of c has grown by, and closes hoarders where there is
+// too much.
+func (h *Hub) queue(c *Conn, grown int64) {
+	h.unread[c.port].queued += grown
+	over, port := h.excess()
+	if over <= 0 || h.cfg.MaxUnread == 0 {
+		return
+	}
+	for _, v := range h.hoarders(over+h.cfg.MaxUnread/8, func(c *Conn) (bytes, since int64) {
+		if c.port != port {
+			return 0, 0
+		}
+		return c.out.memory() + c.pinned.Load(), c.since.Load()
+	}) {
+		h.giveUp(v.conn)
+	}
+}
+
+// excess is how much more than MaxUnread waits for peers to read it, and the port
+// whose peers have most of it. Bodies on their way to workers are held by their
+// jobs as well; only what goes beyond those is counted.
+func (h *Hub) excess() (over int64, port wire.Port) {
+	sum := func(p wire.Port) int64 { return h.unread[p].queued + h.unread[p].taken.Load() }
+	s, w := sum(wire.SubmitPort), max(0, sum(wire.WorkerPort)-h.core.BigBytes())
+	if w > s {
+		port = wire.WorkerPort
+	}
+	return s + w - h.cfg.MaxUnread, port
+}
+
+// Partial notes that c holds so many bytes of unfinished frames, the first of which is
+// the frame with this number. Of the owner only.
+func (c *Conn) Partial(bytes int, frame uint64) {
+	p, h := &c.partial, c.hub
+	n, old := int64(bytes), p.bytes.Load()
+	if n == 0 {
+		if old != 0 {
+			h.inbound.Add(-p.bytes.Swap(0))
+		}
+		return
+	}
+	now := h.clock()
+	if old == 0 || p.frame != frame {
+		p.begun.Store(now)
+		p.frame = frame
+	}
+	p.moved.Store(now)
+	if n == old {
+		return
+	}
+	old = p.bytes.Swap(n)
+	if total := h.inbound.Add(n - old); n > old && h.cfg.MaxInbound > 0 && total > h.cfg.MaxInbound {
+		h.shedPartial()
+	}
+}
+
+func (h *Hub) shedPartial() {
+	h.lock()
+	total, most := h.inbound.Load(), h.cfg.MaxInbound
+	if total > most {
+		for _, v := range h.hoarders(total-most+most/8, func(c *Conn) (bytes, since int64) {
+			return c.partial.bytes.Load(), c.partial.begun.Load()
+		}) {
+			h.dismissPartial(v.conn, fmt.Sprintf(
+				"%d bytes of unfinished frames have come from all connections, at most %d may (max-inbound), and this one holds %d", total, most, v.bytes))
+		}
+	}
+	h.unlock(nil)
+}
+
+// dismissPartial closes c for the unfinished frame that it holds, which is not counted
+// any more.
+func (h *Hub) dismissPartial(c *Conn, why string) {
+	h.inbound.Add(-c.partial.bytes.Swap(0))
+	h.refuseAndDismiss(c, &wire.Error{Code: wire.Overloaded, Reason: why})
+}
+
+// hoarder is a connection that holds memory.
+type hoarder struct {
+	conn   *Conn
+	bytes  int64
+	weight float64
+}
+
+// hoarders returns those who hold most for longest, so many that they hold excess
+// bytes together. holds tells what a connection holds, and since when without going
+// on; 0 is now.
+func (h *Hub) hoarders(excess int64, holds func(c *Conn) (bytes, since int64)) []hoarder {
+	now := h.clock()
+	var all []hoarder
+	weigh := func(c *Conn) {
+		if c.state == cut {
+			return
+		}
+		if n, since := holds(c); n > 0 {
+			all = append(all, hoarder{c, n, float64(n) * (age(now, since) + time.Second).Seconds()})
+		}
+	}
+	for c := range h.leaving {
+		weigh(c)
+	}
+	for _, c := range h.conns {
+		if c != nil && c.state == open {
+			weigh(c)
+		}
+	}
+	slices.SortFunc(all, func(a, b hoarder) int { return cmp.Compare(b.weight, a.weight) })
+	for i := range all {
+		if excess <= 0 {
+			return all[:i]
+		}
+		excess -= all[i].bytes
+	}
+	return all
+}
+
+func age(now, since int64) time.Duration {
+	if since == 0 {
+		return 0
+	}
+	return time.Duration(now - since)
+}
+
+// Stuck is for how long a peer has read nothing of what waits for it.
+func (c *Conn) Stuck(now int64) time.Duration { return age(now, c.since.Load()) }
+
+// partialTime is how long a frame that has begun may stand still.
+const partialTime = time.Minute
+
+// Sweep closes who does not go on with a frame that it began.
+func (h *Hub) Sweep() {
+	now := h.Now()
+	var stalled []*Conn
+	h.Each(func(c *Conn) {
+		if c.partial.bytes.Load() > 0 && now-c.partial.moved.Load() > int64(partialTime) {
+			stalled = append(stalled, c)
+		}
+	})
+	for _, c := range stalled {
+		h.lock()
+		h.dismissPartial(c, fmt.Sprintf("a frame began and has not gone on for %v", partialTime))
+		h.unlock(nil)
+	}
+}
+
+// Deaf returns up to limit connections that read nothing of so much as would keep
+// their frames from being read.
+func (h *Hub) Deaf(limit int) (found []*Conn) {
+	now := h.Now()
+	h.Each(func(c *Conn) {
+		if len(found) < limit && c.held.Load() > little && c.Stuck(now) > 0 {
+			found = append(found, c)
+		}
+	})
+	return found
+}
+
+// little is what may wait for any peer without keeping its frames from being read.
+const little = 64 << 10
+
+// Clogged tells that so much waits for a peer that its frames should not be read:
+// they would earn it more. That is MaxOutbound, or, with many such submitters, as
+// much as MaxUnread leaves.
+func (c *Conn) Clogged() bool {
+	held, h := c.held.Load(), c.hub
+	return held > int64(h.cfg.MaxOutbound) ||
+		held > little && c.port == wire.SubmitPort && h.cfg.MaxUnread > 0 && held > h.cfg.MaxUnread-h.unread[c.port].taken.Load()
+}
+
+// Memory is what the hub holds, in bytes.
+type Memory struct {
+	Unread int64 // output that peers have not read
+	Input  int64 // frames that have not come whole
+	Spare  int64 // buffers for more
+}
+
+// Memory returns what the hub holds.
+func (h *Hub) Memory() Memory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := Memory{Spare: int64(h.spare), Input: h.inbound.Load()}
+	for p := range h.unread {
+		m.Unread += h.unread[p].queued + h.unread[p].taken.Load()
+	}
+	return m
+}
+
+// Each calls f with every open connection. It takes the lock for slices of them;
+// f must be brief and must not come back to the hub.
+func (h *Hub) Each(f func(c *Conn)) {
+	const slice = 512
+	for from, more := 0, true; more; from += slice {
+		h.View(func(*broker.Broker, int64) {
+			end := min(from+slice, len(h.conns))
+			for i := from; i < end; i++ {
+				if c := h.conns[i]; c != nil {
+					f(c)
+				}
+			}
+			more = end < len(h.conns)
+		})
+	}
+}

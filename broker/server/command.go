@@ -1,0 +1,302 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"time"
+	"unicode/utf8"
+
+	"gloom/broker/guard"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+const (
+	// batchSize is how many requests are decoded before the hub is asked: with more,
+	// what was decoded first has left the processor's nearest cache by then.
+	batchSize = 16
+	// turnFrames and turnTime end the turn of a peer, of whose frames the rest
+	// waits for its next turn: an empty frame is four bytes, and a read takes in a
+	// hundred thousand of them. Where several peers have more than fits a turn,
+	// those of all together take roundTime, down to leastTurn for each.
+	turnFrames = 4096
+	turnTime   = 500 * time.Microsecond
+	roundTime  = 2 * time.Millisecond
+	leastTurn  = 40 * time.Microsecond
+	// crowded is the crowd where nobody counts it.
+	crowded = int(roundTime / leastTurn)
+	// helloFrame is the longest payload that is taken from a peer that has
+	// shown no token yet.
+	helloFrame = 32 << 10
+	// maxClient is how much is kept of the name that a peer gives itself, in
+	// bytes.
+	maxClient = 256
+)
+
+// batch gathers requests between two steps of the hub, those of several connections
+// behind each other, and measures the turn of the last one.
+type batch struct {
+	dec wire.Decoder
+	cmd [batchSize]hub.Command
+	n   int
+	big bool // some of them point into a big frame
+	now bool // they are to be carried out before more is decoded
+
+	frames int   // of this turn
+	end    int64 // of the turn, on the hub's clock
+}
+
+func (s *Server) newBatch() *batch {
+	return &batch{dec: wire.Decoder{DefaultType: s.defaultType, MaxPrefetch: s.opt.MaxPrefetch, MaxGroups: s.opt.MaxJobGroups}}
+}
+
+// turn begins a turn; crowd is how many other peers have more than a turn's work.
+func (b *batch) turn(now int64, crowd int) {
+	b.frames = 0
+	b.end = now + int64(max(leastTurn, min(turnTime, roundTime/time.Duration(crowd+1))))
+}
+
+func (b *batch) next(from *hub.Conn) *hub.Command {
+	if b.n == 0 {
+		b.dec.Reset()
+	}
+	m := &b.cmd[b.n]
+	m.From, m.Kept, m.Refuse, m.Reply, m.Close, m.Ignore, m.Covers, m.Scope, m.Owner = from, false, nil, nil, false, false, nil, 0, 0
+	b.n++
+	return m
+}
+
+// done empties the batch once it has been carried out.
+func (b *batch) done() {
+	if b.big { // it lives as long as its job, not as long as the batch
+		for i := range b.n {
+			b.cmd[i].Req = wire.Request{}
+		}
+	}
+	b.n, b.big, b.now = 0, false, false
+}
+
+// take makes commands of the frames in data, until the turn is over (forTurn) or one of
+// them takes long (aside), and returns how many bytes it used. What the batch has no room
+// for is carried out at once, the rest with the loop's round.
+func (c *conn) take(b *batch, data []byte) (used int) {
+	for c.state < draining {
+		most := c.srv.opt.MaxFrame
+		if c.unauthenticated() {
+			most = min(most, helloFrame)
+		}
+		payload, kept, n, err := c.in.next(data[used:], most)
+		used += n
+		switch {
+		case err != nil && c.unauthenticated():
+			c.wantHello(b)
+			continue
+		case err != nil:
+			c.refuse(b, err)
+			continue
+		}
+		if payload == nil {
+			break
+		}
+		if kept && len(payload) > c.in.most {
+			c.loop.carryOut()
+			c.decodeAside(payload)
+			break
+		}
+		m := b.next(c.peer)
+		m.Kept, b.big = kept, b.big || kept
+		b.frames++
+		c.command(b, m, payload, decode(&b.dec, m, payload, c.peer))
+		if b.n == batchSize || b.now || c.in.used {
+			c.loop.carryOut()
+			c.in.release()
+			if (b.frames >= turnFrames || c.srv.hub.Now() >= b.end) && used < len(data) {
+				c.reading = forTurn
+				break
+			}
+		}
+	}
+	if c.state >= draining {
+		used = len(data)
+	}
+	c.srv.bytesIn.Add(uint64(used))
+	if b.n == batchSize {
+		c.loop.carryOut() // a refusal was the last one that it had room for
+	}
+	if c.in.want > 0 && c.state < draining {
+		c.growAside()
+	}
+	return used
+}
+
+func decode(d *wire.Decoder, m *hub.Command, payload []byte, from *hub.Conn) *wire.Error {
+	err := d.DecodeMore(payload, from.Port(), from.Named(), &m.Req)
+	if m.Kept && err == nil {
+		loosen(m, payload)
+	}
+	return err
+}
+
+// loosen frees a kept body of the frame around it, if that is much longer: what
+// is kept is counted by the body's length.
+func loosen(m *hub.Command, payload []byte) {
+	n := len(m.Req.Body)
+	switch {
+	case n < bigFrame:
+		m.Kept = false
+	case cap(payload)-n > n/16:
+		m.Req.Body = bytes.Clone(m.Req.Body)
+	}
+}
+
+// command makes a command, the last of b, of what was decoded.
+func (c *conn) command(b *batch, m *hub.Command, payload []byte, err *wire.Error) {
+	r := &m.Req
+	if c.unauthenticated() {
+		switch {
+		case r.Verb != wire.Hello || err != nil && r.Token == nil || len(payload) > helloFrame:
+			b.n--
+			c.wantHello(b)
+			return
+		case r.Token == nil || c.srv.tokens.Find(r.Token) == nil:
+			c.refuseToken(m)
+			return
+		}
+	}
+	if err != nil {
+		if r.Verb != wire.Hello {
+			c.state = open
+		}
+		m.Refuse = err
+		// A worker that cannot write JSON would break every job it gets. A
+		// submitter stays: its frames' borders are known, and closing would
+		// cost it all its jobs.
+		m.Close = err.Code.Reach() == wire.ReplyAndClose ||
+			err.Code == wire.InvalidJSON && c.port == wire.WorkerPort && len(payload) > 0
+		if m.Close {
+			c.state = draining
+		}
+		return
+	}
+	if r.Verb == wire.Hello {
+		c.hello(m)
+		return
+	}
+	c.state = open
+	m.Ignore = r.Verb == wire.Pong
+	m.Refuse = permit(c.grant, m)
+	b.now = b.now || r.Verb == wire.Join && r.Prefetch > 0 // whether it is accepted decides how answers are read
+}
+
+// refuse answers with an error, and closes behind it.
+func (c *conn) refuse(b *batch, err *wire.Error) {
+	m := b.next(c.peer)
+	m.Refuse, m.Close = err, true
+	c.state = draining
+}
+
+// unauthenticated tells that a token has yet to be shown.
+func (c *conn) unauthenticated() bool { return c.state == greeting && c.srv.tokens.Required() }
+
+// wantHello closes a connection whose first frame is not a hello.
+func (c *conn) wantHello(b *batch) {
+	c.srv.tokenFailed(c.remote)
+	c.refuse(b, &wire.Error{Code: wire.Unauthorized, Reason: "this broker wants a hello with a token first"})
+}
+
+// refuseToken closes a connection that showed an unknown token, or none. The refusal
+// is slowed: guessing tokens shall take time.
+func (c *conn) refuseToken(m *hub.Command) {
+	c.waiting.Stop()
+	c.state, m.Ignore = draining, true
+	c.srv.tokenFailed(c.remote)
+	time.AfterFunc(guard.TokenDelay, func() {
+		c.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: "this token is missing or unknown"})
+	})
+}
+
+func (c *conn) hello(m *hub.Command) {
+	r := &m.Req
+	if c.state != greeting {
+		m.Refuse = &wire.Error{Code: wire.InvalidState, Reason: "hello_not_first: hello comes before any other frame, and once"}
+		return
+	}
+	c.state = open
+	if c.srv.tokens.Required() {
+		c.waiting.Stop()
+		if c.grant = c.srv.tokens.Find(r.Token); c.grant == nil { // just taken out of the file
+			c.refuseToken(m)
+			return
+		}
+		m.Owner = c.grant.Owner()
+	}
+	if r.Client != nil {
+		c.peer.SetClient(brief(r.Client, maxClient))
+	}
+	if c.beat = time.Duration(r.HeartbeatMS) * time.Millisecond; c.beat > 0 {
+		c.startBeat()
+	}
+	m.Reply = wire.AppendHelloOK(nil, "gloomd/"+c.srv.opt.Version, c.srv.opt.MaxFrame, wire.MaxFrameOut(c.srv.opt.MaxFrame), wire.MaxName, c.srv.opt.MaxPrefetch, wire.MaxTypes)
+}
+
+// permits says what a token must grant for a request; what is not here, it need not.
+// All of it is judged here, before the lock. One thing is not known before: the type of
+// a job, or of a worker's next one. There the request takes Covers along, which is asked
+// for the type.
+var permits = [...]struct {
+	scope guard.Scope
+	typed bool // the types that it names are judged
+	asks  bool // it is judged by types that only the core knows
+}{
+	wire.Submit: {scope: submit, typed: true},
+	wire.Join:   {scope: work, typed: true, asks: true},
+	wire.Attach: {scope: submit},
+	wire.Cancel: {scope: submit, asks: true},
+	wire.Change: {scope: submit, asks: true},
+	wire.Pong:   {},
+}
+
+// permit refuses a request that a grant does not allow. Without tokens it is nil.
+func permit(g *guard.Grant, m *hub.Command) *wire.Error {
+	r := &m.Req
+	p := permits[r.Verb]
+	if g == nil || p.scope == 0 {
+		return nil
+	}
+	if g.Scopes&p.scope == 0 {
+		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token lacks the scope %s", scopeNames[bits.TrailingZeros8(uint8(p.scope))])}
+	}
+	if p.typed && r.Type != nil && !g.CoversName(r.Type) {
+		return &wire.Error{Code: wire.Forbidden, ID: r.ID, Reason: fmt.Sprintf("this token does not cover the type %.64q", wire.Value(r.Type))}
+	}
+	if p.typed && r.Types != nil && !coversSome(g, r.Types) {
+		return &wire.Error{Code: wire.Forbidden, Reason: fmt.Sprintf("this token covers none of these types, such as %.64q", wire.Value(r.Types[0]))}
+	}
+	if p.asks && !g.All {
+		m.Covers, m.Scope = g.CoversName, g.Types
+	}
+	return nil
+}
+
+// coversSome tells that a grant covers one of the types, or one that fits a pattern
+// among them may come.
+func coversSome(g *guard.Grant, types [][]byte) bool {
+	for _, typ := range types {
+		if bytes.IndexByte(typ, '*') >= 0 || g.CoversName(typ) {
+			return true
+		}
+	}
+	return false
+}
+
+// brief cuts a text to n bytes, on a character's border.
+func brief(text []byte, n int) string {
+	if len(text) <= n {
+		return string(text)
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return string(text[:n]) + "…"
+}

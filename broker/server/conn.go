@@ -1,0 +1,305 @@
+package server
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gloom/broker/guard"
+	"gloom/broker/hub"
+	"gloom/wire"
+)
+
+// conn is a connection. It belongs to its loop, whoever has the turn of that.
+type conn struct {
+	srv    *Server
+	loop   *loop
+	src    source
+	port   wire.Port
+	remote string
+	peer   *hub.Conn // as the hub knows it
+
+	state   state
+	reading reading
+	put     bool // something it sent has been read and not been carried out
+	in      input
+	out     backlog
+	// bite is how much a read takes in, of a connection that had more than a turn's
+	// work: about that, so that little is left behind; 0 for no bound.
+	bite   int
+	thrown int         // bytes thrown away since its frames are not read any more
+	over   atomic.Bool // it is closed: what is done for it beside the loop is in vain
+
+	grant   *guard.Grant // what its token allows; nil before hello, or without tokens
+	waiting *hub.Timer   // for hello
+	beat    time.Duration
+	heard   int64 // when bytes last came; kept only with a heartbeat
+	beater  *time.Timer
+}
+
+// source is where a connection's bytes come from and go to: a socket, which the loop
+// reads and writes, or a stream, for which goroutines of its own do. Its methods are
+// called in the loop's turn.
+type source interface {
+	// again has the connection come to its turn again, after others.
+	again()
+	// send writes of an output what is taken at once.
+	send(b []byte) (n int, err error)
+	// drain writes what is held back, as far as it is taken at once, tells the hub, and
+	// sees to it that it is called again when more is taken.
+	drain(out *backlog) error
+	// finish says that nothing follows what was written.
+	finish()
+	// close closes it; gone is called once the hub has been told.
+	close()
+	gone()
+}
+
+// state is how far a connection has come. It only goes on to a later one.
+type state uint8
+
+const (
+	greeting state = iota // no frame but a refused hello has come
+	open
+	draining // what it sends is thrown away; what it is sent is written
+	closing  // and so is the end of that; it may take a while to read it
+	closed
+)
+
+// reading is what a connection's next bytes wait for.
+type reading uint8
+
+const (
+	ready   reading = iota // nothing: they are read as they come
+	forTurn                // it had more than a turn's work, of which the rest comes first
+	aside                  // what takes long is done for its frame, beside the loop
+	paused                 // it has too much to read itself
+)
+
+const (
+	// helloTime is how long a peer may wait with its token.
+	helloTime = 10 * time.Second
+	// lingerTime is how long a connection that we close may take to read the
+	// reason; lingerBytes is what it may still send meanwhile.
+	lingerTime  = 2 * time.Second
+	lingerBytes = 64 << 20
+	// leastBite is the least that a read takes in, if there is as much.
+	leastBite = 16 << 10
+	// largeDrop is what of an unfinished frame is collected at once, in bytes.
+	largeDrop = 1 << 20
+)
+
+// opened is called once the hub knows the connection.
+func (c *conn) opened() {
+	if c.srv.tokens.Required() {
+		c.waiting = c.srv.hub.After(helloTime, func() {
+			c.srv.tokenFailed(c.remote)
+			c.srv.hub.Dismiss(c.peer, &wire.Error{Code: wire.Unauthorized, Reason: fmt.Sprintf("no hello with a token came within %v", helloTime)})
+		})
+	}
+}
+
+// received carries out what a read has brought, behind what is left of earlier ones.
+func (c *conn) received(data []byte) {
+	defer c.rescue()
+	if c.state >= draining {
+		c.throw(len(data))
+		return
+	}
+	data = c.in.all(data)
+	used := 0
+	if was := c.reading; was != aside {
+		c.reading = ready
+		used = c.take(c.loop.batch, data)
+		if c.bite = min(c.bite+c.bite/4, readBuffer); c.reading == forTurn {
+			c.bite = max(used, leastBite)
+			c.src.again()
+		} else if c.reading == ready && was != ready {
+			c.src.again() // what came meanwhile has not been read
+		}
+	}
+	if c.state >= draining {
+		c.throw(0)
+		return
+	}
+	if len(c.in.waiting) > 0 {
+		c.loop.carryOut() // commands that point there
+	}
+	c.in.leave(data, used)
+	c.peer.Partial(c.in.held(), c.in.frames)
+}
+
+// rescue is deferred where frames are dealt with.
+func (c *conn) rescue() {
+	if e := recover(); e != nil {
+		c.fault(e, debug.Stack())
+	}
+}
+
+// fault is for what a recover has returned: a fault in decoding costs this peer
+// only. (One in the core has ended the process before it could come here.)
+func (c *conn) fault(e any, stack []byte) {
+	c.srv.log.Error().Str("peer", c.remote).Bytes("stack", stack).Msg(fmt.Sprintf("closed a connection on a fault of ours: %v", e))
+	if b := c.loop.batch; b.n > 0 && b.cmd[b.n-1].From == c.peer {
+		b.n-- // what it happened to
+	}
+	c.loop.close(c)
+}
+
+// throw throws away n bytes that have come, and what is kept of a frame. A large one is
+// not left to the collector's own pace: who hoards them may come again faster.
+func (c *conn) throw(n int) {
+	if cap(c.in.frame) >= largeDrop {
+		notify(c.srv.dropped)
+	}
+	c.in.drop()
+	c.peer.Partial(0, 0)
+	if c.reading != ready {
+		c.goOn()
+	}
+	if c.thrown += n; c.thrown > lingerBytes {
+		c.loop.close(c)
+	}
+}
+
+// pause keeps the connection from being read until it has read itself.
+func (c *conn) pause() {
+	c.reading = paused
+	c.loop.paused[c] = struct{}{}
+}
+
+// goOn ends a pause in reading: what the peer said meanwhile has yet to be read.
+func (c *conn) goOn() {
+	c.heard = c.srv.hub.Now()
+	c.reading = ready
+	delete(c.loop.paused, c)
+	c.src.again()
+}
+
+// write writes an output as far as it is taken at once, and holds the rest back.
+func (c *conn) write(o *hub.Output) {
+	c.srv.bytesOut.Add(uint64(o.Len()))
+	sent, n := 0, o.Len()
+	if c.out.n == 0 && len(o.Refs) == 0 && n > 0 {
+		var err error
+		if sent, err = c.src.send(o.Buf); refused(err) {
+			c.loop.sink.Done(o, n, 0)
+			c.loop.close(c)
+			return
+		}
+	}
+	if sent < n {
+		c.hold(o, sent)
+	}
+	end := o.Close
+	c.loop.sink.Done(o, c.out.n, c.out.memory)
+	if c.out.n > 0 {
+		c.writeOn()
+	}
+	if end && c.state < closing {
+		c.linger()
+	}
+}
+
+// hold holds an output back but for the bytes that were sent.
+func (c *conn) hold(o *hub.Output, sent int) {
+	parts := o.Parts(c.loop.parts[:0])
+	for i, part := range parts {
+		k := min(sent, len(part))
+		sent -= k
+		if i%2 == 1 { // every second one is a body that is kept
+			c.out.refer(part[k:])
+		} else {
+			c.out.add(part[k:], i == len(parts)-1)
+		}
+	}
+	clear(parts)
+	c.loop.parts = parts[:0]
+}
+
+// writeOn writes on of what is held back.
+func (c *conn) writeOn() {
+	if c.out.n > 0 {
+		if err := c.src.drain(&c.out); refused(err) {
+			c.loop.close(c)
+			return
+		}
+	}
+	if c.out.n == 0 {
+		c.out.clear()
+		if c.state == closing {
+			c.src.finish()
+		}
+	}
+	if c.reading == paused && !c.peer.Clogged() {
+		c.goOn()
+	}
+}
+
+// linger closes a connection in a way that lets the peer read what it was
+// sent: closing with unread input would reset it.
+func (c *conn) linger() {
+	c.state = closing
+	c.throw(0)
+	if c.out.n == 0 {
+		c.src.finish()
+	}
+	c.srv.hub.After(lingerTime, func() { c.loop.poller.do(func() { c.loop.close(c) }) })
+}
+
+// forget is called once the source has closed.
+func (c *conn) forget() {
+	c.state = closed
+	c.over.Store(true)
+	if cap(c.in.frame) >= largeDrop {
+		notify(c.srv.dropped)
+	}
+	c.in.drop()
+	c.out.clear()
+	delete(c.loop.paused, c)
+	if c.beater != nil {
+		c.beater.Stop()
+	}
+	if c.waiting != nil {
+		c.waiting.Stop()
+	}
+}
+
+// startBeat pings the peer at its pace, and drops it when nothing came from it
+// for two beats, in which this process did not stand still. Before that it waits a
+// quarter of a beat: what has just come has yet to be read.
+func (c *conn) startBeat() {
+	start := c.srv.hub.Now()
+	c.heard = start
+	beats := int64(0)
+	suspected := false
+	// The pace is counted from the start, so that it does not drift.
+	beat := func() {
+		if c.state == closed {
+			return // stopping this timer misses it while it runs
+		}
+		now := c.srv.hub.Now()
+		silent := c.reading == ready && now-c.heard >= 2*int64(c.beat) // or it is us who do not read
+		if silent && suspected {
+			c.srv.log.Info().Str("peer", c.remote).Str("client", c.peer.Client()).Dur("beat", c.beat).Msg("no byte for two beats, dropped")
+			c.loop.close(c)
+			return
+		}
+		if suspected = silent; silent {
+			c.beater.Reset(c.beat / 4)
+			return
+		}
+		c.srv.hub.Send(c.peer, pingFrame)
+		beats = max(beats+1, (now-start)/int64(c.beat))
+		c.beater.Reset(time.Duration(start + (beats+1)*int64(c.beat) - now))
+	}
+	c.beater = time.AfterFunc(c.beat, func() { c.loop.poller.do(beat) })
+}
+
+var pingFrame = wire.AppendPing(nil)
+
+// refused tells whether a send has failed for good.
+func refused(err error) bool { return err != nil && err != unix.EAGAIN && err != unix.EINTR }

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"gloom/wire"
+)
+
+// FuzzInput: whatever comes, and however it is cut, the assembler gives the frames that
+// lie in it, whole and in order, and stops at one that is too long.
+func FuzzInput(f *testing.F) {
+	header := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+	f.Add([]byte{}, uint8(0), uint16(3), uint32(1000))
+	f.Add(append(header(5), "abcdefgh"...), uint8(3), uint16(1), uint32(100))
+	f.Add(bytes.Repeat(header(0), 9), uint8(30), uint16(5), uint32(1))
+	f.Add(append(header(3000), header(1<<20)...), uint8(200), uint16(700), uint32(bigFrame))
+	f.Fuzz(func(t *testing.T, data []byte, big uint8, piece uint16, most uint32) {
+		const max = 2 * bigFrame
+		// A frame that may be a big one, so that there are some.
+		stream := append(append(header(int(big)<<10), make([]byte, int(big)<<10)...), data...)
+		in := input{pool: &pool{}, most: int(most)}
+		var want, got [][]byte
+		var bad, refused bool
+		for left := stream; ; {
+			payload, n, err := wire.SplitFrame(left, max)
+			if bad = err != nil; bad || n == 0 {
+				break
+			}
+			want, left = append(want, payload), left[n:]
+		}
+		for left := stream; len(left) > 0 && !refused; {
+			n := min(1+int(piece), len(left))
+			all := in.all(left[:n])
+			left = left[n:]
+			used := 0
+			for {
+				payload, kept, n, err := in.next(all[used:], max)
+				used += n
+				if in.want > 0 {
+					in.frame, in.want = grown(in.frame, in.want), 0
+					continue
+				}
+				if refused = err != nil; refused || payload == nil {
+					break
+				}
+				if kept && len(payload) <= bigFrame {
+					t.Fatalf("%d bytes are kept", len(payload))
+				}
+				got = append(got, bytes.Clone(payload))
+				in.release()
+			}
+			if !refused && used != len(all) {
+				t.Fatalf("%d bytes of %d were used, and nothing is awaited", used, len(all))
+			}
+			in.leave(all, used)
+			if most := growth*len(in.frame) + pieceKept; in.held() > most {
+				t.Fatalf("%d bytes are held for %d that have come of a frame", in.held(), len(in.frame))
+			}
+		}
+		if refused != bad || len(got) != len(want) || in.frames != uint64(len(want)) {
+			t.Fatalf("%d frames and refused %t, want %d and %t", len(got), refused, len(want), bad)
+		}
+		for i := range want {
+			if !bytes.Equal(got[i], want[i]) {
+				t.Fatalf("frame %d is another", i)
+			}
+		}
+	})
+}
