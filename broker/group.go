@@ -332,10 +332,8 @@ func (b *Broker) setGroupTimer(g *group, at int64) {
 	case at == 0 && g.timer >= 0:
 		b.timers.Remove(g.timer)
 		g.timer = -1
-	case at != 0 && g.timer < 0:
-		b.timers.Push(b.timerEntry(at, g.no|groupTimer))
-	case at != 0 && int64(b.timers.At(int(g.timer)).A) != at:
-		b.timers.Fix(g.timer, b.timerEntry(at, g.no|groupTimer))
+	case at != 0 && (g.timer < 0 || int64(b.timers.At(int(g.timer)).A) != at):
+		b.startTimer(g.timer, g.no|groupTimer, at)
 	}
 }
 

@@ -46,7 +46,7 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	b.outcomeBytes += int64(j.weight)
 	t := b.timings.Get(j.timing)
 	t.code, t.why = l.code, l.reason.Why
-	b.startTimer(j.timing, t, b.now+t.keep)
+	b.startTimer(t.pos, j.timing, b.now+t.keep)
 }
 
 // sendLast sends a job's last frame to the submitter of its holding, if there is one.

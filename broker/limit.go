@@ -66,7 +66,7 @@ func (x *bucket) giveBack(now, began, step int64) {
 // not, the type's timer is set. The tolerance is a burst or a tenth of a second.
 func (b *Broker) pace(k *jobType) bool {
 	if wait := k.paced.tat - k.early() - b.now; wait > 0 {
-		b.startRateTimer(k, b.now+wait)
+		b.startTimer(k.timer, k.no|typeTimer, b.now+wait)
 		return false
 	}
 	return true

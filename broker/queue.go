@@ -63,14 +63,14 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 		kind.plain = q
 	}
 	if kind.fair {
-		b.rent(q)
+		b.takeTenant(q)
 	}
 	return q
 }
 
 // dropQueue forgets a queue that nobody has a holding in.
 func (b *Broker) dropQueue(q *queue) {
-	b.vacateQueue(q)
+	b.leaveTenant(q)
 	b.leavePen(q)
 	b.releaseQueue(q)
 	b.laneBytes -= int64(cap(q.lanes)) * laneSize

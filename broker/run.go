@@ -37,7 +37,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	b.occupy(h.queue.set)
 	if j.timing != 0 {
 		if t := b.timings.Get(j.timing); t.timeout > 0 {
-			b.startTimer(j.timing, t, b.now+t.timeout)
+			b.startTimer(t.pos, j.timing, b.now+t.timeout)
 		}
 	}
 	e := b.effect(OpJob, w.id, b.id(j))

@@ -316,7 +316,7 @@ func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
 	b.count(h.queue.set, +1)
 	t := b.timed(r, j)
 	t.delay = until
-	b.startTimer(j.timing, t, soonest(until, t.expires))
+	b.startTimer(t.pos, j.timing, soonest(until, t.expires))
 }
 
 // timed returns the times of job r, made if it had none.
@@ -341,7 +341,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 	b.touch(h.kind)
 	if j.timing != 0 {
 		if t := b.timings.Get(j.timing); t.expires != 0 {
-			b.startTimer(j.timing, t, t.expires)
+			b.startTimer(t.pos, j.timing, t.expires)
 		}
 	}
 }

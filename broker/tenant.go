@@ -27,8 +27,8 @@ type tenantKey struct {
 
 const tenantSize = int64(unsafe.Sizeof(tenant{})) + 96
 
-// rent gives a queue of a fair type its tenant.
-func (b *Broker) rent(q *queue) {
+// takeTenant gives a queue of a fair type its tenant.
+func (b *Broker) takeTenant(q *queue) {
 	key := tenantKey{origin: q.origin}
 	if q.set != nil {
 		key = tenantKey{group: q.set.groups[0]}
@@ -49,8 +49,8 @@ func (b *Broker) rent(q *queue) {
 	b.tenantJobs(t, q.jobs)
 }
 
-// vacateQueue takes a queue that does not stand from its tenant, if it has one.
-func (b *Broker) vacateQueue(q *queue) {
+// leaveTenant takes a queue that does not stand from its tenant, if it has one.
+func (b *Broker) leaveTenant(q *queue) {
 	t := q.tenant
 	if t == nil {
 		return
@@ -139,9 +139,9 @@ func (b *Broker) settleQueue(q *queue) {
 		b.unrank(q)
 	}
 	if q.kind.fair {
-		b.rent(q)
+		b.takeTenant(q)
 	} else {
-		b.vacateQueue(q)
+		b.leaveTenant(q)
 	}
 	if stood {
 		b.rank(q)

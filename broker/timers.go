@@ -33,34 +33,19 @@ func (b *Broker) timerEntry(at int64, ref uint32) container.Entry {
 	return container.Entry{A: uint64(at), B: b.timerNo, Ref: ref}
 }
 
-func (b *Broker) startTimer(ref uint32, t *timing, at int64) {
-	if t.pos >= 0 {
-		b.timers.Fix(t.pos, b.timerEntry(at, ref))
-		return
-	}
-	b.timers.Push(b.timerEntry(at, ref))
+// startTimer sets a timer, which stands at pos or is not there yet (-1).
+func (b *Broker) startTimer(pos int32, ref uint32, at int64) {
+	b.timers.Put(pos, b.timerEntry(at, ref))
 }
 
 func (b *Broker) stopTimer(j *job) {
-	if j.timing != 0 {
-		b.stopTimerOf(j)
+	if j.timing == 0 {
+		return
 	}
-}
-
-func (b *Broker) stopTimerOf(j *job) {
 	if t := b.timings.Get(j.timing); t.pos >= 0 {
 		b.timers.Remove(t.pos)
 		t.pos = -1
 	}
-}
-
-func (b *Broker) startRateTimer(k *jobType, at int64) {
-	x := b.timerEntry(at, k.no|typeTimer)
-	if k.timer >= 0 {
-		b.timers.Fix(k.timer, x)
-		return
-	}
-	b.timers.Push(x)
 }
 
 func (b *Broker) stopRateTimer(k *jobType) {
