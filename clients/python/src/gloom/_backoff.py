@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Callable, Tuple
+from typing import Callable
 
 
 class Backoff:
@@ -14,7 +14,7 @@ class Backoff:
 
     def __init__(
         self,
-        limits: Tuple[float, float],
+        limits: tuple[float, float],
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._base, self._most = limits

@@ -8,7 +8,7 @@ It knows no socket, no clock and no thread.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Callable, Iterable, Mapping
 
 from . import wire
 from ._replies import Done, Replies
@@ -75,7 +75,7 @@ class Demux:
         self._replies = replies
         self._freed = freed
         self._unconfirmed = False
-        self.jobs: Dict[str, PendingJob] = {}
+        self.jobs: dict[str, PendingJob] = {}
         #: Set once the broker has said that it is stopping.
         self.draining = False
         replies.on_message = self._news
@@ -88,7 +88,7 @@ class Demux:
 
     # What goes out.
 
-    def submit(self, job: PendingJob, done: Optional[Done] = None) -> None:
+    def submit(self, job: PendingJob, done: Done | None = None) -> None:
         """Send a job; done gets None or the refusal in place of the job.
 
         An id that is still pending here is refused without a frame: its
@@ -113,7 +113,7 @@ class Demux:
             return
         self.jobs[job.id] = job
 
-        def attached(error: Optional[Exception]) -> None:
+        def attached(error: Exception | None) -> None:
             if error is None:
                 self._submitted(job, None)
                 return
@@ -124,7 +124,7 @@ class Demux:
             else:  # it never got there, or ended, or went with its broker
                 self._fail(job, LostError(error, addr, job.id, job.acked))
 
-        def submitted(error: Optional[Exception]) -> None:
+        def submitted(error: Exception | None) -> None:
             if isinstance(error, IDExists) and self._take(job):
                 # The submit of the lost connection came after the attach.
                 self.go_on(job, addr, again=False)
@@ -146,7 +146,7 @@ class Demux:
         """Send a cancel; done gets None or the refusal."""
         job = self.jobs.get(id)
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             if error is None and job is not None:
                 self._fail(job, Cancelled("by its submitter", id))
             done(error)
@@ -173,7 +173,7 @@ class Demux:
         addr: str,
         unsent: Iterable[bytes] = (),
         keep: bool = False,
-    ) -> List[PendingJob]:
+    ) -> list[PendingJob]:
         """The connection is gone: what is pending fails now, but for kept jobs, which
         are returned when keep is set.  unsent are frames of which nothing has left
         this process."""
@@ -188,7 +188,7 @@ class Demux:
         self._replies.lose(LostError(cause, addr))
         return kept
 
-    def _submitted(self, job: PendingJob, error: Optional[Exception]) -> None:
+    def _submitted(self, job: PendingJob, error: Exception | None) -> None:
         if error is not None:
             self._fail(job, error)
             return

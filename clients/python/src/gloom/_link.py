@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import Callable, List, Optional, cast
+from typing import Callable, cast
 
 from . import wire
 from ._loop import within
@@ -37,25 +37,25 @@ class Link(Replies, asyncio.Protocol):
         #: Largest frame that the broker takes, in bytes.
         self.max_frame = options.max_frame
         #: Called before each write, to add frames of its own.
-        self.before_flush: Optional[Callable[[], None]] = None
+        self.before_flush: Callable[[], None] | None = None
         #: Called after what came has been handled.
         self.after_read: Callable[[], None] = lambda: None
         #: Called when writing is to pause, and when it may go on.
-        self.on_writable: Optional[Callable[[bool], None]] = None
+        self.on_writable: Callable[[bool], None] | None = None
         #: Done with the cause when the connection is gone.
-        self.lost: "asyncio.Future[Exception]" = self._loop.create_future()
+        self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.writable = True
         self.on_message = self._unexpected
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
-        self._transport: Optional[asyncio.Transport] = None
+        self._transport: asyncio.Transport | None = None
         #: Frames of which nothing was written.
-        self.unsent: List[bytes] = []
+        self.unsent: list[bytes] = []
         self._out_size = 0
         self._flush_due = False
         self._closing = False
-        self._cause: Optional[Exception] = None
+        self._cause: Exception | None = None
         self._last_byte = 0.0
-        self._watch: Optional[asyncio.TimerHandle] = None
+        self._watch: asyncio.TimerHandle | None = None
 
     # What our side does.
 
@@ -135,7 +135,7 @@ class Link(Replies, asyncio.Protocol):
         except GloomError as err:
             self.abort(err)
 
-    def connection_lost(self, exc: Optional[Exception]) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
         self._closing = True
@@ -169,7 +169,7 @@ class Link(Replies, asyncio.Protocol):
         Raises the broker's refusal, or what ended the connection.
         """
         options = self._options
-        replied: "asyncio.Future[Optional[Exception]]" = self._loop.create_future()
+        replied: asyncio.Future[Exception | None] = self._loop.create_future()
         beat = round(options.heartbeat * 1000) or None
         self.ask(
             wire.request(

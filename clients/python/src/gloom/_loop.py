@@ -8,14 +8,14 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, TypeVar
 
 from .errors import ClosedError
 
 T = TypeVar("T")
 
 
-async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
+async def within(work: Awaitable[T], timeout: float | None) -> T:
     """Wait at most so many seconds, then raise asyncio.TimeoutError.
 
     Before Python 3.12, asyncio.wait_for may swallow a cancellation.
@@ -89,12 +89,12 @@ class LoopThread:
             self.loop.call_soon_threadsafe(function, *args)
 
     def run(
-        self, work: "Callable[[], Coroutine[Any, Any, T]]", wait: Optional[float] = None
+        self, work: Callable[[], Coroutine[Any, Any, T]], wait: float | None = None
     ) -> T:
         """Run a coroutine in the loop and wait for its result, for wait seconds at
         most."""
         self.check_outside()
-        result: "concurrent.futures.Future[T]" = concurrent.futures.Future()
+        result: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         async def run() -> None:
             try:
@@ -123,7 +123,7 @@ class LoopThread:
             self._thread.join()
 
 
-_running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 @atexit.register

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import List, Optional
 
 from ._backoff import Backoff
 from ._link import dial
@@ -18,8 +17,8 @@ class _Seat:
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
-        self.socket: Optional[Socket] = None
-        self.task: "Optional[asyncio.Task[None]]" = None
+        self.socket: Socket | None = None
+        self.task: asyncio.Task[None] | None = None
 
 
 class Pool:
@@ -37,7 +36,7 @@ class Pool:
         #: Set when a socket joins, when it is over, and when it leaves.
         self.news = asyncio.Event()
         #: Why sockets were given up.
-        self.refused: List[Exception] = []
+        self.refused: list[Exception] = []
         self._seats = [_Seat(addr) for addr in options.addrs for _ in range(sockets)]
         self._left = len(self._seats)
         for seat in self._seats:

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import (
-    Any,
-    Callable,
-    Coroutine,
-    List,
-    Mapping,
-    Optional,
-    Set,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Coroutine, Mapping
 
 from ._backoff import Backoff
 from ._demux import Demux, PendingJob
@@ -40,11 +30,11 @@ def hopeless(error: BaseException) -> bool:
     )
 
 
-def start(work: "Coroutine[Any, Any, None]") -> "asyncio.Task[None]":
+def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Run a coroutine beside the others.  Only a mistake in this package ends
     it with an exception, which must not go unseen."""
 
-    def look(task: "asyncio.Task[None]") -> None:
+    def look(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             logger.error("internal error", exc_info=task.exception())
 
@@ -92,13 +82,13 @@ class Connector:
         self._gate = gate
         self._backoff = Backoff(options.backoff)
         self._next = 0
-        self._sessions: Set[Session] = set()
-        self._current: Optional[Session] = None
+        self._sessions: set[Session] = set()
+        self._current: Session | None = None
         # Kept jobs of the session that was current and is lost, and its broker.
-        self._kept: List[PendingJob] = []
+        self._kept: list[PendingJob] = []
         self._kept_at = ""
         # What was asked about them meanwhile.
-        self._asked: List[Tuple[Done, Callable[[Session], None]]] = []
+        self._asked: list[tuple[Done, Callable[[Session], None]]] = []
         self._closed = False
 
     async def run(self) -> None:
@@ -133,7 +123,7 @@ class Connector:
             self._gate.change(False, tried)
             await asyncio.sleep(self._failed(tried))
 
-    async def _leave(self, old: Session) -> Optional[Session]:
+    async def _leave(self, old: Session) -> Session | None:
         """Turn from a draining broker to another one; what is pending on the
         old connection stays there.  None when the old one goes first."""
         while not old.link.lost.done():
@@ -151,7 +141,7 @@ class Connector:
         self._options.tell(Notice(Event.FAILED, addrs, error, wait))
         return wait
 
-    async def _try_all(self, leave_out: Optional[str]) -> Union[Link, GloomError]:
+    async def _try_all(self, leave_out: str | None) -> Link | GloomError:
         """One attempt at each address in turn, but for the one left out.
 
         Errors are returned, not raised: users will get them, and must not get
@@ -181,7 +171,7 @@ class Connector:
         """Make a connection the one for new jobs."""
         session = self._current = Session(link, self._gate)
 
-        def gone(lost: "asyncio.Future[Exception]") -> None:
+        def gone(lost: asyncio.Future[Exception]) -> None:
             cause, current = lost.result(), session is self._current
             keep = current and not isinstance(cause, ClosedError)
             self._kept += session.lost(cause, link.addr, link.unsent, keep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, NamedTuple
 
 from . import wire
 from ._link import Link
@@ -35,17 +35,17 @@ MAX_REPORTS = 64
 class Run:
     """One execution of a job.  Belongs to the event loop's thread."""
 
-    def __init__(self, socket: "Socket", id: str, message: Message) -> None:
+    def __init__(self, socket: Socket, id: str, message: Message) -> None:
         self.socket = socket
         self.id = id
         self.message = message
         #: Why nobody waits for this run any more: a Cancelled, a LostError
         #: or a ClosedError.
-        self.cause: Optional[GloomError] = None
+        self.cause: GloomError | None = None
         #: Told the cause, once the handler has been started.
-        self.on_unwanted: Optional[Callable[[GloomError], None]] = None
+        self.on_unwanted: Callable[[GloomError], None] | None = None
 
-    def told(self, raw: bool) -> Tuple[str, str, Any, Optional[Dict[str, Any]]]:
+    def told(self, raw: bool) -> tuple[str, str, Any, dict[str, Any] | None]:
         """The job's id, type, body and headers."""
         said = self.message
         body = said.raw("body") if raw else said.get("body")
@@ -93,12 +93,12 @@ class Socket:
         self.link = link
         self._service = service
         self._on_joined = on_joined
-        self._runs: Dict[str, Run] = {}
-        self._queue: Deque[Run] = deque()
-        self._running: Set[Run] = set()
+        self._runs: dict[str, Run] = {}
+        self._queue: deque[Run] = deque()
+        self._running: set[Run] = set()
         self._reports = 0
-        self._room: "Deque[asyncio.Future[None]]" = deque()
-        self._idle: "Optional[asyncio.Future[None]]" = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._idle: asyncio.Future[None] | None = None
         self._leaving = False
         self._left = False
         self.joined = False
@@ -185,7 +185,7 @@ class Socket:
         """Give a job back that was not begun."""
         del self._runs[run.id]
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             if isinstance(error, UnknownAction):  # an older broker waits for an answer
                 self._runs[run.id] = run
                 self._queue.append(run)
@@ -199,13 +199,13 @@ class Socket:
             self.link.refusal = error
         self.link.refuse(error)
 
-    def _join_replied(self, error: Optional[Exception]) -> None:
+    def _join_replied(self, error: Exception | None) -> None:
         if error is not None:
             raise error
         self.joined = True
         self._on_joined()
 
-    def _leave_replied(self, error: Optional[Exception]) -> None:
+    def _leave_replied(self, error: Exception | None) -> None:
         self._left = True  # when it cannot: close once nothing is out
 
     # What handlers do.
@@ -233,11 +233,11 @@ class Socket:
             return
         del self._runs[run.id]
 
-        def substituted(error: Optional[Exception]) -> None:
+        def substituted(error: Exception | None) -> None:
             if error is not None:
                 raise error  # the job hangs here: let the broker have it back
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             # Else the broker changed nothing: the job is still out on this socket.
             if error is not None and not isinstance(error, (InvalidState, UnknownID)):
                 frame = self._encode(run, refused(outcome, error))
@@ -265,10 +265,10 @@ class Socket:
             delay_ms=outcome.delay_ms,
         )
 
-    def _name(self, run: Run) -> Optional[str]:
+    def _name(self, run: Run) -> str | None:
         return run.id if self._service.prefetch else None
 
-    def _too_large(self, frame: bytes) -> Optional[str]:
+    def _too_large(self, frame: bytes) -> str | None:
         size = len(frame) - wire.HEADER_LEN
         if size <= self.link.max_frame:
             return None
@@ -283,7 +283,7 @@ class Socket:
         if too_large is not None:
             raise SizeError(too_large, run.id)
         while run.cause is None and self._reports >= MAX_REPORTS:
-            waiter: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiter)
             try:
                 await waiter
@@ -297,7 +297,7 @@ class Socket:
         self._reports += 1
         self.link.ask(frame, self._reported)
 
-    def _reported(self, error: Optional[Exception]) -> None:
+    def _reported(self, error: Exception | None) -> None:
         self._reports -= 1
         while self._room:
             waiter = self._room.popleft()

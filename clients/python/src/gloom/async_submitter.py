@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Sequence, TypeVar
 
 from . import wire
 from ._gate import Gate
@@ -40,7 +40,7 @@ class AsyncSubmitter:
         *addrs: str,
         window: int = 1024,
         raw: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if window < 1:
             raise ValueError(f"window {window}: must be at least 1")
@@ -50,20 +50,20 @@ class AsyncSubmitter:
         self._numbers = itertools.count(1)
         self._gate = Gate(window)
         self._connector = Connector(self._options, self._gate)
-        self._task: "Optional[asyncio.Task[None]]" = None
+        self._task: asyncio.Task[None] | None = None
 
     def _begin(self) -> None:
         if self._task is None:
             self._task = start(self._connector.run())
 
-    async def connect(self, wait: Optional[float] = None) -> None:
+    async def connect(self, wait: float | None = None) -> None:
         """Wait until connected; as Submitter.connect."""
         self._begin()
         gate = self._gate
         await gate.wait_async(gate.tried if wait is None else gate.settled, wait)
         gate.check_connected(wait)
 
-    async def __aenter__(self) -> "AsyncSubmitter":
+    async def __aenter__(self) -> AsyncSubmitter:
         try:
             await self.connect()
         except BaseException:
@@ -76,11 +76,11 @@ class AsyncSubmitter:
 
     async def submit(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> AsyncPending:
         """Hand a job in; returns as soon as it is on its way.
 
@@ -94,16 +94,16 @@ class AsyncSubmitter:
         self,
         id: str,
         *,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
-        wait: Optional[float] = None,
+        on_progress: OnProgress | None = None,
+        raw: bool | None = None,
+        wait: float | None = None,
     ) -> AsyncPending:
         """Have a kept job's outcome come here; as Submitter.attach."""
         self._begin()
         pending = self._make_attach(AsyncPending, self, id, on_progress, raw)
         return await self._send(pending, wait)
 
-    async def _send(self, pending: AsyncPending, wait: Optional[float]) -> AsyncPending:
+    async def _send(self, pending: AsyncPending, wait: float | None) -> AsyncPending:
         if not await self._gate.wait_async(self._gate.enter, wait):
             self._gate.give_up(wait)
         self._check_size(pending)
@@ -112,11 +112,11 @@ class AsyncSubmitter:
 
     async def do(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Submit a job and return its result; the arguments are submit's.
 
@@ -149,9 +149,9 @@ class AsyncSubmitter:
         self,
         id: str,
         *,
-        priority: Optional[int] = None,
-        groups: Optional[Sequence[str]] = None,
-        delay: Optional[float] = None,
+        priority: int | None = None,
+        groups: Sequence[str] | None = None,
+        delay: float | None = None,
     ) -> None:
         """Change a job that waits; as Submitter.change."""
         self._needs("change")
@@ -180,7 +180,7 @@ class AsyncSubmitter:
         """Jobs submitted and not ended."""
         return self._gate.outstanding
 
-    async def drain(self, wait: Optional[float] = None) -> None:
+    async def drain(self, wait: float | None = None) -> None:
         """Take no more jobs, wait for the outstanding ones to end, and close.
 
         After wait seconds it closes at once and raises asyncio.TimeoutError.
@@ -207,9 +207,9 @@ class AsyncSubmitter:
 
     def _make(
         self,
-        kind: Type[J],
+        kind: type[J],
         submitter: object,
-        type: Optional[str],
+        type: str | None,
         body: object,
         options: Any,
     ) -> J:
@@ -222,11 +222,11 @@ class AsyncSubmitter:
 
     def _make_attach(
         self,
-        kind: Type[J],
+        kind: type[J],
         submitter: object,
         id: str,
-        on_progress: Optional[OnProgress],
-        raw: Optional[bool],
+        on_progress: OnProgress | None,
+        raw: bool | None,
     ) -> J:
         self._needs("attach")
         frame = wire.request(
@@ -256,10 +256,10 @@ class AsyncSubmitter:
         self._connector.cancel(id, done)
 
 
-def _reply() -> "Tuple[asyncio.Future[None], Done]":
-    reply: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
+def _reply() -> tuple[asyncio.Future[None], Done]:
+    reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def done(error: Optional[Exception]) -> None:
+    def done(error: Exception | None) -> None:
         if reply.done():  # the task that asked was cancelled
             return
         if error is None:

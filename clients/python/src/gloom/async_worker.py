@@ -7,16 +7,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Awaitable,
-    Callable,
-    List,
-    Optional,
-    Set,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Awaitable, Callable
 
 from . import _trace, wire
 from ._loop import within
@@ -47,7 +38,7 @@ class AsyncWorker:
 
     def __init__(
         self,
-        type: Union[str, Sequence[str]],
+        type: str | Sequence[str],
         handler: AsyncHandler,
         *addrs: str,
         except_: Sequence[str] = (),
@@ -56,7 +47,7 @@ class AsyncWorker:
         stop_timeout: float = 30.0,
         raw: bool = False,
         headers: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
@@ -105,8 +96,8 @@ class AsyncWorker:
         )
         handlers = self._concurrency if prefetch else 1
         self._service = Service(join, prefetch, handlers, compat, self._start_run)
-        self._tasks: "Set[asyncio.Task[Outcome]]" = set()
-        self._pool: Optional[Pool] = None
+        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._pool: Pool | None = None
         self._leaving = self._aborted = False
 
     async def run(self, handle_signals: bool = True) -> None:
@@ -137,7 +128,7 @@ class AsyncWorker:
             for number in caught:
                 loop.remove_signal_handler(number)
 
-    async def start(self, wait: Optional[float] = None) -> None:
+    async def start(self, wait: float | None = None) -> None:
         """Begin to serve jobs; returns when the first socket has joined.
 
         Raises the refusal when every broker refuses the worker for good.
@@ -162,7 +153,7 @@ class AsyncWorker:
         await self._end(0)
         raise error
 
-    async def __aenter__(self) -> "AsyncWorker":
+    async def __aenter__(self) -> AsyncWorker:
         await self.start()
         return self
 
@@ -176,7 +167,7 @@ class AsyncWorker:
         if self._pool is not None:
             self._pool.leave()
 
-    async def stop(self, timeout: Optional[float] = None) -> None:
+    async def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
         and wait until the brokers have their answers.
 
@@ -200,7 +191,7 @@ class AsyncWorker:
         return self._pool is not None and self._pool.over.is_set()
 
     @property
-    def error(self) -> Optional[Exception]:
+    def error(self) -> Exception | None:
         """Once done, why: None after leave or stop, else the first of the
         brokers' refusals."""
         if self._leaving or self._pool is None or not self._pool.refused:
@@ -261,7 +252,7 @@ class AsyncWorker:
         with _trace.as_told_by(job.headers):
             return answer(await self._handler(job))
 
-    def _catch_signals(self) -> List[int]:
+    def _catch_signals(self) -> list[int]:
         if threading.current_thread() is not threading.main_thread():
             return []
         loop = asyncio.get_running_loop()

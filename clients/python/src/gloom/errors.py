@@ -7,7 +7,7 @@ ValueError instead, before anything is sent.
 from __future__ import annotations
 
 import copy
-from typing import Dict, Optional, Tuple, Type, TypeVar
+from typing import TypeVar
 
 
 class GloomError(Exception):
@@ -27,7 +27,7 @@ class FrameTooLarge(ProtocolError):
         self.size = size
         self.limit = limit
 
-    def __reduce__(self) -> "Tuple[object, ...]":
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.size, self.limit)
 
 
@@ -62,7 +62,7 @@ class LostError(GloomError):
         self,
         cause: BaseException,
         addr: str = "",
-        id: Optional[str] = None,
+        id: str | None = None,
         acked: bool = False,
         sent: bool = True,
     ) -> None:
@@ -82,14 +82,8 @@ class LostError(GloomError):
         self.acked = acked
         self.sent = sent
 
-    def __reduce__(self) -> "Tuple[object, ...]":
-        return type(self), (
-            self.cause,
-            self.addr,
-            self.id,
-            self.acked,
-            self.sent,
-        )
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.cause, self.addr, self.id, self.acked, self.sent)
 
 
 class BrokerError(GloomError):
@@ -108,7 +102,7 @@ class BrokerError(GloomError):
     def __init__(
         self,
         reason: str,
-        id: Optional[str] = None,
+        id: str | None = None,
         code: str = "",
         lost: bool = False,
     ) -> None:
@@ -123,7 +117,7 @@ class BrokerError(GloomError):
     def _what(self) -> str:
         return ""
 
-    def __reduce__(self) -> "Tuple[object, ...]":
+    def __reduce__(self) -> tuple[object, ...]:
         ended = isinstance(self, JobError)
         return from_code, (self.code, self.reason, self.id, ended, self.lost)
 
@@ -281,8 +275,8 @@ def again(error: E) -> E:
     return twin
 
 
-def _table() -> Dict[Tuple[str, bool], Type[BrokerError]]:
-    kinds: Dict[Tuple[str, bool], Type[BrokerError]] = {
+def _table() -> dict[tuple[str, bool], type[BrokerError]]:
+    kinds: dict[tuple[str, bool], type[BrokerError]] = {
         ("draining", False): _DrainingRefused,
         ("draining", True): _DrainingEnded,
     }
@@ -306,7 +300,7 @@ END_CODES = frozenset(
 def from_code(
     code: str,
     reason: str,
-    id: Optional[str] = None,
+    id: str | None = None,
     ended: bool = False,
     lost: bool = False,
 ) -> BrokerError:

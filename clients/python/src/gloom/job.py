@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Awaitable, Callable, Dict, Optional
+from typing import Any, Awaitable, Callable
 
 from .body import encode_body
 from .errors import GloomError, again
@@ -19,7 +19,7 @@ class JobBase:
         id: str,
         type: str,
         body: Any,
-        headers: Optional[Dict[str, Any]],
+        headers: dict[str, Any] | None,
         report: Callable[[bytes], Any],
     ) -> None:
         self.id = id
@@ -30,7 +30,7 @@ class JobBase:
         self.headers = headers
         #: Why nobody waits for this run any more: Cancelled, LostError, or
         #: ClosedError when stop has run out of time.  None while somebody does.
-        self.cause: Optional[GloomError] = None
+        self.cause: GloomError | None = None
         self._report = report
 
     @property
@@ -58,9 +58,9 @@ class Job(JobBase):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._ended = threading.Event()
-        self._on_end: Optional[Callable[[GloomError], None]] = None
+        self._on_end: Callable[[GloomError], None] | None = None
 
-    def wait(self, timeout: Optional[float] = None) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         """Sleep for timeout seconds, but not longer than somebody waits for
         this run; returns unwanted."""
         return self._ended.wait(timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from typing import Any, Callable, Generator, Mapping, Optional
+from typing import Any, Callable, Generator, Mapping
 
 from ._demux import PendingJob
 from ._options import logger
@@ -32,7 +32,7 @@ class JobBase(PendingJob):
         self,
         submitter: Any,
         id: str,
-        type: Optional[str],
+        type: str | None,
         frame: bytes,
         options: Mapping[str, Any],
         raw: bool,
@@ -48,7 +48,7 @@ class JobBase(PendingJob):
         self.silent = not options.get("ack", True)
         self._submitter = submitter
         self._raw = raw
-        self._on_progress: Optional[OnProgress] = options.get("on_progress")
+        self._on_progress: OnProgress | None = options.get("on_progress")
 
     def cancel(self) -> bool:
         """Ask the broker to cancel the job; False when it has ended.
@@ -104,7 +104,7 @@ class AsyncPending(JobBase):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._end: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.shield(self._end).__await__()
@@ -113,7 +113,7 @@ class AsyncPending(JobBase):
         """Whether the job has ended."""
         return self._end.done()
 
-    def exception(self) -> Optional[BaseException]:
+    def exception(self) -> BaseException | None:
         """The error it ended with; InvalidStateError before it has ended."""
         return self._end.exception()
 
@@ -121,7 +121,7 @@ class AsyncPending(JobBase):
         """The body, or raises the error; InvalidStateError before the end."""
         return self._end.result()
 
-    def add_done_callback(self, callback: "Callable[[AsyncPending], object]") -> None:
+    def add_done_callback(self, callback: Callable[[AsyncPending], object]) -> None:
         """Call back soon after the end, with this object."""
         self._end.add_done_callback(lambda _: callback(self))
 
@@ -163,7 +163,7 @@ class Pending(JobBase, concurrent.futures.Future[Any]):
         self._end = self
         self.set_running_or_notify_cancel()
 
-    def ack(self, timeout: Optional[float] = None) -> None:
+    def ack(self, timeout: float | None = None) -> None:
         """Wait until the broker has taken the job.
 
         Raises the job's error if it was not taken, and

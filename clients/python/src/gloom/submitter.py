@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
@@ -43,22 +43,22 @@ class Submitter:
         *addrs: str,
         window: int = 1024,
         raw: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
-        self._inbox: Deque[Pending] = deque()
+        self._inbox: deque[Pending] = deque()
         self._emptying = False
         self._thread = LoopThread("gloom-submitter", self.close)
         self._thread.call(self._core._begin)
 
-    def connect(self, wait: Optional[float] = None) -> None:
+    def connect(self, wait: float | None = None) -> None:
         """Wait until connected: at most wait seconds, or with None until
         there has been an attempt at each address.  Then NotConnected is raised,
         and a RefusedError as soon as all brokers refuse for good; attempts go
         on in the background all the same."""
         self._thread.run(lambda: self._core.connect(wait))
 
-    def __enter__(self) -> "Submitter":
+    def __enter__(self) -> Submitter:
         try:
             self.connect()
         except BaseException:
@@ -71,11 +71,11 @@ class Submitter:
 
     def submit(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Pending:
         """Hand a job in; returns as soon as it is on its way.
 
@@ -97,9 +97,9 @@ class Submitter:
         self,
         id: str,
         *,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
-        wait: Optional[float] = None,
+        on_progress: OnProgress | None = None,
+        raw: bool | None = None,
+        wait: float | None = None,
     ) -> Pending:
         """Have the outcome of a job come here that was submitted with keep, here or
         elsewhere, and its progress; a kept outcome comes at once.
@@ -110,7 +110,7 @@ class Submitter:
         pending = self._core._make_attach(Pending, self, id, on_progress, raw)
         return self._send(pending, wait)
 
-    def _send(self, pending: Pending, wait: Optional[float]) -> Pending:
+    def _send(self, pending: Pending, wait: float | None) -> Pending:
         inside = self._thread.inside
         if not self._thread.here:
             raise ClosedError("closed: this is a forked process")
@@ -146,11 +146,11 @@ class Submitter:
 
     def do(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Submit a job and return its result; the arguments are submit's.
 
@@ -170,7 +170,7 @@ class Submitter:
                 with contextlib.suppress(ClosedError):
                     pending.cancel()
 
-    def cancel(self, id: str, wait: Optional[float] = None) -> None:
+    def cancel(self, id: str, wait: float | None = None) -> None:
         """Have the broker cancel a job: one of this submitter's, which then
         ends with Cancelled, or anybody's detached one.
 
@@ -184,10 +184,10 @@ class Submitter:
         self,
         id: str,
         *,
-        priority: Optional[int] = None,
-        groups: Optional[Sequence[str]] = None,
-        delay: Optional[float] = None,
-        wait: Optional[float] = None,
+        priority: int | None = None,
+        groups: Sequence[str] | None = None,
+        delay: float | None = None,
+        wait: float | None = None,
     ) -> None:
         """Change a job that waits: its priority, its groups (none of them: []), or
         the seconds from now before which it is not handed out (0: it is ready).  What
@@ -203,7 +203,7 @@ class Submitter:
             wait,
         )
 
-    def ping(self, wait: Optional[float] = None) -> None:
+    def ping(self, wait: float | None = None) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
         self._thread.run(self._core.ping, wait)
 
@@ -216,7 +216,7 @@ class Submitter:
         """Jobs submitted and not ended."""
         return self._core.outstanding
 
-    def drain(self, wait: Optional[float] = None) -> None:
+    def drain(self, wait: float | None = None) -> None:
         """Take no more jobs, wait for the outstanding ones to end, and close.
 
         After wait seconds it closes at once and raises

@@ -8,17 +8,7 @@ import contextlib
 import signal
 import threading
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Coroutine,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
@@ -95,7 +85,7 @@ class Worker:
 
     def __init__(
         self,
-        type: Union[str, Sequence[str]],
+        type: str | Sequence[str],
         handler: Handler,
         *addrs: str,
         except_: Sequence[str] = (),
@@ -105,7 +95,7 @@ class Worker:
         stop_timeout: float = 30.0,
         raw: bool = False,
         headers: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
@@ -123,7 +113,7 @@ class Worker:
             **settings,
         )
         self._lock = threading.Lock()  # guards _thread and _closed
-        self._thread: Optional[LoopThread] = None
+        self._thread: LoopThread | None = None
         self._closed = False
 
     def run(self, handle_signals: bool = True) -> None:
@@ -146,7 +136,7 @@ class Worker:
                 signal.signal(number, before)
             self._close()
 
-    def start(self, wait: Optional[float] = None) -> None:
+    def start(self, wait: float | None = None) -> None:
         """Begin to serve jobs; returns when the first socket has joined.
 
         Raises the refusal when every broker refuses the worker for good.
@@ -162,7 +152,7 @@ class Worker:
             self._close()
             raise
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> Worker:
         self.start()
         return self
 
@@ -177,7 +167,7 @@ class Worker:
             with contextlib.suppress(ClosedError):  # stopped already
                 self._thread.call(self._core.leave)
 
-    def stop(self, timeout: Optional[float] = None) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
         and wait until the brokers have their answers.
 
@@ -201,7 +191,7 @@ class Worker:
         return self._core.done
 
     @property
-    def error(self) -> Optional[Exception]:
+    def error(self) -> Exception | None:
         """Once done, why: None after leave or stop, else the first of the
         brokers' refusals."""
         return self._core.error
@@ -214,7 +204,7 @@ class Worker:
                 raise ClosedError("the worker was stopped before")
             self._thread = self._core.loop = LoopThread("gloom-worker", self._close)
 
-    def _run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> None:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._thread is not None
         self._thread.run(work)
 
@@ -235,7 +225,7 @@ class Worker:
         core._threads.shutdown(wait=wait)
         thread.stop()
 
-    def _catch_signals(self) -> List[Tuple[int, Any]]:
+    def _catch_signals(self) -> list[tuple[int, Any]]:
         if threading.current_thread() is not threading.main_thread():
             return []
 
