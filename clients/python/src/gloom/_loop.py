@@ -10,6 +10,7 @@ import threading
 import weakref
 from typing import Any, Awaitable, Callable, Coroutine, TypeVar
 
+from ._options import logger
 from .errors import ClosedError
 
 T = TypeVar("T")
@@ -30,6 +31,19 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
         task.cancel()
         raise asyncio.TimeoutError(f"not within {timeout:g} s")
     return task.result()
+
+
+def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run a coroutine beside the others.  Only a mistake in this package ends
+    it with an exception, which must not go unseen."""
+
+    def look(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("internal error", exc_info=task.exception())
+
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(look)
+    return task
 
 
 class LoopThread:

@@ -192,7 +192,8 @@ class _Servant:
                     id, type, data, headers = rest
                     raw = RawJSON._trusted(data)
                     body = raw if self._raw else raw.value()
-                    self._current = Job(id, type, body, headers, self._report)
+                    self._current = Job(id, type, body, headers)
+                    self._current._report = self._report
                     self._jobs.put(self._current)
                 elif tag == _UNWANTED:
                     job = self._current

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Callable, NamedTuple, Optional
 
 from . import wire
-from .errors import BrokerError, ProtocolError, from_code
+from .errors import BrokerError, LostError, ProtocolError, from_code
 from .wire import Message
 
 #: Told None when a request was taken, else why not.
@@ -27,12 +27,12 @@ class Replies:
     that the broker says only afterwards.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, addr: str) -> None:
+        #: The broker.
+        self.addr = addr
+        #: Frames of which nothing was written.
+        self.unsent: list[bytes] = []
         self._requests: deque[_Request] = deque()
-        #: Gets each message that is no ok and no error.
-        self.on_message: Callable[[Message], None] = lambda _: None
-        #: Gets each error, and refuses a request with it or ends a job.
-        self.on_error: Callable[[BrokerError], None] = self.refuse
         #: The ok that is being handled, or was last.
         self.reply: Message | None = None
         #: What the broker said before it closes.
@@ -41,6 +41,13 @@ class Replies:
     def send(self, frame: bytes) -> None:
         """Send a frame that has no reply."""
         raise NotImplementedError
+
+    def on_message(self, message: Message) -> None:
+        """Called with each message that is no ok and no error."""
+
+    def on_error(self, error: BrokerError) -> None:
+        """Called with each error, to refuse a request with it or to end a job."""
+        self.refuse(error)
 
     def ask(
         self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
@@ -108,9 +115,10 @@ class Replies:
 
     def lose(self, cause: Exception) -> None:
         """No reply will come any more."""
+        error = LostError(cause, self.addr)
         requests, self._requests = self._requests, deque()
         for request in requests:
-            request.done(cause)
+            request.done(error)
 
     def _next(self) -> _Request | None:
         """Take the request that the present reply belongs to.  The silent ones

@@ -8,14 +8,14 @@ import secrets
 from typing import TYPE_CHECKING, Any, Sequence, TypeVar
 
 from . import wire
+from ._connector import Connector
 from ._gate import Gate
-from ._loop import within
+from ._loop import start, within
 from ._options import Options, Settings, integer, millis
 from ._replies import Done
-from ._session import Connector, start
 from .errors import SizeError, Unsupported
 from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit, group_names
-from .pending import AsyncPending, JobBase
+from .pending import AsyncPending, PendingJob
 from .wire import check_name
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSubmitter"]
 
-J = TypeVar("J", bound=JobBase)
+J = TypeVar("J", bound=PendingJob)
 
 
 class AsyncSubmitter:
@@ -236,7 +236,7 @@ class AsyncSubmitter:
         options = {"on_progress": on_progress, "keep": True}
         return kind(submitter, id, None, frame, options, raw)
 
-    def _check_size(self, pending: JobBase) -> None:
+    def _check_size(self, pending: PendingJob) -> None:
         """Give its place in the window back when the broker would not take it."""
         size, limit = len(pending.frame) - wire.HEADER_LEN, self._connector.max_frame
         if size > limit:

@@ -13,10 +13,10 @@ from . import _trace, wire
 from ._loop import within
 from ._options import Options, Settings
 from ._pool import Pool
-from ._socket import Run, Service
-from .errors import ClosedError, GloomError, NotConnected
+from ._socket import Service
+from .errors import ClosedError, NotConnected
 from .failure import Outcome, answer, verdict
-from .job import AsyncJob
+from .job import AsyncJob, JobBase
 from .wire import check_name
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class AsyncWorker:
     once per broker.  Its task is cancelled when nobody waits for the run any
     more.  Settings, semantics and errors are those of Worker.
     """
+
+    _kind: type[JobBase] = AsyncJob
 
     def __init__(
         self,
@@ -82,7 +84,6 @@ class AsyncWorker:
         for name in except_:
             check_name("except_", name)
         self._handler = handler
-        self._raw = raw
         self._stop_timeout = stop_timeout
         self._concurrency = concurrency or prefetch or 1
         join = wire.request(
@@ -95,7 +96,9 @@ class AsyncWorker:
             headers=(headers or _trace.installed) and not compat or None,
         )
         handlers = self._concurrency if prefetch else 1
-        self._service = Service(join, prefetch, handlers, compat, self._start_run)
+        self._service = Service(
+            join, prefetch, handlers, compat, raw, self._kind, self._start_run
+        )
         self._tasks: set[asyncio.Task[Outcome]] = set()
         self._pool: Pool | None = None
         self._leaving = self._aborted = False
@@ -226,9 +229,8 @@ class AsyncWorker:
         for task in self._tasks:
             task.cancel()
 
-    def _start_run(self, run: Run) -> None:
-        """Begin a run, and call its finish in the end."""
-        job = AsyncJob(*run.told(self._raw), run.report)
+    def _start_run(self, job: Any) -> None:
+        """Begin a run, and tell its socket in the end."""
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._tasks.add(task)
 
@@ -236,17 +238,13 @@ class AsyncWorker:
             self._tasks.discard(task)
             if task.cancelled():
                 # Called off, perhaps before it began: it has nothing to say.
-                run.finish(Outcome(reason="cancelled"))
+                job._socket.finish(job, Outcome(reason="cancelled"))
             else:
                 error = task.exception()
-                run.finish(verdict(error) if error else task.result())
-
-        def unwanted(cause: GloomError) -> None:
-            job._end(cause)
-            task.cancel()
+                job._socket.finish(job, verdict(error) if error else task.result())
 
         task.add_done_callback(done)
-        run.on_unwanted = unwanted
+        job._on_end = lambda cause: task.cancel()
 
     async def _work(self, job: AsyncJob) -> Outcome:
         with _trace.as_told_by(job.headers):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Sequence
 from ._loop import LoopThread
 from ._options import Settings
 from ._processes import Processes
-from ._socket import Run
 from .async_worker import AsyncWorker
 from .errors import ClosedError
 from .failure import Outcome, execute
@@ -31,6 +30,7 @@ class _Core(AsyncWorker):
     """Executes jobs in threads."""
 
     loop: LoopThread
+    _kind = Job
 
     _handler: Callable[[Job], Outcome]  # type: ignore[assignment]
 
@@ -41,17 +41,15 @@ class _Core(AsyncWorker):
             thread_name_prefix="gloom-worker",
         )
 
-    def _start_run(self, run: Run) -> None:
-        job = Job(
-            *run.told(self._raw), lambda body: self.loop.run(lambda: run.report(body))
-        )
-        run.on_unwanted = job._end
-        self._threads.submit(self._thread, run, job)
+    def _start_run(self, job: Job) -> None:
+        report = job._socket.report
+        job._report = lambda body: self.loop.run(lambda: report(job, body))
+        self._threads.submit(self._thread, job)
 
-    def _thread(self, run: Run, job: Job) -> None:
+    def _thread(self, job: Job) -> None:
         outcome = self._handler(job)
         with contextlib.suppress(ClosedError):  # stopped meanwhile
-            self.loop.call(run.finish, outcome)
+            self.loop.call(job._socket.finish, job, outcome)
 
 
 class Worker:

@@ -3,69 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Coroutine, Mapping
+from typing import Callable, Mapping
 
-from ._backoff import Backoff
-from ._demux import Demux, PendingJob
+from ._backoff import Backoff, hopeless
+from ._demux import Demux
 from ._gate import Gate
-from ._link import Link, dial
-from ._options import Event, Notice, Options, logger
+from ._link import Link
+from ._options import Event, Notice, Options
 from ._replies import Done
-from .errors import (
-    ClosedError,
-    Draining,
-    GloomError,
-    InvalidState,
-    LostError,
-    NotConnected,
-    Overloaded,
-    RefusedError,
-)
+from .errors import ClosedError, GloomError, LostError, NotConnected, RefusedError
+from .pending import PendingJob
 
 
-def hopeless(error: BaseException) -> bool:
-    """Whether trying again would only get the same refusal."""
-    return isinstance(error, RefusedError) and not isinstance(
-        error, (Overloaded, Draining, InvalidState)
-    )
+class Session(Demux, Link):
+    """One connection, and what is pending on it."""
 
-
-def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Run a coroutine beside the others.  Only a mistake in this package ends
-    it with an exception, which must not go unseen."""
-
-    def look(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("internal error", exc_info=task.exception())
-
-    task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(look)
-    return task
-
-
-class Session(Demux):
-    """One connection that stands, and what is pending on it."""
-
-    def __init__(self, link: Link, gate: Gate) -> None:
-        super().__init__(link, gate.leave)
-        self.link = link
+    def __init__(self, connector: Connector, addr: str) -> None:
+        super().__init__(connector.options, addr)
+        self._connector = connector
         #: Set when the connection is lost or the broker has said that it is
         #: stopping.
         self.over = asyncio.Event()
         self._retired = False
-        link.before_flush = self.confirm
-        link.after_read = self._look
 
-    def _look(self) -> None:
+    def freed(self) -> None:
+        self._connector.gate.leave()
+
+    def before_flush(self) -> None:
+        self.confirm()
+
+    def after_read(self) -> None:
         if self.draining:
             self.over.set()
         if self._retired and self.idle:
-            self.link.close(ClosedError("nothing pending"))
+            self.close(ClosedError("nothing pending"))
+
+    def on_writable(self) -> None:
+        if self is self._connector.current:
+            self._connector.gate.writable(self.writable)
 
     def retire(self) -> None:
         """Close once nothing is pending any more."""
         self._retired = True
-        self._look()
+        self.after_read()
 
 
 class Connector:
@@ -78,12 +58,13 @@ class Connector:
     """
 
     def __init__(self, options: Options, gate: Gate) -> None:
-        self._options = options
-        self._gate = gate
+        self.options = options
+        self.gate = gate
         self._backoff = Backoff(options.backoff)
         self._next = 0
         self._sessions: set[Session] = set()
-        self._current: Session | None = None
+        #: The session for new jobs.
+        self.current: Session | None = None
         # Kept jobs of the session that was current and is lost, and its broker.
         self._kept: list[PendingJob] = []
         self._kept_at = ""
@@ -98,63 +79,65 @@ class Connector:
         while True:
             since = loop.time()
             await session.over.wait()
-            link = session.link
-            if len(self._options.addrs) > 1 and not link.lost.done():
+            if len(self.options.addrs) > 1 and not session.lost.done():
                 other = await self._leave(session)
                 if other is not None:
                     session = other
                     continue
-            cause = await asyncio.shield(link.lost)
+            cause = await asyncio.shield(session.lost)
             self._backoff.lasted(loop.time() - since)
             wait = self._backoff.wait()
-            self._options.tell(Notice(Event.LOST, link.addr, cause, wait))
+            self.options.tell(Notice(Event.LOST, session.addr, cause, wait))
             await asyncio.sleep(wait)
             if self._kept:  # they wait there
-                self._next = self._options.addrs.index(link.addr)
+                self._next = self.options.addrs.index(session.addr)
             session = await self._connect()
 
     async def _connect(self) -> Session:
         while True:
             tried = await self._try_all(None)
-            if isinstance(tried, Link):
-                return self._adopt(tried)
+            if isinstance(tried, Session):
+                self._adopt(tried)
+                return tried
             if isinstance(tried, RefusedError):
                 self._drop_kept(tried)
-            self._gate.change(False, tried)
+            self.gate.change(False, tried)
             await asyncio.sleep(self._failed(tried))
 
     async def _leave(self, old: Session) -> Session | None:
         """Turn from a draining broker to another one; what is pending on the
         old connection stays there.  None when the old one goes first."""
-        while not old.link.lost.done():
-            tried = await self._try_all(old.link.addr)
-            if isinstance(tried, Link):
-                session = self._adopt(tried)
+        while not old.lost.done():
+            tried = await self._try_all(old.addr)
+            if isinstance(tried, Session):
+                self._adopt(tried)
                 old.retire()
-                return session
-            await asyncio.wait({old.link.lost}, timeout=self._failed(tried))
+                return tried
+            await asyncio.wait({old.lost}, timeout=self._failed(tried))
         return None
 
     def _failed(self, error: Exception) -> float:
         wait = self._backoff.wait()
-        addrs = ", ".join(self._options.addrs)
-        self._options.tell(Notice(Event.FAILED, addrs, error, wait))
+        addrs = ", ".join(self.options.addrs)
+        self.options.tell(Notice(Event.FAILED, addrs, error, wait))
         return wait
 
-    async def _try_all(self, leave_out: str | None) -> Link | GloomError:
+    async def _try_all(self, leave_out: str | None) -> Session | GloomError:
         """One attempt at each address in turn, but for the one left out.
 
         Errors are returned, not raised: users will get them, and must not get
         hold of the frames that go on running here.
         """
         errors = []
-        for _ in self._options.addrs:
-            addr = self._options.addrs[self._next % len(self._options.addrs)]
+        for _ in self.options.addrs:
+            addr = self.options.addrs[self._next % len(self.options.addrs)]
             self._next += 1
             if addr == leave_out:
                 continue
+            session = Session(self, addr)
             try:
-                return await dial(self._options, addr)
+                await session.open()
+                return session
             except Exception as err:
                 errors.append((addr, err.with_traceback(None)))
         if not errors:
@@ -167,41 +150,34 @@ class Connector:
         error.__cause__ = first
         return error
 
-    def _adopt(self, link: Link) -> Session:
+    def _adopt(self, session: Session) -> None:
         """Make a connection the one for new jobs."""
-        session = self._current = Session(link, self._gate)
-
-        def gone(lost: asyncio.Future[Exception]) -> None:
-            cause, current = lost.result(), session is self._current
-            keep = current and not isinstance(cause, ClosedError)
-            self._kept += session.lost(cause, link.addr, link.unsent, keep)
-            self._sessions.discard(session)
-            if current:
-                self._current = None
-                self._gate.change(False, None)
-            session.over.set()
-
-        def writable(can: bool) -> None:
-            if session is self._current:
-                self._gate.writable(can)
-
+        self.current = session
         self._sessions.add(session)
-        link.lost.add_done_callback(gone)
-        link.on_writable = writable
-        self._options.tell(Notice(Event.CONNECTED, link.addr))
+        session.lost.add_done_callback(lambda _: self._gone(session))
+        self.options.tell(Notice(Event.CONNECTED, session.addr))
         kept, self._kept = self._kept, []
         for job in kept:
-            if job.sent and link.addr != self._kept_at:
-                self._drop(job, NotConnected(f"now connected to {link.addr}"))
+            if job.sent and session.addr != self._kept_at:
+                self._drop(job, NotConnected(f"now connected to {session.addr}"))
             else:
-                session.go_on(job, link.addr)
+                session.go_on(job)
         asked, self._asked = self._asked, []
         for _, ask in asked:
             ask(session)
-        self._kept_at = link.addr
-        self._gate.writable(link.writable)
-        self._gate.change(True, None)
-        return session
+        self._kept_at = session.addr
+        self.gate.writable(session.writable)
+        self.gate.change(True, None)
+
+    def _gone(self, session: Session) -> None:
+        cause, current = session.lost.result(), session is self.current
+        keep = current and not isinstance(cause, ClosedError)
+        self._kept += session.lose_all(cause, keep)
+        self._sessions.discard(session)
+        if current:
+            self.current = None
+            self.gate.change(False, None)
+        session.over.set()
 
     def _drop_kept(self, cause: Exception) -> None:
         kept, self._kept = self._kept, []
@@ -212,7 +188,7 @@ class Connector:
             done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
-        self._gate.leave()
+        self.gate.leave()
         job._failed(LostError(cause, self._kept_at, job.id, job.acked, job.sent))
 
     # What submitters ask for.
@@ -220,14 +196,14 @@ class Connector:
     @property
     def max_frame(self) -> int:
         """Largest frame that the broker takes, in bytes."""
-        session = self._current
-        return session.link.max_frame if session else self._options.max_frame
+        session = self.current
+        return session.max_frame if session else self.options.max_frame
 
     def submit(self, job: PendingJob) -> None:
         """Send a job, or attach to one; it fails at once when the connection has
         just gone."""
-        if self._current is not None:
-            self._current.submit(job)
+        if self.current is not None:
+            self.current.submit(job)
         elif job.kept and not self._closed:
             self._kept.append(job)
         else:
@@ -246,7 +222,7 @@ class Connector:
         self._ask("", done, lambda session: session.ping(done))
 
     def _ask(self, id: str, done: Done, ask: Callable[[Session], None]) -> None:
-        session = next((s for s in self._sessions if id in s.jobs), self._current)
+        session = next((s for s in self._sessions if id in s.jobs), self.current)
         if session is not None:
             ask(session)
         elif any(job.id == id for job in self._kept):
@@ -258,9 +234,9 @@ class Connector:
         """Drop all connections; what is pending fails with a LostError whose
         cause is a ClosedError."""
         self._closed = True
-        lost = [session.link.lost for session in self._sessions]
+        lost = [session.lost for session in self._sessions]
         for session in list(self._sessions):
-            session.link.abort(ClosedError("closed"))
+            session.abort(ClosedError("closed"))
         if lost:
             await asyncio.wait(lost)
         self._drop_kept(ClosedError("closed"))
