@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Callable, Mapping
+from typing import Callable
 
 from ._backoff import Backoff, hopeless
 from ._demux import Demux
@@ -40,7 +40,7 @@ class Session(Demux, Link):
 
     def on_writable(self) -> None:
         if self is self._connector.current:
-            self._connector.gate.writable(self.writable)
+            self._connector.gate.change(self.writable)
 
     def retire(self) -> None:
         """Close once nothing is pending any more."""
@@ -69,7 +69,7 @@ class Connector:
         self._kept: list[PendingJob] = []
         self._kept_at = ""
         # What was asked about them meanwhile.
-        self._asked: list[tuple[Done, Callable[[Session], None]]] = []
+        self._asked: list[tuple[Callable[[Session, Done], None], Done]] = []
         self._closed = False
 
     async def run(self) -> None:
@@ -101,7 +101,7 @@ class Connector:
                 return tried
             if isinstance(tried, RefusedError):
                 self._drop_kept(tried)
-            self.gate.change(False, tried)
+            self.gate.change(None, tried)
             await asyncio.sleep(self._failed(tried))
 
     async def _leave(self, old: Session) -> Session | None:
@@ -163,11 +163,10 @@ class Connector:
             else:
                 session.go_on(job)
         asked, self._asked = self._asked, []
-        for _, ask in asked:
-            ask(session)
+        for ask, done in asked:
+            ask(session, done)
         self._kept_at = session.addr
-        self.gate.writable(session.writable)
-        self.gate.change(True, None)
+        self.gate.change(session.writable)
 
     def _gone(self, session: Session) -> None:
         cause, current = session.lost.result(), session is self.current
@@ -176,7 +175,7 @@ class Connector:
         self._sessions.discard(session)
         if current:
             self.current = None
-            self.gate.change(False, None)
+            self.gate.change(None)
         session.over.set()
 
     def _drop_kept(self, cause: Exception) -> None:
@@ -184,7 +183,7 @@ class Connector:
         for job in kept:
             self._drop(job, cause)
         asked, self._asked = self._asked, []
-        for done, _ in asked:
+        for _, done in asked:
             done(cause)
 
     def _drop(self, job: PendingJob, cause: Exception) -> None:
@@ -209,24 +208,14 @@ class Connector:
         else:
             self._drop(job, NotConnected("gone before the job was sent"))
 
-    def cancel(self, id: str, done: Done) -> None:
-        """Cancel a job where it is pending, else where new jobs would go."""
-        self._ask(id, done, lambda session: session.cancel(id, done))
-
-    def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
-        """Change a job where it is pending, else where new jobs would go."""
-        self._ask(id, done, lambda session: session.change(id, fields, done))
-
-    def ping(self, done: Done) -> None:
-        """Ask the broker for a sign of life."""
-        self._ask("", done, lambda session: session.ping(done))
-
-    def _ask(self, id: str, done: Done, ask: Callable[[Session], None]) -> None:
+    def ask(self, id: str, ask: Callable[[Session, Done], None], done: Done) -> None:
+        """Have a session ask about a job: the one where it is pending, else the one
+        for new jobs.  What is asked about a job of a lost one waits with that."""
         session = next((s for s in self._sessions if id in s.jobs), self.current)
         if session is not None:
-            ask(session)
+            ask(session, done)
         elif any(job.id == id for job in self._kept):
-            self._asked.append((done, ask))
+            self._asked.append((ask, done))
         else:
             done(NotConnected("no connection to a broker"))
 

@@ -25,8 +25,8 @@ class Gate:
         self._lock = threading.Lock()
         self._waiters: deque[_Waiter[None]] = deque()
         self._window = window
-        self._connected = False
-        self._writable = False
+        #: Whether the connection takes more bytes; None when there is none.
+        self._writable: bool | None = None
         self._closing = False
         #: Why the last attempt at all brokers failed.
         self._error: Exception | None = None
@@ -36,20 +36,15 @@ class Gate:
 
     # What happens.
 
-    def change(self, connected: bool, error: Exception | None) -> None:
-        """Whether there is a connection, and the last failure to connect."""
+    def change(self, writable: bool | None, error: Exception | None = None) -> None:
+        """Whether there is a connection that takes more bytes, None when there is no
+        connection; and the last failure to connect."""
         with self._lock:
-            self._connected = connected
-            if connected:
+            self._writable = writable
+            if self._connected:
                 self._error = None
             elif error is not None:
                 self._error = error
-            self._wake(all=True)
-
-    def writable(self, can: bool) -> None:
-        """Whether the connection takes more bytes."""
-        with self._lock:
-            self._writable = can
             self._wake(all=True)
 
     def taken(self, size: int) -> None:
@@ -73,6 +68,10 @@ class Gate:
             self._closing = True
             self._wake(all=True)
 
+    @property
+    def _connected(self) -> bool:
+        return self._writable is not None
+
     # What one can wait for: under the lock, and true once it has come.
 
     def enter(self, size: int = 0) -> bool:
@@ -83,7 +82,7 @@ class Gate:
         if not self._connected and isinstance(self._error, RefusedError):
             raise again(self._error)
         if (
-            not (self._connected and self._writable)
+            not self._writable
             or self.outstanding >= self._window
             or self._unsent >= MAX_UNSENT
         ):

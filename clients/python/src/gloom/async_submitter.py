@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 from . import wire
-from ._connector import Connector
+from ._connector import Connector, Session
 from ._gate import Gate
 from ._loop import start, within
 from ._options import Options, Settings, integer, millis
@@ -141,9 +141,7 @@ class AsyncSubmitter:
         Raises UnknownID when the job had ended, its answer having won, or was
         never there; LostError, NotConnected, Unsupported.
         """
-        reply, done = _reply()
-        self._ask_cancel(id, done)
-        await reply
+        await self._ask("cancel", id, lambda session, done: session.cancel(id, done))
 
     async def change(
         self,
@@ -154,7 +152,6 @@ class AsyncSubmitter:
         delay: float | None = None,
     ) -> None:
         """Change a job that waits; as Submitter.change."""
-        self._needs("change")
         fields = {
             "priority": None
             if priority is None
@@ -162,18 +159,13 @@ class AsyncSubmitter:
             "groups": None if groups is None else group_names("groups", groups),
             "delay_ms": None if delay is None else millis("delay", delay),
         }
-        self._begin()
-        reply, done = _reply()
-        self._connector.change(check_name("id", id), fields, done)
-        await reply
+        await self._ask(
+            "change", id, lambda session, done: session.change(id, fields, done)
+        )
 
     async def ping(self) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        self._needs("ping")
-        self._begin()
-        reply, done = _reply()
-        self._connector.ping(done)
-        await reply
+        await self._ask("ping", None, lambda session, done: session.ping(done))
 
     @property
     def outstanding(self) -> int:
@@ -249,22 +241,29 @@ class AsyncSubmitter:
         if self._options.compat:
             raise Unsupported(f"{what} is not known to a compat broker")
 
-    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
+    def _ask_cancel(self, id: str) -> None:
+        """Begin to cancel a job, whatever comes of it."""
         self._needs("cancel")
-        check_name("id", id)
+        self._connector.ask(
+            id, lambda session, done: session.cancel(id, done), lambda _: None
+        )
+
+    async def _ask(
+        self, what: str, id: str | None, ask: Callable[[Session, Done], None]
+    ) -> None:
+        self._needs(what)
+        if id is not None:
+            check_name("id", id)
         self._begin()
-        self._connector.cancel(id, done)
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+        def done(error: Exception | None) -> None:
+            if reply.done():  # the task that asked was cancelled
+                return
+            if error is None:
+                reply.set_result(None)
+            else:
+                reply.set_exception(error)
 
-def _reply() -> tuple[asyncio.Future[None], Done]:
-    reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: Exception | None) -> None:
-        if reply.done():  # the task that asked was cancelled
-            return
-        if error is None:
-            reply.set_result(None)
-        else:
-            reply.set_exception(error)
-
-    return reply, done
+        self._connector.ask(id or "", ask, done)
+        await reply

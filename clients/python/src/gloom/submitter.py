@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
-from ._replies import Done
 from .async_submitter import AsyncSubmitter
 from .errors import ClosedError
 from .job_options import JobOptions, OnProgress
@@ -207,9 +206,9 @@ class Submitter:
         """Ask the broker for a sign of life; errors as of cancel."""
         self._thread.run(self._core.ping, wait)
 
-    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
+    def _ask_cancel(self, id: str) -> None:
         self._core._needs("cancel")
-        self._thread.call(self._core._ask_cancel, id, done)
+        self._thread.call(self._core._ask_cancel, id)
 
     @property
     def outstanding(self) -> int:
