@@ -7,23 +7,24 @@ import unittest
 import support  # noqa: F401  (finds the package)
 
 from gloom import errors, wire
-from gloom._demux import Demux, PendingJob
-from gloom._replies import Replies
+from gloom._demux import Demux
+from gloom.pending import PendingJob
 
 
-class Wire(Replies):
+class Wire(Demux):
     """A connection that passes on what is sent."""
 
-    def __init__(self, send):
-        super().__init__()
-        self.send = send
+    def __init__(self, send, freed):
+        super().__init__("h:1")
+        self.send, self.freed = send, freed
 
 
 class Job(PendingJob):
     def __init__(self, id, silent=False, detached=False):
-        self.id, self.silent, self.detached = id, silent, detached
         fields = {"ack": False if silent else None, "detach": detached or None}
-        self.frame = wire.request("submit", id=id, type="t", body=b"1", **fields)
+        frame = wire.request("submit", id=id, type="t", body=b"1", **fields)
+        options = {"ack": not silent, "detach": detached}
+        super().__init__(None, id, "t", frame, options, False)
         self.events = []
 
     def _accepted(self):
@@ -50,8 +51,10 @@ class DemuxCase(unittest.TestCase):
         self.anew()
 
     def anew(self):
-        self.wire = Wire(lambda frame: self.sent.append(json.loads(frame[4:])))
-        self.demux = Demux(self.wire, self.free)
+        self.demux = Wire(self.send, self.free)
+
+    def send(self, frame):
+        self.sent.append(json.loads(frame[4:]))
 
     def free(self):
         self.freed += 1
@@ -67,7 +70,7 @@ class DemuxCase(unittest.TestCase):
         return replies
 
     def get(self, **message):
-        self.wire.receive(wire.read(json.dumps(message).encode()))
+        self.demux.receive(wire.read(json.dumps(message).encode()))
 
     def refuse(self, code, id=None):
         self.get(error=code, reason="why", id=id)
@@ -319,7 +322,8 @@ class Connection(DemuxCase):
         a, b, c = self.submit("a"), self.submit("b"), self.submit("c", silent=True)
         self.get(ok=True, id="a")
         replies = self.cancel("a")
-        self.demux.lost(ConnectionResetError("reset"), "h:1", [c.frame])
+        self.demux.unsent = [c.frame]
+        self.demux.lose_all(ConnectionResetError("reset"))
         self.assertEqual(
             [(j.error.id, j.error.acked, j.error.sent) for j in (a, b, c)],
             [("a", True, True), ("b", False, True), ("c", False, False)],
@@ -333,13 +337,14 @@ class Connection(DemuxCase):
             job.kept = True
         self.get(ok=True, id="a")
         reset = ConnectionResetError("reset")
-        kept = self.demux.lost(reset, "h:1", [c.frame], keep=True)
+        self.demux.unsent = [c.frame]
+        kept = self.demux.lose_all(reset, keep=True)
         self.assertEqual((kept, self.freed), ([a, b, c], 0))
         self.check_over(0)
         self.anew()
         self.sent.clear()
         for job in kept:
-            self.demux.go_on(job, "h:1")
+            self.demux.go_on(job)
         self.assertEqual(
             [(m["action"], m["id"]) for m in self.sent],
             [("attach", "a"), ("attach", "b"), ("submit", "c")],
@@ -366,7 +371,7 @@ class Connection(DemuxCase):
     def test_size_error_is_why_it_closes(self):
         a, b = self.submit("a"), self.submit("b")
         self.refuse("size_error")
-        self.demux.lost(ConnectionResetError("closed"), "h:1")
+        self.demux.lose_all(ConnectionResetError("closed"))
         self.assertIsInstance(a.error, errors.SizeError)
         self.assertIsInstance(b.error.cause, errors.SizeError)
 
@@ -495,8 +500,10 @@ class Random(unittest.TestCase):
         broker = ModelBroker(rng)
         freed = []
         jobs = []
-        link = Wire(lambda frame: broker.requests.append(self.sent(frame, jobs)))
-        demux = Demux(link, lambda: freed.append(1))
+        demux = Wire(
+            lambda frame: broker.requests.append(self.sent(frame, jobs)),
+            lambda: freed.append(1),
+        )
         cancels, asked = [], 0
         for step in range(300):
             choice = rng.random() if step < 200 else 0.5 + rng.random() / 2
@@ -519,14 +526,14 @@ class Random(unittest.TestCase):
             elif choice < 0.75:
                 broker.work()
             elif broker.out:
-                self.deliver(link, broker)
+                self.deliver(demux, broker)
         demux.confirm()
         while broker.requests:
             broker.handle()
         while broker.running:
             broker.work()
         while broker.out:
-            self.deliver(link, broker)
+            self.deliver(demux, broker)
         self.assertEqual(len(cancels), asked)
         self.assertEqual(len(freed), len(jobs))
         self.assertTrue(demux.idle)
@@ -540,8 +547,8 @@ class Random(unittest.TestCase):
         return json.loads(frame[4:]), job
 
     @staticmethod
-    def deliver(link, broker):
-        link.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
+    def deliver(demux, broker):
+        demux.receive(wire.read(json.dumps(broker.out.pop(0)).encode()))
 
     def told(self, job):
         ends = []
@@ -648,15 +655,17 @@ class Cuts(unittest.TestCase):
                 self.run_one(random.Random(seed))
 
     def connect(self, broker, freed, jobs):
-        link = Wire(lambda frame: broker.requests.append(json.loads(frame[4:])))
-        demux = Demux(link, lambda: freed.append(1))
+        demux = Wire(
+            lambda frame: broker.requests.append(json.loads(frame[4:])),
+            lambda: freed.append(1),
+        )
         for job in jobs:
-            demux.go_on(job, "h:1")
-        return link, demux
+            demux.go_on(job)
+        return demux
 
     def run_one(self, rng):
         broker, freed, jobs, asked, replies = CutBroker(rng), [], [], 0, []
-        link, demux = self.connect(broker, freed, [])
+        demux = self.connect(broker, freed, [])
         for step in range(400):
             choice = rng.random()
             if choice < 0.2 and step < 300:
@@ -673,20 +682,20 @@ class Cuts(unittest.TestCase):
             elif choice < 0.25 and step < 350:
                 reset = ConnectionResetError("cut")
                 broker.cut()
-                kept = demux.lost(reset, "h:1", keep=True)
-                link, demux = self.connect(broker, freed, kept)
+                kept = demux.lose_all(reset, keep=True)
+                demux = self.connect(broker, freed, kept)
             elif choice < 0.5:
                 broker.handle()
             elif choice < 0.7:
                 broker.work()
             elif broker.out:
-                Random.deliver(link, broker)
+                Random.deliver(demux, broker)
         demux.ping(replies.append)
         while broker.requests or broker.late or broker.bound or broker.out:
             broker.handle()
             broker.work()
             while broker.out:
-                Random.deliver(link, broker)
+                Random.deliver(demux, broker)
         self.assertEqual(len(replies), asked + 1)
         self.assertTrue(demux.idle)
         self.assertEqual(len(freed), len(jobs))

@@ -25,46 +25,17 @@ spread one submitter's jobs over several brokers, or look brokers up.  Bodies ar
 Python values, or RawJSON where every byte must stay as it is.
 """
 
+from . import errors
 from ._options import Event, Notice, Settings
 from .async_submitter import AsyncSubmitter
 from .async_worker import AsyncWorker
-from .errors import (
-    BrokerError,
-    Cancelled,
-    ClosedError,
-    Draining,
-    Expired,
-    Forbidden,
-    FrameTooLarge,
-    GloomError,
-    IDExists,
-    InvalidAction,
-    InvalidJSON,
-    InvalidState,
-    InvalidType,
-    InvalidValue,
-    JobError,
-    JobFailed,
-    LostError,
-    MissingField,
-    NotConnected,
-    Overloaded,
-    ProtocolError,
-    RefusedError,
-    SizeError,
-    TakenOver,
-    Unauthorized,
-    UnknownAction,
-    UnknownID,
-    Unsupported,
-    WindowFull,
-)
+from .body import RawJSON
+from .errors import *
 from .failure import Fatal, Release, RetryAfter
 from .job import AsyncJob, Job
 from .job_options import JobOptions
 from .pending import AsyncPending, Pending
 from .submitter import Submitter
-from .body import RawJSON
 from .worker import Worker
 
 __version__ = "1.0.0"
@@ -74,45 +45,17 @@ __all__ = [
     "AsyncPending",
     "AsyncSubmitter",
     "AsyncWorker",
-    "BrokerError",
-    "Cancelled",
-    "ClosedError",
-    "Draining",
     "Event",
-    "Expired",
     "Fatal",
-    "Forbidden",
-    "FrameTooLarge",
-    "GloomError",
-    "IDExists",
-    "InvalidAction",
-    "InvalidJSON",
-    "InvalidState",
-    "InvalidType",
-    "InvalidValue",
     "Job",
-    "JobError",
-    "JobFailed",
     "JobOptions",
-    "LostError",
-    "MissingField",
     "Notice",
-    "NotConnected",
-    "Overloaded",
     "Pending",
-    "ProtocolError",
     "RawJSON",
-    "RefusedError",
     "Release",
     "RetryAfter",
     "Settings",
-    "SizeError",
     "Submitter",
-    "TakenOver",
-    "Unauthorized",
-    "UnknownAction",
-    "UnknownID",
-    "Unsupported",
-    "WindowFull",
     "Worker",
 ]
+__all__ += errors.__all__

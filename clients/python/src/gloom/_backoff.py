@@ -1,9 +1,18 @@
-"""How long to wait before the next attempt to connect."""
+"""Whether to try again to connect, and how long to wait before."""
 
 from __future__ import annotations
 
 import random
-from typing import Callable, Tuple
+from typing import Callable
+
+from .errors import Draining, InvalidState, Overloaded, RefusedError
+
+
+def hopeless(error: BaseException) -> bool:
+    """Whether trying again would only get the same refusal."""
+    return isinstance(error, RefusedError) and not isinstance(
+        error, (Overloaded, Draining, InvalidState)
+    )
 
 
 class Backoff:
@@ -14,7 +23,7 @@ class Backoff:
 
     def __init__(
         self,
-        limits: Tuple[float, float],
+        limits: tuple[float, float],
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._base, self._most = limits

@@ -8,7 +8,7 @@ It knows no socket, no clock and no thread.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Mapping
 
 from . import wire
 from ._replies import Done, Replies
@@ -27,84 +27,48 @@ from .errors import (
     UnknownID,
     from_code,
 )
+from .pending import PendingJob
 from .wire import PING, Message
 
 
-class PendingJob:
-    """A submitted job as its connection sees it, until it ends."""
+class Demux(Replies):
+    """The pending jobs of one connection."""
 
-    id: str
-    #: Sent with "ack":false.
-    silent: bool = False
-    #: Nothing comes about it once the broker has taken it.
-    detached: bool = False
-    #: The submit or attach, as long as it may have to be sent.
-    frame: bytes = b""
-    #: Some of the submit may have left this process.
-    sent: bool = False
-    #: It outlives its connection and can be attached to.
-    kept: bool = False
-    #: It may run twice rather than be lost.
-    again: bool = False
-    #: It asks for progress.
-    progress: bool = False
-    #: The broker is known to have taken it.
-    acked: bool = False
-
-    def _accepted(self) -> None:
-        """The broker has taken the job; for a detached one, the end."""
-        raise NotImplementedError
-
-    def _progressed(self, message: Message) -> None:
-        raise NotImplementedError
-
-    def _answered(self, message: Message) -> None:
-        raise NotImplementedError
-
-    def _failed(self, error: Exception) -> None:
-        raise NotImplementedError
-
-
-class Demux:
-    """The pending jobs of one connection.
-
-    freed is called once for each job, when it no longer counts against the window.
-    """
-
-    def __init__(self, replies: Replies, freed: Callable[[], None]) -> None:
-        self._replies = replies
-        self._freed = freed
+    def __init__(self, *connection: Any) -> None:
+        super().__init__(*connection)
         self._unconfirmed = False
-        self.jobs: Dict[str, PendingJob] = {}
+        self.jobs: dict[str, PendingJob] = {}
         #: Set once the broker has said that it is stopping.
         self.draining = False
-        replies.on_message = self._news
-        replies.on_error = self._error
+
+    def freed(self) -> None:
+        """Called once for each job, when it no longer counts against the window."""
+        raise NotImplementedError
 
     @property
     def idle(self) -> bool:
         """Whether nothing is pending."""
-        return not self.jobs and not self._replies.awaited
+        return not self.jobs and not self.awaited
 
     # What goes out.
 
-    def submit(self, job: PendingJob, done: Optional[Done] = None) -> None:
+    def submit(self, job: PendingJob, done: Done | None = None) -> None:
         """Send a job; done gets None or the refusal in place of the job.
 
         An id that is still pending here is refused without a frame: its
         refusal could not be told from the end of the first job.
         """
         if job.id in self.jobs:
-            self._freed()
+            self.freed()
             job._failed(IDExists("still pending on this connection", job.id))
             return
         self.jobs[job.id] = job
         job.sent = True
         self._unconfirmed = job.silent and (job.detached or self._unconfirmed)
         done = done or (lambda error: self._submitted(job, error))
-        self._replies.ask(job.frame, done, job.id, job.silent)
+        self.ask(job.frame, done, job.id, job.silent)
 
-    def go_on(self, job: PendingJob, addr: str, again: bool = True) -> None:
+    def go_on(self, job: PendingJob, again: bool = True) -> None:
         """Attach to a kept job of a connection that was lost, or submit it if that
         had not been done.  again: a job that may run twice is submitted when the
         broker does not know it."""
@@ -113,7 +77,7 @@ class Demux:
             return
         self.jobs[job.id] = job
 
-        def attached(error: Optional[Exception]) -> None:
+        def attached(error: Exception | None) -> None:
             if error is None:
                 self._submitted(job, None)
                 return
@@ -122,17 +86,18 @@ class Demux:
                 job.acked = False
                 self.submit(job, submitted)
             else:  # it never got there, or ended, or went with its broker
-                self._fail(job, LostError(error, addr, job.id, job.acked))
+                self._fail(job, LostError(error, self.addr, job.id, job.acked))
 
-        def submitted(error: Optional[Exception]) -> None:
+        def submitted(error: Exception | None) -> None:
             if isinstance(error, IDExists) and self._take(job):
                 # The submit of the lost connection came after the attach.
-                self.go_on(job, addr, again=False)
+                self.go_on(job, again=False)
             else:
                 self._submitted(job, error)
 
-        frame = wire.request("attach", id=job.id, progress=job.progress or None)
-        self._replies.ask(frame, attached, job.id)
+        progress = True if job.on_progress else None
+        frame = wire.request("attach", id=job.id, progress=progress)
+        self.ask(frame, attached, job.id)
 
     def change(self, id: str, fields: Mapping[str, object], done: Done) -> None:
         """Send a change; done gets None or the refusal."""
@@ -140,24 +105,24 @@ class Demux:
         if job is not None and job.silent and not job.acked:
             # A refusal of the submit must not be mistaken for one of the change.
             self.ping(lambda _: None)
-        self._replies.ask(wire.request("change", id=id, **fields), done, id)
+        self.ask(wire.request("change", id=id, **fields), done, id)
 
     def cancel(self, id: str, done: Done) -> None:
         """Send a cancel; done gets None or the refusal."""
         job = self.jobs.get(id)
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             if error is None and job is not None:
                 self._fail(job, Cancelled("by its submitter", id))
             done(error)
 
         self._unconfirmed = False
-        self._replies.ask(wire.request("cancel", id=id), replied, id)
+        self.ask(wire.request("cancel", id=id), replied, id)
 
     def ping(self, done: Done) -> None:
         """Send a ping; its reply says that all before it was handled."""
         self._unconfirmed = False
-        self._replies.ask(PING, done)
+        self.ask(PING, done)
 
     def confirm(self) -> None:
         """Call after each batch of submits: pings when only a ping can tell
@@ -167,28 +132,23 @@ class Demux:
 
     # What comes in.
 
-    def lost(
-        self,
-        cause: Exception,
-        addr: str,
-        unsent: Iterable[bytes] = (),
-        keep: bool = False,
-    ) -> List[PendingJob]:
+    def lose_all(self, cause: Exception, keep: bool = False) -> list[PendingJob]:
         """The connection is gone: what is pending fails now, but for kept jobs, which
-        are returned when keep is set.  unsent are frames of which nothing has left
-        this process."""
-        cause = self._replies.refusal or cause
-        stayed, kept = {id(frame) for frame in unsent}, []
+        are returned when keep is set."""
+        cause = self.refusal or cause
+        stayed, kept = {id(frame) for frame in self.unsent}, []
         for job in list(self.jobs.values()):
             job.sent = job.acked or id(job.frame) not in stayed
             if keep and job.kept:
                 kept.append(self.jobs.pop(job.id))
             else:
-                self._fail(job, LostError(cause, addr, job.id, job.acked, job.sent))
-        self._replies.lose(LostError(cause, addr))
+                self._fail(
+                    job, LostError(cause, self.addr, job.id, job.acked, job.sent)
+                )
+        self.lose(cause)
         return kept
 
-    def _submitted(self, job: PendingJob, error: Optional[Exception]) -> None:
+    def _submitted(self, job: PendingJob, error: Exception | None) -> None:
         if error is not None:
             self._fail(job, error)
             return
@@ -210,27 +170,27 @@ class Demux:
         """As _take, and it no longer counts."""
         taken = self._take(job)
         if taken:
-            self._freed()
+            self.freed()
         return taken
 
     def _fail(self, job: PendingJob, error: Exception) -> None:
         if self._forget(job):
             job._failed(error)
 
-    def _news(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         if message.kind not in (wire.RESULT, wire.PROGRESS):
             return
         job = self.jobs.get(message.id or "")
         if job is None:
             return  # not asked for any more
-        if not job.acked and not self._replies.settle(job.id):
+        if not job.acked and not self.settle(job.id):
             raise ProtocolError(f"news of job {job.id!r} before its ack")
         if message.kind == wire.PROGRESS:
             job._progressed(message)
         elif self._forget(job):
             job._answered(message)
 
-    def _error(self, error: BrokerError) -> None:
+    def on_error(self, error: BrokerError) -> None:
         if isinstance(error, Draining):
             self.draining = True
         id = error.id
@@ -238,8 +198,8 @@ class Demux:
             if isinstance(error, (Overloaded, Unauthorized)):
                 raise error  # about the connection
             if isinstance(error, SizeError):
-                self._replies.refusal = error
-            self._replies.refuse(error)
+                self.refusal = error
+            self.refuse(error)
             return
         job = self.jobs.get(id)
         end: BrokerError = error
@@ -249,8 +209,8 @@ class Demux:
             self._fail(job, end)
         elif job is not None and job.silent and not job.acked and self._settles(end):
             pass
-        elif self._replies.is_due(id):
-            self._replies.refuse(error)
+        elif self.is_due(id):
+            self.refuse(error)
         elif job is not None:
             raise ProtocolError(f"an error about job {id!r} before its turn")
 
@@ -258,4 +218,4 @@ class Demux:
         """Of a silent submit whose turn it is, every error is the end but the one
         that only a cancel can get."""
         id = error.id or ""
-        return error.code != UnknownID.code and self._replies.settle(id, error)
+        return error.code != UnknownID.code and self.settle(id, error)

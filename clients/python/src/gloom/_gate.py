@@ -7,7 +7,7 @@ import concurrent.futures
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, Optional, Union
+from typing import Callable
 
 from .errors import ClosedError, NotConnected, RefusedError, WindowFull, again
 
@@ -23,33 +23,28 @@ class Gate:
 
     def __init__(self, window: int) -> None:
         self._lock = threading.Lock()
-        self._waiters: "Deque[_Waiter[None]]" = deque()
+        self._waiters: deque[_Waiter[None]] = deque()
         self._window = window
-        self._connected = False
-        self._writable = False
+        #: Whether the connection takes more bytes; None when there is none.
+        self._writable: bool | None = None
         self._closing = False
         #: Why the last attempt at all brokers failed.
-        self._error: Optional[Exception] = None
+        self._error: Exception | None = None
         self._unsent = 0
         #: Jobs submitted and not ended.
         self.outstanding = 0
 
     # What happens.
 
-    def change(self, connected: bool, error: Optional[Exception]) -> None:
-        """Whether there is a connection, and the last failure to connect."""
+    def change(self, writable: bool | None, error: Exception | None = None) -> None:
+        """Whether there is a connection that takes more bytes, None when there is no
+        connection; and the last failure to connect."""
         with self._lock:
-            self._connected = connected
-            if connected:
+            self._writable = writable
+            if self._connected:
                 self._error = None
             elif error is not None:
                 self._error = error
-            self._wake(all=True)
-
-    def writable(self, can: bool) -> None:
-        """Whether the connection takes more bytes."""
-        with self._lock:
-            self._writable = can
             self._wake(all=True)
 
     def taken(self, size: int) -> None:
@@ -73,6 +68,10 @@ class Gate:
             self._closing = True
             self._wake(all=True)
 
+    @property
+    def _connected(self) -> bool:
+        return self._writable is not None
+
     # What one can wait for: under the lock, and true once it has come.
 
     def enter(self, size: int = 0) -> bool:
@@ -83,7 +82,7 @@ class Gate:
         if not self._connected and isinstance(self._error, RefusedError):
             raise again(self._error)
         if (
-            not (self._connected and self._writable)
+            not self._writable
             or self.outstanding >= self._window
             or self._unsent >= MAX_UNSENT
         ):
@@ -104,7 +103,7 @@ class Gate:
         """Whether no job is outstanding."""
         return not self.outstanding
 
-    def wait(self, ready: Callable[[], bool], wait: Optional[float]) -> bool:
+    def wait(self, ready: Callable[[], bool], wait: float | None) -> bool:
         """Block until a condition holds, or for so many seconds; whether it does."""
         until = None if wait is None else time.monotonic() + wait
         while True:
@@ -120,9 +119,7 @@ class Gate:
                 self._abandon(waiter)
                 raise
 
-    async def wait_async(
-        self, ready: Callable[[], bool], wait: Optional[float]
-    ) -> bool:
+    async def wait_async(self, ready: Callable[[], bool], wait: float | None) -> bool:
         """As wait, for a task."""
         until = None if wait is None else time.monotonic() + wait
         while True:
@@ -139,18 +136,18 @@ class Gate:
                     self._abandon(waiter)
 
     def _poll(
-        self, ready: Callable[[], bool], left: Optional[float]
-    ) -> "Union[bool, _Waiter[None]]":
+        self, ready: Callable[[], bool], left: float | None
+    ) -> bool | _Waiter[None]:
         with self._lock:
             if ready():
                 return True
             if left is not None and left <= 0:
                 return False
-            waiter: "_Waiter[None]" = concurrent.futures.Future()
+            waiter: _Waiter[None] = concurrent.futures.Future()
             self._waiters.append(waiter)
             return waiter
 
-    def _abandon(self, waiter: "_Waiter[None]") -> None:
+    def _abandon(self, waiter: _Waiter[None]) -> None:
         with self._lock:
             if waiter.done():
                 self._wake(all=False)  # the turn was ours; the next one's then
@@ -165,7 +162,7 @@ class Gate:
 
     # Why one waited in vain.
 
-    def check_connected(self, wait: Optional[float]) -> None:
+    def check_connected(self, wait: float | None) -> None:
         """Raise what kept us from connecting."""
         if self._closing:
             raise ClosedError("closed")
@@ -174,7 +171,7 @@ class Gate:
                 raise again(self._error)
             self.give_up(wait)
 
-    def give_up(self, wait: Optional[float]) -> None:
+    def give_up(self, wait: float | None) -> None:
         """Raise what kept a job from being sent."""
         after = f" within {wait:g} s" if wait else ""
         if self._connected:

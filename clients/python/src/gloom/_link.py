@@ -1,6 +1,6 @@
 """One connection to a broker: bytes out, messages in, and its end.
 
-What the messages mean is for their receiver to say, but for hello and ping,
+What the messages mean is for its subclasses to say, but for hello and ping,
 which are about the connection itself.
 """
 
@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import Callable, List, Optional, cast
+from typing import cast
 
 from . import wire
 from ._loop import within
 from ._options import FRAME_SLACK, Options, split_addr
 from ._replies import Replies
 from .errors import GloomError, ProtocolError
-from .wire import FrameReader, Message
+from .wire import FrameReader
 
 # Beats without a byte after which a connection is given up.  The broker does
 # so after two; one more leaves the decision to the side that pings.
 _SILENT_BEATS = 3
+
+# What may come before a connection is open; of what only later protocols know
+# nothing is said.
+_REPLIES = (wire.OK, wire.ERROR, None)
 
 # Bytes that wait for the end of a round of the loop at most.
 _BATCH = 256 * 1024
@@ -30,34 +34,52 @@ class Link(Replies, asyncio.Protocol):
     """A connection.  All methods belong to the event loop's thread."""
 
     def __init__(self, options: Options, addr: str) -> None:
-        super().__init__()
+        super().__init__(addr)
         self._loop = asyncio.get_running_loop()
         self._options = options
-        self.addr = addr
         #: Largest frame that the broker takes, in bytes.
         self.max_frame = options.max_frame
-        #: Called before each write, to add frames of its own.
-        self.before_flush: Optional[Callable[[], None]] = None
-        #: Called after what came has been handled.
-        self.after_read: Callable[[], None] = lambda: None
-        #: Called when writing is to pause, and when it may go on.
-        self.on_writable: Optional[Callable[[bool], None]] = None
         #: Done with the cause when the connection is gone.
-        self.lost: "asyncio.Future[Exception]" = self._loop.create_future()
+        self.lost: asyncio.Future[Exception] = self._loop.create_future()
         self.writable = True
-        self.on_message = self._unexpected
+        self._opened = False
         self._reader = FrameReader(options.max_frame + FRAME_SLACK)
-        self._transport: Optional[asyncio.Transport] = None
-        #: Frames of which nothing was written.
-        self.unsent: List[bytes] = []
+        self._transport: asyncio.Transport | None = None
         self._out_size = 0
         self._flush_due = False
         self._closing = False
-        self._cause: Optional[Exception] = None
+        self._cause: Exception | None = None
         self._last_byte = 0.0
-        self._watch: Optional[asyncio.TimerHandle] = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    # What subclasses are told, beside messages and errors.
+
+    def before_flush(self) -> None:
+        """Called before each write, to add frames of its own."""
+
+    def after_read(self) -> None:
+        """Called after what came has been handled."""
+
+    def on_writable(self) -> None:
+        """Called when writing is to pause, and when it may go on."""
 
     # What our side does.
+
+    async def open(self) -> None:
+        """Connect, TLS and hello included.
+
+        Raises OSError (ssl.SSLError, TimeoutError, …) or what the broker said.
+        """
+        limit = self._options.dial_timeout
+        try:
+            await within(self._open(), limit)
+        except asyncio.TimeoutError:
+            self.abort(TimeoutError("took too long"))
+            raise TimeoutError(f"no connection within {limit:g} s") from None
+        except BaseException:
+            self.abort(ConnectionAbortedError("given up"))
+            raise
+        self._opened = True
 
     def send(self, frame: bytes) -> None:
         """Send a frame, together with others of this round of the loop."""
@@ -94,8 +116,7 @@ class Link(Replies, asyncio.Protocol):
     def _flush(self) -> None:
         self._flush_due = False
         if not self._closing and self.writable:
-            if self.before_flush is not None:
-                self.before_flush()
+            self.before_flush()
             self._write()
 
     def _write(self) -> None:
@@ -130,12 +151,14 @@ class Link(Replies, asyncio.Protocol):
                 message = wire.read(payload)
                 if message.kind == wire.PING_KIND:
                     self.send(wire.PONG)
+                elif not self._opened and message.kind not in _REPLIES:
+                    raise ProtocolError(f"{message.kind} before anything was asked")
                 else:
                     self.receive(message)
         except GloomError as err:
             self.abort(err)
 
-    def connection_lost(self, exc: Optional[Exception]) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
         self._closing = True
@@ -148,38 +171,59 @@ class Link(Replies, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = False
-        if self.on_writable is not None:
-            self.on_writable(False)
+        self.on_writable()
 
     def resume_writing(self) -> None:
         self.writable = True
         self._flush()
-        if self.on_writable is not None and self.writable:
-            self.on_writable(True)
+        self.on_writable()
 
-    def _unexpected(self, message: Message) -> None:
-        if message.kind is not None:
-            raise ProtocolError(f"{message.kind} before anything was asked")
+    # Connecting, hello and heartbeat.
 
-    # Hello and heartbeat.
+    async def _open(self) -> None:
+        options = self._options
+        if not await self._open_local():
+            where = split_addr(self.addr)
+            tls = options.tls
+            if tls is None and where.tls:
+                tls = ssl.create_default_context()
+            name = options.server_hostname or where.host or "localhost"
+            how = {"ssl": tls, "server_hostname": name} if tls else {}
+            if where.path:
+                await self._loop.create_unix_connection(
+                    lambda: self, where.path, **how
+                )
+            else:
+                await self._loop.create_connection(
+                    lambda: self, where.host, where.port, **how
+                )
+        if options.wants_hello:
+            await self._hello()
 
-    async def hello(self) -> None:
+    async def _open_local(self) -> bool:
+        """Whether the broker of this machine was reached by its socket."""
+        if not self._options.local:
+            return False
+        try:
+            await self._loop.create_unix_connection(
+                lambda: self, self._options.local
+            )
+        except OSError:  # not there, or not for us
+            return False
+        return True
+
+    async def _hello(self) -> None:
         """Introduce ourselves and learn the broker's limits.
 
         Raises the broker's refusal, or what ended the connection.
         """
         options = self._options
-        replied: "asyncio.Future[Optional[Exception]]" = self._loop.create_future()
+        replied: asyncio.Future[Exception | None] = self._loop.create_future()
         beat = round(options.heartbeat * 1000) or None
-        self.ask(
-            wire.request(
-                "hello",
-                token=options.token,
-                client=options.client,
-                heartbeat_ms=beat,
-            ),
-            replied.set_result,
+        hello = wire.request(
+            "hello", token=options.token, client=options.client, heartbeat_ms=beat
         )
+        self.ask(hello, replied.set_result)
         await asyncio.wait({replied, self.lost}, return_when=asyncio.FIRST_COMPLETED)
         error = replied.result() if replied.done() else self.lost.result()
         if error is not None:
@@ -213,53 +257,3 @@ def _keep_alive(sock: socket.socket) -> None:
     ):
         if hasattr(socket, name):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-async def dial(options: Options, addr: str) -> Link:
-    """Connect to one broker, TLS and hello included.
-
-    Raises OSError (ssl.SSLError, TimeoutError, …) or what the broker said.
-    """
-    link = Link(options, addr)
-    try:
-        await within(_open(options, link), options.dial_timeout)
-    except asyncio.TimeoutError:
-        link.abort(TimeoutError("took too long"))
-        raise TimeoutError(f"no connection within {options.dial_timeout:g} s") from None
-    except BaseException:
-        link.abort(ConnectionAbortedError("given up"))
-        raise
-    return link
-
-
-async def _open(options: Options, link: Link) -> None:
-    loop = asyncio.get_running_loop()
-    if not await _open_local(options, link):
-        where = split_addr(link.addr)
-        tls = options.tls
-        if tls is None and where.tls:
-            tls = ssl.create_default_context()
-        name = (options.server_hostname or where.host or "localhost") if tls else None
-        if where.path:
-            await loop.create_unix_connection(
-                lambda: link, where.path, ssl=tls, server_hostname=name
-            )
-        else:
-            await loop.create_connection(
-                lambda: link, where.host, where.port, ssl=tls, server_hostname=name
-            )
-    if options.wants_hello:
-        await link.hello()
-
-
-async def _open_local(options: Options, link: Link) -> bool:
-    """Whether the broker of this machine was reached by its socket."""
-    if not options.local:
-        return False
-    try:
-        await asyncio.get_running_loop().create_unix_connection(
-            lambda: link, options.local
-        )
-    except OSError:  # not there, or not for us
-        return False
-    return True

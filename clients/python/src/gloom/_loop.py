@@ -8,14 +8,15 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from typing import Any, Awaitable, Callable, Coroutine, Optional, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, TypeVar
 
+from ._options import logger
 from .errors import ClosedError
 
 T = TypeVar("T")
 
 
-async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
+async def within(work: Awaitable[T], timeout: float | None) -> T:
     """Wait at most so many seconds, then raise asyncio.TimeoutError.
 
     Before Python 3.12, asyncio.wait_for may swallow a cancellation.
@@ -30,6 +31,19 @@ async def within(work: "Awaitable[T]", timeout: Optional[float]) -> T:
         task.cancel()
         raise asyncio.TimeoutError(f"not within {timeout:g} s")
     return task.result()
+
+
+def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Run a coroutine beside the others.  Only a mistake in this package ends
+    it with an exception, which must not go unseen."""
+
+    def look(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("internal error", exc_info=task.exception())
+
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(look)
+    return task
 
 
 class LoopThread:
@@ -89,12 +103,12 @@ class LoopThread:
             self.loop.call_soon_threadsafe(function, *args)
 
     def run(
-        self, work: "Callable[[], Coroutine[Any, Any, T]]", wait: Optional[float] = None
+        self, work: Callable[[], Coroutine[Any, Any, T]], wait: float | None = None
     ) -> T:
         """Run a coroutine in the loop and wait for its result, for wait seconds at
         most."""
         self.check_outside()
-        result: "concurrent.futures.Future[T]" = concurrent.futures.Future()
+        result: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         async def run() -> None:
             try:
@@ -123,7 +137,7 @@ class LoopThread:
             self._thread.join()
 
 
-_running: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+_running: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 @atexit.register

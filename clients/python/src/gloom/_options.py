@@ -8,7 +8,7 @@ import math
 import os
 import ssl
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Optional, Sequence, Tuple, TypedDict
+from typing import Callable, NamedTuple, Sequence, TypedDict
 
 from .wire import MAX_FRAME, MAX_MS
 
@@ -43,7 +43,7 @@ class Notice:
     #: The broker.
     addr: str
     #: Why; None when CONNECTED or JOINED.
-    error: Optional[BaseException] = None
+    error: BaseException | None = None
     #: Seconds until the next attempt.
     wait: float = 0.0
 
@@ -147,15 +147,15 @@ class Settings(TypedDict, total=False):
     sent, and what would need it raises Unsupported.
     """
 
-    token: Optional[str]
-    client: Optional[str]
+    token: str | None
+    client: str | None
     heartbeat: float
-    tls: Optional[ssl.SSLContext]
-    server_hostname: Optional[str]
+    tls: ssl.SSLContext | None
+    server_hostname: str | None
     dial_timeout: float
     max_frame: int
-    backoff: Tuple[float, float]
-    notify: Optional[Notify]
+    backoff: tuple[float, float]
+    notify: Notify | None
     compat: bool
 
 
@@ -170,15 +170,15 @@ class Options:
     addrs: Sequence[str]
     local: str
     port: int
-    token: Optional[str] = None
-    client: Optional[str] = None
+    token: str | None = None
+    client: str | None = None
     heartbeat: float = 0.0
-    tls: Optional[ssl.SSLContext] = None
-    server_hostname: Optional[str] = None
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
     dial_timeout: float = 10.0
     max_frame: int = MAX_FRAME
-    backoff: Tuple[float, float] = (0.1, 15.0)
-    notify: Optional[Notify] = None
+    backoff: tuple[float, float] = (0.1, 15.0)
+    notify: Notify | None = None
     compat: bool = False
 
     def __post_init__(self) -> None:

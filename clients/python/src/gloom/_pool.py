@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import List, Optional
 
-from ._backoff import Backoff
-from ._link import dial
+from ._backoff import Backoff, hopeless
+from ._loop import start
 from ._options import Event, Notice, Options
-from ._session import hopeless, start
 from ._socket import Service, Socket
 from .errors import ClosedError
 
@@ -18,8 +16,8 @@ class _Seat:
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
-        self.socket: Optional[Socket] = None
-        self.task: "Optional[asyncio.Task[None]]" = None
+        self.socket: Socket | None = None
+        self.task: asyncio.Task[None] | None = None
 
 
 class Pool:
@@ -37,7 +35,7 @@ class Pool:
         #: Set when a socket joins, when it is over, and when it leaves.
         self.news = asyncio.Event()
         #: Why sockets were given up.
-        self.refused: List[Exception] = []
+        self.refused: list[Exception] = []
         self._seats = [_Seat(addr) for addr in options.addrs for _ in range(sockets)]
         self._left = len(self._seats)
         for seat in self._seats:
@@ -68,7 +66,7 @@ class Pool:
         error = ClosedError("the worker was stopped")
         for seat in self._seats:
             if seat.socket is not None:
-                seat.socket.link.abort(error)
+                seat.socket.abort(error)
                 seat.socket.abandon(error)
             if seat.task is not None:
                 seat.task.cancel()
@@ -78,44 +76,31 @@ class Pool:
         backoff = Backoff(self._options.backoff)
         while not self._leaving:
             since = loop.time()
-            joined = False
+            socket = Socket(self._options, seat.addr, self._service, self._joined)
             try:
-                link = await dial(self._options, seat.addr)
+                await socket.open()
             except Exception as err:
                 cause = err
             else:
-                socket = seat.socket = Socket(
-                    link, self._service, lambda: self._joined(seat)
-                )
-                timeout = self._options.dial_timeout
-                late = loop.call_later(timeout, self._late, socket, timeout)
-                socket.join()
+                seat.socket = socket
                 try:
                     cause = await socket.serve()
                 finally:
-                    late.cancel()
                     seat.socket = None
-                joined = socket.joined
             if self._leaving:
                 return
             if hopeless(cause):
                 self.refused.append(cause)
                 self._options.tell(Notice(Event.GIVEN_UP, seat.addr, cause))
                 return
-            if joined:
+            if socket.joined:
                 backoff.lasted(loop.time() - since)
-            event = Event.LOST if joined else Event.FAILED
+            event = Event.LOST if socket.joined else Event.FAILED
             wait = backoff.wait()
             self._options.tell(Notice(event, seat.addr, cause, wait))
             await asyncio.sleep(wait)
 
-    def _joined(self, seat: _Seat) -> None:
-        self._options.tell(Notice(Event.JOINED, seat.addr))
+    def _joined(self, addr: str) -> None:
+        self._options.tell(Notice(Event.JOINED, addr))
         self.joined = True
         self.news.set()
-
-    @staticmethod
-    def _late(socket: Socket, timeout: float) -> None:
-        if not socket.joined:
-            error = TimeoutError(f"no answer to join within {timeout:g} s")
-            socket.link.abort(error)

@@ -13,7 +13,7 @@ import pickle
 import queue
 import signal
 import threading
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable
 
 from .body import RawJSON
 from .errors import ClosedError, GloomError
@@ -42,8 +42,8 @@ class Processes:
         # Forked ones would hold copies of connections and pipes open.
         self._context = multiprocessing.get_context("spawn")
         self._lock = threading.Lock()  # guards the fields below
-        self._idle: List[_Child] = []
-        self._all: Set[_Child] = set()
+        self._idle: list[_Child] = []
+        self._all: set[_Child] = set()
         self._closed = False
 
     def run(self, job: Job) -> Outcome:
@@ -72,7 +72,7 @@ class Processes:
         for child in children:
             child.end(kill)
 
-    def _take(self) -> "_Child":
+    def _take(self) -> _Child:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -131,7 +131,7 @@ class _Child:
             self._send(_UNWANTED, id, _portable(cause))
 
     @staticmethod
-    def _report(job: Job, body: bytes) -> Optional[GloomError]:
+    def _report(job: Job, body: bytes) -> GloomError | None:
         try:
             job.progress(RawJSON._trusted(body))
         except GloomError as err:
@@ -172,9 +172,9 @@ class _Servant:
         self._pipe = pipe
         self._handler = handler
         self._raw = raw
-        self._jobs: "queue.SimpleQueue[Job]" = queue.SimpleQueue()
-        self._taken: "queue.SimpleQueue[Optional[GloomError]]" = queue.SimpleQueue()
-        self._current: Optional[Job] = None
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._taken: queue.SimpleQueue[GloomError | None] = queue.SimpleQueue()
+        self._current: Job | None = None
         self._reporting = threading.Lock()
 
     def serve(self) -> None:
@@ -192,7 +192,8 @@ class _Servant:
                     id, type, data, headers = rest
                     raw = RawJSON._trusted(data)
                     body = raw if self._raw else raw.value()
-                    self._current = Job(id, type, body, headers, self._report)
+                    self._current = Job(id, type, body, headers)
+                    self._current._report = self._report
                     self._jobs.put(self._current)
                 elif tag == _UNWANTED:
                     job = self._current

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Deque, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from . import wire
-from .errors import BrokerError, ProtocolError, from_code
+from .errors import BrokerError, LostError, ProtocolError, from_code
 from .wire import Message
 
 #: Told None when a request was taken, else why not.
@@ -14,7 +14,7 @@ Done = Callable[[Optional[Exception]], None]
 
 
 class _Request(NamedTuple):
-    id: Optional[str]
+    id: str | None
     done: Done
     silent: bool
 
@@ -27,23 +27,30 @@ class Replies:
     that the broker says only afterwards.
     """
 
-    def __init__(self) -> None:
-        self._requests: Deque[_Request] = deque()
-        #: Gets each message that is no ok and no error.
-        self.on_message: Callable[[Message], None] = lambda _: None
-        #: Gets each error, and refuses a request with it or ends a job.
-        self.on_error: Callable[[BrokerError], None] = self.refuse
+    def __init__(self, addr: str) -> None:
+        #: The broker.
+        self.addr = addr
+        #: Frames of which nothing was written.
+        self.unsent: list[bytes] = []
+        self._requests: deque[_Request] = deque()
         #: The ok that is being handled, or was last.
-        self.reply: Optional[Message] = None
+        self.reply: Message | None = None
         #: What the broker said before it closes.
-        self.refusal: Optional[BrokerError] = None
+        self.refusal: BrokerError | None = None
 
     def send(self, frame: bytes) -> None:
         """Send a frame that has no reply."""
         raise NotImplementedError
 
+    def on_message(self, message: Message) -> None:
+        """Called with each message that is no ok and no error."""
+
+    def on_error(self, error: BrokerError) -> None:
+        """Called with each error, to refuse a request with it or to end a job."""
+        self.refuse(error)
+
     def ask(
-        self, frame: bytes, done: Done, id: Optional[str] = None, silent: bool = False
+        self, frame: bytes, done: Done, id: str | None = None, silent: bool = False
     ) -> None:
         """Send a request; done is called with its reply, or with what ended the
         connection before it came."""
@@ -89,7 +96,7 @@ class Replies:
         """Whether the next reply is one about this id."""
         return next((r.id == id for r in self._requests if not r.silent), False)
 
-    def settle(self, id: str, error: Optional[Exception] = None) -> bool:
+    def settle(self, id: str, error: Exception | None = None) -> bool:
         """Something came that tells of the silent request about this id, and so of
         all silent ones before it; False when it was not their turn."""
         for request in self._requests:
@@ -108,11 +115,12 @@ class Replies:
 
     def lose(self, cause: Exception) -> None:
         """No reply will come any more."""
+        error = LostError(cause, self.addr)
         requests, self._requests = self._requests, deque()
         for request in requests:
-            request.done(cause)
+            request.done(error)
 
-    def _next(self) -> Optional[_Request]:
+    def _next(self) -> _Request | None:
         """Take the request that the present reply belongs to.  The silent ones
         before it were taken: else their error had come by now."""
         while self._requests:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Callable, Deque, Dict, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, NamedTuple
 
 from . import wire
 from ._link import Link
-from ._options import logger
+from ._options import Options, logger
 from .body import encode_body
 from .errors import (
     BrokerError,
@@ -26,48 +26,11 @@ from .errors import (
     again,
 )
 from .failure import Outcome, fatal, refused
+from .job import JobBase
 from .wire import Message
 
 #: Progress frames that may be unanswered on a socket.
 MAX_REPORTS = 64
-
-
-class Run:
-    """One execution of a job.  Belongs to the event loop's thread."""
-
-    def __init__(self, socket: "Socket", id: str, message: Message) -> None:
-        self.socket = socket
-        self.id = id
-        self.message = message
-        #: Why nobody waits for this run any more: a Cancelled, a LostError
-        #: or a ClosedError.
-        self.cause: Optional[GloomError] = None
-        #: Told the cause, once the handler has been started.
-        self.on_unwanted: Optional[Callable[[GloomError], None]] = None
-
-    def told(self, raw: bool) -> Tuple[str, str, Any, Optional[Dict[str, Any]]]:
-        """The job's id, type, body and headers."""
-        said = self.message
-        body = said.raw("body") if raw else said.get("body")
-        return self.id, said.get("type"), body, said.get("headers")
-
-    def unwanted(self, cause: GloomError) -> None:
-        """Nobody waits for the run any more; the first cause stays."""
-        if self.cause is None:
-            self.cause = cause
-            if self.on_unwanted is not None:
-                self.on_unwanted(cause)
-
-    def finish(self, outcome: Outcome) -> None:
-        """The handler has returned."""
-        if outcome.trace and self.cause is None:
-            type = self.message.get("type")
-            logger.error("job %r of type %r failed\n%s", self.id, type, outcome.trace)
-        self.socket.finish(self, outcome)
-
-    async def report(self, body: bytes) -> None:
-        """Send progress; raises the cause when nobody waits any more."""
-        await self.socket.report(self, body)
 
 
 class Service(NamedTuple):
@@ -80,35 +43,36 @@ class Service(NamedTuple):
     #: Runs that may be executed at once; others wait.
     handlers: int
     compat: bool
-    #: Begins a run, and calls its finish in the loop's thread later.
-    start: Callable[[Run], None]
+    #: Bodies are RawJSON.
+    raw: bool
+    #: Makes what the handler receives, for one run.
+    kind: Callable[[str, str, Any, "dict[str, Any] | None"], JobBase]
+    #: Begins a run, and calls finish of its socket in the loop's thread later.
+    start: Callable[[JobBase], None]
 
 
-class Socket:
+class Socket(Link):
     """One connection that has joined, or is joining."""
 
     def __init__(
-        self, link: Link, service: Service, on_joined: Callable[[], None]
+        self,
+        options: Options,
+        addr: str,
+        service: Service,
+        on_joined: Callable[[str], None],
     ) -> None:
-        self.link = link
+        super().__init__(options, addr)
         self._service = service
         self._on_joined = on_joined
-        self._runs: Dict[str, Run] = {}
-        self._queue: Deque[Run] = deque()
-        self._running: Set[Run] = set()
+        self._runs: dict[str, JobBase] = {}
+        self._queue: deque[JobBase] = deque()
+        self._running: set[JobBase] = set()
         self._reports = 0
-        self._room: "Deque[asyncio.Future[None]]" = deque()
-        self._idle: "Optional[asyncio.Future[None]]" = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._idle: asyncio.Future[None] | None = None
         self._leaving = False
         self._left = False
         self.joined = False
-        link.on_message = self._news
-        link.on_error = self._error
-        link.after_read = self._close_if_done
-
-    def join(self) -> None:
-        """Ask for jobs."""
-        self.link.ask(self._service.join, self._join_replied)
 
     def leave(self) -> None:
         """Take no more jobs; the connection ends when all is answered."""
@@ -118,53 +82,62 @@ class Socket:
         if self._service.compat:
             self._left = True
         else:
-            self.link.ask(wire.request("leave"), self._leave_replied)
+            self.ask(wire.request("leave"), self._leave_replied)
             queue, self._queue = self._queue, deque()
             for run in queue:
                 self._release(run)
-        self._close_if_done()
+        self.after_read()
 
     async def serve(self) -> Exception:
-        """Serve until the connection is gone; returns why, once the last
+        """Join, and serve until the connection is gone; returns why, once the last
         handler has returned: until then its place is taken."""
-        cause = await asyncio.shield(self.link.lost)
-        cause = self.link.refusal or cause
-        self.abandon(LostError(cause, self.link.addr))
+        self.ask(self._service.join, self._join_replied)
+        limit = self._options.dial_timeout
+        late = self._loop.call_later(limit, self._late, limit)
+        try:
+            cause = await asyncio.shield(self.lost)
+        finally:
+            late.cancel()
+        cause = self.refusal or cause
+        self.abandon(LostError(cause, self.addr))
         if self._running:
-            self._idle = asyncio.get_running_loop().create_future()
+            self._idle = self._loop.create_future()
             await self._idle
         return cause
+
+    def _late(self, limit: float) -> None:
+        if not self.joined:
+            self.abort(TimeoutError(f"no answer to join within {limit:g} s"))
 
     def abandon(self, cause: GloomError) -> None:
         """Nobody waits for any of the runs any more."""
         self._queue.clear()
         self._runs.clear()
         for run in list(self._running):
-            run.unwanted(cause)
+            run._end(cause)
         for waiter in self._room:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _close_if_done(self) -> None:
-        if self._left and not self._runs and not self.link.awaited:
-            self.link.close(ClosedError("left"))
+    def after_read(self) -> None:
+        if self._left and not self._runs and not self.awaited:
+            self.close(ClosedError("left"))
 
     # What the broker says.
 
-    def _news(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         if message.kind == wire.JOB:
-            self._job(message)
+            self._take(message)
         elif message.kind == wire.CANCEL:
             run = self._runs.get(message.id or "")
             if run is not None:
-                run.unwanted(Cancelled("nobody waits for the run", run.id))
+                run._end(Cancelled("nobody waits for the run", run.id))
 
-    def _job(self, message: Message) -> None:
-        id = message.id
-        assert id is not None
+    def _take(self, message: Message) -> None:
+        id = message.string("id")
         if self._left:
             if self._service.compat:  # the broker hands the job to another worker
-                self.link.abort(ClosedError("left"))
+                self.abort(ClosedError("left"))
                 return
             raise ProtocolError("a job after the ok of leave")
         if len(self._runs) >= max(self._service.prefetch, 1):
@@ -173,7 +146,9 @@ class Socket:
             )
         if id in self._runs:
             raise ProtocolError(f"job {id!r}, which is out already")
-        run = Run(self, id, message)
+        body = message.raw("body") if self._service.raw else message.get("body")
+        run = self._service.kind(id, message.get("type"), body, message.get("headers"))
+        run._socket = self
         self._runs[id] = run
         if self._leaving and not self._service.compat:  # it crossed our leave
             self._release(run)
@@ -181,31 +156,31 @@ class Socket:
         self._queue.append(run)
         self._start_next()
 
-    def _release(self, run: Run) -> None:
+    def _release(self, run: JobBase) -> None:
         """Give a job back that was not begun."""
         del self._runs[run.id]
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             if isinstance(error, UnknownAction):  # an older broker waits for an answer
                 self._runs[run.id] = run
                 self._queue.append(run)
                 self._start_next()
 
         frame = wire.request("release", id=self._name(run))
-        self.link.ask(frame, replied)
+        self.ask(frame, replied)
 
-    def _error(self, error: BrokerError) -> None:
+    def on_error(self, error: BrokerError) -> None:
         if isinstance(error, (SizeError, Unauthorized)):
-            self.link.refusal = error
-        self.link.refuse(error)
+            self.refusal = error
+        self.refuse(error)
 
-    def _join_replied(self, error: Optional[Exception]) -> None:
+    def _join_replied(self, error: Exception | None) -> None:
         if error is not None:
             raise error
         self.joined = True
-        self._on_joined()
+        self._on_joined(self.addr)
 
-    def _leave_replied(self, error: Optional[Exception]) -> None:
+    def _leave_replied(self, error: Exception | None) -> None:
         self._left = True  # when it cannot: close once nothing is out
 
     # What handlers do.
@@ -219,8 +194,11 @@ class Socket:
             self._running.add(run)
             self._service.start(run)
 
-    def finish(self, run: Run, outcome: Outcome) -> None:
+    def finish(self, run: JobBase, outcome: Outcome) -> None:
         """A handler has returned: answer, and begin the next run."""
+        if outcome.trace and run.cause is None:
+            what = f"job {run.id!r} of type {run.type!r}"
+            logger.error("%s failed\n%s", what, outcome.trace)
         self._running.discard(run)
         self._send_answer(run, outcome)
         self._start_next()
@@ -228,24 +206,24 @@ class Socket:
             if not self._idle.done():
                 self._idle.set_result(None)
 
-    def _send_answer(self, run: Run, outcome: Outcome) -> None:
+    def _send_answer(self, run: JobBase, outcome: Outcome) -> None:
         if self._runs.get(run.id) is not run:
             return
         del self._runs[run.id]
 
-        def substituted(error: Optional[Exception]) -> None:
+        def substituted(error: Exception | None) -> None:
             if error is not None:
                 raise error  # the job hangs here: let the broker have it back
 
-        def replied(error: Optional[Exception]) -> None:
+        def replied(error: Exception | None) -> None:
             # Else the broker changed nothing: the job is still out on this socket.
             if error is not None and not isinstance(error, (InvalidState, UnknownID)):
                 frame = self._encode(run, refused(outcome, error))
-                self.link.ask(frame, substituted)
+                self.ask(frame, substituted)
 
-        self.link.ask(self._encode(run, outcome), replied)
+        self.ask(self._encode(run, outcome), replied)
 
-    def _encode(self, run: Run, outcome: Outcome) -> bytes:
+    def _encode(self, run: JobBase, outcome: Outcome) -> bytes:
         id = self._name(run)
         if outcome.body is not None:
             frame = wire.request("respond", id=id, body=outcome.body)
@@ -265,16 +243,16 @@ class Socket:
             delay_ms=outcome.delay_ms,
         )
 
-    def _name(self, run: Run) -> Optional[str]:
+    def _name(self, run: JobBase) -> str | None:
         return run.id if self._service.prefetch else None
 
-    def _too_large(self, frame: bytes) -> Optional[str]:
+    def _too_large(self, frame: bytes) -> str | None:
         size = len(frame) - wire.HEADER_LEN
-        if size <= self.link.max_frame:
+        if size <= self.max_frame:
             return None
-        return f"frame of {size} bytes, at most {self.link.max_frame} are taken"
+        return f"frame of {size} bytes, at most {self.max_frame} are taken"
 
-    async def report(self, run: Run, body: bytes) -> None:
+    async def report(self, run: JobBase, body: bytes) -> None:
         """Send progress of a run, when there is room for another one."""
         if self._service.compat:
             raise Unsupported("progress is not known to a compat broker")
@@ -283,7 +261,7 @@ class Socket:
         if too_large is not None:
             raise SizeError(too_large, run.id)
         while run.cause is None and self._reports >= MAX_REPORTS:
-            waiter: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
+            waiter: asyncio.Future[None] = self._loop.create_future()
             self._room.append(waiter)
             try:
                 await waiter
@@ -295,9 +273,9 @@ class Socket:
         if self._runs.get(run.id) is not run:
             raise RuntimeError(f"job {run.id!r} has been answered")
         self._reports += 1
-        self.link.ask(frame, self._reported)
+        self.ask(frame, self._reported)
 
-    def _reported(self, error: Optional[Exception]) -> None:
+    def _reported(self, error: Exception | None) -> None:
         self._reports -= 1
         while self._room:
             waiter = self._room.popleft()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, Mapping, Optional, Union
+from typing import Any, Iterator, Mapping, Union
 
 from .body import RawJSON
 
@@ -26,13 +26,13 @@ def with_trace(headers: Headers) -> Headers:
     unless the caller has set them."""
     if not installed or isinstance(headers, RawJSON):
         return headers
-    carrier: Dict[str, Any] = {}
+    carrier: dict[str, Any] = {}
     _propagator.inject(carrier)
     return {**carrier, **(headers or {})} if carrier else headers
 
 
 @contextlib.contextmanager
-def as_told_by(headers: Optional[Mapping[str, Any]]) -> Iterator[None]:
+def as_told_by(headers: Mapping[str, Any] | None) -> Iterator[None]:
     """Within it, spans are children of the one that the headers name."""
     carrier = {
         key: value

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Sequence, TypeVar
 
 from . import wire
+from ._connector import Connector, Session
 from ._gate import Gate
-from ._loop import within
+from ._loop import start, within
 from ._options import Options, Settings, integer, millis
 from ._replies import Done
-from ._session import Connector, start
 from .errors import SizeError, Unsupported
 from .job_options import PRIORITIES, JobOptions, OnProgress, encode_submit, group_names
-from .pending import AsyncPending, JobBase
+from .pending import AsyncPending, PendingJob
 from .wire import check_name
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSubmitter"]
 
-J = TypeVar("J", bound=JobBase)
+J = TypeVar("J", bound=PendingJob)
 
 
 class AsyncSubmitter:
@@ -40,7 +40,7 @@ class AsyncSubmitter:
         *addrs: str,
         window: int = 1024,
         raw: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if window < 1:
             raise ValueError(f"window {window}: must be at least 1")
@@ -50,20 +50,20 @@ class AsyncSubmitter:
         self._numbers = itertools.count(1)
         self._gate = Gate(window)
         self._connector = Connector(self._options, self._gate)
-        self._task: "Optional[asyncio.Task[None]]" = None
+        self._task: asyncio.Task[None] | None = None
 
     def _begin(self) -> None:
         if self._task is None:
             self._task = start(self._connector.run())
 
-    async def connect(self, wait: Optional[float] = None) -> None:
+    async def connect(self, wait: float | None = None) -> None:
         """Wait until connected; as Submitter.connect."""
         self._begin()
         gate = self._gate
         await gate.wait_async(gate.tried if wait is None else gate.settled, wait)
         gate.check_connected(wait)
 
-    async def __aenter__(self) -> "AsyncSubmitter":
+    async def __aenter__(self) -> AsyncSubmitter:
         try:
             await self.connect()
         except BaseException:
@@ -76,11 +76,11 @@ class AsyncSubmitter:
 
     async def submit(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> AsyncPending:
         """Hand a job in; returns as soon as it is on its way.
 
@@ -94,16 +94,16 @@ class AsyncSubmitter:
         self,
         id: str,
         *,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
-        wait: Optional[float] = None,
+        on_progress: OnProgress | None = None,
+        raw: bool | None = None,
+        wait: float | None = None,
     ) -> AsyncPending:
         """Have a kept job's outcome come here; as Submitter.attach."""
         self._begin()
         pending = self._make_attach(AsyncPending, self, id, on_progress, raw)
         return await self._send(pending, wait)
 
-    async def _send(self, pending: AsyncPending, wait: Optional[float]) -> AsyncPending:
+    async def _send(self, pending: AsyncPending, wait: float | None) -> AsyncPending:
         if not await self._gate.wait_async(self._gate.enter, wait):
             self._gate.give_up(wait)
         self._check_size(pending)
@@ -112,11 +112,11 @@ class AsyncSubmitter:
 
     async def do(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Submit a job and return its result; the arguments are submit's.
 
@@ -141,20 +141,17 @@ class AsyncSubmitter:
         Raises UnknownID when the job had ended, its answer having won, or was
         never there; LostError, NotConnected, Unsupported.
         """
-        reply, done = _reply()
-        self._ask_cancel(id, done)
-        await reply
+        await self._ask("cancel", id, lambda session, done: session.cancel(id, done))
 
     async def change(
         self,
         id: str,
         *,
-        priority: Optional[int] = None,
-        groups: Optional[Sequence[str]] = None,
-        delay: Optional[float] = None,
+        priority: int | None = None,
+        groups: Sequence[str] | None = None,
+        delay: float | None = None,
     ) -> None:
         """Change a job that waits; as Submitter.change."""
-        self._needs("change")
         fields = {
             "priority": None
             if priority is None
@@ -162,25 +159,20 @@ class AsyncSubmitter:
             "groups": None if groups is None else group_names("groups", groups),
             "delay_ms": None if delay is None else millis("delay", delay),
         }
-        self._begin()
-        reply, done = _reply()
-        self._connector.change(check_name("id", id), fields, done)
-        await reply
+        await self._ask(
+            "change", id, lambda session, done: session.change(id, fields, done)
+        )
 
     async def ping(self) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
-        self._needs("ping")
-        self._begin()
-        reply, done = _reply()
-        self._connector.ping(done)
-        await reply
+        await self._ask("ping", None, lambda session, done: session.ping(done))
 
     @property
     def outstanding(self) -> int:
         """Jobs submitted and not ended."""
         return self._gate.outstanding
 
-    async def drain(self, wait: Optional[float] = None) -> None:
+    async def drain(self, wait: float | None = None) -> None:
         """Take no more jobs, wait for the outstanding ones to end, and close.
 
         After wait seconds it closes at once and raises asyncio.TimeoutError.
@@ -207,9 +199,9 @@ class AsyncSubmitter:
 
     def _make(
         self,
-        kind: Type[J],
+        kind: type[J],
         submitter: object,
-        type: Optional[str],
+        type: str | None,
         body: object,
         options: Any,
     ) -> J:
@@ -222,11 +214,11 @@ class AsyncSubmitter:
 
     def _make_attach(
         self,
-        kind: Type[J],
+        kind: type[J],
         submitter: object,
         id: str,
-        on_progress: Optional[OnProgress],
-        raw: Optional[bool],
+        on_progress: OnProgress | None,
+        raw: bool | None,
     ) -> J:
         self._needs("attach")
         frame = wire.request(
@@ -236,7 +228,7 @@ class AsyncSubmitter:
         options = {"on_progress": on_progress, "keep": True}
         return kind(submitter, id, None, frame, options, raw)
 
-    def _check_size(self, pending: JobBase) -> None:
+    def _check_size(self, pending: PendingJob) -> None:
         """Give its place in the window back when the broker would not take it."""
         size, limit = len(pending.frame) - wire.HEADER_LEN, self._connector.max_frame
         if size > limit:
@@ -249,22 +241,29 @@ class AsyncSubmitter:
         if self._options.compat:
             raise Unsupported(f"{what} is not known to a compat broker")
 
-    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
+    def _ask_cancel(self, id: str) -> None:
+        """Begin to cancel a job, whatever comes of it."""
         self._needs("cancel")
-        check_name("id", id)
+        self._connector.ask(
+            id, lambda session, done: session.cancel(id, done), lambda _: None
+        )
+
+    async def _ask(
+        self, what: str, id: str | None, ask: Callable[[Session, Done], None]
+    ) -> None:
+        self._needs(what)
+        if id is not None:
+            check_name("id", id)
         self._begin()
-        self._connector.cancel(id, done)
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+        def done(error: Exception | None) -> None:
+            if reply.done():  # the task that asked was cancelled
+                return
+            if error is None:
+                reply.set_result(None)
+            else:
+                reply.set_exception(error)
 
-def _reply() -> "Tuple[asyncio.Future[None], Done]":
-    reply: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
-
-    def done(error: Optional[Exception]) -> None:
-        if reply.done():  # the task that asked was cancelled
-            return
-        if error is None:
-            reply.set_result(None)
-        else:
-            reply.set_exception(error)
-
-    return reply, done
+        self._connector.ask(id or "", ask, done)
+        await reply

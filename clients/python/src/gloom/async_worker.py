@@ -7,25 +7,16 @@ import contextlib
 import signal
 import threading
 from collections.abc import Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Awaitable,
-    Callable,
-    List,
-    Optional,
-    Set,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Awaitable, Callable
 
 from . import _trace, wire
 from ._loop import within
 from ._options import Options, Settings
 from ._pool import Pool
-from ._socket import Run, Service
-from .errors import ClosedError, GloomError, NotConnected
+from ._socket import Service
+from .errors import ClosedError, NotConnected
 from .failure import Outcome, answer, verdict
-from .job import AsyncJob
+from .job import AsyncJob, JobBase
 from .wire import check_name
 
 if TYPE_CHECKING:
@@ -45,9 +36,11 @@ class AsyncWorker:
     more.  Settings, semantics and errors are those of Worker.
     """
 
+    _kind: type[JobBase] = AsyncJob
+
     def __init__(
         self,
-        type: Union[str, Sequence[str]],
+        type: str | Sequence[str],
         handler: AsyncHandler,
         *addrs: str,
         except_: Sequence[str] = (),
@@ -56,7 +49,7 @@ class AsyncWorker:
         stop_timeout: float = 30.0,
         raw: bool = False,
         headers: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
@@ -91,7 +84,6 @@ class AsyncWorker:
         for name in except_:
             check_name("except_", name)
         self._handler = handler
-        self._raw = raw
         self._stop_timeout = stop_timeout
         self._concurrency = concurrency or prefetch or 1
         join = wire.request(
@@ -104,9 +96,11 @@ class AsyncWorker:
             headers=(headers or _trace.installed) and not compat or None,
         )
         handlers = self._concurrency if prefetch else 1
-        self._service = Service(join, prefetch, handlers, compat, self._start_run)
-        self._tasks: "Set[asyncio.Task[Outcome]]" = set()
-        self._pool: Optional[Pool] = None
+        self._service = Service(
+            join, prefetch, handlers, compat, raw, self._kind, self._start_run
+        )
+        self._tasks: set[asyncio.Task[Outcome]] = set()
+        self._pool: Pool | None = None
         self._leaving = self._aborted = False
 
     async def run(self, handle_signals: bool = True) -> None:
@@ -137,7 +131,7 @@ class AsyncWorker:
             for number in caught:
                 loop.remove_signal_handler(number)
 
-    async def start(self, wait: Optional[float] = None) -> None:
+    async def start(self, wait: float | None = None) -> None:
         """Begin to serve jobs; returns when the first socket has joined.
 
         Raises the refusal when every broker refuses the worker for good.
@@ -162,7 +156,7 @@ class AsyncWorker:
         await self._end(0)
         raise error
 
-    async def __aenter__(self) -> "AsyncWorker":
+    async def __aenter__(self) -> AsyncWorker:
         await self.start()
         return self
 
@@ -176,7 +170,7 @@ class AsyncWorker:
         if self._pool is not None:
             self._pool.leave()
 
-    async def stop(self, timeout: Optional[float] = None) -> None:
+    async def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
         and wait until the brokers have their answers.
 
@@ -200,7 +194,7 @@ class AsyncWorker:
         return self._pool is not None and self._pool.over.is_set()
 
     @property
-    def error(self) -> Optional[Exception]:
+    def error(self) -> Exception | None:
         """Once done, why: None after leave or stop, else the first of the
         brokers' refusals."""
         if self._leaving or self._pool is None or not self._pool.refused:
@@ -235,9 +229,8 @@ class AsyncWorker:
         for task in self._tasks:
             task.cancel()
 
-    def _start_run(self, run: Run) -> None:
-        """Begin a run, and call its finish in the end."""
-        job = AsyncJob(*run.told(self._raw), run.report)
+    def _start_run(self, job: Any) -> None:
+        """Begin a run, and tell its socket in the end."""
         task = asyncio.get_running_loop().create_task(self._work(job))
         self._tasks.add(task)
 
@@ -245,23 +238,19 @@ class AsyncWorker:
             self._tasks.discard(task)
             if task.cancelled():
                 # Called off, perhaps before it began: it has nothing to say.
-                run.finish(Outcome(reason="cancelled"))
+                job._socket.finish(job, Outcome(reason="cancelled"))
             else:
                 error = task.exception()
-                run.finish(verdict(error) if error else task.result())
-
-        def unwanted(cause: GloomError) -> None:
-            job._end(cause)
-            task.cancel()
+                job._socket.finish(job, verdict(error) if error else task.result())
 
         task.add_done_callback(done)
-        run.on_unwanted = unwanted
+        job._on_end = lambda cause: task.cancel()
 
     async def _work(self, job: AsyncJob) -> Outcome:
         with _trace.as_told_by(job.headers):
             return answer(await self._handler(job))
 
-    def _catch_signals(self) -> List[int]:
+    def _catch_signals(self) -> list[int]:
         if threading.current_thread() is not threading.main_thread():
             return []
         loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from decimal import Decimal
-from typing import Any, Callable, Tuple, TypeVar, Union
+from typing import Any, Callable, TypeVar
 
 from .errors import ProtocolError
 
@@ -26,7 +26,7 @@ def _constant(text: str) -> Any:
     raise ValueError(f"{text} is no JSON value")
 
 
-def _long_int(text: str) -> Union[int, Decimal]:
+def _long_int(text: str) -> int | Decimal:
     try:
         return int(text)
     except ValueError:
@@ -70,7 +70,7 @@ def skip(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]
 
 
-def value_at(text: str, at: int) -> Tuple[Any, int]:
+def value_at(text: str, at: int) -> tuple[Any, int]:
     """The value that begins at a character, and where it ends."""
     try:
         try:
@@ -106,7 +106,7 @@ class RawJSON:
 
     data: bytes
 
-    def __init__(self, data: Union[bytes, bytearray, memoryview, str]) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview | str) -> None:
         raw = data.encode("utf-8") if isinstance(data, str) else bytes(data)
         try:
             decode(text_of(raw))
@@ -116,7 +116,7 @@ class RawJSON:
         self.data = raw
 
     @classmethod
-    def _trusted(cls, data: bytes) -> "RawJSON":
+    def _trusted(cls, data: bytes) -> RawJSON:
         self = cls.__new__(cls)
         self.data = data
         return self

@@ -7,7 +7,43 @@ ValueError instead, before anything is sent.
 from __future__ import annotations
 
 import copy
-from typing import Dict, Optional, Tuple, Type, TypeVar
+from typing import TypeVar
+
+__all__ = [
+    "BrokerError",
+    "Cancelled",
+    "ClosedError",
+    "Draining",
+    "Expired",
+    "Forbidden",
+    "FrameTooLarge",
+    "GloomError",
+    "IDExists",
+    "InvalidAction",
+    "InvalidJSON",
+    "InvalidState",
+    "InvalidType",
+    "InvalidValue",
+    "JobError",
+    "JobFailed",
+    "LostError",
+    "MissingField",
+    "NotConnected",
+    "Overloaded",
+    "ProtocolError",
+    "RefusedError",
+    "SizeError",
+    "TakenOver",
+    "Unauthorized",
+    "UnknownAction",
+    "UnknownID",
+    "Unsupported",
+    "WindowFull",
+]
+
+
+# The class of each code, for a refusal and for the end of a job that was taken.
+_KINDS: dict[tuple[str, bool], type[BrokerError]] = {}
 
 
 class GloomError(Exception):
@@ -27,7 +63,7 @@ class FrameTooLarge(ProtocolError):
         self.size = size
         self.limit = limit
 
-    def __reduce__(self) -> "Tuple[object, ...]":
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.size, self.limit)
 
 
@@ -62,7 +98,7 @@ class LostError(GloomError):
         self,
         cause: BaseException,
         addr: str = "",
-        id: Optional[str] = None,
+        id: str | None = None,
         acked: bool = False,
         sent: bool = True,
     ) -> None:
@@ -82,14 +118,8 @@ class LostError(GloomError):
         self.acked = acked
         self.sent = sent
 
-    def __reduce__(self) -> "Tuple[object, ...]":
-        return type(self), (
-            self.cause,
-            self.addr,
-            self.id,
-            self.acked,
-            self.sent,
-        )
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.cause, self.addr, self.id, self.acked, self.sent)
 
 
 class BrokerError(GloomError):
@@ -104,26 +134,29 @@ class BrokerError(GloomError):
     """
 
     code = ""
+    _what = ""
+
+    def __init_subclass__(cls, code: str = "") -> None:
+        if code:
+            cls.code = code
+            _KINDS[code, issubclass(cls, JobError)] = cls
 
     def __init__(
         self,
         reason: str,
-        id: Optional[str] = None,
+        id: str | None = None,
         code: str = "",
         lost: bool = False,
     ) -> None:
         if code:
             self.code = code
         about = "" if id is None else f" (id {id!r})"
-        super().__init__(f"{self._what()}{self.code}: {reason}{about}")
+        super().__init__(f"{self._what}{self.code}: {reason}{about}")
         self.reason = reason
         self.id = id
         self.lost = lost
 
-    def _what(self) -> str:
-        return ""
-
-    def __reduce__(self) -> "Tuple[object, ...]":
+    def __reduce__(self) -> tuple[object, ...]:
         ended = isinstance(self, JobError)
         return from_code, (self.code, self.reason, self.id, ended, self.lost)
 
@@ -135,8 +168,7 @@ class RefusedError(BrokerError):
     before they are sent.
     """
 
-    def _what(self) -> str:
-        return "refused: "
+    _what = "refused: "
 
 
 class JobError(BrokerError):
@@ -146,125 +178,88 @@ class JobError(BrokerError):
     may never have been taken: without an ack nobody can tell.
     """
 
-    def _what(self) -> str:
-        return "job ended: "
+    _what = "job ended: "
 
 
-class MissingField(RefusedError):
+class MissingField(RefusedError, code="missing_field"):
     """A required key is not there; the reason names it."""
 
-    code = "missing_field"
 
-
-class InvalidType(RefusedError):
+class InvalidType(RefusedError, code="invalid_type"):
     """A value of the wrong kind."""
 
-    code = "invalid_type"
 
-
-class InvalidValue(RefusedError):
+class InvalidValue(RefusedError, code="invalid_value"):
     """A value outside its range."""
 
-    code = "invalid_value"
 
-
-class InvalidAction(RefusedError):
+class InvalidAction(RefusedError, code="invalid_action"):
     """An action of the other port."""
 
-    code = "invalid_action"
 
-
-class UnknownAction(RefusedError):
+class UnknownAction(RefusedError, code="unknown_action"):
     """The broker does not know the action."""
 
-    code = "unknown_action"
 
-
-class InvalidState(RefusedError):
+class InvalidState(RefusedError, code="invalid_state"):
     """Not now, such as a second hello."""
 
-    code = "invalid_state"
 
-
-class IDExists(RefusedError):
+class IDExists(RefusedError, code="id_exists"):
     """The id is held by a job that has not ended."""
 
-    code = "id_exists"
 
-
-class UnknownID(RefusedError):
+class UnknownID(RefusedError, code="unknown_id"):
     """No such job, or it has ended, or it is not this connection's."""
 
-    code = "unknown_id"
 
-
-class InvalidJSON(RefusedError):
+class InvalidJSON(RefusedError, code="invalid_json"):
     """No JSON, no UTF-8, or nested too deep."""
 
-    code = "invalid_json"
 
-
-class SizeError(RefusedError):
+class SizeError(RefusedError, code="size_error"):
     """Larger than the broker's largest frame."""
 
-    code = "size_error"
 
-
-class Forbidden(RefusedError):
+class Forbidden(RefusedError, code="forbidden"):
     """The token lacks the scope or the type."""
 
-    code = "forbidden"
 
-
-class Unauthorized(RefusedError):
+class Unauthorized(RefusedError, code="unauthorized"):
     """No token, or a wrong one."""
 
-    code = "unauthorized"
 
-
-class Overloaded(RefusedError):
+class Overloaded(RefusedError, code="overloaded"):
     """A limit of the broker is reached; the reason names it."""
 
-    code = "overloaded"
 
-
-class JobFailed(JobError):
+class JobFailed(JobError, code="job_failed"):
     """The job's runs have all failed; the reason is the last worker's."""
 
-    code = "job_failed"
 
-
-class Expired(JobError):
+class Expired(JobError, code="expired"):
     """The job passed its deadline."""
 
-    code = "expired"
 
-
-class Cancelled(JobError):
+class Cancelled(JobError, code="cancelled"):
     """The job was cancelled, by its submitter or by an operator."""
 
-    code = "cancelled"
 
-
-class TakenOver(JobError):
+class TakenOver(JobError, code="taken_over"):
     """Another connection attached to the job, which goes on there."""
 
-    code = "taken_over"
 
-
-class Draining(BrokerError):
+class Draining(BrokerError, code="draining"):
     """The broker is stopping: it refused a job, or ended one it had taken.
     Which of the two tells RefusedError or JobError, one of which it also is.
     """
 
-    code = "draining"
 
-
-class _DrainingRefused(Draining, RefusedError):
+class _DrainingRefused(Draining, RefusedError, code="draining"):
     pass
 
 
-class _DrainingEnded(Draining, JobError):
+class _DrainingEnded(Draining, JobError, code="draining"):
     pass
 
 
@@ -281,19 +276,6 @@ def again(error: E) -> E:
     return twin
 
 
-def _table() -> Dict[Tuple[str, bool], Type[BrokerError]]:
-    kinds: Dict[Tuple[str, bool], Type[BrokerError]] = {
-        ("draining", False): _DrainingRefused,
-        ("draining", True): _DrainingEnded,
-    }
-    for ended, base in ((False, RefusedError), (True, JobError)):
-        for kind in base.__subclasses__():
-            kinds.setdefault((kind.code, ended), kind)
-    return kinds
-
-
-_KINDS = _table()
-
 #: Every code this package knows.
 CODES = frozenset(code for code, _ in _KINDS)
 
@@ -306,7 +288,7 @@ END_CODES = frozenset(
 def from_code(
     code: str,
     reason: str,
-    id: Optional[str] = None,
+    id: str | None = None,
     ended: bool = False,
     lost: bool = False,
 ) -> BrokerError:
@@ -314,7 +296,5 @@ def from_code(
 
     ended: it ends a job that was taken, rather than refusing a request.
     """
-    kind = _KINDS.get((code, ended))
-    if kind is None:
-        kind = JobError if ended else RefusedError
+    kind = _KINDS.get((code, ended), JobError if ended else RefusedError)
     return kind(reason, id, code, lost)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from ._options import millis
 from ._trace import as_told_by
@@ -48,16 +48,16 @@ class Release(Exception):
 class Outcome(NamedTuple):
     """What came of a run: the answer's body, or why there is none."""
 
-    body: Optional[bytes] = None
+    body: bytes | None = None
     reason: str = ""
     retry: bool = True
-    delay_ms: Optional[int] = None
+    delay_ms: int | None = None
     release: bool = False
     #: The traceback of an error that the handler did not mean.
     trace: str = ""
 
 
-def execute(handler: "Callable[[Job], object]", job: "Job") -> Outcome:
+def execute(handler: Callable[[Job], object], job: Job) -> Outcome:
     """Run a handler."""
     try:
         with as_told_by(job.headers):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Awaitable, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable
 
 from .body import encode_body
 from .errors import GloomError, again
+
+if TYPE_CHECKING:
+    from ._socket import Socket
 
 __all__ = ["AsyncJob", "Job"]
 
@@ -14,13 +17,11 @@ __all__ = ["AsyncJob", "Job"]
 class JobBase:
     """What jobs for all kinds of handlers share."""
 
+    #: Where it came in.
+    _socket: Socket
+
     def __init__(
-        self,
-        id: str,
-        type: str,
-        body: Any,
-        headers: Optional[Dict[str, Any]],
-        report: Callable[[bytes], Any],
+        self, id: str, type: str, body: Any, headers: dict[str, Any] | None
     ) -> None:
         self.id = id
         self.type = type
@@ -30,8 +31,8 @@ class JobBase:
         self.headers = headers
         #: Why nobody waits for this run any more: Cancelled, LostError, or
         #: ClosedError when stop has run out of time.  None while somebody does.
-        self.cause: Optional[GloomError] = None
-        self._report = report
+        self.cause: GloomError | None = None
+        self._on_end: Callable[[GloomError], object] | None = None
 
     @property
     def unwanted(self) -> bool:
@@ -40,7 +41,11 @@ class JobBase:
         return self.cause is not None
 
     def _end(self, cause: GloomError) -> None:
-        self.cause = cause
+        """Nobody waits for the run any more; the first cause stays."""
+        if self.cause is None:
+            self.cause = cause
+            if self._on_end is not None:
+                self._on_end(cause)
 
     def _news(self, body: Any) -> bytes:
         data = encode_body(body)
@@ -55,12 +60,14 @@ class JobBase:
 class Job(JobBase):
     """A job for a handler that runs in a thread or a process."""
 
+    #: Sends progress.
+    _report: Callable[[bytes], None]
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._ended = threading.Event()
-        self._on_end: Optional[Callable[[GloomError], None]] = None
 
-    def wait(self, timeout: Optional[float] = None) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         """Sleep for timeout seconds, but not longer than somebody waits for
         this run; returns unwanted."""
         return self._ended.wait(timeout)
@@ -78,8 +85,6 @@ class Job(JobBase):
     def _end(self, cause: GloomError) -> None:
         super()._end(cause)
         self._ended.set()
-        if self._on_end is not None:
-            self._on_end(cause)
 
 
 class AsyncJob(JobBase):
@@ -88,5 +93,4 @@ class AsyncJob(JobBase):
 
     async def progress(self, body: Any) -> None:
         """Send news to a submitter that asked for it; as Job.progress."""
-        report: Awaitable[None] = self._report(self._news(body))
-        await report
+        await self._socket.report(self, self._news(body))

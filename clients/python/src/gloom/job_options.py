@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    TypedDict,
-    Union,
-)
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypedDict
 
 from . import wire
 from ._options import integer, millis
@@ -58,31 +46,31 @@ class JobOptions(TypedDict, total=False):
     headers: an object, 4 KiB at most, for workers that ask for headers.
     """
 
-    id: Optional[str]
+    id: str | None
     priority: int
     delay: float
     timeout: float
-    retries: Optional[int]
+    retries: int | None
     backoff: float
     expires: float
     detach: bool
     ack: bool
-    on_progress: Optional[OnProgress]
-    raw: Optional[bool]
-    groups: Optional[Sequence[str]]
+    on_progress: OnProgress | None
+    raw: bool | None
+    groups: Sequence[str] | None
     keep: float
     at_least_once: bool
     age: float
-    headers: Union[Mapping[str, Any], RawJSON, None]
+    headers: Mapping[str, Any] | RawJSON | None
 
 
-def group_names(field: str, names: Any) -> List[str]:
+def group_names(field: str, names: Any) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise TypeError(f"{field} {names!r}: not a sequence of names")
     return [check_name(field, name) for name in names]
 
 
-def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> Optional[int]:
+def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> int | None:
     return millis(field, seconds, most) or None
 
 
@@ -90,7 +78,7 @@ def _duration(field: str, seconds: Any, most: int = wire.MAX_MS) -> Optional[int
 PRIORITIES = -(2**63), 2**63 - 1
 
 # The wire's key of each option, and what makes its value; None is not sent.
-_KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
+_KEYS: dict[str, tuple[str, Callable[[str, Any], object]]] = {
     "priority": ("priority", lambda f, n: integer(f, n, *PRIORITIES) or None),
     "delay": ("delay_ms", _duration),
     "timeout": ("timeout_ms", _duration),
@@ -111,7 +99,7 @@ _KEYS: Dict[str, Tuple[str, Callable[[str, Any], object]]] = {
 def encode_submit(
     compat: bool,
     id: str,
-    type: Optional[str],
+    type: str | None,
     body: object,
     options: Mapping[str, Any],
 ) -> bytes:
@@ -120,7 +108,7 @@ def encode_submit(
     check_name("id", id)
     if type is not None:
         check_name("type", type)
-    fields: Dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name, value in options.items():
         if value is None:
             continue

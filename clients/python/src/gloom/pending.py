@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from typing import Any, Callable, Generator, Mapping, Optional
+from typing import Any, Callable, Generator, Mapping
 
-from ._demux import PendingJob
 from ._options import logger
 from .errors import Cancelled
 from .job_options import OnProgress
@@ -19,12 +18,17 @@ __all__ = ["AsyncPending", "Pending"]
 _making_replies = threading.Lock()
 
 
-class JobBase(PendingJob):
+class PendingJob:
     """What the two kinds of pending jobs share.
 
-    Futures tell of its end and, when somebody has asked, of its reply.
+    Their connection calls one of _answered and _failed when they end.  Futures tell
+    of that and, when somebody has asked, of the reply to the submit.
     """
 
+    #: Some of the submit may have left this process.
+    sent: bool = False
+    #: The broker is known to have taken it.
+    acked: bool = False
     _end: Any
     _reply: Any = None
 
@@ -32,7 +36,7 @@ class JobBase(PendingJob):
         self,
         submitter: Any,
         id: str,
-        type: Optional[str],
+        type: str | None,
         frame: bytes,
         options: Mapping[str, Any],
         raw: bool,
@@ -40,15 +44,20 @@ class JobBase(PendingJob):
         self.id = id
         #: The job's type, None for the broker's default one.
         self.type = type
+        #: The submit or attach, as long as it may have to be sent.
         self.frame = frame
+        #: Nothing comes about it once the broker has taken it.
         self.detached = bool(options.get("detach"))
+        #: It outlives its connection and can be attached to.
         self.kept = bool(options.get("keep"))
+        #: It may run twice rather than be lost.
         self.again = self.kept and bool(options.get("at_least_once"))
-        self.progress = options.get("on_progress") is not None
+        #: Sent with "ack":false.
         self.silent = not options.get("ack", True)
+        #: Called with progress, when that is asked for.
+        self.on_progress: OnProgress | None = options.get("on_progress")
         self._submitter = submitter
         self._raw = raw
-        self._on_progress: Optional[OnProgress] = options.get("on_progress")
 
     def cancel(self) -> bool:
         """Ask the broker to cancel the job; False when it has ended.
@@ -66,15 +75,16 @@ class JobBase(PendingJob):
         return self._end.done() and isinstance(self._end.exception(), Cancelled)
 
     def _accepted(self) -> None:
+        """The broker has taken the job; for a detached one, the end."""
         self._replied()
         if self.detached:
             self._end.set_result(None)
 
     def _progressed(self, message: Message) -> None:
-        if self._on_progress is None:
+        if self.on_progress is None:
             return
         try:
-            self._on_progress(self._value(message, "progress"))
+            self.on_progress(self._value(message, "progress"))
         except Exception:
             logger.exception("on_progress of job %r failed", self.id)
 
@@ -94,7 +104,7 @@ class JobBase(PendingJob):
         return message.raw(key) if self._raw else message.get(key)
 
 
-class AsyncPending(JobBase):
+class AsyncPending(PendingJob):
     """A job that was submitted and may not have ended.
 
     Awaiting it gives the answer's body, None for a detached job, or raises a
@@ -104,7 +114,7 @@ class AsyncPending(JobBase):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._end: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.shield(self._end).__await__()
@@ -113,7 +123,7 @@ class AsyncPending(JobBase):
         """Whether the job has ended."""
         return self._end.done()
 
-    def exception(self) -> Optional[BaseException]:
+    def exception(self) -> BaseException | None:
         """The error it ended with; InvalidStateError before it has ended."""
         return self._end.exception()
 
@@ -121,7 +131,7 @@ class AsyncPending(JobBase):
         """The body, or raises the error; InvalidStateError before the end."""
         return self._end.result()
 
-    def add_done_callback(self, callback: "Callable[[AsyncPending], object]") -> None:
+    def add_done_callback(self, callback: Callable[[AsyncPending], object]) -> None:
         """Call back soon after the end, with this object."""
         self._end.add_done_callback(lambda _: callback(self))
 
@@ -143,7 +153,7 @@ class AsyncPending(JobBase):
         self._end.exception()  # nobody need look at it
 
 
-class Pending(JobBase, concurrent.futures.Future[Any]):
+class Pending(PendingJob, concurrent.futures.Future[Any]):
     """A job that was submitted and may not have ended.
 
     It is a concurrent.futures.Future: result, exception, wait, as_completed
@@ -159,11 +169,11 @@ class Pending(JobBase, concurrent.futures.Future[Any]):
 
     def __init__(self, *args: Any) -> None:
         concurrent.futures.Future.__init__(self)
-        JobBase.__init__(self, *args)
+        PendingJob.__init__(self, *args)
         self._end = self
         self.set_running_or_notify_cancel()
 
-    def ack(self, timeout: Optional[float] = None) -> None:
+    def ack(self, timeout: float | None = None) -> None:
         """Wait until the broker has taken the job.
 
         Raises the job's error if it was not taken, and

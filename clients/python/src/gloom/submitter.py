@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
-from ._replies import Done
 from .async_submitter import AsyncSubmitter
 from .errors import ClosedError
 from .job_options import JobOptions, OnProgress
@@ -43,22 +42,22 @@ class Submitter:
         *addrs: str,
         window: int = 1024,
         raw: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         self._core = AsyncSubmitter(*addrs, window=window, raw=raw, **settings)
-        self._inbox: Deque[Pending] = deque()
+        self._inbox: deque[Pending] = deque()
         self._emptying = False
         self._thread = LoopThread("gloom-submitter", self.close)
         self._thread.call(self._core._begin)
 
-    def connect(self, wait: Optional[float] = None) -> None:
+    def connect(self, wait: float | None = None) -> None:
         """Wait until connected: at most wait seconds, or with None until
         there has been an attempt at each address.  Then NotConnected is raised,
         and a RefusedError as soon as all brokers refuse for good; attempts go
         on in the background all the same."""
         self._thread.run(lambda: self._core.connect(wait))
 
-    def __enter__(self) -> "Submitter":
+    def __enter__(self) -> Submitter:
         try:
             self.connect()
         except BaseException:
@@ -71,11 +70,11 @@ class Submitter:
 
     def submit(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Pending:
         """Hand a job in; returns as soon as it is on its way.
 
@@ -97,9 +96,9 @@ class Submitter:
         self,
         id: str,
         *,
-        on_progress: Optional[OnProgress] = None,
-        raw: Optional[bool] = None,
-        wait: Optional[float] = None,
+        on_progress: OnProgress | None = None,
+        raw: bool | None = None,
+        wait: float | None = None,
     ) -> Pending:
         """Have the outcome of a job come here that was submitted with keep, here or
         elsewhere, and its progress; a kept outcome comes at once.
@@ -110,7 +109,7 @@ class Submitter:
         pending = self._core._make_attach(Pending, self, id, on_progress, raw)
         return self._send(pending, wait)
 
-    def _send(self, pending: Pending, wait: Optional[float]) -> Pending:
+    def _send(self, pending: Pending, wait: float | None) -> Pending:
         inside = self._thread.inside
         if not self._thread.here:
             raise ClosedError("closed: this is a forked process")
@@ -146,11 +145,11 @@ class Submitter:
 
     def do(
         self,
-        type: Optional[str],
+        type: str | None,
         body: object = None,
         *,
-        wait: Optional[float] = None,
-        **options: "Unpack[JobOptions]",
+        wait: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Submit a job and return its result; the arguments are submit's.
 
@@ -170,7 +169,7 @@ class Submitter:
                 with contextlib.suppress(ClosedError):
                     pending.cancel()
 
-    def cancel(self, id: str, wait: Optional[float] = None) -> None:
+    def cancel(self, id: str, wait: float | None = None) -> None:
         """Have the broker cancel a job: one of this submitter's, which then
         ends with Cancelled, or anybody's detached one.
 
@@ -184,10 +183,10 @@ class Submitter:
         self,
         id: str,
         *,
-        priority: Optional[int] = None,
-        groups: Optional[Sequence[str]] = None,
-        delay: Optional[float] = None,
-        wait: Optional[float] = None,
+        priority: int | None = None,
+        groups: Sequence[str] | None = None,
+        delay: float | None = None,
+        wait: float | None = None,
     ) -> None:
         """Change a job that waits: its priority, its groups (none of them: []), or
         the seconds from now before which it is not handed out (0: it is ready).  What
@@ -203,20 +202,20 @@ class Submitter:
             wait,
         )
 
-    def ping(self, wait: Optional[float] = None) -> None:
+    def ping(self, wait: float | None = None) -> None:
         """Ask the broker for a sign of life; errors as of cancel."""
         self._thread.run(self._core.ping, wait)
 
-    def _ask_cancel(self, id: str, done: Done = lambda _: None) -> None:
+    def _ask_cancel(self, id: str) -> None:
         self._core._needs("cancel")
-        self._thread.call(self._core._ask_cancel, id, done)
+        self._thread.call(self._core._ask_cancel, id)
 
     @property
     def outstanding(self) -> int:
         """Jobs submitted and not ended."""
         return self._core.outstanding
 
-    def drain(self, wait: Optional[float] = None) -> None:
+    def drain(self, wait: float | None = None) -> None:
         """Take no more jobs, wait for the outstanding ones to end, and close.
 
         After wait seconds it closes at once and raises

@@ -9,7 +9,7 @@ say what when.
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, Optional
+from typing import Any
 
 from .body import RawJSON, decode, encode, skip, text_of, value_at
 from .errors import FrameTooLarge, ProtocolError
@@ -46,7 +46,7 @@ class FrameReader:
             self._start = 0
         self._buffer += data
 
-    def next(self) -> Optional[bytes]:
+    def next(self) -> bytes | None:
         """The next payload, or None while its bytes are not all there.
 
         Raises FrameTooLarge as soon as a length beyond max_frame is
@@ -75,11 +75,11 @@ class Message:
 
     __slots__ = ("kind", "id", "values", "_text")
 
-    def __init__(self, values: Dict[str, Any], text: str) -> None:
+    def __init__(self, values: dict[str, Any], text: str) -> None:
         #: What it is; None for what only later protocols know.
-        self.kind: Optional[str] = None
+        self.kind: str | None = None
         #: Which job it is about, if any.
-        self.id: Optional[str] = None
+        self.id: str | None = None
         #: The top level.  Of two equal keys the last one counts.
         self.values = values
         self._text = text
@@ -161,7 +161,7 @@ def read(payload: bytes) -> Message:
     return message
 
 
-def limit(message: Message, key: str) -> Optional[int]:
+def limit(message: Message, key: str) -> int | None:
     """One of the limits in the reply to hello, None when it is not told."""
     limits = message.get("limits")
     value = limits.get(key) if isinstance(limits, dict) else None
@@ -197,7 +197,7 @@ def frame(payload: bytes) -> bytes:
 def request(action: str, **fields: object) -> bytes:
     """A frame for the broker.  Fields hold wire keys: bytes go out verbatim, and those
     that are None are left out."""
-    said: Dict[str, object] = {"action": action}
+    said: dict[str, object] = {"action": action}
     parts = [b"", b""]
     for key, value in fields.items():
         if isinstance(value, bytes):

@@ -8,22 +8,11 @@ import contextlib
 import signal
 import threading
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Coroutine,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Sequence
 
 from ._loop import LoopThread
 from ._options import Settings
 from ._processes import Processes
-from ._socket import Run
 from .async_worker import AsyncWorker
 from .errors import ClosedError
 from .failure import Outcome, execute
@@ -41,6 +30,7 @@ class _Core(AsyncWorker):
     """Executes jobs in threads."""
 
     loop: LoopThread
+    _kind = Job
 
     _handler: Callable[[Job], Outcome]  # type: ignore[assignment]
 
@@ -51,17 +41,15 @@ class _Core(AsyncWorker):
             thread_name_prefix="gloom-worker",
         )
 
-    def _start_run(self, run: Run) -> None:
-        job = Job(
-            *run.told(self._raw), lambda body: self.loop.run(lambda: run.report(body))
-        )
-        run.on_unwanted = job._end
-        self._threads.submit(self._thread, run, job)
+    def _start_run(self, job: Job) -> None:
+        report = job._socket.report
+        job._report = lambda body: self.loop.run(lambda: report(job, body))
+        self._threads.submit(self._thread, job)
 
-    def _thread(self, run: Run, job: Job) -> None:
+    def _thread(self, job: Job) -> None:
         outcome = self._handler(job)
         with contextlib.suppress(ClosedError):  # stopped meanwhile
-            self.loop.call(run.finish, outcome)
+            self.loop.call(job._socket.finish, job, outcome)
 
 
 class Worker:
@@ -95,7 +83,7 @@ class Worker:
 
     def __init__(
         self,
-        type: Union[str, Sequence[str]],
+        type: str | Sequence[str],
         handler: Handler,
         *addrs: str,
         except_: Sequence[str] = (),
@@ -105,7 +93,7 @@ class Worker:
         stop_timeout: float = 30.0,
         raw: bool = False,
         headers: bool = False,
-        **settings: "Unpack[Settings]",
+        **settings: Unpack[Settings],
     ) -> None:
         if not callable(handler):
             raise TypeError(f"handler {handler!r}: not callable")
@@ -123,7 +111,7 @@ class Worker:
             **settings,
         )
         self._lock = threading.Lock()  # guards _thread and _closed
-        self._thread: Optional[LoopThread] = None
+        self._thread: LoopThread | None = None
         self._closed = False
 
     def run(self, handle_signals: bool = True) -> None:
@@ -146,7 +134,7 @@ class Worker:
                 signal.signal(number, before)
             self._close()
 
-    def start(self, wait: Optional[float] = None) -> None:
+    def start(self, wait: float | None = None) -> None:
         """Begin to serve jobs; returns when the first socket has joined.
 
         Raises the refusal when every broker refuses the worker for good.
@@ -162,7 +150,7 @@ class Worker:
             self._close()
             raise
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> Worker:
         self.start()
         return self
 
@@ -177,7 +165,7 @@ class Worker:
             with contextlib.suppress(ClosedError):  # stopped already
                 self._thread.call(self._core.leave)
 
-    def stop(self, timeout: Optional[float] = None) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         """Take no more jobs, give back those not begun, let running ones finish,
         and wait until the brokers have their answers.
 
@@ -201,7 +189,7 @@ class Worker:
         return self._core.done
 
     @property
-    def error(self) -> Optional[Exception]:
+    def error(self) -> Exception | None:
         """Once done, why: None after leave or stop, else the first of the
         brokers' refusals."""
         return self._core.error
@@ -214,7 +202,7 @@ class Worker:
                 raise ClosedError("the worker was stopped before")
             self._thread = self._core.loop = LoopThread("gloom-worker", self._close)
 
-    def _run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> None:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         assert self._thread is not None
         self._thread.run(work)
 
@@ -235,7 +223,7 @@ class Worker:
         core._threads.shutdown(wait=wait)
         thread.stop()
 
-    def _catch_signals(self) -> List[Tuple[int, Any]]:
+    def _catch_signals(self) -> list[tuple[int, Any]]:
         if threading.current_thread() is not threading.main_thread():
             return []
 
