@@ -65,6 +65,7 @@ type Conn struct {
 	maxMessage int
 	authorized bool
 
+	came  int64        // UnixNano
 	heard atomic.Int64 // when the peer was last heard, UnixNano
 
 	mu      sync.Mutex
@@ -102,7 +103,8 @@ func newConn(sock net.Conn, opt Options, routes Routes, dialled bool) *Conn {
 		c.in.Max = min(opt.MaxMessage, unauthorizedMax)
 	}
 	c.log = opt.Log.With().Stringer("peer", c.remote).Logger()
-	c.heard.Store(time.Now().UnixNano())
+	c.came = time.Now().UnixNano()
+	c.heard.Store(c.came)
 	return c
 }
 

@@ -299,6 +299,23 @@ func TestTooManyConnections(t *testing.T) {
 	s.dial(t).Quiet()
 }
 
+// TestSilentConnectionsMakeRoom: who connects and says nothing keeps nobody out.
+func TestSilentConnectionsMakeRoom(t *testing.T) {
+	s := serve(t, peer.Options{MaxConnections: 2, Silent: time.Millisecond})
+	a, b := s.dial(t), s.dial(t)
+	a.Write(`[2]|`)
+	a.Expect(`[3]`)
+	time.Sleep(2 * time.Millisecond)
+	c := s.dial(t)
+	c.Write(`[2]|`)
+	c.Expect(`[3]`)
+	b.Expect(`[1,{"no":0,"error":"too many connections (limit 2), and nothing came on this one"}]`)
+	b.ExpectEnd()
+	d := s.dial(t)
+	d.Expect(`[1,{"no":0,"error":"too many connections (limit 2)"}]`)
+	d.ExpectEnd()
+}
+
 func TestTooManyWaits(t *testing.T) {
 	s := serve(t, peer.Options{})
 	c := s.dial(t)

@@ -20,14 +20,20 @@ type Options struct {
 	Password       string // "" asks for none
 	AllowLocalhost bool   // loopback peers need no password
 	MaxConnections int    // default 1024
-	MaxMessage     int    // bytes of one message from the peer, default 16 MiB
-	MaxUnfinished  int    // bytes of messages not yet whole, of all accepted connections; default 256 MiB
-	Log            zerolog.Logger
+	// Silent is how long a connection may say nothing at all before it makes room for
+	// another one, at MaxConnections; default 10 s.
+	Silent        time.Duration
+	MaxMessage    int // bytes of one message from the peer, default 16 MiB
+	MaxUnfinished int // bytes of messages not yet whole, of all accepted connections; default 256 MiB
+	Log           zerolog.Logger
 }
 
 func (o *Options) fill() {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 1024
+	}
+	if o.Silent == 0 {
+		o.Silent = 10 * time.Second
 	}
 	if o.MaxMessage == 0 {
 		o.MaxMessage = 16 << 20
@@ -103,7 +109,7 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 		sock.Close()
 		return
 	}
-	if len(s.conns) >= s.opt.MaxConnections {
+	if len(s.conns) >= s.opt.MaxConnections && !s.makeRoom() {
 		c.log.Warn().Int("limit", s.opt.MaxConnections).Msg("too many connections")
 		refuse(sock, fmt.Sprintf("too many connections (limit %d)", s.opt.MaxConnections))
 		return
@@ -117,6 +123,23 @@ func (s *Server) start(sock net.Conn, routes Routes) {
 		s.mu.Unlock()
 		c.log.Info().Msg("connection closed")
 	})
+}
+
+// makeRoom closes the connection that has said nothing at all for longest, if there is
+// one; s.mu is held.
+func (s *Server) makeRoom() bool {
+	var silent *Conn
+	for c := range s.conns {
+		if c.heard.Load() == c.came && (silent == nil || c.came < silent.came) {
+			silent = c
+		}
+	}
+	if silent == nil || time.Since(time.Unix(0, silent.came)) < s.opt.Silent {
+		return false
+	}
+	delete(s.conns, silent)
+	silent.giveUp(fmt.Sprintf("too many connections (limit %d), and nothing came on this one", s.opt.MaxConnections))
+	return true
 }
 
 // refuse says why and closes, without a goroutine: the words fit into the
