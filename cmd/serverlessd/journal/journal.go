@@ -111,8 +111,8 @@ type Journal struct {
 	segments []*segment // oldest first
 	unknown  int64      // bytes of those that are not among them yet
 	waiting  map[string]Count
-	aside    map[string]int64 // jobs in no store, by jobtype, of which a copy is kept
-	held     []*Reservation   // not yet synced
+	aside    map[job.ID]string // the jobtypes of jobs of which a copy is kept: they go to no store
+	held     []*Reservation    // not yet synced
 	watches  []*Watch
 	back     []piece // to be read again, oldest first
 	stats    Stats
@@ -138,7 +138,7 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[string]int64), ended: make(chan struct{}),
+	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]string), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
