@@ -562,7 +562,7 @@ func TestSetAside(t *testing.T) {
 	j := open(t, d)
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	later := batch("a-x", "1", "too large", "3")
-	later.Due = due
+	later.Due, later.Delay = due, time.Hour
 	taken, part := add(t, j, batch("b-y", "0")), add(t, j, later)
 	r := reserve(t, j, 100, long)
 	refused := r.Read()[2]
@@ -594,7 +594,7 @@ func TestSetAside(t *testing.T) {
 	f.WriteAt(d.names[kept[0]].data, 0)
 	got := reserve(t, open(t, back), 100, long).Read()
 	equal(t, "read", text(got), "a-x:too large")
-	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due)}, []any{refused.ID, true})
+	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
 }
 
 // TestSetAsideBeforeAKill: what was set aside stays so after a kill, before which the rest

@@ -29,8 +29,9 @@ var (
 // Batch is lines of one type, accepted together.
 type Batch struct {
 	Jobtype string
-	Lines   [][]byte  // none empty, without the newline
-	Due     time.Time // zero: at once
+	Lines   [][]byte      // none empty, without the newline
+	Due     time.Time     // zero: at once
+	Delay   time.Duration // for so long from now Due was asked for; 0: it was given as a time
 }
 
 // Entry is a line that was read.
@@ -39,8 +40,9 @@ type Entry struct {
 	Jobtype  string
 	Payload  []byte // without the newline; the entry's
 	Accepted time.Time
-	Due      time.Time // zero: at once
-	End      int64     // of its record in the segment: what a read point stands before or behind
+	Due      time.Time     // zero: at once
+	Delay    time.Duration // of the Batch
+	End      int64         // of its record in the segment: what a read point stands before or behind
 }
 
 // Range is a piece of a journal: of one segment, whose name is unique in the
@@ -427,7 +429,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 }
 
 func (r *record) entry(id job.ID, line []byte, at int64) Entry {
-	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, End: at + int64(r.size)}
+	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, Delay: r.delay, End: at + int64(r.size)}
 }
 
 // Close ends the appends that wait, and unlocks the directory.

@@ -219,7 +219,7 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 			continue
 		}
 		aside = append(aside, e)
-		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, body: append(slices.Clip(e.Payload), '\n')}
+		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, delay: e.Delay, body: append(slices.Clip(e.Payload), '\n')}
 		copied = rec.appendTo(copied)
 	}
 	if len(aside) == 0 {
