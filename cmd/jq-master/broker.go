@@ -64,10 +64,8 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 	if c.SubmitAddr == "" {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
-	var path string
+	c.HTTP = true
 	c.Tune = func(s *server.Options) {
-		path = strings.TrimSuffix(strings.TrimPrefix(s.SubmitAddr, "unix:"), "submit") + "http"
-		s.HTTPAddr = "unix:" + path
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA
@@ -92,7 +90,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		own.ServeHTTP(admin.New(own, zerolog.Nop()))
 		b.Rules = master.Rules{Base: "http://localhost", HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", path)
+				return new(net.Dialer).DialContext(ctx, own.HTTPAddr().Network(), own.HTTPAddr().String())
 			},
 		}}}
 		return b, nil

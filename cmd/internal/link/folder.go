@@ -24,6 +24,7 @@ const (
 	markText     = "Sockets of a broker inside a gloom daemon; the next start of one removes them when their daemon is gone.\n"
 	submitName   = "submit"
 	workName     = "work"
+	httpName     = "http"
 
 	staleAge = time.Minute // of a killed daemon's folder, before it is removed
 )
@@ -54,7 +55,7 @@ func (f *folder) socket(name string) string { return "unix:" + filepath.Join(f.d
 
 // remove removes the folder, the mark last, and nothing that is not its own.
 func (f *folder) remove() {
-	for _, name := range []string{submitName, workName, markName} {
+	for _, name := range []string{submitName, workName, httpName, markName} {
 		_ = os.Remove(filepath.Join(f.dir, name))
 	}
 	_ = os.Remove(f.dir)
@@ -110,7 +111,7 @@ func (f *folder) left() bool {
 	entries, err := os.ReadDir(f.dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
-		case submitName, workName:
+		case submitName, workName, httpName:
 			return e.Type() != fs.ModeSocket
 		}
 		return e.Name() != markName

@@ -39,6 +39,8 @@ type Config struct {
 	// of a worker's; may be nil.
 	News func(side string, n gloom.Notice)
 
+	// HTTP has the own broker listen for operators, too.
+	HTTP bool
 	// MaxFrame is that of the own broker; 0 is 64 MiB.
 	MaxFrame int
 	// Tune changes further options of the own broker; may be nil.
@@ -131,6 +133,9 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 	l.submit, l.work = l.folder.socket(submitName), l.folder.socket(workName)
 	opt := server.DefaultOptions()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submit, l.work, ""
+	if c.HTTP {
+		opt.HTTPAddr = l.folder.socket(httpName)
+	}
 	opt.DeadLetters = 0 // the door's store remembers what failed
 	if opt.MaxFrame = c.MaxFrame; opt.MaxFrame == 0 {
 		opt.MaxFrame = 64 << 20

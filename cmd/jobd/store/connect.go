@@ -75,7 +75,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return conn, nil
+	return mariadb.Once(conn), nil
 }
 
 func (c *connector) setUp(ctx context.Context, conn driver.Conn) error {

@@ -71,6 +71,59 @@ func TestRefusedLines(t *testing.T) {
 	})
 }
 
+// torn is a small store that goes away once it has refused a line, and comes back grown.
+type torn struct {
+	small
+	asked atomic.Int32
+}
+
+func (s *torn) Ingest(ctx context.Context, piece journal.Range, jobs []journal.Entry, host func() time.Time) (int64, error) {
+	if n := s.asked.Load(); n > 0 {
+		s.asked.Store(2)
+		if n == 1 {
+			s.grown.Store(true)
+			return 0, store.ErrAway
+		}
+	}
+	before, err := s.small.Ingest(ctx, piece, jobs, host)
+	var refused *store.RefusedError
+	if errors.As(err, &refused) {
+		s.asked.Store(1)
+	}
+	return before, err
+}
+
+// TestSetAsideStays: a line of which a copy was set aside is in no store until it is put
+// back, also where the rest of its piece was not written, and the store would take it then.
+func TestSetAsideStays(t *testing.T) {
+	s := sqlite(t, filepath.Join(t.TempDir(), "jobs.db"))
+	away := &torn{small: small{s.Store, new(atomic.Bool)}}
+	s.Store = away
+	e := running(t, t.TempDir(), s)
+	defer e.Shutdown(context.Background())
+	ids := add(t, e, "a-x", "1", "more than ten bytes", "3")
+	for _, id := range ids {
+		until(t, "it has left the journal", func() error { return e.journal.Left(t.Context(), id) })
+	}
+	if away.asked.Load() != 2 {
+		t.Fatal("the store was not away")
+	}
+	types, err := e.State(t.Context(), "a")
+	if c := types["a-x"]; err != nil || c.Added != 3 || c.Waiting != 2 || c.SetAside != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	files, err := e.Asides()
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%+v, %v", files, err)
+	}
+	if n, err := e.PutBack(t.Context(), files[0].File); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if types, err = e.State(t.Context(), "a"); types["a-x"].Waiting != 3 || types["a-x"].Added != 3 {
+		t.Errorf("%+v, %v", types, err)
+	}
+}
+
 // TestPointsOfGoneSegments: a store keeps no read points of segments that a journal
 // has removed.
 func TestPointsOfGoneSegments(t *testing.T) {

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -98,16 +97,16 @@ func (j *Journal) Readmit(a *Aside) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.stats.Bad--
-	j.noteAside(a.Jobs, -1)
+	for i := range a.Jobs {
+		delete(j.aside, a.Jobs[i].ID)
+	}
 	return nil
 }
 
-// noteAside counts jobs that are set aside, n is 1, or are not any more. mu is held.
-func (j *Journal) noteAside(jobs []Entry, n int64) {
+// noteAside has jobs count as set aside, and be read no more. mu is held.
+func (j *Journal) noteAside(jobs []Entry) {
 	for i := range jobs {
-		if j.aside[jobs[i].Jobtype] += n; j.aside[jobs[i].Jobtype] <= 0 {
-			delete(j.aside, jobs[i].Jobtype)
-		}
+		j.aside[jobs[i].ID] = jobs[i].Jobtype
 	}
 }
 
@@ -122,7 +121,7 @@ func (j *Journal) countAsides(names []string) {
 		if err != nil {
 			j.opt.Log.Error().Err(err).Str("file", name).Msg("cannot count what was set aside")
 		}
-		j.noteAside(a.Jobs, 1)
+		j.noteAside(a.Jobs)
 	}
 }
 
@@ -130,7 +129,11 @@ func (j *Journal) countAsides(names []string) {
 func (j *Journal) SetAsideJobs() map[string]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return maps.Clone(j.aside)
+	jobs := make(map[string]int64)
+	for _, jobtype := range j.aside {
+		jobs[jobtype]++
+	}
+	return jobs
 }
 
 // Piece is a file as what a store notes that it has: it takes its jobs once.

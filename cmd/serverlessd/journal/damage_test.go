@@ -562,21 +562,22 @@ func TestSetAside(t *testing.T) {
 	j := open(t, d)
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	later := batch("a-x", "1", "too large", "3")
-	later.Due = due
+	later.Due, later.Delay = due, time.Hour
 	taken, part := add(t, j, batch("b-y", "0")), add(t, j, later)
-	var refused Entry
-	for range 2 { // not synced, then read again
-		r := reserve(t, j, 100, long)
-		refused = r.Read()[2]
-		if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
-			t.Fatal(err)
-		}
+	r := reserve(t, j, 100, long)
+	refused := r.Read()[2]
+	if err := r.SetAside([]job.ID{refused.ID}, errors.New("too large")); err != nil {
+		t.Fatal(err)
+	}
+	// It stays aside where the rest is read again.
+	for range 2 {
 		equal(t, "left", text(r.Read()), "b-y:0 a-x:1 a-x:3")
 		r.Cancel()
+		r = reserve(t, j, 100, long)
 	}
 	equal(t, "waiting", j.Waiting(), map[string]Count{"b-y": {Jobs: 1}, "a-x": {Jobs: 3, Delayed: 3}})
-	r := reserve(t, j, 100, long)
-	if err := errors.Join(r.SetAside([]job.ID{refused.ID}, nil), r.Sync()); err != nil {
+	equal(t, "aside", j.SetAsideJobs(), map[string]int64{"a-x": 1})
+	if err := r.Sync(); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "waiting", len(j.Waiting()), 0)
@@ -593,5 +594,32 @@ func TestSetAside(t *testing.T) {
 	f.WriteAt(d.names[kept[0]].data, 0)
 	got := reserve(t, open(t, back), 100, long).Read()
 	equal(t, "read", text(got), "a-x:too large")
-	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due)}, []any{refused.ID, true})
+	equal(t, "id and dt", []any{got[0].ID, got[0].Due.Equal(due), got[0].Delay}, []any{refused.ID, true, time.Hour})
+}
+
+// TestSetAsideBeforeAKill: what was set aside stays so after a kill, before which the rest
+// of its piece was not written, though the piece has grown since. The store is told that
+// it gets none of a piece of which nothing is left.
+func TestSetAsideBeforeAKill(t *testing.T) {
+	d := newDisk()
+	j := open(t, d)
+	add(t, j, batch("a-x", "1", "too large"))
+	r := reserve(t, j, 100, long)
+	if err := r.SetAside([]job.ID{r.Read()[1].ID}, errors.New("too large")); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, batch("a-x", "3", "too large"))
+	j = open(t, d.boot(false, nil))
+	r = reserve(t, j, 100, long)
+	equal(t, "read", text(r.Read()), "a-x:1 a-x:3 a-x:too large")
+	if err := r.SetAside([]job.ID{r.Read()[0].ID, r.Read()[1].ID, r.Read()[2].ID}, errors.New("too large")); err != nil {
+		t.Fatal(err)
+	}
+	r.Cancel()
+	r = reserve(t, j, 100, long)
+	equal(t, "read", []any{len(r.Read()), r.To > r.From}, []any{0, true})
+	if err := r.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "left", []any{len(j.Waiting()), j.Stats().Bad, j.SetAsideJobs()["a-x"]}, []any{0, 2, int64(4)})
 }

@@ -21,7 +21,7 @@ func (m memory) ReadAt(p []byte, at int64) (int, error) { return m.bytes.ReadAt(
 // is found whole is the same when it is encoded again.
 func FuzzScan(f *testing.F) {
 	r := record{date: time.UnixMilli(1767225600123), jobtype: "a-x", first: job.NewIDs("0seven", time.Now).Next(1), count: 2,
-		due: time.UnixMilli(1767225700456), more: 1, body: []byte("one\ntwo\x00\xff\n")}
+		due: time.UnixMilli(1767225700456), delay: 100_333 * time.Millisecond, more: 1, body: []byte("one\ntwo\x00\xff\n")}
 	first := record{first: r.first, prev: "p", prevEnd: 7}
 	good := first.appendTo(nil)
 	good = r.appendTo(good)
@@ -52,7 +52,7 @@ func FuzzScan(f *testing.F) {
 			}
 			again, f := parse(r.appendTo(nil))
 			if f != whole || again.jobtype != r.jobtype || again.first != r.first || again.count != r.count || !bytes.Equal(again.body, r.body) ||
-				again.more != r.more || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
+				again.more != r.more || again.delay != r.delay || again.salt != r.salt || again.prev != r.prev || r.prev != "" && again.prevEnd != r.prevEnd {
 				if len(r.prev)+len(r.salt) < maxHeader/2 { // or the header is too long
 					t.Fatalf("%+v is %+v when it is encoded again", r, again)
 				}

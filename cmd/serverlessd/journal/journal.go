@@ -29,8 +29,9 @@ var (
 // Batch is lines of one type, accepted together.
 type Batch struct {
 	Jobtype string
-	Lines   [][]byte  // none empty, without the newline
-	Due     time.Time // zero: at once
+	Lines   [][]byte      // none empty, without the newline
+	Due     time.Time     // zero: at once
+	Delay   time.Duration // for so long from now Due was asked for; 0: it was given as a time
 }
 
 // Entry is a line that was read.
@@ -39,8 +40,9 @@ type Entry struct {
 	Jobtype  string
 	Payload  []byte // without the newline; the entry's
 	Accepted time.Time
-	Due      time.Time // zero: at once
-	End      int64     // of its record in the segment: what a read point stands before or behind
+	Due      time.Time     // zero: at once
+	Delay    time.Duration // of the Batch
+	End      int64         // of its record in the segment: what a read point stands before or behind
 }
 
 // Range is a piece of a journal: of one segment, whose name is unique in the
@@ -111,8 +113,8 @@ type Journal struct {
 	segments []*segment // oldest first
 	unknown  int64      // bytes of those that are not among them yet
 	waiting  map[string]Count
-	aside    map[string]int64 // jobs in no store, by jobtype, of which a copy is kept
-	held     []*Reservation   // not yet synced
+	aside    map[job.ID]string // the jobtypes of jobs of which a copy is kept: they go to no store
+	held     []*Reservation    // not yet synced
 	watches  []*Watch
 	back     []piece // to be read again, oldest first
 	stats    Stats
@@ -138,7 +140,7 @@ func Open(opt Options) (*Journal, error) {
 	if opt.Segment == 0 {
 		opt.Segment = 64 << 20
 	}
-	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[string]int64), ended: make(chan struct{}),
+	j := &Journal{opt: opt, waiting: make(map[string]Count), aside: make(map[job.ID]string), ended: make(chan struct{}),
 		work: make(chan struct{}, 1), news: make(chan struct{}), moved: make(chan struct{})}
 	if opt.NoSync {
 		opt.Log.Warn().Msg("the journal does not wait for the disk: a loss of power loses jobs that were accepted")
@@ -427,7 +429,7 @@ func (j *Journal) Find(id job.ID) (e Entry, found bool, err error) {
 }
 
 func (r *record) entry(id job.ID, line []byte, at int64) Entry {
-	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, End: at + int64(r.size)}
+	return Entry{ID: id, Jobtype: r.jobtype, Payload: line[:len(line):len(line)], Accepted: r.date, Due: r.due, Delay: r.delay, End: at + int64(r.size)}
 }
 
 // Close ends the appends that wait, and unlocks the directory.

@@ -80,7 +80,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		if err := j.read(r, to, n); err != nil {
 			return nil, nil, err
 		}
-		if !own && len(r.entries) > 0 {
+		if !own && r.has() {
 			err := j.save()
 			if len(j.opt.Lanes) > 1 {
 				err = j.note(lane, r)
@@ -91,7 +91,7 @@ func (j *Journal) reserve(lane string, n int, timeout time.Duration) (*Reservati
 		}
 		j.mu.Lock()
 		j.take(r, to)
-		if len(r.entries) > 0 {
+		if r.has() {
 			r.reader, r.deadline = lane, time.Now().Add(timeout)
 			j.held = append(j.held, r)
 			j.mu.Unlock()
@@ -154,7 +154,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 			r.To = at + int64(rec.size)
 			return true
 		}
-		if len(r.entries) > 0 && (len(r.entries)+rec.count > n || bytes+len(rec.body) > maxRead) {
+		if r.has() && (len(r.entries)+rec.count > n || bytes+len(rec.body) > maxRead) {
 			return false
 		}
 		bytes += len(rec.body)
@@ -164,16 +164,33 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 		}
 		i := 0
 		for line := range linesOf(rec.body) {
-			r.entries = append(r.entries, rec.entry(id.Add(i), line, at))
-			i++
+			e := rec.entry(id.Add(i), line, at)
+			if i++; j.isAside(e.ID) {
+				r.aside = append(r.aside, e)
+			} else {
+				r.entries = append(r.entries, e)
+			}
 		}
 		r.To = at + int64(rec.size)
 		return true
 	})
-	if len(r.entries) > 0 {
+	if r.has() {
 		return nil
 	}
 	return errors.Join(failed, err)
+}
+
+// has tells whether there are jobs in a reservation, also if a copy of all is kept: the
+// store is to know that it gets none of them.
+func (r *Reservation) has() bool { return len(r.entries)+len(r.aside) > 0 }
+
+// isAside tells whether a copy of a job is kept. It was made in vain if the rest of its
+// piece was not written then: the piece is read again, by this life or the next.
+func (j *Journal) isAside(id job.ID) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, ok := j.aside[id]
+	return ok
 }
 
 // setAside copies damage to a file of its own.
@@ -202,27 +219,25 @@ func (r *Reservation) SetAside(ids []job.ID, cause error) error {
 			continue
 		}
 		aside = append(aside, e)
-		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, body: append(slices.Clip(e.Payload), '\n')}
+		rec := record{date: e.Accepted, jobtype: e.Jobtype, first: e.ID, count: 1, due: e.Due, delay: e.Delay, body: append(slices.Clip(e.Payload), '\n')}
 		copied = rec.appendTo(copied)
 	}
 	if len(aside) == 0 {
 		return nil
 	}
 	name := string(aside[0].ID) + bad
-	fresh, err := r.j.keep(name, int64(len(copied)), func(to File) error {
+	_, err := r.j.keep(name, int64(len(copied)), func(to File) error {
 		_, err := to.WriteAt(copied, 0)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if fresh {
-		r.j.mu.Lock()
-		r.j.noteAside(aside, 1)
-		r.j.mu.Unlock()
-		r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
-			Msg("the store does not take what was accepted; it is not run")
-	}
+	r.j.mu.Lock()
+	r.j.noteAside(aside)
+	r.j.mu.Unlock()
+	r.j.opt.Log.Error().Err(cause).Str("id", string(aside[0].ID)).Int("jobs", len(aside)).Str("copy", name).
+		Msg("the store does not take what was accepted; it is not run")
 	r.entries, r.aside = left, append(r.aside, aside...)
 	return nil
 }

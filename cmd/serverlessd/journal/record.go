@@ -30,10 +30,11 @@ type record struct {
 	jobtype string    // "" in the record that begins a segment
 	first   job.ID    // "" when it says none
 	count   int
-	due     time.Time // by this host's clock; zero: at once
-	more    int       // records of the same request that follow
-	salt    string    // of the segment
-	body    []byte    // lines, each with its newline
+	due     time.Time     // by this host's clock; zero: at once
+	delay   time.Duration // milliseconds, from date; 0: due was given as a time
+	more    int           // records of the same request that follow
+	salt    string        // of the segment
+	body    []byte        // lines, each with its newline
 
 	prev    string // of the record that begins a segment: the segment before
 	prevEnd int64  // and where that ends
@@ -58,6 +59,10 @@ func (r *record) appendTo(b []byte) []byte {
 	if !r.due.IsZero() {
 		b = append(b, ",dt="...)
 		b = r.due.UTC().AppendFormat(b, timeForm)
+	}
+	if r.delay > 0 {
+		b = append(b, ",delay="...)
+		b = strconv.AppendInt(b, r.delay.Milliseconds(), 10)
 	}
 	if r.more > 0 {
 		b = append(b, ",more="...)
@@ -152,6 +157,10 @@ func (r *record) parseHeader(head []byte) (bodyLen int, crc string, ok bool) {
 			r.count, err = natural(value)
 		case "dt":
 			r.due, _ = time.Parse(time.RFC3339Nano, value)
+		case "delay":
+			var ms int
+			ms, err = natural(value)
+			r.delay = time.Duration(ms) * time.Millisecond
 		case "more":
 			r.more, err = natural(value)
 		case "prev":

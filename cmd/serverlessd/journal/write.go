@@ -255,7 +255,7 @@ func (j *Journal) encode(r *request) {
 			body = append(append(body, line...), '\n')
 		}
 		rec := record{date: date, jobtype: b.Jobtype, first: r.receipt.First[p.batch].Add(p.from),
-			count: p.to - p.from, due: b.Due, more: len(pieces) - 1 - i, salt: j.current.salt, body: body}
+			count: p.to - p.from, due: b.Due, delay: b.Delay, more: len(pieces) - 1 - i, salt: j.current.salt, body: body}
 		j.buf = rec.appendTo(j.buf)
 	}
 }

@@ -81,10 +81,12 @@ func translate(e journal.Entry, ahead time.Duration, now time.Time) row {
 		}
 	}
 	r.dt = r.created
-	if !e.Due.IsZero() {
-		if due := e.Due.Add(ahead); due.After(r.dt) {
-			r.dt = due
-		}
+	due := e.Due.Add(ahead)
+	if e.Delay > 0 && e.Accepted.Add(ahead).After(now) { // the host's clock was ahead, and is right again
+		due = now.Add(e.Delay)
+	}
+	if !e.Due.IsZero() && due.After(r.dt) {
+		r.dt = due
 	}
 	return r
 }

@@ -88,6 +88,24 @@ func TestHostClocks(t *testing.T) {
 	})
 }
 
+// TestAHostThatWasAhead: a delay is as long as was asked for, though the host's clock was
+// ahead when the job was accepted, and is right again when it is ingested. A date is a date.
+func TestAHostThatWasAhead(t *testing.T) {
+	each(t, func(t *testing.T, s Store) {
+		date := entry("a-x", "1")
+		date.Accepted = time.Now().Add(240 * time.Hour)
+		date.Due = date.Accepted.Add(time.Hour)
+		delay := date
+		delay.ID, delay.Delay = ids.Next(1), time.Hour
+		ingest(t, s, date, delay)
+		for id, want := range map[job.ID]time.Duration{date.ID: 241 * time.Hour, delay.ID: time.Hour} {
+			if wait := time.Until(get(t, s, id).Due); (wait - want).Abs() > time.Minute {
+				t.Errorf("due in %s, want %s", wait, want)
+			}
+		}
+	})
+}
+
 // TestForgottenSegments: their read points go, those of others stay.
 func TestForgottenSegments(t *testing.T) {
 	each(t, func(t *testing.T, s Store) {

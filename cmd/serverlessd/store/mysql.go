@@ -98,7 +98,7 @@ func (s session) Connect(ctx context.Context) (driver.Conn, error) {
 		c.Close()
 		return nil, err
 	}
-	return c, nil
+	return mariadb.Once(c), nil
 }
 
 // learn asks how large a packet may be. A text beyond that the driver has the server

@@ -177,12 +177,17 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 2*time.Millisecond, 500*time.Millisecond
+	var met error // what it was repeated for
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := s.connect(ctx)
 		if err == nil {
 			err = f(ctx)
 		}
-		if err != nil && s.kind(err) != conflict {
+		switch {
+		case err == nil:
+		case s.kind(err) == conflict:
+			met = err
+		default:
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -194,6 +199,8 @@ func (s *SQL) again(ctx context.Context, f func(context.Context) error) error {
 	switch {
 	case err == nil || isOurs(err) || errors.Is(err, ErrAway):
 		return err
+	case ctx.Err() != nil && met != nil && !errors.Is(err, met):
+		return fmt.Errorf("%w: %w: %w", ErrAway, err, met)
 	case ctx.Err() != nil, s.kind(err) >= conflict:
 		return fmt.Errorf("%w: %w", ErrAway, err)
 	case s.kind(err) == unfit:

@@ -46,15 +46,20 @@ func (s *Web) add(r *request) error {
 	if err != nil {
 		return err
 	}
-	due, err := r.due(time.Now())
+	now := time.Now()
+	due, err := r.due(now)
 	if err != nil {
 		return err
+	}
+	var delay time.Duration
+	if r.query.Has("delay") && !due.IsZero() {
+		delay = due.Sub(now)
 	}
 	wait := r.query.Get("wait")
 	if r.query.Has("wait") && wait != "store" {
 		return invalid("wait", "wait=%.40q: must be store, or not be there", wait)
 	}
-	a, receipt, err := s.take(r, jobtype, due)
+	a, receipt, err := s.take(r, jobtype, due, delay)
 	if err != nil {
 		return err
 	}
@@ -73,7 +78,7 @@ func (s *Web) add(r *request) error {
 }
 
 // take has the journal accept a body.
-func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt journal.Receipt, err error) {
+func (s *Web) take(r *request, jobtype string, due time.Time, delay time.Duration) (a added, receipt journal.Receipt, err error) {
 	body, leave, err := s.read(r)
 	if err != nil {
 		return a, receipt, err
@@ -87,7 +92,7 @@ func (s *Web) take(r *request, jobtype string, due time.Time) (a added, receipt 
 		return a, receipt, err
 	}
 	for i := range p.batches {
-		p.batches[i].Due = due
+		p.batches[i].Due, p.batches[i].Delay = due, delay
 	}
 	a = added{OK: true, Count: p.count, IDs: ids("[]")}
 	if slices.ContainsFunc(p.batches, func(b journal.Batch) bool { return s.queue.Unhandled(b.Jobtype) }) {

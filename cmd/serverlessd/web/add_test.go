@@ -86,6 +86,32 @@ func TestStored(t *testing.T) {
 	}
 }
 
+// noting is a queue that keeps what was added last.
+type noting struct {
+	away
+	last *journal.Batch
+}
+
+func (n noting) Add(ctx context.Context, batches []journal.Batch) (journal.Receipt, error) {
+	*n.last = batches[0]
+	return n.away.Add(ctx, batches)
+}
+
+// TestDelayIsADelay: the journal is told whether a delay was asked for, or a date.
+func TestDelayIsADelay(t *testing.T) {
+	for query, want := range map[string]time.Duration{"delay=30s": 30 * time.Second, "dt=" + time.Now().AddDate(1, 0, 0).Format(time.DateOnly): 0, "delay=0": 0} {
+		var got journal.Batch
+		s := &Web{queue: noting{last: &got}, places: newPlaces(1), opt: Options{MaxBody: 100, MaxLine: 100, MaxLines: 1}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/acme/add/t?"+query, strings.NewReader("a\n"))
+		if err := s.add(&request{Request: r, w: httptest.NewRecorder(), query: r.URL.Query(), client: "acme", name: "t"}); err != nil {
+			t.Fatal(err)
+		}
+		if got.Delay != want || got.Due.IsZero() != (query == "delay=0") {
+			t.Errorf("%s: %+v", query, got)
+		}
+	}
+}
+
 // TestMemoryOfAnAdd: however many lines a body is made of, it takes a small
 // multiple of itself and of --max-lines.
 func TestMemoryOfAnAdd(t *testing.T) {

@@ -1,0 +1,57 @@
+package mariadb
+
+import (
+	"context"
+	"database/sql/driver"
+)
+
+// Once returns the connection so that database/sql closes it when a transaction on it could
+// not be ended: whoever used it next would commit what is left of that with his BEGIN. The
+// connection is one of go-sql-driver/mysql.
+func Once(c driver.Conn) driver.Conn { return &conn{connection: c.(connection)} }
+
+// connection is what database/sql uses of one.
+type connection interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+	driver.Validator
+}
+
+type conn struct {
+	connection
+	open bool // a transaction, for all that is known
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := c.connection.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	c.open = true
+	return &transaction{tx, c}, nil
+}
+
+// IsValid implements driver.Validator.
+func (c *conn) IsValid() bool { return !c.open && c.connection.IsValid() }
+
+type transaction struct {
+	driver.Tx
+	c *conn
+}
+
+// Commit implements driver.Tx, as does Rollback.
+func (t *transaction) Commit() error { return t.ended(t.Tx.Commit()) }
+
+func (t *transaction) Rollback() error { return t.ended(t.Tx.Rollback()) }
+
+func (t *transaction) ended(err error) error {
+	t.c.open = err != nil
+	return err
+}

@@ -1,0 +1,44 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gloom/cmd/jobd/mariadbtest"
+)
+
+// TestRefusedRollback: a server that refuses a transaction's rollback, too, as it does once
+// an account has used up its queries, does not commit half of it with the next one.
+func TestRefusedRollback(t *testing.T) {
+	server := mariadbtest.New(t)
+	table := newTableOn(t, server)
+	limit := func(queries int) {
+		server.Exec(t, "", fmt.Sprintf("ALTER USER limited WITH MAX_QUERIES_PER_HOUR %d", queries))
+		server.Exec(t, "", "FLUSH PRIVILEGES") // for connections that there are, too
+	}
+	server.Exec(t, "", "CREATE USER limited WITH MAX_QUERIES_PER_HOUR 1000000")
+	server.Exec(t, "", "GRANT ALL ON "+table.name+".* TO limited")
+	opt := table.options("d")
+	opt.MySQL.User = "limited"
+	s := registered(t, table.openWith(t, opt))
+	for queries := 1; ; queries++ {
+		id := int64(queries)
+		table.exec(t, "INSERT INTO jobs (id, target) VALUES (?, 'a')", id)
+		limit(queries)
+		p, err := s.Accept(t.Context(), wants("a"), 1)
+		within := err == nil && len(p.Rows) > 0
+		limit(1000000)
+		if !within {
+			p = accept(t, s, 1, "a")
+		}
+		if len(p.Rows) != 1 || p.Rows[0].ID != id {
+			t.Fatalf("row %d, refused after %d queries: %v, then %+v; it is %s", id, queries, err, p, table.get(t, id).Status)
+		}
+		if within {
+			if queries < 4 {
+				t.Errorf("only %d queries were refused", queries)
+			}
+			return
+		}
+	}
+}

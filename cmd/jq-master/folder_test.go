@@ -1,0 +1,28 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFolderOfAKilledMaster: the sockets of a master's own broker go at a later start.
+func TestFolderOfAKilledMaster(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	start(t).Kill()
+	folders, err := filepath.Glob(filepath.Join(tmp, "gloom-sockets-*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("%q, %v", folders, err)
+	}
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(folders[0], "gloom-sockets.mark"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	start(t)
+	if _, err := os.Stat(folders[0]); !os.IsNotExist(err) {
+		left, _ := os.ReadDir(folders[0])
+		t.Errorf("it is left with %v: %v", left, err)
+	}
+}
