@@ -23,6 +23,7 @@ import (
 
 	"gloom/broker/admin"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -37,9 +38,9 @@ type world struct {
 	seen map[string]bool
 }
 
-func start(t *testing.T, change func(*server.Options)) *world {
+func start(t *testing.T, change func(*settings.Options)) *world {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if change != nil {
 		change(&opt)
@@ -395,7 +396,7 @@ func TestRefusals(t *testing.T) {
 
 // TestTypesFull: a type too many is refused as a job too many is.
 func TestTypesFull(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxTypes = 1 })
+	w := start(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	w.call("PUT", "/v1/types/one", `{"fair":true}`, 200)
 	for path, body := range map[string]string{"": `{"fair":true}`, "/limits": `{"concurrency":1}`, "/pause": ""} {
 		method := map[bool]string{true: "POST", false: "PUT"}[body == ""]
@@ -412,10 +413,10 @@ func TestHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := func(o *server.Options) { o.HTTPHosts, o.Pprof = "gloom.example, other.example", true }
-	everywhere := func(o *server.Options) { o.HTTPAddr, o.Insecure = "0.0.0.0:0", true }
+	listed := func(o *settings.Options) { o.HTTPHosts, o.Pprof = "gloom.example, other.example", true }
+	everywhere := func(o *settings.Options) { o.HTTPAddr, o.Insecure = "0.0.0.0:0", true }
 	for _, c := range []struct {
-		change        func(*server.Options)
+		change        func(*settings.Options)
 		ours, foreign []string
 	}{
 		{

@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"gloom/broker"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 // TestCountersStay: while types come, are forgotten and come again, no counter
@@ -20,7 +20,7 @@ func TestCountersStay(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	const few = 120 // types remembered: a hundred of them for good
-	w := start(t, func(o *server.Options) { o.MaxTypes, o.DeadLetters = few, 0 })
+	w := start(t, func(o *settings.Options) { o.MaxTypes, o.DeadLetters = few, 0 })
 	names := []string{"other"}
 	for i := range 400 {
 		names = append(names, fmt.Sprintf("type-%d", i))

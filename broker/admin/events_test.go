@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -118,7 +118,7 @@ func TestEvents(t *testing.T) {
 
 // TestEventsRefused: there are so many streams, and those without a token none.
 func TestEventsRefused(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 4 })
+	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	var left context.CancelFunc
@@ -145,7 +145,7 @@ func TestEventsRefused(t *testing.T) {
 	if err := os.WriteFile(file, []byte("good admin\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w = start(t, func(o *server.Options) { o.TokenFile = file })
+	w = start(t, func(o *settings.Options) { o.TokenFile = file })
 	if _, status := w.events(ctx); status != http.StatusUnauthorized {
 		t.Errorf("without a token: status %d", status)
 	}
@@ -163,7 +163,7 @@ func TestEventsRevoked(t *testing.T) {
 	if err := os.WriteFile(file, []byte("good watch\nhook submit\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	w := start(t, func(o *settings.Options) { o.TokenFile = file })
 	ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 	defer cancel()
 	w.token = "good"

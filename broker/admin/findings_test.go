@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"gloom/broker/admin/api"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 var healthyFor = flag.Duration("healthy", 4*time.Second, "how long a broker under load is to yield no findings")
@@ -210,7 +210,7 @@ func TestFindings(t *testing.T) {
 	shared := start(t, nil)
 	none := &stage{world: shared}
 	eventually(t, "a calm broker", func() bool { return len(none.findings().Items) == 0 })
-	alone := func(*server.Options) {}
+	alone := func(*settings.Options) {}
 	type staged struct {
 		*stage
 		name, cause, subject string
@@ -225,7 +225,7 @@ func TestFindings(t *testing.T) {
 	}
 	for i, c := range []struct {
 		name, cause, subject string
-		options              func(o *server.Options)
+		options              func(o *settings.Options)
 		stage                func(s *stage)
 	}{
 		{"no worker", "no_worker", "TYP", nil, func(s *stage) { s.jobs(3, "") }},
@@ -325,47 +325,47 @@ func TestFindings(t *testing.T) {
 			s.working(`"type":"TYP"`, `{"action":"release"}`, 5*time.Millisecond)
 			s.jobs(1, "")
 		}},
-		{"a submitter that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+		{"a submitter that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"respond","body":"`+strings.Repeat("x", 1<<20)+`"}`)
 			p := s.deaf(s.srv.SubmitAddr())
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i)
 			}
 		}},
-		{"a worker that does not read", "unread", "TYP", func(o *server.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
+		{"a worker that does not read", "unread", "TYP", func(o *settings.Options) { o.MaxOutbound = 1 << 30 }, func(s *stage) {
 			s.deaf(s.srv.WorkerAddr()).send(`{"action":"join","type":"TYP","prefetch":8}`)
 			p := s.submitter()
 			for i := range 8 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 1<<20))
 			}
 		}},
-		{"jobs", "limit max-jobs", "broker", func(o *server.Options) { o.MaxJobs = 20 }, func(s *stage) { s.jobs(18, "") }},
-		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *server.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
-		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *server.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
-		{"bytes", "limit max-bytes", "broker", func(o *server.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
+		{"jobs", "limit max-jobs", "broker", func(o *settings.Options) { o.MaxJobs = 20 }, func(s *stage) { s.jobs(18, "") }},
+		{"jobs of a type", "limit max-type-jobs", "TYP", func(o *settings.Options) { o.MaxTypeJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
+		{"jobs of a submitter", "limit max-submitter-jobs", "", func(o *settings.Options) { o.MaxSubmitterJobs = 20 }, func(s *stage) { s.jobs(19, "") }},
+		{"bytes", "limit max-bytes", "broker", func(o *settings.Options) { o.MaxBytes = 1 << 20 }, func(s *stage) {
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
-		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *server.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *stage) {
+		{"bytes of a type", "limit max-type-bytes", "TYP", func(o *settings.Options) { o.MaxTypeBytes = 1 << 20 }, func(s *stage) {
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 		}},
-		{"types", "limit max-types", "broker", func(o *server.Options) { o.MaxTypes = 10 }, func(s *stage) {
+		{"types", "limit max-types", "broker", func(o *settings.Options) { o.MaxTypes = 10 }, func(s *stage) {
 			p := s.submitter()
 			for i := range 9 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP%d","body":1}`, i, i)
 			}
 		}},
-		{"groups", "limit max-groups", "broker", func(o *server.Options) { o.MaxGroups = 10 }, func(s *stage) {
+		{"groups", "limit max-groups", "broker", func(o *settings.Options) { o.MaxGroups = 10 }, func(s *stage) {
 			p := s.submitter()
 			for i := range 10 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1,"groups":["TYP-%d"]}`, i, i)
 			}
 		}},
-		{"connections", "limit max-conns", "broker", func(o *server.Options) { o.MaxConns = 10 }, func(s *stage) {
+		{"connections", "limit max-conns", "broker", func(o *settings.Options) { o.MaxConns = 10 }, func(s *stage) {
 			for range 9 {
 				s.submitter()
 			}
 		}},
-		{"too many connections", "turned_away", "broker", func(o *server.Options) { o.MaxConns = 2 }, func(s *stage) {
+		{"too many connections", "turned_away", "broker", func(o *settings.Options) { o.MaxConns = 2 }, func(s *stage) {
 			s.submitter()
 			s.submitter()
 			s.steadily(func(int) {
@@ -375,28 +375,28 @@ func TestFindings(t *testing.T) {
 				}
 			})
 		}},
-		{"failed jobs kept", "limit dead-letters", "TYP", func(o *server.Options) { o.DeadLetters = 10 }, func(s *stage) {
+		{"failed jobs kept", "limit dead-letters", "TYP", func(o *settings.Options) { o.DeadLetters = 10 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.jobs(10, "")
 			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
-		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *server.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
+		{"bytes of failed jobs kept", "limit dead-bytes", "broker", func(o *settings.Options) { o.DeadBytes = 1 << 20 }, func(s *stage) {
 			s.answering(`"type":"TYP"`, `{"action":"fail","retry":false}`)
 			s.submitter().send(`{"action":"submit","id":"TYP","type":"TYP","body":"%s"}`, strings.Repeat("x", 1000<<10))
 			s.undo = append(s.undo, func() { s.call("POST", s.of("/v1/dead/TYP/discard"), `{"all":true}`, 200) })
 		}},
-		{"memory", "limit max-memory", "broker", func(o *server.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
+		{"memory", "limit max-memory", "broker", func(o *settings.Options) { o.MaxMemory = 8 << 20 }, func(s *stage) {
 			p := s.submitter()
 			for i := range 16 {
 				p.send(`{"action":"submit","id":"TYP-%d","type":"TYP","body":"%s"}`, i, strings.Repeat("x", 500<<10))
 			}
 		}},
-		{"frames in parts", "limit max-inbound", "broker", func(o *server.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *stage) {
+		{"frames in parts", "limit max-inbound", "broker", func(o *settings.Options) { o.MaxFrame, o.MaxInbound = 1<<20, 1<<20 }, func(s *stage) {
 			whole := frame(`{"action":"submit","id":"big","type":"t","body":"%s"}`, strings.Repeat("x", 1020<<10))
 			p := s.submitter()
 			_, _ = p.Write(whole[:len(whole)-1])
 		}},
-		{"refusals", "refused", "broker", func(o *server.Options) { o.MaxJobs = 2 }, func(s *stage) {
+		{"refusals", "refused", "broker", func(o *settings.Options) { o.MaxJobs = 2 }, func(s *stage) {
 			p := s.submitter()
 			s.steadily(func(i int) { _ = p.try(`{"action":"submit","id":"TYP-%d","type":"TYP","body":1}`, i) })
 		}},

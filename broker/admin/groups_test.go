@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"gloom/broker"
-	"gloom/broker/server"
 	"gloom/broker/settings"
 )
 
@@ -232,7 +231,7 @@ func TestGroupsLately(t *testing.T) {
 
 // TestMaxGroups: a change to a group too many is refused whole.
 func TestMaxGroups(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxGroups = 2 })
+	w := start(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitted(w, broker.Submission{ID: []byte("x"), Type: []byte("t"), Groups: names("a", "b")})
 	if e := w.call("PATCH", "/v1/jobs/x", `{"priority":5,"groups":["a","b","c"]}`, 503); e["error"] != "overloaded" || !strings.Contains(fmt.Sprint(e["reason"]), "max-groups") {
 		t.Errorf("a group too many: %v", e)
@@ -273,7 +272,7 @@ func TestFileAndOperators(t *testing.T) {
 	file := func(concurrency int64, types map[string]settings.TypeSettings) settings.FileLimits {
 		return settings.FileLimits{Groups: map[string]broker.Rule{"a": {Concurrency: concurrency}, "b": {Concurrency: 7}}, Types: types}
 	}
-	w := start(t, func(o *server.Options) {
+	w := start(t, func(o *settings.Options) {
 		o.Limits = file(1, map[string]settings.TypeSettings{"t": {Fair: true, Limits: broker.TypeLimits{Concurrency: 3}}})
 	})
 	rule := func(name string, concurrency int, persisted bool) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 // document asks for the page and returns it, with what a visit begins with.
@@ -52,7 +52,7 @@ func TestDocument(t *testing.T) {
 	if err := os.WriteFile(file, []byte("root admin\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w = start(t, func(o *server.Options) { o.TokenFile = file })
+	w = start(t, func(o *settings.Options) { o.TokenFile = file })
 	if _, first := w.document(); len(first) != 1 || first["guarded"] != true {
 		t.Errorf("who has given no token is told %v", first)
 	}

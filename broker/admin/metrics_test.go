@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"gloom/broker"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 func scrape(t *testing.T, w *world) (string, map[string]*dto.MetricFamily) {
@@ -110,7 +110,7 @@ func TestMetrics(t *testing.T) {
 // scrape holds nobody up.
 func TestTypeLabels(t *testing.T) {
 	const types = 100_000
-	w := start(t, func(o *server.Options) { o.MaxTypes = types })
+	w := start(t, func(o *settings.Options) { o.MaxTypes = types })
 	for from := 0; from < types; from += 1000 {
 		w.srv.Hub().Do(func(b *broker.Broker, now int64) []broker.Effect {
 			s := b.AddSubmitter()

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -52,7 +52,7 @@ func (w *world) worker(typ string, release <-chan struct{}) {
 
 // TestSubmit: what is handed in over HTTP is what a submit frame would hand in.
 func TestSubmit(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxFrame = 4 << 10 })
+	w := start(t, func(o *settings.Options) { o.MaxFrame = 4 << 10 })
 	x := w.call("POST", "/v1/jobs", `{"body":{"a":1.50},"type":"mail","id":"a/1","priority":7,"groups":["acme"],"headers":{"trace":"x"},"delay_ms":3600000,"retries":2}`, 202)
 	if x["id"] != "a/1" || x["type"] != "mail" || x["state"] != "delayed" {
 		t.Errorf("handed in: %v", x)
@@ -220,7 +220,7 @@ func TestSubmitSlowReader(t *testing.T) {
 
 // TestSubmitInACrowd: who waits for an answer stays, and an idle connection goes.
 func TestSubmitInACrowd(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 4 })
+	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 4 })
 	release := make(chan struct{})
 	w.worker("t", release)
 	answered := make(chan error, 1)
@@ -287,7 +287,7 @@ func TestScopes(t *testing.T) {
 	if err := os.WriteFile(file, []byte("root admin\nlook watch\nhook submit mail,img.*\nsome submit,watch mail,img.*\nall submit,watch\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	w := start(t, func(o *settings.Options) { o.TokenFile = file })
 	for _, c := range []struct {
 		token, method, path, body string
 		status                    int
@@ -365,7 +365,7 @@ func TestSubmitDrains(t *testing.T) {
 // TestSubmitBytes: the bytes that are on their way in are bounded, and who does not
 // send them holds up nobody.
 func TestSubmitBytes(t *testing.T) {
-	small := func(o *server.Options) { o.MaxFrame = 1 << 20 }
+	small := func(o *settings.Options) { o.MaxFrame = 1 << 20 }
 	w := start(t, small)
 	send := func(size int) (*io.PipeWriter, <-chan int) {
 		r, body := io.Pipe()

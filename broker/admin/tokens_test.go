@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 // TestTokens: with tokens, /v1 needs one with the scope admin; health and
@@ -17,7 +17,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(file, []byte("root admin\nwork submit,work a*\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	w := start(t, func(o *settings.Options) { o.TokenFile = file })
 	w.call("GET", "/v1/status", "", 401)
 	w.token = "nobody"
 	begin := time.Now()

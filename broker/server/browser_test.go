@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"gloom/broker/settings"
 )
 
 // TestBrowser: a web page can have its reader's browser send frames of ours as the
@@ -14,9 +16,9 @@ import (
 // behind the head is read.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
-	large := func(o *Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
+	large := func(o *settings.Options) { o.MaxFrame, o.MaxInbound, o.MaxMemory = 1<<30, 2<<30, 8<<30 }
 	plain := begin(t, large)
-	secret := begin(t, func(o *Options) { large(o); secure(t, o) })
+	secret := begin(t, func(o *settings.Options) { large(o); secure(t, o) })
 	body := string(frame(`{"action":"submit","id":"csrf","type":"t","body":1}`))
 	worker := string(frame(`{"action":"join","type":"csrf"}`))
 	for _, method := range []string{"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI", "FOO", "foo"} {

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"gloom/broker/settings"
 )
 
 // certificate writes a certificate for 127.0.0.1 that signs itself, and its key.
@@ -51,7 +53,7 @@ func writePEM(t *testing.T, path, kind string, der []byte) {
 }
 
 // secure lets a broker have TLS.
-func secure(t *testing.T, o *Options) { o.TLSCert, o.TLSKey = certificate(t) }
+func secure(t *testing.T, o *settings.Options) { o.TLSCert, o.TLSKey = certificate(t) }
 
 func dialTLS(t *testing.T, a net.Addr) *peer {
 	t.Helper()

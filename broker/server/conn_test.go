@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gloom/broker/hub"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
 
@@ -211,7 +212,7 @@ func TestGiants(t *testing.T) {
 func TestLoneGiantFits(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
-	s := begin(t, func(o *Options) { o.MaxFrame, o.MaxInbound = most, most })
+	s := begin(t, func(o *settings.Options) { o.MaxFrame, o.MaxInbound = most, most })
 	p := dial(t, s.SubmitAddr())
 	head, tail := `{"action":"submit","id":"j","type":"t","body":"`, `"}`
 	giant := frame("%s%s%s", head, strings.Repeat("x", most-len(head)-len(tail)), tail)
@@ -232,7 +233,7 @@ func TestLoneGiantFits(t *testing.T) {
 func TestManyTurns(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {
-		s := begin(t, func(o *Options) {
+		s := begin(t, func(o *settings.Options) {
 			if what == "TLS" {
 				secure(t, o)
 			}

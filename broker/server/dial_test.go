@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gloom/broker/hub"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
 
@@ -40,7 +41,7 @@ func within(t *testing.T, s *Server, port wire.Port) *peer {
 // tells the end of their jobs; and none are let in behind it.
 func TestDial(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *Options) { o.MaxConns = 1 })
+	s := begin(t, func(o *settings.Options) { o.MaxConns = 1 })
 	submitter, worker := within(t, s, wire.SubmitPort), within(t, s, wire.WorkerPort)
 	worker.send(`{"action":"join","type":"t"}`)
 	worker.want("ok", true)
@@ -94,7 +95,7 @@ func TestDialGone(t *testing.T) {
 func TestSameIDAgain(t *testing.T) {
 	t.Parallel()
 	for _, what := range transports {
-		s := begin(t, func(o *Options) {
+		s := begin(t, func(o *settings.Options) {
 			if what == "TLS" {
 				secure(t, o)
 			}

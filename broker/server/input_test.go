@@ -12,6 +12,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/settings"
 	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
@@ -21,7 +22,7 @@ func TestBytesIn(t *testing.T) {
 	ping, submit := frame(`{"action":"ping"}`), frame(`{"action":"submit","id":"j","type":"t","body":"%s"}`, strings.Repeat("x", 30000))
 	all := append(append([]byte{}, ping...), submit...)
 	for _, what := range transports {
-		s := begin(t, func(o *Options) {
+		s := begin(t, func(o *settings.Options) {
 			if what == "TLS" {
 				secure(t, o)
 			}
@@ -42,7 +43,7 @@ func TestBytesIn(t *testing.T) {
 // that it has sent.
 func TestBodiesAreLetGo(t *testing.T) {
 	const n, size = 8, 8 << 20
-	s := begin(t, func(o *Options) { secure(t, o) })
+	s := begin(t, func(o *settings.Options) { secure(t, o) })
 	submitter := dialTLS(t, s.SubmitAddr())
 	live := func() int64 {
 		var m runtime.MemStats

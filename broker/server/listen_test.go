@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"gloom/broker/settings"
 	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
@@ -37,16 +38,16 @@ func TestGivenSockets(t *testing.T) {
 	defer local.Close()
 	for _, c := range []struct {
 		given map[string][]net.Listener
-		set   func(o *Options)
+		set   func(o *settings.Options)
 		says  string
 	}{
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0")}, "worker": {local}, "http": {tcp("[::1]:0")}}, nil, ""},
 		{map[string][]net.Listener{"gloomd.socket": {tcp("127.0.0.1:0")}}, nil, `named "gloomd.socket"`},
 		{map[string][]net.Listener{"submit": {tcp("127.0.0.1:0"), tcp("127.0.0.1:0")}}, nil, ""},
 		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, nil, "can be reached from other hosts"},
-		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *Options) { o.Insecure = true }, ""},
-		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *Options) { o.TokenFile = "t" }, ""},
-		{map[string][]net.Listener{"plain-submit": {tcp("0.0.0.0:0")}}, func(o *Options) { o.TLSClientCA = "c" }, "other hosts"},
+		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.Insecure = true }, ""},
+		{map[string][]net.Listener{"submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.TokenFile = "t" }, ""},
+		{map[string][]net.Listener{"plain-submit": {tcp("0.0.0.0:0")}}, func(o *settings.Options) { o.TLSClientCA = "c" }, "other hosts"},
 	} {
 		s := &Server{opt: options(c.set), log: zerolog.Nop()}
 		err := s.bind(c.given)
@@ -62,7 +63,7 @@ func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "own", "submit.sock")
 	said := &throwaway.Log{}
-	s, err := Start(options(func(o *Options) {
+	s, err := Start(options(func(o *settings.Options) {
 		secure(t, o)
 		o.SubmitAddr = "unix:" + filepath.Join(dir, "s") + ",tcp://127.0.0.1:0,tls://127.0.0.1:0"
 		o.SubmitSocket, o.WorkerSocket = path, filepath.Join(dir, "none", "at", "all")

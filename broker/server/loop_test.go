@@ -9,6 +9,7 @@ import (
 
 	"gloom/broker"
 	"gloom/broker/hub"
+	"gloom/broker/settings"
 	"gloom/wire"
 )
 
@@ -54,7 +55,7 @@ func TestReadWhileAnotherWrites(t *testing.T) {
 // TestNothingTaken: a worker whose socket took nothing of an output is handed no more
 // for that: it may be lost.
 func TestNothingTaken(t *testing.T) {
-	s := begin(t, func(o *Options) { o.MaxOutbound = 8000 })
+	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 8000 })
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

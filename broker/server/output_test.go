@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gloom/broker/settings"
 )
 
 // TestManyBigJobsAtOnce: more big bodies for one connection than the system
 // takes pieces in one write.
 func TestManyBigJobsAtOnce(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 30 })
+	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 30 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	const n = maxParts/2 + 100
 	body := strings.Repeat("x", bigFrame)
@@ -29,7 +31,7 @@ func TestManyBigJobsAtOnce(t *testing.T) {
 // that does not read, and no backlog of it is shown.
 func TestReadLate(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *Options) { o.MaxOutbound = 1 << 20 })
+	s := begin(t, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	submitter, worker := dial(t, s.SubmitAddr()).narrow(), dial(t, s.WorkerAddr())
 	const n = 3
 	for i := range n {

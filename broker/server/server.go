@@ -27,18 +27,9 @@ import (
 	"gloom/wire"
 )
 
-// Options are the settings of a broker.
-type Options = settings.Options
-
-// DefaultOptions are right for most.
-func DefaultOptions() Options { return settings.Default() }
-
-// OptionError names the flag whose value cannot be.
-type OptionError = settings.OptionError
-
 // Server is a running broker.
 type Server struct {
-	opt         Options
+	opt         settings.Options
 	log         zerolog.Logger
 	hub         *hub.Hub
 	limits      *settings.Limits
@@ -78,9 +69,9 @@ type Server struct {
 	closed    error
 }
 
-// Start listens on the addresses of opt and serves them. An *OptionError says
+// Start listens on the addresses of opt and serves them. An *guard.OptionError says
 // which option cannot be.
-func Start(opt Options, log zerolog.Logger) (*Server, error) {
+func Start(opt settings.Options, log zerolog.Logger) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
@@ -89,7 +80,7 @@ func Start(opt Options, log zerolog.Logger) (*Server, error) {
 	s.tokens.File, s.tokens.Scopes, s.tokens.Typed = opt.TokenFile, scopeNames, true
 	s.tokens.Untyped = admin | watch
 	if err := guard.Reload(&s.tokens, nil, log); err != nil {
-		return nil, &OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
+		return nil, &guard.OptionError{Flag: "token-file", Value: opt.TokenFile, Reason: err.Error()}
 	}
 	var err error
 	if s.certs, err = s.opt.Certificates(); err != nil {
@@ -139,7 +130,7 @@ const (
 // several, to which it belongs: 1,000 sets of 1,000 types each, say.
 const maxPairs = 1 << 20
 
-func coreConfig(opt *Options) broker.Config {
+func coreConfig(opt *settings.Options) broker.Config {
 	var seed [8]byte
 	_, _ = rand.Read(seed[:])
 	return broker.Config{
@@ -163,13 +154,13 @@ func (s *Server) joinFleet() (err error) {
 	if f.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return &OptionError{Flag: "fleet-name", Reason: "there is no host name to take: " + err.Error()}
+			return &guard.OptionError{Flag: "fleet-name", Reason: "there is no host name to take: " + err.Error()}
 		}
 		_, port, _ := net.SplitHostPort(s.SubmitAddr().String())
 		f.Name = host + ":" + port
 	}
 	if s.fleet, err = driver.Join(s.hub, f, s.log); err != nil {
-		return &OptionError{Flag: "fleet", Value: f.Servers, Reason: err.Error()}
+		return &guard.OptionError{Flag: "fleet", Value: f.Servers, Reason: err.Error()}
 	}
 	return nil
 }
@@ -184,7 +175,7 @@ func (s *Server) Hub() *hub.Hub { return s.hub }
 func (s *Server) Limits() *settings.Limits { return s.limits }
 
 // Options are the options in force.
-func (s *Server) Options() Options { return s.opt }
+func (s *Server) Options() settings.Options { return s.opt }
 
 // MaxConns is the number of connections that may be open.
 func (s *Server) MaxConns() int { return s.maxConns }

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"gloom/broker/settings"
 	"gloom/cmd/throwaway"
 	"gloom/wire"
 )
@@ -35,7 +36,7 @@ func TestStartThatFailsLetsGo(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(options(func(o *Options) {
+	_, err := Start(options(func(o *settings.Options) {
 		o.Loops = 256 // two descriptors each
 		o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = addrs[0], addrs[1], addrs[2]
 	}), zerolog.Nop())
@@ -153,7 +154,7 @@ func TestDrainLetsRead(t *testing.T) {
 // TestHTTPLog: what the HTTP side says of its peers is a line of the log.
 func TestHTTPLog(t *testing.T) {
 	said := &throwaway.Log{}
-	s, err := Start(options(func(o *Options) {
+	s, err := Start(options(func(o *settings.Options) {
 		secure(t, o)
 		o.HTTPAddr = "127.0.0.1:0"
 	}), zerolog.New(said))

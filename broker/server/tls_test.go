@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gloom/broker/settings"
 )
 
 // deafTLS lets a broker have a worker with TLS, and a submitter with TLS that
 // submits n jobs and reads nothing but their oks.
-func deafTLS(t *testing.T, n int, set func(o *Options)) (s *Server, submitter, worker *peer) {
+func deafTLS(t *testing.T, n int, set func(o *settings.Options)) (s *Server, submitter, worker *peer) {
 	t.Helper()
-	s = begin(t, func(o *Options) {
+	s = begin(t, func(o *settings.Options) {
 		secure(t, o)
 		set(o)
 	})
@@ -30,7 +32,7 @@ func deafTLS(t *testing.T, n int, set func(o *Options)) (s *Server, submitter, w
 func TestDeafTLS(t *testing.T) {
 	t.Parallel()
 	const n = 3
-	s, _, worker := deafTLS(t, n, func(o *Options) { o.MaxOutbound = 1 << 20 })
+	s, _, worker := deafTLS(t, n, func(o *settings.Options) { o.MaxOutbound = 1 << 20 })
 	body := strings.Repeat("x", 12<<20)
 	for i := range n {
 		worker.want("id", fmt.Sprint("j", i))
@@ -53,7 +55,7 @@ func TestDeafTLS(t *testing.T) {
 // while to read that, and no more.
 func TestDismissedTLS(t *testing.T) {
 	t.Parallel()
-	s, submitter, worker := deafTLS(t, 1, func(*Options) {})
+	s, submitter, worker := deafTLS(t, 1, func(*settings.Options) {})
 	worker.want("id", "j0")
 	worker.send(`{"action":"respond","body":"%s"}`, strings.Repeat("x", 12<<20))
 	worker.want("ok", true)
@@ -66,7 +68,7 @@ func TestDismissedTLS(t *testing.T) {
 func TestCrowdedTLS(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	s := begin(t, func(o *Options) {
+	s := begin(t, func(o *settings.Options) {
 		secure(t, o)
 		o.MaxMemory = most * tlsIdle * tlsShare
 	})

@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"gloom/broker"
+	"gloom/broker/settings"
 )
 
 // withTokens lets a broker have a token file.
-func withTokens(t *testing.T, lines ...string) func(o *Options) {
+func withTokens(t *testing.T, lines ...string) func(o *settings.Options) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return func(o *Options) { o.TokenFile = path }
+	return func(o *settings.Options) { o.TokenFile = path }
 }
 
 // TestSeveralTypes: a worker of several types gets what it serves, with headers
@@ -66,7 +67,7 @@ func TestSeveralTypes(t *testing.T) {
 // lets it go; a group too many is refused.
 func TestGroups(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *Options) { o.MaxGroups = 2 })
+	s := begin(t, func(o *settings.Options) { o.MaxGroups = 2 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	s.Hub().Do(func(c *broker.Broker, now int64) []broker.Effect {
 		fx, bad := c.Configure(now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: []byte("held-*"), Rule: broker.Rule{Concurrency: 0}}}})
@@ -93,7 +94,7 @@ func TestGroups(t *testing.T) {
 // need no id.
 func TestRefusedJoin(t *testing.T) {
 	t.Parallel()
-	s := begin(t, func(o *Options) { o.MaxTypes = 1 })
+	s := begin(t, func(o *settings.Options) { o.MaxTypes = 1 })
 	submitter, worker := dial(t, s.SubmitAddr()), dial(t, s.WorkerAddr())
 	worker.send(`{"action":"join","type":"t"}`)
 	worker.want("ok", true)

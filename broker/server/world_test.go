@@ -10,13 +10,15 @@ import (
 
 	"github.com/goccy/go-json"
 	"github.com/rs/zerolog"
+
+	"gloom/broker/settings"
 )
 
 // patience bounds every wait for something that must happen.
 const patience = 45 * time.Second
 
 // begin starts a broker on free ports; set changes its options first.
-func begin(t *testing.T, set func(o *Options)) *Server {
+func begin(t *testing.T, set func(o *settings.Options)) *Server {
 	t.Helper()
 	s, err := Start(options(set), zerolog.New(zerolog.NewTestWriter(t)))
 	if err != nil {
@@ -27,8 +29,8 @@ func begin(t *testing.T, set func(o *Options)) *Server {
 }
 
 // options are the defaults on free ports.
-func options(set func(o *Options)) Options {
-	o := DefaultOptions()
+func options(set func(o *settings.Options)) settings.Options {
+	o := settings.Default()
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	if set != nil {
 		set(&o)

@@ -124,17 +124,14 @@ func Default() Options {
 	}
 }
 
-// OptionError names the flag whose value cannot be.
-type OptionError = guard.OptionError
-
 func between[T int | int64 | time.Duration](flag string, v, low, high T) error {
 	if v < low || v > high {
-		return &OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
+		return &guard.OptionError{Flag: flag, Value: fmt.Sprint(v), Reason: fmt.Sprintf("must be from %v to %v", low, high)}
 	}
 	return nil
 }
 
-// Validate returns an *OptionError for the first option that cannot be.
+// Validate returns an *guard.OptionError for the first option that cannot be.
 func (o *Options) Validate() error {
 	const much = 1 << 40
 	checks := []error{
@@ -175,7 +172,7 @@ func (o *Options) Validate() error {
 
 func (o *Options) checkInbound() error {
 	if o.MaxInbound < int64(o.MaxFrame) {
-		return &OptionError{Flag: "max-inbound", Value: fmt.Sprint(o.MaxInbound),
+		return &guard.OptionError{Flag: "max-inbound", Value: fmt.Sprint(o.MaxInbound),
 			Reason: fmt.Sprintf("must be at least max-frame, %d, or such a frame could never arrive whole", o.MaxFrame)}
 	}
 	return nil
@@ -183,7 +180,7 @@ func (o *Options) checkInbound() error {
 
 func (o *Options) checkType() error {
 	if len(o.DefaultType) > wire.MaxName {
-		return &OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
+		return &guard.OptionError{Flag: "default-type", Value: fmt.Sprintf("%.20q…", o.DefaultType),
 			Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(o.DefaultType), wire.MaxName)}
 	}
 	return nil
@@ -194,7 +191,7 @@ func (o *Options) checkLinks() error {
 		name, to, _ := strings.Cut(v, "=")
 		u, err := url.Parse(to)
 		if name == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return &OptionError{Flag: "page-link", Value: fmt.Sprintf("%.200q", v), Reason: "must be NAME=URL, the URL with http:// or https:// and a host"}
+			return &guard.OptionError{Flag: "page-link", Value: fmt.Sprintf("%.200q", v), Reason: "must be NAME=URL, the URL with http:// or https:// and a host"}
 		}
 	}
 	return nil

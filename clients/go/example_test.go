@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -20,7 +21,7 @@ import (
 // a gloomd instead: gloom.Addrs("127.0.0.1:9998") for submitters, 9999 for
 // workers.
 func runBroker() (submitAddr, workerAddr string, stop func()) {
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	srv, err := server.Start(opt, zerolog.Nop())
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -29,9 +30,9 @@ type live struct {
 	t testing.TB
 }
 
-func startBroker(t testing.TB, change ...func(*server.Options)) *live {
+func startBroker(t testing.TB, change ...func(*settings.Options)) *live {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	for _, c := range change {
 		c(&opt)
@@ -356,7 +357,7 @@ func TestLiveTokens(t *testing.T) {
 	if err := os.WriteFile(file, []byte("sub submit echo*\nwrk work\nboth submit,work echo\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := startBroker(t, func(o *server.Options) { o.TokenFile = file })
+	b := startBroker(t, func(o *settings.Options) { o.TokenFile = file })
 	b.serve(&gloom.Worker{Handler: echoes}, gloom.Token("wrk"), gloom.ClientName("live"), gloom.Heartbeat(2*time.Second))
 	s := b.submitter(gloom.Token("sub"), gloom.Heartbeat(2*time.Second))
 	do(t, s, gloom.Job{Type: "echo", Body: []byte("1")}, "1")
@@ -401,7 +402,7 @@ func TestLiveTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := startBroker(t, func(o *server.Options) {
+	b := startBroker(t, func(o *settings.Options) {
 		o.TLSCert, o.TLSKey = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	})
 	secure := gloom.TLS(&tls.Config{RootCAs: pool})
@@ -419,7 +420,7 @@ func TestLiveUnixSockets(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	sub, work := "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w")
-	b := startBroker(t, func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = sub, work })
+	b := startBroker(t, func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = sub, work })
 	b.serve(&gloom.Worker{Handler: echoes}, gloom.Addrs(work))
 	do(t, b.submitter(gloom.Addrs(sub)), gloom.Job{Type: "echo", Body: []byte("1")}, "1")
 }

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/clients/live/agent"
 )
 
@@ -29,7 +29,7 @@ func guarded(w *world) {
 	if err := os.WriteFile(tokens, []byte("s3cret submit echo\nw0rk work\n"), 0o600); err != nil {
 		w.Fatal(err)
 	}
-	srv := w.broker(func(o *server.Options) { o.TLSCert, o.TLSKey, o.TokenFile = cert, key, tokens })
+	srv := w.broker(func(o *settings.Options) { o.TLSCert, o.TLSKey, o.TokenFile = cert, key, tokens })
 	work, to := workers("echo")(srv), addrs(srv)
 	work.CA, work.Token, to.CA, to.Token = cert, "w0rk", cert, "s3cret"
 	w.worker(work)

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/clients/live/agent"
 )
@@ -226,7 +226,7 @@ func heldID(w *world) {
 }
 
 func overload(w *world) {
-	s := w.submitter(addrs(w.broker(func(o *server.Options) { o.MaxJobs = 2 })))
+	s := w.submitter(addrs(w.broker(func(o *settings.Options) { o.MaxJobs = 2 })))
 	for range 2 {
 		s.acked(s.do(agent.Command{Do: "submit", Type: "nobody"}))
 	}
@@ -237,7 +237,7 @@ func overload(w *world) {
 }
 
 func tooLarge(w *world) {
-	srv := w.broker(func(o *server.Options) { o.MaxFrame = 64 << 10 })
+	srv := w.broker(func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	large := `"` + strings.Repeat("x", 64<<10) + `"`
 	var to atomic.Int32
 	w.serve(srv, &gloom.Worker{Type: "small", Handler: func(_ context.Context, job *gloom.Job) (any, error) {

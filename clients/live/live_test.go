@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/clients/live/agent"
 )
@@ -56,9 +57,9 @@ type world struct {
 }
 
 // broker starts a broker in this process.
-func (w *world) broker(change ...func(*server.Options)) *server.Server {
+func (w *world) broker(change ...func(*settings.Options)) *server.Server {
 	w.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	for _, c := range change {
 		c(&opt)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/clients/live/agent"
 )
@@ -129,7 +130,7 @@ func restarted(w *world) {
 	if e := s.end(tag); e.Error == nil || e.Error.Kind != "lost" && e.Error.Code != "draining" {
 		w.Errorf("told %s", show(e))
 	}
-	w.broker(func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
+	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
 	s.again(agent.Command{Do: "submit", Type: "echo", Body: `2`}, `2`)
 }
 
@@ -257,7 +258,7 @@ func workerStops(w *world) {
 func unixSockets(w *world) {
 	folder := w.TempDir()
 	submit, work := "unix:"+filepath.Join(folder, "s"), "unix:"+filepath.Join(folder, "w")
-	w.broker(func(o *server.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
+	w.broker(func(o *settings.Options) { o.SubmitAddr, o.WorkerAddr = submit, work })
 	w.worker(agent.Options{Addrs: []string{work}, Types: []string{"echo"}})
 	s := w.submitter(agent.Options{Addrs: []string{submit}})
 	s.answered(s.do(agent.Command{Do: "submit", Type: "echo", Body: `1`}), `1`)

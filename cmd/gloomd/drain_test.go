@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
@@ -34,7 +35,7 @@ func TestSignals(t *testing.T) {
 		signals   int // until it stops
 	}{{"after a signal", true, 1}, {"after a request", false, 2}} {
 		t.Run(c.what, func(t *testing.T) {
-			opt := server.DefaultOptions()
+			opt := settings.Default()
 			opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 			srv, err := server.Start(opt, zerolog.Nop())
 			if err != nil {

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 )
 
-func healthcheck(ctx context.Context, opt *server.Options) error {
+func healthcheck(ctx context.Context, opt *settings.Options) error {
 	if opt.HTTPAddr == "" {
 		return cli.Usagef("--healthcheck asks the HTTP address, and there is none").Advise("--http-addr names it")
 	}

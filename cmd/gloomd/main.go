@@ -10,19 +10,20 @@ import (
 	"gloom/broker/admin"
 	"gloom/broker/memory"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/daemon"
 	"gloom/wire"
 )
 
 func main() {
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.Version = cli.Version()
 	opt.SubmitSocket, opt.WorkerSocket = wire.SubmitPort.Socket(), wire.WorkerPort.Socket()
 	os.Exit(cli.Execute(command(&opt, hostMemory(), func() error { return run(opt) }), os.Args[1:], os.Stderr))
 }
 
-func command(opt *server.Options, host int64, run func() error) *cobra.Command {
+func command(opt *settings.Options, host int64, run func() error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "gloomd",
 		Short:   "The Gloom broker: hands jobs to idle workers, best priority first",
@@ -51,7 +52,7 @@ func command(opt *server.Options, host int64, run func() error) *cobra.Command {
 	}.Command(cmd)
 }
 
-func run(opt server.Options) error {
+func run(opt settings.Options) error {
 	log, err := daemon.OpenLog(daemon.LogConfig{LevelConsole: opt.LogLevel, Format: opt.LogFormat}, os.Stderr)
 	if err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/pflag"
 
-	"gloom/broker/server"
+	"gloom/broker/guard"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 )
 
@@ -26,7 +27,7 @@ type share struct {
 
 // shares leave 3/16 for connections, records and what the collector has not
 // taken away yet.
-func shares(o *server.Options) []share {
+func shares(o *settings.Options) []share {
 	return []share{
 		{"max-bytes", &o.MaxBytes, 8},
 		{"max-unread", &o.MaxUnread, 2},
@@ -38,7 +39,7 @@ func shares(o *server.Options) []share {
 // settleMemory gives the limits that are not set their shares of the budget, of
 // what the ones that are set leave of it, and a quarter at least. Without --max-memory it is what the
 // host allows, or as much as those need.
-func settleMemory(f *pflag.FlagSet, o *server.Options, host int64) error {
+func settleMemory(f *pflag.FlagSet, o *settings.Options, host int64) error {
 	var sum, open int64
 	var set []string
 	for _, s := range shares(o) {
@@ -47,7 +48,7 @@ func settleMemory(f *pflag.FlagSet, o *server.Options, host int64) error {
 			continue
 		}
 		if *s.limit == 0 && s.flag != "dead-bytes" && cli.Given(f, "max-memory") {
-			return &server.OptionError{Flag: s.flag, Value: "0", Reason: "is no limit, but --max-memory is one"}
+			return &guard.OptionError{Flag: s.flag, Value: "0", Reason: "is no limit, but --max-memory is one"}
 		}
 		sum += *s.limit
 		set = append(set, fmt.Sprintf("--%s %s", s.flag, cli.Bytes(*s.limit)))
@@ -60,11 +61,11 @@ func settleMemory(f *pflag.FlagSet, o *server.Options, host int64) error {
 	shown := cli.Bytes(budget)
 	switch {
 	case budget < leastMemory:
-		return &server.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(leastMemory)}
+		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "must be at least " + cli.Bytes(leastMemory)}
 	case sum > budget:
-		return &server.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
+		return &guard.OptionError{Flag: "max-memory", Value: shown, Reason: "is less than " + strings.Join(set, " and ")}
 	case frame > budget/4:
-		return &server.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
+		return &guard.OptionError{Flag: "max-frame", Value: cli.Bytes(frame), Reason: "must be at most a quarter of --max-memory " + shown}
 	}
 	for _, s := range shares(o) {
 		if !cli.Given(f, s.flag) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 const (
@@ -20,7 +20,7 @@ type figures struct {
 	Outbound                                        int
 }
 
-func figuresOf(o server.Options) figures {
+func figuresOf(o settings.Options) figures {
 	return figures{o.MaxMemory, o.MaxBytes, o.MaxSubmitterBytes, o.MaxUnread, o.MaxInbound, o.DeadBytes, o.MaxOutbound}
 }
 

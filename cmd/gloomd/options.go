@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/pflag"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 )
 
@@ -21,7 +21,7 @@ Exit status: 0 after a drain, 1 when it cannot start, 2 for options that cannot
 be, 3 when a second signal cut a drain short, 70 when it finds itself broken.`
 
 // bind makes a flag of every option.
-func bind(f *pflag.FlagSet, o *server.Options) {
+func bind(f *pflag.FlagSet, o *settings.Options) {
 	const most = 1 << 50 // of bytes, before Validate says how many
 	f.SortFlags = false
 	f.Var(&addresses{to: &o.SubmitAddr, instead: &o.SubmitSocket}, "submit-addr", "where submitters connect: host:port, tls://host:port, tcp://host:port or unix:/path; may be given several times")

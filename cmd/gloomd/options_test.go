@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gloom/broker/server"
+	"gloom/broker/guard"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 )
 
@@ -19,9 +20,9 @@ import (
 const host = 16 << 30
 
 // parse runs the command line up to the point where the broker would start.
-func parse(t *testing.T, args ...string) (server.Options, error) {
+func parse(t *testing.T, args ...string) (settings.Options, error) {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	cmd := command(&opt, host, func() error { return nil })
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
@@ -57,7 +58,7 @@ func TestSampleConfig(t *testing.T) {
 // flags lists the options that a config file may hold.
 func flags(t *testing.T) []*pflag.Flag {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	var all []*pflag.Flag
 	command(&opt, host, nil).Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "config" && f.Name != "healthcheck" {
@@ -72,7 +73,7 @@ func flags(t *testing.T) []*pflag.Flag {
 
 // TestDocuments: the documents name no option that the program does not have.
 func TestDocuments(t *testing.T) {
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	known := command(&opt, host, nil).Flags()
 	for _, path := range []string{"../../README.md", "../../broker/admin/OPERATING.md", "../../wire/PROTOCOL.md"} {
 		data, err := os.ReadFile(path)
@@ -116,7 +117,7 @@ func blamed(t *testing.T, err error) string {
 	if !errors.As(err, &fault) || fault.Code != cli.ExitUsage {
 		t.Fatalf("error %v", err)
 	}
-	var judged *server.OptionError
+	var judged *guard.OptionError
 	var unread *cli.OptionError
 	var file *cli.FileError
 	switch {

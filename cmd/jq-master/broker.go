@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"gloom/broker/admin"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/link"
@@ -65,7 +65,7 @@ func (o *options) openBroker(log zerolog.Logger) (master.Broker, error) {
 		b.MaxGroups, b.MaxPrefetch = 1<<12, 1<<20
 	}
 	c.HTTP = true
-	c.Tune = func(s *server.Options) {
+	c.Tune = func(s *settings.Options) {
 		if o.workerAddr != "" {
 			s.WorkerAddr += "," + o.workerAddr
 			s.TLSCert, s.TLSKey, s.TLSClientCA = o.door.TLSCert, o.door.TLSKey, o.door.TLSClientCA

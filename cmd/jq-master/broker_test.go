@@ -18,6 +18,7 @@ import (
 
 	"gloom/broker/admin"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -25,13 +26,13 @@ import (
 // before, if there was one.
 func shared(t *testing.T, before *server.Server) *server.Server {
 	t.Helper()
-	return sharedWith(t, before, func(*server.Options) {})
+	return sharedWith(t, before, func(*settings.Options) {})
 }
 
 // sharedWith is one with further options.
-func sharedWith(t *testing.T, before *server.Server, tune func(*server.Options)) *server.Server {
+func sharedWith(t *testing.T, before *server.Server, tune func(*settings.Options)) *server.Server {
 	t.Helper()
-	o := server.DefaultOptions()
+	o := settings.Default()
 	tune(&o)
 	o.SubmitAddr, o.WorkerAddr, o.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if before != nil {
@@ -208,7 +209,7 @@ func TestBrokerRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	guarded := func(o *server.Options) { o.TokenFile = path }
+	guarded := func(o *settings.Options) { o.TokenFile = path }
 	allow("submit,work,admin")
 	b := sharedWith(t, nil, guarded)
 	d := start(t, append(usesBroker(b), "--broker-token", token)...)
@@ -255,7 +256,7 @@ func TestTokenCoversSome(t *testing.T) {
 		}
 	}
 	allow("jq.sock")
-	b := sharedWith(t, nil, func(o *server.Options) { o.TokenFile = path })
+	b := sharedWith(t, nil, func(o *settings.Options) { o.TokenFile = path })
 	d := start(t, append(usesBroker(b), "--broker-token", token)...)
 	c := d.client(t, jsonType)
 	runs, goOn := make(chan struct{}, 10), make(chan struct{})
@@ -298,7 +299,7 @@ func TestTokenCoversSome(t *testing.T) {
 // workers alone.
 func TestBrokerLimits(t *testing.T) {
 	t.Parallel()
-	b := sharedWith(t, nil, func(o *server.Options) { o.MaxFrame = 64 << 10 })
+	b := sharedWith(t, nil, func(o *settings.Options) { o.MaxFrame = 64 << 10 })
 	c := start(t, usesBroker(b)...).client(t, jsonType)
 	worker := c.register(`{"name":"w","max_jobs":2500}`)
 	all := c.do("POST", "/jobs", "["+strings.Repeat(`{"name":"n","argument":{}},`, 999)+`{"name":"n","argument":{}}]`).want(201).decode()["job_ids"].([]any)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gloom/broker/guard"
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	"gloom/cmd/internal/cli"
 	"gloom/cmd/internal/door"
 	"gloom/cmd/serverlessd/engine"
@@ -191,7 +191,7 @@ func (o *options) settleWorkers() error {
 		return refuse("worker-addr", o.workerAddr, "is of the broker inside, and --broker names another")
 	}
 	at := o.door.Options
-	o.Broker.Tune = func(b *server.Options) {
+	o.Broker.Tune = func(b *settings.Options) {
 		b.WorkerAddr += "," + o.workerAddr
 		b.TLSCert, b.TLSKey, b.TLSClientCA, b.Insecure = at.TLSCert, at.TLSKey, at.TLSClientCA, at.Insecure
 	}

@@ -17,12 +17,13 @@ import (
 	"gloom/broker"
 	"gloom/broker/admin"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 )
 
 // metrics returns the names of all metrics of a broker that has done something.
 func metrics(t *testing.T) map[string]bool {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	opt.Fleet.Servers = "nats://127.0.0.1:1" // nobody is there, and there are metrics of it
 	srv, err := server.Start(opt, zerolog.Nop())

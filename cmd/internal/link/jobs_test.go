@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 
 	"github.com/rs/zerolog"
@@ -25,7 +26,7 @@ func TestRightsComeBack(t *testing.T) {
 		}
 	}
 	allow("mine")
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr, opt.TokenFile = "127.0.0.1:0", "127.0.0.1:0", "", path
 	srv, err := server.Start(opt, zerolog.Nop())
 	if err != nil {

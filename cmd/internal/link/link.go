@@ -15,6 +15,7 @@ import (
 	"gloom/broker"
 	"gloom/broker/guard"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/internal/cli"
 	"gloom/wire"
@@ -44,7 +45,7 @@ type Config struct {
 	// MaxFrame is that of the own broker; 0 is 64 MiB.
 	MaxFrame int
 	// Tune changes further options of the own broker; may be nil.
-	Tune func(*server.Options)
+	Tune func(*settings.Options)
 }
 
 // Flags makes flags of what says which broker.
@@ -131,7 +132,7 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 		return err
 	}
 	l.submit, l.work = l.folder.socket(submitName), l.folder.socket(workName)
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = l.submit, l.work, ""
 	if c.HTTP {
 		opt.HTTPAddr = l.folder.socket(httpName)

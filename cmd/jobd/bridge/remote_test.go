@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/jobd/config"
 	"gloom/cmd/jobd/store"
@@ -25,14 +26,14 @@ import (
 // shared is a broker of its own, that can be restarted.
 type shared struct {
 	t   *testing.T
-	opt server.Options
+	opt settings.Options
 	srv *server.Server
 }
 
 func newShared(t *testing.T) *shared {
 	t.Helper()
 	dir := t.TempDir()
-	s := &shared{t: t, opt: server.DefaultOptions()}
+	s := &shared{t: t, opt: settings.Default()}
 	s.opt.SubmitAddr, s.opt.WorkerAddr, s.opt.HTTPAddr = "unix:"+filepath.Join(dir, "s"), "unix:"+filepath.Join(dir, "w"), ""
 	s.start()
 	t.Cleanup(func() { s.srv.Close() })

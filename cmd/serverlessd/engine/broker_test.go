@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 	"gloom/cmd/serverlessd/job"
 	"gloom/cmd/throwaway"
@@ -21,7 +22,7 @@ import (
 // broker is one that several daemons share.
 func broker(t *testing.T, tokens string) *server.Server {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", ""
 	opt.TokenFile = filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(opt.TokenFile, []byte(tokens), 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -112,7 +112,7 @@ func TestNoWorker(t *testing.T) {
 
 // TestRefused: a broker that lends no stream says why.
 func TestRefused(t *testing.T) {
-	w := start(t, func(o *server.Options) { o.MaxHTTPConns = 40 })
+	w := start(t, func(o *settings.Options) { o.MaxHTTPConns = 40 })
 	var streams []io.Closer
 	for range 30 { // three quarters of them
 		r, err := http.NewRequestWithContext(w.ctx, "GET", w.url+"/v1/events", nil)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -18,7 +18,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(file, []byte("secret-a admin\nsecret-w watch\nsecret-s submit\nsecret-ws watch,submit\nsecret-wm watch,submit mail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := start(t, func(o *server.Options) { o.TokenFile = file })
+	w := start(t, func(o *settings.Options) { o.TokenFile = file })
 	b := w.open("#/type/none")
 	b.Forgive("401 (Unauthorized)")
 	b.Forgive("403 (Forbidden)")
@@ -78,7 +78,7 @@ func TestRestart(t *testing.T) {
 	b.accessible("away")
 	b.at("#/workers") // whose script has not come
 	b.sees("This view could not be loaded.")
-	again := start(t, func(o *server.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
+	again := start(t, func(o *settings.Options) { o.SubmitAddr, o.HTTPAddr, o.Version = submit, http_, "v2.0.0" })
 	b.gone("The broker does not answer")
 	b.sees("No worker is connected.")
 	b.at("#/")

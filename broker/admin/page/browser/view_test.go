@@ -13,13 +13,13 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
 // busy is a broker with something of everything.
 func busy(t *testing.T) *world {
-	w := start(t, func(o *server.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
+	w := start(t, func(o *settings.Options) { o.PageLinks = []string{"jobd=http://127.0.0.1:1/"} })
 	w.work("mail", func(ctx context.Context, _ *gloom.Job) (any, error) { return "sent", nil })
 	w.work("thumbnail", stuck)
 	w.work("invoice", broken)

@@ -22,6 +22,7 @@ import (
 	"gloom/broker/admin"
 	"gloom/broker/admin/page/pagetest"
 	"gloom/broker/server"
+	"gloom/broker/settings"
 	gloom "gloom/clients/go"
 )
 
@@ -58,9 +59,9 @@ type world struct {
 	url string
 }
 
-func start(t *testing.T, change func(*server.Options)) *world {
+func start(t *testing.T, change func(*settings.Options)) *world {
 	t.Helper()
-	opt := server.DefaultOptions()
+	opt := settings.Default()
 	opt.SubmitAddr, opt.WorkerAddr, opt.HTTPAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	opt.Version = "v1.2.3"
 	if change != nil {
