@@ -2,12 +2,8 @@ package link
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	gloom "gloom/clients/go"
 )
@@ -22,16 +18,11 @@ type Jobs struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	mu      sync.Mutex // guards the following
-	now     *gloom.Submitter
-	side    string // its name in the link's news
-	opened  int
-	refused string // type that was refused last
-	waiting bool   // for the rights
+	mu     sync.Mutex // guards the following
+	now    *gloom.Submitter
+	side   string // its name in the link's news
+	opened int
 }
-
-// barredFor is how long a refusal counts as one that will come again.
-const barredFor = 6 * time.Second
 
 // NewJobs opens a submitter with further options.
 func (l *Link) NewJobs(opts ...gloom.Option) (*Jobs, error) {
@@ -73,31 +64,14 @@ func (j *Jobs) Note(typ string, err error, waits bool) {
 	if waits {
 		j.link.setBarred(err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.refused = typ
-	if j.waiting || j.life.Err() != nil {
-		return
-	}
-	j.waiting = true
-	j.done.Go(func() {
-		err := j.link.AwaitRights(j.life, func() string {
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			return j.refused
-		})
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.waiting = false
-		if err == nil {
-			j.renew()
-		}
-	})
+	j.link.WantRights(j.life, typ, j.renew)
 }
 
 func (j *Jobs) renew() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	old, side := j.now, j.side
-	if j.open() != nil {
+	if j.life.Err() != nil || j.open() != nil {
 		return // the next refusal tries again
 	}
 	j.done.Go(func() {
@@ -111,55 +85,4 @@ func (j *Jobs) Close() {
 	j.end()
 	_ = j.Submitter().Close()
 	j.done.Wait()
-}
-
-// forbids tells whether an error is a refusal for want of rights.
-func forbids(err error) bool {
-	var refused *gloom.RefusedError
-	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
-}
-
-// AwaitRights returns nil once a new connection may submit jobs of a type, which is asked
-// for anew each time: after a second at first, then up to a minute apart.
-func (l *Link) AwaitRights(ctx context.Context, typ func() string) error {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = time.Second, time.Minute
-	for {
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if l.tryRights(ctx, typ()) == nil {
-			return nil
-		}
-	}
-}
-
-// tryRights submits a job of a type that goes with its connection before it is due.
-func (l *Link) tryRights(ctx context.Context, typ string) error {
-	const side = "rights"
-	ctx, cancel := context.WithTimeout(ctx, heartbeat)
-	defer cancel()
-	s, err := gloom.NewSubmitter(l.submitter(side)...)
-	if err != nil {
-		return err
-	}
-	defer l.Forget(side)
-	defer s.Close()
-	job, err := s.Submit(ctx, gloom.Job{Type: typ, Body: []byte("0"), Delay: time.Hour, Retries: gloom.NoRetries})
-	if err != nil {
-		return err
-	}
-	if err := s.Ping(ctx); err != nil {
-		return err
-	}
-	select {
-	case <-job.Done():
-		if _, err := job.Result(ctx); forbids(err) {
-			return err
-		}
-	default:
-	}
-	return nil
 }

@@ -95,6 +95,8 @@ type Link struct {
 	lost     map[string]error
 	barred   error // why a job was refused for want of rights
 	barredAt time.Time
+	refused  string         // type for which more rights are wanted, "" for none
+	tries    sync.WaitGroup // to find out whether they are there
 }
 
 const (
@@ -156,8 +158,9 @@ func (l *Link) embed(c Config, log zerolog.Logger) error {
 // prefetch that brokers allow.
 const MostSlots = 250
 
-// Close ends the own broker.
+// Close ends the own broker. What WantRights waits for has ended before.
 func (l *Link) Close() {
+	l.tries.Wait()
 	if l.own != nil {
 		l.own.Close()
 	}

@@ -37,8 +37,9 @@ type Broker struct {
 	// Health is nil when all connections stand, Forget drops one by its worker's name.
 	Health func() error
 	Forget func(name string)
-	// AwaitRights returns nil once a new connection may submit jobs of a type.
-	AwaitRights func(ctx context.Context, typ func() string) error
+	// WantRights is told of a type that our token does not cover. It calls then once a
+	// new connection may submit jobs of such a type, unless ctx has ended.
+	WantRights func(ctx context.Context, typ string, then func())
 }
 
 // brokerLine is the line to a broker: submits, changes, cancels and rules go out in
@@ -60,10 +61,10 @@ type brokerLine struct {
 	pending int // errands not acted on
 	changes int // of them and of those on their way, not answered
 	workers map[job.ID][]*post
-	barred  error  // why something does not get to the broker
-	refused string // type that our token did not cover last, or ""
+	barred  error // why something does not get to the broker
 
-	outdated chan struct{} // closed when a new line has the rights that this one lacks
+	outdated chan struct{} // closed by outdate, when a new line has the rights that this one lacks
+	outdate  func()
 }
 
 // post is a connection by which one of our workers gets jobs: it has several where it
@@ -90,6 +91,7 @@ const window = 1 << 16
 func openLine(b Broker, values Values, own string, maxJobs int, enter func(f func(c *machine)), log zerolog.Logger) (*brokerLine, error) {
 	l := &brokerLine{b: b, values: values, enter: enter, log: log, own: own, workers: make(map[job.ID][]*post), outdated: make(chan struct{})}
 	l.wake = sync.NewCond(&l.mu)
+	l.outdate = sync.OnceFunc(func() { close(l.outdated) })
 	l.life, l.end = context.WithCancel(context.Background())
 	size := window
 	if !b.Alone {
@@ -321,7 +323,8 @@ func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 		l.enter(func(c *machine) { c.answered(id, o) })
 	case errors.As(err, &refused):
 		if refused.Code == gloom.ErrForbidden { // for as long as this connection stands
-			l.forbidden(typ, err)
+			l.setBarred(err)
+			l.b.WantRights(l.life, typ, l.outdate)
 		}
 		if refused.Code != gloom.ErrIDExists {
 			l.log.Warn().Err(err).Msg("the broker refuses a job, it will be offered again")
@@ -332,28 +335,6 @@ func (l *brokerLine) ended(id job.ID, typ string, body []byte, err error) {
 	default:
 		l.enter(func(c *machine) { c.misplaced(id) })
 	}
-}
-
-// forbidden is told of a job that our token does not cover.
-func (l *brokerLine) forbidden(typ string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first := l.refused == ""
-	l.refused, l.barred = typ, err
-	if !first || l.life.Err() != nil {
-		return
-	}
-	l.done.Go(func() {
-		if l.b.AwaitRights(l.life, l.refusedLast) == nil {
-			close(l.outdated)
-		}
-	})
-}
-
-func (l *brokerLine) refusedLast() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.refused
 }
 
 func (l *brokerLine) serve(id job.ID, v serving) {

@@ -1,0 +1,90 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	gloom "gloom/clients/go"
+)
+
+// A connection keeps the rights that its token had when it came. Whether a new one has
+// more is found out with a job of a type that was refused, which goes with its connection
+// before it is due.
+
+const (
+	// barredFor is how long a refusal counts as one that will come again.
+	barredFor = 6 * time.Second
+	// tryTime is how long a new connection may take to say what it may do.
+	tryTime = 10 * time.Second
+)
+
+// forbids tells whether an error is a refusal for want of rights.
+func forbids(err error) bool {
+	var refused *gloom.RefusedError
+	return errors.As(err, &refused) && (refused.Code == gloom.ErrForbidden || refused.Code == gloom.ErrUnauthorized)
+}
+
+// WantRights is told of a type whose jobs the token does not cover. Once a new connection
+// may submit those of the type that was refused last, then is called: once for all that
+// were refused meanwhile, and not when ctx has ended. The tries are a second apart at
+// first, up to a minute later.
+func (l *Link) WantRights(ctx context.Context, typ string, then func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waits := l.refused != ""
+	if l.refused = typ; waits {
+		return
+	}
+	l.tries.Go(func() {
+		pause := backoff.NewExponentialBackOff()
+		pause.InitialInterval, pause.MaxInterval = time.Second, time.Minute
+		for wanted := typ; ; {
+			select {
+			case <-time.After(pause.NextBackOff()):
+			case <-ctx.Done():
+				return
+			}
+			err := l.tryRights(ctx, wanted)
+			l.mu.Lock()
+			if wanted = l.refused; err == nil {
+				l.refused = ""
+			}
+			l.mu.Unlock()
+			if err == nil {
+				then()
+				return
+			}
+		}
+	})
+}
+
+// tryRights submits a job of a type that goes with its connection before it is due.
+func (l *Link) tryRights(ctx context.Context, typ string) error {
+	const side = "rights"
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	s, err := gloom.NewSubmitter(l.submitter(side)...)
+	if err != nil {
+		return err
+	}
+	defer l.Forget(side)
+	defer s.Close()
+	job, err := s.Submit(ctx, gloom.Job{Type: typ, Body: []byte("0"), Delay: time.Hour, Retries: gloom.NoRetries})
+	if err != nil {
+		return err
+	}
+	if err := s.Ping(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-job.Done():
+		if _, err := job.Result(ctx); forbids(err) {
+			return err
+		}
+	default:
+	}
+	return nil
+}
