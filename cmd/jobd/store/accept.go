@@ -54,7 +54,7 @@ func (s *SQL) Accept(ctx context.Context, wants []Want, limit int) (Page, error)
 		}
 		return s.passedOver(ctx, tx, &p, wants, cut)
 	})
-	if tooMuch(err) && s.bars() < mostBarred {
+	if ofRow(err) && s.bars() < mostBarred {
 		return s.sift(ctx, p.Rows, Page{Rows: adopted, More: targetsOf(wants)})
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *SQL) sift(ctx context.Context, rows []Row, p Page) (Page, error) {
 		switch {
 		case err == nil:
 			p.Rows = append(p.Rows, taken...)
-		case tooMuch(err):
+		case ofRow(err):
 			s.bar(row.ID)
 			s.opt.Log.Error().Err(err).Int64("id", row.ID).Str("target", row.Target).Dur("again", barFor).Msg("row cannot be accepted, it is passed over for a while")
 		default:

@@ -27,9 +27,9 @@ func unreachable(err error) bool {
 // mistakes are absences that are the configuration's fault in all likelihood.
 var mistakes = []uint16{1044, 1045, 1142, 1143, 1227, 1698, 1049, 1051, 1146, 1130}
 
-// tooMuch tells of a refusal that is about the size of what is written, or about
-// its characters.
-func tooMuch(err error) bool { return isNumber(err, data...) }
+// ofRow tells of a refusal that is about one row: the size of what is written, its
+// characters, or what a trigger or a CHECK of the user's has against it.
+func ofRow(err error) bool { return isNumber(err, data...) }
 
 var data = []uint16{
 	1118, 1139, 1406, 1713, // row, column or undo record too large

@@ -146,6 +146,9 @@ func (j *Journal) take(r *Reservation, to int64) {
 func (j *Journal) read(r *Reservation, to int64, n int) error {
 	var bytes int
 	var failed error
+	j.mu.Lock()
+	asides := len(j.aside) > 0
+	j.mu.Unlock()
 	err := r.s.scan(r.From, to, func(at int64, rec record, f form) bool {
 		if f != whole {
 			if failed = j.setAside(r.s, at, int64(rec.size)); failed != nil {
@@ -165,7 +168,7 @@ func (j *Journal) read(r *Reservation, to int64, n int) error {
 		i := 0
 		for line := range linesOf(rec.body) {
 			e := rec.entry(id.Add(i), line, at)
-			if i++; j.isAside(e.ID) {
+			if i++; asides && j.isAside(e.ID) {
 				r.aside = append(r.aside, e)
 			} else {
 				r.entries = append(r.entries, e)
