@@ -10,7 +10,8 @@ import (
 
 // loop is an event loop. It works in rounds: it waits until sockets are ready,
 // reads from each of them, has the hub step with all that was read, and writes what
-// follows from it, once per connection. Streams hand in what they have read.
+// follows from it, once per connection. A stream has a loop of its own, which waits for
+// nothing: its goroutine hands in what it has read.
 //
 // A job's way: ready, read (bytes); decode, conn.received, input.next (frames); conn.take,
 // conn.command, permit (commands); write, hub.Sink.Round (the lock, the core, effects);
@@ -34,8 +35,9 @@ type loop struct {
 	// direct is how many bytes were read to where they belong instead, stepped how
 	// many the steps of this round have dealt with.
 	direct, stepped int
-	// pool is for what of frames has to wait, pieces for output that does.
-	pool, pieces pool
+	// pool is for what of frames has to wait, pieces for output that does; nil: it is
+	// left to the collector.
+	pool, pieces *pool
 
 	// cut counts the turns that were used up in this round, crowd those of the round
 	// before.

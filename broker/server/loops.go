@@ -68,22 +68,29 @@ func (s *Server) newLoops() (*loops, error) {
 		if err != nil {
 			return nil, errors.Join(err, l.stop())
 		}
-		lp := &loop{srv: s, all: l, poller: poller, batch: s.newBatch(), in: make([]byte, readBuffer), paused: map[*conn]struct{}{}, iov: make([][]byte, 0, maxParts)}
-		lp.round = lp.endRound
-		lp.sink = s.hub.NewSink(hub.Owner{
-			Wake: func() {
-				if !lp.poller.do(lp.round) {
-					lp.sink.Unexpect()
-				}
-			},
-			// While the loop waits, whoever has output for it writes, which saves the
-			// time that a thread takes to wake.
-			Write: func() bool { return lp.poller.instead(lp.writeInstead) },
-		})
+		lp := s.newLoop(poller)
+		lp.all, lp.in, lp.iov = l, make([]byte, readBuffer), make([][]byte, 0, maxParts)
+		lp.pool, lp.pieces = &pool{}, &pool{}
 		l.all = append(l.all, lp)
 		l.done.Go(lp.run)
 	}
 	return l, nil
+}
+
+func (s *Server) newLoop(p *poller) *loop {
+	lp := &loop{srv: s, poller: p, batch: s.newBatch(), paused: map[*conn]struct{}{}}
+	lp.round = lp.endRound
+	lp.sink = s.hub.NewSink(hub.Owner{
+		Wake: func() {
+			if !p.do(lp.round) {
+				lp.sink.Unexpect()
+			}
+		},
+		// While the loop waits, whoever has output for it writes, which saves the
+		// time that a thread takes to wake.
+		Write: func() bool { return p.instead(lp.writeInstead) },
+	})
+	return lp
 }
 
 // stop closes all connections.
@@ -99,7 +106,7 @@ func (l *loops) stop() error {
 func (l *loops) pick() *loop { return l.all[int(l.next.Add(1))%len(l.all)] }
 
 func (lp *loop) newConn(src source, port wire.Port, remote string) *conn {
-	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: &lp.pool, most: giantFrom}, out: backlog{pool: &lp.pieces}}
+	return &conn{srv: lp.srv, loop: lp, src: src, port: port, remote: remote, in: input{pool: lp.pool, most: giantFrom}, out: backlog{pool: lp.pieces}}
 }
 
 // enroll hands an accepted connection to a loop. It owns nc from now on.

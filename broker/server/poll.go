@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller waits for what happens to descriptors. This file alone knows gnet, and of
+// poller waits for what happens to descriptors; one without epoll waits for nothing. This file alone knows gnet, and of
 // it the poller only: gnet's own event loop costs a processor's time where it must
 // not (it reads and writes as if descriptors were files, and asks for each event
 // twice unless one peer may keep it from all others), holds output back without a
@@ -23,12 +23,10 @@ type poller struct {
 	// something to tell when it was written to: the system tells events in order.
 	mark int
 	// turn is held while an event is dealt with, a task is run, or what is done instead.
-	turn sync.Mutex
-	run  queue.Func // runTask
-	// mu keeps others from using a poller that has closed, which over tells.
-	mu     sync.RWMutex
+	turn   sync.Mutex
+	run    queue.Func   // runTask
+	mu     sync.RWMutex // keeps others from using a poller that has closed
 	closed bool
-	over   chan struct{}
 }
 
 // events is what has happened to a descriptor.
@@ -45,7 +43,7 @@ func openPoller() (*poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &poller{epoll: epoll, over: make(chan struct{})}
+	p := &poller{epoll: epoll}
 	p.run = p.runTask
 	if p.mark, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return nil, errors.Join(err, epoll.Close())
@@ -91,9 +89,13 @@ func (p *poller) again(fd int) { _ = p.epoll.ModReadWrite(&netpoll.PollAttachmen
 
 func (p *poller) remove(fd int) { _ = p.epoll.Delete(fd) }
 
-// do has f run by wait, soon. It returns false when the poller has closed. Any
-// goroutine may call it.
+// do has f run by wait, soon, or on a goroutine of its own if nobody waits. It returns
+// false when the poller has closed. Any goroutine may call it.
 func (p *poller) do(f func()) bool {
+	if p.epoll == nil {
+		go p.call(f)
+		return true
+	}
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return !p.closed && p.epoll.Trigger(queue.HighPriority, p.run, f) == nil
@@ -121,25 +123,9 @@ func (p *poller) instead(f func() bool) bool {
 	return !p.closed && f()
 }
 
-// call runs f in the poller's turn and returns when it has run: here, as soon as the turn
-// is free, or, with last, by wait, behind what others want of it. Any goroutine may call
-// it that does not have the turn.
-func (p *poller) call(f func(), last bool) {
-	if last {
-		done := make(chan struct{})
-		if p.do(func() { f(); close(done) }) {
-			select {
-			case <-done:
-				return
-			case <-p.over:
-			}
-		}
-		select {
-		case <-done: // just before the end
-			return
-		default:
-		}
-	}
+// call runs f in the poller's turn, as soon as that is free. Any goroutine may call it
+// that does not have the turn.
+func (p *poller) call(f func()) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	f()
@@ -147,9 +133,7 @@ func (p *poller) call(f func(), last bool) {
 
 func (p *poller) runTask(f any) error {
 	if f := f.(func()); f != nil {
-		p.turn.Lock()
-		f()
-		p.turn.Unlock()
+		p.call(f)
 		return nil
 	}
 	return errorx.ErrEngineShutdown
@@ -159,7 +143,6 @@ func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	close(p.over)
 	_ = unix.Close(p.mark)
 	_ = p.epoll.Close()
 }

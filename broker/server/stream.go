@@ -37,12 +37,13 @@ const (
 	streamPiece = 256 << 10
 )
 
-// serveStream serves a connection to its end.
+// serveStream serves a connection to its end, on a loop of its own: streams are dealt
+// with side by side, as the system does with their goroutines.
 func (s *Server) serveStream(d duplex, raw net.Conn, port wire.Port) {
-	lp := s.loops.pick()
+	lp := s.newLoop(&poller{})
 	st := &stream{duplex: d, raw: raw, turn: make(chan struct{}, 1), out: make(chan []byte, 1)}
 	st.conn = lp.newConn(st, port, remoteOf(raw))
-	lp.poller.call(func() { lp.admit(st.conn) }, false)
+	lp.poller.call(func() { lp.admit(st.conn) })
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -66,11 +67,15 @@ func (s *stream) read() {
 			buf = make([]byte, 2*n)
 		}
 	}
-	for c.loop.poller.call(visit, false); state < closed; c.loop.poller.call(visit, reading == forTurn) {
+	for c.loop.poller.call(visit); state < closed; c.loop.poller.call(visit) {
 		if n = 0; reading == ready {
 			n, err = s.Read(buf)
-		} else {
-			<-s.turn
+			continue
+		}
+		select {
+		case <-s.turn:
+		case <-time.After(sweepEvery):
+			c.loop.poller.call(c.loop.sweep)
 		}
 	}
 }
@@ -82,7 +87,7 @@ func (s *stream) write() {
 			continue
 		}
 		_, err := s.Write(piece)
-		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s.conn, len(piece), err) }, false)
+		s.conn.loop.poller.call(func() { s.conn.loop.wrote(s.conn, len(piece), err) })
 	}
 }
 
