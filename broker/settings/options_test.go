@@ -1,0 +1,128 @@
+package settings
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gloom/broker/guard"
+	"gloom/cmd/throwaway"
+)
+
+// certificate writes a certificate, and its key.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := throwaway.Certs(dir); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
+}
+
+func TestValidate(t *testing.T) {
+	cert, key := certificate(t)
+	other, _ := certificate(t)
+	if o := Default(); o.Validate() != nil {
+		t.Fatalf("the defaults: %v", o.Validate())
+	}
+	for _, c := range []struct {
+		set  func(o *Options)
+		flag string // "" when it can be
+		says string
+	}{
+		{func(o *Options) { o.MaxFrame = 1 << 10; o.MaxInbound = 1 << 10 }, "", ""},
+		{func(o *Options) { o.MaxFrame = 1<<10 - 1 }, "max-frame", "from 1024 to 1073741824"},
+		{func(o *Options) { o.MaxFrame = 1 << 30; o.MaxInbound = 1<<30 - 1 }, "max-inbound", "at least max-frame, 1073741824"},
+		{func(o *Options) { o.MaxJobs = -1 }, "max-jobs", "-1"},
+		{func(o *Options) { o.MaxTypes = 0 }, "max-types", "from 1"},
+		{func(o *Options) { o.MaxPrefetch = 0 }, "max-prefetch", "from 1"},
+		{func(o *Options) { o.Retries = 1001 }, "retries", "from 0 to 1000"},
+		{func(o *Options) { o.DrainTimeout = -time.Second }, "drain-timeout", "-1s"},
+		{func(o *Options) { o.DefaultType = strings.Repeat("x", 1025) }, "default-type", "1025 bytes"},
+		{func(o *Options) { o.DefaultType = "" }, "", ""},
+
+		{func(o *Options) { o.SubmitAddr = "" }, "submit-addr", "neither host:port nor unix:/path"},
+		{func(o *Options) { o.HTTPAddr = "" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "9998" }, "submit-addr", "neither"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:" }, "worker-addr", "port"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:65536" }, "worker-addr", "port"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:-1" }, "worker-addr", "port"},
+		{func(o *Options) { o.SubmitAddr = "[::1]:0" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "localhost:0" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "unix:/tmp/x" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = "unix:" }, "submit-addr", "no path"},
+		{func(o *Options) { o.SubmitAddr = "unix:@x" }, "submit-addr", "abstract"},
+
+		{func(o *Options) { o.SubmitAddr = ":9998" }, "submit-addr", "other hosts"},
+		{func(o *Options) { o.WorkerAddr = "0.0.0.0:0" }, "worker-addr", "--token-file"},
+		{func(o *Options) { o.HTTPAddr = "[::]:0" }, "http-addr", "--tls-client-ca"},
+		{func(o *Options) { o.HTTPAddr = "example.org:0" }, "http-addr", "--insecure"},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.Insecure = true }, "", ""},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TokenFile = "tokens" }, "", ""},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey = cert, key }, "submit-addr", "other hosts"},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert }, "", ""},
+		{func(o *Options) {
+			o.SubmitAddr = "tcp://:0"
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "submit-addr", "other hosts"},
+		{func(o *Options) {
+			o.SubmitAddr = "tls://:0,127.0.0.1:0,unix:/tmp/x"
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "", ""},
+		{func(o *Options) {
+			o.SubmitAddr = "tls://:0,:0" // the second one has no TLS, as it is written
+			o.TLSCert, o.TLSKey, o.TLSClientCA = cert, key, cert
+		}, "submit-addr", "other hosts"},
+		{func(o *Options) { o.WorkerAddr = "tls://127.0.0.1:0" }, "worker-addr", "--tls-cert"},
+		{func(o *Options) { o.WorkerAddr = "127.0.0.1:0," }, "worker-addr", "neither"},
+
+		{func(o *Options) { o.TLSCert = cert }, "tls-cert", "--tls-key"},
+		{func(o *Options) { o.TLSKey = key }, "tls-cert", "--tls-key"},
+		{func(o *Options) { o.TLSClientCA = cert }, "tls-client-ca", "--tls-cert"},
+		{func(o *Options) { o.TLSCert, o.TLSKey = other, key }, "tls-cert", "match"},
+		{func(o *Options) { o.TLSCert, o.TLSKey = "/none", key }, "tls-cert", "no such file"},
+	} {
+		o := Default()
+		c.set(&o)
+		err := o.Validate()
+		var oe *guard.OptionError
+		switch {
+		case c.flag == "":
+			if err != nil {
+				t.Errorf("%v, but it can be", err)
+			}
+		case !errors.As(err, &oe) || oe.Flag != c.flag || !strings.Contains(err.Error(), c.says):
+			t.Errorf("%v, want --%s and %q", err, c.flag, c.says)
+		}
+	}
+}
+
+// TestExposed: who reaches the broker from other hosts without showing anything.
+func TestExposed(t *testing.T) {
+	for _, c := range []struct {
+		set  func(o *Options)
+		want bool
+	}{
+		{func(o *Options) {}, false},
+		{func(o *Options) { o.HTTPAddr = "" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0" }, true},
+		{func(o *Options) { o.HTTPAddr = "192.0.2.1:0" }, true},
+		{func(o *Options) { o.WorkerAddr = "broker.example.org:0" }, true},
+		{func(o *Options) { o.WorkerAddr = "127.9.9.9:0" }, false},
+		{func(o *Options) { o.SubmitAddr = "unix:/tmp/x" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TokenFile = "t" }, false},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = ":0", "c", "c" }, false},
+		{func(o *Options) { o.SubmitAddr = ":0"; o.TLSCert = "c" }, true},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = "tcp://:0", "c", "c" }, true},
+		{func(o *Options) { o.SubmitAddr, o.TLSCert, o.TLSClientCA = "tls://:0", "c", "c" }, false},
+	} {
+		o := Default()
+		o.Insecure = true
+		c.set(&o)
+		if got := o.Exposed(); got != c.want {
+			t.Errorf("exposed: %v, want %v: %+v", got, c.want, o)
+		}
+	}
+}
