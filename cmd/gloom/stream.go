@@ -117,7 +117,9 @@ func (st *stream) run(ctx context.Context) error {
 	case cause != nil:
 		var why *cli.Fault
 		if errors.As(cause, &why) && why.Code == exitUnreachable && left > 0 {
-			why.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
+			told := *why // others may be reading the cause
+			told.Err = fmt.Errorf("%w; %s not answered", why.Err, are(left, "job"))
+			return &told
 		}
 		return cause
 	case n.failed > 0:
