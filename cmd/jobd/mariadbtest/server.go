@@ -93,7 +93,9 @@ func (s *Server) Open(database string) (*sql.DB, error) {
 }
 
 func (s *Server) create(install string) error {
-	args := []string{"--no-defaults", "--datadir=" + filepath.Join(s.Dir, "data"), "--skip-test-db",
+	// Not in the host's folder for such files: any server that starts there
+	// removes the temporary tables of this one.
+	args := []string{"--no-defaults", "--datadir=" + filepath.Join(s.Dir, "data"), "--tmpdir=" + s.Dir, "--skip-test-db",
 		"--auth-root-authentication-method=normal", "--innodb-log-file-size=16M"}
 	if os.Getuid() == 0 {
 		args = append(args, "--user=root")
