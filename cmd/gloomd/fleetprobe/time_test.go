@@ -51,12 +51,12 @@ func TestExpiry(t *testing.T) {
 		s.ok(`{"action":"submit","id":"waits","type":%s,"body":1,"expires_ms":200}`, quote(typ))
 		s.ended("waits", "expired")
 		w := worker(t, b, `"type":`+quote(typ))
-		s.ok(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":1000}`, quote(typ))
-		s.ok(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":1000}`, quote(typ))
+		s.ok(`{"action":"submit","id":"runs","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
+		s.ok(`{"action":"submit","id":"fails","type":%s,"body":1,"expires_ms":5000}`, quote(typ))
 		w2 := worker(t, b, `"type":`+quote(typ))
 		w.job()
 		w2.job()
-		time.Sleep(1100 * time.Millisecond) // past the deadline
+		time.Sleep(5100 * time.Millisecond) // past the deadline
 		w.ok(`{"action":"respond","body":1}`)
 		s.ended("runs", "")
 		w2.ok(`{"action":"fail","reason":"too late"}`)

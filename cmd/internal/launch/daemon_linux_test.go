@@ -29,10 +29,11 @@ func daemon(command string) {
 		guard.cgroup = nil
 	}
 	if limit, err := time.ParseDuration(os.Getenv("LAUNCH_TEST_LIMIT")); err == nil {
+		renew := func() { guard.Until(time.Now().Add(limit)) }
+		renew() // before anything is started, as daemons do
 		go func() {
-			for {
-				guard.Until(time.Now().Add(limit))
-				time.Sleep(limit / 4)
+			for range time.Tick(limit / 4) {
+				renew()
 			}
 		}()
 	}
