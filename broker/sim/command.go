@@ -29,7 +29,9 @@ const (
 	drain
 	expel
 	revoke
+	revokeAll
 	revive
+	reviveAll
 	attach
 	written
 	change
@@ -44,7 +46,7 @@ const (
 
 var verbNames = [verbs]string{
 	"submitter", "worker", "submit", "cancel", "join", "respond", "fail", "progress", "leave",
-	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revive", "attach", "written",
+	"gone", "expelled", "tick", "pause", "limit", "drain", "expel", "revoke", "revoke-all", "revive", "revive-all", "attach", "written",
 	"change", "amend", "release",
 	"rule", "drop-rule", "fair", "credit",
 }
@@ -92,14 +94,19 @@ type command struct {
 	on          bool
 	concurrency int
 	rate        float64
+	// also are settings that are changed together with this one.
+	also []*command
 }
+
+// settings are all that a command changes together.
+func (c *command) settings() []*command { return append([]*command{c}, c.also...) }
 
 // String is the command's line in a trace.
 func (c *command) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%-12v %-9v", time.Duration(c.now), c.verb)
 	switch c.verb {
-	case tick, drain, expel, pause, limit, revoke, revive, written, amend, setRule, dropRule, setFair:
+	case tick, drain, expel, pause, limit, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
 	default:
 		fmt.Fprintf(&s, " p%d", c.peer)
 	}
@@ -157,8 +164,11 @@ func (c *command) String() string {
 		opt("on", true, c.on)
 	case credit:
 		opt("room", true, c.room)
-	case revoke:
+	case revoke, revokeAll:
+		opt("groups", c.groups != nil, c.groups)
 		flag("running", c.on)
+	case reviveAll:
+		opt("again", true, c.on)
 	case release:
 		opt("delay", c.delay > 0, c.delay)
 	case fail:
@@ -171,6 +181,9 @@ func (c *command) String() string {
 	case limit:
 		opt("concurrency", true, c.concurrency)
 		opt("rate", true, c.rate)
+	}
+	for _, x := range c.also {
+		fmt.Fprintf(&s, " and %s", strings.TrimSpace(x.String()[12:]))
 	}
 	return s.String()
 }

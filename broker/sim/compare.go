@@ -55,7 +55,7 @@ func (f *frame) String() string {
 // together is told first.
 func (f *frame) loose(g *frame, together bool) bool {
 	return f.op == g.op &&
-		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == broker.Draining && g.code == f.code))
+		(f.op == broker.OpCancel || f.op == broker.OpEnd && (together || f.code == g.code && (f.code == broker.Draining || f.code == broker.Expired)))
 }
 
 // arrange orders frames by peer, each peer's as sent, and loose ones by id.

@@ -115,15 +115,10 @@ func (d *driver) do(c *command) {
 		fx = b.Change(c.now, p, d.changing(c))
 	case amend:
 		fx, d.code, _ = b.Amend(c.now, d.changing(c))
-	case setRule:
+	case setRule, dropRule, setFair, limit:
 		var bad *broker.BadSetting
-		if fx, bad = b.Configure(c.now, &broker.Settings{Rules: []broker.RuleInfo{{Pattern: id, Rule: c.rule}}}); bad != nil {
-			panic(fmt.Sprintf("sim: %+v", bad))
-		}
-	case dropRule:
-		fx, _ = b.Configure(c.now, &broker.Settings{Drop: [][]byte{id}})
-	case setFair:
-		fx = d.setType(c.now, broker.TypeSetting{Name: typ, Fair: &c.on})
+		fx, bad = b.Configure(c.now, d.settings(c))
+		d.refused = bad != nil
 	case release:
 		fx = b.Release(c.now, p, &broker.Releasing{ID: id, Delay: c.delay})
 	case respond:
@@ -144,8 +139,6 @@ func (d *driver) do(c *command) {
 		var bad *broker.BadSetting
 		fx, bad = b.Pause(c.now, typ, c.on)
 		d.refused = bad != nil
-	case limit:
-		fx = d.setType(c.now, broker.TypeSetting{Name: typ, Limits: &broker.TypeLimits{Concurrency: c.concurrency, Rate: c.rate}})
 	case credit:
 		fx = b.Credit(c.now, p, int64(c.room))
 	case drain:
@@ -162,21 +155,52 @@ func (d *driver) do(c *command) {
 		fx = b.Written(c.now, d.outcomes[c.id])
 	case revoke:
 		fx, d.code = b.Revoke(c.now, id, c.on)
+	case revokeAll:
+		q := broker.JobFilter{State: map[bool]string{true: "running"}[c.on]}
+		if c.typ != "" {
+			q.Type = typ
+		} else {
+			q.Group = d.lend([]byte(c.groups[0]))
+		}
+		for from := 0; from != -1; {
+			fx, _, from = b.RevokeJobs(c.now, from, 1000, &q)
+			d.note(fx)
+		}
+		return
+	case reviveAll:
+		var w broker.LetterWalk
+		for more := true; more; {
+			fx, more = b.WalkLetters(c.now, typ, &w, c.on)
+			d.note(fx)
+		}
+		d.refused = w.Refused > 0
+		return
 	case revive:
 		var reason broker.Reason
 		fx, d.code, reason = b.Revive(c.now, typ, id, 0)
-		d.refused = d.code == broker.Overloaded
 		if (reason.Why == 0) != (d.code == 0) {
 			panic(fmt.Sprintf("sim: revive returns code %d with reason %+v", d.code, reason))
 		}
 	}
+	d.refused = d.refused || d.code == broker.Overloaded
 	d.note(fx)
 }
 
-func (d *driver) setType(now int64, t broker.TypeSetting) []broker.Effect {
-	fx, bad := d.core.Configure(now, &broker.Settings{Types: []broker.TypeSetting{t}})
-	d.refused = bad != nil
-	return fx
+func (d *driver) settings(c *command) *broker.Settings {
+	var s broker.Settings
+	for _, x := range c.settings() {
+		switch x.verb {
+		case setRule:
+			s.Rules = append(s.Rules, broker.RuleInfo{Pattern: d.lend([]byte(x.id)), Rule: x.rule})
+		case dropRule:
+			s.Drop = append(s.Drop, d.lend([]byte(x.id)))
+		case setFair:
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Fair: &x.on})
+		case limit:
+			s.Types = append(s.Types, broker.TypeSetting{Name: d.lend([]byte(x.typ)), Limits: &broker.TypeLimits{Concurrency: x.concurrency, Rate: x.rate}})
+		}
+	}
+	return &s
 }
 
 func (d *driver) lendOr(b []byte) []byte {

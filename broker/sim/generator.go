@@ -45,9 +45,8 @@ func (g *generator) next() *command {
 	}
 	c := &command{verb: g.verb(), retries: -1, failDelay: -1}
 	c.now = g.time(c.verb)
-	// Where groups have rates no tick is late.
-	if g.p.groups > 0 && g.core.Next() <= max(c.now, g.o.now) {
-		c.verb, c.now = tick, max(c.now, g.o.now)
+	if (c.verb == revokeAll || c.verb == reviveAll) && g.p.ids > 100 {
+		c.verb = tick // more than one step does
 	}
 	c.peer = g.peer(c.verb)
 	switch c.verb {
@@ -83,15 +82,14 @@ func (g *generator) next() *command {
 	case respond, progress:
 		c.id = g.outID(c.peer)
 		g.body(c)
-	case setRule, dropRule:
-		c.id = []string{"g0", "g1", "g*", "*", "*1"}[g.rng.IntN(5)]
-		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
-		if c.rule.Concurrency < 0 || g.chance(30) {
-			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
-			c.rule.Burst = int64(g.rng.IntN(4))
+	case setRule, dropRule, setFair, limit:
+		g.setting(c)
+		for len(c.also) < 4 && g.chance(g.p.together) {
+			x := &command{verb: []verb{setRule, dropRule, setFair, limit}[g.rng.IntN(4)], now: c.now}
+			if g.setting(x); !slices.ContainsFunc(c.settings(), func(y *command) bool { return x.id == y.id && x.typ == y.typ }) {
+				c.also = append(c.also, x)
+			}
 		}
-	case setFair:
-		c.typ, c.on = g.typ(), g.chance(70)
 	case change, amend:
 		if c.setGroups = g.chance(g.p.groups); c.setGroups {
 			c.groups = g.groups()
@@ -115,14 +113,12 @@ func (g *generator) next() *command {
 		c.reason = "size_error: too long"
 	case pause:
 		c.typ, c.on = g.typ(), g.chance(50)
-	case limit:
-		c.typ = g.typ()
-		if g.chance(50) {
-			c.concurrency = g.rng.IntN(4)
+	case revokeAll:
+		if c.typ, c.on = g.typ(), g.chance(30); g.chance(g.p.groups) {
+			c.typ, c.groups = "", g.groups()[:1]
 		}
-		if g.chance(50) {
-			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
-		}
+	case reviveAll:
+		c.typ, c.on = g.typ(), g.chance(70)
 	case revive:
 		c.typ, c.id = g.typ(), g.id(0)
 		if n := len(g.o.letters); n > 0 && g.chance(80) {
@@ -131,6 +127,29 @@ func (g *generator) next() *command {
 		}
 	}
 	return c
+}
+
+// setting invents a change of a rule, or of what is set of a type.
+func (g *generator) setting(c *command) {
+	switch c.verb {
+	case setRule, dropRule:
+		c.id = []string{"g0", "g1", "g*", "*", "*1"}[g.rng.IntN(5)]
+		c.rule.Concurrency = int64(g.rng.IntN(4)) - 1
+		if c.rule.Concurrency < 0 || g.chance(30) {
+			c.rule.Rate = []float64{0.5, 3, 20, 700, 1e6}[g.rng.IntN(5)]
+			c.rule.Burst = int64(g.rng.IntN(4))
+		}
+	case setFair:
+		c.typ, c.on = g.typ(), g.chance(70)
+	case limit:
+		c.typ = g.typ()
+		if g.chance(50) {
+			c.concurrency = g.rng.IntN(4)
+		}
+		if g.chance(50) {
+			c.rate = []float64{0.5, 3, 20, 700, 1e6, 1e9, 1e-12, 2e9, -1, math.NaN()}[g.rng.IntN(10)]
+		}
+	}
 }
 
 func (g *generator) verb() verb {
@@ -204,7 +223,7 @@ func (g *generator) peer(v verb) int {
 	case addSubmitter, addWorker:
 		g.peers++
 		return g.peers
-	case tick, pause, limit, drain, expel, revoke, revive, written, amend, setRule, dropRule, setFair:
+	case tick, pause, limit, drain, expel, revoke, revokeAll, revive, reviveAll, written, amend, setRule, dropRule, setFair:
 		return 0
 	}
 	worker := v != submit && v != cancel && v != attach && v != change

@@ -271,6 +271,7 @@ type oracle struct {
 	// that surely swept up behind it.
 	vanished int
 	ticking  bool
+	ticked   int64 // when the last tick came
 
 	sight  sight
 	frames []frame
@@ -299,7 +300,9 @@ func (o *oracle) do(c *command, s sight) {
 	}
 	o.now = o.moment(c)
 	o.frames, o.sight, o.complaint = o.frames[:0], s, ""
-	o.ticking = c.verb == tick
+	if o.ticking = c.verb == tick; o.ticking {
+		o.ticked = o.now
+	}
 	o.commands++
 	switch c.verb {
 	case addSubmitter, addWorker:
@@ -330,8 +333,6 @@ func (o *oracle) do(c *command, s sight) {
 		o.tick()
 	case pause:
 		o.pause(c)
-	case limit:
-		o.limit(c)
 	case drain:
 		o.draining = true
 	case expel:
@@ -340,14 +341,8 @@ func (o *oracle) do(c *command, s sight) {
 		o.attach(c)
 	case written:
 		o.written(c)
-	case setRule:
-		o.setRule(c)
-	case dropRule:
-		o.dropRule(c)
-	case setFair:
-		if k := o.configure(c.typ); k != nil {
-			k.fair = c.on
-		}
+	case setRule, dropRule, setFair, limit:
+		o.configure(c.settings())
 	case change:
 		o.change(c)
 	case amend:
@@ -362,8 +357,12 @@ func (o *oracle) do(c *command, s sight) {
 		}
 	case revoke:
 		o.revoke(c)
+	case revokeAll:
+		o.revokeAll(c)
 	case revive:
 		o.revive(c)
+	case reviveAll:
+		o.reviveAll(c)
 	}
 	o.lineUp()
 	o.handOut()
@@ -468,7 +467,7 @@ func (o *oracle) handOut() {
 		}
 		// The tick is late, but the deadline has passed. (Of a type with a rate
 		// the core may leave it to the tick, as below.)
-		if j.expires != 0 && j.expires <= o.now {
+		if o.lapsed(j) {
 			if lapsed == timersPerTick {
 				return
 			}
@@ -521,11 +520,11 @@ func (o *oracle) firstInLine(typ string) *oraclePeer {
 	return first
 }
 
-// best is the queued job of a type that goes first.
-func (o *oracle) best(typ string) *oracleJob {
+// best is the queued job of a type that goes first; next: see allowed.
+func (o *oracle) best(typ, next string) *oracleJob {
 	var best *oracleJob
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == typ && o.allowed(j) && (best == nil || j.before(best)) {
+		if j.place == queued && j.typ == typ && o.allowed(j, next) && (best == nil || j.before(best)) {
 			best = j
 		}
 	}

@@ -102,45 +102,102 @@ func (o *oracle) revive(c *command) {
 		return
 	}
 	for _, l := range k.letters {
-		if l.id != c.id {
-			continue
-		}
-		again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
-		if o.held[l.id] != nil || o.draining || o.full(&again) {
+		if l.id == c.id {
+			o.reviveLetter(l)
 			return
 		}
-		o.take(&again, 0)
-		o.dropLetter(l)
-		return
 	}
 }
 
-// configure makes room for a type that an operator speaks of.
-func (o *oracle) configure(name string) *oracleType {
-	if o.tooManyTypes(name) {
-		return nil
+// reviveAll hands in again all letters of a type that can be, or forgets all.
+func (o *oracle) reviveAll(c *command) {
+	k := o.types[c.typ]
+	if k == nil {
+		return
 	}
-	return o.kind(name)
+	for _, l := range slices.Clone(k.letters) {
+		if c.on {
+			o.reviveLetter(l)
+		} else {
+			o.dropLetter(l)
+		}
+	}
+}
+
+func (o *oracle) reviveLetter(l *letter) {
+	again := command{id: l.id, typ: l.typ, body: l.body, priority: l.priority, retries: l.retries, timeout: l.timeout, backoff: l.backoff, detach: true, headers: l.headers, groups: l.groups}
+	if o.held[l.id] != nil || o.draining || o.full(&again) {
+		return
+	}
+	o.take(&again, 0)
+	o.dropLetter(l)
 }
 
 func (o *oracle) pause(c *command) {
-	if k := o.configure(c.typ); k != nil {
-		k.paused = c.on
+	if !o.tooManyTypes(c.typ) {
+		o.kind(c.typ).paused = c.on
 	}
 }
 
-func (o *oracle) limit(c *command) {
-	if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) {
+// configure changes settings, all of them or none.
+func (o *oracle) configure(settings []*command) {
+	more := 0
+	for _, c := range settings {
+		switch c.verb {
+		case limit:
+			if c.concurrency < 0 || !(c.rate >= 0 && c.rate <= 1e9) {
+				return
+			}
+			fallthrough
+		case setFair:
+			more += o.brings(c)
+		}
+	}
+	if o.tooMany(more) {
 		return
 	}
-	if k := o.configure(c.typ); k != nil {
-		k.concurrency, k.rate = c.concurrency, c.rate
-		k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
-		if _, _, r := o.tally(k.name); r == 0 {
-			k.paced.set--
+	for _, c := range settings {
+		if c.verb == dropRule {
+			o.dropRule(c)
 		}
-		delete(o.starts, ofType(k.name))
 	}
+	for _, c := range settings {
+		switch c.verb {
+		case setRule:
+			o.setRule(c)
+		case setFair:
+			o.kind(c.typ).fair = c.on
+		case limit:
+			o.limit(c)
+		}
+	}
+}
+
+// brings is +1 if a setting of a type that nobody uses is changed, and -1 if it was all
+// that its type was used for.
+func (o *oracle) brings(c *command) int {
+	k := o.types[c.typ]
+	if !o.used(c.typ) {
+		return +1
+	}
+	after := *k
+	if after.fair = c.verb == setFair && c.on || c.verb == limit && k.fair; c.verb == limit {
+		after.concurrency, after.rate = c.concurrency, c.rate
+	}
+	if !after.set() && !o.busy(c.typ) {
+		return -1
+	}
+	return 0
+}
+
+func (o *oracle) limit(c *command) {
+	k := o.kind(c.typ)
+	k.concurrency, k.rate = c.concurrency, c.rate
+	k.paced, k.blocked, k.slow = rated{set: o.now}, 0, false
+	if _, _, r := o.tally(k.name); r == 0 {
+		k.paced.set--
+	}
+	delete(o.starts, ofType(k.name))
 }
 
 // expel ends all that a drain has left over.

@@ -65,14 +65,19 @@ func (o *oracle) runs(group string) (n int64) {
 	return n
 }
 
-// allowed: all groups of a job let it go.
-func (o *oracle) allowed(j *oracleJob) bool {
+// allowed: all groups of a job let it go. If a rate does so only since the last tick
+// it is the core's choice whether it looks at the rate again, or waits for its timer:
+// next is the job that it hands out next of the type, or that it knows no more.
+func (o *oracle) allowed(j *oracleJob, next string) bool {
 	if len(j.groups) == 0 || len(o.rules) == 0 {
 		return true
 	}
 	at, full := o.opens(j)
-	return !full && at <= o.now
+	return !full && (at <= o.ticked || at <= o.now && (j.id == next || o.lapsed(j) && !o.sight.held(j.id)))
 }
+
+// lapsed: the deadline of a waiting job has passed.
+func (o *oracle) lapsed(j *oracleJob) bool { return j.expires != 0 && j.expires <= o.now }
 
 // opens is when the rates of a job's groups let it go; full: one of them may run
 // no more jobs.
@@ -106,7 +111,7 @@ func (o *oracle) refund(j *oracleJob) {
 
 // setRule: a bucket goes on with the tokens that there are, as long as there is a rate.
 func (o *oracle) setRule(c *command) {
-	there := o.groupsBut(nil)
+	there := o.groupsBut(nil, o.ticked)
 	old, was := o.rules[c.id]
 	o.rules[c.id] = c.rule
 	if was && old.Rate == c.rule.Rate && old.Burst == c.rule.Burst {
@@ -154,8 +159,8 @@ func (o *oracle) forgetRates(pattern string) {
 }
 
 // groupsBut are the groups that there are: a job other than without is in them,
-// or a rate remembers.
-func (o *oracle) groupsBut(without *oracleJob) map[string]bool {
+// or a rate remembers at that time.
+func (o *oracle) groupsBut(without *oracleJob, at int64) map[string]bool {
 	all := map[string]bool{}
 	for _, j := range o.jobs {
 		if j != without && j.place != ended {
@@ -164,45 +169,52 @@ func (o *oracle) groupsBut(without *oracleJob) map[string]bool {
 			}
 		}
 	}
-	for at, r := range o.rates {
-		if r.next > o.now && o.rules[at.pattern].Rate > 0 {
-			all[at.group] = true
+	for of, r := range o.rates {
+		if r.next > at && o.rules[of.pattern].Rate > 0 {
+			all[of.group] = true
 		}
 	}
 	return all
 }
 
 // tooManyGroups: with a job in these groups, instead of those that it leaves,
-// there would be too many.
+// there would be too many. Until a tick the core may count what rates remember no more.
 func (o *oracle) tooManyGroups(names []string, leaves *oracleJob) bool {
 	if o.cfg.MaxGroups == 0 || len(names) == 0 {
 		return false
 	}
-	all := o.groupsBut(leaves)
-	for _, g := range names {
-		all[g] = true
+	with := func(at int64) int {
+		all := o.groupsBut(leaves, at)
+		for _, g := range names {
+			all[g] = true
+		}
+		return len(all)
 	}
-	return len(all) > o.cfg.MaxGroups
+	return with(o.now) > o.cfg.MaxGroups || with(o.ticked) > o.cfg.MaxGroups && o.sight.overloaded
 }
 
 // candidate is the job of a type that goes next, being the nth of this command:
 // the best or, in a fair type, one whose turn it may be. Which of several that
 // came, or had their turns, with one command goes first is the core's choice.
 func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
-	best := o.best(k.name)
+	next := o.sight.out(k.name, n)
+	best := o.best(k.name, next)
 	if !k.fair || best == nil {
 		return best
 	}
-	heads := o.heads(k)
+	heads := o.heads(k, next)
 	// Where the core hands out none of the type, the first in turn is meant, of
 	// several the last: the one before which most others go.
 	for t, head := range heads {
+		if o.lapsed(head) && head.priority >= best.priority && !o.sight.held(head.id) {
+			return head
+		}
 		at, first := o.turn(t), o.turn(turn(best))
 		if head.priority > best.priority || head.priority == best.priority && (at < first || at == first && best.before(head)) {
 			best = head
 		}
 	}
-	j := o.held[o.sight.out(k.name, n)]
+	j := o.held[next]
 	if j == nil || heads[turn(j)] != j || j.priority < best.priority {
 		return best
 	}
@@ -210,10 +222,10 @@ func (o *oracle) candidate(k *oracleType, n int) *oracleJob {
 }
 
 // heads are the best jobs of each tenant of a type.
-func (o *oracle) heads(k *oracleType) map[turnOf]*oracleJob {
+func (o *oracle) heads(k *oracleType, next string) map[turnOf]*oracleJob {
 	heads := map[turnOf]*oracleJob{}
 	for _, j := range o.jobs {
-		if j.place == queued && j.typ == k.name && o.allowed(j) {
+		if j.place == queued && j.typ == k.name && o.allowed(j, next) {
 			if t := turn(j); heads[t] == nil || j.before(heads[t]) {
 				heads[t] = j
 			}
@@ -226,7 +238,7 @@ func (o *oracle) heads(k *oracleType) map[turnOf]*oracleJob {
 // was served longest ago.
 func (o *oracle) inTurn(k *oracleType, j *oracleJob) {
 	mine := o.turn(turn(j))
-	for t, head := range o.heads(k) {
+	for t, head := range o.heads(k, "") {
 		if head.priority == j.priority && o.turn(t) < mine {
 			o.complaint = fmt.Sprintf("job %q is handed out in the turn of %+v of command %d, that of %+v is of %d", j.id, turn(j), mine, t, o.turn(t))
 		}
@@ -258,13 +270,14 @@ func (o *oracle) arrive() {
 	}
 }
 
-// waitsForRate is when a queued job may go, if only rates of its groups keep it.
+// waitsForRate is when a queued job may go, if only rates of its groups keep it, or did
+// when the last tick came.
 func (o *oracle) waitsForRate(j *oracleJob) (at int64, only bool) {
 	if len(j.groups) == 0 || len(o.rules) == 0 || j.place != queued || o.stopped || !o.mayRun(o.types[j.typ]) || o.firstInLine(j.typ) == nil {
 		return 0, false
 	}
 	at, full := o.opens(j)
-	return at, !full && at > o.now
+	return at, !full && (at > o.now || at > o.ticked && o.types[j.typ].rate == 0)
 }
 
 // forgetGroups forgets what rates let through of groups that are there no more.
@@ -272,7 +285,7 @@ func (o *oracle) forgetGroups() {
 	if len(o.rates) == 0 {
 		return
 	}
-	there := o.groupsBut(nil)
+	there := o.groupsBut(nil, o.ticked)
 	for at := range o.rates {
 		if !there[at.group] {
 			delete(o.rates, at)

@@ -115,10 +115,15 @@ func (o *oracle) full(c *command) bool {
 // used: somebody uses or configured the type.
 func (o *oracle) used(name string) bool {
 	k := o.types[name]
-	if k == nil {
-		return false
-	}
-	if k.paused || k.fair || k.concurrency > 0 || k.rate > 0 {
+	return k != nil && (k.set() || o.busy(name))
+}
+
+// set: the type has limits or is fair.
+func (k *oracleType) set() bool { return k.fair || k.concurrency > 0 || k.rate > 0 }
+
+// busy: somebody uses the type, or it is paused.
+func (o *oracle) busy(name string) bool {
+	if o.types[name].paused {
 		return true
 	}
 	for _, j := range o.jobs {
@@ -150,8 +155,13 @@ func (o *oracle) tooManyTypes(names ...string) bool {
 			fresh++
 		}
 	}
+	return o.tooMany(fresh)
+}
+
+// tooMany: so many more types in use would be.
+func (o *oracle) tooMany(fresh int) bool {
 	limit := o.cfg.MaxTypes
-	if limit == 0 || fresh == 0 {
+	if limit == 0 || fresh <= 0 {
 		return false
 	}
 	least, most := 0, 0
@@ -265,6 +275,16 @@ func (o *oracle) revoke(c *command) {
 	default:
 		o.kind(j.typ).cancelled++
 		o.end(j, broker.Cancelled, "")
+	}
+}
+
+// revokeAll is revoke of the waiting jobs, or of the running ones, of a type or a group.
+func (o *oracle) revokeAll(c *command) {
+	for _, j := range slices.Clone(o.jobs) {
+		if j.place == ended || c.on != (j.place == running) || c.typ != "" && j.typ != c.typ || c.typ == "" && !slices.Contains(j.groups, c.groups[0]) {
+			continue
+		}
+		o.revoke(&command{id: j.id, on: c.on})
 	}
 }
 

@@ -45,7 +45,7 @@ func (o *oracle) tick() {
 			o.overdue(j)
 		case j.place == ended:
 			o.forget(j)
-		case j.expires != 0 && j.expires <= o.now:
+		case o.lapsed(j):
 			o.expire(j)
 		default:
 			j.place, j.since = queued, o.now
@@ -126,7 +126,7 @@ func (o *oracle) next() int64 {
 		}
 	}
 	for _, k := range o.types {
-		if k.blocked != 0 && !k.paused && !o.stopped && o.firstInLine(k.name) != nil && o.best(k.name) != nil {
+		if k.blocked != 0 && !k.paused && !o.stopped && o.firstInLine(k.name) != nil && o.best(k.name, "") != nil {
 			if _, _, r := o.tally(k.name); k.concurrency == 0 || r < uint64(k.concurrency) {
 				at = min(at, k.blocked)
 			}

@@ -26,6 +26,8 @@ type profile struct {
 	several int
 	// groups is the chance in percent of a submit to name groups, most how many.
 	groups, most int
+	// together is the chance in percent of a setting to be changed with another one.
+	together int
 	// bodies gives the length of a body.
 	bodies func(r *rand.Rand) int
 	// wild priorities are spread over all of int64.
@@ -59,6 +61,7 @@ func richWeights() [verbs]int {
 	w := plainWeights()
 	w[cancel], w[fail], w[progress], w[leave], w[tick] = 25, 30, 12, 5, 40
 	w[pause], w[limit], w[revoke], w[revive] = 3, 3, 4, 4
+	w[revokeAll], w[reviveAll] = 1, 1
 	w[attach], w[written] = 4, 4
 	w[change], w[amend], w[release] = 6, 2, 8
 	return w
@@ -78,7 +81,7 @@ func rich() profile {
 	p.names, p.notices = true, true
 	p.delay, p.timeout, p.backoff, p.expires, p.retries = 20, 30, 25, 25, 40
 	p.detach, p.quiet, p.progress, p.keep = 15, 10, 25, 10
-	p.age, p.headers, p.several = 10, 15, 15
+	p.age, p.headers, p.several, p.together = 10, 15, 15, 40
 	p.still = 50
 	return p
 }

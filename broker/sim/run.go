@@ -197,14 +197,16 @@ func (r *runner) step(c *command) (err error) {
 	}()
 	r.steps++
 	o := r.oracle
-	r.paced = r.paced || c.verb == limit && c.rate > 0 || c.verb == setRule && c.rule.Rate > 0
+	for _, x := range c.settings() {
+		r.paced = r.paced || x.rate > 0 || x.rule.Rate > 0
+	}
 	r.driver.do(c)
 	o.do(c, r.driver.sight(o.moment(c)))
 	r.want = append(r.want[:0], o.frames...)
 	if o.complaint != "" {
 		return fmt.Errorf("%s", o.complaint)
 	}
-	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel); err != nil {
+	if err := compareFrames(r.want, r.driver.frames, c.verb == tick || c.verb == expel || c.verb == revokeAll); err != nil {
 		return err
 	}
 	if err := r.compareNext(); err != nil {
