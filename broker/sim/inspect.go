@@ -160,3 +160,78 @@ func coreLetters(ls []*broker.DeadLetter) (s string) {
 	}
 	return s
 }
+
+// walk is a listing that goes on while commands come between its pieces: whatever is
+// there all the while is listed exactly once.
+type walk struct {
+	what  string
+	piece func(from, limit int) (keys []string, next int)
+
+	from        int
+	there, seen map[string]bool // there: when it began; nil when it is to begin
+}
+
+// all lists everything at once.
+func (w *walk) all() map[string]bool {
+	all := map[string]bool{}
+	for from := 0; from != -1; {
+		var keys []string
+		keys, from = w.piece(from, 1000)
+		for _, key := range keys {
+			all[key] = true
+		}
+	}
+	return all
+}
+
+func (w *walk) step(limit int) error {
+	if w.there == nil {
+		w.from, w.there, w.seen = 0, w.all(), map[string]bool{}
+	}
+	var keys []string
+	keys, w.from = w.piece(w.from, limit)
+	for _, key := range keys {
+		if w.seen[key] {
+			return fmt.Errorf("%s %s is listed twice", w.what, key)
+		}
+		w.seen[key] = true
+	}
+	if w.from != -1 {
+		return nil
+	}
+	now := w.all()
+	for key := range w.there {
+		if now[key] && !w.seen[key] {
+			return fmt.Errorf("%s %s was there all the while and is not listed", w.what, key)
+		}
+	}
+	w.there = nil
+	return nil
+}
+
+// listings are those of jobs, workers and the dead letters of a type.
+func (r *runner) listings() []*walk {
+	o, b := r.oracle, r.driver.core
+	return []*walk{
+		{what: "job", piece: func(from, limit int) (keys []string, next int) {
+			next = b.Jobs(o.now, from, limit, &broker.JobFilter{Wanted: true}, func(x *broker.JobInfo) {
+				keys = append(keys, fmt.Sprintf("%s (job %d)", x.ID, o.held[string(x.ID)].arrival))
+			})
+			return keys, next
+		}},
+		{what: "worker", piece: func(from, limit int) (keys []string, next int) {
+			found, next := b.Workers(o.now, nil, from, limit)
+			for _, x := range found {
+				keys = append(keys, fmt.Sprintf("p%d", r.driver.numbers[x.Peer]))
+			}
+			return keys, next
+		}},
+		{what: "dead letter", piece: func(from, limit int) (keys []string, next int) {
+			found, next := b.DeadLetters(o.now, []byte("a"), from, limit, nil)
+			for _, l := range found {
+				keys = append(keys, fmt.Sprintf("%s (letter %d)", l.ID, l.No))
+			}
+			return keys, next
+		}},
+	}
+}

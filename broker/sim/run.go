@@ -177,6 +177,7 @@ type runner struct {
 	// paced: a rate was ever set; its timer may come earlier than needed.
 	paced bool
 	want  []frame
+	walks []*walk
 	inner *rand.Rand
 }
 
@@ -185,7 +186,9 @@ func (x *Runner) begin(cfg broker.Config, p *profile) *runner {
 	x.Returns += x.pages.returns
 	x.pages.settle()
 	cfg.Pages = x.pages
-	return &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}
+	r := &runner{x: x, p: p, driver: newDriver(cfg), oracle: newOracle(cfg), inner: rand.New(rand.NewPCG(cfg.Seed, 1))}
+	r.walks = r.listings()
+	return r
 }
 
 // step carries out a command on both sides and compares.
@@ -217,6 +220,11 @@ func (r *runner) step(c *command) (err error) {
 	}
 	if err := r.compareLedgers(); err != nil {
 		return err
+	}
+	for _, w := range r.walks {
+		if err := w.step(1 + r.inner.IntN(4)); err != nil {
+			return err
+		}
 	}
 	if r.steps/r.p.every%6 != 0 {
 		return nil
