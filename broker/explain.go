@@ -6,9 +6,7 @@ import (
 )
 
 // TypeOf returns the type of the job with this id that submitter p may cancel or
-
 // change, or nil: of other people's jobs it tells nothing.
-
 func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 	sub, r := b.submitter(p), b.find(b.index.Hash(id), id)
 	if sub == nil || r == 0 {
@@ -23,7 +21,6 @@ func (b *Broker) TypeOf(p Peer, id []byte) []byte {
 }
 
 // JobInfo explains where a job stands.
-
 type JobInfo struct {
 	ID, Type []byte
 	// State is delayed, queued, running or, of a kept outcome, ended.
@@ -63,7 +60,6 @@ type JobInfo struct {
 }
 
 // Hold is what a waiting job waits for.
-
 type Hold uint8
 
 const (
@@ -78,7 +74,6 @@ const (
 )
 
 // Explain says where the job with this id stands.
-
 func (b *Broker) Explain(now int64, id []byte) (JobInfo, bool) {
 	b.now = max(b.now, now)
 	r := b.find(b.index.Hash(id), id)
@@ -136,9 +131,7 @@ func (b *Broker) jobInfo(r uint32, j *job) JobInfo {
 }
 
 // Content returns copies of the body and the headers (nil: none) of the job with
-
 // this id; of a kept outcome the answer, nil if it has none.
-
 func (b *Broker) Content(id []byte) (body, headers []byte) {
 	r := b.find(b.index.Hash(id), id)
 	if r == 0 {

@@ -1,7 +1,6 @@
 package broker
 
 // Joining is what a worker asks for.
-
 type Joining struct {
 	// Type is the one type it serves. With Types, names and patterns of several
 	// (nil: none), it is not looked at; Except are as many that are not served.
@@ -21,9 +20,7 @@ type Joining struct {
 }
 
 // Join sets what worker p does from now on. What is out on it stays out. It is
-
 // refused with Overloaded when types are new and there are too many.
-
 func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	b.begin(now)
 	w := b.worker(p)
@@ -61,7 +58,6 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 }
 
 // unjoin takes the worker out of what it serves.
-
 func (b *Broker) unjoin(w *worker) {
 	b.stepOut(w)
 	if k := w.kind; k != nil {
@@ -80,7 +76,6 @@ func (b *Broker) unjoin(w *worker) {
 }
 
 // Leave lets worker p get no more jobs.
-
 func (b *Broker) Leave(now int64, p Peer) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -92,7 +87,6 @@ func (b *Broker) Leave(now int64, p Peer) []Effect {
 }
 
 // offer lets a worker that may have room stand in line for jobs.
-
 func (b *Broker) offer(w *worker) {
 	if !w.free() {
 		b.stepOut(w)
@@ -112,9 +106,7 @@ func (b *Broker) offer(w *worker) {
 }
 
 // Credit lets worker p be handed so many bytes of jobs from now on: it has read what
-
 // it was handed before.
-
 func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 	b.begin(now)
 	if w := b.worker(p); w != nil {
@@ -125,11 +117,8 @@ func (b *Broker) Credit(now int64, p Peer, bytes int64) []Effect {
 }
 
 // touch marks a type whose jobs, workers or limits have changed, to be matched
-
 // at the end of the command: when all that is due has happened, the best job
-
 // goes first.
-
 func (b *Broker) touch(k *jobType) {
 	b.noteType(k)
 	if !k.touched {

@@ -11,9 +11,7 @@ func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
 }
 
 // overdue ends a run that passed its timeout. The job goes on without it; the
-
 // worker keeps a place filled until it answers.
-
 func (b *Broker) overdue(r uint32, j *job) {
 	w := b.peers[j.worker].wrk
 	h := b.holder(j)
@@ -37,9 +35,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 }
 
 // evict closes a worker when overdue runs reach half of what may be held: of
-
 // those that have stalled for longest the one with most of them.
-
 func (b *Broker) evict() {
 	c := &b.cfg
 	if (c.MaxJobs <= 0 || 2*b.overdueRuns <= c.MaxJobs) && (c.MaxBytes <= 0 || 2*b.overdueBytes <= c.MaxBytes) {
@@ -59,7 +55,6 @@ func (b *Broker) evict() {
 }
 
 // leaveOverdue leaves an overdue run on worker w.
-
 func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state, j.worker = stOverdue, w.id.Slot()

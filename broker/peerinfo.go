@@ -7,7 +7,6 @@ import (
 )
 
 // WorkerInfo is what can be seen of a worker.
-
 type WorkerInfo struct {
 	Peer  Peer
 	Type  []byte // nil before its first join, and with several types
@@ -25,9 +24,7 @@ type WorkerInfo struct {
 }
 
 // Stalled returns up to limit workers with overdue runs, those first whose first one
-
 // is overdue for longest.
-
 func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 	for w := b.stalled.First(); w != nil && len(found) < limit; w = w.stalled.Next() {
 		found = append(found, b.workerInfo(w))
@@ -36,7 +33,6 @@ func (b *Broker) Stalled(limit int) (found []WorkerInfo) {
 }
 
 // SubmitterInfo is what can be seen of a submitter.
-
 type SubmitterInfo struct {
 	Peer  Peer
 	Jobs  int
@@ -47,18 +43,14 @@ type SubmitterInfo struct {
 }
 
 // workerIDs is how many of the jobs out on a worker are shown, shownNames how many
-
 // names of types.
-
 const (
 	workerIDs  = 16
 	shownNames = 16
 )
 
 // Workers lists workers like Types lists types: those that serve typ, or all if it
-
 // is nil.
-
 func (b *Broker) Workers(now int64, typ []byte, from, limit int) (found []WorkerInfo, next int) {
 	b.now = max(b.now, now)
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
@@ -103,9 +95,7 @@ func (b *Broker) workerInfo(w *worker) WorkerInfo {
 }
 
 // Submitters lists submitters like Types lists types: those with jobs of typ, or all
-
 // if it is nil.
-
 func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo, next int) {
 	for n := 0; n < lookVisits && len(found) < limit && from < len(b.peers); from++ {
 		n++
@@ -124,7 +114,6 @@ func (b *Broker) Submitters(typ []byte, from, limit int) (found []SubmitterInfo,
 }
 
 // names are some of the types that a submitter has jobs of.
-
 func (s *submitter) names() (names [][]byte) {
 	for _, h := range slices.Backward(s.holdings[max(0, len(s.holdings)-lookVisits):]) {
 		if h.held() > 0 && !slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, h.kind.name) }) {

@@ -5,11 +5,8 @@ import (
 )
 
 // Place is a job's place in line: Ahead ready jobs of its type come before it,
-
 // counted up to mostAhead. Where groups take turns those are the jobs of larger
-
 // priority, and those that have the same turn; what a group holds back does not count.
-
 type Place struct {
 	Ahead int
 	next  int             // the queue to go on with
@@ -20,13 +17,10 @@ type Place struct {
 const mostAhead = 10_000
 
 // Exact is false where at least so many jobs are ahead.
-
 func (p *Place) Exact() bool { return p.Ahead < mostAhead && !p.more }
 
 // Place looks at one piece of the line before a queued job and tells whether
-
 // there is more.
-
 func (b *Broker) Place(id []byte, p *Place) (more bool) {
 	if b.sweepAll() {
 		return true
@@ -66,9 +60,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 }
 
 // leads: jobs of a queue come before the one with key x of the queue mine, which the
-
 // group held, if any, holds back.
-
 func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p *Place) bool {
 	best := b.best(q)
 	turns := q.tenant != mine.tenant && best.A <= x.A
@@ -81,7 +73,6 @@ func (b *Broker) leads(q *queue, x *container.Entry, mine *queue, held *group, p
 }
 
 // heldBy is the group that holds the jobs of a queue back, or nil.
-
 func (q *queue) heldBy() *group {
 	if q.set == nil {
 		return nil
@@ -90,9 +81,7 @@ func (q *queue) heldBy() *group {
 }
 
 // sweepAll frees a piece of what waited when its submitter went, which is not to be
-
 // counted, and tells whether there was any.
-
 func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
@@ -102,9 +91,7 @@ func (b *Broker) sweepAll() bool {
 }
 
 // countAhead counts the jobs of q before j, whose key is me. After lookVisits of
-
 // those in lanes, which lie far apart in memory, it tells that there are more.
-
 func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (whole bool) {
 	l, r := len(q.lanes)-1, uint32(0)
 	if p.last.Ref != 0 {
@@ -148,7 +135,6 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 }
 
 // lastAhead is the job that a place was counted up to, where it still stands there.
-
 func (b *Broker) lastAhead(p *Place) (*job, bool) {
 	if !b.jobs.Has(p.last.Ref) {
 		return nil, false

@@ -6,7 +6,6 @@ import (
 )
 
 // lapsed: a job's deadline has passed.
-
 func (b *Broker) lapsed(j *job) bool {
 	if j.timing == 0 {
 		return false
@@ -16,7 +15,6 @@ func (b *Broker) lapsed(j *job) bool {
 }
 
 // dispatch hands job r to worker w.
-
 func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	k := h.kind
 	if j.flags&flagBorrowed != 0 {
@@ -77,9 +75,7 @@ func (b *Broker) takeBack(w *worker, j *job) {
 }
 
 // said begins a command in which a worker says something of a run: it gets its ok.
-
 // r is 0 if there is no such run.
-
 func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
@@ -92,9 +88,7 @@ func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job
 }
 
 // stopped is said for what ends the run. r is 0 as well if nobody wants to know how
-
 // it ended.
-
 func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
 	w, r, j = b.said(now, p, id)
 	if r == 0 || b.settleRun(w, r, j) {
@@ -106,7 +100,6 @@ func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r
 }
 
 // next ends a command that stopped began: the worker may have room for a job.
-
 func (b *Broker) next(w *worker) []Effect {
 	if w != nil && w.free() {
 		b.offer(w)
@@ -115,11 +108,8 @@ func (b *Broker) next(w *worker) []Effect {
 }
 
 // Respond ends a run with an answer. id names the job on connections that name
-
 // theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
-
 // refused respond leaves everything as it was.
-
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	w, h, r, j := b.stopped(now, p, id)
 	if r != 0 {
@@ -129,7 +119,6 @@ func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect
 }
 
 // Failure is what a worker says of a run that failed.
-
 type Failure struct {
 	ID     []byte
 	Reason string
@@ -143,7 +132,6 @@ type Failure struct {
 }
 
 // Fail ends a run without an answer. Refused like Respond.
-
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 	w, h, r, j := b.stopped(now, p, q.ID)
 	if r != 0 {
@@ -162,7 +150,6 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 }
 
 // Releasing is what a worker says of a job that it gives back.
-
 type Releasing struct {
 	ID []byte
 	// Delay is how long it waits before it is handed out again.
@@ -170,17 +157,13 @@ type Releasing struct {
 }
 
 // Release puts a job back in its place as if it had never been handed out.
-
 // Refused like Respond.
-
 func (b *Broker) Release(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, true)
 }
 
 // Return is Release by a borrower that could not begin the run: not even that is
-
 // counted.
-
 func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
 	return b.putBack(now, p, q, false)
 }
@@ -215,7 +198,6 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 }
 
 // Progress passes on what a worker says of a run. Refused like Respond.
-
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
 	_, r, j := b.said(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
@@ -231,7 +213,6 @@ func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effec
 }
 
 // outOn finds the run that a worker speaks of, or refuses.
-
 func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	if !w.named {
 		if r := w.out.head; r != 0 {
@@ -262,7 +243,6 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 }
 
 // settleRun ends a run whose outcome nobody wants to know, and says so.
-
 func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
 	if j.state == stOverdue {
 		b.dropOverdue(w, r, j)
@@ -293,7 +273,6 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 }
 
 // stopRun takes a job from its worker.
-
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 	b.takeBack(w, j)
 	b.disown(&h.runs, j)
@@ -313,9 +292,7 @@ func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
 }
 
 // failed settles a job whose run has failed: it waits again, or ends with that
-
 // code.
-
 func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool, delay int64) {
 	h := b.holder(j)
 	k := h.kind
@@ -342,7 +319,6 @@ func (b *Broker) failed(r uint32, j *job, code Code, reason Reason, noRetry bool
 }
 
 // again lets a job wait that was out.
-
 func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 	h.kind.Requeued++
 	b.total.Requeued++
@@ -350,9 +326,7 @@ func (b *Broker) again(h *holding, r uint32, j *job, delay int64) {
 }
 
 // backoff is the wait before retry n (from 1): doubled each time, at most
-
 // MaxBackoff, plus up to a quarter at random.
-
 func (b *Broker) backoff(base int64, n int) int64 {
 	d := int64(MaxBackoff)
 	if n-1 < 40 && base<<(n-1)>>(n-1) == base && base<<(n-1) < d {
@@ -362,7 +336,6 @@ func (b *Broker) backoff(base int64, n int) int64 {
 }
 
 // dropWorker lets a lost worker's jobs go on without it.
-
 func (b *Broker) dropWorker(w *worker, expelled string) {
 	b.unjoin(w)
 	one := w.out.n == 1

@@ -5,15 +5,11 @@ import (
 )
 
 // Looks from outside are taken in pieces, since they hold up everybody else:
-
 // lookVisits is how many things in memory one piece visits at most, or little
-
 // more. With cold caches that takes about a tenth of a millisecond.
-
 const lookVisits = 1024
 
 // TypeInfo is what can be seen of a type.
-
 type TypeInfo struct {
 	Name []byte
 	Ledger
@@ -43,7 +39,6 @@ func (b *Broker) typeInfo(k *jobType) TypeInfo {
 }
 
 // Type returns what is known of a type.
-
 func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 	k := b.typesByName[string(name)]
 	if k == nil {
@@ -53,13 +48,9 @@ func (b *Broker) Type(name []byte) (TypeInfo, TypeStats, bool) {
 }
 
 // Types calls fn for up to limit types from the place where an earlier call
-
 // left off (0 at first), and returns the place to go on from, or -1 at the end.
-
 // It may call fn less often, even never, before the end. What fn is given must
-
 // not be kept.
-
 func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int {
 	for end := from + lookVisits; limit > 0 && from < min(end, len(b.types.All())); from++ {
 		if k := b.types.All()[from]; k != nil {
@@ -72,7 +63,6 @@ func (b *Broker) Types(from, limit int, fn func(t *TypeInfo, s *TypeStats)) int 
 }
 
 // following is the place to go on from in a listing of n places.
-
 func following(from, n int) int {
 	if from < n {
 		return from
@@ -81,15 +71,11 @@ func following(from, n int) int {
 }
 
 // OtherStats returns the durations of all types that are not kept, known or
-
 // forgotten.
-
 func (b *Broker) OtherStats() *TypeStats { return &b.otherStats }
 
 // Survey adds up what is spread over many places: the age of each type's oldest
-
 // queued job, the workers that serve it among other types, and its submitters.
-
 type Survey struct {
 	now int64
 	// What to go on with: a queue, a pair, a peer and one of its holdings.
@@ -109,9 +95,7 @@ type surveyed struct {
 }
 
 // Survey looks at one piece and tells whether there is more. A job that is
-
 // queued all the while is not missed, whatever happens between calls.
-
 func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 	b.now = max(b.now, now)
 	if s.of == nil {
@@ -168,7 +152,6 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 }
 
 // Complete adds to a type what the survey found.
-
 func (s *Survey) Complete(t *TypeInfo) {
 	x := s.of[t.kind]
 	t.Workers, t.Idle, t.Held, t.Submitters = t.Workers+x.workers, t.Idle+x.idle, x.held, x.submitters
@@ -178,9 +161,7 @@ func (s *Survey) Complete(t *TypeInfo) {
 }
 
 // Idle is how many workers with room serve a type, whether it has been seen yet or
-
 // not. It looks at every set of types that workers have joined.
-
 func (b *Broker) Idle(name []byte) (n int) {
 	if k := b.typesByName[string(name)]; k != nil {
 		n = b.idleHere(k)
