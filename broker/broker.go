@@ -15,7 +15,7 @@ type Broker struct {
 	cfg Config
 	now int64
 	fx  []Effect
-	// reasons are those of fx.
+	// reasons are those that fx points to.
 	reasons []Reason
 
 	seq     uint32 // the last arrival number; it wraps around
@@ -35,20 +35,20 @@ type Broker struct {
 	types       container.Slots[jobType]
 	typesByName map[string]*jobType
 	typeNames   int64 // bytes of long names of types
-	// Types that nobody uses, least recently used first: deadTypes while dead
-	// letters of them are kept, keptTypes those that are never forgotten.
+	// Types that are not in use, the one unused for longest first: deadTypes are kept as
+	// long as they have dead letters, keptTypes are never forgotten.
 	spareTypes, deadTypes, keptTypes container.Ring[jobType]
-	forgotten                        Ledger // of types known no more
+	forgotten                        Ledger // of types that were forgotten
 	otherStats                       TypeStats
 
 	pools      container.Slots[pool]
 	poolsByKey map[string]*pool
 	pairs      container.Table[pair]
-	unjudged   int    // pairings of types and pools that are to be judged
-	births     uint64 // of types and pools
-	poolBytes  int64  // what pools occupy, see pool.bytes
-	lines      uint64 // how often a worker stood in line
-	// idleTypes and idlePools are those with idle workers.
+	unpaired   int    // pairings that are not done
+	creations  uint64 // numbers types and pools as they are made
+	poolBytes  int64  // the sum of pool.bytes
+	lines      uint64 // numbers the places in lines of idle workers
+	// idleTypes and idlePools have idle workers.
 	idleTypes container.Ring[jobType]
 	idlePools container.Ring[pool]
 
@@ -58,94 +58,96 @@ type Broker struct {
 	setIndex    container.Index // by setKey, of groupSet.no + 1
 	groupsThere int
 	groupNames  int64 // bytes of names of groups
-	limits      int64 // that all groups have, as their memory has room for
+	limits      int64 // room for limits that all groups hold together
 	rules       map[string]*rule
-	likeRules   []*rule // those with a *
+	likeRules   []*rule // whose pattern has a *
 	likeIndex   ruleIndex
 	likeIndexed bool
 	ruleNo      uint64
-	revising    int    // changes of rules that not all groups follow yet
-	ruled       uint64 // numbers changes of rules
+	revising    int    // changes of rules that have not reached all groups
+	ruled       uint64 // numbers the changes of rules
 
 	queues      container.Slots[queue]
 	queuesByKey map[queueKey]*queue
 	tenants     container.Slots[tenant]
-	turns       uint64 // numbers what tenants were served
+	turns       uint64 // numbers the turns of tenants
 	pens        container.Slots[pen]
-	opened      container.Heap // groups that are open and have parked pens, by their best job
+	opened      container.Heap // open groups that still have parked pens, by their best job
 
 	holdings      container.Slots[holding]
 	holdingsByKey map[holdingKey]*holding
-	// unused are empty holdings that are kept, by when they became so; with what is
-	// around them they occupy unusedBytes.
+	// unused are empty holdings that are kept for the next job, the one unused for longest
+	// first. Together with their queues, groups and tenants they occupy unusedBytes.
 	unused      container.Ring[holding]
 	unusedBytes int64
-	unswept     int // jobs of submitters that went, which still are to be freed
+	unswept     int // jobs of lost submitters that are still to be freed
 
-	// chores are those that others wait for, and go on with every command. With ticks
-	// go on those that tell workers of lost submitters, and lazy ones, which give back
-	// memory.
-	chores, tells, lazy chores
-	settling            settling
+	// chores go on with every command, since what is handed out may depend on them.
+	// notifications (to workers, about lost submitters) and cleanups (which free memory) go
+	// on with ticks.
+	chores, notifications, cleanups chores
+	fairness                        fairnessChange
 
-	runs pastRuns // that did not end their jobs
+	runs pastRuns // runs that did not end their jobs
 
-	// place has functions that very many heaps share: each method value would be memory
-	// of its own, met by every job.
+	// place holds the callbacks that very many heaps share. A method value in each heap
+	// would cost memory that every job touches.
 	place struct{ standing, job, pair, spill, age func(ref uint32, pos int32) }
-	// heapBytes and laneBytes are what all heaps and lanes occupy.
+	// heapBytes and laneBytes are what all heaps and all lanes occupy.
 	heapBytes, laneBytes int64
 
 	peers     []peer
 	freePeers []uint32
 	gens      uint32
-	// submitters and workers count the living ones.
+	// submitters and workers count the connections.
 	submitters, workers int
 
 	timers container.Heap
 	// touched lists the types to be matched at the end of the command.
 	touched      []*jobType
 	touchedPools []*pool
-	ripe         container.Heap // types met of these, that may have jobs and workers, by their best job
-	// lapses and looks count jobs past their deadline and what cannot be handed out that
-	// this command met; unfinished: it left some to the next one.
+	contenders   container.Heap // touched types that may have both a job and a worker for it, by their best job
+	// lapses and looks count what this command met and could not hand out: jobs past their
+	// deadline, and jobs or queues that are held back. unfinished: their bound was reached,
+	// and the next command goes on.
 	lapses, looks int
 	unfinished    bool
 
 	draining bool
-	// expelling: Expel has begun, nothing is handed out any more.
+	// expelling: Expel has begun. Nothing is handed out any more.
 	expelling bool
-	drainNext uint32 // record at which Expel goes on
+	drainNext uint32 // where Expel goes on
 
 	dead deadLetters
 
-	// overdueRuns counts overdue runs, overdueBytes what they weigh.
+	// overdueRuns counts overdue runs, overdueBytes is what they weigh.
 	overdueRuns  int
 	overdueBytes int64
-	// stalled are the workers that have overdue runs, by when the first came.
+	// stalled are the workers with overdue runs, in the order in which their first one
+	// became overdue.
 	stalled container.Ring[worker]
-	// outcomes counts kept outcomes, outcomeBytes what they weigh.
+	// outcomes counts kept outcomes, outcomeBytes is what they weigh.
 	outcomes     int
 	outcomeBytes int64
 
-	// borrowed finds the runs of other brokers' jobs by worker and id.
+	// borrowed finds runs of other brokers' jobs by worker and id.
 	borrowed     container.Index
 	borrowedRuns int
 	scratch      []byte
-	// watching: movedTypes and movedPools list what moves.
+	// watching: movedTypes and movedPools list what has changed since the last Moved.
 	watching   bool
 	movedTypes []*jobType
 	movedPools []*pool
 }
 
-// peer is a slot of the table of living connections.
+// peer is an entry of the table of connections.
 type peer struct {
 	id  Peer
 	sub *submitter
 	wrk *worker
 }
 
-// New returns a core without peers and jobs.
+// New returns a core without connections and jobs.
 func New(cfg Config) *Broker {
 	if cfg.Pages == nil {
 		cfg.Pages = container.HeapPages{}
@@ -184,9 +186,9 @@ func New(cfg Config) *Broker {
 		j := b.jobs.Get(r)
 		j.slab, j.off = slab, off
 	}
-	b.place.standing, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeStanding, b.placeJob, b.placePair, b.placeSpill, b.placeAge
+	b.place.standing, b.place.job, b.place.pair, b.place.spill, b.place.age = b.placeInLine, b.placeJob, b.placePair, b.placeSpill, b.placeAge
 	b.timers = container.Heap{Place: b.placeTimer, Held: &b.heapBytes}
-	b.ripe = container.Heap{Place: b.placeRipe, Held: &b.heapBytes}
+	b.contenders = container.Heap{Place: b.placeContender, Held: &b.heapBytes}
 	b.opened = container.Heap{Place: b.placeOpened, Held: &b.heapBytes}
 	return b
 }
@@ -194,7 +196,7 @@ func New(cfg Config) *Broker {
 func (b *Broker) placeSpill(r uint32, pos int32) { b.jobs.Get(r).next = uint32(pos) }
 func (b *Broker) placeAge(r uint32, pos int32)   { b.jobs.Get(r).prev = uint32(pos) }
 
-// begin opens a command.
+// begin starts a command.
 func (b *Broker) begin(now int64) {
 	if now > b.now {
 		b.now = now
@@ -203,7 +205,7 @@ func (b *Broker) begin(now int64) {
 	b.slabs.Settle()
 }
 
-// end closes a command.
+// end finishes a command and returns its effects.
 func (b *Broker) end() []Effect {
 	if len(b.chores) > 0 {
 		b.do(&b.chores, choreSteps)
@@ -212,7 +214,7 @@ func (b *Broker) end() []Effect {
 		b.match()
 	}
 	if b.deadTypes.Len() > 0 {
-		b.yield()
+		b.makeRoomOfDead()
 	}
 	for b.unusedTypes() > b.cfg.IdleTypes && b.spareTypes.Len() > 0 {
 		b.forgetType(b.spareTypes.First())
@@ -224,7 +226,7 @@ func (b *Broker) end() []Effect {
 // Totals returns the ledger of all types.
 func (b *Broker) Totals() Ledger { return b.total }
 
-// BigBytes returns the length of all bodies kept by reference, of jobs held.
+// BigBytes returns how many bytes of bodies are held by reference.
 func (b *Broker) BigBytes() int64 { return b.bigBytes }
 
 // Peers returns how many submitters and workers are connected.

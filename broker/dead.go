@@ -165,9 +165,9 @@ func (d *deadLetters) keep(b *Broker, k *jobType, r uint32, j *job, reason Reaso
 
 // drop forgets a letter of a type.
 func (d *deadLetters) drop(b *Broker, k *jobType, l *letter) {
-	b.wake(k)
+	b.typeUsed(k)
 	k.dead.remove(l)
-	b.rest(k)
+	b.typeLeft(k)
 	d.byAge.Remove(&l.aged)
 	d.bytes -= l.weight()
 }

@@ -28,8 +28,8 @@ type group struct {
 	// place in Broker.opened while it is open and still has some, -1.
 	parked container.Heap
 	opened int32
-	// guarded are the fair types whose next job it has.
-	guarded container.Ring[jobType]
+	// watchers are the fair types whose next job it has.
+	watchers container.Ring[jobType]
 }
 
 // limit is what a rule says, for one group.
@@ -293,8 +293,8 @@ func (b *Broker) review(g *group) {
 	switch {
 	case by != nil && !g.shut:
 		g.shut = true
-		for g.guarded.Len() > 0 {
-			k := g.guarded.First()
+		for g.watchers.Len() > 0 {
+			k := g.watchers.First()
 			b.watch(k, nil)
 			b.touch(k)
 		}

@@ -61,8 +61,8 @@ type list struct {
 // held is the number of its jobs.
 func (h *holding) held() int { return h.jobs.n + h.runs.n }
 
-// own lets a job stand last in a list of its holding, disown takes it out.
-func (b *Broker) own(l *list, r uint32, j *job) {
+// linkHeld lets a job stand last in a list of its holding, disown takes it out.
+func (b *Broker) linkHeld(l *list, r uint32, j *job) {
 	j.older, j.younger = l.tail, 0
 	if l.tail != 0 {
 		b.jobs.Get(l.tail).younger = r
@@ -73,7 +73,7 @@ func (b *Broker) own(l *list, r uint32, j *job) {
 	l.n++
 }
 
-func (b *Broker) disown(l *list, j *job) {
+func (b *Broker) unlinkHeld(l *list, j *job) {
 	if j.older != 0 {
 		b.jobs.Get(j.older).younger = j.younger
 	} else {
@@ -91,8 +91,8 @@ func (b *Broker) disown(l *list, j *job) {
 // holder is who holds a job.
 func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 
-// lost: nobody waits for its jobs any more.
-func (h *holding) lost() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
+// orphaned: nobody waits for its jobs any more.
+func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
 
 // holdingFor returns the holding of a submitter, or of nobody (nil), made if need be.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
@@ -137,7 +137,7 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	h.no = b.holdings.Add(h)
 	h.queue.holdings++
 	h.kind.holdings++
-	b.wake(h.kind)
+	b.typeUsed(h.kind)
 	return h
 }
 
@@ -159,13 +159,13 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 	j.holding = to.no
 	switch n := h.counts(j.state); {
 	case n == nil:
-		b.disown(&h.runs, j)
-		b.own(&to.runs, r, j)
+		b.unlinkHeld(&h.runs, j)
+		b.linkHeld(&to.runs, r, j)
 		h.runBytes -= int64(j.weight)
 		to.runBytes += int64(j.weight)
 	default:
-		b.disown(&h.jobs, j)
-		b.own(&to.jobs, r, j)
+		b.unlinkHeld(&h.jobs, j)
+		b.linkHeld(&to.jobs, r, j)
 		*n--
 		*to.counts(j.state)++
 		if h.queue != to.queue && n == &h.queued {
@@ -223,9 +223,9 @@ func (b *Broker) emptied(h *holding) {
 			h.sub.unused++
 		}
 		b.unused.Push(&h.unused, h)
-		b.unusedBytes += h.around()
+		b.unusedBytes += h.footprint()
 		h.kind.holdings--
-		b.rest(h.kind)
+		b.typeLeft(h.kind)
 		for most := b.mostUnused(); b.unusedBytes > most; {
 			b.dropHolding(b.unused.First())
 		}
@@ -237,7 +237,7 @@ func (b *Broker) use(h *holding) {
 	if h.unused.In() {
 		b.outOfUnused(h)
 		h.kind.holdings++
-		b.wake(h.kind)
+		b.typeUsed(h.kind)
 	}
 }
 
@@ -247,7 +247,7 @@ func (b *Broker) outOfUnused(h *holding) {
 		h.sub.unused--
 	}
 	b.unused.Remove(&h.unused)
-	b.unusedBytes -= h.around()
+	b.unusedBytes -= h.footprint()
 }
 
 // mostUnused bounds unusedBytes; with a small limit on bytes to little of that.
@@ -258,8 +258,8 @@ func (b *Broker) mostUnused() int64 {
 	return unusedBytes
 }
 
-// around is what a holding occupies, with a queue, groups and a tenant of its own.
-func (h *holding) around() int64 {
+// footprint is what a holding occupies, with a queue, groups and a tenant of its own.
+func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
 	if s := h.queue.set; s != nil {
 		n += groupSetSize + int64(len(s.groups))*groupSize + 2*s.bytes
@@ -273,7 +273,7 @@ func (b *Broker) dropHolding(h *holding) {
 		b.outOfUnused(h)
 	} else {
 		h.kind.holdings--
-		b.rest(h.kind)
+		b.typeLeft(h.kind)
 	}
 	if !h.dead && (h.sub != nil || !h.keep) {
 		b.unlist(h)
@@ -302,9 +302,9 @@ func (b *Broker) unlist(h *holding) {
 	}
 }
 
-// lose lets a holding be without its submitter: what waited is discarded, what runs
+// orphan lets a holding be without its submitter: what waited is discarded, what runs
 // is unwanted; kept jobs go on.
-func (b *Broker) lose(h *holding) {
+func (b *Broker) orphan(h *holding) {
 	b.unlist(h)
 	h.sub = nil
 	switch {
@@ -329,17 +329,17 @@ func (b *Broker) lose(h *holding) {
 	h.dead = true
 	b.unswept += waiting
 	if waiting > 0 {
-		b.lazy.add(sweeping{h})
+		b.cleanups.add(sweeping{h})
 	}
 	if h.runs.n > 0 {
-		b.tells.add(telling{h})
+		b.notifications.add(notifying{h})
 	}
 }
 
 // unbind lets a kept holding be without its submitter if that has gone.
 func (b *Broker) unbind(h *holding) {
 	if h.keep && h.sub != nil && h.sub.gone {
-		b.lose(h)
+		b.orphan(h)
 	}
 }
 
@@ -348,25 +348,25 @@ type leaving struct{ sub *submitter }
 
 func (c leaving) step(b *Broker) (cost int, done bool) {
 	if n := len(c.sub.holdings); n > 0 {
-		b.lose(c.sub.holdings[n-1])
+		b.orphan(c.sub.holdings[n-1])
 	}
 	return 1, len(c.sub.holdings) == 0
 }
 
-// telling tells workers that nobody waits for the runs of a dead holding.
-type telling struct{ of *holding }
+// notifying tells workers that nobody waits for the runs of a dead holding.
+type notifying struct{ of *holding }
 
-func (c telling) step(b *Broker) (cost int, done bool) {
+func (c notifying) step(b *Broker) (cost int, done bool) {
 	l := &c.of.runs
 	r := l.head
-	if r == 0 || b.jobs.Get(r).flags&flagTold != 0 {
+	if r == 0 || b.jobs.Get(r).flags&flagNotified != 0 {
 		return 1, true
 	}
 	j := b.jobs.Get(r)
-	b.notice(r, j)
-	j.flags |= flagTold
-	b.disown(l, j)
-	b.own(l, r, j)
+	b.notifyUnwanted(r, j)
+	j.flags |= flagNotified
+	b.unlinkHeld(l, j)
+	b.linkHeld(l, r, j)
 	return 1, false
 }
 
@@ -388,7 +388,7 @@ func (b *Broker) sweep(h *holding, r uint32, j *job) {
 		b.rank(h.queue)
 	}
 	b.unswept--
-	b.disown(&h.jobs, j)
+	b.unlinkHeld(&h.jobs, j)
 	b.free(r, j)
 	b.emptied(h)
 }

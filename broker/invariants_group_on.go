@@ -57,8 +57,8 @@ func (v *census) groups() {
 		v.heap("parked", &g.parked, v.position)
 		must((g.opened >= 0) == (!g.shut && g.parked.Len() > 0), "group %q: shut %v, %d queues parked, place %d", g.name, g.shut, g.parked.Len(), g.opened)
 		must(g.opened < 0 || g.parked.Top().Level(b.opened.At(int(g.opened))), "group %q stands by another job than its best", g.name)
-		g.guarded.Each(func(k *jobType) {
-			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is guarded by a type that watches others", g.name)
+		g.watchers.Each(func(k *jobType) {
+			must(k.watched != nil && slices.Contains(k.watched.groups, g), "group %q is watched by a type that watches others", g.name)
 		})
 	}
 	v.heap("opened", &b.opened, func(no uint32) int32 { return b.groups.At(no).opened })

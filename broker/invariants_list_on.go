@@ -19,8 +19,8 @@ func (v *census) queue(q *queue) {
 		for r := l.head; r != 0; {
 			j := b.jobs.Get(r)
 			must(j.state == stQueued && j.prio == l.prio && b.holder(j).queue == q, "a lane holds what is not its")
-			must(j.prev == prev && (prev == 0 || last.Before(ptr(j.standing(r)))), "a lane is out of order")
-			prev, last = r, j.standing(r)
+			must(j.prev == prev && (prev == 0 || last.Before(ptr(j.orderKey(r)))), "a lane is out of order")
+			prev, last = r, j.orderKey(r)
 			r = j.next
 			n++
 		}

@@ -24,10 +24,10 @@ func (v *census) kinds() {
 		must(k.bytes == v.bytes[k], "type %q counts %d bytes, has %d", k.name, k.bytes, v.bytes[k])
 		v.heap("line", &k.line, v.position)
 		must(k.line.Len() == 0 || k.idle.Len() == 0 || v.blocked(k), "type %q has %d queues ready and %d workers idle", k.name, k.line.Len(), k.idle.Len())
-		must(k.resting.In() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.resting.In(), k.inUse())
-		if k.resting.In() && k.dead.n == 0 {
+		must(k.unusedLink.In() == !k.inUse(), "type %q: resting %v, in use %v", k.name, k.unusedLink.In(), k.inUse())
+		if k.unusedLink.In() && k.dead.n == 0 {
 			spare++
-		} else if k.resting.In() {
+		} else if k.unusedLink.In() {
 			dead++
 		}
 		n := 0
@@ -103,7 +103,7 @@ func (v *census) pools() {
 			prev, r = r, x.poolNext
 		}
 		must(count == p.n, "a pool counts %d pairs, has %d", p.n, count)
-		if b.unjudged == 0 {
+		if b.unpaired == 0 {
 			for _, k := range b.types.All() {
 				if k != nil && p.set.serves(k.name) {
 					count--
@@ -136,7 +136,7 @@ func (v *census) best(k *jobType) (best container.Entry, known bool) {
 			continue
 		}
 		x := b.best(q)
-		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.Get(x.Ref)).lost() {
+		if q.parked && (q.tenant != nil || !q.pen.open) || b.holder(b.jobs.Get(x.Ref)).orphaned() {
 			return container.Entry{}, false
 		}
 		at := x
@@ -163,7 +163,7 @@ func (v *census) blocked(k *jobType) bool {
 // queues proves that queues and tenants are counted, and stand where they belong.
 func (v *census) queues() {
 	b := v.b
-	lanes, heaps := int64(0), b.timers.Room()+b.ripe.Room()+b.opened.Room()
+	lanes, heaps := int64(0), b.timers.Room()+b.contenders.Room()+b.opened.Room()
 	for _, p := range b.pools.All() {
 		if p != nil {
 			heaps += p.ready.Room()
@@ -177,7 +177,7 @@ func (v *census) queues() {
 	for _, k := range b.types.All() {
 		if k != nil {
 			heaps += k.line.Room() + k.pools.Room()
-			must(k.ripe < 0 || b.unfinished, "type %q is still ripe", k.name)
+			must(k.contender < 0 || b.unfinished, "type %q is still a contender", k.name)
 		}
 	}
 	type sum struct{ holdings, jobs, waiting int }
@@ -210,7 +210,7 @@ func (v *census) queues() {
 			found = q.kind.plain
 		}
 		must(found == q && q.holdings == x.holdings && x.holdings > 0 && q.jobs == x.jobs && q.n == x.waiting, "a queue of type %q counts %d holdings, %d and %d jobs; has %+v, or is not found", q.kind.name, q.holdings, q.jobs, q.n, *x)
-		must(b.settling.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
+		must(b.fairness.active || (q.tenant != nil) == q.kind.fair, "type %q is fair: %v, and a queue has a tenant: %v", q.kind.name, q.kind.fair, q.tenant != nil)
 		lanes += int64(cap(q.lanes)) * laneSize
 		if out := q.out; out != nil {
 			lanes += outOfOrderSize
@@ -218,7 +218,7 @@ func (v *census) queues() {
 		}
 		must((q.pos >= 0) == (q.n > 0) && (q.n > 0 || !q.parked) && (!q.parked || q.pen != nil), "a queue with %d jobs stands at %d", q.n, q.pos)
 		if q.n > 0 {
-			x, y := b.best(q), q.stands().At(int(q.pos))
+			x, y := b.best(q), q.heap().At(int(q.pos))
 			must(y.Ref == q.no && (x.Level(y) || q.inTurn() && y.A == x.A && y.B <= q.tenant.served), "a queue stands by another job than its best")
 			must(!q.inTurn() || q.pen.jobs.At(int(q.job)).Level(&x), "a queue waits for its turn by another job than its best")
 		}
@@ -281,7 +281,7 @@ func (v *census) holdings() {
 		if h.unused.In() {
 			must(h.held() == 0 && !h.dead, "an unused holding of type %q has jobs", h.kind.name)
 			unused[h.kind]++
-			unusedBytes += h.around()
+			unusedBytes += h.footprint()
 		} else {
 			used[h.kind]++
 		}

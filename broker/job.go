@@ -5,92 +5,93 @@ import (
 	"unsafe"
 )
 
-// state is where a job stands in its life.
+// state is the stage of a job's life.
 type state uint8
 
 const (
-	// stFree is a record that nobody uses.
+	// stFree: the record is not in use.
 	stFree state = iota
-	// stDelayed waits for its delay or backoff.
+	// stDelayed: it waits for its delay or backoff.
 	stDelayed
-	// stQueued stands in a lane of its queue.
+	// stQueued: it is ready, in a lane of its queue.
 	stQueued
-	// stSpilled stands in the keyed heap of its queue.
+	// stSpilled: it is ready, in the heaps of its queue.
 	stSpilled
-	// stRunning is out at a worker.
+	// stRunning: it is out at a worker.
 	stRunning
-	// stOverdue is no job but what is left of one at a worker that let its
-	// timeout pass: it holds a place of that worker until it is answered.
+	// stOverdue: what is left of a run whose timeout has passed. It is no job any more, but
+	// takes a place of its worker until the worker answers.
 	stOverdue
-	// stEnded is a kept outcome.
+	// stEnded: the outcome of a kept job.
 	stEnded
 )
 
 const (
 	flagDetached = 1 << iota
 	flagProgress
-	// flagUnwanted: cancelled while it runs.
+	// flagUnwanted: it was cancelled while it runs.
 	flagUnwanted
 	// flagBig: the body is in Broker.big.
 	flagBig
-	// flagHeld: the id index names this record.
+	// flagHeld: the index has its id.
 	flagHeld
-	// flagTold: its submitter went while it runs, and its worker was told.
-	flagTold
-	// flagRevoked: unwanted on an operator's word, and kept: that it was cancelled
-	// is still to be told.
+	// flagNotified: its submitter was lost while it runs, and its worker was told so.
+	flagNotified
+	// flagRevoked: an operator cancelled it while it runs, and it is kept: the outcome still
+	// has to say so.
 	flagRevoked
-	// flagBorrowed: another broker's, which runs here.
+	// flagBorrowed: it is another broker's job, which runs here.
 	flagBorrowed
 )
 
-// bigBody is the length from which a body is kept outside the slabs, in memory of its
-// own: it would leave too much of them unused.
+// bigBody is the length from which a body has memory of its own. In a slab it would leave
+// too much room unused.
 const bigBody = 128 << 10
 
-// maxRetries is the most that a record can count: one run more must fit too.
+// maxRetries is the largest count that fits in a record together with the first run.
 const maxRetries = math.MaxUint16 - 1
 
-// job is one job's record. It holds no pointers: two million of them must cost
-// the garbage collector nothing.
+// job is the record of a job. It has no pointers, so that two million of them cost the
+// garbage collector nothing.
 type job struct {
 	prio int64
-	// at is when it was submitted, or is to be taken as submitted. It is kept for
-	// life: a job that comes back stands where its submission put it.
+	// at is when it was submitted, moved back by the age that its submitter gave. It never
+	// changes: a job that returns to its queue gets its old place.
 	at int64
-	// since is when it began to be delayed, to be ready or to run.
+	// since is when its present state began.
 	since     int64
-	slab, off uint32 // where id and body lie
-	// weight is what it counts against limits on bytes: a body kept by reference
-	// weighs what it keeps from being freed.
+	slab, off uint32 // where its id, headers and body are
+	// weight is what it counts against limits on bytes. A body held by reference counts with
+	// its capacity.
 	weight   uint32
-	seq      uint32 // arrival number, orders jobs of the same time
+	seq      uint32 // number of arrival, which orders jobs of the same time
 	idLen    uint16
-	headLen  uint16 // of headers, between id and body; 0 none
-	releases uint16 // times given back
-	attempts uint16 // times handed out
-	retries  uint16 // runs allowed after the first one
+	headLen  uint16 // length of the headers, between id and body
+	releases uint16 // how often it was given back
+	attempts uint16 // how often it was handed out
+	retries  uint16 // how many runs may follow the first one
 	state    state
 	flags    uint8
 	holding  uint32
-	worker   uint32 // slot of the worker, while out
-	// next and prev link a lane, or what is out at a worker; for a spilled job they
-	// are its positions in the two heaps.
+	worker   uint32 // slot of its worker while it runs
+	// next and prev link a lane, or the list of what is out at a worker. For a spilled job
+	// they are its positions in the two heaps.
 	next, prev uint32
 	// older and younger link the jobs of a holding.
 	older, younger uint32
-	timing         uint32 // record in Broker.timings, 0 if none
+	timing         uint32 // record in Broker.timings, 0 for none
 }
 
-// timing holds what only jobs with a deadline of some kind need.
+// timing is what only jobs with times of some kind need. Durations and times are in
+// nanoseconds.
 type timing struct {
-	delay   int64 // until when it is delayed, absolute
-	timeout int64 // of one run
+	delay   int64 // when its delay or backoff ends
+	timeout int64 // of each run
 	backoff int64
-	expires int64 // deadline, absolute; 0 none
-	keep    int64 // how long the outcome is kept; 0 not
+	expires int64 // its deadline, 0 for none
+	keep    int64 // how long its outcome is kept, 0 for not at all
 	job     uint32
-	pos     int32 // in Broker.timers; -1 when no timer runs
+	pos     int32 // position in Broker.timers, -1 without a timer
 	code    Code  // of a kept outcome; 0 for an answer
 	why     Why   // of a kept outcome
 }
@@ -115,7 +116,7 @@ func (b *Broker) headers(j *job) []byte {
 	return b.slabs.Bytes(j.slab, j.off+uint32(j.idLen), uint32(j.headLen))
 }
 
-// store keeps id, headers and body for record r.
+// store copies id and headers, and the body if it is small, into the slabs for record r.
 func (b *Broker) store(r uint32, j *job, id, headers, body []byte, kept bool) {
 	j.idLen, j.headLen = uint16(len(id)), uint16(len(headers))
 	j.weight = uint32(len(id) + len(headers) + len(body) + JobOverhead)
@@ -180,10 +181,10 @@ func (b *Broker) find(hash uint64, id []byte) uint32 {
 // abandoned: it waited when its submitter went. It has ended; only its memory
 // is still to be swept.
 func (b *Broker) abandoned(j *job) bool {
-	return j.state <= stSpilled && b.holder(j).lost()
+	return j.state <= stSpilled && b.holder(j).orphaned()
 }
 
 // unwanted: it runs, but nobody waits for it.
 func (b *Broker) unwanted(j *job) bool {
-	return j.flags&flagUnwanted != 0 || b.holder(j).lost()
+	return j.flags&flagUnwanted != 0 || b.holder(j).orphaned()
 }

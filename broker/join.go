@@ -46,7 +46,7 @@ func (b *Broker) Join(now int64, p Peer, q *Joining) []Effect {
 	if w.pool = set; set == nil {
 		w.kind = b.typeNamed(q.Type)
 		w.kind.workers++
-		b.wake(w.kind)
+		b.typeUsed(w.kind)
 	}
 	w.room = max(1, q.Prefetch)
 	w.named = w.named || q.Prefetch > 0
@@ -65,7 +65,7 @@ func (b *Broker) unjoin(w *worker) {
 		if w.borrows {
 			k.borrowers--
 		}
-		b.rest(k)
+		b.typeLeft(k)
 	}
 	if p := w.pool; p != nil {
 		if p.workers--; p.workers == 0 {

@@ -38,7 +38,7 @@ func (b *Broker) conclude(r uint32, j *job, l *last, ofType, ofAll *uint64) {
 	b.account(h, j, -1)
 	b.replace(r, j, l)
 	j.state, j.since = stEnded, b.now
-	b.own(&h.jobs, r, j)
+	b.linkHeld(&h.jobs, r, j)
 	b.account(h, j, +1)
 	h.ended++
 	h.kind.outcomes++
@@ -118,7 +118,7 @@ func (b *Broker) forgetOutcome(r uint32, j *job) {
 	b.outcomes--
 	b.outcomeBytes -= int64(j.weight)
 	b.account(h, j, -1)
-	b.disown(&h.jobs, j)
+	b.unlinkHeld(&h.jobs, j)
 	b.free(r, j)
 	b.emptied(h)
 }

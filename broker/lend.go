@@ -30,7 +30,7 @@ func (b *Broker) AddBorrower(now int64, typ []byte, name string) (Peer, []Effect
 	k := b.typeNamed(typ)
 	k.workers++
 	k.borrowers++
-	b.wake(k)
+	b.typeUsed(k)
 	b.peers[p.Slot()].wrk = &worker{id: p, kind: k, since: b.now, credit: math.MaxInt64, named: true, notices: true, headers: true, borrows: true, name: name}
 	return p, b.end()
 }
@@ -133,7 +133,7 @@ func (b *Broker) Loan(run uint64) Loan {
 func (b *Broker) Unwant(now int64, p Peer, run uint64, overdue bool) []Effect {
 	b.begin(now)
 	if r, j := b.borrowedRun(p, run); r != 0 {
-		b.notice(r, j)
+		b.notifyUnwanted(r, j)
 		if j.flags |= flagUnwanted; overdue {
 			b.overdue(r, j)
 		}
@@ -288,7 +288,7 @@ func (b *Broker) Supply(typ []byte, most func(set uint32) int, add func(Supply) 
 // Served tells whether workers here serve a type, or it is not known yet.
 func (b *Broker) Served(typ []byte) bool {
 	k := b.typesByName[string(typ)]
-	return b.unjudged > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
+	return b.unpaired > 0 || k != nil && (k.pairs != 0 || k.workers > k.borrowers)
 }
 
 // places is how many jobs, up to most, the workers in a line have room for that do

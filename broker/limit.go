@@ -104,7 +104,7 @@ func (b *Broker) Pause(now int64, name []byte, pause bool) ([]Effect, *BadSettin
 		return b.end(), &BadSetting{Type: name, Reason: b.manyTypes()}
 	}
 	k := b.typeNamed(name)
-	b.wake(k)
+	b.typeUsed(k)
 	k.paused = pause
 	b.touch(k)
 	return b.end(), nil

@@ -26,7 +26,7 @@ const (
 	refMarks  = refTenant | refPen
 )
 
-func (b *Broker) placeStanding(ref uint32, pos int32) {
+func (b *Broker) placeInLine(ref uint32, pos int32) {
 	switch no := ref &^ refMarks; ref & refMarks {
 	case refTenant:
 		b.tenants.At(no).pos = pos
@@ -39,8 +39,8 @@ func (b *Broker) placeStanding(ref uint32, pos int32) {
 
 func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
 
-// stands is the heap in which a queue stands.
-func (q *queue) stands() *container.Heap {
+// heap is the heap in which a queue heap.
+func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
 		return &q.pen.queues
@@ -74,14 +74,14 @@ func (b *Broker) rank(q *queue) {
 		moved = q.pen.jobs.Put(q.job, x)
 		x.B, x.C = q.tenant.served, 0
 	}
-	if q.stands().Put(q.pos, x) || moved {
+	if q.heap().Put(q.pos, x) || moved {
 		b.ranked(q)
 	}
 }
 
 // unrank lets a queue stand nowhere.
 func (b *Broker) unrank(q *queue) {
-	q.stands().Remove(q.pos)
+	q.heap().Remove(q.pos)
 	q.pos = -1
 	if q.inTurn() {
 		q.pen.jobs.Remove(q.job)
@@ -91,8 +91,8 @@ func (b *Broker) unrank(q *queue) {
 	q.parked = false
 }
 
-// restand lets a queue with ready jobs stand where it belongs now.
-func (b *Broker) restand(q *queue) {
+// rerank lets a queue with ready jobs stand where it belongs now.
+func (b *Broker) rerank(q *queue) {
 	b.unrank(q)
 	b.rank(q)
 }
@@ -121,8 +121,8 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 // lookSteps bounds how many jobs and queues one command meets that cannot be handed out.
 const lookSteps = 1024
 
-// look counts a look; false says that this command has none left.
-func (b *Broker) look() bool {
+// mayLook counts a mayLook; false says that this command has none left.
+func (b *Broker) mayLook() bool {
 	b.unfinished = b.unfinished || b.looks == lookSteps
 	if !b.unfinished {
 		b.looks++
@@ -134,9 +134,9 @@ func (b *Broker) look() bool {
 // or all are held back. Jobs that nobody waits for go on the way.
 func (b *Broker) front(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
-		b.bringIn(k)
+		b.openPens(k)
 	}
-	for more := !b.unfinished; more && k.line.Len() > 0; more = b.look() {
+	for more := !b.unfinished; more && k.line.Len() > 0; more = b.mayLook() {
 		ref := k.line.Top().Ref
 		switch no := ref &^ refMarks; ref & refMarks {
 		case refTenant:
@@ -144,11 +144,11 @@ func (b *Broker) front(k *jobType) *queue {
 		case refPen:
 			p := b.pens.At(no)
 			if p.group.shut {
-				b.setPen(p, false)
+				b.movePen(p, false)
 				continue
 			}
 			if ref = p.queues.Top().Ref; b.queues.At(ref).tenant != nil {
-				b.letOut(p)
+				b.unparkTenant(p)
 				continue
 			}
 		}
@@ -158,7 +158,7 @@ func (b *Broker) front(k *jobType) *queue {
 				b.catchUp(s)
 			}
 			if s.shutGroup() != nil {
-				b.restand(q)
+				b.rerank(q)
 				continue
 			}
 		}
@@ -166,7 +166,7 @@ func (b *Broker) front(k *jobType) *queue {
 		j := b.jobs.Get(r)
 		h := b.holder(j)
 		if h.sub != nil && h.sub.gone {
-			b.lose(h)
+			b.orphan(h)
 		}
 		if h.dead {
 			b.skip(q, h, r, j)
@@ -180,9 +180,9 @@ func (b *Broker) front(k *jobType) *queue {
 	return nil
 }
 
-// guard lets a fair type be looked at again when a group of its next job shuts: the
+// watcher lets a fair type be looked at again when a group of its next job shuts: the
 // one whose turn is then next may have an older job.
-type guard struct {
+type watcher struct {
 	group *group
 	link  container.Link[jobType] // in group.guarded
 }
@@ -192,17 +192,17 @@ func (b *Broker) watch(k *jobType, set *groupSet) {
 	if k.watched == set {
 		return
 	}
-	for i := range k.guards {
-		x := &k.guards[i]
-		x.group.guarded.Remove(&x.link)
+	for i := range k.watchers {
+		x := &k.watchers[i]
+		x.group.watchers.Remove(&x.link)
 	}
-	k.watched, k.guards = nil, k.guards[:0]
+	k.watched, k.watchers = nil, k.watchers[:0]
 	if set == nil || len(b.poolsByKey)+len(b.rules) == 0 {
 		return
 	}
-	k.watched, k.guards = set, slices.Grow(k.guards, len(set.groups))[:len(set.groups)]
+	k.watched, k.watchers = set, slices.Grow(k.watchers, len(set.groups))[:len(set.groups)]
 	for i, g := range set.groups {
-		k.guards[i] = guard{group: g}
-		g.guarded.Push(&k.guards[i].link, k)
+		k.watchers[i] = watcher{group: g}
+		g.watchers.Push(&k.watchers[i].link, k)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // room that serves it: the best job first, to the worker that is idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
-	if len(b.poolsByKey)+len(b.rules)+b.ripe.Len()+b.opened.Len() > 0 {
+	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
 		b.unfinished = !b.matchAmong()
 	} else {
 		b.unfinished = !b.matchTypes()
@@ -44,7 +44,7 @@ func (b *Broker) matchTypes() bool {
 			return false
 		}
 		k.touched = false
-		b.rest(k)
+		b.typeLeft(k)
 	}
 	b.touched = b.touched[:0]
 	return true
@@ -54,7 +54,7 @@ func (b *Broker) matchTypes() bool {
 // serve several or by groups.
 func (b *Broker) matchAmong() bool {
 	for {
-		if !b.ripen() {
+		if !b.rankTouched() {
 			return false
 		}
 		var q *queue
@@ -72,7 +72,7 @@ func (b *Broker) matchAmong() bool {
 				}
 			}
 		}
-		if o, x, by := b.ripest(); o != nil {
+		if o, x, by := b.bestContender(); o != nil {
 			consider(o, x, by)
 		}
 		switch {
@@ -81,7 +81,7 @@ func (b *Broker) matchAmong() bool {
 		case len(b.touched) > 0:
 			// Something has moved on the way.
 		case b.opened.Len() > 0 && b.idleTypes.Len()+b.idlePools.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
-			if !b.look() {
+			if !b.mayLook() {
 				return false
 			}
 			b.admitBest()
@@ -98,9 +98,9 @@ func (b *Broker) matchAmong() bool {
 	}
 }
 
-// ripen lets the types touched that may have both a job and a worker for it stand
+// rankTouched lets the types touched that may have both a job and a worker for it stand
 // by their best job. It returns false when it left some to the next command.
-func (b *Broker) ripen() bool {
+func (b *Broker) rankTouched() bool {
 	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
 		k := b.touched[n]
 		q := b.runnable(k)
@@ -113,24 +113,24 @@ func (b *Broker) ripen() bool {
 			at := b.best(q)
 			b.correct(k, at)
 			at.Ref = k.no
-			if k.ripe >= 0 {
-				b.ripe.Fix(k.ripe, at)
+			if k.contender >= 0 {
+				b.contenders.Fix(k.contender, at)
 			} else if k.idle.Len()+k.pools.Len() > 0 {
-				b.ripe.Push(at)
+				b.contenders.Push(at)
 			}
 		}
-		b.rest(k)
+		b.typeLeft(k)
 	}
 	return true
 }
 
-func (b *Broker) placeRipe(no uint32, pos int32) { b.types.At(no).ripe = pos }
+func (b *Broker) placeContender(no uint32, pos int32) { b.types.At(no).contender = pos }
 
-// ripest returns, of the types that stand by their best job, the first with a worker
+// bestContender returns, of the types that stand by their best job, the first with a worker
 // for it: the queue, the job's key and the worker; nil if there is none.
-func (b *Broker) ripest() (*queue, container.Entry, *worker) {
-	for b.ripe.Len() > 0 {
-		k := b.types.At(b.ripe.Top().Ref)
+func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
+	for b.contenders.Len() > 0 {
+		k := b.types.At(b.contenders.Top().Ref)
 		q := b.runnable(k)
 		if b.unfinished {
 			break
@@ -142,14 +142,14 @@ func (b *Broker) ripest() (*queue, container.Entry, *worker) {
 			w = b.idlest(k, at)
 		}
 		if w == nil {
-			b.ripe.Remove(0)
-			k.ripe = -1
-			b.rest(k)
-		} else if at.Level(b.ripe.Top()) {
+			b.contenders.Remove(0)
+			k.contender = -1
+			b.typeLeft(k)
+		} else if at.Level(b.contenders.Top()) {
 			return q, at, w
 		} else {
 			at.Ref = k.no
-			b.ripe.Fix(0, at)
+			b.contenders.Fix(0, at)
 		}
 	}
 	return nil, container.Entry{}, nil

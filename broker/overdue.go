@@ -1,7 +1,7 @@
 package broker
 
 func (b *Broker) dropOverdue(w *worker, r uint32, j *job) {
-	b.takeBack(w, j)
+	b.unlinkOut(w, j)
 	if w.overdue--; w.overdue == 0 {
 		b.stalled.Remove(&w.stalled)
 	}
@@ -18,7 +18,7 @@ func (b *Broker) overdue(r uint32, j *job) {
 	k := h.kind
 	unwanted := b.unwanted(j)
 	if !b.tellBorrower(OpOverdue, r, j) && !unwanted {
-		b.notice(r, j)
+		b.notifyUnwanted(r, j)
 	}
 	b.leaveOverdue(w, b.id(j))
 	b.stopRun(w, h, r, j)
@@ -59,7 +59,7 @@ func (b *Broker) leaveOverdue(w *worker, id []byte) {
 	r, j := b.jobs.Take()
 	j.state, j.worker = stOverdue, w.id.Slot()
 	b.store(r, j, id, nil, nil, false)
-	b.takeOut(w, r, j)
+	b.linkOut(w, r, j)
 	b.overdueRuns++
 	b.overdueBytes += int64(j.weight)
 	if w.overdue++; w.overdue == 1 {

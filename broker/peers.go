@@ -183,11 +183,11 @@ func (b *Broker) dropSubmitter(s *submitter) {
 	s.gone = true
 	b.chores.add(leaving{s})
 	b.do(&b.chores, choreSteps)
-	b.do(&b.tells, tickSteps)
+	b.do(&b.notifications, tickSteps)
 }
 
-// notice tells the worker of a run that nobody waits for it any more.
-func (b *Broker) notice(r uint32, j *job) {
+// notifyUnwanted tells the worker of a run that nobody waits for it any more.
+func (b *Broker) notifyUnwanted(r uint32, j *job) {
 	if j.flags&flagUnwanted != 0 {
 		return
 	}

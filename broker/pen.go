@@ -77,8 +77,8 @@ func (b *Broker) rankPen(p *pen) {
 	b.rankOpen(p.group)
 }
 
-// setPen lets a pen stand in the line of its type, or parked.
-func (b *Broker) setPen(p *pen, open bool) {
+// movePen lets a pen stand in the line of its type, or parked.
+func (b *Broker) movePen(p *pen, open bool) {
 	h := &p.group.parked
 	if p.open {
 		h = &p.kind.line
@@ -91,21 +91,21 @@ func (b *Broker) setPen(p *pen, open bool) {
 	b.rankPen(p)
 }
 
-// bringIn opens all pens of a fair type whose groups are open: they may have the tenant
+// openPens opens all pens of a fair type whose groups are open: they may have the tenant
 // whose turn is next.
-func (b *Broker) bringIn(k *jobType) {
+func (b *Broker) openPens(k *jobType) {
 	if k.parked.Len() < b.opened.Len() {
 		for p := k.parked.First(); p != nil; {
 			q := p
 			if p = p.parked.Next(); !q.group.shut {
-				b.setPen(q, true)
+				b.movePen(q, true)
 			}
 		}
 		return
 	}
 	for i := 0; i < b.opened.Len(); i++ {
 		if p := k.pens[b.groups.At(b.opened.At(i).Ref)]; p != nil && p.parked.In() {
-			b.setPen(p, true)
+			b.movePen(p, true)
 			i = -1 // the heap may have changed
 		}
 	}
@@ -125,16 +125,16 @@ func (b *Broker) rankOpen(g *group) {
 
 func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = pos }
 
-// letOut lets the tenant whose turn is next in a pen, which is open, have its queues
+// unparkTenant lets the tenant whose turn is next in a pen, which is open, have its queues
 // there stand in its line.
-func (b *Broker) letOut(p *pen) {
+func (b *Broker) unparkTenant(p *pen) {
 	q := b.queues.At(p.queues.Top().Ref)
 	if p.queues.Top().B != q.tenant.served { // since it has stood here
 		b.rank(q)
 		return
 	}
 	for t := q.tenant; q.tenant == t; q = b.queues.At(p.queues.Top().Ref) {
-		if b.restand(q); p.queues.Len() == 0 {
+		if b.rerank(q); p.queues.Len() == 0 {
 			return
 		}
 	}
@@ -145,6 +145,6 @@ func (b *Broker) letOut(p *pen) {
 func (b *Broker) admitBest() {
 	g := b.groups.At(b.opened.Top().Ref)
 	p := b.pens.At(g.parked.Top().Ref &^ refPen)
-	b.setPen(p, true)
+	b.movePen(p, true)
 	b.touch(p.kind)
 }

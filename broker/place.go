@@ -34,7 +34,7 @@ func (b *Broker) Place(id []byte, p *Place) (more bool) {
 		return false
 	}
 	mine := b.holder(j).queue
-	me := j.standing(r)
+	me := j.orderKey(r)
 	held := mine.heldBy()
 	p.more = p.more || held != nil
 	for n := 0; n < lookVisits && p.next < len(b.queues.All()); n++ {
@@ -86,7 +86,7 @@ func (b *Broker) sweepAll() bool {
 	if b.unswept == 0 {
 		return false
 	}
-	b.do(&b.lazy, lookVisits)
+	b.do(&b.cleanups, lookVisits)
 	return true
 }
 
@@ -111,7 +111,7 @@ func (b *Broker) countAhead(q *queue, me *container.Entry, j *job, p *Place) (wh
 		}
 		for ; r != 0; n++ {
 			o := b.jobs.Get(r)
-			x := o.standing(r)
+			x := o.orderKey(r)
 			if !x.Before(me) {
 				break
 			}
@@ -140,5 +140,5 @@ func (b *Broker) lastAhead(p *Place) (*job, bool) {
 		return nil, false
 	}
 	o := b.jobs.Get(p.last.Ref)
-	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.standing(p.last.Ref) == p.last
+	return o, o.state == stQueued && int(b.holder(o).queue.no) == p.next && o.orderKey(p.last.Ref) == p.last
 }

@@ -21,8 +21,8 @@ import (
 // logarithm of what is ready, however many types and pools there are.
 type pool struct {
 	no uint32
-	// born orders types and pools by when they came to be.
-	born    uint64
+	// created orders types and pools by when they came to be.
+	created uint64
 	key     string
 	set     *set
 	workers int
@@ -130,9 +130,9 @@ func (q *Joining) key() (text string, size int64) {
 	return string(key), size + poolSize + int64(len(key))
 }
 
-// judgement is a new type, to be judged by all older pools, or a new pool, to
+// pairing is a new type, to be judged by all older pools, or a new pool, to
 // judge all older types.
-type judgement struct {
+type pairing struct {
 	kind *jobType
 	pool *pool
 	// next is the place of the pool or type to go on with, pattern that of its
@@ -141,14 +141,14 @@ type judgement struct {
 	fits          bool
 }
 
-// judge begins a judgement.
-func (b *Broker) judge(g *judgement) {
-	b.unjudged++
+// startPairing begins a judgement.
+func (b *Broker) startPairing(g *pairing) {
+	b.unpaired++
 	b.chores.add(g)
 }
 
 // step judges one type by one pool. Meanwhile those workers get jobs of fewer types.
-func (g *judgement) step(b *Broker) (cost int, done bool) {
+func (g *pairing) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
 	switch {
 	case p != nil && p.workers > 0 && g.next < len(b.types.All()):
@@ -156,10 +156,10 @@ func (g *judgement) step(b *Broker) (cost int, done bool) {
 	case k != nil && b.types.Has(k.no, k) && g.next < len(b.pools.All()):
 		p = b.pools.All()[g.next]
 	default:
-		b.unjudged--
+		b.unpaired--
 		return 1, true
 	}
-	if k == nil || p == nil || k.born > p.born == (g.pool != nil) || p.set.names[string(k.name)] {
+	if k == nil || p == nil || k.created > p.created == (g.pool != nil) || p.set.names[string(k.name)] {
 		g.next++
 		return 1, false
 	}
@@ -174,7 +174,7 @@ func (g *judgement) step(b *Broker) (cost int, done bool) {
 }
 
 // try tries the patterns of s on a type, as many as steps allow.
-func (g *judgement) try(s *set, name []byte, steps *int) (done, serves bool) {
+func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
 	for ; g.pattern < len(s.like)+len(s.notLike); g.pattern++ {
 		if *steps <= 0 {
@@ -205,7 +205,7 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	s := newSet(key, q.Allows)
 	fresh := 0
 	for name := range s.names {
-		if k := b.typesByName[name]; (k == nil || k.resting.In()) && s.serves([]byte(name)) {
+		if k := b.typesByName[name]; (k == nil || k.unusedLink.In()) && s.serves([]byte(name)) {
 			fresh++
 		}
 	}
@@ -220,15 +220,15 @@ func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	p.ready = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
 	p.no = b.pools.Add(p)
 	b.poolsByKey[key] = p
-	b.births++
-	p.born = b.births
+	b.creations++
+	p.created = b.creations
 	for _, name := range s.types {
 		if s.names[string(name)] && s.serves(name) {
 			b.pairUp(b.typeNamed(name), p, true)
 		}
 	}
 	if len(s.like) > 0 {
-		b.judge(&judgement{pool: p})
+		b.startPairing(&pairing{pool: p})
 	}
 	return p, Reason{}
 }
@@ -259,7 +259,7 @@ func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	p.n++
 	if named {
 		k.named++
-		b.wake(k)
+		b.typeUsed(k)
 	}
 	k.pools.Push(container.Entry{Ref: r})
 	b.touch(k)
@@ -292,7 +292,7 @@ func (b *Broker) part(r uint32) {
 	}
 	if x.named {
 		k.named--
-		b.rest(k)
+		b.typeLeft(k)
 	}
 	p.n--
 	b.pairs.Put(r)
@@ -313,8 +313,8 @@ func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
 		case o == nil:
 			k.pools.Remove(0)
 			x.ready = true
-			if k.told.Before(&at) {
-				k.told = at
+			if k.worstKey.Before(&at) {
+				k.worstKey = at
 			}
 			at.Ref = top.Ref
 			p.ready.Push(at)
@@ -350,8 +350,8 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 		if at.Level(&top) {
 			return q, at
 		}
-		if k.told.Before(&at) {
-			k.told = at
+		if k.worstKey.Before(&at) {
+			k.worstKey = at
 		}
 		at.Ref = top.Ref
 		p.ready.Fix(0, at)
@@ -362,10 +362,10 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 // correct mends the keys of a type in its pools when its best job has become
 // better than they say.
 func (b *Broker) correct(k *jobType, at container.Entry) {
-	if k.pairs == 0 || !at.Before(&k.told) {
+	if k.pairs == 0 || !at.Before(&k.worstKey) {
 		return
 	}
-	k.told = at
+	k.worstKey = at
 	for r := k.pairs; r != 0; {
 		x := b.pairs.Get(r)
 		if x.ready {

@@ -109,8 +109,8 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 // timeKey orders earlier times first.
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
-// standing is the key by which a job stands: priority, age, arrival.
-func (j *job) standing(r uint32) container.Entry {
+// orderKey is the key by which a job stands: priority, age, arrival.
+func (j *job) orderKey(r uint32) container.Entry {
 	return container.Entry{A: prioKey(j.prio), B: timeKey(j.at), Ref: r, C: j.seq}
 }
 
@@ -161,7 +161,7 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 		b.laneBytes += outOfOrderSize
 	}
 	j.state = stSpilled
-	q.out.spill.Push(j.standing(r))
+	q.out.spill.Push(j.orderKey(r))
 	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
 }
 
@@ -195,7 +195,7 @@ func (b *Broker) best(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
 		l := &q.lanes[n-1]
-		x = b.jobs.Get(l.head).standing(l.head)
+		x = b.jobs.Get(l.head).orderKey(l.head)
 		if !q.spilled() || x.Before(q.out.spill.Top()) {
 			return x
 		}

@@ -29,9 +29,9 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	}
 	j.state, j.since, j.worker = stRunning, b.now, w.id.Slot()
 	j.attempts++
-	b.own(&h.runs, r, j)
+	b.linkHeld(&h.runs, r, j)
 	h.runBytes += int64(j.weight)
-	b.takeOut(w, r, j)
+	b.linkOut(w, r, j)
 	b.occupy(h.queue.set)
 	if j.timing != 0 {
 		if t := b.timings.Get(j.timing); t.timeout > 0 {
@@ -50,7 +50,7 @@ func (b *Broker) dispatch(w *worker, h *holding, r uint32, j *job) {
 	e.Spent = w.credit <= 0
 }
 
-func (b *Broker) takeOut(w *worker, r uint32, j *job) {
+func (b *Broker) linkOut(w *worker, r uint32, j *job) {
 	l := &w.out
 	j.prev, j.next = l.tail, 0
 	if l.tail != 0 {
@@ -62,7 +62,7 @@ func (b *Broker) takeOut(w *worker, r uint32, j *job) {
 	l.n++
 }
 
-func (b *Broker) takeBack(w *worker, j *job) {
+func (b *Broker) unlinkOut(w *worker, j *job) {
 	l := &w.out
 	if j.prev == 0 {
 		l.head = j.next
@@ -74,9 +74,9 @@ func (b *Broker) takeBack(w *worker, j *job) {
 	l.n--
 }
 
-// said begins a command in which a worker says something of a run: it gets its ok.
+// acknowledge begins a command in which a worker says something of a run: it gets its ok.
 // r is 0 if there is no such run.
-func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
+func (b *Broker) acknowledge(now int64, p Peer, id []byte) (w *worker, r uint32, j *job) {
 	b.begin(now)
 	if w = b.worker(p); w == nil {
 		return nil, 0, nil
@@ -87,11 +87,11 @@ func (b *Broker) said(now int64, p Peer, id []byte) (w *worker, r uint32, j *job
 	return w, r, j
 }
 
-// stopped is said for what ends the run. r is 0 as well if nobody wants to know how
+// collect is said for what ends the run. r is 0 as well if nobody wants to know how
 // it ended.
-func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
-	w, r, j = b.said(now, p, id)
-	if r == 0 || b.settleRun(w, r, j) {
+func (b *Broker) collect(now int64, p Peer, id []byte) (w *worker, h *holding, r uint32, j *job) {
+	w, r, j = b.acknowledge(now, p, id)
+	if r == 0 || b.endIfUnwanted(w, r, j) {
 		return w, nil, 0, nil
 	}
 	h = b.holder(j)
@@ -99,8 +99,8 @@ func (b *Broker) stopped(now int64, p Peer, id []byte) (w *worker, h *holding, r
 	return w, h, r, j
 }
 
-// next ends a command that stopped began: the worker may have room for a job.
-func (b *Broker) next(w *worker) []Effect {
+// offerAndEnd ends a command that stopped began: the worker may have room for a job.
+func (b *Broker) offerAndEnd(w *worker) []Effect {
 	if w != nil && w.free() {
 		b.offer(w)
 	}
@@ -111,11 +111,11 @@ func (b *Broker) next(w *worker) []Effect {
 // theirs and is ignored on others. Refused with NotProcessing or UnknownID; a
 // refused respond leaves everything as it was.
 func (b *Broker) Respond(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	w, h, r, j := b.stopped(now, p, id)
+	w, h, r, j := b.collect(now, p, id)
 	if r != 0 {
 		b.conclude(r, j, &last{body: body, kept: kept}, &h.kind.Answered, &b.total.Answered)
 	}
-	return b.next(w)
+	return b.offerAndEnd(w)
 }
 
 // Failure is what a worker says of a run that failed.
@@ -133,7 +133,7 @@ type Failure struct {
 
 // Fail ends a run without an answer. Refused like Respond.
 func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
-	w, h, r, j := b.stopped(now, p, q.ID)
+	w, h, r, j := b.collect(now, p, q.ID)
 	if r != 0 {
 		code, reason := JobFailed, Reason{Text: q.Reason}
 		switch {
@@ -146,7 +146,7 @@ func (b *Broker) Fail(now int64, p Peer, q *Failure) []Effect {
 		}
 		b.failed(r, j, code, reason, q.NoRetry, q.Delay)
 	}
-	return b.next(w)
+	return b.offerAndEnd(w)
 }
 
 // Releasing is what a worker says of a job that it gives back.
@@ -169,15 +169,15 @@ func (b *Broker) Return(now int64, p Peer, q *Releasing) []Effect {
 }
 
 func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
-	w, h, r, j := b.stopped(now, p, q.ID)
+	w, h, r, j := b.collect(now, p, q.ID)
 	if r == 0 {
-		return b.next(w)
+		return b.offerAndEnd(w)
 	}
 	b.unpace(h.kind, j.since)
 	b.refund(h.queue.set, j.since)
 	if j.flags&flagBorrowed != 0 {
 		b.giveBack(h, r, j, int64(q.Delay))
-		return b.next(w)
+		return b.offerAndEnd(w)
 	}
 	if begun {
 		b.remember(r, j, Reason{Why: GivenBack}, false)
@@ -194,12 +194,12 @@ func (b *Broker) putBack(now int64, p Peer, q *Releasing, begun bool) []Effect {
 	default:
 		b.wait(h, r, j, b.now+int64(q.Delay))
 	}
-	return b.next(w)
+	return b.offerAndEnd(w)
 }
 
 // Progress passes on what a worker says of a run. Refused like Respond.
 func (b *Broker) Progress(now int64, p Peer, id, body []byte, kept bool) []Effect {
-	_, r, j := b.said(now, p, id)
+	_, r, j := b.acknowledge(now, p, id)
 	if r != 0 && j.state == stRunning && j.flags&flagProgress != 0 && !b.unwanted(j) {
 		if h := b.holder(j); h.sub != nil && !h.sub.gone {
 			e := b.effect(OpProgress, h.sub.id, b.id(j))
@@ -242,8 +242,8 @@ func (b *Broker) outOn(w *worker, id []byte) (uint32, *job) {
 	return 0, nil
 }
 
-// settleRun ends a run whose outcome nobody wants to know, and says so.
-func (b *Broker) settleRun(w *worker, r uint32, j *job) bool {
+// endIfUnwanted ends a run whose outcome nobody wants to know, and says so.
+func (b *Broker) endIfUnwanted(w *worker, r uint32, j *job) bool {
 	if j.state == stOverdue {
 		b.dropOverdue(w, r, j)
 		return true
@@ -274,8 +274,8 @@ func (b *Broker) finishUnwanted(h *holding, r uint32, j *job) {
 
 // stopRun takes a job from its worker.
 func (b *Broker) stopRun(w *worker, h *holding, r uint32, j *job) {
-	b.takeBack(w, j)
-	b.disown(&h.runs, j)
+	b.unlinkOut(w, j)
+	b.unlinkHeld(&h.runs, j)
 	h.runBytes -= int64(j.weight)
 	b.stopTimer(j)
 	if j.flags&flagBorrowed != 0 {
@@ -342,7 +342,7 @@ func (b *Broker) dropWorker(w *worker, expelled string) {
 	for w.out.n > 0 {
 		r := w.out.head
 		j := b.jobs.Get(r)
-		if b.settleRun(w, r, j) {
+		if b.endIfUnwanted(w, r, j) {
 			continue
 		}
 		b.stopRun(w, b.holder(j), r, j)

@@ -104,7 +104,7 @@ func (b *Broker) check(s *Settings) *BadSetting {
 // brings is +1 if a setting brings a type into use, -1 if it ends its use.
 func (b *Broker) brings(t *TypeSetting) int {
 	k := b.typesByName[string(t.Name)]
-	if k == nil || k.resting.In() {
+	if k == nil || k.unusedLink.In() {
 		return +1
 	}
 	if limits, fair := t.over(k); k.set() && !k.busy() && limits == (TypeLimits{}) && !fair {
@@ -127,7 +127,7 @@ func (t *TypeSetting) over(k *jobType) (TypeLimits, bool) {
 
 func (b *Broker) setType(t *TypeSetting) {
 	k := b.typeNamed(t.Name)
-	b.wake(k)
+	b.typeUsed(k)
 	limits, fair := t.over(k)
 	if t.Limits != nil {
 		k.limits, k.paced = limits, bucket{set: b.now}
@@ -138,7 +138,7 @@ func (b *Broker) setType(t *TypeSetting) {
 	}
 	if k.fair != fair {
 		k.fair = fair
-		b.settle(k)
+		b.changeFairness(k)
 	}
 	b.touch(k)
 }

@@ -44,8 +44,8 @@ func (b *Broker) Submit(now int64, p Peer, s *Submission) []Effect {
 	if sub == nil {
 		return b.end()
 	}
-	if len(b.lazy) > 0 {
-		b.do(&b.lazy, lazySteps)
+	if len(b.cleanups) > 0 {
+		b.do(&b.cleanups, lazySteps)
 	}
 	var x admission
 	if c, reason := b.admits(sub, s, &x); c != 0 {
@@ -248,7 +248,7 @@ func (b *Broker) Cancel(now int64, p Peer, id []byte) []Effect {
 		b.forgetOutcome(r, j)
 	case j.state == stRunning:
 		b.ok(p, b.id(j))
-		b.notice(r, j)
+		b.notifyUnwanted(r, j)
 		j.flags |= flagUnwanted
 	default:
 		b.ok(p, b.id(j))
@@ -290,7 +290,7 @@ func (b *Broker) revoke(r uint32, j *job) {
 		b.conclude(r, j, revoked(), &h.kind.Cancelled, &b.total.Cancelled)
 	case b.unwanted(j):
 	default:
-		b.notice(r, j)
+		b.notifyUnwanted(r, j)
 		if j.flags |= flagUnwanted; h.keep {
 			j.flags |= flagRevoked
 		} else {
@@ -303,7 +303,7 @@ func revoked() *last { return &last{code: Cancelled, reason: Reason{Why: Revoked
 
 // wait lets a job wait until it is ready, or makes it ready at once.
 func (b *Broker) wait(h *holding, r uint32, j *job, until int64) {
-	b.own(&h.jobs, r, j)
+	b.linkHeld(&h.jobs, r, j)
 	j.since = b.now
 	if until <= b.now {
 		b.enqueue(h, r, j)
@@ -350,7 +350,7 @@ func (b *Broker) enqueue(h *holding, r uint32, j *job) {
 func (b *Broker) leaveQueue(r uint32, j *job) {
 	h := b.holder(j)
 	b.stopTimer(j)
-	b.disown(&h.jobs, j)
+	b.unlinkHeld(&h.jobs, j)
 	b.count(h.queue.set, -1)
 	if j.state == stDelayed {
 		h.delayed--

@@ -127,10 +127,10 @@ func (b *Broker) Survey(now int64, s *Survey) (more bool) {
 		n++
 		if !b.pairs.Has(s.pair) {
 			s.pair = b.pairs.Behind(s.pair) - 1
-		} else if p := b.pairs.Get(s.pair); p.live {
-			k, crew := b.types.At(p.kind), b.pools.At(p.pool)
+		} else if pair := b.pairs.Get(s.pair); pair.live {
+			k, p := b.types.At(pair.kind), b.pools.At(pair.pool)
 			x := s.of[k]
-			x.workers, x.idle = x.workers+crew.workers, x.idle+crew.idle.Len()
+			x.workers, x.idle = x.workers+p.workers, x.idle+p.idle.Len()
 			s.of[k] = x
 		}
 	}

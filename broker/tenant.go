@@ -90,36 +90,36 @@ func (b *Broker) serve(t *tenant) {
 
 func (b *Broker) rankTenant(t *tenant) {
 	k := t.kind
-	if k.pairs != 0 || k.ripe >= 0 {
+	if k.pairs != 0 || k.contender >= 0 {
 		b.touch(k) // whose turn is next may have an older job
 	}
 	x := *t.line.Top()
 	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
 }
 
-// settling lets queues and jobs stand where they belong since tenants have begun to
+// fairnessChange lets queues and jobs stand where they belong since tenants have begun to
 // take turns in types, or ceased to. Until it is done both orders are mixed.
-type settling struct {
+type fairnessChange struct {
 	active         bool
 	queue, holding int      // to go on with: all queues first, then all holdings
 	to             *holding // whose the jobs of that holding become
 }
 
-// settle begins that, from the start.
-func (b *Broker) settle(k *jobType) {
+// changeFairness begins that, from the start.
+func (b *Broker) changeFairness(k *jobType) {
 	if int(k.holdings)+k.unused == 0 {
 		return
 	}
-	if !b.settling.active {
-		b.chores.add(&b.settling)
+	if !b.fairness.active {
+		b.chores.add(&b.fairness)
 	}
-	b.settling = settling{active: true}
+	b.fairness = fairnessChange{active: true}
 }
 
-func (c *settling) step(b *Broker) (cost int, done bool) {
+func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 	switch {
 	case c.queue < len(b.queues.All()):
-		b.settleQueue(b.queues.All()[c.queue])
+		b.correctTenant(b.queues.All()[c.queue])
 		c.queue++
 	case c.holding >= len(b.holdings.All()):
 		c.active = false
@@ -129,8 +129,8 @@ func (c *settling) step(b *Broker) (cost int, done bool) {
 	return 1, !c.active
 }
 
-// settleQueue gives a queue a tenant, or takes it away.
-func (b *Broker) settleQueue(q *queue) {
+// correctTenant gives a queue a tenant, or takes it away.
+func (b *Broker) correctTenant(q *queue) {
 	if q == nil || (q.tenant != nil) == q.kind.fair {
 		return
 	}
@@ -151,8 +151,8 @@ func (b *Broker) settleQueue(q *queue) {
 
 // moveOne lets one job of a holding, nil for none, be in the queue in which it now
 // belongs, and tells whether there was any that was not.
-func (c *settling) moveOne(b *Broker, h *holding) bool {
-	if h == nil || h.lost() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
+func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
+	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
 		return false
 	}
 	if c.to == nil || !b.holdings.Has(c.to.no, c.to) {

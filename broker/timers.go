@@ -70,7 +70,7 @@ func (b *Broker) Next() int64 {
 	if d := b.dead.next(int64(b.cfg.DeadAge)); d < at {
 		at = d
 	}
-	if (b.unfinished || len(b.chores)+len(b.tells)+len(b.lazy) > 0) && b.now < at {
+	if (b.unfinished || len(b.chores)+len(b.notifications)+len(b.cleanups) > 0) && b.now < at {
 		at = b.now
 	}
 	return at
@@ -102,8 +102,8 @@ func (b *Broker) TickUntil(due int64) []Effect {
 		t.pos = -1
 		b.due(t)
 	}
-	b.do(&b.tells, tickSteps)
-	b.do(&b.lazy, tickSteps)
+	b.do(&b.notifications, tickSteps)
+	b.do(&b.cleanups, tickSteps)
 	b.dead.age(b, b.now-int64(b.cfg.DeadAge))
 	return b.end()
 }
@@ -114,7 +114,7 @@ func (b *Broker) due(t *timing) {
 	j := b.jobs.Get(r)
 	h := b.holder(j)
 	if h.sub != nil && h.sub.gone {
-		b.lose(h)
+		b.orphan(h)
 	}
 	switch {
 	case b.abandoned(j):

@@ -12,23 +12,23 @@ type jobType struct {
 	// What every job of it touches comes first, and all of it is one piece of memory:
 	// with ten thousand types, what a job costs is how many cache lines and pages it
 	// meets.
-	no       uint32
-	pairs    uint32 // the first pair with a pool
-	ripe     int32  // its place in Broker.ripe, -1
-	holdings int32  // those in use
-	outcomes uint32 // kept outcomes of its jobs
-	touched  bool   // stands in Broker.touched
-	moved    bool   // stands in Broker.movedTypes
-	paused   bool
-	fair     bool // tenants take turns
+	no        uint32
+	pairs     uint32 // the first pair with a pool
+	contender int32  // its place in Broker.ripe, -1
+	holdings  int32  // those in use
+	outcomes  uint32 // kept outcomes of its jobs
+	touched   bool   // stands in Broker.touched
+	moved     bool   // stands in Broker.movedTypes
+	paused    bool
+	fair      bool // tenants take turns
 	// line holds the queues with ready jobs that no group holds back or, in a fair
 	// type, their tenants, best first. plain is the queue of jobs without groups.
 	line   container.Heap
 	plain  *queue
 	limits TypeLimits
 	// Workers with several types are in pools: pairs with them, by how long a worker
-	// is idle. told is the worst key that a pool has for the type.
-	told container.Entry
+	// is idle. worstKey is the worst key that a pool has for the type.
+	worstKey container.Entry
 	// idle lists the workers with room, longest idle first.
 	idle  container.Ring[worker]
 	pools container.Heap
@@ -37,11 +37,11 @@ type jobType struct {
 	short  [27]byte // where the name lies, if it is no longer
 	bytes  int64
 	idling container.Link[jobType] // in Broker.idleTypes
-	// resting links it in a ring of types that nobody uses (Broker.restsIn).
-	resting container.Link[jobType]
-	workers int32 // joined with this type alone, idle or not
-	named   int32 // pools that name the type
-	dead    shelf
+	// unusedLink links it in a ring of types that nobody uses (Broker.restsIn).
+	unusedLink container.Link[jobType]
+	workers    int32 // joined with this type alone, idle or not
+	named      int32 // pools that name the type
+	dead       shelf
 
 	paced bucket // by the rate limit
 	timer int32  // position in Broker.timers of its rate timer, -1
@@ -52,12 +52,12 @@ type jobType struct {
 	tenants             map[tenantKey]*tenant
 	pens                map[*group]*pen
 	parked              container.Ring[pen] // those that are parked
-	// guards are those of the groups of its next job, watched.
-	guards  []guard
-	watched *groupSet
-	// born orders types and pools by when they came to be.
-	born  uint64
-	stats TypeStats
+	// watchers are those of the groups of its next job, watched.
+	watchers []watcher
+	watched  *groupSet
+	// created orders types and pools by when they came to be.
+	created uint64
+	stats   TypeStats
 }
 
 // TypeLimits bound what of a type may run. Zero means no limit.
@@ -85,19 +85,19 @@ func (b *Broker) typeNamed(name []byte) *jobType {
 	if k := b.typesByName[string(name)]; k != nil {
 		return k
 	}
-	k := &jobType{timer: -1, ripe: -1}
+	k := &jobType{timer: -1, contender: -1}
 	k.name = slices.Clip(append(k.short[:0], name...))
 	k.line = container.Heap{Place: b.place.standing, Held: &b.heapBytes}
 	k.pools = container.Heap{Place: b.place.pair, Held: &b.heapBytes}
-	b.births++
-	k.born = b.births
+	b.creations++
+	k.created = b.creations
 	k.no = b.types.Add(k)
 	b.typeNames += k.longName()
 	b.typesByName[unsafe.String(unsafe.SliceData(k.name), len(k.name))] = k // which nobody changes
 	if len(b.poolsByKey) > 0 {
-		b.judge(&judgement{kind: k})
+		b.startPairing(&pairing{kind: k})
 	}
-	b.rest(k)
+	b.typeLeft(k)
 	return k
 }
 
@@ -116,7 +116,7 @@ func (k *jobType) inUse() bool {
 
 // busy: it is in use, whatever is set of it.
 func (k *jobType) busy() bool {
-	return k.touched || k.ripe >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
+	return k.touched || k.contender >= 0 || k.holdings > 0 || k.workers+k.named > 0 || k.paused
 }
 
 // set: it has limits or is fair.
@@ -125,7 +125,7 @@ func (k *jobType) set() bool { return k.fair || k.limits != (TypeLimits{}) }
 // tooMany: the type (nil when it is not known) is not in use, and cannot come
 // into use because as many as may be are.
 func (b *Broker) tooMany(k *jobType) bool {
-	return (k == nil || k.resting.In()) && b.tooManyTypes(1)
+	return (k == nil || k.unusedLink.In()) && b.tooManyTypes(1)
 }
 
 // tooManyTypes: so many more types in use are more than may be.
@@ -139,29 +139,29 @@ func (b *Broker) TypesInUse() int { return len(b.typesByName) - b.unusedTypes() 
 
 func (b *Broker) manyTypes() Reason { return Reason{Why: ManyTypes, Most: int64(b.cfg.MaxTypes)} }
 
-// wake and rest keep the list of types that nobody uses. Only so many of them
+// typeUsed and rest keep the list of types that nobody uses. Only so many of them
 // are remembered (Config.IdleTypes) beyond the end of a command; what the
 // forgotten ones counted is added up in one place.
-func (b *Broker) wake(k *jobType) {
-	if k.resting.In() {
-		b.restsIn(k).Remove(&k.resting)
+func (b *Broker) typeUsed(k *jobType) {
+	if k.unusedLink.In() {
+		b.unusedRing(k).Remove(&k.unusedLink)
 	}
 }
 
-func (b *Broker) rest(k *jobType) {
+func (b *Broker) typeLeft(k *jobType) {
 	if k.holdings == 0 {
-		b.restUnused(k)
+		b.listUnused(k)
 	}
 }
 
-func (b *Broker) restUnused(k *jobType) {
-	if !k.resting.In() && !k.inUse() {
-		b.restsIn(k).Push(&k.resting, k)
+func (b *Broker) listUnused(k *jobType) {
+	if !k.unusedLink.In() && !k.inUse() {
+		b.unusedRing(k).Push(&k.unusedLink, k)
 	}
 }
 
-// restsIn is the ring for a type that nobody uses.
-func (b *Broker) restsIn(k *jobType) *container.Ring[jobType] {
+// unusedRing is the ring for a type that nobody uses.
+func (b *Broker) unusedRing(k *jobType) *container.Ring[jobType] {
 	switch {
 	case k.dead.n > 0:
 		return &b.deadTypes
@@ -174,9 +174,9 @@ func (b *Broker) restsIn(k *jobType) *container.Ring[jobType] {
 // unusedTypes is how many types nobody uses and no dead letter keeps.
 func (b *Broker) unusedTypes() int { return b.spareTypes.Len() + b.keptTypes.Len() }
 
-// yield forgets the dead letters of types that nobody uses, as far as types in
+// makeRoomOfDead forgets the dead letters of types that nobody uses, as far as types in
 // use need the room: of the type first whose use ended first.
-func (b *Broker) yield() {
+func (b *Broker) makeRoomOfDead() {
 	for c := b.cfg.MaxTypes; c > 0 && b.deadTypes.Len() > 0 && len(b.typesByName)-b.unusedTypes() > c; {
 		k := b.deadTypes.First()
 		for k.dead.n > 0 {
@@ -189,7 +189,7 @@ func (b *Broker) yield() {
 func (b *Broker) kept(k *jobType) bool { return int(k.no) < b.cfg.KeptTypes }
 
 func (b *Broker) forgetType(k *jobType) {
-	b.wake(k)
+	b.typeUsed(k)
 	b.stopRateTimer(k)
 	b.forgotten.Add(&k.Ledger)
 	for k.unused > 0 {
