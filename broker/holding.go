@@ -6,29 +6,28 @@ import (
 	"gloom/broker/container"
 )
 
-// holding is what one submitter has in one queue: what is counted of its jobs, and
-// whether it has gone. Detached jobs are held by nobody.
+// holding is what one submitter has in one queue: its jobs, their counts, and whether the
+// submitter is still there. Detached jobs belong to holdings without a submitter.
 type holding struct {
 	no    uint32
 	queue *queue
 	kind  *jobType
-	sub   *submitter // nil: detached, or kept without a connection
-	// runs lists its jobs that run: those of a dead one last whose workers were told.
-	// jobs lists all others, of which there are so many queued and delayed, and kept
-	// outcomes.
+	sub   *submitter // nil: the jobs are detached, or kept and without a connection
+	// runs lists its running jobs. In a dead holding, those whose workers were told so come
+	// last. jobs lists all others; queued, delayed and ended count these by state.
 	jobs, runs             list
 	queued, delayed, ended int
-	// bytes is what its jobs weigh, runBytes what those weigh that run.
+	// bytes is what its jobs weigh, runBytes what the running ones weigh.
 	bytes, runBytes int64
-	// dead: its submitter has gone. What waited is abandoned and will be swept; what
-	// runs is unwanted.
+	// dead: its submitter is lost. What waited is abandoned and will be swept, what runs is
+	// unwanted.
 	dead bool
-	// keep: its jobs are kept. It outlives its submitter, sub is nil then; owner
-	// is who may attach.
+	// keep: its jobs are kept. The holding outlives its submitter; sub is nil then, and
+	// owner is who may attach.
 	keep   bool
 	owner  uint64
-	origin Peer                    // see holdingKey
-	at     int                     // place in sub.holdings
+	origin Peer                    // as in holdingKey
+	at     int                     // index in sub.holdings
 	unused container.Link[holding] // in Broker.unused
 }
 
@@ -37,31 +36,31 @@ type holdingKey struct {
 	sub   *submitter
 	queue *queue
 	keep  bool
-	// origin is whom the jobs came from: of kept ones this submitter or, after an
-	// attach, another one; of detached ones in a fair type their submitter; else 0.
+	// origin is the submitter that the jobs came from. For kept jobs it stays when somebody
+	// else attaches; detached jobs have one in fair types only. For all others it is 0.
 	origin Peer
 }
 
 func (h *holding) key() holdingKey { return holdingKey{h.sub, h.queue, h.keep, h.origin} }
 
 const (
-	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its places by key and number
-	// unusedBytes is what empty holdings may occupy, with their queues, groups and
-	// tenants, that are kept where they are: making all of that costs more than a job.
-	// To forget a type that has all of them takes 2 ms.
+	holdingSize = int64(unsafe.Sizeof(holding{})) + 96 // with its entries by key and by number
+	// unusedBytes is what empty holdings may occupy that are kept, with their queues, groups
+	// and tenants: to make all of these costs more than a job. To forget a type that has all
+	// of them takes 2 ms.
 	unusedBytes = 8 << 20
 )
 
-// list is the head of a doubly linked list of jobs.
+// list is a doubly linked list of jobs.
 type list struct {
 	head, tail uint32
 	n          int
 }
 
-// held is the number of its jobs.
+// held is how many jobs it has.
 func (h *holding) held() int { return h.jobs.n + h.runs.n }
 
-// linkHeld lets a job stand last in a list of its holding, disown takes it out.
+// linkHeld appends a job to a list of its holding, unlinkHeld takes it out.
 func (b *Broker) linkHeld(l *list, r uint32, j *job) {
 	j.older, j.younger = l.tail, 0
 	if l.tail != 0 {
@@ -88,13 +87,14 @@ func (b *Broker) unlinkHeld(l *list, j *job) {
 	l.n--
 }
 
-// holder is who holds a job.
+// holder returns the holding of a job.
 func (b *Broker) holder(j *job) *holding { return b.holdings.At(j.holding) }
 
 // orphaned: nobody waits for its jobs any more.
 func (h *holding) orphaned() bool { return h.dead || h.sub != nil && h.sub.gone && !h.keep }
 
-// holdingFor returns the holding of a submitter, or of nobody (nil), made if need be.
+// holdingFor returns the holding of a submitter (nil for none) with these groups, and makes
+// it if it is not there.
 func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, origin Peer) *holding {
 	turn := k.turn(s, set, origin)
 	if s != nil {
@@ -121,7 +121,8 @@ func (b *Broker) holdingFor(s *submitter, k *jobType, set *groupSet, keep bool, 
 	return h
 }
 
-// turn is whose queue the jobs of a submitter, or nobody, with that origin stand in.
+// turn is the submitter by which the queue of a job is chosen: in a fair type, for a job
+// without groups, the one that it came from; 0 otherwise.
 func (k *jobType) turn(s *submitter, set *groupSet, origin Peer) Peer {
 	switch {
 	case !k.fair || set != nil:
@@ -141,8 +142,8 @@ func (b *Broker) newHolding(key holdingKey) *holding {
 	return h
 }
 
-// regrouped returns the holding for a job of h whose groups become those of set. One
-// without a connection is not found again: each job has its own.
+// regrouped returns the holding for a job of h that is given the groups of set. A kept job
+// without a connection gets one of its own, as nobody looks for that.
 func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 	if !h.keep || h.sub != nil {
 		return b.holdingFor(h.sub, h.kind, set, h.keep, h.origin)
@@ -152,7 +153,7 @@ func (b *Broker) regrouped(h *holding, set *groupSet) *holding {
 	return to
 }
 
-// move lets another holding of the same type have a job.
+// move moves a job to another holding of the same type.
 func (b *Broker) move(r uint32, j *job, h, to *holding) {
 	b.account(to, j, +1) // first: a tenant of both must not be without jobs
 	b.account(h, j, -1)
@@ -178,7 +179,7 @@ func (b *Broker) move(r uint32, j *job, h, to *holding) {
 	b.emptied(h)
 }
 
-// counts is what counts its jobs in a state, nil for those that run.
+// counts returns the counter for jobs in state s, nil for running ones.
 func (h *holding) counts(s state) *int {
 	switch s {
 	case stDelayed:
@@ -191,7 +192,7 @@ func (h *holding) counts(s state) *int {
 	return &h.queued
 }
 
-// account adds a job to what its limits count (n = +1), or takes it out (-1).
+// account adds a job to what limits count (n is 1) or takes it out (n is -1).
 func (b *Broker) account(h *holding, j *job, n int) {
 	w := int64(j.weight) * int64(n)
 	b.bytes += w
@@ -206,9 +207,9 @@ func (b *Broker) account(h *holding, j *job, n int) {
 	}
 }
 
-// emptied is called when a job has left its holding. An empty one is kept for the next
-// job, if it can be found; of all these those go first that have been unused for
-// longest. They do not keep their types in use.
+// emptied is called when a job has left its holding. An empty one that can be found again is
+// kept for the next job. What is unused for longest goes first. Such holdings do not keep
+// their type in use.
 func (b *Broker) emptied(h *holding) {
 	switch {
 	case h.held() > 0:
@@ -232,7 +233,7 @@ func (b *Broker) emptied(h *holding) {
 	}
 }
 
-// use lets a holding be used that may be among the unused.
+// use takes a holding out of the unused ones.
 func (b *Broker) use(h *holding) {
 	if h.unused.In() {
 		b.outOfUnused(h)
@@ -250,7 +251,8 @@ func (b *Broker) outOfUnused(h *holding) {
 	b.unusedBytes -= h.footprint()
 }
 
-// mostUnused bounds unusedBytes; with a small limit on bytes to little of that.
+// mostUnused bounds Broker.unusedBytes: with a small limit on bytes it is a small part of
+// that.
 func (b *Broker) mostUnused() int64 {
 	if most := b.cfg.MaxBytes; most > 0 {
 		return min(unusedBytes, most/64)
@@ -258,7 +260,7 @@ func (b *Broker) mostUnused() int64 {
 	return unusedBytes
 }
 
-// footprint is what a holding occupies, with a queue, groups and a tenant of its own.
+// footprint is what a holding occupies if it has a queue, groups and a tenant of its own.
 func (h *holding) footprint() int64 {
 	n := holdingSize + queueSize + tenantSize
 	if s := h.queue.set; s != nil {
@@ -285,7 +287,7 @@ func (b *Broker) dropHolding(h *holding) {
 	}
 }
 
-// unlist lets a holding be found no more.
+// unlist takes a holding out of its submitter's list and out of the index.
 func (b *Broker) unlist(h *holding) {
 	delete(b.holdingsByKey, h.key())
 	s := h.sub
@@ -302,8 +304,8 @@ func (b *Broker) unlist(h *holding) {
 	}
 }
 
-// orphan lets a holding be without its submitter: what waited is discarded, what runs
-// is unwanted; kept jobs go on.
+// orphan takes the submitter from a holding: what waits is discarded, what runs is unwanted,
+// kept jobs go on.
 func (b *Broker) orphan(h *holding) {
 	b.unlist(h)
 	h.sub = nil
@@ -336,14 +338,14 @@ func (b *Broker) orphan(h *holding) {
 	}
 }
 
-// unbind lets a kept holding be without its submitter if that has gone.
+// unbind orphans a kept holding whose submitter is lost.
 func (b *Broker) unbind(h *holding) {
 	if h.keep && h.sub != nil && h.sub.gone {
 		b.orphan(h)
 	}
 }
 
-// leaving is a submitter that went, with holdings to be lost.
+// leaving orphans the holdings of a lost submitter.
 type leaving struct{ sub *submitter }
 
 func (c leaving) step(b *Broker) (cost int, done bool) {
@@ -370,7 +372,7 @@ func (c notifying) step(b *Broker) (cost int, done bool) {
 	return 1, false
 }
 
-// sweeping frees what waits in a dead holding.
+// sweeping frees what waited in a dead holding.
 type sweeping struct{ of *holding }
 
 func (c sweeping) step(b *Broker) (cost int, done bool) {

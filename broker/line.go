@@ -6,21 +6,21 @@ import (
 	"gloom/broker/container"
 )
 
-// Where queues with ready jobs stand, each in one heap, by its best job:
+// A queue with ready jobs stands in one heap, by its best job:
 //
 //	type.line ──┬── queue
 //	            ├── tenant.line ── queue     in a fair type
 //	            └── pen.queues ─── queue     while their group lets them go
 //	group.parked ── pen.queues ─── queue     while it does not
 //
-// A tenant stands in the line of its type by the priority of its best job and by when
-// it was served last. A pen is what a group holds back of a type. While it is parked
-// nobody looks at it. When the group opens, its pens do not all come back: only as many
-// as somebody asks for, the best first. For the next job shuts the group again, and each
-// of ten thousand types would have been met for nothing.
+// A tenant stands in its type's line by the priority of its best job, then by when it was
+// served last. A pen has what one group holds back of one type. Nobody looks at it while it
+// is parked. When the group opens, its pens come back one by one, the best first, as workers
+// ask for jobs: the next job shuts the group again, and to look at each of ten thousand
+// types would have been for nothing.
 
 const (
-	// refTenant and refPen mark what stands in the line of a type beside queues.
+	// refTenant and refPen mark references to tenants and pens in a type's line.
 	refTenant = 1 << 31
 	refPen    = 1 << 30
 	refMarks  = refTenant | refPen
@@ -39,7 +39,7 @@ func (b *Broker) placeInLine(ref uint32, pos int32) {
 
 func (b *Broker) placeJob(no uint32, pos int32) { b.queues.At(no).job = pos }
 
-// heap is the heap in which a queue heap.
+// heap is the heap in which a queue stands.
 func (q *queue) heap() *container.Heap {
 	switch {
 	case q.parked:
@@ -50,10 +50,10 @@ func (q *queue) heap() *container.Heap {
 	return &q.kind.line
 }
 
-// inTurn: it is parked, and waits there for its tenant's turn.
+// inTurn: it is parked and belongs to a tenant.
 func (q *queue) inTurn() bool { return q.parked && q.tenant != nil }
 
-// rank puts a queue where its best job puts it.
+// rank corrects the position of a queue after its best job has changed.
 func (b *Broker) rank(q *queue) {
 	if q.n == 0 {
 		if q.pos >= 0 {
@@ -79,7 +79,7 @@ func (b *Broker) rank(q *queue) {
 	}
 }
 
-// unrank lets a queue stand nowhere.
+// unrank takes a queue out of its heap.
 func (b *Broker) unrank(q *queue) {
 	q.heap().Remove(q.pos)
 	q.pos = -1
@@ -91,13 +91,13 @@ func (b *Broker) unrank(q *queue) {
 	q.parked = false
 }
 
-// rerank lets a queue with ready jobs stand where it belongs now.
+// rerank moves a queue with ready jobs to the heap in which it belongs now.
 func (b *Broker) rerank(q *queue) {
 	b.unrank(q)
 	b.rank(q)
 }
 
-// ranked corrects where the tenant or the pen stands in whose heap something moved.
+// ranked corrects the position of the tenant or pen in whose heap q has moved.
 func (b *Broker) ranked(q *queue) {
 	if q.parked {
 		b.rankPen(q.pen)
@@ -106,7 +106,7 @@ func (b *Broker) ranked(q *queue) {
 	}
 }
 
-// rankIn lets what has so many elements stand in h with key x, or no more.
+// rankIn gives an element with n members the key x in h, or takes it out if n is 0.
 func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	switch {
 	case n > 0:
@@ -118,10 +118,10 @@ func rankIn(h *container.Heap, pos int32, n int, x container.Entry) {
 	}
 }
 
-// lookSteps bounds how many jobs and queues one command meets that cannot be handed out.
+// lookSteps bounds the jobs and queues that one command meets and cannot hand out.
 const lookSteps = 1024
 
-// mayLook counts a mayLook; false says that this command has none left.
+// mayLook counts one of lookSteps and returns false when none is left.
 func (b *Broker) mayLook() bool {
 	b.unfinished = b.unfinished || b.looks == lookSteps
 	if !b.unfinished {
@@ -130,8 +130,8 @@ func (b *Broker) mayLook() bool {
 	return !b.unfinished
 }
 
-// front returns the queue whose best job a type hands out next; nil when there is none,
-// or all are held back. Jobs that nobody waits for go on the way.
+// front returns the queue whose best job a type hands out next, nil if there is none or all
+// are held back. On its way it drops jobs of lost submitters.
 func (b *Broker) front(k *jobType) *queue {
 	if k.fair && k.parked.Len() > 0 && b.opened.Len() > 0 {
 		b.openPens(k)
@@ -180,14 +180,14 @@ func (b *Broker) front(k *jobType) *queue {
 	return nil
 }
 
-// watcher lets a fair type be looked at again when a group of its next job shuts: the
-// one whose turn is then next may have an older job.
+// watcher links a fair type to a group of its next job. When that group shuts the type is
+// matched again: the tenant whose turn is then next may have an older job.
 type watcher struct {
 	group *group
 	link  container.Link[jobType] // in group.guarded
 }
 
-// watch has a fair type guard the groups of its next job.
+// watch sets the groups that a fair type watches.
 func (b *Broker) watch(k *jobType, set *groupSet) {
 	if k.watched == set {
 		return

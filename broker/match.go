@@ -6,8 +6,8 @@ import (
 	"gloom/broker/container"
 )
 
-// match hands out jobs while there are both one that may run and a worker with
-// room that serves it: the best job first, to the worker that is idle longest.
+// match hands out jobs as long as a job may run and a worker with room serves it: the best
+// job first, to the worker that has been idle longest.
 func (b *Broker) match() {
 	b.lapses, b.looks, b.unfinished = 0, 0, false
 	if len(b.poolsByKey)+len(b.rules)+b.contenders.Len()+b.opened.Len() > 0 {
@@ -24,8 +24,8 @@ func (b *Broker) match() {
 	b.touchedPools = b.touchedPools[:0]
 }
 
-// matchTypes is match while no type has to do with another one. It returns false
-// when it left something to the next command.
+// matchTypes is match for types that have nothing to do with each other. It returns false if
+// it left something to the next command.
 func (b *Broker) matchTypes() bool {
 	for i := 0; i < len(b.touched); i++ {
 		k := b.touched[i]
@@ -50,8 +50,7 @@ func (b *Broker) matchTypes() bool {
 	return true
 }
 
-// matchAmong is match while types have to do with each other, by workers that
-// serve several or by groups.
+// matchAmong is match for types that share workers or groups.
 func (b *Broker) matchAmong() bool {
 	for {
 		if !b.rankTouched() {
@@ -79,7 +78,7 @@ func (b *Broker) matchAmong() bool {
 		case b.unfinished:
 			return false
 		case len(b.touched) > 0:
-			// Something has moved on the way.
+			// Looking has changed something.
 		case b.opened.Len() > 0 && b.idleTypes.Len()+b.idlePools.Len() > 0 && (q == nil || b.opened.Top().Before(&at)):
 			if !b.mayLook() {
 				return false
@@ -98,8 +97,8 @@ func (b *Broker) matchAmong() bool {
 	}
 }
 
-// rankTouched lets the types touched that may have both a job and a worker for it stand
-// by their best job. It returns false when it left some to the next command.
+// rankTouched gives the touched types their place among the contenders. It returns false if
+// it left some to the next command.
 func (b *Broker) rankTouched() bool {
 	for n := len(b.touched) - 1; n >= 0; n = len(b.touched) - 1 {
 		k := b.touched[n]
@@ -126,8 +125,8 @@ func (b *Broker) rankTouched() bool {
 
 func (b *Broker) placeContender(no uint32, pos int32) { b.types.At(no).contender = pos }
 
-// bestContender returns, of the types that stand by their best job, the first with a worker
-// for it: the queue, the job's key and the worker; nil if there is none.
+// bestContender returns the contender with the best job that has a worker: its queue, the
+// job's key and the worker. The queue is nil if there is none.
 func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	for b.contenders.Len() > 0 {
 		k := b.types.At(b.contenders.Top().Ref)
@@ -155,8 +154,8 @@ func (b *Broker) bestContender() (*queue, container.Entry, *worker) {
 	return nil, container.Entry{}, nil
 }
 
-// runnable returns the queue whose best job, of all of the type, may run now or
-// has passed its deadline; nil when there is none.
+// runnable returns the queue with a type's best job, if that may run now or has passed its
+// deadline, else nil.
 func (b *Broker) runnable(k *jobType) *queue {
 	if k.line.Len() == 0 || k.paused || b.expelling {
 		return nil
@@ -171,9 +170,12 @@ func (b *Broker) runnable(k *jobType) *queue {
 	return q
 }
 
-// handOut gives the best job of a queue, which may run, to worker w. A job past
-// its deadline, whose timer is late, ends instead; false is returned when so
-// many of these were met that others must get their turn first.
+// handOut gives the best job of a queue, which may run, to worker w. A job past its
+// deadline, whose timer is late, ends instead. It returns false if the command has met so
+// many of these that others must get their turn.
+//
+// If a borrowed job with the same id is out on w, the job waits for ClashPause, which holds
+// up no other job, and the next worker in line is tried.
 //
 // A job with the id of a borrowed one that is out on the worker waits for ClashPause,
 // and holds nobody else back; then it meets the next worker in line.
@@ -212,7 +214,7 @@ func (b *Broker) handOut(q *queue, w *worker) bool {
 	return true
 }
 
-// handTo gives job r, which stands in no queue any more, to worker w.
+// handTo gives job r, which is in no queue, to worker w.
 func (b *Broker) handTo(w *worker, h *holding, r uint32, j *job) {
 	b.stepOut(w)
 	b.dispatch(w, h, r, j)

@@ -6,24 +6,24 @@ import (
 	"gloom/broker/container"
 )
 
-// pen has queues of one type that one group held back when somebody looked. It is
-// there as long as a queue may stand in it again.
+// pen has queues of one type that one group held back when they were looked at. It is kept
+// as long as it may get one again.
 type pen struct {
 	no    uint32
-	pos   int32 // in kind.line if it is open, else in group.parked; -1
+	pos   int32 // in kind.line if it is open, in group.parked if not, or -1
 	open  bool
 	kind  *jobType
 	group *group
-	// queues are by their best jobs; in a fair type by when their tenants were served,
-	// or earlier, and jobs has them by their best jobs.
+	// queues has them by their best jobs. In a fair type it has them by when their tenants
+	// were served (or an earlier turn), and jobs has them by their best jobs.
 	queues, jobs container.Heap
-	users        int                 // queues whose pen it is
-	parked       container.Link[pen] // in kind.parked, while it is
+	users        int                 // queues that refer to it
+	parked       container.Link[pen] // in kind.parked
 }
 
 const penSize = int64(unsafe.Sizeof(pen{})) + 96
 
-// takePen lets a queue have the pen of a group.
+// takePen gives a queue the pen of a group.
 func (b *Broker) takePen(q *queue, g *group) {
 	p := q.kind.pens[g]
 	if p == nil {
@@ -41,7 +41,7 @@ func (b *Broker) takePen(q *queue, g *group) {
 	q.pen = p
 }
 
-// leavePen lets a queue that does not stand have no pen.
+// leavePen takes the pen from a queue that stands in no heap.
 func (b *Broker) leavePen(q *queue) {
 	p := q.pen
 	if p == nil {
@@ -58,7 +58,7 @@ func (b *Broker) leavePen(q *queue) {
 	}
 }
 
-// rankPen puts a pen where its best queue puts it.
+// rankPen corrects the position of a pen after its best queue has changed.
 func (b *Broker) rankPen(p *pen) {
 	x := *p.queues.Top()
 	if !p.open && p.jobs.Len() > 0 {
@@ -77,7 +77,7 @@ func (b *Broker) rankPen(p *pen) {
 	b.rankOpen(p.group)
 }
 
-// movePen lets a pen stand in the line of its type, or parked.
+// movePen moves a pen to the line of its type (open) or to the parked ones of its group.
 func (b *Broker) movePen(p *pen, open bool) {
 	h := &p.group.parked
 	if p.open {
@@ -91,8 +91,8 @@ func (b *Broker) movePen(p *pen, open bool) {
 	b.rankPen(p)
 }
 
-// openPens opens all pens of a fair type whose groups are open: they may have the tenant
-// whose turn is next.
+// openPens opens the pens of a fair type whose groups are open: the tenant whose turn is
+// next may be in one of them.
 func (b *Broker) openPens(k *jobType) {
 	if k.parked.Len() < b.opened.Len() {
 		for p := k.parked.First(); p != nil; {
@@ -111,8 +111,7 @@ func (b *Broker) openPens(k *jobType) {
 	}
 }
 
-// rankOpen lets a group that is open and still has parked pens stand among those, by
-// the best job of these.
+// rankOpen corrects the position of a group among the open ones that still have parked pens.
 func (b *Broker) rankOpen(g *group) {
 	n := g.parked.Len()
 	if g.shut {
@@ -125,8 +124,8 @@ func (b *Broker) rankOpen(g *group) {
 
 func (b *Broker) placeOpened(no uint32, pos int32) { b.groups.At(no).opened = pos }
 
-// unparkTenant lets the tenant whose turn is next in a pen, which is open, have its queues
-// there stand in its line.
+// unparkTenant moves the queues of the tenant whose turn is next from an open pen to that
+// tenant's line.
 func (b *Broker) unparkTenant(p *pen) {
 	q := b.queues.At(p.queues.Top().Ref)
 	if p.queues.Top().B != q.tenant.served { // since it has stood here
@@ -140,8 +139,7 @@ func (b *Broker) unparkTenant(p *pen) {
 	}
 }
 
-// admitBest lets the pen stand in the line of its type that has the best job of all
-// pens of groups that are open.
+// admitBest opens the pen with the best job of all parked pens of open groups.
 func (b *Broker) admitBest() {
 	g := b.groups.At(b.opened.Top().Ref)
 	p := b.pens.At(g.parked.Top().Ref &^ refPen)

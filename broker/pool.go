@@ -12,6 +12,13 @@ import (
 
 // pool is a set of types and the workers that joined with it.
 //
+// A pair is a type and a pool that serves it. It stands in one of two heaps: in the type's,
+// by how long the pool has had an idle worker, or in the pool's, by the type's best job.
+// When all is matched there is never a job that may run together with an idle worker for it,
+// so the pair is useless in one of the two. It moves when somebody finds it useless there. A
+// key may be out of date, but only too good; whoever finds a pair at the top corrects it. So
+// a job costs the logarithm of what is ready, however many types and pools there are.
+//
 // A pair is a type and a pool that serves it. It stands in one of two heaps: in
 // the type's, by how long the pool has an idle worker, or in the pool's, by the
 // type's best job. When all is matched there are never both a job that may run
@@ -21,7 +28,7 @@ import (
 // logarithm of what is ready, however many types and pools there are.
 type pool struct {
 	no uint32
-	// created orders types and pools by when they came to be.
+	// created orders types and pools.
 	created uint64
 	key     string
 	set     *set
@@ -29,26 +36,27 @@ type pool struct {
 	idle    container.Ring[worker]
 	idling  container.Link[pool] // in Broker.idlePools
 	ready   container.Heap       // pairs, by the best job of their type
-	pairs   uint32               // first of them
+	pairs   uint32               // the first of its pairs
 	n       int                  // pairs
 	touched bool
-	moved   bool  // stands in Broker.movedPools
-	bytes   int64 // what it occupies, but for its pairs and its heap
+	moved   bool  // it is in Broker.movedPools
+	bytes   int64 // what it occupies without its pairs and its heap
 }
 
 // pair is a type and a pool that serves it.
 type pair struct {
 	kind, pool uint32
 	pos        int32
-	ready      bool // stands in the pool's heap, else in the type's
-	named      bool // the pool names the type without a *
-	live       bool // false in a free record
-	// The other pairs of its type and of its pool.
+	ready      bool // it is in the pool's heap, else in the type's
+	named      bool // the pool has the type by its name, not by a pattern
+	live       bool // the record is in use
+	// kindPrev and kindNext link the pairs of its type, poolPrev and poolNext those of its
+	// pool.
 	kindPrev, kindNext, poolPrev, poolNext uint32
 }
 
-// set is what a worker asks for: the types that a name or pattern of types
-// fits, and none of except.
+// set is what a worker asks for: the types that fit a name or pattern of types and none of
+// except.
 type set struct {
 	types, except   [][]byte
 	names, notNames map[string]bool
@@ -56,7 +64,7 @@ type set struct {
 	allows          func(typ []byte) bool
 }
 
-// newSet makes the set that a key tells, in the key's memory.
+// newSet makes the set from its key and refers to the key's memory.
 func newSet(key string, allows func(typ []byte) bool) *set {
 	s := &set{names: map[string]bool{}, notNames: map[string]bool{}, allows: allows}
 	rest := unsafe.Slice(unsafe.StringData(key), len(key))
@@ -83,13 +91,13 @@ func newSet(key string, allows func(typ []byte) bool) *set {
 const (
 	poolSize = int64(unsafe.Sizeof(pool{})+unsafe.Sizeof(set{})) + 256
 	pairSize = int64(unsafe.Sizeof(pair{}))
-	// nameSize is what a name takes beside its bytes, in lists and maps, likeSize what a
-	// pattern does.
+	// nameSize is what a name takes in lists and maps beside its bytes, likeSize what a
+	// pattern takes.
 	nameSize = int64(unsafe.Sizeof([]byte{})) + 48
 	likeSize = int64(unsafe.Sizeof([]byte{})+unsafe.Sizeof(wire.Pattern{})) + 16
 )
 
-// leastPoolBytes is what pools may occupy at least.
+// leastPoolBytes is the least that pools may occupy whatever MaxBytes is.
 const leastPoolBytes = 1 << 20
 
 // mostPoolBytes is the share of MaxBytes that pools may occupy, 0 for no limit.
@@ -111,7 +119,7 @@ func (s *set) serves(name []byte) bool {
 		(s.allows == nil || s.allows(name))
 }
 
-// key tells sets apart. size is what a pool with it occupies.
+// key identifies a set. size is what a pool with it occupies.
 func (q *Joining) key() (text string, size int64) {
 	var key []byte
 	for _, list := range [][][]byte{q.Types, q.Except} {
@@ -130,24 +138,25 @@ func (q *Joining) key() (text string, size int64) {
 	return string(key), size + poolSize + int64(len(key))
 }
 
-// pairing is a new type, to be judged by all older pools, or a new pool, to
-// judge all older types.
+// pairing decides which of all older pools serve a new type, or which of all older types a
+// new pool serves.
 type pairing struct {
 	kind *jobType
 	pool *pool
-	// next is the place of the pool or type to go on with, pattern that of its
-	// pattern; fits: one of those before it fits.
+	// next is the index of the pool or type to go on with, pattern that of its pattern.
+	// fits: a pattern before it fits.
 	next, pattern int
 	fits          bool
 }
 
-// startPairing begins a judgement.
+// startPairing starts a pairing.
 func (b *Broker) startPairing(g *pairing) {
 	b.unpaired++
 	b.chores.add(g)
 }
 
-// step judges one type by one pool. Meanwhile those workers get jobs of fewer types.
+// step tries one type with one pool. Until all are tried the workers get jobs of fewer
+// types.
 func (g *pairing) step(b *Broker) (cost int, done bool) {
 	k, p := g.kind, g.pool
 	switch {
@@ -173,7 +182,7 @@ func (g *pairing) step(b *Broker) (cost int, done bool) {
 	return 1 + choreSteps - left, false
 }
 
-// try tries the patterns of s on a type, as many as steps allow.
+// try tries the patterns of s on a type's name, as many as steps allow.
 func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	value := wire.Value(name)
 	for ; g.pattern < len(s.like)+len(s.notLike); g.pattern++ {
@@ -192,8 +201,8 @@ func (g *pairing) try(s *set, name []byte, steps *int) (done, serves bool) {
 	return true, g.fits && !s.notNames[string(name)] && (s.allows == nil || s.allows(name))
 }
 
-// poolFor returns the pool of workers that join like this, made if need be, or
-// why there can be none.
+// poolFor returns the pool for workers that join like this and makes it if it is not there,
+// or says why it cannot.
 func (b *Broker) poolFor(q *Joining) (*pool, Reason) {
 	key, size := q.key()
 	if p := b.poolsByKey[key]; p != nil {
@@ -245,7 +254,7 @@ func (b *Broker) dropPool(p *pool) {
 	b.pools.Drop(p.no)
 }
 
-// pairUp lets a pool serve a type.
+// pairUp makes a pool serve a type, part ends that.
 func (b *Broker) pairUp(k *jobType, p *pool, named bool) {
 	r, x := b.pairs.Take()
 	x.kind, x.pool, x.named, x.live = k.no, p.no, named, true
@@ -300,8 +309,8 @@ func (b *Broker) part(r uint32) {
 
 func (b *Broker) placePair(r uint32, pos int32) { b.pairs.Get(r).pos = pos }
 
-// idlest returns the worker that is idle longest of those that serve k, whose best
-// job that may run is at, or nil.
+// idlest returns the longest idle worker that serves k, or nil. at is the key of the type's
+// best job that may run.
 func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
 	w := k.idle.First()
 	for k.pools.Len() > 0 {
@@ -329,8 +338,8 @@ func (b *Broker) idlest(k *jobType, at container.Entry) *worker {
 	return w
 }
 
-// bestOf returns the queue whose job a pool with an idle worker should have next,
-// and the job's key; nil when there is none.
+// bestOf returns the queue with the best job for a pool with an idle worker, and the job's
+// key. The queue is nil if there is none.
 func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 	for p.ready.Len() > 0 {
 		top := *p.ready.Top()
@@ -359,8 +368,7 @@ func (b *Broker) bestOf(p *pool) (*queue, container.Entry) {
 	return nil, container.Entry{}
 }
 
-// correct mends the keys of a type in its pools when its best job has become
-// better than they say.
+// correct improves the keys of a type in its pools after its best job has become better.
 func (b *Broker) correct(k *jobType, at container.Entry) {
 	if k.pairs == 0 || !at.Before(&k.worstKey) {
 		return

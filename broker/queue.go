@@ -10,9 +10,14 @@ import (
 // more distinct priorities than this at a time, the rest share a keyed heap.
 const maxLanes = 64
 
-// queue holds the ready jobs of one type with the same groups, whoever submitted
-// them, in order of priority (larger first), then of age. In a fair type jobs without
-// groups have a queue for each submitter.
+// queue holds the ready jobs of one type that have the same groups, whoever submitted them:
+// larger priorities first, then the oldest. In a fair type, jobs without groups have a queue
+// for each submitter.
+//
+// Jobs that arrive in order stand in lanes, one FIFO for each priority, at the cost of two
+// links each. A job that comes back out of order (requeued, delayed, with an age), or whose
+// priority has no lane left, stands in a heap by priority and age, and in a second one by
+// age alone, which finds the oldest.
 //
 // Jobs that arrive in order stand in lanes, one FIFO per priority, at the cost
 // of two links each. What comes back out of order (requeued, delayed, aged), or has
@@ -20,29 +25,29 @@ const maxLanes = 64
 // age, and in a second one by age alone, which knows the oldest.
 type queue struct {
 	no  uint32
-	pos int32 // in the heap in which it stands (line.go), -1 without ready jobs
-	job int32 // in pen.jobs, -1
+	pos int32 // in its heap (see line.go), -1 without ready jobs
+	job int32 // in pen.jobs, or -1
 	queueKey
-	lanes []lane // by priority, largest last; none is empty
+	lanes []lane // by priority, the largest last; no lane is empty
 	n     int
-	out   *outOfOrder // nil where there is none
-	// tenant is who has it in a fair type; pen is where it stands if it is parked, or
+	out   *outOfOrder // nil if no job is out of order
+	// tenant owns it in a fair type. pen is where it stands while it is parked, or where it
 	// stood last.
 	tenant *tenant
 	pen    *pen
 	parked bool
-	// jobs counts those that wait or run, holdings whose they are.
+	// jobs counts its waiting and running jobs, holdings the holdings in it.
 	jobs, holdings int
 }
 
 // queueKey tells queues apart.
 type queueKey struct {
 	kind   *jobType
-	set    *groupSet // nil: no groups
-	origin Peer      // of jobs without groups in a fair type their submitter, else 0
+	set    *groupSet // nil for no groups
+	origin Peer      // the submitter of jobs without groups in a fair type, else 0
 }
 
-// queueFor returns the queue with this key, made if need be.
+// queueFor returns the queue with this key and makes it if it is not there.
 func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	key := queueKey{kind, set, origin}
 	q := kind.plain
@@ -68,7 +73,7 @@ func (b *Broker) queueFor(kind *jobType, set *groupSet, origin Peer) *queue {
 	return q
 }
 
-// dropQueue forgets a queue that nobody has a holding in.
+// dropQueue forgets a queue without holdings.
 func (b *Broker) dropQueue(q *queue) {
 	b.leaveTenant(q)
 	b.leavePen(q)
@@ -95,12 +100,12 @@ type lane struct {
 }
 
 const (
-	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // with its places by key and number
+	queueSize      = int64(unsafe.Sizeof(queue{})) + 96 // with its entries by key and by number
 	laneSize       = int64(unsafe.Sizeof(lane{}))
 	outOfOrderSize = int64(unsafe.Sizeof(outOfOrder{}))
 )
 
-// spilled: some jobs are out of order.
+// spilled: it has jobs out of order.
 func (q *queue) spilled() bool { return q.out != nil && q.out.spill.Len() > 0 }
 
 // prioKey orders larger priorities first.
@@ -109,12 +114,12 @@ func prioKey(prio int64) uint64 { return ^(uint64(prio) ^ 1<<63) }
 // timeKey orders earlier times first.
 func timeKey(at int64) uint64 { return uint64(at) ^ 1<<63 }
 
-// orderKey is the key by which a job stands: priority, age, arrival.
+// orderKey is the key that orders ready jobs: priority, age, arrival.
 func (j *job) orderKey(r uint32) container.Entry {
 	return container.Entry{A: prioKey(j.prio), B: timeKey(j.at), Ref: r, C: j.seq}
 }
 
-// laneOf returns the place of the lane with this priority, or where it belongs.
+// laneOf returns the index of the lane with this priority, or where that lane belongs.
 func (q *queue) laneOf(prio int64) (int, bool) {
 	lo, hi := 0, len(q.lanes)
 	for lo < hi {
@@ -128,7 +133,7 @@ func (q *queue) laneOf(prio int64) (int, bool) {
 	return lo, lo < len(q.lanes) && q.lanes[lo].prio == prio
 }
 
-// push makes job r ready.
+// push adds job r to the ready jobs.
 func (b *Broker) push(q *queue, r uint32, j *job) {
 	q.n++
 	i, found := q.laneOf(j.prio)
@@ -165,18 +170,18 @@ func (b *Broker) push(q *queue, r uint32, j *job) {
 	q.out.ages.Push(container.Entry{A: timeKey(j.at), Ref: r})
 }
 
-// queueBytes is what holdings and queues occupy, but for heaps.
+// queueBytes is what holdings and queues occupy without their heaps.
 func (b *Broker) queueBytes() int64 {
 	return int64(b.holdings.Len())*holdingSize + int64(b.queues.Len())*queueSize + b.laneBytes
 }
 
-// resizeLanes moves the lanes of q to where there is room for so many.
+// resizeLanes gives q room for so many lanes.
 func (b *Broker) resizeLanes(q *queue, room int) {
 	b.laneBytes += int64(room-cap(q.lanes)) * laneSize
 	q.lanes = append(make([]lane, 0, room), q.lanes...)
 }
 
-// releaseQueue gives back the memory of an empty queue, but for a few lanes.
+// releaseQueue frees the memory of an empty queue, except for a few lanes.
 func (b *Broker) releaseQueue(q *queue) {
 	if n := cap(q.lanes); n > 4 {
 		b.laneBytes -= int64(n) * laneSize
@@ -190,7 +195,7 @@ func (b *Broker) releaseQueue(q *queue) {
 	}
 }
 
-// best returns the key of the first job; the queue must not be empty.
+// best returns the key of the first job. The queue must not be empty.
 func (b *Broker) best(q *queue) container.Entry {
 	var x container.Entry
 	if n := len(q.lanes); n > 0 {
@@ -203,7 +208,7 @@ func (b *Broker) best(q *queue) container.Entry {
 	return *q.out.spill.Top()
 }
 
-// first returns the first job; the queue must not be empty.
+// first returns the first job. The queue must not be empty.
 func (b *Broker) first(q *queue) uint32 {
 	if !q.spilled() {
 		return q.lanes[len(q.lanes)-1].head
@@ -240,11 +245,12 @@ func (b *Broker) pull(q *queue, r uint32, j *job) {
 	b.unlink(j)
 }
 
-// skipSteps is how many jobs one look skips: that is far less than to free them.
+// skipSteps bounds the jobs that one call of skip passes over, which costs far less than to
+// free them.
 const skipSteps = 64
 
-// skip takes the first job r of a queue out of it, which is abandoned, and those like it
-// that follow in its lane. They are freed later, as if they had been delayed.
+// skip takes the first job r of a queue, which is abandoned, out of it, with those of the
+// same holding that follow in its lane. They are freed later, as if they had been delayed.
 func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	if j.state == stSpilled {
 		b.sweep(h, r, j)
@@ -269,7 +275,7 @@ func (b *Broker) skip(q *queue, h *holding, r uint32, j *job) {
 	b.rank(q)
 }
 
-// unlink takes j out of the list of its next and prev.
+// unlink takes j out of the list that next and prev make.
 func (b *Broker) unlink(j *job) {
 	if j.next != 0 {
 		b.jobs.Get(j.next).prev = j.prev
@@ -280,8 +286,8 @@ func (b *Broker) unlink(j *job) {
 	j.next, j.prev = 0, 0
 }
 
-// oldest returns the arrival time of the oldest ready job; the queue must not
-// be empty. It looks at each lane once.
+// oldest returns when the oldest ready job was submitted. It looks at each lane once. The
+// queue must not be empty.
 func (b *Broker) oldest(q *queue) int64 {
 	at := int64(Never)
 	if q.spilled() {

@@ -6,17 +6,17 @@ import (
 	"gloom/broker/container"
 )
 
-// tenant is who takes turns in a fair type: the first of a job's groups or, without
-// one, its submitter. The one served longest ago goes first. It is known from its first
-// job in the type until it has none there, and counts as just served when it comes.
+// tenant takes turns with others in a fair type. It is the first group of a job or, for jobs
+// without groups, the submitter. The tenant served longest ago goes first. It exists from
+// its first job in the type to the end of its last one, and starts as if just served.
 type tenant struct {
 	no     uint32
-	pos    int32 // in kind.line, -1
+	pos    int32 // in kind.line, or -1
 	kind   *jobType
 	key    tenantKey
 	served uint64
 	line   container.Heap
-	// queues counts those that it has, jobs what of it waits or runs.
+	// queues counts its queues, jobs its waiting and running jobs.
 	queues, jobs int
 }
 
@@ -49,7 +49,7 @@ func (b *Broker) takeTenant(q *queue) {
 	b.tenantJobs(t, q.jobs)
 }
 
-// leaveTenant takes a queue that does not stand from its tenant, if it has one.
+// leaveTenant takes the tenant from a queue that stands in no heap.
 func (b *Broker) leaveTenant(q *queue) {
 	t := q.tenant
 	if t == nil {
@@ -66,7 +66,7 @@ func (b *Broker) leaveTenant(q *queue) {
 	}
 }
 
-// countTenant adds to the jobs of a queue that wait or run.
+// countTenant adds n to the waiting and running jobs of a queue and of its tenant.
 func (b *Broker) countTenant(q *queue, n int) {
 	q.jobs += n
 	if q.tenant != nil {
@@ -81,7 +81,7 @@ func (b *Broker) tenantJobs(t *tenant, n int) {
 	t.jobs += n
 }
 
-// serve puts a tenant behind all others of its type.
+// serve moves a tenant behind all others of its type.
 func (b *Broker) serve(t *tenant) {
 	b.turns++
 	t.served = b.turns
@@ -97,15 +97,15 @@ func (b *Broker) rankTenant(t *tenant) {
 	rankIn(&k.line, t.pos, t.line.Len(), container.Entry{A: x.A, B: t.served, Ref: t.no | refTenant, C: 1})
 }
 
-// fairnessChange lets queues and jobs stand where they belong since tenants have begun to
-// take turns in types, or ceased to. Until it is done both orders are mixed.
+// fairnessChange moves queues and jobs to where they belong after types have become fair or
+// have ceased to be. Until it is done both orders are mixed.
 type fairnessChange struct {
 	active         bool
-	queue, holding int      // to go on with: all queues first, then all holdings
-	to             *holding // whose the jobs of that holding become
+	queue, holding int      // where it goes on: all queues first, then all holdings
+	to             *holding // that gets the jobs of that holding
 }
 
-// changeFairness begins that, from the start.
+// changeFairness starts the change, or starts it again for one more type.
 func (b *Broker) changeFairness(k *jobType) {
 	if int(k.holdings)+k.unused == 0 {
 		return
@@ -129,7 +129,7 @@ func (c *fairnessChange) step(b *Broker) (cost int, done bool) {
 	return 1, !c.active
 }
 
-// correctTenant gives a queue a tenant, or takes it away.
+// correctTenant gives a queue a tenant or takes it away, as its type asks.
 func (b *Broker) correctTenant(q *queue) {
 	if q == nil || (q.tenant != nil) == q.kind.fair {
 		return
@@ -149,8 +149,8 @@ func (b *Broker) correctTenant(q *queue) {
 	}
 }
 
-// moveOne lets one job of a holding, nil for none, be in the queue in which it now
-// belongs, and tells whether there was any that was not.
+// moveOne moves one job of a holding (nil for none) to the queue in which it belongs now. It
+// returns false if there was none to move.
 func (c *fairnessChange) moveOne(b *Broker, h *holding) bool {
 	if h == nil || h.orphaned() || h.held() == 0 || h.queue.origin == h.kind.turn(h.sub, h.queue.set, h.origin) {
 		return false
